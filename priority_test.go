@@ -77,8 +77,7 @@ func prioritized(p resilienthttp.Priority) func(context.Context) context.Context
 	return func(ctx context.Context) context.Context { return resilienthttp.WithPriority(ctx, p) }
 }
 
-// A priority goes from tier to tier: out of the first one's context, into the second
-// one's, and out of that again.
+// A16: Deadline.Handler puts the client's priority into the context with TrustPriority only.
 func TestPriorityIsReceived(t *testing.T) {
 	for _, row := range []struct {
 		name   string

@@ -3,6 +3,7 @@ package admission_test
 import (
 	"context"
 	"net/http"
+	"runtime"
 	"testing"
 	"time"
 
@@ -28,7 +29,7 @@ func request(tb testing.TB) *http.Request {
 
 var nothing = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// occupied is a Shedder's handler that has no place left.
+// occupied is a Shedder's handler without a free slot.
 func occupied(tb testing.TB) http.Handler {
 	tb.Helper()
 	g := newGated()
@@ -67,6 +68,7 @@ func TestAllocations(t *testing.T) {
 		{"a Take", 0, func() { _, _ = quota.Take(ctx, "key", 1) }},
 		{"a Quota that lets through", 3, serving(t, quota.Handler(nothing))},
 		{"a Shedder that lets through", 0, serving(t, new(admission.Shedder).Handler(nothing))},
+		{"a Shedder with a Key that lets through", 0, serving(t, (&admission.Shedder{Key: func(r *http.Request) (string, error) { return r.RemoteAddr, nil }}).Handler(nothing))},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.do()
@@ -98,16 +100,21 @@ func BenchmarkQuota(b *testing.B) {
 func BenchmarkShedder(b *testing.B) {
 	bench(b, "free", serving(b, new(admission.Shedder).Handler(nothing)))
 	bench(b, "refusal", serving(b, occupied(b)))
-	h := new(admission.Shedder).Handler(nothing)
-	b.Run("parallel", func(b *testing.B) {
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			w, r := &sink{http.Header{}}, request(b)
-			for pb.Next() {
-				h.ServeHTTP(w, r)
-			}
+	keyed := &admission.Shedder{Key: func(r *http.Request) (string, error) { return r.RemoteAddr, nil }}
+	bench(b, "free with a key", serving(b, keyed.Handler(nothing)))
+	for name, s := range map[string]*admission.Shedder{"16 goroutines": {}, "16 goroutines with a key": {Key: keyed.Key}} {
+		h := s.Handler(nothing)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetParallelism(max(1, 16/runtime.GOMAXPROCS(0)))
+			b.RunParallel(func(pb *testing.PB) {
+				w, r := &sink{http.Header{}}, request(b)
+				for pb.Next() {
+					h.ServeHTTP(w, r)
+				}
+			})
 		})
-	})
+	}
 }
 
 func bench(b *testing.B, name string, do func()) {

@@ -10,65 +10,65 @@ import (
 	"time"
 )
 
-// visit is a request that has a place. It is the http.ResponseWriter that the handler
-// gets, for what the handler does with it tells when the place is free, and whether
-// the time that it took means anything.
+// inFlightRequest is a request that has a slot. It is the http.ResponseWriter of the
+// handler: what the handler does with it shows when the slot is free, and whether its
+// latency is a sample.
 type inFlightRequest struct {
 	w        http.ResponseWriter
 	shedder  *Shedder
 	r        *http.Request
+	key      *keyQueue
 	began    time.Duration
 	flight   int32
 	status   int32
+	class    int8
 	returned bool
-	left     atomic.Bool // the place was given back
+	left     atomic.Bool // the slot was returned
 }
 
-// visits are made by the dozen, which costs less, and each is used once: a handler
-// may leave somebody behind who still writes.
+// inFlightRequests is a batch of requests, which costs less than single ones. Each is used
+// once: a handler may leave a goroutine behind that still writes.
 type inFlightRequests struct {
 	used int
 	all  [32]inFlightRequest
 }
 
-func (v *inFlightRequests) next() *inFlightRequest {
-	v.used++
-	return &v.all[v.used-1]
+func (b *inFlightRequests) next() *inFlightRequest {
+	b.used++
+	return &b.all[b.used-1]
 }
 
-func (v *inFlightRequests) empty() bool { return v == nil || v.used == len(v.all) }
+func (b *inFlightRequests) empty() bool { return b == nil || b.used == len(b.all) }
 
-// end is when the handler is over: it has returned, panicked, or ended its goroutine.
+// end returns the slot after the handler has returned, panicked, or ended its goroutine.
 func (v *inFlightRequest) end() {
 	if v.left.Load() {
 		return
 	}
 	now := v.shedder.now()
-	s := sample{took: -1, flight: int(v.flight)}
+	took, late := time.Duration(-1), false
 	if v.returned && v.status != http.StatusGatewayTimeout {
 		switch err := v.r.Context().Err(); err {
 		case nil, context.DeadlineExceeded:
-			s.took, s.late = now-v.began, err != nil
+			took, late = now-v.began, err != nil
 		}
 	}
-	v.leave(now, s)
+	v.leave(now, took, late)
 }
 
-// leave gives the place back, once.
-func (v *inFlightRequest) leave(now time.Duration, s sample) {
+// leave returns the slot once.
+func (v *inFlightRequest) leave(now, took time.Duration, late bool) {
 	if !v.left.Swap(true) {
-		v.shedder.leave(now, s)
+		v.shedder.leave(now, sample{took: took, flight: int(v.flight), late: late}, v.key, int(v.class))
 	}
 }
 
-// leaveEarly gives the place back when the connection becomes something else than a
-// request: it may stay for days.
-func (v *inFlightRequest) leaveEarly() {
-	v.leave(v.shedder.now(), sample{took: -1, flight: int(v.flight)})
-}
+// leaveEarly returns the slot when the connection stops being an HTTP request, because it
+// may last for days.
+func (v *inFlightRequest) leaveEarly() { v.leave(v.shedder.now(), -1, false) }
 
-// writer is v with the optional interfaces that the server's writer has. What else it
-// has, http.ResponseController finds.
+// writer returns v with the optional interfaces of the server's writer.
+// http.ResponseController finds the others.
 func (v *inFlightRequest) writer() http.ResponseWriter {
 	_, flushes := v.w.(http.Flusher)
 	if hijacks(v.w) {
@@ -83,7 +83,7 @@ func (v *inFlightRequest) writer() http.ResponseWriter {
 	return v
 }
 
-// hijacks reports whether the writer, or one that it wraps, can be hijacked.
+// hijacks reports whether the writer, or a writer that it wraps, can be hijacked.
 func hijacks(w http.ResponseWriter) bool {
 	for {
 		if _, ok := w.(http.Hijacker); ok {
@@ -130,7 +130,7 @@ func (v *inFlightRequest) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// flusher is a visit whose response can be flushed, as over HTTP/2.
+// flusher is an inFlightRequest whose response can be flushed, as over HTTP/2.
 type flusher struct{ *inFlightRequest }
 
 // Flush implements http.Flusher.
@@ -139,8 +139,8 @@ func (f flusher) Flush() { _ = f.flush() }
 // FlushError is for http.ResponseController.
 func (f flusher) FlushError() error { return f.flush() }
 
-// hijacker is a visit whose connection can be hijacked, and that is wrapped by
-// somebody.
+// hijacker is an inFlightRequest whose connection can be hijacked, behind the writer of
+// another middleware.
 type hijacker struct{ *inFlightRequest }
 
 // Flush implements http.Flusher.
@@ -152,7 +152,7 @@ func (h hijacker) FlushError() error { return h.flush() }
 // Hijack implements http.Hijacker.
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.hijack() }
 
-// connection is a visit over HTTP/1, to net/http's own server.
+// connection is an inFlightRequest over HTTP/1 of net/http's server.
 type connection struct{ *inFlightRequest }
 
 // Flush implements http.Flusher.

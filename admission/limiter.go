@@ -6,73 +6,81 @@ import (
 )
 
 const (
-	// windowTime and the two after it say how much a window is: so long, and so many
-	// samples as there are places, between the two. Where times differ it is up to
-	// longerWindow as many, until their mean is known to precision.
-	windowTime    = 100 * time.Millisecond
-	fewestSamples = 16
-	mostSamples   = 100
-	longerWindow  = 4
-	precision     = 0.1
+	// A window of samples lasts at least windowTime and has as many samples as there are
+	// slots, between minSamples and maxSamples. If the latency varies, a window is extended
+	// up to longerWindow times, until its mean is known to precision.
+	windowTime   = 100 * time.Millisecond
+	minSamples   = 16
+	maxSamples   = 100
+	longerWindow = 4
+	precision    = 0.1
 
-	// chances is by how many standard errors a mean must lie beyond a bound to count as
-	// beyond it.
-	chances = 3
+	// zScore is the number of standard errors by which a mean must exceed a bound.
+	zScore = 3
 
-	// growth is how many times as many places one window makes, at most.
-	growth = 1.5
+	// maxGrowth is the largest factor by which one window raises the limit. While a window
+	// raises it by largeStep, a probe can wait.
+	maxGrowth = 1.5
+	largeStep = 1.1
 
-	// lookEvery is after how many windows with all places taken base is looked at again.
-	lookEvery = 200
+	// saturatedRatio is the average number of requests in flight, as a ratio of the limit,
+	// from which a window is saturated.
+	saturatedRatio = 0.9
 
-	// fewer is to which share the number in flight must have fallen before it is judged
-	// by what that did, and proof below which power of that share what is served must
-	// have fallen, for the number not to have been too high: it falls to the share itself
-	// if requests do not wait for each other, and not at all if they do.
-	fewer = 0.7
-	proof = 0.5
+	// slowWindows is the number of saturated windows in a row after which a latency that is
+	// too high is not a short peak any more. baselineProbeInterval is the number after which
+	// the baseline is measured again in any case.
+	slowWindows           = 5
+	baselineProbeInterval = 200
 
-	// asMany is from which share of what was served before on it counts as all of it.
-	asMany = 0.9
+	// A probe reduces the number in flight to a ratio r. Then the throughput falls to r if
+	// requests do not wait for each other, and not at all if they do. Below r^slowdownExponent
+	// they do not wait; above sameThroughputRatio nothing was lost.
+	slowdownExponent    = 0.5
+	sameThroughputRatio = 0.9
 
-	// hurry is how much slower than unhurried is well, at least, whatever clients ask.
-	hurry = 1.25
+	// minTolerance is the lowest accepted multiple of the baseline, for any client timeouts.
+	minTolerance = 1.25
+
+	// startupWindows is the number of windows that set the first baseline: in the first one,
+	// quick requests finish first.
+	startupWindows = 2
 )
 
-// limiter decides how many requests may be in flight. It is pure: it is told of each
-// request that begins and ends, and at what time.
+// limiter decides how many requests may be in flight. It has no clock and no lock.
 //
-// There may be more as long as requests take hardly longer than base, which is how long
-// they take when they do not wait for each other; when they take too long, or base is
-// old, the limit is halved to see: if half as many serve as many it was too high, and
-// if not, then what they take now is base, and the limit is as before.
+// The baseline is the latency of requests that do not wait for each other. While the limit
+// is reached and the latency is near the baseline, the limit grows. When all slots stay
+// taken and the latency is too high, or the baseline is old, the limiter probes: it halves
+// the limit. If half as many serve as much, the limit was too high. If they serve less, the
+// latency is the new baseline, and the old limit returns.
 //
-// No mistake lasts: a base that is too low makes requests seem too slow, which is a
-// reason to look; one that is too high is looked at when it is old, and falls at once
-// when requests are quicker than that. With no base at all one looks after the next
-// window, so an overload that was there from the beginning is seen to be one.
+// A load that leaves slots free on average is never probed, so it is never limited below
+// the number that is in flight on average.
 type limiter struct {
 	min, max  float64
-	tolerance float64 // negative: the limit does not move
+	tolerance float64 // negative: the limit does not change
 
-	limit    float64
-	inflight int
-	base     float64 // seconds; 0: not known yet
-	patience float64 // seconds that clients give their requests, on average; 0: nobody said
-	age      int     // of base: how many windows with all places taken
+	limit         float64
+	inflight      int
+	base          float64 // the baseline in seconds; 0: unknown
+	clientTimeout float64 // the average time in seconds that clients allow; 0: unknown
+	saturated     int     // saturated windows since the last probe, or since one that was not saturated
+	startup       int     // windows seen, at most startupWindows
 
-	began  time.Duration // of the window
-	full   bool          // all places were taken in it
-	window window
-	late   float64 // how many in it were not served before their deadline
+	windowStart time.Duration
+	full        bool // the limit was reached in the window
+	window      window
+	late        float64 // requests of the window that missed their deadline
 
-	halved struct { // since the limit was, to see
-		from, rate, flight float64 // what was before; from 0: it was not
+	probe struct {
+		limit      float64 // the limit before the probe; 0: no probe is running
+		throughput float64 // before the probe, per second
+		flight     float64 // average number in flight before the probe
 	}
 }
 
-// window is how long the requests of a window took, in seconds, and how many were in
-// flight with them.
+// window has the latencies of a window's requests in seconds, and the number in flight.
 type window struct{ n, sum, squares, flight float64 }
 
 func (w *window) add(seconds, flight float64) {
@@ -82,22 +90,22 @@ func (w *window) add(seconds, flight float64) {
 	w.flight += flight
 }
 
-// mean is how long they took, and how far chance may have led it astray.
-func (w *window) mean() (seconds, chance float64) {
+// mean returns the mean latency and its possible error.
+func (w *window) mean() (seconds, possibleError float64) {
 	seconds = w.sum / w.n
-	return seconds, chances * math.Sqrt(max(w.squares/w.n-seconds*seconds, 0)/max(w.n-1, 1))
+	return seconds, zScore * math.Sqrt(max(w.squares/w.n-seconds*seconds, 0)/max(w.n-1, 1))
 }
 
-func newLimiter(initial, least, most int, tolerance float64) limiter {
-	return limiter{min: float64(least), max: float64(most), tolerance: tolerance, limit: float64(initial)}
+func newLimiter(initial, minLimit, maxLimit int, tolerance float64) limiter {
+	return limiter{min: float64(minLimit), max: float64(maxLimit), tolerance: tolerance, limit: float64(initial)}
 }
 
-// places is how many may be in flight.
-func (l *limiter) places() int { return int(l.limit) }
+// slots returns how many requests may be in flight.
+func (l *limiter) slots() int { return int(l.limit) }
 
-// admit takes a place, if there is one.
+// admit takes a slot if one is free.
 func (l *limiter) admit() bool {
-	if l.inflight >= l.places() {
+	if l.inflight >= l.slots() {
 		l.full = true
 		return false
 	}
@@ -105,137 +113,166 @@ func (l *limiter) admit() bool {
 	return true
 }
 
-// meet is told how long a client gives its request.
-func (l *limiter) meet(seconds float64) {
-	if l.patience == 0 {
-		l.patience = seconds
+// observeTimeout records how long a client waits for its response.
+func (l *limiter) observeTimeout(seconds float64) {
+	if l.clientTimeout == 0 {
+		l.clientTimeout = seconds
 	}
-	l.patience += (seconds - l.patience) / 64
+	l.clientTimeout += (seconds - l.clientTimeout) / 64
 }
 
-// sample is how long a request took, as far as that tells anything.
+// sample is the latency of one request.
 type sample struct {
-	took   time.Duration // negative: it tells nothing
-	flight int           // how many had a place when it came, itself among them
+	took   time.Duration // negative: the request says nothing about latency
+	flight int           // how many were in flight when it got its slot, itself included
 	late   bool          // its deadline passed before it was served
 }
 
-// seconds is Duration.Seconds without its divisions: nobody needs the last bit here.
+// seconds is Duration.Seconds without its divisions.
 func seconds(d time.Duration) float64 { return float64(d) * 1e-9 }
 
-// leave gives a place back.
-func (l *limiter) leave(now time.Duration, s sample) {
+// release returns a slot.
+func (l *limiter) release(now time.Duration, s sample) {
 	l.inflight--
-	if s.took < 0 || now < l.began {
+	if s.took < 0 || now < l.windowStart {
 		return
 	}
 	switch {
 	case !s.late:
 		l.window.add(seconds(s.took), float64(s.flight))
 	case seconds(s.took) > l.tolerance*l.base:
-		l.late++ // it would have taken longer: how much, nobody knows
+		l.late++ // the handler stopped early, so the full latency is unknown
 	}
-	enough := min(max(l.limit, fewestSamples), mostSamples)
-	if l.window.n+l.late < enough || now-l.began < windowTime {
+	enough := min(max(l.limit, minSamples), maxSamples)
+	if l.window.n+l.late < enough || now-l.windowStart < windowTime {
 		return
 	}
 	limit, took := l.limit, seconds(s.took)
 	if l.late > l.window.n {
-		l.overdue()
+		l.judgeLate()
 	} else {
-		mean, chance := l.window.mean()
-		if chance > chances*precision*mean && l.window.n < longerWindow*enough {
+		mean, possibleError := l.window.mean()
+		precise := possibleError <= zScore*precision*mean || l.window.n >= longerWindow*enough
+		if !precise && l.startup == startupWindows && !l.mayGrow(mean) {
 			return
 		}
 		took = mean
-		l.judge(mean, chance, (l.window.n+l.late)/seconds(now-l.began))
+		l.judge(mean, possibleError, (l.window.n+l.late)/seconds(now-l.windowStart))
 	}
-	l.began = now
+	l.windowStart = now
 	if l.limit != limit {
-		// Those who came before it moved do not show what it does.
-		l.began += time.Duration(took * float64(time.Second))
+		// Requests that began before the change do not show its effect.
+		l.windowStart += time.Duration(took * float64(time.Second))
 	}
 	l.full, l.late, l.window = false, 0, window{}
 }
 
-// overdue is a window in which most were not served in time: of how long they take it
-// tells only that it is too long.
-func (l *limiter) overdue() {
-	l.halved.from = 0
+// judgeLate ends a window in which most requests missed their deadline: their latency is
+// unknown, but too high.
+func (l *limiter) judgeLate() {
+	l.probe.limit = 0
 	if l.full && l.tolerance >= 0 {
-		l.halve()
+		l.limit = max(l.limit/2, l.min)
 	}
 }
 
-// judge draws the conclusions of a window.
-func (l *limiter) judge(mean, chance, rate float64) {
-	if l.base == 0 {
-		// It began with none in flight, and the quick ones come first: so one looks after
-		// the next.
-		l.base, l.age = mean, lookEvery
+// judge ends a window with a known mean latency.
+func (l *limiter) judge(mean, possibleError, throughput float64) {
+	if l.startup < startupWindows {
+		// A server may be overloaded from the start, so this baseline is due for a probe.
+		l.startup++
+		l.base, l.saturated = mean, baselineProbeInterval
 		return
 	}
-	l.base = min(l.base, mean+chance)
-	if !l.full || l.tolerance < 0 {
-		l.halved.from = 0
+	l.base = min(l.base, mean+possibleError)
+	if l.tolerance < 0 {
 		return
 	}
-	l.age++
-	if l.halved.from > 0 && !l.compare(mean, rate) {
+	if !l.isSaturated() {
+		l.endSaturation(mean)
 		return
 	}
-	well := l.well()
-	switch halfway := (l.base + well) / 2; {
-	case mean-chance > well || l.age > lookEvery:
-		l.look(mean, rate)
-	case mean < halfway:
-		l.limit = min(l.limit*min(halfway/mean, growth), l.max)
+	l.saturated++
+	if l.probe.limit > 0 && !l.compare(mean, throughput) {
+		return
+	}
+	before := l.limit
+	l.grow(mean)
+	tooSlow := mean-possibleError > l.healthy() && l.saturated > slowWindows
+	if tooSlow || l.saturated > baselineProbeInterval && l.limit < largeStep*before {
+		l.limit = before
+		l.probeBaseline(mean, throughput)
 	}
 }
 
-// well is how long requests may take. They are to spend half of the time that their
-// clients give them in the queue or on the way, rather than waiting for each other
-// where nobody can be preferred.
-func (l *limiter) well() float64 {
-	well := l.tolerance * l.base
-	if l.patience > 0 {
-		well = min(well, max(l.patience/2, hurry*l.base))
-	}
-	return well
+// isSaturated reports whether nearly all slots were taken during the window.
+func (l *limiter) isSaturated() bool {
+	return l.full && l.window.flight > saturatedRatio*l.limit*l.window.n
 }
 
-// look halves the limit, to see what that does.
-func (l *limiter) look(mean, rate float64) {
+// endSaturation ends a window in which slots were free on average. There is nothing to
+// probe.
+func (l *limiter) endSaturation(mean float64) {
+	if l.saturated >= baselineProbeInterval {
+		l.base = mean // it was due for a probe
+	}
+	l.saturated = 0
+	l.limit = max(l.limit, l.probe.limit)
+	l.probe.limit = 0
+	l.grow(mean)
+}
+
+// mayGrow reports whether the limit is too low: it was reached, and the latency is near the
+// baseline.
+func (l *limiter) mayGrow(mean float64) bool {
+	return l.full && l.probe.limit == 0 && mean < (l.base+l.healthy())/2
+}
+
+// grow raises the limit if it is too low.
+func (l *limiter) grow(mean float64) {
+	if l.mayGrow(mean) {
+		l.limit = min(l.limit*min((l.base+l.healthy())/2/mean, maxGrowth), l.max)
+	}
+}
+
+// healthy returns the highest latency that is not too high. Requests should spend at most
+// half of their clients' timeout in the handler, because only the queue knows priorities.
+func (l *limiter) healthy() float64 {
+	healthy := l.tolerance * l.base
+	if l.clientTimeout > 0 {
+		healthy = min(healthy, max(l.clientTimeout/2, minTolerance*l.base))
+	}
+	return healthy
+}
+
+// probeBaseline halves the limit for the next window.
+func (l *limiter) probeBaseline(mean, throughput float64) {
 	if l.limit <= l.min {
-		l.rebase(mean) // there is nothing less to compare it with
+		l.setBaseline(mean) // a lower limit is not allowed
 		return
 	}
-	l.halved.from, l.halved.rate, l.halved.flight = l.limit, rate, l.window.flight/l.window.n
-	l.halve()
+	l.probe.limit, l.probe.throughput, l.probe.flight = l.limit, throughput, l.window.flight/l.window.n
+	l.limit = max(l.limit/2, l.min)
 }
 
-func (l *limiter) halve() { l.limit = max(l.limit/2, l.min) }
-
-// compare is what came of halving the limit. It reports whether fewer serve as many.
-func (l *limiter) compare(mean, rate float64) bool {
-	share, served := l.window.flight/l.window.n/l.halved.flight, rate/l.halved.rate
-	from := l.halved.from
+// compare ends a probe. It reports whether the lower limit serves as much.
+func (l *limiter) compare(mean, throughput float64) bool {
+	flight, served := l.window.flight/l.window.n/l.probe.flight, throughput/l.probe.throughput
+	before := l.probe.limit
+	l.probe.limit = 0
 	switch {
-	case share > fewer && l.limit > l.min:
-		l.halve() // it was far from being reached
-		return false
-	case served < math.Pow(share, proof):
-		l.rebase(mean)
-		l.limit = from
-	case served < asMany:
-		l.rebase(mean)
-		l.limit = max(l.limit, from*served)
+	case served < math.Pow(flight, slowdownExponent):
+		l.setBaseline(mean)
+		l.limit = before
+	case served < sameThroughputRatio:
+		l.setBaseline(mean)
+		l.limit = max(l.limit, before*served)
 	default:
 		l.base = min(l.base, mean)
+		return true
 	}
-	l.halved.from = 0
-	return served >= asMany
+	return false
 }
 
-// rebase is when it is not the number that makes requests take so long.
-func (l *limiter) rebase(mean float64) { l.base, l.age = mean, 0 }
+// setBaseline sets a baseline that a probe has confirmed.
+func (l *limiter) setBaseline(mean float64) { l.base, l.saturated = mean, 0 }

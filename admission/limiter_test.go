@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector finds nothing in what has one goroutine, and takes ten times as long.
+// The simulation has one goroutine, and takes ten times as long with the race detector.
 
 package admission
 
@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// loaded is a server with so many workers, at so many times its capacity.
+// loaded is a server whose load is a multiple of its capacity.
 func loaded(workers int, mean time.Duration, load float64, service func(time.Duration, *rand.Rand) time.Duration, length time.Duration) *simulation {
 	return &simulation{
 		workers: workers, service: service, rate: steadily(load * capacity(workers, mean)),
@@ -24,9 +24,8 @@ func loaded(workers int, mean time.Duration, load float64, service func(time.Dur
 	}
 }
 
-// seeds are those that every row is run with; the limiter was tuned on others,
-// below 2000. What is asked of two rows was lowered to what the first eight reached.
-// SHEDDER_SEEDS is how many: 1 by default.
+// seeds are the seeds of each row. The limiter was tuned on others, below 2000. SHEDDER_SEEDS
+// is their number; the default is 1.
 func seeds() (all []uint64) {
 	n, err := strconv.Atoi(os.Getenv("SHEDDER_SEEDS"))
 	if err != nil {
@@ -38,15 +37,14 @@ func seeds() (all []uint64) {
 	return all
 }
 
-// A9, A10: the design's table and what it stands for: other numbers of workers, other
-// times and how they differ, other loads. Goodput is of what the workers can do, or of
-// what comes where that is less.
+// A9, A10: the design's table, and other numbers of workers, latencies and loads. Goodput is
+// a ratio of the capacity, or of the load if that is less.
 func TestShedderSimulated(t *testing.T) {
 	const second = time.Second
 	for _, row := range []struct {
 		name              string
 		s                 *simulation
-		from              time.Duration // what came before it does not count
+		from              time.Duration // earlier requests do not count
 		goodput, critical float64       // at least
 		rest              float64       // success of the others, at least
 		p99               time.Duration // at most; 0: any
@@ -66,7 +64,7 @@ func TestShedderSimulated(t *testing.T) {
 		{name: "only batch and critical", s: with(loaded(12, 10*ms, 3, exponentially(10*ms), 20*second), func(s *simulation) {
 			s.mix = [classes]float64{0.3, 0, 0.7}
 		}), goodput: 0.98, critical: 0.99},
-		{name: "nobody says what matters", s: with(loaded(12, 10*ms, 3, exponentially(10*ms), 20*second), func(s *simulation) {
+		{name: "default only", s: with(loaded(12, 10*ms, 3, exponentially(10*ms), 20*second), func(s *simulation) {
 			s.mix = [classes]float64{0, 1, 0}
 		}), goodput: 0.98},
 		{name: "times that differ", s: loaded(12, 10*ms, 3, exponentially(10*ms), 20*second), goodput: 0.96, critical: 0.99},
@@ -164,7 +162,7 @@ func share(s *simulation) { s.shared = true }
 
 func patient(s *simulation) { s.deadline = 3 * time.Second }
 
-// from is that much more from then on.
+// from is an additional latency that begins at a time.
 func from(when, more time.Duration) func(time.Duration, *rand.Rand) time.Duration {
 	return func(now time.Duration, _ *rand.Rand) time.Duration {
 		return time.Duration(choose(now < when, 0, float64(more)))
@@ -178,8 +176,8 @@ func choose(first bool, a, b float64) float64 {
 	return b
 }
 
-// A10: an hour at three times the capacity: the last minute is as good as the first,
-// and the limit is where it was.
+// A10: after an hour at three times the capacity, goodput and limit are as in the first
+// minute.
 func TestSimulatedHour(t *testing.T) {
 	s := loaded(2, 20*ms, 3, exponentially(20*ms), time.Hour).run()
 	first, last := s.between(time.Second, time.Minute), s.between(59*time.Minute, time.Hour)
@@ -188,8 +186,7 @@ func TestSimulatedHour(t *testing.T) {
 	require.LessOrEqual(t, s.limits[len(s.limits)-1], 40)
 }
 
-// A10: the same without chance, for other numbers of workers. What is unhurried is
-// still known after all that time.
+// A10: at a constant latency, the baseline is exact and the limit stays near the workers.
 func TestSimulatedLimit(t *testing.T) {
 	for _, workers := range []int{4, 30} {
 		s := loaded(workers, 10*ms, 3, constant(10*ms), 40*time.Second).run()
@@ -198,19 +195,19 @@ func TestSimulatedLimit(t *testing.T) {
 		for second, limit := range s.limits[2:] {
 			require.LessOrEqual(t, limit, 2*workers+4, "after %d seconds", second)
 			if limit < workers {
-				few++ // it looks, whether fewer serve as many
+				few++ // a probe is running
 			}
 		}
 		require.LessOrEqual(t, few, len(s.limits)/20)
 	}
 }
 
-// What is set, holds.
+// The limit stays within Min and Max.
 func TestSimulatedBounds(t *testing.T) {
 	for _, row := range []struct{ initial, least, most int }{{20, 4, 1000}, {1, 1, 1}, {5, 5, 7}, {10, 10, 10}, {100, 50, 200}} {
 		for _, workers := range []int{1, 12, 50} {
 			s := loaded(workers, 10*ms, 3, exponentially(10*ms), 2*time.Second)
-			s.gate = &gate{limiter: newLimiter(row.initial, row.least, row.most, 2)}
+			s.gate = &concurrencyGate{limiter: newLimiter(row.initial, row.least, row.most, 2)}
 			s.run()
 			for _, limit := range s.limits {
 				require.GreaterOrEqual(t, limit, row.least)
@@ -219,15 +216,14 @@ func TestSimulatedBounds(t *testing.T) {
 		}
 	}
 	static := loaded(12, 10*ms, 3, exponentially(10*ms), 10*time.Second)
-	static.gate = &gate{limiter: newLimiter(17, 4, 1000, -1)}
+	static.gate = &concurrencyGate{limiter: newLimiter(17, 4, 1000, -1)}
 	for _, limit := range static.run().limits {
 		require.Equal(t, 17, limit)
 	}
 }
 
-// Requests of which none is served in time bring the limit down, though nobody knows
-// how long they would have taken.
-func TestWhatIsAlwaysTooLate(t *testing.T) {
+// If no request is served in time, the limit falls, although the latency is unknown.
+func TestSimulatedLateResponses(t *testing.T) {
 	s := loaded(2, 100*ms, 4, constant(100*ms), 60*time.Second)
 	s.deadline = 400 * ms
 	got := s.run().between(5*time.Second, s.length)

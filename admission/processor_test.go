@@ -14,14 +14,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/admission"
 )
 
-// A9: critical does not wait for batch where handlers do nothing but compute, either: those
-// who stand in Go's scheduler when one gets its place, at once or out of the queue, are in
-// the Shedder before it begins.
+// A9: if handlers only compute, critical requests do not wait for batch either. Requests that
+// wait in Go's scheduler reach the Shedder before the next handler begins.
 //
-// There is one processor, and nobody waits for anything else, so without that each is
-// served, all of it, before the next comes in. The scheduler now and then prefers one that
-// has just yielded, and may interrupt anybody, so it is asked for one in ten.
-func TestThoseWhoComputeQueueInTheShedder(t *testing.T) {
+// The test has one processor. Without the yield, each request is served before the next one
+// arrives. The scheduler sometimes prefers a goroutine that has just yielded, so one attempt
+// in ten must succeed.
+func TestShedder_queuesRequestsThatCompute(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const attempts, enough, each = 200, 20, 4
 	well := 0
@@ -35,14 +34,14 @@ func TestThoseWhoComputeQueueInTheShedder(t *testing.T) {
 			}
 		}
 	}
-	require.Failf(t, "they stand in the scheduler", "and in the Shedder in %d of %d attempts alone", well, attempts)
+	require.Failf(t, "requests wait in the scheduler", "they wait in the Shedder in only %d of %d attempts", well, attempts)
 }
 
-// bursts are so many requests of each class at once, the least important first, and the same
-// again while the first of them is served.
+// bursts sends a number of requests of each class at once, the least important first, and the
+// same again while the first one is served.
 type bursts struct {
 	each   int
-	known  []int    // how many the Shedder knew of when each of those who were served began
+	known  []int    // requests in the Shedder when each handler began
 	served []string // their classes
 }
 

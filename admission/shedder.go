@@ -2,7 +2,6 @@ package admission
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"runtime"
 	"sync"
@@ -10,63 +9,56 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
-	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
-// Shedder refuses what the machine cannot bear, so that what it accepts is served in
-// time. It limits how many requests are in flight, and finds the limit itself, by how
-// long they take: as long as more in flight make nobody wait, there may be more.
+// Shedder limits how many requests are in flight, and finds the limit from their latency:
+// while more in flight do not make requests slower, it lets in more. A request without a
+// free slot waits for one by priority, and if it cannot be served in time, it is rejected at
+// once with 503 and a Retry-After.
 //
-// Who finds no place waits for one, the most important first and of those the newest;
-// when the queue is full, the least important and oldest is answered at once. What has
-// no chance to be served before its deadline (that of the request's context, see
-// resilienthttp.Deadline.Handler) is refused at once as well. Refusals are 503, with a
-// Retry-After and the problem type temporary-reduced-capacity.
+// The request's context has the deadline, see resilienthttp.Deadline.Handler. A slot is held
+// until the handler returns, panics or hijacks the connection. Set http.Server.ReadTimeout,
+// or a client that never sends its body holds a slot. Give routes with very different
+// latencies (uploads, long polls) Shedders of their own.
 //
-// A place is held until the handler returns, panics, or hijacks the connection. So set
-// http.Server.ReadTimeout: clients that announce a body and never send it would hold all
-// places, where handlers read it. Requests that take very different times for reasons of their own should have
-// Shedders of their own, by route: uploads and long polls above all.
-//
-// Who has a place yields the processor once before its handler begins, so that those who
-// stand behind it come in: also where handlers only compute, the queue stands in the
-// Shedder, and not in Go's scheduler, which interrupts nobody for 10 ms and knows no
-// priorities. Requests that take less than 10 µs do not yield.
-//
-// The zero value is ready for use. Fields are frozen at first use. A Shedder is safe
-// for concurrent use and must not be copied; its Handlers share one limit. It has no
-// goroutine.
+// The zero value is ready for use. A Shedder is safe for concurrent use, and must not be
+// copied or changed after first use. Its Handlers share one limit. See docs/admission.md.
 type Shedder struct {
-	// Initial is how many requests may be in flight at first, Min and Max how many at
-	// least and at most, ever. 0 means 20, 4 and 1000; an Initial or Min that is not
-	// set is at most Max, and an Initial or Max at least Min. Where the fewest are
-	// still too many for their deadlines, because a request takes long and hardly two
-	// can be worked on at a time, set Min to 1.
+	// Initial is the first limit of requests in flight. Min and Max are the bounds of the
+	// limit. Zero means 20, 4 and 1000; an Initial or Min of zero is lowered to Max, and an
+	// Initial or Max of zero is raised to Min. If even 4 in flight are too slow for their
+	// deadlines, set Min to 1.
 	Initial, Min, Max int
 
-	// Tolerance is how many times as long as unhurried ones requests may take until
-	// there are too many. 0 means 2; it must be more than 1. Negative: the limit stays
-	// at Initial.
+	// Tolerance is the highest latency that is not too slow, as a multiple of the latency
+	// of requests that do not wait for each other. Zero means 2; other values must be more
+	// than 1. A negative Tolerance keeps the limit at Initial.
 	Tolerance float64
 
-	// Queue is how many may wait for a place. 0 means as many as get one within MaxWait, by
-	// how long requests took, and twice the limit at least; negative: none.
+	// Queue is the number of requests that may wait for a slot. Zero means twice the limit,
+	// or as many as get a slot before they would have to leave the queue, if that is more.
+	// A negative Queue means that no request waits.
 	Queue int
 
-	// MaxWait is the longest that a request waits for a place, if its deadline leaves
-	// so much. 0 means 100 ms, or twice as long as requests take if that is longer;
-	// what is critical and has a deadline then waits as long as it leaves time to be
-	// served. Negative: nobody waits.
+	// MaxWait is the longest time that a request waits for a slot. Zero means 100 ms, or
+	// twice the latency if that is longer. With zero, a request with a deadline waits as
+	// long as the deadline allows; after a queue has stood for that long, only critical
+	// requests do. A negative MaxWait means that no request waits.
 	MaxWait time.Duration
 
-	// Priority is how much a request matters. nil means PriorityDefault for all;
-	// PriorityFromHeader trusts what the client says, which is for behind your own edge
-	// only. Values that are not one of the three count as PriorityDefault. What was
-	// decided is the priority of the context that the handler gets, over that of the
-	// header (resilienthttp.PriorityFromContext).
+	// Priority returns the priority of a request. Nil means PriorityDefault for all.
+	// PriorityFromHeader trusts the client: use it behind your own edge only. An unknown
+	// value means PriorityDefault. The handler's context has the result, and the request's
+	// header does not change it (resilienthttp.PriorityFromContext).
 	Priority func(*http.Request) resilienthttp.Priority
 
-	// Trace is told what happens; nil: nothing is.
+	// Key returns the client, tenant or account that a request belongs to. While others
+	// wait, a key that holds an equal share of the slots gets no more: its requests go
+	// behind those of the other keys, whatever their priority. Nil means no shares. If Key
+	// returns an error, the request gets 403.
+	Key func(*http.Request) (string, error)
+
+	// Trace has hooks for each request. Nil means none.
 	Trace *Trace
 
 	once    sync.Once
@@ -75,74 +67,36 @@ type Shedder struct {
 	waiters sync.Pool // of *waiter
 
 	mu       sync.Mutex
-	gate     gate
-	visits   *inFlightRequests
+	gate     concurrencyGate
+	unused   *inFlightRequests
 	admitted uint64
-	refused  uint64
+	rejected uint64
 }
 
-// ShedderState is what a Shedder knows at a moment.
+// ShedderState is a snapshot of a Shedder.
 type ShedderState struct {
-	// Limit is how many requests may be in flight.
+	// Limit is the number of requests that may be in flight.
 	Limit int
 
-	// InFlight is how many are, and Queued how many wait.
+	// InFlight is the number of requests in flight. Queued is the number that wait.
 	InFlight, Queued int
 
-	// BaselineLatency is how long a request takes when there are few, on average; 0 until
-	// enough have been seen.
+	// BaselineLatency is the average latency of requests that do not wait for each other.
+	// Zero means that it is not known yet.
 	BaselineLatency time.Duration
 
-	// Admitted and Rejected count since the beginning.
+	// Admitted and Rejected count requests since the start.
 	Admitted, Rejected uint64
 }
 
-// PriorityFromHeader is the priority that the request's X-Request-Priority names: batch or
-// critical, and PriorityDefault for anything else. The client chooses it, so it is for
-// a Shedder whose clients are all your own.
+// PriorityFromHeader returns the priority of the request's X-Request-Priority: batch,
+// critical, or PriorityDefault for all other values. Any client can send the field, so use
+// it behind your own edge only.
 func PriorityFromHeader(r *http.Request) resilienthttp.Priority {
 	if values := r.Header[priority.Header]; len(values) > 0 {
 		return resilienthttp.Priority(priority.Parse(values[0]))
 	}
 	return resilienthttp.PriorityDefault
-}
-
-// Validate is what is wrong with the configuration, all of it, nil if nothing is: call it
-// at start. A Shedder that is misconfigured answers 500 to all. Wrong is also a MaxWait
-// that nobody can mean: 100 is a hundred nanoseconds.
-func (s *Shedder) Validate() error {
-	wrong := validate.Errors{Of: errAdmission}
-	initial, least, most := s.bounds()
-	switch {
-	case s.Initial < 0 || s.Min < 0 || s.Max < 0:
-		wrong.Check(true, fmt.Sprintf("Initial %d, Min %d and Max %d must not be negative", s.Initial, s.Min, s.Max))
-	case least > most:
-		wrong.Check(true, fmt.Sprintf("Min is %d, and must be at most %d (Max)", least, most))
-	default:
-		wrong.Check(initial < least || initial > most, fmt.Sprintf("Initial is %d, and must be from %d (Min) to %d (Max)", initial, least, most))
-	}
-	sound := s.Tolerance == 0 || s.Tolerance < 0 || s.Tolerance > 1
-	wrong.Check(!sound, fmt.Sprintf("Tolerance is %v, and must be more than 1", s.Tolerance)) // NaN too
-	wrong.Duration("MaxWait", s.MaxWait)
-	return wrong.Err()
-}
-
-// bounds are the limit at first, at least and at most.
-func (s *Shedder) bounds() (initial, least, most int) {
-	initial, least, most = s.Initial, s.Min, s.Max
-	if most == 0 {
-		most = max(defaultMax, initial, least)
-	}
-	if least == 0 {
-		least = min(defaultMin, most)
-		if initial > 0 {
-			least = min(least, initial)
-		}
-	}
-	if initial == 0 {
-		initial = min(max(defaultInitial, least), most)
-	}
-	return initial, least, most
 }
 
 func (s *Shedder) init() {
@@ -154,25 +108,27 @@ func (s *Shedder) init() {
 			tolerance = defaultTolerance
 		}
 		initial, least, most := s.bounds()
-		s.gate = gate{limiter: newLimiter(initial, least, most, tolerance), most: s.Queue, maxWait: s.MaxWait}
+		s.gate.limiter = newLimiter(initial, least, most, tolerance)
+		s.gate.queueLimit, s.gate.maxWait = s.Queue, s.MaxWait
 	})
 }
 
-// State is what the Shedder knows now.
+// State returns a snapshot.
 func (s *Shedder) State() ShedderState {
 	s.init()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return ShedderState{
-		Limit: s.gate.places(), InFlight: s.gate.inflight, Queued: s.gate.queue.len,
+		Limit: s.gate.slots(), InFlight: s.gate.limiter.inflight, Queued: s.gate.fairQueue.len,
 		BaselineLatency: time.Duration(s.gate.base * float64(time.Second)),
-		Admitted:        s.admitted, Rejected: s.refused,
+		Admitted:        s.admitted, Rejected: s.rejected,
 	}
 }
 
-// Handler lets through to next what the Shedder has a place for.
+// Handler returns a handler that calls next for the requests that get a slot.
 func (s *Shedder) Handler(next http.Handler) http.Handler {
 	shed := newProblem(http.StatusServiceUnavailable, reducedCapacity, "The server is short of capacity")
+	forbidden := newProblem(http.StatusForbidden, explained+"key", "The request belongs to no known key")
 	wrong := misconfigured()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.init()
@@ -182,9 +138,19 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 			return
 		}
 		p := s.priorityOf(r)
-		pass := s.enter(r.Context(), class(p))
+		var key string
+		if s.Key != nil {
+			var err error
+			if key, err = s.Key(r); err != nil {
+				s.countRejected()
+				s.Trace.refused(&Event{Request: r, Priority: p, Reason: ReasonKeyError, Status: forbidden.status, Err: err})
+				reject(w, r, &forbidden, 0)
+				return
+			}
+		}
+		pass := s.enter(r.Context(), key, class(p))
 		if s.Trace != nil {
-			s.trace(r, p, &pass, shed.status)
+			s.trace(r, key, p, &pass, shed.status)
 		}
 		if pass.why != ReasonNone {
 			reject(w, r, &shed, pass.retry)
@@ -194,22 +160,28 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 	})
 }
 
-func (s *Shedder) trace(r *http.Request, p resilienthttp.Priority, pass *pass, status int) {
-	e := Event{Request: r, Priority: p, Reason: pass.why, Queued: pass.queued, RetryAfter: pass.retry}
+func (s *Shedder) countRejected() {
+	s.mu.Lock()
+	s.rejected++
+	s.mu.Unlock()
+}
+
+func (s *Shedder) trace(r *http.Request, key string, p resilienthttp.Priority, pass *pass, status int) {
+	e := Event{Request: r, Key: key, Priority: p, Reason: pass.why, Queued: pass.queued, RetryAfter: pass.retry}
 	if pass.why == ReasonNone {
-		s.abandonOnPanic(pass, func() { s.Trace.admitted(&e) })
+		s.releaseOnPanic(pass, func() { s.Trace.admitted(&e) })
 		return
 	}
 	e.Status = status
 	s.Trace.refused(&e)
 }
 
-// abandonOnPanic gives a place back if do does not return.
-func (s *Shedder) abandonOnPanic(pass *pass, do func()) {
+// releaseOnPanic returns the slot if do panics.
+func (s *Shedder) releaseOnPanic(pass *pass, do func()) {
 	returned := false
 	defer func() {
 		if !returned {
-			s.leave(s.now(), sample{took: -1, flight: pass.flight})
+			s.leave(s.now(), sample{took: -1, flight: pass.flight}, pass.key, pass.class)
 		}
 	}()
 	do()
@@ -228,103 +200,110 @@ func (s *Shedder) priorityOf(r *http.Request) resilienthttp.Priority {
 	}
 }
 
-// serve calls the handler of a request that has a place.
+// serve calls the handler of a request that has a slot.
 func (s *Shedder) serve(next http.Handler, w http.ResponseWriter, r *http.Request, p resilienthttp.Priority, pass pass) {
-	v := pass.visit
-	v.w, v.shedder, v.r, v.began, v.flight = w, s, r, pass.began, int32(pass.flight)
-	defer v.end()
+	f := pass.request
+	f.w, f.shedder, f.r, f.began, f.flight = w, s, r, pass.began, int32(pass.flight)
+	f.key, f.class = pass.key, int8(pass.class)
+	defer f.end()
 	if ctx := r.Context(); resilienthttp.PriorityFromContext(ctx) != p {
 		original := r
 		r = r.WithContext(resilienthttp.WithPriority(ctx, p))
-		defer func() { original.MultipartForm = r.MultipartForm }() // the server removes its files, when all is over
+		defer func() { original.MultipartForm = r.MultipartForm }() // the server removes its files
 	}
 	if pass.yields {
-		runtime.Gosched() // its time counts, as that of its handler
+		runtime.Gosched() // the latency includes this time
 	}
-	next.ServeHTTP(v.writer(), r)
-	v.returned = true
+	next.ServeHTTP(f.writer(), r)
+	f.returned = true
 }
 
-// pass is what enter has decided.
+// pass is the result of enter.
 type pass struct {
-	why    Reason
-	visit  *inFlightRequest // for who has a place
-	flight int              // how many have a place, with this one
-	began  time.Duration    // since when it has one
-	yields bool             // it lets others in before it begins
-	queued time.Duration
-	retry  time.Duration // for a refusal
+	why     Reason
+	request *inFlightRequest // nil without a slot
+	key     *keyQueue
+	class   int
+	flight  int           // the number in flight, this request included
+	began   time.Duration // when it got the slot
+	yields  bool          // it yields the processor before its handler begins
+	queued  time.Duration
+	retry   time.Duration // of a rejection
 }
 
-// retryAfter is what who is refused is told to wait, and up to half of it more.
+// retryAfter is the Retry-After of a rejection, before jitter.
 const retryAfter = time.Second
 
 func (s *Shedder) now() time.Duration { return time.Since(s.epoch) }
 
-// enter takes a place, waiting for it if need be.
-func (s *Shedder) enter(ctx context.Context, class int) pass {
-	now, left := s.now(), forever
+// enter takes a slot, and waits for one if necessary.
+func (s *Shedder) enter(ctx context.Context, key string, class int) pass {
+	now, left := s.now(), noDeadline
 	if deadline, ok := ctx.Deadline(); ok {
 		left = deadline.Sub(s.epoch) - now
 	}
-	s.mu.Lock()
-	flight, hopeless := s.gate.enter(now, left)
+	s.lock()
+	k := &s.gate.shared
+	if s.Key != nil {
+		k = s.gate.of(key)
+	}
+	flight, hopeless := s.gate.enter(now, left, k, class)
 	if flight > 0 {
-		p := pass{visit: s.visit(), flight: flight, began: now, yields: s.gate.yields()}
+		p := pass{request: s.request(), key: k, class: class, flight: flight, began: now, yields: s.gate.yields()}
 		s.mu.Unlock()
 		return p
 	}
 	p := pass{why: ReasonDeadline}
 	if !hopeless {
-		p = s.queue(ctx, now, left, class)
+		p = s.queue(ctx, now, left, k, class)
 		s.mu.Lock()
 	}
 	if p.why == ReasonNone {
-		p.visit, p.yields = s.visit(), s.gate.yields()
+		p.request, p.yields = s.request(), s.gate.yields()
 	} else {
-		s.refused++
+		s.rejected++
 		p.retry = jittered(retryAfter)
 	}
 	s.mu.Unlock()
 	return p
 }
 
-// visit is one for who is let in. The Shedder is locked.
-func (s *Shedder) visit() *inFlightRequest {
+// request returns a new inFlightRequest. The caller holds the lock.
+func (s *Shedder) request() *inFlightRequest {
 	s.admitted++
-	if s.visits.empty() {
-		s.visits = new(inFlightRequests)
+	if s.unused.empty() {
+		s.unused = new(inFlightRequests)
 	}
-	return s.visits.next()
+	return s.unused.next()
 }
 
-// queue waits for a place. The Shedder is locked, and not any more afterwards.
-func (s *Shedder) queue(ctx context.Context, now, left time.Duration, class int) pass {
+// queue waits for a slot. The caller holds the lock; queue returns without it.
+func (s *Shedder) queue(ctx context.Context, now, left time.Duration, k *keyQueue, class int) pass {
 	w := s.waiter()
 	defer s.waiters.Put(w)
-	w.class = class
-	room, why := s.gate.join(now, left, w)
-	if room != nil {
-		room.verdict <- evicted
+	w.key, w.class = k, class
+	victim, why := s.gate.join(now, left, w)
+	if victim != nil {
+		victim.verdict <- evicted
 	}
 	s.mu.Unlock()
 	if why != ReasonNone {
 		return pass{why: why}
 	}
 	why = s.wait(ctx, w, w.until-now)
-	p := pass{why: why, flight: w.flight, began: s.now()}
+	p := pass{why: why, key: k, class: class, flight: w.flight, began: s.now()}
 	p.queued = p.began - now
 	if why == ReasonNone && ctx.Err() != nil {
-		// In this very moment.
-		s.leave(s.now(), sample{took: -1, flight: w.flight})
+		// The context ended at the same moment.
+		s.leave(s.now(), sample{took: -1, flight: w.flight}, k, class)
 		p.why = reasonOf(ctx)
 	}
 	return p
 }
 
-// wait is until somebody has decided, or the time is over.
-func (s *Shedder) wait(ctx context.Context, w *waiter, most time.Duration) Reason {
-	w.timer.Reset(most)
+// wait waits until the request gets a slot or leaves the queue.
+func (s *Shedder) wait(ctx context.Context, w *waiter, longest time.Duration) Reason {
+	w.timer.Reset(longest)
 	defer w.timer.Stop()
 	var why Reason
 	select {
@@ -337,15 +316,17 @@ func (s *Shedder) wait(ctx context.Context, w *waiter, most time.Duration) Reaso
 	}
 	s.mu.Lock()
 	queued := w.queued
-	s.gate.remove(w)
+	if queued {
+		s.gate.drop(w)
+	}
 	s.mu.Unlock()
-	if !queued { // somebody has decided in this very moment
+	if !queued { // another goroutine decided at the same moment
 		why = (<-w.verdict).reason()
 	}
 	return why
 }
 
-// reasonOf is why the context has ended.
+// reasonOf returns why the context has ended.
 func reasonOf(ctx context.Context) Reason {
 	if ctx.Err() == context.DeadlineExceeded {
 		return ReasonDeadline
@@ -362,12 +343,23 @@ func (s *Shedder) waiter() *waiter {
 	return w
 }
 
-// leave gives a place back, and those that have come to others.
-func (s *Shedder) leave(now time.Duration, sample sample) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gate.done(now, sample)
+// leave returns a slot, and admits the requests that get one.
+func (s *Shedder) leave(now time.Duration, sample sample, k *keyQueue, class int) {
+	s.lock()
+	s.gate.done(now, sample, k, class)
 	for w := s.gate.next(); w != nil; w = s.gate.next() {
 		w.verdict <- admitted
 	}
+	s.mu.Unlock()
+}
+
+// lock waits for the time of a few critical sections before it lets the scheduler run
+// another goroutine, which costs more.
+func (s *Shedder) lock() {
+	for range 50 {
+		if s.mu.TryLock() {
+			return
+		}
+	}
+	s.mu.Lock()
 }

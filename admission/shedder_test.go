@@ -26,14 +26,14 @@ import (
 
 const ms = time.Millisecond
 
-// answer is what came of a request that was sent in a goroutine of its own.
+// answer is the response to a request that was sent in its own goroutine.
 type answer struct {
 	status int
 	took   time.Duration
 	header http.Header
 }
 
-// later asks in a goroutine of its own.
+// later sends a request in its own goroutine.
 func later(tb testing.TB, h http.Handler, change ...func(*http.Request)) <-chan answer {
 	tb.Helper()
 	answers := make(chan answer, 1)
@@ -55,7 +55,7 @@ func within(tb testing.TB, d time.Duration) func(*http.Request) {
 
 func by(p string) func(*http.Request) { return header("X-Request-Priority", p) }
 
-// gated is a handler whose requests wait until they are let go.
+// gated is a handler whose requests wait until the gate opens.
 type gated struct {
 	gate  chan struct{}
 	mu    sync.Mutex
@@ -72,7 +72,7 @@ func (g *gated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func newGated() *gated { return &gated{gate: make(chan struct{})} }
 
-// taking is a handler that takes that long.
+// taking is a handler with a fixed latency.
 func taking(d time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		sleep(d)
@@ -80,7 +80,7 @@ func taking(d time.Duration) http.Handler {
 	})
 }
 
-// A2: what a refusal says.
+// A2: the headers and the problem of a rejection.
 func TestShedderRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
@@ -152,8 +152,8 @@ func TestShedderValidate(t *testing.T) {
 
 func nan() float64 { zero := 0.0; return zero / zero }
 
-// The queue: the most important first, and of those the newest; when it is full, the
-// least important and oldest makes room.
+// The queue serves the most important request first, and of those the newest. A full queue
+// evicts the least important and oldest request.
 func TestShedderQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
@@ -185,8 +185,7 @@ func TestShedderQueue(t *testing.T) {
 	})
 }
 
-// A burst waits, as far as there is a place for it in time, however long ago it is that
-// requests were seen.
+// A burst waits for slots, as far as they come in time, for any age of the known latency.
 func TestShedderServesBursts(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -235,7 +234,7 @@ func TestShedderWaits(t *testing.T) {
 	}{
 		{"the default", &admission.Shedder{Max: 1}, nil, 100 * ms},
 		{"as set", &admission.Shedder{Max: 1, MaxWait: 30 * ms}, nil, 30 * ms},
-		{"nobody waits", &admission.Shedder{Max: 1, MaxWait: -1}, nil, 0},
+		{"a negative MaxWait: no wait", &admission.Shedder{Max: 1, MaxWait: -1}, nil, 0},
 		{"no queue", &admission.Shedder{Max: 1, Queue: -1}, nil, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -253,7 +252,7 @@ func TestShedderWaits(t *testing.T) {
 	}
 }
 
-// A7: who waits, and whose deadline passes, leaves the queue within a millisecond.
+// A7: a request leaves the queue within a millisecond after its deadline.
 func TestDeadlineThatPassesInTheQueue(t *testing.T) {
 	for _, priority := range []string{"batch", "", "critical"} {
 		for _, wait := range []time.Duration{0, time.Hour} {
@@ -274,7 +273,7 @@ func TestDeadlineThatPassesInTheQueue(t *testing.T) {
 	}
 }
 
-// A7: what would not be served in time is refused at once, and what would, is served.
+// A7: a request that cannot be served before its deadline is rejected at once.
 func TestDeadlineThatCannotBeKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(admission.Shedder)
@@ -291,13 +290,13 @@ func TestDeadlineThatCannotBeKept(t *testing.T) {
 		require.Equal(t, http.StatusServiceUnavailable, passed.status)
 		require.Zero(t, passed.took)
 
-		// What nobody has seen for a while is not believed any more.
+		// An old latency is not used.
 		sleep(time.Minute)
 		require.Equal(t, http.StatusNoContent, ask(t, h, within(t, 50*ms)).StatusCode)
 	})
 }
 
-// A7: the wait that is to be expected counts.
+// A7: the expected wait in the queue counts.
 func TestDeadlineThatTheQueueEatsUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &admission.Shedder{Max: 1, Queue: 10, MaxWait: time.Hour, Priority: admission.PriorityFromHeader}
@@ -324,8 +323,8 @@ func TestDeadlineThatTheQueueEatsUp(t *testing.T) {
 	})
 }
 
-// A8: what is in the header counts only where Priority says so; what was decided is in
-// the context.
+// A8, A16: the header's priority counts only with a Priority function that reads it. The
+// result is in the context.
 func TestShedderPriority(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -333,8 +332,8 @@ func TestShedderPriority(t *testing.T) {
 		header   string
 		want     resilienthttp.Priority
 	}{
-		{"nobody is trusted", nil, "critical", resilienthttp.PriorityDefault},
-		{"nobody is trusted with less, either", nil, "batch", resilienthttp.PriorityDefault},
+		{"no Priority, critical: default", nil, "critical", resilienthttp.PriorityDefault},
+		{"no Priority, batch: default", nil, "batch", resilienthttp.PriorityDefault},
 		{"the header is", admission.PriorityFromHeader, "critical", resilienthttp.PriorityCritical},
 		{"an unknown word", admission.PriorityFromHeader, "urgent", resilienthttp.PriorityDefault},
 		{"an absurd word", admission.PriorityFromHeader, strings.Repeat("critical ", 1<<16), resilienthttp.PriorityDefault},
@@ -357,7 +356,7 @@ func TestShedderPriority(t *testing.T) {
 	}
 }
 
-// A panic gives the place back, and goes on.
+// A panic returns the slot, and is not recovered.
 func TestPanicInTheHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &admission.Shedder{Max: 1, Queue: -1}
@@ -375,8 +374,8 @@ func TestPanicInTheHandler(t *testing.T) {
 	})
 }
 
-// A client that goes away while it waits leaves the queue; one that goes away while
-// it is served has its place until the handler is over.
+// A request whose client disconnects leaves the queue. If it has a slot, it keeps the slot
+// until the handler returns.
 func TestClientThatGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
@@ -401,8 +400,8 @@ func TestClientThatGoesAway(t *testing.T) {
 	})
 }
 
-// Over a real connection: hijacking and 101 give the place back, once.
-func TestHijackGivesThePlaceBack(t *testing.T) {
+// Over a real connection: hijacking and 101 return the slot once.
+func TestHijackReturnsTheSlot(t *testing.T) {
 	wrap := func(h http.Handler) http.Handler { return h }
 	hide := func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(hidden{w}, r) })
@@ -491,7 +490,8 @@ func TestShedderWriter(t *testing.T) {
 	require.Equal(t, []bool{false, false, false}, []bool{flusher, hijacker, readerFrom})
 }
 
-// Nobody who writes after his handler is over writes into another's response.
+// A goroutine that writes after its handler has returned does not write into another
+// response.
 func TestWriterThatOutlivesItsHandler(t *testing.T) {
 	s := new(admission.Shedder)
 	var kept []http.ResponseWriter
@@ -510,7 +510,7 @@ func TestWriterThatOutlivesItsHandler(t *testing.T) {
 	require.Len(t, bodies, 100)
 }
 
-// A1: the refusal comes before the body is sent, and the connection stays.
+// A1: the rejection comes before the body is sent, and the connection stays open.
 func TestRefusalBeforeTheBody(t *testing.T) {
 	quota := &admission.Quota{Limit: 1, Window: time.Hour}
 	full := &admission.Shedder{Max: 1, Queue: -1}
@@ -550,9 +550,8 @@ func TestRefusalBeforeTheBody(t *testing.T) {
 	close(g.gate)
 }
 
-// A1: the same as a client of net/http sees it: one connection for all of them. It gives one
-// up that cannot say within 50 ms of the answer that the request is written: now and then,
-// where the machine stands still.
+// A1: a client of net/http keeps its connection. It drops one if the request is not written
+// within 50 ms of the response, which a slow machine may cause.
 func TestRefusalsKeepTheConnection(t *testing.T) {
 	quota := &admission.Quota{Limit: 1, Window: time.Hour}
 	server := httptest.NewServer(quota.Handler(ok()))
@@ -590,7 +589,7 @@ func TestShedderAtRest(t *testing.T) {
 	})
 }
 
-// Under the race detector: places are neither lost nor won, whatever happens.
+// Under the race detector: no slot is lost or given twice.
 func TestShedderStress(t *testing.T) {
 	s := &admission.Shedder{Max: 8, Initial: 8, Queue: 16, Tolerance: -1, Priority: admission.PriorityFromHeader}
 	var inside, most atomic.Int64
@@ -640,7 +639,7 @@ func TestShedderStress(t *testing.T) {
 	require.LessOrEqual(t, most.Load(), int64(8))
 }
 
-// What was cut short, or failed, tells nothing of how long requests take.
+// The latency of a failed or canceled request is no sample.
 func TestWhatTellsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(admission.Shedder)

@@ -10,20 +10,23 @@ import (
 	"time"
 )
 
-// simulation is a server behind a gate, in virtual time: workers that serve one
-// request after the other, in the order in which they were let in.
+// simulation is a server behind a gate in virtual time. Its workers serve the admitted
+// requests in FIFO order.
 type simulation struct {
 	workers  int
-	service  func(now time.Duration, r *rand.Rand) time.Duration // what a worker needs
-	extra    func(now time.Duration, r *rand.Rand) time.Duration // what passes besides, without a worker: a dependency
-	crowding float64                                             // by which share each one above workers slows the others
-	rate     func(now time.Duration) float64                     // of arrivals, a second
+	service  func(now time.Duration, r *rand.Rand) time.Duration // the work of a request
+	extra    func(now time.Duration, r *rand.Rand) time.Duration // time without a worker: a dependency
+	crowding float64                                             // each request above workers slows the others by this ratio
+	rate     func(now time.Duration) float64                     // arrivals per second
 	deadline time.Duration
-	mix      [classes]float64 // critical, default, batch
-	shared   bool             // all are worked on at once, as by a processor, and not one after the other
+	request  func(r *rand.Rand) (key string, class int) // nil: no key, and the mix
+	mix      [classes]float64                           // critical, default, batch
+	shared   bool                                       // the workers are divided among all requests, like a processor
+	pause    time.Duration                              // the workers stop for pauseLength once in this time
+	frozen   bool                                       // the gate and its clients' connections stop as well
 	length   time.Duration
 	seed     uint64
-	gate     *gate
+	gate     *concurrencyGate
 
 	now      time.Duration
 	random   *rand.Rand
@@ -34,21 +37,24 @@ type simulation struct {
 	sharing  sharing
 	waiting  map[*waiter]*simRequest
 	outcomes []outcome
-	limits   []int // one a second
+	limits   []int // one per second
 }
 
 type outcome struct {
-	came  time.Duration
-	class int
-	ok    bool
-	took  time.Duration
+	came     time.Duration
+	key      string
+	class    int
+	ok       bool // served before its deadline
+	rejected bool
+	took     time.Duration
 }
 
 type simRequest struct {
+	key   string
 	class int
 	came  time.Duration
-	began time.Duration // let in
-	need  float64       // seconds of a worker, where they are shared
+	began time.Duration // when it was admitted
+	need  float64       // remaining seconds of work, if workers are shared
 	w     waiter
 }
 
@@ -85,13 +91,14 @@ func (s *simulation) run() *simulation {
 	s.waiting = map[*waiter]*simRequest{}
 	s.random = rand.New(rand.NewPCG(s.seed, 7))
 	if s.gate == nil {
-		s.gate = &gate{limiter: newLimiter(defaultInitial, defaultMin, defaultMax, defaultTolerance)}
+		s.gate = &concurrencyGate{limiter: newLimiter(defaultInitial, defaultMin, defaultMax, defaultTolerance)}
 	}
 	var arrive func()
 	arrive = func() {
 		if s.now < s.length {
 			if rate := s.rate(s.now); rate > 0 {
-				s.arrival()
+				came := s.now
+				s.resume(func() { s.arrival(came) })
 				s.after(s.exponential(1/rate), arrive)
 			} else {
 				s.after(10*time.Millisecond, arrive)
@@ -101,7 +108,7 @@ func (s *simulation) run() *simulation {
 	s.after(0, arrive)
 	var look func()
 	look = func() {
-		s.limits = append(s.limits, s.gate.places())
+		s.limits = append(s.limits, s.gate.slots())
 		if s.now < s.length {
 			s.after(time.Second, look)
 		}
@@ -115,40 +122,48 @@ func (s *simulation) run() *simulation {
 	return s
 }
 
-func (s *simulation) arrival() {
-	q := &simRequest{came: s.now}
-	for x := s.random.Float64(); q.class < classes-1 && x >= s.mix[q.class]; q.class++ {
-		x -= s.mix[q.class]
+func (s *simulation) arrival(came time.Duration) {
+	q := &simRequest{came: came}
+	q.w.key = &s.gate.shared
+	if s.request != nil {
+		q.key, q.class = s.request(s.random)
+		q.w.key = s.gate.of(q.key)
+	} else {
+		for x := s.random.Float64(); q.class < classes-1 && x >= s.mix[q.class]; q.class++ {
+			x -= s.mix[q.class]
+		}
 	}
 	q.w.class = q.class
-	left := forever
+	left := noDeadline
 	if s.deadline > 0 {
 		left = s.deadline
 	}
-	flight, hopeless := s.gate.enter(s.now, left)
+	flight, hopeless := s.gate.enter(s.now, left, q.w.key, q.class)
 	switch {
 	case flight > 0:
 		q.w.flight = flight
 		s.enter(q)
 		return
 	case hopeless:
-		s.end(q, false)
+		s.reject(q)
 		return
 	}
 	room, why := s.gate.join(s.now, left, &q.w)
 	if room != nil {
-		s.end(s.requestOf(room), false)
+		s.reject(s.requestOf(room))
 	}
 	if why != ReasonNone {
-		s.end(q, false)
+		s.reject(q)
 		return
 	}
 	s.waiting[&q.w] = q
 	s.after(q.w.until-s.now, func() {
-		if q.w.queued {
-			s.gate.remove(&q.w)
-			s.end(s.requestOf(&q.w), false)
-		}
+		s.resume(func() {
+			if q.w.queued {
+				s.gate.drop(&q.w)
+				s.reject(s.requestOf(&q.w))
+			}
+		})
 	})
 }
 
@@ -173,10 +188,10 @@ func (s *simulation) enter(q *simRequest) {
 func (s *simulation) work(q *simRequest) {
 	s.busy++
 	need := s.service(s.now, s.random)
-	if over := s.gate.inflight - s.workers; over > 0 {
+	if over := s.gate.limiter.inflight - s.workers; over > 0 {
 		need = time.Duration(float64(need) * (1 + s.crowding*float64(over)))
 	}
-	s.after(need, func() {
+	s.after(s.running(need), func() {
 		s.busy--
 		if len(s.line) > 0 {
 			next := s.line[0]
@@ -187,95 +202,41 @@ func (s *simulation) work(q *simRequest) {
 	})
 }
 
-// depart is when the workers are done with it.
+// depart ends the work on a request. Its dependency follows.
 func (s *simulation) depart(q *simRequest) {
 	extra := time.Duration(0)
 	if s.extra != nil {
 		extra = s.extra(s.now, s.random)
 	}
-	s.after(extra, func() { s.leave(q) })
-}
-
-// sharing is workers that are divided among all requests that have a place, at most
-// one for each.
-type sharing struct {
-	jobs    []*simRequest
-	updated time.Duration
-	order   int // of the latest plan: only that counts
-}
-
-// share begins to work on a request.
-func (s *simulation) share(q *simRequest) {
-	s.progress()
-	q.need = s.service(s.now, s.random).Seconds()
-	s.sharing.jobs = append(s.sharing.jobs, q)
-	s.plan()
-}
-
-// pace is how fast each is worked on, of what one worker does.
-func (s *simulation) pace() float64 {
-	return min(1, float64(s.workers)/float64(len(s.sharing.jobs)))
-}
-
-// progress works until now.
-func (s *simulation) progress() {
-	did := (s.now - s.sharing.updated).Seconds() * s.pace()
-	for _, q := range s.sharing.jobs {
-		q.need -= did
-	}
-	s.sharing.updated = s.now
-}
-
-// plan is when the next one will be done.
-func (s *simulation) plan() {
-	s.sharing.order++
-	if len(s.sharing.jobs) == 0 {
-		return
-	}
-	order, need := s.sharing.order, math.Inf(1)
-	for _, q := range s.sharing.jobs {
-		need = min(need, q.need)
-	}
-	s.after(time.Duration(max(need, 0)/s.pace()*float64(time.Second))+1, func() {
-		if order != s.sharing.order {
-			return
-		}
-		s.progress()
-		var done []*simRequest
-		s.sharing.jobs = slices.DeleteFunc(s.sharing.jobs, func(q *simRequest) bool {
-			if q.need < 1e-9 {
-				done = append(done, q)
-			}
-			return q.need < 1e-9
-		})
-		s.plan()
-		for _, q := range done {
-			s.depart(q)
-		}
-	})
+	s.after(extra, func() { s.resume(func() { s.leave(q) }) })
 }
 
 func (s *simulation) leave(q *simRequest) {
 	late := s.deadline > 0 && s.now-q.came > s.deadline
-	s.gate.done(s.now, sample{took: s.now - q.began, flight: q.w.flight, late: late})
+	s.gate.done(s.now, sample{took: s.now - q.began, flight: q.w.flight, late: late}, q.w.key, q.class)
 	s.end(q, !late)
 	for w := s.gate.next(); w != nil; w = s.gate.next() {
 		s.enter(s.requestOf(w))
 	}
 }
 
+// reject ends a request that got no slot.
+func (s *simulation) reject(q *simRequest) {
+	s.outcomes = append(s.outcomes, outcome{came: q.came, key: q.key, class: q.class, rejected: true, took: s.now - q.came})
+}
+
 func (s *simulation) end(q *simRequest, ok bool) {
-	s.outcomes = append(s.outcomes, outcome{q.came, q.class, ok, s.now - q.came})
+	s.outcomes = append(s.outcomes, outcome{came: q.came, key: q.key, class: q.class, ok: ok, took: s.now - q.came})
 }
 
-// result is what came of the requests of a time.
+// result is the result of the requests of a period.
 type result struct {
-	goodput float64          // served in time, of what the workers can do or of what came if that is less
-	success [classes]float64 // of what came
-	p99     time.Duration    // of those that were served
+	goodput float64          // served in time, as a ratio of the capacity, or of the load if that is less
+	success [classes]float64 // served in time, as a ratio of the load
+	p99     time.Duration    // latency of the served requests
 }
 
-// between is the result of those that came in that time.
+// between returns the result of the requests that came in a period.
 func (s *simulation) between(from, to time.Duration) result {
 	var came, ok [classes]float64
 	var took []time.Duration
@@ -310,7 +271,7 @@ func (s *simulation) between(from, to time.Duration) result {
 	return r
 }
 
-// capacity is what the workers can serve in a second.
+// capacity is the number of requests that the workers can serve in a second.
 func capacity(workers int, service time.Duration) float64 {
 	return float64(workers) / service.Seconds()
 }
@@ -329,7 +290,7 @@ func exponentially(mean time.Duration) func(time.Duration, *rand.Rand) time.Dura
 	}
 }
 
-// bimodal is long for that share of the requests, and short for the others.
+// bimodal is long for a ratio of the requests, and short for the others.
 func bimodal(short, long time.Duration, share float64) func(time.Duration, *rand.Rand) time.Duration {
 	return func(_ time.Duration, r *rand.Rand) time.Duration {
 		if r.Float64() < share {

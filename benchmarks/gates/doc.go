@@ -1,4 +1,3 @@
-// Package gates measures what a turn at a server's quota costs, and what a Shedder is
-// worth to a server that is asked for three times what it can do, beside other
-// libraries.
+// Package gates measures the cost of a Quota, and compares the Shedder with the limiters of
+// other libraries: false rejections, and a load of three times the capacity.
 package gates

@@ -42,10 +42,10 @@ func BenchmarkOverload(b *testing.B) {
 
 func gates() map[string]gate {
 	return map[string]gate{
-		"none": func(next http.Handler) (http.Handler, func() int) {
+		"none": func(_ context.Context, next http.Handler) (http.Handler, func() int) {
 			return next, func() int { return 0 }
 		},
-		"resilienthttp": func(next http.Handler) (http.Handler, func() int) {
+		"resilienthttp": func(_ context.Context, next http.Handler) (http.Handler, func() int) {
 			s := &admission.Shedder{Priority: admission.PriorityFromHeader}
 			return s.Handler(next), func() int { return s.State().Limit }
 		},
@@ -55,13 +55,13 @@ func gates() map[string]gate {
 }
 
 // gate wraps a handler, and says how many it lets in at the moment; 0: all.
-type gate = func(next http.Handler) (gated http.Handler, limit func() int)
+type gate = func(ctx context.Context, next http.Handler) (gated http.Handler, limit func() int)
 
 // failsafe and failsafePriority are failsafe-go's adaptive limiter with all of its defaults,
 // by a few lines of our own: its failsafehttp.NewHandler does not hand the request's
 // context, and so neither its priority nor its end, to the limiter. Which priorities are let
 // in is calibrated every 100 ms, which is our choice: it names no default.
-func failsafe(next http.Handler) (gated http.Handler, limit func() int) {
+func failsafe(_ context.Context, next http.Handler) (gated http.Handler, limit func() int) {
 	limiter := adaptivelimiter.NewWithDefaults[any]()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		permit, ok := limiter.TryAcquirePermit()
@@ -74,9 +74,9 @@ func failsafe(next http.Handler) (gated http.Handler, limit func() int) {
 	}), limiter.Limit
 }
 
-func failsafePriority(next http.Handler) (gated http.Handler, limit func() int) {
+func failsafePriority(ctx context.Context, next http.Handler) (gated http.Handler, limit func() int) {
 	prioritizer := adaptivelimiter.NewPrioritizer()
-	prioritizer.ScheduleCalibrations(context.Background(), 100*time.Millisecond)
+	prioritizer.ScheduleCalibrations(ctx, 100*time.Millisecond)
 	limiter := adaptivelimiter.NewBuilder[any]().BuildPrioritized(prioritizer)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		level := priority.Medium

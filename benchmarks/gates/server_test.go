@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 // serve is a server until standard input ends, as it does when the client dies.
 func serve(gate gate) {
 	busy := roundsIn(work)
-	gated, limit := gate(busy)
+	gated, limit := gate(context.Background(), busy)
 	mux := http.NewServeMux()
 	mux.Handle("/", resilienthttp.Deadline{}.Handler(gated))
 	mux.Handle("/plain", busy)

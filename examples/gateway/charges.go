@@ -3,13 +3,15 @@ package main
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// charges is the handler: so many workers, each of which takes its time for a charge.
+// charges is the handler. It asks a bank, which can make a number of charges at a time.
 type charges struct {
 	workers chan struct{}
 	service time.Duration
+	slower  atomic.Int64 // the bank takes this many times as long; 0: not slower
 
 	mu   sync.Mutex
 	made map[string]int // by account and idempotency key
@@ -27,14 +29,14 @@ func (c *charges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer func() { <-c.workers }()
-	time.Sleep(c.service)
+	time.Sleep(c.service * time.Duration(max(1, c.slower.Load())))
 	c.mu.Lock()
 	c.made[accountOf(r).name+" "+r.Header.Get("Idempotency-Key")]++
 	c.mu.Unlock()
 	w.WriteHeader(http.StatusCreated)
 }
 
-// most is how often the one was charged that was charged most often.
+// most returns the largest number of charges under one key.
 func (c *charges) most() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

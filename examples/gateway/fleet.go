@@ -14,7 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// patience is how long a caller waits for its charge.
+// patience is the deadline of a call.
 const patience = 2 * time.Second
 
 // fleet is the clients.
@@ -23,7 +23,7 @@ type fleet struct {
 	shop, partner  *resilienthttp.Transport
 	throughShop    *http.Client
 	throughPartner *http.Client
-	scraper        *http.Client
+	scraper, bulk  *http.Client
 	connections    []*http.Transport
 	tally          *tally
 	number         atomic.Int64
@@ -36,6 +36,7 @@ func newFleet(url string, t *tally) *fleet {
 	f.partner = &resilienthttp.Transport{Base: f.base("partner-token", func(http.Header) caller { return partner })}
 	f.throughShop, f.throughPartner = &http.Client{Transport: f.shop}, &http.Client{Transport: f.partner}
 	f.scraper = &http.Client{Transport: f.base("scraper-token", func(http.Header) caller { return scraper })}
+	f.bulk = &http.Client{Transport: f.base("bulk-token", func(http.Header) caller { return bulk })}
 	return f
 }
 
@@ -51,9 +52,9 @@ func (f *fleet) close() {
 	}
 }
 
-// ask has the shop make rate calls in a second, and the scraper bare; the partner
-// makes four at a time. It returns when ctx has ended and all have their answers.
-func (f *fleet) ask(ctx context.Context, rate, bare float64) {
+// ask sends calls until ctx ends: the rates are calls per second. The partner makes four at a
+// time. It returns when all calls have ended.
+func (f *fleet) ask(ctx context.Context, shopRate, scraperRate, bulkRate float64) {
 	for range 4 {
 		f.calls.Go(func() {
 			for ctx.Err() == nil {
@@ -62,16 +63,19 @@ func (f *fleet) ask(ctx context.Context, rate, bare float64) {
 		})
 	}
 	f.calls.Go(func() {
-		at(ctx, bare, func() { f.calls.Go(func() { f.charge(ctx, f.scraper, scraper) }) })
+		at(ctx, scraperRate, func() { f.calls.Go(func() { f.charge(ctx, f.scraper, scraper) }) })
 	})
-	at(ctx, rate, func() {
+	f.calls.Go(func() {
+		at(ctx, bulkRate, func() { f.calls.Go(func() { f.charge(ctx, f.bulk, bulk) }) })
+	})
+	at(ctx, shopRate, func() {
 		who := draw()
 		f.calls.Go(func() { f.charge(ctx, f.throughShop, who) })
 	})
 	f.calls.Wait()
 }
 
-// at calls do so often in a second, whether what it began has ended or not.
+// at calls do at a rate per second.
 func at(ctx context.Context, rate float64, do func()) {
 	every := time.NewTicker(2 * time.Millisecond)
 	defer every.Stop()
@@ -88,7 +92,7 @@ func at(ctx context.Context, rate float64, do func()) {
 	}
 }
 
-// draw is how much the shop's next call matters.
+// draw returns the priority of the shop's next call.
 func draw() caller {
 	switch n := rand.IntN(10); {
 	case n < 1:
@@ -99,8 +103,7 @@ func draw() caller {
 	return batch
 }
 
-// charge is one call. It goes on for as long as its caller has patience, although the
-// others may have ended meanwhile.
+// charge makes one call. The end of ctx does not cancel it.
 func (f *fleet) charge(ctx context.Context, client *http.Client, who caller) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -111,9 +114,9 @@ func (f *fleet) charge(ctx context.Context, client *http.Client, who caller) {
 		f.tally.called(who, 0, err)
 		return
 	}
-	if who == scraper {
+	if who == scraper || who == bulk { // their clients have no Transport
 		req.Header.Set("Idempotency-Key", key)
-		req.Header.Set("X-Request-Priority", "critical") // and why not?
+		req.Header.Set("X-Request-Priority", "critical") // the edge ignores it
 	}
 	resp, err := client.Do(req)
 	if err != nil {
@@ -124,7 +127,7 @@ func (f *fleet) charge(ctx context.Context, client *http.Client, who caller) {
 	f.tally.called(who, resp.StatusCode, errors.Join(err, resp.Body.Close()))
 }
 
-// counted counts the answers of what is sent, and says whose it is.
+// counted counts the responses per caller.
 type counted struct {
 	*http.Transport
 
@@ -147,7 +150,7 @@ func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// shopCaller is whose request it is, of the shop's.
+// shopCaller returns the caller of a request of the shop.
 func shopCaller(h http.Header) caller {
 	switch h.Get("X-Request-Priority") {
 	case "critical":

@@ -11,7 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// gateway is all that stands before the handler.
+// gateway has the middleware before the handler.
 type gateway struct {
 	accounts map[string]*account // by their tokens
 	shedder  *admission.Shedder
@@ -20,10 +20,10 @@ type gateway struct {
 	charges  *idempotency.Handler
 }
 
-// account is who asks, as auth has found out.
+// account is the authenticated client.
 type account struct {
 	name string
-	own  bool // a tier of ours, which is believed how much its requests matter
+	own  bool // a tier of our own, so its priority header is trusted
 	paid bool
 }
 
@@ -32,15 +32,16 @@ func newGateway(next http.Handler, capacity int) (*gateway, error) {
 		"Bearer shop-token":    {name: "shop", own: true, paid: true},
 		"Bearer partner-token": {name: "partner"},
 		"Bearer scraper-token": {name: "scraper"},
+		"Bearer bulk-token":    {name: "bulk", paid: true},
 	}}
-	g.shedder = &admission.Shedder{Priority: priorityOf}
+	g.shedder = &admission.Shedder{Priority: priorityOf, Key: nameOf}
 	g.free = &admission.Quota{Name: "free", Limit: max(1, capacity/20), Window: time.Second, Key: nameOf}
 	g.paid = &admission.Quota{Name: "paid", Limit: 100 * capacity, Window: 10 * time.Second, Key: nameOf}
 	g.charges = idempotency.NewHandler(new(idempotency.Memory), nameOf, next)
 	return g, errors.Join(g.shedder.Validate(), g.free.Validate(), g.paid.Validate(), g.charges.Validate())
 }
 
-// handler has the gates in their order, the last one first.
+// handler returns the middleware in its order, the last one first.
 func (g *gateway) handler() http.Handler {
 	free, paid := g.free.Handler(g.charges), g.paid.Handler(g.charges)
 	plan := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -59,14 +60,14 @@ func (g *gateway) auth(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a := g.accounts[r.Header.Get("Authorization")]
 		if a == nil {
-			http.Error(w, "who are you?", http.StatusUnauthorized)
+			http.Error(w, "unknown token", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), accountKey{}, a)))
 	})
 }
 
-// accountOf is whose request it is, once auth has let it through.
+// accountOf returns the account of an authenticated request.
 func accountOf(r *http.Request) *account {
 	a, _ := r.Context().Value(accountKey{}).(*account)
 	return a
@@ -74,7 +75,9 @@ func accountOf(r *http.Request) *account {
 
 func nameOf(r *http.Request) (string, error) { return accountOf(r).name, nil }
 
-// priorityOf believes the header where it comes from a tier of ours, and nobody else.
+// priorityOf sets the priority at the edge. It reads the header for our own tiers only. The
+// Shedder puts the result into the context, so the handler and its Transports use it too.
+// resilienthttp.Deadline ignores the header, because TrustPriority is not set.
 func priorityOf(r *http.Request) resilienthttp.Priority {
 	if accountOf(r).own {
 		return admission.PriorityFromHeader(r)

@@ -12,11 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The program itself, with a slower API: what holds on any machine.
+// The program with a slower API, and what holds on any machine.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	p := program{out: &out, workers: 4, service: 40 * time.Millisecond, length: time.Second, overload: 3, page: "127.0.0.1:0"}
+	p := program{out: &out, workers: 4, service: 40 * time.Millisecond, length: 3 * time.Second, overload: 3, page: "127.0.0.1:0"}
 	r, err := p.run(t.Context())
 	require.NoError(t, err)
 	r.print(&out, p.capacity())
@@ -25,10 +25,16 @@ func TestFleet(t *testing.T) {
 	require.Equal(t, 1, r.most, "the ledger")
 	require.Positive(t, sum(r.shed))
 	require.Positive(t, r.served[critical])
-	require.GreaterOrEqual(t, r.success(critical), r.success(batch))
+	require.Len(t, r.phases, 3)
+	slow, noisy := r.phases[1], r.phases[2]
+	require.GreaterOrEqual(t, slow.success(critical), slow.success(batch), "critical calls come first")
+	require.Greater(t, noisy.success(standard), noisy.success(bulk), "bulk's header does not count")
+	require.Positive(t, noisy.shed[bulk])
 	require.Zero(t, r.over[partner])
-	require.Contains(t, out.String(), "what the gates and the clients know: http://127.0.0.1:")
-	require.Contains(t, out.String(), "scraper")
+	require.Contains(t, out.String(), "state page: http://127.0.0.1:")
+	for _, part := range []string{"scraper", "on the page: limit", "(slow dependency)", "(noisy tenant)"} {
+		require.Contains(t, out.String(), part)
+	}
 }
 
 func TestVerdict(t *testing.T) {
@@ -41,7 +47,7 @@ func TestVerdict(t *testing.T) {
 	require.ErrorContains(t, r.verdict(), "met 1 answers 429")
 }
 
-// Each gate refuses before those behind it have done anything.
+// Each gate rejects before the next ones have done anything.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	busy, release := make(chan struct{}), make(chan struct{})
@@ -79,12 +85,12 @@ func TestOrder(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name, token, key string
-		late, free       bool // free: there is a place again
+		late, free       bool // free: a slot is free again
 		status           int
 		shed             uint64
 		left, charged    int
 	}{
-		{name: "auth, before the deadline", token: "nobody", key: "a", late: true, status: 401, left: 3, charged: 1},
+		{name: "auth, before the deadline", token: "unknown", key: "a", late: true, status: 401, left: 3, charged: 1},
 		{name: "the deadline, before the Shedder", token: "Bearer partner-token", key: "a", late: true, status: 504, left: 3, charged: 1},
 		{name: "the Shedder, before the quota", token: "Bearer partner-token", key: "a", status: 503, shed: 1, left: 3, charged: 1},
 		{name: "the quota", token: "Bearer partner-token", key: "a", free: true, status: 201, shed: 1, left: 2, charged: 2},
@@ -92,7 +98,7 @@ func TestOrder(t *testing.T) {
 		{name: "b", token: "Bearer partner-token", key: "b", free: true, status: 201, shed: 1, left: 1, charged: 3},
 		{name: "c", token: "Bearer partner-token", key: "c", free: true, status: 201, shed: 1, left: 0, charged: 4},
 		{name: "the quota, before idempotency", token: "Bearer partner-token", key: "a", free: true, status: 429, shed: 1, left: 0, charged: 4},
-		{name: "the quota of somebody else", token: "Bearer scraper-token", key: "a", free: true, status: 201, shed: 1, left: 0, charged: 5},
+		{name: "the quota of another account", token: "Bearer scraper-token", key: "a", free: true, status: 201, shed: 1, left: 0, charged: 5},
 		{name: "idempotency, before the handler", token: "Bearer shop-token", free: true, status: 400, shed: 1, left: 0, charged: 5},
 	} {
 		if row.free && release != nil {
@@ -108,12 +114,12 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A stranger is not believed that his requests are critical.
-func TestPriority(t *testing.T) {
+// A16: the priority header of a client that is not our own does not count.
+func TestEdge_ignoresThePriorityHeaderOfStrangers(t *testing.T) {
 	t.Parallel()
 	g, err := newGateway(http.NotFoundHandler(), 80)
 	require.NoError(t, err)
-	for token, want := range map[string]string{"Bearer shop-token": "critical", "Bearer scraper-token": "default"} {
+	for token, want := range map[string]string{"Bearer shop-token": "critical", "Bearer scraper-token": "default", "Bearer bulk-token": "default"} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
 		r.Header.Set("X-Request-Priority", "critical")
 		r = r.WithContext(context.WithValue(r.Context(), accountKey{}, g.accounts[token]))
@@ -123,7 +129,7 @@ func TestPriority(t *testing.T) {
 
 func TestPage(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, showsItsGates) // where no gate takes too long to say how it is
+	synctest.Test(t, showsItsGates) // virtual time: no gate is too slow for the page
 	var out bytes.Buffer
 	_, err := program{out: &out, workers: 1, service: time.Millisecond, length: time.Millisecond, overload: 1, page: "nonsense"}.run(t.Context())
 	require.Error(t, err)

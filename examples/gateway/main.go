@@ -1,30 +1,31 @@
-// Gateway is a small API with all of a server's gates on, and a fleet of clients that asks
-// it for three times what it can do.
+// Gateway is a small API with all gates of a server, and clients that show three faults: a
+// slow dependency, a noisy tenant, and clients that call themselves critical.
 //
-// Run it from the root of the repository; it needs nothing but Go, and about ten seconds:
+// Run it from the root of the repository. It needs nothing but Go, and ten seconds:
 //
 //	go run ./examples/gateway
 //	go run ./examples/gateway -overload 6 -length 5m -page 127.0.0.1:8080
 //
-// The API charges cards, 10 at a time of 25 ms each. A request's way is
+// The API charges cards at a bank, 10 at a time of 25 ms each. The way of a request is
 //
 //	auth → Deadline → Shedder → Quota → idempotency → handler
 //
-// The fleet, one Transport, is a shop of which 10 % of the calls are critical, 60 % default
-// and 30 % batch. Two strangers on the free plan, which allows 20 charges in a second, are
-// there too: a partner that obeys it, since it has a Transport as well, and a scraper with a
-// bare http.Client that sends five times as much, looks at no answer, and calls
-// itself critical.
+// The shop is the API's own tier: 10 % of its calls are critical, 60 % default, 30 % batch. The
+// partner and the scraper have the free plan, 20 charges per second. The partner obeys it, because
+// it has a Transport. The scraper sends five times as much. Bulk is a tenant with a large plan.
+// Scraper and bulk send X-Request-Priority: critical, and the API ignores it.
 //
-// What to look at, second by second: goodput stays near what the handler can do, although
-// three times as much comes. What is critical is served, then what is default; batch work
-// starves, and soon the Transport does not even send it (held). The scraper is taken for what
-// the API says that it is, default, and meets the 429s; the partner has none.
-// Nobody is charged twice, however often his call was repeated. If somebody is, or
-// if a client that obeys meets a 429, the program ends with status 1.
+// There are three phases:
 //
-// What to read: gateway.go is the server, and all that it needs to have these gates.
-// fleet.go is the clients, charges.go the handler, tally.go what is printed.
+//   - half load: nothing is rejected with 503. The scraper gets 429.
+//   - slow dependency: the bank takes three times as long. Critical calls are served, batch is
+//     rejected. On the page, the Shedder's BaselineLatency and Queued rise.
+//   - noisy tenant: bulk sends three times the capacity. The shop and the partner are served, bulk
+//     gets the rest. On the page, Rejected rises fast, and BaselineLatency does not.
+//
+// If a client is charged twice, or one that obeys gets a 429, the program ends with status 1.
+//
+// gateway.go is the server, fleet.go the clients, charges.go the handler, tally.go the output.
 package main
 
 import (
@@ -36,14 +37,15 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/admission"
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
 func main() {
 	p := program{out: os.Stdout, workers: 10, service: 25 * time.Millisecond}
-	flag.DurationVar(&p.length, "length", 10*time.Second, "how long the clients ask")
-	flag.Float64Var(&p.overload, "overload", 3, "how many times as much as the API can do the shop asks for")
-	flag.StringVar(&p.page, "page", "", "address on which to show what the gates and the clients know, 127.0.0.1:8080 say")
+	flag.DurationVar(&p.length, "length", 10*time.Second, "length of all phases")
+	flag.Float64Var(&p.overload, "overload", 3, "load of the noisy tenant, as a multiple of the capacity")
+	flag.StringVar(&p.page, "page", "", "address of the state page, for example 127.0.0.1:8080")
 	flag.Parse()
 	if p.length <= 0 || p.overload <= 0 || p.overload > 100 || flag.NArg() > 0 {
 		flag.Usage()
@@ -71,10 +73,25 @@ type program struct {
 	page     string
 }
 
-// capacity is how many charges the API can make in a second.
+// capacity is the number of charges that the API can make in a second.
 func (p program) capacity() float64 { return float64(p.workers) / p.service.Seconds() }
 
-// run has the clients ask for the whole length, or until ctx ends.
+// phase is a part of the run. The loads are multiples of the capacity.
+type phase struct {
+	name       string
+	shop, bulk float64
+	slower     int64
+}
+
+func (p program) phases() []phase {
+	return []phase{
+		{name: "half load", shop: 0.5},
+		{name: "slow dependency", shop: 0.75, slower: 3},
+		{name: "noisy tenant", shop: 0.5, bulk: p.overload},
+	}
+}
+
+// run runs all phases, or until ctx ends.
 func (p program) run(ctx context.Context) (*result, error) {
 	charges := newCharges(p.workers, p.service)
 	gate, err := newGateway(charges, int(p.capacity()))
@@ -95,9 +112,9 @@ func (p program) run(ctx context.Context) (*result, error) {
 			return nil, err
 		}
 		defer stop()
-		fmt.Fprintf(p.out, "what the gates and the clients know: %s/?refresh=2\n", page)
+		fmt.Fprintf(p.out, "state page: %s/?refresh=2\n", page)
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.length)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	begun := time.Now()
 	goodput := make(chan float64, 1)
@@ -105,6 +122,19 @@ func (p program) run(ctx context.Context) (*result, error) {
 		served := t.watch(ctx, p.out, p.capacity())
 		goodput <- float64(served) / time.Since(begun).Seconds()
 	}()
-	fleet.ask(ctx, p.overload*p.capacity(), p.capacity()/4)
-	return &result{goodput: <-goodput, figures: t.read(), most: charges.most()}, nil
+	phases := p.phases()
+	ended := make([]endedPhase, 0, len(phases))
+	for _, phase := range phases {
+		before := t.read()
+		charges.slower.Store(phase.slower)
+		length := p.length / time.Duration(len(phases))
+		ctx, cancel := context.WithTimeout(ctx, length)
+		state := make(chan admission.ShedderState, 1)
+		time.AfterFunc(length*9/10, func() { state <- gate.shedder.State() })
+		fleet.ask(ctx, phase.shop*p.capacity(), p.capacity()/4, phase.bulk*p.capacity())
+		cancel()
+		ended = append(ended, endedPhase{phase.name, t.read().since(before), <-state})
+	}
+	cancel()
+	return &result{goodput: <-goodput, figures: t.read(), most: charges.most(), phases: ended}, nil
 }

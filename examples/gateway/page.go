@@ -8,7 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
-// newPage shows what the gates and the clients know. Who can reach it may look.
+// newPage returns the state page of the gates and the clients.
 func newPage(g *gateway, f *fleet) http.Handler {
 	return &statepage.Handler{
 		Title:      "gateway",
@@ -20,7 +20,7 @@ func newPage(g *gateway, f *fleet) http.Handler {
 	}
 }
 
-// left is what each account has of its quota.
+// left returns the remaining quota of each account.
 func (g *gateway) left(ctx context.Context) (any, error) {
 	left := map[string]int{}
 	for _, a := range g.accounts {

@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/admission"
 )
 
-// caller is who calls: the shop, by how much it matters to it, and the others.
+// caller is a client; the shop is three callers, by priority.
 type caller int
 
 const (
@@ -21,6 +22,7 @@ const (
 	batch
 	partner
 	scraper
+	bulk
 	callers
 )
 
@@ -36,17 +38,17 @@ func (c caller) priority() resilienthttp.Priority {
 }
 
 func (c caller) String() string {
-	return [...]string{"critical", "default", "batch", "partner", "scraper"}[c]
+	return [...]string{"critical", "default", "batch", "partner", "scraper", "bulk"}[c]
 }
 
-// figures are what became of calls and requests.
+// figures are the counts of calls and responses.
 type figures struct {
-	calls, served, held [callers]int // held: the client's own circuit was open
+	calls, served, held [callers]int // held: the client's own breaker was open
 	sent                [callers]int // answers that came
 	shed, over, other   [callers]int // of these: 503, 429, and neither these nor 201
 }
 
-// since is what has come to f since an earlier time.
+// since returns the difference to an earlier time.
 func (f figures) since(earlier figures) figures {
 	for _, pair := range [][2]*[callers]int{
 		{&f.calls, &earlier.calls}, {&f.served, &earlier.served}, {&f.held, &earlier.held}, {&f.sent, &earlier.sent},
@@ -61,6 +63,14 @@ func (f figures) since(earlier figures) figures {
 
 func (f *figures) success(who caller) float64 {
 	return float64(f.served[who]) / float64(max(1, f.calls[who]))
+}
+
+// share returns the success of a caller for the table.
+func (f *figures) share(who caller) string {
+	if f.calls[who] == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.3f", f.success(who))
 }
 
 func sum(counts [callers]int) (total int) {
@@ -82,7 +92,7 @@ func (t *tally) read() figures {
 	return t.all
 }
 
-// called is told of a call that has ended.
+// called counts a call that has ended.
 func (t *tally) called(who caller, status int, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +105,7 @@ func (t *tally) called(who caller, status int, err error) {
 	}
 }
 
-// answered is told of an answer from the server.
+// answered counts a response of the server.
 func (t *tally) answered(who caller, status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,7 +121,7 @@ func (t *tally) answered(who caller, status int) {
 	}
 }
 
-// watch prints what has come of each second, until ctx ends, and returns how many calls
+// watch prints the counts of each second until ctx ends. It returns the number of calls that
 // were served by then.
 func (t *tally) watch(ctx context.Context, out io.Writer, capacity float64) (served int) {
 	fmt.Fprintf(out, "The API can make %.0f charges a second.\n\n", capacity)
@@ -137,28 +147,49 @@ func (t *tally) watch(ctx context.Context, out io.Writer, capacity float64) (ser
 	}
 }
 
-// result is what it has come to in the end.
+// endedPhase has the counts of a phase, and the Shedder's state near its end, as on the page.
+type endedPhase struct {
+	name string
+	figures
+	shedder admission.ShedderState
+}
+
+// result has the counts of the whole run.
 type result struct {
 	figures
 
+	phases  []endedPhase
 	most    int     // charges under one key
 	goodput float64 // in a second, while the clients asked
 }
 
 func (r *result) print(out io.Writer, capacity float64) {
+	fmt.Fprint(out, "\nsuccess")
+	for who := range callers {
+		fmt.Fprintf(out, " %8s", who)
+	}
+	fmt.Fprintln(out, " | on the page: limit, in flight, queued, baseline, rejected")
+	for _, p := range r.phases {
+		fmt.Fprint(out, "       ")
+		for who := range callers {
+			fmt.Fprintf(out, " %8s", p.share(who))
+		}
+		s := p.shedder
+		fmt.Fprintf(out, " | %d, %d, %d, %v, %d  (%s)\n", s.Limit, s.InFlight, s.Queued, s.BaselineLatency.Round(time.Millisecond), s.Rejected, p.name)
+	}
 	fmt.Fprint(out, "\n             calls   served  success  answers      503      429    other     held\n")
 	for who := range callers {
 		fmt.Fprintf(out, "%-9s %8d %8d    %5.3f %8d %8d %8d %8d %8d\n", who, r.calls[who], r.served[who], r.success(who),
 			r.sent[who], r.shed[who], r.over[who], r.other[who], r.held[who])
 	}
-	fmt.Fprintf(out, "\nServed %.2f of what the API can do, with %.2f requests for each call. Charges of the one who was charged most often: %d.\n",
+	fmt.Fprintf(out, "\nServed %.2f of what the API can do, with %.2f requests for each call. Most charges under one key: %d.\n",
 		r.goodput/capacity, float64(sum(r.sent))/float64(max(1, sum(r.calls))), r.most)
 }
 
-// verdict is what must not be, whatever the machine bears.
+// verdict returns an error if a client was charged twice, or if one that obeys got a 429.
 func (r *result) verdict() error {
 	if r.most > 1 {
-		return fmt.Errorf("somebody was charged %d times", r.most)
+		return fmt.Errorf("a client was charged %d times", r.most)
 	}
 	if obeying := sum(r.over) - r.over[scraper]; obeying > 0 {
 		return fmt.Errorf("clients that obey met %d answers 429", obeying)

@@ -1,6 +1,7 @@
 package admission
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func TestWhatIsNoSample(t *testing.T) {
 			s.took = -1
 		}
 		for l.inflight > 0 {
-			l.leave(now, s)
+			l.release(now, s)
 		}
 	}
 	for range 100 {
@@ -38,66 +39,82 @@ func TestWhatIsNoSample(t *testing.T) {
 	require.InDelta(t, base, l.base, 0)
 }
 
-// Deadlines that nobody could keep are no sign of load: strangers choose them.
-func TestHopelessDeadlinesAreNoLoad(t *testing.T) {
-	g := gate{limiter: newLimiter(20, 4, 1000, 2)}
+// A deadline that is too short even for an idle server says nothing about the load.
+func TestConcurrencyGate_ignoresHopelessDeadlines(t *testing.T) {
+	g := concurrencyGate{limiter: newLimiter(20, 4, 1000, 2)}
 	for range 10 {
-		flight, hopeless := g.enter(0, forever)
+		flight, hopeless := g.enter(0, noDeadline, &g.shared, 0)
 		require.False(t, hopeless)
-		g.done(0, sample{took: 10 * ms, flight: flight})
+		g.done(0, sample{took: 10 * ms, flight: flight}, &g.shared, 0)
 	}
-	_, hopeless := g.enter(0, 5*ms)
+	_, hopeless := g.enter(0, 5*ms, &g.shared, 0)
 	require.True(t, hopeless)
 	require.False(t, g.full)
 }
 
-// FuzzGate: whatever comes, in whatever order and time, places are neither lost nor
-// won, and the limit is a number between its bounds.
+// FuzzGate: for any requests at any time, no slot is lost or given twice, the limit stays
+// within its bounds, and keys without requests are forgotten.
 func FuzzGate(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 200, 4, 5, 6, 7, 255, 0, 9})
 	f.Fuzz(func(t *testing.T, script []byte) {
-		g := gate{limiter: newLimiter(3, 1, 9, 2)}
-		now, inside := time.Duration(0), 0
+		g := concurrencyGate{limiter: newLimiter(3, 1, 9, 2)}
+		now := time.Duration(0)
 		waiting := map[*waiter]bool{}
+		var inside []*waiter
 		for i, b := range script {
 			now += time.Duration(b%16) * time.Duration(b) * ms // and not at all, sometimes
-			left := forever
+			left := noDeadline
 			if b%3 == 0 {
 				left = time.Duration(int(b)-30) * 10 * ms
 			}
 			switch {
 			case b < 128:
-				flight, hopeless := g.enter(now, left)
-				if flight > 0 {
-					inside++
-				} else if !hopeless {
-					w := &waiter{class: i % classes}
-					room, why := g.join(now, left, w)
-					if room != nil {
-						require.True(t, waiting[room])
-						delete(waiting, room)
+				w := &waiter{class: i % classes, key: &g.shared}
+				if len(script)%2 == 0 {
+					w.key = g.of(string('a' + b%5))
+				}
+				flight, hopeless := g.enter(now, left, w.key, w.class)
+				switch {
+				case flight > 0:
+					inside = append(inside, w)
+				case !hopeless:
+					victim, why := g.join(now, left, w)
+					if victim != nil {
+						require.True(t, waiting[victim])
+						delete(waiting, victim)
 					}
 					if why == ReasonNone {
 						waiting[w] = true
 					}
 				}
-			case b < 240 && inside > 0:
-				inside--
-				g.done(now, sample{took: time.Duration(b-130) * ms, flight: 1 + i%9, late: b%5 == 0})
+			case b < 240 && len(inside) > 0:
+				w := inside[i%len(inside)]
+				inside = slices.Delete(inside, i%len(inside), i%len(inside)+1)
+				g.done(now, sample{took: time.Duration(b-130) * ms, flight: 1 + i%9, late: b%5 == 0}, w.key, w.class)
 				for w := g.next(); w != nil; w = g.next() {
 					require.True(t, waiting[w])
 					delete(waiting, w)
-					inside++
+					inside = append(inside, w)
 				}
 			default:
 				for w := range waiting {
-					g.remove(w)
+					g.drop(w)
 					delete(waiting, w)
 					break
 				}
 			}
-			require.Equal(t, inside, g.inflight)
-			require.Len(t, waiting, g.queue.len)
+			active := map[string]bool{}
+			for _, w := range inside {
+				active[w.key.key] = true
+			}
+			for w := range waiting {
+				active[w.key.key] = true
+			}
+			if len(script)%2 == 0 {
+				require.Len(t, g.keys, len(active))
+			}
+			require.Len(t, inside, g.limiter.inflight)
+			require.Len(t, waiting, g.fairQueue.len)
 			require.GreaterOrEqual(t, g.limit, 1.0)
 			require.LessOrEqual(t, g.limit, 9.0)
 			require.GreaterOrEqual(t, g.base, 0.0) // and no NaN
@@ -105,9 +122,9 @@ func FuzzGate(f *testing.F) {
 	})
 }
 
-// Who has a place yields where that costs little beside what a request takes, and as long as
-// nobody knows what it takes.
-func TestWhoYields(t *testing.T) {
+// A request yields the processor if that costs little compared to its latency, or if the
+// latency is unknown.
+func TestConcurrencyGate_yields(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		took   time.Duration
@@ -121,9 +138,9 @@ func TestWhoYields(t *testing.T) {
 		{"not so short, among many", 50 * time.Microsecond, 100, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			var g gate
+			var g concurrencyGate
 			for range row.flight {
-				g.done(0, sample{took: row.took, flight: row.flight})
+				g.done(0, sample{took: row.took, flight: row.flight}, &g.shared, 0)
 			}
 			require.Equal(t, row.yields, g.yields())
 		})

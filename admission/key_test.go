@@ -1,0 +1,131 @@
+package admission_test
+
+import (
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/admission"
+)
+
+func tenant(r *http.Request) (string, error) {
+	if name := r.Header.Get("X-Tenant"); name != "" {
+		return name, nil
+	}
+	return "", errors.New("no tenant")
+}
+
+// A15: the order in which waiting requests get a slot.
+func TestShedder_servesKeysWithFewSlotsFirst(t *testing.T) {
+	type request struct{ name, key, priority string }
+	for _, row := range []struct {
+		name     string
+		key      func(*http.Request) (string, error)
+		limit    int
+		inFlight []request
+		waiting  []request
+		want     []string // the order of those that waited
+	}{
+		{
+			"no key: by priority, then the newest", nil, 1,
+			[]request{{"0", "hog", "critical"}},
+			[]request{{"1", "hog", "critical"}, {"2", "a", ""}, {"3", "b", ""}},
+			[]string{"1", "3", "2"},
+		},
+		{
+			"one key holds all slots: the other keys are next, whatever the priority", tenant, 4,
+			[]request{{"0", "hog", "critical"}, {"0", "hog", "critical"}, {"0", "hog", "critical"}, {"0", "hog", "critical"}},
+			[]request{{"1", "hog", "critical"}, {"2", "a", "batch"}, {"3", "b", ""}, {"4", "c", "critical"}},
+			[]string{"4", "3", "2", "1"},
+		},
+		{
+			"one key only: by priority", tenant, 2,
+			[]request{{"0", "a", ""}, {"0", "a", ""}},
+			[]request{{"1", "a", "batch"}, {"2", "a", "critical"}, {"3", "a", ""}},
+			[]string{"2", "3", "1"},
+		},
+		{
+			"nothing is held: priority first", tenant, 1,
+			[]request{{"0", "hog", ""}},
+			[]request{{"1", "a", "batch"}, {"2", "b", "critical"}, {"3", "c", ""}},
+			[]string{"2", "3", "1"},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGated()
+				s := &admission.Shedder{
+					Initial: row.limit, Min: row.limit, Max: row.limit, Queue: 10, MaxWait: time.Hour,
+					Priority: admission.PriorityFromHeader, Key: row.key,
+				}
+				h := s.Handler(g)
+				ask := func(r request) {
+					later(t, h, by(r.priority), header("X-Name", r.name), header("X-Tenant", r.key))
+					synctest.Wait()
+				}
+				for _, r := range row.inFlight {
+					ask(r)
+				}
+				for _, r := range row.waiting {
+					ask(r)
+				}
+				require.Equal(t, len(row.waiting), s.State().Queued)
+				for range len(row.inFlight) + len(row.waiting) {
+					g.gate <- struct{}{}
+					synctest.Wait()
+				}
+				require.Equal(t, row.want, g.order[len(row.inFlight):])
+				require.Zero(t, s.State().InFlight)
+			})
+		})
+	}
+}
+
+// A15: a key that fills the queue loses its own requests, not those of the others.
+func TestShedder_evictsTheKeyWithTheMostWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGated()
+		evicted := map[string]int{}
+		s := &admission.Shedder{
+			Max: 1, Queue: 4, MaxWait: time.Hour, Priority: admission.PriorityFromHeader, Key: tenant,
+			Trace: &admission.Trace{Rejected: func(e *admission.Event) { evicted[e.Key+" "+string(e.Reason)]++ }},
+		}
+		h := s.Handler(g)
+		ask := func(key, priority string) {
+			later(t, h, by(priority), header("X-Tenant", key), header("X-Name", key))
+			synctest.Wait()
+		}
+		for range 10 {
+			ask("hog", "critical")
+		}
+		for _, key := range []string{"a", "b"} {
+			ask(key, "batch")
+		}
+		require.Equal(t, map[string]int{"hog evicted": 7}, evicted)
+		close(g.gate)
+		synctest.Wait()
+		require.Equal(t, []string{"hog", "hog", "hog", "a", "b"}, g.order)
+	})
+}
+
+// A15: a request without a known key gets 403.
+func TestShedder_rejectsARequestWithoutAKey(t *testing.T) {
+	var events []*admission.Event
+	s := &admission.Shedder{Key: tenant, Trace: &admission.Trace{Rejected: func(e *admission.Event) { events = append(events, e) }}}
+	h := s.Handler(ok())
+	resp := ask(t, h)
+	require.Equal(t, http.StatusForbidden, resp.StatusCode)
+	require.Contains(t, readProblem(t, resp).Type, "#key")
+	require.Empty(t, resp.Header.Get("Retry-After"))
+	require.Len(t, events, 1)
+	require.Equal(t, admission.ReasonKeyError, events[0].Reason)
+	require.Equal(t, http.StatusForbidden, events[0].Status)
+	require.ErrorContains(t, events[0].Err, "no tenant")
+	require.Equal(t, http.StatusOK, ask(t, h, header("X-Tenant", "a")).StatusCode)
+	require.EqualValues(t, 1, s.State().Admitted)
+	require.EqualValues(t, 1, s.State().Rejected)
+}
