@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
@@ -25,9 +26,10 @@ import (
 // and 403, and others if they are more than 5 % of the last 5 min, of at least 20 calls.
 //
 // Of equal records above debug, ten are written in ten seconds, and of all together ten a
-// second. The next equal one that is written has the number of the others in "suppressed", or a
-// record with the event records_suppressed has it. nil means slog.Default at the time of each
-// record. See docs/telemetry.md.
+// second: five at most of attempts and retries, eight without breaker_changed. The next equal
+// one has the number of the others in "suppressed", or a record with the event
+// records_suppressed has it. nil means slog.Default at the time of each record. See
+// docs/telemetry.md.
 func LogTrace(logger *slog.Logger) *Trace {
 	l := &traceLogger{logger: logger}
 	return &Trace{
@@ -46,16 +48,16 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, att
 	if logger == nil {
 		logger = slog.Default()
 	}
-	if !logger.Enabled(ctx, level) {
+	enabled := logger.Enabled(ctx, level)
+	if level == slog.LevelDebug && l.limit.pending.Load() && logger.Enabled(ctx, slog.LevelWarn) {
+		l.report(ctx, slog.LevelWarn, l.limit.flush(time.Now()))
+	}
+	if !enabled {
 		return
 	}
 	if level > slog.LevelDebug {
-		suppressed, write, others := l.limit.admit(key, time.Now())
-		for _, s := range others {
-			logger.LogAttrs(ctx, slog.LevelWarn, "records suppressed", slog.String("event", "records_suppressed"),
-				slog.String("suppressed_event", s.event), slog.String("scope", s.scope), slog.String("suppressed_kind", s.kind),
-				slog.Int("suppressed", s.suppressed))
-		}
+		suppressed, write, others := l.limit.admit(key, level, time.Now())
+		l.report(ctx, max(level, slog.LevelWarn), others)
 		if !write {
 			return
 		}
@@ -65,6 +67,19 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, att
 	}
 	//nolint:sloglint // one of a few messages, each a constant
 	logger.LogAttrs(ctx, level, strings.ReplaceAll(key.event, "_", " "), append([]slog.Attr{slog.String("event", key.event)}, attrs...)...)
+}
+
+// report writes what was suppressed, at a level that the logger writes.
+func (l *traceLogger) report(ctx context.Context, level slog.Level, others []suppressedRecords) {
+	logger := l.logger
+	if logger == nil {
+		logger = slog.Default()
+	}
+	for _, s := range others {
+		logger.LogAttrs(ctx, level, "records suppressed", slog.String("event", "records_suppressed"),
+			slog.String("suppressed_event", s.event), slog.String("scope", s.scope), slog.String("suppressed_kind", s.kind),
+			slog.Int("suppressed", s.suppressed))
+	}
 }
 
 func (l *traceLogger) attempt(a *Attempt) {
@@ -155,7 +170,7 @@ func (l *traceLogger) clientErrors(done *Call) {
 }
 
 func (l *traceLogger) breaker(change BreakerChange) {
-	key := logKey{event: "breaker_changed", scope: change.Scope, kind: change.To.String()}
+	key := logKey{event: breakerEvent, scope: change.Scope, kind: change.To.String()}
 	l.log(context.Background(), slog.LevelWarn, key, []slog.Attr{
 		slog.String("scope", change.Scope), slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
 	})
@@ -228,6 +243,10 @@ const (
 	logPeriod = 10 * time.Second
 	logBurst  = 10 // equal records in that time
 	logRate   = 10 // of all records, in a second
+	errorRate = 8  // without breaker_changed
+	otherRate = 5  // without call_failed, too
+
+	breakerEvent = "breaker_changed"
 
 	// clientErrorsEvent is the event of which one record a minute is written.
 	clientErrorsEvent  = "client_errors"
@@ -246,12 +265,25 @@ func (k logKey) limit() (burst int, period time.Duration) {
 	return logBurst, logPeriod
 }
 
+// rate returns how many records a second are written before one of this key. So a flood of
+// attempts hides neither failed calls nor changes of a circuit.
+func (k logKey) rate(level slog.Level) int {
+	switch {
+	case k.event == breakerEvent:
+		return logRate
+	case level >= slog.LevelError:
+		return errorRate
+	}
+	return otherRate
+}
+
 // logLimiter counts records. It is safe for concurrent use, and bounded.
 type logLimiter struct {
+	pending atomic.Bool // records were suppressed that are not reported yet
+
 	mu      sync.Mutex
 	counts  map[logKey]*logCount
-	swept   time.Time
-	second  time.Time // when the current second began
+	second  time.Time // when the current second began; the counts are swept then
 	written int       // records in it
 }
 
@@ -270,12 +302,9 @@ type suppressedRecords struct {
 
 // admit reports whether a record is written, how many equal ones were suppressed before, and
 // what was suppressed of others whose period is over.
-func (l *logLimiter) admit(key logKey, now time.Time) (suppressed int, write bool, others []suppressedRecords) {
+func (l *logLimiter) admit(key logKey, level slog.Level, now time.Time) (suppressed int, write bool, others []suppressedRecords) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if now.Sub(l.second) >= time.Second {
-		l.second, l.written = now, 0
-	}
 	others = l.sweep(key, now)
 	count := l.counts[key]
 	if count == nil {
@@ -285,8 +314,9 @@ func (l *logLimiter) admit(key logKey, now time.Time) (suppressed int, write boo
 	if now.Sub(count.since) >= period {
 		count.since, count.written = now, 0
 	}
-	if count.written >= burst || l.written >= logRate {
+	if count.written >= burst || l.written >= key.rate(level) {
 		count.suppressed++
+		l.pending.Store(true)
 		return 0, false, others
 	}
 	count.written++
@@ -314,19 +344,29 @@ func (l *logLimiter) add(key logKey, now time.Time) *logCount {
 	return count
 }
 
+// flush returns what was suppressed in periods that are over, a few at a time.
+func (l *logLimiter) flush(now time.Time) []suppressedRecords {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sweep(logKey{}, now)
+}
+
 // sweep removes the counts whose period is over, except that of a key, once a second. It
 // returns what was suppressed of them, a few at a time.
 func (l *logLimiter) sweep(except logKey, now time.Time) (others []suppressedRecords) {
-	if now.Sub(l.swept) < time.Second {
+	if now.Sub(l.second) < time.Second {
 		return nil
 	}
-	l.swept = now
+	l.second, l.written = now, 0
+	pending := false
 	for key, count := range l.counts {
 		if _, period := key.limit(); key == except || now.Sub(count.since) < period {
+			pending = pending || count.suppressed > 0
 			continue
 		}
 		if count.suppressed > 0 {
 			if len(others) == maxSuppressed {
+				pending = true
 				continue
 			}
 			others = append(others, suppressedRecords{key, count.suppressed})
@@ -334,5 +374,6 @@ func (l *logLimiter) sweep(except logKey, now time.Time) (others []suppressedRec
 		}
 		delete(l.counts, key)
 	}
+	l.pending.Store(pending)
 	return others
 }

@@ -2,6 +2,8 @@ package resilienthttp
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -47,12 +49,13 @@ type ScopeState struct {
 	Failure   FailureStatus // the last failure, or one of the same moment; zero: there was none
 }
 
-// ResponseStatus counts the calls of the last 5 min that were sent and that the caller did not
-// cancel, by how their last attempt ended. A response that Classify declares a success is one.
+// ResponseStatus counts the calls of the last 5 min by how their last attempt ended. Calls that a
+// gate rejected or the caller canceled are not counted. The Verdict decides whether a response is
+// a success.
 type ResponseStatus struct {
 	Calls         int
 	ClientErrors  int // responses 400 to 499
-	ServerErrors  int // responses 500 to 599
+	ServerErrors  int // responses from 500 on, and those below 400 that Classify declares failures
 	NetworkErrors int // no response: the connection, DNS or TLS failed
 	Timeouts      int // no response in time
 
@@ -120,8 +123,8 @@ type CallStatus struct {
 	Err      string // without a response: why, without paths, queries and values
 }
 
-// FailureStatus is a failed attempt: a response from 400 on that Classify does not declare a
-// success, or an error that is not the caller's cancellation.
+// FailureStatus is a failed attempt: a response whose Verdict is not success, or an error that is
+// not the caller's cancellation.
 type FailureStatus struct {
 	At        time.Time
 	Status    int    // of the response; 0: there was none
@@ -352,9 +355,9 @@ func (a *attempt) class() responseClass {
 		return classTimeout
 	case resp == nil:
 		return classNetworkError
-	case resp.StatusCode < http.StatusBadRequest || a.report.Verdict == VerdictSuccess:
+	case a.report.Verdict == VerdictSuccess:
 		return classSuccess
-	case resp.StatusCode < http.StatusInternalServerError:
+	case resp.StatusCode >= http.StatusBadRequest && resp.StatusCode < http.StatusInternalServerError:
 		return classClientError
 	}
 	return classServerError
@@ -370,7 +373,7 @@ func (c *call) recordEnd(resp *http.Response) {
 		end = time.Now()
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
-	if c.last != nil {
+	if c.last != nil && !c.rejected && (c.failure == nil || !errors.Is(c.failure.Err, context.Canceled)) {
 		c.record.ended.add(at, c.last.class())
 	}
 	if c.record.slowest.isSlower(at, took) {
@@ -549,7 +552,10 @@ func (f *lastFailure) record(at time.Time, resp *http.Response, err error) {
 	}
 	f.last = FailureStatus{At: at}
 	if resp != nil {
-		f.last.Status, f.last.ErrorType = resp.StatusCode, strconv.Itoa(resp.StatusCode)
+		f.last.Status, f.last.ErrorType = resp.StatusCode, neterr.Other
+		if resp.StatusCode >= http.StatusBadRequest {
+			f.last.ErrorType = strconv.Itoa(resp.StatusCode)
+		}
 	} else {
 		f.last.ErrorType, f.last.Err = ErrorType(err), neterr.SafeText(err)
 	}

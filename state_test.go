@@ -274,6 +274,9 @@ func TestState_responses(t *testing.T) {
 		{"Classify declares 404 a success: no failure", []step{status(404)}, resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict {
 			return resilienthttp.VerdictSuccess
 		}}, 0, counts{calls: 1}, false},
+		{"Classify declares 200 a failure: a server error", []step{status(200)}, resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict {
+			return resilienthttp.VerdictPermanent
+		}}, 0, counts{calls: 1, server: 1}, true},
 		{"a success after failures: not failing", []step{status(500), status(500), status(200)}, single, 0, counts{calls: 3, server: 2}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -321,6 +324,16 @@ func TestState_responses(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.Zero(t, responsesOf(tr).Calls)
 		require.Zero(t, responsesOf(tr).Since)
+	})
+	t.Run("canceled in the wait after a 503: not counted", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithCancel(t.Context())
+			tr := &resilienthttp.Transport{Base: script(status(503)), Policy: every(time.Hour)}
+			time.AfterFunc(time.Second, stop)
+			_, err := tr.RoundTrip(get(t).WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+			require.Zero(t, responsesOf(tr).Calls)
+		})
 	})
 	t.Run("rejected by the breaker: not counted", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(500)), Policy: single, Breaker: nervous(time.Hour)}

@@ -3,7 +3,6 @@ package admission
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,6 +31,8 @@ var (
 	// errStoreNotCalled means that the store was not called: during the fallback, or
 	// because maxStoreCalls calls are in progress.
 	errStoreNotCalled = errors.New("the store is not called")
+
+	errStorePanicked = errors.New("admission: the store panicked") // the value may be a secret
 
 	errStoreGoexit = errors.New("admission: the store ended its goroutine")
 )
@@ -92,8 +93,8 @@ func (s *storeWithFallback) take(ctx context.Context, key string, n int, r Rule)
 	go func() {
 		t := takeResult{err: errStoreGoexit}
 		defer func() {
-			if p := recover(); p != nil {
-				t = takeResult{err: fmt.Errorf("admission: the store panicked: %v", p)}
+			if recover() != nil {
+				t = takeResult{err: errStorePanicked}
 			}
 			s.calls.Add(-1)
 			results <- t

@@ -28,9 +28,10 @@ type Result = quotastore.Result
 var ErrStore = errors.New("admission: the quota's store did not answer")
 
 // Quota limits the number of requests of each client in a time, and answers 429 to
-// further ones, with Retry-After and the problem type quota-exceeded. Every response has
-// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11). A client that
-// follows these fields and shares its key with no other client is never rejected.
+// further ones, with Retry-After and the problem type quota-exceeded. Each response has
+// RateLimit-Policy and RateLimit (draft-ietf-httpapi-ratelimit-headers-11), unless the Store
+// did not answer. A client that follows these fields and shares its key with no other client
+// is never rejected.
 //
 // A response with Idempotency-Replayed: true costs nothing: its cost is returned. So
 // Quota belongs around idempotency.Handler, and inside of a Shedder.

@@ -53,7 +53,9 @@ func (q *Quota) Handler(next http.Handler) http.Handler {
 			q.fail(w, r, key, err, problems)
 			return
 		}
-		q.policy.addHeaders(w.Header(), &result, q.Legacy)
+		if shared || q.shared == nil { // in place of the store, the local bucket does not know what is left
+			q.policy.addHeaders(w.Header(), &result, q.Legacy)
+		}
 		if !result.OK {
 			q.reject(w, r, Event{Key: key, Reason: ReasonQuotaExceeded, RetryAfter: jittered(result.RetryAfter)}, &problems.exceeded)
 			return
@@ -89,7 +91,7 @@ func (q *Quota) fail(w http.ResponseWriter, r *http.Request, key string, err err
 	switch {
 	case errors.Is(err, quotastore.ErrExceedsBurst):
 		event.Reason, event.RetryAfter = ReasonExceedsBurst, 0
-		q.policy.addHeaders(w.Header(), &Result{}, false)
+		w.Header().Add("Ratelimit-Policy", q.policy.header)
 		q.reject(w, r, event, &problems.exceedsBurst)
 		return
 	case r.Context().Err() != nil:

@@ -72,9 +72,23 @@ func reject(w http.ResponseWriter, r *http.Request, p *problem, wait time.Durati
 	w.WriteHeader(p.status)
 	_, _ = w.Write(p.body)
 	if before {
-		_ = http.NewResponseController(w).Flush()
-		_, _ = io.CopyN(io.Discard, r.Body, maxBody+1)
+		drain(w, r)
 	}
+}
+
+// drainTimeout is the time for the rest of the body of a rejected request.
+const drainTimeout = 100 * time.Millisecond
+
+// drain sends the response and reads the body. If the body does not end in time, it closes the
+// connection: net/http would read the rest of the body as the next request.
+func drain(w http.ResponseWriter, r *http.Request) {
+	c := http.NewResponseController(w)
+	_ = c.Flush()
+	_ = c.SetReadDeadline(time.Now().Add(drainTimeout))
+	if _, err := io.CopyN(io.Discard, r.Body, maxBody+1); err != io.EOF {
+		panic(http.ErrAbortHandler)
+	}
+	_ = c.SetReadDeadline(time.Time{})
 }
 
 // maxBody is the number of bytes of an unread body that net/http reads to keep the
@@ -83,8 +97,7 @@ const maxBody = 256 << 10
 
 // respondsFirst reports whether the response is sent before the body has arrived. The HTTP/1
 // server of net/http reads up to maxBody before it sends a response, unless full duplex is
-// enabled. Then the handler must read the body itself, or the server reads the connection in
-// two goroutines at once.
+// enabled. Then the handler must read the whole body itself.
 func respondsFirst(w http.ResponseWriter, r *http.Request) bool {
 	return r.ProtoMajor == 1 && r.ContentLength > 0 && r.ContentLength <= maxBody &&
 		r.Header["Expect"] == nil && // the client waits for 100 Continue before it sends the body

@@ -2,6 +2,7 @@ package resilientotel
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -97,6 +98,9 @@ func (c *attemptAttributes) correct(ctx context.Context, options []metric.Record
 	return result
 }
 
+// protocolVersions are those that metrics have: a server may send any.
+var protocolVersions = [...]string{"1.0", "1.1", "2", "3"} //nolint:gochecknoglobals // never written to
+
 func (c *attemptAttributes) correctSet(set *attribute.Set, errorType string) attribute.Set {
 	known := c.knows(serverOf(set))
 	kept := make([]attribute.KeyValue, 0, set.Len()+1)
@@ -106,6 +110,13 @@ func (c *attemptAttributes) correctSet(set *attribute.Set, errorType string) att
 			continue
 		case semconv.HTTPResponseStatusCodeKey:
 			errorType = errorTypeOfStatus(int(a.Value.AsInt64()))
+			if errorType == other { // a server may send any number
+				continue
+			}
+		case semconv.NetworkProtocolVersionKey:
+			if !slices.Contains(protocolVersions[:], a.Value.AsString()) {
+				continue
+			}
 		case semconv.ServerPortKey, semconv.URLSchemeKey:
 			if !known {
 				continue

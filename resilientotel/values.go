@@ -87,7 +87,7 @@ func errorTypeOfStatus(status int) string {
 }
 
 func statusName(status int) string {
-	if status < 100 || status > 999 {
+	if status < 100 || status > 599 {
 		return other
 	}
 	return strconv.Itoa(status)

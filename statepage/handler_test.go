@@ -345,7 +345,7 @@ func TestPage_whatFails(t *testing.T) {
 		{"500 at 100 per second: failing", answering(500), 10 * time.Millisecond, 3000, 0, healthFailing, "", "status 500"},
 		{"no connection: failing", failing(io.EOF), 10 * time.Second, 3, 0, healthFailing, "3 × network", "eof (EOF)"},
 		{"timeouts: failing", failing(context.DeadlineExceeded), 10 * time.Second, 3, 0, healthFailing, "3 × timeout", "timeout (context deadline exceeded)"},
-		{"the last call of an hour ago failed: failing", answering(503), time.Second, 3, time.Hour, healthFailing, "", "status 503"},
+		{"the last call of an hour ago failed: degraded", answering(503), time.Second, 3, time.Hour, healthDegraded, "", ""},
 		{"successes: ok", answering(200), time.Second, 100, 0, healthOK, "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -360,7 +360,7 @@ func TestPage_whatFails(t *testing.T) {
 				require.Equal(t, row.want, p.Transports[0].Scopes[0].Health)
 				d := newPageData(p, 0)
 				require.Equal(t, row.want.class(), d.Scopes.Rows[0].Class)
-				if row.want == healthOK {
+				if row.want != healthFailing {
 					require.Empty(t, d.Failing.Rows)
 					return
 				}
@@ -375,6 +375,12 @@ func TestPage_whatFails(t *testing.T) {
 			})
 		})
 	}
+	t.Run("an invalid configuration: the page names it", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: 60}}
+		h := &Handler{Transports: map[string]*resilienthttp.Transport{"bank": tr}}
+		require.Contains(t, shown(asked(h, http.MethodGet, "/").Body.String()), "Each call of bank fails: ")
+		require.Contains(t, decoded(t, h, "").Transports[0].Error, "AttemptTimeout")
+	})
 	t.Run("the worst scope first", func(t *testing.T) {
 		n := map[string]int{}
 		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -34,6 +34,7 @@ type pageData struct {
 	Style               template.CSS
 	Refresh             int
 	Filter              string
+	Errors              []string // of configurations
 	Stats               []stat
 	Failing             section[failingRow]
 	Blocked             section[blockedRow]
@@ -106,6 +107,9 @@ func newPageData(p *page, refresh int) *pageData {
 	var all []ownedScope
 	for i := range p.Transports {
 		t := &p.Transports[i]
+		if t.Error != "" {
+			d.Errors = append(d.Errors, "Each call of "+t.Name+" fails: "+t.Error)
+		}
 		for j := range t.Scopes {
 			all = append(all, ownedScope{&t.Scopes[j], t.Name})
 		}
@@ -144,16 +148,9 @@ func (s *scopeView) severity() float64 {
 	return severity + s.failureRatio()/2
 }
 
-// failureRatio is the ratio of the calls that failed. It is 1 if the last call failed more
-// than five minutes ago.
+// failureRatio is the ratio of the calls of the last 5 min that failed.
 func (s *scopeView) failureRatio() float64 {
-	switch {
-	case s.Responses.Calls > 0:
-		return float64(s.Responses.Failures) / float64(s.Responses.Calls)
-	case !s.Responses.Since.IsZero():
-		return 1
-	}
-	return 0
+	return float64(s.Responses.Failures) / float64(max(s.Responses.Calls, 1))
 }
 
 // class returns the CSS class of a health.
@@ -193,9 +190,6 @@ func failingSection(all []ownedScope, now time.Time) section[failingRow] {
 		r := failingRow{
 			owner: o.owner(), Class: o.Health.class(), Word: fmt.Sprintf("%.3g %%", 100*o.failureRatio()),
 			Failed: ratioOf(o.Responses.Failures, o.Responses.Calls), Kinds: kindsOf(&o.Responses),
-		}
-		if o.Responses.Calls == 0 {
-			r.Failed = "none in 5 min"
 		}
 		if o.failureRatio() == 1 {
 			r.Class, r.Word = "bad", "all fail"

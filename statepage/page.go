@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // version is that of the JSON.
@@ -28,6 +29,7 @@ type page struct {
 
 type transportView struct {
 	Name   string      `json:"name"`
+	Error  string      `json:"error,omitempty"` // of its configuration: each call fails
 	Scopes []scopeView `json:"scopes"`
 }
 
@@ -52,7 +54,7 @@ type health string
 
 const (
 	healthOK       health = "ok"
-	healthDegraded health = "degraded" // at least degradedRatio of the calls failed
+	healthDegraded health = "degraded" // at least degradedRatio of the calls failed, or the last one
 	healthFailing  health = "failing"  // every call failed, or the circuit is open
 )
 
@@ -136,6 +138,9 @@ func newPage(title string, transports map[string]*resilienthttp.Transport, sourc
 			continue
 		}
 		v := transportView{Name: name, Scopes: []scopeView{}}
+		if err := t.Validate(); err != nil {
+			v.Error = neterr.SafeText(err)
+		}
 		for _, s := range t.State().Scopes {
 			if strings.Contains(s.Scope, filter) {
 				v.Scopes = append(v.Scopes, newScopeView(&s, p.At))
@@ -164,14 +169,14 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	return v
 }
 
-// healthOf returns failing also for a scope whose last call failed and that had no call for
-// five minutes.
+// healthOf returns degraded also for a scope whose last call failed more than five minutes ago.
 func healthOf(s *resilienthttp.ScopeState) health {
 	calls, failures := s.Responses.Calls, s.Responses.Failures()
 	switch {
-	case s.Breaker.State == resilienthttp.StateOpen, failures == calls && !s.Responses.Since.IsZero():
+	case s.Breaker.State == resilienthttp.StateOpen, calls > 0 && failures == calls:
 		return healthFailing
-	case calls > 0 && float64(failures) >= degradedRatio*float64(calls), s.Breaker.State == resilienthttp.StateHalfOpen:
+	case calls > 0 && float64(failures) >= degradedRatio*float64(calls), calls == 0 && !s.Responses.Since.IsZero(),
+		s.Breaker.State == resilienthttp.StateHalfOpen:
 		return healthDegraded
 	}
 	return healthOK
