@@ -65,11 +65,12 @@ type limiter struct {
 	inflight      int
 	base          float64 // the baseline in seconds; 0: unknown
 	clientTimeout float64 // the average time in seconds that clients allow; 0: unknown
-	saturated     int     // saturated windows since the last probe, or since one that was not saturated
+	saturated     int     // saturated windows since the last probe, or since the limit was not reached
 	startup       int     // windows seen, at most startupWindows
 
 	windowStart time.Duration
 	full        bool // the limit was reached in the window
+	crowded     bool // a request of the window had too little time for the number in flight
 	window      window
 	late        float64 // requests of the window that missed their deadline
 
@@ -133,13 +134,14 @@ func seconds(d time.Duration) float64 { return float64(d) * 1e-9 }
 
 // release returns a slot.
 func (l *limiter) release(now time.Duration, s sample) {
+	inflight := l.inflight
 	l.inflight--
 	if s.took < 0 || now < l.windowStart {
 		return
 	}
 	switch {
 	case !s.late:
-		l.window.add(seconds(s.took), float64(s.flight))
+		l.window.add(seconds(s.took), float64(inflight))
 	case seconds(s.took) > l.tolerance*l.base:
 		l.late++ // the handler stopped early, so the full latency is unknown
 	}
@@ -164,7 +166,7 @@ func (l *limiter) release(now time.Duration, s sample) {
 		// Requests that began before the change do not show its effect.
 		l.windowStart += time.Duration(took * float64(time.Second))
 	}
-	l.full, l.late, l.window = false, 0, window{}
+	l.full, l.crowded, l.late, l.window = false, false, 0, window{}
 }
 
 // judgeLate ends a window in which most requests missed their deadline: their latency is
@@ -205,18 +207,21 @@ func (l *limiter) judge(mean, possibleError, throughput float64) {
 	}
 }
 
-// isSaturated reports whether nearly all slots were taken during the window.
+// isSaturated reports whether nearly all slots were taken during the window, or as many as
+// deadlines allowed.
 func (l *limiter) isSaturated() bool {
-	return l.full && l.window.flight > saturatedRatio*l.limit*l.window.n
+	return l.crowded || l.full && l.window.flight > saturatedRatio*float64(l.slots())*l.window.n
 }
 
 // endSaturation ends a window in which slots were free on average. There is nothing to
 // probe.
 func (l *limiter) endSaturation(mean float64) {
-	if l.saturated >= baselineProbeInterval {
-		l.base = mean // it was due for a probe
+	if !l.full {
+		if l.saturated >= baselineProbeInterval {
+			l.base = mean // instead of a probe that was due
+		}
+		l.saturated = 0
 	}
-	l.saturated = 0
 	l.limit = max(l.limit, l.probe.limit)
 	l.probe.limit = 0
 	l.grow(mean)

@@ -87,7 +87,8 @@ func (g *concurrencyGate) enter(now, left time.Duration, k *keyQueue, class int)
 			return 0, true
 		}
 		if g.latency(now, g.inflight+1) > left {
-			return 0, false // there is enough time if fewer are in flight
+			g.crowded = true // there is enough time if fewer are in flight
+			return 0, false
 		}
 	}
 	if g.fairQueue.len == 0 && g.admit() {
