@@ -104,7 +104,7 @@ func (q *Quota) fail(w http.ResponseWriter, r *http.Request, key string, err err
 func (q *Quota) reject(w http.ResponseWriter, r *http.Request, e Event, p *problem) {
 	if q.Trace != nil {
 		e.Request, e.Quota, e.Status = r, q.policy.name, p.status
-		q.Trace.refused(&e)
+		q.Trace.rejected(&e)
 	}
 	reject(w, r, p, e.RetryAfter)
 }

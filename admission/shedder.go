@@ -133,7 +133,7 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.init()
 		if s.err != nil {
-			s.Trace.refused(&Event{Request: r, Reason: ReasonMisconfigured, Status: wrong.status, Err: s.err})
+			s.Trace.rejected(&Event{Request: r, Reason: ReasonMisconfigured, Status: wrong.status, Err: s.err})
 			reject(w, r, &wrong, 0)
 			return
 		}
@@ -143,7 +143,7 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 			var err error
 			if key, err = s.Key(r); err != nil {
 				s.countRejected()
-				s.Trace.refused(&Event{Request: r, Priority: p, Reason: ReasonKeyError, Status: forbidden.status, Err: err})
+				s.Trace.rejected(&Event{Request: r, Priority: p, Reason: ReasonKeyError, Status: forbidden.status, Err: err})
 				reject(w, r, &forbidden, 0)
 				return
 			}
@@ -173,7 +173,7 @@ func (s *Shedder) trace(r *http.Request, key string, p resilienthttp.Priority, p
 		return
 	}
 	e.Status = status
-	s.Trace.refused(&e)
+	s.Trace.rejected(&e)
 }
 
 // releaseOnPanic returns the slot if do panics.

@@ -58,7 +58,7 @@ func (t *Trace) admitted(e *Event) {
 	}
 }
 
-func (t *Trace) refused(e *Event) {
+func (t *Trace) rejected(e *Event) {
 	if t != nil && t.Rejected != nil {
 		t.Rejected(e)
 	}
