@@ -55,7 +55,7 @@ func TestResponses_agreeWithMetrics(t *testing.T) {
 			for range calls {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+draw(2000))*time.Millisecond)
 				if draw(4) == 0 {
-					time.AfterFunc(time.Duration(draw(100))*time.Millisecond, cancel)
+					time.AfterFunc(time.Duration(1+draw(99))*time.Millisecond, cancel)
 				}
 				_ = called(t, rt, get(t, ctx, url))
 				cancel()
