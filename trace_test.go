@@ -764,7 +764,7 @@ func TestLogTrace_manyHosts(t *testing.T) {
 	for _, hosts := range []int{1, 20, 200, 3000} {
 		t.Run(fmt.Sprintf("%d hosts fail: ten records a second", hosts), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				const calls, seconds = 6000, 30
+				const calls, seconds = 3000, 15
 				records, _ := logged(t, func(trace *resilienthttp.Trace) {
 					transport := bareTransport(puppetStatus(500), 1)
 					transport.Trace = trace
@@ -802,7 +802,7 @@ func TestLogTrace_manyHosts(t *testing.T) {
 			handler := &timesHandler{}
 			transport := bareTransport(puppetStatus(500), 1)
 			transport.Trace = resilienthttp.LogTrace(slog.New(handler))
-			for i := range 20_000 {
+			for i := range 5000 {
 				tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i%200), ""))
 				time.Sleep(time.Millisecond)
 			}
@@ -813,7 +813,7 @@ func TestLogTrace_manyHosts(t *testing.T) {
 			for second, n := range perSecond {
 				require.LessOrEqual(t, n, 10, second)
 			}
-			require.Greater(t, len(handler.times), 150)
+			require.Greater(t, len(handler.times), 30)
 		})
 	})
 }
