@@ -72,7 +72,7 @@ type limiter struct {
 	full        bool // the limit was reached in the window
 	crowded     bool // a request of the window had too little time for the number in flight
 	window      window
-	late        float64 // requests of the window that missed their deadline
+	late        float64 // requests of the window that missed their deadline; took is a lower bound
 
 	probe struct {
 		limit      float64 // the limit before the probe; 0: no probe is running
@@ -139,27 +139,28 @@ func (l *limiter) release(now time.Duration, s sample) {
 	if s.took < 0 || now < l.windowStart {
 		return
 	}
-	switch {
-	case !s.late:
-		l.window.add(seconds(s.took), float64(inflight))
-	case seconds(s.took) > l.tolerance*l.base:
-		l.late++ // the handler stopped early, so the full latency is unknown
+	if s.late {
+		if seconds(s.took) <= l.tolerance*l.base {
+			return // its deadline was short
+		}
+		l.late++
 	}
+	l.window.add(seconds(s.took), float64(inflight))
 	enough := min(max(l.limit, minSamples), maxSamples)
-	if l.window.n+l.late < enough || now-l.windowStart < windowTime {
+	if l.window.n < enough || now-l.windowStart < windowTime {
 		return
 	}
 	limit, took := l.limit, seconds(s.took)
-	if l.late > l.window.n {
+	if l.late > l.window.n/2 {
 		l.judgeLate()
 	} else {
 		mean, possibleError := l.window.mean()
 		precise := possibleError <= zScore*precision*mean || l.window.n >= longerWindow*enough
-		if !precise && l.startup == startupWindows && !l.mayGrow(mean) {
+		if !precise && l.startup == startupWindows && !l.mayGrowEarly(mean) {
 			return
 		}
 		took = mean
-		l.judge(mean, possibleError, (l.window.n+l.late)/seconds(now-l.windowStart))
+		l.judge(mean, possibleError, l.window.n/seconds(now-l.windowStart))
 	}
 	l.windowStart = now
 	if l.limit != limit {
@@ -169,8 +170,8 @@ func (l *limiter) release(now time.Duration, s sample) {
 	l.full, l.crowded, l.late, l.window = false, false, 0, window{}
 }
 
-// judgeLate ends a window in which most requests missed their deadline: their latency is
-// unknown, but too high.
+// judgeLate ends a window in which most requests missed their deadline. A handler may have
+// stopped early, so their latency is unknown, but too high.
 func (l *limiter) judgeLate() {
 	l.probe.limit = 0
 	if l.full && l.tolerance >= 0 {
@@ -195,7 +196,10 @@ func (l *limiter) judge(mean, possibleError, throughput float64) {
 		return
 	}
 	l.saturated++
-	if l.probe.limit > 0 && !l.compare(mean, throughput) {
+	if l.probe.limit > 0 {
+		if l.compare(mean, throughput) {
+			l.probeBaseline(mean, throughput) // until a lower limit serves less
+		}
 		return
 	}
 	before := l.limit
@@ -231,6 +235,12 @@ func (l *limiter) endSaturation(mean float64) {
 // baseline.
 func (l *limiter) mayGrow(mean float64) bool {
 	return l.full && l.probe.limit == 0 && mean < (l.base+l.healthy())/2
+}
+
+// mayGrowEarly is mayGrow for a window whose mean is not precise. After many such windows, a
+// mean above the baseline would be too low by chance once, and the limit would drift.
+func (l *limiter) mayGrowEarly(mean float64) bool {
+	return l.mayGrow(mean) && (mean <= l.base || l.saturated >= baselineProbeInterval)
 }
 
 // grow raises the limit if it is too low.

@@ -103,6 +103,9 @@ func FuzzGate(f *testing.F) {
 					break
 				}
 			}
+			if i < len(script)-1 {
+				continue
+			}
 			active := map[string]bool{}
 			for _, w := range inside {
 				active[w.key.key] = true
