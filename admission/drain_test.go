@@ -36,7 +36,7 @@ func TestRejection_bodyDoesNotCome(t *testing.T) {
 			require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
 			_, err := c.Read(make([]byte, 1))
 			require.Error(t, err)
-			timeout, ok := err.(net.Error) //nolint:errorlint // of the socket itself
+			timeout, ok := err.(net.Error)
 			require.False(t, ok && timeout.Timeout(), "the connection is still open")
 		}},
 		{"the client resets: no panic", func(t *testing.T, c *net.TCPConn) {
@@ -61,7 +61,8 @@ func TestRejection_bodyDoesNotCome(t *testing.T) {
 			conn, err := net.Dial("tcp", server.Listener.Addr().String())
 			require.NoError(t, err)
 			defer conn.Close()
-			fmt.Fprintf(conn, "POST /limited HTTP/1.1\r\nHost: a.test\r\nContent-Length: %d\r\n\r\n", len(hidden))
+			_, err = fmt.Fprintf(conn, "POST /limited HTTP/1.1\r\nHost: a.test\r\nContent-Length: %d\r\n\r\n", len(hidden))
+			require.NoError(t, err)
 			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 			require.NoError(t, err)
 			require.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "before the body")

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -85,7 +86,7 @@ func drain(w http.ResponseWriter, r *http.Request) {
 	c := http.NewResponseController(w)
 	_ = c.Flush()
 	_ = c.SetReadDeadline(time.Now().Add(drainTimeout))
-	if _, err := io.CopyN(io.Discard, r.Body, maxBody+1); err != io.EOF {
+	if _, err := io.CopyN(io.Discard, r.Body, maxBody+1); !errors.Is(err, io.EOF) {
 		panic(http.ErrAbortHandler)
 	}
 	_ = c.SetReadDeadline(time.Time{})
