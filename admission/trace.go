@@ -15,7 +15,7 @@ type Event struct {
 	// Quota is the name of the Quota; "" for a Shedder.
 	Quota string
 
-	// Key is the key of the Quota; "" for a Shedder. It may be a secret.
+	// Key is the result of Quota.Key or Shedder.Key. It may be a secret.
 	Key string
 
 	// Priority is the priority that a Shedder used.
