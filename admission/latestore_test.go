@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -188,4 +189,32 @@ func TestQuota_storeHangs(t *testing.T) {
 			synctest.Wait()
 		})
 	}
+}
+
+// A3: a local bucket that decides in place of a late store does not know what is left, so the
+// response has no RateLimit field.
+func TestQuota_headersOfALateStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late := false
+		store := storeFunc(func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Result, error) {
+			if late {
+				<-ctx.Done()
+				return quotastore.Result{}, ctx.Err()
+			}
+			return quotastore.Result{OK: true, Allowed: 1, Remaining: 5, ResetAfter: time.Second}, nil
+		})
+		q := &admission.Quota{Limit: 100, Store: store}
+		h := q.Handler(http.NotFoundHandler())
+		ask := func() http.Header {
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/", nil))
+			require.Equal(t, http.StatusNotFound, w.Code)
+			return w.Header()
+		}
+		require.Contains(t, ask().Get("RateLimit"), "r=5")
+		late = true
+		require.Empty(t, ask().Get("RateLimit"))
+		late = false
+		require.Contains(t, ask().Get("RateLimit"), "r=5")
+	})
 }
