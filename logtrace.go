@@ -50,14 +50,14 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, att
 	}
 	enabled := logger.Enabled(ctx, level)
 	if level == slog.LevelDebug && l.limit.pending.Load() && logger.Enabled(ctx, slog.LevelWarn) {
-		l.report(ctx, slog.LevelWarn, l.limit.flush(time.Now()))
+		logSuppressed(ctx, logger, slog.LevelWarn, l.limit.flush(time.Now()))
 	}
 	if !enabled {
 		return
 	}
 	if level > slog.LevelDebug {
 		suppressed, write, others := l.limit.admit(key, level, time.Now())
-		l.report(ctx, max(level, slog.LevelWarn), others)
+		logSuppressed(ctx, logger, max(level, slog.LevelWarn), others)
 		if !write {
 			return
 		}
@@ -69,12 +69,8 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, att
 	logger.LogAttrs(ctx, level, strings.ReplaceAll(key.event, "_", " "), append([]slog.Attr{slog.String("event", key.event)}, attrs...)...)
 }
 
-// report writes what was suppressed, at a level that the logger writes.
-func (l *traceLogger) report(ctx context.Context, level slog.Level, others []suppressedRecords) {
-	logger := l.logger
-	if logger == nil {
-		logger = slog.Default()
-	}
+// logSuppressed writes what was suppressed, at a level that the logger writes.
+func logSuppressed(ctx context.Context, logger *slog.Logger, level slog.Level, others []suppressedRecords) {
 	for _, s := range others {
 		logger.LogAttrs(ctx, level, "records suppressed", slog.String("event", "records_suppressed"),
 			slog.String("suppressed_event", s.event), slog.String("scope", s.scope), slog.String("suppressed_kind", s.kind),

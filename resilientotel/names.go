@@ -1,6 +1,10 @@
 package resilientotel
 
-import "go.opentelemetry.io/otel/attribute"
+import (
+	"go.opentelemetry.io/otel/attribute"
+
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
+)
 
 // The names of all metrics that this package exports. Those of attempts are otelhttp's.
 const (
@@ -107,4 +111,4 @@ const (
 const reasonSlowAttempt = "hedge_slow_attempt"
 
 // other replaces the values of an attribute beyond the maximum number of values.
-const other = "_OTHER"
+const other = neterr.Other

@@ -259,7 +259,7 @@ func endedWith(status int, errorType, text string) string {
 	switch {
 	case status != 0:
 		return "status " + strconv.Itoa(status)
-	case errorType == "" || errorType == "_OTHER":
+	case errorType == "" || errorType == neterr.Other:
 		return text
 	}
 	return errorType + " (" + text + ")"
