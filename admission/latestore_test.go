@@ -195,9 +195,9 @@ func TestQuota_storeHangs(t *testing.T) {
 // response has no RateLimit field.
 func TestQuota_headersOfALateStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late := false
+		var late atomic.Bool
 		store := storeFunc(func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Result, error) {
-			if late {
+			if late.Load() {
 				<-ctx.Done()
 				return quotastore.Result{}, ctx.Err()
 			}
@@ -212,9 +212,9 @@ func TestQuota_headersOfALateStore(t *testing.T) {
 			return w.Header()
 		}
 		require.Contains(t, ask().Get("RateLimit"), "r=5")
-		late = true
+		late.Store(true)
 		require.Empty(t, ask().Get("RateLimit"))
-		late = false
+		late.Store(false)
 		require.Contains(t, ask().Get("RateLimit"), "r=5")
 	})
 }
