@@ -479,7 +479,7 @@ func TestGetBodyFails(t *testing.T) {
 		{
 			"with nothing, after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, nil },
 			[]error{resilienthttp.ErrNotReplayable, errReset},
-			"resilienthttp: request body cannot be replayed: GetBody: it returned no body: connection broke (attempt 1)",
+			"resilienthttp: request body cannot be replayed: GetBody: returned no body: connection broke (attempt 1)",
 		},
 		{
 			"after a timeout", hanging, func() (io.ReadCloser, error) { return nil, gone },

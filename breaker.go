@@ -45,9 +45,9 @@ type Breaker struct {
 	// negative number means 1.
 	Probes int
 
-	// Static disables adaptive behavior: the circuit opens by FailureRatio alone, attempts in
-	// flight do not count, the cooldown does not follow latencies, there is no slow start, and
-	// retries may be probes.
+	// Static disables adaptive behavior. The circuit then opens by FailureRatio alone, attempts
+	// in flight do not count, and the cooldown does not follow latencies. There is no slow start,
+	// and retries may be probes.
 	Static bool
 
 	// OnChange is called after each change of a circuit, in the goroutine of the request that

@@ -177,7 +177,7 @@ func TestTransport_mutualBase(t *testing.T) {
 	a.CloseIdleConnections()
 	a, b = &resilienthttp.Transport{}, &resilienthttp.Transport{}
 	a.Base, b.Base = b, a
-	require.ErrorContains(t, a.Validate(), "Base is the Transport itself, or leads to it")
+	require.ErrorContains(t, a.Validate(), "Base is the Transport itself, or wraps it")
 	a.CloseIdleConnections()
 	(&resilienthttp.Transport{Base: a}).CloseIdleConnections()
 }

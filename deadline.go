@@ -23,9 +23,9 @@ const (
 
 // Deadline sends the deadline of a call to the server. A Transport sends it, and Handler receives
 // it. The zero value sends X-Request-Deadline if the call has a deadline, from its context or
-// from http.Client.Timeout: the earlier of the call's deadline and the attempt's timeout, minus
-// Margin, in UTC (RFC 3339 with milliseconds). X-Request-Timeout-Ms has the remaining
-// milliseconds, and a receiver prefers it, because clocks differ. See docs/deadlines.md.
+// from http.Client.Timeout. The field has a time in UTC (RFC 3339 with milliseconds): the earlier
+// of the call's deadline and the attempt's timeout, minus Margin. X-Request-Timeout-Ms has the
+// remaining milliseconds. A receiver prefers it, because clocks differ. See docs/deadlines.md.
 type Deadline struct {
 	// Header is the name of the field. "" means X-Request-Deadline.
 	Header string

@@ -1,8 +1,8 @@
 // Package resilienthttp makes the calls of any http.Client resilient.
 //
 // A server can process a request although its response is lost. A retry without an idempotency
-// key can then do the work twice. Retries without jitter, budget and circuit breaker turn a short
-// failure into an outage. A [Transport] combines these mechanisms:
+// key can then do the work twice. Retries without jitter, budget and circuit breaker make a short
+// failure an outage. A [Transport] combines these mechanisms:
 //
 //	client := &http.Client{Transport: &resilienthttp.Transport{}}
 //
@@ -21,8 +21,8 @@
 // Otherwise the error is an [*Error]. errors.Is finds the reason, for example [ErrBreakerOpen],
 // the error of the context, and the cause. [Attempts] returns the attempts behind a response.
 //
-// A failure is retried if it is transient and a retry cannot do the work twice: the method is
-// idempotent, the request has a key, it was not sent, or the server did no work for it. The body
+// A transient failure is retried if a retry cannot do the work twice. So the method must be
+// idempotent, or the request must have a key, or the server must not have processed it. The body
 // must be replayable. See docs/retries.md.
 //
 // The zero value of every type works. Fields are read at the first use and must not change after

@@ -51,7 +51,7 @@ var (
 	// The *Error of the call contains GetBody's error too.
 	ErrNotReplayable = neterr.Named("not_replayable", "request body cannot be replayed")
 
-	// ErrNotIdempotent means that a retry could do the work twice: the method is not idempotent
+	// ErrNotIdempotent means that a retry could do the work twice. The method is not idempotent
 	// (RFC 9110 section 9.2), there is no idempotency key, and the server may have processed the
 	// request.
 	ErrNotIdempotent = neterr.Named("not_idempotent", "request is not idempotent")
@@ -61,8 +61,9 @@ var (
 	ErrRetryAfter = neterr.Named("retry_after", "server asks to wait longer than allowed")
 
 	// ErrSingleAttempt means that another layer owns the retries of the call: SingleAttempt, an
-	// outer Transport, a caller that sent X-Retry-Owner to Deadline.Handler, or a client that is
-	// known to retry or sends the same request again within a minute. See docs/sdks.md.
+	// outer Transport, or a caller that sent X-Retry-Owner to Deadline.Handler. It can also be a
+	// client that reports its retries, that is known to retry, or that sends a failed request
+	// again within a minute. See docs/sdks.md.
 	ErrSingleAttempt = neterr.Named("single_attempt", "another layer owns retries")
 )
 
@@ -162,9 +163,10 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// NotSent reports whether no byte of the request was written, for certain: the first attempt was
-// rejected or canceled before it was sent, or each attempt failed before its connection was ready
-// (DNS, dial, TLS handshake). The call can then be repeated without a key. False means unknown.
+// NotSent reports whether it is certain that no byte of the request was written. This is so if
+// the first attempt was rejected or canceled, or if each attempt failed before its connection was
+// ready (DNS, dial, TLS handshake). The call can then be repeated without a key. False means
+// unknown.
 func (e *Error) NotSent() bool {
 	for i := range e.Attempts {
 		if a := &e.Attempts[i]; !a.notSent && (a.Response != nil || a.Err == nil || !provesNotSent(a.Err)) {

@@ -713,10 +713,10 @@ func TestHedgePanic(t *testing.T) {
 		copies []copyOf
 		want   string
 	}{
-		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h panic in a copy of the request: Base is broken"},
-		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h the goroutine of a copy of the request has ended"},
-		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h panic in a copy of the request: Base is broken"},
-		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h the goroutine of a copy of the request has ended"},
+		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h panic in a concurrent attempt: Base is broken"},
+		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h goroutine of a concurrent attempt exited"},
+		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h panic in a concurrent attempt: Base is broken"},
+		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h goroutine of a concurrent attempt exited"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -765,7 +765,7 @@ func TestHedgePanic(t *testing.T) {
 			}
 			call() // opens the circuit
 			time.Sleep(2 * time.Hour)
-			require.Equal(t, "1 200, 1h panic in a copy of the request: Base is broken", story(call()))
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: Base is broken", story(call()))
 			require.Equal(t, "1 200", story(call()), "there is a place for it")
 			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
 		})
@@ -780,7 +780,7 @@ func TestHedgePanic(t *testing.T) {
 				}
 				return resilienthttp.VerdictDefault
 			}
-			require.Equal(t, "1 200, 1h panic in a copy of the request: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			base.balanced(t)
 		})
 	})
@@ -793,7 +793,7 @@ func TestHedgePanic(t *testing.T) {
 					panic("odd")
 				}
 			}}
-			require.Equal(t, "1 200, 1h panic in a copy of the request: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			require.Equal(t, 1, base.sent())
 			base.balanced(t)
 		})

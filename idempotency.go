@@ -43,7 +43,8 @@ type Idempotency struct {
 	NewKey func(*http.Request) string
 
 	// Quoted sends keys of NewKey and of the context as structured-field strings (RFC 9651), in
-	// quotes, as the IETF draft asks. Most APIs want the bare key, the default.
+	// quotes, as the IETF draft asks. A key that already is such a string is not quoted again.
+	// Most APIs want the bare key, the default.
 	Quoted bool
 
 	// MaxLength is the maximum length of a key in characters. Zero means 255, which is also the
@@ -152,9 +153,9 @@ func (i *Idempotency) callersKey(h http.Header) string {
 	return ""
 }
 
-// redirectedKey returns the key of the previous request if its response, a 307 or 308, led to
-// this one on the same origin. http.Client repeats method and body, so it is the same operation.
-// Another origin has not received the key and gets a new one.
+// redirectedKey returns the key of the previous request if its response, a 307 or 308 of the same
+// origin, led to this one. http.Client repeats method and body, so it is the same operation.
+// Another origin has not received the key, so its request gets a new one.
 func (i *Idempotency) redirectedKey(req *http.Request) string {
 	from := req.Response
 	if from == nil || from.Request == nil || from.Request.URL == nil ||

@@ -500,7 +500,7 @@ func TestPanickyCopiesAreAccountedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := newHedgeBase(copyOf{after: 35 * time.Second, status: 503}, copyOf{after: 9 * time.Second, panics: true}, copyOf{})
 		attempts := tripped(t, bareTransport(base, 4), newCall(t.Context(), t, http.MethodGet, ""))
-		require.Equal(t, "1 503, 2 panic in a copy of the request: Base is broken, 3 200", story(attempts))
+		require.Equal(t, "1 503, 2 panic in a concurrent attempt: Base is broken, 3 200", story(attempts))
 		require.Equal(t, 9*time.Second, attempts[1].Latency)
 		require.Zero(t, attempts[1].RetryWait)
 		base.balanced(t)

@@ -18,7 +18,7 @@ type Attempt struct {
 	notSent bool // no byte of it was written, for certain
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
-	Response *http.Response // nil: none; hooks must not read its body
+	Response *http.Response // nil: none; only its status and headers may be read
 
 	// Err is the error if there is no response. errors.Is finds ErrAttemptTimeout or the
 	// context's error, and the error of Base.
@@ -64,8 +64,8 @@ type Call struct {
 	NotBefore time.Time
 }
 
-// Timings splits the Latency of the call, to a millisecond: the time at breaker and rate limit,
-// the time in flight until the response headers or an error, and the waits before retries.
+// Timings splits the Latency of the call, to a millisecond, into the time at breaker and rate
+// limit, the time in flight until response headers or an error, and the waits before retries.
 func (c *Call) Timings() (queueWait, inFlight, retryWait time.Duration) {
 	queueWait = c.QueueWait
 	for i := range c.Attempts {

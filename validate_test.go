@@ -35,7 +35,7 @@ func TestValidate(t *testing.T) {
 		}},
 		{"one name for two", &fields{Idempotency: resilienthttp.Idempotency{Header: "x-request-deadline"}}, []string{"are the same"}},
 		{"a name that is ours", &fields{Deadline: resilienthttp.Deadline{Header: "x-retry-owner"}}, []string{"X-Retry-Owner"}},
-		{"no method", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"PO ST"}}}, []string{"no method"}},
+		{"no method", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"PO ST"}}}, []string{"\"PO ST\" is not a method"}},
 		{"nil Base of a type", &fields{Base: (*http.Transport)(nil)}, []string{"nil"}},
 		{"nil Base of our type", &fields{Base: (*fields)(nil)}, []string{"nil"}},
 		{"nanoseconds", &fields{
@@ -59,7 +59,7 @@ func TestValidate(t *testing.T) {
 		}},
 		{"shares that say all, or more", &fields{Breaker: &resilienthttp.Breaker{FailureRatio: 1.5}, Hedge: &resilienthttp.Hedge{Quantile: 2}}, nil},
 		{"room for all retries, and more", &fields{Budget: &resilienthttp.Budget{Ratio: 10}, Hedge: &resilienthttp.Hedge{MaxRatio: 3}}, nil},
-		{"keys that are too long", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 35}}, []string{"Idempotency.MaxLength is 35, and the keys"}},
+		{"keys that are too long", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 35}}, []string{"Idempotency.MaxLength is 35, must be at least 36"}},
 		{"keys that just fit", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 36}}, nil},
 		{"short keys of one's own", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, NewKey: func(*http.Request) string { return "k" }}}, nil},
 		{"short keys of callers", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, Disabled: true}}, nil},
