@@ -42,7 +42,7 @@ type attempt struct {
 	askedWait time.Duration      // the wait that the server asks for; negative: none
 
 	timers attemptTimers
-	race   *race        // it and its copies; nil: there is no copy. Guarded by call.mu until stopTimer
+	hedged *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
 	upload bodyProgress // of its request body
 
 	body      io.ReadCloser // the response's body
@@ -168,8 +168,8 @@ func (c *call) exchange(a *attempt) {
 	}
 	a.send()
 	c.last = a
-	if a.race != nil {
-		c.last = a.race.outcome()
+	if a.hedged != nil {
+		c.last = a.hedged.outcome()
 	}
 	a.paid.Done(c.last.hasFinalResponse())
 	c.recordTime(a)

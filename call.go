@@ -253,11 +253,11 @@ func (c *call) cleanUp() {
 		c.setRetryWaiting(false)
 		if next := c.retries.next; next != nil {
 			next.abandon()
-			next.abandonRace()
+			next.cancelCopies()
 		}
 	}
 	c.first.abandon()
-	c.first.abandonRace()
+	c.first.cancelCopies()
 	c.endContext()
 	if c.last != nil && c.last.body != nil {
 		_ = c.last.closeBody()

@@ -182,11 +182,11 @@ func (c *hedgeCredit) done(won bool) {
 	c.losses++
 }
 
-// race is an attempt of the call's goroutine with its copies: hedges, and further attempts if it
-// is very slow. Each copy has a goroutine. The first response that needs no retry wins and
+// hedgedCall is an attempt of the call's goroutine with its copies: hedges, and further attempts
+// if it is very slow. Each copy has a goroutine. The first response that needs no retry wins and
 // cancels the others. A failure does not win while a response is possible. call.mu guards the
 // fields.
-type race struct {
+type hedgedCall struct {
 	call  *call
 	first *attempt
 
@@ -202,8 +202,8 @@ type race struct {
 }
 
 // copy sends a copy of an attempt.
-func (r *race) copy(of *attempt, hedge bool) {
-	a := &attempt{call: r.call, race: r, concurrent: true}
+func (r *hedgedCall) copy(of *attempt, hedge bool) {
+	a := &attempt{call: r.call, hedged: r, concurrent: true}
 	a.report = Attempt{Number: of.report.Number, Hedge: hedge, Concurrent: true}
 	if r.call.traced {
 		a.announced = make(chan struct{})
@@ -247,9 +247,9 @@ func (c *call) mayHedge(now time.Time) bool {
 	return tokens.Remaining < 0 || tokens.Remaining > tokens.Used
 }
 
-// begin counts a prepared copy as running, or returns false if the race is over or no attempt is
-// left.
-func (r *race) begin(a *attempt) bool {
+// begin counts a prepared copy as running. It returns false if the outcome is known or no attempt
+// is left.
+func (r *hedgedCall) begin(a *attempt) bool {
 	c := r.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -268,14 +268,14 @@ func (r *race) begin(a *attempt) bool {
 }
 
 // change makes a change under the lock, and wakes wait.
-func (r *race) change(change func()) {
+func (r *hedgedCall) change(change func()) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	change()
 	r.notify()
 }
 
-func (r *race) notify() {
+func (r *hedgedCall) notify() {
 	if r.changed != nil {
 		close(r.changed)
 		r.changed = nil
@@ -283,7 +283,7 @@ func (r *race) notify() {
 }
 
 // run sends a copy. If Base or a hook panics, or ends the goroutine, only the copy fails.
-func (r *race) run(a *attempt) {
+func (r *hedgedCall) run(a *attempt) {
 	returned := false
 	defer r.finish(a)
 	defer func() {
@@ -307,7 +307,7 @@ func (a *attempt) fail(err error) {
 }
 
 // finish makes a copy the winner if it is the first to succeed.
-func (r *race) finish(a *attempt) {
+func (r *hedgedCall) finish(a *attempt) {
 	useless, won := false, false
 	r.change(func() {
 		r.running--
@@ -333,14 +333,13 @@ func (r *race) finish(a *attempt) {
 	}
 }
 
-// win ends the race and cancels the others.
-func (r *race) win(winner *attempt) {
+func (r *hedgedCall) win(winner *attempt) {
 	r.winner, r.over = winner, true
 	r.cancelOthers()
 }
 
 // cancelOthers cancels the attempts without an outcome.
-func (r *race) cancelOthers() {
+func (r *hedgedCall) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.first) {
 		if a != r.winner && !a.inTime {
 			a.endWith(neterr.ErrSuperseded)
@@ -351,7 +350,7 @@ func (r *race) cancelOthers() {
 // outcome waits for the copies that may still succeed. It returns the winner, or else the last
 // failure. It adds the copies to the call's record, and discards the responses that the caller
 // does not get.
-func (r *race) outcome() *attempt {
+func (r *hedgedCall) outcome() *attempt {
 	result, copies := r.wait()
 	c := r.call
 	for _, a := range copies {
@@ -375,8 +374,8 @@ func (r *race) outcome() *attempt {
 	return result
 }
 
-// wait waits for the end of the race.
-func (r *race) wait() (result *attempt, copies []*attempt) {
+// wait waits for the outcome.
+func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	r.first.inTime = true
@@ -400,7 +399,7 @@ func (r *race) wait() (result *attempt, copies []*attempt) {
 }
 
 // sleep waits for a change, without the lock.
-func (r *race) sleep() {
+func (r *hedgedCall) sleep() {
 	changed := make(chan struct{})
 	r.changed = changed
 	r.call.mu.Unlock()
@@ -410,7 +409,7 @@ func (r *race) sleep() {
 
 // entry returns the record of a copy. A copy that has lost may still write to its own record, so
 // it gets a new one.
-func (r *race) entry(a *attempt) *attempt {
+func (r *hedgedCall) entry(a *attempt) *attempt {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	if a.inTime {
@@ -423,9 +422,9 @@ func (r *race) entry(a *attempt) *attempt {
 }
 
 // abandonRace cancels the copies of an attempt after its Base panicked.
-func (a *attempt) abandonRace() {
+func (a *attempt) cancelCopies() {
 	a.call.mu.Lock()
-	r := a.race
+	r := a.hedged
 	a.call.mu.Unlock()
 	if r == nil || r.decided {
 		return
@@ -435,9 +434,9 @@ func (a *attempt) abandonRace() {
 	}
 }
 
-// cancelAll ends the race without an outcome. It returns the attempts that may hold a response.
-// The others release their responses when they end.
-func (r *race) cancelAll() (done []*attempt) {
+// cancelAll cancels all attempts, and returns those that may hold a response. The others release
+// their responses when they end.
+func (r *hedgedCall) cancelAll() (done []*attempt) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	r.over = true

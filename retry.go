@@ -298,7 +298,7 @@ func (a *attempt) responded(statuses ...int) bool {
 // recordTime records how much time the attempt's record contains, with the wait for copies.
 func (c *call) recordTime(a *attempt) {
 	c.accounted, c.waited = a.report.Start.Add(a.report.Latency), 0
-	if a.race == nil || !a.race.waited && len(a.race.copies) == 0 {
+	if a.hedged == nil || !a.hedged.waited && len(a.hedged.copies) == 0 {
 		return
 	}
 	now := time.Now()

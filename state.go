@@ -224,11 +224,11 @@ func bucketName(q *quota.Status) string {
 	case q.Static:
 		return "own limit"
 	case q.Bucket == "":
-		return q.Axis
-	case q.Axis == "":
+		return q.Dimension
+	case q.Dimension == "":
 		return q.Bucket
 	}
-	return q.Bucket + "/" + q.Axis
+	return q.Bucket + "/" + q.Dimension
 }
 
 // record is the state of one scope and priority in a Transport. A call finds it by one look-up.

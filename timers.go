@@ -137,7 +137,7 @@ func (a *attempt) stopTimer() {
 // onTimer runs in a new goroutine.
 func (a *attempt) onTimer() {
 	if hedge, copies := a.due(); copies {
-		a.race.copy(a, hedge)
+		a.hedged.copy(a, hedge)
 	}
 }
 
@@ -147,7 +147,7 @@ func (a *attempt) due() (hedge, copies bool) {
 	c, t := a.call, &a.timers
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.stopped || a.race != nil && a.race.over {
+	if t.stopped || a.hedged != nil && a.hedged.over {
 		return false, false // RoundTrip may have returned, and the caller may reuse the request
 	}
 	age := time.Since(a.report.Start)
@@ -177,10 +177,10 @@ func (a *attempt) due() (hedge, copies bool) {
 	if !copies {
 		return hedge, false
 	}
-	if a.race == nil {
-		a.race = &race{call: c, first: a}
+	if a.hedged == nil {
+		a.hedged = &hedgedCall{call: c, first: a}
 	}
-	a.race.preparing++
+	a.hedged.preparing++
 	return hedge, true
 }
 

@@ -100,7 +100,7 @@ type Observation struct {
 	Responded    bool
 	Limit        int64 // 0: it says nothing
 	Window       time.Duration
-	Told         bool      // the server says the window
+	WindowKnown  bool      // the server says the window
 	BlockedUntil time.Time // until then the quota is exhausted; zero: it is not
 }
 
