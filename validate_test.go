@@ -69,7 +69,7 @@ func TestValidate(t *testing.T) {
 			Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Disabled: true, Margin: time.Second},
 		}, nil},
 		{"hosts", &fields{Idempotency: resilienthttp.Idempotency{Hosts: []string{"https://api.test", "*.API.test", "", "*.ok.test", "ok.test:80"}, MaxLength: -1}}, []string{
-			"Idempotency.Hosts has \"https://api.test\", which is no host", "Idempotency.Hosts has \"*.API.test\", which is not in lower case", "Idempotency.Hosts has an empty host", "Idempotency.MaxLength",
+			"Idempotency.Hosts has \"https://api.test\", must be a host", "Idempotency.Hosts has \"*.API.test\", must be in lower case", "Idempotency.Hosts has an empty host", "Idempotency.MaxLength",
 		}},
 		{"a method in lower case", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"post"}}}, []string{"POST"}},
 		{"a method of one's own", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"Charge"}}}, nil},
