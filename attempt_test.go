@@ -547,9 +547,9 @@ func TestAttempt_startsAfterUserFunctions(t *testing.T) {
 			deadline, _ := r.Context().Deadline()
 			require.Equal(t, 100*time.Millisecond, time.Until(deadline))
 			require.Equal(t, "100", r.Header.Get("X-Request-Timeout-Ms"))
-			told, err := time.Parse(time.RFC3339, r.Header.Get("X-Request-Deadline"))
+			recorded, err := time.Parse(time.RFC3339, r.Header.Get("X-Request-Deadline"))
 			require.NoError(t, err)
-			require.WithinDuration(t, deadline, told, time.Millisecond)
+			require.WithinDuration(t, deadline, recorded, time.Millisecond)
 			return response(r, 200, ""), nil
 		})
 		tr := &resilienthttp.Transport{

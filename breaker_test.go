@@ -279,21 +279,21 @@ func TestBreakerFieldsAreReadAtFirstUse(t *testing.T) {
 // OnChange is called first, then the hooks of the call that caused the change.
 func TestBreakerChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var recorded []string
 		var changes []resilienthttp.BreakerChange
 		b := &resilienthttp.Breaker{MinRequests: 1, Probes: 1, OnChange: func(c resilienthttp.BreakerChange) {
-			told, changes = append(told, "OnChange "+c.To.String()), append(changes, c)
+			recorded, changes = append(recorded, "OnChange "+c.To.String()), append(changes, c)
 		}}
 		call := breakerCalls(t, b, &resilienthttp.Trace{BreakerChange: func(c resilienthttp.BreakerChange) {
 			require.Equal(t, changes[len(changes)-1], c)
-			told = append(told, "Trace "+c.To.String())
+			recorded = append(recorded, "Trace "+c.To.String())
 		}}, 500, 200)
 		t0 := time.Now()
 		require.NoError(t, call())
 		time.Sleep(time.Until(asError(t, call()).NotBefore))
 		t1 := time.Now()
 		require.NoError(t, call())
-		require.Equal(t, "OnChange open, Trace open, OnChange half-open, Trace half-open, OnChange closed, Trace closed", strings.Join(told, ", "))
+		require.Equal(t, "OnChange open, Trace open, OnChange half-open, Trace half-open, OnChange closed, Trace closed", strings.Join(recorded, ", "))
 		const closed, halfOpen, open = resilienthttp.StateClosed, resilienthttp.StateHalfOpen, resilienthttp.StateOpen
 		require.Equal(t, []resilienthttp.BreakerChange{
 			{Scope: "api.test", From: closed, To: open, At: t0},

@@ -342,7 +342,7 @@ func TestBasePermanentError(t *testing.T) {
 		{"token endpoint is down for a moment", token(503, ""), 2, false},
 		{"marked", puppet(func(*http.Request) (*http.Response, error) { return nil, permanentError{} }), 1, false},
 		{"proxy says 407", refusing("407 Proxy Authentication Required"), 1, false},
-		{"proxy says 407 in its own words", refusing("407 Who are you?"), 1, false},
+		{"proxy says 407 with another phrase", refusing("407 Credentials missing"), 1, false},
 		{"proxy says 403", refusing("403 Forbidden"), 1, false},
 		{"proxy says 407 to a plain http.Transport", withoutHook(refusing("407 Proxy Authentication Required")), 1, false},
 		{"proxy says 403 to a plain http.Transport", withoutHook(refusing("403 Forbidden")), 1, false},

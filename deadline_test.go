@@ -417,9 +417,9 @@ func TestRetryOwner(t *testing.T) {
 		{"deadlines off", []string{"caller"}, resilienthttp.Deadline{Disabled: true}, 1, "caller"},
 	} {
 		t.Run("§4.20 "+row.name, func(t *testing.T) {
-			var told []string
+			var recorded []string
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				told = append(told, req.Header.Get(ownerField))
+				recorded = append(recorded, req.Header.Get(ownerField))
 				return puppetAnswer(req, 500), nil
 			}), 3)
 			var stop error
@@ -432,8 +432,8 @@ func TestRetryOwner(t *testing.T) {
 				req.Header[ownerField] = row.value
 			}
 			handler.ServeHTTP(httptest.NewRecorder(), req)
-			require.Len(t, told, row.calls)
-			for _, owner := range told {
+			require.Len(t, recorded, row.calls)
+			for _, owner := range recorded {
 				require.Equal(t, row.tells, owner)
 			}
 			if row.calls == 1 {
@@ -442,30 +442,30 @@ func TestRetryOwner(t *testing.T) {
 		})
 	}
 	t.Run("§4.20 OwnsRetries says so on each attempt, and retries", func(t *testing.T) {
-		var told []string
+		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			told = append(told, req.Header.Get(ownerField))
+			recorded = append(recorded, req.Header.Get(ownerField))
 			return puppetAnswer(req, 500), nil
 		}), 3)
 		transport.OwnsRetries = true
 		req := newCall(t.Context(), t, http.MethodGet, "")
 		tripped(t, transport, req)
-		require.Equal(t, []string{"caller", "caller", "caller"}, told)
+		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
 		require.Empty(t, req.Header, "§4.2")
-		told = nil
+		recorded = nil
 		req.Header = nil
 		tripped(t, transport, req)
-		require.Equal(t, []string{"caller", "caller", "caller"}, told)
+		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
 		require.Nil(t, req.Header)
 	})
 	t.Run("SingleAttempt is this tier's affair", func(t *testing.T) {
-		var told []string
+		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			told = append(told, req.Header.Get(ownerField))
+			recorded = append(recorded, req.Header.Get(ownerField))
 			return puppetAnswer(req, 500), nil
 		}), 3)
 		tripped(t, transport, newCall(resilienthttp.SingleAttempt(t.Context()), t, http.MethodGet, ""))
-		require.Equal(t, []string{""}, told)
+		require.Equal(t, []string{""}, recorded)
 	})
 }
 
@@ -722,9 +722,9 @@ func FuzzDeadlineHeader(f *testing.F) {
 
 // §4.20: ownership for a request that Base makes on its own, for example to fetch a token.
 func TestOwnershipOfTokenFetch(t *testing.T) {
-	var told atomic.Value
+	var recorded atomic.Value
 	tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-		told.Store(req.Header.Get(ownerField))
+		recorded.Store(req.Header.Get(ownerField))
 		return puppetAnswer(req, 200), nil
 	}), 5)
 	outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
@@ -737,5 +737,5 @@ func TestOwnershipOfTokenFetch(t *testing.T) {
 	}), 3)
 	outer.OwnsRetries = true
 	tripped(t, outer, newCall(t.Context(), t, http.MethodGet, ""))
-	require.Equal(t, "caller", told.Load())
+	require.Equal(t, "caller", recorded.Load())
 }

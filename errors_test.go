@@ -361,7 +361,7 @@ func TestErrorType(t *testing.T) {
 		{"own type around EOF: eof", &fetchError{"x", io.EOF}, "eof"},
 		{"Error of a gate: its Reason", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, "breaker_open"},
 		{"Error with a cause: the cause", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, "eof"},
-		{"Error whose retry the breaker denied: the cause", &resilienthttp.Error{
+		{"the breaker rejected the retry: the cause", &resilienthttp.Error{
 			Reason: resilienthttp.ErrBreakerOpen, Err: io.EOF, Attempts: []resilienthttp.Attempt{{Err: io.EOF, StopReason: resilienthttp.ErrBreakerOpen}},
 		}, "eof"},
 		{"permit after the deadline: rate_limited", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: resilienthttp.ErrRateLimited}, "rate_limited"},
@@ -391,7 +391,7 @@ func TestErrorType(t *testing.T) {
 
 func must(address string, _ *atomic.Int64) string { return address }
 
-// quoting are errors with something in their text that must not be told.
+// quoting are errors with a secret in their text.
 var quoting = map[string]error{
 	"url.Error":               &url.Error{Op: "Get", URL: "https://user:" + secret + "@api.test/x?token=" + secret, Err: errReset},
 	"url.Error in between":    fmt.Errorf("layer: %w", &url.Error{Op: "Post", URL: "https://api.test/?" + secret, Err: errReset}),

@@ -687,14 +687,14 @@ func TestHedgeTimeout(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			var told minutes
+			var recorded minutes
 			base := newHedgeBase(copyOf{after: 2 * time.Second}, copyOf{after: time.Second})
 			transport := hedging(puppet(func(req *http.Request) (*http.Response, error) {
-				told.addf("%s", req.Header.Get("X-Request-Timeout-Ms"))
+				recorded.addf("%s", req.Header.Get("X-Request-Timeout-Ms"))
 				return base.RoundTrip(req)
 			}), 3, &resilienthttp.Hedge{Delay: 1500 * time.Millisecond})
 			tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-			require.Equal(t, []string{"10000", "8500"}, told.read())
+			require.Equal(t, []string{"10000", "8500"}, recorded.read())
 		})
 	})
 }

@@ -206,15 +206,15 @@ func TestSlowAttempt_requestAfterCall(t *testing.T) {
 // Hooks see the start of a copy before its end, and both before CallDone.
 func TestSlowAttempt_trace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told minutes
+		var recorded minutes
 		transport := bareTransport(newHedgeBase(copyOf{after: time.Hour}, copyOf{after: time.Second}), 4)
 		transport.Trace = &resilienthttp.Trace{
-			AttemptStart: func(a *resilienthttp.Attempt) { told.addf("start %d", a.Number) },
-			AttemptDone:  func(a *resilienthttp.Attempt) { told.addf("done %d", a.Number) },
-			CallDone:     func(c *resilienthttp.Call) { told.addf("call %d", len(c.Attempts)) },
+			AttemptStart: func(a *resilienthttp.Attempt) { recorded.addf("start %d", a.Number) },
+			AttemptDone:  func(a *resilienthttp.Attempt) { recorded.addf("done %d", a.Number) },
+			CallDone:     func(c *resilienthttp.Call) { recorded.addf("call %d", len(c.Attempts)) },
 		}
 		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.Equal(t, []string{"start 1", "start 2", "done 1", "done 2", "call 2"}, told.read())
+		require.Equal(t, []string{"start 1", "start 2", "done 1", "done 2", "call 2"}, recorded.read())
 	})
 }
 

@@ -231,7 +231,7 @@ func TestTrace_QueueWait(t *testing.T) {
 	t.Run("in line for a quota", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
-			told, number := make(chan time.Time, 2), make(chan int, 2)
+			recorded, number := make(chan time.Time, 2), make(chan int, 2)
 			tr := &resilienthttp.Transport{
 				Base: script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10")),
 				Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
@@ -239,14 +239,14 @@ func TestTrace_QueueWait(t *testing.T) {
 					require.InDelta(t, 10*s, a.RetryWait, float64(2*s))
 					require.Zero(t, a.Start)
 					require.False(t, a.LocalLimit, "it is the server's")
-					told <- time.Now()
+					recorded <- time.Now()
 					number <- a.Number
 				}},
 			}
 			answered(t, tr)
-			require.Empty(t, told, "the first waits for nothing")
+			require.Empty(t, recorded, "the first waits for nothing")
 			answered(t, tr)
-			require.Equal(t, begun, <-told)
+			require.Equal(t, begun, <-recorded)
 			require.Equal(t, 1, <-number)
 			require.GreaterOrEqual(t, time.Since(begun), 9*s)
 			require.GreaterOrEqual(t, known(t, tr).Slowest.QueueWait, 9*s)
@@ -678,19 +678,19 @@ func TestLogTrace(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				tripped(t, &resilienthttp.Transport{Base: puppetStatus(501), Trace: trace}, newCall(t.Context(), t, http.MethodGet, ""))
 			})
-			told := map[any]int{}
+			recorded := map[any]int{}
 			for _, r := range records {
 				if r["event"] == "records_suppressed" {
 					r["event"] = r["suppressed_event"]
 				} else {
-					told[r["event"]]++
+					recorded[r["event"]]++
 				}
 				if left, ok := r["suppressed"].(float64); ok {
-					told[r["event"]] += int(left)
+					recorded[r["event"]] += int(left)
 				}
 			}
 			require.LessOrEqual(t, len(records), 2*10+2*10+10, "of 2,000")
-			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, told, "and nothing is lost")
+			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, recorded, "and nothing is lost")
 		})
 	})
 	t.Run("an empty method is GET", func(t *testing.T) {
@@ -1125,25 +1125,25 @@ func TestTimings_addUpForRandomServers(t *testing.T) {
 // A Base can find out the number of its attempt.
 func TestAttemptFromContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told minutes
+		var recorded minutes
 		steps := script(status(503), hanging, status(200))
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			type key struct{}
 			number, hedge := resilienthttp.AttemptFromContext(context.WithValue(r.Context(), key{}, "a signer's"))
-			told.addf("%d %v", number, hedge)
+			recorded.addf("%d %v", number, hedge)
 			return steps.RoundTrip(r)
 		})
 		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
 		outer := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			number, hedge := resilienthttp.AttemptFromContext(r.Context())
-			told.addf("outer %d %v", number, hedge)
+			recorded.addf("outer %d %v", number, hedge)
 			return tr.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
 		})}
 		resp, err := outer.RoundTrip(get(t))
 		require.NoError(t, err)
 		number, hedge := resilienthttp.AttemptFromContext(resp.Request.Context())
 		readAll(t, resp)
-		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, told.read())
+		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, recorded.read())
 		require.Zero(t, number, "a response is of a call")
 		require.False(t, hedge)
 	})
@@ -1192,8 +1192,8 @@ func TestNotBefore(t *testing.T) {
 			resp, err = client.Do(get(t))
 			at := resilienthttp.NotBefore(resp, err)
 			require.Equal(t, asError(t, err).NotBefore, at)
-			_, text, told := strings.Cut(err.Error(), "not before ")
-			require.True(t, told)
+			_, text, recorded := strings.Cut(err.Error(), "not before ")
+			require.True(t, recorded)
 			printed, parseErr := time.Parse(time.RFC3339Nano, text)
 			require.NoError(t, parseErr)
 			require.False(t, printed.Before(at), "%v, %v", printed, at)
