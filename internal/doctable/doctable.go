@@ -31,7 +31,7 @@ const end = "<!-- defaults:end -->"
 // the page has no such table.
 func Check(t *testing.T, page, name string, rows []Row) {
 	t.Helper()
-	content, err := os.ReadFile(page)
+	content, err := os.ReadFile(page) //nolint:gosec // the test names it
 	if err != nil {
 		t.Fatal(err)
 	}
