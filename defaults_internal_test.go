@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/doctable"
+	"github.com/resilienthttp/resilienthttp/internal/quota"
 )
 
 // defaultsPage is a page of docs with a table of defaults. The table and the page have the
@@ -52,7 +54,7 @@ func TestDefaults_pagesEqualCode(t *testing.T) {
 func TestDefaults_everyFieldHasARow(t *testing.T) {
 	want := map[string]bool{}
 	for _, configuration := range []any{
-		Transport{}, Policy{}, AdaptiveTimeout{}, Idempotency{}, Deadline{}, Budget{}, RateLimit{}, Breaker{}, Hedge{}, //nolint:govet // their types
+		Transport{}, Policy{}, AdaptiveTimeout{}, Idempotency{}, Deadline{}, Budget{}, RateLimit{}, Breaker{}, Hedge{},
 	} {
 		typ := reflect.TypeOf(configuration)
 		for _, field := range reflect.VisibleFields(typ) {
@@ -132,7 +134,7 @@ func policyRows(t *testing.T, p *Policy, a *AdaptiveTimeout) []doctable.Row {
 	t.Helper()
 	waits := make([]string, len(earlyWaits))
 	for i, wait := range earlyWaits {
-		waits[i] = doctable.Format(wait)
+		waits[i] = strconv.FormatFloat(wait.Seconds(), 'g', -1, 64)
 	}
 	return []doctable.Row{
 		{Field: "Policy.MaxAttempts", Default: p.MaxAttempts, Unit: "attempts, hedges not counted", Range: "1 to " + doctable.Format(maxMaxAttempts) + "; negative: 1"},
@@ -140,7 +142,7 @@ func policyRows(t *testing.T, p *Policy, a *AdaptiveTimeout) []doctable.Row {
 		{Field: "Policy.AdaptiveTimeout", Default: zero(t, p.AdaptiveTimeout, "off"), Unit: "pointer", Range: "see `AdaptiveTimeout`"},
 		{Field: "Policy.ReadTimeout", Default: zero(t, p.ReadTimeout, "none"), Unit: "duration of one `Read`", Range: "negative: none"},
 		{Field: "Policy.MaxRetryAfter", Default: p.MaxRetryAfter, Unit: "duration", Range: "negative: no limit"},
-		{Field: "Policy.Backoff", Default: zero(t, p.Backoff, strings.Join(waits, ", ")+", the last wait"), Unit: "function", Range: "negative result: no wait"},
+		{Field: "Policy.Backoff", Default: zero(t, p.Backoff, strings.Join(waits, ", ")+" s, the last wait"), Unit: "function", Range: "negative result: no wait"},
 		{Field: "Policy.Classify", Default: zero(t, p.Classify, "the table"), Unit: "function", Range: "safe for concurrent use"},
 		{Field: "Policy.ClassifyBody", Default: zero(t, p.ClassifyBody, "the table"), Unit: "function", Range: "safe for concurrent use"},
 		{Field: "AdaptiveTimeout.Multiple", Default: a.Multiple, Unit: "factor", Range: "at least 1; negative: off"},
@@ -188,7 +190,7 @@ func rateLimitRows(t *testing.T, l *RateLimit) []doctable.Row {
 		{Field: "RateLimit.Limit", Default: zero(t, c.Limit, "none"), Unit: "requests per second", Range: "negative: none"},
 		{Field: "RateLimit.Burst", Default: burst, Unit: "requests", Range: "negative: the default"},
 		{Field: "RateLimit.MaxWait", Default: c.MaxWait, Unit: "duration", Range: "negative: calls never wait"},
-		{Field: "RateLimit.MaxBlock", Default: c.MaxBlock, Unit: "duration", Range: "up to 24 h; negative: quotas and blocks off"},
+		{Field: "RateLimit.MaxBlock", Default: c.MaxBlock, Unit: "duration", Range: "up to " + doctable.Format(quota.Horizon) + "; negative: quotas and blocks off"},
 		{Field: "RateLimit.IgnoreHeaders", Default: !c.Follow, Unit: "bool", Range: ""},
 		{Field: "RateLimit.Shared", Default: zero(t, c.Shared, "own quotas"), Unit: "`quotastore.Store`", Range: ""},
 	}

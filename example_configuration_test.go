@@ -23,7 +23,8 @@ func ExampleTransport() {
 		"RateLimit": {"Limit": 50},
 		"Hedge":     {}
 	}`)
-	if err := config.Read(text, transport); err != nil { // it calls Validate
+	err := config.Read(text, transport) // it calls Validate
+	if err != nil {
 		fmt.Println(err)
 		return
 	}
