@@ -82,19 +82,19 @@ func ExampleRateLimit_shared() {
 
 	store := &quotastore.Memory{} // with several processes: redisstore.Store
 	for range 2 {
-		limit := &resilienthttp.RateLimit{Limit: 100, Burst: 50, Shared: store} // equal in all processes
-		client := &http.Client{Transport: &resilienthttp.Transport{RateLimit: limit}}
-		resp, err := client.Get(api.URL)
+		limit := &resilienthttp.RateLimit{Limit: 1, Burst: 10, Shared: store} // equal in all processes
+		transport := &resilienthttp.Transport{RateLimit: limit}
+		resp, err := (&http.Client{Transport: transport}).Get(api.URL)
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
 		_ = resp.Body.Close()
-		fmt.Println(resp.StatusCode)
+		fmt.Println(resp.StatusCode, "remaining:", transport.State().Scopes[0].Quotas[0].Remaining)
 	}
 	// Output:
-	// 200
-	// 200
+	// 200 remaining: 9
+	// 200 remaining: 8
 }
 
 // The Transport sends the priority to the server in X-Request-Priority.
