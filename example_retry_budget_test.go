@@ -46,12 +46,12 @@ func ExampleBudget_shared() {
 	defer api.Close()
 
 	budget := &resilienthttp.Budget{Ratio: 0.2, MinTokens: 3}
-	policy := resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)}
-	reads := &http.Client{Transport: &resilienthttp.Transport{Budget: budget, Policy: policy}}
-	writes := &http.Client{Transport: &resilienthttp.Transport{Budget: budget, Policy: policy}}
+	reads := &resilienthttp.Transport{Budget: budget}
+	writes := &resilienthttp.Transport{Budget: budget}
 
-	for _, client := range []*http.Client{reads, writes} {
-		resp, err := client.Get(api.URL)
+	for _, transport := range []*resilienthttp.Transport{reads, writes} {
+		transport.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
+		resp, err := (&http.Client{Transport: transport}).Get(api.URL)
 		if err != nil {
 			fmt.Println(err)
 			return
