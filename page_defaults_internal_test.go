@@ -44,7 +44,7 @@ func TestDefaults_callPages(t *testing.T) {
 	}{
 		{"retries", []string{"Policy.MaxAttempts", "Policy.Classify"}},
 		{"backoff", []string{"Policy.MaxAttempts", "Policy.MaxRetryAfter", "Policy.Backoff"}},
-		{"deadlines", []string{"Policy.AttemptTimeout", "Policy.AdaptiveTimeout", "Policy.ReadTimeout", "AdaptiveTimeout.", "Deadline."}},
+		{"deadlines", []string{"Policy.AttemptTimeout", "Policy.AdaptiveTimeout", "Policy.ReadTimeout", "AdaptiveTimeout.", "Deadline.Header", "Deadline.Margin", "Deadline.Max", "Deadline.Disabled"}},
 		{"hedging", []string{"Transport.Hedge", "Hedge."}},
 	} {
 		t.Run(page.name, func(t *testing.T) {
