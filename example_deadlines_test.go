@@ -18,7 +18,8 @@ func ExampleDeadline() {
 		fmt.Println("received", r.Header.Get("X-Request-Timeout-Ms") != "", time.Until(deadline).Round(10*time.Second))
 		w.WriteHeader(http.StatusNoContent)
 	})
-	server := httptest.NewServer(resilienthttp.Deadline{Max: time.Minute}.Handler(handler))
+	withDeadline := resilienthttp.Deadline{Max: time.Minute}.Handler(handler)
+	server := httptest.NewServer(withDeadline)
 	defer server.Close()
 
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -58,4 +59,24 @@ func ExamplePolicy_timeouts() {
 	at, _ := time.Parse(time.RFC3339, api.Requests()[0].Header.Get("X-Request-Deadline"))
 	fmt.Println(resp.StatusCode, time.Until(at).Round(10*time.Second)) // the earlier of both limits
 	// Output: 200 10s
+}
+
+// A long poll is slow by design. A negative AttemptTimeout prevents a second attempt.
+func ExampleWithPolicy_longPoll() {
+	api := faulttest.New(nil, faulttest.Reply{Delay: 50 * time.Millisecond, Body: "event"})
+	defer api.Close()
+
+	transport := &resilienthttp.Transport{}
+	policy := transport.Policy
+	policy.AttemptTimeout = -1 // a long poll
+	ctx := resilienthttp.WithPolicy(context.Background(), policy)
+	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, http.NoBody)
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = resp.Body.Close()
+	fmt.Println(resp.StatusCode, "requests:", api.Total())
+	// Output: 200 requests: 1
 }
