@@ -23,6 +23,10 @@ type defaultsPage struct {
 // defaultsPages are all pages with such a table of the root package.
 func defaultsPages() []defaultsPage {
 	return []defaultsPage{
+		{"retries", []string{"Policy.MaxAttempts", "Policy.Classify"}},
+		{"backoff", []string{"Policy.MaxAttempts", "Policy.MaxRetryAfter", "Policy.Backoff"}},
+		{"deadlines", []string{"Policy.AttemptTimeout", "Policy.AdaptiveTimeout", "Policy.ReadTimeout", "AdaptiveTimeout.", "Deadline."}},
+		{"hedging", []string{"Transport.Hedge", "Hedge."}},
 		{"retry-budget", []string{"Budget."}},
 		{"circuit-breaker", []string{"Breaker."}},
 		{"rate-limits", []string{"RateLimit."}},
