@@ -2,7 +2,6 @@ package resilienthttp
 
 import (
 	"reflect"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -138,7 +137,7 @@ func policyRows(t *testing.T, p *Policy, a *AdaptiveTimeout) []doctable.Row {
 	t.Helper()
 	waits := make([]string, len(earlyWaits))
 	for i, wait := range earlyWaits {
-		waits[i] = strconv.FormatFloat(wait.Seconds(), 'g', -1, 64)
+		waits[i] = doctable.Format(wait)
 	}
 	return []doctable.Row{
 		{Field: "Policy.MaxAttempts", Default: p.MaxAttempts, Unit: "attempts, hedges not counted", Range: "1 to " + doctable.Format(maxMaxAttempts) + "; negative: 1"},
@@ -146,7 +145,7 @@ func policyRows(t *testing.T, p *Policy, a *AdaptiveTimeout) []doctable.Row {
 		{Field: "Policy.AdaptiveTimeout", Default: zero(t, p.AdaptiveTimeout, "off"), Unit: "pointer", Range: "see `AdaptiveTimeout`"},
 		{Field: "Policy.ReadTimeout", Default: zero(t, p.ReadTimeout, "none"), Unit: "duration of one `Read`", Range: "negative: none"},
 		{Field: "Policy.MaxRetryAfter", Default: p.MaxRetryAfter, Unit: "duration", Range: "negative: no limit"},
-		{Field: "Policy.Backoff", Default: zero(t, p.Backoff, strings.Join(waits, ", ")+" s, the last wait"), Unit: "function", Range: "negative result: no wait"},
+		{Field: "Policy.Backoff", Default: zero(t, p.Backoff, strings.Join(waits, ", ")+", the last wait"), Unit: "function", Range: "negative result: no wait"},
 		{Field: "Policy.Classify", Default: zero(t, p.Classify, "the table"), Unit: "function", Range: "safe for concurrent use"},
 		{Field: "Policy.ClassifyBody", Default: zero(t, p.ClassifyBody, "the table"), Unit: "function", Range: "safe for concurrent use"},
 		{Field: "AdaptiveTimeout.Multiple", Default: a.Multiple, Unit: "factor", Range: "at least 1; negative: off"},
