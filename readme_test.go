@@ -42,7 +42,7 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-// TestReadme: the test above is README's, to the letter.
+// TestReadme checks that the test above is in README.
 func TestReadme(t *testing.T) {
 	readme, err := os.ReadFile("README.md")
 	require.NoError(t, err)

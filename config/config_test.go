@@ -133,7 +133,7 @@ func TestReadRefuses(t *testing.T) {
 		{"a list of what is no string", `{"Idempotency": {"Methods": ["POST", 1, null], "Hosts": [["a.test"]]}}`, []string{
 			"Idempotency.Methods[1] is 1, and must be a string", "Idempotency.Hosts[0] is a list, and must be a string",
 		}},
-		{"a host in capitals", `{"Idempotency": {"Hosts": ["API.x.com"]}}`, []string{`config: invalid configuration: Idempotency.Hosts has "API.x.com", which is not in lower case`}},
+		{"a host in capitals", `{"Idempotency": {"Hosts": ["API.x.com"]}}`, []string{`config: invalid configuration: Idempotency.Hosts has "API.x.com", must be in lower case`}},
 		{"UTF-16", "\xff\xfe{\x00}\x00", []string{"line 1"}},
 		{"wrong kinds", `{"Policy": {"MaxAttempts": 1.5}, "OwnsRetries": "yes", "Budget": {"Ratio": "a lot"}, "Hedge": [], "Idempotency": {"Methods": "POST", "Header": 7}}`, []string{
 			"Policy.MaxAttempts is 1.5, and must be a whole number", "OwnsRetries is a string, and must be true or false",
