@@ -61,7 +61,7 @@ func TestAWS(t *testing.T) {
 // is sent with.
 func TestSignerBelow(t *testing.T) {
 	api := start(t, faulttest.Sequence(faulttest.Status(503), faulttest.OK("done")))
-	transport := plain(signer{next: resilienthttp.NewBase()})
+	transport := &resilienthttp.Transport{Base: signer{next: resilienthttp.NewBase()}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL, strings.NewReader("body"))
 	require.NoError(t, err)
 	resp, err := (&http.Client{Transport: transport}).Do(req)
