@@ -95,11 +95,11 @@ func TestOwnClientOnOwnQuota(t *testing.T) {
 		{name: "a bucket of a minute", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98},
 		{name: "a bucket of ten seconds", limit: 500, window: 10 * time.Second, servers: 1, length: time.Minute, used: 0.98},
 		{
-			name: "of all priorities, who share it", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98,
+			name: "all priorities share the quota", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98,
 			priorities: []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical},
 		},
 		{name: "three servers", limit: 300, window: time.Minute, servers: 3, length: 6 * time.Minute, used: 0.98},
-		// A reset is all that a client can be told, and that of a sliding window is a whole
+		// The server advertises only a reset, and that of a sliding window is a whole
 		// window after the last request, rounded up to a second. Answers overtake each other, and
 		// our client goes by the earliest reset that it reads.
 		{name: "sliding", limit: 100, window: time.Minute, sliding: true, servers: 1, length: 6 * time.Minute, used: 0.9, late: 5},
@@ -237,7 +237,7 @@ func TestShedderUnderOverload(t *testing.T) {
 	}
 }
 
-// Hooks are told, and a refusal has its reason.
+// The hooks get each event, and a rejection has its reason.
 func TestTraces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []admission.Event
@@ -245,7 +245,7 @@ func TestTraces(t *testing.T) {
 		trace := &admission.Trace{Admitted: note, Rejected: note}
 		quota := &admission.Quota{Limit: 1, Name: "q", Trace: trace, Key: func(r *http.Request) (string, error) {
 			if r.Header.Get("X-Name") == "" {
-				return "", errors.New("nobody")
+				return "", errors.New("no account")
 			}
 			return r.Header.Get("X-Name"), nil
 		}}

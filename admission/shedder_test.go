@@ -55,7 +55,7 @@ func within(tb testing.TB, d time.Duration) func(*http.Request) {
 
 func by(p string) func(*http.Request) { return header("X-Request-Priority", p) }
 
-// gated is a handler whose requests wait until the gate opens.
+// gated is a handler that waits until the gate opens.
 type gated struct {
 	gate  chan struct{}
 	mu    sync.Mutex
@@ -172,7 +172,7 @@ func TestShedderQueue(t *testing.T) {
 		newCritical := ask("new critical", "critical")
 		require.Equal(t, http.StatusServiceUnavailable, (<-newBatch).status)
 		late := ask("late batch", "batch")
-		require.Equal(t, http.StatusServiceUnavailable, (<-late).status, "there is nobody less important")
+		require.Equal(t, http.StatusServiceUnavailable, (<-late).status, "no queued request is less important")
 		newest := ask("newest default", "")
 		require.Equal(t, http.StatusServiceUnavailable, (<-oldDefault).status, "the newest of a class displaces the oldest")
 		require.Equal(t, admission.ShedderState{Limit: 1, InFlight: 1, Queued: 4, Admitted: 1, Rejected: 4}, s.State())
@@ -278,7 +278,7 @@ func TestDeadlineThatCannotBeKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(admission.Shedder)
 		h := s.Handler(taking(100 * ms))
-		require.Equal(t, http.StatusNoContent, ask(t, h, within(t, 50*ms)).StatusCode, "nobody knows yet")
+		require.Equal(t, http.StatusNoContent, ask(t, h, within(t, 50*ms)).StatusCode, "the latency is unknown")
 		for range 20 {
 			require.Equal(t, http.StatusNoContent, ask(t, h).StatusCode)
 		}
@@ -343,14 +343,14 @@ func TestShedderPriority(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var got, told resilienthttp.Priority = 99, 99
-				s := &admission.Shedder{Priority: row.priority, Trace: &admission.Trace{Admitted: func(e *admission.Event) { told = e.Priority }}}
+				var got, traced resilienthttp.Priority = 99, 99
+				s := &admission.Shedder{Priority: row.priority, Trace: &admission.Trace{Admitted: func(e *admission.Event) { traced = e.Priority }}}
 				h := resilienthttp.Deadline{}.Handler(s.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					got = resilienthttp.PriorityFromContext(r.Context())
 				})))
 				ask(t, h, by(row.header))
 				require.Equal(t, row.want, got)
-				require.Equal(t, row.want, told)
+				require.Equal(t, row.want, traced)
 			})
 		})
 	}
@@ -368,13 +368,13 @@ func TestPanicInTheHandler(t *testing.T) {
 		hook := &admission.Shedder{Max: 1, Queue: -1, Trace: &admission.Trace{Admitted: func(*admission.Event) { panic("hook") }}}
 		require.PanicsWithValue(t, "hook", func() { ask(t, hook.Handler(ok())) })
 		require.Zero(t, hook.State().InFlight)
-		who := &admission.Shedder{Max: 1, Queue: -1, Priority: func(*http.Request) resilienthttp.Priority { panic("who") }}
-		require.PanicsWithValue(t, "who", func() { ask(t, who.Handler(ok())) })
-		require.Zero(t, who.State().InFlight)
+		panicking := &admission.Shedder{Max: 1, Queue: -1, Priority: func(*http.Request) resilienthttp.Priority { panic("priority") }}
+		require.PanicsWithValue(t, "priority", func() { ask(t, panicking.Handler(ok())) })
+		require.Zero(t, panicking.State().InFlight)
 	})
 }
 
-// A request whose client disconnects leaves the queue. If it has a slot, it keeps the slot
+// If its client disconnects, a request leaves the queue. If it has a slot, it keeps the slot
 // until the handler returns.
 func TestClientThatGoesAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,7 +14,7 @@
 // function's result. The PUT has If-Match with the entity tag of the GET. If another writer
 // was faster, the server responds 412, and Update starts again with a GET.
 //
-// A resilienthttp.Transport retries a PUT whose response is lost. If the first attempt was
+// A resilienthttp.Transport retries a PUT after a lost response. If the first attempt was
 // executed, the retry gets a 412, because the resource has changed. Update detects this: it
 // reads the resource, and returns success if it finds the content that it wrote.
 package conditional

@@ -60,9 +60,9 @@ func Update(ctx context.Context, c *http.Client, url string, modify Modify) (*ht
 // Updater has the options of an update. Its methods are safe for concurrent use if its fields
 // are not modified. It may be copied.
 type Updater struct {
-	// Client sends the requests. Required. With a resilienthttp.Transport, reads and writes
-	// whose responses are lost are retried. With another transport a lost response is an
-	// error, and the result of the write is unknown.
+	// Client sends the requests. Required. A resilienthttp.Transport retries reads and writes
+	// after a lost response. With another transport a lost response is an error, and the
+	// result of the write is unknown.
 	Client *http.Client
 
 	// Header is sent with each read and write, for example Accept. Default: none.
@@ -74,13 +74,13 @@ type Updater struct {
 	LastModified bool
 
 	// Repeatable means that modify may be applied to its own result: it sets a city, and
-	// does not add to a balance. Then an update whose response was lost starts again if the
-	// resource has changed since, instead of returning ErrUnknown. Default: false.
+	// does not add to a balance. If the response to a write was lost and the resource has
+	// changed since, the update starts again instead of returning ErrUnknown. Default: false.
 	Repeatable bool
 
 	// Equal reports whether current is what the server stores after it received written.
-	// Default: equal bytes. Set it for servers that reformat JSON or add fields; otherwise an
-	// executed write whose response was lost returns ErrUnknown.
+	// Default: equal bytes. Set it for servers that reformat JSON or add fields; otherwise
+	// Update returns ErrUnknown after a lost response.
 	Equal func(written, current []byte) bool
 
 	// MaxAttempts is the maximum number of cycles of read and write. Zero means 5. A

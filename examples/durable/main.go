@@ -1,4 +1,4 @@
-// Durable is a shop whose charges survive crashes. It writes an order and the intent to charge it in
+// Durable is a shop with charges that survive crashes. It writes an order and the intent to charge it in
 // one transaction. Package durable then makes the charge exactly once.
 //
 // Run it from the root of the repository:
