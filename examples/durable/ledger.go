@@ -14,26 +14,25 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 )
 
-// books are the shop's: its orders, and in the same database what must not be lost.
-type books interface {
-	// store keeps the charges.
+// ledger has the shop's orders, and in the same database the intents to charge them.
+type ledger interface {
+	// store returns the store of the intents.
 	store() durable.Store
 
-	// take writes an order and calls charge, all in one transaction. It may have been
-	// taken before.
+	// take writes an order and calls charge, in one transaction. The order may exist already.
 	take(ctx context.Context, o bank.Order, charge func(durable.Outbox) error) error
 
-	// orders are all that were taken, in no order.
+	// orders returns all orders, unsorted.
 	orders(ctx context.Context) ([]bank.Order, error)
 
 	close()
 }
 
-func openBooks(ctx context.Context, database, dsn string) (books, error) {
+func openLedger(ctx context.Context, database, dsn string) (ledger, error) {
 	if database == chaos.Postgres {
-		return openPostgresBooks(ctx, dsn)
+		return openPostgresLedger(ctx, dsn)
 	}
-	return openSQLiteBooks(ctx, dsn)
+	return openSQLiteLedger(ctx, dsn)
 }
 
 const (
@@ -42,29 +41,29 @@ const (
 	selectAll   = `SELECT reference, amount FROM orders`
 )
 
-type sqliteBooks struct{ *sqlitestore.Store }
+type sqliteLedger struct{ *sqlitestore.Store }
 
-func openSQLiteBooks(ctx context.Context, path string) (*sqliteBooks, error) {
+func openSQLiteLedger(ctx context.Context, path string) (*sqliteLedger, error) {
 	store, err := sqlitestore.Open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := store.DB().ExecContext(ctx, schema); err != nil {
 		_ = store.Close()
-		return nil, fmt.Errorf("creating the orders: %w", err)
+		return nil, fmt.Errorf("create table orders: %w", err)
 	}
-	return &sqliteBooks{store}, nil
+	return &sqliteLedger{store}, nil
 }
 
-func (b *sqliteBooks) store() durable.Store { return b.Store }
-func (b *sqliteBooks) close()               { _ = b.Close() }
+func (b *sqliteLedger) store() durable.Store { return b.Store }
+func (b *sqliteLedger) close()               { _ = b.Close() }
 
-func (b *sqliteBooks) take(ctx context.Context, o bank.Order, charge func(durable.Outbox) error) error {
+func (b *sqliteLedger) take(ctx context.Context, o bank.Order, charge func(durable.Outbox) error) error {
 	tx, err := b.DB().BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit there is nothing left to undo
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
 	if _, err := tx.ExecContext(ctx, insertOrder, o.Reference, o.Amount); err != nil {
 		return err
 	}
@@ -74,7 +73,7 @@ func (b *sqliteBooks) take(ctx context.Context, o bank.Order, charge func(durabl
 	return tx.Commit()
 }
 
-func (b *sqliteBooks) orders(ctx context.Context) ([]bank.Order, error) {
+func (b *sqliteLedger) orders(ctx context.Context) ([]bank.Order, error) {
 	rows, err := b.DB().QueryContext(ctx, selectAll)
 	if err != nil {
 		return nil, err
@@ -91,12 +90,12 @@ func (b *sqliteBooks) orders(ctx context.Context) ([]bank.Order, error) {
 	return all, rows.Err()
 }
 
-type postgresBooks struct {
+type postgresLedger struct {
 	pool *pgxpool.Pool
 	*pgstore.Store
 }
 
-func openPostgresBooks(ctx context.Context, dsn string) (*postgresBooks, error) {
+func openPostgresLedger(ctx context.Context, dsn string) (*postgresLedger, error) {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
 		return nil, err
@@ -107,17 +106,17 @@ func openPostgresBooks(ctx context.Context, dsn string) (*postgresBooks, error) 
 	}
 	if err != nil {
 		pool.Close()
-		return nil, fmt.Errorf("opening the books: %w", err)
+		return nil, fmt.Errorf("open ledger: %w", err)
 	}
-	return &postgresBooks{pool, store}, nil
+	return &postgresLedger{pool, store}, nil
 }
 
-func (b *postgresBooks) store() durable.Store { return b.Store }
-func (b *postgresBooks) close()               { b.pool.Close() }
+func (b *postgresLedger) store() durable.Store { return b.Store }
+func (b *postgresLedger) close()               { b.pool.Close() }
 
-func (b *postgresBooks) take(ctx context.Context, o bank.Order, charge func(durable.Outbox) error) error {
+func (b *postgresLedger) take(ctx context.Context, o bank.Order, charge func(durable.Outbox) error) error {
 	return pgx.BeginFunc(ctx, b.pool, func(tx pgx.Tx) error {
-		// A transaction of the shop's own lasts as the shop wants, whatever the default is.
+		// The shop needs a durable commit, and the default of the database is off.
 		if _, err := tx.Exec(ctx, `SET LOCAL synchronous_commit = on`); err != nil {
 			return err
 		}
@@ -128,7 +127,7 @@ func (b *postgresBooks) take(ctx context.Context, o bank.Order, charge func(dura
 	})
 }
 
-func (b *postgresBooks) orders(ctx context.Context) ([]bank.Order, error) {
+func (b *postgresLedger) orders(ctx context.Context) ([]bank.Order, error) {
 	rows, err := b.pool.Query(ctx, selectAll)
 	if err != nil {
 		return nil, err

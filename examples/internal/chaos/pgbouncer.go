@@ -8,13 +8,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// bouncerFault puts PgBouncer between the services and PostgreSQL, and kills it.
+// bouncerFault kills PgBouncer, which is between the services and PostgreSQL.
 type bouncerFault struct{}
 
-func (bouncerFault) Name() string      { return "pgbouncer" }
-func (bouncerFault) Befalls() []string { return []string{Postgres} }
+func (bouncerFault) Name() string        { return "pgbouncer" }
+func (bouncerFault) Databases() []string { return []string{Postgres} }
 
-func (bouncerFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error {
+func (bouncerFault) Strike(ctx context.Context, at *Stack, random *rand.Rand) error {
 	at.serving.Lock()
 	defer at.serving.Unlock()
 	if err := at.bouncer.Crash(); err != nil {
@@ -24,8 +24,8 @@ func (bouncerFault) Strike(ctx context.Context, at *Site, random *rand.Rand) err
 	return at.bouncer.Restart(ctx)
 }
 
-// watchBouncer starts it again when it has ended by itself, as whoever runs a service does.
-func (at *Site) watchBouncer(ctx context.Context) {
+// watchBouncer restarts PgBouncer if it has exited, as a supervisor does.
+func (at *Stack) watchBouncer(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	at.supervise = func() {
@@ -37,7 +37,7 @@ func (at *Site) watchBouncer(ctx context.Context) {
 		for ctx.Err() == nil {
 			at.serving.Lock()
 			if !at.bouncer.Runs() {
-				_ = at.bouncer.Restart(ctx) // or the next time
+				_ = at.bouncer.Restart(ctx) // retried in the next round
 			}
 			at.serving.Unlock()
 			_ = sleep.Context(ctx, 50*time.Millisecond)

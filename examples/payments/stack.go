@@ -9,16 +9,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
-// site is the processes, proxies and databases of a scenario.
-type site struct {
-	chaos.Site
+// stack is the processes, proxies and databases of a scenario.
+type stack struct {
+	chaos.Stack
 
 	bank *process.Process // nil: transactional
 }
 
 // build starts everything.
-func (s scenario) build(ctx context.Context) (_ *site, err error) {
-	at := &site{Site: chaos.Site{Plan: s.Plan, Lease: leaseOfCharge, Log: s.log}}
+func (s scenario) build(ctx context.Context) (_ *stack, err error) {
+	at := &stack{Stack: chaos.Stack{Plan: s.Plan, Lease: leaseOfCharge, Log: s.log}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, at.close())
@@ -33,7 +33,7 @@ func (s scenario) build(ctx context.Context) (_ *site, err error) {
 		return nil, err
 	}
 	ledger.close()
-	if err := at.Forget(ctx); err != nil {
+	if err := at.DisableDurableCommits(ctx); err != nil {
 		return nil, err
 	}
 	args := []string{"-db", s.Database, "-dsn", at.ServiceDSN(), "-lose", "0.05", "-late", "0.05"}
@@ -52,12 +52,12 @@ func (s scenario) build(ctx context.Context) (_ *site, err error) {
 }
 
 // ledger opens the database without proxies and PgBouncer.
-func (at *site) ledger(ctx context.Context) (ledger, error) {
+func (at *stack) ledger(ctx context.Context) (ledger, error) {
 	return openLedger(ctx, at.Database, at.OwnDSN())
 }
 
 // booked returns all charges from the ledger's own file or table.
-func (at *site) booked(ctx context.Context) ([]bank.Charge, error) {
+func (at *stack) booked(ctx context.Context) ([]bank.Charge, error) {
 	if at.bank != nil {
 		return bank.Bookings(at.bankLedger())
 	}
@@ -69,11 +69,11 @@ func (at *site) booked(ctx context.Context) ([]bank.Charge, error) {
 	return ledger.all(ctx)
 }
 
-func (at *site) bankLedger() string { return at.Path("bank.jsonl") }
+func (at *stack) bankLedger() string { return at.Path("bank.jsonl") }
 
 // quiesce ends the services, and lets the bank complete its requests. After it no
 // execution runs.
-func (at *site) quiesce(ctx context.Context) error {
+func (at *stack) quiesce(ctx context.Context) error {
 	at.StopServices()
 	if at.bank == nil {
 		return nil
@@ -83,7 +83,7 @@ func (at *site) quiesce(ctx context.Context) error {
 }
 
 // close ends everything.
-func (at *site) close() error {
+func (at *stack) close() error {
 	at.StopServices()
 	if at.bank != nil {
 		at.bank.Stop()

@@ -10,7 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// payer is the client of TestReadme, with retries and one key for each charge.
+// payer is the client of TestCharge, with retries and one key for each charge.
 type payer struct {
 	url  string
 	http *http.Client
@@ -32,16 +32,16 @@ func (p *payer) charge(t *testing.T, key string) (err error) {
 	return err
 }
 
-// The test in README.md, with a client that passes.
-func TestReadme(t *testing.T) {
+// A table-driven test as in docs/testing.md, of a client without a Transport.
+func TestCharge(t *testing.T) {
 	t.Parallel()
 	sdk := func(url string, client *http.Client) *payer { return &payer{url, client} }
 	for name, script := range map[string]func(charges http.Handler) http.Handler{
-		"unavailable": func(ok http.Handler) http.Handler {
+		"503 with Retry-After: one retry": func(ok http.Handler) http.Handler {
 			return faulttest.Sequence(faulttest.Unavailable(time.Hour, faulttest.Seconds), ok)
 		},
-		"the response is lost": func(ok http.Handler) http.Handler { return faulttest.Sequence(faulttest.LoseResponse(ok), ok) },
-		"an outage": func(ok http.Handler) http.Handler {
+		"lost response: one charge": func(ok http.Handler) http.Handler { return faulttest.Sequence(faulttest.LoseResponse(ok), ok) },
+		"outage of a minute: one retry": func(ok http.Handler) http.Handler {
 			return faulttest.Script{{Until: time.Minute, Handler: faulttest.ResetBeforeRead}, {Handler: ok}}
 		},
 	} {

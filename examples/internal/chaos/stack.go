@@ -22,33 +22,33 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Site is what a plan befalls, from the clients' wire to the disk:
+// Stack has the parts that faults affect, from the clients' connections to the disk:
 //
 //	clients → Front → Services → back → (bouncer →) Server
-type Site struct {
+type Stack struct {
 	Plan
 
-	Lease    time.Duration // services are stopped and cut off for longer, up to twice as long
-	Dir      string        // the site's own
-	Log      io.Writer     // of the processes; nil: nobody reads it
+	Lease    time.Duration // services are suspended for 1 to 2 times the lease
+	Dir      string        // of the stack
+	Log      io.Writer     // for the logs of the processes; nil: none
 	Front    *tcpproxy.Proxy
 	Services []*process.Process
 	Server   *postgrestest.Server // nil: SQLite
 
-	// BeforeReadOnly is called before the database is made read-only, WhileReadOnly
-	// while it is. nil: nothing is called.
+	// BeforeReadOnly is called before the database becomes read-only, WhileReadOnly while it
+	// is read-only. Nil: not called.
 	BeforeReadOnly, WhileReadOnly func(context.Context)
 
-	back      *tcpproxy.Proxy       // nil: SQLite
-	bouncer   *postgrestest.Bouncer // nil: none
-	serving   sync.Mutex            // for what is done to server and bouncer
-	supervise func()                // ends the watch over the bouncer; nil: there is none
-	nextHarm  atomic.Int64          // of the wires
-	nextProxy atomic.Int64          // the services take turns
+	back          *tcpproxy.Proxy       // nil: SQLite
+	bouncer       *postgrestest.Bouncer // nil: none
+	serving       sync.Mutex            // protects server and bouncer
+	supervise     func()                // ends watchBouncer; nil: not running
+	nextWireFault atomic.Int64          // index of the next wire fault
+	nextProxy     atomic.Int64          // index of the next service
 }
 
-// Build starts the database. Close ends what there is of the site, also after an error.
-func (at *Site) Build(ctx context.Context) (err error) {
+// Build starts the database. Close must be called, also after an error.
+func (at *Stack) Build(ctx context.Context) (err error) {
 	if at.Dir, err = os.MkdirTemp("", "pay"); err != nil || at.Database == SQLite {
 		return err
 	}
@@ -67,9 +67,9 @@ func (at *Site) Build(ctx context.Context) (err error) {
 	return err
 }
 
-// Forget makes the database one that answers before its log is on the disk, and
-// forgets what was committed last when it crashes. The store must ask for better.
-func (at *Site) Forget(ctx context.Context) error {
+// DisableDurableCommits sets synchronous_commit off: the database responds before its log is on the
+// disk, and loses the last commits in a crash. The store must ask for durable commits.
+func (at *Stack) DisableDurableCommits(ctx context.Context) error {
 	if at.Server == nil {
 		return nil
 	}
@@ -81,8 +81,8 @@ func (at *Site) Forget(ctx context.Context) error {
 	return errors.Join(err, conn.Close(ctx))
 }
 
-// Serve starts so many services, behind one address. args are those of a service.
-func (at *Site) Serve(ctx context.Context, services int, command string, args ...string) (err error) {
+// Serve starts the services behind one address. args are the arguments of a service.
+func (at *Stack) Serve(ctx context.Context, services int, command string, args ...string) (err error) {
 	for i := range services {
 		at.Services = append(at.Services, process.New(at.Path("service"+strconv.Itoa(i)), at.Log, command, args...))
 	}
@@ -92,8 +92,8 @@ func (at *Site) Serve(ctx context.Context, services int, command string, args ..
 	return at.StartServices(ctx)
 }
 
-// StartServices starts those that Serve has made, and StopServices has ended.
-func (at *Site) StartServices(ctx context.Context) error {
+// StartServices starts the services again after StopServices.
+func (at *Stack) StartServices(ctx context.Context) error {
 	for _, p := range at.Services {
 		if err := p.Start(ctx); err != nil {
 			return err
@@ -102,15 +102,15 @@ func (at *Site) StartServices(ctx context.Context) error {
 	return nil
 }
 
-// StopServices kills them.
-func (at *Site) StopServices() {
+// StopServices kills all services.
+func (at *Stack) StopServices() {
 	for _, p := range at.Services {
 		p.Stop()
 	}
 }
 
-// Administrator is a connection past the wires. The server may be recovering.
-func (at *Site) Administrator(ctx context.Context) (*pgx.Conn, error) {
+// Administrator connects directly to the server, and waits while it recovers.
+func (at *Stack) Administrator(ctx context.Context) (*pgx.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
@@ -120,60 +120,59 @@ func (at *Site) Administrator(ctx context.Context) (*pgx.Conn, error) {
 		}
 		_ = sleep.Context(ctx, 10*time.Millisecond)
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("connecting to PostgreSQL: %w", err)
+			return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 		}
 	}
 }
 
-func (at *Site) databaseSocket() string {
+func (at *Stack) databaseSocket() string {
 	if at.bouncer != nil {
 		return at.bouncer.Socket()
 	}
 	return at.Server.Socket()
 }
 
-// OwnDSN leads to the database past wires and bouncer.
-func (at *Site) OwnDSN() string {
+// OwnDSN is the data source name without proxies and PgBouncer.
+func (at *Stack) OwnDSN() string {
 	if at.Server != nil {
 		return at.Server.DSN()
 	}
 	return at.file()
 }
 
-// ServiceDSN leads the services to the database: to PostgreSQL over the wire.
-func (at *Site) ServiceDSN() string {
+// ServiceDSN is the data source name for the services, with the proxy and PgBouncer.
+func (at *Stack) ServiceDSN() string {
 	if at.Server == nil {
 		return at.file()
 	}
 	query := url.Values{"sslmode": {"disable"}, "connect_timeout": {"2"}, "pool_max_conns": {"16"}}
 	if at.bouncer != nil {
-		// The next transaction may have a connection that knows no statement of ours.
+		// The next transaction may have a connection without our prepared statements.
 		query.Set("default_query_exec_mode", "exec")
 	}
 	dsn := url.URL{Scheme: "postgres", User: url.User("postgres"), Host: at.back.Addr(), Path: "/postgres", RawQuery: query.Encode()}
 	return dsn.String()
 }
 
-// Path is that of a file of the site's.
-func (at *Site) Path(name string) string { return filepath.Join(at.Dir, name) }
+// Path returns the path of a file of the stack.
+func (at *Stack) Path(name string) string { return filepath.Join(at.Dir, name) }
 
-// file is SQLite's.
-func (at *Site) file() string { return at.Path("payments.db") }
+// file is the path of the SQLite database.
+func (at *Stack) file() string { return at.Path("payments.db") }
 
-// dialService takes the next service that takes the connection: it may have been
-// stopped.
-func (at *Site) dialService(ctx context.Context) (conn net.Conn, err error) {
+// dialService connects to the next service that accepts the connection.
+func (at *Stack) dialService(ctx context.Context) (conn net.Conn, err error) {
 	for range at.Services {
 		next := at.Services[int(at.nextProxy.Add(1))%len(at.Services)]
-		if conn, err = process.Over(next.Socket)(ctx, "", ""); err == nil {
+		if conn, err = process.Dial(next.Socket)(ctx, "", ""); err == nil {
 			return conn, nil
 		}
 	}
-	return nil, fmt.Errorf("no service is there: %w", err)
+	return nil, fmt.Errorf("no service accepts connections: %w", err)
 }
 
-// Close ends everything.
-func (at *Site) Close() error {
+// Close stops all processes and deletes the files.
+func (at *Stack) Close() error {
 	at.StopServices()
 	var errs []error
 	for _, proxy := range []*tcpproxy.Proxy{at.Front, at.back} {
