@@ -9,9 +9,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Sweeper deletes expired records, and makes executions Unknown whose lease is over
-// and which may not be repeated. Run one in each process; they do not disturb each
-// other. Store is required.
+// Sweeper deletes expired records. It also makes an execution Unknown if its lease is over
+// and it may not be repeated. Run one Sweeper in each process; they do not disturb each
+// other. Store is required. A Sweeper is safe for concurrent use if its hooks are.
 type Sweeper struct {
 	// Store is the store that is swept.
 	Store Store
@@ -54,7 +54,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		}
 		wait := every
 		if err == nil && more {
-			wait = max(pauseRatio*time.Since(began), firstPause)
+			wait = max(pauseRatio*time.Since(began), minPause)
 		}
 		_ = sleep.Jittered(ctx, wait)
 	}
