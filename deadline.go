@@ -79,7 +79,7 @@ func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, 
 // deadline and retry ownership. A Transport that is called with this context sends what is
 // left, and makes single attempts if the caller sent X-Retry-Owner: caller.
 //
-// A request whose deadline has passed gets 504, and next does not see it. A malformed deadline
+// If the deadline has passed, the response is 504, and next does not see it. A malformed deadline
 // is ignored. Handler only sets the context: a handler that writes nothing because its context
 // has ended responds with 200, as always with net/http.
 func (d Deadline) Handler(next http.Handler) http.Handler {

@@ -22,44 +22,40 @@ const (
 	minLatencies = 20 // for a measured delay
 )
 
-// Hedge sends a second request if an attempt is slower than usual (Dean and Barroso, "The
-// Tail at Scale"). The first response that needs no retry wins, and the other request is
-// canceled. Requests with a safe method or an idempotency key are hedged, if their body can
-// be replayed; both have the same key. A hedge never waits: breaker and rate limit must admit
-// it at once, at least half of each quota must be left, and a minute must have passed since
-// the last 429. Hedges count against MaxRatio, not against Budget or MaxAttempts.
+// Hedge sends a second request if an attempt is slower than usual. The first response that needs
+// no retry wins, and the other request is canceled. Only requests with a safe method or an
+// idempotency key are hedged, and only if their body can be replayed; both requests have the same
+// key. A hedge never waits for breaker or rate limit, and counts against MaxRatio, not against
+// Budget or MaxAttempts. See docs/hedging.md.
 //
-// The zero value hedges after the 95th percentile of latencies, at most 5 % of the calls. A
-// Hedge is safe for concurrent use, may be shared by Transports, and must not be modified
-// after its first use. Base must obey the request's context. See docs/defaults.md.
+// The zero value hedges after the 95th percentile of latencies, at most 5 % of the calls. A Hedge
+// is safe for concurrent use, may be shared by Transports, and must not be modified after its
+// first use. Base must obey the request's context.
 type Hedge struct {
-	// Delay is the time after which the hedge is sent. Zero means just more than the
-	// Quantile of recent latencies, and no hedges until 20 are known. A client with few calls
-	// needs a Delay of its own. A negative duration disables hedging.
+	// Delay is the time after which the hedge is sent. Zero means just more than the Quantile,
+	// and no hedges before 20 responses; a client with few calls needs a Delay of its own. A
+	// negative duration disables hedging.
 	Delay time.Duration
 
-	// Quantile is the quantile of the scope's latencies to the response headers, in the last
-	// minute, that is the delay. It is measured to within a third, and never too low. Zero
-	// or NaN means 0.95. More than 1 means 1. A negative number disables hedging, unless
-	// Delay is set.
+	// Quantile is the quantile of the latencies to the response headers, in the last minute, that
+	// is the delay. The result is up to a third too high. Zero or NaN means 0.95. More than 1
+	// means 1. A negative number disables hedging, unless Delay is set.
 	Quantile float64
 
-	// MaxRatio is the maximum ratio of hedges to calls of a scope. Each call adds MaxRatio of
-	// a token, and a hedge takes one. The bucket holds one token, plus what the calls of the
-	// last 1.25 s have added. Zero or NaN means 0.05. A negative number means no limit. With
-	// a measured delay hedges must also win: after one that loses there is none for 10 s to
-	// 160 s, until most of them win again.
+	// MaxRatio is the maximum ratio of hedges to calls of a scope. Zero or NaN means 0.05. A
+	// negative number means no limit. With a measured delay, hedges are also reduced while most
+	// of them do not win.
 	MaxRatio float64
 
 	once      sync.Once
-	fixed     time.Duration // the delay, if it is not measured
-	level     float64       // else the quantile
+	fixed     time.Duration // the delay; 0: it is measured,
+	level     float64       // as this quantile
 	unlimited bool
 	rules     retrybudget.Rules
 	scopes    scope.Map[string, hedgeScope]
 }
 
-// hedgeScope is what a Hedge knows of one scope.
+// hedgeScope is the state of a Hedge for one scope.
 type hedgeScope struct {
 	scope.Refs
 
@@ -69,7 +65,7 @@ type hedgeScope struct {
 	firstCall atomic.Int64 // since the origin; 0: there was none
 }
 
-// scope returns the record of a scope, or nil without a Hedge.
+// scope returns the state of a scope, or nil without a Hedge.
 func (h *Hedge) scope(name string) *hedgeScope {
 	if h == nil {
 		return nil
@@ -102,8 +98,8 @@ func (h *Hedge) delay(s *hedgeScope, now time.Time) (time.Duration, bool) {
 		return 0, false
 	}
 	recent := s.latencies.Histogram(now.Sub(h.rules.Origin))
-	// Most responses may take exactly the quantile, to the precision of the clock. They are
-	// not slow.
+	// Most responses may take exactly the quantile, to the precision of the clock. They are not
+	// slow.
 	return recent.Quantile(h.level) + 1, recent.Samples() >= minLatencies
 }
 
@@ -124,20 +120,21 @@ func (s *hedgeScope) deposit(h *Hedge, now time.Time) {
 	s.firstCall.CompareAndSwap(0, int64(max(now.Sub(h.rules.Origin), 1)))
 }
 
-// callRate is the number of responses a second in the last minute.
+// callRate returns the number of responses per second in the last minute.
 func (s *hedgeScope) callRate(at time.Duration) float64 {
 	recent := s.latencies.Histogram(at)
 	return float64(recent.Samples()) / max(min(at-time.Duration(s.firstCall.Load()), time.Minute).Seconds(), 1)
 }
 
-// observe learns a latency from an attempt.
+// observe records the latency of an attempt.
 func (s *hedgeScope) observe(h *Hedge, a *attempt) {
 	switch {
 	case a.hasFinalResponse():
 		s.latencies.Add(a.report.Start.Add(a.report.Latency).Sub(h.rules.Origin), a.report.Latency)
 	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
-		// It took longer than the delay. How long it had taken when the hedge won would raise
-		// the next delay, and so on; so would the delay, which is just above a quantile.
+		// The latency was more than the delay. The age at which the hedge won would raise the
+		// next delay, which would raise the next age. The delay would do the same, because it is
+		// above a quantile.
 		s.latencies.Add(time.Since(h.rules.Origin), a.timers.hedgeDelay-1)
 	}
 }

@@ -15,21 +15,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
-// LogTrace returns hooks that write structured records. Each has an "event" attribute:
-// attempt_done (debug), attempt_failed (warn), attempt_queued and retry_scheduled (info),
-// call_done (debug; info if it waited for a second or more), call_failed (error),
-// client_errors (warn) and breaker_changed (warn). The other keys are those of OpenTelemetry
-// where it has one, such as error.type (see ErrorType). A record has no path, query, header
-// value or body, and of the idempotency key a short hash.
+// LogTrace returns hooks that write structured records to logger. nil means slog.Default at the
+// time of each record. The "event" attribute is attempt_done (debug), attempt_failed (warn),
+// attempt_queued, retry_scheduled (info), call_done (debug, or info after a wait of 1 s),
+// call_failed (error), client_errors (warn) or breaker_changed (warn).
 //
-// client_errors reports 4xx responses that no retry follows, once a minute and scope: each 401
-// and 403, and others if they are more than 5 % of the last 5 min, of at least 20 calls.
-//
-// Of equal records above debug, ten are written in ten seconds, and of all together ten a
-// second: five at most of attempts and retries, eight without breaker_changed. The next equal
-// one has the number of the others in "suppressed", or a record with the event
-// records_suppressed has it. nil means slog.Default at the time of each record. See
-// docs/telemetry.md.
+// A record has no path, query, header value or body, and only a short hash of the idempotency
+// key. Of equal records above debug, ten are written in ten seconds, and of all together ten a
+// second. The next record has the number of the others as "suppressed", or an event
+// records_suppressed has it. client_errors is written once a minute and scope: for 401, 403, and
+// other 4xx above 5 % of the calls. See docs/telemetry.md.
 func LogTrace(logger *slog.Logger) *Trace {
 	l := &traceLogger{logger: logger}
 	return &Trace{

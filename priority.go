@@ -48,7 +48,7 @@ func (p Priority) known() Priority {
 	return PriorityDefault
 }
 
-// WithPriority returns a context whose calls have the priority. A Transport sends it on each
+// WithPriority returns a context with a priority for its calls. A Transport sends it on each
 // attempt as X-Request-Priority: batch or critical, and sends nothing for PriorityDefault. A
 // field that the caller has set on the request is not replaced.
 func WithPriority(ctx context.Context, p Priority) context.Context {

@@ -11,14 +11,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
-// Validate returns an error that names every invalid field of the configuration, or nil. Call
-// it when a program starts; without it each call fails with the same error. It changes
-// nothing, and fields may still be set after it. It must not run while fields are set.
+// Validate returns an error that names every invalid field of the configuration, or nil. Call it
+// when a program starts: without it, each call fails with the same error. It changes nothing. It
+// must not run while fields are set.
 //
-// Invalid is what cannot work or is surely a mistake: a time between a nanosecond and a
-// microsecond, without its unit; a percentage instead of a ratio; a method in lower case; a
-// Deadline.Margin that leaves an attempt no time; an Idempotency.MaxLength that is too short
-// for generated keys. All other numbers have a documented meaning.
+// A field is invalid if its value cannot work or is certainly a mistake: a positive time below a
+// microsecond (without its unit), a percentage instead of a ratio, a method in lower case, a
+// Deadline.Margin that leaves no time for an attempt, an Idempotency.MaxLength below the length
+// of generated keys. See docs/configuration.md.
 func (t *Transport) Validate() error {
 	c := configErrors{validate.Errors{Of: neterr.ErrMisconfigured}}
 	c.headers(t)
@@ -29,11 +29,12 @@ func (t *Transport) Validate() error {
 	c.Duration("Policy.MaxRetryAfter", p.MaxRetryAfter)
 	c.Duration("Deadline.Margin", d.Margin)
 	c.Duration("Deadline.Max", d.Max)
-	c.Check(!d.Disabled && p.AttemptTimeout > 0 && d.Margin >= p.AttemptTimeout, "Deadline.Margin leaves nothing of Policy.AttemptTimeout")
+	c.Check(!d.Disabled && p.AttemptTimeout > 0 && d.Margin >= p.AttemptTimeout, fmt.Sprintf(
+		"Deadline.Margin is %v, must be less than Policy.AttemptTimeout (%v)", d.Margin, p.AttemptTimeout))
 	if a := p.AdaptiveTimeout; a != nil {
 		c.Duration("Policy.AdaptiveTimeout.Min", a.Min)
 		c.Ratio("Policy.AdaptiveTimeout.Quantile", a.Quantile)
-		c.Check(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v: must be at least 1", a.Multiple))
+		c.Check(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v, must be at least 1", a.Multiple))
 	}
 	if l := t.RateLimit; l != nil {
 		c.Duration("RateLimit.MaxWait", l.MaxWait)
@@ -52,10 +53,8 @@ func (t *Transport) Validate() error {
 	return c.Err()
 }
 
-// configErrors are the errors of a configuration.
 type configErrors struct{ validate.Errors }
 
-// headers checks names.
 func (c *configErrors) headers(t *Transport) {
 	i, d := t.Idempotency.withDefaults(), t.Deadline.withDefaults()
 	c.Header("Idempotency.Header", i.Header)

@@ -26,6 +26,8 @@ func commands() []command {
 		{"modules", "go.mod, go.sum, go.work and go.work.sum say what is needed, and no more", modules},
 		{"apart", "print the modules that are not in go.work", printApart},
 		{"invariants", "each numbered law of the design is named by a test", invariants},
+		{"words", "no more of the words to avoid than before", words},
+		{"documents", "the pages: words, sentences, links, code, and a page for each exported name", documents},
 		{"corpora", "each fuzz target has inputs under version control", corpora},
 		{"fuzz", "run each fuzz target for FUZZTIME, a minute", fuzz},
 		{"coverage", "PROFILE: enough of the root package is covered", coverage},
