@@ -31,8 +31,13 @@ type Sweeper struct {
 	OnError func(error)
 }
 
-// pauseRatio is the pause after a batch, in multiples of its duration.
-const pauseRatio = 4
+const (
+	defaultBatch = 500
+	defaultEvery = time.Minute
+
+	// pauseRatio is the pause after a batch, in multiples of its duration.
+	pauseRatio = 4
+)
 
 // Run sweeps until ctx ends, and returns its error. It starts no goroutine.
 func (s *Sweeper) Run(ctx context.Context) error {
@@ -41,10 +46,10 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 	batch, every := s.Batch, s.Every
 	if batch == 0 {
-		batch = 500
+		batch = defaultBatch
 	}
 	if every == 0 {
-		every = time.Minute
+		every = defaultEvery
 	}
 	for ctx.Err() == nil {
 		began := time.Now()
