@@ -353,7 +353,7 @@ func TestFleet_outage(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		shared bool
-		most   float64 // times what is offered; more than docs/defaults.md says, for the dice of so few
+		most   float64 // times what is offered; more than in docs/design-notes.md, because so few clients vary more
 	}{
 		{"shared", true, 1.25},
 		{"own", false, 2.3},
