@@ -321,7 +321,7 @@ func TestPanic_releasesPermits(t *testing.T) {
 					synctest.Wait()
 					base.requireBalance(t)
 					for ctx := range contexts {
-						require.Error(t, ctx.Err(), "the context of an attempt is left alive")
+						require.Error(t, ctx.Err(), "the context of the attempt has not ended")
 					}
 
 					if place == "Base" || place == "AttemptStart" {
@@ -587,7 +587,7 @@ func TestRejectedAttempt_returnsPermits(t *testing.T) {
 			halfOpen(t, tr)
 			for range 3 {
 				_, err := tr.RoundTrip(get(t))
-				require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "and not by the breaker")
+				require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "the reason is not the breaker")
 			}
 		})
 	})
@@ -602,7 +602,7 @@ func TestRejectedAttempt_returnsPermits(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				_, err := tr.RoundTrip(get(t).WithContext(ctx))
 				cancel()
-				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "and not by the breaker")
+				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "the reason is not the breaker")
 			}
 		})
 	})
@@ -623,7 +623,7 @@ func TestBadBodies(t *testing.T) {
 			bodies.requireClosedOnce(t, 2)
 		})
 	})
-	t.Run("Close fails of a refused call", func(t *testing.T) {
+	t.Run("Close fails, and the call is rejected", func(t *testing.T) {
 		req := newRequest(t, "PUT", "http://api.test/", "")
 		bodies := trackBody(req, "content")
 		bodies.bodies[0].err = errReset

@@ -336,7 +336,7 @@ func TestBreakerCallbacksMayPanic(t *testing.T) {
 		b := &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Second, OnChange: func(resilienthttp.BreakerChange) { panic("callback") }}
 		call := breakerCalls(t, b, nil, 500, 200)
 		require.PanicsWithValue(t, "callback", func() { _ = call() })
-		require.Equal(t, resilienthttp.StateOpen, b.State("api.test"), "it has opened")
+		require.Equal(t, resilienthttp.StateOpen, b.State("api.test"), "the circuit has opened")
 		time.Sleep(time.Until(asError(t, call()).NotBefore))
 		require.PanicsWithValue(t, "callback", func() { _ = call() })
 		require.Equal(t, resilienthttp.StateHalfOpen, b.State("api.test"))

@@ -228,7 +228,7 @@ func TestBudget_fieldsAreReadAtFirstUse(t *testing.T) {
 		b := &resilienthttp.Budget{}
 		require.Equal(t, 5, budgetRetries(t, b, 1))
 		b.Ratio, b.MinTokens = -1, 1000
-		require.Zero(t, budgetRetries(t, b, 1), "of another Transport, too")
+		require.Zero(t, budgetRetries(t, b, 1), "the Budget of another Transport")
 	})
 }
 

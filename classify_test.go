@@ -108,7 +108,7 @@ func TestRetryAfter(t *testing.T) {
 				attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 				wait := attempts[0].RetryWait
 				require.GreaterOrEqual(t, wait, 5*time.Second)
-				require.LessOrEqual(t, wait, 5*time.Second*3/2, "up to half of it")
+				require.LessOrEqual(t, wait, 5*time.Second*3/2, "jitter is at most half of the wait")
 				different[wait] = true
 			}
 			require.Greater(t, len(different), 100)
@@ -199,7 +199,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 			require.Equal(t, 2*year, time.Since(start))
 		})
 	})
-	t.Run("§4.11 later calls on the scope are refused while it is closed", func(t *testing.T) {
+	t.Run("§4.11 later calls are rejected while the scope is blocked", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			transport := bareTransport(onceThen(429, "Retry-After", "600", "RateLimit-Remaining", "0"), 3)
 			transport.RateLimit = nil
@@ -213,7 +213,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 			require.Zero(t, time.Since(start))
 			other := newCall(t.Context(), t, http.MethodGet, "")
 			other.URL.Host = "other.test"
-			require.Len(t, tripped(t, transport, other), 1, "another scope is not concerned")
+			require.Len(t, tripped(t, transport, other), 1, "another scope is not blocked")
 			time.Sleep(600 * time.Second)
 			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 1)
 		})
@@ -513,7 +513,7 @@ func TestBadResets(t *testing.T) {
 						resp, err = tr.RoundTrip(get(t))
 						if err != nil {
 							require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxBlock, and the spread")
+							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxBlock, and the time of the release")
 							time.Sleep(time.Hour + time.Second)
 							resp, err = tr.RoundTrip(get(t))
 						}
@@ -574,7 +574,7 @@ func TestConnectionRefused(t *testing.T) {
 	address := closedPort(t)
 	url := "http://" + address
 
-	t.Run("for good", func(t *testing.T) {
+	t.Run("always", func(t *testing.T) {
 		req := newRequest(t, "POST", url, "")
 		bodies := trackBody(req, "content")
 		_, err := withoutKeys(overSockets(t)).RoundTrip(req)
@@ -716,7 +716,7 @@ func TestForbidden(t *testing.T) {
 		header []string
 		want   resilienthttp.Verdict
 	}{
-		{"nothing said", nil, resilienthttp.VerdictPermanent},
+		{"no fields", nil, resilienthttp.VerdictPermanent},
 		{"quota left", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "30"}, resilienthttp.VerdictPermanent},
 		{"quota used up", []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}, resilienthttp.VerdictThrottled},
 		{"one of two quotas used up", []string{
@@ -977,7 +977,7 @@ func TestTransportErrors(t *testing.T) {
 			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
 		}, permanent, true},
 		{"failure inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: io.EOF}, transient, true},
-		{"refusal inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: syscall.ECONNREFUSED}, transient, false},
+		{"rejection inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: syscall.ECONNREFUSED}, transient, false},
 	} {
 		for _, wrapped := range []struct {
 			name string
@@ -1000,11 +1000,11 @@ func TestTransportErrors(t *testing.T) {
 				transport.Idempotency.Disabled = true
 				transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return transient }
 				attempts = tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
-				require.Equal(t, !row.left, len(attempts) == 2, "an unkeyed POST must be repeated only if it never left")
+				require.Equal(t, !row.left, len(attempts) == 2, "an unkeyed POST is retried only if it was not sent")
 
 				transport.Idempotency.Disabled = false
 				attempts = tripped(t, bareTransport(base, 2), newCall(t.Context(), t, http.MethodPost, "body"))
-				require.Equal(t, row.want == transient, len(attempts) == 2, "a keyed one as the table says")
+				require.Equal(t, row.want == transient, len(attempts) == 2, "a keyed POST is retried as the table says")
 			})
 		}
 	}

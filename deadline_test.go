@@ -262,8 +262,8 @@ func TestDeadlineIsReceived(t *testing.T) {
 		{"Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Second},
 		{"Max, absolute", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {in(time.Hour)}} }, time.Second},
 		{"less than Max", resilienthttp.Deadline{Max: time.Minute}, func() http.Header { return http.Header{timeoutField: {"500"}} }, 500 * time.Millisecond},
-		{"Max gives none where there is none", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{} }, none},
-		{"Max does not revive", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
+		{"Max without a deadline: none", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{} }, none},
+		{"Max does not extend a passed deadline", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
 		{"negative Max is none", resilienthttp.Deadline{Max: -1}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Minute},
 		{"huge", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, 9223372036854 * time.Millisecond},
 		{"huge, with Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, time.Second},
@@ -337,7 +337,7 @@ func TestDeadlineIsReceived(t *testing.T) {
 			require.Equal(t, 2*time.Second, time.Since(start))
 			require.Equal(t, context.DeadlineExceeded, ended())
 			require.Equal(t, 200, call("/"))
-			require.Equal(t, context.Canceled, ended(), "no timer is left behind")
+			require.Equal(t, context.Canceled, ended(), "no timer remains")
 		})
 	})
 	t.Run("§4.19 an earlier deadline of the server's own stays", func(t *testing.T) {
@@ -441,7 +441,7 @@ func TestRetryOwner(t *testing.T) {
 			}
 		})
 	}
-	t.Run("§4.20 OwnsRetries says so on each attempt, and retries", func(t *testing.T) {
+	t.Run("§4.20 OwnsRetries is sent with each attempt, and retries", func(t *testing.T) {
 		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			recorded = append(recorded, req.Header.Get(ownerField))
@@ -458,7 +458,7 @@ func TestRetryOwner(t *testing.T) {
 		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
 		require.Nil(t, req.Header)
 	})
-	t.Run("SingleAttempt is this tier's affair", func(t *testing.T) {
+	t.Run("SingleAttempt sends no ownership", func(t *testing.T) {
 		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			recorded = append(recorded, req.Header.Get(ownerField))
@@ -641,10 +641,10 @@ func TestTransportInsideTransport(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			tripped(t, outer, newCall(ctx, t, http.MethodGet, ""))
-			require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with what the attempt has left")
+			require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with its remaining time")
 		})
 	})
-	t.Run("§4.15 a refusal of the inner one's gate is not retried", func(t *testing.T) {
+	t.Run("§4.15 a rejection of the inner Transport is not retried", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base, count := failing()
 			inner := bareTransport(base, 1)
@@ -710,12 +710,12 @@ func FuzzDeadlineHeader(f *testing.F) {
 		case !limited:
 			return
 		}
-		require.True(t, at.After(before), "not over before it began")
+		require.True(t, at.After(before), "the deadline is in the future")
 		if most > 0 {
 			require.False(t, at.After(now.Add(time.Duration(most))))
 		}
 		if ms, err := strconv.ParseUint(timeout, 10, 40); err == nil {
-			require.LessOrEqual(t, at.Sub(now), time.Duration(ms)*time.Millisecond, "the relative one counts")
+			require.LessOrEqual(t, at.Sub(now), time.Duration(ms)*time.Millisecond, "X-Request-Timeout-Ms is used")
 		}
 	})
 }

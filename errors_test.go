@@ -609,12 +609,12 @@ func TestError_NotSent(t *testing.T) {
 		{name: "connections refused", steps: []step{failing(refused)}, want: true},
 		{name: "one refused, one reset", steps: []step{failing(refused), failing(errReset)}},
 		{name: "one reset, one refused", steps: []step{failing(errReset), failing(refused)}},
-		{name: "one answered, then refused", steps: []step{status(503), failing(refused)}},
+		{name: "one response, then connection refused", steps: []step{status(503), failing(refused)}},
 		{name: "no such host", steps: []step{failing(&net.DNSError{IsNotFound: true})}, want: true},
 		{name: "bad certificate", steps: []step{failing(&tls.CertificateVerificationError{Err: errReset})}, want: true},
 		{name: "timeout", steps: []step{hanging}},
-		{name: "refused inside", steps: []step{failing(&resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen})}, want: true},
-		{name: "refused inside, after an attempt", steps: []step{failing(&resilienthttp.Error{
+		{name: "rejected inside", steps: []step{failing(&resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen})}, want: true},
+		{name: "rejected inside, after an attempt", steps: []step{failing(&resilienthttp.Error{
 			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
 		})}},
 		{name: "cancelled before", want: true, steps: []step{status(200)}, call: func(tr *resilienthttp.Transport) error {
@@ -629,7 +629,7 @@ func TestError_NotSent(t *testing.T) {
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
 			return err
 		}},
-		{name: "a gate refuses the first", want: true, steps: []step{status(500)}, call: func(tr *resilienthttp.Transport) error {
+		{name: "a gate rejects the first attempt", want: true, steps: []step{status(500)}, call: func(tr *resilienthttp.Transport) error {
 			tr.Breaker = nervous(time.Hour)
 			resp, err := tr.RoundTrip(get(t))
 			require.NoError(t, err)
@@ -660,7 +660,7 @@ func TestError_NotSent(t *testing.T) {
 		})
 	}
 	require.True(t, (&resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}).NotSent())
-	require.False(t, (&resilienthttp.Error{Err: io.EOF}).NotSent(), "nothing is known of its attempts")
+	require.False(t, (&resilienthttp.Error{Err: io.EOF}).NotSent(), "the Error has no attempts")
 }
 
 // §4.7: errors.Is finds the StopReason of an attempt also if a hedge follows it.
@@ -724,7 +724,7 @@ func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
 		wg.Go(func() { call() }) // the probe
 		wg.Wait()
 		require.ErrorIs(t, late, resilienthttp.ErrBreakerOpen)
-		require.NotNil(t, again, "the only place was taken")
+		require.NotNil(t, again, "the only slot was taken")
 		require.True(t, late.NotBefore.After(end))
 		require.False(t, again.NotBefore.Before(end))
 	})

@@ -155,7 +155,7 @@ func TestKeyIsSent(t *testing.T) {
 		req := newCall(t.Context(), t, "POST", "body")
 		req.Header = http.Header{"idempotency-key": {"mine"}}
 		tripped(t, transport, req)
-		require.Equal(t, []string{"<none>"}, ledger.keys, "not replaced, and not joined by a second one")
+		require.Equal(t, []string{"<none>"}, ledger.keys, "the caller's key is not replaced, and there is one field")
 		require.Equal(t, http.Header{"idempotency-key": {"mine"}}, req.Header)
 	})
 	t.Run("§4.8 the request is repeatable with it", func(t *testing.T) {

@@ -61,7 +61,7 @@ func TestBadBases(t *testing.T) {
 		base := script(func(*http.Request) (*http.Response, error) { return nil, nil })
 		_, err := (&resilienthttp.Transport{Base: base, Breaker: breaker}).RoundTrip(get(t))
 		require.ErrorContains(t, err, "neither a response nor an error")
-		require.Len(t, base.calls(), 1, "no use in asking again")
+		require.Len(t, base.calls(), 1, "one attempt")
 		require.Equal(t, resilienthttp.StateClosed, breaker.State("api.test"))
 	})
 	t.Run("a zero response", func(t *testing.T) {
@@ -214,9 +214,9 @@ func TestDeadlineSeenEarly(t *testing.T) {
 		err  error
 		is   error
 	}{
-		{"as the net package says it", os.ErrDeadlineExceeded, resilienthttp.ErrDeadline},
-		{"as the context package says it", context.DeadlineExceeded, resilienthttp.ErrDeadline},
-		{"as others say it", &net.DNSError{Err: "slow", IsTimeout: true}, resilienthttp.ErrDeadline},
+		{"of package net", os.ErrDeadlineExceeded, resilienthttp.ErrDeadline},
+		{"of package context", context.DeadlineExceeded, resilienthttp.ErrDeadline},
+		{"of another package", &net.DNSError{Err: "slow", IsTimeout: true}, resilienthttp.ErrDeadline},
 		{"something else", errReset, errReset},
 	}
 	for _, tt := range tests {
@@ -327,7 +327,7 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		server.AssertAttempts(t, 1)
 		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 	})
-	t.Run("§4.8 half an answer", func(t *testing.T) {
+	t.Run("§4.8 half a response", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			_, _ = conn.Read(make([]byte, 4096))
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-")
@@ -336,14 +336,14 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		require.Len(t, attempts, 1)
 		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict)
 	})
-	t.Run("§4.8 nonsense for an answer", func(t *testing.T) {
+	t.Run("§4.8 malformed response", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			_, _ = conn.Read(make([]byte, 4096))
 			_, _ = io.WriteString(conn, "http: no Host in request URL\r\n\r\n")
 		})
 		attempts := realPOST(t, &http.Transport{}, "http://"+address)
 		require.Len(t, attempts, 1)
-		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict, "what the server wrote must not decide")
+		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict, "the text of the server has no effect")
 	})
 	for name, rcode := range map[string]byte{"NXDOMAIN": 3, "SERVFAIL": 2} {
 		t.Run("§4.8 DNS "+name, func(t *testing.T) {
@@ -384,7 +384,7 @@ func TestUnkeyedOverSockets(t *testing.T) {
 			require.Len(t, attempts, 2, scheme)
 		}
 	})
-	t.Run("§4.8 SOCKS proxy says no", func(t *testing.T) {
+	t.Run("§4.8 SOCKS proxy rejects", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			buf := make([]byte, 512)
 			_, _ = conn.Read(buf)

@@ -33,7 +33,7 @@ func TestPriorityIsSent(t *testing.T) {
 		{name: "critical", decorate: prioritized(resilienthttp.PriorityCritical), want: []string{"critical"}},
 		{name: "an unknown value is default", decorate: prioritized(p(7))},
 		{name: "a value below batch is default", decorate: prioritized(p(-128))},
-		{name: "the last word counts", decorate: func(ctx context.Context) context.Context {
+		{name: "the last policy counts", decorate: func(ctx context.Context) context.Context {
 			return prioritized(resilienthttp.PriorityDefault)(prioritized(resilienthttp.PriorityCritical)(ctx))
 		}},
 		{
@@ -317,7 +317,7 @@ func TestShedPriority_delaysItsOwnCalls(t *testing.T) {
 				attempts := tripped(t, transport, of(t, priorities[i%3]))
 				if priorities[i%3] != resilienthttp.PriorityBatch {
 					assert.Len(t, attempts, 1)
-					assert.Zero(t, time.Since(begun), "it does not wait")
+					assert.Zero(t, time.Since(begun), "the call does not wait")
 				} else if len(attempts) > 1 {
 					assert.GreaterOrEqual(t, attempts[0].RetryWait, time.Second)
 				}
@@ -326,7 +326,7 @@ func TestShedPriority_delaysItsOwnCalls(t *testing.T) {
 		}
 		calls.Wait()
 		for _, recorded := range transport.State().Scopes {
-			require.Empty(t, recorded.Quotas, "nothing is closed")
+			require.Empty(t, recorded.Quotas, "no scope is blocked")
 			require.Equal(t, recorded.Scope == "api.test;batch", recorded.Breaker.State != resilienthttp.StateClosed, recorded.Scope)
 		}
 	})

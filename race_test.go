@@ -71,7 +71,7 @@ func TestSlowAttempt_copies(t *testing.T) {
 		{name: "both fail, the copy last", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: 10 * s, status: 502}, {}}, want: "1 503, 2 502, 3 200", took: 40 * s, sent: []time.Duration{0, 30 * s, 40 * s}},
 		{name: "both fail, the first last", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}, {}}, want: "1 503, 2 502, 3 200", took: 35 * s, sent: []time.Duration{0, 30 * s, 35 * s}},
 		{name: "both fail, and no attempt is left", method: "GET", max: 2, copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}}, want: "1 503, 2 502", took: 35 * s, sent: []time.Duration{0, 30 * s}},
-		{name: "an answer that is final ends it", method: "GET", copies: []copyOf{never, {after: s, status: 404}}, want: "1 lost, 2 404", took: 31 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "a final response ends the call", method: "GET", copies: []copyOf{never, {after: s, status: 404}}, want: "1 lost, 2 404", took: 31 * s, sent: []time.Duration{0, 30 * s}},
 
 		{name: "row 43: a POST of 2 min 10 s is sent once", method: "POST", copies: []copyOf{{after: 130 * s}}, want: "1 200", took: 130 * s, sent: []time.Duration{0}},
 		{name: "row 43: a GET of 9 min is sent twice", method: "GET", copies: []copyOf{{after: 9 * m}, {after: 9 * m}}, want: "1 200, 2 lost", took: 9 * m, sent: []time.Duration{0, 30 * s}},
@@ -119,7 +119,7 @@ func TestSlowAttempt_copies(t *testing.T) {
 func TestSlowAttempt_permitsOfCopies(t *testing.T) {
 	for name, arrange := range map[string]func(*resilienthttp.Transport){
 		"no budget": func(tr *resilienthttp.Transport) { tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinTokens: -1} },
-		"no turn":   func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1} },
+		"no permit": func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1} },
 		"a timeout that is set": func(tr *resilienthttp.Transport) {
 			tr.Policy.AttemptTimeout = 35 * time.Second
 		},
@@ -169,7 +169,7 @@ func TestSlowAttempt_permitsOfCopies(t *testing.T) {
 			req.GetBody = func() (io.ReadCloser, error) { panic("odd") }
 			require.Equal(t, "1 200", story(tripped(t, transport, req)))
 			base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "its token was given back")
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the token was returned")
 		})
 	})
 }
@@ -296,7 +296,7 @@ func TestUploads(t *testing.T) {
 		req := newCall(t.Context(), t, http.MethodPut, "body")
 		tripped(t, transport, req)
 		same := req.Body == base.calls()[0].Body
-		require.True(t, same, "the very body")
+		require.True(t, same, "the caller's body")
 	})
 	t.Run("§4.4 what writes itself still does", func(t *testing.T) {
 		wrote := false
@@ -402,7 +402,7 @@ func TestHedge_requestAfterCall(t *testing.T) {
 			*req = *req.WithContext(context.Background())
 			time.Sleep(time.Millisecond)
 		}
-		require.Len(t, base.calls(), 1, "and there is no use for the hedge any more")
+		require.Len(t, base.calls(), 1, "the hedge is not sent")
 	})
 }
 

@@ -332,7 +332,7 @@ func TestProbe_queued(t *testing.T) {
 		for range 3 {
 			calls.Go(func() {
 				if _, _, err := s.get(t.Context(), "/"); err != nil {
-					assert.Equal(t, resilienthttp.ErrBreakerOpen, err.Reason, "no place for it while another is the probe")
+					assert.Equal(t, resilienthttp.ErrBreakerOpen, err.Reason, "rejected while another probe is in flight")
 				}
 			})
 			time.Sleep(1500 * time.Millisecond) // longer than the lease
@@ -427,7 +427,7 @@ func TestRateLimit_notSent(t *testing.T) {
 		for range 5 {
 			_, took, err := s.get(t.Context(), "/")
 			require.NotNil(t, err)
-			require.Zero(t, took, "that one was turned away does not use anything up")
+			require.Zero(t, took, "a connection refused does not use the quota")
 		}
 	})
 }
@@ -485,7 +485,7 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 		last := lastOf(t, resp)
 		require.ErrorIs(t, last.StopReason, resilienthttp.ErrDeadline)
-		require.Equal(t, time.Second, last.RetryWait, "what the server asked")
+		require.Equal(t, time.Second, last.RetryWait, "the wait of the server")
 		_ = readAll(t, resp)
 		require.Zero(t, time.Since(begun))
 		base.requireBalance(t)
@@ -635,7 +635,7 @@ func TestWrongQuotas_costOneCall(t *testing.T) {
 		other http.Handler // what answers every other call
 		free  http.Handler
 	}{
-		{"nothing remains, says a server that serves", says(100, 0, 40*time.Second), says(100, 0, 40*time.Second)},
+		{"remaining 0 on a success", says(100, 0, 40*time.Second), says(100, 0, 40*time.Second)},
 		{"nothing remains of nothing", says(0, 0, 40*time.Second), says(0, 0, 40*time.Second)},
 		{"of another limit", used, says(1000, 900, time.Minute)},
 		{"of the same limit", used, says(10, 9, time.Minute)},

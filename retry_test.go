@@ -281,7 +281,7 @@ func TestStopReason_order(t *testing.T) {
 					require.Len(t, base.calls(), 1)
 					last := lastOf(t, resp)
 					require.Equal(t, reasons[i].stop, last.StopReason)
-					require.Equal(t, 20*time.Second, last.RetryWait, "what the server asked and was not waited for")
+					require.Equal(t, 20*time.Second, last.RetryWait, "the wait that the server asked for")
 					require.Equal(t, resilienthttp.VerdictTransient, last.Verdict)
 					require.Equal(t, "status 500", readAll(t, resp))
 					base.requireBalance(t)
@@ -399,7 +399,7 @@ func TestWaits(t *testing.T) {
 		{"none after the last error", every(time.Second), 0, []step{failing(errReset)}, 5 * time.Second, 6, 0, errReset},
 		{"none before the first", every(time.Second), 0, []step{status(200)}, 0, 1, 200, nil},
 		{"they grow", exponential, 0, []step{status(503)}, 31 * time.Second, 6, 503, nil},
-		{"the server's comes on top", every(time.Second), 0, []step{status(503, "Retry-After", "10"), status(200)}, 11 * time.Second, 2, 200, nil},
+		{"the server's wait is added", every(time.Second), 0, []step{status(503, "Retry-After", "10"), status(200)}, 11 * time.Second, 2, 200, nil},
 		{"a wait that fits", every(time.Second), 1001 * time.Millisecond, []step{status(503), status(200)}, time.Second, 2, 200, nil},
 		{"a wait that ends with the deadline", every(time.Second), time.Second, []step{status(503)}, 0, 1, 503, nil},
 		{"the second wait does not fit", every(time.Second), 1500 * time.Millisecond, []step{status(503)}, time.Second, 2, 503, nil},
@@ -623,13 +623,13 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
 			require.ErrorIs(t, err, context.Canceled)
 		}},
-		{"refused by the breaker", func(t *testing.T, tr *resilienthttp.Transport) {
+		{"rejected by the breaker", func(t *testing.T, tr *resilienthttp.Transport) {
 			time.AfterFunc(time.Second, func() { openBreaker(t, tr) })
 			_, err := tr.RoundTrip(get(t))
 			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 			time.Sleep(2 * time.Minute) // the cooldown
 		}},
-		{"refused by the rate limit", func(t *testing.T, tr *resilienthttp.Transport) {
+		{"rejected by the rate limit", func(t *testing.T, tr *resilienthttp.Transport) {
 			time.AfterFunc(time.Second, func() {
 				base := script(status(429, "X-Ratelimit-Limit", "10", "X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "3000"))
 				same := &resilienthttp.Transport{Base: base, RateLimit: tr.RateLimit}
@@ -672,7 +672,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 				require.Len(t, base.calls(), 1)
 				base.requireBalance(t)
 				require.True(t, retried(t, tr), "the token is still taken")
-				require.False(t, retried(t, tr), "there was but one token")
+				require.False(t, retried(t, tr), "there was one token")
 			})
 		})
 	}

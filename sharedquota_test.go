@@ -53,7 +53,7 @@ func TestRateLimit_manyProcesses(t *testing.T) {
 		// of .105, and 25.7 rejections with 7.6. The limits are 4.7 and 5.0 standard deviations away
 		// from the means of four runs.
 		{name: "a sliding window", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Sliding: true}, runs: 4, used: 0.5, late: 180},
-		{name: "a Limit of our own", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
+		{name: "RateLimit.Limit", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 		{name: "without headers", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20, IgnoreHeaders: true}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 	} {
 		t.Run(row.name, func(t *testing.T) {

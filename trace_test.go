@@ -147,8 +147,8 @@ func TestTraceContent(t *testing.T) {
 				require.Nil(t, a.Response)
 				require.NoError(t, a.Err)
 				require.Equal(t, resilienthttp.VerdictDefault, a.Verdict)
-				require.NotEmpty(t, a.Request.Header.Get("Idempotency-Key"), "as sent")
-				require.Empty(t, req.Header.Get("Idempotency-Key"), "the caller's is not")
+				require.NotEmpty(t, a.Request.Header.Get("Idempotency-Key"), "the request as sent")
+				require.Empty(t, req.Header.Get("Idempotency-Key"), "the caller's request has no key")
 				require.Zero(t, a.Latency)
 				require.Equal(t, time.Now(), a.Start)
 			},
@@ -199,7 +199,7 @@ func TestTraceContent(t *testing.T) {
 		var done *resilienthttp.Call
 		transport.Trace = &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = c }}
 		_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-		require.Same(t, err, done.Err, "the very error that RoundTrip returns")
+		require.Same(t, err, done.Err, "the error that RoundTrip returns")
 		require.Nil(t, done.Response)
 		require.Len(t, done.Attempts, 2)
 		require.Zero(t, done.NotBefore)
@@ -228,7 +228,7 @@ func TestTraceContent(t *testing.T) {
 // §4.24: the hook is called when a wait begins.
 func TestTrace_QueueWait(t *testing.T) {
 	const s = time.Second
-	t.Run("in line for a quota", func(t *testing.T) {
+	t.Run("queued for a quota", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
 			recorded, number := make(chan time.Time, 2), make(chan int, 2)
@@ -238,13 +238,13 @@ func TestTrace_QueueWait(t *testing.T) {
 					require.Equal(t, "/things", a.Request.URL.Path, "the caller's")
 					require.InDelta(t, 10*s, a.RetryWait, float64(2*s))
 					require.Zero(t, a.Start)
-					require.False(t, a.LocalLimit, "it is the server's")
+					require.False(t, a.LocalLimit, "the wait is for a quota of the server")
 					recorded <- time.Now()
 					number <- a.Number
 				}},
 			}
 			answered(t, tr)
-			require.Empty(t, recorded, "the first waits for nothing")
+			require.Empty(t, recorded, "the first does not wait")
 			answered(t, tr)
 			require.Equal(t, begun, <-recorded)
 			require.Equal(t, 1, <-number)
@@ -270,7 +270,7 @@ func TestTrace_QueueWait(t *testing.T) {
 			require.True(t, attempts[1].LocalLimit)
 		})
 	})
-	t.Run("a hook that panics gives a probe's place back", func(t *testing.T) {
+	t.Run("a hook that panics returns the probe slot", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base: script(status(503), status(200)), Breaker: nervous(s), Policy: resilienthttp.Policy{MaxAttempts: -1},
@@ -280,12 +280,12 @@ func TestTrace_QueueWait(t *testing.T) {
 			time.Sleep(2 * s) // its circuit is half-open
 			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { panic("hook") }})
 			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) })
-			require.Zero(t, known(t, tr).Breaker.NotBefore, "its place is free")
+			require.Zero(t, known(t, tr).Breaker.NotBefore, "the slot is free")
 			answered(t, tr)
 			require.Equal(t, resilienthttp.StateClosed, known(t, tr).Breaker.State)
 		})
 	})
-	t.Run("one that is refused at once does not wait", func(t *testing.T) {
+	t.Run("an attempt that is rejected at once does not wait", func(t *testing.T) {
 		var m minutes
 		tr := &resilienthttp.Transport{
 			Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1, MaxWait: -1}, Trace: m.trace("T"),
@@ -604,7 +604,7 @@ func TestLogTrace(t *testing.T) {
 			}, records)
 		})
 	})
-	t.Run("a failure, the breaker, and a refusal", func(t *testing.T) {
+	t.Run("a failure, the breaker, and a rejection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			transport := bareTransport(puppetStatus(500), 1)
 			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
@@ -690,7 +690,7 @@ func TestLogTrace(t *testing.T) {
 				}
 			}
 			require.LessOrEqual(t, len(records), 2*10+2*10+10, "of 2,000")
-			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, recorded, "and nothing is lost")
+			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, recorded, "each record is written or counted")
 		})
 	})
 	t.Run("an empty method is GET", func(t *testing.T) {
@@ -987,22 +987,22 @@ func TestTimings_addUp(t *testing.T) {
 		{name: "a body that cannot be drained", steps: []step{withBody(503, trickle{s}), hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
 			tr.Policy.Backoff = atOnce
 		}},
-		{name: "waits for a turn", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
+		{name: "waits for a permit", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.2, Burst: 1}
 		}},
-		{name: "refused by the limit at once", steps: []step{hang(s, 200)}, calls: 2, change: func(tr *resilienthttp.Transport) {
+		{name: "rejected by the rate limit at once", steps: []step{hang(s, 200)}, calls: 2, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.2, Burst: 1, MaxWait: -1}
 		}},
-		{name: "refused by the limit after a wait", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
+		{name: "rejected by the rate limit after a wait", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: s}
 		}},
 		{name: "cancelled in the backoff", steps: []step{hang(s, 503)}, ctx: 3 * s, change: func(tr *resilienthttp.Transport) {
 			tr.Policy.Backoff = func(int, time.Duration) time.Duration { time.Sleep(4 * s); return s }
 		}},
-		{name: "cancelled in line", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
+		{name: "cancelled in the queue", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: time.Hour}
 		}},
-		{name: "planning takes its time", steps: []step{hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
+		{name: "Scope and NewKey are slow", steps: []step{hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
 			tr.Scope = func(*http.Request) string { time.Sleep(s); return "scope" }
 		}},
 		{name: "a hedge wins", steps: []step{hanging, hang(s, 200)}, change: func(tr *resilienthttp.Transport) { tr.Hedge = &resilienthttp.Hedge{Delay: s} }},
@@ -1069,7 +1069,7 @@ func TestTimings_addUpForRandomServers(t *testing.T) {
 		func(*rand.Rand) step { return status(503) },
 		func(r *rand.Rand) step { return status(503, "Retry-After", strconv.Itoa(1+r.IntN(120))) },
 		func(*rand.Rand) step { return failing(errReset) },
-		func(*rand.Rand) step { return failing(x509.UnknownAuthorityError{}) }, // for good
+		func(*rand.Rand) step { return failing(x509.UnknownAuthorityError{}) }, // permanent
 		func(*rand.Rand) step { return hanging },
 	}
 	for seed := range uint64(seeds) {
@@ -1163,7 +1163,7 @@ func TestNotBefore(t *testing.T) {
 		{"a 404", &resilienthttp.Transport{Base: script(status(404, "Retry-After", "5"))}, 0},
 		{"asks for longer than allowed", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "500"))}, 500 * time.Second},
 		{"asks, and attempts are spent", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "5")), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 5 * time.Second},
-		{"fails without a word", &resilienthttp.Transport{Base: script(status(503)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
+		{"fails without a response", &resilienthttp.Transport{Base: script(status(503)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
 		{"fails", &resilienthttp.Transport{Base: script(failing(errReset)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
