@@ -286,7 +286,7 @@ func TestAdaptiveTimeout_simulated(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		takes func(*rand.Rand) time.Duration
-		slow  float64 // times what they took before
+		slow  float64 // factor of the earlier latencies
 		hangs float64 // share
 	}{
 		{name: "stuck", takes: normal, hangs: 0.01, slow: 1},

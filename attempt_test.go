@@ -69,7 +69,7 @@ func TestAttemptTimeout(t *testing.T) {
 				require.Len(t, base.calls(), tt.tries)
 				if tt.is == nil {
 					require.NoError(t, err)
-					time.Sleep(time.Hour) // nothing of ours ends the body
+					time.Sleep(time.Hour) // no timeout ends the body
 					readAll(t, resp)
 				} else {
 					require.ErrorIs(t, err, tt.is)
@@ -740,7 +740,7 @@ func TestBrokenConnections(t *testing.T) {
 			url, conns, _ := serve(t, 1)
 			resp, err := withoutKeys(overSockets(t)).RoundTrip(newRequest(t, "POST", url, "content"))
 			if err == nil && strings.Contains(tt.name, "before") {
-				// Quick enough to break the handshake of TCP: nothing was sent then.
+				// The reset can break the TCP handshake: nothing was sent then.
 				readAll(t, resp)
 				var dial *net.OpError
 				require.ErrorAs(t, resilienthttp.Attempts(resp)[0].Err, &dial)

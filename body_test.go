@@ -193,7 +193,7 @@ func TestReadTimeout(t *testing.T) {
 		limit   time.Duration
 		pause   time.Duration // of the reader, between reads
 		got     int
-		took    time.Duration // 0: do not ask
+		took    time.Duration // 0: not checked
 		is      error
 	}{
 		{"steady server", steady, time.Second, 0, 10, 9 * time.Second, nil},

@@ -109,8 +109,8 @@ func TestBreaker(t *testing.T) {
 			name        string
 			took        time.Duration // of a failure
 			least, most time.Duration // of the first cooldown
-			answer      time.Duration // latency when it is back
-			limited     bool          // once it has closed
+			answer      time.Duration // latency of later responses
+			limited     bool          // slow start limits the closed circuit
 		}{
 			{"quick failures", ms, 100 * ms, 125 * ms, ms, false},
 			{"failures quicker than answers", ms, 100 * ms, 125 * ms, 80 * ms, false},
@@ -127,7 +127,7 @@ func TestBreaker(t *testing.T) {
 					}
 					server, call := switched(t, transport)
 					server.set(500, tt.took)
-					// Half of them must have been sent after the first has failed.
+					// Half of the calls must be sent after the first failure.
 					require.Equal(t, all.MinRequests/2, passing(t, call, all.MinRequests/2))
 					require.Equal(t, all.MinRequests/2-1, passing(t, call, all.MinRequests/2-1))
 					require.Equal(t, 1, passing(t, call, 1), "one failure less does not open the circuit")
@@ -353,7 +353,7 @@ func TestFleet_outage(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		shared bool
-		most   float64 // times what is offered; more than in docs/design-notes.md, because so few clients vary more
+		most   float64 // multiple of the offered load; more than in docs/design-notes.md, because so few clients vary more
 	}{
 		{"shared", true, 1.25},
 		{"own", false, 2.3},

@@ -52,7 +52,7 @@ func TestRetryAfter(t *testing.T) {
 		name   string
 		status int
 		header []string
-		want   time.Duration // of the server's part
+		want   time.Duration // the wait of the server
 	}{
 		{"nothing", 503, nil, 0},
 		{"seconds", 503, []string{"Retry-After", "7"}, 7 * time.Second},
@@ -416,8 +416,8 @@ func TestRetryAfterOfClassified(t *testing.T) {
 // next call waits at most an hour.
 func TestBadRetryAfter(t *testing.T) {
 	const (
-		ignored = iota // as if it were not there
-		tooLong        // the call stops, and the scope is closed
+		ignored = iota // the value has no effect
+		tooLong        // the call ends, and the scope is blocked
 		now            // no wait
 	)
 	values := []struct {
@@ -460,7 +460,7 @@ func TestBadRetryAfter(t *testing.T) {
 						require.Equal(t, 429, resp.StatusCode)
 						require.Zero(t, time.Since(start))
 						require.Equal(t, resilienthttp.ErrRetryAfter, lastOf(t, resp).StopReason)
-						require.GreaterOrEqual(t, lastOf(t, resp).RetryWait, 2562*time.Hour) // the least of them, in milliseconds
+						require.GreaterOrEqual(t, lastOf(t, resp).RetryWait, 2562*time.Hour) // the shortest, in milliseconds
 						require.LessOrEqual(t, lastOf(t, resp).RetryWait, 365*24*time.Hour)
 					} else {
 						require.Equal(t, 200, resp.StatusCode)
@@ -1045,13 +1045,13 @@ func TestMalformedRequests(t *testing.T) {
 				continue // sent without; through a proxy, below, it is an error
 			}
 			if proto.name == "HTTP/2" && (row.name == "short body" || row.name == "control character" || row.name == "trailer that is none") {
-				continue // says nothing, or something else
+				continue // no error, or another one
 			}
 			t.Run("§4.9 "+row.name+"/"+proto.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), proto.options...)
-					// What net/http finds out while it writes, it reports once in some
-					// ten thousand times as the closing of its own connection.
+					// Errors during a write are reported, once in some
+					// ten thousand times, as a closed connection.
 					for range 10 {
 						transport := bareTransport(server.Transport(), 2)
 						transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
@@ -1120,7 +1120,7 @@ func TestMalformedRequests(t *testing.T) {
 				req.Header.Set("X-Large", strings.Repeat("x", size))
 				return tripped(t, transport, req)
 			}
-			send(1) // the settings come with the first answer
+			send(1) // the settings arrive with the first response
 			attempts := send(1 << 16)
 			require.Len(t, attempts, 1)
 			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)

@@ -364,8 +364,8 @@ func TestDeadlineIsReceived(t *testing.T) {
 		require.Same(t, req, got)
 	})
 	t.Run("§4.19 two clocks that disagree, over the wire", func(t *testing.T) {
-		// The sender lives in the year 2000, the receiver's clock is the same, so
-		// the absolute field is falsified on the way.
+		// Sender and receiver have the same clock (year 2000), so
+		// a proxy changes the absolute field.
 		synctest.Test(t, func(t *testing.T) {
 			var left time.Duration
 			server := memhttp.NewServer(t, resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -407,7 +407,7 @@ func TestRetryOwner(t *testing.T) {
 		value  []string // that the handler receives
 		config resilienthttp.Deadline
 		calls  int    // attempts of a Transport with MaxAttempts 3
-		tells  string // and tells the next tier
+		tells  string // X-Retry-Owner for the next tier
 	}{
 		{"none", nil, resilienthttp.Deadline{}, 3, ""},
 		{"caller", []string{"caller"}, resilienthttp.Deadline{}, 1, "caller"},
@@ -474,7 +474,7 @@ type tier struct {
 	*faulttest.Server
 
 	mu   sync.Mutex
-	left []time.Duration // what the callers left
+	left []time.Duration // remaining times of the callers
 }
 
 // newTier returns a tier on a loopback socket. The last tier, which has no next, fails.
@@ -569,9 +569,9 @@ func TestThreeTiers(t *testing.T) {
 		transport := bareTransport(base, 1)
 		top := newTier(t, bottom.URL, transport, time.Hour) // until its deadline
 		client := &http.Client{Transport: bareTransport(base, 1), Timeout: 100 * time.Millisecond}
-		for top.Total() == 0 { // 100 ms may be over before the caller gets there
+		for top.Total() == 0 { // 100 ms may pass before the call arrives
 			resp, err := client.Get(top.URL)
-			if err == nil { // the top tier was just in time to say that it was not
+			if err == nil { // the top tier responded with an error in time
 				require.NoError(t, resp.Body.Close())
 				require.Equal(t, http.StatusBadGateway, resp.StatusCode)
 			} else {

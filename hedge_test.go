@@ -360,7 +360,7 @@ func TestHedge_eligibleRequests(t *testing.T) {
 					require.Equal(t, "1 lost, 1h 200", story(attempts))
 				} else {
 					require.Equal(t, "1 200", story(attempts))
-					// Nothing was spent on it: the hedge is left for another call.
+					// No token was taken: another call gets the hedge.
 					base.copies = []copyOf{{after: 5 * time.Second}}
 					require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
 				}
@@ -383,7 +383,7 @@ func TestHedgeDelay(t *testing.T) {
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		}
 	}
-	// after makes a call that hangs and tells when its hedge came.
+	// after makes a call that hangs, and returns the time of its hedge.
 	after := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase) (time.Duration, bool) {
 		t.Helper()
 		base.mu.Lock()
@@ -484,7 +484,7 @@ func TestHedgeDelay(t *testing.T) {
 	})
 	t.Run("a canceled attempt counts with the delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			// Without the losers, the quantile would fall further and further.
+			// If canceled attempts did not count, the quantile would fall.
 			base := newHedgeBase(copyOf{})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
 			transport := hedging(base, -1, hedge)
@@ -542,7 +542,7 @@ func TestHedgeDelay(t *testing.T) {
 
 // §4.16: hedges count against MaxRatio, and not against the Budget.
 func TestHedge_MaxRatio(t *testing.T) {
-	// slow makes calls that all want a hedge, gap apart, and counts those.
+	// slow makes slow calls, gap apart, and counts their hedges.
 	slow := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, gap time.Duration) (hedges int) {
 		t.Helper()
 		before := base.sent()
@@ -941,7 +941,7 @@ func TestHedgeOverNetHTTP(t *testing.T) {
 				var asked, left atomic.Int64
 				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if asked.Add(1)%2 == 1 {
-						<-r.Context().Done() // the server learns that it has lost
+						<-r.Context().Done() // the server sees the cancellation
 						left.Add(1)
 						return
 					}

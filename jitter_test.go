@@ -151,7 +151,7 @@ func backoffInRange(base, max time.Duration, retry int, prev time.Duration) erro
 }
 
 func TestBackoffRangeQuick(t *testing.T) {
-	// Even draws over all of int64, and values where the arithmetic turns.
+	// Uniform values of int64, and limits of the arithmetic.
 	require.NoError(t, quick.Check(func(base, max time.Duration, retry int, prev time.Duration) bool {
 		return backoffInRange(base, max, retry, prev) == nil
 	}, &quick.Config{MaxCount: 5000}))
@@ -226,7 +226,7 @@ func TestBackoffDistribution(t *testing.T) {
 		require.InDelta(t, 1/math.Sqrt(12), deviation, 0.03)
 	})
 	t.Run("decorrelated, from wait to wait", func(t *testing.T) {
-		// As a call uses it, each wait from the one before.
+		// Each wait depends on the previous one, as in a call.
 		backoff := DecorrelatedJitter(base, max)
 		var prev time.Duration
 		retry := 0

@@ -94,7 +94,7 @@ func TestBadBases(t *testing.T) {
 		})
 	})
 	t.Run("panics", func(t *testing.T) {
-		// And everything is given back: see TestPanic_releasesPermits.
+		// All permits are returned: see TestPanic_releasesPermits.
 		base := script(panicking("boom"), status(200))
 		tr := &resilienthttp.Transport{Base: base}
 		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
@@ -237,7 +237,7 @@ func TestDeadlineSeenEarly(t *testing.T) {
 				if tt.err == errReset {
 					return
 				}
-				// The same with the attempt's own timeout, in the instant at which its
+				// The same with the attempt's timeout, at the time at which its
 				// timer fires.
 				base := script(after(time.Second, failing(tt.err)))
 				_, err = (&resilienthttp.Transport{
@@ -462,7 +462,7 @@ func TestSOCKS(t *testing.T) {
 	}
 }
 
-// hiddenText is what stands for an error of an unknown type.
+// hiddenText replaces the text of an error of an unknown type.
 const hiddenText = "(not shown)"
 
 // DESIGN §7, rows 27 and 38: a zero Transport makes one attempt if a retry cannot succeed, and
@@ -535,7 +535,7 @@ func dnsThatSays(t *testing.T, rcode byte) func(context.Context, string, string)
 			if err != nil {
 				return
 			}
-			// The query with QR and the rcode set is an answer.
+			// A response is the query with QR and the rcode set.
 			buf[2] |= 0x80
 			buf[3] = buf[3]&0x70 | rcode
 			_, _ = server.WriteTo(buf[:n], from)
@@ -606,7 +606,7 @@ func TestHandshakes(t *testing.T) {
 		}, resilienthttp.VerdictPermanent, 1},
 		{"client certificate wanted, TLS 1.2", func(server, _ *tls.Config) {
 			server.ClientAuth, server.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12
-		}, resilienthttp.VerdictTransient, 2}, // there it is a handshake_failure and nothing more
+		}, resilienthttp.VerdictTransient, 2}, // TLS 1.2 reports only a handshake_failure
 		{"client certificate of an unknown authority", func(server, client *tls.Config) {
 			server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 			client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &expired, nil }
@@ -649,7 +649,7 @@ func TestHandshakes(t *testing.T) {
 					t.Cleanup(func() { _ = l.Close() })
 					go func() {
 						for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-							_ = conn.Close() // an EOF, which may as well come after the request
+							_ = conn.Close() // an EOF could also mean that the request was sent
 						}
 					}()
 					base := n.Transport()
@@ -668,7 +668,7 @@ func TestHandshakes(t *testing.T) {
 	})
 	t.Run("§4.8 broken after the handshake", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			// The answer is a record of the wrong version: the same type of error
+			// The response is a record of the wrong version: the same type of error
 			// as for a server without TLS, but the request has arrived.
 			var served faulttest.Log
 			server := memhttp.NewServer(t, served.Record(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -692,7 +692,7 @@ type unwrapping struct {
 
 func (u *unwrapping) Unwrap() http.RoundTripper { return u.inner }
 
-// certificate is one for 127.0.0.1, signed by itself.
+// certificate returns a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T, from, to time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

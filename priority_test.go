@@ -194,7 +194,7 @@ func TestEachPriorityHasItsCircuit(t *testing.T) {
 				for _, p := range priorities {
 					want := 1
 					if p == row.failing {
-						want = 0 // refused
+						want = 0 // rejected
 					}
 					require.Len(t, tripped(t, transport, of(t, p)), want, "%v", p)
 				}

@@ -227,7 +227,7 @@ func TestUploads(t *testing.T) {
 		body    func() io.Reader
 		length  int64
 		timeout time.Duration
-		pause   time.Duration // of Base, after each 32 KiB that it has read
+		pause   time.Duration // pause of Base after each 32 KiB
 		stall   time.Duration // once, after the first
 		answer  time.Duration // after the last
 		cut     bool
@@ -372,7 +372,7 @@ func TestSlowAttempt_tokensForRetries(t *testing.T) {
 		}
 		all.Wait()
 		require.Zero(t, failed["/slow"].Load())
-		// Second attempts that lose cost their tokens: 20 to 40 of 3,200 without a retry
+		// Concurrent attempts that lose cost tokens: 20 to 40 of 3,200 calls without a retry
 		// were measured, and 320 would fail without any.
 		require.LessOrEqual(t, failed["/"].Load(), int64(80))
 	})
@@ -387,7 +387,7 @@ func TestHedge_requestAfterCall(t *testing.T) {
 		var asked, returned atomic.Bool
 		req.GetBody = func() (io.ReadCloser, error) {
 			asked.Store(true)
-			time.Sleep(time.Minute) // the first copy is answered meanwhile
+			time.Sleep(time.Minute) // the first copy gets its response
 			require.False(t, returned.Load())
 			return io.NopCloser(strings.NewReader("body")), nil
 		}
@@ -470,7 +470,7 @@ func TestSlowAttempt_overHTTP(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 				}), proto.options...)
-				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 lets a megabyte be on its way
+				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 buffers a megabyte
 				defer client.CloseIdleConnections()
 				for _, body := range []io.Reader{strings.NewReader(strings.Repeat("x", 40<<16)), io.LimitReader(zeros{}, 40<<16)} {
 					served.Store(0)

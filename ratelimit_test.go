@@ -148,7 +148,7 @@ func TestRateLimitCancel(t *testing.T) {
 func TestRateLimit_blocks(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		status, before int // so many were refused before
+		status, before int // before: number of earlier rejections
 		held           bool
 	}{
 		{http.StatusTooManyRequests, 1, false},
@@ -506,7 +506,7 @@ func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
 		time.Sleep(10 * time.Second)
 
 		begun := time.Now()
-		resp, err = tr.RoundTrip(get(t)) // the fifth closes for sixteen seconds
+		resp, err = tr.RoundTrip(get(t)) // the fifth blocks the scope for sixteen seconds
 		require.NoError(t, err)
 		require.ErrorIs(t, lastOf(t, resp).StopReason, resilienthttp.ErrRetryAfter)
 		_ = readAll(t, resp)
@@ -553,7 +553,7 @@ func TestRejectionWithoutLimit(t *testing.T) {
 					readAll(t, resp)
 				}
 				call()
-				call()                         // is refused
+				call()                         // is rejected
 				time.Sleep(1201 * time.Second) // two resets later
 				start := time.Now()
 				for range 50 {
@@ -570,7 +570,7 @@ func TestRejectionWithoutLimit(t *testing.T) {
 func TestQuotaOfRejectionsOnly(t *testing.T) {
 	for _, row := range []struct {
 		name            string
-		limited         string // the path that has five an hour, of which only refusals tell
+		limited         string // the path with a quota of five an hour, which only rejections show
 		served, refused int    // of the 60 calls for /data in each hour
 	}{
 		{"of another path", "/login", 60, 0},
@@ -632,7 +632,7 @@ func TestWrongQuotas_costOneCall(t *testing.T) {
 	used.Status = http.StatusTooManyRequests
 	for _, row := range []struct {
 		name  string
-		other http.Handler // what answers every other call
+		other http.Handler // the handler of other calls
 		free  http.Handler
 	}{
 		{"remaining 0 on a success", says(100, 0, 40*time.Second), says(100, 0, 40*time.Second)},

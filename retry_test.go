@@ -77,8 +77,8 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("content length", func(t *testing.T) {
-		// It drops Content-Length, so that a body becomes chunked, and an empty
-		// one with a length becomes nothing.
+		// The loop drops Content-Length, so that a body becomes chunked, and an empty
+		// body with a length loses it.
 		for _, length := range []int64{7, -1} {
 			synctest.Test(t, func(t *testing.T) {
 				s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.Status(503), faulttest.OK("")))
@@ -96,7 +96,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		}
 	})
 	t.Run("request URI", func(t *testing.T) {
-		// It refuses a request that a server has received.
+		// The loop rejects a request that a server has received.
 		synctest.Test(t, func(t *testing.T) {
 			base := script(status(503), status(200))
 			req := get(t)
@@ -108,7 +108,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("idle connections", func(t *testing.T) {
-		// It closes those of every host when a call fails.
+		// The loop closes those of every host when a call fails.
 		synctest.Test(t, func(t *testing.T) {
 			base := script(failing(errReset))
 			tr := &resilienthttp.Transport{Base: base, Breaker: never()}
@@ -122,7 +122,7 @@ func TestRetryLoopTraps(t *testing.T) {
 
 			base.steps = []step{status(503, "Retry-After", "1")}
 			limited := &resilienthttp.Transport{Base: base, RateLimit: &resilienthttp.RateLimit{MaxWait: -1}, Breaker: nervous(time.Hour)}
-			resp, err := limited.RoundTrip(get(t)) // refused by a gate
+			resp, err := limited.RoundTrip(get(t)) // rejected by a gate
 			require.NoError(t, err)
 			readAll(t, resp)
 			_, err = limited.RoundTrip(get(t))
@@ -131,7 +131,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("cancel in backoff", func(t *testing.T) {
-		// It returns a bare context error.
+		// The loop returns a bare context error.
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
@@ -144,7 +144,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("endless body", func(t *testing.T) {
-		// It drains responses without a time bound.
+		// The loop drains responses without a time limit.
 		synctest.Test(t, func(t *testing.T) {
 			base := script(withBody(503, trickle{time.Second}), withBody(503, newBlocking()), status(200))
 			start := time.Now()
@@ -157,7 +157,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("silence", func(t *testing.T) {
-		// It logs to stderr.
+		// The loop logs to stderr.
 		r, w, err := os.Pipe()
 		require.NoError(t, err)
 		stderr := os.Stderr
@@ -179,7 +179,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		require.Empty(t, string(logged))
 	})
 	t.Run("request", func(t *testing.T) {
-		// It calls CheckRetry without the request: a decision by method, key and
+		// The loop calls CheckRetry without the request: a decision by method, key and
 		// body must work for calls that share one Transport.
 		synctest.Test(t, func(t *testing.T) {
 			base := roundTripper(status(500))
@@ -198,7 +198,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("last response", func(t *testing.T) {
-		// It replaces the last response by an error, and closes its body.
+		// The loop replaces the last response by an error, and closes its body.
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
 			base := script(func(r *http.Request) (*http.Response, error) {
@@ -228,7 +228,7 @@ func (o onClose) Close() error {
 // The order of the checks before a retry: the first that fails is the StopReason. In each row one
 // check and all later ones fail.
 func TestStopReason_order(t *testing.T) {
-	// What makes each of the reasons apply.
+	// The setup with which each reason applies.
 	type setup struct {
 		tr  *resilienthttp.Transport
 		req *http.Request
@@ -908,7 +908,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		ms      = time.Millisecond
 		s       = time.Second
 		rest    = -1 // up to the deadline, or 10 s after the first failure
-		restMin = -2 // what is left of the 10 s is less than a second, which is the least
+		restMin = -2 // the rest of the 10 s is below a second, the minimum
 	)
 	succeeds := []step{status(200)}
 	for _, tt := range []struct {

@@ -117,7 +117,7 @@ func TestOuterRetries(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		first  func(*http.Request)
-		again  func(*http.Request) *http.Request // what is sent, of the first
+		again  func(*http.Request) *http.Request // makes the next request from the first
 		change func(*http.Client, *resilienthttp.Transport)
 		want   int
 	}{

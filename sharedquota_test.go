@@ -44,7 +44,7 @@ func TestRateLimit_manyProcesses(t *testing.T) {
 		quota *admission.Quota
 		runs  int     // that are averaged; 0: 1
 		used  float64 // 0: 0.95
-		late  int64   // refusals of all runs, at most
+		late  int64   // maximum of rejections in all runs
 	}{
 		{name: "a token bucket", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute}},
 		// For a sliding window, a server can only advertise when all of it is available again, and
@@ -111,7 +111,7 @@ func sharedQuotaRun(t *testing.T, like *resilienthttp.RateLimit, of *admission.Q
 		used = float64(served.Load()) / (600 * 5)
 		cancel()
 		all.Wait()
-		pass(time.Minute) // what is left is given back
+		pass(time.Minute) // unused tokens are returned
 		refusals = refused.Load()
 		store.mu.Lock()
 		defer store.mu.Unlock()

@@ -185,7 +185,7 @@ func TestState(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			cancelled, cancel = context.WithCancel(t.Context())
 			time.AfterFunc(2*s, cancel)
-			_, err = tr.RoundTrip(get(t).WithContext(cancelled)) // in line
+			_, err = tr.RoundTrip(get(t).WithContext(cancelled)) // queued
 			require.ErrorIs(t, err, context.Canceled)
 			time.Sleep(20 * s)
 			_, err = tr.RoundTrip(get(t).WithContext(withDeadline(t, s)))
@@ -196,7 +196,7 @@ func TestState(t *testing.T) {
 			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{
 				QueueWait: func(*resilienthttp.Attempt) { panic("hook") },
 			})
-			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // in line
+			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // queued
 			scope := known(t, tr)
 			require.Equal(t, []int{0, 0, 0}, []int{scope.InFlight, scope.Queued, scope.RetryWaiting})
 			begun := time.Now()
@@ -212,7 +212,7 @@ func TestState(t *testing.T) {
 			}
 			answered(t, tr)
 			begun := time.Now()
-			answered(t, tr) // 10 s in line, 2 s, 3 s of backoff and 5 s more in line, 1 s
+			answered(t, tr) // 10 s queued, 2 s, 3 s of backoff and 5 s queued, 1 s
 			want := resilienthttp.CallStatus{Start: begun, Latency: 21 * s, QueueWait: 15 * s, InFlight: 3 * s, RetryWait: 3 * s, Attempts: 2, Status: 200}
 			got := known(t, tr).Slowest
 			near := func(a, b time.Duration) { require.InDelta(t, a.Seconds(), b.Seconds(), 0.001) }

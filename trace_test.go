@@ -93,7 +93,7 @@ func TestTraceOrder(t *testing.T) {
 	})
 	t.Run("traces of one context's children are apart", func(t *testing.T) {
 		var m minutes
-		// Three, for which append makes room for a fourth.
+		// After three, append has capacity for a fourth.
 		parent := resilienthttp.WithTrace(resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), m.trace("a")), m.trace("b")), m.trace("c"))
 		left := resilienthttp.WithTrace(parent, m.trace("left"))
 		right := resilienthttp.WithTrace(parent, m.trace("right"))
@@ -395,7 +395,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 				n++
 				status := 200
 				if n%3 == 0 || n > 60 {
-					status = 500 // now and then, and in the end always
+					status = 500 // sometimes, and always at the end
 				}
 				return puppetAnswer(req, status, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", fmt.Sprint(9-n%10), "X-RateLimit-Reset", "1"), nil
 			}),

@@ -418,7 +418,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 	}
 }
 
-// errAny stands in tables for an error that has no sentinel.
+// errAny means an error without a sentinel in tables.
 var errAny = errors.New("any")
 
 // §4.3: Transport follows, parses and retries no 3xx.
@@ -844,7 +844,7 @@ func TestNoConnectionIsLeaked(t *testing.T) {
 					require.Equal(t, "fine", readAll(t, resp))
 					log.AssertAttempts(t, 2)
 					base.requireBalance(t)
-					synctest.Wait() // HTTP/2 ends its streams aside
+					synctest.Wait() // HTTP/2 ends its streams in the background
 					tr.CloseIdleConnections()
 					synctest.Wait()
 					_, open := s.Conns()
@@ -1047,7 +1047,7 @@ func TestStress(t *testing.T) {
 						trackBody(req, "content")
 					}
 					if (g+i)%11 == 0 {
-						time.AfterFunc(time.Duration(1+i)*time.Millisecond, cancel) // not before it begins: such calls have no CallDone
+						time.AfterFunc(time.Duration(1+i)*time.Millisecond, cancel) // after the call begins: otherwise there is no CallDone
 					}
 					resp, err := tr.RoundTrip(req)
 					if (resp == nil) == (err == nil) {
