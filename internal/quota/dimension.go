@@ -275,8 +275,8 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 // alone returns the longest time for which other requests wait for the first one of a window.
 func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
 
-// spread returns the time over which that many calls are released: evenly over a part of the
-// window, but at most at half the interval that uses up the quota.
+// spread returns the time over which that many calls are released after a reset. It is a part of
+// the window. Few calls take less: they are released at twice the rate that uses up the quota.
 func (d *dimension) spread(calls int64) time.Duration {
 	longest := min(maxSpread, d.window/2)
 	if step := d.window / time.Duration(2*d.limit); step < longest/time.Duration(calls) {
