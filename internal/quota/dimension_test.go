@@ -166,7 +166,7 @@ func TestDimension_tokenBucket(t *testing.T) {
 			require.Equal(t, row.wait, d.reset.Sub(now))
 			late := observation{field: seen(400, 7, 39*time.Second), sent: now.Add(-time.Second), now: now, longest: time.Hour}
 			late.read(late.field, nil)
-			if d.part {
+			if d.partialRefill {
 				d.learn(late)
 				require.Zero(t, d.remaining, "a response from before says nothing")
 			}
@@ -191,7 +191,7 @@ func TestDimension_otherMovingResets(t *testing.T) {
 				observe(&d, seen(400, 390-i, row.reset), now, now, false)
 				now = now.Add(row.every)
 			}
-			require.False(t, d.bucket())
+			require.False(t, d.isTokenBucket())
 		})
 	}
 }
@@ -237,7 +237,7 @@ func TestDimension_confirmed(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Now()
-			d := dimension{moves: row.moves, limit: row.limit, claimed: true}
+			d := dimension{resetMoves: row.moves, limit: row.limit, claimed: true}
 			observe(&d, seen(row.limit, row.brings, 10*time.Second), now, now, false)
 			require.Equal(t, row.want, d.confirmed)
 		})
@@ -258,7 +258,7 @@ func TestDimension_rejectionOfPreviousWindow(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			begun := time.Now()
 			d := dimension{
-				name: "requests", spoken: true, limit: 400, remaining: 399, window: 10 * time.Second,
+				name: "requests", shownOnSuccess: true, limit: 400, remaining: 399, window: 10 * time.Second,
 				since: begun, early: begun.Add(9 * time.Second), reset: begun.Add(10 * time.Second),
 			}
 			field := seen(400, 0, 3*time.Millisecond)
@@ -309,7 +309,7 @@ func TestDimension_implausible(t *testing.T) {
 		{"served requests show it too", 1000, 500 * time.Millisecond, true, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d, now := dimension{spoken: row.spoken}, time.Now()
+			d, now := dimension{shownOnSuccess: row.spoken}, time.Now()
 			observe(&d, seen(10, 0, time.Second), now, now, true)
 			require.True(t, d.exhausted(now))
 			now = now.Add(time.Second)
@@ -327,7 +327,7 @@ func TestDimension_implausible(t *testing.T) {
 func TestDimension_endsWithItsWindow(t *testing.T) {
 	for _, spoken := range []bool{false, true} {
 		now := time.Now()
-		d := dimension{spoken: spoken}
+		d := dimension{shownOnSuccess: spoken}
 		observe(&d, seen(10, 0, 5*time.Second), now, now, true)
 		require.False(t, d.roll(now.Add(4*time.Second), 3, 0))
 		require.True(t, d.exhausted(now.Add(4*time.Second)))
