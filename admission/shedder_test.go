@@ -129,7 +129,7 @@ func TestShedderValidate(t *testing.T) {
 		{"Initial below Min", &admission.Shedder{Initial: 3, Min: 5}, "Initial is 3", 0},
 		{"Tolerance 1", &admission.Shedder{Tolerance: 1}, "Tolerance is 1", 0},
 		{"Tolerance below 1", &admission.Shedder{Tolerance: 0.5}, "Tolerance is 0.5", 0},
-		{"a MaxWait of 100 ns", &admission.Shedder{MaxWait: 100}, "MaxWait is 100ns: its unit", 0},
+		{"a MaxWait of 100 ns", &admission.Shedder{MaxWait: 100}, "MaxWait is 100ns, must be at least 1µs", 0},
 		{"all of it", &admission.Shedder{Max: -1, Tolerance: 1, MaxWait: 5}, "Max -1 must not be negative\nadmission: Tolerance is 1, and must be more than 1\nadmission: MaxWait is 5ns", 0},
 		{"no number", &admission.Shedder{Tolerance: nan()}, "Tolerance is NaN", 0},
 	} {

@@ -133,7 +133,7 @@ func TestRead_invalidText(t *testing.T) {
 		{"list items of wrong types", `{"Idempotency": {"Methods": ["POST", 1, null], "Hosts": [["a.test"]]}}`, []string{
 			"Idempotency.Methods[1]: got 1, want string", "Idempotency.Hosts[0]: got list, want string",
 		}},
-		{"host in upper case", `{"Idempotency": {"Hosts": ["API.x.com"]}}`, []string{`config: invalid configuration: Idempotency.Hosts has "API.x.com", which is not in lower case`}},
+		{"host in upper case", `{"Idempotency": {"Hosts": ["API.x.com"]}}`, []string{`config: invalid configuration: Idempotency.Hosts has "API.x.com", must be in lower case`}},
 		{"UTF-16", "\xff\xfe{\x00}\x00", []string{"line 1"}},
 		{"wrong types", `{"Policy": {"MaxAttempts": 1.5}, "OwnsRetries": "yes", "Budget": {"Ratio": "a lot"}, "Hedge": [], "Idempotency": {"Methods": "POST", "Header": 7}}`, []string{
 			"Policy.MaxAttempts: got 1.5, want integer", "OwnsRetries: got string, want boolean",
