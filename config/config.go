@@ -8,7 +8,9 @@
 //	  "Hedge":     {}
 //	}
 //
-// The names are those of the fields of resilienthttp.Transport. See docs/configuration.md.
+// The names are those of the fields of resilienthttp.Transport. Policy.Backoff is an object:
+// Strategy is FullJitter, EqualJitter, DecorrelatedJitter or Exponential, with Base and Max, or
+// Constant, with Base. See docs/configuration.md.
 package config
 
 import (
@@ -32,8 +34,7 @@ const MaxSize = 1 << 20
 // Read reads one JSON object from r and sets the fields of t that the object names, in any case
 // ("attemptTimeout"). Other fields keep their values. A nil Budget, RateLimit, Breaker, Hedge or
 // Policy.AdaptiveTimeout is allocated. Read must be called before the first use of t and of the
-// parts that t shares. Durations are strings such as "1m30s". Policy.Backoff is an object with
-// Strategy, Base and Max: see docs/configuration.md.
+// parts that t shares. Durations are strings such as "1m30s". See docs/configuration.md.
 //
 // If there are errors, t is unchanged, and the error lists all of them by field: unknown and
 // duplicate fields, fields that can only be set in Go, wrong types, and errors of
