@@ -247,8 +247,8 @@ func decodeStrictly(body []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A lone surrogate comes out as U+FFFD; whoever wants to know it from the letter
-	// must count those before and after.
+	// A lone surrogate becomes U+FFFD. To distinguish it from a real U+FFFD, the test counts
+	// them before and after.
 	text := strings.NewReplacer(`\\`, "", `\ufffd`, "�", `\ufffD`, "�", `\uffFd`, "�", `\uffFD`, "�", `\ufFfd`, "�", `\ufFfD`, "�",
 		`\ufFFd`, "�", `\ufFFD`, "�", `\uFffd`, "�", `\uFffD`, "�", `\uFfFd`, "�", `\uFfFD`, "�", `\uFFfd`, "�", `\uFFfD`, "�", `\uFFFd`, "�", `\uFFFD`, "�").Replace(string(body))
 	if countReplacements(value) != strings.Count(text, "�") {

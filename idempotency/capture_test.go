@@ -104,7 +104,7 @@ func handlerRows() []handlerRow {
 		}},
 		{name: "302", handler: func(w W, r R) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
 		{name: "http.Error", handler: func(w W, _ R) { http.Error(w, "no such charge", http.StatusNotFound) }},
-		{name: "a status of nobody's", handler: func(w W, _ R) { w.WriteHeader(799); write(w, "x") }},
+		{name: "an unregistered status", handler: func(w W, _ R) { w.WriteHeader(799); write(w, "x") }},
 		{name: "two statuses", handler: func(w W, _ R) {
 			w.WriteHeader(http.StatusAccepted)
 			w.WriteHeader(http.StatusInternalServerError)
@@ -537,8 +537,8 @@ func TestCaptureController(t *testing.T) {
 	require.ErrorIs(t, http.NewResponseController(bare).SetReadDeadline(at), http.ErrNotSupported)
 }
 
-// TestCaptureCloseNotify: what asserts http.CloseNotifier finds it, and is told when
-// the execution is over.
+// TestCaptureCloseNotify: the writer is an http.CloseNotifier, and notifies at the end of the
+// execution.
 func TestCaptureCloseNotify(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	c := newCapture(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil), testLimit)
@@ -547,7 +547,7 @@ func TestCaptureCloseNotify(t *testing.T) {
 	over := w.(interface{ CloseNotify() <-chan bool }).CloseNotify()
 	select {
 	case <-over:
-		t.Fatal("told too early")
+		t.Fatal("got a notification before the end of the execution")
 	default:
 	}
 	end()

@@ -19,8 +19,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// This file is the contract of Do and Executor: what work may end with, what the
-// first caller gets, and what those get who ask again.
+// This file is the contract of Do and Executor: the results of work, what the first caller
+// gets, and what duplicates get.
 
 var (
 	doID     = idempotency.ID{Scope: "comp1", Operation: "import", Key: theKey}
@@ -44,10 +44,10 @@ func TestDoEndings(t *testing.T) {
 		status idempotency.Status
 		d      idempotency.Disposition
 
-		again  error // "": the first error itself
-		calls  int64 // after the second Do
-		dAgain idempotency.Disposition
-		told   int // calls of Unknown
+		again    error // "": the first error itself
+		calls    int64 // after the second Do
+		dAgain   idempotency.Disposition
+		unknowns int // calls of Unknown
 	}{
 		{
 			name: "a result", result: doResult, status: idempotency.Completed, d: idempotency.Executed,
@@ -59,7 +59,7 @@ func TestDoEndings(t *testing.T) {
 		},
 		{
 			name: "an error", result: doResult, err: errWork, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
-			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
+			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 		{
 			name: "harmless", result: doResult, err: idempotency.Retryable(errWork), status: idempotency.FailedRetryable,
@@ -72,7 +72,7 @@ func TestDoEndings(t *testing.T) {
 		{
 			name: "harmless, and unknown", err: fmt.Errorf("%w: %w", idempotency.Retryable(errWork), idempotency.ErrUnknown),
 			status: idempotency.Unknown, d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1,
-			dAgain: idempotency.OutcomeUnknown, told: 1,
+			dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 		{
 			name: "final", result: doResult, err: idempotency.Permanent(errWork), status: idempotency.FailedFinal, d: idempotency.Executed,
@@ -84,15 +84,15 @@ func TestDoEndings(t *testing.T) {
 		},
 		{
 			name: "unknown", err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
-			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
+			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 		{
 			name: "unknown, wrapped", err: fmt.Errorf("bank: %w: %w", errWork, idempotency.ErrUnknown), status: idempotency.Unknown,
-			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
+			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 		{
 			name: "unknown for good", err: idempotency.Permanent(idempotency.ErrUnknown), status: idempotency.Unknown,
-			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
+			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestDoEndings(t *testing.T) {
 			result, err = do()
 			assert.Equal(t, row.calls, calls.Load())
 			assert.Equal(t, []idempotency.Disposition{row.d, row.dAgain}, remembered.dispositions())
-			assert.Len(t, remembered.unknowns(), row.told)
+			assert.Len(t, remembered.unknowns(), row.unknowns)
 			var final *idempotency.PermanentError
 			switch {
 			case row.err == nil:
@@ -275,7 +275,7 @@ func TestDoInProgress(t *testing.T) {
 			err  error
 		}{
 			{name: "at once", err: idempotency.ErrInProgress},
-			{name: "waits in vain", wait: 5 * time.Second, took: 5 * time.Second, err: idempotency.ErrInProgress},
+			{name: "waits, and gets no result", wait: 5 * time.Second, took: 5 * time.Second, err: idempotency.ErrInProgress},
 			{name: "waits until the context ends", wait: time.Minute, ctx: time.Second, took: time.Second, err: idempotency.ErrInProgress},
 			{name: "waits, and gets the result", wait: time.Minute, took: 10 * time.Second},
 		} {
@@ -441,14 +441,14 @@ func TestDoAmbiguousEndIsUnknown(t *testing.T) {
 	}
 }
 
-// The bank counts: a consumer charges it, and is told to end before it hears of the
-// bank. The queue delivers again until the message is done, or given to somebody.
-func TestDoChargesTheBankOnce(t *testing.T) {
+// A consumer charges a bank, and its context ends before the bank answers. The queue delivers
+// the message again until it is done or unknown. The bank counts the charges.
+func TestDo_chargesOnceOverRedeliveries(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		away  time.Duration // the store, from the charge on
 		limit time.Duration
-		term  time.Duration // until each consumer is told to end
+		term  time.Duration // until the context of each consumer ends
 	}{
 		{name: "the store is away for 1.5 leases", away: 45 * time.Second},
 		{name: "the limit passes", limit: time.Second},
@@ -753,9 +753,9 @@ func TestDoWithinACallersTransaction(t *testing.T) {
 	}
 }
 
-// Whoever waits for a connection within a transaction has one: Begin has all the
-// time of its caller.
-func TestDoWithinIsNotCutShort(t *testing.T) {
+// Within a caller's transaction, Begin waits for no connection, so it has all the time of its
+// caller.
+func TestDo_withinHasTheTimeOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()
 		ledger.within = true

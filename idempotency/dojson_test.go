@@ -54,8 +54,8 @@ type receipt struct {
 	Pair   [2]bool
 }
 
-// TestDoAsRoundTrip: who asks again gets the value of the first, whatever it is.
-func TestDoAsRoundTrip(t *testing.T) {
+// TestDoJSON_duplicate: a duplicate gets the value of the first execution.
+func TestDoJSON_duplicate(t *testing.T) {
 	require.NoError(t, quick.Check(func(r receipt) bool {
 		store := new(idempotency.Memory)
 		first, err := doAs(t, store, gives(r, nil))
@@ -66,7 +66,7 @@ func TestDoAsRoundTrip(t *testing.T) {
 	}, nil))
 }
 
-// asAgain says what a value looks like to those who ask again.
+// asAgain returns a test that compares the value of a duplicate with the first value.
 func asAgain[T any](want, again T) func(t *testing.T) {
 	return func(t *testing.T) {
 		store := new(idempotency.Memory)
@@ -278,8 +278,8 @@ func ExampleDoJSON() {
 	// 001 12 <nil>
 }
 
-// FuzzDoAsReplay: whatever is stored, who asks again gets a value that can be stored
-// and read again, or an ErrUnreplayable.
+// FuzzDoAsReplay: for any stored bytes, a duplicate gets a value that can be stored and
+// read again, or an ErrUnreplayable.
 func FuzzDoAsReplay(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		store := new(idempotency.Memory)

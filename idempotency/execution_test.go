@@ -86,8 +86,8 @@ func TestTxLimit(t *testing.T) {
 	}
 }
 
-// The database ends a transaction at the limit. What was in it is gone, and its
-// client is told so.
+// The database ends a transaction at the limit. Its writes are rolled back, and the response
+// says so.
 func TestTxOverTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newLedger()
@@ -170,8 +170,8 @@ func TestTxAfterTheEnd(t *testing.T) {
 	})
 }
 
-// Detached work has no transaction whose writes it could keep.
-func TestKeepInDetachedWorkDoesNothing(t *testing.T) {
+// Non-transactional work has no transaction, so CommitOnFailure has no effect.
+func TestCommitOnFailure_nonTransactional(t *testing.T) {
 	for _, code := range []int{http.StatusCreated, http.StatusPaymentRequired} {
 		bare, kept := faulty(newLedger()), faulty(newLedger())
 		for _, store := range []*faultyStore{bare, kept} {

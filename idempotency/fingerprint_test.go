@@ -214,9 +214,9 @@ func TestNewFingerprint(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfTwoTypes: who sends two Content-Types is not understood, and
-// compared as he is.
-func TestFingerprintOfTwoTypes(t *testing.T) {
+// TestFingerprint_twoContentTypes: a request with two Content-Types is compared byte by
+// byte.
+func TestFingerprint_twoContentTypes(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header["Content-Type"] = []string{"application/json", "text/plain"}
 	require.NotEqual(t, RequestFingerprint(r, []byte("{}")), RequestFingerprint(r, []byte("{ }")))
@@ -315,7 +315,7 @@ func FuzzRequestFingerprint(f *testing.F) {
 		}
 		again, ok := partsOf(body, m.boundary)
 		if !ok {
-			return // nobody would take it
+			return // no parser accepts it
 		}
 		sum2, ok := sumOfParts(other, m.boundary)
 		if others, read := partsOf(other, m.boundary); ok && read && bytes.Equal(sum, sum2) {

@@ -116,7 +116,7 @@ func TestStoreFailsAroundDetachedWork(t *testing.T) {
 			status: 503, kind: "store", d: idempotency.StoreFailed, again: ok, runs: 1,
 		},
 		{
-			// Nobody knows that nothing was executed but a process that may have died.
+			// Only this process knows that nothing was executed, and it may have died.
 			name: "Reserve's answers are lost, all of them", rules: []rule{{onReserve, 1, always, lost}},
 			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.FailedRetryable,
 			again: ok, runs: 1,
@@ -256,9 +256,8 @@ func TestClientGoneWhileTheRecordIsWritten(t *testing.T) {
 	})
 }
 
-// An Unknown that the store did not hear of is told once more than it became so,
-// rather than never.
-func TestUnknownThatTheStoreDidNotHear(t *testing.T) {
+// If the store did not answer, Unknown may be called twice for one record.
+func TestUnknown_isReportedAgainAfterAStoreError(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		work func(http.ResponseWriter, *http.Request)
@@ -370,9 +369,9 @@ func TestReserveEndsSoonAfterItsClient(t *testing.T) {
 	}
 }
 
-// Work whose time is over before it could begin is not begun: it would only say that
-// it was cut off, and be in doubt for that.
-func TestWorkIsNotBegunWhenItsTimeIsOver(t *testing.T) {
+// Work does not begin after its deadline: it could only be interrupted, and its effect would
+// be unknown.
+func TestHandler_doesNotBeginWorkAfterItsDeadline(t *testing.T) {
 	slow := fault{linger: 3 * time.Second}
 	for _, row := range []struct {
 		name   string
@@ -449,8 +448,8 @@ func TestBusyStoreIsAskedOnce(t *testing.T) {
 	}
 }
 
-// A client that leaves before the store has answered is no failure of the store's. One
-// that stays, and whose time is over, had no answer in time.
+// If the client leaves before the store answers, the store has not failed. If its deadline
+// ends, the store has failed to answer in time.
 func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 	hangs, breaks := fault{delay: time.Hour}, fault{after: errDown, linger: 2 * time.Second}
 	for _, row := range []struct {

@@ -213,7 +213,7 @@ func TestHandlerScopes(t *testing.T) {
 		requireProblem(t, of(unfit), http.StatusForbidden, "scope")
 		assert.ErrorIs(t, r.last(t).Err, idempotency.ErrInvalid)
 	}
-	requireProblem(t, of("nobody"), http.StatusForbidden, "scope")
+	requireProblem(t, of("unknown"), http.StatusForbidden, "scope")
 	assert.EqualValues(t, 3, r.executions.Load())
 	event := r.last(t)
 	assert.Equal(t, idempotency.Invalid, event.Disposition)
@@ -485,7 +485,7 @@ func TestHandlerDuplicateInFlight(t *testing.T) {
 			assert.Empty(t, w.Header().Get("X-Should-Retry"), "it is worth another try")
 			assert.Equal(t, idempotency.InProgress, r.last(t).Disposition)
 		}
-		assert.Equal(t, began, time.Now(), "a duplicate is told at once")
+		assert.Equal(t, began, time.Now(), "a duplicate gets its response at once")
 		requireReplay(t, <-first, r.post(t))
 		assert.EqualValues(t, 1, r.executions.Load())
 	})
@@ -549,7 +549,7 @@ func TestHandlerDuplicateTakesItsTurn(t *testing.T) {
 	})
 }
 
-// The default terms: detached, and nobody said that the work may be repeated.
+// The default options: non-transactional, and the work must not be repeated.
 func TestHandlerPolicyTable(t *testing.T) {
 	released := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
 	for code := 200; code <= 599; code++ {
@@ -639,7 +639,7 @@ func TestHandlerUnknownByPolicy(t *testing.T) {
 	assert.Len(t, r.unknowns(), 1, "it became unknown once")
 }
 
-// requireUnknown sends the request again, which must be told that nobody knows.
+// requireUnknown sends the request again. The response must be the problem "unknown".
 func requireUnknown(t *testing.T, r *rig) {
 	t.Helper()
 	w := r.post(t)
@@ -781,13 +781,13 @@ func (w *finalRecorder) WriteHeader(code int) {
 func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
 	down := fault{before: errDown}
 	for _, row := range []struct {
-		name   string
-		rule   rule
-		change func(*idempotency.Handler)
-		status int
-		kind   string
-		d      idempotency.Disposition
-		told   int
+		name     string
+		rule     rule
+		change   func(*idempotency.Handler)
+		status   int
+		kind     string
+		d        idempotency.Disposition
+		unknowns int
 	}{
 		{"detached", rule{onComplete, 1, always, down}, func(*idempotency.Handler) {}, 500, "no-response", idempotency.StoreFailed, 1},
 		{"detached, again", rule{onRelease, 1, always, down}, takeover(idempotency.Reexecute), 500, "no-response", idempotency.StoreFailed, 0},
@@ -801,7 +801,7 @@ func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
 				}, row.change)
 				requireProblem(t, r.post(t), row.status, row.kind)
 				assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
-				assert.Len(t, r.unknowns(), row.told)
+				assert.Len(t, r.unknowns(), row.unknowns)
 			})
 		})
 	}
@@ -873,7 +873,7 @@ func TestHandlerMaxSpool(t *testing.T) {
 		{"far above", 5000, 3 << 20, 201, nil, driver.CompletedUnreplayable, false},
 		{"a refusal", 5000, 5001, 404, nil, driver.CompletedUnreplayable, false},
 		{"nothing was done", 5000, 5001, 503, nil, idempotency.FailedRetryable, false},
-		{"nobody knows", 5000, 5001, 500, nil, idempotency.Unknown, false},
+		{"unknown", 5000, 5001, 500, nil, idempotency.Unknown, false},
 		{"a failure that may be repeated", 5000, 5001, 500, repeats, idempotency.FailedRetryable, false},
 		{"with a reference", 5000, 5001, 201, rebuild(idempotency.Result{}, nil), idempotency.Completed, false},
 		{"no limit", -1, 3 << 20, 201, nil, driver.CompletedUnreplayable, true},
@@ -1071,7 +1071,7 @@ func TestHandlerPanics(t *testing.T) {
 	}
 }
 
-// A panic is a death in the middle like any other: who resumes must be told.
+// After a panic, the next execution has Resumed set, as after a crash.
 func TestHandlerPanicIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var resumed []bool
@@ -1092,8 +1092,8 @@ func TestHandlerPanicIsResumed(t *testing.T) {
 	})
 }
 
-// Who resumes and could do nothing leaves to the next what he was to look for.
-func TestHandlerResumesUntilSomebodyHasLooked(t *testing.T) {
+// If a resumed execution had no effect, the next one has Resumed set too.
+func TestHandler_resumesUntilAnExecutionSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var resumed []bool
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
@@ -1154,8 +1154,8 @@ func TestHandlerOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// The client's connection breaks while the response is on its way: the record
-// stands, and the server is told that the response is not whole.
+// The client's connection breaks during the response. The record is kept, and the handler
+// panics with ErrAbortHandler.
 func TestHandlerClientGoneWhileItIsAnswered(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	over := make(chan any)
@@ -1292,7 +1292,7 @@ func TestHandlerMisconfigured(t *testing.T) {
 				w := serve(h, request(t))
 				p := requireProblem(t, w, http.StatusInternalServerError, "misconfigured")
 				assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
-				assert.Empty(t, p.Detail, "how a server is configured is nobody's business")
+				assert.Empty(t, p.Detail, "the client must not see the configuration")
 				require.ErrorIs(t, remembered.last(t).Err, idempotency.ErrInvalid)
 				assert.Equal(t, idempotency.Misconfigured, remembered.last(t).Disposition)
 			}
@@ -1319,8 +1319,8 @@ func TestHandlerValid(t *testing.T) {
 	}
 }
 
-// TestHandlerTellsAll: each mistake is told, and no more.
-func TestHandlerTellsAll(t *testing.T) {
+// TestHandler_validateReportsAllErrors: Validate reports each error, and no other.
+func TestHandler_validateReportsAllErrors(t *testing.T) {
 	h := idempotency.NewHandler(nil, tenant, nil)
 	h.Timeout, h.Header, h.MaxBody, h.MaxResponse, h.Methods = 15, "a b", -1, -2, []string{""}
 	err := h.Validate()
@@ -1376,8 +1376,8 @@ func TestHandlerForgetsAfterTheTTL(t *testing.T) {
 	}
 }
 
-// A limit that somebody has set outside is the one that the client is told.
-func TestHandlerTellsTheSmallerLimit(t *testing.T) {
+// The problem names the smaller limit of an outer handler.
+func TestHandler_namesTheSmallerLimit(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	outside := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		req.Body = http.MaxBytesReader(w, req.Body, 3)

@@ -159,7 +159,7 @@ func TestRebuildFails(t *testing.T) {
 			w := r.post(t)
 			requireProblem(t, w, http.StatusServiceUnavailable, "load")
 			assert.Equal(t, "1", w.Header().Get("Retry-After"))
-			assert.NotContains(t, w.Body.String(), row.text, "what goes on inside is nobody's business")
+			assert.NotContains(t, w.Body.String(), row.text, "the client must not see internal errors")
 			event := r.last(t)
 			assert.Equal(t, idempotency.StoreFailed, event.Disposition)
 			require.ErrorContains(t, event.Err, row.text)

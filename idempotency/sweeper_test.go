@@ -88,11 +88,11 @@ func TestSweeperFindsTheDead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := new(idempotency.Memory)
 				dead := die(t, store, "k", row.policy)
-				var told hooks
-				stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace()})
+				var reports hooks
+				stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace()})
 				time.Sleep(29 * time.Second)
 				synctest.Wait()
-				assert.Empty(t, told.unknowns(), "it is alive")
+				assert.Empty(t, reports.unknowns(), "it is alive")
 				requireRecord(t, store, dead.ID, driver.InProgress)
 
 				time.Sleep(2 * time.Minute)
@@ -105,11 +105,11 @@ func TestSweeperFindsTheDead(t *testing.T) {
 					n, err := store.Sweep(t.Context(), 10)
 					require.NoError(t, err)
 					assert.Zero(t, n, "it was deleted")
-					assert.Empty(t, told.unknowns())
+					assert.Empty(t, reports.unknowns())
 				} else {
 					requireRecord(t, store, dead.ID, idempotency.Unknown)
-					require.Len(t, told.unknowns(), 1)
-					event := told.unknowns()[0]
+					require.Len(t, reports.unknowns(), 1)
+					event := reports.unknowns()[0]
 					assert.Equal(t, dead.ID, event.ID)
 					assert.EqualValues(t, 2, event.Generation)
 					require.ErrorContains(t, event.Err, "lease of an execution expired")
@@ -117,7 +117,7 @@ func TestSweeperFindsTheDead(t *testing.T) {
 
 					time.Sleep(7 * 24 * time.Hour)
 					synctest.Wait()
-					assert.Len(t, told.unknowns(), 1, "once")
+					assert.Len(t, reports.unknowns(), 1, "once")
 					requireRecord(t, store, dead.ID, idempotency.Unknown)
 					_, err := idempotency.Do(t.Context(), store, dead.Scope, dead.Operation, dead.Key, "", nothing)
 					require.ErrorIs(t, err, idempotency.ErrUnknown)
@@ -128,9 +128,9 @@ func TestSweeperFindsTheDead(t *testing.T) {
 	}
 }
 
-// The process was down for longer than the records live. What died before is found
-// all the same: it was neither forgotten nor deleted meanwhile.
-func TestSweeperFindsTheDeadAfterTheirTTL(t *testing.T) {
+// The process was down for longer than the TTL. The Sweeper still finds the executions that
+// died before, because Sweep does not delete them.
+func TestSweeper_findsDeadExecutionsAfterTheirTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(idempotency.Memory)
 		dead := die(t, store, "k", driver.TakeoverDefault)
@@ -139,11 +139,11 @@ func TestSweeperFindsTheDeadAfterTheirTTL(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, n)
 
-		var told hooks
-		stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace()})
+		var reports hooks
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace()})
 		synctest.Wait()
 		require.ErrorIs(t, stop(), context.Canceled)
-		assert.Len(t, told.unknowns(), 1)
+		assert.Len(t, reports.unknowns(), 1)
 		requireRecord(t, store, dead.ID, idempotency.Unknown)
 	})
 }
@@ -165,24 +165,24 @@ func TestClaimFindsTheDeadAfterTheirTTL(t *testing.T) {
 	})
 }
 
-// Many of them come in batches, close to each other, and all are told of.
-func TestSweeperFindsManyDead(t *testing.T) {
+// Many dead executions are found in batches, one soon after the other, and all are reported.
+func TestSweeper_reportsManyDeadExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		for i := range 25 {
 			die(t, store, fmt.Sprint(i), driver.TakeoverDefault)
 		}
 		time.Sleep(time.Minute)
-		var told hooks
-		stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace(), Batch: 10, Every: time.Hour})
+		var reports hooks
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace(), Batch: 10, Every: time.Hour})
 		time.Sleep(time.Second)
 		require.ErrorIs(t, stop(), context.Canceled)
 		seen := map[string]bool{}
-		for _, event := range told.unknowns() {
+		for _, event := range reports.unknowns() {
 			seen[event.Key] = true
 		}
 		assert.Len(t, seen, 25)
-		assert.Len(t, told.unknowns(), 25)
+		assert.Len(t, reports.unknowns(), 25)
 		assert.Equal(t, 4, store.count(onAbandon), "two full batches, one of 5, and an empty one")
 	})
 }
@@ -195,18 +195,18 @@ func (s *brokenAbandon) Reap(ctx context.Context, limit int) ([]driver.Record, e
 	return abandoned, errDown
 }
 
-// What was found before an error is told of, for nobody will find it again.
-func TestSweeperTellsOfTheDeadBeforeAnError(t *testing.T) {
+// Records that were found before an error are reported, because no later sweep finds them.
+func TestSweeper_reportsRecordsBeforeAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(brokenAbandon)
 		die(t, store, "k", driver.TakeoverDefault)
 		time.Sleep(time.Minute)
-		var told hooks
+		var reports hooks
 		var errs []error
-		stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace(), OnError: func(err error) { errs = append(errs, err) }})
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace(), OnError: func(err error) { errs = append(errs, err) }})
 		synctest.Wait()
 		require.ErrorIs(t, stop(), context.Canceled)
-		assert.Len(t, told.unknowns(), 1)
+		assert.Len(t, reports.unknowns(), 1)
 		assert.Equal(t, []error{errDown}, errs)
 	})
 }

@@ -197,7 +197,7 @@ func TestLogTraceOfRefusals(t *testing.T) {
 	}{
 		{"no key", func(r *http.Request) { r.Header.Del("Idempotency-Key") }},
 		{"a malformed key", func(r *http.Request) { r.Header.Set("Idempotency-Key", theKey+"\x00") }},
-		{"no scope", func(r *http.Request) { r.Header.Set("Tenant", "nobody") }},
+		{"no scope", func(r *http.Request) { r.Header.Set("Tenant", "unknown") }},
 		{"a body that fails", func(r *http.Request) { r.Body = io.NopCloser(brokenReader{strings.NewReader(theBody)}) }},
 		{"a large body", func(r *http.Request) { withBody(r, theBody+theBody) }},
 	} {

@@ -158,8 +158,8 @@ func TestJoinedReplayIsOneBegin(t *testing.T) {
 	assert.Equal(t, map[string]int{onBegin: 2, onCommit: 1}, store.counts())
 }
 
-// Work that never asks for the transaction is recorded all the same.
-func TestJoinedWithoutTx(t *testing.T) {
+// Work that does not call Tx is recorded too.
+func TestTransactional_withoutTx(t *testing.T) {
 	store := faultyTx(newLedger())
 	r := newRig(store, answer(http.StatusCreated, "made"), transactional)
 	requireReplay(t, r.post(t), r.post(t))
@@ -229,8 +229,8 @@ func TestJoinedEarlyReturnRollsBack(t *testing.T) {
 	}
 }
 
-// A refusal whose body is too large to be stored is a refusal still.
-func TestJoinedRefusalTooLargeToBeKept(t *testing.T) {
+// A 4xx with a body above MaxResponse is still a final failure.
+func TestTransactional_failureTooLargeToStore(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		keep bool
@@ -261,7 +261,7 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 		f.name, f.rules = name, rules
 		return f
 	}
-	unheard := undone // it was committed, and the client is not told before it asks again
+	unheard := undone // it was committed, and the client learns it from its next request
 	unheard.record, unheard.replay, unheard.runs = idempotency.Completed, true, 1
 	late := unheard // it is committed even later
 	late.record = 0
@@ -288,7 +288,7 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 		named(done, "the commit's answer is lost, and a Begin hangs", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 0, fault{delay: time.Hour}}),
 		named(unheard, "the commit's answer is lost, and the store is gone", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, always, down}),
 		named(undone, "the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
-		named(overtaken, "the record is somebody else's at the commit", rule{onCommit, 1, 0, lease}),
+		named(overtaken, "another execution has the record at the commit", rule{onCommit, 1, 0, lease}),
 		named(undone, "a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)}}),
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -306,8 +306,8 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 	}
 }
 
-// A commit that says what has become of it is believed: nobody looks.
-func TestCommitThatKnows(t *testing.T) {
+// An error of Commit that states the result needs no further look.
+func TestCommit_errorStatesTheResult(t *testing.T) {
 	for _, err := range []error{idempotency.ErrLeaseLost, driver.ErrTransactionFailed} {
 		store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: err}})
 		r := newRig(store, charge(t, http.StatusCreated), transactional)
@@ -317,9 +317,9 @@ func TestCommitThatKnows(t *testing.T) {
 	}
 }
 
-// A commit whose answer is lost is looked after though the work's time is over, and
-// for some time though the lease is short. What is found is told.
-func TestCommitIsLookedAfter(t *testing.T) {
+// After a commit without an answer, the result is looked up: also after the work's deadline,
+// and for some time if the lease is short.
+func TestCommit_withoutAnAnswerIsLookedUp(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		rule fault
@@ -351,9 +351,9 @@ func TestCommitIsLookedAfter(t *testing.T) {
 	}
 }
 
-// A commit whose answer is lost, and by the time that one looks, somebody else has
-// done the work. His result is not the loser's own.
-func TestCommitIsLostAndSomebodyElseHasDoneIt(t *testing.T) {
+// The answer to a commit is lost, and another execution has done the work before the look-up.
+// Its result is not that of the first execution.
+func TestCommit_lostToAnotherExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()
 		store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
@@ -418,7 +418,7 @@ func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
 			named(refused, "nothing fails", fault{}),
 			named(refused, "the answer is lost", fault{after: errLost}),
 			named(undone, "it fails", fault{before: errDown}),
-			named(overtaken, "the record is somebody else's", fault{before: idempotency.ErrLeaseLost}),
+			named(overtaken, "another execution has the record", fault{before: idempotency.ErrLeaseLost}),
 		} {
 			t.Run(fmt.Sprint(row.name, ", keep ", keep), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -443,8 +443,7 @@ func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
 	}
 }
 
-// The same at the first request alone: what a client is told, and what the ledger
-// says at that moment.
+// The same for the first request alone: the response and the ledger agree at that moment.
 func TestCommitAndLedgerAgree(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -498,7 +497,7 @@ func TestRollbackFails(t *testing.T) {
 					assert.Equal(t, 500, w.Code)
 					assert.Equal(t, idempotency.Released, r.last(t).Disposition)
 				}
-				require.Error(t, r.last(t).Err, "it is told of")
+				require.Error(t, r.last(t).Err, "the event has the error")
 			})
 		})
 	}

@@ -383,7 +383,7 @@ func TestMemoryStress(t *testing.T) {
 	t.Logf("%d operations of 200 were executed", executed.Load())
 }
 
-// spoil changes a result, which must be nobody else's.
+// spoil changes a result. No other result may change with it.
 func spoil(r driver.Result) {
 	for _, values := range r.Header {
 		values[0] = "spoiled"
