@@ -15,7 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-// slow is a Store whose verbs take as long as those of a database, one after the other.
+// slow is a Store with verbs as slow as those of a database, one at a time.
 type slow struct {
 	*shaky
 
@@ -65,9 +65,9 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// An outcome that was stored though the store's answer was lost is told as a change, and
-// not as one that was not stored.
-func TestLostAnswer(t *testing.T) {
+// An outcome is stored, and the store's answer is lost. It is reported as a change, and not as
+// an outcome that was not stored.
+func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 	for name, row := range map[string]struct {
 		outcome durable.Outcome
 		state   durable.State
@@ -153,9 +153,9 @@ func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 	})
 }
 
-// D10: what cannot be stored before Run must end is told as such, and nothing else is told of
-// it; it is reaped when the store is back.
-func TestNotStored(t *testing.T) {
+// D10: an outcome that cannot be stored before Run ends is reported as an error only. Its intent
+// is reaped when the store is back.
+func TestBatcher_outcomeNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{Store: new(durable.Memory)}
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
@@ -193,7 +193,7 @@ func TestNotStored(t *testing.T) {
 	})
 }
 
-// stuck is a Store that stores no outcome until it is told to.
+// stuck is a Store that stores no outcome until it is released.
 type stuck struct {
 	durable.Store
 

@@ -82,15 +82,15 @@ func (m *mortal) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
 	return changes, err
 }
 
-// psp is the other side: it loses answers after the work, lands late, refuses and is
-// overrun.
+// psp is a provider: it loses responses after the work, works late, declines, and is
+// overloaded.
 type psp struct {
-	dedupes bool // it does the work of a key once
-	forgets bool // it keeps no refusals under their keys
+	dedupes bool // it honours keys
+	forgets bool // it does not keep declines
 
 	mu      sync.Mutex
 	keys    map[string]bool // that were used
-	refused map[string]bool // those of them that were for nothing
+	refused map[string]bool // the keys that were declined
 	done    map[string]int  // by business key
 }
 
@@ -104,8 +104,8 @@ func (p *psp) work(s *durable.Send) {
 	p.done[s.Intent.ID.Key]++
 }
 
-// refuses reports whether it is refused. Who dedupes keys keeps refusals under them, too,
-// or looks at least whether the work of the key was done.
+// refuses reports whether the provider declines the send. A provider that honours keys also
+// keeps declines, or at least checks whether the work of the key was done.
 func (p *psp) refuses(s *durable.Send, wish bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -159,8 +159,8 @@ func (p asked) Find(_ context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassNotFound}
 }
 
-// TestCrashes lets processes die at any verb, many times, and counts what the other
-// side has done: each intent once, and nobody is left in doubt.
+// TestCrashes kills processes at each verb, many times. The provider must have done the work of
+// each intent once, and no intent is left in doubt.
 func TestCrashes(t *testing.T) {
 	for _, row := range []struct {
 		name             string

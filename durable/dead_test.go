@@ -16,7 +16,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// refusing is a Gateway that refuses until it is told not to.
+// refusing is a Gateway that declines until open is true.
 type refusing struct{ open atomic.Bool }
 
 func (r *refusing) Send(context.Context, *durable.Send) durable.Outcome {
@@ -159,8 +159,8 @@ func TestRedrive(t *testing.T) {
 	}
 }
 
-// D12: in doubt the key stays; when it protects no more, and nobody can be asked, only a
-// person's word helps.
+// D12: in doubt the key stays. When it protects no more, and the provider cannot be queried,
+// only a person can decide.
 func TestRedriveInDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
@@ -247,7 +247,7 @@ func TestRedrive_withoutPerson(t *testing.T) {
 	})
 }
 
-// seen returns what a person sees who looks at an intent now.
+// seen returns the state of an intent as a person sees it now.
 func seen(t *testing.T, e *durable.Engine, id idempotency.ID) durable.Seen {
 	t.Helper()
 	record := find(t, e, id)

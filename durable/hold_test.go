@@ -228,7 +228,7 @@ func TestHold_keepsTimes(t *testing.T) {
 	})
 }
 
-// A gateway that is held and whose workers all hang costs no claims beyond those of polls.
+// A held gateway with hanging workers costs no claims beyond those of polls.
 func TestHold_hangingProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{Store: new(durable.Memory)}
@@ -283,7 +283,7 @@ func TestHold_shortOrPartial(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		quiet time.Duration // before the healthy traffic
-		sick  int           // intents of a tenant whose sends always fail
+		sick  int           // intents of a tenant with sends that always fail
 		rate  int           // of the healthy intents per second
 		fails func(scope string, at time.Duration) bool
 		most  time.Duration // until an intent is done

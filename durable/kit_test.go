@@ -90,12 +90,12 @@ var (
 	errSilent = errors.New("the store's answer was lost")
 )
 
-// shaky is a Store whose verbs fail as its user says.
+// shaky is a Store with verbs that fail as its user says.
 type shaky struct {
 	durable.Store
 
 	mu    sync.Mutex
-	fail  func(verb string) error // errSilent: the verb is done all the same
+	fail  func(verb string) error // errSilent: the verb is executed, and its answer is lost
 	calls map[string]int
 }
 

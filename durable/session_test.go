@@ -246,8 +246,8 @@ func TestEngineValid(t *testing.T) {
 	}
 }
 
-// TestEngineTellsAll: each mistake is told, and no more.
-func TestEngineTellsAll(t *testing.T) {
+// TestEngine_validateReportsAllErrors: Validate reports each error, and no other.
+func TestEngine_validateReportsAllErrors(t *testing.T) {
 	e := &durable.Engine{Timeout: 30, LeaseDuration: 5, KeyTTL: -1, Gateways: map[string]durable.Gateway{"": nil, "x": durable.HTTP{}}}
 	err := e.Validate()
 	for _, want := range []string{"Store is nil", "LeaseDuration is 5ns", "Timeout is 30ns", "has no name", `"" is nil`, `"x": durable: HTTP.NewRequest`} {
@@ -295,7 +295,7 @@ func TestEngineInvalid(t *testing.T) {
 		"a gateway's key of 3 ns":                func(e *durable.Engine) { e.Gateways["own"] = protector{3, 0} },
 		"a gateway's settling of 15 ns":          func(e *durable.Engine) { e.Gateways["own"] = protector{0, 15} },
 		"an HTTP without NewRequest":             func(e *durable.Engine) { e.Gateways["x"] = durable.HTTP{} },
-		"likewise, in a type of one's own":       func(e *durable.Engine) { e.Gateways["x"] = finds{HTTP: durable.HTTP{}} },
+		"an embedded HTTP without NewRequest":    func(e *durable.Engine) { e.Gateways["x"] = finds{HTTP: durable.HTTP{}} },
 		"a nil gateway":                          func(e *durable.Engine) { e.Gateways["x"] = nil },
 		"a gateway of no name":                   func(e *durable.Engine) { e.Gateways[""] = gatewayFunc(nil) },
 		"a name that is none":                    func(e *durable.Engine) { e.Gateways["\x00"] = gatewayFunc(nil) },
@@ -371,8 +371,8 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// D7: what provably never left is no attempt, and is journalled all the same.
-func TestUnsent(t *testing.T) {
+// D7: a send of which no byte was sent is journalled, and is not counted as an attempt.
+func TestEngine_notSentIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var numbers []int
 		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
@@ -484,7 +484,7 @@ func TestHopeless(t *testing.T) {
 		doubt  bool
 		sends  int
 	}{
-		{"a gateway that nobody has", func(in *durable.Intent) { in.Gateway = "other" }, nil, durable.ReasonNoGateway, false, 0},
+		{"an unknown gateway", func(in *durable.Intent) { in.Gateway = "other" }, nil, durable.ReasonNoGateway, false, 0},
 		{"a deadline that passes", func(in *durable.Intent) { in.Deadline = time.Now().Add(time.Second) }, nil, durable.ReasonDeadline, false, 0},
 		{"a gateway that panics", nil, func(context.Context, *durable.Send) durable.Outcome { panic("gateway") }, durable.ReasonUnresolved, true, 3},
 		{"one that ends its goroutine", nil, func(context.Context, *durable.Send) durable.Outcome {
@@ -534,9 +534,8 @@ func TestHopeless(t *testing.T) {
 	}
 }
 
-// What a Gateway says that nobody can make anything of is unknown, or kept as far as it
-// can be.
-func TestStrangeOutcomes(t *testing.T) {
+// An invalid class is unknown. Texts that are too long or invalid are stored in part.
+func TestEngine_invalidOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		strange := []durable.Outcome{
 			{},
@@ -789,7 +788,7 @@ func TestWorkOne(t *testing.T) {
 		synctest.Wait()
 		next, err = e.WorkOne(t.Context(), in.ID)
 		require.NoError(t, err)
-		assert.Equal(t, time.Now().Add(30*time.Second), next, "somebody is at it")
+		assert.Equal(t, time.Now().Add(30*time.Second), next, "another worker holds it")
 		next, err = e.WorkOne(t.Context(), other.ID)
 		require.NoError(t, err)
 		assert.Equal(t, time.Now().Add(time.Second), next, "no sender is free")

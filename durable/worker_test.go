@@ -96,9 +96,9 @@ func TestLostLease(t *testing.T) {
 	}
 }
 
-// D2: a claim whose answer comes when the lease is about to end is not sent any more, and
-// counts as no attempt. A send knows when it must be over whatever comes.
-func TestLateClaim(t *testing.T) {
+// D2: if the answer to a claim comes when the lease is about to end, the intents are not sent,
+// and no attempt is counted. The context of a send has the deadline of the lease.
+func TestWorker_lateAnswerToClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &late{Store: new(durable.Memory)}
 		sends := 0
@@ -128,7 +128,7 @@ func TestLateClaim(t *testing.T) {
 	})
 }
 
-// late is a Store that claims at once and answers late, and hears of nobody.
+// late is a Store that claims at once and answers late, and with failing heartbeats.
 type late struct {
 	durable.Store
 
@@ -145,9 +145,9 @@ func (l *late) Heartbeat(context.Context, string, time.Duration) (time.Time, err
 	return time.Time{}, errDown
 }
 
-// A store whose answer is lost may have claimed for a worker what that does not know of.
-// The worker must not keep it by living on.
-func TestLostClaim(t *testing.T) {
+// If the answer to a claim is lost, the worker may hold intents that it does not know of. It must
+// not keep them with its heartbeats.
+func TestWorker_lostAnswerToClaim(t *testing.T) {
 	for name, alone := range map[string]bool{"alone": true, "while it sends other things": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -342,8 +342,8 @@ func TestSendEnds(t *testing.T) {
 	}
 }
 
-// A Gateway whose time is over has a moment to say how it went.
-func TestGrace(t *testing.T) {
+// A Gateway may return an outcome shortly after the end of its context.
+func TestEngine_graceAfterTimeout(t *testing.T) {
 	for after, want := range map[time.Duration]durable.State{
 		grace - time.Millisecond: durable.StateDone, grace + time.Millisecond: durable.StateUnknown,
 	} {

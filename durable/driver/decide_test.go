@@ -48,7 +48,7 @@ func event(kind driver.EventKind) driver.Event {
 	return e
 }
 
-// sawn is an event of a person who saw the intent so.
+// sawn is an event of a person that saw the intent in this state.
 func sawn(e driver.Event, generation, letter int64) driver.Event {
 	e.Generation, e.DeadLetterID = generation, letter
 	return e
@@ -179,9 +179,9 @@ func TestDecideTable(t *testing.T) {
 func assertSane(t *testing.T, c *driver.Change) {
 	t.Helper()
 	r := &c.Record
-	assert.Equal(t, r.State.Held(), r.Worker != "", "who is held has a worker, and no other")
-	assert.Equal(t, r.State == driver.StateDead, r.DeadLetterID != 0, "who is dead has a letter, and no other")
-	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.StartedAttempt != nil && c.StartedAttempt.Kind < driver.KindResolve, "who is claimed has a row in the journal, and no other")
+	assert.Equal(t, r.State.Held(), r.Worker != "", "only a held intent has a worker")
+	assert.Equal(t, r.State == driver.StateDead, r.DeadLetterID != 0, "only a dead intent has a dead letter")
+	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.StartedAttempt != nil && c.StartedAttempt.Kind < driver.KindResolve, "only a claim begins an attempt")
 	switch r.State {
 	case driver.StatePending, driver.StateWaiting, driver.StateDone, driver.StateCancelled:
 		assert.False(t, r.InDoubt, "%v, and in doubt", r.State)
@@ -248,16 +248,16 @@ func TestDecideUnknown(t *testing.T) {
 		want  driver.State
 	}{
 		{"the key protects", terms, time.Hour, false, false, driver.StateSending},
-		{"the key protects, and nobody can be asked", blind, time.Hour, false, false, driver.StateSending},
+		{"the key protects, and no status queries", blind, time.Hour, false, false, driver.StateSending},
 		{"the last use of the key: its TTL less the visibility delay", terms, 24*time.Hour - terms.VisibilityDelay - time.Microsecond, false, false, driver.StateSending},
 		{"a resend could arrive after the key's end: query", terms, 24*time.Hour - terms.VisibilityDelay, false, false, driver.StateQuerying},
 		{"the same without status queries: dead", blind, 24*time.Hour - blind.VisibilityDelay, false, false, driver.StateDead},
 		{"keys protect nothing", driver.Terms{KeyTTL: -1, CanQuery: true}, 0, false, false, driver.StateQuerying},
-		{"keys protect nothing, and nobody can be asked", driver.Terms{KeyTTL: -1}, 0, false, false, driver.StateDead},
+		{"keys protect nothing, and no status queries", driver.Terms{KeyTTL: -1}, 0, false, false, driver.StateDead},
 		{"the policy asks", terms, time.Hour, true, false, driver.StateQuerying},
-		{"the policy asks, and nobody can be asked", blind, time.Hour, true, false, driver.StateSending},
+		{"the policy asks, and no status queries", blind, time.Hour, true, false, driver.StateSending},
 		{"past the deadline", terms, time.Hour, false, true, driver.StateQuerying},
-		{"past the deadline, and nobody can be asked", blind, time.Hour, false, true, driver.StateDead},
+		{"past the deadline, and no status queries", blind, time.Hour, false, true, driver.StateDead},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := inState(driver.StateUnknown, true)
@@ -324,7 +324,7 @@ func TestDecideEpoch(t *testing.T) {
 		{"failed, but perhaps done before, and a new key is wanted", driver.StateSending, true, newKey(driver.ClassFailed), 1},
 		{"unknown", driver.StateSending, false, finish(driver.ClassUnknown, driver.Retry), 1},
 		{"unknown, and a new key is wanted", driver.StateSending, false, newKey(driver.ClassUnknown), 1},
-		{"asked in vain, and a new key is wanted", driver.StateQuerying, true, newKey(driver.ClassUnknown), 1},
+		{"a status query without a result, and a new key is wanted", driver.StateQuerying, true, newKey(driver.ClassUnknown), 1},
 		{"lost", driver.StateSending, false, event(driver.EventLeaseExpired), 1},
 		{"redriven after a refusal that has ended it", driver.StateDead, false, event(driver.EventRedrive), 1},
 		{"redriven in doubt", driver.StateDead, true, event(driver.EventRedrive), 1},
@@ -358,18 +358,19 @@ func TestDecideEpoch(t *testing.T) {
 			keys[driver.IdempotencyKey(id, 2)] = true
 		}
 		assert.Len(t, keys, 10)
-		assert.Equal(t, "9d2d5a58d2a2f0faaa4624bccdc2c36b15e5eb70", driver.IdempotencyKey(id, 1), "it must never change: it is with the other side")
+		assert.Equal(t, "9d2d5a58d2a2f0faaa4624bccdc2c36b15e5eb70", driver.IdempotencyKey(id, 1), "it must never change: providers store it")
 	})
 }
 
-// D3, D4: a refusal of a resend ends the doubt only where it comes from who knows keys, and
-// when no earlier send can be done any more. Until then the same key is sent, or asked for.
-func TestDecideRefusedInDoubt(t *testing.T) {
+// D3, D4: a decline of a resend ends the doubt only if it comes from the part of the provider
+// that knows keys, and after the visibility delay of the earlier sends. Until then the intent is
+// sent under the same key, or queried.
+func TestDecide_declinedInDoubt(t *testing.T) {
 	settled := epoch.Add(15 * time.Minute)
 	for _, row := range []struct {
 		name    string
 		terms   driver.Terms
-		age     time.Duration // of the send that nobody knows of, when the resend was claimed
+		age     time.Duration // of the send with the unknown result, when the resend was claimed
 		outcome driver.Outcome
 		do      driver.Action
 		state   driver.State
@@ -382,10 +383,10 @@ func TestDecideRefusedInDoubt(t *testing.T) {
 		{"settled", blind, 15 * time.Minute, driver.Outcome{}, driver.Retry, driver.StateWaiting, false, epoch},
 		{"settled, and the policy buries", blind, 15 * time.Minute, driver.Outcome{}, driver.Bury, driver.StateDead, false, time.Time{}},
 		{"it can be asked", terms, time.Minute, driver.Outcome{}, driver.Bury, driver.StateUnknown, true, epoch},
-		{"it can be asked, though settled", terms, time.Hour, driver.Outcome{}, driver.Bury, driver.StateUnknown, true, epoch},
-		{"who are you, settled", blind, time.Hour, driver.Outcome{Status: 401}, driver.Retry, driver.StateUnknown, false, epoch},
-		{"you may not, settled", blind, time.Hour, driver.Outcome{Status: 403}, driver.Retry, driver.StateUnknown, false, epoch},
-		{"payment required, settled", blind, time.Hour, driver.Outcome{Status: 402}, driver.Retry, driver.StateWaiting, false, epoch},
+		{"with status queries, after the visibility delay", terms, time.Hour, driver.Outcome{}, driver.Bury, driver.StateUnknown, true, epoch},
+		{"401, after the visibility delay", blind, time.Hour, driver.Outcome{Status: 401}, driver.Retry, driver.StateUnknown, false, epoch},
+		{"403, after the visibility delay", blind, time.Hour, driver.Outcome{Status: 403}, driver.Retry, driver.StateUnknown, false, epoch},
+		{"402, after the visibility delay", blind, time.Hour, driver.Outcome{Status: 402}, driver.Retry, driver.StateWaiting, false, epoch},
 		{"unsent, settled", blind, time.Hour, driver.Outcome{Err: unsent{errors.New("no")}}, driver.Retry, driver.StateUnknown, false, epoch},
 		{"unsent, and the policy buries", blind, time.Hour, driver.Outcome{Err: unsent{errors.New("no")}}, driver.Bury, driver.StateDead, false, time.Time{}},
 	} {
