@@ -161,7 +161,7 @@ func TestRedrive(t *testing.T) {
 
 // D12: in doubt the key stays. When it protects no more, and the provider cannot be queried,
 // only a person can decide.
-func TestRedriveInDoubt(t *testing.T) {
+func TestRedrive_inDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
 		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {

@@ -36,7 +36,7 @@ func send() *durable.Send {
 
 // D8: what a status says, over a bare client and over a Transport, which makes one
 // attempt each.
-func TestHTTPClasses(t *testing.T) {
+func TestHTTP_classes(t *testing.T) {
 	for _, row := range []struct {
 		status int
 		header string
@@ -108,7 +108,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // D8: what got no answer is unknown, unless it provably never left.
-func TestHTTPErrors(t *testing.T) {
+func TestHTTP_errors(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		fail    func(*http.Request) error
@@ -152,7 +152,7 @@ func TestHTTPErrors(t *testing.T) {
 }
 
 // D7, D8: a gate's refusal is no attempt, and says when to come again.
-func TestHTTPGate(t *testing.T) {
+func TestHTTP_gate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int64
 		server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -177,7 +177,7 @@ func TestHTTPGate(t *testing.T) {
 }
 
 // Where the key goes, and what of the request's context counts.
-func TestHTTPRequest(t *testing.T) {
+func TestHTTP_request(t *testing.T) {
 	type valueKey struct{}
 	for _, row := range []struct {
 		name   string
@@ -221,7 +221,7 @@ func TestHTTPRequest(t *testing.T) {
 }
 
 // What cannot be made or sent is refused, and in doubt says nothing of what was sent.
-func TestHTTPNoRequest(t *testing.T) {
+func TestHTTP_noRequest(t *testing.T) {
 	for name, h := range map[string]durable.HTTP{
 		"an error":                              {NewRequest: func(*durable.Send) (*http.Request, error) { return nil, errors.New("no amount") }},
 		"nothing":                               {NewRequest: func(*durable.Send) (*http.Request, error) { return nil, nil }},
@@ -247,7 +247,7 @@ func TestHTTPNoRequest(t *testing.T) {
 	})
 }
 
-func TestHTTPRead(t *testing.T) {
+func TestHTTP_read(t *testing.T) {
 	own := time.Now().Add(time.Hour)
 	t.Run("a success that nothing can be made of", func(t *testing.T) {
 		h := durable.HTTP{
@@ -309,7 +309,7 @@ func TestHTTPRead(t *testing.T) {
 
 // A POST that a redirect would make a GET is not followed: its success would be
 // another's.
-func TestHTTPRedirect(t *testing.T) {
+func TestHTTP_redirect(t *testing.T) {
 	for status, want := range map[int]durable.Class{
 		http.StatusFound: durable.ClassUnknown, http.StatusSeeOther: durable.ClassUnknown, http.StatusTemporaryRedirect: durable.ClassSucceeded,
 	} {
@@ -337,7 +337,7 @@ func TestHTTPRedirect(t *testing.T) {
 
 // D1, D8: net/http sends a request with a key again when a connection that was used before
 // breaks. Where keys protect nothing that would be done twice, and it is in no journal.
-func TestHTTPSendsOnce(t *testing.T) {
+func TestHTTP_sendsOnce(t *testing.T) {
 	for _, ours := range []bool{false, true} {
 		t.Run(fmt.Sprint(ours), func(t *testing.T) {
 			var requests atomic.Int64

@@ -226,8 +226,8 @@ func TestEnqueueInvalid(t *testing.T) {
 	}
 }
 
-// TestEngineValid: what looks odd, and means something.
-func TestEngineValid(t *testing.T) {
+// TestEngine_valid: what looks odd, and means something.
+func TestEngine_valid(t *testing.T) {
 	for name, change := range map[string]func(*durable.Engine){
 		"negative":         func(e *durable.Engine) { e.Timeout, e.DrainTimeout, e.KeyTTL, e.Retention = -1, -1, -1, -1 },
 		"least":            func(e *durable.Engine) { e.PollInterval, e.LeaseDuration = time.Millisecond, time.Second },
@@ -267,7 +267,7 @@ type finds struct{ durable.HTTP }
 
 func (finds) Find(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{} }
 
-func TestEngineInvalid(t *testing.T) {
+func TestEngine_invalid(t *testing.T) {
 	good := func() *durable.Engine { return through(gatewayFunc(nil)) }
 	require.NoError(t, good().Validate())
 	for name, change := range map[string]func(*durable.Engine){

@@ -183,7 +183,7 @@ func (f *fast) Find(ctx context.Context, id idempotency.ID) (durable.Record, err
 }
 
 // WorkOne speaks of time as its caller knows it, whatever the store's clock shows.
-func TestWorkOneByOurClock(t *testing.T) {
+func TestWorkOne_byOurClock(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestWorkOneByOurClock(t *testing.T) {
 }
 
 // WorkOne of what is not due does not wait for company to claim it with.
-func TestWorkOneAtOnce(t *testing.T) {
+func TestWorkOne_atOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
 			time.Sleep(time.Minute)

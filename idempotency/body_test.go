@@ -100,7 +100,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestReadBodyOfNone(t *testing.T) {
+func TestReadBody_ofNone(t *testing.T) {
 	for _, body := range []io.ReadCloser{nil, http.NoBody} {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Body = body
@@ -111,8 +111,8 @@ func TestReadBodyOfNone(t *testing.T) {
 	}
 }
 
-// TestReadBodyTellsWhy: the cause is in the error.
-func TestReadBodyTellsWhy(t *testing.T) {
+// TestReadBody_tellsWhy: the cause is in the error.
+func TestReadBody_tellsWhy(t *testing.T) {
 	broken := errors.New("broken")
 	r := httptest.NewRequest(http.MethodPost, "/", iotest.ErrReader(broken))
 	_, err := readBody(r, 10)
@@ -120,8 +120,8 @@ func TestReadBodyTellsWhy(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// TestReadBodyTrustsNoLength: an announcement costs no memory.
-func TestReadBodyTrustsNoLength(t *testing.T) {
+// TestReadBody_trustsNoLength: an announcement costs no memory.
+func TestReadBody_trustsNoLength(t *testing.T) {
 	under := &watchedBody{Reader: readerFunc(func(p []byte) (int, error) {
 		require.LessOrEqual(t, len(p), firstRead+1)
 		return 0, io.ErrUnexpectedEOF
@@ -147,8 +147,8 @@ func TestUnreadBodyClosedWhileRead(t *testing.T) {
 	reader.Wait()
 }
 
-// TestReadBodyOverTheWire: what net/http makes of what clients send.
-func TestReadBodyOverTheWire(t *testing.T) {
+// TestReadBody_overTheWire: what net/http makes of what clients send.
+func TestReadBody_overTheWire(t *testing.T) {
 	for _, row := range []struct {
 		name, request, want string
 	}{

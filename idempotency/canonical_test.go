@@ -147,9 +147,9 @@ func TestCanonicalJSONOfLongContainers(t *testing.T) {
 	require.False(t, ok, "one name twice")
 }
 
-// TestCanonicalJSONAroundTheHash: on both sides of the length from which on a
+// TestCanonicalJSON_aroundTheHash: on both sides of the length from which on a
 // hash stands in.
-func TestCanonicalJSONAroundTheHash(t *testing.T) {
+func TestCanonicalJSON_aroundTheHash(t *testing.T) {
 	seen := map[string]int{}
 	for n := maxInline - 20; n < maxInline+20; n++ {
 		for _, form := range []string{`{"a":"%[1]s","b":1}`, ` { "b" : 1 , "a" : "%[1]s" } `} {

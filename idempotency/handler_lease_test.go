@@ -82,7 +82,7 @@ func TestNoHeartbeatForShortWorkNorForReplays(t *testing.T) {
 	})
 }
 
-func TestRenewalFailsForAWhile(t *testing.T) {
+func TestRenewal_failsForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, to: 4, fault: fault{before: errDown}})
@@ -108,7 +108,7 @@ func TestRenewalFailsForAWhile(t *testing.T) {
 }
 
 // A connection that hangs costs one heartbeat, not the lease.
-func TestRenewalHangs(t *testing.T) {
+func TestRenewal_hangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		store := faulty(new(idempotency.Memory),
@@ -132,7 +132,7 @@ func TestRenewal_answerLost(t *testing.T) {
 	})
 }
 
-func TestRenewalFailsUntilTheLeaseIsOver(t *testing.T) {
+func TestRenewal_failsUntilTheLeaseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
 		var cause error
@@ -282,15 +282,15 @@ func TestTakeoverAfterACrash(t *testing.T) {
 		unknown bool
 		resumed bool
 	}{
-		{name: "detached, by default", change: func(*idempotency.Handler) {}, unknown: true},
-		{name: "detached, unknown", change: takeover(idempotency.MarkUnknown), unknown: true},
-		{name: "detached, again", change: takeover(idempotency.Reexecute)},
-		{name: "detached, resume", change: takeover(idempotency.Resume), resumed: true},
-		{name: "detached, found by joined work", change: transactional, unknown: true},
-		{name: "detached, again, found by joined work", change: func(h *idempotency.Handler) {
+		{name: "non-transactional, by default", change: func(*idempotency.Handler) {}, unknown: true},
+		{name: "non-transactional, unknown", change: takeover(idempotency.MarkUnknown), unknown: true},
+		{name: "non-transactional, again", change: takeover(idempotency.Reexecute)},
+		{name: "non-transactional, resume", change: takeover(idempotency.Resume), resumed: true},
+		{name: "non-transactional, found by transactional work", change: transactional, unknown: true},
+		{name: "non-transactional, again, found by transactional work", change: func(h *idempotency.Handler) {
 			h.Transactional, h.Takeover = true, idempotency.Reexecute
 		}},
-		{name: "detached, resume, found by joined work", change: func(h *idempotency.Handler) {
+		{name: "non-transactional, resume, found by transactional work", change: func(h *idempotency.Handler) {
 			h.Transactional, h.Takeover = true, idempotency.Resume
 		}, resumed: true},
 	} {
@@ -401,7 +401,7 @@ func TestLimit(t *testing.T) {
 
 // A handler that never returns loses its operation a lease after its limit, and
 // what it answers in the end counts for nothing.
-func TestHandlerThatDoesNotReturn(t *testing.T) {
+func TestHandler_thatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		var cause atomic.Value
@@ -440,7 +440,7 @@ func TestComplete_lateWithoutTakeover(t *testing.T) {
 }
 
 // The same with the default policy: the work is not executed again, and Unknown is called.
-func TestHandlerThatDoesNotReturnIsUnknown(t *testing.T) {
+func TestHandler_thatDoesNotReturnIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		r := newRig(new(idempotency.Memory), working(time.Hour, &cause),
@@ -485,7 +485,7 @@ func TestLimitAndDeadline(t *testing.T) {
 
 // An open transaction holds the operation: there is no lease to renew, and not even
 // an hour without one changes that.
-func TestNoHeartbeatForJoinedWork(t *testing.T) {
+func TestHeartbeat_noneForTransactionalWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faultyTx(newLedger())
 		work := charge(t, http.StatusCreated)
@@ -510,7 +510,7 @@ func TestNoHeartbeatForJoinedWork(t *testing.T) {
 
 // A renewal that is on its way at the end does not keep the response waiting, and
 // its failure is no news.
-func TestRenewalInFlightAtTheEnd(t *testing.T) {
+func TestRenewal_inFlightAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, fault: fault{hold: make(chan struct{})}})
 		var cause atomic.Value
@@ -574,7 +574,7 @@ func (s *renewing) Renew(ctx context.Context, _ driver.Lease, _ time.Duration) e
 }
 
 // It ends there, and gives its connection back.
-func TestRenewalEndsWithTheExecution(t *testing.T) {
+func TestRenewal_endsWithTheExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		store := &renewing{ended: make(chan time.Time, 1)}
@@ -587,7 +587,7 @@ func TestRenewalEndsWithTheExecution(t *testing.T) {
 
 // A renewal that is answered after the end is no news either, whatever it says: the
 // lease is not that execution's any more.
-func TestRenewalIsAnsweredAfterTheEnd(t *testing.T) {
+func TestRenewal_isAnsweredAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		store := faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{linger: 5 * time.Second, after: idempotency.ErrLeaseLost}})

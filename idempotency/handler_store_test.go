@@ -99,7 +99,7 @@ func (s *faultyStore) heal() {
 	s.rules = nil
 }
 
-func TestStoreFailsAroundDetachedWork(t *testing.T) {
+func TestStoreFails_nonTransactionalWork(t *testing.T) {
 	const ok = http.StatusCreated
 	down, lost := fault{before: errDown}, fault{after: errLost}
 	for _, row := range []failure{
@@ -378,8 +378,8 @@ func TestHandler_doesNotBeginWorkAfterItsDeadline(t *testing.T) {
 		change func(*idempotency.Handler)
 		record idempotency.Status
 	}{
-		{"detached", func(*idempotency.Handler) {}, idempotency.FailedRetryable},
-		{"joined", transactional, 0},
+		{"non-transactional", func(*idempotency.Handler) {}, idempotency.FailedRetryable},
+		{"transactional", transactional, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -407,8 +407,8 @@ func TestReserveHangs(t *testing.T) {
 		most   time.Duration
 		calls  map[string]int
 	}{
-		{"detached", func(*idempotency.Handler) {}, 10 * time.Second, map[string]int{onReserve: 2}},
-		{"joined", transactional, 30 * time.Second, map[string]int{onBegin: 1}},
+		{"non-transactional", func(*idempotency.Handler) {}, 10 * time.Second, map[string]int{onReserve: 2}},
+		{"transactional", transactional, 30 * time.Second, map[string]int{onBegin: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -465,7 +465,7 @@ func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 		}, idempotency.StoreFailed},
 		{"leaves, and the store fails", breaks, leaving(nil), idempotency.StoreFailed},
 	} {
-		for name, change := range map[string]func(*idempotency.Handler){"detached": func(*idempotency.Handler) {}, "joined": transactional} {
+		for name, change := range map[string]func(*idempotency.Handler){"non-transactional": func(*idempotency.Handler) {}, "transactional": transactional} {
 			t.Run(row.name+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := faultyTx(newLedger(), rule{onReserve, 1, always, row.fault}, rule{onBegin, 1, always, row.fault})

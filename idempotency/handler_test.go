@@ -33,7 +33,7 @@ import (
 // This file is the contract of Handler as its clients see it: which requests are
 // executed, what is answered, and what is answered again.
 
-func TestHandlerFirstResponseAndReplay(t *testing.T) {
+func TestHandler_firstResponseAndReplay(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		handler http.HandlerFunc
@@ -95,7 +95,7 @@ func TestHandlerFirstResponseAndReplay(t *testing.T) {
 	}
 }
 
-func TestHandlerReplaysNoCookieNorDate(t *testing.T) {
+func TestHandler_replaysNoCookieNorDate(t *testing.T) {
 	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "session", Value: "secret"})
 		w.Header().Set("Date", "Mon, 01 Jan 2024 00:00:00 GMT")
@@ -109,7 +109,7 @@ func TestHandlerReplaysNoCookieNorDate(t *testing.T) {
 	assert.Equal(t, http.Header{"Etag": {`"7"`}, "Idempotency-Replayed": {"true"}}, again.Header())
 }
 
-func TestHandlerKeys(t *testing.T) {
+func TestHandler_keys(t *testing.T) {
 	const invalid = "key-invalid"
 	for _, row := range []struct {
 		name     string
@@ -163,7 +163,7 @@ func TestHandlerKeys(t *testing.T) {
 	}
 }
 
-func TestHandlerWithoutKeyPassesThroughUnprotected(t *testing.T) {
+func TestHandler_withoutKeyPassesThroughUnprotected(t *testing.T) {
 	store := faulty(new(idempotency.Memory))
 	r := newRig(store, answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.Optional = true })
 	for range 2 {
@@ -176,14 +176,14 @@ func TestHandlerWithoutKeyPassesThroughUnprotected(t *testing.T) {
 	assert.Empty(t, r.dispositions(), "a request without a key is none of the Trace's")
 }
 
-func TestHandlerQuotedAndBareKeysAreOne(t *testing.T) {
+func TestHandler_quotedAndBareKeysAreOne(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	first := serve(r, keyed(t, "abc"))
 	requireReplay(t, first, serve(r, keyed(t, `"abc"`)))
 	requireReplay(t, first, serve(r, keyed(t, ` "abc" `)))
 }
 
-func TestHandlerHeaderName(t *testing.T) {
+func TestHandler_headerName(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"),
 		func(h *idempotency.Handler) { h.Header = "x-request-id" })
 	p := requireProblem(t, r.post(t), http.StatusBadRequest, "key-missing")
@@ -193,7 +193,7 @@ func TestHandlerHeaderName(t *testing.T) {
 	assert.Equal(t, http.StatusCreated, serve(r, req).Code)
 }
 
-func TestHandlerScopes(t *testing.T) {
+func TestHandler_scopes(t *testing.T) {
 	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
 		fmt.Fprintf(w, "the secret of %s", req.Header.Get("Tenant"))
 	})
@@ -220,7 +220,7 @@ func TestHandlerScopes(t *testing.T) {
 	assert.ErrorContains(t, event.Err, "no tenant")
 }
 
-func TestHandlerOtherMethodsPassThroughUntouched(t *testing.T) {
+func TestHandler_otherMethodsPassThroughUntouched(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		methods []string
@@ -258,7 +258,7 @@ func TestHandlerOtherMethodsPassThroughUntouched(t *testing.T) {
 	}
 }
 
-func TestHandlerPassThroughStreamsAndHijacks(t *testing.T) {
+func TestHandler_passThroughStreamsAndHijacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		streamed := make(chan struct{})
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
@@ -293,7 +293,7 @@ func TestHandlerPassThroughStreamsAndHijacks(t *testing.T) {
 	})
 }
 
-func TestHandlerOffersNoHijacking(t *testing.T) {
+func TestHandler_offersNoHijacking(t *testing.T) {
 	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
 		_, _, err := http.NewResponseController(w).Hijack()
 		assert.ErrorIs(t, err, http.ErrNotSupported)
@@ -304,7 +304,7 @@ func TestHandlerOffersNoHijacking(t *testing.T) {
 	assert.Equal(t, http.StatusOK, r.post(t).Code)
 }
 
-func TestHandlerOperations(t *testing.T) {
+func TestHandler_operations(t *testing.T) {
 	long := "/" + strings.Repeat("x", 5000)
 	for _, row := range []struct {
 		name, pattern, path string
@@ -347,7 +347,7 @@ func TestHandlerOperations(t *testing.T) {
 
 // A method in other letters is the same operation, and another request: RFC 9110,
 // section 9.1, tells post from POST, but one effect must not become two by it.
-func TestHandlerMethodInOtherLetters(t *testing.T) {
+func TestHandler_methodInOtherLetters(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	for _, pattern := range []string{"", "/charges"} {
 		var h http.Handler = r
@@ -376,7 +376,7 @@ func TestHandlerMethodInOtherLetters(t *testing.T) {
 }
 
 // Two long paths are two operations, though neither fits into a record.
-func TestHandlerLongPathsAreToldApart(t *testing.T) {
+func TestHandler_longPathsAreToldApart(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	for _, end := range []string{"a", "b"} {
 		req := request(t)
@@ -386,7 +386,7 @@ func TestHandlerLongPathsAreToldApart(t *testing.T) {
 	assert.EqualValues(t, 2, r.executions.Load())
 }
 
-func TestHandlerOneKeyForTwoOperations(t *testing.T) {
+func TestHandler_oneKeyForTwoOperations(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	for _, path := range []string{"/charges", "/refunds"} {
 		req := request(t)
@@ -396,7 +396,7 @@ func TestHandlerOneKeyForTwoOperations(t *testing.T) {
 	assert.EqualValues(t, 2, r.executions.Load())
 }
 
-func TestHandlerMismatch(t *testing.T) {
+func TestHandler_mismatch(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	r.Operation = func(*http.Request) string { return "charge" }
 	first := r.post(t)
@@ -418,7 +418,7 @@ func TestHandlerMismatch(t *testing.T) {
 	assert.EqualValues(t, 1, r.executions.Load())
 }
 
-func TestHandlerOwnFingerprint(t *testing.T) {
+func TestHandler_ownFingerprint(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	r.Fingerprint = func(req *http.Request, body []byte) idempotency.Fingerprint {
 		assert.Equal(t, theBody, string(body))
@@ -432,7 +432,7 @@ func TestHandlerOwnFingerprint(t *testing.T) {
 }
 
 // §: no byte of success leaves before the record is durable.
-func TestHandlerHoldsTheResponseBackUntilItIsDurable(t *testing.T) {
+func TestHandler_holdsTheResponseBackUntilItIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		durable := make(chan struct{})
 		store := faulty(new(idempotency.Memory), rule{verb: onComplete, from: 1, fault: fault{hold: durable}})
@@ -467,7 +467,7 @@ func TestHandlerHoldsTheResponseBackUntilItIsDurable(t *testing.T) {
 	})
 }
 
-func TestHandlerDuplicateInFlight(t *testing.T) {
+func TestHandler_duplicateInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
 			time.Sleep(time.Hour / 10)
@@ -491,7 +491,7 @@ func TestHandlerDuplicateInFlight(t *testing.T) {
 	})
 }
 
-func TestHandlerDuplicateWaits(t *testing.T) {
+func TestHandler_duplicateWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
 			time.Sleep(10 * time.Second)
@@ -507,7 +507,7 @@ func TestHandlerDuplicateWaits(t *testing.T) {
 	})
 }
 
-func TestHandlerDuplicateWaitsNoLongerThanItMay(t *testing.T) {
+func TestHandler_duplicateWaitsNoLongerThanItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
@@ -531,7 +531,7 @@ func TestHandlerDuplicateWaitsNoLongerThanItMay(t *testing.T) {
 }
 
 // A duplicate that waits for an execution that is released is the next one.
-func TestHandlerDuplicateTakesItsTurn(t *testing.T) {
+func TestHandler_duplicateTakesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
@@ -550,7 +550,7 @@ func TestHandlerDuplicateTakesItsTurn(t *testing.T) {
 }
 
 // The default options: non-transactional, and the work must not be repeated.
-func TestHandlerPolicyTable(t *testing.T) {
+func TestHandler_classifiesStatuses(t *testing.T) {
 	released := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
 	for code := 200; code <= 599; code++ {
 		store := new(idempotency.Memory)
@@ -583,7 +583,7 @@ func TestHandlerPolicyTable(t *testing.T) {
 	}
 }
 
-func TestHandlerOwnPolicy(t *testing.T) {
+func TestHandler_ownPolicy(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		code   int
@@ -619,7 +619,7 @@ func TestHandlerOwnPolicy(t *testing.T) {
 }
 
 // A policy may say so of any status.
-func TestHandlerUnknownByPolicy(t *testing.T) {
+func TestHandler_unknownByPolicy(t *testing.T) {
 	store := new(idempotency.Memory)
 	r := newRig(store, answer(http.StatusBadGateway, "upstream was cut"), func(h *idempotency.Handler) {
 		h.Classify = func(code int) idempotency.Status {
@@ -648,7 +648,7 @@ func requireUnknown(t *testing.T, r *rig) {
 	assert.Equal(t, idempotency.OutcomeUnknown, r.last(t).Disposition)
 }
 
-func TestHandlerReconciler(t *testing.T) {
+func TestHandler_reconciler(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		settle func(store idempotency.Store, record driver.Record) error
@@ -692,7 +692,7 @@ func TestHandlerReconciler(t *testing.T) {
 
 // Nothing written is not success: frameworks render a handler's error when the
 // middleware has returned.
-func TestHandlerNothingWrittenIsNoSuccess(t *testing.T) {
+func TestHandler_nothingWrittenIsNoSuccess(t *testing.T) {
 	for _, silence := range []struct {
 		name string
 		work func(http.ResponseWriter)
@@ -717,12 +717,12 @@ func TestHandlerNothingWrittenIsNoSuccess(t *testing.T) {
 			change func(*idempotency.Handler)
 			record idempotency.Status // 0: none
 		}{
-			{"detached", func(*idempotency.Handler) {}, idempotency.Unknown},
-			{"detached, unknown", takeover(idempotency.MarkUnknown), idempotency.Unknown},
-			{"detached, again", takeover(idempotency.Reexecute), idempotency.FailedRetryable},
-			{"detached, resume", takeover(idempotency.Resume), idempotency.FailedRetryable},
-			{"joined", transactional, 0},
-			{"joined, unknown", func(h *idempotency.Handler) { h.Transactional, h.Takeover = true, idempotency.MarkUnknown }, 0},
+			{"non-transactional", func(*idempotency.Handler) {}, idempotency.Unknown},
+			{"non-transactional, unknown", takeover(idempotency.MarkUnknown), idempotency.Unknown},
+			{"non-transactional, again", takeover(idempotency.Reexecute), idempotency.FailedRetryable},
+			{"non-transactional, resume", takeover(idempotency.Resume), idempotency.FailedRetryable},
+			{"transactional", transactional, 0},
+			{"transactional, unknown", func(h *idempotency.Handler) { h.Transactional, h.Takeover = true, idempotency.MarkUnknown }, 0},
 			{"whatever one's own policy says", func(h *idempotency.Handler) {
 				h.Classify = func(int) idempotency.Status {
 					t.Error("it is asked of a status that the handler has not given")
@@ -778,7 +778,7 @@ func (w *finalRecorder) WriteHeader(code int) {
 }
 
 // The silence of a handler, and a store that does not hear of it.
-func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
+func TestHandler_nothingWrittenAndTheStoreFails(t *testing.T) {
 	down := fault{before: errDown}
 	for _, row := range []struct {
 		name     string
@@ -789,9 +789,9 @@ func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
 		d        idempotency.Disposition
 		unknowns int
 	}{
-		{"detached", rule{onComplete, 1, always, down}, func(*idempotency.Handler) {}, 500, "no-response", idempotency.StoreFailed, 1},
-		{"detached, again", rule{onRelease, 1, always, down}, takeover(idempotency.Reexecute), 500, "no-response", idempotency.StoreFailed, 0},
-		{"joined", rule{onRollback, 1, 0, down}, transactional, 500, "no-response", idempotency.StoreFailed, 0},
+		{"non-transactional", rule{onComplete, 1, always, down}, func(*idempotency.Handler) {}, 500, "no-response", idempotency.StoreFailed, 1},
+		{"non-transactional, again", rule{onRelease, 1, always, down}, takeover(idempotency.Reexecute), 500, "no-response", idempotency.StoreFailed, 0},
+		{"transactional", rule{onRollback, 1, 0, down}, transactional, 500, "no-response", idempotency.StoreFailed, 0},
 		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, func(*idempotency.Handler) {}, 503, "lease-lost", idempotency.LeaseLost, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -807,7 +807,7 @@ func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
 	}
 }
 
-func TestHandlerReleasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
+func TestHandler_releasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, ""))
 	r.post(t)
 	requireProblem(t, serve(r, withBody(request(t), `{"amount": 1}`)), http.StatusUnprocessableEntity, "mismatch")
@@ -815,7 +815,7 @@ func TestHandlerReleasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
 	assert.EqualValues(t, 2, r.executions.Load())
 }
 
-func TestHandlerMaxResponse(t *testing.T) {
+func TestHandler_maxResponse(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		limit int64
@@ -857,7 +857,7 @@ func TestHandlerMaxResponse(t *testing.T) {
 
 // A handler that writes without end does not fill the disk: its writes fail, the
 // client's connection is cut, and the record says what happened.
-func TestHandlerMaxSpool(t *testing.T) {
+func TestHandler_maxSpool(t *testing.T) {
 	repeats := takeover(idempotency.Reexecute)
 	for _, row := range []struct {
 		name   string
@@ -918,7 +918,7 @@ func TestHandlerMaxSpool(t *testing.T) {
 }
 
 // A large response that is not final is not kept at all.
-func TestHandlerLargeFailureReleases(t *testing.T) {
+func TestHandler_largeFailureReleases(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, strings.Repeat("x", 100)),
 		func(h *idempotency.Handler) { h.MaxResponse = 10 })
 	for range 2 {
@@ -939,7 +939,7 @@ func (b brokenReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestHandlerBadBodies(t *testing.T) {
+func TestHandler_badBodies(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		body   io.Reader
@@ -969,7 +969,7 @@ func TestHandlerBadBodies(t *testing.T) {
 	}
 }
 
-func TestHandlerGetsTheBodyUnread(t *testing.T) {
+func TestHandler_getsTheBodyUnread(t *testing.T) {
 	for _, body := range []string{"", "x", theBody, strings.Repeat("x", 1<<20)} {
 		var got []byte
 		var length int64
@@ -987,7 +987,7 @@ func TestHandlerGetsTheBodyUnread(t *testing.T) {
 	}
 }
 
-func TestHandlerPanics(t *testing.T) {
+func TestHandler_panics(t *testing.T) {
 	boom := errors.New("test: boom")
 	for _, row := range []struct {
 		name   string
@@ -997,27 +997,27 @@ func TestHandlerPanics(t *testing.T) {
 		want   any                // what the server recovers
 		status idempotency.Status // 0: no record
 	}{
-		{name: "panic, detached", work: func() { panic(boom) }, want: boom, status: idempotency.Unknown},
+		{name: "panic, non-transactional", work: func() { panic(boom) }, want: boom, status: idempotency.Unknown},
 		{
-			name: "ErrAbortHandler, detached", work: func() { panic(http.ErrAbortHandler) },
+			name: "ErrAbortHandler, non-transactional", work: func() { panic(http.ErrAbortHandler) },
 			want: http.ErrAbortHandler, status: idempotency.Unknown,
 		},
-		{name: "panic(nil), detached", work: func() { panic(nil) }, want: new(runtime.PanicNilError), status: idempotency.Unknown}, //nolint:govet // on purpose
-		{name: "Goexit, detached", work: runtime.Goexit, status: idempotency.Unknown},
+		{name: "panic(nil), non-transactional", work: func() { panic(nil) }, want: new(runtime.PanicNilError), status: idempotency.Unknown}, //nolint:govet // on purpose
+		{name: "Goexit, non-transactional", work: runtime.Goexit, status: idempotency.Unknown},
 		{
 			name: "panic, to be executed again", work: func() { panic(boom) }, change: takeover(idempotency.Reexecute),
 			want: boom, status: idempotency.FailedRetryable,
 		},
-		{name: "panic, joined", work: func() { panic(boom) }, change: transactional, tx: true, want: boom},
-		{name: "Goexit, joined", work: runtime.Goexit, change: transactional, tx: true},
-		{name: "panic, joined, before any write", work: func() { panic(boom) }, change: transactional, want: boom},
+		{name: "panic, transactional", work: func() { panic(boom) }, change: transactional, tx: true, want: boom},
+		{name: "Goexit, transactional", work: runtime.Goexit, change: transactional, tx: true},
+		{name: "panic, transactional, before any write", work: func() { panic(boom) }, change: transactional, want: boom},
 		{
-			name: "panic, joined, which never leaves a doubt", work: func() { panic(boom) }, tx: true,
+			name: "panic, transactional, which never leaves a doubt", work: func() { panic(boom) }, tx: true,
 			change: func(h *idempotency.Handler) { h.Transactional, h.Takeover = true, idempotency.MarkUnknown },
 			want:   boom,
 		},
 		{
-			name: "panic in Settle, joined", work: func() {}, tx: true,
+			name: "panic in Settle, transactional", work: func() {}, tx: true,
 			change: func(h *idempotency.Handler) {
 				h.Transactional, h.Classify = true, func(int) idempotency.Status { panic(boom) }
 			},
@@ -1072,7 +1072,7 @@ func TestHandlerPanics(t *testing.T) {
 }
 
 // After a panic, the next execution has Resumed set, as after a crash.
-func TestHandlerPanicIsResumed(t *testing.T) {
+func TestHandler_panicIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var resumed []bool
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
@@ -1118,7 +1118,7 @@ func TestHandler_resumesUntilAnExecutionSucceeds(t *testing.T) {
 	})
 }
 
-func TestHandlerOutlivesItsClient(t *testing.T) {
+func TestHandler_outlivesItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type name struct{}
 		inner := make(chan error, 1)
@@ -1156,7 +1156,7 @@ func TestHandlerOutlivesItsClient(t *testing.T) {
 
 // The client's connection breaks during the response. The record is kept, and the handler
 // panics with ErrAbortHandler.
-func TestHandlerClientGoneWhileItIsAnswered(t *testing.T) {
+func TestHandler_clientGoneWhileItIsAnswered(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	over := make(chan any)
 	go func() {
@@ -1175,7 +1175,7 @@ func (w deafWriter) Header() http.Header       { return w.header }
 func (w deafWriter) WriteHeader(int)           {}
 func (w deafWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
 
-func TestHandlerKeepsValuesAndDeadlineOfTheRequest(t *testing.T) {
+func TestHandler_keepsValuesAndDeadlineOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type name struct{}
 		var cause error
@@ -1198,7 +1198,7 @@ func TestHandlerKeepsValuesAndDeadlineOfTheRequest(t *testing.T) {
 	})
 }
 
-func TestHandlerRequestIsOtherwiseTheSame(t *testing.T) {
+func TestHandler_requestIsOtherwiseTheSame(t *testing.T) {
 	var inner *http.Request
 	r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) { inner = req })
 	req := request(t)
@@ -1216,7 +1216,7 @@ func TestHandlerRequestIsOtherwiseTheSame(t *testing.T) {
 }
 
 // The server removes the files of a form, but those of its own request only.
-func TestHandlerLeavesNoFilesOfForms(t *testing.T) {
+func TestHandler_leavesNoFilesOfForms(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) {
@@ -1246,7 +1246,7 @@ func TestHandlerLeavesNoFilesOfForms(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-func TestHandlerMisconfigured(t *testing.T) {
+func TestHandler_misconfigured(t *testing.T) {
 	next := answer(http.StatusOK, "")
 	const operationIsNoName = "an operation that no store accepts" // which is found with the first request
 	for _, row := range []struct {
@@ -1257,7 +1257,7 @@ func TestHandlerMisconfigured(t *testing.T) {
 		{name: "no store", handler: idempotency.NewHandler(nil, tenant, next)},
 		{name: "no scope", handler: idempotency.NewHandler(new(idempotency.Memory), nil, next)},
 		{name: "no next", handler: idempotency.NewHandler(new(idempotency.Memory), tenant, nil)},
-		{name: "joined, without transactions", change: transactional},
+		{name: "transactional, without transactions", change: transactional},
 		{name: "a negative lease", change: lease(-1)},
 		{name: "a lease that is too short", change: lease(time.Millisecond)},
 		{name: "a lease of centuries", change: lease(1 << 62)},
@@ -1305,8 +1305,8 @@ func TestHandlerMisconfigured(t *testing.T) {
 	}
 }
 
-// TestHandlerValid: what looks odd, and means something.
-func TestHandlerValid(t *testing.T) {
+// TestHandler_valid: what looks odd, and means something.
+func TestHandler_valid(t *testing.T) {
 	for name, change := range map[string]func(*idempotency.Handler){
 		"no limit":                        func(h *idempotency.Handler) { h.Timeout, h.DuplicateWait, h.MaxSpool = -1, -1, -1 },
 		"a Limit that is below the Lease": func(h *idempotency.Handler) { h.Timeout, h.Lease = time.Second, time.Minute },
@@ -1330,7 +1330,7 @@ func TestHandler_validateReportsAllErrors(t *testing.T) {
 	require.Len(t, strings.Split(err.Error(), "\n"), 7, "%v", err)
 }
 
-func TestHandlerSpoolsAtLeastWhatItStores(t *testing.T) {
+func TestHandler_maxSpoolIsAtLeastMaxResponse(t *testing.T) {
 	for _, spool := range []int64{0, 2 << 30} {
 		h := newRig(new(idempotency.Memory), answer(http.StatusOK, ""))
 		h.MaxResponse, h.MaxSpool = 2<<30, spool
@@ -1338,7 +1338,7 @@ func TestHandlerSpoolsAtLeastWhatItStores(t *testing.T) {
 	}
 }
 
-func TestHandlerConcurrentFirstRequests(t *testing.T) {
+func TestHandler_concurrentFirstRequests(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	var wg sync.WaitGroup
 	for range 50 {
@@ -1356,7 +1356,7 @@ func TestHandlerConcurrentFirstRequests(t *testing.T) {
 }
 
 // A record lives for the TTL, from the beginning of the execution.
-func TestHandlerForgetsAfterTheTTL(t *testing.T) {
+func TestHandler_forgetsAfterTheTTL(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		ttl  time.Duration

@@ -517,7 +517,7 @@ func newRig(store idempotency.Store, next http.HandlerFunc, change ...func(*idem
 	return r
 }
 
-// joined and the like are changes of a rig.
+// transactional and the functions below are changes of a rig.
 func transactional(h *idempotency.Handler) { h.Transactional = true }
 
 func takeover(p driver.Takeover) func(*idempotency.Handler) {

@@ -136,7 +136,7 @@ func mischief(calm *atomic.Bool, effect func() bool) int {
 	return http.StatusCreated
 }
 
-func TestStressJoined(t *testing.T) {
+func TestStress_transactional(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stress{}
 		ledger := newLedger()
@@ -160,7 +160,7 @@ func TestStressJoined(t *testing.T) {
 			if len(s.heard[key]) > 0 {
 				assert.Equal(t, 1, ledger.sum(key), "%s: a success without an effect", key)
 			}
-			assert.Equal(t, http.StatusCreated, s.ask(t, key), "joined work can always be finished")
+			assert.Equal(t, http.StatusCreated, s.ask(t, key), "transactional work can always be finished")
 			assert.Equal(t, 1, ledger.sum(key), key)
 		}
 		s.verify(t)
@@ -168,7 +168,7 @@ func TestStressJoined(t *testing.T) {
 	})
 }
 
-func TestStressDetached(t *testing.T) {
+func TestStress_nonTransactional(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		policy driver.Takeover

@@ -39,7 +39,7 @@ func running(t *testing.T, s *idempotency.Sweeper) func() error {
 	}
 }
 
-func TestSweeperSweeps(t *testing.T) {
+func TestSweeper_sweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		fill(t, store, 1200)
@@ -212,7 +212,7 @@ func TestSweeper_reportsRecordsBeforeAnError(t *testing.T) {
 }
 
 // Neither hook nor Trace is needed.
-func TestSweeperWithoutTrace(t *testing.T) {
+func TestSweeper_withoutTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, trace := range []*idempotency.Trace{nil, {}} {
 			store := new(idempotency.Memory)
@@ -228,7 +228,7 @@ func TestSweeperWithoutTrace(t *testing.T) {
 
 // Full batches follow each other closely, but leave the database alone for longer
 // than they took.
-func TestSweeperPausesBetweenBatches(t *testing.T) {
+func TestSweeper_pausesBetweenBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, always, fault{linger: 50 * time.Millisecond}})
 		fill(t, store, 100)
@@ -246,7 +246,7 @@ func TestSweeperPausesBetweenBatches(t *testing.T) {
 	})
 }
 
-func TestSweeperGoesOnAfterAnError(t *testing.T) {
+func TestSweeper_goesOnAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, 3, fault{before: errDown}})
 		fill(t, store, 5)
@@ -270,7 +270,7 @@ func TestSweeperGoesOnAfterAnError(t *testing.T) {
 }
 
 // Its end is no error.
-func TestSweeperEndsInASweep(t *testing.T) {
+func TestSweeper_endsInASweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, always, fault{delay: time.Hour}})
 		stop := running(t, &idempotency.Sweeper{Store: store, OnError: func(err error) { t.Error(err) }})
@@ -279,7 +279,7 @@ func TestSweeperEndsInASweep(t *testing.T) {
 	})
 }
 
-func TestSweeperMisconfigured(t *testing.T) {
+func TestSweeper_misconfigured(t *testing.T) {
 	for name, s := range map[string]*idempotency.Sweeper{
 		"no store":         {},
 		"a negative batch": {Store: new(idempotency.Memory), Batch: -1},
@@ -304,7 +304,7 @@ func (p *partial) Sweep(context.Context, int) (int, error) {
 }
 
 // A store that meets a writer returns early: what is left is not left for a minute.
-func TestSweeperComesBackSoonAfterPartOfABatch(t *testing.T) {
+func TestSweeper_comesBackSoonAfterPartOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &partial{swept: []int{3, 7, 0, 0}}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -190,7 +190,7 @@ func TestLogTrace(t *testing.T) {
 	}
 }
 
-func TestLogTraceOfRefusals(t *testing.T) {
+func TestLogTrace_rejections(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		request func(*http.Request)
@@ -218,7 +218,7 @@ func TestLogTraceOfRefusals(t *testing.T) {
 	}
 }
 
-func TestLogTraceHeedsTheLevel(t *testing.T) {
+func TestLogTrace_heedsTheLevel(t *testing.T) {
 	var j journal
 	r := newRig(new(idempotency.Memory), answer(200, ""))
 	r.Trace = idempotency.LogTrace(j.logger(slog.LevelInfo))
@@ -228,7 +228,7 @@ func TestLogTraceHeedsTheLevel(t *testing.T) {
 	assert.Len(t, j.lines(t), 1)
 }
 
-func TestLogTraceDefaultLogger(t *testing.T) {
+func TestLogTrace_defaultLogger(t *testing.T) {
 	var j journal
 	trace := idempotency.LogTrace(nil)
 	before := slog.Default()

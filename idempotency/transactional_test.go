@@ -16,11 +16,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// This file is about joined work: that it is one transaction, what that keeps and
+// This file is about transactional work: that it is one transaction, what that keeps and
 // undoes, and what is made of a database that fails in the middle.
 
 // What Begin finds is answered as what Reserve finds, and opens nothing.
-func TestJoinedDecisions(t *testing.T) {
+func TestTransactional_decisions(t *testing.T) {
 	work := charge(t, http.StatusCreated)
 	for _, row := range []struct {
 		name   string
@@ -78,7 +78,7 @@ func TestJoinedDecisions(t *testing.T) {
 }
 
 // A duplicate that waits holds nothing, and gets the result, or its turn.
-func TestJoinedDuplicateWaits(t *testing.T) {
+func TestTransactional_duplicateWaits(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		code int // of the first
@@ -113,7 +113,7 @@ func TestJoinedDuplicateWaits(t *testing.T) {
 }
 
 // And no longer than it may.
-func TestJoinedDuplicateWaitsInVain(t *testing.T) {
+func TestTransactional_duplicateGetsNoResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newLedger()
 		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
@@ -129,8 +129,8 @@ func TestJoinedDuplicateWaitsInVain(t *testing.T) {
 	})
 }
 
-// The whole of joined work is two round trips beside its own statements.
-func TestJoinedIsOneBeginAndOneCommit(t *testing.T) {
+// The whole of transactional work is two round trips beside its own statements.
+func TestTransactional_isOneBeginAndOneCommit(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		code int
@@ -149,8 +149,8 @@ func TestJoinedIsOneBeginAndOneCommit(t *testing.T) {
 	}
 }
 
-// A duplicate of joined work that is finished takes one, and opens nothing.
-func TestJoinedReplayIsOneBegin(t *testing.T) {
+// A duplicate of transactional work that is finished takes one, and opens nothing.
+func TestTransactional_replayIsOneBegin(t *testing.T) {
 	store := faultyTx(newLedger())
 	r := newRig(store, charge(t, http.StatusCreated), transactional)
 	first := r.post(t)
@@ -168,7 +168,7 @@ func TestTransactional_withoutTx(t *testing.T) {
 
 // An early return rolls back, as everywhere else in Go. A refusal is stored
 // without what was written, unless that is to be kept.
-func TestJoinedEarlyReturnRollsBack(t *testing.T) {
+func TestTransactional_earlyReturnRollsBack(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		code   int
@@ -252,7 +252,7 @@ func TestTransactional_failureTooLargeToStore(t *testing.T) {
 	}
 }
 
-func TestStoreFailsAroundJoinedWork(t *testing.T) {
+func TestStoreFails_transactionalWork(t *testing.T) {
 	const ok = http.StatusCreated
 	down, lost, lease := fault{before: errDown}, fault{after: errLost}, fault{before: idempotency.ErrLeaseLost}
 	done := failure{status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1}
@@ -300,7 +300,7 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 				assert.Zero(t, ledger.transactions())
 				assert.Empty(t, r.unknowns())
 				counts := store.counts()
-				assert.Zero(t, counts[onReserve]+counts[onComplete]+counts[onRelease]+counts[onRenew], "joined work has no lease")
+				assert.Zero(t, counts[onReserve]+counts[onComplete]+counts[onRelease]+counts[onRenew], "transactional work has no lease")
 			})
 		})
 	}
@@ -370,7 +370,7 @@ func TestCommit_lostToAnotherExecution(t *testing.T) {
 }
 
 // The same, and the other is still at it.
-func TestCommitIsLostAndSomebodyElseIsAtIt(t *testing.T) {
+func TestCommit_isLostAndSomebodyElseIsAtIt(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		takes time.Duration
@@ -403,7 +403,7 @@ func TestCommitIsLostAndSomebodyElseIsAtIt(t *testing.T) {
 }
 
 // What a refusal's commit says is dealt with like a success's.
-func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
+func TestStoreFails_transactionalFailure(t *testing.T) {
 	const no = http.StatusPaymentRequired
 	refused := failure{status: no, d: idempotency.Executed, record: idempotency.FailedFinal, again: no, replay: true, runs: 1}
 	undone := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: no, runs: 2}
@@ -444,7 +444,7 @@ func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
 }
 
 // The same for the first request alone: the response and the ledger agree at that moment.
-func TestCommitAndLedgerAgree(t *testing.T) {
+func TestCommit_andLedgerAgree(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		rules  []rule
@@ -596,7 +596,7 @@ func TestDeadlineInATransaction(t *testing.T) {
 			assert.Equal(t, row.sum, store.sum("acct"))
 			requireRecord(t, store, theID, row.record)
 			assert.Zero(t, store.transactions())
-			assert.Empty(t, r.unknowns(), "joined work is never ambiguous")
+			assert.Empty(t, r.unknowns(), "transactional work is never ambiguous")
 		})
 	}
 }

@@ -70,7 +70,7 @@ func resolve(class driver.Class) driver.Event {
 // D14: eight states times all events. Where a name of a state stands the event leads
 // there, "=" is a move that writes nothing, and the rest are errors, which write
 // nothing either.
-func TestDecideTable(t *testing.T) {
+func TestDecide_table(t *testing.T) {
 	same := event(driver.EventEnqueue)
 	same.Intent = inState(driver.StatePending, false).Intent
 	other := same
@@ -196,7 +196,7 @@ func assertSane(t *testing.T, c *driver.Change) {
 
 // What is not due is not claimed, to the microsecond, and a clock that was set back makes
 // nothing younger than it is.
-func TestDecideClock(t *testing.T) {
+func TestDecide_clock(t *testing.T) {
 	claim := event(driver.EventClaim)
 	for _, state := range []driver.State{driver.StatePending, driver.StateWaiting, driver.StateUnknown} {
 		r := inState(state, state == driver.StateUnknown)
@@ -218,7 +218,7 @@ func TestDecideClock(t *testing.T) {
 
 // D5: only what was surely refused is mended by being enqueued again: what was given up for
 // any other reason is another intent's.
-func TestDecideMend(t *testing.T) {
+func TestDecide_revise(t *testing.T) {
 	mended := event(driver.EventEnqueue)
 	mended.Intent = inState(driver.StateDead, false).Intent
 	mended.Intent.Payload = []byte("mended")
@@ -238,7 +238,7 @@ func TestDecideMend(t *testing.T) {
 }
 
 // D3: what is done about an unknown outcome.
-func TestDecideUnknown(t *testing.T) {
+func TestDecide_unknown(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		terms driver.Terms
@@ -281,7 +281,7 @@ func TestDecideUnknown(t *testing.T) {
 }
 
 // D3: NotFound counts only when it was asked for VisibilityDelay after the last send.
-func TestDecideNotFound(t *testing.T) {
+func TestDecide_notFound(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		asks time.Duration // after the last send
@@ -303,7 +303,7 @@ func TestDecideNotFound(t *testing.T) {
 }
 
 // D4: a definite refusal ends the epoch, and nothing else does while the key protects.
-func TestDecideEpoch(t *testing.T) {
+func TestDecide_epoch(t *testing.T) {
 	newKey := func(class driver.Class) driver.Event {
 		e := finish(class, driver.Retry)
 		e.Decision.NewKey = true
@@ -414,7 +414,7 @@ func TestDecide_declinedInDoubt(t *testing.T) {
 
 // A Policy's times, whatever they are, give a time that is neither past nor lost, and
 // a deadline that they would pass is met by death.
-func TestDecideTimes(t *testing.T) {
+func TestDecide_times(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		at       time.Time
@@ -450,7 +450,7 @@ func TestDecideTimes(t *testing.T) {
 
 // D3: what was being sent when its worker died is resent while its key protects, and what
 // was being asked for is asked for again.
-func TestDecideLostAsks(t *testing.T) {
+func TestDecide_leaseExpiredDuringQuery(t *testing.T) {
 	lose := event(driver.EventLeaseExpired)
 	for state, ask := range map[driver.State]bool{driver.StateSending: false, driver.StateQuerying: true} {
 		r := inState(state, true)
@@ -462,7 +462,7 @@ func TestDecideLostAsks(t *testing.T) {
 
 // What is lost with its worker is due at once, however often it was tried, unless it is
 // lost again and again.
-func TestDecideLost(t *testing.T) {
+func TestDecide_leaseExpired(t *testing.T) {
 	r := inState(driver.StateSending, false)
 	r.Claims, r.Code = 1000, "24"
 	lose := event(driver.EventLeaseExpired)
@@ -487,7 +487,7 @@ type unsent struct{ error }
 
 func (unsent) NotSent() bool { return true }
 
-func TestDecideUnsent(t *testing.T) {
+func TestDecide_unsent(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		class driver.Class
