@@ -19,7 +19,7 @@ import (
 type slow struct {
 	*shaky
 
-	turn chan struct{} // and no mutex, for which a bubble's clock does not wait
+	turn chan struct{} // a channel, because the clock of synctest does not advance during a mutex wait
 }
 
 func (s *slow) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
@@ -36,8 +36,8 @@ func (s *slow) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, e
 	return s.shaky.Claim(ctx, claim)
 }
 
-// Claims and outcomes share commits: where Gateways are quick, a claim takes nearly as many
-// as there are senders, and so does a commit of outcomes.
+// Claims and outcomes share commits. With quick Gateways, a claim takes nearly as many intents as
+// there are workers, and so does a commit of outcomes.
 func TestGroups(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"at once": 0, "as long as a verb": 3 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 	}
 }
 
-// What a reaper has made of it is not what the worker says, though both end the attempt.
+// The change of a reaper is not that of the worker, though both end the attempt.
 func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{Store: new(durable.Memory)}
@@ -207,8 +207,8 @@ func (s *stuck) Apply(ctx context.Context, events []driver.Event) ([]driver.Resu
 	return s.Store.Apply(ctx, events)
 }
 
-// A sender is free when its Gateway has answered: it sends the next while the outcome is
-// stored. But no more outcomes are waited for than there are senders.
+// A worker slot is free when its Gateway has returned: it sends the next intent while the outcome
+// is stored. At most as many outcomes as workers wait to be stored.
 func TestSendsWhileOutcomesAreStored(t *testing.T) {
 	for _, row := range []struct {
 		name      string

@@ -26,7 +26,7 @@ func (r *refusing) Send(context.Context, *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassDeclined, Code: "51"}
 }
 
-// deadLetters are many, by a refusal.
+// deadLetters makes many dead letters, by declines.
 func deadLetters(t *testing.T, e *durable.Engine, many int) {
 	t.Helper()
 	for i := range many {
@@ -86,7 +86,7 @@ func TestDead(t *testing.T) {
 	})
 }
 
-// redrive adds a job and works it, and returns how many it has redriven.
+// redrive adds a job and executes it, and returns the number of redriven intents.
 func redrive(t *testing.T, e *durable.Engine, filter durable.Filter, how durable.Redrive) int {
 	t.Helper()
 	id, err := e.Redrive(t.Context(), filter, how)
@@ -113,7 +113,8 @@ func jobOf(t *testing.T, e *durable.Engine, id durable.JobID) durable.Job {
 	return durable.Job{}
 }
 
-// D12: a new epoch after a decline, a fresh count, spread, with person and reason.
+// D12: after a decline, a redriven intent has a new epoch and new counts. Redriven intents are
+// spread over time. Person and reason are stored.
 func TestRedrive(t *testing.T) {
 	for _, row := range []struct {
 		name      string
@@ -254,7 +255,7 @@ func seen(t *testing.T, e *durable.Engine, id idempotency.ID) durable.Seen {
 	return record.Seen()
 }
 
-// D24: what is over can be erased by a person, and what is not cannot.
+// D24: only intents that are over can be erased.
 func TestErase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(new(refusing))

@@ -182,7 +182,7 @@ func (f *fast) Find(ctx context.Context, id idempotency.ID) (durable.Record, err
 	return record, err
 }
 
-// WorkOne speaks of time as its caller knows it, whatever the store's clock shows.
+// WorkOne returns a time by its caller's clock, not by the store's.
 func TestWorkOne_byOurClock(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
@@ -200,7 +200,7 @@ func TestWorkOne_byOurClock(t *testing.T) {
 	}
 }
 
-// WorkOne of what is not due does not wait for company to claim it with.
+// WorkOne of an intent that is not due does not wait for more free slots.
 func TestWorkOne_atOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
@@ -231,7 +231,7 @@ func (f *frugal) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed,
 	return claimed, err
 }
 
-// D2: a send ends a quarter of the lease before what a claim has left of it.
+// D2: a send ends a quarter of the lease before the end that the claim returned.
 func TestLeaseAsClaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took time.Duration

@@ -41,8 +41,8 @@ func TestLongSend(t *testing.T) {
 	})
 }
 
-// D2: without heartbeats the send ends a quarter of the lease before it, and what an
-// earlier generation writes changes nothing.
+// D2: without heartbeats, the send ends a quarter of the lease before its end. Outcomes of an
+// earlier generation change nothing.
 func TestLostLease(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -195,7 +195,7 @@ func TestWorker_lostAnswerToClaim(t *testing.T) {
 	}
 }
 
-// A store that is down for a while loses nothing, and is not asked all the time.
+// A store that is down for a while loses nothing, and is not called all the time.
 func TestStoreDown(t *testing.T) {
 	for _, verb := range []string{"all", "apply", "claim", "beat", "reap", "sweep"} {
 		for _, how := range []error{errDown, errSilent} {
@@ -245,7 +245,7 @@ func TestStoreDown(t *testing.T) {
 	}
 }
 
-// A worker that ends takes leave.
+// A worker releases its lease when it stops.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
@@ -271,7 +271,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// A Run that ends does not take leave for what a Work of the same Engine is sending.
+// A Run that ends does not release the lease while a Work of the same Engine is sending.
 func TestLeaveAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
@@ -299,8 +299,7 @@ func TestLeaveAlone(t *testing.T) {
 	})
 }
 
-// A send ends after Timeout, and one of what may have been done with the protection of
-// its key.
+// A send ends after Timeout. A resend in doubt ends when its key protects no more.
 func TestSendEnds(t *testing.T) {
 	for _, row := range []struct {
 		name             string
@@ -368,7 +367,7 @@ func TestEngine_graceAfterTimeout(t *testing.T) {
 // grace is as documented at Engine.Timeout.
 const grace = 200 * time.Millisecond
 
-// What WorkOne could not store in its time is reaped, though its Engine lives on.
+// An outcome that WorkOne could not store in time is reaped, though its Engine still runs.
 func TestNotStoredAndAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{Store: new(durable.Memory)}
@@ -395,8 +394,8 @@ func TestNotStoredAndAlive(t *testing.T) {
 	})
 }
 
-// A Gateway that does not come back keeps its sender, so that there are never more of them
-// than Concurrency.
+// A Gateway that does not return occupies its worker slot, so that at most Concurrency Gateways
+// run.
 func TestDeafGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, most atomic.Int64

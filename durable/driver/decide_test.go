@@ -67,9 +67,8 @@ func resolve(class driver.Class) driver.Event {
 	return e
 }
 
-// D14: eight states times all events. Where a name of a state stands the event leads
-// there, "=" is a move that writes nothing, and the rest are errors, which write
-// nothing either.
+// D14: eight states times all events. The name of a state is the new state, "=" means that nothing
+// is written, and other texts are errors, which write nothing.
 func TestDecide_table(t *testing.T) {
 	same := event(driver.EventEnqueue)
 	same.Intent = inState(driver.StatePending, false).Intent
@@ -175,7 +174,7 @@ func TestDecide_table(t *testing.T) {
 	}
 }
 
-// assertSane is what holds for every record that is written.
+// assertSane checks what holds for every record that is written.
 func assertSane(t *testing.T, c *driver.Change) {
 	t.Helper()
 	r := &c.Record
@@ -194,8 +193,8 @@ func assertSane(t *testing.T, c *driver.Change) {
 	}
 }
 
-// What is not due is not claimed, to the microsecond, and a clock that was set back makes
-// nothing younger than it is.
+// An intent is not claimed a microsecond before it is due. A clock that was set back does not
+// reduce the age of a record.
 func TestDecide_clock(t *testing.T) {
 	claim := event(driver.EventClaim)
 	for _, state := range []driver.State{driver.StatePending, driver.StateWaiting, driver.StateUnknown} {
@@ -216,8 +215,8 @@ func TestDecide_clock(t *testing.T) {
 	}
 }
 
-// D5: only what was surely refused is mended by being enqueued again: what was given up for
-// any other reason is another intent's.
+// D5: only a declined intent can be enqueued again with another payload. For other dead intents
+// that is a mismatch.
 func TestDecide_revise(t *testing.T) {
 	mended := event(driver.EventEnqueue)
 	mended.Intent = inState(driver.StateDead, false).Intent
@@ -237,7 +236,7 @@ func TestDecide_revise(t *testing.T) {
 	}
 }
 
-// D3: what is done about an unknown outcome.
+// D3: the next step after an unknown outcome.
 func TestDecide_unknown(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -280,7 +279,7 @@ func TestDecide_unknown(t *testing.T) {
 	}
 }
 
-// D3: NotFound counts only when it was asked for VisibilityDelay after the last send.
+// D3: ClassNotFound counts only if the query began VisibilityDelay after the last send.
 func TestDecide_notFound(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -302,7 +301,7 @@ func TestDecide_notFound(t *testing.T) {
 	}
 }
 
-// D4: a definite refusal ends the epoch, and nothing else does while the key protects.
+// D4: while the key protects, only a definite decline ends the epoch.
 func TestDecide_epoch(t *testing.T) {
 	newKey := func(class driver.Class) driver.Event {
 		e := finish(class, driver.Retry)
@@ -412,8 +411,8 @@ func TestDecide_declinedInDoubt(t *testing.T) {
 	}
 }
 
-// A Policy's times, whatever they are, give a time that is neither past nor lost, and
-// a deadline that they would pass is met by death.
+// Any time of a Policy results in a time that is neither past nor too far away. If it would pass
+// the deadline, the intent is dead.
 func TestDecide_times(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -448,8 +447,8 @@ func TestDecide_times(t *testing.T) {
 	}
 }
 
-// D3: what was being sent when its worker died is resent while its key protects, and what
-// was being asked for is asked for again.
+// D3: after its worker died, an intent is sent again while its key protects. If it was being
+// queried, it is queried again.
 func TestDecide_leaseExpiredDuringQuery(t *testing.T) {
 	lose := event(driver.EventLeaseExpired)
 	for state, ask := range map[driver.State]bool{driver.StateSending: false, driver.StateQuerying: true} {
@@ -460,8 +459,8 @@ func TestDecide_leaseExpiredDuringQuery(t *testing.T) {
 	}
 }
 
-// What is lost with its worker is due at once, however often it was tried, unless it is
-// lost again and again.
+// An intent of a dead worker is due at once, after any number of claims. If its worker dies again
+// and again, it waits.
 func TestDecide_leaseExpired(t *testing.T) {
 	r := inState(driver.StateSending, false)
 	r.Claims, r.Code = 1000, "24"
@@ -482,7 +481,7 @@ func TestDecide_leaseExpired(t *testing.T) {
 	}
 }
 
-// D7: attempts count what was sent. unsent is an error that proves that nothing was.
+// D7: attempts counts sends. unsent is an error which proves that nothing was sent.
 type unsent struct{ error }
 
 func (unsent) NotSent() bool { return true }
