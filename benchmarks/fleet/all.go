@@ -13,7 +13,7 @@ import (
 // and calls done with each result in the order of the runs. A run's virtual time is its own: what
 // is measured does not depend on what goes on beside it. Results that keep has are
 // taken from there, and the others are added; it may be nil.
-func RunAll(t *testing.T, runs []Config, keep *Kept, done func(Result)) []Result {
+func RunAll(t *testing.T, runs []Config, keep *Checkpoint, done func(Result)) []Result {
 	t.Helper()
 	results := make([]chan Result, len(runs))
 	for i := range runs {
@@ -29,7 +29,7 @@ func RunAll(t *testing.T, runs []Config, keep *Kept, done func(Result)) []Result
 				result, ok := keep.Get(runs[i])
 				if !ok {
 					t.Run(runs[i].String(), func(t *testing.T) { result = Run(t, runs[i]) })
-					keep.put(result)
+					keep.add(result)
 				}
 				results[i] <- result
 			}

@@ -75,7 +75,7 @@ func small() []Scenario {
 	load := Load{Rate: 100, Clients: 100}
 	return []Scenario{{
 		Name: "outage", Before: 2 * time.Second, During: 10 * time.Second, After: 5 * time.Second, Load: load,
-		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Faults: []Fault{{Answer: Answer{Status: 503}}}},
+		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Faults: []Fault{{Response: Response{Status: 503}}}},
 	}, {
 		Name: "brownout", Before: 2 * time.Second, During: 10 * time.Second, After: 6 * time.Second, Load: load,
 		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Staff: []Staff{{Workers: 1}}},

@@ -20,12 +20,12 @@ type Fault struct {
 	Share    float64       // of the requests that it could befall; 0: all
 	Times    int           // that it happens at most; 0: as often as it may
 
-	Answer Answer
-	Worked bool // the answer comes after the work, as another's would
+	Response Response
+	Worked   bool // the answer comes after the work, as another's would
 }
 
 // Answer is what a request gets.
-type Answer struct {
+type Response struct {
 	Status     int // 0: none
 	RetryAfter int // seconds, which it is told; 0: it is not
 
@@ -42,7 +42,7 @@ var (
 )
 
 // visit is one attempt, as the server sees it.
-type visit struct {
+type attempt struct {
 	at            time.Duration // since the start
 	call, attempt int
 	path          string
@@ -51,13 +51,13 @@ type visit struct {
 
 // befalls reports whether the i-th of the scenario's faults befalls the visit,
 // which was so often that it happened.
-func (f *Fault) befalls(v visit, s *Scenario, d dice, i, happened int) bool {
+func (f *Fault) matches(v attempt, s *Scenario, d random, i, happened int) bool {
 	from, to := stretch(f.From, f.To, s)
 	return v.at >= from && v.at < to &&
 		(f.Path == "" || f.Path == v.path) &&
 		(f.Backends == nil || slices.Contains(f.Backends, v.backend)) &&
 		(f.Times == 0 || happened < f.Times) &&
-		(f.Share == 0 || d.chance(v.call, v.attempt, askFault+2*i) < f.Share)
+		(f.Share == 0 || d.fraction(v.call, v.attempt, drawFault+2*i) < f.Share)
 }
 
 // stretch is what is between the two, or the scenario's trouble. That has no end if
@@ -72,7 +72,7 @@ func stretch(from, to time.Duration, s *Scenario) (time.Duration, time.Duration)
 	return s.Before, s.Before + s.During
 }
 
-func (a Answer) header() http.Header {
+func (a Response) header() http.Header {
 	if a.RetryAfter == 0 {
 		return nil
 	}

@@ -90,8 +90,8 @@ func TestOurs(t *testing.T) {
 	require.Less(t, r.AttemptsPerCall(), 1.02)
 }
 
-// README says of the picture that it shows each library's defaults.
-func TestPlottedAreTheDefaults(t *testing.T) {
+// The README describes the plot as a comparison of defaults.
+func TestPlotted_containsAllDefaults(t *testing.T) {
 	for _, p := range peers.All() {
 		if !strings.HasSuffix(p.Name, "-full") && !strings.Contains(p.Name, "-hedged") {
 			require.Contains(t, plotted, p.Name)
@@ -99,8 +99,8 @@ func TestPlottedAreTheDefaults(t *testing.T) {
 	}
 }
 
-// What the command writes, from a few short runs.
-func TestReport(t *testing.T) {
+// The command writes these results after a few short runs.
+func TestResults_haveAllSections(t *testing.T) {
 	var rows Rows
 	for _, scenario := range []string{"outage", "quota", "tail"} {
 		for _, topology := range []Topology{Shared, Own} {
@@ -109,16 +109,16 @@ func TestReport(t *testing.T) {
 			}
 		}
 	}
-	text := Markdown(&rows) + Glance(&rows, []Tally{{Peer: peers.Ours, Trials: 100, Harmed: 2, Worst: -0.03, Mean: 0.05}})
-	for _, want := range []string{"| **resilienthttp** |", "### Outage", "### Quota", "### Tail", "load in the worst second", "## Everyday troubles at a glance", "100 random compositions", "in 6 of 6", "fleet-outage-own.svg"} {
+	text := LibraryResults(&rows) + TargetResults(&rows) + ScenarioResults(&rows, []Tally{{Peer: peers.Ours, Trials: 100, Harmed: 2, Worst: -0.03, Mean: 0.05}})
+	for _, want := range []string{"| **resilienthttp** |", "## Outage", "## Quota", "## Tail", "load in the worst second", "# Failure scenarios", "# Targets", "100 random combinations", "6 of 6 rows", "](../../docs/fleet-outage-own.svg)"} {
 		require.Contains(t, text, want)
 	}
 	dir := t.TempDir()
 	require.NoError(t, Draw(dir, "svg", &rows))
-	require.Error(t, DrawTroubles(dir, "svg"), "there is no table yet")
-	require.NoError(t, report.Write(dir, "troubles", Glance(&rows, nil)))
-	require.NoError(t, DrawTroubles(dir, "svg"))
-	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg", "fleet-troubles.svg"} {
-		require.FileExists(t, filepath.Join(dir, file))
+	require.Error(t, DrawScenarios(dir, "svg"), "there is no table yet")
+	require.NoError(t, report.WriteResults(dir, "scenarios", "", ScenarioResults(&rows, nil)))
+	require.NoError(t, DrawScenarios(dir, "svg"))
+	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg", "fleet-scenarios.svg"} {
+		require.FileExists(t, filepath.Join(dir, "docs", file))
 	}
 }

@@ -103,7 +103,7 @@ func (s *server) throughGate(req *http.Request) (*http.Response, error) {
 	case a := <-answered:
 		return respond(req, a.Code, a.Header()), nil
 	case <-patience.C:
-		return nil, gaveUpError{}
+		return nil, timeoutError{}
 	case <-req.Context().Done():
 		return nil, req.Context().Err()
 	}

@@ -56,7 +56,7 @@ func TestThroughGate(t *testing.T) {
 		synctest.Wait()
 		leave()
 		require.ErrorIs(t, <-answered, context.Canceled)
-		require.Equal(t, gaveUpError{}, <-answered)
+		require.Equal(t, timeoutError{}, <-answered)
 		s.pool.mu.Lock()
 		require.Equal(t, 1, s.pool.busy)
 		require.Len(t, s.pool.queue, 1, "though both have left")

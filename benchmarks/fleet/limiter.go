@@ -15,21 +15,21 @@ type Limit struct {
 	Rate  float64 // or: of a token bucket, which is refilled by so many a second
 	Burst int     // and holds so many
 
-	Status int    // of those that are not let in; 0: 429
-	Says   Saying // how much it tells
+	Status  int          // of those that are not let in; 0: 429
+	Headers HeaderPolicy // how much it tells
 
 	API API // how that is counted and told, if not as above
 }
 
 // Saying is how much a limit tells.
-type Saying int
+type HeaderPolicy int
 
 // What a limit tells.
 const (
-	SaysAll        Saying = iota // a quota: GitHub's headers on each answer, and Retry-After; a bucket: Retry-After: 1
-	SaysRefused                  // the same, on those alone that are not let in
-	SaysRetryAfter               // Retry-After alone
-	SaysNothing                  // a status without a word
+	AllHeaders          HeaderPolicy = iota // a quota: GitHub's headers on each answer, and Retry-After; a bucket: Retry-After: 1
+	HeadersOnRejections                     // the same, on those alone that are not let in
+	RetryAfterOnly                          // Retry-After alone
+	NoHeaders                               // a status without a word
 )
 
 // perSecond is what is granted.
@@ -105,13 +105,13 @@ func (l *limiter) admitByQuota(now time.Time) (http.Header, bool) {
 	}
 	reset := (l.window + 1) * width
 	header := http.Header{}
-	if l.Says == SaysAll || l.Says == SaysRefused && !ok {
+	if l.Headers == AllHeaders || l.Headers == HeadersOnRejections && !ok {
 		header["Date"] = []string{now.UTC().Format(http.TimeFormat)}
 		header["X-Ratelimit-Limit"] = []string{strconv.Itoa(l.Quota)}
 		header["X-Ratelimit-Remaining"] = []string{strconv.Itoa(l.Quota - l.used)}
 		header["X-Ratelimit-Reset"] = []string{strconv.FormatInt(reset, 10)}
 	}
-	if !ok && l.Says != SaysNothing {
+	if !ok && l.Headers != NoHeaders {
 		header["Retry-After"] = []string{strconv.FormatInt(reset-now.Unix(), 10)}
 	}
 	return header, ok
@@ -125,7 +125,7 @@ func (l *limiter) admitByBucket(now time.Time) (http.Header, bool) {
 		l.tokens--
 		return nil, true
 	}
-	if l.Says == SaysNothing {
+	if l.Headers == NoHeaders {
 		return nil, false
 	}
 	return http.Header{"Retry-After": {"1"}}, false

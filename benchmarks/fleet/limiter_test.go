@@ -15,11 +15,11 @@ func TestLimiterSays(t *testing.T) {
 		in, refused []string // the fields of an answer
 	}{
 		{"a quota, all", Limit{Quota: 1}, []string{"Date", limit, remaining, reset}, []string{"Date", limit, remaining, reset, after}},
-		{"a quota, on refusals", Limit{Quota: 1, Says: SaysRefused}, nil, []string{"Date", limit, remaining, reset, after}},
-		{"a quota, Retry-After", Limit{Quota: 1, Says: SaysRetryAfter}, nil, []string{after}},
-		{"a quota, nothing", Limit{Quota: 1, Says: SaysNothing}, nil, nil},
+		{"a quota, on refusals", Limit{Quota: 1, Headers: HeadersOnRejections}, nil, []string{"Date", limit, remaining, reset, after}},
+		{"a quota, Retry-After", Limit{Quota: 1, Headers: RetryAfterOnly}, nil, []string{after}},
+		{"a quota, nothing", Limit{Quota: 1, Headers: NoHeaders}, nil, nil},
 		{"a bucket, all", Limit{Rate: 0.001, Burst: 1}, nil, []string{after}},
-		{"a bucket, nothing", Limit{Rate: 0.001, Burst: 1, Says: SaysNothing}, nil, nil},
+		{"a bucket, nothing", Limit{Rate: 0.001, Burst: 1, Headers: NoHeaders}, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := newLimiter(row.limit, epoch())

@@ -9,9 +9,9 @@ import (
 
 // The fleet, where a scenario says nothing else.
 const (
-	Rate     = 1000 // offered, calls per second
-	Clients  = 1000
-	patience = 30 * time.Second // of the caller, for each call
+	Rate         = 1000 // offered, calls per second
+	Clients      = 1000
+	callDeadline = 30 * time.Second // of the caller, for each call
 )
 
 // Load is what callers ask for, and when. One of Rate, Every, Workers and Burst
@@ -79,7 +79,7 @@ func (l Load) method() string {
 
 func (l Load) deadline() time.Duration {
 	if l.Deadline == 0 {
-		return patience
+		return callDeadline
 	}
 	return l.Deadline
 }
@@ -107,23 +107,23 @@ func (s Scenario) schedule(seed uint64, clients int) []*call {
 		calls = l.poisson(s.Length(), seed, clients)
 	}
 	for id, c := range calls {
-		s.dress(c, id, seed)
+		s.assign(c, id, seed)
 	}
 	return calls
 }
 
 // dress gives a call its number and what the dice say of it.
-func (s Scenario) dress(c *call, id int, seed uint64) {
+func (s Scenario) assign(c *call, id int, seed uint64) {
 	c.id, c.path = id, "/"
-	d := dice{seed}
-	chance := d.chance(id, 0, askPath)
+	d := random{seed}
+	chance := d.fraction(id, 0, drawPath)
 	for _, part := range s.Load.Paths {
 		if chance -= part.Share; chance < 0 {
 			c.path = part.Path
 			break
 		}
 	}
-	if s.Load.Bare > 0 && d.chance(id, 0, askBare) < s.Load.Bare {
+	if s.Load.Bare > 0 && d.fraction(id, 0, drawBare) < s.Load.Bare {
 		c.client = -1
 	}
 }

@@ -16,7 +16,7 @@ func Pair(ours, bare Result) Paired {
 	n := min(len(ours.outcomes), len(bare.outcomes))
 	var sum, squares float64
 	for i := range n {
-		d := worthOf(ours.outcomes[i]) - worthOf(bare.outcomes[i])
+		d := value(ours.outcomes[i]) - value(bare.outcomes[i])
 		sum += d
 		squares += d * d
 	}
@@ -25,7 +25,7 @@ func Pair(ours, bare Result) Paired {
 	return Paired{Calls: n, Mean: mean, Error: math.Sqrt(max(squares/count-mean*mean, 0) / count)}
 }
 
-func worthOf(success bool) float64 {
+func value(success bool) float64 {
 	if success {
 		return 1
 	}
@@ -34,4 +34,4 @@ func worthOf(success bool) float64 {
 
 // Harmed reports whether the library does worse, by more than is allowed and than
 // chance explains.
-func (p Paired) Harmed() bool { return p.Mean < -worse && p.Mean < -3*p.Error }
+func (p Paired) Harmed() bool { return p.Mean < -bareMargin && p.Mean < -3*p.Error }

@@ -19,29 +19,29 @@ type Result struct {
 	After  Share            // of those made when it was over
 	Paths  map[string]Share // of the calls to each
 
-	WorstSecond  float64 // attempts per logical request, in the worst second of all
-	WorstDuring  float64 // and in the worst second of the scenario's trouble
-	PeakAfter    float64 // the server's load in the busiest second after it, over the offered rate
-	Recovery     time.Duration
-	Recovered    bool
-	Dark         time.Duration // the longest time, in whole seconds, with goodput below a tenth of what is offered
-	Mean         time.Duration // latencies of those that succeeded
-	P50          time.Duration
-	P99          time.Duration
-	P999         time.Duration
-	FailedP50    time.Duration // and of those that failed
-	FailedP95    time.Duration
-	FailedP99    time.Duration
-	ToldAtOnce   float64 // share of those that failed within 100 ms
-	TooMany      int     // 429s
-	TooManyLater int     // those after the quota's first window
-	QuotaUsed    float64 // of what the limit grants
-	CapacityUsed float64 // goodput in the trouble, of what the workers can do
+	WorstSecond   float64 // attempts per logical request, in the worst second of all
+	WorstDuring   float64 // and in the worst second of the scenario's trouble
+	PeakAfter     float64 // the server's load in the busiest second after it, over the offered rate
+	Recovery      time.Duration
+	Recovered     bool
+	LongestOutage time.Duration // the longest time, in whole seconds, with goodput below a tenth of what is offered
+	Mean          time.Duration // latencies of those that succeeded
+	P50           time.Duration
+	P99           time.Duration
+	P999          time.Duration
+	FailedP50     time.Duration // and of those that failed
+	FailedP95     time.Duration
+	FailedP99     time.Duration
+	FailedFast    float64 // share of those that failed within 100 ms
+	TooMany       int     // 429s
+	TooManyLater  int     // those after the quota's first window
+	QuotaUsed     float64 // of what the limit grants
+	CapacityUsed  float64 // goodput in the trouble, of what the workers can do
 
 	Load, Goodput, Arrivals []int // by the second
 
-	Goals map[string]float64 // what the scenario's goals measure
-	Bare  map[string]float64 // and what they ask of a bare client
+	Targets map[string]float64 // what the scenario's goals measure
+	Bare    map[string]float64 // and what they ask of a bare client
 
 	arrived  []time.Duration // of the attempts, while the result is made
 	refused  []int           // 429s by the second
@@ -83,7 +83,7 @@ func (r *run) result() Result {
 	res.Goodput, res.Arrivals = t.served.counts, t.offered.counts
 	res.loads(s.load, t)
 	res.Recovery, res.Recovered = r.Scenario.recovery(t)
-	res.Dark = r.Scenario.dark(t)
+	res.LongestOutage = r.Scenario.longestOutage(t)
 	if limit := r.Scenario.Server.Limit; limit.perSecond() > 0 {
 		whole := r.Scenario.Length().Truncate(time.Second)
 		res.QuotaUsed = float64(s.taken.sum(0, int(whole/time.Second))) / limit.granted(whole)
@@ -98,9 +98,9 @@ func (r *run) result() Result {
 
 // measure asks what the goals ask, while the calls are at hand.
 func (r *Result) measure() {
-	r.Goals, r.Bare = map[string]float64{}, map[string]float64{}
-	for _, g := range r.Scenario.Goals {
-		r.Goals[g.What] = g.Measure(*r)
+	r.Targets, r.Bare = map[string]float64{}, map[string]float64{}
+	for _, g := range r.Scenario.Targets {
+		r.Targets[g.What] = g.Measure(*r)
 		if ofBare := g.ofBare(); ofBare != nil {
 			r.Bare[g.What] = ofBare(*r)
 		}
@@ -147,9 +147,9 @@ func (r *Result) latencies() {
 	good, bad = sorted(good), sorted(bad)
 	r.Mean = sum / time.Duration(max(len(good), 1))
 	r.P50, r.P99, r.P999 = quantile(good, 0.5), quantile(good, 0.99), quantile(good, 0.999)
-	r.FailedP50, r.FailedP95, r.FailedP99, r.ToldAtOnce = quantile(bad, 0.5), quantile(bad, 0.95), quantile(bad, 0.99), 1
+	r.FailedP50, r.FailedP95, r.FailedP99, r.FailedFast = quantile(bad, 0.5), quantile(bad, 0.95), quantile(bad, 0.99), 1
 	if len(bad) > 0 {
-		r.ToldAtOnce = float64(atOnce) / float64(len(bad))
+		r.FailedFast = float64(atOnce) / float64(len(bad))
 	}
 }
 
@@ -214,7 +214,7 @@ func (s Scenario) recovery(t tallied) (time.Duration, bool) {
 
 // dark is the longest time with next to no service, in whole seconds, from the
 // beginning of the trouble on.
-func (s Scenario) dark(t tallied) time.Duration {
+func (s Scenario) longestOutage(t tallied) time.Duration {
 	from, _ := s.seconds()
 	longest, length := 0, 0
 	for i := from; i < int(s.Length()/time.Second); i++ {

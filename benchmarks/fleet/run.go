@@ -16,13 +16,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Topology says who shares a client.
+// Topology tells whether callers share a client.
 type Topology string
 
 // The two topologies.
 const (
-	Shared Topology = "shared" // one client for all callers
-	Own    Topology = "own"    // many clients, each with a share of the callers
+	Shared Topology = "shared" // one Transport for all callers
+	Own    Topology = "own"    // one Transport for each client
 )
 
 // Config is one run.
@@ -38,7 +38,7 @@ func (c Config) String() string {
 	return c.Scenario.Name + "/" + string(c.Topology) + "/" + c.Peer.Name
 }
 
-// Run makes the run, in virtual time.
+// Run makes the run in virtual time.
 func Run(t *testing.T, c Config) Result {
 	t.Helper()
 	began := time.Now()
@@ -47,16 +47,16 @@ func Run(t *testing.T, c Config) Result {
 	return r
 }
 
-// epoch is when the runs begin. A bubble begins in the year 2000, when seconds
-// since 1970 had nine digits, and are taken for something else.
+// epoch is the start of the runs. A bubble starts in the year 2000, in which Unix seconds
+// have nine digits; clients do not recognize these as a timestamp.
 func epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// run is one run while it is made.
+// run is the state of one run.
 type run struct {
 	Config
 	start   time.Time
 	server  *server
-	base    http.RoundTripper // of the clients: the server, or the tiers before it
+	base    http.RoundTripper // of the clients: the server, or the tiers in front of it
 	clients []peers.Client
 	bare    peers.Client // of the calls that are not measured
 	group   sync.WaitGroup
@@ -96,7 +96,7 @@ func newRun(c Config) *run {
 // client is one of n.
 func (r *run) client(n int) peers.Client {
 	setting := peers.Setting{Base: r.base, Configure: r.Scenario.Configure}
-	if limit := r.Scenario.Server.Limit; limit.Says != SaysNothing {
+	if limit := r.Scenario.Server.Limit; limit.Headers != NoHeaders {
 		setting.Quota = limit.perSecond() / float64(n)
 	}
 	return r.Peer.New(setting)
@@ -136,7 +136,7 @@ func (r *run) work(worker int) {
 			return
 		}
 		c := &call{at: at, client: worker % len(r.clients)}
-		r.Scenario.dress(c, worker*most+i, r.Seed)
+		r.Scenario.assign(c, worker*most+i, r.Seed)
 		r.mu.Lock()
 		r.calls = append(r.calls, c)
 		r.mu.Unlock()

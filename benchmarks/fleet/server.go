@@ -84,7 +84,7 @@ func (s Server) scaled(scale func(time.Duration) time.Duration) Server {
 type server struct {
 	scenario Scenario
 	start    time.Time
-	dice     dice
+	random   random
 	pool     *pool
 	gate     *gate        // before the pool; nil: none
 	stray    atomic.Int64 // attempts that belong to no call
@@ -101,7 +101,7 @@ type server struct {
 
 func newServer(s Scenario, start time.Time, seed uint64) *server {
 	sv := &server{
-		scenario: s, start: start, dice: dice{seed},
+		scenario: s, start: start, random: random{seed},
 		limiter: newLimiter(s.Server.Limit, start), happened: make([]int, len(s.Server.Faults)),
 	}
 	sv.pool = &pool{workers: sv.workers, service: s.Server.service(), room: s.Server.queue()}
@@ -128,11 +128,11 @@ func (s *server) workers() int {
 }
 
 // gaveUpError is the error of a base that has waited for long enough.
-type gaveUpError struct{}
+type timeoutError struct{}
 
-func (gaveUpError) Error() string   { return "fleet: no answer in time" }
-func (gaveUpError) Timeout() bool   { return true }
-func (gaveUpError) Temporary() bool { return true }
+func (timeoutError) Error() string   { return "fleet: no answer in time" }
+func (timeoutError) Timeout() bool   { return true }
+func (timeoutError) Temporary() bool { return true }
 
 // RoundTrip implements http.RoundTripper.
 func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -144,7 +144,7 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	v := s.visit(req)
+	v := s.newAttempt(req)
 	s.count(v)
 	if s.gate != nil {
 		return s.throughGate(req)
@@ -162,21 +162,21 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // visit makes a visit of a request.
-func (s *server) visit(req *http.Request) visit {
-	v := visit{at: time.Since(s.start), path: req.URL.Path}
+func (s *server) newAttempt(req *http.Request) attempt {
+	v := attempt{at: time.Since(s.start), path: req.URL.Path}
 	if c := callOf(req.Context()); c != nil {
 		v.call, v.attempt = c.id, int(c.attempts.Add(1))
 	} else {
 		v.call, v.attempt = -int(s.stray.Add(1)), 1
 	}
 	if n := s.scenario.Server.Backends; n > 0 {
-		v.backend = int(s.dice.chance(v.call, v.attempt, askBackend) * float64(n))
+		v.backend = int(s.random.fraction(v.call, v.attempt, drawBackend) * float64(n))
 	}
 	return v
 }
 
 // wait waits for the answer, or until somebody gives up.
-func (s *server) wait(ctx context.Context, a Answer, j *job) error {
+func (s *server) wait(ctx context.Context, a Response, j *job) error {
 	var ready, enough <-chan time.Time
 	var done <-chan struct{}
 	patience := s.scenario.Server.giveUp()
@@ -199,7 +199,7 @@ func (s *server) wait(ctx context.Context, a Answer, j *job) error {
 	case <-ready:
 		return nil
 	case <-enough:
-		return gaveUpError{}
+		return timeoutError{}
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -217,7 +217,7 @@ func respond(req *http.Request, status int, header http.Header) *http.Response {
 }
 
 // count counts an attempt, whatever becomes of it.
-func (s *server) count(v visit) {
+func (s *server) count(v attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.load.add(v.at)
@@ -226,21 +226,21 @@ func (s *server) count(v visit) {
 
 // arrive takes a visit in, and says what it gets: after the job is done, if there
 // is one. First come faults, then the limit, then the work.
-func (s *server) arrive(v visit) (Answer, http.Header, *job) {
+func (s *server) arrive(v attempt) (Response, http.Header, *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	answer, worked := Answer{Status: http.StatusOK}, true
+	answer, worked := Response{Status: http.StatusOK}, true
 	if f, i := s.fault(v); f != nil {
-		answer, worked = f.Answer, f.Worked
-		answer.After = s.dice.between(answer.After, answer.Until, v.call, v.attempt, askFault+2*i+1)
+		answer, worked = f.Response, f.Worked
+		answer.After = s.random.between(answer.After, answer.Until, v.call, v.attempt, drawFault+2*i+1)
 	}
 	header := answer.header()
 	if !worked {
-		return s.seen(v, answer), header, nil
+		return s.count429(v, answer), header, nil
 	}
 	if said, ok := s.limiter.admit(s.start.Add(v.at)); !ok {
 		s.limited.add(v.at)
-		return s.seen(v, Answer{Status: s.scenario.Server.Limit.status()}), said, nil
+		return s.count429(v, Response{Status: s.scenario.Server.Limit.status()}), said, nil
 	} else if said != nil {
 		header = said
 	}
@@ -251,14 +251,14 @@ func (s *server) arrive(v visit) (Answer, http.Header, *job) {
 	}
 	j := s.pool.enter()
 	if j == nil {
-		answer = Answer{Status: http.StatusServiceUnavailable, RetryAfter: s.scenario.Server.Shed}
+		answer = Response{Status: http.StatusServiceUnavailable, RetryAfter: s.scenario.Server.Shed}
 		header = answer.header()
 	}
-	return s.seen(v, answer), header, j
+	return s.count429(v, answer), header, j
 }
 
 // seen counts the answers that are 429.
-func (s *server) seen(v visit, a Answer) Answer {
+func (s *server) count429(v attempt, a Response) Response {
 	if a.Status == http.StatusTooManyRequests {
 		s.tooMany.add(v.at)
 	}
@@ -266,10 +266,10 @@ func (s *server) seen(v visit, a Answer) Answer {
 }
 
 // fault is the first that befalls the visit, or nil. The server is locked.
-func (s *server) fault(v visit) (*Fault, int) {
+func (s *server) fault(v attempt) (*Fault, int) {
 	for i := range s.scenario.Server.Faults {
 		f := &s.scenario.Server.Faults[i]
-		if f.befalls(v, &s.scenario, s.dice, i, s.happened[i]) {
+		if f.matches(v, &s.scenario, s.random, i, s.happened[i]) {
 			s.happened[i]++
 			return f, i
 		}

@@ -81,7 +81,7 @@ func TestServerRefusesAtOnceWhenTheQueueIsFull(t *testing.T) {
 				require.Equal(t, http.StatusOK, r.status, "request %d", i)
 			case i >= 50*workers:
 				require.Zero(t, r.status, "request %d", i)
-				require.ErrorAs(t, r.err, new(gaveUpError))
+				require.ErrorAs(t, r.err, new(timeoutError))
 				require.Equal(t, giveUp, r.took)
 			}
 		}
@@ -119,7 +119,7 @@ func TestServerInBrownout(t *testing.T) {
 func TestServerInOutage(t *testing.T) {
 	inBubble(t, Scenario{
 		Before: time.Second, During: time.Second,
-		Server: Server{Faults: []Fault{{Answer: Answer{Status: http.StatusServiceUnavailable}}}},
+		Server: Server{Faults: []Fault{{Response: Response{Status: http.StatusServiceUnavailable}}}},
 	}, func(t *testing.T, s *server) {
 		require.Equal(t, http.StatusOK, get(t.Context(), s).status)
 		<-time.After(time.Second)
@@ -150,7 +150,7 @@ func TestServerQuota(t *testing.T) {
 func TestServerTail(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute, Server: Server{
 		Workers: -1, Service: 20 * time.Millisecond, GiveUp: -1,
-		Faults: []Fault{{Share: 0.05, Answer: Answer{Status: http.StatusOK, After: time.Second}}},
+		Faults: []Fault{{Share: 0.05, Response: Response{Status: http.StatusOK, After: time.Second}}},
 	}}, func(t *testing.T, s *server) {
 		const n = 2000
 		slow := 0

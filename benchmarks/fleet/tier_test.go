@@ -15,7 +15,7 @@ func TestTiers(t *testing.T) {
 	at := func(peer string) Result {
 		who, err := peers.Named(peer)
 		require.NoError(t, err)
-		s := Scenario{Name: "tiers", During: 5 * time.Second, Tiers: 3, Load: Load{Rate: 20}, Server: always(1, Answer{Status: 500})}
+		s := Scenario{Name: "tiers", During: 5 * time.Second, Tiers: 3, Load: Load{Rate: 20}, Server: always(1, Response{Status: 500})}
 		return Run(t, Config{Scenario: s, Peer: who[0], Topology: Shared, Seed: Seed})
 	}
 	require.InDelta(t, 1, at("bare").AttemptsPerCall(), 1e-9)

@@ -21,7 +21,7 @@ type Trial struct {
 
 // counts reports whether there is trouble, and not nearly nothing but it.
 func counts(bare Result) bool {
-	return bare.Offered >= leastCall && bare.Success() <= 0.99 && bare.Success() >= worth
+	return bare.Offered >= minCalls && bare.Success() <= 0.99 && bare.Success() >= minSuccess
 }
 
 // run makes the composition's runs.

@@ -18,9 +18,9 @@ func TestRandomCompositions(t *testing.T) {
 	who, err := peers.Named(peers.Ours)
 	require.NoError(t, err)
 	trials := Random(t, Seed, 24, who, func(trial Trial) {
-		require.GreaterOrEqual(t, trial.Bare.Offered, leastCall)
+		require.GreaterOrEqual(t, trial.Bare.Offered, minCalls)
 		require.LessOrEqual(t, trial.Bare.Success(), 0.99)
-		require.GreaterOrEqual(t, trial.Bare.Success(), worth)
+		require.GreaterOrEqual(t, trial.Bare.Success(), minSuccess)
 		for _, line := range trial.Harmed() {
 			t.Log(line)
 		}
@@ -55,11 +55,11 @@ func TestCompose(t *testing.T) {
 		c := Compose(1, number)
 		s := c.Scenario
 		require.GreaterOrEqual(t, s.During, shortRun)
-		require.Greater(t, s.During.Seconds()*s.Load.perSecond()*(1-s.Load.Bare), float64(leastCall), "%d: %s", number, s.Note)
+		require.Greater(t, s.During.Seconds()*s.Load.perSecond()*(1-s.Load.Bare), float64(minCalls), "%d: %s", number, s.Note)
 		require.False(t, s.Load.Deadline < 0 && s.Server.GiveUp < 0, "a hanging call would never end")
 		if number%5 == 4 { // a small fleet
 			require.Equal(t, Own, c.Topology)
-			require.GreaterOrEqual(t, s.Load.Clients, leastCall)
+			require.GreaterOrEqual(t, s.Load.Clients, minCalls)
 			require.GreaterOrEqual(t, s.Load.Every, 5*time.Second)
 			require.Positive(t, s.Server.Workers)
 			require.Positive(t, len(s.Server.Staff)+len(s.Server.Faults), "an outage or a brownout")
@@ -95,7 +95,7 @@ func TestPair(t *testing.T) {
 		})
 	}
 	few := Pair(outcomes(8, 50), outcomes(10, 50))
-	require.Less(t, few.Mean, -worse)
+	require.Less(t, few.Mean, -bareMargin)
 	require.False(t, few.Harmed(), "two of fifty can be chance")
 }
 

@@ -5,36 +5,36 @@ import "time"
 // dice are the model's chances. What they show hangs on the seed, on the call, on
 // the attempt and on what is asked, and not on the order in which things happen:
 // two clients that make the same attempt meet the same luck.
-type dice struct{ seed uint64 }
+type random struct{ seed uint64 }
 
 // What is asked of the dice. A fault's own questions come after these: see ask.
 const (
-	askBackend = iota
-	askLatency
-	askPath
-	askBare
-	askFault
+	drawBackend = iota
+	drawLatency
+	drawPath
+	drawBare
+	drawFault
 )
 
 // chance is a number in [0, 1).
-func (d dice) chance(call, attempt, ask int) float64 {
+func (d random) fraction(call, attempt, ask int) float64 {
 	h := d.seed
 	for _, part := range [...]int{call, attempt, ask} {
-		h = mixed(h ^ mixed(uint64(part)))
+		h = mix(h ^ mix(uint64(part)))
 	}
 	return float64(h>>11) / (1 << 53)
 }
 
 // between is a duration that is drawn evenly.
-func (d dice) between(from, to time.Duration, call, attempt, ask int) time.Duration {
+func (d random) between(from, to time.Duration, call, attempt, ask int) time.Duration {
 	if to <= from {
 		return from
 	}
-	return from + time.Duration(d.chance(call, attempt, ask)*float64(to-from))
+	return from + time.Duration(d.fraction(call, attempt, ask)*float64(to-from))
 }
 
 // mixed is a step of splitmix64.
-func mixed(x uint64) uint64 {
+func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

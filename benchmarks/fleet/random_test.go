@@ -10,11 +10,11 @@ import (
 // What the dice show hangs on what they are asked, and on nothing else.
 func TestDice(t *testing.T) {
 	const n = 10000
-	d := dice{Seed}
+	d := random{Seed}
 	sum, low := 0.0, 0
 	for call := range n {
-		v := d.chance(call, 1, askFault)
-		require.Equal(t, v, d.chance(call, 1, askFault)) //nolint:testifylint // exactly
+		v := d.fraction(call, 1, drawFault)
+		require.Equal(t, v, d.fraction(call, 1, drawFault)) //nolint:testifylint // exactly
 		require.GreaterOrEqual(t, v, 0.0)
 		require.Less(t, v, 1.0)
 		sum += v
@@ -24,14 +24,14 @@ func TestDice(t *testing.T) {
 	}
 	require.InDelta(t, 0.5, sum/n, 0.012, "four standard deviations")
 	require.InDelta(t, 0.1*n, low, 120, "four standard deviations")
-	same := d.chance(7, 2, askFault)
-	for _, other := range []float64{d.chance(8, 2, askFault), d.chance(7, 3, askFault), d.chance(7, 2, askFault+1), dice{Seed + 1}.chance(7, 2, askFault)} {
+	same := d.fraction(7, 2, drawFault)
+	for _, other := range []float64{d.fraction(8, 2, drawFault), d.fraction(7, 3, drawFault), d.fraction(7, 2, drawFault+1), random{Seed + 1}.fraction(7, 2, drawFault)} {
 		require.NotEqual(t, same, other)
 	}
 	for call := range 100 {
-		v := d.between(time.Second, 2*time.Second, call, 1, askFault)
+		v := d.between(time.Second, 2*time.Second, call, 1, drawFault)
 		require.GreaterOrEqual(t, v, time.Second)
 		require.Less(t, v, 2*time.Second)
 	}
-	require.Equal(t, time.Second, d.between(time.Second, 0, 1, 1, askFault))
+	require.Equal(t, time.Second, d.between(time.Second, 0, 1, 1, drawFault))
 }
