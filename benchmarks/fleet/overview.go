@@ -27,17 +27,15 @@ func overview() []struct {
 		{"errors", Own, "1 % of responses are 500, per client"},
 		{"errors-30", Shared, "30 % are 500, shared"},
 		{"errors-60", Own, "60 % are 500, per client"},
-		{"scattered-503-5", Shared, "5 % are 503 with `Retry-After: 1`, shared"},
-		{"outage", Own, "all responses are 503 for 30 s, per client"},
-		{"cron-20s-503", Own, "one call a minute meets an outage of 20 s, per client"},
-		{"brownout", Shared, "half of the capacity for 60 s, shared"},
-		{"brownout", Own, "half of the capacity for 60 s, per client"},
-		{"backends-hang-3", Shared, "3 of 10 backends hang, deadline 5 s, shared"},
-		{"hang", Shared, "all requests hang for 30 s, deadline 5 s, shared"},
-		{"deploy", Own, "rolling deployment of 10 backends, per client"},
-		{"path-fails-55", Shared, "another endpoint fails, 55 % of the calls, shared"},
+		{"outage", Own, "outage (503) of 30 s, per client"},
+		{"cron-20s-503", Own, "one call a minute, outage of 20 s, per client"},
+		{"brownout", Shared, "half capacity for 60 s, shared"},
+		{"brownout", Own, "half capacity for 60 s, per client"},
+		{"backends-hang-3", Shared, "3 of 10 backends hang, shared"},
+		{"hang", Shared, "all requests hang for 30 s, shared"},
+		{"path-fails-55", Shared, "other endpoint (55 % of calls) fails, shared"},
 		{"quota", Shared, "200 calls/s, quota 100/s, shared"},
-		{"1000-clients-10s-503", Own, "1,000 small clients, outage of 20 s, per client"},
+		{"1000-clients-10s-503-new", Own, "1,000 clients, half new, outage of 20 s"},
 	}
 }
 
@@ -51,13 +49,13 @@ func Overview(root string) (string, error) {
 	for _, cells := range rows {
 		stored[cells[0]+"/"+cells[2]] = cells
 	}
-	table := report.NewTextTable(scenarioHeading, "bare", "best peer", peers.Ours, "latency: bare → ours", "attempts per call")
+	table := report.NewTextTable(scenarioHeading, "bare", "best peer", peers.Ours, "latency, bare→ours", "attempts per call")
 	for _, row := range overview() {
 		cells, ok := stored[row.scenario+"/"+row.topology.label()]
 		if !ok {
 			return "", fmt.Errorf("fleet: benchmarks/results/scenarios.md has no row %s, %s", row.scenario, row.topology.label())
 		}
-		table.Row(row.text, cells[3], cells[4], cells[5], cells[6]+" → "+cells[7], cells[8])
+		table.Row(row.text, cells[3], cells[4], cells[5], cells[6]+"→"+cells[7], cells[8])
 	}
 	return strings.TrimSpace(table.String()), nil
 }
