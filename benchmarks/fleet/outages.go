@@ -91,7 +91,7 @@ const (
 		"second of an outage to 1.15 times the load"
 	whyAllAttempts = "a client with few calls has five retry tokens; each retry that an exhausted quota rejects is one more 429"
 	whyGrowing     = "the slow-start limit finds the capacity by exceeding it now and then; here the capacity grows every 2.5 s"
-	whyFew         = "Budget.MinPerSecond permits one retry per second and client, which is up to 0.28 retries per call at 3.6 calls a second"
+	whyFew         = "each client starts with five retry tokens, which permit more retries than a tenth of its first calls"
 	whyExact       = "the budget has five tokens plus a tenth of the calls, which is too little for 24 failures at one instant"
 	whySlow        = "a client with a success in the last 10 s makes one quick retry after a timeout, so the server's queue " +
 		"drains later"
