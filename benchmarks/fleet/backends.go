@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// backends are servers behind one name, of which some are in trouble.
+// backends are servers behind one name; some of them fail.
 func backends() []Scenario {
 	type broken struct {
 		n           int
@@ -24,7 +24,7 @@ func backends() []Scenario {
 	}, broken{1, 0.999, 0.999}, broken{3, 0.98, 0.97})
 	type hanging struct {
 		n             int
-		success, wish float64
+		success, goal float64
 	}
 	hang := each(func(v hanging) Scenario {
 		return Scenario{
@@ -33,14 +33,14 @@ func backends() []Scenario {
 			Load:   Load{Deadline: 5 * time.Second},
 			Targets: []Target{
 				atLeast("success", Result.Success, v.success, "%.4f"),
-				atLeast("success", Result.Success, v.wish, "%.4f").goal(),
+				atLeast("success", Result.Success, v.goal, "%.4f").goal(),
 			},
 		}
 	}, hanging{1, 0.985, 0.99}, hanging{3, 0.91, 0.95})
 	return append(append(fails, hang...), deploy())
 }
 
-// upTo are the first n backends.
+// upTo returns the first n backends.
 func upTo(n int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -49,7 +49,7 @@ func upTo(n int) []int {
 	return all
 }
 
-// deploy is one backend after another that is away for a while.
+// deploy restarts one backend after another.
 func deploy() Scenario {
 	s := Scenario{
 		Row: 11, Name: "deploy", Note: "rolling deployment: ten backends restart one after another, 3.8 s each", During: 100 * time.Second,

@@ -9,17 +9,16 @@ import (
 	"time"
 )
 
-// Composition is a scenario that was drawn: some partial troubles at once, and who
-// meets them.
+// Composition is a random scenario: several partial faults, and random clients.
 type Composition struct {
-	Number   int // which of those of the seed it is
+	Number   int // index for the seed
 	Topology Topology
 	Scenario Scenario
 	Seed     uint64 // of its runs
 }
 
-// Compose draws the seed's composition of that number, always the same. Each fifth has a
-// small fleet, of many clients with few calls each, and an outage or a brownout.
+// Compose returns the composition with the number, always the same for a seed. Every fifth
+// composition has many clients with few calls each, and an outage or a brownout.
 func Compose(seed uint64, number int) Composition {
 	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1000))}
 	c.scenario = Scenario{Name: fmt.Sprintf("random-%d", number)}
@@ -31,7 +30,7 @@ func Compose(seed uint64, number int) Composition {
 		c.clients()
 		c.faults(1 + c.rand.IntN(3))
 	}
-	c.scenario.Note = strings.Join(c.told, "; ")
+	c.scenario.Note = strings.Join(c.notes, "; ")
 	return Composition{Number: number, Topology: c.topology, Scenario: c.scenario, Seed: mix(seed) + uint64(number)}
 }
 
@@ -41,17 +40,17 @@ type composer struct {
 	scenario Scenario
 	topology Topology
 	rate     float64
-	told     []string // what was drawn
+	notes    []string
 }
 
 func (c *composer) describef(format string, args ...any) {
-	c.told = append(c.told, fmt.Sprintf(format, args...))
+	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
-// chance is true so often.
+// chance returns true with the probability.
 func (c *composer) chance(share float64) bool { return c.rand.Float64() < share }
 
-// between is drawn from a logarithmic scale, with two digits.
+// between draws from a logarithmic scale, with two digits.
 func (c *composer) between(low, high float64) float64 {
 	v := low * math.Pow(high/low, c.rand.Float64())
 	unit := math.Pow(10, math.Floor(math.Log10(v))-1)
@@ -62,18 +61,18 @@ func (c *composer) span(low, high time.Duration) time.Duration {
 	return time.Duration(c.between(low.Seconds(), high.Seconds()) * float64(time.Second)).Round(time.Millisecond)
 }
 
-// oneOf draws one of them.
+// oneOf draws one of the values.
 func oneOf[T any](c *composer, of ...T) T { return of[c.rand.IntN(len(of))] }
 
-// What a composition is made of is drawn from these.
+// The ranges of random values.
 const (
-	slowest  = 1.0 / 60 // calls a second
+	slowest  = 1.0 / 60 // calls per second
 	fastest  = 1000.0
-	minCalls = 300 // calls that are measured, at the least
+	minCalls = 300 // minimum of measured calls
 	shortRun = 40 * time.Second
 )
 
-// clients draws who calls, how often, and for how long.
+// clients draws the clients, their rate and the duration.
 func (c *composer) clients() {
 	l := &c.scenario.Load
 	c.topology = oneOf(c, Shared, Own)
@@ -96,13 +95,13 @@ func (c *composer) clients() {
 	c.scenario.During = length.Round(time.Second)
 	c.scenario.Server = Server{Workers: -1, Service: c.span(5*time.Millisecond, 200*time.Millisecond), GiveUp: oneOf(c, -1, 2*time.Second, 10*time.Second)}
 	if l.Deadline < 0 {
-		c.scenario.Server.GiveUp = 30 * time.Second // or nobody ever gives up
+		c.scenario.Server.GiveUp = 30 * time.Second // hanging attempts must end
 	}
 	c.describef("responses take %v, attempts time out after %v", c.scenario.Server.Service, c.scenario.Server.GiveUp)
 }
 
-// smallFleet draws clients of which many make their first call in the trouble, and the
-// others have made few. The server has a queue, and workers for more than the load.
+// smallFleet draws clients with few calls before the fault, or none. The server has a queue
+// and a capacity above the load.
 func (c *composer) smallFleet() {
 	l, s := &c.scenario.Load, &c.scenario.Server
 	c.topology = Own
@@ -122,11 +121,11 @@ func (c *composer) smallFleet() {
 	c.describef("%d workers of %v, that is %.3g/s, a queue of %d, attempts time out after %v", s.Workers, s.Service, s.capacity(), s.Queue, s.GiveUp)
 }
 
-// troubles draws n of them, of different kinds.
+// faults draws n faults of different kinds.
 func (c *composer) faults(n int) {
 	kinds := []func(){
-		c.errors, c.errors, c.path, c.brokenBackends, c.hanging, c.refusals, c.refusals,
-		c.limit, c.limit, c.capacity, c.outages, c.outages, c.restarts, c.brownout, c.slowAnswers,
+		c.errors, c.errors, c.path, c.brokenBackends, c.hanging, c.rejections, c.rejections,
+		c.limit, c.limit, c.capacity, c.outages, c.outages, c.restarts, c.brownout, c.slowResponses,
 	}
 	c.rand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	for _, kind := range kinds[:n] {
@@ -136,7 +135,7 @@ func (c *composer) faults(n int) {
 
 func (c *composer) add(f Fault) { c.scenario.Server.Faults = append(c.scenario.Server.Faults, f) }
 
-// failure draws how something fails.
+// failure draws a response or an error.
 func (c *composer) failure() (Response, string) {
 	switch oneOf(c, "500", "502", "503", "reset", "refused") {
 	case "500":
@@ -152,34 +151,34 @@ func (c *composer) failure() (Response, string) {
 }
 
 func (c *composer) errors() {
-	answer, name := c.failure()
-	f := Fault{Share: c.between(0.01, 0.6), Response: answer}
+	resp, name := c.failure()
+	f := Fault{Share: c.between(0.01, 0.6), Response: resp}
 	c.add(f)
 	c.describef("%.3g of responses are %s", f.Share, name)
 }
 
 func (c *composer) path() {
-	answer, name := c.failure()
+	resp, name := c.failure()
 	share := c.between(0.05, 0.6)
 	if c.chance(0.4) {
-		answer = Response{Status: http.StatusGatewayTimeout, After: c.span(100*time.Millisecond, 3*time.Second)}
-		name = fmt.Sprintf("504 after %v", answer.After)
+		resp = Response{Status: http.StatusGatewayTimeout, After: c.span(100*time.Millisecond, 3*time.Second)}
+		name = fmt.Sprintf("504 after %v", resp.After)
 	}
 	c.scenario.Load.Paths = []Part{{export, share}, {charge, 1}}
-	c.add(Fault{Path: export, Response: answer})
+	c.add(Fault{Path: export, Response: resp})
 	c.describef("/export, %.3g of calls, returns %s", share, name)
 }
 
 const backendsDrawn = 10
 
 func (c *composer) brokenBackends() {
-	answer, name := c.failure()
+	resp, name := c.failure()
 	if c.chance(0.3) {
-		answer, name = Response{Hang: true}, "nothing"
+		resp, name = Response{Hang: true}, "nothing"
 	}
 	n := 1 + c.rand.IntN(5)
 	c.scenario.Server.Backends = backendsDrawn
-	c.add(Fault{Backends: upTo(n), Response: answer})
+	c.add(Fault{Backends: upTo(n), Response: resp})
 	c.describef("%d of 10 backends return %s", n, name)
 }
 
@@ -189,14 +188,14 @@ func (c *composer) hanging() {
 	c.describef("%.3g of requests hang", f.Share)
 }
 
-func (c *composer) refusals() {
-	answer := Response{Status: oneOf(c, http.StatusServiceUnavailable, http.StatusTooManyRequests), RetryAfter: oneOf(c, 1, 1, 1, 2, 5, 30)}
-	f := Fault{Share: c.between(0.003, 0.2), Response: answer}
+func (c *composer) rejections() {
+	resp := Response{Status: oneOf(c, http.StatusServiceUnavailable, http.StatusTooManyRequests), RetryAfter: oneOf(c, 1, 1, 1, 2, 5, 30)}
+	f := Fault{Share: c.between(0.003, 0.2), Response: resp}
 	c.add(f)
-	c.describef("%.3g of responses are %d with Retry-After: %d", f.Share, answer.Status, answer.RetryAfter)
+	c.describef("%.3g of responses are %d with Retry-After: %d", f.Share, resp.Status, resp.RetryAfter)
 }
 
-// limit draws a limit near what is offered.
+// limit draws a limit near the offered rate.
 func (c *composer) limit() {
 	granted := c.rate * (0.5 + 0.8*c.rand.Float64())
 	says := oneOf(c, AllHeaders, HeadersOnRejections, RetryAfterOnly, NoHeaders)
@@ -218,8 +217,7 @@ func (c *composer) limit() {
 	c.scenario.Server.Limit = l
 }
 
-// capacity draws workers that can do about what is offered, and a queue before them
-// in which one waits for so long at the most.
+// capacity draws workers with about the offered rate, and a queue with a maximum wait.
 func (c *composer) capacity() {
 	s := &c.scenario.Server
 	factor := 0.7 + 0.6*c.rand.Float64()
@@ -235,12 +233,12 @@ func (c *composer) capacity() {
 
 const maxOutages = 20
 
-// outages are spread over the run.
+// outages spreads outages over the run.
 func (c *composer) outages() {
-	answer, name := c.failure()
+	resp, name := c.failure()
 	if c.chance(0.3) {
-		answer = Response{Status: http.StatusServiceUnavailable, RetryAfter: oneOf(c, 1, 5, 10)}
-		name = fmt.Sprintf("503 with Retry-After: %d", answer.RetryAfter)
+		resp = Response{Status: http.StatusServiceUnavailable, RetryAfter: oneOf(c, 1, 5, 10)}
+		name = fmt.Sprintf("503 with Retry-After: %d", resp.RetryAfter)
 	}
 	run := c.scenario.During
 	length := c.span(200*time.Millisecond, max(20*time.Second, run/10))
@@ -249,7 +247,7 @@ func (c *composer) outages() {
 	n = max(min(n, maxOutages), 1)
 	for i := range n {
 		from := run * time.Duration(2*i+1) / time.Duration(2*n+1)
-		c.add(Fault{From: from, To: from + length, Response: answer})
+		c.add(Fault{From: from, To: from + length, Response: resp})
 	}
 	c.describef("%d outages of %v: %s", n, length, name)
 }
@@ -265,7 +263,7 @@ func (c *composer) restarts() {
 	c.describef("ten backends restart one after another, %v each", length)
 }
 
-// brownout takes workers away for a tenth to a third of the run.
+// brownout removes workers for 10 % to 33 % of the run.
 func (c *composer) brownout() {
 	if c.scenario.Server.Workers < 0 {
 		c.capacity()
@@ -278,14 +276,14 @@ func (c *composer) brownout() {
 	c.describef("%d workers from %v to %v", left, from.Round(time.Second), to.Round(time.Second))
 }
 
-func (c *composer) slowAnswers() {
+func (c *composer) slowResponses() {
 	f := Fault{Share: c.between(0.01, 0.3), Response: Response{Status: http.StatusOK, After: c.span(100*time.Millisecond, 5*time.Second)}}
 	f.Response.Until = f.Response.After * 2
 	c.add(f)
 	c.describef("%.3g of responses take %v to %v", f.Share, f.Response.After, f.Response.Until)
 }
 
-// String says what a limit tells.
+// String names the policy.
 func (s HeaderPolicy) String() string {
 	return map[HeaderPolicy]string{
 		AllHeaders: "all", HeadersOnRejections: "all, only on rejections", RetryAfterOnly: "Retry-After", NoHeaders: "none",

@@ -16,14 +16,14 @@ func crons() (all []Scenario) {
 		success float64
 	}{{20 * time.Second, 0.95}, {5 * time.Second, 0.95}, {200 * time.Millisecond, 0.99}} {
 		for _, a := range []struct {
-			name   string
-			answer Response
+			name     string
+			response Response
 		}{{"503", Response{Status: 503}}, {"500", Response{Status: 500}}, {"refused", Response{Err: errRefused}}} {
 			all = append(all, Scenario{
 				Row: 12, Name: fmt.Sprintf("cron-%v-%s", v.length, a.name), Topologies: []Topology{Own},
 				Note:   fmt.Sprintf("clients with a call per minute; outage of %v: %s", v.length, a.name),
 				Before: 2 * time.Minute, During: v.length, After: 2*time.Minute - v.length,
-				Server:  Server{Workers: -1, Service: 20 * time.Millisecond, Faults: []Fault{{Response: a.answer}}},
+				Server:  Server{Workers: -1, Service: 20 * time.Millisecond, Faults: []Fault{{Response: a.response}}},
 				Load:    Load{Every: time.Minute, Spread: v.length, Clients: 300},
 				Shows:   met,
 				Targets: []Target{atLeast(met, Result.SuccessDuring, v.success, "%.4f")},

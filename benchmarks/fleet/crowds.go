@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// crowds are more calls than a server can serve.
+// crowds are overloads: more calls than the capacity.
 func crowds() []Scenario {
 	const goodput = "goodput, of capacity"
 	shedder := Server{Service: 40 * time.Millisecond, Queue: 24, Shed: 1}

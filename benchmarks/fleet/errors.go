@@ -8,7 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// errorShares are servers of which some answers are errors, at random.
+// errorShares are servers with random errors.
 func errorShares() []Scenario {
 	type share struct{ share, success float64 }
 	random := func(v share) Scenario {

@@ -70,7 +70,7 @@ func TestFaultBefalls(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		fault Fault
-		want  float64 // share of the calls
+		want  float64 // ratio of the calls
 	}{
 		{"all", Fault{Response: bad}, 1},
 		{"a share", Fault{Share: 0.2, Response: bad}, 0.2},
@@ -99,7 +99,7 @@ func TestFaultBefalls(t *testing.T) {
 	}
 }
 
-// A fault has its stretch of time, or the scenario's During.
+// A fault has a period, or the scenario's During.
 func TestFaultWindow(t *testing.T) {
 	s := Scenario{Before: 10 * time.Second, During: 10 * time.Second, After: 10 * time.Second, Server: Server{Workers: -1, Faults: []Fault{
 		{Response: Response{Status: 500}},
@@ -117,8 +117,8 @@ func TestFaultWindow(t *testing.T) {
 	})
 }
 
-// The second attempt of a call meets other dice than the first, and the same as
-// anybody else's second attempt of that call.
+// The second attempt of a call gets other random values than the first, and the same values
+// as the second attempt of another client.
 func TestFaultDice(t *testing.T) {
 	outcome := func() (statuses []int) {
 		inBubble(t, Scenario{During: time.Minute, Server: Server{Workers: -1, Faults: []Fault{{Share: 0.5, Response: Response{Status: 500}}}}}, func(t *testing.T, s *server) {

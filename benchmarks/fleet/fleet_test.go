@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// short makes ten virtual seconds of one scenario.
+// short runs ten virtual seconds of a scenario.
 func short(t *testing.T, scenario, peer string, topology Topology) Result {
 	t.Helper()
 	return scaled(t, 10*time.Second, scenario, peer, topology)
@@ -22,15 +22,14 @@ func scaled(t *testing.T, length time.Duration, scenario, peer string, topology 
 	t.Helper()
 	scenarios, err := Named(scenario)
 	require.NoError(t, err)
-	who, err := peers.Named(peer)
+	libraries, err := peers.Named(peer)
 	require.NoError(t, err)
-	r := Run(t, Config{Scenario: scenarios[0].Scaled(length), Peer: who[0], Topology: topology, Seed: Seed})
+	r := Run(t, Config{Scenario: scenarios[0].Scaled(length), Peer: libraries[0], Topology: topology, Seed: Seed})
 	t.Logf("\n%s\n%s", Header(), Line(Row{r}))
 	return r
 }
 
-// The model is the one that is described: these are its figures with clients
-// that do nothing about it.
+// These results of bare and naive clients verify the model.
 func TestModel(t *testing.T) {
 	r := short(t, "healthy", "bare", Own)
 	require.Equal(t, r.Offered, r.Succeeded)
@@ -56,9 +55,7 @@ func TestModel(t *testing.T) {
 	require.Equal(t, time.Second, r.P99)
 }
 
-// The short mode: what the page promises of this library, in ten virtual seconds
-// for each scenario. Clients of their own need longer, for they see one request a
-// second.
+// The main results of this library, in ten virtual seconds of each scenario.
 func TestOurs(t *testing.T) {
 	for _, topology := range []Topology{Shared, Own} {
 		r := short(t, "errors", peers.Ours, topology)

@@ -2,7 +2,7 @@ package fleet
 
 import "time"
 
-// hangs are servers that take their time.
+// hangs are servers that hang or are slow.
 func hangs() []Scenario {
 	const afterwards = "success from 5 s after the fault"
 	return []Scenario{{

@@ -6,7 +6,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// hedges are what a zero Hedge must not make worse.
+// hedges are scenarios in which a zero Hedge must not do harm.
 func hedges() []Scenario {
 	hedged := []string{peers.OursHedged}
 	return []Scenario{{

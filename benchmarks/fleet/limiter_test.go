@@ -12,7 +12,7 @@ func TestLimiterSays(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		limit       Limit
-		in, refused []string // the fields of an answer
+		in, refused []string // headers
 	}{
 		{"a quota, all", Limit{Quota: 1}, []string{"Date", limit, remaining, reset}, []string{"Date", limit, remaining, reset, after}},
 		{"a quota, on refusals", Limit{Quota: 1, Headers: HeadersOnRejections}, nil, []string{"Date", limit, remaining, reset, after}},
@@ -40,7 +40,7 @@ func TestLimiterLetsIn(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		limit Limit
-		want  int // in ten seconds, at 100 requests a second
+		want  int // in ten seconds, at 100 requests per second
 	}{
 		{"all", Limit{}, 1000},
 		{"a quota by the second", Limit{Quota: 30}, 300},

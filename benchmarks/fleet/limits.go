@@ -10,8 +10,8 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// limits are servers that let in so many, and say it in so many ways; and a limit
-// that the client sets itself.
+// limits are servers with rate limits and different headers, and rate limits that the
+// client sets.
 func limits() []Scenario {
 	unsaid := func(name, note string, load Load, burst int) Scenario {
 		return Scenario{
@@ -47,7 +47,7 @@ func limits() []Scenario {
 	}, append(gateways(), own()...)...)
 }
 
-// gateways are token buckets that ask to come back in a second.
+// gateways are token buckets with Retry-After: 1.
 func gateways() (all []Scenario) {
 	const served = "used part of the limit"
 	for _, status := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable} {
@@ -73,7 +73,7 @@ func gateways() (all []Scenario) {
 	return all
 }
 
-// own are limits that the client is given.
+// own are rate limits of the client.
 func own() []Scenario {
 	all := each(func(limit float64) Scenario {
 		return Scenario{

@@ -44,7 +44,7 @@ func successOfCharge(r Result) float64 { return r.Paths[charge].share() }
 func tooManyIn(first time.Duration) func(Result) float64 {
 	return func(r Result) float64 {
 		n := 0
-		for _, count := range r.refused[:min(int(first/time.Second), len(r.refused))] {
+		for _, count := range r.rejected[:min(int(first/time.Second), len(r.rejected))] {
 			n += count
 		}
 		return float64(n)

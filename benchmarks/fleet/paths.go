@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// The endpoints: one that is in trouble, and one that is not.
+// A failing endpoint and a healthy one.
 const (
 	export = "/export"
 	charge = "/charge"
 )
 
-// paths are servers of which one endpoint is in trouble, and another is not.
+// paths are servers with a failing and a healthy endpoint.
 func paths() []Scenario {
 	const ofCharge, ofOthers = "success of /charge", "success of the others"
 	type share struct{ share, own float64 }

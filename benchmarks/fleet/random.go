@@ -2,12 +2,12 @@ package fleet
 
 import "time"
 
-// dice are the model's chances. What they show hangs on the seed, on the call, on
-// the attempt and on what is asked, and not on the order in which things happen:
-// two clients that make the same attempt meet the same luck.
+// random draws the random values of the model. A value depends on the seed, the call, the
+// attempt and its purpose, and not on the order of events. The same attempt of two clients
+// gets the same value.
 type random struct{ seed uint64 }
 
-// What is asked of the dice. A fault's own questions come after these: see ask.
+// The purposes of random values. Those of faults follow drawFault.
 const (
 	drawBackend = iota
 	drawLatency
@@ -16,24 +16,24 @@ const (
 	drawFault
 )
 
-// chance is a number in [0, 1).
-func (d random) fraction(call, attempt, ask int) float64 {
-	h := d.seed
-	for _, part := range [...]int{call, attempt, ask} {
+// fraction is a number in [0, 1).
+func (r random) fraction(call, attempt, purpose int) float64 {
+	h := r.seed
+	for _, part := range [...]int{call, attempt, purpose} {
 		h = mix(h ^ mix(uint64(part)))
 	}
 	return float64(h>>11) / (1 << 53)
 }
 
-// between is a duration that is drawn evenly.
-func (d random) between(from, to time.Duration, call, attempt, ask int) time.Duration {
+// between is a uniformly distributed duration.
+func (r random) between(from, to time.Duration, call, attempt, purpose int) time.Duration {
 	if to <= from {
 		return from
 	}
-	return from + time.Duration(d.fraction(call, attempt, ask)*float64(to-from))
+	return from + time.Duration(r.fraction(call, attempt, purpose)*float64(to-from))
 }
 
-// mixed is a step of splitmix64.
+// mix is a step of splitmix64.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the dice show hangs on what they are asked, and on nothing else.
+// A random value depends only on the seed, call, attempt and purpose.
 func TestDice(t *testing.T) {
 	const n = 10000
 	d := random{Seed}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// found are the worst that random compositions have found, at one time or another,
-// each with what it takes to see it. They have no goals but the rule for all rows.
+// regressions are the worst random compositions of earlier versions, reduced to what shows
+// the problem. Only the two rules for all rows apply to them.
 func regressions() []Scenario {
 	all := []Scenario{{
 		Name: "regression-quota", Note: "280 calls/s, quota 228/s without headers; 0.5 % of responses are 429 with Retry-After: 30", Topologies: []Topology{Shared},

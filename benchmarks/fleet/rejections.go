@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// rejections are answers that ask to come back later.
+// rejections are responses with Retry-After.
 func rejections() []Scenario {
 	type scattered struct {
 		share  float64

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reply is what one request to the model has got.
+// reply is the result of a request to the model.
 type reply struct {
 	status int // 0: none
 	header http.Header
@@ -35,20 +35,19 @@ func get(ctx context.Context, s *server) reply {
 	return r
 }
 
-// crowd makes n requests in the same instant, in order, and returns when the last
-// has its answer.
+// crowd sends n requests at the same instant, in order, and waits for all responses.
 func crowd(ctx context.Context, s *server, n int) []reply {
 	replies := make([]reply, n)
 	var group sync.WaitGroup
 	for i := range n {
 		group.Go(func() { replies[i] = get(ctx, s) })
-		synctest.Wait() // until it stands in the queue
+		synctest.Wait() // until it is in the queue
 	}
 	group.Wait()
 	return replies
 }
 
-// inBubble runs f with a server that begins at a whole second of this century.
+// inBubble runs f with a server that starts at a whole second of this century.
 func inBubble(t *testing.T, scenario Scenario, f func(t *testing.T, s *server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +58,7 @@ func inBubble(t *testing.T, scenario Scenario, f func(t *testing.T, s *server)) 
 
 func TestServerIsOneQueue(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
-		// Twelve at a time, ten milliseconds each, in the order in which they came.
+		// Twelve at a time, 10 ms each, in the order of arrival.
 		for i, r := range crowd(t.Context(), s, 100) {
 			require.Equal(t, http.StatusOK, r.status)
 			require.Equal(t, time.Duration(1+i/workers)*service, r.took, "request %d", i)
@@ -74,7 +73,7 @@ func TestServerRefusesAtOnceWhenTheQueueIsFull(t *testing.T) {
 			require.Equal(t, http.StatusServiceUnavailable, r.status)
 			require.Zero(t, r.took)
 		}
-		// The base gives up after 500 ms, in which 50 times twelve are served.
+		// Attempts time out after 500 ms; until then 50 × 12 requests are served.
 		for i, r := range replies[:workers+queueMax] {
 			switch {
 			case i < 49*workers:
@@ -96,7 +95,7 @@ func TestServerWorksOnWhenTheClientHasLeft(t *testing.T) {
 			require.ErrorIs(t, r.err, context.DeadlineExceeded)
 			require.Equal(t, 5*time.Millisecond, r.took)
 		}
-		// Nobody waits for them any more, but who comes now waits until they are done.
+		// Their clients have left, but a new request waits until they are done.
 		require.Equal(t, 10*service-5*time.Millisecond+service, get(t.Context(), s).took)
 		require.Equal(t, 10*workers+1, s.load.total())
 	})

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// smallFleets are many clients of few calls each, before one server of twice their load.
-// Each kind of trouble lasts 20 s, and meets clients of two ages: those that have called
-// twice before it, and a fleet of which half has not called yet, as after a deployment.
+// smallFleets are many clients with few calls each. The server's capacity is twice their
+// load. Each fault lasts 20 s. Either all clients have made two calls before it, or half of
+// them are new, as after a deployment.
 func smallFleets() (all []Scenario) {
 	for _, n := range []int{1000, 5000, 10000} {
 		all = append(all, smallFleet{row: 32, brownoutRow: 33, clients: n, every: 10 * time.Second, deadline: 10 * time.Second}.scenarios()...)
@@ -15,8 +15,7 @@ func smallFleets() (all []Scenario) {
 	return append(all, smallFleet{row: 34, brownoutRow: 34, clients: 10000, every: time.Minute, deadline: 30 * time.Second}.scenarios()...)
 }
 
-// smallFleet is a fleet and its server, which gets through a queue that is full in a
-// second, when all of its workers are there.
+// smallFleet is a fleet and its server. All workers together drain a full queue in a second.
 type smallFleet struct {
 	row, brownoutRow int
 	clients          int
@@ -25,18 +24,18 @@ type smallFleet struct {
 
 const (
 	smallFleetFault   = 20 * time.Second
-	smallFleetWorkers = 6 // together twice the load, so that one can do a third of it
+	smallFleetWorkers = 6 // their capacity is twice the load; one can serve a third of the load
 )
 
 func (f smallFleet) scenarios() (all []Scenario) {
 	for _, isNew := range []bool{false, true} {
 		for _, a := range []struct {
 			name, note string
-			answer     Response
+			response   Response
 		}{{"503", "all responses are 503", Response{Status: 503}}, {"refused", "all connections are refused", Response{Err: errRefused}}} {
 			s := f.scenario(isNew, a.name, a.note)
 			s.Row = f.row
-			s.Server.Faults = []Fault{{Response: a.answer}}
+			s.Server.Faults = []Fault{{Response: a.response}}
 			s.Targets = []Target{
 				atLeast(inTheMinute, successInTheMinute, 0.90, "%.4f").timesBare(successInTheMinute),
 				atLeast(inTheMinute, successInTheMinute, 1, "%.4f").timesBare(successInTheMinute).goal(),
@@ -67,7 +66,7 @@ func (f smallFleet) scenario(isNew bool, kind, note string) Scenario {
 		Server: Server{Workers: smallFleetWorkers, Service: service, Queue: int(2 * load)},
 		Load:   Load{Every: f.every, Clients: f.clients, Deadline: f.deadline},
 	}
-	if isNew { // as the calls are spread over Every, half of the clients have made one
+	if isNew { // the calls are spread over Every: half of the clients have made one
 		s.Name += "-new"
 		s.Note += "; half of the clients are new"
 		s.Before = f.every / 2

@@ -9,15 +9,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// harmedAtMost is how many of the short run's compositions may do worse with this
-// library than with a bare client. The whole run, of 300, is `fleet -random=300`.
+// harmedAtMost is the permitted number of compositions in which this library is worse than a
+// bare client. The complete run of 300 is `fleet -random=300`.
 const harmedAtMost = 0.1
 
 // A short run of the random compositions.
 func TestRandomCompositions(t *testing.T) {
-	who, err := peers.Named(peers.Ours)
+	libraries, err := peers.Named(peers.Ours)
 	require.NoError(t, err)
-	trials := Random(t, Seed, 24, who, func(trial Trial) {
+	trials := Random(t, Seed, 24, libraries, func(trial Trial) {
 		require.GreaterOrEqual(t, trial.Bare.Offered, minCalls)
 		require.LessOrEqual(t, trial.Bare.Success(), 0.99)
 		require.GreaterOrEqual(t, trial.Bare.Success(), minSuccess)
@@ -31,17 +31,16 @@ func TestRandomCompositions(t *testing.T) {
 	require.LessOrEqual(t, float64(tally.Harmed)/float64(tally.Trials), harmedAtMost)
 }
 
-// A bare client has what a bare client has, call by call: what is drawn hangs on
-// the seed, the call and the attempt alone.
+// Two runs of a bare client are the same, call by call.
 func TestCompositionsArePaired(t *testing.T) {
-	who, err := peers.Named("bare")
+	libraries, err := peers.Named("bare")
 	require.NoError(t, err)
 	for number := range 12 {
-		trial := Alone(t, Seed, number, who)
+		trial := Alone(t, Seed, number, libraries)
 		p := Pair(trial.Of[0], trial.Bare)
 		require.Equal(t, trial.Bare.Offered, p.Calls)
-		// Attempts of one instant come in any order, and the last place of a queue, or
-		// the last token, is the first's.
+		// Attempts at one instant have a random order, so the last slot of a queue or the
+		// last token varies.
 		require.InDelta(t, 0, p.Mean, 0.003, trial.Scenario.Note)
 	}
 }
