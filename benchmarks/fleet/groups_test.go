@@ -33,8 +33,8 @@ func TestInGroups(t *testing.T) {
 	both, err := InGroups("small,ports")
 	require.NoError(t, err)
 	require.Len(t, both, len(smallFleets())+len(deadPorts()))
-	_, err = InGroups("small,no such")
-	require.ErrorContains(t, err, `no group "no such" (want base, `)
+	_, err = InGroups("small,unknown")
+	require.ErrorContains(t, err, `no group "unknown" (want base, `)
 }
 
 // Runs of a bare client are short.
