@@ -16,12 +16,12 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// brokenClose is a body whose Close panics.
+// brokenClose is a body that panics in Close.
 type brokenClose struct{ io.Reader }
 
 func (brokenClose) Close() error { panic("Close is broken") }
 
-// stuckBody is a body that blocks until its context ends, and whose Close panics.
+// stuckBody is a body that blocks until its context ends, and panics in Close.
 type stuckBody struct {
 	brokenClose
 
@@ -33,8 +33,7 @@ func (b stuckBody) Read([]byte) (int, error) {
 	return 0, b.ctx.Err()
 }
 
-// TestCleanUp_closesOnce is §4.2: a hook that panics at the end of a call does not close the
-// body of a retry twice.
+// §4.2: a hook that panics at the end of a call does not close the body of a retry twice.
 func TestCleanUp_closesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := &resilienthttp.Transport{
@@ -48,8 +47,8 @@ func TestCleanUp_closesOnce(t *testing.T) {
 	})
 }
 
-// TestCleanUp_brokenClose is §4.5: a response body whose Close panics does not end the program
-// in a goroutine of the Transport, and the context of its attempt ends.
+// §4.5: a response body that panics in Close does not end the program, and the context of its
+// attempt ends.
 func TestCleanUp_brokenClose(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -97,8 +96,7 @@ func TestCleanUp_brokenClose(t *testing.T) {
 	}
 }
 
-// TestCleanUp_copy checks that a hedge whose Classify panics, and whose body's Close panics
-// too, fails alone.
+// A hedge fails alone if Classify and Close of its body panic.
 func TestCleanUp_copy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int64
@@ -177,7 +175,7 @@ func TestTransport_mutualBase(t *testing.T) {
 	a.CloseIdleConnections()
 	a, b = &resilienthttp.Transport{}, &resilienthttp.Transport{}
 	a.Base, b.Base = b, a
-	require.ErrorContains(t, a.Validate(), "Base is the Transport itself, or leads to it")
+	require.ErrorContains(t, a.Validate(), "Base is the Transport itself, or wraps it")
 	a.CloseIdleConnections()
 	(&resilienthttp.Transport{Base: a}).CloseIdleConnections()
 }
@@ -308,8 +306,7 @@ func TestRecord_keepsOpenCircuits(t *testing.T) {
 	}
 }
 
-// TestHedge_leavesTheRequest is §4.2: a hedge whose Base does not end with its context does not
-// read the request after the call.
+// §4.2: a hedge with a Base that ignores its context does not read the request after the call.
 func TestHedge_leavesTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int64

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDeadlineHeader is §4.19: what is written, for clocks of any zone, and what
-// is read back of it.
+// §4.19: the header for clocks of any zone, and its value after parsing.
 func TestDeadlineHeader(t *testing.T) {
 	d := Deadline{Margin: 100 * time.Millisecond}.withDefaults()
 	now := time.Date(2026, time.March, 4, 23, 59, 59, 500e6, time.FixedZone("far", 5*3600+1800))

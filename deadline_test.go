@@ -30,10 +30,9 @@ const (
 	deadlineForm  = "2006-01-02T15:04:05.000Z"
 )
 
-// TestNoWaitForWhatCannotBeTold is §4.12 with §4.19: where the next attempt would have so
-// little left that its server cannot be told a deadline, it is not waited for, and what
-// there is comes back at once.
-func TestNoWaitForWhatCannotBeTold(t *testing.T) {
+// §4.12, §4.19: if the next attempt would have too little time for a deadline header, the call
+// returns its result at once.
+func TestDeadline_noTimeForHeader(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		wait  time.Duration // of a deadline of 2 s
@@ -42,7 +41,7 @@ func TestNoWaitForWhatCannotBeTold(t *testing.T) {
 	}{
 		{"within the Margin", 1960 * time.Millisecond, false, 1},
 		{"before it", 1940 * time.Millisecond, false, 2},
-		{"nobody is told", 1960 * time.Millisecond, true, 2},
+		{"no deadline header", 1960 * time.Millisecond, true, 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,8 +66,8 @@ func TestNoWaitForWhatCannotBeTold(t *testing.T) {
 	}
 }
 
-// TestDeadlineIsSent is §4.19's sending half for the first attempt. A bubble's
-// clock begins at midnight, UTC, of the first of January 2000.
+// §4.19: the deadline header of the first attempt. A bubble's clock starts on 2000-01-01 at 00:00
+// UTC.
 func TestDeadlineIsSent(t *testing.T) {
 	const ms = time.Millisecond
 	for _, row := range []struct {
@@ -227,7 +226,7 @@ type oddContext struct {
 
 func (o oddContext) Deadline() (time.Time, bool) { return o.at, true }
 
-// TestDeadlineIsReceived is §4.19's receiving half.
+// §4.19: the context of a handler.
 func TestDeadlineIsReceived(t *testing.T) {
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(deadlineForm) }
 	const none = time.Duration(-1)
@@ -389,8 +388,7 @@ func TestDeadlineIsReceived(t *testing.T) {
 	})
 }
 
-// The server removes the files of a form from the request that it made, and the
-// handler gets a copy of that.
+// The server removes the files of a form from its own request, of which the handler gets a copy.
 func TestDeadlineKeepsTheFormOfTheServersRequest(t *testing.T) {
 	form := &multipart.Form{}
 	handler := resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -402,19 +400,19 @@ func TestDeadlineKeepsTheFormOfTheServersRequest(t *testing.T) {
 	require.Same(t, form, r.MultipartForm)
 }
 
-// TestRetryOwner is §4.20's header: who sends it, and what Handler makes of it.
+// §4.20: X-Retry-Owner as sent and as received.
 func TestRetryOwner(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		value  []string // that the handler receives
 		config resilienthttp.Deadline
-		calls  int    // what a Transport of three attempts makes of it
+		calls  int    // attempts of a Transport with MaxAttempts 3
 		tells  string // and tells the next tier
 	}{
 		{"none", nil, resilienthttp.Deadline{}, 3, ""},
 		{"caller", []string{"caller"}, resilienthttp.Deadline{}, 1, "caller"},
 		{"case and blanks", []string{" Caller "}, resilienthttp.Deadline{}, 1, "caller"},
-		{"somebody else", []string{"server"}, resilienthttp.Deadline{}, 3, ""},
+		{"another owner", []string{"server"}, resilienthttp.Deadline{}, 3, ""},
 		{"empty", []string{""}, resilienthttp.Deadline{}, 3, ""},
 		{"deadlines off", []string{"caller"}, resilienthttp.Deadline{Disabled: true}, 1, "caller"},
 	} {
@@ -471,7 +469,7 @@ func TestRetryOwner(t *testing.T) {
 	})
 }
 
-// tier is a service that calls the next one for each request it gets.
+// tier is a service that calls the next tier for each request.
 type tier struct {
 	*faulttest.Server
 
@@ -479,7 +477,7 @@ type tier struct {
 	left []time.Duration // what the callers left
 }
 
-// newTier serves on a loopback socket. The last tier, without a next, fails.
+// newTier returns a tier on a loopback socket. The last tier, which has no next, fails.
 func newTier(t *testing.T, next string, transport http.RoundTripper, takes time.Duration) *tier {
 	t.Helper()
 	s := &tier{}
@@ -516,9 +514,8 @@ func newTier(t *testing.T, next string, transport http.RoundTripper, takes time.
 	return s
 }
 
-// TestThreeTiers is §4.20 over loopback sockets: three tiers of three attempts
-// are three calls at the bottom where the first owns the retries, and 27 where
-// nobody does. And §4.19: each tier is left less than the one above it.
+// §4.20: three tiers of three attempts make three calls at the bottom if the first owns the
+// retries, and 27 without an owner. §4.19: each tier gets less time than its caller.
 func TestThreeTiers(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -527,7 +524,7 @@ func TestThreeTiers(t *testing.T) {
 		middle int
 	}{
 		{"§4.20 one owner", true, 3, 3},
-		{"§4.20 nobody", false, 27, 9},
+		{"§4.20 no owner", false, 27, 9},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			socket := func() *http.Transport {
@@ -565,7 +562,7 @@ func TestThreeTiers(t *testing.T) {
 			}
 		})
 	}
-	t.Run("§4.19 nobody works for a caller who has left", func(t *testing.T) {
+	t.Run("§4.19 no work for a caller that has left", func(t *testing.T) {
 		base := &http.Transport{}
 		t.Cleanup(base.CloseIdleConnections)
 		bottom := newTier(t, "", nil, 0)
@@ -587,8 +584,7 @@ func TestThreeTiers(t *testing.T) {
 	})
 }
 
-// TestTransportInsideTransport is §4.20 in one process: only the outer one
-// retries, by every way in which the inner one can be reached.
+// §4.20: only the outer Transport retries, in every way to reach the inner one.
 func TestTransportInsideTransport(t *testing.T) {
 	failing := func() (base puppet, count *int) {
 		count = new(int)
@@ -683,8 +679,7 @@ func TestTransportInsideTransport(t *testing.T) {
 	})
 }
 
-// FuzzDeadlineHeader: whatever a stranger sends, the handler gets a deadline that
-// is neither over nor later than Max, or none at all, or is not called.
+// With any header, the handler gets a deadline between now and Max, or none, or is not called.
 func FuzzDeadlineHeader(f *testing.F) {
 	now := time.Now()
 	for _, deadline := range []string{
@@ -725,7 +720,7 @@ func FuzzDeadlineHeader(f *testing.F) {
 	})
 }
 
-// TestOwnershipOfTokenFetch is §4.20 for ownership on the way to what Base asks, for a token say.
+// §4.20: ownership for a request that Base makes on its own, for example to fetch a token.
 func TestOwnershipOfTokenFetch(t *testing.T) {
 	var told atomic.Value
 	tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {

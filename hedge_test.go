@@ -25,7 +25,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// copyOf says what becomes of one copy of a request.
+// copyOf is the outcome of one copy of a request.
 type copyOf struct {
 	after  time.Duration
 	status int // 0: 200
@@ -34,8 +34,7 @@ type copyOf struct {
 	exits  bool
 }
 
-// hedgeBase gives the requests that come to it the outcomes in turn, and those
-// after them the last one. It heeds contexts, as a Base must, and counts.
+// hedgeBase gives its requests the outcomes in order, and repeats the last. It obeys contexts.
 type hedgeBase struct {
 	copies []copyOf
 
@@ -102,7 +101,7 @@ func (b *hedgeBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// countedBody fails once its request's context is done, as net/http's do.
+// countedBody fails after its request's context ends, as net/http's bodies do.
 type countedBody struct {
 	io.Reader
 	base *hedgeBase
@@ -132,8 +131,7 @@ func (b *hedgeBase) sent() int {
 	return len(b.arrivals)
 }
 
-// balanced asserts §4.5 and §4.13: each body that was opened is closed, and no
-// copy is still on its way.
+// balanced requires that each opened body is closed, and that no copy is in flight (§4.5, §4.13).
 func (b *hedgeBase) balanced(tb testing.TB) {
 	tb.Helper()
 	synctest.Wait()
@@ -150,7 +148,7 @@ func hedging(base http.RoundTripper, attempts int, hedge *resilienthttp.Hedge) *
 	return transport
 }
 
-// story tells the attempts in short: "1 lost", "1h 200".
+// story describes the attempts in short form: "1 lost", "1h 200".
 func story(attempts []resilienthttp.Attempt) string {
 	var parts []string
 	for _, a := range attempts {
@@ -172,8 +170,8 @@ func story(attempts []resilienthttp.Attempt) string {
 	return strings.Join(parts, ", ")
 }
 
-// TestHedge is a race after one second, with every kind of outcome. A failure
-// never beats an answer that is still in flight, in either direction.
+// A hedge after one second, with every kind of outcome. A failure never wins while a response is
+// possible.
 func TestHedge(t *testing.T) {
 	const (
 		ms = time.Millisecond
@@ -270,7 +268,7 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// TestHedgeAttempts is what the records say of the two copies.
+// The records of the two copies.
 func TestHedgeAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := newHedgeBase(copyOf{after: 10 * time.Second}, copyOf{after: 100 * time.Millisecond})
@@ -298,8 +296,8 @@ func TestHedgeAttempts(t *testing.T) {
 	})
 }
 
-// TestHedgeWhich: only requests that may be repeated and can be replayed.
-func TestHedgeWhich(t *testing.T) {
+// Only requests that may be repeated and can be replayed are hedged.
+func TestHedge_eligibleRequests(t *testing.T) {
 	off := resilienthttp.Idempotency{Disabled: true}
 	stream := func(r *http.Request) {
 		r.Body, r.GetBody, r.ContentLength = io.NopCloser(strings.NewReader("body")), nil, -1
@@ -319,7 +317,7 @@ func TestHedgeWhich(t *testing.T) {
 		{name: "PUT, context key", method: "PUT", body: "body", ctx: func(ctx context.Context) context.Context {
 			return resilienthttp.WithIdempotencyKey(ctx, "k")
 		}, hedged: true},
-		{name: "DELETE, whose second copy gets a 404", method: "DELETE"},
+		{name: "DELETE, and the second copy gets a 404", method: "DELETE"},
 		{name: "POST, keyed", method: "POST", body: "body", hedged: true},
 		{name: "PATCH, keyed", method: "PATCH", body: "body", hedged: true},
 		{name: "POST, header key", method: "POST", body: "body", config: off, change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "k") }, hedged: true},
@@ -372,7 +370,7 @@ func TestHedgeWhich(t *testing.T) {
 	}
 }
 
-// TestHedgeDelay: fixed, or measured once 20 latencies are known.
+// The delay is fixed, or measured after 20 latencies.
 func TestHedgeDelay(t *testing.T) {
 	const ms = time.Millisecond
 	// learn makes n calls of which the i-th takes latency(i).
@@ -447,11 +445,11 @@ func TestHedgeDelay(t *testing.T) {
 				if row.hedge.Delay == 0 {
 					most += row.max*3/10 + 1 // as precise as internal/latency is
 				}
-				require.LessOrEqual(t, delay, most, "longer than the quantile, by as little as can be told")
+				require.LessOrEqual(t, delay, most, "longer than the quantile, within the precision")
 			})
 		})
 	}
-	t.Run("it follows", func(t *testing.T) {
+	t.Run("the delay follows the latencies", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
@@ -463,7 +461,7 @@ func TestHedgeDelay(t *testing.T) {
 			require.Less(t, delay, 104*ms)
 		})
 	})
-	t.Run("failures are no measure", func(t *testing.T) {
+	t.Run("failures do not count", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: ms, status: 503})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
@@ -475,7 +473,7 @@ func TestHedgeDelay(t *testing.T) {
 			require.False(t, hedged)
 		})
 	})
-	t.Run("answers that are all as slow are not slow", func(t *testing.T) {
+	t.Run("responses with equal latencies are not slow", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 50 * ms})
 			transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
@@ -484,7 +482,7 @@ func TestHedgeDelay(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a loser took at least that long", func(t *testing.T) {
+	t.Run("a canceled attempt counts with the delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			// Without the losers, the quantile would fall further and further.
 			base := newHedgeBase(copyOf{})
@@ -504,10 +502,9 @@ func TestHedgeDelay(t *testing.T) {
 			require.Less(t, delay, 65*ms, "nor may it rise by itself")
 		})
 	})
-	t.Run("hedging does not talk itself into more", func(t *testing.T) {
+	t.Run("hedges do not shorten the delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			// If those that are cut short did not count, only the quick ones
-			// would, and the quantile would fall with each hedge.
+			// If canceled attempts did not count, the quantile would fall with each hedge.
 			base := newHedgeBase(copyOf{})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
 			transport := hedging(base, -1, hedge)
@@ -543,9 +540,8 @@ func TestHedgeDelay(t *testing.T) {
 	})
 }
 
-// TestHedgeShare is §4.16 for hedges: they count against MaxRatio, and not against the
-// Budget.
-func TestHedgeShare(t *testing.T) {
+// §4.16: hedges count against MaxRatio, and not against the Budget.
+func TestHedge_MaxRatio(t *testing.T) {
 	// slow makes calls that all want a hedge, gap apart, and counts those.
 	slow := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, gap time.Duration) (hedges int) {
 		t.Helper()
@@ -590,7 +586,7 @@ func TestHedgeShare(t *testing.T) {
 			require.Equal(t, 51, base.sent())
 		})
 	})
-	t.Run("one that is not sent is given back", func(t *testing.T) {
+	t.Run("a hedge that is not sent returns its token", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(twoMS)
 			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
@@ -600,7 +596,7 @@ func TestHedgeShare(t *testing.T) {
 			require.Equal(t, 1, slow(t, open, base, 3, 0))
 		})
 	})
-	t.Run("§4.16 hedges leave the budget to retries", func(t *testing.T) {
+	t.Run("§4.16 hedges do not use the budget", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(twoMS)
 			transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
@@ -612,7 +608,7 @@ func TestHedgeShare(t *testing.T) {
 			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "and its token is there")
 		})
 	})
-	t.Run("§4.15 a breaker that is half-open has no place for it", func(t *testing.T) {
+	t.Run("§4.15 a half-open circuit admits no hedge", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Millisecond})
 			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
@@ -624,7 +620,7 @@ func TestHedgeShare(t *testing.T) {
 			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
 		})
 	})
-	t.Run("§4.15 a loser says nothing to the breaker", func(t *testing.T) {
+	t.Run("§4.15 the breaker does not count a canceled attempt", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: time.Hour}, copyOf{})
 			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
@@ -635,8 +631,7 @@ func TestHedgeShare(t *testing.T) {
 	})
 }
 
-// TestHedgeTimeout: each copy has the attempt timeout to itself, and the call's
-// deadline is that of both.
+// Each copy has its own attempt timeout. Both have the call's deadline.
 func TestHedgeTimeout(t *testing.T) {
 	t.Run("the first times out, the hedge does not", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -688,7 +683,7 @@ func TestHedgeTimeout(t *testing.T) {
 			base.balanced(t)
 		})
 	})
-	t.Run("§4.19 each copy is told its own deadline", func(t *testing.T) {
+	t.Run("§4.19 each copy has its own deadline header", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
@@ -704,8 +699,8 @@ func TestHedgeTimeout(t *testing.T) {
 	})
 }
 
-// TestHedgePanic: a Base that panics in the hedge's goroutine, where no caller
-// can recover, fails the hedge alone; in the caller's, the panic is the caller's.
+// A Base that panics in the hedge's goroutine fails only the hedge. In the caller's goroutine the
+// caller gets the panic.
 func TestHedgePanic(t *testing.T) {
 	hedge := func() *resilienthttp.Hedge { return &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1} }
 	for _, row := range []struct {
@@ -713,10 +708,10 @@ func TestHedgePanic(t *testing.T) {
 		copies []copyOf
 		want   string
 	}{
-		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h panic in a copy of the request: Base is broken"},
-		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h the goroutine of a copy of the request has ended"},
-		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h panic in a copy of the request: Base is broken"},
-		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h the goroutine of a copy of the request has ended"},
+		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h panic in a concurrent attempt: Base is broken"},
+		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h goroutine of a concurrent attempt exited"},
+		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h panic in a concurrent attempt: Base is broken"},
+		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h goroutine of a concurrent attempt exited"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -755,7 +750,7 @@ func TestHedgePanic(t *testing.T) {
 			base.balanced(t)
 		})
 	})
-	t.Run("the hedge gives back what it holds", func(t *testing.T) {
+	t.Run("the hedge returns its permits", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Second}, copyOf{panics: true}, copyOf{})
 			transport := hedging(base, -1, hedge())
@@ -765,7 +760,7 @@ func TestHedgePanic(t *testing.T) {
 			}
 			call() // opens the circuit
 			time.Sleep(2 * time.Hour)
-			require.Equal(t, "1 200, 1h panic in a copy of the request: Base is broken", story(call()))
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: Base is broken", story(call()))
 			require.Equal(t, "1 200", story(call()), "there is a place for it")
 			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
 		})
@@ -780,7 +775,7 @@ func TestHedgePanic(t *testing.T) {
 				}
 				return resilienthttp.VerdictDefault
 			}
-			require.Equal(t, "1 200, 1h panic in a copy of the request: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			base.balanced(t)
 		})
 	})
@@ -793,15 +788,15 @@ func TestHedgePanic(t *testing.T) {
 					panic("odd")
 				}
 			}}
-			require.Equal(t, "1 200, 1h panic in a copy of the request: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			require.Equal(t, 1, base.sent())
 			base.balanced(t)
 		})
 	})
 }
 
-// TestHedgeTrace: hooks see the hedge begin and end, in that order, also when it
-// loses at the moment at which it begins, and nothing of it after CallDone.
+// Hooks see the start of a hedge before its end, even if it loses at its start, and nothing after
+// CallDone.
 func TestHedgeTrace(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -883,9 +878,9 @@ func TestHedgeTrace(t *testing.T) {
 	})
 }
 
-// TestHedgeInOneInstant: whatever happens at the same moment, there is one
-// winner, its body is readable, and the other is closed.
-func TestHedgeInOneInstant(t *testing.T) {
+// If events happen at the same time, there is one winner with a readable body, and the other
+// response is closed.
+func TestHedge_simultaneousEvents(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		copies []copyOf
@@ -938,8 +933,7 @@ func TestHedgeInOneInstant(t *testing.T) {
 	})
 }
 
-// TestHedgeOverNetHTTP is hedging over net/http's own transport: the loser's
-// request is cancelled at its server, and its connection given up.
+// Hedging over net/http's transport: the request of the loser is canceled at its server.
 func TestHedgeOverNetHTTP(t *testing.T) {
 	for name, options := range map[string][]memhttp.Option{"HTTP/1": nil, "HTTP/2": {memhttp.HTTP2()}} {
 		t.Run(name, func(t *testing.T) {
@@ -1007,8 +1001,8 @@ func TestHedgeOverNetHTTP(t *testing.T) {
 	})
 }
 
-// TestHedgeStress is §4.21: many calls with latencies at random on one Hedge,
-// shared by two Transports, under the race detector.
+// §4.21: calls with random latencies on one Hedge that two Transports share, under the race
+// detector.
 func TestHedgeStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opened, closed, sent, hedged, failed atomic.Int64
@@ -1089,9 +1083,9 @@ func (o *onceClosed) Close() error {
 	return nil
 }
 
-// TestHedgeWorth is §7's row 17: by a measured delay, a client hedges for as long as
-// that gains something, and where its hedges lose it leaves it, and tries again later.
-func TestHedgeWorth(t *testing.T) {
+// DESIGN §7, row 17: with a measured delay, a client hedges while hedges win. If they lose, it
+// stops and tries again later.
+func TestHedge_stopsWhenLosing(t *testing.T) {
 	const ms = time.Millisecond
 	// load makes calls, 20 a second, of which every tenth has a first copy that takes
 	// so long, and a hedge, if there is one, that takes half a second.
@@ -1124,7 +1118,7 @@ func TestHedgeWorth(t *testing.T) {
 			require.Greater(t, load(t, transport, base, 1000, 3*time.Second), 60, "and begin again when they win")
 		})
 	})
-	t.Run("a fixed delay is hedged at, whatever comes of it", func(t *testing.T) {
+	t.Run("a fixed delay always hedges", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{})
 			require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Delay: 20 * ms, MaxRatio: 0.1}), base, 1000, 100*ms), 90)

@@ -20,18 +20,16 @@ import (
 
 const defaultKeyHeader = "Idempotency-Key"
 
-// Idempotency attaches idempotency keys to requests. A key lets a server tell a repetition
-// from a second order, so it makes POST and PATCH repeatable. All attempts and hedges of a
-// call have the same key, and so does the request that follows a 307 or 308 to the same
-// origin. A key that the caller has set in the header is never replaced.
+// Idempotency adds idempotency keys to requests, so that POST and PATCH can be retried: the
+// server recognizes a request with the same key. All attempts of a call have the same key, and so
+// does the request that follows a 307 or 308 to the same origin. A key in the request's header is
+// never replaced.
 //
-// The zero value sends a random UUID in Idempotency-Key with each POST and PATCH
-// (https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/). A server that
-// does not know the header ignores it, and a retry can then be a second write. For such a
-// server set Disabled.
+// The zero value sends a random UUID in Idempotency-Key with each POST and PATCH. A server that
+// does not know the header ignores it, and a retry can then do the work twice. For such a server
+// set Disabled. See docs/idempotency-keys.md.
 type Idempotency struct {
-	// Header is the name of the field. "" means Idempotency-Key. Others are
-	// PayPal-Request-Id, X-Idempotency-Key and X-Request-Id.
+	// Header is the name of the field. "" means Idempotency-Key. PayPal wants PayPal-Request-Id.
 	Header string
 
 	// Methods are the methods for which keys are generated, in upper case. nil means POST and
@@ -39,37 +37,35 @@ type Idempotency struct {
 	Methods []string
 
 	// NewKey returns the key of a call; "" means none. nil means a random UUID (version 4), or
-	// below an SDK of AWS or Google one derived from the random UUID of all its attempts. A
-	// key that is longer than MaxLength, or has characters other than visible ASCII and inner
-	// spaces, fails the call before anything is sent. It must be safe for concurrent use.
+	// one that is derived from the invocation ID of an AWS or Google SDK. A key longer than
+	// MaxLength, or with characters other than visible ASCII and inner spaces, fails the call. It
+	// must be safe for concurrent use.
 	NewKey func(*http.Request) string
 
-	// Quoted sends keys of NewKey and of the context as a structured-field string (RFC 9651
-	// section 3.3.3), in quotes, as the IETF draft asks. A key that already is one is not
-	// quoted again. Most APIs want the bare key, which is the default.
+	// Quoted sends keys of NewKey and of the context as structured-field strings (RFC 9651), in
+	// quotes, as the IETF draft asks. A key that already is such a string is not quoted again.
+	// Most APIs want the bare key, the default.
 	Quoted bool
 
-	// MaxLength is the maximum length of a key in characters. A longer key of NewKey or the
-	// context fails the call. Zero means 255, which is also the maximum. Below 36, the length
-	// of a UUID, it needs NewKey or Disabled.
+	// MaxLength is the maximum length of a key in characters. Zero means 255, which is also the
+	// maximum. Below 36, the length of a UUID, it needs NewKey or Disabled. Negative is an error.
 	MaxLength int
 
-	// Hosts are the hosts that honour keys, in lower case: "api.example.com",
-	// "localhost:8080", or "*.example.com" for all below example.com. Other hosts get no key,
-	// unless the caller has set it in the header. nil means all hosts.
+	// Hosts are the hosts that support keys, in lower case: "api.example.com", "localhost:8080",
+	// or "*.example.com" for its subdomains. Other hosts get no key, unless the caller has set it
+	// in the header. nil means all hosts.
 	Hosts []string
 
-	// Disabled generates no keys. A key from the context or the header is still sent.
+	// Disabled means that no keys are generated. A key from the context or the header is still
+	// sent.
 	Disabled bool
 }
 
-// WithIdempotencyKey returns a context whose calls have the caller's own key, for any method.
-// A business key such as "invoice:001" works across crashes and processes, which a random key
-// cannot. A header that is set on the request wins. An empty key means none: the Transport
-// generates one as usual. An invalid key fails the call: see Idempotency.NewKey.
-//
-// Use the context for one operation only: servers reject two different requests with one key.
-// A redirect that http.Client follows has the same context, so it gets the key too.
+// WithIdempotencyKey returns a context with the caller's own key for its calls, for any method. A
+// business key such as "invoice:001" works across crashes and processes. A key in the request's
+// header takes precedence. "" means that the Transport generates a key as usual. An invalid key
+// fails the call. Use the context for one operation only, because servers reject two different
+// requests with one key. A request that follows a redirect has the same context and key.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.key = key })
 }
@@ -91,7 +87,7 @@ func (i Idempotency) withDefaults() Idempotency {
 	return i
 }
 
-// generatedLength is the length of the keys that are made without NewKey: UUIDs.
+// generatedLength is the length of generated keys, which are UUIDs.
 const generatedLength = 36
 
 // tooShortForKeys reports whether generated keys would be longer than MaxLength.
@@ -100,7 +96,7 @@ func (i *Idempotency) tooShortForKeys() bool {
 	return generates && i.MaxLength > 0 && i.MaxLength < generatedLength
 }
 
-// chooseKey finds or makes the key of the call. send is false if the request has it already.
+// chooseKey finds or makes the key of the call. send is false if the request already has it.
 func (c *call) chooseKey() (send bool, err error) {
 	i, req := &c.idempotency, c.request
 	if c.key = i.callersKey(req.Header); c.key != "" {
@@ -143,8 +139,8 @@ func (i *Idempotency) generate(req *http.Request) string {
 	return id.String()
 }
 
-// callersKey is the key that the caller has set, in any spelling of the field's name: net/http
-// sends the name as it is.
+// callersKey returns the key that the caller has set, in any case of the field's name: net/http
+// sends the name unchanged.
 func (i *Idempotency) callersKey(h http.Header) string {
 	if key := headerValue(h, i.Header); key != "" {
 		return key
@@ -157,9 +153,9 @@ func (i *Idempotency) callersKey(h http.Header) string {
 	return ""
 }
 
-// redirectedKey is the key of the request whose 307 or 308 led to this one, if both have the
-// same origin. http.Client follows such a redirect with the same method and body: it is the
-// same order. Another origin has not seen the key and gets one of its own.
+// redirectedKey returns the key of the previous request if its response, a 307 or 308 of the same
+// origin, led to this one. http.Client repeats method and body, so it is the same operation.
+// Another origin has not received the key, so its request gets a new one.
 func (i *Idempotency) redirectedKey(req *http.Request) string {
 	from := req.Response
 	if from == nil || from.Request == nil || from.Request.URL == nil ||
@@ -172,7 +168,7 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 	}
 	if c := callOf(from); c != nil {
 		if c.redirected.Swap(true) {
-			return "" // Response.Request is sent again: another order
+			return "" // the program sends Response.Request again: another operation
 		}
 		return c.key
 	}
@@ -196,7 +192,6 @@ func port(u *url.URL) string {
 	return ""
 }
 
-// encode returns the key as it is sent.
 func (i *Idempotency) encode(key string) string {
 	if _, rest, ok := structured.String(key); !i.Quoted || ok && rest == "" {
 		return key
@@ -204,7 +199,7 @@ func (i *Idempotency) encode(key string) string {
 	return structured.Quote(key)
 }
 
-// check rejects a key that package idempotency would reject, or that is too long for the API.
+// check rejects a key that is too long for the API, or that package idempotency would reject.
 func (i *Idempotency) check(key string) error {
 	err := idempotencykey.Check(key)
 	if err == nil && len(key) > i.MaxLength {

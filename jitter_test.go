@@ -26,8 +26,8 @@ var jitteredStrategies = [...]string{"full", "equal", "decorrelated"}
 
 const longestWait = time.Duration(math.MaxInt64)
 
-// TestBackoffBounds is §4.14: it holds each strategy to the exact interval that it draws
-// from, and to both of its ends where the interval is small enough to hit them.
+// §4.14: each strategy draws from its documented interval, with both ends if the interval is
+// small.
 func TestBackoffBounds(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -128,8 +128,8 @@ func TestConstant(t *testing.T) {
 	}
 }
 
-// backoffInRange holds every strategy to its promise for any arguments: a wait in
-// [0, max], and none for a base or a max of zero or less.
+// backoffInRange checks a strategy for any arguments: the wait is in [0, max], and 0 if base or
+// max is not positive.
 func backoffInRange(base, max time.Duration, retry int, prev time.Duration) error {
 	for name, strategy := range backoffStrategies() {
 		d := strategy(base, max)(retry, prev)
@@ -198,10 +198,8 @@ func jitterMoments(n int, max time.Duration, draw func() time.Duration) (mean, d
 	return mean, math.Sqrt(squares/float64(n) - mean*mean), atMax
 }
 
-// TestBackoffDistribution checks the shape at the cap, where every call ends up
-// that retries for long: even, never a fixed value. With 20000 draws the
-// standard error of a mean is at most 0.002 of max, a fifteenth of what is
-// allowed.
+// The distribution at the cap, which a call with many retries reaches, is even. With 20000 draws
+// the standard error of a mean is at most 0.002 of max, a fifteenth of the tolerance.
 func TestBackoffDistribution(t *testing.T) {
 	const base, max, n = 100 * time.Millisecond, 10 * time.Second, 20000
 	for _, tt := range []struct {
@@ -242,7 +240,7 @@ func TestBackoffDistribution(t *testing.T) {
 	})
 }
 
-// One Backoff serves all calls of a Transport.
+// One Backoff is used by all calls of a Transport.
 func TestBackoffConcurrent(t *testing.T) {
 	for name, strategy := range backoffStrategies() {
 		t.Run(name, func(t *testing.T) {
@@ -265,7 +263,7 @@ func TestBackoffConcurrent(t *testing.T) {
 	}
 }
 
-// Two calls that fail together must not wait alike.
+// Two calls that fail together must not wait for the same time.
 func TestBackoffDiffers(t *testing.T) {
 	for _, name := range jitteredStrategies {
 		t.Run(name, func(t *testing.T) {

@@ -32,8 +32,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// TestInnerRefusalAndOuterBreaker is §4.15: an inner gate's refusal is no failure of the server.
-func TestInnerRefusalAndOuterBreaker(t *testing.T) {
+// §4.15: the outer circuit does not count a rejection of an inner Transport.
+func TestInnerRejection_notCountedByOuterBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := bareTransport(puppetStatus(500), 1)
 		inner.Breaker = &resilienthttp.Breaker{MinRequests: 1}
@@ -46,7 +46,7 @@ func TestInnerRefusalAndOuterBreaker(t *testing.T) {
 	})
 }
 
-// TestSchemeMismatch: http.Client makes ErrSchemeMismatch only of a bare RecordHeaderError.
+// http.Client recognizes ErrSchemeMismatch only in a bare RecordHeaderError.
 func TestSchemeMismatch(t *testing.T) {
 	server := faulttest.New(t, nil)
 	_, err := (&http.Client{Transport: bareTransport(&http.Transport{}, 2)}).Get("https" + strings.TrimPrefix(server.URL, "http"))
@@ -54,7 +54,7 @@ func TestSchemeMismatch(t *testing.T) {
 	server.AssertRequests(t, 0)
 }
 
-// TestBadBases: what breaks the contract of http.RoundTripper.
+// Bases that break the contract of http.RoundTripper.
 func TestBadBases(t *testing.T) {
 	t.Run("neither", func(t *testing.T) {
 		breaker := nervous(time.Hour)
@@ -94,7 +94,7 @@ func TestBadBases(t *testing.T) {
 		})
 	})
 	t.Run("panics", func(t *testing.T) {
-		// And everything is given back: see TestPanicsGiveBack.
+		// And everything is given back: see TestPanic_releasesPermits.
 		base := script(panicking("boom"), status(200))
 		tr := &resilienthttp.Transport{Base: base}
 		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
@@ -192,9 +192,8 @@ type listError []string
 
 func (l listError) Error() string { return strings.Join(l, ", ") }
 
-// TestBrokenAnswersAreClosed: Base's response is closed when Base breaks its
-// contract by returning an error beside it.
-func TestBrokenAnswersAreClosed(t *testing.T) {
+// If Base returns a response and an error, the response is closed.
+func TestBrokenBase_responseIsClosed(t *testing.T) {
 	base := script(func(r *http.Request) (*http.Response, error) { return response(r, 200, "x"), errReset })
 	tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
 	_, err := tr.RoundTrip(get(t))
@@ -208,8 +207,7 @@ func TestBrokenAnswersAreClosed(t *testing.T) {
 	require.ErrorIs(t, err, errReset)
 }
 
-// TestDeadlineSeenEarly: a Base that sees a deadline pass before its timer has
-// fired has met that deadline, not an error of its own.
+// If a Base notices a deadline before the timer fires, the result is a deadline.
 func TestDeadlineSeenEarly(t *testing.T) {
 	tests := []struct {
 		name string
@@ -261,9 +259,8 @@ type earlyContext struct {
 
 func (c earlyContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// TestCallerGone is §4.9: the caller's own cancellation and deadline are never
-// retried, whatever Classify says of them.
-func TestCallerGone(t *testing.T) {
+// §4.9: the caller's cancellation and deadline are never retried, even if Classify says so.
+func TestCallerCanceled_noRetry(t *testing.T) {
 	always := func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient }
 	t.Run("§4.9 cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -309,8 +306,7 @@ func TestCallerGone(t *testing.T) {
 	})
 }
 
-// TestUnkeyedOverSockets is §4.8 with net/http and the kernel as the judges of
-// what errors look like.
+// §4.8: errors of net/http and the kernel for requests without a key.
 func TestUnkeyedOverSockets(t *testing.T) {
 	t.Run("§4.8 refused", func(t *testing.T) {
 		attempts := realPOST(t, &http.Transport{}, "http://"+closedPort(t))
@@ -425,8 +421,8 @@ func socksProxy(t *testing.T, method, reply byte) (base *http.Transport, accepte
 	return base, accepted
 }
 
-// TestSOCKS is §4.9 for the replies of a SOCKS5 proxy (RFC 1928, section 6): what it
-// rejects is asked for once, and what it could not reach is the server's failure.
+// §4.9: replies of a SOCKS5 proxy (RFC 1928, section 6). A rejection gets one attempt. An
+// unreachable server is the server's failure.
 func TestSOCKS(t *testing.T) {
 	for _, row := range []struct {
 		name          string
@@ -469,10 +465,9 @@ func TestSOCKS(t *testing.T) {
 // hiddenText is what stands for an error of an unknown type.
 const hiddenText = "(not shown)"
 
-// TestFailsAtOnce is rows 27 and 38 of DESIGN section 7: a zero Transport makes one attempt
-// of what cannot succeed, and its budget is as if nothing had failed. What answers in the
-// API's place is not charged to the API's circuit either.
-func TestFailsAtOnce(t *testing.T) {
+// DESIGN §7, rows 27 and 38: a zero Transport makes one attempt if a retry cannot succeed, and
+// the budget does not change. The circuit does not count responses of intermediaries.
+func TestPermanentFailures(t *testing.T) {
 	wrongClient := puppet(func(*http.Request) (*http.Response, error) {
 		return nil, &url.Error{Op: "Get", URL: "https://api.test/", Err: &RetrieveError{
 			Response: &http.Response{StatusCode: http.StatusUnauthorized}, ErrorCode: "invalid_client",
@@ -493,7 +488,7 @@ func TestFailsAtOnce(t *testing.T) {
 		base      http.RoundTripper
 		url       string
 		arrivals  func() int64 // at the proxy
-		elsewhere bool         // something answered in the API's place
+		elsewhere bool         // an intermediary responded
 	}{
 		{"wrong OAuth client", wrongClient, "https://api.test/", nil, true},
 		{"proxy says 407", viaHTTP, "https://api.test/", asked.Load, true},
@@ -527,7 +522,7 @@ func TestFailsAtOnce(t *testing.T) {
 	}
 }
 
-// dnsThatSays dials by way of a resolver whose only server answers with rcode.
+// dnsThatSays dials with a resolver that always returns rcode.
 func dnsThatSays(t *testing.T, rcode byte) func(context.Context, string, string) (net.Conn, error) {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -575,8 +570,7 @@ func tlsServer(t *testing.T, change func(server, client *tls.Config)) (url strin
 	return server.URL, &http.Transport{TLSClientConfig: clientConfig}, served
 }
 
-// TestHandshakes is §4.8 and §4.9 for TLS handshakes that fail, over loopback
-// sockets: nothing reaches the handler.
+// §4.8, §4.9: TLS handshakes that fail, over loopback sockets. No request reaches the handler.
 func TestHandshakes(t *testing.T) {
 	expired := certificate(t, time.Now().Add(-48*time.Hour), time.Now().Add(-24*time.Hour))
 	for _, row := range []struct {
@@ -668,7 +662,7 @@ func TestHandshakes(t *testing.T) {
 	})
 	t.Run("§4.8 refused, in memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			attempts := realPOST(t, memhttp.NewNetwork(t).Transport(), "http://nobody.test/")
+			attempts := realPOST(t, memhttp.NewNetwork(t).Transport(), "http://unknown.test/")
 			require.Len(t, attempts, 2)
 		})
 	})
@@ -690,7 +684,7 @@ func TestHandshakes(t *testing.T) {
 	})
 }
 
-// unwrapping is what looks at a Base, and says so.
+// unwrapping is a Base that has Unwrap.
 type unwrapping struct {
 	http.RoundTripper
 	inner http.RoundTripper

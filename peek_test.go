@@ -75,8 +75,8 @@ func TestClassifyBody(t *testing.T) {
 	}
 }
 
-// TestPeek is V4: what ClassifyBody sees, and that nobody notices.
-func TestPeek(t *testing.T) {
+// V4: the body that ClassifyBody gets, and that the caller reads the same body.
+func TestClassifyBody_prefix(t *testing.T) {
 	long := strings.Repeat("0123456789abcdef", 1<<10) + "and more"
 	text := func(kind string) http.Header { return http.Header{"Content-Type": {kind}} }
 	for _, row := range []struct {
@@ -128,9 +128,8 @@ func TestPeek(t *testing.T) {
 	}
 }
 
-// TestPeekedBodyIsABody: it is read in any steps, and fails, ends and is closed as the
-// one that came.
-func TestPeekedBodyIsABody(t *testing.T) {
+// A body after ClassifyBody reads, fails, ends and closes as before.
+func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 	permanent := func(*resilienthttp.Attempt, []byte) resilienthttp.Verdict { return resilienthttp.VerdictPermanent }
 	ask := func(t *testing.T, body io.ReadCloser, policy resilienthttp.Policy) (*scriptedBase, *http.Response) {
 		t.Helper()
@@ -215,7 +214,7 @@ func TestPeekedBodyIsABody(t *testing.T) {
 	})
 }
 
-// onceBroken fails, and would go on.
+// onceBroken fails once, and would then continue.
 type onceBroken struct{ failed bool }
 
 func (b *onceBroken) Read(p []byte) (int, error) {
@@ -230,13 +229,13 @@ type panickingReader struct{}
 
 func (panickingReader) Read([]byte) (int, error) { panic("read") }
 
-// boastful says that it has read more than there was room for.
+// boastful returns a number of bytes that is larger than the buffer.
 type boastful struct{}
 
 func (boastful) Read(p []byte) (int, error) { return len(p) + 1, nil }
 
-// TestClassifyBodyThatPanics leaves nothing open.
-func TestClassifyBodyThatPanics(t *testing.T) {
+// A panic of ClassifyBody leaves no body open.
+func TestClassifyBody_panics(t *testing.T) {
 	base := script(status(500))
 	tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{
 		ClassifyBody: func(*resilienthttp.Attempt, []byte) resilienthttp.Verdict { panic("mine") },
@@ -245,8 +244,8 @@ func TestClassifyBodyThatPanics(t *testing.T) {
 	base.requireBalance(t)
 }
 
-// TestCancelEndsThePeek: nobody waits for a body whose caller has left.
-func TestCancelEndsThePeek(t *testing.T) {
+// A canceled call does not wait for the body.
+func TestClassifyBody_canceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(withBody(500, newBlocking()))
 		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{

@@ -15,8 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// TestClassify is Policy.Classify: it has the last word, save over the caller's
-// cancellation, and the table's verdict before its eyes.
+// Policy.Classify overrides the verdict of the table, except for the caller's cancellation.
 func TestClassify(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -84,8 +83,7 @@ func TestClassify(t *testing.T) {
 	})
 }
 
-// TestWithPolicy is the policy of one call: all of it, instead of the
-// Transport's.
+// The policy of one call replaces the whole policy of the Transport.
 func TestWithPolicy(t *testing.T) {
 	count := func(t *testing.T, transport *resilienthttp.Transport, ctx context.Context) int {
 		t.Helper()
@@ -212,7 +210,7 @@ func TestVerdictString(t *testing.T) {
 	}
 }
 
-// TestBadPolicies: negative and huge durations, everywhere in Policy.
+// Negative and huge durations in all fields of Policy.
 func TestBadPolicies(t *testing.T) {
 	const huge = time.Duration(math.MaxInt64)
 	const year = 365 * 24 * time.Hour

@@ -110,7 +110,7 @@ func TestPriorityIsReceived(t *testing.T) {
 	}
 }
 
-// The other options of the context come along, whatever the order.
+// The other options of the context are kept, in any order.
 func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent http.Header
@@ -132,7 +132,7 @@ func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 	})
 }
 
-// A Transport inside a Transport sends what the outer one has decided.
+// An inner Transport sends the priority of the outer call.
 func TestPriorityIsSentOnceByNestedTransports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
@@ -147,7 +147,7 @@ func TestPriorityIsSentOnceByNestedTransports(t *testing.T) {
 	})
 }
 
-func TestPriorityOf(t *testing.T) {
+func TestPriorityFromContext(t *testing.T) {
 	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityFromContext(context.Background()))
 	require.Less(t, resilienthttp.PriorityBatch, resilienthttp.PriorityDefault)
 	require.Less(t, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical)
@@ -162,7 +162,7 @@ func TestPriorityString(t *testing.T) {
 	}
 }
 
-// Each priority has a circuit of its own, in what is done and in what is told.
+// Each priority has its own circuit, in behavior and in State.
 func TestEachPriorityHasItsCircuit(t *testing.T) {
 	const s = time.Second
 	for _, row := range []struct {
@@ -210,7 +210,7 @@ func TestEachPriorityHasItsCircuit(t *testing.T) {
 
 var priorities = []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical}
 
-// refusingPriority answers calls of one priority with the status, and all others with 200.
+// refusingPriority responds to calls of one priority with the status, and to others with 200.
 func refusingPriority(p resilienthttp.Priority, status int, header ...string) puppet {
 	field := map[resilienthttp.Priority]string{resilienthttp.PriorityBatch: "batch", resilienthttp.PriorityCritical: "critical"}[p]
 	return func(req *http.Request) (*http.Response, error) {
@@ -226,8 +226,7 @@ func of(t *testing.T, p resilienthttp.Priority) *http.Request {
 	return newCall(resilienthttp.WithPriority(t.Context(), p), t, http.MethodGet, "")
 }
 
-// State tells of each priority apart, what they share with the scope itself, and of a
-// program that uses none as ever.
+// State has an entry for each priority. Shared parts are at the scope itself.
 func TestStateOfPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := &resilienthttp.Transport{
@@ -263,8 +262,8 @@ func TestStateOfPriorities(t *testing.T) {
 	})
 }
 
-// TestRejections_blockAllPriorities checks that all priorities share what is known of quotas: a
-// streak of 429s, or one that shows an exhausted quota, blocks all of them (§4.17).
+// §4.17: all priorities share quotas: consecutive 429s, or one that shows an exhausted quota,
+// block all of them.
 func TestRejections_blockAllPriorities(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -306,9 +305,9 @@ func TestRejections_blockAllPriorities(t *testing.T) {
 	}
 }
 
-// §4.15, §4.17: a 503 that sheds holds the call that it meets, counts against the circuit
-// of its priority, and is nobody else's business.
-func TestShedPriorityHoldsItsOwnCalls(t *testing.T) {
+// §4.15, §4.17: a 503 by load shedding delays its own call and counts for the circuit of its
+// priority only.
+func TestShedPriority_delaysItsOwnCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := &resilienthttp.Transport{Base: refusingPriority(resilienthttp.PriorityBatch, http.StatusServiceUnavailable, "Retry-After", "1")}
 		var calls sync.WaitGroup
@@ -333,9 +332,9 @@ func TestShedPriorityHoldsItsOwnCalls(t *testing.T) {
 	})
 }
 
-// Batch calls are retried only while the bucket of retry tokens is more than half full; the
-// others use all of it.
-func TestBatchLeavesHalfOfTheBudget(t *testing.T) {
+// Batch calls are retried only while the bucket is more than half full. Other calls use all of
+// it.
+func TestBatch_usesHalfOfTheBudget(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		first resilienthttp.Priority
@@ -358,8 +357,8 @@ func TestBatchLeavesHalfOfTheBudget(t *testing.T) {
 	}
 }
 
-// Batch calls are not hedged when half of the retry tokens are gone.
-func TestBatchMakesNoHedgeUnderPressure(t *testing.T) {
+// Batch calls are not hedged when half of the retry tokens are used.
+func TestBatch_noHedgeWithLowBudget(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		priority resilienthttp.Priority
@@ -394,7 +393,7 @@ func TestBatchMakesNoHedgeUnderPressure(t *testing.T) {
 	}
 }
 
-// A Transport inside a Transport counts a call where the outer one does.
+// An inner Transport counts a call for the priority of the outer one.
 func TestNestedTransportsHaveOnePriority(t *testing.T) {
 	inner := bareTransport(puppetStatus(http.StatusOK), 3)
 	outer := bareTransport(inner, 3)

@@ -22,10 +22,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// TestSlowAnswers is §4.25 with AttemptTimeout at its default: which requests get a
-// copy when, how the race of the two ends, and when something is cut. Each outcome is
-// told by its attempts, and at what time they were sent.
-func TestSlowAnswers(t *testing.T) {
+// §4.25: with the default AttemptTimeout: which requests get a copy at what time, which copy
+// wins, and when an attempt is cut. Each row has the attempts and the times at which they were
+// sent.
+func TestSlowAttempt_copies(t *testing.T) {
 	const (
 		s = time.Second
 		m = time.Minute
@@ -114,9 +114,9 @@ func TestSlowAnswers(t *testing.T) {
 	}
 }
 
-// TestSlowCopiesPass is §4.16 and §4.25: a copy pays the budget, and passes the gates
-// without waiting, or there is none; the first is not touched.
-func TestSlowCopiesPass(t *testing.T) {
+// §4.16, §4.25: a copy takes tokens and needs permits without waiting; otherwise there is no
+// copy. The first attempt is not affected.
+func TestSlowAttempt_permitsOfCopies(t *testing.T) {
 	for name, arrange := range map[string]func(*resilienthttp.Transport){
 		"no budget": func(tr *resilienthttp.Transport) { tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinTokens: -1} },
 		"no turn":   func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1} },
@@ -135,7 +135,7 @@ func TestSlowCopiesPass(t *testing.T) {
 			})
 		})
 	}
-	t.Run("one that wins makes room for another", func(t *testing.T) {
+	t.Run("a winner returns its tokens", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase()
 			transport := bareTransport(base, 4)
@@ -147,7 +147,7 @@ func TestSlowCopiesPass(t *testing.T) {
 			}
 		})
 	})
-	t.Run("one that comes too late costs nothing", func(t *testing.T) {
+	t.Run("a copy that is not sent costs nothing", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 31 * time.Second})
 			transport := bareTransport(base, 4)
@@ -174,16 +174,16 @@ func TestSlowCopiesPass(t *testing.T) {
 	})
 }
 
-// TestRequestIsTheCallersAgain is §4.2 for copies: when RoundTrip has returned, the
-// caller may write to his request, though a copy that lost is still on its way.
-func TestRequestIsTheCallersAgain(t *testing.T) {
+// §4.2: after RoundTrip the caller may write to the request, even if a copy that lost is in
+// flight.
+func TestSlowAttempt_requestAfterCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			if calls.Add(1) == 1 {
 				return after(31*time.Second, status(200))(r)
 			}
-			for range 1000 { // heeds no context, and reads what it was given
+			for range 1000 { // ignores its context, and reads the request
 				time.Sleep(10 * time.Millisecond)
 				_ = fmt.Sprint(r.Method, r.URL.Path, r.Header)
 			}
@@ -203,8 +203,8 @@ func TestRequestIsTheCallersAgain(t *testing.T) {
 	})
 }
 
-// TestSlowTrace: hooks see a copy begin and end, in that order, before CallDone.
-func TestSlowTrace(t *testing.T) {
+// Hooks see the start of a copy before its end, and both before CallDone.
+func TestSlowAttempt_trace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told minutes
 		transport := bareTransport(newHedgeBase(copyOf{after: time.Hour}, copyOf{after: time.Second}), 4)
@@ -218,8 +218,8 @@ func TestSlowTrace(t *testing.T) {
 	})
 }
 
-// TestUploads is §4.25 for request bodies: one that makes progress on its way is not
-// cut, a stalled one is, and so is a server that takes too long once it has the body.
+// §4.25: a request body that makes progress is not cut. A stalled one is cut, and so is a server
+// that is too slow after it has the body.
 func TestUploads(t *testing.T) {
 	const timeout = 5 * time.Second
 	for _, row := range []struct {
@@ -274,7 +274,7 @@ func TestUploads(t *testing.T) {
 			})
 		})
 	}
-	t.Run("§4.19 no deadline is told that progress puts off", func(t *testing.T) {
+	t.Run("§4.19 no deadline header while progress extends the timeout", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := script(status(200))
 			transport := bareTransport(base, 1)
@@ -339,9 +339,8 @@ func (w *slowWire) Write(p []byte) (int, error) {
 	}
 }
 
-// TestCopiesLeaveRoomForRetries is §4.25 beside §4.16: second attempts beside slow responses
-// leave most of the tokens to the retries of other calls.
-func TestCopiesLeaveRoomForRetries(t *testing.T) {
+// §4.16, §4.25: concurrent attempts leave most of the tokens to the retries of other calls.
+func TestSlowAttempt_tokensForRetries(t *testing.T) {
 	const calls, perSecond, slowOf, failsOf = 4000, 20, 5, 10
 	synctest.Test(t, func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -379,11 +378,8 @@ func TestCopiesLeaveRoomForRetries(t *testing.T) {
 	})
 }
 
-// What an attack from outside has found once.
-
-// TestHedgeLeavesTheRequestAlone is §4.2 and §4.13: when RoundTrip has returned,
-// the request is the caller's again, also if a hedge was just being prepared.
-func TestHedgeLeavesTheRequestAlone(t *testing.T) {
+// §4.2, §4.13: after RoundTrip the request is the caller's, even if a hedge was in preparation.
+func TestHedge_requestAfterCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(after(30*time.Millisecond, status(200)))
 		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: 10 * time.Millisecond}}
@@ -410,7 +406,7 @@ func TestHedgeLeavesTheRequestAlone(t *testing.T) {
 	})
 }
 
-// TestHedgedCopiesShareNothing is §4.2 for a Base that writes to what it is given.
+// §4.2: a Base may write to the URL and the header of its request.
 func TestHedgedCopiesShareNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -428,10 +424,10 @@ func TestHedgedCopiesShareNothing(t *testing.T) {
 	})
 }
 
-// TestSlowAnswersOverHTTP is §4.25 with net/http on both sides (§7's row 25): an answer
-// after 40 s, without a deadline, costs a GET two calls at most and a POST one; an
-// upload of 40 s that makes progress is one call, whatever the attempt's timeout.
-func TestSlowAnswersOverHTTP(t *testing.T) {
+// §4.25: over net/http, a response after 40 s without a deadline costs a GET two requests at
+// most, and a POST one. An upload of 40 s that makes progress is one request, with any attempt
+// timeout.
+func TestSlowAttempt_overHTTP(t *testing.T) {
 	for _, proto := range []struct {
 		name    string
 		options []memhttp.Option
@@ -494,22 +490,20 @@ func TestSlowAnswersOverHTTP(t *testing.T) {
 	}
 }
 
-// TestPanickyCopiesAreAccountedFor is §4.24: a copy whose Base panics has taken its
-// time as any other.
-func TestPanickyCopiesAreAccountedFor(t *testing.T) {
+// §4.24: the time of a copy with a Base that panics counts as that of any other.
+func TestPanickingCopy_timings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := newHedgeBase(copyOf{after: 35 * time.Second, status: 503}, copyOf{after: 9 * time.Second, panics: true}, copyOf{})
 		attempts := tripped(t, bareTransport(base, 4), newCall(t.Context(), t, http.MethodGet, ""))
-		require.Equal(t, "1 503, 2 panic in a copy of the request: Base is broken, 3 200", story(attempts))
+		require.Equal(t, "1 503, 2 panic in a concurrent attempt: Base is broken, 3 200", story(attempts))
 		require.Equal(t, 9*time.Second, attempts[1].Latency)
 		require.Zero(t, attempts[1].RetryWait)
 		base.balanced(t)
 	})
 }
 
-// TestHookPanicsOverCopies is §4.5: a hook that panics over one of the copies leaves no
-// other's body open, whatever the outcome would have been.
-func TestHookPanicsOverCopies(t *testing.T) {
+// §4.5: a hook that panics for one copy leaves no body of another open.
+func TestPanickingHook_closesBodies(t *testing.T) {
 	for name, copies := range map[string][]copyOf{
 		"both fail, the first last": {{after: 35 * time.Second, status: 503}, {after: time.Second, status: 502}},
 		"both fail, the copy last":  {{after: 35 * time.Second, status: 503}, {after: 10 * time.Second, status: 502}},

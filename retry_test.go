@@ -25,8 +25,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestRetryLoopTraps shows that none of the known traps of go-retryablehttp's
-// loop is left: internal/retryloop names them. Every subtest goes through the loop.
+// None of the traps of go-retryablehttp's loop that internal/retryloop lists has an effect. Each
+// subtest uses the loop.
 func TestRetryLoopTraps(t *testing.T) {
 	t.Run("body", func(t *testing.T) {
 		// The loop reads request bodies into memory, and never closes the caller's.
@@ -53,7 +53,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("redirect", func(t *testing.T) {
-		// It would follow the redirect that a retry is answered with.
+		// The loop would follow a redirect after a retry.
 		for _, code := range []int{301, 302, 303, 307, 308} {
 			synctest.Test(t, func(t *testing.T) {
 				base := script(status(503), status(code, "Location", "http://other.test/next"))
@@ -180,7 +180,7 @@ func TestRetryLoopTraps(t *testing.T) {
 	})
 	t.Run("request", func(t *testing.T) {
 		// It calls CheckRetry without the request: a decision by method, key and
-		// body is made all the same, for calls that share one Transport.
+		// body must work for calls that share one Transport.
 		synctest.Test(t, func(t *testing.T) {
 			base := roundTripper(status(500))
 			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Idempotency: resilienthttp.Idempotency{Disabled: true}}
@@ -225,10 +225,9 @@ func (o onClose) Close() error {
 	return nil
 }
 
-// TestOrderOfTheQuestions is §3: a retry is made only if all of them are
-// answered with yes, and it is the first no that is told. Each row makes its own
-// reason apply, and all those after it.
-func TestOrderOfTheQuestions(t *testing.T) {
+// The order of the checks before a retry: the first that fails is the StopReason. In each row one
+// check and all later ones fail.
+func TestStopReason_order(t *testing.T) {
 	// What makes each of the reasons apply.
 	type setup struct {
 		tr  *resilienthttp.Transport
@@ -321,9 +320,8 @@ func TestOrderOfTheQuestions(t *testing.T) {
 	})
 }
 
-// TestStopOfErrors: where the last attempt ended in an error, the reason for
-// which no other followed is found in the *Error.
-func TestStopOfErrors(t *testing.T) {
+// If the last attempt ended in an error, errors.Is finds the StopReason in the *Error.
+func TestStopReason_inError(t *testing.T) {
 	tests := []struct {
 		name  string
 		setup func(*resilienthttp.Transport, *http.Request) *http.Request
@@ -383,9 +381,8 @@ func TestStopOfErrors(t *testing.T) {
 	}
 }
 
-// TestWaits is §4.12 and §4.13 in virtual time: a wait that would pass the
-// deadline is not begun, none follows the last attempt, and all the others take
-// exactly as long as the backoff says, and the server asks.
+// §4.12, §4.13: a wait that would pass the deadline is not begun, no wait follows the last
+// attempt, and all others take exactly as long as backoff and server say.
 func TestWaits(t *testing.T) {
 	exponential := resilienthttp.Policy{Backoff: resilienthttp.Exponential(time.Second, time.Hour)}
 	tests := []struct {
@@ -441,8 +438,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestBackoffArguments: the strategy is given the number of the retry, from 1,
-// and what it said the last time.
+// The strategy gets the number of the retry, from 1, and its last result.
 func TestBackoffArguments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -457,8 +453,7 @@ func TestBackoffArguments(t *testing.T) {
 	})
 }
 
-// TestCancelInBackoff is §4.13: however the caller leaves, the wait ends in that
-// instant, and the error tells what the last attempt met.
+// §4.13: cancellation ends the wait at once, and the error has the result of the last attempt.
 func TestCancelInBackoff(t *testing.T) {
 	cause := errors.New("the user has left")
 	tests := []struct {
@@ -541,8 +536,7 @@ func TestCancelInBackoff(t *testing.T) {
 	}
 }
 
-// TestClientTimeout: http.Client.Timeout is a deadline like any other (§4.7,
-// §4.12, §4.13).
+// §4.7, §4.12, §4.13: http.Client.Timeout is a deadline.
 func TestClientTimeout(t *testing.T) {
 	t.Run("no wait that would pass it is begun", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -600,7 +594,7 @@ func TestClientTimeout(t *testing.T) {
 	})
 }
 
-// requireTimeout requires what net, net/http and os have taught people to ask.
+// requireTimeout requires the usual checks for timeouts of net, net/http and os.
 func requireTimeout(tb testing.TB, err error) {
 	tb.Helper()
 	var timeout interface{ Timeout() bool }
@@ -609,9 +603,8 @@ func requireTimeout(tb testing.TB, err error) {
 	require.True(tb, os.IsTimeout(err))
 }
 
-// TestCancelledWaitGivesTheTokenBack is §3: the token of a retry that is not
-// sent after all is given back, so the next call has it.
-func TestCancelledWaitGivesTheTokenBack(t *testing.T) {
+// The token of a retry that is not sent is returned, so that the next call has it.
+func TestCanceledWait_returnsToken(t *testing.T) {
 	retried := func(t *testing.T, tr *resilienthttp.Transport) bool {
 		tr.Base.(*scriptedBase).steps = []step{status(408), status(200)}
 		tr.Base.(*scriptedBase).sent = nil
@@ -685,8 +678,8 @@ func TestCancelledWaitGivesTheTokenBack(t *testing.T) {
 	}
 }
 
-// openBreaker makes calls that fail, by way of another Transport that shares the
-// breaker, until it is open for the scope of get.
+// openBreaker makes failing calls through another Transport with the same Breaker until the
+// circuit of get's scope is open.
 func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
 	other := &resilienthttp.Transport{Base: script(status(500)), Breaker: tr.Breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
 	for tr.Breaker.State("api.test") == resilienthttp.StateClosed {
@@ -696,8 +689,7 @@ func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
 	}
 }
 
-// TestBreakerOpensDuringTheWait is §3: the call ends with an *Error that carries
-// the attempts, and tells when to come back.
+// The call ends with an *Error that has the attempts and NotBefore.
 func TestBreakerOpensDuringTheWait(t *testing.T) {
 	for name, first := range map[string]step{"after a status": status(408), "after an error": failing(errReset)} {
 		t.Run(name, func(t *testing.T) {
@@ -728,8 +720,7 @@ func TestBreakerOpensDuringTheWait(t *testing.T) {
 	}
 }
 
-// TestTokensTakenEqualRetriesSent is §3 under concurrency: whatever becomes of
-// the calls, as many retries go out as the budget allows, no more and no less.
+// The number of retries of concurrent calls is exactly the number of tokens.
 func TestTokensTakenEqualRetriesSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, room = 64, 40
@@ -749,7 +740,7 @@ func TestTokensTakenEqualRetriesSent(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range calls {
 			wg.Go(func() {
-				// Every fourth takes a token, and leaves before it is of use.
+				// Every fourth call takes a token and is canceled before its retry.
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if i%4 == 0 {
@@ -769,9 +760,8 @@ func TestTokensTakenEqualRetriesSent(t *testing.T) {
 	})
 }
 
-// TestCancelAndAnswerTogether: the caller leaves in the instant in which an
-// attempt fails. What came is returned, and nothing is waited for.
-func TestCancelAndAnswerTogether(t *testing.T) {
+// If the caller cancels at the time at which an attempt fails, the result is returned at once.
+func TestCancel_withResult(t *testing.T) {
 	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -798,8 +788,7 @@ func TestCancelAndAnswerTogether(t *testing.T) {
 	}
 }
 
-// TestNoGoroutineOutlivesACall is §4.13: the bubble of the call would not end, and
-// the test fails.
+// §4.13: no goroutine is left after a call; otherwise the bubble would not end.
 func TestNoGoroutineOutlivesACall(t *testing.T) {
 	for i := range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -818,8 +807,7 @@ func TestNoGoroutineOutlivesACall(t *testing.T) {
 	}
 }
 
-// TestRequestsAreIndependent: no attempt sees what another has done to its
-// header.
+// No attempt sees changes that another attempt made to its header.
 func TestRequestsAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []string
@@ -840,8 +828,7 @@ func TestRequestsAreIndependent(t *testing.T) {
 	})
 }
 
-// TestCancelBetweenAttemptAndWait: the caller leaves after the attempt has
-// failed, and before its wait begins.
+// The caller cancels after the attempt failed and before the wait begins.
 func TestCancelBetweenAttemptAndWait(t *testing.T) {
 	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
 		t.Run(name, func(t *testing.T) {
@@ -867,10 +854,9 @@ func TestCancelBetweenAttemptAndWait(t *testing.T) {
 	}
 }
 
-// A lone client gets all its attempts, whatever it was that failed, and again
-// with its next call; but the tokens of retries after a 429 that asks for no wait do not
-// come back.
-func TestLoneClientGetsItsAttempts(t *testing.T) {
+// A single client gets all its attempts after each kind of failure, also for its next call. Only
+// the tokens of retries after a 429 without a wait are not returned.
+func TestSingleClient_getsItsAttempts(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		failure  step
@@ -915,8 +901,8 @@ func TestLoneClientGetsItsAttempts(t *testing.T) {
 	}
 }
 
-// TestWaitsBeforeRetries is L3: the waits of one call to a server that fails in one way.
-// Each is drawn from the last quarter of what the row says.
+// L3: the waits of one call to a server that fails in one way. Each is drawn from the last
+// quarter of the row's value.
 func TestWaitsBeforeRetries(t *testing.T) {
 	const (
 		ms      = time.Millisecond
@@ -1014,8 +1000,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 	}
 }
 
-// §4.11: what jitter adds to Retry-After never takes a call past a deadline that Retry-After
-// itself leaves time for.
+// §4.11: the jitter on Retry-After never passes a deadline that Retry-After respects.
 func TestRetryAfterShortlyBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
@@ -1029,7 +1014,8 @@ func TestRetryAfterShortlyBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-// L3: a wait leaves time for a response as slow as those of the scope, and for its body.
+// L3: after a wait there is time for a response with the usual latency of the scope, and for its
+// body.
 func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {

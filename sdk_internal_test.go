@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFailedCalls_bounded checks that a million failures leave the latest requests only, and
-// that a request is forgotten when its time is over.
+// A million failures keep only the latest requests in memory, and a request is forgotten after
+// repeatWindow.
 func TestFailedCalls_bounded(t *testing.T) {
 	f := newFailedCalls()
 	require.Zero(t, f.until.Load(), "nothing has failed")

@@ -21,37 +21,35 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
-// State is what a Transport knows at one time, for dashboards and health checks.
+// State is the state of a Transport at one time, for dashboards and health checks.
 type State struct {
 	At     time.Time
 	Scopes []ScopeState // by name, each before its priorities
 }
 
-// ScopeState is what is known of one scope, by default a host. Each [Priority] has its own
-// circuit and figures: those other than PriorityDefault are scopes named "scope;batch" and
-// "scope;critical". They share the Budget, which each of them has, and the Quotas, which the
-// scope itself has. A Breaker, Budget or RateLimit that several Transports share is in the
-// State of each; the rest is of the calls of this Transport.
+// ScopeState is the state of one scope. Each [Priority] has its own circuit and figures: those
+// other than PriorityDefault are scopes named "scope;batch" and "scope;critical". They repeat the
+// Budget of the scope. Only the scope itself has the Quotas. A Breaker, Budget or RateLimit that
+// several Transports share is in the State of each; the rest counts the calls of this Transport.
 type ScopeState struct {
 	Scope   string
 	Breaker BreakerStatus
 	Budget  BudgetStatus
 	Quotas  []QuotaStatus // by bucket; nil: none is known
 
-	// InFlight is the number of attempts that wait for their response headers. Queued is the
-	// number that wait for a permit of the rate limit, and RetryWaiting the number of calls
-	// that wait before a retry.
+	// The numbers of attempts that wait for response headers and for a permit of the rate limit,
+	// and of calls that wait before a retry.
 	InFlight, Queued, RetryWaiting int
 
 	Responses ResponseStatus // how the calls of the last 5 min ended
 	Latency   LatencyStatus
-	Slowest   CallStatus    // the slowest call of the last 30 to 60 s; zero: there was none
-	Failure   FailureStatus // the last failure, or one of the same moment; zero: there was none
+	Slowest   CallStatus    // the slowest call of the last 30 to 60 s; zero: none
+	Failure   FailureStatus // the last failure, or one within 10 ms of it; zero: none
 }
 
-// ResponseStatus counts the calls of the last 5 min by how their last attempt ended. Calls that a
-// gate rejected or the caller canceled are not counted. The Verdict decides whether a response is
-// a success.
+// ResponseStatus counts the calls of the last 5 min by the outcome of their last attempt.
+// Rejected and canceled calls are not counted. The Verdict decides whether a response is a
+// success.
 type ResponseStatus struct {
 	Calls         int
 	ClientErrors  int // responses 400 to 499
@@ -59,8 +57,8 @@ type ResponseStatus struct {
 	NetworkErrors int // no response: the connection, DNS or TLS failed
 	Timeouts      int // no response in time
 
-	// Since is the time of the first failure that no success followed. It is zero if the last
-	// call succeeded. It may be earlier than 5 min ago.
+	// Since is the time of the first failure after the last success, maybe more than 5 min ago. It
+	// is zero if the last call succeeded.
 	Since time.Time
 }
 
@@ -73,69 +71,67 @@ func (r ResponseStatus) Failures() int {
 type BreakerStatus struct {
 	State BreakerState
 
-	// Calls and Failures are the results of attempts in the Breaker's last Window. If the
-	// circuit is not closed, they are those for which it opened.
+	// Calls and Failures count the results of attempts in the Breaker's last Window. If the
+	// circuit is not closed, they are the results that opened it.
 	Calls, Failures int
 
-	Since          time.Time // when it came into this state; zero: it has no circuit
-	NotBefore      time.Time // requests are rejected until then; zero: they are not
-	SlowStartLimit float64   // of requests in flight; below 1 it is a pause after each; 0: none
+	Since          time.Time // the time of the last change; zero: there is no circuit
+	NotBefore      time.Time // requests are rejected until then; zero: they are not rejected
+	SlowStartLimit float64   // maximum of requests in flight; below 1: one with pauses; 0: no limit
 }
 
-// BudgetStatus is the content of the bucket of retry tokens of a scope. Used and Remaining
-// together are its capacity.
+// BudgetStatus is the content of the retry budget of a scope. Its capacity is Used + Remaining.
 type BudgetStatus struct {
-	Used      float64 // tokens that are missing until the bucket is full
-	Remaining float64 // tokens for retries; negative: the Budget has no limit
+	Used      float64 // tokens missing from a full bucket
+	Remaining float64 // tokens for retries; negative: no limit
 }
 
 // QuotaStatus is one quota of a scope: of its server, or RateLimit.Limit.
 type QuotaStatus struct {
-	// Bucket is the name that the server gives it, such as "requests" or "search/tokens"; ""
-	// without one. That of RateLimit.Limit is "own limit".
+	// Bucket is the server's name of the quota, for example "requests" or "search/tokens", or "".
+	// That of RateLimit.Limit is "own limit".
 	Bucket string
 
-	Limit     int64     // 0: unknown, and Remaining means nothing
+	Limit     int64     // 0: Limit and Remaining are unknown
 	Remaining int64     // without the requests in flight
-	Reset     time.Time // when it is whole again; zero: it is, or that is unknown
+	Reset     time.Time // when Remaining is Limit again; zero: it is already, or unknown
 
-	// BlockedUntil is until when no request is sent because the server rejects them; zero: it
-	// is not blocked. (A quota that is exhausted waits for its Reset.)
+	// BlockedUntil is the time until which no request is sent, because the server rejects them.
+	// Zero means not blocked. (An exhausted quota waits until its Reset.)
 	BlockedUntil time.Time
 }
 
-// LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses with
-// any status. It is right to within a third, and never too low.
+// LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses with any
+// status. The quantiles are up to a third too high.
 type LatencyStatus struct {
 	P50, P95, P99   time.Duration
-	Samples         int           // responses; 0: nothing is known
+	Samples         int           // responses; 0: the quantiles are unknown
 	AdaptiveTimeout time.Duration // of a first attempt with the Transport's Policy; 0: there is none
 }
 
-// CallStatus is one call: its Latency is QueueWait, InFlight and RetryWait together, to a
+// CallStatus is one call. Its Latency is the sum of QueueWait, InFlight and RetryWait, to a
 // millisecond (see Call.Timings).
 type CallStatus struct {
 	Start                                   time.Time
 	Latency, QueueWait, InFlight, RetryWait time.Duration
 
 	Attempts int    // without hedges
-	Status   int    // of the response; 0: there was none
-	Err      string // without a response: why, without paths, queries and values
+	Status   int    // of the response; 0: none
+	Err      string // the error, without paths, queries and values; "" with a response
 }
 
-// FailureStatus is a failed attempt: a response whose Verdict is not success, or an error that is
-// not the caller's cancellation.
+// FailureStatus is a failed attempt. Attempts that the caller canceled are not failures.
 type FailureStatus struct {
 	At        time.Time
-	Status    int    // of the response; 0: there was none
-	ErrorType string // the status, or that of ErrorType
-	Err       string // without a response: why, without paths, queries and values
+	Status    int    // of the response; 0: none
+	ErrorType string // the status, or the result of ErrorType
+	Err       string // the error, without paths, queries and values; "" with a response
 }
 
-// State returns what the Transport knows now. It is safe for concurrent use at any time, and
-// changes nothing: before the first call it is empty, and fields may still be set after it.
-// Scopes are copied one after the other, so it is no snapshot of one instant. It has the
-// scopes that were used last, some 4096, and those whose circuit is not closed.
+// State returns the state of the Transport. Before the first call it is empty, and fields may
+// still be set. It has the scopes that were used last, some 4096, and those with a circuit that
+// is not closed. Scopes are copied one after the other, not at one instant. State is safe for
+// concurrent use and changes nothing.
 func (t *Transport) State() State {
 	now := time.Now()
 	s := State{At: now}
@@ -168,18 +164,17 @@ func (c *config) state(now time.Time) []ScopeState {
 	return scopes
 }
 
-// knownScope is a scope of the State, with its record if it has one.
 type knownScope struct {
 	scope.Key
 
 	record *record
 }
 
-// knownScopes returns the scopes of the State, sorted: each before its priorities.
+// knownScopes returns the scopes of the State, sorted with compareKeys.
 func (c *config) knownScopes(now time.Time) []knownScope {
 	known := make([]knownScope, 0, c.records.Len())
 	add := func(key scope.Key, r *record) {
-		if known = append(known, knownScope{key, r}); key.Class != int8(PriorityDefault) { // its scope has the shared part
+		if known = append(known, knownScope{key, r}); key.Class != int8(PriorityDefault) { // State shows the shared quotas at the scope itself
 			base := scope.Key{Name: key.Name}
 			known = append(known, knownScope{base, c.records.Peek(base)})
 		}
@@ -208,7 +203,6 @@ func breakerStatus(s circuit.Status) BreakerStatus {
 	}
 }
 
-// describe adds the quotas to the scopes.
 func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.Time) {
 	l.engine().Each(now, func(q quota.Status) {
 		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: q.Scope}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
@@ -230,16 +224,15 @@ func bucketName(q *quota.Status) string {
 	case q.Static:
 		return "own limit"
 	case q.Bucket == "":
-		return q.Axis
-	case q.Axis == "":
+		return q.Dimension
+	case q.Dimension == "":
 		return q.Bucket
 	}
-	return q.Bucket + "/" + q.Axis
+	return q.Bucket + "/" + q.Dimension
 }
 
-// record is all that a Transport knows of one scope and priority. A call finds it by one
-// look-up and keeps it. It points to the entries of Breaker, Budget, RateLimit and Hedge,
-// which Transports may share.
+// record is the state of one scope and priority in a Transport. A call finds it by one look-up.
+// It points to the entries of Breaker, Budget, RateLimit and Hedge, which Transports may share.
 type record struct {
 	circuit *circuit.Circuit
 	bucket  *budgetScope // nil: retries have no limit
@@ -249,18 +242,18 @@ type record struct {
 	inFlight, queued, retryWaiting atomic.Int32
 
 	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
-	succeeded atomic.Int64 // when an attempt last did, since the origin, to successInterval; 0: never
+	succeeded atomic.Int64 // time of the last success since the origin, to successInterval; 0: never
 
-	responses latency.Quick // of those successes
-	bodies    latency.Quick // from the headers to the end
+	responses latency.Quick // latencies of successes
+	bodies    latency.Quick // durations of bodies after the headers
 	latencies latency.Window
 	ended     endCounts
-	adaptive  atomic.Pointer[latency.Adaptive] // nil: no policy wants it
+	adaptive  atomic.Pointer[latency.Adaptive] // nil: not used
 	slowest   slowestCall
 	failure   lastFailure
 }
 
-// newRecords returns the map of records. A record holds the entries that it points to.
+// newRecords returns the map of records.
 func (c *config) newRecords() *scope.Map[scope.Key, record] {
 	return &scope.Map[scope.Key, record]{
 		Init: func(key scope.Key, r *record) {
@@ -294,7 +287,7 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.Slowest, s.Failure, s.Responses = r.slowest.read(at), r.failure.read(), r.ended.read(at, origin)
 }
 
-// adaptiveTimeout is made for the first policy that wants it.
+// adaptiveTimeout is created at its first use.
 func (r *record) adaptiveTimeout() *latency.Adaptive {
 	if a := r.adaptive.Load(); a != nil {
 		return a

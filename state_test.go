@@ -19,7 +19,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// known is the State of one scope, the only one that is known.
+// known returns the State of the only scope.
 func known(tb testing.TB, tr *resilienthttp.Transport) resilienthttp.ScopeState {
 	tb.Helper()
 	state := tr.State()
@@ -28,7 +28,7 @@ func known(tb testing.TB, tr *resilienthttp.Transport) resilienthttp.ScopeState 
 	return state.Scopes[0]
 }
 
-// answered makes a call and reads what comes of it.
+// answered makes a call and reads its response.
 func answered(tb testing.TB, tr *resilienthttp.Transport) {
 	tb.Helper()
 	if resp, err := tr.RoundTrip(get(tb)); err == nil {
@@ -60,7 +60,7 @@ func TestState(t *testing.T) {
 			require.Equal(t, []string{"a.test", "b.test", "c.test"}, names)
 		}
 	})
-	t.Run("which hosts are refused, until when and why", func(t *testing.T) {
+	t.Run("scopes that reject, until when and why", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Breaker: nervous(4 * s), Policy: resilienthttp.Policy{MaxAttempts: -1}}
 			answered(t, tr)
@@ -81,7 +81,7 @@ func TestState(t *testing.T) {
 			require.Zero(t, b.NotBefore, "its places are free")
 		})
 	})
-	t.Run("an open circuit is told of, though its scope was met by another Transport", func(t *testing.T) {
+	t.Run("an open circuit of a scope that only another Transport has used", func(t *testing.T) {
 		shared := nervous(time.Hour)
 		answered(t, &resilienthttp.Transport{Base: script(status(500)), Breaker: shared, Policy: resilienthttp.Policy{MaxAttempts: -1}})
 		other := &resilienthttp.Transport{Base: script(status(200)), Breaker: shared}
@@ -129,7 +129,7 @@ func TestState(t *testing.T) {
 			require.Zero(t, known(t, tr).Quotas[2].Reset)
 		})
 	})
-	t.Run("closed by a refusal", func(t *testing.T) {
+	t.Run("blocked by a rejection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: script(status(429, "Retry-After", "20", "RateLimit-Remaining", "0")), Policy: resilienthttp.Policy{MaxAttempts: -1}}
 			for range 20 {
@@ -148,7 +148,7 @@ func TestState(t *testing.T) {
 			require.Equal(t, 429, scope.Failure.Status)
 		})
 	})
-	t.Run("who is in flight, in line, and before a retry", func(t *testing.T) {
+	t.Run("numbers in flight, queued and before a retry", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base:      script(after(5*s, status(503)), after(5*s, status(200))),
@@ -173,7 +173,7 @@ func TestState(t *testing.T) {
 			require.Equal(t, []int{0, 0, 0}, at())
 		})
 	})
-	t.Run("nobody is left behind by cancellations and panics", func(t *testing.T) {
+	t.Run("numbers are zero after cancellations and panics", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base:      script(status(503), hanging, panicking("base"), status(200)),
@@ -201,7 +201,7 @@ func TestState(t *testing.T) {
 			require.Equal(t, []int{0, 0, 0}, []int{scope.InFlight, scope.Queued, scope.RetryWaiting})
 			begun := time.Now()
 			answered(t, tr)
-			require.Less(t, time.Since(begun), 11*s, "who panicked has left the line")
+			require.Less(t, time.Since(begun), 11*s, "the call that panicked has left the queue")
 		})
 	})
 	t.Run("the slowest call, and where its time went", func(t *testing.T) {
@@ -233,8 +233,8 @@ func TestState(t *testing.T) {
 	})
 }
 
-// TestStateTellsNoSecrets: no path, query, header value or credential is in it.
-func TestStateTellsNoSecrets(t *testing.T) {
+// State has no path, query, header value or credential.
+func TestState_noSecrets(t *testing.T) {
 	const secret = "s3cr3t"
 	tr := &resilienthttp.Transport{
 		Base: script(status(429, "Retry-After", "1", "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-Token", secret),
@@ -381,8 +381,8 @@ func responsesOf(tr *resilienthttp.Transport) resilienthttp.ResponseStatus {
 	return tr.State().Scopes[0].Responses
 }
 
-// TestT8NumbersAgree: after n calls, State, Trace and Budget say the same.
-func TestT8NumbersAgree(t *testing.T) {
+// T8: after n calls, State, Trace and Budget have the same numbers.
+func TestState_numbersAgree(t *testing.T) {
 	const calls = 50
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -436,8 +436,7 @@ func TestT8NumbersAgree(t *testing.T) {
 	})
 }
 
-// knowing is a Transport that knows so many scopes, all there is to know of each: what
-// they wait for, why they are refused, and where the time went.
+// knowing returns a Transport with a number of scopes, each with all kinds of information.
 func knowing(tb testing.TB, scopes int) *resilienthttp.Transport {
 	tb.Helper()
 	tr := &resilienthttp.Transport{
@@ -452,9 +451,9 @@ func knowing(tb testing.TB, scopes int) *resilienthttp.Transport {
 	return tr
 }
 
-// TestT5StateKeepsNoScope: to ask for the State keeps no scope from being forgotten, and
-// the memory flat, at a hundred thousand hosts.
-func TestT5StateKeepsNoScope(t *testing.T) {
+// T5: State does not keep scopes from being evicted, and the memory is constant for a hundred
+// thousand hosts.
+func TestState_keepsNoScope(t *testing.T) {
 	tr := &resilienthttp.Transport{Base: instant{}}
 	visit := func(host string) {
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://"+host, ""))
@@ -481,8 +480,8 @@ func TestT5StateKeepsNoScope(t *testing.T) {
 	require.LessOrEqual(t, len(tr.State().Scopes), 4096)
 }
 
-// TestT5StateBesideCalls: State may be asked for at any time.
-func TestT5StateBesideCalls(t *testing.T) {
+// T5: State may be called concurrently with calls.
+func TestState_concurrentCalls(t *testing.T) {
 	tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 		code := 200
 		if strings.HasPrefix(r.URL.Host, "1") {
@@ -512,7 +511,7 @@ func TestT5StateBesideCalls(t *testing.T) {
 	}
 }
 
-// BenchmarkT5State: 4,096 scopes, of which all is known, take 5 ms and 3 MB at most.
+// BenchmarkT5State: State of 4,096 scopes takes 5 ms and 3 MB at most.
 func BenchmarkT5State(b *testing.B) {
 	for _, scopes := range []int{1, 4096} {
 		b.Run(strconv.Itoa(scopes)+"-scopes", func(b *testing.B) {

@@ -7,99 +7,65 @@ import (
 	"time"
 )
 
-// Attempt is one attempt of a call, as hooks and Classify get it, and as an Error, a Call and
-// Attempts contain it. Hooks must not modify it nor keep the pointer. Copies may be kept.
+// Attempt is the record of one attempt of a call. Hooks must not modify it nor keep the pointer.
+// Copies may be kept.
 type Attempt struct {
-	// Number counts from 1. A hedge has the number of its attempt. A second attempt beside a
-	// slow one has the next number.
-	Number int
+	Number     int  // from 1; a hedge has the number of its attempt
+	Hedge      bool // the attempt is a hedge
+	Concurrent bool // it was sent while another was in flight: a hedge, or because that was slow
+	LocalLimit bool // it waited for RateLimit.Limit, and not for a quota of the server
 
-	// Hedge is true for a hedge.
-	Hedge bool
+	notSent bool // no byte of it was written, for certain
 
-	// Concurrent is true if the attempt was sent while another was in flight: a hedge, or a
-	// second attempt beside a slow one.
-	Concurrent bool
+	Request  *http.Request  // as it was sent, with added headers; it must not be modified
+	Response *http.Response // nil: none; only its status and headers may be read
 
-	// LocalLimit is true if the attempt waited for RateLimit.Limit, and false if it waited for
-	// a quota of the server, or not at all. See QueueWait.
-	LocalLimit bool
-
-	notSent bool // it is proved that no byte of it was written
-
-	// Request is the request as it was sent, with all headers that were added. It must not be
-	// modified.
-	Request *http.Request
-
-	// Response is the response, or nil. Its body belongs to the caller of the Transport, or is
-	// closed if another attempt followed: read status and headers only.
-	Response *http.Response
-
-	// Err is the error without a response. errors.Is finds ErrAttemptTimeout or the context's
-	// error, and the error of Base.
+	// Err is the error if there is no response. errors.Is finds ErrAttemptTimeout or the
+	// context's error, and the error of Base.
 	Err error
 
-	// Verdict is the classification, by Policy.Classify, Policy.ClassifyBody or the table.
-	Verdict Verdict
+	Verdict Verdict   // the result of Policy.Classify, Policy.ClassifyBody or the table
+	Start   time.Time // when the attempt was sent
 
-	// Start is when the attempt was sent, after the gates.
-	Start time.Time
-
-	// Latency is the time from Start to the response headers or the error, with the time for
-	// which Policy.ClassifyBody waits for the body.
+	// Latency is the time from Start to the response headers or the error. It includes the wait
+	// for the bytes that Policy.ClassifyBody gets.
 	Latency time.Duration
 
-	// QueueWait is the time at the gates before Start, above all for a permit of the rate
-	// limit. It begins with the call, or with the end of the wait before the retry.
+	// QueueWait is the time before Start, or since the end of the previous RetryWait, that the
+	// attempt spent at breaker and rate limit.
 	QueueWait time.Duration
 
-	// RetryWait is the time until the gates are asked for the next attempt: the backoff, the
-	// wait that the server asks for, and the end of concurrent attempts. Without a next
-	// attempt, it is the wait that the server asked for and that was not waited, or the time
-	// for which concurrent attempts were waited for.
+	// RetryWait is the wait before the next attempt: the backoff, the wait that the server asks
+	// for, and the end of concurrent attempts. Without a next attempt, it is the wait that the
+	// server asked for, or the time until the end of concurrent attempts.
 	RetryWait time.Duration
 
-	// StopReason is why a failed attempt was not retried, such as ErrMaxAttempts or
-	// ErrBudgetExhausted. It is nil if another attempt followed, or none was needed, or the
-	// failure is permanent.
+	// StopReason is why a failed attempt was not retried, for example ErrMaxAttempts. It is nil
+	// if a retry followed, the attempt succeeded, or the failure is permanent.
 	StopReason error
 }
 
-// Call is one RoundTrip, as the hooks CallDone and Rejected get it.
+// Call is the record of one RoundTrip. The hooks CallDone and Rejected get it.
 type Call struct {
-	// Scope is the name of the scope: see Transport.Scope.
-	Scope string
+	Scope    string         // see Transport.Scope
+	Request  *http.Request  // the caller's request
+	Response *http.Response // the result of RoundTrip with its body unread, or nil
+	Err      error          // the *Error of RoundTrip, or nil
+	Attempts []Attempt      // in the order of their starts; empty if nothing was sent
+	Start    time.Time      // when RoundTrip was called
+	Latency  time.Duration  // the duration of RoundTrip: see Timings
 
-	// Request is the caller's request.
-	Request *http.Request
-
-	// Response is the result of RoundTrip, with its body unread, or nil.
-	Response *http.Response
-
-	// Err is the *Error of RoundTrip, or nil.
-	Err error
-
-	// Attempts are all attempts in the order of their starts. It is empty if a gate rejected
-	// the first.
-	Attempts []Attempt
-
-	// Start is when RoundTrip was called.
-	Start time.Time
-
-	// Latency is the duration of RoundTrip: see Timings.
-	Latency time.Duration
-
-	// QueueWait is the time after the last attempt: at a gate that rejected the next one, or
-	// until the caller canceled. It is 0 if the call ended with an attempt, unless a
-	// concurrent one was prepared and not sent.
+	// QueueWait is the time after the last attempt, until breaker or rate limit rejected the next
+	// one or the caller canceled. Otherwise it is 0, or the time of a concurrent attempt that was
+	// not sent.
 	QueueWait time.Duration
 
-	// NotBefore is the earliest time for another call, or zero if that is unknown.
+	// NotBefore is the earliest time for another call. Zero means unknown.
 	NotBefore time.Time
 }
 
-// Timings splits the Latency of the call, to a millisecond: the time at the gates, the time in
-// flight until the response headers or an error, and the waits before retries.
+// Timings splits the Latency of the call, to a millisecond, into the time at breaker and rate
+// limit, the time in flight until response headers or an error, and the waits before retries.
 func (c *Call) Timings() (queueWait, inFlight, retryWait time.Duration) {
 	queueWait = c.QueueWait
 	for i := range c.Attempts {
@@ -110,7 +76,7 @@ func (c *Call) Timings() (queueWait, inFlight, retryWait time.Duration) {
 		}
 		if i < len(c.Attempts)-1 {
 			retryWait += a.RetryWait
-		} else { // of the wait before a retry that was not sent
+		} else { // a part of the wait before a retry that was not sent
 			w := min(a.RetryWait, c.QueueWait)
 			queueWait, retryWait = queueWait-w, retryWait+w
 		}
@@ -118,42 +84,32 @@ func (c *Call) Timings() (queueWait, inFlight, retryWait time.Duration) {
 	return queueWait, inFlight, retryWait
 }
 
-// Trace is a set of hooks, each of which may be nil. They run synchronously in the goroutine of
-// the call, never under a lock; AttemptStart of a concurrent attempt, and a BreakerChange that
-// it causes, run in the goroutine of that attempt. A hook that blocks delays its call. Hooks
+// Trace is a set of hooks. Each may be nil. Hooks run synchronously in the goroutine of the call,
+// or of a concurrent attempt, and never under a lock. A hook that blocks delays its call. Hooks
 // must be safe for concurrent use. The Transport's hooks run before those of the context.
 type Trace struct {
-	// AttemptStart is called after the gates, just before an attempt is sent.
-	AttemptStart func(*Attempt)
-
-	// AttemptDone is called when an attempt has its response headers or its error, and its
-	// verdict.
-	AttemptDone func(*Attempt)
+	AttemptStart func(*Attempt) // called just before an attempt is sent
+	AttemptDone  func(*Attempt) // called when it has response headers or an error, and a verdict
 
 	// QueueWait is called when an attempt begins to wait for a permit of the rate limit, maybe
-	// more than once. Its Request is the caller's and its Start is zero. Its QueueWait is the
-	// time so far, and its RetryWait the estimate of the rest.
+	// more than once. Its Request is the caller's, its Start is zero, its QueueWait is the time
+	// so far, and its RetryWait is the estimated wait.
 	QueueWait func(*Attempt)
 
-	// RetryWait is called before the wait for a retry, with the attempt that failed. Its
-	// RetryWait is the wait.
-	RetryWait func(*Attempt)
+	RetryWait func(*Attempt) // called before a retry, with the failed attempt and its RetryWait
+	Rejected  func(*Call)    // called before CallDone if breaker or rate limit ended the call
 
-	// Rejected is called when a gate has rejected an attempt and so ended the call, just
-	// before CallDone. The Reason and NotBefore of its Err, an *Error, say which gate.
-	Rejected func(*Call)
-
-	// CallDone is called when RoundTrip is about to return, for every call with a valid
-	// request that was not canceled before it began.
+	// CallDone is called when RoundTrip is about to return. It is not called for an invalid
+	// request, or one that was canceled before the call began.
 	CallDone func(*Call)
 
-	// BreakerChange is called when a call of this Transport has changed the state of a
-	// circuit. Breaker.OnChange is called for all Transports.
+	// BreakerChange is called when a call of this Transport has changed the state of a circuit.
+	// Breaker.OnChange is called for all Transports.
 	BreakerChange func(BreakerChange)
 }
 
-// WithTrace returns a context whose calls run the hooks of t, after those of the Transport and
-// those that the context already has. A nil t adds nothing.
+// WithTrace returns a context with the hooks of t for its calls. They run after those of the
+// Transport and of the context. A nil t adds nothing.
 func WithTrace(ctx context.Context, t *Trace) context.Context {
 	if t == nil {
 		return ctx
@@ -161,9 +117,9 @@ func WithTrace(ctx context.Context, t *Trace) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.traces = append(o.traces, t) })
 }
 
-// Attempts returns the attempts of the call that returned the response, or nil for a response
-// of no Transport. The last one is the response's own, unless a concurrent one stands behind
-// it. The slice is the caller's. Attempts uses the context of Response.Request.
+// Attempts returns the attempts of the call that returned the response, or nil if no Transport
+// returned it. The last one is the response's own, unless a concurrent one follows it. The slice
+// is a copy. Attempts uses the context of Response.Request.
 func Attempts(resp *http.Response) []Attempt {
 	if c := callOf(resp); c != nil {
 		return c.attempts()
@@ -171,7 +127,7 @@ func Attempts(resp *http.Response) []Attempt {
 	return nil
 }
 
-// callOf is the call that returned the response, or nil.
+// callOf returns the call that returned the response, or nil.
 func callOf(resp *http.Response) *call {
 	if resp == nil || resp.Request == nil {
 		return nil
@@ -180,9 +136,9 @@ func callOf(resp *http.Response) *call {
 	return c
 }
 
-// AttemptFromContext returns the attempt that the context of a request in Base belongs to: its
-// number, from 1, and whether it is a hedge. Of Transports inside each other, it is that of
-// the innermost. The number is 0 if the context belongs to no attempt.
+// AttemptFromContext returns the number of the attempt for which Base got the context, and
+// whether it is a hedge. The innermost of nested Transports counts. The number is 0 for any other
+// context.
 func AttemptFromContext(ctx context.Context) (number int, hedge bool) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		return a.report.Number, a.report.Hedge
@@ -191,9 +147,8 @@ func AttemptFromContext(ctx context.Context) (number int, hedge bool) {
 }
 
 // NotBefore returns the earliest time for another call, from the results of http.Client.Do or
-// Transport.RoundTrip: that of the *Error, or the end of the wait that the server asked for
-// and that was not waited. Zero means unknown. All rejected calls get the same time, so add
-// jitter.
+// Transport.RoundTrip. After a rejection it is that of the *Error; after a response, the end of
+// the wait that the server asked for. Zero means unknown. Callers get equal times, so add jitter.
 func NotBefore(resp *http.Response, err error) time.Time {
 	if failed, ok := errors.AsType[*Error](err); ok {
 		return failed.NotBefore
@@ -252,7 +207,7 @@ func (c *call) traceDone(resp *http.Response) {
 	})
 }
 
-// notBefore is the earliest time for another call, as far as this one knows.
+// notBefore returns the earliest time for another call, or zero.
 func (c *call) notBefore() time.Time {
 	if c.failure != nil {
 		return c.failure.NotBefore

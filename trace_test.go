@@ -29,7 +29,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// minutes writes down which hooks ran, in order.
+// minutes records which hooks ran, in order.
 type minutes struct {
 	mu    sync.Mutex
 	lines []string
@@ -69,8 +69,8 @@ func attemptName(a *resilienthttp.Attempt) string {
 	return fmt.Sprint(a.Number)
 }
 
-// TestTraceOrder: the Transport's hooks before those of the context, the outer
-// context's before the inner's, and each at its time.
+// The Transport's hooks run before those of the context, and those of an outer context before an
+// inner one's.
 func TestTraceOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m minutes
@@ -124,7 +124,7 @@ func TestTraceOrder(t *testing.T) {
 	})
 }
 
-// TestTraceContent is what each hook is told.
+// The arguments of each hook.
 func TestTraceContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
@@ -225,8 +225,8 @@ func TestTraceContent(t *testing.T) {
 	})
 }
 
-// TestTraceQueued is §4.24: a wait that begins is told when it begins.
-func TestTraceQueued(t *testing.T) {
+// §4.24: the hook is called when a wait begins.
+func TestTrace_QueueWait(t *testing.T) {
 	const s = time.Second
 	t.Run("in line for a quota", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -296,9 +296,9 @@ func TestTraceQueued(t *testing.T) {
 	})
 }
 
-// TestTraceRefused: CallDone tells of calls that a gate refused, with no attempt,
-// and not of those that never were calls.
-func TestTraceRefused(t *testing.T) {
+// CallDone is called for calls that a gate rejected without an attempt, and not for invalid
+// requests.
+func TestTrace_Rejected(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*resilienthttp.Transport)
@@ -367,8 +367,7 @@ func TestTraceRefused(t *testing.T) {
 	}
 }
 
-// TestHooksHoldNoLock: every hook may make a call of its own through the same
-// Transport, and ask its gates.
+// Each hook may make a call through the same Transport, and use its Breaker.
 func TestHooksHoldNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var transport *resilienthttp.Transport
@@ -435,7 +434,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 	})
 }
 
-// TestAttempts: how a response came about, wherever the response has been since.
+// Attempts works for a response that other code has passed on.
 func TestAttempts(t *testing.T) {
 	numbers := func(resp *http.Response) (numbers []int) {
 		for _, a := range resilienthttp.Attempts(resp) {
@@ -565,7 +564,7 @@ func logged(t *testing.T, calls func(*resilienthttp.Trace)) (records []map[strin
 	return records, out.String()
 }
 
-// TestLogTrace holds the records to their exact keys and levels.
+// The exact keys and levels of the records.
 func TestLogTrace(t *testing.T) {
 	ms := func(n float64) float64 { return n * 1e6 }
 	t.Run("a retry", func(t *testing.T) {
@@ -637,7 +636,7 @@ func TestLogTrace(t *testing.T) {
 			}, records[3])
 		})
 	})
-	t.Run("a permanent answer is nobody's fault", func(t *testing.T) {
+	t.Run("a permanent error is logged at debug", func(t *testing.T) {
 		records, _ := logged(t, func(trace *resilienthttp.Trace) {
 			tripped(t, bareTransport(puppetStatus(404), 3), newCall(resilienthttp.WithTrace(t.Context(), trace), t, http.MethodGet, ""))
 		})
@@ -666,7 +665,7 @@ func TestLogTrace(t *testing.T) {
 			require.Equal(t, []any{0.0, 0.0}, []any{records[4]["in_flight"], records[4]["retry_wait"]})
 		})
 	})
-	t.Run("an outage, and how much was left out", func(t *testing.T) {
+	t.Run("an outage, with the number of suppressed records", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			records, _ := logged(t, func(trace *resilienthttp.Trace) {
 				transport := bareTransport(puppetStatus(500), 1)
@@ -758,8 +757,8 @@ func written(records []map[string]any) map[any]int {
 	return events
 }
 
-// T13: LogTrace writes at most ten records a second, whatever the number of hosts, and counts
-// the others.
+// T13: LogTrace writes at most ten records a second, for any number of hosts, and counts the
+// others.
 func TestLogTrace_manyHosts(t *testing.T) {
 	for _, hosts := range []int{1, 20, 200, 3000} {
 		t.Run(fmt.Sprintf("%d hosts fail: ten records a second", hosts), func(t *testing.T) {
@@ -818,8 +817,8 @@ func TestLogTrace_manyHosts(t *testing.T) {
 	})
 }
 
-// T13: a short outage is followed by successes only. The log has the change of the circuit, a
-// failed call, and the number of all suppressed records, at each level of the logger.
+// T13: successes follow a short outage. The log has the change of the circuit, a failed call, and
+// the number of all suppressed records, at each level of the logger.
 func TestLogTrace_shortOutage(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelError} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -875,7 +874,7 @@ func (h *timesHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// T13: responses 4xx that no retry follows are logged once a minute and scope.
+// T13: responses 4xx that are not retried are logged once a minute and scope.
 func TestLogTrace_clientErrors(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -924,9 +923,8 @@ func TestLogTrace_clientErrors(t *testing.T) {
 	}
 }
 
-// TestLogTraceTellsNoSecrets is §4.7 for the log: whatever happens to a call, no
-// record has a path, a query string, a header value, a body or a key in it.
-func TestLogTraceTellsNoSecrets(t *testing.T) {
+// §4.7: no record has a path, a query, a header value, a body or a key.
+func TestLogTrace_noSecrets(t *testing.T) {
 	const secret = "s3cr3t"
 	outcomes := map[string]puppet{
 		"success":   puppetStatus(200, "Set-Cookie", secret, "X-Token", secret),
@@ -967,9 +965,9 @@ func TestLogTraceTellsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestTimeIsAccountedFor is §4.24: Queued and Latency of the attempts that are not
-// beside another, Wait of all but the last, and Call.QueueWait are Call.Latency.
-func TestTimeIsAccountedFor(t *testing.T) {
+// §4.24: Call.Latency is the sum of QueueWait and Latency of the attempts that are not
+// concurrent, RetryWait of all but the last, and Call.QueueWait.
+func TestTimings_addUp(t *testing.T) {
 	const s = time.Second
 	hang := func(d time.Duration, code int) step { return after(d, status(code)) }
 	for _, row := range []struct {
@@ -986,7 +984,7 @@ func TestTimeIsAccountedFor(t *testing.T) {
 		{name: "attempts spent", steps: []step{hang(s, 503)}},
 		{name: "attempt timeouts", steps: []step{hanging}, change: func(tr *resilienthttp.Transport) { tr.Policy.AttemptTimeout = s }},
 		{name: "no wait fits", steps: []step{status(503, "Retry-After", "7")}, ctx: 5 * s},
-		{name: "a body that is drained in vain", steps: []step{withBody(503, trickle{s}), hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
+		{name: "a body that cannot be drained", steps: []step{withBody(503, trickle{s}), hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
 			tr.Policy.Backoff = atOnce
 		}},
 		{name: "waits for a turn", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
@@ -1062,9 +1060,8 @@ func requireAccounted(tb testing.TB, done *resilienthttp.Call) {
 	require.InDelta(tb, done.Latency.Seconds(), sum.Seconds(), 0.001, "%+v", *done)
 }
 
-// TestTimeIsAccountedForWhateverHappens is §4.24 for random servers, with hedges, copies,
-// gates and deadlines.
-func TestTimeIsAccountedForWhateverHappens(t *testing.T) {
+// §4.24: for random servers, with hedges, copies, gates and deadlines.
+func TestTimings_addUpForRandomServers(t *testing.T) {
 	const seeds = 1000
 	outcomes := []func(*rand.Rand) step{
 		func(*rand.Rand) step { return status(200) },
@@ -1125,8 +1122,8 @@ func TestTimeIsAccountedForWhateverHappens(t *testing.T) {
 	}
 }
 
-// TestAttemptOf: a Base knows which attempt it makes.
-func TestAttemptOf(t *testing.T) {
+// A Base can find out the number of its attempt.
+func TestAttemptFromContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told minutes
 		steps := script(status(503), hanging, status(200))
@@ -1155,13 +1152,12 @@ func TestAttemptOf(t *testing.T) {
 	require.False(t, hedge)
 }
 
-// TestNotBefore is §4.11 for who asks later: of responses and of errors, and not to be
-// read as earlier than it is.
+// §4.11: NotBefore of responses and of errors, which must not be printed as an earlier time.
 func TestNotBefore(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		tr   *resilienthttp.Transport
-		want time.Duration // 0: nobody said
+		want time.Duration // 0: unknown
 	}{
 		{"answered", &resilienthttp.Transport{Base: script(status(200))}, 0},
 		{"a 404", &resilienthttp.Transport{Base: script(status(404, "Retry-After", "5"))}, 0},
@@ -1211,7 +1207,7 @@ func TestNotBefore(t *testing.T) {
 	})
 }
 
-// TestBadHooks: hooks that are nil, and traces that are.
+// Hooks and traces that are nil.
 func TestBadHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), nil), &resilienthttp.Trace{})

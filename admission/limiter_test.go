@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// loaded is a server whose load is a multiple of its capacity.
+// loaded is a server with a load that is a multiple of its capacity.
 func loaded(workers int, mean time.Duration, load float64, service func(time.Duration, *rand.Rand) time.Duration, length time.Duration) *simulation {
 	return &simulation{
 		workers: workers, service: service, rate: steadily(load * capacity(workers, mean)),
@@ -136,17 +136,17 @@ func TestShedderSimulated(t *testing.T) {
 				s := *row.s
 				s.seed = seed
 				got := s.run().between(row.from, s.length)
-				told := fmt.Sprintf("seed %d: goodput %.3f, success %.3f, p99 %v, limit %v", seed, got.goodput, got.success, got.p99, s.limits[len(s.limits)-1])
-				t.Log(told)
-				assert.GreaterOrEqual(t, got.goodput, row.goodput, told)
+				summary := fmt.Sprintf("seed %d: goodput %.3f, success %.3f, p99 %v, limit %v", seed, got.goodput, got.success, got.p99, s.limits[len(s.limits)-1])
+				t.Log(summary)
+				assert.GreaterOrEqual(t, got.goodput, row.goodput, summary)
 				if s.mix[0] > 0 {
-					assert.GreaterOrEqual(t, got.success[0], row.critical, told)
+					assert.GreaterOrEqual(t, got.success[0], row.critical, summary)
 				}
 				if row.rest > 0 {
-					assert.GreaterOrEqual(t, min(got.success[1], got.success[2]), row.rest, told)
+					assert.GreaterOrEqual(t, min(got.success[1], got.success[2]), row.rest, summary)
 				}
 				if row.p99 > 0 {
-					assert.LessOrEqual(t, got.p99, row.p99, told)
+					assert.LessOrEqual(t, got.p99, row.p99, summary)
 				}
 			}
 		})

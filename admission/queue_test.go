@@ -10,8 +10,8 @@ import (
 
 const ms = time.Millisecond
 
-// What tells nothing, is not counted: of panics, 504s, and clients that went away.
-func TestWhatIsNoSample(t *testing.T) {
+// Panics, 504s and canceled requests are no samples of the latency.
+func TestInFlightRequest_noSample(t *testing.T) {
 	l := newLimiter(4, 2, 100, 2)
 	now := time.Duration(0)
 	serve := func(took time.Duration, tells bool) {

@@ -312,9 +312,9 @@ func TestQuota_Validate(t *testing.T) {
 	require.NoError(t, (&admission.Quota{Limit: 1, Window: time.Microsecond}).Validate())
 	require.NoError(t, (&admission.Quota{Limit: 1, Timeout: time.Second}).Validate())
 	require.EqualError(t, (&admission.Quota{Limit: 1, Timeout: -1}).Validate(), "admission: Quota.Timeout is -1ns, and must not be negative")
-	require.EqualError(t, (&admission.Quota{Limit: 1, Timeout: 100}).Validate(), "admission: Quota.Timeout is 100ns: its unit was forgotten")
+	require.EqualError(t, (&admission.Quota{Limit: 1, Timeout: 100}).Validate(), "admission: Quota.Timeout is 100ns, must be at least 1µs (was the unit forgotten?)")
 	err := (&admission.Quota{Window: 60, Name: "naïve"}).Validate()
-	require.EqualError(t, err, "admission: Quota.Limit is not set\nadmission: Quota.Window is 60ns: its unit was forgotten\n"+
+	require.EqualError(t, err, "admission: Quota.Limit is not set\nadmission: Quota.Window is 60ns, must be at least 1µs (was the unit forgotten?)\n"+
 		`admission: Quota.Name "naïve" has others than visible ASCII characters and spaces`, "all of it")
 }
 

@@ -36,7 +36,7 @@ func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]driver.R
 	return results, nil
 }
 
-// enqueueAll enqueues the intents whose gateway the Engine has.
+// enqueueAll enqueues the intents for the gateways of the Engine.
 func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
 	results := make([]driver.Result, len(events))
 	known := make([]driver.Event, 0, len(events))

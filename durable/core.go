@@ -258,7 +258,8 @@ func (c *core) answered(a *attempt, outcome *Outcome) {
 	}
 }
 
-// stored ends an attempt whose outcome was stored or was not.
+// stored ends an attempt after the store was asked to store its outcome. ok means that the
+// outcome is stored.
 func (c *core) stored(w *worker, ok bool) {
 	c.mu.Lock()
 	awaited := c.unstored > c.Concurrency
@@ -303,8 +304,8 @@ func (c *core) reap(ctx context.Context) {
 	}
 }
 
-// leastStoreTimeout is more than any store waits for a lock.
-const leastStoreTimeout = 15 * time.Second
+// minStoreTimeout is more than any store waits for a lock.
+const minStoreTimeout = 15 * time.Second
 
 var errNoAnswer = errors.New("durable: the store does not answer")
 
@@ -312,7 +313,7 @@ var errNoAnswer = errors.New("durable: the store does not answer")
 // is over. A longer wait is mostly on a dead connection, which the kernel notices after a
 // quarter of an hour.
 func bounded[T any](ctx context.Context, c *core, verb func(context.Context) (T, error)) (T, error) {
-	limited, cancel := context.WithTimeout(ctx, max(c.Lease, leastStoreTimeout))
+	limited, cancel := context.WithTimeout(ctx, max(c.Lease, minStoreTimeout))
 	defer cancel()
 	answer, err := verb(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {

@@ -16,13 +16,13 @@
 //
 // # Guarantees
 //
-//   - An intent whose Enqueue returned nil, or whose transaction with an [Outbox] committed,
-//     is sent until it is done, dead or cancelled, through any crash.
+//   - An intent is sent until it is done, dead or cancelled, through any crash. This holds as
+//     soon as Enqueue returned nil, or the transaction of an [Outbox] committed.
 //   - The key of a send is journalled before the send, and stays the same until the provider
 //     declines.
-//   - A send that may have had an effect is repeated only under the same key while that
-//     protects, or after the provider, queried late enough, knows nothing of it. If neither
-//     is possible, the intent is a dead letter in doubt, and a person decides.
+//   - A send that may have had an effect is repeated in two cases only: under the same key
+//     while the key protects, or after a status query that found nothing after
+//     VisibilityDelay. Otherwise the intent is a dead letter in doubt, and a person decides.
 //   - A worker that lost its lease changes nothing.
 //
 // # Limits

@@ -92,22 +92,22 @@ const (
 
 	maxConcurrency = 1 << 20
 
-	leastLease = time.Second
+	minLease = time.Second
 
-	// leastPoll is about the time that a store needs for an answer.
-	leastPoll = time.Millisecond
+	// minPoll is about the time that a store needs for an answer.
+	minPoll = time.Millisecond
 )
 
-// Validate returns all that is wrong with the configuration, as an ErrInvalid. Call it at
-// start. It also rejects durations whose unit was forgotten: 30 is thirty nanoseconds. It calls
-// Validate of each Gateway that is a Validator.
+// Validate returns all errors of the configuration, joined. Each is an ErrInvalid. Call it when
+// the program starts. It also rejects durations without a unit: 30 is thirty nanoseconds. It
+// calls Validate of each Gateway that is a Validator.
 func (e *Engine) Validate() error {
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(e.Store == nil, "Store is nil")
 	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "Concurrency, PerTenant or PerGateway is negative")
 	wrong.Check(e.Concurrency > maxConcurrency, fmt.Sprintf("Concurrency is %d, want at most %d", e.Concurrency, maxConcurrency))
-	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < leastLease || e.LeaseDuration > driver.MaxWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, leastLease, driver.MaxWait))
-	wrong.Check(e.PollInterval != 0 && e.PollInterval < leastPoll, fmt.Sprintf("PollInterval is %v, want at least %v", e.PollInterval, leastPoll))
+	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < minLease || e.LeaseDuration > driver.MaxWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, minLease, driver.MaxWait))
+	wrong.Check(e.PollInterval != 0 && e.PollInterval < minPoll, fmt.Sprintf("PollInterval is %v, want at least %v", e.PollInterval, minPoll))
 	wrong.Duration("DrainTimeout", e.DrainTimeout)
 	wrong.Duration("Timeout", e.Timeout)
 	wrong.Duration("KeyTTL", e.KeyTTL)
@@ -119,8 +119,8 @@ func (e *Engine) Validate() error {
 	}
 	// An intent that is done and deleted could be enqueued again while its key lives (D11).
 	wrong.Duration("Retention", e.Retention)
-	if keyLife := e.longestKeyTTL(); e.Retention > 0 && e.Retention < keyLife {
-		wrong.Check(true, fmt.Sprintf("Retention is %v, want at least KeyTTL (%v)", e.Retention, keyLife))
+	if keyTTL := e.longestKeyTTL(); e.Retention > 0 && e.Retention < keyTTL {
+		wrong.Check(true, fmt.Sprintf("Retention is %v, want at least KeyTTL (%v)", e.Retention, keyTTL))
 	}
 	return wrong.Err()
 }
@@ -145,9 +145,9 @@ func (e *Engine) validGateway(wrong *validate.Errors, name string, gateway Gatew
 		}
 	}
 	if p, ok := gateway.(Protector); ok {
-		keyLife, settles := p.KeyPolicy()
-		wrong.Duration(fmt.Sprintf("gateway %q: KeyTTL", name), keyLife)
-		wrong.Duration(fmt.Sprintf("gateway %q: VisibilityDelay", name), settles)
+		keyTTL, visibilityDelay := p.KeyPolicy()
+		wrong.Duration(fmt.Sprintf("gateway %q: KeyTTL", name), keyTTL)
+		wrong.Duration(fmt.Sprintf("gateway %q: VisibilityDelay", name), visibilityDelay)
 	}
 }
 

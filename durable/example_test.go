@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// A payment is enqueued, refused, mended and done, and its journal tells how.
+// A payment is enqueued, declined, corrected and done. The journal lists each attempt.
 func Example() {
 	psp := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var charge struct{ Currency string }
@@ -28,7 +28,7 @@ func Example() {
 	defer psp.Close()
 
 	engine := &durable.Engine{
-		Store: new(durable.Memory), // for tests; sqlitestore and pgstore keep it
+		Store: new(durable.Memory), // for tests; use sqlitestore or pgstore
 		Gateways: map[string]durable.Gateway{"psp": durable.HTTP{
 			Client: resilienthttp.NewClient(),
 			NewRequest: func(s *durable.Send) (*http.Request, error) {

@@ -15,7 +15,7 @@ type Gateway interface {
 	Send(ctx context.Context, s *Send) Outcome
 }
 
-// Finder is a Gateway whose provider can be queried.
+// Finder is a Gateway with status queries.
 type Finder interface {
 	// Find queries the provider for the result of s.Key, and changes nothing there.
 	// ClassSucceeded and ClassDeclined are final. ClassNotFound means that the provider knows

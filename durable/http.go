@@ -32,8 +32,8 @@ import (
 //	other 4xx                             ClassDeclined
 //	no valid request                      ClassDeclined, Code "request"
 //
-// To make a Finder, embed it in a type with a method Find. That may send the status query
-// through an HTTP of its own, whose Read makes ClassNotFound of a 404.
+// To make a Finder, embed HTTP in a type with a method Find. Find may send the status query
+// through a second HTTP: its Read returns ClassNotFound for a 404.
 type HTTP struct {
 	// Client sends the requests. nil: one with http.DefaultTransport. Engine.Timeout limits
 	// each.
@@ -135,8 +135,8 @@ func (c valuesContext) Value(key any) any {
 	return c.values.Value(key)
 }
 
-// client returns a client that does not turn a POST into a GET, whose success would mean
-// nothing.
+// client returns a client that does not turn a POST into a GET: the success of a GET says
+// nothing about the POST.
 func (h HTTP) client() *http.Client {
 	client := new(http.Client)
 	if h.Client != nil {
@@ -150,7 +150,7 @@ func (h HTTP) client() *http.Client {
 			return http.ErrUseLastResponse
 		case client.CheckRedirect != nil:
 			return client.CheckRedirect(req, via)
-		case len(via) >= mostRedirects:
+		case len(via) >= maxRedirects:
 			return errors.New("stopped after 10 redirects")
 		default:
 			return nil
@@ -171,8 +171,8 @@ func (o once) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.RoundTripper.RoundTrip(req)
 }
 
-// mostRedirects is the limit of net/http.
-const mostRedirects = 10
+// maxRedirects is the limit of net/http.
+const maxRedirects = 10
 
 // unanswered returns the outcome of a request without a response.
 func unanswered(err error) Outcome {

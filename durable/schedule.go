@@ -11,8 +11,9 @@ import (
 // MaxAge, at growing intervals, and dead-letters a decline at once. The zero value works.
 // It is safe for concurrent use.
 //
-// An intent whose outcome is unknown is sent again under the same key. After a status
-// query, it is queried again. An outage that is shorter than MaxAge leaves nothing dead.
+// After a send with an unknown outcome, the intent is sent again under the same key. After a
+// status query without a result, it is queried again. An outage that is shorter than MaxAge
+// leaves no dead letters.
 type Schedule struct {
 	// Backoff is the wait before a try. Default: resilienthttp.FullJitter(1s, 1h). A
 	// Retry-After of the provider is added to the wait before a send.

@@ -143,8 +143,8 @@ func wait(over <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// sender is start of an Engine that sends. One without a Gateway would bury all intents.
-func (e *Engine) sender() (*core, error) {
+// startSending is start for an Engine that sends. Without a Gateway it would bury all intents.
+func (e *Engine) startSending() (*core, error) {
 	c, err := e.start()
 	if err == nil && len(c.routes) == 0 {
 		err = driver.Invalidf("Engine.Gateways is empty, want at least one to send")
@@ -157,7 +157,7 @@ func (e *Engine) sender() (*core, error) {
 // only if the configuration is invalid. Errors of the store are reported to Trace.Failed, and
 // Run goes on.
 func (e *Engine) Run(ctx context.Context) error {
-	c, err := e.sender()
+	c, err := e.startSending()
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (c *core) sweep(ctx context.Context) bool {
 // (0 or less: Concurrency), waits until they are over, and returns their number. It also reaps,
 // and works a page of a Job. If ctx ends it behaves like Run.
 func (e *Engine) Work(ctx context.Context, limit int) (int, error) {
-	c, err := e.sender()
+	c, err := e.startSending()
 	if err != nil {
 		return 0, err
 	}
@@ -267,7 +267,7 @@ func (c *core) within(ctx context.Context, work func(*session) error) error {
 // ignores PerTenant, PerGateway and the Engine's own hold: the queue that calls it is
 // responsible for fairness. ErrNotFound: there is no such intent.
 func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
-	c, err := e.sender()
+	c, err := e.startSending()
 	if err != nil {
 		return time.Time{}, err
 	}

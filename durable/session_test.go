@@ -102,7 +102,7 @@ func TestClaimBeforeSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &greedy{Store: new(durable.Memory)}
 		var e *durable.Engine
-		var most, now, mostOfOne, ofOne int
+		var most, now, maxOfOne, ofOne int
 		var mu sync.Mutex
 		count := func(s *durable.Send, by int) {
 			mu.Lock()
@@ -111,7 +111,7 @@ func TestClaimBeforeSend(t *testing.T) {
 			most = max(most, now)
 			if s.ID.Scope == "a" {
 				ofOne += by
-				mostOfOne = max(mostOfOne, ofOne)
+				maxOfOne = max(maxOfOne, ofOne)
 			}
 		}
 		e = through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
@@ -140,7 +140,7 @@ func TestClaimBeforeSend(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, map[durable.State]int{durable.StateDone: 60}, stats.States)
 		assert.Equal(t, 5, most)
-		assert.Equal(t, 2, mostOfOne)
+		assert.Equal(t, 2, maxOfOne)
 		assert.LessOrEqual(t, store.most, 5)
 	})
 }

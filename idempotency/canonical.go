@@ -14,9 +14,9 @@ const (
 	// deepest is the limit of encoding/json.
 	deepest = 10000
 
-	// longestInline is the maximum length of a container's text in the output. A longer one is
+	// maxInline is the maximum length of a container's text in the output. A longer one is
 	// replaced by its hash, so the work of sorting is linear for any nesting.
-	longestInline = 512
+	maxInline = 512
 
 	// hashed is the first byte of a container's hash. No JSON text begins with it.
 	hashed = '#'
@@ -150,7 +150,7 @@ func (c *canonicalizer) closeAll() bool {
 
 // shorten replaces a long container by its hash.
 func (c *canonicalizer) shorten(start int) {
-	if len(c.out)-start > longestInline {
+	if len(c.out)-start > maxInline {
 		sum := sha256.Sum256(c.out[start:])
 		c.out = append(append(c.out[:start], hashed), sum[:]...)
 	}

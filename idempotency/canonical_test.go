@@ -151,7 +151,7 @@ func TestCanonicalJSONOfLongContainers(t *testing.T) {
 // hash stands in.
 func TestCanonicalJSONAroundTheHash(t *testing.T) {
 	seen := map[string]int{}
-	for n := longestInline - 20; n < longestInline+20; n++ {
+	for n := maxInline - 20; n < maxInline+20; n++ {
 		for _, form := range []string{`{"a":"%[1]s","b":1}`, ` { "b" : 1 , "a" : "%[1]s" } `} {
 			text, ok := canonicalJSON([]byte(fmt.Sprintf(form, strings.Repeat("x", n))))
 			require.True(t, ok)
@@ -185,7 +185,7 @@ func hostileBodies() map[string][]byte {
 	// Nested objects that are out of order on each level, so that all is moved.
 	nested := strings.Repeat(`{"b":`, deepest) + `"` + repeat("x") + `"` + strings.Repeat(`,"a":1}`, deepest)
 	// As many levels as there can be, over and over.
-	levels := strings.Repeat("[", deepest-1) + `"` + strings.Repeat("x", longestInline) + `"` + strings.Repeat("]", deepest-1)
+	levels := strings.Repeat("[", deepest-1) + `"` + strings.Repeat("x", maxInline) + `"` + strings.Repeat("]", deepest-1)
 	unordered := strings.Repeat(`{"b":`, deepest-1) + `0` + strings.Repeat(`,"a":1}`, deepest-1)
 	return map[string][]byte{
 		"brackets":              []byte(repeat("[")),
@@ -385,7 +385,7 @@ func FuzzCanonicalJSON(f *testing.F) {
 		{"\ufeff{}", "{}"},
 		{`["a","b"]`, `["a,b"]`},
 		{`{"a":{}}`, `{"a":[]}`},
-		{`{"x":"` + strings.Repeat("x", longestInline) + `"}`, "#"},
+		{`{"x":"` + strings.Repeat("x", maxInline) + `"}`, "#"},
 	} {
 		f.Add([]byte(pair[0]), []byte(pair[1]), uint64(1))
 	}
@@ -397,7 +397,7 @@ func FuzzCanonicalJSON(f *testing.F) {
 			return
 		}
 		require.LessOrEqual(t, len(text), len(one))
-		if len(one) <= longestInline {
+		if len(one) <= maxInline {
 			again, ok := canonicalJSON(text)
 			require.True(t, ok)
 			require.Equal(t, text, again, "canonical already")

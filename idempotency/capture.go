@@ -15,9 +15,9 @@ import (
 // errHandlerOver is the error of a write after the handler has returned.
 var errHandlerOver = errors.New("idempotency: the response is complete already")
 
-// capture is the http.ResponseWriter of a handler whose response must not be sent before
-// its record is durable. It keeps what the handler does, and sendResponse does the same
-// to the real writer, so the same bytes are sent.
+// capture is the http.ResponseWriter of the handler. The response must not be sent before
+// its record is durable. So capture keeps what the handler does, and sendResponse does the
+// same to the real writer: the same bytes are sent.
 //
 // It supports flushing (which is remembered), io.StringWriter, io.ReaderFrom,
 // http.CloseNotifier, and the deadlines of http.ResponseController. It does not support

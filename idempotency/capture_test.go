@@ -872,13 +872,13 @@ func TestScriptIsBounded(t *testing.T) {
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
 	var want bytes.Buffer
-	for n := range longestLog {
+	for n := range maxLog {
 		p := strconv.Itoa(n)
 		want.WriteString(p)
 		write(c, p)
 		c.Flush()
 	}
-	require.Len(t, c.log.ops, longestLog)
+	require.Len(t, c.log.ops, maxLog)
 	c.finish()
 	require.NoError(t, c.sendResponse(w))
 	require.Equal(t, want.String(), w.Body.String())

@@ -132,7 +132,7 @@ func (x *Executor) Do(
 		err = m.ends(Invalid, context.Cause(ctx))
 	default:
 		result, err = m.execute(ctx, x.executor, fingerprint, work)
-		for try := 2; m.conflict && try <= conflictTries && sleep.Jittered(ctx, firstPause<<try) == nil; try++ {
+		for try := 2; m.conflict && try <= conflictTries && sleep.Jittered(ctx, minPause<<try) == nil; try++ {
 			result, err = m.execute(ctx, x.executor, fingerprint, work)
 		}
 	}
@@ -140,7 +140,7 @@ func (x *Executor) Do(
 	return result, err
 }
 
-// conflictTries is how often work is executed whose transaction conflicts with others.
+// conflictTries is how often work is executed if its transaction conflicts with others.
 const conflictTries = 3
 
 func (x *Executor) configure() {
@@ -280,8 +280,8 @@ func classifyError(e *execution, failure error) (Status, error) {
 	return status, failure
 }
 
-// conclude returns the error of Do for work that ended with status and failure, and
-// whose record ended with err.
+// conclude returns the error of Do for work that ended with status and failure. err is
+// the error of its record.
 func (m *message) conclude(status Status, failure, err error) error {
 	if err == nil {
 		m.emit(status, failure)

@@ -11,7 +11,7 @@ import (
 	"reflect"
 )
 
-// DoJSON is Do for work whose result is a T, which is stored as JSON. Duplicates get
+// DoJSON is Do for work that returns a T. The result is stored as JSON. Duplicates get
 // what encoding/json reads from it.
 //
 // The error is an ErrInvalid, before the work begins, if JSON cannot represent a T. If

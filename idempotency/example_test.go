@@ -9,11 +9,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// A client that got no answer sends its charge again. It is charged once, and gets
-// the first response.
+// A client that got no response sends its request again. The second request is not executed:
+// it gets the first response.
 func ExampleHandler() {
 	charged := 0
 	charge := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +30,7 @@ func ExampleHandler() {
 		return "", errors.New("no account")
 	}
 	charges := idempotency.NewHandler(new(idempotency.Memory), account, charge)
-	charges.Operation = func(*http.Request) string { return "charge" } // whatever the pattern will be called
+	charges.Operation = func(*http.Request) string { return "charge" } // a constant: a renamed route keeps its keys
 
 	mux := http.NewServeMux()
 	mux.Handle("POST /charges", charges)
@@ -58,7 +60,7 @@ func ExampleHandler() {
 	// 2 charges
 }
 
-// A queue delivers a message twice. It is worked on once.
+// A queue delivers a message twice. The message is processed once.
 func ExampleDo() {
 	store := new(idempotency.Memory)
 	receive := func(id, message string) {
@@ -81,7 +83,7 @@ func ExampleDo() {
 	//  idempotency: key was used with another fingerprint
 }
 
-// Work that must not be tried again says so.
+// Work returns a permanent error if a repetition would fail in the same way.
 func ExamplePermanent() {
 	store := new(idempotency.Memory)
 	for range 2 {
@@ -98,8 +100,8 @@ func ExamplePermanent() {
 	// no such company
 }
 
-// Work that called the bank does not know what a failure means. Where it does know,
-// it says so, and is done again.
+// Non-transactional work marks a failure as retryable if it had no effect. The next
+// request with the key executes the work again.
 func ExampleRetryable() {
 	store := new(idempotency.Memory)
 	refused := errors.New("connection refused")
@@ -107,7 +109,7 @@ func ExampleRetryable() {
 		_, err := idempotency.Do(context.Background(), store, "comp1", "pay-invoices", "message 9", "",
 			func(context.Context) (idempotency.Result, error) {
 				fmt.Println("paying")
-				return idempotency.Result{}, idempotency.Retryable(refused) // not a byte has left
+				return idempotency.Result{}, idempotency.Retryable(refused) // no byte was sent
 			})
 		fmt.Println(err)
 	}
@@ -118,9 +120,9 @@ func ExampleRetryable() {
 	// connection refused
 }
 
-// A route whose 502 says more than that of others: the gateway before the bank
-// answers it when it could not connect.
-func ExampleHandler_settle() {
+// Classify changes the meaning of a status code. On this route, a 502 means that the gateway
+// could not connect to the bank, so nothing was done.
+func ExampleHandler_classify() {
 	h := idempotency.NewHandler(new(idempotency.Memory),
 		func(*http.Request) (string, error) { return "", nil },
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -133,9 +135,9 @@ func ExampleHandler_settle() {
 		if code == http.StatusBadGateway {
 			return idempotency.FailedRetryable
 		}
-		return 0 // the package's own policy
+		return 0 // ClassifyStatus decides
 	}
-	h.Trace = &idempotency.Trace{Unknown: func(e *idempotency.Event) { fmt.Println("find out about", e.Key) }}
+	h.Trace = &idempotency.Trace{Unknown: func(e *idempotency.Event) { fmt.Println("unknown:", e.Key) }}
 
 	for _, code := range []string{"502", "504"} {
 		for range 2 {
@@ -152,7 +154,89 @@ func ExampleHandler_settle() {
 	// paying invoice 502
 	// 502
 	// paying invoice 504
-	// find out about invoice 504
+	// unknown: invoice 504
 	// 504
 	// 409
+}
+
+// A handler passes a key on to another service. The key is the same for each execution of
+// the operation, and different for each tenant.
+func ExampleFromContext() {
+	capture := func(ctx context.Context, req *http.Request) *http.Request {
+		if e, ok := idempotency.FromContext(ctx); ok {
+			ctx = resilienthttp.WithIdempotencyKey(ctx, e.KeyFor("capture"))
+		}
+		return req.WithContext(ctx)
+	}
+	charges := idempotency.NewHandler(new(idempotency.Memory), tenantOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e, ok := idempotency.FromContext(r.Context())
+		capture(r.Context(), httptest.NewRequest(http.MethodPost, "https://bank.example/captures", http.NoBody))
+		fmt.Println(ok, len(e.KeyFor("capture")), e.KeyFor("capture") == e.KeyFor("refund"))
+		w.WriteHeader(http.StatusCreated)
+	}))
+	r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
+	r.Header.Set("Idempotency-Key", "invoice:1")
+	charges.ServeHTTP(httptest.NewRecorder(), r)
+	// Output:
+	// true 40 false
+}
+
+func tenantOf(*http.Request) (string, error) { return "acme", nil }
+
+// bank is a service that can be asked for a charge.
+type bank map[string]string
+
+// Find returns the receipt of the charge with the key, if there is one.
+func (b bank) Find(_ context.Context, key string) (charged bool, receipt idempotency.Result, err error) {
+	body, charged := b[key]
+	return charged, idempotency.Result{Code: http.StatusCreated, Body: []byte(body)}, nil
+}
+
+// reconcile resolves the unknown records of all scopes.
+func reconcile(ctx context.Context, store idempotency.Store, bank bank) error {
+	for record, err := range store.Unknown(ctx, "") {
+		if err != nil {
+			return err
+		}
+		charged, receipt, err := bank.Find(ctx, record.KeyFor("capture"))
+		switch {
+		case err != nil:
+			continue // still unknown
+		case charged: // the next request with the key gets the receipt
+			err = store.Complete(ctx, record.Lease(), driver.Outcome{Status: driver.Completed, Result: receipt})
+		default: // the next request with the key is executed
+			err = store.Release(ctx, record.Lease())
+		}
+		if err != nil && !errors.Is(err, idempotency.ErrLeaseLost) {
+			return err
+		}
+	}
+	return nil
+}
+
+// A reconciler asks the bank about records with an unknown outcome.
+func Example_reconcile() {
+	ledger := bank{}
+	store := new(idempotency.Memory)
+	charges := idempotency.NewHandler(store, tenantOf, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e, _ := idempotency.FromContext(r.Context())
+		ledger[e.KeyFor("capture")] = "receipt 1"
+		w.WriteHeader(http.StatusGatewayTimeout) // the bank has charged, and its response was lost
+	}))
+	send := func() {
+		r := httptest.NewRequest(http.MethodPost, "/charges", http.NoBody)
+		r.Header.Set("Idempotency-Key", "invoice:1")
+		w := httptest.NewRecorder()
+		charges.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	send()
+	send()
+	fmt.Println(reconcile(context.Background(), store, ledger))
+	send()
+	// Output:
+	// 504
+	// 409
+	// <nil>
+	// 201
 }

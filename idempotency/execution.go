@@ -58,9 +58,9 @@ func Tx[T any](ctx context.Context) (T, error) {
 }
 
 // CommitOnFailure makes transactional work commit its writes also if it ends with a
-// final failure: a 4xx that is stored, or Permanent. Use it for a 402 whose declined
-// charge is a row. Without it, the failure is stored and the writes are rolled back.
-// Outside of transactional work it does nothing.
+// final failure: a 4xx that is stored, or Permanent. Use it if the work writes a row for
+// a declined charge and then answers 402. Without it, the failure is stored and the
+// writes are rolled back. Outside of transactional work it does nothing.
 func CommitOnFailure(ctx context.Context) {
 	if e, ok := executionOf(ctx); ok {
 		e.set(func() { e.commitOnFailure = true })
@@ -120,8 +120,8 @@ type ownership interface {
 	// that another execution has the operation; errRolledBack that nothing was done;
 	// ErrUnknown that the work committed without the record, which is Unknown now.
 	// After another error the result is unknown until the lease or the transaction
-	// ends. final means that the outcome is a failure, whose writes are rolled back
-	// unless CommitOnFailure was called.
+	// ends. final means that the outcome is a failure: the writes are rolled back unless
+	// CommitOnFailure was called.
 	complete(outcome driver.Outcome, final bool) error
 
 	// release ends an execution that had no effect. limit bounds it; 0 means as long as
@@ -203,7 +203,7 @@ func (e *execution) record(outcome driver.Outcome, final bool) error {
 	return e.complete(outcome, final)
 }
 
-// panicked ends an execution whose work panicked, as after a crash, but without
+// panicked ends an execution after a panic of its work: as after a crash, but without
 // waiting for the end of the lease.
 func (e *execution) panicked() (Status, error) {
 	e.finish()

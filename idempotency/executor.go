@@ -21,9 +21,9 @@ const (
 	// client has left.
 	shutdownGrace = 500 * time.Millisecond
 
-	// firstPause and longestPause are the waits between repeated operations.
-	firstPause   = 10 * time.Millisecond
-	longestPause = 250 * time.Millisecond
+	// minPause and maxPause are the waits between repeated operations.
+	minPause = 10 * time.Millisecond
+	maxPause = 250 * time.Millisecond
 )
 
 // executor is the common part of Handler and Executor: it claims, executes and ends
@@ -59,8 +59,8 @@ func (x *executor) checkStore() {
 	}
 }
 
-// start claims an operation and begins its execution if the claim is granted. An
-// execution whose time is over by then is not begun: its work could only fail, and
+// start claims an operation and begins its execution if the claim is granted. If the
+// time of the execution is over by then, it is not begun: its work could only fail, and
 // its effect would be unknown.
 func (x *executor) start(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
 	if x.check != nil {
@@ -79,7 +79,7 @@ func (x *executor) start(ctx context.Context, claim *driver.Claim) (*execution, 
 // claim for DuplicateWait. It holds no connection between the claims.
 func (x *executor) wait(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
 	deadline := time.Now().Add(x.options.DuplicateWait)
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		asked := time.Now()
 		e, reservation, err := x.claim(ctx, claim, asked)
 		if reservation.Decision != driver.DecisionInProgress || !asked.Add(pause).Before(deadline) ||

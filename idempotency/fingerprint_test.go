@@ -169,7 +169,7 @@ func TestRequestFingerprint(t *testing.T) {
 // TestFingerprintOfCanonicalText: what is compared by bytes cannot pass for what
 // is compared by structure.
 func TestFingerprintOfCanonicalText(t *testing.T) {
-	long := `["` + strings.Repeat("a", longestInline) + `"]`
+	long := `["` + strings.Repeat("a", maxInline) + `"]`
 	text, ok := canonicalJSON([]byte(long))
 	require.True(t, ok)
 	require.False(t, json.Valid(text))

@@ -97,8 +97,8 @@ const (
 	defaultMaxBody  = 1 << 20
 	defaultMaxSpool = 1 << 30
 
-	// longestPath leaves space for a method in the name of an operation.
-	longestPath = driver.MaxName - 32
+	// maxPath leaves space for a method in the name of an operation.
+	maxPath = driver.MaxName - 32
 )
 
 // NewHandler wraps next. scope returns the tenant or account of a request, as
@@ -182,7 +182,7 @@ func (h *Handler) operation(r *http.Request) string {
 		return method + " " + r.Pattern
 	}
 	path := r.URL.EscapedPath()
-	if len(path) > longestPath { // a long path of the client is not an error of the Handler
+	if len(path) > maxPath { // a long path of the client is not an error of the Handler
 		hash := sha256.Sum256([]byte(path))
 		path = "sha256:" + hex.EncodeToString(hash[:])
 	}
@@ -356,7 +356,7 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 	}
 }
 
-// suppressBody answers a request whose handler gave no complete response. err is the
+// suppressBody answers a request if the handler gave no complete response. err is the
 // error of its record.
 func (v *requestHandler) suppressBody(failure error, status Status, err error) {
 	d := Released

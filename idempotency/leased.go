@@ -141,14 +141,14 @@ func (l *leased) retryUntilLeaseEnds(limit time.Duration, status Status, operati
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := withTimeout(ctx, operation)
 		switch {
 		case err == nil, errors.Is(err, ErrInvalid):
 			return err
 		case errors.Is(err, ErrLeaseLost):
-			// An earlier call, whose answer was lost, may have ended the record.
-			if pause > firstPause && l.verifyStatus(status) {
+			// An earlier call may have ended the record, and its answer was lost.
+			if pause > minPause && l.verifyStatus(status) {
 				return nil
 			}
 			return err
@@ -169,7 +169,7 @@ func withTimeout(ctx context.Context, operation func(context.Context) error) err
 func (l *leased) verifyStatus(status Status) bool {
 	ctx, cancel := l.untilLeaseEnds()
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		var record driver.Record
 		err := withTimeout(ctx, func(ctx context.Context) (err error) {
 			record, err = l.store.Load(ctx, l.lease.ID)

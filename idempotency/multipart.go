@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// longestBoundary is the limit of RFC 2046, section 5.1.1.
-const longestBoundary = 70
+// maxBoundary is the limit of RFC 2046, section 5.1.1.
+const maxBoundary = 70
 
 // sumOfParts hashes a multipart body without its boundary. It accepts the form that
 // programs write: CRLF line ends, and nothing before, between and after the parts. ok is
 // false for bodies that readers could split in different ways.
 func sumOfParts(body []byte, boundary string) (sum []byte, ok bool) {
-	if boundary == "" || len(boundary) > longestBoundary {
+	if boundary == "" || len(boundary) > maxBoundary {
 		return nil, false
 	}
 	p := parts{sum: sha256.New(), delimiter: []byte("\r\n--" + boundary)}

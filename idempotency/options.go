@@ -48,8 +48,8 @@ const (
 	defaultTTL     = 24 * time.Hour
 	defaultTimeout = 15 * time.Minute
 
-	// shortestLease leaves a renewal the time of a slow commit.
-	shortestLease = 10 * time.Millisecond
+	// minLease leaves a renewal the time of a slow commit.
+	minLease = 10 * time.Millisecond
 )
 
 // resolved returns the options with their defaults, and all that is wrong with them.
@@ -65,7 +65,7 @@ func (o Options) resolved(store Store) (Options, error) {
 	}
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(store == nil, "Store is nil")
-	wrong.Check(o.Lease < shortestLease || driver.ValidLease(o.Lease) != nil, fmt.Sprintf("Lease is %v, want 10ms to 10 years", o.Lease))
+	wrong.Check(o.Lease < minLease || driver.ValidLease(o.Lease) != nil, fmt.Sprintf("Lease is %v, want 10ms to 10 years", o.Lease))
 	wrong.Check(o.TTL < o.Lease || driver.ValidLease(o.TTL) != nil, fmt.Sprintf("TTL is %v, want at least Lease (%v)", o.TTL, o.Lease))
 	wrong.Duration("Timeout", o.Timeout)
 	wrong.Duration("DuplicateWait", o.DuplicateWait)

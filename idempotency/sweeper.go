@@ -9,9 +9,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Sweeper deletes expired records, and makes executions Unknown whose lease is over
-// and which may not be repeated. Run one in each process; they do not disturb each
-// other. Store is required.
+// Sweeper deletes expired records. It also makes an execution Unknown if its lease is over
+// and it may not be repeated. Run one Sweeper in each process; they do not disturb each
+// other. Store is required. A Sweeper is safe for concurrent use if its hooks are.
 type Sweeper struct {
 	// Store is the store that is swept.
 	Store Store
@@ -31,8 +31,13 @@ type Sweeper struct {
 	OnError func(error)
 }
 
-// pauseRatio is the pause after a batch, in multiples of its duration.
-const pauseRatio = 4
+const (
+	defaultBatch = 500
+	defaultEvery = time.Minute
+
+	// pauseRatio is the pause after a batch, in multiples of its duration.
+	pauseRatio = 4
+)
 
 // Run sweeps until ctx ends, and returns its error. It starts no goroutine.
 func (s *Sweeper) Run(ctx context.Context) error {
@@ -41,10 +46,10 @@ func (s *Sweeper) Run(ctx context.Context) error {
 	}
 	batch, every := s.Batch, s.Every
 	if batch == 0 {
-		batch = 500
+		batch = defaultBatch
 	}
 	if every == 0 {
-		every = time.Minute
+		every = defaultEvery
 	}
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -54,7 +59,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 		}
 		wait := every
 		if err == nil && more {
-			wait = max(pauseRatio*time.Since(began), firstPause)
+			wait = max(pauseRatio*time.Since(began), minPause)
 		}
 		_ = sleep.Jittered(ctx, wait)
 	}

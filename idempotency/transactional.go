@@ -66,7 +66,7 @@ func (t *transactional) release(time.Duration) error {
 	return err
 }
 
-// resolve finds the result of a transaction whose COMMIT was not answered. Begin
+// resolve finds the result of a transaction after its COMMIT got no answer. Begin
 // returns DecisionInProgress while it may still be committed.
 func (t *transactional) resolve(err error) error {
 	found := err
@@ -115,8 +115,8 @@ func (t *transactional) recordUnknown(ctx context.Context) error {
 func (t *transactional) keepTrying(operation func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.ctx), max(t.options.Lease, storeTimeout))
 	defer cancel()
-	for pause := firstPause; withTimeout(ctx, operation) != nil && sleep.Jittered(ctx, pause) == nil; {
-		pause = min(2*pause, longestPause)
+	for pause := minPause; withTimeout(ctx, operation) != nil && sleep.Jittered(ctx, pause) == nil; {
+		pause = min(2*pause, maxPause)
 	}
 }
 

@@ -13,9 +13,9 @@ const (
 	// bufferedByHTTP2 is the same for HTTP/2.
 	bufferedByHTTP2 = 4096
 
-	// longestLog bounds the memory for a handler that flushes each byte. Beyond it the
+	// maxLog bounds the memory for a handler that flushes each byte. Beyond it the
 	// body is still sent whole, in chunks of another size.
-	longestLog = 1 << 16
+	maxLog = 1 << 16
 )
 
 // writeOp is something that a handler did.
@@ -99,7 +99,7 @@ func (s *writeLog) add(what opKind, n int) {
 		s.ops[last].n += int64(n)
 	case last < 0:
 		s.ops = append(s.few[:0], writeOp{what, int64(n)})
-	case last+1 < longestLog:
+	case last+1 < maxLog:
 		s.ops = append(s.ops, writeOp{what, int64(n)})
 	}
 }

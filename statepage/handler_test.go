@@ -438,8 +438,8 @@ func testSources(t *testing.T) {
 	require.Equal(t, "*json.UnsupportedTypeError (not shown)", p.Sources[3].Error)
 }
 
-// TestSourceIsAskedAgainAtOnce: who has a source's answer may ask it again.
-func TestSourceIsAskedAgainAtOnce(t *testing.T) {
+// A source may be called again as soon as it has returned.
+func TestSource_calledAgainAtOnce(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 8 {
 		asking.Go(func() {

@@ -3,12 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"os"
-	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 )
 
 // fence is a fenced block of a document.
@@ -18,7 +19,7 @@ type fence struct {
 	line     int // of its first line of text, from 1
 }
 
-// fences are the blocks of a document in Markdown.
+// fences returns the fenced blocks of a document in Markdown.
 func fences(document string) (all []fence) {
 	open := false
 	for i, line := range strings.Split(document, "\n") {
@@ -36,7 +37,7 @@ func fences(document string) (all []fence) {
 	return all
 }
 
-// readmeCommand prints the command "go run …" or "go test …" of README.md's block that holds these two and nothing else.
+// readmeCommand prints the command "go run …" or "go test …" of the block in README.md that has these two commands only.
 func readmeCommand(args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: check readme run|test")
@@ -76,86 +77,54 @@ func commandOf(document, verb string) (string, bool) {
 	return "", false
 }
 
-// snippets is where the frames stand: programs around README's Go, each with a line in which the text of a block is to stand,
-//
-//	//README client := &http.Client{Transport: &resilienthttp.Transport{}}
-//
-// which names the block by its first line. They are tests of a stranger's module, so that they are run as well as compiled.
-const snippets = ".ci/check/snippets"
-
-// readme follows README as a stranger would: each `go get` names what can be got, and each block of Go is built and run.
+// readme follows README as a new user does: each `go get` names a module that exists, and the first
+// program is built and gets a response after a retry.
 func (r *madeUp) readme() error {
 	document, err := os.ReadFile("README.md")
 	if err != nil {
 		return err
 	}
+	program, ok := programOf(string(document))
+	if !ok {
+		return errors.New("README.md has no block of Go that is a program")
+	}
 	dir := filepath.Join(r.dir, "readme")
-	if err := errors.Join(r.stranger(dir), frameAll(string(document), os.DirFS(snippets), dir)); err != nil {
+	if err := errors.Join(r.stranger(dir), writeFile(dir, "main.go", []byte(program))); err != nil {
 		return err
 	}
-	var get []string
-	for _, m := range r.modules {
-		get = append(get, m+"@"+r.version)
-	}
+	get := []string{"get"}
 	for _, found := range regexp.MustCompile("go get ([^\\s`]+)").FindAllStringSubmatch(string(document), -1) {
 		if strings.HasPrefix(found[1], home) {
 			get = append(get, found[1]+"@"+r.version)
 		}
 	}
-	if _, err := output(dir, r.env, "go", append([]string{"get"}, get...)...); err != nil {
+	if _, err := output(dir, r.env, "go", get...); err != nil {
 		return fmt.Errorf("README's go get: %w", err)
 	}
-	if _, err := output(dir, r.env, "go", "test", "-count=1", "./..."); err != nil {
-		return fmt.Errorf("README's Go: %w", err)
+	var requests atomic.Int32
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if requests.Add(1) == 1 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+	}))
+	defer api.Close()
+	printed, err := output(dir, r.env, "go", "run", ".", api.URL)
+	if err != nil {
+		return fmt.Errorf("README's program: %w", err)
 	}
-	fmt.Println("README's Go is built and run")
+	if requests.Load() != 2 || !strings.Contains(printed, "200 OK") {
+		return fmt.Errorf("README's program: %d requests, want 2; it printed %q, want 200 OK", requests.Load(), printed)
+	}
+	fmt.Println("README's program is built and run")
 	return nil
 }
 
-// frameAll writes each frame with its block into a package of its own below dir. A block without a frame is an error, as is a
-// frame without a block.
-func frameAll(document string, frames fs.FS, dir string) error {
-	names, err := fs.Glob(frames, "*.go.txt")
-	if err != nil {
-		return err
-	}
-	var wrong []string
-	framed := map[string]string{} // by the first line of the block
-	for _, name := range names {
-		content, err := fs.ReadFile(frames, name)
-		if err != nil {
-			return err
-		}
-		found := regexp.MustCompile(`(?m)^\s*//README (.*)$`).FindStringSubmatch(string(content))
-		if found == nil {
-			wrong = append(wrong, path.Join(snippets, name)+" has no line //README")
-			continue
-		}
-		framed[strings.TrimSpace(found[1])] = name
-	}
+// programOf returns the first block of Go that is a whole program.
+func programOf(document string) (string, bool) {
 	for _, f := range fences(document) {
-		if f.language != "go" {
-			continue
-		}
-		first := strings.TrimSpace(strings.SplitN(f.text, "\n", 2)[0])
-		name, ok := framed[first]
-		if !ok {
-			wrong = append(wrong, fmt.Sprintf("README.md:%d: no frame for the block that begins %q", f.line, first))
-			continue
-		}
-		delete(framed, first)
-		content, err := fs.ReadFile(frames, name)
-		if err != nil {
-			return err
-		}
-		place := strings.TrimSuffix(name, ".go.txt")
-		filled := strings.Replace(string(content), "//README "+first, f.text, 1)
-		if err := writeFile(dir, path.Join(place, place+"_test.go"), []byte(filled)); err != nil {
-			return err
+		if f.language == "go" && strings.HasPrefix(f.text, "package main\n") {
+			return f.text, true
 		}
 	}
-	for first, name := range framed {
-		wrong = append(wrong, fmt.Sprintf("%s: README.md has no block that begins %q", path.Join(snippets, name), first))
-	}
-	return problems("README's Go", wrong)
+	return "", false
 }

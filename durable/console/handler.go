@@ -64,8 +64,8 @@ var securityPolicy = func() string { //nolint:gochecknoglobals // never written 
 		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }()
 
-// longestForm is the maximum size of a POST's body.
-const longestForm = 64 << 10
+// maxForm is the maximum size of a POST's body.
+const maxForm = 64 << 10
 
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	if h.Engine == nil {
@@ -80,7 +80,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request) {
 	case http.MethodGet, http.MethodHead:
 		h.read(w, r)
 	case http.MethodPost:
-		r.Body = http.MaxBytesReader(w, r.Body, longestForm)
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		h.act(w, r)
 	default:
 		w.Header().Set("Allow", "GET, HEAD, POST")

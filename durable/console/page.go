@@ -36,8 +36,8 @@ const (
 	newestJobs    = 10
 	largestCounts = 10
 
-	// mostCounted is the number of dead letters to which the confirmation page counts.
-	mostCounted = 10_000
+	// maxCounted is the number of dead letters to which the confirmation page counts.
+	maxCounted = 10_000
 )
 
 // page is what the template renders. One of the pointers is set, or Problem.
@@ -284,7 +284,7 @@ func (h *Handler) confirm(r *http.Request, query url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	letters, err := h.Engine.Store.DeadLetters(r.Context(), filter, nil, mostCounted+1)
+	letters, err := h.Engine.Store.DeadLetters(r.Context(), filter, nil, maxCounted+1)
 	if err != nil {
 		return nil, err
 	}
@@ -293,7 +293,7 @@ func (h *Handler) confirm(r *http.Request, query url.Values) (*page, error) {
 	switch {
 	case n == 1:
 		count = "1 dead letter"
-	case n > mostCounted:
+	case n > maxCounted:
 		count = "more than 10,000 dead letters"
 	}
 	return &page{Confirm: &confirm{fields(&filter, "Died"), count, clock(stats.Now), "?" + queryOf(&filter).Encode()}}, nil

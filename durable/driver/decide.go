@@ -153,7 +153,7 @@ func (m *transition) stale() bool {
 }
 
 func (m *transition) illegal() error {
-	return fmt.Errorf("%w: %v of one that is %v", ErrInvalidState, m.e.Kind, m.Record.State)
+	return fmt.Errorf("%w: %v: the intent is %v", ErrInvalidState, m.e.Kind, m.Record.State)
 }
 
 // enqueue inserts a new intent, finds an existing one, or revises one that was declined.
@@ -304,8 +304,8 @@ func Meaning(outcome *Outcome, r *Record, held State, terms *Terms) Class {
 	return ClassUnknown
 }
 
-// declineCounts reports whether a decline holds for the earlier sends too, whose outcome is
-// unknown. Before the visibility delay, one of them may still be on its way. The decline of
+// declineCounts reports whether a decline also holds for the earlier sends with an unknown
+// outcome. Before the visibility delay, one of them may still be on its way. The decline of
 // a resend may come from a check that does not know keys, so a provider that can be queried
 // is queried.
 func declineCounts(outcome *Outcome, r *Record, sent bool, terms *Terms) bool {
@@ -356,8 +356,8 @@ func (m *transition) due(at time.Time) time.Time {
 	return stamp(at.Add(time.Microsecond - 1)) // jitter only adds, also below a microsecond
 }
 
-// onLeaseExpired marks an intent of a dead worker as unknown. An intent whose lease expires
-// again and again may be the cause, so it comes back later each time.
+// onLeaseExpired marks an intent of a dead worker as unknown. If an intent loses its worker
+// again and again, the intent may be the cause. So it is due later each time.
 func (m *transition) onLeaseExpired() {
 	r := &m.Record
 	sent := r.State == StateSending
@@ -397,7 +397,7 @@ type decideError string
 
 func (e decideError) Error() string { return string(e) }
 
-const errWorkerDied = decideError("the worker died, or was not heard of for a lease")
+const errWorkerDied = decideError("the worker died, or sent no heartbeat for a lease")
 
 // done ends the intent with success.
 func (m *transition) done(outcome *Outcome) {
@@ -425,7 +425,7 @@ func (m *transition) bury(reason string) {
 	}
 	r.State = StateDead
 	r.QueryNext = false
-	r.Reason = fit(reason, longestName)
+	r.Reason = fit(reason, maxName)
 	r.DeadLetterID = r.Generation
 	m.DeadLettered = &DeadLetter{
 		ID: r.ID, Number: r.DeadLetterID, Gateway: r.Gateway, Batch: r.Batch, Row: r.Row,
@@ -436,7 +436,7 @@ func (m *transition) bury(reason string) {
 // close ends the open dead letter.
 func (m *transition) close(by, note string) {
 	r := &m.Record
-	m.Resolved = &DeadLetter{ID: r.ID, Number: r.DeadLetterID, RedrivenAt: m.now, By: fit(by, longestName), Note: fit(note, longestText)}
+	m.Resolved = &DeadLetter{ID: r.ID, Number: r.DeadLetterID, RedrivenAt: m.now, By: fit(by, maxName), Note: fit(note, maxText)}
 	r.DeadLetterID = 0
 	r.Reason = ""
 }
@@ -451,7 +451,7 @@ func (m *transition) redrive() {
 		r.State = StateUnknown
 	}
 	if r.expired(m.now) {
-		r.Deadline = time.Time{} // whoever redrives it knows
+		r.Deadline = time.Time{} // the person that redrives the intent wants it sent
 	}
 	r.begin(m.now.Add(m.e.After))
 }
@@ -463,7 +463,7 @@ func (m *transition) erase() {
 	m.Step, m.Erased = StepUpdate, true
 	r.Generation++
 	m.StartedAttempt = &Attempt{
-		Generation: r.Generation, Kind: KindErase, Epoch: r.Epoch, Worker: fit(m.e.By, longestName), SentAt: m.now, FinishedAt: m.now,
+		Generation: r.Generation, Kind: KindErase, Epoch: r.Epoch, Worker: fit(m.e.By, maxName), SentAt: m.now, FinishedAt: m.now,
 	}
 	if r.State == StateDead {
 		m.close(m.e.By, NoteErased)
@@ -478,7 +478,7 @@ func (m *transition) resolve() {
 	m.Step = StepUpdate
 	r.Generation++
 	m.StartedAttempt = &Attempt{
-		Generation: r.Generation, Kind: KindResolve, Epoch: r.Epoch, Key: IdempotencyKey(r.ID, r.Epoch), Worker: fit(m.e.By, longestName),
+		Generation: r.Generation, Kind: KindResolve, Epoch: r.Epoch, Key: IdempotencyKey(r.ID, r.Epoch), Worker: fit(m.e.By, maxName),
 		SentAt: m.now, FinishedAt: m.now,
 		Class: outcome.Class, Code: outcome.Code, Status: outcome.Status, Reference: outcome.Reference, Error: outcome.text(),
 	}

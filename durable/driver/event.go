@@ -88,19 +88,19 @@ func (e *Event) Validate() error {
 		return validWorker(e.Worker)
 	case EventFinish:
 		if e.Terms == nil {
-			return fmt.Errorf("%w: an attempt ends without terms", ErrInvalid)
+			return Invalidf("finish: Terms is nil")
 		}
 		return validWorker(e.Worker)
 	case EventRedrive:
 		if e.After < 0 || e.After > MaxWait {
-			return fmt.Errorf("%w: redriven %v from now", ErrInvalid, e.After)
+			return Invalidf("redrive: After is %v, want 0 to %v", e.After, MaxWait)
 		}
 	case EventResolve:
 		if e.By == "" {
-			return fmt.Errorf("%w: nobody is said to have resolved it", ErrInvalid)
+			return Invalidf("resolve: By is empty")
 		}
 		if e.Outcome.Class == ClassUnknown || int(e.Outcome.Class) >= classes {
-			return fmt.Errorf("%w: nothing is resolved by the class %v", ErrInvalid, e.Outcome.Class)
+			return Invalidf("resolve: Outcome.Class is %v, want succeeded, declined, failed or not_found", e.Outcome.Class)
 		}
 	case EventErase:
 		if e.By == "" {
@@ -108,14 +108,14 @@ func (e *Event) Validate() error {
 		}
 	case EventCancel:
 	default:
-		return fmt.Errorf("%w: no event has number %d", ErrInvalid, e.Kind)
+		return Invalidf("Event.Kind is %d, want 1 to %d", e.Kind, eventKinds-1)
 	}
 	return nil
 }
 
 func validWorker(name string) error {
 	if name == "" {
-		return fmt.Errorf("%w: no worker is named", ErrInvalid)
+		return Invalidf("Worker is empty")
 	}
 	return ValidateName("worker", name)
 }

@@ -18,7 +18,7 @@ type Hold struct {
 	// gateway by itself: see Engine.Holds.
 	By, Note string
 
-	// ReleasedBy is the person who ends the hold. Store.SetHold then ends it.
+	// ReleasedBy is the person that ends the hold. If it is set, Store.SetHold ends the hold.
 	ReleasedBy string
 }
 

@@ -14,12 +14,12 @@ const (
 	// LongestPayload is the maximum size of a payload and of a stored result.
 	LongestPayload = 1 << 20
 
-	// longestName is the maximum length of the names of gateways and batches, and of codes,
+	// maxName is the maximum length of the names of gateways and batches, and of codes,
 	// references and reasons, in bytes.
-	longestName = 512
+	maxName = 512
 
-	// longestText is the maximum length of a stored error text, in bytes.
-	longestText = 1024
+	// maxText is the maximum length of a stored error text, in bytes.
+	maxText = 1024
 )
 
 // Errors of stores and Engines. Find them with errors.Is.
@@ -143,8 +143,8 @@ func validTime(at time.Time) error {
 // not UTF-8, or has a NUL.
 func ValidateName(what, value string) error {
 	switch {
-	case len(value) > longestName:
-		return fmt.Errorf("%w: the %s has %d bytes, more than %d", ErrInvalid, what, len(value), longestName)
+	case len(value) > maxName:
+		return fmt.Errorf("%w: the %s has %d bytes, more than %d", ErrInvalid, what, len(value), maxName)
 	case !utf8.ValidString(value):
 		return fmt.Errorf("%w: the %s is not UTF-8", ErrInvalid, what)
 	case strings.ContainsRune(value, 0):

@@ -31,7 +31,7 @@ type Job struct {
 	// zero while the job is open.
 	CreatedAt, FinishedAt time.Time
 
-	// CancelledBy is the person who cancelled the job. Empty: it was not cancelled.
+	// CancelledBy is the person that cancelled the job. Empty: it was not cancelled.
 	CancelledBy string
 
 	// After is the last dead letter of the pages that are done. nil: none is done.
@@ -63,7 +63,7 @@ func (j Job) Opened(now time.Time) (job Job, filter string, err error) {
 		return Job{}, "", Invalidf("redrive: %w", err) // a year of five digits
 	}
 	return Job{
-		Filter: f, By: fit(j.By, longestName), Note: fit(j.Note, longestText), PerSecond: j.PerSecond, CreatedAt: now,
+		Filter: f, By: fit(j.By, maxName), Note: fit(j.Note, maxText), PerSecond: j.PerSecond, CreatedAt: now,
 	}, string(text), nil
 }
 
@@ -124,7 +124,7 @@ func (j *Job) Cancel(by string, now time.Time) error {
 	if !j.FinishedAt.IsZero() {
 		return ErrInvalidState
 	}
-	j.FinishedAt, j.CancelledBy = stamp(now), fit(by, longestName)
+	j.FinishedAt, j.CancelledBy = stamp(now), fit(by, maxName)
 	return nil
 }
 

@@ -100,8 +100,8 @@ func (o Outcome) Fitted() Outcome {
 	if int(o.Class) >= classes {
 		o.Class = ClassUnknown
 	}
-	o.Code = fit(o.Code, longestName)
-	o.Reference = fit(o.Reference, longestName)
+	o.Code = fit(o.Code, maxName)
+	o.Reference = fit(o.Reference, maxName)
 	if len(o.Result) > LongestPayload {
 		o.Result = nil
 	}
@@ -113,7 +113,7 @@ func (o *Outcome) text() string {
 	if o.Err == nil {
 		return ""
 	}
-	return fit(ErrorText(o.Err), longestText)
+	return fit(ErrorText(o.Err), maxText)
 }
 
 // ErrorText returns err.Error(), and a fixed text if that panics, as with a nil pointer in the
@@ -121,7 +121,7 @@ func (o *Outcome) text() string {
 func ErrorText(err error) (text string) {
 	defer func() {
 		if recover() != nil {
-			text = "an error whose text cannot be had"
+			text = "an error; its Error method panicked"
 		}
 	}()
 	return err.Error()

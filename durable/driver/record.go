@@ -136,7 +136,7 @@ type Attempt struct {
 	Epoch int
 	Key   string
 
-	// Worker is the worker, or the person who resolved or erased the intent.
+	// Worker is the worker, or the person that resolved or erased the intent.
 	Worker string
 
 	// SentAt is the time of the claim, and FinishedAt the time at which the outcome was stored.
@@ -188,7 +188,7 @@ type Seen struct {
 	Generation int64
 }
 
-// Seen returns what a person sees who looks at the record.
+// Seen returns the state of the record as a person sees it now.
 func (r *Record) Seen() Seen {
 	return Seen{ID: r.ID, Letter: int(r.DeadLetterID), Generation: r.Generation}
 }

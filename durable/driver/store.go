@@ -13,9 +13,9 @@ import (
 // verbs loses nothing.
 //
 // Implementations are safe for concurrent use. They are durable when a verb has returned nil,
-// use the database's clock alone, and pass storetest.Run. A verb whose context ended returns
-// the context's error. After an error that is not one of this package's, the verb may have been
-// committed or not, and can be repeated.
+// use the database's clock alone, and pass storetest.Run. A verb returns the context's error
+// if its context ended. After an error that is not one of this package's, the verb may have
+// been committed or not, and can be repeated.
 //
 // A store with transactions has a method WithTx that returns an Outbox in a transaction of the
 // caller.
@@ -33,8 +33,9 @@ type Store interface {
 	// it: what the worker still holds may be reaped at once.
 	Heartbeat(ctx context.Context, worker string, lease time.Duration) (now time.Time, err error)
 
-	// Reap takes up to limit intents from workers whose lease is over, as EventLeaseExpired,
-	// and returns the changes. It deletes workers that hold nothing.
+	// Reap takes up to limit intents from dead workers, as EventLeaseExpired, and returns the
+	// changes. A worker is dead if its lease is over. Reap deletes dead workers that hold
+	// nothing.
 	Reap(ctx context.Context, limit int) ([]Change, error)
 
 	// Find reads an intent. ErrNotFound: there is none.

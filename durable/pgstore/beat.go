@@ -16,8 +16,8 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 	if err := driver.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
 	}
-	statement := beatStatement(s.is, worker, lease, &now)
-	if lease == 0 { // nobody dies of a leave that is not taken
+	statement := heartbeatStatement(s.is, worker, lease, &now)
+	if lease == 0 { // without it, the lease only ends later
 		err = s.send(ctx, statement)
 		return now, err
 	}
@@ -40,8 +40,8 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 }
 
 // soon returns a connection of the pool, or nil if there is none in that time.
-func (s *Store) soon(ctx context.Context, patience time.Duration) (*pgxpool.Conn, error) {
-	limited, cancel := context.WithTimeout(ctx, patience)
+func (s *Store) soon(ctx context.Context, maxWait time.Duration) (*pgxpool.Conn, error) {
+	limited, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
 	conn, err := s.pool.Acquire(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
@@ -50,8 +50,8 @@ func (s *Store) soon(ctx context.Context, patience time.Duration) (*pgxpool.Conn
 	return conn, err
 }
 
-func beatStatement(is *statements, worker string, lease time.Duration, now *time.Time) *pgkit.Statement {
-	return &pgkit.Statement{Text: is.beat, Args: []any{worker, ceil(lease)}, Scan: timeInto(now)}
+func heartbeatStatement(is *statements, worker string, lease time.Duration, now *time.Time) *pgkit.Statement {
+	return &pgkit.Statement{Text: is.heartbeat, Args: []any{worker, ceil(lease)}, Scan: timeInto(now)}
 }
 
 // ceil returns a duration in microseconds, rounded up: no lease is shorter than requested.

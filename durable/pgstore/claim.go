@@ -18,7 +18,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		return driver.Claimed{}, err
 	}
 	err = s.transact(ctx, func(t *pgkit.Transaction) error {
-		r := round{is: s.is, t: t, claim: &claim}
+		r := claimRound{is: s.is, t: t, claim: &claim}
 		rows, err := r.choose(ctx)
 		if err != nil {
 			return err
@@ -42,8 +42,8 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 // promoteBatch is the maximum number of scheduled intents that a claim promotes.
 const promoteBatch = 1000
 
-// round goes over the scopes of each gateway, which take turns.
-type round struct {
+// claimRound goes over the scopes of each gateway, which take turns.
+type claimRound struct {
 	is    *statements
 	t     *pgkit.Transaction
 	claim *driver.Claim
@@ -64,10 +64,10 @@ type share struct {
 }
 
 // choose selects the intents of the claim. Decide leaves alone what is not due.
-func (r *round) choose(ctx context.Context) ([]*row, error) {
+func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
 	c := r.claim
 	// After the clock: the lease is no shorter than Claimed says.
-	renew := &pgkit.Statement{Text: r.is.stay, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
+	renew := &pgkit.Statement{Text: r.is.renewLeaseIfDue, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
 	clock := &pgkit.Statement{Text: r.is.clockHeld, Scan: func(from pgkit.Row) error {
 		err := from.Scan(&r.now, &r.held)
 		r.now = r.now.UTC()
@@ -110,7 +110,7 @@ func limits(c *driver.Claim) []any {
 }
 
 // begin makes the shares of the rows.
-func (r *round) begin(rows []*row) {
+func (r *claimRound) begin(rows []*row) {
 	dueOrder(rows)
 	even, place := make(map[string]int), int64(0)
 	for _, row := range rows {
@@ -135,7 +135,7 @@ func dueOrder(rows []*row) {
 }
 
 // fill reads more of each gateway's scopes, evenly, until there is enough or nothing left.
-func (r *round) fill(ctx context.Context) error {
+func (r *claimRound) fill(ctx context.Context) error {
 	for {
 		total, open := make(map[string]int), make(map[string]int)
 		for _, s := range r.shares {
@@ -168,7 +168,7 @@ func (r *round) fill(ctx context.Context) error {
 func (s *share) open() bool { return !s.exhausted && len(s.rows) < s.limit }
 
 // more reads what is wanted of some shares, behind what they have.
-func (r *round) more(ctx context.Context, behind []*row) error {
+func (r *claimRound) more(ctx context.Context, behind []*row) error {
 	var rows []*row
 	args := arrays([]field[*row]{
 		column("", "", func(last *row) string { return last.Gateway }),

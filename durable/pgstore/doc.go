@@ -23,7 +23,7 @@
 // # Locks and connections
 //
 // A claim waits for no lock (SKIP LOCKED). It finds the scopes that are due by seeks in a
-// partial index, and does not look at intents whose time has not come. Apply locks its
+// partial index, and does not read intents that are not due. Apply locks its
 // intents in the order of their ids, and waits for other transactions that have them. A
 // finished attempt is written without reading the intent: generation and worker say that it
 // is unchanged. After a deadlock or a serialization failure, a verb is repeated for a second

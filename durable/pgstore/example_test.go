@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// An order and its charge are one transaction: if that is rolled back, nobody is charged.
+// An order and its charge are one transaction. A rollback removes both.
 func ExampleStore_WithTx() { //nolint:testableexamples // it needs a server
 	order := func(ctx context.Context, pool *pgxpool.Pool, store *pgstore.Store, id string, euros int) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {

@@ -63,7 +63,7 @@ func unnested[T any](fields []field[T]) string {
 	return "unnest(" + strings.Join(all, ", ") + ") AS u(" + names(fields) + ")"
 }
 
-// single is unnested of one row, whose values are no arrays.
+// single is unnested for one row, with values instead of arrays.
 func single[T any](fields []field[T]) string {
 	all := make([]string, len(fields))
 	for i := range fields {
@@ -175,8 +175,8 @@ func taken() []field[*row] {
 	)
 }
 
-// settledBy are the columns that say who holds the intent since when; settled what the
-// outcome of an attempt changes, and done that of one that succeeded.
+// settledBy are the columns that identify the holder of an intent. settled are those that the
+// outcome of an attempt changes, and doneWith those of a success.
 func settledBy() []field[*row] {
 	return append(byID(),
 		column("generation", "bigint", func(r *row) int64 { return r.Generation }),

@@ -33,8 +33,8 @@ type Options struct {
 	NoMigration bool
 }
 
-// longestName is the limit of PostgreSQL, in bytes. It truncates longer names.
-const longestName = 63
+// maxName is the limit of PostgreSQL, in bytes. It truncates longer names.
+const maxName = 63
 
 // schema returns the schema of the options. The error is a driver.ErrInvalid.
 func (o *Options) schema() (*pgkit.Schema, error) {
@@ -42,7 +42,7 @@ func (o *Options) schema() (*pgkit.Schema, error) {
 	if o != nil {
 		s.Name = o.Schema
 	}
-	if len(s.Name) > longestName || !storable(s.Name) {
+	if len(s.Name) > maxName || !storable(s.Name) {
 		return nil, fmt.Errorf("%w: the name %q of a schema", driver.ErrInvalid, s.Name)
 	}
 	return s, nil

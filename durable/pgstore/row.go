@@ -18,19 +18,19 @@ type row struct {
 	id  name
 	seq int64
 
-	// attempt is what was begun, or has ended.
+	// attempt is the attempt that began or ended.
 	attempt *driver.Attempt
 
-	// holder is whose it was before its attempt ended.
+	// holder is the worker that held the intent before its attempt ended.
 	holder string
 
-	// until is when it is too late to insert it. Zero: never.
+	// until is the time from which it is too late to insert the intent. Zero: never.
 	until time.Time
 
-	// place is the scope's in the round of a claim.
+	// place is the position of the scope in a claim.
 	place int64
 
-	// payload and result are what is to be written. nil: as it is.
+	// payload and result are the new values. nil: unchanged.
 	payload, result []byte
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// settles reports whether the events only end attempts whose records are known.
+// settles reports whether the events only end attempts, each with its record (Event.Held).
 func settles(events []driver.Event) bool {
 	return !slices.ContainsFunc(events, func(e driver.Event) bool {
 		return e.Kind != driver.EventFinish || e.Held == nil || e.Held.ID != e.Intent.ID
@@ -23,7 +23,7 @@ type settlement struct {
 	events []driver.Event
 
 	results []driver.Result
-	places  map[name]int // of what is to be stored, in results
+	places  map[name]int // the index in results of each intent that is written
 	stored  map[name]bool
 	rest    []int
 	now     time.Time

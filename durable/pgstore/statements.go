@@ -4,17 +4,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// settings are those of the store's transactions. What they look for is found through
-// indexes, however little the planner knows of tables that fill and empty all the time;
-// what it believes to be expensive is not worth compiling; and a plan for tables that
-// were nearly empty must not outlive that.
+// settings are those of the store's transactions. They make the planner use indexes, because
+// its statistics are wrong for tables that fill and empty all the time. They also prevent
+// compilation, and plans that were made for nearly empty tables.
 const settings = `SELECT ` + pgkit.Durable + `, set_config('jit', 'off', true), set_config('plan_cache_mode', 'force_generic_plan', true),
 	set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('enable_sort', 'off', true),
 	set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)`
 
 // The numbers of durable.State in the statements below: 0, 1 and 4 are Claimable, 2 and
-// 3 Held, 5 and 7 Final. They never change. What the statements know of states is where
-// to look; what may be done is Decide's affair.
+// 3 Held, 5 and 7 Final. They never change. The statements use them only to find rows:
+// Decide says what is permitted.
 const (
 	claimable = ` i.state IN (0, 1, 4) AND NOT i.later `
 	later     = ` i.state IN (0, 1, 4) AND i.later `
@@ -35,12 +34,12 @@ const (
 
 	micros = ` * interval '1 microsecond' `
 
-	// inTurn is the order within a lane: that of the index. Of what is due at the same
-	// time the oldest comes first.
-	inTurn = ` ORDER BY i.next_at, i.seq `
+	// byDueTime is the order within a queue: that of the index. Of intents that are due at the
+	// same time, the oldest is first.
+	byDueTime = ` ORDER BY i.next_at, i.seq `
 
-	// oneGateway and oneScope are of those for which there is anything to claim, be it due
-	// or not: each is a seek in the index, however many rows there are.
+	// oneGateway and oneScope find a gateway and a scope with claimable intents, due or not.
+	// Each is a seek in the index, for any number of rows.
 	oneGateway = `SELECT i.gateway FROM` + intents + `i WHERE` + claimable
 	oneScope   = `SELECT i.scope FROM` + intents + `i WHERE` + claimable + `AND i.gateway = g.gateway `
 	byGateway  = ` ORDER BY i.gateway LIMIT 1`
@@ -50,13 +49,14 @@ const (
 // clock is the database's time.
 const clock = `SELECT clock_timestamp()`
 
-// beat returns from when the lease counts.
-const beat = `INSERT INTO` + workers + `AS w (id, expires_at) VALUES ($1::text, clock_timestamp() + $2::bigint` + micros + `)
+// heartbeat returns the time at which the lease begins.
+const heartbeat = `INSERT INTO` + workers + `AS w (id, expires_at) VALUES ($1::text, clock_timestamp() + $2::bigint` + micros + `)
 	ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING w.expires_at - $2::bigint` + micros
 
-// stay is beat where a tenth of the lease is over, and returns when it ends: those who claim
-// under one name at once would wait for each other's commits, each for the worker's row.
-const stay = `WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at, $2::bigint` + micros + `AS lease),
+// renewLeaseIfDue is heartbeat if a tenth of the lease is over. It returns the end of the lease.
+// It does not write each time, because concurrent claims of one worker would wait for each
+// other's commits on the worker's row.
+const renewLeaseIfDue = `WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at, $2::bigint` + micros + `AS lease),
 	there AS (SELECT w.expires_at FROM now, ` + workers + `w
 		WHERE w.id = $1::text AND w.expires_at BETWEEN now.at + now.lease * 0.9 AND now.at + now.lease),
 	extended AS (INSERT INTO` + workers + `AS w (id, expires_at)
@@ -64,13 +64,12 @@ const stay = `WITH now AS MATERIALIZED (SELECT clock_timestamp() AS at, $2::bigi
 		ON CONFLICT (id) DO UPDATE SET expires_at = excluded.expires_at RETURNING w.expires_at)
 	SELECT expires_at FROM there UNION ALL SELECT expires_at FROM extended`
 
-// lock reads what Decide looks at, and locks it, in the order of the array: that of the
-// names.
+// lock reads and locks the columns that Decide needs, in the order of the array.
 const lock = `SELECT` + bareColumns + `
 	FROM unnest($1::uuid[]) AS u(id) CROSS JOIN LATERAL (SELECT * FROM` + intents + `i WHERE i.id = u.id FOR UPDATE) i`
 
-// insertNow inserts what follows it, u. The time at which that is done the statement reads by
-// itself; what it makes of it Decide says too, when it is told.
+// insertNow inserts the rows u that follow it, and reads the time in the same statement. It
+// computes what Decide computes from that time.
 const insertNow = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 	INSERT INTO` + intents + `(id, scope, operation, key, gateway, fingerprint, next_at, later, created, since, updated,
 		deadline, batch, "row", payload)
@@ -85,10 +84,10 @@ const find = `SELECT` + columns + `, i.payload, i.result, 0::bigint FROM` + inte
 
 const lockOne = find + ` AND` + isFree + `i.gateway) FOR UPDATE OF i SKIP LOCKED`
 
-// A time that is compared with an index is a SELECT of its own: clock_timestamp() by itself is
-// another for each row, so that all would be read.
+// A time that is compared with an index must be a SELECT: clock_timestamp() alone has another
+// value for each row, so PostgreSQL would read all rows.
 
-// promote moves up to $1 scheduled intents whose time has come to those that claims look at.
+// promote moves up to $1 scheduled intents that are due to those that claims read.
 const promote = `UPDATE` + intents + `AS t SET later = false WHERE t.id = ANY (ARRAY (
 		SELECT i.id FROM` + intents + `i WHERE` + later + `AND i.next_at <= (SELECT clock_timestamp())
 		ORDER BY i.next_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED))`
@@ -102,9 +101,9 @@ const isFree = ` NOT EXISTS (SELECT` + inEffect + `AND h.gateway = `
 // clockHeld is clock with the gateways that are held.
 const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect + `)`
 
-// choose gives of each gateway ($1) up to so many intents ($2), no more than $3 of a scope, an
-// even share of each scope that has something due, those behind $4 first. $5 is the number for
-// other gateways. $6 to $8 are the queues of which less is left.
+// choose selects up to $2 intents of each gateway $1, at most $3 of a scope. Each scope with due
+// intents gets an equal share, and scopes after $4 are first. $5 is the limit for other gateways.
+// $6 to $8 are the queues with a lower limit.
 const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 	n(gateway) AS (
 		(` + oneGateway + byGateway + `)
@@ -133,16 +132,17 @@ const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() A
 	SELECT` + columns + `, i.payload, NULL::bytea, d.place FROM d CROSS JOIN LATERAL (
 		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.gateway = d.gateway AND i.scope = d.scope
 			AND i.next_at <= (SELECT now FROM clock)
-		` + inTurn + `LIMIT least(d.each, (d.room - 1) / d.scopes + 1) FOR UPDATE SKIP LOCKED) i`
+		` + byDueTime + `LIMIT least(d.each, (d.room - 1) / d.scopes + 1) FOR UPDATE SKIP LOCKED) i`
 
-// chooseMore gives what else was due at $7 in some lanes, behind what was chosen there.
+// chooseMore selects more intents that were due at $7 in some queues, after those that choose
+// selected.
 const chooseMore = `SELECT` + columns + `, i.payload, NULL::bytea, o.place
 	FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::bigint[], $5::bigint[], $6::bigint[])
 		AS o(gateway, scope, next_at, seq, want, place)
 	CROSS JOIN LATERAL (
 		SELECT * FROM` + intents + `i WHERE` + claimable + `AND i.gateway = o.gateway AND i.scope = o.scope
 			AND i.next_at <= $7::timestamptz AND (i.next_at, i.seq) > (o.next_at, o.seq)
-		` + inTurn + `LIMIT o.want FOR UPDATE SKIP LOCKED) i`
+		` + byDueTime + `LIMIT o.want FOR UPDATE SKIP LOCKED) i`
 
 const (
 	hold = `INSERT INTO` + holds + `AS h (gateway, since, until, "by", note)
@@ -156,25 +156,25 @@ const (
 	currentHolds = `SELECT h.gateway, h.since, h.until, h."by", h.note` + inEffect + `ORDER BY h.gateway`
 )
 
-// lost is whose worker has gone, whether it is known that it was there or not.
+// lost is true for intents of dead workers, and of workers without a row.
 const lost = held + `AND NOT EXISTS (
 	SELECT FROM` + workers + `w WHERE w.id = i.worker AND w.expires_at > clock_timestamp())`
 
 const (
-	// findLost looks whether there is anything to reap.
+	// findLost reports whether there is anything to reap.
 	findLost = `SELECT EXISTS (SELECT FROM` + workers + `w WHERE w.expires_at <= clock_timestamp())
 		OR EXISTS (SELECT FROM` + intents + `i WHERE` + lost + `)`
 
-	// lockDead locks workers whose lease is over, so that they do not come back meanwhile.
+	// lockDead locks dead workers, so that they cannot renew their lease meanwhile.
 	lockDead = `SELECT w.id FROM` + workers + `w WHERE w.expires_at <= clock_timestamp() FOR UPDATE SKIP LOCKED`
 
-	// strays are workers that hold something, and are not known.
-	strays = `SELECT DISTINCT i.worker FROM` + intents + `i WHERE` + held + `AND NOT EXISTS (
+	// orphanedWorkers are workers that hold intents and have no row.
+	orphanedWorkers = `SELECT DISTINCT i.worker FROM` + intents + `i WHERE` + held + `AND NOT EXISTS (
 		SELECT FROM` + workers + `w WHERE w.id = i.worker)`
 
 	lockLost = bare + ` WHERE` + held + `AND i.worker = ANY ($1::text[]) LIMIT $2::bigint FOR UPDATE OF i SKIP LOCKED`
 
-	forget = `DELETE FROM` + workers + `w WHERE w.id = ANY ($1::text[]) AND w.expires_at <= clock_timestamp()
+	deleteExpiredWorkers = `DELETE FROM` + workers + `w WHERE w.id = ANY ($1::text[]) AND w.expires_at <= clock_timestamp()
 		AND NOT EXISTS (SELECT FROM` + intents + `i WHERE` + held + `AND i.worker = w.id)`
 )
 
@@ -229,16 +229,16 @@ const sweep = `WITH gone AS (
 
 // statements are the texts with the names of the tables, and the columns that they write.
 type statements struct {
-	beat, stay, lock, find, lockOne, promote, choose, chooseMore string
-	clockHeld, hold, release, holds                              string
-	findLost, lockDead, strays, lockLost, forget                 string
-	journal, letters, stats, sweep                               string
-	insert, insertOne, update, take, settle, done                string
-	beginAttempts, endAttempts, keepAttempts                     string
-	openLetters, openSettled, closeLetters                       string
-	eraseAttempts, eraseLetters, intents                         string
-	lockJobs, sameJob, addJob, newestJobs                        string
-	findJob, lockJob, takeJob, updateJob                         string
+	heartbeat, renewLeaseIfDue, lock, find, lockOne, promote, choose, chooseMore string
+	clockHeld, hold, release, holds                                              string
+	findLost, lockDead, orphanedWorkers, lockLost, deleteExpiredWorkers          string
+	journal, letters, stats, sweep                                               string
+	insert, insertOne, update, take, settle, done                                string
+	beginAttempts, endAttempts, keepAttempts                                     string
+	openLetters, openSettled, closeLetters                                       string
+	eraseAttempts, eraseLetters, intents                                         string
+	lockJobs, sameJob, addJob, newestJobs                                        string
+	findJob, lockJob, takeJob, updateJob                                         string
 
 	table string // the intents'
 
@@ -249,9 +249,9 @@ type statements struct {
 
 func newStatements(s *pgkit.Schema) *statements {
 	is := &statements{
-		beat: beat, stay: stay, lock: lock, find: find, lockOne: lockOne, promote: promote, choose: choose, chooseMore: chooseMore,
+		heartbeat: heartbeat, renewLeaseIfDue: renewLeaseIfDue, lock: lock, find: find, lockOne: lockOne, promote: promote, choose: choose, chooseMore: chooseMore,
 		clockHeld: clockHeld, hold: hold, release: release, holds: currentHolds,
-		findLost: findLost, lockDead: lockDead, strays: strays, lockLost: lockLost, forget: forget,
+		findLost: findLost, lockDead: lockDead, orphanedWorkers: orphanedWorkers, lockLost: lockLost, deleteExpiredWorkers: deleteExpiredWorkers,
 		journal: journal, letters: chosenLetters, stats: stats, sweep: sweep,
 		inserted: inserted(), updated: updated(), taken: taken(), settled: settled(), doneWith: done(),
 		begun: begun(), ended: ended(), opened: opened(), closed: closed(),
@@ -263,7 +263,7 @@ func newStatements(s *pgkit.Schema) *statements {
 	is.insertOne = insertNow + single(is.inserted) + inserting
 	is.update = update[*row]{table: intents, fields: is.updated, n: 1, kept: []string{"payload", "result"}}.text()
 	is.take = update[*row]{table: intents, fields: is.taken, n: 1, constant: claimedNow}.text()
-	// Who is held has a worker, and nobody else: so the fields say that it is held still.
+	// Only an intent that is held has a worker, so the fields show that it is still held.
 	is.settle = update[*row]{table: intents, fields: is.settled, n: 3, constant: over}.text() + ` RETURNING t.id`
 	is.done = update[*row]{table: intents, fields: is.doneWith, n: 3, constant: success}.text() + ` RETURNING t.id`
 	is.beginAttempts = update[attempt]{table: intents, fields: is.begun, n: 1}.text()
@@ -282,9 +282,9 @@ func newStatements(s *pgkit.Schema) *statements {
 
 func (is *statements) texts() []*string {
 	return []*string{
-		&is.beat, &is.stay, &is.lock, &is.find, &is.lockOne, &is.promote, &is.choose, &is.chooseMore,
+		&is.heartbeat, &is.renewLeaseIfDue, &is.lock, &is.find, &is.lockOne, &is.promote, &is.choose, &is.chooseMore,
 		&is.clockHeld, &is.hold, &is.release, &is.holds,
-		&is.findLost, &is.lockDead, &is.strays, &is.lockLost, &is.forget,
+		&is.findLost, &is.lockDead, &is.orphanedWorkers, &is.lockLost, &is.deleteExpiredWorkers,
 		&is.journal, &is.letters, &is.stats, &is.sweep,
 		&is.insert, &is.insertOne, &is.update, &is.take, &is.settle, &is.done,
 		&is.beginAttempts, &is.endAttempts, &is.keepAttempts, &is.openLetters, &is.openSettled, &is.closeLetters,

@@ -39,7 +39,7 @@ func (s *Store) send(ctx context.Context, statement *pgkit.Statement) error {
 	return s.ask(ctx, func() *pgkit.Statement { return statement })
 }
 
-// ask is send of a statement whose result is collected anew for each try.
+// ask is send for a statement with a result. statement is called anew for each try.
 func (s *Store) ask(ctx context.Context, statement func() *pgkit.Statement) error {
 	return pgkit.Retry(ctx, func() error { return pgkit.PGX(s.pool).Send(ctx, statement()) })
 }
@@ -69,7 +69,7 @@ func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (chan
 		dead = append(dead, "")
 		return from.Scan(&dead[len(dead)-1])
 	}
-	err = t.Send(ctx, &pgkit.Statement{Text: s.is.lockDead, Scan: name}, &pgkit.Statement{Text: s.is.strays, Scan: name})
+	err = t.Send(ctx, &pgkit.Statement{Text: s.is.lockDead, Scan: name}, &pgkit.Statement{Text: s.is.orphanedWorkers, Scan: name})
 	if err != nil {
 		return nil, err
 	}
@@ -88,18 +88,18 @@ func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (chan
 			changes = append(changes, result.Change)
 		}
 	}
-	return changes, w.write(ctx, forgetting{t, &pgkit.Statement{Text: s.is.forget, Args: []any{dead}}}, s.is)
+	return changes, w.write(ctx, withLastStatement{t, &pgkit.Statement{Text: s.is.deleteExpiredWorkers, Args: []any{dead}}}, s.is)
 }
 
-// forgetting has one more statement before the commit.
-type forgetting struct {
+// withLastStatement has one more statement before the commit.
+type withLastStatement struct {
 	*pgkit.Transaction
 
 	last *pgkit.Statement
 }
 
 // Commit implements ending.
-func (f forgetting) Commit(ctx context.Context, statements ...*pgkit.Statement) error {
+func (f withLastStatement) Commit(ctx context.Context, statements ...*pgkit.Statement) error {
 	return f.Transaction.Commit(ctx, append(statements, f.last)...)
 }
 

@@ -25,7 +25,7 @@ func (s *Store) WithTx(tx pgx.Tx) driver.Outbox { return outbox{joined{pgkit.PGX
 // trips, because database/sql cannot send two statements at once.
 func (s *Store) WithSQLTx(tx *sql.Tx) driver.Outbox { return outbox{joined{pgkit.SQL(tx)}, s} }
 
-// joined is a transaction of the caller, who commits it.
+// joined is a transaction of the caller. The caller commits it.
 type joined struct{ pgkit.Sender }
 
 // Commit implements ending.

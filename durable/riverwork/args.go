@@ -11,8 +11,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Args are a job's: the name of an intent, and no more. Args(intent.ID) makes them, for
-// client.Insert after a redrive, say.
+// Args are the arguments of a job: the ID of an intent. Args(intent.ID) makes them, for
+// example for client.Insert after a redrive.
 type Args struct {
 	Scope     string `json:"scope"`
 	Operation string `json:"operation"`
@@ -24,9 +24,8 @@ var _ = Args(idempotency.ID{}) // the same fields
 // Kind implements river.JobArgs. It is "durable_intent", and never changes.
 func (Args) Kind() string { return "durable_intent" }
 
-// InsertOpts implements river.JobArgsWithInsertOpts: of one intent there is one job that
-// is not over. One that is over stands in nobody's way, as the intent may be mended or
-// redriven.
+// InsertOpts implements river.JobArgsWithInsertOpts. An intent has at most one job that is
+// not over. A job that is over does not count, because the intent may be revised or redriven.
 func (Args) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{UniqueOpts: river.UniqueOpts{ByArgs: true, ByState: []rivertype.JobState{
 		rivertype.JobStateAvailable, rivertype.JobStatePending, rivertype.JobStateRetryable,
@@ -34,15 +33,14 @@ func (Args) InsertOpts() river.InsertOpts {
 	}}}
 }
 
-// InsertTx enqueues an intent and inserts its job, in one transaction of the caller's:
-// when that commits both are there, and else neither ever was. outbox is that of the
-// transaction: store.Within(tx), or store.WithSQLTx(tx) with a client of River's driver
-// for database/sql. No job is inserted for an intent that is done, dead or cancelled
-// already, nor where it has one.
+// InsertTx enqueues an intent and inserts its job in a transaction of the caller. Both take
+// effect with its commit. outbox is that of the transaction: store.WithTx(tx), or
+// store.WithSQLTx(tx) with a client of River's driver for database/sql. InsertTx inserts no
+// job for an intent that is done, dead or cancelled, or that has a job.
 //
-// opts may be nil. Where opts.ScheduledAt is not set it is the intent's NotBefore. The
-// errors are the outbox's, among them durable.ErrMismatch and durable.ErrInvalid, which
-// leave the transaction as it was, and the client's.
+// opts may be nil. opts.ScheduledAt is the intent's NotBefore by default. The errors are
+// those of the outbox and of the client. durable.ErrMismatch and durable.ErrInvalid leave
+// the transaction unchanged.
 func InsertTx[TTx any](
 	ctx context.Context, client *river.Client[TTx], tx TTx, outbox durable.Outbox, in durable.Intent, opts *river.InsertOpts,
 ) (durable.Receipt, error) {

@@ -16,11 +16,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
 )
 
-// A job sends its intent, snoozes until that is due again, and ends with it. River does
-// what the loop does here.
+// A job sends its intent, snoozes until the intent is due again, and ends with the intent.
+// The loop does what River does.
 func ExampleWorker() {
 	engine := &durable.Engine{
-		Store:        new(durable.Memory), // for tests; pgstore keeps it
+		Store:        new(durable.Memory), // for tests; use pgstore
 		Policy:       durable.Schedule{Backoff: resilienthttp.Constant(50 * time.Millisecond)},
 		PollInterval: 10 * time.Millisecond,
 		Gateways: map[string]durable.Gateway{
@@ -75,7 +75,7 @@ func ExampleInsertTx() { //nolint:testableexamples // It needs a PostgreSQL with
 			return err
 		}
 		sweeper := &durable.Engine{Store: store, Gateways: gateways, PollInterval: time.Minute}
-		go func() { _ = sweeper.Run(ctx) }() // an error would say that its fields are wrong
+		go func() { _ = sweeper.Run(ctx) }() // Run returns an error only for invalid fields
 
 		tx, err := pool.Begin(ctx)
 		if err != nil {

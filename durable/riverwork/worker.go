@@ -13,20 +13,20 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Worker is a river.Worker whose jobs are intents: each run of a job sends its intent
-// once, if it is due, and snoozes until it is due again. Its fields are frozen when it is
-// added to a client; it is safe for concurrent use.
+// Worker is a river.Worker for jobs of intents. Each run of a job sends its intent once, if
+// it is due, and snoozes until it is due again. A Worker is safe for concurrent use. Its
+// fields must not change after it was added to a client.
 type Worker struct {
 	river.WorkerDefaults[Args]
 
-	// Engine sends. It must be set; without it each job fails. Its Concurrency should be
-	// no less than the MaxWorkers of River's queues: what goes beyond is snoozed.
+	// Engine sends the intents. It must be set; without it each job fails. Its Concurrency
+	// should be at least the MaxWorkers of River's queues: jobs above it are snoozed.
 	Engine *durable.Engine
 }
 
 var _ river.Worker[Args] = (*Worker)(nil)
 
-// Work implements river.Worker. What becomes of the job is said in the package comment.
+// Work implements river.Worker. The package comment lists the results of a job.
 func (w *Worker) Work(ctx context.Context, job *river.Job[Args]) error {
 	if w.Engine == nil {
 		return fmt.Errorf("%w: the Worker has no Engine", durable.ErrInvalid)
@@ -49,16 +49,16 @@ func (w *Worker) Work(ctx context.Context, job *river.Job[Args]) error {
 }
 
 const (
-	// engineTimeout is what Engine.Timeout is by default.
+	// engineTimeout is the default of Engine.Timeout.
 	engineTimeout = 5 * time.Minute
 
-	// margin is for the store, beside the send.
+	// margin is the time for store operations in addition to the send.
 	margin = time.Minute
 )
 
-// Timeout implements river.Worker: a minute more than the Engine's, and none where that
-// has none. River rescues no job before it is over, and no job ever that has none: so
-// leave Engine.Timeout positive.
+// Timeout implements river.Worker. It is Engine.Timeout plus a minute, and none if
+// Engine.Timeout is negative. River rescues a job only after its timeout, so
+// Engine.Timeout must be positive.
 func (w *Worker) Timeout(*river.Job[Args]) time.Duration {
 	timeout := engineTimeout
 	if w.Engine != nil {

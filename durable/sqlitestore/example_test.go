@@ -1,75 +1,92 @@
 package sqlitestore_test
 
 import (
+	"bytes"
 	"context"
-	"database/sql"
+	"encoding/json"
 	"fmt"
 	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// bank is a Gateway that books at once. A durable.HTTP is one over any API.
-type bank struct{}
-
-func (bank) Send(_ context.Context, s *durable.Send) driver.Outcome {
-	fmt.Printf("the bank is sent %s, number %d\n", s.Payload, s.Number)
-	return driver.Outcome{Class: driver.ClassSucceeded, Reference: "ch_1"}
+// newEngine returns an Engine that sends charges to a provider.
+func newEngine(store durable.Store, url string) *durable.Engine {
+	return &durable.Engine{
+		Store: store,
+		Gateways: map[string]durable.Gateway{"psp": durable.HTTP{
+			Client: resilienthttp.NewClient(),
+			NewRequest: func(s *durable.Send) (*http.Request, error) {
+				return http.NewRequestWithContext(context.Background(), http.MethodPost, url+"/charges", bytes.NewReader(s.Payload))
+			},
+			Read: func(_ *http.Response, body []byte) durable.Outcome {
+				var answer struct{ ID, Code string }
+				err := json.Unmarshal(body, &answer)
+				return durable.Outcome{Reference: answer.ID, Code: answer.Code, Err: err}
+			},
+		}},
+		Trace: durable.LogTrace(nil),
+	}
 }
 
-// An order and its charge are one transaction: if that is rolled back, nobody is charged.
+// placeOrder stores an order and its charge in one transaction.
+func placeOrder(ctx context.Context, store *sqlitestore.Store, key string, payload []byte) error {
+	tx, err := store.DB().BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?)", key); err != nil {
+		return err
+	}
+	_, err = store.WithTx(tx).Enqueue(ctx, durable.Intent{
+		ID:      idempotency.ID{Scope: "acme", Operation: "charge", Key: key},
+		Gateway: "psp", Payload: payload,
+	})
+	if err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+// An order and its charge are one transaction. The Engine sends the charge.
 func Example() {
+	psp := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"id":"ch_1"}`)
+	}))
+	defer psp.Close()
 	dir, err := os.MkdirTemp("", "orders")
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
+
 	ctx := context.Background()
 	store, err := sqlitestore.Open(ctx, filepath.Join(dir, "orders.db"))
 	if err != nil {
-		log.Print(err)
-		return
+		log.Panic(err)
 	}
 	defer func() { _ = store.Close() }()
-	engine := &durable.Engine{Store: store, Gateways: map[string]durable.Gateway{"bank": bank{}}}
-
-	db := store.DB() // the file's own: its other tables are ours
-	if _, err := db.ExecContext(ctx, "CREATE TABLE orders (id TEXT, euros INTEGER)"); err != nil {
-		log.Print(err)
-		return
+	if _, err := store.DB().ExecContext(ctx, "CREATE TABLE orders (id TEXT)"); err != nil {
+		log.Panic(err)
 	}
-	order := func(id string, euros int, end func(*sql.Tx) error) error {
-		tx, err := db.BeginTx(ctx, nil)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = tx.Rollback() }() // after Commit it does nothing
-		if _, err := tx.ExecContext(ctx, "INSERT INTO orders VALUES (?, ?)", id, euros); err != nil {
-			return err
-		}
-		_, err = store.WithTx(tx).Enqueue(ctx, driver.Intent{
-			ID:      idempotency.ID{Scope: "acme", Operation: "POST /charges", Key: id},
-			Gateway: "bank", Payload: fmt.Appendf(nil, `{"euros":%d}`, euros),
-		})
-		if err != nil {
-			return err
-		}
-		return end(tx)
-	}
-	fmt.Println(order("order:1", 10, (*sql.Tx).Commit))
-	fmt.Println(order("order:2", 20, (*sql.Tx).Rollback))
-	engine.Wake() // for a Run in this process; here it is
-	n, err := engine.Work(ctx, 0)
-	fmt.Println("sent:", n, err)
+	engine := newEngine(store, psp.URL)
 
+	if err := placeOrder(ctx, store, "order:1", []byte(`{"euros":10}`)); err != nil {
+		log.Panic(err)
+	}
+	sent, err := engine.Work(ctx, 0) // one round; a service calls Run
+	fmt.Println("sent:", sent, err)
+	record, err := engine.Find(ctx, idempotency.ID{Scope: "acme", Operation: "charge", Key: "order:1"})
+	fmt.Println(record.State, record.Reference, err)
 	// Output:
-	// <nil>
-	// <nil>
-	// the bank is sent {"euros":10}, number 1
 	// sent: 1 <nil>
+	// done ch_1 <nil>
 }

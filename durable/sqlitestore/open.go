@@ -37,9 +37,9 @@ func schema() sqlitekit.Schema {
 	return sqlitekit.ReadSchema("durable_schema", migrations, "migrations/*.sql")
 }
 
-// Schema returns the SQL that Open and New execute if the tables have version from, or 0 if
-// there are none, for programs whose schema another tool manages, such as goose or atlas. It is
-// empty if there is nothing to do. ErrSchema: from is no version.
+// Schema returns the SQL that Open and New execute if the tables have version from (0: there
+// are none). Use it if another tool manages the schema, such as goose or atlas. It is empty if
+// there is nothing to do. ErrSchema: from is no version.
 func Schema(from int) (string, error) { return schema().From(from) }
 
 // Options are the options of a store. The zero value works:

@@ -164,29 +164,28 @@ func (s statement) text() string {
 		release:   `UPDATE durable_hold SET released_by = ?3 WHERE gateway = ?2 AND` + inEffect,
 		readHolds: `SELECT gateway, since, until, "by", note FROM durable_hold WHERE` + strings.Replace(inEffect, "?1", now, 1) + `ORDER BY gateway`,
 
-		// Scheduled intents whose time has come.
 		promote: `UPDATE durable_intent SET later = 0 WHERE id IN (
 				SELECT id FROM durable_intent WHERE` + later + `AND next_at <= ?1 ORDER BY next_at, state, id LIMIT ?2)`,
 
-		// Those for which there is anything to claim: each is a seek in the index.
+		// The gateways with claimable intents. Each is a seek in the index.
 		dueGateways: `WITH RECURSIVE g(gateway) AS (
 				SELECT min(gateway) FROM durable_intent WHERE` + claimable + `
 				UNION ALL SELECT (SELECT min(gateway) FROM durable_intent WHERE` + claimable + `AND gateway > g.gateway)
 				FROM g WHERE g.gateway IS NOT NULL)
 			SELECT gateway FROM g WHERE gateway IS NOT NULL`,
 
-		// What is due longest of a gateway in each scope behind ?1, and then in the others.
+		// The oldest due intent of a gateway in each scope after ?1, and then in the other scopes.
 		dueAfter: `WITH RECURSIVE s(scope) AS (
 				SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND gateway = ?3 AND scope > ?1 UNION ALL` + nextScope + `)` + firsts,
 		dueUntil: `WITH RECURSIVE s(scope) AS (
 				SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND gateway = ?3 UNION ALL` + nextScope + `AND s.scope < ?1)` + firsts +
 			`WHERE s.scope <= ?1`,
 
-		// And what else is due in one.
+		// The other due intents of one scope.
 		dueMore: `SELECT` + columns + `, i.payload, x'' FROM durable_intent i
 			WHERE` + claimable + `AND gateway = ?5 AND scope = ?1 AND next_at <= ?2` + inTurn + `LIMIT ?3 OFFSET ?4`,
 
-		// Whose worker has gone has lost it, whether it is known that it was there or not.
+		// Intents of dead workers, and of workers without a row.
 		lost: `SELECT` + bareColumns + ` FROM durable_intent i WHERE` + held + `AND NOT EXISTS (
 				SELECT 1 FROM durable_worker WHERE id = worker AND expires_at > ?1) LIMIT ?2`,
 		findLost: `SELECT EXISTS (SELECT 1 FROM durable_worker WHERE expires_at <=` + now + `)
@@ -256,10 +255,10 @@ func (p *preparedStatements) prepare(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// transaction is one in which statements run, each of which is made ready once.
+// transaction is an open transaction. It prepares each statement once.
 type transaction struct {
 	tx       *sql.Tx
-	prepared *preparedStatements // nil: it is somebody else's, and the texts will do
+	prepared *preparedStatements // nil: a transaction of the caller, which uses the texts
 	ready    [statements]sqlitekit.Statement
 }
 

@@ -17,7 +17,7 @@ func (k *kit) testClaim() {
 	ready, later, held := intent("a"), intent("a"), intent("a")
 	later.NotBefore = time.Now().Add(time.Hour)
 	stray := intent("a")
-	stray.Gateway = "nobody knows it"
+	stray.Gateway = "unknown gateway"
 	done, cancelled := intent("a"), intent("a")
 	for _, in := range []driver.Intent{held, later, cancelled, done} {
 		k.must(enqueue(in))
@@ -44,7 +44,7 @@ func (k *kit) testClaim() {
 			}
 		case stray.ID:
 			if c.StartedAttempt != nil || c.DeadLettered == nil || c.Record.Reason != driver.ReasonNoGateway {
-				k.Errorf("of a gateway that nobody knows: %v, %q", c.Record.State, c.Record.Reason)
+				k.Errorf("intent of an unknown gateway: got %v, %q, want dead, %q", c.Record.State, c.Record.Reason, driver.ReasonNoGateway)
 			}
 		default:
 			k.Errorf("claimed: %+v", c.Record)
@@ -141,7 +141,7 @@ func (k *kit) testFairness() {
 		k.Errorf("rounds of one after %q took %q, want %q", "a", order, want)
 	}
 
-	// Scopes whose names begin alike are each a scope.
+	// Scopes with a common prefix are different scopes.
 	alike := []string{"x", "x!", "xX", "xx", "y"}
 	for _, scope := range alike {
 		k.many(scope, 1)

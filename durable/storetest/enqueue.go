@@ -166,7 +166,7 @@ func (k *kit) testInvalid() {
 			Worker: "w", Lease: 1, Limit: 1, Gateways: map[string]driver.Allowance{gateway: {Limit: -1, PerScope: 1}},
 		})),
 		"Claim, NUL":      second(k.store.Claim(ctx, claim("\x00"))),
-		"Beat of nobody":  second(k.store.Heartbeat(ctx, "", time.Second)),
+		"Beat, no name":   second(k.store.Heartbeat(ctx, "", time.Second)),
 		"Beat backwards":  second(k.store.Heartbeat(ctx, "w", -time.Second)),
 		"Find of nothing": second(k.store.Find(ctx, idempotency.ID{})),
 		"journal":         second(k.store.Attempts(ctx, idempotency.ID{})),

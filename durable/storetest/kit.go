@@ -226,23 +226,23 @@ func (k *kit) checkStored(want *driver.Record) {
 		k.Fatalf("Find: nothing, but it is %v", want.State)
 	}
 	if d := diff(*got, *want); d != "" {
-		k.Fatalf("Find does not tell what the verb has:\n%s", d)
+		k.Fatalf("Find differs from the result of the verb:\n%s", d)
 	}
 	attempts, err := k.again.Attempts(k.ctx(), want.ID)
 	if err != nil {
 		k.Fatalf("Attempts: %v", err)
 	}
 	if d := diff(attempts, k.attempts[want.ID]); d != "" {
-		k.Fatalf("the journal is not what the verbs have told:\n%s", d)
+		k.Fatalf("Attempts differ from the results of the verbs:\n%s", d)
 	}
 	letters, err := k.again.DeadLetters(k.ctx(), driver.Filter{
 		Scope: want.ID.Scope, Operation: want.ID.Operation, Key: want.ID.Key, IncludeResolved: true,
 	}, nil, 1000)
 	if err != nil {
-		k.Fatalf("Letters: %v", err)
+		k.Fatalf("DeadLetters: %v", err)
 	}
 	if d := diff(letters, k.letters[want.ID]); d != "" {
-		k.Fatalf("the letters are not what the verbs have told:\n%s", d)
+		k.Fatalf("DeadLetters differ from the results of the verbs:\n%s", d)
 	}
 }
 

@@ -113,7 +113,7 @@ func (k *kit) testTransitions() {
 	}
 }
 
-// testFenced (D2) has those write whose time is over.
+// testFenced (D2) has workers write after the end of their lease.
 func (k *kit) testFenced() {
 	success := func(r driver.Record) driver.Event {
 		return finish(&r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{})
@@ -338,7 +338,7 @@ func (k *kit) testDeadline() {
 	}
 }
 
-// apply2 is apply of an intent whose past is forgotten.
+// apply2 is apply after the intent's journal and dead letters were deleted.
 func (k *kit) apply2(e driver.Event) driver.Result {
 	delete(k.attempts, e.ID())
 	delete(k.letters, e.ID())

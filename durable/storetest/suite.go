@@ -1,25 +1,24 @@
-// Package storetest tests that a [durable.Store] is one: that each of its verbs
-// writes what [durable.Decide] says, all of it in one commit, and nothing else; that
-// claims are fair, leases end and letters are found; and what must hold when
-// everything happens at once.
+// Package storetest tests implementations of [driver.Store]. Each verb must write what
+// [driver.Decide] returns, in one commit, and nothing else. Claims must be fair, leases must
+// end, and concurrent verbs must not conflict.
 //
 //	func TestStore(t *testing.T) {
 //		storetest.Suite{
-//			Open:  func(t *testing.T) durable.Store { return open(t, emptyDatabase(t)) },
-//			Again: func(t *testing.T, first durable.Store) durable.Store { … },
+//			Open:  func(t *testing.T) driver.Store { return open(t, emptyDatabase(t)) },
+//			Again: func(t *testing.T, first driver.Store) driver.Store { … },
 //		}.Run(t)
 //	}
 //
-// # What is asked beyond the words of Store
+// # Requirements beyond the documentation of Store
 //
-//   - The Result of an event, and each Change of a claim or a reaping, is exactly what
-//     Decide says of the record that was there before, at the time that became Updated;
-//     after an error, too. Payload and Result may be missing from what Apply and Reap
-//     return of records that were there before.
-//   - Find, Attempts and Letters then tell the same, to the last microsecond and byte;
-//     an empty payload or result may come back nil.
+//   - The Result of an event, and each Change of Claim and Reap, is what Decide returns for
+//     the record before it, at the time UpdatedAt; after an error too. Payload and Result of
+//     existing records may be missing in the results of Apply and Reap.
+//   - Find, Attempts and DeadLetters then return the same, to the microsecond and byte. An
+//     empty payload or result may become nil.
 //   - Names are compared and ordered byte by byte.
-//   - Claims, ends, losses and redrives that meet on one intent have one winner.
+//   - If claims, outcomes, expired leases and redrives of one intent are concurrent, one of
+//     them succeeds.
 package storetest
 
 import (
@@ -28,27 +27,27 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-// Suite is what is tested, and how. The zero value lacks a store; everything else is
-// optional. It is not changed by being run.
+// Suite is the configuration of the tests. Open is required; the other fields are optional.
+// Run does not change it.
 type Suite struct {
-	// Open gives an empty store that nobody else uses. It is called once for each test.
+	// Open returns an empty store that no other test uses. It is called once for each test.
 	Open func(t *testing.T) driver.Store
 
-	// Again gives another Store of the same records, as another process would have it:
-	// through a connection or pool of its own. nil: there is only one.
+	// Again returns another Store with the same records, as another process has it: with its
+	// own connection or pool. nil: there is only one.
 	Again func(t *testing.T, first driver.Store) driver.Store
 
-	// Within calls work with the outbox of a transaction, which is committed if work
-	// returns nil and rolled back if not, and returns what came of that. nil: the store
-	// has no transactions.
+	// Within calls work with the outbox of a transaction. It commits if work returns nil, and
+	// rolls back otherwise. It returns the error of work or of the commit. nil: the store has
+	// no transactions.
 	Within func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error
 
-	// Rows is how many intents wait in the test of fairness; 0: 500.
+	// Rows is the number of waiting intents in the test of fairness. Default: 500.
 	Rows int
 }
 
-// Run tests the store that open gives. One with transactions or several handles needs
-// a [Suite].
+// Run tests the store that open returns. For a store with transactions or several handles,
+// use a [Suite].
 func Run(t *testing.T, open func(t *testing.T) driver.Store) {
 	t.Helper()
 	Suite{Open: open}.Run(t)

@@ -1,6 +1,6 @@
 // Package driver defines the interfaces that a store of package idempotency
 // implements, as database/sql/driver does for databases. Services use package
-// idempotency. A service imports driver only to reconcile records whose status is
+// idempotency. A service imports driver only to reconcile records with the status
 // Unknown.
 //
 // A store implements [Store], and [Transactor] if the service's own writes can be

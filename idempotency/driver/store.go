@@ -47,8 +47,8 @@ type Store interface {
 	// ErrNotFound if there is no record, or if the record has expired.
 	Load(ctx context.Context, id ID) (Record, error)
 
-	// Reap makes executions Unknown whose lease is over and whose Takeover does not
-	// repeat them. It returns the records that it changed, at most limit. Like Sweep,
+	// Reap makes an execution Unknown if its lease is over and its Takeover does not
+	// repeat it. It returns the records that it changed, at most limit. Like Sweep,
 	// it does not wait for records in use.
 	Reap(ctx context.Context, limit int) ([]Record, error)
 

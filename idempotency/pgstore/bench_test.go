@@ -47,7 +47,7 @@ var kinds = []kind{
 	{"joined-replay", (*service).replayJoined},
 }
 
-const charge = `INSERT INTO charges (id, account, amount, note) VALUES ($1, 'acct_1', 100, 'a charge as any other')`
+const insertCharge = `INSERT INTO charges (id, account, amount, note) VALUES ($1, 'acct_1', 100, 'a note of usual length')`
 
 func (s *service) key() string { return benchKey(s.next.Add(1)) }
 
@@ -57,7 +57,7 @@ func benchKey(n int64) string {
 
 func (s *service) raw(ctx context.Context) error {
 	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		_, err := tx.Exec(ctx, charge, s.key())
+		_, err := tx.Exec(ctx, insertCharge, s.key())
 		return err
 	})
 }
@@ -90,8 +90,8 @@ func (s *service) hand(ctx context.Context, two bool) error {
 		return err
 	}
 	if two {
-		commit.Queue(charge, key)
-	} else if _, err := conn.Exec(ctx, charge, key); err != nil {
+		commit.Queue(insertCharge, key)
+	} else if _, err := conn.Exec(ctx, insertCharge, key); err != nil {
 		return err
 	}
 	commit.Queue(handInsert, "tenant", "POST /charges", key, "v1:a", driver.NewOwner(), `{"Content-Type":["application/json"]}`, completed.Result.Body)
@@ -107,7 +107,7 @@ func (s *service) joinedIn(ctx context.Context, store *pgstore.Store) error {
 	if err != nil || tx == nil {
 		return fmt.Errorf("%v, %w", reservation.Decision, err)
 	}
-	if _, err := tx.Value().(pgx.Tx).Exec(ctx, charge, claim.Key); err != nil {
+	if _, err := tx.Value().(pgx.Tx).Exec(ctx, insertCharge, claim.Key); err != nil {
 		return err
 	}
 	return tx.Commit(ctx, completed)

@@ -33,7 +33,7 @@ const byName = `scope = $1 AND operation = $2 AND key = $3`
 
 const (
 	// holds is true if the lease, owner $4 and generation $5, belongs to a running
-	// execution whose record has not expired (Record.Expired).
+	// execution, and its record has not expired (Record.Expired).
 	holds = byName + ` AND owner = $4 AND generation = $5 AND status = 1
 		AND (expires > clock_timestamp() OR lease_expires > clock_timestamp() OR takeover NOT IN (1, 2))`
 

@@ -13,9 +13,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Within is a store whose operations are part of a transaction of the caller. It is made
-// by [Store.Within] and [Store.WithinSQL]. Like the transaction, it is not safe for
-// concurrent use.
+// Within is a store in a transaction of the caller. Its operations commit with that
+// transaction. [Store.Within] and [Store.WithinSQL] return it. Like the transaction, it
+// is not safe for concurrent use.
 type Within struct {
 	operations
 
@@ -24,8 +24,8 @@ type Within struct {
 
 var _ driver.Transactor = (*Within)(nil)
 
-// Within returns a store within the caller's transaction, for a consumer whose inbox and
-// effects are in one database. The caller commits both together.
+// Within returns a store within the caller's transaction, for a consumer with its inbox
+// and its effects in one database. The caller commits both together.
 //
 //	tx, err := pool.Begin(ctx)
 //	result, err := idempotency.Do(ctx, store.Within(tx), …) // the effect, through tx

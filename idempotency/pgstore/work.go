@@ -72,8 +72,8 @@ type savepoint struct {
 // Begin implements pgx.Tx.
 func (s *savepoint) Begin(ctx context.Context) (pgx.Tx, error) { return s.work.begin(ctx, s.Tx) }
 
-// sqlWork makes the work's *sql.Tx: of a database whose one connection is the
-// transaction's. Its Begin, Commit and Rollback send nothing to the server.
+// sqlWork makes the work's *sql.Tx from a database with one connection: that of the
+// transaction. Its Begin, Commit and Rollback send nothing to the server.
 type sqlWork struct {
 	sqlConn
 

@@ -63,14 +63,14 @@ func (k *kit) claim(id driver.ID) driver.Claim {
 	return driver.Claim{ID: id, Fingerprint: fingerprint, Owner: driver.NewOwner(), Lease: time.Hour, TTL: 2 * time.Hour}
 }
 
-// short returns a claim whose lease ends soon. Then the operation is executed again.
+// short returns a claim with a lease that ends soon. Then the operation is executed again.
 func (k *kit) short(id driver.ID) driver.Claim {
 	claim := k.mortal(id)
 	claim.Takeover = driver.Reexecute
 	return claim
 }
 
-// mortal returns a claim whose lease ends soon. Then the record becomes Unknown.
+// mortal returns a claim with a lease that ends soon. Then the record becomes Unknown.
 func (k *kit) mortal(id driver.ID) driver.Claim {
 	claim := k.claim(id)
 	claim.Lease = blink

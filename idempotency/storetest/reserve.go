@@ -42,7 +42,8 @@ func (c contender) claim(k *kit, s *subject) driver.Claim {
 	return claim
 }
 
-// wants returns the decision of driver.Decide, whose tests restate the documentation.
+// wants returns the decision of driver.Decide. The tests of Decide restate its
+// documentation.
 func (s *subject) wants(claim *driver.Claim) (driver.Step, driver.Reservation) {
 	if s.status == 0 {
 		return driver.Take, driver.Reservation{Decision: driver.Acquired}
@@ -102,7 +103,7 @@ func checkTaken(t *testing.T, claim *driver.Claim, s *subject, after driver.Reco
 	between(t, "Expires - Started", after.Expires.Sub(after.Started), claim.TTL)
 }
 
-// checkMarkedUnknown checks a record whose lease has ended, and which has become Unknown.
+// checkMarkedUnknown checks a record that has become Unknown after the end of its lease.
 func checkMarkedUnknown(t *testing.T, before, after driver.Record) {
 	t.Helper()
 	want := before

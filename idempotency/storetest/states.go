@@ -137,8 +137,8 @@ func reserve(lease, ttl time.Duration, takeover driver.Takeover) func(*testing.T
 	}
 }
 
-// markUnknown makes a record Unknown whose lease has ended, and returns the lease of a
-// reconciler.
+// markUnknown makes a record Unknown after the end of its lease, and returns the lease of
+// a reconciler.
 func (k *kit) markUnknown(t *testing.T, lease driver.Lease) driver.Lease {
 	t.Helper()
 	reservation := k.reserve(t, k.claim(lease.ID))
@@ -147,8 +147,8 @@ func (k *kit) markUnknown(t *testing.T, lease driver.Lease) driver.Lease {
 	return record.Lease()
 }
 
-// finished returns the states of an operation whose execution has ended, each before and
-// after its TTL.
+// finished returns the states of an operation after its execution, each before and after
+// its TTL.
 func finished() []state {
 	complete := func(status driver.Status, ttl time.Duration) func(*testing.T, *kit, driver.ID) driver.Lease {
 		return func(t *testing.T, k *kit, id driver.ID) driver.Lease {

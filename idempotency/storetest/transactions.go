@@ -17,7 +17,7 @@ type work struct {
 	row    string
 }
 
-// txKit is a kit whose store is a Transactor.
+// txKit is a kit with a store that is a Transactor.
 type txKit struct {
 	*kit
 

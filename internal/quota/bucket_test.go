@@ -652,7 +652,7 @@ func TestQuotaLateRefusal(t *testing.T) {
 		took, _ := s.get(t, "/")
 		require.Zero(t, took)
 		b := s.bucket(t)
-		require.Equal(t, 8*time.Second, b.trip, "a rejection is quicker than work")
+		require.Equal(t, 8*time.Second, b.rtt, "a rejection is quicker than work")
 		took, _ = s.get(t, "/")
 		assert.GreaterOrEqual(t, took, 18*time.Second)
 	})

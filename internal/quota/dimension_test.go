@@ -335,7 +335,7 @@ func TestDimension_endsWithItsWindow(t *testing.T) {
 		require.False(t, d.roll(now.Add(4*time.Second), 3, 0))
 		require.True(t, d.exhausted(now.Add(4*time.Second)))
 		require.True(t, d.roll(now.Add(5*time.Second), 3, 0))
-		require.Equal(t, !spoken, d.mute())
+		require.Equal(t, !spoken, d.ignored())
 		if spoken {
 			require.EqualValues(t, 7, d.remaining, "three are in flight across the reset")
 			require.EqualValues(t, 7, d.left(3))

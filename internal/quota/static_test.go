@@ -256,7 +256,7 @@ func TestStaticLateTimers(t *testing.T) {
 				took := now.Sub(l.origin).Seconds()
 				assert.LessOrEqual(t, float64(len(sent)), float64(row.burst)+took*float64(row.limit))
 				assert.GreaterOrEqual(t, float64(len(sent)), row.least*took*float64(row.limit))
-				requireCeiling(t, float64(row.limit), row.burst, tardiness, len(sent), func(i int) time.Time { return sent[i] })
+				requireCeiling(t, float64(row.limit), row.burst, timerSlack, len(sent), func(i int) time.Time { return sent[i] })
 			})
 		})
 	}

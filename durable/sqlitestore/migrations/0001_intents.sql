@@ -10,8 +10,8 @@ CREATE TABLE IF NOT EXISTS durable_schema (
 	applied INTEGER NOT NULL
 ) STRICT;
 
--- a_… is the last attempt, a row of the journal that is written with the intent's own, and stands in durable_attempt when
--- there is another one. What is large stands last: who reads the others does not go through it.
+-- a_… is the last attempt: an entry of the journal that is written with the intent's row. The next attempt moves it to
+-- durable_attempt. Large columns are last, so that reading the others does not read them.
 CREATE TABLE IF NOT EXISTS durable_intent (
 	id          INTEGER PRIMARY KEY,
 	scope       TEXT    NOT NULL,

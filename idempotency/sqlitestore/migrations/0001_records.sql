@@ -33,7 +33,7 @@ CREATE TABLE IF NOT EXISTS idempotency_records (
 -- What may be swept, oldest first. Unknown records (6) never may, and however many there are, no sweep passes them.
 CREATE INDEX IF NOT EXISTS idempotency_records_expires ON idempotency_records (expires) WHERE status <> 6;
 
--- What is not over: in progress (1), for those who look for the dead, and Unknown (6), in the order of a list.
+-- Records that have not ended: in progress (1), for Reap, and Unknown (6), in the order of a list.
 CREATE INDEX IF NOT EXISTS idempotency_records_open ON idempotency_records (status, scope, operation, key)
 	WHERE status = 1 OR status = 6;
 

@@ -1,0 +1,293 @@
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// pageList is the file with a line for each page: its name, the number of words that it may
+// have, and the exported names of the root package that it documents.
+const pageList = ".ci/pages"
+
+// maxSentence is the longest sentence of a page, in words.
+const maxSentence = 35
+
+// documents checks README.md and docs/*.md: the words of each page (10 % more are allowed),
+// the sentences, the links, the blocks of Go, and one page for each exported name of the root.
+func documents([]string) error {
+	files, err := tracked("README.md", "docs/*.md")
+	if err != nil {
+		return err
+	}
+	pages := map[string]string{}
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		pages[name] = string(content)
+	}
+	list, err := os.ReadFile(pageList)
+	if err != nil {
+		return err
+	}
+	names, err := exportedNames(".")
+	if err != nil {
+		return err
+	}
+	code, err := compiledCode()
+	if err != nil {
+		return err
+	}
+	wrong := checkPageList(string(list), pages, names)
+	for _, name := range files {
+		wrong = append(wrong, checkSentences(name, pages[name])...)
+		wrong = append(wrong, checkBlocks(name, pages[name], code)...)
+	}
+	linking, err := tracked("*.md", ":!*testdata/*")
+	if err != nil {
+		return err
+	}
+	for _, name := range linking {
+		wrong = append(wrong, checkLinks(name)...)
+	}
+	return problems("documents", wrong)
+}
+
+// checkPageList compares the list with the pages that exist and with the exported names.
+func checkPageList(list string, pages map[string]string, names []string) (wrong []string) {
+	home, listed, sum := map[string]string{}, map[string]bool{}, 0
+	for _, line := range lines(list) {
+		fields := strings.Fields(line)
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		page := fields[0]
+		budget, err := strconv.Atoi(fields[1])
+		if err != nil {
+			return []string{pageList + ": " + err.Error()}
+		}
+		text, ok := pages[page]
+		if !ok {
+			wrong = append(wrong, page+" is missing")
+		}
+		listed[page] = true
+		n := countWords(text)
+		sum += n
+		if 10*n > 11*budget {
+			wrong = append(wrong, fmt.Sprintf("%s: %d words, want at most %d and a tenth of it", page, n, budget))
+		}
+		for _, name := range fields[2:] {
+			if home[name] != "" {
+				wrong = append(wrong, fmt.Sprintf("%s: %s has two pages, %s and %s", pageList, name, home[name], page))
+			}
+			home[name] = page
+			if !regexp.MustCompile(`\b` + name + `\b`).MatchString(text) {
+				wrong = append(wrong, page+" does not document "+name)
+			}
+			if !slices.Contains(names, name) {
+				wrong = append(wrong, pageList+": the root package has no "+name)
+			}
+		}
+	}
+	for page := range pages {
+		if !listed[page] {
+			wrong = append(wrong, pageList+": "+page+" is missing")
+		}
+	}
+	for _, name := range names {
+		if home[name] == "" {
+			wrong = append(wrong, pageList+": no page for "+name)
+		}
+	}
+	fmt.Println(sum, "words in README.md and docs/")
+	return wrong
+}
+
+var generated = regexp.MustCompile(`(?s)<!-- defaults:begin .*?<!-- defaults:end -->`)
+
+// countWords counts the words that people have written: tables that tests generate do not count.
+func countWords(page string) int { return len(strings.Fields(generated.ReplaceAllString(page, ""))) }
+
+// exportedNames returns the exported constants, variables, functions and types of a package.
+func exportedNames(dir string) ([]string, error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return nil, err
+	}
+	set := token.NewFileSet()
+	var names []string
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		parsed, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, topLevel(parsed)...)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// topLevel returns the exported names that a file declares, without methods.
+func topLevel(file *ast.File) (names []string) {
+	for _, decl := range file.Decls {
+		switch d := decl.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil {
+				names = append(names, d.Name.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch s := spec.(type) {
+				case *ast.TypeSpec:
+					names = append(names, s.Name.Name)
+				case *ast.ValueSpec:
+					for _, name := range s.Names {
+						names = append(names, name.Name)
+					}
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return !ast.IsExported(name) })
+}
+
+// checkSentences finds sentences that are too long, outside of code and tables.
+func checkSentences(name, page string) (wrong []string) {
+	code := false
+	var paragraph []string
+	flush := func() {
+		for _, sentence := range regexp.MustCompile(`[.!?:;](\s|$)`).Split(strings.Join(paragraph, " "), -1) {
+			if n := len(strings.Fields(sentence)); n > maxSentence {
+				wrong = append(wrong, fmt.Sprintf("%s: a sentence of %d words, want at most %d: %.60s…", name, n, maxSentence, sentence))
+			}
+		}
+		paragraph = nil
+	}
+	for line := range strings.SplitSeq(page, "\n") {
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "```"):
+			code = !code
+			flush()
+		case code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "<"):
+		case line == "" || strings.HasPrefix(line, "- ") || regexp.MustCompile(`^\d+\. `).MatchString(line):
+			flush()
+			paragraph = append(paragraph, line)
+		default:
+			paragraph = append(paragraph, line)
+		}
+	}
+	flush()
+	return wrong
+}
+
+// compiledCode returns the code that tests compile and run, by file.
+func compiledCode() (map[string][]string, error) {
+	files, err := tracked("*_test.go", "examples/*.go")
+	if err != nil {
+		return nil, err
+	}
+	code := map[string][]string{}
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		code[name] = strings.Split(string(content), "\n")
+	}
+	return code, nil
+}
+
+// checkBlocks finds blocks of Go that are no part of the code. A whole program is one that the
+// publish step runs.
+func checkBlocks(name, page string, code map[string][]string) (wrong []string) {
+	for _, f := range fences(page) {
+		if f.language != "go" || strings.HasPrefix(f.text, "package main") && name == "README.md" {
+			continue
+		}
+		block := strings.Split(strings.TrimRight(f.text, "\n"), "\n")
+		found := false
+		for _, file := range code {
+			found = found || contains(file, block)
+		}
+		if !found {
+			wrong = append(wrong, fmt.Sprintf("%s:%d: no test or example has this Go code", name, f.line))
+		}
+	}
+	return wrong
+}
+
+// contains reports whether the lines of block follow each other in file, all with the same
+// indentation before them.
+func contains(file, block []string) bool {
+	for start := range len(file) - len(block) + 1 {
+		indent, ok := strings.CutSuffix(file[start], block[0])
+		if !ok || strings.TrimSpace(indent) != "" {
+			continue
+		}
+		same := true
+		for i, line := range block {
+			same = same && (line == "" && file[start+i] == "" || file[start+i] == indent+line)
+		}
+		if same {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	link      = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	codeSpans = regexp.MustCompile("(?s)```.*?\n *```|`[^`\n]*`")
+)
+
+// checkLinks finds links to files and headings of the repository that do not exist.
+func checkLinks(name string) (wrong []string) {
+	page, err := os.ReadFile(name)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	for _, found := range link.FindAllStringSubmatch(codeSpans.ReplaceAllString(string(page), ""), -1) {
+		target, anchor, _ := strings.Cut(found[1], "#")
+		if strings.Contains(target, ":") {
+			continue // another site
+		}
+		file := name
+		if target != "" {
+			file = path.Join(path.Dir(name), target)
+		}
+		content, err := os.ReadFile(file)
+		if info, statErr := os.Stat(file); statErr == nil && info.IsDir() {
+			err = nil
+		}
+		if err != nil || anchor != "" && !slices.Contains(anchors(string(content)), anchor) {
+			wrong = append(wrong, fmt.Sprintf("%s: the link %s has no target", name, found[1]))
+		}
+	}
+	return wrong
+}
+
+// anchors returns the anchors of a document's headings, as GitHub makes them.
+func anchors(document string) (all []string) {
+	unwanted := regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+	for _, line := range lines(document) {
+		if heading := strings.TrimLeft(line, "#"); heading != line && strings.HasPrefix(heading, " ") {
+			text := unwanted.ReplaceAllString(strings.ToLower(strings.TrimSpace(heading)), "")
+			all = append(all, strings.ReplaceAll(text, " ", "-"))
+		}
+	}
+	return all
+}

@@ -1,0 +1,91 @@
+// Package doctable keeps the tables of defaults in docs/*.md equal to the code. Tests use
+// it: they take each default from the code and pass it to [Check].
+//
+// A page marks the place of a table with two comments of HTML:
+//
+//	<!-- defaults:begin breaker -->
+//	<!-- defaults:end -->
+//
+// The environment variable UPDATE_DOCS=1 makes Check write the table instead of comparing it.
+package doctable
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Row is a row of a table: a field of a configuration and its default.
+type Row struct {
+	Field   string // such as Breaker.Cooldown
+	Default any    // formatted by Format
+	Unit    string // such as "seconds", or a few words about the meaning
+	Range   string // the limits, and the meaning of a negative value
+}
+
+const end = "<!-- defaults:end -->"
+
+// Check fails the test if the table called name in the file page differs from rows, or if
+// the page has no such table.
+func Check(t *testing.T, page, name string, rows []Row) {
+	t.Helper()
+	content, err := os.ReadFile(page) //nolint:gosec // the test names it
+	if err != nil {
+		t.Fatal(err)
+	}
+	updated, err := replace(string(content), name, table(rows))
+	switch {
+	case err != nil:
+		t.Fatalf("%s: %v", page, err)
+	case updated == string(content):
+	case os.Getenv("UPDATE_DOCS") != "1":
+		t.Errorf("%s: the table of defaults %q differs from the code; run the test with UPDATE_DOCS=1", page, name)
+	default:
+		if err := os.WriteFile(page, []byte(updated), 0o644); err != nil { //nolint:gosec // a document that all may read
+			t.Fatal(err)
+		}
+	}
+}
+
+// replace returns the document with another text between the markers called name.
+func replace(document, name, text string) (string, error) {
+	begin := "<!-- defaults:begin " + name + " -->\n"
+	before, rest, found := strings.Cut(document, begin)
+	if !found {
+		return "", fmt.Errorf("no marker %q", strings.TrimSpace(begin))
+	}
+	_, after, found := strings.Cut(rest, end)
+	if !found {
+		return "", fmt.Errorf("no %q after %q", end, strings.TrimSpace(begin))
+	}
+	return before + begin + text + end + after, nil
+}
+
+func table(rows []Row) string {
+	var b strings.Builder
+	b.WriteString("| field | default | unit | range |\n|---|---|---|---|\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", r.Field, Format(r.Default), r.Unit, r.Range)
+	}
+	return b.String()
+}
+
+// Format returns a default as text: a duration in a unit such as 2.5 s, other values as fmt
+// prints them. A string is returned as it is.
+func Format(value any) string {
+	d, ok := value.(time.Duration)
+	if !ok {
+		return fmt.Sprint(value)
+	}
+	for _, unit := range []struct {
+		name string
+		size time.Duration
+	}{{"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
+		if d >= unit.size && d%(unit.size/10) == 0 {
+			return fmt.Sprintf("%g %s", float64(d)/float64(unit.size), unit.name)
+		}
+	}
+	return d.String()
+}
