@@ -79,7 +79,7 @@ func (a modeledAPI) scenario(load, what string, l Load) Scenario {
 	s := Scenario{
 		Row: apiRow, Name: "api-" + a.name + "-" + load, Note: what + "; " + a.note,
 		During: 3 * time.Minute, Load: l, Topologies: []Topology{Shared}, Shows: usedPart,
-		Server: Server{Workers: -1, Service: a.service, GiveUp: -1, Limit: a.limit},
+		Server: Server{Workers: -1, Service: a.service, AttemptTimeout: -1, Limit: a.limit},
 	}
 	if s.Server.Service == 0 {
 		s.Server.Service = 20 * time.Millisecond
@@ -120,7 +120,7 @@ func rejectedOnly() []Scenario {
 		return Scenario{
 			Row: 39, Name: name, Note: fmt.Sprintf("%g calls/s, limit 68/s; quota headers only on 429", rate),
 			During: time.Minute, Load: Load{Rate: rate}, Topologies: []Topology{Shared}, Shows: served,
-			Server:  Server{Workers: -1, Service: 20 * time.Millisecond, GiveUp: -1, Limit: limit},
+			Server:  Server{Workers: -1, Service: 20 * time.Millisecond, AttemptTimeout: -1, Limit: limit},
 			Targets: []Target{atLeast(served, quotaUsed, 0.95, "%.4f").orBare()},
 		}
 	}
@@ -140,7 +140,7 @@ func spareRequests() []Scenario {
 	return []Scenario{{
 		Row: 44, Name: "hedge-short-quota", Note: "240 calls/min with a hedge each, quota 300/min",
 		During: 3 * time.Minute, Load: Load{Rate: 4}, Topologies: []Topology{Shared},
-		Server: Server{Workers: -1, Service: 300 * time.Millisecond, GiveUp: -1, Limit: Limit{API: apiGitHub, Quota: 300, Window: time.Minute}},
+		Server: Server{Workers: -1, Service: 300 * time.Millisecond, AttemptTimeout: -1, Limit: Limit{API: apiGitHub, Quota: 300, Window: time.Minute}},
 		Configure: func(t *resilienthttp.Transport) {
 			t.Hedge = &resilienthttp.Hedge{Delay: 50 * time.Millisecond, MaxRatio: 1}
 		},

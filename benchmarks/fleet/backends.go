@@ -29,7 +29,7 @@ func backends() []Scenario {
 	hang := each(func(v hanging) Scenario {
 		return Scenario{
 			Row: 6, Name: fmt.Sprintf("backends-hang-%d", v.n), Note: fmt.Sprintf("%d of 10 backends hang; deadline 5 s", v.n), During: 40 * time.Second,
-			Server: Server{Backends: 10, GiveUp: -1, Faults: []Fault{{Backends: upTo(v.n), Response: Response{Hang: true}}}},
+			Server: Server{Backends: 10, AttemptTimeout: -1, Faults: []Fault{{Backends: upTo(v.n), Response: Response{Hang: true}}}},
 			Load:   Load{Deadline: 5 * time.Second},
 			Targets: []Target{
 				atLeast("success", Result.Success, v.success, "%.4f"),

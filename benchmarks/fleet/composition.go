@@ -93,11 +93,11 @@ func (c *composer) clients() {
 	}
 	length := max(time.Duration(calls/c.rate*float64(time.Second)), shortRun)
 	c.scenario.During = length.Round(time.Second)
-	c.scenario.Server = Server{Workers: -1, Service: c.span(5*time.Millisecond, 200*time.Millisecond), GiveUp: oneOf(c, -1, 2*time.Second, 10*time.Second)}
+	c.scenario.Server = Server{Workers: -1, Service: c.span(5*time.Millisecond, 200*time.Millisecond), AttemptTimeout: oneOf(c, -1, 2*time.Second, 10*time.Second)}
 	if l.Deadline < 0 {
-		c.scenario.Server.GiveUp = 30 * time.Second // hanging attempts must end
+		c.scenario.Server.AttemptTimeout = 30 * time.Second // hanging attempts must end
 	}
-	c.describef("responses take %v, attempts time out after %v", c.scenario.Server.Service, c.scenario.Server.GiveUp)
+	c.describef("responses take %v, attempts time out after %v", c.scenario.Server.Service, c.scenario.Server.AttemptTimeout)
 }
 
 // smallFleet draws clients with few calls before the fault, or none. The server has a queue
@@ -117,8 +117,8 @@ func (c *composer) smallFleet() {
 	s.Workers = oneOf(c, 4, 6, 12)
 	s.Service = time.Duration(float64(s.Workers) / (c.rate * c.between(1.3, 3)) * float64(time.Second)).Round(time.Microsecond)
 	s.Queue = max(int(c.span(200*time.Millisecond, 5*time.Second).Seconds()*s.capacity()), 1)
-	s.GiveUp = max(oneOf(c, 500*time.Millisecond, 2*time.Second, 10*time.Second), 2*s.Service)
-	c.describef("%d workers of %v, that is %.3g/s, a queue of %d, attempts time out after %v", s.Workers, s.Service, s.capacity(), s.Queue, s.GiveUp)
+	s.AttemptTimeout = max(oneOf(c, 500*time.Millisecond, 2*time.Second, 10*time.Second), 2*s.Service)
+	c.describef("%d workers of %v, that is %.3g/s, a queue of %d, attempts time out after %v", s.Workers, s.Service, s.capacity(), s.Queue, s.AttemptTimeout)
 }
 
 // faults draws n faults of different kinds.
@@ -227,8 +227,8 @@ func (c *composer) capacity() {
 	}
 	wait := c.span(50*time.Millisecond, 5*time.Second)
 	s.Queue = max(int(wait.Seconds()*s.capacity()), 1)
-	s.Shed = oneOf(c, 0, 1, 1)
-	c.describef("%d workers of %v, that is %.3g/s; a queue of %d; 503 with Retry-After: %d", s.Workers, s.Service, s.capacity(), s.Queue, s.Shed)
+	s.RetryAfter = oneOf(c, 0, 1, 1)
+	c.describef("%d workers of %v, that is %.3g/s; a queue of %d; 503 with Retry-After: %d", s.Workers, s.Service, s.capacity(), s.Queue, s.RetryAfter)
 }
 
 const maxOutages = 20

@@ -8,7 +8,7 @@ import (
 // crowds are overloads: more calls than the capacity.
 func crowds() []Scenario {
 	const goodput = "goodput, of capacity"
-	shedder := Server{Service: 40 * time.Millisecond, Queue: 24, Shed: 1}
+	shedder := Server{Service: 40 * time.Millisecond, Queue: 24, RetryAfter: 1}
 	all := each(func(times float64) Scenario {
 		return Scenario{
 			Row: 15, Name: fmt.Sprintf("shed-%g", times), During: 60 * time.Second,
@@ -22,7 +22,7 @@ func crowds() []Scenario {
 		Row: 16, Name: "cold-start", Note: "a starting server: one more worker every 2.5 s", Reason: whyGrowing, During: 30 * time.Second, Topologies: []Topology{Shared},
 		Targets: []Target{atLeast("success", Result.Success, 0.600, "%.4f")},
 	}
-	for i := range workers {
+	for i := range defaultWorkers {
 		at := time.Duration(i) * 2500 * time.Millisecond
 		cold.Server.Staff = append(cold.Server.Staff, Staff{From: at, To: at + 2500*time.Millisecond, Workers: i + 1})
 	}

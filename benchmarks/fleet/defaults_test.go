@@ -102,7 +102,7 @@ func median(a, b, c float64) float64 { return max(min(a, b), min(max(a, b), c)) 
 
 // A documented default, set explicitly, has the same results as the zero value in an outage
 // and a brownout. A value near it changes them only by chance.
-func TestDefaultsWrittenOut(t *testing.T) {
+func TestDefaults_explicitValuesEqualZeroValues(t *testing.T) {
 	t.Parallel()
 	type place struct {
 		scenario Scenario
@@ -160,7 +160,7 @@ func TestDefaultsWrittenOut(t *testing.T) {
 }
 
 // Every field is in one of the two lists.
-func TestDefaultsAreAll(t *testing.T) {
+func TestDefaults_listAllFields(t *testing.T) {
 	known := map[string]bool{}
 	for field := range documented() {
 		known[field] = true

@@ -35,7 +35,7 @@ func TestModel(t *testing.T) {
 	require.Equal(t, r.Offered, r.Succeeded)
 	require.Equal(t, r.Offered, r.Attempts)
 	require.InDelta(t, 10*Rate, r.Offered, 400, "four standard deviations")
-	require.Equal(t, service, r.P50)
+	require.Equal(t, defaultService, r.P50)
 
 	r = short(t, "outage", "bare", Shared)
 	require.InDelta(t, 0.75, r.Success(), 0.01)

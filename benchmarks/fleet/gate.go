@@ -96,7 +96,7 @@ func (s *server) throughGate(req *http.Request) (*http.Response, error) {
 		s.gate.ServeHTTP(recorder, req.Clone(ctx))
 		done <- recorder
 	})
-	timeout := time.NewTimer(s.scenario.Server.giveUp())
+	timeout := time.NewTimer(s.scenario.Server.attemptTimeout())
 	defer timeout.Stop()
 	select {
 	case r := <-done:

@@ -21,7 +21,7 @@ func TestGates(t *testing.T) {
 		libraries, err := peers.Named(peer)
 		require.NoError(t, err)
 		s[0] = s[0].Scaled(6 * time.Second)
-		s[0].Server.Workers, s[0].Server.Queue, s[0].Load.Rate = workers/3, queueMax/3, Rate/3
+		s[0].Server.Workers, s[0].Server.Queue, s[0].Load.Rate = defaultWorkers/3, defaultQueue/3, Rate/3
 		r := Run(t, Config{Scenario: s[0], Peer: libraries[0], Topology: Shared, Seed: Seed})
 		t.Logf("goodput %.3f, critical %.3f, default %.3f, batch %.3f, attempts %.3f",
 			r.CapacityUsed, successAt(critical)(r), successAt("/")(r), successAt(batch)(r), r.AttemptsPerCall())
@@ -41,7 +41,7 @@ func TestGates(t *testing.T) {
 
 // An admitted request keeps its worker after its client has left. A rejected request counts
 // as an attempt.
-func TestThroughGate(t *testing.T) {
+func TestThroughGate_keepsWorkersOfClientsThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(Scenario{Gate: gateShedder, Server: Server{Workers: 1, Service: time.Second}}, time.Now(), Seed)
 		s.open()

@@ -75,7 +75,7 @@ func writeVerdicts(text *strings.Builder, rows *Rows) {
 	}
 }
 
-// withoutRepeatedReasons removes lines whose reason an earlier line has.
+// withoutRepeatedReasons removes lines with the reason of an earlier line.
 func withoutRepeatedReasons(lines []string) []string {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(lines, func(line string) bool {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLimiterSays(t *testing.T) {
+func TestLimiter_headers(t *testing.T) {
 	const limit, remaining, reset, after = "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Retry-After"
 	for _, row := range []struct {
 		name        string
@@ -36,7 +36,7 @@ func TestLimiterSays(t *testing.T) {
 	}
 }
 
-func TestLimiterLetsIn(t *testing.T) {
+func TestLimiter_permittedRequests(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		limit Limit

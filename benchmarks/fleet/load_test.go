@@ -71,7 +71,7 @@ func TestSchedule(t *testing.T) {
 }
 
 // Paths and bare clients do not change the arrivals.
-func TestDress(t *testing.T) {
+func TestAssign_keepsTheArrivals(t *testing.T) {
 	plain := Scenario{During: time.Minute, Load: Load{Rate: 50}}
 	dressed := plain
 	dressed.Load.Paths, dressed.Load.Bare = []Part{{"/export", 0.3}, {"/charge", 0.5}}, 0.1

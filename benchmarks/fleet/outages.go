@@ -38,7 +38,7 @@ func baseScenarios() []Scenario {
 		{
 			Name: "brownout", Note: "half of the workers for 60 s",
 			Before: 10 * time.Second, During: 60 * time.Second, After: 120 * time.Second,
-			Server: Server{Staff: []Staff{{Workers: workers / 2}}},
+			Server: Server{Staff: []Staff{{Workers: defaultWorkers / 2}}},
 			Targets: []Target{
 				atLeast("success", Result.Success, 0.85, "%.4f").shared(),
 				atLeast("success", Result.Success, 0.86, "%.4f").shared().goal(),
@@ -72,7 +72,7 @@ func baseScenarios() []Scenario {
 			Name: "tail", Note: "5 % of responses take 1 s, the others 20 ms", During: 120 * time.Second,
 			Ours: []string{peers.OursHedged, peers.OursHedgedAt},
 			Server: Server{
-				Workers: -1, Service: 20 * time.Millisecond, GiveUp: -1,
+				Workers: -1, Service: 20 * time.Millisecond, AttemptTimeout: -1,
 				Faults: []Fault{{Share: 0.05, Response: Response{Status: 200, After: time.Second}}},
 			},
 			Targets: []Target{

@@ -31,7 +31,7 @@ func paths() []Scenario {
 	}, share{0.40, 0.98}, share{0.55, 0.98}, share{0.70, 0.965})
 	return append(all, Scenario{
 		Row: 10, Name: "path-slow", Note: "/export (60 % of the calls) returns 504 after 1 s", During: 60 * time.Second, Load: split(0.60), Shows: ofCharge,
-		Server: Server{GiveUp: -1, Faults: []Fault{{Path: export, Response: Response{Status: 504, After: time.Second}}}},
+		Server: Server{AttemptTimeout: -1, Faults: []Fault{{Path: export, Response: Response{Status: 504, After: time.Second}}}},
 		Targets: []Target{
 			atLeast(ofCharge, successOfCharge, 0.97, "%.4f").shared(),
 			atLeast(ofCharge, successOfCharge, 0.75, "%.4f").perClient(),

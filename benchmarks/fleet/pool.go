@@ -7,10 +7,10 @@ import (
 
 // The default server.
 const (
-	queueMax = 1000
-	workers  = 12
-	service  = 10 * time.Millisecond
-	giveUp   = 500 * time.Millisecond // timeout of an attempt
+	defaultQueue   = 1000
+	defaultWorkers = 12
+	defaultService = 10 * time.Millisecond
+	defaultTimeout = 500 * time.Millisecond // timeout of an attempt
 )
 
 // pool is a FIFO queue in front of workers.

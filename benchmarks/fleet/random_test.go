@@ -8,7 +8,7 @@ import (
 )
 
 // A random value depends only on the seed, call, attempt and purpose.
-func TestDice(t *testing.T) {
+func TestRandom_dependsOnlyOnItsArguments(t *testing.T) {
 	const n = 10000
 	d := random{Seed}
 	sum, low := 0.0, 0

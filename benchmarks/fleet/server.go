@@ -13,13 +13,13 @@ import (
 // Server is a server with its faults and limits. The zero value has a queue of at most
 // 1000 requests and 12 workers of 10 ms. It returns 503 if the queue is full.
 type Server struct {
-	Workers int           // 0: 12; negative: unlimited, without a queue
-	Service time.Duration // for each request; 0: 10 ms
-	Queue   int           // 0: 1000; negative: none
-	Shed    int           // Retry-After of the 503 of a full queue; 0: none
+	Workers    int           // 0: 12; negative: unlimited, without a queue
+	Service    time.Duration // for each request; 0: 10 ms
+	Queue      int           // 0: 1000; negative: none
+	RetryAfter int           // Retry-After of the 503 of a full queue; 0: none
 
-	GiveUp   time.Duration // timeout of an attempt; 0: 500 ms; negative: none
-	Backends int           // chosen at random for each request; 0: one
+	AttemptTimeout time.Duration // timeout of an attempt; 0: 500 ms; negative: none
+	Backends       int           // chosen at random for each request; 0: one
 
 	Staff  []Staff // periods with another number of workers; the first match applies
 	Faults []Fault
@@ -37,30 +37,30 @@ func (s Server) capacity() float64 { return float64(s.workers()) / s.service().S
 
 func (s Server) workers() int {
 	if s.Workers == 0 {
-		return workers
+		return defaultWorkers
 	}
 	return s.Workers
 }
 
 func (s Server) service() time.Duration {
 	if s.Service == 0 {
-		return service
+		return defaultService
 	}
 	return s.Service
 }
 
 func (s Server) queue() int {
 	if s.Queue == 0 {
-		return queueMax
+		return defaultQueue
 	}
 	return max(s.Queue, 0)
 }
 
-func (s Server) giveUp() time.Duration {
-	if s.GiveUp == 0 {
-		return giveUp
+func (s Server) attemptTimeout() time.Duration {
+	if s.AttemptTimeout == 0 {
+		return defaultTimeout
 	}
-	return s.GiveUp
+	return s.AttemptTimeout
 }
 
 // scaled returns the server with scaled times of its faults.
@@ -178,7 +178,7 @@ func (s *server) newAttempt(req *http.Request) attempt {
 func (s *server) wait(ctx context.Context, r Response, j *job) error {
 	var ready, timedOut <-chan time.Time
 	var done <-chan struct{}
-	timeout := s.scenario.Server.giveUp()
+	timeout := s.scenario.Server.attemptTimeout()
 	switch {
 	case j != nil:
 		done = j.done
@@ -250,7 +250,7 @@ func (s *server) arrive(v attempt) (Response, http.Header, *job) {
 	}
 	j := s.pool.enter()
 	if j == nil {
-		resp = Response{Status: http.StatusServiceUnavailable, RetryAfter: s.scenario.Server.Shed}
+		resp = Response{Status: http.StatusServiceUnavailable, RetryAfter: s.scenario.Server.RetryAfter}
 		header = resp.header()
 	}
 	return s.count429(v, resp), header, j

@@ -56,66 +56,66 @@ func inBubble(t *testing.T, scenario Scenario, f func(t *testing.T, s *server)) 
 	})
 }
 
-func TestServerIsOneQueue(t *testing.T) {
+func TestServer_isOneQueue(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
 		// Twelve at a time, 10 ms each, in the order of arrival.
 		for i, r := range crowd(t.Context(), s, 100) {
 			require.Equal(t, http.StatusOK, r.status)
-			require.Equal(t, time.Duration(1+i/workers)*service, r.took, "request %d", i)
+			require.Equal(t, time.Duration(1+i/defaultWorkers)*defaultService, r.took, "request %d", i)
 		}
 	})
 }
 
-func TestServerRefusesAtOnceWhenTheQueueIsFull(t *testing.T) {
+func TestServer_rejectsWhenTheQueueIsFull(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
-		replies := crowd(t.Context(), s, workers+queueMax+2)
-		for _, r := range replies[workers+queueMax:] {
+		replies := crowd(t.Context(), s, defaultWorkers+defaultQueue+2)
+		for _, r := range replies[defaultWorkers+defaultQueue:] {
 			require.Equal(t, http.StatusServiceUnavailable, r.status)
 			require.Zero(t, r.took)
 		}
 		// Attempts time out after 500 ms; until then 50 × 12 requests are served.
-		for i, r := range replies[:workers+queueMax] {
+		for i, r := range replies[:defaultWorkers+defaultQueue] {
 			switch {
-			case i < 49*workers:
+			case i < 49*defaultWorkers:
 				require.Equal(t, http.StatusOK, r.status, "request %d", i)
-			case i >= 50*workers:
+			case i >= 50*defaultWorkers:
 				require.Zero(t, r.status, "request %d", i)
 				require.ErrorAs(t, r.err, new(timeoutError))
-				require.Equal(t, giveUp, r.took)
+				require.Equal(t, defaultTimeout, r.took)
 			}
 		}
 	})
 }
 
-func TestServerWorksOnWhenTheClientHasLeft(t *testing.T) {
+func TestServer_finishesWorkOfClientsThatLeft(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
-		for _, r := range crowd(ctx, s, 10*workers) {
+		for _, r := range crowd(ctx, s, 10*defaultWorkers) {
 			require.ErrorIs(t, r.err, context.DeadlineExceeded)
 			require.Equal(t, 5*time.Millisecond, r.took)
 		}
 		// Their clients have left, but a new request waits until they are done.
-		require.Equal(t, 10*service-5*time.Millisecond+service, get(t.Context(), s).took)
-		require.Equal(t, 10*workers+1, s.load.total())
+		require.Equal(t, 10*defaultService-5*time.Millisecond+defaultService, get(t.Context(), s).took)
+		require.Equal(t, 10*defaultWorkers+1, s.load.total())
 	})
 }
 
-func TestServerInBrownout(t *testing.T) {
+func TestServer_brownout(t *testing.T) {
 	inBubble(t, Scenario{
 		Before: time.Second, During: time.Second, After: time.Second,
-		Server: Server{Staff: []Staff{{Workers: workers / 2}}},
+		Server: Server{Staff: []Staff{{Workers: defaultWorkers / 2}}},
 	}, func(t *testing.T, s *server) {
-		last := func() time.Duration { return crowd(t.Context(), s, workers)[workers-1].took }
-		require.Equal(t, service, last())
+		last := func() time.Duration { return crowd(t.Context(), s, defaultWorkers)[defaultWorkers-1].took }
+		require.Equal(t, defaultService, last())
 		<-time.After(time.Second)
-		require.Equal(t, 2*service, last(), "half of the workers")
+		require.Equal(t, 2*defaultService, last(), "half of the workers")
 		<-time.After(time.Second)
-		require.Equal(t, service, last(), "all of them again")
+		require.Equal(t, defaultService, last(), "all of them again")
 	})
 }
 
-func TestServerInOutage(t *testing.T) {
+func TestServer_outage(t *testing.T) {
 	inBubble(t, Scenario{
 		Before: time.Second, During: time.Second,
 		Server: Server{Faults: []Fault{{Response: Response{Status: http.StatusServiceUnavailable}}}},
@@ -128,7 +128,7 @@ func TestServerInOutage(t *testing.T) {
 	})
 }
 
-func TestServerQuota(t *testing.T) {
+func TestServer_quota(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute, Server: Server{Limit: Limit{Quota: 3}}}, func(t *testing.T, s *server) {
 		for range 2 {
 			replies := crowd(t.Context(), s, 4)
@@ -146,9 +146,9 @@ func TestServerQuota(t *testing.T) {
 	})
 }
 
-func TestServerTail(t *testing.T) {
+func TestServer_tail(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute, Server: Server{
-		Workers: -1, Service: 20 * time.Millisecond, GiveUp: -1,
+		Workers: -1, Service: 20 * time.Millisecond, AttemptTimeout: -1,
 		Faults: []Fault{{Share: 0.05, Response: Response{Status: http.StatusOK, After: time.Second}}},
 	}}, func(t *testing.T, s *server) {
 		const n = 2000
@@ -165,7 +165,7 @@ func TestServerTail(t *testing.T) {
 	})
 }
 
-func TestServerClosesBodies(t *testing.T) {
+func TestServer_closesBodies(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
 		body := &closed{Reader: strings.NewReader("payload")}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server.model/", body)

@@ -16,7 +16,7 @@ func stuck() []Scenario {
 	}
 	usual := Response{Status: 200, After: 50 * time.Millisecond, Until: 150 * time.Millisecond}
 	slow := Response{Status: 200, After: 10 * usual.After, Until: 10 * usual.Until}
-	server := func(faults ...Fault) Server { return Server{Workers: -1, GiveUp: -1, Faults: faults} }
+	server := func(faults ...Fault) Server { return Server{Workers: -1, AttemptTimeout: -1, Faults: faults} }
 	load := Load{Rate: 200, Deadline: time.Minute}
 	everything := atLeast("success", Result.Success, 1, "%.5f")
 	return []Scenario{{

@@ -14,7 +14,7 @@ import (
 const harmedAtMost = 0.1
 
 // A short run of the random compositions.
-func TestRandomCompositions(t *testing.T) {
+func TestRandom_harmsFewCompositions(t *testing.T) {
 	libraries, err := peers.Named(peers.Ours)
 	require.NoError(t, err)
 	trials := Random(t, Seed, 24, libraries, func(trial Trial) {
@@ -32,7 +32,7 @@ func TestRandomCompositions(t *testing.T) {
 }
 
 // Two runs of a bare client are the same, call by call.
-func TestCompositionsArePaired(t *testing.T) {
+func TestRandom_bareClientEqualsItself(t *testing.T) {
 	libraries, err := peers.Named("bare")
 	require.NoError(t, err)
 	for number := range 12 {
@@ -55,7 +55,7 @@ func TestCompose(t *testing.T) {
 		s := c.Scenario
 		require.GreaterOrEqual(t, s.During, shortRun)
 		require.Greater(t, s.During.Seconds()*s.Load.perSecond()*(1-s.Load.Bare), float64(minCalls), "%d: %s", number, s.Note)
-		require.False(t, s.Load.Deadline < 0 && s.Server.GiveUp < 0, "a hanging call would never end")
+		require.False(t, s.Load.Deadline < 0 && s.Server.AttemptTimeout < 0, "a hanging call would never end")
 		if number%5 == 4 { // a small fleet
 			require.Equal(t, Own, c.Topology)
 			require.GreaterOrEqual(t, s.Load.Clients, minCalls)

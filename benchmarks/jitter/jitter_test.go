@@ -10,7 +10,7 @@ import (
 
 // The ratios of the paper at 200 clients: full jitter needs a fifth of the calls of no backoff,
 // and a third of those of exponential backoff without jitter.
-func TestPaper(t *testing.T) {
+func TestStrategies_matchThePaper(t *testing.T) {
 	const clients, seeds = 200, 50
 	outcomes := map[string]jittersim.Outcome{}
 	for _, s := range Strategies() {

@@ -45,7 +45,7 @@ func TestOurs(t *testing.T) {
 
 // Without keys, a POST is retried only after a 429, or a 503 with Retry-After: the server did
 // no work. The probe's 503 has no Retry-After.
-func TestOursWithoutKeys(t *testing.T) {
+func TestOurs_withoutKeys(t *testing.T) {
 	p := peers.Peer{New: func(s peers.Setting) peers.Client {
 		return &http.Client{Transport: &resilienthttp.Transport{Base: s.Base, Idempotency: resilienthttp.Idempotency{Disabled: true}}}
 	}}

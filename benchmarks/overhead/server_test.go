@@ -50,7 +50,7 @@ func TestLoopback(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestStartServerSaysWhatIsWrong(t *testing.T) {
+func TestStartServer_errors(t *testing.T) {
 	_, _, err := StartServer("-test.list=^$") // this program, without Serve
 	require.ErrorContains(t, err, "the server has not said where it is")
 }

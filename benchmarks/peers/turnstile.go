@@ -32,13 +32,13 @@ func (t *turnstile) enter(ctx context.Context) error {
 	case <-turn:
 		return nil
 	case <-ctx.Done():
-		t.giveUp(turn)
+		t.leaveQueue(turn)
 		return context.Cause(ctx)
 	}
 }
 
-// giveUp leaves the queue, or lets the next caller enter if it has entered meanwhile.
-func (t *turnstile) giveUp(turn chan struct{}) {
+// leaveQueue leaves the queue, or lets the next caller enter if it has entered meanwhile.
+func (t *turnstile) leaveQueue(turn chan struct{}) {
 	t.mu.Lock()
 	i := slices.Index(t.waiting, turn)
 	if i >= 0 {

@@ -104,7 +104,7 @@ func TestScatter(t *testing.T) {
 	require.Subset(t, texts(t, file), []string{"title", "extra load, %", "p99, ms", "slow, slow too", "hedged"})
 }
 
-func TestWriteSaysWhatIsWrong(t *testing.T) {
+func TestWrite_errors(t *testing.T) {
 	require.Error(t, Write(filepath.Join(t.TempDir(), "lines.bmp"), 100, 100, Panel{Lines: []Line{ramp("a", 1)}}))
 	require.Error(t, Write(filepath.Join(t.TempDir(), "missing", "lines.svg"), 100, 100, Panel{Lines: []Line{ramp("a", 1)}}))
 }

@@ -120,7 +120,7 @@ func within(t *testing.T, m matrix, attribute map[string]string, right, bottom f
 }
 
 // No text is cut off, in the plots of the documentation and with long names.
-func TestTextsAreWhole(t *testing.T) {
+func TestPlots_cutNoText(t *testing.T) {
 	long := strings.Repeat("a library with a long name & its configuration, ", 2)
 	dir := t.TempDir()
 	line := ramp(long, 3)
@@ -155,7 +155,7 @@ func TestCut(t *testing.T) {
 }
 
 // Lines differ without colours, too.
-func TestMarkers(t *testing.T) {
+func TestMarkers_differ(t *testing.T) {
 	seen := map[string]bool{}
 	for i := 2; i < len(markers); i++ {
 		look := fmt.Sprintf("%#v", markers[i])
