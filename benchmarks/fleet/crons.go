@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -21,7 +22,7 @@ func crons() (all []Scenario) {
 		}{{"503", Response{Status: 503}}, {"500", Response{Status: 500}}, {"refused", Response{Err: errRefused}}} {
 			all = append(all, Scenario{
 				Row: 12, Name: fmt.Sprintf("cron-%v-%s", v.length, a.name), Topologies: []Topology{Own},
-				Note:   fmt.Sprintf("clients with a call per minute; outage of %v: %s", v.length, a.name),
+				Note:   fmt.Sprintf("clients with a call per minute; outage of %v: %s", v.length, strings.ReplaceAll(a.name, "refused", "connection refused")),
 				Before: 2 * time.Minute, During: v.length, After: 2*time.Minute - v.length,
 				Server:  Server{Workers: -1, Service: 20 * time.Millisecond, Faults: []Fault{{Response: a.response}}},
 				Load:    Load{Every: time.Minute, Spread: v.length, Clients: 300},

@@ -50,7 +50,7 @@ func TestModel(t *testing.T) {
 	require.Equal(t, r.Offered-r.Succeeded, r.TooMany)
 
 	r = short(t, "tail", "bare", Shared)
-	require.Equal(t, r.Offered, r.Succeeded, "slow answers are answers")
+	require.Equal(t, r.Offered, r.Succeeded, "attempts of the tail scenario have no timeout")
 	require.Equal(t, 20*time.Millisecond, r.P50)
 	require.Equal(t, time.Second, r.P99)
 }

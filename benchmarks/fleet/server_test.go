@@ -154,7 +154,7 @@ func TestServer_tail(t *testing.T) {
 		const n = 2000
 		slow := 0
 		for _, r := range crowd(t.Context(), s, n) {
-			require.Equal(t, http.StatusOK, r.status, "the base waits for slow answers")
+			require.Equal(t, http.StatusOK, r.status, "attempts of the tail scenario have no timeout")
 			if r.took == time.Second {
 				slow++
 			} else {

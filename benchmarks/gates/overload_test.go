@@ -128,10 +128,10 @@ func (p phases) run(b *testing.B, gate string) {
 	b.ReportMetric(capacity, "capacity/s")
 	b.ReportMetric(float64(came)/p.measured.Seconds()/capacity, "load")
 	b.ReportMetric(float64(s.limit(b)), "limit")
-	b.ReportMetric(float64(len(s.rejected))/float64(max(1, came)), "refused")
+	b.ReportMetric(float64(len(s.rejected))/float64(max(1, came)), "rejected")
 	report(b, s.took, 0.99, "p99-ms")
-	report(b, s.rejected, 0.5, "refused-p50-ms")
-	report(b, s.rejected, 0.99, "refused-p99-ms")
+	report(b, s.rejected, 0.5, "rejected-p50-ms")
+	report(b, s.rejected, 0.99, "rejected-p99-ms")
 	b.ReportMetric(0, "ns/op")
 }
 

@@ -88,7 +88,7 @@ func attemptsAt(method string, status int) Probe {
 	script := func(int) answer { return answer{status: status, after: 10 * time.Millisecond} }
 	return Probe{
 		Name: method + " " + what,
-		Note: fmt.Sprintf("attempts of a %s when all are answered %s", method, what),
+		Note: fmt.Sprintf("attempts of a %s if all responses are %s", method, what),
 		run: func(p peers.Peer) string {
 			body := ""
 			if method == http.MethodPost {
