@@ -25,7 +25,7 @@ func TestPerformancePage_hasTheMeasuredCosts(t *testing.T) {
 	root, err := report.Root()
 	require.NoError(t, err)
 	read := func(name string) string {
-		text, err := os.ReadFile(filepath.Join(root, name)) //nolint:gosec // a file of the repository
+		text, err := os.ReadFile(filepath.Join(root, name))
 		require.NoError(t, err)
 		return string(text)
 	}
