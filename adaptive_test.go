@@ -80,12 +80,12 @@ func TestAdaptiveTimeout_eligibleAttempts(t *testing.T) {
 		{name: "a body that cannot be replayed", policy: set, method: "PUT", request: func(r *http.Request) { r.GetBody = nil }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "another layer owns retries", policy: set, ctx: resilienthttp.SingleAttempt, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "a single attempt", policy: attempts(-1, set), copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
-		{name: "the last has all of it", policy: attempts(2, set), copies: []copyOf{never, {after: 29 * s}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
-		{name: "and not more", policy: attempts(2, set), copies: []copyOf{never, never}, want: "1 timeout, 2 timeout", sent: []float64{0, 1}},
+		{name: "the last attempt has the whole AttemptTimeout", policy: attempts(2, set), copies: []copyOf{never, {after: 29 * s}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
+		{name: "and not more than that", policy: attempts(2, set), copies: []copyOf{never, never}, want: "1 timeout, 2 timeout", sent: []float64{0, 1}},
 		{name: "no time for another", policy: set, deadline: 1.9, copies: []copyOf{never}, want: "1 gone"},
 		{name: "time for another", policy: set, deadline: 2.1, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
-		{name: "the budget has no room", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
-		{name: "the budget has room", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(1) }, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
+		{name: "the budget has no token", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
+		{name: "the budget has tokens", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(1) }, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
 		{name: "AttemptTimeout is less", policy: resilienthttp.Policy{AttemptTimeout: 300 * time.Millisecond, AdaptiveTimeout: set.AdaptiveTimeout}, copies: []copyOf{{after: 299 * time.Millisecond}}, want: "1 200"},
 		{name: "Backoff is set", policy: set, ctx: func(ctx context.Context) context.Context {
 			p := set
@@ -97,10 +97,10 @@ func TestAdaptiveTimeout_eligibleAttempts(t *testing.T) {
 		{name: "the first left running", policy: unset, copies: []copyOf{{after: s}, never}, want: "1 200, 2 lost", sent: []float64{0, 1}},
 		{name: "as often as attempts are left", policy: attempts(2, unset), deadline: 5, copies: []copyOf{never}, want: "1 gone, 2 gone", sent: []float64{0, 1}},
 		{name: "a POST under a generated key is not copied", policy: unset, method: "POST", copies: []copyOf{{after: 40 * s}, {}}, want: "1 200"},
-		{name: "one under the caller's own is", policy: unset, method: "POST", ctx: func(ctx context.Context) context.Context {
+		{name: "a POST with the caller's key is copied", policy: unset, method: "POST", ctx: func(ctx context.Context) context.Context {
 			return resilienthttp.WithIdempotencyKey(ctx, "order-1")
 		}, copies: []copyOf{never, {}}, want: "1 lost, 2 200", sent: []float64{0, 1}},
-		{name: "no copy without room in the budget", policy: unset, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
+		{name: "no copy without a token", policy: unset, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "AttemptTimeout is off", policy: resilienthttp.Policy{AttemptTimeout: -1, AdaptiveTimeout: set.AdaptiveTimeout}, copies: []copyOf{{after: time.Hour}}, want: "1 200"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -166,8 +166,8 @@ func TestAdaptiveTimeout_doesNotShortenItself(t *testing.T) {
 					require.GreaterOrEqual(t, now, before)
 					before = now
 				}
-				require.Less(t, before, time.Second, "and does not run away: they were stuck")
-				require.Zero(t, known(t, transport).Breaker.Failures, "nor does it speak against the server")
+				require.Less(t, before, time.Second, "the timeout stays below a second")
+				require.Zero(t, known(t, transport).Breaker.Failures, "the breaker does not count stuck attempts")
 			})
 		})
 	}
@@ -184,7 +184,7 @@ func TestAdaptiveTimeout_safetyLimit(t *testing.T) {
 			calls.Go(func() { tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")) })
 		}
 		calls.Wait()
-		require.Equal(t, 55, base.sent(), "five, and no more")
+		require.Equal(t, 55, base.sent(), "five attempts may end early")
 		require.Zero(t, timeoutOf(t, transport))
 		time.Sleep(15 * time.Second)
 		require.GreaterOrEqual(t, timeoutOf(t, transport), 2*before)
@@ -286,7 +286,7 @@ func TestAdaptiveTimeout_simulated(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		takes func(*rand.Rand) time.Duration
-		slow  float64 // times what they took before
+		slow  float64 // factor of the earlier latencies
 		hangs float64 // share
 	}{
 		{name: "stuck", takes: normal, hangs: 0.01, slow: 1},
@@ -344,7 +344,7 @@ func TestAdaptiveTimeout_simulated(t *testing.T) {
 						}
 					}
 					calls.Wait()
-					require.Zero(t, lost, "no call is, that the fixed timeout would not lose")
+					require.Zero(t, lost, "no call fails that the fixed timeout would serve")
 					switch {
 					case row.hangs > 0:
 						p99 := usual + 233*usual/1000 // of a normal distribution
@@ -356,7 +356,7 @@ func TestAdaptiveTimeout_simulated(t *testing.T) {
 						require.LessOrEqual(t, float64(early), 0.001*float64(sent), "%d of %d ended early without need", early, sent)
 					default:
 						require.LessOrEqual(t, float64(early), 0.02*float64(sent), "%d of %d ended early without need", early, sent)
-						require.Greater(t, inForce, time.Duration(row.slow)*usual, "it is back, and follows")
+						require.Greater(t, inForce, time.Duration(row.slow)*usual, "the timeout is set again and follows the latencies")
 					}
 				})
 			})

@@ -30,6 +30,6 @@ func TestRejectedAttempt_holdsNothing(t *testing.T) {
 		c.first.abandon()
 		require.Zero(t, c.first.circuit)
 		require.Nil(t, c.first.quota)
-		time.Sleep(time.Hour) // nothing is left of its timer
+		time.Sleep(time.Hour) // its timer has no effect
 	})
 }

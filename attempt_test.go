@@ -69,7 +69,7 @@ func TestAttemptTimeout(t *testing.T) {
 				require.Len(t, base.calls(), tt.tries)
 				if tt.is == nil {
 					require.NoError(t, err)
-					time.Sleep(time.Hour) // nothing of ours ends the body
+					time.Sleep(time.Hour) // no timeout ends the body
 					readAll(t, resp)
 				} else {
 					require.ErrorIs(t, err, tt.is)
@@ -321,7 +321,7 @@ func TestPanic_releasesPermits(t *testing.T) {
 					synctest.Wait()
 					base.requireBalance(t)
 					for ctx := range contexts {
-						require.Error(t, ctx.Err(), "the context of an attempt is left alive")
+						require.Error(t, ctx.Err(), "the context of the attempt has not ended")
 					}
 
 					if place == "Base" || place == "AttemptStart" {
@@ -547,9 +547,9 @@ func TestAttempt_startsAfterUserFunctions(t *testing.T) {
 			deadline, _ := r.Context().Deadline()
 			require.Equal(t, 100*time.Millisecond, time.Until(deadline))
 			require.Equal(t, "100", r.Header.Get("X-Request-Timeout-Ms"))
-			told, err := time.Parse(time.RFC3339, r.Header.Get("X-Request-Deadline"))
+			recorded, err := time.Parse(time.RFC3339, r.Header.Get("X-Request-Deadline"))
 			require.NoError(t, err)
-			require.WithinDuration(t, deadline, told, time.Millisecond)
+			require.WithinDuration(t, deadline, recorded, time.Millisecond)
 			return response(r, 200, ""), nil
 		})
 		tr := &resilienthttp.Transport{
@@ -587,7 +587,7 @@ func TestRejectedAttempt_returnsPermits(t *testing.T) {
 			halfOpen(t, tr)
 			for range 3 {
 				_, err := tr.RoundTrip(get(t))
-				require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "and not by the breaker")
+				require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "the reason is not the breaker")
 			}
 		})
 	})
@@ -602,7 +602,7 @@ func TestRejectedAttempt_returnsPermits(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				_, err := tr.RoundTrip(get(t).WithContext(ctx))
 				cancel()
-				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "and not by the breaker")
+				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "the reason is not the breaker")
 			}
 		})
 	})
@@ -623,7 +623,7 @@ func TestBadBodies(t *testing.T) {
 			bodies.requireClosedOnce(t, 2)
 		})
 	})
-	t.Run("Close fails of a refused call", func(t *testing.T) {
+	t.Run("Close fails, and the call is rejected", func(t *testing.T) {
 		req := newRequest(t, "PUT", "http://api.test/", "")
 		bodies := trackBody(req, "content")
 		bodies.bodies[0].err = errReset
@@ -740,7 +740,7 @@ func TestBrokenConnections(t *testing.T) {
 			url, conns, _ := serve(t, 1)
 			resp, err := withoutKeys(overSockets(t)).RoundTrip(newRequest(t, "POST", url, "content"))
 			if err == nil && strings.Contains(tt.name, "before") {
-				// Quick enough to break the handshake of TCP: nothing was sent then.
+				// The reset can break the TCP handshake: nothing was sent then.
 				readAll(t, resp)
 				var dial *net.OpError
 				require.ErrorAs(t, resilienthttp.Attempts(resp)[0].Err, &dial)

@@ -83,7 +83,7 @@ func costCases(failure string) []costCase {
 	return nil
 }
 
-// tryCost makes the call of one row, whose cells are failure, deadline, attempts, and "8–10 s".
+// tryCost makes the call of one row. The cells are failure, deadline, attempts, and "8–10 s".
 func tryCost(t *testing.T, try costCase, cells []string) {
 	t.Helper()
 	base := try.server

@@ -193,7 +193,7 @@ func TestReadTimeout(t *testing.T) {
 		limit   time.Duration
 		pause   time.Duration // of the reader, between reads
 		got     int
-		took    time.Duration // 0: do not ask
+		took    time.Duration // 0: not checked
 		is      error
 	}{
 		{"steady server", steady, time.Second, 0, 10, 9 * time.Second, nil},
@@ -240,7 +240,7 @@ func TestReadTimeout(t *testing.T) {
 						require.NotErrorIs(t, err, context.Canceled)
 						require.Len(t, asError(t, err).Attempts, 1)
 						_, err = resp.Body.Read(buf)
-						require.ErrorIs(t, err, tt.is, "and stays so")
+						require.ErrorIs(t, err, tt.is, "a second Read returns the same error")
 					}
 					require.NoError(t, resp.Body.Close())
 					base.requireBalance(t)
@@ -302,7 +302,7 @@ func TestCancelWhileReading(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, q := range s.Requests() {
-			require.Equal(t, time.Second, q.CanceledAt.Sub(q.ReceivedAt), "and the server")
+			require.Equal(t, time.Second, q.CanceledAt.Sub(q.ReceivedAt), "the server sees the cancellation")
 		}
 	})
 }
@@ -396,7 +396,7 @@ func TestDeadline_timeForBody(t *testing.T) {
 					cancel()
 					time.Sleep(20 * time.Second)
 				}
-				require.GreaterOrEqual(t, ends, 95, "now and then the last wait leaves no time, by chance")
+				require.GreaterOrEqual(t, ends, 95, "calls that end in time")
 			})
 		})
 	}

@@ -109,8 +109,8 @@ func TestBreaker(t *testing.T) {
 			name        string
 			took        time.Duration // of a failure
 			least, most time.Duration // of the first cooldown
-			answer      time.Duration // latency when it is back
-			limited     bool          // once it has closed
+			answer      time.Duration // latency of later responses
+			limited     bool          // slow start limits the closed circuit
 		}{
 			{"quick failures", ms, 100 * ms, 125 * ms, ms, false},
 			{"failures quicker than answers", ms, 100 * ms, 125 * ms, 80 * ms, false},
@@ -127,7 +127,7 @@ func TestBreaker(t *testing.T) {
 					}
 					server, call := switched(t, transport)
 					server.set(500, tt.took)
-					// Half of them must have been sent after the first has failed.
+					// Half of the calls must be sent after the first failure.
 					require.Equal(t, all.MinRequests/2, passing(t, call, all.MinRequests/2))
 					require.Equal(t, all.MinRequests/2-1, passing(t, call, all.MinRequests/2-1))
 					require.Equal(t, 1, passing(t, call, 1), "one failure less does not open the circuit")
@@ -279,21 +279,21 @@ func TestBreakerFieldsAreReadAtFirstUse(t *testing.T) {
 // OnChange is called first, then the hooks of the call that caused the change.
 func TestBreakerChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var recorded []string
 		var changes []resilienthttp.BreakerChange
 		b := &resilienthttp.Breaker{MinRequests: 1, Probes: 1, OnChange: func(c resilienthttp.BreakerChange) {
-			told, changes = append(told, "OnChange "+c.To.String()), append(changes, c)
+			recorded, changes = append(recorded, "OnChange "+c.To.String()), append(changes, c)
 		}}
 		call := breakerCalls(t, b, &resilienthttp.Trace{BreakerChange: func(c resilienthttp.BreakerChange) {
 			require.Equal(t, changes[len(changes)-1], c)
-			told = append(told, "Trace "+c.To.String())
+			recorded = append(recorded, "Trace "+c.To.String())
 		}}, 500, 200)
 		t0 := time.Now()
 		require.NoError(t, call())
 		time.Sleep(time.Until(asError(t, call()).NotBefore))
 		t1 := time.Now()
 		require.NoError(t, call())
-		require.Equal(t, "OnChange open, Trace open, OnChange half-open, Trace half-open, OnChange closed, Trace closed", strings.Join(told, ", "))
+		require.Equal(t, "OnChange open, Trace open, OnChange half-open, Trace half-open, OnChange closed, Trace closed", strings.Join(recorded, ", "))
 		const closed, halfOpen, open = resilienthttp.StateClosed, resilienthttp.StateHalfOpen, resilienthttp.StateOpen
 		require.Equal(t, []resilienthttp.BreakerChange{
 			{Scope: "api.test", From: closed, To: open, At: t0},
@@ -336,7 +336,7 @@ func TestBreakerCallbacksMayPanic(t *testing.T) {
 		b := &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Second, OnChange: func(resilienthttp.BreakerChange) { panic("callback") }}
 		call := breakerCalls(t, b, nil, 500, 200)
 		require.PanicsWithValue(t, "callback", func() { _ = call() })
-		require.Equal(t, resilienthttp.StateOpen, b.State("api.test"), "it has opened")
+		require.Equal(t, resilienthttp.StateOpen, b.State("api.test"), "the circuit has opened")
 		time.Sleep(time.Until(asError(t, call()).NotBefore))
 		require.PanicsWithValue(t, "callback", func() { _ = call() })
 		require.Equal(t, resilienthttp.StateHalfOpen, b.State("api.test"))
@@ -353,7 +353,7 @@ func TestFleet_outage(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		shared bool
-		most   float64 // times what is offered; more than in docs/design-notes.md, because so few clients vary more
+		most   float64 // multiple of the offered load; more than in docs/design-notes.md, because so few clients vary more
 	}{
 		{"shared", true, 1.25},
 		{"own", false, 2.3},

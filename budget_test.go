@@ -131,7 +131,7 @@ func TestBudget_defaultsWrittenOut(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				// Ten seconds of a hundred calls each: what those of the last 1.25 s added.
+				// A hundred calls a second for 10 s: those of the last 1.25 s count.
 				failing, call := switchedCalls(t, tt.budget())
 				for range 1000 {
 					require.Zero(t, call())
@@ -228,7 +228,7 @@ func TestBudget_fieldsAreReadAtFirstUse(t *testing.T) {
 		b := &resilienthttp.Budget{}
 		require.Equal(t, 5, budgetRetries(t, b, 1))
 		b.Ratio, b.MinTokens = -1, 1000
-		require.Zero(t, budgetRetries(t, b, 1), "of another Transport, too")
+		require.Zero(t, budgetRetries(t, b, 1), "the Budget of another Transport")
 	})
 }
 

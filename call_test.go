@@ -32,7 +32,7 @@ func TestBadRequests(t *testing.T) {
 		spoil func(*http.Request)
 		text  string // of the error over HTTP/1
 		text2 string // over HTTP/2, where it is another; "-": it is taken
-		early bool   // refused before any attempt
+		early bool   // fails before any attempt
 	}{
 		{"nil URL", func(r *http.Request) { r.URL = nil }, "nil Request.URL", "", true},
 		{"nil body with a length", func(r *http.Request) { r.Body = nil }, "ContentLength 7 with nil Body", "", true},
@@ -85,7 +85,7 @@ func TestBadRequests(t *testing.T) {
 					}
 					s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 						_, _ = io.Copy(io.Discard, r.Body)
-						<-r.Context().Done() // an answer could be quicker than the error
+						<-r.Context().Done() // a response could arrive before the error
 					}), options...)
 					base := &countingBase{base: s.Transport()}
 					tr := &resilienthttp.Transport{Base: base, Breaker: nervous(time.Hour)}
@@ -118,7 +118,7 @@ func TestBadRequests(t *testing.T) {
 					require.NoError(t, attempts[0].StopReason)
 					require.Zero(t, time.Since(start))
 					if req.URL.Host != "" {
-						require.Equal(t, resilienthttp.StateClosed, tr.Breaker.State(req.URL.Host), "it says nothing about the server")
+						require.Equal(t, resilienthttp.StateClosed, tr.Breaker.State(req.URL.Host), "the breaker does not count it")
 					}
 				})
 			})

@@ -52,7 +52,7 @@ func TestRetryAfter(t *testing.T) {
 		name   string
 		status int
 		header []string
-		want   time.Duration // of the server's part
+		want   time.Duration // the wait of the server
 	}{
 		{"nothing", 503, nil, 0},
 		{"seconds", 503, []string{"Retry-After", "7"}, 7 * time.Second},
@@ -108,7 +108,7 @@ func TestRetryAfter(t *testing.T) {
 				attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 				wait := attempts[0].RetryWait
 				require.GreaterOrEqual(t, wait, 5*time.Second)
-				require.LessOrEqual(t, wait, 5*time.Second*3/2, "up to half of it")
+				require.LessOrEqual(t, wait, 5*time.Second*3/2, "jitter is at most half of the wait")
 				different[wait] = true
 			}
 			require.Greater(t, len(different), 100)
@@ -199,7 +199,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 			require.Equal(t, 2*year, time.Since(start))
 		})
 	})
-	t.Run("§4.11 later calls on the scope are refused while it is closed", func(t *testing.T) {
+	t.Run("§4.11 later calls are rejected while the scope is blocked", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			transport := bareTransport(onceThen(429, "Retry-After", "600", "RateLimit-Remaining", "0"), 3)
 			transport.RateLimit = nil
@@ -213,7 +213,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 			require.Zero(t, time.Since(start))
 			other := newCall(t.Context(), t, http.MethodGet, "")
 			other.URL.Host = "other.test"
-			require.Len(t, tripped(t, transport, other), 1, "another scope is not concerned")
+			require.Len(t, tripped(t, transport, other), 1, "another scope is not blocked")
 			time.Sleep(600 * time.Second)
 			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 1)
 		})
@@ -342,7 +342,7 @@ func TestBasePermanentError(t *testing.T) {
 		{"token endpoint is down for a moment", token(503, ""), 2, false},
 		{"marked", puppet(func(*http.Request) (*http.Response, error) { return nil, permanentError{} }), 1, false},
 		{"proxy says 407", refusing("407 Proxy Authentication Required"), 1, false},
-		{"proxy says 407 in its own words", refusing("407 Who are you?"), 1, false},
+		{"proxy says 407 with another phrase", refusing("407 Credentials missing"), 1, false},
 		{"proxy says 403", refusing("403 Forbidden"), 1, false},
 		{"proxy says 407 to a plain http.Transport", withoutHook(refusing("407 Proxy Authentication Required")), 1, false},
 		{"proxy says 403 to a plain http.Transport", withoutHook(refusing("403 Forbidden")), 1, false},
@@ -416,8 +416,8 @@ func TestRetryAfterOfClassified(t *testing.T) {
 // next call waits at most an hour.
 func TestBadRetryAfter(t *testing.T) {
 	const (
-		ignored = iota // as if it were not there
-		tooLong        // the call stops, and the scope is closed
+		ignored = iota // the value has no effect
+		tooLong        // the call ends, and the scope is blocked
 		now            // no wait
 	)
 	values := []struct {
@@ -460,7 +460,7 @@ func TestBadRetryAfter(t *testing.T) {
 						require.Equal(t, 429, resp.StatusCode)
 						require.Zero(t, time.Since(start))
 						require.Equal(t, resilienthttp.ErrRetryAfter, lastOf(t, resp).StopReason)
-						require.GreaterOrEqual(t, lastOf(t, resp).RetryWait, 2562*time.Hour) // the least of them, in milliseconds
+						require.GreaterOrEqual(t, lastOf(t, resp).RetryWait, 2562*time.Hour) // the shortest, in milliseconds
 						require.LessOrEqual(t, lastOf(t, resp).RetryWait, 365*24*time.Hour)
 					} else {
 						require.Equal(t, 200, resp.StatusCode)
@@ -513,7 +513,7 @@ func TestBadResets(t *testing.T) {
 						resp, err = tr.RoundTrip(get(t))
 						if err != nil {
 							require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxBlock, and the spread")
+							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxBlock, and the time of the release")
 							time.Sleep(time.Hour + time.Second)
 							resp, err = tr.RoundTrip(get(t))
 						}
@@ -574,7 +574,7 @@ func TestConnectionRefused(t *testing.T) {
 	address := closedPort(t)
 	url := "http://" + address
 
-	t.Run("for good", func(t *testing.T) {
+	t.Run("always", func(t *testing.T) {
 		req := newRequest(t, "POST", url, "")
 		bodies := trackBody(req, "content")
 		_, err := withoutKeys(overSockets(t)).RoundTrip(req)
@@ -716,7 +716,7 @@ func TestForbidden(t *testing.T) {
 		header []string
 		want   resilienthttp.Verdict
 	}{
-		{"nothing said", nil, resilienthttp.VerdictPermanent},
+		{"no fields", nil, resilienthttp.VerdictPermanent},
 		{"quota left", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "30"}, resilienthttp.VerdictPermanent},
 		{"quota used up", []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}, resilienthttp.VerdictThrottled},
 		{"one of two quotas used up", []string{
@@ -977,7 +977,7 @@ func TestTransportErrors(t *testing.T) {
 			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
 		}, permanent, true},
 		{"failure inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: io.EOF}, transient, true},
-		{"refusal inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: syscall.ECONNREFUSED}, transient, false},
+		{"rejection inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: syscall.ECONNREFUSED}, transient, false},
 	} {
 		for _, wrapped := range []struct {
 			name string
@@ -1000,11 +1000,11 @@ func TestTransportErrors(t *testing.T) {
 				transport.Idempotency.Disabled = true
 				transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return transient }
 				attempts = tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
-				require.Equal(t, !row.left, len(attempts) == 2, "an unkeyed POST must be repeated only if it never left")
+				require.Equal(t, !row.left, len(attempts) == 2, "an unkeyed POST is retried only if it was not sent")
 
 				transport.Idempotency.Disabled = false
 				attempts = tripped(t, bareTransport(base, 2), newCall(t.Context(), t, http.MethodPost, "body"))
-				require.Equal(t, row.want == transient, len(attempts) == 2, "a keyed one as the table says")
+				require.Equal(t, row.want == transient, len(attempts) == 2, "a keyed POST is retried as the table says")
 			})
 		}
 	}
@@ -1045,13 +1045,13 @@ func TestMalformedRequests(t *testing.T) {
 				continue // sent without; through a proxy, below, it is an error
 			}
 			if proto.name == "HTTP/2" && (row.name == "short body" || row.name == "control character" || row.name == "trailer that is none") {
-				continue // says nothing, or something else
+				continue // no error, or another one
 			}
 			t.Run("§4.9 "+row.name+"/"+proto.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), proto.options...)
-					// What net/http finds out while it writes, it reports once in some
-					// ten thousand times as the closing of its own connection.
+					// Errors during a write are reported, once in some
+					// ten thousand times, as a closed connection.
 					for range 10 {
 						transport := bareTransport(server.Transport(), 2)
 						transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
@@ -1120,7 +1120,7 @@ func TestMalformedRequests(t *testing.T) {
 				req.Header.Set("X-Large", strings.Repeat("x", size))
 				return tripped(t, transport, req)
 			}
-			send(1) // the settings come with the first answer
+			send(1) // the settings arrive with the first response
 			attempts := send(1 << 16)
 			require.Len(t, attempts, 1)
 			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)

@@ -54,7 +54,7 @@ func TestCleanUp_brokenClose(t *testing.T) {
 		name   string
 		body   func(context.Context) io.ReadCloser
 		status int
-		read   error // of the body that the caller gets; nil: its Close panics
+		read   error // error of the caller's body; nil: Close panics
 		then   int   // status of the next attempt; 0: there is none
 	}{
 		{name: "ReadTimeout", status: 200, read: resilienthttp.ErrReadTimeout, body: func(ctx context.Context) io.ReadCloser {
@@ -199,7 +199,7 @@ func TestAttemptContext_errIsStable(t *testing.T) {
 				defer cancel()
 				var sent context.Context
 				transport := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					sent = r.Context() //nolint:fatcontext // it is looked at after the call
+					sent = r.Context() //nolint:fatcontext // checked after the call
 					return response(r, 200, "x"), nil
 				})}
 				resp, err := transport.RoundTrip(get(t).WithContext(ctx))
@@ -241,7 +241,7 @@ func TestTransport_bubbles(t *testing.T) {
 			do := calls(transport())
 			synctest.Test(t, do)
 			do(t)
-			if name == "zero value" { // the clock of a bubble is years behind: limits wait for it
+			if name == "zero value" { // a bubble's clock is years behind, so limits would wait
 				synctest.Test(t, do)
 				synctest.Test(t, do)
 			}

@@ -39,10 +39,10 @@ func TestDeadlineHeader(t *testing.T) {
 			counted, ok := d.received(h, now)
 			require.True(t, ok)
 			delete(h, timeoutHeader)
-			told, ok := d.received(h, now)
+			recorded, ok := d.received(h, now)
 			require.True(t, ok)
 			require.LessOrEqual(t, counted, row.deadline.Sub(now)-d.Margin)
-			require.InDelta(t, counted, told, float64(time.Millisecond))
+			require.InDelta(t, counted, recorded, float64(time.Millisecond))
 		})
 	}
 }

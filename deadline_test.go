@@ -262,8 +262,8 @@ func TestDeadlineIsReceived(t *testing.T) {
 		{"Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Second},
 		{"Max, absolute", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {in(time.Hour)}} }, time.Second},
 		{"less than Max", resilienthttp.Deadline{Max: time.Minute}, func() http.Header { return http.Header{timeoutField: {"500"}} }, 500 * time.Millisecond},
-		{"Max gives none where there is none", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{} }, none},
-		{"Max does not revive", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
+		{"Max without a deadline: none", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{} }, none},
+		{"Max does not extend a passed deadline", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
 		{"negative Max is none", resilienthttp.Deadline{Max: -1}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Minute},
 		{"huge", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, 9223372036854 * time.Millisecond},
 		{"huge, with Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, time.Second},
@@ -337,7 +337,7 @@ func TestDeadlineIsReceived(t *testing.T) {
 			require.Equal(t, 2*time.Second, time.Since(start))
 			require.Equal(t, context.DeadlineExceeded, ended())
 			require.Equal(t, 200, call("/"))
-			require.Equal(t, context.Canceled, ended(), "no timer is left behind")
+			require.Equal(t, context.Canceled, ended(), "no timer remains")
 		})
 	})
 	t.Run("§4.19 an earlier deadline of the server's own stays", func(t *testing.T) {
@@ -364,8 +364,8 @@ func TestDeadlineIsReceived(t *testing.T) {
 		require.Same(t, req, got)
 	})
 	t.Run("§4.19 two clocks that disagree, over the wire", func(t *testing.T) {
-		// The sender lives in the year 2000, the receiver's clock is the same, so
-		// the absolute field is falsified on the way.
+		// Sender and receiver have the same clock (year 2000), so
+		// a proxy changes the absolute field.
 		synctest.Test(t, func(t *testing.T) {
 			var left time.Duration
 			server := memhttp.NewServer(t, resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -407,7 +407,7 @@ func TestRetryOwner(t *testing.T) {
 		value  []string // that the handler receives
 		config resilienthttp.Deadline
 		calls  int    // attempts of a Transport with MaxAttempts 3
-		tells  string // and tells the next tier
+		tells  string // X-Retry-Owner for the next tier
 	}{
 		{"none", nil, resilienthttp.Deadline{}, 3, ""},
 		{"caller", []string{"caller"}, resilienthttp.Deadline{}, 1, "caller"},
@@ -417,9 +417,9 @@ func TestRetryOwner(t *testing.T) {
 		{"deadlines off", []string{"caller"}, resilienthttp.Deadline{Disabled: true}, 1, "caller"},
 	} {
 		t.Run("§4.20 "+row.name, func(t *testing.T) {
-			var told []string
+			var recorded []string
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				told = append(told, req.Header.Get(ownerField))
+				recorded = append(recorded, req.Header.Get(ownerField))
 				return puppetAnswer(req, 500), nil
 			}), 3)
 			var stop error
@@ -432,8 +432,8 @@ func TestRetryOwner(t *testing.T) {
 				req.Header[ownerField] = row.value
 			}
 			handler.ServeHTTP(httptest.NewRecorder(), req)
-			require.Len(t, told, row.calls)
-			for _, owner := range told {
+			require.Len(t, recorded, row.calls)
+			for _, owner := range recorded {
 				require.Equal(t, row.tells, owner)
 			}
 			if row.calls == 1 {
@@ -441,31 +441,31 @@ func TestRetryOwner(t *testing.T) {
 			}
 		})
 	}
-	t.Run("§4.20 OwnsRetries says so on each attempt, and retries", func(t *testing.T) {
-		var told []string
+	t.Run("§4.20 OwnsRetries is sent with each attempt, and retries", func(t *testing.T) {
+		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			told = append(told, req.Header.Get(ownerField))
+			recorded = append(recorded, req.Header.Get(ownerField))
 			return puppetAnswer(req, 500), nil
 		}), 3)
 		transport.OwnsRetries = true
 		req := newCall(t.Context(), t, http.MethodGet, "")
 		tripped(t, transport, req)
-		require.Equal(t, []string{"caller", "caller", "caller"}, told)
+		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
 		require.Empty(t, req.Header, "§4.2")
-		told = nil
+		recorded = nil
 		req.Header = nil
 		tripped(t, transport, req)
-		require.Equal(t, []string{"caller", "caller", "caller"}, told)
+		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
 		require.Nil(t, req.Header)
 	})
-	t.Run("SingleAttempt is this tier's affair", func(t *testing.T) {
-		var told []string
+	t.Run("SingleAttempt sends no ownership", func(t *testing.T) {
+		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			told = append(told, req.Header.Get(ownerField))
+			recorded = append(recorded, req.Header.Get(ownerField))
 			return puppetAnswer(req, 500), nil
 		}), 3)
 		tripped(t, transport, newCall(resilienthttp.SingleAttempt(t.Context()), t, http.MethodGet, ""))
-		require.Equal(t, []string{""}, told)
+		require.Equal(t, []string{""}, recorded)
 	})
 }
 
@@ -474,7 +474,7 @@ type tier struct {
 	*faulttest.Server
 
 	mu   sync.Mutex
-	left []time.Duration // what the callers left
+	left []time.Duration // remaining times of the callers
 }
 
 // newTier returns a tier on a loopback socket. The last tier, which has no next, fails.
@@ -569,9 +569,9 @@ func TestThreeTiers(t *testing.T) {
 		transport := bareTransport(base, 1)
 		top := newTier(t, bottom.URL, transport, time.Hour) // until its deadline
 		client := &http.Client{Transport: bareTransport(base, 1), Timeout: 100 * time.Millisecond}
-		for top.Total() == 0 { // 100 ms may be over before the caller gets there
+		for top.Total() == 0 { // 100 ms may pass before the call arrives
 			resp, err := client.Get(top.URL)
-			if err == nil { // the top tier was just in time to say that it was not
+			if err == nil { // the top tier responded with an error in time
 				require.NoError(t, resp.Body.Close())
 				require.Equal(t, http.StatusBadGateway, resp.StatusCode)
 			} else {
@@ -641,10 +641,10 @@ func TestTransportInsideTransport(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			tripped(t, outer, newCall(ctx, t, http.MethodGet, ""))
-			require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with what the attempt has left")
+			require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with its remaining time")
 		})
 	})
-	t.Run("§4.15 a refusal of the inner one's gate is not retried", func(t *testing.T) {
+	t.Run("§4.15 a rejection of the inner Transport is not retried", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base, count := failing()
 			inner := bareTransport(base, 1)
@@ -710,21 +710,21 @@ func FuzzDeadlineHeader(f *testing.F) {
 		case !limited:
 			return
 		}
-		require.True(t, at.After(before), "not over before it began")
+		require.True(t, at.After(before), "the deadline is in the future")
 		if most > 0 {
 			require.False(t, at.After(now.Add(time.Duration(most))))
 		}
 		if ms, err := strconv.ParseUint(timeout, 10, 40); err == nil {
-			require.LessOrEqual(t, at.Sub(now), time.Duration(ms)*time.Millisecond, "the relative one counts")
+			require.LessOrEqual(t, at.Sub(now), time.Duration(ms)*time.Millisecond, "X-Request-Timeout-Ms is used")
 		}
 	})
 }
 
 // §4.20: ownership for a request that Base makes on its own, for example to fetch a token.
 func TestOwnershipOfTokenFetch(t *testing.T) {
-	var told atomic.Value
+	var recorded atomic.Value
 	tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-		told.Store(req.Header.Get(ownerField))
+		recorded.Store(req.Header.Get(ownerField))
 		return puppetAnswer(req, 200), nil
 	}), 5)
 	outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
@@ -737,5 +737,5 @@ func TestOwnershipOfTokenFetch(t *testing.T) {
 	}), 3)
 	outer.OwnsRetries = true
 	tripped(t, outer, newCall(t.Context(), t, http.MethodGet, ""))
-	require.Equal(t, "caller", told.Load())
+	require.Equal(t, "caller", recorded.Load())
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // defaultsPage is a page of docs with a table of defaults. The table and the page have the
-// same name. It has the rows whose fields begin with one of the prefixes.
+// same name. It has the rows of fields with one of the prefixes.
 type defaultsPage struct {
 	name   string
 	fields []string

@@ -361,7 +361,7 @@ func TestErrorType(t *testing.T) {
 		{"own type around EOF: eof", &fetchError{"x", io.EOF}, "eof"},
 		{"Error of a gate: its Reason", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, "breaker_open"},
 		{"Error with a cause: the cause", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, "eof"},
-		{"Error whose retry the breaker denied: the cause", &resilienthttp.Error{
+		{"the breaker rejected the retry: the cause", &resilienthttp.Error{
 			Reason: resilienthttp.ErrBreakerOpen, Err: io.EOF, Attempts: []resilienthttp.Attempt{{Err: io.EOF, StopReason: resilienthttp.ErrBreakerOpen}},
 		}, "eof"},
 		{"permit after the deadline: rate_limited", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: resilienthttp.ErrRateLimited}, "rate_limited"},
@@ -391,7 +391,7 @@ func TestErrorType(t *testing.T) {
 
 func must(address string, _ *atomic.Int64) string { return address }
 
-// quoting are errors with something in their text that must not be told.
+// quoting are errors with a secret in their text.
 var quoting = map[string]error{
 	"url.Error":               &url.Error{Op: "Get", URL: "https://user:" + secret + "@api.test/x?token=" + secret, Err: errReset},
 	"url.Error in between":    fmt.Errorf("layer: %w", &url.Error{Op: "Post", URL: "https://api.test/?" + secret, Err: errReset}),
@@ -609,12 +609,12 @@ func TestError_NotSent(t *testing.T) {
 		{name: "connections refused", steps: []step{failing(refused)}, want: true},
 		{name: "one refused, one reset", steps: []step{failing(refused), failing(errReset)}},
 		{name: "one reset, one refused", steps: []step{failing(errReset), failing(refused)}},
-		{name: "one answered, then refused", steps: []step{status(503), failing(refused)}},
+		{name: "one response, then connection refused", steps: []step{status(503), failing(refused)}},
 		{name: "no such host", steps: []step{failing(&net.DNSError{IsNotFound: true})}, want: true},
 		{name: "bad certificate", steps: []step{failing(&tls.CertificateVerificationError{Err: errReset})}, want: true},
 		{name: "timeout", steps: []step{hanging}},
-		{name: "refused inside", steps: []step{failing(&resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen})}, want: true},
-		{name: "refused inside, after an attempt", steps: []step{failing(&resilienthttp.Error{
+		{name: "rejected inside", steps: []step{failing(&resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen})}, want: true},
+		{name: "rejected inside, after an attempt", steps: []step{failing(&resilienthttp.Error{
 			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
 		})}},
 		{name: "cancelled before", want: true, steps: []step{status(200)}, call: func(tr *resilienthttp.Transport) error {
@@ -629,7 +629,7 @@ func TestError_NotSent(t *testing.T) {
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
 			return err
 		}},
-		{name: "a gate refuses the first", want: true, steps: []step{status(500)}, call: func(tr *resilienthttp.Transport) error {
+		{name: "a gate rejects the first attempt", want: true, steps: []step{status(500)}, call: func(tr *resilienthttp.Transport) error {
 			tr.Breaker = nervous(time.Hour)
 			resp, err := tr.RoundTrip(get(t))
 			require.NoError(t, err)
@@ -660,7 +660,7 @@ func TestError_NotSent(t *testing.T) {
 		})
 	}
 	require.True(t, (&resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}).NotSent())
-	require.False(t, (&resilienthttp.Error{Err: io.EOF}).NotSent(), "nothing is known of its attempts")
+	require.False(t, (&resilienthttp.Error{Err: io.EOF}).NotSent(), "the Error has no attempts")
 }
 
 // §4.7: errors.Is finds the StopReason of an attempt also if a hedge follows it.
@@ -724,7 +724,7 @@ func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
 		wg.Go(func() { call() }) // the probe
 		wg.Wait()
 		require.ErrorIs(t, late, resilienthttp.ErrBreakerOpen)
-		require.NotNil(t, again, "the only place was taken")
+		require.NotNil(t, again, "the only slot was taken")
 		require.True(t, late.NotBefore.After(end))
 		require.False(t, again.NotBefore.Before(end))
 	})

@@ -50,7 +50,7 @@ func problemOf(body []byte) (p problem) {
 	return p
 }
 
-var ErrDeclined = errors.New("payments: card declined") //nolint:gochecknoglobals // a sentinel error
+var ErrDeclined = errors.New("payments: card declined")
 
 // Charge charges a card. Calls with the same key make one charge.
 func (c *Client) Charge(ctx context.Context, key string, amount int) (id string, err error) {

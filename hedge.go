@@ -421,7 +421,7 @@ func (r *hedgedCall) entry(a *attempt) *attempt {
 	}}
 }
 
-// abandonRace cancels the copies of an attempt after its Base panicked.
+// cancelCopies cancels the copies of an attempt after its Base panicked.
 func (a *attempt) cancelCopies() {
 	a.call.mu.Lock()
 	r := a.hedged

@@ -189,13 +189,13 @@ func TestHedge(t *testing.T) {
 		{"the first in time", 0, []copyOf{{after: 900 * ms}}, "1 200", "body of 1", 900 * ms},
 		{"the hedge wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms}}, "1 lost, 1h 200", "body of 2", 1100 * ms},
 		{"the first wins after all", 0, []copyOf{{after: 1500 * ms}, {after: 10 * s}}, "1 200, 1h lost", "body of 1", 1500 * ms},
-		{"a permanent answer is an answer", 0, []copyOf{{after: 10 * s}, {after: 100 * ms, status: 404}}, "1 lost, 1h 404", "body of 2", 1100 * ms},
+		{"a permanent response wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms, status: 404}}, "1 lost, 1h 404", "body of 2", 1100 * ms},
 		{"of the first too", 0, []copyOf{{after: 1500 * ms, status: 404}, {after: 10 * s}}, "1 404, 1h lost", "body of 1", 1500 * ms},
 		{"the hedge fails with an error", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, err: broken}}, "1 200, 1h broken", "body of 1", 3 * s},
 		{"the hedge fails with a status", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, status: 503}}, "1 200, 1h 503", "body of 1", 3 * s},
 		{"the first fails with an error", 0, []copyOf{{after: 1500 * ms, err: broken}, {after: 3 * s}}, "1 broken, 1h 200", "body of 2", 4 * s},
 		{"the first fails with a status", 0, []copyOf{{after: 1500 * ms, status: 503}, {after: 3 * s}}, "1 503, 1h 200", "body of 2", 4 * s},
-		{"the first fails for good", 0, []copyOf{{after: 1500 * ms, err: http.ErrSchemeMismatch}, {after: 3 * s}}, "1 broken, 1h 200", "body of 2", 4 * s},
+		{"the first attempt fails permanently", 0, []copyOf{{after: 1500 * ms, err: http.ErrSchemeMismatch}, {after: 3 * s}}, "1 broken, 1h 200", "body of 2", 4 * s},
 		{"both fail, the first first", 0, []copyOf{{after: 1500 * ms, status: 500}, {after: 3 * s, status: 503}}, "1 500, 1h 503", "body of 1", 4 * s},
 		{"both fail, the hedge first", 0, []copyOf{{after: 3 * s, status: 500}, {after: 100 * ms, status: 503}}, "1 500, 1h 503", "body of 1", 3 * s},
 		{"both fail with errors", 0, []copyOf{{after: 3 * s, err: broken}, {after: 100 * ms, err: broken}}, "1 broken, 1h broken", "", 3 * s},
@@ -235,7 +235,7 @@ func TestHedge(t *testing.T) {
 					resp, err := transport.RoundTrip(req)
 					require.Equal(t, row.took, time.Since(start))
 					want := row.want
-					if strings.Contains(row.name, "for good") {
+					if strings.Contains(row.name, "permanently") {
 						want = strings.Replace(want, "broken", http.ErrSchemeMismatch.Error(), 1)
 					}
 					if row.body == "" {
@@ -285,7 +285,7 @@ func TestHedgeAttempts(t *testing.T) {
 		require.Equal(t, 1100*time.Millisecond, first.Latency)
 		require.Equal(t, 100*time.Millisecond, second.Latency)
 		require.Nil(t, first.Response)
-		require.ErrorIs(t, first.Err, context.Canceled, "what Base said")
+		require.ErrorIs(t, first.Err, context.Canceled, "the error of Base")
 		require.Equal(t, resilienthttp.VerdictPermanent, first.Verdict)
 		require.Equal(t, resilienthttp.VerdictSuccess, second.Verdict)
 		require.NotSame(t, first.Request, second.Request)
@@ -360,7 +360,7 @@ func TestHedge_eligibleRequests(t *testing.T) {
 					require.Equal(t, "1 lost, 1h 200", story(attempts))
 				} else {
 					require.Equal(t, "1 200", story(attempts))
-					// Nothing was spent on it: the hedge is left for another call.
+					// No token was taken: another call gets the hedge.
 					base.copies = []copyOf{{after: 5 * time.Second}}
 					require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
 				}
@@ -383,7 +383,7 @@ func TestHedgeDelay(t *testing.T) {
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		}
 	}
-	// after makes a call that hangs and tells when its hedge came.
+	// after makes a call that hangs, and returns the time of its hedge.
 	after := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase) (time.Duration, bool) {
 		t.Helper()
 		base.mu.Lock()
@@ -484,7 +484,7 @@ func TestHedgeDelay(t *testing.T) {
 	})
 	t.Run("a canceled attempt counts with the delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			// Without the losers, the quantile would fall further and further.
+			// If canceled attempts did not count, the quantile would fall.
 			base := newHedgeBase(copyOf{})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
 			transport := hedging(base, -1, hedge)
@@ -499,7 +499,7 @@ func TestHedgeDelay(t *testing.T) {
 			delay, hedged := after(t, transport, base)
 			require.True(t, hedged)
 			require.GreaterOrEqual(t, delay, 50*ms)
-			require.Less(t, delay, 65*ms, "nor may it rise by itself")
+			require.Less(t, delay, 65*ms, "the delay does not rise")
 		})
 	})
 	t.Run("hedges do not shorten the delay", func(t *testing.T) {
@@ -542,7 +542,7 @@ func TestHedgeDelay(t *testing.T) {
 
 // §4.16: hedges count against MaxRatio, and not against the Budget.
 func TestHedge_MaxRatio(t *testing.T) {
-	// slow makes calls that all want a hedge, gap apart, and counts those.
+	// slow makes slow calls, gap apart, and counts their hedges.
 	slow := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, gap time.Duration) (hedges int) {
 		t.Helper()
 		before := base.sent()
@@ -591,7 +591,7 @@ func TestHedge_MaxRatio(t *testing.T) {
 			base := newHedgeBase(twoMS)
 			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
 			transport.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1}
-			require.Zero(t, slow(t, transport, base, 3, 2*time.Second), "the limiter has no turn for it")
+			require.Zero(t, slow(t, transport, base, 3, 2*time.Second), "the limiter has no permit for the hedge")
 			open := hedging(base, -1, transport.Hedge)
 			require.Equal(t, 1, slow(t, open, base, 3, 0))
 		})
@@ -601,11 +601,11 @@ func TestHedge_MaxRatio(t *testing.T) {
 			base := newHedgeBase(twoMS)
 			transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
 			transport.Budget = tokens(1)
-			require.Equal(t, 100, slow(t, transport, base, 100, 0), "a spent budget is no matter")
+			require.Equal(t, 100, slow(t, transport, base, 100, 0), "an exhausted budget does not matter")
 			base.mu.Lock()
 			base.copies = []copyOf{{status: 500}}
 			base.mu.Unlock()
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "and its token is there")
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the hedge's token remains")
 		})
 	})
 	t.Run("§4.15 a half-open circuit admits no hedge", func(t *testing.T) {
@@ -679,7 +679,7 @@ func TestHedgeTimeout(t *testing.T) {
 			_, err := hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
 			require.ErrorIs(t, err, context.Canceled)
 			require.Equal(t, 5*time.Second, time.Since(start))
-			require.Equal(t, 2, base.sent(), "and no retry")
+			require.Equal(t, 2, base.sent(), "there is no retry")
 			base.balanced(t)
 		})
 	})
@@ -687,14 +687,14 @@ func TestHedgeTimeout(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			var told minutes
+			var recorded minutes
 			base := newHedgeBase(copyOf{after: 2 * time.Second}, copyOf{after: time.Second})
 			transport := hedging(puppet(func(req *http.Request) (*http.Response, error) {
-				told.addf("%s", req.Header.Get("X-Request-Timeout-Ms"))
+				recorded.addf("%s", req.Header.Get("X-Request-Timeout-Ms"))
 				return base.RoundTrip(req)
 			}), 3, &resilienthttp.Hedge{Delay: 1500 * time.Millisecond})
 			tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-			require.Equal(t, []string{"10000", "8500"}, told.read())
+			require.Equal(t, []string{"10000", "8500"}, recorded.read())
 		})
 	})
 }
@@ -761,11 +761,11 @@ func TestHedgePanic(t *testing.T) {
 			call() // opens the circuit
 			time.Sleep(2 * time.Hour)
 			require.Equal(t, "1 200, 1h panic in a concurrent attempt: Base is broken", story(call()))
-			require.Equal(t, "1 200", story(call()), "there is a place for it")
+			require.Equal(t, "1 200", story(call()), "the slot is free")
 			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
 		})
 	})
-	t.Run("Classify panics over the hedge", func(t *testing.T) {
+	t.Run("Classify panics for the hedge", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
 			transport := hedging(base, -1, hedge())
@@ -779,7 +779,7 @@ func TestHedgePanic(t *testing.T) {
 			base.balanced(t)
 		})
 	})
-	t.Run("AttemptStart panics over the hedge", func(t *testing.T) {
+	t.Run("AttemptStart of the hedge panics", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
 			transport := hedging(base, -1, hedge())
@@ -858,11 +858,11 @@ func TestHedgeTrace(t *testing.T) {
 			transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			require.Equal(t, 1, strings.Count(out.String(), `"hedge":true`))
-			require.NotContains(t, out.String(), "WARN", "to lose is no failure")
+			require.NotContains(t, out.String(), "WARN", "a canceled hedge is not a failure")
 			require.NotContains(t, out.String(), "ERROR")
 		})
 	})
-	t.Run("LogTrace, a failure with the hedge behind it", func(t *testing.T) {
+	t.Run("LogTrace, a failure before a hedge", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			records, _ := logged(t, func(trace *resilienthttp.Trace) {
 				base := newHedgeBase(copyOf{after: 2 * time.Second, status: 500})
@@ -914,7 +914,7 @@ func TestHedge_simultaneousEvents(t *testing.T) {
 			})
 		})
 	}
-	t.Run("the caller cancels in the instant of the answer", func(t *testing.T) {
+	t.Run("the caller cancels at the time of the response", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			for range 300 {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -941,7 +941,7 @@ func TestHedgeOverNetHTTP(t *testing.T) {
 				var asked, left atomic.Int64
 				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if asked.Add(1)%2 == 1 {
-						<-r.Context().Done() // the server learns that it has lost
+						<-r.Context().Done() // the server sees the cancellation
 						left.Add(1)
 						return
 					}
@@ -1115,7 +1115,7 @@ func TestHedge_stopsWhenLosing(t *testing.T) {
 			transport := hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1})
 			require.Less(t, load(t, transport, base, 1000, 100*ms), 6)
 			time.Sleep(5 * time.Minute)
-			require.Greater(t, load(t, transport, base, 1000, 3*time.Second), 60, "and begin again when they win")
+			require.Greater(t, load(t, transport, base, 1000, 3*time.Second), 60, "hedges resume when they win")
 		})
 	})
 	t.Run("a fixed delay always hedges", func(t *testing.T) {

@@ -45,9 +45,9 @@ type scriptedBase struct {
 
 // sent is a request that a scriptedBase has received.
 type sent struct {
-	Request       *http.Request // its body is closed by now
+	Request       *http.Request // its body is closed
 	Header        http.Header   // a copy
-	Body          io.ReadCloser // the very value
+	Body          io.ReadCloser // the same value
 	Text          string        // what was read from it
 	ContentLength int64
 	At            time.Time
@@ -178,10 +178,10 @@ func panicking(value any) step {
 	return func(*http.Request) (*http.Response, error) { panic(value) }
 }
 
-// errReset stands for a connection that breaks after the request was sent.
+// errReset is the error of a connection that breaks after the request was sent.
 var errReset error = brokenError{}
 
-// brokenError has no room for a secret, so its text is shown.
+// brokenError has no fields, so its text is shown.
 type brokenError struct{}
 
 func (brokenError) Error() string { return "connection broke" }
@@ -430,7 +430,7 @@ func puppetAnswer(req *http.Request, status int, header ...string) *http.Respons
 	return resp
 }
 
-// puppetStatus answers every request with the status.
+// puppetStatus responds to every request with the status.
 func puppetStatus(status int, header ...string) puppet {
 	return func(req *http.Request) (*http.Response, error) { return puppetAnswer(req, status, header...), nil }
 }

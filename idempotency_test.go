@@ -155,7 +155,7 @@ func TestKeyIsSent(t *testing.T) {
 		req := newCall(t.Context(), t, "POST", "body")
 		req.Header = http.Header{"idempotency-key": {"mine"}}
 		tripped(t, transport, req)
-		require.Equal(t, []string{"<none>"}, ledger.keys, "not replaced, and not joined by a second one")
+		require.Equal(t, []string{"<none>"}, ledger.keys, "the caller's key is not replaced, and there is one field")
 		require.Equal(t, http.Header{"idempotency-key": {"mine"}}, req.Header)
 	})
 	t.Run("§4.8 the request is repeatable with it", func(t *testing.T) {
@@ -412,7 +412,7 @@ func TestKeyPerCall(t *testing.T) {
 // §4.8: http.Client follows a redirect with the same key to the same origin, with another key to
 // another origin, and without a generated key if the request becomes a GET.
 func TestKeyOverRedirects(t *testing.T) {
-	// leads answers all requests with a redirect, and leadsOn those for "/" alone.
+	// leads redirects all requests, and leadsOn only those for "/".
 	leads := func(code int, location string) http.Handler { return faulttest.Redirect(code, location) }
 	leadsOn := func(code int, location string) http.Handler {
 		return faulttest.Script{{Route: "/{$}", Handler: leads(code, location)}}

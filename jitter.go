@@ -10,9 +10,11 @@ import (
 // for the first retry. A negative result means no wait. A Backoff must be safe for concurrent use
 // and keep no state of a call.
 //
-// The strategies of this package return a wait in [0, max]. base doubles with each retry. If base
-// or max is not positive, there is no wait. [FullJitter] spreads clients that failed together the
-// most; [Exponential] and [Constant] are for tests. See docs/backoff.md.
+// The strategies of this package follow Marc Brooker, "Exponential Backoff And Jitter"
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). They return a wait
+// in [0, max]. base doubles with each retry. If base or max is not positive, there is no wait.
+// [FullJitter] spreads clients that failed together the most; [Exponential] and [Constant] are
+// for tests. See docs/backoff.md.
 type Backoff func(retry int, prev time.Duration) time.Duration
 
 // FullJitter returns a random wait from [0, base·2^(retry-1)], or from [0, max] if max is less.

@@ -44,7 +44,7 @@ func TestBackoffBounds(t *testing.T) {
 		{"full, base above max", "full", 100, 10, 1, 0, 0, 10},
 		{"full, retry 0 counts as 1", "full", 4, 100, 0, 0, 0, 4},
 		{"full, negative retry counts as 1", "full", 4, 100, math.MinInt, 0, 0, 4},
-		{"full, prev is of no account", "full", 4, 100, 1, 90, 0, 4},
+		{"full, prev has no effect", "full", 4, 100, 1, 90, 0, 4},
 		{"full, zero base", "full", 0, 10, 5, 3, 0, 0},
 		{"full, negative base", "full", -1, 10, 5, 3, 0, 0},
 		{"full, zero max", "full", 4, 0, 5, 3, 0, 0},
@@ -63,7 +63,7 @@ func TestBackoffBounds(t *testing.T) {
 		{"equal, all at its most", "equal", longestWait, longestWait, math.MaxInt, longestWait, longestWait / 2, longestWait},
 
 		{"decorrelated, first retry", "decorrelated", 4, 100, 1, 0, 4, 12},
-		{"decorrelated, retry is of no account", "decorrelated", 4, 100, math.MaxInt, 0, 4, 12},
+		{"decorrelated, retry has no effect", "decorrelated", 4, 100, math.MaxInt, 0, 4, 12},
 		{"decorrelated, after a wait", "decorrelated", 4, 100, 2, 5, 4, 15},
 		{"decorrelated, after the shortest wait", "decorrelated", 4, 100, 2, 4, 4, 12},
 		{"decorrelated, prev below base", "decorrelated", 4, 100, 2, 1, 4, 12},
@@ -151,7 +151,7 @@ func backoffInRange(base, max time.Duration, retry int, prev time.Duration) erro
 }
 
 func TestBackoffRangeQuick(t *testing.T) {
-	// Even draws over all of int64, and values where the arithmetic turns.
+	// Uniform values of int64, and limits of the arithmetic.
 	require.NoError(t, quick.Check(func(base, max time.Duration, retry int, prev time.Duration) bool {
 		return backoffInRange(base, max, retry, prev) == nil
 	}, &quick.Config{MaxCount: 5000}))
@@ -226,7 +226,7 @@ func TestBackoffDistribution(t *testing.T) {
 		require.InDelta(t, 1/math.Sqrt(12), deviation, 0.03)
 	})
 	t.Run("decorrelated, from wait to wait", func(t *testing.T) {
-		// As a call uses it, each wait from the one before.
+		// Each wait depends on the previous one, as in a call.
 		backoff := DecorrelatedJitter(base, max)
 		var prev time.Duration
 		retry := 0

@@ -110,12 +110,12 @@ func TestResponseRequest(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, resilienthttp.Attempts(resp), 2)
 			readAll(t, resp)
-			require.Len(t, resilienthttp.Attempts(resp), 2, "also when it is closed")
+			require.Len(t, resilienthttp.Attempts(resp), 2, "the request is unchanged after the body is closed")
 
 			back := resp.Request
 			require.NoError(t, back.Context().Err())
 			require.Equal(t, "value", back.Context().Value(key{}))
-			require.Empty(t, back.Header, "what was added was added to the attempts")
+			require.Empty(t, back.Header, "added fields are only on the attempts")
 			require.Equal(t, req.URL, back.URL)
 			require.Equal(t, req.Body, back.Body)
 
@@ -237,7 +237,7 @@ func TestClientTimeout_errorText(t *testing.T) {
 			client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: script(hanging)}}
 			_, err := client.Do(newRequest(t, http.MethodPut, "http://api.test/", "").WithContext(withDeadline(t, time.Second)))
 			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
-			require.Len(t, asError(t, err).Attempts, 1, "and the *Error is there")
+			require.Len(t, asError(t, err).Attempts, 1, "errors.As finds the *Error")
 		})
 	})
 }
@@ -282,7 +282,7 @@ func TestAttemptContext(t *testing.T) {
 		require.Equal(t, time.Minute, deadline.Sub(start))
 
 		time.Sleep(time.Hour)
-		require.NoError(t, seen.Err(), "alive until the body is read to its end")
+		require.NoError(t, seen.Err(), "the context lasts until the end of the body")
 		_, err = io.ReadFull(resp.Body, make([]byte, 4))
 		require.NoError(t, err)
 		require.NoError(t, seen.Err())
@@ -329,7 +329,7 @@ func TestAttemptContext(t *testing.T) {
 			})}
 			resp, err := tr.RoundTrip(get(t))
 			require.NoError(t, err)
-			require.ErrorIs(t, seen.Err(), context.Canceled, "nothing keeps it alive")
+			require.ErrorIs(t, seen.Err(), context.Canceled, "the context ends without a body")
 			require.NotNil(t, resp.Body)
 			require.Empty(t, readAll(t, resp))
 		})
@@ -344,7 +344,7 @@ func TestAttemptContext(t *testing.T) {
 			})}
 			_, rtErr := tr.RoundTrip(get(t))
 			require.ErrorIs(t, rtErr, resilienthttp.ErrAttemptTimeout)
-			require.Equal(t, context.DeadlineExceeded, err, "as of a context with a deadline")
+			require.Equal(t, context.DeadlineExceeded, err, "the errors of a context with a deadline")
 		})
 	})
 }

@@ -61,7 +61,7 @@ func TestBadBases(t *testing.T) {
 		base := script(func(*http.Request) (*http.Response, error) { return nil, nil })
 		_, err := (&resilienthttp.Transport{Base: base, Breaker: breaker}).RoundTrip(get(t))
 		require.ErrorContains(t, err, "neither a response nor an error")
-		require.Len(t, base.calls(), 1, "no use in asking again")
+		require.Len(t, base.calls(), 1, "one attempt")
 		require.Equal(t, resilienthttp.StateClosed, breaker.State("api.test"))
 	})
 	t.Run("a zero response", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestBadBases(t *testing.T) {
 		})
 	})
 	t.Run("panics", func(t *testing.T) {
-		// And everything is given back: see TestPanic_releasesPermits.
+		// All permits are returned: see TestPanic_releasesPermits.
 		base := script(panicking("boom"), status(200))
 		tr := &resilienthttp.Transport{Base: base}
 		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
@@ -214,9 +214,9 @@ func TestDeadlineSeenEarly(t *testing.T) {
 		err  error
 		is   error
 	}{
-		{"as the net package says it", os.ErrDeadlineExceeded, resilienthttp.ErrDeadline},
-		{"as the context package says it", context.DeadlineExceeded, resilienthttp.ErrDeadline},
-		{"as others say it", &net.DNSError{Err: "slow", IsTimeout: true}, resilienthttp.ErrDeadline},
+		{"of package net", os.ErrDeadlineExceeded, resilienthttp.ErrDeadline},
+		{"of package context", context.DeadlineExceeded, resilienthttp.ErrDeadline},
+		{"of another package", &net.DNSError{Err: "slow", IsTimeout: true}, resilienthttp.ErrDeadline},
 		{"something else", errReset, errReset},
 	}
 	for _, tt := range tests {
@@ -237,7 +237,7 @@ func TestDeadlineSeenEarly(t *testing.T) {
 				if tt.err == errReset {
 					return
 				}
-				// The same with the attempt's own timeout, in the instant at which its
+				// The same with the attempt's timeout, at the time at which its
 				// timer fires.
 				base := script(after(time.Second, failing(tt.err)))
 				_, err = (&resilienthttp.Transport{
@@ -327,7 +327,7 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		server.AssertAttempts(t, 1)
 		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 	})
-	t.Run("§4.8 half an answer", func(t *testing.T) {
+	t.Run("§4.8 half a response", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			_, _ = conn.Read(make([]byte, 4096))
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-")
@@ -336,14 +336,14 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		require.Len(t, attempts, 1)
 		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict)
 	})
-	t.Run("§4.8 nonsense for an answer", func(t *testing.T) {
+	t.Run("§4.8 malformed response", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			_, _ = conn.Read(make([]byte, 4096))
 			_, _ = io.WriteString(conn, "http: no Host in request URL\r\n\r\n")
 		})
 		attempts := realPOST(t, &http.Transport{}, "http://"+address)
 		require.Len(t, attempts, 1)
-		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict, "what the server wrote must not decide")
+		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict, "the text of the server has no effect")
 	})
 	for name, rcode := range map[string]byte{"NXDOMAIN": 3, "SERVFAIL": 2} {
 		t.Run("§4.8 DNS "+name, func(t *testing.T) {
@@ -384,7 +384,7 @@ func TestUnkeyedOverSockets(t *testing.T) {
 			require.Len(t, attempts, 2, scheme)
 		}
 	})
-	t.Run("§4.8 SOCKS proxy says no", func(t *testing.T) {
+	t.Run("§4.8 SOCKS proxy rejects", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			buf := make([]byte, 512)
 			_, _ = conn.Read(buf)
@@ -462,7 +462,7 @@ func TestSOCKS(t *testing.T) {
 	}
 }
 
-// hiddenText is what stands for an error of an unknown type.
+// hiddenText replaces the text of an error of an unknown type.
 const hiddenText = "(not shown)"
 
 // DESIGN §7, rows 27 and 38: a zero Transport makes one attempt if a retry cannot succeed, and
@@ -535,7 +535,7 @@ func dnsThatSays(t *testing.T, rcode byte) func(context.Context, string, string)
 			if err != nil {
 				return
 			}
-			// The query with QR and the rcode set is an answer.
+			// A response is the query with QR and the rcode set.
 			buf[2] |= 0x80
 			buf[3] = buf[3]&0x70 | rcode
 			_, _ = server.WriteTo(buf[:n], from)
@@ -606,7 +606,7 @@ func TestHandshakes(t *testing.T) {
 		}, resilienthttp.VerdictPermanent, 1},
 		{"client certificate wanted, TLS 1.2", func(server, _ *tls.Config) {
 			server.ClientAuth, server.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12
-		}, resilienthttp.VerdictTransient, 2}, // there it is a handshake_failure and nothing more
+		}, resilienthttp.VerdictTransient, 2}, // TLS 1.2 reports only a handshake_failure
 		{"client certificate of an unknown authority", func(server, client *tls.Config) {
 			server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 			client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &expired, nil }
@@ -649,7 +649,7 @@ func TestHandshakes(t *testing.T) {
 					t.Cleanup(func() { _ = l.Close() })
 					go func() {
 						for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-							_ = conn.Close() // an EOF, which may as well come after the request
+							_ = conn.Close() // an EOF could also mean that the request was sent
 						}
 					}()
 					base := n.Transport()
@@ -668,7 +668,7 @@ func TestHandshakes(t *testing.T) {
 	})
 	t.Run("§4.8 broken after the handshake", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			// The answer is a record of the wrong version: the same type of error
+			// The response is a record of the wrong version: the same type of error
 			// as for a server without TLS, but the request has arrived.
 			var served faulttest.Log
 			server := memhttp.NewServer(t, served.Record(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -692,7 +692,7 @@ type unwrapping struct {
 
 func (u *unwrapping) Unwrap() http.RoundTripper { return u.inner }
 
-// certificate is one for 127.0.0.1, signed by itself.
+// certificate returns a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T, from, to time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -44,11 +44,11 @@ type Policy struct {
 	// limit.
 	MaxRetryAfter time.Duration
 
-	// Backoff returns the wait before a retry. The wait that the server asks for is added. It
-	// must be safe for concurrent use. nil means up to 100 ms, 500 ms, 2.5 s and 5 s, and a last
-	// wait that ends before the deadline or 10 s after the first failure. The wait that the
-	// server asks for is then a minimum. Early waits are omitted after overload and timeouts, and
-	// while all calls of the scope fail. See docs/backoff.md.
+	// Backoff returns the wait before a retry, to which the wait that the server asks for is
+	// added. It must be safe for concurrent use. nil means waits of up to 100 ms, 500 ms, 2.5 s
+	// and 5 s. A last wait ends before the deadline, or 10 s after the first failure. After
+	// overload and timeouts, and while all calls of the scope fail, early waits are omitted. The
+	// wait that the server asks for is then a minimum. See docs/backoff.md.
 	Backoff Backoff
 
 	// Classify overrides the classification of an attempt by its status, header and error. nil

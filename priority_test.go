@@ -33,7 +33,7 @@ func TestPriorityIsSent(t *testing.T) {
 		{name: "critical", decorate: prioritized(resilienthttp.PriorityCritical), want: []string{"critical"}},
 		{name: "an unknown value is default", decorate: prioritized(p(7))},
 		{name: "a value below batch is default", decorate: prioritized(p(-128))},
-		{name: "the last word counts", decorate: func(ctx context.Context) context.Context {
+		{name: "the last policy counts", decorate: func(ctx context.Context) context.Context {
 			return prioritized(resilienthttp.PriorityDefault)(prioritized(resilienthttp.PriorityCritical)(ctx))
 		}},
 		{
@@ -182,9 +182,9 @@ func TestEachPriorityHasItsCircuit(t *testing.T) {
 				transport.Breaker = breaker
 				states := func() map[string]resilienthttp.BreakerState {
 					all := map[string]resilienthttp.BreakerState{}
-					for _, told := range transport.State().Scopes {
-						all[told.Scope] = told.Breaker.State
-						require.Equal(t, told.Breaker.State, breaker.State(told.Scope), told.Scope)
+					for _, recorded := range transport.State().Scopes {
+						all[recorded.Scope] = recorded.Breaker.State
+						require.Equal(t, recorded.Breaker.State, breaker.State(recorded.Scope), recorded.Scope)
 					}
 					return all
 				}
@@ -194,7 +194,7 @@ func TestEachPriorityHasItsCircuit(t *testing.T) {
 				for _, p := range priorities {
 					want := 1
 					if p == row.failing {
-						want = 0 // refused
+						want = 0 // rejected
 					}
 					require.Len(t, tripped(t, transport, of(t, p)), want, "%v", p)
 				}
@@ -239,15 +239,15 @@ func TestStateOfPriorities(t *testing.T) {
 		odd.URL.Host = "api.test-2"
 		tripped(t, transport, odd)
 		scopes := transport.State().Scopes
-		type told struct {
+		type recorded struct {
 			scope                  string
 			calls, samples, quotas int
 		}
-		var got []told
+		var got []recorded
 		for _, s := range scopes {
-			got = append(got, told{s.Scope, s.Breaker.Calls, s.Latency.Samples, len(s.Quotas)})
+			got = append(got, recorded{s.Scope, s.Breaker.Calls, s.Latency.Samples, len(s.Quotas)})
 		}
-		require.Equal(t, []told{
+		require.Equal(t, []recorded{
 			{"api.test", 0, 0, 1}, {"api.test;batch", 2, 2, 0}, {"api.test;critical", 1, 1, 0}, {"api.test-2", 1, 1, 1},
 		}, got)
 	})
@@ -293,12 +293,12 @@ func TestRejections_blockAllPriorities(t *testing.T) {
 					}
 				}
 				require.Equal(t, row.closed, closed)
-				for _, told := range transport.State().Scopes {
+				for _, recorded := range transport.State().Scopes {
 					until := time.Time{}
-					for _, q := range told.Quotas {
+					for _, q := range recorded.Quotas {
 						until = q.BlockedUntil
 					}
-					require.Equal(t, told.Scope == "api.test" && len(row.closed) == 3, !until.IsZero(), told.Scope)
+					require.Equal(t, recorded.Scope == "api.test" && len(row.closed) == 3, !until.IsZero(), recorded.Scope)
 				}
 			})
 		})
@@ -317,7 +317,7 @@ func TestShedPriority_delaysItsOwnCalls(t *testing.T) {
 				attempts := tripped(t, transport, of(t, priorities[i%3]))
 				if priorities[i%3] != resilienthttp.PriorityBatch {
 					assert.Len(t, attempts, 1)
-					assert.Zero(t, time.Since(begun), "it does not wait")
+					assert.Zero(t, time.Since(begun), "the call does not wait")
 				} else if len(attempts) > 1 {
 					assert.GreaterOrEqual(t, attempts[0].RetryWait, time.Second)
 				}
@@ -325,9 +325,9 @@ func TestShedPriority_delaysItsOwnCalls(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		calls.Wait()
-		for _, told := range transport.State().Scopes {
-			require.Empty(t, told.Quotas, "nothing is closed")
-			require.Equal(t, told.Scope == "api.test;batch", told.Breaker.State != resilienthttp.StateClosed, told.Scope)
+		for _, recorded := range transport.State().Scopes {
+			require.Empty(t, recorded.Quotas, "no scope is blocked")
+			require.Equal(t, recorded.Scope == "api.test;batch", recorded.Breaker.State != resilienthttp.StateClosed, recorded.Scope)
 		}
 	})
 }

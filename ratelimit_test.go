@@ -148,7 +148,7 @@ func TestRateLimitCancel(t *testing.T) {
 func TestRateLimit_blocks(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		status, before int // so many were refused before
+		status, before int // before: number of earlier rejections
 		held           bool
 	}{
 		{http.StatusTooManyRequests, 1, false},
@@ -332,7 +332,7 @@ func TestProbe_queued(t *testing.T) {
 		for range 3 {
 			calls.Go(func() {
 				if _, _, err := s.get(t.Context(), "/"); err != nil {
-					assert.Equal(t, resilienthttp.ErrBreakerOpen, err.Reason, "no place for it while another is the probe")
+					assert.Equal(t, resilienthttp.ErrBreakerOpen, err.Reason, "rejected while another probe is in flight")
 				}
 			})
 			time.Sleep(1500 * time.Millisecond) // longer than the lease
@@ -427,7 +427,7 @@ func TestRateLimit_notSent(t *testing.T) {
 		for range 5 {
 			_, took, err := s.get(t.Context(), "/")
 			require.NotNil(t, err)
-			require.Zero(t, took, "that one was turned away does not use anything up")
+			require.Zero(t, took, "a connection refused does not use the quota")
 		}
 	})
 }
@@ -485,7 +485,7 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 		last := lastOf(t, resp)
 		require.ErrorIs(t, last.StopReason, resilienthttp.ErrDeadline)
-		require.Equal(t, time.Second, last.RetryWait, "what the server asked")
+		require.Equal(t, time.Second, last.RetryWait, "the wait of the server")
 		_ = readAll(t, resp)
 		require.Zero(t, time.Since(begun))
 		base.requireBalance(t)
@@ -506,7 +506,7 @@ func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
 		time.Sleep(10 * time.Second)
 
 		begun := time.Now()
-		resp, err = tr.RoundTrip(get(t)) // the fifth closes for sixteen seconds
+		resp, err = tr.RoundTrip(get(t)) // the fifth blocks the scope for sixteen seconds
 		require.NoError(t, err)
 		require.ErrorIs(t, lastOf(t, resp).StopReason, resilienthttp.ErrRetryAfter)
 		_ = readAll(t, resp)
@@ -553,7 +553,7 @@ func TestRejectionWithoutLimit(t *testing.T) {
 					readAll(t, resp)
 				}
 				call()
-				call()                         // is refused
+				call()                         // is rejected
 				time.Sleep(1201 * time.Second) // two resets later
 				start := time.Now()
 				for range 50 {
@@ -570,7 +570,7 @@ func TestRejectionWithoutLimit(t *testing.T) {
 func TestQuotaOfRejectionsOnly(t *testing.T) {
 	for _, row := range []struct {
 		name            string
-		limited         string // the path that has five an hour, of which only refusals tell
+		limited         string // the path with a quota of five an hour, which only rejections show
 		served, refused int    // of the 60 calls for /data in each hour
 	}{
 		{"of another path", "/login", 60, 0},
@@ -632,10 +632,10 @@ func TestWrongQuotas_costOneCall(t *testing.T) {
 	used.Status = http.StatusTooManyRequests
 	for _, row := range []struct {
 		name  string
-		other http.Handler // what answers every other call
+		other http.Handler // the handler of other calls
 		free  http.Handler
 	}{
-		{"nothing remains, says a server that serves", says(100, 0, 40*time.Second), says(100, 0, 40*time.Second)},
+		{"remaining 0 on a success", says(100, 0, 40*time.Second), says(100, 0, 40*time.Second)},
 		{"nothing remains of nothing", says(0, 0, 40*time.Second), says(0, 0, 40*time.Second)},
 		{"of another limit", used, says(1000, 900, time.Minute)},
 		{"of the same limit", used, says(10, 9, time.Minute)},

@@ -77,8 +77,8 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("content length", func(t *testing.T) {
-		// It drops Content-Length, so that a body becomes chunked, and an empty
-		// one with a length becomes nothing.
+		// The loop drops Content-Length, so that a body becomes chunked, and an empty
+		// body with a length loses it.
 		for _, length := range []int64{7, -1} {
 			synctest.Test(t, func(t *testing.T) {
 				s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.Status(503), faulttest.OK("")))
@@ -96,7 +96,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		}
 	})
 	t.Run("request URI", func(t *testing.T) {
-		// It refuses a request that a server has received.
+		// The loop rejects a request that a server has received.
 		synctest.Test(t, func(t *testing.T) {
 			base := script(status(503), status(200))
 			req := get(t)
@@ -108,7 +108,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("idle connections", func(t *testing.T) {
-		// It closes those of every host when a call fails.
+		// The loop closes those of every host when a call fails.
 		synctest.Test(t, func(t *testing.T) {
 			base := script(failing(errReset))
 			tr := &resilienthttp.Transport{Base: base, Breaker: never()}
@@ -122,7 +122,7 @@ func TestRetryLoopTraps(t *testing.T) {
 
 			base.steps = []step{status(503, "Retry-After", "1")}
 			limited := &resilienthttp.Transport{Base: base, RateLimit: &resilienthttp.RateLimit{MaxWait: -1}, Breaker: nervous(time.Hour)}
-			resp, err := limited.RoundTrip(get(t)) // refused by a gate
+			resp, err := limited.RoundTrip(get(t)) // rejected by a gate
 			require.NoError(t, err)
 			readAll(t, resp)
 			_, err = limited.RoundTrip(get(t))
@@ -131,7 +131,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("cancel in backoff", func(t *testing.T) {
-		// It returns a bare context error.
+		// The loop returns a bare context error.
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
@@ -144,7 +144,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("endless body", func(t *testing.T) {
-		// It drains responses without a time bound.
+		// The loop drains responses without a time limit.
 		synctest.Test(t, func(t *testing.T) {
 			base := script(withBody(503, trickle{time.Second}), withBody(503, newBlocking()), status(200))
 			start := time.Now()
@@ -157,7 +157,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("silence", func(t *testing.T) {
-		// It logs to stderr.
+		// The loop logs to stderr.
 		r, w, err := os.Pipe()
 		require.NoError(t, err)
 		stderr := os.Stderr
@@ -179,7 +179,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		require.Empty(t, string(logged))
 	})
 	t.Run("request", func(t *testing.T) {
-		// It calls CheckRetry without the request: a decision by method, key and
+		// The loop calls CheckRetry without the request: a decision by method, key and
 		// body must work for calls that share one Transport.
 		synctest.Test(t, func(t *testing.T) {
 			base := roundTripper(status(500))
@@ -198,7 +198,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("last response", func(t *testing.T) {
-		// It replaces the last response by an error, and closes its body.
+		// The loop replaces the last response by an error, and closes its body.
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
 			base := script(func(r *http.Request) (*http.Response, error) {
@@ -228,7 +228,7 @@ func (o onClose) Close() error {
 // The order of the checks before a retry: the first that fails is the StopReason. In each row one
 // check and all later ones fail.
 func TestStopReason_order(t *testing.T) {
-	// What makes each of the reasons apply.
+	// The setup with which each reason applies.
 	type setup struct {
 		tr  *resilienthttp.Transport
 		req *http.Request
@@ -281,7 +281,7 @@ func TestStopReason_order(t *testing.T) {
 					require.Len(t, base.calls(), 1)
 					last := lastOf(t, resp)
 					require.Equal(t, reasons[i].stop, last.StopReason)
-					require.Equal(t, 20*time.Second, last.RetryWait, "what the server asked and was not waited for")
+					require.Equal(t, 20*time.Second, last.RetryWait, "the wait that the server asked for")
 					require.Equal(t, resilienthttp.VerdictTransient, last.Verdict)
 					require.Equal(t, "status 500", readAll(t, resp))
 					base.requireBalance(t)
@@ -399,7 +399,7 @@ func TestWaits(t *testing.T) {
 		{"none after the last error", every(time.Second), 0, []step{failing(errReset)}, 5 * time.Second, 6, 0, errReset},
 		{"none before the first", every(time.Second), 0, []step{status(200)}, 0, 1, 200, nil},
 		{"they grow", exponential, 0, []step{status(503)}, 31 * time.Second, 6, 503, nil},
-		{"the server's comes on top", every(time.Second), 0, []step{status(503, "Retry-After", "10"), status(200)}, 11 * time.Second, 2, 200, nil},
+		{"the server's wait is added", every(time.Second), 0, []step{status(503, "Retry-After", "10"), status(200)}, 11 * time.Second, 2, 200, nil},
 		{"a wait that fits", every(time.Second), 1001 * time.Millisecond, []step{status(503), status(200)}, time.Second, 2, 200, nil},
 		{"a wait that ends with the deadline", every(time.Second), time.Second, []step{status(503)}, 0, 1, 503, nil},
 		{"the second wait does not fit", every(time.Second), 1500 * time.Millisecond, []step{status(503)}, time.Second, 2, 503, nil},
@@ -623,13 +623,13 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
 			require.ErrorIs(t, err, context.Canceled)
 		}},
-		{"refused by the breaker", func(t *testing.T, tr *resilienthttp.Transport) {
+		{"rejected by the breaker", func(t *testing.T, tr *resilienthttp.Transport) {
 			time.AfterFunc(time.Second, func() { openBreaker(t, tr) })
 			_, err := tr.RoundTrip(get(t))
 			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 			time.Sleep(2 * time.Minute) // the cooldown
 		}},
-		{"refused by the rate limit", func(t *testing.T, tr *resilienthttp.Transport) {
+		{"rejected by the rate limit", func(t *testing.T, tr *resilienthttp.Transport) {
 			time.AfterFunc(time.Second, func() {
 				base := script(status(429, "X-Ratelimit-Limit", "10", "X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "3000"))
 				same := &resilienthttp.Transport{Base: base, RateLimit: tr.RateLimit}
@@ -672,7 +672,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 				require.Len(t, base.calls(), 1)
 				base.requireBalance(t)
 				require.True(t, retried(t, tr), "the token is still taken")
-				require.False(t, retried(t, tr), "there was but one token")
+				require.False(t, retried(t, tr), "there was one token")
 			})
 		})
 	}
@@ -908,7 +908,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		ms      = time.Millisecond
 		s       = time.Second
 		rest    = -1 // up to the deadline, or 10 s after the first failure
-		restMin = -2 // what is left of the 10 s is less than a second, which is the least
+		restMin = -2 // the rest of the 10 s is below a second, the minimum
 	)
 	succeeds := []step{status(200)}
 	for _, tt := range []struct {

@@ -91,7 +91,7 @@ func TestKeyOfAnInvocation(t *testing.T) {
 			require.Equal(t, one, key(t, from, first, url, "{}", "Amz-Sdk-Request", "attempt=2; max=3"), "the SDK's next attempt")
 			require.NotEqual(t, one, key(t, from, second, url, "{}"), "another invocation")
 			require.NotEqual(t, one, key(t, from, first, url+"/2", "{}"), "another request of it")
-			require.NotEqual(t, one, key(t, from, first, url, "{} "), "and another")
+			require.NotEqual(t, one, key(t, from, first, url, "{} "), "another request of another invocation")
 			require.Equal(t, "mine", key(t, from, first, url, "{}", "Idempotency-Key", "mine"))
 			for _, bad := range []string{"1", "00000000-0000-0000-0000-000000000001", first[1:], "6ba7b810-9dad-11d1-80b4-00c04fd430c8"} {
 				one := key(t, from, bad, url, "{}")
@@ -117,7 +117,7 @@ func TestOuterRetries(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		first  func(*http.Request)
-		again  func(*http.Request) *http.Request // what is sent, of the first
+		again  func(*http.Request) *http.Request // makes the next request from the first
 		change func(*http.Client, *resilienthttp.Transport)
 		want   int
 	}{

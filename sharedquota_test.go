@@ -44,7 +44,7 @@ func TestRateLimit_manyProcesses(t *testing.T) {
 		quota *admission.Quota
 		runs  int     // that are averaged; 0: 1
 		used  float64 // 0: 0.95
-		late  int64   // refusals of all runs, at most
+		late  int64   // maximum of rejections in all runs
 	}{
 		{name: "a token bucket", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute}},
 		// For a sliding window, a server can only advertise when all of it is available again, and
@@ -53,7 +53,7 @@ func TestRateLimit_manyProcesses(t *testing.T) {
 		// of .105, and 25.7 rejections with 7.6. The limits are 4.7 and 5.0 standard deviations away
 		// from the means of four runs.
 		{name: "a sliding window", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Sliding: true}, runs: 4, used: 0.5, late: 180},
-		{name: "a Limit of our own", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
+		{name: "RateLimit.Limit", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 		{name: "without headers", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20, IgnoreHeaders: true}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func sharedQuotaRun(t *testing.T, like *resilienthttp.RateLimit, of *admission.Q
 		used = float64(served.Load()) / (600 * 5)
 		cancel()
 		all.Wait()
-		pass(time.Minute) // what is left is given back
+		pass(time.Minute) // unused tokens are returned
 		refusals = refused.Load()
 		store.mu.Lock()
 		defer store.mu.Unlock()

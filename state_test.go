@@ -45,7 +45,7 @@ func TestState(t *testing.T) {
 		answered(t, tr)
 		require.Len(t, tr.State().Scopes, 1)
 	})
-	t.Run("scopes by name, and no more by asking", func(t *testing.T) {
+	t.Run("scopes by name, and State adds none", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(200))}
 		for _, host := range []string{"c.test", "a.test", "b.test"} {
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://"+host, ""))
@@ -78,7 +78,7 @@ func TestState(t *testing.T) {
 			time.Sleep(4 * s)
 			b = known(t, tr).Breaker
 			require.Equal(t, resilienthttp.StateHalfOpen, b.State)
-			require.Zero(t, b.NotBefore, "its places are free")
+			require.Zero(t, b.NotBefore, "the numbers are zero")
 		})
 	})
 	t.Run("an open circuit of a scope that only another Transport has used", func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestState(t *testing.T) {
 			require.Equal(t, "tokens", words.Bucket)
 			require.Zero(t, words.Remaining)
 			time.Sleep(3 * s)
-			require.EqualValues(t, 1000, known(t, tr).Quotas[2].Remaining, "its reset has come")
+			require.EqualValues(t, 1000, known(t, tr).Quotas[2].Remaining, "after the reset")
 			require.Zero(t, known(t, tr).Quotas[2].Reset)
 		})
 	})
@@ -168,7 +168,7 @@ func TestState(t *testing.T) {
 			time.Sleep(6 * s)
 			require.Equal(t, []int{0, 2, 1}, at())
 			time.Sleep(5 * s)
-			require.Equal(t, []int{1, 2, 0}, at(), "the retry waits in line")
+			require.Equal(t, []int{1, 2, 0}, at(), "the retry is queued")
 			wg.Wait()
 			require.Equal(t, []int{0, 0, 0}, at())
 		})
@@ -185,7 +185,7 @@ func TestState(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			cancelled, cancel = context.WithCancel(t.Context())
 			time.AfterFunc(2*s, cancel)
-			_, err = tr.RoundTrip(get(t).WithContext(cancelled)) // in line
+			_, err = tr.RoundTrip(get(t).WithContext(cancelled)) // queued
 			require.ErrorIs(t, err, context.Canceled)
 			time.Sleep(20 * s)
 			_, err = tr.RoundTrip(get(t).WithContext(withDeadline(t, s)))
@@ -196,7 +196,7 @@ func TestState(t *testing.T) {
 			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{
 				QueueWait: func(*resilienthttp.Attempt) { panic("hook") },
 			})
-			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // in line
+			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // queued
 			scope := known(t, tr)
 			require.Equal(t, []int{0, 0, 0}, []int{scope.InFlight, scope.Queued, scope.RetryWaiting})
 			begun := time.Now()
@@ -204,7 +204,7 @@ func TestState(t *testing.T) {
 			require.Less(t, time.Since(begun), 11*s, "the call that panicked has left the queue")
 		})
 	})
-	t.Run("the slowest call, and where its time went", func(t *testing.T) {
+	t.Run("the slowest call, with its times", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base:   script(status(200), after(2*s, status(503)), after(s, status(200)), status(204)),
@@ -212,7 +212,7 @@ func TestState(t *testing.T) {
 			}
 			answered(t, tr)
 			begun := time.Now()
-			answered(t, tr) // 10 s in line, 2 s, 3 s of backoff and 5 s more in line, 1 s
+			answered(t, tr) // 10 s queued, 2 s, 3 s of backoff and 5 s queued, 1 s
 			want := resilienthttp.CallStatus{Start: begun, Latency: 21 * s, QueueWait: 15 * s, InFlight: 3 * s, RetryWait: 3 * s, Attempts: 2, Status: 200}
 			got := known(t, tr).Slowest
 			near := func(a, b time.Duration) { require.InDelta(t, a.Seconds(), b.Seconds(), 0.001) }
@@ -226,7 +226,7 @@ func TestState(t *testing.T) {
 			require.Zero(t, known(t, tr).Slowest, "it is forgotten")
 		})
 	})
-	t.Run("a budget without a cap", func(t *testing.T) {
+	t.Run("a budget without a limit", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(200)), Budget: &resilienthttp.Budget{Ratio: -1}}
 		answered(t, tr)
 		require.Equal(t, resilienthttp.BudgetStatus{Remaining: -1}, tr.State().Scopes[0].Budget)
@@ -309,7 +309,7 @@ func TestState_responses(t *testing.T) {
 				time.Sleep(4*time.Minute + 30*time.Second)
 				check()
 				time.Sleep(time.Minute)
-				require.Zero(t, known(t, tr).Responses.Calls, "they are older than five minutes")
+				require.Zero(t, known(t, tr).Responses.Calls, "older results do not count")
 				require.Equal(t, row.failing, !known(t, tr).Responses.Since.IsZero(), "Since stays")
 			})
 		})

@@ -276,7 +276,7 @@ func (a *attempt) learnTimeout(now time.Time) {
 	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
 	switch {
 	case a.end == endResponse:
-		adaptive.Answered(at, a.report.Latency)
+		adaptive.Responded(at, a.report.Latency)
 	case a.end == endEarly, a.end == endSuperseded && a.timers.earlyDone:
 		adaptive.TimedOut(at, a.timers.early)
 	case a.end == endTimeout:

@@ -31,8 +31,8 @@ type Attempt struct {
 	// for the bytes that Policy.ClassifyBody gets.
 	Latency time.Duration
 
-	// QueueWait is the time before Start, or since the end of the previous RetryWait, that the
-	// attempt spent at breaker and rate limit.
+	// QueueWait is the time that the attempt waited for breaker and rate limit: from the start of
+	// the call, or the end of the previous RetryWait, to Start.
 	QueueWait time.Duration
 
 	// RetryWait is the wait before the next attempt: the backoff, the wait that the server asks
@@ -64,8 +64,9 @@ type Call struct {
 	NotBefore time.Time
 }
 
-// Timings splits the Latency of the call, to a millisecond, into the time at breaker and rate
-// limit, the time in flight until response headers or an error, and the waits before retries.
+// Timings splits the Latency of the call, to a millisecond: queueWait is the time at breaker and
+// rate limit, inFlight the time until response headers or errors, and retryWait the waits before
+// retries.
 func (c *Call) Timings() (queueWait, inFlight, retryWait time.Duration) {
 	queueWait = c.QueueWait
 	for i := range c.Attempts {

@@ -93,7 +93,7 @@ func TestTraceOrder(t *testing.T) {
 	})
 	t.Run("traces of one context's children are apart", func(t *testing.T) {
 		var m minutes
-		// Three, for which append makes room for a fourth.
+		// After three, append has capacity for a fourth.
 		parent := resilienthttp.WithTrace(resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), m.trace("a")), m.trace("b")), m.trace("c"))
 		left := resilienthttp.WithTrace(parent, m.trace("left"))
 		right := resilienthttp.WithTrace(parent, m.trace("right"))
@@ -147,8 +147,8 @@ func TestTraceContent(t *testing.T) {
 				require.Nil(t, a.Response)
 				require.NoError(t, a.Err)
 				require.Equal(t, resilienthttp.VerdictDefault, a.Verdict)
-				require.NotEmpty(t, a.Request.Header.Get("Idempotency-Key"), "as sent")
-				require.Empty(t, req.Header.Get("Idempotency-Key"), "the caller's is not")
+				require.NotEmpty(t, a.Request.Header.Get("Idempotency-Key"), "the request as sent")
+				require.Empty(t, req.Header.Get("Idempotency-Key"), "the caller's request has no key")
 				require.Zero(t, a.Latency)
 				require.Equal(t, time.Now(), a.Start)
 			},
@@ -199,7 +199,7 @@ func TestTraceContent(t *testing.T) {
 		var done *resilienthttp.Call
 		transport.Trace = &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = c }}
 		_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-		require.Same(t, err, done.Err, "the very error that RoundTrip returns")
+		require.Same(t, err, done.Err, "the error that RoundTrip returns")
 		require.Nil(t, done.Response)
 		require.Len(t, done.Attempts, 2)
 		require.Zero(t, done.NotBefore)
@@ -228,25 +228,25 @@ func TestTraceContent(t *testing.T) {
 // §4.24: the hook is called when a wait begins.
 func TestTrace_QueueWait(t *testing.T) {
 	const s = time.Second
-	t.Run("in line for a quota", func(t *testing.T) {
+	t.Run("queued for a quota", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
-			told, number := make(chan time.Time, 2), make(chan int, 2)
+			recorded, number := make(chan time.Time, 2), make(chan int, 2)
 			tr := &resilienthttp.Transport{
 				Base: script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10")),
 				Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
 					require.Equal(t, "/things", a.Request.URL.Path, "the caller's")
 					require.InDelta(t, 10*s, a.RetryWait, float64(2*s))
 					require.Zero(t, a.Start)
-					require.False(t, a.LocalLimit, "it is the server's")
-					told <- time.Now()
+					require.False(t, a.LocalLimit, "the wait is for a quota of the server")
+					recorded <- time.Now()
 					number <- a.Number
 				}},
 			}
 			answered(t, tr)
-			require.Empty(t, told, "the first waits for nothing")
+			require.Empty(t, recorded, "the first does not wait")
 			answered(t, tr)
-			require.Equal(t, begun, <-told)
+			require.Equal(t, begun, <-recorded)
 			require.Equal(t, 1, <-number)
 			require.GreaterOrEqual(t, time.Since(begun), 9*s)
 			require.GreaterOrEqual(t, known(t, tr).Slowest.QueueWait, 9*s)
@@ -270,7 +270,7 @@ func TestTrace_QueueWait(t *testing.T) {
 			require.True(t, attempts[1].LocalLimit)
 		})
 	})
-	t.Run("a hook that panics gives a probe's place back", func(t *testing.T) {
+	t.Run("a hook that panics returns the probe slot", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base: script(status(503), status(200)), Breaker: nervous(s), Policy: resilienthttp.Policy{MaxAttempts: -1},
@@ -280,12 +280,12 @@ func TestTrace_QueueWait(t *testing.T) {
 			time.Sleep(2 * s) // its circuit is half-open
 			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { panic("hook") }})
 			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) })
-			require.Zero(t, known(t, tr).Breaker.NotBefore, "its place is free")
+			require.Zero(t, known(t, tr).Breaker.NotBefore, "the slot is free")
 			answered(t, tr)
 			require.Equal(t, resilienthttp.StateClosed, known(t, tr).Breaker.State)
 		})
 	})
-	t.Run("one that is refused at once does not wait", func(t *testing.T) {
+	t.Run("an attempt that is rejected at once does not wait", func(t *testing.T) {
 		var m minutes
 		tr := &resilienthttp.Transport{
 			Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1, MaxWait: -1}, Trace: m.trace("T"),
@@ -395,7 +395,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 				n++
 				status := 200
 				if n%3 == 0 || n > 60 {
-					status = 500 // now and then, and in the end always
+					status = 500 // sometimes, and always at the end
 				}
 				return puppetAnswer(req, status, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", fmt.Sprint(9-n%10), "X-RateLimit-Reset", "1"), nil
 			}),
@@ -604,7 +604,7 @@ func TestLogTrace(t *testing.T) {
 			}, records)
 		})
 	})
-	t.Run("a failure, the breaker, and a refusal", func(t *testing.T) {
+	t.Run("a failure, the breaker, and a rejection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			transport := bareTransport(puppetStatus(500), 1)
 			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
@@ -678,19 +678,19 @@ func TestLogTrace(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				tripped(t, &resilienthttp.Transport{Base: puppetStatus(501), Trace: trace}, newCall(t.Context(), t, http.MethodGet, ""))
 			})
-			told := map[any]int{}
+			recorded := map[any]int{}
 			for _, r := range records {
 				if r["event"] == "records_suppressed" {
 					r["event"] = r["suppressed_event"]
 				} else {
-					told[r["event"]]++
+					recorded[r["event"]]++
 				}
 				if left, ok := r["suppressed"].(float64); ok {
-					told[r["event"]] += int(left)
+					recorded[r["event"]] += int(left)
 				}
 			}
 			require.LessOrEqual(t, len(records), 2*10+2*10+10, "of 2,000")
-			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, told, "and nothing is lost")
+			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, recorded, "each record is written or counted")
 		})
 	})
 	t.Run("an empty method is GET", func(t *testing.T) {
@@ -987,22 +987,22 @@ func TestTimings_addUp(t *testing.T) {
 		{name: "a body that cannot be drained", steps: []step{withBody(503, trickle{s}), hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
 			tr.Policy.Backoff = atOnce
 		}},
-		{name: "waits for a turn", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
+		{name: "waits for a permit", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.2, Burst: 1}
 		}},
-		{name: "refused by the limit at once", steps: []step{hang(s, 200)}, calls: 2, change: func(tr *resilienthttp.Transport) {
+		{name: "rejected by the rate limit at once", steps: []step{hang(s, 200)}, calls: 2, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.2, Burst: 1, MaxWait: -1}
 		}},
-		{name: "refused by the limit after a wait", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
+		{name: "rejected by the rate limit after a wait", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: s}
 		}},
 		{name: "cancelled in the backoff", steps: []step{hang(s, 503)}, ctx: 3 * s, change: func(tr *resilienthttp.Transport) {
 			tr.Policy.Backoff = func(int, time.Duration) time.Duration { time.Sleep(4 * s); return s }
 		}},
-		{name: "cancelled in line", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
+		{name: "cancelled in the queue", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: time.Hour}
 		}},
-		{name: "planning takes its time", steps: []step{hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
+		{name: "Scope and NewKey are slow", steps: []step{hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
 			tr.Scope = func(*http.Request) string { time.Sleep(s); return "scope" }
 		}},
 		{name: "a hedge wins", steps: []step{hanging, hang(s, 200)}, change: func(tr *resilienthttp.Transport) { tr.Hedge = &resilienthttp.Hedge{Delay: s} }},
@@ -1069,7 +1069,7 @@ func TestTimings_addUpForRandomServers(t *testing.T) {
 		func(*rand.Rand) step { return status(503) },
 		func(r *rand.Rand) step { return status(503, "Retry-After", strconv.Itoa(1+r.IntN(120))) },
 		func(*rand.Rand) step { return failing(errReset) },
-		func(*rand.Rand) step { return failing(x509.UnknownAuthorityError{}) }, // for good
+		func(*rand.Rand) step { return failing(x509.UnknownAuthorityError{}) }, // permanent
 		func(*rand.Rand) step { return hanging },
 	}
 	for seed := range uint64(seeds) {
@@ -1125,25 +1125,25 @@ func TestTimings_addUpForRandomServers(t *testing.T) {
 // A Base can find out the number of its attempt.
 func TestAttemptFromContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told minutes
+		var recorded minutes
 		steps := script(status(503), hanging, status(200))
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			type key struct{}
 			number, hedge := resilienthttp.AttemptFromContext(context.WithValue(r.Context(), key{}, "a signer's"))
-			told.addf("%d %v", number, hedge)
+			recorded.addf("%d %v", number, hedge)
 			return steps.RoundTrip(r)
 		})
 		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
 		outer := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			number, hedge := resilienthttp.AttemptFromContext(r.Context())
-			told.addf("outer %d %v", number, hedge)
+			recorded.addf("outer %d %v", number, hedge)
 			return tr.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
 		})}
 		resp, err := outer.RoundTrip(get(t))
 		require.NoError(t, err)
 		number, hedge := resilienthttp.AttemptFromContext(resp.Request.Context())
 		readAll(t, resp)
-		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, told.read())
+		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, recorded.read())
 		require.Zero(t, number, "a response is of a call")
 		require.False(t, hedge)
 	})
@@ -1163,7 +1163,7 @@ func TestNotBefore(t *testing.T) {
 		{"a 404", &resilienthttp.Transport{Base: script(status(404, "Retry-After", "5"))}, 0},
 		{"asks for longer than allowed", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "500"))}, 500 * time.Second},
 		{"asks, and attempts are spent", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "5")), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 5 * time.Second},
-		{"fails without a word", &resilienthttp.Transport{Base: script(status(503)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
+		{"fails without a response", &resilienthttp.Transport{Base: script(status(503)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
 		{"fails", &resilienthttp.Transport{Base: script(failing(errReset)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -1192,8 +1192,8 @@ func TestNotBefore(t *testing.T) {
 			resp, err = client.Do(get(t))
 			at := resilienthttp.NotBefore(resp, err)
 			require.Equal(t, asError(t, err).NotBefore, at)
-			_, text, told := strings.Cut(err.Error(), "not before ")
-			require.True(t, told)
+			_, text, recorded := strings.Cut(err.Error(), "not before ")
+			require.True(t, recorded)
 			printed, parseErr := time.Parse(time.RFC3339Nano, text)
 			require.NoError(t, parseErr)
 			require.False(t, printed.Before(at), "%v, %v", printed, at)

@@ -18,8 +18,9 @@ import (
 // it. A Transport must not be copied. It needs no Close.
 type Transport struct {
 	// Base sends the attempts. nil means NewBase(), or http.DefaultTransport if the program has
-	// replaced that by another type. Request signing and OAuth belong outside of the Transport. A
-	// Base that wraps another should have Unwrap() http.RoundTripper: see docs/sdks.md.
+	// replaced that by another type. A signer of requests belongs into Base, and OAuth around
+	// the Transport. A Base that wraps another should have Unwrap() http.RoundTripper: see
+	// docs/sdks.md.
 	Base http.RoundTripper
 
 	Policy      Policy      // retries and timeouts

@@ -196,7 +196,7 @@ func TestRequestIsNotModified(t *testing.T) {
 		{"a hedge", &resilienthttp.Transport{OwnsRetries: true, Hedge: &resilienthttp.Hedge{Delay: time.Second}}, func(t *testing.T) *http.Request {
 			return timed(t, newRequest(t, "POST", "http://api.test/", "body"))
 		}, []step{after(time.Minute, status(200)), status(200)}},
-		{"a refused call", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
+		{"a rejected call", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			return newRequest(t, "POST", "http://api.test/", "body").WithContext(ctx)
@@ -277,18 +277,18 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 		}, bodies: 2, is: resilienthttp.ErrBreakerOpen},
-		{name: "refused by the static limit", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "rejected by the fixed limit", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
 			resp, err := c.tr.RoundTrip(get(t))
 			require.NoError(t, err)
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
-		{name: "refused while the server has closed the scope", steps: []step{status(429, "Retry-After", "600", "RateLimit-Remaining", "0"), status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "rejected while the scope is blocked", steps: []step{status(429, "Retry-After", "600", "RateLimit-Remaining", "0"), status(200)}, setup: func(t *testing.T, c *call) {
 			resp, err := c.tr.RoundTrip(get(t))
 			require.NoError(t, err)
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
-		{name: "cancelled in line", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "cancelled in the queue", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
 			resp, err := c.tr.RoundTrip(get(t))
 			require.NoError(t, err)
@@ -418,7 +418,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 	}
 }
 
-// errAny stands in tables for an error that has no sentinel.
+// errAny means an error without a sentinel in tables.
 var errAny = errors.New("any")
 
 // §4.3: Transport follows, parses and retries no 3xx.
@@ -475,7 +475,7 @@ func TestClientFollowsRedirects(t *testing.T) {
 		resp, err := client.Post(s.URL+"/a", "text/plain", strings.NewReader("order"))
 		require.NoError(t, err)
 		require.Equal(t, "there", readAll(t, resp))
-		require.Len(t, resilienthttp.Attempts(resp), 2, "those of the last hop")
+		require.Len(t, resilienthttp.Attempts(resp), 2, "the attempts of the last hop")
 		s.AssertAttempts(t, 3) // by their key
 		s.AssertKeys(t, 1)
 		s.AssertBodies(t)
@@ -844,7 +844,7 @@ func TestNoConnectionIsLeaked(t *testing.T) {
 					require.Equal(t, "fine", readAll(t, resp))
 					log.AssertAttempts(t, 2)
 					base.requireBalance(t)
-					synctest.Wait() // HTTP/2 ends its streams aside
+					synctest.Wait() // HTTP/2 ends its streams in the background
 					tr.CloseIdleConnections()
 					synctest.Wait()
 					_, open := s.Conns()
@@ -960,7 +960,7 @@ func TestDefaultBase(t *testing.T) {
 		require.Equal(t, "hello", readAll(t, resp))
 		require.Equal(t, 0, original.(*http.Transport).MaxIdleConnsPerHost)
 	})
-	t.Run("another type in its place", func(t *testing.T) {
+	t.Run("another type as http.DefaultTransport", func(t *testing.T) {
 		base := script(status(204))
 		replace(t, base)
 		resp, err := resilienthttp.NewClient().Get("http://api.test")
@@ -969,7 +969,7 @@ func TestDefaultBase(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Len(t, base.calls(), 1)
 	})
-	t.Run("the Transport itself in its place", func(t *testing.T) {
+	t.Run("the Transport itself as http.DefaultTransport", func(t *testing.T) {
 		tr := &resilienthttp.Transport{}
 		replace(t, tr)
 		defer tr.CloseIdleConnections()
@@ -977,7 +977,7 @@ func TestDefaultBase(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "hello", readAll(t, resp))
 	})
-	t.Run("another Transport in its place", func(t *testing.T) {
+	t.Run("another Transport as http.DefaultTransport", func(t *testing.T) {
 		base := script(status(503))
 		replace(t, &resilienthttp.Transport{Base: base, Policy: every(time.Millisecond)})
 		tr := &resilienthttp.Transport{Policy: every(time.Millisecond)}
@@ -1047,7 +1047,7 @@ func TestStress(t *testing.T) {
 						trackBody(req, "content")
 					}
 					if (g+i)%11 == 0 {
-						time.AfterFunc(time.Duration(1+i)*time.Millisecond, cancel) // not before it begins: such calls have no CallDone
+						time.AfterFunc(time.Duration(1+i)*time.Millisecond, cancel) // after the call begins: otherwise there is no CallDone
 					}
 					resp, err := tr.RoundTrip(req)
 					if (resp == nil) == (err == nil) {
@@ -1072,7 +1072,7 @@ func TestStress(t *testing.T) {
 		synctest.Wait()
 		base.requireBalance(t)
 		require.Equal(t, int64(64*20), calls.Load())
-		require.GreaterOrEqual(t, s.Total(), 16*20, "each step often enough")
+		require.GreaterOrEqual(t, s.Total(), 16*20, "each step happens often")
 		require.Equal(t, starts.Load(), dones.Load())
 	})
 }

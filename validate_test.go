@@ -26,7 +26,7 @@ func TestValidate(t *testing.T) {
 			Breaker: &resilienthttp.Breaker{FailureRatio: math.Inf(1)}, Hedge: &resilienthttp.Hedge{Quantile: -7},
 		}, nil},
 		{"an adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}}, nil},
-		{"one that is off", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: -1, Quantile: math.NaN(), Min: -1, MinSamples: -1}}}, nil},
+		{"a disabled adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: -1, Quantile: math.NaN(), Min: -1, MinSamples: -1}}}, nil},
 		{"an impossible adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 0.5, Quantile: 99, Min: 250}}}, []string{
 			"Policy.AdaptiveTimeout.Multiple is 0.5", "Policy.AdaptiveTimeout.Quantile is 99", "Policy.AdaptiveTimeout.Min is 250ns",
 		}},
@@ -86,7 +86,7 @@ func TestValidate(t *testing.T) {
 			}
 			require.Len(t, strings.Split(err.Error(), "\n"), len(row.want), "and no more: %v", err)
 			_, got := row.tr.RoundTrip(get(t))
-			require.EqualError(t, asError(t, got).Err, err.Error(), "each call says so too")
+			require.EqualError(t, asError(t, got).Err, err.Error(), "each call returns the same error")
 			require.True(t, asError(t, got).NotSent())
 		})
 	}
@@ -95,7 +95,7 @@ func TestValidate(t *testing.T) {
 		tr.Base = tr
 		require.ErrorContains(t, tr.Validate(), "itself")
 	})
-	t.Run("is no use", func(t *testing.T) {
+	t.Run("does not use the Transport", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(500))}
 		require.NoError(t, tr.Validate())
 		tr.Base = script(status(200))

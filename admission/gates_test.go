@@ -107,7 +107,7 @@ func TestQuota_withTransportAsClient(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var store quotastore.Memory
-				var served, refused atomic.Int64
+				var served, rejected atomic.Int64
 				handlers := make([]http.Handler, row.servers)
 				for i := range handlers {
 					q := &admission.Quota{Limit: row.limit, Window: row.window, Sliding: row.sliding, Key: func(*http.Request) (string, error) { return "ann", nil }}
@@ -124,7 +124,7 @@ func TestQuota_withTransportAsClient(t *testing.T) {
 					counting := &statusWriter{ResponseWriter: w}
 					handlers[rand.IntN(len(handlers))].ServeHTTP(counting, r)
 					if counting.status == http.StatusTooManyRequests {
-						refused.Add(1)
+						rejected.Add(1)
 					}
 				})
 				server := memhttp.NewServer(t, balance)
@@ -155,8 +155,8 @@ func TestQuota_withTransportAsClient(t *testing.T) {
 				}
 				all.Wait()
 				granted := float64(row.limit) * float64(row.length) / float64(row.window)
-				t.Logf("served %d of %.0f, refused %d", served.Load(), granted, refused.Load())
-				require.LessOrEqual(t, refused.Load(), row.late)
+				t.Logf("served %d of %.0f, rejected %d", served.Load(), granted, rejected.Load())
+				require.LessOrEqual(t, rejected.Load(), row.late)
 				used := float64(served.Load())
 				if !row.sliding {
 					used -= float64(row.limit) // the bucket was full

@@ -242,7 +242,7 @@ func TestQuota_policies(t *testing.T) {
 	for _, row := range []struct {
 		name         string
 		quota        *admission.Quota
-		policy, said string
+		policy, want string
 	}{
 		{"defaults", &admission.Quota{Limit: 100}, `"default";q=100;w=60`, `"default";r=99;t=1`},
 		{"a name", &admission.Quota{Name: "per hour", Limit: 10, Window: time.Hour}, `"per hour";q=10;w=3600`, `"per hour";r=9;t=360`},
@@ -260,7 +260,7 @@ func TestQuota_policies(t *testing.T) {
 				resp := ask(t, row.quota.Handler(ok()))
 				require.Equal(t, http.StatusOK, resp.StatusCode)
 				require.Equal(t, row.policy, resp.Header.Get("RateLimit-Policy"))
-				require.Equal(t, row.said, resp.Header.Get("RateLimit"))
+				require.Equal(t, row.want, resp.Header.Get("RateLimit"))
 			})
 		})
 	}

@@ -138,7 +138,7 @@ func TestUpdate_notSentIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &resource{content: "a", beforeWrite: func(put int) string { return []string{"b", ""}[put-1] }}
 		api := faulttest.NewInMemory(t, server)
-		base := refuseOnce{RoundTripper: api.Transport()}
+		base := connectionRefusedOnce{RoundTripper: api.Transport()}
 		modifies := 0
 		resp, err := Update(t.Context(), &http.Client{Transport: &resilienthttp.Transport{Base: &base}}, api.URL, add(&modifies))
 		require.NoError(t, err)
@@ -149,14 +149,14 @@ func TestUpdate_notSentIsNotLost(t *testing.T) {
 	})
 }
 
-// refuseOnce fails the first PUT with connection refused.
-type refuseOnce struct {
+// connectionRefusedOnce fails the first PUT with connection refused.
+type connectionRefusedOnce struct {
 	http.RoundTripper
 
 	refused bool
 }
 
-func (r *refuseOnce) RoundTrip(req *http.Request) (*http.Response, error) {
+func (r *connectionRefusedOnce) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodPut || r.refused {
 		return r.RoundTripper.RoundTrip(req)
 	}

@@ -8,7 +8,9 @@
 //	  "Hedge":     {}
 //	}
 //
-// The names are those of the fields of resilienthttp.Transport. See docs/configuration.md.
+// The names are those of the fields of resilienthttp.Transport. Policy.Backoff is an object:
+// Strategy is FullJitter, EqualJitter, DecorrelatedJitter or Exponential, with Base and Max, or
+// Constant, with Base. See docs/configuration.md.
 package config
 
 import (
@@ -29,20 +31,14 @@ import (
 // MaxSize is the maximum size of a configuration, in bytes.
 const MaxSize = 1 << 20
 
-// Read reads one JSON object from r and sets the fields of t that the object names. It does not
-// change other fields, so a program can set its own defaults first. Names match in any case
-// ("attemptTimeout"). A duration is a string for time.ParseDuration ("1m30s", "-1s").
-// Policy.Backoff is an object with Strategy (FullJitter, EqualJitter, DecorrelatedJitter or
-// Exponential, with Base and Max; or Constant, with Base).
-//
-// If Budget, RateLimit, Breaker, Hedge or Policy.AdaptiveTimeout is nil, Read allocates it.
-// Otherwise Read sets its fields, for all Transports that share it. Read must be called before
-// the first use of t and of the parts that t shares.
+// Read reads one JSON object from r and sets the fields of t that the object names, in any case
+// ("attemptTimeout"). Other fields keep their values. A nil Budget, RateLimit, Breaker, Hedge or
+// Policy.AdaptiveTimeout is allocated. Read must be called before the first use of t and of the
+// parts that t shares. Durations are strings such as "1m30s". See docs/configuration.md.
 //
 // If there are errors, t is unchanged, and the error lists all of them by field: unknown and
-// duplicate fields, fields that can only be set in Go, wrong types, and the errors of
-// Transport.Validate. The text must be one UTF-8 object of at most MaxSize; a byte order mark is
-// permitted.
+// duplicate fields, fields that can only be set in Go, wrong types, and errors of
+// Transport.Validate. The text is UTF-8, of at most MaxSize.
 func Read(r io.Reader, t *resilienthttp.Transport) error {
 	if t == nil {
 		return errors.New("config: Transport is nil")

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestExportedNames keeps the package small: what only a store needs belongs to package driver.
+// TestExportedNames limits the number of names. Names that only a store needs belong to package driver.
 func TestExportedNames(t *testing.T) {
 	const limit = 45 // of each
 	files, err := filepath.Glob("*.go")

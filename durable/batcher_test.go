@@ -15,11 +15,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-// slow is a Store whose verbs take as long as those of a database, one after the other.
+// slow is a Store with verbs as slow as those of a database, one at a time.
 type slow struct {
 	*shaky
 
-	turn chan struct{} // and no mutex, for which a bubble's clock does not wait
+	turn chan struct{} // a channel, because the clock of synctest does not advance during a mutex wait
 }
 
 func (s *slow) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
@@ -36,8 +36,8 @@ func (s *slow) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, e
 	return s.shaky.Claim(ctx, claim)
 }
 
-// Claims and outcomes share commits: where Gateways are quick, a claim takes nearly as many
-// as there are senders, and so does a commit of outcomes.
+// Claims and outcomes share commits. With quick Gateways, a claim takes nearly as many intents as
+// there are workers, and so does a commit of outcomes.
 func TestGroups(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"at once": 0, "as long as a verb": 3 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
@@ -65,9 +65,9 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// An outcome that was stored though the store's answer was lost is told as a change, and
-// not as one that was not stored.
-func TestLostAnswer(t *testing.T) {
+// An outcome is stored, and the store's answer is lost. It is reported as a change, and not as
+// an outcome that was not stored.
+func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 	for name, row := range map[string]struct {
 		outcome durable.Outcome
 		state   durable.State
@@ -115,7 +115,7 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// What a reaper has made of it is not what the worker says, though both end the attempt.
+// The change of a reaper is not that of the worker, though both end the attempt.
 func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{Store: new(durable.Memory)}
@@ -153,9 +153,9 @@ func TestLostAnswerOfWhatWasReaped(t *testing.T) {
 	})
 }
 
-// D10: what cannot be stored before Run must end is told as such, and nothing else is told of
-// it; it is reaped when the store is back.
-func TestNotStored(t *testing.T) {
+// D10: an outcome that cannot be stored before Run ends is reported as an error only. Its intent
+// is reaped when the store is back.
+func TestBatcher_outcomeNotStored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{Store: new(durable.Memory)}
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
@@ -193,7 +193,7 @@ func TestNotStored(t *testing.T) {
 	})
 }
 
-// stuck is a Store that stores no outcome until it is told to.
+// stuck is a Store that stores no outcome until it is released.
 type stuck struct {
 	durable.Store
 
@@ -207,8 +207,8 @@ func (s *stuck) Apply(ctx context.Context, events []driver.Event) ([]driver.Resu
 	return s.Store.Apply(ctx, events)
 }
 
-// A sender is free when its Gateway has answered: it sends the next while the outcome is
-// stored. But no more outcomes are waited for than there are senders.
+// A worker slot is free when its Gateway has returned: it sends the next intent while the outcome
+// is stored. At most as many outcomes as workers wait to be stored.
 func TestSendsWhileOutcomesAreStored(t *testing.T) {
 	for _, row := range []struct {
 		name      string

@@ -21,8 +21,8 @@ import (
 
 var errCrash = errors.New("the process is gone")
 
-// mortal is a Store in a process that dies at one of its verbs: before it, or after it
-// and before the answer. From then on nothing that the process does has an effect.
+// mortal is a Store in a process that dies before one of its verbs, or between the verb and its
+// answer. After that, nothing that the process does has an effect.
 type mortal struct {
 	durable.Store
 
@@ -32,7 +32,7 @@ type mortal struct {
 	once sync.Once
 }
 
-// lives reports whether a verb is done, and heard whether its answer is.
+// lives reports whether a verb is executed, and heard whether its answer arrives.
 func (m *mortal) lives() (done, heard bool) {
 	left := m.left.Add(-1)
 	if left <= 0 {
@@ -82,15 +82,15 @@ func (m *mortal) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
 	return changes, err
 }
 
-// psp is the other side: it loses answers after the work, lands late, refuses and is
-// overrun.
+// psp is a provider: it loses responses after the work, works late, declines, and is
+// overloaded.
 type psp struct {
-	dedupes bool // it does the work of a key once
-	forgets bool // it keeps no refusals under their keys
+	dedupes bool // it honours keys
+	forgets bool // it does not keep declines
 
 	mu      sync.Mutex
 	keys    map[string]bool // that were used
-	refused map[string]bool // those of them that were for nothing
+	refused map[string]bool // the keys that were declined
 	done    map[string]int  // by business key
 }
 
@@ -104,8 +104,8 @@ func (p *psp) work(s *durable.Send) {
 	p.done[s.Intent.ID.Key]++
 }
 
-// refuses reports whether it is refused. Who dedupes keys keeps refusals under them, too,
-// or looks at least whether the work of the key was done.
+// refuses reports whether the provider declines the send. A provider that honours keys also
+// keeps declines, or at least checks whether the work of the key was done.
 func (p *psp) refuses(s *durable.Send, wish bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *psp) Send(ctx context.Context, s *durable.Send) durable.Outcome {
 	case chance < 5:
 		p.work(s)
 		return durable.Outcome{} // the answer is lost
-	case chance < 10: // it lands late
+	case chance < 10: // it arrives late
 		time.AfterFunc(time.Duration(rand.IntN(14))*time.Minute, func() { p.work(s) })
 		<-ctx.Done()
 		return durable.Outcome{Err: ctx.Err()}
@@ -144,7 +144,7 @@ func (p *psp) Send(ctx context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
 
-// asked is a psp that can be asked.
+// asked is a psp with status queries.
 type asked struct{ *psp }
 
 func (p asked) Find(_ context.Context, s *durable.Send) durable.Outcome {
@@ -159,8 +159,8 @@ func (p asked) Find(_ context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassNotFound}
 }
 
-// TestCrashes lets processes die at any verb, many times, and counts what the other
-// side has done: each intent once, and nobody is left in doubt.
+// TestCrashes kills processes at each verb, many times. The provider must have done the work of
+// each intent once, and no intent is left in doubt.
 func TestCrashes(t *testing.T) {
 	for _, row := range []struct {
 		name             string
@@ -219,7 +219,7 @@ func crash(t *testing.T, p *psp, gateway durable.Gateway, keyLife, settles time.
 	want := map[durable.State]int{durable.StateDone: intents}
 	var stats durable.Stats
 	for deadline := time.Now().Add(5 * 24 * time.Hour); time.Now().Before(deadline) && !maps.Equal(want, stats.States); {
-		time.Sleep(time.Hour) // what was on its way has landed
+		time.Sleep(time.Hour) // late requests have arrived
 		var err error
 		stats, err = store.Stats(t.Context())
 		require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// refusing is a Gateway that refuses until it is told not to.
+// refusing is a Gateway that declines until open is true.
 type refusing struct{ open atomic.Bool }
 
 func (r *refusing) Send(context.Context, *durable.Send) durable.Outcome {
@@ -26,7 +26,7 @@ func (r *refusing) Send(context.Context, *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassDeclined, Code: "51"}
 }
 
-// deadLetters are many, by a refusal.
+// deadLetters makes many dead letters, by declines.
 func deadLetters(t *testing.T, e *durable.Engine, many int) {
 	t.Helper()
 	for i := range many {
@@ -86,7 +86,7 @@ func TestDead(t *testing.T) {
 	})
 }
 
-// redrive adds a job and works it, and returns how many it has redriven.
+// redrive adds a job and executes it, and returns the number of redriven intents.
 func redrive(t *testing.T, e *durable.Engine, filter durable.Filter, how durable.Redrive) int {
 	t.Helper()
 	id, err := e.Redrive(t.Context(), filter, how)
@@ -113,7 +113,8 @@ func jobOf(t *testing.T, e *durable.Engine, id durable.JobID) durable.Job {
 	return durable.Job{}
 }
 
-// D12: a new epoch after a decline, a fresh count, spread, with person and reason.
+// D12: after a decline, a redriven intent has a new epoch and new counts. Redriven intents are
+// spread over time. Person and reason are stored.
 func TestRedrive(t *testing.T) {
 	for _, row := range []struct {
 		name      string
@@ -159,9 +160,9 @@ func TestRedrive(t *testing.T) {
 	}
 }
 
-// D12: in doubt the key stays; when it protects no more, and nobody can be asked, only a
-// person's word helps.
-func TestRedriveInDoubt(t *testing.T) {
+// D12: in doubt the key stays. When it protects no more, and the provider cannot be queried,
+// only a person can decide.
+func TestRedrive_inDoubt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
 		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
@@ -247,14 +248,14 @@ func TestRedrive_withoutPerson(t *testing.T) {
 	})
 }
 
-// seen returns what a person sees who looks at an intent now.
+// seen returns the state of an intent as a person sees it now.
 func seen(t *testing.T, e *durable.Engine, id idempotency.ID) durable.Seen {
 	t.Helper()
 	record := find(t, e, id)
 	return record.Seen()
 }
 
-// D24: what is over can be erased by a person, and what is not cannot.
+// D24: only intents that are over can be erased.
 func TestErase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(new(refusing))

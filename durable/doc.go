@@ -1,10 +1,10 @@
 // Package durable sends calls that must not be lost, such as payments. Each call is a row in
-// a database, each send is journalled before its first byte leaves, an unknown result is a
-// state of its own, and dead letters wait for a person. A [resilienthttp.Transport] retries
-// while its process lives. An [Engine] retries while its database does.
+// a database. Each send is journalled before its first byte is sent, and an unknown result is
+// a state of its own. A [resilienthttp.Transport] stops retrying when its process ends. An
+// [Engine] continues in another process with the same database.
 //
 //	engine := &durable.Engine{
-//		Store:    store, // sqlitestore's, or pgstore's for many machines
+//		Store:    store, // a sqlitestore, or a pgstore for many machines
 //		Gateways: map[string]durable.Gateway{"psp": durable.HTTP{Client: client, NewRequest: charge, Read: read}},
 //		Policy:   durable.CardDeclines(),
 //	}
@@ -33,5 +33,5 @@
 // takes effect after VisibilityDelay.
 //
 // Package durable/console is a web page for dead letters, lists, holds and jobs. Package
-// durable/driver is for authors of stores. See docs/durable.md for the whole picture.
+// durable/driver is for authors of stores. See docs/durable.md.
 package durable

@@ -27,7 +27,7 @@ type provider struct {
 
 	mu                    sync.Mutex
 	calls, at, most, done int
-	last                  time.Time // that was done
+	last                  time.Time // when the last intent was done
 }
 
 // gateway returns the Gateway.
@@ -73,7 +73,7 @@ func (p *provider) count(by int) (n int, hangs bool) {
 	return p.calls, p.hangs != nil && p.hangs(p.calls, time.Since(p.began))
 }
 
-// report is how many it has done, when the last, and how many were at work at once.
+// report returns the number of done intents, the time of the last, and the maximum in flight.
 func (p *provider) report() (done int, last time.Time, most int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -82,15 +82,15 @@ func (p *provider) report() (done int, last time.Time, most int) {
 
 func always(int, time.Duration) bool { return true }
 
-// D9: a Gateway that hangs has its own workers, of each tenant's too, and no others.
+// D9: a Gateway that hangs occupies only its own workers, and only its part of each tenant's.
 func TestHungGateway(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		tenants   int
 		providers map[string]*provider
 		intents   map[string]int
-		most      map[string]int // at work at once
-		within    time.Duration  // all of the one that is well is done
+		most      map[string]int // in flight at once
+		within    time.Duration  // until all intents of the healthy gateway are done
 	}{
 		{
 			name: "one of two", tenants: 50,
@@ -171,7 +171,7 @@ func TestHungGateway(t *testing.T) {
 	}
 }
 
-// Work, too, leaves senders to those that answer.
+// In Work too, a Gateway that hangs does not use the workers of others.
 func TestHungGatewayWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hung, well := &provider{hangs: always}, new(provider)
@@ -198,8 +198,8 @@ func TestHungGatewayWork(t *testing.T) {
 	})
 }
 
-// TestBuriedLeaveTheirPlace: what is of no Gateway of the Engine is buried, and however much
-// that is, what is behind it in its tenant is sent at once, through a share of one.
+// TestBuriedLeaveTheirPlace: intents of an unknown gateway are buried. For any number of them, the
+// intents after them in the tenant are sent at once, with a share of one worker.
 func TestBuriedLeaveTheirPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		well := new(provider)
@@ -227,7 +227,7 @@ func TestBuriedLeaveTheirPlace(t *testing.T) {
 	})
 }
 
-// A PerTenant above Concurrency is no limit, however great it is.
+// A PerTenant above Concurrency is no limit.
 func TestPerTenant_great(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(provider)

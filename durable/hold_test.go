@@ -16,7 +16,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 )
 
-// outage is a Gateway that gives another outcome for a time.
+// outage is a Gateway that returns another outcome for a time.
 type outage struct {
 	takes    time.Duration
 	from, to time.Duration
@@ -41,7 +41,7 @@ func (o *outage) Send(_ context.Context, _ *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
 
-// succeeded is the number of sends that did.
+// succeeded is the number of successful sends.
 func (o *outage) succeeded() int {
 	synctest.Wait()
 	o.mu.Lock()
@@ -168,7 +168,7 @@ func TestHold_codeIsAnAnswer(t *testing.T) {
 	})
 }
 
-// D21: a hold that has an end ends by itself, and a hold does not touch other gateways.
+// D21: a hold ends at its Until, and does not affect other gateways.
 func TestHold_until(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &outage{began: time.Now()}
@@ -209,7 +209,7 @@ func TestHold_releaseByPerson(t *testing.T) {
 	})
 }
 
-// A lone intent keeps its own times while its gateway is held: a probe takes what is due.
+// A single intent keeps its own times while its gateway is held: a probe takes a due intent.
 func TestHold_keepsTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &outage{to: 48 * time.Hour, outcome: durable.Outcome{Class: durable.ClassFailed, Status: 503}, began: time.Now()}
@@ -228,7 +228,7 @@ func TestHold_keepsTimes(t *testing.T) {
 	})
 }
 
-// A gateway that is held and whose workers all hang costs no claims beyond those of polls.
+// A held gateway with hanging workers costs no claims beyond those of polls.
 func TestHold_hangingProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{Store: new(durable.Memory)}
@@ -277,13 +277,13 @@ func TestHold_secondOutage(t *testing.T) {
 	})
 }
 
-// D21: what fails for a short time or for one tenant only does not slow down the rest.
+// D21: failures of a short time, or of one tenant only, do not slow down other intents.
 func TestHold_shortOrPartial(t *testing.T) {
 	sick := func(scope string, _ time.Duration) bool { return scope == "sick" }
 	for _, row := range []struct {
 		name  string
 		quiet time.Duration // before the healthy traffic
-		sick  int           // intents of a tenant whose sends always fail
+		sick  int           // intents of a tenant with sends that always fail
 		rate  int           // of the healthy intents per second
 		fails func(scope string, at time.Duration) bool
 		most  time.Duration // until an intent is done

@@ -34,9 +34,8 @@ func send() *durable.Send {
 	return &durable.Send{Intent: in, Number: 1, Key: durable.IdempotencyKey(in.ID, 1), Epoch: 1, Generation: 1}
 }
 
-// D8: what a status says, over a bare client and over a Transport, which makes one
-// attempt each.
-func TestHTTPClasses(t *testing.T) {
+// D8: the class of each status, with a bare client and with a Transport, which makes one attempt.
+func TestHTTP_classes(t *testing.T) {
 	for _, row := range []struct {
 		status int
 		header string
@@ -107,8 +106,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// D8: what got no answer is unknown, unless it provably never left.
-func TestHTTPErrors(t *testing.T) {
+// D8: a request without a response is unknown, unless no byte of it was sent.
+func TestHTTP_errors(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		fail    func(*http.Request) error
@@ -151,8 +150,8 @@ func TestHTTPErrors(t *testing.T) {
 	}
 }
 
-// D7, D8: a gate's refusal is no attempt, and says when to come again.
-func TestHTTPGate(t *testing.T) {
+// D7, D8: a rejection by a breaker or rate limiter is no attempt, and has a NotBefore.
+func TestHTTP_gate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var requests atomic.Int64
 		server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -176,8 +175,8 @@ func TestHTTPGate(t *testing.T) {
 	})
 }
 
-// Where the key goes, and what of the request's context counts.
-func TestHTTPRequest(t *testing.T) {
+// The header of the key, and the values of the request's context.
+func TestHTTP_request(t *testing.T) {
 	type valueKey struct{}
 	for _, row := range []struct {
 		name   string
@@ -220,8 +219,9 @@ func TestHTTPRequest(t *testing.T) {
 	}
 }
 
-// What cannot be made or sent is refused, and in doubt says nothing of what was sent.
-func TestHTTPNoRequest(t *testing.T) {
+// A request that cannot be made or sent is declined. In doubt, that says nothing about earlier
+// sends.
+func TestHTTP_noRequest(t *testing.T) {
 	for name, h := range map[string]durable.HTTP{
 		"an error":                              {NewRequest: func(*durable.Send) (*http.Request, error) { return nil, errors.New("no amount") }},
 		"nothing":                               {NewRequest: func(*durable.Send) (*http.Request, error) { return nil, nil }},
@@ -247,7 +247,7 @@ func TestHTTPNoRequest(t *testing.T) {
 	})
 }
 
-func TestHTTPRead(t *testing.T) {
+func TestHTTP_read(t *testing.T) {
 	own := time.Now().Add(time.Hour)
 	t.Run("a success that nothing can be made of", func(t *testing.T) {
 		h := durable.HTTP{
@@ -307,9 +307,9 @@ func TestHTTPRead(t *testing.T) {
 	}
 }
 
-// A POST that a redirect would make a GET is not followed: its success would be
-// another's.
-func TestHTTPRedirect(t *testing.T) {
+// A redirect from POST to GET is not followed: the success of the GET says nothing about the
+// POST.
+func TestHTTP_redirect(t *testing.T) {
 	for status, want := range map[int]durable.Class{
 		http.StatusFound: durable.ClassUnknown, http.StatusSeeOther: durable.ClassUnknown, http.StatusTemporaryRedirect: durable.ClassSucceeded,
 	} {
@@ -335,9 +335,9 @@ func TestHTTPRedirect(t *testing.T) {
 	}
 }
 
-// D1, D8: net/http sends a request with a key again when a connection that was used before
-// breaks. Where keys protect nothing that would be done twice, and it is in no journal.
-func TestHTTPSendsOnce(t *testing.T) {
+// D1, D8: net/http repeats a request with a key when a reused connection breaks. HTTP prevents
+// that: without keys the work would be done twice, and the journal would not have it.
+func TestHTTP_sendsOnce(t *testing.T) {
 	for _, ours := range []bool{false, true} {
 		t.Run(fmt.Sprint(ours), func(t *testing.T) {
 			var requests atomic.Int64

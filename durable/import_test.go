@@ -49,8 +49,7 @@ func statuses(report durable.Report) map[int]string {
 	return got
 }
 
-// Ten rows, of which three are refused: run again after these were mended, three are
-// sent.
+// Three of ten rows are declined. After they were corrected, a second Run sends three.
 func TestImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -103,7 +102,7 @@ func TestImport(t *testing.T) {
 		}
 		first := run()
 		got := statuses(first)
-		want[9] = got[9] // package idempotency's words
+		want[9] = got[9] // the text of package idempotency
 		assert.Contains(t, got[9], "invalid")
 		assert.Equal(t, want, got)
 		require.ErrorIs(t, first.Rows[7].Err, durable.ErrInvalid)
@@ -180,7 +179,7 @@ func TestImportInvalid(t *testing.T) {
 	}
 }
 
-// An import that ends in the middle, for the store or its reader, goes on where it was.
+// An import that ends early, by an error of the store or of its reader, can be continued.
 func TestImportFails(t *testing.T) {
 	e := through(gatewayFunc(nil))
 	store := &shaky{Store: e.Store}

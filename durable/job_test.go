@@ -32,7 +32,7 @@ func TestRun_executesJobs(t *testing.T) {
 		synctest.Wait()
 		id, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{By: "ann", PerSecond: 100})
 		require.NoError(t, err)
-		time.Sleep(time.Second) // at the latest after half a Poll
+		time.Sleep(time.Second) // more than half a PollInterval
 		synctest.Wait()
 		job := jobOf(t, e, id)
 		assert.Equal(t, 1000, job.Redriven)
@@ -53,7 +53,7 @@ func TestRun_executesJobs(t *testing.T) {
 	})
 }
 
-// D22: what dies again while a job runs is not redriven again by it.
+// D22: a job does not redrive an intent that is dead again while the job runs.
 func TestRun_redrivesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sends atomic.Int64
@@ -111,7 +111,7 @@ func TestRun_continuesJobs(t *testing.T) {
 	}
 }
 
-// D22: a second equal request joins, and another one redrives nothing twice.
+// D22: a second equal request joins the job. Another request redrives nothing twice.
 func TestRedrive_joins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(new(refusing))
@@ -133,7 +133,7 @@ func TestRedrive_joins(t *testing.T) {
 	})
 }
 
-// D16: a redrive leaves out what the person cannot have seen.
+// D16: a redrive leaves out dead letters that the person cannot have seen.
 func TestRedrive_leavesOutYounger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(new(refusing))

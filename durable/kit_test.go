@@ -26,7 +26,7 @@ type gatewayFunc func(ctx context.Context, s *durable.Send) durable.Outcome
 
 func (f gatewayFunc) Send(ctx context.Context, s *durable.Send) durable.Outcome { return f(ctx, s) }
 
-// finderFunc is a Gateway that is asked.
+// finderFunc is a Gateway with status queries.
 type finderFunc struct {
 	gatewayFunc
 
@@ -35,7 +35,7 @@ type finderFunc struct {
 
 func (f finderFunc) Find(ctx context.Context, s *durable.Send) durable.Outcome { return f.find(ctx, s) }
 
-// through is an Engine with one Gateway on an empty store.
+// through returns an Engine with one Gateway and an empty store.
 func through(gateway durable.Gateway) *durable.Engine {
 	return &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": gateway}}
 }
@@ -54,7 +54,7 @@ func enqueue(t *testing.T, e *durable.Engine, intents ...durable.Intent) {
 	}
 }
 
-// running runs the engine for the length of a test.
+// running runs the Engine during a test.
 func running(t *testing.T, e *durable.Engine) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -90,12 +90,12 @@ var (
 	errSilent = errors.New("the store's answer was lost")
 )
 
-// shaky is a Store whose verbs fail as its user says.
+// shaky is a Store with verbs that fail as its user says.
 type shaky struct {
 	durable.Store
 
 	mu    sync.Mutex
-	fail  func(verb string) error // errSilent: the verb is done all the same
+	fail  func(verb string) error // errSilent: the verb is executed, and its answer is lost
 	calls map[string]int
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 )
 
-// listening is a Store whose listener does what listen does.
+// listening is a Store with the listener listen.
 type listening struct {
 	durable.Store
 

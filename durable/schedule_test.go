@@ -33,15 +33,15 @@ func TestSchedule(t *testing.T) {
 		{"failed", durable.ClassFailed, nil, durable.Decision{Action: durable.Retry, At: later}},
 		{"declined: dead", durable.ClassDeclined, nil, durable.Decision{Action: durable.Bury, Reason: durable.ReasonDeclined}},
 		{"unknown", durable.ClassUnknown, nil, durable.Decision{Action: durable.Retry, At: later}},
-		{"the other side asks for more", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Outcome.NotBefore = epoch.Add(time.Hour) }, durable.Decision{Action: durable.Retry, At: later.Add(time.Hour)}},
-		{"the other side names the past", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Outcome.NotBefore = epoch.Add(-time.Hour) }, durable.Decision{Action: durable.Retry, At: later}},
+		{"a Retry-After", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Outcome.NotBefore = epoch.Add(time.Hour) }, durable.Decision{Action: durable.Retry, At: later.Add(time.Hour)}},
+		{"a Retry-After in the past", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Outcome.NotBefore = epoch.Add(-time.Hour) }, durable.Decision{Action: durable.Retry, At: later}},
 		{"an outage of many sends: retried", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Attempts = 1000 }, durable.Decision{Action: durable.Retry, At: later}},
 		{"an unknown outcome after many sends: sent again", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) { h.Attempts = 1000 }, durable.Decision{Action: durable.Retry, At: later}},
 		{"D19: a Retry-After does not delay a status query", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) {
 			h.WasQuery, h.CanQuery, h.Outcome.NotBefore = true, true, epoch.Add(time.Hour)
 		}, durable.Decision{Action: durable.Query, At: later}},
 		{"what was not sent is not counted", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Tries = 100 }, durable.Decision{Action: durable.Retry, At: later}},
-		{"asked in vain", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) { h.WasQuery, h.CanQuery = true, true }, durable.Decision{Action: durable.Query, At: later}},
+		{"a status query without a result", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) { h.WasQuery, h.CanQuery = true, true }, durable.Decision{Action: durable.Query, At: later}},
 		{"too old", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Since = epoch.Add(-72 * time.Hour) }, durable.Decision{Action: durable.Bury, Reason: durable.ReasonExhausted}},
 		{"not too old yet", durable.ClassFailed, func(h *durable.History, _ *durable.Schedule) { h.Since = later.Add(-72 * time.Hour) }, durable.Decision{Action: durable.Retry, At: later}},
 		{"too old, unknown, asked", durable.ClassUnknown, func(h *durable.History, _ *durable.Schedule) {
@@ -112,7 +112,7 @@ func TestCardDeclines(t *testing.T) {
 			assert.InDelta(t, want.Seconds()*1.05, got.At.Sub(epoch).Seconds(), want.Seconds()*.05+1)
 		}
 	})
-	t.Run("what nobody knows is the Schedule's", func(t *testing.T) {
+	t.Run("unknown: the Schedule decides", func(t *testing.T) {
 		got := durable.CardDeclines().Next(&durable.History{Outcome: durable.Outcome{Code: "03"}, InDoubt: true, Attempts: 1, Since: epoch}, epoch)
 		assert.Equal(t, durable.Retry, got.Action)
 	})

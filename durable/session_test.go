@@ -57,8 +57,8 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// D10: Run returns nil within Drain and a second, and what is not over is unknown,
-// also where a Gateway does not listen.
+// D10: Run returns nil within DrainTimeout and a second. Sends that are not over are unknown, also
+// if a Gateway ignores its context.
 func TestDrain(t *testing.T) {
 	for name, deaf := range map[string]bool{"a Gateway that listens": false, "one that does not": true} {
 		t.Run(name, func(t *testing.T) {
@@ -95,9 +95,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// D1: the journal's row is there, with key and generation, before the Gateway is called,
-// and a claim takes no more than there are free senders, of a tenant no more than
-// PerTenant.
+// D1: the attempt is in the journal, with key and generation, before the Gateway is called. A
+// claim takes at most the number of free workers, and of a tenant at most PerTenant.
 func TestClaimBeforeSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &greedy{Store: new(durable.Memory)}
@@ -145,7 +144,7 @@ func TestClaimBeforeSend(t *testing.T) {
 	})
 }
 
-// greedy is a Store that looks how much is asked of it.
+// greedy is a Store that records the limits of claims.
 type greedy struct {
 	durable.Store
 
@@ -157,8 +156,8 @@ func (g *greedy) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed,
 	return g.Store.Claim(ctx, claim)
 }
 
-// D5: enqueueing twice is enqueueing once; another payload is refused, unless the first
-// was, and then sent under a new key.
+// D5: a second Enqueue finds the first intent. Another payload is a mismatch, unless the first
+// payload was declined. Then it is sent under a new key.
 func TestEnqueueAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var keys []string
@@ -226,8 +225,8 @@ func TestEnqueueInvalid(t *testing.T) {
 	}
 }
 
-// TestEngineValid: what looks odd, and means something.
-func TestEngineValid(t *testing.T) {
+// TestEngine_valid: unusual values that are valid.
+func TestEngine_valid(t *testing.T) {
 	for name, change := range map[string]func(*durable.Engine){
 		"negative":         func(e *durable.Engine) { e.Timeout, e.DrainTimeout, e.KeyTTL, e.Retention = -1, -1, -1, -1 },
 		"least":            func(e *durable.Engine) { e.PollInterval, e.LeaseDuration = time.Millisecond, time.Second },
@@ -246,8 +245,8 @@ func TestEngineValid(t *testing.T) {
 	}
 }
 
-// TestEngineTellsAll: each mistake is told, and no more.
-func TestEngineTellsAll(t *testing.T) {
+// TestEngine_validateReportsAllErrors: Validate reports each error, and no other.
+func TestEngine_validateReportsAllErrors(t *testing.T) {
 	e := &durable.Engine{Timeout: 30, LeaseDuration: 5, KeyTTL: -1, Gateways: map[string]durable.Gateway{"": nil, "x": durable.HTTP{}}}
 	err := e.Validate()
 	for _, want := range []string{"Store is nil", "LeaseDuration is 5ns", "Timeout is 30ns", "has no name", `"" is nil`, `"x": durable: HTTP.NewRequest`} {
@@ -256,18 +255,18 @@ func TestEngineTellsAll(t *testing.T) {
 	require.Len(t, strings.Split(err.Error(), "\n"), 6, "%v", err)
 }
 
-// protector is a Gateway that says for how long its keys protect.
+// protector is a Gateway with a KeyPolicy.
 type protector struct{ keyLife, settles time.Duration }
 
 func (protector) Send(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{} }
 func (p protector) KeyPolicy() (keyLife, settles time.Duration)       { return p.keyLife, p.settles }
 
-// finds is an HTTP that can be asked.
+// finds is an HTTP with status queries.
 type finds struct{ durable.HTTP }
 
 func (finds) Find(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{} }
 
-func TestEngineInvalid(t *testing.T) {
+func TestEngine_invalid(t *testing.T) {
 	good := func() *durable.Engine { return through(gatewayFunc(nil)) }
 	require.NoError(t, good().Validate())
 	for name, change := range map[string]func(*durable.Engine){
@@ -295,7 +294,7 @@ func TestEngineInvalid(t *testing.T) {
 		"a gateway's key of 3 ns":                func(e *durable.Engine) { e.Gateways["own"] = protector{3, 0} },
 		"a gateway's settling of 15 ns":          func(e *durable.Engine) { e.Gateways["own"] = protector{0, 15} },
 		"an HTTP without NewRequest":             func(e *durable.Engine) { e.Gateways["x"] = durable.HTTP{} },
-		"likewise, in a type of one's own":       func(e *durable.Engine) { e.Gateways["x"] = finds{HTTP: durable.HTTP{}} },
+		"an embedded HTTP without NewRequest":    func(e *durable.Engine) { e.Gateways["x"] = finds{HTTP: durable.HTTP{}} },
 		"a nil gateway":                          func(e *durable.Engine) { e.Gateways["x"] = nil },
 		"a gateway of no name":                   func(e *durable.Engine) { e.Gateways[""] = gatewayFunc(nil) },
 		"a name that is none":                    func(e *durable.Engine) { e.Gateways["\x00"] = gatewayFunc(nil) },
@@ -323,9 +322,9 @@ func TestEngineInvalid(t *testing.T) {
 	}
 }
 
-// D7: 10,000 intents that fail in one second, with one NotBefore, come back at that time or
-// later, spread over the range of the backoff. The provider answers, so it is not held. No timer and no goroutine
-// waits for them.
+// D7: 10,000 intents fail in one second, with one NotBefore. They are sent again after that time,
+// spread over the range of the backoff. The provider answers, so it is not held. No timer and no
+// goroutine waits for them.
 func TestSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const many = 10_000
@@ -371,8 +370,8 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// D7: what provably never left is no attempt, and is journalled all the same.
-func TestUnsent(t *testing.T) {
+// D7: a send of which no byte was sent is journalled, and is not counted as an attempt.
+func TestEngine_notSentIsNotCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var numbers []int
 		e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
@@ -405,9 +404,9 @@ type policyFunc func(h *durable.History, now time.Time) durable.Decision
 
 func (f policyFunc) Next(h *durable.History, now time.Time) durable.Decision { return f(h, now) }
 
-// A Policy that panics, or gives times that are past or absurd, makes neither a loop nor
-// a loss; nor does an absurd NotBefore.
-func TestAbsurd(t *testing.T) {
+// A Policy that panics, or returns past or extreme times, causes no loop and loses no intent. The
+// same holds for an extreme NotBefore.
+func TestEngine_extremeTimes(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		policy      durable.Policy
@@ -472,9 +471,9 @@ func TestAbsurd(t *testing.T) {
 	}
 }
 
-// What cannot be sent, and what never ends, is a dead letter with its reason, and in doubt if
-// it may have been done.
-func TestHopeless(t *testing.T) {
+// An intent that cannot be sent, or that never ends, is a dead letter with its reason. It is in
+// doubt if the work may have been done.
+func TestEngine_deadLettersHaveReasons(t *testing.T) {
 	var forever chan struct{} // of the row that runs
 	for _, row := range []struct {
 		name   string
@@ -484,7 +483,7 @@ func TestHopeless(t *testing.T) {
 		doubt  bool
 		sends  int
 	}{
-		{"a gateway that nobody has", func(in *durable.Intent) { in.Gateway = "other" }, nil, durable.ReasonNoGateway, false, 0},
+		{"an unknown gateway", func(in *durable.Intent) { in.Gateway = "other" }, nil, durable.ReasonNoGateway, false, 0},
 		{"a deadline that passes", func(in *durable.Intent) { in.Deadline = time.Now().Add(time.Second) }, nil, durable.ReasonDeadline, false, 0},
 		{"a gateway that panics", nil, func(context.Context, *durable.Send) durable.Outcome { panic("gateway") }, durable.ReasonUnresolved, true, 3},
 		{"one that ends its goroutine", nil, func(context.Context, *durable.Send) durable.Outcome {
@@ -534,9 +533,8 @@ func TestHopeless(t *testing.T) {
 	}
 }
 
-// What a Gateway says that nobody can make anything of is unknown, or kept as far as it
-// can be.
-func TestStrangeOutcomes(t *testing.T) {
+// An invalid class is unknown. Texts that are too long or invalid are stored in part.
+func TestEngine_invalidOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		strange := []durable.Outcome{
 			{},
@@ -569,7 +567,7 @@ func (e *panicError) Error() string { return e.text }
 
 func nilError() error { var e *panicError; return e }
 
-// A Finder that lies is believed only as far as it can know.
+// The outcome of a Finder counts only as far as the Finder can know it.
 func TestFinders(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -636,7 +634,7 @@ func TestFinders(t *testing.T) {
 	}
 }
 
-// D9: however much one tenant has, others come in their turn.
+// D9: a tenant with many intents does not delay those of others.
 func TestTenants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -702,7 +700,7 @@ func TestMaxAge_countsFromDue(t *testing.T) {
 	})
 }
 
-// Wake makes Run look at once; Enqueue does it by itself.
+// Wake makes Run look for due intents at once. Enqueue calls it.
 func TestWake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent := make(chan time.Time, 1)
@@ -789,7 +787,7 @@ func TestWorkOne(t *testing.T) {
 		synctest.Wait()
 		next, err = e.WorkOne(t.Context(), in.ID)
 		require.NoError(t, err)
-		assert.Equal(t, time.Now().Add(30*time.Second), next, "somebody is at it")
+		assert.Equal(t, time.Now().Add(30*time.Second), next, "another worker holds it")
 		next, err = e.WorkOne(t.Context(), other.ID)
 		require.NoError(t, err)
 		assert.Equal(t, time.Now().Add(time.Second), next, "no sender is free")
@@ -801,12 +799,12 @@ func TestWorkOne(t *testing.T) {
 	})
 }
 
-// D11: what is done is swept after TTL, but never while its key lives; what is dead stays.
+// D11: a done intent is swept after Retention, and never before KeyTTL. A dead intent stays.
 func TestSweep(t *testing.T) {
 	for _, row := range []struct {
 		name         string
 		ttl, keyLife time.Duration
-		after        time.Duration // it is gone; 0: never
+		after        time.Duration // when it is deleted; 0: never
 	}{
 		{"the default", 0, 0, 90 * 24 * time.Hour},
 		{"a day", 24 * time.Hour, time.Hour, 24 * time.Hour},
@@ -844,7 +842,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A table from which more is to be swept than a page holds is swept page after page.
+// More intents than a page are swept page after page.
 func TestSweepPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(nil))
@@ -863,7 +861,7 @@ func TestSweepPages(t *testing.T) {
 	})
 }
 
-// knowing is a Gateway that brings its own Policy, and knows how long its keys protect.
+// knowing is a Gateway with its own Policy and KeyPolicy.
 type knowing struct{ gatewayFunc }
 
 func (knowing) Next(*durable.History, time.Time) durable.Decision {

@@ -16,8 +16,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// silent is a Store one of whose verbs does not answer the first time, until whoever asks
-// gives it up.
+// silent is a Store with one verb that does not answer the first time, until its context
+// ends.
 type silent struct {
 	durable.Store
 
@@ -63,9 +63,9 @@ func (s *silent) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, 
 	return s.Store.Sweep(ctx, ttl, limit)
 }
 
-// A store that does not answer, as one behind a connection whose other end is gone, is
-// asked again after a Lease: what else there is does not wait for the kernel to notice.
-func TestSilentStore(t *testing.T) {
+// If the store does not answer, as on a dead connection, the verb is repeated after a lease.
+// Other verbs do not wait for the kernel to notice the dead connection.
+func TestEngine_silentStore(t *testing.T) {
 	for _, verb := range []string{"apply", "claim", "reap", "sweep"} {
 		t.Run(verb, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestSilentStore(t *testing.T) {
 	}
 }
 
-// tardy is a Store whose claims are made at once, and told later, unless they are given up.
+// tardy is a Store that claims at once and answers later, unless the context ends.
 type tardy struct {
 	durable.Store
 
@@ -106,10 +106,9 @@ func (s *tardy) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, 
 	}
 }
 
-// D10: who stops while a claim is under way hears its answer: else what it has taken would
-// be unknown, though nothing was sent. It does not wait for that longer than Drain, nor
-// for ever.
-func TestStopWhileClaiming(t *testing.T) {
+// D10: if the Engine stops during a claim, it waits for the answer. Otherwise the claimed
+// intents would be unknown, though nothing was sent. It waits no longer than DrainTimeout.
+func TestEngine_stopDuringClaim(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		by, drain time.Duration
@@ -150,8 +149,8 @@ func TestStopWhileClaiming(t *testing.T) {
 	}
 }
 
-// A call whose context has ended claims nothing.
-func TestEndedBefore(t *testing.T) {
+// A call with a context that has ended claims nothing.
+func TestEngine_endedContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { panic("sent") }))
 		in := pay("comp1", "1")
@@ -164,7 +163,7 @@ func TestEndedBefore(t *testing.T) {
 	})
 }
 
-// fast is a Store whose clock is before this process's.
+// fast is a Store with a clock that is ahead of this process's.
 type fast struct {
 	durable.Store
 
@@ -183,8 +182,8 @@ func (f *fast) Find(ctx context.Context, id idempotency.ID) (durable.Record, err
 	return record, err
 }
 
-// WorkOne speaks of time as its caller knows it, whatever the store's clock shows.
-func TestWorkOneByOurClock(t *testing.T) {
+// WorkOne returns a time by its caller's clock, not by the store's.
+func TestWorkOne_byOurClock(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(by.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -201,8 +200,8 @@ func TestWorkOneByOurClock(t *testing.T) {
 	}
 }
 
-// WorkOne of what is not due does not wait for company to claim it with.
-func TestWorkOneAtOnce(t *testing.T) {
+// WorkOne of an intent that is not due does not wait for more free slots.
+func TestWorkOne_atOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
 			time.Sleep(time.Minute)
@@ -222,8 +221,8 @@ func TestWorkOneAtOnce(t *testing.T) {
 	})
 }
 
-// frugal is a Store whose claims do not extend a lease of which a tenth is over, and that
-// hears of nobody.
+// frugal is a Store with claims that do not extend a lease after its first tenth, and with
+// failing heartbeats.
 type frugal struct{ late }
 
 func (f *frugal) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
@@ -232,7 +231,7 @@ func (f *frugal) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed,
 	return claimed, err
 }
 
-// D2: a send ends a quarter of the lease before what a claim has left of it.
+// D2: a send ends a quarter of the lease before the end that the claim returned.
 func TestLeaseAsClaimed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var took time.Duration

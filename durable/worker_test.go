@@ -41,8 +41,8 @@ func TestLongSend(t *testing.T) {
 	})
 }
 
-// D2: without heartbeats the send ends a quarter of the lease before it, and what an
-// earlier generation writes changes nothing.
+// D2: without heartbeats, the send ends a quarter of the lease before its end. Outcomes of an
+// earlier generation change nothing.
 func TestLostLease(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -96,9 +96,9 @@ func TestLostLease(t *testing.T) {
 	}
 }
 
-// D2: a claim whose answer comes when the lease is about to end is not sent any more, and
-// counts as no attempt. A send knows when it must be over whatever comes.
-func TestLateClaim(t *testing.T) {
+// D2: if the answer to a claim comes when the lease is about to end, the intents are not sent,
+// and no attempt is counted. The context of a send has the deadline of the lease.
+func TestWorker_lateAnswerToClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &late{Store: new(durable.Memory)}
 		sends := 0
@@ -128,7 +128,7 @@ func TestLateClaim(t *testing.T) {
 	})
 }
 
-// late is a Store that claims at once and answers late, and hears of nobody.
+// late is a Store that claims at once and answers late, and with failing heartbeats.
 type late struct {
 	durable.Store
 
@@ -145,9 +145,9 @@ func (l *late) Heartbeat(context.Context, string, time.Duration) (time.Time, err
 	return time.Time{}, errDown
 }
 
-// A store whose answer is lost may have claimed for a worker what that does not know of.
-// The worker must not keep it by living on.
-func TestLostClaim(t *testing.T) {
+// If the answer to a claim is lost, the worker may hold intents that it does not know of. It must
+// not keep them with its heartbeats.
+func TestWorker_lostAnswerToClaim(t *testing.T) {
 	for name, alone := range map[string]bool{"alone": true, "while it sends other things": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -195,7 +195,7 @@ func TestLostClaim(t *testing.T) {
 	}
 }
 
-// A store that is down for a while loses nothing, and is not asked all the time.
+// A store that is down for a while loses nothing, and is not called all the time.
 func TestStoreDown(t *testing.T) {
 	for _, verb := range []string{"all", "apply", "claim", "beat", "reap", "sweep"} {
 		for _, how := range []error{errDown, errSilent} {
@@ -245,7 +245,7 @@ func TestStoreDown(t *testing.T) {
 	}
 }
 
-// A worker that ends takes leave.
+// A worker releases its lease when it stops.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
@@ -271,7 +271,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// A Run that ends does not take leave for what a Work of the same Engine is sending.
+// A Run that ends does not release the lease while a Work of the same Engine is sending.
 func TestLeaveAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
@@ -299,8 +299,7 @@ func TestLeaveAlone(t *testing.T) {
 	})
 }
 
-// A send ends after Timeout, and one of what may have been done with the protection of
-// its key.
+// A send ends after Timeout. A resend in doubt ends when its key protects no more.
 func TestSendEnds(t *testing.T) {
 	for _, row := range []struct {
 		name             string
@@ -342,8 +341,8 @@ func TestSendEnds(t *testing.T) {
 	}
 }
 
-// A Gateway whose time is over has a moment to say how it went.
-func TestGrace(t *testing.T) {
+// A Gateway may return an outcome shortly after the end of its context.
+func TestEngine_graceAfterTimeout(t *testing.T) {
 	for after, want := range map[time.Duration]durable.State{
 		grace - time.Millisecond: durable.StateDone, grace + time.Millisecond: durable.StateUnknown,
 	} {
@@ -368,7 +367,7 @@ func TestGrace(t *testing.T) {
 // grace is as documented at Engine.Timeout.
 const grace = 200 * time.Millisecond
 
-// What WorkOne could not store in its time is reaped, though its Engine lives on.
+// An outcome that WorkOne could not store in time is reaped, though its Engine still runs.
 func TestNotStoredAndAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &shaky{Store: new(durable.Memory)}
@@ -395,8 +394,8 @@ func TestNotStoredAndAlive(t *testing.T) {
 	})
 }
 
-// A Gateway that does not come back keeps its sender, so that there are never more of them
-// than Concurrency.
+// A Gateway that does not return occupies its worker slot, so that at most Concurrency Gateways
+// run.
 func TestDeafGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var now, most atomic.Int64

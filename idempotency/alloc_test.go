@@ -15,9 +15,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// TestHandlerAllocations bounds what a Handler and Memory allocate for a request. The
+// TestHandler_allocations bounds what a Handler and Memory allocate for a request. The
 // race detector allocates too, so it runs without.
-func TestHandlerAllocations(t *testing.T) {
+func TestHandler_allocations(t *testing.T) {
 	body := []byte(`{"amount": 100, "currency": "eur", "customer": "cus_1"}`)
 	for _, row := range []struct {
 		name string

@@ -59,7 +59,7 @@ func TestReadBody(t *testing.T) {
 		{"no byte allowed", strings.NewReader("h"), -1, 0, "", errBodyTooLarge, false},
 		{"endless", endless{}, -1, 1 << 20, "", errBodyTooLarge, false},
 		{"too large and broken", io.MultiReader(strings.NewReader("hello"), iotest.ErrReader(broken)), -1, 4, "", errBodyTooLarge, false},
-		{"a smaller limit of somebody's", http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("hello")), 3), 5, 10, "", errBodyTooLarge, false},
+		{"a smaller limit of an outer handler", http.MaxBytesReader(nil, io.NopCloser(strings.NewReader("hello")), 3), 5, 10, "", errBodyTooLarge, false},
 		{"ends early", strings.NewReader("hel"), 5, 10, "", errBodyCut, false},
 		{"ends at once", strings.NewReader(""), 5, 10, "", errBodyCut, false},
 		{"announces much", strings.NewReader("hel"), 1 << 40, -1, "", errBodyCut, false},
@@ -100,7 +100,7 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestReadBodyOfNone(t *testing.T) {
+func TestReadBody_ofNone(t *testing.T) {
 	for _, body := range []io.ReadCloser{nil, http.NoBody} {
 		r := httptest.NewRequest(http.MethodPost, "/", nil)
 		r.Body = body
@@ -111,8 +111,8 @@ func TestReadBodyOfNone(t *testing.T) {
 	}
 }
 
-// TestReadBodyTellsWhy: the cause is in the error.
-func TestReadBodyTellsWhy(t *testing.T) {
+// TestReadBody_tellsWhy: the cause is in the error.
+func TestReadBody_tellsWhy(t *testing.T) {
 	broken := errors.New("broken")
 	r := httptest.NewRequest(http.MethodPost, "/", iotest.ErrReader(broken))
 	_, err := readBody(r, 10)
@@ -120,8 +120,8 @@ func TestReadBodyTellsWhy(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// TestReadBodyTrustsNoLength: an announcement costs no memory.
-func TestReadBodyTrustsNoLength(t *testing.T) {
+// TestReadBody_trustsNoLength: an announcement costs no memory.
+func TestReadBody_trustsNoLength(t *testing.T) {
 	under := &watchedBody{Reader: readerFunc(func(p []byte) (int, error) {
 		require.LessOrEqual(t, len(p), firstRead+1)
 		return 0, io.ErrUnexpectedEOF
@@ -147,8 +147,8 @@ func TestUnreadBodyClosedWhileRead(t *testing.T) {
 	reader.Wait()
 }
 
-// TestReadBodyOverTheWire: what net/http makes of what clients send.
-func TestReadBodyOverTheWire(t *testing.T) {
+// TestReadBody_overTheWire: what net/http makes of what clients send.
+func TestReadBody_overTheWire(t *testing.T) {
 	for _, row := range []struct {
 		name, request, want string
 	}{
@@ -161,10 +161,10 @@ func TestReadBodyOverTheWire(t *testing.T) {
 		{"chunks too many", "Transfer-Encoding: chunked\r\n\r\n6\r\nhello!\r\n6\r\nhello!\r\n0\r\n\r\n", `"" -1 idempotency: request body too large map[]`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			told := make(chan string, 1)
+			got := make(chan string, 1)
 			s := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
 				body, err := readBody(r, 10)
-				told <- fmt.Sprintf("%q %d %v %v", body, r.ContentLength, err, r.Trailer)
+				got <- fmt.Sprintf("%q %d %v %v", body, r.ContentLength, err, r.Trailer)
 			}, false)
 			conn, err := net.Dial("tcp", s.Listener.Addr().String())
 			require.NoError(t, err)
@@ -180,7 +180,7 @@ func TestReadBodyOverTheWire(t *testing.T) {
 			_, err = io.WriteString(conn, body)
 			require.NoError(t, err)
 			require.NoError(t, conn.(*net.TCPConn).CloseWrite())
-			require.Equal(t, row.want, <-told)
+			require.Equal(t, row.want, <-got)
 		})
 	}
 }

@@ -147,9 +147,9 @@ func TestCanonicalJSONOfLongContainers(t *testing.T) {
 	require.False(t, ok, "one name twice")
 }
 
-// TestCanonicalJSONAroundTheHash: on both sides of the length from which on a
+// TestCanonicalJSON_aroundTheHash: on both sides of the length from which on a
 // hash stands in.
-func TestCanonicalJSONAroundTheHash(t *testing.T) {
+func TestCanonicalJSON_aroundTheHash(t *testing.T) {
 	seen := map[string]int{}
 	for n := maxInline - 20; n < maxInline+20; n++ {
 		for _, form := range []string{`{"a":"%[1]s","b":1}`, ` { "b" : 1 , "a" : "%[1]s" } `} {
@@ -247,8 +247,8 @@ func decodeStrictly(body []byte) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A lone surrogate comes out as U+FFFD; whoever wants to know it from the letter
-	// must count those before and after.
+	// A lone surrogate becomes U+FFFD. To distinguish it from a real U+FFFD, the test counts
+	// them before and after.
 	text := strings.NewReplacer(`\\`, "", `\ufffd`, "�", `\ufffD`, "�", `\uffFd`, "�", `\uffFD`, "�", `\ufFfd`, "�", `\ufFfD`, "�",
 		`\ufFFd`, "�", `\ufFFD`, "�", `\uFffd`, "�", `\uFffD`, "�", `\uFfFd`, "�", `\uFfFD`, "�", `\uFFfd`, "�", `\uFFfD`, "�", `\uFFFd`, "�", `\uFFFD`, "�").Replace(string(body))
 	if countReplacements(value) != strings.Count(text, "�") {

@@ -104,7 +104,7 @@ func handlerRows() []handlerRow {
 		}},
 		{name: "302", handler: func(w W, r R) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }},
 		{name: "http.Error", handler: func(w W, _ R) { http.Error(w, "no such charge", http.StatusNotFound) }},
-		{name: "a status of nobody's", handler: func(w W, _ R) { w.WriteHeader(799); write(w, "x") }},
+		{name: "an unregistered status", handler: func(w W, _ R) { w.WriteHeader(799); write(w, "x") }},
 		{name: "two statuses", handler: func(w W, _ R) {
 			w.WriteHeader(http.StatusAccepted)
 			w.WriteHeader(http.StatusInternalServerError)
@@ -334,8 +334,8 @@ func rawOver(t *testing.T, conn net.Conn, row *handlerRow, proto string) string 
 	return regexp.MustCompile(`Date: [^y\r]*`).ReplaceAllString(string(answer), "Date: now")
 }
 
-// TestCaptureHTTP1: the bytes on the wire are those of the handler by itself.
-func TestCaptureHTTP1(t *testing.T) {
+// TestCapture_HTTP1: the bytes on the wire are those of the handler by itself.
+func TestCapture_HTTP1(t *testing.T) {
 	rows := handlerRows()
 	for n := range rows {
 		row := &rows[n]
@@ -359,8 +359,8 @@ func TestCaptureHTTP1(t *testing.T) {
 	}
 }
 
-// TestCaptureTLS: over TLS net/http's ReadFrom reads as anybody would.
-func TestCaptureTLS(t *testing.T) {
+// TestCapture_TLS: over TLS net/http's ReadFrom reads as anybody would.
+func TestCapture_TLS(t *testing.T) {
 	rows := handlerRows()
 	for n := range rows {
 		row := &rows[n]
@@ -386,8 +386,8 @@ func unchunked(t *testing.T, s string) string {
 	return fmt.Sprint(resp.StatusCode, resp.Header, resp.TransferEncoding, resp.ContentLength, string(body))
 }
 
-// TestCaptureHTTP2: what a client sees is what the handler by itself would show.
-func TestCaptureHTTP2(t *testing.T) {
+// TestCapture_HTTP2: what a client sees is what the handler by itself would show.
+func TestCapture_HTTP2(t *testing.T) {
 	rows := handlerRows()
 	for n := range rows {
 		row := &rows[n]
@@ -426,8 +426,8 @@ func seen(t *testing.T, handler http.HandlerFunc, row *handlerRow) string {
 	return fmt.Sprintln(resp.StatusCode, resp.Header, resp.ContentLength, len(body), string(body), err, resp.Trailer)
 }
 
-// TestCaptureInvalidStatus panics as net/http does.
-func TestCaptureInvalidStatus(t *testing.T) {
+// TestCapture_invalidStatus panics as net/http does.
+func TestCapture_invalidStatus(t *testing.T) {
 	for _, code := range []int{-1, 0, 99, 1000} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
 			c := newCapture(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
@@ -440,8 +440,8 @@ func TestCaptureInvalidStatus(t *testing.T) {
 	}
 }
 
-// TestCaptureStatuses: the informational ones leave at once, and end nothing.
-func TestCaptureStatuses(t *testing.T) {
+// TestCapture_statuses: the informational ones leave at once, and end nothing.
+func TestCapture_statuses(t *testing.T) {
 	for code, atOnce := range map[int]bool{100: true, 101: false, 102: true, 199: true, 200: false, 999: false} {
 		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 		c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
@@ -457,9 +457,9 @@ func TestCaptureStatuses(t *testing.T) {
 	}
 }
 
-// TestCaptureHoldsBack: nothing but informational responses leaves before deliver,
+// TestCapture_holdsBack: nothing but informational responses leaves before deliver,
 // and those leave no trace in the real header.
-func TestCaptureHoldsBack(t *testing.T) {
+func TestCapture_holdsBack(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	w.Header().Set("X-Outer", "1")
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
@@ -509,8 +509,8 @@ func (w *deadlineRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, nil
 }
 
-// TestCaptureController: a handler cannot get around the capture.
-func TestCaptureController(t *testing.T) {
+// TestCapture_controller: a handler cannot get around the capture.
+func TestCapture_controller(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
@@ -537,9 +537,9 @@ func TestCaptureController(t *testing.T) {
 	require.ErrorIs(t, http.NewResponseController(bare).SetReadDeadline(at), http.ErrNotSupported)
 }
 
-// TestCaptureCloseNotify: what asserts http.CloseNotifier finds it, and is told when
-// the execution is over.
-func TestCaptureCloseNotify(t *testing.T) {
+// TestCapture_closeNotify: the writer is an http.CloseNotifier, and notifies at the end of the
+// execution.
+func TestCapture_closeNotify(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	c := newCapture(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodPost, "/", nil), testLimit)
 	defer c.close()
@@ -547,15 +547,15 @@ func TestCaptureCloseNotify(t *testing.T) {
 	over := w.(interface{ CloseNotify() <-chan bool }).CloseNotify()
 	select {
 	case <-over:
-		t.Fatal("told too early")
+		t.Fatal("got a notification before the end of the execution")
 	default:
 	}
 	end()
 	require.True(t, <-over)
 }
 
-// TestCaptureAfterFinish: what outlives the handler changes nothing.
-func TestCaptureAfterFinish(t *testing.T) {
+// TestCapture_afterFinish: what outlives the handler changes nothing.
+func TestCapture_afterFinish(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
@@ -594,8 +594,8 @@ func TestCaptureAfterFinish(t *testing.T) {
 	require.Equal(t, http.Header{"Trailer": {"X-Sum"}, "X-A": {"first"}, "X-Sum": {"1"}}, w.Header())
 }
 
-// TestCaptureAbandon: a response can be given up while the handler is at it.
-func TestCaptureAbandon(t *testing.T) {
+// TestCapture_abandon: a response can be given up while the handler is at it.
+func TestCapture_abandon(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 100)
 	begun := make(chan struct{})
@@ -627,9 +627,9 @@ func TestCaptureAbandon(t *testing.T) {
 	require.Empty(t, w.codes)
 }
 
-// TestCaptureManyWriters: a handler's goroutines, some of which outlive it, write
+// TestCapture_manyWriters: a handler's goroutines, some of which outlive it, write
 // whole pieces or none.
-func TestCaptureManyWriters(t *testing.T) {
+func TestCapture_manyWriters(t *testing.T) {
 	piece := []byte("0123456789")
 	w := httptest.NewRecorder()
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 1000)
@@ -654,9 +654,9 @@ func TestCaptureManyWriters(t *testing.T) {
 	require.Equal(t, strings.Repeat(string(piece), w.Body.Len()/len(piece)), w.Body.String())
 }
 
-// TestCaptureTooLarge: the limit is on what is kept in memory, to the byte, and
+// TestCapture_tooLarge: the limit is on what is kept in memory, to the byte, and
 // the file is nowhere to be seen.
-func TestCaptureTooLarge(t *testing.T) {
+func TestCapture_tooLarge(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		limit    int64
@@ -711,9 +711,9 @@ func TestCaptureTooLarge(t *testing.T) {
 	}
 }
 
-// TestHandlerGivesTheFileBack on all ways out, also where the response was never
+// TestHandler_givesTheFileBack on all ways out, also where the response was never
 // sent.
-func TestHandlerGivesTheFileBack(t *testing.T) {
+func TestHandler_givesTheFileBack(t *testing.T) {
 	large := strings.Repeat("x", 1000)
 	for _, row := range []struct {
 		name string
@@ -760,8 +760,8 @@ func TestHandlerGivesTheFileBack(t *testing.T) {
 	}
 }
 
-// TestCaptureNamedFile is a system on which an open file keeps its name.
-func TestCaptureNamedFile(t *testing.T) {
+// TestCapture_namedFile is a system on which an open file keeps its name.
+func TestCapture_namedFile(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "")
 	require.NoError(t, err)
 	s := spool{file: file, named: true}
@@ -769,9 +769,9 @@ func TestCaptureNamedFile(t *testing.T) {
 	require.NoFileExists(t, file.Name())
 }
 
-// TestCaptureFullDisk: the handler learns that its response cannot be kept, and
+// TestCapture_fullDisk: the handler learns that its response cannot be kept, and
 // nothing of it is delivered.
-func TestCaptureFullDisk(t *testing.T) {
+func TestCapture_fullDisk(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		breaks func(t *testing.T, c *capture)
@@ -809,8 +809,8 @@ func TestCaptureFullDisk(t *testing.T) {
 	}
 }
 
-// TestCaptureClientGone: deliver tells.
-func TestCaptureClientGone(t *testing.T) {
+// TestCapture_clientGone: deliver tells.
+func TestCapture_clientGone(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		flush bool
@@ -851,8 +851,8 @@ func (w *brokenWriter) FlushError() error {
 	return nil
 }
 
-// TestCaptureWithoutFlusher: a real writer that cannot flush is no reason to fail.
-func TestCaptureWithoutFlusher(t *testing.T) {
+// TestCapture_withoutFlusher: a real writer that cannot flush is no reason to fail.
+func TestCapture_withoutFlusher(t *testing.T) {
 	rec := httptest.NewRecorder()
 	w := struct{ http.ResponseWriter }{rec}
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
@@ -932,9 +932,9 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// TestCaptureOverRecorder: also writers that are not net/http's see the handler's
+// TestCapture_overRecorder: also writers that are not net/http's see the handler's
 // own calls, an implicit WriteHeader among them.
-func TestCaptureOverRecorder(t *testing.T) {
+func TestCapture_overRecorder(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		handler http.HandlerFunc

@@ -19,8 +19,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// This file is the contract of Do and Executor: what work may end with, what the
-// first caller gets, and what those get who ask again.
+// This file is the contract of Do and Executor: the results of work, what the first caller
+// gets, and what duplicates get.
 
 var (
 	doID     = idempotency.ID{Scope: "comp1", Operation: "import", Key: theKey}
@@ -36,7 +36,7 @@ func counted(calls *atomic.Int64, result idempotency.Result, err error) func(con
 	}
 }
 
-func TestDoEndings(t *testing.T) {
+func TestDo_endings(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		result idempotency.Result
@@ -44,10 +44,10 @@ func TestDoEndings(t *testing.T) {
 		status idempotency.Status
 		d      idempotency.Disposition
 
-		again  error // "": the first error itself
-		calls  int64 // after the second Do
-		dAgain idempotency.Disposition
-		told   int // calls of Unknown
+		again    error // "": the first error itself
+		calls    int64 // after the second Do
+		dAgain   idempotency.Disposition
+		unknowns int // calls of Unknown
 	}{
 		{
 			name: "a result", result: doResult, status: idempotency.Completed, d: idempotency.Executed,
@@ -59,7 +59,7 @@ func TestDoEndings(t *testing.T) {
 		},
 		{
 			name: "an error", result: doResult, err: errWork, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
-			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
+			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 		{
 			name: "harmless", result: doResult, err: idempotency.Retryable(errWork), status: idempotency.FailedRetryable,
@@ -72,7 +72,7 @@ func TestDoEndings(t *testing.T) {
 		{
 			name: "harmless, and unknown", err: fmt.Errorf("%w: %w", idempotency.Retryable(errWork), idempotency.ErrUnknown),
 			status: idempotency.Unknown, d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1,
-			dAgain: idempotency.OutcomeUnknown, told: 1,
+			dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 		{
 			name: "final", result: doResult, err: idempotency.Permanent(errWork), status: idempotency.FailedFinal, d: idempotency.Executed,
@@ -84,15 +84,15 @@ func TestDoEndings(t *testing.T) {
 		},
 		{
 			name: "unknown", err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
-			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
+			again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 		{
 			name: "unknown, wrapped", err: fmt.Errorf("bank: %w: %w", errWork, idempotency.ErrUnknown), status: idempotency.Unknown,
-			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
+			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 		{
 			name: "unknown for good", err: idempotency.Permanent(idempotency.ErrUnknown), status: idempotency.Unknown,
-			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, told: 1,
+			d: idempotency.OutcomeUnknown, again: idempotency.ErrUnknown, calls: 1, dAgain: idempotency.OutcomeUnknown, unknowns: 1,
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestDoEndings(t *testing.T) {
 			result, err = do()
 			assert.Equal(t, row.calls, calls.Load())
 			assert.Equal(t, []idempotency.Disposition{row.d, row.dAgain}, remembered.dispositions())
-			assert.Len(t, remembered.unknowns(), row.told)
+			assert.Len(t, remembered.unknowns(), row.unknowns)
 			var final *idempotency.PermanentError
 			switch {
 			case row.err == nil:
@@ -146,7 +146,7 @@ func TestDoEndings(t *testing.T) {
 	}
 }
 
-func TestFinal(t *testing.T) {
+func TestPermanent(t *testing.T) {
 	require.NoError(t, idempotency.Permanent(nil))
 	err := idempotency.Permanent(errWork)
 	require.ErrorIs(t, err, errWork)
@@ -154,14 +154,14 @@ func TestFinal(t *testing.T) {
 	assert.NotEmpty(t, new(idempotency.PermanentError).Error())
 }
 
-func TestHarmless(t *testing.T) {
+func TestRetryable(t *testing.T) {
 	require.NoError(t, idempotency.Retryable(nil))
 	err := idempotency.Retryable(errWork)
 	require.ErrorIs(t, err, errWork)
 	assert.Equal(t, errWork.Error(), err.Error())
 }
 
-func TestDoFunction(t *testing.T) {
+func TestDo_function(t *testing.T) {
 	var calls atomic.Int64
 	store := new(idempotency.Memory)
 	do := func(scope, operation string, fingerprint idempotency.Fingerprint) (idempotency.Result, error) {
@@ -185,7 +185,7 @@ func TestDoFunction(t *testing.T) {
 	assert.EqualValues(t, 3, calls.Load())
 }
 
-func TestDoInvalid(t *testing.T) {
+func TestDo_invalid(t *testing.T) {
 	var calls atomic.Int64
 	store := faulty(new(idempotency.Memory))
 	work := counted(&calls, doResult, nil)
@@ -219,7 +219,7 @@ func TestDoInvalid(t *testing.T) {
 	}
 }
 
-func TestDoPanics(t *testing.T) {
+func TestDo_panics(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		work   func()
@@ -229,8 +229,8 @@ func TestDoPanics(t *testing.T) {
 		{"panic", func() { panic("test") }, idempotency.Options{}, idempotency.Unknown},
 		{"Goexit", runtime.Goexit, idempotency.Options{}, idempotency.Unknown},
 		{"panic, again", func() { panic("test") }, idempotency.Options{Takeover: idempotency.Reexecute}, idempotency.FailedRetryable},
-		{"panic, joined", func() { panic("test") }, idempotency.Options{Transactional: true}, 0},
-		{"Goexit, joined", runtime.Goexit, idempotency.Options{Transactional: true}, 0},
+		{"panic, transactional", func() { panic("test") }, idempotency.Options{Transactional: true}, 0},
+		{"Goexit, transactional", runtime.Goexit, idempotency.Options{Transactional: true}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var remembered hooks
@@ -265,7 +265,7 @@ func TestDoPanics(t *testing.T) {
 	}
 }
 
-func TestDoInProgress(t *testing.T) {
+func TestDo_inProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, row := range []struct {
 			name string
@@ -275,7 +275,7 @@ func TestDoInProgress(t *testing.T) {
 			err  error
 		}{
 			{name: "at once", err: idempotency.ErrInProgress},
-			{name: "waits in vain", wait: 5 * time.Second, took: 5 * time.Second, err: idempotency.ErrInProgress},
+			{name: "waits, and gets no result", wait: 5 * time.Second, took: 5 * time.Second, err: idempotency.ErrInProgress},
 			{name: "waits until the context ends", wait: time.Minute, ctx: time.Second, took: time.Second, err: idempotency.ErrInProgress},
 			{name: "waits, and gets the result", wait: time.Minute, took: 10 * time.Second},
 		} {
@@ -310,7 +310,7 @@ func TestDoInProgress(t *testing.T) {
 	})
 }
 
-func TestDoContextEndedBefore(t *testing.T) {
+func TestDo_contextEndedBefore(t *testing.T) {
 	store := faulty(new(idempotency.Memory))
 	var remembered hooks
 	x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
@@ -324,7 +324,7 @@ func TestDoContextEndedBefore(t *testing.T) {
 
 // SIGTERM comes while the claim is on its way: there is nothing to doubt, for the
 // work was not begun.
-func TestDoContextEndsBeforeWork(t *testing.T) {
+func TestDo_contextEndsBeforeWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onReserve, 1, 0, fault{delay: 300 * time.Millisecond}})
 		x := &idempotency.Executor{Store: store}
@@ -338,7 +338,7 @@ func TestDoContextEndsBeforeWork(t *testing.T) {
 }
 
 // The caller's cancellation ends work, but not the bookkeeping.
-func TestDoContextEndsDuringWork(t *testing.T) {
+func TestDo_contextEndsDuringWork(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		ends   func(context.Context) (idempotency.Result, error)
@@ -373,9 +373,9 @@ func TestDoContextEndsDuringWork(t *testing.T) {
 	}
 }
 
-// Any failure of detached work but those that say otherwise is ambiguous, in
+// Any failure of non-transactional work but those that say otherwise is ambiguous, in
 // whatever way the execution ended.
-func TestDoAmbiguousEndIsUnknown(t *testing.T) {
+func TestDo_ambiguousEndIsUnknown(t *testing.T) {
 	for _, ending := range []struct {
 		name  string
 		cause error // of the work's context; nil: it does not end
@@ -441,14 +441,14 @@ func TestDoAmbiguousEndIsUnknown(t *testing.T) {
 	}
 }
 
-// The bank counts: a consumer charges it, and is told to end before it hears of the
-// bank. The queue delivers again until the message is done, or given to somebody.
-func TestDoChargesTheBankOnce(t *testing.T) {
+// A consumer charges a bank, and its context ends before the bank answers. The queue delivers
+// the message again until it is done or unknown. The bank counts the charges.
+func TestDo_chargesOnceOverRedeliveries(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		away  time.Duration // the store, from the charge on
 		limit time.Duration
-		term  time.Duration // until each consumer is told to end
+		term  time.Duration // until the context of each consumer ends
 	}{
 		{name: "the store is away for 1.5 leases", away: 45 * time.Second},
 		{name: "the limit passes", limit: time.Second},
@@ -498,7 +498,7 @@ func TestDoChargesTheBankOnce(t *testing.T) {
 	}
 }
 
-func TestDoStoreFails(t *testing.T) {
+func TestDo_storeFails(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		rules  []rule
@@ -564,7 +564,7 @@ func TestDoStoreFails(t *testing.T) {
 	}
 }
 
-func TestDoJoined(t *testing.T) {
+func TestDo_joined(t *testing.T) {
 	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
 	failed := fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)
 	for _, row := range []struct {
@@ -652,7 +652,7 @@ func TestDoJoined(t *testing.T) {
 }
 
 // What work leaves behind gets no transaction while its record is being written.
-func TestDoTxAfterTheEnd(t *testing.T) {
+func TestDo_txAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &idempotency.Executor{
 			Store: faultyTx(newLedger(), rule{onCommit, 1, 0, fault{delay: time.Second}}), Options: idempotency.Options{Transactional: true},
@@ -667,9 +667,9 @@ func TestDoTxAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A store within the caller's own transaction: work is joined, whatever the terms
+// A store within the caller's own transaction: work is transactional, whatever the terms
 // say, and the caller commits.
-func TestDoWithinACallersTransaction(t *testing.T) {
+func TestDo_withinACallersTransaction(t *testing.T) {
 	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
 	for _, row := range []struct {
 		name   string
@@ -753,9 +753,9 @@ func TestDoWithinACallersTransaction(t *testing.T) {
 	}
 }
 
-// Whoever waits for a connection within a transaction has one: Begin has all the
-// time of its caller.
-func TestDoWithinIsNotCutShort(t *testing.T) {
+// Within a caller's transaction, Begin waits for no connection, so it has all the time of its
+// caller.
+func TestDo_withinHasTheTimeOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()
 		ledger.within = true
@@ -767,7 +767,7 @@ func TestDoWithinIsNotCutShort(t *testing.T) {
 	})
 }
 
-func TestDoLimitAndHeartbeat(t *testing.T) {
+func TestDo_limitAndHeartbeat(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		x := &idempotency.Executor{Store: store, Options: idempotency.Options{Timeout: time.Minute}}
@@ -783,7 +783,7 @@ func TestDoLimitAndHeartbeat(t *testing.T) {
 	})
 }
 
-func TestDoAfterACrash(t *testing.T) {
+func TestDo_afterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, policy := range []driver.Takeover{driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {
 			store := new(idempotency.Memory)
@@ -811,7 +811,7 @@ func TestDoAfterACrash(t *testing.T) {
 	})
 }
 
-func TestDoGivesWhatIsNotKept(t *testing.T) {
+func TestDo_returnsAResultThatIsNotStored(t *testing.T) {
 	store := new(idempotency.Memory)
 	reservation, err := store.Reserve(t.Context(), driver.Claim{ID: doID, Owner: "o", Lease: time.Second, TTL: time.Hour})
 	require.NoError(t, err)

@@ -1,4 +1,4 @@
-// Package idempotency is the server side of idempotency keys. It executes each request
+// Package idempotency implements the server side of idempotency keys. It executes each request
 // with a key, or each message of a queue, once. Duplicates get the first result.
 //
 // [Handler] protects an http.Handler, and [Do], [DoJSON] and [Executor] any function. A

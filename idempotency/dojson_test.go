@@ -54,8 +54,8 @@ type receipt struct {
 	Pair   [2]bool
 }
 
-// TestDoAsRoundTrip: who asks again gets the value of the first, whatever it is.
-func TestDoAsRoundTrip(t *testing.T) {
+// TestDoJSON_duplicate: a duplicate gets the value of the first execution.
+func TestDoJSON_duplicate(t *testing.T) {
 	require.NoError(t, quick.Check(func(r receipt) bool {
 		store := new(idempotency.Memory)
 		first, err := doAs(t, store, gives(r, nil))
@@ -66,7 +66,7 @@ func TestDoAsRoundTrip(t *testing.T) {
 	}, nil))
 }
 
-// asAgain says what a value looks like to those who ask again.
+// asAgain returns a test that compares the value of a duplicate with the first value.
 func asAgain[T any](want, again T) func(t *testing.T) {
 	return func(t *testing.T) {
 		store := new(idempotency.Memory)
@@ -87,7 +87,7 @@ type onlyInside struct{ n int }
 func (o *onlyInside) MarshalJSON() ([]byte, error)    { return []byte{'0' + byte(o.n)}, nil }
 func (o *onlyInside) UnmarshalJSON(text []byte) error { o.n = int(text[0] - '0'); return nil }
 
-func TestDoAsValues(t *testing.T) {
+func TestDoJSON_values(t *testing.T) {
 	text, when := "text", time.Date(2026, 11, 20, 1, 2, 3, 4, time.UTC)
 	t.Run("nothing", asAgain(struct{}{}, struct{}{}))
 	t.Run("a nil pointer", asAgain[*receipt](nil, nil))
@@ -123,7 +123,7 @@ func notAs[T any](why string) func(t *testing.T) {
 	}
 }
 
-func TestDoAsTypesThatCannotBeStored(t *testing.T) {
+func TestDoJSON_typesThatCannotBeStored(t *testing.T) {
 	t.Run("a channel", notAs[chan int]("chan int"))
 	t.Run("a function", notAs[func()]("func()"))
 	t.Run("a complex number", notAs[complex128]("complex128"))
@@ -184,8 +184,8 @@ func notKept[T any](value T, why string) func(t *testing.T) {
 	}
 }
 
-// TestDoAsValuesThatCannotBeStored: the work has taken effect, and is not done again.
-func TestDoAsValuesThatCannotBeStored(t *testing.T) {
+// TestDoJSON_valuesThatCannotBeStored: the work has taken effect, and is not done again.
+func TestDoJSON_valuesThatCannotBeStored(t *testing.T) {
 	loop := &receipt{}
 	loop.Next = loop
 	t.Run("not a number", notKept(math.NaN(), "unsupported value: NaN"))
@@ -194,9 +194,9 @@ func TestDoAsValuesThatCannotBeStored(t *testing.T) {
 	t.Run("what cannot be read", notKept(reported{1}, errDown.Error()))
 }
 
-// TestDoAsChangedType: a T that the stored JSON does not fit any more gives an error,
+// TestDoJSON_changedType: a T that the stored JSON does not fit any more gives an error,
 // and not half of a result.
-func TestDoAsChangedType(t *testing.T) {
+func TestDoJSON_changedType(t *testing.T) {
 	type first struct {
 		ID   string
 		Note string
@@ -226,8 +226,8 @@ func TestDoAsChangedType(t *testing.T) {
 	require.Zero(t, other)
 }
 
-// TestDoAsOfWhatAReconcilerSettled: a result that is not JSON.
-func TestDoAsOfWhatAReconcilerSettled(t *testing.T) {
+// TestDoJSON_ofAReconcilersResult: a result that is not JSON.
+func TestDoJSON_ofAReconcilersResult(t *testing.T) {
 	for _, body := range []string{"", "{", "1 2", "<html>"} {
 		store := new(idempotency.Memory)
 		_, err := idempotency.Do(t.Context(), store, theID.Scope, theID.Operation, theID.Key, "",
@@ -238,8 +238,8 @@ func TestDoAsOfWhatAReconcilerSettled(t *testing.T) {
 	}
 }
 
-// TestDoAsErrors: they are those of Do, and come without a value.
-func TestDoAsErrors(t *testing.T) {
+// TestDoJSON_errors: they are those of Do, and come without a value.
+func TestDoJSON_errors(t *testing.T) {
 	_, err := doAs[int](t, new(idempotency.Memory), nil)
 	require.ErrorIs(t, err, idempotency.ErrInvalid)
 
@@ -278,8 +278,8 @@ func ExampleDoJSON() {
 	// 001 12 <nil>
 }
 
-// FuzzDoAsReplay: whatever is stored, who asks again gets a value that can be stored
-// and read again, or an ErrUnreplayable.
+// FuzzDoAsReplay: for any stored bytes, a duplicate gets a value that can be stored and
+// read again, or an ErrUnreplayable.
 func FuzzDoAsReplay(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stored []byte) {
 		store := new(idempotency.Memory)

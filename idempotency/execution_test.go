@@ -29,7 +29,7 @@ func TestFromContextOutsideOfAnExecution(t *testing.T) {
 	assert.NotPanics(t, func() { idempotency.CommitOnFailure(t.Context()) })
 }
 
-func TestTxIsOneTransaction(t *testing.T) {
+func TestTx_isOneTransaction(t *testing.T) {
 	r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
 		first, err := idempotency.Tx[*ledgerTx](req.Context())
 		assert.NoError(t, err)
@@ -44,7 +44,7 @@ func TestTxIsOneTransaction(t *testing.T) {
 	assert.Equal(t, http.StatusCreated, r.post(t).Code)
 }
 
-func TestTxIsOneTransactionForSeveralGoroutines(t *testing.T) {
+func TestTx_isOneTransactionForSeveralGoroutines(t *testing.T) {
 	store := newLedger()
 	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 		var wg sync.WaitGroup
@@ -64,7 +64,7 @@ func TestTxIsOneTransactionForSeveralGoroutines(t *testing.T) {
 	assert.Equal(t, 100, store.sum("acct"))
 }
 
-func TestTxLimit(t *testing.T) {
+func TestTx_limit(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		limit, want time.Duration
@@ -86,9 +86,9 @@ func TestTxLimit(t *testing.T) {
 	}
 }
 
-// The database ends a transaction at the limit. What was in it is gone, and its
-// client is told so.
-func TestTxOverTheLimit(t *testing.T) {
+// The database ends a transaction at the limit. Its writes are rolled back, and the response
+// says so.
+func TestTx_overTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newLedger()
 		work := charge(t, http.StatusCreated)
@@ -103,16 +103,16 @@ func TestTxOverTheLimit(t *testing.T) {
 	})
 }
 
-func TestTxErrors(t *testing.T) {
+func TestTx_errors(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		store  idempotency.Store
-		joined bool
-		tx     func(ctx context.Context) error
-		says   string
+		name          string
+		store         idempotency.Store
+		transactional bool
+		tx            func(ctx context.Context) error
+		says          string
 	}{
 		{"a store without transactions", new(idempotency.Memory), false, txOf[*ledgerTx], "Options.Transactional is false"},
-		{"detached work", newLedger(), false, txOf[*ledgerTx], "Options.Transactional is false"},
+		{"non-transactional work", newLedger(), false, txOf[*ledgerTx], "Options.Transactional is false"},
 		{"another type", newLedger(), true, txOf[*sql.Tx], "ledgerTx"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestTxErrors(t *testing.T) {
 				}
 				after = func() error { return row.tx(req.Context()) }
 				w.WriteHeader(http.StatusCreated)
-			}, func(h *idempotency.Handler) { h.Transactional = row.joined })
+			}, func(h *idempotency.Handler) { h.Transactional = row.transactional })
 			assert.Equal(t, http.StatusCreated, r.post(t).Code)
 			require.ErrorIs(t, after(), idempotency.ErrNoTransaction)
 		})
@@ -137,7 +137,7 @@ func txOf[T any](ctx context.Context) error {
 }
 
 // Nor after a panic.
-func TestTxAfterAPanic(t *testing.T) {
+func TestTx_afterAPanic(t *testing.T) {
 	var after func() error
 	store := faultyTx(newLedger())
 	r := newRig(store, func(_ http.ResponseWriter, req *http.Request) {
@@ -149,7 +149,7 @@ func TestTxAfterAPanic(t *testing.T) {
 }
 
 // What work leaves behind gets no transaction while its record is being written.
-func TestTxAfterTheEnd(t *testing.T) {
+func TestTx_afterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()
 		store := faultyTx(ledger, rule{onRefuse, 1, 0, fault{delay: time.Second}})
@@ -170,8 +170,8 @@ func TestTxAfterTheEnd(t *testing.T) {
 	})
 }
 
-// Detached work has no transaction whose writes it could keep.
-func TestKeepInDetachedWorkDoesNothing(t *testing.T) {
+// Non-transactional work has no transaction, so CommitOnFailure has no effect.
+func TestCommitOnFailure_nonTransactional(t *testing.T) {
 	for _, code := range []int{http.StatusCreated, http.StatusPaymentRequired} {
 		bare, kept := faulty(newLedger()), faulty(newLedger())
 		for _, store := range []*faultyStore{bare, kept} {

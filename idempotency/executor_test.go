@@ -394,8 +394,8 @@ func (s *deadlineStore) Begin(ctx context.Context, claim driver.Claim, limit tim
 	return s.ledgerStore.Begin(ctx, claim, limit)
 }
 
-// TestHandler_claimThatCameTooLate: an execution whose deadline is over is released within
-// moments, also if the store hangs.
+// TestHandler_claimThatCameTooLate: an execution is released at once after its deadline, also
+// if the store hangs.
 func TestHandler_claimThatCameTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onReserve, 1, 0, fault{delay: 300 * time.Millisecond}},

@@ -166,9 +166,9 @@ func TestRequestFingerprint(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfCanonicalText: what is compared by bytes cannot pass for what
+// TestFingerprint_ofCanonicalText: what is compared by bytes cannot pass for what
 // is compared by structure.
-func TestFingerprintOfCanonicalText(t *testing.T) {
+func TestFingerprint_ofCanonicalText(t *testing.T) {
 	long := `["` + strings.Repeat("a", maxInline) + `"]`
 	text, ok := canonicalJSON([]byte(long))
 	require.True(t, ok)
@@ -176,9 +176,9 @@ func TestFingerprintOfCanonicalText(t *testing.T) {
 	require.NotEqual(t, asJSON(long).fingerprint(), asJSON(string(text)).fingerprint())
 }
 
-// TestFingerprintVersion: records outlive the program that wrote them, so the
+// TestFingerprint_version: records outlive the program that wrote them, so the
 // rule of version 1 gives these, always.
-func TestFingerprintVersion(t *testing.T) {
+func TestFingerprint_version(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		got  Fingerprint
@@ -214,16 +214,16 @@ func TestNewFingerprint(t *testing.T) {
 	}
 }
 
-// TestFingerprintOfTwoTypes: who sends two Content-Types is not understood, and
-// compared as he is.
-func TestFingerprintOfTwoTypes(t *testing.T) {
+// TestFingerprint_twoContentTypes: a request with two Content-Types is compared byte by
+// byte.
+func TestFingerprint_twoContentTypes(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header["Content-Type"] = []string{"application/json", "text/plain"}
 	require.NotEqual(t, RequestFingerprint(r, []byte("{}")), RequestFingerprint(r, []byte("{ }")))
 }
 
-// TestFingerprintOfWriters: what mime/multipart writes is taken part by part.
-func TestFingerprintOfWriters(t *testing.T) {
+// TestFingerprint_ofWriters: what mime/multipart writes is taken part by part.
+func TestFingerprint_ofWriters(t *testing.T) {
 	write := func(content string) Fingerprint {
 		var body bytes.Buffer
 		w := multipart.NewWriter(&body)
@@ -242,8 +242,8 @@ func TestFingerprintOfWriters(t *testing.T) {
 	require.NotEqual(t, write("a"), write("b"))
 }
 
-// TestFingerprintOfHostileMultiparts: time in proportion to the body.
-func TestFingerprintOfHostileMultiparts(t *testing.T) {
+// TestFingerprint_ofHostileMultiparts: time in proportion to the body.
+func TestFingerprint_ofHostileMultiparts(t *testing.T) {
 	const size = 256 << 10
 	repeat := func(s string) string { return strings.Repeat(s, size/len(s)) }
 	for name, content := range map[string]string{
@@ -315,7 +315,7 @@ func FuzzRequestFingerprint(f *testing.F) {
 		}
 		again, ok := partsOf(body, m.boundary)
 		if !ok {
-			return // nobody would take it
+			return // no parser accepts it
 		}
 		sum2, ok := sumOfParts(other, m.boundary)
 		if others, read := partsOf(other, m.boundary); ok && read && bytes.Equal(sum, sum2) {

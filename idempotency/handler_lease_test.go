@@ -19,9 +19,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// This file is about time: heartbeats, leases that are lost, limits, and who takes
-// over. Each test runs in virtual time, where goroutines and timers that are left
-// behind fail it.
+// This file tests heartbeats, lost leases, time limits and takeovers. Each test runs in
+// virtual time, and fails if a goroutine or a timer is left behind.
 
 // working is a handler that works for a time, deaf to its context, and then says
 // how that ended.
@@ -83,7 +82,7 @@ func TestNoHeartbeatForShortWorkNorForReplays(t *testing.T) {
 	})
 }
 
-func TestRenewalFailsForAWhile(t *testing.T) {
+func TestRenewal_failsForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, to: 4, fault: fault{before: errDown}})
@@ -109,7 +108,7 @@ func TestRenewalFailsForAWhile(t *testing.T) {
 }
 
 // A connection that hangs costs one heartbeat, not the lease.
-func TestRenewalHangs(t *testing.T) {
+func TestRenewal_hangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		store := faulty(new(idempotency.Memory),
@@ -122,8 +121,8 @@ func TestRenewalHangs(t *testing.T) {
 	})
 }
 
-// A renewal whose answer was lost has been made: the next one finds all well.
-func TestRenewalAnswerLost(t *testing.T) {
+// The answer to a renewal is lost, but the lease was renewed. The next renewal succeeds.
+func TestRenewal_answerLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, fault: fault{after: errLost}})
@@ -133,7 +132,7 @@ func TestRenewalAnswerLost(t *testing.T) {
 	})
 }
 
-func TestRenewalFailsUntilTheLeaseIsOver(t *testing.T) {
+func TestRenewal_failsUntilTheLeaseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
 		var cause error
@@ -147,7 +146,7 @@ func TestRenewalFailsUntilTheLeaseIsOver(t *testing.T) {
 		w := r.post(t)
 		assert.Equal(t, idempotency.ErrLeaseLost, cause)
 
-		// Nobody had taken over yet, and the record says so: the result stands.
+		// No other execution had taken over, so the result is stored.
 		assert.Equal(t, http.StatusCreated, w.Code)
 		synctest.Wait()
 		renewals := r.renewals()
@@ -162,8 +161,8 @@ func TestRenewalFailsUntilTheLeaseIsOver(t *testing.T) {
 	})
 }
 
-// overtaken runs a handler whose renewals fail, and that is overtaken by another
-// process on the same store while it is still at it.
+// overtaken runs a handler with failing renewals. Another process with the same store
+// takes over while the handler runs.
 func overtaken(t *testing.T, loser, winner http.HandlerFunc, change ...func(*idempotency.Handler)) (lost *rig, w, won *httptest.ResponseRecorder) {
 	t.Helper()
 	store := new(idempotency.Memory)
@@ -198,10 +197,10 @@ func TestTheLoserNeverAnswersSuccess(t *testing.T) {
 
 func TestTheLoserPanics(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		policy driver.Takeover
-		won    int
-		told   int // of Unknown, by who came later
+		name     string
+		policy   driver.Takeover
+		won      int
+		unknowns int // calls of Unknown by the second process
 	}{
 		{"and the work is repeated", idempotency.Reexecute, http.StatusAccepted, 0},
 		{"and is unknown already", idempotency.MarkUnknown, http.StatusConflict, 1},
@@ -224,7 +223,7 @@ func TestTheLoserPanics(t *testing.T) {
 				assert.Equal(t, row.won, b.post(t).Code)
 				<-done
 				assert.Empty(t, a.unknowns(), "it is no news of the loser's")
-				assert.Len(t, b.unknowns(), row.told)
+				assert.Len(t, b.unknowns(), row.unknowns)
 				assert.Equal(t, row.won, b.post(t).Code)
 				assert.ErrorIs(t, a.last(t).Err, idempotency.ErrLeaseLost)
 			})
@@ -232,9 +231,9 @@ func TestTheLoserPanics(t *testing.T) {
 	}
 }
 
-// The store comes back when somebody else has done the work, with the same status:
-// that is not the loser's own result, of which the answer was lost.
-func TestTheLoserDoesNotTakeTheWinnersResultForItsOwn(t *testing.T) {
+// The store comes back after another execution has done the work, with the same status.
+// The first execution must not take that result for its own.
+func TestLeaseLost_doesNotReportTheOtherResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(idempotency.Memory)
 		broken := faulty(store, rule{onRenew, 1, always, fault{before: errDown}},
@@ -251,8 +250,8 @@ func TestTheLoserDoesNotTakeTheWinnersResultForItsOwn(t *testing.T) {
 	})
 }
 
-// The renewal itself finds that somebody has taken over.
-func TestOvertakenWhileThePulseWasAway(t *testing.T) {
+// A renewal finds that another execution has taken over.
+func TestRenewal_afterTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(idempotency.Memory)
 		var cause atomic.Value
@@ -283,15 +282,15 @@ func TestTakeoverAfterACrash(t *testing.T) {
 		unknown bool
 		resumed bool
 	}{
-		{name: "detached, by default", change: func(*idempotency.Handler) {}, unknown: true},
-		{name: "detached, unknown", change: takeover(idempotency.MarkUnknown), unknown: true},
-		{name: "detached, again", change: takeover(idempotency.Reexecute)},
-		{name: "detached, resume", change: takeover(idempotency.Resume), resumed: true},
-		{name: "detached, found by joined work", change: transactional, unknown: true},
-		{name: "detached, again, found by joined work", change: func(h *idempotency.Handler) {
+		{name: "non-transactional, by default", change: func(*idempotency.Handler) {}, unknown: true},
+		{name: "non-transactional, unknown", change: takeover(idempotency.MarkUnknown), unknown: true},
+		{name: "non-transactional, again", change: takeover(idempotency.Reexecute)},
+		{name: "non-transactional, resume", change: takeover(idempotency.Resume), resumed: true},
+		{name: "non-transactional, found by transactional work", change: transactional, unknown: true},
+		{name: "non-transactional, again, found by transactional work", change: func(h *idempotency.Handler) {
 			h.Transactional, h.Takeover = true, idempotency.Reexecute
 		}},
-		{name: "detached, resume, found by joined work", change: func(h *idempotency.Handler) {
+		{name: "non-transactional, resume, found by transactional work", change: func(h *idempotency.Handler) {
 			h.Transactional, h.Takeover = true, idempotency.Resume
 		}, resumed: true},
 	} {
@@ -330,9 +329,9 @@ func TestTakeoverAfterACrash(t *testing.T) {
 	}
 }
 
-// What becomes of the dead is by their own terms. Those of who finds them, of a newer
-// version say, are not what they agreed to.
-func TestTheDeadAreTakenOverByTheirOwnTerms(t *testing.T) {
+// The Takeover of the dead execution counts, not that of the claim that finds it, such as
+// one of a newer version.
+func TestTakeover_isThatOfTheDeadExecution(t *testing.T) {
 	policies := []driver.Takeover{
 		driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume, idempotency.MarkUnknown,
 	}
@@ -402,7 +401,7 @@ func TestLimit(t *testing.T) {
 
 // A handler that never returns loses its operation a lease after its limit, and
 // what it answers in the end counts for nothing.
-func TestHandlerThatDoesNotReturn(t *testing.T) {
+func TestHandler_thatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		var cause atomic.Value
@@ -426,9 +425,9 @@ func TestHandlerThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// As long as nobody has asked, the record is still its own, and a late answer is
-// better than none. The store is the judge of that.
-func TestLateAnswerThatNobodyHasOvertaken(t *testing.T) {
+// Without another claim, the record still belongs to the execution. A late result is
+// stored then. The store decides.
+func TestComplete_lateWithoutTakeover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		r := newRig(new(idempotency.Memory), working(time.Hour, &cause), func(h *idempotency.Handler) { h.Timeout = time.Minute })
@@ -440,8 +439,8 @@ func TestLateAnswerThatNobodyHasOvertaken(t *testing.T) {
 	})
 }
 
-// The same with the default policy: nobody executes it again, and somebody is told.
-func TestHandlerThatDoesNotReturnIsUnknown(t *testing.T) {
+// The same with the default policy: the work is not executed again, and Unknown is called.
+func TestHandler_thatDoesNotReturnIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		r := newRig(new(idempotency.Memory), working(time.Hour, &cause),
@@ -486,7 +485,7 @@ func TestLimitAndDeadline(t *testing.T) {
 
 // An open transaction holds the operation: there is no lease to renew, and not even
 // an hour without one changes that.
-func TestNoHeartbeatForJoinedWork(t *testing.T) {
+func TestHeartbeat_noneForTransactionalWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faultyTx(newLedger())
 		work := charge(t, http.StatusCreated)
@@ -511,7 +510,7 @@ func TestNoHeartbeatForJoinedWork(t *testing.T) {
 
 // A renewal that is on its way at the end does not keep the response waiting, and
 // its failure is no news.
-func TestRenewalInFlightAtTheEnd(t *testing.T) {
+func TestRenewal_inFlightAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, fault: fault{hold: make(chan struct{})}})
 		var cause atomic.Value
@@ -524,9 +523,8 @@ func TestRenewalInFlightAtTheEnd(t *testing.T) {
 	})
 }
 
-// A claim whose answer took most of the lease leaves little of it: the lease is
-// counted from when it was asked for.
-func TestLeaseCountsFromTheAsking(t *testing.T) {
+// A slow claim leaves little of the lease: the lease begins when it is requested.
+func TestLease_beginsAtTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{verb: onReserve, from: 1, fault: fault{linger: 4 * time.Second, after: errLost}})
 		var cause atomic.Value
@@ -563,7 +561,7 @@ func TestLeaseIsOverInTime(t *testing.T) {
 	}
 }
 
-// renewing is a store whose renewals last as long as they may.
+// renewing is a store with renewals that take as long as they may.
 type renewing struct {
 	idempotency.Memory
 	ended chan time.Time
@@ -576,7 +574,7 @@ func (s *renewing) Renew(ctx context.Context, _ driver.Lease, _ time.Duration) e
 }
 
 // It ends there, and gives its connection back.
-func TestRenewalEndsWithTheExecution(t *testing.T) {
+func TestRenewal_endsWithTheExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		store := &renewing{ended: make(chan time.Time, 1)}
@@ -589,7 +587,7 @@ func TestRenewalEndsWithTheExecution(t *testing.T) {
 
 // A renewal that is answered after the end is no news either, whatever it says: the
 // lease is not that execution's any more.
-func TestRenewalIsAnsweredAfterTheEnd(t *testing.T) {
+func TestRenewal_isAnsweredAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
 		store := faulty(new(idempotency.Memory), rule{onRenew, 1, 0, fault{linger: 5 * time.Second, after: idempotency.ErrLeaseLost}})
@@ -662,9 +660,9 @@ func TestContextsEnd(t *testing.T) {
 	})
 }
 
-// An execution's own context may end: its lease is lost, though nobody has taken
-// over; it overran its limit; its caller's deadline is over. What it answers after
-// that, to say that nothing was done, is often only how it says that it was cut off.
+// The context of an execution ends if its lease is lost, after its time limit, and at the
+// caller's deadline. A response that means "nothing was done" does not count after that:
+// often it only means that the handler was interrupted.
 var endings = []struct {
 	name string
 	ends bool
@@ -690,7 +688,7 @@ var endings = []struct {
 	}},
 }
 
-// ambiguous is what becomes of an execution of whose effect nobody knows.
+// ambiguous is the status of an execution with an unknown effect.
 func ambiguous(policy driver.Takeover) idempotency.Status {
 	if policy == idempotency.Reexecute || policy == idempotency.Resume {
 		return idempotency.FailedRetryable
@@ -846,7 +844,7 @@ func TestTheBankIsChargedOnce(t *testing.T) {
 				}
 				requireProblem(t, w, http.StatusConflict, "unknown")
 				assert.EqualValues(t, 1, bank.Load())
-				assert.NotEmpty(t, r.unknowns(), "somebody is told")
+				assert.NotEmpty(t, r.unknowns(), "Unknown is called")
 			})
 		})
 	}

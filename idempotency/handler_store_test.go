@@ -99,7 +99,7 @@ func (s *faultyStore) heal() {
 	s.rules = nil
 }
 
-func TestStoreFailsAroundDetachedWork(t *testing.T) {
+func TestStoreFails_nonTransactionalWork(t *testing.T) {
 	const ok = http.StatusCreated
 	down, lost := fault{before: errDown}, fault{after: errLost}
 	for _, row := range []failure{
@@ -116,7 +116,7 @@ func TestStoreFailsAroundDetachedWork(t *testing.T) {
 			status: 503, kind: "store", d: idempotency.StoreFailed, again: ok, runs: 1,
 		},
 		{
-			// Nobody knows that nothing was executed but a process that may have died.
+			// Only this process knows that nothing was executed, and it may have died.
 			name: "Reserve's answers are lost, all of them", rules: []rule{{onReserve, 1, always, lost}},
 			status: 503, kind: "store", d: idempotency.StoreFailed, record: idempotency.FailedRetryable,
 			again: ok, runs: 1,
@@ -256,9 +256,8 @@ func TestClientGoneWhileTheRecordIsWritten(t *testing.T) {
 	})
 }
 
-// An Unknown that the store did not hear of is told once more than it became so,
-// rather than never.
-func TestUnknownThatTheStoreDidNotHear(t *testing.T) {
+// If the store did not answer, Unknown may be called twice for one record.
+func TestUnknown_isReportedAgainAfterAStoreError(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		work func(http.ResponseWriter, *http.Request)
@@ -370,17 +369,17 @@ func TestReserveEndsSoonAfterItsClient(t *testing.T) {
 	}
 }
 
-// Work whose time is over before it could begin is not begun: it would only say that
-// it was cut off, and be in doubt for that.
-func TestWorkIsNotBegunWhenItsTimeIsOver(t *testing.T) {
+// Work does not begin after its deadline: it could only be interrupted, and its effect would
+// be unknown.
+func TestHandler_doesNotBeginWorkAfterItsDeadline(t *testing.T) {
 	slow := fault{linger: 3 * time.Second}
 	for _, row := range []struct {
 		name   string
 		change func(*idempotency.Handler)
 		record idempotency.Status
 	}{
-		{"detached", func(*idempotency.Handler) {}, idempotency.FailedRetryable},
-		{"joined", transactional, 0},
+		{"non-transactional", func(*idempotency.Handler) {}, idempotency.FailedRetryable},
+		{"transactional", transactional, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -408,8 +407,8 @@ func TestReserveHangs(t *testing.T) {
 		most   time.Duration
 		calls  map[string]int
 	}{
-		{"detached", func(*idempotency.Handler) {}, 10 * time.Second, map[string]int{onReserve: 2}},
-		{"joined", transactional, 30 * time.Second, map[string]int{onBegin: 1}},
+		{"non-transactional", func(*idempotency.Handler) {}, 10 * time.Second, map[string]int{onReserve: 2}},
+		{"transactional", transactional, 30 * time.Second, map[string]int{onBegin: 1}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -449,8 +448,8 @@ func TestBusyStoreIsAskedOnce(t *testing.T) {
 	}
 }
 
-// A client that leaves before the store has answered is no failure of the store's. One
-// that stays, and whose time is over, had no answer in time.
+// If the client leaves before the store answers, the store has not failed. If its deadline
+// ends, the store has failed to answer in time.
 func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 	hangs, breaks := fault{delay: time.Hour}, fault{after: errDown, linger: 2 * time.Second}
 	for _, row := range []struct {
@@ -466,7 +465,7 @@ func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 		}, idempotency.StoreFailed},
 		{"leaves, and the store fails", breaks, leaving(nil), idempotency.StoreFailed},
 	} {
-		for name, change := range map[string]func(*idempotency.Handler){"detached": func(*idempotency.Handler) {}, "joined": transactional} {
+		for name, change := range map[string]func(*idempotency.Handler){"non-transactional": func(*idempotency.Handler) {}, "transactional": transactional} {
 			t.Run(row.name+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := faultyTx(newLedger(), rule{onReserve, 1, always, row.fault}, rule{onBegin, 1, always, row.fault})

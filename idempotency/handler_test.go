@@ -33,7 +33,7 @@ import (
 // This file is the contract of Handler as its clients see it: which requests are
 // executed, what is answered, and what is answered again.
 
-func TestHandlerFirstResponseAndReplay(t *testing.T) {
+func TestHandler_firstResponseAndReplay(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		handler http.HandlerFunc
@@ -95,7 +95,7 @@ func TestHandlerFirstResponseAndReplay(t *testing.T) {
 	}
 }
 
-func TestHandlerReplaysNoCookieNorDate(t *testing.T) {
+func TestHandler_replaysNoCookieNorDate(t *testing.T) {
 	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: "session", Value: "secret"})
 		w.Header().Set("Date", "Mon, 01 Jan 2024 00:00:00 GMT")
@@ -109,7 +109,7 @@ func TestHandlerReplaysNoCookieNorDate(t *testing.T) {
 	assert.Equal(t, http.Header{"Etag": {`"7"`}, "Idempotency-Replayed": {"true"}}, again.Header())
 }
 
-func TestHandlerKeys(t *testing.T) {
+func TestHandler_keys(t *testing.T) {
 	const invalid = "key-invalid"
 	for _, row := range []struct {
 		name     string
@@ -163,7 +163,7 @@ func TestHandlerKeys(t *testing.T) {
 	}
 }
 
-func TestHandlerWithoutKeyPassesThroughUnprotected(t *testing.T) {
+func TestHandler_withoutKeyPassesThroughUnprotected(t *testing.T) {
 	store := faulty(new(idempotency.Memory))
 	r := newRig(store, answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.Optional = true })
 	for range 2 {
@@ -176,14 +176,14 @@ func TestHandlerWithoutKeyPassesThroughUnprotected(t *testing.T) {
 	assert.Empty(t, r.dispositions(), "a request without a key is none of the Trace's")
 }
 
-func TestHandlerQuotedAndBareKeysAreOne(t *testing.T) {
+func TestHandler_quotedAndBareKeysAreOne(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	first := serve(r, keyed(t, "abc"))
 	requireReplay(t, first, serve(r, keyed(t, `"abc"`)))
 	requireReplay(t, first, serve(r, keyed(t, ` "abc" `)))
 }
 
-func TestHandlerHeaderName(t *testing.T) {
+func TestHandler_headerName(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"),
 		func(h *idempotency.Handler) { h.Header = "x-request-id" })
 	p := requireProblem(t, r.post(t), http.StatusBadRequest, "key-missing")
@@ -193,7 +193,7 @@ func TestHandlerHeaderName(t *testing.T) {
 	assert.Equal(t, http.StatusCreated, serve(r, req).Code)
 }
 
-func TestHandlerScopes(t *testing.T) {
+func TestHandler_scopes(t *testing.T) {
 	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
 		fmt.Fprintf(w, "the secret of %s", req.Header.Get("Tenant"))
 	})
@@ -213,14 +213,14 @@ func TestHandlerScopes(t *testing.T) {
 		requireProblem(t, of(unfit), http.StatusForbidden, "scope")
 		assert.ErrorIs(t, r.last(t).Err, idempotency.ErrInvalid)
 	}
-	requireProblem(t, of("nobody"), http.StatusForbidden, "scope")
+	requireProblem(t, of("unknown"), http.StatusForbidden, "scope")
 	assert.EqualValues(t, 3, r.executions.Load())
 	event := r.last(t)
 	assert.Equal(t, idempotency.Invalid, event.Disposition)
 	assert.ErrorContains(t, event.Err, "no tenant")
 }
 
-func TestHandlerOtherMethodsPassThroughUntouched(t *testing.T) {
+func TestHandler_otherMethodsPassThroughUntouched(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		methods []string
@@ -258,7 +258,7 @@ func TestHandlerOtherMethodsPassThroughUntouched(t *testing.T) {
 	}
 }
 
-func TestHandlerPassThroughStreamsAndHijacks(t *testing.T) {
+func TestHandler_passThroughStreamsAndHijacks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		streamed := make(chan struct{})
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
@@ -293,7 +293,7 @@ func TestHandlerPassThroughStreamsAndHijacks(t *testing.T) {
 	})
 }
 
-func TestHandlerOffersNoHijacking(t *testing.T) {
+func TestHandler_offersNoHijacking(t *testing.T) {
 	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
 		_, _, err := http.NewResponseController(w).Hijack()
 		assert.ErrorIs(t, err, http.ErrNotSupported)
@@ -304,7 +304,7 @@ func TestHandlerOffersNoHijacking(t *testing.T) {
 	assert.Equal(t, http.StatusOK, r.post(t).Code)
 }
 
-func TestHandlerOperations(t *testing.T) {
+func TestHandler_operations(t *testing.T) {
 	long := "/" + strings.Repeat("x", 5000)
 	for _, row := range []struct {
 		name, pattern, path string
@@ -347,7 +347,7 @@ func TestHandlerOperations(t *testing.T) {
 
 // A method in other letters is the same operation, and another request: RFC 9110,
 // section 9.1, tells post from POST, but one effect must not become two by it.
-func TestHandlerMethodInOtherLetters(t *testing.T) {
+func TestHandler_methodInOtherLetters(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	for _, pattern := range []string{"", "/charges"} {
 		var h http.Handler = r
@@ -376,7 +376,7 @@ func TestHandlerMethodInOtherLetters(t *testing.T) {
 }
 
 // Two long paths are two operations, though neither fits into a record.
-func TestHandlerLongPathsAreToldApart(t *testing.T) {
+func TestHandler_longPathsAreToldApart(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	for _, end := range []string{"a", "b"} {
 		req := request(t)
@@ -386,7 +386,7 @@ func TestHandlerLongPathsAreToldApart(t *testing.T) {
 	assert.EqualValues(t, 2, r.executions.Load())
 }
 
-func TestHandlerOneKeyForTwoOperations(t *testing.T) {
+func TestHandler_oneKeyForTwoOperations(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	for _, path := range []string{"/charges", "/refunds"} {
 		req := request(t)
@@ -396,7 +396,7 @@ func TestHandlerOneKeyForTwoOperations(t *testing.T) {
 	assert.EqualValues(t, 2, r.executions.Load())
 }
 
-func TestHandlerMismatch(t *testing.T) {
+func TestHandler_mismatch(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	r.Operation = func(*http.Request) string { return "charge" }
 	first := r.post(t)
@@ -418,7 +418,7 @@ func TestHandlerMismatch(t *testing.T) {
 	assert.EqualValues(t, 1, r.executions.Load())
 }
 
-func TestHandlerOwnFingerprint(t *testing.T) {
+func TestHandler_ownFingerprint(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	r.Fingerprint = func(req *http.Request, body []byte) idempotency.Fingerprint {
 		assert.Equal(t, theBody, string(body))
@@ -432,7 +432,7 @@ func TestHandlerOwnFingerprint(t *testing.T) {
 }
 
 // §: no byte of success leaves before the record is durable.
-func TestHandlerHoldsTheResponseBackUntilItIsDurable(t *testing.T) {
+func TestHandler_holdsTheResponseBackUntilItIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		durable := make(chan struct{})
 		store := faulty(new(idempotency.Memory), rule{verb: onComplete, from: 1, fault: fault{hold: durable}})
@@ -467,7 +467,7 @@ func TestHandlerHoldsTheResponseBackUntilItIsDurable(t *testing.T) {
 	})
 }
 
-func TestHandlerDuplicateInFlight(t *testing.T) {
+func TestHandler_duplicateInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
 			time.Sleep(time.Hour / 10)
@@ -485,13 +485,13 @@ func TestHandlerDuplicateInFlight(t *testing.T) {
 			assert.Empty(t, w.Header().Get("X-Should-Retry"), "it is worth another try")
 			assert.Equal(t, idempotency.InProgress, r.last(t).Disposition)
 		}
-		assert.Equal(t, began, time.Now(), "a duplicate is told at once")
+		assert.Equal(t, began, time.Now(), "a duplicate gets its response at once")
 		requireReplay(t, <-first, r.post(t))
 		assert.EqualValues(t, 1, r.executions.Load())
 	})
 }
 
-func TestHandlerDuplicateWaits(t *testing.T) {
+func TestHandler_duplicateWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
 			time.Sleep(10 * time.Second)
@@ -507,7 +507,7 @@ func TestHandlerDuplicateWaits(t *testing.T) {
 	})
 }
 
-func TestHandlerDuplicateWaitsNoLongerThanItMay(t *testing.T) {
+func TestHandler_duplicateWaitsNoLongerThanItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
@@ -531,7 +531,7 @@ func TestHandlerDuplicateWaitsNoLongerThanItMay(t *testing.T) {
 }
 
 // A duplicate that waits for an execution that is released is the next one.
-func TestHandlerDuplicateTakesItsTurn(t *testing.T) {
+func TestHandler_duplicateTakesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
@@ -549,8 +549,8 @@ func TestHandlerDuplicateTakesItsTurn(t *testing.T) {
 	})
 }
 
-// The default terms: detached, and nobody said that the work may be repeated.
-func TestHandlerPolicyTable(t *testing.T) {
+// The default options: non-transactional, and the work must not be repeated.
+func TestHandler_classifiesStatuses(t *testing.T) {
 	released := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
 	for code := 200; code <= 599; code++ {
 		store := new(idempotency.Memory)
@@ -583,7 +583,7 @@ func TestHandlerPolicyTable(t *testing.T) {
 	}
 }
 
-func TestHandlerOwnPolicy(t *testing.T) {
+func TestHandler_ownPolicy(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		code   int
@@ -619,7 +619,7 @@ func TestHandlerOwnPolicy(t *testing.T) {
 }
 
 // A policy may say so of any status.
-func TestHandlerUnknownByPolicy(t *testing.T) {
+func TestHandler_unknownByPolicy(t *testing.T) {
 	store := new(idempotency.Memory)
 	r := newRig(store, answer(http.StatusBadGateway, "upstream was cut"), func(h *idempotency.Handler) {
 		h.Classify = func(code int) idempotency.Status {
@@ -639,7 +639,7 @@ func TestHandlerUnknownByPolicy(t *testing.T) {
 	assert.Len(t, r.unknowns(), 1, "it became unknown once")
 }
 
-// requireUnknown sends the request again, which must be told that nobody knows.
+// requireUnknown sends the request again. The response must be the problem "unknown".
 func requireUnknown(t *testing.T, r *rig) {
 	t.Helper()
 	w := r.post(t)
@@ -648,7 +648,7 @@ func requireUnknown(t *testing.T, r *rig) {
 	assert.Equal(t, idempotency.OutcomeUnknown, r.last(t).Disposition)
 }
 
-func TestHandlerReconciler(t *testing.T) {
+func TestHandler_reconciler(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		settle func(store idempotency.Store, record driver.Record) error
@@ -692,7 +692,7 @@ func TestHandlerReconciler(t *testing.T) {
 
 // Nothing written is not success: frameworks render a handler's error when the
 // middleware has returned.
-func TestHandlerNothingWrittenIsNoSuccess(t *testing.T) {
+func TestHandler_nothingWrittenIsNoSuccess(t *testing.T) {
 	for _, silence := range []struct {
 		name string
 		work func(http.ResponseWriter)
@@ -717,12 +717,12 @@ func TestHandlerNothingWrittenIsNoSuccess(t *testing.T) {
 			change func(*idempotency.Handler)
 			record idempotency.Status // 0: none
 		}{
-			{"detached", func(*idempotency.Handler) {}, idempotency.Unknown},
-			{"detached, unknown", takeover(idempotency.MarkUnknown), idempotency.Unknown},
-			{"detached, again", takeover(idempotency.Reexecute), idempotency.FailedRetryable},
-			{"detached, resume", takeover(idempotency.Resume), idempotency.FailedRetryable},
-			{"joined", transactional, 0},
-			{"joined, unknown", func(h *idempotency.Handler) { h.Transactional, h.Takeover = true, idempotency.MarkUnknown }, 0},
+			{"non-transactional", func(*idempotency.Handler) {}, idempotency.Unknown},
+			{"non-transactional, unknown", takeover(idempotency.MarkUnknown), idempotency.Unknown},
+			{"non-transactional, again", takeover(idempotency.Reexecute), idempotency.FailedRetryable},
+			{"non-transactional, resume", takeover(idempotency.Resume), idempotency.FailedRetryable},
+			{"transactional", transactional, 0},
+			{"transactional, unknown", func(h *idempotency.Handler) { h.Transactional, h.Takeover = true, idempotency.MarkUnknown }, 0},
 			{"whatever one's own policy says", func(h *idempotency.Handler) {
 				h.Classify = func(int) idempotency.Status {
 					t.Error("it is asked of a status that the handler has not given")
@@ -778,20 +778,20 @@ func (w *finalRecorder) WriteHeader(code int) {
 }
 
 // The silence of a handler, and a store that does not hear of it.
-func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
+func TestHandler_nothingWrittenAndTheStoreFails(t *testing.T) {
 	down := fault{before: errDown}
 	for _, row := range []struct {
-		name   string
-		rule   rule
-		change func(*idempotency.Handler)
-		status int
-		kind   string
-		d      idempotency.Disposition
-		told   int
+		name     string
+		rule     rule
+		change   func(*idempotency.Handler)
+		status   int
+		kind     string
+		d        idempotency.Disposition
+		unknowns int
 	}{
-		{"detached", rule{onComplete, 1, always, down}, func(*idempotency.Handler) {}, 500, "no-response", idempotency.StoreFailed, 1},
-		{"detached, again", rule{onRelease, 1, always, down}, takeover(idempotency.Reexecute), 500, "no-response", idempotency.StoreFailed, 0},
-		{"joined", rule{onRollback, 1, 0, down}, transactional, 500, "no-response", idempotency.StoreFailed, 0},
+		{"non-transactional", rule{onComplete, 1, always, down}, func(*idempotency.Handler) {}, 500, "no-response", idempotency.StoreFailed, 1},
+		{"non-transactional, again", rule{onRelease, 1, always, down}, takeover(idempotency.Reexecute), 500, "no-response", idempotency.StoreFailed, 0},
+		{"transactional", rule{onRollback, 1, 0, down}, transactional, 500, "no-response", idempotency.StoreFailed, 0},
 		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, func(*idempotency.Handler) {}, 503, "lease-lost", idempotency.LeaseLost, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -801,13 +801,13 @@ func TestHandlerNothingWrittenAndTheStoreFails(t *testing.T) {
 				}, row.change)
 				requireProblem(t, r.post(t), row.status, row.kind)
 				assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
-				assert.Len(t, r.unknowns(), row.told)
+				assert.Len(t, r.unknowns(), row.unknowns)
 			})
 		})
 	}
 }
 
-func TestHandlerReleasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
+func TestHandler_releasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, ""))
 	r.post(t)
 	requireProblem(t, serve(r, withBody(request(t), `{"amount": 1}`)), http.StatusUnprocessableEntity, "mismatch")
@@ -815,7 +815,7 @@ func TestHandlerReleasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
 	assert.EqualValues(t, 2, r.executions.Load())
 }
 
-func TestHandlerMaxResponse(t *testing.T) {
+func TestHandler_maxResponse(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		limit int64
@@ -857,7 +857,7 @@ func TestHandlerMaxResponse(t *testing.T) {
 
 // A handler that writes without end does not fill the disk: its writes fail, the
 // client's connection is cut, and the record says what happened.
-func TestHandlerMaxSpool(t *testing.T) {
+func TestHandler_maxSpool(t *testing.T) {
 	repeats := takeover(idempotency.Reexecute)
 	for _, row := range []struct {
 		name   string
@@ -873,7 +873,7 @@ func TestHandlerMaxSpool(t *testing.T) {
 		{"far above", 5000, 3 << 20, 201, nil, driver.CompletedUnreplayable, false},
 		{"a refusal", 5000, 5001, 404, nil, driver.CompletedUnreplayable, false},
 		{"nothing was done", 5000, 5001, 503, nil, idempotency.FailedRetryable, false},
-		{"nobody knows", 5000, 5001, 500, nil, idempotency.Unknown, false},
+		{"unknown", 5000, 5001, 500, nil, idempotency.Unknown, false},
 		{"a failure that may be repeated", 5000, 5001, 500, repeats, idempotency.FailedRetryable, false},
 		{"with a reference", 5000, 5001, 201, rebuild(idempotency.Result{}, nil), idempotency.Completed, false},
 		{"no limit", -1, 3 << 20, 201, nil, driver.CompletedUnreplayable, true},
@@ -918,7 +918,7 @@ func TestHandlerMaxSpool(t *testing.T) {
 }
 
 // A large response that is not final is not kept at all.
-func TestHandlerLargeFailureReleases(t *testing.T) {
+func TestHandler_largeFailureReleases(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, strings.Repeat("x", 100)),
 		func(h *idempotency.Handler) { h.MaxResponse = 10 })
 	for range 2 {
@@ -939,7 +939,7 @@ func (b brokenReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestHandlerBadBodies(t *testing.T) {
+func TestHandler_badBodies(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		body   io.Reader
@@ -969,7 +969,7 @@ func TestHandlerBadBodies(t *testing.T) {
 	}
 }
 
-func TestHandlerGetsTheBodyUnread(t *testing.T) {
+func TestHandler_getsTheBodyUnread(t *testing.T) {
 	for _, body := range []string{"", "x", theBody, strings.Repeat("x", 1<<20)} {
 		var got []byte
 		var length int64
@@ -987,7 +987,7 @@ func TestHandlerGetsTheBodyUnread(t *testing.T) {
 	}
 }
 
-func TestHandlerPanics(t *testing.T) {
+func TestHandler_panics(t *testing.T) {
 	boom := errors.New("test: boom")
 	for _, row := range []struct {
 		name   string
@@ -997,27 +997,27 @@ func TestHandlerPanics(t *testing.T) {
 		want   any                // what the server recovers
 		status idempotency.Status // 0: no record
 	}{
-		{name: "panic, detached", work: func() { panic(boom) }, want: boom, status: idempotency.Unknown},
+		{name: "panic, non-transactional", work: func() { panic(boom) }, want: boom, status: idempotency.Unknown},
 		{
-			name: "ErrAbortHandler, detached", work: func() { panic(http.ErrAbortHandler) },
+			name: "ErrAbortHandler, non-transactional", work: func() { panic(http.ErrAbortHandler) },
 			want: http.ErrAbortHandler, status: idempotency.Unknown,
 		},
-		{name: "panic(nil), detached", work: func() { panic(nil) }, want: new(runtime.PanicNilError), status: idempotency.Unknown}, //nolint:govet // on purpose
-		{name: "Goexit, detached", work: runtime.Goexit, status: idempotency.Unknown},
+		{name: "panic(nil), non-transactional", work: func() { panic(nil) }, want: new(runtime.PanicNilError), status: idempotency.Unknown}, //nolint:govet // on purpose
+		{name: "Goexit, non-transactional", work: runtime.Goexit, status: idempotency.Unknown},
 		{
 			name: "panic, to be executed again", work: func() { panic(boom) }, change: takeover(idempotency.Reexecute),
 			want: boom, status: idempotency.FailedRetryable,
 		},
-		{name: "panic, joined", work: func() { panic(boom) }, change: transactional, tx: true, want: boom},
-		{name: "Goexit, joined", work: runtime.Goexit, change: transactional, tx: true},
-		{name: "panic, joined, before any write", work: func() { panic(boom) }, change: transactional, want: boom},
+		{name: "panic, transactional", work: func() { panic(boom) }, change: transactional, tx: true, want: boom},
+		{name: "Goexit, transactional", work: runtime.Goexit, change: transactional, tx: true},
+		{name: "panic, transactional, before any write", work: func() { panic(boom) }, change: transactional, want: boom},
 		{
-			name: "panic, joined, which never leaves a doubt", work: func() { panic(boom) }, tx: true,
+			name: "panic, transactional, which never leaves a doubt", work: func() { panic(boom) }, tx: true,
 			change: func(h *idempotency.Handler) { h.Transactional, h.Takeover = true, idempotency.MarkUnknown },
 			want:   boom,
 		},
 		{
-			name: "panic in Settle, joined", work: func() {}, tx: true,
+			name: "panic in Settle, transactional", work: func() {}, tx: true,
 			change: func(h *idempotency.Handler) {
 				h.Transactional, h.Classify = true, func(int) idempotency.Status { panic(boom) }
 			},
@@ -1071,8 +1071,8 @@ func TestHandlerPanics(t *testing.T) {
 	}
 }
 
-// A panic is a death in the middle like any other: who resumes must be told.
-func TestHandlerPanicIsResumed(t *testing.T) {
+// After a panic, the next execution has Resumed set, as after a crash.
+func TestHandler_panicIsResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var resumed []bool
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
@@ -1092,8 +1092,8 @@ func TestHandlerPanicIsResumed(t *testing.T) {
 	})
 }
 
-// Who resumes and could do nothing leaves to the next what he was to look for.
-func TestHandlerResumesUntilSomebodyHasLooked(t *testing.T) {
+// If a resumed execution had no effect, the next one has Resumed set too.
+func TestHandler_resumesUntilAnExecutionSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var resumed []bool
 		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
@@ -1118,7 +1118,7 @@ func TestHandlerResumesUntilSomebodyHasLooked(t *testing.T) {
 	})
 }
 
-func TestHandlerOutlivesItsClient(t *testing.T) {
+func TestHandler_outlivesItsClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type name struct{}
 		inner := make(chan error, 1)
@@ -1154,9 +1154,9 @@ func TestHandlerOutlivesItsClient(t *testing.T) {
 	})
 }
 
-// The client's connection breaks while the response is on its way: the record
-// stands, and the server is told that the response is not whole.
-func TestHandlerClientGoneWhileItIsAnswered(t *testing.T) {
+// The client's connection breaks during the response. The record is kept, and the handler
+// panics with ErrAbortHandler.
+func TestHandler_clientGoneWhileItIsAnswered(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	over := make(chan any)
 	go func() {
@@ -1175,7 +1175,7 @@ func (w deafWriter) Header() http.Header       { return w.header }
 func (w deafWriter) WriteHeader(int)           {}
 func (w deafWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
 
-func TestHandlerKeepsValuesAndDeadlineOfTheRequest(t *testing.T) {
+func TestHandler_keepsValuesAndDeadlineOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type name struct{}
 		var cause error
@@ -1198,7 +1198,7 @@ func TestHandlerKeepsValuesAndDeadlineOfTheRequest(t *testing.T) {
 	})
 }
 
-func TestHandlerRequestIsOtherwiseTheSame(t *testing.T) {
+func TestHandler_requestIsOtherwiseTheSame(t *testing.T) {
 	var inner *http.Request
 	r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) { inner = req })
 	req := request(t)
@@ -1216,7 +1216,7 @@ func TestHandlerRequestIsOtherwiseTheSame(t *testing.T) {
 }
 
 // The server removes the files of a form, but those of its own request only.
-func TestHandlerLeavesNoFilesOfForms(t *testing.T) {
+func TestHandler_leavesNoFilesOfForms(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
 	r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) {
@@ -1246,7 +1246,7 @@ func TestHandlerLeavesNoFilesOfForms(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-func TestHandlerMisconfigured(t *testing.T) {
+func TestHandler_misconfigured(t *testing.T) {
 	next := answer(http.StatusOK, "")
 	const operationIsNoName = "an operation that no store accepts" // which is found with the first request
 	for _, row := range []struct {
@@ -1257,7 +1257,7 @@ func TestHandlerMisconfigured(t *testing.T) {
 		{name: "no store", handler: idempotency.NewHandler(nil, tenant, next)},
 		{name: "no scope", handler: idempotency.NewHandler(new(idempotency.Memory), nil, next)},
 		{name: "no next", handler: idempotency.NewHandler(new(idempotency.Memory), tenant, nil)},
-		{name: "joined, without transactions", change: transactional},
+		{name: "transactional, without transactions", change: transactional},
 		{name: "a negative lease", change: lease(-1)},
 		{name: "a lease that is too short", change: lease(time.Millisecond)},
 		{name: "a lease of centuries", change: lease(1 << 62)},
@@ -1292,7 +1292,7 @@ func TestHandlerMisconfigured(t *testing.T) {
 				w := serve(h, request(t))
 				p := requireProblem(t, w, http.StatusInternalServerError, "misconfigured")
 				assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
-				assert.Empty(t, p.Detail, "how a server is configured is nobody's business")
+				assert.Empty(t, p.Detail, "the client must not see the configuration")
 				require.ErrorIs(t, remembered.last(t).Err, idempotency.ErrInvalid)
 				assert.Equal(t, idempotency.Misconfigured, remembered.last(t).Disposition)
 			}
@@ -1305,8 +1305,8 @@ func TestHandlerMisconfigured(t *testing.T) {
 	}
 }
 
-// TestHandlerValid: what looks odd, and means something.
-func TestHandlerValid(t *testing.T) {
+// TestHandler_valid: what looks odd, and means something.
+func TestHandler_valid(t *testing.T) {
 	for name, change := range map[string]func(*idempotency.Handler){
 		"no limit":                        func(h *idempotency.Handler) { h.Timeout, h.DuplicateWait, h.MaxSpool = -1, -1, -1 },
 		"a Limit that is below the Lease": func(h *idempotency.Handler) { h.Timeout, h.Lease = time.Second, time.Minute },
@@ -1319,8 +1319,8 @@ func TestHandlerValid(t *testing.T) {
 	}
 }
 
-// TestHandlerTellsAll: each mistake is told, and no more.
-func TestHandlerTellsAll(t *testing.T) {
+// TestHandler_validateReportsAllErrors: Validate reports each error, and no other.
+func TestHandler_validateReportsAllErrors(t *testing.T) {
 	h := idempotency.NewHandler(nil, tenant, nil)
 	h.Timeout, h.Header, h.MaxBody, h.MaxResponse, h.Methods = 15, "a b", -1, -2, []string{""}
 	err := h.Validate()
@@ -1330,7 +1330,7 @@ func TestHandlerTellsAll(t *testing.T) {
 	require.Len(t, strings.Split(err.Error(), "\n"), 7, "%v", err)
 }
 
-func TestHandlerSpoolsAtLeastWhatItStores(t *testing.T) {
+func TestHandler_maxSpoolIsAtLeastMaxResponse(t *testing.T) {
 	for _, spool := range []int64{0, 2 << 30} {
 		h := newRig(new(idempotency.Memory), answer(http.StatusOK, ""))
 		h.MaxResponse, h.MaxSpool = 2<<30, spool
@@ -1338,7 +1338,7 @@ func TestHandlerSpoolsAtLeastWhatItStores(t *testing.T) {
 	}
 }
 
-func TestHandlerConcurrentFirstRequests(t *testing.T) {
+func TestHandler_concurrentFirstRequests(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	var wg sync.WaitGroup
 	for range 50 {
@@ -1356,7 +1356,7 @@ func TestHandlerConcurrentFirstRequests(t *testing.T) {
 }
 
 // A record lives for the TTL, from the beginning of the execution.
-func TestHandlerForgetsAfterTheTTL(t *testing.T) {
+func TestHandler_forgetsAfterTheTTL(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		ttl  time.Duration
@@ -1376,8 +1376,8 @@ func TestHandlerForgetsAfterTheTTL(t *testing.T) {
 	}
 }
 
-// A limit that somebody has set outside is the one that the client is told.
-func TestHandlerTellsTheSmallerLimit(t *testing.T) {
+// The problem names the smaller limit of an outer handler.
+func TestHandler_namesTheSmallerLimit(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	outside := http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		req.Body = http.MaxBytesReader(w, req.Body, 3)

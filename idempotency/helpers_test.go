@@ -51,7 +51,7 @@ const (
 type fault struct {
 	before error           // returned, and the verb has no effect
 	delay  time.Duration   // before the effect, unless the context ends first
-	hold   <-chan struct{} // likewise, until it is closed
+	hold   <-chan struct{} // waits until it is closed, unless the context ends first
 	after  error           // returned, though the verb had its effect
 	linger time.Duration   // after the effect; deaf to the context
 	ghost  time.Duration   // the error is returned at once, and what becomes of the transaction comes that much later
@@ -498,7 +498,7 @@ type rig struct {
 
 // tenant is a scope function.
 func tenant(r *http.Request) (string, error) {
-	if name := r.Header.Get("Tenant"); name != "nobody" {
+	if name := r.Header.Get("Tenant"); name != "unknown" {
 		return name, nil
 	}
 	return "", errors.New("test: no tenant")
@@ -517,7 +517,7 @@ func newRig(store idempotency.Store, next http.HandlerFunc, change ...func(*idem
 	return r
 }
 
-// joined and the like are changes of a rig.
+// transactional and the functions below are changes of a rig.
 func transactional(h *idempotency.Handler) { h.Transactional = true }
 
 func takeover(p driver.Takeover) func(*idempotency.Handler) {

@@ -45,7 +45,7 @@ func TestProblemsAreAContract(t *testing.T) {
 		{
 			kind: "scope", title: "The request does not belong to a known account", status: 403,
 			rig:     func() *rig { return newRig(new(idempotency.Memory), ok) },
-			request: func(r *http.Request) { r.Header.Set("Tenant", "nobody") },
+			request: func(r *http.Request) { r.Header.Set("Tenant", "unknown") },
 		},
 		{
 			kind: "body-incomplete", title: "The request's body is incomplete", status: 400,

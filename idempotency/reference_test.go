@@ -82,7 +82,7 @@ func ExampleSetReference() {
 	// 201 report 7: all is well, still
 }
 
-func TestReferAndRebuild(t *testing.T) {
+func TestSetReference_loadResult(t *testing.T) {
 	whole := []byte("the payment, as it is now")
 	first := []string{
 		"Location", "/payments/123", "Content-Type", "application/json", "Content-Length", "100", "ETag", `"1"`,
@@ -141,7 +141,7 @@ func TestReferAndRebuild(t *testing.T) {
 }
 
 // A response that cannot be made again now is asked for again.
-func TestRebuildFails(t *testing.T) {
+func TestLoadResult_fails(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		result idempotency.Result
@@ -159,7 +159,7 @@ func TestRebuildFails(t *testing.T) {
 			w := r.post(t)
 			requireProblem(t, w, http.StatusServiceUnavailable, "load")
 			assert.Equal(t, "1", w.Header().Get("Retry-After"))
-			assert.NotContains(t, w.Body.String(), row.text, "what goes on inside is nobody's business")
+			assert.NotContains(t, w.Body.String(), row.text, "the client must not see internal errors")
 			event := r.last(t)
 			assert.Equal(t, idempotency.StoreFailed, event.Disposition)
 			require.ErrorContains(t, event.Err, row.text)
@@ -169,7 +169,7 @@ func TestRebuildFails(t *testing.T) {
 }
 
 // What is not a success with a Rebuild beside it is stored as ever.
-func TestReferChangesNothingElse(t *testing.T) {
+func TestSetReference_changesNothingElse(t *testing.T) {
 	small := func(h *idempotency.Handler) { h.MaxResponse = 1000 }
 	for _, row := range []struct {
 		name   string
@@ -202,7 +202,7 @@ func TestReferChangesNothingElse(t *testing.T) {
 
 // A program that has no Rebuild, an earlier version say, does not take a record that
 // refers to its response for one of an empty response.
-func TestRebuildIsMissing(t *testing.T) {
+func TestLoadResult_isMissing(t *testing.T) {
 	store := new(idempotency.Memory)
 	newRig(store, refers(http.StatusCreated), rebuild(idempotency.Result{}, nil)).post(t)
 	r := newRig(store, refers(http.StatusCreated))
@@ -237,9 +237,9 @@ func TestReferenceWithoutAStatus(t *testing.T) {
 	assert.Equal(t, "rebuilt", w.Body.String())
 }
 
-// TestReferLate: a handler's goroutine that outlives it may go on, and changes
+// TestSetReference_afterTheEnd: a handler's goroutine that outlives it may go on, and changes
 // nothing.
-func TestReferLate(t *testing.T) {
+func TestSetReference_afterTheEnd(t *testing.T) {
 	store := new(idempotency.Memory)
 	left, gone := make(chan struct{}), make(chan error)
 	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
@@ -255,7 +255,7 @@ func TestReferLate(t *testing.T) {
 	requireReplay(t, first, r.post(t))
 }
 
-func TestReferInvalid(t *testing.T) {
+func TestSetReference_invalid(t *testing.T) {
 	for name, reference := range map[string]string{
 		"too long": strings.Repeat("x", 513), "a NUL": "a\x00b", "not UTF-8": "\xff",
 	} {
@@ -264,8 +264,8 @@ func TestReferInvalid(t *testing.T) {
 	require.NoError(t, idempotency.SetReference(t.Context(), strings.Repeat("x", 512)), "outside of an execution")
 }
 
-// TestReferInWork: the reference is the result's, unless that has one.
-func TestReferInWork(t *testing.T) {
+// TestSetReference_inWork: the reference is the result's, unless that has one.
+func TestSetReference_inWork(t *testing.T) {
 	for own, want := range map[string]string{"": theReference, "mine": "mine"} {
 		store := new(idempotency.Memory)
 		for range 2 {
@@ -279,8 +279,8 @@ func TestReferInWork(t *testing.T) {
 	}
 }
 
-// A joined handler's rows are the source of truth.
-func TestReferJoined(t *testing.T) {
+// A transactional handler's rows are the source of truth.
+func TestSetReference_transactional(t *testing.T) {
 	store := newLedger()
 	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 		tx, err := idempotency.Tx[*ledgerTx](req.Context())

@@ -211,9 +211,9 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// TestResultStoresNoCredentials, nor what was said of one moment, however it is
+// TestResult_storesNoCredentials, nor what was said of one moment, however it is
 // spelled.
-func TestResultStoresNoCredentials(t *testing.T) {
+func TestResult_storesNoCredentials(t *testing.T) {
 	names := []string{
 		"Authorization", "WWW-Authenticate", "Authentication-Info", "Proxy-Authenticate", "Proxy-Authorization",
 		"Proxy-Authentication-Info", "Cookie", "Set-Cookie", "Set-Cookie2", "X-API-Key", "X-Auth-Token", "Auth-Token",
@@ -291,8 +291,8 @@ func TestTrailersOfMiddleware(t *testing.T) {
 	}
 }
 
-// TestResultKeepsContentOfMiddleware: what describes the body goes with it.
-func TestResultKeepsContentOfMiddleware(t *testing.T) {
+// TestResult_keepsContentOfMiddleware: what describes the body goes with it.
+func TestResult_keepsContentOfMiddleware(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
@@ -302,9 +302,9 @@ func TestResultKeepsContentOfMiddleware(t *testing.T) {
 	require.Equal(t, http.Header{"Content-Type": {"application/json"}}, c.result().Header)
 }
 
-// TestResultLeavesMiddlewaresOwn: a middleware that compresses announces so before
+// TestResult_leavesMiddlewaresOwn: a middleware that compresses announces so before
 // it calls, and does it for this one response; a Content-Security-Policy has a nonce.
-func TestResultLeavesMiddlewaresOwn(t *testing.T) {
+func TestResult_leavesMiddlewaresOwn(t *testing.T) {
 	for _, name := range []string{"Content-Encoding", "Content-Security-Policy", "Content-Security-Policy-Report-Only"} {
 		w := httptest.NewRecorder()
 		w.Header().Set(name, "gzip")
@@ -317,8 +317,8 @@ func TestResultLeavesMiddlewaresOwn(t *testing.T) {
 	}
 }
 
-// TestReplayBesideMiddleware: it overrides what it has, and leaves the rest.
-func TestReplayBesideMiddleware(t *testing.T) {
+// TestReplay_besideMiddleware: it overrides what it has, and leaves the rest.
+func TestReplay_besideMiddleware(t *testing.T) {
 	w := httptest.NewRecorder()
 	for _, name := range []string{"X-Request-Id", "Vary", "X-Frame-Options", "Set-Cookie", "Date"} {
 		w.Header().Set(name, "new")
@@ -335,8 +335,8 @@ func TestReplayBesideMiddleware(t *testing.T) {
 	require.Equal(t, "Accept", stored.Get("Vary"), "the store's header is its own")
 }
 
-// TestReplayOfWhatAReconcilerSettled: it need not know HTTP.
-func TestReplayOfWhatAReconcilerSettled(t *testing.T) {
+// TestReplay_ofAReconcilersResult: it need not know HTTP.
+func TestReplay_ofAReconcilersResult(t *testing.T) {
 	for _, code := range []int{0, 7, -1, 103, 1000} {
 		seen := observe(t, func(w http.ResponseWriter, _ *http.Request) {
 			replay(w, Result{Code: code, Body: []byte("<html>")})

@@ -18,9 +18,8 @@ import (
 
 // A thousand clients want fifty things, through a store that fails, hangs and
 // loses answers, of handlers that fail, panic, sleep past their leases and are
-// taken over. Whatever happens, a thing happens once, and all who hear of it hear
-// the same. (Goroutines, timers and transactions that are left behind end the
-// bubble with a failure.)
+// taken over. Each operation takes effect once, and all its callers get the same result.
+// (A goroutine, timer or transaction that is left behind fails the test.)
 
 const (
 	stressClients = 1000
@@ -95,7 +94,7 @@ func (s *stress) run(t *testing.T) {
 	}
 	wg.Wait()
 	s.calm.Store(true)
-	time.Sleep(10 * stressLease) // whoever died is dead
+	time.Sleep(10 * stressLease) // the leases of dead executions are over
 }
 
 // verify checks what must hold in any mode.
@@ -137,7 +136,7 @@ func mischief(calm *atomic.Bool, effect func() bool) int {
 	return http.StatusCreated
 }
 
-func TestStressJoined(t *testing.T) {
+func TestStress_transactional(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stress{}
 		ledger := newLedger()
@@ -161,7 +160,7 @@ func TestStressJoined(t *testing.T) {
 			if len(s.heard[key]) > 0 {
 				assert.Equal(t, 1, ledger.sum(key), "%s: a success without an effect", key)
 			}
-			assert.Equal(t, http.StatusCreated, s.ask(t, key), "joined work can always be finished")
+			assert.Equal(t, http.StatusCreated, s.ask(t, key), "transactional work can always be finished")
 			assert.Equal(t, 1, ledger.sum(key), key)
 		}
 		s.verify(t)
@@ -169,7 +168,7 @@ func TestStressJoined(t *testing.T) {
 	})
 }
 
-func TestStressDetached(t *testing.T) {
+func TestStress_nonTransactional(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		policy driver.Takeover
@@ -211,7 +210,7 @@ func TestStressDetached(t *testing.T) {
 					default:
 						assert.Equal(t, http.StatusConflict, code, key)
 						assert.LessOrEqual(t, effects[i].Load(), int64(1), key)
-						assert.Empty(t, s.heard[key], "%s: a success that nobody knows of", key)
+						assert.Empty(t, s.heard[key], "%s: reported a success without an effect", key)
 					}
 				}
 				s.verify(t)

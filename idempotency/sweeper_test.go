@@ -39,7 +39,7 @@ func running(t *testing.T, s *idempotency.Sweeper) func() error {
 	}
 }
 
-func TestSweeperSweeps(t *testing.T) {
+func TestSweeper_sweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		fill(t, store, 1200)
@@ -88,11 +88,11 @@ func TestSweeperFindsTheDead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := new(idempotency.Memory)
 				dead := die(t, store, "k", row.policy)
-				var told hooks
-				stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace()})
+				var reports hooks
+				stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace()})
 				time.Sleep(29 * time.Second)
 				synctest.Wait()
-				assert.Empty(t, told.unknowns(), "it is alive")
+				assert.Empty(t, reports.unknowns(), "it is alive")
 				requireRecord(t, store, dead.ID, driver.InProgress)
 
 				time.Sleep(2 * time.Minute)
@@ -105,11 +105,11 @@ func TestSweeperFindsTheDead(t *testing.T) {
 					n, err := store.Sweep(t.Context(), 10)
 					require.NoError(t, err)
 					assert.Zero(t, n, "it was deleted")
-					assert.Empty(t, told.unknowns())
+					assert.Empty(t, reports.unknowns())
 				} else {
 					requireRecord(t, store, dead.ID, idempotency.Unknown)
-					require.Len(t, told.unknowns(), 1)
-					event := told.unknowns()[0]
+					require.Len(t, reports.unknowns(), 1)
+					event := reports.unknowns()[0]
 					assert.Equal(t, dead.ID, event.ID)
 					assert.EqualValues(t, 2, event.Generation)
 					require.ErrorContains(t, event.Err, "lease of an execution expired")
@@ -117,7 +117,7 @@ func TestSweeperFindsTheDead(t *testing.T) {
 
 					time.Sleep(7 * 24 * time.Hour)
 					synctest.Wait()
-					assert.Len(t, told.unknowns(), 1, "once")
+					assert.Len(t, reports.unknowns(), 1, "once")
 					requireRecord(t, store, dead.ID, idempotency.Unknown)
 					_, err := idempotency.Do(t.Context(), store, dead.Scope, dead.Operation, dead.Key, "", nothing)
 					require.ErrorIs(t, err, idempotency.ErrUnknown)
@@ -128,9 +128,9 @@ func TestSweeperFindsTheDead(t *testing.T) {
 	}
 }
 
-// The process was down for longer than the records live. What died before is found
-// all the same: it was neither forgotten nor deleted meanwhile.
-func TestSweeperFindsTheDeadAfterTheirTTL(t *testing.T) {
+// The process was down for longer than the TTL. The Sweeper still finds the executions that
+// died before, because Sweep does not delete them.
+func TestSweeper_findsDeadExecutionsAfterTheirTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(idempotency.Memory)
 		dead := die(t, store, "k", driver.TakeoverDefault)
@@ -139,11 +139,11 @@ func TestSweeperFindsTheDeadAfterTheirTTL(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, n)
 
-		var told hooks
-		stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace()})
+		var reports hooks
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace()})
 		synctest.Wait()
 		require.ErrorIs(t, stop(), context.Canceled)
-		assert.Len(t, told.unknowns(), 1)
+		assert.Len(t, reports.unknowns(), 1)
 		requireRecord(t, store, dead.ID, idempotency.Unknown)
 	})
 }
@@ -165,24 +165,24 @@ func TestClaimFindsTheDeadAfterTheirTTL(t *testing.T) {
 	})
 }
 
-// Many of them come in batches, close to each other, and all are told of.
-func TestSweeperFindsManyDead(t *testing.T) {
+// Many dead executions are found in batches, one soon after the other, and all are reported.
+func TestSweeper_reportsManyDeadExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
 		for i := range 25 {
 			die(t, store, fmt.Sprint(i), driver.TakeoverDefault)
 		}
 		time.Sleep(time.Minute)
-		var told hooks
-		stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace(), Batch: 10, Every: time.Hour})
+		var reports hooks
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace(), Batch: 10, Every: time.Hour})
 		time.Sleep(time.Second)
 		require.ErrorIs(t, stop(), context.Canceled)
 		seen := map[string]bool{}
-		for _, event := range told.unknowns() {
+		for _, event := range reports.unknowns() {
 			seen[event.Key] = true
 		}
 		assert.Len(t, seen, 25)
-		assert.Len(t, told.unknowns(), 25)
+		assert.Len(t, reports.unknowns(), 25)
 		assert.Equal(t, 4, store.count(onAbandon), "two full batches, one of 5, and an empty one")
 	})
 }
@@ -195,24 +195,24 @@ func (s *brokenAbandon) Reap(ctx context.Context, limit int) ([]driver.Record, e
 	return abandoned, errDown
 }
 
-// What was found before an error is told of, for nobody will find it again.
-func TestSweeperTellsOfTheDeadBeforeAnError(t *testing.T) {
+// Records that were found before an error are reported, because no later sweep finds them.
+func TestSweeper_reportsRecordsBeforeAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(brokenAbandon)
 		die(t, store, "k", driver.TakeoverDefault)
 		time.Sleep(time.Minute)
-		var told hooks
+		var reports hooks
 		var errs []error
-		stop := running(t, &idempotency.Sweeper{Store: store, Trace: told.trace(), OnError: func(err error) { errs = append(errs, err) }})
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace(), OnError: func(err error) { errs = append(errs, err) }})
 		synctest.Wait()
 		require.ErrorIs(t, stop(), context.Canceled)
-		assert.Len(t, told.unknowns(), 1)
+		assert.Len(t, reports.unknowns(), 1)
 		assert.Equal(t, []error{errDown}, errs)
 	})
 }
 
 // Neither hook nor Trace is needed.
-func TestSweeperWithoutTrace(t *testing.T) {
+func TestSweeper_withoutTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, trace := range []*idempotency.Trace{nil, {}} {
 			store := new(idempotency.Memory)
@@ -228,7 +228,7 @@ func TestSweeperWithoutTrace(t *testing.T) {
 
 // Full batches follow each other closely, but leave the database alone for longer
 // than they took.
-func TestSweeperPausesBetweenBatches(t *testing.T) {
+func TestSweeper_pausesBetweenBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, always, fault{linger: 50 * time.Millisecond}})
 		fill(t, store, 100)
@@ -246,7 +246,7 @@ func TestSweeperPausesBetweenBatches(t *testing.T) {
 	})
 }
 
-func TestSweeperGoesOnAfterAnError(t *testing.T) {
+func TestSweeper_goesOnAfterAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, 3, fault{before: errDown}})
 		fill(t, store, 5)
@@ -270,7 +270,7 @@ func TestSweeperGoesOnAfterAnError(t *testing.T) {
 }
 
 // Its end is no error.
-func TestSweeperEndsInASweep(t *testing.T) {
+func TestSweeper_endsInASweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, always, fault{delay: time.Hour}})
 		stop := running(t, &idempotency.Sweeper{Store: store, OnError: func(err error) { t.Error(err) }})
@@ -279,7 +279,7 @@ func TestSweeperEndsInASweep(t *testing.T) {
 	})
 }
 
-func TestSweeperMisconfigured(t *testing.T) {
+func TestSweeper_misconfigured(t *testing.T) {
 	for name, s := range map[string]*idempotency.Sweeper{
 		"no store":         {},
 		"a negative batch": {Store: new(idempotency.Memory), Batch: -1},
@@ -304,7 +304,7 @@ func (p *partial) Sweep(context.Context, int) (int, error) {
 }
 
 // A store that meets a writer returns early: what is left is not left for a minute.
-func TestSweeperComesBackSoonAfterPartOfABatch(t *testing.T) {
+func TestSweeper_comesBackSoonAfterPartOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &partial{swept: []int{3, 7, 0, 0}}
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -190,14 +190,14 @@ func TestLogTrace(t *testing.T) {
 	}
 }
 
-func TestLogTraceOfRefusals(t *testing.T) {
+func TestLogTrace_rejections(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		request func(*http.Request)
 	}{
 		{"no key", func(r *http.Request) { r.Header.Del("Idempotency-Key") }},
 		{"a malformed key", func(r *http.Request) { r.Header.Set("Idempotency-Key", theKey+"\x00") }},
-		{"no scope", func(r *http.Request) { r.Header.Set("Tenant", "nobody") }},
+		{"no scope", func(r *http.Request) { r.Header.Set("Tenant", "unknown") }},
 		{"a body that fails", func(r *http.Request) { r.Body = io.NopCloser(brokenReader{strings.NewReader(theBody)}) }},
 		{"a large body", func(r *http.Request) { withBody(r, theBody+theBody) }},
 	} {
@@ -218,7 +218,7 @@ func TestLogTraceOfRefusals(t *testing.T) {
 	}
 }
 
-func TestLogTraceHeedsTheLevel(t *testing.T) {
+func TestLogTrace_heedsTheLevel(t *testing.T) {
 	var j journal
 	r := newRig(new(idempotency.Memory), answer(200, ""))
 	r.Trace = idempotency.LogTrace(j.logger(slog.LevelInfo))
@@ -228,7 +228,7 @@ func TestLogTraceHeedsTheLevel(t *testing.T) {
 	assert.Len(t, j.lines(t), 1)
 }
 
-func TestLogTraceDefaultLogger(t *testing.T) {
+func TestLogTrace_defaultLogger(t *testing.T) {
 	var j journal
 	trace := idempotency.LogTrace(nil)
 	before := slog.Default()

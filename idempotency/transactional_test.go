@@ -16,11 +16,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// This file is about joined work: that it is one transaction, what that keeps and
+// This file is about transactional work: that it is one transaction, what that keeps and
 // undoes, and what is made of a database that fails in the middle.
 
 // What Begin finds is answered as what Reserve finds, and opens nothing.
-func TestJoinedDecisions(t *testing.T) {
+func TestTransactional_decisions(t *testing.T) {
 	work := charge(t, http.StatusCreated)
 	for _, row := range []struct {
 		name   string
@@ -78,7 +78,7 @@ func TestJoinedDecisions(t *testing.T) {
 }
 
 // A duplicate that waits holds nothing, and gets the result, or its turn.
-func TestJoinedDuplicateWaits(t *testing.T) {
+func TestTransactional_duplicateWaits(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		code int // of the first
@@ -113,7 +113,7 @@ func TestJoinedDuplicateWaits(t *testing.T) {
 }
 
 // And no longer than it may.
-func TestJoinedDuplicateWaitsInVain(t *testing.T) {
+func TestTransactional_duplicateGetsNoResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newLedger()
 		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
@@ -129,8 +129,8 @@ func TestJoinedDuplicateWaitsInVain(t *testing.T) {
 	})
 }
 
-// The whole of joined work is two round trips beside its own statements.
-func TestJoinedIsOneBeginAndOneCommit(t *testing.T) {
+// The whole of transactional work is two round trips beside its own statements.
+func TestTransactional_isOneBeginAndOneCommit(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		code int
@@ -149,8 +149,8 @@ func TestJoinedIsOneBeginAndOneCommit(t *testing.T) {
 	}
 }
 
-// A duplicate of joined work that is finished takes one, and opens nothing.
-func TestJoinedReplayIsOneBegin(t *testing.T) {
+// A duplicate of transactional work that is finished takes one, and opens nothing.
+func TestTransactional_replayIsOneBegin(t *testing.T) {
 	store := faultyTx(newLedger())
 	r := newRig(store, charge(t, http.StatusCreated), transactional)
 	first := r.post(t)
@@ -158,8 +158,8 @@ func TestJoinedReplayIsOneBegin(t *testing.T) {
 	assert.Equal(t, map[string]int{onBegin: 2, onCommit: 1}, store.counts())
 }
 
-// Work that never asks for the transaction is recorded all the same.
-func TestJoinedWithoutTx(t *testing.T) {
+// Work that does not call Tx is recorded too.
+func TestTransactional_withoutTx(t *testing.T) {
 	store := faultyTx(newLedger())
 	r := newRig(store, answer(http.StatusCreated, "made"), transactional)
 	requireReplay(t, r.post(t), r.post(t))
@@ -168,7 +168,7 @@ func TestJoinedWithoutTx(t *testing.T) {
 
 // An early return rolls back, as everywhere else in Go. A refusal is stored
 // without what was written, unless that is to be kept.
-func TestJoinedEarlyReturnRollsBack(t *testing.T) {
+func TestTransactional_earlyReturnRollsBack(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		code   int
@@ -229,8 +229,8 @@ func TestJoinedEarlyReturnRollsBack(t *testing.T) {
 	}
 }
 
-// A refusal whose body is too large to be stored is a refusal still.
-func TestJoinedRefusalTooLargeToBeKept(t *testing.T) {
+// A 4xx with a body above MaxResponse is still a final failure.
+func TestTransactional_failureTooLargeToStore(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		keep bool
@@ -252,7 +252,7 @@ func TestJoinedRefusalTooLargeToBeKept(t *testing.T) {
 	}
 }
 
-func TestStoreFailsAroundJoinedWork(t *testing.T) {
+func TestStoreFails_transactionalWork(t *testing.T) {
 	const ok = http.StatusCreated
 	down, lost, lease := fault{before: errDown}, fault{after: errLost}, fault{before: idempotency.ErrLeaseLost}
 	done := failure{status: ok, d: idempotency.Executed, record: idempotency.Completed, again: ok, replay: true, runs: 1}
@@ -261,7 +261,7 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 		f.name, f.rules = name, rules
 		return f
 	}
-	unheard := undone // it was committed, and the client is not told before it asks again
+	unheard := undone // it was committed, and the client learns it from its next request
 	unheard.record, unheard.replay, unheard.runs = idempotency.Completed, true, 1
 	late := unheard // it is committed even later
 	late.record = 0
@@ -288,7 +288,7 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 		named(done, "the commit's answer is lost, and a Begin hangs", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, 0, fault{delay: time.Hour}}),
 		named(unheard, "the commit's answer is lost, and the store is gone", rule{onCommit, 1, 0, lost}, rule{onBegin, 2, always, down}),
 		named(undone, "the commit fails, and the store is gone", rule{onCommit, 1, 0, down}, rule{onBegin, 2, always, down}),
-		named(overtaken, "the record is somebody else's at the commit", rule{onCommit, 1, 0, lease}),
+		named(overtaken, "another execution has the record at the commit", rule{onCommit, 1, 0, lease}),
 		named(undone, "a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)}}),
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -300,14 +300,14 @@ func TestStoreFailsAroundJoinedWork(t *testing.T) {
 				assert.Zero(t, ledger.transactions())
 				assert.Empty(t, r.unknowns())
 				counts := store.counts()
-				assert.Zero(t, counts[onReserve]+counts[onComplete]+counts[onRelease]+counts[onRenew], "joined work has no lease")
+				assert.Zero(t, counts[onReserve]+counts[onComplete]+counts[onRelease]+counts[onRenew], "transactional work has no lease")
 			})
 		})
 	}
 }
 
-// A commit that says what has become of it is believed: nobody looks.
-func TestCommitThatKnows(t *testing.T) {
+// An error of Commit that states the result needs no further look.
+func TestCommit_errorStatesTheResult(t *testing.T) {
 	for _, err := range []error{idempotency.ErrLeaseLost, driver.ErrTransactionFailed} {
 		store := faultyTx(newLedger(), rule{onCommit, 1, 0, fault{before: err}})
 		r := newRig(store, charge(t, http.StatusCreated), transactional)
@@ -317,9 +317,9 @@ func TestCommitThatKnows(t *testing.T) {
 	}
 }
 
-// A commit whose answer is lost is looked after though the work's time is over, and
-// for some time though the lease is short. What is found is told.
-func TestCommitIsLookedAfter(t *testing.T) {
+// After a commit without an answer, the result is looked up: also after the work's deadline,
+// and for some time if the lease is short.
+func TestCommit_withoutAnAnswerIsLookedUp(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		rule fault
@@ -351,9 +351,9 @@ func TestCommitIsLookedAfter(t *testing.T) {
 	}
 }
 
-// A commit whose answer is lost, and by the time that one looks, somebody else has
-// done the work. His result is not the loser's own.
-func TestCommitIsLostAndSomebodyElseHasDoneIt(t *testing.T) {
+// The answer to a commit is lost, and another execution has done the work before the look-up.
+// Its result is not that of the first execution.
+func TestCommit_lostToAnotherExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()
 		store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
@@ -370,7 +370,7 @@ func TestCommitIsLostAndSomebodyElseHasDoneIt(t *testing.T) {
 }
 
 // The same, and the other is still at it.
-func TestCommitIsLostAndSomebodyElseIsAtIt(t *testing.T) {
+func TestCommit_isLostAndSomebodyElseIsAtIt(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		takes time.Duration
@@ -403,7 +403,7 @@ func TestCommitIsLostAndSomebodyElseIsAtIt(t *testing.T) {
 }
 
 // What a refusal's commit says is dealt with like a success's.
-func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
+func TestStoreFails_transactionalFailure(t *testing.T) {
 	const no = http.StatusPaymentRequired
 	refused := failure{status: no, d: idempotency.Executed, record: idempotency.FailedFinal, again: no, replay: true, runs: 1}
 	undone := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: no, runs: 2}
@@ -418,7 +418,7 @@ func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
 			named(refused, "nothing fails", fault{}),
 			named(refused, "the answer is lost", fault{after: errLost}),
 			named(undone, "it fails", fault{before: errDown}),
-			named(overtaken, "the record is somebody else's", fault{before: idempotency.ErrLeaseLost}),
+			named(overtaken, "another execution has the record", fault{before: idempotency.ErrLeaseLost}),
 		} {
 			t.Run(fmt.Sprint(row.name, ", keep ", keep), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -443,9 +443,8 @@ func TestStoreFailsAroundAJoinedRefusal(t *testing.T) {
 	}
 }
 
-// The same at the first request alone: what a client is told, and what the ledger
-// says at that moment.
-func TestCommitAndLedgerAgree(t *testing.T) {
+// The same for the first request alone: the response and the ledger agree at that moment.
+func TestCommit_andLedgerAgree(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		rules  []rule
@@ -498,7 +497,7 @@ func TestRollbackFails(t *testing.T) {
 					assert.Equal(t, 500, w.Code)
 					assert.Equal(t, idempotency.Released, r.last(t).Disposition)
 				}
-				require.Error(t, r.last(t).Err, "it is told of")
+				require.Error(t, r.last(t).Err, "the event has the error")
 			})
 		})
 	}
@@ -597,7 +596,7 @@ func TestDeadlineInATransaction(t *testing.T) {
 			assert.Equal(t, row.sum, store.sum("acct"))
 			requireRecord(t, store, theID, row.record)
 			assert.Zero(t, store.transactions())
-			assert.Empty(t, r.unknowns(), "joined work is never ambiguous")
+			assert.Empty(t, r.unknowns(), "transactional work is never ambiguous")
 		})
 	}
 }

@@ -83,6 +83,7 @@ func ExampleInstrumentation_server() {
 	shedder.Trace = instrumentation.TraceAdmission(nil)
 	quota.Trace = instrumentation.TraceAdmission(nil)
 
+	fmt.Println(handler.Trace != nil, engine.Trace != nil, shedder.Trace != nil, quota.Trace != nil, quota.Validate())
 	instrumentation.Unregister()
-	// Output:
+	// Output: true true true true <nil>
 }

@@ -2,15 +2,11 @@ package vendors
 
 import "github.com/resilienthttp/resilienthttp"
 
-// Square returns a Transport for connect.squareup.com and its sandbox. Square's keys are a field
-// of the body (idempotency_key), which the Transport does not read. It generates no key, and
-// retries a POST only if it was not executed. If the body has a key, pass it to the call:
-//
-//	ctx = resilienthttp.WithIdempotencyKey(ctx, payment.IdempotencyKey)
-//
-// Then the POST is retried, also after TEMPORARY_ERROR. The key is also sent as
-// Idempotency-Key, which Square ignores. Square does not publish how long it stores a key. See
-// [SquareDecline] for declined cards.
+// Square returns a Transport for connect.squareup.com and its sandbox. Square's keys are a field of
+// the body (idempotency_key). The Transport generates no key, and retries a POST only if it was
+// not executed. To permit retries, also after TEMPORARY_ERROR, pass the key of the body to
+// resilienthttp.WithIdempotencyKey. Square ignores the header Idempotency-Key, and does not publish
+// how long it stores a key. See [SquareDecline] for declined cards.
 //
 // Sources, read 2026-11-20: https://developer.squareup.com/docs/working-with-apis/idempotency,
 // https://developer.squareup.com/reference/square/enums/ErrorCode; retention of keys:

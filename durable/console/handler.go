@@ -1,6 +1,6 @@
-// Package console is a web page about intents for persons that decide about them: lists of
-// dead letters and of intents in any state, each attempt, and forms to redrive, resolve and
-// erase intents and to hold gateways.
+// Package console is a web page for operators of package durable. It lists dead letters and
+// intents in any state, with each attempt. It has forms to redrive, resolve and erase intents,
+// and to hold gateways.
 //
 //	http.Handle("/durable", authorised(&console.Handler{
 //		Engine: engine, By: func(r *http.Request) string { return userOf(r).Name },

@@ -198,7 +198,7 @@ func TestResolveAsNotDone(t *testing.T) {
 }
 
 // One intent is redriven, and not those of the same key of other tenants.
-func TestRedriveOne(t *testing.T) {
+func TestRedrive_one(t *testing.T) {
 	e := newEngine()
 	dead(t, e, id("", "invoice:1"), "bad")
 	dead(t, e, id("comp2", "invoice:1"), "bad")
@@ -213,7 +213,7 @@ func TestRedriveOne(t *testing.T) {
 	}
 }
 
-func TestRedriveAll(t *testing.T) {
+func TestRedrive_all(t *testing.T) {
 	e := newEngine()
 	for i := range 7 {
 		dead(t, e, id("comp1", fmt.Sprint(i)), "bad")
@@ -442,7 +442,7 @@ func TestErase(t *testing.T) {
 }
 
 // A person without permission changes nothing, nor does a form of another site.
-func TestMayNot(t *testing.T) {
+func TestHandler_readOnly(t *testing.T) {
 	e := newEngine()
 	one := id("comp1", "invoice:1")
 	dead(t, e, one, "bad")

@@ -48,7 +48,7 @@ func event(kind driver.EventKind) driver.Event {
 	return e
 }
 
-// sawn is an event of a person who saw the intent so.
+// sawn is an event of a person that saw the intent in this state.
 func sawn(e driver.Event, generation, letter int64) driver.Event {
 	e.Generation, e.DeadLetterID = generation, letter
 	return e
@@ -67,10 +67,9 @@ func resolve(class driver.Class) driver.Event {
 	return e
 }
 
-// D14: eight states times all events. Where a name of a state stands the event leads
-// there, "=" is a move that writes nothing, and the rest are errors, which write
-// nothing either.
-func TestDecideTable(t *testing.T) {
+// D14: eight states times all events. The name of a state is the new state, "=" means that nothing
+// is written, and other texts are errors, which write nothing.
+func TestDecide_table(t *testing.T) {
 	same := event(driver.EventEnqueue)
 	same.Intent = inState(driver.StatePending, false).Intent
 	other := same
@@ -175,13 +174,13 @@ func TestDecideTable(t *testing.T) {
 	}
 }
 
-// assertSane is what holds for every record that is written.
+// assertSane checks what holds for every record that is written.
 func assertSane(t *testing.T, c *driver.Change) {
 	t.Helper()
 	r := &c.Record
-	assert.Equal(t, r.State.Held(), r.Worker != "", "who is held has a worker, and no other")
-	assert.Equal(t, r.State == driver.StateDead, r.DeadLetterID != 0, "who is dead has a letter, and no other")
-	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.StartedAttempt != nil && c.StartedAttempt.Kind < driver.KindResolve, "who is claimed has a row in the journal, and no other")
+	assert.Equal(t, r.State.Held(), r.Worker != "", "only a held intent has a worker")
+	assert.Equal(t, r.State == driver.StateDead, r.DeadLetterID != 0, "only a dead intent has a dead letter")
+	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.StartedAttempt != nil && c.StartedAttempt.Kind < driver.KindResolve, "only a claim begins an attempt")
 	switch r.State {
 	case driver.StatePending, driver.StateWaiting, driver.StateDone, driver.StateCancelled:
 		assert.False(t, r.InDoubt, "%v, and in doubt", r.State)
@@ -194,9 +193,9 @@ func assertSane(t *testing.T, c *driver.Change) {
 	}
 }
 
-// What is not due is not claimed, to the microsecond, and a clock that was set back makes
-// nothing younger than it is.
-func TestDecideClock(t *testing.T) {
+// An intent is not claimed a microsecond before it is due. A clock that was set back does not
+// reduce the age of a record.
+func TestDecide_clock(t *testing.T) {
 	claim := event(driver.EventClaim)
 	for _, state := range []driver.State{driver.StatePending, driver.StateWaiting, driver.StateUnknown} {
 		r := inState(state, state == driver.StateUnknown)
@@ -216,9 +215,9 @@ func TestDecideClock(t *testing.T) {
 	}
 }
 
-// D5: only what was surely refused is mended by being enqueued again: what was given up for
-// any other reason is another intent's.
-func TestDecideMend(t *testing.T) {
+// D5: only a declined intent can be enqueued again with another payload. For other dead intents
+// that is a mismatch.
+func TestDecide_revise(t *testing.T) {
 	mended := event(driver.EventEnqueue)
 	mended.Intent = inState(driver.StateDead, false).Intent
 	mended.Intent.Payload = []byte("mended")
@@ -237,8 +236,8 @@ func TestDecideMend(t *testing.T) {
 	}
 }
 
-// D3: what is done about an unknown outcome.
-func TestDecideUnknown(t *testing.T) {
+// D3: the next step after an unknown outcome.
+func TestDecide_unknown(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		terms driver.Terms
@@ -248,16 +247,16 @@ func TestDecideUnknown(t *testing.T) {
 		want  driver.State
 	}{
 		{"the key protects", terms, time.Hour, false, false, driver.StateSending},
-		{"the key protects, and nobody can be asked", blind, time.Hour, false, false, driver.StateSending},
+		{"the key protects, and no status queries", blind, time.Hour, false, false, driver.StateSending},
 		{"the last use of the key: its TTL less the visibility delay", terms, 24*time.Hour - terms.VisibilityDelay - time.Microsecond, false, false, driver.StateSending},
 		{"a resend could arrive after the key's end: query", terms, 24*time.Hour - terms.VisibilityDelay, false, false, driver.StateQuerying},
 		{"the same without status queries: dead", blind, 24*time.Hour - blind.VisibilityDelay, false, false, driver.StateDead},
 		{"keys protect nothing", driver.Terms{KeyTTL: -1, CanQuery: true}, 0, false, false, driver.StateQuerying},
-		{"keys protect nothing, and nobody can be asked", driver.Terms{KeyTTL: -1}, 0, false, false, driver.StateDead},
+		{"keys protect nothing, and no status queries", driver.Terms{KeyTTL: -1}, 0, false, false, driver.StateDead},
 		{"the policy asks", terms, time.Hour, true, false, driver.StateQuerying},
-		{"the policy asks, and nobody can be asked", blind, time.Hour, true, false, driver.StateSending},
+		{"the policy asks, and no status queries", blind, time.Hour, true, false, driver.StateSending},
 		{"past the deadline", terms, time.Hour, false, true, driver.StateQuerying},
-		{"past the deadline, and nobody can be asked", blind, time.Hour, false, true, driver.StateDead},
+		{"past the deadline, and no status queries", blind, time.Hour, false, true, driver.StateDead},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := inState(driver.StateUnknown, true)
@@ -280,8 +279,8 @@ func TestDecideUnknown(t *testing.T) {
 	}
 }
 
-// D3: NotFound counts only when it was asked for VisibilityDelay after the last send.
-func TestDecideNotFound(t *testing.T) {
+// D3: ClassNotFound counts only if the query began VisibilityDelay after the last send.
+func TestDecide_notFound(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		asks time.Duration // after the last send
@@ -302,8 +301,8 @@ func TestDecideNotFound(t *testing.T) {
 	}
 }
 
-// D4: a definite refusal ends the epoch, and nothing else does while the key protects.
-func TestDecideEpoch(t *testing.T) {
+// D4: while the key protects, only a definite decline ends the epoch.
+func TestDecide_epoch(t *testing.T) {
 	newKey := func(class driver.Class) driver.Event {
 		e := finish(class, driver.Retry)
 		e.Decision.NewKey = true
@@ -324,7 +323,7 @@ func TestDecideEpoch(t *testing.T) {
 		{"failed, but perhaps done before, and a new key is wanted", driver.StateSending, true, newKey(driver.ClassFailed), 1},
 		{"unknown", driver.StateSending, false, finish(driver.ClassUnknown, driver.Retry), 1},
 		{"unknown, and a new key is wanted", driver.StateSending, false, newKey(driver.ClassUnknown), 1},
-		{"asked in vain, and a new key is wanted", driver.StateQuerying, true, newKey(driver.ClassUnknown), 1},
+		{"a status query without a result, and a new key is wanted", driver.StateQuerying, true, newKey(driver.ClassUnknown), 1},
 		{"lost", driver.StateSending, false, event(driver.EventLeaseExpired), 1},
 		{"redriven after a refusal that has ended it", driver.StateDead, false, event(driver.EventRedrive), 1},
 		{"redriven in doubt", driver.StateDead, true, event(driver.EventRedrive), 1},
@@ -358,18 +357,19 @@ func TestDecideEpoch(t *testing.T) {
 			keys[driver.IdempotencyKey(id, 2)] = true
 		}
 		assert.Len(t, keys, 10)
-		assert.Equal(t, "9d2d5a58d2a2f0faaa4624bccdc2c36b15e5eb70", driver.IdempotencyKey(id, 1), "it must never change: it is with the other side")
+		assert.Equal(t, "9d2d5a58d2a2f0faaa4624bccdc2c36b15e5eb70", driver.IdempotencyKey(id, 1), "it must never change: providers store it")
 	})
 }
 
-// D3, D4: a refusal of a resend ends the doubt only where it comes from who knows keys, and
-// when no earlier send can be done any more. Until then the same key is sent, or asked for.
-func TestDecideRefusedInDoubt(t *testing.T) {
+// D3, D4: a decline of a resend ends the doubt only if it comes from the part of the provider
+// that knows keys, and after the visibility delay of the earlier sends. Until then the intent is
+// sent under the same key, or queried.
+func TestDecide_declinedInDoubt(t *testing.T) {
 	settled := epoch.Add(15 * time.Minute)
 	for _, row := range []struct {
 		name    string
 		terms   driver.Terms
-		age     time.Duration // of the send that nobody knows of, when the resend was claimed
+		age     time.Duration // of the send with the unknown result, when the resend was claimed
 		outcome driver.Outcome
 		do      driver.Action
 		state   driver.State
@@ -382,10 +382,10 @@ func TestDecideRefusedInDoubt(t *testing.T) {
 		{"settled", blind, 15 * time.Minute, driver.Outcome{}, driver.Retry, driver.StateWaiting, false, epoch},
 		{"settled, and the policy buries", blind, 15 * time.Minute, driver.Outcome{}, driver.Bury, driver.StateDead, false, time.Time{}},
 		{"it can be asked", terms, time.Minute, driver.Outcome{}, driver.Bury, driver.StateUnknown, true, epoch},
-		{"it can be asked, though settled", terms, time.Hour, driver.Outcome{}, driver.Bury, driver.StateUnknown, true, epoch},
-		{"who are you, settled", blind, time.Hour, driver.Outcome{Status: 401}, driver.Retry, driver.StateUnknown, false, epoch},
-		{"you may not, settled", blind, time.Hour, driver.Outcome{Status: 403}, driver.Retry, driver.StateUnknown, false, epoch},
-		{"payment required, settled", blind, time.Hour, driver.Outcome{Status: 402}, driver.Retry, driver.StateWaiting, false, epoch},
+		{"with status queries, after the visibility delay", terms, time.Hour, driver.Outcome{}, driver.Bury, driver.StateUnknown, true, epoch},
+		{"401, after the visibility delay", blind, time.Hour, driver.Outcome{Status: 401}, driver.Retry, driver.StateUnknown, false, epoch},
+		{"403, after the visibility delay", blind, time.Hour, driver.Outcome{Status: 403}, driver.Retry, driver.StateUnknown, false, epoch},
+		{"402, after the visibility delay", blind, time.Hour, driver.Outcome{Status: 402}, driver.Retry, driver.StateWaiting, false, epoch},
 		{"unsent, settled", blind, time.Hour, driver.Outcome{Err: unsent{errors.New("no")}}, driver.Retry, driver.StateUnknown, false, epoch},
 		{"unsent, and the policy buries", blind, time.Hour, driver.Outcome{Err: unsent{errors.New("no")}}, driver.Bury, driver.StateDead, false, time.Time{}},
 	} {
@@ -411,9 +411,9 @@ func TestDecideRefusedInDoubt(t *testing.T) {
 	}
 }
 
-// A Policy's times, whatever they are, give a time that is neither past nor lost, and
-// a deadline that they would pass is met by death.
-func TestDecideTimes(t *testing.T) {
+// Any time of a Policy results in a time that is neither past nor too far away. If it would pass
+// the deadline, the intent is dead.
+func TestDecide_times(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		at       time.Time
@@ -447,9 +447,9 @@ func TestDecideTimes(t *testing.T) {
 	}
 }
 
-// D3: what was being sent when its worker died is resent while its key protects, and what
-// was being asked for is asked for again.
-func TestDecideLostAsks(t *testing.T) {
+// D3: after its worker died, an intent is sent again while its key protects. If it was being
+// queried, it is queried again.
+func TestDecide_leaseExpiredDuringQuery(t *testing.T) {
 	lose := event(driver.EventLeaseExpired)
 	for state, ask := range map[driver.State]bool{driver.StateSending: false, driver.StateQuerying: true} {
 		r := inState(state, true)
@@ -459,9 +459,9 @@ func TestDecideLostAsks(t *testing.T) {
 	}
 }
 
-// What is lost with its worker is due at once, however often it was tried, unless it is
-// lost again and again.
-func TestDecideLost(t *testing.T) {
+// An intent of a dead worker is due at once, after any number of claims. If its worker dies again
+// and again, it waits.
+func TestDecide_leaseExpired(t *testing.T) {
 	r := inState(driver.StateSending, false)
 	r.Claims, r.Code = 1000, "24"
 	lose := event(driver.EventLeaseExpired)
@@ -481,12 +481,12 @@ func TestDecideLost(t *testing.T) {
 	}
 }
 
-// D7: attempts count what was sent. unsent is an error that proves that nothing was.
+// D7: attempts counts sends. unsent is an error which proves that nothing was sent.
 type unsent struct{ error }
 
 func (unsent) NotSent() bool { return true }
 
-func TestDecideUnsent(t *testing.T) {
+func TestDecide_unsent(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		class driver.Class

@@ -13,11 +13,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-// The model explores all orders of events around one intent: workers that claim, send, crash
-// and onLeaseExpired responses, requests that arrive late, status queries, and a person who
-// decides about what was seen earlier. Decide is the real one; the modelProvider is modelled.
-// Time is in ticks. No order may charge twice, and none may report a charge that is not
-// there.
+// The model explores all orders of events of one intent: workers that claim, send, crash and
+// lose responses, requests that arrive late, status queries, and a person that decides about
+// an earlier state. Decide is the real one; the provider is a model. Time is in ticks. No order
+// of events may charge twice, or report a charge that does not exist.
 
 const (
 	tick       = time.Minute
@@ -26,7 +25,7 @@ const (
 	modelEnd   = 6 // no tick after this
 )
 
-// modelProvider is a kind of modelProvider.
+// modelProvider is a kind of provider.
 type modelProvider struct {
 	name         string
 	honoursKeys  bool
@@ -113,7 +112,7 @@ func (w *world) String() string {
 // model explores one kind of provider.
 type model struct {
 	modelProvider
-	terms   driver.Terms // what Decide is told
+	terms   driver.Terms // the argument of Decide
 	keyTTL  int          // of the provider, in ticks
 	anySeen bool         // decisions do not name what was seen
 	noErase bool         // a person erases nothing

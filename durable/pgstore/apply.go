@@ -12,8 +12,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Apply implements driver.Store. One intent is enqueued in one round trip, many in two, and
-// attempts end in two; all else takes three at most.
+// Apply implements driver.Store. One intent is enqueued in one round trip, several in two.
+// Outcomes take two round trips, other events at most three.
 func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
 	for i := range events {
 		if err := driver.ValidEvent(&events[i]); err != nil {
@@ -64,14 +64,14 @@ type application struct {
 	is     *statements
 	events []driver.Event
 
-	of    []name // of each event; not valid: its ID is not in order
-	names []name // of all, in order, each once
+	of    []name // the name of each event; zero: its ID is invalid
+	names []name // all names, sorted, each once
 	fresh map[name]*candidate
-	rows  map[name]*row // were there
+	rows  map[name]*row // the existing intents
 	now   time.Time
 }
 
-// candidate is an intent that is enqueued and mostly new.
+// candidate is an intent that is enqueued, and usually new.
 type candidate struct {
 	event    int
 	row      row
@@ -151,12 +151,12 @@ func propose(e *driver.Event, id name, event int) *candidate {
 	return c
 }
 
-// errElusive means that a conflicting intent is gone whenever it is read.
-var errElusive = errors.New("pgstore: an intent comes and goes")
+// errRowVanished means that a conflicting intent was deleted each time before it was read.
+var errRowVanished = errors.New("pgstore: a conflicting intent was deleted at each try")
 
-// load inserts what is new, locks what is there, and reads the time.
+// load inserts the new intents, locks the existing ones, and reads the time.
 func (a *application) load(ctx context.Context, t pgkit.Sender) error {
-	for range 3 { // what is in the way may be swept before it is locked
+	for range 3 { // a conflicting intent may be swept before it is locked
 		if len(a.absent()) > 0 {
 			if err := t.Send(ctx, a.insert()); err != nil {
 				return err
@@ -173,10 +173,10 @@ func (a *application) load(ctx context.Context, t pgkit.Sender) error {
 			return nil
 		}
 	}
-	return errElusive
+	return errRowVanished
 }
 
-// whole reports whether all intents are there that could be inserted.
+// whole reports whether each candidate was inserted or found.
 func (a *application) whole() bool {
 	return !slices.ContainsFunc(a.absent(), func(r *row) bool {
 		return r.until.IsZero() || a.now.Before(r.until)
@@ -194,7 +194,7 @@ func (a *application) absent() []*row {
 	return rows
 }
 
-// others are those that were not inserted.
+// others are the names that were not inserted.
 func (a *application) others() pgtype.FlatArray[name] {
 	var names pgtype.FlatArray[name]
 	for _, id := range a.names {
@@ -218,7 +218,7 @@ func timeInto(t *time.Time) func(pgkit.Row) error {
 	}
 }
 
-// insert inserts what is absent.
+// insert inserts the absent candidates.
 func (a *application) insert() *pgkit.Statement {
 	rows := a.absent()
 	statement := &pgkit.Statement{Text: a.is.insert, Scan: a.insertedInto}
@@ -245,12 +245,12 @@ func (a *application) insertedInto(from pgkit.Row) error {
 	}
 	c.inserted = true
 	c.row.CreatedAt, c.row.NextAt = created.UTC(), due.UTC()
-	c.row.payload = nil // is written
+	c.row.payload = nil // it was written by the INSERT
 	a.now = c.row.CreatedAt
 	return nil
 }
 
-// lock reads and locks what is there.
+// lock reads and locks the existing intents.
 func (a *application) lock(names pgtype.FlatArray[name]) *pgkit.Statement {
 	return &pgkit.Statement{Text: a.is.lock, Args: []any{names}, Scan: func(from pgkit.Row) error {
 		r, err := scanRow(from)

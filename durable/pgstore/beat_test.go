@@ -48,8 +48,8 @@ func TestBeatPastThePool(t *testing.T) {
 	assert.Empty(t, lost)
 }
 
-// TestClaimsUnderOneName: claims do not write the row of a worker whose lease has just
-// begun, for which they would wait until the others have committed; else they extend it.
+// TestClaimsUnderOneName: a claim does not write the row of a worker with a new lease, because
+// it would wait for the commits of other claims. Otherwise it extends the lease.
 func TestClaimsUnderOneName(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, postgrestest.Open(t), nil)

@@ -11,8 +11,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Claim implements durable.Store. It takes two round trips, and one more where a scope
-// has less than its share.
+// Claim implements driver.Store. It takes two round trips, and one more if a scope has fewer due
+// intents than its share.
 func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.Claimed, err error) {
 	if err := claim.Validate(); err != nil {
 		return driver.Claimed{}, err
@@ -42,7 +42,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 // promoteBatch is the maximum number of scheduled intents that a claim promotes.
 const promoteBatch = 1000
 
-// claimRound goes over the scopes of each gateway, which take turns.
+// claimRound selects intents of each gateway, from its scopes in turn (round robin).
 type claimRound struct {
 	is    *statements
 	t     *pgkit.Transaction
@@ -63,10 +63,10 @@ type share struct {
 	want      int  // how many more are read
 }
 
-// choose selects the intents of the claim. Decide leaves alone what is not due.
+// choose selects the intents of the claim. Decide rejects those that are not due.
 func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
 	c := r.claim
-	// After the clock: the lease is no shorter than Claimed says.
+	// It follows the clock, so that the lease is no shorter than Claimed.Lease.
 	renew := &pgkit.Statement{Text: r.is.renewLeaseIfDue, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
 	clock := &pgkit.Statement{Text: r.is.clockHeld, Scan: func(from pgkit.Row) error {
 		err := from.Scan(&r.now, &r.held)
@@ -109,7 +109,7 @@ func limits(c *driver.Claim) []any {
 	}, slices.Collect(maps.Keys(c.InFlight)))...)
 }
 
-// begin makes the shares of the rows.
+// begin groups the rows into shares.
 func (r *claimRound) begin(rows []*row) {
 	dueOrder(rows)
 	even, place := make(map[string]int), int64(0)
@@ -167,7 +167,7 @@ func (r *claimRound) fill(ctx context.Context) error {
 
 func (s *share) open() bool { return !s.exhausted && len(s.rows) < s.limit }
 
-// more reads what is wanted of some shares, behind what they have.
+// more reads the wanted number of rows of some shares, after those that they have.
 func (r *claimRound) more(ctx context.Context, behind []*row) error {
 	var rows []*row
 	args := arrays([]field[*row]{

@@ -44,8 +44,8 @@ func finish(r *driver.Record, class driver.Class, do driver.Action) driver.Event
 	}
 }
 
-// mortal is a pool whose server process ends at the n-th trip to it, before or after that
-// was done.
+// mortal is a pool with a server process that ends at the n-th store call, before or after
+// the call was executed.
 type mortal struct {
 	mu     sync.Mutex
 	killer *pgxpool.Pool
@@ -132,7 +132,7 @@ var life = []struct {
 	}},
 	{"claim again", claimed},
 	{"refuse", func(ctx context.Context, s *Store, l *lifetime) error {
-		if l.held["2"] == nil { // nobody has heard that it was claimed
+		if l.held["2"] == nil { // the answer to the claim was lost
 			return nil
 		}
 		return each(s.Apply(ctx, []driver.Event{finish(l.held["2"], driver.ClassDeclined, driver.Bury)}))
@@ -192,8 +192,8 @@ func (l *lifetime) enqueue(scope, key string) driver.Event { return enqueue(l.wo
 var lateErrors = []error{driver.ErrFenced, driver.ErrInvalidState, driver.ErrMismatch}
 
 // TestCrashBetweenTrips ends the server's process before and after each trip to it. What
-// fails is done again. After each step the books agree, and in the end nothing is lost
-// and nobody holds anything.
+// fails is done again. After each step the tables are consistent. At the end nothing is lost,
+// and no worker holds an intent.
 func TestCrashBetweenTrips(t *testing.T) {
 	t.Parallel()
 	s := openInternal(t)

@@ -37,7 +37,7 @@ func timestamp(t time.Time) pgtype.Timestamptz {
 	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
 }
 
-// arrays are the values of the fields, as the statements below take them.
+// arrays are the values of the fields, as arguments of the statements below.
 func arrays[T any](fields []field[T], rows []T) []any {
 	args := make([]any, len(fields))
 	for i := range fields {
@@ -85,8 +85,8 @@ func insertInto[T any](table string, fields []field[T]) string {
 	return "INSERT INTO " + table + " (" + names(fields) + ") SELECT * FROM " + unnested(fields)
 }
 
-// update is one by the first n fields, with further conditions. What is in kept stays where
-// it is NULL; constant are further assignments.
+// update is an UPDATE with the first n fields as its condition. A field in kept is not changed
+// if its value is NULL. constant are further assignments.
 type update[T any] struct {
 	table    string
 	fields   []field[T]
@@ -141,7 +141,7 @@ func byID() []field[*row] {
 	return []field[*row]{column("id", "uuid", func(r *row) name { return r.id })}
 }
 
-// updated are all that can change.
+// updated are all columns that can change.
 func updated() []field[*row] {
 	return slices.Concat(byID(), changed(), []field[*row]{
 		column("gateway", "text", func(r *row) string { return r.Gateway }),
@@ -160,7 +160,7 @@ func updated() []field[*row] {
 	})
 }
 
-// taken are those that a claim changes.
+// taken are the columns that a claim changes.
 func taken() []field[*row] {
 	return append(byID(),
 		column("state", "smallint", func(r *row) int16 { return int16(r.State) }),
@@ -202,8 +202,8 @@ func done() []field[*row] {
 	)
 }
 
-// inserted are those of a new intent, of which the time is not known that it is inserted
-// at: until is when it is too late for that.
+// inserted are the columns of a new intent. The time of the insert is not known yet: until is
+// the time from which it is too late.
 func inserted() []field[*row] {
 	return append(byID(),
 		column("scope", "text", func(r *row) string { return r.ID.Scope }),
@@ -227,7 +227,7 @@ type attempt struct {
 	intent name
 }
 
-// ended are the columns of an attempt's end, begun all.
+// ended are the columns of an attempt's end, begun those of the whole attempt.
 func ended() []field[attempt] {
 	return []field[attempt]{
 		column("id", "uuid", func(a attempt) name { return a.intent }),

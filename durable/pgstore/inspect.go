@@ -37,7 +37,7 @@ func (s *Store) Attempts(ctx context.Context, id idempotency.ID) ([]driver.Attem
 	return all, err
 }
 
-// scanAttempt reads a row of the journal. nil: it says only that the intent is there.
+// scanAttempt reads a row of the journal. nil: the intent exists, and has no attempt.
 func scanAttempt(from pgkit.Row) (*driver.Attempt, error) {
 	var (
 		n, epoch, status                        *int64
@@ -74,7 +74,7 @@ func (is *statements) dialect() durablesql.Dialect {
 	}
 }
 
-// list reads the rows of one statement, by the settings that keep it to the indexes.
+// list reads the rows of one statement, with the settings that make PostgreSQL use the indexes.
 func list[T any](ctx context.Context, s *Store, text string, args []any, scan func(pgkit.Row) (T, error)) (all []T, err error) {
 	err = s.transact(ctx, func(t *pgkit.Transaction) error {
 		all = nil // anew for each try

@@ -84,9 +84,9 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-// TestLater: intents whose time has not come stand apart, where claims do not look, and are
-// counted. A claim takes those whose time has come.
-func TestLater(t *testing.T) {
+// TestScheduledIntents_areKeptApart: claims do not read scheduled intents until they are due.
+// Stats counts them.
+func TestScheduledIntents_areKeptApart(t *testing.T) {
 	t.Parallel()
 	s := openInternal(t)
 	var events []driver.Event
@@ -169,7 +169,7 @@ func checkBooks(t *testing.T, s *Store) {
 		"dead without an open letter": `durable_intent i WHERE (state = 6) <> EXISTS (
 			SELECT FROM durable_letter WHERE intent = i.id AND n = i.letter AND redriven_at IS NULL)`,
 		"later, and cannot be claimed": `durable_intent WHERE later AND state NOT IN (0, 1, 4)`,
-		"held by nobody":               `durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
+		"held without a worker":        `durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
 	} {
 		assert.Zero(t, s.count(t, from), "%s: %s", what, from)
 	}

@@ -13,8 +13,7 @@ import (
 const (
 	jobs = ` {{schema}}durable_job `
 
-	// lockJobs keeps others from adding a job, so that two equal requests do not miss each
-	// other.
+	// lockJobs prevents concurrent inserts, so that two equal requests get the same job.
 	lockJobs   = `LOCK TABLE` + jobs + `IN SHARE ROW EXCLUSIVE MODE`
 	sameJob    = `SELECT id, job FROM` + jobs + `WHERE open AND filter = $1::text`
 	addJob     = `INSERT INTO` + jobs + `(open, filter, job) VALUES (true, $1::text, $2::text) RETURNING id, job`
@@ -95,7 +94,7 @@ func (s *Store) CancelJob(ctx context.Context, id driver.JobID, by string) error
 	})
 }
 
-// WorkJob implements durable.Store. It looks first, without a lock: mostly there is no job.
+// WorkJob implements durable.Store. It reads first, without a lock: usually there is no job.
 func (s *Store) WorkJob(ctx context.Context, limit int) (job driver.Job, changes []driver.Change, err error) {
 	open := false
 	err = s.send(ctx, &pgkit.Statement{Text: s.is.findJob, Scan: func(from pgkit.Row) error { return from.Scan(&open) }})

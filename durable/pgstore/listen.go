@@ -36,7 +36,7 @@ const (
 )
 
 const (
-	// wakeInterval is the least time between two notifications that a Store sends after its
+	// wakeInterval is the minimum time between two notifications that a Store sends after its
 	// own commits, and between two calls of a listener's wake.
 	wakeInterval = 10 * time.Millisecond
 

@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// TestNoMigration changes no tables, and works with those that somebody else has made.
+// TestNoMigration changes no tables, and works with those that another program has made.
 func TestNoMigration(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

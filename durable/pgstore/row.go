@@ -34,7 +34,7 @@ type row struct {
 	payload, result []byte
 }
 
-// columns are those of a record but its payload and its result, as scanRow reads them.
+// columns are those of a record without payload and result, as scanRow reads them.
 const columns = ` i.seq, i.scope, i.operation, i.key, i.gateway, i.fingerprint, i.state, i.epoch, i.generation, i.worker,
 	i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
 	i.first_at, i.last_at, i.taken_at, i.since, i.batch, i."row", i.created, i.updated, i.declines `
@@ -81,18 +81,18 @@ func blob(b []byte) []byte {
 	return b
 }
 
-// writing is what a verb writes to rows that are there.
+// writing collects what a verb writes to existing rows.
 type writing struct {
 	rows           []*row
-	taken          []*row        // claimed, and nothing else
+	taken          []*row        // rows that were only claimed
 	seen           map[name]bool // is in rows
 	begun, ended   []attempt
 	opened, closed []letter
 	erased         pgtype.FlatArray[name]
 }
 
-// judge does with a record what Decide says. It is then as later events of the same verb
-// find it.
+// judge applies the decision of Decide to a record. Later events of the same verb find the
+// new state.
 func (w *writing) judge(r *row, e *driver.Event, now time.Time) (result driver.Result) {
 	result.Change, result.Err = driver.Decide(&r.Record, e, now)
 	if result.Err == nil && result.Step != driver.StepKeep {
@@ -147,16 +147,16 @@ func (w *writing) add(r *row, c *driver.Change) {
 	}
 }
 
-// ending is what a verb sends its last statements through: a transaction of its own,
-// which is committed with them, or one of the caller's.
+// ending sends the last statements of a verb. A transaction of the store commits with them, one
+// of the caller does not.
 type ending interface {
 	pgkit.Sender
 
 	Commit(ctx context.Context, statements ...*pgkit.Statement) error
 }
 
-// write sends all, and commits. An attempt ends before the next is begun, and a letter is
-// opened before it is closed.
+// write sends all statements, and commits. An attempt ends before the next begins, and a dead
+// letter is inserted before it is resolved.
 func (w *writing) write(ctx context.Context, t ending, is *statements) error {
 	all := of(is.update, is.updated, w.rows)
 	all = append(all, of(is.endAttempts, is.ended, w.ended)...)
@@ -169,8 +169,8 @@ func (w *writing) write(ctx context.Context, t ending, is *statements) error {
 	return t.Commit(ctx, all...)
 }
 
-// begin begins attempts, and brings those that were the last till then where there is room
-// for many. Of one intent it is one at a time.
+// begin begins attempts. It moves the last attempts of the intents to the journal table first.
+// A call has at most one attempt of an intent.
 func (w *writing) begin(is *statements) (all []*pgkit.Statement) {
 	var former pgtype.FlatArray[name]
 	for _, r := range w.taken {
@@ -199,7 +199,7 @@ func (w *writing) begin(is *statements) (all []*pgkit.Statement) {
 	return all
 }
 
-// of is a statement about rows, if there are any.
+// of returns a statement for the rows, or none if there are no rows.
 func of[T any](text string, fields []field[T], rows []T) []*pgkit.Statement {
 	if len(rows) == 0 {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-// D2: how an attempt ended is stored without reading what was claimed, in the batch as by
-// itself; and what somebody else has had since changes nothing, is journaled once, and has no
-// letter. The answers are those of a store that reads.
+// D2: an outcome is stored without reading the intent, in a batch and alone. The outcome of a
+// fenced worker changes nothing, is journalled once, and makes no dead letter. The results are
+// those of a store that reads.
 func TestSettle(t *testing.T) {
 	t.Parallel()
 	terms := &driver.Terms{KeyTTL: time.Hour, VisibilityDelay: time.Minute}

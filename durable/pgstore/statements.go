@@ -178,35 +178,35 @@ const (
 		AND NOT EXISTS (SELECT FROM` + intents + `i WHERE` + held + `AND i.worker = w.id)`
 )
 
-// The columns of an attempt, where it is the last, and in the journal.
+// The columns of an attempt: in durable_intent if it is the last one, and in the journal.
 const (
 	lastAttempt = ` i.a_n, i.a_kind, i.a_epoch, i.a_key, i.a_worker, i.a_sent, i.a_finished, i.a_class, i.a_code, i.a_status,
 		i.a_reference, i.a_error `
 	oneAttempt = ` n, kind, epoch, key, worker, sent_at, finished_at, class, code, status, reference, error `
 
-	// keepAttempts brings the last attempts to the journal.
+	// keepAttempts copies the last attempts to the journal.
 	keepAttempts = `INSERT INTO` + attempts + `(intent,` + oneAttempt + `)
 		SELECT i.id,` + lastAttempt + `FROM unnest($1::uuid[]) AS u(id) JOIN` + intents + `i ON i.id = u.id WHERE i.a_n > 0`
 
-	// journal has a row without an attempt where there is none, but the intent.
+	// journal returns a row without an attempt if the intent exists and has none.
 	journal = `SELECT a.* FROM` + intents + `i LEFT JOIN LATERAL (
 			SELECT` + oneAttempt + `FROM` + attempts + `WHERE intent = i.id UNION ALL SELECT` + lastAttempt + `WHERE i.a_n > 0) a ON true
 		WHERE` + theID + `ORDER BY a.n`
 )
 
-// The texts that an erasure removes. Those of the last attempt are replaced by its own, which
-// has none. 'erased' is driver.NoteErased.
+// The texts that an erasure removes. The texts of the last attempt are replaced by those of the
+// erasure, which are empty. 'erased' is driver.NoteErased.
 const (
 	eraseAttempts = `UPDATE` + attempts + `SET error = '' WHERE intent = ANY ($1::uuid[]) AND error <> ''`
 	eraseLetters  = `UPDATE` + letters + `SET note = '' WHERE intent = ANY ($1::uuid[]) AND note NOT IN ('', 'erased')`
 )
 
-// chosenLetters lacks its conditions.
+// chosenLetters is a statement without its conditions.
 const chosenLetters = `SELECT i.scope, i.operation, i.key, l.n, l.gateway, l.batch, l."row", l.reason, l.class, l.code, l.doubt,
 		l.attempts, l.dead_at, l.redriven_at, l."by", l.note
 	FROM` + letters + `l JOIN` + intents + `i ON i.id = l.intent WHERE `
 
-// stats has a row for each state, and one for the workers and the time.
+// stats returns a row for each state, and one for the workers and the time.
 const stats = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 	SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= (SELECT now FROM clock)), min(i.next_at)
 		FROM` + intents + `i WHERE` + claimable + `GROUP BY 1
@@ -217,7 +217,7 @@ const stats = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + final + `GROUP BY 1
 	UNION ALL SELECT -1, (SELECT count(*) FROM` + workers + `w WHERE w.expires_at > clock.now), 0, clock.now FROM clock`
 
-// sweep deletes up to $2 that are older than $1.
+// sweep deletes up to $2 intents that are older than $1.
 const sweep = `WITH gone AS (
 		DELETE FROM` + intents + `t WHERE t.id = ANY (ARRAY (
 			SELECT i.id FROM` + intents + `i WHERE` + final + `AND i.updated < (SELECT clock_timestamp() - $1::bigint` + micros + `)

@@ -44,7 +44,7 @@ func (s *Store) ask(ctx context.Context, statement func() *pgkit.Statement) erro
 	return pgkit.Retry(ctx, func() error { return pgkit.PGX(s.pool).Send(ctx, statement()) })
 }
 
-// Reap implements driver.Store. It reads first, without a lock: mostly no lease is over.
+// Reap implements driver.Store. It reads first, without a lock: usually no lease is over.
 func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
 	found := false
 	err = s.send(ctx, &pgkit.Statement{Text: s.is.findLost, Scan: func(from pgkit.Row) error { return from.Scan(&found) }})

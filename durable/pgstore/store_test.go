@@ -113,8 +113,8 @@ func TestSimpleProtocol(t *testing.T) {
 	}, withinPGX).Run(t)
 }
 
-// TestSQL has outboxes in transactions of database/sql, on a database whose default is
-// serializable and which commits without a flush; and its statements have no names.
+// TestSQL has outboxes in transactions of database/sql. The database is serializable by default
+// and commits without a flush, and the statements have no names.
 func TestSQL(t *testing.T) {
 	t.Parallel()
 	suite(t, func(c *pgxpool.Config) {

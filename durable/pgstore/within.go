@@ -13,7 +13,7 @@ import (
 
 // WithTx returns an outbox in a transaction of the caller, in the database of the store. An
 // intent takes effect with the commit, and is as durable: synchronous_commit should be on. The
-// outbox lives as long as the transaction, and is for one goroutine at a time.
+// outbox is valid until the transaction ends. It is for one goroutine at a time.
 //
 // Enqueue waits for other transactions that have enqueued the same intent. After an error that
 // is not one of package durable's, roll back and begin anew, as after every error of

@@ -73,8 +73,8 @@ func TestCommitsInReverseOrder(t *testing.T) {
 	}
 }
 
-// TestClaimWaitsForNobody: what a transaction of the caller's keeps locked is passed over.
-func TestClaimWaitsForNobody(t *testing.T) {
+// TestClaim_waitsForNoLock: what a transaction of the caller's keeps locked is passed over.
+func TestClaim_waitsForNoLock(t *testing.T) {
 	t.Parallel()
 	pool := newPool(t, postgrestest.Open(t), nil)
 	store := newStore(t, pool)

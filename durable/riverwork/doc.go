@@ -12,24 +12,20 @@
 //	…
 //	err = tx.Commit(ctx)
 //
-// # The intent is the truth
-//
 // A job is a reminder to look at an intent. The intent decides whether it is due, and under
 // which key it is sent. So a job that River runs twice, or rescues while it runs, sends nothing
-// twice. A job that is cancelled or deleted cancels nothing: durable.Engine.Cancel does.
+// twice. To cancel an intent, call durable.Engine.Cancel; cancelling its job has no effect.
 //
 // Some intents have no job: the job was lost or discarded, or the intent was redriven, resolved,
-// revised or imported. Intents of a dead worker must be reaped. So an Engine with a long
-// PollInterval must run somewhere:
+// revised or imported. Intents of a dead worker must be reaped. So a second Engine with a long
+// PollInterval must run in some process:
 //
 //	sweeper := &durable.Engine{Store: store, Gateways: gateways, PollInterval: time.Minute}
 //	err := sweeper.Run(ctx)
 //
-// It must be another Engine than the Worker's.
-//
 // Fairness is River's: a job ignores Engine.PerTenant, Engine.PerGateway and the Engine's own
-// holds. Jobs of a provider that hangs keep River's workers and the Engine's: give it a queue
-// and an Engine of its own.
+// holds. A provider that hangs occupies the workers of River and of the Engine, so give it its
+// own queue and Engine.
 //
 // # Jobs
 //

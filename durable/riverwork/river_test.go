@@ -149,8 +149,8 @@ func (p *place) sweep(gateway durable.Gateway) {
 	})
 }
 
-// psp is the other side: it does what it is asked to once for each key, and knows who
-// has asked it twice at once.
+// psp is a provider: it does the work once for each key, and reports concurrent sends of one
+// intent.
 type psp struct {
 	mu      sync.Mutex
 	sends   map[string]int // by the intent's key
@@ -294,7 +294,7 @@ func TestLostAndDoubled(t *testing.T) {
 	p.work(other)
 	p.until(0, jobsLeft)
 	left := p.count(intentsLeft)
-	assert.Equal(t, intents/3, left, "those without a job, for nobody sweeps yet")
+	assert.Equal(t, intents/3, left, "the intents without a job, because no sweeper runs yet")
 	p.sweep(other)
 	p.until(0, intentsLeft)
 	assert.Empty(t, other.faults)
@@ -346,7 +346,7 @@ func TestRescue(t *testing.T) {
 	stop()        // River's scheduler looks every 5 s,
 	p.work(other) // and when it starts
 	p.until(1, `SELECT count(*) FROM river_job WHERE metadata ? 'snoozes'`)
-	assert.Zero(t, other.count("1"), "nobody but a sweeper knows that its worker is dead")
+	assert.Zero(t, other.count("1"), "only a sweeper finds that the worker is dead")
 	p.sweep(other)
 	p.until(0, jobsLeft)
 	assert.Equal(t, 1, other.count("1"))

@@ -102,10 +102,10 @@ func TestWork(t *testing.T) {
 		sends   int
 	}{
 		{name: "it is done", class: durable.ClassSucceeded, want: completed, sends: 1},
-		{name: "it may pass", class: durable.ClassFailed, want: snoozed(time.Minute), sends: 1},
-		{name: "nobody knows", class: durable.ClassUnknown, want: snoozed(time.Minute), sends: 1},
+		{name: "failed: snoozed", class: durable.ClassFailed, want: snoozed(time.Minute), sends: 1},
+		{name: "unknown: snoozed", class: durable.ClassUnknown, want: snoozed(time.Minute), sends: 1},
 		{
-			name: "it is buried", class: durable.ClassDeclined, want: completed, sends: 1,
+			name: "declined: completed", class: durable.ClassDeclined, want: completed, sends: 1,
 			change: func(w *riverwork.Worker) { w.Engine.Policy = every{bury: true} },
 		},
 		{name: "not due", want: snoozed(time.Hour), prepare: func(t *testing.T, e *durable.Engine) {
@@ -122,7 +122,7 @@ func TestWork(t *testing.T) {
 			_, err := e.Enqueue(t.Context(), soon)
 			require.NoError(t, err)
 		}},
-		{name: "held by somebody else", want: snoozed(30 * time.Second), prepare: func(t *testing.T, e *durable.Engine) {
+		{name: "held by another worker: snoozed", want: snoozed(30 * time.Second), prepare: func(t *testing.T, e *durable.Engine) {
 			t.Helper()
 			_, err := e.Enqueue(t.Context(), in)
 			require.NoError(t, err)

@@ -46,7 +46,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 	return claimed, nil
 }
 
-// choose selects the intents of the claim. Decide leaves alone what is not due.
+// choose selects the intents of the claim. Decide rejects those that are not due.
 func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []string, now time.Time) ([]*row, error) {
 	if claim.ID != nil {
 		only, err := readRow(ctx, t.statement(find), *claim.ID)
@@ -99,7 +99,7 @@ func (t *transaction) names(ctx context.Context, s statement, args ...any) (name
 // promoteBatch is the maximum number of scheduled intents that a claim promotes.
 const promoteBatch = 1000
 
-// round goes over the scopes of a gateway, which take turns.
+// round selects intents of a gateway, from its scopes in turn (round robin).
 type round struct {
 	t       *transaction
 	claim   *driver.Claim
@@ -119,7 +119,7 @@ type share struct {
 
 var errEnough = errors.New("enough")
 
-// begin reads the first of each scope: as many as are wanted, or all.
+// begin reads the first due intent of each scope, up to the limit.
 func (r *round) begin(ctx context.Context) error {
 	for _, part := range [...]statement{dueAfter, dueUntil} {
 		_, err := sqlitekit.ReadRows(ctx, r.t.statement(part), []any{r.allowed.Cursor, r.now, r.gateway}, func(rows *sql.Rows) error {

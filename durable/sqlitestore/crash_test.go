@@ -190,7 +190,7 @@ type ledger struct{ bank }
 // ledgerSettles is how long after the end of a send it may yet be booked.
 const ledgerSettles = 200 * time.Millisecond
 
-// Send is sometimes done when nobody waits for it any more.
+// Send sometimes does the work after the sender has given up.
 func (l ledger) Send(_ context.Context, s *durable.Send) driver.Outcome {
 	if late := *s; rand.IntN(10) == 0 {
 		time.AfterFunc(ledgerSettles/2, func() { _ = l.book(&late) })

@@ -16,8 +16,8 @@
 // # The write lock
 //
 // SQLite has one write lock for the file. Reads do not wait for it. In one process, writers
-// queue: those that end attempts come first, and the first writer writes for all that queue,
-// in one transaction. Other processes try every few milliseconds. After Options.BusyTimeout a
+// queue. Those that end attempts are first. The first writer writes for all that wait, in one
+// transaction. Other processes try every few milliseconds. After Options.BusyTimeout a
 // verb fails with ErrLocked, and can be repeated.
 //
 // Transactions in the same file should be short. If a lease cannot be renewed in time, the

@@ -46,8 +46,8 @@ func (s *Store) Attempts(ctx context.Context, id idempotency.ID) (all []driver.A
 	return all, err
 }
 
-// scanAttempt reads a row of the statement attempts. false: it says only that the intent
-// is there.
+// scanAttempt reads a row of the statement attempts. false: the intent exists, and has no
+// attempt.
 func scanAttempt(rows *sql.Rows) (a driver.Attempt, there bool, err error) {
 	var (
 		n, kind, epoch, sent, finished, class, status sql.NullInt64
@@ -146,7 +146,7 @@ func (s *Store) Counts(ctx context.Context, states []driver.State) (counts []dri
 	return counts, err
 }
 
-// unprepared is a statement that is seldom run.
+// unprepared is a statement that runs rarely, and is not prepared.
 type unprepared struct {
 	*sql.DB
 

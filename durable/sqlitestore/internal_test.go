@@ -66,7 +66,7 @@ func finish(r *driver.Record, class driver.Class, do driver.Action) driver.Event
 	}
 }
 
-// apply is Apply, whose events all succeed.
+// apply is Apply. All events must succeed.
 func apply(ctx context.Context, s driver.Store, events ...driver.Event) ([]driver.Result, error) {
 	results, err := s.Apply(ctx, events)
 	for i := range results {
@@ -112,7 +112,7 @@ func TestPlans(t *testing.T) {
 				if strings.HasPrefix(line, "SCAN") {
 					assert.Regexp(t, fine, line)
 				}
-				if query != stats.text() && !strings.HasSuffix(name, "letters") { // those who died in one millisecond are sorted
+				if query != stats.text() && !strings.HasSuffix(name, "letters") { // intents that died in the same millisecond are sorted
 					assert.NotContains(t, line, "TEMP B-TREE")
 				}
 			}
@@ -157,8 +157,7 @@ func TestDurability(t *testing.T) {
 	require.ErrorContains(t, err, "closed")
 }
 
-// TestIdleWritesNothing: who only looks leaves no trace, save a claim, which extends the
-// worker's lease.
+// TestIdleWritesNothing: reads write nothing. A claim only extends the worker's lease.
 func TestIdleWritesNothing(t *testing.T) {
 	s := openInternal(t)
 	_, err := apply(t.Context(), s, enqueue("a", "1"))
@@ -240,7 +239,7 @@ func checkBooks(t *testing.T, s *Store) {
 		"an attempt of nothing":        `SELECT count(*) FROM durable_attempt WHERE intent NOT IN (SELECT id FROM durable_intent)`,
 		"a letter of nothing":          `SELECT count(*) FROM durable_letter WHERE intent NOT IN (SELECT id FROM durable_intent)`,
 		"held, and not journalled":     `SELECT count(*) FROM durable_intent WHERE state IN (2, 3) AND (a_n <> generation OR a_finished IS NOT NULL)`,
-		"held by nobody":               `SELECT count(*) FROM durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
+		"held without a worker":        `SELECT count(*) FROM durable_intent WHERE (state IN (2, 3)) <> (worker <> '')`,
 		"an attempt that never ended":  `SELECT count(*) FROM durable_intent WHERE a_n > 0 AND a_finished IS NULL AND (a_n <> generation OR state NOT IN (2, 3))`,
 		"never ended, and not last":    `SELECT count(*) FROM durable_attempt WHERE finished_at IS NULL`,
 		"an attempt in two places":     `SELECT count(*) FROM durable_attempt a JOIN durable_intent i ON i.id = intent WHERE n >= a_n`,
@@ -259,9 +258,9 @@ func checkBooks(t *testing.T, s *Store) {
 	assert.Equal(t, "ok", integrity)
 }
 
-// TestLater: intents whose time has not come stand apart, where claims do not look, and are
-// counted. A claim takes those whose time has come.
-func TestLater(t *testing.T) {
+// TestScheduledIntents_areKeptApart: claims do not read scheduled intents until they are due.
+// Stats counts them.
+func TestScheduledIntents_areKeptApart(t *testing.T) {
 	s := openInternal(t)
 	var events []driver.Event
 	for _, key := range []string{"past", "soon", "later"} {
@@ -300,9 +299,8 @@ func TestLater(t *testing.T) {
 	checkBooks(t, s)
 }
 
-// TestNothingStays: what is swept takes all that belongs to it along, and who has died
-// is forgotten.
-func TestNothingStays(t *testing.T) {
+// TestSweep_deletesAll: Sweep deletes all rows of an intent, and Reap the rows of dead workers.
+func TestSweep_deletesAll(t *testing.T) {
 	s := openInternal(t)
 	for i := range 3 {
 		require.NoError(t, life(t.Context(), s, fmt.Sprint("worker ", i), func(string) {}))

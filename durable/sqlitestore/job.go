@@ -70,7 +70,7 @@ func (s *Store) CancelJob(ctx context.Context, id driver.JobID, by string) error
 	})
 }
 
-// WorkJob implements durable.Store. It looks first, without a lock: mostly there is no job.
+// WorkJob implements durable.Store. It reads first, without a lock: usually there is no job.
 func (s *Store) WorkJob(ctx context.Context, limit int) (job driver.Job, changes []driver.Change, err error) {
 	open, err := s.exists(ctx, findJob)
 	if err != nil || !open || limit <= 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// Errors of the store beside those of package durable. Find them with errors.Is.
+// Errors of the store, in addition to those of package durable. Find them with errors.Is.
 var (
 	// ErrLocked means that SQLite's write lock was not free within Options.BusyTimeout. Nothing
 	// was changed.
@@ -51,8 +51,8 @@ type Options struct {
 	BusyTimeout time.Duration
 }
 
-// Open opens the database in the file at path, and creates it in an existing directory. No
-// character of path is special; "" and ":memory:" are rejected.
+// Open opens the database in the file at path, and creates a missing file, but no
+// directory. No character of path is special. "" and ":memory:" are rejected.
 //
 // The connections of DB flush each commit (synchronous=FULL), enforce foreign keys, wait 10 s
 // for locks, and begin immediate transactions. A new file has mode 0600, and so have its -wal

@@ -9,7 +9,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// Reap implements driver.Store. It reads first, without a lock: mostly no lease is over.
+// Reap implements driver.Store. It reads first, without a lock: usually no lease is over.
 func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
 	found, err := s.exists(ctx, findLost)
 	if err != nil || !found || limit <= 0 {
@@ -44,7 +44,7 @@ func (t *transaction) reap(ctx context.Context, now time.Time, limit int) ([]dri
 	return changes, t.exec(ctx, forget, now.UnixMicro())
 }
 
-// exists looks whether there is anything to do, without a lock.
+// exists reports whether there is anything to do, without a lock.
 func (s *Store) exists(ctx context.Context, what statement, args ...any) (found bool, err error) {
 	err = s.kit.Reading(ctx, func(ctx context.Context) error {
 		_, err := sqlitekit.ReadRows(ctx, s.read[what], args, func(rows *sql.Rows) error { return rows.Scan(&found) })
@@ -53,8 +53,8 @@ func (s *Store) exists(ctx context.Context, what statement, args ...any) (found 
 	return found, err
 }
 
-// Sweep implements driver.Store. It deletes a few intents at a time, so that other writers come
-// in between. The deletions are not flushed to disk. If the write lock is busy, it returns
+// Sweep implements driver.Store. It deletes a few intents at a time, so that other writers do not
+// wait long. The deletions are not flushed to disk. If the write lock is busy, it returns
 // early.
 func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
 	age := ceil(ttl).Microseconds()

@@ -64,14 +64,14 @@ func mutable(r *driver.Record) []any {
 	}
 }
 
-// insert writes a new record, to which nothing belongs yet. false: there is one.
+// insert writes a new record. false: the record exists.
 func (t *transaction) insert(ctx context.Context, r *driver.Record) (bool, error) {
 	args := append([]any{r.ID.Scope, r.ID.Operation, r.ID.Key, blob(r.Payload)}, mutable(r)...)
 	n, err := sqlitekit.Affected(t.statement(insert).ExecContext(ctx, args...))
 	return n == 1, err
 }
 
-// write writes all of a change to a record that is there.
+// write writes all of a change to an existing record.
 func (t *transaction) write(ctx context.Context, id int64, c *driver.Change) error {
 	if err := t.writeRecord(ctx, id, c); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (t *transaction) write(ctx context.Context, id int64, c *driver.Change) err
 	return nil
 }
 
-// writeRecord writes the record, and its attempt. The one before it, if there was one, goes
+// writeRecord writes the record and its attempt. It moves the attempt before it, if there is one,
 // to the journal.
 func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Change) error {
 	r := &c.Record
@@ -103,7 +103,7 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Chang
 			return err
 		}
 	}
-	var payload, result any // NULL: as it is
+	var payload, result any // NULL: unchanged
 	if c.Revised || c.Erased {
 		payload = blob(r.Payload)
 	}
@@ -153,7 +153,7 @@ func timeOrNone(micros sql.NullInt64) time.Time {
 	return timeOf(micros.Int64)
 }
 
-// ceil is a duration in microseconds, rounded up: no lease is shorter than asked for.
+// ceil is a duration in microseconds, rounded up: no lease is shorter than requested.
 func ceil(d time.Duration) time.Duration {
 	return (d + time.Microsecond - 1).Truncate(time.Microsecond)
 }

@@ -15,16 +15,15 @@ import (
 const now = ` (CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000) `
 
 // The numbers of durable.State in the statements below: 0, 1 and 4 are Claimable, 2 and
-// 3 Held, 5 and 7 Final. They never change. What the statements know of states is where
-// to look; what may be done is Decide's affair.
+// 3 Held, 5 and 7 Final. They never change. The statements use them only to find rows:
+// Decide says what is permitted.
 const (
 	claimable = ` state IN (0, 1, 4) AND later = 0 `
 	later     = ` state IN (0, 1, 4) AND later = 1 `
 	held      = ` state IN (2, 3) `
 	final     = ` state IN (5, 7) `
 
-	// columns are those of a record but its payload and its result, as row.columns reads
-	// them.
+	// columns are those of a record without payload and result, as scanRow reads them.
 	columns = ` i.id, i.scope, i.operation, i.key, i.gateway, i.fingerprint, i.state, i.epoch, i.generation, i.worker,
 		i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
 		i.first_at, i.last_at, i.taken_at, i.since, i.batch, i.row, i.created, i.updated, i.declines `
@@ -32,7 +31,7 @@ const (
 	// bareColumns are columns without payload and result.
 	bareColumns = columns + `, x'', x''`
 
-	// lastAttempt are the columns of the journal, where it is the last of its intent.
+	// lastAttempt are the columns of an intent's last attempt.
 	lastAttempt = ` a_n, a_kind, a_epoch, a_key, a_worker, a_sent, a_finished, a_class, a_code, a_status, a_reference, a_error `
 
 	// inEffect are the holds that have not ended at ?1.
@@ -40,22 +39,22 @@ const (
 
 	theID = ` scope = ?1 AND operation = ?2 AND key = ?3 `
 
-	// inTurn is the order within a lane: that of the index. Of what is due at the same
-	// time the oldest comes first.
+	// inTurn is the order within a queue: that of the index. Of intents that are due at the
+	// same time, the oldest is first.
 	inTurn = ` ORDER BY next_at, state, id `
 
-	// firstOf is what is due longest in the scope of s; ?2 is the time, ?3 the gateway.
+	// firstOf is the intent that is due longest in the scope of s; ?2 is the time, ?3 the gateway.
 	firstOf = ` (SELECT id FROM durable_intent WHERE` + claimable + `AND gateway = ?3 AND scope = s.scope AND next_at <= ?2` + inTurn + `LIMIT 1) `
 
-	// nextScope is the one after that of s in which there is anything to claim, be it due
-	// or not. From one to the next it is a seek in the index, however many rows there are.
+	// nextScope is the next scope after that of s with claimable intents, due or not. It is
+	// a seek in the index, for any number of rows.
 	nextScope = ` SELECT (SELECT min(scope) FROM durable_intent WHERE` + claimable + `AND gateway = ?3 AND scope > s.scope)
 		FROM s WHERE s.scope IS NOT NULL `
 
 	firsts = ` SELECT ` + columns + `, i.payload, x'' FROM s CROSS JOIN durable_intent i ON i.id =` + firstOf
 )
 
-// statement is one of those that are prepared.
+// statement is the number of a prepared statement.
 type statement int
 
 const (
@@ -96,15 +95,15 @@ const (
 	takeJob
 	updateJob
 
-	statements // how many there are
+	statements // the number of statements
 )
 
-// text is a statement's.
+// text returns the SQL of a statement.
 func (s statement) text() string {
 	return [statements]string{
 		clock: `SELECT` + now,
 
-		// find reads all, load what Decide looks at.
+		// find reads all columns, load those that Decide needs.
 		find: `SELECT` + columns + `, i.payload, i.result FROM durable_intent i WHERE` + theID,
 		load: `SELECT` + bareColumns + ` FROM durable_intent i WHERE` + theID,
 
@@ -115,7 +114,7 @@ func (s statement) text() string {
 				?23, ?24, ?25, ?26, ?27, ?28, ?29, ?30, ?31)
 			ON CONFLICT DO NOTHING`,
 
-		// ?2 and ?3 are NULL where payload and result stay.
+		// ?2 and ?3 are NULL if payload and result are unchanged.
 		update: `UPDATE durable_intent
 			SET payload = coalesce(?2, payload), result = coalesce(?3, result), gateway = ?4, fingerprint = ?5, state = ?6,
 				epoch = ?7, generation = ?8, worker = ?9, next_at = ?10, later = ?11, deadline = ?12, attempts = ?13,
@@ -124,7 +123,7 @@ func (s statement) text() string {
 				declines = ?30
 			WHERE id = ?1`,
 
-		// take and settle are update of what begins and of what has ended, with its attempt.
+		// take and settle update an intent when an attempt begins and when it ends.
 		take: `UPDATE durable_intent
 			SET state = ?2, epoch = ?3, generation = ?4, worker = ?5, later = 0, attempts = ?6, tries = ?7, first_at = ?8,
 				taken_at = ?9, updated = ?9, a_n = ?4, a_kind = ?10, a_epoch = ?3, a_key = ?11, a_worker = ?5, a_sent = ?9,
@@ -149,8 +148,8 @@ func (s statement) text() string {
 			VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, NULL, '', '')`,
 		closeLetter: `UPDATE durable_letter SET redriven_at = ?3, "by" = ?4, note = ?5 WHERE intent = ?1 AND n = ?2`,
 
-		// The texts that an erasure removes. The attempt that it begins replaces those of the
-		// last one. 'erased' is driver.NoteErased.
+		// The texts that an erasure removes. Its own attempt replaces the texts of the last
+		// one. 'erased' is driver.NoteErased.
 		eraseAttempts: `UPDATE durable_attempt SET error = '' WHERE intent = ?1 AND error <> ''`,
 		eraseLetters:  `UPDATE durable_letter SET note = '' WHERE intent = ?1 AND note NOT IN ('', 'erased')`,
 
@@ -193,7 +192,7 @@ func (s statement) text() string {
 				SELECT 1 FROM durable_worker WHERE id = worker AND expires_at >` + now + `))`,
 		forget: `DELETE FROM durable_worker WHERE expires_at <= ?1`,
 
-		// The last comes last; without a number it says only that the intent is there.
+		// The last attempt is the last row. A row without a number means that the intent exists.
 		attempts: `SELECT n, kind, epoch, key, worker, sent_at, finished_at, class, code, status, reference, error
 				FROM durable_attempt WHERE intent = (SELECT id FROM durable_intent WHERE` + theID + `)
 			UNION ALL SELECT nullif(a_n, 0), a_kind, a_epoch, a_key, a_worker, a_sent, a_finished, a_class, a_code, a_status,
@@ -223,8 +222,7 @@ func (s statement) text() string {
 	}[s]
 }
 
-// The statements of Sweep, one after the other, which find the same: ?1 is what it must be
-// older than, ?2 how many.
+// The statements of Sweep, in their order. All find the same intents: older than ?1, at most ?2.
 const (
 	whatIsOver = ` IN (SELECT id FROM durable_intent WHERE` + final + `AND updated < ?1
 		ORDER BY updated, state, id LIMIT ?2)`
@@ -237,8 +235,7 @@ const (
 // lockSQL takes the write lock and does nothing else.
 const lockSQL = `UPDATE durable_intent SET state = state WHERE false`
 
-// preparedStatements are those of a pool, which outlive its connections. They are closed
-// with it.
+// preparedStatements are those of a pool. They are closed with it.
 type preparedStatements [statements]*sql.Stmt
 
 func (p *preparedStatements) prepare(ctx context.Context, db *sql.DB) error {

@@ -19,12 +19,12 @@ type Store struct {
 
 var _ driver.Store = (*Store)(nil)
 
-// DB returns the database, for tables of the caller: that of New or that of Open. Close closes
-// only the latter.
+// DB returns the database, for tables of the caller. Close closes the database of Open, and not
+// that of New.
 func (s *Store) DB() *sql.DB { return s.kit.Work }
 
 // Close closes the store and the database of Open. An open transaction may still be committed.
-// All else fails with ErrClosed. A second Close does nothing.
+// Other methods return ErrClosed after it. A second Close does nothing.
 func (s *Store) Close() error { return s.kit.Close() }
 
 // transact calls work with a transaction that has the write lock, and its time. Callers that
@@ -99,7 +99,7 @@ func (t *transaction) apply(ctx context.Context, e *driver.Event, now time.Time)
 // enqueue inserts the intent, and reads the existing one only if there is one.
 func (t *transaction) enqueue(ctx context.Context, e *driver.Event, now time.Time) (result driver.Result, done bool, err error) {
 	result.Change, result.Err = driver.Decide(nil, e, now)
-	if result.Err == nil && result.Step == driver.StepInsert { // else what is there may still be the same
+	if result.Err == nil && result.Step == driver.StepInsert { // otherwise an equal intent may exist
 		done, err = t.insert(ctx, &result.Record)
 	}
 	return result, done, err

@@ -85,8 +85,8 @@ func besideOne(t *testing.T) (*sql.DB, *sqlitestore.Store) {
 	return db, store
 }
 
-// TestNew runs the suite in a database of the work's, with a pool of one connection,
-// whose transactions are deferred and which has no busy timeout.
+// TestNew runs the suite in a database of the caller, with a pool of one connection, deferred
+// transactions and no busy timeout.
 func TestNew(t *testing.T) {
 	t.Parallel()
 	storetest.Suite{
@@ -98,8 +98,8 @@ func TestNew(t *testing.T) {
 	}.Run(t)
 }
 
-// TestBeatBesideThePool: work that keeps the only connection of its own pool does not make
-// its worker count as dead, nor do those who stand in line to enqueue.
+// TestBeatBesideThePool: heartbeats do not wait for the connection of the pool, or for the
+// writers that wait to enqueue.
 func TestBeatBesideThePool(t *testing.T) {
 	t.Parallel()
 	db, store := besideOne(t)
@@ -118,7 +118,7 @@ func TestBeatBesideThePool(t *testing.T) {
 			}
 		})
 	}
-	const lease = 3 * time.Minute // a beat that waited for the pool would wait for a third of it, and in vain
+	const lease = 3 * time.Minute // a heartbeat that waits for the pool would fail after a third of it
 	for range 10 {
 		limited, cancel := context.WithTimeout(ctx, lease/3)
 		_, err := store.Heartbeat(limited, "w", lease)

@@ -10,8 +10,8 @@ import (
 
 // WithTx returns an outbox in a transaction of the caller, on this store's DB or another of the
 // same file. An intent takes effect with the commit, and is as durable: the connection's
-// synchronous should be FULL. The outbox lives as long as the transaction, and is for one
-// goroutine at a time.
+// synchronous should be FULL. The outbox is valid until the transaction ends. It is for
+// one goroutine at a time.
 //
 // Its verbs take the write lock until the transaction ends. Begin the transaction as immediate
 // ("_txlock=immediate", as DB does). Otherwise a verb may fail with SQLITE_BUSY.
@@ -34,7 +34,7 @@ func (o outbox) Cancel(ctx context.Context, id idempotency.ID) error {
 	return err
 }
 
-// apply takes the write lock before it looks at the time.
+// apply takes the write lock before it reads the time.
 func (o outbox) apply(ctx context.Context, e driver.Event) (result driver.Result, err error) {
 	if _, err := o.t.tx.ExecContext(ctx, lockSQL); err != nil {
 		return result, err

@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-// testClaim (D1) looks at what is claimed and what is not.
+// testClaim (D1): Claim claims due intents, and no others.
 func (k *kit) testClaim() {
 	ready, later, held := intent("a"), intent("a"), intent("a")
 	later.NotBefore = time.Now().Add(time.Hour)
@@ -30,7 +30,7 @@ func (k *kit) testClaim() {
 
 	changes := k.claim(claim("other"), before...)
 	if len(changes) != 2 {
-		k.Fatalf("%d were claimed, want 2", len(changes))
+		k.Fatalf("got %d claimed intents, want 2", len(changes))
 	}
 	for i := range changes {
 		c := &changes[i]
@@ -64,7 +64,7 @@ func (k *kit) testOnly() {
 		k.Errorf("claimed %d", len(changes))
 	}
 	if changes := k.claim(c); len(changes) != 0 {
-		k.Errorf("what is held was claimed")
+		k.Errorf("an intent that is held was claimed")
 	}
 	later := intent("a")
 	later.NotBefore = time.Now().Add(time.Hour)
@@ -72,11 +72,11 @@ func (k *kit) testOnly() {
 	absent := intent("a").ID
 	c.ID = &later.ID
 	if changes := k.claim(c); len(changes) != 0 {
-		k.Errorf("what is not due was claimed")
+		k.Errorf("an intent that is not due was claimed")
 	}
 	c.ID = &absent
 	if changes := k.claim(c); len(changes) != 0 {
-		k.Errorf("what is not there was claimed")
+		k.Errorf("an intent that does not exist was claimed")
 	}
 }
 
@@ -109,7 +109,7 @@ func (k *kit) manyOf(lane driver.QueueKey, n int) []driver.Record {
 	return records
 }
 
-// testFairness (D9) has one tenant with much to do, and some with little.
+// testFairness (D9) has one tenant with many intents, and others with few.
 func (k *kit) testFairness() {
 	k.many("m", k.Rows)
 	for _, scope := range []string{"", "a", "b", "z"} {
@@ -121,7 +121,7 @@ func (k *kit) testFairness() {
 		k.Errorf("a round of 10 took %q, want of each scope two", got)
 	}
 
-	// A round of one scope after the other, each time behind the last.
+	// Claims of one intent, each with the cursor of the claim before it.
 	k.many("a", 2)
 	k.many("b", 2)
 	cursor := "a"
@@ -152,7 +152,7 @@ func (k *kit) testFairness() {
 		k.Errorf("a round after %q took %q, want %q", "w", got, alike)
 	}
 
-	// Of one scope, what is due longest comes first.
+	// In one scope, the intent that is due longest is first.
 	late := k.many("q", 3)
 	for i := range late {
 		k.must(event(driver.EventCancel, late[i].ID))
@@ -172,7 +172,7 @@ func (k *kit) testFairness() {
 	k.inOrder(got, want)
 }
 
-// inOrder looks whether those were claimed, in the order in which they are due.
+// inOrder checks that these intents were claimed, in the order in which they are due.
 func (k *kit) inOrder(got, want []driver.Record) {
 	k.Helper()
 	if len(got) != len(want) {
@@ -185,7 +185,7 @@ func (k *kit) inOrder(got, want []driver.Record) {
 	}
 }
 
-// testDue has some wait that are not due yet: they take no part in a round.
+// testDue has some intents that are not due yet. They are not claimed.
 func (k *kit) testDue() {
 	for _, scope := range []string{"a", "c"} {
 		for range 5 {
@@ -206,7 +206,7 @@ func (k *kit) testDue() {
 		k.Errorf("a round of 4 took %q, want b, c, b, b", got)
 	}
 
-	// All are due by now, in another order than that in which they came.
+	// All are due now, in another order than that of their inserts.
 	want := k.shuffled("d")
 	k.eventually("the last of them", func() bool { return !k.now().Before(want[len(want)-1].NextAt) })
 	var got []driver.Record
@@ -219,8 +219,8 @@ func (k *kit) testDue() {
 	k.inOrder(got, want)
 }
 
-// shuffled enqueues four that will soon be due, in another order, and gives them in the
-// order in which they are due.
+// shuffled enqueues four intents that will soon be due. It returns them in the order in which
+// they are due, which is another one.
 func (k *kit) shuffled(scope string) []driver.Record {
 	k.Helper()
 	for step := 20 * time.Millisecond; ; step *= 2 {
@@ -239,13 +239,13 @@ func (k *kit) shuffled(scope string) []driver.Record {
 		if first.NextAt.Before(second.NextAt) && second.NextAt.Before(third.NextAt) {
 			return []driver.Record{first, second, third, fourth}
 		}
-		for i := range events { // too slow: they were due when they came
+		for i := range events { // too slow: they were due when they were enqueued
 			k.must(event(driver.EventCancel, events[i].ID()))
 		}
 	}
 }
 
-// now is the store's.
+// now returns the store's time.
 func (k *kit) now() time.Time {
 	k.Helper()
 	stats, err := k.store.Stats(k.ctx())
@@ -255,7 +255,7 @@ func (k *kit) now() time.Time {
 	return stats.Now
 }
 
-// testClock (D14) looks whether all verbs tell the same time.
+// testClock (D14): all verbs use the same clock.
 func (k *kit) testClock() {
 	k.many("a", 2)
 	times := []time.Time{k.now()}
@@ -276,7 +276,7 @@ func (k *kit) testClock() {
 		times = append(times, claimed.Now, beat, k.now())
 	}
 	if !slices.IsSortedFunc(times, time.Time.Compare) || times[len(times)-1].Sub(times[0]) > patience {
-		k.Errorf("one after the other, the verbs tell %v", times)
+		k.Errorf("successive verbs returned the times %v", times)
 	}
 	for _, at := range times {
 		if at.Location() != time.UTC {
@@ -292,7 +292,7 @@ func unquoted(names []string) []string {
 	return names
 }
 
-// testShares (D9) bounds what a worker holds of a scope.
+// testShares (D9) limits the number of intents of a scope that a worker holds.
 func (k *kit) testShares() {
 	k.many("a", 20)
 	k.many("b", 2)
@@ -324,12 +324,12 @@ func (k *kit) testShares() {
 	}
 }
 
-// held is how much of the scopes a and b, of one gateway.
+// held is the number of intents of the scopes a and b, of one gateway.
 func held(a, b int) map[driver.QueueKey]int {
 	return map[driver.QueueKey]int{{Scope: "a", Gateway: gateway}: a, {Scope: "b", Gateway: gateway}: b}
 }
 
-// testGateways bounds what a claim takes of each gateway.
+// testGateways limits the number of intents of each gateway in a claim.
 func (k *kit) testGateways() {
 	type queues map[driver.QueueKey]int
 	a, b, beside := driver.QueueKey{Scope: "a", Gateway: gateway}, driver.QueueKey{Scope: "b", Gateway: gateway},
@@ -338,7 +338,7 @@ func (k *kit) testGateways() {
 		name           string
 		limit          int
 		allowed, other driver.Allowance
-		inFlight, want queues // of 100 of a, 20 of b, and 6 beside
+		inFlight, want queues // of 100 intents of a, 20 of b, and 6 others
 	}{
 		{"each its limit", 40, driver.Allowance{Limit: 20, PerScope: 40}, driver.Allowance{Limit: 20, PerScope: 40}, nil, queues{a: 10, b: 10, beside: 6}},
 		{"none of one", 40, driver.Allowance{PerScope: 40}, driver.Allowance{Limit: 4, PerScope: 40}, nil, queues{beside: 4}},

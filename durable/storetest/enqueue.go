@@ -33,7 +33,7 @@ func (k *kit) testEnqueue() {
 		k.Fatalf("another gateway: %v, want ErrMismatch", result.Err)
 	}
 
-	// A batch is judged in its order, and what fails hinders nothing.
+	// The events of a batch are applied in order. An event that fails does not affect the others.
 	a, b := intent("b"), intent("b")
 	late := intent("b")
 	late.Deadline = time.Now().Add(-time.Hour)
@@ -69,14 +69,14 @@ func (k *kit) testEnqueue() {
 		k.Errorf("no events: %v, %v", results, err)
 	}
 	if _, err := k.store.Find(k.ctx(), late.ID); !errors.Is(err, driver.ErrNotFound) {
-		k.Errorf("Find of what is not there: %v", err)
+		k.Errorf("Find of an absent intent: %v", err)
 	}
 	if _, err := k.store.Attempts(k.ctx(), late.ID); !errors.Is(err, driver.ErrNotFound) {
-		k.Errorf("Attempts of what is not there: %v", err)
+		k.Errorf("Attempts of an absent intent: %v", err)
 	}
 }
 
-// testValues looks whether everything comes back as it was given.
+// testValues: all values are read as they were written.
 func (k *kit) testValues() {
 	all := make([]byte, 256)
 	for i := range all {
@@ -100,7 +100,7 @@ func (k *kit) testValues() {
 		k.Log(name)
 		k.must(enqueue(in))
 	}
-	// Neither case, trailing blanks nor the normal forms of Unicode make two names one.
+	// Names that differ only in case, trailing blanks or Unicode normal form are different.
 	for _, key := range []string{"a", "A", "a ", " a", "é", "e\u0301", "ﬀ", "ff"} {
 		in := intent("names")
 		in.Key = key
@@ -113,7 +113,7 @@ func (k *kit) testValues() {
 	if result := k.apply(event(driver.EventCancel, odd.ID)); !errors.Is(result.Err, driver.ErrInvalid) {
 		k.Errorf("the name of %q with a NUL behind it: %v, want ErrInvalid", "a", result.Err)
 	}
-	// Nor are two names one that have two of their parts in common, or all their bytes.
+	// So are IDs with two equal parts, or with equal bytes in total.
 	for _, id := range []idempotency.ID{
 		{Scope: "a", Operation: "b", Key: "c"}, {Scope: "z", Operation: "b", Key: "c"},
 		{Scope: "a", Operation: "z", Key: "c"}, {Scope: "a", Operation: "b", Key: "z"},
@@ -125,7 +125,7 @@ func (k *kit) testValues() {
 			k.Errorf("%v is taken for another", id)
 		}
 	}
-	// A gateway's words are stored, however long and malformed they are.
+	// A gateway's texts are stored, even if they are too long or malformed.
 	r := k.claimOne(k.must(enqueue(intent("words"))))
 	foul := "\x00\xff" + strings.Repeat("é", 2000)
 	r = k.must(finish(&r, driver.Outcome{
@@ -207,7 +207,7 @@ func (k *kit) testCancelled() {
 	}
 }
 
-// testWithin (D6) looks whether an outbox shares the fate of its transaction.
+// testWithin (D6): the events of an outbox commit and roll back with its transaction.
 func (k *kit) testWithin() {
 	if k.Within == nil {
 		k.Log("the store has no transactions")

@@ -38,7 +38,7 @@ func (k *kit) testFingerprint() {
 	}
 }
 
-// testErase (D24): payload, result, error texts and notes go, and the rest stays.
+// testErase (D24): payload, result, error texts and notes are removed, and nothing else.
 func (k *kit) testErase() {
 	for _, row := range []struct {
 		name  string

@@ -11,7 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 )
 
-// dead is n new intents that are dead.
+// dead returns n new dead intents.
 func (k *kit) dead(n int) (ids []driver.Record) {
 	k.Helper()
 	for range n {
@@ -20,7 +20,7 @@ func (k *kit) dead(n int) (ids []driver.Record) {
 	return ids
 }
 
-// open reads the open dead letters.
+// open returns the open dead letters.
 func (k *kit) open() []driver.DeadLetter {
 	k.Helper()
 	open, err := k.store.DeadLetters(k.ctx(), driver.Filter{}, nil, 10000)
@@ -39,7 +39,7 @@ func (k *kit) addJob(job driver.Job) driver.Job {
 	return job
 }
 
-// workJob works a page, and looks whether each change is stored.
+// workJob works a page, and checks that each change is stored.
 func (k *kit) workJob(handle, limit int) driver.Job {
 	k.Helper()
 	job, changes, err := k.handle(handle).WorkJob(k.ctx(), limit)
@@ -55,7 +55,7 @@ func (k *kit) workJob(handle, limit int) driver.Job {
 	return job
 }
 
-// checkJobs holds the newest jobs to those that the verbs have returned.
+// checkJobs compares the newest jobs with those that the verbs have returned.
 func (k *kit) checkJobs(limit int, want ...driver.Job) {
 	k.Helper()
 	got, err := k.again.Jobs(k.ctx(), limit)
@@ -64,8 +64,8 @@ func (k *kit) checkJobs(limit int, want ...driver.Job) {
 	}
 }
 
-// testJobs (D22): pages go on where the last one ended, in any process, until the job is
-// finished or cancelled.
+// testJobs (D22): each page begins after the last one, in any process, until the job is finished
+// or cancelled.
 func (k *kit) testJobs() {
 	if job := k.workJob(0, 10); job.ID != "" {
 		k.Errorf("without a job: %+v", job)
@@ -159,7 +159,7 @@ func (k *kit) testJobs() {
 	}
 }
 
-// testJobsInvalid has jobs that cannot be meant.
+// testJobsInvalid adds invalid jobs.
 func (k *kit) testJobsInvalid() {
 	for name, job := range map[string]driver.Job{
 		"no rate":       {},

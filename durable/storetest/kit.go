@@ -18,7 +18,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// patience bounds waits for what must come. A slow machine is no fault.
+// patience limits waits for events that must happen, on a slow machine too.
 const patience = time.Minute
 
 const (
@@ -27,7 +27,7 @@ const (
 	worker  = "worker" // is that of the tests with one
 )
 
-// terms are those of all claims.
+// terms are the terms of all claims.
 var terms = map[string]driver.Terms{ //nolint:gochecknoglobals // constant
 	gateway: {KeyTTL: time.Hour, CanQuery: true},
 	mute:    {},
@@ -41,7 +41,7 @@ type kit struct {
 	store driver.Store
 	again driver.Store // the same as store if there is only one
 
-	// What the journals and letters must be, by what the verbs have returned.
+	// The expected journals and dead letters, from the results of the verbs.
 	attempts map[idempotency.ID][]driver.Attempt
 	letters  map[idempotency.ID][]driver.DeadLetter
 }
@@ -59,7 +59,7 @@ func newKit(t *testing.T, s Suite) *kit {
 	return k
 }
 
-// handle is the store, as the i-th of several processes has it.
+// handle returns the Store of the i-th of several processes.
 func (k *kit) handle(i int) driver.Store {
 	if i%2 == 1 {
 		return k.again
@@ -75,7 +75,7 @@ func (k *kit) ctx() context.Context {
 	return ctx
 }
 
-// intent is a new one of a scope.
+// intent returns a new intent of a scope.
 func intent(scope string) driver.Intent {
 	return driver.Intent{
 		ID:      idempotency.ID{Scope: scope, Operation: "POST /charges", Key: rand.Text()},
@@ -100,7 +100,7 @@ func event(kind driver.EventKind, id idempotency.ID) driver.Event {
 	return driver.Event{Kind: kind, Intent: driver.Intent{ID: id}, By: "ann", Note: "why"}
 }
 
-// claim is one of everything.
+// claim returns a claim without limits.
 func claim(name string) driver.Claim {
 	c := driver.Claim{Worker: name, Lease: time.Hour, Limit: 1000, Gateways: make(map[string]driver.Allowance)}
 	for name := range terms {
@@ -116,7 +116,7 @@ func allow(c *driver.Claim, change func(*driver.Allowance)) {
 	c.Gateways[gateway] = a
 }
 
-// apply applies one event, and looks whether the store did what Decide says.
+// apply applies one event, and compares the result with Decide.
 func (k *kit) apply(e driver.Event) driver.Result {
 	k.Helper()
 	before := k.look(e.ID())
@@ -128,12 +128,12 @@ func (k *kit) apply(e driver.Event) driver.Result {
 	return results[0]
 }
 
-// must applies an event that must succeed, and gives the record.
+// must applies an event that must succeed, and returns the record.
 func (k *kit) must(e driver.Event) driver.Record {
 	k.Helper()
 	result := k.apply(e)
 	if result.Err != nil {
-		k.Fatalf("%v of one that is %v: %v", e.Kind, result.Before, result.Err)
+		k.Fatalf("%v of an intent that is %v: got %v, want success", e.Kind, result.Before, result.Err)
 	}
 	return result.Record
 }
@@ -151,8 +151,8 @@ func (k *kit) look(id idempotency.ID) *driver.Record {
 	return &record
 }
 
-// checkResult holds a result to Decide, and what is stored to the result. It gives the
-// result what its store has not read.
+// checkResult compares a result with Decide, and the stored record with the result. It completes
+// the result with values that the store has not read.
 func (k *kit) checkResult(before *driver.Record, e driver.Event, got *driver.Result) {
 	k.Helper()
 	now := got.Record.UpdatedAt
@@ -173,7 +173,7 @@ func (k *kit) checkResult(before *driver.Record, e driver.Event, got *driver.Res
 	}
 }
 
-// complete gives a record what its store has not read.
+// complete sets the values of a record that the store has not read.
 func complete(got, want *driver.Record) {
 	if len(got.Payload) == 0 {
 		got.Payload = want.Payload
@@ -183,7 +183,7 @@ func complete(got, want *driver.Record) {
 	}
 }
 
-// note adds to what the journals and letters must be.
+// note adds a result to the expected journals and dead letters.
 func (k *kit) note(c *driver.Change) {
 	id := c.Record.ID
 	if c.StartedAttempt != nil {
@@ -218,7 +218,7 @@ func (k *kit) note(c *driver.Change) {
 	}
 }
 
-// checkStored looks whether what is stored is what was said.
+// checkStored compares the stored record with the result of the verb.
 func (k *kit) checkStored(want *driver.Record) {
 	k.Helper()
 	got := k.look(want.ID)
@@ -246,7 +246,7 @@ func (k *kit) checkStored(want *driver.Record) {
 	}
 }
 
-// claim claims, and looks whether each change is what Decide says.
+// claim claims, and compares each change with Decide.
 func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 	k.Helper()
 	claimed, err := k.store.Claim(k.ctx(), c)
@@ -274,7 +274,7 @@ func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 	return claimed.Changes
 }
 
-// claimOne claims the one intent that there is to claim.
+// claimOne claims the only intent that can be claimed.
 func (k *kit) claimOne(before driver.Record) driver.Record {
 	k.Helper()
 	c := claim(worker)
@@ -305,13 +305,13 @@ func (k *kit) eventually(what string, f func() bool) {
 	k.Helper()
 	for deadline := time.Now().Add(patience); !f(); _ = sleep.Context(k.Context(), 5*time.Millisecond) {
 		if time.Now().After(deadline) {
-			k.Fatalf("%s does not come", what)
+			k.Fatalf("waited %v for %s", patience, what)
 		}
 	}
 }
 
-// diff is where two values differ, a line for each place. Times are compared as
-// instants, and empty slices are nil.
+// diff returns the differences of two values, one a line. Times are compared as instants, and
+// empty slices are equal to nil.
 func diff(got, want any) string {
 	var b strings.Builder
 	walk(&b, "", reflect.ValueOf(got), reflect.ValueOf(want))

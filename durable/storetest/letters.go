@@ -8,7 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// testLetters lists the dead.
+// testLetters lists dead letters.
 func (k *kit) testLetters() {
 	var want []driver.DeadLetter
 	for i := range 25 {
@@ -58,7 +58,7 @@ func (k *kit) testLetters() {
 	}
 }
 
-// checkLetters reads the letters that a filter chooses, in pages of 4, in both orders.
+// checkLetters reads the dead letters that a filter selects, in pages of 4, in both orders.
 func (k *kit) checkLetters(name string, all []driver.DeadLetter, f driver.Filter) {
 	k.Helper()
 	checkPages(k, name, all, f, f.Matches, func(f driver.Filter, after *driver.DeadLetter) ([]driver.DeadLetter, error) {
@@ -66,8 +66,8 @@ func (k *kit) checkLetters(name string, all []driver.DeadLetter, f driver.Filter
 	})
 }
 
-// checkPages reads what a filter selects of all, which are in order, in pages of 4: the
-// oldest first, and the newest first.
+// checkPages reads the rows that a filter selects, in pages of 4: oldest first, and newest first.
+// all is sorted.
 func checkPages[T any](k *kit, name string, all []T, f driver.Filter, matches func(*T) bool, read func(driver.Filter, *T) ([]T, error)) {
 	k.Helper()
 	var want []T
@@ -101,7 +101,7 @@ func checkPages[T any](k *kit, name string, all []T, f driver.Filter, matches fu
 	}
 }
 
-// testLettersAtOnce has many die in one commit, so that only their names order them.
+// testLettersAtOnce makes many dead letters in one commit, so that only their names order them.
 func (k *kit) testLettersAtOnce() {
 	var events []driver.Event
 	for i, name := range []string{"b", "a", "B", "é", "a!", "ab", "c"} {

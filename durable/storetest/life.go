@@ -11,14 +11,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// outcome is one of a class.
+// outcome returns an outcome of a class.
 func outcome(class driver.Class) driver.Outcome {
 	return driver.Outcome{
 		Class: class, Code: "code", Reference: "ref", Status: 418, Result: []byte("result"), Err: errors.New("text"), //nolint:err113 // any
 	}
 }
 
-// reach brings a new intent to a state. Of those that are dead, doubt tells which.
+// reach brings a new intent to a state. doubt distinguishes dead intents that are in doubt.
 func (k *kit) reach(state driver.State, doubt bool) driver.Record {
 	k.Helper()
 	return k.reachWith(intent("reach"), state, doubt)
@@ -59,8 +59,8 @@ func (k *kit) reachWith(in driver.Intent, state driver.State, doubt bool) driver
 	return r
 }
 
-// testTransitions (D14) applies each event to each state, and holds what is stored to what
-// Decide says.
+// testTransitions (D14) applies each event to each state, and compares what is stored with
+// Decide.
 func (k *kit) testTransitions() {
 	events := map[string]func(r *driver.Record) driver.Event{
 		"the same": func(r *driver.Record) driver.Event { return enqueue(r.Intent) },
@@ -104,7 +104,7 @@ func (k *kit) testTransitions() {
 			}
 			for name, e := range events {
 				r := k.reach(state, doubt)
-				result := k.apply(e(&r)) // looks at everything
+				result := k.apply(e(&r)) // checks everything
 				if result.Before != state && result.Err == nil {
 					k.Errorf("%s of one that is %v: Before is %v", name, state, result.Before)
 				}
@@ -141,7 +141,7 @@ func (k *kit) testFenced() {
 	k.must(success(next))
 }
 
-// leave makes all unknown that a worker holds.
+// leave makes the intents that a worker holds unknown.
 func (k *kit) leave(name string) []driver.Change {
 	k.Helper()
 	if _, err := k.store.Heartbeat(k.ctx(), name, 0); err != nil {
@@ -160,7 +160,7 @@ func (k *kit) leave(name string) []driver.Change {
 	return all
 }
 
-// reap reaps a page at a time, and looks whether each change is what Decide says.
+// reap reaps a page at a time, and compares each change with Decide.
 func (k *kit) reap() []driver.Change {
 	k.Helper()
 	var all []driver.Change
@@ -187,7 +187,7 @@ func (k *kit) reap() []driver.Change {
 	}
 }
 
-// testWorkers (D2, D3) looks at leases.
+// testWorkers (D2, D3) tests leases.
 func (k *kit) testWorkers() {
 	k.many("a", 20)
 	c := claim("short")
@@ -201,7 +201,7 @@ func (k *kit) testWorkers() {
 	if _, err := k.store.Heartbeat(k.ctx(), "idle", time.Hour); err != nil {
 		k.Fatal(err)
 	}
-	// A beat shortens a lease too. When it is over, all that the worker held is unknown.
+	// A heartbeat may also shorten a lease. After its end, the worker's intents are unknown.
 	if _, err := k.store.Heartbeat(k.ctx(), "short", 20*time.Millisecond); err != nil {
 		k.Fatal(err)
 	}
@@ -221,7 +221,7 @@ func (k *kit) testWorkers() {
 	if stats, err := k.store.Stats(k.ctx()); err != nil || stats.Workers != 2 {
 		k.Errorf("%d workers are alive, %v, want 2, one of which holds nothing", stats.Workers, err)
 	}
-	// Nor does a worker that was forgotten stand in its own way.
+	// A worker that was deleted can claim again.
 	c.Worker, c.Limit = "short", 2
 	if got := k.claim(c); len(got) != 2 {
 		k.Errorf("claimed %d, want 2", len(got))
@@ -234,7 +234,7 @@ func (k *kit) testWorkers() {
 	}
 }
 
-// testSweep (D11) deletes what is over, and nothing else.
+// testSweep (D11) deletes intents that are done or cancelled, and nothing else.
 func (k *kit) testSweep() {
 	var keep, gone []idempotency.ID
 	for state := driver.StatePending; state <= driver.StateCancelled; state++ {
@@ -288,7 +288,7 @@ func (k *kit) testSweep() {
 	}
 }
 
-// testSweepAge has one that is older than the other.
+// testSweepAge sweeps two intents of different age.
 func (k *kit) testSweepAge() {
 	for gap := 50 * time.Millisecond; ; gap *= 2 {
 		old := k.reach(driver.StateDone, false)
@@ -300,7 +300,7 @@ func (k *kit) testSweepAge() {
 			k.Fatalf("Sweep: %v", err)
 		}
 		if k.now().Sub(young.UpdatedAt) >= ttl {
-			// Too slow: it may have come of age meanwhile, and is not to be counted next time.
+			// Too slow: the younger intent may be old enough now, and must not be counted next time.
 			if _, err := k.store.Sweep(k.ctx(), 0, 10); err != nil {
 				k.Fatalf("Sweep: %v", err)
 			}
@@ -313,7 +313,7 @@ func (k *kit) testSweepAge() {
 	}
 }
 
-// testDeadline buries what is too late, and brings it back without its deadline.
+// testDeadline: an intent is dead after its deadline. Redriven, it has no deadline.
 func (k *kit) testDeadline() {
 	var r driver.Record
 	for ahead := 50 * time.Millisecond; ; ahead *= 2 {
@@ -321,7 +321,7 @@ func (k *kit) testDeadline() {
 		in.Deadline = time.Now().Add(ahead)
 		if result := k.apply(enqueue(in)); result.Err == nil {
 			r = result.Record
-			break // else it came too late
+			break // otherwise the deadline passed before the insert
 		}
 	}
 	k.eventually("the deadline", func() bool { return !k.now().Before(r.Deadline) })
@@ -345,8 +345,8 @@ func (k *kit) apply2(e driver.Event) driver.Result {
 	return k.apply(e)
 }
 
-// testWalk does anything at all for a while, with workers that die between any two
-// verbs, and holds each step to Decide. In the end all is done.
+// testWalk applies random verbs for a while, with workers that die between any two verbs, and
+// compares each step with Decide. At the end all intents are done.
 func (k *kit) testWalk() {
 	const intents, workers, steps = 12, 3, 400
 	var ids []idempotency.ID

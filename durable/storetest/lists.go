@@ -9,7 +9,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// everyState is two or more intents in each state, of several scopes and gateways.
+// everyState returns two or more intents in each state, of several scopes and gateways.
 func (k *kit) everyState() (all []driver.Record) {
 	for round := range 3 {
 		for state := driver.StatePending; state <= driver.StateCancelled; state++ {

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	raceIDs = 20 // how many intents are raced for at once
-	racers  = 6  // how many there are for each
+	raceIDs = 20 // intents of a race
+	racers  = 6  // concurrent callers for each
 )
 
-// raceEnqueue has many enqueue the same intents, in batches of different order.
+// raceEnqueue enqueues the same intents concurrently, in batches of different order.
 func (k *kit) raceEnqueue() {
 	intents := make([]driver.Intent, raceIDs)
 	for i := range intents {
@@ -46,7 +46,7 @@ func (k *kit) raceEnqueue() {
 	}
 }
 
-// raceClaim has several workers claim until nothing is left: each intent has one.
+// raceClaim has several workers claim until nothing is left. Each intent has one worker.
 func (k *kit) raceClaim() {
 	for i := range 5 {
 		k.many(fmt.Sprint("scope ", i), k.Rows/5)
@@ -92,8 +92,7 @@ func (k *kit) raceClaim() {
 	}
 }
 
-// raceFinish has the holder finish, twice, while its worker is reaped: one of them
-// writes.
+// raceFinish finishes each intent twice while its worker is reaped. One of the three writes.
 func (k *kit) raceFinish() {
 	var held []driver.Record
 	for range raceIDs {
@@ -147,7 +146,8 @@ func (k *kit) raceFinish() {
 	k.Logf("the holder came first %d times of %d", done, raceIDs)
 }
 
-// raceRedrive redrives twice at once: it is redriven once, however soon it dies again.
+// raceRedrive redrives each intent twice concurrently. It is redriven once, even if it soon is
+// dead again.
 func (k *kit) raceRedrive() {
 	var dead []driver.Record
 	for range raceIDs {

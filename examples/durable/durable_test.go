@@ -94,7 +94,7 @@ func TestRunDemo_output(t *testing.T) {
 			require.NoError(t, command(t.Context(), []string{"-db", database}, &out))
 			output := out.String()
 			attempts := attemptLines.FindString(output)
-			assert.Contains(t, attempts, "key eb08a093…: send, unknown: the worker died, or was not heard of for a lease\n")
+			assert.Contains(t, attempts, "key eb08a093…: send, unknown: the worker died, or sent no heartbeat for a lease\n")
 			assert.Equal(t, `A customer cancels acme:invoice-1-canceled during the transaction. The shop rolls back: there is no order and no intent.
 Another customer orders acme:invoice-1, 129.01 EUR. The shop writes the order and the intent to charge it in one transaction.
 The shop sends the charge. The bank books it. Before the response arrives, the shop gets kill -9.

@@ -20,8 +20,8 @@
 // synchronous_commit off, so the store must ask for durable commits.
 //
 // The bank is another process. It loses 5 % of its responses, executes 5 % after the client's
-// timeout, responds with 503 to 3 %, declines 10 % for a time, and 3 % until a person redrives them.
-// It has an outage of one minute. -faults adds faults: see examples/payments.
+// timeout, and responds with 503 to 3 %. It declines 10 % for a time, and 3 % until a person redrives
+// them. It has an outage of one minute. -faults adds faults: see examples/payments.
 //
 // A simulated person handles dead and unknown payments, seconds after reading the bank's ledger,
 // through the Engine and the console's forms. If a payment has changed in the meantime, the decision

@@ -21,8 +21,8 @@ import (
 
 // complaints are the messages of the browser, for example about the content security policy.
 type complaints struct {
-	mu   sync.Mutex
-	said []string
+	mu       sync.Mutex
+	messages []string
 }
 
 func (c *complaints) listen(ctx context.Context) {
@@ -33,7 +33,7 @@ func (c *complaints) listen(ctx context.Context) {
 				return
 			}
 			c.mu.Lock()
-			c.said = append(c.said, m.Text)
+			c.messages = append(c.messages, m.Text)
 			c.mu.Unlock()
 		}
 	}()
@@ -42,7 +42,7 @@ func (c *complaints) listen(ctx context.Context) {
 func (c *complaints) read() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.said
+	return c.messages
 }
 
 // bank is a server with a quota that can be down.

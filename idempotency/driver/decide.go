@@ -22,12 +22,11 @@ const (
 )
 
 // Decide is the state machine of Reserve and Begin. It returns the step for a record
-// (nil: there is none), a claim and the database's time, and the answer once the step
-// is done. A store does the step only if the record still has the status, owner,
+// (nil: there is none), a claim and the database's time, and the result after the step. A store does the step only if the record still has the status, owner,
 // generation and lease that Decide saw; otherwise it reads and decides again. Begin
 // does Insert and Take when its transaction commits.
 //
-// Decide changes nothing and depends on nothing else.
+// Decide is a pure function.
 func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 	switch {
 	case r == nil:

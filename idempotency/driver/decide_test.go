@@ -128,7 +128,7 @@ func TestDecide(t *testing.T) {
 	assert.Len(t, used, len(rules), "each rule decides something: %v", used)
 }
 
-func TestDecideAbsent(t *testing.T) {
+func TestDecide_absent(t *testing.T) {
 	step, reservation := driver.Decide(nil, &driver.Claim{}, time.Time{})
 	assert.Equal(t, driver.Insert, step)
 	assert.Equal(t, driver.Reservation{Decision: driver.Acquired}, reservation)

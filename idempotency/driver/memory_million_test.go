@@ -9,11 +9,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 )
 
-// TestMemoryMillion is the suite with a million records to sweep, more than a CI
+// TestMemory_million is the suite with a million records to sweep, more than a CI
 // run needs:
 //
-//	go test -tags million -run TestMemoryMillion -v ./idempotency/driver
-func TestMemoryMillion(t *testing.T) {
+//	go test -tags million -run TestMemory_million -v ./idempotency/driver
+func TestMemory_million(t *testing.T) {
 	storetest.Suite{
 		Open: func(*testing.T) driver.Store { return &driver.Memory{MaxKeys: -1} },
 		Rows: 1_000_000,

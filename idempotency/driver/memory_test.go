@@ -23,7 +23,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 )
 
-func TestMemoryConforms(t *testing.T) {
+func TestMemory_conforms(t *testing.T) {
 	before := runtime.NumGoroutine()
 	storetest.Run(t, func(*testing.T) driver.Store { return new(driver.Memory) })
 	for range 1000 {
@@ -43,8 +43,8 @@ func memoryClaim(key string) driver.Claim {
 	}
 }
 
-// TestMemoryClock: in a bubble a day passes at once, and each boundary is exact.
-func TestMemoryClock(t *testing.T) {
+// TestMemory_clock: in a bubble a day passes at once, and each boundary is exact.
+func TestMemory_clock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store driver.Memory
 		decision := func(takeover driver.Takeover) driver.Decision {
@@ -109,9 +109,9 @@ func TestMemoryClock(t *testing.T) {
 	})
 }
 
-// TestMemorySweepOrder: what expires is found though its time to live, lease and
+// TestMemory_sweepOrder: what expires is found though its time to live, lease and
 // status have changed in between.
-func TestMemorySweepOrder(t *testing.T) {
+func TestMemory_sweepOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store driver.Memory
 		ctx := t.Context()
@@ -178,9 +178,9 @@ func TestMemorySweepOrder(t *testing.T) {
 	})
 }
 
-// TestMemoryUnknown: the list is that of the moment when it was asked for, less what
+// TestMemory_unknown: the list is that of the moment when it was asked for, less what
 // was settled since; it can be left, and it can be settled as it is read.
-func TestMemoryUnknown(t *testing.T) {
+func TestMemory_unknown(t *testing.T) {
 	var store driver.Memory
 	ctx := t.Context()
 	for _, scope := range []string{"b", "a"} {
@@ -232,8 +232,8 @@ func TestMemoryUnknown(t *testing.T) {
 	assert.Equal(t, 3, seen, "an error ends the list")
 }
 
-// TestMemoryAbandonLimit: no more than were asked for.
-func TestMemoryAbandonLimit(t *testing.T) {
+// TestMemory_reapLimit: no more than were asked for.
+func TestMemory_reapLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store driver.Memory
 		for i := range 10 {
@@ -255,8 +255,8 @@ func TestMemoryAbandonLimit(t *testing.T) {
 	})
 }
 
-// TestMemoryKeepsNames: what a name was cut from is not kept for the name's sake.
-func TestMemoryKeepsNames(t *testing.T) {
+// TestMemory_keepsNames: what a name was cut from is not kept for the name's sake.
+func TestMemory_keepsNames(t *testing.T) {
 	var store driver.Memory
 	const rows, size = 64, 1 << 20
 	before := heapInUse()
@@ -305,9 +305,9 @@ func heapInUse() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// TestMemoryStress is for the race detector: results are read and spoiled while
+// TestMemory_stress is for the race detector: results are read and spoiled while
 // others are given out, and records are swept as soon as they may be.
-func TestMemoryStress(t *testing.T) {
+func TestMemory_stress(t *testing.T) {
 	var store driver.Memory
 	var running, effects sync.Map // by key
 	var executed atomic.Int64
@@ -383,7 +383,7 @@ func TestMemoryStress(t *testing.T) {
 	t.Logf("%d operations of 200 were executed", executed.Load())
 }
 
-// spoil changes a result, which must be nobody else's.
+// spoil changes a result. No other result may change with it.
 func spoil(r driver.Result) {
 	for _, values := range r.Header {
 		values[0] = "spoiled"

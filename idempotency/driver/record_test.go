@@ -46,7 +46,7 @@ func TestRecordLease(t *testing.T) {
 func TestKeyFor(t *testing.T) {
 	id := driver.ID{Scope: "comp1", Operation: "charge", Key: "invoice:001"}
 	const key = "b4394f3bfbf3545b4622c8b1bac994da9f2a568f"
-	assert.Equal(t, key, id.KeyFor("capture"), "it must never change: it is with the other side")
+	assert.Equal(t, key, id.KeyFor("capture"), "it must never change: other services store it")
 	seen := map[string]string{}
 	for name, made := range map[string]string{
 		"itself":            id.KeyFor("capture"),

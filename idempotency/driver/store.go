@@ -16,8 +16,8 @@ import (
 // operation waits for a record that another execution holds. If the context ends,
 // the operation returns the context's error.
 //
-// After an error that is not of this package, the result is unknown, and Load tells
-// it. The caller repeats a failed claim once, but not after ErrStoreBusy.
+// After an error that is not of this package, the result is unknown: read it with Load.
+// The caller repeats a failed claim once, but not after ErrStoreBusy.
 type Store interface {
 	// Check reports whether the store can be used: the database answers, and its
 	// tables are those that this version of the store reads and writes. It changes
@@ -93,8 +93,8 @@ type Transaction interface {
 	// Commit writes the record and commits it with the work's writes: both or
 	// neither. ErrLeaseLost and ErrTransactionFailed mean neither. ErrUnknown means
 	// that the work committed its writes without the record. After another error,
-	// Begin tells the result: it returns DecisionInProgress while the transaction may
-	// still commit.
+	// Begin returns the result, or DecisionInProgress while the transaction may still
+	// commit.
 	Commit(ctx context.Context, outcome Outcome) error
 
 	// RollbackAndRecord undoes the work's writes and stores the outcome alone. Its
@@ -140,8 +140,8 @@ const (
 	// Reexecute executes the operation again, for work that is safe to repeat.
 	Reexecute
 
-	// Resume executes the operation again and tells the work so
-	// (Execution.Resumed), which looks for what the execution before has left.
+	// Resume executes the operation again, with Execution.Resumed set. The work must look
+	// for what the execution before it has left.
 	Resume
 
 	// MarkUnknown makes the record Unknown. A reconciler must resolve it.

@@ -133,7 +133,7 @@ func TestNewOwner(t *testing.T) {
 	}
 }
 
-// TestErrors: they are different errors, and say whose they are.
+// TestErrors: the errors are different, and have the prefix of the package.
 func TestErrors(t *testing.T) {
 	all := []error{driver.ErrInvalid, driver.ErrLeaseLost, driver.ErrNotFound}
 	for i, err := range all {

@@ -254,7 +254,7 @@ func median(all []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// BenchmarkDistance measures one client whose database is 4 ms away. A ratio of the rates
+// BenchmarkDistance measures one client with a database that is 4 ms away. A ratio of the rates
 // of 1/1.05 is a latency of 1.05.
 //
 //	go test -run '^$' -bench Distance -benchtime 20x .

@@ -1,10 +1,10 @@
-package pgstore_test
+package pgstore_test //nolint:testableexamples // it needs a server
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"log"
 	"net/http"
 	"os"
 
@@ -30,7 +30,7 @@ func newService(ctx context.Context, pool *pgxpool.Pool) (http.Handler, error) {
 	}
 	sweeper := &idempotency.Sweeper{
 		Store: store, Trace: charges.Trace,
-		OnError: func(err error) { slog.Error("sweep idempotency records", "error", err) },
+		OnError: func(err error) { log.Print("sweep idempotency records: ", err) },
 	}
 	go func() { _ = sweeper.Run(ctx) }()
 
@@ -65,18 +65,18 @@ func tenantOf(r *http.Request) (string, error) {
 }
 
 // A service charges each key once: the charge and its record are one transaction.
-func Example() { //nolint:testableexamples // it needs a server
+func Example() {
 	ctx := context.Background()
 	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
 	if err != nil {
-		slog.Error("connect", "error", err)
+		log.Print(err)
 		return
 	}
 	defer pool.Close()
 	service, err := newService(ctx, pool)
 	if err != nil {
-		slog.Error("start", "error", err)
+		log.Print(err)
 		return
 	}
-	slog.Error("serve", "error", http.ListenAndServe(":8080", service)) //nolint:gosec // an example without timeouts
+	log.Print(http.ListenAndServe(":8080", service))
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// WithoutKeepalive returns a store whose transactions do not detect lost hosts.
+// WithoutKeepalive returns a store without the detection of lost hosts.
 func WithoutKeepalive(ctx context.Context, s *Store) (*Store, error) {
 	conn, err := s.conns.acquire(ctx)
 	if err != nil {

@@ -38,7 +38,7 @@ func TestOperations_isRetryable(t *testing.T) {
 	}
 }
 
-func TestReplayPredictor(t *testing.T) {
+func TestReplay_predictor(t *testing.T) {
 	t.Parallel()
 	var p replayPredictor
 	for i, row := range []struct{ isNew, predicts bool }{

@@ -29,16 +29,13 @@
 // then finds the record. Work that writes to the file outside its transaction waits
 // for itself, until ErrLocked or SQLITE_BUSY.
 //
-// So transactional work must be short. It delays all other writes of the file,
+// So transactional work must be short: it delays all other writes of the file,
 // renewals of leases included. If several processes share a file, a lease must be
-// several times longer than the longest transaction. For many concurrent writers
-// PostgreSQL is the better store.
+// several times longer than the longest transaction.
 //
 // # The file
 //
-// The file must be on a local disk, because SQLite's locks and its shared memory do
-// not work over a network. It must not be removed or replaced while it is open; if
-// it is, the store writes nothing more (ErrMoved). Copy it with VACUUM INTO or with
-// SQLite's backup: a process that opens and closes the file directly drops SQLite's
-// locks on it.
+// The file must be on a local disk. It must not be removed or replaced while it is
+// open; otherwise the store writes nothing more (ErrMoved). Copy it with VACUUM INTO
+// or SQLite's backup. See docs/server-idempotency.md.
 package sqlitestore

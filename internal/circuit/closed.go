@@ -111,8 +111,8 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the
 // streak. Attempts in flight count as successes, because in a burst of calls the failures may end
 // first. A streak of two seconds opens the circuit if neither chance nor the attempts in flight
-// explain it, so that a client with a call a second need not wait for MinRequests results. The
-// retries of one call alone never open the circuit.
+// explain it. So a client with a call a second need not wait for MinRequests results. The retries
+// of one call alone never open the circuit.
 func (s *closed) tooMany(rules *Rules, sum tally, r Result, at time.Duration) bool {
 	if rules.off() {
 		return false

@@ -47,8 +47,8 @@ const (
 // Sent counts an attempt.
 func (a *Adaptive) Sent(at time.Duration) { a.counts.Add(at, length, 1, 0) }
 
-// Answered records the latency of a response.
-func (a *Adaptive) Answered(at, took time.Duration) { a.responses.Add(at, took) }
+// Responded records the latency of a response.
+func (a *Adaptive) Responded(at, took time.Duration) { a.responses.Add(at, took) }
 
 // TimedOut records that no response arrived within a time.
 func (a *Adaptive) TimedOut(at, waited time.Duration) {

@@ -140,7 +140,7 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 
 func (b *bucket) allInFlight() int64 { return b.inflight + max(b.early, 0) }
 
-// short reports whether less than half of a quota was left before the newest request.
+// lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
 func (b *bucket) lessThanHalfLeft() bool {
 	return slices.ContainsFunc(b.dims, func(d dimension) bool {
 		return !d.ignored() && d.limit > 0 && 2*d.left(b.allInFlight()-1) < d.limit

@@ -26,23 +26,23 @@ const (
 // dimension is one quota of a bucket: requests, tokens, or the window of a policy. The bucket's
 // lock guards it. Its times are by the local clock.
 type dimension struct {
-	name   string
-	costed bool  // a request takes more than one unit: those in flight cannot be counted
-	spoken bool  // responses to served requests show it; otherwise only rejections do
-	silent bool  // ignored until a response shows it again
-	denied bool  // contradicted by successes: ignored until a rejection shows it
-	limit  int64 // 0: unknown
+	name           string
+	costed         bool  // a request takes more than one unit: those in flight cannot be counted
+	shownOnSuccess bool  // responses to served requests show it; otherwise only rejections do
+	notShown       bool  // ignored until a response shows it again
+	denied         bool  // contradicted by successes: ignored until a rejection shows it
+	limit          int64 // 0: unknown
 
 	remaining int64     // as the newest response says
 	old       int64     // requests in flight that were sent before this window
 	since     time.Time // start of this window; zero: unknown
 
-	early, reset time.Time     // bounds of the end of this window; zero: unknown
-	guessed      bool          // early and reset are estimated from the last window
-	cut          bool          // reset is limited by the longest block
-	moves        int           // how often the reset moved to a later time before it was reached
-	part         bool          // at the reset, only a part of a token bucket is available
-	window       time.Duration // the server's window, or the longest that was observed
+	early, reset  time.Time     // bounds of the end of this window; zero: unknown
+	guessed       bool          // early and reset are estimated from the last window
+	cut           bool          // reset is limited by the longest block
+	resetMoves    int           // how often the reset moved to a later time before it was reached
+	partialRefill bool          // at the reset, only a part of a token bucket is available
+	window        time.Duration // the server's window, or the longest that was observed
 
 	plausible bool // a response has shown a remaining count or a limit of 1, or a rejection shows it
 	zeros     int  // windows before it was plausible
@@ -76,20 +76,20 @@ func (d *dimension) learn(o observation) bool {
 		d.denied = true
 		return true
 	}
-	wasSilent := d.silent
-	d.silent, d.denied = false, false
-	d.spoken = d.spoken || !o.rejected
+	wasSilent := d.notShown
+	d.notShown, d.denied = false, false
+	d.shownOnSuccess = d.shownOnSuccess || !o.rejected
 	d.learnSize(o)
 	if !o.reset.After(o.now) || o.sent.Before(d.since) && !o.early.After(o.now) {
 		return false
 	}
 	switch {
-	case d.part && !o.newer: // from before the bucket was empty
+	case d.partialRefill && !o.newer: // from before the bucket was empty
 	case d.reset.IsZero(), d.guessed, wasSilent:
 		d.take(o)
 	case o.early.After(d.reset):
 		if !d.cut && d.early.After(o.now) && d.refills(o) {
-			d.moves++
+			d.resetMoves++
 		}
 		d.take(o)
 	case o.reset.Before(d.early), o.newer && o.field.Remaining > d.remaining:
@@ -104,7 +104,7 @@ func (d *dimension) learn(o observation) bool {
 		d.early, d.reset = sooner(early, reset), reset
 	}
 	if d.remaining == 0 && o.field.Remaining == 0 {
-		d.empty(o.now)
+		d.awaitPartialRefill(o.now)
 	}
 	return true
 }
@@ -113,7 +113,7 @@ func (d *dimension) learn(o observation) bool {
 func (d *dimension) take(o observation) {
 	if d.claimed && o.field.Remaining > 0 {
 		announced := d.limit
-		if d.bucket() {
+		if d.isTokenBucket() {
 			announced /= bucketPart
 		}
 		d.confirmed = d.confirmed || 2*o.field.Remaining >= announced // the reset refilled it
@@ -130,7 +130,7 @@ const (
 	bucketPart  = 4
 )
 
-func (d *dimension) bucket() bool { return d.moves >= bucketMoves && d.limit >= bucketPart }
+func (d *dimension) isTokenBucket() bool { return d.resetMoves >= bucketMoves && d.limit >= bucketPart }
 
 // refills reports whether the reset may be the time at which a token bucket is full: half of the
 // tokens need half of the window. The reset of a sliding window is always a whole window away.
@@ -139,12 +139,12 @@ func (d *dimension) refills(o observation) bool {
 	return o.field.Window == 0 || o.reset.Sub(o.now) <= time.Duration(used*float64(d.window))+time.Second
 }
 
-// empty sets the reset of an empty token bucket to the time at which a part of it is available.
-func (d *dimension) empty(now time.Time) {
-	if d.bucket() {
+// awaitPartialRefill sets the reset of an empty token bucket to the time at which a part of it is available.
+func (d *dimension) awaitPartialRefill(now time.Time) {
+	if d.isTokenBucket() {
 		d.early = now.Add(d.early.Sub(now) / bucketPart)
 		d.reset = now.Add(d.reset.Sub(now) / bucketPart)
-		d.part = true
+		d.partialRefill = true
 	}
 }
 
@@ -163,8 +163,8 @@ func (d *dimension) serve(o observation) bool {
 		d.served++
 	}
 	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.guessed || d.reset.IsZero())
-	if d.mentioned != o.version && d.spoken && inWindow {
-		d.silent = true // no response of this window shows it
+	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
+		d.notShown = true // no response of this window shows it
 	}
 	if d.denied || !d.contradicted(o.now) {
 		return false
@@ -190,22 +190,22 @@ func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool
 	d.old = inflight
 	d.since, d.early, d.reset, d.guessed = d.reset, time.Time{}, time.Time{}, false
 	switch {
-	case !d.spoken:
-		d.silent = true
+	case !d.shownOnSuccess:
+		d.notShown = true
 	case d.cut:
 		d.remaining = max(d.remaining, 1) // the server's own reset is later: one request is a probe
-	case d.part:
+	case d.partialRefill:
 		d.remaining = max(d.limit/bucketPart-1, 1)
 	default:
 		d.remaining = max(d.limit-across, 1)
 	}
-	d.cut, d.part = false, false
+	d.cut, d.partialRefill = false, false
 	return !d.costed
 }
 
 // sent counts a request that is sent. The server may begin a window with it.
 func (d *dimension) sent(now time.Time) {
-	if d.reset.IsZero() && d.window > 0 && !d.silent {
+	if d.reset.IsZero() && d.window > 0 && !d.notShown {
 		d.early, d.reset, d.guessed = now, now.Add(d.window), true
 	}
 }
@@ -221,7 +221,7 @@ func (d *dimension) left(inflight int64) int64 {
 	return d.remaining - d.inWindow(inflight)
 }
 
-func (d *dimension) ignored() bool { return d.silent || d.denied }
+func (d *dimension) ignored() bool { return d.notShown || d.denied }
 
 // exhausted reports whether nothing remains until a reset in the future.
 func (d *dimension) exhausted(now time.Time) bool {
@@ -232,7 +232,7 @@ func (d *dimension) exhausted(now time.Time) bool {
 func (d *dimension) reject(now time.Time, current bool) {
 	if current && d.remaining > 0 {
 		d.remaining = 0
-		d.empty(now)
+		d.awaitPartialRefill(now)
 	}
 	if d.contradicted(now) {
 		d.denied = true
@@ -245,7 +245,7 @@ func (d *dimension) reject(now time.Time, current bool) {
 // allows. The fields then mean something else, for example the size of a bucket that refills
 // faster.
 func (d *dimension) contradicted(now time.Time) bool {
-	if d.spoken || d.costed || d.limit <= 0 || d.window <= 0 {
+	if d.shownOnSuccess || d.costed || d.limit <= 0 || d.window <= 0 {
 		return false
 	}
 	windows := int64(1 + max(now.Sub(d.from), 0)/d.window)
@@ -275,8 +275,8 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 // alone returns the longest time for which other requests wait for the first one of a window.
 func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
 
-// spread returns the time over which that many calls are released: evenly over a part of the
-// window, but at most at half the interval that uses up the quota.
+// spread returns the time over which that many calls are released after a reset. It is a part of
+// the window. Few calls take less: they are released at twice the rate that uses up the quota.
 func (d *dimension) spread(calls int64) time.Duration {
 	longest := min(maxSpread, d.window/2)
 	if step := d.window / time.Duration(2*d.limit); step < longest/time.Duration(calls) {

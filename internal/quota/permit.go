@@ -42,9 +42,8 @@ func (p *Permit) Cancel(now time.Time) {
 }
 
 // renew updates the permit of a request that has waited for something else. It returns false if
-// the quota no longer admits the request. It also returns false if the server has named another
-// bucket for it: otherwise all calls that waited for the first response of a process would bypass
-// that quota.
+// the quota no longer admits the request, or if the server has named another bucket for it.
+// Otherwise all calls that waited for the first response of a process would bypass that quota.
 func (p *Permit) renew(now time.Time) bool {
 	b := p.bucket
 	if b == nil {

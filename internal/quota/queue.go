@@ -92,7 +92,7 @@ func (b *bucket) release(now time.Time) {
 // spacing returns the time between two of that many calls after a reset; 0 if no quota is known.
 func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 	for i := range b.dims {
-		if d := &b.dims[i]; !d.denied && (!d.silent || d.rejected) && !d.costed && d.limit > 0 && d.window > 0 {
+		if d := &b.dims[i]; !d.denied && (!d.notShown || d.rejected) && !d.costed && d.limit > 0 && d.window > 0 {
 			n := min(calls, d.limit)
 			if s := d.spread(n) / time.Duration(n); spacing == 0 || s < spacing {
 				spacing = s

@@ -5,6 +5,7 @@ import "sync/atomic"
 // Refs counts the records that point to a map's value: see Map.Held.
 type Refs struct{ n atomic.Int32 }
 
+// Acquire counts one more record.
 func (r *Refs) Acquire() { r.n.Add(1) }
 
 // Release ends one Acquire.

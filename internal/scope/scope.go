@@ -16,10 +16,10 @@ const DefaultMax = 4096
 // Map holds one V for each key, and at most Max of them. The zero value is ready for use. Fields
 // must not change after the first key was added.
 //
-// A new key of a full Map evicts an old one by the CLOCK algorithm: the next entry that was not
-// used during one round of the hand and that Keep does not protect. If all entries in reach are
-// protected, one of them is evicted. An evicted *V stays valid memory, but Get returns another
-// one for its key.
+// A new key of a full Map evicts an old one by the CLOCK algorithm. This is the next entry that
+// was not used during one round of the hand and that Keep does not protect. If all entries in
+// reach are protected, one of them is evicted. An evicted *V stays valid memory, but Get returns
+// another one for its key.
 //
 // All methods are safe for concurrent use. Get of a present key, Peek and All take no lock, and
 // new keys rarely wait for each other. A key must be equal to itself (no NaN).
@@ -28,7 +28,7 @@ type Map[K comparable, V any] struct {
 	Max int
 
 	// Keep reports whether an entry must be evicted last, for example an open circuit. It is
-	// called for many entries with a shard locked: it must be quick, must not use the Map, and
+	// called for many entries with a shard locked. It must be quick, must not use the Map, and
 	// must synchronize with the users of the V. nil means that no entry is protected.
 	Keep func(*V) bool
 

@@ -9,9 +9,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-// TestAnswer: what was refused because of a quota, and what was let through. The
-// rest says neither.
-func TestAnswer(t *testing.T) {
+// Which responses are rejections by a quota, and which requests were served. Others are neither.
+func TestResponse_classification(t *testing.T) {
 	used := ratelimitheader.State{Exhausted: true}
 	known := ratelimitheader.State{Exhausted: true, Dimensions: []ratelimitheader.Dimension{{Name: "a", Remaining: 1}, {Name: "b", Reset: time.Second}}}
 	for _, row := range []struct {

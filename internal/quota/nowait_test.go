@@ -28,8 +28,8 @@ func quotaHeader(limit, remaining, reset int) []string {
 	return []string{"RateLimit-Limit", strconv.Itoa(limit), "RateLimit-Remaining", strconv.Itoa(remaining), "RateLimit-Reset", strconv.Itoa(reset)}
 }
 
-// TestNoWait_spendsNoShortQuota checks that a request that may not wait, a hedge, is sent
-// only while at least half of a known quota is left, and not within a minute after a 429.
+// A hedge, which may not wait, is sent only while at least half of each quota is left, and not
+// within a minute after a 429.
 func TestNoWait_spendsNoShortQuota(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -72,17 +72,17 @@ func TestNoWait_spendsNoShortQuota(t *testing.T) {
 	}
 }
 
-// TestImplausibleFields checks that fields that cannot be true hold no request up.
+// Fields that cannot be true delay no request.
 func TestImplausibleFields(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		status int
 		header []string
 	}{
-		{"0 of 0: too many in flight, says Okta", http.StatusTooManyRequests, quotaHeader(0, 0, 60)},
+		{"0 of 0: too many in flight (Okta)", http.StatusTooManyRequests, quotaHeader(0, 0, 60)},
 		{"a reset in the past", http.StatusTooManyRequests, quotaHeader(10, 0, 0)},
-		{"far from 0 beside a 429 with Retry-After: 1, as Azure says", http.StatusTooManyRequests, append(quotaHeader(600, 500, 40), "Retry-After", "1")},
-		{"remaining without a reset, as Jira says", http.StatusOK, []string{"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0"}},
+		{"many remaining, and a 429 with Retry-After: 1 (Azure)", http.StatusTooManyRequests, append(quotaHeader(600, 500, 40), "Retry-After", "1")},
+		{"remaining without a reset (Jira)", http.StatusOK, []string{"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -94,8 +94,8 @@ func TestImplausibleFields(t *testing.T) {
 	}
 }
 
-// TestProbe checks what happens when calls would be rejected for an exhaustion that no
-// rejection has shown to their route: after the first, one is sent.
+// If calls would be rejected for an exhaustion that no rejection has proved for their route, the
+// second call is sent as a probe.
 func TestProbe(t *testing.T) {
 	const ok, limited = http.StatusOK, http.StatusTooManyRequests
 	type call struct {

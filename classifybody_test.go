@@ -48,10 +48,10 @@ func TestClassifyBody(t *testing.T) {
 		attempts int
 		verdict  resilienthttp.Verdict
 	}{
-		{"transient though it is a 400", 400, lock, "POST", false, nil, 5, resilienthttp.VerdictTransient},
+		{"transient, with status 400", 400, lock, "POST", false, nil, 5, resilienthttp.VerdictTransient},
 		{"V1: the same without a key", 400, lock, "POST", true, nil, 1, resilienthttp.VerdictTransient},
-		{"permanent though it is a 429", 429, quota, "GET", false, nil, 1, resilienthttp.VerdictPermanent},
-		{"throttling though it is a 403", 403, "You have exceeded a secondary rate limit.", "GET", false, nil, 5, resilienthttp.VerdictThrottled},
+		{"permanent, with status 429", 429, quota, "GET", false, nil, 1, resilienthttp.VerdictPermanent},
+		{"throttled, with status 403", 403, "You have exceeded a secondary rate limit.", "GET", false, nil, 5, resilienthttp.VerdictThrottled},
 		{"the table's", 400, `{}`, "GET", false, nil, 1, resilienthttp.VerdictPermanent},
 		{"no verdict", 503, "not a verdict", "GET", false, nil, 4, resilienthttp.VerdictTransient},
 		{"overruled by Classify", 429, quota, "GET", false, toTransient, 4, resilienthttp.VerdictTransient},
@@ -154,7 +154,7 @@ func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 			base.requireBalance(t)
 		})
 	}
-	t.Run("that breaks", func(t *testing.T) {
+	t.Run("a body that fails", func(t *testing.T) {
 		base, resp := ask(t, io.NopCloser(io.MultiReader(strings.NewReader("first"), errorBody{})), resilienthttp.Policy{})
 		got, err := io.ReadAll(resp.Body)
 		require.Equal(t, "first", string(got))
@@ -162,13 +162,13 @@ func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		base.requireBalance(t)
 	})
-	t.Run("that breaks, and says so once", func(t *testing.T) {
+	t.Run("a body that fails once", func(t *testing.T) {
 		_, resp := ask(t, io.NopCloser(io.MultiReader(strings.NewReader("first"), &onceBroken{})), resilienthttp.Policy{})
 		_, err := io.ReadAll(resp.Body)
 		require.Equal(t, errReset, err)
 		require.NoError(t, resp.Body.Close())
 	})
-	t.Run("that trickles is read as it comes", func(t *testing.T) {
+	t.Run("a slow body is read as it arrives", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			api := faulttest.NewInMemory(t, faulttest.Reply{Status: 400, Body: "0123456789", Pause: 30 * time.Millisecond})
 			tr := &resilienthttp.Transport{Base: api.Transport(), Policy: resilienthttp.Policy{ClassifyBody: permanent}}
@@ -183,7 +183,7 @@ func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 			require.Equal(t, "456789", readAll(t, resp))
 		})
 	})
-	t.Run("that never comes, closed", func(t *testing.T) {
+	t.Run("a body that never arrives, closed", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base, resp := ask(t, newBlocking(), resilienthttp.Policy{})
 			require.NoError(t, resp.Body.Close())
@@ -191,7 +191,7 @@ func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 			base.requireBalance(t)
 		})
 	})
-	t.Run("that never comes, under a ReadTimeout", func(t *testing.T) {
+	t.Run("a body that never arrives, with ReadTimeout", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base, resp := ask(t, newBlocking(), resilienthttp.Policy{ReadTimeout: time.Second})
 			_, err := resp.Body.Read(make([]byte, 1))
@@ -201,12 +201,12 @@ func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 			base.requireBalance(t)
 		})
 	})
-	t.Run("that panics", func(t *testing.T) {
+	t.Run("a body that panics", func(t *testing.T) {
 		_, resp := ask(t, io.NopCloser(panickingReader{}), resilienthttp.Policy{})
-		require.PanicsWithValue(t, "read", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "where it is read")
+		require.PanicsWithValue(t, "read", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "Read panics")
 		require.NoError(t, resp.Body.Close())
 	})
-	t.Run("that counts wrongly", func(t *testing.T) {
+	t.Run("a wrong count of bytes", func(t *testing.T) {
 		_, resp := ask(t, io.NopCloser(boastful{}), resilienthttp.Policy{})
 		_, err := resp.Body.Read(make([]byte, 1))
 		require.NoError(t, err)

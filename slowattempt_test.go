@@ -71,7 +71,7 @@ func TestSlowAttempt_copies(t *testing.T) {
 		{name: "both fail, the copy last", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: 10 * s, status: 502}, {}}, want: "1 503, 2 502, 3 200", took: 40 * s, sent: []time.Duration{0, 30 * s, 40 * s}},
 		{name: "both fail, the first last", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}, {}}, want: "1 503, 2 502, 3 200", took: 35 * s, sent: []time.Duration{0, 30 * s, 35 * s}},
 		{name: "both fail, and no attempt is left", method: "GET", max: 2, copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}}, want: "1 503, 2 502", took: 35 * s, sent: []time.Duration{0, 30 * s}},
-		{name: "an answer that is final ends it", method: "GET", copies: []copyOf{never, {after: s, status: 404}}, want: "1 lost, 2 404", took: 31 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "a final response ends the call", method: "GET", copies: []copyOf{never, {after: s, status: 404}}, want: "1 lost, 2 404", took: 31 * s, sent: []time.Duration{0, 30 * s}},
 
 		{name: "row 43: a POST of 2 min 10 s is sent once", method: "POST", copies: []copyOf{{after: 130 * s}}, want: "1 200", took: 130 * s, sent: []time.Duration{0}},
 		{name: "row 43: a GET of 9 min is sent twice", method: "GET", copies: []copyOf{{after: 9 * m}, {after: 9 * m}}, want: "1 200, 2 lost", took: 9 * m, sent: []time.Duration{0, 30 * s}},
@@ -119,7 +119,7 @@ func TestSlowAttempt_copies(t *testing.T) {
 func TestSlowAttempt_permitsOfCopies(t *testing.T) {
 	for name, arrange := range map[string]func(*resilienthttp.Transport){
 		"no budget": func(tr *resilienthttp.Transport) { tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinTokens: -1} },
-		"no turn":   func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1} },
+		"no permit": func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1} },
 		"a timeout that is set": func(tr *resilienthttp.Transport) {
 			tr.Policy.AttemptTimeout = 35 * time.Second
 		},
@@ -169,7 +169,7 @@ func TestSlowAttempt_permitsOfCopies(t *testing.T) {
 			req.GetBody = func() (io.ReadCloser, error) { panic("odd") }
 			require.Equal(t, "1 200", story(tripped(t, transport, req)))
 			base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "its token was given back")
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the token was returned")
 		})
 	})
 }
@@ -206,15 +206,15 @@ func TestSlowAttempt_requestAfterCall(t *testing.T) {
 // Hooks see the start of a copy before its end, and both before CallDone.
 func TestSlowAttempt_trace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told minutes
+		var recorded minutes
 		transport := bareTransport(newHedgeBase(copyOf{after: time.Hour}, copyOf{after: time.Second}), 4)
 		transport.Trace = &resilienthttp.Trace{
-			AttemptStart: func(a *resilienthttp.Attempt) { told.addf("start %d", a.Number) },
-			AttemptDone:  func(a *resilienthttp.Attempt) { told.addf("done %d", a.Number) },
-			CallDone:     func(c *resilienthttp.Call) { told.addf("call %d", len(c.Attempts)) },
+			AttemptStart: func(a *resilienthttp.Attempt) { recorded.addf("start %d", a.Number) },
+			AttemptDone:  func(a *resilienthttp.Attempt) { recorded.addf("done %d", a.Number) },
+			CallDone:     func(c *resilienthttp.Call) { recorded.addf("call %d", len(c.Attempts)) },
 		}
 		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.Equal(t, []string{"start 1", "start 2", "done 1", "done 2", "call 2"}, told.read())
+		require.Equal(t, []string{"start 1", "start 2", "done 1", "done 2", "call 2"}, recorded.read())
 	})
 }
 
@@ -227,7 +227,7 @@ func TestUploads(t *testing.T) {
 		body    func() io.Reader
 		length  int64
 		timeout time.Duration
-		pause   time.Duration // of Base, after each 32 KiB that it has read
+		pause   time.Duration // pause of Base after each 32 KiB
 		stall   time.Duration // once, after the first
 		answer  time.Duration // after the last
 		cut     bool
@@ -296,7 +296,7 @@ func TestUploads(t *testing.T) {
 		req := newCall(t.Context(), t, http.MethodPut, "body")
 		tripped(t, transport, req)
 		same := req.Body == base.calls()[0].Body
-		require.True(t, same, "the very body")
+		require.True(t, same, "the caller's body")
 	})
 	t.Run("§4.4 what writes itself still does", func(t *testing.T) {
 		wrote := false
@@ -372,7 +372,7 @@ func TestSlowAttempt_tokensForRetries(t *testing.T) {
 		}
 		all.Wait()
 		require.Zero(t, failed["/slow"].Load())
-		// Second attempts that lose cost their tokens: 20 to 40 of 3,200 without a retry
+		// Concurrent attempts that lose cost tokens: 20 to 40 of 3,200 calls without a retry
 		// were measured, and 320 would fail without any.
 		require.LessOrEqual(t, failed["/"].Load(), int64(80))
 	})
@@ -387,7 +387,7 @@ func TestHedge_requestAfterCall(t *testing.T) {
 		var asked, returned atomic.Bool
 		req.GetBody = func() (io.ReadCloser, error) {
 			asked.Store(true)
-			time.Sleep(time.Minute) // the first copy is answered meanwhile
+			time.Sleep(time.Minute) // the first copy gets its response
 			require.False(t, returned.Load())
 			return io.NopCloser(strings.NewReader("body")), nil
 		}
@@ -402,7 +402,7 @@ func TestHedge_requestAfterCall(t *testing.T) {
 			*req = *req.WithContext(context.Background())
 			time.Sleep(time.Millisecond)
 		}
-		require.Len(t, base.calls(), 1, "and there is no use for the hedge any more")
+		require.Len(t, base.calls(), 1, "the hedge is not sent")
 	})
 }
 
@@ -470,7 +470,7 @@ func TestSlowAttempt_overHTTP(t *testing.T) {
 						time.Sleep(time.Second)
 					}
 				}), proto.options...)
-				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 lets a megabyte be on its way
+				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 buffers a megabyte
 				defer client.CloseIdleConnections()
 				for _, body := range []io.Reader{strings.NewReader(strings.Repeat("x", 40<<16)), io.LimitReader(zeros{}, 40<<16)} {
 					served.Store(0)
