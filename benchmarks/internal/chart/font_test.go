@@ -138,6 +138,9 @@ func TestPlots_cutNoText(t *testing.T) {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
+			if !strings.Contains(string(text), "Plotinum") {
+				t.Skip("another program draws this picture")
+			}
 			require.Empty(t, cut(t, text))
 		})
 	}
