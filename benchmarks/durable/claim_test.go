@@ -14,8 +14,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
-// claimed is one claim of a hundred intents, and how long it took, its commit included.
-// What it took is done, and not there any more.
+// claimed makes one claim of 100 intents and returns its time, with the commit. It then
+// finishes the claimed intents.
 func (h *house) claimed(want int) (ms float64) {
 	h.b.Helper()
 	terms := driver.Terms{KeyTTL: time.Hour}
@@ -44,11 +44,10 @@ func (h *house) claimed(want int) (ms float64) {
 	return float64(took.Microseconds()) / 1000
 }
 
-// BenchmarkClaim is how long a claim of 100 takes, one of each of 100 tenants: where
-// nothing else is there, where a tenant has 100,000 more that are due, and where a million
-// wait for their time; and one that finds nothing due, as an idle Engine's. x-waiting and
-// x-idle are how many times as long a claim takes as where there is nothing; goroutines is
-// how many more an Engine has.
+// BenchmarkClaim measures a claim of 100 intents of 100 tenants: without other intents, with
+// 100,000 due intents of one tenant, with a million waiting intents; and a claim that finds
+// nothing due. x-waiting and x-idle are the ratios to the claim without other intents.
+// goroutines is the number that an Engine adds.
 func BenchmarkClaim(b *testing.B) {
 	alone, backlog, waiting := newHouse(b), newHouse(b), newHouse(b)
 	backlog.fill(interleave.Size(100_000), true, -time.Hour)
@@ -79,7 +78,7 @@ func BenchmarkClaim(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// goroutines is how many there are, at the least, while an Engine looks for what is due.
+// goroutines is the minimum number of goroutines during the claims of an Engine.
 func (h *house) goroutines() int {
 	h.b.Helper()
 	const looks = 8

@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// meter measures the CPU time, in seconds, of this process and of the server of a pool, which
-// must run on this machine, with Linux. Elsewhere it measures nothing.
+// meter measures the CPU time in seconds of this process and of a pool's server, which must run
+// on this machine under Linux. On other systems it measures nothing.
 type meter struct {
 	b              *testing.B
 	pool           *pgxpool.Pool
-	client, server []float64 // of each round
+	client, server []float64 // per round
 }
 
 func (m *meter) begin() {
@@ -57,13 +57,13 @@ func (m *meter) read() (client, server float64) {
 	return client, server
 }
 
-// process is a process and its CPU time, and that of its children that have exited.
+// process is a process with its CPU time, including children that have exited.
 type process struct {
 	id, parent  int
 	own, exited float64
 }
 
-// processOf reads a file like /proc/1/stat. It returns a zero process if that has exited.
+// processOf reads a file like /proc/1/stat. It returns a zero process if the process has exited.
 func processOf(file string) (p process) {
 	const ticksPerSecond = 100
 	text, _ := os.ReadFile(file)

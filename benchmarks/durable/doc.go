@@ -1,17 +1,16 @@
-// Package durable sets package durable beside River (https://riverqueue.com), the queue
-// that one would else build on, on PostgreSQL: no-op work, bringing in, the
-// same-transaction outbox, and how soon an idle one begins; and what a claim takes with
-// much to claim, and with much that waits. On SQLite see the module in sqlite.
+// Package durable compares package durable with River (https://riverqueue.com), a job queue
+// for PostgreSQL: no-op work, inserts, inserts in the caller's transaction, and the time until
+// an idle worker starts. It also measures a claim with many due or waiting intents. The module
+// in sqlite compares them on SQLite.
 //
-// The first command gives the figures beside River, the second and the third give all.
+// The first command compares with River; the second and third run everything.
 //
 //	(cd benchmarks/durable && go test -run '^$' -bench 'Work$|Insert|Within|Idle' -benchtime 9x -count 3 .)
 //	(cd benchmarks/durable && go test -run '^$' -bench . -benchtime 3x .)
 //	(cd benchmarks/durable/sqlite && GOWORK=off go test -run '^$' -bench . -benchtime 3x .)
 //
-// Each benchmark runs its contenders in turns, for as many rounds as -benchtime says, and
-// reports medians: x-NAME is durable's rate as a multiple of NAME's, in the same round.
-// Both have a schema of their own on one server, which flushes each commit. River is
-// configured as its own benchmark is, or as by default where that is said; durable as by
-// default.
+// The libraries take turns, for -benchtime rounds. Results are medians: x-NAME is durable's
+// rate as a multiple of NAME's in the same round. Both have their own schema on one server
+// that flushes each commit. durable has its defaults. River has the configuration of its own
+// benchmark, or its defaults where the name says so.
 package durable

@@ -15,9 +15,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
-// BenchmarkIdle is the time from a transaction's commit until the work of its intent begins,
-// if there is nothing else to do. wake is in the same process, by Wake. notify is by another
-// Store on another pool, and so by a notification, as river is. All have their defaults.
+// BenchmarkIdle is the time from a transaction's commit until its intent is sent, on an idle
+// Engine. wake uses Wake in the same process. notify commits on another pool, so that the
+// database notifies the Engine, as with river. All have their defaults.
 func BenchmarkIdle(b *testing.B) {
 	ctx := b.Context()
 	h, p := newHouse(b), newPeer(b)

@@ -15,8 +15,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
-// BenchmarkInsert is batches of one commit each. An intent is unique by its ID, as
-// river-unique's jobs are by their arguments.
+// BenchmarkInsert inserts batches, one commit each. An intent is unique by its ID, as
+// river-unique's jobs by their arguments.
 func BenchmarkInsert(b *testing.B) {
 	for _, n := range []int{100, 1000} {
 		b.Run(fmt.Sprint("batch=", n), func(b *testing.B) {
@@ -39,7 +39,7 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// BenchmarkWithin is a row of the caller's and an intent, or a job, or both, in one
+// BenchmarkWithin inserts a row of the caller, and an intent, a job or both, in one
 // transaction.
 func BenchmarkWithin(b *testing.B) {
 	h, p, both := newHouse(b), newPeer(b), newHouse(b)

@@ -37,13 +37,13 @@ func newPool(b *testing.B) *pgxpool.Pool {
 	return pool
 }
 
-// payload is what is sent, and a job's argument.
+// payload is the payload of an intent and the argument of a job.
 const payload = `{"amount": 100, "currency": "EUR", "customer": "cus_4QFJOjw2pOmAGJ"}`
 
-// tenants share what is done.
+// tenants is the number of tenants.
 const tenants = 100
 
-// house is durable in a schema of its own.
+// house is durable with its own schema.
 type house struct {
 	b     *testing.B
 	pool  *pgxpool.Pool
@@ -59,7 +59,7 @@ func newHouse(b *testing.B) *house {
 	return &house{b: b, pool: pool, store: store}
 }
 
-// intent is a new one, of each tenant in its turn.
+// intent returns a new intent, of the tenants in turn.
 func (h *house) intent() durable.Intent {
 	h.next++
 	return durable.Intent{
@@ -70,7 +70,7 @@ func (h *house) intent() durable.Intent {
 
 func tenant(i int) string { return fmt.Sprintf("tenant %02d", i%tenants) }
 
-// batch brings in n intents, in one commit.
+// batch inserts n intents in one commit.
 func (h *house) batch(n int) {
 	h.b.Helper()
 	events := make([]driver.Event, n)
@@ -98,7 +98,7 @@ func (f gatewayFunc) Send(_ context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
 
-// run runs an Engine until stop is called. done is told when an intent is done.
+// run runs an Engine until stop is called. It calls done for each finished intent.
 func (h *house) run(engine *durable.Engine, done chan<- struct{}) (stop func()) {
 	h.b.Helper()
 	engine.Store = h.store
@@ -119,7 +119,7 @@ func (h *house) run(engine *durable.Engine, done chan<- struct{}) (stop func()) 
 	}
 }
 
-// args are a River job's that does nothing.
+// args are the arguments of a no-op job.
 type args struct {
 	Payload string `json:"payload"`
 }
@@ -127,7 +127,7 @@ type args struct {
 // Kind implements river.JobArgs.
 func (args) Kind() string { return "noop" }
 
-// unique are a job's of which there is one, as there is one of an intent.
+// unique are the arguments of a unique no-op job.
 type unique struct {
 	args
 
@@ -143,7 +143,7 @@ func (unique) InsertOpts() river.InsertOpts {
 	return river.InsertOpts{UniqueOpts: river.UniqueOpts{ByArgs: true}}
 }
 
-// peer is River in a schema of its own.
+// peer is River with its own schema.
 type peer struct {
 	b      *testing.B
 	pool   *pgxpool.Pool
@@ -180,7 +180,7 @@ func (p *peer) unique() unique {
 	return unique{args{payload}, tenant(p.next), fmt.Sprint("order ", p.next)}
 }
 
-// batch inserts n jobs, in one commit.
+// batch inserts n jobs in one commit.
 func (p *peer) batch(n int, job func() river.JobArgs) {
 	p.b.Helper()
 	jobs := make([]river.InsertManyParams, n)
@@ -199,14 +199,14 @@ func queue(workers int) *river.Config {
 	return &river.Config{Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: workers}}}
 }
 
-// tuned is how River's own benchmark configures it for throughput.
+// tuned is River with the configuration of its own benchmark.
 func tuned(workers int) *river.Config {
 	config := queue(workers)
 	config.FetchCooldown, config.FetchPollInterval = 2*time.Millisecond, 20*time.Millisecond
 	return config
 }
 
-// run starts a client until stop is called. done is told when a job is completed.
+// run runs a client until stop is called. It calls done for each completed job.
 func run(b *testing.B, pool *pgxpool.Pool, config *river.Config, done chan<- struct{}) (stop func()) {
 	b.Helper()
 	client := newClient(b, pool, config)
@@ -225,9 +225,8 @@ func run(b *testing.B, pool *pgxpool.Pool, config *river.Config, done chan<- str
 	}
 }
 
-// fill makes rows of one that is there, which waits: so many copies, each of a tenant in
-// its turn, or of tenant 42 but for the first of each; due in a while, one microsecond
-// after the other.
+// fill copies one waiting row: either for the tenants in turn, or for tenant 42 after one copy
+// for each tenant. The copies are due later, one microsecond apart.
 func (h *house) fill(rows int, lopsided bool, due time.Duration) {
 	h.b.Helper()
 	ctx := h.b.Context()
@@ -260,6 +259,6 @@ func (h *house) fill(rows int, lopsided bool, due time.Duration) {
 	require.NoError(h.b, err)
 	_, err = h.pool.Exec(ctx, `DELETE FROM durable_intent WHERE key = 'order 1'`)
 	require.NoError(h.b, err)
-	_, err = h.pool.Exec(ctx, `VACUUM (ANALYZE) durable_intent`) // as autovacuum does, but not while it is measured
+	_, err = h.pool.Exec(ctx, `VACUUM (ANALYZE) durable_intent`) // instead of autovacuum during the measurement
 	require.NoError(h.b, err)
 }

@@ -15,11 +15,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
-// BenchmarkWork is no-op work that waits in the database, with the same number of workers on
-// both sides: each intent is claimed, journaled, sent and its outcome stored, and each job of
-// River's is fetched, worked and completed. x-river is durable's rate as a multiple of
-// River's. x-river-client-cpu and x-river-server-cpu are the CPU time of durable's client and
-// of PostgreSQL as multiples of River's.
+// BenchmarkWork is no-op work with the same number of workers in both libraries. durable
+// claims, journals and sends each intent, and records its outcome. River fetches, works and
+// completes each job. x-river is the ratio of the rates; x-river-client-cpu and
+// x-river-server-cpu are the ratios of the CPU times of the client and of PostgreSQL.
 func BenchmarkWork(b *testing.B) {
 	for _, workers := range []int{100, 500, 2000} {
 		b.Run(fmt.Sprint("workers=", workers), func(b *testing.B) {
@@ -41,7 +40,7 @@ func BenchmarkWork(b *testing.B) {
 	}
 }
 
-// BenchmarkRiverwork is the work of intents in River's jobs, beside that of River's jobs.
+// BenchmarkRiverwork compares intents in River's jobs with River's jobs.
 func BenchmarkRiverwork(b *testing.B) {
 	n := interleave.Size(1000)
 	p, both := newPeer(b), newHouse(b)
@@ -73,7 +72,7 @@ func (p *peer) work(n, workers int, m *meter) (int, time.Duration) {
 	return drained(p.b, n, m, func(done chan<- struct{}) (stop func()) { return run(p.b, p.pool, config, done) })
 }
 
-// drained is how long it takes, after the start, until all n are done.
+// drained is the time from the start until all n are done.
 func drained(b *testing.B, n int, m *meter, start func(done chan<- struct{}) (stop func())) (int, time.Duration) {
 	b.Helper()
 	done := make(chan struct{}, n)
@@ -92,7 +91,7 @@ func nothing() map[string]durable.Gateway {
 	return map[string]durable.Gateway{"psp": gatewayFunc(func(*durable.Send) {})}
 }
 
-// riverwork works intents in River's jobs, both in one database.
+// riverwork sends intents in River's jobs, both in one database.
 func (h *house) riverwork(n int) (int, time.Duration) {
 	h.b.Helper()
 	client := newClient(h.b, h.pool, &river.Config{})

@@ -9,11 +9,10 @@ import (
 	"testing"
 )
 
-// RunAll makes the runs, as many at a time as there are processors and the longest first,
-// and calls done with each result in the order of the runs. A run's virtual time is its own: what
-// is measured does not depend on what goes on beside it. Results that keep has are
-// taken from there, and the others are added; it may be nil.
-func RunAll(t *testing.T, runs []Config, keep *Kept, done func(Result)) []Result {
+// RunAll makes the runs in parallel, the longest first, and calls done with each result in
+// the order of runs. Runs have separate virtual times and do not affect each other. RunAll
+// takes results from keep and adds new ones to it; keep may be nil.
+func RunAll(t *testing.T, runs []Config, keep *Checkpoint, done func(Result)) []Result {
 	t.Helper()
 	results := make([]chan Result, len(runs))
 	for i := range runs {
@@ -29,13 +28,13 @@ func RunAll(t *testing.T, runs []Config, keep *Kept, done func(Result)) []Result
 				result, ok := keep.Get(runs[i])
 				if !ok {
 					t.Run(runs[i].String(), func(t *testing.T) { result = Run(t, runs[i]) })
-					keep.put(result)
+					keep.add(result)
 				}
 				results[i] <- result
 			}
 		})
 	}
-	defer workers.Wait() // before the test ends
+	defer workers.Wait() // a subtest must not outlive the test
 	all := make([]Result, len(runs))
 	for i := range results {
 		all[i] = <-results[i]
@@ -44,8 +43,8 @@ func RunAll(t *testing.T, runs []Config, keep *Kept, done func(Result)) []Result
 	return all
 }
 
-// longestFirst are the indexes of the runs, so that no long one is left at the end, when
-// the other processors have nothing to do.
+// longestFirst returns the indexes of the runs, the longest run first. A long run at the end
+// would leave the other processors idle.
 func longestFirst(runs []Config) []int {
 	order := make([]int, len(runs))
 	for i := range order {
@@ -55,7 +54,7 @@ func longestFirst(runs []Config) []int {
 	return order
 }
 
-// effort is roughly proportional to the time that the run takes.
+// effort is roughly proportional to the real time of the run.
 func (c Config) effort() float64 {
 	l := c.Scenario.Load
 	calls := l.perSecond() * c.Scenario.Length().Seconds()

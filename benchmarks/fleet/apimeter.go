@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// API is the kind of limiter that a server of [Limit] has, as an API documents it.
+// API is the limiter of an API, as the API documents it.
 // The zero value is the limiter that Limit describes.
 type API string
 
@@ -20,20 +20,20 @@ const (
 	apiDiscord         API = "discord"          // a window; the bucket's name and a reset in fractions of a second
 	apiJira            API = "jira"             // a window; limit and remaining on every response, the reset on rejections
 	apiJiraDC          API = "jira-dc"          // a token bucket; limit and remaining, never a reset
-	apiOkta            API = "okta"             // a window that is never used up, and a limit on requests in flight that says 0 of 0
-	apiOpenAI          API = "openai"           // token buckets of requests and of tokens; the tokens end first
-	apiGitHubSecondary API = "github-secondary" // a window that is never used up, and a second one that only rejections show
-	apiAzure           API = "azure"            // a minute's quota, of which a sixth may be used in each ten seconds
+	apiOkta            API = "okta"             // a window that is never exhausted, and a concurrency limit that sends limit 0, remaining 0
+	apiOpenAI          API = "openai"           // token buckets of requests and of tokens; the tokens are exhausted first
+	apiGitHubSecondary API = "github-secondary" // a window that is never exhausted, and a second one, visible only on rejections
+	apiAzure           API = "azure"            // a quota per minute; a sixth may be used in each ten seconds
 	apiAnthropic       API = "anthropic"        // a token bucket; its reset is when it is full
 	apiShopify         API = "shopify"          // a leaky bucket: used/limit
-	apiRejections      API = "rejections"       // a token bucket; limit, remaining and reset on rejections alone
+	apiRejections      API = "rejections"       // a token bucket; limit, remaining and reset only on rejections
 )
 
-// The parts of the models that Limit has no field for.
+// Constants of the models.
 const (
-	callTokens  = 150         // an OpenAI call takes of the tokens
-	farQuota    = 1000        // times what is used: of a quota that never ends
-	oktaService = time.Second // how long a request holds one of Okta's slots
+	callTokens  = 150         // tokens per OpenAI call
+	farQuota    = 1000        // factor of a quota that is never exhausted
+	oktaService = time.Second // time for which a request holds one of Okta's slots
 )
 
 // apiMeter counts requests as one API does. It is not safe for concurrent use.
@@ -41,9 +41,9 @@ type apiMeter struct {
 	limit  Limit
 	begins time.Time // of the window
 	used   int       // in it
-	whole  int       // used since the start, of a quota that never ends
+	whole  int       // used since the start, of a quota that is never exhausted
 	tokens float64   // of the bucket
-	last   time.Time // when there were so many
+	last   time.Time // time of tokens
 	ends   []time.Time
 }
 
@@ -51,7 +51,7 @@ func newAPIMeter(l Limit, start time.Time) *apiMeter {
 	return &apiMeter{limit: l, tokens: float64(l.Burst), last: start, begins: start.Add(-l.window())}
 }
 
-// admit decides on a request, and returns the fields of the response.
+// admit reports whether a request is permitted, and returns the response's headers.
 func (m *apiMeter) admit(now time.Time) (http.Header, bool) {
 	h := http.Header{}
 	h.Set("Date", now.UTC().Format(http.TimeFormat))
@@ -69,7 +69,7 @@ func (m *apiMeter) admit(now time.Time) (http.Header, bool) {
 	}
 }
 
-// count takes one of the window, which begins with its first request.
+// count takes one request of the window. A window starts with its first request.
 func (m *apiMeter) count(now time.Time) bool {
 	if now.Sub(m.begins) >= m.limit.window() {
 		m.begins, m.used = now.Truncate(time.Second), 0
@@ -111,18 +111,18 @@ func (m *apiMeter) describeWindow(h http.Header, now time.Time, ok bool) {
 	case apiGitHubSecondary:
 		hour := now.Truncate(time.Hour).Add(time.Hour)
 		quotaFields(h, farQuota*limit, farQuota*limit-m.whole, strconv.FormatInt(hour.Unix(), 10))
-	case apiAzure: // the minute is six windows
+	case apiAzure: // a minute has six windows
 		minute := now.Truncate(time.Minute).Add(time.Minute)
 		quotaFields(h, 6*limit, 6*limit-m.used, "")
 		h.Set("X-Ratelimit-Reset", decimal(math.Ceil(minute.Sub(now).Seconds())))
 		if !ok {
 			h.Set("Retry-After", "1")
 		}
-	default: // described elsewhere
+	default: // not this kind
 	}
 }
 
-// take takes one of the bucket.
+// take takes one token of the bucket.
 func (m *apiMeter) take(now time.Time) bool {
 	m.tokens = min(m.tokens+now.Sub(m.last).Seconds()*m.limit.Rate, float64(m.limit.Burst))
 	m.last = now
@@ -158,14 +158,14 @@ func (m *apiMeter) describeBucket(h http.Header, now time.Time, ok bool) {
 			quotaFields(h, limit, left, decimal(math.Ceil(full)))
 			h.Set("Retry-After", decimal(math.Ceil(next)))
 		}
-	case apiOpenAI: // one bucket of calls, each of which takes callTokens of the tokens
+	case apiOpenAI: // one bucket of calls; each call takes callTokens tokens
 		h.Set("X-Ratelimit-Limit-Requests", strconv.Itoa(10*limit))
 		h.Set("X-Ratelimit-Remaining-Requests", strconv.Itoa(9*limit+left))
 		h.Set("X-Ratelimit-Reset-Requests", seconds(full/10).Round(time.Millisecond).String())
 		h.Set("X-Ratelimit-Limit-Tokens", strconv.Itoa(callTokens*limit))
 		h.Set("X-Ratelimit-Remaining-Tokens", strconv.Itoa(max(int(callTokens*m.tokens), 0)))
 		h.Set("X-Ratelimit-Reset-Tokens", seconds(full).Round(time.Millisecond).String())
-	default: // described elsewhere
+	default: // not this kind
 	}
 }
 
@@ -185,7 +185,7 @@ func (m *apiMeter) slot(h http.Header, now time.Time) bool {
 	return true
 }
 
-// quotaFields sets the fields that most APIs have; an empty reset is left out.
+// quotaFields sets the usual headers; it omits an empty reset.
 func quotaFields(h http.Header, limit, remaining int, reset string) {
 	h.Set("X-Ratelimit-Limit", strconv.Itoa(limit))
 	h.Set("X-Ratelimit-Remaining", strconv.Itoa(max(remaining, 0)))

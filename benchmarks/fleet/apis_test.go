@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestAPIMeter_fields checks what each kind of limiter says when it admits the first
-// request, and when it rejects.
+// Headers of the first permitted request and of a rejection.
 func TestAPIMeter_fields(t *testing.T) {
 	for _, row := range []struct {
 		api           API

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// backends are servers behind one name, of which some are in trouble.
+// backends are servers behind one name; some of them fail.
 func backends() []Scenario {
 	type broken struct {
 		n           int
@@ -13,34 +13,34 @@ func backends() []Scenario {
 	}
 	fails := each(func(v broken) Scenario {
 		return Scenario{
-			Row: 5, Name: fmt.Sprintf("backends-fail-%d", v.n), Note: fmt.Sprintf("%d of 10 backends fail at once", v.n), During: 120 * time.Second,
+			Row: 5, Name: fmt.Sprintf("backends-fail-%d", v.n), Note: fmt.Sprintf("%d of 10 backends return 500", v.n), During: 120 * time.Second,
 			Load:   fleetOf(100),
-			Server: Server{Backends: 10, Faults: []Fault{{Backends: upTo(v.n), Answer: Answer{Status: 500}}}},
-			Goals: []Goal{
+			Server: Server{Backends: 10, Faults: []Fault{{Backends: upTo(v.n), Response: Response{Status: 500}}}},
+			Targets: []Target{
 				atLeast("success", Result.Success, v.shared, "%.4f").shared(),
-				atLeast("success", Result.Success, v.own, "%.4f").own(),
+				atLeast("success", Result.Success, v.own, "%.4f").perClient(),
 			},
 		}
 	}, broken{1, 0.999, 0.999}, broken{3, 0.98, 0.97})
 	type hanging struct {
 		n             int
-		success, wish float64
+		success, goal float64
 	}
 	hang := each(func(v hanging) Scenario {
 		return Scenario{
-			Row: 6, Name: fmt.Sprintf("backends-hang-%d", v.n), Note: fmt.Sprintf("%d of 10 backends hang, and the deadline is 5 s", v.n), During: 40 * time.Second,
-			Server: Server{Backends: 10, GiveUp: -1, Faults: []Fault{{Backends: upTo(v.n), Answer: Answer{Hang: true}}}},
+			Row: 6, Name: fmt.Sprintf("backends-hang-%d", v.n), Note: fmt.Sprintf("%d of 10 backends hang; deadline 5 s", v.n), During: 40 * time.Second,
+			Server: Server{Backends: 10, AttemptTimeout: -1, Faults: []Fault{{Backends: upTo(v.n), Response: Response{Hang: true}}}},
 			Load:   Load{Deadline: 5 * time.Second},
-			Goals: []Goal{
+			Targets: []Target{
 				atLeast("success", Result.Success, v.success, "%.4f"),
-				atLeast("success", Result.Success, v.wish, "%.4f").aim(),
+				atLeast("success", Result.Success, v.goal, "%.4f").goal(),
 			},
 		}
 	}, hanging{1, 0.985, 0.99}, hanging{3, 0.91, 0.95})
 	return append(append(fails, hang...), deploy())
 }
 
-// upTo are the first n backends.
+// upTo returns the first n backends.
 func upTo(n int) []int {
 	all := make([]int, n)
 	for i := range all {
@@ -49,17 +49,17 @@ func upTo(n int) []int {
 	return all
 }
 
-// deploy is one backend after another that is away for a while.
+// deploy restarts one backend after another.
 func deploy() Scenario {
 	s := Scenario{
-		Row: 11, Name: "deploy", Note: "a rolling deployment: ten backends restart in turn, for 3.8 s each", During: 100 * time.Second,
+		Row: 11, Name: "deploy", Note: "rolling deployment: ten backends restart one after another, 3.8 s each", During: 100 * time.Second,
 		Server: Server{Backends: 10}, Load: fleetOf(100),
-		Goals: []Goal{atLeast("success", Result.Success, 0.9995, "%.5f")},
+		Targets: []Target{atLeast("success", Result.Success, 0.9995, "%.5f")},
 	}
 	for i := range 10 {
 		from := time.Duration(i)*10*time.Second + 3*time.Second
 		s.Server.Faults = append(s.Server.Faults, Fault{
-			From: from, To: from + 3800*time.Millisecond, Backends: []int{i}, Answer: Answer{Err: errRefused},
+			From: from, To: from + 3800*time.Millisecond, Backends: []int{i}, Response: Response{Err: errRefused},
 		})
 	}
 	return s

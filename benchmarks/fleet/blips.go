@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// blips are outages so short that a caller should hardly notice them, and two that are
-// longer. Each call that meets one is of another client, and begins with it, so that it
-// meets all of it; a quarter of them, by their paths, meet each kind of failure.
+// blips are outages so short that a caller should not notice them, and two longer ones. At
+// the start of the outage, each client makes one call. A quarter of the calls, by path, gets
+// each kind of failure.
 func blips() (all []Scenario) {
 	for _, v := range []struct {
 		row     int
@@ -20,9 +20,9 @@ func blips() (all []Scenario) {
 			for _, deadline := range []time.Duration{5 * time.Second, 30 * time.Second, 10 * time.Minute, -1} {
 				s := blip(v.row, v.length, deadline, isNew)
 				for _, k := range blipKinds() {
-					s.Goals = append(s.Goals,
-						atLeast("success, met by "+k.name, metSuccess(k.path), v.success, "%.4f"),
-						atMost("p95 of success, met by "+k.name+", s", metQuantile(k.path, 0.95), v.p95.Seconds(), "%.2f").inSeconds())
+					s.Targets = append(s.Targets,
+						atLeast("success, "+k.name, metSuccess(k.path), v.success, "%.4f"),
+						atMost("p95 of successful calls, "+k.name+", s", metQuantile(k.path, 0.95), v.p95.Seconds(), "%.2f").inSeconds())
 				}
 				all = append(all, s)
 			}
@@ -31,13 +31,13 @@ func blips() (all []Scenario) {
 	for _, v := range []struct {
 		length  time.Duration
 		success float64
-		p50     time.Duration // the aim; 0: none
+		p50     time.Duration // goal; 0: none
 	}{{5 * time.Second, 0.99, 10 * time.Second}, {20 * time.Second, 0.95, 0}} {
-		s := blip(36, v.length, patience, true)
+		s := blip(36, v.length, callDeadline, true)
 		for _, k := range blipKinds() {
-			s.Goals = append(s.Goals, atLeast("success, met by "+k.name, metSuccess(k.path), v.success, "%.4f"))
+			s.Targets = append(s.Targets, atLeast("success, "+k.name, metSuccess(k.path), v.success, "%.4f"))
 			if v.p50 > 0 {
-				s.Goals = append(s.Goals, atMost("p50 of success, met by "+k.name+", s", metQuantile(k.path, 0.5), v.p50.Seconds(), "%.2f").inSeconds().aim())
+				s.Targets = append(s.Targets, atMost("p50 of successful calls, "+k.name+", s", metQuantile(k.path, 0.5), v.p50.Seconds(), "%.2f").inSeconds().goal())
 			}
 		}
 		all = append(all, s)
@@ -47,19 +47,19 @@ func blips() (all []Scenario) {
 
 type blipKind struct {
 	name, path string
-	answer     Answer
+	response   Response
 }
 
 func blipKinds() []blipKind {
 	return []blipKind{
-		{"500", "/500", Answer{Status: 500}},
-		{"503", "/503", Answer{Status: 503}},
-		{"a reset", "/reset", Answer{Err: errReset}},
-		{"a refused connection", "/refused", Answer{Err: errRefused}},
+		{"500", "/500", Response{Status: 500}},
+		{"503", "/503", Response{Status: 503}},
+		{"reset", "/reset", Response{Err: errReset}},
+		{"connection refused", "/refused", Response{Err: errRefused}},
 	}
 }
 
-// blip is an outage of that length, and of each kind. New clients make no other call.
+// blip is an outage with all kinds of failure. New clients make no other call.
 func blip(row int, length, deadline time.Duration, isNew bool) Scenario {
 	s := Scenario{
 		Row: row, Name: fmt.Sprintf("blip-%v-%s", length, deadlineName(deadline)), Topologies: []Topology{Own},
@@ -70,16 +70,16 @@ func blip(row int, length, deadline time.Duration, isNew bool) Scenario {
 	kinds := blipKinds()
 	for _, k := range kinds {
 		s.Load.Paths = append(s.Load.Paths, Part{k.path, 1 / float64(len(kinds))})
-		s.Server.Faults = append(s.Server.Faults, Fault{Path: k.path, Answer: k.answer})
+		s.Server.Faults = append(s.Server.Faults, Fault{Path: k.path, Response: k.response})
 	}
-	who := "clients with a call each 5 s"
+	clients := "clients with a call every 5 s"
 	if isNew {
-		who, s.Name = "new clients", s.Name+"-new"
+		clients, s.Name = "new clients", s.Name+"-new"
 		s.Load.Every = time.Hour
 	} else {
 		s.Before = 20 * time.Second
 	}
-	s.Note = fmt.Sprintf("%s meet all of an outage of %v: 500, 503, resets, refused connections; %s", who, length, strings.ReplaceAll(deadlineName(deadline), "-", " "))
+	s.Note = fmt.Sprintf("%s; outage of %v (500, 503, resets, connection refused); %s", clients, length, strings.ReplaceAll(deadlineName(deadline), "-", " "))
 	return s
 }
 
@@ -90,8 +90,8 @@ func deadlineName(d time.Duration) string {
 	return "deadline-" + d.String()
 }
 
-// inTrouble are the calls to the path that were made in the trouble.
-func (r Result) inTrouble(path string) (some []*call) {
+// duringOutage returns the calls to the path that were made in the scenario's During.
+func (r Result) duringOutage(path string) (some []*call) {
 	from, to := r.Scenario.Before, r.Scenario.Before+r.Scenario.During
 	for _, c := range r.calls {
 		if c.path == path && c.at >= from && c.at < to {
@@ -104,18 +104,18 @@ func (r Result) inTrouble(path string) (some []*call) {
 func metSuccess(path string) func(Result) float64 {
 	return func(r Result) float64 {
 		var s Share
-		for _, c := range r.inTrouble(path) {
+		for _, c := range r.duringOutage(path) {
 			s.count(c)
 		}
 		return s.share()
 	}
 }
 
-// metQuantile is of the latencies of those that succeeded, in seconds.
+// metQuantile is a quantile of the latencies of successful calls, in seconds.
 func metQuantile(path string, q float64) func(Result) float64 {
 	return func(r Result) float64 {
 		var good []time.Duration
-		for _, c := range r.inTrouble(path) {
+		for _, c := range r.duringOutage(path) {
 			if c.success {
 				good = append(good, c.latency)
 			}
@@ -127,16 +127,16 @@ func metQuantile(path string, q float64) func(Result) float64 {
 	}
 }
 
-// deadPorts are those that nothing listens on: what counts is how soon a caller hears of it.
+// deadPorts are ports without a listener. They measure the time until the error.
 func deadPorts() []Scenario {
-	const until = "p95 of the time until the error, s"
+	const until = "p95 time until the error, s"
 	return each(func(v struct{ deadline, most time.Duration }) Scenario {
 		return Scenario{
 			Row: 37, Name: "dead-port-" + deadlineName(v.deadline), Topologies: []Topology{Own},
-			Note:   "a call of a new client to a dead port; " + strings.ReplaceAll(deadlineName(v.deadline), "-", " "),
-			During: time.Second, Server: always(0, Answer{Err: errRefused}),
-			Load:  Load{Every: time.Hour, Spread: time.Second, Clients: 300, Deadline: v.deadline},
-			Goals: []Goal{atMost(until, func(r Result) float64 { return r.FailedP95.Seconds() }, v.most.Seconds(), "%.1f").inSeconds()},
+			Note:   "new client, port without a listener; " + strings.ReplaceAll(deadlineName(v.deadline), "-", " "),
+			During: time.Second, Server: always(0, Response{Err: errRefused}),
+			Load:    Load{Every: time.Hour, Spread: time.Second, Clients: 300, Deadline: v.deadline},
+			Targets: []Target{atMost(until, func(r Result) float64 { return r.FailedP95.Seconds() }, v.most.Seconds(), "%.1f").inSeconds()},
 		}
 	},
 		struct{ deadline, most time.Duration }{-1, 12 * time.Second},

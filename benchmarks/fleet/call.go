@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// call is one logical request, and what came of it. The server finds it in the
-// request's context, which says which call an attempt belongs to.
+// call is one call and its result. The context of its attempts carries it to the server.
 type call struct {
 	id     int
 	at     time.Duration // since the start
-	client int           // of the topology's clients; -1: a bare one, which is not measured
+	client int           // index; -1: a bare client that is not measured
 	path   string
 
 	attempts atomic.Int32 // that reached the server
@@ -26,7 +25,7 @@ func withCall(ctx context.Context, c *call) context.Context {
 	return context.WithValue(ctx, callKey{}, c)
 }
 
-// callOf is the call of the context, or nil.
+// callOf returns the call in the context, or nil.
 func callOf(ctx context.Context) *call {
 	c, _ := ctx.Value(callKey{}).(*call)
 	return c

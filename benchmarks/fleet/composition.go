@@ -9,30 +9,29 @@ import (
 	"time"
 )
 
-// Composition is a scenario that was drawn: some partial troubles at once, and who
-// meets them.
+// Composition is a random scenario: several partial faults, and random clients.
 type Composition struct {
-	Number   int // which of those of the seed it is
+	Number   int // index for the seed
 	Topology Topology
 	Scenario Scenario
 	Seed     uint64 // of its runs
 }
 
-// Compose draws the seed's composition of that number, always the same. Each fifth has a
-// small fleet, of many clients with few calls each, and an outage or a brownout.
+// Compose returns the composition with the number, always the same for a seed. Every fifth
+// composition has many clients with few calls each, and an outage or a brownout.
 func Compose(seed uint64, number int) Composition {
 	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1000))}
 	c.scenario = Scenario{Name: fmt.Sprintf("random-%d", number)}
 	if number%5 == 4 {
 		c.smallFleet()
 		oneOf(c, c.outages, c.brownout)()
-		c.troubles(c.rand.IntN(3))
+		c.faults(c.rand.IntN(3))
 	} else {
 		c.clients()
-		c.troubles(1 + c.rand.IntN(3))
+		c.faults(1 + c.rand.IntN(3))
 	}
-	c.scenario.Note = strings.Join(c.told, "; ")
-	return Composition{Number: number, Topology: c.topology, Scenario: c.scenario, Seed: mixed(seed) + uint64(number)}
+	c.scenario.Note = strings.Join(c.notes, "; ")
+	return Composition{Number: number, Topology: c.topology, Scenario: c.scenario, Seed: mix(seed) + uint64(number)}
 }
 
 // composer draws one composition.
@@ -41,17 +40,17 @@ type composer struct {
 	scenario Scenario
 	topology Topology
 	rate     float64
-	told     []string // what was drawn
+	notes    []string
 }
 
-func (c *composer) tellf(format string, args ...any) {
-	c.told = append(c.told, fmt.Sprintf(format, args...))
+func (c *composer) describef(format string, args ...any) {
+	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
-// chance is true so often.
+// chance returns true with the probability.
 func (c *composer) chance(share float64) bool { return c.rand.Float64() < share }
 
-// between is drawn from a logarithmic scale, with two digits.
+// between draws from a logarithmic scale, with two digits.
 func (c *composer) between(low, high float64) float64 {
 	v := low * math.Pow(high/low, c.rand.Float64())
 	unit := math.Pow(10, math.Floor(math.Log10(v))-1)
@@ -62,18 +61,18 @@ func (c *composer) span(low, high time.Duration) time.Duration {
 	return time.Duration(c.between(low.Seconds(), high.Seconds()) * float64(time.Second)).Round(time.Millisecond)
 }
 
-// oneOf draws one of them.
+// oneOf draws one of the values.
 func oneOf[T any](c *composer, of ...T) T { return of[c.rand.IntN(len(of))] }
 
-// What a composition is made of is drawn from these.
+// The ranges of random values.
 const (
-	slowest   = 1.0 / 60 // calls a second
-	fastest   = 1000.0
-	leastCall = 300 // calls that are measured, at the least
-	shortRun  = 40 * time.Second
+	slowest  = 1.0 / 60 // calls per second
+	fastest  = 1000.0
+	minCalls = 300 // minimum of measured calls
+	shortRun = 40 * time.Second
 )
 
-// clients draws who calls, how often, and for how long.
+// clients draws the clients, their rate and the duration.
 func (c *composer) clients() {
 	l := &c.scenario.Load
 	c.topology = oneOf(c, Shared, Own)
@@ -85,48 +84,48 @@ func (c *composer) clients() {
 	l.Rate = c.rate
 	l.Deadline = oneOf(c, -1, time.Second, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
 	l.Method = oneOf(c, http.MethodGet, http.MethodGet, http.MethodPost)
-	calls := c.between(1.3*leastCall, 6000)
-	c.tellf("%s, %d clients, %.3g/s, %s, deadline %v", c.topology, l.Clients, c.rate, l.Method, l.Deadline)
+	calls := c.between(1.3*minCalls, 6000)
+	c.describef("%s, %d clients, %.3g/s, %s, deadline %v", c.topology, l.Clients, c.rate, l.Method, l.Deadline)
 	if c.chance(0.3) {
 		l.Bare = 0.1
 		calls /= 0.9
-		c.tellf("a tenth of the load from bare clients")
+		c.describef("10 %% of the load from bare clients")
 	}
 	length := max(time.Duration(calls/c.rate*float64(time.Second)), shortRun)
 	c.scenario.During = length.Round(time.Second)
-	c.scenario.Server = Server{Workers: -1, Service: c.span(5*time.Millisecond, 200*time.Millisecond), GiveUp: oneOf(c, -1, 2*time.Second, 10*time.Second)}
+	c.scenario.Server = Server{Workers: -1, Service: c.span(5*time.Millisecond, 200*time.Millisecond), AttemptTimeout: oneOf(c, -1, 2*time.Second, 10*time.Second)}
 	if l.Deadline < 0 {
-		c.scenario.Server.GiveUp = 30 * time.Second // or nobody ever gives up
+		c.scenario.Server.AttemptTimeout = 30 * time.Second // hanging attempts must end
 	}
-	c.tellf("answers in %v, given up after %v", c.scenario.Server.Service, c.scenario.Server.GiveUp)
+	c.describef("responses take %v, attempts time out after %v", c.scenario.Server.Service, c.scenario.Server.AttemptTimeout)
 }
 
-// smallFleet draws clients of which many make their first call in the trouble, and the
-// others have made few. The server has a queue, and workers for more than the load.
+// smallFleet draws clients with few calls before the fault, or none. The server has a queue
+// and a capacity above the load.
 func (c *composer) smallFleet() {
 	l, s := &c.scenario.Load, &c.scenario.Server
 	c.topology = Own
 	l.Every = c.span(5*time.Second, time.Minute)
-	l.Clients = int(min(c.between(leastCall, 6000), fastest*l.Every.Seconds()))
+	l.Clients = int(min(c.between(minCalls, 6000), fastest*l.Every.Seconds()))
 	l.Deadline = oneOf(c, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
 	l.Method = oneOf(c, http.MethodGet, http.MethodGet, http.MethodPost)
 	c.rate = l.perSecond()
 	length := time.Duration(c.between(2, 4) * float64(l.Every))
 	c.scenario.During = max(length, shortRun).Round(time.Second)
-	c.tellf("%d clients with a call each %v, %s, deadline %v", l.Clients, l.Every, l.Method, l.Deadline)
+	c.describef("%d clients with a call every %v, %s, deadline %v", l.Clients, l.Every, l.Method, l.Deadline)
 
 	s.Workers = oneOf(c, 4, 6, 12)
 	s.Service = time.Duration(float64(s.Workers) / (c.rate * c.between(1.3, 3)) * float64(time.Second)).Round(time.Microsecond)
 	s.Queue = max(int(c.span(200*time.Millisecond, 5*time.Second).Seconds()*s.capacity()), 1)
-	s.GiveUp = max(oneOf(c, 500*time.Millisecond, 2*time.Second, 10*time.Second), 2*s.Service)
-	c.tellf("%d workers of %v, that is %.3g/s, a queue of %d, given up after %v", s.Workers, s.Service, s.capacity(), s.Queue, s.GiveUp)
+	s.AttemptTimeout = max(oneOf(c, 500*time.Millisecond, 2*time.Second, 10*time.Second), 2*s.Service)
+	c.describef("%d workers of %v, that is %.3g/s, a queue of %d, attempts time out after %v", s.Workers, s.Service, s.capacity(), s.Queue, s.AttemptTimeout)
 }
 
-// troubles draws n of them, of different kinds.
-func (c *composer) troubles(n int) {
+// faults draws n faults of different kinds.
+func (c *composer) faults(n int) {
 	kinds := []func(){
-		c.errors, c.errors, c.path, c.brokenBackends, c.hanging, c.refusals, c.refusals,
-		c.limit, c.limit, c.capacity, c.outages, c.outages, c.restarts, c.brownout, c.slowAnswers,
+		c.errors, c.errors, c.path, c.brokenBackends, c.hanging, c.rejections, c.rejections,
+		c.limit, c.limit, c.capacity, c.outages, c.outages, c.restarts, c.brownout, c.slowResponses,
 	}
 	c.rand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	for _, kind := range kinds[:n] {
@@ -136,71 +135,71 @@ func (c *composer) troubles(n int) {
 
 func (c *composer) add(f Fault) { c.scenario.Server.Faults = append(c.scenario.Server.Faults, f) }
 
-// failure draws how something fails.
-func (c *composer) failure() (Answer, string) {
+// failure draws a response or an error.
+func (c *composer) failure() (Response, string) {
 	switch oneOf(c, "500", "502", "503", "reset", "refused") {
 	case "500":
-		return Answer{Status: http.StatusInternalServerError}, "500"
+		return Response{Status: http.StatusInternalServerError}, "500"
 	case "502":
-		return Answer{Status: http.StatusBadGateway}, "502"
+		return Response{Status: http.StatusBadGateway}, "502"
 	case "503":
-		return Answer{Status: http.StatusServiceUnavailable}, "a silent 503"
+		return Response{Status: http.StatusServiceUnavailable}, "503 without Retry-After"
 	case "reset":
-		return Answer{Err: errReset}, "a reset"
+		return Response{Err: errReset}, "a reset"
 	}
-	return Answer{Err: errRefused}, "a refused connection"
+	return Response{Err: errRefused}, "a refused connection"
 }
 
 func (c *composer) errors() {
-	answer, name := c.failure()
-	f := Fault{Share: c.between(0.01, 0.6), Answer: answer}
+	resp, name := c.failure()
+	f := Fault{Share: c.between(0.01, 0.6), Response: resp}
 	c.add(f)
-	c.tellf("%.3g of answers are %s", f.Share, name)
+	c.describef("%.3g of responses are %s", f.Share, name)
 }
 
 func (c *composer) path() {
-	answer, name := c.failure()
+	resp, name := c.failure()
 	share := c.between(0.05, 0.6)
 	if c.chance(0.4) {
-		answer = Answer{Status: http.StatusGatewayTimeout, After: c.span(100*time.Millisecond, 3*time.Second)}
-		name = fmt.Sprintf("504 after %v", answer.After)
+		resp = Response{Status: http.StatusGatewayTimeout, After: c.span(100*time.Millisecond, 3*time.Second)}
+		name = fmt.Sprintf("504 after %v", resp.After)
 	}
 	c.scenario.Load.Paths = []Part{{export, share}, {charge, 1}}
-	c.add(Fault{Path: export, Answer: answer})
-	c.tellf("/export, %.3g of calls, is answered by %s", share, name)
+	c.add(Fault{Path: export, Response: resp})
+	c.describef("/export, %.3g of calls, returns %s", share, name)
 }
 
 const backendsDrawn = 10
 
 func (c *composer) brokenBackends() {
-	answer, name := c.failure()
+	resp, name := c.failure()
 	if c.chance(0.3) {
-		answer, name = Answer{Hang: true}, "nothing"
+		resp, name = Response{Hang: true}, "nothing"
 	}
 	n := 1 + c.rand.IntN(5)
 	c.scenario.Server.Backends = backendsDrawn
-	c.add(Fault{Backends: upTo(n), Answer: answer})
-	c.tellf("%d of 10 backends answer by %s", n, name)
+	c.add(Fault{Backends: upTo(n), Response: resp})
+	c.describef("%d of 10 backends return %s", n, name)
 }
 
 func (c *composer) hanging() {
-	f := Fault{Share: c.between(0.01, 0.3), Answer: Answer{Hang: true}}
+	f := Fault{Share: c.between(0.01, 0.3), Response: Response{Hang: true}}
 	c.add(f)
-	c.tellf("%.3g of requests hang", f.Share)
+	c.describef("%.3g of requests hang", f.Share)
 }
 
-func (c *composer) refusals() {
-	answer := Answer{Status: oneOf(c, http.StatusServiceUnavailable, http.StatusTooManyRequests), RetryAfter: oneOf(c, 1, 1, 1, 2, 5, 30)}
-	f := Fault{Share: c.between(0.003, 0.2), Answer: answer}
+func (c *composer) rejections() {
+	resp := Response{Status: oneOf(c, http.StatusServiceUnavailable, http.StatusTooManyRequests), RetryAfter: oneOf(c, 1, 1, 1, 2, 5, 30)}
+	f := Fault{Share: c.between(0.003, 0.2), Response: resp}
 	c.add(f)
-	c.tellf("%.3g of answers are %d with Retry-After: %d", f.Share, answer.Status, answer.RetryAfter)
+	c.describef("%.3g of responses are %d with Retry-After: %d", f.Share, resp.Status, resp.RetryAfter)
 }
 
-// limit draws a limit near what is offered.
+// limit draws a limit near the offered rate.
 func (c *composer) limit() {
 	granted := c.rate * (0.5 + 0.8*c.rand.Float64())
-	says := oneOf(c, SaysAll, SaysRefused, SaysRetryAfter, SaysNothing)
-	l := Limit{Says: says}
+	says := oneOf(c, AllHeaders, HeadersOnRejections, RetryAfterOnly, NoHeaders)
+	l := Limit{Headers: says}
 	if c.chance(0.5) {
 		l.Window = time.Second
 		for _, wider := range []time.Duration{10 * time.Second, time.Minute, time.Hour} {
@@ -209,17 +208,16 @@ func (c *composer) limit() {
 			}
 		}
 		l.Quota = max(int(granted*l.Window.Seconds()), 1)
-		c.tellf("a quota of %d in %v, which tells %v", l.Quota, l.Window, says)
+		c.describef("a quota of %d in %v, headers: %v", l.Quota, l.Window, says)
 	} else {
 		l.Rate, l.Burst = granted, int(c.between(1, 30))
 		l.Status = oneOf(c, http.StatusTooManyRequests, http.StatusServiceUnavailable)
-		c.tellf("a token bucket of %.3g/s, burst %d, that says %d and tells %v", l.Rate, l.Burst, l.Status, says)
+		c.describef("a token bucket of %.3g/s, burst %d, status %d, headers: %v", l.Rate, l.Burst, l.Status, says)
 	}
 	c.scenario.Server.Limit = l
 }
 
-// capacity draws workers that can do about what is offered, and a queue before them
-// in which one waits for so long at the most.
+// capacity draws workers with about the offered rate, and a queue with a maximum wait.
 func (c *composer) capacity() {
 	s := &c.scenario.Server
 	factor := 0.7 + 0.6*c.rand.Float64()
@@ -229,29 +227,29 @@ func (c *composer) capacity() {
 	}
 	wait := c.span(50*time.Millisecond, 5*time.Second)
 	s.Queue = max(int(wait.Seconds()*s.capacity()), 1)
-	s.Shed = oneOf(c, 0, 1, 1)
-	c.tellf("%d workers of %v, that is %.3g/s; a queue of %d; 503s ask to wait %d s", s.Workers, s.Service, s.capacity(), s.Queue, s.Shed)
+	s.RetryAfter = oneOf(c, 0, 1, 1)
+	c.describef("%d workers of %v, that is %.3g/s; a queue of %d; 503 with Retry-After: %d", s.Workers, s.Service, s.capacity(), s.Queue, s.RetryAfter)
 }
 
-const mostOutages = 20
+const maxOutages = 20
 
-// outages are spread over the run.
+// outages spreads outages over the run.
 func (c *composer) outages() {
-	answer, name := c.failure()
+	resp, name := c.failure()
 	if c.chance(0.3) {
-		answer = Answer{Status: http.StatusServiceUnavailable, RetryAfter: oneOf(c, 1, 5, 10)}
-		name = fmt.Sprintf("503 with Retry-After: %d", answer.RetryAfter)
+		resp = Response{Status: http.StatusServiceUnavailable, RetryAfter: oneOf(c, 1, 5, 10)}
+		name = fmt.Sprintf("503 with Retry-After: %d", resp.RetryAfter)
 	}
 	run := c.scenario.During
 	length := c.span(200*time.Millisecond, max(20*time.Second, run/10))
 	length = min(length, run/4)
 	n := int(c.between(0.03, 0.3) * float64(run) / float64(length))
-	n = max(min(n, mostOutages), 1)
+	n = max(min(n, maxOutages), 1)
 	for i := range n {
 		from := run * time.Duration(2*i+1) / time.Duration(2*n+1)
-		c.add(Fault{From: from, To: from + length, Answer: answer})
+		c.add(Fault{From: from, To: from + length, Response: resp})
 	}
-	c.tellf("%d outages of %v: %s", n, length, name)
+	c.describef("%d outages of %v: %s", n, length, name)
 }
 
 func (c *composer) restarts() {
@@ -260,12 +258,12 @@ func (c *composer) restarts() {
 	c.scenario.Server.Backends = backendsDrawn
 	for i := range backendsDrawn {
 		from := run * time.Duration(i+1) / (backendsDrawn + 2)
-		c.add(Fault{From: from, To: from + length, Backends: []int{i}, Answer: Answer{Err: errRefused}})
+		c.add(Fault{From: from, To: from + length, Backends: []int{i}, Response: Response{Err: errRefused}})
 	}
-	c.tellf("ten backends restart in turn, for %v each", length)
+	c.describef("ten backends restart one after another, %v each", length)
 }
 
-// brownout takes workers away for a tenth to a third of the run.
+// brownout removes workers for 10 % to 33 % of the run.
 func (c *composer) brownout() {
 	if c.scenario.Server.Workers < 0 {
 		c.capacity()
@@ -275,19 +273,19 @@ func (c *composer) brownout() {
 	to := from + time.Duration(c.between(0.1, 0.33)*float64(run))
 	left := max(int(float64(c.scenario.Server.Workers)*(0.2+0.6*c.rand.Float64())), 1)
 	c.scenario.Server.Staff = []Staff{{From: from, To: to, Workers: left}}
-	c.tellf("%d workers from %v to %v", left, from.Round(time.Second), to.Round(time.Second))
+	c.describef("%d workers from %v to %v", left, from.Round(time.Second), to.Round(time.Second))
 }
 
-func (c *composer) slowAnswers() {
-	f := Fault{Share: c.between(0.01, 0.3), Answer: Answer{Status: http.StatusOK, After: c.span(100*time.Millisecond, 5*time.Second)}}
-	f.Answer.Until = f.Answer.After * 2
+func (c *composer) slowResponses() {
+	f := Fault{Share: c.between(0.01, 0.3), Response: Response{Status: http.StatusOK, After: c.span(100*time.Millisecond, 5*time.Second)}}
+	f.Response.Until = f.Response.After * 2
 	c.add(f)
-	c.tellf("%.3g of answers take %v to %v", f.Share, f.Answer.After, f.Answer.Until)
+	c.describef("%.3g of responses take %v to %v", f.Share, f.Response.After, f.Response.Until)
 }
 
-// String says what a limit tells.
-func (s Saying) String() string {
-	return map[Saying]string{
-		SaysAll: "all", SaysRefused: "all, on refusals alone", SaysRetryAfter: "Retry-After", SaysNothing: "nothing",
+// String names the policy.
+func (s HeaderPolicy) String() string {
+	return map[HeaderPolicy]string{
+		AllHeaders: "all", HeadersOnRejections: "all, only on rejections", RetryAfterOnly: "Retry-After", NoHeaders: "none",
 	}[s]
 }

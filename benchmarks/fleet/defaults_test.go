@@ -14,8 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// documented are the fields of the five types, with the defaults that their
-// documents give, in the unit of the field's type.
+// documented are the fields with their documented defaults, in the unit of the field.
 func documented() map[string]any {
 	return map[string]any{
 		"Budget.Ratio":         0.1,
@@ -35,7 +34,7 @@ func documented() map[string]any {
 	}
 }
 
-// undocumented are those whose 0 is no number that could be written out.
+// undocumented are fields without a numeric default.
 func undocumented() []string {
 	return []string{
 		"Budget.Static", "Breaker.Static", "Breaker.OnChange",
@@ -45,8 +44,8 @@ func undocumented() []string {
 	}
 }
 
-// written returns a Transport's configuration with the field set to its default,
-// times so much.
+// written returns a Transport's configuration with the field set to a multiple of its
+// default.
 func written(field string, value any, times float64) func(*resilienthttp.Transport) {
 	return func(t *resilienthttp.Transport) {
 		t.Budget, t.Breaker, t.RateLimit = &resilienthttp.Budget{}, &resilienthttp.Breaker{}, &resilienthttp.RateLimit{}
@@ -70,25 +69,24 @@ func written(field string, value any, times float64) func(*resilienthttp.Transpo
 	}
 }
 
-// small are the fleet's outage and brownout with a tenth of the calls, and shorter.
+// small are shorter outages and brownouts with a tenth of the calls.
 func small() []Scenario {
 	load := Load{Rate: 100, Clients: 100}
 	return []Scenario{{
 		Name: "outage", Before: 2 * time.Second, During: 10 * time.Second, After: 5 * time.Second, Load: load,
-		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Faults: []Fault{{Answer: Answer{Status: 503}}}},
+		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Faults: []Fault{{Response: Response{Status: 503}}}},
 	}, {
 		Name: "brownout", Before: 2 * time.Second, During: 10 * time.Second, After: 6 * time.Second, Load: load,
 		Server: Server{Workers: 2, Service: 16 * time.Millisecond, Queue: 100, Staff: []Staff{{Workers: 1}}},
 	}}
 }
 
-// figures are what is compared.
+// figures are the compared results.
 func figures(r Result) map[string]float64 {
 	return map[string]float64{"success": r.Success(), "attempts per call": r.AttemptsPerCall(), "worst second": r.WorstDuring}
 }
 
-// noise is how far a figure may be from the mean of those of the zero value: by what
-// chance explains, and a little.
+// noise is the permitted distance of a figure from the mean of the zero value.
 type noise struct{ sum, squares, n float64 }
 
 func (n *noise) add(v float64) { n.sum, n.squares, n.n = n.sum+v, n.squares+v*v, n.n+1 }
@@ -102,10 +100,9 @@ func (n *noise) allows() float64 {
 
 func median(a, b, c float64) float64 { return max(min(a, b), min(max(a, b), c)) }
 
-// §4.23: each documented default, written out, is the zero value: the same figures
-// in an outage and a brownout; and a value beside it changes them by no more than
-// chance does.
-func TestDefaultsWrittenOut(t *testing.T) {
+// A documented default, set explicitly, has the same results as the zero value in an outage
+// and a brownout. A value near it changes them only by chance.
+func TestDefaults_explicitValuesEqualZeroValues(t *testing.T) {
 	t.Parallel()
 	type place struct {
 		scenario Scenario
@@ -122,11 +119,11 @@ func TestDefaultsWrittenOut(t *testing.T) {
 	}
 	run := func(t *testing.T, p place, configure func(*resilienthttp.Transport)) Result {
 		t.Helper()
-		who, err := peers.Named(p.peer)
+		libraries, err := peers.Named(p.peer)
 		require.NoError(t, err)
 		s := p.scenario
 		s.Configure = configure
-		return Run(t, Config{Scenario: s, Peer: who[0], Topology: p.topology, Seed: Seed})
+		return Run(t, Config{Scenario: s, Peer: libraries[0], Topology: p.topology, Seed: Seed})
 	}
 	for _, p := range places {
 		t.Run(fmt.Sprintf("%s, %s, %s", p.scenario.Name, p.topology, p.peer), func(t *testing.T) {
@@ -146,12 +143,12 @@ func TestDefaultsWrittenOut(t *testing.T) {
 				}
 				for _, times := range []float64{1, 0.95, 1.05} {
 					if _, whole := value.(int); whole && times != 1 && value != 20 {
-						continue // one more or less is more than a twentieth
+						continue // one more or less is more than 5 %
 					}
 					again := func() map[string]float64 { return figures(run(t, p, written(field, value, times))) }
 					for name, v := range again() {
 						if math.Abs(v-zero[name].mean()) > zero[name].allows() {
-							// Of hundreds of figures one is that far off by chance; not twice more.
+							// One of hundreds of figures may be an outlier, but not twice.
 							v = median(v, again()[name], again()[name])
 						}
 						require.InDelta(t, zero[name].mean(), v, zero[name].allows(), "%s: %s = %v × %g", name, field, value, times)
@@ -162,8 +159,8 @@ func TestDefaultsWrittenOut(t *testing.T) {
 	}
 }
 
-// Every field stands in one of the two lists.
-func TestDefaultsAreAll(t *testing.T) {
+// Every field is in one of the two lists.
+func TestDefaults_listAllFields(t *testing.T) {
 	known := map[string]bool{}
 	for field := range documented() {
 		known[field] = true

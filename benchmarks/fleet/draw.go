@@ -3,7 +3,6 @@ package fleet
 import (
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,58 +12,57 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// plotted are the peers that have a line in the plots: each library at its defaults,
-// and two with a breaker, failsafe-go with all that it has and the stack.
+// plotted are the libraries with a line in the plots: each with its defaults, and two with
+// a circuit breaker: failsafe-go with all mechanisms, and gobreaker+backoff+rate.
 var plotted = []string{ //nolint:gochecknoglobals // a table
 	peers.Ours, "bare", "naive", "go-retryablehttp", "failsafe-go", "rehttp", "heimdall", "azcore", "resty",
 	"aws-sdk-go-v2", "failsafe-go-full", "gobreaker+backoff+rate",
 }
 
-// Draw draws the plots of the fleet's own scenarios into the directory, as svg or
-// png: of each row the first result.
-func Draw(dir, format string, rows *Rows) error {
+// Draw draws the plots of the base scenarios below the root, as svg or png. It draws the
+// first seed of each row.
+func Draw(root, format string, rows *Rows) error {
 	var results []Result
 	for _, key := range rows.keys {
 		results = append(results, rows.results[key][0])
 	}
 	for _, name := range []string{"outage", "brownout"} {
 		for _, topology := range []Topology{Shared, Own} {
-			file := filepath.Join(dir, fmt.Sprintf("fleet-%s-%s.%s", name, topology, format))
+			file, err := report.Plot(root, fmt.Sprintf("fleet-%s-%s.%s", name, topology, format))
+			if err != nil {
+				return err
+			}
 			if err := drawSeries(file, pick(results, name, topology)); err != nil {
 				return err
 			}
 		}
 	}
-	return drawTail(filepath.Join(dir, "fleet-tail."+format), pick(results, "tail", Shared))
-}
-
-// DrawTroubles draws all troubles at a glance, a line for each: the table of them
-// that stands in the directory's performance.md.
-func DrawTroubles(dir, format string) error {
-	rows, err := report.Rows(dir, glanceHeading)
+	file, err := report.Plot(root, "fleet-tail."+format)
 	if err != nil {
 		return err
 	}
-	titles := map[string]string{}
-	for _, s := range Scenarios() {
-		titles[s.Note] = s.title()
+	return drawTail(file, pick(results, "tail", Shared))
+}
+
+// DrawScenarios draws all scenarios from the table in benchmarks/results/scenarios.md.
+func DrawScenarios(root, format string) error {
+	rows, err := report.Rows(root, "scenarios", scenarioHeading)
+	if err != nil {
+		return err
 	}
 	var names []string
-	lines := map[Topology]map[string][]float64{Shared: {}, Own: {}}
+	lines := map[string]map[string][]float64{Shared.label(): {}, Own.label(): {}}
 	for _, cells := range rows {
-		name, ok := titles[cells[0]]
-		if !ok {
-			return fmt.Errorf("no trouble is called %q", cells[0])
-		}
+		name, transport := cells[0], cells[2]
 		if !slices.Contains(names, name) {
 			names = append(names, name)
 		}
-		lines[Topology(cells[1])][name] = []float64{figure(cells[4]), figure(cells[2]), figure(cells[3])}
+		lines[transport][name] = []float64{figure(cells[5]), figure(cells[3]), figure(cells[4])}
 	}
 	panel := func(t Topology, title string) chart.Dots {
-		d := chart.Dots{Title: title, X: "success", Series: []string{peers.Ours, "a bare client", "the best peer"}}
+		d := chart.Dots{Title: title, X: "success", Series: []string{peers.Ours, "bare client", "best peer"}}
 		for _, name := range names {
-			values := lines[t][name]
+			values := lines[t.label()][name]
 			if values == nil {
 				values = []float64{math.NaN(), math.NaN(), math.NaN()}
 			}
@@ -75,11 +73,14 @@ func DrawTroubles(dir, format string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return chart.WriteDots(filepath.Join(dir, "fleet-troubles."+format), 900, float64(70+12*len(names)), names,
-		panel(Shared, "one client for all callers"), panel(Own, "a client for each"))
+	file, err := report.Plot(root, scenarioPlot+"."+format)
+	if err != nil {
+		return err
+	}
+	return chart.WriteDots(file, 900, float64(70+12*len(names)), names, panel(Shared, "one shared Transport"), panel(Own, "one Transport per client"))
 }
 
-// figure is what a cell shows, or NaN.
+// figure is the number in a cell, or NaN.
 func figure(cell string) float64 {
 	number, _, _ := strings.Cut(strings.Trim(cell, "*"), ",")
 	value, err := strconv.ParseFloat(number, 64)
@@ -102,10 +103,10 @@ func drawSeries(file string, results []Result) error {
 	}
 	s := results[0].Scenario
 	band := [][2]float64{{s.Before.Seconds(), (s.Before + s.During).Seconds()}}
-	who := map[Topology]string{Shared: "one client shared by all callers", Own: "1000 clients that know nothing of each other"}[results[0].Topology]
-	load := chart.Panel{Title: fmt.Sprintf("Load on the server in the %s, %s", s.Name, who),
-		X: "seconds", Y: "attempts / offered", Max: 5.5, Bands: band, XStep: 10, YStep: 1}
-	good := chart.Panel{Title: "Goodput", X: "seconds", Y: "successes / offered", Max: 1.5, Bands: band, XStep: 10, YStep: 0.5}
+	transports := map[Topology]string{Shared: "one shared Transport", Own: "one Transport for each of 1000 clients"}[results[0].Topology]
+	load := chart.Panel{Title: fmt.Sprintf("Load on the server, %s: %s", s.Name, transports),
+		X: "seconds", Y: "requests / offered calls", Max: 5.5, Bands: band, XStep: 10, YStep: 1}
+	good := chart.Panel{Title: "Goodput", X: "seconds", Y: "successful / offered calls", Max: 1.5, Bands: band, XStep: 10, YStep: 0.5}
 	for _, name := range plotted {
 		i := slices.IndexFunc(results, func(r Result) bool { return r.Peer.Name == name })
 		if i < 0 {
@@ -118,10 +119,10 @@ func drawSeries(file string, results []Result) error {
 	return chart.Write(file, 860, 620, load, good)
 }
 
-// drawn is a series as multiples of what was offered in the same second, while
-// requests arrive. Its name says who recovers.
+// drawn is a series as multiples of the offered calls of the same second. Its name has the
+// recovery time.
 func drawn(r Result, counts []int) chart.Line {
-	l := chart.Line{Name: r.Peer.Name + ": " + back(r), Thick: r.Peer.Name == peers.Ours, Dashed: !r.Recovered}
+	l := chart.Line{Name: r.Peer.Name + ": " + recoveryText(r), Thick: r.Peer.Name == peers.Ours, Dashed: !r.Recovered}
 	for i, offered := range r.Arrivals {
 		n := 0
 		if i < len(counts) {
@@ -133,16 +134,16 @@ func drawn(r Result, counts []int) chart.Line {
 	return l
 }
 
-// back tells how long after the trouble goodput is back.
-func back(r Result) string {
+// recoveryText is the recovery time of a run.
+func recoveryText(r Result) string {
 	if !r.Recovered {
-		return "never back"
+		return "no recovery"
 	}
-	return fmt.Sprintf("back in %.1f s", r.Recovery.Seconds())
+	return fmt.Sprintf("recovers in %.1f s", r.Recovery.Seconds())
 }
 
-// drawTail draws tail latency against extra load, for what hedges, and for what
-// everybody else has.
+// drawTail draws tail latency and additional load of the libraries with hedging, of a bare
+// client and of the zero Transport.
 func drawTail(file string, results []Result) error {
 	var points []chart.Point
 	for _, r := range results {
@@ -160,5 +161,5 @@ func drawTail(file string, results []Result) error {
 	if len(points) == 0 {
 		return nil
 	}
-	return chart.Scatter(file, 620, 380, "5 % of answers take 1 s, the others 20 ms; one client shared by all", "extra load, %", "p99, ms", points)
+	return chart.Scatter(file, 620, 380, "5 % of responses take 1 s, the others 20 ms; one shared Transport", "additional load, %", "p99, ms", points)
 }

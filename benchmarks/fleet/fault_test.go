@@ -25,31 +25,31 @@ func ask(t *testing.T, s *server, id int, path string) reply {
 	return r
 }
 
-func TestFaultAnswers(t *testing.T) {
+func TestFault_responses(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		giveUp time.Duration
-		fault  Fault
-		status int
-		err    error
-		after  string // Retry-After
-		least  time.Duration
-		most   time.Duration
+		name    string
+		timeout time.Duration
+		fault   Fault
+		status  int
+		err     error
+		after   string // Retry-After
+		least   time.Duration
+		most    time.Duration
 	}{
-		{name: "a status", fault: Fault{Answer: Answer{Status: 500}}, status: 500},
-		{name: "a status after the work", fault: Fault{Answer: Answer{Status: 500}, Worked: true}, status: 500, least: service, most: service},
-		{name: "a status that says when", fault: Fault{Answer: Answer{Status: 503, RetryAfter: 7}}, status: 503, after: "7"},
-		{name: "a refused connection", fault: Fault{Answer: Answer{Err: errRefused}}, err: syscall.ECONNREFUSED},
-		{name: "a reset", fault: Fault{Answer: Answer{Err: errReset}}, err: syscall.ECONNRESET},
-		{name: "slow", fault: Fault{Answer: Answer{Status: 200, After: 300 * time.Millisecond}}, status: 200, least: 300 * time.Millisecond, most: 300 * time.Millisecond},
-		{name: "slow, by chance", fault: Fault{Answer: Answer{Status: 200, After: 100 * time.Millisecond, Until: 400 * time.Millisecond}}, status: 200, least: 100 * time.Millisecond, most: 400 * time.Millisecond},
-		{name: "too slow for the base", fault: Fault{Answer: Answer{Status: 200, After: time.Second}}, err: gaveUpError{}, least: giveUp, most: giveUp},
-		{name: "slow for a base that waits", giveUp: -1, fault: Fault{Answer: Answer{Status: 200, After: time.Second}}, status: 200, least: time.Second, most: time.Second},
-		{name: "hangs, the base gives up", fault: Fault{Answer: Answer{Hang: true}}, err: gaveUpError{}, least: giveUp, most: giveUp},
-		{name: "hangs, the caller gives up", giveUp: -1, fault: Fault{Answer: Answer{Hang: true}}, err: context.DeadlineExceeded, least: 5 * time.Second, most: 5 * time.Second},
+		{name: "a status", fault: Fault{Response: Response{Status: 500}}, status: 500},
+		{name: "a status after the work", fault: Fault{Response: Response{Status: 500}, Worked: true}, status: 500, least: defaultService, most: defaultService},
+		{name: "a status with Retry-After", fault: Fault{Response: Response{Status: 503, RetryAfter: 7}}, status: 503, after: "7"},
+		{name: "a refused connection", fault: Fault{Response: Response{Err: errRefused}}, err: syscall.ECONNREFUSED},
+		{name: "a reset", fault: Fault{Response: Response{Err: errReset}}, err: syscall.ECONNRESET},
+		{name: "slow", fault: Fault{Response: Response{Status: 200, After: 300 * time.Millisecond}}, status: 200, least: 300 * time.Millisecond, most: 300 * time.Millisecond},
+		{name: "slow, by chance", fault: Fault{Response: Response{Status: 200, After: 100 * time.Millisecond, Until: 400 * time.Millisecond}}, status: 200, least: 100 * time.Millisecond, most: 400 * time.Millisecond},
+		{name: "slower than the timeout", fault: Fault{Response: Response{Status: 200, After: time.Second}}, err: timeoutError{}, least: defaultTimeout, most: defaultTimeout},
+		{name: "slow without a timeout", timeout: -1, fault: Fault{Response: Response{Status: 200, After: time.Second}}, status: 200, least: time.Second, most: time.Second},
+		{name: "hangs until the timeout of the attempt", fault: Fault{Response: Response{Hang: true}}, err: timeoutError{}, least: defaultTimeout, most: defaultTimeout},
+		{name: "hangs until the deadline of the call", timeout: -1, fault: Fault{Response: Response{Hang: true}}, err: context.DeadlineExceeded, least: 5 * time.Second, most: 5 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			inBubble(t, Scenario{During: time.Minute, Server: Server{GiveUp: row.giveUp, Faults: []Fault{row.fault}}}, func(t *testing.T, s *server) {
+			inBubble(t, Scenario{During: time.Minute, Server: Server{AttemptTimeout: row.timeout, Faults: []Fault{row.fault}}}, func(t *testing.T, s *server) {
 				r := ask(t, s, 1, "/")
 				require.Equal(t, row.status, r.status)
 				require.Equal(t, row.after, r.header.Get("Retry-After"))
@@ -65,20 +65,20 @@ func TestFaultAnswers(t *testing.T) {
 	}
 }
 
-func TestFaultBefalls(t *testing.T) {
-	bad := Answer{Status: 500}
+func TestFault_matches(t *testing.T) {
+	bad := Response{Status: 500}
 	for _, row := range []struct {
 		name  string
 		fault Fault
-		want  float64 // share of the calls
+		want  float64 // ratio of the calls
 	}{
-		{"all", Fault{Answer: bad}, 1},
-		{"a share", Fault{Share: 0.2, Answer: bad}, 0.2},
-		{"a path", Fault{Path: "/even", Answer: bad}, 0.5},
-		{"some backends", Fault{Backends: []int{0, 5, 9}, Answer: bad}, 0.3},
-		{"a share of a path", Fault{Path: "/even", Share: 0.5, Answer: bad}, 0.25},
-		{"some times", Fault{Times: 20, Answer: bad}, 0.01},
-		{"another time", Fault{From: time.Hour, To: 2 * time.Hour, Answer: bad}, 0},
+		{"all", Fault{Response: bad}, 1},
+		{"a share", Fault{Share: 0.2, Response: bad}, 0.2},
+		{"a path", Fault{Path: "/even", Response: bad}, 0.5},
+		{"some backends", Fault{Backends: []int{0, 5, 9}, Response: bad}, 0.3},
+		{"a share of a path", Fault{Path: "/even", Share: 0.5, Response: bad}, 0.25},
+		{"some times", Fault{Times: 20, Response: bad}, 0.01},
+		{"another time", Fault{From: time.Hour, To: 2 * time.Hour, Response: bad}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			inBubble(t, Scenario{During: time.Minute, Server: Server{Workers: -1, Backends: 10, Faults: []Fault{row.fault}}}, func(t *testing.T, s *server) {
@@ -99,11 +99,11 @@ func TestFaultBefalls(t *testing.T) {
 	}
 }
 
-// A fault has its stretch of time, or the scenario's During.
-func TestFaultWindow(t *testing.T) {
+// A fault has a period, or the scenario's During.
+func TestFault_periods(t *testing.T) {
 	s := Scenario{Before: 10 * time.Second, During: 10 * time.Second, After: 10 * time.Second, Server: Server{Workers: -1, Faults: []Fault{
-		{Answer: Answer{Status: 500}},
-		{From: 25 * time.Second, To: 26 * time.Second, Answer: Answer{Err: errRefused}},
+		{Response: Response{Status: 500}},
+		{From: 25 * time.Second, To: 26 * time.Second, Response: Response{Err: errRefused}},
 	}}}
 	inBubble(t, s, func(t *testing.T, s *server) {
 		var bad []int
@@ -117,11 +117,11 @@ func TestFaultWindow(t *testing.T) {
 	})
 }
 
-// The second attempt of a call meets other dice than the first, and the same as
-// anybody else's second attempt of that call.
-func TestFaultDice(t *testing.T) {
+// The second attempt of a call gets other random values than the first, and the same values
+// as the second attempt of another client.
+func TestFault_dependsOnCallAndAttempt(t *testing.T) {
 	outcome := func() (statuses []int) {
-		inBubble(t, Scenario{During: time.Minute, Server: Server{Workers: -1, Faults: []Fault{{Share: 0.5, Answer: Answer{Status: 500}}}}}, func(t *testing.T, s *server) {
+		inBubble(t, Scenario{During: time.Minute, Server: Server{Workers: -1, Faults: []Fault{{Share: 0.5, Response: Response{Status: 500}}}}}, func(t *testing.T, s *server) {
 			c := &call{id: 3}
 			for range 40 {
 				resp, err := s.RoundTrip(request(withCall(t.Context(), c), http.MethodGet, "/"))

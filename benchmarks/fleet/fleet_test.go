@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// short makes ten virtual seconds of one scenario.
+// short runs ten virtual seconds of a scenario.
 func short(t *testing.T, scenario, peer string, topology Topology) Result {
 	t.Helper()
 	return scaled(t, 10*time.Second, scenario, peer, topology)
@@ -22,21 +22,20 @@ func scaled(t *testing.T, length time.Duration, scenario, peer string, topology 
 	t.Helper()
 	scenarios, err := Named(scenario)
 	require.NoError(t, err)
-	who, err := peers.Named(peer)
+	libraries, err := peers.Named(peer)
 	require.NoError(t, err)
-	r := Run(t, Config{Scenario: scenarios[0].Scaled(length), Peer: who[0], Topology: topology, Seed: Seed})
+	r := Run(t, Config{Scenario: scenarios[0].Scaled(length), Peer: libraries[0], Topology: topology, Seed: Seed})
 	t.Logf("\n%s\n%s", Header(), Line(Row{r}))
 	return r
 }
 
-// The model is the one that is described: these are its figures with clients
-// that do nothing about it.
+// These results of bare and naive clients verify the model.
 func TestModel(t *testing.T) {
 	r := short(t, "healthy", "bare", Own)
 	require.Equal(t, r.Offered, r.Succeeded)
 	require.Equal(t, r.Offered, r.Attempts)
 	require.InDelta(t, 10*Rate, r.Offered, 400, "four standard deviations")
-	require.Equal(t, service, r.P50)
+	require.Equal(t, defaultService, r.P50)
 
 	r = short(t, "outage", "bare", Shared)
 	require.InDelta(t, 0.75, r.Success(), 0.01)
@@ -51,14 +50,12 @@ func TestModel(t *testing.T) {
 	require.Equal(t, r.Offered-r.Succeeded, r.TooMany)
 
 	r = short(t, "tail", "bare", Shared)
-	require.Equal(t, r.Offered, r.Succeeded, "slow answers are answers")
+	require.Equal(t, r.Offered, r.Succeeded, "attempts of the tail scenario have no timeout")
 	require.Equal(t, 20*time.Millisecond, r.P50)
 	require.Equal(t, time.Second, r.P99)
 }
 
-// The short mode: what the page promises of this library, in ten virtual seconds
-// for each scenario. Clients of their own need longer, for they see one request a
-// second.
+// The main results of this library, in ten virtual seconds of each scenario.
 func TestOurs(t *testing.T) {
 	for _, topology := range []Topology{Shared, Own} {
 		r := short(t, "errors", peers.Ours, topology)
@@ -90,8 +87,8 @@ func TestOurs(t *testing.T) {
 	require.Less(t, r.AttemptsPerCall(), 1.02)
 }
 
-// README says of the picture that it shows each library's defaults.
-func TestPlottedAreTheDefaults(t *testing.T) {
+// The README describes the plot as a comparison of defaults.
+func TestPlotted_containsAllDefaults(t *testing.T) {
 	for _, p := range peers.All() {
 		if !strings.HasSuffix(p.Name, "-full") && !strings.Contains(p.Name, "-hedged") {
 			require.Contains(t, plotted, p.Name)
@@ -99,8 +96,8 @@ func TestPlottedAreTheDefaults(t *testing.T) {
 	}
 }
 
-// What the command writes, from a few short runs.
-func TestReport(t *testing.T) {
+// The command writes these results after a few short runs.
+func TestResults_haveAllSections(t *testing.T) {
 	var rows Rows
 	for _, scenario := range []string{"outage", "quota", "tail"} {
 		for _, topology := range []Topology{Shared, Own} {
@@ -109,16 +106,16 @@ func TestReport(t *testing.T) {
 			}
 		}
 	}
-	text := Markdown(&rows) + Glance(&rows, []Tally{{Peer: peers.Ours, Trials: 100, Harmed: 2, Worst: -0.03, Mean: 0.05}})
-	for _, want := range []string{"| **resilienthttp** |", "### Outage", "### Quota", "### Tail", "load in the worst second", "## Everyday troubles at a glance", "100 random compositions", "in 6 of 6", "fleet-outage-own.svg"} {
+	text := LibraryResults(&rows) + TargetResults(&rows) + ScenarioResults(&rows, []Tally{{Peer: peers.Ours, Trials: 100, Harmed: 2, Worst: -0.03, Mean: 0.05}})
+	for _, want := range []string{"| **resilienthttp** |", "## Outage", "## Quota", "## Tail", "load in the worst second", "# Failure scenarios", "# Targets", "100 random combinations", "6 of 6 rows", "](../../docs/fleet-outage-own.svg)"} {
 		require.Contains(t, text, want)
 	}
 	dir := t.TempDir()
 	require.NoError(t, Draw(dir, "svg", &rows))
-	require.Error(t, DrawTroubles(dir, "svg"), "there is no table yet")
-	require.NoError(t, report.Write(dir, "troubles", Glance(&rows, nil)))
-	require.NoError(t, DrawTroubles(dir, "svg"))
-	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg", "fleet-troubles.svg"} {
-		require.FileExists(t, filepath.Join(dir, file))
+	require.Error(t, DrawScenarios(dir, "svg"), "there is no table yet")
+	require.NoError(t, report.WriteResults(dir, "scenarios", "", ScenarioResults(&rows, nil)))
+	require.NoError(t, DrawScenarios(dir, "svg"))
+	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg", "fleet-scenarios.svg"} {
+		require.FileExists(t, filepath.Join(dir, "docs", file))
 	}
 }

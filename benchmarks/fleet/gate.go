@@ -18,28 +18,27 @@ import (
 	"github.com/resilienthttp/resilienthttp/admission"
 )
 
-// The gates that can stand before a server's workers. All are real code in virtual
-// time.
+// The gates in front of a server's workers. All are real code in virtual time.
 const (
-	gateShedder  = "shedder"           // admission.Shedder, its zero value but for the priorities
-	gateFailsafe = "failsafe"          // failsafe-go's adaptive limiter at its defaults
-	gatePriority = "failsafe-priority" // the same with priorities and the queue that it then has
+	gateShedder  = "shedder"           // admission.Shedder with priorities
+	gateFailsafe = "failsafe"          // failsafe-go's adaptive limiter with its defaults
+	gatePriority = "failsafe-priority" // the same with priorities and a queue
 )
 
-// gate is a handler before the workers.
+// gate is a handler in front of the workers.
 type gate struct {
 	http.Handler
-	stop   func()         // ends its goroutines
-	inside sync.WaitGroup // the requests
+	stop   func()         // stops its goroutines
+	inside sync.WaitGroup // requests in the gate
 }
 
-// close waits for the requests whose clients have left.
+// close waits for requests of clients that have left.
 func (g *gate) close() {
 	g.inside.Wait()
 	g.stop()
 }
 
-// newGate returns the gate of that name before next.
+// newGate returns the named gate in front of next.
 func newGate(name string, next http.Handler) *gate {
 	switch name {
 	case gateShedder:
@@ -57,11 +56,11 @@ func newGate(name string, next http.Handler) *gate {
 	panic("fleet: no gate " + strconv.Quote(name))
 }
 
-// calibration is how often failsafe-go's prioritizer looks at its queue.
+// calibration is the interval of failsafe-go's prioritizer.
 const calibration = 500 * time.Millisecond
 
-// failsafePriority is failsafehttp's handler, told what the header says: by the
-// executor's context, since the policies do not see that of the request.
+// failsafePriority is failsafehttp's handler with the priority of the request's header. The
+// executor's context carries it, because policies do not get the request's context.
 func failsafePriority(next http.Handler, executor failsafe.Executor[*http.Response]) http.Handler {
 	level := map[resilienthttp.Priority]priority.Priority{
 		resilienthttp.PriorityCritical: priority.High,
@@ -74,8 +73,8 @@ func failsafePriority(next http.Handler, executor failsafe.Executor[*http.Respon
 	})
 }
 
-// work is the handler behind a gate: a turn of the workers, which goes on when the
-// client has left. It meets no faults and no limit.
+// work is the handler behind a gate. It uses a worker until the work is done, even if the
+// client has left. Faults and limits do not apply.
 func (s *server) work(w http.ResponseWriter, _ *http.Request) {
 	j := s.pool.enter()
 	if j == nil {
@@ -86,24 +85,24 @@ func (s *server) work(w http.ResponseWriter, _ *http.Request) {
 	_, _ = io.WriteString(w, "done")
 }
 
-// throughGate is one attempt at a server with a gate. As over a network, of its
-// context only the end comes over, when the client gives up.
+// throughGate sends one attempt to a server with a gate. As over a network, the handler's
+// context ends when the client cancels.
 func (s *server) throughGate(req *http.Request) (*http.Response, error) {
 	ctx, cancel := received(req.Context())
 	defer cancel()
-	answered := make(chan *httptest.ResponseRecorder, 1)
+	done := make(chan *httptest.ResponseRecorder, 1)
 	s.gate.inside.Go(func() {
 		recorder := httptest.NewRecorder()
 		s.gate.ServeHTTP(recorder, req.Clone(ctx))
-		answered <- recorder
+		done <- recorder
 	})
-	patience := time.NewTimer(s.scenario.Server.giveUp())
-	defer patience.Stop()
+	timeout := time.NewTimer(s.scenario.Server.attemptTimeout())
+	defer timeout.Stop()
 	select {
-	case a := <-answered:
-		return respond(req, a.Code, a.Header()), nil
-	case <-patience.C:
-		return nil, gaveUpError{}
+	case r := <-done:
+		return respond(req, r.Code, r.Header()), nil
+	case <-timeout.C:
+		return nil, timeoutError{}
 	case <-req.Context().Done():
 		return nil, req.Context().Err()
 	}

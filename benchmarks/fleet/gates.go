@@ -11,13 +11,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// The paths whose calls have a priority; those to / have the default one.
+// The paths of calls with a priority. Calls to / have the default priority.
 const (
 	critical = "/critical"
 	batch    = "/batch"
 )
 
-// priorityOf is what a call to the path matters.
+// priorityOf is the priority of a call to the path.
 func priorityOf(path string) resilienthttp.Priority {
 	switch path {
 	case critical:
@@ -28,8 +28,8 @@ func priorityOf(path string) resilienthttp.Priority {
 	return resilienthttp.PriorityDefault
 }
 
-// prioritized is the request of a call to its path with its priority. This library's
-// Transport sends it as a header by itself; others are given the header.
+// prioritized adds the priority of its path to a request. This library's Transport sends
+// the header; for other libraries, prioritized sets it.
 func prioritized(req *http.Request, peer string) *http.Request {
 	p := priorityOf(req.URL.Path)
 	if p == resilienthttp.PriorityDefault {
@@ -41,22 +41,22 @@ func prioritized(req *http.Request, peer string) *http.Request {
 	return req.WithContext(resilienthttp.WithPriority(req.Context(), p))
 }
 
-// gates are one server under three times what it can serve, behind each gate and
-// behind none. Behind admission.Shedder this library is held against the targets.
+// gates are one server at three times its capacity: behind each gate and without one.
+// The targets apply behind admission.Shedder.
 func gates() []Scenario {
 	const before, during, after = 10 * time.Second, 60 * time.Second, 20 * time.Second
 	load := Load{
 		Paths:  []Part{{critical, 0.1}, {batch, 0.3}},
 		Surges: []Surge{{From: before, To: before + during, Factor: 3 * Server{}.capacity() / Rate}},
 	}
-	of := func(name, gate, note string, goals ...Goal) Scenario {
-		return Scenario{Name: name, Note: note, Before: before, During: during, After: after, Load: load, Gate: gate, Goals: goals}
+	of := func(name, gate, note string, goals ...Target) Scenario {
+		return Scenario{Name: name, Note: note, Before: before, During: during, After: after, Load: load, Gate: gate, Targets: goals}
 	}
 	return []Scenario{
 		of("gate-shedder", gateShedder, "admission.Shedder",
-			atLeast("goodput, of capacity", capacityUsed, 0.95, "%.4f").ofWorst(),
-			atLeast("success of critical", successAt(critical), 0.99, "%.4f").ofWorst(),
-			atMost("attempts per call", Result.AttemptsPerCall, 1.1, "%.4f").ofWorst().because(whyFew),
+			atLeast("goodput, of capacity", capacityUsed, 0.95, "%.4f").worstSeed(),
+			atLeast("success of critical", successAt(critical), 0.99, "%.4f").worstSeed(),
+			atMost("attempts per call", Result.AttemptsPerCall, 1.1, "%.4f").worstSeed().reason(whyFew),
 			recoversWithin(2*time.Second),
 		),
 		of("gate-failsafe-priority", gatePriority, "failsafe-go's adaptive limiter, prioritized"),
@@ -67,39 +67,47 @@ func gates() []Scenario {
 
 func capacityUsed(r Result) float64 { return r.CapacityUsed }
 
-// successAt is the share of all calls to the path that succeeded.
+// successAt is the ratio of calls to the path that succeeded.
 func successAt(path string) func(Result) float64 {
 	return func(r Result) float64 { return r.Paths[path].share() }
 }
 
-// Gates is the section of docs/performance.md on a server's gates.
-func Gates(rows *Rows) string {
+// GateResults is benchmarks/results/load-shedding.md.
+func GateResults(rows *Rows) string {
 	var text strings.Builder
-	fmt.Fprint(&text, `## A server's gates, at three times what it can serve
+	fmt.Fprint(&text, `# Load shedding at three times the capacity
 
-Measured by `+"`go run ./benchmarks/cmd/fleet -scenario gates -write`"+`, in virtual time. The fleet's server (12 workers of 10 ms, 1200
-a second) is offered 1000 a second, for 60 s 3600, and 1000 again: 10 % critical, 60 % default, 30 % batch. Before its workers
-stands one of these, all real code, none of them told how many workers there are: [admission.Shedder](admission.md) with
-`+"`Priority: PriorityFromHeader`"+`; failsafe-go's adaptive limiter in failsafehttp's handler, at its defaults; the same prioritized
-(high, medium, low, random levels, calibrated each 500 ms); or nothing but the server's own queue of 1000. failsafehttp refuses
-with a 429 that does not say for how long, the Shedder with a 503 and `+"`Retry-After`"+`. An attempt is given up after 500 ms; what has
-begun goes on. *Goodput* is what was served while there was too much, of what the workers can do; the other shares are of all
-calls, and *after* is that of those made in the 20 s after it; *back* is how long after the load has fallen goodput is at 95 %
-of what is offered again, calls of before counted. Goodput and *back* are of the worst of three seeds (one, where the gate is
-not the Shedder), as is what was to be reached; the other figures are means.
+All runs use virtual time.
+
+- **Server**: 12 workers of 10 ms each (1200 requests per second). An attempt has a timeout of 500 ms. The server finishes a
+  request after the timeout.
+- **Load**: 1000 calls per second, then 3600 for 60 s, then 1000 again. 10 % are critical, 60 % default, 30 % batch.
+- **Gates** (real code; none gets the number of workers): [admission.Shedder](../../docs/admission.md) with
+  `+"`Priority: PriorityFromHeader`"+`; failsafe-go's adaptive limiter in failsafehttp's handler with its defaults; the same limiter
+  with priorities (high, medium, low, random levels, calibration every 500 ms); no gate, only the server's queue of 1000.
+- **Rejections**: failsafehttp returns 429 without `+"`Retry-After`"+`. The Shedder returns 503 with `+"`Retry-After`"+`.
+
+Columns:
+
+- *goodput*: successful calls during the overload, as a ratio of the capacity.
+- *critical*, *default*, *batch*: ratio of calls that succeed.
+- *after*: the same ratio for calls in the 20 s after the overload.
+- *recovery*: time after the overload until goodput is 95 % of the offered rate.
+
+Goodput and recovery are the worst of three seeds for the Shedder; other gates have one seed. The other columns are means.
 
 `)
-	table := report.NewTextTable("gate", "clients", "library", "goodput", "critical", "default", "batch", "after", "attempts per call", "mean", "p99", "back")
+	table := report.NewTextTable("gate", "Transport", "library", "goodput", "critical", "default", "batch", "after", "attempts per call", "mean", "p99", "recovery")
 	targets := Rows{}
 	for _, key := range rows.keys {
 		row := rows.results[key]
 		s := row[0].Scenario
-		cells := []string{s.Note, string(row[0].Topology), row[0].Peer.Name, fmt.Sprintf("%.3f", combined(row, capacityUsed, true, true))}
+		cells := []string{s.Note, row[0].Topology.label(), row[0].Peer.Name, fmt.Sprintf("%.3f", combined(row, capacityUsed, true, true))}
 		for _, path := range []string{critical, "/", batch} {
 			cells = append(cells, fmt.Sprintf("%.3f", row.average(successAt(path))))
 		}
 		cells = append(cells, fmt.Sprintf("%.3f", row.average(Result.SuccessAfter)))
-		table.Row(append(cells, fmt.Sprintf("%.2f", row.average(Result.AttemptsPerCall)), brief(row.span(meanLatency)), brief(row.span(p99Latency)), row.back())...)
+		table.Row(append(cells, fmt.Sprintf("%.2f", row.average(Result.AttemptsPerCall)), brief(row.span(meanLatency)), brief(row.span(p99Latency)), row.recovery())...)
 		if s.Gate == gateShedder {
 			for _, result := range row {
 				targets.Add(result)
@@ -107,7 +115,7 @@ not the Shedder), as is what was to be reached; the other figures are means.
 		}
 	}
 	fmt.Fprintln(&text, table)
-	fmt.Fprint(&text, "What was to be reached behind the Shedder:\n\n")
-	writeTargets(&text, &targets)
+	fmt.Fprint(&text, "## Targets of the Shedder\n\n")
+	writeVerdicts(&text, &targets)
 	return text.String()
 }

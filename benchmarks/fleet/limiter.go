@@ -6,33 +6,32 @@ import (
 	"time"
 )
 
-// Limit is how many requests a server lets in, and what it tells the others. The
-// zero value lets in all of them.
+// Limit is the rate limit of a server. The zero value is unlimited.
 type Limit struct {
-	Quota  int           // that many in each Window, which are those of the clock
+	Quota  int           // requests per Window of the clock
 	Window time.Duration // 0: a second
 
-	Rate  float64 // or: of a token bucket, which is refilled by so many a second
-	Burst int     // and holds so many
+	Rate  float64 // or: tokens per second of a token bucket
+	Burst int     // and its capacity
 
-	Status int    // of those that are not let in; 0: 429
-	Says   Saying // how much it tells
+	Status  int          // of rejections; 0: 429
+	Headers HeaderPolicy // which headers the server sends
 
-	API API // how that is counted and told, if not as above
+	API API // the limiter of a modeled API, instead of the above
 }
 
-// Saying is how much a limit tells.
-type Saying int
+// HeaderPolicy tells which headers a limit sends.
+type HeaderPolicy int
 
-// What a limit tells.
+// The header policies.
 const (
-	SaysAll        Saying = iota // a quota: GitHub's headers on each answer, and Retry-After; a bucket: Retry-After: 1
-	SaysRefused                  // the same, on those alone that are not let in
-	SaysRetryAfter               // Retry-After alone
-	SaysNothing                  // a status without a word
+	AllHeaders          HeaderPolicy = iota // quota: GitHub's headers on each response, and Retry-After; bucket: Retry-After: 1
+	HeadersOnRejections                     // the same, only on rejections
+	RetryAfterOnly                          // only Retry-After
+	NoHeaders                               // only a status
 )
 
-// perSecond is what is granted.
+// perSecond is the mean permitted rate.
 func (l Limit) perSecond() float64 {
 	if l.Quota > 0 {
 		return float64(l.Quota) / l.window().Seconds()
@@ -54,7 +53,7 @@ func (l Limit) status() int {
 	return l.Status
 }
 
-// granted is how many are let in at most, in so long a time.
+// granted is the maximum number of permitted requests in the time.
 func (l Limit) granted(length time.Duration) float64 {
 	if l.Quota > 0 {
 		return float64(l.Quota) * float64(length/l.window())
@@ -62,11 +61,11 @@ func (l Limit) granted(length time.Duration) float64 {
 	return float64(l.Burst) + l.Rate*length.Seconds()
 }
 
-// limiter keeps count for a Limit. It is not safe for concurrent use.
+// limiter enforces a Limit. It is not safe for concurrent use.
 type limiter struct {
 	Limit
-	window int64 // of the quota
-	used   int   // of it
+	window int64 // number of the current window
+	used   int   // requests in it
 	tokens float64
 	last   time.Time
 	api    *apiMeter // nil: none
@@ -80,7 +79,7 @@ func newLimiter(l Limit, start time.Time) *limiter {
 	return m
 }
 
-// admit lets a request in or not, and says what its answer tells.
+// admit reports whether a request is permitted, and returns the response's headers.
 func (l *limiter) admit(now time.Time) (header http.Header, ok bool) {
 	switch {
 	case l.api != nil:
@@ -93,7 +92,7 @@ func (l *limiter) admit(now time.Time) (header http.Header, ok bool) {
 	return nil, true
 }
 
-// admitByQuota tells it in GitHub's words.
+// admitByQuota sends GitHub's headers.
 func (l *limiter) admitByQuota(now time.Time) (http.Header, bool) {
 	width := int64(l.Limit.window() / time.Second)
 	if window := now.Unix() / width; window != l.window {
@@ -105,19 +104,19 @@ func (l *limiter) admitByQuota(now time.Time) (http.Header, bool) {
 	}
 	reset := (l.window + 1) * width
 	header := http.Header{}
-	if l.Says == SaysAll || l.Says == SaysRefused && !ok {
+	if l.Headers == AllHeaders || l.Headers == HeadersOnRejections && !ok {
 		header["Date"] = []string{now.UTC().Format(http.TimeFormat)}
 		header["X-Ratelimit-Limit"] = []string{strconv.Itoa(l.Quota)}
 		header["X-Ratelimit-Remaining"] = []string{strconv.Itoa(l.Quota - l.used)}
 		header["X-Ratelimit-Reset"] = []string{strconv.FormatInt(reset, 10)}
 	}
-	if !ok && l.Says != SaysNothing {
+	if !ok && l.Headers != NoHeaders {
 		header["Retry-After"] = []string{strconv.FormatInt(reset-now.Unix(), 10)}
 	}
 	return header, ok
 }
 
-// admitByBucket is how gateways do it, which ask to wait for a second.
+// admitByBucket is the limiter of many gateways, which send Retry-After: 1.
 func (l *limiter) admitByBucket(now time.Time) (http.Header, bool) {
 	l.tokens = min(l.tokens+now.Sub(l.last).Seconds()*l.Rate, float64(l.Burst))
 	l.last = now
@@ -125,7 +124,7 @@ func (l *limiter) admitByBucket(now time.Time) (http.Header, bool) {
 		l.tokens--
 		return nil, true
 	}
-	if l.Says == SaysNothing {
+	if l.Headers == NoHeaders {
 		return nil, false
 	}
 	return http.Header{"Retry-After": {"1"}}, false

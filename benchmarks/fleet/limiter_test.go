@@ -7,19 +7,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLimiterSays(t *testing.T) {
+func TestLimiter_headers(t *testing.T) {
 	const limit, remaining, reset, after = "X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Retry-After"
 	for _, row := range []struct {
 		name        string
 		limit       Limit
-		in, refused []string // the fields of an answer
+		in, refused []string // headers
 	}{
 		{"a quota, all", Limit{Quota: 1}, []string{"Date", limit, remaining, reset}, []string{"Date", limit, remaining, reset, after}},
-		{"a quota, on refusals", Limit{Quota: 1, Says: SaysRefused}, nil, []string{"Date", limit, remaining, reset, after}},
-		{"a quota, Retry-After", Limit{Quota: 1, Says: SaysRetryAfter}, nil, []string{after}},
-		{"a quota, nothing", Limit{Quota: 1, Says: SaysNothing}, nil, nil},
+		{"a quota, on refusals", Limit{Quota: 1, Headers: HeadersOnRejections}, nil, []string{"Date", limit, remaining, reset, after}},
+		{"a quota, Retry-After", Limit{Quota: 1, Headers: RetryAfterOnly}, nil, []string{after}},
+		{"a quota, nothing", Limit{Quota: 1, Headers: NoHeaders}, nil, nil},
 		{"a bucket, all", Limit{Rate: 0.001, Burst: 1}, nil, []string{after}},
-		{"a bucket, nothing", Limit{Rate: 0.001, Burst: 1, Says: SaysNothing}, nil, nil},
+		{"a bucket, nothing", Limit{Rate: 0.001, Burst: 1, Headers: NoHeaders}, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := newLimiter(row.limit, epoch())
@@ -36,11 +36,11 @@ func TestLimiterSays(t *testing.T) {
 	}
 }
 
-func TestLimiterLetsIn(t *testing.T) {
+func TestLimiter_permittedRequests(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		limit Limit
-		want  int // in ten seconds, at 100 requests a second
+		want  int // in ten seconds, at 100 requests per second
 	}{
 		{"all", Limit{}, 1000},
 		{"a quota by the second", Limit{Quota: 30}, 300},

@@ -7,48 +7,48 @@ import (
 	"time"
 )
 
-// The fleet, where a scenario says nothing else.
+// The default load.
 const (
-	Rate     = 1000 // offered, calls per second
-	Clients  = 1000
-	patience = 30 * time.Second // of the caller, for each call
+	Rate         = 1000 // offered, calls per second
+	Clients      = 1000
+	callDeadline = 30 * time.Second // the deadline of a call
 )
 
-// Load is what callers ask for, and when. One of Rate, Every, Workers and Burst
-// says when; the zero value is a Poisson process at the fleet's rate.
+// Load describes the calls. Set one of Rate, Every, Workers and Burst. The zero value is a
+// Poisson process of 1000 calls per second.
 type Load struct {
-	Rate   float64 // of a Poisson process, calls per second; 0: the fleet's
-	Even   bool    // evenly spaced instead
-	Surges []Surge // stretches in which the rate is another
+	Rate   float64 // calls per second of a Poisson process; 0: 1000
+	Even   bool    // evenly spaced calls, not a Poisson process
+	Surges []Surge // periods with another rate
 
-	Every  time.Duration // each client makes a call each so often,
-	Spread time.Duration // the first at a random moment of this stretch; 0: of Every. A Burst's calls are spread evenly over it
+	Every  time.Duration // the interval of the calls of a client
+	Spread time.Duration // the first call is at a random time of it; 0: Every. The calls of a Burst are evenly spaced over it
 
-	Workers int           // each makes one call after another,
-	Think   time.Duration // with this pause between them
+	Workers int           // each makes one call after another
+	Think   time.Duration // the pause between them
 
-	Burst int // so many calls at once, every Every, each time from clients that were never used
+	Burst int // calls at once, every Every, each time from new clients
 
-	Clients  int           // where each caller has its own; 0: the fleet's
+	Clients  int           // number, with one Transport per client; 0: 1000
 	Deadline time.Duration // of a call; 0: 30 s; negative: none
 	Method   string        // "": GET
-	Paths    []Part        // those of the calls that do not go to /; what is left does
-	Bare     float64       // share of the calls that comes from bare clients, and is not measured
+	Paths    []Part        // paths of the calls; the rest goes to /
+	Bare     float64       // ratio of the calls from bare clients; not measured
 }
 
-// Surge is a stretch of a Poisson process with another rate.
+// Surge is a period with another rate.
 type Surge struct {
 	From, To time.Duration
 	Factor   float64
 }
 
-// Part is a share of the calls that goes to a path.
+// Part is the ratio of the calls that go to a path.
 type Part struct {
 	Path  string
 	Share float64
 }
 
-// perSecond is how many calls are offered, on average; 0 if nobody knows before.
+// perSecond is the mean rate; 0 if it depends on the latency.
 func (l Load) perSecond() float64 {
 	switch {
 	case l.Workers > 0:
@@ -79,12 +79,12 @@ func (l Load) method() string {
 
 func (l Load) deadline() time.Duration {
 	if l.Deadline == 0 {
-		return patience
+		return callDeadline
 	}
 	return l.Deadline
 }
 
-// scaled returns the load with the times of its stretches changed.
+// scaled returns the load with scaled times of its surges.
 func (l Load) scaled(scale func(time.Duration) time.Duration) Load {
 	l.Surges = slices.Clone(l.Surges)
 	for i := range l.Surges {
@@ -93,8 +93,7 @@ func (l Load) scaled(scale func(time.Duration) time.Duration) Load {
 	return l
 }
 
-// schedule are the calls of a run, in the order of their times. There are none
-// where workers make one after another.
+// schedule returns the calls of a run, by time. It returns none for Workers.
 func (s Scenario) schedule(seed uint64, clients int) []*call {
 	var calls []*call
 	switch l := s.Load; {
@@ -107,23 +106,23 @@ func (s Scenario) schedule(seed uint64, clients int) []*call {
 		calls = l.poisson(s.Length(), seed, clients)
 	}
 	for id, c := range calls {
-		s.dress(c, id, seed)
+		s.assign(c, id, seed)
 	}
 	return calls
 }
 
-// dress gives a call its number and what the dice say of it.
-func (s Scenario) dress(c *call, id int, seed uint64) {
+// assign sets the id of a call, and its path and client by chance.
+func (s Scenario) assign(c *call, id int, seed uint64) {
 	c.id, c.path = id, "/"
-	d := dice{seed}
-	chance := d.chance(id, 0, askPath)
+	d := random{seed}
+	chance := d.fraction(id, 0, drawPath)
 	for _, part := range s.Load.Paths {
 		if chance -= part.Share; chance < 0 {
 			c.path = part.Path
 			break
 		}
 	}
-	if s.Load.Bare > 0 && d.chance(id, 0, askBare) < s.Load.Bare {
+	if s.Load.Bare > 0 && d.fraction(id, 0, drawBare) < s.Load.Bare {
 		c.client = -1
 	}
 }
@@ -166,7 +165,7 @@ func (l Load) rounds(length time.Duration, seed uint64, clients int) (calls []*c
 	return calls
 }
 
-// bursts come from a new client each, or from one for each call.
+// bursts come from one new client each, or from one client per call.
 func (l Load) bursts(length time.Duration, clients int) (calls []*call) {
 	total := l.Burst * l.burstsIn(length)
 	for i := range total {
@@ -178,7 +177,7 @@ func (l Load) bursts(length time.Duration, clients int) (calls []*call) {
 
 func (l Load) burstsIn(length time.Duration) int { return int((length + l.Every - 1) / l.Every) }
 
-// clientsIn is how many clients there are in the topology.
+// clientsIn is the number of clients in the topology.
 func (s Scenario) clientsIn(t Topology) int {
 	switch l := s.Load; {
 	case l.Burst > 0 && t == Shared:

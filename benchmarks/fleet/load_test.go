@@ -12,7 +12,7 @@ func TestSchedule(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		load    Load
-		clients int // of the topology
+		clients int // in the topology
 		calls   float64
 		within  float64
 		check   func(t *testing.T, calls []*call)
@@ -70,8 +70,8 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// Who calls which path, and who is a bare client, does not change the arrivals.
-func TestDress(t *testing.T) {
+// Paths and bare clients do not change the arrivals.
+func TestAssign_keepsTheArrivals(t *testing.T) {
 	plain := Scenario{During: time.Minute, Load: Load{Rate: 50}}
 	dressed := plain
 	dressed.Load.Paths, dressed.Load.Bare = []Part{{"/export", 0.3}, {"/charge", 0.5}}, 0.1

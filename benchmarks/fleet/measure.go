@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// What can be asked of a result. Loads are in multiples of what was offered, and
-// times in the units that the names of the goals say.
+// The measures of targets. Loads are multiples of the offered load. Times have the unit
+// in the target's name.
 
 func worstSecond(r Result) float64         { return r.WorstSecond }
 func worstDuring(r Result) float64         { return r.WorstDuring }
@@ -18,43 +18,43 @@ func p99Latency(r Result) time.Duration    { return r.P99 }
 func p999Latency(r Result) time.Duration   { return r.P999 }
 func p99(r Result) float64                 { return milliseconds(r.P99) }
 func p999(r Result) float64                { return milliseconds(r.P999) }
-func dark(r Result) float64                { return r.Dark.Seconds() }
+func longestOutage(r Result) float64       { return r.LongestOutage.Seconds() }
 func tooMany(r Result) float64             { return float64(r.TooMany) }
 func tooManyLater(r Result) float64        { return float64(r.TooManyLater) }
 func quotaUsed(r Result) float64           { return r.QuotaUsed }
 func busiestSecond(r Result) float64       { return float64(slices.Max(append(r.Load, 0))) }
-func toldAtOnce(r Result) float64          { return r.ToldAtOnce }
+func failedFast(r Result) float64          { return r.FailedFast }
 
-// AttemptsPerCall is the load on the server over all.
+// AttemptsPerCall is the number of attempts that reached the server, per call.
 func (r Result) AttemptsPerCall() float64 { return float64(r.Attempts) / float64(max(r.Offered, 1)) }
 
-// Success is the share of the logical requests that succeeded.
+// Success is the ratio of calls that succeeded.
 func (r Result) Success() float64 { return float64(r.Succeeded) / float64(max(r.Offered, 1)) }
 
-// SuccessDuring is the share of those that were made in the trouble.
+// SuccessDuring is the ratio for calls made in the scenario's During.
 func (r Result) SuccessDuring() float64 { return r.During.share() }
 
-// SuccessAfter is the share of those that were made when it was over.
+// SuccessAfter is the ratio for calls made in the scenario's After.
 func (r Result) SuccessAfter() float64 { return r.After.share() }
 
-// successOfCharge is the share of the calls to the endpoint that is well.
+// successOfCharge is the ratio for calls to the healthy endpoint.
 func successOfCharge(r Result) float64 { return r.Paths[charge].share() }
 
-// tooManyIn are the 429s of the first so long.
+// tooManyIn counts the 429s of the first seconds.
 func tooManyIn(first time.Duration) func(Result) float64 {
 	return func(r Result) float64 {
 		n := 0
-		for _, count := range r.refused[:min(int(first/time.Second), len(r.refused))] {
+		for _, count := range r.rejected[:min(int(first/time.Second), len(r.rejected))] {
 			n += count
 		}
 		return float64(n)
 	}
 }
 
-// never is how long it takes until goodput is back, if it does not come back.
+// never is the recovery time of a run that did not recover.
 const never = time.Hour
 
-func backAfter(r Result) float64 {
+func recoverySeconds(r Result) float64 {
 	if !r.Recovered {
 		return never.Seconds()
 	}

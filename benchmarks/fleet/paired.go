@@ -2,21 +2,20 @@ package fleet
 
 import "math"
 
-// Paired is how the calls of one library did against the same calls of another:
-// the same arrivals, paths and dice.
+// Paired compares the calls of one library with the same calls of another: the same
+// arrivals, paths and random values.
 type Paired struct {
 	Calls int
-	Mean  float64 // of the differences: positive where the library did better
-	Error float64 // the mean's standard deviation, if calls were independent
+	Mean  float64 // of the differences; positive: the library is better
+	Error float64 // standard deviation of the mean, if calls are independent
 }
 
-// Pair holds the calls of two runs against each other, that differ in the library
-// alone.
+// Pair compares two runs that differ only in the library.
 func Pair(ours, bare Result) Paired {
 	n := min(len(ours.outcomes), len(bare.outcomes))
 	var sum, squares float64
 	for i := range n {
-		d := worthOf(ours.outcomes[i]) - worthOf(bare.outcomes[i])
+		d := value(ours.outcomes[i]) - value(bare.outcomes[i])
 		sum += d
 		squares += d * d
 	}
@@ -25,13 +24,13 @@ func Pair(ours, bare Result) Paired {
 	return Paired{Calls: n, Mean: mean, Error: math.Sqrt(max(squares/count-mean*mean, 0) / count)}
 }
 
-func worthOf(success bool) float64 {
+func value(success bool) float64 {
 	if success {
 		return 1
 	}
 	return 0
 }
 
-// Harmed reports whether the library does worse, by more than is allowed and than
-// chance explains.
-func (p Paired) Harmed() bool { return p.Mean < -worse && p.Mean < -3*p.Error }
+// Harmed reports whether the library is worse by more than bareMargin and by more than
+// three standard deviations.
+func (p Paired) Harmed() bool { return p.Mean < -bareMargin && p.Mean < -3*p.Error }

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// The endpoints: one that is in trouble, and one that is not.
+// A failing endpoint and a healthy one.
 const (
 	export = "/export"
 	charge = "/charge"
 )
 
-// paths are servers of which one endpoint is in trouble, and another is not.
+// paths are servers with a failing and a healthy endpoint.
 func paths() []Scenario {
 	const ofCharge, ofOthers = "success of /charge", "success of the others"
 	type share struct{ share, own float64 }
@@ -19,28 +19,28 @@ func paths() []Scenario {
 	all := each(func(v share) Scenario {
 		return Scenario{
 			Row: 9, Name: fmt.Sprintf("path-fails-%.0f", 100*v.share), During: 60 * time.Second, Load: split(v.share), Shows: ofCharge,
-			Note: fmt.Sprintf("/export, %.0f %% of the calls, fails at once; 1 %% of /charge does", 100*v.share),
+			Note: fmt.Sprintf("/export (%.0f %% of the calls) fails; 1 %% of /charge fails", 100*v.share),
 			Server: Server{Faults: []Fault{
-				{Path: export, Answer: Answer{Status: 500}}, {Path: charge, Share: 0.01, Answer: Answer{Status: 500}},
+				{Path: export, Response: Response{Status: 500}}, {Path: charge, Share: 0.01, Response: Response{Status: 500}},
 			}},
-			Goals: []Goal{
+			Targets: []Target{
 				atLeast(ofCharge, successOfCharge, 0.98, "%.4f").shared(),
-				atLeast(ofCharge, successOfCharge, v.own, "%.4f").own(),
+				atLeast(ofCharge, successOfCharge, v.own, "%.4f").perClient(),
 			},
 		}
 	}, share{0.40, 0.98}, share{0.55, 0.98}, share{0.70, 0.965})
 	return append(all, Scenario{
-		Row: 10, Name: "path-slow", Note: "/export, 60 % of the calls, is answered 504 after 1 s", During: 60 * time.Second, Load: split(0.60), Shows: ofCharge,
-		Server: Server{GiveUp: -1, Faults: []Fault{{Path: export, Answer: Answer{Status: 504, After: time.Second}}}},
-		Goals: []Goal{
+		Row: 10, Name: "path-slow", Note: "/export (60 % of the calls) returns 504 after 1 s", During: 60 * time.Second, Load: split(0.60), Shows: ofCharge,
+		Server: Server{AttemptTimeout: -1, Faults: []Fault{{Path: export, Response: Response{Status: 504, After: time.Second}}}},
+		Targets: []Target{
 			atLeast(ofCharge, successOfCharge, 0.97, "%.4f").shared(),
-			atLeast(ofCharge, successOfCharge, 0.75, "%.4f").own(),
-			atLeast(ofCharge, successOfCharge, 0.97, "%.4f").own().aim(),
+			atLeast(ofCharge, successOfCharge, 0.75, "%.4f").perClient(),
+			atLeast(ofCharge, successOfCharge, 0.97, "%.4f").perClient().goal(),
 		},
 	}, Scenario{
-		Row: 29, Name: "path-times-out", Note: "one path, a quarter of 5 calls a second, takes 1 s and is given up after 500 ms", During: 300 * time.Second, Shows: ofOthers,
-		Server: Server{Faults: []Fault{{Path: export, Answer: Answer{Status: 200, After: time.Second}}}},
-		Load:   Load{Rate: 5, Clients: 5, Paths: []Part{{export, 0.25}, {charge, 1}}},
-		Goals:  []Goal{atLeast(ofOthers, successOfCharge, 0.98, "%.4f")},
+		Row: 29, Name: "path-times-out", Note: "one path (a quarter of 5 calls/s) takes 1 s; attempts time out after 500 ms", During: 300 * time.Second, Shows: ofOthers,
+		Server:  Server{Faults: []Fault{{Path: export, Response: Response{Status: 200, After: time.Second}}}},
+		Load:    Load{Rate: 5, Clients: 5, Paths: []Part{{export, 0.25}, {charge, 1}}},
+		Targets: []Target{atLeast(ofOthers, successOfCharge, 0.98, "%.4f")},
 	})
 }

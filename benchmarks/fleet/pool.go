@@ -5,34 +5,33 @@ import (
 	"time"
 )
 
-// The server, where a scenario says nothing else.
+// The default server.
 const (
-	queueMax = 1000
-	workers  = 12
-	service  = 10 * time.Millisecond
-	giveUp   = 500 * time.Millisecond // of the base, for each attempt
+	defaultQueue   = 1000
+	defaultWorkers = 12
+	defaultService = 10 * time.Millisecond
+	defaultTimeout = 500 * time.Millisecond // timeout of an attempt
 )
 
-// pool is a queue, first in, first out, before a number of workers.
+// pool is a FIFO queue in front of workers.
 type pool struct {
-	workers func() int // that there are now
-	service time.Duration
-	room    int // of the queue
+	workers  func() int // current number
+	service  time.Duration
+	queueMax int
 
 	mu    sync.Mutex
 	busy  int
 	queue []*job
 }
 
-// job is a request in the queue. When it is done, there is room to say so whether
-// or not somebody waits.
+// job is a request in the queue. done has a buffer, because its client may have left.
 type job struct{ done chan struct{} }
 
-// enter takes a request in, or returns nil: the queue is full.
+// enter queues a request. It returns nil if the queue is full.
 func (p *pool) enter() *job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.queue) >= p.room && (p.room > 0 || p.busy >= p.workers()) {
+	if len(p.queue) >= p.queueMax && (p.queueMax > 0 || p.busy >= p.workers()) {
 		return nil
 	}
 	j := &job{done: make(chan struct{}, 1)}
@@ -41,8 +40,7 @@ func (p *pool) enter() *job {
 	return j
 }
 
-// work gives the first jobs of the queue to the workers that are free: more than
-// one where workers have come back. The pool is locked.
+// work starts the first jobs of the queue on all free workers. The pool is locked.
 func (p *pool) work() {
 	for len(p.queue) > 0 && p.busy < p.workers() {
 		j := p.queue[0]
@@ -53,7 +51,7 @@ func (p *pool) work() {
 	}
 }
 
-// end ends a job, whether or not its client still waits.
+// end ends a job.
 func (p *pool) end(j *job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

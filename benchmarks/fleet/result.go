@@ -5,51 +5,50 @@ import (
 	"time"
 )
 
-// Result is what was measured in one run. Loads and rates are in multiples of
-// what was offered.
+// Result is the result of one run. Loads and rates are multiples of the offered load.
 type Result struct {
 	Config `json:"-"`
-	Took   time.Duration // in real time
+	Took   time.Duration // real time
 
-	Offered   int // logical requests
+	Offered   int // calls
 	Succeeded int
 	Attempts  int // that reached the server
 
-	During Share            // of the calls made in the scenario's trouble
-	After  Share            // of those made when it was over
+	During Share            // of the calls made in the scenario's During
+	After  Share            // of the calls made in its After
 	Paths  map[string]Share // of the calls to each
 
-	WorstSecond  float64 // attempts per logical request, in the worst second of all
-	WorstDuring  float64 // and in the worst second of the scenario's trouble
-	PeakAfter    float64 // the server's load in the busiest second after it, over the offered rate
-	Recovery     time.Duration
-	Recovered    bool
-	Dark         time.Duration // the longest time, in whole seconds, with goodput below a tenth of what is offered
-	Mean         time.Duration // latencies of those that succeeded
-	P50          time.Duration
-	P99          time.Duration
-	P999         time.Duration
-	FailedP50    time.Duration // and of those that failed
-	FailedP95    time.Duration
-	FailedP99    time.Duration
-	ToldAtOnce   float64 // share of those that failed within 100 ms
-	TooMany      int     // 429s
-	TooManyLater int     // those after the quota's first window
-	QuotaUsed    float64 // of what the limit grants
-	CapacityUsed float64 // goodput in the trouble, of what the workers can do
+	WorstSecond   float64 // attempts per call in the worst second
+	WorstDuring   float64 // and in the worst second of During
+	PeakAfter     float64 // the server's load in the busiest second after During, over the offered rate
+	Recovery      time.Duration
+	Recovered     bool
+	LongestOutage time.Duration // the longest time with goodput below 10 % of the offered load, in whole seconds
+	Mean          time.Duration // latencies of successful calls
+	P50           time.Duration
+	P99           time.Duration
+	P999          time.Duration
+	FailedP50     time.Duration // latencies of failed calls
+	FailedP95     time.Duration
+	FailedP99     time.Duration
+	FailedFast    float64 // ratio of failed calls that failed within 100 ms
+	TooMany       int     // 429s
+	TooManyLater  int     // 429s after the quota's first window
+	QuotaUsed     float64 // ratio of the limit
+	CapacityUsed  float64 // goodput in During, as a ratio of the capacity
 
-	Load, Goodput, Arrivals []int // by the second
+	Load, Goodput, Arrivals []int // per second
 
-	Goals map[string]float64 // what the scenario's goals measure
-	Bare  map[string]float64 // and what they ask of a bare client
+	Targets map[string]float64 // measured values of the scenario's targets
+	Bare    map[string]float64 // and the values that they need of a bare client
 
-	arrived  []time.Duration // of the attempts, while the result is made
-	refused  []int           // 429s by the second
-	calls    []*call         // in the order of their numbers, likewise
-	outcomes []bool          // which calls succeeded, in the same order
+	arrived  []time.Duration // times of the attempts; only during measure
+	rejected []int           // 429s per second
+	calls    []*call         // by id; only during measure
+	outcomes []bool          // which calls succeeded, by id
 }
 
-// Share is how many of some calls succeeded.
+// Share counts calls and successful calls.
 type Share struct{ Calls, Succeeded int }
 
 func (s *Share) count(c *call) {
@@ -59,7 +58,7 @@ func (s *Share) count(c *call) {
 	}
 }
 
-// share is 1 of no calls.
+// share is the ratio of successful calls; 1 without calls.
 func (s Share) share() float64 {
 	if s.Calls == 0 {
 		return 1
@@ -75,7 +74,7 @@ func (r *run) result() Result {
 	res := Result{
 		Config: r.Config, Offered: len(calls), Paths: map[string]Share{},
 		Attempts: s.load.total(), TooMany: s.tooMany.total(), TooManyLater: s.limited.sum(1, len(s.limited.counts)),
-		Load: s.load.counts, arrived: s.arrived, refused: s.tooMany.counts, calls: calls,
+		Load: s.load.counts, arrived: s.arrived, rejected: s.tooMany.counts, calls: calls,
 	}
 	res.shares()
 	res.latencies()
@@ -83,7 +82,7 @@ func (r *run) result() Result {
 	res.Goodput, res.Arrivals = t.served.counts, t.offered.counts
 	res.loads(s.load, t)
 	res.Recovery, res.Recovered = r.Scenario.recovery(t)
-	res.Dark = r.Scenario.dark(t)
+	res.LongestOutage = r.Scenario.longestOutage(t)
 	if limit := r.Scenario.Server.Limit; limit.perSecond() > 0 {
 		whole := r.Scenario.Length().Truncate(time.Second)
 		res.QuotaUsed = float64(s.taken.sum(0, int(whole/time.Second))) / limit.granted(whole)
@@ -96,11 +95,11 @@ func (r *run) result() Result {
 	return res
 }
 
-// measure asks what the goals ask, while the calls are at hand.
+// measure evaluates the targets, then drops the calls.
 func (r *Result) measure() {
-	r.Goals, r.Bare = map[string]float64{}, map[string]float64{}
-	for _, g := range r.Scenario.Goals {
-		r.Goals[g.What] = g.Measure(*r)
+	r.Targets, r.Bare = map[string]float64{}, map[string]float64{}
+	for _, g := range r.Scenario.Targets {
+		r.Targets[g.What] = g.Measure(*r)
 		if ofBare := g.ofBare(); ofBare != nil {
 			r.Bare[g.What] = ofBare(*r)
 		}
@@ -111,7 +110,7 @@ func (r *Result) measure() {
 	r.arrived, r.calls = nil, nil
 }
 
-// shares counts what succeeded, over all, by time and by path.
+// shares counts successful calls: all, by time and by path.
 func (r *Result) shares() {
 	s := r.Scenario
 	for _, c := range r.calls {
@@ -147,13 +146,13 @@ func (r *Result) latencies() {
 	good, bad = sorted(good), sorted(bad)
 	r.Mean = sum / time.Duration(max(len(good), 1))
 	r.P50, r.P99, r.P999 = quantile(good, 0.5), quantile(good, 0.99), quantile(good, 0.999)
-	r.FailedP50, r.FailedP95, r.FailedP99, r.ToldAtOnce = quantile(bad, 0.5), quantile(bad, 0.95), quantile(bad, 0.99), 1
+	r.FailedP50, r.FailedP95, r.FailedP99, r.FailedFast = quantile(bad, 0.5), quantile(bad, 0.95), quantile(bad, 0.99), 1
 	if len(bad) > 0 {
-		r.ToldAtOnce = float64(atOnce) / float64(len(bad))
+		r.FailedFast = float64(atOnce) / float64(len(bad))
 	}
 }
 
-// loads holds the load on the server against what was offered.
+// loads compares the load on the server with the offered load.
 func (r *Result) loads(load series, t tallied) {
 	from, to := r.Scenario.seconds()
 	for i := range t.offered.counts {
@@ -168,12 +167,12 @@ func (r *Result) loads(load series, t tallied) {
 	}
 }
 
-// tallied are the calls of a run by time.
+// tallied counts the calls of a run by time.
 type tallied struct {
 	offered series
-	served  series // when the success came
-	fine    series // offered, in tenths of a second, as good below
-	good    series
+	served  series // by the time of success
+	fine    series // offered, in tenths of a second
+	good    series // successful, in tenths of a second
 }
 
 func tally(calls []*call) tallied {
@@ -189,15 +188,15 @@ func tally(calls []*call) tallied {
 	return t
 }
 
-// seconds are the whole seconds of the scenario's trouble.
+// seconds are the whole seconds of During.
 func (s Scenario) seconds() (from, to int) {
 	ceil := func(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 	return ceil(s.Before), ceil(s.Before + s.During)
 }
 
-// recovery is how long after the trouble it takes until goodput is back: the
-// first second, to a tenth, that brings 95 % as many successes as it brings
-// requests, if the five from there on do as well: a moment is not a recovery.
+// recovery is the time from the end of During to the first second, in steps of 0.1 s, in
+// which goodput is at least 95 % of the offered load. The five seconds from there must meet
+// the same condition.
 func (s Scenario) recovery(t tallied) (time.Duration, bool) {
 	const second = int(time.Second / fine)
 	back := func(from, to int) bool {
@@ -212,9 +211,9 @@ func (s Scenario) recovery(t tallied) (time.Duration, bool) {
 	return 0, s.After == 0
 }
 
-// dark is the longest time with next to no service, in whole seconds, from the
-// beginning of the trouble on.
-func (s Scenario) dark(t tallied) time.Duration {
+// longestOutage is the longest time with goodput below 10 % of the offered load, in whole
+// seconds, from the start of During.
+func (s Scenario) longestOutage(t tallied) time.Duration {
 	from, _ := s.seconds()
 	longest, length := 0, 0
 	for i := from; i < int(s.Length()/time.Second); i++ {
@@ -227,8 +226,7 @@ func (s Scenario) dark(t tallied) time.Duration {
 	return time.Duration(longest) * time.Second
 }
 
-// between is how many attempts reached the server in the stretch, per call that was
-// offered in it.
+// between is the number of attempts per call in the period.
 func (r Result) between(from, to time.Duration) float64 {
 	var attempts, calls int
 	for _, at := range r.arrived {
@@ -244,7 +242,7 @@ func (r Result) between(from, to time.Duration) float64 {
 	return float64(attempts) / float64(max(calls, 1))
 }
 
-// successBetween is the share of the calls made in the stretch that succeeded.
+// successBetween is the ratio of the calls made in the period that succeeded.
 func (r Result) successBetween(from, to time.Duration) float64 {
 	var s Share
 	for _, c := range r.calls {
@@ -255,8 +253,7 @@ func (r Result) successBetween(from, to time.Duration) float64 {
 	return s.share()
 }
 
-// excess is by how many requests the server was asked for more than a token bucket
-// lets through, at the worst.
+// excess is the maximum number of requests above a token bucket.
 func (r Result) excess(rate, burst float64) float64 {
 	tokens, last, least := burst, time.Duration(math.MinInt64/2), 0.0
 	for _, at := range r.arrived {

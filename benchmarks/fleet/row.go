@@ -10,8 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Row are the results of one library in one scenario and topology, over several
-// seeds.
+// Row holds the results of one library in one scenario and topology, one per seed.
 type Row []Result
 
 func (r Row) average(measure func(Result) float64) float64 { return combined(r, measure, false, false) }
@@ -23,22 +22,22 @@ func (r Row) span(of func(Result) time.Duration) time.Duration {
 	return time.Duration(r.average(func(result Result) float64 { return float64(of(result)) }))
 }
 
-// back tells how long after the trouble goodput is back, at the worst.
-func (r Row) back() string {
-	if b := r.worst(backAfter); b < never.Seconds() {
+// recovery is the recovery time of the worst seed.
+func (r Row) recovery() string {
+	if b := r.worst(recoverySeconds); b < never.Seconds() {
 		return fmt.Sprintf("%.1f s", b)
 	}
-	return "never"
+	return neverText
 }
 
-// Rows are results by scenario, topology and library, each with one of every seed.
+// Rows holds a Row for each scenario, topology and library.
 type Rows struct {
-	Beside  Beside   // what other libraries had, where they were not run
-	keys    []string // in the order in which they came
+	Peers   PeerResults // results of other libraries that were not run now
+	keys    []string    // in the order of Add
 	results map[string]Row
 }
 
-// Add adds a result, and returns those of its row.
+// Add adds a result and returns its row.
 func (r *Rows) Add(result Result) Row {
 	key := result.String()
 	if r.results == nil {
@@ -51,84 +50,84 @@ func (r *Rows) Add(result Result) Row {
 	return r.results[key]
 }
 
-// beside are the results of another library, in the same scenario and topology.
-func (r *Rows) beside(c Config, peer string) Row {
+// rowOf returns the row of another library in the same scenario and topology.
+func (r *Rows) rowOf(c Config, peer string) Row {
 	c.Peer.Name = peer
 	return r.results[c.String()]
 }
 
-// best is the best of the other libraries in the same scenario and topology.
-func (r *Rows) best(c Config) (name string, had Had) {
-	name, had = r.Beside.best(c)
+// best returns the best of the other libraries in the same scenario and topology.
+func (r *Rows) best(c Config) (name string, best PeerResult) {
+	name, best = r.Peers.best(c)
 	for _, peer := range peers.Defaults() {
-		if row := r.beside(c, peer); len(row) > 0 && (name == "" || name == peer || success(row) > had.Success) {
-			name, had = peer, Had{Success: success(row), Shown: shown(row)}
+		if row := r.rowOf(c, peer); len(row) > 0 && (name == "" || name == peer || success(row) > best.Success) {
+			name, best = peer, PeerResult{Success: success(row), Shown: shown(row)}
 		}
 	}
-	return name, had
+	return name, best
 }
 
-// Targets holds a row against the goals of its scenario, if they are for its
-// library.
-func (r *Rows) Targets(row Row) []Target {
+// VerdictsOf compares a row with the targets of its scenario. It returns nil if the
+// targets are not for the row's library.
+func (r *Rows) VerdictsOf(row Row) []Verdict {
 	c := row[0].Config
 	if !slices.Contains(c.Scenario.OursNames(), c.Peer.Name) {
 		return nil
 	}
 	_, best := r.best(c)
-	return Targets(row, r.beside(c, "bare"), best.Success)
+	return Verdicts(row, r.rowOf(c, "bare"), best.Success)
 }
 
-// Verdicts are the targets of all rows, a line for each: first what is reached, then
-// the aims that are not, and what is missed. A table by group follows.
-func (r *Rows) Verdicts() string {
+// VerdictText lists the verdicts of all rows, one a line: first those that are met, then
+// the missed goals, then the missed targets. Counts by group follow.
+func (r *Rows) VerdictText() string {
 	var reached, below, missed strings.Builder
-	byGroup, groupOf := map[string]*count{}, groupsByScenario()
+	byGroup, groupOf := map[string]*verdictCount{}, groupsByScenario()
 	for _, name := range append(Groups(), "", totalCount) { // "": the gates
-		byGroup[name] = &count{}
+		byGroup[name] = &verdictCount{}
 	}
 	for _, key := range r.keys {
 		row := r.results[key]
 		s := row[0].Scenario
-		for _, t := range r.Targets(row) {
+		for _, t := range r.VerdictsOf(row) {
 			to := &missed
 			switch {
 			case t.Reached:
 				to = &reached
-			case t.Aim:
+			case t.Goal:
 				to = &below
 			}
-			fmt.Fprintf(to, "%-26s %-6s %s\n", s.title(), row[0].Topology, t)
+			fmt.Fprintf(to, "%-26s %-6s %s\n", s.Name, row[0].Topology, t)
 			byGroup[groupOf[s.Name]].add(t)
 			byGroup[totalCount].add(t)
 		}
 	}
 	for _, name := range append(Groups(), totalCount) {
-		if n := byGroup[name]; n.targets+n.aims > 0 {
+		if n := byGroup[name]; n.targets+n.goals > 0 {
 			fmt.Fprintf(&missed, "%-10s %s\n", name, n)
 		}
 	}
 	return reached.String() + below.String() + missed.String()
 }
 
-// Changes are the lines on what differs from an earlier run: verdicts, and shares of
-// successful calls by more than 0.005.
+// Changes lists the differences from an earlier run: verdicts, and success that changed by
+// more than 0.005.
 func (r *Rows) Changes(before *Rows) string {
 	const margin = 0.005
 	var text strings.Builder
 	for _, key := range r.keys {
 		row, was := r.results[key], before.results[key]
-		targets := r.Targets(row)
+		targets := r.VerdictsOf(row)
 		if len(was) == 0 || len(targets) == 0 {
 			continue
 		}
-		name := fmt.Sprintf("%-26s %-6s", row[0].Scenario.title(), row[0].Topology)
+		name := fmt.Sprintf("%-26s %-6s", row[0].Scenario.Name, row[0].Topology)
 		if by := success(row) - success(was); math.Abs(by) > margin {
 			fmt.Fprintf(&text, "%s success %.4f, was %.4f\n", name, success(row), success(was))
 		}
-		earlier := before.Targets(was)
+		earlier := before.VerdictsOf(was)
 		for _, t := range targets {
-			i := slices.IndexFunc(earlier, func(e Target) bool { return e.What == t.What && e.Aim == t.Aim })
+			i := slices.IndexFunc(earlier, func(e Verdict) bool { return e.What == t.What && e.Goal == t.Goal })
 			if i >= 0 && earlier[i].Reached != t.Reached {
 				fmt.Fprintf(&text, "%s %s, was %s\n", name, t, earlier[i].Measured)
 			}
@@ -139,32 +138,31 @@ func (r *Rows) Changes(before *Rows) string {
 
 const totalCount = "all"
 
-// count is how many targets and aims there are, and how many of them are reached.
-type count struct{ targets, reached, aims, aimed int }
+// verdictCount counts targets and goals, and how many of them are met.
+type verdictCount struct{ targets, met, goals, goalsMet int }
 
-func (c *count) add(t Target) {
-	of, reached := &c.targets, &c.reached
-	if t.Aim {
-		of, reached = &c.aims, &c.aimed
+func (c *verdictCount) add(t Verdict) {
+	of, met := &c.targets, &c.met
+	if t.Goal {
+		of, met = &c.goals, &c.goalsMet
 	}
 	*of++
 	if t.Reached {
-		*reached++
+		*met++
 	}
 }
 
-// String says it in words.
-func (c *count) String() string {
-	text := fmt.Sprintf("%4d of %d targets reached", c.reached, c.targets)
-	if c.aims > 0 {
-		text += fmt.Sprintf(", %d of %d aims", c.aimed, c.aims)
+// String returns the counts in words.
+func (c *verdictCount) String() string {
+	text := fmt.Sprintf("%4d of %d targets met", c.met, c.targets)
+	if c.goals > 0 {
+		text += fmt.Sprintf(", %d of %d goals", c.goalsMet, c.goals)
 	}
 	return text
 }
 
-// Peers are those of a comma-separated list of names, where "ours" are the ones
-// that stand for this library in the scenario, and "defaults" those against which
-// it is held.
+// Peers returns the libraries of a comma-separated list. "ours" stands for this library as
+// the scenario configures it, "defaults" for the libraries that it is compared with.
 func (s Scenario) Peers(names string) ([]peers.Peer, error) {
 	names = strings.ReplaceAll(","+names+",", ",ours,", ","+strings.Join(s.OursNames(), ",")+",")
 	names = strings.ReplaceAll(names, ",defaults,", ","+strings.Join(peers.Defaults(), ",")+",")

@@ -16,13 +16,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Topology says who shares a client.
+// Topology tells whether callers share a client.
 type Topology string
 
 // The two topologies.
 const (
-	Shared Topology = "shared" // one client for all callers
-	Own    Topology = "own"    // many clients, each with a share of the callers
+	Shared Topology = "shared" // one Transport for all callers
+	Own    Topology = "own"    // one Transport for each client
 )
 
 // Config is one run.
@@ -38,7 +38,7 @@ func (c Config) String() string {
 	return c.Scenario.Name + "/" + string(c.Topology) + "/" + c.Peer.Name
 }
 
-// Run makes the run, in virtual time.
+// Run makes the run in virtual time.
 func Run(t *testing.T, c Config) Result {
 	t.Helper()
 	began := time.Now()
@@ -47,27 +47,27 @@ func Run(t *testing.T, c Config) Result {
 	return r
 }
 
-// epoch is when the runs begin. A bubble begins in the year 2000, when seconds
-// since 1970 had nine digits, and are taken for something else.
+// epoch is the start of the runs. A bubble starts in the year 2000, in which Unix seconds
+// have nine digits; clients do not recognize these as a timestamp.
 func epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
-// run is one run while it is made.
+// run is the state of one run.
 type run struct {
 	Config
 	start   time.Time
 	server  *server
-	base    http.RoundTripper // of the clients: the server, or the tiers before it
+	base    http.RoundTripper // of the clients: the server, or the tiers in front of it
 	clients []peers.Client
-	bare    peers.Client // of the calls that are not measured
+	bare    peers.Client // for calls that are not measured
 	group   sync.WaitGroup
 
 	mu    sync.Mutex
 	calls []*call
 }
 
-// warmUp is the time before a run in which its clients are made, each at a moment
-// of its own. Limiters and windows that count from there would otherwise beat in
-// time, as those of no real fleet do.
+// warmUp is the time before a run during which the clients are created, each at a random
+// time. Otherwise limiters and windows of all clients would be in phase, unlike in a real
+// fleet.
 const warmUp = 30 * time.Second
 
 func newRun(c Config) *run {
@@ -93,16 +93,16 @@ func newRun(c Config) *run {
 	return r
 }
 
-// client is one of n.
+// client creates one of n clients.
 func (r *run) client(n int) peers.Client {
 	setting := peers.Setting{Base: r.base, Configure: r.Scenario.Configure}
-	if limit := r.Scenario.Server.Limit; limit.Says != SaysNothing {
+	if limit := r.Scenario.Server.Limit; limit.Headers != NoHeaders {
 		setting.Quota = limit.perSecond() / float64(n)
 	}
 	return r.Peer.New(setting)
 }
 
-// run lets the calls arrive and waits for the last.
+// run starts the calls and waits for the last one.
 func (r *run) run() Result {
 	r.calls = r.Scenario.schedule(r.Seed, len(r.clients))
 	timer := time.NewTimer(0)
@@ -115,10 +115,10 @@ func (r *run) run() Result {
 		r.group.Go(func() { r.work(i) })
 	}
 	r.group.Wait()
-	synctest.Wait() // for what clients do when a call has ended
+	synctest.Wait() // for goroutines of clients after a call
 	for _, client := range r.clients {
 		if closer, ok := client.(io.Closer); ok {
-			_ = closer.Close() // of goroutines that would keep the bubble from its end
+			_ = closer.Close() // the bubble cannot end while its goroutines run
 		}
 	}
 	if gate := r.server.gate; gate != nil {
@@ -136,7 +136,7 @@ func (r *run) work(worker int) {
 			return
 		}
 		c := &call{at: at, client: worker % len(r.clients)}
-		r.Scenario.dress(c, worker*most+i, r.Seed)
+		r.Scenario.assign(c, worker*most+i, r.Seed)
 		r.mu.Lock()
 		r.calls = append(r.calls, c)
 		r.mu.Unlock()
@@ -145,7 +145,7 @@ func (r *run) work(worker int) {
 	}
 }
 
-// call makes one logical request.
+// call makes one call.
 func (r *run) call(c *call) {
 	ctx := withCall(context.Background(), c)
 	if deadline := r.Scenario.Load.deadline(); deadline > 0 {
@@ -166,7 +166,7 @@ func (r *run) call(c *call) {
 	c.latency = time.Since(r.start) - c.at
 }
 
-// payload is what a request carries that is no GET.
+// payload is the body of requests other than GET.
 const payload = `{"amount": 1}`
 
 func request(ctx context.Context, method, path string) *http.Request {
@@ -181,7 +181,7 @@ func request(ctx context.Context, method, path string) *http.Request {
 	return req
 }
 
-// measured are the calls that count, in the order of their numbers.
+// measured returns the calls of measured clients, by id.
 func (r *run) measured() []*call {
 	calls := slices.DeleteFunc(slices.Clone(r.calls), func(c *call) bool { return c.client < 0 })
 	slices.SortFunc(calls, func(a, b *call) int { return a.id - b.id })

@@ -7,8 +7,7 @@ import (
 
 const fine = time.Second / 10
 
-// series counts events by the second, or by another width. It is not safe for
-// concurrent use.
+// series counts events per second, or per width. It is not safe for concurrent use.
 type series struct {
 	width  time.Duration // 0: a second
 	counts []int
@@ -26,7 +25,7 @@ func (s *series) add(at time.Duration) {
 	s.counts[i]++
 }
 
-// at is the count of the i-th interval.
+// at is the count of interval i.
 func (s *series) at(i int) int {
 	if i < 0 || i >= len(s.counts) {
 		return 0
@@ -34,7 +33,7 @@ func (s *series) at(i int) int {
 	return s.counts[i]
 }
 
-// sum is the count of the intervals from, …, to-1.
+// sum is the count of the intervals from to to-1.
 func (s *series) sum(from, to int) int {
 	n := 0
 	for i := max(from, 0); i < min(to, len(s.counts)); i++ {
@@ -45,7 +44,7 @@ func (s *series) sum(from, to int) int {
 
 func (s *series) total() int { return s.sum(0, len(s.counts)) }
 
-// quantile is the value below which the share q of the sorted durations lies.
+// quantile is the q-quantile of sorted durations.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

@@ -10,61 +10,60 @@ import (
 	"time"
 )
 
-// Server is what a server is, and what befalls it. The zero value is the fleet's:
-// a queue of at most 1000 requests before 12 workers of 10 ms, that refuses with a
-// silent 503 what finds it full.
+// Server is a server with its faults and limits. The zero value has a queue of at most
+// 1000 requests and 12 workers of 10 ms. It returns 503 if the queue is full.
 type Server struct {
-	Workers int           // 0: 12; negative: one for each request, and no queue
-	Service time.Duration // for each request; 0: 10 ms
-	Queue   int           // 0: 1000; negative: none
-	Shed    int           // Retry-After of the 503 when the queue is full; 0: none
+	Workers    int           // 0: 12; negative: unlimited, without a queue
+	Service    time.Duration // for each request; 0: 10 ms
+	Queue      int           // 0: 1000; negative: none
+	RetryAfter int           // Retry-After of the 503 of a full queue; 0: none
 
-	GiveUp   time.Duration // of the base, for an attempt; 0: 500 ms; negative: never
-	Backends int           // that requests are dealt to at random; 0: one
+	AttemptTimeout time.Duration // timeout of an attempt; 0: 500 ms; negative: none
+	Backends       int           // chosen at random for each request; 0: one
 
-	Staff  []Staff // stretches with another number of workers: the first that matches
+	Staff  []Staff // periods with another number of workers; the first match applies
 	Faults []Fault
 	Limit  Limit
 }
 
-// Staff is a stretch with another number of workers.
+// Staff is a period with another number of workers.
 type Staff struct {
 	From, To time.Duration // since the start; both 0: the scenario's During
 	Workers  int
 }
 
-// capacity is how many requests a second it can serve.
+// capacity is the maximum rate in requests per second.
 func (s Server) capacity() float64 { return float64(s.workers()) / s.service().Seconds() }
 
 func (s Server) workers() int {
 	if s.Workers == 0 {
-		return workers
+		return defaultWorkers
 	}
 	return s.Workers
 }
 
 func (s Server) service() time.Duration {
 	if s.Service == 0 {
-		return service
+		return defaultService
 	}
 	return s.Service
 }
 
 func (s Server) queue() int {
 	if s.Queue == 0 {
-		return queueMax
+		return defaultQueue
 	}
 	return max(s.Queue, 0)
 }
 
-func (s Server) giveUp() time.Duration {
-	if s.GiveUp == 0 {
-		return giveUp
+func (s Server) attemptTimeout() time.Duration {
+	if s.AttemptTimeout == 0 {
+		return defaultTimeout
 	}
-	return s.GiveUp
+	return s.AttemptTimeout
 }
 
-// scaled returns the server with the times of its troubles changed.
+// scaled returns the server with scaled times of its faults.
 func (s Server) scaled(scale func(time.Duration) time.Duration) Server {
 	faults, staff := make([]Fault, len(s.Faults)), make([]Staff, len(s.Staff))
 	for i, f := range s.Faults {
@@ -79,44 +78,44 @@ func (s Server) scaled(scale func(time.Duration) time.Duration) Server {
 	return s
 }
 
-// server is the model, and the base RoundTripper of all clients: there is no
-// network between them. It must be made and used in a synctest bubble.
+// server is the model and the base RoundTripper of all clients, without a network. It must
+// be created and used in a synctest bubble.
 type server struct {
 	scenario Scenario
 	start    time.Time
-	dice     dice
+	random   random
 	pool     *pool
-	gate     *gate        // before the pool; nil: none
-	stray    atomic.Int64 // attempts that belong to no call
+	gate     *gate        // in front of the pool; nil: none
+	stray    atomic.Int64 // attempts without a call
 
 	mu       sync.Mutex
 	limiter  *limiter
-	happened []int // how often each fault did
+	happened []int // number of times that each fault has happened
 	load     series
-	limited  series // those not let in under the limit
-	taken    series // those let in
-	tooMany  series // those answered 429, for whatever reason
+	limited  series // rejected by the limit
+	taken    series // permitted by the limit
+	tooMany  series // all 429s
 	arrived  []time.Duration
 }
 
 func newServer(s Scenario, start time.Time, seed uint64) *server {
 	sv := &server{
-		scenario: s, start: start, dice: dice{seed},
+		scenario: s, start: start, random: random{seed},
 		limiter: newLimiter(s.Server.Limit, start), happened: make([]int, len(s.Server.Faults)),
 	}
-	sv.pool = &pool{workers: sv.workers, service: s.Server.service(), room: s.Server.queue()}
+	sv.pool = &pool{workers: sv.workers, service: s.Server.service(), queueMax: s.Server.queue()}
 	return sv
 }
 
-// open puts the gate before the workers, if there is one, when the calls are about to
-// begin: what it does in between would go on through all the years before.
+// open creates the gate just before the calls start. Created earlier, its timers would run
+// through all the virtual years before the epoch.
 func (s *server) open() {
 	if s.scenario.Gate != "" {
 		s.gate = newGate(s.scenario.Gate, http.HandlerFunc(s.work))
 	}
 }
 
-// workers is how many there are now.
+// workers is the current number of workers.
 func (s *server) workers() int {
 	at := time.Since(s.start)
 	for _, p := range s.scenario.Server.Staff {
@@ -127,12 +126,12 @@ func (s *server) workers() int {
 	return s.scenario.Server.workers()
 }
 
-// gaveUpError is the error of a base that has waited for long enough.
-type gaveUpError struct{}
+// timeoutError is the error of an attempt that has timed out.
+type timeoutError struct{}
 
-func (gaveUpError) Error() string   { return "fleet: no answer in time" }
-func (gaveUpError) Timeout() bool   { return true }
-func (gaveUpError) Temporary() bool { return true }
+func (timeoutError) Error() string   { return "fleet: attempt timed out" }
+func (timeoutError) Timeout() bool   { return true }
+func (timeoutError) Temporary() bool { return true }
 
 // RoundTrip implements http.RoundTripper.
 func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -144,62 +143,62 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
-	v := s.visit(req)
+	v := s.newAttempt(req)
 	s.count(v)
 	if s.gate != nil {
 		return s.throughGate(req)
 	}
-	answer, header, j := s.arrive(v)
-	if j != nil || answer.Hang || answer.After > 0 {
-		if err := s.wait(ctx, answer, j); err != nil {
+	result, header, j := s.arrive(v)
+	if j != nil || result.Hang || result.After > 0 {
+		if err := s.wait(ctx, result, j); err != nil {
 			return nil, err
 		}
 	}
-	if answer.Err != nil {
-		return nil, answer.Err
+	if result.Err != nil {
+		return nil, result.Err
 	}
-	return respond(req, answer.Status, header), nil
+	return respond(req, result.Status, header), nil
 }
 
-// visit makes a visit of a request.
-func (s *server) visit(req *http.Request) visit {
-	v := visit{at: time.Since(s.start), path: req.URL.Path}
+// newAttempt returns the attempt of a request.
+func (s *server) newAttempt(req *http.Request) attempt {
+	v := attempt{at: time.Since(s.start), path: req.URL.Path}
 	if c := callOf(req.Context()); c != nil {
 		v.call, v.attempt = c.id, int(c.attempts.Add(1))
 	} else {
 		v.call, v.attempt = -int(s.stray.Add(1)), 1
 	}
 	if n := s.scenario.Server.Backends; n > 0 {
-		v.backend = int(s.dice.chance(v.call, v.attempt, askBackend) * float64(n))
+		v.backend = int(s.random.fraction(v.call, v.attempt, drawBackend) * float64(n))
 	}
 	return v
 }
 
-// wait waits for the answer, or until somebody gives up.
-func (s *server) wait(ctx context.Context, a Answer, j *job) error {
-	var ready, enough <-chan time.Time
+// wait waits for the response, the attempt's timeout or the end of the context.
+func (s *server) wait(ctx context.Context, r Response, j *job) error {
+	var ready, timedOut <-chan time.Time
 	var done <-chan struct{}
-	patience := s.scenario.Server.giveUp()
+	timeout := s.scenario.Server.attemptTimeout()
 	switch {
 	case j != nil:
 		done = j.done
-	case !a.Hang && (patience < 0 || a.After <= patience):
-		timer := time.NewTimer(a.After)
+	case !r.Hang && (timeout < 0 || r.After <= timeout):
+		timer := time.NewTimer(r.After)
 		defer timer.Stop()
 		ready = timer.C
 	}
-	if ready == nil && patience > 0 {
-		timer := time.NewTimer(patience)
+	if ready == nil && timeout > 0 {
+		timer := time.NewTimer(timeout)
 		defer timer.Stop()
-		enough = timer.C
+		timedOut = timer.C
 	}
 	select {
 	case <-done:
 		return nil
 	case <-ready:
 		return nil
-	case <-enough:
-		return gaveUpError{}
+	case <-timedOut:
+		return timeoutError{}
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -216,60 +215,60 @@ func respond(req *http.Request, status int, header http.Header) *http.Response {
 	}
 }
 
-// count counts an attempt, whatever becomes of it.
-func (s *server) count(v visit) {
+// count counts an attempt, before its result is known.
+func (s *server) count(v attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.load.add(v.at)
 	s.arrived = append(s.arrived, v.at)
 }
 
-// arrive takes a visit in, and says what it gets: after the job is done, if there
-// is one. First come faults, then the limit, then the work.
-func (s *server) arrive(v visit) (Answer, http.Header, *job) {
+// arrive returns the response of an attempt, and the job to wait for, if there is one. Faults
+// apply first, then the limit, then the queue.
+func (s *server) arrive(v attempt) (Response, http.Header, *job) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	answer, worked := Answer{Status: http.StatusOK}, true
+	resp, worked := Response{Status: http.StatusOK}, true
 	if f, i := s.fault(v); f != nil {
-		answer, worked = f.Answer, f.Worked
-		answer.After = s.dice.between(answer.After, answer.Until, v.call, v.attempt, askFault+2*i+1)
+		resp, worked = f.Response, f.Worked
+		resp.After = s.random.between(resp.After, resp.Until, v.call, v.attempt, drawFault+2*i+1)
 	}
-	header := answer.header()
+	header := resp.header()
 	if !worked {
-		return s.seen(v, answer), header, nil
+		return s.count429(v, resp), header, nil
 	}
-	if said, ok := s.limiter.admit(s.start.Add(v.at)); !ok {
+	if limitHeader, ok := s.limiter.admit(s.start.Add(v.at)); !ok {
 		s.limited.add(v.at)
-		return s.seen(v, Answer{Status: s.scenario.Server.Limit.status()}), said, nil
-	} else if said != nil {
-		header = said
+		return s.count429(v, Response{Status: s.scenario.Server.Limit.status()}), limitHeader, nil
+	} else if limitHeader != nil {
+		header = limitHeader
 	}
 	s.taken.add(v.at)
 	if s.scenario.Server.workers() < 0 {
-		answer.After = s.scenario.Server.service()
-		return answer, header, nil
+		resp.After = s.scenario.Server.service()
+		return resp, header, nil
 	}
 	j := s.pool.enter()
 	if j == nil {
-		answer = Answer{Status: http.StatusServiceUnavailable, RetryAfter: s.scenario.Server.Shed}
-		header = answer.header()
+		resp = Response{Status: http.StatusServiceUnavailable, RetryAfter: s.scenario.Server.RetryAfter}
+		header = resp.header()
 	}
-	return s.seen(v, answer), header, j
+	return s.count429(v, resp), header, j
 }
 
-// seen counts the answers that are 429.
-func (s *server) seen(v visit, a Answer) Answer {
+// count429 counts the response if it is a 429.
+func (s *server) count429(v attempt, a Response) Response {
 	if a.Status == http.StatusTooManyRequests {
 		s.tooMany.add(v.at)
 	}
 	return a
 }
 
-// fault is the first that befalls the visit, or nil. The server is locked.
-func (s *server) fault(v visit) (*Fault, int) {
+// fault returns the first fault that matches the attempt, or nil. The server is locked.
+func (s *server) fault(v attempt) (*Fault, int) {
 	for i := range s.scenario.Server.Faults {
 		f := &s.scenario.Server.Faults[i]
-		if f.befalls(v, &s.scenario, s.dice, i, s.happened[i]) {
+		if f.matches(v, &s.scenario, s.random, i, s.happened[i]) {
 			s.happened[i]++
 			return f, i
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// reply is what one request to the model has got.
+// reply is the result of a request to the model.
 type reply struct {
 	status int // 0: none
 	header http.Header
@@ -35,20 +35,19 @@ func get(ctx context.Context, s *server) reply {
 	return r
 }
 
-// crowd makes n requests in the same instant, in order, and returns when the last
-// has its answer.
+// crowd sends n requests at the same instant, in order, and waits for all responses.
 func crowd(ctx context.Context, s *server, n int) []reply {
 	replies := make([]reply, n)
 	var group sync.WaitGroup
 	for i := range n {
 		group.Go(func() { replies[i] = get(ctx, s) })
-		synctest.Wait() // until it stands in the queue
+		synctest.Wait() // until it is in the queue
 	}
 	group.Wait()
 	return replies
 }
 
-// inBubble runs f with a server that begins at a whole second of this century.
+// inBubble runs f with a server that starts at a whole second of this century.
 func inBubble(t *testing.T, scenario Scenario, f func(t *testing.T, s *server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -57,69 +56,69 @@ func inBubble(t *testing.T, scenario Scenario, f func(t *testing.T, s *server)) 
 	})
 }
 
-func TestServerIsOneQueue(t *testing.T) {
+func TestServer_isOneQueue(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
-		// Twelve at a time, ten milliseconds each, in the order in which they came.
+		// Twelve at a time, 10 ms each, in the order of arrival.
 		for i, r := range crowd(t.Context(), s, 100) {
 			require.Equal(t, http.StatusOK, r.status)
-			require.Equal(t, time.Duration(1+i/workers)*service, r.took, "request %d", i)
+			require.Equal(t, time.Duration(1+i/defaultWorkers)*defaultService, r.took, "request %d", i)
 		}
 	})
 }
 
-func TestServerRefusesAtOnceWhenTheQueueIsFull(t *testing.T) {
+func TestServer_rejectsWhenTheQueueIsFull(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
-		replies := crowd(t.Context(), s, workers+queueMax+2)
-		for _, r := range replies[workers+queueMax:] {
+		replies := crowd(t.Context(), s, defaultWorkers+defaultQueue+2)
+		for _, r := range replies[defaultWorkers+defaultQueue:] {
 			require.Equal(t, http.StatusServiceUnavailable, r.status)
 			require.Zero(t, r.took)
 		}
-		// The base gives up after 500 ms, in which 50 times twelve are served.
-		for i, r := range replies[:workers+queueMax] {
+		// Attempts time out after 500 ms; until then 50 × 12 requests are served.
+		for i, r := range replies[:defaultWorkers+defaultQueue] {
 			switch {
-			case i < 49*workers:
+			case i < 49*defaultWorkers:
 				require.Equal(t, http.StatusOK, r.status, "request %d", i)
-			case i >= 50*workers:
+			case i >= 50*defaultWorkers:
 				require.Zero(t, r.status, "request %d", i)
-				require.ErrorAs(t, r.err, new(gaveUpError))
-				require.Equal(t, giveUp, r.took)
+				require.ErrorAs(t, r.err, new(timeoutError))
+				require.Equal(t, defaultTimeout, r.took)
 			}
 		}
 	})
 }
 
-func TestServerWorksOnWhenTheClientHasLeft(t *testing.T) {
+func TestServer_finishesWorkOfClientsThatLeft(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
 		defer cancel()
-		for _, r := range crowd(ctx, s, 10*workers) {
+		for _, r := range crowd(ctx, s, 10*defaultWorkers) {
 			require.ErrorIs(t, r.err, context.DeadlineExceeded)
 			require.Equal(t, 5*time.Millisecond, r.took)
 		}
-		// Nobody waits for them any more, but who comes now waits until they are done.
-		require.Equal(t, 10*service-5*time.Millisecond+service, get(t.Context(), s).took)
-		require.Equal(t, 10*workers+1, s.load.total())
+		// Their clients have left, but a new request waits until they are done.
+		require.Equal(t, 10*defaultService-5*time.Millisecond+defaultService, get(t.Context(), s).took)
+		require.Equal(t, 10*defaultWorkers+1, s.load.total())
 	})
 }
 
-func TestServerInBrownout(t *testing.T) {
+func TestServer_brownout(t *testing.T) {
 	inBubble(t, Scenario{
 		Before: time.Second, During: time.Second, After: time.Second,
-		Server: Server{Staff: []Staff{{Workers: workers / 2}}},
+		Server: Server{Staff: []Staff{{Workers: defaultWorkers / 2}}},
 	}, func(t *testing.T, s *server) {
-		last := func() time.Duration { return crowd(t.Context(), s, workers)[workers-1].took }
-		require.Equal(t, service, last())
+		last := func() time.Duration { return crowd(t.Context(), s, defaultWorkers)[defaultWorkers-1].took }
+		require.Equal(t, defaultService, last())
 		<-time.After(time.Second)
-		require.Equal(t, 2*service, last(), "half of the workers")
+		require.Equal(t, 2*defaultService, last(), "half of the workers")
 		<-time.After(time.Second)
-		require.Equal(t, service, last(), "all of them again")
+		require.Equal(t, defaultService, last(), "all of them again")
 	})
 }
 
-func TestServerInOutage(t *testing.T) {
+func TestServer_outage(t *testing.T) {
 	inBubble(t, Scenario{
 		Before: time.Second, During: time.Second,
-		Server: Server{Faults: []Fault{{Answer: Answer{Status: http.StatusServiceUnavailable}}}},
+		Server: Server{Faults: []Fault{{Response: Response{Status: http.StatusServiceUnavailable}}}},
 	}, func(t *testing.T, s *server) {
 		require.Equal(t, http.StatusOK, get(t.Context(), s).status)
 		<-time.After(time.Second)
@@ -129,7 +128,7 @@ func TestServerInOutage(t *testing.T) {
 	})
 }
 
-func TestServerQuota(t *testing.T) {
+func TestServer_quota(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute, Server: Server{Limit: Limit{Quota: 3}}}, func(t *testing.T, s *server) {
 		for range 2 {
 			replies := crowd(t.Context(), s, 4)
@@ -147,15 +146,15 @@ func TestServerQuota(t *testing.T) {
 	})
 }
 
-func TestServerTail(t *testing.T) {
+func TestServer_tail(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute, Server: Server{
-		Workers: -1, Service: 20 * time.Millisecond, GiveUp: -1,
-		Faults: []Fault{{Share: 0.05, Answer: Answer{Status: http.StatusOK, After: time.Second}}},
+		Workers: -1, Service: 20 * time.Millisecond, AttemptTimeout: -1,
+		Faults: []Fault{{Share: 0.05, Response: Response{Status: http.StatusOK, After: time.Second}}},
 	}}, func(t *testing.T, s *server) {
 		const n = 2000
 		slow := 0
 		for _, r := range crowd(t.Context(), s, n) {
-			require.Equal(t, http.StatusOK, r.status, "the base waits for slow answers")
+			require.Equal(t, http.StatusOK, r.status, "attempts of the tail scenario have no timeout")
 			if r.took == time.Second {
 				slow++
 			} else {
@@ -166,7 +165,7 @@ func TestServerTail(t *testing.T) {
 	})
 }
 
-func TestServerClosesBodies(t *testing.T) {
+func TestServer_closesBodies(t *testing.T) {
 	inBubble(t, Scenario{During: time.Minute}, func(t *testing.T, s *server) {
 		body := &closed{Reader: strings.NewReader("payload")}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://server.model/", body)

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// smallFleets are many clients of few calls each, before one server of twice their load.
-// Each kind of trouble lasts 20 s, and meets clients of two ages: those that have called
-// twice before it, and a fleet of which half has not called yet, as after a deployment.
+// smallFleets are many clients with few calls each. The server's capacity is twice their
+// load. Each fault lasts 20 s. Either all clients have made two calls before it, or half of
+// them are new, as after a deployment.
 func smallFleets() (all []Scenario) {
 	for _, n := range []int{1000, 5000, 10000} {
 		all = append(all, smallFleet{row: 32, brownoutRow: 33, clients: n, every: 10 * time.Second, deadline: 10 * time.Second}.scenarios()...)
@@ -15,8 +15,7 @@ func smallFleets() (all []Scenario) {
 	return append(all, smallFleet{row: 34, brownoutRow: 34, clients: 10000, every: time.Minute, deadline: 30 * time.Second}.scenarios()...)
 }
 
-// smallFleet is a fleet and its server, which gets through a queue that is full in a
-// second, when all of its workers are there.
+// smallFleet is a fleet and its server. All workers together drain a full queue in a second.
 type smallFleet struct {
 	row, brownoutRow int
 	clients          int
@@ -24,32 +23,32 @@ type smallFleet struct {
 }
 
 const (
-	smallFleetTrouble = 20 * time.Second
-	smallFleetWorkers = 6 // together twice the load, so that one can do a third of it
+	smallFleetFault   = 20 * time.Second
+	smallFleetWorkers = 6 // their capacity is twice the load; one can serve a third of the load
 )
 
 func (f smallFleet) scenarios() (all []Scenario) {
 	for _, isNew := range []bool{false, true} {
 		for _, a := range []struct {
 			name, note string
-			answer     Answer
-		}{{"503", "answered 503", Answer{Status: 503}}, {"refused", "a refused connection", Answer{Err: errRefused}}} {
-			s := f.scenario(isNew, a.name, "every request is "+a.note)
+			response   Response
+		}{{"503", "all responses are 503", Response{Status: 503}}, {"refused", "all connections are refused", Response{Err: errRefused}}} {
+			s := f.scenario(isNew, a.name, a.note)
 			s.Row = f.row
-			s.Server.Faults = []Fault{{Answer: a.answer}}
-			s.Goals = []Goal{
+			s.Server.Faults = []Fault{{Response: a.response}}
+			s.Targets = []Target{
 				atLeast(inTheMinute, successInTheMinute, 0.90, "%.4f").timesBare(successInTheMinute),
-				atLeast(inTheMinute, successInTheMinute, 1, "%.4f").timesBare(successInTheMinute).aim(),
+				atLeast(inTheMinute, successInTheMinute, 1, "%.4f").timesBare(successInTheMinute).goal(),
 				recoversWithin(20 * time.Second),
-				atMost("attempts of the busiest second", busiestSecond, 3.6, "%.0f").timesBare(busiestSecond),
+				atMost("attempts in the busiest second", busiestSecond, 3.6, "%.0f").timesBare(busiestSecond),
 			}
 			all = append(all, s)
 		}
-		s := f.scenario(isNew, "brownout", "one of six workers is left, for a third of the load")
+		s := f.scenario(isNew, "brownout", "one of six workers, a third of the load")
 		s.Row = f.brownoutRow
 		s.Server.Staff = []Staff{{Workers: 1}}
-		s.Goals = []Goal{
-			atLeast(inTheMinute, successInTheMinute, -worse, "%.4f").plusBare(successInTheMinute),
+		s.Targets = []Target{
+			atLeast(inTheMinute, successInTheMinute, -bareMargin, "%.4f").plusBare(successInTheMinute),
 			recoversWithin(5 * time.Second),
 		}
 		all = append(all, s)
@@ -62,12 +61,12 @@ func (f smallFleet) scenario(isNew bool, kind, note string) Scenario {
 	service := time.Duration(smallFleetWorkers / (2 * load) * float64(time.Second))
 	s := Scenario{
 		Name: fmt.Sprintf("%d-clients-%v-%s", f.clients, f.every, kind), Topologies: []Topology{Own}, Shows: inTheMinute,
-		Note:   fmt.Sprintf("%d clients with a call each %v, for 20 s: %s", f.clients, f.every, note),
-		Before: 2 * f.every, During: smallFleetTrouble, After: 80 * time.Second,
+		Note:   fmt.Sprintf("%d clients with a call every %v; for 20 s %s", f.clients, f.every, note),
+		Before: 2 * f.every, During: smallFleetFault, After: 80 * time.Second,
 		Server: Server{Workers: smallFleetWorkers, Service: service, Queue: int(2 * load)},
 		Load:   Load{Every: f.every, Clients: f.clients, Deadline: f.deadline},
 	}
-	if isNew { // as the calls are spread over Every, half of the clients have made one
+	if isNew { // the calls are spread over Every: half of the clients have made one
 		s.Name += "-new"
 		s.Note += "; half of the clients are new"
 		s.Before = f.every / 2
@@ -75,7 +74,7 @@ func (f smallFleet) scenario(isNew bool, kind, note string) Scenario {
 	return s
 }
 
-const inTheMinute = "success in the minute from its beginning"
+const inTheMinute = "success in the first minute"
 
 func successInTheMinute(r Result) float64 {
 	return r.successBetween(r.Scenario.Before, r.Scenario.Before+time.Minute)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSmallFleets_areAsDescribed: the server has twice the load, and a third of it in a
-// brownout; each client has called twice before the trouble, or half of them never.
+// The capacity is twice the load, and a third of it in a brownout. Each client has made two
+// calls before the fault, or half of the clients none.
 func TestSmallFleets_areAsDescribed(t *testing.T) {
 	rows := map[int]int{}
 	for _, s := range smallFleets() {
@@ -42,7 +42,7 @@ func TestSmallFleets_areAsDescribed(t *testing.T) {
 	require.Equal(t, map[int]int{32: 12, 33: 6, 34: 6}, rows)
 }
 
-// TestSuccessBetween: the stretch begins with its first moment, and ends before its last.
+// The period includes its start and excludes its end.
 func TestSuccessBetween(t *testing.T) {
 	r := Result{calls: []*call{
 		{at: 0, success: true}, {at: 1, success: true}, {at: 2}, {at: 3}, {at: 4, success: true},

@@ -10,8 +10,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// tier is a service that answers each request by one of its own to the next: a
-// RoundTripper, for there is no network before it either.
+// tier is a service that sends a request to the next tier for each request. It is a
+// RoundTripper, because the model has no network.
 type tier struct {
 	handler http.Handler
 }
@@ -44,9 +44,8 @@ func (t tier) RoundTrip(req *http.Request) (*http.Response, error) {
 	return respond(req, recorder.Code, nil), nil
 }
 
-// received is the context that a request has on the other side of a network: its
-// caller's cancellation comes over, and nothing else; here, the call that it
-// belongs to.
+// received is the context of a request at its receiver. It keeps the sender's cancellation
+// and the call, and no deadline or other value.
 func received(sent context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(withCall(context.Background(), callOf(sent)))
 	stop := context.AfterFunc(sent, cancel)

@@ -11,21 +11,21 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Trial is a composition that was run: by a bare client first, and, if that had
-// something to mend there, by libraries.
+// Trial holds the runs of a composition: by a bare client, and by libraries if enough of the
+// bare client's calls fail.
 type Trial struct {
 	Composition
 	Bare Result
-	Of   []Result // the libraries', in the order in which they were asked for
+	Of   []Result // of the libraries, in the order of the request
 }
 
-// counts reports whether there is trouble, and not nearly nothing but it.
+// counts reports whether some of the calls fail, but not nearly all.
 func counts(bare Result) bool {
-	return bare.Offered >= leastCall && bare.Success() <= 0.99 && bare.Success() >= worth
+	return bare.Offered >= minCalls && bare.Success() <= 0.99 && bare.Success() >= minSuccess
 }
 
-// run makes the composition's runs.
-func (c Composition) run(t *testing.T, who []peers.Peer) Trial {
+// run makes the runs of the composition.
+func (c Composition) run(t *testing.T, libraries []peers.Peer) Trial {
 	t.Helper()
 	config := func(p peers.Peer) Config {
 		return Config{Scenario: c.Scenario, Peer: p, Topology: c.Topology, Seed: c.Seed}
@@ -36,16 +36,15 @@ func (c Composition) run(t *testing.T, who []peers.Peer) Trial {
 	}
 	trial := Trial{Composition: c, Bare: Run(t, config(bare[0]))}
 	if counts(trial.Bare) {
-		for _, p := range who {
+		for _, p := range libraries {
 			trial.Of = append(trial.Of, Run(t, config(p)))
 		}
 	}
 	return trial
 }
 
-// Random runs n of the seed's compositions, those that count, and calls done with
-// each. As many run at a time as there are processors.
-func Random(t *testing.T, seed uint64, n int, who []peers.Peer, done func(Trial)) []Trial {
+// Random runs n compositions of the seed that count, in parallel, and calls done with each.
+func Random(t *testing.T, seed uint64, n int, libraries []peers.Peer, done func(Trial)) []Trial {
 	t.Helper()
 	var all []Trial
 	for number := 0; len(all) < n; {
@@ -57,7 +56,7 @@ func Random(t *testing.T, seed uint64, n int, who []peers.Peer, done func(Trial)
 			limit <- struct{}{}
 			group.Go(func() {
 				defer func() { <-limit }()
-				t.Run(c.Scenario.Name, func(t *testing.T) { batch[i] = c.run(t, who) })
+				t.Run(c.Scenario.Name, func(t *testing.T) { batch[i] = c.run(t, libraries) })
 			})
 		}
 		group.Wait()
@@ -72,18 +71,18 @@ func Random(t *testing.T, seed uint64, n int, who []peers.Peer, done func(Trial)
 	return all
 }
 
-// Alone runs one composition, whether or not it counts.
-func Alone(t *testing.T, seed uint64, number int, who []peers.Peer) Trial {
+// Alone runs one composition, even if it does not count.
+func Alone(t *testing.T, seed uint64, number int, libraries []peers.Peer) Trial {
 	t.Helper()
 	c := Compose(seed, number)
-	trial := c.run(t, who)
-	for i := len(trial.Of); i < len(who); i++ {
-		trial.Of = append(trial.Of, Run(t, Config{Scenario: c.Scenario, Peer: who[i], Topology: c.Topology, Seed: c.Seed}))
+	trial := c.run(t, libraries)
+	for i := len(trial.Of); i < len(libraries); i++ {
+		trial.Of = append(trial.Of, Run(t, Config{Scenario: c.Scenario, Peer: libraries[i], Topology: c.Topology, Seed: c.Seed}))
 	}
 	return trial
 }
 
-// Harmed are the lines of the libraries that did worse than the bare client.
+// Harmed returns a line for each library that is worse than the bare client.
 func (t Trial) Harmed() (lines []string) {
 	for _, r := range t.Of {
 		if Pair(r, t.Bare).Harmed() {
@@ -93,14 +92,14 @@ func (t Trial) Harmed() (lines []string) {
 	return lines
 }
 
-// line is how a library did in the trial.
+// line compares a library with the bare client.
 func (t Trial) line(r Result) string {
 	p := Pair(r, t.Bare)
-	return fmt.Sprintf("%-4d %s %+.4f (%.1f sd of %d calls): bare %.4f, has %.4f, %.2f attempts per call: %s",
+	return fmt.Sprintf("%-4d %s %+.4f (%.1f sd of %d calls): bare %.4f, measured %.4f, %.2f attempts per call: %s",
 		t.Number, r.Peer.Name, p.Mean, math.Abs(p.Mean)/max(p.Error, 1e-9), p.Calls, t.Bare.Success(), r.Success(), r.AttemptsPerCall(), t.Scenario.Note)
 }
 
-// String tells of all libraries.
+// String lists all libraries.
 func (t Trial) String() string {
 	lines := []string{fmt.Sprintf("%-4d %s", t.Number, t.Scenario.Note), Header(), Line([]Result{t.Bare})}
 	for _, r := range t.Of {
@@ -109,18 +108,18 @@ func (t Trial) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// Tally is what a library makes of many trials.
+// Tally summarizes the trials of a library.
 type Tally struct {
 	Peer   string
 	Trials int
 	Harmed int
-	Worst  float64 // the least mean of the differences
-	In     int     // the number of that composition
+	Worst  float64 // minimum of the mean differences
+	In     int     // number of that composition
 	Mean   float64 // of all differences
-	Better int     // in so many, by as much as would be harm
+	Better int     // trials with a gain of the size of a harm
 }
 
-// Tallies are one for each library.
+// Tallies returns a tally for each library.
 func Tallies(trials []Trial) (all []Tally) {
 	for _, t := range trials {
 		for i, r := range t.Of {
@@ -150,7 +149,7 @@ func (t *Tally) count(number int, p Paired) {
 	}
 }
 
-// String is one line.
+// String returns one line.
 func (t Tally) String() string {
 	return fmt.Sprintf("%-24s %d compositions: %d harmed (%.1f %%), %d better, worst %+.4f (composition %d), mean %+.4f",
 		t.Peer, t.Trials, t.Harmed, 100*float64(t.Harmed)/float64(max(t.Trials, 1)), t.Better, t.Worst, t.In, t.Mean)

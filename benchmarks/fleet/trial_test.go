@@ -9,18 +9,18 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// harmedAtMost is how many of the short run's compositions may do worse with this
-// library than with a bare client. The whole run, of 300, is `fleet -random=300`.
+// harmedAtMost is the permitted number of compositions in which this library is worse than a
+// bare client. The complete run of 300 is `fleet -random=300`.
 const harmedAtMost = 0.1
 
 // A short run of the random compositions.
-func TestRandomCompositions(t *testing.T) {
-	who, err := peers.Named(peers.Ours)
+func TestRandom_harmsFewCompositions(t *testing.T) {
+	libraries, err := peers.Named(peers.Ours)
 	require.NoError(t, err)
-	trials := Random(t, Seed, 24, who, func(trial Trial) {
-		require.GreaterOrEqual(t, trial.Bare.Offered, leastCall)
+	trials := Random(t, Seed, 24, libraries, func(trial Trial) {
+		require.GreaterOrEqual(t, trial.Bare.Offered, minCalls)
 		require.LessOrEqual(t, trial.Bare.Success(), 0.99)
-		require.GreaterOrEqual(t, trial.Bare.Success(), worth)
+		require.GreaterOrEqual(t, trial.Bare.Success(), minSuccess)
 		for _, line := range trial.Harmed() {
 			t.Log(line)
 		}
@@ -31,17 +31,16 @@ func TestRandomCompositions(t *testing.T) {
 	require.LessOrEqual(t, float64(tally.Harmed)/float64(tally.Trials), harmedAtMost)
 }
 
-// A bare client has what a bare client has, call by call: what is drawn hangs on
-// the seed, the call and the attempt alone.
-func TestCompositionsArePaired(t *testing.T) {
-	who, err := peers.Named("bare")
+// Two runs of a bare client are the same, call by call.
+func TestRandom_bareClientEqualsItself(t *testing.T) {
+	libraries, err := peers.Named("bare")
 	require.NoError(t, err)
 	for number := range 12 {
-		trial := Alone(t, Seed, number, who)
+		trial := Alone(t, Seed, number, libraries)
 		p := Pair(trial.Of[0], trial.Bare)
 		require.Equal(t, trial.Bare.Offered, p.Calls)
-		// Attempts of one instant come in any order, and the last place of a queue, or
-		// the last token, is the first's.
+		// Attempts at one instant have a random order, so the last slot of a queue or the
+		// last token varies.
 		require.InDelta(t, 0, p.Mean, 0.003, trial.Scenario.Note)
 	}
 }
@@ -55,11 +54,11 @@ func TestCompose(t *testing.T) {
 		c := Compose(1, number)
 		s := c.Scenario
 		require.GreaterOrEqual(t, s.During, shortRun)
-		require.Greater(t, s.During.Seconds()*s.Load.perSecond()*(1-s.Load.Bare), float64(leastCall), "%d: %s", number, s.Note)
-		require.False(t, s.Load.Deadline < 0 && s.Server.GiveUp < 0, "a hanging call would never end")
+		require.Greater(t, s.During.Seconds()*s.Load.perSecond()*(1-s.Load.Bare), float64(minCalls), "%d: %s", number, s.Note)
+		require.False(t, s.Load.Deadline < 0 && s.Server.AttemptTimeout < 0, "a hanging call would never end")
 		if number%5 == 4 { // a small fleet
 			require.Equal(t, Own, c.Topology)
-			require.GreaterOrEqual(t, s.Load.Clients, leastCall)
+			require.GreaterOrEqual(t, s.Load.Clients, minCalls)
 			require.GreaterOrEqual(t, s.Load.Every, 5*time.Second)
 			require.Positive(t, s.Server.Workers)
 			require.Positive(t, len(s.Server.Staff)+len(s.Server.Faults), "an outage or a brownout")
@@ -95,7 +94,7 @@ func TestPair(t *testing.T) {
 		})
 	}
 	few := Pair(outcomes(8, 50), outcomes(10, 50))
-	require.Less(t, few.Mean, -worse)
+	require.Less(t, few.Mean, -bareMargin)
 	require.False(t, few.Harmed(), "two of fifty can be chance")
 }
 

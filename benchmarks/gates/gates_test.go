@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/admission"
 )
 
-// BenchmarkTake is one request of one key, in memory, with quota left.
+// BenchmarkTake takes from a quota in memory that is not exhausted, with one key.
 func BenchmarkTake(b *testing.B) {
 	const limit = 1 << 30
 	ctx := context.Background()

@@ -20,12 +20,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/admission"
 )
 
-// BenchmarkOverload asks a server on loopback sockets, whose handler needs nothing but a
-// processor, for three times what it has just been seen to do, in an open loop: 10 %
-// critical, 60 % default, 30 % batch, each with half a second, by a bare client that
-// repeats nothing, after two seconds at half of what it can do. The server is a process of
-// its own, and shares the processors with the client. It takes 55 s (a second or two with
-// -short, which measures nothing); run it with -benchtime 1x.
+// BenchmarkOverload overloads a server over loopback. The handler only computes. The client
+// measures the capacity, sends half of it for two seconds, and then three times the capacity
+// in an open loop: 10 % critical, 60 % default, 30 % batch, deadline 500 ms, no retries. The
+// server is a separate process on the same processors. It takes 55 s; use -benchtime 1x.
+// With -short it takes seconds and measures nothing.
 func BenchmarkOverload(b *testing.B) {
 	phases := phases{capacity: 2 * time.Second, healthy: 2 * time.Second, warmup: 2 * time.Second, measured: 7 * time.Second}
 	if testing.Short() {
@@ -54,13 +53,13 @@ func gates() map[string]gate {
 	}
 }
 
-// gate wraps a handler, and says how many it lets in at the moment; 0: all.
+// gate wraps a handler and returns its current limit; 0: none.
 type gate = func(ctx context.Context, next http.Handler) (gated http.Handler, limit func() int)
 
-// failsafe and failsafePriority are failsafe-go's adaptive limiter with all of its defaults,
-// by a few lines of our own: its failsafehttp.NewHandler does not hand the request's
-// context, and so neither its priority nor its end, to the limiter. Which priorities are let
-// in is calibrated every 100 ms, which is our choice: it names no default.
+// failsafe and failsafePriority are failsafe-go's adaptive limiter with its defaults. They do
+// not use failsafehttp.NewHandler, which does not pass the request's context, its priority
+// and its cancellation to the limiter. failsafe-go has no default for the calibration
+// interval of priorities; here it is 100 ms.
 func failsafe(_ context.Context, next http.Handler) (gated http.Handler, limit func() int) {
 	limiter := adaptivelimiter.NewWithDefaults[any]()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -98,12 +97,12 @@ func failsafePriority(ctx context.Context, next http.Handler) (gated http.Handle
 }
 
 const (
-	work     = 5 * time.Millisecond // of a processor, for each request
+	work     = 5 * time.Millisecond // CPU time of a request
 	patience = 500 * time.Millisecond
 	overload = 3
 )
 
-// phases are how long what is looked at.
+// phases are the durations of the phases.
 type phases struct{ capacity, healthy, warmup, measured time.Duration }
 
 func (p phases) short() phases {
@@ -129,14 +128,14 @@ func (p phases) run(b *testing.B, gate string) {
 	b.ReportMetric(capacity, "capacity/s")
 	b.ReportMetric(float64(came)/p.measured.Seconds()/capacity, "load")
 	b.ReportMetric(float64(s.limit(b)), "limit")
-	b.ReportMetric(float64(len(s.refused))/float64(max(1, came)), "refused")
+	b.ReportMetric(float64(len(s.rejected))/float64(max(1, came)), "rejected")
 	report(b, s.took, 0.99, "p99-ms")
-	report(b, s.refused, 0.5, "refused-p50-ms")
-	report(b, s.refused, 0.99, "refused-p99-ms")
+	report(b, s.rejected, 0.5, "rejected-p50-ms")
+	report(b, s.rejected, 0.99, "rejected-p99-ms")
 	b.ReportMetric(0, "ns/op")
 }
 
-// report is the time within which that share of them were answered.
+// report is a quantile of the latencies.
 func report(b *testing.B, took []time.Duration, share float64, unit string) {
 	b.Helper()
 	if slices.Sort(took); len(took) > 0 {
@@ -144,19 +143,19 @@ func report(b *testing.B, took []time.Duration, share float64, unit string) {
 	}
 }
 
-// client asks a server, and counts what comes of it.
+// client sends requests and counts the results.
 type client struct {
 	url   string
 	http  *http.Client
 	calls sync.WaitGroup
 
-	mu            sync.Mutex
-	came, served  [3]int
-	took, refused []time.Duration // of those that were served, and of those that were not let in
+	mu             sync.Mutex
+	came, served   [3]int
+	took, rejected []time.Duration // latencies of successes and of rejections
 }
 
-// closedLoop is how many requests are served in a second, with two at a time for each
-// processor. Each asks once at least, however late it begins.
+// closedLoop returns the rate of successes with two workers per processor. Each worker sends
+// at least one request.
 func (s *client) closedLoop(ctx context.Context, length time.Duration) float64 {
 	var served atomic.Int64
 	begun := time.Now()
@@ -173,7 +172,7 @@ func (s *client) closedLoop(ctx context.Context, length time.Duration) float64 {
 	return float64(served.Load()) / time.Since(begun).Seconds()
 }
 
-// openLoop begins rate requests a second, and counts those that begin after the warm-up.
+// openLoop starts rate requests per second, and counts those that start after the warm-up.
 func (s *client) openLoop(ctx context.Context, rate float64, warmup, measured time.Duration) {
 	every := time.NewTicker(time.Millisecond)
 	defer every.Stop()
@@ -213,11 +212,11 @@ func (s *client) call(ctx context.Context, counts bool) {
 		s.served[class]++
 		s.took = append(s.took, took)
 	case status == http.StatusServiceUnavailable:
-		s.refused = append(s.refused, took)
+		s.rejected = append(s.rejected, took)
 	}
 }
 
-// ask is what a request is answered with; 0: not at all.
+// ask returns the status of a request; 0: an error.
 func (s *client) ask(ctx context.Context, path string, class int) int {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, http.NoBody)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// serves is the environment variable that makes this program the server, behind the gate
-// that it names.
+// serves is the environment variable that makes this program a server. Its value names the
+// gate.
 const serves = "GATES_SERVE"
 
 func TestMain(m *testing.M) {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serve is a server until standard input ends, as it does when the client dies.
+// serve is a server until the end of its standard input, which is when the client ends.
 func serve(gate gate) {
 	busy := roundsIn(work)
 	gated, limit := gate(context.Background(), busy)
@@ -45,13 +45,13 @@ func serve(gate gate) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// open starts a server as a process of its own.
+// open starts a server in a separate process.
 func open(b *testing.B, gate string) *client {
 	b.Helper()
 	cmd := exec.CommandContext(b.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), serves+"="+gate)
 	cmd.Stderr = os.Stderr
-	_, err := cmd.StdinPipe() // it ends with this process, at the latest
+	_, err := cmd.StdinPipe() // its end stops the server
 	require.NoError(b, err)
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(b, err)
@@ -59,7 +59,7 @@ func open(b *testing.B, gate string) *client {
 	c := &client{http: &http.Client{Transport: resilienthttp.NewBase()}}
 	b.Cleanup(func() {
 		c.http.CloseIdleConnections()
-		_ = cmd.Wait() // the context of the benchmark is over, which has killed it
+		_ = cmd.Wait() // the end of the benchmark's context has killed it
 	})
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(b, err)
@@ -67,7 +67,7 @@ func open(b *testing.B, gate string) *client {
 	return c
 }
 
-// limit is how many the gate lets in at the moment.
+// limit is the current limit of the gate.
 func (s *client) limit(b *testing.B) (n int) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
@@ -82,8 +82,7 @@ func (s *client) limit(b *testing.B) (n int) {
 	return n
 }
 
-// busy is a handler that needs nothing but a processor, for so many turns, and does not look
-// whether anybody waits for it.
+// busy is a handler that only computes, for a number of rounds. It ignores the context.
 type busy int
 
 func (h busy) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -93,14 +92,14 @@ func (h busy) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// turn is some microseconds of work.
+// turn is a round of some microseconds of work.
 func turn() {
 	var block [4096]byte
 	sum := sha256.Sum256(block[:])
 	runtime.KeepAlive(sum)
 }
 
-// roundsIn is how many turns a processor makes in a time, if nobody else wants it.
+// roundsIn is the number of rounds in the time on an idle processor.
 func roundsIn(d time.Duration) busy {
 	const some = 100
 	best := time.Hour

@@ -23,7 +23,7 @@ type trial struct {
 	load       float64 // as a ratio of the capacity
 	length     time.Duration
 	deadline   time.Duration
-	dependency time.Duration // beside the work, exponential
+	dependency time.Duration // added to the work, exponential
 	pauses     time.Duration // the workers stop for 200 ms once in this time
 }
 
@@ -33,7 +33,7 @@ const (
 	pauseLength  = 200 * time.Millisecond
 )
 
-// result is the fate of one request.
+// result is the result of one request.
 type result struct {
 	came     time.Duration
 	class    int

@@ -1,5 +1,5 @@
-// Package jitter is the experiment of the AWS paper on backoff (see
-// internal/jittersim) with the Backoffs of this library.
+// Package jitter has the backoff strategies of the AWS experiment on jitter; see
+// internal/jittersim.
 package jitter
 
 import (
@@ -7,14 +7,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/jittersim"
 )
 
-// Strategy is one of those that are compared.
+// Strategy is a compared strategy.
 type Strategy struct {
 	Name    string
 	Backoff resilienthttp.Backoff
 }
 
-// Strategies are those of the paper. It doubles before the first retry too, so
-// that it draws from 2·base where ours draws from base.
+// Strategies returns the strategies of the paper. The paper doubles before the first retry,
+// so its base corresponds to 2·base here.
 func Strategies() []Strategy {
 	return []Strategy{
 		{"full jitter", resilienthttp.FullJitter(2*jittersim.Base, jittersim.Max)},

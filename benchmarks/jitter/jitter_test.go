@@ -8,9 +8,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/jittersim"
 )
 
-// The ratios of the paper's figures, at 200 clients: full jitter takes a fifth of
-// the calls of no backoff, and a third of those of plain exponential backoff.
-func TestPaper(t *testing.T) {
+// The ratios of the paper at 200 clients: full jitter needs a fifth of the calls of no backoff,
+// and a third of those of exponential backoff without jitter.
+func TestStrategies_matchThePaper(t *testing.T) {
 	const clients, seeds = 200, 50
 	outcomes := map[string]jittersim.Outcome{}
 	for _, s := range Strategies() {

@@ -1,4 +1,3 @@
-// Package matrix finds out how each library behaves, by asking it: each probe is
-// a scripted server, and a look at what reached it and what came back. The probes
-// run in virtual time.
+// Package matrix tests the behavior of each library in virtual time. A probe is a scripted
+// server, with a check of the requests that it received and of the result.
 package matrix

@@ -10,7 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// answers are those of one peer, by the names of the probes.
+// answers returns the results of one peer, by probe.
 func answers(t *testing.T, p peers.Peer) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -22,17 +22,17 @@ func answers(t *testing.T, p peers.Peer) map[string]string {
 
 func named(t *testing.T, name string) peers.Peer {
 	t.Helper()
-	who, err := peers.Named(name)
+	named, err := peers.Named(name)
 	require.NoError(t, err)
-	return who[0]
+	return named[0]
 }
 
-// What this library answers is its contract.
+// The behavior of this library is its contract.
 func TestOurs(t *testing.T) {
 	want := map[string]string{
-		// Overload leaves out the first wait, and a timeout of an unknown server all but the last.
+		// After 503 and 429 there is no first wait. After a timeout of a server without a success there is only the last.
 		"GET 500": "5", "GET 503": "4", "GET 429": "4", "GET timeout": "2",
-		// With the key that it generates, a POST is repeatable.
+		// With its generated key, a POST can be retried.
 		"POST 500": "5, one key", "POST 503": "4, one key", "POST 429": "4, one key", "POST timeout": "2, one key",
 		"body replayed": "yes", "body of a stream": "streamed",
 		"Retry-After: 3": "waited for", "Retry-After: date": "waited for",
@@ -43,9 +43,9 @@ func TestOurs(t *testing.T) {
 	require.Equal(t, want, answers(t, named(t, peers.Ours)))
 }
 
-// Without keys, a POST is repeated only where the server says that it did nothing:
-// a 429, and a 503 with Retry-After, which the probe's has not.
-func TestOursWithoutKeys(t *testing.T) {
+// Without keys, a POST is retried only after a 429, or a 503 with Retry-After: the server did
+// no work. The probe's 503 has no Retry-After.
+func TestOurs_withoutKeys(t *testing.T) {
 	p := peers.Peer{New: func(s peers.Setting) peers.Client {
 		return &http.Client{Transport: &resilienthttp.Transport{Base: s.Base, Idempotency: resilienthttp.Idempotency{Disabled: true}}}
 	}}
@@ -57,30 +57,29 @@ func TestOursWithoutKeys(t *testing.T) {
 	require.Equal(t, "5", got["GET 500"])
 }
 
-// The probes can tell: each of these has been read in the library's source, at the
-// version that go.mod names.
+// The source of the library, at the version in go.mod, confirms each of these results.
 func TestPeers(t *testing.T) {
 	for _, row := range []struct{ peer, probe, want, because string }{
-		{"bare", "GET 500", "1", "http.Client repeats no answered request"},
-		{"naive", "body replayed", "**no**", "it sends a body that has been read"},
+		{"bare", "GET 500", "1", "http.Client does not retry responses"},
+		{"naive", "body replayed", "**no**", "it sends a body that is already read"},
 		{"go-retryablehttp", "POST 500", "**5**", "baseRetryPolicy does not look at the method"},
 		{"go-retryablehttp", "exhausted", "error", "Do drains the last response, and returns an error, without an ErrorHandler"},
 		{"go-retryablehttp-full", "exhausted", "503", "PassthroughErrorHandler"},
 		{"go-retryablehttp", "other hosts' idle connections", "**closed**", "Do defers HTTPClient.CloseIdleConnections when it gives up"},
 		{"go-retryablehttp", "Retry-After: date", "waited for", "parseRetryAfterHeader reads both forms"},
-		{"failsafe-go", "Retry-After: date", "**undercut**", "DelayFunc reads seconds alone"},
+		{"failsafe-go", "Retry-After: date", "**undercut**", "DelayFunc reads only seconds"},
 		{"failsafe-go", "bodies left open", "**3**", "doRequest closes no response that is retried"},
 		{"failsafe-go-full", "Retry-After: 3", "**undercut**", "ApplyJitter adds to, and takes from, any delay"},
 		{"rehttp", "body of a stream", "in memory", "RoundTrip copies the body to a buffer"},
-		{"rehttp", "Retry-After: 3", "**undercut**", "a DelayFn of its own does not look at the response"},
-		{"heimdall", "GET 429", "1", "Do repeats errors and 5xx"},
-		{"heimdall", "request modified", "**Body**", "Do puts a reader of its own there"},
+		{"rehttp", "Retry-After: 3", "**undercut**", "DelayFn ignores the response"},
+		{"heimdall", "GET 429", "1", "Do retries errors and 5xx"},
+		{"heimdall", "request modified", "**Body**", "Do replaces the body"},
 		{"azcore", "Retry-After: date", "waited for", "shared.RetryAfter reads both forms"},
 		{"azcore", "wait past the deadline", "at the deadline", "retryPolicy.Do selects between the delay and the context"},
-		{"resty", "POST 500", "1", "Execute repeats idempotent methods alone"},
+		{"resty", "POST 500", "1", "Execute retries only idempotent methods"},
 		{"resty-hedged", "GET 500", "1", "SetHedging sets the retry count to 0"},
-		{"aws-sdk-go-v2", "Retry-After: 3", "**undercut**", "adjustForRetryAfterHeader reads X-Amz-Retry-After alone"},
-		{"gobreaker+backoff+rate", "POST 500", "1", "it is written so"},
+		{"aws-sdk-go-v2", "Retry-After: 3", "**undercut**", "adjustForRetryAfterHeader reads only X-Amz-Retry-After"},
+		{"gobreaker+backoff+rate", "POST 500", "1", "by design"},
 	} {
 		for _, probe := range Probes() {
 			if probe.Name == row.probe {
@@ -90,7 +89,7 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// Every library answers every question.
+// Every library has a result for every probe.
 func TestAll(t *testing.T) {
 	for _, p := range peers.All() {
 		for name, answer := range answers(t, p) {

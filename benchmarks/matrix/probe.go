@@ -14,14 +14,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Probe is one question.
+// Probe is one test.
 type Probe struct {
 	Name string
-	Note string // what exactly is asked
+	Note string // a description
 	run  func(peers.Peer) string
 }
 
-// Ask asks one peer, in virtual time.
+// Ask runs the probe with one peer in virtual time.
 func (p Probe) Ask(t *testing.T, peer peers.Peer) string {
 	t.Helper()
 	return bubble.Run(t, func() string { return p.run(peer) })
@@ -29,7 +29,7 @@ func (p Probe) Ask(t *testing.T, peer peers.Peer) string {
 
 const target = "http://api.example/v1/charges"
 
-// trial is one logical request to a scripted server.
+// trial is one call to a scripted server.
 type trial struct {
 	server  *server
 	request *http.Request
@@ -39,7 +39,7 @@ type trial struct {
 	took    time.Duration
 }
 
-// do makes the request and reads the response.
+// do sends the request and reads the response.
 func (tr *trial) do(peer peers.Peer) {
 	client := peer.New(peers.Setting{Base: tr.server})
 	start := time.Now()
@@ -50,13 +50,13 @@ func (tr *trial) do(peer peers.Peer) {
 		tr.status, tr.text = resp.StatusCode, string(text)
 		_ = resp.Body.Close()
 	}
-	synctest.Wait() // for what is drained aside
+	synctest.Wait() // for bodies that are drained in the background
 	if closer, ok := client.(io.Closer); ok {
 		_ = closer.Close()
 	}
 }
 
-// ask makes one request with that method, and that body if it is not "".
+// ask sends one request with the method and the body; "": none.
 func ask(peer peers.Peer, method, body string, script func(int) answer) *trial {
 	return askWith(context.Background(), peer, method, body, script)
 }
@@ -79,8 +79,7 @@ func newRequest(ctx context.Context, method string, body io.Reader) *http.Reques
 	return req
 }
 
-// attemptsAt asks how many attempts are made when all of them meet that status,
-// or a timeout.
+// attemptsAt counts the attempts if all of them get the status, or a timeout.
 func attemptsAt(method string, status int) Probe {
 	what := "timeout"
 	if status > 0 {
@@ -89,7 +88,7 @@ func attemptsAt(method string, status int) Probe {
 	script := func(int) answer { return answer{status: status, after: 10 * time.Millisecond} }
 	return Probe{
 		Name: method + " " + what,
-		Note: fmt.Sprintf("attempts of a %s when all are answered %s", method, what),
+		Note: fmt.Sprintf("attempts of a %s if all responses are %s", method, what),
 		run: func(p peers.Peer) string {
 			body := ""
 			if method == http.MethodPost {
@@ -100,8 +99,8 @@ func attemptsAt(method string, status int) Probe {
 	}
 }
 
-// counted tells how many attempts there were, and whether a POST that was
-// repeated bore a key: without one, each of them may be a write of its own.
+// counted is the number of attempts, and whether a retried POST had a key. Without a key,
+// each attempt may be a separate write.
 func counted(method string, s *server) string {
 	n := fmt.Sprint(len(s.attempts))
 	keys := map[string]bool{}

@@ -13,8 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Tables are all questions, table by table: how many attempts, what becomes of
-// bodies and answers, and how a call waits and leaves things behind.
+// Tables returns the probes by table: attempts; bodies and results; waits and side effects.
 func Tables() [][]Probe {
 	var attempts []Probe
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -23,25 +22,25 @@ func Tables() [][]Probe {
 		}
 	}
 	return [][]Probe{attempts, {
-		{"body replayed", "a PUT of 64 KiB, answered 503 until the third attempt: whether each attempt's body is whole and the same", bodyReplayed},
-		{"body of a stream", "a PUT of 1 MiB from a reader that cannot be rewound: sent as it is read, or read into memory first", bodyStreamed},
-		{"Retry-After: 3", "on a 429, asked twenty times: waited for, or undercut", retryAfter(http.StatusTooManyRequests, seconds)},
-		{"Retry-After: date", "on a 503, three to four seconds ahead, likewise", retryAfter(http.StatusServiceUnavailable, date)},
-		{"exhausted", "what comes back when all attempts are answered 503", exhausted},
-		{"bodies left open", "of responses that nobody has seen, in the same", bodiesOpen},
+		{"body replayed", "a PUT of 64 KiB, 503 until the third attempt: whether all attempts have the same complete body", bodyReplayed},
+		{"body of a stream", "a PUT of 1 MiB from a reader without GetBody: streamed, or read into memory first", bodyStreamed},
+		{"Retry-After: 3", "on a 429, twenty calls: whether the library waits as long, or sends a retry earlier (undercut)", retryAfter(http.StatusTooManyRequests, seconds)},
+		{"Retry-After: date", "the same with a 503 and a date in three to four seconds", retryAfter(http.StatusServiceUnavailable, date)},
+		{"exhausted", "the result if all attempts get 503", exhausted},
+		{"bodies left open", "number of response bodies that the library did not close, in the same test", bodiesOpen},
 	}, {
-		{"wait after the last", "attempt, in the same", waitAfterLast},
-		{"wait past the deadline", "a 503 with Retry-After: 5, and two seconds left: when the call returns", pastDeadline},
-		{"cancelled", "in a wait after a 503 with Retry-After: 5: how long until the call returns", cancelled},
-		{"request modified", "fields of the caller's request that are not what they were", modified},
-		{"other hosts' idle connections", "whether they are closed when all attempts have failed", idleClosed},
+		{"wait after the last", "time from the last attempt until the call returns, in the same test", waitAfterLast},
+		{"wait past the deadline", "a 503 with Retry-After: 5, and a deadline in two seconds: when the call returns", pastDeadline},
+		{"cancelled", "a cancellation during the wait after a 503 with Retry-After: 5: time until the call returns", cancelled},
+		{"request modified", "fields of the caller's request that the library changed", modified},
+		{"other hosts' idle connections", "whether the library closes them after all attempts have failed", idleClosed},
 	}}
 }
 
-// Probes are the questions of all tables.
+// Probes returns the probes of all tables.
 func Probes() []Probe { return slices.Concat(Tables()...) }
 
-// seconds and date are the forms of Retry-After, with the moment that they mean.
+// seconds and date are the formats of Retry-After, with the time that they mean.
 func seconds() (string, time.Time) { return "3", time.Now().Add(3 * time.Second) }
 
 func date() (string, time.Time) {
@@ -68,7 +67,7 @@ func bodyReplayed(p peers.Peer) string {
 	return "yes"
 }
 
-// source is a body that can be read once, and tells how far it was.
+// source is a body without GetBody that counts the bytes read.
 type source struct{ left, size int }
 
 func (s *source) Read(p []byte) (int, error) {
@@ -99,8 +98,8 @@ func bodyStreamed(p peers.Peer) string {
 	return "streamed"
 }
 
-// retryAfter asks several times: jitter may go below what was asked for, or not.
-// The value comes with the moment before which the server wants to hear nothing.
+// retryAfter makes several calls, because jitter is random. The value comes with the earliest
+// permitted time of a retry.
 func retryAfter(status int, value func() (string, time.Time)) func(peers.Peer) string {
 	return func(p peers.Peer) string {
 		for range 20 {
@@ -154,7 +153,7 @@ func waitAfterLast(p peers.Peer) string {
 	return "0"
 }
 
-// busy asks for more time than the caller has.
+// busy has a Retry-After after the deadline.
 func busy(int) answer {
 	return answer{status: http.StatusServiceUnavailable, header: http.Header{"Retry-After": {"5"}}}
 }
@@ -212,8 +211,8 @@ func modified(p peers.Peer) string {
 	return "**" + strings.Join(fields, ", ") + "**"
 }
 
-// same reports whether two fields of a request are the same: not equal, but the
-// very same body, map or function.
+// same reports whether two fields of a request are identical: the same body, map or
+// function, not an equal one.
 func same(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.Func, reflect.Map, reflect.Slice, reflect.Chan, reflect.Pointer:

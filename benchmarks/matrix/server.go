@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// server is a scripted base RoundTripper, which remembers.
+// server is a scripted base RoundTripper that records its requests.
 type server struct {
 	answer  func(attempt int) answer // counted from 1
 	arrived func()                   // nil, or called before a request's body is read
@@ -36,7 +36,7 @@ func always(status int) func(int) answer {
 	return func(int) answer { return answer{status: status} }
 }
 
-// timeoutError is the error of a network that has waited for long enough.
+// timeoutError is the error of a timeout of the network.
 type timeoutError struct{}
 
 func (timeoutError) Error() string   { return "matrix: timeout" }
@@ -87,15 +87,14 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// CloseIdleConnections closes those of all hosts: http.Transport knows no other
-// way.
+// CloseIdleConnections counts its calls. http.Transport closes the connections of all hosts.
 func (s *server) CloseIdleConnections() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.idle++
 }
 
-// body is a response's, which tells when it is closed.
+// body is a response body that records Close.
 type body struct {
 	io.Reader
 	server *server

@@ -8,14 +8,14 @@ import (
 	"path/filepath"
 )
 
-// Program is a program that makes one GET with a library.
+// Program is a program that sends one GET with a library.
 type Program struct {
 	Name   string
-	Import string // "": net/http alone
+	Import string // "": only net/http
 	Client string // an expression of type *http.Client
 }
 
-// Programs are those whose size is measured. The first one has no library.
+// Programs returns the measured programs. The first one has no library.
 func Programs() []Program {
 	return []Program{
 		{"net/http", "", "http.DefaultClient"},
@@ -28,8 +28,8 @@ func Programs() []Program {
 	}
 }
 
-// Size builds the program in a temporary directory, and returns the size of the binary in
-// bytes. It needs the go command, and must run in this module.
+// Size builds the program in a temporary directory and returns the size of the binary in
+// bytes. It needs the go command and must run in this module.
 func (p Program) Size(ctx context.Context) (int64, error) {
 	dir, err := os.MkdirTemp("", "overhead")
 	if err != nil {

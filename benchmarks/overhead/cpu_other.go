@@ -6,5 +6,5 @@ import "time"
 
 var started = time.Now() //nolint:gochecknoglobals // never written to
 
-// processorTime is the time that has passed, where nothing better is known.
+// processorTime is the elapsed time, on systems without getrusage.
 func processorTime() time.Duration { return time.Since(started) }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processorTime is the time that this process has had of the processors.
+// processorTime is the CPU time of this process.
 func processorTime() time.Duration {
 	var usage syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {

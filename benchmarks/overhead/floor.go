@@ -11,8 +11,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// floor is the least that gives each attempt a timeout; the body wrapper cancels when
-// it is closed. Who wants timeouts pays this, whatever else he has.
+// floor is the minimum for a client with a timeout per attempt. Close of the body cancels the
+// context.
 type floor struct{ base http.RoundTripper }
 
 const floorTimeout = 30 * time.Second
@@ -38,18 +38,17 @@ func (c *cancelOnClose) Close() error {
 	return c.ReadCloser.Close()
 }
 
-// Added is what the floor and this library add to a bare client's call, in processor
-// time: what other programs do does not lengthen it much, and what a library leaves to
-// the garbage collector is in it.
+// Added is the CPU time that the floor and this library add to a bare client's call. It
+// includes garbage collection and depends little on other programs.
 type Added struct {
-	Bare, Floor, Ours time.Duration // Floor and Ours on top of Bare; medians of the rounds
+	Bare, Floor, Ours time.Duration // Floor and Ours without Bare; medians of the rounds
 }
 
-// Ratio is what this library adds, in floors.
+// Ratio is Ours divided by Floor.
 func (a Added) Ratio() float64 { return float64(a.Ours) / float64(max(a.Floor, 1)) }
 
-// MeasureAdded measures it in memory, in interleaved slices, the calls spread over so
-// many scopes.
+// MeasureAdded measures in memory, with interleaved batches. The calls use the number of
+// scopes.
 func MeasureAdded(c Config, l Load, scopes int) (Added, error) {
 	ours, err := peers.Named(peers.Ours)
 	if err != nil {
@@ -65,7 +64,7 @@ func MeasureAdded(c Config, l Load, scopes int) (Added, error) {
 			way.URLs = append(way.URLs, fmt.Sprintf("http://api-%d.example/v1/charges", s))
 		}
 		callers[i] = &caller{client: client, load: l, way: way, payload: make([]byte, l.Size)}
-		callers[i].calls(2 * scopes) // what is made once for each scope
+		callers[i].calls(2 * scopes) // creates the state of each scope
 	}
 	batch := calibrate(callers[0], c.Batch)
 	times := make([][]time.Duration, len(all))

@@ -17,24 +17,23 @@ type Load struct {
 	Size         int // of the body
 }
 
-// Loads are those of the tables.
+// Loads returns the loads of the tables.
 func Loads() []Load {
 	return []Load{{"GET", http.MethodGet, 0}, {"POST 64 B", http.MethodPost, 64}, {"POST 1 MiB", http.MethodPost, 1 << 20}}
 }
 
-// Way is how the requests travel.
+// Way is the connection between client and server.
 type Way struct {
 	Name     string
 	URL      string
-	URLs     []string // if not nil, these in turn instead
+	URLs     []string // used in turn; nil: URL
 	Base     func() http.RoundTripper
-	Parallel bool // from as many goroutines as are usual in a server
+	Parallel bool // 16 goroutines
 }
 
 const goroutines = 16
 
-// instant is a Base that answers at once: what is measured is what stands around
-// it.
+// instant is a Base that responds at once.
 type instant struct{}
 
 func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -50,20 +49,19 @@ func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// InMemory is without a network.
+// InMemory has no network.
 func InMemory() Way {
 	return Way{Name: "in memory", URL: "http://api.example/v1/charges", Base: func() http.RoundTripper { return instant{} }}
 }
 
-// Loopback is over kept-alive connections to a server in another process.
+// Loopback uses keep-alive connections to a server in another process.
 func Loopback(url string) Way {
 	return Way{Name: "loopback", URL: url, Base: func() http.RoundTripper {
 		return &http.Transport{MaxIdleConnsPerHost: 2 * goroutines}
 	}}
 }
 
-// caller makes one kind of request over and over, as a program would: a new
-// http.Request for each call.
+// caller repeats one kind of request, with a new http.Request for each call.
 type caller struct {
 	client  peers.Client
 	base    http.RoundTripper
@@ -71,7 +69,7 @@ type caller struct {
 	way     Way
 	payload []byte
 	batch   int // calls in each round
-	turn    int // among way.URLs; of one goroutine only
+	turn    int // index in way.URLs; one goroutine only
 }
 
 func newCaller(p peers.Peer, l Load, w Way) *caller {
@@ -101,9 +99,8 @@ func (c *caller) call() {
 	_ = resp.Body.Close()
 }
 
-// close ends the idle connections. What else a client has running goes on: to end
-// it is safe only when nothing of a call is left, which cannot be known outside of
-// virtual time.
+// close ends the idle connections. It does not close the client: that is safe only after all
+// goroutines of calls have ended, which is unknown outside of virtual time.
 func (c *caller) close() {
 	if t, ok := c.base.(*http.Transport); ok {
 		t.CloseIdleConnections()
@@ -128,9 +125,9 @@ func (c *caller) calls(n int) {
 	group.Wait()
 }
 
-// allocations are the allocations and bytes of one call, averaged over n.
+// allocations returns the mean allocations and bytes of n calls.
 func (c *caller) allocations(n int) (allocs, size float64) {
-	c.calls(2) // what is made once
+	c.calls(2) // creates state and connections
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

@@ -7,19 +7,19 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Config says what is measured, and for how long.
+// Config selects the peers and the duration.
 type Config struct {
-	Peers  []peers.Peer // the first is what the others are compared with
+	Peers  []peers.Peer // the others are compared with the first
 	Rounds int
-	Batch  time.Duration // that each peer takes in each round
+	Batch  time.Duration // time of each peer in a round
 }
 
-// Row is what was measured of one peer under one load.
+// Row is the result of one peer under one load.
 type Row struct {
 	Peer          peers.Peer
-	Ratio         float64 // of its time to the first peer's: the median of the rounds
+	Ratio         float64 // of its time to the first peer's; the median of the rounds
 	Low, High     float64 // quartiles
-	Allocs, Bytes float64 // more than the first peer's, per call
+	Allocs, Bytes float64 // added to the first peer's, per call
 }
 
 // Measure measures the peers under one load.
@@ -45,16 +45,15 @@ func Measure(c Config, l Load, w Way) []Row {
 	return rows
 }
 
-// rounds returns the time of each caller's calls as ratios to the first one's in
-// the same round, sorted. In each round, each of them has about the same time, and
-// makes as many calls as fit: one that copies a body of a megabyte is slower by
-// hundreds than one that passes it on, and would leave that one too few to measure.
+// rounds returns the ratios of each caller's time per call to the first caller's in the same
+// round, sorted. In a round, each caller makes as many calls as fit into about the same time,
+// because a caller that copies bodies of 1 MiB is hundreds of times slower.
 func rounds(callers []*caller, rounds int) [][]float64 {
 	ratios := make([][]float64, len(callers))
 	for round := range rounds {
 		times := make([]float64, len(callers))
 		for i := range callers {
-			i = (i + round) % len(callers) // nobody is always the one after the garbage of another
+			i = (i + round) % len(callers) // otherwise one caller always pays for another's garbage
 			start := time.Now()
 			callers[i].calls(callers[i].batch)
 			times[i] = float64(time.Since(start)) / float64(callers[i].batch)
@@ -69,7 +68,7 @@ func rounds(callers []*caller, rounds int) [][]float64 {
 	return ratios
 }
 
-// count adds what each caller allocates more than the first.
+// count sets the allocations added to those of the first caller.
 func count(rows []Row, callers []*caller) {
 	const n = 100
 	allocs, size := callers[0].allocations(n)
@@ -79,8 +78,8 @@ func count(rows []Row, callers []*caller) {
 	}
 }
 
-// calibrate is how many calls take about so long: at least one of each goroutine.
-// It is the most of three tries, of which one may have been interrupted.
+// calibrate returns the number of calls that take about the time: at least one per goroutine.
+// It is the maximum of three tries, because a try may be interrupted.
 func calibrate(c *caller, batch time.Duration) int {
 	unit := 1
 	if c.way.Parallel {
@@ -94,7 +93,7 @@ func calibrate(c *caller, batch time.Duration) int {
 			c.calls(n)
 			took = time.Since(start)
 		}
-		n /= 2 // those that took so long
+		n /= 2 // the last number that fit
 		most = max(most, int(float64(n)*float64(batch)/float64(took))/unit*unit)
 	}
 	return most

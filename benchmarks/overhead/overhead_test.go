@@ -10,7 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Every peer gets every load through.
+// Every peer succeeds with every load.
 func TestPeers(t *testing.T) {
 	way := InMemory()
 	way.Parallel = true
@@ -21,13 +21,11 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// What is slower, and by how much, is for cmd/overhead to tell: a test that held two
-// times against each other would fail where other programs run. Allocations are
-// counted.
+// The test compares allocations only: times depend on other programs.
 func TestMeasure(t *testing.T) {
-	who, err := peers.Named("bare," + peers.Ours)
+	named, err := peers.Named("bare," + peers.Ours)
 	require.NoError(t, err)
-	rows := Measure(Config{Peers: who, Rounds: 3, Batch: time.Millisecond}, Loads()[0], InMemory())
+	rows := Measure(Config{Peers: named, Rounds: 3, Batch: time.Millisecond}, Loads()[0], InMemory())
 	require.Len(t, rows, 2)
 	require.InDelta(t, 1, rows[0].Ratio, 0)
 	require.Zero(t, rows[0].Allocs)
@@ -37,8 +35,8 @@ func TestMeasure(t *testing.T) {
 	require.Greater(t, rows[1].Allocs, 0.0)
 	require.Less(t, rows[1].Allocs, 20.0)
 
-	// §4.4: a body of any size is passed on, not copied.
-	rows = Measure(Config{Peers: who, Rounds: 1, Batch: time.Millisecond}, Load{"POST", http.MethodPost, 1 << 20}, InMemory())
+	// A body of any size is streamed, not copied.
+	rows = Measure(Config{Peers: named, Rounds: 1, Batch: time.Millisecond}, Load{"POST", http.MethodPost, 1 << 20}, InMemory())
 	require.Less(t, rows[1].Bytes, 8192.0)
 }
 
@@ -53,7 +51,6 @@ func TestMeasureAdded(t *testing.T) {
 	require.Positive(t, processorTime())
 }
 
-// TestProgram_Size checks that each program builds, and that a library makes it larger.
 func TestProgram_Size(t *testing.T) {
 	programs := Programs()
 	least, err := programs[0].Size(t.Context())

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Serve is the server's process: it prints its URL, and ends when its standard
-// input does, which is when the process that has started it is gone.
+// Serve is the server's process. It prints its URL and ends at the end of its standard input,
+// which is when its parent process ends.
 func Serve() error {
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
@@ -42,8 +42,8 @@ func Serve() error {
 
 var errNoURL = errors.New("no URL")
 
-// StartServer starts this program again with the arguments, upon which it must
-// call Serve. The function that it returns ends the server, and waits for that.
+// StartServer starts this program again with the arguments, and this process must call
+// Serve. The returned function ends the server and waits for its end.
 func StartServer(args ...string) (url string, stop func(), err error) {
 	self, err := os.Executable()
 	if err != nil {

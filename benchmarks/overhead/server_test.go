@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// serveFlag makes a server of this test's program, as -serve does of the command.
+// serveFlag makes this test binary the server, like -serve of the command.
 const serveFlag = "-serve"
 
 func TestMain(m *testing.M) {
@@ -26,16 +26,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Over loopback, the server is another process, which ends with this one's wish.
+// Over loopback, the server is another process.
 func TestLoopback(t *testing.T) {
 	url, stop, err := StartServer(serveFlag)
 	require.NoError(t, err)
-	who, err := peers.Named("bare," + peers.Ours)
+	named, err := peers.Named("bare," + peers.Ours)
 	require.NoError(t, err)
 	for _, l := range Loads() {
 		way := Loopback(url)
 		for _, way.Parallel = range []bool{false, true} {
-			rows := Measure(Config{Peers: who, Rounds: 2, Batch: time.Millisecond}, l, way)
+			rows := Measure(Config{Peers: named, Rounds: 2, Batch: time.Millisecond}, l, way)
 			require.Len(t, rows, 2)
 			require.Positive(t, rows[1].Ratio, l.Name)
 		}
@@ -50,7 +50,7 @@ func TestLoopback(t *testing.T) {
 	require.Error(t, err)
 }
 
-func TestStartServerSaysWhatIsWrong(t *testing.T) {
-	_, _, err := StartServer("-test.list=^$") // this program, which is no server then
+func TestStartServer_errors(t *testing.T) {
+	_, _, err := StartServer("-test.list=^$") // this program, without Serve
 	require.ErrorContains(t, err, "the server has not said where it is")
 }

@@ -21,7 +21,7 @@ func awses() []Peer {
 		{Name: "aws-sdk-go-v2", Note: "standard retryer: 3 attempts, full jitter to 20 s, 500 retry tokens", New: func(s Setting) Client {
 			return newAWS(s, retry.NewStandard())
 		}},
-		{Name: "aws-sdk-go-v2-full", Note: "adaptive retryer: 4 attempts to 10 s, and a send rate that follows throttling", New: func(s Setting) Client {
+		{Name: "aws-sdk-go-v2-full", Note: "adaptive retryer: 4 attempts to 10 s, and a client rate limit that adapts to throttling", New: func(s Setting) Client {
 			return newAWS(s, adaptive{new(turnstile), retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) {
 				o.FailOnNoAttemptTokens = true
 				o.StandardOptions = append(o.StandardOptions, func(o *retry.StandardOptions) {
@@ -32,9 +32,8 @@ func awses() []Peer {
 	}
 }
 
-// adaptive waits for its send tokens here and not in the SDK, where the wait for
-// the last billionth of a token is rounded down to none: in virtual time, that
-// loop has no end.
+// adaptive waits for its send tokens here. The SDK rounds the wait for the last 1e-9 of a
+// token down to zero, which is an endless loop in virtual time.
 type adaptive struct {
 	*turnstile
 	*retry.AdaptiveMode
@@ -60,8 +59,8 @@ func (a adaptive) GetAttemptToken(ctx context.Context) (func(error) error, error
 	}
 }
 
-// awsClient is the SDK's retry middleware without a service around it. What a
-// service's client does, to make typed errors of responses, is done by send.
+// awsClient is the SDK's retry middleware without a service. send converts responses to
+// typed errors, as the client of a service does.
 type awsClient struct {
 	client  Client
 	attempt *retry.Attempt
@@ -88,8 +87,7 @@ func (c awsClient) Do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// smithyRequest is the request as the SDK makes it: with a body in which it can
-// seek, for it repeats no other.
+// smithyRequest is the SDK's request. Its body is seekable, because the SDK retries no other.
 func smithyRequest(req *http.Request) (*smithyhttp.Request, error) {
 	r := &smithyhttp.Request{Request: req}
 	if req.Body == nil || req.Body == http.NoBody {
@@ -118,7 +116,7 @@ func (c awsClient) send(ctx context.Context, in middleware.FinalizeInput) (out m
 		out.Result = resp
 		return out, meta, nil
 	}
-	// The SDK reads an error's document, of which the code is a part.
+	// The SDK reads the code from the error's document.
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
 		return out, meta, err

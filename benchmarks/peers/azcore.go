@@ -30,12 +30,12 @@ func newAzcore(s Setting, retry policy.RetryOptions) Client {
 }
 
 func (c azcoreClient) Do(req *http.Request) (*http.Response, error) {
-	clone := req.Clone(req.Context()) // the request becomes the pipeline's
+	clone := req.Clone(req.Context()) // the pipeline modifies the request
 	body, err := payload(req)
 	if err != nil {
 		return nil, err
 	}
-	if body != nil { // it copies a body in which it cannot seek
+	if body != nil { // it copies a body that is not seekable
 		clone.Body = seekable{bytes.NewReader(body)}
 	}
 	r, err := runtime.NewRequestFromRequest(clone)

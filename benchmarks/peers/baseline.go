@@ -15,14 +15,13 @@ func baselines() []Peer {
 	}
 }
 
-// naive is the loop that is in so many programs. It knows no POST bodies, no
-// context and no server that has had enough.
+// naive is a common retry loop. It ignores bodies, the context and overload.
 type naive struct{ client Client }
 
 func (n naive) Do(req *http.Request) (resp *http.Response, err error) {
 	for attempt := range attempts {
 		if attempt > 0 {
-			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // that is what such loops do
+			time.Sleep(100 * time.Millisecond) //nolint:forbidigo // this loop ignores the context
 		}
 		resp, err = n.client.Do(req)
 		if !failed(resp, err) && resp.StatusCode != http.StatusTooManyRequests {

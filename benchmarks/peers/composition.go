@@ -16,7 +16,7 @@ import (
 func compositions() []Peer {
 	return []Peer{{
 		Name: "gobreaker+backoff+rate",
-		Note: "as a good engineer writes it in an afternoon: 4 attempts where repeating is safe, exponential backoff with jitter, Retry-After, breaker, rate limiter if told",
+		Note: "hand-written: 4 attempts of idempotent requests, exponential backoff with jitter, Retry-After, breaker, rate limiter with the quota",
 		New:  func(s Setting) Client { return transport(newComposition(s)) },
 	}}
 }
@@ -41,13 +41,13 @@ func newComposition(s Setting) http.RoundTripper {
 	return c
 }
 
-// errStatus makes a failure of a response, which goes along with it.
+// errStatus is a failed response as an error.
 var errStatus = errors.New("server error")
 
 func (c *composition) RoundTrip(req *http.Request) (*http.Response, error) {
 	var last *http.Response
 	if req.GetBody != nil {
-		defer req.Body.Close() // each attempt has one of its own
+		defer req.Body.Close() // each attempt has its own
 	}
 	resp, err := backoff.Retry(req.Context(), func() (*http.Response, error) {
 		if last != nil {
@@ -105,7 +105,7 @@ func (c *composition) attempt(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// tries is 1 for what must not be repeated, or cannot be.
+// tries is 1 for requests that must not or cannot be retried.
 func tries(req *http.Request) uint {
 	replayable := req.Body == nil || req.Body == http.NoBody || req.GetBody != nil
 	switch req.Method {
@@ -120,7 +120,7 @@ func tries(req *http.Request) uint {
 	return attempts
 }
 
-// retryAfter is what the server asks for, in whole seconds.
+// retryAfter is the response's Retry-After in seconds.
 func retryAfter(resp *http.Response) (int, bool) {
 	value := resp.Header.Get("Retry-After")
 	if seconds, err := strconv.Atoi(value); err == nil {

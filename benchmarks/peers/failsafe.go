@@ -15,19 +15,19 @@ import (
 	"github.com/failsafe-go/failsafe-go/timeout"
 )
 
-// response is what the policies are about.
+// response is the result type of the policies.
 type response = *http.Response
 
-//nolint:bodyclose // these are policies about responses: there is no response yet
+//nolint:bodyclose // there is no response yet
 func failsafes() []Peer {
 	return []Peer{
-		{Name: "failsafe-go", Note: "failsafehttp's retry policy: 3 attempts at once, Retry-After", New: func(s Setting) Client {
+		{Name: "failsafe-go", Note: "failsafehttp's retry policy: 3 attempts without a delay, Retry-After", New: func(s Setting) Client {
 			return transport(failsafehttp.NewRoundTripper(s.Base, failsafehttp.NewRetryPolicyBuilder().Build()))
 		}},
-		{Name: "failsafe-go-full", Note: "retries with backoff, jitter and budget, circuit breaker, adaptive throttler, adaptive limiter, rate limiter if told, timeout", New: func(s Setting) Client {
+		{Name: "failsafe-go-full", Note: "retries with backoff, jitter and budget, circuit breaker, adaptive throttler, adaptive limiter, rate limiter with the quota, timeout", New: func(s Setting) Client {
 			return transport(failsafeFull(s, budget.New()))
 		}},
-		{Name: "failsafe-go-hedged", Note: "the same and hedging after the 95th percentile, within the same budget", New: func(s Setting) Client {
+		{Name: "failsafe-go-hedged", Note: "failsafe-go-full with hedging after the 95th percentile, in the same budget", New: func(s Setting) Client {
 			common := budget.New()
 			hedge := hedgepolicy.NewBuilderWithDelayQuantile[response](0.95, 100, 20).WithBudget(common).Build()
 			return transport(failsafeFull(s, common, hedge))
@@ -35,14 +35,14 @@ func failsafes() []Peer {
 	}
 }
 
-// failsafeFull composes from the outside in, as its documentation recommends.
+// failsafeFull composes the policies in the order of the documentation.
 //
-//nolint:bodyclose // likewise
+//nolint:bodyclose // there is no response yet
 func failsafeFull(s Setting, common budget.Budget, hedge ...failsafe.Policy[response]) http.RoundTripper {
 	policies := []failsafe.Policy[response]{
 		failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(retries).
 			WithBackoff(shortest, longest).WithJitterFactor(0.5).WithBudget(common).ReturnLastFailure().
-			// Its own refusals would be retried like a server's failures.
+			// Otherwise it would retry its own rejections.
 			AbortOnErrors(circuitbreaker.ErrOpen, adaptivethrottler.ErrExceeded, adaptivelimiter.ErrExceeded, ratelimiter.ErrExceeded).
 			Build(),
 	}
@@ -56,7 +56,7 @@ func failsafeFull(s Setting, common budget.Budget, hedge ...failsafe.Policy[resp
 			WithFailureRateThreshold(0.5, 20, 10*time.Second).WithDelay(time.Second).WithSuccessThreshold(3).Build(),
 		adaptivethrottler.NewBuilder[response]().HandleIf(failed).
 			WithFailureRateThreshold(0.5, 20, 10*time.Second).Build(),
-		adaptivelimiter.NewBuilder[response]().WithQueueing(2, 3).Build(), // without a queue it refuses every burst
+		adaptivelimiter.NewBuilder[response]().WithQueueing(2, 3).Build(), // without a queue it rejects every burst
 		timeout.New[response](attemptTimeout),
 	)...)
 }

@@ -17,7 +17,7 @@ import (
 
 func heimdalls() []Peer {
 	return []Peer{
-		{Name: "heimdall", Note: "its README's example: 5 attempts, 2 ms to 9 ms apart", New: func(s Setting) Client {
+		{Name: "heimdall", Note: "the example of its README: 5 attempts, 2 ms to 9 ms apart", New: func(s Setting) Client {
 			return httpclient.NewClient(
 				httpclient.WithHTTPClient(transport(s.Base)),
 				httpclient.WithRetrier(heimdall.NewRetrier(heimdall.NewExponentialBackoff(2*time.Millisecond, 9*time.Millisecond, 2, 2*time.Millisecond))),
@@ -27,14 +27,14 @@ func heimdalls() []Peer {
 	}
 }
 
-// hystrixClient is the client with hystrix-go, whose circuits are global, by
-// name, and have goroutines that never end.
+// hystrixClient is the client with hystrix-go. Its circuits are global variables with
+// endless goroutines.
 type hystrixClient struct {
 	*hystrix.Client
 	name string
 }
 
-var hystrixNames atomic.Int64 //nolint:gochecknoglobals // as global as the circuits that it names
+var hystrixNames atomic.Int64 //nolint:gochecknoglobals // circuits are global
 
 func newHystrix(s Setting) Client {
 	name := fmt.Sprintf("circuit-%d", hystrixNames.Add(1))
@@ -42,12 +42,12 @@ func newHystrix(s Setting) Client {
 		hystrix.WithCommandName(name),
 		hystrix.WithHTTPClient(transport(s.Base)),
 		hystrix.WithHystrixTimeout(attemptTimeout),
-		hystrix.WithMaxConcurrentRequests(1000), // the default of 100 refuses the busy client of a slow server
+		hystrix.WithMaxConcurrentRequests(1000), // the default of 100 rejects calls to a slow server
 		hystrix.WithRetrier(heimdall.NewRetrier(heimdall.NewExponentialBackoff(shortest, longest, 2, shortest))),
 		hystrix.WithRetryCount(retries))}
 }
 
-// Do adds the response that hystrix's client leaves out when it has none.
+// Do returns a response when hystrix's client returns none.
 func (c *hystrixClient) Do(req *http.Request) (*http.Response, error) {
 	resp, err := c.Client.Do(req)
 	if resp == nil && err == nil {
@@ -56,9 +56,8 @@ func (c *hystrixClient) Do(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Close ends the goroutines of the circuit. There is no way to do that but to
-// close the channels that they read, which are not exported; and as hystrix goes
-// on for a moment after a call, nothing of it may be left running: synctest.Wait.
+// Close ends the goroutines of the circuit. The only way is to close their unexported
+// channels. hystrix continues for a moment after a call, so Close needs synctest.Wait.
 func (c *hystrixClient) Close() error {
 	circuit, _, err := breaker.GetCircuit(c.name)
 	if err != nil {

@@ -7,11 +7,9 @@ import (
 	"slices"
 )
 
-// payload is the body of a request that can be rewound, as bytes, for libraries
-// that are not given an *http.Request, or that copy every body but one in which
-// they can seek. Their users have the bytes, so the bytes of a bytes.Reader are
-// taken and not copied. It is nil without a body, and for a body that can be read
-// only once.
+// payload returns the bytes of a body with GetBody, for libraries that do not take an
+// *http.Request or that copy a body that is not seekable. It does not copy the bytes of a
+// bytes.Reader. It returns nil without a body, and for a body without GetBody.
 func payload(req *http.Request) ([]byte, error) {
 	if req.Body == nil || req.Body == http.NoBody || req.GetBody == nil {
 		return nil, nil
@@ -29,12 +27,11 @@ func payload(req *http.Request) ([]byte, error) {
 	return taken.bytes, nil
 }
 
-// taker is a writer that keeps what it is given, uncopied if it comes in one
-// piece: a bytes.Reader gives all that it has.
+// taker is a writer that keeps its input. It does not copy a single Write, which a
+// bytes.Reader makes.
 type taker struct{ bytes []byte }
 
-// Write keeps p, which io.Writer forbids, and what payload is about: nobody
-// writes to the bytes of a request's body.
+// Write keeps p, which io.Writer forbids. The bytes of a request's body do not change.
 func (t *taker) Write(p []byte) (int, error) {
 	if t.bytes == nil {
 		t.bytes = slices.Clip(p)
@@ -44,7 +41,7 @@ func (t *taker) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// seekable is a body in which a library can seek.
+// seekable is a seekable body.
 type seekable struct{ *bytes.Reader }
 
 // Close implements io.Closer.

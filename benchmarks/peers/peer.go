@@ -1,12 +1,10 @@
-// Package peers holds the HTTP clients that are compared, each library in a file
-// of its own: with its defaults, and with every mechanism that it has switched
-// on. Where a library retries nothing by default, the former are those of its
-// README or of the example in its documentation.
+// Package peers has the compared HTTP clients, one file per library: with its defaults, and
+// as "-full" with all its mechanisms. If a library does not retry by default, its defaults
+// are those of the example in its documentation.
 //
-// Three things are the same for all, so that what is compared is resilience:
-// each is given the base RoundTripper, none writes a log, and a "full" one makes
-// four attempts, waits 100 ms to 10 s between them, with jitter, and gives an
-// attempt 30 s, as far as it can be told so.
+// All clients use the base RoundTripper of the Setting and write no log. If the library
+// permits it, a "-full" client makes four attempts with a timeout of 30 s each, and waits
+// 100 ms to 10 s between them, with jitter.
 package peers
 
 import (
@@ -19,7 +17,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// What a full configuration is told, where the library asks.
+// The settings of "-full" clients.
 const (
 	attempts       = 4
 	retries        = attempts - 1
@@ -28,30 +26,29 @@ const (
 	attemptTimeout = 30 * time.Second
 )
 
-// Client makes one logical request. The response's body is the caller's to close.
-// *http.Client is one. A Client that is also an io.Closer has goroutines that end
-// when it is closed, in a synctest bubble, where all else has come to rest.
+// Client sends a request, with retries. An *http.Client is a Client. A Client with goroutines
+// is an io.Closer; close it in a synctest bubble after all its calls.
 type Client interface {
-	// Do sends the request, as often as it takes.
+	// Do sends the request. The caller must close the response's body.
 	Do(*http.Request) (*http.Response, error)
 }
 
-// Setting is where a client is used.
+// Setting is the environment of a client.
 type Setting struct {
 	Base http.RoundTripper
 
-	// Quota is how many requests per second the client has been told that it may
-	// send. 0: nobody has told it. It is for libraries that know no other way.
+	// Quota is the permitted rate in requests per second, for libraries with a rate limiter
+	// that does not read headers. 0: unknown.
 	Quota float64
 
-	// Configure sets fields of this library's Transport. nil: it stays the peer's.
+	// Configure sets fields of this library's Transport. nil: none.
 	Configure func(*resilienthttp.Transport)
 }
 
 // Peer is one library in one configuration.
 type Peer struct {
-	Name string // of the library, and of the configuration if it is not the default one
-	Note string // what is configured, for the tables
+	Name string // of the library and the configuration
+	Note string // the configuration, for the tables
 	New  func(Setting) Client
 }
 
@@ -60,14 +57,13 @@ func All() []Peer {
 	return slices.Concat(baselines(), ours(), retryable(), failsafes(), rehttps(), heimdalls(), azcores(), resties(), awses(), compositions())
 }
 
-// Defaults are the names of the libraries, each at its defaults, beside which this
-// one must not be worse.
+// Defaults returns the names of the libraries with their defaults that this library must
+// not be worse than.
 func Defaults() []string {
 	return []string{"go-retryablehttp", "failsafe-go", "aws-sdk-go-v2", "azcore"}
 }
 
-// Named returns the peers of a comma-separated list of names, or all of them for
-// "all".
+// Named returns the peers of a comma-separated list of names. "all" means all peers.
 func Named(names string) ([]Peer, error) {
 	if names == "all" {
 		return All(), nil
@@ -83,7 +79,7 @@ func Named(names string) ([]Peer, error) {
 	return found, nil
 }
 
-// Names are the names of all peers.
+// Names returns the names of all peers.
 func Names() []string {
 	var names []string
 	for _, p := range All() {
@@ -92,10 +88,10 @@ func Names() []string {
 	return names
 }
 
-// transport makes a Client of what is a RoundTripper.
+// transport makes a Client from a RoundTripper.
 func transport(t http.RoundTripper) Client { return &http.Client{Transport: t} }
 
-// failed is what most libraries count as a failure.
+// failed reports whether most libraries consider the response a failure.
 func failed(resp *http.Response, err error) bool {
 	return err != nil || resp.StatusCode >= http.StatusInternalServerError
 }

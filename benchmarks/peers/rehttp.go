@@ -7,12 +7,12 @@ import (
 )
 
 func rehttps() []Peer {
-	// It has no default: RetryFn and DelayFn are arguments.
+	// It has no defaults: RetryFn and DelayFn are arguments.
 	return []Peer{
 		{Name: "rehttp", Note: "4 attempts on 5xx, 429 and temporary errors, full jitter 100 ms to 10 s", New: func(s Setting) Client {
 			return transport(rehttpTransport(s))
 		}},
-		{Name: "rehttp-full", Note: "the same, and a timeout for each attempt", New: func(s Setting) Client {
+		{Name: "rehttp-full", Note: "rehttp with a timeout for each attempt", New: func(s Setting) Client {
 			t := rehttpTransport(s)
 			t.PerAttemptTimeout = attemptTimeout
 			return transport(t)

@@ -6,10 +6,9 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// Ours is the name of this library at its zero value, OursHedged with a zero
-// Hedge, and OursHedgedAt with one for clients that make too few calls to measure
-// a delay, and of whom each is asked so seldom that a share of a twentieth is no
-// whole hedge.
+// Ours is the name of the zero Transport, OursHedged of one with a zero Hedge. OursHedgedAt
+// has a Hedge for clients with few calls: too few to measure a delay, and too few for a
+// hedge by the default MaxRatio.
 const (
 	Ours         = "resilienthttp"
 	OursHedged   = "resilienthttp-hedged"
@@ -21,10 +20,10 @@ func ours() []Peer {
 		{Name: Ours, Note: "the zero Transport", New: func(s Setting) Client {
 			return newOurs(s, nil)
 		}},
-		{Name: OursHedged, Note: "with a zero Hedge: after the 95th percentile, at most 5 % of calls", New: func(s Setting) Client {
+		{Name: OursHedged, Note: "a zero Hedge: after the 95th percentile, at most 5 % of calls", New: func(s Setting) Client {
 			return newOurs(s, &resilienthttp.Hedge{})
 		}},
-		{Name: OursHedgedAt, Note: "with Hedge{Delay: 50ms, MaxRatio: 0.2}", New: func(s Setting) Client {
+		{Name: OursHedgedAt, Note: "Hedge{Delay: 50ms, MaxRatio: 0.2}", New: func(s Setting) Client {
 			return newOurs(s, &resilienthttp.Hedge{Delay: 50 * time.Millisecond, MaxRatio: 0.2})
 		}},
 	}

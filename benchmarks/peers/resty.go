@@ -14,10 +14,10 @@ func resties() []Peer {
 		{Name: "resty", Note: "SetRetryCount(3) with its conditions for 5xx and 429, 100 ms to 2 s apart", New: func(s Setting) Client {
 			return newResty(s)
 		}},
-		{Name: "resty-full", Note: "the same to 10 s, circuit breaker by ratio, rate limiter if told", New: func(s Setting) Client {
+		{Name: "resty-full", Note: "resty to 10 s, circuit breaker by ratio, rate limiter with the quota", New: func(s Setting) Client {
 			return newRestyFull(s)
 		}},
-		{Name: "resty-hedged", Note: "hedging after 50 ms, breaker, rate limiter if told; SetHedging turns retries off", New: func(s Setting) Client {
+		{Name: "resty-hedged", Note: "hedging after 50 ms, breaker, rate limiter with the quota; SetHedging disables retries", New: func(s Setting) Client {
 			c := newRestyFull(s)
 			c.client.SetHedging(resty.NewHedging().SetMaxRequest(2).SetMaxRequestPerSecond(1000))
 			return c
@@ -66,7 +66,7 @@ func (c restyClient) Do(req *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case body != nil: // a reader would be sent once: who wants retries gives it the bytes
+	case body != nil: // resty cannot replay a reader
 		r.SetBody(body)
 	case req.Body != nil && req.Body != http.NoBody:
 		r.SetBody(req.Body)
@@ -81,7 +81,7 @@ func (c restyClient) Do(req *http.Request) (*http.Response, error) {
 
 func (c restyClient) Close() error { return c.client.Close() }
 
-// silent is a resty.Logger.
+// silent is a resty.Logger that drops all logs.
 type silent struct{}
 
 func (silent) Errorf(string, ...any) {}

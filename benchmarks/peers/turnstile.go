@@ -7,18 +7,17 @@ import (
 	"sync"
 )
 
-// turnstile lets one caller at a time wait for a limiter. Some libraries' limiters
-// wake all who wait for each token, and send all but one of them back to sleep:
-// with the thousands that wait in an experiment, that is minutes of work for each
-// virtual one. Who comes next is drawn, as it is among those who are woken at once,
-// so that it takes nothing from a library but the work.
+// turnstile permits one caller at a time to wait for a limiter. The limiters of some
+// libraries wake all waiting callers for each token, and all except one wait again. With
+// thousands of callers this takes minutes of real time for a virtual minute. The next caller
+// is random, as without a turnstile, so only the real time differs.
 type turnstile struct {
 	mu      sync.Mutex
 	busy    bool
 	waiting []chan struct{}
 }
 
-// enter waits for the caller's turn, which ends when leave is called.
+// enter waits until the caller is the only one. It must call leave then.
 func (t *turnstile) enter(ctx context.Context) error {
 	t.mu.Lock()
 	if !t.busy {
@@ -33,13 +32,13 @@ func (t *turnstile) enter(ctx context.Context) error {
 	case <-turn:
 		return nil
 	case <-ctx.Done():
-		t.giveUp(turn)
+		t.leaveQueue(turn)
 		return context.Cause(ctx)
 	}
 }
 
-// giveUp leaves the queue, or passes on the turn that has come meanwhile.
-func (t *turnstile) giveUp(turn chan struct{}) {
+// leaveQueue leaves the queue, or lets the next caller enter if it has entered meanwhile.
+func (t *turnstile) leaveQueue(turn chan struct{}) {
 	t.mu.Lock()
 	i := slices.Index(t.waiting, turn)
 	if i >= 0 {

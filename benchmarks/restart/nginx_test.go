@@ -1,4 +1,4 @@
-// Package restart holds clients against a real server that goes away and comes back.
+// Package restart tests clients with an nginx that restarts.
 package restart
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// server is an nginx of the test's own.
+// server is an nginx process.
 type server struct {
 	tb      testing.TB
 	program string
@@ -52,7 +52,7 @@ http {
 }
 `
 
-// newServer starts one, or skips the test where there is none to start.
+// newServer starts an nginx, or skips the test if it is not installed.
 func newServer(tb testing.TB) *server {
 	tb.Helper()
 	program, err := exec.LookPath("nginx")
@@ -71,8 +71,8 @@ func newServer(tb testing.TB) *server {
 	return s
 }
 
-// loopback is an address of its own, where it can be had: on one that all tests share, the
-// port of a server that is down may be given to another.
+// loopback returns a separate loopback address, if the system has one. On a shared address,
+// the port of a stopped server may be assigned to another test.
 func loopback() string {
 	if runtime.GOOS != "linux" {
 		return "127.0.0.1"
@@ -94,7 +94,7 @@ func (s *server) start() {
 	}, time.Minute, time.Millisecond, "nginx does not listen")
 }
 
-// stop ends the server as a restart does, with its connections.
+// stop ends the server and its connections.
 func (s *server) stop() {
 	_ = s.process.Process.Signal(os.Interrupt)
 	_ = s.process.Wait()
@@ -102,16 +102,16 @@ func (s *server) stop() {
 
 const workers = 8
 
-// tally is what became of the calls of one client.
+// tally counts the results of one client.
 type tally struct {
 	calls, failures atomic.Int64
-	time, lost      atomic.Int64 // of the workers: all of it, and that with calls that failed, each with the pause before it
+	time, lost      atomic.Int64 // of the workers: total, and of failed calls, with the pause before each
 
 	mu      sync.Mutex
 	reasons map[string]int
 }
 
-// failed notes why, in a word.
+// failed records the kind of failure.
 func (t *tally) failed(err error) {
 	t.failures.Add(1)
 	reason := "no *Error"
@@ -123,8 +123,8 @@ func (t *tally) failed(err error) {
 	t.reasons[reason]++
 }
 
-// down is the share of the workers' time in which there was no server for them. Failures
-// alone do not tell: who is refused sooner fails more often in the same time.
+// down is the ratio of the workers' time with failed calls. The number of failures is not
+// comparable: a client that fails faster fails more often in the same time.
 func (t *tally) down() float64 {
 	return float64(t.lost.Load()) / float64(max(t.time.Load(), 1))
 }
@@ -143,7 +143,7 @@ func load(url string, client *http.Client, deadline, pause time.Duration, stop c
 				t.calls.Add(1)
 				begun := time.Now()
 				err := get(url, client, deadline)
-				took := int64(pause + time.Since(begun)) // the pause as it was meant: the machine may stand still
+				took := int64(pause + time.Since(begun)) // the nominal pause, because the machine may be suspended
 				t.time.Add(took)
 				if err != nil {
 					t.failed(err)
@@ -174,12 +174,12 @@ func get(url string, client *http.Client, deadline time.Duration) error {
 	return nil
 }
 
-// noise is by how much more of the time ours may be without a server by chance, or because
-// it asks for a moment less often when it has come back: .015 on a quiet machine.
+// noise is the permitted additional down time of this library, by chance or because it sends
+// fewer requests just after a restart: .015 on an idle machine.
 const noise = .1
 
-// TestRestart is row 24 of the design's table of troubles: 8 workers of a bare client
-// and 8 of ours call the same nginx, which is restarted, or stopped for 5 s.
+// Eight workers of a bare client and eight of this library call the same nginx, which
+// restarts, or stops for 5 s.
 func TestRestart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes 20 s of real time")
@@ -188,13 +188,13 @@ func TestRestart(t *testing.T) {
 		name            string
 		down            time.Duration
 		deadline, pause time.Duration
-		before          int64   // calls of ours, for ten seconds at most
-		most            float64 // failures of ours, for each of the bare client's; 0: any number
+		before          int64   // calls of this library, for at most ten seconds
+		most            float64 // failures of this library per failure of the bare client; 0: unlimited
 	}{
-		// The design wants 10 at most, and 7 to 11 are measured on a quiet machine: one call of each
-		// worker meets the restart, and by chance its four attempts are over within the 550 ms. A busy
-		// machine adds to these, and so they are held against the bare client's, 600 and more. It would
-		// add most where there had been so few calls before that the budget has no room for retries.
+		// The target is 10 failures; an idle machine has 7 to 11. One call of each worker is in flight
+		// during the restart, and by chance all its attempts fail within 550 ms. A busy machine has
+		// more, so the test compares them with the bare client's 600 or more. The calls before the
+		// restart fill the retry budget.
 		{"restarted", 550 * time.Millisecond, 30 * time.Second, 3 * time.Millisecond, 3000, .3},
 		{"stopped for 5 s", 5 * time.Second, 3 * time.Second, 50 * time.Millisecond, 300, 0},
 	} {
@@ -224,7 +224,7 @@ func TestRestart(t *testing.T) {
 				bares.failures.Load(), bares.calls.Load(), mine.failures.Load(), mine.calls.Load(), mine.reasons, bares.down(), mine.down())
 			require.NotZero(t, bares.failures.Load(), "there was nothing to bear")
 			require.LessOrEqual(t, mine.down(), bares.down()+noise)
-			if row.most > 0 && enough && down < 2*row.down { // or the machine cannot do what the row is about
+			if row.most > 0 && enough && down < 2*row.down { // otherwise the machine is too slow for this row
 				require.LessOrEqual(t, float64(mine.failures.Load()), row.most*float64(bares.failures.Load()))
 			}
 		})

@@ -1,38 +1,36 @@
-// Fleet lets many clients of each library meet one server, in virtual time: see
-// package fleet. Without flags it is a scoreboard:
+// Fleet compares HTTP client libraries in simulated failures of one server, in virtual
+// time: see package fleet. Without flags it prints a scoreboard:
 //
 //	go run ./benchmarks/cmd/fleet
 //
-// makes one run of each scenario with this library and with a bare client, prints the
-// figures, and then the verdicts: targets reached, aims and targets missed, each with the
-// size of the miss, and a count for each group of scenarios. It changes no file.
+// runs each scenario once with this library and with a bare client, and prints the figures
+// and then the verdicts. It changes no file. These flags select a part:
 //
 //	go run ./benchmarks/cmd/fleet -group=small,blips
 //	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3 -series
 //	go run ./benchmarks/cmd/fleet -random=300
 //	go run ./benchmarks/cmd/fleet -random-only=17 -peer=ours,aws-sdk-go-v2
 //
-// run a part: the scenarios of some groups; some scenarios, by their names or by the
-// numbers of their rows in the design's table; random compositions of troubles. With
-// -seeds=3 a figure is the mean of three seeds; with -all the other libraries run, too.
+// With -seeds=3 a figure is the mean of three seeds. With -all the other libraries run too.
+// Compare two versions of the code with a checkpoint:
 //
 //	go run ./benchmarks/cmd/fleet -keep=before.json
 //	go run ./benchmarks/cmd/fleet -against=before.json
 //
-// keep the results of one version, and print at the end what has changed in another:
-// verdicts, and shares of successful calls.
+// Write the results:
 //
-//	go run ./benchmarks/cmd/fleet -write
-//
-// measures all at three seeds, adds 300 random compositions, and rewrites its section of
-// docs/performance.md and the plot of all troubles; there, other libraries keep the
-// figures of the last run with -all -write, which rewrites all sections and plots. With
-// -scenario=gates, -write rewrites the section on a server's gates alone. And
-//
+//	go run ./benchmarks/cmd/fleet -write           # this library; other libraries keep their stored results
+//	go run ./benchmarks/cmd/fleet -all -write      # all libraries: an hour
+//	go run ./benchmarks/cmd/fleet -scenario=gates -write
 //	go run ./benchmarks/cmd/fleet -scenario=brownout -peer=all -draw
+//	go run ./benchmarks/cmd/fleet -stored
 //
-// draws the plots of the fleet's own scenarios that are run, and that of all troubles
-// from the figures on the page, and writes nothing else.
+// The first command runs three seeds and 300 random compositions. It writes
+// benchmarks/results/scenarios.md and targets.md, the plot of all scenarios, and the table
+// of docs/performance.md. -all adds libraries.md and its plots. The third command writes
+// load-shedding.md. -draw writes only the plots of the base scenarios that are run. -stored
+// runs nothing: it writes the plot of all scenarios and the table of docs/performance.md
+// from the stored results.
 package main
 
 import (
@@ -55,14 +53,14 @@ import (
 )
 
 type options struct {
-	group, scenario, peer, topology, docs, plots, keep, against string
-	seconds                                                     float64
-	seed                                                        uint64
-	seeds, random, only                                         int
-	series, targets, write, all, remember, draw                 bool
+	group, scenario, peer, topology, out, plots, keep, against string
+	seconds                                                    float64
+	seed                                                       uint64
+	seeds, random, only                                        int
+	series, targets, write, all, remember, draw, stored        bool
 }
 
-// What is run for the page, if nothing else is asked for.
+// The defaults of -write.
 const (
 	allSeeds        = 3
 	allCompositions = 300
@@ -70,25 +68,26 @@ const (
 
 func main() {
 	var o options
-	flag.BoolVar(&o.all, "all", false, "run the other libraries as well")
-	flag.StringVar(&o.group, "group", "", "the scenarios of some groups: "+strings.Join(fleet.Groups(), ", ")+"; several with commas")
-	flag.StringVar(&o.scenario, "scenario", "all", "all, fleet, troubles, gates, a row's number, or a name: "+strings.Join(fleet.Names(), ", ")+"; several with commas")
-	flag.StringVar(&o.peer, "peer", "", "ours, defaults, or of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all. Empty: ours,bare")
-	flag.StringVar(&o.topology, "topology", "both", "shared, own or both")
-	flag.Float64Var(&o.seconds, "seconds", 0, "of virtual time in which requests arrive, all phases in proportion; 0: the scenario's own")
-	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "of the arrivals and the server")
-	flag.IntVar(&o.seeds, "seeds", 0, "how many, from -seed on; 0: 1, or with -write 3 of this library and a bare client")
-	flag.BoolVar(&o.series, "series", false, "also print arrivals, load and goodput by the second")
-	flag.BoolVar(&o.targets, "targets", true, "also hold "+peers.Ours+" against its targets")
-	flag.BoolVar(&o.write, "write", false, "rewrite docs/performance.md and the plots, from all runs or from all at the gates")
-	flag.StringVar(&o.docs, "docs", "", "the directory to write to, whatever runs are made; empty: the repository's docs")
-	flag.BoolVar(&o.draw, "draw", false, "write nothing but plots: of the fleet's own scenarios those that are run, and all troubles as the page has them")
-	flag.StringVar(&o.plots, "plots", "svg", "their format: svg, or png for a look at them")
-	flag.IntVar(&o.random, "random", 0, "that many random compositions of troubles, of the libraries in -peer against a bare client, and nothing else")
-	flag.IntVar(&o.only, "random-only", -1, "that one of them alone")
-	flag.BoolVar(&o.remember, "remember", false, "keep what other libraries have in benchmarks/fleet/peers.json, as -all -write does")
-	flag.StringVar(&o.keep, "keep", "", "a file that keeps results: what it has is not run again")
-	flag.StringVar(&o.against, "against", "", "a file with the results that another run kept: what has changed since is printed")
+	flag.BoolVar(&o.all, "all", false, "also run the other libraries")
+	flag.StringVar(&o.group, "group", "", "comma-separated groups of scenarios: "+strings.Join(fleet.Groups(), ", "))
+	flag.StringVar(&o.scenario, "scenario", "all", "comma-separated: all, base, failures, gates, the number of a row, or names: "+strings.Join(fleet.Names(), ", "))
+	flag.StringVar(&o.peer, "peer", "", "comma-separated: ours, defaults, all, or names: "+strings.Join(peers.Names(), ", ")+" (default ours,bare)")
+	flag.StringVar(&o.topology, "topology", "both", "shared (one Transport for all callers), own (one per client) or both")
+	flag.Float64Var(&o.seconds, "seconds", 0, "virtual time during which calls arrive, in `seconds`; scales all phases; 0: the scenario's own")
+	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "seed of the arrivals and the server")
+	flag.IntVar(&o.seeds, "seeds", 0, "number of seeds, starting at -seed; 0: 1, or with -write 3 for this library and a bare client")
+	flag.BoolVar(&o.series, "series", false, "also print arrivals, load and goodput per second")
+	flag.BoolVar(&o.targets, "targets", true, "also print the verdicts of "+peers.Ours)
+	flag.BoolVar(&o.write, "write", false, "write benchmarks/results, the plots and the table of docs/performance.md; needs all runs, or all of -scenario=gates")
+	flag.StringVar(&o.out, "out", "", "write the results of any runs below this directory instead of the repository")
+	flag.BoolVar(&o.draw, "draw", false, "write only the plots of the base scenarios that are run")
+	flag.StringVar(&o.plots, "plots", "svg", "format of the plots: svg or png")
+	flag.IntVar(&o.random, "random", 0, "run only `n` random compositions of faults with the libraries in -peer and a bare client")
+	flag.IntVar(&o.only, "random-only", -1, "run only the random composition with this number")
+	flag.BoolVar(&o.remember, "remember", false, "store the results of other libraries in benchmarks/fleet/peers.json, as -all -write does")
+	flag.StringVar(&o.keep, "keep", "", "a checkpoint `file`: stored runs are not repeated")
+	flag.StringVar(&o.against, "against", "", "print the changes since the checkpoint `file`")
+	flag.BoolVar(&o.stored, "stored", false, "run nothing: write the plot of all scenarios and the table of docs/performance.md from benchmarks/results")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
 	log.SetOutput(io.Discard) //nolint:forbidigo // a command may
@@ -96,12 +95,12 @@ func main() {
 	bubble.Main(o.run)
 }
 
-// whole reports whether nothing is left out.
+// whole reports whether all scenarios run.
 func (o options) whole() bool {
 	return o.scenario == "all" && o.group == "" && o.topology == "both" && o.seconds == 0 && (o.peer == "" || o.peer == "all")
 }
 
-// gates reports whether all runs at a server's gates are made, and nothing else.
+// gates reports whether exactly the runs with gates are made.
 func (o options) gates() bool {
 	return o.scenario == "gates" && o.group == "" && o.topology == "both" && o.seconds == 0 && o.peer == ""
 }
@@ -109,6 +108,9 @@ func (o options) gates() bool {
 func (o options) run(t *testing.T) error {
 	if err := o.check(); err != nil {
 		return err
+	}
+	if o.stored {
+		return o.writeStored()
 	}
 	if o.random > 0 || o.only >= 0 {
 		tallies, err := o.compositions(t)
@@ -121,22 +123,22 @@ func (o options) run(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	var kept *fleet.Kept
+	var kept *fleet.Checkpoint
 	if o.keep != "" {
-		if kept, err = fleet.Keep(o.keep); err != nil {
+		if kept, err = fleet.OpenCheckpoint(o.keep); err != nil {
 			return err
 		}
 	}
 	rows := fleet.Rows{}
-	if rows.Beside, err = fleet.ReadBeside(); err != nil {
+	if rows.Peers, err = fleet.ReadPeerResults(); err != nil {
 		return err
 	}
-	before, had := fleet.Rows{Beside: rows.Beside}, (*fleet.Kept)(nil)
+	before, had := fleet.Rows{Peers: rows.Peers}, (*fleet.Checkpoint)(nil)
 	if o.against != "" {
-		if _, err = os.Stat(o.against); err != nil { // Keep would make it
+		if _, err = os.Stat(o.against); err != nil { // OpenCheckpoint would create it
 			return err
 		}
-		if had, err = fleet.Keep(o.against); err != nil {
+		if had, err = fleet.OpenCheckpoint(o.against); err != nil {
 			return err
 		}
 	}
@@ -151,10 +153,10 @@ func (o options) run(t *testing.T) error {
 		}
 	})
 	if o.targets {
-		say("\n" + rows.Verdicts())
+		say("\n" + rows.VerdictText())
 	}
 	if had != nil {
-		say("changed since " + o.against + ":\n" + rows.Changes(&before))
+		say("changes since " + o.against + ":\n" + rows.Changes(&before))
 	}
 	if o.remember {
 		err = remember(&rows, nil)
@@ -166,23 +168,23 @@ func (o options) run(t *testing.T) error {
 func (o options) check() error {
 	switch {
 	case o.write && !o.whole() && !o.gates():
-		return errors.New("fleet: -write needs all runs, or all of -scenario=gates (see -docs to write elsewhere)")
+		return errors.New("fleet: -write needs all runs, or all of -scenario=gates (-out writes any runs to another directory)")
 	case o.group != "" && o.scenario != "all":
-		return errors.New("fleet: -group and -scenario exclude each other")
+		return errors.New("fleet: want -group or -scenario, not both")
 	}
 	return nil
 }
 
-// remember keeps what other libraries have, beside what is kept already.
+// remember stores the results of other libraries.
 func remember(rows *fleet.Rows, tallies []fleet.Tally) error {
-	docs, err := report.Docs()
+	root, err := report.Root()
 	if err != nil {
 		return err
 	}
-	return fleet.Remember(docs, rows, tallies)
+	return fleet.StorePeerResults(root, rows, tallies)
 }
 
-// runs are those that are asked for.
+// runs returns the runs that the flags select.
 func (o options) runs() (runs []fleet.Config, err error) {
 	scenarios, err := o.scenarios()
 	if err != nil {
@@ -194,21 +196,21 @@ func (o options) runs() (runs []fleet.Config, err error) {
 		topologies = []fleet.Topology{t}
 	case "both":
 	default:
-		return nil, fmt.Errorf("no topology %q: shared, own or both", t)
+		return nil, fmt.Errorf("fleet: no topology %q (want shared, own or both)", t)
 	}
 	for _, s := range scenarios {
 		if o.seconds > 0 {
 			s = s.Scaled(time.Duration(o.seconds * float64(time.Second)))
 		}
-		who, err := o.peers(s)
+		libraries, err := o.peers(s)
 		if err != nil {
 			return nil, err
 		}
 		for _, topology := range topologies {
-			for _, p := range who {
+			for _, p := range libraries {
 				c := fleet.Config{Scenario: s, Peer: p, Topology: topology}
 				for i := range o.seedsOf(c) {
-					if c.Seed = o.seed + uint64(i); s.In(topology) {
+					if c.Seed = o.seed + uint64(i); s.RunsIn(topology) {
 						runs = append(runs, c)
 					}
 				}
@@ -225,8 +227,8 @@ func (o options) scenarios() ([]fleet.Scenario, error) {
 	return fleet.Named(o.scenario)
 }
 
-// peers are those that meet the scenario: with -all, all libraries the fleet's own,
-// and those that this one is held beside the everyday troubles.
+// peers returns the libraries of a scenario. With -all, all libraries run the base scenarios,
+// and those that this library is compared with run the others.
 func (o options) peers(s fleet.Scenario) ([]peers.Peer, error) {
 	switch {
 	case o.peer != "":
@@ -239,21 +241,21 @@ func (o options) peers(s fleet.Scenario) ([]peers.Peer, error) {
 	return s.Peers("bare,ours")
 }
 
-// seedsOf is how many seeds a library is run with: for the page, this one and a bare
-// client with several; at the gates, those that have targets.
+// seedsOf returns the number of seeds of a run. With -write, runs of this library and of a
+// bare client have three; with gates, the runs that have targets.
 func (o options) seedsOf(c fleet.Config) int {
 	switch {
 	case o.seeds > 0:
 		return o.seeds
 	case !o.write:
-	case o.gates() && c.Scenario.Goals != nil,
+	case o.gates() && c.Scenario.Targets != nil,
 		o.whole() && (c.Peer.Name == "bare" || strings.HasPrefix(c.Peer.Name, peers.Ours)):
 		return allSeeds
 	}
 	return 1
 }
 
-// compositions runs what is drawn.
+// compositions runs random compositions.
 func (o options) compositions(t *testing.T) ([]fleet.Tally, error) {
 	switch {
 	case o.peer != "":
@@ -262,19 +264,19 @@ func (o options) compositions(t *testing.T) ([]fleet.Tally, error) {
 	default:
 		o.peer = "ours"
 	}
-	who, err := fleet.Scenario{}.Peers(o.peer)
+	libraries, err := fleet.Scenario{}.Peers(o.peer)
 	if err != nil {
 		return nil, err
 	}
 	if o.only >= 0 {
-		trial := fleet.Alone(t, o.seed, o.only, who)
+		trial := fleet.Alone(t, o.seed, o.only, libraries)
 		say(trial)
 		for _, r := range trial.Of {
 			o.more(r)
 		}
 		return nil, nil
 	}
-	trials := fleet.Random(t, o.seed, o.random, who, func(trial fleet.Trial) {
+	trials := fleet.Random(t, o.seed, o.random, libraries, func(trial fleet.Trial) {
 		for _, line := range trial.Harmed() {
 			say(line)
 		}
@@ -305,49 +307,62 @@ func at(s []int, i int) int {
 	return 0
 }
 
-// report writes what was measured, if it is all that there is to measure, or
-// asked for.
+// report writes the results if -write, -draw or -out asks for it.
 func (o options) report(t *testing.T, rows *fleet.Rows) error {
-	docs := o.docs
-	if docs == "" {
-		if !o.draw && !o.write {
-			return nil
-		}
-		var err error
-		if docs, err = report.Docs(); err != nil {
-			return err
-		}
+	if !o.draw && !o.write && o.out == "" {
+		return nil
+	}
+	root, err := o.root()
+	if err != nil {
+		return err
 	}
 	if o.draw {
-		return errors.Join(fleet.DrawTroubles(docs, o.plots), fleet.Draw(docs, o.plots, rows))
+		return fleet.Draw(root, o.plots, rows)
 	}
-	if o.gates() {
-		return report.Write(docs, "gates", fleet.Gates(rows))
+	if o.scenario == "gates" {
+		return report.WriteResults(root, "load-shedding", command+" -scenario=gates -write", fleet.GateResults(rows))
 	}
 	tallies, err := o.drawn(t, rows)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(docs, 0o755); err != nil { //nolint:gosec // documentation
+	err = errors.Join(
+		report.WriteResults(root, "scenarios", command+" -write", fleet.ScenarioResults(rows, tallies)),
+		report.WriteResults(root, "targets", command+" -write", fleet.TargetResults(rows)),
+		fleet.DrawScenarios(root, o.plots))
+	if o.whole() {
+		err = errors.Join(err, fleet.WriteOverview(root))
+	}
+	if err != nil || !o.all && o.peer != "all" {
 		return err
 	}
-	if err := errors.Join(report.Write(docs, "troubles", fleet.Glance(rows, tallies)), fleet.DrawTroubles(docs, o.plots)); err != nil {
+	err = errors.Join(fleet.Draw(root, o.plots, rows), report.WriteResults(root, "libraries", command+" -all -write", fleet.LibraryResults(rows)))
+	if err != nil || o.out != "" {
 		return err
 	}
-	if !o.all && o.peer != "all" {
-		return nil
-	}
-	if err := errors.Join(fleet.Draw(docs, o.plots, rows), report.Write(docs, "fleet", fleet.Markdown(rows))); err != nil {
-		return err
-	}
-	if o.docs == "" {
-		return remember(rows, tallies)
-	}
-	return nil
+	return remember(rows, tallies)
 }
 
-// drawn runs the random compositions that belong to a whole run. Libraries that were
-// not run stand there with what they had.
+const command = "go run ./benchmarks/cmd/fleet"
+
+// root is the directory to write to.
+func (o options) root() (string, error) {
+	if o.out != "" {
+		return o.out, nil
+	}
+	return report.Root()
+}
+
+func (o options) writeStored() error {
+	root, err := o.root()
+	if err != nil {
+		return err
+	}
+	return errors.Join(fleet.DrawScenarios(root, o.plots), fleet.WriteOverview(root))
+}
+
+// drawn runs the random compositions of a whole run. Libraries that are not run keep their
+// stored results.
 func (o options) drawn(t *testing.T, rows *fleet.Rows) ([]fleet.Tally, error) {
 	if !o.whole() {
 		return nil, nil
@@ -358,9 +373,9 @@ func (o options) drawn(t *testing.T, rows *fleet.Rows) ([]fleet.Tally, error) {
 		return nil, err
 	}
 	for _, name := range []string{"go-retryablehttp", "aws-sdk-go-v2"} {
-		had, ok := rows.Beside.Tallies[name]
+		stored, ok := rows.Peers.Tallies[name]
 		if ok && !slices.ContainsFunc(tallies, func(t fleet.Tally) bool { return t.Peer == name }) {
-			tallies = append(tallies, had)
+			tallies = append(tallies, stored)
 		}
 	}
 	return tallies, nil

@@ -9,19 +9,19 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-func TestCheck(t *testing.T) {
+func TestOptions_check(t *testing.T) {
 	all := options{scenario: "all", topology: "both"}
 	for name, tt := range map[string]struct {
 		change func(*options)
 		err    string
 	}{
-		"the scoreboard: fine":               {func(*options) {}, ""},
-		"all is written: fine":               {func(o *options) { o.write = true }, ""},
-		"all at the gates is written: fine":  {func(o *options) { o.write, o.scenario = true, "gates" }, ""},
-		"a group is written: not all runs":   {func(o *options) { o.write, o.group = true, "small" }, "all runs"},
-		"a topology is written: not all":     {func(o *options) { o.write, o.topology = true, "own" }, "all runs"},
-		"shorter runs are written: not all":  {func(o *options) { o.write, o.seconds = true, 5 }, "all runs"},
-		"a group and a scenario: which one?": {func(o *options) { o.group, o.scenario = "small", "7" }, "exclude"},
+		"no flags: accepted":               {func(*options) {}, ""},
+		"-write of all runs: accepted":     {func(o *options) { o.write = true }, ""},
+		"-write of all gates: accepted":    {func(o *options) { o.write, o.scenario = true, "gates" }, ""},
+		"-write of a group: rejected":      {func(o *options) { o.write, o.group = true, "small" }, "all runs"},
+		"-write of a topology: rejected":   {func(o *options) { o.write, o.topology = true, "own" }, "all runs"},
+		"-write of shorter runs: rejected": {func(o *options) { o.write, o.seconds = true, 5 }, "all runs"},
+		"-group and -scenario: rejected":   {func(o *options) { o.group, o.scenario = "small", "7" }, "not both"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := all
@@ -35,8 +35,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestSeedsOf: one, or three of this library and a bare client for the page.
-func TestSeedsOf(t *testing.T) {
+func TestOptions_seedsOf(t *testing.T) {
 	seeds := func(o options, peer string) int {
 		return o.seedsOf(fleet.Config{Peer: peers.Peer{Name: peer}})
 	}
@@ -50,13 +49,12 @@ func TestSeedsOf(t *testing.T) {
 	require.Equal(t, 2, seeds(o, "azcore"))
 }
 
-// TestRuns_ofGroups: theirs and no others.
-func TestRuns_ofGroups(t *testing.T) {
+func TestOptions_runsOfGroups(t *testing.T) {
 	o := options{scenario: "all", topology: "both", group: "ports"}
 	runs, err := o.runs()
 	require.NoError(t, err)
 	require.Len(t, runs, 2*3, "a bare client and this library")
-	o.group = "no such"
+	o.group = "unknown"
 	_, err = o.runs()
 	require.Error(t, err)
 }

@@ -1,6 +1,6 @@
-// Jitter lets clients contend for one row, and counts the calls that each backoff
-// strategy takes until all have succeeded: see package jitter. It rewrites its
-// section of docs/performance.md.
+// Jitter simulates clients that contend for one row, and counts the calls of each backoff
+// strategy until all clients have succeeded: see package jitter. It writes
+// benchmarks/results/jitter.md and its plot.
 //
 //	go run ./benchmarks/cmd/jitter
 package main
@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/chart"
@@ -19,8 +18,8 @@ import (
 )
 
 func main() {
-	seeds := flag.Int("seeds", 50, "of which the mean is taken")
-	write := flag.Bool("write", true, "rewrite the section of docs/performance.md")
+	seeds := flag.Int("seeds", 50, "number of seeds; the results are means")
+	write := flag.Bool("write", true, "write benchmarks/results/jitter.md and the plot")
 	flag.Parse()
 	if err := run(*seeds, *write); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -45,35 +44,37 @@ func run(seeds int, write bool) error {
 	if !write {
 		return nil
 	}
-	docs, err := report.Docs()
+	root, err := report.Root()
 	if err != nil {
 		return err
 	}
-	if err := draw(filepath.Join(docs, "jitter.svg"), strategies, clients, outcomes); err != nil {
+	file, err := report.Plot(root, "jitter.svg")
+	if err != nil {
 		return err
 	}
-	return report.Write(docs, "jitter", text)
+	if err := draw(file, strategies, clients, outcomes); err != nil {
+		return err
+	}
+	return report.WriteResults(root, "jitter", "go run ./benchmarks/cmd/jitter", text)
 }
 
 func section(seeds int, strategies []jitter.Strategy, clients []int, outcomes [][]jittersim.Outcome) string {
 	last := len(clients) - 1
 	full := outcomes[0][last]
 	var text strings.Builder
-	fmt.Fprintf(&text, `## Calls by backoff strategy
+	fmt.Fprintf(&text, `# Calls by backoff strategy
 
-Measured by `+"`go run ./benchmarks/cmd/jitter`"+`: the experiment of the AWS
-Architecture Blog's [Exponential Backoff And Jitter][jitter] with the Backoffs of
-this library, means over %d seeds. Clients contend for one row; a call is a write,
-and each client is done when its one write has succeeded. With %d clients, full
-jitter takes %.1f times fewer calls than no backoff; and %.1f times fewer than
-exponential backoff without jitter, in a %.0fth of the time.
+The experiment of [Exponential Backoff And Jitter][jitter] (AWS Architecture Blog) with the Backoffs of this library, in
+simulated time. Clients contend for one row until each has written once. The results are means over %d seeds.
+
+With %d clients, full jitter needs %.1f times fewer calls than no backoff. It needs %.1f times fewer calls and %.0f times less
+time than exponential backoff without jitter.
 
 [jitter]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 
-![Calls, and time until all have succeeded, by strategy](jitter.svg)
-
-`, seeds, clients[last], outcomes[4][last].Calls/full.Calls, outcomes[3][last].Calls/full.Calls, outcomes[3][last].Time.Seconds()/full.Time.Seconds())
-	heading := []string{"calls / seconds until all have succeeded"}
+%s`, seeds, clients[last], outcomes[4][last].Calls/full.Calls, outcomes[3][last].Calls/full.Calls, outcomes[3][last].Time.Seconds()/full.Time.Seconds(),
+		report.PlotLink("Calls and time until all clients have succeeded, by strategy", "jitter.svg"))
+	heading := []string{"calls / seconds until all succeed"}
 	some := []int{0, 4, 9, 14, 19}
 	for _, j := range some {
 		heading = append(heading, fmt.Sprintf("%d clients", clients[j]))

@@ -1,5 +1,5 @@
-// Matrix asks each library how it behaves: see package matrix. It rewrites its
-// section of docs/performance.md.
+// Matrix tests the behavior of each library: see package matrix. It writes
+// benchmarks/results/behavior.md.
 //
 //	go run ./benchmarks/cmd/matrix
 package main
@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	write := flag.Bool("write", true, "rewrite the section of docs/performance.md")
+	write := flag.Bool("write", true, "write benchmarks/results/behavior.md")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
 	log.SetOutput(io.Discard) //nolint:forbidigo // a command may
@@ -31,32 +31,30 @@ func main() {
 		if !*write {
 			return nil
 		}
-		docs, err := report.Docs()
+		root, err := report.Root()
 		if err != nil {
 			return err
 		}
-		return report.Write(docs, "matrix", text)
+		return report.WriteResults(root, "behavior", "go run ./benchmarks/cmd/matrix", text)
 	})
 }
 
 func section(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
-	fmt.Fprint(&text, `## How each library behaves
+	fmt.Fprint(&text, `# Behavior of each library
 
-Found out by `+"`go run ./benchmarks/cmd/matrix`"+`, which asks each of them in
-virtual time. What is printed in bold may surprise its caller.
+All tests run in virtual time. Bold results may surprise a caller.
 
-The first table counts attempts. The POST bears no key but the one that a library
-gives it: in bold it is repeated without one, so that each attempt may be a write
-of its own. Ours generates a key; with `+"`Idempotency{Disabled: true}`"+` it makes one
-attempt but at the 429, which says that nothing was done.
+The first table has the number of attempts. The caller sets no idempotency key. Bold means that the library retries a POST
+without a key, so each attempt may be a separate write. resilienthttp generates a key. With `+"`Idempotency{Disabled: true}`"+`
+it sends one attempt, except after a 429, which means that the server did no work.
 
 `)
-	who := slices.DeleteFunc(peers.All(), func(p peers.Peer) bool { return p.Name == peers.OursHedgedAt }) // as the other hedged one
+	libraries := slices.DeleteFunc(peers.All(), func(p peers.Peer) bool { return p.Name == peers.OursHedgedAt }) // behaves as the other hedged configuration
 	tables := matrix.Tables()
 	for i, probes := range tables {
-		fmt.Fprintln(&text, table(t, who, probes))
+		fmt.Fprintln(&text, table(t, libraries, probes))
 		for _, p := range probes {
 			if i > 0 {
 				fmt.Fprintf(&text, "- *%s*: %s.\n", p.Name, p.Note)
@@ -68,18 +66,18 @@ attempt but at the 429, which says that nothing was done.
 	for _, p := range peers.All() {
 		configured.Row(p.Name, p.Note)
 	}
-	fmt.Fprintf(&text, "The libraries are configured so, here and in all experiments:\n\n%s\n", configured)
+	fmt.Fprintf(&text, "## Configurations\n\nThese configurations apply to all experiments.\n\n%s\n", configured)
 	return text.String()
 }
 
-func table(t *testing.T, who []peers.Peer, probes []matrix.Probe) *report.Table {
+func table(t *testing.T, libraries []peers.Peer, probes []matrix.Probe) *report.Table {
 	t.Helper()
 	heading := []string{"library"}
 	for _, p := range probes {
 		heading = append(heading, p.Name)
 	}
 	table := report.NewTextTable(heading...)
-	for _, peer := range who {
+	for _, peer := range libraries {
 		cells := []string{peer.Name}
 		for _, p := range probes {
 			cells = append(cells, p.Ask(t, peer))

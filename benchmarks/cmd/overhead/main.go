@@ -1,5 +1,5 @@
-// Overhead measures what each library adds to a request that succeeds at once:
-// see package overhead. It rewrites its section of docs/performance.md.
+// Overhead measures what each library adds to a request that succeeds at once: see package
+// overhead. It writes benchmarks/results/overhead.md and its plot.
 //
 //	go run ./benchmarks/cmd/overhead
 package main
@@ -12,7 +12,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,24 +24,24 @@ import (
 )
 
 func main() {
-	serve := flag.Bool("serve", false, "be the server (the command starts itself so)")
-	peer := flag.String("peer", "all", "of "+strings.Join(peers.Names(), ", ")+"; several with commas; or all")
-	rounds := flag.Int("rounds", 151, "of which the median counts")
-	batch := flag.Duration("batch", 2*time.Millisecond, "that each library takes in each round")
-	added := flag.Bool("added", false, "measure the processor time alone that this library adds, beside the least that a timeout costs")
-	binary := flag.Bool("binary", false, "measure the size alone that a library adds to a program's binary")
-	write := flag.Bool("write", true, "rewrite the section of docs/performance.md, if all peers were measured")
-	redraw := flag.Bool("draw", false, "only draw the plot anew, from the figures in docs/performance.md")
+	serve := flag.Bool("serve", false, "run the server; the command starts itself with this flag")
+	peer := flag.String("peer", "all", "comma-separated: all, or names: "+strings.Join(peers.Names(), ", "))
+	rounds := flag.Int("rounds", 151, "number of rounds; the result is their median")
+	batch := flag.Duration("batch", 2*time.Millisecond, "time of each library in a round")
+	added := flag.Bool("added", false, "only measure the CPU time that this library and a timeout alone add")
+	binary := flag.Bool("binary", false, "only measure the size that a library adds to a binary")
+	write := flag.Bool("write", true, "write benchmarks/results/overhead.md if all peers are measured")
+	redraw := flag.Bool("draw", false, "only draw the plot from benchmarks/results/overhead.md")
 	flag.Parse()
 	do := func() error { return run(*peer, *rounds, *batch, *write) }
 	if *added {
-		do = func() error { return tellAdded(os.Stdout, *rounds, *batch) }
+		do = func() error { return writeAdded(os.Stdout, *rounds, *batch) }
 	}
 	if *binary {
 		do = func() error { return writeSizes(os.Stdout) }
 	}
 	if *redraw {
-		do = drawAnew
+		do = drawStored
 	}
 	if *serve {
 		do = overhead.Serve
@@ -54,7 +53,7 @@ func main() {
 }
 
 func run(peer string, rounds int, batch time.Duration, write bool) error {
-	who, err := peers.Named(peer)
+	libraries, err := peers.Named(peer)
 	if err != nil {
 		return err
 	}
@@ -62,13 +61,13 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 	if err != nil {
 		return err
 	}
-	who = slices.Concat(bare, slices.DeleteFunc(who, func(p peers.Peer) bool { return p.Name == "bare" }))
+	libraries = slices.Concat(bare, slices.DeleteFunc(libraries, func(p peers.Peer) bool { return p.Name == "bare" }))
 	url, stop, err := overhead.StartServer("-serve")
 	if err != nil {
 		return err
 	}
 	defer stop()
-	config := overhead.Config{Peers: who, Rounds: rounds, Batch: batch}
+	config := overhead.Config{Peers: libraries, Rounds: rounds, Batch: batch}
 	results := map[string][]overhead.Row{}
 	for _, way := range []overhead.Way{overhead.InMemory(), overhead.Loopback(url)} {
 		for _, parallel := range []bool{false, true} {
@@ -79,41 +78,41 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 			}
 		}
 	}
-	text := section(who, results)
+	text := section(libraries, results)
 	var floor strings.Builder
-	if err := tellAdded(&floor, rounds, 5*batch); err != nil {
+	if err := writeAdded(&floor, rounds, 5*batch); err != nil {
 		return err
 	}
-	text += "\nProcessor time of a call in memory, beside the least that gives each attempt a timeout (context.WithTimeout and a body\n" +
-		"that ends it); `-added` measures this alone.\n\n" + floor.String()
+	text += "\n## CPU time of a call\n\nIn memory, compared with the minimum for a timeout per attempt: context.WithTimeout and a body\n" +
+		"that cancels it. `-added` measures only this.\n\n" + floor.String()
 	var sizes strings.Builder
 	if err := writeSizes(&sizes); err != nil {
 		return err
 	}
-	text += "\nSize of the binary of a program that makes one GET; `-binary` measures this alone.\n\n" + sizes.String()
+	text += "\n## Size of a binary\n\nA program that sends one GET. `-binary` measures only this.\n\n" + sizes.String()
 	_, _ = fmt.Fprintln(os.Stdout, text)
 	if !write || peer != "all" {
 		return nil
 	}
-	docs, err := report.Docs()
+	root, err := report.Root()
 	if err != nil {
 		return err
 	}
-	return errors.Join(report.Write(docs, "overhead", text), draw(docs))
+	return errors.Join(report.WriteResults(root, "overhead", "go run ./benchmarks/cmd/overhead", text), draw(root))
 }
 
-// drawAnew draws what was measured last.
-func drawAnew() error {
-	docs, err := report.Docs()
+// drawStored draws the plot from the stored results.
+func drawStored() error {
+	root, err := report.Root()
 	if err != nil {
 		return err
 	}
-	return draw(docs)
+	return draw(root)
 }
 
-// tellAdded writes a table of what is added to a bare client's call.
-func tellAdded(w io.Writer, rounds int, batch time.Duration) error {
-	table := report.NewTable("processor time", "bare", "a timeout adds", "resilienthttp adds", "timeouts")
+// writeAdded writes a table of the CPU time added to a bare client's call.
+func writeAdded(w io.Writer, rounds int, batch time.Duration) error {
+	table := report.NewTable("CPU time", "bare", "added by a timeout", "added by resilienthttp", "ratio")
 	for _, load := range overhead.Loads()[:2] {
 		for _, scopes := range []int{1, 1000} {
 			added, err := overhead.MeasureAdded(overhead.Config{Rounds: rounds, Batch: batch}, load, scopes)
@@ -129,7 +128,7 @@ func tellAdded(w io.Writer, rounds int, batch time.Duration) error {
 
 // writeSizes writes a table of the sizes of binaries.
 func writeSizes(w io.Writer) error {
-	table := report.NewTable("binary", "MB", "more than net/http alone")
+	table := report.NewTable("binary", "MB", "added to net/http, MB")
 	var least int64
 	for _, p := range overhead.Programs() {
 		size, err := p.Size(context.Background())
@@ -149,22 +148,20 @@ func column(w overhead.Way, l overhead.Load) string {
 	return fmt.Sprintf("%s %v %s", w.Name, w.Parallel, l.Name)
 }
 
-func section(who []peers.Peer, results map[string][]overhead.Row) string {
+func section(libraries []peers.Peer, results map[string][]overhead.Row) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, `## Overhead of a request that succeeds at once
+	fmt.Fprintf(&text, `# Overhead of a request that succeeds at once
 
-Measured by `+"`go run ./benchmarks/cmd/overhead`"+` on %s. Times are
-ratios to the bare http.Client's in the same round, in which all libraries have
-their turn: the median of all rounds, and half the distance between the quartiles.
-Where that is large, the machine had other work. In parallel means 16 goroutines on
-one client. Over loopback the server is another process, and connections are kept
-alive; a real network makes all ratios smaller still. In memory, the base looks at
-a body without copying it, so that the ratios of the 1 MiB show who does. Bytes and allocations are what is added to the bare client's,
-for each request.
+Machine: %s.
 
-![Time over loopback, as a ratio to the bare client](overhead.svg)
+- Times are ratios to a bare http.Client in the same round: the median of all rounds ± half of the interquartile range. A large
+  range means that the machine was busy.
+- *Parallel* means 16 goroutines on one client.
+- *Loopback*: the server is another process, with keep-alive connections. A real network makes all ratios smaller.
+- *In memory*: the base RoundTripper reads the body without a copy. A high ratio for 1 MiB means that the library copies the body.
+- Bytes and allocations are added to those of a bare client, per request.
 
-`, report.Machine())
+%s`, report.Machine(), report.PlotLink("Time over loopback, as a ratio to a bare client", "overhead.svg"))
 	loads := overhead.Loads()
 	for _, way := range []overhead.Way{overhead.Loopback(""), overhead.InMemory()} {
 		heading := []string{"time, " + way.Name}
@@ -174,7 +171,7 @@ for each request.
 			}
 		}
 		table := report.NewTable(heading...)
-		for i, p := range who {
+		for i, p := range libraries {
 			cells := []string{name(p)}
 			for _, way.Parallel = range []bool{false, true} {
 				for _, load := range loads {
@@ -186,7 +183,7 @@ for each request.
 		fmt.Fprintln(&text, table)
 	}
 	table := report.NewTable("added, in memory", "GET: allocations", "bytes", "POST 64 B: allocations", "bytes", "POST 1 MiB: allocations", "bytes")
-	for i, p := range who {
+	for i, p := range libraries {
 		cells := []string{name(p)}
 		for _, load := range loads {
 			row := results[column(overhead.InMemory(), load)][i]
@@ -198,7 +195,7 @@ for each request.
 	return text.String()
 }
 
-// ratio is a median, and half the distance of the quartiles around it.
+// ratio is a median ± half of the interquartile range.
 func ratio(r overhead.Row) string {
 	if r.Ratio >= 10 {
 		return fmt.Sprintf("%.0f ± %.0f", r.Ratio, (r.High-r.Low)/2)
@@ -224,10 +221,9 @@ func bytes(n float64) string {
 	}
 }
 
-// draw shows the GET over loopback, from one goroutine and from many, as the page
-// says it.
-func draw(docs string) error {
-	rows, err := report.Rows(docs, "time, "+overhead.Loopback("").Name)
+// draw draws the GET over loopback, from one goroutine and from 16, from the stored results.
+func draw(root string) error {
+	rows, err := report.Rows(root, "overhead", "time, "+overhead.Loopback("").Name)
 	if err != nil {
 		return err
 	}
@@ -245,5 +241,9 @@ func draw(docs string) error {
 		}
 		bars = append(bars, bar)
 	}
-	return chart.Bars(filepath.Join(docs, "overhead.svg"), 800, 440, "GET over loopback", "time, as a ratio to the bare client", []string{"one goroutine", "16 goroutines"}, bars)
+	file, err := report.Plot(root, "overhead.svg")
+	if err != nil {
+		return err
+	}
+	return chart.Bars(file, 800, 440, "GET over loopback", "time, as a ratio to a bare client", []string{"one goroutine", "16 goroutines"}, bars)
 }

@@ -22,10 +22,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
 
-// payload is what is sent, and a job's argument.
+// payload is the payload of an intent and the argument of a job.
 const payload = `{"amount": 100, "currency": "EUR", "customer": "cus_4QFJOjw2pOmAGJ"}`
 
-// house is durable in a file of its own.
+// house is durable with its own file.
 type house struct {
 	b     *testing.B
 	store *sqlitestore.Store
@@ -40,7 +40,7 @@ func newHouse(b *testing.B) *house {
 	return &house{b: b, store: store}
 }
 
-// batch brings in n intents, in one commit: one of each of a hundred tenants in turn.
+// batch inserts n intents of 100 tenants in one commit.
 func (h *house) batch(n int) {
 	h.b.Helper()
 	events := make([]driver.Event, n)
@@ -63,7 +63,7 @@ func (noop) Send(context.Context, *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
 
-// work is that of an Engine with all its defaults.
+// work is the work of an Engine with its defaults.
 func (h *house) work(n int) (int, time.Duration) {
 	h.b.Helper()
 	h.batch(n)
@@ -87,7 +87,7 @@ func (h *house) work(n int) (int, time.Duration) {
 	return n, took
 }
 
-// args are a River job's that does nothing.
+// args are the arguments of a no-op job.
 type args struct {
 	Payload string `json:"payload"`
 }
@@ -95,14 +95,14 @@ type args struct {
 // Kind implements river.JobArgs.
 func (args) Kind() string { return "noop" }
 
-// peer is River in a file of its own.
+// peer is River with its own file.
 type peer struct {
 	b    *testing.B
 	file *sql.DB
 }
 
-// newPeer opens a database as River's documentation says, with one connection, and with
-// commits that are flushed as the store's are.
+// newPeer opens a database as in River's documentation, with one connection and flushed
+// commits.
 func newPeer(b *testing.B) *peer {
 	b.Helper()
 	db, err := sql.Open("sqlite", "file:"+filepath.Join(b.TempDir(), "river.db")+
@@ -125,7 +125,7 @@ func (p *peer) client(config *river.Config) *river.Client[*sql.Tx] {
 	return client
 }
 
-// batch inserts n jobs, in one commit.
+// batch inserts n jobs in one commit.
 func (p *peer) batch(n int) {
 	p.b.Helper()
 	jobs := make([]river.InsertManyParams, n)
@@ -137,8 +137,7 @@ func (p *peer) batch(n int) {
 	require.Len(p.b, results, n)
 }
 
-// work is that of a client as River's own benchmark configures it. Its time begins
-// when it has started.
+// work is the work of a client with the configuration of River's benchmark, from its start.
 func (p *peer) work(n, senders int) (int, time.Duration) {
 	p.b.Helper()
 	p.batch(n)
@@ -160,8 +159,7 @@ func (p *peer) work(n, senders int) (int, time.Duration) {
 	return n, took
 }
 
-// BenchmarkWork is the work of what does nothing, and waits in the database when it
-// begins.
+// BenchmarkWork is no-op work that is in the database at the start.
 func BenchmarkWork(b *testing.B) {
 	n := interleave.Size(3000)
 	h, p := newHouse(b), newPeer(b)
@@ -172,7 +170,7 @@ func BenchmarkWork(b *testing.B) {
 	)
 }
 
-// BenchmarkInsert is batches of one commit each.
+// BenchmarkInsert inserts batches, one commit each.
 func BenchmarkInsert(b *testing.B) {
 	const n = 100
 	h, p := newHouse(b), newPeer(b)

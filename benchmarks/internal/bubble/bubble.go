@@ -1,4 +1,4 @@
-// Package bubble lets a command run code in testing/synctest's virtual time.
+// Package bubble runs the code of a command in virtual time, with testing/synctest.
 package bubble
 
 import (
@@ -8,13 +8,11 @@ import (
 	"testing/synctest"
 )
 
-// Main calls f with a *testing.T, without which there is no synctest bubble, and
-// ends the process. It is for main functions, called after flag.Parse.
+// Main calls f with a *testing.T and ends the process. A synctest bubble needs a
+// *testing.T. Call Main in a main function after flag.Parse.
 //
-// A command that asked the user to write `go test -run …` instead would have the
-// test cache, the test timeout and the package's other tests in its way.
-// testing.Main is what the standard library still offers: newer ways want an
-// interface of which the methods are not covered by the Go 1 promise.
+// `go test -run` is no alternative, because of its cache and timeout. Main uses testing.Main,
+// because testing.MainStart needs an interface without the Go 1 compatibility promise.
 func Main(f func(t *testing.T) error) {
 	all := func(string, string) (bool, error) { return true, nil }
 	testing.Main(all, []testing.InternalTest{{Name: "bubble", F: func(t *testing.T) {
@@ -22,12 +20,11 @@ func Main(f func(t *testing.T) error) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
-		os.Exit(0) // before package testing says PASS
+		os.Exit(0) // before package testing prints PASS
 	}}}, nil, nil)
 }
 
-// Run runs f in virtual time. It returns when f and every goroutine that f
-// started have ended.
+// Run runs f in virtual time. It returns after f and all its goroutines have ended.
 func Run[T any](t *testing.T, f func() T) (result T) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) { result = f() })

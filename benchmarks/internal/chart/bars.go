@@ -16,7 +16,7 @@ type Bar struct {
 	Ours   bool
 }
 
-// Bars draws horizontal bars, the first on top.
+// Bars draws horizontal bars, the first at the top.
 func Bars(file string, width, height float64, title, x string, series []string, bars []Bar) error {
 	bars = slices.Clone(bars)
 	slices.Reverse(bars)
@@ -50,7 +50,7 @@ func Bars(file string, width, height float64, title, x string, series []string, 
 	return save(file, width, height, [][]*plot.Plot{{p}}, &legend)
 }
 
-// values are those of one series, of ours or of all others; the rest is 0.
+// values are the values of one series: of this library, or of all others; the rest is 0.
 func values(bars []Bar, series int, ours bool) plotter.Values {
 	v := make(plotter.Values, len(bars))
 	for i, b := range bars {
@@ -61,7 +61,7 @@ func values(bars []Bar, series int, ours bool) plotter.Values {
 	return v
 }
 
-// barColour is blue, or vermilion for ours, and paler for a second series.
+// barColour is blue, or vermilion for this library, and paler for the second series.
 func barColour(series int, ours bool) color.Color {
 	switch {
 	case ours && series == 0:

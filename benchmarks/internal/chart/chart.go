@@ -1,5 +1,5 @@
-// Package chart draws the plots of the documentation with gonum/plot: SVG for the
-// repository, or PNG for a look at them, as the file's name ends.
+// Package chart draws the plots of the documentation with gonum/plot, as SVG or PNG by the
+// file's extension. The plots have a white background, so that they are legible on dark pages.
 package chart
 
 import (
@@ -24,8 +24,8 @@ import (
 type Line struct {
 	Name  string
 	X, Y  []float64
-	Thick bool // the one that the reader looks for
-	// Dashed is for those that shall be told from the others at a glance.
+	Thick bool // for this library
+	// Dashed marks lines without a recovery.
 	Dashed bool
 }
 
@@ -33,29 +33,28 @@ type Line struct {
 type Panel struct {
 	Title, X, Y  string
 	Lines        []Line
-	Max          float64      // of the y axis; 0: what the lines need
-	Bands        [][2]float64 // stretches of the x axis that are marked
-	XStep, YStep float64      // between two ticks; 0: whatever fits
+	Max          float64      // of the y axis; 0: automatic
+	Bands        [][2]float64 // shaded periods of the x axis
+	XStep, YStep float64      // between two ticks; 0: automatic
 	LogY         bool
 }
 
-// palette are the colours, in the order of the lines: those of Okabe and Ito
-// (https://jfly.uni-koeln.de/color), which the colour-blind tell apart, without
-// their yellow, too pale for a line. Lines differ by their markers as well.
+// palette are the colours of the lines: those of Okabe and Ito for colour-blind readers
+// (https://jfly.uni-koeln.de/color), without their pale yellow. Lines also differ by markers.
 var palette = []color.Color{ //nolint:gochecknoglobals // a table
 	color.RGBA{0xd5, 0x5e, 0x00, 0xff}, color.RGBA{0x00, 0x00, 0x00, 0xff}, color.RGBA{0x00, 0x72, 0xb2, 0xff},
 	color.RGBA{0x00, 0x9e, 0x73, 0xff}, color.RGBA{0xcc, 0x79, 0xa7, 0xff}, color.RGBA{0xe6, 0x9f, 0x00, 0xff},
 	color.RGBA{0x56, 0xb4, 0xe9, 0xff}, color.RGBA{0x70, 0x70, 0x70, 0xff},
 }
 
-// markers are those of the lines, in their order. The first two have none: one is
-// thick, and the other black.
+// markers are the markers of the lines. The first line is thick and the second one black, so
+// they have none.
 var markers = []draw.GlyphDrawer{ //nolint:gochecknoglobals // a table
 	nil, nil, draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.BoxGlyph{},
 	draw.RingGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{}, diamond{}, diamond{filled: true},
 }
 
-// diamond is a square on its tip.
+// diamond is a rotated square.
 type diamond struct{ filled bool }
 
 // DrawGlyph implements draw.GlyphDrawer.
@@ -84,8 +83,8 @@ func marker(i int) draw.GlyphStyle {
 	return draw.GlyphStyle{Color: palette[i%len(palette)], Radius: vg.Points(2.6), Shape: markers[i%len(markers)]}
 }
 
-// marked are the points of a line that have a marker: some ten of them, elsewhere on
-// each line, so that lines that lie on each other show all of theirs.
+// marked returns the points of a line with a marker: about ten, at different places for each
+// line, so that markers of overlapping lines are visible.
 func marked(points plotter.XYs, i int) (some plotter.XYs) {
 	step := max(len(points)/10, 1)
 	for at := i * step / len(markers); at < len(points); at += step {
@@ -94,11 +93,10 @@ func marked(points plotter.XYs, i int) (some plotter.XYs) {
 	return some
 }
 
-// legendWidth is the margin to the right, for the legend that all panels share. It
-// is wider where a name is.
+// legendWidth is the minimum width of the legend, which is right of all panels.
 const legendWidth = 190
 
-// Write draws the panels below each other, which have lines of the same names.
+// Write draws the panels below each other. All have lines of the same names.
 func Write(file string, width, height float64, panels ...Panel) error {
 	plots := make([][]*plot.Plot, len(panels))
 	for i, panel := range panels {
@@ -133,7 +131,7 @@ func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot
 		return err
 	}
 	dc := draw.New(canvas)
-	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // readable on a dark page, too
+	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // legible on dark pages
 	pad := vg.Points(6)
 	if legend != nil {
 		margin := max(legendWidth, legend.Rectangle(dc).Size().X+2*pad)
@@ -143,7 +141,7 @@ func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot
 	tiles := draw.Tiles{Rows: len(plots), Cols: len(plots[0]), PadX: pad, PadY: pad, PadTop: pad, PadBottom: pad, PadLeft: pad, PadRight: pad}
 	for row, canvases := range plot.Align(plots, tiles, dc) {
 		for column, c := range canvases {
-			plots[row][column].Draw(c) //nolint:gosec // Align gives as many canvases as there are plots
+			plots[row][column].Draw(c) //nolint:gosec // Align returns a canvas for each plot
 		}
 	}
 	var out bytes.Buffer
@@ -169,7 +167,7 @@ func (panel Panel) plot() (*plot.Plot, error) {
 	if panel.LogY {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
 	}
-	// The first one last, so that it is on top.
+	// The first line is drawn last, so that it is on top.
 	for i, line := range slices.Backward(panel.Lines) {
 		l, err := plotter.NewLine(panel.points(line))
 		if err != nil {
@@ -207,7 +205,7 @@ func (panel Panel) points(line Line) plotter.XYs {
 	return points
 }
 
-// every makes a tick at each multiple of the step.
+// every has a tick at each multiple of the step.
 func every(step float64) plot.Ticker {
 	return plot.TickerFunc(func(low, high float64) (ticks []plot.Tick) {
 		for i := math.Ceil(low / step); i*step <= high+step/1e6; i++ {
@@ -217,7 +215,7 @@ func every(step float64) plot.Ticker {
 	})
 }
 
-// shade marks a stretch of the x axis.
+// shade shades a period of the x axis.
 func shade(p *plot.Plot, band [2]float64, top float64) error {
 	area, err := plotter.NewPolygon(plotter.XYs{{X: band[0]}, {X: band[1]}, {X: band[1], Y: top}, {X: band[0], Y: top}})
 	if err != nil {

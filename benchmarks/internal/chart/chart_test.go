@@ -30,7 +30,7 @@ func drawn(t *testing.T, file string) {
 		Panel{Title: "below", X: "seconds", Y: "goodput", Lines: []Line{ours, other}}))
 }
 
-// texts are those that an SVG shows.
+// texts returns the texts of an SVG.
 func texts(t *testing.T, file string) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -62,7 +62,7 @@ func TestWriteSVG(t *testing.T) {
 	require.Subset(t, texts(t, file), []string{"above", "below", "load", "goodput", "seconds", "ours", "another"})
 }
 
-// The lines are there, ours on top, and none runs under the legend.
+// All lines are visible, this library on top, and none is under the legend.
 func TestWritePNG(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lines.png")
 	drawn(t, file)
@@ -104,7 +104,7 @@ func TestScatter(t *testing.T) {
 	require.Subset(t, texts(t, file), []string{"title", "extra load, %", "p99, ms", "slow, slow too", "hedged"})
 }
 
-func TestWriteSaysWhatIsWrong(t *testing.T) {
+func TestWrite_errors(t *testing.T) {
 	require.Error(t, Write(filepath.Join(t.TempDir(), "lines.bmp"), 100, 100, Panel{Lines: []Line{ramp("a", 1)}}))
 	require.Error(t, Write(filepath.Join(t.TempDir(), "missing", "lines.svg"), 100, 100, Panel{Lines: []Line{ramp("a", 1)}}))
 }

@@ -11,14 +11,14 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Dots is a panel with a line for each name, and a dot of each series on it.
+// Dots is a panel with a line for each name and a dot for each series.
 type Dots struct {
 	Title, X string
-	Series   []string    // the first is the one that the reader looks for
+	Series   []string    // the first is this library
 	Values   [][]float64 // of each name, by series; NaN: none
 }
 
-// dotGlyph is how the dots of a series look.
+// dotGlyph is the style of the dots of a series.
 func dotGlyph(series int) draw.GlyphStyle {
 	style := draw.GlyphStyle{Color: palette[series%len(palette)], Radius: vg.Points(3), Shape: draw.CircleGlyph{}}
 	switch series {
@@ -34,9 +34,8 @@ func dotGlyph(series int) draw.GlyphStyle {
 	return style
 }
 
-// WriteDots draws the panels beside each other, which share the names; the first
-// name is on top. Each line has a bar from its second dot to its first, to show
-// which way it went.
+// WriteDots draws the panels side by side. They share the names; the first name is at the
+// top. Each line has a bar from its second dot to its first.
 func WriteDots(file string, width, height float64, names []string, panels ...Dots) error {
 	row := make([]*plot.Plot, len(panels))
 	for i, panel := range panels {
@@ -69,7 +68,7 @@ func (d Dots) plot(names []string, named bool) (*plot.Plot, error) {
 			return nil, err
 		}
 	}
-	for series := range slices.Backward(d.Series) { // the first one on top
+	for series := range slices.Backward(d.Series) { // the first one is on top
 		s, err := plotter.NewScatter(d.points(series, len(names)))
 		if err != nil {
 			return nil, err
@@ -93,8 +92,8 @@ func (d Dots) points(series, lines int) (points plotter.XYs) {
 	return points
 }
 
-// bar is blue and wide where the first is more than the second, and orange and thin
-// where it is less.
+// bar is blue and wide if the first value exceeds the second, and orange and thin if it is
+// less.
 func bar(p *plot.Plot, y float64, values []float64) error {
 	if math.IsNaN(values[0]) || math.IsNaN(values[1]) {
 		return nil

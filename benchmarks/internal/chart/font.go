@@ -13,13 +13,13 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// families are fonts of the same widths, and what a machine has that has none of them.
+// families are fonts of equal widths, with a generic fallback.
 const families = "Liberation Sans, Arimo, Arial, Helvetica, sans-serif"
 
-// sans is the font that all texts are set in.
+// sans is the font of all texts.
 var sans = font.Font{Typeface: "Liberation", Variant: "Sans"} //nolint:gochecknoglobals // a constant
 
-// blank returns a plot without anything in it.
+// blank returns an empty plot.
 func blank() *plot.Plot {
 	p := plot.New()
 	for _, style := range []*draw.TextStyle{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle, &p.X.Tick.Label, &p.Y.Tick.Label} {
@@ -30,11 +30,11 @@ func blank() *plot.Plot {
 
 func setFont(style *draw.TextStyle, size vg.Length) { style.Font = font.From(sans, size) }
 
-// textElement is a text as gonum writes it: its attributes, family, size and words.
+// textElement matches a text of gonum: attributes, family, size, content.
 var textElement = regexp.MustCompile(`<text ([^>]*)font-family:[^;]*;([^>]*font-size:([0-9.]+)px[^>]*)>([^<]*)</text>`)
 
-// portable gives each text of an SVG the fonts to fall back to, and the width that
-// room was made for, so that it is as wide in any of them.
+// portable adds fallback fonts and the computed width to each text of an SVG, so that it has
+// the same width in all fonts.
 func portable(svg []byte) []byte {
 	return textElement.ReplaceAllFunc(svg, func(element []byte) []byte {
 		part := textElement.FindSubmatch(element)

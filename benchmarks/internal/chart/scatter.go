@@ -16,8 +16,7 @@ type Point struct {
 	Ours bool
 }
 
-// Scatter draws named points, on a logarithmic y axis. Points that lie on each
-// other share a label.
+// Scatter draws named points with a logarithmic y axis. Overlapping points share a label.
 func Scatter(file string, width, height float64, title, x, y string, points []Point) error {
 	p := blank()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
@@ -53,7 +52,7 @@ func Scatter(file string, width, height float64, title, x, y string, points []Po
 	return save(file, width, height, [][]*plot.Plot{{p}}, nil)
 }
 
-// named adds the point's name to the label of another that is in the same place.
+// named adds the point's name to the label of an overlapping point.
 func named(point Point, labels *plotter.XYLabels) bool {
 	for i, at := range labels.XYs {
 		if math.Abs(at.X-point.X) < 0.15 && math.Abs(math.Log(at.Y/point.Y)) < 0.1 {

@@ -11,16 +11,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-func TestKept(t *testing.T) {
-	who, err := peers.Named("bare")
+func TestCheckpoint_doesNotRepeatStoredRuns(t *testing.T) {
+	bare, err := peers.Named("bare")
 	require.NoError(t, err)
 	scenarios, err := Named("outage")
 	require.NoError(t, err)
-	runs := []Config{{Scenario: scenarios[0].Scaled(2 * time.Second), Peer: who[0], Topology: Shared, Seed: 1}}
-	file := filepath.Join(t.TempDir(), "kept.json")
+	runs := []Config{{Scenario: scenarios[0].Scaled(2 * time.Second), Peer: bare[0], Topology: Shared, Seed: 1}}
+	file := filepath.Join(t.TempDir(), "checkpoint.json")
 
 	all := func() []Result {
-		k, err := Keep(file)
+		k, err := OpenCheckpoint(file)
 		require.NoError(t, err)
 		results := RunAll(t, runs, k, func(Result) {})
 		require.NoError(t, k.Close())
@@ -37,7 +37,7 @@ func TestKept(t *testing.T) {
 	require.NotEqual(t, first[0].Load, all()[0].Load, "another run")
 
 	require.NoError(t, os.WriteFile(file, []byte("no JSON"), 0o600))
-	_, err = Keep(file)
+	_, err = OpenCheckpoint(file)
 	require.Error(t, err)
-	require.NoError(t, (*Kept)(nil).Close())
+	require.NoError(t, (*Checkpoint)(nil).Close())
 }

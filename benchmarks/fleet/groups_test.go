@@ -9,7 +9,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// TestGroups_haveEachScenarioOnce: under a name of its own.
 func TestGroups_haveEachScenarioOnce(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range Groups() {
@@ -34,11 +33,11 @@ func TestInGroups(t *testing.T) {
 	both, err := InGroups("small,ports")
 	require.NoError(t, err)
 	require.Len(t, both, len(smallFleets())+len(deadPorts()))
-	_, err = InGroups("small,no such")
-	require.ErrorContains(t, err, `no group "no such" (want fleet, `)
+	_, err = InGroups("small,unknown")
+	require.ErrorContains(t, err, `no group "unknown" (want base, `)
 }
 
-// TestLongestFirst: by calls and clients, and a bare client's run is a short one.
+// Runs of a bare client are short.
 func TestLongestFirst(t *testing.T) {
 	with := func(s Scenario, peer string) Config {
 		return Config{Scenario: s, Peer: peers.Peer{Name: peer}, Topology: Own}
@@ -53,8 +52,7 @@ func TestLongestFirst(t *testing.T) {
 	require.Equal(t, []int{1, 3, 4, 2, 0}, longestFirst(runs))
 }
 
-// TestRunAll_givesResultsInTheOrderOfTheRuns, whichever is made first.
-func TestRunAll_givesResultsInTheOrderOfTheRuns(t *testing.T) {
+func TestRunAll_returnsResultsInTheOrderOfTheRuns(t *testing.T) {
 	bare, err := peers.Named("bare")
 	require.NoError(t, err)
 	var runs []Config
@@ -67,12 +65,11 @@ func TestRunAll_givesResultsInTheOrderOfTheRuns(t *testing.T) {
 	require.Equal(t, []float64{10, 1000, 100}, rates)
 }
 
-// TestChanges: verdicts that differ, and shares that differ by more than chance does.
-func TestChanges(t *testing.T) {
+func TestChanges_reportsVerdictsAndSuccess(t *testing.T) {
 	var rows, before Rows
 	add := func(to *Rows, name string, succeeded int, measured float64) {
-		goal := atMost("a", func(Result) float64 { return measured }, 10, "%.0f")
-		r := Result{Config: Config{Scenario: Scenario{Name: name, Goals: []Goal{goal}}, Peer: peers.Peer{Name: peers.Ours}, Topology: Own}, Offered: 1000, Succeeded: succeeded}
+		target := atMost("a", func(Result) float64 { return measured }, 10, "%.0f")
+		r := Result{Config: Config{Scenario: Scenario{Name: name, Targets: []Target{target}}, Peer: peers.Peer{Name: peers.Ours}, Topology: Own}, Offered: 1000, Succeeded: succeeded}
 		r.measure()
 		to.Add(r)
 	}
@@ -90,30 +87,29 @@ func TestChanges(t *testing.T) {
 		add(&rows, row.name, row.is, row.nowAt)
 	}
 	add(&rows, "new", 100, 20)
-	require.Equal(t, `reached                    own    reached        a ≤ 10: 9, was 12
+	require.Equal(t, `reached                    own    met            a ≤ 10: 9, was 12
 missed                     own    MISSED         a ≤ 10: 12, by 2, was 9
 less                       own    success 0.8900, was 0.9000
 `, rows.Changes(&before))
 }
 
-// TestVerdicts: reached, below an aim, missed, each miss with its size, and the counts.
-func TestVerdicts(t *testing.T) {
-	ours := func(name string, goals ...Goal) Result {
-		r := Result{Config: Config{Scenario: Scenario{Name: name, Goals: goals}, Peer: peers.Peer{Name: peers.Ours}, Topology: Own}}
+func TestVerdictText_listsMetThenMissed(t *testing.T) {
+	ours := func(name string, targets ...Target) Result {
+		r := Result{Config: Config{Scenario: Scenario{Name: name, Targets: targets}, Peer: peers.Peer{Name: peers.Ours}, Topology: Own}}
 		r.measure()
 		return r
 	}
 	is := func(v float64) func(Result) float64 { return func(Result) float64 { return v } }
 	var rows Rows
-	rows.Add(ours("outage", atLeast("a", is(0.5), 0.75, "%.2f"), atMost("b", is(7), 4, "%.0f").aim(), atMost("c", is(1), 2, "%.0f")))
-	rows.Add(ours("dead-port-no-deadline", atMost("d", is(never.Seconds()), 12, "%.1f").inSeconds(), atLeast("e", is(2), 1, "%.0f").aim()))
-	require.Equal(t, `outage                     own    reached        c ≤ 2: 1
-dead-port-no-deadline      own    reached        e aim ≥ 1: 2
-outage                     own    below the aim  b aim ≤ 4: 7, by 3
+	rows.Add(ours("outage", atLeast("a", is(0.5), 0.75, "%.2f"), atMost("b", is(7), 4, "%.0f").goal(), atMost("c", is(1), 2, "%.0f")))
+	rows.Add(ours("dead-port-no-deadline", atMost("d", is(never.Seconds()), 12, "%.1f").inSeconds(), atLeast("e", is(2), 1, "%.0f").goal()))
+	require.Equal(t, `outage                     own    met            c ≤ 2: 1
+dead-port-no-deadline      own    met            e goal ≥ 1: 2
+outage                     own    goal missed    b goal ≤ 4: 7, by 3
 outage                     own    MISSED         a ≥ 0.75: 0.50, by 0.25
 dead-port-no-deadline      own    MISSED         d ≤ 12.0: never
-fleet         1 of 2 targets reached, 0 of 1 aims
-ports         0 of 1 targets reached, 1 of 1 aims
-all           1 of 3 targets reached, 1 of 2 aims
-`, rows.Verdicts())
+base          1 of 2 targets met, 0 of 1 goals
+ports         0 of 1 targets met, 1 of 1 goals
+all           1 of 3 targets met, 1 of 2 goals
+`, rows.VerdictText())
 }

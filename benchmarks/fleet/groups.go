@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// group is the scenarios of one kind.
+// group is a set of related scenarios.
 type group struct {
 	name      string
 	scenarios func() []Scenario
 }
 
-// groups are all scenarios but the gates, by kind.
+// groups are all scenarios except the gates.
 func groups() []group {
-	return append([]group{{"fleet", classics}, {"stuck", stuck}}, troubleGroups()...)
+	return append([]group{{"base", baseScenarios}, {"stuck", stuck}}, failureGroups()...)
 }
 
-// troubleGroups are the rows of the design's table. Those on real sockets are tests of
-// the library instead.
-func troubleGroups() []group {
+// failureGroups are the failure scenarios. Failures of real sockets are in the tests of the
+// library.
+func failureGroups() []group {
 	return []group{
-		{"refusals", refusals},
+		{"rejections", rejections},
 		{"errors", errorShares},
 		{"backends", backends},
 		{"hangs", hangs},
@@ -32,16 +32,16 @@ func troubleGroups() []group {
 		{"crowds", crowds},
 		{"hedges", hedges},
 		{"tiers", tiers},
-		{"found", found},
+		{"regressions", regressions},
 		{"small", smallFleets},
 		{"blips", blips},
 		{"ports", deadPorts},
 	}
 }
 
-// Troubles are the everyday ones, of servers that are in trouble partly.
-func Troubles() []Scenario {
-	all := scenariosOf(troubleGroups())
+// FailureScenarios are the scenarios of all failure groups, ordered by Row.
+func FailureScenarios() []Scenario {
+	all := scenariosOf(failureGroups())
 	slices.SortStableFunc(all, func(a, b Scenario) int { return a.Row - b.Row })
 	return all
 }
@@ -53,7 +53,7 @@ func scenariosOf(groups []group) (all []Scenario) {
 	return all
 }
 
-// Groups are the names of the groups.
+// Groups returns the names of the groups.
 func Groups() (names []string) {
 	for _, g := range groups() {
 		names = append(names, g.name)
@@ -84,16 +84,15 @@ func groupsByScenario() map[string]string {
 	return all
 }
 
-// always is the server of which each request has a share of one answer.
-func always(share float64, a Answer) Server {
-	return Server{Faults: []Fault{{Share: share, Answer: a}}}
+// always is a server that returns the response to a ratio of all requests.
+func always(share float64, r Response) Server {
+	return Server{Faults: []Fault{{Share: share, Response: r}}}
 }
 
-// fleetOf is a load of so many calls a second, where each client of its own makes
-// one of them, as in the fleet.
+// fleetOf is a load of rate calls per second from as many clients.
 func fleetOf(rate int) Load { return Load{Rate: float64(rate), Clients: rate} }
 
-// each makes a scenario of each.
+// each makes a scenario of each value.
 func each[T any](of func(T) Scenario, values ...T) (all []Scenario) {
 	for _, v := range values {
 		all = append(all, of(v))

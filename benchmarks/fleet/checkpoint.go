@@ -9,31 +9,31 @@ import (
 	"sync"
 )
 
-// Kept are results in a file, a line of JSON for each, so that a long series of
-// runs can be broken off, and its plots be drawn anew. Nobody but who keeps them
-// knows whether the code has changed since. A nil *Kept keeps nothing.
-type Kept struct {
+// Checkpoint stores results in a file, one line of JSON each. An interrupted series of runs
+// continues from its checkpoint. It does not detect a change of the code. A nil *Checkpoint
+// stores nothing. It is safe for concurrent use.
+type Checkpoint struct {
 	mu      sync.Mutex
 	file    *os.File
 	results map[string]Result
 	err     error // the first
 }
 
-// line is what the file holds.
-type line struct {
+// checkpointRecord is a line of the file.
+type checkpointRecord struct {
 	Run    string
 	Result Result
 }
 
-// Keep opens the file, or makes it.
-func Keep(name string) (*Kept, error) {
+// OpenCheckpoint opens or creates the file.
+func OpenCheckpoint(name string) (*Checkpoint, error) {
 	file, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600) //nolint:gosec // the caller's file
 	if err != nil {
 		return nil, err
 	}
-	k := &Kept{file: file, results: map[string]Result{}}
+	k := &Checkpoint{file: file, results: map[string]Result{}}
 	for decoder := json.NewDecoder(file); ; {
-		var l line
+		var l checkpointRecord
 		switch err := decoder.Decode(&l); {
 		case errors.Is(err, io.EOF):
 			return k, nil
@@ -44,21 +44,21 @@ func Keep(name string) (*Kept, error) {
 	}
 }
 
-// Close closes the file, and returns the first error that there was.
-func (k *Kept) Close() error {
+// Close closes the file and returns the first error of a write.
+func (k *Checkpoint) Close() error {
 	if k == nil {
 		return nil
 	}
 	return errors.Join(k.err, k.file.Close())
 }
 
-// key tells runs apart.
+// key identifies a run.
 func key(c Config) string {
 	return fmt.Sprintf("%s, %v, seed %d", c, c.Scenario.Length(), c.Seed)
 }
 
-// Get returns what is kept of the run.
-func (k *Kept) Get(c Config) (Result, bool) {
+// Get returns the stored result of the run.
+func (k *Checkpoint) Get(c Config) (Result, bool) {
 	if k == nil {
 		return Result{}, false
 	}
@@ -69,11 +69,11 @@ func (k *Kept) Get(c Config) (Result, bool) {
 	return r, ok
 }
 
-func (k *Kept) put(r Result) {
+func (k *Checkpoint) add(r Result) {
 	if k == nil {
 		return
 	}
-	text, err := json.Marshal(line{Run: key(r.Config), Result: r})
+	text, err := json.Marshal(checkpointRecord{Run: key(r.Config), Result: r})
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if err == nil {

@@ -1,0 +1,274 @@
+package fleet
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+// comparison is one line of the plot: a scenario in one topology.
+type comparison struct {
+	scenario   Scenario
+	topology   Topology
+	ours, bare Row
+	peer       string // the best of the other libraries; "": unknown
+	best       PeerResult
+}
+
+// comparisons are the rows in which this library and a bare client were run.
+func (r *Rows) comparisons() (all []comparison) {
+	for _, key := range r.keys {
+		row := r.results[key]
+		c := row[0].Config
+		if c.Peer.Name != c.Scenario.OursNames()[0] {
+			continue
+		}
+		if bare := r.rowOf(c, "bare"); len(bare) > 0 {
+			g := comparison{scenario: c.Scenario, topology: c.Topology, ours: row, bare: bare}
+			g.peer, g.best = r.best(c)
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+func (g comparison) String() string { return g.scenario.label(g.topology) }
+
+// ScenarioResults is benchmarks/results/scenarios.md: a summary, the plot and its figures.
+func ScenarioResults(rows *Rows, tallies []Tally) string {
+	var text strings.Builder
+	fmt.Fprint(&text, `# Failure scenarios
+
+All scenarios run in virtual time, with the zero Transport. *Shared* means one Transport for all callers. *Per client* means one
+Transport for each client; the Transports share no state.
+
+`)
+	for _, line := range rows.summary(tallies) {
+		fmt.Fprintf(&text, "- %s\n", line)
+	}
+	fmt.Fprint(&text, "\n", report.PlotLink("Success in each scenario: this library, a bare client and the best peer", scenarioPlot+".svg"))
+	fmt.Fprint(&text, `A dot is the ratio of calls that succeed. Some scenarios measure a part of the calls: calls to the healthy endpoint, calls during
+or after the outage, or the used part of the capacity or quota. The bar goes from the bare client to this library: wide and blue
+is a gain, thin and orange a loss. The best peer is the best of `+strings.Join(peers.Defaults(), ", ")+`, each with its defaults.
+
+Latencies are means over successful calls. Attempts are HTTP requests per call; a bare client sends one.
+
+`)
+	writeComparisons(&text, rows)
+	return text.String()
+}
+
+// TargetResults is benchmarks/results/targets.md.
+func TargetResults(rows *Rows) string {
+	var text strings.Builder
+	fmt.Fprint(&text, `# Targets
+
+A target is required. A goal is not required. `+"[benchmarks/README.md](../README.md#targets-and-goals)"+` describes both.
+
+`)
+	writeVerdicts(&text, rows)
+	return text.String()
+}
+
+const (
+	scenarioHeading = "scenario" // of the first column
+	scenarioPlot    = "fleet-scenarios"
+)
+
+// writeComparisons writes the figures of the plot, their latency and their attempts.
+func writeComparisons(text *strings.Builder, rows *Rows) {
+	table := report.NewTextTable(scenarioHeading, "what happens", "Transport", "bare", "best peer", peers.Ours,
+		"latency, bare", "latency, "+peers.Ours, "attempts per call")
+	for _, g := range rows.comparisons() {
+		best := "–"
+		if g.peer != "" {
+			best = fmt.Sprintf("%.4f, %s", g.best.Shown, g.peer)
+		}
+		table.Row(g.scenario.Name, g.scenario.Note, g.topology.label(), fmt.Sprintf("%.4f", shown(g.bare)), best, fmt.Sprintf("**%.4f**", shown(g.ours)),
+			brief(g.bare.span(meanLatency)), brief(g.ours.span(meanLatency)), fmt.Sprintf("%.3f", g.ours.average(Result.AttemptsPerCall)))
+	}
+	fmt.Fprintln(text, table)
+}
+
+// summary are the lines at the top of the page.
+func (r *Rows) summary(tallies []Tally) (lines []string) {
+	lines = append(lines, r.targetsReached(), r.means(), r.atLeastBare(), r.atLeastBestPeer())
+	lines = append(lines, randomCompositions(tallies)...)
+	for _, about := range []func() string{r.aboutOutage, r.aboutBrownout, r.aboutQuota, r.aboutCrons, r.missedTargets} {
+		if line := about(); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func (r *Rows) targetsReached() string {
+	var n verdictCount
+	seeds := 0
+	scenarios := map[string]bool{}
+	for _, key := range r.keys {
+		row := r.results[key]
+		for _, t := range r.VerdictsOf(row) {
+			scenarios[row[0].Scenario.Name] = true
+			seeds = max(seeds, len(row))
+			n.add(t)
+		}
+	}
+	return fmt.Sprintf("**%d scenarios, %s**: %d of %d targets and %d of %d goals are met.", len(scenarios), plural(seeds, "seed"), n.met, n.targets, n.goalsMet, n.goals)
+}
+
+// firstNames joins the first names and counts the others.
+func firstNames(names []string) string {
+	const few = 6
+	if len(names) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], "; "), len(names)-few)
+	}
+	return strings.Join(names, "; ")
+}
+
+func plural(n int, of string) string {
+	if n == 1 {
+		return "1 " + of
+	}
+	return fmt.Sprintf("%d %ss", n, of)
+}
+
+func (r *Rows) means() string {
+	var ours, bare, best, n, known float64
+	for _, g := range r.comparisons() {
+		ours, bare, n = ours+shown(g.ours), bare+shown(g.bare), n+1
+		if g.peer != "" {
+			best, known = best+g.best.Shown, known+1
+		}
+	}
+	text := fmt.Sprintf("**Mean success of all rows**: %.3f; a bare client %.3f", ours/max(n, 1), bare/max(n, 1))
+	if known > 0 {
+		text += fmt.Sprintf("; the best peer of each row %.3f", best/known)
+	}
+	return text + "."
+}
+
+// atLeastBare and atLeastBestPeer name the rows that break a rule for all rows.
+func (r *Rows) atLeastBare() string {
+	return r.ruleLine("At most 0.01 of the calls below a bare client", func(g comparison) (float64, bool) {
+		return success(g.ours) - success(g.bare) + bareMargin, success(g.bare) >= minSuccess && g.scenario.Load.Workers == 0
+	})
+}
+
+func (r *Rows) atLeastBestPeer() string {
+	return r.ruleLine("At most 0.02 of the calls below the best peer", func(g comparison) (float64, bool) {
+		best := min(g.best.Success, g.scenario.ceiling())
+		return success(g.ours) - best + peerMargin, g.peer != "" && best >= minSuccess && g.scenario.Load.Workers == 0
+	})
+}
+
+func (r *Rows) ruleLine(name string, left func(comparison) (float64, bool)) string {
+	n, kept := 0, 0
+	var broken []string
+	for _, g := range r.comparisons() {
+		by, ok := left(g)
+		if !ok {
+			continue
+		}
+		if n++; by >= 0 {
+			kept++
+		} else {
+			broken = append(broken, g.String())
+		}
+	}
+	text := fmt.Sprintf("**%s**: %d of %d rows.", name, kept, n)
+	if len(broken) > 0 {
+		text += " Exceptions: " + firstNames(broken) + "."
+	}
+	return text
+}
+
+func randomCompositions(tallies []Tally) []string {
+	if len(tallies) == 0 {
+		return nil
+	}
+	var parts []string
+	for _, t := range tallies {
+		parts = append(parts, fmt.Sprintf("%s: %.1f %% worse, maximum loss %.3f, mean gain %+.3f",
+			t.Peer, 100*float64(t.Harmed)/float64(max(t.Trials, 1)), max(-t.Worst, 0), t.Mean))
+	}
+	return []string{fmt.Sprintf("**%d random combinations of faults**, compared with a bare client call by call (worse: by more than 0.01 and three standard deviations): %s.",
+		tallies[0].Trials, strings.Join(parts, "; "))}
+}
+
+// find returns the comparison of a scenario in a topology.
+func (r *Rows) find(scenario string, t Topology) (comparison, bool) {
+	all := r.comparisons()
+	i := slices.IndexFunc(all, func(g comparison) bool { return g.scenario.Name == scenario && g.topology == t })
+	if i < 0 {
+		return comparison{}, false
+	}
+	return all[i], true
+}
+
+// both returns the rows of a scenario in both topologies.
+func (r *Rows) both(scenario string) (shared, perClient comparison, ok bool) {
+	shared, one := r.find(scenario, Shared)
+	perClient, two := r.find(scenario, Own)
+	return shared, perClient, one && two
+}
+
+func (r *Rows) aboutOutage() string {
+	shared, own, ok := r.both("outage")
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("**Server down for 30 s**: the load in the worst second is %.2f times the offered load with a shared Transport, %.2f times with 1000 Transports; attempts per call %.2f and %.2f; recovery %s and %s.",
+		shared.ours.worst(worstDuring), own.ours.worst(worstDuring), shared.ours.average(Result.AttemptsPerCall), own.ours.average(Result.AttemptsPerCall), shared.ours.recovery(), own.ours.recovery())
+}
+
+func (r *Rows) aboutBrownout() string {
+	shared, own, ok := r.both("brownout")
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("**Half of the capacity for 60 s**: success %.3f with a shared Transport, %.3f with 1000; a bare client %.3f; a perfect load shedder 0.874.",
+		success(shared.ours), success(own.ours), success(shared.bare))
+}
+
+func (r *Rows) aboutQuota() string {
+	shared, own, ok := r.both("quota")
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf("**A quota of 100/s for 200/s**: a shared Transport uses %.1f %% of it and gets %.0f 429s after the first window; 1000 Transports get %.0f, bare clients %.0f.",
+		100*shared.ours.average(quotaUsed), shared.ours.average(tooManyLater), own.ours.average(tooMany), own.bare.average(tooMany))
+}
+
+func (r *Rows) aboutCrons() string {
+	var parts []string
+	for _, length := range []string{"20s", "5s", "200ms"} {
+		g, ok := r.find("cron-"+length+"-500", Own)
+		if !ok {
+			return ""
+		}
+		parts = append(parts, fmt.Sprintf("%.2f in an outage of %s", g.ours.average(Result.SuccessDuring), length))
+	}
+	return "**One call a minute during an outage** (status 500), success: " + strings.Join(parts, ", ") + "; a bare client 0."
+}
+
+// missedTargets names the scenarios in which a target is missed.
+func (r *Rows) missedTargets() string {
+	var names []string
+	for _, key := range r.keys {
+		row := r.results[key]
+		for _, t := range r.VerdictsOf(row) {
+			name := row[0].Scenario.label(row[0].Topology)
+			if !t.Reached && !t.Goal && !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		return "**No target is missed.**"
+	}
+	return "**A target is missed in** " + firstNames(names) + ": see [targets](targets.md)."
+}

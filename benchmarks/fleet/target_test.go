@@ -1,0 +1,117 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// resultOf is a result with one measured target.
+func resultOf(what string, v float64) []Result {
+	return []Result{{Targets: map[string]float64{what: v}}}
+}
+
+func TestVerdict(t *testing.T) {
+	most := atMost("p99, ms", p99, 71, "%.1f")
+	for _, row := range []struct {
+		name     string
+		target   Target
+		measured []float64
+		want     string
+		has      string
+		reached  bool
+	}{
+		{"met", most, []float64{71}, "≤ 71.0", "71.0", true},
+		{"missed", most, []float64{80}, "≤ 71.0", "80.0", false},
+		{"the mean of the seeds", most, []float64{60, 80}, "≤ 71.0", "70.0", true},
+		{"the worst of the seeds", most.worstSeed(), []float64{60, 80}, "≤ 71.0", "80.0", false},
+		{"a bare client's value: met", most.orBare(), []float64{90}, "≤ 100.0", "90.0", true},
+		{"at least", atLeast("p99, ms", p99, 71, "%.1f"), []float64{80, 60}, "≥ 71.0", "70.0", false},
+		{"the minimum of the seeds", atLeast("p99, ms", p99, 71, "%.1f").worstSeed(), []float64{80, 60}, "≥ 71.0", "60.0", false},
+		{"a long time in milliseconds", most, []float64{4000}, "≤ 71.0", "4000.0", false},
+		{"no recovery", recoversWithin(time.Second), []float64{never.Seconds()}, "≤ 1.0", "never", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var ours []Result
+			for _, v := range row.measured {
+				ours = append(ours, resultOf(row.target.What, v)...)
+			}
+			verdict, ok := row.target.verdict(ours, resultOf(row.target.What, 100))
+			require.True(t, ok)
+			require.Equal(t, row.want, verdict.Want)
+			require.Equal(t, row.has, verdict.Measured)
+			require.Equal(t, row.reached, verdict.Reached)
+		})
+	}
+}
+
+func TestVerdict_timesBareNeedsABareClient(t *testing.T) {
+	target := atMost("429s", tooMany, 1.25, "%.0f").timesBare(tooMany)
+	_, ok := target.verdict(resultOf("429s", 9), nil)
+	require.False(t, ok)
+	verdict, ok := target.verdict(resultOf("429s", 9), []Result{{Bare: map[string]float64{"429s": 8}}})
+	require.True(t, ok)
+	require.Equal(t, "≤ 10", verdict.Want)
+	require.True(t, verdict.Reached)
+}
+
+func TestVerdict_plusBareNeedsABareClient(t *testing.T) {
+	target := atLeast("success", Result.Success, -0.01, "%.3f").plusBare(Result.Success)
+	_, ok := target.verdict(resultOf("success", 0.9), nil)
+	require.False(t, ok)
+	for measured, reached := range map[float64]bool{0.63: false, 0.641: true} {
+		verdict, ok := target.verdict(resultOf("success", measured), []Result{{Bare: map[string]float64{"success": 0.65}}})
+		require.True(t, ok)
+		require.Equal(t, "≥ 0.640", verdict.Want)
+		require.Equal(t, reached, verdict.Reached)
+	}
+	r := Result{Config: Config{Scenario: Scenario{Targets: []Target{target}}}, Offered: 4, Succeeded: 3}
+	r.measure()
+	require.InDelta(t, 0.75, r.Bare["success"], 1e-9)
+}
+
+func TestRuleVerdicts(t *testing.T) {
+	with := func(share float64) []Result { return []Result{{Offered: 1000, Succeeded: int(1000 * share)}} }
+	missed := func(ours, bare, best float64) (names []string) {
+		for _, target := range ruleVerdicts(with(ours), with(bare), best) {
+			if !target.Reached {
+				names = append(names, target.What)
+			}
+		}
+		return names
+	}
+	require.Empty(t, missed(0.80, 0.81, 0))
+	require.Equal(t, []string{"success, vs bare"}, missed(0.79, 0.81, 0))
+	require.Empty(t, missed(0.0, 0.19, 0), "a bare client succeeds too rarely")
+	require.Empty(t, missed(0.80, 0.5, 0.82))
+	workers := with(0.1)
+	workers[0].Scenario.Load.Workers = 8
+	require.Empty(t, ruleVerdicts(workers, with(0.9), 0.9))
+	require.Equal(t, []string{"success, vs best peer"}, missed(0.80, 0.5, 0.83))
+}
+
+func TestCeiling(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		of   Scenario
+		want float64
+	}{
+		{"enough for all", Scenario{During: time.Minute}, 1},
+		{"a quota", Scenario{During: time.Minute, Load: Load{Rate: 200}, Server: Server{Limit: Limit{Quota: 100}}}, 0.5},
+		{"a bucket", Scenario{During: time.Minute, Load: Load{Rate: 100}, Server: Server{Limit: Limit{Rate: 50, Burst: 60}}}, 0.51},
+		{"the workers, and their queue", Scenario{During: time.Minute, Load: Load{Rate: 2400}, Server: Server{Queue: 1440}}, 0.51},
+		{"no workers", Scenario{During: time.Minute, Load: Load{Rate: 2400}, Server: Server{Workers: -1}}, 1},
+		{"workers: unknown rate", Scenario{During: time.Minute, Load: Load{Workers: 8}, Server: Server{Limit: Limit{Quota: 1}}}, 1},
+		{"a part of the load is not measured", Scenario{During: time.Minute, Load: Load{Rate: 250, Bare: 0.2}, Server: Server{Limit: Limit{Quota: 100}}}, 0.5},
+	} {
+		t.Run(row.name, func(t *testing.T) { require.InDelta(t, row.want, row.of.ceiling(), 1e-9) })
+	}
+}
+
+func TestWithoutRepeatedReasons(t *testing.T) {
+	require.Equal(t, []string{"- a: x.", "- c: y."}, withoutRepeatedReasons([]string{"- a: x.", "- b: x.", "- c: y."}))
+	require.Equal(t, "**missed**", Verdict{}.cell())
+	require.Equal(t, "**goal missed**", Verdict{Goal: true}.cell())
+	require.Equal(t, "met", Verdict{Reached: true, Goal: true}.cell())
+}
