@@ -18,11 +18,11 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// usual is what answers take in these tests.
+// usual is the latency of a response in these tests.
 const usual = 200 * time.Millisecond
 
-// adapting is a Transport that has had so many usual answers, and its Base, whose next
-// attempts are the copies.
+// adapting returns a Transport after a number of usual responses, and its Base. copies are the
+// results of the next attempts.
 func adapting(t *testing.T, answers int, policy resilienthttp.Policy, arrange func(*resilienthttp.Transport), copies ...copyOf) (*resilienthttp.Transport, *hedgeBase) {
 	base := newHedgeBase(copyOf{after: usual})
 	transport := bareTransport(base, policy.MaxAttempts)
@@ -38,13 +38,13 @@ func adapting(t *testing.T, answers int, policy resilienthttp.Policy, arrange fu
 	return transport, base
 }
 
-// timeoutOf is the Transport's adaptive timeout as State tells it.
+// timeoutOf returns the Transport's adaptive timeout from State.
 func timeoutOf(t *testing.T, transport *resilienthttp.Transport) time.Duration {
 	return known(t, transport).Latency.AdaptiveTimeout
 }
 
-// requireTimes requires that times are multiples of the adaptive timeout. They are of a
-// bubble's clock, so they are exact.
+// requireTimes requires that times are multiples of the adaptive timeout, exactly, because a
+// bubble's clock is exact.
 func requireTimes(t *testing.T, timeout time.Duration, multiples []float64, times []time.Duration) {
 	t.Helper()
 	var want []time.Duration
@@ -54,9 +54,9 @@ func requireTimes(t *testing.T, timeout time.Duration, multiples []float64, time
 	require.Equal(t, want, times)
 }
 
-// TestX1 is who is cut, or gets a copy: attempts that may be repeated, have another
-// attempt left and time for it. The last has the full AttemptTimeout.
-func TestX1(t *testing.T) {
+// X1: an attempt ends early, or gets a copy, if a retry is allowed and there is another attempt
+// and time for it. The last attempt has the full AttemptTimeout.
+func TestAdaptiveTimeout_eligibleAttempts(t *testing.T) {
 	const s = time.Second
 	set := resilienthttp.Policy{AttemptTimeout: 30 * s, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}
 	unset := resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}
@@ -80,12 +80,12 @@ func TestX1(t *testing.T) {
 		{name: "a body that cannot be replayed", policy: set, method: "PUT", request: func(r *http.Request) { r.GetBody = nil }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "another layer owns retries", policy: set, ctx: resilienthttp.SingleAttempt, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "a single attempt", policy: attempts(-1, set), copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
-		{name: "the last has all of it", policy: attempts(2, set), copies: []copyOf{never, {after: 29 * s}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
-		{name: "and not more", policy: attempts(2, set), copies: []copyOf{never, never}, want: "1 timeout, 2 timeout", sent: []float64{0, 1}},
+		{name: "the last attempt has the whole AttemptTimeout", policy: attempts(2, set), copies: []copyOf{never, {after: 29 * s}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
+		{name: "and not more than that", policy: attempts(2, set), copies: []copyOf{never, never}, want: "1 timeout, 2 timeout", sent: []float64{0, 1}},
 		{name: "no time for another", policy: set, deadline: 1.9, copies: []copyOf{never}, want: "1 gone"},
 		{name: "time for another", policy: set, deadline: 2.1, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
-		{name: "the budget has no room", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
-		{name: "the budget has room", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(1) }, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
+		{name: "the budget has no token", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
+		{name: "the budget has tokens", policy: set, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(1) }, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
 		{name: "AttemptTimeout is less", policy: resilienthttp.Policy{AttemptTimeout: 300 * time.Millisecond, AdaptiveTimeout: set.AdaptiveTimeout}, copies: []copyOf{{after: 299 * time.Millisecond}}, want: "1 200"},
 		{name: "Backoff is set", policy: set, ctx: func(ctx context.Context) context.Context {
 			p := set
@@ -97,10 +97,10 @@ func TestX1(t *testing.T) {
 		{name: "the first left running", policy: unset, copies: []copyOf{{after: s}, never}, want: "1 200, 2 lost", sent: []float64{0, 1}},
 		{name: "as often as attempts are left", policy: attempts(2, unset), deadline: 5, copies: []copyOf{never}, want: "1 gone, 2 gone", sent: []float64{0, 1}},
 		{name: "a POST under a generated key is not copied", policy: unset, method: "POST", copies: []copyOf{{after: 40 * s}, {}}, want: "1 200"},
-		{name: "one under the caller's own is", policy: unset, method: "POST", ctx: func(ctx context.Context) context.Context {
+		{name: "a POST with the caller's key is copied", policy: unset, method: "POST", ctx: func(ctx context.Context) context.Context {
 			return resilienthttp.WithIdempotencyKey(ctx, "order-1")
 		}, copies: []copyOf{never, {}}, want: "1 lost, 2 200", sent: []float64{0, 1}},
-		{name: "no copy without room in the budget", policy: unset, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
+		{name: "no copy without a token", policy: unset, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "AttemptTimeout is off", policy: resilienthttp.Policy{AttemptTimeout: -1, AdaptiveTimeout: set.AdaptiveTimeout}, copies: []copyOf{{after: time.Hour}}, want: "1 200"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -149,8 +149,8 @@ func TestX1(t *testing.T) {
 	})
 }
 
-// TestX2: what it has ended never makes it shorter.
-func TestX2(t *testing.T) {
+// X2: attempts that ended early never make the timeout shorter.
+func TestAdaptiveTimeout_doesNotShortenItself(t *testing.T) {
 	for name, policy := range map[string]resilienthttp.Policy{
 		"cut":    {AttemptTimeout: time.Hour, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
 		"copied": {AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
@@ -166,16 +166,16 @@ func TestX2(t *testing.T) {
 					require.GreaterOrEqual(t, now, before)
 					before = now
 				}
-				require.Less(t, before, time.Second, "and does not run away: they were stuck")
-				require.Zero(t, known(t, transport).Breaker.Failures, "nor does it speak against the server")
+				require.Less(t, before, time.Second, "the timeout stays below a second")
+				require.Zero(t, known(t, transport).Breaker.Failures, "the breaker does not count stuck attempts")
 			})
 		})
 	}
 }
 
-// TestX3: where more than 2 % of the attempts would be ended, none is for 15 s, and then
-// it is twice as long.
-func TestX3(t *testing.T) {
+// X3: if more than 2 % of the attempts would end early, none does for 15 s, and then the timeout
+// is doubled.
+func TestAdaptiveTimeout_safetyLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, base := adapting(t, 300, resilienthttp.Policy{AttemptTimeout: time.Minute, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}, nil, copyOf{after: 10 * usual})
 		before := timeoutOf(t, transport)
@@ -184,15 +184,15 @@ func TestX3(t *testing.T) {
 			calls.Go(func() { tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")) })
 		}
 		calls.Wait()
-		require.Equal(t, 55, base.sent(), "five, and no more")
+		require.Equal(t, 55, base.sent(), "five attempts may end early")
 		require.Zero(t, timeoutOf(t, transport))
 		time.Sleep(15 * time.Second)
 		require.GreaterOrEqual(t, timeoutOf(t, transport), 2*before)
 	})
 }
 
-// TestX4: each retry of a call has twice the time, and the last all of it.
-func TestX4(t *testing.T) {
+// X4: each retry of a call has twice the timeout, and the last has AttemptTimeout.
+func TestAdaptiveTimeout_doublesPerRetry(t *testing.T) {
 	for name, policy := range map[string]resilienthttp.Policy{
 		"cut":    {AttemptTimeout: 20 * time.Second, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
 		"copied": {AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
@@ -211,8 +211,8 @@ func TestX4(t *testing.T) {
 	}
 }
 
-// TestX5 is what it never is below, and when there is none.
-func TestX5(t *testing.T) {
+// X5: the minimum of the timeout, and when there is none.
+func TestAdaptiveTimeout_minimum(t *testing.T) {
 	const ms = time.Millisecond
 	type adaptive = resilienthttp.AdaptiveTimeout
 	nan := math.NaN()
@@ -269,9 +269,9 @@ func TestX5(t *testing.T) {
 	}
 }
 
-// TestX6 is what it is for, and what it must not do: one attempt in a hundred is stuck;
-// nothing is, whatever the answers' times are like; and all become ten times as slow.
-func TestX6(t *testing.T) {
+// X6: one attempt in a hundred is stuck; none is, for several distributions of latencies; and all
+// become ten times as slow.
+func TestAdaptiveTimeout_simulated(t *testing.T) {
 	const (
 		rate   = 100 // a second
 		stuck  = 30 * time.Second
@@ -286,7 +286,7 @@ func TestX6(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		takes func(*rand.Rand) time.Duration
-		slow  float64 // times what they took before
+		slow  float64 // factor of the earlier latencies
 		hangs float64 // share
 	}{
 		{name: "stuck", takes: normal, hangs: 0.01, slow: 1},
@@ -344,7 +344,7 @@ func TestX6(t *testing.T) {
 						}
 					}
 					calls.Wait()
-					require.Zero(t, lost, "no call is, that the fixed timeout would not lose")
+					require.Zero(t, lost, "no call fails that the fixed timeout would serve")
 					switch {
 					case row.hangs > 0:
 						p99 := usual + 233*usual/1000 // of a normal distribution
@@ -353,10 +353,10 @@ func TestX6(t *testing.T) {
 							require.LessOrEqual(t, took, 3*p99)
 						}
 					case row.slow == 1:
-						require.LessOrEqual(t, float64(early), 0.001*float64(sent), "%d of %d were ended in vain", early, sent)
+						require.LessOrEqual(t, float64(early), 0.001*float64(sent), "%d of %d ended early without need", early, sent)
 					default:
-						require.LessOrEqual(t, float64(early), 0.02*float64(sent), "%d of %d were ended in vain", early, sent)
-						require.Greater(t, inForce, time.Duration(row.slow)*usual, "it is back, and follows")
+						require.LessOrEqual(t, float64(early), 0.02*float64(sent), "%d of %d ended early without need", early, sent)
+						require.Greater(t, inForce, time.Duration(row.slow)*usual, "the timeout is set again and follows the latencies")
 					}
 				})
 			})
@@ -364,8 +364,8 @@ func TestX6(t *testing.T) {
 	}
 }
 
-// Off, it is nothing; and where it is on, its state goes with the scope's.
-func TestAdaptiveIsToldOfInState(t *testing.T) {
+// State shows the timeout. It is zero if the timeout is off or the scope is evicted.
+func TestAdaptiveTimeout_inState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, _ := adapting(t, 200, resilienthttp.Policy{}, nil)
 		require.Zero(t, timeoutOf(t, transport))
@@ -378,8 +378,8 @@ func TestAdaptiveIsToldOfInState(t *testing.T) {
 	})
 }
 
-// What was paid for a retry that is not needed after all is given back.
-func TestAdaptiveGivesBack(t *testing.T) {
+// The tokens for a retry that is not needed are returned.
+func TestAdaptiveTimeout_returnsTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := resilienthttp.Policy{AttemptTimeout: time.Minute, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}
 		transport, base := adapting(t, 300, policy, func(tr *resilienthttp.Transport) {
@@ -394,8 +394,8 @@ func TestAdaptiveGivesBack(t *testing.T) {
 	})
 }
 
-// An upload that makes progress is never held for stuck.
-func TestAdaptiveLeavesUploadsAlone(t *testing.T) {
+// An upload that makes progress does not end early.
+func TestAdaptiveTimeout_ignoresUploads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport, base := adapting(t, 300, resilienthttp.Policy{AttemptTimeout: time.Minute, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}, nil, copyOf{})
 		body := strings.Repeat("x", 1<<20)
@@ -414,8 +414,8 @@ func (b slowBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p[:min(len(p), 100<<10)])
 }
 
-// Calls of many goroutines, of which some are stuck, leave nothing behind.
-func TestAdaptiveStress(t *testing.T) {
+// Concurrent calls with some stuck attempts leave nothing in flight.
+func TestAdaptiveTimeout_stress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, ceiling := range []time.Duration{10 * time.Second, 0} {
 			transport := &resilienthttp.Transport{

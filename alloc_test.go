@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestAllocations holds the happy path to what a bare client with a timeout for
-// each attempt needs; the race detector's own allocations would spoil it.
+// A successful call allocates no more than a bare client with a timeout for each attempt. The
+// race detector would add allocations.
 func TestAllocations(t *testing.T) {
 	type cost struct{ allocs, size float64 }
 	added := map[string]cost{}

@@ -15,72 +15,71 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
-// attempt is one request of a call. It is also the state of its context and of the body of
-// its response (see attemptContext, responseBody and upgradedBody), in one allocation.
+// attempt is one request of a call. It is also its context and the body of its response (see
+// attemptContext, responseBody and upgradedBody), so that an attempt is one allocation.
 type attempt struct {
 	call        *call
 	end         endReason
 	stage       stage
 	sent        bool          // Base has the request, and must close its body
 	noWork      bool          // the server has done no work for it
-	concurrent  bool          // it was sent beside another attempt, and waits at no gate
+	concurrent  bool          // another attempt is in flight: this one must not wait
 	inFlight    bool          // Base has it, and it has no outcome yet
-	sampled     bool          // how long its body takes is recorded
-	inTime      bool          // it had its outcome before the race was over; guarded by call.mu
-	endsContext bool          // the call's context ends with it
-	reached     atomic.Uint32 // how far Base came with it: see watch
-	announced   chan struct{} // of a copy with hooks: closed after AttemptStart; else nil
+	sampled     bool          // the duration of its body is recorded
+	inTime      bool          // it had its outcome before there was a winner; guarded by call.mu
+	endsContext bool          // its end cancels the call's context
+	reached     atomic.Uint32 // reachedDial or reachedConn: see watch
+	announced   chan struct{} // closed after AttemptStart of a copy; nil without hooks
 	report      Attempt
 	deadline    time.Time // the earlier of the call's and its own; zero: none
 
-	request http.Request // as Base gets it
+	request http.Request // the request for Base
 
 	circuit   circuit.Permit
 	quota     *quota.Permit      // nil: no quota is known
 	paid      retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
-	prepaid   retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout cuts this one
-	askedWait time.Duration      // how long the server asks to wait; negative: it does not ask
+	prepaid   retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout ends this one
+	askedWait time.Duration      // the wait that the server asks for; negative: none
 
 	timers attemptTimers
-	race   *race        // it and its copies; nil: there is no copy. Guarded by call.mu until stopTimer
+	hedged *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
 	upload bodyProgress // of its request body
 
-	body      io.ReadCloser // of the response
+	body      io.ReadCloser // the response's body
 	closed    atomic.Bool   // body is closed
-	released  atomic.Bool   // its context has ended
+	released  atomic.Bool   // the context has ended
 	life      atomic.Pointer[lifetime]
 	readTimer *time.Timer // of Policy.ReadTimeout
 }
 
-// stage is how far an attempt has come.
+// stage is the progress of an attempt.
 type stage uint8
 
 const (
 	stageOpen     stage = iota
-	stageReported       // the gates get its result: their permits must not be canceled any more
-	stageOver           // the outcome is complete, and abandon has nothing to do
+	stageReported       // the gates have its result: the permits must not be canceled
+	stageOver           // the outcome is complete, and abandon does nothing
 )
 
-// endReason is how an attempt ended, as far as status and error do not say it.
+// endReason is how an attempt ended, in addition to its status and error.
 type endReason uint8
 
 const (
 	endResponse   endReason = iota
-	endError                // of Base
-	endTimeout              // the attempt's own
-	endEarly                // AdaptiveTimeout has cut it
-	endDeadline             // of the call
-	endCanceled             // by the caller
-	endSuperseded           // another copy had its response first
+	endError                // Base returned an error
+	endTimeout              // the attempt timed out
+	endEarly                // AdaptiveTimeout ended it
+	endDeadline             // the call's deadline passed
+	endCanceled             // the caller canceled
+	endSuperseded           // a concurrent attempt had its response first
 )
 
-// prepare asks the gates: first the breaker, then the rate limit. Then it makes the request,
-// which fails if no time is left for a deadline header. If it fails, the attempt holds
-// nothing. If it succeeds, the caller must send or abandon the attempt.
+// prepare asks the breaker and then the rate limit for a permit, and makes the request. After an
+// error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
 	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
-		now = time.Now() // the caller's functions may have taken long
+		now = time.Now() // functions of the user may have taken long
 	}
 	permit, err := c.passBreaker(now, a != &c.first)
 	if a.circuit = permit; permit.Change != nil {
@@ -125,22 +124,22 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	}
 	a.request = *c.request.WithContext(ctx)
 	if c.hedge != nil || a.concurrent {
-		// Two copies may be in flight at once, and one after the call.
+		// A copy may be in flight at the same time, and even after the call.
 		url := *a.request.URL
 		a.request.URL, header = &url, cloneHeader(header)
 	}
 	a.request.Header, a.request.Body = header, body
-	a.request.Cancel = nil    // the context has it
-	a.request.RequestURI = "" // set in a server's request that ReverseProxy sends on
+	a.request.Cancel = nil    // the context ends with it
+	a.request.RequestURI = "" // ReverseProxy leaves it set
 	a.report.Request = &a.request
 	a.startTimer()
 	return nil
 }
 
-// The stages of an attempt in Base, as far as a trace shows them.
+// The progress of an attempt in Base.
 const (
-	reachedDial uint32 = 1 // Base has asked for a connection
-	reachedConn uint32 = 2 // and has got one
+	reachedDial uint32 = 1 // Base has requested a connection
+	reachedConn uint32 = 2 // Base has a connection
 )
 
 // watch records whether Base got a connection. Without one, an EOF, a reset or a timeout proves
@@ -152,8 +151,8 @@ func (a *attempt) watch(ctx context.Context) context.Context {
 	})
 }
 
-// exchange sends a prepared attempt, and copies beside it if it is slow. The first response
-// that needs no retry, or else the last failure, is the call's outcome so far.
+// exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
+// first response that needs no retry, or else the last failure.
 func (c *call) exchange(a *attempt) {
 	hedges := c.hedges()
 	if a == &c.first {
@@ -169,8 +168,8 @@ func (c *call) exchange(a *attempt) {
 	}
 	a.send()
 	c.last = a
-	if a.race != nil {
-		c.last = a.race.outcome()
+	if a.hedged != nil {
+		c.last = a.hedged.outcome()
 	}
 	a.paid.Done(c.last.hasFinalResponse())
 	c.recordTime(a)
@@ -197,7 +196,7 @@ func (a *attempt) announce() {
 	a.call.traceAttempt(attemptStart, &a.report)
 }
 
-// observe takes the outcome from Base, reports it to the gates, and classifies it.
+// observe receives the outcome from Base, reports it to the gates, and classifies it.
 func (a *attempt) observe(resp *http.Response, err error) {
 	c := a.call
 	a.report.Latency = time.Since(a.report.Start)
@@ -213,8 +212,8 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	}
 	a.report.Response, a.report.Err = resp, err
 
-	// Code of Base may panic here. So it runs before the gates get the result, and abandon can
-	// still return the permits.
+	// Code of Base may panic here. It runs before the gates have the result, so abandon can still
+	// return the permits.
 	info := parseResponse(resp, now, c.rateLimit.IgnoreHeaders)
 	if c.policy.ClassifyBody != nil {
 		if info.prefix, info.read = a.readPrefix(resp); info.read {
@@ -229,7 +228,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	}
 	a.stage = stageReported
 	a.reportQuota(&info, now)
-	a.leaveFlight() // not earlier: the quota counts the others
+	a.leaveFlight() // after reportQuota, which counts the other attempts in flight
 	if change := a.circuit.Done(result, now); change != nil {
 		c.breakerChanged(change)
 	}
@@ -244,7 +243,6 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	a.stage = stageOver
 }
 
-// leaveFlight counts the attempt as no longer in flight.
 func (a *attempt) leaveFlight() {
 	if a.inFlight {
 		a.inFlight = false
@@ -252,10 +250,10 @@ func (a *attempt) leaveFlight() {
 	}
 }
 
-// oneOf holds Base to its contract: one of response and error.
+// oneOf enforces the contract of http.RoundTripper: either a response or an error.
 func (a *attempt) oneOf(resp *http.Response, err, cause error) (*http.Response, error) {
 	if err == nil && (cause == ErrAttemptTimeout || cause == neterr.ErrSuperseded) {
-		err = cause // it ended at the same moment, and the body can no longer be read
+		err = cause // the attempt ended at the same moment, so the body cannot be read
 	}
 	if err != nil && resp != nil {
 		if resp.Body != nil {
@@ -269,8 +267,8 @@ func (a *attempt) oneOf(resp *http.Response, err, cause error) (*http.Response, 
 	return resp, err
 }
 
-// translate finds what ended the attempt: its own timeout, the call's deadline, the caller,
-// another copy, or the network. The error matches the sentinel and also Base's error.
+// translate finds out what ended the attempt: its timeout, the call's deadline, the caller,
+// another attempt, or the network. The returned error matches the sentinel and Base's error.
 func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 	c := a.call
 	gone := c.ctx.Err()
@@ -279,7 +277,7 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 		return endSuperseded, neterr.With(neterr.ErrSuperseded, err)
 	case cause == ErrAttemptTimeout:
 		if gone == nil && errors.Is(err, context.Canceled) {
-			// A context derived from the attempt's calls the timeout a cancellation.
+			// A context that Base derived reports the timeout as a cancellation.
 			err = neterr.New(neterr.SafeText(err))
 		}
 		if a.timers.earlyDone && c.policy.AttemptTimeout > 0 {
@@ -292,12 +290,12 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 		return endCanceled, neterr.With(gone, err)
 	case a.deadline.IsZero() || now.Before(a.deadline) || !neterr.TimedOut(err):
 		if neterr.SchemeMismatch(err) {
-			// http.Client knows it only as the bare error of net/http.
+			// http.Client compares with the error of net/http.
 			err = neterr.With(http.ErrSchemeMismatch, err)
 		}
 		return endError, err
 	}
-	// Base has seen the deadline pass before the timer fired.
+	// Base noticed the deadline before the timer fired.
 	if a.deadline.Equal(c.deadline) {
 		return endDeadline, neterr.With(context.DeadlineExceeded, err)
 	}
@@ -309,7 +307,7 @@ func (a *attempt) hasFinalResponse() bool {
 	return a.end == endResponse && !a.report.Verdict.retryable()
 }
 
-// abandon releases what an attempt holds that did not come to its end.
+// abandon releases what an attempt without an outcome holds.
 func (a *attempt) abandon() {
 	if a.stage == stageOver {
 		return
@@ -336,7 +334,6 @@ func (a *attempt) abandon() {
 	a.release()
 }
 
-// returnPermits cancels the permits of the gates.
 func (a *attempt) returnPermits(now time.Time) {
 	a.circuit.Cancel(now)
 	a.circuit = circuit.Permit{}
@@ -346,8 +343,8 @@ func (a *attempt) returnPermits(now time.Time) {
 	}
 }
 
-// release ends the attempt's context, and with it all that Base still does for the attempt.
-// It may be called more than once, and by several goroutines.
+// release ends the attempt's context, and so all work of Base for the attempt. It may be called
+// more than once, and is safe for concurrent use.
 func (a *attempt) release() {
 	if a.released.Swap(true) {
 		return
@@ -360,8 +357,8 @@ func (a *attempt) release() {
 	}
 }
 
-// lifetime is the context of an attempt. It is made when something asks for it, because
-// deriving a context is expensive.
+// lifetime is the context of an attempt. It is created at its first use, because deriving a
+// context is expensive.
 type lifetime struct {
 	context.Context
 
@@ -381,10 +378,9 @@ func (a *attempt) lifetime() *lifetime {
 	return a.life.Load()
 }
 
-// endWith ends the attempt's context with a cause, if it has not ended.
 func (a *attempt) endWith(cause error) { a.lifetime().cancel(cause) }
 
-// cause is why the attempt's context has ended; nil: it has not, or nothing has asked for it.
+// cause returns the cause for which the attempt's context has ended, or nil.
 func (a *attempt) cause() error {
 	if life := a.life.Load(); life != nil {
 		return context.Cause(life)
@@ -392,9 +388,9 @@ func (a *attempt) cause() error {
 	return nil
 }
 
-// attemptContext is the context that Base gets. It ends with the attempt, has the attempt's
-// deadline, leads to the attempt, and tells a Transport inside that retries have an owner.
-// Value and Done lead to a standard cancelCtx, so contexts that Base derives need no goroutine.
+// attemptContext is the context for Base. It has the deadline and the end of the attempt, and the
+// options with which an inner Transport does not retry. Value and Done lead to a standard
+// cancelCtx, so contexts that Base derives need no goroutine.
 type attemptContext attempt
 
 type attemptKey struct{}

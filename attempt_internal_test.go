@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRejectedAttempt_holdsNothing is §4.15: an attempt that a gate rejects returns the permit
-// of the gate before, once. Else the circuit would count too few requests in flight.
+// §4.15: an attempt that a gate rejects returns the permit of the previous gate, once. Otherwise
+// the circuit would count too few requests in flight.
 func TestRejectedAttempt_holdsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &Transport{RateLimit: &RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}}
@@ -21,7 +21,7 @@ func TestRejectedAttempt_holdsNothing(t *testing.T) {
 		require.Nil(t, c.prepare(&c.first))
 		require.NotZero(t, c.first.circuit)
 		require.NotNil(t, c.first.quota)
-		hedge := &attempt{call: c, race: &race{call: c, first: &c.first}, concurrent: true}
+		hedge := &attempt{call: c, hedged: &hedgedCall{call: c, first: &c.first}, concurrent: true}
 		rejected := c.prepare(hedge)
 		require.ErrorIs(t, rejected, ErrRateLimited)
 		require.Zero(t, hedge.circuit)
@@ -30,6 +30,6 @@ func TestRejectedAttempt_holdsNothing(t *testing.T) {
 		c.first.abandon()
 		require.Zero(t, c.first.circuit)
 		require.Nil(t, c.first.quota)
-		time.Sleep(time.Hour) // nothing is left of its timer
+		time.Sleep(time.Hour) // its timer has no effect
 	})
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// TestAttemptTimeout: it bounds each attempt from its sending to the headers,
-// and neither the gates, nor the waits, nor the body.
+// The attempt timeout counts from sending to the response headers, without the gates, the waits
+// and the body.
 func TestAttemptTimeout(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -69,7 +69,7 @@ func TestAttemptTimeout(t *testing.T) {
 				require.Len(t, base.calls(), tt.tries)
 				if tt.is == nil {
 					require.NoError(t, err)
-					time.Sleep(time.Hour) // nothing of ours ends the body
+					time.Sleep(time.Hour) // no timeout ends the body
 					readAll(t, resp)
 				} else {
 					require.ErrorIs(t, err, tt.is)
@@ -84,8 +84,8 @@ func TestAttemptTimeout(t *testing.T) {
 	}
 }
 
-// derived is a Base that derives a context from the request's, as many do, and
-// returns that one's error.
+// derived is a Base that derives a context from the request's, and returns the error of that
+// context.
 func derived(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -93,15 +93,14 @@ func derived(r *http.Request) (*http.Response, error) {
 	return nil, ctx.Err()
 }
 
-// wrapped says it as a dialer does.
+// wrapped returns the error of the context as a dialer wraps it.
 func wrapped(r *http.Request) (*http.Response, error) {
 	_, err := derived(r)
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: err}
 }
 
-// TestAttemptTimeoutOfRealTransports is §4.7 for net/http: whatever a transport
-// makes of the context's end, an attempt that timed out is a timeout, is no
-// cancellation, and is retried.
+// §4.7: with net/http, an attempt that timed out is a timeout and not a cancellation, and is
+// retried.
 func TestAttemptTimeoutOfRealTransports(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -157,9 +156,9 @@ func TestAttemptTimeoutOfRealTransports(t *testing.T) {
 	}
 }
 
-// TestTimeoutInTheSameInstant: an answer that comes together with the timeout is
-// either the answer or a timeout, never an answer whose body is dead.
-func TestTimeoutInTheSameInstant(t *testing.T) {
+// A response that arrives at the time of the timeout is either returned or a timeout. Its body is
+// never unreadable.
+func TestAttemptTimeout_withResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 2000 {
 			base := script(func(r *http.Request) (*http.Response, error) {
@@ -180,7 +179,7 @@ func TestTimeoutInTheSameInstant(t *testing.T) {
 	})
 }
 
-// contextBody is a body that says "alive" as long as its context is.
+// contextBody is a body that returns "alive" until its context ends.
 type contextBody struct{ ctx context.Context }
 
 func (b contextBody) Read(p []byte) (int, error) {
@@ -192,7 +191,7 @@ func (b contextBody) Read(p []byte) (int, error) {
 
 func (contextBody) Close() error { return nil }
 
-// blocking is a body whose Read blocks until Close, whatever its context does.
+// blocking is a body with a Read that blocks until Close, even after its context ends.
 type blocking struct {
 	closed chan struct{}
 	once   sync.Once
@@ -210,7 +209,7 @@ func (b *blocking) Close() error {
 	return nil
 }
 
-// trickle is a body that gives a byte every so often, for ever.
+// trickle is a body that returns a byte per period, without end.
 type trickle struct{ every time.Duration }
 
 func (b trickle) Read(p []byte) (int, error) {
@@ -231,15 +230,13 @@ func (errorBody) Close() error { return errReset }
 // panickyBody panics at the first Read.
 type panickyBody struct{}
 
-func (panickyBody) Read([]byte) (int, error) { panic("a body of somebody's making") }
+func (panickyBody) Read([]byte) (int, error) { panic("a body that panics") }
 
 func (panickyBody) Close() error { return nil }
 
-// TestPanicsGiveBack: when Base, or a hook, panics or ends the goroutine, the
-// caller gets to see that, and nothing stays behind: not the probe's place, nor
-// the request in flight, nor a response body, nor the attempt's context (§4.5,
-// §4.15, §4.17).
-func TestPanicsGiveBack(t *testing.T) {
+// §4.5, §4.15, §4.17: if Base or a hook panics or ends the goroutine, the caller gets the panic,
+// and nothing is held: no probe slot, no request in flight, no response body and no context.
+func TestPanic_releasesPermits(t *testing.T) {
 	boom := func() { panic("boom") }
 	places := map[string]func(how func(), tr *resilienthttp.Transport, base *scriptedBase){
 		"Base": func(how func(), _ *resilienthttp.Transport, base *scriptedBase) {
@@ -305,7 +302,7 @@ func TestPanicsGiveBack(t *testing.T) {
 						defer close(done)
 						defer func() { got = recover() }()
 						if place == "RetryWait" || place == "Backoff" {
-							// They come into play when a retry is thought of.
+							// These run only before a retry.
 							tr := &resilienthttp.Transport{Base: tr.Base, Breaker: never(), Trace: tr.Trace, Policy: tr.Policy}
 							resp, _ = tr.RoundTrip(plain)
 						} else {
@@ -324,16 +321,16 @@ func TestPanicsGiveBack(t *testing.T) {
 					synctest.Wait()
 					base.requireBalance(t)
 					for ctx := range contexts {
-						require.Error(t, ctx.Err(), "the context of an attempt is left alive")
+						require.Error(t, ctx.Err(), "the context of the attempt has not ended")
 					}
 
 					if place == "Base" || place == "AttemptStart" {
-						// Nothing is known of that attempt: both places are free.
+						// The attempt has no result, so that both permits are returned.
 						base.steps = []step{status(200)}
 						start := time.Now()
 						resp, err = tr.RoundTrip(single())
-						require.NoError(t, err, "the probe's place was not given back")
-						require.Zero(t, time.Since(start), "the request in flight was not given back")
+						require.NoError(t, err, "the probe's slot was not returned")
+						require.Zero(t, time.Since(start), "the permit of the request was not returned")
 						readAll(t, resp)
 					}
 				})
@@ -342,8 +339,8 @@ func TestPanicsGiveBack(t *testing.T) {
 	}
 }
 
-// TestNestedTransports is §4.20 in one process: only the outer one retries, the
-// keys and headers are the outer one's, and each tells of its own attempts.
+// §4.20: only the outer Transport retries. Keys and headers are the outer one's. Each reports its
+// own attempts.
 func TestNestedTransports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(503, "Retry-After", "1"))
@@ -364,9 +361,8 @@ func TestNestedTransports(t *testing.T) {
 	})
 }
 
-// TestTransportInsideItself: a Transport that is its own Base, by way of
-// http.DefaultTransport perhaps, says so instead of exhausting the stack; one
-// that only uses itself on the way, to fetch a token for instance, works.
+// A Transport that is its own Base returns an error. A Transport that uses itself to fetch a
+// token works.
 func TestTransportInsideItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, inside := range map[string]func(context.Context) context.Context{
@@ -404,7 +400,7 @@ func TestTransportInsideItself(t *testing.T) {
 		readAll(t, resp)
 		require.Len(t, base.calls(), 2)
 
-		for range 20 { // whose contexts lead to the calls before, which is not inside them
+		for range 20 { // each context leads to the previous call, which does not contain the new one
 			resp, err = tr.RoundTrip(get(t).WithContext(resilienthttp.SingleAttempt(resp.Request.Context())))
 			require.NoError(t, err)
 			readAll(t, resp)
@@ -426,9 +422,9 @@ func (h *halfCloser) CloseWrite() error {
 	return nil
 }
 
-// TestBreakerOpensInLine is §4.15: who has stood in line asks the breaker again,
-// with the turn in hand, and gives the turn back when it says no.
-func TestBreakerOpensInLine(t *testing.T) {
+// §4.15: an attempt that has waited in the queue asks the breaker again. If the breaker rejects
+// it, its permit is returned.
+func TestBreaker_opensWhileQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"), status(200))
 		tr := &resilienthttp.Transport{Base: base, Breaker: nervous(2 * time.Second)}
@@ -451,14 +447,13 @@ func TestBreakerOpensInLine(t *testing.T) {
 		start = time.Now()
 		resp, err = tr.RoundTrip(get(t))
 		require.NoError(t, err)
-		require.Zero(t, time.Since(start), "the turn was not given back")
+		require.Zero(t, time.Since(start), "the permit was not returned")
 		readAll(t, resp)
 	})
 }
 
-// TestGetBodyFails is §4.1, §4.4 and §3: the body is the same on every attempt, or there
-// is no other attempt. It is asked for while what has failed is still in hand, and that is
-// what comes back: a status with its body unread, and an error with GetBody's.
+// §4.1, §4.4: GetBody is called before the failed response is closed. If GetBody fails, the call
+// returns that response unread, or its error with that of GetBody.
 func TestGetBodyFails(t *testing.T) {
 	gone := &url.Error{Op: "Get", URL: "https://files.test/?token=secret", Err: errors.New("the file is gone")}
 	for _, row := range []struct {
@@ -479,7 +474,7 @@ func TestGetBodyFails(t *testing.T) {
 		{
 			"with nothing, after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, nil },
 			[]error{resilienthttp.ErrNotReplayable, errReset},
-			"resilienthttp: request body cannot be replayed: GetBody: it returned no body: connection broke (attempt 1)",
+			"resilienthttp: request body cannot be replayed: GetBody: returned no body: connection broke (attempt 1)",
 		},
 		{
 			"after a timeout", hanging, func() (io.ReadCloser, error) { return nil, gone },
@@ -513,8 +508,8 @@ func TestGetBodyFails(t *testing.T) {
 	}
 }
 
-// TestPanicsBeforeBase is §4.2: the body is closed once, also when a function of
-// the user's panics before Base has got it.
+// §4.2: the body is closed once, even if a function of the user panics before Base gets the
+// request.
 func TestPanicsBeforeBase(t *testing.T) {
 	for name, tr := range map[string]*resilienthttp.Transport{
 		"Scope":        {Scope: func(*http.Request) string { panic("user") }},
@@ -544,17 +539,17 @@ func TestPanicsBeforeBase(t *testing.T) {
 	})
 }
 
-// TestPlanningIsNotAnAttempt: the time that a user's Scope or NewKey takes is not
-// the attempt's, and what the server is told of its deadline holds.
-func TestPlanningIsNotAnAttempt(t *testing.T) {
+// The time of a user's Scope or NewKey is not part of the attempt. The deadline header is still
+// correct.
+func TestAttempt_startsAfterUserFunctions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(func(r *http.Request) (*http.Response, error) {
 			deadline, _ := r.Context().Deadline()
 			require.Equal(t, 100*time.Millisecond, time.Until(deadline))
 			require.Equal(t, "100", r.Header.Get("X-Request-Timeout-Ms"))
-			told, err := time.Parse(time.RFC3339, r.Header.Get("X-Request-Deadline"))
+			recorded, err := time.Parse(time.RFC3339, r.Header.Get("X-Request-Deadline"))
 			require.NoError(t, err)
-			require.WithinDuration(t, deadline, told, time.Millisecond)
+			require.WithinDuration(t, deadline, recorded, time.Millisecond)
 			return response(r, 200, ""), nil
 		})
 		tr := &resilienthttp.Transport{
@@ -572,9 +567,9 @@ func TestPlanningIsNotAnAttempt(t *testing.T) {
 	})
 }
 
-// TestGatesTakeBack is §4.15 and §4.17: who passed the breaker and is turned away
-// after it gives the probe's place back, and the turn.
-func TestGatesTakeBack(t *testing.T) {
+// §4.15, §4.17: an attempt that passes the breaker and is then rejected returns the probe slot
+// and the permit.
+func TestRejectedAttempt_returnsPermits(t *testing.T) {
 	halfOpen := func(t *testing.T, tr *resilienthttp.Transport) {
 		t.Helper()
 		resp, err := tr.RoundTrip(get(t))
@@ -592,7 +587,7 @@ func TestGatesTakeBack(t *testing.T) {
 			halfOpen(t, tr)
 			for range 3 {
 				_, err := tr.RoundTrip(get(t))
-				require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "and not by the breaker")
+				require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "the reason is not the breaker")
 			}
 		})
 	})
@@ -607,13 +602,13 @@ func TestGatesTakeBack(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				_, err := tr.RoundTrip(get(t).WithContext(ctx))
 				cancel()
-				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "and not by the breaker")
+				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "the reason is not the breaker")
 			}
 		})
 	})
 }
 
-// TestBadBodies: a body whose Close fails, one whose Read fails, one that panics.
+// Bodies that fail or panic in Close or Read.
 func TestBadBodies(t *testing.T) {
 	t.Run("Close fails", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -628,7 +623,7 @@ func TestBadBodies(t *testing.T) {
 			bodies.requireClosedOnce(t, 2)
 		})
 	})
-	t.Run("Close fails of a refused call", func(t *testing.T) {
+	t.Run("Close fails, and the call is rejected", func(t *testing.T) {
 		req := newRequest(t, "PUT", "http://api.test/", "")
 		bodies := trackBody(req, "content")
 		bodies.bodies[0].err = errReset
@@ -652,9 +647,8 @@ func TestBadBodies(t *testing.T) {
 	})
 }
 
-// TestBrokenConnections is §4.8 and §4.9 over sockets: what breaks before the
-// answer is repeated if the request may be, and what breaks after it is the
-// reader's to see.
+// §4.8, §4.9: over sockets, a failure before the response is retried if the request may be
+// repeated. A failure after it is an error of the body.
 func TestBrokenConnections(t *testing.T) {
 	readRequest := func(conn net.Conn) *http.Request {
 		req, err := http.ReadRequest(bufio.NewReader(conn))
@@ -746,7 +740,7 @@ func TestBrokenConnections(t *testing.T) {
 			url, conns, _ := serve(t, 1)
 			resp, err := withoutKeys(overSockets(t)).RoundTrip(newRequest(t, "POST", url, "content"))
 			if err == nil && strings.Contains(tt.name, "before") {
-				// Quick enough to break the handshake of TCP: nothing was sent then.
+				// The reset can break the TCP handshake: nothing was sent then.
 				readAll(t, resp)
 				var dial *net.OpError
 				require.ErrorAs(t, resilienthttp.Attempts(resp)[0].Err, &dial)
@@ -761,7 +755,7 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-// TestAttemptTimeoutOverSocket: a server that accepts and says nothing.
+// A server that accepts and does not respond.
 func TestAttemptTimeoutOverSocket(t *testing.T) {
 	s := faulttest.New(t, faulttest.Hang)
 	tr := overSockets(t)
@@ -774,26 +768,24 @@ func TestAttemptTimeoutOverSocket(t *testing.T) {
 	require.LessOrEqual(t, s.Total(), 2, "20 ms may be over before an attempt gets there")
 }
 
-// angryError panics when it is asked what it is.
+// angryError panics in Is.
 type angryError struct{}
 
 func (angryError) Error() string { return "angry" }
 func (angryError) Is(error) bool { panic("boom") }
 
-// angryBody panics when it is closed.
+// angryBody panics in Close.
 type angryBody struct{ io.Reader }
 
 func (angryBody) Close() error { panic("boom") }
 
-// TestAnswersThatPanicGiveBack is §4.15 and §4.17: where what Base returns panics when
-// it is looked at, what the gates gave comes back, as where Base itself does. Of the
-// requests in flight that did not, a circuit would think that they may yet be answered,
-// and never open.
-func TestAnswersThatPanicGiveBack(t *testing.T) {
+// §4.15, §4.17: if a method of Base's response or error panics, the permits are returned.
+// Otherwise a circuit would count these requests as in flight and never open.
+func TestPanickingResult_releasesPermits(t *testing.T) {
 	for name, answer := range map[string]step{
 		"an error that is a nil pointer": func(*http.Request) (*http.Response, error) { var none *url.Error; return nil, none },
-		"an error whose Is panics":       failing(angryError{}),
-		"an error, and a body whose Close panics": func(r *http.Request) (*http.Response, error) {
+		"Is of an error panics":          failing(angryError{}),
+		"an error, and Close of a body panics": func(r *http.Request) (*http.Response, error) {
 			resp := response(r, http.StatusOK, "")
 			resp.Body = angryBody{}
 			return resp, errReset
@@ -816,11 +808,11 @@ func TestAnswersThatPanicGiveBack(t *testing.T) {
 				}
 				base.steps = []step{status(http.StatusInternalServerError)}
 				start := time.Now()
-				for range 19 { // which are twenty results, with the one before
+				for range 19 { // 20 results, with the previous one
 					require.NoError(t, send())
 				}
-				require.Zero(t, time.Since(start), "the requests in flight were not given back to the limiter")
-				require.ErrorIs(t, send(), resilienthttp.ErrBreakerOpen, "nor to the circuit")
+				require.Zero(t, time.Since(start), "permits were not returned to the limiter")
+				require.ErrorIs(t, send(), resilienthttp.ErrBreakerOpen, "permits were not returned to the circuit")
 			})
 		})
 	}

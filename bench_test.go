@@ -15,7 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// instant is a Base that answers at once: what is measured is what stands
+// instant is a Base that responds at once: the benchmark measures the code
 // around it.
 type instant struct{}
 
@@ -107,7 +107,7 @@ func requester(l load, client *http.Client) func(url string) {
 
 const oneURL = "http://api.example/v1/charges"
 
-// BenchmarkCall measures each client by itself, for benchstat.
+// BenchmarkCall measures each client separately, for benchstat.
 func BenchmarkCall(b *testing.B) {
 	for _, l := range loads {
 		for _, c := range contenders() {
@@ -146,7 +146,7 @@ func overhead(b *testing.B, l load, urls []string) {
 	for _, c := range contenders() {
 		do := requester(l, &http.Client{Transport: c.base})
 		for _, url := range urls {
-			do(url) // what is made once for each scope
+			do(url) // state that is created once for each scope
 		}
 		clients = append(clients, do)
 	}
@@ -188,7 +188,7 @@ func round(do func(string), urls []string) float64 {
 // allocations are the allocations and bytes of one call, averaged over many.
 func allocations(do func(string)) (allocs, size float64) {
 	const calls = 2000
-	do(oneURL) // what is made once
+	do(oneURL) // state that is created once
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)

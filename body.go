@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	drainLimit = 64 << 10               // bytes of a discarded response that are read, so that its connection can be reused,
-	drainTime  = 100 * time.Millisecond // and how long that may take
+	drainLimit = 64 << 10               // maximum bytes to read of a discarded response, so that its connection can be reused
+	drainTime  = 100 * time.Millisecond // maximum time to read them
 
-	smallBody   = 64 << 10 // bytes of a request body whose upload is not watched
-	uploadChunk = 32 << 10 // bytes that a body with WriteTo writes at once
+	smallBody   = 64 << 10 // maximum size of a request body without upload tracking
+	uploadChunk = 32 << 10 // maximum bytes of one Write of a body with WriteTo
 )
 
 // bodyFor returns the request body of the attempt: the caller's for the first, then those of
-// GetBody. A body that may take long is watched, if the attempt has a timer.
+// GetBody. If the attempt has a timer, it records the progress of a long body.
 func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 	body := c.request.Body
 	switch {
@@ -42,7 +42,7 @@ func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 func (c *call) newBody() (io.ReadCloser, error) {
 	body, err := c.request.GetBody()
 	if err == nil && (body == nil || body == http.NoBody) {
-		err = neterr.New("it returned no body")
+		err = neterr.New("returned no body")
 	}
 	if err != nil {
 		if body != nil {
@@ -53,20 +53,20 @@ func (c *call) newBody() (io.ReadCloser, error) {
 	return body, nil
 }
 
-// longUpload reports whether the request body may take long.
+// longUpload reports whether the upload of the request body may take long.
 func (c *call) longUpload() bool {
 	return c.hasBody && (c.request.ContentLength <= 0 || c.request.ContentLength > smallBody)
 }
 
-// bodyProgress is when the request body of an attempt last made progress. As long as it does,
-// the attempt is not stuck.
+// bodyProgress is when the request body of an attempt last made progress. An attempt that makes
+// progress does not time out.
 type bodyProgress struct {
 	at atomic.Int64 // since the attempt's start
 }
 
 func (p *bodyProgress) last() time.Duration { return time.Duration(p.at.Load()) }
 
-// watch wraps a body, which keeps its WriteTo.
+// watch wraps a body, and keeps its WriteTo.
 func (p *bodyProgress) watch(body io.ReadCloser, start time.Time) io.ReadCloser {
 	watched := &watchedBody{body, p, start}
 	if _, ok := body.(io.WriterTo); ok {
@@ -96,10 +96,10 @@ type watchedWriterTo struct{ *watchedBody }
 
 // WriteTo implements io.WriterTo.
 func (b *watchedWriterTo) WriteTo(w io.Writer) (int64, error) {
-	return b.ReadCloser.(io.WriterTo).WriteTo(watchedWriter{w, b.watchedBody}) //nolint:errcheck // watch has made sure that it is one
+	return b.ReadCloser.(io.WriterTo).WriteTo(watchedWriter{w, b.watchedBody}) //nolint:errcheck // watch checks it
 }
 
-// watchedWriter writes in chunks: a body may write all it has at once.
+// watchedWriter writes in chunks, because WriteTo may write a whole body at once.
 type watchedWriter struct {
 	io.Writer
 
@@ -121,7 +121,7 @@ func (w watchedWriter) Write(p []byte) (written int, err error) {
 	}
 }
 
-// adopt makes the end of the response's body the end of the attempt.
+// adopt returns the response to the call: the attempt ends when the response's body ends.
 func (a *attempt) adopt(resp *http.Response) {
 	resp.Request = &a.call.responseRequest
 	switch {
@@ -149,8 +149,8 @@ func (a *attempt) closeBody() error {
 	return a.body.Close()
 }
 
-// discard closes a response that the caller does not get. It first reads what is left of the
-// body, within bounds, so that the connection can be reused.
+// discard closes a response that the caller does not get. It first reads the rest of the body, up
+// to drainLimit and drainTime, so that the connection can be reused.
 func (a *attempt) discard() {
 	if a.body == nil {
 		return
@@ -158,7 +158,7 @@ func (a *attempt) discard() {
 	drained := inBackground(func() {
 		defer func() { _ = a.closeBody() }()
 		if _, err := io.CopyN(io.Discard, (*drain)(a), drainLimit); !errors.Is(err, io.EOF) {
-			a.release() // HTTP/2 waits in Close for a request body that is still being read
+			a.release() // over HTTP/2, Close waits until the request body is read
 		}
 	})
 	enough := time.NewTimer(drainTime)
@@ -169,17 +169,17 @@ func (a *attempt) discard() {
 	case <-enough.C:
 	case <-a.call.ctx.Done():
 	}
-	a.release() // a Read that obeys its context returns,
+	a.release() // unblocks a Read that obeys its context
 	closed := inBackground(func() { _ = a.closeBody() })
 	enough.Reset(drainTime)
 	select {
-	case <-closed: // and so does one that obeys Close
+	case <-closed: // Close has unblocked the Read
 	case <-enough.C:
 	}
 }
 
-// inBackground runs f, and closes done when f has returned. A body of the user's may panic,
-// and the caller cannot recover in this goroutine.
+// inBackground runs f and then closes done. A user's body may panic, and the caller cannot
+// recover in this goroutine.
 func inBackground(f func()) (done <-chan struct{}) {
 	ended := make(chan struct{})
 	go func() {
@@ -190,7 +190,7 @@ func inBackground(f func()) (done <-chan struct{}) {
 	return ended
 }
 
-// drain reads a response's body until it is closed, even if the body itself goes on.
+// drain reads a response's body until it is closed, even if the body does not obey Close.
 type drain attempt
 
 func (d *drain) Read(p []byte) (int, error) {
@@ -230,29 +230,29 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// onReadTimeout makes the blocked Read return: by the context, or else by Close.
+// onReadTimeout unblocks the Read, by the context or by Close.
 func (a *attempt) onReadTimeout() {
 	defer func() { _ = recover() }() // of Close: the caller cannot recover in this goroutine
 	a.endWith(ErrReadTimeout)
 	_ = a.closeBody()
 }
 
-// bodyDuration is how long the body of a quick response takes, at most a quarter of the call's
-// time: a stream of minutes must not prevent the retries of other calls.
+// bodyDuration is the usual duration of a quick response's body, at most a quarter of the call's
+// time. Without this bound, a stream of minutes would prevent the retries of other calls.
 func (c *call) bodyDuration() time.Duration {
 	return min(c.record.bodies.Get(), c.deadline.Sub(c.start)/4)
 }
 
 func (b *responseBody) Close() error { return (*attempt)(b).closeBody() }
 
-// upgradedBody is the connection that a 101 hands over.
+// upgradedBody is the connection of a 101 response.
 type upgradedBody attempt
 
 func (b *upgradedBody) Read(p []byte) (int, error) { return b.body.Read(p) }
 func (b *upgradedBody) Close() error               { return (*attempt)(b).closeBody() }
 
 func (b *upgradedBody) Write(p []byte) (int, error) {
-	return b.body.(io.Writer).Write(p) //nolint:errcheck // adopt has made sure that it is one
+	return b.body.(io.Writer).Write(p) //nolint:errcheck // adopt checks it
 }
 
 // CloseWrite ends the writing half, as httputil.ReverseProxy does.

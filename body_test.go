@@ -18,9 +18,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// TestDiscardDoesNotWaitForTheRequest is §4.5 and §4.13 over HTTP/2, whose
-// response bodies cannot be closed while the request's is blocked in Read, unless
-// the context has ended.
+// §4.5, §4.13: over HTTP/2, Close of a response body blocks while a Read of the request body
+// blocks, unless the context has ended.
 func TestDiscardDoesNotWaitForTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var served atomic.Int64
@@ -46,7 +45,7 @@ func TestDiscardDoesNotWaitForTheRequest(t *testing.T) {
 	})
 }
 
-// TestCloseThatBlocks is §4.5 for a response whose Close does not return.
+// §4.5: Close of a response body does not return.
 func TestCloseThatBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -60,15 +59,14 @@ func TestCloseThatBlocks(t *testing.T) {
 	})
 }
 
-// stubborn is a body that heeds nothing.
+// stubborn is a body that ignores context and Close.
 type stubborn struct{ release chan struct{} }
 
 func (s stubborn) Read([]byte) (int, error) { <-s.release; return 0, io.EOF }
 
 func (s stubborn) Close() error { <-s.release; return nil }
 
-// TestTruncatedBody is §4.1: the answer has come; that its body breaks off is for
-// its reader to see, and nothing is repeated behind his back.
+// §4.1: after the response headers, a truncated body is an error of Read, and there is no retry.
 func TestTruncatedBody(t *testing.T) {
 	for name, script := range map[string]http.Handler{
 		"of a known length": faulttest.Reply{Body: "fine weather", Fault: faulttest.Truncated, At: 3},
@@ -91,8 +89,7 @@ func TestTruncatedBody(t *testing.T) {
 	}
 }
 
-// TestDiscardedResponsesAreDrained is §4.5: at most 64 KiB and 100 ms, and
-// closed in every case.
+// §4.5: a discarded body is read for at most 64 KiB and 100 ms, and always closed.
 func TestDiscardedResponsesAreDrained(t *testing.T) {
 	const ms = time.Millisecond
 	tests := []struct {
@@ -124,7 +121,7 @@ func TestDiscardedResponsesAreDrained(t *testing.T) {
 				resp, err := tr.RoundTrip(get(t))
 				require.NoError(t, err)
 				require.Equal(t, tt.took, time.Since(start))
-				time.Sleep(time.Second) // a Read that cannot be ended comes to its end
+				time.Sleep(time.Second) // until a Read that cannot be canceled returns
 				drained := base.reads.Load()
 				if tt.reads < 0 {
 					require.Equal(t, -tt.reads, drained)
@@ -139,8 +136,7 @@ func TestDiscardedResponsesAreDrained(t *testing.T) {
 	}
 }
 
-// TestDrainIsPartOfTheWait is §4.12: reading what is left of a response does not
-// put the retry off, and so cannot carry it past the deadline.
+// §4.12: draining a response does not delay the retry.
 func TestDrainIsPartOfTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(withBody(503, newBlocking()), status(200))
@@ -156,8 +152,7 @@ func TestDrainIsPartOfTheWait(t *testing.T) {
 	})
 }
 
-// TestCancelEndsTheDrain is §4.13: who leaves does not wait for a body that
-// heeds nothing but Close.
+// §4.13: a canceled call does not wait for a body that only Close unblocks.
 func TestCancelEndsTheDrain(t *testing.T) {
 	for name, leave := range map[string]func(*http.Request) *http.Request{
 		"context": func(r *http.Request) *http.Request {
@@ -186,7 +181,7 @@ func TestCancelEndsTheDrain(t *testing.T) {
 	}
 }
 
-// TestReadTimeout is §4.5: only the time for which a Read blocks is counted.
+// §4.5: only the time for which a Read blocks counts.
 func TestReadTimeout(t *testing.T) {
 	steady := faulttest.Reply{Body: "0123456789", Pause: 900 * time.Millisecond}
 	silent := faulttest.Reply{Body: "first and last", Fault: faulttest.Stalled, At: 5}
@@ -198,7 +193,7 @@ func TestReadTimeout(t *testing.T) {
 		limit   time.Duration
 		pause   time.Duration // of the reader, between reads
 		got     int
-		took    time.Duration // 0: do not ask
+		took    time.Duration // 0: not checked
 		is      error
 	}{
 		{"steady server", steady, time.Second, 0, 10, 9 * time.Second, nil},
@@ -245,7 +240,7 @@ func TestReadTimeout(t *testing.T) {
 						require.NotErrorIs(t, err, context.Canceled)
 						require.Len(t, asError(t, err).Attempts, 1)
 						_, err = resp.Body.Read(buf)
-						require.ErrorIs(t, err, tt.is, "and stays so")
+						require.ErrorIs(t, err, tt.is, "a second Read returns the same error")
 					}
 					require.NoError(t, resp.Body.Close())
 					base.requireBalance(t)
@@ -255,8 +250,7 @@ func TestReadTimeout(t *testing.T) {
 	}
 }
 
-// TestReadTimeoutOfStubbornBody is §4.5: a body that does not heed its context
-// is closed under its blocked Read.
+// §4.5: a body that ignores its context is closed while its Read blocks.
 func TestReadTimeoutOfStubbornBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(withBody(200, newBlocking()))
@@ -273,8 +267,7 @@ func TestReadTimeoutOfStubbornBody(t *testing.T) {
 	})
 }
 
-// TestReadErrorsPass: what the body itself says comes through, and ends the
-// attempt.
+// An error of the body is returned unchanged, and ends the attempt.
 func TestReadErrorsPass(t *testing.T) {
 	var seen context.Context
 	base := script(func(r *http.Request) (*http.Response, error) {
@@ -292,8 +285,7 @@ func TestReadErrorsPass(t *testing.T) {
 	base.requireBalance(t)
 }
 
-// TestCancelWhileReading is §4.7: the caller's cancellation reaches the body's
-// reader as the context's error.
+// §4.7: if the caller cancels, Read of the body returns the context's error.
 func TestCancelWhileReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := faulttest.NewInMemory(t, faulttest.Reply{Fault: faulttest.Stalled, At: -1})
@@ -310,13 +302,12 @@ func TestCancelWhileReading(t *testing.T) {
 		}
 		synctest.Wait()
 		for _, q := range s.Requests() {
-			require.Equal(t, time.Second, q.CanceledAt.Sub(q.ReceivedAt), "and the server")
+			require.Equal(t, time.Second, q.CanceledAt.Sub(q.ReceivedAt), "the server sees the cancellation")
 		}
 	})
 }
 
-// TestUpgradedBodyHalfCloses: an upgraded connection that can be half-closed
-// still can, as httputil.ReverseProxy wants it.
+// An upgraded connection still has CloseWrite, for httputil.ReverseProxy.
 func TestUpgradedBodyHalfCloses(t *testing.T) {
 	for _, can := range []bool{true, false} {
 		t.Run(fmt.Sprint(can), func(t *testing.T) {
@@ -336,8 +327,7 @@ func TestUpgradedBodyHalfCloses(t *testing.T) {
 	}
 }
 
-// TestOnlyUpgradesAreWritable: a body that happens to have a Write method is no
-// connection unless the status says so.
+// A body with a Write method is a connection only with status 101.
 func TestOnlyUpgradesAreWritable(t *testing.T) {
 	base := roundTripper(func(r *http.Request) (*http.Response, error) { return withBody(200, &halfCloser{})(r) })
 	resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
@@ -347,7 +337,7 @@ func TestOnlyUpgradesAreWritable(t *testing.T) {
 	require.NoError(t, resp.Body.Close())
 }
 
-// inParts is a body that comes in parts, 50 ms apart, and is cut with its request.
+// inParts is a body that arrives in parts, 50 ms apart, and fails after the end of its request.
 type inParts struct {
 	ctx  context.Context
 	left int
@@ -368,10 +358,9 @@ func (b *inParts) Read(p []byte) (int, error) {
 
 func (b *inParts) Close() error { return nil }
 
-// TestTimeForTheBody is §4.12 with the body in it: once it is known what a body takes, no
-// attempt is begun whose body the deadline would cut; and what was streamed for long keeps
-// nobody from a retry.
-func TestTimeForTheBody(t *testing.T) {
+// §4.12: once the duration of a body is known, no attempt is sent if the deadline would cut its
+// body. A stream of minutes prevents no retry.
+func TestDeadline_timeForBody(t *testing.T) {
 	answer := func(code, parts int) step {
 		return func(r *http.Request) (*http.Response, error) {
 			return withBody(code, &inParts{r.Context(), parts})(r)
@@ -379,8 +368,8 @@ func TestTimeForTheBody(t *testing.T) {
 	}
 	for _, row := range []struct {
 		name  string
-		known step   // whose body is read before
-		steps []step // of each call; the last is repeated
+		known step   // response with a body that is read before
+		steps []step // steps of each call; the last is repeated
 		ends  int    // the status that each call ends with
 	}{
 		{"a failure's", answer(200, 6), []step{answer(503, 6)}, 503},
@@ -407,7 +396,7 @@ func TestTimeForTheBody(t *testing.T) {
 					cancel()
 					time.Sleep(20 * time.Second)
 				}
-				require.GreaterOrEqual(t, ends, 95, "now and then the last wait leaves no time, by chance")
+				require.GreaterOrEqual(t, ends, 95, "calls that end in time")
 			})
 		})
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// switchedServer answers with a status after a time; both may be changed.
+// switchedServer responds with a status after a delay. Both can be changed.
 type switchedServer struct {
 	status   atomic.Int64
 	delay    atomic.Int64
@@ -40,8 +40,8 @@ func (s *switchedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(int(s.status.Load()))
 }
 
-// switched is a server that answers 200 after a millisecond, until told
-// otherwise, and a way to call it through a Transport.
+// switched returns a server that responds with 200 after a millisecond, and a function that calls
+// it through a Transport.
 func switched(t *testing.T, transport *resilienthttp.Transport) (s *switchedServer, call func(context.Context) (status, attempts int, err error)) {
 	s = new(switchedServer)
 	s.set(200, time.Millisecond)
@@ -61,7 +61,7 @@ func switched(t *testing.T, transport *resilienthttp.Transport) (s *switchedServ
 	}
 }
 
-// passing makes so many calls at once and returns how many were not refused.
+// passing makes n calls at once and returns how many were not rejected.
 func passing(t *testing.T, call func(context.Context) (int, int, error), n int) int {
 	var passed atomic.Int64
 	var wg sync.WaitGroup
@@ -76,7 +76,7 @@ func passing(t *testing.T, call func(context.Context) (int, int, error), n int) 
 	return int(passed.Load())
 }
 
-// writtenOut are the documented defaults, as a user would write them.
+// writtenOut returns the documented defaults as explicit values.
 func writtenOut() resilienthttp.Breaker {
 	return resilienthttp.Breaker{
 		FailureRatio: 0.9, MinRequests: 20, Window: 10 * time.Second,
@@ -84,8 +84,8 @@ func writtenOut() resilienthttp.Breaker {
 	}
 }
 
-// §4.15, §4.23: from closed to closed, as the documentation has it: with the zero
-// value, and with each default written out.
+// §4.15, §4.23: a circuit opens and closes as documented, with the zero value and with each
+// default written out.
 func TestBreaker(t *testing.T) {
 	const ms = time.Millisecond
 	all := writtenOut()
@@ -109,8 +109,8 @@ func TestBreaker(t *testing.T) {
 			name        string
 			took        time.Duration // of a failure
 			least, most time.Duration // of the first cooldown
-			answer      time.Duration // latency when it is back
-			limited     bool          // once it has closed
+			answer      time.Duration // latency of later responses
+			limited     bool          // slow start limits the closed circuit
 		}{
 			{"quick failures", ms, 100 * ms, 125 * ms, ms, false},
 			{"failures quicker than answers", ms, 100 * ms, 125 * ms, 80 * ms, false},
@@ -127,10 +127,10 @@ func TestBreaker(t *testing.T) {
 					}
 					server, call := switched(t, transport)
 					server.set(500, tt.took)
-					// Half of them must have been sent after the first has failed.
+					// Half of the calls must be sent after the first failure.
 					require.Equal(t, all.MinRequests/2, passing(t, call, all.MinRequests/2))
 					require.Equal(t, all.MinRequests/2-1, passing(t, call, all.MinRequests/2-1))
-					require.Equal(t, 1, passing(t, call, 1), "one less does not open it")
+					require.Equal(t, 1, passing(t, call, 1), "one failure less does not open the circuit")
 					opened := time.Now()
 					_, _, err := call(t.Context())
 					require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
@@ -146,19 +146,19 @@ func TestBreaker(t *testing.T) {
 						require.Equal(t, 100, passing(t, call, 100))
 						return
 					}
-					require.Equal(t, 1, passing(t, call, 100), "what drowned it must not come back at once")
+					require.Equal(t, 1, passing(t, call, 100), "slow start admits one request")
 					for range 40 {
 						passing(t, call, 100)
 						time.Sleep(10 * ms)
 					}
-					require.Equal(t, 100, passing(t, call, 100), "and yet soon")
+					require.Equal(t, 100, passing(t, call, 100), "slow start has ended")
 				})
 			})
 		}
 	}
 }
 
-// §4.23: the largest cooldown is the default's, whether it is written out or not.
+// §4.23: the maximum cooldown has its default, written out or not.
 func TestBreakerMaxCooldown(t *testing.T) {
 	all := writtenOut()
 	for name, breaker := range map[string]*resilienthttp.Breaker{
@@ -187,9 +187,8 @@ func TestBreakerMaxCooldown(t *testing.T) {
 	}
 }
 
-// §4.15: the few places of a circuit that is not closed are for calls and not for
-// retries, unless it is static.
-func TestCallsComeFirst(t *testing.T) {
+// §4.15: the probe slots are for new calls and not for retries, unless the Breaker is static.
+func TestBreaker_retriesAreNoProbes(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		breaker *resilienthttp.Breaker
@@ -220,8 +219,8 @@ func TestCallsComeFirst(t *testing.T) {
 	}
 }
 
-// breakerCalls are calls through Transports that share a Breaker, whose server
-// answers with the statuses one after the other.
+// breakerCalls returns a function that makes calls through Transports with one Breaker. The
+// server responds with the statuses in order.
 func breakerCalls(tb testing.TB, breaker *resilienthttp.Breaker, trace *resilienthttp.Trace, statuses ...int) (call func() error) {
 	tb.Helper()
 	steps := make([]step, 0, len(statuses))
@@ -239,8 +238,8 @@ func breakerCalls(tb testing.TB, breaker *resilienthttp.Breaker, trace *resilien
 	}
 }
 
-// Transports that share a Breaker learn from each other. State tells what the next
-// request will find, and changes nothing.
+// Transports that share a Breaker share its circuits. State predicts the result of the next
+// request and changes nothing.
 func TestBreakerState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const cooldown = time.Minute
@@ -277,25 +276,24 @@ func TestBreakerFieldsAreReadAtFirstUse(t *testing.T) {
 	require.ErrorIs(t, call(), resilienthttp.ErrBreakerOpen)
 }
 
-// OnChange is told first, then the hooks of the call that has brought the change
-// about.
+// OnChange is called first, then the hooks of the call that caused the change.
 func TestBreakerChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told []string
+		var recorded []string
 		var changes []resilienthttp.BreakerChange
 		b := &resilienthttp.Breaker{MinRequests: 1, Probes: 1, OnChange: func(c resilienthttp.BreakerChange) {
-			told, changes = append(told, "OnChange "+c.To.String()), append(changes, c)
+			recorded, changes = append(recorded, "OnChange "+c.To.String()), append(changes, c)
 		}}
 		call := breakerCalls(t, b, &resilienthttp.Trace{BreakerChange: func(c resilienthttp.BreakerChange) {
 			require.Equal(t, changes[len(changes)-1], c)
-			told = append(told, "Trace "+c.To.String())
+			recorded = append(recorded, "Trace "+c.To.String())
 		}}, 500, 200)
 		t0 := time.Now()
 		require.NoError(t, call())
 		time.Sleep(time.Until(asError(t, call()).NotBefore))
 		t1 := time.Now()
 		require.NoError(t, call())
-		require.Equal(t, "OnChange open, Trace open, OnChange half-open, Trace half-open, OnChange closed, Trace closed", strings.Join(told, ", "))
+		require.Equal(t, "OnChange open, Trace open, OnChange half-open, Trace half-open, OnChange closed, Trace closed", strings.Join(recorded, ", "))
 		const closed, halfOpen, open = resilienthttp.StateClosed, resilienthttp.StateHalfOpen, resilienthttp.StateOpen
 		require.Equal(t, []resilienthttp.BreakerChange{
 			{Scope: "api.test", From: closed, To: open, At: t0},
@@ -305,7 +303,7 @@ func TestBreakerChanges(t *testing.T) {
 	})
 }
 
-// §4.15: callbacks run outside locks. If they did not, this would not end.
+// §4.15: callbacks run without a lock. Otherwise this test would not end.
 func TestBreakerCallbacksMayUseIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *resilienthttp.Breaker
@@ -331,14 +329,14 @@ func TestBreakerCallbacksMayUseIt(t *testing.T) {
 	})
 }
 
-// A callback that panics passes through to the caller; the circuit has changed
-// nevertheless, and the place of a probe is not lost for longer than its lease.
+// A panic of a callback reaches the caller. The circuit has changed nevertheless, and the probe
+// slot expires.
 func TestBreakerCallbacksMayPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Second, OnChange: func(resilienthttp.BreakerChange) { panic("callback") }}
 		call := breakerCalls(t, b, nil, 500, 200)
 		require.PanicsWithValue(t, "callback", func() { _ = call() })
-		require.Equal(t, resilienthttp.StateOpen, b.State("api.test"), "it has opened")
+		require.Equal(t, resilienthttp.StateOpen, b.State("api.test"), "the circuit has opened")
 		time.Sleep(time.Until(asError(t, call()).NotBefore))
 		require.PanicsWithValue(t, "callback", func() { _ = call() })
 		require.Equal(t, resilienthttp.StateHalfOpen, b.State("api.test"))
@@ -348,14 +346,14 @@ func TestBreakerCallbacksMayPanic(t *testing.T) {
 	})
 }
 
-// What all of it is for: how much more load than usual a fleet makes in any
-// second of an outage, with a Transport for each client and with one for all.
-func TestFleetInAnOutage(t *testing.T) {
+// A fleet of clients limits its load in each second of an outage, with a Transport for each
+// client and with a shared one.
+func TestFleet_outage(t *testing.T) {
 	const clients, quiet, outage = 400, 10 * time.Second, 15 * time.Second
 	for _, tt := range []struct {
 		name   string
 		shared bool
-		most   float64 // times what is offered; more than docs/defaults.md says, for the dice of so few
+		most   float64 // multiple of the offered load; more than in docs/design-notes.md, because so few clients vary more
 	}{
 		{"shared", true, 1.25},
 		{"own", false, 2.3},

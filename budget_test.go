@@ -17,8 +17,8 @@ import (
 // uncapped is the number of retries where nothing but MaxAttempts ends them.
 const uncapped = 99
 
-// budgetRetries makes calls that succeed, and then one that always fails, all in
-// the same moment, and returns how often that was retried.
+// budgetRetries makes calls that succeed and then one that fails, at one time, and returns the
+// number of its retries.
 func budgetRetries(t *testing.T, budget *resilienthttp.Budget, calls int) int {
 	t.Helper()
 	failing, call := switchedCalls(t, budget)
@@ -50,8 +50,7 @@ func switchedCalls(t *testing.T, budget *resilienthttp.Budget) (failing *atomic.
 	}
 }
 
-// TestBudget_retriesThatSucceed: of calls that all fail once, how many are retried with five
-// tokens and no calls' parts: all, if their tokens come back.
+// Calls that fail once are all retried, with five tokens, if the tokens are returned.
 func TestBudget_retriesThatSucceed(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -82,7 +81,7 @@ func TestBudget_retriesThatSucceed(t *testing.T) {
 	}
 }
 
-// §4.16, L1: how many retries a call gets that always fails, after others that succeed.
+// §4.16, L1: the number of retries of a failing call after calls that succeed.
 func TestBudget_retriesOfAFailingCall(t *testing.T) {
 	type budget = resilienthttp.Budget
 	nan, inf := math.NaN(), math.Inf(1)
@@ -117,7 +116,7 @@ func TestBudget_retriesOfAFailingCall(t *testing.T) {
 	}
 }
 
-// §4.23: each default written out is the zero value.
+// §4.23: each default written out has the effect of the zero value.
 func TestBudget_defaultsWrittenOut(t *testing.T) {
 	type budget = resilienthttp.Budget
 	for _, tt := range []struct {
@@ -132,7 +131,7 @@ func TestBudget_defaultsWrittenOut(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				// Ten seconds of a hundred calls each: what those of the last 1.25 s added.
+				// A hundred calls a second for 10 s: those of the last 1.25 s count.
 				failing, call := switchedCalls(t, tt.budget())
 				for range 1000 {
 					require.Zero(t, call())
@@ -149,8 +148,7 @@ func TestBudget_defaultsWrittenOut(t *testing.T) {
 	}
 }
 
-// §4.16, §3.1 of the issue that made the law: 50 calls that all fail, one after the other,
-// make as many retries as L1 says, 5 + 50/10.
+// §4.16: 50 calls that all fail make 5 + 50/10 retries.
 func TestBudget_callsThatAllFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failing, call := switchedCalls(t, nil)
@@ -163,7 +161,7 @@ func TestBudget_callsThatAllFail(t *testing.T) {
 	})
 }
 
-// §4.16: a retry that succeeds returns its token and adds two; after it the bucket is full.
+// §4.16: a retry that succeeds returns its token and adds two. The bucket is then full.
 func TestBudget_successfulRetriesAreFree(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -199,7 +197,7 @@ func TestBudget_successfulRetriesAreFree(t *testing.T) {
 	}
 }
 
-// L1: after a timeout a retry takes all tokens that there are, at most five. Static: one.
+// L1: after a timeout a retry takes all tokens, at most five. With Static it takes one.
 func TestBudget_retryAfterATimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -230,7 +228,7 @@ func TestBudget_fieldsAreReadAtFirstUse(t *testing.T) {
 		b := &resilienthttp.Budget{}
 		require.Equal(t, 5, budgetRetries(t, b, 1))
 		b.Ratio, b.MinTokens = -1, 1000
-		require.Zero(t, budgetRetries(t, b, 1), "of another Transport, too")
+		require.Zero(t, budgetRetries(t, b, 1), "the Budget of another Transport")
 	})
 }
 

@@ -21,49 +21,48 @@ type call struct {
 
 	request *http.Request           // the caller's, never modified
 	ctx     context.Context         // the caller's, which also ends with Request.Cancel
-	cancel  context.CancelCauseFunc // of ctx if it was made for Request.Cancel; else nil
+	cancel  context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else nil
 	options *callOptions
 	policy  *Policy // the context's, or the Transport's
 	scope   string
 	record  *record
-	header  http.Header // of every attempt; the caller's own map if nothing is added
+	header  http.Header // header of every attempt; the caller's map if nothing is added
 	key     string      // idempotency key; "": none
 
 	start    time.Time
 	deadline time.Time // zero: none
-	number   int       // of the current attempt, from 1, without hedges; guarded by mu while a race runs
+	number   int       // number of the current attempt, without hedges; guarded by mu while copies run
 	priority Priority
-	depth    uint8 // of calls of this Transport around this one
+	depth    uint8 // number of calls around this one
 
 	safe          bool // the method is safe
-	repeatable    bool // repeating the request does no harm: the method is idempotent, or it has a key
-	hasBody       bool // each attempt needs a body of its own
-	replayable    bool // GetBody makes another body, or none is needed
+	repeatable    bool // the method is idempotent, or there is a key
+	hasBody       bool // each attempt needs a new body
+	replayable    bool // there is no body, or GetBody returns a new one
 	single        bool // another layer owns the retries
 	repeated      bool // an outer layer sends the same request again
 	callerKey     bool // the caller chose the key
 	sendsDeadline bool // attempts have a deadline header
 	scopeFails    bool // the last call of the scope had failed when this one began
 	traced        bool // a hook is set
-	rejected      bool // a gate has ended the call
+	rejected      bool // breaker or rate limit ended the call
 	finished      bool
 	redirected    atomic.Bool // the key was used for the redirect that the response asked for
 
-	accounted time.Time     // the time until here is counted in some attempt
-	waited    time.Duration // the part of it that came after the last attempt
+	accounted time.Time     // all time before is counted in the record of an attempt, or in waited
+	waited    time.Duration // time after the last attempt that its record does not count yet
 	queueWait time.Duration // after the last attempt: see Call.QueueWait
 
-	mu      sync.Mutex  // guards the timers and the race of an attempt
-	last    *attempt    // whose outcome is the call's so far; nil: none was sent
-	failure *Error      // why the call ends without a response
+	mu      sync.Mutex  // guards the timers and copies of an attempt
+	last    *attempt    // the call's outcome so far; nil: nothing was sent
+	failure *Error      // the call ended without a response of the last attempt
 	retries *retryState // nil: no retry was planned, and there is no copy
 	first   attempt
 
-	responseRequest http.Request // Response.Request: the caller's, with a context that leads to the call
+	responseRequest http.Request // Response.Request: the caller's request, with a responseContext
 }
 
-// begin finds everything about the call that its attempts share, and rejects a request that
-// cannot be sent.
+// begin sets the fields that all attempts share, and rejects a request that cannot be sent.
 func (c *call) begin() *Error {
 	c.first.call, c.first.report.Number, c.number = c, 1, 1
 	if err := c.check(); err != nil {
@@ -71,7 +70,7 @@ func (c *call) begin() *Error {
 	}
 	req, ctx := c.request, c.request.Context()
 	if sent, ok := ctx.(*responseContext); ok {
-		// A Response.Request is sent again. Its context would keep the previous call in memory.
+		// The program sends a Response.Request. Its context would keep the previous call in memory.
 		ctx = sent.request.Context()
 		req = req.WithContext(ctx)
 		c.request = req
@@ -83,7 +82,7 @@ func (c *call) begin() *Error {
 	}
 	c.traced = c.trace != nil || len(c.options.traces) > 0
 	c.single, c.priority = c.options.single, Priority(c.options.priority)
-	if c.single { // as every call inside another Transport
+	if c.single { // true for every call inside another Transport
 		if err := c.nest(ctx); err != nil {
 			return &Error{Err: err}
 		}
@@ -134,14 +133,14 @@ func (c *call) check() error {
 	return c.invalid
 }
 
-// nest finds the call of a Transport around this one, if there is one.
+// nest finds the call of an outer Transport, if there is one.
 func (c *call) nest(ctx context.Context) error {
 	outer, ok := ctx.Value(attemptKey{}).(*attempt)
 	if !ok {
 		return nil
 	}
 	c.priority = outer.call.priority
-	// A Transport that fetches a token by way of itself needs two levels.
+	// A Transport that fetches a token through itself needs two levels.
 	const maxDepth = 8
 	if c.depth = outer.call.depth + 1; c.depth > maxDepth {
 		return fmt.Errorf("%w: the Transport is its own Base", neterr.ErrMisconfigured)
@@ -149,8 +148,8 @@ func (c *call) nest(ctx context.Context) error {
 	return nil
 }
 
-// addHeaders makes the header that all attempts share: the caller's, or a copy if a field is
-// added.
+// addHeaders sets the header that all attempts share: the caller's map, or a copy with added
+// fields.
 func (c *call) addHeaders(sendKey bool) {
 	c.header = c.request.Header
 	owned, prioritized := c.ownsRetries || c.options.owned, c.priority != PriorityDefault && !hasField(c.header, priority.Header)
@@ -169,7 +168,7 @@ func (c *call) addHeaders(sendKey bool) {
 	}
 }
 
-// cloneHeader never returns nil.
+// cloneHeader is Header.Clone, but never returns nil.
 func cloneHeader(h http.Header) http.Header {
 	if h == nil {
 		return make(http.Header)
@@ -177,7 +176,7 @@ func cloneHeader(h http.Header) http.Header {
 	return h.Clone()
 }
 
-// canceled is the error of a call that ends because its context has ended with err.
+// canceled returns the error of a call after its context has ended with err.
 func (c *call) canceled(err error) *Error {
 	e := &Error{Err: err}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -189,8 +188,8 @@ func (c *call) canceled(err error) *Error {
 	return e
 }
 
-// fail records why the call ends without a response of the last attempt: a gate rejects the
-// next one, no time is left, or the caller cancels during a wait. finish returns the error.
+// fail sets the error of a call that ends without a response of the last attempt: a gate rejects
+// the next attempt, no time is left, or the caller cancels during a wait.
 func (c *call) fail(err *Error) {
 	c.queueWait = time.Since(c.accounted)
 	if c.last != nil {
@@ -240,8 +239,8 @@ func (c *call) endContext() {
 	}
 }
 
-// cleanUp closes the caller's body if no attempt did. It also releases everything if begin
-// failed, or if code of the user has panicked or ended the goroutine.
+// cleanUp closes the caller's body if no attempt did. If begin failed, or if user code panicked
+// or ended the goroutine, it also releases the attempts.
 func (c *call) cleanUp() {
 	if !c.first.sent {
 		closeRequestBody(c.request)
@@ -254,11 +253,11 @@ func (c *call) cleanUp() {
 		c.setRetryWaiting(false)
 		if next := c.retries.next; next != nil {
 			next.abandon()
-			next.abandonRace()
+			next.cancelCopies()
 		}
 	}
 	c.first.abandon()
-	c.first.abandonRace()
+	c.first.cancelCopies()
 	c.endContext()
 	if c.last != nil && c.last.body != nil {
 		_ = c.last.closeBody()
@@ -267,11 +266,11 @@ func (c *call) cleanUp() {
 
 func closeRequestBody(req *http.Request) {
 	if req != nil && req.Body != nil {
-		_ = req.Body.Close() // the error has no receiver
+		_ = req.Body.Close()
 	}
 }
 
-// lastError is the *Error of a call whose last attempt ended in an error.
+// lastError returns the *Error of a call that ended with the error of its last attempt.
 func (c *call) lastError() *Error {
 	last := &c.last.report
 	e := &Error{Reason: last.StopReason, Err: last.Err, Attempts: c.attempts()}
@@ -310,13 +309,12 @@ func (c *call) attempts() []Attempt {
 	return records
 }
 
-// mergeRequestCancel derives a context that also ends with the deprecated Request.Cancel, as
-// net/http does.
+// mergeRequestCancel derives a context that also ends with the deprecated Request.Cancel.
 func mergeRequestCancel(req *http.Request) (context.Context, context.CancelCauseFunc) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	canceled := func() {
 		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-			<-ctx.Done() // http.Client.Timeout ends both together, and the context has the cause
+			<-ctx.Done() // http.Client.Timeout ends both at once, and the context has the cause
 		}
 		cancel(nil)
 	}
@@ -336,8 +334,8 @@ func mergeRequestCancel(req *http.Request) (context.Context, context.CancelCause
 	return ctx, cancel
 }
 
-// awaitClientTimeout gives http.Client.Timeout a moment to fire, if the deadline that it set
-// has passed first. Its error says "Client.Timeout exceeded" only if its own timer fired.
+// awaitClientTimeout waits 10 ms for the timer of http.Client.Timeout, if the deadline that it
+// set has passed first. net/http reports "Client.Timeout exceeded" only after its own timer.
 func (c *call) awaitClientTimeout() {
 	if c.request.Cancel == nil || c.request.Context().Err() != context.DeadlineExceeded {
 		return
@@ -350,8 +348,7 @@ func (c *call) awaitClientTimeout() {
 	}
 }
 
-// responseContext is the context of Response.Request: the caller's, which also leads to the
-// call.
+// responseContext is the context of Response.Request: the caller's, with the call as a value.
 type responseContext call
 
 type callKey struct{}

@@ -18,13 +18,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// Bad input is met with a clear error or a documented clamp: never with a panic
-// of ours, a hang, a leak or a hot loop. The bubbles of synctest see the hangs
-// and the leaks.
+// Bad input causes a clear error or a documented clamp, and never a panic of this module, a hang, a
+// leak or a hot loop. The bubbles of synctest detect hangs and leaks.
 
-// TestBadRequests: what no server could be sent is refused, once, and the body
-// is closed. Where net/http is the one to refuse, its real texts are asked for:
-// they are what policy.go goes by, for HTTP/1 and HTTP/2.
+// A request that cannot be sent fails once, and its body is closed. The texts are those of
+// net/http, for HTTP/1 and HTTP/2.
 func TestBadRequests(t *testing.T) {
 	header := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) { r.Header = http.Header{name: {value}} }
@@ -34,7 +32,7 @@ func TestBadRequests(t *testing.T) {
 		spoil func(*http.Request)
 		text  string // of the error over HTTP/1
 		text2 string // over HTTP/2, where it is another; "-": it is taken
-		early bool   // refused before any attempt
+		early bool   // fails before any attempt
 	}{
 		{"nil URL", func(r *http.Request) { r.URL = nil }, "nil Request.URL", "", true},
 		{"nil body with a length", func(r *http.Request) { r.Body = nil }, "ContentLength 7 with nil Body", "", true},
@@ -87,7 +85,7 @@ func TestBadRequests(t *testing.T) {
 					}
 					s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 						_, _ = io.Copy(io.Discard, r.Body)
-						<-r.Context().Done() // an answer could be quicker than the error
+						<-r.Context().Done() // a response could arrive before the error
 					}), options...)
 					base := &countingBase{base: s.Transport()}
 					tr := &resilienthttp.Transport{Base: base, Breaker: nervous(time.Hour)}
@@ -120,7 +118,7 @@ func TestBadRequests(t *testing.T) {
 					require.NoError(t, attempts[0].StopReason)
 					require.Zero(t, time.Since(start))
 					if req.URL.Host != "" {
-						require.Equal(t, resilienthttp.StateClosed, tr.Breaker.State(req.URL.Host), "it says nothing about the server")
+						require.Equal(t, resilienthttp.StateClosed, tr.Breaker.State(req.URL.Host), "the breaker does not count it")
 					}
 				})
 			})
@@ -128,21 +126,18 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-// TestNilRequest: there is not even a body to close.
 func TestNilRequest(t *testing.T) {
 	_, err := (&resilienthttp.Transport{}).RoundTrip(nil)
 	require.ErrorContains(t, err, "nil Request")
 	require.IsType(t, (*resilienthttp.Error)(nil), err)
 }
 
-// TestZeroRequest: a Request that nobody has filled in.
 func TestZeroRequest(t *testing.T) {
 	_, err := (&resilienthttp.Transport{}).RoundTrip(&http.Request{})
 	require.ErrorContains(t, err, "nil Request.URL")
 }
 
-// TestNilHeader: http.Transport would refuse it, here it is an empty one, with
-// or without something to be added.
+// A nil header counts as an empty one.
 func TestNilHeader(t *testing.T) {
 	for name, tr := range map[string]*resilienthttp.Transport{
 		"nothing added":    {},

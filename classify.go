@@ -17,7 +17,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// classify sets the verdict of the attempt, and what the call needs to decide about a retry.
+// classify sets the verdict of the attempt, and the values with which the call decides about a
+// retry.
 func (a *attempt) classify(info *responseInfo) {
 	switch a.end {
 	case endResponse:
@@ -28,7 +29,7 @@ func (a *attempt) classify(info *responseInfo) {
 		a.report.Verdict = VerdictTransient
 	default:
 		a.report.Verdict = VerdictPermanent
-		return // nothing waits for another attempt
+		return // the call has ended
 	}
 	policy := a.call.policy
 	if info.read {
@@ -41,22 +42,22 @@ func (a *attempt) classify(info *responseInfo) {
 		return
 	}
 	resp := a.report.Response
-	if resp != nil && resp.StatusCode < http.StatusBadRequest { // a failure by Classify alone
+	if resp != nil && resp.StatusCode < http.StatusBadRequest { // only Classify says that it is a failure
 		info.parseFailure(resp.Header, a.report.Start.Add(a.report.Latency))
 	}
 	a.noWork = a.report.notSent || resp != nil && info.noWork(resp.StatusCode)
 	a.askedWait = info.wait()
 }
 
-// overrule replaces the verdict of the table by the user's, if that is one.
+// overrule replaces the verdict of the table by v, if v is a verdict.
 func (a *attempt) overrule(v Verdict) {
 	if v > VerdictDefault && v <= VerdictThrottled {
 		a.report.Verdict = v
 	}
 }
 
-// verdict is the table of responses (RFC 9110 section 15, RFC 6585, RFC 8470), with what the
-// header says beside the status.
+// verdict is the table of responses (RFC 9110 section 15, RFC 6585, RFC 8470). It uses the status
+// and fields of the header.
 func (r *responseInfo) verdict(status int) Verdict {
 	if status < http.StatusBadRequest {
 		return VerdictSuccess
@@ -84,13 +85,13 @@ func (r *responseInfo) verdict(status int) Verdict {
 	return verdict
 }
 
-// permanentStatuses are the 5xx that a retry does not change.
+// permanentStatuses are the 5xx after which a retry has the same result.
 var permanentStatuses = []int{ //nolint:gochecknoglobals // never written to
 	http.StatusNotImplemented, http.StatusHTTPVersionNotSupported, http.StatusVariantAlsoNegotiates,
 	http.StatusLoopDetected, http.StatusNotExtended, http.StatusNetworkAuthenticationRequired,
 }
 
-// statusOverloaded is 529 "site is overloaded", as Anthropic and others send it.
+// statusOverloaded is 529 "site is overloaded". Anthropic and others send it.
 const statusOverloaded = 529
 
 // classifyError is the table of errors. An unknown error is transient.
@@ -102,8 +103,8 @@ func classifyError(err error) Verdict {
 	return VerdictTransient
 }
 
-// rejectedInside is the error of a Transport inside this one whose gate rejected the request,
-// or nil. A retry would only meet the same gate.
+// rejectedInside returns the error of an inner Transport that rejected the request, or nil. It
+// would reject a retry too.
 func rejectedInside(err error) *Error {
 	inner, ok := errors.AsType[*Error](err)
 	if ok && (errors.Is(inner, ErrBreakerOpen) || errors.Is(inner, ErrRateLimited)) {
@@ -112,10 +113,10 @@ func rejectedInside(err error) *Error {
 	return nil
 }
 
-// errBrokenBase is a Base that breaks the contract of http.RoundTripper.
-var errBrokenBase = neterr.New("neither a response nor an error came from Base")
+// errBrokenBase means that Base broke the contract of http.RoundTripper.
+var errBrokenBase = neterr.New("Base returned neither a response nor an error")
 
-// breakerOutcome is what the attempt says about the health of the scope.
+// breakerOutcome returns the result that the circuit breaker counts.
 func (a *attempt) breakerOutcome() circuit.Outcome {
 	switch a.end {
 	case endResponse:
@@ -128,7 +129,7 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 		return circuit.Success
 	case endError:
 		if err := a.report.Err; neterr.Malformed(err) || neterr.FromIntermediary(err) || rejectedInside(err) != nil || errors.Is(err, errBrokenBase) {
-			return circuit.None // it never reached the server
+			return circuit.None // it did not reach the server
 		}
 		return circuit.Failure
 	case endTimeout: // but not endEarly: the response might have come
@@ -140,17 +141,17 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 	}
 }
 
-// responseInfo is what a response says beside its status about retries and rates. Without a
-// response it is zero.
+// responseInfo is what the header of a response says about retries and rates. Without a response
+// it is zero.
 type responseInfo struct {
 	quota      ratelimitheader.State
 	hint       retryHint
-	asksToWait bool          // by Retry-After or a similar field
-	retryAfter time.Duration // so long
-	exhausted  bool          // a quota is
-	reset      time.Duration // until that is whole again; 0: unknown
-	prefix     []byte        // of the body,
-	read       bool          // if it was read
+	asksToWait bool          // it has Retry-After or a similar field
+	retryAfter time.Duration // the value of that field
+	exhausted  bool          // a quota is exhausted
+	reset      time.Duration // until the reset of that quota; 0: unknown
+	prefix     []byte        // of the body
+	read       bool          // prefix was read
 }
 
 // retryHint is the value of a should-retry header.
@@ -162,8 +163,9 @@ const (
 	doNotRetry
 )
 
-// parseResponse reads the header of a response. Some fields are read on failures only, and so
-// are quotas if they are ignored: the verdict and the wait of the call depend on them.
+// parseResponse reads the header of a response. It reads some fields of failures only. Of
+// failures it also reads quotas that are ignored, because the verdict and the wait of the call
+// depend on them.
 func parseResponse(resp *http.Response, now time.Time, ignoreQuotas bool) responseInfo {
 	var info responseInfo
 	if resp == nil || len(resp.Header) == 0 {
@@ -179,7 +181,7 @@ func parseResponse(resp *http.Response, now time.Time, ignoreQuotas bool) respon
 	return info
 }
 
-// parseFailure reads the fields that only failures have.
+// parseFailure reads the fields of failures.
 func (r *responseInfo) parseFailure(h http.Header, now time.Time) {
 	r.hint = parseHint(h)
 	r.retryAfter, r.asksToWait = retryafter.Parse(h, now)
@@ -204,8 +206,8 @@ func parseHint(h http.Header) retryHint {
 	return noHint
 }
 
-// noWork reports whether the response says that the server has not processed the request, so
-// that any method may be repeated.
+// noWork reports whether the server says that it has not processed the request, so that any
+// method may be repeated.
 func (r *responseInfo) noWork(status int) bool {
 	switch status {
 	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
@@ -216,8 +218,8 @@ func (r *responseInfo) noWork(status int) bool {
 	return r.hint == doRetry
 }
 
-// wait is how long the server asks to wait: Retry-After, or else the reset of the exhausted
-// quota. Negative: it does not ask.
+// wait returns the wait that the server asks for: Retry-After, or else the reset of the exhausted
+// quota. It is negative if the server asks for none.
 func (r *responseInfo) wait() time.Duration {
 	switch {
 	case r.asksToWait:
@@ -228,7 +230,7 @@ func (r *responseInfo) wait() time.Duration {
 	return -1
 }
 
-// method is the request's method. "" means GET.
+// method returns the request's method. "" means GET.
 func method(req *http.Request) string {
 	if req.Method == "" {
 		return http.MethodGet
@@ -244,8 +246,7 @@ func headerValue(h http.Header, canonical string) string {
 	return ""
 }
 
-// hasField reports whether the header has the field, in any spelling: net/http sends each name
-// as it is.
+// hasField reports whether the header has the field, in any case: net/http sends names unchanged.
 func hasField(h http.Header, canonical string) bool {
 	for name := range h {
 		if len(name) == len(canonical) && strings.EqualFold(name, canonical) {
@@ -265,12 +266,12 @@ func safeMethod(method string) bool {
 }
 
 const (
-	prefixLimit = 16 << 10               // bytes of a failure's body that ClassifyBody gets,
-	prefixTime  = 100 * time.Millisecond // and how long they are waited for
+	prefixLimit = 16 << 10               // maximum bytes of a failure's body for ClassifyBody
+	prefixTime  = 100 * time.Millisecond // maximum time to wait for them
 )
 
-// readPrefix returns the beginning of a failure's body for ClassifyBody. read is false if that
-// is not called: for other responses, and for streams.
+// readPrefix returns the beginning of a failure's body for ClassifyBody. read is false if
+// ClassifyBody must not be called: for other responses and for streams.
 func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
 	if resp == nil || resp.StatusCode < http.StatusBadRequest || streams(resp.Header) {
 		return nil, false
@@ -298,17 +299,17 @@ func streams(h http.Header) bool {
 	return strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
 }
 
-// prefixBody is a body whose beginning was read ahead. A reader gets all of it. Close may be
-// called during a Read, as that of net/http's bodies.
+// prefixBody is a body with a beginning that was read ahead. Its reader gets the whole body.
+// Close may be called during a Read, as for net/http's bodies.
 type prefixBody struct {
 	io.ReadCloser
 
 	mu     sync.Mutex
 	prefix []byte
-	n      int   // bytes of the prefix that have come
-	read   int   // and that the reader has had
-	err    error // after the prefix
-	enough bool  // no more is read ahead
+	n      int   // bytes of the prefix that were read ahead
+	read   int   // bytes of them that the reader has received
+	err    error // the error after the prefix
+	enough bool  // stop reading ahead
 	filled chan struct{}
 }
 
@@ -327,7 +328,7 @@ func (p *prefixBody) fill() {
 	}
 }
 
-// wait returns what has come of the prefix in prefixTime.
+// wait returns the part of the prefix that arrives within prefixTime.
 func (p *prefixBody) wait(ctx context.Context) []byte {
 	enough := time.NewTimer(prefixTime)
 	defer enough.Stop()

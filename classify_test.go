@@ -32,7 +32,7 @@ import (
 // clockOfServer is far from the clock of a bubble, which starts in the year 2000.
 var clockOfServer = time.Date(2035, time.March, 4, 5, 6, 7, 0, time.UTC)
 
-// onceThen answers first with the status and the headers, and then with 200.
+// onceThen responds first with the status and the headers, and then with 200.
 func onceThen(status int, header ...string) puppet {
 	var asked atomic.Int64
 	return func(req *http.Request) (*http.Response, error) {
@@ -43,8 +43,7 @@ func onceThen(status int, header ...string) puppet {
 	}
 }
 
-// TestRetryAfter is §4.11: what the server asks for is a minimum, in every form,
-// and the backoff comes on top.
+// §4.11: the wait that the server asks for is a minimum in every form, and the backoff is added.
 func TestRetryAfter(t *testing.T) {
 	const backoff = 250 * time.Millisecond
 	date := clockOfServer.Format(http.TimeFormat)
@@ -53,7 +52,7 @@ func TestRetryAfter(t *testing.T) {
 		name   string
 		status int
 		header []string
-		want   time.Duration // of the server's part
+		want   time.Duration // the wait of the server
 	}{
 		{"nothing", 503, nil, 0},
 		{"seconds", 503, []string{"Retry-After", "7"}, 7 * time.Second},
@@ -109,7 +108,7 @@ func TestRetryAfter(t *testing.T) {
 				attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 				wait := attempts[0].RetryWait
 				require.GreaterOrEqual(t, wait, 5*time.Second)
-				require.LessOrEqual(t, wait, 5*time.Second*3/2, "up to half of it")
+				require.LessOrEqual(t, wait, 5*time.Second*3/2, "jitter is at most half of the wait")
 				different[wait] = true
 			}
 			require.Greater(t, len(different), 100)
@@ -143,8 +142,7 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-// TestRetryAfterTooLong is §4.11: above MaxRetryAfter the call stops at once with
-// what it has.
+// §4.11: above MaxRetryAfter, the call returns its response at once.
 func TestRetryAfterTooLong(t *testing.T) {
 	const year = 365 * 24 * time.Hour
 	date := clockOfServer.Format(http.TimeFormat)
@@ -201,7 +199,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 			require.Equal(t, 2*year, time.Since(start))
 		})
 	})
-	t.Run("§4.11 later calls on the scope are refused while it is closed", func(t *testing.T) {
+	t.Run("§4.11 later calls are rejected while the scope is blocked", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			transport := bareTransport(onceThen(429, "Retry-After", "600", "RateLimit-Remaining", "0"), 3)
 			transport.RateLimit = nil
@@ -215,7 +213,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 			require.Zero(t, time.Since(start))
 			other := newCall(t.Context(), t, http.MethodGet, "")
 			other.URL.Host = "other.test"
-			require.Len(t, tripped(t, transport, other), 1, "another scope is not concerned")
+			require.Len(t, tripped(t, transport, other), 1, "another scope is not blocked")
 			time.Sleep(600 * time.Second)
 			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 1)
 		})
@@ -263,9 +261,8 @@ func TestRetryAfterTooLong(t *testing.T) {
 	})
 }
 
-// TestHostileAnswers is §4.11 and the bad input: no header value makes a
-// panic, a hang or a hot loop.
-func TestHostileAnswers(t *testing.T) {
+// §4.11: no header value causes a panic, a hang or a hot loop.
+func TestHostileFields(t *testing.T) {
 	names := []string{
 		"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "Date", "Stripe-Should-Retry", "X-Should-Retry", "Age",
 		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit", "RateLimit-Policy",
@@ -294,8 +291,8 @@ func TestHostileAnswers(t *testing.T) {
 	})
 }
 
-// RetrieveError has the name and the fields of golang.org/x/oauth2's, which is not
-// among what this module requires.
+// RetrieveError has the name and the fields of the type in golang.org/x/oauth2, which this module
+// does not require.
 type RetrieveError struct {
 	Response  *http.Response
 	Body      []byte
@@ -304,15 +301,15 @@ type RetrieveError struct {
 
 func (e *RetrieveError) Error() string { return "oauth2: " + string(e.Body) }
 
-// permanentError is a Base's word that there is no use in asking again.
+// permanentError is an error with which Base says that a retry would fail.
 type permanentError struct{}
 
 func (permanentError) Error() string   { return "this signer has no key" }
 func (permanentError) Permanent() bool { return true }
 
-// TestBaseThatFailsForGood is §4.9 and §4.15 for who answers in the server's place:
-// it is asked once, and the server is not blamed.
-func TestBaseThatFailsForGood(t *testing.T) {
+// §4.9, §4.15: an intermediary that rejects the request gets one attempt, and the circuit does
+// not count a failure.
+func TestBasePermanentError(t *testing.T) {
 	refusing := func(status string) *http.Transport {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			_, _ = conn.Read(make([]byte, 4096))
@@ -345,7 +342,7 @@ func TestBaseThatFailsForGood(t *testing.T) {
 		{"token endpoint is down for a moment", token(503, ""), 2, false},
 		{"marked", puppet(func(*http.Request) (*http.Response, error) { return nil, permanentError{} }), 1, false},
 		{"proxy says 407", refusing("407 Proxy Authentication Required"), 1, false},
-		{"proxy says 407 in its own words", refusing("407 Who are you?"), 1, false},
+		{"proxy says 407 with another phrase", refusing("407 Credentials missing"), 1, false},
 		{"proxy says 403", refusing("403 Forbidden"), 1, false},
 		{"proxy says 407 to a plain http.Transport", withoutHook(refusing("407 Proxy Authentication Required")), 1, false},
 		{"proxy says 403 to a plain http.Transport", withoutHook(refusing("403 Forbidden")), 1, false},
@@ -371,7 +368,7 @@ func TestBaseThatFailsForGood(t *testing.T) {
 	}
 }
 
-// TestHandshakeEOF is §4.8 for handshakes that end in EOF or a reset; and an attempt timeout while dialling.
+// §4.8: handshakes that end in EOF or a reset, and an attempt timeout in the handshake.
 func TestHandshakeEOF(t *testing.T) {
 	for name, serve := range map[string]func(net.Conn){
 		"closed at once": func(net.Conn) {},
@@ -400,7 +397,7 @@ func TestHandshakeEOF(t *testing.T) {
 	})
 }
 
-// TestRetryAfterOfClassified is §4.11 for the Retry-After of a response that only Classify makes a failure.
+// §4.11: Retry-After of a response that only Classify makes a failure.
 func TestRetryAfterOfClassified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := bareTransport(onceThen(202, "Retry-After", "5"), 2)
@@ -415,19 +412,19 @@ func TestRetryAfterOfClassified(t *testing.T) {
 	})
 }
 
-// TestBadRetryAfter is §4.11 for values that overflow or mean nothing: the call
-// ends, or waits its own backoff; the next call is not kept longer than an hour.
+// §4.11: after a value that overflows or is invalid, the call ends or uses its own backoff. The
+// next call waits at most an hour.
 func TestBadRetryAfter(t *testing.T) {
 	const (
-		ignored = iota // as if it were not there
-		tooLong        // the call stops, and the scope is closed
+		ignored = iota // the value has no effect
+		tooLong        // the call ends, and the scope is blocked
 		now            // no wait
 	)
 	values := []struct {
 		value string
 		how   int
 	}{
-		{"9223372037", tooLong},           // seconds whose nanoseconds overflow
+		{"9223372037", tooLong},           // the nanoseconds overflow
 		{"9223372036854775807", tooLong},  // the largest int64
 		{"18446744073709551616", tooLong}, // more than a uint64
 		{strings.Repeat("9", 400), tooLong},
@@ -463,7 +460,7 @@ func TestBadRetryAfter(t *testing.T) {
 						require.Equal(t, 429, resp.StatusCode)
 						require.Zero(t, time.Since(start))
 						require.Equal(t, resilienthttp.ErrRetryAfter, lastOf(t, resp).StopReason)
-						require.GreaterOrEqual(t, lastOf(t, resp).RetryWait, 2562*time.Hour) // the least of them, in milliseconds
+						require.GreaterOrEqual(t, lastOf(t, resp).RetryWait, 2562*time.Hour) // the shortest, in milliseconds
 						require.LessOrEqual(t, lastOf(t, resp).RetryWait, 365*24*time.Hour)
 					} else {
 						require.Equal(t, 200, resp.StatusCode)
@@ -487,9 +484,8 @@ func TestBadRetryAfter(t *testing.T) {
 	}
 }
 
-// TestBadResets is §4.17 for resets that lie in 1970, in 9999 or nowhere: no
-// call is kept for longer than MaxBlock allows, in the real present and in the
-// bubble's.
+// §4.17: a reset in 1970, in 9999 or in another form delays no call beyond MaxBlock, at the time
+// of the bubble and in 2026.
 func TestBadResets(t *testing.T) {
 	values := []string{
 		"0", "-1", "1", "1e308", "NaN", "9223372037", "9223372036854775807", "99999999999999999999", "253402300799", "253402300799000",
@@ -517,7 +513,7 @@ func TestBadResets(t *testing.T) {
 						resp, err = tr.RoundTrip(get(t))
 						if err != nil {
 							require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxBlock, and the spread")
+							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxBlock, and the time of the release")
 							time.Sleep(time.Hour + time.Second)
 							resp, err = tr.RoundTrip(get(t))
 						}
@@ -532,7 +528,7 @@ func TestBadResets(t *testing.T) {
 	}
 }
 
-// TestHostileHeaders: a server that sends a great deal of what we read.
+// A server sends many large fields.
 func TestHostileHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -558,7 +554,7 @@ func TestHostileHeaders(t *testing.T) {
 	})
 }
 
-// TestUntrustedServer is §4.9: a certificate that is not trusted is one attempt.
+// §4.9: a certificate that is not trusted gets one attempt.
 func TestUntrustedServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), memhttp.TLS())
@@ -573,13 +569,12 @@ func TestUntrustedServer(t *testing.T) {
 	})
 }
 
-// TestConnectionRefused is §4.8: a request that never left is repeated, whatever
-// its method.
+// §4.8: a request that was not sent is retried, with any method.
 func TestConnectionRefused(t *testing.T) {
 	address := closedPort(t)
 	url := "http://" + address
 
-	t.Run("for good", func(t *testing.T) {
+	t.Run("always", func(t *testing.T) {
 		req := newRequest(t, "POST", url, "")
 		bodies := trackBody(req, "content")
 		_, err := withoutKeys(overSockets(t)).RoundTrip(req)
@@ -589,14 +584,14 @@ func TestConnectionRefused(t *testing.T) {
 		bodies.requireClosedOnce(t, 6)
 		require.Contains(t, err.Error(), "connection refused")
 	})
-	t.Run("until somebody listens", func(t *testing.T) {
+	t.Run("until the port is open", func(t *testing.T) {
 		tr := withoutKeys(overSockets(t))
 		waits := 0
 		tr.Trace = &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) {
 			if waits++; waits == 2 {
 				l, err := net.Listen("tcp", address)
 				if err != nil {
-					return // somebody else has the port now
+					return // another process has the port
 				}
 				serveRaw(t, l, func(conn net.Conn) {
 					if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
@@ -615,7 +610,7 @@ func TestConnectionRefused(t *testing.T) {
 	})
 }
 
-// TestUntrustedCertificate is §4.9: one attempt, and the reason is found.
+// §4.9: one attempt, and errors.As finds the reason.
 func TestUntrustedCertificate(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	s.Config.ErrorLog = quiet()
@@ -635,8 +630,8 @@ func TestUntrustedCertificate(t *testing.T) {
 	}
 }
 
-// TestStatusTable is §4.9 for every status: what it means, and that this is what
-// is done about it. The expectation is written down apart from the code's table.
+// §4.9: the verdict of every status, and its effect. The expectations do not use the table of the
+// code.
 func TestStatusTable(t *testing.T) {
 	const (
 		s = resilienthttp.VerdictSuccess
@@ -713,8 +708,7 @@ func TestStatusTable(t *testing.T) {
 	}
 }
 
-// TestForbidden is §4.9: 403 is worth a retry only where the server says that it
-// is about a rate limit.
+// §4.9: 403 is retried only if the server says that it is about a rate limit.
 func TestForbidden(t *testing.T) {
 	now := time.Now()
 	for _, row := range []struct {
@@ -722,14 +716,14 @@ func TestForbidden(t *testing.T) {
 		header []string
 		want   resilienthttp.Verdict
 	}{
-		{"nothing said", nil, resilienthttp.VerdictPermanent},
+		{"no fields", nil, resilienthttp.VerdictPermanent},
 		{"quota left", []string{"X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "30"}, resilienthttp.VerdictPermanent},
 		{"quota used up", []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"}, resilienthttp.VerdictThrottled},
 		{"one of two quotas used up", []string{
 			"X-Ratelimit-Remaining-Requests", "5", "X-Ratelimit-Reset-Requests", "1s",
 			"X-Ratelimit-Remaining-Tokens", "0", "X-Ratelimit-Reset-Tokens", "6m0s",
 		}, resilienthttp.VerdictThrottled},
-		{"used up, reset not told", []string{"X-RateLimit-Remaining", "0"}, resilienthttp.VerdictThrottled},
+		{"used up, no reset", []string{"X-RateLimit-Remaining", "0"}, resilienthttp.VerdictThrottled},
 		{"used up, reset due", []string{
 			"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", fmt.Sprint(now.Add(-time.Second).Unix()), "Date", now.UTC().Format(http.TimeFormat),
 		}, resilienthttp.VerdictThrottled},
@@ -753,8 +747,8 @@ func TestForbidden(t *testing.T) {
 	})
 }
 
-// TestRepeatability is §4.8: what each status does to a request that is neither
-// idempotent nor keyed, and that a key makes it as good as any.
+// §4.8: for each status, whether a request that is neither idempotent nor keyed is retried, and
+// that a key makes it repeatable.
 func TestRepeatability(t *testing.T) {
 	type answer struct {
 		name   string
@@ -857,7 +851,7 @@ func TestRepeatability(t *testing.T) {
 	})
 }
 
-// TestShouldRetry is §4.10: the server's explicit word comes first, both ways.
+// §4.10: the server's should-retry header overrides the table.
 func TestShouldRetry(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -874,13 +868,13 @@ func TestShouldRetry(t *testing.T) {
 		{"no to a 429", 429, []string{"X-Should-Retry", "false", "Retry-After", "1"}, resilienthttp.VerdictPermanent},
 		{"no to a 503", 503, []string{"X-Should-Retry", "false", "Retry-After", "1"}, resilienthttp.VerdictPermanent},
 		{"no to a 408", 408, []string{"X-Should-Retry", "false"}, resilienthttp.VerdictPermanent},
-		{"Stripe's word before the other", 500, []string{"Stripe-Should-Retry", "false", "X-Should-Retry", "true"}, resilienthttp.VerdictPermanent},
+		{"Stripe-Should-Retry before X-Should-Retry", 500, []string{"Stripe-Should-Retry", "false", "X-Should-Retry", "true"}, resilienthttp.VerdictPermanent},
 		{"case and blanks", 500, []string{"X-Should-Retry", " FALSE "}, resilienthttp.VerdictPermanent},
-		{"another word is none", 500, []string{"X-Should-Retry", "maybe"}, resilienthttp.VerdictTransient},
-		{"a number is none", 400, []string{"X-Should-Retry", "1"}, resilienthttp.VerdictPermanent},
-		{"Stripe mumbles, the other speaks", 400, []string{"Stripe-Should-Retry", "", "X-Should-Retry", "true"}, resilienthttp.VerdictTransient},
-		{"nothing to say about a success", 200, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictSuccess},
-		{"nor about a redirect", 302, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictSuccess},
+		{"another value is ignored", 500, []string{"X-Should-Retry", "maybe"}, resilienthttp.VerdictTransient},
+		{"a number is ignored", 400, []string{"X-Should-Retry", "1"}, resilienthttp.VerdictPermanent},
+		{"empty Stripe-Should-Retry, X-Should-Retry counts", 400, []string{"Stripe-Should-Retry", "", "X-Should-Retry", "true"}, resilienthttp.VerdictTransient},
+		{"ignored on a success", 200, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictSuccess},
+		{"ignored on a redirect", 302, []string{"X-Should-Retry", "true"}, resilienthttp.VerdictSuccess},
 	} {
 		t.Run("§4.10 "+row.name, func(t *testing.T) {
 			attempts := tripped(t, bareTransport(puppetStatus(row.status, row.header...), 2), newCall(t.Context(), t, http.MethodPost, "body"))
@@ -898,8 +892,7 @@ func (timeoutError) Error() string { return "i/o timeout" }
 
 func (timeoutError) Timeout() bool { return true }
 
-// TestTransportErrors is §4.8 and §4.9 for the errors that a Base may return, as
-// they are and wrapped.
+// §4.8, §4.9: the errors that a Base may return, unwrapped and wrapped.
 func TestTransportErrors(t *testing.T) {
 	dial := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
 	read := func(err error) error { return &net.OpError{Op: "read", Net: "tcp", Err: err} }
@@ -942,7 +935,7 @@ func TestTransportErrors(t *testing.T) {
 		{"invalid address", dial(net.InvalidAddrError("no address")), permanent, false},
 		{"unparsed address", dial(&net.ParseError{Type: "IP address", Text: "1.2.3"}), permanent, false},
 		{"address of another family, for now", dial(&net.AddrError{Err: "no suitable address found", Addr: "x.test"}), transient, false},
-		{"an address of somebody else", &net.AddrError{Err: "missing port in address", Addr: "x.test"}, transient, true},
+		{"an address of another type", &net.AddrError{Err: "missing port in address", Addr: "x.test"}, transient, true},
 		{"unknown authority", x509.UnknownAuthorityError{}, permanent, true},
 		{"hostname", x509.HostnameError{Certificate: &x509.Certificate{}, Host: "x.test"}, permanent, true},
 		{"expired", x509.CertificateInvalidError{Reason: x509.Expired}, permanent, true},
@@ -984,7 +977,7 @@ func TestTransportErrors(t *testing.T) {
 			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
 		}, permanent, true},
 		{"failure inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: io.EOF}, transient, true},
-		{"refusal inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: syscall.ECONNREFUSED}, transient, false},
+		{"rejection inside", &resilienthttp.Error{Reason: resilienthttp.ErrSingleAttempt, Err: syscall.ECONNREFUSED}, transient, false},
 	} {
 		for _, wrapped := range []struct {
 			name string
@@ -1007,24 +1000,23 @@ func TestTransportErrors(t *testing.T) {
 				transport.Idempotency.Disabled = true
 				transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return transient }
 				attempts = tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
-				require.Equal(t, !row.left, len(attempts) == 2, "an unkeyed POST must be repeated only if it never left")
+				require.Equal(t, !row.left, len(attempts) == 2, "an unkeyed POST is retried only if it was not sent")
 
 				transport.Idempotency.Disabled = false
 				attempts = tripped(t, bareTransport(base, 2), newCall(t.Context(), t, http.MethodPost, "body"))
-				require.Equal(t, row.want == transient, len(attempts) == 2, "a keyed one as the table says")
+				require.Equal(t, row.want == transient, len(attempts) == 2, "a keyed POST is retried as the table says")
 			})
 		}
 	}
 }
 
-// foreignAlertError is as crypto/tls's own alert type: another uint8.
+// foreignAlertError has the form of crypto/tls's alert type: a uint8.
 type foreignAlertError uint8
 
 func (a foreignAlertError) Error() string { return fmt.Sprintf("tls: alert(%d)", uint8(a)) }
 
-// TestMalformedRequests pins the texts of net/http that §4.9 goes by, since
-// there are no types: what cannot be sent is not tried twice, nor is it held
-// against the server.
+// §4.9: pins the texts of net/http for requests that cannot be sent. They get one attempt, and
+// the circuit does not count them.
 func TestMalformedRequests(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -1053,13 +1045,13 @@ func TestMalformedRequests(t *testing.T) {
 				continue // sent without; through a proxy, below, it is an error
 			}
 			if proto.name == "HTTP/2" && (row.name == "short body" || row.name == "control character" || row.name == "trailer that is none") {
-				continue // says nothing, or something else
+				continue // no error, or another one
 			}
 			t.Run("§4.9 "+row.name+"/"+proto.name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), proto.options...)
-					// What net/http finds out while it writes, it reports once in some
-					// ten thousand times as the closing of its own connection.
+					// Errors during a write are reported, once in some
+					// ten thousand times, as a closed connection.
 					for range 10 {
 						transport := bareTransport(server.Transport(), 2)
 						transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
@@ -1080,8 +1072,7 @@ func TestMalformedRequests(t *testing.T) {
 			})
 		}
 	}
-	// What a dialer is given that is no address is found here, and nobody is asked: these
-	// pin what net says, over its own dialer.
+	// The dialer rejects an invalid address without a look-up. These rows pin the texts of net.
 	for _, row := range []struct {
 		name, url string
 		base      *http.Transport
@@ -1129,7 +1120,7 @@ func TestMalformedRequests(t *testing.T) {
 				req.Header.Set("X-Large", strings.Repeat("x", size))
 				return tripped(t, transport, req)
 			}
-			send(1) // the settings come with the first answer
+			send(1) // the settings arrive with the first response
 			attempts := send(1 << 16)
 			require.Len(t, attempts, 1)
 			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
@@ -1137,8 +1128,8 @@ func TestMalformedRequests(t *testing.T) {
 	})
 }
 
-// TestEpochResetInABubble: a test of a caller's own, in a bubble that begins in the year
-// 2000, with a handler that says a reset in seconds since 1970, with a Date and without.
+// A handler in a bubble, which starts in the year 2000, sends a reset in seconds since 1970, with
+// and without a Date.
 func TestEpochResetInABubble(t *testing.T) {
 	for _, date := range []bool{true, false} {
 		t.Run(fmt.Sprintf("Date %v", date), func(t *testing.T) {

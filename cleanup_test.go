@@ -16,12 +16,12 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// brokenClose is a body whose Close panics.
+// brokenClose is a body that panics in Close.
 type brokenClose struct{ io.Reader }
 
 func (brokenClose) Close() error { panic("Close is broken") }
 
-// stuckBody is a body that blocks until its context ends, and whose Close panics.
+// stuckBody is a body that blocks until its context ends, and panics in Close.
 type stuckBody struct {
 	brokenClose
 
@@ -33,8 +33,7 @@ func (b stuckBody) Read([]byte) (int, error) {
 	return 0, b.ctx.Err()
 }
 
-// TestCleanUp_closesOnce is §4.2: a hook that panics at the end of a call does not close the
-// body of a retry twice.
+// §4.2: a hook that panics at the end of a call does not close the body of a retry twice.
 func TestCleanUp_closesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := &resilienthttp.Transport{
@@ -48,14 +47,14 @@ func TestCleanUp_closesOnce(t *testing.T) {
 	})
 }
 
-// TestCleanUp_brokenClose is §4.5: a response body whose Close panics does not end the program
-// in a goroutine of the Transport, and the context of its attempt ends.
+// §4.5: a response body that panics in Close does not end the program, and the context of its
+// attempt ends.
 func TestCleanUp_brokenClose(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		body   func(context.Context) io.ReadCloser
 		status int
-		read   error // of the body that the caller gets; nil: its Close panics
+		read   error // error of the caller's body; nil: Close panics
 		then   int   // status of the next attempt; 0: there is none
 	}{
 		{name: "ReadTimeout", status: 200, read: resilienthttp.ErrReadTimeout, body: func(ctx context.Context) io.ReadCloser {
@@ -97,8 +96,7 @@ func TestCleanUp_brokenClose(t *testing.T) {
 	}
 }
 
-// TestCleanUp_copy checks that a hedge whose Classify panics, and whose body's Close panics
-// too, fails alone.
+// A hedge fails alone if Classify and Close of its body panic.
 func TestCleanUp_copy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int64
@@ -177,7 +175,7 @@ func TestTransport_mutualBase(t *testing.T) {
 	a.CloseIdleConnections()
 	a, b = &resilienthttp.Transport{}, &resilienthttp.Transport{}
 	a.Base, b.Base = b, a
-	require.ErrorContains(t, a.Validate(), "Base is the Transport itself, or leads to it")
+	require.ErrorContains(t, a.Validate(), "Base is the Transport itself, or wraps it")
 	a.CloseIdleConnections()
 	(&resilienthttp.Transport{Base: a}).CloseIdleConnections()
 }
@@ -201,7 +199,7 @@ func TestAttemptContext_errIsStable(t *testing.T) {
 				defer cancel()
 				var sent context.Context
 				transport := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					sent = r.Context() //nolint:fatcontext // it is looked at after the call
+					sent = r.Context() //nolint:fatcontext // checked after the call
 					return response(r, 200, "x"), nil
 				})}
 				resp, err := transport.RoundTrip(get(t).WithContext(ctx))
@@ -243,7 +241,7 @@ func TestTransport_bubbles(t *testing.T) {
 			do := calls(transport())
 			synctest.Test(t, do)
 			do(t)
-			if name == "zero value" { // the clock of a bubble is years behind: limits wait for it
+			if name == "zero value" { // a bubble's clock is years behind, so limits would wait
 				synctest.Test(t, do)
 				synctest.Test(t, do)
 			}
@@ -308,8 +306,7 @@ func TestRecord_keepsOpenCircuits(t *testing.T) {
 	}
 }
 
-// TestHedge_leavesTheRequest is §4.2: a hedge whose Base does not end with its context does not
-// read the request after the call.
+// §4.2: a hedge with a Base that ignores its context does not read the request after the call.
 func TestHedge_leavesTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int64

@@ -21,32 +21,28 @@ const (
 	deadlineFormat = "2006-01-02T15:04:05.000Z"
 )
 
-// Deadline propagates the deadline of a call to the server. A Transport sends it, and Handler
-// receives it. The zero value sends X-Request-Deadline if the call has a deadline: its
-// context's, or http.Client.Timeout's.
-//
-// The header has an absolute time in UTC (RFC 3339 with milliseconds): the earlier of the
-// call's deadline and the attempt's timeout, minus Margin. Clocks of machines differ, so
-// X-Request-Timeout-Ms has the milliseconds that are left, and a receiver prefers it.
+// Deadline sends the deadline of a call to the server. A Transport sends it, and Handler receives
+// it. The zero value sends X-Request-Deadline if the call has a deadline, from its context or
+// from http.Client.Timeout. The field has a time in UTC (RFC 3339 with milliseconds): the earlier
+// of the call's deadline and the attempt's timeout, minus Margin. X-Request-Timeout-Ms has the
+// remaining milliseconds. A receiver prefers it, because clocks differ. See docs/deadlines.md.
 type Deadline struct {
-	// Header is the name of the field. "" means X-Request-Deadline. X-Request-Timeout-Ms has
-	// no other name.
+	// Header is the name of the field. "" means X-Request-Deadline.
 	Header string
 
-	// Margin is subtracted from the time that is sent, for the network. An attempt for which
-	// nothing is left is not sent: the call ends with ErrDeadline. The default is 0, and a
-	// negative duration means 0.
+	// Margin is subtracted from the time that is sent, for the network. If less than 1 ms is
+	// left, the call ends with ErrDeadline. Zero or a negative duration means none.
 	Margin time.Duration
 
 	// Max is the longest time that Handler accepts from a caller. Zero or a negative duration
 	// means no limit. A request without a deadline gets none.
 	Max time.Duration
 
-	// TrustPriority makes Handler put the caller's X-Request-Priority into the context. Set it
-	// behind a trusted edge only: any client can send the field.
+	// TrustPriority makes Handler accept the caller's X-Request-Priority. Set it only behind a
+	// trusted edge, because any client can send the field.
 	TrustPriority bool
 
-	// Disabled sends no deadline, and Handler looks for none. Retry ownership is not affected.
+	// Disabled means that no deadline is sent or received. Retry ownership is not affected.
 	Disabled bool
 }
 
@@ -59,11 +55,10 @@ func (d Deadline) withDefaults() Deadline {
 	return d
 }
 
-// minLeft is the shortest time that the header can have.
+// minLeft is the shortest time that is sent.
 const minLeft = time.Millisecond
 
-// header returns a copy of h with the deadline in it. It returns false when less
-// than a millisecond would be left.
+// header returns a copy of h with the deadline, or false if less than minLeft would be left.
 func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, bool) {
 	left := max(deadline.Sub(now), 0) - d.Margin // max, since Sub saturates
 	if left < minLeft {
@@ -75,13 +70,11 @@ func (d *Deadline) header(h http.Header, deadline, now time.Time) (http.Header, 
 	return h, true
 }
 
-// Handler returns a handler that gives each request of next a context with the caller's
-// deadline and retry ownership. A Transport that is called with this context sends what is
-// left, and makes single attempts if the caller sent X-Retry-Owner: caller.
-//
-// If the deadline has passed, the response is 504, and next does not see it. A malformed deadline
-// is ignored. Handler only sets the context: a handler that writes nothing because its context
-// has ended responds with 200, as always with net/http.
+// Handler returns a handler that calls next with a context that has the caller's deadline and
+// retry ownership. A Transport that is called with this context sends the remaining time. It
+// makes single attempts if the caller sent X-Retry-Owner: caller. If the deadline has passed, the
+// response is 504, and next is not called. A malformed deadline is ignored. If next writes
+// nothing after its context has ended, net/http responds with 200.
 func (d Deadline) Handler(next http.Handler) http.Handler {
 	d = d.withDefaults()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,13 +99,13 @@ func (d Deadline) Handler(next http.Handler) http.Handler {
 		if ctx != r.Context() {
 			original := r
 			r = r.WithContext(ctx)
-			defer func() { original.MultipartForm = r.MultipartForm }() // the server removes its files, when all is over
+			defer func() { original.MultipartForm = r.MultipartForm }() // the server removes its files at the end
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// received is the time that is left to a request, at most Max.
+// received returns the time that is left to a request, at most Max.
 func (d *Deadline) received(h http.Header, now time.Time) (left time.Duration, ok bool) {
 	left, ok = parseTimeout(headerValue(h, timeoutHeader))
 	if !ok {
@@ -124,7 +117,7 @@ func (d *Deadline) received(h http.Header, now time.Time) (left time.Duration, o
 	return left, ok
 }
 
-// parseTimeout reads whole milliseconds. A negative number is a deadline that has passed. A
+// parseTimeout parses whole milliseconds. A negative number is a deadline that has passed. A
 // number that is too large is clamped.
 func parseTimeout(value string) (time.Duration, bool) {
 	value = strings.TrimSpace(value)
@@ -132,11 +125,10 @@ func parseTimeout(value string) (time.Duration, bool) {
 	if err != nil && !errors.Is(err, strconv.ErrRange) || value[0] == '+' {
 		return 0, false
 	}
-	const most = math.MaxInt64 / int64(time.Millisecond)
-	return time.Duration(min(max(ms, -1), most)) * time.Millisecond, true
+	const maxMillis = math.MaxInt64 / int64(time.Millisecond)
+	return time.Duration(min(max(ms, -1), maxMillis)) * time.Millisecond, true
 }
 
-// parseDeadline reads a time of RFC 3339.
 func parseDeadline(value string, now time.Time) (time.Duration, bool) {
 	at, err := time.Parse(time.RFC3339, strings.TrimSpace(value))
 	if err != nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDeadlineHeader is §4.19: what is written, for clocks of any zone, and what
-// is read back of it.
+// §4.19: the header for clocks of any zone, and its value after parsing.
 func TestDeadlineHeader(t *testing.T) {
 	d := Deadline{Margin: 100 * time.Millisecond}.withDefaults()
 	now := time.Date(2026, time.March, 4, 23, 59, 59, 500e6, time.FixedZone("far", 5*3600+1800))
@@ -40,10 +39,10 @@ func TestDeadlineHeader(t *testing.T) {
 			counted, ok := d.received(h, now)
 			require.True(t, ok)
 			delete(h, timeoutHeader)
-			told, ok := d.received(h, now)
+			recorded, ok := d.received(h, now)
 			require.True(t, ok)
 			require.LessOrEqual(t, counted, row.deadline.Sub(now)-d.Margin)
-			require.InDelta(t, counted, told, float64(time.Millisecond))
+			require.InDelta(t, counted, recorded, float64(time.Millisecond))
 		})
 	}
 }

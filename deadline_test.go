@@ -30,10 +30,9 @@ const (
 	deadlineForm  = "2006-01-02T15:04:05.000Z"
 )
 
-// TestNoWaitForWhatCannotBeTold is §4.12 with §4.19: where the next attempt would have so
-// little left that its server cannot be told a deadline, it is not waited for, and what
-// there is comes back at once.
-func TestNoWaitForWhatCannotBeTold(t *testing.T) {
+// §4.12, §4.19: if the next attempt would have too little time for a deadline header, the call
+// returns its result at once.
+func TestDeadline_noTimeForHeader(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		wait  time.Duration // of a deadline of 2 s
@@ -42,7 +41,7 @@ func TestNoWaitForWhatCannotBeTold(t *testing.T) {
 	}{
 		{"within the Margin", 1960 * time.Millisecond, false, 1},
 		{"before it", 1940 * time.Millisecond, false, 2},
-		{"nobody is told", 1960 * time.Millisecond, true, 2},
+		{"no deadline header", 1960 * time.Millisecond, true, 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,8 +66,8 @@ func TestNoWaitForWhatCannotBeTold(t *testing.T) {
 	}
 }
 
-// TestDeadlineIsSent is §4.19's sending half for the first attempt. A bubble's
-// clock begins at midnight, UTC, of the first of January 2000.
+// §4.19: the deadline header of the first attempt. A bubble's clock starts on 2000-01-01 at 00:00
+// UTC.
 func TestDeadlineIsSent(t *testing.T) {
 	const ms = time.Millisecond
 	for _, row := range []struct {
@@ -227,7 +226,7 @@ type oddContext struct {
 
 func (o oddContext) Deadline() (time.Time, bool) { return o.at, true }
 
-// TestDeadlineIsReceived is §4.19's receiving half.
+// §4.19: the context of a handler.
 func TestDeadlineIsReceived(t *testing.T) {
 	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(deadlineForm) }
 	const none = time.Duration(-1)
@@ -263,8 +262,8 @@ func TestDeadlineIsReceived(t *testing.T) {
 		{"Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Second},
 		{"Max, absolute", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {in(time.Hour)}} }, time.Second},
 		{"less than Max", resilienthttp.Deadline{Max: time.Minute}, func() http.Header { return http.Header{timeoutField: {"500"}} }, 500 * time.Millisecond},
-		{"Max gives none where there is none", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{} }, none},
-		{"Max does not revive", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
+		{"Max without a deadline: none", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{} }, none},
+		{"Max does not extend a passed deadline", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
 		{"negative Max is none", resilienthttp.Deadline{Max: -1}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Minute},
 		{"huge", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, 9223372036854 * time.Millisecond},
 		{"huge, with Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, time.Second},
@@ -338,7 +337,7 @@ func TestDeadlineIsReceived(t *testing.T) {
 			require.Equal(t, 2*time.Second, time.Since(start))
 			require.Equal(t, context.DeadlineExceeded, ended())
 			require.Equal(t, 200, call("/"))
-			require.Equal(t, context.Canceled, ended(), "no timer is left behind")
+			require.Equal(t, context.Canceled, ended(), "no timer remains")
 		})
 	})
 	t.Run("§4.19 an earlier deadline of the server's own stays", func(t *testing.T) {
@@ -365,8 +364,8 @@ func TestDeadlineIsReceived(t *testing.T) {
 		require.Same(t, req, got)
 	})
 	t.Run("§4.19 two clocks that disagree, over the wire", func(t *testing.T) {
-		// The sender lives in the year 2000, the receiver's clock is the same, so
-		// the absolute field is falsified on the way.
+		// Sender and receiver have the same clock (year 2000), so
+		// a proxy changes the absolute field.
 		synctest.Test(t, func(t *testing.T) {
 			var left time.Duration
 			server := memhttp.NewServer(t, resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -389,8 +388,7 @@ func TestDeadlineIsReceived(t *testing.T) {
 	})
 }
 
-// The server removes the files of a form from the request that it made, and the
-// handler gets a copy of that.
+// The server removes the files of a form from its own request, of which the handler gets a copy.
 func TestDeadlineKeepsTheFormOfTheServersRequest(t *testing.T) {
 	form := &multipart.Form{}
 	handler := resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -402,26 +400,26 @@ func TestDeadlineKeepsTheFormOfTheServersRequest(t *testing.T) {
 	require.Same(t, form, r.MultipartForm)
 }
 
-// TestRetryOwner is §4.20's header: who sends it, and what Handler makes of it.
+// §4.20: X-Retry-Owner as sent and as received.
 func TestRetryOwner(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		value  []string // that the handler receives
 		config resilienthttp.Deadline
-		calls  int    // what a Transport of three attempts makes of it
-		tells  string // and tells the next tier
+		calls  int    // attempts of a Transport with MaxAttempts 3
+		tells  string // X-Retry-Owner for the next tier
 	}{
 		{"none", nil, resilienthttp.Deadline{}, 3, ""},
 		{"caller", []string{"caller"}, resilienthttp.Deadline{}, 1, "caller"},
 		{"case and blanks", []string{" Caller "}, resilienthttp.Deadline{}, 1, "caller"},
-		{"somebody else", []string{"server"}, resilienthttp.Deadline{}, 3, ""},
+		{"another owner", []string{"server"}, resilienthttp.Deadline{}, 3, ""},
 		{"empty", []string{""}, resilienthttp.Deadline{}, 3, ""},
 		{"deadlines off", []string{"caller"}, resilienthttp.Deadline{Disabled: true}, 1, "caller"},
 	} {
 		t.Run("§4.20 "+row.name, func(t *testing.T) {
-			var told []string
+			var recorded []string
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				told = append(told, req.Header.Get(ownerField))
+				recorded = append(recorded, req.Header.Get(ownerField))
 				return puppetAnswer(req, 500), nil
 			}), 3)
 			var stop error
@@ -434,8 +432,8 @@ func TestRetryOwner(t *testing.T) {
 				req.Header[ownerField] = row.value
 			}
 			handler.ServeHTTP(httptest.NewRecorder(), req)
-			require.Len(t, told, row.calls)
-			for _, owner := range told {
+			require.Len(t, recorded, row.calls)
+			for _, owner := range recorded {
 				require.Equal(t, row.tells, owner)
 			}
 			if row.calls == 1 {
@@ -443,43 +441,43 @@ func TestRetryOwner(t *testing.T) {
 			}
 		})
 	}
-	t.Run("§4.20 OwnsRetries says so on each attempt, and retries", func(t *testing.T) {
-		var told []string
+	t.Run("§4.20 OwnsRetries is sent with each attempt, and retries", func(t *testing.T) {
+		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			told = append(told, req.Header.Get(ownerField))
+			recorded = append(recorded, req.Header.Get(ownerField))
 			return puppetAnswer(req, 500), nil
 		}), 3)
 		transport.OwnsRetries = true
 		req := newCall(t.Context(), t, http.MethodGet, "")
 		tripped(t, transport, req)
-		require.Equal(t, []string{"caller", "caller", "caller"}, told)
+		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
 		require.Empty(t, req.Header, "§4.2")
-		told = nil
+		recorded = nil
 		req.Header = nil
 		tripped(t, transport, req)
-		require.Equal(t, []string{"caller", "caller", "caller"}, told)
+		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
 		require.Nil(t, req.Header)
 	})
-	t.Run("SingleAttempt is this tier's affair", func(t *testing.T) {
-		var told []string
+	t.Run("SingleAttempt sends no ownership", func(t *testing.T) {
+		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			told = append(told, req.Header.Get(ownerField))
+			recorded = append(recorded, req.Header.Get(ownerField))
 			return puppetAnswer(req, 500), nil
 		}), 3)
 		tripped(t, transport, newCall(resilienthttp.SingleAttempt(t.Context()), t, http.MethodGet, ""))
-		require.Equal(t, []string{""}, told)
+		require.Equal(t, []string{""}, recorded)
 	})
 }
 
-// tier is a service that calls the next one for each request it gets.
+// tier is a service that calls the next tier for each request.
 type tier struct {
 	*faulttest.Server
 
 	mu   sync.Mutex
-	left []time.Duration // what the callers left
+	left []time.Duration // remaining times of the callers
 }
 
-// newTier serves on a loopback socket. The last tier, without a next, fails.
+// newTier returns a tier on a loopback socket. The last tier, which has no next, fails.
 func newTier(t *testing.T, next string, transport http.RoundTripper, takes time.Duration) *tier {
 	t.Helper()
 	s := &tier{}
@@ -516,9 +514,8 @@ func newTier(t *testing.T, next string, transport http.RoundTripper, takes time.
 	return s
 }
 
-// TestThreeTiers is §4.20 over loopback sockets: three tiers of three attempts
-// are three calls at the bottom where the first owns the retries, and 27 where
-// nobody does. And §4.19: each tier is left less than the one above it.
+// §4.20: three tiers of three attempts make three calls at the bottom if the first owns the
+// retries, and 27 without an owner. §4.19: each tier gets less time than its caller.
 func TestThreeTiers(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -527,7 +524,7 @@ func TestThreeTiers(t *testing.T) {
 		middle int
 	}{
 		{"§4.20 one owner", true, 3, 3},
-		{"§4.20 nobody", false, 27, 9},
+		{"§4.20 no owner", false, 27, 9},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			socket := func() *http.Transport {
@@ -565,16 +562,16 @@ func TestThreeTiers(t *testing.T) {
 			}
 		})
 	}
-	t.Run("§4.19 nobody works for a caller who has left", func(t *testing.T) {
+	t.Run("§4.19 no work for a caller that has left", func(t *testing.T) {
 		base := &http.Transport{}
 		t.Cleanup(base.CloseIdleConnections)
 		bottom := newTier(t, "", nil, 0)
 		transport := bareTransport(base, 1)
 		top := newTier(t, bottom.URL, transport, time.Hour) // until its deadline
 		client := &http.Client{Transport: bareTransport(base, 1), Timeout: 100 * time.Millisecond}
-		for top.Total() == 0 { // 100 ms may be over before the caller gets there
+		for top.Total() == 0 { // 100 ms may pass before the call arrives
 			resp, err := client.Get(top.URL)
-			if err == nil { // the top tier was just in time to say that it was not
+			if err == nil { // the top tier responded with an error in time
 				require.NoError(t, resp.Body.Close())
 				require.Equal(t, http.StatusBadGateway, resp.StatusCode)
 			} else {
@@ -587,8 +584,7 @@ func TestThreeTiers(t *testing.T) {
 	})
 }
 
-// TestTransportInsideTransport is §4.20 in one process: only the outer one
-// retries, by every way in which the inner one can be reached.
+// §4.20: only the outer Transport retries, in every way to reach the inner one.
 func TestTransportInsideTransport(t *testing.T) {
 	failing := func() (base puppet, count *int) {
 		count = new(int)
@@ -645,10 +641,10 @@ func TestTransportInsideTransport(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			tripped(t, outer, newCall(ctx, t, http.MethodGet, ""))
-			require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with what the attempt has left")
+			require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with its remaining time")
 		})
 	})
-	t.Run("§4.15 a refusal of the inner one's gate is not retried", func(t *testing.T) {
+	t.Run("§4.15 a rejection of the inner Transport is not retried", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base, count := failing()
 			inner := bareTransport(base, 1)
@@ -683,8 +679,7 @@ func TestTransportInsideTransport(t *testing.T) {
 	})
 }
 
-// FuzzDeadlineHeader: whatever a stranger sends, the handler gets a deadline that
-// is neither over nor later than Max, or none at all, or is not called.
+// With any header, the handler gets a deadline between now and Max, or none, or is not called.
 func FuzzDeadlineHeader(f *testing.F) {
 	now := time.Now()
 	for _, deadline := range []string{
@@ -715,21 +710,21 @@ func FuzzDeadlineHeader(f *testing.F) {
 		case !limited:
 			return
 		}
-		require.True(t, at.After(before), "not over before it began")
+		require.True(t, at.After(before), "the deadline is in the future")
 		if most > 0 {
 			require.False(t, at.After(now.Add(time.Duration(most))))
 		}
 		if ms, err := strconv.ParseUint(timeout, 10, 40); err == nil {
-			require.LessOrEqual(t, at.Sub(now), time.Duration(ms)*time.Millisecond, "the relative one counts")
+			require.LessOrEqual(t, at.Sub(now), time.Duration(ms)*time.Millisecond, "X-Request-Timeout-Ms is used")
 		}
 	})
 }
 
-// TestOwnershipOfTokenFetch is §4.20 for ownership on the way to what Base asks, for a token say.
+// §4.20: ownership for a request that Base makes on its own, for example to fetch a token.
 func TestOwnershipOfTokenFetch(t *testing.T) {
-	var told atomic.Value
+	var recorded atomic.Value
 	tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-		told.Store(req.Header.Get(ownerField))
+		recorded.Store(req.Header.Get(ownerField))
 		return puppetAnswer(req, 200), nil
 	}), 5)
 	outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
@@ -742,5 +737,5 @@ func TestOwnershipOfTokenFetch(t *testing.T) {
 	}), 3)
 	outer.OwnsRetries = true
 	tripped(t, outer, newCall(t.Context(), t, http.MethodGet, ""))
-	require.Equal(t, "caller", told.Load())
+	require.Equal(t, "caller", recorded.Load())
 }

@@ -23,12 +23,12 @@ var (
 	ErrRateLimited = neterr.Named("rate_limited", "rate limited")
 
 	// ErrDeadline means that the call's deadline has passed, or would pass during the next wait.
-	// It matches context.DeadlineExceeded. Its Timeout method reports true.
+	// It matches context.DeadlineExceeded, and its Timeout method reports true.
 	ErrDeadline = neterr.Timeout("deadline", "deadline of the call leaves no time")
 
 	// ErrAttemptTimeout means that no response headers arrived within Policy.AttemptTimeout,
 	// Policy.AdaptiveTimeout, or 15 minutes without AttemptTimeout and deadline. It matches
-	// context.DeadlineExceeded. Its Timeout method reports true.
+	// context.DeadlineExceeded, and its Timeout method reports true.
 	ErrAttemptTimeout = neterr.Timeout("attempt_timeout", "attempt timed out")
 
 	// ErrReadTimeout means that a Read of a response body blocked for longer than
@@ -51,7 +51,7 @@ var (
 	// The *Error of the call contains GetBody's error too.
 	ErrNotReplayable = neterr.Named("not_replayable", "request body cannot be replayed")
 
-	// ErrNotIdempotent means that a retry could do the work twice: the method is not idempotent
+	// ErrNotIdempotent means that a retry could do the work twice. The method is not idempotent
 	// (RFC 9110 section 9.2), there is no idempotency key, and the server may have processed the
 	// request.
 	ErrNotIdempotent = neterr.Named("not_idempotent", "request is not idempotent")
@@ -61,15 +61,15 @@ var (
 	ErrRetryAfter = neterr.Named("retry_after", "server asks to wait longer than allowed")
 
 	// ErrSingleAttempt means that another layer owns the retries of the call: SingleAttempt, an
-	// outer Transport, a caller that sent X-Retry-Owner to Deadline.Handler, or a client that is
-	// known to retry or sends the same request again within a minute. See docs/sdks.md.
+	// outer Transport, or a caller that sent X-Retry-Owner to Deadline.Handler. It can also be a
+	// client that reports its retries, that is known to retry, or that sends a failed request
+	// again within a minute. See docs/sdks.md.
 	ErrSingleAttempt = neterr.Named("single_attempt", "another layer owns retries")
 )
 
-// ErrorType returns the value of OpenTelemetry's attribute error.type for an error: timeout,
-// canceled, connection_refused, connection_reset, eof, dns, tls, proxy, breaker_open,
-// rate_limited, read_timeout or _OTHER; "" for nil. Of an *Error it uses Err, or Reason if Err is
-// nil. Metrics, spans, logs and State have the same values.
+// ErrorType returns the value of OpenTelemetry's attribute error.type for an error, for example
+// timeout, connection_refused, breaker_open or _OTHER; "" for nil. Of an *Error it uses Err, or
+// Reason if Err is nil. Metrics, spans, logs and State have the same values. See docs/errors.md.
 func ErrorType(err error) string {
 	failed, ok := errors.AsType[*Error](err)
 	switch {
@@ -84,7 +84,7 @@ func ErrorType(err error) string {
 }
 
 // Error is the error type of RoundTrip. http.Client wraps it in a *url.Error; use errors.As. If
-// http.Client.Timeout fires, net/http replaces it by an error of its own: prefer a context with a
+// http.Client.Timeout fires, net/http returns an error of its own: prefer a context with a
 // deadline. An Error is not modified after it is returned.
 type Error struct {
 	// Reason is the sentinel error for the end of the call. It is nil if the caller canceled or
@@ -163,9 +163,10 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// NotSent reports whether no byte of the request was written, for certain: the first attempt was
-// rejected or canceled before it was sent, or each attempt failed before its connection was ready
-// (DNS, dial, TLS handshake). The call can then be repeated without a key. False means unknown.
+// NotSent reports whether it is certain that no byte of the request was written. This is so if
+// the first attempt was rejected or canceled, or if each attempt failed before its connection was
+// ready (DNS, dial, TLS handshake). The call can then be repeated without a key. False means
+// unknown.
 func (e *Error) NotSent() bool {
 	for i := range e.Attempts {
 		if a := &e.Attempts[i]; !a.notSent && (a.Response != nil || a.Err == nil || !provesNotSent(a.Err)) {

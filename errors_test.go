@@ -30,12 +30,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
-// secret stands for what must not be told: in queries, headers and bodies.
+// secret is a text that must not appear. It is in queries, headers and bodies.
 const secret = "s3cr3t"
 
-// TestErrorsAreFound is §4.7: through http.Client's *url.Error, errors.Is finds
-// the context's error, our sentinel and the cause, and what is a timeout says so
-// in each of the ways that people ask.
+// §4.7: through http.Client's *url.Error, errors.Is finds the context's error, the sentinel and
+// the cause. A timeout is a timeout for each usual check.
 func TestErrorsAreFound(t *testing.T) {
 	cause := errors.New("the cause")
 	opened := func(s *resilienthttp.Transport) { s.Breaker = nervous(time.Hour) }
@@ -242,8 +241,7 @@ func TestErrorsAreFound(t *testing.T) {
 // brokenBody is a context key of these tests: what GetBody fails with.
 type brokenBody struct{}
 
-// TestClientTimeoutInFlight is §4.7: net/http replaces the error when
-// http.Client.Timeout fires; it is a timeout before and after.
+// §4.7: net/http replaces the error when http.Client.Timeout fires. Both errors are timeouts.
 func TestClientTimeoutInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: script(hanging)}}
@@ -256,8 +254,7 @@ func TestClientTimeoutInFlight(t *testing.T) {
 	})
 }
 
-// TestErrorTexts is §4.7: an Error says why the call ended, what the last attempt
-// met and how many there were, on one line.
+// §4.7: the text has the reason, the result of the last attempt and its number, on one line.
 func TestErrorTexts(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600))
 	failed := resilienthttp.Attempt{Number: 3, Err: errReset}
@@ -277,7 +274,7 @@ func TestErrorTexts(t *testing.T) {
 		{"not before", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, NotBefore: at}, "rate limited; not before 2030-01-02T02:04:05.001Z"},
 		{"control characters", &resilienthttp.Error{Err: neterr.New("a\r\nb\x00c\x7fd\te")}, "a  b c d e"},
 		{"very long", &resilienthttp.Error{Err: neterr.New(strings.Repeat("ä", 1000))}, strings.Repeat("ä", 128) + "…"},
-		{"nobody is left", &resilienthttp.Error{Attempts: []resilienthttp.Attempt{{Number: 1}}}, "call failed (attempt 1)"},
+		{"no cause", &resilienthttp.Error{Attempts: []resilienthttp.Attempt{{Number: 1}}}, "call failed (attempt 1)"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -289,8 +286,8 @@ func TestErrorTexts(t *testing.T) {
 	}
 }
 
-// TestSentinels is §4.7: each is found in itself alone, and those that are
-// timeouts are found as context.DeadlineExceeded.
+// §4.7: each sentinel matches only itself; those that are timeouts also match
+// context.DeadlineExceeded.
 func TestSentinels(t *testing.T) {
 	all := []error{
 		resilienthttp.ErrBreakerOpen, resilienthttp.ErrRateLimited, resilienthttp.ErrDeadline, resilienthttp.ErrAttemptTimeout,
@@ -314,8 +311,8 @@ func TestSentinels(t *testing.T) {
 	require.Len(t, texts, len(all))
 }
 
-// TestErrorUnwraps is §4.7: what stopped and ended the last attempt is found, and
-// not what ended those before it.
+// §4.7: errors.Is finds the StopReason and the error of the last attempt, and not those of
+// earlier ones.
 func TestErrorUnwraps(t *testing.T) {
 	before, last := errors.New("before"), errors.New("last")
 	e := &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{
@@ -330,7 +327,7 @@ func TestErrorUnwraps(t *testing.T) {
 	require.False(t, (&resilienthttp.Error{}).Timeout())
 }
 
-// T11: ErrorType has one vocabulary for the errors of attempts and of calls.
+// T11: ErrorType has one set of values for attempts and calls.
 func TestErrorType(t *testing.T) {
 	op := func(name string, err error) error { return &net.OpError{Op: name, Net: "tcp", Err: err} }
 	for _, row := range []struct {
@@ -364,7 +361,7 @@ func TestErrorType(t *testing.T) {
 		{"own type around EOF: eof", &fetchError{"x", io.EOF}, "eof"},
 		{"Error of a gate: its Reason", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, "breaker_open"},
 		{"Error with a cause: the cause", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, "eof"},
-		{"Error whose retry the breaker denied: the cause", &resilienthttp.Error{
+		{"the breaker rejected the retry: the cause", &resilienthttp.Error{
 			Reason: resilienthttp.ErrBreakerOpen, Err: io.EOF, Attempts: []resilienthttp.Attempt{{Err: io.EOF, StopReason: resilienthttp.ErrBreakerOpen}},
 		}, "eof"},
 		{"permit after the deadline: rate_limited", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: resilienthttp.ErrRateLimited}, "rate_limited"},
@@ -394,7 +391,7 @@ func TestErrorType(t *testing.T) {
 
 func must(address string, _ *atomic.Int64) string { return address }
 
-// quoting are errors with something in their text that must not be told.
+// quoting are errors with a secret in their text.
 var quoting = map[string]error{
 	"url.Error":               &url.Error{Op: "Get", URL: "https://user:" + secret + "@api.test/x?token=" + secret, Err: errReset},
 	"url.Error in between":    fmt.Errorf("layer: %w", &url.Error{Op: "Post", URL: "https://api.test/?" + secret, Err: errReset}),
@@ -417,9 +414,8 @@ var quoting = map[string]error{
 	"encodings":               errors.New(`too many transfer encodings: ["chunked" "` + secret + `"]`),
 }
 
-// TestErrorTextsKeepSecrets is §4.7: whatever Base, GetBody or Request.Body say,
-// no URL path or query, header value or body gets into the text of an Error, into State
-// or into the log; and the error that says it is found.
+// §4.7: no URL path or query, header value or body from Base, GetBody or Request.Body gets into
+// the text of an Error, into State or into the log. errors.Is still finds the error.
 func TestErrorTextsKeepSecrets(t *testing.T) {
 	for name, err := range quoting {
 		t.Run(name, func(t *testing.T) {
@@ -465,7 +461,7 @@ func TestErrorTextsKeepSecrets(t *testing.T) {
 	}
 }
 
-// fetchError is a RoundTripper's own: its text says everything.
+// fetchError is the error of a RoundTripper with secrets in its text.
 type fetchError struct {
 	text  string
 	cause error
@@ -474,8 +470,8 @@ type fetchError struct {
 func (f *fetchError) Error() string { return f.text }
 func (f *fetchError) Unwrap() error { return f.cause }
 
-// §4.7, T15: an error of Base quotes a secret of the request, and no output shows it: the text
-// of the Error, State, the state page and the log.
+// §4.7, T15: an error of Base has a secret of the request, and no output shows it: the text of
+// the Error, State, the state page and the log.
 func FuzzErrorTexts(f *testing.F) {
 	for _, before := range []string{"", "POST ", "EOF: ", "malformed HTTP response ", "a\nb", strings.Repeat("x", 300)} {
 		for place := range uint8(12) {
@@ -529,8 +525,7 @@ func FuzzErrorTexts(f *testing.F) {
 	})
 }
 
-// TestMalformedResponsesKeepSecrets is §4.7 with the real net/http, which quotes
-// what it could not parse.
+// §4.7: net/http quotes malformed responses in its errors.
 func TestMalformedResponsesKeepSecrets(t *testing.T) {
 	responses := map[string]string{
 		"no HTTP at all":              secret + " and nothing else\r\n\r\n",
@@ -577,7 +572,7 @@ func TestMalformedResponsesKeepSecrets(t *testing.T) {
 	}
 }
 
-// TestErrorTextsSayEnough: what is hidden is hidden, and the rest is still there.
+// Texts without secrets are shown.
 func TestErrorTextsSayEnough(t *testing.T) {
 	tests := []struct {
 		err  error
@@ -602,8 +597,8 @@ func TestErrorTextsSayEnough(t *testing.T) {
 	}
 }
 
-// TestUnsent: nothing was sent, if that is certain.
-func TestUnsent(t *testing.T) {
+// NotSent reports whether it is certain that nothing was sent.
+func TestError_NotSent(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 	for _, row := range []struct {
 		name  string
@@ -614,12 +609,12 @@ func TestUnsent(t *testing.T) {
 		{name: "connections refused", steps: []step{failing(refused)}, want: true},
 		{name: "one refused, one reset", steps: []step{failing(refused), failing(errReset)}},
 		{name: "one reset, one refused", steps: []step{failing(errReset), failing(refused)}},
-		{name: "one answered, then refused", steps: []step{status(503), failing(refused)}},
+		{name: "one response, then connection refused", steps: []step{status(503), failing(refused)}},
 		{name: "no such host", steps: []step{failing(&net.DNSError{IsNotFound: true})}, want: true},
 		{name: "bad certificate", steps: []step{failing(&tls.CertificateVerificationError{Err: errReset})}, want: true},
 		{name: "timeout", steps: []step{hanging}},
-		{name: "refused inside", steps: []step{failing(&resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen})}, want: true},
-		{name: "refused inside, after an attempt", steps: []step{failing(&resilienthttp.Error{
+		{name: "rejected inside", steps: []step{failing(&resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen})}, want: true},
+		{name: "rejected inside, after an attempt", steps: []step{failing(&resilienthttp.Error{
 			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
 		})}},
 		{name: "cancelled before", want: true, steps: []step{status(200)}, call: func(tr *resilienthttp.Transport) error {
@@ -634,7 +629,7 @@ func TestUnsent(t *testing.T) {
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
 			return err
 		}},
-		{name: "a gate refuses the first", want: true, steps: []step{status(500)}, call: func(tr *resilienthttp.Transport) error {
+		{name: "a gate rejects the first attempt", want: true, steps: []step{status(500)}, call: func(tr *resilienthttp.Transport) error {
 			tr.Breaker = nervous(time.Hour)
 			resp, err := tr.RoundTrip(get(t))
 			require.NoError(t, err)
@@ -665,11 +660,11 @@ func TestUnsent(t *testing.T) {
 		})
 	}
 	require.True(t, (&resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}).NotSent())
-	require.False(t, (&resilienthttp.Error{Err: io.EOF}).NotSent(), "nothing is known of its attempts")
+	require.False(t, (&resilienthttp.Error{Err: io.EOF}).NotSent(), "the Error has no attempts")
 }
 
-// TestStopBehindHedge is §4.7: Unwrap looks at the last attempt only, and a hedge may stand behind the one that stopped.
-func TestStopBehindHedge(t *testing.T) {
+// §4.7: errors.Is finds the StopReason of an attempt also if a hedge follows it.
+func TestError_stopReasonBeforeHedge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := newHedgeBase(copyOf{after: time.Hour})
 		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: 2 * time.Second})
@@ -680,9 +675,8 @@ func TestStopBehindHedge(t *testing.T) {
 	})
 }
 
-// TestRefusalFromInside is §4.7: an outer Transport passes on what an inner one's
-// gate says.
-func TestRefusalFromInside(t *testing.T) {
+// §4.7: an outer Transport returns the rejection of an inner one.
+func TestError_ofInnerRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &resilienthttp.Transport{Base: script(status(500)), Breaker: nervous(time.Minute)}
 		outer := &resilienthttp.Transport{Base: inner, Breaker: never(), Policy: resilienthttp.Policy{MaxAttempts: -1}}
@@ -696,7 +690,7 @@ func TestRefusalFromInside(t *testing.T) {
 	})
 }
 
-// A call may fail while others hold all of the places: NotBefore is not now, then.
+// If a call fails while other probes hold all slots, NotBefore is in the future.
 func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -730,7 +724,7 @@ func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
 		wg.Go(func() { call() }) // the probe
 		wg.Wait()
 		require.ErrorIs(t, late, resilienthttp.ErrBreakerOpen)
-		require.NotNil(t, again, "the only place was taken")
+		require.NotNil(t, again, "the only slot was taken")
 		require.True(t, late.NotBefore.After(end))
 		require.False(t, again.NotBefore.Before(end))
 	})

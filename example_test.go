@@ -17,8 +17,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// The zero Transport is ready to use. Here a payment API loses its first answer:
-// the charge is sent again, under the same key, so the API knows it for the same.
+// The zero Transport is ready to use. This payment API loses its first response. The retry has
+// the same key, so the API makes one charge.
 func Example() {
 	charges := &faulttest.Idempotent{Handler: faulttest.OK(`{"status":"succeeded"}`)}
 	api := faulttest.New(nil, faulttest.Sequence(faulttest.LoseResponse(charges), charges))
@@ -39,8 +39,7 @@ func Example() {
 	// attempts: 2 charges: 1
 }
 
-// A business key makes one order of however many calls, through crashes and
-// restarts of the caller.
+// A business key identifies one order, across crashes and restarts of the caller.
 func ExampleWithIdempotencyKey() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusCreated))
 	defer api.Close()
@@ -57,7 +56,7 @@ func ExampleWithIdempotencyKey() {
 	// Output: POST comp1:invoice:001
 }
 
-// One call can have a policy of its own.
+// One call can have its own policy.
 func ExampleWithPolicy() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
 	defer api.Close()
@@ -78,8 +77,8 @@ func ExampleWithPolicy() {
 	// Output: 500 2 transient no attempts left
 }
 
-// The error code decides, where the status does not: no waiting brings this quota back.
-// The caller still reads the body whole.
+// The error code in the body decides: a retry cannot succeed after this quota. The caller still
+// reads the whole body.
 func ExamplePolicy_classifyBody() {
 	api := faulttest.New(nil, faulttest.Reply{Status: http.StatusTooManyRequests, Body: `{"code":"monthly_limit"}`})
 	defer api.Close()
@@ -104,7 +103,7 @@ func ExamplePolicy_classifyBody() {
 	// Output: 429 {"code":"monthly_limit"} 1
 }
 
-// Where only some hosts honour keys, others get none, and their POSTs are not repeated.
+// Only some hosts support keys. Other hosts get none, and their POSTs are not retried.
 func ExampleIdempotency_hosts() {
 	bank, mail := faulttest.New(nil, faulttest.Status(http.StatusCreated)), faulttest.New(nil, faulttest.Status(http.StatusBadGateway))
 	defer bank.Close()
@@ -127,8 +126,7 @@ func ExampleIdempotency_hosts() {
 	// 502 key: false requests: 1
 }
 
-// What did not get a response is one *Error, in which errors.Is finds the reason
-// and the cause.
+// A call without a response returns an *Error. errors.Is finds the reason and the cause.
 func ExampleError() {
 	transport := &resilienthttp.Transport{
 		Policy: resilienthttp.Policy{AttemptTimeout: time.Millisecond, MaxAttempts: -1},
@@ -148,8 +146,7 @@ func ExampleError() {
 	// 1 no attempts left
 }
 
-// LogTrace writes structured records. They hold no path, query, header value or
-// body.
+// LogTrace writes structured records. They have no path, query, header value or body.
 func ExampleLogTrace() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusTeapot))
 	defer api.Close()
@@ -176,8 +173,8 @@ func ExampleLogTrace() {
 	// msg="call done" http.request.method=GET attempts=1 http.response.status_code=418
 }
 
-// The receiving half gives a handler the time that its caller leaves; a
-// Transport that calls out with the request's context passes on the rest.
+// Handler gives the handler the caller's deadline. A Transport that is called with the request's
+// context sends the remaining time.
 func ExampleDeadline_Handler() {
 	handler := resilienthttp.Deadline{Max: time.Minute}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		deadline, _ := r.Context().Deadline()

@@ -15,10 +15,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// TestHealthyServerIsServed checks §7's first sentence for servers that are healthy again, or
-// always were: nothing that a server has said or done holds calls up for ever. Nearly all
-// calls of the last minute succeed, within five seconds.
-func TestHealthyServerIsServed(t *testing.T) {
+// DESIGN §7: a server that is healthy, or healthy again, gets nearly all calls of the last
+// minute, within five seconds. No earlier response blocks calls without end.
+func TestHealthyServer_isServed(t *testing.T) {
 	const (
 		ms = time.Millisecond
 		s  = time.Second

@@ -24,13 +24,12 @@ const (
 
 // Hedge sends a second request if an attempt is slower than usual. The first response that needs
 // no retry wins, and the other request is canceled. Only requests with a safe method or an
-// idempotency key are hedged, and only if their body can be replayed; both requests have the same
-// key. A hedge never waits for breaker or rate limit, and counts against MaxRatio, not against
-// Budget or MaxAttempts. See docs/hedging.md.
+// idempotency key, and a replayable body, are hedged; both have the same key. A hedge never waits
+// for breaker or rate limit, and counts against MaxRatio, not against Budget or MaxAttempts.
 //
 // The zero value hedges after the 95th percentile of latencies, at most 5 % of the calls. A Hedge
 // is safe for concurrent use, may be shared by Transports, and must not be modified after its
-// first use. Base must obey the request's context.
+// first use. Base must obey the request's context. See docs/hedging.md.
 type Hedge struct {
 	// Delay is the time after which the hedge is sent. Zero means just more than the Quantile,
 	// and no hedges before 20 responses; a client with few calls needs a Delay of its own. A
@@ -43,8 +42,8 @@ type Hedge struct {
 	Quantile float64
 
 	// MaxRatio is the maximum ratio of hedges to calls of a scope. Zero or NaN means 0.05. A
-	// negative number means no limit. With a measured delay, hedges are also reduced while most
-	// of them do not win.
+	// negative number means no limit. Hedges after a measured delay are also reduced while most
+	// do not win.
 	MaxRatio float64
 
 	once      sync.Once
@@ -55,14 +54,13 @@ type Hedge struct {
 	scopes    scope.Map[string, hedgeScope]
 }
 
-// hedgeScope is the state of a Hedge for one scope.
 type hedgeScope struct {
 	scope.Refs
 
 	latencies latency.Window
 	bucket    retrybudget.Bucket
 	credit    hedgeCredit
-	firstCall atomic.Int64 // since the origin; 0: there was none
+	firstCall atomic.Int64 // time of the first call since the origin; 0: none
 }
 
 // scope returns the state of a scope, or nil without a Hedge.
@@ -139,26 +137,26 @@ func (s *hedgeScope) observe(h *Hedge, a *attempt) {
 	}
 }
 
-// hedgeCredit records whether hedges after a measured delay win. If requests wait in a queue
-// of the server, all responses are slow together: hedges lose, and lengthen the queue. The
+// hedgeCredit records whether hedges after a measured delay win. If requests wait in a queue of
+// the server, all responses are slow together: hedges then lose, and make the queue longer. The
 // zero value has no credit.
 type hedgeCredit struct {
 	mu      sync.Mutex
-	credit  int // a win adds two, a loss takes one; above 0 hedges are free
-	losses  int // consecutive
+	credit  int // a win adds two, a loss takes one; above 0 hedges need no pause
+	losses  int // consecutive losses
 	nextTry time.Time
 }
 
 const (
 	maxCredit = 8
 	winCredit = 2
-	tryPause  = 10 * time.Second // between hedges without credit; each loss doubles it,
-	maxPauses = 8                // at most to so many
-	sureRate  = 10               // calls per second at which a try is certain; small clients share a queue with others
+	tryPause  = 10 * time.Second // pause between hedges without credit; each loss doubles it
+	maxPauses = 8                // maximum of the pause, in multiples of tryPause
+	sureRate  = 10               // calls per second at which a try is certain; small clients share a server's queue
 )
 
-// admit reports whether a hedge may be sent. Without credit there is one after each pause,
-// less probably for a small client.
+// admit reports whether a hedge may be sent. Without credit there is one after each pause, with a
+// lower probability for a small client.
 func (c *hedgeCredit) admit(now time.Time, callRate float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -173,7 +171,6 @@ func (c *hedgeCredit) admit(now time.Time, callRate float64) bool {
 	return true
 }
 
-// done records the result of a hedge.
 func (c *hedgeCredit) done(won bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -185,28 +182,28 @@ func (c *hedgeCredit) done(won bool) {
 	c.losses++
 }
 
-// race is an attempt of the call's goroutine and the copies beside it: hedges, and further
-// attempts if it is very slow. Each copy has a goroutine. The first response that needs no
-// retry wins and cancels the others. A failure never beats a response that may still come.
-// call.mu guards the fields.
-type race struct {
+// hedgedCall is an attempt of the call's goroutine with its copies: hedges, and further attempts
+// if it is very slow. Each copy has a goroutine. The first response that needs no retry wins and
+// cancels the others. A failure does not win while a response is possible. call.mu guards the
+// fields.
+type hedgedCall struct {
 	call  *call
 	first *attempt
 
-	over      bool // there is a winner, or nothing is in flight: no copy begins any more
-	preparing int  // copies that are being prepared, and read the caller's request
+	over      bool // there is a winner, or nothing is in flight: no copy may begin
+	preparing int  // copies in preparation, which read the caller's request
 	running   int  // copies in flight
 	copies    []*attempt
 	winner    *attempt
-	latest    *attempt      // the last failure that is no hedge's
-	changed   chan struct{} // closed when preparing or running falls; nil: nothing waits
-	decided   bool          // the outcome is known,
-	waited    bool          // and came after that of the first attempt
+	latest    *attempt      // the last failure of an attempt that is not a hedge
+	changed   chan struct{} // closed when preparing or running changes; nil: nothing waits
+	decided   bool          // the outcome is known
+	waited    bool          // it came after the outcome of the first attempt
 }
 
-// copy sends a copy beside an attempt.
-func (r *race) copy(of *attempt, hedge bool) {
-	a := &attempt{call: r.call, race: r, concurrent: true}
+// copy sends a copy of an attempt.
+func (r *hedgedCall) copy(of *attempt, hedge bool) {
+	a := &attempt{call: r.call, hedged: r, concurrent: true}
 	a.report = Attempt{Number: of.report.Number, Hedge: hedge, Concurrent: true}
 	if r.call.traced {
 		a.announced = make(chan struct{})
@@ -214,7 +211,7 @@ func (r *race) copy(of *attempt, hedge bool) {
 	begun := false
 	defer func() {
 		if !begun {
-			_ = recover() // of GetBody or a hook: the caller cannot recover in this goroutine
+			_ = recover() // GetBody or a hook may panic; the caller cannot recover in this goroutine
 			a.abandon()
 			a.paid.Cancel()
 			r.change(func() { r.preparing-- })
@@ -226,7 +223,7 @@ func (r *race) copy(of *attempt, hedge bool) {
 	}
 }
 
-// payForCopy takes the tokens of a copy: a hedge's, or a retry's.
+// payForCopy takes the tokens of a copy: those of a hedge, or of a retry.
 func (a *attempt) payForCopy() (ok bool) {
 	c, now := a.call, time.Now()
 	switch {
@@ -240,8 +237,8 @@ func (a *attempt) payForCopy() (ok bool) {
 	return ok
 }
 
-// mayHedge reports whether the priority may be hedged: PriorityBatch only while the bucket of
-// retry tokens is more than half full.
+// mayHedge reports whether the priority may be hedged: PriorityBatch only while the Budget is
+// more than half full.
 func (c *call) mayHedge(now time.Time) bool {
 	if c.priority != PriorityBatch {
 		return true
@@ -250,8 +247,9 @@ func (c *call) mayHedge(now time.Time) bool {
 	return tokens.Remaining < 0 || tokens.Remaining > tokens.Used
 }
 
-// begin counts a prepared copy as running, unless the race is over or no attempt is left.
-func (r *race) begin(a *attempt) bool {
+// begin counts a prepared copy as running. It returns false if the outcome is known or no attempt
+// is left.
+func (r *hedgedCall) begin(a *attempt) bool {
 	c := r.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,37 +267,37 @@ func (r *race) begin(a *attempt) bool {
 	return true
 }
 
-// change makes a change that wait may wait for.
-func (r *race) change(change func()) {
+// change makes a change under the lock, and wakes wait.
+func (r *hedgedCall) change(change func()) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	change()
 	r.notify()
 }
 
-func (r *race) notify() {
+func (r *hedgedCall) notify() {
 	if r.changed != nil {
 		close(r.changed)
 		r.changed = nil
 	}
 }
 
-// run sends a copy. A Base or a hook that panics, or ends the goroutine, fails the copy alone.
-func (r *race) run(a *attempt) {
+// run sends a copy. If Base or a hook panics, or ends the goroutine, only the copy fails.
+func (r *hedgedCall) run(a *attempt) {
 	returned := false
 	defer r.finish(a)
 	defer func() {
 		if v := recover(); v != nil {
-			a.fail(neterr.With(neterr.New("panic in a copy of the request"), fmt.Errorf("%v", v)))
+			a.fail(neterr.With(neterr.New("panic in a concurrent attempt"), fmt.Errorf("%v", v)))
 		} else if !returned {
-			a.fail(neterr.New("the goroutine of a copy of the request has ended"))
+			a.fail(neterr.New("goroutine of a concurrent attempt exited"))
 		}
 	}()
 	a.send()
 	returned = true
 }
 
-// fail is the outcome of an attempt for which Base has none.
+// fail sets the outcome of an attempt for which Base returned none.
 func (a *attempt) fail(err error) {
 	a.abandon()
 	a.end = endError
@@ -309,7 +307,7 @@ func (a *attempt) fail(err error) {
 }
 
 // finish makes a copy the winner if it is the first to succeed.
-func (r *race) finish(a *attempt) {
+func (r *hedgedCall) finish(a *attempt) {
 	useless, won := false, false
 	r.change(func() {
 		r.running--
@@ -335,14 +333,13 @@ func (r *race) finish(a *attempt) {
 	}
 }
 
-// win ends the race and cancels the others.
-func (r *race) win(winner *attempt) {
+func (r *hedgedCall) win(winner *attempt) {
 	r.winner, r.over = winner, true
 	r.cancelOthers()
 }
 
-// cancelOthers cancels the attempts that have no outcome yet.
-func (r *race) cancelOthers() {
+// cancelOthers cancels the attempts without an outcome.
+func (r *hedgedCall) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.first) {
 		if a != r.winner && !a.inTime {
 			a.endWith(neterr.ErrSuperseded)
@@ -350,15 +347,15 @@ func (r *race) cancelOthers() {
 	}
 }
 
-// outcome waits for the copies that may still succeed, and returns the attempt that counts:
-// the winner, or else the last failure. It also adds the copies to the call's record, and
-// discards the responses that the caller does not get.
-func (r *race) outcome() *attempt {
+// outcome waits for the copies that may still succeed. It returns the winner, or else the last
+// failure. It adds the copies to the call's record, and discards the responses that the caller
+// does not get.
+func (r *hedgedCall) outcome() *attempt {
 	result, copies := r.wait()
 	c := r.call
 	for _, a := range copies {
 		if a.announced != nil {
-			<-a.announced // or its AttemptStart could come after its AttemptDone
+			<-a.announced // so that its AttemptStart is before its AttemptDone
 		}
 		entry := r.entry(a)
 		state := c.retryState()
@@ -377,8 +374,8 @@ func (r *race) outcome() *attempt {
 	return result
 }
 
-// wait waits for the end of the race.
-func (r *race) wait() (result *attempt, copies []*attempt) {
+// wait waits for the outcome.
+func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	r.first.inTime = true
@@ -389,8 +386,7 @@ func (r *race) wait() (result *attempt, copies []*attempt) {
 	default:
 		r.latest = r.first
 	}
-	// A copy that is being prepared reads the caller's request, which belongs to the caller
-	// again when the call returns.
+	// A copy in preparation reads the caller's request, which the caller may reuse after the call.
 	for r.preparing > 0 || r.winner == nil && r.running > 0 {
 		r.waited = true
 		r.sleep()
@@ -403,7 +399,7 @@ func (r *race) wait() (result *attempt, copies []*attempt) {
 }
 
 // sleep waits for a change, without the lock.
-func (r *race) sleep() {
+func (r *hedgedCall) sleep() {
 	changed := make(chan struct{})
 	r.changed = changed
 	r.call.mu.Unlock()
@@ -411,9 +407,9 @@ func (r *race) sleep() {
 	<-changed
 }
 
-// entry is what the call records of a copy. One that has lost runs on for a moment, so that
-// the record needs one of its own.
-func (r *race) entry(a *attempt) *attempt {
+// entry returns the record of a copy. A copy that has lost may still write to its own record, so
+// it gets a new one.
+func (r *hedgedCall) entry(a *attempt) *attempt {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	if a.inTime {
@@ -425,10 +421,10 @@ func (r *race) entry(a *attempt) *attempt {
 	}}
 }
 
-// abandonRace cancels the copies of an attempt whose Base has panicked.
-func (a *attempt) abandonRace() {
+// cancelCopies cancels the copies of an attempt after its Base panicked.
+func (a *attempt) cancelCopies() {
 	a.call.mu.Lock()
-	r := a.race
+	r := a.hedged
 	a.call.mu.Unlock()
 	if r == nil || r.decided {
 		return
@@ -438,9 +434,9 @@ func (a *attempt) abandonRace() {
 	}
 }
 
-// cancelAll ends the race without an outcome, and returns the attempts that may hold a
-// response. The others release theirs when they end.
-func (r *race) cancelAll() (done []*attempt) {
+// cancelAll cancels all attempts, and returns those that may hold a response. The others release
+// their responses when they end.
+func (r *hedgedCall) cancelAll() (done []*attempt) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	r.over = true

@@ -25,7 +25,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// copyOf says what becomes of one copy of a request.
+// copyOf is the outcome of one copy of a request.
 type copyOf struct {
 	after  time.Duration
 	status int // 0: 200
@@ -34,8 +34,7 @@ type copyOf struct {
 	exits  bool
 }
 
-// hedgeBase gives the requests that come to it the outcomes in turn, and those
-// after them the last one. It heeds contexts, as a Base must, and counts.
+// hedgeBase gives its requests the outcomes in order, and repeats the last. It obeys contexts.
 type hedgeBase struct {
 	copies []copyOf
 
@@ -102,7 +101,7 @@ func (b *hedgeBase) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// countedBody fails once its request's context is done, as net/http's do.
+// countedBody fails after its request's context ends, as net/http's bodies do.
 type countedBody struct {
 	io.Reader
 	base *hedgeBase
@@ -132,8 +131,7 @@ func (b *hedgeBase) sent() int {
 	return len(b.arrivals)
 }
 
-// balanced asserts §4.5 and §4.13: each body that was opened is closed, and no
-// copy is still on its way.
+// balanced requires that each opened body is closed, and that no copy is in flight (§4.5, §4.13).
 func (b *hedgeBase) balanced(tb testing.TB) {
 	tb.Helper()
 	synctest.Wait()
@@ -150,7 +148,7 @@ func hedging(base http.RoundTripper, attempts int, hedge *resilienthttp.Hedge) *
 	return transport
 }
 
-// story tells the attempts in short: "1 lost", "1h 200".
+// story describes the attempts in short form: "1 lost", "1h 200".
 func story(attempts []resilienthttp.Attempt) string {
 	var parts []string
 	for _, a := range attempts {
@@ -172,8 +170,8 @@ func story(attempts []resilienthttp.Attempt) string {
 	return strings.Join(parts, ", ")
 }
 
-// TestHedge is a race after one second, with every kind of outcome. A failure
-// never beats an answer that is still in flight, in either direction.
+// A hedge after one second, with every kind of outcome. A failure never wins while a response is
+// possible.
 func TestHedge(t *testing.T) {
 	const (
 		ms = time.Millisecond
@@ -191,13 +189,13 @@ func TestHedge(t *testing.T) {
 		{"the first in time", 0, []copyOf{{after: 900 * ms}}, "1 200", "body of 1", 900 * ms},
 		{"the hedge wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms}}, "1 lost, 1h 200", "body of 2", 1100 * ms},
 		{"the first wins after all", 0, []copyOf{{after: 1500 * ms}, {after: 10 * s}}, "1 200, 1h lost", "body of 1", 1500 * ms},
-		{"a permanent answer is an answer", 0, []copyOf{{after: 10 * s}, {after: 100 * ms, status: 404}}, "1 lost, 1h 404", "body of 2", 1100 * ms},
+		{"a permanent response wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms, status: 404}}, "1 lost, 1h 404", "body of 2", 1100 * ms},
 		{"of the first too", 0, []copyOf{{after: 1500 * ms, status: 404}, {after: 10 * s}}, "1 404, 1h lost", "body of 1", 1500 * ms},
 		{"the hedge fails with an error", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, err: broken}}, "1 200, 1h broken", "body of 1", 3 * s},
 		{"the hedge fails with a status", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, status: 503}}, "1 200, 1h 503", "body of 1", 3 * s},
 		{"the first fails with an error", 0, []copyOf{{after: 1500 * ms, err: broken}, {after: 3 * s}}, "1 broken, 1h 200", "body of 2", 4 * s},
 		{"the first fails with a status", 0, []copyOf{{after: 1500 * ms, status: 503}, {after: 3 * s}}, "1 503, 1h 200", "body of 2", 4 * s},
-		{"the first fails for good", 0, []copyOf{{after: 1500 * ms, err: http.ErrSchemeMismatch}, {after: 3 * s}}, "1 broken, 1h 200", "body of 2", 4 * s},
+		{"the first attempt fails permanently", 0, []copyOf{{after: 1500 * ms, err: http.ErrSchemeMismatch}, {after: 3 * s}}, "1 broken, 1h 200", "body of 2", 4 * s},
 		{"both fail, the first first", 0, []copyOf{{after: 1500 * ms, status: 500}, {after: 3 * s, status: 503}}, "1 500, 1h 503", "body of 1", 4 * s},
 		{"both fail, the hedge first", 0, []copyOf{{after: 3 * s, status: 500}, {after: 100 * ms, status: 503}}, "1 500, 1h 503", "body of 1", 3 * s},
 		{"both fail with errors", 0, []copyOf{{after: 3 * s, err: broken}, {after: 100 * ms, err: broken}}, "1 broken, 1h broken", "", 3 * s},
@@ -237,7 +235,7 @@ func TestHedge(t *testing.T) {
 					resp, err := transport.RoundTrip(req)
 					require.Equal(t, row.took, time.Since(start))
 					want := row.want
-					if strings.Contains(row.name, "for good") {
+					if strings.Contains(row.name, "permanently") {
 						want = strings.Replace(want, "broken", http.ErrSchemeMismatch.Error(), 1)
 					}
 					if row.body == "" {
@@ -270,7 +268,7 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// TestHedgeAttempts is what the records say of the two copies.
+// The records of the two copies.
 func TestHedgeAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := newHedgeBase(copyOf{after: 10 * time.Second}, copyOf{after: 100 * time.Millisecond})
@@ -287,7 +285,7 @@ func TestHedgeAttempts(t *testing.T) {
 		require.Equal(t, 1100*time.Millisecond, first.Latency)
 		require.Equal(t, 100*time.Millisecond, second.Latency)
 		require.Nil(t, first.Response)
-		require.ErrorIs(t, first.Err, context.Canceled, "what Base said")
+		require.ErrorIs(t, first.Err, context.Canceled, "the error of Base")
 		require.Equal(t, resilienthttp.VerdictPermanent, first.Verdict)
 		require.Equal(t, resilienthttp.VerdictSuccess, second.Verdict)
 		require.NotSame(t, first.Request, second.Request)
@@ -298,8 +296,8 @@ func TestHedgeAttempts(t *testing.T) {
 	})
 }
 
-// TestHedgeWhich: only requests that may be repeated and can be replayed.
-func TestHedgeWhich(t *testing.T) {
+// Only requests that may be repeated and can be replayed are hedged.
+func TestHedge_eligibleRequests(t *testing.T) {
 	off := resilienthttp.Idempotency{Disabled: true}
 	stream := func(r *http.Request) {
 		r.Body, r.GetBody, r.ContentLength = io.NopCloser(strings.NewReader("body")), nil, -1
@@ -319,7 +317,7 @@ func TestHedgeWhich(t *testing.T) {
 		{name: "PUT, context key", method: "PUT", body: "body", ctx: func(ctx context.Context) context.Context {
 			return resilienthttp.WithIdempotencyKey(ctx, "k")
 		}, hedged: true},
-		{name: "DELETE, whose second copy gets a 404", method: "DELETE"},
+		{name: "DELETE, and the second copy gets a 404", method: "DELETE"},
 		{name: "POST, keyed", method: "POST", body: "body", hedged: true},
 		{name: "PATCH, keyed", method: "PATCH", body: "body", hedged: true},
 		{name: "POST, header key", method: "POST", body: "body", config: off, change: func(r *http.Request) { r.Header.Set("Idempotency-Key", "k") }, hedged: true},
@@ -362,7 +360,7 @@ func TestHedgeWhich(t *testing.T) {
 					require.Equal(t, "1 lost, 1h 200", story(attempts))
 				} else {
 					require.Equal(t, "1 200", story(attempts))
-					// Nothing was spent on it: the hedge is left for another call.
+					// No token was taken: another call gets the hedge.
 					base.copies = []copyOf{{after: 5 * time.Second}}
 					require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
 				}
@@ -372,7 +370,7 @@ func TestHedgeWhich(t *testing.T) {
 	}
 }
 
-// TestHedgeDelay: fixed, or measured once 20 latencies are known.
+// The delay is fixed, or measured after 20 latencies.
 func TestHedgeDelay(t *testing.T) {
 	const ms = time.Millisecond
 	// learn makes n calls of which the i-th takes latency(i).
@@ -385,7 +383,7 @@ func TestHedgeDelay(t *testing.T) {
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		}
 	}
-	// after makes a call that hangs and tells when its hedge came.
+	// after makes a call that hangs, and returns the time of its hedge.
 	after := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase) (time.Duration, bool) {
 		t.Helper()
 		base.mu.Lock()
@@ -447,11 +445,11 @@ func TestHedgeDelay(t *testing.T) {
 				if row.hedge.Delay == 0 {
 					most += row.max*3/10 + 1 // as precise as internal/latency is
 				}
-				require.LessOrEqual(t, delay, most, "longer than the quantile, by as little as can be told")
+				require.LessOrEqual(t, delay, most, "longer than the quantile, within the precision")
 			})
 		})
 	}
-	t.Run("it follows", func(t *testing.T) {
+	t.Run("the delay follows the latencies", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
@@ -463,7 +461,7 @@ func TestHedgeDelay(t *testing.T) {
 			require.Less(t, delay, 104*ms)
 		})
 	})
-	t.Run("failures are no measure", func(t *testing.T) {
+	t.Run("failures do not count", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: ms, status: 503})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
@@ -475,7 +473,7 @@ func TestHedgeDelay(t *testing.T) {
 			require.False(t, hedged)
 		})
 	})
-	t.Run("answers that are all as slow are not slow", func(t *testing.T) {
+	t.Run("responses with equal latencies are not slow", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 50 * ms})
 			transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
@@ -484,9 +482,9 @@ func TestHedgeDelay(t *testing.T) {
 			}
 		})
 	})
-	t.Run("a loser took at least that long", func(t *testing.T) {
+	t.Run("a canceled attempt counts with the delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			// Without the losers, the quantile would fall further and further.
+			// If canceled attempts did not count, the quantile would fall.
 			base := newHedgeBase(copyOf{})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
 			transport := hedging(base, -1, hedge)
@@ -501,13 +499,12 @@ func TestHedgeDelay(t *testing.T) {
 			delay, hedged := after(t, transport, base)
 			require.True(t, hedged)
 			require.GreaterOrEqual(t, delay, 50*ms)
-			require.Less(t, delay, 65*ms, "nor may it rise by itself")
+			require.Less(t, delay, 65*ms, "the delay does not rise")
 		})
 	})
-	t.Run("hedging does not talk itself into more", func(t *testing.T) {
+	t.Run("hedges do not shorten the delay", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			// If those that are cut short did not count, only the quick ones
-			// would, and the quantile would fall with each hedge.
+			// If canceled attempts did not count, the quantile would fall with each hedge.
 			base := newHedgeBase(copyOf{})
 			hedge := &resilienthttp.Hedge{MaxRatio: -1}
 			transport := hedging(base, -1, hedge)
@@ -543,10 +540,9 @@ func TestHedgeDelay(t *testing.T) {
 	})
 }
 
-// TestHedgeShare is §4.16 for hedges: they count against MaxRatio, and not against the
-// Budget.
-func TestHedgeShare(t *testing.T) {
-	// slow makes calls that all want a hedge, gap apart, and counts those.
+// §4.16: hedges count against MaxRatio, and not against the Budget.
+func TestHedge_MaxRatio(t *testing.T) {
+	// slow makes slow calls, gap apart, and counts their hedges.
 	slow := func(t *testing.T, transport *resilienthttp.Transport, base *hedgeBase, calls int, gap time.Duration) (hedges int) {
 		t.Helper()
 		before := base.sent()
@@ -590,29 +586,29 @@ func TestHedgeShare(t *testing.T) {
 			require.Equal(t, 51, base.sent())
 		})
 	})
-	t.Run("one that is not sent is given back", func(t *testing.T) {
+	t.Run("a hedge that is not sent returns its token", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(twoMS)
 			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
 			transport.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1}
-			require.Zero(t, slow(t, transport, base, 3, 2*time.Second), "the limiter has no turn for it")
+			require.Zero(t, slow(t, transport, base, 3, 2*time.Second), "the limiter has no permit for the hedge")
 			open := hedging(base, -1, transport.Hedge)
 			require.Equal(t, 1, slow(t, open, base, 3, 0))
 		})
 	})
-	t.Run("§4.16 hedges leave the budget to retries", func(t *testing.T) {
+	t.Run("§4.16 hedges do not use the budget", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(twoMS)
 			transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
 			transport.Budget = tokens(1)
-			require.Equal(t, 100, slow(t, transport, base, 100, 0), "a spent budget is no matter")
+			require.Equal(t, 100, slow(t, transport, base, 100, 0), "an exhausted budget does not matter")
 			base.mu.Lock()
 			base.copies = []copyOf{{status: 500}}
 			base.mu.Unlock()
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "and its token is there")
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the hedge's token remains")
 		})
 	})
-	t.Run("§4.15 a breaker that is half-open has no place for it", func(t *testing.T) {
+	t.Run("§4.15 a half-open circuit admits no hedge", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Millisecond})
 			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
@@ -624,7 +620,7 @@ func TestHedgeShare(t *testing.T) {
 			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
 		})
 	})
-	t.Run("§4.15 a loser says nothing to the breaker", func(t *testing.T) {
+	t.Run("§4.15 the breaker does not count a canceled attempt", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: time.Hour}, copyOf{})
 			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
@@ -635,8 +631,7 @@ func TestHedgeShare(t *testing.T) {
 	})
 }
 
-// TestHedgeTimeout: each copy has the attempt timeout to itself, and the call's
-// deadline is that of both.
+// Each copy has its own attempt timeout. Both have the call's deadline.
 func TestHedgeTimeout(t *testing.T) {
 	t.Run("the first times out, the hedge does not", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -684,28 +679,28 @@ func TestHedgeTimeout(t *testing.T) {
 			_, err := hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
 			require.ErrorIs(t, err, context.Canceled)
 			require.Equal(t, 5*time.Second, time.Since(start))
-			require.Equal(t, 2, base.sent(), "and no retry")
+			require.Equal(t, 2, base.sent(), "there is no retry")
 			base.balanced(t)
 		})
 	})
-	t.Run("§4.19 each copy is told its own deadline", func(t *testing.T) {
+	t.Run("§4.19 each copy has its own deadline header", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			var told minutes
+			var recorded minutes
 			base := newHedgeBase(copyOf{after: 2 * time.Second}, copyOf{after: time.Second})
 			transport := hedging(puppet(func(req *http.Request) (*http.Response, error) {
-				told.addf("%s", req.Header.Get("X-Request-Timeout-Ms"))
+				recorded.addf("%s", req.Header.Get("X-Request-Timeout-Ms"))
 				return base.RoundTrip(req)
 			}), 3, &resilienthttp.Hedge{Delay: 1500 * time.Millisecond})
 			tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-			require.Equal(t, []string{"10000", "8500"}, told.read())
+			require.Equal(t, []string{"10000", "8500"}, recorded.read())
 		})
 	})
 }
 
-// TestHedgePanic: a Base that panics in the hedge's goroutine, where no caller
-// can recover, fails the hedge alone; in the caller's, the panic is the caller's.
+// A Base that panics in the hedge's goroutine fails only the hedge. In the caller's goroutine the
+// caller gets the panic.
 func TestHedgePanic(t *testing.T) {
 	hedge := func() *resilienthttp.Hedge { return &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1} }
 	for _, row := range []struct {
@@ -713,10 +708,10 @@ func TestHedgePanic(t *testing.T) {
 		copies []copyOf
 		want   string
 	}{
-		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h panic in a copy of the request: Base is broken"},
-		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h the goroutine of a copy of the request has ended"},
-		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h panic in a copy of the request: Base is broken"},
-		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h the goroutine of a copy of the request has ended"},
+		{"hedge panics, first answers", []copyOf{{after: 5 * time.Second}, {panics: true}}, "1 200, 1h panic in a concurrent attempt: Base is broken"},
+		{"hedge exits, first answers", []copyOf{{after: 5 * time.Second}, {exits: true}}, "1 200, 1h goroutine of a concurrent attempt exited"},
+		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h panic in a concurrent attempt: Base is broken"},
+		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h goroutine of a concurrent attempt exited"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -755,7 +750,7 @@ func TestHedgePanic(t *testing.T) {
 			base.balanced(t)
 		})
 	})
-	t.Run("the hedge gives back what it holds", func(t *testing.T) {
+	t.Run("the hedge returns its permits", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Second}, copyOf{panics: true}, copyOf{})
 			transport := hedging(base, -1, hedge())
@@ -765,12 +760,12 @@ func TestHedgePanic(t *testing.T) {
 			}
 			call() // opens the circuit
 			time.Sleep(2 * time.Hour)
-			require.Equal(t, "1 200, 1h panic in a copy of the request: Base is broken", story(call()))
-			require.Equal(t, "1 200", story(call()), "there is a place for it")
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: Base is broken", story(call()))
+			require.Equal(t, "1 200", story(call()), "the slot is free")
 			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
 		})
 	})
-	t.Run("Classify panics over the hedge", func(t *testing.T) {
+	t.Run("Classify panics for the hedge", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
 			transport := hedging(base, -1, hedge())
@@ -780,11 +775,11 @@ func TestHedgePanic(t *testing.T) {
 				}
 				return resilienthttp.VerdictDefault
 			}
-			require.Equal(t, "1 200, 1h panic in a copy of the request: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			base.balanced(t)
 		})
 	})
-	t.Run("AttemptStart panics over the hedge", func(t *testing.T) {
+	t.Run("AttemptStart of the hedge panics", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
 			transport := hedging(base, -1, hedge())
@@ -793,15 +788,15 @@ func TestHedgePanic(t *testing.T) {
 					panic("odd")
 				}
 			}}
-			require.Equal(t, "1 200, 1h panic in a copy of the request: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 			require.Equal(t, 1, base.sent())
 			base.balanced(t)
 		})
 	})
 }
 
-// TestHedgeTrace: hooks see the hedge begin and end, in that order, also when it
-// loses at the moment at which it begins, and nothing of it after CallDone.
+// Hooks see the start of a hedge before its end, even if it loses at its start, and nothing after
+// CallDone.
 func TestHedgeTrace(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -863,11 +858,11 @@ func TestHedgeTrace(t *testing.T) {
 			transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			require.Equal(t, 1, strings.Count(out.String(), `"hedge":true`))
-			require.NotContains(t, out.String(), "WARN", "to lose is no failure")
+			require.NotContains(t, out.String(), "WARN", "a canceled hedge is not a failure")
 			require.NotContains(t, out.String(), "ERROR")
 		})
 	})
-	t.Run("LogTrace, a failure with the hedge behind it", func(t *testing.T) {
+	t.Run("LogTrace, a failure before a hedge", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			records, _ := logged(t, func(trace *resilienthttp.Trace) {
 				base := newHedgeBase(copyOf{after: 2 * time.Second, status: 500})
@@ -883,9 +878,9 @@ func TestHedgeTrace(t *testing.T) {
 	})
 }
 
-// TestHedgeInOneInstant: whatever happens at the same moment, there is one
-// winner, its body is readable, and the other is closed.
-func TestHedgeInOneInstant(t *testing.T) {
+// If events happen at the same time, there is one winner with a readable body, and the other
+// response is closed.
+func TestHedge_simultaneousEvents(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		copies []copyOf
@@ -919,7 +914,7 @@ func TestHedgeInOneInstant(t *testing.T) {
 			})
 		})
 	}
-	t.Run("the caller cancels in the instant of the answer", func(t *testing.T) {
+	t.Run("the caller cancels at the time of the response", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			for range 300 {
 				ctx, cancel := context.WithCancel(t.Context())
@@ -938,8 +933,7 @@ func TestHedgeInOneInstant(t *testing.T) {
 	})
 }
 
-// TestHedgeOverNetHTTP is hedging over net/http's own transport: the loser's
-// request is cancelled at its server, and its connection given up.
+// Hedging over net/http's transport: the request of the loser is canceled at its server.
 func TestHedgeOverNetHTTP(t *testing.T) {
 	for name, options := range map[string][]memhttp.Option{"HTTP/1": nil, "HTTP/2": {memhttp.HTTP2()}} {
 		t.Run(name, func(t *testing.T) {
@@ -947,7 +941,7 @@ func TestHedgeOverNetHTTP(t *testing.T) {
 				var asked, left atomic.Int64
 				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					if asked.Add(1)%2 == 1 {
-						<-r.Context().Done() // the server learns that it has lost
+						<-r.Context().Done() // the server sees the cancellation
 						left.Add(1)
 						return
 					}
@@ -1007,8 +1001,8 @@ func TestHedgeOverNetHTTP(t *testing.T) {
 	})
 }
 
-// TestHedgeStress is §4.21: many calls with latencies at random on one Hedge,
-// shared by two Transports, under the race detector.
+// §4.21: calls with random latencies on one Hedge that two Transports share, under the race
+// detector.
 func TestHedgeStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opened, closed, sent, hedged, failed atomic.Int64
@@ -1089,9 +1083,9 @@ func (o *onceClosed) Close() error {
 	return nil
 }
 
-// TestHedgeWorth is §7's row 17: by a measured delay, a client hedges for as long as
-// that gains something, and where its hedges lose it leaves it, and tries again later.
-func TestHedgeWorth(t *testing.T) {
+// DESIGN §7, row 17: with a measured delay, a client hedges while hedges win. If they lose, it
+// stops and tries again later.
+func TestHedge_stopsWhenLosing(t *testing.T) {
 	const ms = time.Millisecond
 	// load makes calls, 20 a second, of which every tenth has a first copy that takes
 	// so long, and a hedge, if there is one, that takes half a second.
@@ -1121,10 +1115,10 @@ func TestHedgeWorth(t *testing.T) {
 			transport := hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1})
 			require.Less(t, load(t, transport, base, 1000, 100*ms), 6)
 			time.Sleep(5 * time.Minute)
-			require.Greater(t, load(t, transport, base, 1000, 3*time.Second), 60, "and begin again when they win")
+			require.Greater(t, load(t, transport, base, 1000, 3*time.Second), 60, "hedges resume when they win")
 		})
 	})
-	t.Run("a fixed delay is hedged at, whatever comes of it", func(t *testing.T) {
+	t.Run("a fixed delay always hedges", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := newHedgeBase(copyOf{})
 			require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Delay: 20 * ms, MaxRatio: 0.1}), base, 1000, 100*ms), 90)

@@ -23,15 +23,15 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// This file holds what the black-box tests have in common: a Base that follows a
-// script, bodies that are counted, and a request that is compared with itself.
+// This file has helpers of the black-box tests: a scripted Base, counted bodies, and a check that a
+// request is unchanged.
 
-// A step is one answer of a scriptedBase.
+// step is one response of a scriptedBase.
 type step func(*http.Request) (*http.Response, error)
 
-// scriptedBase is a Base that keeps to the contract of http.RoundTripper: it
-// reads the request's body, closes it, and answers with the next step of its
-// script; the last step is repeated. It is safe for concurrent use.
+// scriptedBase is a Base that obeys the contract of http.RoundTripper: it reads the request's
+// body, closes it, and returns the next step; the last step is repeated. It is safe for
+// concurrent use.
 type scriptedBase struct {
 	ledger // of the response bodies
 
@@ -43,11 +43,11 @@ type scriptedBase struct {
 	idleClosed atomic.Int64 // calls of CloseIdleConnections
 }
 
-// sent is a request as a scriptedBase has seen it.
+// sent is a request that a scriptedBase has received.
 type sent struct {
-	Request       *http.Request // its body is closed by now
+	Request       *http.Request // its body is closed
 	Header        http.Header   // a copy
-	Body          io.ReadCloser // the very value
+	Body          io.ReadCloser // the same value
 	Text          string        // what was read from it
 	ContentLength int64
 	At            time.Time
@@ -121,8 +121,7 @@ func (b *ledgerBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// status answers with a status and with headers in pairs. The body says
-// "status 503".
+// status responds with a status and with headers in pairs. The body is "status 503".
 func status(code int, header ...string) step {
 	return func(r *http.Request) (*http.Response, error) {
 		return response(r, code, "status "+strconv.Itoa(code), header...), nil
@@ -142,7 +141,7 @@ func response(r *http.Request, code int, body string, header ...string) *http.Re
 	}
 }
 
-// withBody answers with a status and a body.
+// withBody responds with a status and a body.
 func withBody(code int, body io.ReadCloser, header ...string) step {
 	return func(r *http.Request) (*http.Response, error) {
 		resp := response(r, code, "", header...)
@@ -151,12 +150,12 @@ func withBody(code int, body io.ReadCloser, header ...string) step {
 	}
 }
 
-// failing answers with an error.
+// failing returns an error.
 func failing(err error) step {
 	return func(*http.Request) (*http.Response, error) { return nil, err }
 }
 
-// hanging answers with the context's error, when the context ends.
+// hanging returns the context's error when the context ends.
 func hanging(r *http.Request) (*http.Response, error) {
 	<-r.Context().Done()
 	return nil, r.Context().Err()
@@ -179,10 +178,10 @@ func panicking(value any) step {
 	return func(*http.Request) (*http.Response, error) { panic(value) }
 }
 
-// errReset stands for a connection that breaks after the request was sent.
+// errReset is the error of a connection that breaks after the request was sent.
 var errReset error = brokenError{}
 
-// brokenError has no room for a secret, so its text is shown.
+// brokenError has no fields, so its text is shown.
 type brokenError struct{}
 
 func (brokenError) Error() string { return "connection broke" }
@@ -192,7 +191,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// newRequest makes a request whose body, if any, can be replayed.
+// newRequest makes a request with a body that can be replayed, or without one.
 func newRequest(tb testing.TB, method, url, body string) *http.Request {
 	tb.Helper()
 	var r io.Reader
@@ -317,7 +316,7 @@ func lastOf(tb testing.TB, resp *http.Response) resilienthttp.Attempt {
 	return attempts[len(attempts)-1]
 }
 
-// every is a Policy that waits so long before each retry.
+// every is a Policy that waits for d before each retry.
 func every(d time.Duration) resilienthttp.Policy {
 	return resilienthttp.Policy{Backoff: resilienthttp.Constant(d)}
 }
@@ -325,7 +324,7 @@ func every(d time.Duration) resilienthttp.Policy {
 // never is a Breaker that does not open.
 func never() *resilienthttp.Breaker { return &resilienthttp.Breaker{FailureRatio: -1} }
 
-// nervous is a Breaker that opens at the first failure, for about that long.
+// nervous is a Breaker that opens at the first failure, for about the cooldown.
 func nervous(cooldown time.Duration) *resilienthttp.Breaker {
 	return &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: cooldown, MaxCooldown: cooldown, Window: 10 * time.Second}
 }
@@ -338,7 +337,7 @@ func tokens(n int) *resilienthttp.Budget {
 	return &resilienthttp.Budget{Ratio: 1e-9, MinTokens: n, Static: true}
 }
 
-// quiet is a log that nobody reads.
+// quiet is a log without output.
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
 // serveRaw serves each connection of a listener with f, which need not close it.
@@ -381,8 +380,8 @@ func listen(tb testing.TB) (net.Listener, string) {
 	return l, "http://" + l.Addr().String()
 }
 
-// closedPort is an address at which nobody listens. Where it can be had it is one of its
-// own: on one that all tests share, a port that is closed may be given to another.
+// closedPort returns an address without a listener. If possible, the address is not 127.0.0.1: a
+// closed port that all tests share may be given to another test.
 func closedPort(tb testing.TB) (address string) {
 	tb.Helper()
 	host := "127.0.0.1"
@@ -409,7 +408,7 @@ func withoutKeys(tr *resilienthttp.Transport) *resilienthttp.Transport {
 	return tr
 }
 
-// puppet is a Base that does what the test says.
+// puppet is a Base that calls a function of the test.
 type puppet func(*http.Request) (*http.Response, error)
 
 func (p puppet) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -431,7 +430,7 @@ func puppetAnswer(req *http.Request, status int, header ...string) *http.Respons
 	return resp
 }
 
-// puppetStatus answers every request with the status.
+// puppetStatus responds to every request with the status.
 func puppetStatus(status int, header ...string) puppet {
 	return func(req *http.Request) (*http.Response, error) { return puppetAnswer(req, status, header...), nil }
 }
@@ -439,7 +438,7 @@ func puppetStatus(status int, header ...string) puppet {
 // atOnce is a Backoff for tests that are not about waiting.
 func atOnce(int, time.Duration) time.Duration { return 0 }
 
-// bareTransport has the mechanisms off that are not the test's subject.
+// bareTransport disables the mechanisms that are not the subject of the test.
 func bareTransport(base http.RoundTripper, attempts int) *resilienthttp.Transport {
 	return &resilienthttp.Transport{
 		Base:      base,
@@ -462,7 +461,7 @@ func newCall(ctx context.Context, tb testing.TB, method, body string) *http.Requ
 	return req
 }
 
-// tripped makes the call and tells all its attempts, however it ended.
+// tripped makes the call and returns all its attempts.
 func tripped(tb testing.TB, rt http.RoundTripper, req *http.Request) []resilienthttp.Attempt {
 	tb.Helper()
 	resp, err := rt.RoundTrip(req)

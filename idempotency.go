@@ -22,15 +22,14 @@ const defaultKeyHeader = "Idempotency-Key"
 
 // Idempotency adds idempotency keys to requests, so that POST and PATCH can be retried: the
 // server recognizes a request with the same key. All attempts of a call have the same key, and so
-// does the request that follows a 307 or 308 to the same origin. A key that the caller has set in
-// the header is never replaced.
+// does the request that follows a 307 or 308 to the same origin. A key in the request's header is
+// never replaced.
 //
 // The zero value sends a random UUID in Idempotency-Key with each POST and PATCH. A server that
 // does not know the header ignores it, and a retry can then do the work twice. For such a server
 // set Disabled. See docs/idempotency-keys.md.
 type Idempotency struct {
-	// Header is the name of the field. "" means Idempotency-Key. Other APIs use
-	// PayPal-Request-Id, X-Idempotency-Key or X-Request-Id.
+	// Header is the name of the field. "" means Idempotency-Key. PayPal wants PayPal-Request-Id.
 	Header string
 
 	// Methods are the methods for which keys are generated, in upper case. nil means POST and
@@ -38,14 +37,14 @@ type Idempotency struct {
 	Methods []string
 
 	// NewKey returns the key of a call; "" means none. nil means a random UUID (version 4), or
-	// one that is derived from the invocation ID of an AWS or Google SDK. An invalid key fails
-	// the call: one longer than MaxLength, or with characters other than visible ASCII and inner
-	// spaces. It must be safe for concurrent use.
+	// one that is derived from the invocation ID of an AWS or Google SDK. A key longer than
+	// MaxLength, or with characters other than visible ASCII and inner spaces, fails the call. It
+	// must be safe for concurrent use.
 	NewKey func(*http.Request) string
 
 	// Quoted sends keys of NewKey and of the context as structured-field strings (RFC 9651), in
-	// quotes, as the IETF draft asks. A quoted key is not quoted again. Most APIs want the bare
-	// key, the default.
+	// quotes, as the IETF draft asks. A key that already is such a string is not quoted again.
+	// Most APIs want the bare key, the default.
 	Quoted bool
 
 	// MaxLength is the maximum length of a key in characters. Zero means 255, which is also the
@@ -65,10 +64,8 @@ type Idempotency struct {
 // WithIdempotencyKey returns a context with the caller's own key for its calls, for any method. A
 // business key such as "invoice:001" works across crashes and processes. A key in the request's
 // header takes precedence. "" means that the Transport generates a key as usual. An invalid key
-// fails the call: see Idempotency.NewKey.
-//
-// Use the context for one operation only, because servers reject two different requests with one
-// key. If http.Client follows a redirect, that request gets the key too.
+// fails the call. Use the context for one operation only, because servers reject two different
+// requests with one key. A request that follows a redirect has the same context and key.
 func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.key = key })
 }
@@ -156,9 +153,9 @@ func (i *Idempotency) callersKey(h http.Header) string {
 	return ""
 }
 
-// redirectedKey returns the key of the previous request if its response, a 307 or 308, led to
-// this one on the same origin. http.Client repeats method and body, so it is the same operation.
-// Another origin has not received the key and gets a new one.
+// redirectedKey returns the key of the previous request if its response, a 307 or 308 of the same
+// origin, led to this one. http.Client repeats method and body, so it is the same operation.
+// Another origin has not received the key, so its request gets a new one.
 func (i *Idempotency) redirectedKey(req *http.Request) string {
 	from := req.Response
 	if from == nil || from.Request == nil || from.Request.URL == nil ||

@@ -20,8 +20,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// keyLedger is a Base that writes down what the field holds, and answers with
-// the statuses in turn, the last one for ever.
+// keyLedger is a Base that records the key field, and responds with the statuses in order; the
+// last one is repeated.
 type keyLedger struct {
 	field    string
 	statuses []int
@@ -52,9 +52,9 @@ func (l *keyLedger) RoundTrip(req *http.Request) (*http.Response, error) {
 	return puppetAnswer(req, status), nil
 }
 
-// TestKeyGoesOut is §4.8: which requests bear which key, and in what form. Each
-// row makes two attempts, which must bear the same.
-func TestKeyGoesOut(t *testing.T) {
+// §4.8: which requests have which key, in which form. Each row makes two attempts with the same
+// key.
+func TestKeyIsSent(t *testing.T) {
 	const random = "<random>"
 	fixed := func(key string) func(*http.Request) string { return func(*http.Request) string { return key } }
 	withKey := func(key string) func(context.Context) context.Context {
@@ -155,10 +155,10 @@ func TestKeyGoesOut(t *testing.T) {
 		req := newCall(t.Context(), t, "POST", "body")
 		req.Header = http.Header{"idempotency-key": {"mine"}}
 		tripped(t, transport, req)
-		require.Equal(t, []string{"<none>"}, ledger.keys, "not replaced, and not joined by a second one")
+		require.Equal(t, []string{"<none>"}, ledger.keys, "the caller's key is not replaced, and there is one field")
 		require.Equal(t, http.Header{"idempotency-key": {"mine"}}, req.Header)
 	})
-	t.Run("§4.8 it makes the request repeatable all the same", func(t *testing.T) {
+	t.Run("§4.8 the request is repeatable with it", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(500), 2)
 		transport.Idempotency.Disabled = true
 		req := newCall(t.Context(), t, "POST", "body")
@@ -242,8 +242,7 @@ func TestKeyIsRandom(t *testing.T) {
 	require.Equal(t, 6, fixed, "§4.8: version and variant")
 }
 
-// TestInvalidKeys is §4.8 and the issue's bad input: an error at once, before
-// anything is sent, that does not repeat the key.
+// §4.8: an invalid key is an error before anything is sent. The error does not contain the key.
 func TestInvalidKeys(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -324,7 +323,7 @@ func (c *closeCounter) Close() error {
 	return nil
 }
 
-// TestNoKey is §4.8: a NewKey that gives none makes a POST what it is without.
+// §4.8: if NewKey returns "", a POST has no key.
 func TestNoKey(t *testing.T) {
 	ledger := &keyLedger{statuses: []int{500}}
 	transport := bareTransport(ledger, 3)
@@ -340,8 +339,8 @@ func TestNoKey(t *testing.T) {
 	require.Equal(t, []string{"k", "k", "k"}, ledger.keys)
 }
 
-// TestKeyForHosts is §4.8 and V2: a host that is not known to honour keys gets none but
-// what the caller has set itself, and so no repetition of a POST.
+// §4.8, V2: a host that is not in Hosts gets no key, except one that the caller has set, and a
+// POST to it is not retried.
 func TestKeyForHosts(t *testing.T) {
 	for _, row := range []struct {
 		name, url, context, header string
@@ -378,7 +377,7 @@ func TestKeyForHosts(t *testing.T) {
 	}
 }
 
-// TestKeyLength is §4.8: what is too long for the API fails at once, and is not sent.
+// §4.8: a key that is too long for the API fails the call at once.
 func TestKeyLength(t *testing.T) {
 	for length, fits := range map[int]bool{64: true, 65: false} {
 		ledger := &keyLedger{}
@@ -410,10 +409,10 @@ func TestKeyPerCall(t *testing.T) {
 	require.NotEqual(t, ledger.keys[0], ledger.keys[2])
 }
 
-// TestKeyOverRedirects is §4.8 with http.Client, which follows: the same key for
-// the same origin, another one for another, none of ours for what becomes a GET.
+// §4.8: http.Client follows a redirect with the same key to the same origin, with another key to
+// another origin, and without a generated key if the request becomes a GET.
 func TestKeyOverRedirects(t *testing.T) {
-	// leads answers all requests with a redirect, and leadsOn those for "/" alone.
+	// leads redirects all requests, and leadsOn only those for "/".
 	leads := func(code int, location string) http.Handler { return faulttest.Redirect(code, location) }
 	leadsOn := func(code int, location string) http.Handler {
 		return faulttest.Script{{Route: "/{$}", Handler: leads(code, location)}}
@@ -549,8 +548,7 @@ func TestKeyOverRedirects(t *testing.T) {
 	})
 }
 
-// TestKeyOverTLSRedirects is §4.8: the default port of https, and that http and
-// https are two origins.
+// §4.8: the default port of https counts, and http and https are two origins.
 func TestKeyOverTLSRedirects(t *testing.T) {
 	for location, same := range map[string]bool{
 		"https://api.test:443/b": true, "https://api.test:80/b": false, "http://api.test:443/b": false, "ftp://api.test/b": false,
@@ -578,8 +576,7 @@ func counting() func(*http.Request) string {
 	return func(*http.Request) string { return strings.Repeat("k", int(n.Add(1))) }
 }
 
-// TestKeyOfAnotherResponse: what hangs on a request as the response that led to
-// it is looked at with care.
+// §4.8: Request.Response may be any response, also an incomplete one.
 func TestKeyOfAnotherResponse(t *testing.T) {
 	origin := newCall(t.Context(), t, http.MethodPost, "body")
 	origin.Header.Set("Idempotency-Key", "before")
@@ -603,9 +600,9 @@ func TestKeyOfAnotherResponse(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnswersRequest is §4.8: to send the Request of an answer that came by way of
-// a redirect again is a new order, under a key of its own.
-func TestKeyOfAnswersRequest(t *testing.T) {
+// §4.8: a program that sends Response.Request again, after a redirect, makes a new operation with
+// its own key.
+func TestKeyOfResentRequest(t *testing.T) {
 	base := script(status(307, "Location", "/b"), status(200))
 	client := &http.Client{Transport: bareTransport(base, 1)}
 	resp, err := client.Do(newCall(t.Context(), t, http.MethodPost, "one"))
@@ -628,9 +625,9 @@ func TestKeyOfAnswersRequest(t *testing.T) {
 	require.Len(t, keys, 3)
 }
 
-// TestKeyOfTransportInside is §4.8: the key in the context is the outer call's. A
-// call that Base makes on the way, to fetch a token say, is another order.
-func TestKeyOfTransportInside(t *testing.T) {
+// §4.8: the key in the context is the outer call's. A call of Base, for example to fetch a token,
+// gets another.
+func TestKeyOfInnerTransport(t *testing.T) {
 	tokens, charges := &keyLedger{}, &keyLedger{}
 	inside := bareTransport(tokens, 1)
 	outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
@@ -646,8 +643,8 @@ func TestKeyOfTransportInside(t *testing.T) {
 	require.NoError(t, uuid.Validate(tokens.keys[0]))
 }
 
-// TestKeyUnderRace: concurrent calls on one Transport never share a key.
-func TestKeyUnderRace(t *testing.T) {
+// Concurrent calls on one Transport never share a key.
+func TestKey_concurrentCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		calls := map[string]map[string]bool{} // by key: the calls that bore it
@@ -681,8 +678,7 @@ func TestKeyUnderRace(t *testing.T) {
 	})
 }
 
-// FuzzIdempotencyKey: a key either goes out, in a form that net/http sends and a
-// server can read back, or nothing is sent at all.
+// A key is either sent in a form that a server can parse, or nothing is sent.
 func FuzzIdempotencyKey(f *testing.F) {
 	for _, key := range []string{"", "k", " k", `"k"`, `"a"b"`, `"a\"`, `a"b\c`, "a\nb", "é", strings.Repeat("k", 256), "comp1:invoice:001"} {
 		f.Add(key, false)

@@ -7,18 +7,17 @@ import (
 )
 
 // Backoff returns the wait before a retry. retry counts from 1. prev is the previous wait, and 0
-// for the first. A Backoff must be safe for concurrent use and keep no state of a call. A
-// negative result means no wait. The wait that a server asks for is added: see Policy.Backoff.
+// for the first retry. A negative result means no wait. A Backoff must be safe for concurrent use
+// and keep no state of a call.
 //
 // The strategies of this package follow Marc Brooker, "Exponential Backoff And Jitter"
-// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). They are safe for
-// concurrent use, allocate nothing, and return a wait in [0, max]. base doubles with each retry,
-// up to max. If base or max is not positive, there is no wait. A nil Policy.Backoff is none of
-// them: it knows the deadline and the kind of failure. Of these, [FullJitter] spreads clients
-// that failed together the most; [Exponential] and [Constant] are for tests.
+// (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). They return a wait
+// in [0, max]. base doubles with each retry. If base or max is not positive, there is no wait.
+// [FullJitter] spreads clients that failed together the most; [Exponential] and [Constant] are
+// for tests. See docs/backoff.md.
 type Backoff func(retry int, prev time.Duration) time.Duration
 
-// FullJitter returns a random wait from [0, base·2^(retry-1)], or from [0, max] if that is less.
+// FullJitter returns a random wait from [0, base·2^(retry-1)], or from [0, max] if max is less.
 func FullJitter(base, max time.Duration) Backoff {
 	base, max = waitBounds(base, max)
 	return func(retry int, _ time.Duration) time.Duration {
@@ -26,8 +25,8 @@ func FullJitter(base, max time.Duration) Backoff {
 	}
 }
 
-// EqualJitter returns half of base·2^(retry-1), or of max if that is less, plus a random part of
-// that half.
+// EqualJitter returns a random wait from [w/2, w], for w = base·2^(retry-1), or w = max if max is
+// less.
 func EqualJitter(base, max time.Duration) Backoff {
 	base, max = waitBounds(base, max)
 	return func(retry int, _ time.Duration) time.Duration {
@@ -37,16 +36,15 @@ func EqualJitter(base, max time.Duration) Backoff {
 	}
 }
 
-// DecorrelatedJitter returns a random wait from [base, 3·prev], or from [base, max] if that is
-// less; for the first retry, from [base, 3·base]. The paper cuts the result at max, so two of
-// three waits at the cap are equal. Here the bound is cut, so that waits also differ at max.
+// DecorrelatedJitter returns a random wait from [base, 3·prev], or from [base, max] if max is
+// less. For the first retry, prev is base.
 func DecorrelatedJitter(base, max time.Duration) Backoff {
 	base, max = waitBounds(base, max)
 	return func(_ int, prev time.Duration) time.Duration {
 		if prev < base {
 			prev = base
 		}
-		upper := max
+		upper := max // a bound here, not a cap of the result: so waits differ at max too
 		if prev <= max/3 {
 			upper = 3 * prev
 		}
@@ -85,8 +83,8 @@ func doubled(base, max time.Duration, retry int) time.Duration {
 	if retry <= 1 {
 		return base
 	}
-	// Shifting max right instead of base left cannot overflow; a shift by 63 or
-	// more leaves 0, which every base but 0 exceeds, and a shifted 0 is 0.
+	// Shifting max right cannot overflow. A shift by 63 or more leaves 0, and every base is more
+	// than that, unless both are 0.
 	doublings := uint(retry - 1)
 	if base > max>>doublings {
 		return max

@@ -37,24 +37,21 @@ func paperDecorrelated(_ int, prev time.Duration) time.Duration {
 	return min(jittersim.Max, jittersim.Base+randomUpTo(3*prev-jittersim.Base))
 }
 
-// TestJitterPaper repeats the contest of the AWS paper, with our strategies (see
-// internal/jittersim), and asserts what the paper concludes from its plots:
+// TestJitterPaper repeats the simulation of the AWS paper with the strategies of this package
+// (see internal/jittersim), and checks the conclusions of the paper:
 //
-//   - Without backoff the calls grow with the square of the clients, and plain
-//     exponential backoff does not help much: its clients still come in
-//     clusters, and now wait long between them. It is by far the last to be
-//     done.
-//   - Every kind of jitter makes a fraction of the calls, in a fraction of the
-//     time of plain exponential backoff.
-//   - Equal jitter makes slightly more calls than full jitter, and takes much
-//     longer. The former holds up to about 150 clients (the paper plots 100);
-//     at 200 the two are about even, here as in the paper's simulator.
-//   - Full jitter makes the fewest calls; decorrelated jitter makes more, but is
-//     done a little sooner.
+//   - Without backoff, the calls grow with the square of the clients. Plain exponential backoff
+//     helps little: its clients still come in clusters, and it takes the longest by far.
+//   - Every kind of jitter makes a fraction of the calls, in a fraction of the time of plain
+//     exponential backoff.
+//   - Equal jitter makes slightly more calls than full jitter, and takes much longer. This is
+//     true up to about 150 clients (the paper plots 100). At 200 both are about equal, as in the
+//     paper's simulator.
+//   - Full jitter makes the fewest calls; decorrelated jitter makes more, but ends a little
+//     sooner.
 //
-// The network is seeded, and the first two strategies have no other randomness.
-// For the others the number of runs is such that each asserted difference is
-// about seven standard errors or more.
+// The network is seeded. For strategies with other randomness, each asserted difference is at
+// least about seven standard errors.
 func TestJitterPaper(t *testing.T) {
 	contests := []struct{ clients, runs int }{{10, 100}, {50, 50}, {100, 80}, {200, 30}}
 	strategies := paperStrategies()

@@ -26,8 +26,8 @@ var jitteredStrategies = [...]string{"full", "equal", "decorrelated"}
 
 const longestWait = time.Duration(math.MaxInt64)
 
-// TestBackoffBounds is §4.14: it holds each strategy to the exact interval that it draws
-// from, and to both of its ends where the interval is small enough to hit them.
+// §4.14: each strategy draws from its documented interval, with both ends if the interval is
+// small.
 func TestBackoffBounds(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -44,7 +44,7 @@ func TestBackoffBounds(t *testing.T) {
 		{"full, base above max", "full", 100, 10, 1, 0, 0, 10},
 		{"full, retry 0 counts as 1", "full", 4, 100, 0, 0, 0, 4},
 		{"full, negative retry counts as 1", "full", 4, 100, math.MinInt, 0, 0, 4},
-		{"full, prev is of no account", "full", 4, 100, 1, 90, 0, 4},
+		{"full, prev has no effect", "full", 4, 100, 1, 90, 0, 4},
 		{"full, zero base", "full", 0, 10, 5, 3, 0, 0},
 		{"full, negative base", "full", -1, 10, 5, 3, 0, 0},
 		{"full, zero max", "full", 4, 0, 5, 3, 0, 0},
@@ -63,7 +63,7 @@ func TestBackoffBounds(t *testing.T) {
 		{"equal, all at its most", "equal", longestWait, longestWait, math.MaxInt, longestWait, longestWait / 2, longestWait},
 
 		{"decorrelated, first retry", "decorrelated", 4, 100, 1, 0, 4, 12},
-		{"decorrelated, retry is of no account", "decorrelated", 4, 100, math.MaxInt, 0, 4, 12},
+		{"decorrelated, retry has no effect", "decorrelated", 4, 100, math.MaxInt, 0, 4, 12},
 		{"decorrelated, after a wait", "decorrelated", 4, 100, 2, 5, 4, 15},
 		{"decorrelated, after the shortest wait", "decorrelated", 4, 100, 2, 4, 4, 12},
 		{"decorrelated, prev below base", "decorrelated", 4, 100, 2, 1, 4, 12},
@@ -128,8 +128,8 @@ func TestConstant(t *testing.T) {
 	}
 }
 
-// backoffInRange holds every strategy to its promise for any arguments: a wait in
-// [0, max], and none for a base or a max of zero or less.
+// backoffInRange checks a strategy for any arguments: the wait is in [0, max], and 0 if base or
+// max is not positive.
 func backoffInRange(base, max time.Duration, retry int, prev time.Duration) error {
 	for name, strategy := range backoffStrategies() {
 		d := strategy(base, max)(retry, prev)
@@ -151,7 +151,7 @@ func backoffInRange(base, max time.Duration, retry int, prev time.Duration) erro
 }
 
 func TestBackoffRangeQuick(t *testing.T) {
-	// Even draws over all of int64, and values where the arithmetic turns.
+	// Uniform values of int64, and limits of the arithmetic.
 	require.NoError(t, quick.Check(func(base, max time.Duration, retry int, prev time.Duration) bool {
 		return backoffInRange(base, max, retry, prev) == nil
 	}, &quick.Config{MaxCount: 5000}))
@@ -198,10 +198,8 @@ func jitterMoments(n int, max time.Duration, draw func() time.Duration) (mean, d
 	return mean, math.Sqrt(squares/float64(n) - mean*mean), atMax
 }
 
-// TestBackoffDistribution checks the shape at the cap, where every call ends up
-// that retries for long: even, never a fixed value. With 20000 draws the
-// standard error of a mean is at most 0.002 of max, a fifteenth of what is
-// allowed.
+// The distribution at the cap, which a call with many retries reaches, is even. With 20000 draws
+// the standard error of a mean is at most 0.002 of max, a fifteenth of the tolerance.
 func TestBackoffDistribution(t *testing.T) {
 	const base, max, n = 100 * time.Millisecond, 10 * time.Second, 20000
 	for _, tt := range []struct {
@@ -228,7 +226,7 @@ func TestBackoffDistribution(t *testing.T) {
 		require.InDelta(t, 1/math.Sqrt(12), deviation, 0.03)
 	})
 	t.Run("decorrelated, from wait to wait", func(t *testing.T) {
-		// As a call uses it, each wait from the one before.
+		// Each wait depends on the previous one, as in a call.
 		backoff := DecorrelatedJitter(base, max)
 		var prev time.Duration
 		retry := 0
@@ -242,7 +240,7 @@ func TestBackoffDistribution(t *testing.T) {
 	})
 }
 
-// One Backoff serves all calls of a Transport.
+// One Backoff is used by all calls of a Transport.
 func TestBackoffConcurrent(t *testing.T) {
 	for name, strategy := range backoffStrategies() {
 		t.Run(name, func(t *testing.T) {
@@ -265,7 +263,7 @@ func TestBackoffConcurrent(t *testing.T) {
 	}
 }
 
-// Two calls that fail together must not wait alike.
+// Two calls that fail together must not wait for the same time.
 func TestBackoffDiffers(t *testing.T) {
 	for _, name := range jitteredStrategies {
 		t.Run(name, func(t *testing.T) {

@@ -17,10 +17,8 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// TestContextsDerivedFromAttempts is §4.5 for what Base makes of an attempt's
-// context, as http.Transport does: it ends with the attempt, for the same
-// reason, and takes no goroutine. The call's context may be one that can end or
-// one that cannot; the attempt's is made differently, and must not differ.
+// §4.5: a context that Base derives from an attempt's context ends with the attempt, with the
+// same cause, and needs no goroutine, whether the call's context can end or not.
 func TestContextsDerivedFromAttempts(t *testing.T) {
 	type key struct{}
 	parents := map[string]func(*testing.T) context.Context{
@@ -47,7 +45,7 @@ func TestContextsDerivedFromAttempts(t *testing.T) {
 							require.True(t, stop())
 							require.False(t, stop(), "once")
 						}
-						require.LessOrEqual(t, runtime.NumGoroutine(), before, "nobody watches")
+						require.LessOrEqual(t, runtime.NumGoroutine(), before, "no goroutine watches the context")
 						return response(r, 200, "body"), nil
 					})}
 					resp, err := tr.RoundTrip(get(t).WithContext(parent(t)))
@@ -95,8 +93,8 @@ func withDeadline(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// TestResponseRequest: the response's request is the caller's, as net/http would
-// have it there, and can be sent again when the body is closed.
+// The response's request is the caller's, as with net/http, and can be sent again after the body
+// is closed.
 func TestResponseRequest(t *testing.T) {
 	for name, answer := range map[string]step{
 		"with a body":    status(200),
@@ -112,12 +110,12 @@ func TestResponseRequest(t *testing.T) {
 			require.NoError(t, err)
 			require.Len(t, resilienthttp.Attempts(resp), 2)
 			readAll(t, resp)
-			require.Len(t, resilienthttp.Attempts(resp), 2, "also when it is closed")
+			require.Len(t, resilienthttp.Attempts(resp), 2, "the request is unchanged after the body is closed")
 
 			back := resp.Request
 			require.NoError(t, back.Context().Err())
 			require.Equal(t, "value", back.Context().Value(key{}))
-			require.Empty(t, back.Header, "what was added was added to the attempts")
+			require.Empty(t, back.Header, "added fields are only on the attempts")
 			require.Equal(t, req.URL, back.URL)
 			require.Equal(t, req.Body, back.Body)
 
@@ -132,8 +130,7 @@ func TestResponseRequest(t *testing.T) {
 	}
 }
 
-// TestResponseRequestKeepsNothing: to send a response's request again, over and over,
-// keeps none of the calls before.
+// Sending a response's request again and again keeps no previous call in memory.
 func TestResponseRequestKeepsNothing(t *testing.T) {
 	client := &http.Client{Transport: &resilienthttp.Transport{Base: roundTripper(status(200))}}
 	again := func(req *http.Request) (weak.Pointer[http.Response], *http.Request) {
@@ -150,9 +147,8 @@ func TestResponseRequestKeepsNothing(t *testing.T) {
 	runtime.KeepAlive(req)
 }
 
-// TestRequestCancel is §4.13 for the older way to cancel, which is folded into the
-// context at the door: before the call, in an attempt, in a wait, and while the body
-// is read. No goroutine is left of it.
+// §4.13: Request.Cancel ends a call before its start, in an attempt, in a wait, and while the
+// body is read. No goroutine remains.
 func TestRequestCancel(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -219,15 +215,14 @@ func TestRequestCancel(t *testing.T) {
 	})
 }
 
-// untilDone is a body that is silent until its request's context ends.
+// untilDone is a body that blocks until its request's context ends.
 type untilDone struct{ ctx context.Context }
 
 func (b untilDone) Read([]byte) (int, error) { <-b.ctx.Done(); return 0, b.ctx.Err() }
 func (b untilDone) Close() error             { return nil }
 
-// TestClientTimeoutSaysSo is §4.7: when http.Client.Timeout has passed, its caller
-// reads so, whichever of its two timers has come first.
-func TestClientTimeoutSaysSo(t *testing.T) {
+// §4.7: after http.Client.Timeout, the error says so, whichever of its two timers fires first.
+func TestClientTimeout_errorText(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
 			client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: script(hanging)}}
@@ -242,13 +237,13 @@ func TestClientTimeoutSaysSo(t *testing.T) {
 			client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: script(hanging)}}
 			_, err := client.Do(newRequest(t, http.MethodPut, "http://api.test/", "").WithContext(withDeadline(t, time.Second)))
 			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
-			require.Len(t, asError(t, err).Attempts, 1, "and the *Error is there")
+			require.Len(t, asError(t, err).Attempts, 1, "errors.As finds the *Error")
 		})
 	})
 }
 
-// TestClientTimeoutIsADeadline: http.Client.Timeout ends the context and closes
-// Request.Cancel, in either order, and is a deadline to the hooks in both.
+// http.Client.Timeout ends the context and closes Request.Cancel, in either order. Hooks see a
+// deadline in both cases.
 func TestClientTimeoutIsADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
@@ -265,8 +260,8 @@ func TestClientTimeoutIsADeadline(t *testing.T) {
 	})
 }
 
-// TestAttemptContext is §4.5: what Base sees ends with the attempt, has its
-// deadline, and hands through the caller's values.
+// §4.5: the context that Base gets ends with the attempt, has its deadline, and has the caller's
+// values.
 func TestAttemptContext(t *testing.T) {
 	type key struct{}
 	synctest.Test(t, func(t *testing.T) {
@@ -287,7 +282,7 @@ func TestAttemptContext(t *testing.T) {
 		require.Equal(t, time.Minute, deadline.Sub(start))
 
 		time.Sleep(time.Hour)
-		require.NoError(t, seen.Err(), "alive until the body is read to its end")
+		require.NoError(t, seen.Err(), "the context lasts until the end of the body")
 		_, err = io.ReadFull(resp.Body, make([]byte, 4))
 		require.NoError(t, err)
 		require.NoError(t, seen.Err())
@@ -334,7 +329,7 @@ func TestAttemptContext(t *testing.T) {
 			})}
 			resp, err := tr.RoundTrip(get(t))
 			require.NoError(t, err)
-			require.ErrorIs(t, seen.Err(), context.Canceled, "nothing keeps it alive")
+			require.ErrorIs(t, seen.Err(), context.Canceled, "the context ends without a body")
 			require.NotNil(t, resp.Body)
 			require.Empty(t, readAll(t, resp))
 		})
@@ -349,7 +344,7 @@ func TestAttemptContext(t *testing.T) {
 			})}
 			_, rtErr := tr.RoundTrip(get(t))
 			require.ErrorIs(t, rtErr, resilienthttp.ErrAttemptTimeout)
-			require.Equal(t, context.DeadlineExceeded, err, "as of a context with a deadline")
+			require.Equal(t, context.DeadlineExceeded, err, "the errors of a context with a deadline")
 		})
 	})
 }

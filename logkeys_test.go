@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// logKeys are the keys of all records: OpenTelemetry's where it has one, and else one name for
-// the whole repository.
+// logKeys are the keys of all records: OpenTelemetry's if it has one, otherwise one name for the
+// whole repository.
 var logKeys = []string{
 	"http.request.method", "http.response.status_code", "server.address", "server.port", "error.type", "error",
 

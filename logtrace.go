@@ -16,15 +16,10 @@ import (
 )
 
 // LogTrace returns hooks that write structured records to logger. nil means slog.Default at the
-// time of each record. The "event" attribute is attempt_done (debug), attempt_failed (warn),
-// attempt_queued, retry_scheduled (info), call_done (debug, or info after a wait of 1 s),
-// call_failed (error), client_errors (warn) or breaker_changed (warn).
-//
-// A record has no path, query, header value or body, and only a short hash of the idempotency
-// key. Of equal records above debug, ten are written in ten seconds, and of all together ten a
-// second. The next record has the number of the others as "suppressed", or an event
-// records_suppressed has it. client_errors is written once a minute and scope: for 401, 403, and
-// other 4xx above 5 % of the calls. See docs/telemetry.md.
+// time of each record. Failed attempts and changes of a circuit are warnings, failed calls are
+// errors, and waits are written at the level info. A record has no path, query, header value or
+// body, and only a short hash of the idempotency key. At most ten equal records are written in
+// ten seconds, and ten of any kind in a second. docs/telemetry.md lists the events and keys.
 func LogTrace(logger *slog.Logger) *Trace {
 	l := &traceLogger{logger: logger}
 	return &Trace{
@@ -64,7 +59,7 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, att
 	logger.LogAttrs(ctx, level, strings.ReplaceAll(key.event, "_", " "), append([]slog.Attr{slog.String("event", key.event)}, attrs...)...)
 }
 
-// logSuppressed writes what was suppressed, at a level that the logger writes.
+// logSuppressed reports the suppressed records.
 func logSuppressed(ctx context.Context, logger *slog.Logger, level slog.Level, others []suppressedRecords) {
 	for _, s := range others {
 		logger.LogAttrs(ctx, level, "records suppressed", slog.String("event", "records_suppressed"),
@@ -95,7 +90,7 @@ func (l *traceLogger) retry(a *Attempt) {
 	l.log(a.Request.Context(), slog.LevelInfo, attemptKeyOf("retry_scheduled", a), attrs)
 }
 
-// slowWait is the wait from which a call that succeeded is logged at the level info.
+// slowWait is the wait of a successful call from which it is logged at the level info.
 const slowWait = time.Second
 
 func (l *traceLogger) call(c *Call) {
@@ -116,7 +111,7 @@ func (l *traceLogger) call(c *Call) {
 		key.kind = strconv.Itoa(c.Response.StatusCode)
 		attrs = append(attrs, statusAttrs(c.Response)...)
 	}
-	for _, a := range c.Attempts { // at most one has a reason, maybe before a hedge
+	for _, a := range c.Attempts { // at most one has a StopReason; a hedge may follow it
 		if a.StopReason != nil {
 			fail(neterr.Name(a.StopReason))
 			attrs = append(attrs, slog.String("stop_reason", neterr.Name(a.StopReason)))
@@ -135,14 +130,14 @@ func (l *traceLogger) call(c *Call) {
 	}
 }
 
-// minClientErrorCalls and maxClientErrorRatio are the bounds above which responses 4xx other
-// than 401 and 403 are logged.
+// Responses 4xx other than 401 and 403 are logged if there are more.
 const (
 	minClientErrorCalls = 20
 	maxClientErrorRatio = 0.05
 )
 
-// clientErrors logs a response 4xx that is not retried, if the scope has too many of them.
+// clientErrors logs a response 4xx that is not retried: each 401 and 403, and others if the scope
+// has many.
 func (l *traceLogger) clientErrors(done *Call) {
 	c, ok := done.Response.Request.Context().Value(callKey{}).(*call)
 	if !ok || c.last == nil || c.last.class() != classClientError {
@@ -167,7 +162,7 @@ func (l *traceLogger) breaker(change BreakerChange) {
 	})
 }
 
-// reasonOf is the name of the Reason of a call's error; "" if the error is an attempt's.
+// reasonOf returns the name of the Reason of a call's error, or "".
 func reasonOf(err error) string {
 	if failed, ok := errors.AsType[*Error](err); ok && failed.Reason != nil {
 		return neterr.Name(failed.Reason)
@@ -175,7 +170,8 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// attemptKeyOf is the key of an attempt's records. Errors have one kind: their texts differ.
+// attemptKeyOf returns the key of an attempt's records. All errors are one kind, because their
+// texts differ.
 func attemptKeyOf(event string, a *Attempt) logKey {
 	kind := a.Verdict.String()
 	if a.Response != nil {
@@ -192,7 +188,7 @@ func requestAttrs(req *http.Request) []slog.Attr {
 	return attrs
 }
 
-// statusAttrs are the status of a response, and its error.type if that is 400 or more.
+// statusAttrs are the status of a response, and its error.type from 400 on.
 func statusAttrs(resp *http.Response) []slog.Attr {
 	attrs := []slog.Attr{slog.Int("http.response.status_code", resp.StatusCode)}
 	if resp.StatusCode >= http.StatusBadRequest {
@@ -218,8 +214,8 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 	return attrs
 }
 
-// errorAttrs are the type of an error, and its text without paths, queries and values. An
-// attempt that lost against another copy of the request has no error.
+// errorAttrs are the type of an error, and its text without paths, queries and values. A canceled
+// concurrent attempt has no error.
 func errorAttrs(err error) []slog.Attr {
 	if errors.Is(err, neterr.ErrSuperseded) {
 		return []slog.Attr{slog.Bool("superseded", true)}
@@ -227,28 +223,28 @@ func errorAttrs(err error) []slog.Attr {
 	return []slog.Attr{slog.String("error.type", ErrorType(err)), slog.String("error", neterr.SafeText(err))}
 }
 
-// logKey is equal for records that say the same.
+// logKey is equal for records that are counted together.
 type logKey struct{ event, scope, kind string }
 
 const (
 	logPeriod = 10 * time.Second
-	logBurst  = 10 // equal records in that time
-	logRate   = 10 // of all records, in a second
-	errorRate = 8  // without breaker_changed
-	otherRate = 5  // without call_failed, too
+	logBurst  = 10 // equal records in logPeriod
+	logRate   = 10 // records per second, of all kinds
+	errorRate = 8  // records per second without breaker_changed
+	otherRate = 5  // records per second without breaker_changed and call_failed
 
 	breakerEvent = "breaker_changed"
 
-	// clientErrorsEvent is the event of which one record a minute is written.
+	// clientErrorsEvent is written once in clientErrorsPeriod.
 	clientErrorsEvent  = "client_errors"
 	clientErrorsPeriod = time.Minute
 
-	maxLogKeys    = 1024 // counted apart; all others count as equal
+	maxLogKeys    = 1024 // keys with a count; all others share one
 	maxSuppressed = 4    // records_suppressed before one record
-	maxLogScope   = 128  // bytes of a scope, which may be a stranger's
+	maxLogScope   = 128  // bytes of a scope with a count; an attacker may choose it
 )
 
-// limit returns how many equal records are written in a period.
+// limit returns how many equal records are written in which period.
 func (k logKey) limit() (burst int, period time.Duration) {
 	if k.event == clientErrorsEvent {
 		return 1, clientErrorsPeriod
@@ -256,8 +252,8 @@ func (k logKey) limit() (burst int, period time.Duration) {
 	return logBurst, logPeriod
 }
 
-// rate returns how many records a second are written before one of this key. So a flood of
-// attempts hides neither failed calls nor changes of a circuit.
+// rate returns how many records per second may be written before one of this key. A flood of
+// attempts must hide neither failed calls nor changes of a circuit.
 func (k logKey) rate(level slog.Level) int {
 	switch {
 	case k.event == breakerEvent:
@@ -270,29 +266,27 @@ func (k logKey) rate(level slog.Level) int {
 
 // logLimiter counts records. It is safe for concurrent use, and bounded.
 type logLimiter struct {
-	pending atomic.Bool // records were suppressed that are not reported yet
+	pending atomic.Bool // there are suppressed records that are not reported
 
 	mu      sync.Mutex
 	counts  map[logKey]*logCount
-	second  time.Time // when the current second began; the counts are swept then
-	written int       // records in it
+	second  time.Time // start of the current second
+	written int       // records in this second
 }
 
-// logCount counts the equal records since a time.
 type logCount struct {
 	since               time.Time
 	written, suppressed int
 }
 
-// suppressedRecords is how many equal records were not written.
 type suppressedRecords struct {
 	logKey
 
 	suppressed int
 }
 
-// admit reports whether a record is written, how many equal ones were suppressed before, and
-// what was suppressed of others whose period is over.
+// admit reports whether a record is written, and how many equal ones were suppressed before.
+// others are the suppressed records of other keys after their period.
 func (l *logLimiter) admit(key logKey, level slog.Level, now time.Time) (suppressed int, write bool, others []suppressedRecords) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -318,7 +312,7 @@ func (l *logLimiter) admit(key logKey, level slog.Level, now time.Time) (suppres
 	return suppressed, true, others
 }
 
-// add makes the count of a key. Beyond maxLogKeys one count serves all others of the event.
+// add creates the count of a key. Above maxLogKeys one count serves all others of the event.
 func (l *logLimiter) add(key logKey, now time.Time) *logCount {
 	if l.counts == nil {
 		l.counts = make(map[logKey]*logCount)
@@ -335,15 +329,15 @@ func (l *logLimiter) add(key logKey, now time.Time) *logCount {
 	return count
 }
 
-// flush returns what was suppressed in periods that are over, a few at a time.
+// flush returns the suppressed records of past periods, a few at a time.
 func (l *logLimiter) flush(now time.Time) []suppressedRecords {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.sweep(logKey{}, now)
 }
 
-// sweep removes the counts whose period is over, except that of a key, once a second. It
-// returns what was suppressed of them, a few at a time.
+// sweep removes the counts of past periods, except that of a key, once a second. It returns their
+// suppressed records, a few at a time.
 func (l *logLimiter) sweep(except logKey, now time.Time) (others []suppressedRecords) {
 	if now.Sub(l.second) < time.Second {
 		return nil

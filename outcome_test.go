@@ -32,8 +32,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// TestInnerRefusalAndOuterBreaker is §4.15: an inner gate's refusal is no failure of the server.
-func TestInnerRefusalAndOuterBreaker(t *testing.T) {
+// §4.15: the outer circuit does not count a rejection of an inner Transport.
+func TestInnerRejection_notCountedByOuterBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := bareTransport(puppetStatus(500), 1)
 		inner.Breaker = &resilienthttp.Breaker{MinRequests: 1}
@@ -46,7 +46,7 @@ func TestInnerRefusalAndOuterBreaker(t *testing.T) {
 	})
 }
 
-// TestSchemeMismatch: http.Client makes ErrSchemeMismatch only of a bare RecordHeaderError.
+// http.Client recognizes ErrSchemeMismatch only in a bare RecordHeaderError.
 func TestSchemeMismatch(t *testing.T) {
 	server := faulttest.New(t, nil)
 	_, err := (&http.Client{Transport: bareTransport(&http.Transport{}, 2)}).Get("https" + strings.TrimPrefix(server.URL, "http"))
@@ -54,14 +54,14 @@ func TestSchemeMismatch(t *testing.T) {
 	server.AssertRequests(t, 0)
 }
 
-// TestBadBases: what breaks the contract of http.RoundTripper.
+// Bases that break the contract of http.RoundTripper.
 func TestBadBases(t *testing.T) {
 	t.Run("neither", func(t *testing.T) {
 		breaker := nervous(time.Hour)
 		base := script(func(*http.Request) (*http.Response, error) { return nil, nil })
 		_, err := (&resilienthttp.Transport{Base: base, Breaker: breaker}).RoundTrip(get(t))
 		require.ErrorContains(t, err, "neither a response nor an error")
-		require.Len(t, base.calls(), 1, "no use in asking again")
+		require.Len(t, base.calls(), 1, "one attempt")
 		require.Equal(t, resilienthttp.StateClosed, breaker.State("api.test"))
 	})
 	t.Run("a zero response", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestBadBases(t *testing.T) {
 		})
 	})
 	t.Run("panics", func(t *testing.T) {
-		// And everything is given back: see TestPanicsGiveBack.
+		// All permits are returned: see TestPanic_releasesPermits.
 		base := script(panicking("boom"), status(200))
 		tr := &resilienthttp.Transport{Base: base}
 		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
@@ -192,9 +192,8 @@ type listError []string
 
 func (l listError) Error() string { return strings.Join(l, ", ") }
 
-// TestBrokenAnswersAreClosed: Base's response is closed when Base breaks its
-// contract by returning an error beside it.
-func TestBrokenAnswersAreClosed(t *testing.T) {
+// If Base returns a response and an error, the response is closed.
+func TestBrokenBase_responseIsClosed(t *testing.T) {
 	base := script(func(r *http.Request) (*http.Response, error) { return response(r, 200, "x"), errReset })
 	tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
 	_, err := tr.RoundTrip(get(t))
@@ -208,17 +207,16 @@ func TestBrokenAnswersAreClosed(t *testing.T) {
 	require.ErrorIs(t, err, errReset)
 }
 
-// TestDeadlineSeenEarly: a Base that sees a deadline pass before its timer has
-// fired has met that deadline, not an error of its own.
+// If a Base notices a deadline before the timer fires, the result is a deadline.
 func TestDeadlineSeenEarly(t *testing.T) {
 	tests := []struct {
 		name string
 		err  error
 		is   error
 	}{
-		{"as the net package says it", os.ErrDeadlineExceeded, resilienthttp.ErrDeadline},
-		{"as the context package says it", context.DeadlineExceeded, resilienthttp.ErrDeadline},
-		{"as others say it", &net.DNSError{Err: "slow", IsTimeout: true}, resilienthttp.ErrDeadline},
+		{"of package net", os.ErrDeadlineExceeded, resilienthttp.ErrDeadline},
+		{"of package context", context.DeadlineExceeded, resilienthttp.ErrDeadline},
+		{"of another package", &net.DNSError{Err: "slow", IsTimeout: true}, resilienthttp.ErrDeadline},
 		{"something else", errReset, errReset},
 	}
 	for _, tt := range tests {
@@ -239,7 +237,7 @@ func TestDeadlineSeenEarly(t *testing.T) {
 				if tt.err == errReset {
 					return
 				}
-				// The same with the attempt's own timeout, in the instant at which its
+				// The same with the attempt's timeout, at the time at which its
 				// timer fires.
 				base := script(after(time.Second, failing(tt.err)))
 				_, err = (&resilienthttp.Transport{
@@ -261,9 +259,8 @@ type earlyContext struct {
 
 func (c earlyContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// TestCallerGone is §4.9: the caller's own cancellation and deadline are never
-// retried, whatever Classify says of them.
-func TestCallerGone(t *testing.T) {
+// §4.9: the caller's cancellation and deadline are never retried, even if Classify says so.
+func TestCallerCanceled_noRetry(t *testing.T) {
 	always := func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient }
 	t.Run("§4.9 cancelled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -309,8 +306,7 @@ func TestCallerGone(t *testing.T) {
 	})
 }
 
-// TestUnkeyedOverSockets is §4.8 with net/http and the kernel as the judges of
-// what errors look like.
+// §4.8: errors of net/http and the kernel for requests without a key.
 func TestUnkeyedOverSockets(t *testing.T) {
 	t.Run("§4.8 refused", func(t *testing.T) {
 		attempts := realPOST(t, &http.Transport{}, "http://"+closedPort(t))
@@ -331,7 +327,7 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		server.AssertAttempts(t, 1)
 		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 	})
-	t.Run("§4.8 half an answer", func(t *testing.T) {
+	t.Run("§4.8 half a response", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			_, _ = conn.Read(make([]byte, 4096))
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-")
@@ -340,14 +336,14 @@ func TestUnkeyedOverSockets(t *testing.T) {
 		require.Len(t, attempts, 1)
 		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict)
 	})
-	t.Run("§4.8 nonsense for an answer", func(t *testing.T) {
+	t.Run("§4.8 malformed response", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			_, _ = conn.Read(make([]byte, 4096))
 			_, _ = io.WriteString(conn, "http: no Host in request URL\r\n\r\n")
 		})
 		attempts := realPOST(t, &http.Transport{}, "http://"+address)
 		require.Len(t, attempts, 1)
-		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict, "what the server wrote must not decide")
+		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict, "the text of the server has no effect")
 	})
 	for name, rcode := range map[string]byte{"NXDOMAIN": 3, "SERVFAIL": 2} {
 		t.Run("§4.8 DNS "+name, func(t *testing.T) {
@@ -388,7 +384,7 @@ func TestUnkeyedOverSockets(t *testing.T) {
 			require.Len(t, attempts, 2, scheme)
 		}
 	})
-	t.Run("§4.8 SOCKS proxy says no", func(t *testing.T) {
+	t.Run("§4.8 SOCKS proxy rejects", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			buf := make([]byte, 512)
 			_, _ = conn.Read(buf)
@@ -425,8 +421,8 @@ func socksProxy(t *testing.T, method, reply byte) (base *http.Transport, accepte
 	return base, accepted
 }
 
-// TestSOCKS is §4.9 for the replies of a SOCKS5 proxy (RFC 1928, section 6): what it
-// rejects is asked for once, and what it could not reach is the server's failure.
+// §4.9: replies of a SOCKS5 proxy (RFC 1928, section 6). A rejection gets one attempt. An
+// unreachable server is the server's failure.
 func TestSOCKS(t *testing.T) {
 	for _, row := range []struct {
 		name          string
@@ -466,13 +462,12 @@ func TestSOCKS(t *testing.T) {
 	}
 }
 
-// hiddenText is what stands for an error of an unknown type.
+// hiddenText replaces the text of an error of an unknown type.
 const hiddenText = "(not shown)"
 
-// TestFailsAtOnce is rows 27 and 38 of DESIGN section 7: a zero Transport makes one attempt
-// of what cannot succeed, and its budget is as if nothing had failed. What answers in the
-// API's place is not charged to the API's circuit either.
-func TestFailsAtOnce(t *testing.T) {
+// DESIGN §7, rows 27 and 38: a zero Transport makes one attempt if a retry cannot succeed, and
+// the budget does not change. The circuit does not count responses of intermediaries.
+func TestPermanentFailures(t *testing.T) {
 	wrongClient := puppet(func(*http.Request) (*http.Response, error) {
 		return nil, &url.Error{Op: "Get", URL: "https://api.test/", Err: &RetrieveError{
 			Response: &http.Response{StatusCode: http.StatusUnauthorized}, ErrorCode: "invalid_client",
@@ -493,7 +488,7 @@ func TestFailsAtOnce(t *testing.T) {
 		base      http.RoundTripper
 		url       string
 		arrivals  func() int64 // at the proxy
-		elsewhere bool         // something answered in the API's place
+		elsewhere bool         // an intermediary responded
 	}{
 		{"wrong OAuth client", wrongClient, "https://api.test/", nil, true},
 		{"proxy says 407", viaHTTP, "https://api.test/", asked.Load, true},
@@ -527,7 +522,7 @@ func TestFailsAtOnce(t *testing.T) {
 	}
 }
 
-// dnsThatSays dials by way of a resolver whose only server answers with rcode.
+// dnsThatSays dials with a resolver that always returns rcode.
 func dnsThatSays(t *testing.T, rcode byte) func(context.Context, string, string) (net.Conn, error) {
 	t.Helper()
 	server, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -540,7 +535,7 @@ func dnsThatSays(t *testing.T, rcode byte) func(context.Context, string, string)
 			if err != nil {
 				return
 			}
-			// The query with QR and the rcode set is an answer.
+			// A response is the query with QR and the rcode set.
 			buf[2] |= 0x80
 			buf[3] = buf[3]&0x70 | rcode
 			_, _ = server.WriteTo(buf[:n], from)
@@ -575,8 +570,7 @@ func tlsServer(t *testing.T, change func(server, client *tls.Config)) (url strin
 	return server.URL, &http.Transport{TLSClientConfig: clientConfig}, served
 }
 
-// TestHandshakes is §4.8 and §4.9 for TLS handshakes that fail, over loopback
-// sockets: nothing reaches the handler.
+// §4.8, §4.9: TLS handshakes that fail, over loopback sockets. No request reaches the handler.
 func TestHandshakes(t *testing.T) {
 	expired := certificate(t, time.Now().Add(-48*time.Hour), time.Now().Add(-24*time.Hour))
 	for _, row := range []struct {
@@ -612,7 +606,7 @@ func TestHandshakes(t *testing.T) {
 		}, resilienthttp.VerdictPermanent, 1},
 		{"client certificate wanted, TLS 1.2", func(server, _ *tls.Config) {
 			server.ClientAuth, server.MaxVersion = tls.RequireAnyClientCert, tls.VersionTLS12
-		}, resilienthttp.VerdictTransient, 2}, // there it is a handshake_failure and nothing more
+		}, resilienthttp.VerdictTransient, 2}, // TLS 1.2 reports only a handshake_failure
 		{"client certificate of an unknown authority", func(server, client *tls.Config) {
 			server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
 			client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &expired, nil }
@@ -655,7 +649,7 @@ func TestHandshakes(t *testing.T) {
 					t.Cleanup(func() { _ = l.Close() })
 					go func() {
 						for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-							_ = conn.Close() // an EOF, which may as well come after the request
+							_ = conn.Close() // an EOF could also mean that the request was sent
 						}
 					}()
 					base := n.Transport()
@@ -668,13 +662,13 @@ func TestHandshakes(t *testing.T) {
 	})
 	t.Run("§4.8 refused, in memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			attempts := realPOST(t, memhttp.NewNetwork(t).Transport(), "http://nobody.test/")
+			attempts := realPOST(t, memhttp.NewNetwork(t).Transport(), "http://unknown.test/")
 			require.Len(t, attempts, 2)
 		})
 	})
 	t.Run("§4.8 broken after the handshake", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			// The answer is a record of the wrong version: the same type of error
+			// The response is a record of the wrong version: the same type of error
 			// as for a server without TLS, but the request has arrived.
 			var served faulttest.Log
 			server := memhttp.NewServer(t, served.Record(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -690,7 +684,7 @@ func TestHandshakes(t *testing.T) {
 	})
 }
 
-// unwrapping is what looks at a Base, and says so.
+// unwrapping is a Base that has Unwrap.
 type unwrapping struct {
 	http.RoundTripper
 	inner http.RoundTripper
@@ -698,7 +692,7 @@ type unwrapping struct {
 
 func (u *unwrapping) Unwrap() http.RoundTripper { return u.inner }
 
-// certificate is one for 127.0.0.1, signed by itself.
+// certificate returns a self-signed certificate for 127.0.0.1.
 func certificate(t *testing.T, from, to time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

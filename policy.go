@@ -13,64 +13,57 @@ const (
 	defaultMaxAttempts   = 6
 	defaultMaxRetryAfter = time.Minute
 
-	// maxMaxAttempts bounds Policy.MaxAttempts: each attempt leaves a record in memory.
+	// maxMaxAttempts bounds the memory of a call: each attempt leaves a record.
 	maxMaxAttempts = 100
 )
 
 // Policy controls the retries and timeouts of a call. The zero value has the defaults. A
-// Policy is a plain value: a Transport reads its own at the first call and not again.
+// Transport reads its Policy at the first call only. See docs/retries.md and docs/deadlines.md.
 type Policy struct {
-	// MaxAttempts is the maximum number of attempts of a call, hedges not counted. Zero means
-	// 6, of which the default Backoff makes 5 if no deadline is near. A negative number means
-	// one: never retry. The maximum is 100. With the default Backoff, n attempts take the
-	// first n-2 waits and the last; two take the first wait, and above six the wait of 5 s
-	// is repeated.
+	// MaxAttempts is the maximum number of attempts of a call, without hedges. Zero means 6; the
+	// default Backoff makes 5 of them if no deadline is near. A negative number means 1. The
+	// maximum is 100.
 	MaxAttempts int
 
 	// AttemptTimeout is the maximum time from sending a request until its response headers
-	// arrive. A request body above 64 KiB that makes progress extends it. The next attempt
-	// follows. Zero means the call's deadline, or 15 minutes, after which the call ends; a
-	// slow safe request gets a second attempt beside it (see docs/defaults.md). A negative
-	// duration means none, and no second attempt.
+	// arrive. A request body above 64 KiB that makes progress extends it. Zero means the call's
+	// deadline, or 15 minutes; a slow safe request then gets a second, concurrent attempt.
+	// Negative means no timeout and no concurrent attempt. See docs/deadlines.md.
 	AttemptTimeout time.Duration
 
-	// AdaptiveTimeout ends an attempt, or sends a second one beside it, after a time that
-	// follows the latencies of the scope. nil means that nothing does.
+	// AdaptiveTimeout is a timeout that follows the latencies of the scope. nil means none.
 	AdaptiveTimeout *AdaptiveTimeout
 
-	// ReadTimeout is the maximum time for which one Read of a response body may block. The
-	// time between reads does not count. It does not apply to 101 Switching Protocols. Zero
-	// or a negative duration means none.
+	// ReadTimeout is the maximum time for which one Read of a response body may block, except
+	// after 101 Switching Protocols. Zero or a negative duration means no limit.
 	ReadTimeout time.Duration
 
-	// MaxRetryAfter is the longest wait that a server may ask for, by Retry-After and similar
-	// headers or by the reset of an exhausted quota. If it asks for more, the call ends at
-	// once with its response; the last Attempt has the wait and ErrRetryAfter. Zero means
-	// 60 s. A negative duration means no limit.
+	// MaxRetryAfter is the longest wait that a server may ask for, by Retry-After or the reset of
+	// an exhausted quota. After a longer one the call returns the response at once; the last
+	// Attempt has the wait and ErrRetryAfter. Zero means 60 s. A negative duration means no
+	// limit.
 	MaxRetryAfter time.Duration
 
-	// Backoff returns the wait before a retry; the wait that the server asks for is added.
-	// nil means up to 100 ms, 500 ms, 2.5 s and 5 s, and then until shortly before the
-	// deadline, or within 10 s of the first failure if no deadline is near. After overload
-	// and timeouts, and while the scope only fails, early waits are left out; a wait that the
-	// server asks for is a minimum. It must be safe for concurrent use. See docs/defaults.md.
+	// Backoff returns the wait before a retry, to which the wait that the server asks for is
+	// added. It must be safe for concurrent use. nil means waits of up to 100 ms, 500 ms, 2.5 s
+	// and 5 s. A last wait ends before the deadline, or 10 s after the first failure. After
+	// overload and timeouts, and while all calls of the scope fail, early waits are omitted. The
+	// wait that the server asks for is then a minimum. See docs/backoff.md.
 	Backoff Backoff
 
-	// Classify overrides the classification of an attempt by its status, header and error.
-	// VerdictDefault leaves the decision to the table, as a nil Classify does. It must not
-	// read the body nor keep the Attempt. It changes the retries, and not what the circuit
-	// breaker counts. It must be safe for concurrent use.
+	// Classify overrides the classification of an attempt by its status, header and error. nil
+	// and VerdictDefault leave the decision to the table of docs/retries.md. The circuit breaker
+	// ignores the result. Classify must not read the body, and must be safe for concurrent use.
 	Classify func(*Attempt) Verdict
 
-	// ClassifyBody is Classify with the first 16 KiB of the body of a 4xx or 5xx response, or
-	// what comes of them in 100 ms. The caller still reads the whole body. It is called before
-	// Classify, but not for streams (text/event-stream, NDJSON, gRPC). The bytes are as Base
-	// returns them, maybe compressed, and must not be kept. nil and VerdictDefault leave the
-	// decision to the table. It must be safe for concurrent use.
+	// ClassifyBody is Classify with the first 16 KiB of the body of a 4xx or 5xx response, or the
+	// bytes that arrive within 100 ms. They may be compressed, and must not be kept. The caller
+	// still reads the whole body. It is called before Classify, and not for streams
+	// (text/event-stream, NDJSON, gRPC).
 	ClassifyBody func(*Attempt, []byte) Verdict
 }
 
-// withDefaults leaves the defaults of Backoff and AttemptTimeout open: they depend on events.
+// withDefaults leaves Backoff and AttemptTimeout unset: their defaults depend on events.
 func (p Policy) withDefaults() Policy {
 	switch {
 	case p.MaxAttempts == 0:
@@ -87,7 +80,7 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// callOptions is what a context says about its calls, in one value.
+// callOptions are the options that a context has for its calls.
 type callOptions struct {
 	policy   *Policy
 	key      string
@@ -121,9 +114,8 @@ func withOptions(ctx context.Context, change func(*callOptions)) context.Context
 	return context.WithValue(ctx, optionsKey{}, &o)
 }
 
-// WithPolicy returns a context whose calls use p instead of Transport.Policy, as a whole:
-// fields that are zero mean the documented defaults. To change one field, change a copy of
-// the Transport's policy:
+// WithPolicy returns a context with which calls use p instead of Transport.Policy. Zero fields of
+// p mean the defaults. To change one field, change a copy of the Transport's policy:
 //
 //	policy := transport.Policy
 //	policy.MaxAttempts = 2
@@ -133,15 +125,14 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.policy = &p })
 }
 
-// SingleAttempt returns a context whose calls make one attempt each, without retry or hedge,
-// because another layer owns the retries: a queue, a workflow engine, an outer client. Keys,
-// gates and deadlines stay in force. SDKs that report their retries in headers are recognized
-// without it: see ErrSingleAttempt.
+// SingleAttempt returns a context with which each call makes one attempt, without retry or hedge.
+// Use it if another layer owns the retries: a queue, a workflow engine, an outer client. Keys,
+// breaker, limits and deadlines still apply.
 func SingleAttempt(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.single = true })
 }
 
-// Verdict is the meaning of an attempt's outcome for the call.
+// Verdict is the classification of an attempt. It decides whether the call makes a retry.
 type Verdict int
 
 const (
@@ -149,11 +140,11 @@ const (
 	VerdictDefault Verdict = iota
 	// VerdictSuccess ends the call with the response.
 	VerdictSuccess
-	// VerdictPermanent ends the call: a retry would have the same result.
+	// VerdictPermanent ends the call, because a retry would have the same result.
 	VerdictPermanent
 	// VerdictTransient is a failure that is retried.
 	VerdictTransient
-	// VerdictThrottled means that the server asks for fewer requests. It is retried.
+	// VerdictThrottled is a failure that is retried, because the server asks for fewer requests.
 	VerdictThrottled
 )
 
@@ -177,31 +168,29 @@ func (v Verdict) String() string {
 
 func (v Verdict) retryable() bool { return v == VerdictTransient || v == VerdictThrottled }
 
-// AdaptiveTimeout derives the time that an attempt may take from the latencies of the scope:
-// Multiple times their Quantile in the last minute, and twice as long for each retry. After
-// that time a set Policy.AttemptTimeout, which is the maximum, makes it cut the attempt with
-// ErrAttemptTimeout, and the retry follows at once, unless Policy.Backoff is set. With an
-// AttemptTimeout of zero it sends a second attempt beside a safe one. With a negative one it
-// does nothing.
+// AdaptiveTimeout is a timeout of attempts: Multiple times the Quantile of the scope's latencies
+// in the last minute, doubled for each retry. Policy.AttemptTimeout is its maximum. The attempt
+// ends with ErrAttemptTimeout, and the retry follows at once, unless Policy.Backoff is set. If
+// AttemptTimeout is zero, a safe request gets a second, concurrent attempt instead. If it is
+// negative, AdaptiveTimeout is off.
 //
-// It ends at most 2 % of the attempts, and never the last one of a call. It does not apply to
-// upgrades, event streams and uploads that make progress. A client with less than some four
-// calls a second has too few samples. The zero value has the defaults. An AdaptiveTimeout is
-// read with its Policy, and never written. See docs/defaults.md.
+// At most 2 % of the attempts time out, and never the last one, upgrades, event streams, or
+// uploads that make progress. The zero value has the defaults. An AdaptiveTimeout may be shared.
+// See docs/deadlines.md.
 type AdaptiveTimeout struct {
-	// Multiple is the factor by which the timeout exceeds the Quantile. Zero means 2.5. A
-	// negative number or NaN disables the adaptive timeout.
+	// Multiple is the factor for the Quantile. Zero means 2.5. A negative number or NaN disables
+	// the adaptive timeout.
 	Multiple float64
 
 	// Quantile is the quantile of the latencies. Zero means 0.99. More than 1 means 1. A
 	// negative number or NaN disables the adaptive timeout.
 	Quantile float64
 
-	// Min is the minimum of the timeout. Zero means 250 ms. A negative duration means none.
+	// Min is the minimum timeout. Zero means 250 ms. A negative duration means no minimum.
 	Min time.Duration
 
-	// MinSamples is the number of responses in the last minute from which there is a timeout.
-	// Zero means 200. A negative number means 1.
+	// MinSamples is the number of responses in the last minute that the timeout needs. Zero means
+	// 200, which takes some four calls a second. A negative number means 1.
 	MinSamples int
 }
 
@@ -212,7 +201,7 @@ const (
 	defaultMinSamples      = 200
 )
 
-// withDefaults returns a copy, or nil if the timeout is disabled.
+// withDefaults returns a copy with the defaults, or nil if the timeout is disabled.
 func (t *AdaptiveTimeout) withDefaults() *AdaptiveTimeout {
 	if t == nil || !(t.Multiple >= 0) || !(t.Quantile >= 0) {
 		return nil
@@ -235,5 +224,4 @@ func (t *AdaptiveTimeout) withDefaults() *AdaptiveTimeout {
 	return &made
 }
 
-// rules are those of the engine.
 func (t *AdaptiveTimeout) rules() *latency.Rules { return (*latency.Rules)(t) }

@@ -15,8 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// TestClassify is Policy.Classify: it has the last word, save over the caller's
-// cancellation, and the table's verdict before its eyes.
+// Policy.Classify overrides the verdict of the table, except for the caller's cancellation.
 func TestClassify(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -30,7 +29,7 @@ func TestClassify(t *testing.T) {
 		{"permanent over 500", 500, resilienthttp.VerdictPermanent, resilienthttp.VerdictPermanent},
 		{"transient over 404", 404, resilienthttp.VerdictTransient, resilienthttp.VerdictTransient},
 		{"throttled over 200", 200, resilienthttp.VerdictThrottled, resilienthttp.VerdictThrottled},
-		{"a number that is none", 500, resilienthttp.Verdict(99), resilienthttp.VerdictTransient},
+		{"an invalid number", 500, resilienthttp.Verdict(99), resilienthttp.VerdictTransient},
 		{"a negative number", 500, resilienthttp.Verdict(-1), resilienthttp.VerdictTransient},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -53,7 +52,7 @@ func TestClassify(t *testing.T) {
 			case 500:
 				table = resilienthttp.VerdictTransient
 			}
-			require.Equal(t, table, seen[0], "what the table says")
+			require.Equal(t, table, seen[0], "the verdict of the table")
 		})
 	}
 	t.Run("errors", func(t *testing.T) {
@@ -84,8 +83,7 @@ func TestClassify(t *testing.T) {
 	})
 }
 
-// TestWithPolicy is the policy of one call: all of it, instead of the
-// Transport's.
+// The policy of one call replaces the whole policy of the Transport.
 func TestWithPolicy(t *testing.T) {
 	count := func(t *testing.T, transport *resilienthttp.Transport, ctx context.Context) int {
 		t.Helper()
@@ -143,7 +141,7 @@ func TestWithPolicy(t *testing.T) {
 			require.Equal(t, row.stop, attempts[row.want-1].StopReason)
 		})
 	}
-	t.Run("Classify goes with it", func(t *testing.T) {
+	t.Run("Classify of the policy is used", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(404), 2)
 		transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient }
 		require.Equal(t, 2, count(t, transport, t.Context()))
@@ -182,7 +180,7 @@ func TestWithPolicy(t *testing.T) {
 			}
 		})
 	})
-	t.Run("Backoff gets the number and what it gave before", func(t *testing.T) {
+	t.Run("Backoff gets the number and its last result", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var asked []string
 			ctx := give(t.Context(), resilienthttp.Policy{MaxAttempts: 4, Backoff: func(retry int, prev time.Duration) time.Duration {
@@ -212,7 +210,7 @@ func TestVerdictString(t *testing.T) {
 	}
 }
 
-// TestBadPolicies: negative and huge durations, everywhere in Policy.
+// Negative and huge durations in all fields of Policy.
 func TestBadPolicies(t *testing.T) {
 	const huge = time.Duration(math.MaxInt64)
 	const year = 365 * 24 * time.Hour

@@ -10,22 +10,21 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// Priority is the importance of a call. An overloaded server (admission.Shedder) drops
-// Batch first and Critical last. A Transport retries and hedges Batch only while the bucket
-// of the [Budget] is more than half full. Each priority of a scope has its own circuit (see
-// [Breaker]); quotas and blocks are shared (see [RateLimit]). The zero value is
-// PriorityDefault, and so is any unknown value.
+// Priority is the importance of a call. An overloaded server (admission.Shedder) drops Batch
+// first and Critical last. A Transport retries and hedges Batch only while the [Budget] is more
+// than half full. Each priority of a scope has its own circuit; quotas and blocks are shared. The
+// zero value is PriorityDefault, and so is any unknown value.
 type Priority int8
 
 const (
-	// PriorityBatch is for calls that can be made later: imports, reports, prefetching.
+	// PriorityBatch is for calls that can wait: imports, reports, prefetching.
 	PriorityBatch = Priority(priority.Batch)
 
 	// PriorityDefault is the priority of a call without one.
 	PriorityDefault = Priority(priority.Default)
 
-	// PriorityCritical is for calls that must not fail if the server can serve any: a
-	// payment, a login. It works only for a small part of the load.
+	// PriorityCritical is for calls that must succeed if the server can serve any: a payment, a
+	// login. Use it for a small part of the load only.
 	PriorityCritical = Priority(priority.Critical)
 )
 
@@ -40,7 +39,7 @@ func (p Priority) String() string {
 	return "Priority(" + strconv.Itoa(int(p)) + ")"
 }
 
-// known is p, or PriorityDefault for a value that is not one of the three.
+// known returns p, or PriorityDefault for an unknown value.
 func (p Priority) known() Priority {
 	if p == PriorityBatch || p == PriorityCritical {
 		return p
@@ -49,18 +48,18 @@ func (p Priority) known() Priority {
 }
 
 // WithPriority returns a context with a priority for its calls. A Transport sends it on each
-// attempt as X-Request-Priority: batch or critical, and sends nothing for PriorityDefault. A
-// field that the caller has set on the request is not replaced.
+// attempt as X-Request-Priority: batch or critical. It sends nothing for PriorityDefault, and
+// does not replace a field that the caller has set.
 func WithPriority(ctx context.Context, p Priority) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.priority = int8(p.known()) })
 }
 
-// PriorityFromContext returns the priority of calls with the context: that of WithPriority, or
-// of the request that Deadline.Handler or admission.Shedder has passed on. The default is
+// PriorityFromContext returns the priority of calls with the context: that of WithPriority, or of
+// a request that Deadline.Handler or admission.Shedder has received. The default is
 // PriorityDefault.
 func PriorityFromContext(ctx context.Context) Priority { return Priority(optionsOf(ctx).priority) }
 
-// receivePriority puts the priority of a request's header into the context.
+// receivePriority adds the priority of a request's header to the context.
 func receivePriority(ctx context.Context, h http.Header) context.Context {
 	if values := h[priority.Header]; len(values) > 0 {
 		if p := Priority(priority.Parse(values[0])); p != PriorityFromContext(ctx) {
@@ -70,7 +69,7 @@ func receivePriority(ctx context.Context, h http.Header) context.Context {
 	return ctx
 }
 
-// scopeName is the name of a scope and priority in State and BreakerChange.
+// scopeName returns the name of a scope and priority in State and BreakerChange.
 func scopeName(key scope.Key) string {
 	if key.Class == int8(PriorityDefault) {
 		return key.Name

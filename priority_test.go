@@ -33,7 +33,7 @@ func TestPriorityIsSent(t *testing.T) {
 		{name: "critical", decorate: prioritized(resilienthttp.PriorityCritical), want: []string{"critical"}},
 		{name: "an unknown value is default", decorate: prioritized(p(7))},
 		{name: "a value below batch is default", decorate: prioritized(p(-128))},
-		{name: "the last word counts", decorate: func(ctx context.Context) context.Context {
+		{name: "the last policy counts", decorate: func(ctx context.Context) context.Context {
 			return prioritized(resilienthttp.PriorityDefault)(prioritized(resilienthttp.PriorityCritical)(ctx))
 		}},
 		{
@@ -110,7 +110,7 @@ func TestPriorityIsReceived(t *testing.T) {
 	}
 }
 
-// The other options of the context come along, whatever the order.
+// The other options of the context are kept, in any order.
 func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent http.Header
@@ -132,7 +132,7 @@ func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 	})
 }
 
-// A Transport inside a Transport sends what the outer one has decided.
+// An inner Transport sends the priority of the outer call.
 func TestPriorityIsSentOnceByNestedTransports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string
@@ -147,7 +147,7 @@ func TestPriorityIsSentOnceByNestedTransports(t *testing.T) {
 	})
 }
 
-func TestPriorityOf(t *testing.T) {
+func TestPriorityFromContext(t *testing.T) {
 	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityFromContext(context.Background()))
 	require.Less(t, resilienthttp.PriorityBatch, resilienthttp.PriorityDefault)
 	require.Less(t, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical)
@@ -162,7 +162,7 @@ func TestPriorityString(t *testing.T) {
 	}
 }
 
-// Each priority has a circuit of its own, in what is done and in what is told.
+// Each priority has its own circuit, in behavior and in State.
 func TestEachPriorityHasItsCircuit(t *testing.T) {
 	const s = time.Second
 	for _, row := range []struct {
@@ -182,9 +182,9 @@ func TestEachPriorityHasItsCircuit(t *testing.T) {
 				transport.Breaker = breaker
 				states := func() map[string]resilienthttp.BreakerState {
 					all := map[string]resilienthttp.BreakerState{}
-					for _, told := range transport.State().Scopes {
-						all[told.Scope] = told.Breaker.State
-						require.Equal(t, told.Breaker.State, breaker.State(told.Scope), told.Scope)
+					for _, recorded := range transport.State().Scopes {
+						all[recorded.Scope] = recorded.Breaker.State
+						require.Equal(t, recorded.Breaker.State, breaker.State(recorded.Scope), recorded.Scope)
 					}
 					return all
 				}
@@ -194,7 +194,7 @@ func TestEachPriorityHasItsCircuit(t *testing.T) {
 				for _, p := range priorities {
 					want := 1
 					if p == row.failing {
-						want = 0 // refused
+						want = 0 // rejected
 					}
 					require.Len(t, tripped(t, transport, of(t, p)), want, "%v", p)
 				}
@@ -210,7 +210,7 @@ func TestEachPriorityHasItsCircuit(t *testing.T) {
 
 var priorities = []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical}
 
-// refusingPriority answers calls of one priority with the status, and all others with 200.
+// refusingPriority responds to calls of one priority with the status, and to others with 200.
 func refusingPriority(p resilienthttp.Priority, status int, header ...string) puppet {
 	field := map[resilienthttp.Priority]string{resilienthttp.PriorityBatch: "batch", resilienthttp.PriorityCritical: "critical"}[p]
 	return func(req *http.Request) (*http.Response, error) {
@@ -226,8 +226,7 @@ func of(t *testing.T, p resilienthttp.Priority) *http.Request {
 	return newCall(resilienthttp.WithPriority(t.Context(), p), t, http.MethodGet, "")
 }
 
-// State tells of each priority apart, what they share with the scope itself, and of a
-// program that uses none as ever.
+// State has an entry for each priority. Shared parts are at the scope itself.
 func TestStateOfPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := &resilienthttp.Transport{
@@ -240,15 +239,15 @@ func TestStateOfPriorities(t *testing.T) {
 		odd.URL.Host = "api.test-2"
 		tripped(t, transport, odd)
 		scopes := transport.State().Scopes
-		type told struct {
+		type recorded struct {
 			scope                  string
 			calls, samples, quotas int
 		}
-		var got []told
+		var got []recorded
 		for _, s := range scopes {
-			got = append(got, told{s.Scope, s.Breaker.Calls, s.Latency.Samples, len(s.Quotas)})
+			got = append(got, recorded{s.Scope, s.Breaker.Calls, s.Latency.Samples, len(s.Quotas)})
 		}
-		require.Equal(t, []told{
+		require.Equal(t, []recorded{
 			{"api.test", 0, 0, 1}, {"api.test;batch", 2, 2, 0}, {"api.test;critical", 1, 1, 0}, {"api.test-2", 1, 1, 1},
 		}, got)
 	})
@@ -263,8 +262,8 @@ func TestStateOfPriorities(t *testing.T) {
 	})
 }
 
-// TestRejections_blockAllPriorities checks that all priorities share what is known of quotas: a
-// streak of 429s, or one that shows an exhausted quota, blocks all of them (§4.17).
+// §4.17: all priorities share quotas: consecutive 429s, or one that shows an exhausted quota,
+// block all of them.
 func TestRejections_blockAllPriorities(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -294,21 +293,21 @@ func TestRejections_blockAllPriorities(t *testing.T) {
 					}
 				}
 				require.Equal(t, row.closed, closed)
-				for _, told := range transport.State().Scopes {
+				for _, recorded := range transport.State().Scopes {
 					until := time.Time{}
-					for _, q := range told.Quotas {
+					for _, q := range recorded.Quotas {
 						until = q.BlockedUntil
 					}
-					require.Equal(t, told.Scope == "api.test" && len(row.closed) == 3, !until.IsZero(), told.Scope)
+					require.Equal(t, recorded.Scope == "api.test" && len(row.closed) == 3, !until.IsZero(), recorded.Scope)
 				}
 			})
 		})
 	}
 }
 
-// §4.15, §4.17: a 503 that sheds holds the call that it meets, counts against the circuit
-// of its priority, and is nobody else's business.
-func TestShedPriorityHoldsItsOwnCalls(t *testing.T) {
+// §4.15, §4.17: a 503 by load shedding delays its own call and counts for the circuit of its
+// priority only.
+func TestShedPriority_delaysItsOwnCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := &resilienthttp.Transport{Base: refusingPriority(resilienthttp.PriorityBatch, http.StatusServiceUnavailable, "Retry-After", "1")}
 		var calls sync.WaitGroup
@@ -318,7 +317,7 @@ func TestShedPriorityHoldsItsOwnCalls(t *testing.T) {
 				attempts := tripped(t, transport, of(t, priorities[i%3]))
 				if priorities[i%3] != resilienthttp.PriorityBatch {
 					assert.Len(t, attempts, 1)
-					assert.Zero(t, time.Since(begun), "it does not wait")
+					assert.Zero(t, time.Since(begun), "the call does not wait")
 				} else if len(attempts) > 1 {
 					assert.GreaterOrEqual(t, attempts[0].RetryWait, time.Second)
 				}
@@ -326,16 +325,16 @@ func TestShedPriorityHoldsItsOwnCalls(t *testing.T) {
 			time.Sleep(20 * time.Millisecond)
 		}
 		calls.Wait()
-		for _, told := range transport.State().Scopes {
-			require.Empty(t, told.Quotas, "nothing is closed")
-			require.Equal(t, told.Scope == "api.test;batch", told.Breaker.State != resilienthttp.StateClosed, told.Scope)
+		for _, recorded := range transport.State().Scopes {
+			require.Empty(t, recorded.Quotas, "no scope is blocked")
+			require.Equal(t, recorded.Scope == "api.test;batch", recorded.Breaker.State != resilienthttp.StateClosed, recorded.Scope)
 		}
 	})
 }
 
-// Batch calls are retried only while the bucket of retry tokens is more than half full; the
-// others use all of it.
-func TestBatchLeavesHalfOfTheBudget(t *testing.T) {
+// Batch calls are retried only while the bucket is more than half full. Other calls use all of
+// it.
+func TestBatch_usesHalfOfTheBudget(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		first resilienthttp.Priority
@@ -358,8 +357,8 @@ func TestBatchLeavesHalfOfTheBudget(t *testing.T) {
 	}
 }
 
-// Batch calls are not hedged when half of the retry tokens are gone.
-func TestBatchMakesNoHedgeUnderPressure(t *testing.T) {
+// Batch calls are not hedged when half of the retry tokens are used.
+func TestBatch_noHedgeWithLowBudget(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		priority resilienthttp.Priority
@@ -394,7 +393,7 @@ func TestBatchMakesNoHedgeUnderPressure(t *testing.T) {
 	}
 }
 
-// A Transport inside a Transport counts a call where the outer one does.
+// An inner Transport counts a call for the priority of the outer one.
 func TestNestedTransportsHaveOnePriority(t *testing.T) {
 	inner := bareTransport(puppetStatus(http.StatusOK), 3)
 	outer := bareTransport(inner, 3)

@@ -16,50 +16,47 @@ const (
 	defaultMaxBlock = time.Hour
 )
 
-// RateLimit limits the rate of requests on the client side. It applies a fixed limit, if
-// Limit is set, and the quotas that servers show in rate-limit headers (GitHub, OpenAI, IETF
-// RateLimit and others). A call that exceeds a quota waits in a FIFO queue. A call that could
-// not be sent within MaxWait, or before its deadline, fails at once with ErrRateLimited and a
-// NotBefore time. Quotas are tracked for each scope and credential (a keyed hash of
-// Authorization, X-Api-Key, Api-Key or Private-Token). See docs/defaults.md.
+// RateLimit limits the rate of requests. It applies a fixed limit, if Limit is set, and the
+// quotas that servers advertise in rate-limit headers (GitHub, OpenAI, IETF RateLimit and
+// others). A call that exceeds a quota waits in a FIFO queue. A call that cannot be sent within
+// MaxWait, or before its deadline, fails at once with ErrRateLimited and a NotBefore time. Quotas
+// are tracked for each scope and credential. See docs/rate-limits.md.
 //
-// The zero value has no fixed limit and follows headers. A RateLimit is safe for concurrent
-// use, may be shared by Transports, and must not be modified or copied after its first use.
+// The zero value has no fixed limit and follows headers. A RateLimit is safe for concurrent use,
+// may be shared by Transports, and must not be modified or copied after its first use.
 type RateLimit struct {
-	// Limit is a fixed limit for each scope, in requests per second, with retries and hedges:
-	// a token bucket (golang.org/x/time/rate). 0, negative, NaN and rate.Inf mean none.
+	// Limit is a fixed limit for each scope, in requests per second. Retries and hedges count.
+	// Zero, negative, NaN and rate.Inf mean none.
 	Limit rate.Limit
 
-	// Burst is the size of that bucket. 0 or negative: the requests of one second, at least 1.
+	// Burst is the maximum number of requests at once under Limit (token bucket). Zero or
+	// negative means the requests of one second, at least 1.
 	Burst int
 
-	// MaxWait is the maximum expected wait of a call in the queue. A call that would wait
-	// longer fails at once with ErrRateLimited; one whose permit comes later than expected
-	// waits up to 2 s more. While rejections block the scope, Policy.MaxRetryAfter limits the
-	// wait as well. Zero means 60 s. A negative duration means that calls never wait.
+	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
+	// longer than MaxWait. While rejections block the scope, Policy.MaxRetryAfter limits the wait
+	// too. Zero means 60 s. A negative duration means that calls never wait.
 	MaxWait time.Duration
 
-	// MaxBlock is the maximum time for which a server may block a scope; longer blocks are
-	// cut. Zero means 1 h. The maximum is 24 h. A negative duration means that servers cannot
-	// block a scope, as with IgnoreHeaders.
+	// MaxBlock is the maximum time for which a server may block a scope. Zero means 1 h. The
+	// maximum is 24 h. A negative duration means that servers cannot block a scope.
 	MaxBlock time.Duration
 
-	// IgnoreHeaders disables quotas and blocks: only the fixed limit applies. A call still
-	// waits for as long as its own response asks. Hedges and second attempts are sent after a
-	// 429 too.
+	// IgnoreHeaders disables quotas and blocks: only the fixed limit applies. A call still waits
+	// as long as its own response asks. Hedges and concurrent attempts are sent after a 429 too.
 	IgnoreHeaders bool
 
-	// Shared is a store, such as admission/redisstore, by which several processes share one
-	// quota: Limit and Burst if Limit is set, else the quotas that the server shows. nil means
-	// that each process has its own. If the store fails, each process uses an equal share.
-	// All must have the same Limit and Burst. See docs/admission.md.
+	// Shared is a store, for example admission/redisstore, with which processes share one quota:
+	// Limit and Burst, equal in all of them, or else the quotas that the server advertises. If
+	// the store fails, each process uses an equal share. nil means no sharing. See
+	// docs/rate-limits.md.
 	Shared quotastore.Store
 
 	once    sync.Once
 	limiter *quota.Limiter
 }
 
-// engine returns the limiter, made from the fields at the first use.
+// engine returns the limiter. The first call creates it from the fields.
 func (l *RateLimit) engine() *quota.Limiter {
 	l.once.Do(func() { l.limiter = quota.New(l.config()) })
 	return l.limiter
@@ -84,8 +81,8 @@ func (l *RateLimit) config() quota.Config {
 	return c
 }
 
-// passRateLimit waits for a permit of the quotas, and takes it. It returns the time when it
-// had it. A concurrent attempt never waits.
+// passRateLimit waits for a permit of the quotas and takes it. It returns the time of the permit.
+// A concurrent attempt never waits.
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	if !c.record.quotas.Active() {
 		return now, nil
@@ -100,7 +97,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	if !permit.Waited {
 		return now, nil
 	}
-	// The circuit may have opened while the attempt waited, and a probe's slot may have
+	// The circuit may have opened while the attempt waited, and the slot of a probe may have
 	// expired.
 	now = time.Now()
 	a.circuit.Cancel(now)
@@ -111,7 +108,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	return now, err
 }
 
-// rateLimited is the error of a call that gets no permit.
+// rateLimited returns the error of a call without a permit.
 func (c *call) rateLimited(r *quota.Rejection) *Error {
 	switch r.Reason {
 	case quota.Canceled:
@@ -123,8 +120,8 @@ func (c *call) rateLimited(r *quota.Rejection) *Error {
 	return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
 }
 
-// reportQuota reports the response of the attempt to the quotas. While they are not active,
-// attempts have no permit.
+// reportQuota reports the response of the attempt to the quotas. Attempts have no permit while
+// the quotas are not active.
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	c := a.call
 	r := quota.Response{Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
@@ -139,7 +136,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	}
 }
 
-// blockedUntil is until when rejections block the call's scope; zero: they do not.
+// blockedUntil returns the time until which rejections block the call's scope, or zero.
 func (c *call) blockedUntil(now time.Time) time.Time {
 	if !c.record.quotas.Active() {
 		return time.Time{}
@@ -147,7 +144,7 @@ func (c *call) blockedUntil(now time.Time) time.Time {
 	return c.record.quotas.BlockedUntil(c.quotaRequest(), now)
 }
 
-// quotaRequest is the call as the engine knows it.
+// quotaRequest describes the call to the engine. The credential is a keyed hash.
 func (c *call) quotaRequest() quota.Request {
 	r := quota.Request{
 		Method: c.request.Method, Path: c.request.URL.Path,

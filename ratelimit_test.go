@@ -20,8 +20,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// limited is a server that says what its script wants, and a client of single
-// attempts, through a RateLimit and nothing else.
+// limited is a scripted server with a client of single attempts and a RateLimit.
 type limited struct {
 	*faulttest.Server
 
@@ -32,14 +31,14 @@ func newLimited(t *testing.T, l *resilienthttp.RateLimit, script http.Handler) *
 	s := &limited{Server: &faulttest.Server{Script: script, InMemory: true, Host: "mem.test"}}
 	s.Start(t)
 	base := s.Transport()
-	base.DisableKeepAlives = true // net/http repeats by itself what fails on an old connection
+	base.DisableKeepAlives = true // net/http retries requests that fail on an idle connection
 	s.tr = &resilienthttp.Transport{
 		Base: base, RateLimit: l, Breaker: never(), Policy: resilienthttp.Policy{MaxAttempts: -1},
 	}
 	return s
 }
 
-// get makes a call, and tells how long it took and why it was refused.
+// get makes a call, and returns its duration and its rejection.
 func (s *limited) get(ctx context.Context, path string, header ...string) (status int, took time.Duration, refused *resilienthttp.Error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+path, nil)
 	if err != nil {
@@ -59,13 +58,13 @@ func (s *limited) get(ctx context.Context, path string, header ...string) (statu
 	return resp.StatusCode, took, nil
 }
 
-// says is an answer that says how a quota stands.
+// says is a response with the state of a quota.
 func says(limit, left int, reset time.Duration) faulttest.Reply {
 	return faulttest.Reply{RateLimits: []faulttest.RateLimit{{Dialect: faulttest.IETF06, Limit: limit, Remaining: left, Reset: reset}}}
 }
 
-// TestRateLimitRefusals is how a gate's refusal looks to the caller.
-func TestRateLimitRefusals(t *testing.T) {
+// The *Error of a rejection.
+func TestRateLimit_rejections(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name      string
@@ -102,7 +101,7 @@ func TestRateLimitRefusals(t *testing.T) {
 					require.InDelta(t, row.took.Seconds(), took.Seconds(), 1)
 					return
 				}
-				require.Zero(t, took, "told at once")
+				require.Zero(t, took, "rejected at once")
 				require.Equal(t, row.reason, err.Reason)
 				require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
 				require.Empty(t, err.Attempts)
@@ -112,8 +111,7 @@ func TestRateLimitRefusals(t *testing.T) {
 	}
 }
 
-// TestRateLimitCancel: leaving the line ends the wait at once, by the context or by
-// the older Request.Cancel.
+// Cancellation by the context or by Request.Cancel ends a wait in the queue at once.
 func TestRateLimitCancel(t *testing.T) {
 	t.Parallel()
 	for name, cancellable := range map[string]func(*http.Request) (*http.Request, func()){
@@ -145,12 +143,12 @@ func TestRateLimitCancel(t *testing.T) {
 	}
 }
 
-// TestRateLimitHolds: a Retry-After that proves nothing holds its own call alone,
-// a run of 429s holds the others too, and a 503 never does (DESIGN §4.17).
-func TestRateLimitHolds(t *testing.T) {
+// DESIGN §4.17: Retry-After without a quota delays its own call only. Consecutive 429s block the
+// scope. A 503 never does.
+func TestRateLimit_blocks(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		status, before int // so many were refused before
+		status, before int // before: number of earlier rejections
 		held           bool
 	}{
 		{http.StatusTooManyRequests, 1, false},
@@ -182,8 +180,8 @@ func TestRateLimitHolds(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfTheCallItself: above MaxRetryAfter the call stops with the
-// response it has; a bare 429 makes it back off, and nobody else.
+// Above MaxRetryAfter the call returns its response. A 429 without Retry-After delays only its
+// own call.
 func TestRetryAfterOfTheCallItself(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -215,7 +213,7 @@ func TestRetryAfterOfTheCallItself(t *testing.T) {
 	}
 }
 
-// TestCredentials: each has its own quota.
+// Each credential has its own quota.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
@@ -237,7 +235,7 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// TestHedgeNeverWaits: neither for a token nor for a quota.
+// A hedge waits neither for a token nor for a quota.
 func TestHedgeNeverWaits(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -267,8 +265,8 @@ func TestHedgeNeverWaits(t *testing.T) {
 	}
 }
 
-// TestHedge_spendsNoShortQuota checks that a slow response gets a hedge only while at
-// least half of a known quota is left, and not within a minute after a 429.
+// A slow response gets a hedge only while at least half of each quota is left, and not within a
+// minute after a 429.
 func TestHedge_spendsNoShortQuota(t *testing.T) {
 	t.Parallel()
 	limited := faulttest.Status(http.StatusTooManyRequests)
@@ -300,9 +298,9 @@ func TestHedge_spendsNoShortQuota(t *testing.T) {
 	}
 }
 
-// TestLimitOfZero checks that a 429 with a limit of 0 and 0 remaining, by which Okta rejects
-// too many requests in flight, delays its own call alone.
-func TestLimitOfZero(t *testing.T) {
+// A 429 with limit 0 and remaining 0 (Okta: too many requests in flight) delays its own call
+// only.
+func TestRateLimit_limitZero(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		busy := says(0, 0, time.Minute)
@@ -317,9 +315,9 @@ func TestLimitOfZero(t *testing.T) {
 	})
 }
 
-// TestProbeInLine: a half-open breaker's probe that waits in line longer than its
-// lease asks again before it is sent, and its result counts.
-func TestProbeInLine(t *testing.T) {
+// A probe that waits in the queue longer than its slot lasts asks the breaker again, and its
+// result counts.
+func TestProbe_queued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		exhausted := says(10, 0, 10*time.Second)
@@ -334,7 +332,7 @@ func TestProbeInLine(t *testing.T) {
 		for range 3 {
 			calls.Go(func() {
 				if _, _, err := s.get(t.Context(), "/"); err != nil {
-					assert.Equal(t, resilienthttp.ErrBreakerOpen, err.Reason, "no place for it while another is the probe")
+					assert.Equal(t, resilienthttp.ErrBreakerOpen, err.Reason, "rejected while another probe is in flight")
 				}
 			})
 			time.Sleep(1500 * time.Millisecond) // longer than the lease
@@ -344,8 +342,7 @@ func TestProbeInLine(t *testing.T) {
 	})
 }
 
-// TestLimit: what is no rate is none; and a Burst that is left out is that of a
-// second.
+// An invalid rate means no limit. The default Burst is the requests of a second.
 func TestLimit(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -383,7 +380,7 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// TestLimitCountsAttempts: retries and hedges take tokens as well.
+// Retries and hedges take tokens.
 func TestLimitCountsAttempts(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -405,7 +402,7 @@ func TestLimitCountsAttempts(t *testing.T) {
 	})
 }
 
-// TestRateLimitShared: Transports that share a RateLimit share what it knows.
+// Transports that share a RateLimit share its quotas.
 func TestRateLimitShared(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -419,8 +416,8 @@ func TestRateLimitShared(t *testing.T) {
 	})
 }
 
-// TestRateLimitNeverSent: a request that never left is not taken off what remains.
-func TestRateLimitNeverSent(t *testing.T) {
+// A request that was not sent does not count against a quota.
+func TestRateLimit_notSent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimited(t, &resilienthttp.RateLimit{}, says(10, 2, time.Minute))
@@ -430,14 +427,13 @@ func TestRateLimitNeverSent(t *testing.T) {
 		for range 5 {
 			_, took, err := s.get(t.Context(), "/")
 			require.NotNil(t, err)
-			require.Zero(t, took, "that one was turned away does not use anything up")
+			require.Zero(t, took, "a connection refused does not use the quota")
 		}
 	})
 }
 
-// A server that counts ten requests in each ten seconds and rounds the rest down
-// says "Retry-After: 0" in the last second. Those are not denials after a wait,
-// and one client by himself uses up what there is.
+// A server counts ten requests in ten seconds and rounds the rest down: in the last second it
+// sends "Retry-After: 0". A single client still uses the whole quota.
 func TestRateLimitRoundedDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -463,13 +459,12 @@ func TestRateLimitRoundedDown(t *testing.T) {
 			_ = readAll(t, resp)
 			time.Sleep(300 * time.Millisecond)
 		}
-		// A call that was told to wait comes back up to half of that later.
+		// A retry comes up to half of the wait later than the server asks.
 		require.GreaterOrEqual(t, served, 210, "of the 300 that the quota has in five minutes")
 	})
 }
 
-// The wait that a denial is doubled to is known at once. If it passes the
-// deadline, it is not begun, and the caller gets the 429.
+// A doubled wait beyond the deadline is not begun, and the caller gets the 429.
 func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -490,15 +485,14 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 		last := lastOf(t, resp)
 		require.ErrorIs(t, last.StopReason, resilienthttp.ErrDeadline)
-		require.Equal(t, time.Second, last.RetryWait, "what the server asked")
+		require.Equal(t, time.Second, last.RetryWait, "the wait of the server")
 		_ = readAll(t, resp)
 		require.Zero(t, time.Since(begun))
 		base.requireBalance(t)
 	})
 }
 
-// Nor is one begun that would end at a scope which is closed for longer than
-// MaxRetryAfter.
+// A wait is not begun if the scope is blocked for longer than MaxRetryAfter.
 func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -512,7 +506,7 @@ func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
 		time.Sleep(10 * time.Second)
 
 		begun := time.Now()
-		resp, err = tr.RoundTrip(get(t)) // the fifth closes for sixteen seconds
+		resp, err = tr.RoundTrip(get(t)) // the fifth blocks the scope for sixteen seconds
 		require.NoError(t, err)
 		require.ErrorIs(t, lastOf(t, resp).StopReason, resilienthttp.ErrRetryAfter)
 		_ = readAll(t, resp)
@@ -521,8 +515,7 @@ func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
 	})
 }
 
-// BenchmarkQuotaHeaders is what it costs to be told of quotas by a server that has
-// lost its mind.
+// BenchmarkQuotaHeaders measures the cost of a response with many quotas.
 func BenchmarkQuotaHeaders(b *testing.B) {
 	line := `"p";r=50;t=30,` + strings.Repeat(`"q";r=1;t=1,`, 600) + `"z";r=1;t=1`
 	lines := make([]string, 1200)
@@ -544,10 +537,9 @@ func BenchmarkQuotaHeaders(b *testing.B) {
 	}
 }
 
-// TestRefusalWithoutALimit is §4.17: what a refusal says to remain is no limit. A server
-// that says no more than that, once, and serves without a word otherwise, is not paced
-// by it for good.
-func TestRefusalWithoutALimit(t *testing.T) {
+// §4.17: the remaining count of a rejection is not a limit. A server that sends one such
+// rejection, and otherwise no fields, is not paced by it.
+func TestRejectionWithoutLimit(t *testing.T) {
 	for name, refusal := range map[string]step{
 		"429, one remains": status(429, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "600"),
 		"403, two remain":  status(403, "Retry-After", "1", "X-RateLimit-Remaining", "2", "X-RateLimit-Reset", "600"),
@@ -561,7 +553,7 @@ func TestRefusalWithoutALimit(t *testing.T) {
 					readAll(t, resp)
 				}
 				call()
-				call()                         // is refused
+				call()                         // is rejected
 				time.Sleep(1201 * time.Second) // two resets later
 				start := time.Now()
 				for range 50 {
@@ -573,12 +565,12 @@ func TestRefusalWithoutALimit(t *testing.T) {
 	}
 }
 
-// TestQuotaOfRefusalsAlone is §4.17: a quota that only refusals have shown is a guess. It
-// is kept where it is true, and not where it was that of a path which few calls ask for.
-func TestQuotaOfRefusalsAlone(t *testing.T) {
+// §4.17: a quota that only rejections show is kept if it is right, and dropped if it belongs to a
+// path with few calls.
+func TestQuotaOfRejectionsOnly(t *testing.T) {
 	for _, row := range []struct {
 		name            string
-		limited         string // the path that has five an hour, of which only refusals tell
+		limited         string // the path with a quota of five an hour, which only rejections show
 		served, refused int    // of the 60 calls for /data in each hour
 	}{
 		{"of another path", "/login", 60, 0},
@@ -632,19 +624,18 @@ func TestQuotaOfRefusalsAlone(t *testing.T) {
 	}
 }
 
-// TestWrongWordsHarmNobody is DESIGN §7: what a server, or a proxy before it, wrongly says
-// of its quotas costs no more than one call that a bare client would have been served; and
-// so what another endpoint has used up.
-func TestWrongWordsHarmNobody(t *testing.T) {
+// DESIGN §7: wrong quota fields of a server or a proxy cost at most one call that a bare client
+// would have served. The same is true for quotas of other endpoints.
+func TestWrongQuotas_costOneCall(t *testing.T) {
 	t.Parallel()
 	used := says(10, 0, time.Minute)
 	used.Status = http.StatusTooManyRequests
 	for _, row := range []struct {
 		name  string
-		other http.Handler // what answers every other call
+		other http.Handler // the handler of other calls
 		free  http.Handler
 	}{
-		{"nothing remains, says a server that serves", says(100, 0, 40*time.Second), says(100, 0, 40*time.Second)},
+		{"remaining 0 on a success", says(100, 0, 40*time.Second), says(100, 0, 40*time.Second)},
 		{"nothing remains of nothing", says(0, 0, 40*time.Second), says(0, 0, 40*time.Second)},
 		{"of another limit", used, says(1000, 900, time.Minute)},
 		{"of the same limit", used, says(10, 9, time.Minute)},

@@ -26,25 +26,25 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// retryState is what only calls with more than one attempt need.
+// retryState is the part of a call that is needed only after the first attempt.
 type retryState struct {
-	later   []*attempt         // after the first, in the order of their starts
-	next    *attempt           // the last one that was prepared
-	due     time.Time          // when the next one may be sent
-	body    io.ReadCloser      // of the next one, from GetBody; nil: it is sent, or there is none
-	bodyErr error              // of GetBody
+	later   []*attempt         // the attempts after the first, in the order of their starts
+	next    *attempt           // the last retry that was prepared
+	due     time.Time          // when the next retry may be sent
+	body    io.ReadCloser      // its body, from GetBody; nil: none, or it is sent
+	bodyErr error              // the error of GetBody
 	wait    time.Duration      // the last result of the Backoff
-	permit  retrybudget.Permit // of the next one
+	permit  retrybudget.Permit // the tokens of the next retry
 	series  waitSeries
 	waiting bool // the call waits before a retry
 }
 
-// release returns what a retry that was not sent holds.
+// release releases the tokens and the body of a retry that is not sent.
 func (s *retryState) release() {
 	s.permit.Cancel()
 	if body := s.body; body != nil {
 		s.body = nil
-		_ = body.Close() // the error has no receiver
+		_ = body.Close()
 	}
 }
 
@@ -55,8 +55,7 @@ func (c *call) retryState() *retryState {
 	return c.retries
 }
 
-// retry repeats the failed first attempt. It leaves the last outcome in c.last, or in
-// c.failure.
+// retry makes retries after the first attempt failed. It sets c.last or c.failure.
 func (c *call) retry() {
 	err := retryloop.Run(c.ctx, retryloop.Hooks{ShouldRetry: c.shouldRetry, Prepare: c.prepareRetry, Do: func() { c.exchange(c.retries.next) }})
 	if err == nil {
@@ -72,7 +71,7 @@ func (c *call) retry() {
 	c.fail(failed)
 }
 
-// shouldRetry decides whether the last attempt is followed by another, and if so, when.
+// shouldRetry decides whether the last attempt is retried, and at what time.
 func (c *call) shouldRetry() (at time.Time, retry bool) {
 	last := c.last
 	if !last.report.Verdict.retryable() {
@@ -98,8 +97,8 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 	return c.retries.due, true
 }
 
-// planRetry decides about a retry. It takes what the retry needs: the next wait of the series,
-// a body, and last the tokens of the budget. reason is why there is no retry.
+// planRetry decides about a retry. It reserves the next wait of the series, a body, and then the
+// tokens of the budget. reason is the StopReason if there is no retry.
 func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	switch {
 	case !c.repeatable && !last.noWork:
@@ -108,7 +107,7 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 		return 0, ErrNotReplayable
 	case c.number >= c.maxAttempts(), c.retries != nil && c.retries.series.over:
 		return 0, c.whyNoAttempt()
-	case last.end == endTimeout && c.policy.AttemptTimeout == 0: // maxResponseTime is over
+	case last.end == endTimeout && c.policy.AttemptTimeout == 0: // after maxResponseTime
 		return 0, c.whyNoAttempt()
 	case c.single:
 		return 0, ErrSingleAttempt
@@ -129,7 +128,7 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
 	}
-	if state.permit == (retrybudget.Permit{}) { // else it is paid already
+	if state.permit == (retrybudget.Permit{}) { // otherwise AdaptiveTimeout took the tokens
 		permit, ok := c.takeTokens(now, retrybudget.Request{
 			Slow:     last.timedOut() && last.end != endEarly,
 			Batch:    c.priority == PriorityBatch,
@@ -144,7 +143,7 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	return wait, nil
 }
 
-// takeTokens takes the tokens for a retry. The permit needs Done or Cancel.
+// takeTokens takes the tokens for a retry. The caller must call Done or Cancel on the permit.
 func (c *call) takeTokens(now time.Time, r retrybudget.Request) (retrybudget.Permit, bool) {
 	if c.record.bucket == nil {
 		return retrybudget.Permit{}, true
@@ -152,8 +151,8 @@ func (c *call) takeTokens(now time.Time, r retrybudget.Request) (retrybudget.Per
 	return c.record.bucket.Admit(now, &c.budget.rules, r)
 }
 
-// getBody gets the body of the retry while the failed response is still there: without a
-// body, that response is the result of the call.
+// getBody gets the body of the retry before the failed response is closed. Without a body, that
+// response is the result of the call.
 func (c *call) getBody() bool {
 	state := c.retries
 	if state.body, state.bodyErr = c.newBody(); state.bodyErr == nil {
@@ -165,8 +164,8 @@ func (c *call) getBody() bool {
 	return false
 }
 
-// spare is how far the start of an attempt could move behind the given time. If it is negative,
-// the response would miss the deadline.
+// spare returns how much later than the given time an attempt could start and still get its
+// response before the deadline. It is negative if the response would be too late.
 func (c *call) spare(at time.Time) time.Duration {
 	if c.deadline.IsZero() {
 		return math.MaxInt64
@@ -174,8 +173,8 @@ func (c *call) spare(at time.Time) time.Duration {
 	return c.deadline.Sub(at) - c.reserve(0)
 }
 
-// reserve is the time that a response and its body need before the deadline: as long as a quick
-// response of the scope, at least as long as given, and long enough for a deadline header.
+// reserve returns the time before the deadline that a response and its body need. It is the time
+// of a quick response of the scope, at least the given time, and enough for a deadline header.
 func (c *call) reserve(response time.Duration) time.Duration {
 	least := minLeft
 	if c.sendsDeadline {
@@ -184,22 +183,22 @@ func (c *call) reserve(response time.Duration) time.Duration {
 	return max(least, max(c.record.responses.Get(), response)+c.bodyDuration())
 }
 
-// earlyWaits are the first waits before retries, before jitter shortens them. The last wait
-// uses the time that is left. See docs/defaults.md.
+// earlyWaits are the waits before retries, before jitter. The last wait uses the remaining time.
+// See docs/backoff.md.
 var earlyWaits = [defaultMaxAttempts - 2]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond, 5 * time.Second} //nolint:gochecknoglobals // never written to
 
 const (
-	afterOverload = 2 // After overload the series begins with this early wait.
-	afterTimeout  = 3 // After the first timeout of a healthy server this early wait follows.
+	afterOverload = 2 // the early wait with which the series begins after overload
+	afterTimeout  = 3 // the early wait after the first timeout of a healthy server
 
-	lately        = 2500 * time.Millisecond // A success within this time shows that the server was healthy before a timeout.
-	nearEnd       = time.Minute             // A deadline that is farther away is not near.
-	seriesTime    = 10 * time.Second        // All waits together take this long without a near deadline.
-	minLast       = time.Second             // The last wait is at least this long then.
-	minLeftBefore = 1.75                    // An early wait needs this many times its length. Otherwise the last wait follows.
+	recentSuccess = 2500 * time.Millisecond // a success in this time means that the server was healthy before a timeout
+	nearEnd       = time.Minute             // a deadline within this time is near
+	seriesTime    = 10 * time.Second        // sum of all waits without a near deadline
+	minLast       = time.Second             // minimum of the last wait without a near deadline
+	minLeftBefore = 1.75                    // an early wait needs this multiple of its length; otherwise the last wait follows
 )
 
-// waitSeries is how far a call is in its waits before retries.
+// waitSeries is the progress of a call in its waits before retries.
 type waitSeries struct {
 	step     int       // the number of the latest early wait
 	over     bool      // the final wait was chosen
@@ -207,9 +206,9 @@ type waitSeries struct {
 	end      time.Time // zero: a near deadline ends the series, or it has not begun
 }
 
-// backoff chooses the wait before the next attempt. By default the wait that the server asks for
-// is a minimum, and up to half of it is added, as far as the deadline leaves time. It is added
-// to the result of a Policy.Backoff.
+// backoff chooses the wait before the next attempt. The wait that the server asks for is added to
+// the result of Policy.Backoff. By default it is a minimum, and up to half of it is added if the
+// deadline leaves time.
 func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 	state, asked := c.retries, max(failed.askedWait, 0)
 	if own := c.policy.Backoff; own != nil {
@@ -217,7 +216,7 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 		return state.wait + asked
 	}
 	if failed.end == endEarly {
-		return 0 // it has waited already
+		return 0 // the attempt itself took the time of a wait
 	}
 	wait := c.nextWait(failed, now)
 	state.wait = wait - randomUpTo(wait/4)
@@ -231,7 +230,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	switch {
 	case c.scopeFails:
 		s.over = true
-	case failed.timedOut() && !s.timedOut && c.record.succeededWithin(lately, now.Sub(c.origin)):
+	case failed.timedOut() && !s.timedOut && c.record.succeededWithin(recentSuccess, now.Sub(c.origin)):
 		s.timedOut, s.step = true, max(s.step, afterTimeout)
 	case failed.timedOut():
 		s.over = true
@@ -257,8 +256,8 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	return wait
 }
 
-// timeLeft is the longest wait now, so that a usual response is still in time. Without a near
-// deadline it is the rest of seriesTime, which begins here.
+// timeLeft returns the longest wait with which a usual response still arrives in time. Without a
+// near deadline it is the rest of seriesTime, which begins here.
 func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
 	s := &c.retries.series
 	if s.end.IsZero() && (c.deadline.IsZero() || c.deadline.Sub(now) > nearEnd) {
@@ -268,12 +267,12 @@ func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
 	case s.end.IsZero():
 		return max(c.deadline.Sub(now)-c.reserve(failed.report.Latency), 0)
 	case c.policy.MaxAttempts > defaultMaxAttempts:
-		return seriesTime // each time: the caller wants so many
+		return seriesTime // the caller wants many attempts, so each last wait may take this long
 	}
 	return max(s.end.Sub(now), minLast)
 }
 
-// prepareRetry runs after the wait. A gate may reject the retry now.
+// prepareRetry prepares the retry after its wait. A gate may reject it.
 func (c *call) prepareRetry() error {
 	now := time.Now()
 	c.setRetryWaiting(false)
@@ -288,21 +287,18 @@ func (c *call) prepareRetry() error {
 	return nil
 }
 
-// timedOut reports whether the attempt ended because it took too long.
 func (a *attempt) timedOut() bool {
 	return a.end == endTimeout || a.end == endEarly || a.end == endError && neterr.TimedOut(a.report.Err)
 }
 
-// responded reports whether the attempt got a response with one of the statuses.
 func (a *attempt) responded(statuses ...int) bool {
 	return a.end == endResponse && slices.Contains(statuses, a.report.Response.StatusCode)
 }
 
-// recordTime notes the time that the attempt's record contains, and how long copies were
-// waited for.
+// recordTime records how much time the attempt's record contains, with the wait for copies.
 func (c *call) recordTime(a *attempt) {
 	c.accounted, c.waited = a.report.Start.Add(a.report.Latency), 0
-	if a.race == nil || !a.race.waited && len(a.race.copies) == 0 {
+	if a.hedged == nil || !a.hedged.waited && len(a.hedged.copies) == 0 {
 		return
 	}
 	now := time.Now()
@@ -312,8 +308,8 @@ func (c *call) recordTime(a *attempt) {
 	}
 }
 
-// recordTrailingWait counts the wait after the last attempt, as a part of Call.Latency. If copies
-// follow the attempt, it is the attempt's RetryWait. Else it is the call's QueueWait.
+// recordTrailingWait records the wait after the last attempt. If copies follow the attempt, it is
+// the attempt's RetryWait; otherwise it is the call's QueueWait.
 func (c *call) recordTrailingWait() {
 	if c.retries != nil && len(c.retries.later) > 0 && c.last != c.retries.later[len(c.retries.later)-1] {
 		c.last.report.RetryWait = c.waited
@@ -323,8 +319,8 @@ func (c *call) recordTrailingWait() {
 	c.waited = 0
 }
 
-// maxAttempts is the maximum number of attempts of the call. It is at most two if an outer client
-// is known to retry and this Transport does not own the retries.
+// maxAttempts returns the maximum number of attempts of the call. It is at most two if an outer
+// client is known to retry and OwnsRetries is false.
 func (c *call) maxAttempts() int {
 	if n := c.policy.MaxAttempts; n <= 2 || !c.outerMayRetry() {
 		return n
@@ -332,7 +328,7 @@ func (c *call) maxAttempts() int {
 	return 2
 }
 
-// noAttemptsLeft is why the call may make no further attempt.
+// whyNoAttempt returns the reason why the call may make no further attempt.
 func (c *call) whyNoAttempt() error {
 	if c.number < c.policy.MaxAttempts && c.outerMayRetry() {
 		return ErrSingleAttempt
@@ -340,9 +336,9 @@ func (c *call) whyNoAttempt() error {
 	return ErrMaxAttempts
 }
 
-// The fields in which SDKs report their retries, as net/http spells them: AWS's ("attempt=1;
-// max=3"), that of SDKs that Stainless generates, such as OpenAI's and Anthropic's (a count),
-// and Google's (words such as gccl-attempt-count/1).
+// The fields in which SDKs report their retries: of AWS ("attempt=1; max=3"), of SDKs that
+// Stainless generates for OpenAI, Anthropic and others (a count), and of Google (for example
+// "gccl-attempt-count/1").
 const (
 	awsAttempts      = "Amz-Sdk-Request"
 	awsInvocation    = "Amz-Sdk-Invocation-Id"
@@ -352,8 +348,8 @@ const (
 	googleInvocation = "gccl-invocation-id/"
 )
 
-// outerLayerRetries reports whether an SDK above owns the retries of the request: it makes
-// more than one attempt, or this is not the first. An SDK without retries says so.
+// outerLayerRetries reports whether an outer SDK owns the retries of the request: it makes more
+// than one attempt, or this attempt is not its first.
 func outerLayerRetries(h http.Header) bool {
 	if value := headerValue(h, awsAttempts); value != "" && max(fieldNumber(value, "; ", "max="), fieldNumber(value, "; ", "attempt=")) > 1 {
 		return true
@@ -365,7 +361,7 @@ func outerLayerRetries(h http.Header) bool {
 	return value != "" && fieldNumber(value, " ", googleAttempt) > 1
 }
 
-// fieldValue returns what follows the prefix in the first part of a value that has it.
+// fieldValue returns the text after the prefix, in the first part of a value that has the prefix.
 func fieldValue(value, separator, prefix string) string {
 	for part := range strings.SplitSeq(value, separator) {
 		if rest, ok := strings.CutPrefix(part, prefix); ok {
@@ -384,8 +380,8 @@ func fieldNumber(value, separator, prefix string) int {
 	return n
 }
 
-// invocationKey derives a key from the random UUID that an SDK above gives to all its
-// attempts: a random key would differ between them. It returns "" without such a UUID.
+// invocationKey derives a key from the random UUID that an outer SDK sends with all its attempts.
+// A random key would differ between them. It returns "" without a UUID.
 func invocationKey(req *http.Request) string {
 	id := headerValue(req.Header, awsInvocation)
 	if id == "" {
@@ -394,21 +390,21 @@ func invocationKey(req *http.Request) string {
 	if parsed, err := uuid.Parse(id); err != nil || parsed.Version() != 4 {
 		return ""
 	}
-	// One invocation may send several requests, to several regions for instance.
+	// One invocation may send several requests, for example to several regions.
 	text := id + " " + method(req) + " " + req.URL.String() + " " + strconv.FormatInt(req.ContentLength, 10)
 	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String()
 }
 
-// outerMayRetry reports whether the client above is known to retry, and does not say how
-// often: stripe-go, Vault's client, or azcore ("azsdk-go-azblob/v1.6.0").
+// outerMayRetry reports whether the outer client is known to retry without a count of its
+// retries: stripe-go, Vault's client, or azcore ("azsdk-go-azblob/v1.6.0").
 func (c *call) outerMayRetry() bool {
 	h := c.request.Header
 	return !c.ownsRetries && (headerValue(h, "X-Stripe-Client-User-Agent") != "" || headerValue(h, "X-Vault-Request") != "" ||
 		strings.Contains(headerValue(h, "User-Agent"), "azsdk-"))
 }
 
-// recordFailure remembers the request of a call that was sent and failed. A repeated one that
-// did not fail is forgotten.
+// recordFailure remembers the request of a failed call, and forgets a repeated request that
+// succeeded.
 func (c *call) recordFailure() {
 	if c.single && !c.repeated || c.last == nil {
 		return
@@ -421,10 +417,10 @@ func (c *call) recordFailure() {
 	}
 }
 
-// requestID is what stays the same when an outer layer sends a request again: the caller's
-// idempotency key, or what shallow copies of an http.Request share, as http.Client and
-// go-retryablehttp make them. A client that is known to retry may make deep copies. Its
-// requests are identified by method and URL.
+// requestID identifies a request that an outer layer sends again. It uses the caller's
+// idempotency key, or the pointers that shallow copies of an http.Request share (http.Client and
+// go-retryablehttp make shallow copies). A client that is known to retry may make deep copies, so
+// its requests are identified by method and URL.
 type requestID struct {
 	text   uint64 // hash of key, scope, method, path and query; or 0
 	url    weak.Pointer[url.URL]
@@ -444,14 +440,14 @@ func (c *call) requestID() requestID {
 }
 
 const (
-	repeatWindow   = time.Minute // how long after a failure an outer layer may repeat the request; azcore waits so long
+	repeatWindow   = time.Minute // maximum time from a failure to its repetition by an outer layer; azcore waits so long
 	maxRepeats     = 10          // consecutive failures of one request, after which it counts as a new one
 	maxFailedCalls = 1024
 )
 
-// failedCalls are the requests that have failed lately. It is safe for concurrent use.
+// failedCalls are the requests that failed in the last minute. It is safe for concurrent use.
 type failedCalls struct {
-	until    atomic.Int64 // when the last of them is forgotten, since the origin; 0: there is none
+	until    atomic.Int64 // when the last of them expires, since the origin; 0: none
 	seed     maphash.Seed
 	requests scope.Map[requestID, failedCall]
 }
@@ -464,10 +460,10 @@ func newFailedCalls() *failedCalls {
 type failedCall struct {
 	mu    sync.Mutex
 	at    time.Duration
-	times int // consecutive; 0: it has succeeded since
+	times int // consecutive failures; 0: it has succeeded since
 }
 
-// has reports whether the request has failed lately.
+// has reports whether the request failed in the last minute.
 func (f *failedCalls) has(id requestID, now time.Duration) bool {
 	call := f.requests.Peek(id)
 	if call == nil {
@@ -478,7 +474,6 @@ func (f *failedCalls) has(id requestID, now time.Duration) bool {
 	return call.times > 0 && call.times < maxRepeats && now-call.at < repeatWindow
 }
 
-// add records a failure of the request.
 func (f *failedCalls) add(id requestID, now time.Duration) {
 	call := f.requests.Get(id)
 	call.mu.Lock()
@@ -491,7 +486,6 @@ func (f *failedCalls) add(id requestID, now time.Duration) {
 	f.until.Store(int64(now + repeatWindow))
 }
 
-// remove forgets a request that has succeeded.
 func (f *failedCalls) remove(id requestID) {
 	if call := f.requests.Peek(id); call != nil {
 		call.mu.Lock()

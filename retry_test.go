@@ -25,8 +25,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestRetryLoopTraps shows that none of the known traps of go-retryablehttp's
-// loop is left: internal/retryloop names them. Every subtest goes through the loop.
+// None of the traps of go-retryablehttp's loop that internal/retryloop lists has an effect. Each
+// subtest uses the loop.
 func TestRetryLoopTraps(t *testing.T) {
 	t.Run("body", func(t *testing.T) {
 		// The loop reads request bodies into memory, and never closes the caller's.
@@ -53,7 +53,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("redirect", func(t *testing.T) {
-		// It would follow the redirect that a retry is answered with.
+		// The loop would follow a redirect after a retry.
 		for _, code := range []int{301, 302, 303, 307, 308} {
 			synctest.Test(t, func(t *testing.T) {
 				base := script(status(503), status(code, "Location", "http://other.test/next"))
@@ -77,8 +77,8 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("content length", func(t *testing.T) {
-		// It drops Content-Length, so that a body becomes chunked, and an empty
-		// one with a length becomes nothing.
+		// The loop drops Content-Length, so that a body becomes chunked, and an empty
+		// body with a length loses it.
 		for _, length := range []int64{7, -1} {
 			synctest.Test(t, func(t *testing.T) {
 				s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.Status(503), faulttest.OK("")))
@@ -96,7 +96,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		}
 	})
 	t.Run("request URI", func(t *testing.T) {
-		// It refuses a request that a server has received.
+		// The loop rejects a request that a server has received.
 		synctest.Test(t, func(t *testing.T) {
 			base := script(status(503), status(200))
 			req := get(t)
@@ -108,7 +108,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("idle connections", func(t *testing.T) {
-		// It closes those of every host when a call fails.
+		// The loop closes those of every host when a call fails.
 		synctest.Test(t, func(t *testing.T) {
 			base := script(failing(errReset))
 			tr := &resilienthttp.Transport{Base: base, Breaker: never()}
@@ -122,7 +122,7 @@ func TestRetryLoopTraps(t *testing.T) {
 
 			base.steps = []step{status(503, "Retry-After", "1")}
 			limited := &resilienthttp.Transport{Base: base, RateLimit: &resilienthttp.RateLimit{MaxWait: -1}, Breaker: nervous(time.Hour)}
-			resp, err := limited.RoundTrip(get(t)) // refused by a gate
+			resp, err := limited.RoundTrip(get(t)) // rejected by a gate
 			require.NoError(t, err)
 			readAll(t, resp)
 			_, err = limited.RoundTrip(get(t))
@@ -131,7 +131,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("cancel in backoff", func(t *testing.T) {
-		// It returns a bare context error.
+		// The loop returns a bare context error.
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
@@ -144,7 +144,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("endless body", func(t *testing.T) {
-		// It drains responses without a time bound.
+		// The loop drains responses without a time limit.
 		synctest.Test(t, func(t *testing.T) {
 			base := script(withBody(503, trickle{time.Second}), withBody(503, newBlocking()), status(200))
 			start := time.Now()
@@ -157,7 +157,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("silence", func(t *testing.T) {
-		// It logs to stderr.
+		// The loop logs to stderr.
 		r, w, err := os.Pipe()
 		require.NoError(t, err)
 		stderr := os.Stderr
@@ -179,8 +179,8 @@ func TestRetryLoopTraps(t *testing.T) {
 		require.Empty(t, string(logged))
 	})
 	t.Run("request", func(t *testing.T) {
-		// It calls CheckRetry without the request: a decision by method, key and
-		// body is made all the same, for calls that share one Transport.
+		// The loop calls CheckRetry without the request: a decision by method, key and
+		// body must work for calls that share one Transport.
 		synctest.Test(t, func(t *testing.T) {
 			base := roundTripper(status(500))
 			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Idempotency: resilienthttp.Idempotency{Disabled: true}}
@@ -198,7 +198,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		})
 	})
 	t.Run("last response", func(t *testing.T) {
-		// It replaces the last response by an error, and closes its body.
+		// The loop replaces the last response by an error, and closes its body.
 		synctest.Test(t, func(t *testing.T) {
 			n := 0
 			base := script(func(r *http.Request) (*http.Response, error) {
@@ -225,11 +225,10 @@ func (o onClose) Close() error {
 	return nil
 }
 
-// TestOrderOfTheQuestions is §3: a retry is made only if all of them are
-// answered with yes, and it is the first no that is told. Each row makes its own
-// reason apply, and all those after it.
-func TestOrderOfTheQuestions(t *testing.T) {
-	// What makes each of the reasons apply.
+// The order of the checks before a retry: the first that fails is the StopReason. In each row one
+// check and all later ones fail.
+func TestStopReason_order(t *testing.T) {
+	// The setup with which each reason applies.
 	type setup struct {
 		tr  *resilienthttp.Transport
 		req *http.Request
@@ -282,7 +281,7 @@ func TestOrderOfTheQuestions(t *testing.T) {
 					require.Len(t, base.calls(), 1)
 					last := lastOf(t, resp)
 					require.Equal(t, reasons[i].stop, last.StopReason)
-					require.Equal(t, 20*time.Second, last.RetryWait, "what the server asked and was not waited for")
+					require.Equal(t, 20*time.Second, last.RetryWait, "the wait that the server asked for")
 					require.Equal(t, resilienthttp.VerdictTransient, last.Verdict)
 					require.Equal(t, "status 500", readAll(t, resp))
 					base.requireBalance(t)
@@ -321,9 +320,8 @@ func TestOrderOfTheQuestions(t *testing.T) {
 	})
 }
 
-// TestStopOfErrors: where the last attempt ended in an error, the reason for
-// which no other followed is found in the *Error.
-func TestStopOfErrors(t *testing.T) {
+// If the last attempt ended in an error, errors.Is finds the StopReason in the *Error.
+func TestStopReason_inError(t *testing.T) {
 	tests := []struct {
 		name  string
 		setup func(*resilienthttp.Transport, *http.Request) *http.Request
@@ -383,9 +381,8 @@ func TestStopOfErrors(t *testing.T) {
 	}
 }
 
-// TestWaits is §4.12 and §4.13 in virtual time: a wait that would pass the
-// deadline is not begun, none follows the last attempt, and all the others take
-// exactly as long as the backoff says, and the server asks.
+// §4.12, §4.13: a wait that would pass the deadline is not begun, no wait follows the last
+// attempt, and all others take exactly as long as backoff and server say.
 func TestWaits(t *testing.T) {
 	exponential := resilienthttp.Policy{Backoff: resilienthttp.Exponential(time.Second, time.Hour)}
 	tests := []struct {
@@ -402,7 +399,7 @@ func TestWaits(t *testing.T) {
 		{"none after the last error", every(time.Second), 0, []step{failing(errReset)}, 5 * time.Second, 6, 0, errReset},
 		{"none before the first", every(time.Second), 0, []step{status(200)}, 0, 1, 200, nil},
 		{"they grow", exponential, 0, []step{status(503)}, 31 * time.Second, 6, 503, nil},
-		{"the server's comes on top", every(time.Second), 0, []step{status(503, "Retry-After", "10"), status(200)}, 11 * time.Second, 2, 200, nil},
+		{"the server's wait is added", every(time.Second), 0, []step{status(503, "Retry-After", "10"), status(200)}, 11 * time.Second, 2, 200, nil},
 		{"a wait that fits", every(time.Second), 1001 * time.Millisecond, []step{status(503), status(200)}, time.Second, 2, 200, nil},
 		{"a wait that ends with the deadline", every(time.Second), time.Second, []step{status(503)}, 0, 1, 503, nil},
 		{"the second wait does not fit", every(time.Second), 1500 * time.Millisecond, []step{status(503)}, time.Second, 2, 503, nil},
@@ -441,8 +438,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestBackoffArguments: the strategy is given the number of the retry, from 1,
-// and what it said the last time.
+// The strategy gets the number of the retry, from 1, and its last result.
 func TestBackoffArguments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -457,8 +453,7 @@ func TestBackoffArguments(t *testing.T) {
 	})
 }
 
-// TestCancelInBackoff is §4.13: however the caller leaves, the wait ends in that
-// instant, and the error tells what the last attempt met.
+// §4.13: cancellation ends the wait at once, and the error has the result of the last attempt.
 func TestCancelInBackoff(t *testing.T) {
 	cause := errors.New("the user has left")
 	tests := []struct {
@@ -541,8 +536,7 @@ func TestCancelInBackoff(t *testing.T) {
 	}
 }
 
-// TestClientTimeout: http.Client.Timeout is a deadline like any other (§4.7,
-// §4.12, §4.13).
+// §4.7, §4.12, §4.13: http.Client.Timeout is a deadline.
 func TestClientTimeout(t *testing.T) {
 	t.Run("no wait that would pass it is begun", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -600,7 +594,7 @@ func TestClientTimeout(t *testing.T) {
 	})
 }
 
-// requireTimeout requires what net, net/http and os have taught people to ask.
+// requireTimeout requires the usual checks for timeouts of net, net/http and os.
 func requireTimeout(tb testing.TB, err error) {
 	tb.Helper()
 	var timeout interface{ Timeout() bool }
@@ -609,9 +603,8 @@ func requireTimeout(tb testing.TB, err error) {
 	require.True(tb, os.IsTimeout(err))
 }
 
-// TestCancelledWaitGivesTheTokenBack is §3: the token of a retry that is not
-// sent after all is given back, so the next call has it.
-func TestCancelledWaitGivesTheTokenBack(t *testing.T) {
+// The token of a retry that is not sent is returned, so that the next call has it.
+func TestCanceledWait_returnsToken(t *testing.T) {
 	retried := func(t *testing.T, tr *resilienthttp.Transport) bool {
 		tr.Base.(*scriptedBase).steps = []step{status(408), status(200)}
 		tr.Base.(*scriptedBase).sent = nil
@@ -630,13 +623,13 @@ func TestCancelledWaitGivesTheTokenBack(t *testing.T) {
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
 			require.ErrorIs(t, err, context.Canceled)
 		}},
-		{"refused by the breaker", func(t *testing.T, tr *resilienthttp.Transport) {
+		{"rejected by the breaker", func(t *testing.T, tr *resilienthttp.Transport) {
 			time.AfterFunc(time.Second, func() { openBreaker(t, tr) })
 			_, err := tr.RoundTrip(get(t))
 			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 			time.Sleep(2 * time.Minute) // the cooldown
 		}},
-		{"refused by the rate limit", func(t *testing.T, tr *resilienthttp.Transport) {
+		{"rejected by the rate limit", func(t *testing.T, tr *resilienthttp.Transport) {
 			time.AfterFunc(time.Second, func() {
 				base := script(status(429, "X-Ratelimit-Limit", "10", "X-Ratelimit-Remaining", "0", "X-Ratelimit-Reset", "3000"))
 				same := &resilienthttp.Transport{Base: base, RateLimit: tr.RateLimit}
@@ -679,14 +672,14 @@ func TestCancelledWaitGivesTheTokenBack(t *testing.T) {
 				require.Len(t, base.calls(), 1)
 				base.requireBalance(t)
 				require.True(t, retried(t, tr), "the token is still taken")
-				require.False(t, retried(t, tr), "there was but one token")
+				require.False(t, retried(t, tr), "there was one token")
 			})
 		})
 	}
 }
 
-// openBreaker makes calls that fail, by way of another Transport that shares the
-// breaker, until it is open for the scope of get.
+// openBreaker makes failing calls through another Transport with the same Breaker until the
+// circuit of get's scope is open.
 func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
 	other := &resilienthttp.Transport{Base: script(status(500)), Breaker: tr.Breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
 	for tr.Breaker.State("api.test") == resilienthttp.StateClosed {
@@ -696,8 +689,7 @@ func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
 	}
 }
 
-// TestBreakerOpensDuringTheWait is §3: the call ends with an *Error that carries
-// the attempts, and tells when to come back.
+// The call ends with an *Error that has the attempts and NotBefore.
 func TestBreakerOpensDuringTheWait(t *testing.T) {
 	for name, first := range map[string]step{"after a status": status(408), "after an error": failing(errReset)} {
 		t.Run(name, func(t *testing.T) {
@@ -728,8 +720,7 @@ func TestBreakerOpensDuringTheWait(t *testing.T) {
 	}
 }
 
-// TestTokensTakenEqualRetriesSent is §3 under concurrency: whatever becomes of
-// the calls, as many retries go out as the budget allows, no more and no less.
+// The number of retries of concurrent calls is exactly the number of tokens.
 func TestTokensTakenEqualRetriesSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, room = 64, 40
@@ -749,7 +740,7 @@ func TestTokensTakenEqualRetriesSent(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range calls {
 			wg.Go(func() {
-				// Every fourth takes a token, and leaves before it is of use.
+				// Every fourth call takes a token and is canceled before its retry.
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if i%4 == 0 {
@@ -769,9 +760,8 @@ func TestTokensTakenEqualRetriesSent(t *testing.T) {
 	})
 }
 
-// TestCancelAndAnswerTogether: the caller leaves in the instant in which an
-// attempt fails. What came is returned, and nothing is waited for.
-func TestCancelAndAnswerTogether(t *testing.T) {
+// If the caller cancels at the time at which an attempt fails, the result is returned at once.
+func TestCancel_withResult(t *testing.T) {
 	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -798,8 +788,7 @@ func TestCancelAndAnswerTogether(t *testing.T) {
 	}
 }
 
-// TestNoGoroutineOutlivesACall is §4.13: the bubble of the call would not end, and
-// the test fails.
+// §4.13: no goroutine is left after a call; otherwise the bubble would not end.
 func TestNoGoroutineOutlivesACall(t *testing.T) {
 	for i := range 20 {
 		synctest.Test(t, func(t *testing.T) {
@@ -818,8 +807,7 @@ func TestNoGoroutineOutlivesACall(t *testing.T) {
 	}
 }
 
-// TestRequestsAreIndependent: no attempt sees what another has done to its
-// header.
+// No attempt sees changes that another attempt made to its header.
 func TestRequestsAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []string
@@ -840,8 +828,7 @@ func TestRequestsAreIndependent(t *testing.T) {
 	})
 }
 
-// TestCancelBetweenAttemptAndWait: the caller leaves after the attempt has
-// failed, and before its wait begins.
+// The caller cancels after the attempt failed and before the wait begins.
 func TestCancelBetweenAttemptAndWait(t *testing.T) {
 	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
 		t.Run(name, func(t *testing.T) {
@@ -867,10 +854,9 @@ func TestCancelBetweenAttemptAndWait(t *testing.T) {
 	}
 }
 
-// A lone client gets all its attempts, whatever it was that failed, and again
-// with its next call; but the tokens of retries after a 429 that asks for no wait do not
-// come back.
-func TestLoneClientGetsItsAttempts(t *testing.T) {
+// A single client gets all its attempts after each kind of failure, also for its next call. Only
+// the tokens of retries after a 429 without a wait are not returned.
+func TestSingleClient_getsItsAttempts(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		failure  step
@@ -915,14 +901,14 @@ func TestLoneClientGetsItsAttempts(t *testing.T) {
 	}
 }
 
-// TestWaitsBeforeRetries is L3: the waits of one call to a server that fails in one way.
-// Each is drawn from the last quarter of what the row says.
+// L3: the waits of one call to a server that fails in one way. Each is drawn from the last
+// quarter of the row's value.
 func TestWaitsBeforeRetries(t *testing.T) {
 	const (
 		ms      = time.Millisecond
 		s       = time.Second
 		rest    = -1 // up to the deadline, or 10 s after the first failure
-		restMin = -2 // what is left of the 10 s is less than a second, which is the least
+		restMin = -2 // the rest of the 10 s is below a second, the minimum
 	)
 	succeeds := []step{status(200)}
 	for _, tt := range []struct {
@@ -1014,8 +1000,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 	}
 }
 
-// §4.11: what jitter adds to Retry-After never takes a call past a deadline that Retry-After
-// itself leaves time for.
+// §4.11: the jitter on Retry-After never passes a deadline that Retry-After respects.
 func TestRetryAfterShortlyBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
@@ -1029,7 +1014,8 @@ func TestRetryAfterShortlyBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-// L3: a wait leaves time for a response as slow as those of the scope, and for its body.
+// L3: after a wait there is time for a response with the usual latency of the scope, and for its
+// body.
 func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {

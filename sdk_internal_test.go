@@ -7,11 +7,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFailedCalls_bounded checks that a million failures leave the latest requests only, and
-// that a request is forgotten when its time is over.
+// A million failures keep only the latest requests in memory, and a request is forgotten after
+// repeatWindow.
 func TestFailedCalls_bounded(t *testing.T) {
 	f := newFailedCalls()
-	require.Zero(t, f.until.Load(), "nothing has failed")
+	require.Zero(t, f.until.Load(), "no failure")
 	const n = 1_000_000
 	for i := range uint64(n) {
 		f.add(requestID{text: i + 1}, time.Duration(i))
@@ -29,7 +29,7 @@ func TestFailedCalls_bounded(t *testing.T) {
 	f.add(requestID{text: 1}, n)
 	f.add(requestID{text: 2}, n+repeatWindow/2)
 	require.True(t, f.has(requestID{text: 1}, n+repeatWindow-1))
-	require.False(t, f.has(requestID{text: 1}, n+repeatWindow), "too long ago, though another is not")
+	require.False(t, f.has(requestID{text: 1}, n+repeatWindow), "its failure has expired")
 	require.True(t, f.has(requestID{text: 2}, n+repeatWindow))
 	require.Greater(t, f.until.Load(), int64(n))
 	require.Less(t, f.until.Load(), int64(n+2*repeatWindow))

@@ -15,9 +15,8 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// TestRetriesOfAnSDK: one layer retries. Where an SDK above says that it does, the
-// Transport makes single attempts; where its retries are off, or it has not said yet, the
-// Transport retries as ever.
+// One layer retries. If an outer SDK reports retries, the Transport makes single attempts.
+// Otherwise it retries.
 func TestRetriesOfAnSDK(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -39,7 +38,7 @@ func TestRetriesOfAnSDK(t *testing.T) {
 		{"Google, first", "X-Goog-Api-Client", "gl-go/1.26.0 gccl/1.50.0 gccl-invocation-id/9e2a7a54-6cf4-4d3c-8f0c-3a3a1bfb0f5b gccl-attempt-count/1", false},
 		{"Google, a repeat", "X-Goog-Api-Client", "gl-go/1.26.0 gccl-attempt-count/2", true},
 		{"Google, no count", "X-Goog-Api-Client", "gl-go/1.26.0 gccl/1.50.0", false},
-		{"nobody", "X-Other", "attempt=2; max=3", false},
+		{"an unknown field", "X-Other", "attempt=2; max=3", false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -60,8 +59,8 @@ func TestRetriesOfAnSDK(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnInvocation is §4.8 under an SDK: its attempts bear one key, another
-// invocation's another one, as do two requests of one.
+// §4.8: the attempts of an SDK's invocation have one key. Another invocation has another key, and
+// so have two requests of one invocation.
 func TestKeyOfAnInvocation(t *testing.T) {
 	const first, second = "9e2a7a54-6cf4-4d3c-8f0c-3a3a1bfb0f5b", "1b4db7eb-4057-4ddf-91e0-36dec72071f5"
 	type sdk struct{ header, before string }
@@ -92,7 +91,7 @@ func TestKeyOfAnInvocation(t *testing.T) {
 			require.Equal(t, one, key(t, from, first, url, "{}", "Amz-Sdk-Request", "attempt=2; max=3"), "the SDK's next attempt")
 			require.NotEqual(t, one, key(t, from, second, url, "{}"), "another invocation")
 			require.NotEqual(t, one, key(t, from, first, url+"/2", "{}"), "another request of it")
-			require.NotEqual(t, one, key(t, from, first, url, "{} "), "and another")
+			require.NotEqual(t, one, key(t, from, first, url, "{} "), "another request of another invocation")
 			require.Equal(t, "mine", key(t, from, first, url, "{}", "Idempotency-Key", "mine"))
 			for _, bad := range []string{"1", "00000000-0000-0000-0000-000000000001", first[1:], "6ba7b810-9dad-11d1-80b4-00c04fd430c8"} {
 				one := key(t, from, bad, url, "{}")
@@ -102,10 +101,10 @@ func TestKeyOfAnInvocation(t *testing.T) {
 	}
 }
 
-// TestRetriesAbove is row 42 of DESIGN section 7: a layer above makes three attempts, and
-// the Transport four. A layer that is recognised by its fields costs one attempt more than
-// its own; another, by what it sends again, the retries of its first call.
-func TestRetriesAbove(t *testing.T) {
+// DESIGN §7, row 42: an outer layer makes three attempts, and the Transport four. A layer that is
+// recognized by its fields costs one additional attempt; another layer costs the retries of its
+// first call.
+func TestOuterRetries(t *testing.T) {
 	const own, ours = 3, 4
 	same := func(req *http.Request) *http.Request { return req }
 	deep := func(req *http.Request) *http.Request { return req.Clone(req.Context()) }
@@ -118,7 +117,7 @@ func TestRetriesAbove(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		first  func(*http.Request)
-		again  func(*http.Request) *http.Request // what is sent, of the first
+		again  func(*http.Request) *http.Request // makes the next request from the first
 		change func(*http.Client, *resilienthttp.Transport)
 		want   int
 	}{
@@ -183,7 +182,7 @@ func TestRetriesAbove(t *testing.T) {
 	}
 }
 
-// TestRepeatedRequest is what a failure of a request means for those that come later.
+// The effect of a failed request on later ones.
 func TestRepeatedRequest(t *testing.T) {
 	const ours = 4
 	key := func(r *http.Request) { r.Header.Set("Idempotency-Key", "order-1") }
@@ -242,7 +241,7 @@ func TestRepeatedRequest(t *testing.T) {
 	}
 }
 
-// TestRepeatedRequest_notSent: what a gate rejects was not sent, and has used no retries.
+// A rejected request was not sent and has used no retries.
 func TestRepeatedRequest_notSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(200), status(503))
@@ -263,7 +262,7 @@ func TestRepeatedRequest_notSent(t *testing.T) {
 	})
 }
 
-// TestRepeatedRequests_concurrent: requests fail, succeed and come again at once.
+// Requests fail, succeed and are repeated concurrently.
 func TestRepeatedRequests_concurrent(t *testing.T) {
 	tr := bareTransport(puppet(func(r *http.Request) (*http.Response, error) {
 		code := http.StatusOK

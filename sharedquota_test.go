@@ -35,25 +35,25 @@ func (s *namedStore) Take(ctx context.Context, key string, want, least int, r qu
 	return s.Memory.Take(ctx, key, want, least, r)
 }
 
-// A11: processes that share one vendor's quota, which is one of our own Quota: no 429,
-// and nearly all of it used, as the server tells it, or by a Limit of their own.
-func TestRateLimitOfManyProcesses(t *testing.T) {
+// A11: processes that share a quota, here an admission.Quota, get no 429 and use nearly all of
+// it. The quota is either advertised by the server or set as Limit.
+func TestRateLimit_manyProcesses(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		limit *resilienthttp.RateLimit
 		quota *admission.Quota
 		runs  int     // that are averaged; 0: 1
 		used  float64 // 0: 0.95
-		late  int64   // refusals of all runs, at most
+		late  int64   // maximum of rejections in all runs
 	}{
 		{name: "a token bucket", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute}},
-		// Of a sliding window a client can be told only when all of it is there again, and
-		// ours counts requests that came close together as long as the last of them. How close
-		// they come is decided early in a run, so one run uses .46 to .98: of 800, .749 in the
-		// mean with a standard deviation of .105, and 25.7 refusals with one of 7.6. The limits
-		// are 4.7 and 5.0 standard deviations away from the means of four runs.
+		// For a sliding window, a server can only advertise when all of it is available again, and
+		// admission.Quota counts requests that arrive together until the last of them expires. One
+		// run uses .46 to .98 of the quota: of 800 runs, .749 in the mean with a standard deviation
+		// of .105, and 25.7 rejections with 7.6. The limits are 4.7 and 5.0 standard deviations away
+		// from the means of four runs.
 		{name: "a sliding window", limit: &resilienthttp.RateLimit{}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Sliding: true}, runs: 4, used: 0.5, late: 180},
-		{name: "a Limit of our own", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
+		{name: "RateLimit.Limit", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 		{name: "without headers", limit: &resilienthttp.RateLimit{Limit: 10, Burst: 20, IgnoreHeaders: true}, quota: &admission.Quota{Limit: 600, Window: time.Minute, Burst: 20}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -111,7 +111,7 @@ func sharedQuotaRun(t *testing.T, like *resilienthttp.RateLimit, of *admission.Q
 		used = float64(served.Load()) / (600 * 5)
 		cancel()
 		all.Wait()
-		pass(time.Minute) // what is left is given back
+		pass(time.Minute) // unused tokens are returned
 		refusals = refused.Load()
 		store.mu.Lock()
 		defer store.mu.Unlock()
@@ -128,8 +128,8 @@ func pass(d time.Duration) {
 	<-timer.C
 }
 
-// The State tells of the shared ceiling.
-func TestStateOfSharedCeiling(t *testing.T) {
+// State shows the shared fixed limit.
+func TestState_sharedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		tr := &resilienthttp.Transport{Base: server.Transport(), RateLimit: &resilienthttp.RateLimit{Limit: 10, Burst: 20, Shared: new(quotastore.Memory)}}

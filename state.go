@@ -164,18 +164,17 @@ func (c *config) state(now time.Time) []ScopeState {
 	return scopes
 }
 
-// knownScope is a scope of the State, with its record if it has one.
 type knownScope struct {
 	scope.Key
 
 	record *record
 }
 
-// knownScopes returns the scopes of the State, sorted: each before its priorities.
+// knownScopes returns the scopes of the State, sorted with compareKeys.
 func (c *config) knownScopes(now time.Time) []knownScope {
 	known := make([]knownScope, 0, c.records.Len())
 	add := func(key scope.Key, r *record) {
-		if known = append(known, knownScope{key, r}); key.Class != int8(PriorityDefault) { // its scope has the shared part
+		if known = append(known, knownScope{key, r}); key.Class != int8(PriorityDefault) { // State shows the shared quotas at the scope itself
 			base := scope.Key{Name: key.Name}
 			known = append(known, knownScope{base, c.records.Peek(base)})
 		}
@@ -204,7 +203,6 @@ func breakerStatus(s circuit.Status) BreakerStatus {
 	}
 }
 
-// describe adds the quotas to the scopes.
 func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.Time) {
 	l.engine().Each(now, func(q quota.Status) {
 		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: q.Scope}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
@@ -226,16 +224,15 @@ func bucketName(q *quota.Status) string {
 	case q.Static:
 		return "own limit"
 	case q.Bucket == "":
-		return q.Axis
-	case q.Axis == "":
+		return q.Dimension
+	case q.Dimension == "":
 		return q.Bucket
 	}
-	return q.Bucket + "/" + q.Axis
+	return q.Bucket + "/" + q.Dimension
 }
 
-// record is all that a Transport knows of one scope and priority. A call finds it by one
-// look-up and keeps it. It points to the entries of Breaker, Budget, RateLimit and Hedge,
-// which Transports may share.
+// record is the state of one scope and priority in a Transport. A call finds it by one look-up.
+// It points to the entries of Breaker, Budget, RateLimit and Hedge, which Transports may share.
 type record struct {
 	circuit *circuit.Circuit
 	bucket  *budgetScope // nil: retries have no limit
@@ -245,18 +242,18 @@ type record struct {
 	inFlight, queued, retryWaiting atomic.Int32
 
 	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
-	succeeded atomic.Int64 // when an attempt last did, since the origin, to successInterval; 0: never
+	succeeded atomic.Int64 // time of the last success since the origin, to successInterval; 0: never
 
-	responses latency.Quick // of those successes
-	bodies    latency.Quick // from the headers to the end
+	responses latency.Quick // latencies of successes
+	bodies    latency.Quick // durations of bodies after the headers
 	latencies latency.Window
 	ended     endCounts
-	adaptive  atomic.Pointer[latency.Adaptive] // nil: no policy wants it
+	adaptive  atomic.Pointer[latency.Adaptive] // nil: not used
 	slowest   slowestCall
 	failure   lastFailure
 }
 
-// newRecords returns the map of records. A record holds the entries that it points to.
+// newRecords returns the map of records.
 func (c *config) newRecords() *scope.Map[scope.Key, record] {
 	return &scope.Map[scope.Key, record]{
 		Init: func(key scope.Key, r *record) {
@@ -290,7 +287,7 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.Slowest, s.Failure, s.Responses = r.slowest.read(at), r.failure.read(), r.ended.read(at, origin)
 }
 
-// adaptiveTimeout is made for the first policy that wants it.
+// adaptiveTimeout is created at its first use.
 func (r *record) adaptiveTimeout() *latency.Adaptive {
 	if a := r.adaptive.Load(); a != nil {
 		return a

@@ -19,7 +19,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// known is the State of one scope, the only one that is known.
+// known returns the State of the only scope.
 func known(tb testing.TB, tr *resilienthttp.Transport) resilienthttp.ScopeState {
 	tb.Helper()
 	state := tr.State()
@@ -28,7 +28,7 @@ func known(tb testing.TB, tr *resilienthttp.Transport) resilienthttp.ScopeState 
 	return state.Scopes[0]
 }
 
-// answered makes a call and reads what comes of it.
+// answered makes a call and reads its response.
 func answered(tb testing.TB, tr *resilienthttp.Transport) {
 	tb.Helper()
 	if resp, err := tr.RoundTrip(get(tb)); err == nil {
@@ -45,7 +45,7 @@ func TestState(t *testing.T) {
 		answered(t, tr)
 		require.Len(t, tr.State().Scopes, 1)
 	})
-	t.Run("scopes by name, and no more by asking", func(t *testing.T) {
+	t.Run("scopes by name, and State adds none", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(200))}
 		for _, host := range []string{"c.test", "a.test", "b.test"} {
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://"+host, ""))
@@ -60,7 +60,7 @@ func TestState(t *testing.T) {
 			require.Equal(t, []string{"a.test", "b.test", "c.test"}, names)
 		}
 	})
-	t.Run("which hosts are refused, until when and why", func(t *testing.T) {
+	t.Run("scopes that reject, until when and why", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Breaker: nervous(4 * s), Policy: resilienthttp.Policy{MaxAttempts: -1}}
 			answered(t, tr)
@@ -78,10 +78,10 @@ func TestState(t *testing.T) {
 			time.Sleep(4 * s)
 			b = known(t, tr).Breaker
 			require.Equal(t, resilienthttp.StateHalfOpen, b.State)
-			require.Zero(t, b.NotBefore, "its places are free")
+			require.Zero(t, b.NotBefore, "the numbers are zero")
 		})
 	})
-	t.Run("an open circuit is told of, though its scope was met by another Transport", func(t *testing.T) {
+	t.Run("an open circuit of a scope that only another Transport has used", func(t *testing.T) {
 		shared := nervous(time.Hour)
 		answered(t, &resilienthttp.Transport{Base: script(status(500)), Breaker: shared, Policy: resilienthttp.Policy{MaxAttempts: -1}})
 		other := &resilienthttp.Transport{Base: script(status(200)), Breaker: shared}
@@ -125,11 +125,11 @@ func TestState(t *testing.T) {
 			require.Equal(t, "tokens", words.Bucket)
 			require.Zero(t, words.Remaining)
 			time.Sleep(3 * s)
-			require.EqualValues(t, 1000, known(t, tr).Quotas[2].Remaining, "its reset has come")
+			require.EqualValues(t, 1000, known(t, tr).Quotas[2].Remaining, "after the reset")
 			require.Zero(t, known(t, tr).Quotas[2].Reset)
 		})
 	})
-	t.Run("closed by a refusal", func(t *testing.T) {
+	t.Run("blocked by a rejection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: script(status(429, "Retry-After", "20", "RateLimit-Remaining", "0")), Policy: resilienthttp.Policy{MaxAttempts: -1}}
 			for range 20 {
@@ -148,7 +148,7 @@ func TestState(t *testing.T) {
 			require.Equal(t, 429, scope.Failure.Status)
 		})
 	})
-	t.Run("who is in flight, in line, and before a retry", func(t *testing.T) {
+	t.Run("numbers in flight, queued and before a retry", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base:      script(after(5*s, status(503)), after(5*s, status(200))),
@@ -168,12 +168,12 @@ func TestState(t *testing.T) {
 			time.Sleep(6 * s)
 			require.Equal(t, []int{0, 2, 1}, at())
 			time.Sleep(5 * s)
-			require.Equal(t, []int{1, 2, 0}, at(), "the retry waits in line")
+			require.Equal(t, []int{1, 2, 0}, at(), "the retry is queued")
 			wg.Wait()
 			require.Equal(t, []int{0, 0, 0}, at())
 		})
 	})
-	t.Run("nobody is left behind by cancellations and panics", func(t *testing.T) {
+	t.Run("numbers are zero after cancellations and panics", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base:      script(status(503), hanging, panicking("base"), status(200)),
@@ -185,7 +185,7 @@ func TestState(t *testing.T) {
 			require.ErrorIs(t, err, context.Canceled)
 			cancelled, cancel = context.WithCancel(t.Context())
 			time.AfterFunc(2*s, cancel)
-			_, err = tr.RoundTrip(get(t).WithContext(cancelled)) // in line
+			_, err = tr.RoundTrip(get(t).WithContext(cancelled)) // queued
 			require.ErrorIs(t, err, context.Canceled)
 			time.Sleep(20 * s)
 			_, err = tr.RoundTrip(get(t).WithContext(withDeadline(t, s)))
@@ -196,15 +196,15 @@ func TestState(t *testing.T) {
 			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{
 				QueueWait: func(*resilienthttp.Attempt) { panic("hook") },
 			})
-			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // in line
+			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // queued
 			scope := known(t, tr)
 			require.Equal(t, []int{0, 0, 0}, []int{scope.InFlight, scope.Queued, scope.RetryWaiting})
 			begun := time.Now()
 			answered(t, tr)
-			require.Less(t, time.Since(begun), 11*s, "who panicked has left the line")
+			require.Less(t, time.Since(begun), 11*s, "the call that panicked has left the queue")
 		})
 	})
-	t.Run("the slowest call, and where its time went", func(t *testing.T) {
+	t.Run("the slowest call, with its times", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base:   script(status(200), after(2*s, status(503)), after(s, status(200)), status(204)),
@@ -212,7 +212,7 @@ func TestState(t *testing.T) {
 			}
 			answered(t, tr)
 			begun := time.Now()
-			answered(t, tr) // 10 s in line, 2 s, 3 s of backoff and 5 s more in line, 1 s
+			answered(t, tr) // 10 s queued, 2 s, 3 s of backoff and 5 s queued, 1 s
 			want := resilienthttp.CallStatus{Start: begun, Latency: 21 * s, QueueWait: 15 * s, InFlight: 3 * s, RetryWait: 3 * s, Attempts: 2, Status: 200}
 			got := known(t, tr).Slowest
 			near := func(a, b time.Duration) { require.InDelta(t, a.Seconds(), b.Seconds(), 0.001) }
@@ -226,15 +226,15 @@ func TestState(t *testing.T) {
 			require.Zero(t, known(t, tr).Slowest, "it is forgotten")
 		})
 	})
-	t.Run("a budget without a cap", func(t *testing.T) {
+	t.Run("a budget without a limit", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(200)), Budget: &resilienthttp.Budget{Ratio: -1}}
 		answered(t, tr)
 		require.Equal(t, resilienthttp.BudgetStatus{Remaining: -1}, tr.State().Scopes[0].Budget)
 	})
 }
 
-// TestStateTellsNoSecrets: no path, query, header value or credential is in it.
-func TestStateTellsNoSecrets(t *testing.T) {
+// State has no path, query, header value or credential.
+func TestState_noSecrets(t *testing.T) {
 	const secret = "s3cr3t"
 	tr := &resilienthttp.Transport{
 		Base: script(status(429, "Retry-After", "1", "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-Token", secret),
@@ -309,7 +309,7 @@ func TestState_responses(t *testing.T) {
 				time.Sleep(4*time.Minute + 30*time.Second)
 				check()
 				time.Sleep(time.Minute)
-				require.Zero(t, known(t, tr).Responses.Calls, "they are older than five minutes")
+				require.Zero(t, known(t, tr).Responses.Calls, "older results do not count")
 				require.Equal(t, row.failing, !known(t, tr).Responses.Since.IsZero(), "Since stays")
 			})
 		})
@@ -381,8 +381,8 @@ func responsesOf(tr *resilienthttp.Transport) resilienthttp.ResponseStatus {
 	return tr.State().Scopes[0].Responses
 }
 
-// TestT8NumbersAgree: after n calls, State, Trace and Budget say the same.
-func TestT8NumbersAgree(t *testing.T) {
+// T8: after n calls, State, Trace and Budget have the same numbers.
+func TestState_numbersAgree(t *testing.T) {
 	const calls = 50
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -436,8 +436,7 @@ func TestT8NumbersAgree(t *testing.T) {
 	})
 }
 
-// knowing is a Transport that knows so many scopes, all there is to know of each: what
-// they wait for, why they are refused, and where the time went.
+// knowing returns a Transport with a number of scopes, each with all kinds of information.
 func knowing(tb testing.TB, scopes int) *resilienthttp.Transport {
 	tb.Helper()
 	tr := &resilienthttp.Transport{
@@ -452,9 +451,9 @@ func knowing(tb testing.TB, scopes int) *resilienthttp.Transport {
 	return tr
 }
 
-// TestT5StateKeepsNoScope: to ask for the State keeps no scope from being forgotten, and
-// the memory flat, at a hundred thousand hosts.
-func TestT5StateKeepsNoScope(t *testing.T) {
+// T5: State does not keep scopes from being evicted, and the memory is constant for a hundred
+// thousand hosts.
+func TestState_keepsNoScope(t *testing.T) {
 	tr := &resilienthttp.Transport{Base: instant{}}
 	visit := func(host string) {
 		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://"+host, ""))
@@ -481,8 +480,8 @@ func TestT5StateKeepsNoScope(t *testing.T) {
 	require.LessOrEqual(t, len(tr.State().Scopes), 4096)
 }
 
-// TestT5StateBesideCalls: State may be asked for at any time.
-func TestT5StateBesideCalls(t *testing.T) {
+// T5: State may be called concurrently with calls.
+func TestState_concurrentCalls(t *testing.T) {
 	tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 		code := 200
 		if strings.HasPrefix(r.URL.Host, "1") {
@@ -512,7 +511,7 @@ func TestT5StateBesideCalls(t *testing.T) {
 	}
 }
 
-// BenchmarkT5State: 4,096 scopes, of which all is known, take 5 ms and 3 MB at most.
+// BenchmarkT5State: State of 4,096 scopes takes 5 ms and 3 MB at most.
 func BenchmarkT5State(b *testing.B) {
 	for _, scopes := range []int{1, 4096} {
 		b.Run(strconv.Itoa(scopes)+"-scopes", func(b *testing.B) {

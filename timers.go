@@ -10,30 +10,31 @@ import (
 )
 
 const (
-	// maxResponseTime ends an attempt that has neither a deadline nor an AttemptTimeout.
+	// maxResponseTime is the timeout of an attempt without a deadline and AttemptTimeout.
 	maxResponseTime = 15 * time.Minute
 
-	// slowResponse is when a safe request gets a copy, or after half of the time that is left.
+	// slowResponse is the time after which a safe request gets a copy, or half of the remaining
+	// time.
 	slowResponse = 30 * time.Second
 )
 
-// attemptTimers is what happens if an attempt takes long: times since its start, 0 for never.
-// One timer serves them all. call.mu guards the timer and what it changes.
+// attemptTimers are the events of a slow attempt, as times since its start; 0 means never. One
+// timer serves them all. call.mu guards the timer and the fields that it changes.
 type attemptTimers struct {
 	hedge time.Duration // send a hedge
-	slow  time.Duration // send the next attempt beside it
-	cut   time.Duration // end it
-	early time.Duration // AdaptiveTimeout: end it, or send the next attempt beside it
+	slow  time.Duration // send a concurrent attempt
+	cut   time.Duration // end the attempt
+	early time.Duration // AdaptiveTimeout: end the attempt, or send a concurrent one
 
-	hedgeDelay time.Duration // hedge, also after it was sent
+	hedgeDelay time.Duration // the initial value of hedge
 
-	timer     *time.Timer // of the first of these; nil: there is none
+	timer     *time.Timer // fires at the first of these; nil: none
 	stopped   bool        // the attempt has its outcome
-	earlyDone bool        // early has happened
+	earlyDone bool        // AdaptiveTimeout has ended or copied the attempt
 }
 
-// next returns how long it is until the next event of an attempt of that age, whose body made
-// progress so long ago. A body that makes progress delays all but the hedge.
+// next returns the time until the next event of an attempt with the given age. idle is the time
+// since its request body made progress. Progress delays all events but the hedge.
 func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, planned bool) {
 	early := t.early
 	if t.earlyDone {
@@ -47,13 +48,13 @@ func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, plann
 	return wait, planned
 }
 
-// planTimers plans the attempt's timers. Without AttemptTimeout a slow response is no failure.
+// planTimers sets the attempt's timers.
 func (c *call) planTimers(a *attempt, now time.Time) {
 	left, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
 	switch timeout := c.policy.AttemptTimeout; {
 	case timeout > 0 && (!bounded || timeout < left):
 		a.timers.cut = timeout
-		if !c.longUpload() { // which may take longer
+		if !c.longUpload() { // the upload may extend the timeout
 			a.deadline = now.Add(timeout)
 		}
 	case timeout == 0:
@@ -74,8 +75,8 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 	}
 }
 
-// slowAfter is when an attempt is so slow that another is sent beside it; 0: never. One copy
-// is enough, unless a deadline comes nearer.
+// slowAfter returns the age at which a slow attempt gets a copy; 0 means never. A copy gets no
+// copy of its own, unless there is a deadline.
 func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration {
 	switch {
 	case bounded && concurrent:
@@ -88,7 +89,7 @@ func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration 
 	return slowResponse
 }
 
-// hedges is the scope's record if the call may be hedged, and else nil.
+// hedges returns the scope's record, or nil if the call must not be hedged.
 func (c *call) hedges() *hedgeScope {
 	if c.record.hedges == nil || c.single || c.key == "" && !c.safe || !c.replayable {
 		return nil
@@ -96,13 +97,13 @@ func (c *call) hedges() *hedgeScope {
 	return c.record.hedges
 }
 
-// mayCopy reports whether a second request does no harm while the first is in flight: the
-// method is safe, or the key is the caller's own. A server may not know a generated key.
+// mayCopy reports whether a concurrent request does no harm: the method is safe, or the key is
+// the caller's. A server may not know a generated key.
 func (c *call) mayCopy() bool {
 	return (c.callerKey || c.safe) && c.replayable && !c.single && !isStream(c.request.Header)
 }
 
-// isStream reports whether the response takes long by nature: an upgrade, or events.
+// isStream reports whether a slow response is normal: an upgrade, or an event stream.
 func isStream(h http.Header) bool {
 	if len(h["Upgrade"]) > 0 {
 		return true
@@ -115,7 +116,6 @@ func isStream(h http.Header) bool {
 	return false
 }
 
-// startTimer sets the timer for the first event.
 func (a *attempt) startTimer() {
 	if wait, planned := a.timers.next(0, 0); planned {
 		a.call.mu.Lock()
@@ -134,21 +134,21 @@ func (a *attempt) stopTimer() {
 	}
 }
 
-// onTimer runs in a goroutine of its own.
+// onTimer runs in a new goroutine.
 func (a *attempt) onTimer() {
 	if hedge, copies := a.due(); copies {
-		a.race.copy(a, hedge)
+		a.hedged.copy(a, hedge)
 	}
 }
 
-// due does what is due, and sets the timer for the next event. copies is true if a copy must
-// be made: a hedge, or the next attempt.
+// due handles the events that are due, and sets the timer for the next. copies is true if the
+// caller must send a copy: a hedge, or another attempt.
 func (a *attempt) due() (hedge, copies bool) {
 	c, t := a.call, &a.timers
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if t.stopped || a.race != nil && a.race.over {
-		return false, false // the request may be the caller's again
+	if t.stopped || a.hedged != nil && a.hedged.over {
+		return false, false // RoundTrip may have returned, and the caller may reuse the request
 	}
 	age := time.Since(a.report.Start)
 	idle := age - a.upload.last()
@@ -177,14 +177,13 @@ func (a *attempt) due() (hedge, copies bool) {
 	if !copies {
 		return hedge, false
 	}
-	if a.race == nil {
-		a.race = &race{call: c, first: a}
+	if a.hedged == nil {
+		a.hedged = &hedgedCall{call: c, first: a}
 	}
-	a.race.preparing++
+	a.hedged.preparing++
 	return hedge, true
 }
 
-// maxTimeout is the maximum of an adaptive timeout.
 func (p *Policy) maxTimeout() time.Duration {
 	if p.AttemptTimeout == 0 {
 		return slowResponse
@@ -192,7 +191,7 @@ func (p *Policy) maxTimeout() time.Duration {
 	return p.AttemptTimeout
 }
 
-// timeout is the adaptive timeout of a first attempt; 0: there is none.
+// timeout returns the adaptive timeout of a first attempt; 0 means none.
 func (p *Policy) timeout(r *record, at time.Duration) time.Duration {
 	adaptive := r.adaptive.Load()
 	if p.AdaptiveTimeout == nil || p.AttemptTimeout < 0 || adaptive == nil {
@@ -205,7 +204,7 @@ func (p *Policy) timeout(r *record, at time.Duration) time.Duration {
 	return timeout
 }
 
-// planEarly plans when AdaptiveTimeout applies to the attempt.
+// planEarly sets the time at which AdaptiveTimeout applies to the attempt.
 func (c *call) planEarly(a *attempt, now time.Time) {
 	if a.report.Hedge {
 		return
@@ -229,7 +228,7 @@ func (c *call) planEarly(a *attempt, now time.Time) {
 	}
 }
 
-// mayEnd reports whether AdaptiveTimeout may cut or double an attempt of the call.
+// mayEnd reports whether AdaptiveTimeout may end or copy an attempt of the call.
 func (c *call) mayEnd() bool {
 	switch timeout := c.policy.AttemptTimeout; {
 	case timeout < 0 || c.single || !c.replayable || isStream(c.request.Header):
@@ -240,8 +239,8 @@ func (c *call) mayEnd() bool {
 	return c.repeatable
 }
 
-// mayEndEarly reports whether AdaptiveTimeout cuts or doubles the attempt now: another must
-// follow, as far as is known, and the safety limit must hold. call.mu is held.
+// mayEndEarly reports whether AdaptiveTimeout ends or copies the attempt now: another attempt
+// must be possible, and the safety limit must hold. call.mu is held.
 func (a *attempt) mayEndEarly() bool {
 	c, now := a.call, time.Now()
 	if c.number >= c.maxAttempts() || !c.deadline.IsZero() && c.deadline.Sub(now) <= a.timers.early {
@@ -250,7 +249,7 @@ func (a *attempt) mayEndEarly() bool {
 	if c.record.circuit.Rejects(now, true) != nil || !c.blockedUntil(now).IsZero() {
 		return false
 	}
-	if c.policy.AttemptTimeout > 0 { // else the copy pays
+	if c.policy.AttemptTimeout > 0 { // otherwise the copy takes the tokens
 		var ok bool
 		if a.prepaid, ok = c.takeTokens(now, retrybudget.Request{Batch: c.priority == PriorityBatch}); !ok {
 			return false
@@ -264,8 +263,8 @@ func (a *attempt) mayEndEarly() bool {
 	return true
 }
 
-// learnTimeout reports the attempt's latency to the adaptive timeout. It also gives the call
-// the token of the retry that AdaptiveTimeout has paid.
+// learnTimeout records the attempt's latency for the adaptive timeout. It also gives the call the
+// tokens of the retry that AdaptiveTimeout has taken.
 func (a *attempt) learnTimeout(now time.Time) {
 	c := a.call
 	if a.prepaid != (retrybudget.Permit{}) {
@@ -277,7 +276,7 @@ func (a *attempt) learnTimeout(now time.Time) {
 	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
 	switch {
 	case a.end == endResponse:
-		adaptive.Answered(at, a.report.Latency)
+		adaptive.Responded(at, a.report.Latency)
 	case a.end == endEarly, a.end == endSuperseded && a.timers.earlyDone:
 		adaptive.TimedOut(at, a.timers.early)
 	case a.end == endTimeout:

@@ -10,21 +10,15 @@ import (
 // Attempt is the record of one attempt of a call. Hooks must not modify it nor keep the pointer.
 // Copies may be kept.
 type Attempt struct {
-	// Number counts from 1. A hedge has the number of its attempt. Any other concurrent attempt
-	// has the next number.
-	Number int
-
+	Number     int  // from 1; a hedge has the number of its attempt
 	Hedge      bool // the attempt is a hedge
-	Concurrent bool // it was sent while another was in flight, as a hedge or because that was slow
+	Concurrent bool // it was sent while another was in flight: a hedge, or because that was slow
 	LocalLimit bool // it waited for RateLimit.Limit, and not for a quota of the server
 
 	notSent bool // no byte of it was written, for certain
 
-	// Request is the request as it was sent, with added headers. It must not be modified.
-	Request *http.Request
-
-	// Response is the response, or nil. Hooks must not read its body.
-	Response *http.Response
+	Request  *http.Request  // as it was sent, with added headers; it must not be modified
+	Response *http.Response // nil: none; only its status and headers may be read
 
 	// Err is the error if there is no response. errors.Is finds ErrAttemptTimeout or the
 	// context's error, and the error of Base.
@@ -37,17 +31,17 @@ type Attempt struct {
 	// for the bytes that Policy.ClassifyBody gets.
 	Latency time.Duration
 
-	// QueueWait is the time before Start, or since the end of the previous RetryWait, that the
-	// attempt spent at breaker and rate limit.
+	// QueueWait is the time that the attempt waited for breaker and rate limit: from the start of
+	// the call, or the end of the previous RetryWait, to Start.
 	QueueWait time.Duration
 
-	// RetryWait is the time until the next attempt enters its QueueWait: the backoff, the wait
-	// that the server asks for, and the end of concurrent attempts. Without a next attempt, it is
-	// the wait that the server asked for, or the time until the end of concurrent attempts.
+	// RetryWait is the wait before the next attempt: the backoff, the wait that the server asks
+	// for, and the end of concurrent attempts. Without a next attempt, it is the wait that the
+	// server asked for, or the time until the end of concurrent attempts.
 	RetryWait time.Duration
 
-	// StopReason is the reason why a failed attempt was not retried, for example ErrMaxAttempts.
-	// It is nil if another attempt followed, the attempt succeeded, or the failure is permanent.
+	// StopReason is why a failed attempt was not retried, for example ErrMaxAttempts. It is nil
+	// if a retry followed, the attempt succeeded, or the failure is permanent.
 	StopReason error
 }
 
@@ -61,17 +55,18 @@ type Call struct {
 	Start    time.Time      // when RoundTrip was called
 	Latency  time.Duration  // the duration of RoundTrip: see Timings
 
-	// QueueWait is the time after the last attempt, until breaker or rate limit rejected the
-	// next one or the caller canceled. Otherwise it is 0, or the time of a concurrent attempt
-	// that was not sent.
+	// QueueWait is the time after the last attempt, until breaker or rate limit rejected the next
+	// one or the caller canceled. Otherwise it is 0, or the time of a concurrent attempt that was
+	// not sent.
 	QueueWait time.Duration
 
 	// NotBefore is the earliest time for another call. Zero means unknown.
 	NotBefore time.Time
 }
 
-// Timings splits the Latency of the call, to a millisecond: the time at breaker and rate limit,
-// the time in flight until the response headers or an error, and the waits before retries.
+// Timings splits the Latency of the call, to a millisecond: queueWait is the time at breaker and
+// rate limit, inFlight the time until response headers or errors, and retryWait the waits before
+// retries.
 func (c *Call) Timings() (queueWait, inFlight, retryWait time.Duration) {
 	queueWait = c.QueueWait
 	for i := range c.Attempts {
@@ -94,23 +89,16 @@ func (c *Call) Timings() (queueWait, inFlight, retryWait time.Duration) {
 // or of a concurrent attempt, and never under a lock. A hook that blocks delays its call. Hooks
 // must be safe for concurrent use. The Transport's hooks run before those of the context.
 type Trace struct {
-	// AttemptStart is called just before an attempt is sent.
-	AttemptStart func(*Attempt)
-
-	// AttemptDone is called when an attempt has response headers or an error, and its verdict.
-	AttemptDone func(*Attempt)
+	AttemptStart func(*Attempt) // called just before an attempt is sent
+	AttemptDone  func(*Attempt) // called when it has response headers or an error, and a verdict
 
 	// QueueWait is called when an attempt begins to wait for a permit of the rate limit, maybe
 	// more than once. Its Request is the caller's, its Start is zero, its QueueWait is the time
 	// so far, and its RetryWait is the estimated wait.
 	QueueWait func(*Attempt)
 
-	// RetryWait is called before the wait for a retry, with the failed attempt and its RetryWait.
-	RetryWait func(*Attempt)
-
-	// Rejected is called before CallDone if breaker or rate limit ended the call. Call.Err has
-	// the Reason.
-	Rejected func(*Call)
+	RetryWait func(*Attempt) // called before a retry, with the failed attempt and its RetryWait
+	Rejected  func(*Call)    // called before CallDone if breaker or rate limit ended the call
 
 	// CallDone is called when RoundTrip is about to return. It is not called for an invalid
 	// request, or one that was canceled before the call began.

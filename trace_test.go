@@ -29,7 +29,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// minutes writes down which hooks ran, in order.
+// minutes records which hooks ran, in order.
 type minutes struct {
 	mu    sync.Mutex
 	lines []string
@@ -69,8 +69,8 @@ func attemptName(a *resilienthttp.Attempt) string {
 	return fmt.Sprint(a.Number)
 }
 
-// TestTraceOrder: the Transport's hooks before those of the context, the outer
-// context's before the inner's, and each at its time.
+// The Transport's hooks run before those of the context, and those of an outer context before an
+// inner one's.
 func TestTraceOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m minutes
@@ -93,7 +93,7 @@ func TestTraceOrder(t *testing.T) {
 	})
 	t.Run("traces of one context's children are apart", func(t *testing.T) {
 		var m minutes
-		// Three, for which append makes room for a fourth.
+		// After three, append has capacity for a fourth.
 		parent := resilienthttp.WithTrace(resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), m.trace("a")), m.trace("b")), m.trace("c"))
 		left := resilienthttp.WithTrace(parent, m.trace("left"))
 		right := resilienthttp.WithTrace(parent, m.trace("right"))
@@ -124,7 +124,7 @@ func TestTraceOrder(t *testing.T) {
 	})
 }
 
-// TestTraceContent is what each hook is told.
+// The arguments of each hook.
 func TestTraceContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
@@ -147,8 +147,8 @@ func TestTraceContent(t *testing.T) {
 				require.Nil(t, a.Response)
 				require.NoError(t, a.Err)
 				require.Equal(t, resilienthttp.VerdictDefault, a.Verdict)
-				require.NotEmpty(t, a.Request.Header.Get("Idempotency-Key"), "as sent")
-				require.Empty(t, req.Header.Get("Idempotency-Key"), "the caller's is not")
+				require.NotEmpty(t, a.Request.Header.Get("Idempotency-Key"), "the request as sent")
+				require.Empty(t, req.Header.Get("Idempotency-Key"), "the caller's request has no key")
 				require.Zero(t, a.Latency)
 				require.Equal(t, time.Now(), a.Start)
 			},
@@ -199,7 +199,7 @@ func TestTraceContent(t *testing.T) {
 		var done *resilienthttp.Call
 		transport.Trace = &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = c }}
 		_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-		require.Same(t, err, done.Err, "the very error that RoundTrip returns")
+		require.Same(t, err, done.Err, "the error that RoundTrip returns")
 		require.Nil(t, done.Response)
 		require.Len(t, done.Attempts, 2)
 		require.Zero(t, done.NotBefore)
@@ -225,28 +225,28 @@ func TestTraceContent(t *testing.T) {
 	})
 }
 
-// TestTraceQueued is §4.24: a wait that begins is told when it begins.
-func TestTraceQueued(t *testing.T) {
+// §4.24: the hook is called when a wait begins.
+func TestTrace_QueueWait(t *testing.T) {
 	const s = time.Second
-	t.Run("in line for a quota", func(t *testing.T) {
+	t.Run("queued for a quota", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			begun := time.Now()
-			told, number := make(chan time.Time, 2), make(chan int, 2)
+			recorded, number := make(chan time.Time, 2), make(chan int, 2)
 			tr := &resilienthttp.Transport{
 				Base: script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10")),
 				Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
 					require.Equal(t, "/things", a.Request.URL.Path, "the caller's")
 					require.InDelta(t, 10*s, a.RetryWait, float64(2*s))
 					require.Zero(t, a.Start)
-					require.False(t, a.LocalLimit, "it is the server's")
-					told <- time.Now()
+					require.False(t, a.LocalLimit, "the wait is for a quota of the server")
+					recorded <- time.Now()
 					number <- a.Number
 				}},
 			}
 			answered(t, tr)
-			require.Empty(t, told, "the first waits for nothing")
+			require.Empty(t, recorded, "the first does not wait")
 			answered(t, tr)
-			require.Equal(t, begun, <-told)
+			require.Equal(t, begun, <-recorded)
 			require.Equal(t, 1, <-number)
 			require.GreaterOrEqual(t, time.Since(begun), 9*s)
 			require.GreaterOrEqual(t, known(t, tr).Slowest.QueueWait, 9*s)
@@ -270,7 +270,7 @@ func TestTraceQueued(t *testing.T) {
 			require.True(t, attempts[1].LocalLimit)
 		})
 	})
-	t.Run("a hook that panics gives a probe's place back", func(t *testing.T) {
+	t.Run("a hook that panics returns the probe slot", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base: script(status(503), status(200)), Breaker: nervous(s), Policy: resilienthttp.Policy{MaxAttempts: -1},
@@ -280,12 +280,12 @@ func TestTraceQueued(t *testing.T) {
 			time.Sleep(2 * s) // its circuit is half-open
 			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { panic("hook") }})
 			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) })
-			require.Zero(t, known(t, tr).Breaker.NotBefore, "its place is free")
+			require.Zero(t, known(t, tr).Breaker.NotBefore, "the slot is free")
 			answered(t, tr)
 			require.Equal(t, resilienthttp.StateClosed, known(t, tr).Breaker.State)
 		})
 	})
-	t.Run("one that is refused at once does not wait", func(t *testing.T) {
+	t.Run("an attempt that is rejected at once does not wait", func(t *testing.T) {
 		var m minutes
 		tr := &resilienthttp.Transport{
 			Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1, MaxWait: -1}, Trace: m.trace("T"),
@@ -296,9 +296,9 @@ func TestTraceQueued(t *testing.T) {
 	})
 }
 
-// TestTraceRefused: CallDone tells of calls that a gate refused, with no attempt,
-// and not of those that never were calls.
-func TestTraceRefused(t *testing.T) {
+// CallDone is called for calls that a gate rejected without an attempt, and not for invalid
+// requests.
+func TestTrace_Rejected(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change func(*resilienthttp.Transport)
@@ -367,8 +367,7 @@ func TestTraceRefused(t *testing.T) {
 	}
 }
 
-// TestHooksHoldNoLock: every hook may make a call of its own through the same
-// Transport, and ask its gates.
+// Each hook may make a call through the same Transport, and use its Breaker.
 func TestHooksHoldNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var transport *resilienthttp.Transport
@@ -396,7 +395,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 				n++
 				status := 200
 				if n%3 == 0 || n > 60 {
-					status = 500 // now and then, and in the end always
+					status = 500 // sometimes, and always at the end
 				}
 				return puppetAnswer(req, status, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", fmt.Sprint(9-n%10), "X-RateLimit-Reset", "1"), nil
 			}),
@@ -435,7 +434,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 	})
 }
 
-// TestAttempts: how a response came about, wherever the response has been since.
+// Attempts works for a response that other code has passed on.
 func TestAttempts(t *testing.T) {
 	numbers := func(resp *http.Response) (numbers []int) {
 		for _, a := range resilienthttp.Attempts(resp) {
@@ -565,7 +564,7 @@ func logged(t *testing.T, calls func(*resilienthttp.Trace)) (records []map[strin
 	return records, out.String()
 }
 
-// TestLogTrace holds the records to their exact keys and levels.
+// The exact keys and levels of the records.
 func TestLogTrace(t *testing.T) {
 	ms := func(n float64) float64 { return n * 1e6 }
 	t.Run("a retry", func(t *testing.T) {
@@ -605,7 +604,7 @@ func TestLogTrace(t *testing.T) {
 			}, records)
 		})
 	})
-	t.Run("a failure, the breaker, and a refusal", func(t *testing.T) {
+	t.Run("a failure, the breaker, and a rejection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			transport := bareTransport(puppetStatus(500), 1)
 			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
@@ -637,7 +636,7 @@ func TestLogTrace(t *testing.T) {
 			}, records[3])
 		})
 	})
-	t.Run("a permanent answer is nobody's fault", func(t *testing.T) {
+	t.Run("a permanent error is logged at debug", func(t *testing.T) {
 		records, _ := logged(t, func(trace *resilienthttp.Trace) {
 			tripped(t, bareTransport(puppetStatus(404), 3), newCall(resilienthttp.WithTrace(t.Context(), trace), t, http.MethodGet, ""))
 		})
@@ -666,7 +665,7 @@ func TestLogTrace(t *testing.T) {
 			require.Equal(t, []any{0.0, 0.0}, []any{records[4]["in_flight"], records[4]["retry_wait"]})
 		})
 	})
-	t.Run("an outage, and how much was left out", func(t *testing.T) {
+	t.Run("an outage, with the number of suppressed records", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			records, _ := logged(t, func(trace *resilienthttp.Trace) {
 				transport := bareTransport(puppetStatus(500), 1)
@@ -679,19 +678,19 @@ func TestLogTrace(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				tripped(t, &resilienthttp.Transport{Base: puppetStatus(501), Trace: trace}, newCall(t.Context(), t, http.MethodGet, ""))
 			})
-			told := map[any]int{}
+			recorded := map[any]int{}
 			for _, r := range records {
 				if r["event"] == "records_suppressed" {
 					r["event"] = r["suppressed_event"]
 				} else {
-					told[r["event"]]++
+					recorded[r["event"]]++
 				}
 				if left, ok := r["suppressed"].(float64); ok {
-					told[r["event"]] += int(left)
+					recorded[r["event"]] += int(left)
 				}
 			}
 			require.LessOrEqual(t, len(records), 2*10+2*10+10, "of 2,000")
-			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, told, "and nothing is lost")
+			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, recorded, "each record is written or counted")
 		})
 	})
 	t.Run("an empty method is GET", func(t *testing.T) {
@@ -758,8 +757,8 @@ func written(records []map[string]any) map[any]int {
 	return events
 }
 
-// T13: LogTrace writes at most ten records a second, whatever the number of hosts, and counts
-// the others.
+// T13: LogTrace writes at most ten records a second, for any number of hosts, and counts the
+// others.
 func TestLogTrace_manyHosts(t *testing.T) {
 	for _, hosts := range []int{1, 20, 200, 3000} {
 		t.Run(fmt.Sprintf("%d hosts fail: ten records a second", hosts), func(t *testing.T) {
@@ -818,8 +817,8 @@ func TestLogTrace_manyHosts(t *testing.T) {
 	})
 }
 
-// T13: a short outage is followed by successes only. The log has the change of the circuit, a
-// failed call, and the number of all suppressed records, at each level of the logger.
+// T13: successes follow a short outage. The log has the change of the circuit, a failed call, and
+// the number of all suppressed records, at each level of the logger.
 func TestLogTrace_shortOutage(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelError} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -875,7 +874,7 @@ func (h *timesHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// T13: responses 4xx that no retry follows are logged once a minute and scope.
+// T13: responses 4xx that are not retried are logged once a minute and scope.
 func TestLogTrace_clientErrors(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -924,9 +923,8 @@ func TestLogTrace_clientErrors(t *testing.T) {
 	}
 }
 
-// TestLogTraceTellsNoSecrets is §4.7 for the log: whatever happens to a call, no
-// record has a path, a query string, a header value, a body or a key in it.
-func TestLogTraceTellsNoSecrets(t *testing.T) {
+// §4.7: no record has a path, a query, a header value, a body or a key.
+func TestLogTrace_noSecrets(t *testing.T) {
 	const secret = "s3cr3t"
 	outcomes := map[string]puppet{
 		"success":   puppetStatus(200, "Set-Cookie", secret, "X-Token", secret),
@@ -967,9 +965,9 @@ func TestLogTraceTellsNoSecrets(t *testing.T) {
 	}
 }
 
-// TestTimeIsAccountedFor is §4.24: Queued and Latency of the attempts that are not
-// beside another, Wait of all but the last, and Call.QueueWait are Call.Latency.
-func TestTimeIsAccountedFor(t *testing.T) {
+// §4.24: Call.Latency is the sum of QueueWait and Latency of the attempts that are not
+// concurrent, RetryWait of all but the last, and Call.QueueWait.
+func TestTimings_addUp(t *testing.T) {
 	const s = time.Second
 	hang := func(d time.Duration, code int) step { return after(d, status(code)) }
 	for _, row := range []struct {
@@ -986,25 +984,25 @@ func TestTimeIsAccountedFor(t *testing.T) {
 		{name: "attempts spent", steps: []step{hang(s, 503)}},
 		{name: "attempt timeouts", steps: []step{hanging}, change: func(tr *resilienthttp.Transport) { tr.Policy.AttemptTimeout = s }},
 		{name: "no wait fits", steps: []step{status(503, "Retry-After", "7")}, ctx: 5 * s},
-		{name: "a body that is drained in vain", steps: []step{withBody(503, trickle{s}), hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
+		{name: "a body that cannot be drained", steps: []step{withBody(503, trickle{s}), hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
 			tr.Policy.Backoff = atOnce
 		}},
-		{name: "waits for a turn", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
+		{name: "waits for a permit", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.2, Burst: 1}
 		}},
-		{name: "refused by the limit at once", steps: []step{hang(s, 200)}, calls: 2, change: func(tr *resilienthttp.Transport) {
+		{name: "rejected by the rate limit at once", steps: []step{hang(s, 200)}, calls: 2, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.2, Burst: 1, MaxWait: -1}
 		}},
-		{name: "refused by the limit after a wait", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
+		{name: "rejected by the rate limit after a wait", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: s}
 		}},
 		{name: "cancelled in the backoff", steps: []step{hang(s, 503)}, ctx: 3 * s, change: func(tr *resilienthttp.Transport) {
 			tr.Policy.Backoff = func(int, time.Duration) time.Duration { time.Sleep(4 * s); return s }
 		}},
-		{name: "cancelled in line", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
+		{name: "cancelled in the queue", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: time.Hour}
 		}},
-		{name: "planning takes its time", steps: []step{hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
+		{name: "Scope and NewKey are slow", steps: []step{hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
 			tr.Scope = func(*http.Request) string { time.Sleep(s); return "scope" }
 		}},
 		{name: "a hedge wins", steps: []step{hanging, hang(s, 200)}, change: func(tr *resilienthttp.Transport) { tr.Hedge = &resilienthttp.Hedge{Delay: s} }},
@@ -1062,9 +1060,8 @@ func requireAccounted(tb testing.TB, done *resilienthttp.Call) {
 	require.InDelta(tb, done.Latency.Seconds(), sum.Seconds(), 0.001, "%+v", *done)
 }
 
-// TestTimeIsAccountedForWhateverHappens is §4.24 for random servers, with hedges, copies,
-// gates and deadlines.
-func TestTimeIsAccountedForWhateverHappens(t *testing.T) {
+// §4.24: for random servers, with hedges, copies, gates and deadlines.
+func TestTimings_addUpForRandomServers(t *testing.T) {
 	const seeds = 1000
 	outcomes := []func(*rand.Rand) step{
 		func(*rand.Rand) step { return status(200) },
@@ -1072,7 +1069,7 @@ func TestTimeIsAccountedForWhateverHappens(t *testing.T) {
 		func(*rand.Rand) step { return status(503) },
 		func(r *rand.Rand) step { return status(503, "Retry-After", strconv.Itoa(1+r.IntN(120))) },
 		func(*rand.Rand) step { return failing(errReset) },
-		func(*rand.Rand) step { return failing(x509.UnknownAuthorityError{}) }, // for good
+		func(*rand.Rand) step { return failing(x509.UnknownAuthorityError{}) }, // permanent
 		func(*rand.Rand) step { return hanging },
 	}
 	for seed := range uint64(seeds) {
@@ -1125,28 +1122,28 @@ func TestTimeIsAccountedForWhateverHappens(t *testing.T) {
 	}
 }
 
-// TestAttemptOf: a Base knows which attempt it makes.
-func TestAttemptOf(t *testing.T) {
+// A Base can find out the number of its attempt.
+func TestAttemptFromContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var told minutes
+		var recorded minutes
 		steps := script(status(503), hanging, status(200))
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			type key struct{}
 			number, hedge := resilienthttp.AttemptFromContext(context.WithValue(r.Context(), key{}, "a signer's"))
-			told.addf("%d %v", number, hedge)
+			recorded.addf("%d %v", number, hedge)
 			return steps.RoundTrip(r)
 		})
 		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
 		outer := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			number, hedge := resilienthttp.AttemptFromContext(r.Context())
-			told.addf("outer %d %v", number, hedge)
+			recorded.addf("outer %d %v", number, hedge)
 			return tr.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
 		})}
 		resp, err := outer.RoundTrip(get(t))
 		require.NoError(t, err)
 		number, hedge := resilienthttp.AttemptFromContext(resp.Request.Context())
 		readAll(t, resp)
-		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, told.read())
+		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, recorded.read())
 		require.Zero(t, number, "a response is of a call")
 		require.False(t, hedge)
 	})
@@ -1155,19 +1152,18 @@ func TestAttemptOf(t *testing.T) {
 	require.False(t, hedge)
 }
 
-// TestNotBefore is §4.11 for who asks later: of responses and of errors, and not to be
-// read as earlier than it is.
+// §4.11: NotBefore of responses and of errors, which must not be printed as an earlier time.
 func TestNotBefore(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		tr   *resilienthttp.Transport
-		want time.Duration // 0: nobody said
+		want time.Duration // 0: unknown
 	}{
 		{"answered", &resilienthttp.Transport{Base: script(status(200))}, 0},
 		{"a 404", &resilienthttp.Transport{Base: script(status(404, "Retry-After", "5"))}, 0},
 		{"asks for longer than allowed", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "500"))}, 500 * time.Second},
 		{"asks, and attempts are spent", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "5")), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 5 * time.Second},
-		{"fails without a word", &resilienthttp.Transport{Base: script(status(503)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
+		{"fails without a response", &resilienthttp.Transport{Base: script(status(503)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
 		{"fails", &resilienthttp.Transport{Base: script(failing(errReset)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -1196,8 +1192,8 @@ func TestNotBefore(t *testing.T) {
 			resp, err = client.Do(get(t))
 			at := resilienthttp.NotBefore(resp, err)
 			require.Equal(t, asError(t, err).NotBefore, at)
-			_, text, told := strings.Cut(err.Error(), "not before ")
-			require.True(t, told)
+			_, text, recorded := strings.Cut(err.Error(), "not before ")
+			require.True(t, recorded)
 			printed, parseErr := time.Parse(time.RFC3339Nano, text)
 			require.NoError(t, parseErr)
 			require.False(t, printed.Before(at), "%v, %v", printed, at)
@@ -1211,7 +1207,7 @@ func TestNotBefore(t *testing.T) {
 	})
 }
 
-// TestBadHooks: hooks that are nil, and traces that are.
+// Hooks and traces that are nil.
 func TestBadHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), nil), &resilienthttp.Trace{})

@@ -10,76 +10,53 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// Transport is an http.RoundTripper that makes the calls of any http.Client resilient. The
-// zero value retries, limits and protects calls. Hedges, AdaptiveTimeout, ReadTimeout, a fixed
-// rate limit and OwnsRetries must be set.
+// Transport is an http.RoundTripper that makes the calls of any http.Client resilient. The zero
+// value has the defaults of each mechanism.
 //
-//	client := &http.Client{Transport: &resilienthttp.Transport{}}
-//
-// A Transport is safe for concurrent use and should be shared: breaker, budget and limits
-// know only the calls that use them. Its fields are read at the first call and must not
-// change after it. A Transport must not be copied. It has no goroutine and needs no Close.
+// A Transport is safe for concurrent use and should be shared: breaker, budget and limits know
+// only the calls that use them. Its fields are read at the first call and must not change after
+// it. A Transport must not be copied. It needs no Close.
 type Transport struct {
-	// Base makes the attempts. nil means NewBase(), or http.DefaultTransport if the program
-	// has replaced that by another type. A Transport that is http.DefaultTransport itself
-	// needs a Base. Request signing and OAuth belong outside of the Transport, and a Base
-	// that wraps another should have Unwrap() http.RoundTripper: see docs/under-your-sdk.md.
+	// Base sends the attempts. nil means NewBase(), or http.DefaultTransport if the program has
+	// replaced that by another type. A signer of requests belongs into Base, and OAuth around
+	// the Transport. A Base that wraps another should have Unwrap() http.RoundTripper: see
+	// docs/sdks.md.
 	Base http.RoundTripper
 
-	// Policy controls the retries and timeouts of a call.
-	Policy Policy
+	Policy      Policy      // retries and timeouts
+	Idempotency Idempotency // idempotency keys, with which POST and PATCH are retried
+	Deadline    Deadline    // sends the deadline of a call to the server
+	Budget      *Budget     // limits retries; nil: a new one with the defaults
+	RateLimit   *RateLimit  // limits the rate of requests; nil: a new one with the defaults
+	Breaker     *Breaker    // rejects calls to a failing scope; nil: a new one with the defaults
+	Hedge       *Hedge      // sends a second request if one is slow; nil: no hedges
+	Trace       *Trace      // hooks for the events of a call; nil: no hooks
 
-	// Idempotency attaches the keys that make POST and PATCH repeatable.
-	Idempotency Idempotency
-
-	// Deadline sends the deadline of a call to the server.
-	Deadline Deadline
-
-	// Budget limits retries by a bucket of tokens. nil means a private one with the
-	// defaults. Share one to limit several Transports together.
-	Budget *Budget
-
-	// RateLimit limits the rate of requests. nil means a private one with the defaults.
-	RateLimit *RateLimit
-
-	// Breaker rejects calls to a scope that only fails. nil means a private one with the
-	// defaults.
-	Breaker *Breaker
-
-	// Hedge sends a second request if one is slower than usual. nil means no hedging. A zero
-	// Hedge adds up to 5 % of requests.
-	Hedge *Hedge
-
-	// Scope returns the name of the state that calls share: breaker, budget, quotas and
-	// latencies. nil means Request.URL.Host. Some 4096 scopes are remembered, and idle ones
-	// are forgotten first. It must be safe for concurrent use.
+	// Scope returns the name of the scope of a call. Calls of one scope share breaker, budget,
+	// quotas and latencies. nil means Request.URL.Host. Some 4096 scopes are kept; idle ones are
+	// removed first. It must be safe for concurrent use.
 	Scope func(*http.Request) string
 
 	// OwnsRetries makes this Transport the one layer that retries. It sends X-Retry-Owner:
-	// caller, and servers behind Deadline.Handler then make single attempts. Below stripe-go,
-	// azcore and Vault's client a call makes at most two attempts. OwnsRetries lifts that;
-	// disable their retries first. See docs/under-your-sdk.md.
+	// caller, and servers behind Deadline.Handler then make single attempts. Without it, a call
+	// of stripe-go, azcore or Vault's client makes at most two attempts. Disable their retries
+	// before you set it. See docs/sdks.md.
 	OwnsRetries bool
 
-	// Trace is called at the events of a call. nil means no hooks.
-	Trace *Trace
-
 	once   sync.Once
-	used   atomic.Bool // once is over
+	used   atomic.Bool // once is done
 	config config
 }
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// NewClient returns an http.Client on a Transport of its own with all defaults. It has no
-// Timeout: give each request a context with a deadline. (A Client.Timeout works too, but
-// net/http then replaces the *Error by an error of its own.)
+// NewClient returns an http.Client with a new Transport that has all defaults. It has no Timeout:
+// give each request a context with a deadline.
 func NewClient() *http.Client { return &http.Client{Transport: &Transport{}} }
 
-// RoundTrip makes one call, of as many attempts as it needs and is allowed. It implements
-// http.RoundTripper: the request is not modified, its Body is closed in every case, and
-// exactly one of response and error is non-nil. The error is always an *Error. The caller
-// must close the response's Body.
+// RoundTrip makes one call, of one or more attempts. It implements http.RoundTripper: it does not
+// modify the request, closes its Body in every case, and returns either a response or an *Error.
+// The caller must close the response's Body. It is safe for concurrent use.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := &call{config: t.configured(), request: req}
 	defer c.cleanUp()
@@ -97,8 +74,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.finish()
 }
 
-// CloseIdleConnections closes the idle connections of Base, if Base has such a method. It
-// does nothing if the configuration is invalid.
+// CloseIdleConnections closes the idle connections of Base, if Base has this method and the
+// configuration is valid.
 func (t *Transport) CloseIdleConnections() {
 	config := t.configured()
 	if config.invalid != nil {
@@ -109,7 +86,7 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// config is the configuration of a Transport at its first call, with the defaults.
+// config is the configuration of a Transport at its first call, with the defaults applied.
 type config struct {
 	base        http.RoundTripper
 	policy      Policy
@@ -122,11 +99,11 @@ type config struct {
 	scope       func(*http.Request) string
 	ownsRetries bool
 	trace       *Trace
-	invalid     error // why it is invalid; every call returns it
+	invalid     error // the error of Validate; every call returns it
 
 	native bool // Base is net/http's own Transport
 
-	origin      time.Time // the records count time from here
+	origin      time.Time // zero point of the times in the records
 	records     *scope.Map[scope.Key, record]
 	failedCalls *failedCalls
 }
@@ -164,8 +141,7 @@ func (t *Transport) configure() {
 	t.used.Store(true)
 }
 
-// native reports whether a Base is net/http's own Transport, or wraps one and says so by
-// Unwrap.
+// native reports whether a Base is net/http's Transport, or wraps one and has an Unwrap method.
 func native(base http.RoundTripper) bool {
 	const deepest = 16 // a RoundTripper may unwrap itself
 	for range deepest {
@@ -181,8 +157,8 @@ func native(base http.RoundTripper) bool {
 	return false
 }
 
-// defaultBase is what a nil Base means. A Transport that is http.DefaultTransport cannot be
-// its own Base.
+// defaultBase returns the Base of a Transport without one. A Transport that is
+// http.DefaultTransport cannot be its own Base.
 func (t *Transport) defaultBase() http.RoundTripper {
 	if _, ok := http.DefaultTransport.(*http.Transport); !ok && http.DefaultTransport != http.RoundTripper(t) {
 		return http.DefaultTransport
@@ -190,10 +166,10 @@ func (t *Transport) defaultBase() http.RoundTripper {
 	return NewBase()
 }
 
-// NewBase returns what a nil Transport.Base means: a clone of http.DefaultTransport for many
-// calls to few hosts, with its own connections. It keeps up to 100 idle connections to a
-// host, pings silent HTTP/2 connections, and reports the status of a proxy's response to
-// CONNECT, so that a 403 or 407 is not retried.
+// NewBase returns the Base that a nil Transport.Base means: a clone of http.DefaultTransport with
+// its own connections. It keeps up to 100 idle connections to a host and pings silent HTTP/2
+// connections. It also reports the status of a proxy's response to CONNECT, so that a 403 or 407
+// is not retried.
 func NewBase() *http.Transport {
 	original, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {
@@ -209,8 +185,8 @@ func NewBase() *http.Transport {
 		base.OnProxyConnectResponse = neterr.ConnectAnswer
 	}
 	if base.HTTP2 == nil {
-		// Without pings a connection to a peer that has vanished fails every call for a
-		// quarter of an hour, until the kernel closes it.
+		// Without pings, every call on a connection to a dead peer fails, until the kernel closes
+		// the connection after a quarter of an hour.
 		base.HTTP2 = &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}
 	}
 	return base

@@ -35,9 +35,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// TestContract is §4.1 to §4.6 in what they have in common with every RoundTripper that
-// is wrapped around another.
-func TestContract(t *testing.T) {
+// §4.1 to §4.6: the requirements for every RoundTripper that wraps another one.
+func TestConformance(t *testing.T) {
 	for name, tr := range map[string]func() *resilienthttp.Transport{
 		"zero": func() *resilienthttp.Transport { return &resilienthttp.Transport{} },
 		"hedged": func() *resilienthttp.Transport {
@@ -57,8 +56,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// TestResponseXorError is §4.1: exactly one of response and error, whatever Base
-// makes of its own contract.
+// §4.1: exactly one of response and error is non-nil, even if Base breaks its contract.
 func TestResponseXorError(t *testing.T) {
 	both := func(r *http.Request) (*http.Response, error) { return response(r, 200, "both"), errReset }
 	neither := func(*http.Request) (*http.Response, error) { return nil, nil }
@@ -108,8 +106,7 @@ func TestResponseXorError(t *testing.T) {
 	}
 }
 
-// TestEveryFailureStatusIsReturned is §4.1: a status is never an error, and the
-// last response comes with its body unread, be it retried or not.
+// §4.1: a status is never an error. The caller gets the last response with its body unread.
 func TestEveryFailureStatusIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for code := 400; code <= 599; code++ {
@@ -199,7 +196,7 @@ func TestRequestIsNotModified(t *testing.T) {
 		{"a hedge", &resilienthttp.Transport{OwnsRetries: true, Hedge: &resilienthttp.Hedge{Delay: time.Second}}, func(t *testing.T) *http.Request {
 			return timed(t, newRequest(t, "POST", "http://api.test/", "body"))
 		}, []step{after(time.Minute, status(200)), status(200)}},
-		{"a refused call", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
+		{"a rejected call", &resilienthttp.Transport{}, func(t *testing.T) *http.Request {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
 			return newRequest(t, "POST", "http://api.test/", "body").WithContext(ctx)
@@ -229,8 +226,7 @@ func TestRequestIsNotModified(t *testing.T) {
 	}
 }
 
-// TestRequestBodyIsClosedOnce is §4.2: every path closes each body of the
-// request exactly once, with a Base that closes what it is given.
+// §4.2: each body of the request is closed exactly once, if Base closes the bodies that it gets.
 func TestRequestBodyIsClosedOnce(t *testing.T) {
 	type call struct {
 		tr     *resilienthttp.Transport
@@ -256,7 +252,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		{name: "attempts time out", steps: []step{hanging}, setup: func(_ *testing.T, c *call) {
 			c.tr.Policy.AttemptTimeout = time.Second
 		}, bodies: 3, is: resilienthttp.ErrAttemptTimeout},
-		{name: "attempts are waited for in vain", steps: []step{hanging}, bodies: 1, is: resilienthttp.ErrAttemptTimeout},
+		{name: "all attempts time out", steps: []step{hanging}, bodies: 1, is: resilienthttp.ErrAttemptTimeout},
 		{name: "Base returns both", steps: []step{func(r *http.Request) (*http.Response, error) {
 			return response(r, 200, "x"), errReset
 		}}, bodies: 6, is: errReset},
@@ -281,18 +277,18 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 		}, bodies: 2, is: resilienthttp.ErrBreakerOpen},
-		{name: "refused by the static limit", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "rejected by the fixed limit", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
 			resp, err := c.tr.RoundTrip(get(t))
 			require.NoError(t, err)
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
-		{name: "refused while the server has closed the scope", steps: []step{status(429, "Retry-After", "600", "RateLimit-Remaining", "0"), status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "rejected while the scope is blocked", steps: []step{status(429, "Retry-After", "600", "RateLimit-Remaining", "0"), status(200)}, setup: func(t *testing.T, c *call) {
 			resp, err := c.tr.RoundTrip(get(t))
 			require.NoError(t, err)
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
-		{name: "cancelled in line", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "cancelled in the queue", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
 			resp, err := c.tr.RoundTrip(get(t))
 			require.NoError(t, err)
@@ -413,7 +409,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 				synctest.Wait()
 				c.bodies.requireClosedOnce(t, tt.bodies)
 				base.requireBalance(t)
-				time.Sleep(2 * time.Hour) // whatever a loser might still do
+				time.Sleep(2 * time.Hour) // until losers have ended
 				synctest.Wait()
 				c.bodies.requireClosedOnce(t, tt.bodies)
 				base.requireBalance(t)
@@ -422,11 +418,10 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 	}
 }
 
-// errAny stands in tables for an error that has no sentinel.
+// errAny means an error without a sentinel in tables.
 var errAny = errors.New("any")
 
-// TestRedirectsPassThrough is §4.3: no 3xx is followed, parsed or retried, by
-// Transport itself.
+// §4.3: Transport follows, parses and retries no 3xx.
 func TestRedirectsPassThrough(t *testing.T) {
 	locations := map[string]string{
 		"none": "", "relative": "/next", "elsewhere": "https://other.test/x?y", "malformed": "http://[bad", "not a URL": "://%zz\x7f",
@@ -452,8 +447,7 @@ func TestRedirectsPassThrough(t *testing.T) {
 	}
 }
 
-// TestRetriedRedirectPassesThrough is §4.3 inside the retry loop: a redirect that
-// Classify calls transient comes back as it is, and its Location leads nowhere.
+// §4.3: a redirect that Classify makes transient is returned unchanged and not followed.
 func TestRetriedRedirectPassesThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(302, "Location", "http://[bad"))
@@ -470,7 +464,7 @@ func TestRetriedRedirectPassesThrough(t *testing.T) {
 	})
 }
 
-// TestClientFollowsRedirects is §4.3 from http.Client's side: each hop is a call.
+// §4.3: each redirect that http.Client follows is a call.
 func TestClientFollowsRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := faulttest.NewInMemory(t, faulttest.Script{
@@ -481,14 +475,14 @@ func TestClientFollowsRedirects(t *testing.T) {
 		resp, err := client.Post(s.URL+"/a", "text/plain", strings.NewReader("order"))
 		require.NoError(t, err)
 		require.Equal(t, "there", readAll(t, resp))
-		require.Len(t, resilienthttp.Attempts(resp), 2, "those of the last hop")
+		require.Len(t, resilienthttp.Attempts(resp), 2, "the attempts of the last hop")
 		s.AssertAttempts(t, 3) // by their key
 		s.AssertKeys(t, 1)
 		s.AssertBodies(t)
 	})
 }
 
-// upgrade answers with 101 and echoes lines in upper case.
+// upgrade responds with 101 and echoes lines in upper case.
 func upgrade(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "echo" {
 		w.WriteHeader(http.StatusBadRequest)
@@ -529,8 +523,7 @@ func requireEcho(tb testing.TB, rw io.ReadWriter) {
 	require.Equal(tb, "HELLO\n", string(buf))
 }
 
-// TestUpgradeStaysWritable is §4.3: the body of a 101 is the connection, and no
-// timeout of ours applies to it.
+// §4.3: the body of a 101 is the connection, without timeouts.
 func TestUpgradeStaysWritable(t *testing.T) {
 	t.Run("in memory, for an hour", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -592,8 +585,8 @@ func TestUpgradeStaysWritable(t *testing.T) {
 	})
 }
 
-// TestReverseProxy is §4.3: the request of a server, RequestURI and all, passes
-// through a Transport, and so does what the backend answers, retried or not.
+// §4.3: a server's request with RequestURI passes through a Transport, and so does the backend's
+// response, retried or not.
 func TestReverseProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := new(memhttp.Network)
@@ -634,7 +627,7 @@ func TestReverseProxy(t *testing.T) {
 	})
 }
 
-// TestRequestURIIsCleared is §4.3: Base gets none, and the caller keeps its own.
+// §4.3: Base gets no RequestURI, and the caller's request keeps it.
 func TestRequestURIIsCleared(t *testing.T) {
 	base := script(status(200))
 	req := get(t)
@@ -646,9 +639,8 @@ func TestRequestURIIsCleared(t *testing.T) {
 	require.Equal(t, "/x", req.RequestURI)
 }
 
-// TestBodyReplay is §4.4: attempt 1 sends the caller's very Body, the others
-// what GetBody gives, all of the same length, and none of them wrapped but those that
-// may be long on their way, which are counted.
+// §4.4: the first attempt sends the caller's Body, and the others those of GetBody, with the same
+// length. Only long bodies are wrapped, to record their progress.
 func TestBodyReplay(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -685,8 +677,7 @@ func TestBodyReplay(t *testing.T) {
 	}
 }
 
-// TestBodyOnTheWire is §4.4 as the server sees it: Content-Length and chunking
-// are those of the caller on every attempt.
+// §4.4: each attempt has the caller's Content-Length and chunking.
 func TestBodyOnTheWire(t *testing.T) {
 	for _, chunked := range []bool{false, true} {
 		t.Run(fmt.Sprintf("chunked %v", chunked), func(t *testing.T) {
@@ -711,8 +702,7 @@ func TestBodyOnTheWire(t *testing.T) {
 	}
 }
 
-// TestNoGetBodyIsOneAttempt is §4.4: a body that cannot be had again is sent
-// once; no body, or http.NoBody, can be had again always.
+// §4.4: a body without GetBody is sent once. No body and http.NoBody can be replayed.
 func TestNoGetBodyIsOneAttempt(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -757,9 +747,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestMemoryIsFlat is §4.4 and §4.5: 64 MiB go out twice, and come in once,
-// and next to nothing is allocated for it. Over real sockets: a pipe in memory
-// is no place to measure memory.
+// §4.4, §4.5: 64 MiB are sent twice and received once, with almost no allocations. This needs
+// real sockets: in-memory pipes allocate.
 func TestMemoryIsFlat(t *testing.T) {
 	const size = 64 << 20
 	var tries, received atomic.Int64
@@ -794,8 +783,8 @@ func TestMemoryIsFlat(t *testing.T) {
 	require.Less(t, now.TotalAlloc-before.TotalAlloc, uint64(4<<20), "bytes allocated in all, the server's included")
 }
 
-// TestConnectionReuse is §4.5: a response that is discarded is drained, so the
-// retry and the next call go over the same connection.
+// §4.5: a discarded response is drained, so that the retry and the next call use the same
+// connection.
 func TestConnectionReuse(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("HTTP/2 %v", h2), func(t *testing.T) {
@@ -825,9 +814,7 @@ func TestConnectionReuse(t *testing.T) {
 	}
 }
 
-// TestNoConnectionIsLeaked is §4.5 over real net/http: whatever is discarded,
-// and however it behaves, no connection stays busy, and none in the bubble
-// waits for anything.
+// §4.5: over net/http, no connection stays busy after any kind of discarded response.
 func TestNoConnectionIsLeaked(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -857,7 +844,7 @@ func TestNoConnectionIsLeaked(t *testing.T) {
 					require.Equal(t, "fine", readAll(t, resp))
 					log.AssertAttempts(t, 2)
 					base.requireBalance(t)
-					synctest.Wait() // HTTP/2 ends its streams aside
+					synctest.Wait() // HTTP/2 ends its streams in the background
 					tr.CloseIdleConnections()
 					synctest.Wait()
 					_, open := s.Conns()
@@ -920,8 +907,8 @@ func TestFailureClosesNoIdleConnectionOfOthers(t *testing.T) {
 	})
 }
 
-// TestCloseIdleConnections is §4.6: it reaches Base, also before the first call
-// and through http.Client, and does nothing to a Base that has no such method.
+// §4.6: CloseIdleConnections reaches Base, also before the first call and through http.Client. It
+// does nothing if Base has no such method.
 func TestCloseIdleConnections(t *testing.T) {
 	base := script(status(200))
 	tr := &resilienthttp.Transport{Base: base}
@@ -954,10 +941,9 @@ func TestCloseIdleConnections(t *testing.T) {
 	})
 }
 
-// TestDefaultBase: a Transport without a Base has one of its own, a copy of
-// http.DefaultTransport, which is left as it is. Where a program has put
-// something else in http.DefaultTransport, that is the Base, unless it is the
-// Transport itself.
+// A Transport without a Base uses a clone of http.DefaultTransport, which it does not change. If
+// the program has replaced http.DefaultTransport by another type, that is the Base, unless it is
+// the Transport itself.
 func TestDefaultBase(t *testing.T) {
 	s := faulttest.New(t, faulttest.OK("hello"))
 	original := http.DefaultTransport
@@ -974,7 +960,7 @@ func TestDefaultBase(t *testing.T) {
 		require.Equal(t, "hello", readAll(t, resp))
 		require.Equal(t, 0, original.(*http.Transport).MaxIdleConnsPerHost)
 	})
-	t.Run("another type in its place", func(t *testing.T) {
+	t.Run("another type as http.DefaultTransport", func(t *testing.T) {
 		base := script(status(204))
 		replace(t, base)
 		resp, err := resilienthttp.NewClient().Get("http://api.test")
@@ -983,7 +969,7 @@ func TestDefaultBase(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Len(t, base.calls(), 1)
 	})
-	t.Run("the Transport itself in its place", func(t *testing.T) {
+	t.Run("the Transport itself as http.DefaultTransport", func(t *testing.T) {
 		tr := &resilienthttp.Transport{}
 		replace(t, tr)
 		defer tr.CloseIdleConnections()
@@ -991,7 +977,7 @@ func TestDefaultBase(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "hello", readAll(t, resp))
 	})
-	t.Run("another Transport in its place", func(t *testing.T) {
+	t.Run("another Transport as http.DefaultTransport", func(t *testing.T) {
 		base := script(status(503))
 		replace(t, &resilienthttp.Transport{Base: base, Policy: every(time.Millisecond)})
 		tr := &resilienthttp.Transport{Policy: every(time.Millisecond)}
@@ -1003,8 +989,7 @@ func TestDefaultBase(t *testing.T) {
 	})
 }
 
-// TestScope: what Scope says is what shares the breaker, and it is asked once
-// for each call.
+// Scope determines which calls share the breaker, and is called once for each call.
 func TestScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
@@ -1023,8 +1008,7 @@ func TestScope(t *testing.T) {
 	})
 }
 
-// TestStress runs everything at once under the race detector: §4.1, §4.2, §4.5
-// with 64 goroutines on one Transport.
+// §4.1, §4.2, §4.5: 64 goroutines on one Transport, under the race detector.
 func TestStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fine := faulttest.OK(strings.Repeat("x", 1000))
@@ -1063,7 +1047,7 @@ func TestStress(t *testing.T) {
 						trackBody(req, "content")
 					}
 					if (g+i)%11 == 0 {
-						time.AfterFunc(time.Duration(1+i)*time.Millisecond, cancel) // not before it begins: such calls have no CallDone
+						time.AfterFunc(time.Duration(1+i)*time.Millisecond, cancel) // after the call begins: otherwise there is no CallDone
 					}
 					resp, err := tr.RoundTrip(req)
 					if (resp == nil) == (err == nil) {
@@ -1088,14 +1072,13 @@ func TestStress(t *testing.T) {
 		synctest.Wait()
 		base.requireBalance(t)
 		require.Equal(t, int64(64*20), calls.Load())
-		require.GreaterOrEqual(t, s.Total(), 16*20, "each step often enough")
+		require.GreaterOrEqual(t, s.Total(), 16*20, "each step happens often")
 		require.Equal(t, starts.Load(), dones.Load())
 	})
 }
 
-// TestZeroTransportNeedsNothing: §2, the zero value works, for POST and GET, and
-// its responses are what a bare client would get.
-func TestZeroTransportNeedsNothing(t *testing.T) {
+// The zero value works for POST and GET, and its responses are those of a bare client.
+func TestTransport_zeroValue(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		w.Header().Set("Content-Type", "text/plain")
@@ -1122,8 +1105,7 @@ func TestZeroTransportNeedsNothing(t *testing.T) {
 	}
 }
 
-// TestResponseCanBeWritten: §4.1, what comes back is a response that net/http's
-// own functions accept.
+// §4.1: the functions of net/http accept the response.
 func TestResponseCanBeWritten(t *testing.T) {
 	resp, err := (&resilienthttp.Transport{Base: script(status(200))}).RoundTrip(get(t))
 	require.NoError(t, err)
@@ -1135,7 +1117,7 @@ func TestResponseCanBeWritten(t *testing.T) {
 	require.Equal(t, "status 200", readAll(t, again))
 }
 
-// TestServerRestart: idle connections whose server is gone cost no call.
+// Idle connections to a server that has restarted cost no call.
 func TestServerRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -1171,9 +1153,8 @@ func TestServerRestart(t *testing.T) {
 	})
 }
 
-// TestNothingAtRest is §4.22: nothing is logged that nobody asked for, and when
-// the calls are over no goroutine is left, nor a timer.
-func TestNothingAtRest(t *testing.T) {
+// §4.22: nothing is logged without LogTrace. After the calls there is no goroutine and no timer.
+func TestTransport_nothingAtRest(t *testing.T) {
 	var logged bytes.Buffer
 	standard, structured := log.Writer(), slog.Default()
 	log.SetOutput(&logged)
@@ -1202,8 +1183,7 @@ func TestNothingAtRest(t *testing.T) {
 	require.Empty(t, logged.String())
 }
 
-// TestBadGates: NaN and infinities, negative and huge values, in all that gates
-// a call. Whatever they are made of, calls go on, and come to their end.
+// With NaN, infinite, negative and huge values in all gates, calls still end.
 func TestBadGates(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	const huge = time.Duration(math.MaxInt64)
@@ -1266,7 +1246,7 @@ func TestBadGates(t *testing.T) {
 	}
 }
 
-// TestBadConfigurations: what is wrong with the fields is told at each call.
+// Each call returns the errors of the configuration.
 func TestBadConfigurations(t *testing.T) {
 	for name, tr := range map[string]*resilienthttp.Transport{
 		"key header with a blank":     {Idempotency: resilienthttp.Idempotency{Header: "a b"}},
@@ -1287,9 +1267,8 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
-// TestKeepAliveRace is §4.8: a server that closes an idle connection just as a
-// request is written to it. Each request is served once all the same, save the
-// unkeyed POST, of which nobody can know.
+// §4.8: a server closes an idle connection while a request is written to it. Each request is
+// still served once, except the POST without a key, for which the result is unknown.
 func TestKeepAliveRace(t *testing.T) {
 	for _, tt := range []struct {
 		method  string
@@ -1328,8 +1307,8 @@ func TestKeepAliveRace(t *testing.T) {
 	}
 }
 
-// TestRedirectWithBody is §4.3 and §4.8: a 307 to the same origin takes body and
-// key along; to another one, the body and a key of its own.
+// §4.3, §4.8: a 307 to the same origin keeps body and key; to another origin, the body and a new
+// key.
 func TestRedirectWithBody(t *testing.T) {
 	other := faulttest.New(t, nil)
 	s := faulttest.New(t, faulttest.Script{
@@ -1348,8 +1327,7 @@ func TestRedirectWithBody(t *testing.T) {
 	}
 }
 
-// TestGoAway is §4.9 over HTTP/2: a server that sends its clients away loses no
-// request, with or without a body.
+// §4.9: over HTTP/2, a server that sends GOAWAY loses no request, with or without a body.
 func TestGoAway(t *testing.T) {
 	var served atomic.Int64
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -1386,8 +1364,7 @@ func TestGoAway(t *testing.T) {
 	require.GreaterOrEqual(t, served.Load(), int64(8*each))
 }
 
-// TestServerGoesDownAndUp: a call in flight is cut off with its server, and is
-// repeated against the one that comes after it.
+// A call in flight fails with its server, and is retried against the restarted server.
 func TestServerGoesDownAndUp(t *testing.T) {
 	arrived := make(chan struct{})
 	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -1418,8 +1395,8 @@ func TestServerGoesDownAndUp(t *testing.T) {
 	require.Len(t, resilienthttp.Attempts(resp), 2)
 }
 
-// TestManyOverSockets is the race detector's share of the real thing: 64
-// goroutines, one Transport, a server that answers, drops, resets and refuses.
+// 64 goroutines on one Transport, with a server that responds, drops, resets and refuses, under
+// the race detector.
 func TestManyOverSockets(t *testing.T) {
 	fine := faulttest.OK("fine")
 	s := faulttest.New(t, faulttest.Cycle(
@@ -1448,6 +1425,6 @@ func TestManyOverSockets(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	// A loser of a hedge is drained aside.
+	// The response of a losing hedge is drained in the background.
 	require.Eventually(t, func() bool { return counting.opened.Load() == counting.closed.Load() }, time.Minute, time.Millisecond)
 }

@@ -12,13 +12,10 @@ import (
 )
 
 // Validate returns an error that names every invalid field of the configuration, or nil. Call it
-// when a program starts: without it, each call fails with the same error. It changes nothing. It
-// must not run while fields are set.
-//
-// A field is invalid if its value cannot work or is certainly a mistake: a positive time below a
-// microsecond (without its unit), a percentage instead of a ratio, a method in lower case, a
-// Deadline.Margin that leaves no time for an attempt, an Idempotency.MaxLength below the length
-// of generated keys. See docs/configuration.md.
+// when a program starts: without it, each call fails with the same error. It must not run while
+// fields are set. Invalid values cannot work or are certainly a mistake: for example a positive
+// time below a microsecond, a percentage instead of a ratio, or a method in lower case. See
+// docs/configuration.md.
 func (t *Transport) Validate() error {
 	c := configErrors{validate.Errors{Of: neterr.ErrMisconfigured}}
 	c.headers(t)
@@ -61,20 +58,20 @@ func (c *configErrors) headers(t *Transport) {
 	c.Header("Deadline.Header", d.Header)
 	c.Check(i.Header == d.Header, "Idempotency.Header and Deadline.Header are the same")
 	for _, ours := range [...]string{timeoutHeader, retryOwnerHeader} {
-		c.Check(i.Header == ours || d.Header == ours, "Idempotency.Header or Deadline.Header is "+ours+", which is sent already")
+		c.Check(i.Header == ours || d.Header == ours, "Idempotency.Header or Deadline.Header is "+ours+", which the Transport sends already")
 	}
 	c.Check(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
 	c.Check(t.Idempotency.tooShortForKeys(), fmt.Sprintf(
-		"Idempotency.MaxLength is %d, and the keys that are made while NewKey is nil have %d characters", t.Idempotency.MaxLength, generatedLength))
+		"Idempotency.MaxLength is %d, must be at least %d for generated keys (or set NewKey)", t.Idempotency.MaxLength, generatedLength))
 	for _, pattern := range i.Hosts {
 		if err := hostmatch.Check(pattern); err != nil {
 			c.Check(true, "Idempotency.Hosts "+err.Error())
 		}
 	}
 	for _, method := range i.Methods {
-		c.Check(!validate.Token(method), "Idempotency.Methods has one that is no method")
+		c.Check(!validate.Token(method), fmt.Sprintf("Idempotency.Methods: %q is not a method", method))
 		upper := strings.ToUpper(method)
-		c.Check(upper != method && slices.Contains(usualMethods, upper), "Idempotency.Methods has "+method+": methods are told apart by case, and it is "+upper)
+		c.Check(upper != method && slices.Contains(usualMethods, upper), fmt.Sprintf("Idempotency.Methods: %q must be %q, because methods are case-sensitive", method, upper))
 	}
 }
 
@@ -83,7 +80,7 @@ var usualMethods = []string{ //nolint:gochecknoglobals // never written to
 }
 
 func (c *configErrors) base(t *Transport) {
-	const deepest = 16 // a cycle may leave out t
+	const deepest = 16 // t need not be part of a cycle
 	inner, _ := t.Base.(*Transport)
 	for range deepest {
 		if inner == nil || inner == t {
@@ -91,11 +88,11 @@ func (c *configErrors) base(t *Transport) {
 		}
 		inner, _ = inner.Base.(*Transport)
 	}
-	c.Check(inner == t, "Base is the Transport itself, or leads to it")
+	c.Check(inner == t, "Base is the Transport itself, or wraps it")
 	switch base := t.Base.(type) {
 	case *http.Transport:
-		c.Check(base == nil, "Base is an *http.Transport that is nil")
+		c.Check(base == nil, "Base is a nil *http.Transport")
 	case *Transport:
-		c.Check(base == nil, "Base is a *Transport that is nil")
+		c.Check(base == nil, "Base is a nil *Transport")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// TestValidate: what is wrong is told, all of it, without a call and without a use.
+// Validate returns all errors, without a call.
 func TestValidate(t *testing.T) {
 	type fields = resilienthttp.Transport
 	for _, row := range []struct {
@@ -26,8 +26,8 @@ func TestValidate(t *testing.T) {
 			Breaker: &resilienthttp.Breaker{FailureRatio: math.Inf(1)}, Hedge: &resilienthttp.Hedge{Quantile: -7},
 		}, nil},
 		{"an adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}}, nil},
-		{"one that is off", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: -1, Quantile: math.NaN(), Min: -1, MinSamples: -1}}}, nil},
-		{"one that nobody can mean", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 0.5, Quantile: 99, Min: 250}}}, []string{
+		{"a disabled adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: -1, Quantile: math.NaN(), Min: -1, MinSamples: -1}}}, nil},
+		{"an impossible adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 0.5, Quantile: 99, Min: 250}}}, []string{
 			"Policy.AdaptiveTimeout.Multiple is 0.5", "Policy.AdaptiveTimeout.Quantile is 99", "Policy.AdaptiveTimeout.Min is 250ns",
 		}},
 		{"names", &fields{Idempotency: resilienthttp.Idempotency{Header: "a b"}, Deadline: resilienthttp.Deadline{Header: "c:"}}, []string{
@@ -35,7 +35,7 @@ func TestValidate(t *testing.T) {
 		}},
 		{"one name for two", &fields{Idempotency: resilienthttp.Idempotency{Header: "x-request-deadline"}}, []string{"are the same"}},
 		{"a name that is ours", &fields{Deadline: resilienthttp.Deadline{Header: "x-retry-owner"}}, []string{"X-Retry-Owner"}},
-		{"no method", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"PO ST"}}}, []string{"no method"}},
+		{"no method", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"PO ST"}}}, []string{"\"PO ST\" is not a method"}},
 		{"nil Base of a type", &fields{Base: (*http.Transport)(nil)}, []string{"nil"}},
 		{"nil Base of our type", &fields{Base: (*fields)(nil)}, []string{"nil"}},
 		{"nanoseconds", &fields{
@@ -57,19 +57,19 @@ func TestValidate(t *testing.T) {
 		{"percentages", &fields{Breaker: &resilienthttp.Breaker{FailureRatio: 50}, Hedge: &resilienthttp.Hedge{Quantile: 99.9}}, []string{
 			"Breaker.FailureRatio is 50", "Hedge.Quantile is 99.9",
 		}},
-		{"shares that say all, or more", &fields{Breaker: &resilienthttp.Breaker{FailureRatio: 1.5}, Hedge: &resilienthttp.Hedge{Quantile: 2}}, nil},
-		{"room for all retries, and more", &fields{Budget: &resilienthttp.Budget{Ratio: 10}, Hedge: &resilienthttp.Hedge{MaxRatio: 3}}, nil},
-		{"keys that are too long", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 35}}, []string{"Idempotency.MaxLength is 35, and the keys"}},
+		{"ratios of 1 or more", &fields{Breaker: &resilienthttp.Breaker{FailureRatio: 1.5}, Hedge: &resilienthttp.Hedge{Quantile: 2}}, nil},
+		{"ratios above 1 without limit", &fields{Budget: &resilienthttp.Budget{Ratio: 10}, Hedge: &resilienthttp.Hedge{MaxRatio: 3}}, nil},
+		{"keys that are too long", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 35}}, []string{"Idempotency.MaxLength is 35, must be at least 36"}},
 		{"keys that just fit", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 36}}, nil},
 		{"short keys of one's own", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, NewKey: func(*http.Request) string { return "k" }}}, nil},
 		{"short keys of callers", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, Disabled: true}}, nil},
 		{"short keys, and none are made", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, Methods: []string{}}}, nil},
 		{"no time is left", &fields{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Margin: time.Second}}, []string{"Deadline.Margin"}},
-		{"which nobody is told", &fields{
+		{"no time is left, and no deadline is sent", &fields{
 			Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Disabled: true, Margin: time.Second},
 		}, nil},
 		{"hosts", &fields{Idempotency: resilienthttp.Idempotency{Hosts: []string{"https://api.test", "*.API.test", "", "*.ok.test", "ok.test:80"}, MaxLength: -1}}, []string{
-			"Idempotency.Hosts has \"https://api.test\", which is no host", "Idempotency.Hosts has \"*.API.test\", which is not in lower case", "Idempotency.Hosts has an empty host", "Idempotency.MaxLength",
+			"Idempotency.Hosts has \"https://api.test\", must be a host", "Idempotency.Hosts has \"*.API.test\", must be in lower case", "Idempotency.Hosts has an empty host", "Idempotency.MaxLength",
 		}},
 		{"a method in lower case", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"post"}}}, []string{"POST"}},
 		{"a method of one's own", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"Charge"}}}, nil},
@@ -86,7 +86,7 @@ func TestValidate(t *testing.T) {
 			}
 			require.Len(t, strings.Split(err.Error(), "\n"), len(row.want), "and no more: %v", err)
 			_, got := row.tr.RoundTrip(get(t))
-			require.EqualError(t, asError(t, got).Err, err.Error(), "each call says so too")
+			require.EqualError(t, asError(t, got).Err, err.Error(), "each call returns the same error")
 			require.True(t, asError(t, got).NotSent())
 		})
 	}
@@ -95,7 +95,7 @@ func TestValidate(t *testing.T) {
 		tr.Base = tr
 		require.ErrorContains(t, tr.Validate(), "itself")
 	})
-	t.Run("is no use", func(t *testing.T) {
+	t.Run("does not use the Transport", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(500))}
 		require.NoError(t, tr.Validate())
 		tr.Base = script(status(200))

@@ -52,7 +52,7 @@ func exhausted() http.Handler {
 	return (&admission.Quota{Limit: 1, Window: 1000 * time.Hour}).Handler(nothing)
 }
 
-// A1: what a refusal allocates; and what the way of those that pass does.
+// A1: allocations of rejected and of accepted requests.
 func TestAllocations(t *testing.T) {
 	used := exhausted()
 	used.ServeHTTP(&sink{http.Header{}}, request(t))
@@ -63,8 +63,8 @@ func TestAllocations(t *testing.T) {
 		most float64
 		do   func()
 	}{
-		{"a Quota's refusal", 6, serving(t, used)},
-		{"a Shedder's refusal", 6, serving(t, occupied(t))},
+		{"rejection of a Quota", 6, serving(t, used)},
+		{"rejection of a Shedder", 6, serving(t, occupied(t))},
 		{"a Take", 0, func() { _, _ = quota.Take(ctx, "key", 1) }},
 		{"a Quota that lets through", 3, serving(t, quota.Handler(nothing))},
 		{"a Shedder that lets through", 0, serving(t, new(admission.Shedder).Handler(nothing))},
@@ -94,12 +94,12 @@ func BenchmarkQuota(b *testing.B) {
 	bench(b, "handler", serving(b, quota.Handler(nothing)))
 	used := exhausted()
 	used.ServeHTTP(&sink{http.Header{}}, request(b))
-	bench(b, "refusal", serving(b, used))
+	bench(b, "rejection", serving(b, used))
 }
 
 func BenchmarkShedder(b *testing.B) {
 	bench(b, "free", serving(b, new(admission.Shedder).Handler(nothing)))
-	bench(b, "refusal", serving(b, occupied(b)))
+	bench(b, "rejection", serving(b, occupied(b)))
 	keyed := &admission.Shedder{Key: func(r *http.Request) (string, error) { return r.RemoteAddr, nil }}
 	bench(b, "free with a key", serving(b, keyed.Handler(nothing)))
 	for name, s := range map[string]*admission.Shedder{"16 goroutines": {}, "16 goroutines with a key": {Key: keyed.Key}} {

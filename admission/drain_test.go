@@ -18,7 +18,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/admission"
 )
 
-// A1: a rejected request whose body does not come ends with its connection. The rest of the body is
+// A1: if the body of a rejected request does not arrive, its connection is closed. The rest of the body is
 // not read as another request, and a client that resets the connection causes no panic of net/http.
 func TestRejection_bodyDoesNotCome(t *testing.T) {
 	const hidden = "GET /hidden HTTP/1.1\r\nHost: a.test\r\n\r\n"

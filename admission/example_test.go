@@ -12,8 +12,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/admission"
 )
 
-// Each account may send three requests an hour, and under overload critical requests are
-// served first.
+// Each account may send three requests an hour. Under overload, critical requests are served
+// first.
 func Example() {
 	account := func(r *http.Request) (string, error) {
 		name, _, ok := r.BasicAuth()
@@ -22,21 +22,21 @@ func Example() {
 		}
 		return name, nil
 	}
-	shedder := &admission.Shedder{
-		Priority: func(r *http.Request) resilienthttp.Priority {
-			if r.URL.Path == "/pay" {
-				return resilienthttp.PriorityCritical
-			}
-			return resilienthttp.PriorityDefault
-		},
-	}
-	quota := &admission.Quota{Limit: 3, Window: time.Hour, Key: account}
-	if err := errors.Join(shedder.Validate(), quota.Validate()); err != nil {
-		log.Fatal(err)
+	priorityOf := func(r *http.Request) resilienthttp.Priority {
+		if r.URL.Path == "/pay" {
+			return resilienthttp.PriorityCritical
+		}
+		return resilienthttp.PriorityDefault
 	}
 	api := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "served as ", resilienthttp.PriorityFromContext(r.Context()))
 	})
+
+	shedder := &admission.Shedder{Priority: priorityOf, Key: account}
+	quota := &admission.Quota{Limit: 3, Window: time.Hour, Key: account}
+	if err := errors.Join(shedder.Validate(), quota.Validate()); err != nil {
+		log.Fatal(err)
+	}
 	handler := resilienthttp.Deadline{}.Handler(shedder.Handler(quota.Handler(api)))
 
 	for _, path := range []string{"/pay", "/list", "/list", "/pay"} {

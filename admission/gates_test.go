@@ -24,10 +24,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// A6: all gates in their order. What is shed costs no quota, what the quota refuses
-// does not reach idempotency, a replay costs nothing, and an expired deadline is a 504
-// of Deadline.Handler.
-func TestGatesInTheirOrder(t *testing.T) {
+// A6: the order of the handlers. A request that the Shedder rejects uses no quota. A request above the
+// quota does not reach idempotency. A replay costs nothing. An expired deadline gets 504 from
+// Deadline.Handler.
+func TestHandlers_order(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		charged := 0
 		account := func(*http.Request) (string, error) { return "ann", nil }
@@ -77,9 +77,9 @@ func TestGatesInTheirOrder(t *testing.T) {
 	})
 }
 
-// A4: our own client on our own Quota, with all the calls that it can make: no 429,
-// and nearly all of the quota used; on one server, and on three that share a store.
-func TestOwnClientOnOwnQuota(t *testing.T) {
+// A4: a client with a Transport makes as many calls as it can. It gets no 429, and uses nearly all of
+// the quota, on one server and on three servers with a shared store.
+func TestQuota_withTransportAsClient(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		limit   int
@@ -87,27 +87,27 @@ func TestOwnClientOnOwnQuota(t *testing.T) {
 		sliding bool
 		servers int
 		length  time.Duration
-		used    float64 // of the quota, at least
-		late    int64   // refusals, at most
+		used    float64 // minimum ratio of the quota
+		late    int64   // maximum number of 429s
 
-		priorities []resilienthttp.Priority // of the callers, in turn; nil: they say nothing
+		priorities []resilienthttp.Priority // of the callers, in turn; nil: the default
 	}{
-		{name: "a bucket of a minute", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98},
-		{name: "a bucket of ten seconds", limit: 500, window: 10 * time.Second, servers: 1, length: time.Minute, used: 0.98},
+		{name: "token bucket of a minute", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98},
+		{name: "token bucket of ten seconds", limit: 500, window: 10 * time.Second, servers: 1, length: time.Minute, used: 0.98},
 		{
-			name: "of all priorities, who share it", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98,
+			name: "all priorities share the quota", limit: 100, window: time.Minute, servers: 1, length: 6 * time.Minute, used: 0.98,
 			priorities: []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical},
 		},
 		{name: "three servers", limit: 300, window: time.Minute, servers: 3, length: 6 * time.Minute, used: 0.98},
-		// A reset is all that a client can be told, and that of a sliding window is a whole
-		// window after the last request, rounded up to a second. Answers overtake each other, and
-		// our client goes by the earliest reset that it reads.
+		// The server advertises only a reset, and that of a sliding window is a whole
+		// window after the last request, rounded up to a second. Responses arrive out of order,
+		// and the client follows the earliest reset that it reads.
 		{name: "sliding", limit: 100, window: time.Minute, sliding: true, servers: 1, length: 6 * time.Minute, used: 0.9, late: 5},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var store quotastore.Memory
-				var served, refused atomic.Int64
+				var served, rejected atomic.Int64
 				handlers := make([]http.Handler, row.servers)
 				for i := range handlers {
 					q := &admission.Quota{Limit: row.limit, Window: row.window, Sliding: row.sliding, Key: func(*http.Request) (string, error) { return "ann", nil }}
@@ -124,7 +124,7 @@ func TestOwnClientOnOwnQuota(t *testing.T) {
 					counting := &statusWriter{ResponseWriter: w}
 					handlers[rand.IntN(len(handlers))].ServeHTTP(counting, r)
 					if counting.status == http.StatusTooManyRequests {
-						refused.Add(1)
+						rejected.Add(1)
 					}
 				})
 				server := memhttp.NewServer(t, balance)
@@ -155,8 +155,8 @@ func TestOwnClientOnOwnQuota(t *testing.T) {
 				}
 				all.Wait()
 				granted := float64(row.limit) * float64(row.length) / float64(row.window)
-				t.Logf("served %d of %.0f, refused %d", served.Load(), granted, refused.Load())
-				require.LessOrEqual(t, refused.Load(), row.late)
+				t.Logf("served %d of %.0f, rejected %d", served.Load(), granted, rejected.Load())
+				require.LessOrEqual(t, rejected.Load(), row.late)
 				used := float64(served.Load())
 				if !row.sliding {
 					used -= float64(row.limit) // the bucket was full
@@ -178,9 +178,8 @@ func (w *statusWriter) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
-// A9: the whole of it, from outside: workers behind a Shedder, at three and at nine
-// times what they can do.
-func TestShedderUnderOverload(t *testing.T) {
+// A9: a server with a Shedder, at three and at nine times its capacity.
+func TestShedder_overload(t *testing.T) {
 	for _, load := range []float64{0.8, 3, 9} {
 		t.Run(strconv.FormatFloat(load, 'g', -1, 64), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -237,15 +236,15 @@ func TestShedderUnderOverload(t *testing.T) {
 	}
 }
 
-// Hooks are told, and a refusal has its reason.
-func TestTraces(t *testing.T) {
+// The hooks get each event, and a rejection has its reason.
+func TestTrace_events(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []admission.Event
 		note := func(e *admission.Event) { events = append(events, *e) }
 		trace := &admission.Trace{Admitted: note, Rejected: note}
 		quota := &admission.Quota{Limit: 1, Name: "q", Trace: trace, Key: func(r *http.Request) (string, error) {
 			if r.Header.Get("X-Name") == "" {
-				return "", errors.New("nobody")
+				return "", errors.New("no account")
 			}
 			return r.Header.Get("X-Name"), nil
 		}}

@@ -130,7 +130,7 @@ func (v *inFlightRequest) hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// flusher is an inFlightRequest whose response can be flushed, as over HTTP/2.
+// flusher is an inFlightRequest with a response that can be flushed, as over HTTP/2.
 type flusher struct{ *inFlightRequest }
 
 // Flush implements http.Flusher.
@@ -139,7 +139,7 @@ func (f flusher) Flush() { _ = f.flush() }
 // FlushError is for http.ResponseController.
 func (f flusher) FlushError() error { return f.flush() }
 
-// hijacker is an inFlightRequest whose connection can be hijacked, behind the writer of
+// hijacker is an inFlightRequest with a connection that can be hijacked, behind the writer of
 // another middleware.
 type hijacker struct{ *inFlightRequest }
 

@@ -237,7 +237,7 @@ func (l *limiter) mayGrow(mean float64) bool {
 	return l.full && l.probe.limit == 0 && mean < (l.base+l.healthy())/2
 }
 
-// mayGrowEarly is mayGrow for a window whose mean is not precise. After many such windows, a
+// mayGrowEarly is mayGrow for a window with an imprecise mean. After many such windows, a
 // mean above the baseline would be too low by chance once, and the limit would drift.
 func (l *limiter) mayGrowEarly(mean float64) bool {
 	return l.mayGrow(mean) && (mean <= l.base || l.saturated >= baselineProbeInterval)

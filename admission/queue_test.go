@@ -10,18 +10,18 @@ import (
 
 const ms = time.Millisecond
 
-// What tells nothing, is not counted: of panics, 504s, and clients that went away.
-func TestWhatIsNoSample(t *testing.T) {
+// Panics, 504s and canceled requests are no samples of the latency.
+func TestInFlightRequest_noSample(t *testing.T) {
 	l := newLimiter(4, 2, 100, 2)
 	now := time.Duration(0)
-	serve := func(took time.Duration, tells bool) {
+	serve := func(took time.Duration, isSample bool) {
 		for l.admit() {
 			l.full = false
 		}
 		l.full = true
 		now += took
 		s := sample{took: took, flight: 4}
-		if !tells {
+		if !isSample {
 			s.took = -1
 		}
 		for l.inflight > 0 {

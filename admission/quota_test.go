@@ -242,7 +242,7 @@ func TestQuota_policies(t *testing.T) {
 	for _, row := range []struct {
 		name         string
 		quota        *admission.Quota
-		policy, said string
+		policy, want string
 	}{
 		{"defaults", &admission.Quota{Limit: 100}, `"default";q=100;w=60`, `"default";r=99;t=1`},
 		{"a name", &admission.Quota{Name: "per hour", Limit: 10, Window: time.Hour}, `"per hour";q=10;w=3600`, `"per hour";r=9;t=360`},
@@ -260,7 +260,7 @@ func TestQuota_policies(t *testing.T) {
 				resp := ask(t, row.quota.Handler(ok()))
 				require.Equal(t, http.StatusOK, resp.StatusCode)
 				require.Equal(t, row.policy, resp.Header.Get("RateLimit-Policy"))
-				require.Equal(t, row.said, resp.Header.Get("RateLimit"))
+				require.Equal(t, row.want, resp.Header.Get("RateLimit"))
 			})
 		})
 	}
@@ -312,9 +312,9 @@ func TestQuota_Validate(t *testing.T) {
 	require.NoError(t, (&admission.Quota{Limit: 1, Window: time.Microsecond}).Validate())
 	require.NoError(t, (&admission.Quota{Limit: 1, Timeout: time.Second}).Validate())
 	require.EqualError(t, (&admission.Quota{Limit: 1, Timeout: -1}).Validate(), "admission: Quota.Timeout is -1ns, and must not be negative")
-	require.EqualError(t, (&admission.Quota{Limit: 1, Timeout: 100}).Validate(), "admission: Quota.Timeout is 100ns: its unit was forgotten")
+	require.EqualError(t, (&admission.Quota{Limit: 1, Timeout: 100}).Validate(), "admission: Quota.Timeout is 100ns, must be at least 1µs (was the unit forgotten?)")
 	err := (&admission.Quota{Window: 60, Name: "naïve"}).Validate()
-	require.EqualError(t, err, "admission: Quota.Limit is not set\nadmission: Quota.Window is 60ns: its unit was forgotten\n"+
+	require.EqualError(t, err, "admission: Quota.Limit is not set\nadmission: Quota.Window is 60ns, must be at least 1µs (was the unit forgotten?)\n"+
 		`admission: Quota.Name "naïve" has others than visible ASCII characters and spaces`, "all of it")
 }
 

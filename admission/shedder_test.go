@@ -55,7 +55,7 @@ func within(tb testing.TB, d time.Duration) func(*http.Request) {
 
 func by(p string) func(*http.Request) { return header("X-Request-Priority", p) }
 
-// gated is a handler whose requests wait until the gate opens.
+// gated is a handler that waits until the gate opens.
 type gated struct {
 	gate  chan struct{}
 	mu    sync.Mutex
@@ -81,7 +81,7 @@ func taking(d time.Duration) http.Handler {
 }
 
 // A2: the headers and the problem of a rejection.
-func TestShedderRefusal(t *testing.T) {
+func TestShedder_rejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		s := &admission.Shedder{Max: 1, Queue: -1}
@@ -129,7 +129,7 @@ func TestShedderValidate(t *testing.T) {
 		{"Initial below Min", &admission.Shedder{Initial: 3, Min: 5}, "Initial is 3", 0},
 		{"Tolerance 1", &admission.Shedder{Tolerance: 1}, "Tolerance is 1", 0},
 		{"Tolerance below 1", &admission.Shedder{Tolerance: 0.5}, "Tolerance is 0.5", 0},
-		{"a MaxWait of 100 ns", &admission.Shedder{MaxWait: 100}, "MaxWait is 100ns: its unit", 0},
+		{"a MaxWait of 100 ns", &admission.Shedder{MaxWait: 100}, "MaxWait is 100ns, must be at least 1µs", 0},
 		{"all of it", &admission.Shedder{Max: -1, Tolerance: 1, MaxWait: 5}, "Max -1 must not be negative\nadmission: Tolerance is 1, and must be more than 1\nadmission: MaxWait is 5ns", 0},
 		{"no number", &admission.Shedder{Tolerance: nan()}, "Tolerance is NaN", 0},
 	} {
@@ -172,7 +172,7 @@ func TestShedderQueue(t *testing.T) {
 		newCritical := ask("new critical", "critical")
 		require.Equal(t, http.StatusServiceUnavailable, (<-newBatch).status)
 		late := ask("late batch", "batch")
-		require.Equal(t, http.StatusServiceUnavailable, (<-late).status, "there is nobody less important")
+		require.Equal(t, http.StatusServiceUnavailable, (<-late).status, "no queued request is less important")
 		newest := ask("newest default", "")
 		require.Equal(t, http.StatusServiceUnavailable, (<-oldDefault).status, "the newest of a class displaces the oldest")
 		require.Equal(t, admission.ShedderState{Limit: 1, InFlight: 1, Queued: 4, Admitted: 1, Rejected: 4}, s.State())
@@ -253,7 +253,7 @@ func TestShedderWaits(t *testing.T) {
 }
 
 // A7: a request leaves the queue within a millisecond after its deadline.
-func TestDeadlineThatPassesInTheQueue(t *testing.T) {
+func TestShedder_deadlinePassesInQueue(t *testing.T) {
 	for _, priority := range []string{"batch", "", "critical"} {
 		for _, wait := range []time.Duration{0, time.Hour} {
 			synctest.Test(t, func(t *testing.T) {
@@ -274,11 +274,11 @@ func TestDeadlineThatPassesInTheQueue(t *testing.T) {
 }
 
 // A7: a request that cannot be served before its deadline is rejected at once.
-func TestDeadlineThatCannotBeKept(t *testing.T) {
+func TestShedder_deadlineTooShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(admission.Shedder)
 		h := s.Handler(taking(100 * ms))
-		require.Equal(t, http.StatusNoContent, ask(t, h, within(t, 50*ms)).StatusCode, "nobody knows yet")
+		require.Equal(t, http.StatusNoContent, ask(t, h, within(t, 50*ms)).StatusCode, "the latency is unknown")
 		for range 20 {
 			require.Equal(t, http.StatusNoContent, ask(t, h).StatusCode)
 		}
@@ -297,7 +297,7 @@ func TestDeadlineThatCannotBeKept(t *testing.T) {
 }
 
 // A7: the expected wait in the queue counts.
-func TestDeadlineThatTheQueueEatsUp(t *testing.T) {
+func TestShedder_deadlineShorterThanQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &admission.Shedder{Max: 1, Queue: 10, MaxWait: time.Hour, Priority: admission.PriorityFromHeader}
 		h := s.Handler(taking(100 * ms))
@@ -343,21 +343,21 @@ func TestShedderPriority(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var got, told resilienthttp.Priority = 99, 99
-				s := &admission.Shedder{Priority: row.priority, Trace: &admission.Trace{Admitted: func(e *admission.Event) { told = e.Priority }}}
+				var got, traced resilienthttp.Priority = 99, 99
+				s := &admission.Shedder{Priority: row.priority, Trace: &admission.Trace{Admitted: func(e *admission.Event) { traced = e.Priority }}}
 				h := resilienthttp.Deadline{}.Handler(s.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					got = resilienthttp.PriorityFromContext(r.Context())
 				})))
 				ask(t, h, by(row.header))
 				require.Equal(t, row.want, got)
-				require.Equal(t, row.want, told)
+				require.Equal(t, row.want, traced)
 			})
 		})
 	}
 }
 
 // A panic returns the slot, and is not recovered.
-func TestPanicInTheHandler(t *testing.T) {
+func TestShedder_handlerPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &admission.Shedder{Max: 1, Queue: -1}
 		for _, value := range []any{"bug", http.ErrAbortHandler} {
@@ -368,15 +368,15 @@ func TestPanicInTheHandler(t *testing.T) {
 		hook := &admission.Shedder{Max: 1, Queue: -1, Trace: &admission.Trace{Admitted: func(*admission.Event) { panic("hook") }}}
 		require.PanicsWithValue(t, "hook", func() { ask(t, hook.Handler(ok())) })
 		require.Zero(t, hook.State().InFlight)
-		who := &admission.Shedder{Max: 1, Queue: -1, Priority: func(*http.Request) resilienthttp.Priority { panic("who") }}
-		require.PanicsWithValue(t, "who", func() { ask(t, who.Handler(ok())) })
-		require.Zero(t, who.State().InFlight)
+		panicking := &admission.Shedder{Max: 1, Queue: -1, Priority: func(*http.Request) resilienthttp.Priority { panic("priority") }}
+		require.PanicsWithValue(t, "priority", func() { ask(t, panicking.Handler(ok())) })
+		require.Zero(t, panicking.State().InFlight)
 	})
 }
 
-// A request whose client disconnects leaves the queue. If it has a slot, it keeps the slot
+// If its client disconnects, a request leaves the queue. If it has a slot, it keeps the slot
 // until the handler returns.
-func TestClientThatGoesAway(t *testing.T) {
+func TestShedder_clientDisconnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGated()
 		var reasons []admission.Reason
@@ -401,7 +401,7 @@ func TestClientThatGoesAway(t *testing.T) {
 }
 
 // Over a real connection: hijacking and 101 return the slot once.
-func TestHijackReturnsTheSlot(t *testing.T) {
+func TestShedder_hijackReturnsSlot(t *testing.T) {
 	wrap := func(h http.Handler) http.Handler { return h }
 	hide := func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(hidden{w}, r) })
@@ -492,7 +492,7 @@ func TestShedderWriter(t *testing.T) {
 
 // A goroutine that writes after its handler has returned does not write into another
 // response.
-func TestWriterThatOutlivesItsHandler(t *testing.T) {
+func TestShedder_writeAfterHandler(t *testing.T) {
 	s := new(admission.Shedder)
 	var kept []http.ResponseWriter
 	h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { kept = append(kept, w) }))
@@ -511,7 +511,7 @@ func TestWriterThatOutlivesItsHandler(t *testing.T) {
 }
 
 // A1: the rejection comes before the body is sent, and the connection stays open.
-func TestRefusalBeforeTheBody(t *testing.T) {
+func TestShedder_rejectionBeforeBody(t *testing.T) {
 	quota := &admission.Quota{Limit: 1, Window: time.Hour}
 	full := &admission.Shedder{Max: 1, Queue: -1}
 	g := newGated()
@@ -552,7 +552,7 @@ func TestRefusalBeforeTheBody(t *testing.T) {
 
 // A1: a client of net/http keeps its connection. It drops one if the request is not written
 // within 50 ms of the response, which a slow machine may cause.
-func TestRefusalsKeepTheConnection(t *testing.T) {
+func TestShedder_rejectionsKeepConnection(t *testing.T) {
 	quota := &admission.Quota{Limit: 1, Window: time.Hour}
 	server := httptest.NewServer(quota.Handler(ok()))
 	defer server.Close()
@@ -640,7 +640,7 @@ func TestShedderStress(t *testing.T) {
 }
 
 // The latency of a failed or canceled request is no sample.
-func TestWhatTellsNothing(t *testing.T) {
+func TestShedder_failuresAreNoSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(admission.Shedder)
 		h := s.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,5 +1,5 @@
-// Package conditional changes what a server keeps without losing what others write
-// meanwhile: read, change, and write only if nobody else has (RFC 9110 section 13).
+// Package conditional updates resources with optimistic locking: read, modify, and write
+// only if the resource has not changed since the read (RFC 9110 section 13).
 //
 //	resp, err := conditional.Update(ctx, client, url, func(current []byte, h http.Header) ([]byte, error) {
 //		var user User
@@ -10,11 +10,11 @@
 //		return json.Marshal(user)
 //	})
 //
-// [Update] sends a GET, calls the function with what came, and sends a PUT of what it
-// returns with If-Match and the entity tag of what it got. Where somebody was quicker
-// the server answers 412, and all of it begins anew.
+// [Update] sends a GET, calls the function with the response body, and sends a PUT with the
+// function's result. The PUT has If-Match with the entity tag of the GET. If another writer
+// was faster, the server responds 412, and Update starts again with a GET.
 //
-// A PUT whose answer is lost is repeated by a resilienthttp.Transport, and the
-// repetition of one that was done meets its own effect: a 412 that is one's own
-// success. Update sees that there were attempts before, reads, and finds what it wrote.
+// A resilienthttp.Transport retries a PUT after a lost response. If the first attempt was
+// executed, the retry gets a 412, because the resource has changed. Update detects this: it
+// reads the resource, and returns success if it finds the content that it wrote.
 package conditional

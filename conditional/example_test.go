@@ -13,8 +13,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// A balance is raised, while somebody else writes to it: the first write is refused, and
-// made anew from what is there by then.
+// Another writer changes the balance between the read and the write. The first write gets a
+// 412, and Update starts again with the new balance.
 func ExampleUpdate() {
 	read := func(tag, body string) faulttest.Reply {
 		return faulttest.Reply{Header: http.Header{"Etag": {tag}}, Body: body}

@@ -11,17 +11,17 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// resource is a server's: one content, its versions numbered.
+// resource is a handler with one resource and numbered versions.
 type resource struct {
 	mu      sync.Mutex
-	content string // "": there is none
+	content string // "": the resource does not exist
 	version int
 	writes  int
 
 	weak, untagged bool
 	dated          bool                // Last-Modified instead of a tag
-	beforeWrite    func(n int) string  // what somebody else writes before the nth PUT is looked at; "": nothing
-	layOut         func(string) string // how it lays out what it is sent
+	beforeWrite    func(n int) string  // what another writer stores before the nth PUT; "": nothing
+	reformat       func(string) string // applied to stored content
 	puts           int
 }
 
@@ -51,7 +51,7 @@ func (r *resource) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func (r *resource) get(w http.ResponseWriter) {
 	if r.content == "" {
-		http.Error(w, "there is none", http.StatusNotFound)
+		http.Error(w, "not found", http.StatusNotFound)
 		return
 	}
 	switch {
@@ -67,8 +67,8 @@ func (r *resource) get(w http.ResponseWriter) {
 }
 
 func (r *resource) set(content string) {
-	if r.layOut != nil {
-		content = r.layOut(content)
+	if r.reformat != nil {
+		content = r.reformat(content)
 	}
 	r.content = content
 	r.version++
@@ -91,7 +91,7 @@ func (r *resource) holds(h http.Header) bool {
 	return r.content != "" && h.Get("If-Unmodified-Since") == r.tag()
 }
 
-// once serves the first PUT by first, and all else by rest.
+// once serves the first PUT with first, and all other requests with rest.
 func once(first, rest http.Handler) http.Handler {
 	puts := faulttest.Sequence(first, rest)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -103,8 +103,8 @@ func once(first, rest http.Handler) http.Handler {
 	})
 }
 
-// add is a Change that adds a line, which done twice would be seen.
-func add(calls *int) Change {
+// add returns a Modify that adds an item. The content shows if it was applied twice.
+func add(calls *int) Modify {
 	return func(current []byte, _ http.Header) ([]byte, error) {
 		*calls++
 		return []byte(strings.TrimPrefix(string(current)+",mine", ",")), nil

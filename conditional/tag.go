@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// condition is a header of a PUT that lets it be done in one state only.
+// condition is a header field that makes a PUT conditional.
 type condition struct{ name, value string }
 
-// creation lets a PUT create, and never overwrite (RFC 9110 section 13.1.2).
-func creation() condition { return condition{"If-None-Match", "*"} }
+// ifNoneExists permits a PUT only to create the resource (RFC 9110 section 13.1.2).
+func ifNoneExists() condition { return condition{"If-None-Match", "*"} }
 
-// conditionOf is what holds as long as the resource is as this answer shows it. "" is
-// the name of none.
-func conditionOf(h http.Header, dates bool) condition {
-	if tags := h.Values("ETag"); len(tags) == 1 && strong(tags[0]) {
+// conditionOf returns the condition that the resource is unchanged since a response with this
+// header. Its name is "" if the header has no usable validator.
+func conditionOf(h http.Header, useDates bool) condition {
+	if tags := h.Values("ETag"); len(tags) == 1 && isStrong(tags[0]) {
 		return condition{"If-Match", tags[0]}
 	}
-	if dates && datesStrongly(h) {
+	if useDates && hasStrongDate(h) {
 		return condition{"If-Unmodified-Since", h.Get("Last-Modified")}
 	}
 	return condition{}
 }
 
-// strong reports whether tag is a strong entity tag (RFC 9110 section 8.8.3): quoted,
-// and without a W/ before it, which would say that different contents may share it.
-func strong(tag string) bool {
+// isStrong reports whether tag is a strong entity tag (RFC 9110 section 8.8.3): quoted and
+// without the prefix W/. Different contents may share a weak tag.
+func isStrong(tag string) bool {
 	inner, ok := strings.CutPrefix(tag, `"`)
 	if !ok {
 		return false
@@ -43,10 +43,10 @@ func strong(tag string) bool {
 	return true
 }
 
-// datesStrongly reports whether Last-Modified tells versions apart: it is by the same
-// clock at least a second older than the answer, so nothing can change any more
-// without changing it (RFC 9110 section 8.8.2.2).
-func datesStrongly(h http.Header) bool {
+// hasStrongDate reports whether Last-Modified identifies the version: it is at least one
+// second older than the response's Date, so each later change gets another date
+// (RFC 9110 section 8.8.2.2).
+func hasStrongDate(h http.Header) bool {
 	modified, err := http.ParseTime(h.Get("Last-Modified"))
 	if err != nil {
 		return false

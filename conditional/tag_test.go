@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// FuzzCondition: whatever a server sends as its tag, what is sent back is one strong
-// tag, or nothing (U1).
+// U1: If-Match has one strong entity tag or is not sent, for any ETag of a server.
 func FuzzCondition(f *testing.F) {
 	for _, tag := range []string{`"a"`, `W/"a"`, `w/"a"`, `a`, `"`, `""`, `"a" "b"`, `"a", "b"`, `"a""b"`, "\"a\r\nx: y\"", `*`, ` "a"`, "\"\x7f\"", `"ü"`} {
 		f.Add(tag, "Fri, 31 Dec 1999 23:59:59 GMT", "Sat, 01 Jan 2000 00:00:00 GMT")
@@ -25,7 +24,7 @@ func FuzzCondition(f *testing.F) {
 	})
 }
 
-// latin1 reads bytes as characters, as HTTP does.
+// latin1 decodes bytes as ISO 8859-1, as HTTP does.
 func latin1(s string) string {
 	r := make([]rune, len(s))
 	for i := range len(s) {

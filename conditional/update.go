@@ -16,208 +16,210 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Why an update was given up. Errors of the client, of the context and of change are
-// returned as they are.
+// Errors of Update. Errors of the client, of the context and of modify are returned
+// unchanged.
 var (
-	// ErrNoETag says that the server names no version of what it keeps: it sent no
-	// strong entity tag, so a write could overwrite what others have written. A weak
-	// one (W/) is none: different contents may share it.
-	ErrNoETag = errors.New("conditional: there is no strong ETag")
+	// ErrNoETag means that the response to the read has no strong entity tag, so a write
+	// could overwrite a change of another writer. A weak tag (W/) is not enough, because
+	// different contents may share it.
+	ErrNoETag = errors.New("conditional: response has no strong ETag")
 
-	// ErrUnknown says that the answer to a write was lost, and that it cannot be seen
-	// whether it was done: the resource has changed since, to something else than what was
-	// written, or could not be read. Look at it before you update it again. See
-	// Updater.Repeatable.
-	ErrUnknown = errors.New("conditional: the answer to a write was lost, and nobody knows whether it was done")
+	// ErrUnknown means that the response to a write was lost and its result is unknown. The
+	// resource has changed since, to other content than was written, or it could not be
+	// read. Check the resource before you update it again. See Updater.Repeatable.
+	ErrUnknown = errors.New("conditional: response to a write was lost, result unknown")
 
-	// ErrUnreadable says that what the server sent is not what it keeps: it is
-	// compressed although that was not asked for, or longer than Updater.MaxBytes.
-	ErrUnreadable = errors.New("conditional: what the server keeps cannot be read")
+	// ErrUnreadable means that the response body is not the plain content of the resource:
+	// it is compressed, although Update asks for identity, or longer than Updater.MaxBytes.
+	ErrUnreadable = errors.New("conditional: response body is not readable")
 
-	// ErrRedirected says that nothing was written, for the read was redirected to another
-	// origin, which Updater.Header is not for, or the write in a way that makes a GET of
-	// it (301, 302, 303).
+	// ErrRedirected means that nothing was written. The read was redirected to another
+	// origin, or the write was redirected in a way that turns it into a GET (301, 302, 303).
 	ErrRedirected = errors.New("conditional: redirected")
 )
 
-// Change makes the new content of a resource from the current one. current is nil where
-// there is no resource yet; return an error if it is not to be created. h are the
-// headers of the answer that brought it; the new content is sent with the Content-Type
-// in h, which Change may set. It is called once in each round, up to five times, and so
-// must do nothing but that. An error ends the update, and is returned as it is.
-type Change = func(current []byte, h http.Header) ([]byte, error)
+// Modify returns the new content of a resource. current is nil if the resource does not
+// exist; return an error to prevent its creation. h is the header of the response to the
+// read. The write is sent with the Content-Type in h, which Modify may set. Modify is called
+// in each cycle of read and write, so it must have no other effects. An error ends the
+// update and is returned unchanged.
+type Modify = func(current []byte, h http.Header) ([]byte, error)
 
-// Update changes the resource at url: it reads it, and writes what change makes of it
-// only if nobody has written meanwhile; else it begins anew after a short wait, up to
-// five times. It is Update of an [Updater] that has c and its defaults.
+// Update reads the resource at url and writes the result of modify if the resource has not
+// changed since. After a conflict it starts again, up to five times. It calls the Update
+// method of an [Updater] with c and the defaults.
 //
-// It returns the answer to the last write, with its body unread, whatever its status:
-// 412 where somebody was quicker each time. Where a read is answered neither 2xx nor
-// 404, which creates, it returns that. So 2xx means that what change has returned last
-// was written. Where the answer to the write was lost and a read shows that it was done,
-// that read's answer is returned. Close the body, as of any answer.
-func Update(ctx context.Context, c *http.Client, url string, change Change) (*http.Response, error) {
-	return (&Updater{Client: c}).Update(ctx, url, change)
+// It returns the response to the last write, whatever its status: 412 after five conflicts.
+// If the read gets neither 2xx nor 404 (which creates the resource), Update returns that
+// response. If the response to a write was lost, and a read shows that the write was
+// executed, Update returns the response to that read. The caller must close the body.
+func Update(ctx context.Context, c *http.Client, url string, modify Modify) (*http.Response, error) {
+	return (&Updater{Client: c}).Update(ctx, url, modify)
 }
 
-// Updater is how resources are updated. It is safe for concurrent use as long as its
-// fields are not changed, and may be copied.
+// Updater has the options of an update. Its methods are safe for concurrent use if its fields
+// are not modified. It may be copied.
 type Updater struct {
-	// Client sends the requests. It is needed. One on a resilienthttp.Transport repeats
-	// reads and writes whose answers are lost; under any other a lost answer is an error,
-	// of which nobody knows whether the write was done.
+	// Client sends the requests. Required. A resilienthttp.Transport retries reads and writes
+	// after a lost response. With another transport a lost response is an error, and the
+	// result of the write is unknown.
 	Client *http.Client
 
-	// Header goes with each request, the read and the write: Accept, say.
+	// Header is sent with each read and write, for example Accept. Default: none.
 	Header http.Header
 
-	// LastModified takes If-Unmodified-Since for a condition where there is no strong
-	// ETag, if the resource was last modified a second or more before it was read:
-	// what is younger may change once more within its second.
+	// LastModified permits If-Unmodified-Since as the condition if there is no strong ETag.
+	// The resource must have been modified at least one second before the read, because the
+	// date does not distinguish two changes within one second. Default: false.
 	LastModified bool
 
-	// Repeatable says that change does no harm to its own result: it sets a city, and
-	// does not add to a balance. Then an update whose answer was lost and whose
-	// resource has changed since begins anew, in place of ErrUnknown.
+	// Repeatable means that modify may be applied to its own result: it sets a city, and
+	// does not add to a balance. If the response to a write was lost and the resource has
+	// changed since, the update starts again instead of returning ErrUnknown. Default: false.
 	Repeatable bool
 
-	// Same reports whether a server that was sent written shows it as current. nil means
-	// equal bytes. Servers that lay out JSON anew, or add to it when a version was made,
-	// need one, or the success whose answer was lost is ErrUnknown to them.
-	Same func(written, current []byte) bool
+	// Equal reports whether current is what the server stores after it received written.
+	// Default: equal bytes. Set it for servers that reformat JSON or add fields; otherwise
+	// Update returns ErrUnknown after a lost response.
+	Equal func(written, current []byte) bool
 
-	// Rounds is how often to read and write, at most. 0 means 5.
-	Rounds int
+	// MaxAttempts is the maximum number of cycles of read and write. Zero means 5. A
+	// negative number is an error.
+	MaxAttempts int
 
-	// Backoff is the wait before each further round. nil means
-	// resilienthttp.FullJitter(50ms, 1s). A 409 that asks to wait is the Transport's
-	// business, as it is elsewhere: what is too long for its policy ends the update.
+	// Backoff is the wait before each cycle except the first. Nil means
+	// resilienthttp.FullJitter(50ms, 1s). The Transport handles Retry-After; if it asks for a
+	// longer wait than Policy permits, the update ends.
 	Backoff resilienthttp.Backoff
 
-	// MaxBytes is the most that is read of a resource. 0 means 16 MiB.
+	// MaxBytes is the maximum size of the resource. Zero means 16 MiB. A negative number is
+	// an error.
 	MaxBytes int64
 }
 
 const (
-	defaultRounds   = 5
-	defaultMaxBytes = 16 << 20
-	firstWait       = 50 * time.Millisecond
-	longestWait     = time.Second
+	defaultMaxAttempts = 5
+	defaultMaxBytes    = 16 << 20
+	baseWait           = 50 * time.Millisecond
+	maxWait            = time.Second
 )
 
-// Update does what the function [Update] does.
-func (u *Updater) Update(ctx context.Context, url string, change Change) (*http.Response, error) {
-	if err := u.validate(change); err != nil {
+// Update updates the resource at url, as the function [Update] does.
+func (u *Updater) Update(ctx context.Context, url string, modify Modify) (*http.Response, error) {
+	if err := u.validate(modify); err != nil {
 		return nil, err
 	}
-	t := update{Updater: u, change: change, url: url}
+	t := update{Updater: u, modify: modify, url: url}
 	backoff := u.Backoff
 	if backoff == nil {
-		backoff = resilienthttp.FullJitter(firstWait, longestWait)
+		backoff = resilienthttp.FullJitter(baseWait, maxWait)
 	}
-	rounds := cmp.Or(u.Rounds, defaultRounds)
+	maxAttempts := cmp.Or(u.MaxAttempts, defaultMaxAttempts)
 	var wait time.Duration
-	for round := 1; ; round++ {
-		t.last = round > rounds
-		resp, err := t.round(ctx)
-		if err != nil || resp.Request.Method == http.MethodGet || !conflict(resp) {
+	for attempt := 1; ; attempt++ {
+		t.readOnly = attempt > maxAttempts
+		resp, err := t.cycle(ctx)
+		if err != nil || resp.Request.Method == http.MethodGet || !isConflict(resp) {
 			return resp, err
 		}
-		// A wait that the server asked for is behind us, or it was too long for the policy.
+		// The Transport has already waited as the response asks, or the wait is too long for
+		// its policy.
 		tooLong := !resilienthttp.NotBefore(resp, nil).IsZero()
-		if (round == rounds || tooLong) && !t.lost {
+		if (attempt == maxAttempts || tooLong) && !t.lost {
 			return resp, nil
 		}
 		discard(resp)
-		wait = backoff(round, wait)
-		if err := rest(ctx, wait); err != nil {
-			return nil, t.doubted(err)
+		wait = backoff(attempt, wait)
+		if err := sleepBeforeDeadline(ctx, wait); err != nil {
+			return nil, t.wrapUnknown(err)
 		}
 	}
 }
 
-func (u *Updater) validate(change Change) error {
+func (u *Updater) validate(modify Modify) error {
 	switch {
 	case u.Client == nil:
-		return errors.New("conditional: Client is nil")
-	case change == nil:
-		return errors.New("conditional: change is nil")
-	case u.Rounds < 0 || u.MaxBytes < 0:
-		return fmt.Errorf("conditional: Rounds %d and MaxBytes %d must not be negative", u.Rounds, u.MaxBytes)
+		return errors.New("conditional: Updater.Client is nil")
+	case modify == nil:
+		return errors.New("conditional: modify is nil")
+	case u.MaxAttempts < 0:
+		return fmt.Errorf("conditional: Updater.MaxAttempts is %d, must not be negative", u.MaxAttempts)
+	case u.MaxBytes < 0:
+		return fmt.Errorf("conditional: Updater.MaxBytes is %d, must not be negative", u.MaxBytes)
 	}
 	return nil
 }
 
-// update is one on its way.
+// update is the state of one call of Update.
 type update struct {
 	*Updater
 
-	change Change
+	modify Modify
 	url    string
 
-	written []byte // by the last PUT
-	lost    bool   // the answer to an attempt of it
-	last    bool   // no more writes: it reads only to find out what became of one
+	written  []byte // the body of the last PUT
+	lost     bool   // the last PUT has an attempt without a response
+	readOnly bool   // no more writes: the next read only detects the result of a lost write
 }
 
-// round is a read and a write. Its answer is a conflict where somebody was quicker.
-func (t *update) round(ctx context.Context) (*http.Response, error) {
+// cycle reads and writes. Its response is a conflict if another writer was faster.
+func (t *update) cycle(ctx context.Context) (*http.Response, error) {
 	resp, err := t.send(ctx, http.MethodGet, t.url, condition{}, nil, "")
 	if err != nil {
-		return nil, t.doubted(err)
+		return nil, t.wrapUnknown(err)
 	}
-	if !ok(resp) && resp.StatusCode != http.StatusNotFound {
+	if !isSuccess(resp) && resp.StatusCode != http.StatusNotFound {
 		if t.lost {
 			discard(resp)
-			return nil, t.doubted(fmt.Errorf("reading it again: status %d", resp.StatusCode))
+			return nil, t.wrapUnknown(fmt.Errorf("read after the write: status %d", resp.StatusCode))
 		}
 		return resp, nil
 	}
 	current, err := t.read(resp)
 	if err != nil {
-		return nil, t.doubted(err)
+		return nil, t.wrapUnknown(err)
 	}
 	if !sameOrigin(t.url, resp.Request.URL) {
-		return nil, t.doubted(ErrRedirected)
+		return nil, t.wrapUnknown(ErrRedirected)
 	}
 	if t.lost {
-		if current != nil && t.same(current) { // the conflict was with its own effect
+		if current != nil && t.isWritten(current) { // the conflict was with the lost write
 			resp.Body = io.NopCloser(bytes.NewReader(current))
 			return resp, nil
 		}
-		if !t.Repeatable || t.last {
+		if !t.Repeatable || t.readOnly {
 			return nil, ErrUnknown
 		}
 	}
-	only := creation()
+	cond := ifNoneExists()
 	if current != nil {
-		if only = conditionOf(resp.Header, t.LastModified); only.name == "" {
+		if cond = conditionOf(resp.Header, t.LastModified); cond.name == "" {
 			return nil, ErrNoETag
 		}
 	}
-	return t.write(ctx, resp, current, only)
+	return t.write(ctx, resp, current, cond)
 }
 
-// doubted is the error of an update that has an answer to a write missing.
-func (t *update) doubted(err error) error {
+// wrapUnknown adds ErrUnknown to err if the response to a write was lost.
+func (t *update) wrapUnknown(err error) error {
 	if !t.lost {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
 }
 
-// write sends what change makes of current. It goes to the path where the read was
-// answered, for the condition is of what is there.
-func (t *update) write(ctx context.Context, read *http.Response, current []byte, only condition) (*http.Response, error) {
+// write sends the result of modify to the URL of the read's response, which is the resource
+// that the condition refers to if the read was redirected.
+func (t *update) write(ctx context.Context, read *http.Response, current []byte, cond condition) (*http.Response, error) {
 	h := read.Header.Clone()
 	if current == nil {
-		h.Del("Content-Type") // of the words that there is nothing
+		h.Del("Content-Type") // it is the type of the error message
 	}
-	next, err := t.change(current, h)
+	next, err := t.modify(current, h)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := t.send(ctx, http.MethodPut, read.Request.URL.String(), only, next, h.Get("Content-Type"))
+	resp, err := t.send(ctx, http.MethodPut, read.Request.URL.String(), cond, next, h.Get("Content-Type"))
 	if err != nil {
 		return nil, err
 	}
@@ -225,11 +227,11 @@ func (t *update) write(ctx context.Context, read *http.Response, current []byte,
 		discard(resp)
 		return nil, ErrRedirected
 	}
-	t.written, t.lost = next, conflict(resp) && mayBeDone(resp)
+	t.written, t.lost = next, isConflict(resp) && mayBeExecuted(resp)
 	return resp, nil
 }
 
-func (t *update) send(ctx context.Context, method, url string, only condition, body []byte, contentType string) (*http.Response, error) {
+func (t *update) send(ctx context.Context, method, url string, cond condition, body []byte, contentType string) (*http.Response, error) {
 	var content io.Reader
 	if method == http.MethodPut {
 		content = bytes.NewReader(body)
@@ -242,12 +244,12 @@ func (t *update) send(ctx context.Context, method, url string, only condition, b
 		req.Header[http.CanonicalHeaderKey(name)] = append([]string(nil), values...)
 	}
 	if method == http.MethodGet {
-		// The tag of a compressed copy, or of a cache's, is not that of what the server
-		// would compare it with.
+		// The entity tag of a compressed or a cached representation may differ from the one
+		// that the server compares.
 		req.Header.Set("Accept-Encoding", "identity")
 		req.Header.Set("Cache-Control", "no-cache")
 	} else {
-		req.Header.Set(only.name, only.value)
+		req.Header.Set(cond.name, cond.value)
 		if contentType != "" {
 			req.Header.Set("Content-Type", contentType)
 		}
@@ -255,46 +257,48 @@ func (t *update) send(ctx context.Context, method, url string, only condition, b
 	return t.Client.Do(req)
 }
 
-// read reads the resource whole, and closes it; nil is what there is not.
+// read reads the whole resource and closes the body. It returns nil if the resource does not
+// exist.
 func (t *update) read(resp *http.Response) ([]byte, error) {
 	defer discard(resp)
-	if !ok(resp) {
+	if !isSuccess(resp) {
 		return nil, nil
 	}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, fmt.Errorf("%w: its encoding is %q", ErrUnreadable, coding)
+		return nil, fmt.Errorf("%w: Content-Encoding is %q (want identity)", ErrUnreadable, coding)
 	}
-	most := cmp.Or(t.MaxBytes, defaultMaxBytes)
-	current, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
+	limit := cmp.Or(t.MaxBytes, defaultMaxBytes)
+	current, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
 	if err != nil {
-		return nil, fmt.Errorf("conditional: reading: %w", err)
+		return nil, fmt.Errorf("conditional: read body: %w", err)
 	}
-	if int64(len(current)) > most {
-		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrUnreadable, most)
+	if int64(len(current)) > limit {
+		return nil, fmt.Errorf("%w: longer than %d bytes", ErrUnreadable, limit)
 	}
 	return current, nil
 }
 
-func (t *update) same(current []byte) bool {
-	if t.Same != nil {
-		return t.Same(t.written, current)
+// isWritten reports whether current is the content of the last write.
+func (t *update) isWritten(current []byte) bool {
+	if t.Equal != nil {
+		return t.Equal(t.written, current)
 	}
 	return bytes.Equal(t.written, current)
 }
 
-// sameOrigin reports whether asked, which was a URL, leads where answered does, but for
-// the path.
-func sameOrigin(asked string, answered *url.URL) bool {
-	a, err := url.Parse(asked)
-	return err == nil && strings.EqualFold(a.Scheme, answered.Scheme) && strings.EqualFold(a.Host, answered.Host)
+// sameOrigin reports whether both URLs have the same scheme and host. The request must not
+// send Updater.Header, which may have credentials, to another origin.
+func sameOrigin(requested string, final *url.URL) bool {
+	u, err := url.Parse(requested)
+	return err == nil && strings.EqualFold(u.Scheme, final.Scheme) && strings.EqualFold(u.Host, final.Host)
 }
 
-func ok(resp *http.Response) bool { return resp.StatusCode/100 == 2 }
+func isSuccess(resp *http.Response) bool { return resp.StatusCode/100 == 2 }
 
-// conflict reports whether a write was refused for the state of the resource: its
-// condition did not hold (412), it met another one (409, Amazon S3 among others), or a
-// server behind the one that saw the condition did not (428, RFC 6585).
-func conflict(resp *http.Response) bool {
+// isConflict reports whether the server did not write because of the state of the resource:
+// the condition was false (412), another write was in progress (409, for example Amazon S3),
+// or a backend did not receive the condition (428, RFC 6585).
+func isConflict(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusPreconditionFailed, http.StatusConflict, http.StatusPreconditionRequired:
 		return true
@@ -302,14 +306,14 @@ func conflict(resp *http.Response) bool {
 	return false
 }
 
-// mayBeDone reports whether an attempt other than the one that was refused may have been
-// done: it was sent, and not refused itself.
-func mayBeDone(resp *http.Response) bool {
+// mayBeExecuted reports whether an earlier attempt of the write may have been executed: it
+// was sent and did not get a 4xx.
+func mayBeExecuted(resp *http.Response) bool {
 	attempts := resilienthttp.Attempts(resp)
 	for i := range attempts {
 		a := &attempts[i]
 		switch {
-		case a.Response != nil && a.Response.StatusCode/100 == 4: // that of resp, too
+		case a.Response != nil && a.Response.StatusCode/100 == 4: // includes the last attempt
 		case a.Response == nil && (&resilienthttp.Error{Attempts: attempts[i : i+1]}).NotSent():
 		default:
 			return true
@@ -318,16 +322,16 @@ func mayBeDone(resp *http.Response) bool {
 	return false
 }
 
-// rest waits. What would pass the deadline is not begun.
-func rest(ctx context.Context, d time.Duration) error {
+// sleepBeforeDeadline waits for d. It fails at once if the wait would end after the deadline.
+func sleepBeforeDeadline(ctx context.Context, d time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
 		return context.DeadlineExceeded
 	}
 	return sleep.Context(ctx, d)
 }
 
-// discard reads what is left of a small body, so that its connection can be used again,
-// and closes it.
+// discard reads the rest of a small body, so that its connection can be reused, and closes
+// the body.
 func discard(resp *http.Response) {
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
 	_ = resp.Body.Close()

@@ -22,8 +22,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestUpdate is U1–U4: what an update does to a resource, whatever others and the
-// network do meanwhile.
+// TestUpdate checks U1–U4: the content of the resource after an update with concurrent writers
+// and lost responses.
 func TestUpdate(t *testing.T) {
 	t.Parallel()
 	others := func(n ...string) func(int) string {
@@ -36,45 +36,45 @@ func TestUpdate(t *testing.T) {
 	}
 	always := func(int) string { return "theirs" }
 	for _, row := range []*struct {
-		name    string
-		server  resource
-		serve   func(*resource) http.Handler // nil: as it is
-		updater Updater
-		err     error
-		status  int
-		content string
-		writes  int
-		changes int
+		name     string
+		server   resource
+		serve    func(*resource) http.Handler // nil: without faults
+		updater  Updater
+		err      error
+		status   int
+		content  string
+		writes   int
+		modifies int
 	}{
-		{name: "nobody else", server: resource{content: "a"}, status: 200, content: "a,mine", writes: 1, changes: 1},
-		{name: "somebody was quicker", server: resource{content: "a", beforeWrite: others("b")}, status: 200, content: "b,mine", writes: 1, changes: 2},
-		{name: "U4: quicker four times", server: resource{content: "a", beforeWrite: others("b", "c", "d", "e")}, status: 200, content: "e,mine", writes: 1, changes: 5},
-		{name: "U4: quicker each time", server: resource{content: "a", beforeWrite: always}, status: 412, content: "theirs", changes: 5},
-		{name: "three rounds", server: resource{content: "a", beforeWrite: always}, updater: Updater{Rounds: 3}, status: 412, content: "theirs", changes: 3},
+		{name: "no other writer: one write", server: resource{content: "a"}, status: 200, content: "a,mine", writes: 1, modifies: 1},
+		{name: "one conflict: second write", server: resource{content: "a", beforeWrite: others("b")}, status: 200, content: "b,mine", writes: 1, modifies: 2},
+		{name: "U4: four conflicts: fifth write", server: resource{content: "a", beforeWrite: others("b", "c", "d", "e")}, status: 200, content: "e,mine", writes: 1, modifies: 5},
+		{name: "U4: five conflicts: 412", server: resource{content: "a", beforeWrite: always}, status: 412, content: "theirs", modifies: 5},
+		{name: "three conflicts with MaxAttempts 3: 412", server: resource{content: "a", beforeWrite: always}, updater: Updater{MaxAttempts: 3}, status: 412, content: "theirs", modifies: 3},
 
-		{name: "U1: a weak tag", server: resource{content: "a", weak: true}, err: ErrNoETag, content: "a"},
-		{name: "U1: no tag", server: resource{content: "a", untagged: true}, err: ErrNoETag, content: "a"},
-		{name: "U1: a date, not asked for", server: resource{content: "a", dated: true}, err: ErrNoETag, content: "a"},
-		{name: "U1: a date", server: resource{content: "a", dated: true}, updater: Updater{LastModified: true}, status: 200, content: "a,mine", writes: 1, changes: 1},
-		{name: "U1: a date, somebody was quicker", server: resource{content: "a", dated: true, beforeWrite: others("b")}, updater: Updater{LastModified: true}, status: 200, content: "b,mine", writes: 1, changes: 2},
+		{name: "U1: weak ETag: ErrNoETag", server: resource{content: "a", weak: true}, err: ErrNoETag, content: "a"},
+		{name: "U1: no ETag: ErrNoETag", server: resource{content: "a", untagged: true}, err: ErrNoETag, content: "a"},
+		{name: "U1: date without LastModified: ErrNoETag", server: resource{content: "a", dated: true}, err: ErrNoETag, content: "a"},
+		{name: "U1: date with LastModified: one write", server: resource{content: "a", dated: true}, updater: Updater{LastModified: true}, status: 200, content: "a,mine", writes: 1, modifies: 1},
+		{name: "U1: date and one conflict: second write", server: resource{content: "a", dated: true, beforeWrite: others("b")}, updater: Updater{LastModified: true}, status: 200, content: "b,mine", writes: 1, modifies: 2},
 
-		{name: "U2: the answer is lost", server: resource{content: "a"}, serve: lost, status: 200, content: "a,mine", writes: 1, changes: 1},
-		{name: "U2: the answer is lost, by a 500 after the work", server: resource{content: "a"}, serve: lostBy500, status: 200, content: "a,mine", writes: 1, changes: 1},
-		{name: "U2: lost before the work", server: resource{content: "a"}, serve: unread, status: 200, content: "a,mine", writes: 1, changes: 1},
-		{name: "U2: lost, and then somebody wrote", server: resource{content: "a", beforeWrite: others("", "b")}, serve: lost, err: ErrUnknown, content: "b", writes: 1, changes: 1},
-		{name: "U2: lost before the work, and then somebody wrote", server: resource{content: "a", beforeWrite: others("b")}, serve: unread, err: ErrUnknown, content: "b", changes: 1},
-		{name: "U2: the same, and repeatable", server: resource{content: "a", beforeWrite: others("b")}, serve: unread, updater: Updater{Repeatable: true}, status: 200, content: "b,mine", writes: 1, changes: 2},
-		{name: "U2: refused by 429 first, then somebody wrote", server: resource{content: "a", beforeWrite: others("b")}, serve: throttled, status: 200, content: "b,mine", writes: 1, changes: 2},
-		{name: "U2: lost in the last round", server: resource{content: "a"}, serve: lost, updater: Updater{Rounds: 1}, status: 200, content: "a,mine", writes: 1, changes: 1},
-		{name: "U2: lost in the last round, and then somebody wrote", server: resource{content: "a", beforeWrite: others("", "b")}, serve: lost, updater: Updater{Rounds: 1, Repeatable: true}, err: ErrUnknown, content: "b", writes: 1, changes: 1},
-		{name: "U2: the server lays it out anew", server: resource{content: "a", layOut: strings.ToUpper}, serve: lost, err: ErrUnknown, content: "A,MINE", writes: 1, changes: 1},
-		{name: "U2: the same, and Same knows", server: resource{content: "a", layOut: strings.ToUpper}, serve: lost, updater: Updater{Same: bytes.EqualFold}, status: 200, content: "A,MINE", writes: 1, changes: 1},
-		{name: "U2: somebody wrote the same, and nothing was lost", server: resource{content: "a", beforeWrite: others("a,mine")}, status: 200, content: "a,mine,mine", writes: 1, changes: 2},
-		{name: "U2: lost, and it cannot be read again", server: resource{content: "a"}, serve: lostAndForbidden, err: ErrUnknown, content: "a,mine", writes: 1, changes: 1},
+		{name: "U2: lost response: success", server: resource{content: "a"}, serve: lost, status: 200, content: "a,mine", writes: 1, modifies: 1},
+		{name: "U2: 500 after the write: success", server: resource{content: "a"}, serve: lostBy500, status: 200, content: "a,mine", writes: 1, modifies: 1},
+		{name: "U2: lost before the write: success", server: resource{content: "a"}, serve: unread, status: 200, content: "a,mine", writes: 1, modifies: 1},
+		{name: "U2: lost response, then another write: ErrUnknown", server: resource{content: "a", beforeWrite: others("", "b")}, serve: lost, err: ErrUnknown, content: "b", writes: 1, modifies: 1},
+		{name: "U2: lost before the write, then another write: ErrUnknown", server: resource{content: "a", beforeWrite: others("b")}, serve: unread, err: ErrUnknown, content: "b", modifies: 1},
+		{name: "U2: lost before the write, then another write, Repeatable: second write", server: resource{content: "a", beforeWrite: others("b")}, serve: unread, updater: Updater{Repeatable: true}, status: 200, content: "b,mine", writes: 1, modifies: 2},
+		{name: "U2: 429, then another write: second write", server: resource{content: "a", beforeWrite: others("b")}, serve: throttled, status: 200, content: "b,mine", writes: 1, modifies: 2},
+		{name: "U2: lost in the last cycle: success", server: resource{content: "a"}, serve: lost, updater: Updater{MaxAttempts: 1}, status: 200, content: "a,mine", writes: 1, modifies: 1},
+		{name: "U2: lost in the last cycle, then another write: ErrUnknown", server: resource{content: "a", beforeWrite: others("", "b")}, serve: lost, updater: Updater{MaxAttempts: 1, Repeatable: true}, err: ErrUnknown, content: "b", writes: 1, modifies: 1},
+		{name: "U2: lost response, server reformats: ErrUnknown", server: resource{content: "a", reformat: strings.ToUpper}, serve: lost, err: ErrUnknown, content: "A,MINE", writes: 1, modifies: 1},
+		{name: "U2: lost response, server reformats, Equal: success", server: resource{content: "a", reformat: strings.ToUpper}, serve: lost, updater: Updater{Equal: bytes.EqualFold}, status: 200, content: "A,MINE", writes: 1, modifies: 1},
+		{name: "U2: equal content of another writer, no lost response: second write", server: resource{content: "a", beforeWrite: others("a,mine")}, status: 200, content: "a,mine,mine", writes: 1, modifies: 2},
+		{name: "U2: lost response, read fails: ErrUnknown", server: resource{content: "a"}, serve: lostAndForbidden, err: ErrUnknown, content: "a,mine", writes: 1, modifies: 1},
 
-		{name: "U3: there is none", status: 200, content: "mine", writes: 1, changes: 1},
-		{name: "U3: somebody creates it", server: resource{beforeWrite: others("b")}, status: 200, content: "b,mine", writes: 1, changes: 2},
-		{name: "U3: created, and the answer is lost", serve: lost, status: 200, content: "mine", writes: 1, changes: 1},
+		{name: "U3: no resource: created", status: 200, content: "mine", writes: 1, modifies: 1},
+		{name: "U3: another writer creates it: second write", server: resource{beforeWrite: others("b")}, status: 200, content: "b,mine", writes: 1, modifies: 2},
+		{name: "U3: created, lost response: success", serve: lost, status: 200, content: "mine", writes: 1, modifies: 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -87,8 +87,8 @@ func TestUpdate(t *testing.T) {
 				api := faulttest.NewInMemory(t, h)
 				updater := row.updater
 				updater.Client = &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}
-				changes := 0
-				resp, err := updater.Update(t.Context(), api.URL, add(&changes))
+				modifies := 0
+				resp, err := updater.Update(t.Context(), api.URL, add(&modifies))
 				if row.err != nil {
 					require.ErrorIs(t, err, row.err, api.Transcript())
 					assert.Nil(t, resp)
@@ -101,18 +101,18 @@ func TestUpdate(t *testing.T) {
 				}
 				assert.Equal(t, row.content, server.content)
 				assert.Equal(t, row.writes, server.writes)
-				assert.Equal(t, row.changes, changes)
+				assert.Equal(t, row.modifies, modifies)
 			})
 		})
 	}
 }
 
-// lost does the first write, and loses its answer.
+// lost executes the first write and loses its response.
 func lost(r *resource) http.Handler { return once(faulttest.LoseResponse(r), r) }
 
 func lostBy500(r *resource) http.Handler { return once(faulttest.Reply{Handler: r, Status: 500}, r) }
 
-// unread loses the first write before it is done.
+// unread reads the first write, does not execute it, and resets the connection.
 func unread(r *resource) http.Handler { return once(faulttest.ResetAfterRead, r) }
 
 func throttled(r *resource) http.Handler {
@@ -131,32 +131,32 @@ func lostAndForbidden(r *resource) http.Handler {
 	})
 }
 
-// TestUnsentIsNotLost (U2): a write that was refused a connection first was not done, so
-// the 412 of the next attempt is somebody else's doing.
-func TestUnsentIsNotLost(t *testing.T) {
+// U2: if the first attempt of a write gets connection refused, it was not executed. So the 412
+// of the next attempt is a conflict with another writer.
+func TestUpdate_notSentIsNotLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &resource{content: "a", beforeWrite: func(put int) string { return []string{"b", ""}[put-1] }}
 		api := faulttest.NewInMemory(t, server)
-		base := refuseOnce{RoundTripper: api.Transport()}
-		changes := 0
-		resp, err := Update(t.Context(), &http.Client{Transport: &resilienthttp.Transport{Base: &base}}, api.URL, add(&changes))
+		base := connectionRefusedOnce{RoundTripper: api.Transport()}
+		modifies := 0
+		resp, err := Update(t.Context(), &http.Client{Transport: &resilienthttp.Transport{Base: &base}}, api.URL, add(&modifies))
 		require.NoError(t, err)
 		require.NoError(t, resp.Body.Close())
 		assert.True(t, base.refused)
 		assert.Equal(t, "b,mine", server.content)
-		assert.Equal(t, 2, changes)
+		assert.Equal(t, 2, modifies)
 	})
 }
 
-// refuseOnce finds nobody listening for the first PUT.
-type refuseOnce struct {
+// connectionRefusedOnce fails the first PUT with connection refused.
+type connectionRefusedOnce struct {
 	http.RoundTripper
 
 	refused bool
 }
 
-func (r *refuseOnce) RoundTrip(req *http.Request) (*http.Response, error) {
+func (r *connectionRefusedOnce) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Method != http.MethodPut || r.refused {
 		return r.RoundTripper.RoundTrip(req)
 	}
@@ -165,8 +165,8 @@ func (r *refuseOnce) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 }
 
-// TestUpdateReturns is what is not a conflict: it is the caller's.
-func TestUpdateReturns(t *testing.T) {
+// Errors and responses that are no conflicts are returned.
+func TestUpdate_returnsOtherResponses(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	tagged := func(more http.Header) faulttest.Reply {
@@ -178,27 +178,27 @@ func TestUpdateReturns(t *testing.T) {
 		name     string
 		serve    http.Handler
 		updater  Updater
-		change   Change
+		modify   Modify
 		err      error
 		status   int
 		requests int
 	}{
-		{name: "a read that is refused", serve: faulttest.Status(401), status: 401, requests: 1},
-		{name: "a write that is refused", serve: once(faulttest.Status(403), tagged(nil)), status: 403, requests: 2},
-		{name: "change fails", serve: tagged(nil), change: func([]byte, http.Header) ([]byte, error) { return nil, broken }, err: broken, requests: 1},
-		{name: "compressed unasked", serve: tagged(http.Header{"Content-Encoding": {"zstd"}}), err: ErrUnreadable, requests: 1},
-		{name: "too long", serve: tagged(nil), updater: Updater{MaxBytes: 6}, err: ErrUnreadable, requests: 1},
-		{name: "as long as may be", serve: tagged(nil), updater: Updater{MaxBytes: 7}, status: 200, requests: 2},
-		{name: "a write that is redirected into a read", serve: once(faulttest.Redirect(302, "/other"), tagged(nil)), err: ErrRedirected, requests: 3},
-		{name: "a write that is redirected", serve: once(faulttest.Redirect(307, "/other"), tagged(nil)), status: 200, requests: 3},
-		{name: "two tags", serve: tagged(http.Header{"Etag": {`"1"`, `"2"`}}), err: ErrNoETag, requests: 1},
-		{name: "a tag without quotes", serve: tagged(http.Header{"Etag": {`1`}}), err: ErrNoETag, requests: 1},
-		{name: "two tags in one", serve: tagged(http.Header{"Etag": {`"a""b"`}}), err: ErrNoETag, requests: 1},
-		{name: "half a tag", serve: tagged(http.Header{"Etag": {`"`}}), err: ErrNoETag, requests: 1},
-		{name: "a tag in a tag", serve: tagged(http.Header{"Etag": {`"a", "b"`}}), err: ErrNoETag, requests: 1},
-		{name: "a date of this second", serve: faulttest.Reply{Header: http.Header{"Last-Modified": {"Sat, 01 Jan 2000 00:00:00 GMT"}}}, updater: Updater{LastModified: true}, err: ErrNoETag, requests: 1},
-		{name: "a date that is none", serve: faulttest.Reply{Header: http.Header{"Last-Modified": {"yesterday"}}}, updater: Updater{LastModified: true}, err: ErrNoETag, requests: 1},
-		{name: "no change", serve: tagged(nil), change: nil, err: errNothing, requests: 0},
+		{name: "read gets 401: returned", serve: faulttest.Status(401), status: 401, requests: 1},
+		{name: "write gets 403: returned", serve: once(faulttest.Status(403), tagged(nil)), status: 403, requests: 2},
+		{name: "modify fails: its error", serve: tagged(nil), modify: func([]byte, http.Header) ([]byte, error) { return nil, broken }, err: broken, requests: 1},
+		{name: "compressed: ErrUnreadable", serve: tagged(http.Header{"Content-Encoding": {"zstd"}}), err: ErrUnreadable, requests: 1},
+		{name: "longer than MaxBytes: ErrUnreadable", serve: tagged(nil), updater: Updater{MaxBytes: 6}, err: ErrUnreadable, requests: 1},
+		{name: "as long as MaxBytes: success", serve: tagged(nil), updater: Updater{MaxBytes: 7}, status: 200, requests: 2},
+		{name: "write redirected by 302: ErrRedirected", serve: once(faulttest.Redirect(302, "/other"), tagged(nil)), err: ErrRedirected, requests: 3},
+		{name: "write redirected by 307: success", serve: once(faulttest.Redirect(307, "/other"), tagged(nil)), status: 200, requests: 3},
+		{name: "two ETag fields: ErrNoETag", serve: tagged(http.Header{"Etag": {`"1"`, `"2"`}}), err: ErrNoETag, requests: 1},
+		{name: "ETag without quotes: ErrNoETag", serve: tagged(http.Header{"Etag": {`1`}}), err: ErrNoETag, requests: 1},
+		{name: "quotes in an ETag: ErrNoETag", serve: tagged(http.Header{"Etag": {`"a""b"`}}), err: ErrNoETag, requests: 1},
+		{name: "one quote: ErrNoETag", serve: tagged(http.Header{"Etag": {`"`}}), err: ErrNoETag, requests: 1},
+		{name: "list of ETags: ErrNoETag", serve: tagged(http.Header{"Etag": {`"a", "b"`}}), err: ErrNoETag, requests: 1},
+		{name: "date of this second: ErrNoETag", serve: faulttest.Reply{Header: http.Header{"Last-Modified": {"Sat, 01 Jan 2000 00:00:00 GMT"}}}, updater: Updater{LastModified: true}, err: ErrNoETag, requests: 1},
+		{name: "invalid date: ErrNoETag", serve: faulttest.Reply{Header: http.Header{"Last-Modified": {"yesterday"}}}, updater: Updater{LastModified: true}, err: ErrNoETag, requests: 1},
+		{name: "no modify: error", serve: tagged(nil), modify: nil, err: errAny, requests: 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -206,13 +206,13 @@ func TestUpdateReturns(t *testing.T) {
 				api := faulttest.NewInMemory(t, row.serve)
 				updater := row.updater
 				updater.Client = api.Client()
-				change := row.change
-				if change == nil && row.err != errNothing {
-					change = func(current []byte, _ http.Header) ([]byte, error) { return current, nil }
+				modify := row.modify
+				if modify == nil && row.err != errAny {
+					modify = func(current []byte, _ http.Header) ([]byte, error) { return current, nil }
 				}
-				resp, err := updater.Update(t.Context(), api.URL+"/a", change)
+				resp, err := updater.Update(t.Context(), api.URL+"/a", modify)
 				switch {
-				case row.err == errNothing:
+				case row.err == errAny:
 					require.Error(t, err)
 				case row.err != nil:
 					require.ErrorIs(t, err, row.err)
@@ -227,29 +227,29 @@ func TestUpdateReturns(t *testing.T) {
 	}
 }
 
-var errNothing = errors.New("some error")
+var errAny = errors.New("some error")
 
-// TestUpdateRefuses what cannot be meant, before anything is sent.
-func TestUpdateRefuses(t *testing.T) {
+func TestUpdate_invalidArguments(t *testing.T) {
 	t.Parallel()
-	change := add(new(int))
-	_, err := Update(t.Context(), nil, "http://localhost", change)
-	require.ErrorContains(t, err, "Client")
-	_, err = (&Updater{Client: http.DefaultClient, Rounds: -1}).Update(t.Context(), "http://localhost", change)
-	require.ErrorContains(t, err, "Rounds")
-	_, err = Update(t.Context(), http.DefaultClient, "://", change)
+	modify := add(new(int))
+	_, err := Update(t.Context(), nil, "http://localhost", modify)
+	require.EqualError(t, err, "conditional: Updater.Client is nil")
+	_, err = (&Updater{Client: http.DefaultClient, MaxAttempts: -1}).Update(t.Context(), "http://localhost", modify)
+	require.EqualError(t, err, "conditional: Updater.MaxAttempts is -1, must not be negative")
+	_, err = (&Updater{Client: http.DefaultClient, MaxBytes: -1}).Update(t.Context(), "http://localhost", modify)
+	require.EqualError(t, err, "conditional: Updater.MaxBytes is -1, must not be negative")
+	_, err = Update(t.Context(), http.DefaultClient, "://", modify)
 	require.Error(t, err)
 }
 
-// TestUpdateSends looks at the requests.
-func TestUpdateSends(t *testing.T) {
+func TestUpdate_requestHeaders(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &resource{content: "a"}
 		api := faulttest.NewInMemory(t, server)
 		updater := Updater{Client: api.Client(), Header: http.Header{"accept": {"text/x-list"}}}
-		update := func(change Change) {
-			resp, err := updater.Update(t.Context(), api.URL, change)
+		update := func(modify Modify) {
+			resp, err := updater.Update(t.Context(), api.URL, modify)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
 		}
@@ -257,7 +257,7 @@ func TestUpdateSends(t *testing.T) {
 		server.content = ""
 		update(func(current []byte, h http.Header) ([]byte, error) {
 			assert.Nil(t, current)
-			assert.Empty(t, h.Get("Content-Type"), "of the error's text")
+			assert.Empty(t, h.Get("Content-Type"), "the type of the error message is removed")
 			h.Set("Content-Type", "text/y-list")
 			return []byte("new"), nil
 		})
@@ -277,9 +277,8 @@ func TestUpdateSends(t *testing.T) {
 	})
 }
 
-// TestReadElsewhere has a server lead the read to another one, which must not be sent
-// what Header holds.
-func TestReadElsewhere(t *testing.T) {
+// If the read is redirected to another host, that host must not get a write with Header.
+func TestUpdate_readRedirectedToOtherHost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		api := faulttest.NewInMemory(t, faulttest.Redirect(307, "http://elsewhere.test/"))
@@ -291,26 +290,26 @@ func TestReadElsewhere(t *testing.T) {
 	})
 }
 
-// TestUpdateWaits between rounds: with jitter, not past the deadline, and not after it
-// was cancelled. What the server asks is waited for once.
-func TestUpdateWaits(t *testing.T) {
+// The wait between cycles ends at the deadline and on cancellation. A Retry-After is waited for
+// once, by the Transport.
+func TestUpdate_waits(t *testing.T) {
 	t.Parallel()
 	const never = time.Duration(0)
 	steady := resilienthttp.Constant(10 * time.Second)
 	for _, row := range []struct {
-		name            string
-		refuse          faulttest.Reply // of the writes
-		backoff         resilienthttp.Backoff
-		timeout, cancel time.Duration
-		err             error
-		writes          int
-		least, most     time.Duration
+		name             string
+		conflict         faulttest.Reply // to the writes
+		backoff          resilienthttp.Backoff
+		timeout, cancel  time.Duration
+		err              error
+		writes           int
+		minimum, maximum time.Duration
 	}{
-		{"by itself", faulttest.Reply{Status: 412}, nil, never, never, nil, 5, time.Nanosecond, 4 * time.Second},
-		{"as it is told", faulttest.Reply{Status: 412}, steady, never, never, nil, 5, 40 * time.Second, 40 * time.Second},
-		{"not past the deadline", faulttest.Reply{Status: 412}, steady, 15 * time.Second, never, context.DeadlineExceeded, 2, 10 * time.Second, 10 * time.Second},
-		{"until it is cancelled", faulttest.Reply{Status: 412}, steady, never, 12 * time.Second, context.Canceled, 2, 12 * time.Second, 12 * time.Second},
-		{"not what is too long", faulttest.Reply{Status: 409, RetryAfter: time.Hour}, nil, never, never, nil, 1, 0, 0},
+		{"default backoff: five writes", faulttest.Reply{Status: 412}, nil, never, never, nil, 5, time.Nanosecond, 4 * time.Second},
+		{"own backoff: five writes", faulttest.Reply{Status: 412}, steady, never, never, nil, 5, 40 * time.Second, 40 * time.Second},
+		{"wait beyond the deadline: DeadlineExceeded", faulttest.Reply{Status: 412}, steady, 15 * time.Second, never, context.DeadlineExceeded, 2, 10 * time.Second, 10 * time.Second},
+		{"canceled in a wait: Canceled", faulttest.Reply{Status: 412}, steady, never, 12 * time.Second, context.Canceled, 2, 12 * time.Second, 12 * time.Second},
+		{"Retry-After of 1h: returned", faulttest.Reply{Status: 409, RetryAfter: time.Hour}, nil, never, never, nil, 1, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -320,7 +319,7 @@ func TestUpdateWaits(t *testing.T) {
 				api := faulttest.NewInMemory(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 					if req.Method == http.MethodPut {
 						writes++
-						row.refuse.ServeHTTP(w, req)
+						row.conflict.ServeHTTP(w, req)
 						return
 					}
 					r.ServeHTTP(w, req)
@@ -335,27 +334,27 @@ func TestUpdateWaits(t *testing.T) {
 					time.AfterFunc(row.cancel, cancel)
 				}
 				updater := Updater{Client: &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}, Backoff: row.backoff}
-				began := time.Now()
+				start := time.Now()
 				resp, err := updater.Update(ctx, api.URL, add(new(int)))
-				took := time.Since(began)
+				took := time.Since(start)
 				if row.err != nil {
 					require.ErrorIs(t, err, row.err)
 				} else {
 					require.NoError(t, err)
-					assert.Equal(t, row.refuse.Status, resp.StatusCode)
+					assert.Equal(t, row.conflict.Status, resp.StatusCode)
 					require.NoError(t, resp.Body.Close())
 				}
 				assert.Equal(t, row.writes, writes)
-				assert.GreaterOrEqual(t, took, row.least)
-				assert.LessOrEqual(t, took, row.most)
+				assert.GreaterOrEqual(t, took, row.minimum)
+				assert.LessOrEqual(t, took, row.maximum)
 			})
 		})
 	}
 }
 
-// TestManyUpdates has many clients add to one list, through a network that loses
-// answers: each that was told of success is in it once, and nobody twice.
-func TestManyUpdates(t *testing.T) {
+// Many clients add to one list over a network that loses responses. The list has each client
+// that got success exactly once, and no client twice.
+func TestUpdate_manyClients(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		server := &resource{content: "start"}
@@ -376,14 +375,14 @@ func TestManyUpdates(t *testing.T) {
 		for i := range clients {
 			name := "c" + string(rune('A'+i)) + "c"
 			go func() {
-				updater := Updater{Client: client, Rounds: 50}
+				updater := Updater{Client: client, MaxAttempts: 50}
 				resp, err := updater.Update(t.Context(), api.URL, func(current []byte, _ http.Header) ([]byte, error) {
 					return append(append(slices.Clip(current), ','), name...), nil
 				})
 				if err == nil {
 					_ = resp.Body.Close()
 				}
-				results <- result{name, err == nil && ok(resp), err}
+				results <- result{name, err == nil && isSuccess(resp), err}
 			}()
 		}
 		succeeded, unknown := 0, 0

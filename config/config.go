@@ -1,5 +1,4 @@
-// Package config reads the configuration of a Transport as operators write it: JSON, with
-// durations as text.
+// Package config reads the configuration of a Transport from JSON. Durations are strings.
 //
 //	{
 //	  "Policy":    {"MaxAttempts": 3, "AttemptTimeout": "5s", "Backoff": {"Strategy": "FullJitter", "Base": "100ms", "Max": "10s"}},
@@ -9,7 +8,9 @@
 //	  "Hedge":     {}
 //	}
 //
-// The names are those of the Transport's fields, and mean what is written there.
+// The names are those of the fields of resilienthttp.Transport. Policy.Backoff is an object:
+// Strategy is FullJitter, EqualJitter, DecorrelatedJitter or Exponential, with Base and Max, or
+// Constant, with Base. See docs/configuration.md.
 package config
 
 import (
@@ -27,80 +28,70 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// MaxSize is the most bytes that Read takes for a configuration.
+// MaxSize is the maximum size of a configuration, in bytes.
 const MaxSize = 1 << 20
 
-// Read reads one JSON object from r and sets the fields of t that it names; all others
-// stay as they are. So a program writes down its own defaults, and then reads what its
-// operators want otherwise.
+// Read reads one JSON object from r and sets the fields of t that the object names, in any case
+// ("attemptTimeout"). Other fields keep their values. A nil Budget, RateLimit, Breaker, Hedge or
+// Policy.AdaptiveTimeout is allocated. Read must be called before the first use of t and of the
+// parts that t shares. Durations are strings such as "1m30s". See docs/configuration.md.
 //
-// Names are those of the fields, in any case ("attemptTimeout"). A duration is a string as
-// time.ParseDuration takes it ("1m30s", "250ms"; "-1s" where negative turns off), never a
-// number. Policy.Backoff is an object: Strategy is FullJitter, EqualJitter,
-// DecorrelatedJitter or Exponential, with Base and Max, or Constant, with Base alone.
-// Budget, RateLimit, Breaker, Hedge and Policy.AdaptiveTimeout are made if they are nil, and so
-// turned on; the fields of one that is there are set in place, for all Transports that
-// share it.
-//
-// Errors name the field: one that is not known, is there twice, or can only be set in Go;
-// a value of the wrong kind; and what Transport.Validate refuses. All of them are told at
-// once, and then t is as it was. The text must be one object of no more than MaxSize, in
-// UTF-8, with or without a byte order mark, and nothing behind it.
-//
-// Like any setting of fields, it must come before the first use of t and of what t shares.
+// If there are errors, t is unchanged, and the error lists all of them by field: unknown and
+// duplicate fields, fields that can only be set in Go, wrong types, and errors of
+// Transport.Validate. The text is UTF-8, of at most MaxSize.
 func Read(r io.Reader, t *resilienthttp.Transport) error {
 	if t == nil {
-		return errors.New("config: nil Transport")
+		return errors.New("config: Transport is nil")
 	}
 	text, err := io.ReadAll(io.LimitReader(r, MaxSize+1))
 	if err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
 	if len(text) > MaxSize {
-		return fmt.Errorf("config: more than %d bytes", MaxSize)
+		return fmt.Errorf("config: text is longer than %d bytes", MaxSize)
 	}
-	text = bytes.TrimPrefix(text, []byte("\ufeff")) // as some editors begin a file
+	text = bytes.TrimPrefix(text, []byte("\ufeff")) // some editors write one
 	if err := wellFormed(text); err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
-	tried := resilienthttp.Transport{}
-	settle(reflect.ValueOf(&tried).Elem(), reflect.ValueOf(t).Elem())
-	if err := set(&tried, text); err != nil {
+	trial := resilienthttp.Transport{}
+	copyFields(reflect.ValueOf(&trial).Elem(), reflect.ValueOf(t).Elem())
+	if err := set(&trial, text); err != nil {
 		return err
 	}
-	if err := tried.Validate(); err != nil {
+	if err := trial.Validate(); err != nil {
 		return fmt.Errorf("config: %w", err)
 	}
 	return set(t, text)
 }
 
-// wellFormed tells where the text is no JSON, by line.
+// wellFormed returns an error with the line if the text is not valid JSON.
 func wellFormed(text []byte) error {
 	var object json.RawMessage
 	err := json.Unmarshal(text, &object)
-	if wrong, ok := errors.AsType[*json.SyntaxError](err); ok {
-		before := text[:min(max(wrong.Offset, 0), int64(len(text)))]
+	if syntaxErr, ok := errors.AsType[*json.SyntaxError](err); ok {
+		before := text[:min(max(syntaxErr.Offset, 0), int64(len(text)))]
 		return fmt.Errorf("line %d: %w", 1+bytes.Count(before, []byte("\n")), err)
 	}
 	return err
 }
 
-// settle copies the fields of one struct that can be set, those that are pointers to
-// structs into new ones.
-func settle(to, from reflect.Value) {
+// copyFields copies the exported fields of a struct. It copies structs behind pointers too, so
+// that a failed Read does not change them.
+func copyFields(to, from reflect.Value) {
 	for i := range to.NumField() {
 		if !to.Type().Field(i).IsExported() {
 			continue
 		}
-		switch at := from.Field(i); {
-		case !isStruct(at.Type()) || at.Kind() == reflect.Pointer && at.IsNil():
-			to.Field(i).Set(at)
-		case at.Kind() == reflect.Struct:
-			settle(to.Field(i), at)
+		switch field := from.Field(i); {
+		case !isStruct(field.Type()) || field.Kind() == reflect.Pointer && field.IsNil():
+			to.Field(i).Set(field)
+		case field.Kind() == reflect.Struct:
+			copyFields(to.Field(i), field)
 		default:
-			made := reflect.New(at.Type().Elem())
-			settle(made.Elem(), at.Elem())
-			to.Field(i).Set(made)
+			target := reflect.New(field.Type().Elem())
+			copyFields(target.Elem(), field.Elem())
+			to.Field(i).Set(target)
 		}
 	}
 }
@@ -111,27 +102,27 @@ func isStruct(t reflect.Type) bool {
 }
 
 func set(t *resilienthttp.Transport, text []byte) error {
-	var c complaints
+	var c fieldErrors
 	c.object(reflect.ValueOf(t).Elem(), "", text)
 	return errors.Join(c...)
 }
 
-// complaints are what is wrong with a configuration.
-type complaints []error
+// fieldErrors are the errors of a configuration.
+type fieldErrors []error
 
-func (c *complaints) addf(field, format string, args ...any) {
+func (c *fieldErrors) addf(field, format string, args ...any) {
 	if field == "" {
-		field = "it"
+		field = "text"
 	}
-	*c = append(*c, fmt.Errorf("config: %s %s", field, fmt.Sprintf(format, args...)))
+	*c = append(*c, fmt.Errorf("config: %s: %s", field, fmt.Sprintf(format, args...)))
 }
 
-// members are those of an object, in its order. Names that differ in their case are the
-// same.
-func (c *complaints) members(path string, text []byte) (members []member) {
+// members returns the members of an object in their order. Names that differ only in case are
+// duplicates.
+func (c *fieldErrors) members(path string, text []byte) (members []member) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if token, err := d.Token(); err != nil || token != json.Delim('{') {
-		c.addf(path, "is %s, and must be an object", kindOf(text))
+		c.addf(path, "got %s, want object", kindOf(text))
 		return nil
 	}
 	seen := map[string]bool{}
@@ -142,12 +133,12 @@ func (c *complaints) members(path string, text []byte) (members []member) {
 			err = d.Decode(&value)
 		}
 		if err != nil {
-			c.addf(path, "cannot be read: %v", err)
+			c.addf(path, "%v", err)
 			return nil
 		}
 		m := member{name: fmt.Sprint(name), value: value}
 		if key := strings.ToLower(m.name); seen[key] {
-			c.addf(join(path, m.name), "is there twice")
+			c.addf(join(path, m.name), "duplicate field")
 		} else {
 			seen[key] = true
 			members = append(members, m)
@@ -161,12 +152,12 @@ type member struct {
 	value json.RawMessage
 }
 
-// object sets the fields of a struct.
-func (c *complaints) object(to reflect.Value, path string, text []byte) {
+// object sets the fields of a struct from a JSON object.
+func (c *fieldErrors) object(to reflect.Value, path string, text []byte) {
 	for _, m := range c.members(path, text) {
 		field, ok := to.Type().FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, m.name) })
 		if !ok || !field.IsExported() {
-			c.addf(join(path, m.name), "is no field")
+			c.addf(join(path, m.name), "unknown field")
 			continue
 		}
 		c.value(to.FieldByIndex(field.Index), join(path, field.Name), m.value)
@@ -181,7 +172,7 @@ func join(path, name string) string {
 }
 
 // value sets one field.
-func (c *complaints) value(to reflect.Value, path string, text []byte) {
+func (c *fieldErrors) value(to reflect.Value, path string, text []byte) {
 	switch to.Addr().Interface().(type) {
 	case *time.Duration:
 		if d, ok := c.duration(path, text); ok {
@@ -193,7 +184,7 @@ func (c *complaints) value(to reflect.Value, path string, text []byte) {
 			to.Set(reflect.ValueOf(b))
 		}
 		return
-	case **resilienthttp.Trace: // which is functions, and nothing else
+	case **resilienthttp.Trace: // it has functions only
 		c.addf(path, "can only be set in Go")
 		return
 	}
@@ -212,33 +203,33 @@ func (c *complaints) value(to reflect.Value, path string, text []byte) {
 	}
 }
 
-// plain sets a number, a text, a truth, or a list of texts.
-func (c *complaints) plain(to reflect.Value, path string, text []byte) {
+// plain sets a number, a string, a boolean, or a list of strings.
+func (c *fieldErrors) plain(to reflect.Value, path string, text []byte) {
 	want := map[reflect.Kind]string{
-		reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Float64: "a number", reflect.String: "a string", reflect.Slice: "a list of strings",
+		reflect.Bool: "boolean", reflect.Int: "integer", reflect.Float64: "number", reflect.String: "string", reflect.Slice: "list of strings",
 	}[to.Kind()]
-	made := reflect.New(to.Type())
+	target := reflect.New(to.Type())
 	if string(bytes.TrimSpace(text)) == "null" {
-		c.addf(path, "is null, and must be %s", want)
+		c.addf(path, "got null, want %s", want)
 		return
 	}
-	if i, item, found := notText(text); found && to.Kind() == reflect.Slice {
-		c.addf(path+"["+strconv.Itoa(i)+"]", "is %s, and must be a string", kindOf(item))
+	if i, item, found := notString(text); found && to.Kind() == reflect.Slice {
+		c.addf(path+"["+strconv.Itoa(i)+"]", "got %s, want string", kindOf(item))
 		return
 	}
-	if err := json.Unmarshal(text, made.Interface()); err != nil {
-		c.addf(path, "is %s, and must be %s", kindOf(text), want)
+	if err := json.Unmarshal(text, target.Interface()); err != nil {
+		c.addf(path, "got %s, want %s", kindOf(text), want)
 		return
 	}
-	if to.Kind() == reflect.Float64 && math.IsInf(made.Elem().Float(), 0) {
-		c.addf(path, "is too large")
+	if to.Kind() == reflect.Float64 && math.IsInf(target.Elem().Float(), 0) {
+		c.addf(path, "too large")
 		return
 	}
-	to.Set(made.Elem())
+	to.Set(target.Elem())
 }
 
-// notText is the first item of a list that is no string.
-func notText(text []byte) (i int, item []byte, found bool) {
+// notString returns the first item of a list that is not a string.
+func notString(text []byte) (i int, item []byte, found bool) {
 	var list []json.RawMessage
 	if json.Unmarshal(text, &list) != nil {
 		return 0, nil, false
@@ -251,80 +242,80 @@ func notText(text []byte) (i int, item []byte, found bool) {
 	return 0, nil, false
 }
 
-func (c *complaints) duration(path string, text []byte) (time.Duration, bool) {
-	var said string
-	if text[0] != '"' || json.Unmarshal(text, &said) != nil {
-		c.addf(path, `is %s, and must be a duration as text, as "5s" or "250ms"`, kindOf(text))
+func (c *fieldErrors) duration(path string, text []byte) (time.Duration, bool) {
+	var value string
+	if text[0] != '"' || json.Unmarshal(text, &value) != nil {
+		c.addf(path, `got %s, want duration string such as "5s"`, kindOf(text))
 		return 0, false
 	}
-	d, err := time.ParseDuration(said)
+	d, err := time.ParseDuration(value)
 	if err != nil {
-		c.addf(path, `is %s, which is no duration: write "5s" or "250ms"`, strconv.Quote(said))
+		c.addf(path, `got %s, want duration string such as "5s"`, strconv.Quote(value))
 		return 0, false
 	}
 	return d, true
 }
 
-// strategies are the kinds of Backoff that take a base and a maximum.
-var strategies = map[string]func(base, most time.Duration) resilienthttp.Backoff{ //nolint:gochecknoglobals // never written to
+// strategies are the strategies with a base and a maximum.
+var strategies = map[string]func(base, maximum time.Duration) resilienthttp.Backoff{ //nolint:gochecknoglobals // never written to
 	"fulljitter": resilienthttp.FullJitter, "equaljitter": resilienthttp.EqualJitter,
 	"decorrelatedjitter": resilienthttp.DecorrelatedJitter, "exponential": resilienthttp.Exponential,
 }
 
-// backoff makes a Backoff; nil: something is wrong.
-func (c *complaints) backoff(path string, text []byte) resilienthttp.Backoff {
-	said := struct {
+// backoff returns a Backoff, or nil if there are errors.
+func (c *fieldErrors) backoff(path string, text []byte) resilienthttp.Backoff {
+	options := struct {
 		Strategy  string
 		Base, Max time.Duration
 	}{}
 	before := len(*c)
-	c.object(reflect.ValueOf(&said).Elem(), path, text)
+	c.object(reflect.ValueOf(&options).Elem(), path, text)
 	if len(*c) > before {
 		return nil
 	}
-	for name, d := range map[string]time.Duration{"Base": said.Base, "Max": said.Max} {
+	for name, d := range map[string]time.Duration{"Base": options.Base, "Max": options.Max} {
 		if d < 0 || d > 0 && d < time.Microsecond {
-			c.addf(join(path, name), "is %v, which nobody waits", d)
+			c.addf(join(path, name), "is %v, must be 0 or at least 1µs", d)
 		}
 	}
-	strategy := strategies[strings.ToLower(said.Strategy)]
-	constant := strings.EqualFold(said.Strategy, "constant")
+	strategy := strategies[strings.ToLower(options.Strategy)]
+	constant := strings.EqualFold(options.Strategy, "constant")
 	switch {
 	case strategy == nil && !constant:
-		c.addf(join(path, "Strategy"), "is %s, and must be FullJitter, EqualJitter, DecorrelatedJitter, Exponential or Constant", strconv.Quote(said.Strategy))
-	case constant && said.Max != 0:
-		c.addf(join(path, "Max"), "is of no use: Constant waits its Base")
-	case !constant && said.Base == 0:
-		c.addf(join(path, "Base"), "is missing")
-	case !constant && said.Max < said.Base:
-		c.addf(join(path, "Max"), "is less than Base")
+		c.addf(join(path, "Strategy"), "got %s, want FullJitter, EqualJitter, DecorrelatedJitter, Exponential or Constant", strconv.Quote(options.Strategy))
+	case constant && options.Max != 0:
+		c.addf(join(path, "Max"), "not used by Constant")
+	case !constant && options.Base == 0:
+		c.addf(join(path, "Base"), "missing")
+	case !constant && options.Max < options.Base:
+		c.addf(join(path, "Max"), "is %v, must not be less than Base", options.Max)
 	}
 	switch {
 	case len(*c) > before:
 		return nil
 	case constant:
-		return resilienthttp.Constant(said.Base)
+		return resilienthttp.Constant(options.Base)
 	}
-	return strategy(said.Base, said.Max)
+	return strategy(options.Base, options.Max)
 }
 
-// kindOf says what a value is, without saying it.
+// kindOf returns the kind of a JSON value. Strings are not included, because they may be secret.
 func kindOf(text []byte) string {
 	switch text = bytes.TrimSpace(text); {
 	case len(text) == 0:
 		return "nothing"
 	case text[0] == '{':
-		return "an object"
+		return "object"
 	case text[0] == '[':
-		return "a list"
+		return "list"
 	case text[0] == '"':
-		return "a string"
+		return "string"
 	case text[0] == 't', text[0] == 'f':
-		return "true or false"
+		return "boolean"
 	case text[0] == 'n':
 		return "null"
 	case len(text) > 20:
-		return "a number"
+		return "number"
 	}
 	return string(text)
 }

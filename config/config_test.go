@@ -15,7 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/config"
 )
 
-// known are the values that Read may set.
+// known has the values that Read can set.
 type known struct {
 	Policy      resilienthttp.Policy
 	Idempotency resilienthttp.Idempotency
@@ -24,7 +24,7 @@ type known struct {
 	Parts       []any
 }
 
-// knownOf are those of a Transport, without what cannot be compared.
+// knownOf returns the values of a Transport that can be compared.
 func knownOf(t *resilienthttp.Transport) known {
 	k := known{Policy: t.Policy, Idempotency: t.Idempotency, Deadline: t.Deadline, OwnsRetries: t.OwnsRetries}
 	k.Policy.Backoff = nil
@@ -58,7 +58,7 @@ const all = `{
 }`
 
 func TestRead(t *testing.T) {
-	t.Run("all there is", func(t *testing.T) {
+	t.Run("all fields: set", func(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(iotest.OneByteReader(strings.NewReader(all)), &tr))
 		want := &resilienthttp.Transport{
@@ -75,7 +75,7 @@ func TestRead(t *testing.T) {
 		require.Equal(t, knownOf(want), knownOf(&tr))
 		require.Equal(t, 3*time.Second, tr.Policy.Backoff(5, 0))
 	})
-	t.Run("what is not named stays as it is", func(t *testing.T) {
+	t.Run("unnamed fields: unchanged", func(t *testing.T) {
 		changed := func(resilienthttp.BreakerChange) {}
 		tr := &resilienthttp.Transport{
 			Policy: resilienthttp.Policy{MaxAttempts: 7, Backoff: resilienthttp.Constant(time.Second)}, Breaker: &resilienthttp.Breaker{Probes: 2, OnChange: changed},
@@ -85,23 +85,23 @@ func TestRead(t *testing.T) {
 		require.NoError(t, config.Read(strings.NewReader(`{"Policy": {"AttemptTimeout": "2s"}, "Breaker": {"MinRequests": 4}}`), tr))
 		require.Equal(t, 7, tr.Policy.MaxAttempts)
 		require.Equal(t, time.Second, tr.Policy.Backoff(1, 0))
-		require.Same(t, breaker, tr.Breaker, "or it would not be shared any more")
+		require.Same(t, breaker, tr.Breaker, "a shared Breaker stays shared")
 		require.Equal(t, []any{2, 4, true}, []any{breaker.Probes, breaker.MinRequests, breaker.OnChange != nil})
 		require.Nil(t, tr.Hedge)
 	})
-	t.Run("an empty object turns hedging on, and is no use", func(t *testing.T) {
+	t.Run("empty object: hedging is on", func(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(strings.NewReader(`{"Hedge": {}}`), &tr))
 		require.NotNil(t, tr.Hedge)
 		require.NoError(t, config.Read(strings.NewReader(`{"Hedge": {"Delay": "1s"}}`), &tr))
 		require.Equal(t, time.Second, tr.Hedge.Delay)
 	})
-	t.Run("with a byte order mark", func(t *testing.T) {
+	t.Run("byte order mark: accepted", func(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(strings.NewReader("\ufeff"+`{"Policy": {"MaxAttempts": 3}}`), &tr))
 		require.Equal(t, 3, tr.Policy.MaxAttempts)
 	})
-	t.Run("strategies", func(t *testing.T) {
+	t.Run("each strategy: accepted", func(t *testing.T) {
 		for _, name := range []string{"FullJitter", "equalJitter", "DecorrelatedJitter", "Exponential"} {
 			var tr resilienthttp.Transport
 			require.NoError(t, config.Read(strings.NewReader(`{"Policy": {"Backoff": {"Strategy": "`+name+`", "Base": "1s", "Max": "1s"}}}`), &tr), name)
@@ -110,48 +110,48 @@ func TestRead(t *testing.T) {
 	})
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestRead_invalidText(t *testing.T) {
 	for _, row := range []struct {
 		name, text string
 		want       []string
 	}{
-		{"nothing", ``, []string{"line 1", "unexpected end"}},
-		{"no JSON", "{\n\"Policy\": {\n\"MaxAttempts\": 3,}}", []string{"line 3"}},
-		{"no object", `[1]`, []string{"it is a list, and must be an object"}},
-		{"null", `null`, []string{"it is null"}},
-		{"something behind it", `{} {}`, []string{"line 1"}},
-		{"a field that is none", `{"Policy": {"AtemptTimeout": "5s"}}`, []string{"Policy.AtemptTimeout is no field"}},
-		{"a part that is none", `{"Retry": {}}`, []string{"Retry is no field"}},
-		{"an unexported field", `{"once": 1, "Budget": {"scopes": {}}}`, []string{"once is no field", "Budget.scopes is no field"}},
-		{"twice", `{"Policy": {"MaxAttempts": 1, "maxAttempts": 2}}`, []string{"Policy.maxAttempts is there twice"}},
-		{"a duration that is a number", `{"Policy": {"AttemptTimeout": 5}}`, []string{"Policy.AttemptTimeout is 5, and must be a duration as text"}},
-		{"a duration without a unit", `{"Policy": {"AttemptTimeout": "5"}}`, []string{`Policy.AttemptTimeout is "5", which is no duration`}},
-		{"what Validate refuses", `{"Policy": {"AttemptTimeout": "5ns"}}`, []string{"Policy.AttemptTimeout is 5ns"}},
-		{"a percentage", `{"Breaker": {"FailureRatio": 50}}`, []string{"Breaker.FailureRatio is 50"}},
-		{"only in Go", `{"Base": {}, "Trace": {"CallDone": 1, "Nothing": 2}, "Policy": {"Classify": "x"}}`, []string{"Base can only", "Trace can only", "Policy.Classify can only"}},
-		{"a Trace of nothing", `{"Trace": {}}`, []string{"Trace can only be set in Go"}},
-		{"a list of what is no string", `{"Idempotency": {"Methods": ["POST", 1, null], "Hosts": [["a.test"]]}}`, []string{
-			"Idempotency.Methods[1] is 1, and must be a string", "Idempotency.Hosts[0] is a list, and must be a string",
+		{"empty text", ``, []string{"line 1", "unexpected end"}},
+		{"syntax error: line number", "{\n\"Policy\": {\n\"MaxAttempts\": 3,}}", []string{"line 3"}},
+		{"list", `[1]`, []string{"config: text: got list, want object"}},
+		{"null", `null`, []string{"config: text: got null, want object"}},
+		{"two objects", `{} {}`, []string{"line 1"}},
+		{"unknown field", `{"Policy": {"AtemptTimeout": "5s"}}`, []string{"config: Policy.AtemptTimeout: unknown field"}},
+		{"unknown part", `{"Retry": {}}`, []string{"Retry: unknown field"}},
+		{"unexported fields", `{"once": 1, "Budget": {"scopes": {}}}`, []string{"once: unknown field", "Budget.scopes: unknown field"}},
+		{"duplicate field", `{"Policy": {"MaxAttempts": 1, "maxAttempts": 2}}`, []string{"Policy.maxAttempts: duplicate field"}},
+		{"number as duration", `{"Policy": {"AttemptTimeout": 5}}`, []string{`Policy.AttemptTimeout: got 5, want duration string such as "5s"`}},
+		{"duration without unit", `{"Policy": {"AttemptTimeout": "5"}}`, []string{`Policy.AttemptTimeout: got "5", want duration string`}},
+		{"error of Validate", `{"Policy": {"AttemptTimeout": "5ns"}}`, []string{"Policy.AttemptTimeout is 5ns"}},
+		{"percentage as ratio", `{"Breaker": {"FailureRatio": 50}}`, []string{"Breaker.FailureRatio is 50"}},
+		{"functions", `{"Base": {}, "Trace": {"CallDone": 1, "Nothing": 2}, "Policy": {"Classify": "x"}}`, []string{"Base: can only", "Trace: can only", "Policy.Classify: can only"}},
+		{"empty Trace", `{"Trace": {}}`, []string{"Trace: can only be set in Go"}},
+		{"list items of wrong types", `{"Idempotency": {"Methods": ["POST", 1, null], "Hosts": [["a.test"]]}}`, []string{
+			"Idempotency.Methods[1]: got 1, want string", "Idempotency.Hosts[0]: got list, want string",
 		}},
-		{"a host in capitals", `{"Idempotency": {"Hosts": ["API.x.com"]}}`, []string{`config: invalid configuration: Idempotency.Hosts has "API.x.com", which is not in lower case`}},
+		{"host in upper case", `{"Idempotency": {"Hosts": ["API.x.com"]}}`, []string{`config: invalid configuration: Idempotency.Hosts has "API.x.com", must be in lower case`}},
 		{"UTF-16", "\xff\xfe{\x00}\x00", []string{"line 1"}},
-		{"wrong kinds", `{"Policy": {"MaxAttempts": 1.5}, "OwnsRetries": "yes", "Budget": {"Ratio": "a lot"}, "Hedge": [], "Idempotency": {"Methods": "POST", "Header": 7}}`, []string{
-			"Policy.MaxAttempts is 1.5, and must be a whole number", "OwnsRetries is a string, and must be true or false",
-			"Budget.Ratio is a string, and must be a number", "Hedge is a list, and must be an object",
-			"Idempotency.Methods is a string, and must be a list of strings", "Idempotency.Header is 7, and must be a string",
+		{"wrong types", `{"Policy": {"MaxAttempts": 1.5}, "OwnsRetries": "yes", "Budget": {"Ratio": "a lot"}, "Hedge": [], "Idempotency": {"Methods": "POST", "Header": 7}}`, []string{
+			"Policy.MaxAttempts: got 1.5, want integer", "OwnsRetries: got string, want boolean",
+			"Budget.Ratio: got string, want number", "Hedge: got list, want object",
+			"Idempotency.Methods: got string, want list of strings", "Idempotency.Header: got 7, want string",
 		}},
 		{"nulls", `{"Policy": null, "Budget": {"Ratio": null, "MinTokens": null}, "Idempotency": {"Methods": ["POST", null]}}`, []string{
-			"Policy is null", "Budget.Ratio is null", "Budget.MinTokens is null", "Idempotency.Methods[1] is null",
+			"Policy: got null, want object", "Budget.Ratio: got null, want number", "Budget.MinTokens: got null", "Idempotency.Methods[1]: got null",
 		}},
-		{"too large", `{"Budget": {"Ratio": 1e999}, "Policy": {"MaxAttempts": 99999999999999999999999}}`, []string{"Budget.Ratio", "Policy.MaxAttempts"}},
-		{"a backoff of no kind", `{"Policy": {"Backoff": {"Strategy": "Fibonacci", "Base": "1s", "Max": "2s"}}}`, []string{"Policy.Backoff.Strategy is \"Fibonacci\""}},
-		{"a backoff without a base", `{"Policy": {"Backoff": {"Strategy": "FullJitter", "Max": "2s"}}}`, []string{"Policy.Backoff.Base is missing"}},
-		{"a backoff that shrinks", `{"Policy": {"Backoff": {"Strategy": "FullJitter", "Base": "3s", "Max": "2s"}}}`, []string{"Policy.Backoff.Max is less"}},
-		{"a maximum of what is constant", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3s", "Max": "5s"}}}`, []string{"Policy.Backoff.Max is of no use"}},
-		{"a backoff that nobody waits", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3ns"}}}`, []string{"Policy.Backoff.Base is 3ns"}},
-		{"an adaptive timeout that nobody can mean", `{"Policy": {"AdaptiveTimeout": {"Multiple": 0.5, "Min": "2s"}}}`, []string{"Policy.AdaptiveTimeout.Multiple is 0.5"}},
-		{"a backoff that is text", `{"Policy": {"Backoff": "1s"}}`, []string{"Policy.Backoff is a string"}},
-		{"long", `{"Scope` + strings.Repeat("e", config.MaxSize) + `": 1}`, []string{"more than"}},
+		{"numbers too large", `{"Budget": {"Ratio": 1e999}, "Policy": {"MaxAttempts": 99999999999999999999999}}`, []string{"Budget.Ratio", "Policy.MaxAttempts"}},
+		{"unknown strategy", `{"Policy": {"Backoff": {"Strategy": "Fibonacci", "Base": "1s", "Max": "2s"}}}`, []string{`Policy.Backoff.Strategy: got "Fibonacci"`}},
+		{"backoff without Base", `{"Policy": {"Backoff": {"Strategy": "FullJitter", "Max": "2s"}}}`, []string{"Policy.Backoff.Base: missing"}},
+		{"Max below Base", `{"Policy": {"Backoff": {"Strategy": "FullJitter", "Base": "3s", "Max": "2s"}}}`, []string{"Policy.Backoff.Max: is 2s, must not be less than Base"}},
+		{"Constant with Max", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3s", "Max": "5s"}}}`, []string{"Policy.Backoff.Max: not used by Constant"}},
+		{"backoff below 1µs", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3ns"}}}`, []string{"Policy.Backoff.Base: is 3ns"}},
+		{"adaptive timeout out of range", `{"Policy": {"AdaptiveTimeout": {"Multiple": 0.5, "Min": "2s"}}}`, []string{"Policy.AdaptiveTimeout.Multiple is 0.5"}},
+		{"string as backoff", `{"Policy": {"Backoff": "1s"}}`, []string{"Policy.Backoff: got string"}},
+		{"longer than MaxSize", `{"Scope` + strings.Repeat("e", config.MaxSize) + `": 1}`, []string{"longer than"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
@@ -161,21 +161,21 @@ func TestReadRefuses(t *testing.T) {
 			for _, want := range row.want {
 				require.ErrorContains(t, err, want)
 			}
-			require.Equal(t, before, knownOf(tr), "nothing is changed")
+			require.Equal(t, before, knownOf(tr), "the Transport is unchanged")
 			require.Nil(t, tr.Hedge)
 		})
 	}
-	t.Run("a reader that fails", func(t *testing.T) {
+	t.Run("reader fails: its error", func(t *testing.T) {
 		broken := errors.New("disk")
 		require.ErrorIs(t, config.Read(iotest.ErrReader(broken), &resilienthttp.Transport{}), broken)
 	})
-	t.Run("no Transport", func(t *testing.T) {
+	t.Run("nil Transport: error", func(t *testing.T) {
 		require.Error(t, config.Read(strings.NewReader(`{}`), nil))
 	})
 }
 
-// FuzzRead: no text makes it panic; one that is refused changes nothing; and one that is
-// taken makes a Transport that Validate accepts, and the same one when it is read again.
+// Read does not panic. After an error the Transport is unchanged. After success it passes
+// Validate, and a second Read of the text does not change it.
 func FuzzRead(f *testing.F) {
 	f.Add(all)
 	f.Add(`{"Policy": {"Backoff": {"Strategy": "FullJitter", "Base": "1s", "Max": "1m"}}}`)

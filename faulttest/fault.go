@@ -35,12 +35,12 @@ const (
 	CloseAfterRead
 
 	// ResetMidBody sends the header and a part of the body, then resets the connection. The
-	// client gets a response whose body fails with ECONNRESET.
+	// client gets a response with a body that fails with ECONNRESET.
 	ResetMidBody
 
 	// Truncated sends the header, with the Content-Length of the whole body, and a part of
-	// the body, then closes the connection (FIN). The client gets a response whose body
-	// fails with io.ErrUnexpectedEOF.
+	// the body, then closes the connection (FIN). The client gets a response with a
+	// body that fails with io.ErrUnexpectedEOF.
 	Truncated
 
 	// Stalled sends the header and a part of the body, and then nothing until the client

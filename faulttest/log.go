@@ -35,8 +35,8 @@ type Log struct {
 
 	// GroupCalls returns the ID of a request's call. Requests with the same ID are attempts of
 	// one call. It is called by the methods that return or check calls. Default: the
-	// idempotency key; without a key: method, URI and body. A request without a key whose
-	// body was not read to its end belongs to the latest call with its method and URI.
+	// idempotency key; without a key: method, URI and body. A request without a key
+	// and with a body that was not read to its end belongs to the latest call with its method and URI.
 	GroupCalls func(*Request) string
 
 	// Skew is the time by which the server's clock is ahead, in Date fields and in dates and

@@ -136,7 +136,7 @@ func (q *Quota) take(key string, now time.Time) (accepted bool, state RateLimit,
 	return accepted, state, wait
 }
 
-// of returns the usage of one key. If there are many keys, it removes those whose quota was reset.
+// of returns the usage of one key. If there are many keys, it removes those with a reset quota.
 func (q *Quota) of(key string, number int64, now time.Time, window time.Duration) *usage {
 	if u := q.usage[key]; u != nil {
 		return u

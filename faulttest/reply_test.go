@@ -303,7 +303,7 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// canceling is a transport whose timeout starts after the client has received a part of the
+// canceling is a transport with a timeout that starts after the client has received a part of the
 // response. On a slow machine a usual timeout could end before the request is sent.
 type canceling struct {
 	http.RoundTripper

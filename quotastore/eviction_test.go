@@ -84,7 +84,7 @@ func TestMemory_madeUpKeysOverTime(t *testing.T) {
 	}
 }
 
-// A13: an attacker who uses up the made-up keys too needs about as many units for each
+// A13: an attacker that uses up the made-up keys too needs about as many units for each
 // guess as there are keys.
 func TestMemory_usedUpMadeUpKeys(t *testing.T) {
 	const keys = 8192

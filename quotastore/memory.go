@@ -27,7 +27,7 @@ const (
 // It holds at most MaxKeys keys, of about 200 bytes each, with Rule.Sliding up to
 // 1.8 KB. A key with its whole quota is removed first. If there is none, a new key
 // evicts, of 16 keys, the one that had used the smallest part of its limit at its last
-// Take; of equals, the one whose quota is whole first. Blocked keys are evicted last.
+// Take; of equals, the one that has its whole quota first. Blocked keys are evicted last.
 //
 // So made-up keys do not evict a key that is used up, unless about MaxKeys of them are
 // used up too: each unit that an attacker gains costs about MaxKeys units.

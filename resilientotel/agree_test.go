@@ -17,7 +17,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// T8, T9: State counts as failures the calls whose outcome is a failure in the metrics. Rejected and
+// T8, T9: State counts the same calls as failures as the metrics. Rejected and
 // canceled calls are in neither number.
 func TestResponses_agreeWithMetrics(t *testing.T) {
 	for seed := range uint64(6) {

@@ -77,7 +77,7 @@ type recorded struct {
 	errorType string
 }
 
-// maxCorrected is the maximum number of sets whose corrections are kept. The caller's own
+// maxCorrected is the maximum number of sets with stored corrections. The caller's own
 // attributes may have any number of values.
 const maxCorrected = 1024
 

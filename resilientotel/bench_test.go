@@ -44,7 +44,7 @@ func immediate() http.RoundTripper {
 }
 
 // attemptBases returns otelhttp alone, the Base of a wrapped Transport, and a request of an
-// attempt, whose context leads to the attempt and to the span of its call.
+// attempt, with a context that leads to the attempt and to the span of its call.
 func attemptBases(tb testing.TB) (alone, wrapped http.RoundTripper, req *http.Request) {
 	tb.Helper()
 	i := sampled()
@@ -99,7 +99,7 @@ func withSpan(tb testing.TB, i *Instrumentation, rt http.RoundTripper) http.Roun
 // time that Wrap adds, in percent of the time of otelhttp.
 //
 // "attempt" is one request in the Base of a wrapped Transport. "call" is a call of a wrapped
-// Transport, compared with a Transport whose Base is otelhttp. The time of the Transport itself
+// Transport, compared with a Transport with otelhttp as its Base. The time of the Transport itself
 // is subtracted from both. "%-more-span" is the same for withSpan, which is what a span and a
 // histogram cost in the SDK.
 func BenchmarkWrap(b *testing.B) {

@@ -145,7 +145,7 @@ type callStart struct {
 	options []trace.SpanStartOption
 }
 
-// maxCallKinds is the maximum number of kinds of calls whose callStart is kept.
+// maxCallKinds is the maximum number of kinds of calls with a stored callStart.
 const maxCallKinds = 1024
 
 // start starts the span of the call.

@@ -91,7 +91,7 @@ func TestHedgeOutcome(t *testing.T) {
 			want: []string{"lost 502 Error", "lost 503 Error", ""}, errors: map[string]float64{"": 1, "502": 1, "503": 1},
 		},
 		{
-			name: "copy beside a slow attempt: both have an outcome", transport: &resilienthttp.Transport{}, base: script(answer{after: time.Hour}, answer{status: 200}),
+			name: "hedge on a slow attempt: both have an outcome", transport: &resilienthttp.Transport{}, base: script(answer{after: time.Hour}, answer{status: 200}),
 			want: []string{"lost", "won"}, errors: map[string]float64{"": 2},
 		},
 		{

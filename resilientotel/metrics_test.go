@@ -242,7 +242,7 @@ func TestHedgesRetriesAndWaits(t *testing.T) {
 			},
 		},
 		{
-			"copy beside a slow attempt: hedge_slow_attempt", &resilienthttp.Transport{}, script(answer{after: time.Hour}, answer{status: 200}), time.Minute, 1,
+			"hedge on a slow attempt: hedge_slow_attempt", &resilienthttp.Transport{}, script(answer{after: time.Hour}, answer{status: 200}), time.Minute, 1,
 			map[string]float64{"retries{resilienthttp.retry.reason=hedge_slow_attempt resilienthttp.scope=api.test:8443}": 1},
 		},
 		{

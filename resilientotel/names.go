@@ -103,11 +103,11 @@ const (
 // The values of resilienthttp.hedge.outcome.
 const (
 	hedgeWon  = "won"  // its response is the call's
-	hedgeLost = "lost" // another copy had its response first, or no copy had one
+	hedgeLost = "lost" // another attempt had its response first, or none had one
 )
 
-// reasonSlowAttempt is the resilienthttp.retry.reason of a copy beside a slow attempt. All
-// others are values of error.type.
+// reasonSlowAttempt is the resilienthttp.retry.reason of a second attempt that was sent because the
+// first was slow. All others are values of error.type.
 const reasonSlowAttempt = "hedge_slow_attempt"
 
 // other replaces the values of an attribute beyond the maximum number of values.

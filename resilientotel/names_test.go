@@ -31,7 +31,7 @@ func conventions() []string {
 	}
 }
 
-// constants returns the strings of the constants in names.go whose names begin with prefix.
+// constants returns the values of the constants in names.go with that prefix of their names.
 func constants(t *testing.T, prefix string) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "names.go", nil, 0)

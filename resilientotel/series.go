@@ -51,7 +51,7 @@ func observed(attributes ...attribute.KeyValue) metric.ObserveOption {
 	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }
 
-// seriesTable holds the series of a metric by the values of its attributes, K, whose number
+// seriesTable holds the series of a metric by the values of its attributes, K. Their number
 // must be bounded.
 type seriesTable[K comparable] struct {
 	known      table[K, series]

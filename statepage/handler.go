@@ -47,8 +47,7 @@ type Handler struct {
 	sources []*source
 }
 
-// Source is a part of the program whose state the page shows, such as a Shedder, a queue or a
-// store.
+// Source is a part of the program, such as a Shedder, a queue or a store. The page shows its state.
 type Source struct {
 	Name string
 

@@ -30,7 +30,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// answering is a Base that answers with a status, and headers in pairs.
+// answering returns a Base that responds with a status and headers in pairs.
 func answering(status int, header ...string) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		h := http.Header{}
@@ -41,8 +41,8 @@ func answering(status int, header ...string) http.RoundTripper {
 	})
 }
 
-// called is a Transport that has called hosts over a Base, without retries, with a breaker
-// that opens at the first failure.
+// called returns a Transport that has called the hosts once, without retries. Its breaker opens at the
+// first failure.
 func called(tb testing.TB, base http.RoundTripper, hosts ...string) *resilienthttp.Transport {
 	tb.Helper()
 	tr := &resilienthttp.Transport{
@@ -73,7 +73,7 @@ func of(transports ...*resilienthttp.Transport) *Handler {
 	return h
 }
 
-// asked is what the handler answers to a request with headers in pairs.
+// asked returns the handler's response to a request with headers in pairs.
 func asked(h http.Handler, method, target string, header ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, target, nil)
 	for i := 0; i+1 < len(header); i += 2 {
@@ -101,7 +101,7 @@ func TestT7Methods(t *testing.T) {
 	require.Equal(t, get.Header(), head.Header())
 }
 
-func TestWhichFormat(t *testing.T) {
+func TestHandler_format(t *testing.T) {
 	h := of()
 	for _, row := range []struct{ target, accept, want string }{
 		{"/", "", "text/html"},
@@ -122,8 +122,8 @@ func TestWhichFormat(t *testing.T) {
 	}
 }
 
-// TestT7Policy: no script, the style is the one that the policy's hash is of, and no
-// attribute needs what the policy forbids.
+// T7: the page has no script and no inline style, and the hash in the content security policy is that
+// of its style sheet.
 func TestT7Policy(t *testing.T) {
 	h := of(called(t, answering(503), "<script>alert(1)</script>", `"><img src=x onerror=alert(1)>`, "javascript:alert(1)"))
 	h.Title = "</title><script>alert(2)</script>"
@@ -153,7 +153,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// TestT7NoSecrets: neither form has a path, a query, a header or a credential.
+// T7: HTML and JSON have no path, query, header or credential.
 func TestT7NoSecrets(t *testing.T) {
 	h := of(called(t, answering(429, "Retry-After", "3", "X-Token", "s3cr3t", "X-RateLimit-Limit", "9", "X-RateLimit-Remaining", "0"), "api.test", "other.test"),
 		called(t, roundTripper(func(*http.Request) (*http.Response, error) {
@@ -167,7 +167,7 @@ func TestT7NoSecrets(t *testing.T) {
 	}
 }
 
-// TestT7Sizes: right at no scope, and at 4,096.
+// T7: without scopes, and with 4,096 scopes.
 func TestT7Sizes(t *testing.T) {
 	t.Run("no transport", func(t *testing.T) {
 		require.Equal(t, 200, asked(&Handler{}, http.MethodGet, "/").Code)
@@ -219,7 +219,7 @@ func decoded(tb testing.TB, h *Handler, part string) *page {
 	return &p
 }
 
-// TestT7JSONIsASuperset: each name, sentence and count that the HTML shows is in the JSON.
+// T7: each name, sentence and count in the HTML is in the JSON.
 func TestT7JSONIsASuperset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := everything(t)
@@ -304,8 +304,8 @@ func everything(t *testing.T) *Handler {
 	return of(down, busy)
 }
 
-// The page answers: what fails, what is blocked until when and why, how full are the quotas, and
-// why did a call take ten seconds.
+// The page shows what fails, what is blocked until when and why, the remaining quotas, and why a call
+// took ten seconds.
 func TestPage_answers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := everything(t)
@@ -317,14 +317,14 @@ func TestPage_answers(t *testing.T) {
 	})
 }
 
-// shown is the text of a page.
+// shown returns the text of a page.
 func shown(html string) string {
 	html = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`).ReplaceAllString(html, " ")
 	return strings.Join(strings.Fields(html), " ")
 }
 
-// T9: a scope at which everything fails is never shown as healthy, whatever the state of its
-// circuit and the rate of its calls. The worst scope comes first.
+// T9: a scope at which all calls fail is never shown as healthy, for any state of its circuit and any
+// rate of calls. The worst scope comes first.
 func TestPage_whatFails(t *testing.T) {
 	failing := func(err error) http.RoundTripper {
 		return roundTripper(func(*http.Request) (*http.Response, error) { return nil, err })
@@ -407,7 +407,7 @@ func TestPage_whatFails(t *testing.T) {
 	})
 }
 
-// TestSources: in a bubble, where none of them is too slow.
+// In a bubble no source is too slow.
 func TestSources(t *testing.T) { synctest.Test(t, testSources) }
 
 func testSources(t *testing.T) {
@@ -438,19 +438,19 @@ func testSources(t *testing.T) {
 	require.Equal(t, "*json.UnsupportedTypeError (not shown)", p.Sources[3].Error)
 }
 
-// TestSourceIsAskedAgainAtOnce: who has a source's answer may ask it again.
-func TestSourceIsAskedAgainAtOnce(t *testing.T) {
+// A source may be called again as soon as it has returned.
+func TestSource_calledAgainAtOnce(t *testing.T) {
 	var asking sync.WaitGroup
 	for range 8 {
 		asking.Go(func() {
 			sources := []*source{{Source: Source{"gate", func(context.Context) (any, error) { return 1, nil }}}}
 			for range 2000 {
-				said := askAll(t.Context(), sources)[0].Error
-				if said == "no answer within a second" { // the machine has stood still for a second
+				text := askAll(t.Context(), sources)[0].Error
+				if text == "no answer within a second" { // the machine was suspended for a second
 					for sources[0].busy.Load() {
 						runtime.Gosched()
 					}
-				} else if !assert.Empty(t, said) {
+				} else if !assert.Empty(t, text) {
 					return
 				}
 			}
@@ -459,8 +459,8 @@ func TestSourceIsAskedAgainAtOnce(t *testing.T) {
 	asking.Wait()
 }
 
-// TestSourceThatHangs: the page does not hang with it, and does not ask it twice at once.
-func TestSourceThatHangs(t *testing.T) {
+// A source that hangs does not delay the page, and is not called again before it returns.
+func TestSource_hangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var asks atomic.Int64
@@ -488,7 +488,7 @@ func TestEntriesAreBounded(t *testing.T) {
 	require.Equal(t, 500-maxEntries, left)
 }
 
-func TestWords(t *testing.T) {
+func TestFormat_secondsAndNumbers(t *testing.T) {
 	for seconds, want := range map[float64]string{
 		0: "0 s", -3: "0 s", 6.5e-5: "65 µs", 0.02: "20 ms", 0.9994: "999 ms", 0.9996: "1 s", 1: "1 s", 10.04: "10 s", 10.06: "10.1 s", 3.061: "3.06 s", 119: "119 s",
 		120: "2 min", 3600: "60 min", 7200: "2 h", 86400 * 3: "3 d", 0.0005: "500 µs", 100: "100 s", 60: "60 s",
@@ -500,8 +500,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestBesideCalls: the page is asked for while calls go on.
-func TestBesideCalls(t *testing.T) {
+// Requests for the page during calls.
+func TestHandler_concurrentWithCalls(t *testing.T) {
 	tr := called(t, answering(200))
 	h := of(tr)
 	var wg sync.WaitGroup
@@ -521,7 +521,7 @@ func TestBesideCalls(t *testing.T) {
 	require.Len(t, decoded(t, h, "").Transports[0].Scopes, 9)
 }
 
-// BenchmarkT7Page: 4,096 scopes in 50 ms at most.
+// T7: a page with 4,096 scopes takes at most 50 ms.
 func BenchmarkT7Page(b *testing.B) {
 	h := of(called(b, answering(503, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "3600"), manyHosts()...))
 	for _, format := range []string{"html", "json"} {

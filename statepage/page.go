@@ -169,7 +169,7 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	return v
 }
 
-// healthOf returns degraded also for a scope whose last call failed more than five minutes ago.
+// healthOf returns degraded also if the last call failed more than five minutes ago.
 func healthOf(s *resilienthttp.ScopeState) health {
 	calls, failures := s.Responses.Calls, s.Responses.Failures()
 	switch {

@@ -8,14 +8,14 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// AdyenKeyTTL is how long Adyen keeps a key at least.
+// AdyenKeyTTL is the minimum time for which Adyen stores a key, for durable.Engine.KeyTTL.
 const AdyenKeyTTL = 7 * 24 * time.Hour
 
-// Adyen is for adyen.com and adyenpayments.com, which end the names of its test and live
-// endpoints. POSTs bear a key, of 64 characters at most; a region knows only its own. An
-// error with the header transient-error: true is tried again under the same key; one that
-// says that the request was processed already or is in progress (704) without it is not.
-// See [AdyenDecline] for cards that were refused.
+// Adyen returns a Transport for *.adyen.com and *.adyenpayments.com, the test and live
+// endpoints. Each POST gets a key of at most 64 characters. Adyen stores keys per region. An
+// error with the header transient-error: true is retried with the same key. Error 704 (already
+// processed or in progress) without this header is not retried. See [AdyenDecline] for declined
+// cards.
 //
 // Source, read 2026-11-20: https://docs.adyen.com/development-resources/api-idempotency.
 func Adyen(hosts ...string) *resilienthttp.Transport {
@@ -32,7 +32,7 @@ func Adyen(hosts ...string) *resilienthttp.Transport {
 	}.transport(hosts)
 }
 
-type adyenAnswer struct {
+type adyenResponse struct {
 	ErrorCode  string `json:"errorCode"`
 	Result     string `json:"resultCode"`
 	Refusal    string `json:"refusalReasonCode"`
@@ -41,18 +41,18 @@ type adyenAnswer struct {
 	} `json:"additionalData"`
 }
 
-// AdyenDecline is why a payment was refused, as Outcome.Code for durable.Declines: the
-// card network's advice (merchantAdviceCode, which durable.CardDeclines knows), or else
-// refusalReasonCode; or else the errorCode of an error. "" where nothing was refused. A
-// refusal comes with status 200. status is not looked at.
+// AdyenDecline returns the decline code of a payment, for Outcome.Code and durable.Declines: the
+// card network's advice (merchantAdviceCode, which durable.CardDeclines knows), otherwise
+// refusalReasonCode, otherwise the errorCode of an error. It returns "" if nothing was
+// declined. Adyen sends declines with status 200; the status is ignored.
 //
 // Sources, read 2026-11-20: https://docs.adyen.com/development-resources/raw-acquirer-responses,
 // ResponseAdditionalDataCommon of https://github.com/Adyen/adyen-go-api-library.
 func AdyenDecline(_ int, body []byte) string {
-	answer := parsed[adyenAnswer](body)
-	if answer.Result == "Authorised" {
+	response := parse[adyenResponse](body)
+	if response.Result == "Authorised" {
 		return ""
 	}
-	advice, _, _ := strings.Cut(answer.Additional.Advice, " ") // "03 : Do not try again"
-	return cmp.Or(advice, answer.Refusal, answer.ErrorCode)
+	advice, _, _ := strings.Cut(response.Additional.Advice, " ") // "03 : Do not try again"
+	return cmp.Or(advice, response.Refusal, response.ErrorCode)
 }

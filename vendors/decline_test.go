@@ -9,7 +9,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 )
 
-// TestDeclines reads refusals as the vendors send them.
 func TestDeclines(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -45,8 +44,8 @@ func TestDeclines(t *testing.T) {
 	}
 }
 
-// TestDeclinesAreCardDeclines: what the readers find is what durable's policy goes by.
-func TestDeclinesAreCardDeclines(t *testing.T) {
+// The codes of StripeDecline are those that durable.CardDeclines knows.
+func TestStripeDecline_isKnownToCardDeclines(t *testing.T) {
 	t.Parallel()
 	next := func(body string) durable.Decision {
 		return durable.CardDeclines().Next(&durable.History{

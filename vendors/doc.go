@@ -1,37 +1,35 @@
-// Package vendors has a Transport for each of some well-known APIs, set up as their
-// documents ask: where keys are honoured, under which name and how long, which answers
-// pass and which never will, and how long an answer may take.
+// Package vendors has Transports for well-known APIs, configured as the API documents: which
+// hosts honour idempotency keys, in which header, of which length, which error codes are
+// transient or permanent, and how long a response may take.
 //
 //	client := &http.Client{Transport: vendors.Stripe()}
 //
-// What a function returns is a [resilienthttp.Transport] like any other: change what you
-// like before its first use. Each call of it makes a new one, with a budget, a breaker
-// and limits of its own. The hosts that it takes are meant beside the vendor's own: a
-// proxy, or the address of a mock, "localhost:12111". Each is a host in lower case, with
-// a port or for all ports, or "*.example.com".
+// Each call of a function returns a new [resilienthttp.Transport] with its own budget, breaker
+// and limits. The caller may modify it before its first use. The hosts parameter adds hosts to
+// the vendor's own, for example a proxy or a mock: a host in lower case, with a port or for
+// all ports, such as "localhost:12111" or "*.example.com".
 //
-// For other hosts such a Transport is one without keys: redirects and mistakes in a URL
-// take none to strangers. And where an API honours no keys, none are sent, so that no
-// POST is repeated that could have been done: a profile makes no request repeatable that
-// bears no key. X-Request-Deadline is not sent: these APIs do not know it.
+// Requests to other hosts get no idempotency key and no vendor rules, for example after a
+// redirect. If an API does not honour keys, none is sent: a POST is then retried only if it was
+// not executed. X-Request-Deadline is not sent, because these APIs do not know it.
 //
-//	           keys                                      what else
-//	Stripe     Idempotency-Key, 255 characters, 24 h     lock_timeout, idempotency_key_in_use: again
-//	PayPal     PayPal-Request-Id, 108 characters, 6 h    PREVIOUS_REQUEST_IN_PROGRESS: again
-//	Adyen      Idempotency-Key, 64 characters, 7 d       transient-error: true: again; 704 without it: not
-//	Square     in the body: see [Square]                 TEMPORARY_ERROR: again
+//	           keys                                      error codes and limits
+//	Stripe     Idempotency-Key, 255 characters, 24 h     lock_timeout, idempotency_key_in_use: retried
+//	PayPal     PayPal-Request-Id, 108 characters, 6 h    PREVIOUS_REQUEST_IN_PROGRESS: retried
+//	Adyen      Idempotency-Key, 64 characters, 7 d       transient-error: true: retried; 704 without it: not
+//	Square     in the body: see [Square]                 TEMPORARY_ERROR: retried
 //	GitHub     none                                      403 of a secondary limit: throttled
-//	OpenAI     none                                      429 of billing: not again; 10 min, 60 s of silence
-//	Azure      none                                      as OpenAI; a scope for each deployment
-//	Anthropic  none                                      429 of a spend limit: not again; overloaded: throttled
-//	Slack      none                                      a scope for each method
-//	Shopify    none                                      a scope for each shop, which is its host
-//	Twilio     none                                      429 of a verification: not again
+//	OpenAI     none                                      429 of billing: not retried; 10 min, 60 s without data
+//	Azure      none                                      as OpenAI; one scope for each deployment
+//	Anthropic  none                                      429 of a spend limit: not retried; overloaded: throttled
+//	Slack      none                                      one scope for each method
+//	Shopify    none                                      one scope for each shop, which is its host
+//	Twilio     none                                      429 of a verification: not retried
 //
-// The documents behind each row are named at its function, with the day on which they were
-// read. None sets a rate: those that are published depend on the plan, and what the
-// servers say in their headers is heeded anyway. Set RateLimit.Limit where you know yours.
+// Each function names its sources and the day on which they were read. None sets a rate limit,
+// because published rates depend on the plan. The Transport follows rate-limit headers. If you
+// know your rate, set RateLimit.Limit.
 //
-// AWS is not among them. Its requests are signed, and a signature is of one attempt, so
-// the signer goes below, as Transport.Base: see docs/under-your-sdk.md.
+// AWS has no profile. Its requests are signed for one attempt, so the signer must be the
+// Transport's Base: see docs/sdks.md.
 package vendors

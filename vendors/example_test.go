@@ -9,7 +9,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/vendors"
 )
 
-// A lock that was taken passes, though it is a 400; the second attempt bears the same key.
+// A lock timeout of Stripe is retried, although its status is 400. The retry has the same key.
 func ExampleStripe() {
 	api := faulttest.New(nil, faulttest.Sequence(
 		faulttest.Reply{Status: http.StatusBadRequest, Body: `{"error":{"code":"lock_timeout"}}`},

@@ -7,10 +7,10 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// GitHub is for api.github.com and uploads.github.com; give it the host of an Enterprise
-// Server. It honours no keys. A 403 or 429 of a secondary rate limit is throttling, also
-// where no header says so; GitHub then asks for a minute of rest, so a call with a shorter
-// deadline has no second chance.
+// GitHub returns a Transport for api.github.com and uploads.github.com. For an Enterprise
+// Server pass its host. The API does not honour keys. A 403 or 429 of a secondary rate limit is
+// throttling, also without rate-limit headers. GitHub then asks for a wait of one minute, so a
+// call with a shorter deadline is not retried.
 //
 // Source, read 2026-11-20:
 // https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api.
@@ -22,10 +22,10 @@ func GitHub(hosts ...string) *resilienthttp.Transport {
 			if status != http.StatusForbidden && status != http.StatusTooManyRequests {
 				return resilienthttp.VerdictDefault
 			}
-			said := parsed[struct {
+			message := parse[struct {
 				Message string `json:"message"`
 			}](body).Message
-			if strings.Contains(said, "secondary rate limit") || strings.Contains(said, "abuse detection mechanism") {
+			if strings.Contains(message, "secondary rate limit") || strings.Contains(message, "abuse detection mechanism") {
 				return resilienthttp.VerdictThrottled
 			}
 			return resilienthttp.VerdictDefault

@@ -7,18 +7,18 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// PayPalKeyTTL is how long PayPal keeps a key at least, for orders. Payments keep theirs
-// for longer, and an account manager can have it raised to 72 h.
+// PayPalKeyTTL is the minimum time for which PayPal stores a key of an order, for
+// durable.Engine.KeyTTL. Keys of payments are stored longer. PayPal can raise it to 72 h for an
+// account.
 const PayPalKeyTTL = 6 * time.Hour
 
-// PayPal is for api-m.paypal.com and its sandbox, and their older names. POSTs bear a key
-// in PayPal-Request-Id; not all of PayPal's APIs honour it: see the reference of yours. A
-// request whose predecessor is still at work (PREVIOUS_REQUEST_IN_PROGRESS) is tried
-// again. See [PayPalDecline] for cards that were refused.
+// PayPal returns a Transport for api-m.paypal.com, its sandbox, and their older names. Each POST
+// gets a key in PayPal-Request-Id. Not all of PayPal's APIs honour it: check the reference of
+// your API. PREVIOUS_REQUEST_IN_PROGRESS is retried. See [PayPalDecline] for declined cards.
 //
 // Sources, read 2026-11-20: https://developer.paypal.com/api/rest/reference/idempotency/,
-// https://developer.paypal.com/api/payments/v2/errors/previous_request_in_progress; the
-// keys' life and length, doc/controllers/orders.md of
+// https://developer.paypal.com/api/payments/v2/errors/previous_request_in_progress; retention
+// and length of keys: doc/controllers/orders.md of
 // https://github.com/paypal/PayPal-TypeScript-Server-SDK.
 func PayPal(hosts ...string) *resilienthttp.Transport {
 	return profile{
@@ -26,7 +26,7 @@ func PayPal(hosts ...string) *resilienthttp.Transport {
 		key:       "PayPal-Request-Id",
 		keyLength: 108,
 		verdict: func(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
-			for _, detail := range parsed[paypalAnswer](body).Details {
+			for _, detail := range parse[paypalResponse](body).Details {
 				if detail.Issue == "PREVIOUS_REQUEST_IN_PROGRESS" {
 					return resilienthttp.VerdictTransient
 				}
@@ -43,7 +43,7 @@ type paypalPayment struct {
 	} `json:"processor_response"`
 }
 
-type paypalAnswer struct {
+type paypalResponse struct {
 	paypalPayment
 
 	Details []struct {
@@ -57,18 +57,18 @@ type paypalAnswer struct {
 	} `json:"purchase_units"`
 }
 
-// PayPalDecline is why a payment was refused, as Outcome.Code for durable.Declines: the
-// card network's advice (payment_advice_code, which durable.CardDeclines knows), or else
-// the processor's response_code, where that is not 0000; or else the issue of an error
-// such as INSTRUMENT_DECLINED. "" where nothing was refused. It reads orders, captures,
-// authorizations and errors. status is not looked at.
+// PayPalDecline returns the decline code of a payment, for Outcome.Code and durable.Declines:
+// the card network's advice (payment_advice_code, which durable.CardDeclines knows), otherwise
+// the processor's response_code if it is not 0000, otherwise the issue of an error, such as
+// INSTRUMENT_DECLINED. It returns "" if nothing was declined. The body is an order, a capture,
+// an authorization or an error. The status is ignored.
 //
 // Sources, read 2026-11-20: https://developer.paypal.com/api/rest/reference/orders/v2/errors/;
 // processor_response, doc/models of https://github.com/paypal/PayPal-TypeScript-Server-SDK.
 func PayPalDecline(_ int, body []byte) string {
-	answer := parsed[paypalAnswer](body)
-	payments := []paypalPayment{answer.paypalPayment}
-	for _, unit := range answer.Units {
+	response := parse[paypalResponse](body)
+	payments := []paypalPayment{response.paypalPayment}
+	for _, unit := range response.Units {
 		payments = append(append(payments, unit.Payments.Captures...), unit.Payments.Authorizations...)
 	}
 	for _, p := range payments {
@@ -79,8 +79,8 @@ func PayPalDecline(_ int, body []byte) string {
 			return code
 		}
 	}
-	if len(answer.Details) > 0 {
-		return answer.Details[0].Issue
+	if len(response.Details) > 0 {
+		return response.Details[0].Issue
 	}
 	return ""
 }

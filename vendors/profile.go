@@ -10,30 +10,30 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 )
 
-// profile is what is known of an API.
+// profile describes an API.
 type profile struct {
 	hosts []string
 
-	// key is the header of its keys, "" where it honours none, and keyLength how many
-	// characters of them it takes; 0: 255.
+	// key is the header of idempotency keys, "" if the API does not honour them. keyLength is
+	// their maximum length; 0 means 255.
 	key       string
 	keyLength int
 
-	// verdict looks at what the status does not say. VerdictDefault: nothing.
+	// verdict classifies a response by its body or header; VerdictDefault means by its status.
 	verdict func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict
 
-	// scope is that of a request to one of the hosts; nil: its host.
+	// scope returns the scope of a request to one of the hosts. Nil means the host.
 	scope func(*http.Request) string
 
-	// attempt and silence bound an attempt and a read; 0: see resilienthttp.Policy.
-	attempt, silence time.Duration
+	// attemptTimeout and readTimeout are those of resilienthttp.Policy.
+	attemptTimeout, readTimeout time.Duration
 }
 
-// transport is one for the profile's hosts and for more.
-func (p profile) transport(more []string) *resilienthttp.Transport {
-	known := slices.Concat(p.hosts, more)
+// transport returns a Transport for the profile's hosts and additional ones.
+func (p profile) transport(hosts []string) *resilienthttp.Transport {
+	known := slices.Concat(p.hosts, hosts)
 	t := &resilienthttp.Transport{
-		Policy: resilienthttp.Policy{AttemptTimeout: p.attempt, ReadTimeout: p.silence},
+		Policy: resilienthttp.Policy{AttemptTimeout: p.attemptTimeout, ReadTimeout: p.readTimeout},
 		Idempotency: resilienthttp.Idempotency{
 			Header: p.key, MaxLength: p.keyLength, Hosts: known, Disabled: p.key == "",
 		},
@@ -58,8 +58,8 @@ func (p profile) transport(more []string) *resilienthttp.Transport {
 	return t
 }
 
-// parsed is a body as a T. What is not there, or of another kind, stays zero.
-func parsed[T any](body []byte) T {
+// parse decodes a JSON body. Fields that are missing or have another type stay zero.
+func parse[T any](body []byte) T {
 	var v T
 	_ = json.Unmarshal(body, &v)
 	return v

@@ -2,9 +2,10 @@ package vendors
 
 import "github.com/resilienthttp/resilienthttp"
 
-// Shopify is for the Admin APIs at *.myshopify.com. It honours no keys. Each shop is a
-// scope, since its host is, and has a bucket of its own, which X-Shopify-Shop-Api-Call-Limit
-// tells of. GraphQL's THROTTLED comes with status 200, and is yours to read.
+// Shopify returns a Transport for the Admin APIs at *.myshopify.com. The API does not honour
+// keys. Each shop has its own host, and so its own scope and its own bucket, which
+// X-Shopify-Shop-Api-Call-Limit advertises. GraphQL's THROTTLED has status 200 and is not
+// retried.
 //
 // Sources, read 2026-11-20: https://shopify.dev/docs/api/admin-rest/usage/rate-limits,
 // https://shopify.dev/docs/api/usage/limits.

@@ -7,23 +7,23 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// StripeKeyTTL is how long Stripe keeps a key at least: durable.Engine.KeyTTL.
+// StripeKeyTTL is the minimum time for which Stripe stores a key, for durable.Engine.KeyTTL.
 const StripeKeyTTL = 24 * time.Hour
 
-// Stripe is for api.stripe.com and its sisters. All POSTs bear a key. A lock that was
-// taken (lock_timeout, a 400 or 429) and a key whose first request is still at work
-// (idempotency_key_in_use, a 409) are tried again; Stripe-Should-Retry comes first, as
-// everywhere. See [StripeDecline] for cards that were refused.
+// Stripe returns a Transport for *.stripe.com. Each POST gets a key. The Transport retries a
+// lock timeout (lock_timeout, 400 or 429) and a key with a request in progress
+// (idempotency_key_in_use, 409). Stripe-Should-Retry has precedence. See [StripeDecline] for
+// declined cards.
 //
 // Sources, read 2026-11-20: https://docs.stripe.com/api/idempotent_requests,
-// https://docs.stripe.com/api/errors; that lock timeouts pass, the retries of
+// https://docs.stripe.com/api/errors; retries after lock timeouts:
 // https://github.com/stripe/stripe-ruby.
 func Stripe(hosts ...string) *resilienthttp.Transport {
 	return profile{
 		hosts: []string{"*.stripe.com"},
 		key:   "Idempotency-Key",
 		verdict: func(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
-			switch parsed[stripeAnswer](body).Error.Code {
+			switch parse[stripeResponse](body).Error.Code {
 			case "lock_timeout", "idempotency_key_in_use":
 				return resilienthttp.VerdictTransient
 			}
@@ -39,21 +39,21 @@ type stripeError struct {
 	NetworkAdviceCode string `json:"network_advice_code"`
 }
 
-type stripeAnswer struct {
+type stripeResponse struct {
 	Error            stripeError `json:"error"`
 	LastPaymentError stripeError `json:"last_payment_error"`
 }
 
-// StripeDecline is why a card was refused, as Outcome.Code for durable.Declines: the
-// card network's advice (network_advice_code, which durable.CardDeclines knows), or else
-// decline_code, or else code. "" where no card was refused. It reads an error, and a
-// PaymentIntent whose last payment has failed. status is not looked at.
+// StripeDecline returns the decline code of a card, for Outcome.Code and durable.Declines: the
+// card network's advice (network_advice_code, which durable.CardDeclines knows), otherwise
+// decline_code, otherwise code. It returns "" if no card was declined. The body is an error or
+// a PaymentIntent with a failed payment. The status is ignored.
 //
 // Sources, read 2026-11-20: https://docs.stripe.com/api/errors,
 // https://docs.stripe.com/changelog/acacia/2024-12-18/network-advice-code-network-decline-code.
 func StripeDecline(_ int, body []byte) string {
-	answer := parsed[stripeAnswer](body)
-	e := cmp.Or(answer.Error, answer.LastPaymentError)
+	response := parse[stripeResponse](body)
+	e := cmp.Or(response.Error, response.LastPaymentError)
 	if e.Type != "card_error" {
 		return ""
 	}

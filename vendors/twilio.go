@@ -2,9 +2,9 @@ package vendors
 
 import "github.com/resilienthttp/resilienthttp"
 
-// Twilio is for twilio.com's APIs. It honours no keys. A 429 is never processed, and tried
-// again, save where a verification has used up its attempts (60202, 60203, 60308, 60310):
-// that passes in ten minutes at the earliest, or never.
+// Twilio returns a Transport for *.twilio.com. The APIs do not honour keys. A request with a 429
+// was not executed and is retried, except if a verification has no attempts left (60202, 60203,
+// 60308, 60310): that takes ten minutes or more, or does not pass.
 //
 // Sources, read 2026-11-20: https://www.twilio.com/docs/api/errors/20429,
 // https://www.twilio.com/docs/api/errors/60202, https://www.twilio.com/docs/api/errors/60203,
@@ -13,7 +13,7 @@ func Twilio(hosts ...string) *resilienthttp.Transport {
 	return profile{
 		hosts: []string{"*.twilio.com"},
 		verdict: func(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
-			switch parsed[struct {
+			switch parse[struct {
 				Code int `json:"code"`
 			}](body).Code {
 			case 60202, 60203, 60308, 60310:

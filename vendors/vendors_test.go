@@ -21,12 +21,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// vendor is a row of all tables here.
+// vendor is a row of the tables in these tests.
 type vendor struct {
 	name string
 	new  func(...string) *resilienthttp.Transport
-	host string // one of its own
-	key  string // the header of its keys; "": none
+	host string // one of the vendor's hosts
+	key  string // the header of idempotency keys; "" if the API does not honour them
 }
 
 func all() []vendor {
@@ -45,8 +45,8 @@ func all() []vendor {
 	}
 }
 
-// call sends a request to the host through a profile whose API answers with reply, and
-// returns what came and the attempts it took.
+// call sends a request through tr to a server with the URL's host and handler reply. It returns
+// the server and the attempts.
 func call(t *testing.T, tr *resilienthttp.Transport, method, url string, reply http.Handler) (*faulttest.Server, []resilienthttp.Attempt) {
 	t.Helper()
 	host := strings.TrimPrefix(url, "http://")
@@ -64,36 +64,36 @@ func call(t *testing.T, tr *resilienthttp.Transport, method, url string, reply h
 	return api, resilienthttp.Attempts(resp)
 }
 
-// TestKeys is V1 and V2: a vendor's hosts get its keys, and those that it was given;
-// others get none. A POST without one is not repeated after a 500.
+// V1, V2: the vendor's hosts and the hosts that the caller passes get keys. Other hosts get none.
+// A POST without a key is not retried after a 500.
 func TestKeys(t *testing.T) {
 	t.Parallel()
 	for _, v := range all() {
 		for _, host := range []struct {
 			name, host string
-			theirs     bool
+			known      bool
 		}{
-			{"its own", v.host, true},
-			{"a mock", "localhost:12111", true},
-			{"another", "example.test", false},
-			{"one that sounds like it", v.host + ".evil.test", false},
-			{"one that ends like it", "evil-" + strings.TrimPrefix(v.host, "www."), false},
+			{"host of the vendor", v.host, true},
+			{"host of the caller", "localhost:12111", true},
+			{"other host", "example.test", false},
+			{"vendor's name as prefix", v.host + ".evil.test", false},
+			{"vendor's name as suffix", "evil-" + strings.TrimPrefix(v.host, "www."), false},
 		} {
-			if host.name == "one that ends like it" && slices.Contains([]string{"Adyen", "Stripe", "AzureOpenAI", "Shopify", "Twilio"}, v.name) {
-				continue // all hosts below theirs are theirs
+			if host.name == "vendor's name as suffix" && slices.Contains([]string{"Adyen", "Stripe", "AzureOpenAI", "Shopify", "Twilio"}, v.name) {
+				continue // the profile has all subdomains
 			}
 			t.Run(v.name+", "+host.name, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
 					api, attempts := call(t, v.new("localhost:12111"), http.MethodPost, "http://"+host.host+"/v1/things", faulttest.Status(500))
-					keyed := v.key != "" && host.theirs
+					keyed := v.key != "" && host.known
 					for _, r := range api.Requests() {
 						assert.Equal(t, keyed, r.Key != "", "a key")
 						assert.NotContains(t, r.Header, "X-Request-Deadline")
-						if v.key != "Idempotency-Key" || !host.theirs {
+						if v.key != "Idempotency-Key" || !host.known {
 							assert.NotContains(t, r.Header, "Idempotency-Key")
 						}
-						if !host.theirs {
+						if !host.known {
 							assert.NotContains(t, r.Header, "Paypal-Request-Id")
 						}
 					}
@@ -110,7 +110,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestVerdicts: the error code decides, at the vendor's hosts and nowhere else (V2).
+// V2: the error code determines the verdict, at the vendor's hosts only.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	vendors := map[string]vendor{}
@@ -126,47 +126,47 @@ func TestVerdicts(t *testing.T) {
 		vendor, name string
 		status       int
 		header, body string
-		want         resilienthttp.Verdict // at its hosts
-		elsewhere    resilienthttp.Verdict // what the table says
+		want         resilienthttp.Verdict // at the vendor's hosts
+		defaultWant  resilienthttp.Verdict // at other hosts
 	}{
-		{"Stripe", "a lock", 400, "", `{"error":{"type":"invalid_request_error","code":"lock_timeout","message":"This object cannot be accessed right now because another API request or Stripe process is currently accessing it."}}`, transient, permanent},
-		{"Stripe", "a lock, as 429", 429, "", `{"error":{"code":"lock_timeout"}}`, transient, throttled},
-		{"Stripe", "a key at work", 409, "", `{"error":{"type":"idempotency_error","code":"idempotency_key_in_use"}}`, transient, permanent},
-		{"Stripe", "a key of another request", 400, "", `{"error":{"type":"idempotency_error","message":"Keys for idempotent requests can only be used with the same parameters they were first used with."}}`, permanent, permanent},
-		{"Stripe", "a decline", 402, "", `{"error":{"type":"card_error","code":"card_declined","decline_code":"insufficient_funds"}}`, permanent, permanent},
-		{"Stripe", "too many", 429, "", `{"error":{"code":"rate_limit"}}`, throttled, throttled},
-		{"Stripe", "its own word against the code", 400, "Stripe-Should-Retry: false", `{"error":{"code":"lock_timeout"}}`, transient, permanent},
-		{"PayPal", "at work", 409, "", `{"name":"RESOURCE_CONFLICT","details":[{"issue":"PREVIOUS_REQUEST_IN_PROGRESS"}]}`, transient, permanent},
-		{"PayPal", "a conflict", 409, "", `{"name":"RESOURCE_CONFLICT","details":[{"issue":"DUPLICATE_INVOICE_ID"}]}`, permanent, permanent},
-		{"Adyen", "at work", 422, "Transient-Error: true", `{"status":422,"errorCode":"704","message":"request already processed or in progress","errorType":"validation"}`, transient, permanent},
-		{"Adyen", "done", 422, "", `{"status":422,"errorCode":"704","message":"request already processed or in progress","errorType":"validation"}`, permanent, permanent},
-		{"Adyen", "refused for a while", 403, "transient-error: TRUE", `{}`, transient, permanent},
+		{"Stripe", "lock timeout", 400, "", `{"error":{"type":"invalid_request_error","code":"lock_timeout","message":"This object cannot be accessed right now because another API request or Stripe process is currently accessing it."}}`, transient, permanent},
+		{"Stripe", "lock timeout with 429", 429, "", `{"error":{"code":"lock_timeout"}}`, transient, throttled},
+		{"Stripe", "key in progress", 409, "", `{"error":{"type":"idempotency_error","code":"idempotency_key_in_use"}}`, transient, permanent},
+		{"Stripe", "key of another request", 400, "", `{"error":{"type":"idempotency_error","message":"Keys for idempotent requests can only be used with the same parameters they were first used with."}}`, permanent, permanent},
+		{"Stripe", "decline", 402, "", `{"error":{"type":"card_error","code":"card_declined","decline_code":"insufficient_funds"}}`, permanent, permanent},
+		{"Stripe", "rate limit", 429, "", `{"error":{"code":"rate_limit"}}`, throttled, throttled},
+		{"Stripe", "Stripe-Should-Retry against the code", 400, "Stripe-Should-Retry: false", `{"error":{"code":"lock_timeout"}}`, transient, permanent},
+		{"PayPal", "in progress", 409, "", `{"name":"RESOURCE_CONFLICT","details":[{"issue":"PREVIOUS_REQUEST_IN_PROGRESS"}]}`, transient, permanent},
+		{"PayPal", "other conflict", 409, "", `{"name":"RESOURCE_CONFLICT","details":[{"issue":"DUPLICATE_INVOICE_ID"}]}`, permanent, permanent},
+		{"Adyen", "in progress", 422, "Transient-Error: true", `{"status":422,"errorCode":"704","message":"request already processed or in progress","errorType":"validation"}`, transient, permanent},
+		{"Adyen", "already processed", 422, "", `{"status":422,"errorCode":"704","message":"request already processed or in progress","errorType":"validation"}`, permanent, permanent},
+		{"Adyen", "transient 403", 403, "transient-error: TRUE", `{}`, transient, permanent},
 		{"Adyen", "not transient", 422, "Transient-Error: false", `{"errorCode":"101"}`, permanent, permanent},
 		{"Square", "temporary", 400, "", `{"errors":[{"category":"API_ERROR","code":"TEMPORARY_ERROR"}]}`, transient, permanent},
-		{"Square", "a key of another request", 400, "", `{"errors":[{"category":"INVALID_REQUEST_ERROR","code":"IDEMPOTENCY_KEY_REUSED"}]}`, permanent, permanent},
-		{"GitHub", "a secondary limit", 403, "", `{"message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again.","documentation_url":"https://docs.github.com/"}`, throttled, permanent},
-		{"GitHub", "of old", 403, "", `{"message":"You have triggered an abuse detection mechanism."}`, throttled, permanent},
+		{"Square", "key of another request", 400, "", `{"errors":[{"category":"INVALID_REQUEST_ERROR","code":"IDEMPOTENCY_KEY_REUSED"}]}`, permanent, permanent},
+		{"GitHub", "secondary limit", 403, "", `{"message":"You have exceeded a secondary rate limit. Please wait a few minutes before you try again.","documentation_url":"https://docs.github.com/"}`, throttled, permanent},
+		{"GitHub", "abuse detection", 403, "", `{"message":"You have triggered an abuse detection mechanism."}`, throttled, permanent},
 		{"GitHub", "no permission", 403, "", `{"message":"Resource not accessible by integration"}`, permanent, permanent},
-		{"GitHub", "a repository of that name", 404, "", `{"message":"secondary rate limit"}`, permanent, permanent},
-		{"OpenAI", "no money", 429, "", `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`, permanent, throttled},
-		{"OpenAI", "a project's limit", 429, "", `{"error":{"type":"requests","code":"project_spend_limit_exceeded"}}`, permanent, throttled},
-		{"OpenAI", "too many", 429, "", `{"error":{"type":"requests","code":"rate_limit_exceeded"}}`, throttled, throttled},
-		{"AzureOpenAI", "too many", 429, "", `{"error":{"code":"429","message":"Requests have exceeded the token rate limit"}}`, throttled, throttled},
-		{"AzureOpenAI", "a code that is a number", 429, "", `{"error":{"code":429,"type":"insufficient_quota"}}`, permanent, throttled},
-		{"Anthropic", "a spend limit", 429, "", `{"type":"error","error":{"type":"rate_limit_error","details":{"error_code":"enforced_spend_limit_reached"}}}`, permanent, throttled},
+		{"GitHub", "404 with the words of a limit", 404, "", `{"message":"secondary rate limit"}`, permanent, permanent},
+		{"OpenAI", "insufficient quota", 429, "", `{"error":{"message":"You exceeded your current quota, please check your plan and billing details.","type":"insufficient_quota","param":null,"code":"insufficient_quota"}}`, permanent, throttled},
+		{"OpenAI", "project limit", 429, "", `{"error":{"type":"requests","code":"project_spend_limit_exceeded"}}`, permanent, throttled},
+		{"OpenAI", "rate limit", 429, "", `{"error":{"type":"requests","code":"rate_limit_exceeded"}}`, throttled, throttled},
+		{"AzureOpenAI", "rate limit", 429, "", `{"error":{"code":"429","message":"Requests have exceeded the token rate limit"}}`, throttled, throttled},
+		{"AzureOpenAI", "numeric code", 429, "", `{"error":{"code":429,"type":"insufficient_quota"}}`, permanent, throttled},
+		{"Anthropic", "spend limit", 429, "", `{"type":"error","error":{"type":"rate_limit_error","details":{"error_code":"enforced_spend_limit_reached"}}}`, permanent, throttled},
 		{"Anthropic", "overloaded", 500, "", `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, throttled, transient},
-		{"Anthropic", "overloaded, as 529", 529, "", `{"type":"error","error":{"type":"overloaded_error"}}`, throttled, throttled},
-		{"Anthropic", "too many", 429, "", `{"type":"error","error":{"type":"rate_limit_error"}}`, throttled, throttled},
-		{"Twilio", "too many", 429, "", `{"code":20429,"message":"Too Many Requests","status":429}`, throttled, throttled},
-		{"Twilio", "codes sent", 429, "", `{"code":60203,"message":"Max send attempts reached","status":429}`, permanent, throttled},
-		{"Twilio", "codes checked", 429, "", `{"code":60202,"status":429}`, permanent, throttled},
-		{"Slack", "too many", 429, "Retry-After: 1", `{"ok":false,"error":"ratelimited"}`, throttled, throttled},
-		{"Shopify", "too many", 429, "Retry-After: 1", `{"errors":"Exceeded 2 calls per second for api client."}`, throttled, throttled},
+		{"Anthropic", "overloaded with 529", 529, "", `{"type":"error","error":{"type":"overloaded_error"}}`, throttled, throttled},
+		{"Anthropic", "rate limit", 429, "", `{"type":"error","error":{"type":"rate_limit_error"}}`, throttled, throttled},
+		{"Twilio", "rate limit", 429, "", `{"code":20429,"message":"Too Many Requests","status":429}`, throttled, throttled},
+		{"Twilio", "verifications sent", 429, "", `{"code":60203,"message":"Max send attempts reached","status":429}`, permanent, throttled},
+		{"Twilio", "verifications checked", 429, "", `{"code":60202,"status":429}`, permanent, throttled},
+		{"Slack", "rate limit", 429, "Retry-After: 1", `{"ok":false,"error":"ratelimited"}`, throttled, throttled},
+		{"Shopify", "rate limit", 429, "Retry-After: 1", `{"errors":"Exceeded 2 calls per second for api client."}`, throttled, throttled},
 		{"Stripe", "no JSON", 400, "", `<html>lock_timeout`, permanent, permanent},
 		{"Stripe", "other JSON", 400, "", `{"error":"lock_timeout"}`, permanent, permanent},
-		{"Stripe", "a list", 400, "", `[1,2,3]`, permanent, permanent},
+		{"Stripe", "JSON list", 400, "", `[1,2,3]`, permanent, permanent},
 	} {
-		for host, want := range map[string]resilienthttp.Verdict{vendors[row.vendor].host: row.want, "example.test": row.elsewhere} {
+		for host, want := range map[string]resilienthttp.Verdict{vendors[row.vendor].host: row.want, "example.test": row.defaultWant} {
 			t.Run(row.vendor+", "+row.name+", at "+host, func(t *testing.T) {
 				t.Parallel()
 				synctest.Test(t, func(t *testing.T) {
@@ -182,7 +182,6 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestScopes is what shares a breaker, a budget and limits.
 func TestScopes(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -204,11 +203,10 @@ func TestScopes(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, row.want, row.new().Scope(req), row.url)
 	}
-	assert.Nil(t, Shopify().Scope, "a shop is a host")
+	assert.Nil(t, Shopify().Scope, "the default scope is the host, which is the shop")
 }
 
-// TestModels may take ten minutes to answer, and a minute for each word.
-func TestModels(t *testing.T) {
+func TestModels_longTimeouts(t *testing.T) {
 	t.Parallel()
 	for _, v := range all() {
 		p := v.new().Policy
@@ -222,17 +220,17 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestLongKeys: what the vendor would refuse is not sent.
+// A key that is longer than the vendor permits is an error before the request is sent.
 func TestLongKeys(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		name string
-		tr   *resilienthttp.Transport
-		host string
-		most int
+		name  string
+		tr    *resilienthttp.Transport
+		host  string
+		limit int
 	}{{"Adyen", Adyen(), "checkout-test.adyen.com", 64}, {"PayPal", PayPal(), "api-m.paypal.com", 108}, {"Stripe", Stripe(), "api.stripe.com", 255}} {
 		row.tr.Base = http.NewFileTransport(http.Dir("."))
-		for length, fits := range map[int]bool{row.most: true, row.most + 1: false} {
+		for length, fits := range map[int]bool{row.limit: true, row.limit + 1: false} {
 			ctx := resilienthttp.WithIdempotencyKey(t.Context(), strings.Repeat("k", length))
 			req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+row.host+"/", nil)
 			require.NoError(t, err)
@@ -247,8 +245,7 @@ func TestLongKeys(t *testing.T) {
 	}
 }
 
-// TestBadHosts are said at start.
-func TestBadHosts(t *testing.T) {
+func TestValidate_invalidHost(t *testing.T) {
 	t.Parallel()
 	for _, v := range all() {
 		require.NoError(t, v.new().Validate(), v.name)
@@ -256,7 +253,7 @@ func TestBadHosts(t *testing.T) {
 	}
 }
 
-// TestSources is V3: each function says where its rules come from, and when that was read.
+// V3: the comment of each function names its sources and the day on which they were read.
 func TestSources(t *testing.T) {
 	t.Parallel()
 	entries, err := os.ReadDir(".")
@@ -280,12 +277,12 @@ func TestSources(t *testing.T) {
 	assert.Equal(t, len(all())+4, functions)
 }
 
-// TestDerivedKeys: the keys that our own server half makes are taken by each vendor, as
-// they are.
+// The keys of idempotency.ID.KeyFor and durable.IdempotencyKey are short enough for each vendor
+// and sent unchanged.
 func TestDerivedKeys(t *testing.T) {
 	id := idempotency.ID{Scope: "comp1", Operation: "charge", Key: strings.Repeat("k", 255)}
 	const square = 45 // a field of the body: developer.squareup.com/docs/build-basics/common-api-patterns/idempotency
-	for name, key := range map[string]string{"KeyFor": id.KeyFor("capture"), "SendKey": durable.IdempotencyKey(id, 1)} {
+	for name, key := range map[string]string{"KeyFor": id.KeyFor("capture"), "IdempotencyKey": durable.IdempotencyKey(id, 1)} {
 		require.LessOrEqual(t, len(key), square)
 		for _, v := range all() {
 			if v.key == "" {

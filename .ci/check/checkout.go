@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// tracked are the files that match, under version control or about to be, that exist.
+// tracked returns the files that match the patterns, exist, and are not ignored by git.
 func tracked(patterns ...string) ([]string, error) {
 	out, err := output(".", nil, "git", append([]string{"ls-files", "-z", "--cached", "--others", "--exclude-standard", "--"}, patterns...)...)
 	if err != nil {
@@ -24,8 +24,8 @@ func tracked(patterns ...string) ([]string, error) {
 	}), nil
 }
 
-// output runs a command in dir, with env beside the environment, and gives what it wrote to its standard output. An error
-// tells what it wrote to the other.
+// output runs a command in dir, with env added to the environment, and returns its standard output. An error contains all
+// that the command wrote.
 func output(dir string, env []string, name string, args ...string) (string, error) {
 	var out, errs bytes.Buffer
 	cmd := exec.Command(name, args...)
@@ -37,12 +37,12 @@ func output(dir string, env []string, name string, args ...string) (string, erro
 	return out.String(), nil
 }
 
-// lines are those of text that are not empty.
+// lines returns the lines of text that are not empty.
 func lines(text string) []string {
 	return slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return line == "" })
 }
 
-// problems is an error with a line for each, or nil where there is none.
+// problems returns an error with a line for each problem, or nil if there is none.
 func problems(what string, all []string) error {
 	if len(all) == 0 {
 		return nil
@@ -50,7 +50,7 @@ func problems(what string, all []string) error {
 	return fmt.Errorf("%s:\n  %s", what, strings.Join(all, "\n  "))
 }
 
-// copyFiles copies these files, whose names are relative, to below dir.
+// copyFiles copies files with relative names to dir.
 func copyFiles(dir string, files []string) error {
 	from := os.DirFS(".")
 	for _, name := range files {

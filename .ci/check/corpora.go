@@ -32,7 +32,7 @@ func fuzzTargets() (all []fuzzTarget, err error) {
 	return all, nil
 }
 
-// corpora: each fuzz target has inputs under version control, which `go test` runs as ordinary tests.
+// corpora checks that each fuzz target has inputs under version control. `go test` runs them as ordinary tests.
 func corpora([]string) error {
 	targets, err := fuzzTargets()
 	if err != nil {
@@ -53,7 +53,7 @@ func corpora([]string) error {
 	return problems("fuzz targets without a corpus", missing)
 }
 
-// fuzz runs each target for FUZZTIME, a minute by default. What one finds does not keep the others from being run.
+// fuzz runs each target for FUZZTIME, a minute by default. A target that fails does not stop the others.
 func fuzz([]string) error {
 	targets, err := fuzzTargets()
 	if err != nil {

@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// format: gofmt -s, and that all of it is text. A program that was built here and added by mistake is none.
+// format checks gofmt -s, and that no binary file was added by mistake.
 func format([]string) error {
 	listed, err := output(".", nil, "git", "ls-files", "--eol")
 	if err != nil {

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// law is a numbered list of what must always hold, each number of which is named by a test that would notice if it stopped
-// holding: in a comment, or in its own name. below are the directories whose tests may name it ("" is all of them), for a
-// letter alone means something else elsewhere.
+// law is a numbered list of invariants. A test must name each number, in a comment or in its own name. below are the
+// directories of these tests, because a letter has another meaning elsewhere; "" means all.
 type law struct {
 	of     string
 	prefix string
@@ -19,8 +18,7 @@ type law struct {
 	below  []string
 }
 
-// laws are the lists. Whoever brings a list brings its line, and names the numbers as "// A1: …", in TestA1…, or as "A1: …" in a
-// row's name.
+// laws returns the lists. Tests name a number as "// A1: …", in TestA1…, or as "A1: …" in a row's name.
 func laws() []law {
 	return []law{
 		{"the Transport", "§4.", 1, 25, []string{""}},
@@ -49,7 +47,7 @@ func invariants([]string) error {
 	return problems("no test names", missing)
 }
 
-// unnamed are the numbers of the law that no test names.
+// unnamed returns the numbers of the list that no test names.
 func (l law) unnamed(tests []string) (missing []string, err error) {
 	var text strings.Builder
 	for _, name := range tests {
@@ -72,7 +70,7 @@ func (l law) unnamed(tests []string) (missing []string, err error) {
 	return missing, nil
 }
 
-// pattern matches the number in a comment, by itself or in a list, and in the name of a test or of a row.
+// pattern matches the number in a comment, alone or in a list, and in the name of a test or row.
 func (l law) pattern(n int) string {
 	named := fmt.Sprintf(`%s%d`, regexp.QuoteMeta(l.prefix), n)
 	if strings.HasPrefix(l.prefix, "§") {

@@ -5,16 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// module is a go.mod of the repository, as `go mod edit -json` tells it.
+// module is a go.mod of the repository, as `go mod edit -json` prints it.
 type module struct {
 	Dir    string // from the root, with slashes
 	Module struct{ Path string }
@@ -48,17 +46,17 @@ func findModules() (all []module, err error) {
 	return all, nil
 }
 
-// apart are the modules that are not in the workspace, which has one module graph: their requirements would choose the versions
-// that the library is tested with. tools has two hundred linters; benchmarks/durable/sqlite says itself why.
+// apart are the modules outside the workspace. The workspace has one module graph, and their requirements would change the
+// versions that the library is tested with.
 var apart = []string{"benchmarks/durable/sqlite", "tools"}
 
-// printApart: for what .ci/run does in each.
+// printApart prints these modules for .ci/run.
 func printApart([]string) error {
 	fmt.Println(strings.Join(apart, "\n"))
 	return nil
 }
 
-// modules: go.mod, go.sum, go.work and go.work.sum say what is needed, and no more.
+// modules checks that go.mod, go.sum, go.work and go.work.sum are complete and minimal.
 func modules([]string) error {
 	all, err := findModules()
 	if err != nil {
@@ -74,10 +72,10 @@ func modules([]string) error {
 	}
 	return errors.Join(
 		problems("modules", inOrder(all, used, string(changelog))),
-		tidy(all), sumsAreComplete(), inSync(used), requiresOnlyWhatItMay(), userGetsOnlyWhatIsNeeded())
+		tidy(all), sumsAreComplete(), requiresOnlyWhatItMay())
 }
 
-// workspace are the directories that go.work uses.
+// workspace returns the directories that go.work uses.
 func workspace() (dirs []string, err error) {
 	text, err := output(".", nil, "go", "work", "edit", "-json")
 	if err != nil {
@@ -93,9 +91,8 @@ func workspace() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// inOrder is what is wrong with how the modules stand to each other: go.work uses all of them; each has the path that its
-// directory says; one that requires another has it beside itself, and names the version that was released last, so that
-// strangers find it.
+// inOrder returns what is wrong with the modules. go.work must use all of them. The path of each must follow from its directory.
+// A module that requires another one of the repository must replace it by its directory, and name the latest release.
 func inOrder(all []module, used []string, changelog string) (wrong []string) {
 	dirs := map[string]string{} // by path
 	for _, m := range all {
@@ -125,7 +122,7 @@ func inOrder(all []module, used []string, changelog string) (wrong []string) {
 	return wrong
 }
 
-// replaces tells whether the module uses what stands in dir, from the root, for path.
+// replaces reports whether the module replaces another one by dir.
 func (m module) replaces(other, dir string) bool {
 	for _, r := range m.Replace {
 		if r.Old.Path == other {
@@ -135,10 +132,10 @@ func (m module) replaces(other, dir string) bool {
 	return false
 }
 
-// first is the version that the first release will have.
+// first is the version of the first release.
 const first = "v0.1.0"
 
-// latestRelease is the version of the changelog's newest section.
+// latestRelease returns the version of the newest section of the changelog.
 func latestRelease(changelog string) string {
 	if found := regexp.MustCompile(`(?m)^## (v\d\S*?),? `).FindStringSubmatch(changelog); found != nil {
 		return found[1]
@@ -156,8 +153,7 @@ func tidy(all []module) error {
 	return errors.Join(wrong...)
 }
 
-// sumsAreComplete: go.work.sum knows the whole graph, or the go commands that walk it (go list -m all, go mod download) would
-// add to it in each checkout.
+// sumsAreComplete checks that go.work.sum has the whole module graph. Otherwise go list -m all changes it in each checkout.
 func sumsAreComplete() error {
 	const name = "go.work.sum"
 	before, err := os.ReadFile(name)
@@ -174,104 +170,18 @@ func sumsAreComplete() error {
 	return errors.Join(errors.New("go.work.sum is not complete: go mod download completes it"), os.WriteFile(name, before, 0o644))
 }
 
-// inSync: a workspace has one module graph, and may choose newer versions than a module by itself. Each module is to be tested
-// with what its go.mod says: the packages of its build and its tests come from the same versions with go.work as without.
-// (`go work sync` asks for more. It would also write into the root's go.mod, and so into the builds of all users, what a peer
-// of benchmarks/ raises in the graph and nothing in the root's build imports: golang.org/x/sys, say.)
-func inSync(dirs []string) error {
-	var wrong []error
-	for _, dir := range dirs {
-		alone, err := compiledFrom(dir, "GOWORK=off")
-		if err != nil {
-			return err
-		}
-		together, err := compiledFrom(dir)
-		if err != nil {
-			return err
-		}
-		wrong = append(wrong, problems("without go.work, and not with it, "+dir+" is compiled from", without(alone, together)),
-			problems("with go.work, and not without it, "+dir+" is compiled from", without(together, alone)))
-	}
-	return errors.Join(wrong...)
-}
-
-// compiledFrom are the modules, and their versions, that the build and the tests of the one in dir take from elsewhere.
-func compiledFrom(dir string, env ...string) ([]string, error) {
-	out, err := output(dir, env, "go", "list", "-deps", "-test", "-f",
-		"{{with .Module}}{{if not (or .Main .Replace)}}{{.Path}} {{.Version}}{{end}}{{end}}", "./...")
-	return set(lines(out)), err
-}
-
-// libraries are the modules that a user's build gets from here, and the packages of them that it imports (DESIGN §1).
-var libraries = map[string]string{
-	"github.com/google/uuid":                "github.com/google/uuid",
-	"github.com/hashicorp/go-retryablehttp": "github.com/hashicorp/go-retryablehttp",
-	"golang.org/x/time":                     "golang.org/x/time/rate",
-}
-
-// forTests are in go.mod for the root's own tests, and therefore in the module graph of its users; compiled into none of them.
-var forTests = []string{"github.com/stretchr/testify", "go.yaml.in/yaml/v3"}
-
+// requiresOnlyWhatItMay checks the requirements of the root module. Users get all but testify.
 func requiresOnlyWhatItMay() error {
 	out, err := output(".", []string{"GOWORK=off"}, "go", "list", "-m", "-f", "{{if not (or .Main .Indirect)}}{{.Path}}{{end}}", "all")
 	if err != nil {
 		return err
 	}
-	want := append(slices.Collect(maps.Keys(libraries)), forTests[0])
+	want := []string{"github.com/google/uuid", "github.com/hashicorp/go-retryablehttp", "github.com/stretchr/testify", "golang.org/x/time"}
 	return errors.Join(problems("the root's go.mod requires more than it may", without(lines(out), want)),
 		problems("the root's go.mod does not require", without(want, lines(out))))
 }
 
-// userGetsOnlyWhatIsNeeded compares a module that imports the root alone with one that imports the libraries instead.
-func userGetsOnlyWhatIsNeeded() error {
-	tmp, err := os.MkdirTemp("", "user")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tmp)
-	root, err := filepath.Abs(".")
-	if err != nil {
-		return err
-	}
-	versions, err := output(".", []string{"GOWORK=off"}, "go",
-		append([]string{"list", "-m", "-f", "-require={{.Path}}@{{.Version}}"}, slices.Sorted(maps.Keys(libraries))...)...)
-	if err != nil {
-		return err
-	}
-	user, compiled, err := graph(filepath.Join(tmp, "with"), []string{"-require=" + home + "@" + first, "-replace=" + home + "=" + root}, home)
-	if err != nil {
-		return err
-	}
-	other, _, err := graph(filepath.Join(tmp, "without"), lines(versions), slices.Sorted(maps.Values(libraries))...)
-	if err != nil {
-		return err
-	}
-	more := without(user, slices.Concat(other, forTests, []string{home}))
-	tested := slices.DeleteFunc(compiled, func(p string) bool {
-		return !slices.ContainsFunc(forTests, func(m string) bool { return strings.HasPrefix(p, m) })
-	})
-	return errors.Join(problems("a user of the root gets more than its libraries need", more),
-		problems("a user of the root compiles what is for its tests", tested))
-}
-
-// graph makes a module in dir that requires and imports these, and tells its module graph and its packages.
-func graph(dir string, edits []string, imports ...string) (modules, packages []string, err error) {
-	if err := errors.Join(writeFile(dir, "go.mod", []byte("module user\n\ngo 1.26.0\n")),
-		writeFile(dir, "main.go", importing(imports))); err != nil {
-		return nil, nil, err
-	}
-	var out [4]string
-	for i, args := range [][]string{
-		append([]string{"mod", "edit"}, edits...), {"mod", "tidy"}, {"list", "-m", "-f", "{{if not .Main}}{{.Path}}{{end}}", "all"}, {"list", "-deps", "."},
-	} {
-		if out[i], err = output(dir, []string{"GOWORK=off", "GOFLAGS=-mod=mod -buildvcs=false"}, "go", args...); err != nil {
-			return nil, nil, err
-		}
-	}
-	return lines(out[2]), lines(out[3]), nil
-}
-
-// importing is a program that imports these packages and does nothing.
+// importing returns a program that imports packages and does nothing.
 func importing(packages []string) []byte {
 	program := []byte("package main\n")
 	for _, p := range packages {
@@ -280,12 +190,7 @@ func importing(packages []string) []byte {
 	return append(program, "func main() {}\n"...)
 }
 
-// without are those of all that are not in some.
+// without returns the elements of all that are not in some.
 func without(all, some []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(some, s) })
-}
-
-func set(all []string) []string {
-	slices.Sort(all)
-	return slices.Compact(all)
 }

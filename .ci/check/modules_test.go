@@ -15,12 +15,12 @@ func TestInOrder(t *testing.T) {
 		name, nested, changelog, says string
 		used                          []string
 	}{
-		{"in order", nested, changelog, "", []string{".", "a/b"}},
-		{"not in the workspace", nested, changelog, "go.work does not use a/b", []string{"."}},
-		{"never released", strings.Replace(nested, "v0.1.0", "v0.0.0", 1), changelog, "requires " + home + " v0.0.0, want v0.1.0", []string{".", "a/b"}},
-		{"behind the last release", nested, changelog + "## v0.2.0, 2027-01-01\n\n## v0.1.0, 2026-12-01\n", "v0.1.0, want v0.2.0", []string{".", "a/b"}},
-		{"not beside it", strings.Replace(nested, "../../", "../", 1), changelog, "does not replace " + home, []string{".", "a/b"}},
-		{"another path", strings.Replace(nested, "/a/b\"}", "/b\"}", 1), changelog, "want " + home + "/a/b", []string{".", "a/b"}},
+		{"in order: no problem", nested, changelog, "", []string{".", "a/b"}},
+		{"not in the workspace: a problem", nested, changelog, "go.work does not use a/b", []string{"."}},
+		{"never released: a problem", strings.Replace(nested, "v0.1.0", "v0.0.0", 1), changelog, "requires " + home + " v0.0.0, want v0.1.0", []string{".", "a/b"}},
+		{"older than the last release: a problem", nested, changelog + "## v0.2.0, 2027-01-01\n\n## v0.1.0, 2026-12-01\n", "v0.1.0, want v0.2.0", []string{".", "a/b"}},
+		{"another directory: a problem", strings.Replace(nested, "../../", "../", 1), changelog, "does not replace " + home, []string{".", "a/b"}},
+		{"another path: a problem", strings.Replace(nested, "/a/b\"}", "/b\"}", 1), changelog, "want " + home + "/a/b", []string{".", "a/b"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			all := make([]module, 2)
@@ -31,7 +31,7 @@ func TestInOrder(t *testing.T) {
 			}
 			got := strings.Join(inOrder(all, row.used, row.changelog), "\n")
 			if row.says == "" && got != "" || !strings.Contains(got, row.says) {
-				t.Errorf("%q, want %q", got, row.says)
+				t.Errorf("got %q, want %q", got, row.says)
 			}
 		})
 	}

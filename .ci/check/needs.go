@@ -10,12 +10,11 @@ import (
 	"strings"
 )
 
-// need is a program that tests start by themselves, each with a configuration of its own: the services that Debian would make
-// of its package are of no use.
+// need is a program that tests start with their own configuration. The services of its Debian package are not used.
 type need struct {
 	program  string
-	dirs     []string // where it may be beside PATH: patterns
-	packages []string // of Debian
+	dirs     []string // patterns of further directories beside PATH
+	packages []string // names of Debian packages
 	why      string
 }
 
@@ -23,20 +22,20 @@ func allNeeds() []need {
 	cc, _ := output(".", nil, "go", "env", "CC")
 	sbin := []string{"/usr/sbin"}
 	return []need{
-		{"go", nil, nil, "all of it"},
-		{"git", nil, []string{"git"}, "what is in the checkout"},
+		{"go", nil, nil, "everything"},
+		{"git", nil, []string{"git"}, "the list of files"},
 		{strings.TrimSpace(cc), nil, []string{"gcc", "libc6-dev"}, "the race detector"},
-		// Where internal/dbtest/postgrestest looks for it. Also where RESILIENTHTTP_POSTGRES_DSN names a server: some tests crash theirs.
+		// The directories of internal/dbtest/postgrestest. It is needed beside RESILIENTHTTP_POSTGRES_DSN too: some tests crash their server.
 		{"postgres", []string{"/usr/lib/postgresql/*/bin"}, []string{"postgresql"}, "the tests of stores in PostgreSQL"},
 		{"pgbouncer", sbin, []string{"pgbouncer"}, "tests of stores behind a pooler"},
 		{"nginx", sbin, []string{"nginx-light"}, "the test of a server's restart"},
 		{"redis-server", nil, []string{"redis-server"}, "the tests of stores in Redis"},
-		{"chromium", nil, []string{"chromium"}, "looks at pages"},
+		{"chromium", nil, []string{"chromium"}, "the tests of pages"},
 		{"promtool", nil, []string{"prometheus"}, "the tests of alerts"},
 	}
 }
 
-// needs: what the other steps cannot do without. What is missing is installed, where that can be.
+// needs checks that the programs of the other steps exist, and installs missing ones if it may.
 func needs([]string) error {
 	var missing []need
 	for _, n := range allNeeds() {
@@ -59,7 +58,7 @@ func needs([]string) error {
 	return problems("not installed", still)
 }
 
-// there tells whether it is installed, and prints of which version.
+// there reports whether the program is installed, and prints its version.
 func (n need) there() bool {
 	program, err := exec.LookPath(n.program)
 	if err != nil {
@@ -83,7 +82,7 @@ func (n need) there() bool {
 	return true
 }
 
-// install installs packages, none of whose services is started (invoke-rc.d(8)).
+// install installs the packages and starts none of their services (invoke-rc.d(8)).
 func install(missing []need) error {
 	if _, err := exec.LookPath("apt-get"); err != nil || os.Getuid() != 0 {
 		var all []string

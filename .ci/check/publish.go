@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// home is the path of the root module.
+// home is the module path of the root.
 const home = "github.com/resilienthttp/resilienthttp"
 
-// publish makes a release of a copy of this checkout, under a version that nobody will ever use, and is then a stranger: each
-// module is got by itself into a module of the stranger's, and its packages compiled there; README's Go is built and run.
+// publish makes a release of a copy of this checkout, under an invented version. It then installs each module into an empty
+// module, as a user does, compiles its packages there, and runs README's program.
 //
-// What tools/release does is done for it, tags included, and the go command makes the proxy's files from the tags as it does
-// for everybody. Modules of others come from where they always come from.
+// tools/release prepares the release and its tags, and the go command makes the files of a module proxy from the tags. Other
+// modules come from the usual proxy.
 func publish([]string) error {
 	dir, err := os.MkdirTemp("", "publish")
 	if err != nil {
@@ -38,17 +38,17 @@ func publish([]string) error {
 	return errors.Join(r.installAll(), r.readme())
 }
 
-// madeUp is a release that only this machine knows.
+// madeUp is a release that only this machine has.
 type madeUp struct {
 	dir, version string
 	modules      []string // their paths
-	env          []string // of the stranger
+	env          []string // of the user's commands
 }
 
-// source is where the release is made.
+// source is the directory in which the release is made.
 func (r *madeUp) source() string { return filepath.Join(r.dir, "source") }
 
-// release copies the checkout, and commits and tags in the copy what tools/release says.
+// release copies the checkout, runs tools/release in the copy, commits and tags.
 func (r *madeUp) release() error {
 	files, err := tracked()
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *madeUp) release() error {
 	return errors.Join(r.git("commit", "--quiet", "--all", "--message=release"), r.tag(lines(tags)...))
 }
 
-// tag tags what is committed. Each tag is a module's.
+// tag tags the commit. Each tag belongs to a module.
 func (r *madeUp) tag(tags ...string) error {
 	for _, tag := range tags {
 		if err := r.git("tag", tag); err != nil {
@@ -88,7 +88,7 @@ func (r *madeUp) git(args ...string) error {
 	return err
 }
 
-// serve has the go command fetch each module from the tags into a cache, whose downloads are laid out as a proxy's are.
+// serve makes the go command download each module from the tags. The download cache has the layout of a module proxy.
 func (r *madeUp) serve() error {
 	cache := filepath.Join(r.dir, "proxy")
 	args := []string{"mod", "download"}
@@ -111,7 +111,7 @@ func (r *madeUp) serve() error {
 	return nil
 }
 
-// installAll installs each module into a module of a stranger that has nothing else.
+// installAll installs each module into an empty module.
 func (r *madeUp) installAll() error {
 	var all []error
 	for _, m := range r.modules {
@@ -141,17 +141,17 @@ func (r *madeUp) install(module string) (packages int, err error) {
 	if err := writeFile(dir, "main.go", importing(all)); err != nil {
 		return 0, err
 	}
-	// As a library, which is not linked: that it links is what the tests have shown.
+	// The tests have linked it already.
 	_, err = output(dir, r.env, "go", "build", "./...")
 	return len(all), err
 }
 
-// stranger makes a module of somebody else's in dir.
+// stranger makes an empty module in dir.
 func (r *madeUp) stranger(dir string) error {
 	return writeFile(dir, "go.mod", []byte("module stranger.example/program\n\ngo 1.26.0\n"))
 }
 
-// importable are the module's packages that a stranger may import.
+// importable returns the packages of the module that users may import.
 func (r *madeUp) importable(dir, module string) ([]string, error) {
 	out, err := output(dir, r.env, "go", "list", "-f", `{{if and (eq .Module.Path "`+module+`") (ne .Name "main")}}{{.ImportPath}}{{end}}`, module+"/...")
 	if err != nil {
@@ -160,7 +160,7 @@ func (r *madeUp) importable(dir, module string) ([]string, error) {
 	return slices.DeleteFunc(lines(out), func(p string) bool { return slices.Contains(strings.Split(p, "/"), "internal") }), nil
 }
 
-// forget removes the release from the cache of modules, where nobody would ever ask for it again.
+// forget removes the release from the module cache.
 func (r *madeUp) forget() {
 	cache, err := output(".", nil, "go", "env", "GOMODCACHE")
 	if err != nil {
@@ -180,7 +180,7 @@ func (r *madeUp) forget() {
 	}
 }
 
-// writeFile writes a file whose name is relative to dir, and makes the directories that it stands in.
+// writeFile writes a file with a name relative to dir, and makes its directories.
 func writeFile(dir, name string, content []byte) error {
 	name = filepath.Join(dir, filepath.FromSlash(name))
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -189,7 +189,7 @@ func writeFile(dir, name string, content []byte) error {
 	return os.WriteFile(name, content, 0o644)
 }
 
-// runIn runs a command in dir, and lets its output be seen.
+// runIn runs a command in dir and prints its output.
 func runIn(dir string, env []string, name string, args ...string) error {
 	cmd := exec.Command(name, args...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)

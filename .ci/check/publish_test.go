@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// TestPublish is a release of two modules, the second of which requires the first.
+// TestPublish releases two modules. The second one requires the first.
 func TestPublish(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		requires string // of the first by the second; "": the release
-		says     string // "": both can be installed
+		says     string // "": no error
 	}{
-		{"as it should be", "", ""},
-		{"never released", "v0.0.0", "v0.0.0"},
-		{"a version without a tag", "v0.9.0", "v0.9.0"},
+		{"the release: installed", "", ""},
+		{"never released: an error", "v0.0.0", "v0.0.0"},
+		{"a version without a tag: an error", "v0.9.0", "v0.9.0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Setenv("GOPROXY", "off") // these modules need no others
@@ -50,13 +50,12 @@ func TestPublish(t *testing.T) {
 			case row.says == "" && err != nil:
 				t.Error(err)
 			case row.says != "" && (err == nil || !strings.Contains(err.Error(), row.says) || !strings.Contains(err.Error(), "nested cannot be installed")):
-				t.Errorf("%v, want an error that names %s", err, row.says)
+				t.Errorf("got %v, want an error with %s", err, row.says)
 			}
 		})
 	}
 }
 
-// What was made up is gone from the cache of modules when the step is over.
 func TestForget(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("GOMODCACHE", cache)

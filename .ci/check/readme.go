@@ -19,7 +19,7 @@ type fence struct {
 	line     int // of its first line of text, from 1
 }
 
-// fences are the blocks of a document in Markdown.
+// fences returns the fenced blocks of a document in Markdown.
 func fences(document string) (all []fence) {
 	open := false
 	for i, line := range strings.Split(document, "\n") {
@@ -37,7 +37,7 @@ func fences(document string) (all []fence) {
 	return all
 }
 
-// readmeCommand prints the command "go run …" or "go test …" of README.md's block that holds these two and nothing else.
+// readmeCommand prints the command "go run …" or "go test …" of the block in README.md that has these two commands only.
 func readmeCommand(args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: check readme run|test")

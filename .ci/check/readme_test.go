@@ -7,16 +7,16 @@ import (
 func TestCommandOf(t *testing.T) {
 	const both = "```sh\n$ go run ./examples/a   # see\n\ngo test work # all\n```\n"
 	for _, row := range []struct{ name, document, run, test string }{
-		{"both", "# x\n" + both, "go run ./examples/a", "go test work"},
-		{"one alone does not count", "```sh\ngo run ./b\n```\n" + both, "go run ./examples/a", "go test work"},
-		{"nor with a third", "```sh\ngo run ./b\ngo test .\nls\n```\n", "", ""},
-		{"none", "go run ./b\ngo test .\n", "", ""},
+		{"both: both", "# x\n" + both, "go run ./examples/a", "go test work"},
+		{"one alone: ignored", "```sh\ngo run ./b\n```\n" + both, "go run ./examples/a", "go test work"},
+		{"with a third command: ignored", "```sh\ngo run ./b\ngo test .\nls\n```\n", "", ""},
+		{"no block: none", "go run ./b\ngo test .\n", "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			run, _ := commandOf(row.document, "run")
 			test, _ := commandOf(row.document, "test")
 			if run != row.run || test != row.test {
-				t.Errorf("%q, %q", run, test)
+				t.Errorf("got %q, %q; want %q, %q", run, test, row.run, row.test)
 			}
 		})
 	}

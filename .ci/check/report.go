@@ -17,8 +17,8 @@ type event struct {
 	Action, Package, Test, ImportPath, Output string
 }
 
-// report keeps what go test -json writes in a file, and prints it as go test prints it by itself: a line for each package, and
-// all that a failed test wrote.
+// report stores the output of go test -json in a file, and prints it as go test does: a line for each package, and the output
+// of failed tests.
 func report(args []string) error {
 	if len(args) != 1 {
 		return errors.New("usage: check report FILE <events")
@@ -30,17 +30,16 @@ func report(args []string) error {
 	return errors.Join(show(io.TeeReader(os.Stdin, f), os.Stdout), f.Close())
 }
 
-// count takes several runs of the same tests together and ends with the line "N passed, N failed". It fails when a test
-// failed in one of the runs, when none ran, and when a test was skipped in all of them: a skip is an excuse only if another
-// run has done the work (a count of allocations under the race detector, say).
+// count combines several runs of the same tests, and prints "N passed, N failed". It fails if a test failed in one run, if no
+// test ran, or if a test was skipped in all runs. A test that counts allocations may be skipped under the race detector.
 func count(files []string) error { return judge(files, os.Stdout) }
 
-// show keeps a test's output back until its package has ended, and then prints it only if it is of use.
+// show prints the output of a test after the end of its package, and only if the test failed.
 func show(r io.Reader, w io.Writer) error {
 	type output struct {
-		tests map[string][]string // what each test that has not ended well has written
+		tests map[string][]string // output of tests that have not passed
 		order []string
-		lines []string // what the package itself has written
+		lines []string // output of the package itself
 	}
 	packages := map[string]*output{}
 	return scan(r, func(e event) {
@@ -80,13 +79,13 @@ func show(r io.Reader, w io.Writer) error {
 	})
 }
 
-// summary tells whether line is the one that go test prints for a package that has not failed: ok and its time, or that
-// it has no tests, which with -cover begins with a tab.
+// summary reports whether line is the one that go test prints for a package that has not failed. With -cover, the line of a
+// package without tests begins with a tab.
 func summary(line string) bool {
 	return strings.HasPrefix(line, "ok  ") || strings.HasPrefix(line, "?   ") || strings.HasPrefix(line, "\t")
 }
 
-// judge takes a test by its best result, and by its worst: it must have passed once and failed never.
+// judge checks that each test passed in one run at least and failed in none.
 func judge(files []string, w io.Writer) error {
 	passed, failed, skipped := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, name := range files {
@@ -110,7 +109,7 @@ func judge(files []string, w io.Writer) error {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	// A package fails with its tests. By itself it counts only if it did not build, or ended before its tests did.
+	// A package fails with its tests. It counts itself only if it did not build, or ended before its tests.
 	maps.DeleteFunc(failed, func(name string, _ bool) bool {
 		if strings.Contains(name, " ") {
 			return false

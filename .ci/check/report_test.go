@@ -15,12 +15,12 @@ func TestJudge(t *testing.T) {
 		says  string
 		error string
 	}{
-		{"passes", []string{passes, passes}, "1 passed, 0 failed", ""},
-		{"fails in one", []string{passes, fails}, "0 passed, 1 failed", "tests failed"},
-		{"skipped in one", []string{skips, passes}, "1 passed, 0 failed", ""},
-		{"skipped in all", []string{skips, skips}, "skipped in every run: p A", "skipped"},
-		{"does not build", []string{passes, `{"Action":"fail","Package":"q"}`}, "failed: q", "tests failed"},
-		{"nothing ran", []string{""}, "0 passed", "no test ran"},
+		{"passes: counted once", []string{passes, passes}, "1 passed, 0 failed", ""},
+		{"fails in one run: failed", []string{passes, fails}, "0 passed, 1 failed", "tests failed"},
+		{"skipped in one run: passed", []string{skips, passes}, "1 passed, 0 failed", ""},
+		{"skipped in all runs: an error", []string{skips, skips}, "skipped in every run: p A", "skipped"},
+		{"does not build: failed", []string{passes, `{"Action":"fail","Package":"q"}`}, "failed: q", "tests failed"},
+		{"no test ran: an error", []string{""}, "0 passed", "no test ran"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var files []string
@@ -33,20 +33,8 @@ func TestJudge(t *testing.T) {
 			var out strings.Builder
 			err := judge(files, &out)
 			if !strings.Contains(out.String(), row.says) || (err == nil) != (row.error == "") || err != nil && !strings.Contains(err.Error(), row.error) {
-				t.Errorf("%s%v", out.String(), err)
+				t.Errorf("got %s%v, want %q and %q", out.String(), err, row.says, row.error)
 			}
 		})
-	}
-}
-
-func TestCovered(t *testing.T) {
-	percent, missed, err := covered("mode: set\nx/a.go:1.1,2.2 3 1\nx/a.go:3.1,4.2 1 0\nx/b.go:1.1,2.2 4 0\n")
-	if err != nil || percent != 37.5 || missed["a.go"] != 1 || missed["b.go"] != 4 {
-		t.Error(percent, missed, err)
-	}
-	for _, profile := range []string{"mode: set\n", "mode: set\nx/a.go:1.1 3\n", "mode: set\nx/a.go:1.1,2.2 x 1\n"} {
-		if _, _, err := covered(profile); err == nil {
-			t.Errorf("%q: no error", profile)
-		}
 	}
 }

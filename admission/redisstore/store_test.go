@@ -168,15 +168,15 @@ func TestStore_serverCannotWrite(t *testing.T) {
 	client := connect(t, redistest.StartTB(t))
 	s := &redisstore.Store{Client: client}
 	mustTake(t, s, "k", 1, 1, hourly)
-	for _, row := range []struct{ name, says, option, bad, good string }{
+	for _, row := range []struct{ name, want, option, bad, good string }{
 		{"full", "OOM", "maxmemory", "1", "0"},
 		{"a lone master", "NOREPLICAS", "min-replicas-to-write", "1", "0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			require.NoError(t, client.ConfigSet(t.Context(), row.option, row.bad).Err())
 			_, err := s.Take(t.Context(), "k", 1, 1, hourly)
-			require.ErrorContains(t, err, row.says)
-			require.ErrorContains(t, s.Block(t.Context(), "k", time.Now().Add(time.Hour)), row.says)
+			require.ErrorContains(t, err, row.want)
+			require.ErrorContains(t, s.Block(t.Context(), "k", time.Now().Add(time.Hour)), row.want)
 			require.NoError(t, client.ConfigSet(t.Context(), row.option, row.good).Err())
 			require.Equal(t, 9, mustTake(t, s, "k", 0, 0, hourly).Remaining)
 		})

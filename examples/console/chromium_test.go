@@ -1,4 +1,4 @@
-// Package console_test uses the console in a browser, as a person would.
+// Package console_test tests the console in a browser.
 package console_test
 
 import (
@@ -61,7 +61,7 @@ func (s *countingStore) Intents(ctx context.Context, filter durable.Filter, afte
 	return page, err
 }
 
-// browser is a person at the console.
+// browser is a browser that shows the console.
 type browser struct {
 	*testing.T
 
@@ -156,7 +156,7 @@ func (b *browser) find(reason string) idempotency.ID {
 	return idempotency.ID{Scope: "tenant" + script, Operation: "POST /charges", Key: key}
 }
 
-// TestConsoleInChromium uses all pages and forms, with 100,000 dead letters.
+// All pages and forms, with 100,000 dead letters.
 func TestConsoleInChromium(t *testing.T) {
 	b := newBrowser(t)
 	for _, step := range []struct {
@@ -233,7 +233,7 @@ func (b *browser) decides() {
 	require.Equal(b, durable.StateDone, record.State)
 }
 
-// D16: the intent is redriven and resolved by another person while the page is open.
+// D16: the intent is redriven and resolved by another operator while the page is open.
 func (b *browser) stale() {
 	id := b.find("unresolved")
 	seen, err := b.engine.Find(b.Context(), id)

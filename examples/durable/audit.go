@@ -8,34 +8,34 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
 )
 
-// audit compares the shop's books with the bank's ledger, which is the truth.
+// audit compares the shop's ledger with that of the bank.
 type audit struct {
-	once, refused, undone                  int // as it should be: booked, not covered, given up
+	once, declined, canceled               int // correct: booked, not covered, canceled
 	doubled, lost, unknown, wrong, strange int
 
-	sends, questions, doubts, keys int // what it took
-	decided, stale                 int // decisions of a person, and those that came too late
+	sends, queries, unknownSends, keys int // numbers of attempts and keys
+	decided, stale                     int // decisions of the operator with and without effect
 }
 
-// kept: each of so many orders was charged for once, or refused, or never was one.
-func (a *audit) kept(orders int) bool {
-	return a.once+a.refused+a.undone == orders && a.doubled+a.lost+a.unknown+a.wrong+a.strange == 0
+// passed reports whether each order was charged once, declined or canceled.
+func (a *audit) passed(orders int) bool {
+	return a.once+a.declined+a.canceled == orders && a.doubled+a.lost+a.unknown+a.wrong+a.strange == 0
 }
 
-// read audits what there is.
-func (a *audit) read(ctx context.Context, s *scenario, b books, ledger string) error {
-	taken, err := b.orders(ctx)
+// read audits all orders.
+func (a *audit) read(ctx context.Context, s *scenario, l ledger, bankLedger string) error {
+	taken, err := l.orders(ctx)
 	if err != nil {
 		return err
 	}
-	booked, err := bank.Bookings(ledger)
+	booked, err := bank.Bookings(bankLedger)
 	if err != nil {
 		return err
 	}
 	records := make(map[string]durable.Record)
 	for i := range s.payments {
 		id := idOf(s.order(i))
-		record, err := b.store().Find(ctx, id)
+		record, err := l.store().Find(ctx, id)
 		if errors.Is(err, durable.ErrNotFound) {
 			continue
 		}
@@ -43,7 +43,7 @@ func (a *audit) read(ctx context.Context, s *scenario, b books, ledger string) e
 			return err
 		}
 		records[id.Key] = record
-		attempts, err := b.store().Attempts(ctx, id)
+		attempts, err := l.store().Attempts(ctx, id)
 		if err != nil {
 			return err
 		}
@@ -59,9 +59,9 @@ func (a *audit) count(record *durable.Record, attempts []durable.Attempt) {
 		switch attempt := &attempts[i]; {
 		case attempt.Kind == durable.KindResolve:
 		case attempt.Kind == durable.KindQuery:
-			a.questions++
+			a.queries++
 		case attempt.Class == durable.ClassUnknown:
-			a.doubts++
+			a.unknownSends++
 			fallthrough
 		default:
 			a.sends++
@@ -69,7 +69,7 @@ func (a *audit) count(record *durable.Record, attempts []durable.Attempt) {
 	}
 }
 
-// compare looks at each order that the clients were told of.
+// compare checks each order of the clients.
 func (a *audit) compare(s *scenario, taken []bank.Order, records map[string]durable.Record, booked []bank.Charge) {
 	orders := make(map[string]bank.Order)
 	for _, o := range taken {
@@ -86,10 +86,10 @@ func (a *audit) compare(s *scenario, taken []bank.Order, records map[string]dura
 		o, ordered := orders[want.Reference]
 		record, known := records[want.Reference]
 		switch {
-		case givenUp(i) && (ordered || known || len(found) > 0):
+		case canceledOrder(i) && (ordered || known || len(found) > 0):
 			a.strange++
-		case givenUp(i):
-			a.undone++
+		case canceledOrder(i):
+			a.canceled++
 		case !ordered || o != want || !known:
 			a.lost++
 		default:
@@ -99,13 +99,13 @@ func (a *audit) compare(s *scenario, taken []bank.Order, records map[string]dura
 	a.strange += len(charges)
 }
 
-// judge looks at one that was taken.
+// judge checks an order that was taken.
 func (a *audit) judge(record *durable.Record, want bank.Order, found []bank.Charge) {
-	settled := record.State.Final() || record.State == durable.StateDead && !record.InDoubt
+	final := record.State.Final() || record.State == durable.StateDead && !record.InDoubt
 	switch {
 	case len(found) > 1:
 		a.doubled++
-	case !settled:
+	case !final:
 		a.unknown++
 	case len(found) == 0 && want.Covered():
 		a.lost++
@@ -114,11 +114,11 @@ func (a *audit) judge(record *durable.Record, want bank.Order, found []bank.Char
 	case want.Covered():
 		a.once++
 	default:
-		a.refused++
+		a.declined++
 	}
 }
 
-// agrees: the shop knows what the bank has of the order, and that is right.
+// agrees reports whether the state of the shop and the bank is the same, and correct.
 func agrees(record *durable.Record, want bank.Order, found []bank.Charge) bool {
 	if !want.Covered() {
 		return len(found) == 0 && record.State == durable.StateDead && record.Reason == durable.ReasonDeclined && record.Code == bank.Never

@@ -17,20 +17,20 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// demo is one order, whose shop dies in the middle of the charge.
+// demo is one order. The shop is killed during its charge.
 type demo struct {
 	out    io.Writer
 	order  bank.Order
 	dir    string
-	books  books
+	ledger ledger
 	bank   *bank.Bank
 	shop   *process.Process
 	once   sync.Once
-	booked chan struct{} // closed when the bank has booked
-	dead   chan struct{} // closed when the shop is
+	booked chan struct{} // closed after the booking
+	dead   chan struct{} // closed when the shop is dead
 }
 
-// runDemo tells what to see, line by line. Its error says that something else was seen.
+// runDemo prints the steps. It returns an error if a step has another result.
 func runDemo(ctx context.Context, o *options, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "pay")
 	if err != nil {
@@ -43,11 +43,11 @@ func runDemo(ctx context.Context, o *options, out io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, stop()) }()
 	d := &demo{out: out, order: o.demoOrder(), dir: dir, booked: make(chan struct{}), dead: make(chan struct{})}
-	if d.books, err = openBooks(ctx, o.Database, dsn); err != nil {
+	if d.ledger, err = openLedger(ctx, o.Database, dsn); err != nil {
 		return err
 	}
-	defer d.books.close()
-	if d.bank, err = bank.Open(d.ledger()); err != nil {
+	defer d.ledger.close()
+	if d.bank, err = bank.Open(d.bankLedger()); err != nil {
 		return err
 	}
 	d.bank.Keys = true
@@ -60,14 +60,14 @@ func runDemo(ctx context.Context, o *options, out io.Writer) (err error) {
 	}
 	defer func() { cancel(); err = errors.Join(err, <-served, d.bank.Close()) }()
 	d.shop = process.New(filepath.Join(dir, "shop"), o.log, shopCommand, "-db", o.Database, "-dsn", dsn, "-mode", keys,
-		"-bank", socket, "-timeout", patience.String())
+		"-bank", socket, "-timeout", timeLimit.String())
 	defer d.shop.Stop()
-	return o.shown(ctx, d.books.store(), out, func() error { return d.run(ctx) })
+	return o.shown(ctx, d.ledger.store(), out, func() error { return d.run(ctx) })
 }
 
-func (d *demo) ledger() string { return filepath.Join(d.dir, "bank.jsonl") }
+func (d *demo) bankLedger() string { return filepath.Join(d.dir, "bank.jsonl") }
 
-// holding lets the bank book, and keeps what it answers back until the shop is dead.
+// holding lets the bank book, and delays its response until the shop is dead.
 func (d *demo) holding(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
@@ -79,35 +79,35 @@ func (d *demo) holding(next http.Handler) http.Handler {
 	})
 }
 
-func (d *demo) sayf(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
+func (d *demo) printf(format string, args ...any) { fmt.Fprintf(d.out, format+"\n", args...) }
 
 func (d *demo) run(ctx context.Context) error {
 	if err := d.shop.Start(ctx); err != nil {
 		return err
 	}
-	c := &client{http: &http.Client{Transport: &http.Transport{DialContext: process.Over(d.shop.Socket)}}, url: "http://shop"}
+	c := &client{http: &http.Client{Transport: &http.Transport{DialContext: process.Dial(d.shop.Socket)}}, url: "http://shop"}
 	defer c.http.CloseIdleConnections()
 
 	changed := d.order
-	changed.Reference += "-given-up"
+	changed.Reference += "-canceled"
 	if err := c.order(ctx, changed, true); err != nil {
 		return err
 	}
-	d.sayf("A customer gives up %s in the middle. The shop rolls back: there is neither an order nor a charge.", changed.Reference)
-	if _, err := d.books.store().Find(ctx, idOf(changed)); !errors.Is(err, durable.ErrNotFound) {
-		return fmt.Errorf("a charge that was rolled back: %w", err)
+	d.printf("A customer cancels %s during the transaction. The shop rolls back: there is no order and no intent.", changed.Reference)
+	if _, err := d.ledger.store().Find(ctx, idOf(changed)); !errors.Is(err, durable.ErrNotFound) {
+		return fmt.Errorf("intent after the rollback: %w", err)
 	}
 	if err := c.order(ctx, d.order, false); err != nil {
 		return err
 	}
-	d.sayf("Another orders %s, %s. The shop writes the order and its charge in one transaction.", d.order.Reference, euros(d.order.Amount))
+	d.printf("Another customer orders %s, %s. The shop writes the order and the intent to charge it in one transaction.", d.order.Reference, euros(d.order.Amount))
 	if err := d.crash(ctx); err != nil {
 		return err
 	}
 	if err := d.recover(ctx); err != nil {
 		return err
 	}
-	return d.tell(ctx)
+	return d.printJournal(ctx)
 }
 
 // crash kills the shop while it charges.
@@ -115,8 +115,8 @@ func (d *demo) crash(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(patience):
-		return errors.New("the bank is not asked")
+	case <-time.After(timeLimit):
+		return errors.New("the bank got no request")
 	case <-d.booked:
 	}
 	if err := d.freeze(ctx); err != nil {
@@ -124,76 +124,76 @@ func (d *demo) crash(ctx context.Context) error {
 	}
 	d.shop.Stop()
 	close(d.dead)
-	d.sayf("The shop sends the charge. The bank has booked it, and before it can say so the shop gets kill -9.")
+	d.printf("The shop sends the charge. The bank books it. Before the response arrives, the shop gets kill -9.")
 	return d.look(ctx, durable.StateSending)
 }
 
-// freeze stops the shop where it is, in the middle of the charge. On a machine that has
-// stood still since the booking, the lease may be over: then it is about to send it again.
+// freeze suspends the shop during the charge. On a slow machine the lease may have expired, and the
+// shop is about to send the charge again. Then freeze waits for that.
 func (d *demo) freeze(ctx context.Context) error {
 	for {
-		_ = d.shop.Do(process.Freeze) // or it is killed as it runs
-		record, err := d.books.store().Find(ctx, idOf(d.order))
+		_ = d.shop.Do(process.Freeze) // not supported on all systems
+		record, err := d.ledger.store().Find(ctx, idOf(d.order))
 		if err != nil || record.State == durable.StateSending {
 			return err
 		}
 		_ = d.shop.Do(process.Thaw)
-		if err := sleep.Context(ctx, glance); err != nil {
+		if err := sleep.Context(ctx, pollInterval); err != nil {
 			return err
 		}
 	}
 }
 
-// look says where the charge stands.
+// look prints the state of the intent.
 func (d *demo) look(ctx context.Context, want durable.State) error {
-	record, err := d.books.store().Find(ctx, idOf(d.order))
+	record, err := d.ledger.store().Find(ctx, idOf(d.order))
 	if err != nil {
 		return err
 	}
-	d.sayf("In the books: the charge is %v.", record.State)
+	d.printf("State of the intent: %v.", record.State)
 	if record.State != want {
-		return fmt.Errorf("it should be %v", want)
+		return fmt.Errorf("want state %v", want)
 	}
 	return nil
 }
 
 func (d *demo) recover(ctx context.Context) error {
-	d.sayf("The shop starts again. The dead process may be alive for a lease of %v. Then nobody knows what it has done,", lease)
-	d.sayf("and the charge is sent again, under the same key. The bank knows the key, and says what it said before.")
+	d.printf("The shop starts again. After the lease of %v the result of the attempt is unknown.", lease)
+	d.printf("The shop sends the charge again with the same key. The bank replays its first response.")
 	if err := d.shop.Start(ctx); err != nil {
 		return err
 	}
-	if err := waitUntilOver(ctx, d.books.store()); err != nil {
+	if err := waitForEngines(ctx, d.ledger.store()); err != nil {
 		return err
 	}
 	return d.look(ctx, durable.StateDone)
 }
 
-// tell shows the journal, and the bank's ledger.
-func (d *demo) tell(ctx context.Context) error {
-	attempts, err := d.books.store().Attempts(ctx, idOf(d.order))
+// printJournal prints the attempts and the bank's ledger.
+func (d *demo) printJournal(ctx context.Context) error {
+	attempts, err := d.ledger.store().Attempts(ctx, idOf(d.order))
 	if err != nil {
 		return err
 	}
-	d.sayf("")
+	d.printf("")
 	for i, a := range attempts {
-		d.sayf("attempt %d, key %.8s…: %v, %v%s", i+1, a.Key, a.Kind, a.Class, behind(a.Error))
+		d.printf("attempt %d, key %.8s…: %v, %v%s", i+1, a.Key, a.Kind, a.Class, suffix(a.Error))
 	}
-	booked, err := bank.Bookings(d.ledger())
+	booked, err := bank.Bookings(d.bankLedger())
 	if err != nil {
 		return err
 	}
 	for _, c := range booked {
-		d.sayf("the bank's ledger: %s, %s", c.Reference, euros(c.Amount))
+		d.printf("bank ledger: %s, %s", c.Reference, euros(c.Amount))
 	}
 	if len(booked) != 1 || booked[0].Order != d.order {
-		return fmt.Errorf("charged %d times", len(booked))
+		return fmt.Errorf("charged %d times, want once", len(booked))
 	}
-	d.sayf("Charged once.")
+	d.printf("Charged once.")
 	return nil
 }
 
-func behind(text string) string {
+func suffix(text string) string {
 	if text == "" {
 		return ""
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// The columns of a sheet: invoice and amount are there, the others are written.
+// The columns of a sheet. The program reads invoice and amount, and writes the others.
 const (
 	columnInvoice = "invoice"
 	columnAmount  = "amount"
@@ -34,7 +34,7 @@ const (
 
 var columnsWritten = []string{"status", "reference", "code", "text"}
 
-// sheet is a file of comma-separated values, with a line of names.
+// sheet is a CSV file with a header line.
 type sheet struct {
 	path    string
 	lines   [][]string
@@ -53,7 +53,7 @@ func readSheet(path string) (*sheet, error) {
 		return nil, err
 	}
 	if len(lines) == 0 {
-		return nil, fmt.Errorf("%s: there is no line of names", path)
+		return nil, fmt.Errorf("%s: no header line", path)
 	}
 	s := &sheet{path: path, lines: lines, columns: make(map[string]int)}
 	for _, name := range columnsWritten {
@@ -66,19 +66,19 @@ func readSheet(path string) (*sheet, error) {
 	}
 	for _, name := range []string{columnInvoice, columnAmount} {
 		if _, ok := s.columns[name]; !ok {
-			return nil, fmt.Errorf("%s: there is no column %q", path, name)
+			return nil, fmt.Errorf("%s: no column %q", path, name)
 		}
 	}
 	for i, line := range lines {
 		if len(line) > len(lines[0]) {
-			return nil, fmt.Errorf("%s: row %d has more fields than names", path, i+1)
+			return nil, fmt.Errorf("%s: row %d has more fields than the header", path, i+1)
 		}
 		lines[i] = append(line, make([]string, len(lines[0])-len(line))...)
 	}
 	return s, nil
 }
 
-// rows are numbered as in a spreadsheet: the first behind the names is 2.
+// rows returns the rows with their numbers in a spreadsheet: the first row after the header is 2.
 func (s *sheet) rows() iter.Seq2[int, durable.Row] {
 	return func(yield func(int, durable.Row) bool) {
 		for i, line := range s.lines[1:] {
@@ -94,17 +94,17 @@ func (s *sheet) rows() iter.Seq2[int, durable.Row] {
 	}
 }
 
-// cents are those of an amount such as 12.50.
+// cents parses an amount such as 12.50.
 func cents(amount string) (int64, error) {
 	whole, part, _ := strings.Cut(amount, ".")
 	n, err := strconv.ParseUint((whole + part + "00")[:len(whole)+2], 10, 40)
 	if err != nil || whole == "" || len(part) > 2 || n == 0 {
-		return 0, fmt.Errorf("%q is no amount, such as 12.50", amount)
+		return 0, fmt.Errorf("amount is %q, want a number such as 12.50", amount)
 	}
 	return int64(n), nil
 }
 
-// write puts the report into the file: all of it, or none.
+// write writes the report into the file, in one step.
 func (s *sheet) write(report durable.Report) error {
 	for _, r := range report.Rows {
 		for i, value := range []string{r.Status.String(), r.Reference, r.Code, r.Text} {
@@ -121,8 +121,8 @@ func (s *sheet) write(report durable.Report) error {
 	return os.Rename(s.path+".new", s.path)
 }
 
-// runImport enqueues the rows of a sheet, has them sent, and writes into the sheet where
-// each stands. Its books and the bank's ledger stand beside the sheet.
+// runImport enqueues the rows of a sheet, sends them, and writes their states into the sheet. The
+// database and the bank's ledger are files beside the sheet.
 func runImport(ctx context.Context, o *options, out io.Writer) (err error) {
 	s, err := readSheet(o.sheet)
 	if err != nil {
@@ -133,7 +133,7 @@ func runImport(ctx context.Context, o *options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	b, err := openBooks(ctx, o.Database, dsn)
+	b, err := openLedger(ctx, o.Database, dsn)
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func runImport(ctx context.Context, o *options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	there, err := bank.Open(o.sheet + ".bank.jsonl")
+	theBank, err := bank.Open(o.sheet + ".bank.jsonl")
 	if err != nil {
 		return err
 	}
@@ -151,16 +151,15 @@ func runImport(ctx context.Context, o *options, out io.Writer) (err error) {
 	defer cancel()
 	var sends atomic.Int64
 	socket := filepath.Join(dir, "bank")
-	served, err := process.Serve(ctx, socket, testAmounts(there.Handler(), &sends))
+	served, err := process.Serve(ctx, socket, testAmounts(theBank.Handler(), &sends))
 	if err != nil {
-		return errors.Join(err, there.Close())
+		return errors.Join(err, theBank.Close())
 	}
-	defer func() { cancel(); err = errors.Join(err, <-served, there.Close()) }()
+	defer func() { cancel(); err = errors.Join(err, <-served, theBank.Close()) }()
 
-	// This bank is not slow. Where the machine is, an answer that came too late, or for a worker
-	// that was thought to be dead, would be one that nobody knows: a refusal would be asked for
-	// again.
-	engine := newEngine(b.store(), newGateway(asks, socket, patience))
+	// This bank is fast, but the machine may be slow. A short timeout or lease would make results
+	// unknown, and the engine would query or send again.
+	engine := newEngine(b.store(), newGateway(asks, socket, timeLimit))
 	engine.LeaseDuration = 0 // the default
 	engine.Policy = durable.CardDeclines()
 	engine.Trace = durable.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
@@ -170,7 +169,7 @@ func runImport(ctx context.Context, o *options, out io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "%d rows: %s\n", len(before.Rows), counts(before))
+		fmt.Fprintf(out, "%d rows: %s\n", len(before.Rows), rowCounts(before))
 		if err := workOff(ctx, engine); err != nil {
 			return err
 		}
@@ -178,13 +177,13 @@ func runImport(ctx context.Context, o *options, out io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(out, "sent to the bank: %d\nnow: %s\n", sends.Load(), counts(after))
+		fmt.Fprintf(out, "sent to the bank: %d\nnow: %s\n", sends.Load(), rowCounts(after))
 		return s.write(after)
 	})
 }
 
-// counts are how many rows have each status, in the order of the statuses.
-func counts(report durable.Report) string {
+// rowCounts returns the number of rows with each status.
+func rowCounts(report durable.Report) string {
 	var words []string
 	for status := durable.RowAccepted; status <= durable.RowInvalid; status++ {
 		if n := report.Counts[status]; n > 0 {
@@ -194,11 +193,10 @@ func counts(report durable.Report) string {
 	return strings.Join(words, ", ")
 }
 
-// workOff works until nothing is left but what waits for its time, or for as long as
-// patience lasts.
+// workOff works until the other intents are not due, at most for timeLimit.
 func workOff(ctx context.Context, engine *durable.Engine) error {
-	idle := 0 // rounds in a row: what was mended in this very moment may not be due for the first of them
-	for began := time.Now(); time.Since(began) < patience; _ = sleep.Context(ctx, glance) {
+	idle := 0 // consecutive rounds without work; in the first, a corrected row may not be due yet
+	for start := time.Now(); time.Since(start) < timeLimit; _ = sleep.Context(ctx, pollInterval) {
 		worked, err := engine.Work(ctx, 0)
 		if err != nil {
 			return err
@@ -210,18 +208,17 @@ func workOff(ctx context.Context, engine *durable.Engine) error {
 		if err != nil {
 			return err
 		}
-		if idle > 1 && underWay(stats) == stats.States[durable.StateWaiting] {
+		if idle > 1 && inProgress(stats) == stats.States[durable.StateWaiting] {
 			break
 		}
 	}
 	return ctx.Err()
 }
 
-// testAmounts makes a bank behave by what is asked of it, as those of payment providers do
-// in test mode: of 13 cents it says that they may be had in an hour, and of 7 cents it
-// books the charge and loses the answer.
+// testAmounts makes the result depend on the amount, as payment providers do in test mode. Amounts with
+// 13 cents are declined for an hour. Amounts with 7 cents are booked, and the response is lost.
 func testAmounts(next http.Handler, sends *atomic.Int64) http.Handler {
-	lose := (&chaos.Answers{Lose: 1}).Around(next)
+	lose := (&chaos.Responses{Lose: 1}).Handler(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			next.ServeHTTP(w, r)
@@ -231,7 +228,7 @@ func testAmounts(next http.Handler, sends *atomic.Int64) http.Handler {
 		body, _ := io.ReadAll(r.Body)
 		r.Body = io.NopCloser(bytes.NewReader(body))
 		var o bank.Order
-		_ = json.Unmarshal(body, &o) // or the bank says so
+		_ = json.Unmarshal(body, &o) // the bank rejects an invalid order
 		switch o.Amount % 100 {
 		case 13:
 			bank.Decline(w, bank.Again)

@@ -1,45 +1,45 @@
-// Durable is a shop whose charges are not lost, whatever dies: an order and its charge are
-// written in one transaction, and package durable sees to it that the charge is made, once.
+// Durable is a shop with charges that survive crashes. It writes an order and the intent to charge it in
+// one transaction. Package durable then makes the charge exactly once.
 //
 // Run it from the root of the repository:
 //
-//	go run ./examples/durable                   one order, and kill -9 in the middle of its charge
-//	go run ./examples/durable -db postgres      on a PostgreSQL server of its own; or -dsn …
-//	go run ./examples/durable -import file.csv  a sheet of invoices, and what became of each
-//	go run ./examples/durable -chaos            2,000 orders while everything dies
-//	go run ./examples/durable … -page 127.0.0.1:8080    and look there
+//	go run ./examples/durable                   one order, and kill -9 during its charge
+//	go run ./examples/durable -db postgres      with a private PostgreSQL server, or -dsn …
+//	go run ./examples/durable -import file.csv  a sheet of invoices, and the result of each
+//	go run ./examples/durable -chaos            2,000 orders during faults
+//	go run ./examples/durable … -page 127.0.0.1:8080    with a state page and the console
 //
-// -import reads the columns invoice and amount, and writes status, reference, code and text
-// behind them. Mend what was refused or invalid, run it again, and only that is sent. Its
-// books stand beside the file. See testdata/invoices.csv; its bank refuses round amounts,
-// lets those of 13 cents wait, and loses its answer to those of 7 cents.
+// -import reads the columns invoice and amount, and writes status, reference, code and text.
+// Correct declined and invalid rows, and run it again: only these are sent. Its databases are
+// beside the file. See testdata/invoices.csv. The bank declines round amounts, declines amounts
+// with 13 cents for an hour, and loses its response to amounts with 7 cents.
 //
-// -chaos has three processes of the shop take 2,000 orders and charge for them, kills one at
-// 50 random moments (SIGKILL; another one starts), stops one for longer than others wait for it at
-// 5 (SIGSTOP, then SIGCONT), and PostgreSQL's whole server at 5 (kill -9 of all of it; its
-// database has synchronous_commit off, so that what is not asked to be durable is lost).
-// The bank, a process of its own, loses 5 % of its answers after the work, works on 5 % of
-// what it is asked when nobody waits for it any more, says 503 to 3 %, and declines 10 % so
-// that they may come again later, and 3 % until a person sends them again. For a minute it
-// cannot be reached. A person looks at dead and unknown payments, reads the bank's ledger, and
-// decides seconds later, by the Engine and by the console's forms. If a payment has changed
-// in the meantime, the decision must have no effect. One customer of 25 gives the order up in
-// the middle. With
-// -faults still more goes wrong: see examples/payments. There are two modes, and each is
-// run:
+// -chaos runs three processes of the shop, which take 2,000 orders and charge them. At 50 random
+// moments one gets SIGKILL, and another one starts. At 5 moments one is suspended for longer than
+// its lease (SIGSTOP, SIGCONT), and at 5 PostgreSQL gets kill -9. Its database has
+// synchronous_commit off, so the store must ask for durable commits.
 //
-//	keys   the bank honours idempotency keys, and can do nothing else for us
-//	asks   it knows no keys, and books twice what it is asked twice, but it can be asked
-//	       what it has booked
+// The bank is another process. It loses 5 % of its responses, executes 5 % after the client's
+// timeout, and responds with 503 to 3 %. It declines 10 % for a time, and 3 % until a person redrives
+// them. It has an outage of one minute. -faults adds faults: see examples/payments.
 //
-// At last the bank's ledger is read by itself. Each order that a client was told of must
-// have been charged for exactly once, or refused, if the account does not cover it; the
-// shop must know which; and what was given up must have left no trace. If this is not so
-// the program ends with status 1. The last line of each run sums it up.
+// A simulated person handles dead and unknown payments, seconds after reading the bank's ledger,
+// through the Engine and the console's forms. If a payment has changed in the meantime, the decision
+// must have no effect. One of 25 customers cancels the order during its transaction.
 //
-// What to read: shop.go is the shop, books.go its two databases, psp.go its Gateway to the
-// bank; demo.go and import.go what it is good for; run.go the test of it all, with
-// internal/chaos for what goes wrong, and audit.go.
+// It runs two modes:
+//
+//	keys   the bank honours idempotency keys
+//	asks   the bank books a repeated request twice, and can be queried for its bookings
+//
+// At the end the bank's ledger is read directly. Each order must be charged exactly once, or
+// declined if the account does not cover it. The shop must know the result. Canceled orders must
+// have left nothing. Otherwise the program exits with status 1. The last line of each run is a
+// summary.
+//
+// shop.go is the shop, ledger.go its two databases, psp.go its Gateway to the bank. demo.go and
+// import.go are the first two commands. run.go is the test with faults (internal/chaos), and
+// audit.go its audit.
 package main
 
 import (
@@ -70,7 +70,7 @@ func main() {
 	}
 }
 
-// command is one of the processes when its first argument says so.
+// command is a process of the shop or the bank if the first argument is its name.
 func command(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) > 0 {
 		switch args[0] {
@@ -93,31 +93,31 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 	}
 }
 
-// options are what the program was asked to do.
+// options are the options of the command line.
 type options struct {
 	scenario
 
-	dsn       string // "": a database of our own
-	sheet     string // to be imported
+	dsn       string // "": a private database
+	sheet     string // the file to import
 	chaos     bool
 	scenarios []scenario
 }
 
-// parse makes a scenario for each database and mode that is asked for.
+// parse returns the options with a scenario for each database and mode.
 func parse(args []string) (*options, error) {
 	o := &options{scenario: scenario{Plan: chaos.Plan{Kills: 50, Stops: 5, Crashes: 5, Strikes: 5}}}
 	var databases, modes, log string
 	flags := flag.NewFlagSet("durable", flag.ContinueOnError)
-	flags.StringVar(&databases, "db", "", "where the books are: "+chaos.SQLite+" or "+chaos.Postgres+"; with -chaos also both, and by default those that the faults befall")
-	flags.StringVar(&o.dsn, "dsn", "", "a PostgreSQL server that is there, whose tables are made; not for -chaos, which kills its own")
-	flags.StringVar(&o.sheet, "import", "", "the sheet of invoices to import")
-	flags.StringVar(&o.page, "page", "", "address on which to show where the payments stand, 127.0.0.1:8080 say")
-	flags.StringVar(&log, "log", "", "the file that gets the processes' logs")
-	flags.BoolVar(&o.chaos, "chaos", false, "let everything die")
-	flags.IntVar(&o.payments, "payments", 2000, "how many orders there are, with -chaos")
-	flags.DurationVar(&o.outage, "outage", time.Minute, "how long the bank is unreachable, with -chaos")
-	flags.IntVar(&o.processes, "processes", 3, "how many processes the shop is, with -chaos")
-	flags.StringVar(&modes, "mode", keys+","+asks, "what the bank can do, with -chaos")
+	flags.StringVar(&databases, "db", "", "database: "+chaos.SQLite+" or "+chaos.Postgres+"; with -chaos also both; default: those of the faults")
+	flags.StringVar(&o.dsn, "dsn", "", "existing PostgreSQL server, on which tables are created; not for -chaos")
+	flags.StringVar(&o.sheet, "import", "", "sheet of invoices to import")
+	flags.StringVar(&o.page, "page", "", "address of the state page and the console, such as 127.0.0.1:8080")
+	flags.StringVar(&log, "log", "", "file for the logs of the processes")
+	flags.BoolVar(&o.chaos, "chaos", false, "run orders during faults")
+	flags.IntVar(&o.payments, "payments", 2000, "number of orders with -chaos")
+	flags.DurationVar(&o.outage, "outage", time.Minute, "outage of the bank with -chaos")
+	flags.IntVar(&o.processes, "processes", 3, "number of processes of the shop with -chaos")
+	flags.StringVar(&modes, "mode", keys+","+asks, "modes of the bank with -chaos")
 	o.Plan.Flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return nil, err
@@ -142,36 +142,36 @@ func parse(args []string) (*options, error) {
 	return o, nil
 }
 
-// fit puts the defaults in, and says what does not go together.
+// fit sets defaults, and returns an error for options that exclude each other.
 func (o *options) fit(flags *flag.FlagSet, databases, modes *string) error {
 	switch {
 	case flags.NArg() > 0:
-		return fmt.Errorf("what is %q?", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case o.chaos && (o.dsn != "" || o.sheet != ""):
-		return errors.New("-chaos has books of its own")
+		return errors.New("-chaos excludes -dsn and -import")
 	case *databases == "" && o.dsn != "":
 		*databases = chaos.Postgres
 	case *databases == "" && o.chaos && len(o.Faults) == 0:
 		*databases = chaos.SQLite + "," + chaos.Postgres
 	case *databases == "":
-		*databases = o.Befallen()
+		*databases = o.AffectedDatabases()
 	case o.dsn != "" && *databases != chaos.Postgres:
-		return errors.New("-dsn is that of a PostgreSQL server")
+		return errors.New("-dsn requires -db postgres")
 	}
 	if o.sheet != "" && o.dsn == "" && *databases != chaos.SQLite {
-		return errors.New("what is imported is to be there the next time: -import wants SQLite, or a -dsn")
+		return errors.New("-import requires SQLite or -dsn, because a private server is deleted")
 	}
 	if !o.chaos {
 		*modes = keys
 		if words := chaos.Words(*databases); len(words) != 1 {
-			return fmt.Errorf("%d databases, where one is wanted", len(words))
+			return fmt.Errorf("got %d databases, want one", len(words))
 		}
 	}
 	return nil
 }
 
-// database is where the books are, until stop is called: in a file, on the server that was
-// named, or on one of our own.
+// database returns the data source name: a file, the server of -dsn, or a private server, which stop
+// stops.
 func (o *options) database(ctx context.Context, file string) (dsn string, stop func() error, err error) {
 	stop = func() error { return nil }
 	switch {
@@ -187,7 +187,7 @@ func (o *options) database(ctx context.Context, file string) (dsn string, stop f
 	return server.DSN(), server.Stop, nil
 }
 
-// demoOrder is a new one where there may be others.
+// demoOrder returns an order. Its reference is unique on an existing server.
 func (o *options) demoOrder() bank.Order {
 	order := bank.Order{Reference: "acme:invoice-1", Amount: 12901}
 	if o.dsn != "" {
@@ -196,7 +196,7 @@ func (o *options) demoOrder() bank.Order {
 	return order
 }
 
-// shown has work be seen on the pages, if there are any, and stay there until ctx ends.
+// shown calls work. With -page, it serves the pages until ctx ends.
 func (o *options) shown(ctx context.Context, store durable.Store, out io.Writer, work func() error) error {
 	if o.page == "" {
 		return work()
@@ -209,12 +209,12 @@ func (o *options) shown(ctx context.Context, store durable.Store, out io.Writer,
 	if err := work(); err != nil {
 		return err
 	}
-	fmt.Fprintln(out, "The pages stay until this is interrupted.")
+	fmt.Fprintln(out, "The pages are available until Ctrl-C.")
 	<-ctx.Done()
 	return nil
 }
 
-// runAll runs each, also if one of them fails.
+// runAll runs all scenarios, also after a failure.
 func runAll(ctx context.Context, scenarios []scenario, out io.Writer) error {
 	var failed error
 	for _, s := range scenarios {

@@ -13,21 +13,21 @@ import (
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
-// showPages serves, on an address, where the payments stand, and the dead letters with
-// forms to deal with them, until stop is called. Who can reach the address may do so.
+// showPages serves the state page and the console until stop is called. Each client that can reach
+// the address may use the forms.
 func showPages(ctx context.Context, address string, store durable.Store, out io.Writer) (stop func(), err error) {
 	url, stop, err := process.Show(ctx, address, pages(&durable.Engine{Store: store}))
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintf(out, "where the payments stand: %s/?refresh=2\ndead letters: %[1]s/dead\n", url)
+	fmt.Fprintf(out, "state page: %s/?refresh=2\ndead letters: %[1]s/dead\n", url)
 	return stop, nil
 }
 
 func pages(engine *durable.Engine) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", &statepage.Handler{Title: "payments", Sources: []statepage.Source{
-		{Name: "intents", State: func(ctx context.Context) (any, error) { return standing(ctx, engine) }},
+		{Name: "intents", State: func(ctx context.Context) (any, error) { return stateCounts(ctx, engine) }},
 	}})
 	mux.Handle("/dead", &console.Handler{
 		Engine: engine, Title: "payments: dead letters", By: func(*http.Request) string { return "the operator" },
@@ -36,8 +36,8 @@ func pages(engine *durable.Engine) http.Handler {
 	return mux
 }
 
-// standing is how many payments are in each state, and since when the longest is due.
-func standing(ctx context.Context, engine *durable.Engine) (any, error) {
+// stateCounts returns the number of payments in each state, and the age of the oldest due one.
+func stateCounts(ctx context.Context, engine *durable.Engine) (any, error) {
 	stats, err := engine.Stats(ctx)
 	if err != nil {
 		return nil, err

@@ -16,18 +16,17 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/chromium"
 )
 
-// TestPages: a person sees where the payments stand, finds one that was refused among the
-// dead letters, and brings it back, in a browser.
-func TestPages(t *testing.T) {
+// A browser shows the states of the payments, and redrives a declined one from the console.
+func TestShowPages_inBrowser(t *testing.T) {
 	t.Parallel()
-	there, err := bank.Open(t.TempDir() + "/ledger")
+	theBank, err := bank.Open(t.TempDir() + "/ledger")
 	require.NoError(t, err)
-	defer func() { assert.NoError(t, there.Close()) }()
-	server := httptest.NewServer(there.Handler())
+	defer func() { assert.NoError(t, theBank.Close()) }()
+	server := httptest.NewServer(theBank.Handler())
 	defer server.Close()
 	psp := newPSP(&http.Client{Transport: toServer{server}})
 	engine := newEngine(new(durable.Memory), psp)
-	engine.LeaseDuration = 0 // the default: nobody dies here
+	engine.LeaseDuration = 0 // the default
 	for _, o := range []bank.Order{{Reference: "acme:1", Amount: 101}, {Reference: "acme:2", Amount: 100}} {
 		in, err := intentOf(o)
 		require.NoError(t, err)
@@ -51,10 +50,10 @@ func TestPages(t *testing.T) {
 	ctx := chromium.Open(t)
 	body := func() string { return chromium.Value[string](ctx, t, "document.body.innerText") }
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(links[0]), chromedp.WaitVisible("#scopes")))
-	chromium.Until(ctx, t, `/dead\W+1[^]*done\W+1/.test(document.body.innerText)`) // it looks again by itself
+	chromium.Until(ctx, t, `/dead\W+1[^]*done\W+1/.test(document.body.innerText)`) // the page refreshes itself
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(links[1]), chromedp.WaitVisible("#letters")))
 	chromium.Press(ctx, t, "#letters a", `document.querySelector("#attempts")`)
-	assert.Contains(t, body(), "the account does not cover it")
+	assert.Contains(t, body(), "insufficient funds")
 	assert.Contains(t, body(), `"reference":"acme:2"`)
 	chromium.Value[string](ctx, t, `document.querySelector("#redrive button").click(), ""`)
 	assert.Eventually(t, func() bool {
@@ -65,7 +64,7 @@ func TestPages(t *testing.T) {
 	require.Error(t, err)
 }
 
-// toServer sends everything to a server.
+// toServer sends all requests to a server.
 type toServer struct{ *httptest.Server }
 
 func (s toServer) RoundTrip(r *http.Request) (*http.Response, error) {

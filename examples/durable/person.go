@@ -18,53 +18,52 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// person decides about dead and unknown intents, long after looking at them. The decisions
-// are right for what was shown: the person reads the bank's ledger. Many arrive when the
-// intent has changed, and then must have no effect.
+// person simulates an operator that decides about dead and unknown intents, seconds after reading
+// them. The decisions are correct for the state that was read. Many intents have changed meanwhile,
+// and then the decision must have no effect.
 type person struct {
-	engine *durable.Engine
-	pages  http.Handler
-	ledger string
+	engine     *durable.Engine
+	pages      http.Handler
+	bankLedger string
 
 	// late is the time after which no send that was shown can still reach the bank.
 	late time.Duration
 
-	sights  []sight
-	decided int // decisions that had an effect
-	stale   int // and those that came too late
+	decisions []decision
+	decided   int // decisions that had an effect
+	stale     int // decisions that came too late
 }
 
-// sight is an intent as it was shown, with the form of the page or without one.
-type sight struct {
+// decision is the decision about an intent in the state that was read.
+type decision struct {
 	record  durable.Record
-	redrive bool       // the decision; false: to resolve
+	redrive bool       // false: resolve
 	form    url.Values // nil: the decision is a call of the Engine
 	due     time.Time  // the time of the decision
 }
 
-const mostSights = 200
+const maxDecisions = 200
 
-func newPerson(store durable.Store, ledger string, late time.Duration) *person {
+func newPerson(store durable.Store, bankLedger string, late time.Duration) *person {
 	engine := &durable.Engine{Store: store}
-	return &person{engine: engine, pages: pages(engine), ledger: ledger, late: late}
+	return &person{engine: engine, pages: pages(engine), bankLedger: bankLedger, late: late}
 }
 
-// work looks and decides until ctx ends.
+// work reads intents and decides until ctx ends.
 func (p *person) work(ctx context.Context) {
-	for ; ctx.Err() == nil; _ = sleep.Context(ctx, 10*glance) {
+	for ; ctx.Err() == nil; _ = sleep.Context(ctx, 10*pollInterval) {
 		p.look(ctx)
 		p.decide(ctx)
 	}
 }
 
-// end decides about what was shown, and redrives what the bank wants to be redriven, until
-// nothing is left.
+// end makes the remaining decisions, and redrives intents with the code Call, until none is left.
 func (p *person) end(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	for {
 		p.decide(ctx)
-		if err := waitUntilOver(ctx, p.engine.Store); err != nil {
+		if err := waitForEngines(ctx, p.engine.Store); err != nil {
 			return err
 		}
 		left := 0
@@ -74,43 +73,44 @@ func (p *person) end(ctx context.Context) error {
 			}
 			left++
 			if record, err := p.engine.Find(ctx, letter.ID); err == nil && record.State == durable.StateDead {
-				_ = p.engine.RedriveOne(ctx, record.Seen(), durable.Redrive{By: "a person"}) // or the next time
+				_ = p.engine.RedriveOne(ctx, record.Seen(), durable.Redrive{By: "operator"}) // retried in the next round
 			}
 		}
-		if left == 0 && len(p.sights) == 0 {
+		if left == 0 && len(p.decisions) == 0 {
 			return nil
 		}
-		if err := sleep.Context(ctx, 10*glance); err != nil {
+		if err := sleep.Context(ctx, 10*pollInterval); err != nil {
 			return err
 		}
 	}
 }
 
-// look remembers some of the intents that are dead or unknown.
+// look reads some of the dead and unknown intents and schedules decisions.
 func (p *person) look(ctx context.Context) {
 	filter := durable.Filter{States: []durable.State{durable.StateDead, durable.StateUnknown}, NewestFirst: true}
 	for record, err := range p.engine.Intents(ctx, filter) {
-		if err != nil || len(p.sights) >= mostSights {
+		if err != nil || len(p.decisions) >= maxDecisions {
 			return
 		}
 		if rand.IntN(8) > 0 {
 			continue
 		}
-		for range 1 + rand.IntN(2) { // the page may be open twice
-			s := sight{record: record, due: time.Now().Add(p.late + rand.N(p.late/2))}
+		for range 1 + rand.IntN(2) { // the page may be open in two browsers
+			s := decision{record: record, due: time.Now().Add(p.late + rand.N(p.late/2))}
 			if record.State == durable.StateDead && !record.InDoubt && rand.IntN(4) > 0 {
 				s.redrive, s.due = true, time.Now().Add(rand.N(p.late))
 			}
 			s.form = p.form(ctx, &s)
-			p.sights = append(p.sights, s)
+			p.decisions = append(p.decisions, s)
 		}
 	}
 }
 
 var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
 
-// form returns a form of the intent's page, half of the times. nil: there is none any more.
-func (p *person) form(ctx context.Context, s *sight) url.Values {
+// form returns the form of the intent's page for half of the decisions, otherwise or if there is none
+// nil.
+func (p *person) form(ctx context.Context, s *decision) url.Values {
 	if rand.IntN(2) == 0 {
 		return nil
 	}
@@ -131,10 +131,10 @@ func (p *person) form(ctx context.Context, s *sight) url.Values {
 	return form
 }
 
-// decide makes the decisions that are due. It repeats those that failed with the database.
+// decide makes the decisions that are due. It repeats those that fail because of the database.
 func (p *person) decide(ctx context.Context) {
 	now := time.Now()
-	booked, err := bank.Bookings(p.ledger)
+	booked, err := bank.Bookings(p.bankLedger)
 	if err != nil {
 		return
 	}
@@ -142,8 +142,8 @@ func (p *person) decide(ctx context.Context) {
 	for _, c := range booked {
 		ids[c.Reference] = c.ID
 	}
-	left := p.sights[:0]
-	for _, s := range p.sights {
+	left := p.decisions[:0]
+	for _, s := range p.decisions {
 		if s.due.After(now) {
 			left = append(left, s)
 			continue
@@ -157,11 +157,11 @@ func (p *person) decide(ctx context.Context) {
 			left = append(left, s)
 		}
 	}
-	p.sights = left
+	p.decisions = left
 }
 
-// act redrives, or resolves by the ID of the booking if there is one.
-func (p *person) act(ctx context.Context, s *sight, booking string) error {
+// act redrives an intent, or resolves it with the booking, if there is one.
+func (p *person) act(ctx context.Context, s *decision, booking string) error {
 	outcome := durable.Outcome{Class: durable.ClassDeclined, Code: s.record.Code}
 	if booking != "" {
 		outcome = durable.Outcome{Class: durable.ClassSucceeded, Reference: booking}
@@ -175,9 +175,9 @@ func (p *person) act(ctx context.Context, s *sight, booking string) error {
 		}
 		return p.post(ctx, s.form)
 	case s.redrive:
-		return p.engine.RedriveOne(ctx, s.record.Seen(), durable.Redrive{By: "a person"})
+		return p.engine.RedriveOne(ctx, s.record.Seen(), durable.Redrive{By: "operator"})
 	default:
-		return p.engine.Resolve(ctx, s.record.Seen(), outcome, "a person")
+		return p.engine.Resolve(ctx, s.record.Seen(), outcome, "operator")
 	}
 }
 
@@ -193,6 +193,6 @@ func (p *person) post(ctx context.Context, form url.Values) error {
 	case http.StatusConflict:
 		return durable.ErrStale
 	default:
-		return fmt.Errorf("the console: %d", w.Code)
+		return fmt.Errorf("console: status %d", w.Code)
 	}
 }

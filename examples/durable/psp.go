@@ -17,18 +17,18 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
-// bankTimeout is what the bank is given for one booking, where it may be slow.
+// bankTimeout is the timeout of a booking.
 const bankTimeout = 300 * time.Millisecond
 
-// newClient is how a shop speaks to the bank, which has so long for an answer.
+// newClient returns a client of the bank with that timeout for an attempt.
 func newClient(socket string, timeout time.Duration) *http.Client {
 	return &http.Client{Transport: &resilienthttp.Transport{
-		Base:   &http.Transport{DialContext: process.Over(socket), MaxIdleConnsPerHost: 32},
+		Base:   &http.Transport{DialContext: process.Dial(socket), MaxIdleConnsPerHost: 32},
 		Policy: resilienthttp.Policy{AttemptTimeout: timeout},
 	}}
 }
 
-// newPSP is the Gateway to a bank that honours keys.
+// newPSP returns the Gateway of a bank that honours keys.
 func newPSP(client *http.Client) durable.HTTP {
 	return durable.HTTP{
 		Client: client,
@@ -39,42 +39,42 @@ func newPSP(client *http.Client) durable.HTTP {
 			}
 			return req, err
 		},
-		Read: readAnswer,
+		Read: readResponse,
 	}
 }
 
-// readAnswer says what an answer says beside its status.
-func readAnswer(resp *http.Response, body []byte) (o durable.Outcome) {
+// readResponse decodes the body of a response. Its status is classified by durable.HTTP.
+func readResponse(resp *http.Response, body []byte) (o durable.Outcome) {
 	switch resp.StatusCode {
 	case http.StatusCreated:
 		var booked bank.Charge
 		o.Err = json.Unmarshal(body, &booked)
 		o.Reference = booked.ID
 	case http.StatusPaymentRequired:
-		var no bank.Refusal
+		var no bank.DeclineBody
 		if o.Err = json.Unmarshal(body, &no); o.Err == nil {
 			o.Code, o.Err = no.Code, errors.New(no.Text)
 		}
 	default:
-		o.Err = fmt.Errorf("the bank: %s", resp.Status)
+		o.Err = fmt.Errorf("bank: %s", resp.Status)
 	}
 	return o
 }
 
-// askablePSP is the Gateway to a bank that knows no keys, and can be asked: what it has
-// booked it knows by our reference.
-type askablePSP struct{ durable.HTTP }
+// queryablePSP is the Gateway of a bank without idempotency keys. Its bookings can be queried by our
+// reference.
+type queryablePSP struct{ durable.HTTP }
 
 var (
-	_ durable.Finder    = askablePSP{}
-	_ durable.Protector = askablePSP{}
+	_ durable.Finder    = queryablePSP{}
+	_ durable.Protector = queryablePSP{}
 )
 
-// KeyPolicy says that keys protect nothing.
-func (askablePSP) KeyPolicy() (keyLife, settles time.Duration) { return -1, 0 }
+// KeyPolicy returns that keys do not protect.
+func (queryablePSP) KeyPolicy() (keyTTL, visibilityDelay time.Duration) { return -1, 0 }
 
-// Find asks for a booking.
-func (p askablePSP) Find(ctx context.Context, s *durable.Send) durable.Outcome {
+// Find queries a booking.
+func (p queryablePSP) Find(ctx context.Context, s *durable.Send) durable.Outcome {
 	found, err := p.bookings(ctx, s.ID.Key)
 	switch {
 	case err != nil:
@@ -86,7 +86,7 @@ func (p askablePSP) Find(ctx context.Context, s *durable.Send) durable.Outcome {
 	}
 }
 
-func (p askablePSP) bookings(ctx context.Context, reference string) ([]bank.Charge, error) {
+func (p queryablePSP) bookings(ctx context.Context, reference string) ([]bank.Charge, error) {
 	address := "http://bank/bookings?reference=" + url.QueryEscape(reference)
 	req, err := http.NewRequestWithContext(resilienthttp.SingleAttempt(ctx), http.MethodGet, address, http.NoBody)
 	if err != nil {
@@ -102,7 +102,7 @@ func (p askablePSP) bookings(ctx context.Context, reference string) ([]bank.Char
 		return nil, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the bank: %s", resp.Status)
+		return nil, fmt.Errorf("bank: %s", resp.Status)
 	}
 	var found []bank.Charge
 	err = json.Unmarshal(body, &found)

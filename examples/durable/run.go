@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	clientTimeout = 2 * time.Second // that a client gives the shop for an answer
-	clients       = 16              // that order at the same time
-	patience      = 3 * time.Minute // of a client; and of ours for the rest, when all is ordered
-	glance        = 20 * time.Millisecond
+	clientTimeout = 2 * time.Second // of a request to the shop
+	clients       = 16              // concurrent clients
+	timeLimit     = 3 * time.Minute // of a client, and of the work after the orders
+	pollInterval  = 20 * time.Millisecond
 )
 
-// run lets clients order while everything breaks, waits until nothing is left to be done,
-// and audits the bank's ledger.
+// run sends the orders during the faults, waits until all intents are done or dead, and audits the
+// bank's ledger.
 func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error) {
 	at, err := s.build(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, at.close()) }()
-	b, err := openBooks(ctx, at.Database, at.OwnDSN())
+	b, err := openLedger(ctx, at.Database, at.OwnDSN())
 	if err != nil {
 		return nil, err
 	}
@@ -46,44 +46,44 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error)
 		defer stop()
 	}
 	r := &result{scenario: s}
-	began := time.Now()
-	// A stopped process sends at most so long after it was stopped, and the bank takes its time.
-	decides := newPerson(b.store(), at.ledger(), 2*s.pause()+settles+time.Second)
+	start := time.Now()
+	// After this time no send of a suspended process can reach the bank.
+	decides := newPerson(b.store(), at.bankLedger(), 2*s.pause()+visibilityDelay+time.Second)
 	if err := r.order(ctx, at, decides, out); err != nil {
 		return nil, err
 	}
-	r.ordered = time.Since(began)
+	r.ordered = time.Since(start)
 	if err := decides.end(ctx); err != nil {
 		return nil, err
 	}
 	r.decided, r.stale = decides.decided, decides.stale
-	r.took = time.Since(began)
+	r.took = time.Since(start)
 	at.StopServices()
-	at.bank.Drain() // what it was asked to do is done
-	return r, r.audit.read(ctx, &s, b, at.ledger())
+	at.bank.Drain() // requests in progress are executed
+	return r, r.audit.read(ctx, &s, b, at.bankLedger())
 }
 
-// order lets everything be ordered, while the plan happens and a person decides. The last
-// third is ordered after the bank's outage, which begins with the second.
-func (r *result) order(ctx context.Context, at *site, decides *person, out io.Writer) error {
+// order sends the orders during the faults and the decisions of the person. The bank's outage starts
+// after the first third of the orders. The last third waits for its end.
+func (r *result) order(ctx context.Context, at *stack, decides *person, out io.Writer) error {
 	c := &client{&http.Client{Timeout: clientTimeout, Transport: &http.Transport{MaxIdleConnsPerHost: clients}}, "http://" + at.Front.Addr()}
 	defer c.http.CloseIdleConnections()
 	failed := make([]error, r.payments)
-	storm := &chaos.Storm{At: &at.Site, Workers: clients, Items: r.payments}
+	storm := &chaos.Storm{At: &at.Stack, Workers: clients, Items: r.payments}
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { decides.work(working) })
 	var outage error
-	over := make(chan struct{})
-	err := storm.Rage(ctx, out, func(ctx context.Context, i int) {
+	outageOver := make(chan struct{})
+	err := storm.Run(ctx, out, func(ctx context.Context, i int) {
 		switch {
 		case i == r.payments/3:
 			outage = at.outage(ctx, r.scenario.outage)
-			close(over)
+			close(outageOver)
 		case i > 2*r.payments/3:
-			<-over
+			<-outageOver
 		}
-		failed[i] = c.order(ctx, r.scenario.order(i), givenUp(i))
+		failed[i] = c.order(ctx, r.scenario.order(i), canceledOrder(i))
 	})
 	stop()
 	work.Wait()
@@ -91,20 +91,20 @@ func (r *result) order(ctx context.Context, at *site, decides *person, out io.Wr
 	return errors.Join(errors.Join(failed...), err, outage)
 }
 
-// client orders.
+// client is a client of the shop.
 type client struct {
 	http *http.Client
 	url  string
 }
 
-// order asks until the shop has taken the order, or rolled it back. What was taken is
-// not taken again.
-func (c *client) order(ctx context.Context, o bank.Order, giveUp bool) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// order repeats the request until the shop has taken the order or rolled it back. An order is taken
+// once.
+func (c *client) order(ctx context.Context, o bank.Order, cancelOrder bool) error {
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
 	want, address := http.StatusCreated, c.url+"/orders"
-	if giveUp {
-		want, address = http.StatusGone, address+"?give=up"
+	if cancelOrder {
+		want, address = http.StatusGone, address+"?cancel=true"
 	}
 	body, err := json.Marshal(o)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *client) order(ctx context.Context, o bank.Order, giveUp bool) error {
 		if ctx.Err() != nil {
 			return errors.Join(err, ctx.Err())
 		}
-		_ = sleep.Context(ctx, glance+rand.N(2*glance))
+		_ = sleep.Context(ctx, pollInterval+rand.N(2*pollInterval))
 	}
 }
 
@@ -135,9 +135,9 @@ func (c *client) post(ctx context.Context, address string, body []byte) (status 
 	return resp.StatusCode, errors.Join(err, resp.Body.Close())
 }
 
-// outage makes the bank unreachable, and returns when it is over.
-func (at *site) outage(ctx context.Context, d time.Duration) error {
-	bank := &http.Client{Transport: &http.Transport{DialContext: process.Over(at.bank.Socket)}}
+// outage makes the bank unreachable, and returns after its end.
+func (at *stack) outage(ctx context.Context, d time.Duration) error {
+	bank := &http.Client{Transport: &http.Transport{DialContext: process.Dial(at.bank.Socket)}}
 	defer bank.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPut, "http://bank/outage?for="+d.String(), http.NoBody)
 	if err != nil {
@@ -148,26 +148,26 @@ func (at *site) outage(ctx context.Context, d time.Duration) error {
 		return err
 	}
 	if err := resp.Body.Close(); err != nil || resp.StatusCode != http.StatusOK {
-		return errors.Join(err, errors.New("the bank has no outage: "+resp.Status))
+		return errors.Join(err, errors.New("start outage of the bank: "+resp.Status))
 	}
 	return sleep.Context(ctx, d)
 }
 
-// waitUntilOver waits until everything is done or dead, or for as long as patience lasts:
-// the audit tells what is left then.
-func waitUntilOver(ctx context.Context, store durable.Store) error {
+// waitForEngines waits until all intents are done or dead, at most for timeLimit. The audit counts the
+// others.
+func waitForEngines(ctx context.Context, store durable.Store) error {
 	var stats durable.Stats
 	var err error
-	for began := time.Now(); time.Since(began) < patience && ctx.Err() == nil; _ = sleep.Context(ctx, glance) {
-		if stats, err = store.Stats(ctx); err == nil && underWay(stats) == 0 {
+	for start := time.Now(); time.Since(start) < timeLimit && ctx.Err() == nil; _ = sleep.Context(ctx, pollInterval) {
+		if stats, err = store.Stats(ctx); err == nil && inProgress(stats) == 0 {
 			return nil
 		}
 	}
 	return errors.Join(err, ctx.Err())
 }
 
-// underWay is how many intents the engines have not ended with.
-func underWay(stats durable.Stats) (n int) {
+// inProgress returns the number of intents that the engines still process.
+func inProgress(stats durable.Stats) (n int) {
 	for state, count := range stats.States {
 		if state.Claimable() || state.Held() {
 			n += count

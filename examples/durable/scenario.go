@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
-// scenario is how many orders there are, what the bank can do, and what goes wrong.
+// scenario has the load, the mode of the bank, and the faults of a run.
 type scenario struct {
 	chaos.Plan
 
@@ -20,40 +20,40 @@ type scenario struct {
 	outage    time.Duration // of the bank
 	processes int
 	mode      string
-	page      string    // the address of the pages; "": there are none
-	log       io.Writer // of the processes; nil: nobody reads it
+	page      string    // address of the pages; "": none
+	log       io.Writer // for the logs of the processes; nil: none
 }
 
 func (s *scenario) validate() error {
 	switch {
 	case s.payments < 1 || s.processes < 1:
-		return errors.New("there must be payments and processes")
+		return errors.New("payments and processes must be positive")
 	case s.outage < 0:
-		return fmt.Errorf("an outage of %v", s.outage)
+		return fmt.Errorf("outage is %v, must not be negative", s.outage)
 	case s.mode != keys && s.mode != asks:
-		return fmt.Errorf("there is no mode %q", s.mode)
+		return fmt.Errorf("unknown mode %q", s.mode)
 	}
 	return s.Validate()
 }
 
-// order is the i-th, of one of ten tenants.
+// order returns the order with number i, of one of ten tenants.
 func (s *scenario) order(i int) bank.Order {
 	return bank.Order{Reference: fmt.Sprintf("comp%d:invoice:%06d", i%10, i), Amount: int64(100 + i)}
 }
 
-// givenUp: its customer gives it up at the last moment. One of 25 does.
-func givenUp(i int) bool { return i%25 == 24 }
+// canceledOrder reports whether the customer cancels the order. One of 25 does.
+func canceledOrder(i int) bool { return i%25 == 24 }
 
-// site is the shop's processes, the database, and the bank.
-type site struct {
-	chaos.Site
+// stack has the processes of the shop, the database, and the bank.
+type stack struct {
+	chaos.Stack
 
 	bank *process.Process
 }
 
-// build starts everything.
-func (s *scenario) build(ctx context.Context) (_ *site, err error) {
-	at := &site{Site: chaos.Site{Plan: s.Plan, Lease: s.pause(), Log: s.log}}
+// build starts the stack.
+func (s *scenario) build(ctx context.Context) (_ *stack, err error) {
+	at := &stack{Stack: chaos.Stack{Plan: s.Plan, Lease: s.pause(), Log: s.log}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, at.close())
@@ -62,16 +62,16 @@ func (s *scenario) build(ctx context.Context) (_ *site, err error) {
 	if err := at.Build(ctx); err != nil {
 		return nil, err
 	}
-	// The tables are made once, and past the wires.
-	b, err := openBooks(ctx, at.Database, at.OwnDSN())
+	// The tables are created once, without the proxies.
+	b, err := openLedger(ctx, at.Database, at.OwnDSN())
 	if err != nil {
 		return nil, err
 	}
 	b.close()
-	if err := at.Forget(ctx); err != nil {
+	if err := at.DisableDurableCommits(ctx); err != nil {
 		return nil, err
 	}
-	at.bank = process.New(at.Path("bank"), s.log, bank.Command, "-ledger", at.ledger(), fmt.Sprintf("-keys=%t", s.mode == keys),
+	at.bank = process.New(at.Path("bank"), s.log, bank.Command, "-ledger", at.bankLedger(), fmt.Sprintf("-keys=%t", s.mode == keys),
 		"-busy", "0.03", "-declines", "0.1", "-calls", "0.03", "-lose", "0.05", "-slow", "0.05")
 	if err := at.bank.Start(ctx); err != nil {
 		return nil, err
@@ -84,21 +84,20 @@ func (s *scenario) build(ctx context.Context) (_ *site, err error) {
 	return at, nil
 }
 
-// pause is what a stop of a process is longer than, and at most twice as long. Where keys
-// protect, nothing is too long, and what was stopped finds that others have done its work.
-// Where they do not, it may send when it wakes up, which must be before anybody believes
-// that nothing was booked.
+// pause is the minimum time for which a process is suspended; the maximum is twice as long. With
+// keys it may have any length. Without keys, a process may send after it resumes. This must be
+// before the engine decides that nothing was booked.
 func (s *scenario) pause() time.Duration {
 	if s.mode == keys {
-		return lease + settles
+		return lease + visibilityDelay
 	}
 	return lease
 }
 
-func (at *site) ledger() string { return at.Path("bank.jsonl") }
+func (at *stack) bankLedger() string { return at.Path("bank.jsonl") }
 
-// close ends everything.
-func (at *site) close() error {
+// close stops all processes.
+func (at *stack) close() error {
 	at.StopServices()
 	if at.bank != nil {
 		at.bank.Stop()

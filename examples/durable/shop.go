@@ -20,16 +20,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// shop takes orders, and charges for them.
+// shop takes orders and charges them.
 type shop struct {
-	books  books
+	ledger ledger
 	engine *durable.Engine
 }
 
-// The modes: what the bank can do for those who do not know what became of a charge.
+// The modes of the bank.
 const (
 	keys = "keys" // it honours idempotency keys
-	asks = "asks" // it can be asked
+	asks = "asks" // its bookings can be queried
 )
 
 // The gateway and the operation of the charges.
@@ -38,18 +38,18 @@ const (
 	operation = "charge"
 )
 
-// lease is short, so that one need not wait long for what a dead process has left.
+// lease is short, so that the intents of a dead process are taken over soon.
 const lease = time.Second
 
-// settles is how long after its end a booking may yet be made: a stopped process sends
-// when it wakes up, and the bank may take its time.
-const settles = 2 * time.Second
+// visibilityDelay is the time after an attempt in which a booking may still appear: a suspended
+// process sends when it resumes, and the bank may be slow.
+const visibilityDelay = 2 * time.Second
 
 func newEngine(store durable.Store, psp durable.Gateway) *durable.Engine {
 	return &durable.Engine{
 		Store: store, Gateways: map[string]durable.Gateway{gateway: psp},
-		// As durable.CardDeclines has it, in another time: what it lets wait for an hour
-		// comes again after 100 ms, and there is no end, for the test is to see it all.
+		// As durable.CardDeclines, but with 100 ms instead of an hour, and without a maximum
+		// age, so that the test ends with each order done or declined.
 		Policy: durable.Declines{
 			Schedule: durable.Schedule{Backoff: resilienthttp.FullJitter(100*time.Millisecond, time.Second), MaxAttempts: -1, MaxAge: -1},
 			ByCode: map[string]durable.Rule{
@@ -57,7 +57,7 @@ func newEngine(store durable.Store, psp durable.Gateway) *durable.Engine {
 				bank.Call:  {Never: true},
 			},
 		},
-		Concurrency: 24, PerTenant: 6, VisibilityDelay: settles, LeaseDuration: lease, PollInterval: 200 * time.Millisecond, DrainTimeout: lease,
+		Concurrency: 24, PerTenant: 6, VisibilityDelay: visibilityDelay, LeaseDuration: lease, PollInterval: 200 * time.Millisecond, DrainTimeout: lease,
 		Trace: durable.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, nil))),
 	}
 }
@@ -65,12 +65,12 @@ func newEngine(store durable.Store, psp durable.Gateway) *durable.Engine {
 func newGateway(mode, socket string, timeout time.Duration) durable.Gateway {
 	psp := newPSP(newClient(socket, timeout))
 	if mode == asks {
-		return askablePSP{psp}
+		return queryablePSP{psp}
 	}
 	return psp
 }
 
-// intentOf is the charge for an order, whose tenant is the first word of its reference.
+// intentOf returns the intent to charge an order. The tenant is the first part of its reference.
 func intentOf(o bank.Order) (durable.Intent, error) {
 	payload, err := json.Marshal(o)
 	return durable.Intent{ID: idOf(o), Gateway: gateway, Payload: payload}, err
@@ -81,20 +81,20 @@ func idOf(o bank.Order) idempotency.ID {
 	return idempotency.ID{Scope: tenant, Operation: operation, Key: o.Reference}
 }
 
-var errGivenUp = errors.New("the customer has given it up")
+var errCanceled = errors.New("canceled by the customer")
 
-// take writes an order and its charge: both are there, or neither.
-func (s *shop) take(ctx context.Context, o bank.Order, givenUp bool) error {
+// take writes an order and its intent in one transaction.
+func (s *shop) take(ctx context.Context, o bank.Order, canceledOrder bool) error {
 	charge, err := intentOf(o)
 	if err != nil {
 		return err
 	}
-	err = s.books.take(ctx, o, func(outbox durable.Outbox) error {
+	err = s.ledger.take(ctx, o, func(outbox durable.Outbox) error {
 		if _, err := outbox.Enqueue(ctx, charge); err != nil {
 			return err
 		}
-		if givenUp {
-			return errGivenUp
+		if canceledOrder {
+			return errCanceled
 		}
 		return nil
 	})
@@ -111,11 +111,11 @@ func (s *shop) handler() http.Handler {
 		if !ok {
 			return
 		}
-		switch err := s.take(r.Context(), o, r.URL.Query().Get("give") == "up"); {
-		case errors.Is(err, errGivenUp):
+		switch err := s.take(r.Context(), o, r.URL.Query().Get("cancel") == "true"); {
+		case errors.Is(err, errCanceled):
 			http.Error(w, err.Error(), http.StatusGone)
 		case err != nil:
-			http.Error(w, "the books are not available", http.StatusServiceUnavailable)
+			http.Error(w, "ledger not available", http.StatusServiceUnavailable)
 		default:
 			w.WriteHeader(http.StatusCreated)
 		}
@@ -124,23 +124,23 @@ func (s *shop) handler() http.Handler {
 	return mux
 }
 
-// shopCommand makes the program a process of the shop: it takes orders, and works.
+// shopCommand is the first argument of a process of the shop.
 const shopCommand = "shop"
 
 func serve(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet(shopCommand, flag.ContinueOnError)
-	socket := flags.String("listen", "", "the Unix socket")
-	database := flags.String("db", chaos.SQLite, "where the books are")
-	dsn := flags.String("dsn", "", "the file, or PostgreSQL's connection string")
-	bankSocket := flags.String("bank", "", "the bank's Unix socket")
-	timeout := flags.Duration("timeout", bankTimeout, "what the bank is given for an answer")
-	mode := flags.String("mode", keys, "what the bank can do")
-	answers := chaos.Answers{Patience: clientTimeout}
-	answers.Flags(flags)
+	socket := flags.String("listen", "", "Unix socket")
+	database := flags.String("db", chaos.SQLite, "database")
+	dsn := flags.String("dsn", "", "file, or connection string of PostgreSQL")
+	bankSocket := flags.String("bank", "", "Unix socket of the bank")
+	timeout := flags.Duration("timeout", bankTimeout, "timeout of the bank")
+	mode := flags.String("mode", keys, "mode of the bank")
+	responses := chaos.Responses{Timeout: clientTimeout}
+	responses.Flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	b, err := openBooks(ctx, *database, *dsn)
+	b, err := openLedger(ctx, *database, *dsn)
 	if err != nil {
 		return err
 	}
@@ -149,7 +149,7 @@ func serve(ctx context.Context, args []string) error {
 	working, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { err = s.engine.Run(working) })
-	listened := process.Listen(ctx, *socket, answers.Around(s.handler()))
+	listened := process.Listen(ctx, *socket, responses.Handler(s.handler()))
 	stop()
 	work.Wait()
 	return errors.Join(listened, err)

@@ -7,8 +7,8 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 )
 
-// chi has middleware of net/http's kind: With puts one around a single route. What
-// is used before it stands outside.
+// chi has the middleware of net/http. With adds one to a single route, inside of those that Use
+// adds.
 func (s *service) chi() http.Handler {
 	r := chi.NewRouter()
 	r.Use(middleware.Recoverer, authenticate)

@@ -8,9 +8,8 @@ import (
 	"github.com/labstack/echo/v4/middleware"
 )
 
-// echo renders the error that a handler returns after all middleware, unless a
-// middleware does so itself: echoOnce does, so that it stands around the whole
-// response.
+// echo writes the error of a handler after all middleware has returned, unless a middleware writes
+// it. So echoOnce writes it, to be around the whole response.
 func (s *service) echo() http.Handler {
 	e := echo.New()
 	e.Use(middleware.Recover(), echo.WrapMiddleware(authenticate))
@@ -32,12 +31,12 @@ func (s *service) echoCharge(c echo.Context) error {
 
 type echoKey struct{}
 
-// echoOnce is middleware for one route. echo.WrapMiddleware is not for it: the error
-// would be rendered when the execution is over, and the answer be no-response.
+// echoOnce is middleware for one route. Do not use echo.WrapMiddleware instead: it writes the error
+// after the execution, so the response would be the problem no-response.
 func echoOnce(s *service, operation string) echo.MiddlewareFunc {
 	return func(next echo.HandlerFunc) echo.HandlerFunc {
 		h := s.once(operation, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			c := r.Context().Value(echoKey{}).(echo.Context) //nolint:errcheck // put there below
+			c := r.Context().Value(echoKey{}).(echo.Context) //nolint:errcheck // set below
 			request, response := c.Request(), c.Response()
 			defer func() { c.SetRequest(request); c.SetResponse(response) }()
 			c.SetRequest(r)

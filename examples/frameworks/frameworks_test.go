@@ -21,14 +21,14 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// frameworks are all that serve the API.
+// frameworks returns the handler of each framework.
 func frameworks(s *service) map[string]http.Handler {
 	return map[string]http.Handler{"net/http": s.netHTTP(), "chi": s.chi(), "echo": s.echo(), "gin": s.gin()}
 }
 
 func newService() *service { return &service{store: new(idempotency.Memory)} }
 
-// send orders a charge under a key.
+// send sends an order with a key.
 func send(t *testing.T, h http.Handler, key, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", strings.NewReader(body))
@@ -67,7 +67,7 @@ func TestFrameworks(t *testing.T) {
 			assert.Equal(t, first.Body.String(), again.Body.String())
 
 			assert.Equal(t, http.StatusBadRequest, send(t, h, "malformed", `{"amount"`).Code)
-			first, again = send(t, h, "no answer", `{"amount": -1}`), send(t, h, "no answer", `{"amount": -1}`)
+			first, again = send(t, h, "no response", `{"amount": -1}`), send(t, h, "no response", `{"amount": -1}`)
 			assert.Equal(t, http.StatusInternalServerError, first.Code)
 			assert.Contains(t, first.Body.String(), errBank.Error())
 			assert.False(t, replayed(again), "a failure is not a result")
@@ -75,16 +75,16 @@ func TestFrameworks(t *testing.T) {
 			assert.Equal(t, http.StatusUnprocessableEntity, send(t, h, "paid", `{"amount": 11}`).Code)
 			assert.EqualValues(t, 1, s.charges.Load())
 
-			stranger := httptest.NewRecorder()
-			h.ServeHTTP(stranger, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", http.NoBody))
-			assert.Equal(t, http.StatusUnauthorized, stranger.Code)
+			unauthenticated := httptest.NewRecorder()
+			h.ServeHTTP(unauthenticated, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", http.NoBody))
+			assert.Equal(t, http.StatusUnauthorized, unauthenticated.Code)
 		})
 	}
 }
 
-// The operation's name is the route's own, so a key in flight survives a move to
-// another framework.
-func TestKeysSurviveAnotherFramework(t *testing.T) {
+// The name of the operation does not depend on the framework, so keys remain valid with another
+// one.
+func TestFrameworks_shareKeys(t *testing.T) {
 	s := newService()
 	all := frameworks(s)
 	first := send(t, all["net/http"], "k", `{"amount": 10}`)
@@ -96,12 +96,12 @@ func TestKeysSurviveAnotherFramework(t *testing.T) {
 	assert.EqualValues(t, 1, s.charges.Load())
 }
 
-// What must not be done in echo: with WrapMiddleware an error is rendered when the
-// execution is over. That is no 200, and none is stored.
-func TestEchoWrapMiddlewareIsNoResponse(t *testing.T) {
+// An anti-pattern in echo: with WrapMiddleware, an error is written after the execution. The
+// response is an error and is not stored.
+func TestEcho_wrapMiddlewareIsNoResponse(t *testing.T) {
 	s := newService()
 	e := echo.New()
-	e.Logger.SetOutput(io.Discard) // it cannot write what it renders
+	e.Logger.SetOutput(io.Discard) // it logs that it cannot write
 	e.Use(echo.WrapMiddleware(authenticate))
 	charges := func(next http.Handler) http.Handler { return s.once("charge", next) }
 	e.POST("/charges", s.echoCharge, echo.WrapMiddleware(charges))
@@ -113,14 +113,13 @@ func TestEchoWrapMiddlewareIsNoResponse(t *testing.T) {
 	}
 }
 
-// A handler that returns and has written nothing has not answered, where the
-// framework does not answer for it.
-func TestNothingWrittenIsNoResponse(t *testing.T) {
+// A handler that writes nothing has no response, unless the framework writes one.
+func TestOnce_nothingWrittenIsNoResponse(t *testing.T) {
 	s := newService()
-	silent := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+	empty := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	mux, r, e := http.NewServeMux(), chi.NewRouter(), echo.New()
-	mux.Handle("POST /charges", s.once("nothing, net/http", silent))
-	r.With(func(next http.Handler) http.Handler { return s.once("nothing, chi", next) }).Post("/charges", silent)
+	mux.Handle("POST /charges", s.once("nothing, net/http", empty))
+	r.With(func(next http.Handler) http.Handler { return s.once("nothing, chi", next) }).Post("/charges", empty)
 	e.POST("/charges", func(echo.Context) error { return nil }, echoOnce(s, "nothing, echo"))
 	for name, h := range map[string]http.Handler{"net/http": mux, "chi": r, "echo": e} {
 		w := send(t, authenticate(h), "k", "")
@@ -129,9 +128,9 @@ func TestNothingWrittenIsNoResponse(t *testing.T) {
 	}
 }
 
-// A response that is lost on its way is no 200, though gin's Recovery stops the panic
-// that cuts the connection.
-func TestGinRecoveryMakesNoSuccessOfALostResponse(t *testing.T) {
+// A response that cannot be stored is an error, also if gin's Recovery stops the panic that closes
+// the connection.
+func TestGin_recoveryDoesNotHideLostResponse(t *testing.T) {
 	s := newService()
 	exports := s.once("export", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, strings.Repeat("x", 100))
@@ -144,9 +143,8 @@ func TestGinRecoveryMakesNoSuccessOfALostResponse(t *testing.T) {
 	assert.Contains(t, send(t, engine, "k", "").Body.String(), "unreplayable")
 }
 
-// gin's Stream works inside: nothing leaves before the end, and all of it is
-// replayed.
-func TestGinStream(t *testing.T) {
+// gin's Stream works: the response is sent after its end, and replayed.
+func TestGin_stream(t *testing.T) {
 	s := newService()
 	inside := gin.New()
 	inside.POST("/charges", func(c *gin.Context) {

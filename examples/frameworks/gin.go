@@ -6,9 +6,9 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// gin has no next that could be wrapped, so the guarded routes have an engine of
-// their own, inside. What it is to know of the request travels in its context; what
-// renders errors belongs to it, for gin sends 200 where nothing was written.
+// gin has no next handler that can be wrapped, so the idempotent routes have an engine of their own,
+// inside. It gets data in the request's context. It must write errors itself, because gin sends
+// 200 if nothing was written.
 func (s *service) gin() http.Handler {
 	inside := gin.New()
 	inside.Use(renderErrors)
@@ -34,7 +34,7 @@ func (s *service) ginCharge(c *gin.Context) {
 	c.JSON(http.StatusCreated, done)
 }
 
-// renderErrors answers for handlers that have left an error and nothing else.
+// renderErrors writes the error of a handler that has written nothing.
 func renderErrors(c *gin.Context) {
 	c.Next()
 	if err := c.Errors.Last(); err != nil && !c.Writer.Written() {
@@ -42,7 +42,7 @@ func renderErrors(c *gin.Context) {
 	}
 }
 
-// ginAuthenticate is authenticate in gin's terms.
+// ginAuthenticate is authenticate as a gin middleware.
 func ginAuthenticate(c *gin.Context) {
 	passed := false
 	authenticate(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

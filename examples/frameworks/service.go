@@ -1,6 +1,6 @@
-// Package frameworks serves one API four times, with net/http, chi, echo and gin,
-// and puts package idempotency where it belongs in each: behind authentication,
-// which knows the tenant, and around all that makes the response, errors included.
+// Package frameworks serves one API with net/http, chi, echo and gin. In each, package idempotency
+// is inside of the authentication, which sets the tenant, and around everything that writes the
+// response, including errors. See docs/server-idempotency.md.
 package frameworks
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// service is what is the same with each framework.
+// service is the part that does not depend on the framework.
 type service struct {
 	store   idempotency.Store
 	charges atomic.Int64
@@ -29,11 +29,11 @@ type charge struct {
 }
 
 var (
-	errDeclined = errors.New("the card is declined")
-	errBank     = errors.New("the bank does not answer")
+	errDeclined = errors.New("card declined")
+	errBank     = errors.New("no response from the bank")
 )
 
-// charge is the work.
+// charge executes an order.
 func (s *service) charge(o order) (charge, error) {
 	switch {
 	case o.Amount > 1000:
@@ -44,7 +44,7 @@ func (s *service) charge(o order) (charge, error) {
 	return charge{ID: s.charges.Add(1), Amount: o.Amount}, nil
 }
 
-// statusOf is how an error of the work is answered.
+// statusOf returns the status of an error of charge.
 func statusOf(err error) int {
 	if errors.Is(err, errDeclined) {
 		return http.StatusPaymentRequired
@@ -52,8 +52,8 @@ func statusOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// once guards a route. The operation is a constant that the route chooses: keys in
-// flight survive another pattern, another router, and another framework.
+// once returns an idempotent handler for a route. The operation is a constant of the route, so keys
+// remain valid with another pattern, router or framework.
 func (s *service) once(operation string, next http.Handler) *idempotency.Handler {
 	h := idempotency.NewHandler(s.store, tenantOf, next)
 	h.Operation = func(*http.Request) string { return operation }
@@ -62,8 +62,8 @@ func (s *service) once(operation string, next http.Handler) *idempotency.Handler
 
 type tenantKey struct{}
 
-// authenticate says who asks, in the request's context. It stands outside, so that
-// nothing is looked up for strangers.
+// authenticate adds the tenant to the request's context. It is outside of idempotency, so that
+// unauthenticated requests do not use the store.
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tenant, _, ok := r.BasicAuth()
@@ -79,10 +79,10 @@ func tenantOf(r *http.Request) (string, error) {
 	if tenant, ok := r.Context().Value(tenantKey{}).(string); ok {
 		return tenant, nil
 	}
-	return "", errors.New("a route without authentication")
+	return "", errors.New("route without authentication")
 }
 
-// serveCharge is the route's handler where that is an http.Handler.
+// serveCharge is the handler of the route for net/http and chi.
 func (s *service) serveCharge(w http.ResponseWriter, r *http.Request) {
 	var o order
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
@@ -96,5 +96,5 @@ func (s *service) serveCharge(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(done) //nolint:errchkjson // two numbers; the error is that of a client that has gone
+	_ = json.NewEncoder(w).Encode(done) //nolint:errchkjson // two numbers; a write error means that the client has canceled
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// charges is the handler. It asks a bank, which can make a number of charges at a time.
+// charges is the handler. It calls a bank, which can make a number of charges at the same time.
 type charges struct {
 	workers chan struct{}
 	service time.Duration
@@ -25,7 +25,7 @@ func (c *charges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	select {
 	case c.workers <- struct{}{}:
 	case <-r.Context().Done():
-		http.Error(w, "too late", http.StatusServiceUnavailable)
+		http.Error(w, "deadline exceeded", http.StatusServiceUnavailable)
 		return
 	}
 	defer func() { <-c.workers }()
@@ -36,13 +36,13 @@ func (c *charges) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusCreated)
 }
 
-// most returns the largest number of charges under one key.
-func (c *charges) most() int {
+// maxPerKey returns the largest number of charges with one key.
+func (c *charges) maxPerKey() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	most := 0
+	result := 0
 	for _, n := range c.made {
-		most = max(most, n)
+		result = max(result, n)
 	}
-	return most
+	return result
 }

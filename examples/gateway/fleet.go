@@ -14,10 +14,10 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// patience is the deadline of a call.
-const patience = 2 * time.Second
+// timeout is the time limit of a call.
+const timeout = 2 * time.Second
 
-// fleet is the clients.
+// fleet has the clients.
 type fleet struct {
 	url            string
 	shop, partner  *resilienthttp.Transport
@@ -25,13 +25,13 @@ type fleet struct {
 	throughPartner *http.Client
 	scraper, bulk  *http.Client
 	connections    []*http.Transport
-	tally          *tally
+	counters       *counters
 	number         atomic.Int64
 	calls          sync.WaitGroup
 }
 
-func newFleet(url string, t *tally) *fleet {
-	f := &fleet{url: url, tally: t}
+func newFleet(url string, t *counters) *fleet {
+	f := &fleet{url: url, counters: t}
 	f.shop = &resilienthttp.Transport{Base: f.base("shop-token", shopCaller)}
 	f.partner = &resilienthttp.Transport{Base: f.base("partner-token", func(http.Header) caller { return partner })}
 	f.throughShop, f.throughPartner = &http.Client{Transport: f.shop}, &http.Client{Transport: f.partner}
@@ -40,10 +40,10 @@ func newFleet(url string, t *tally) *fleet {
 	return f
 }
 
-func (f *fleet) base(token string, whose func(http.Header) caller) http.RoundTripper {
+func (f *fleet) base(token string, callerOf func(http.Header) caller) http.RoundTripper {
 	connections := resilienthttp.NewBase()
 	f.connections = append(f.connections, connections)
-	return &counted{Transport: connections, token: token, whose: whose, tally: f.tally}
+	return &counted{Transport: connections, token: token, callerOf: callerOf, counters: f.counters}
 }
 
 func (f *fleet) close() {
@@ -52,9 +52,9 @@ func (f *fleet) close() {
 	}
 }
 
-// ask sends calls until ctx ends: the rates are calls per second. The partner makes four at a
-// time. It returns when all calls have ended.
-func (f *fleet) ask(ctx context.Context, shopRate, scraperRate, bulkRate float64) {
+// send makes calls until ctx ends: the rates are calls per second. The partner makes four at a
+// time. send returns when all calls have ended.
+func (f *fleet) send(ctx context.Context, shopRate, scraperRate, bulkRate float64) {
 	for range 4 {
 		f.calls.Go(func() {
 			for ctx.Err() == nil {
@@ -63,37 +63,37 @@ func (f *fleet) ask(ctx context.Context, shopRate, scraperRate, bulkRate float64
 		})
 	}
 	f.calls.Go(func() {
-		at(ctx, scraperRate, func() { f.calls.Go(func() { f.charge(ctx, f.scraper, scraper) }) })
+		atRate(ctx, scraperRate, func() { f.calls.Go(func() { f.charge(ctx, f.scraper, scraper) }) })
 	})
 	f.calls.Go(func() {
-		at(ctx, bulkRate, func() { f.calls.Go(func() { f.charge(ctx, f.bulk, bulk) }) })
+		atRate(ctx, bulkRate, func() { f.calls.Go(func() { f.charge(ctx, f.bulk, bulk) }) })
 	})
-	at(ctx, shopRate, func() {
-		who := draw()
-		f.calls.Go(func() { f.charge(ctx, f.throughShop, who) })
+	atRate(ctx, shopRate, func() {
+		c := randomCaller()
+		f.calls.Go(func() { f.charge(ctx, f.throughShop, c) })
 	})
 	f.calls.Wait()
 }
 
-// at calls do at a rate per second.
-func at(ctx context.Context, rate float64, do func()) {
-	every := time.NewTicker(2 * time.Millisecond)
-	defer every.Stop()
-	begun, done := time.Now(), 0.0
+// atRate calls do at a rate per second, until ctx ends.
+func atRate(ctx context.Context, rate float64, do func()) {
+	ticker := time.NewTicker(2 * time.Millisecond)
+	defer ticker.Stop()
+	start, done := time.Now(), 0.0
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-every.C:
-			for ; done < rate*time.Since(begun).Seconds(); done++ {
+		case <-ticker.C:
+			for ; done < rate*time.Since(start).Seconds(); done++ {
 				do()
 			}
 		}
 	}
 }
 
-// draw returns the priority of the shop's next call.
-func draw() caller {
+// randomCaller returns the priority of the shop's next call.
+func randomCaller() caller {
 	switch n := rand.IntN(10); {
 	case n < 1:
 		return critical
@@ -104,48 +104,48 @@ func draw() caller {
 }
 
 // charge makes one call. The end of ctx does not cancel it.
-func (f *fleet) charge(ctx context.Context, client *http.Client, who caller) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+func (f *fleet) charge(ctx context.Context, client *http.Client, c caller) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	ctx = resilienthttp.WithPriority(ctx, who.priority())
+	ctx = resilienthttp.WithPriority(ctx, c.priority())
 	key := "invoice-" + strconv.FormatInt(f.number.Add(1), 10)
 	req, err := http.NewRequestWithContext(resilienthttp.WithIdempotencyKey(ctx, key), http.MethodPost, f.url, http.NoBody)
 	if err != nil {
-		f.tally.called(who, 0, err)
+		f.counters.call(c, 0, err)
 		return
 	}
-	if who == scraper || who == bulk { // their clients have no Transport
+	if c == scraper || c == bulk { // their clients have no Transport
 		req.Header.Set("Idempotency-Key", key)
 		req.Header.Set("X-Request-Priority", "critical") // the edge ignores it
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		f.tally.called(who, 0, err)
+		f.counters.call(c, 0, err)
 		return
 	}
 	_, err = io.Copy(io.Discard, resp.Body)
-	f.tally.called(who, resp.StatusCode, errors.Join(err, resp.Body.Close()))
+	f.counters.call(c, resp.StatusCode, errors.Join(err, resp.Body.Close()))
 }
 
-// counted counts the responses per caller.
+// counted is a RoundTripper that counts the responses per caller.
 type counted struct {
 	*http.Transport
 
-	token string
-	whose func(http.Header) caller
-	tally *tally
+	token    string
+	callerOf func(http.Header) caller
+	counters *counters
 }
 
-// Unwrap lets the Transport see what is below.
+// Unwrap returns the http.Transport, so that the resilienthttp.Transport knows it.
 func (c *counted) Unwrap() http.RoundTripper { return c.Transport }
 
-// RoundTrip sends it.
+// RoundTrip sends a request with the token.
 func (c *counted) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+c.token)
 	resp, err := c.Transport.RoundTrip(r)
 	if err == nil {
-		c.tally.answered(c.whose(r.Header), resp.StatusCode)
+		c.counters.response(c.callerOf(r.Header), resp.StatusCode)
 	}
 	return resp, err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The program with a slower API, and what holds on any machine.
+// The program with a slower API. The assertions hold on any machine.
 func TestFleet(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -22,33 +22,33 @@ func TestFleet(t *testing.T) {
 	r.print(&out, p.capacity())
 	t.Log(out.String())
 	require.NoError(t, r.verdict())
-	require.Equal(t, 1, r.most, "the ledger")
+	require.Equal(t, 1, r.maxCharges, "charges with one key")
 	require.Positive(t, sum(r.shed))
 	require.Positive(t, r.served[critical])
 	require.Len(t, r.phases, 3)
 	slow, noisy := r.phases[1], r.phases[2]
-	require.GreaterOrEqual(t, slow.success(critical), slow.success(batch), "critical calls come first")
-	require.Greater(t, noisy.success(standard), noisy.success(bulk), "bulk's header does not count")
+	require.GreaterOrEqual(t, slow.success(critical), slow.success(batch), "critical calls have precedence")
+	require.Greater(t, noisy.success(standard), noisy.success(bulk), "the priority header of bulk is ignored")
 	require.Positive(t, noisy.shed[bulk])
-	require.Zero(t, r.over[partner])
+	require.Zero(t, r.throttled[partner])
 	require.Contains(t, out.String(), "state page: http://127.0.0.1:")
-	for _, part := range []string{"scraper", "on the page: limit", "(slow dependency)", "(noisy tenant)"} {
+	for _, part := range []string{"scraper", "state page: limit", "(slow dependency)", "(noisy tenant)"} {
 		require.Contains(t, out.String(), part)
 	}
 }
 
 func TestVerdict(t *testing.T) {
 	t.Parallel()
-	require.ErrorContains(t, (&result{most: 2}).verdict(), "charged 2 times")
-	r := &result{most: 1}
-	r.over[scraper] = 9
+	require.ErrorContains(t, (&result{maxCharges: 2}).verdict(), "charged 2 times")
+	r := &result{maxCharges: 1}
+	r.throttled[scraper] = 9
 	require.NoError(t, r.verdict())
-	r.over[partner] = 1
-	require.ErrorContains(t, r.verdict(), "met 1 answers 429")
+	r.throttled[partner] = 1
+	require.ErrorContains(t, r.verdict(), "got 429 1 times")
 }
 
-// Each gate rejects before the next ones have done anything.
-func TestOrder(t *testing.T) {
+// Each handler rejects a request before the next handlers see it.
+func TestHandler_order(t *testing.T) {
 	t.Parallel()
 	busy, release := make(chan struct{}), make(chan struct{})
 	charged := 0
@@ -59,12 +59,12 @@ func TestOrder(t *testing.T) {
 			<-release
 		}
 		w.WriteHeader(http.StatusCreated)
-	}), 80) // of which the free plan has 4
+	}), 80) // the free plan has a twentieth: 4
 	require.NoError(t, err)
 	g.shedder.Max, g.shedder.Queue = 1, -1
 	g.free.Window = time.Hour
 	handler := g.handler()
-	ask := func(token, key string, late bool) int {
+	send := func(token, key string, late bool) int {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
 		r.Header.Set("Authorization", token)
 		r.Header.Set("Idempotency-Key", key)
@@ -76,12 +76,12 @@ func TestOrder(t *testing.T) {
 		return w.Code
 	}
 	slow := make(chan int)
-	go func() { slow <- ask("Bearer partner-token", "slow", false) }()
+	go func() { slow <- send("Bearer partner-token", "slow", false) }()
 	<-busy
-	seen := func() (gone uint64, left int) {
-		ticket, err := g.free.Take(t.Context(), "partner", 0)
+	state := func() (rejected uint64, left int) {
+		result, err := g.free.Take(t.Context(), "partner", 0)
 		require.NoError(t, err)
-		return g.shedder.State().Rejected, ticket.Remaining
+		return g.shedder.State().Rejected, result.Remaining
 	}
 	for _, row := range []struct {
 		name, token, key string
@@ -90,32 +90,32 @@ func TestOrder(t *testing.T) {
 		shed             uint64
 		left, charged    int
 	}{
-		{name: "auth, before the deadline", token: "unknown", key: "a", late: true, status: 401, left: 3, charged: 1},
-		{name: "the deadline, before the Shedder", token: "Bearer partner-token", key: "a", late: true, status: 504, left: 3, charged: 1},
-		{name: "the Shedder, before the quota", token: "Bearer partner-token", key: "a", status: 503, shed: 1, left: 3, charged: 1},
-		{name: "the quota", token: "Bearer partner-token", key: "a", free: true, status: 201, shed: 1, left: 2, charged: 2},
-		{name: "a replay costs nothing", token: "Bearer partner-token", key: "a", free: true, status: 201, shed: 1, left: 2, charged: 2},
-		{name: "b", token: "Bearer partner-token", key: "b", free: true, status: 201, shed: 1, left: 1, charged: 3},
-		{name: "c", token: "Bearer partner-token", key: "c", free: true, status: 201, shed: 1, left: 0, charged: 4},
-		{name: "the quota, before idempotency", token: "Bearer partner-token", key: "a", free: true, status: 429, shed: 1, left: 0, charged: 4},
-		{name: "the quota of another account", token: "Bearer scraper-token", key: "a", free: true, status: 201, shed: 1, left: 0, charged: 5},
-		{name: "idempotency, before the handler", token: "Bearer shop-token", free: true, status: 400, shed: 1, left: 0, charged: 5},
+		{name: "unknown token and expired: 401", token: "unknown", key: "a", late: true, status: 401, left: 3, charged: 1},
+		{name: "expired: 504 before the Shedder", token: "Bearer partner-token", key: "a", late: true, status: 504, left: 3, charged: 1},
+		{name: "no slot: 503 before the quota", token: "Bearer partner-token", key: "a", status: 503, shed: 1, left: 3, charged: 1},
+		{name: "first charge: uses the quota", token: "Bearer partner-token", key: "a", free: true, status: 201, shed: 1, left: 2, charged: 2},
+		{name: "replay: costs nothing", token: "Bearer partner-token", key: "a", free: true, status: 201, shed: 1, left: 2, charged: 2},
+		{name: "second charge", token: "Bearer partner-token", key: "b", free: true, status: 201, shed: 1, left: 1, charged: 3},
+		{name: "third charge", token: "Bearer partner-token", key: "c", free: true, status: 201, shed: 1, left: 0, charged: 4},
+		{name: "quota used up: 429 before idempotency", token: "Bearer partner-token", key: "a", free: true, status: 429, shed: 1, left: 0, charged: 4},
+		{name: "other account: own quota", token: "Bearer scraper-token", key: "a", free: true, status: 201, shed: 1, left: 0, charged: 5},
+		{name: "no key: 400 before the handler", token: "Bearer shop-token", free: true, status: 400, shed: 1, left: 0, charged: 5},
 	} {
 		if row.free && release != nil {
 			close(release)
 			require.Equal(t, http.StatusCreated, <-slow)
 			release = nil
 		}
-		require.Equal(t, row.status, ask(row.token, row.key, row.late), row.name)
-		shed, left := seen()
+		require.Equal(t, row.status, send(row.token, row.key, row.late), row.name)
+		shed, left := state()
 		require.Equal(t, row.shed, shed, row.name)
 		require.Equal(t, row.left, left, row.name)
 		require.Equal(t, row.charged, charged, row.name)
 	}
 }
 
-// A16: the priority header of a client that is not our own does not count.
-func TestEdge_ignoresThePriorityHeaderOfStrangers(t *testing.T) {
+// A16: the priority header is ignored unless the account is our own.
+func TestPriorityOf_ignoresHeaderOfOtherAccounts(t *testing.T) {
 	t.Parallel()
 	g, err := newGateway(http.NotFoundHandler(), 80)
 	require.NoError(t, err)
@@ -129,16 +129,16 @@ func TestEdge_ignoresThePriorityHeaderOfStrangers(t *testing.T) {
 
 func TestPage(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, showsItsGates) // virtual time: no gate is too slow for the page
+	synctest.Test(t, checkPage) // virtual time: no source is too slow for the page
 	var out bytes.Buffer
 	_, err := program{out: &out, workers: 1, service: time.Millisecond, length: time.Millisecond, overload: 1, page: "nonsense"}.run(t.Context())
 	require.Error(t, err)
 }
 
-func showsItsGates(t *testing.T) {
+func checkPage(t *testing.T) {
 	g, err := newGateway(http.NotFoundHandler(), 80)
 	require.NoError(t, err)
-	f := newFleet("http://nowhere.example", new(tally))
+	f := newFleet("http://nowhere.example", new(counters))
 	defer f.close()
 	w := httptest.NewRecorder()
 	newPage(g, f).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?format=json", http.NoBody))

@@ -1,18 +1,18 @@
-// Gateway is a small API with all gates of a server, and clients that show three faults: a
-// slow dependency, a noisy tenant, and clients that call themselves critical.
+// Gateway is an API with a deadline, load shedding, quotas and idempotency. Its clients show three
+// faults: a slow dependency, a noisy tenant, and clients that claim to be critical.
 //
-// Run it from the root of the repository. It needs nothing but Go, and ten seconds:
+// Run it from the root of the repository. It needs only Go, and takes ten seconds:
 //
 //	go run ./examples/gateway
 //	go run ./examples/gateway -overload 6 -length 5m -page 127.0.0.1:8080
 //
-// The API charges cards at a bank, 10 at a time of 25 ms each. The way of a request is
+// The API charges cards at a bank, 10 at a time of 25 ms each. A request passes
 //
 //	auth → Deadline → Shedder → Quota → idempotency → handler
 //
 // The shop is the API's own tier: 10 % of its calls are critical, 60 % default, 30 % batch. The
-// partner and the scraper have the free plan, 20 charges per second. The partner obeys it, because
-// it has a Transport. The scraper sends five times as much. Bulk is a tenant with a large plan.
+// partner and the scraper have the free plan, 20 charges per second. The partner follows the quota,
+// because it has a Transport. The scraper sends five times as much. Bulk is a tenant with a large plan.
 // Scraper and bulk send X-Request-Priority: critical, and the API ignores it.
 //
 // There are three phases:
@@ -23,9 +23,10 @@
 //   - noisy tenant: bulk sends three times the capacity. The shop and the partner are served, bulk
 //     gets the rest. On the page, Rejected rises fast, and BaselineLatency does not.
 //
-// If a client is charged twice, or one that obeys gets a 429, the program ends with status 1.
+// If a client is charged twice, or a client that follows its quota gets a 429, the program exits with
+// status 1.
 //
-// gateway.go is the server, fleet.go the clients, charges.go the handler, tally.go the output.
+// gateway.go is the server, fleet.go the clients, charges.go the handler, counters.go the output.
 package main
 
 import (
@@ -66,7 +67,7 @@ func main() {
 
 type program struct {
 	out      io.Writer
-	workers  int // that the API has
+	workers  int // of the API
 	service  time.Duration
 	length   time.Duration
 	overload float64
@@ -103,7 +104,7 @@ func (p program) run(ctx context.Context) (*result, error) {
 		return nil, err
 	}
 	defer stop()
-	var t tally
+	var t counters
 	fleet := newFleet(url, &t)
 	defer fleet.close()
 	if p.page != "" {
@@ -116,11 +117,11 @@ func (p program) run(ctx context.Context) (*result, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	begun := time.Now()
+	start := time.Now()
 	goodput := make(chan float64, 1)
 	go func() {
 		served := t.watch(ctx, p.out, p.capacity())
-		goodput <- float64(served) / time.Since(begun).Seconds()
+		goodput <- float64(served) / time.Since(start).Seconds()
 	}()
 	phases := p.phases()
 	ended := make([]endedPhase, 0, len(phases))
@@ -131,10 +132,10 @@ func (p program) run(ctx context.Context) (*result, error) {
 		ctx, cancel := context.WithTimeout(ctx, length)
 		state := make(chan admission.ShedderState, 1)
 		time.AfterFunc(length*9/10, func() { state <- gate.shedder.State() })
-		fleet.ask(ctx, phase.shop*p.capacity(), p.capacity()/4, phase.bulk*p.capacity())
+		fleet.send(ctx, phase.shop*p.capacity(), p.capacity()/4, phase.bulk*p.capacity())
 		cancel()
 		ended = append(ended, endedPhase{phase.name, t.read().since(before), <-state})
 	}
 	cancel()
-	return &result{goodput: <-goodput, figures: t.read(), most: charges.most(), phases: ended}, nil
+	return &result{goodput: <-goodput, figures: t.read(), maxCharges: charges.maxPerKey(), phases: ended}, nil
 }

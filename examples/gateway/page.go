@@ -8,31 +8,31 @@ import (
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
-// newPage returns the state page of the gates and the clients.
+// newPage returns the state page of the server and the clients.
 func newPage(g *gateway, f *fleet) http.Handler {
 	return &statepage.Handler{
 		Title:      "gateway",
 		Transports: map[string]*resilienthttp.Transport{"shop": f.shop, "partner": f.partner},
 		Sources: []statepage.Source{
 			{Name: "Shedder", State: func(context.Context) (any, error) { return g.shedder.State(), nil }},
-			{Name: "Quota", State: g.left},
+			{Name: "Quota", State: g.remaining},
 		},
 	}
 }
 
-// left returns the remaining quota of each account.
-func (g *gateway) left(ctx context.Context) (any, error) {
-	left := map[string]int{}
+// remaining returns the remaining quota of each account.
+func (g *gateway) remaining(ctx context.Context) (any, error) {
+	remaining := map[string]int{}
 	for _, a := range g.accounts {
 		quota := g.free
 		if a.paid {
 			quota = g.paid
 		}
-		ticket, err := quota.Take(ctx, a.name, 0)
+		result, err := quota.Take(ctx, a.name, 0)
 		if err != nil {
 			return nil, err
 		}
-		left[a.name] = ticket.Remaining
+		remaining[a.name] = result.Remaining
 	}
-	return left, nil
+	return remaining, nil
 }

@@ -55,7 +55,7 @@ func (w *watch) answer(ctx context.Context, out io.Writer, client *http.Client, 
 	}
 	record, span := w.lines.last("event=call_done", "scope=bank.example", "queue_wait="), w.spans.last(`"resilienthttp.queue_wait"`)
 	if record == "" || span == "" {
-		return errors.New("the slow call was not seen")
+		return errors.New("no log record or span of the slow call")
 	}
 	fmt.Fprintf(out, "\nWhy did the last charge take %v?\n\n", took.Round(100*time.Millisecond))
 	fmt.Fprintf(out, "the log   %s\n\nthe span  %s\n\nthe page  ", record, span)

@@ -11,28 +11,28 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// outside are the servers that the shop calls, on a network in memory.
-type outside struct{ bank, mail *faulttest.Server }
+// servers are the servers that the shop calls, on an in-memory network.
+type servers struct{ bank, mail *faulttest.Server }
 
-const customers = 20 // the limit of the bank's quota in a window
+const customers = 20 // the limit of the bank's quota per window
 
-// openOutside starts a bank like that of quickstart, and the mail service.
-func openOutside(w *watch, window time.Duration) *outside {
+// startServers starts a bank with a quota, and a mail service that fails.
+func startServers(w *watch, window time.Duration) *servers {
 	var number atomic.Int64
 	charges := idempotency.NewHandler(new(idempotency.Memory), func(*http.Request) (string, error) { return "the shop", nil },
 		http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			var order struct{ Reference string }
 			if err := json.NewDecoder(r.Body).Decode(&order); err != nil || order.Reference == "" {
-				http.Error(rw, "not an order", http.StatusBadRequest)
+				http.Error(rw, "invalid order", http.StatusBadRequest)
 				return
 			}
-			time.Sleep(5 * time.Millisecond) // the time of its work
+			time.Sleep(5 * time.Millisecond) // the bank's work
 			rw.WriteHeader(http.StatusCreated)
 			fmt.Fprintf(rw, `{"id":"ch_%06d","reference":%q}`, number.Add(1), order.Reference)
 		}))
 	charges.Trace = w.instrumentation.TraceIdempotency(nil)
 
-	var o outside
+	var o servers
 	o.bank = &faulttest.Server{InMemory: true, Host: "bank.example", Script: &faulttest.Quota{
 		Limit: customers, Window: window, Dialect: faulttest.OpenAI, RetryAfterFormat: faulttest.Millis, Next: charges,
 	}}
@@ -42,7 +42,7 @@ func openOutside(w *watch, window time.Duration) *outside {
 	return &o
 }
 
-func (o *outside) close() {
+func (o *servers) close() {
 	o.mail.Close()
 	o.bank.Close()
 }

@@ -62,9 +62,9 @@ type program struct {
 // run trades, writes the answers, and continues to trade until ctx ends.
 func (p program) run(ctx context.Context) error {
 	w := newWatch()
-	outside := openOutside(w, p.window)
-	defer outside.close()
-	shop := newShop(w, outside)
+	servers := startServers(w, p.window)
+	defer servers.close()
+	shop := newShop(w, servers)
 	defer shop.client.CloseIdleConnections()
 
 	listener, err := p.listen()
@@ -76,7 +76,7 @@ func (p program) run(ctx context.Context) error {
 	defer func() { _ = server.Close() }()
 	page := "http://" + listener.Addr().String() + "/"
 
-	fmt.Fprintf(p.out, "The page is at %s. Charging 21 customers, through a quota of 20 in %v…\n", page, p.window)
+	fmt.Fprintf(p.out, "The state page is at %s. The shop charges 21 customers, with a quota of 20 per %v.\n", page, p.window)
 	took, err := shop.trade(ctx)
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (p program) run(ctx context.Context) error {
 		return err
 	}
 	if !p.once {
-		fmt.Fprintf(p.out, "\nThe shop continues. Look at %s?refresh=2, and end it with Ctrl-C.\n", page)
+		fmt.Fprintf(p.out, "\nThe shop continues. Open %s?refresh=2 in a browser. Ctrl-C ends the program.\n", page)
 		shop.keepTrading(ctx, p.window)
 	}
 	if p.metrics {

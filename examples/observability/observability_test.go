@@ -23,7 +23,7 @@ import (
 )
 
 // Each question has its answer in the output of the program, and on the page in a browser.
-func TestThreeAnswers(t *testing.T) {
+func TestRun_answersThreeQuestions(t *testing.T) {
 	var out lines
 	var page []byte
 	synctest.Test(t, func(t *testing.T) { page = observe(t, &out) })
@@ -70,7 +70,7 @@ func observe(t *testing.T, out *lines) []byte {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	resp, err := client.Get(regexp.MustCompile(`http://\S+/`).FindString(out.last("The page is at")))
+	resp, err := client.Get(regexp.MustCompile(`http://\S+/`).FindString(out.last("The state page is at")))
 	require.NoError(t, err)
 	page, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
@@ -112,7 +112,7 @@ func requireSpan(t *testing.T, text string) {
 	require.NotContains(t, text, "shop:invoice", "the key is a hash")
 }
 
-func TestInterrupted(t *testing.T) {
+func TestRun_canceled(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	var out bytes.Buffer

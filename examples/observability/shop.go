@@ -18,12 +18,12 @@ import (
 type shop struct {
 	transport *resilienthttp.Transport
 	client    *http.Client
-	outside   *outside
+	servers   *servers
 	charged   atomic.Int64
 }
 
-func newShop(w *watch, o *outside) *shop {
-	s := &shop{outside: o}
+func newShop(w *watch, o *servers) *shop {
+	s := &shop{servers: o}
 	s.transport = &resilienthttp.Transport{
 		Base: o.bank.Transport(), // it reaches both servers
 		Breaker: &resilienthttp.Breaker{
@@ -49,20 +49,20 @@ func (s *shop) trade(ctx context.Context) (took time.Duration, err error) {
 		all.Go(func() { failures[i] = s.charge(ctx) })
 	}
 	all.Wait()
-	begun := time.Now()
+	start := time.Now()
 	err = s.charge(ctx)
-	return time.Since(begun), errors.Join(errors.Join(failures...), err)
+	return time.Since(start), errors.Join(errors.Join(failures...), err)
 }
 
 // keepTrading trades more slowly than the quota allows, until ctx ends.
 func (s *shop) keepTrading(ctx context.Context, window time.Duration) {
-	every := time.NewTicker(window / (customers - customers/4))
-	defer every.Stop()
+	ticker := time.NewTicker(window / (customers - customers/4))
+	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-every.C:
+		case <-ticker.C:
 			s.write(ctx)
 			_ = s.charge(ctx) // the page shows errors
 		}
@@ -71,16 +71,16 @@ func (s *shop) keepTrading(ctx context.Context, window time.Duration) {
 
 func (s *shop) charge(ctx context.Context) error {
 	reference := fmt.Sprintf("shop:invoice:%05d", s.charged.Add(1))
-	status, err := s.post(resilienthttp.WithIdempotencyKey(ctx, reference), s.outside.bank.URL+"/v1/charges", fmt.Sprintf(`{"reference":%q}`, reference))
+	status, err := s.post(resilienthttp.WithIdempotencyKey(ctx, reference), s.servers.bank.URL+"/v1/charges", fmt.Sprintf(`{"reference":%q}`, reference))
 	if err == nil && status != http.StatusCreated {
-		err = fmt.Errorf("the bank answers %d", status)
+		err = fmt.Errorf("bank: status %d", status)
 	}
 	return err
 }
 
 // write sends a letter in a single attempt.
 func (s *shop) write(ctx context.Context) {
-	_, _ = s.post(resilienthttp.SingleAttempt(ctx), s.outside.mail.URL+"/letters", "Thank you!")
+	_, _ = s.post(resilienthttp.SingleAttempt(ctx), s.servers.mail.URL+"/letters", "Thank you!")
 }
 
 func (s *shop) post(ctx context.Context, url, body string) (status int, err error) {

@@ -32,7 +32,7 @@ type bankClient struct {
 
 func newBankClient(socket string) *bankClient {
 	return &bankClient{timeout: bankTimeout, http: &http.Client{Transport: &resilienthttp.Transport{
-		Base: &http.Transport{DialContext: process.Over(socket), MaxIdleConnsPerHost: 16},
+		Base: &http.Transport{DialContext: process.Dial(socket), MaxIdleConnsPerHost: 16},
 		// The bank does not know keys: a booking that may have reached it is not retried.
 		Policy:      resilienthttp.Policy{MaxAttempts: -1},
 		Idempotency: resilienthttp.Idempotency{Disabled: true},

@@ -118,7 +118,7 @@ func parse(args []string) ([]scenario, error) {
 		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	if databases == "" {
-		databases = s.Befallen()
+		databases = s.AffectedDatabases()
 	}
 	var all []scenario
 	for _, s.Database = range chaos.Words(databases) {

@@ -19,11 +19,11 @@ func TestParse(t *testing.T) {
 		{"-faults pgbouncer -mode non-transactional", "postgres non-transactional pgbouncer"},
 		{"-mode transactional -faults wire,backends,postmaster,disk,pgbouncer,readonly",
 			"sqlite transactional wire disk readonly; postgres transactional wire backends postmaster pgbouncer readonly"},
-		{"-faults fire", "there is no fault"},
-		{"-db oracle", "there is no database"},
+		{"-faults fire", "unknown fault"},
+		{"-db oracle", "unknown database"},
 		{"-mode both", "unknown mode"},
 		{"-charges 0", "must be positive"},
-		{"-kills -1", "less than never"},
+		{"-kills -1", "must not be negative"},
 		{"surplus", "unexpected argument"},
 	} {
 		t.Run(row.args, func(t *testing.T) {

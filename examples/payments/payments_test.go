@@ -64,8 +64,8 @@ func check(t *testing.T, s scenario) {
 		err = r.verdict()
 	}
 	if err != nil {
-		said, _ := os.ReadFile(log.Name())
-		t.Fatalf("%v\n%s", err, said[max(0, len(said)-20_000):])
+		text, _ := os.ReadFile(log.Name())
+		t.Fatalf("%v\n%s", err, text[max(0, len(text)-20_000):])
 	}
 
 	// Without the faults the run proves nothing.

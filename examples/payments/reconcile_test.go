@@ -65,16 +65,16 @@ func (s *shop) order() *httptest.ResponseRecorder {
 func TestReconcile(t *testing.T) {
 	for _, row := range []struct {
 		name  string
-		chaos chaos.Answers // of the bank, at the first order only
+		chaos chaos.Responses // of the bank, at the first order only
 
 		ended        bool
 		booked, none int
 		left         bool // Unknown
 	}{
-		{"lost response, executions may run: completed", chaos.Answers{Lose: 1}, false, 1, 0, false},
-		{"lost response, executions have ended: completed", chaos.Answers{Lose: 1}, true, 1, 0, false},
-		{"lost request, executions may run: still unknown", chaos.Answers{}, false, 0, 0, true},
-		{"lost request, executions have ended: released", chaos.Answers{}, true, 0, 1, false},
+		{"lost response, executions may run: completed", chaos.Responses{Lose: 1}, false, 1, 0, false},
+		{"lost response, executions have ended: completed", chaos.Responses{Lose: 1}, true, 1, 0, false},
+		{"lost request, executions may run: still unknown", chaos.Responses{}, false, 0, 0, true},
+		{"lost request, executions have ended: released", chaos.Responses{}, true, 0, 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			first := true
@@ -85,7 +85,7 @@ func TestReconcile(t *testing.T) {
 						there.ServeHTTP(w, r)
 					case row.chaos.Lose > 0:
 						first = false
-						row.chaos.Around(there).ServeHTTP(w, r)
+						row.chaos.Handler(there).ServeHTTP(w, r)
 					default:
 						first = false
 						chaos.Reset(w)

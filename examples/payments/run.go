@@ -36,11 +36,11 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error)
 	}
 
 	r := newResult(s, c, ledger.records())
-	began := time.Now()
+	start := time.Now()
 	if err := r.charge(ctx, at, out); err != nil {
 		return nil, err
 	}
-	r.took = time.Since(began)
+	r.took = time.Since(start)
 	booked, err := at.booked(ctx)
 	r.audit = newAudit(&s, r.outcomes, r.readOnly.ordered(booked))
 	return r, err
@@ -48,15 +48,15 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *result, err error)
 
 // charge sends the orders until each client has an outcome. After it no process of
 // the service runs.
-func (r *result) charge(ctx context.Context, at *site, out io.Writer) error {
+func (r *result) charge(ctx context.Context, at *stack, out io.Writer) error {
 	reconciling := &reconciler{store: r.records}
 	if at.bank != nil {
 		reconciling.bank = newBankClient(at.bank.Socket)
 	}
 	stop := reconciling.start(ctx)
 	at.BeforeReadOnly, at.WhileReadOnly = r.readOnly.wait, r.readOnly.run
-	storm := &chaos.Storm{At: &at.Site, Workers: r.workers, Items: r.charges}
-	err := storm.Rage(ctx, out, r.ask)
+	storm := &chaos.Storm{At: &at.Stack, Workers: r.workers, Items: r.charges}
+	err := storm.Run(ctx, out, r.ask)
 	r.struck = storm.Struck
 	stop()
 	if err != nil {
@@ -88,13 +88,13 @@ func (r *result) ask(ctx context.Context, i int) {
 		r.outcomes[i] = r.client.charge(ctx, r.order(i))
 		return
 	}
-	began := time.Now()
+	start := time.Now()
 	known := r.client.charge(ctx, r.order(i))
 	r.outcomes[i] = known
 	r.readOnly.add(r.order(i), known)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.longest = max(r.longest, time.Since(began))
+	r.longest = max(r.longest, time.Since(start))
 	if known.err != nil {
 		r.timedOut++
 	}
@@ -112,7 +112,7 @@ func (r *result) countUnknown(ctx context.Context) error {
 }
 
 // askAgain sends the orders without an outcome again, and returns their number.
-func (r *result) askAgain(ctx context.Context, at *site) (int, error) {
+func (r *result) askAgain(ctx context.Context, at *stack) (int, error) {
 	var ask []int
 	for i, o := range r.outcomes {
 		if !o.known() {

@@ -77,8 +77,8 @@ func serve(ctx context.Context, args []string) error {
 	database := flags.String("db", chaos.SQLite, "database of the records")
 	dsn := flags.String("dsn", "", "the file, or PostgreSQL's connection string")
 	bankSocket := flags.String("bank", "", "the bank's Unix socket; default: charges are booked beside the records")
-	answers := chaos.Answers{Patience: attemptTimeout}
-	answers.Flags(flags)
+	responses := chaos.Responses{Timeout: attemptTimeout}
+	responses.Flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -95,5 +95,5 @@ func serve(ctx context.Context, args []string) error {
 	// It finds executions that died if their clients do not retry.
 	sweeper := &idempotency.Sweeper{Store: ledger.records(), Trace: s.trace, Every: leaseOfCharge}
 	go func() { _ = sweeper.Run(ctx) }()
-	return process.Listen(ctx, *socket, answers.Around(s.handler()))
+	return process.Listen(ctx, *socket, responses.Handler(s.handler()))
 }

@@ -19,15 +19,15 @@ func TestPropagation(t *testing.T) {
 
 func TestChecks(t *testing.T) {
 	t.Parallel()
-	tiers := func(calls int, left time.Duration) []sight {
-		return []sight{{name: "the caller", calls: 1, left: time.Second}, {name: "stock", calls: calls, left: left}}
+	tiers := func(calls int, left time.Duration) []tierStats {
+		return []tierStats{{name: "the caller", calls: 1, left: time.Second}, {name: "stock", calls: calls, left: left}}
 	}
 	require.NoError(t, check("good", tiers(3, time.Millisecond), 3))
-	require.ErrorContains(t, check("calls", tiers(27, time.Millisecond), 3), "27 calls")
+	require.ErrorContains(t, check("calls", tiers(27, time.Millisecond), 3), "27 requests")
 	require.Error(t, check("no deadline", tiers(3, -time.Hour), 3))
-	require.Error(t, check("a deadline of its own", tiers(3, time.Second), 3))
+	require.Error(t, check("own deadline", tiers(3, time.Second), 3))
 
-	stops := func(after time.Duration) []sight { return []sight{{name: "stock", ended: after}} }
+	stops := func(after time.Duration) []tierStats { return []tierStats{{name: "stock", ended: after}} }
 	require.NoError(t, checkStops(stops(time.Second), time.Second))
 	require.Error(t, checkStops(stops(hang), time.Second))
 	require.Error(t, checkStops(stops(0), time.Second))

@@ -11,7 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// tier is a service that notes how often it was asked, and for how long.
+// tier is a service that counts its requests and records its remaining time.
 type tier struct {
 	name  string
 	start time.Time
@@ -19,25 +19,25 @@ type tier struct {
 
 	mu    sync.Mutex
 	calls int
-	left  time.Duration // at the first call
-	ended time.Duration // of the last, since start
+	left  time.Duration // remaining time at the first request
+	ended time.Duration // end of the last request, since start
 }
 
-// sight is what one tier has seen.
-type sight struct {
+// tierStats are the statistics of the caller or a service.
+type tierStats struct {
 	name        string
 	calls       int
 	left, ended time.Duration
 }
 
-func (t *tier) seen() sight {
+func (t *tier) stats() tierStats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return sight{t.name, t.calls, t.left, t.ended}
+	return tierStats{t.name, t.calls, t.left, t.ended}
 }
 
 func (t *tier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	deadline, _ := r.Context().Deadline() // Deadline.Handler has put it there
+	deadline, _ := r.Context().Deadline() // set by Deadline.Handler
 	t.mu.Lock()
 	t.calls++
 	if t.calls == 1 {
@@ -53,9 +53,9 @@ func (t *tier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.mu.Unlock()
 }
 
-// pass asks the next tier and passes its answer on. That the request's context
-// goes along is all that it takes: deadline and ownership are in it.
-func pass(client *http.Client, next string) http.HandlerFunc {
+// forward calls the next service and returns its status. The context of the request has the deadline
+// and the retry ownership, so the call must use it.
+func forward(client *http.Client, next string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		status, err := get(r.Context(), client, next)
 		switch {
@@ -78,6 +78,6 @@ func get(ctx context.Context, client *http.Client, url string) (status int, err 
 		return 0, err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection can be used again
+	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection can be reused
 	return resp.StatusCode, nil
 }

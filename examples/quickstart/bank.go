@@ -15,41 +15,41 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// order is what a client asks: POST /v1/charges.
+// order is the body of a request: POST /v1/charges.
 type order struct {
 	Reference string `json:"reference"`
 	Amount    int64  `json:"amount"` // in cents
 	Currency  string `json:"currency"`
 }
 
-// charge is what the bank answers: an order that has been booked.
+// charge is the body of a response: an order that was booked.
 type charge struct {
 	ID string `json:"id"`
 	order
 }
 
-// faultPlan says how bad a bank is: the shares of its requests that go wrong.
+// faultPlan has the probabilities and times of a bank's faults.
 type faultPlan struct {
 	seed                   uint64
 	lost, overloaded, held float64
 	holdFor                time.Duration
-	darkAfter              int // requests
-	darkFor                time.Duration
+	outageAfter            int // requests
+	outage                 time.Duration
 }
 
-// bank is a payment API as one meets them in real life. It is correct: whoever
-// sends an Idempotency-Key is charged once for it. But the way to it is bad.
+// bank is a payment API. It executes each Idempotency-Key once. The network to it, and its
+// capacity, are faulty.
 type bank struct {
 	*faulttest.Server // with a log of all requests
 
 	ledger   *ledger
 	quota    *faulttest.Quota
-	held     atomic.Int64 // charges that were made late
-	repeated atomic.Int64 // requests whose key had been seen before
+	held     atomic.Int64 // requests that were slow
+	repeated atomic.Int64 // requests with a known key
 }
 
-// openBank starts a bank on a loopback socket. Its script is a request's way
-// through it, with all that can happen on it.
+// openBank starts a bank on a loopback socket. Its script has the faults in the order in which a
+// request meets them.
 func openBank(ctx context.Context, plan faultPlan) (*bank, error) {
 	ledger, err := openLedger(ctx)
 	if err != nil {
@@ -58,38 +58,38 @@ func openBank(ctx context.Context, plan faultPlan) (*bank, error) {
 	b := &bank{ledger: ledger}
 	held := func(w http.ResponseWriter, r *http.Request) {
 		b.held.Add(1)
-		time.Sleep(plan.holdFor) // and then charges, whether the caller is still there or not
+		time.Sleep(plan.holdFor) // the charge follows, even if the client has canceled
 		b.charge(w, r)
 	}
 	charges := b.once(faulttest.Script{
 		{Probability: plan.held, Seed: plan.seed + 2, Handler: http.HandlerFunc(held)},
 		{Handler: http.HandlerFunc(b.charge)},
 	})
-	// 200 a second, counted in quarters lest they all come in its first tenth.
+	// 200 per second, in windows of 250 ms, so that requests are spread over the second.
 	b.quota = &faulttest.Quota{Limit: 50, Window: 250 * time.Millisecond, Dialect: faulttest.Discord, RetryAfterFormat: faulttest.Millis}
 	b.quota.Next = faulttest.Script{
-		{Probability: plan.lost, Seed: plan.seed, Handler: faulttest.LoseResponse(charges)}, // charged, and nobody will hear of it
+		{Probability: plan.lost, Seed: plan.seed, Handler: faulttest.LoseResponse(charges)}, // charged, but the client gets no response
 		{
-			Probability: plan.overloaded / (1 - plan.lost), Seed: plan.seed + 1, // of the rest
+			Probability: plan.overloaded / (1 - plan.lost), Seed: plan.seed + 1, // of the other requests
 			Handler: faulttest.Unavailable(50*time.Millisecond, faulttest.Millis),
 		},
 		{Handler: charges},
 	}
 	b.Server = &faulttest.Server{Script: faulttest.Script{
-		{Match: blackout(plan.darkAfter, plan.darkFor), Handler: faulttest.ResetBeforeRead}, // nobody is at home: nothing was read, nothing done
+		{Match: outage(plan.outageAfter, plan.outage), Handler: faulttest.ResetBeforeRead}, // not read and not executed
 		{Handler: b.quota},
 	}}
-	b.MaxRequests = -1 // all of them are in the log
+	b.MaxRequests = -1 // the audit needs all requests
 	b.Start(nil)
 	return b, nil
 }
 
-// once carries each key out once, and gives its answer again to whoever asks
-// again: this is all that a server needs.
+// once executes each key once, and replays the response to later requests. A server needs no
+// more than this.
 func (b *bank) once(next http.Handler) http.Handler {
 	charges := idempotency.NewHandler(b.ledger.records, customer, next)
-	charges.Transactional = true // to charge is to book, in the ledger's transaction
-	charges.Optional = true      // a request without a key is carried out every time that it comes
+	charges.Transactional = true // the booking and the record of the key are one transaction
+	charges.Optional = true      // each request without a key is executed
 	charges.Trace = &idempotency.Trace{Done: func(e *idempotency.Event) {
 		if e.Disposition == idempotency.Replayed || e.Disposition == idempotency.InProgress {
 			b.repeated.Add(1)
@@ -98,51 +98,51 @@ func (b *bank) once(next http.Handler) http.Handler {
 	return charges
 }
 
-// customer is whose keys they are. This bank has one.
+// customer returns the owner of the keys. This bank has one customer.
 func customer(*http.Request) (string, error) { return "the shop", nil }
 
-// stop waits for the requests that are still at work.
+// stop waits for the requests in progress, and closes the bank.
 func (b *bank) stop() {
 	b.Close()
 	b.ledger.close()
 }
 
-// charge is the work itself.
+// charge executes an order.
 func (b *bank) charge(w http.ResponseWriter, r *http.Request) {
 	var o order
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.Reference == "" || o.Amount <= 0 {
-		http.Error(w, "not an order", http.StatusBadRequest)
+		http.Error(w, "invalid order", http.StatusBadRequest)
 		return
 	}
-	time.Sleep(5 * time.Millisecond) // what its other work would take
+	time.Sleep(5 * time.Millisecond) // other work
 	c, err := b.ledger.book(r.Context(), o)
 	if err != nil {
-		http.Error(w, "the ledger is not available", http.StatusServiceUnavailable)
+		http.Error(w, "ledger not available", http.StatusServiceUnavailable)
 		return
 	}
 	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(c) //nolint:errchkjson // strings and a number; the error is that of a caller that has gone
+	_ = json.NewEncoder(w).Encode(c) //nolint:errchkjson // strings and a number; a write error means that the client has canceled
 }
 
-// blackout is true for a while, once, from the request on that follows so many.
-func blackout(after int, while time.Duration) func(*http.Request) bool {
+// outage returns a predicate that is true once for the duration, after that number of requests.
+func outage(after int, duration time.Duration) func(*http.Request) bool {
 	var (
 		mu       sync.Mutex
 		requests int
-		began    time.Time
+		start    time.Time
 	)
 	return func(*http.Request) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		if requests++; began.IsZero() && requests > after {
-			began = time.Now()
+		if requests++; start.IsZero() && requests > after {
+			start = time.Now()
 		}
-		return !began.IsZero() && time.Since(began) < while
+		return !start.IsZero() && time.Since(start) < duration
 	}
 }
 
-// counts is what a bank's log comes to.
-type counts struct{ requests, lost, overloaded, held, dark, throttled, repeated int }
+// counts are the numbers of requests in a bank's log.
+type counts struct{ requests, lost, overloaded, held, reset, throttled, repeated int }
 
 func (b *bank) count() counts {
 	n := counts{requests: b.Total(), held: int(b.held.Load()), repeated: int(b.repeated.Load())}
@@ -152,7 +152,7 @@ func (b *bank) count() counts {
 		case q.Fault == faulttest.ResetAfterRead:
 			n.lost++
 		case q.Fault == faulttest.ResetBeforeRead:
-			n.dark++
+			n.reset++
 		case q.Status == http.StatusServiceUnavailable:
 			n.overloaded++
 		}
@@ -160,7 +160,7 @@ func (b *bank) count() counts {
 	return n
 }
 
-// readCharge reads what a bank has answered, for both clients.
+// readCharge reads a response, for both clients.
 func readCharge(resp *http.Response) (charge, error) {
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusCreated {
@@ -169,14 +169,14 @@ func readCharge(resp *http.Response) (charge, error) {
 	var c charge
 	err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&c)
 	if err == nil && c.ID == "" {
-		err = errors.New("a charge without an ID")
+		err = errors.New("charge without ID")
 	}
 	return c, err
 }
 
-// statusError is an answer that is not a charge.
+// statusError is the error of a response that is not a charge.
 type statusError struct{ status int }
 
 func (e *statusError) Error() string {
-	return "the bank answers " + strconv.Itoa(e.status) + " " + http.StatusText(e.status)
+	return "bank: status " + strconv.Itoa(e.status) + " " + http.StatusText(e.status)
 }

@@ -11,9 +11,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-// ledger is where the bank books charges: what is in it has been paid. Its table
-// is in the same file as the records of idempotency, so that a charge and the
-// record of its answer are one transaction.
+// ledger has the charges that were made. Its table is in the same database file as the records of
+// idempotency keys, so that a charge and its record are one transaction.
 type ledger struct {
 	dir     string
 	records *sqlitestore.Store
@@ -37,12 +36,12 @@ func openLedger(ctx context.Context) (*ledger, error) {
 	}
 	if err != nil {
 		l.close()
-		return nil, fmt.Errorf("opening the ledger: %w", err)
+		return nil, fmt.Errorf("open ledger: %w", err)
 	}
 	return l, nil
 }
 
-// close removes the ledger.
+// close deletes the ledger.
 func (l *ledger) close() {
 	if l.records != nil {
 		_ = l.records.Close()
@@ -50,23 +49,23 @@ func (l *ledger) close() {
 	_ = os.RemoveAll(l.dir)
 }
 
-// execer is a transaction, or the database itself.
+// execer is a transaction or the database.
 type execer interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 }
 
-// book charges the customer, every time that it is called: in the transaction of
-// the request's key, or, where the request has none, at once.
+// book charges the customer at each call: in the transaction of the request's key, or directly if
+// the request has no key.
 func (l *ledger) book(ctx context.Context, o order) (charge, error) {
-	var books execer = l.records.DB()
+	var db execer = l.records.DB()
 	if _, keyed := idempotency.FromContext(ctx); keyed {
 		tx, err := idempotency.Tx[*sql.Tx](ctx)
 		if err != nil {
-			return charge{}, err // and never a booking without its record
+			return charge{}, err // no booking without the record of its key
 		}
-		books = tx
+		db = tx
 	}
-	booked, err := books.ExecContext(ctx, `INSERT INTO charges (reference, amount, currency) VALUES (?, ?, ?)`,
+	booked, err := db.ExecContext(ctx, `INSERT INTO charges (reference, amount, currency) VALUES (?, ?, ?)`,
 		o.Reference, o.Amount, o.Currency)
 	if err != nil {
 		return charge{}, err
@@ -77,7 +76,7 @@ func (l *ledger) book(ctx context.Context, o order) (charge, error) {
 
 func newCharge(id int64, o order) charge { return charge{ID: fmt.Sprintf("ch_%06d", id), order: o} }
 
-// bookings are the charges of a ledger, by the order's reference.
+// bookings are the charges of a ledger by the reference of the order.
 type bookings map[string][]charge
 
 func (b bookings) total() int {
@@ -88,7 +87,7 @@ func (b bookings) total() int {
 	return n
 }
 
-// all reads what has been booked.
+// all returns all bookings.
 func (l *ledger) all(ctx context.Context) (bookings, error) {
 	rows, err := l.records.DB().QueryContext(ctx, `SELECT id, reference, amount, currency FROM charges ORDER BY id`)
 	if err != nil {

@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// charger is what both clients can do.
+// charger is implemented by both clients.
 type charger interface {
 	charge(context.Context, order) (charge, error)
 }
 
-// outcome is what a customer believes to have happened.
+// outcome is the result that a client reports for one order.
 type outcome struct {
 	charge charge
 	err    error
 	took   time.Duration
 }
 
-// load has the workers charge all orders, each once, and returns what came of it.
-func load(ctx context.Context, c charger, orders []order, workers int, done *atomic.Int64) tally {
+// load charges all orders with concurrent workers and returns the outcomes.
+func load(ctx context.Context, c charger, orders []order, workers int, done *atomic.Int64) clientResult {
 	start := time.Now()
-	outcomes := make([]outcome, len(orders)) // each is written by one worker
+	outcomes := make([]outcome, len(orders)) // each element is written by one worker
 	todo := make(chan int)
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
 			for i := range todo {
-				began := time.Now()
+				start := time.Now()
 				charge, err := c.charge(ctx, orders[i])
-				outcomes[i] = outcome{charge, err, time.Since(began)}
+				outcomes[i] = outcome{charge, err, time.Since(start)}
 				done.Add(1)
 			}
 		})
@@ -38,10 +38,10 @@ func load(ctx context.Context, c charger, orders []order, workers int, done *ato
 	for i := range orders {
 		select {
 		case todo <- i:
-		case <-ctx.Done(): // interrupted: nobody asks for the result
+		case <-ctx.Done(): // interrupted: the result is not used
 		}
 	}
 	close(todo)
 	all.Wait()
-	return tally{outcomes: outcomes, took: time.Since(start)}
+	return clientResult{outcomes: outcomes, took: time.Since(start)}
 }

@@ -1,28 +1,27 @@
-// Quickstart charges 500 customers through a payment API that misbehaves as real
-// ones do: with the zero value of resilienthttp.Transport, and beside it with the loop
-// that people write instead.
+// Quickstart compares two clients that charge 500 customers through a faulty payment API: a
+// resilienthttp.Transport with its zero value, and a for loop with three attempts.
 //
-// Run it from the root of the repository; it needs nothing but Go, and some fifteen
-// seconds:
+// Run it from the root of the repository. It needs only Go, and takes about fifteen seconds.
+// The first build takes a minute, because it downloads and compiles SQLite:
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -charges 100 -workers 5 -v
 //
-// It starts two equal banks on loopback sockets. Each loses 10 % of its answers
-// after it has charged, is overloaded for 5 % of its requests (503 with
-// Retry-After), holds 2 % for 0.4 s, which is longer than the loop waits, has a quota
-// (X-RateLimit-…, and 429), and is gone for three seconds in the middle: every
-// connection is reset before its request is looked at, as by a load balancer with
-// nothing behind it.
+// It starts two equal banks on loopback sockets. Each bank
 //
-// Then it looks into the banks' ledgers, since what a client believes proves
-// nothing. Each row of its table says what there is to see. Nobody may be charged
-// twice, nobody forgotten, and each customer must hold the receipt that the bank has
-// booked: if this is not so in the Transport's column, the program ends with status 1.
+//   - loses 10 % of its responses after the charge,
+//   - responds to 5 % of the requests with 503 and Retry-After,
+//   - holds 2 % for 0.4 s, which is longer than the timeout of the loop,
+//   - has a quota (X-RateLimit-…, 429), and
+//   - resets all connections for three seconds in the middle.
 //
-// What to read: resilient.go is the client, and the few lines that an application
-// needs around it. naive.go is the other client. bank.go is the server, a script
-// of package faulttest, load.go the twenty workers, report.go the audit.
+// Then it reads the banks' ledgers and prints a table. No customer may be charged twice, none may
+// be missing, and each customer must have the receipt of its charge. If the Transport's column
+// differs, the program exits with status 1.
+//
+// Files: resilient.go is the client with the Transport, and the code around it. naive.go is the
+// other client. bank.go is the server, a script of package faulttest. load.go has the workers,
+// report.go the audit.
 package main
 
 import (
@@ -42,11 +41,11 @@ import (
 )
 
 func main() {
-	s := scenario{darkFor: 3 * time.Second}
-	flag.IntVar(&s.charges, "charges", 500, "how many charges to ask for")
-	flag.IntVar(&s.workers, "workers", 20, "how many goroutines ask")
-	flag.Uint64Var(&s.seed, "seed", 1, "of the faults; the order of requests stays random")
-	verbose := flag.Bool("v", false, "log every attempt of the Transport to stderr")
+	s := scenario{outage: 3 * time.Second}
+	flag.IntVar(&s.charges, "charges", 500, "number of charges")
+	flag.IntVar(&s.workers, "workers", 20, "number of concurrent workers of each client")
+	flag.Uint64Var(&s.seed, "seed", 1, "seed of the faults; the order of the requests is random")
+	verbose := flag.Bool("v", false, "log each attempt of the Transport to stderr")
 	flag.Parse()
 	if s.charges < 1 || s.workers < 1 || flag.NArg() > 0 {
 		flag.Usage()
@@ -56,6 +55,8 @@ func main() {
 		s.log = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	}
 
+	fmt.Printf("Two clients charge %d customers through a faulty bank: a resilienthttp.Transport and a for loop.\n", s.charges)
+	fmt.Println("The bank loses responses, is overloaded, is slow, has a quota, and has an outage of 3 s. This takes about 15 s.")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	result, err := s.run(ctx, os.Stdout)
 	stop()
@@ -69,12 +70,12 @@ func main() {
 	}
 }
 
-// scenario is what happens: how much is asked, and of how bad a bank.
+// scenario has the parameters of a run.
 type scenario struct {
 	charges, workers int
 	seed             uint64
-	darkFor          time.Duration
-	log              *resilienthttp.Trace // of the Transport's attempts; nil: none
+	outage           time.Duration
+	log              *resilienthttp.Trace // logs the Transport's attempts; nil: no log
 }
 
 // run sends the same orders to two equal banks at the same time, and audits them.
@@ -83,8 +84,8 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*comparison, error) {
 	faults := faultPlan{
 		seed: s.seed,
 		lost: 0.10, overloaded: 0.05, held: 0.02,
-		holdFor:   400 * time.Millisecond,
-		darkAfter: s.charges / 3, darkFor: s.darkFor,
+		holdFor:     400 * time.Millisecond,
+		outageAfter: s.charges / 3, outage: s.outage,
 	}
 	ourBank, err := openBank(ctx, faults)
 	if err != nil {
@@ -109,16 +110,16 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*comparison, error) {
 		return nil, errors.New("interrupted")
 	}
 
-	// A held request may still be at work, although its caller has gone: the
-	// ledgers are complete when the banks have closed.
+	// A held request may still be in progress, although its client has canceled it. So the
+	// ledgers are complete only after the banks are closed.
 	if err := errors.Join(c.ours.close(ctx, ourBank, orders), c.theirs.close(ctx, theirBank, orders)); err != nil {
 		return nil, err
 	}
-	c.ours.openings, c.ours.askedAgain = ours.openings.Load(), ours.askedAgain.Load()
+	c.ours.openings, c.ours.calledAgain = ours.openings.Load(), ours.calledAgain.Load()
 	return &c, nil
 }
 
-// orders are what the customers are to pay.
+// orders returns one order for each customer.
 func (s scenario) orders() []order {
 	random := rand.New(rand.NewPCG(s.seed, 0))
 	orders := make([]order, s.charges)

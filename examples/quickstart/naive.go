@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// naive is what people write today: try three times, sleep in between.
+// naive is a client with a for loop: three attempts with waits between them.
 type naive struct {
 	url    string
 	client *http.Client

@@ -16,12 +16,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// The program itself, with fewer charges and a shorter outage. The faults are
-// drawn in the same order every time, and each charge needs at least one draw.
-func TestEveryChargeIsMadeExactlyOnce(t *testing.T) {
+// The program, with fewer charges and a shorter outage. The random numbers of the faults are always
+// the same, and each charge uses at least one.
+func TestRun_chargesEachOrderOnce(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
-	s := scenario{charges: 150, workers: 20, seed: 1, darkFor: 500 * time.Millisecond}
+	s := scenario{charges: 150, workers: 20, seed: 1, outage: 500 * time.Millisecond}
 	result, err := s.run(t.Context(), &out)
 	require.NoError(t, err)
 	result.print(&out)
@@ -33,19 +33,19 @@ func TestEveryChargeIsMadeExactlyOnce(t *testing.T) {
 	assert.Zero(t, ours.twice)
 	assert.Zero(t, ours.lost)
 	assert.Zero(t, ours.wrong)
-	assert.Equal(t, 150, ours.bookings, "bookings in all")
+	assert.Equal(t, 150, ours.bookings, "bookings")
 
-	// It proves nothing unless the bank was as bad as promised.
+	// The test is valid only if each fault has occurred.
 	counts := ours.bank
-	assert.Positive(t, counts.lost, "answers lost after charging")
+	assert.Positive(t, counts.lost, "responses lost after a charge")
 	assert.Positive(t, counts.overloaded, "503")
 	assert.Positive(t, counts.held, "held")
-	assert.Positive(t, counts.dark, "reset while the bank was gone")
-	assert.Positive(t, counts.repeated, "repeats recognised by their key")
-	assert.Positive(t, result.theirs.twice, "the for loop charges nobody twice")
+	assert.Positive(t, counts.reset, "connections reset in the outage")
+	assert.Positive(t, counts.repeated, "retries with a known key")
+	assert.Positive(t, result.theirs.twice, "the for loop charges some customers twice")
 
-	said, table, _ := strings.Cut(out.String(), "what to see\n")
-	assert.Contains(t, said, "Transport:  150 of 150 done")
+	progress, table, _ := strings.Cut(out.String(), "meaning\n")
+	assert.Contains(t, progress, "Transport:  150 of 150 done")
 	for _, group := range result.rows() {
 		for _, r := range group {
 			assert.Regexp(t, `(?m)^`+r.name+` +\S+ +\S+   \S.{0,59}$`, table)
@@ -53,15 +53,15 @@ func TestEveryChargeIsMadeExactlyOnce(t *testing.T) {
 	}
 }
 
-// What README says of the zero value is shown with it.
-func TestZeroValue(t *testing.T) {
+// The program shows the zero value of the Transport, as README says.
+func TestNewResilient_zeroTransport(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, &resilienthttp.Transport{}, newResilient("", nil).client.Transport)
 }
 
-// When even the Transport gives up, the application asks again, and the bank
-// knows the order by its key. (In a bubble nobody waits for the waits in between.)
-func TestAskingAgainIsSafe(t *testing.T) {
+// If the Transport has no more attempts, the application repeats the call, and the bank finds the
+// order by its key.
+func TestCharge_repeatedCallHasSameKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		ledger, err := openLedger(t.Context())
@@ -69,7 +69,7 @@ func TestAskingAgainIsSafe(t *testing.T) {
 		t.Cleanup(ledger.close)
 		b := &bank{ledger: ledger}
 		charges := b.once(http.HandlerFunc(b.charge))
-		lose := faulttest.LoseResponse(charges) // for more than the attempts of one call
+		lose := faulttest.LoseResponse(charges) // more than the attempts of one call
 		server := faulttest.NewInMemory(t, faulttest.Sequence(lose, lose, lose, lose, lose, charges))
 
 		client := newResilient(server.URL, nil)
@@ -77,7 +77,7 @@ func TestAskingAgainIsSafe(t *testing.T) {
 		o := order{Reference: "shop:invoice:1", Amount: 100, Currency: "EUR"}
 		got, err := client.charge(t.Context(), o)
 		require.NoError(t, err)
-		assert.Positive(t, client.askedAgain.Load())
+		assert.Positive(t, client.calledAgain.Load())
 		assert.EqualValues(t, 5, b.repeated.Load())
 		server.AssertKeys(t, 1)
 		booked, err := ledger.all(t.Context())
@@ -87,31 +87,31 @@ func TestAskingAgainIsSafe(t *testing.T) {
 	})
 }
 
-func TestAskAgain(t *testing.T) {
+func TestCallAgain(t *testing.T) {
 	t.Parallel()
 	later := time.Now().Add(time.Hour)
 	for _, row := range []struct {
-		name    string
-		err     error
-		worthIt bool
-		at      time.Time // not before
+		name  string
+		err   error
+		again bool
+		at    time.Time // not before
 	}{
 		{"breaker open", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, NotBefore: later}, true, later},
 		{"rate limited", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, NotBefore: later}, true, later},
-		{"attempts spent", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, true, time.Time{}},
-		{"the call's deadline", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline}, true, time.Time{}},
-		{"failed for good", &resilienthttp.Error{Err: errors.New("certificate expired")}, false, time.Time{}},
-		{"first one still at work", &statusError{http.StatusConflict}, true, time.Time{}},
+		{"no attempts left", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, true, time.Time{}},
+		{"deadline of the call", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline}, true, time.Time{}},
+		{"permanent error", &resilienthttp.Error{Err: errors.New("certificate expired")}, false, time.Time{}},
+		{"first request in progress", &statusError{http.StatusConflict}, true, time.Time{}},
 		{"overloaded", &statusError{http.StatusServiceUnavailable}, true, time.Time{}},
 		{"declined", &statusError{http.StatusPaymentRequired}, false, time.Time{}},
-		{"answer broke off", io.ErrUnexpectedEOF, true, time.Time{}},
+		{"response truncated", io.ErrUnexpectedEOF, true, time.Time{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			begin := time.Now()
-			at, worthIt := askAgain(row.err)
-			assert.Equal(t, row.worthIt, worthIt)
-			if row.worthIt {
+			at, again := callAgain(row.err)
+			assert.Equal(t, row.again, again)
+			if row.again {
 				assert.True(t, at.After(begin), "at once")
 				assert.False(t, at.Before(row.at), "too early")
 			}
@@ -119,7 +119,6 @@ func TestAskAgain(t *testing.T) {
 	}
 }
 
-// The audit itself: what it must notice.
 func TestVerdict(t *testing.T) {
 	t.Parallel()
 	o := order{Reference: "shop:invoice:1", Amount: 100, Currency: "EUR"}
@@ -128,16 +127,16 @@ func TestVerdict(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		bookings int
-		believed outcome
+		reported outcome
 		good     bool
 	}{
-		{"once, and known", 1, outcome{charge: booked}, true},
-		{"twice", 2, outcome{charge: booked}, false},
-		{"lost", 0, outcome{err: io.EOF}, false},
-		{"a receipt for nothing", 0, outcome{charge: booked}, false},
-		{"booked, and not known", 1, outcome{err: io.EOF}, false},
-		{"another amount", 1, outcome{charge: other}, false},
-		{"another charge's receipt", 1, outcome{charge: charge{ID: "ch_000002", order: o}}, false},
+		{"charged once: no error", 1, outcome{charge: booked}, true},
+		{"charged twice: error", 2, outcome{charge: booked}, false},
+		{"never charged: error", 0, outcome{err: io.EOF}, false},
+		{"receipt without charge: error", 0, outcome{charge: booked}, false},
+		{"charged, but client has an error: error", 1, outcome{err: io.EOF}, false},
+		{"receipt with other amount: error", 1, outcome{charge: other}, false},
+		{"receipt of other charge: error", 1, outcome{charge: charge{ID: "ch_000002", order: o}}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +144,7 @@ func TestVerdict(t *testing.T) {
 			for i := range row.bookings {
 				booked[o.Reference] = append(booked[o.Reference], newCharge(int64(i+1), o))
 			}
-			c := comparison{ours: tally{outcomes: []outcome{row.believed}}}
+			c := comparison{ours: clientResult{outcomes: []outcome{row.reported}}}
 			c.ours.audit(booked, []order{o})
 			if row.good {
 				assert.NoError(t, c.verdict())

@@ -13,18 +13,18 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// resilient is the client to look at: an http.Client with the Transport, and an
-// application that knows what to do when even the Transport gives up.
+// resilient is an http.Client with a Transport, and the code of an application that repeats a call
+// later if the Transport has no more attempts.
 type resilient struct {
 	url    string
 	client *http.Client
 
-	trace      resilienthttp.Trace // counts:
-	openings   atomic.Int64        // of the circuit breaker
-	askedAgain atomic.Int64        // by the application
+	trace       resilienthttp.Trace
+	openings    atomic.Int64 // of the circuit breaker
+	calledAgain atomic.Int64 // calls that the application repeated
 }
 
-// newResilient has the zero value of the Transport. log is for -v, and else nil.
+// newResilient returns a client with the zero value of the Transport. log may be nil.
 func newResilient(url string, log *resilienthttp.Trace) *resilient {
 	r := &resilient{
 		url:    url,
@@ -38,25 +38,21 @@ func newResilient(url string, log *resilienthttp.Trace) *resilient {
 	return r
 }
 
-// patience is for one charge, with all that it takes. It is the bound of the loop
-// below, and generous: this program is to end well on a slow machine, too.
-const patience = 30 * time.Second
+// chargeTimeout limits one charge with all its calls. It is long enough for a slow machine.
+const chargeTimeout = 30 * time.Second
 
-// callPatience is for one call of them, with the Transport's retries: while a server is
-// gone they are spread over the time that the call has.
-const callPatience = 3 * time.Second
+// callTimeout limits one call. The Transport spreads its retries over this time.
+const callTimeout = 3 * time.Second
 
-// charge asks the bank until it knows what became of the order.
+// charge calls the bank until the result of the order is known.
 //
-// The Transport repeats what a moment may mend. Beyond that it gives the word
-// back to the application: the breaker is open, the server asks for a long wait,
-// attempts, budget or time are spent. Then nobody knows whether the charge was made,
-// and the answer to that is always the same: ask again, later, with the same key.
-// That key is the application's own, made from the order and not for the call, so
-// that asking again would be safe tomorrow and from another process, too. (There
-// the orders that are still open would come from a table, not from a loop.)
+// The Transport retries transient failures. It returns an error if the breaker is open, if the
+// server asks for a long wait, or if attempts, budget or time are used up. Then the result of the
+// charge is unknown, and the application repeats the call later with the same key. The key is
+// made from the order, so the call can also be repeated by another process. (In a service the
+// open orders come from a table: see package durable.)
 func (r *resilient) charge(ctx context.Context, o order) (charge, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, chargeTimeout)
 	defer cancel()
 	ctx = resilienthttp.WithIdempotencyKey(ctx, o.Reference)
 	ctx = resilienthttp.WithTrace(ctx, &r.trace)
@@ -65,15 +61,15 @@ func (r *resilient) charge(ctx context.Context, o order) (charge, error) {
 		return charge{}, err
 	}
 	for {
-		c, err := r.ask(ctx, body)
+		c, err := r.call(ctx, body)
 		if err == nil {
 			return c, nil
 		}
-		at, worthIt := askAgain(err)
-		if !worthIt {
+		at, again := callAgain(err)
+		if !again {
 			return charge{}, err
 		}
-		r.askedAgain.Add(1)
+		r.calledAgain.Add(1)
 		select {
 		case <-time.After(time.Until(at)):
 		case <-ctx.Done():
@@ -82,9 +78,9 @@ func (r *resilient) charge(ctx context.Context, o order) (charge, error) {
 	}
 }
 
-// ask is one call, as with any http.Client.
-func (r *resilient) ask(ctx context.Context, body []byte) (charge, error) {
-	ctx, cancel := context.WithTimeout(ctx, callPatience)
+// call makes one call, as with any http.Client.
+func (r *resilient) call(ctx context.Context, body []byte) (charge, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.url, bytes.NewReader(body))
 	if err != nil {
@@ -98,26 +94,26 @@ func (r *resilient) ask(ctx context.Context, body []byte) (charge, error) {
 	return readCharge(resp)
 }
 
-// askAgain tells whether asking again can help, and when.
-func askAgain(err error) (at time.Time, worthIt bool) {
+// callAgain reports whether a repeated call can succeed, and when to make it.
+func callAgain(err error) (at time.Time, again bool) {
 	var (
-		gaveUp *resilienthttp.Error
-		status *statusError
+		noResponse *resilienthttp.Error
+		status     *statusError
 	)
 	switch {
-	case errors.As(err, &gaveUp):
-		// Without a Reason it has failed for good: a certificate, say.
-		worthIt = gaveUp.Reason != nil
-		at = gaveUp.NotBefore // zero where nothing is known
+	case errors.As(err, &noResponse):
+		// Without a Reason the error is permanent, for example an invalid certificate.
+		again = noResponse.Reason != nil
+		at = noResponse.NotBefore // zero if it is unknown
 	case errors.As(err, &status):
-		// What the Transport has repeated already, and in vain so far.
-		worthIt = status.status == http.StatusConflict || status.status == http.StatusTooManyRequests || status.status >= 500
+		// The Transport has retried these statuses without success.
+		again = status.status == http.StatusConflict || status.status == http.StatusTooManyRequests || status.status >= 500
 	default:
-		worthIt = true // the answer broke off
+		again = true // the response was truncated
 	}
 	if now := time.Now(); at.Before(now) {
 		at = now
 	}
-	// Everybody was given the same NotBefore: do not come back as a crowd.
-	return at.Add(50*time.Millisecond + rand.N(200*time.Millisecond)), worthIt
+	// All workers got the same NotBefore. Jitter prevents that they call at the same time.
+	return at.Add(50*time.Millisecond + rand.N(200*time.Millisecond)), again
 }

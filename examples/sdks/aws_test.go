@@ -25,18 +25,18 @@ func credentials() aws.Credentials {
 	return aws.Credentials{AccessKeyID: "AKIDEXAMPLE", SecretAccessKey: "secret"}
 }
 
-// TestAWS: the SDK says that it makes three attempts, so each is a single one of ours, signed
-// by the SDK, under one key.
+// The SDK reports three attempts, so the Transport makes single attempts. The SDK signs each, and all
+// have the same key.
 func TestAWS(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		retryer  aws.Retryer
 		requests int
 	}{
-		{"both", retry.NewStandard(func(o *retry.StandardOptions) {
+		{"both retry: attempts of the SDK", retry.NewStandard(func(o *retry.StandardOptions) {
 			o.Backoff = retry.BackoffDelayerFunc(func(int, error) (time.Duration, error) { return time.Millisecond, nil })
 		}), 3},
-		{"the SDK's off", aws.NopRetryer{}, 1}, // its bodies have no GetBody
+		{"no retries of the SDK: one attempt", aws.NopRetryer{}, 1}, // its bodies have no GetBody
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			api := start(t, faulttest.Status(http.StatusInternalServerError))
@@ -57,11 +57,10 @@ func TestAWS(t *testing.T) {
 	}
 }
 
-// TestSignerBelow: a signer that is the Base signs each attempt, over the headers that it
-// is sent with.
-func TestSignerBelow(t *testing.T) {
+// A signer that is the Base signs the headers of each attempt.
+func TestSigner_asBase(t *testing.T) {
 	api := start(t, faulttest.Sequence(faulttest.Status(503), faulttest.OK("done")))
-	transport := plain(signer{next: resilienthttp.NewBase()})
+	transport := &resilienthttp.Transport{Base: signer{next: resilienthttp.NewBase()}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api.URL, strings.NewReader("body"))
 	require.NoError(t, err)
 	resp, err := (&http.Client{Transport: transport}).Do(req)
@@ -74,7 +73,7 @@ func TestSignerBelow(t *testing.T) {
 		assert.Contains(t, signature, "idempotency-key")
 		signatures[signature] = true
 	}
-	assert.Len(t, signatures, 2, "each attempt has its own")
+	assert.Len(t, signatures, 2, "each attempt has its own signature")
 }
 
 // signer signs each request that it sends.
@@ -90,7 +89,7 @@ func (s signer) RoundTrip(r *http.Request) (*http.Response, error) {
 	r.Body = io.NopCloser(strings.NewReader(string(body)))
 	number, _ := resilienthttp.AttemptFromContext(r.Context())
 	sum := sha256.Sum256(body)
-	now := time.Now().Add(time.Duration(number) * time.Second) // no two within a second, in a test
+	now := time.Now().Add(time.Duration(number) * time.Second) // signatures differ only between seconds
 	if err := v4.NewSigner().SignHTTP(r.Context(), credentials(), r, hex.EncodeToString(sum[:]), "execute-api", "eu-central-1", now); err != nil {
 		return nil, err
 	}

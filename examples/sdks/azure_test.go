@@ -13,8 +13,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestAzureRetries: azcore makes four attempts, each a copy of the request, and says nothing
-// of them but its name. It costs one attempt more than its own.
+// azcore makes four attempts with copies of the request, and does not report them. So the Transport
+// makes one attempt more.
 func TestAzureRetries(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -23,10 +23,10 @@ func TestAzureRetries(t *testing.T) {
 		policy   resilienthttp.Policy
 		requests int
 	}{
-		{"both: one more than the SDK's", 3, false, quick(), 4 + 1},
-		{"the SDK's off: one retry", -1, false, quick(), 2},
-		{"the SDK's off, and the Transport owns them: the Transport's", -1, true, quick(), 4},
-		{"the Transport's off: the SDK's", 3, false, resilienthttp.Policy{MaxAttempts: -1}, 4},
+		{"both retry: one attempt more than the SDK", 3, false, quick(), 4 + 1},
+		{"no retries of the SDK: one retry", -1, false, quick(), 2},
+		{"no retries of the SDK, OwnsRetries: attempts of the Transport", -1, true, quick(), 4},
+		{"no retries of the Transport: attempts of the SDK", 3, false, resilienthttp.Policy{MaxAttempts: -1}, 4},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			api := start(t, faulttest.Status(http.StatusServiceUnavailable))

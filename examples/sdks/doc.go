@@ -1,3 +1,3 @@
-// Package sdks holds tests: well-known SDKs and RoundTrippers over, under and beside a
-// resilienthttp.Transport, each as docs/under-your-sdk.md says.
+// Package sdks has tests of well-known SDKs and RoundTrippers with a resilienthttp.Transport, as
+// docs/sdks.md describes them.
 package sdks

@@ -13,12 +13,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// quick is a policy whose waits are short.
+// quick returns a policy with short waits.
 func quick() resilienthttp.Policy {
 	return resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)}
 }
 
-// plain is a Transport without what would keep it from asking a dead server.
+// plain returns a Transport without the limits that end retries to a failing server.
 func plain(base http.RoundTripper) *resilienthttp.Transport {
 	return &resilienthttp.Transport{
 		Base: base, Policy: quick(),
@@ -26,14 +26,13 @@ func plain(base http.RoundTripper) *resilienthttp.Transport {
 	}
 }
 
-// start is an API on a socket.
+// start starts an API on a socket.
 func start(t *testing.T, script http.Handler) *faulttest.Server {
 	t.Helper()
 	return faulttest.New(t, script)
 }
 
-// lossy is a Base that loses the first answer to a POST, after the work was done, and
-// keeps what was sent.
+// lossy is a Base that loses the first response and records the headers of all requests.
 type lossy struct {
 	http.RoundTripper
 
@@ -41,7 +40,7 @@ type lossy struct {
 	sent []http.Header
 }
 
-var errLost = errors.New("the answer was lost")
+var errLost = errors.New("response lost")
 
 func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 	l.mu.Lock()
@@ -56,7 +55,7 @@ func (l *lossy) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// close1 closes the body of what came.
+// close1 closes the body of a response.
 func close1(t *testing.T, resp *http.Response, err error) {
 	t.Helper()
 	require.NoError(t, err)

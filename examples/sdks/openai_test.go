@@ -20,8 +20,7 @@ func openaiClient(transport http.RoundTripper, url string, options ...option.Req
 	}, options...)...)
 }
 
-// TestOpenAI: a 429 that no waiting mends is asked once, and one that passes again; the
-// error is the SDK's as ever.
+// A 429 of billing is not retried, and a 429 of a rate limit is. The error is the SDK's.
 func TestOpenAI(t *testing.T) {
 	quota := faulttest.Reply{Status: 429, Body: `{"error":{"message":"You exceeded your current quota.","type":"insufficient_quota","code":"insufficient_quota"}}`}
 	busy := faulttest.Reply{Status: 429, Body: `{"error":{"type":"requests","code":"rate_limit_exceeded"}}`}
@@ -30,10 +29,10 @@ func TestOpenAI(t *testing.T) {
 		name     string
 		script   http.Handler
 		requests int
-		code     string // of the error; "": none
+		code     string // of the error; "" means none
 	}{
-		{"no money", quota, 1, "insufficient_quota"},
-		{"busy", faulttest.Sequence(busy, models), 2, ""},
+		{"insufficient quota: one request", quota, 1, "insufficient_quota"},
+		{"rate limit: retry", faulttest.Sequence(busy, models), 2, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			api := start(t, row.script)
@@ -47,15 +46,15 @@ func TestOpenAI(t *testing.T) {
 				assert.Len(t, page.Data, 1)
 				return
 			}
-			var refused *openai.Error
-			require.ErrorAs(t, err, &refused)
-			assert.Equal(t, row.code, refused.Code)
+			var failed *openai.Error
+			require.ErrorAs(t, err, &failed)
+			assert.Equal(t, row.code, failed.Code)
 		})
 	}
 }
 
-// TestOpenAIRetries: the SDK counts its repeats in a header, so they are single attempts:
-// six of ours, and then two of its own, where there would be 18.
+// The SDK counts its retries in a header, so they are single attempts: six attempts of the Transport,
+// and then two retries of the SDK, instead of 18 attempts.
 func TestOpenAIRetries(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -63,9 +62,9 @@ func TestOpenAIRetries(t *testing.T) {
 		policy   resilienthttp.Policy
 		requests int
 	}{
-		{"both", nil, quick(), 8},
-		{"the SDK's off", []option.RequestOption{option.WithMaxRetries(0)}, quick(), 6},
-		{"the Transport's off", nil, resilienthttp.Policy{MaxAttempts: -1}, 3},
+		{"both retry: six and two", nil, quick(), 8},
+		{"no retries of the SDK: six", []option.RequestOption{option.WithMaxRetries(0)}, quick(), 6},
+		{"no retries of the Transport: three", nil, resilienthttp.Policy{MaxAttempts: -1}, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			api := start(t, faulttest.Reply{Status: 500, Header: http.Header{"Retry-After-Ms": {"1"}}, Body: `{"error":{}}`})

@@ -13,16 +13,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestRetryableHTTP: the client of Vault, Consul and others is known by Vault's field, and
-// without that by the request that it sends again.
+// The client of Vault is recognized by its header field, and others by the repeated request.
 func TestRetryableHTTP(t *testing.T) {
 	const own, ours = 3, 4
 	for _, row := range []struct {
 		name, field string
 		requests    int
 	}{
-		{"Vault's: one more than its own", "X-Vault-Request", own + 1},
-		{"any other's: the retries of its first call", "X-Other", own + ours - 1},
+		{"Vault: one attempt more than its own", "X-Vault-Request", own + 1},
+		{"others: all attempts in the first call", "X-Other", own + ours - 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			api := start(t, faulttest.Status(http.StatusInternalServerError))

@@ -26,8 +26,8 @@ func get(t *testing.T, transport http.RoundTripper, url string) *http.Response {
 	return resp
 }
 
-// TestOAuth2: above, one token serves all attempts of a call; below, too, and a client that
-// is wrong is asked about once.
+// One token is used for all attempts of a call, above and below the Transport. Below, an invalid
+// client is an error without a retry.
 func TestOAuth2(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -51,7 +51,7 @@ func TestOAuth2(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a wrong client, below", func(t *testing.T) {
+	t.Run("below, invalid client: one token request", func(t *testing.T) {
 		tokens := start(t, faulttest.Reply{Status: 401, Body: `{"error":"invalid_client"}`})
 		api := start(t, faulttest.OK("fine"))
 		config := clientcredentials.Config{ClientID: "me", ClientSecret: "s", TokenURL: tokens.URL, AuthStyle: oauth2.AuthStyleInHeader}
@@ -67,8 +67,8 @@ func TestOAuth2(t *testing.T) {
 	})
 }
 
-// TestCacheAbove: what is in the cache needs no attempt.
-func TestCacheAbove(t *testing.T) {
+// A cached response needs no attempt.
+func TestCache_above(t *testing.T) {
 	api := start(t, faulttest.Sequence(
 		faulttest.Status(503),
 		faulttest.Reply{Body: "fine", Header: http.Header{"Cache-Control": {"max-age=3600"}}},
@@ -83,7 +83,7 @@ func TestCacheAbove(t *testing.T) {
 		require.NoError(t, err)
 		body := make([]byte, 4)
 		_, err = resp.Body.Read(body)
-		for err == nil { // to its end, or it is not kept
+		for err == nil { // the cache stores only bodies that were read to their end
 			_, err = resp.Body.Read(make([]byte, 1))
 		}
 		close1(t, resp, nil)
@@ -92,7 +92,7 @@ func TestCacheAbove(t *testing.T) {
 	api.AssertRequests(t, 2)
 }
 
-// TestOTelHTTP: above the Transport it makes a span of the call, below one of each attempt.
+// Above the Transport, otelhttp makes one span for the call, and below one for each attempt.
 func TestOTelHTTP(t *testing.T) {
 	for _, row := range []struct {
 		name  string

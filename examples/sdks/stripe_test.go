@@ -19,8 +19,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/vendors"
 )
 
-// stripeMock starts Stripe's own mock server, and dials it: on a socket in a folder of the
-// test's, since a port that is free now may be another's before the server has begun.
+// stripeMock starts Stripe's mock server on a Unix socket, and returns a function that dials it. A free
+// TCP port could be taken before the server listens.
 func stripeMock(t *testing.T) (dial func(context.Context, string, string) (net.Conn, error)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func stripeMock(t *testing.T) (dial func(context.Context, string, string) (net.C
 			return false
 		}
 		return conn.Close() == nil
-	}, 2*time.Minute, 20*time.Millisecond) // it reads a large description of the API, and the machine may be busy
+	}, 2*time.Minute, 20*time.Millisecond) // the mock reads a large description of the API
 	return dial
 }
 
@@ -63,8 +63,8 @@ func charge(t *testing.T, client *stripe.Client) error {
 	return err
 }
 
-// TestStripe has stripe-go charge Stripe's mock through the profile, with its own retries
-// off. The answer is lost once: the second attempt bears the SDK's key.
+// stripe-go charges Stripe's mock through the profile, without its own retries. The first response is
+// lost. The second attempt has the SDK's key.
 func TestStripe(t *testing.T) {
 	const address = "stripe.example"
 	transport := vendors.Stripe(address)
@@ -78,8 +78,7 @@ func TestStripe(t *testing.T) {
 	assert.Equal(t, base.sent[0].Get("Idempotency-Key"), base.sent[1].Get("Idempotency-Key"))
 }
 
-// TestStripeCodes: what Stripe's documents say of a lock is what stripe-go meets, and a
-// decline is the SDK's error as ever.
+// The Transport retries a lock timeout. A decline is the SDK's error.
 func TestStripeCodes(t *testing.T) {
 	lock := faulttest.Reply{Status: http.StatusBadRequest, Body: `{"error":{"type":"invalid_request_error","code":"lock_timeout"}}`}
 	decline := faulttest.Reply{Status: http.StatusPaymentRequired, Body: `{"error":{"type":"card_error","code":"card_declined","decline_code":"insufficient_funds"}}`}
@@ -87,15 +86,15 @@ func TestStripeCodes(t *testing.T) {
 	transport := vendors.Stripe(api.URL[len("http://"):])
 	transport.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
 	err := charge(t, stripeClient(transport, api.URL, 0))
-	var refused *stripe.Error
-	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, stripe.ErrorCodeCardDeclined, refused.Code)
+	var declined *stripe.Error
+	require.ErrorAs(t, err, &declined)
+	assert.Equal(t, stripe.ErrorCodeCardDeclined, declined.Code)
 	api.AssertAttempts(t, 2)
 	api.AssertKeys(t, 1)
 }
 
-// TestStripeRetries: stripe-go retries by itself, and its fields do not say how often. It
-// costs one attempt more than its own, until OwnsRetries says that its retries are off.
+// stripe-go does not report whether its retries are on. So the Transport makes one attempt more, unless
+// OwnsRetries is set.
 func TestStripeRetries(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -104,10 +103,10 @@ func TestStripeRetries(t *testing.T) {
 		policy   resilienthttp.Policy
 		requests int
 	}{
-		{"both: one more than the SDK's", 2, false, quick(), 3 + 1},
-		{"the SDK's off: one retry", 0, false, quick(), 2},
-		{"the SDK's off, and the Transport owns them: the Transport's", 0, true, quick(), 4},
-		{"the Transport's off: the SDK's", 2, false, resilienthttp.Policy{MaxAttempts: -1}, 3},
+		{"both retry: one attempt more than the SDK", 2, false, quick(), 3 + 1},
+		{"no retries of the SDK: one retry", 0, false, quick(), 2},
+		{"no retries of the SDK, OwnsRetries: attempts of the Transport", 0, true, quick(), 4},
+		{"no retries of the Transport: attempts of the SDK", 2, false, resilienthttp.Policy{MaxAttempts: -1}, 3},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			api := start(t, faulttest.ResetAfterRead)

@@ -1,4 +1,4 @@
-// Package statepage_test looks at the state page as a person would: in a browser.
+// Package statepage_test tests the state page in a browser.
 package statepage_test
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
-// complaints is what the browser has to say, about the policy above all.
+// complaints are the messages of the browser, for example about the content security policy.
 type complaints struct {
-	mu   sync.Mutex
-	said []string
+	mu       sync.Mutex
+	messages []string
 }
 
 func (c *complaints) listen(ctx context.Context) {
@@ -33,7 +33,7 @@ func (c *complaints) listen(ctx context.Context) {
 				return
 			}
 			c.mu.Lock()
-			c.said = append(c.said, m.Text)
+			c.messages = append(c.messages, m.Text)
 			c.mu.Unlock()
 		}
 	}()
@@ -42,10 +42,10 @@ func (c *complaints) listen(ctx context.Context) {
 func (c *complaints) read() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.said
+	return c.messages
 }
 
-// bank is a server that is up or down, and has a quota.
+// bank is a server with a quota that can be down.
 type bank struct{ down atomic.Bool }
 
 func (b *bank) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -57,9 +57,8 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// TestStatePageInChromium: an open circuit is shown open, and closed after a refresh that
-// the page makes by itself; what a stranger calls a host is text, and no script; nothing is
-// wider than the screen, in light and dark.
+// The page shows an open circuit, and after its own refresh a closed one. A host name with markup is
+// shown as text. Nothing is wider than the screen, in light and dark mode.
 func TestStatePageInChromium(t *testing.T) {
 	const cooldown = 300 * time.Millisecond
 	const script = `<script>document.title="hacked"</script>`
@@ -112,7 +111,7 @@ func TestStatePageInChromium(t *testing.T) {
 	require.Equal(t, "open", chromium.Value[string](ctx, t, circuitOf("<script>")))
 	require.Contains(t, chromium.Value[string](ctx, t, "getComputedStyle(document.body).fontFamily"), "system-ui", "the policy lets it have its style")
 
-	// The server is back, and the page finds out by itself.
+	// The server is available again, and the page refreshes itself.
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(page.URL+"/?refresh=1")))
 	api.down.Store(false)
 	require.Eventually(t, func() bool {

@@ -1,19 +1,14 @@
-// Package vendorsdk is an example of an SDK built on resilienthttp: a small typed
-// client of a payment API, laid out as its vendor would do it.
+// Package vendorsdk is an example of an SDK on resilienthttp: a typed client of a payment API.
+// docs/sdks.md has a shorter one.
 //
-// What to look at:
-//
-//   - client.go: the Transport is built once for each Client, from what the vendor
-//     knows about the API. All that can be done for every call is done in one
-//     place: deadline, bounded body, closed body, typed errors.
-//   - charges.go: a call is a few lines, and its idempotency key a parameter.
-//   - errors.go: what the API answers, as a type; byCode, for the error codes that say
-//     more than their status; and for what nobody can answer, AskAgain, so that
-//     applications need not know how retries work.
-//   - stripe.go: the same for an API that package vendors knows, whose profile stands for
-//     what client.go and byCode had to say.
-//   - vendorsdk_test.go, stripe_test.go: each promise as a row, against a faulty server in
-//     virtual time.
+//   - client.go makes one Transport for each Client, with the vendor's settings. It handles what
+//     all calls have in common: deadline, maximum body, closed body, typed errors.
+//   - charges.go has the calls. The idempotency key is a parameter.
+//   - errors.go has the error type, byCode for error codes that mean more than their status, and
+//     CallAgain, which reports whether the application should repeat a call.
+//   - stripe.go is a client of an API that package vendors has a profile for.
+//   - vendorsdk_test.go and stripe_test.go are table-driven tests with a faulty server in virtual
+//     time.
 //
 // Run the tests from the root of the repository:
 //
@@ -41,41 +36,37 @@ const (
 	defaultBaseURL = "https://api.payments.example"
 	defaultTimeout = 30 * time.Second
 
-	// maxBody bounds what a response may bring; the longest real one has a few
-	// hundred bytes.
+	// maxBody is the maximum size of a response body. Real ones have a few hundred bytes.
 	maxBody = 1 << 20
 )
 
-// Client calls the payment API. The zero value is ready to use, but for the
-// APIKey. A Client is safe for concurrent use and made to be shared: its circuit
-// breaker, retry budget and rate limits know only the calls that go through it.
-// The fields are read at the first call and must not change after it, and a
-// Client must not be copied after it either.
+// Client calls the payment API. Only APIKey must be set. A Client is safe for concurrent use and
+// should be shared: its circuit breaker, retry budget and rate limits know only its own calls. It
+// must not be modified or copied after the first call.
 type Client struct {
-	// BaseURL is where the API is. "" means https://api.payments.example.
+	// BaseURL is the URL of the API. Default: https://api.payments.example.
 	BaseURL string
 
-	// APIKey is the secret that every request bears.
+	// APIKey is the secret that is sent with each request.
 	APIKey string
 
-	// Timeout is the longest that a call may take, retries and all, if its
-	// context has no deadline of its own. 0 means 30 s; a negative duration means
-	// no limit.
+	// Timeout is the maximum time of a call with its retries, if its context has no deadline.
+	// Zero means 30 s. A negative duration means no limit.
 	Timeout time.Duration
 
-	// Policy says how often and how long calls are attempted. Fields at zero mean
-	// those of DefaultPolicy. For one call, use resilienthttp.WithPolicy.
+	// Policy controls retries and timeouts. Zero fields mean those of DefaultPolicy. For one
+	// call, use resilienthttp.WithPolicy.
 	Policy resilienthttp.Policy
 
-	// Breaker refuses calls while the API is down. nil means one of the Client's
-	// own with the defaults.
+	// Breaker rejects calls during an outage of the API. Nil means a private one with the
+	// defaults.
 	Breaker *resilienthttp.Breaker
 
-	// Trace tells what happens, to logs or metrics. nil means nobody listens.
+	// Trace has hooks for logs and metrics. Nil means none.
 	Trace *resilienthttp.Trace
 
-	// Base makes the attempts: the place for proxies, client certificates and
-	// instrumentation. nil means resilienthttp's own.
+	// Base makes the attempts, for example with a proxy, a client certificate or
+	// instrumentation. Nil means resilienthttp.NewBase().
 	Base http.RoundTripper
 
 	once    sync.Once
@@ -84,14 +75,13 @@ type Client struct {
 	timeout time.Duration
 }
 
-// DefaultPolicy is the policy of a Client. To change one thing for one call,
-// change it in what DefaultPolicy returns and give that to
-// resilienthttp.WithPolicy.
+// DefaultPolicy returns the policy of a Client. To change one field for one call, change the
+// returned policy and pass it to resilienthttp.WithPolicy.
 func DefaultPolicy() resilienthttp.Policy {
 	return resilienthttp.Policy{
-		AttemptTimeout: 10 * time.Second, // card networks answer in 2 s, and 8 s on a bad day
-		ReadTimeout:    5 * time.Second,  // answers are small: silence means that they will not come
-		MaxRetryAfter:  10 * time.Second, // somebody waits at a till; for longer, ask again by Error.NotBefore
+		AttemptTimeout: 10 * time.Second, // card networks take 2 s, at most 8 s
+		ReadTimeout:    5 * time.Second,  // responses are small, so a pause means a broken connection
+		MaxRetryAfter:  10 * time.Second, // a customer waits; call again after Error.NotBefore
 		ClassifyBody:   byCode,
 	}
 }
@@ -113,7 +103,7 @@ func (c *Client) setup() {
 	c.baseURL = cmp.Or(strings.TrimSuffix(c.BaseURL, "/"), defaultBaseURL)
 	c.http = newHTTPClient(&resilienthttp.Transport{
 		Base: c.Base, Policy: policy, Breaker: c.Breaker, Trace: c.Trace,
-		Idempotency: resilienthttp.Idempotency{Hosts: hostOf(c.baseURL)}, // who honours keys
+		Idempotency: resilienthttp.Idempotency{Hosts: hostOf(c.baseURL)}, // other hosts get no keys
 	})
 	c.timeout = c.Timeout
 	if c.timeout == 0 {
@@ -121,7 +111,7 @@ func (c *Client) setup() {
 	}
 }
 
-// newHTTPClient is one for an API that does not redirect. Whoever does is not the API.
+// newHTTPClient returns a client that does not follow redirects, because the API has none.
 func newHTTPClient(transport *resilienthttp.Transport) *http.Client {
 	return &http.Client{
 		Transport:     transport,
@@ -129,8 +119,8 @@ func newHTTPClient(transport *resilienthttp.Transport) *http.Client {
 	}
 }
 
-// hostOf is the host of a URL. It is nobody where there is none: then the call says what
-// is wrong with the URL.
+// hostOf returns the host of a URL. If the URL is invalid, it returns no host, and the call returns
+// the error.
 func hostOf(baseURL string) []string {
 	u, err := url.Parse(baseURL)
 	if err != nil || u.Host == "" {
@@ -139,11 +129,10 @@ func hostOf(baseURL string) []string {
 	return []string{strings.ToLower(u.Host)}
 }
 
-// call makes one call: in, if not nil, is sent as JSON, and a successful answer is
-// read into out.
+// call sends in as JSON, if it is not nil, and decodes a successful response into out.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	c.once.Do(c.setup)
-	ctx, cancel := bounded(ctx, c.timeout)
+	ctx, cancel := withDeadline(ctx, c.timeout)
 	defer cancel()
 	req, err := c.request(ctx, method, path, in)
 	if err != nil {
@@ -152,27 +141,26 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return exchange(c.http, req, out, problemIn)
 }
 
-// bounded is ctx with a deadline, if it has none of its own. Without a timeout it may go
-// without.
-func bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if _, limited := ctx.Deadline(); limited || timeout <= 0 {
+// withDeadline adds a deadline to ctx if it has none and timeout is positive.
+func withDeadline(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok || timeout <= 0 {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, timeout)
 }
 
-// exchange sends a request and reads a successful answer into out. Of any other, problemIn
-// reads what the API says in its body.
+// exchange sends a request and decodes a successful response into out. problemIn decodes the body
+// of an error.
 func exchange(client *http.Client, req *http.Request, out any, problemIn func(body []byte) problem) error {
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("vendorsdk: %w", err) // a *url.Error with a *resilienthttp.Error in it
+		return fmt.Errorf("vendorsdk: %w", err) // a *resilienthttp.Error is in its chain
 	}
 	defer resp.Body.Close()
 	body, err := readAll(resp.Body)
 	switch {
 	case resp.StatusCode/100 != 2:
-		return newError(resp, problemIn(body)) // also if its body was not to be had: the status says enough
+		return newError(resp, problemIn(body)) // even without a body, the status is enough
 	case err != nil:
 		return fmt.Errorf("vendorsdk: %w: %w", errUnreadable, err)
 	}
@@ -189,7 +177,7 @@ func (c *Client) request(ctx context.Context, method, path string, in any) (*htt
 		if err != nil {
 			return nil, err
 		}
-		body = bytes.NewReader(encoded) // of which http.NewRequest knows how to make a second one
+		body = bytes.NewReader(encoded) // http.NewRequest can replay it
 	}
 	req, err := http.NewRequestWithContext(ctx, method, c.baseURL+path, body)
 	if err != nil {
@@ -203,7 +191,7 @@ func (c *Client) request(ctx context.Context, method, path string, in any) (*htt
 	return req, nil
 }
 
-// identify says who asks, and by which program.
+// identify adds the credentials and the name of the program.
 func identify(req *http.Request, apiKey string) {
 	req.Header.Set("Authorization", "Bearer "+apiKey)
 	req.Header.Set("User-Agent", "vendorsdk/1.0")

@@ -12,25 +12,25 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// ErrDeclined says that the card's bank does not want to pay. Asking again does
-// not help; another card may.
+// ErrDeclined means that the card's bank declined the payment. A retry does not help. Another card
+// may.
 var ErrDeclined = errors.New("card declined")
 
-// Error is an answer of the API that is not a success: a problem (RFC 9457), or
-// what a proxy on the way said instead.
+// Error is a response that is not a success: a problem (RFC 9457) of the API, or the response of
+// a proxy.
 type Error struct {
-	Status    int       // of HTTP
-	Code      string    // what programs may look at, such as "insufficient_funds"; "" if there was none
-	Title     string    // what people may look at
-	Detail    string    // about this very case
-	RequestID string    // to be quoted to the vendor's support
-	Attempts  int       // that were made
-	NotBefore time.Time // when to ask again; zero if the API did not say
+	Status    int       // HTTP status
+	Code      string    // for programs, such as "insufficient_funds"; may be ""
+	Title     string    // for people
+	Detail    string    // about this request
+	RequestID string    // for the vendor's support
+	Attempts  int       // number of attempts
+	NotBefore time.Time // when to call again; zero if the API did not say
 
-	mayPass bool // by the Transport's verdict
+	retryable bool // by the Transport's verdict
 }
 
-// Error tells what the API said, and the RequestID.
+// Error returns the status, the title, the code and the RequestID.
 func (e *Error) Error() string {
 	text := fmt.Sprintf("vendorsdk: %d %s", e.Status, e.Title)
 	if e.Code != "" {
@@ -42,41 +42,38 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is makes errors.Is find ErrDeclined.
+// Is reports whether target is ErrDeclined and the API declined the card.
 func (e *Error) Is(target error) bool {
 	return target == ErrDeclined && e.Status == http.StatusPaymentRequired
 }
 
-// errUnreadable marks answers of success that could not be read: it was done, but
-// what exactly?
+// errUnreadable means that a successful response could not be read.
 var errUnreadable = errors.New("unreadable response")
 
-// AskAgain tells whether the same call, with the same IdempotencyKey, can still
-// come to a better end, and if so, not before when (zero: nothing is known). It is
-// true for whatever leaves open whether the work was done: a lost or unreadable
-// answer, an API that is down or overloaded, a caller who did not wait. It is
-// false for what the API has decided, such as ErrDeclined, and for what will fail
-// again, such as a bad certificate.
-func AskAgain(err error) (notBefore time.Time, worthIt bool) {
+// CallAgain reports whether to repeat the call with the same IdempotencyKey, and when (zero: at any
+// time). ok is true if the result is unknown or the failure is transient: a lost or unreadable
+// response, an API that is down or overloaded, a canceled call. ok is false if the API has
+// decided, for example ErrDeclined, and for permanent failures, for example an invalid certificate.
+func CallAgain(err error) (notBefore time.Time, ok bool) {
 	var (
-		answered *Error
-		failed   *resilienthttp.Error
+		response   *Error
+		noResponse *resilienthttp.Error
 	)
 	switch {
-	case errors.As(err, &answered):
-		return answered.NotBefore, answered.mayPass
-	case errors.As(err, &failed):
-		// Without a Reason it failed for good, unless the caller did not wait.
-		return failed.NotBefore, failed.Reason != nil || errors.Is(err, context.Canceled)
+	case errors.As(err, &response):
+		return response.NotBefore, response.retryable
+	case errors.As(err, &noResponse):
+		// Without a Reason the failure is permanent, unless the caller canceled the call.
+		return noResponse.NotBefore, noResponse.Reason != nil || errors.Is(err, context.Canceled)
 	}
 	return time.Time{}, errors.Is(err, errUnreadable)
 }
 
-// problem is what the API says of a failure.
+// problem is the body of an error.
 type problem struct{ Title, Code, Detail string }
 
-// problemIn reads a body. What is not to be read is not there: a broken error message must
-// not hide the error.
+// problemIn decodes the body of an error. An invalid body is an empty problem, because it must not
+// hide the status.
 func problemIn(body []byte) (p problem) {
 	if json.Unmarshal(body, &p) != nil {
 		return problem{}
@@ -84,19 +81,18 @@ func problemIn(body []byte) (p problem) {
 	return p
 }
 
-// byCode is the API's codes that say more than their status; the rest is as the
-// Transport's table has it.
+// byCode classifies the error codes that mean more than their status.
 func byCode(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
 	switch problemIn(body).Code {
-	case "request_in_progress": // a 409: the first one under this key is still at work
+	case "request_in_progress": // 409: the first request with this key is not finished
 		return resilienthttp.VerdictTransient
-	case "monthly_limit": // a 429 that no waiting brings back
+	case "monthly_limit": // 429: a wait does not help
 		return resilienthttp.VerdictPermanent
 	}
 	return resilienthttp.VerdictDefault
 }
 
-// newError is an answer that is not a success, and what the API says of it.
+// newError returns the Error of a response that is not a success.
 func newError(resp *http.Response, p problem) *Error {
 	e := &Error{
 		Status: resp.StatusCode, RequestID: resp.Header.Get("Request-Id"),
@@ -106,7 +102,7 @@ func newError(resp *http.Response, p problem) *Error {
 	e.Attempts = len(attempts)
 	if n := len(attempts); n > 0 {
 		v := attempts[n-1].Verdict
-		e.mayPass = v == resilienthttp.VerdictTransient || v == resilienthttp.VerdictThrottled
+		e.retryable = v == resilienthttp.VerdictTransient || v == resilienthttp.VerdictThrottled
 	}
 	e.NotBefore = resilienthttp.NotBefore(resp, nil)
 	return e

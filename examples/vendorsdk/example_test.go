@@ -11,8 +11,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// The API is overloaded for a moment and then declines a card. The caller sees
-// the second only, as a value that programs can look at.
+// The API is overloaded, and then declines a card. The Transport retries the first response. The
+// caller gets the second one as a typed error.
 func ExampleClient_CreateCharge() {
 	api := faulttest.New(nil, faulttest.Sequence(
 		faulttest.Status(http.StatusServiceUnavailable),
@@ -32,19 +32,19 @@ func ExampleClient_CreateCharge() {
 		Reference: "invoice-1", Amount: 1999, Currency: "EUR", Source: "tok_visa",
 		IdempotencyKey: "comp1:invoice:001",
 	})
-	notBefore, again := vendorsdk.AskAgain(err)
+	notBefore, again := vendorsdk.CallAgain(err)
 	switch {
 	case errors.Is(err, vendorsdk.ErrDeclined):
-		fmt.Println("ask for another card:", err)
+		fmt.Println("another card is needed:", err)
 	case again:
-		fmt.Println("put back into the queue until", notBefore)
+		fmt.Println("call again at", notBefore)
 	case err != nil:
-		fmt.Println("a mistake of ours:", err)
+		fmt.Println("error:", err)
 	default:
 		fmt.Println("paid:", charge.ID)
 	}
 	fmt.Println("requests:", api.Total())
 	// Output:
-	// ask for another card: vendorsdk: 402 Card declined (insufficient_funds), request req_42
+	// another card is needed: vendorsdk: 402 Card declined (insufficient_funds), request req_42
 	// requests: 2
 }

@@ -18,18 +18,17 @@ import (
 
 const stripeURL = "https://api.stripe.com"
 
-// Stripe gives back what was charged through Stripe, an API that package vendors knows: to
-// whom keys go, how long they may be and which of its codes pass is the profile's, and not
-// written again here. The zero value is ready to use, but for the APIKey. A Stripe is safe
-// for concurrent use; its fields are read at the first call and must not change after it.
+// Stripe makes refunds through the API of Stripe. Package vendors has its profile: hosts and length
+// of keys, and error codes. Only APIKey must be set. A Stripe is safe for concurrent use and must
+// not be modified or copied after the first call.
 type Stripe struct {
-	// BaseURL is where Stripe is: a mock, say. "" means https://api.stripe.com.
+	// BaseURL is the URL of Stripe or of a mock. Default: https://api.stripe.com.
 	BaseURL string
 
-	// APIKey is the secret that every request bears.
+	// APIKey is the secret that is sent with each request.
 	APIKey string
 
-	// Base makes the attempts. nil means resilienthttp's own.
+	// Base makes the attempts. Nil means resilienthttp.NewBase().
 	Base http.RoundTripper
 
 	once    sync.Once
@@ -40,28 +39,28 @@ type Stripe struct {
 func (s *Stripe) setup() {
 	s.baseURL = cmp.Or(strings.TrimSuffix(s.BaseURL, "/"), stripeURL)
 	transport := vendors.Stripe(hostOf(s.baseURL)...)
-	transport.Base = s.Base // a profile is like any other Transport: change what you know better
+	transport.Base = s.Base // a profile is a Transport that can be modified
 	transport.Policy.AttemptTimeout = 10 * time.Second
 	transport.Policy.MaxRetryAfter = 10 * time.Second
 	s.http = newHTTPClient(transport)
 }
 
-// Refund is money that was given back.
+// Refund is a completed refund.
 type Refund struct {
 	ID     string `json:"id"`
 	Charge string `json:"charge"`
 	Amount int64  `json:"amount"` // in the currency's smallest unit
 }
 
-// Refund gives back a part of a charge, in the currency's smallest unit. Calls with the same
-// key are one refund, for at least vendors.StripeKeyTTL; "" means a random one. Errors are as
-// of [Client.CreateCharge]; AskAgain reads them.
+// Refund refunds a part of a charge, in the currency's smallest unit. Calls with the same key make
+// one refund, for at least vendors.StripeKeyTTL. "" means a random key. The errors are those of
+// [Client.CreateCharge].
 func (s *Stripe) Refund(ctx context.Context, charge string, amount int64, key string) (*Refund, error) {
 	s.once.Do(s.setup)
 	if key != "" {
 		ctx = resilienthttp.WithIdempotencyKey(ctx, key)
 	}
-	ctx, cancel := bounded(ctx, defaultTimeout)
+	ctx, cancel := withDeadline(ctx, defaultTimeout)
 	defer cancel()
 	form := url.Values{"charge": {charge}, "amount": {strconv.FormatInt(amount, 10)}}.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.baseURL+"/v1/refunds", strings.NewReader(form))
@@ -77,13 +76,13 @@ func (s *Stripe) Refund(ctx context.Context, charge string, amount int64, key st
 	return &refund, nil
 }
 
-// stripeProblemIn reads Stripe's errors as problemIn does the other API's.
+// stripeProblemIn decodes the body of an error of Stripe.
 func stripeProblemIn(body []byte) problem {
-	var said struct {
+	var response struct {
 		Error struct{ Type, Code, Message string }
 	}
-	if json.Unmarshal(body, &said) != nil {
+	if json.Unmarshal(body, &response) != nil {
 		return problem{}
 	}
-	return problem{Title: said.Error.Type, Code: said.Error.Code, Detail: said.Error.Message}
+	return problem{Title: response.Error.Type, Code: response.Error.Code, Detail: response.Error.Message}
 }

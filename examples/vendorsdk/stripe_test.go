@@ -14,7 +14,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// What the profile knows of Stripe is done, and what it says is told as by Client.
 func TestRefund(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -23,22 +22,22 @@ func TestRefund(t *testing.T) {
 		key      string
 		requests int
 		refunds  int
-		code     string // of the error; "": there is none
+		code     string // of the error; "" means none
 		again    time.Duration
 	}{
-		{name: "success", script: before(), requests: 1, refunds: 1},
-		{name: "the caller's key", script: before(unavailable), key: "comp1:refund:001", requests: 2, refunds: 1},
-		{name: "the answer is lost", script: func(refund http.Handler) http.Handler {
+		{name: "success: one request", script: before(), requests: 1, refunds: 1},
+		{name: "key of the caller: sent", script: before(unavailable), key: "comp1:refund:001", requests: 2, refunds: 1},
+		{name: "response lost: one refund", script: func(refund http.Handler) http.Handler {
 			return faulttest.Sequence(faulttest.LoseResponse(refund), refund)
 		}, requests: 2, refunds: 1},
-		{name: "a lock passes, though it is a 400", script: before(stripeError(http.StatusBadRequest, "lock_timeout")), requests: 2, refunds: 1},
-		{name: "the first one is still at work", script: before(stripeError(http.StatusConflict, "idempotency_key_in_use")), requests: 2, refunds: 1},
+		{name: "400 of a lock: retry", script: before(stripeError(http.StatusBadRequest, "lock_timeout")), requests: 2, refunds: 1},
+		{name: "first request in progress: retry", script: before(stripeError(http.StatusConflict, "idempotency_key_in_use")), requests: 2, refunds: 1},
 		{
-			name: "another 400 is final", script: always(stripeError(http.StatusBadRequest, "charge_already_refunded")),
+			name: "other 400: no retry", script: always(stripeError(http.StatusBadRequest, "charge_already_refunded")),
 			requests: 1, code: "charge_already_refunded",
 		},
 		{
-			name: "429 for longer than anybody waits", script: always(func() faulttest.Reply {
+			name: "429 with a Retry-After above the policy: returned", script: always(func() faulttest.Reply {
 				reply := stripeError(http.StatusTooManyRequests, "rate_limit")
 				reply.RetryAfter = 20 * time.Second
 				return reply
@@ -61,7 +60,7 @@ func TestRefund(t *testing.T) {
 					var e *vendorsdk.Error
 					require.ErrorAs(t, err, &e)
 					assert.Equal(t, row.code, e.Code)
-					notBefore := askAgain(t, err, row.again > 0)
+					notBefore := checkCallAgain(t, err, row.again > 0)
 					assert.Equal(t, row.again > 0, notBefore.Equal(time.Now().Add(row.again)))
 				}
 				srv.AssertRequests(t, row.requests)

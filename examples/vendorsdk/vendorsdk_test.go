@@ -32,106 +32,106 @@ func TestCreateCharge(t *testing.T) {
 		client   func(*vendorsdk.Client)
 		context  func(context.Context) (context.Context, context.CancelFunc)
 		params   vendorsdk.ChargeParams
-		requests int // that the API is to see
-		charges  int // that it is to make
+		requests int // that the API receives
+		charges  int // that it makes
 		check    func(*testing.T, error, *faulttest.Server)
 	}{
 		{
-			name: "success", script: before(),
+			name: "success: one request", script: before(),
 			requests: 1, charges: 1, check: succeeds,
 		}, {
-			name:   "a decline is final",
+			name:   "declined: no retry",
 			script: always(problem(http.StatusPaymentRequired, "Card declined", "insufficient_funds")),
 			check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, vendorsdk.ErrDeclined)
-				e := answered(t, err, http.StatusPaymentRequired)
+				e := requireError(t, err, http.StatusPaymentRequired)
 				assert.Equal(t, "Card declined", e.Title)
 				assert.Equal(t, "insufficient_funds", e.Code)
 				assert.Equal(t, "req_1", e.RequestID)
 				assert.EqualError(t, err, "vendorsdk: 402 Card declined (insufficient_funds), request req_1")
-				askAgain(t, err, false)
+				checkCallAgain(t, err, false)
 			},
 			requests: 1,
 		}, {
-			name: "503, then success with the same key", script: before(unavailable),
+			name: "503: retry with the same key", script: before(unavailable),
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "429 waits for Retry-After", script: before(throttled(2 * time.Second)),
+			name: "429: retry after Retry-After", script: before(throttled(2 * time.Second)),
 			requests: 2, charges: 1, check: func(t *testing.T, err error, srv *faulttest.Server) {
 				succeeds(t, err, srv)
 				srv.AssertSpacing(t, 2*time.Second, 4*time.Second)
 			},
 		}, {
-			name: "429 for longer than anybody waits at a till", script: always(throttled(20 * time.Second)),
+			name: "429 with a Retry-After above the policy: returned", script: always(throttled(20 * time.Second)),
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
-				answered(t, err, http.StatusTooManyRequests)
-				notBefore := askAgain(t, err, true)
+				requireError(t, err, http.StatusTooManyRequests)
+				notBefore := checkCallAgain(t, err, true)
 				assert.WithinDuration(t, time.Now().Add(20*time.Second), notBefore, 0)
 			},
 		}, {
-			name: "the answer is lost after the charge", script: func(charge http.Handler) http.Handler {
+			name: "response lost after the charge: one charge", script: func(charge http.Handler) http.Handler {
 				return faulttest.Sequence(faulttest.LoseResponse(charge), charge)
 			},
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "the first one is still at work", script: before(stillAtWork),
+			name: "first request in progress: retry", script: before(inProgress),
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "a conflict about the charge is final", script: always(problem(http.StatusConflict, "Reference is taken", "duplicate_reference")),
+			name: "other conflict: no retry", script: always(problem(http.StatusConflict, "Reference is taken", "duplicate_reference")),
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
-				answered(t, err, http.StatusConflict)
-				askAgain(t, err, false)
+				requireError(t, err, http.StatusConflict)
+				checkCallAgain(t, err, false)
 			},
 		}, {
-			name: "429 that no waiting brings back", script: always(problem(http.StatusTooManyRequests, "Upgrade", "monthly_limit")),
+			name: "429 of a monthly limit: no retry", script: always(problem(http.StatusTooManyRequests, "Upgrade", "monthly_limit")),
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
-				assert.Equal(t, "monthly_limit", answered(t, err, http.StatusTooManyRequests).Code)
-				askAgain(t, err, false)
+				assert.Equal(t, "monthly_limit", requireError(t, err, http.StatusTooManyRequests).Code)
+				checkCallAgain(t, err, false)
 			},
 		}, {
-			name: "a BaseURL in capitals is the API, too", script: before(unavailable),
+			name: "BaseURL in upper case: same host", script: before(unavailable),
 			client:   func(c *vendorsdk.Client) { c.BaseURL = strings.Replace(c.BaseURL, "fault", "FAULT", 1) },
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "it is still at work when the attempts are spent", script: always(stillAtWork),
+			name: "in progress until the last attempt: call again", script: always(inProgress),
 			client:   func(c *vendorsdk.Client) { c.Policy.MaxAttempts = 2 },
 			requests: 2, check: func(t *testing.T, err error, _ *faulttest.Server) {
-				assert.Equal(t, 2, answered(t, err, http.StatusConflict).Attempts)
-				askAgain(t, err, true)
+				assert.Equal(t, 2, requireError(t, err, http.StatusConflict).Attempts)
+				checkCallAgain(t, err, true)
 			},
 		}, {
-			name: "an attempt times out", script: before(faulttest.Hang),
+			name: "one attempt times out: retry", script: before(faulttest.Hang),
 			client:   func(c *vendorsdk.Client) { c.Policy.AttemptTimeout = 500 * time.Millisecond },
 			requests: 2, charges: 1, check: succeeds,
 		}, {
-			name: "all attempts time out", script: always(faulttest.Hang),
+			name: "all attempts time out: ErrAttemptTimeout", script: always(faulttest.Hang),
 			client: func(c *vendorsdk.Client) {
 				c.Policy.AttemptTimeout, c.Policy.MaxAttempts = 100*time.Millisecond, 2
 			},
 			requests: 2, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				askAgain(t, err, true)
+				checkCallAgain(t, err, true)
 			},
 		}, {
-			name: "the Client's timeout, where the context has none", script: always(faulttest.Hang),
+			name: "no deadline: Timeout of the Client", script: always(faulttest.Hang),
 			client:   func(c *vendorsdk.Client) { c.Timeout = 500 * time.Millisecond },
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, resilienthttp.ErrDeadline)
-				askAgain(t, err, true)
+				checkCallAgain(t, err, true)
 			},
 		}, {
-			name: "a wait that the deadline does not allow is not begun", script: always(throttled(5 * time.Second)),
+			name: "Retry-After beyond the deadline: returned", script: always(throttled(5 * time.Second)),
 			context: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				return context.WithTimeout(ctx, 3*time.Second)
 			},
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
-				answered(t, err, http.StatusTooManyRequests)
-				notBefore := askAgain(t, err, true)
+				requireError(t, err, http.StatusTooManyRequests)
+				notBefore := checkCallAgain(t, err, true)
 				assert.WithinDuration(t, time.Now().Add(5*time.Second), notBefore, 0)
 			},
 		}, {
-			name: "the caller leaves", script: always(faulttest.Hang),
+			name: "canceled in the call: Canceled", script: always(faulttest.Hang),
 			context: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancel(ctx)
 				time.AfterFunc(time.Second, cancel)
@@ -139,10 +139,10 @@ func TestCreateCharge(t *testing.T) {
 			},
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, context.Canceled)
-				askAgain(t, err, true)
+				checkCallAgain(t, err, true)
 			},
 		}, {
-			name: "the caller left before", script: before(),
+			name: "canceled before the call: no request", script: before(),
 			context: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancel(ctx)
 				cancel()
@@ -152,55 +152,55 @@ func TestCreateCharge(t *testing.T) {
 				require.ErrorIs(t, err, context.Canceled)
 			},
 		}, {
-			name: "the caller's key", script: before(unavailable),
+			name: "key of the caller: sent", script: before(unavailable),
 			params:   withKey,
 			requests: 2, charges: 1, check: func(t *testing.T, err error, srv *faulttest.Server) {
 				succeeds(t, err, srv)
 				assert.Equal(t, "comp1:invoice:001", srv.Requests()[0].Key)
 			},
 		}, {
-			name: "a policy for one call", script: always(unavailable),
+			name: "policy for one call: one attempt", script: always(unavailable),
 			context: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				once := vendorsdk.DefaultPolicy()
-				once.MaxAttempts = -1
-				return resilienthttp.WithPolicy(ctx, once), func() {}
+				single := vendorsdk.DefaultPolicy()
+				single.MaxAttempts = -1
+				return resilienthttp.WithPolicy(ctx, single), func() {}
 			},
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
-				e := answered(t, err, http.StatusServiceUnavailable)
+				e := requireError(t, err, http.StatusServiceUnavailable)
 				assert.Equal(t, 1, e.Attempts)
-				askAgain(t, err, true)
+				checkCallAgain(t, err, true)
 			},
 		}, {
-			name: "the circuit opens, and the answer is what there was", script: always(unavailable),
+			name: "circuit opens: the response is returned", script: always(unavailable),
 			client:   func(c *vendorsdk.Client) { c.Breaker = &resilienthttp.Breaker{MinRequests: 1} },
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
-				answered(t, err, http.StatusServiceUnavailable)
+				requireError(t, err, http.StatusServiceUnavailable)
 			},
 		}, {
-			name: "what a proxy says is no problem document", script: always(faulttest.Reply{Status: http.StatusBadGateway, Body: "<h1>nginx</h1>"}),
+			name: "error of a proxy: status text as title", script: always(faulttest.Reply{Status: http.StatusBadGateway, Body: "<h1>nginx</h1>"}),
 			client:   func(c *vendorsdk.Client) { c.Policy.MaxAttempts = -1 },
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
-				assert.Equal(t, "Bad Gateway", answered(t, err, http.StatusBadGateway).Title)
+				assert.Equal(t, "Bad Gateway", requireError(t, err, http.StatusBadGateway).Title)
 			},
 		}, {
-			name: "a redirect is not followed", script: always(faulttest.Redirect(http.StatusTemporaryRedirect, "/elsewhere")),
+			name: "redirect: not followed", script: always(faulttest.Redirect(http.StatusTemporaryRedirect, "/elsewhere")),
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
-				answered(t, err, http.StatusTemporaryRedirect)
+				requireError(t, err, http.StatusTemporaryRedirect)
 			},
 		}, {
-			name: "an endless answer is not read to its end",
+			name: "body above the maximum: error",
 			script: always(faulttest.Reply{
 				Status: http.StatusCreated, Body: strings.Repeat(" ", 2<<20), Fault: faulttest.Stalled, At: 1<<20 + 1,
 			}),
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorContains(t, err, "longer than 1 MiB")
-				askAgain(t, err, true)
+				checkCallAgain(t, err, true)
 			},
 		}, {
-			name: "an answer that breaks off", script: always(faulttest.Reply{Status: http.StatusCreated, Body: accepted.Body, Fault: faulttest.Truncated}),
+			name: "truncated response: ErrUnexpectedEOF", script: always(faulttest.Reply{Status: http.StatusCreated, Body: accepted.Body, Fault: faulttest.Truncated}),
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-				askAgain(t, err, true)
+				checkCallAgain(t, err, true)
 			},
 		},
 	} {
@@ -235,7 +235,7 @@ func TestCreateCharge(t *testing.T) {
 					assert.Nil(t, charge)
 				}
 				srv.AssertRequests(t, row.requests)
-				srv.AssertKeys(t, min(row.requests, 1)) // one call, one key
+				srv.AssertKeys(t, min(row.requests, 1)) // one key for each call
 				charges.AssertExactlyOnce(t, row.charges)
 				for _, r := range srv.Requests() {
 					assert.Equal(t, "Bearer sk_test", r.Header.Get("Authorization"))
@@ -247,22 +247,21 @@ func TestCreateCharge(t *testing.T) {
 	}
 }
 
-// While the circuit is open, calls fail at once, typed, and with the time at
-// which to ask again.
-func TestBreakerOpen(t *testing.T) {
+// While the circuit is open, calls fail at once with ErrBreakerOpen and a NotBefore.
+func TestCreateCharge_openCircuit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		srv := faulttest.NewInMemory(t, unavailable)
 		client := &vendorsdk.Client{BaseURL: srv.URL, APIKey: "sk_test", Base: srv.Transport(), Breaker: &resilienthttp.Breaker{MinRequests: 1}}
 		_, err := client.CreateCharge(t.Context(), vendorsdk.ChargeParams{Reference: "invoice-1"})
-		answered(t, err, http.StatusServiceUnavailable)
+		requireError(t, err, http.StatusServiceUnavailable)
 
 		_, err = client.CreateCharge(t.Context(), vendorsdk.ChargeParams{Reference: "invoice-2"})
 		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 		var failed *resilienthttp.Error
 		require.ErrorAs(t, err, &failed)
-		assert.Empty(t, failed.Attempts, "something was sent")
-		assert.Equal(t, failed.NotBefore, askAgain(t, err, true))
+		assert.Empty(t, failed.Attempts, "no attempts")
+		assert.Equal(t, failed.NotBefore, checkCallAgain(t, err, true))
 		assert.WithinDuration(t, time.Now().Add(time.Second), failed.NotBefore, time.Second)
 		srv.AssertRequests(t, 1)
 	})
@@ -274,18 +273,18 @@ func TestGetCharge(t *testing.T) {
 	client := &vendorsdk.Client{BaseURL: srv.URL + "/", APIKey: "sk_test"}
 	client.Policy.Backoff = resilienthttp.Constant(time.Millisecond)
 
-	charge, err := client.GetCharge(t.Context(), "ch_1") // a GET needs no key to be repeated
+	charge, err := client.GetCharge(t.Context(), "ch_1") // a GET is retried without a key
 	require.NoError(t, err)
 	assert.Equal(t, "ch_1", charge.ID)
 	srv.AssertKeys(t, 0)
 
 	_, err = client.GetCharge(t.Context(), "a/../b?c")
-	answered(t, err, http.StatusNotFound)
-	askAgain(t, err, false)
+	requireError(t, err, http.StatusNotFound)
+	checkCallAgain(t, err, false)
 
 	_, err = client.GetCharge(t.Context(), "")
 	require.Error(t, err)
-	askAgain(t, err, false)
+	checkCallAgain(t, err, false)
 	srv.AssertAttempts(t, 2, 1)
 	assert.Equal(t, "/v1/charges/ch_1", srv.Requests()[0].URI)
 	assert.Equal(t, "/v1/charges/a%2F..%2Fb%3Fc", srv.Requests()[2].URI)
@@ -296,7 +295,7 @@ func succeeds(t *testing.T, err error, _ *faulttest.Server) {
 	require.NoError(t, err)
 }
 
-func answered(t *testing.T, err error, status int) *vendorsdk.Error {
+func requireError(t *testing.T, err error, status int) *vendorsdk.Error {
 	t.Helper()
 	var e *vendorsdk.Error
 	require.ErrorAs(t, err, &e)
@@ -304,15 +303,14 @@ func answered(t *testing.T, err error, status int) *vendorsdk.Error {
 	return e
 }
 
-func askAgain(t *testing.T, err error, want bool) time.Time {
+func checkCallAgain(t *testing.T, err error, want bool) time.Time {
 	t.Helper()
-	notBefore, worthIt := vendorsdk.AskAgain(err)
-	assert.Equal(t, want, worthIt, "AskAgain")
+	notBefore, again := vendorsdk.CallAgain(err)
+	assert.Equal(t, want, again, "CallAgain")
 	return notBefore
 }
 
-// accepted is the answer to a charge that was made, problem one to a charge that
-// was not.
+// accepted is the response to a successful charge.
 var accepted = faulttest.Reply{
 	Status: http.StatusCreated,
 	Body:   `{"id":"ch_1","reference":"invoice-1","amount":1999,"currency":"EUR"}`,
@@ -328,9 +326,8 @@ func problem(status int, title, code string) faulttest.Reply {
 
 var unavailable = problem(http.StatusServiceUnavailable, "Unavailable", "")
 
-// stillAtWork says so by its code; a 409 with another one is an answer about the
-// charge, and is not repeated.
-var stillAtWork = problem(http.StatusConflict, "In flight", "request_in_progress")
+// inProgress is a 409 that is retried because of its code.
+var inProgress = problem(http.StatusConflict, "In flight", "request_in_progress")
 
 func throttled(wait time.Duration) faulttest.Reply {
 	reply := problem(http.StatusTooManyRequests, "Slow down", "")
@@ -338,18 +335,18 @@ func throttled(wait time.Duration) faulttest.Reply {
 	return reply
 }
 
-// A script is what happens in front of the endpoint that charges.
+// script returns a handler with faults around the endpoint.
 type script func(charge http.Handler) http.Handler
 
-// before lets the steps happen, one to each request, and then the charge.
+// before serves one step per request, and then charges.
 func before(steps ...http.Handler) script {
 	return func(charge http.Handler) http.Handler { return faulttest.Sequence(append(steps, charge)...) }
 }
 
-// always lets nothing else happen.
+// always serves each request with the step.
 func always(step http.Handler) script { return func(http.Handler) http.Handler { return step } }
 
-// countingBase counts response bodies.
+// countingBase counts opened and closed response bodies.
 type countingBase struct {
 	base           *http.Transport
 	opened, closed atomic.Int64

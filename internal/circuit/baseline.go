@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// baselineLatency follows the median latency of a scope. Each sample moves it by a sixteenth,
-// so that a second of slow responses before an outage hardly changes it. The zero value has
-// no sample. It is safe for concurrent use; of two samples at the same time one may be lost.
+// baselineLatency follows the median latency of a scope. Each sample moves it by a sixteenth, so
+// that a second of slow responses before an outage hardly changes it. The zero value has no
+// sample. It is safe for concurrent use. Of two samples at the same time, one may be lost.
 type baselineLatency struct {
 	median  atomic.Int64 // 0: unknown
 	sampled atomic.Int64 // time of the last sample, since the origin
@@ -39,7 +39,7 @@ func (b *baselineLatency) sample(at, took time.Duration) {
 // connection takes less, and a shorter queue is no problem.
 const slowFailure = 100 * time.Millisecond
 
-// minSlow is the minimum latency of a slow failure, beside the baseline.
+// minSlow is the minimum latency of a slow failure.
 func minSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*baseline) }
 
 // isSlowFailure reports whether a failure indicates a long queue. Without a baseline none

@@ -26,7 +26,7 @@ type Circuit struct {
 	opening *opening   // nil: closed
 }
 
-// State is what a circuit does with requests.
+// State is the state of a circuit.
 type State int
 
 // The states of a circuit.
@@ -36,15 +36,15 @@ const (
 	Open                  // requests are rejected
 )
 
-// Change is a change of a circuit from one state to another. From is the To of the change
-// before, and At is not earlier than the At of the change before.
+// Change is a change of a circuit from one state to another. From is the To of the previous
+// change, and At is not earlier than that of the previous change.
 type Change struct {
 	Key      scope.Key
 	From, To State
 	At       time.Time
 }
 
-// Outcome is what the result of an attempt says about the server.
+// Outcome is the meaning of an attempt's result for the circuit.
 type Outcome int
 
 // The outcomes of an attempt.
@@ -52,8 +52,8 @@ const (
 	None      Outcome = iota // unknown: the caller canceled, or the attempt was not sent
 	Success                  // the server works
 	Failure                  // the server does not work
-	Responded                // a success of a probe, and None while the circuit is closed (429)
-	Timeout                  // the call's deadline: a Failure if the attempt had far longer than usual, else None
+	Responded                // success of a probe; None while the circuit is closed (429)
+	Timeout                  // the call's deadline passed: a Failure if the attempt took far longer than usual, else None
 )
 
 // Result is the result of an attempt.
@@ -72,24 +72,24 @@ type Permit struct {
 
 	circuit *Circuit
 	closed  *closed // nil: a probe
-	slot    *slot   // of a probe, or of a request under slow start; nil: not counted
+	slot    *slot   // slot of a probe or of a request under slow start; nil: not counted
 }
 
-// slot is held by a request where their number is limited. Circuit.mu guards it.
+// slot is a place in a limited number of requests. Circuit.mu guards it.
 type slot struct {
 	ended   bool      // Done or Cancel was called
-	opening *opening  // of a probe
-	expires time.Time // of a probe
+	opening *opening  // the opening of a probe; otherwise nil
+	expires time.Time // the time at which a probe loses its slot
 }
 
-// Rejection is the answer to a request that is not admitted.
+// Rejection is the result for a request that is not admitted.
 type Rejection struct {
 	NotBefore time.Time // the earliest time at which another request may be admitted
 }
 
-// Admit returns a Permit for one attempt, or a Rejection. retry means that the attempt is not
-// the first of its call. A retry is no probe, unless the rules are static: the few slots are
-// for new calls.
+// Admit returns a Permit for one attempt, or a Rejection. retry means that the attempt is not the
+// first of its call. A retry is not admitted as a probe, unless the rules are static: the few
+// slots are for new calls.
 func (c *Circuit) Admit(now time.Time, retry bool) (Permit, *Rejection) {
 	s := c.closed.Load()
 	if s == nil || s.slowStart.Load() != nil {
@@ -121,7 +121,7 @@ func (c *Circuit) Rejects(at time.Time, retry bool) *Rejection {
 	return c.rejects(at, retry)
 }
 
-// rejects is Rejects with the circuit locked.
+// rejects is Rejects for a locked circuit.
 func (c *Circuit) rejects(at time.Time, retry bool) *Rejection {
 	o, static := c.opening, c.breaker.rules.Static
 	if o == nil {
@@ -134,10 +134,10 @@ func (c *Circuit) rejects(at time.Time, retry bool) *Rejection {
 		return &Rejection{NotBefore: o.until}
 	}
 	inFlight, free := o.inFlight(at)
-	wait := probeResult // until a probe closes the circuit, or
+	wait := probeResult // until a probe closes the circuit
 	switch {
 	case retry && !static && !o.halfOpen:
-		wait = o.cooldown // until a probe was sent and has its result
+		wait = o.cooldown // until a probe is sent and has a result
 	case retry && !static:
 		wait = min(wait, o.cooldown)
 	case o.results.results+inFlight < c.breaker.rules.Probes:
@@ -186,7 +186,7 @@ type Status struct {
 	Calls, Failures int       // results of the Window; if not closed, those for which it opened
 	Since           time.Time // the last change, or the first use of the Breaker; zero: no circuit
 	NotBefore       time.Time // requests are rejected until then; zero: they are not
-	Limit           float64   // slow start's, of requests in flight; zero: none
+	Limit           float64   // maximum of requests in flight under slow start; zero: none
 }
 
 // Status describes the circuit. The circuit is half-open from the end of its cooldown, even
@@ -222,9 +222,9 @@ func (c *Circuit) Status(now time.Time) Status {
 // State returns the State of the Status.
 func (c *Circuit) State(now time.Time) State { return c.Status(now).State }
 
-// changed returns the change that was made. The circuit is locked.
+// changed returns the change. The circuit is locked.
 func (c *Circuit) changed(from, to State, now time.Time) *Change {
-	if now.After(c.since) { // the clocks of goroutines need not agree on the order
+	if now.After(c.since) { // a goroutine that read the clock first may get the lock last
 		c.since = now
 	}
 	return &Change{Key: c.key, From: from, To: to, At: c.since}

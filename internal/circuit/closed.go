@@ -20,25 +20,25 @@ type closed struct {
 
 // failureStreak describes the failures since the last success.
 type failureStreak struct {
-	attempts int           // of the last Window
-	slow     int           // of these, the slow ones
-	calls    int           // first attempts of calls, of the whole streak
+	attempts int           // attempts in the last Window
+	slow     int           // slow ones among these attempts
+	calls    int           // first attempts of calls in the whole streak
 	since    time.Duration // time of the first of the attempts
-	ratio    float64       // of failures before the streak
-	slowest  time.Duration // latency, of the whole streak
+	ratio    float64       // ratio of failures before the streak
+	slowest  time.Duration // highest latency of the whole streak
 }
 
 const (
-	minStreak       = 5 // attempts, of two calls,
-	streakPerFlight = 4 // and so many more for each attempt in flight, which may still succeed
+	minStreak       = 5 // minimum attempts of a streak that opens the circuit
+	streakPerFlight = 4 // additional attempts for each one in flight, because it may still succeed
 	minStreakTime   = 2 * time.Second
 
-	// maxStreakChance is the logarithm of one in a million: the probability of the streak, if
-	// each attempt failed independently with the ratio of failures before the streak.
+	// maxStreakChance is the logarithm of one in a million. It is compared with the probability
+	// of the streak, if attempts failed independently at the ratio of failures before the streak.
 	maxStreakChance = -13.8
 )
 
-// tally is a number of results, and of the failures among them.
+// tally is a number of results and of their failures.
 type tally struct{ results, failures int }
 
 func (s *closed) tally(rules *Rules, at time.Duration) tally {
@@ -71,8 +71,7 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	return nil
 }
 
-// failed counts a failure, and opens the circuit if it is one too many. The circuit is
-// locked.
+// failed counts a failure, and opens the circuit if there are too many. The circuit is locked.
 func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if c.closed.Load() != s {
 		return nil // the circuit has changed since the attempt was admitted
@@ -80,7 +79,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	rules, at, streak := &c.breaker.rules, now.Sub(c.breaker.origin), &s.streak
 	sum := s.tally(rules, at)
 	if !s.failing.Swap(true) {
-		// One more of each, so that few results are no certainty.
+		// One more success and failure, because few results prove little.
 		ratio := float64(sum.failures+1) / float64(sum.results+2)
 		*streak = failureStreak{since: at, ratio: ratio}
 	} else if at-streak.since > rules.Window {
@@ -102,7 +101,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	c.opening = newOpening(rules, 0, r.Took, now)
 	c.opening.opened = sum
-	if 2*streak.slow >= streak.attempts { // one that hangs among many quick failures is no sign of a queue
+	if 2*streak.slow >= streak.attempts { // one slow failure among many quick ones does not indicate a queue
 		c.opening.slowestFailure = streak.slowest
 	}
 	c.closed.Store(nil)
@@ -110,10 +109,10 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 }
 
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the
-// streak. Attempts in flight count as successes: of a burst of calls, those that fail may end
-// first. A streak of two seconds opens the circuit if neither chance nor the attempts in
-// flight explain it: a client with a call a second need not wait for MinRequests results.
-// The retries of one call alone never open the circuit.
+// streak. Attempts in flight count as successes, because in a burst of calls the failures may end
+// first. A streak of two seconds opens the circuit if neither chance nor the attempts in flight
+// explain it. So a client with a call a second need not wait for MinRequests results. The retries
+// of one call alone never open the circuit.
 func (s *closed) tooMany(rules *Rules, sum tally, r Result, at time.Duration) bool {
 	if rules.off() {
 		return false

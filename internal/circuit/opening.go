@@ -6,39 +6,38 @@ import (
 	"time"
 )
 
-// opening is a circuit from the failure that opens it until it closes or opens again. It is
-// open for a cooldown, and then half-open: it admits a few probes. It opens again at the same
-// ratio of failures, where probes in flight count as successes. Otherwise it closes when all
+// opening is the state of a circuit from the failure that opens it until it closes or opens
+// again. It is open for a cooldown, and then half-open: it admits a few probes. It opens again at
+// the same ratio of failures; probes in flight count as successes. Otherwise it closes when all
 // probes have results. Circuit.mu guards it.
 //
-// A probe holds its slot for one cooldown at most, because it may hang or its goroutine may
-// be gone. A later result still counts, or a server slower than the cooldown could not come
-// back.
+// A probe holds its slot for one cooldown at most, because it may hang. A later result still
+// counts. Otherwise the circuit of a server that is slower than the cooldown could never close.
 type opening struct {
 	cooldown       time.Duration
-	until          time.Time     // end of the cooldown, with the random part
-	slowestFailure time.Duration // latency, since the circuit was last closed
-	opened         tally         // the results for which it opened
+	until          time.Time     // end of the cooldown, with jitter
+	slowestFailure time.Duration // highest latency of a failure since the circuit was last closed
+	opened         tally         // the results that opened the circuit
 
 	halfOpen     bool // a probe was admitted
 	probes       []*slot
-	results      tally         // of probes
-	slowestProbe time.Duration // latency, of those that failed
-	lastResponse time.Duration // latency, of a probe
+	results      tally         // results of probes
+	slowestProbe time.Duration // highest latency of a failed probe
+	lastResponse time.Duration // latency of the last successful probe
 }
 
-// probeResult is the time after which a probe has its result, usually. The slot of a probe
-// may be held for longer.
+// probeResult is the usual time until a probe has its result. A probe may hold its slot for
+// longer.
 const probeResult = time.Second
 
-// newOpening returns the opening that follows a failure with a latency. before is the
-// cooldown of the opening before, or 0.
+// newOpening returns the opening after a failure. took is the latency of the failure, and before
+// is the cooldown of the previous opening, or 0.
 func newOpening(rules *Rules, before, took time.Duration, now time.Time) *opening {
 	cooldown := rules.cooldown(before, took)
 	return &opening{cooldown: cooldown, until: now.Add(jittered(cooldown)), slowestFailure: took}
 }
 
-// jittered adds up to a quarter at random: many clients must not return in the same instant.
+// jittered adds up to a quarter at random, so that many clients do not return at once.
 func jittered(cooldown time.Duration) time.Duration { return cooldown + rand.N(cooldown/4+1) }
 
 // inFlight returns the number of probes that hold a slot, and when the first slot is free.
@@ -89,7 +88,7 @@ func (c *Circuit) doneProbe(probe *slot, r Result, now time.Time) *Change {
 	return c.judge(now)
 }
 
-// judge opens or closes a half-open circuit, which is locked, if the results decide that.
+// judge opens or closes a half-open circuit if the results are sufficient. The circuit is locked.
 func (c *Circuit) judge(now time.Time) *Change {
 	o, rules := c.opening, &c.breaker.rules
 	complete, expected := o.results.results >= rules.Probes, o.results.results

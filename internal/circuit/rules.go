@@ -20,19 +20,19 @@ const (
 
 const (
 	minCooldown      = time.Millisecond
-	maxCooldown      = math.MaxInt64 / 5 * 4 // so that the random part does not overflow
-	maxFirstCooldown = time.Second           // of a cooldown that follows the latency of a failure
-	cooldownRatio    = 8                     // the maximum of later cooldowns, in latencies of the failure
+	maxCooldown      = math.MaxInt64 / 5 * 4 // so that jitter does not overflow
+	maxFirstCooldown = time.Second           // maximum of a first cooldown that follows the failure's latency
+	cooldownRatio    = 8                     // maximum of later cooldowns, in latencies of the failure
 )
 
 // Rules decide when circuits open and close. A zero field means its default above.
 type Rules struct {
-	FailureRatio float64       // of the results of a Window; negative or NaN: never; above 1: 1
-	MinRequests  int           // results from which the ratio applies; negative: 1
+	FailureRatio float64       // ratio of failures in a Window; negative or NaN: never; above 1: 1
+	MinRequests  int           // minimum results for the ratio; negative: 1
 	Window       time.Duration // time for which a result counts; negative: the default
 	Cooldown     time.Duration // minimum; negative: 1 ms
 	MaxCooldown  time.Duration // maximum, without jitter; less than Cooldown: Cooldown
-	Probes       int           // that a half-open circuit admits; negative: 1
+	Probes       int           // probes of a half-open circuit; negative: 1
 	Static       bool          // these fields alone decide
 }
 
@@ -51,18 +51,18 @@ func (r Rules) withDefaults() Rules {
 
 func (r *Rules) off() bool { return r.FailureRatio < 0 || math.IsNaN(r.FailureRatio) }
 
-// tooMany reports whether the failures among the results open a circuit. It takes the
-// quotient, not ratio × results: 7 of 100 are 0.07, but 0.07 × 100 is a little more than 7.
+// tooMany reports whether the failures open a circuit. It compares the quotient, not ratio ×
+// results: 7 of 100 are 0.07, but 0.07 × 100 is a little more than 7.
 func (r *Rules) tooMany(failures, results int) bool {
 	return results > 0 && float64(failures)/float64(results) >= r.FailureRatio
 }
 
-// cooldown returns how long a circuit stays open after a failure with a latency. before is
-// the cooldown of the opening before, or 0.
+// cooldown returns how long a circuit stays open after a failure. took is the latency of the
+// failure, and before is the cooldown of the previous opening, or 0.
 //
-// A failure without delay costs little, so the next probe may come soon. A timeout holds a
-// caller, and a slot in the server's queue, for all that time. But its length says nothing
-// about the length of the outage, so the first cooldown is never long.
+// A quick failure costs little, so the next probe may come soon. A timeout occupies a caller and
+// a slot in the server's queue. But its length says nothing about the length of the outage, so
+// the first cooldown is never long.
 func (r *Rules) cooldown(before, took time.Duration) time.Duration {
 	first, longest := r.Cooldown, r.MaxCooldown
 	if !r.Static {
@@ -73,7 +73,7 @@ func (r *Rules) cooldown(before, took time.Duration) time.Duration {
 	switch {
 	case before == 0:
 		return first
-	case before < longest/2: // twice that cannot overflow
+	case before < longest/2: // twice before cannot overflow
 		return 2 * before
 	}
 	return longest

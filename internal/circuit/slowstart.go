@@ -2,41 +2,40 @@ package circuit
 
 import "time"
 
-// slowStart limits the requests in flight after a circuit has closed that was opened by slow
-// failures. All requests at once would fill the server's queue again. The limit grows as
-// responses succeed, and shrinks when too many fail, like TCP's congestion window. A limit
-// below one is a pause after each request: with a third, twice as long as the request took.
+// slowStart limits the requests in flight after slow failures have opened a circuit and it has
+// closed again. All requests at once would fill the server's queue again. The limit grows as
+// responses succeed, and shrinks when too many fail, like TCP's congestion window. A limit below
+// one means a pause after each request: with 1/3, the pause is twice the latency of the request.
 //
-// It expires when it rejected nothing for a Window, or was not cut for six. Circuit.mu
-// guards it.
+// It expires after a Window without a rejection, or six without a cut. Circuit.mu guards it.
 type slowStart struct {
 	rules          *Rules
 	quick          time.Duration // maximum latency of a response without a queue
 	size           float64       // the limit
-	inFlight       int           // requests that were admitted under it
-	slowestFailure time.Duration // latency
-	admitted       time.Time     // the last request
-	loaded         time.Time     // half of the limit was last in flight
+	inFlight       int           // requests that it admitted
+	slowestFailure time.Duration // highest latency of a failure
+	admitted       time.Time     // time of the last request
+	loaded         time.Time     // time when half of the limit was last in flight
 	paused         time.Time     // no request is admitted until then
-	quiet          time.Time     // the last rejection or failure
-	cut            time.Time     // the last cut
-	results        float64       // since the last cut, the recent ones
-	failures       float64       // of these
+	quiet          time.Time     // time of the last rejection or failure
+	cut            time.Time     // time of the last cut
+	results        float64       // recent results since the last cut
+	failures       float64       // failures among these results
 }
 
 const (
 	initialLimit = 0.25
 	minLimit     = 0.125
-	cutRatio     = 0.25 // of what was in flight, after a cut
-	maxFailures  = 0.2  // ratio of failures that leads to a cut
-	maxResults   = 20   // that are needed for a cut
-	maxWindows   = 6    // without a cut
+	cutRatio     = 0.25 // limit after a cut, as a ratio of the requests in flight
+	maxFailures  = 0.2  // ratio of failures that causes a cut
+	maxResults   = 20   // maximum of the results that a cut needs
+	maxWindows   = 6    // windows without a cut after which slow start ends
 
 	minMaxWait = time.Second
 )
 
-// newSlowStart returns the slow start of a circuit that closes after a probe with a latency.
-// It is nil if the slowest failure was not slow, by itself or beside the responses: that
+// newSlowStart returns the slow start of a circuit that closes after a probe with the given
+// latency. It is nil if the slowest failure was quick, or no slower than the response: then the
 // server has no long queue.
 func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration, now time.Time) *slowStart {
 	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
@@ -55,8 +54,8 @@ func (l *slowStart) expired(now time.Time) bool {
 
 // admit returns nil if a request may be sent. The caller must then call done once.
 func (l *slowStart) admit(now time.Time) *Rejection {
-	// After maxWait one more request is admitted, because those in flight may never end. A
-	// timeout may be half a minute, and so may a healthy response, of a long poll for example.
+	// After maxWait one more request is admitted, because those in flight may never end. Timeouts
+	// and healthy responses (of long polls) may take half a minute.
 	maxWait := min(l.slowestFailure, max(minMaxWait, l.slowestFailure/8))
 	switch {
 	case now.Before(l.paused):
@@ -100,9 +99,9 @@ func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
 	}
 }
 
-// grow raises the limit after a response. While responses are quick, it doubles with each
-// round trip. Then it grows by one, and no more once responses take half as long as the
-// slowest failure.
+// grow raises the limit after a response. While responses are quick, it doubles with each round
+// trip. Then it grows by one. It does not grow while responses take half as long as the slowest
+// failure.
 func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	quick, slow := took <= l.quick, took >= l.slowestFailure/2
 	switch {
@@ -118,8 +117,7 @@ func (l *slowStart) grow(sent time.Time, took time.Duration) {
 	}
 }
 
-// shrink cuts the limit after a failure, if many of the requests fail that were sent after
-// the last cut.
+// shrink cuts the limit after a failure, if many requests fail that were sent after the last cut.
 func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	if sent.Before(l.cut) {
 		return
@@ -132,8 +130,8 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 	l.cut, l.results, l.failures = now, 0, 0
 }
 
-// count counts a result. When there are enough, it halves the counts, so that old results
-// have less weight.
+// count counts a result. Above a number of results it halves the counts, so that old results have
+// less weight.
 func (l *slowStart) count(failures float64) {
 	l.results++
 	l.failures += failures

@@ -270,9 +270,9 @@ func TestSlowStart_pauseIsBounded(t *testing.T) {
 	}
 }
 
-// A request that never ends must not block the others. Neither must a response that is slow by
-// nature, of a long poll for example. One more is admitted after the latency of
-// failures, or not much more than a second.
+// A request that never ends must not block the others, and neither must a slow response, for
+// example of a long poll. One more request is admitted after the latency of failures, or little
+// more than a second.
 func TestSlowStart_admitsAfterLostRequest(t *testing.T) {
 	for _, tt := range []struct {
 		name        string

@@ -74,7 +74,7 @@ func (b *base) CloseIdleConnections() { b.idle.Add(1) }
 // responseBody fails after the end of its request's context, as net/http's bodies do.
 type responseBody struct {
 	io.ReadCloser
-	ctx  context.Context //nolint:containedctx // the request's context, whose end Read must return
+	ctx  context.Context //nolint:containedctx // the request's context: Read must return after its end
 	base *base
 }
 

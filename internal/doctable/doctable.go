@@ -72,8 +72,8 @@ func table(rows []Row) string {
 	return b.String()
 }
 
-// Format returns a default as text: a duration in its largest whole unit, other values as
-// fmt prints them. A string is returned as it is.
+// Format returns a default as text: a duration in a unit such as 2.5 s, other values as fmt
+// prints them. A string is returned as it is.
 func Format(value any) string {
 	d, ok := value.(time.Duration)
 	if !ok {
@@ -83,8 +83,8 @@ func Format(value any) string {
 		name string
 		size time.Duration
 	}{{"h", time.Hour}, {"min", time.Minute}, {"s", time.Second}, {"ms", time.Millisecond}} {
-		if d >= unit.size && d%unit.size == 0 {
-			return fmt.Sprintf("%d %s", d/unit.size, unit.name)
+		if d >= unit.size && d%(unit.size/10) == 0 {
+			return fmt.Sprintf("%g %s", float64(d)/float64(unit.size), unit.name)
 		}
 	}
 	return d.String()

@@ -38,9 +38,10 @@ func TestFormat(t *testing.T) {
 		want  string
 	}{
 		{"hours: a whole number", time.Hour, "1 h"},
-		{"a minute and a half: in seconds", 90 * time.Second, "90 s"},
+		{"a minute and a half: in minutes", 90 * time.Second, "1.5 min"},
 		{"seconds: a whole number", 10 * time.Second, "10 s"},
-		{"a fraction of a second: in milliseconds", 2500 * time.Millisecond, "2500 ms"},
+		{"two seconds and a half: in seconds", 2500 * time.Millisecond, "2.5 s"},
+		{"a quarter of a second: in milliseconds", 250 * time.Millisecond, "250 ms"},
 		{"zero: as Go prints it", time.Duration(0), "0s"},
 		{"number: as fmt prints it", 0.1, "0.1"},
 		{"text: as it is", "off", "off"},

@@ -118,7 +118,7 @@ func (q *query) add(condition string, values ...any) {
 	q.where = append(q.where, condition)
 }
 
-// filter adds what Filter.Matches says of the rows of a table, whose time is at.
+// filter adds the conditions of Filter.Matches for a table. at is its column with the time.
 func (q *query) filter(f *driver.Filter, table, at string) {
 	q.where = append(q.where, "true")
 	for _, each := range [...]struct{ column, value string }{

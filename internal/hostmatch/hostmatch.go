@@ -40,9 +40,9 @@ func Check(pattern string) error {
 	case host == "":
 		return errors.New("has an empty host")
 	case host != strings.ToLower(host):
-		return fmt.Errorf("has %q, which is not in lower case", pattern)
+		return fmt.Errorf("has %q, must be in lower case", pattern)
 	case strings.ContainsAny(host, "/*@?# \t"):
-		return fmt.Errorf("has %q, which is no host: write example.com, example.com:8443 or *.example.com", pattern)
+		return fmt.Errorf("has %q, must be a host such as example.com, example.com:8443 or *.example.com", pattern)
 	}
 	return nil
 }

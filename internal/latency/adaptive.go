@@ -10,53 +10,53 @@ import (
 
 // Rules describe an adaptive timeout. There are no defaults.
 type Rules struct {
-	Multiple   float64       // of the quantile
-	Quantile   float64       // of the latencies
-	Min        time.Duration // of the timeout
-	MinSamples int           // without which there is no timeout
+	Multiple   float64       // factor for the quantile
+	Quantile   float64       // quantile of the latencies
+	Min        time.Duration // minimum timeout
+	MinSamples int           // minimum number of samples
 }
 
-// Adaptive is a timeout for the attempts of a scope, computed from its recent latencies. The
-// zero value is ready for use and takes two kilobytes. It is safe for concurrent use.
+// Adaptive is a timeout for the attempts of a scope, computed from its recent latencies. The zero
+// value is ready for use and takes two kilobytes. It is safe for concurrent use.
 //
-// It must not shorten itself: an attempt that it ended counts with twice the time that it
-// took. It has a safety limit: if it would end more than a fiftieth of the attempts, the
-// server is slow and they are not stuck, and it ends none.
+// The timeout must not shorten itself, so an attempt that it ended counts with twice its time. If
+// it would end more than a fiftieth of the attempts, the server is slow and the attempts are not
+// stuck. Then it ends none (safety limit).
 type Adaptive struct {
 	responses, timeouts Window         // timeouts count with twice their length
 	counts              window.Counter // attempts sent, attempts ended
 
 	mu       sync.Mutex    // guards the safety limit
-	disabled time.Duration // until then, since the safety limit was exceeded
-	exceeded uint          // how often in succession
+	disabled time.Duration // no attempt is ended until then
+	exceeded uint          // how often the safety limit was exceeded in succession
 }
 
 const (
-	maxEnded     = 0.02 // ratio of the attempts of a slot that may be ended,
-	minEnded     = 5    // and so many always: fewer may be chance
+	maxEnded     = 0.02 // maximum ratio of ended attempts of a slot
+	minEnded     = 5    // minimum of that maximum, because fewer may be chance
 	maxDoublings = 10
 
-	// stuckRatio is the ratio, of the responses above the quantile, that may be stuck: the
-	// quantile is not raised for them.
+	// stuckRatio is the ratio of the responses above the quantile that may be stuck. They do not
+	// raise the quantile.
 	stuckRatio = 0.5
 
-	// halfBucket leads from the end of a bucket to its middle: 2^(-1/2 perOctave).
+	// halfBucket is the quotient of the middle of a bucket and its end: 2^(-1/2 perOctave).
 	halfBucket = 0.8781
 )
 
 // Sent counts an attempt.
 func (a *Adaptive) Sent(at time.Duration) { a.counts.Add(at, length, 1, 0) }
 
-// Answered records the latency of a response.
-func (a *Adaptive) Answered(at, took time.Duration) { a.responses.Add(at, took) }
+// Responded records the latency of a response.
+func (a *Adaptive) Responded(at, took time.Duration) { a.responses.Add(at, took) }
 
-// TimedOut records that there was no response for a time.
+// TimedOut records that no response arrived within a time.
 func (a *Adaptive) TimedOut(at, waited time.Duration) {
 	a.timeouts.Add(at, time.Duration(min(uint64(max(waited, 0))*2, math.MaxInt64)))
 }
 
-// Timeout returns how long to wait for a response. ok is false without enough samples, and
-// while the safety limit is exceeded.
+// Timeout returns the adaptive timeout. ok is false without enough samples, and while the safety
+// limit is exceeded.
 func (a *Adaptive) Timeout(at time.Duration, r *Rules) (timeout time.Duration, ok bool) {
 	a.mu.Lock()
 	disabled, doublings := at < a.disabled, a.doublings(at)
@@ -75,7 +75,7 @@ func (a *Adaptive) Timeout(at time.Duration, r *Rules) (timeout time.Duration, o
 	return time.Duration(min(exact, 1<<62)), true
 }
 
-// Admit reports whether one more attempt may be ended before its time, and counts it.
+// Admit reports whether one more attempt may be ended early, and counts it.
 func (a *Adaptive) Admit(at time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -91,8 +91,8 @@ func (a *Adaptive) Admit(at time.Duration) bool {
 	return true
 }
 
-// doublings returns how often the timeout is doubled after the safety limit was exceeded:
-// once less each time that a Window has passed. a.mu is locked.
+// doublings returns how often the timeout is doubled after the safety limit was exceeded: once
+// less for each Window that has passed. a.mu is locked.
 func (a *Adaptive) doublings(at time.Duration) uint {
 	past := max(at-a.disabled, 0) / (slots * length)
 	return a.exceeded - min(a.exceeded, uint(past))

@@ -22,7 +22,7 @@ func healthy(responses int) *Adaptive {
 	a := new(Adaptive)
 	for range responses {
 		a.Sent(time.Second)
-		a.Answered(time.Second, 200*ms)
+		a.Responded(time.Second, 200*ms)
 	}
 	return a
 }
@@ -73,7 +73,7 @@ func TestAdaptive_timeoutsNeverShortenIt(t *testing.T) {
 		a, r := new(Adaptive), usual()
 		r.Quantile = 0.5 + rand.Float64()/2
 		for range 200 + rand.N(2000) {
-			a.Answered(time.Second, time.Duration(rand.ExpFloat64()*float64(rand.N(time.Second))))
+			a.Responded(time.Second, time.Duration(rand.ExpFloat64()*float64(rand.N(time.Second))))
 		}
 		before, ok := a.Timeout(time.Second, r)
 		require.True(t, ok)
@@ -119,16 +119,16 @@ func TestAdaptive_safetyLimit(t *testing.T) {
 		timeout *= 2
 		for range 1000 {
 			a.Sent(at)
-			a.Answered(at, 200*ms)
+			a.Responded(at, 200*ms)
 		}
 		requireTimeout(t, timeout, a, at, r)
 	}
 	for range 1000 {
-		a.Answered(at+slots*length, 200*ms)
+		a.Responded(at+slots*length, 200*ms)
 	}
 	requireTimeout(t, timeout/2, a, at+slots*length, r)
 	for range 1000 {
-		a.Answered(at+10*slots*length, 200*ms)
+		a.Responded(at+10*slots*length, 200*ms)
 	}
 	requireTimeout(t, 500*ms, a, at+10*slots*length, r)
 }

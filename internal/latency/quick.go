@@ -6,8 +6,8 @@ import (
 )
 
 // Quick follows the latency of quick responses. A quicker sample moves it a quarter of the
-// way down, a slower one up by a 256th, so that slow responses hardly count. The zero value
-// has no sample. It is safe for concurrent use; of two samples at the same time one may be
+// difference down, a slower one up by a 256th, so that slow responses hardly count. The zero
+// value has no sample. It is safe for concurrent use. Of two samples at the same time, one may be
 // lost.
 type Quick struct {
 	nanos atomic.Int64 // 0: no sample

@@ -1,4 +1,4 @@
-// Package latency records how long the recent responses of a scope took.
+// Package latency records the latencies of the recent responses of a scope.
 package latency
 
 import (
@@ -8,17 +8,16 @@ import (
 	"time"
 )
 
-// Window holds the latencies of the last 45 to 60 seconds, as histograms of 15 seconds each.
-// It takes a kilobyte. The zero value is ready for use. It is safe for concurrent use and
-// takes no lock: samples that arrive while a slot is cleared may be lost, and none counts
-// twice.
+// Window holds the latencies of the last 45 to 60 seconds, as histograms of 15 seconds each. It
+// takes a kilobyte. The zero value is ready for use. It is safe for concurrent use and takes no
+// lock. Samples that arrive while a slot is cleared may be lost. None counts twice.
 type Window struct {
 	slots [slots]slot
 }
 
 const (
 	slots   = 4
-	length  = 15 * time.Second // of a slot
+	length  = 15 * time.Second // length of a slot
 	buckets = 64
 
 	// The first bucket ends at 2^lowest nanoseconds, about 65 µs: no network is faster. With
@@ -28,7 +27,7 @@ const (
 )
 
 type slot struct {
-	epoch  atomic.Int64 // its number since the origin, from 1; 0: unused
+	epoch  atomic.Int64 // number of the slot since the origin, from 1; 0: unused
 	counts [buckets]atomic.Uint32
 }
 
@@ -73,8 +72,8 @@ func (h *Histogram) add(w *Window, at time.Duration) {
 	}
 }
 
-// Histogram is a histogram of latencies. Each bucket ends 1.3 times as late as the one
-// before.
+// Histogram is a histogram of latencies. Each bucket ends at 1.3 times the end of the previous
+// one.
 type Histogram struct {
 	counts  [buckets]uint64
 	samples uint64

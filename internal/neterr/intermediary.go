@@ -84,7 +84,7 @@ func temporary4xx(status int) bool {
 }
 
 // tokenError is the part of a RetrieveError of golang.org/x/oauth2 that matters here: a
-// token endpoint has answered without a token.
+// token endpoint has responded without a token.
 type tokenError struct {
 	code   string // of RFC 6749, section 5.2, or ""
 	status int    // of the response

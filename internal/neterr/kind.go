@@ -13,7 +13,7 @@ import (
 // Other is the kind of an error of no known type.
 const Other = "_OTHER"
 
-// ErrSuperseded is the cause with which the slower copies of a request are canceled. It is no
+// ErrSuperseded is the cause with which the slower copies of a request are canceled. It is not a
 // failure.
 var ErrSuperseded = New("another copy of the request had its response first")
 

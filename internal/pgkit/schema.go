@@ -21,7 +21,7 @@ type Step struct {
 	// dot. See Schema.Names for more placeholders.
 	Text string
 
-	// Oldest is the oldest version whose programs can work with the result. A step that
+	// Oldest is the oldest version of programs that can work with the result. A step that
 	// only adds leaves it as it was.
 	Oldest int
 }

@@ -12,7 +12,7 @@ import (
 const Durable = `CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
 	THEN set_config('synchronous_commit', 'on', true) END`
 
-// Begin begins a transaction whose statements see all that was committed before them,
+// Begin begins a transaction with statements that see all earlier commits,
 // whatever the database's default isolation.
 const Begin = `begin isolation level read committed`
 

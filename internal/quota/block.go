@@ -7,47 +7,47 @@ import (
 	"time"
 )
 
-// block is what rejections mean for requests that they did not meet.
+// block is the time for which rejections stop all requests of a bucket.
 //
-// A rejection that shows an exhausted quota concerns all requests. Any other delays its own
-// call alone, until rejections are all that comes back: then the scope is blocked for as
-// long as all of them ask. The first success of a request that was sent later ends that
-// block. If a quota is shown to be exhausted again after its reset, without a success
-// between, the block is twice as long: other clients use it too.
+// A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
+// only its own call. When all results are rejections, the scope is blocked for as long as all of
+// them ask. The first success of a request that was sent later ends that block. If a quota is
+// exhausted again after its reset, without a success between, the block is twice as long, because
+// other clients use the quota too.
 type block struct {
 	mu    sync.Mutex
-	until time.Time // blocked until; zero: not
+	until time.Time // end of the block; zero: none
 	cause time.Time // a success of a request that was sent later ends the block
 
-	streak int64         // rejections without a success between
-	first  time.Time     // when the first of them came
-	least  time.Duration // that one of them asks to wait; 0: one does not say
+	streak int64         // consecutive rejections
+	first  time.Time     // the time of the first of them
+	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
-	shown time.Time // the latest reset that was shown; zero: successes have followed
-	level float64   // how often a quota was shown again
+	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
+	level float64   // how often a quota was exhausted again after its reset
 }
 
 const (
-	// Rejections are all that comes back when there are so many without a success, and as
-	// many as there are requests in flight, over the time that they ask for or a second.
-	// Many within a moment may be the end of a window that is a second long.
+	// The scope is blocked after minStreak consecutive rejections, and as many as there are
+	// requests in flight, over the time that they ask for or minStreakTime. Many rejections in a
+	// moment may only be the end of a window of a second.
 	minStreak, minStreakTime = 8, time.Second
 
-	maxDoubled = 30 * time.Second // no wait is made longer than this
+	maxDoubled = 30 * time.Second // maximum of a doubled wait
 
-	maxLevel   = 5    // 2^5 s are more than that
-	levelDecay = 0.25 // so much of it ends with each success
+	maxLevel   = 5    // 2^5 s are more than maxDoubled
+	levelDecay = 0.25 // a success lowers the level by this
 )
 
-// rejection is what a rejection says.
+// rejection is the content of a rejection.
 type rejection struct {
 	sent, now time.Time
-	wait      time.Duration // it asks for; 0: it does not say
-	shown     bool          // it shows an exhausted quota,
-	known     bool          // the dimension waits for its reset: the block is only for the doubling
+	wait      time.Duration // the wait that it asks for; 0: none
+	shown     bool          // it shows an exhausted quota
+	known     bool          // the dimension already waits for its reset: only doubling adds a block
 }
 
-// reject counts a rejection. No block is longer than longest.
+// reject counts a rejection. longest is the maximum of a block.
 func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -63,21 +63,20 @@ func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 		}
 	case r.shown:
 	case b.streak >= max(minStreak, inflight) && r.now.Sub(b.first) >= min(b.least, minStreakTime):
-		if wait = min(b.least, longest); wait > 0 { // else the server rounds down what is left of a second
+		if wait = min(b.least, longest); wait > 0 { // 0: the server rounds the rest of a second down
 			b.extend(r.now.Add(wait), r.sent)
 		}
 	}
 }
 
-// extend blocks until a time, if that is later than before.
 func (b *block) extend(until, cause time.Time) {
 	if until.After(b.until) {
 		b.until, b.cause = until, cause
 	}
 }
 
-// double is the wait for a quota that is shown to be exhausted. A request that was sent
-// before the last reset says nothing new.
+// double returns the wait for an exhausted quota. A request that was sent before the last reset
+// gives no new information.
 func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 	if !b.shown.IsZero() && !sent.Before(b.shown) {
 		b.level = min(b.level+1, maxLevel)
@@ -90,7 +89,6 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 	return wait + rand.N(wait/4+1)
 }
 
-// succeed counts a success.
 func (b *block) succeed(sent time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +101,7 @@ func (b *block) succeed(sent time.Time) {
 	}
 }
 
-// at is until when requests are blocked; the zero time if they are not.
+// at returns the end of the block, or zero if there is none.
 func (b *block) at(now time.Time) time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()

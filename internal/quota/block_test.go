@@ -117,9 +117,9 @@ func TestBlock_doubles(t *testing.T) {
 	require.Zero(t, b.level)
 }
 
-// TestAnswers: which answers hold others than their own call, once and when they are
-// the rule (DESIGN §4.17).
-func TestAnswers(t *testing.T) {
+// DESIGN §4.17: which responses delay other calls than their own, after one and after many of
+// them.
+func TestLimiter_responses(t *testing.T) {
 	const forever = 365 * 24 * time.Hour
 	exhausted := func(more ...any) []any {
 		return append([]any{"RateLimit-Limit", 10, "RateLimit-Remaining", 0, "RateLimit-Reset", 15}, more...)
@@ -131,9 +131,9 @@ func TestAnswers(t *testing.T) {
 		header     []any
 		config     Config
 		maxClosed  time.Duration // of the requests; 0: a minute
-		once       time.Duration // that another request waits after one such answer
-		often      time.Duration // and after eight; 0: as after one
-		refused    bool          // or else is refused, until then
+		once       time.Duration // wait of another request after one response
+		often      time.Duration // its wait after eight responses; 0: as after one
+		refused    bool          // it is rejected instead, until then
 		reason     Reason
 		otherRoute bool // the other one goes to another route
 	}{
@@ -147,24 +147,24 @@ func TestAnswers(t *testing.T) {
 		{name: "bare 429", status: 429},
 		{name: "bare 403", status: 403},
 		{name: "429 with a date in the past", status: 429, header: []any{"Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"}},
-		{name: "429 without sense", status: 429, header: []any{"Retry-After", "soon"}},
+		{name: "429 with an invalid Retry-After", status: 429, header: []any{"Retry-After", "soon"}},
 		{name: "exhausted", status: 429, header: exhausted(), once: 15 * time.Second},
 		{name: "exhausted, 403", status: 403, header: exhausted(), once: 15 * time.Second},
 		{name: "exhausted by a success", status: 200, header: exhausted(), once: 15 * time.Second},
 		{name: "exhausted, and a longer Retry-After of its own", status: 429, header: exhausted("Retry-After", 30), once: 15 * time.Second},
 		{name: "exhausted, without a reset", status: 429, header: retryAfter(20, "RateLimit-Remaining", 0), once: 20 * time.Second},
-		{name: "503 that happens to be exhausted", status: 503, header: exhausted("Retry-After", 20), once: 15 * time.Second},
+		{name: "503, and an exhausted quota", status: 503, header: exhausted("Retry-After", 20), once: 15 * time.Second},
 		{name: "from a cache", status: 200, header: exhausted("Age", 3)},
 		{name: "beyond MaxWait", status: 429, header: retryAfter(20), config: Config{MaxWait: 10 * time.Second}, often: 20 * time.Second, refused: true, reason: MaxWaitExceeded},
 		{name: "never wait", status: 429, header: retryAfter(2), config: Config{MaxWait: -1}, often: 2 * time.Second, refused: true, reason: MaxWaitExceeded},
 		{name: "beyond MaxBlock of the request", status: 429, header: retryAfter(20), maxClosed: 10 * time.Second, often: 20 * time.Second, refused: true, reason: MaxWaitExceeded},
-		{name: "which is not for quotas", status: 429, header: exhausted(), maxClosed: 10 * time.Second, once: 15 * time.Second},
+		{name: "MaxBlock of the request, and an exhausted quota", status: 429, header: exhausted(), maxClosed: 10 * time.Second, once: 15 * time.Second},
 		{name: "no limit to either", status: 429, header: retryAfter(1800), config: Config{MaxWait: forever}, maxClosed: -1, often: 30 * time.Minute},
 		{name: "beyond the deadline", status: 429, header: retryAfter(3000), config: Config{MaxWait: forever}, maxClosed: -1, often: 50 * time.Minute, refused: true, reason: DeadlineExceeded},
 		{name: "MaxBlock cuts it", status: 429, header: retryAfter(9223372037), config: Config{MaxBlock: 30 * time.Second}, often: 30 * time.Second},
 		{name: "MaxBlock cuts resets too", status: 429, header: exhausted("RateLimit-Reset", 99999999), config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
 		{name: "the year 9999", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z"}, config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
-		{name: "the year 9999, said in the year 1", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z", "Date", "Mon, 01 Jan 0001 00:00:00 GMT"}, config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
+		{name: "the year 9999, with a Date in the year 1", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z", "Date", "Mon, 01 Jan 0001 00:00:00 GMT"}, config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
 		{name: "the year 1970", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", 1000000001}},
 		{name: "a bucket's", status: 429, header: retryAfter(20, "X-RateLimit-Bucket", "b"), often: 20 * time.Second},
 		{name: "a bucket's, another route", status: 429, header: retryAfter(20, "X-RateLimit-Bucket", "b"), otherRoute: true},
@@ -214,16 +214,16 @@ func TestAnswers(t *testing.T) {
 					require.NotNil(t, refused)
 					assert.Equal(t, row.reason, refused.Reason)
 					assert.InDelta(t, wait.Seconds(), refused.NotBefore.Sub(begun).Seconds(), 0.5)
-					assert.LessOrEqual(t, took, 200*time.Millisecond, "told at once")
+					assert.LessOrEqual(t, took, 200*time.Millisecond, "rejected at once")
 				})
 			})
 		}
 	}
 }
 
-// TestClosingSpread: after a closing those who waited leave one after the other,
-// within half of the time that it lasted; and so after it was opened by a success.
-func TestClosingSpread(t *testing.T) {
+// After a block, the queued calls are released one after the other, within half of its time. The
+// same is true if a success ends the block.
+func TestBlock_releasesEvenly(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		t.Run(fmt.Sprintf("opened %v", opened), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -264,7 +264,7 @@ func TestClosingSpread(t *testing.T) {
 						busiest = max(busiest, j-i+1)
 					}
 				}
-				assert.LessOrEqual(t, busiest, 100, "of 20 a second, and as many again who waited, over the half of 30 s")
+				assert.LessOrEqual(t, busiest, 100, "20 a second, and the queued calls over half of 30 s")
 			})
 		})
 	}

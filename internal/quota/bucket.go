@@ -12,11 +12,12 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// bucketKey names one of a server's quotas: servers count by credential, not by client.
+// bucketKey identifies one quota of a server. Servers count requests by credential, not by
+// client.
 type bucketKey struct {
 	scope      string
 	credential uint64
-	name       string // the server's; "" and an id of 0: of all routes without a bucket of their own
+	name       string // the server's name; "" with an id of 0 is the general bucket of all other routes
 	id         uint64
 }
 
@@ -25,47 +26,47 @@ func (k bucketKey) clone() bucketKey {
 	return k
 }
 
-// bucket is one of a server's quotas, with the calls that wait for it. A request may be
-// sent if in each dimension more remains than is in flight; else it queues, unless the
-// estimate says that its permit would come too late.
+// bucket is one quota of a server, with the queue of calls that wait for it. A request may be
+// sent if each dimension has more left than there are requests in flight. Otherwise it queues, or
+// is rejected if the estimate of its wait is too long.
 //
-// At the reset the quota is assumed to be whole. The reset may have been rounded, clocks
-// differ, and other clients use the quota too: so one request goes alone, and the others
-// follow evenly when its response is there.
+// At the reset, the quota is assumed to be full again. The reset may have been rounded, clocks
+// differ, and other clients use the quota too. So one request is sent alone, and the others
+// follow evenly after its response.
 type bucket struct {
 	once    sync.Once
 	limiter *Limiter
-	general atomic.Pointer[bucket] // of the credential's routes without a bucket; maybe itself
+	general atomic.Pointer[bucket] // the credential's bucket for routes without one; maybe itself
 	known   atomic.Bool            // a response has shown a quota or was a rejection
 	block   block
-	shared  *sharedquota.Quota // of many processes; nil: none
+	shared  *sharedquota.Quota // the quota of many processes; nil: none
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the following fields
 	waitqueue.Queue[Permit]
-	heldSince time.Time // its calls wait for a reset or the end of a block since then; zero: not
-	heldUntil time.Time // and for so long
+	heldSince time.Time // since then, calls wait for a reset or the end of a block; zero: none waits
+	heldUntil time.Time // the end of that wait
 	inflight  int64
-	early     int64 // requests in flight without a permit; negative: their results came before their number
+	early     int64 // requests in flight without a permit; negative: results came before countEarly got the number
 	alone     alone
 	pacer     pacer
-	probeDue  bool   // in this window a call was rejected that may be a probe
+	probeDue  bool   // in this window a call was rejected, so that the next may be a probe
 	probed    bool   // a probe is in flight, or was rejected
-	version   uint64 // grows with each response, to tell old observations from new
+	version   uint64 // number of responses, which orders observations
 	dims      []dimension
 	clock     serverClock
-	latest    time.Time     // now
-	trip      time.Duration // the shortest time from sending a request to its response
+	latest    time.Time     // the latest time that tick returned
+	rtt       time.Duration // shortest time from sending a request to its response
 }
 
-// alone is the request that is sent first after a reset.
+// alone is the request that is sent alone after a reset.
 type alone struct {
-	until time.Time // it goes alone until then, at most
-	since time.Time // requests sent before this are not the one
+	until time.Time // other requests wait until then, at most
+	since time.Time // a request that was sent earlier is another one
 	sent  bool
 }
 
-// bucket is the bucket with the key. general is the credential's other bucket; nil: the key
-// is that of it.
+// bucket returns the bucket with the key. general is the credential's general bucket; nil means
+// that the key is that of the general bucket.
 func (l *Limiter) bucket(k bucketKey, general *bucket) *bucket {
 	b := l.buckets.Get(k)
 	b.once.Do(func() {
@@ -83,21 +84,20 @@ func (l *Limiter) bucket(k bucketKey, general *bucket) *bucket {
 	return b
 }
 
-// own reports whether the bucket is of some of the credential's routes only.
+// own reports whether the bucket is not the credential's general one.
 func (b *bucket) own() bool { return b.general.Load() != b }
 
-// keep evicts the buckets first of which nothing is known.
+// keep reports whether the bucket has information. Others are evicted first.
 func (b *bucket) keep() bool { return b.known.Load() }
 
-// tick is now, and never earlier than before: the goroutine that read the clock first may
-// get the lock last.
+// tick returns now, or the latest time if that is later: the goroutine that read the clock first
+// may get the lock last.
 func (b *bucket) tick(now time.Time) time.Time {
 	b.latest = later(b.latest, b.limiter.steady(now))
 	return b.latest
 }
 
-// blockedUntil is until when rejections have blocked the bucket, or the general one; the
-// zero time if they have not.
+// blockedUntil returns the end of the block of the bucket or of the general one, or zero.
 func (b *bucket) blockedUntil(now time.Time) time.Time {
 	until := b.block.at(now)
 	if b.own() {
@@ -106,22 +106,22 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 	return until
 }
 
-// enter takes the permit, and waits for it if the request may wait that long.
+// enter takes the permit. It waits for it if the limits allow.
 func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.Limits) *Rejection {
 	b.mu.Lock()
 	now = b.tick(now)
 	if b.Len() == 0 {
 		if granted, ok := b.Take(now); ok {
 			defer b.mu.Unlock()
-			if noWait && b.short() {
-				b.land(&granted, false)
+			if noWait && b.lessThanHalfLeft() {
+				b.finish(&granted, false)
 				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 			}
 			p.version, p.sent = granted.version, granted.sent
 			return nil
 		}
 	}
-	limits.RTT = b.trip
+	limits.RTT = b.rtt
 	e, rejected := b.Join(now, limits)
 	if rejected != nil {
 		defer b.mu.Unlock()
@@ -138,19 +138,18 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 	return rejected
 }
 
-// flying is the number of requests in flight, with and without a permit.
-func (b *bucket) flying() int64 { return b.inflight + max(b.early, 0) }
+func (b *bucket) allInFlight() int64 { return b.inflight + max(b.early, 0) }
 
-// short reports whether less than half of a quota was left before the newest request.
-func (b *bucket) short() bool {
+// lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
+func (b *bucket) lessThanHalfLeft() bool {
 	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return !d.mute() && d.limit > 0 && 2*d.left(b.flying()-1) < d.limit
+		return !d.ignored() && d.limit > 0 && 2*d.left(b.allInFlight()-1) < d.limit
 	})
 }
 
-// mayProbe reports whether a request that would be rejected is sent nevertheless, as a probe:
-// the exhaustion may be untrue, or that of other routes. There is one for each window, after
-// a first call was rejected.
+// mayProbe reports whether a request that would be rejected is sent as a probe. The exhaustion
+// may be wrong, or it may concern other routes. There is one probe for each window, after a first
+// call was rejected.
 func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 	if !b.blockedUntil(now).IsZero() {
 		return false
@@ -171,7 +170,7 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 	return may && due
 }
 
-// use counts one request as in flight, with the permit.
+// use counts a request as in flight.
 func (b *bucket) use(p *Permit, now time.Time) {
 	b.inflight++
 	for i := range b.dims {
@@ -181,11 +180,11 @@ func (b *bucket) use(p *Permit, now time.Time) {
 	p.version, p.sent = b.version, now
 }
 
-// opening is when the next request may be sent.
+// opening is the time at which the next request may be sent.
 type opening struct {
-	at      time.Time // not before; the zero time is now
-	blocked bool      // by rejections
-	recheck time.Time // when one in flight is back, or at the latest then; zero: without that
+	at      time.Time // the earliest time; zero: now
+	blocked bool      // rejections have blocked the scope until then
+	recheck time.Time // wait for a response of a request in flight, at most until then; zero: no wait
 }
 
 func (o *opening) free(now time.Time) bool { return o.recheck.IsZero() && !o.at.After(now) }
@@ -195,12 +194,12 @@ func (b *bucket) opening(now time.Time) opening {
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.roll(now, b.inflight, b.trip) {
+		if d.roll(now, b.inflight, b.rtt) {
 			b.probeDue, b.probed, b.early = false, false, 0
 			b.hold(now)
 		}
 		switch {
-		case d.mute(), d.left(b.flying()) > 0:
+		case d.ignored(), d.left(b.allInFlight()) > 0:
 		case d.remaining <= 0 || d.costed:
 			if d.reset.After(o.at) {
 				o.at, o.blocked = d.reset, false
@@ -215,7 +214,7 @@ func (b *bucket) opening(now time.Time) opening {
 	return o
 }
 
-// goAlone lets the next request go alone.
+// goAlone makes the other requests wait for the response of the next one.
 func (b *bucket) goAlone(now time.Time) {
 	longest := maxAlone
 	for i := range b.dims {
@@ -226,9 +225,9 @@ func (b *bucket) goAlone(now time.Time) {
 	b.alone = alone{until: now.Add(longest), since: now}
 }
 
-// land takes one request from those in flight. If it was not sent, the next one goes alone
-// instead. If a probe was not rejected, the next call may be one.
-func (b *bucket) land(p *Permit, sent bool) {
+// finish removes a request from those in flight. If it was not sent, the next one is sent alone
+// instead. If it was a probe, the next call may be one.
+func (b *bucket) finish(p *Permit, sent bool) {
 	b.inflight--
 	for i := range b.dims {
 		if d := &b.dims[i]; d.old > 0 && p.sent.Before(d.since) {

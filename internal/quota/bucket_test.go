@@ -19,16 +19,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// TestQuota is DESIGN §4.17: with one client on a quota there is no 429 after the
-// first windows, and at least 98 % of the quota is used; calls that cannot be
-// served in time are told so at once.
+// DESIGN §4.17: a single client gets no 429 after the first windows and uses at least 98 % of the
+// quota. Calls that cannot be served in time are rejected at once.
 func TestQuota(t *testing.T) {
 	const s, m, ms = time.Second, time.Minute, time.Millisecond
 	for _, row := range []struct {
 		quotaRun
-		least float64 // of what the resets allow; 0: 0.98
-		most  int     // refused
-		vain  int     // waited in vain; 0: a twentieth of those told
+		least     float64 // of what the resets allow; 0: 0.98
+		most      int     // refused
+		afterWait int     // rejected after a wait; 0: a twentieth of those rejected at once
 	}{
 		// Each dialect.
 		{quotaRun: quotaRun{kind: aligned, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "github", skew: 700 * ms, offset: 120 * ms}},
@@ -44,8 +43,8 @@ func TestQuota(t *testing.T) {
 		{quotaRun: quotaRun{kind: aligned, limit: 1000, window: s, latency: 5 * ms, dialect: "ietf", offset: 800 * ms}},
 		{quotaRun: quotaRun{kind: aligned, limit: 5, window: m, latency: 50 * ms, dialect: "github", offset: 900 * ms}},
 		{quotaRun: quotaRun{kind: aligned, limit: 100, window: m, latency: 5 * ms, dialect: "openai", open: true}},
-		// Windows that begin with a request: a round trip of each is lost, since
-		// nobody knows on which of its ways it was spent.
+		// Windows that begin with a request: a round trip of each is lost, because the
+		// time of its start is unknown.
 		{quotaRun: quotaRun{kind: fromFirst, limit: 5, window: 10 * s, dialect: "epoch ms", offset: 120 * ms}},
 		{quotaRun: quotaRun{kind: fromFirst, limit: 100, window: s, latency: 5 * ms, dialect: "openai", offset: 510 * ms, open: true}},
 		{quotaRun: quotaRun{kind: fromFirst, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "delta", skew: time.Hour, offset: 480 * ms}},
@@ -56,21 +55,21 @@ func TestQuota(t *testing.T) {
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 5, window: s, latency: 5 * ms, dialect: "openai", offset: 250 * ms}},
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 100, window: s, latency: 50 * ms, dialect: "openai", offset: 10 * ms}},
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "delta", offset: 640 * ms}},
-		{quotaRun: quotaRun{kind: tokenBucket, limit: 60, window: 10 * s, latency: 5 * ms, dialect: "discord", offset: 990 * ms, open: true}, most: 2, vain: 40},
+		{quotaRun: quotaRun{kind: tokenBucket, limit: 60, window: 10 * s, latency: 5 * ms, dialect: "discord", offset: 990 * ms, open: true}, most: 2, afterWait: 40},
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 100, window: m, latency: 50 * ms, dialect: "rfc 3339", skew: time.Hour, offset: 100 * ms}},
-		// Answers that overtake each other.
+		// Responses that arrive in another order.
 		{quotaRun: quotaRun{kind: aligned, limit: 60, window: 10 * s, latency: 50 * ms, dialect: "github", offset: 120 * ms, jitter: true}},
 		{quotaRun: quotaRun{kind: fromFirst, limit: 100, window: 10 * s, latency: 50 * ms, dialect: "delta", offset: 120 * ms, open: true, jitter: true}},
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 1000, window: s, latency: 50 * ms, dialect: "openai", offset: 120 * ms, jitter: true}},
-		// Answers that come when the window is over tell only of the past: what is
-		// kept is the limit, by a clock of our own.
+		// Responses that arrive after the end of the window describe the past: only the limit
+		// is used.
 		{quotaRun: quotaRun{kind: aligned, limit: 60, window: s, latency: 1500 * ms, dialect: "delta", offset: 700 * ms}, least: 0.5, most: 30},
 		{quotaRun: quotaRun{kind: aligned, limit: 5, window: 10 * s, latency: 15 * s, dialect: "discord", offset: 20 * ms, open: true}},
-		{quotaRun: quotaRun{kind: aligned, limit: 60, window: 10 * s, work: 15 * s, dialect: "rfc 3339", offset: 120 * ms, open: true}, least: 0.4, most: 20, vain: 600},
+		{quotaRun: quotaRun{kind: aligned, limit: 60, window: 10 * s, work: 15 * s, dialect: "rfc 3339", offset: 120 * ms, open: true}, least: 0.4, most: 20, afterWait: 600},
 		{quotaRun: quotaRun{kind: aligned, limit: 60, window: s, work: 1500 * ms, dialect: "epoch ms", skew: -time.Hour, offset: 120 * ms}, least: 0.95, most: 12},
 		{quotaRun: quotaRun{kind: fromFirst, limit: 60, window: 10 * s, latency: 15 * s, dialect: "ietf", offset: 210 * ms}},
 		{quotaRun: quotaRun{kind: tokenBucket, limit: 60, window: 10 * s, latency: 15 * s, dialect: "openai", offset: 640 * ms}},
-		// And if each is late by another time, nobody can know what there is.
+		// If their delays differ too, the remaining count is unknown.
 		{quotaRun: quotaRun{kind: aligned, limit: 60, window: s, latency: 1500 * ms, dialect: "github", skew: 700 * ms, jitter: true}, least: 0.5, most: 30},
 	} {
 		t.Run(row.String(), func(t *testing.T) {
@@ -84,19 +83,18 @@ func TestQuota(t *testing.T) {
 				}
 				assert.LessOrEqual(t, got.refused, row.most, "429s")
 				assert.GreaterOrEqual(t, got.believed, row.least, "share of the quota")
-				// A reset that turns out to be later than thought is told to those in
-				// line whom it concerns, and they have waited by then.
-				if row.vain == 0 {
-					row.vain = got.told/20 + 5
+				// If a reset moves to a later time, queued calls are rejected after a wait.
+				if row.afterWait == 0 {
+					row.afterWait = got.atOnce/20 + 5
 				}
-				assert.LessOrEqual(t, got.inVain, row.vain, "calls that waited in vain")
+				assert.LessOrEqual(t, got.afterWait, row.afterWait, "calls rejected after a wait")
 			})
 		})
 	}
 }
 
-// TestQuotaRoundedDown: where a server rounds its resets down, a handful of
-// requests are refused until that is learned.
+// If a server rounds its resets down, a few requests are rejected until the limiter has learned
+// that.
 func TestQuotaRoundedDown(t *testing.T) {
 	for _, kind := range []quotaKind{aligned, fromFirst} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -110,9 +108,8 @@ func TestQuotaRoundedDown(t *testing.T) {
 	}
 }
 
-// TestQuotaShared: 200 calls a second on a quota of 100, each with 30 s. Who
-// cannot be served in time is told at once, the others are served in order, and
-// they do not arrive in a heap when the quota is whole again.
+// 200 calls a second with deadlines of 30 s on a quota of 100. Calls that cannot be served in
+// time are rejected at once. The others are served in order, and are spread after a reset.
 func TestQuotaShared(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -156,7 +153,7 @@ func TestQuotaShared(t *testing.T) {
 				}
 				calls.Wait()
 				assert.LessOrEqual(t, s.refused, 1, "429s") // the first window
-				var told, waited int
+				var atOnce, waited int
 				served := outcomes[:0:0]
 				for _, o := range outcomes {
 					wait := o.served.Sub(o.begun)
@@ -165,18 +162,17 @@ func TestQuotaShared(t *testing.T) {
 						assert.LessOrEqual(t, wait, 30*time.Second)
 						served = append(served, o)
 					case wait == 0:
-						told++
+						atOnce++
 						require.Equal(t, row.reason, o.err.Reason)
-						// The line is as long as the call was ready to wait; its turn
-						// would have come when those in it had been served.
+						// The queue was as long as the call could wait.
 						ready := min(30*time.Second, row.maxWait)
 						assert.InDelta(t, ready.Seconds(), o.err.NotBefore.Sub(o.begun).Seconds(), ready.Seconds()/10+row.window.Seconds(), "NotBefore")
 					default:
 						waited++
 					}
 				}
-				assert.Positive(t, told)
-				assert.LessOrEqual(t, waited, len(outcomes)/500, "calls that waited in vain")
+				assert.Positive(t, atOnce)
+				assert.LessOrEqual(t, waited, len(outcomes)/500, "calls rejected after a wait")
 				took := served[len(served)-1].served.Sub(served[0].served).Seconds()
 				assert.GreaterOrEqual(t, float64(len(served)), 0.98*took*100, "calls served at 100 a second")
 				slices.SortStableFunc(served, func(a, b outcome) int { return a.served.Compare(b.served) })
@@ -185,7 +181,7 @@ func TestQuotaShared(t *testing.T) {
 						require.False(t, served[i].begun.After(served[i+1].begun), "first come, first served")
 					}
 				}
-				// Nor do they come in a heap: at twice the speed of the quota.
+				// They are sent at most at twice the rate of the quota.
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				at := s.arrivals[len(s.arrivals)/2:]
@@ -197,8 +193,7 @@ func TestQuotaShared(t *testing.T) {
 	}
 }
 
-// quotaScript is a server that says what its script wants, over net/http, and a
-// client that makes single attempts.
+// quotaScript is a scripted server over net/http, with a client that makes single attempts.
 type quotaScript struct {
 	*faulttest.Server
 
@@ -210,19 +205,19 @@ func newQuotaScript(t *testing.T, l *Limiter, script http.Handler) *quotaScript 
 	s := &quotaScript{Server: &faulttest.Server{Script: script, InMemory: true, Host: "mem.test"}, limiter: l}
 	s.Start(t)
 	transport := s.Transport()
-	transport.DisableKeepAlives = true // net/http repeats by itself what fails on an old connection
+	transport.DisableKeepAlives = true // net/http retries requests that fail on an idle connection
 	s.client = client(transport, l)
 	return s
 }
 
-// get makes a call and tells how long it took.
+// get makes a call and returns its duration.
 func (s *quotaScript) get(t *testing.T, path string, header ...string) (took time.Duration, refused *refusedError) {
 	begun := time.Now()
 	_, refused = get(t.Context(), s.client, s.URL+path, header...)
 	return time.Since(begun), refused
 }
 
-// bucket is what the limiter knows of the server's unnamed quota.
+// bucket returns the bucket of the server's unnamed quota.
 func (s *quotaScript) bucket(t *testing.T) *bucket {
 	b := s.limiter.bucket(bucketKey{scope: "mem.test"}, nil)
 	t.Cleanup(func() {
@@ -234,32 +229,31 @@ func (s *quotaScript) bucket(t *testing.T) *bucket {
 	return b
 }
 
-// says is an answer that says how a quota stands, in the IETF's oldest dialect.
+// says is a response with the state of a quota, in the oldest IETF dialect.
 func says(limit, left int, reset time.Duration) faulttest.Reply {
 	return faulttest.Reply{RateLimits: []faulttest.RateLimit{{Dialect: faulttest.IETF06, Limit: limit, Remaining: left, Reset: reset}}}
 }
 
-// late is the answer, but not at once.
+// late is a delayed response.
 func late(delay time.Duration, answer faulttest.Reply) faulttest.Reply {
 	answer.Delay = delay
 	return answer
 }
 
-// refusing is the answer with a status.
+// refusing is the response with a status.
 func refusing(status int, answer faulttest.Reply) faulttest.Reply {
 	answer.Status = status
 	return answer
 }
 
-// exhausted is a refusal that proves that a quota is used up, and has no more to
-// say of its reset than Retry-After.
+// exhausted is a rejection that shows an exhausted quota, with Retry-After as its reset.
 func exhausted(retryAfter time.Duration) faulttest.Reply {
 	return faulttest.Reply{
 		Status: http.StatusTooManyRequests, RetryAfter: retryAfter, Header: http.Header{"Ratelimit-Remaining": {"0"}},
 	}
 }
 
-// TestQuotaInFlight: what is under way counts against what remains.
+// Requests in flight count against the remaining count.
 func TestQuotaInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quota := &faulttest.Quota{
@@ -286,9 +280,8 @@ func TestQuotaInFlight(t *testing.T) {
 	})
 }
 
-// TestQuotaOvertakenAnswers: the lowest of what remains is the newest news of
-// those that were under way together.
-func TestQuotaOvertakenAnswers(t *testing.T) {
+// Of the responses to concurrent requests, the one with the lowest remaining count is the newest.
+func TestQuota_outOfOrderResponses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{}), faulttest.Script{
 			{Route: "/first", Handler: late(2*time.Second, says(10, 8, time.Minute))}, // its answer comes last
@@ -308,9 +301,9 @@ func TestQuotaOvertakenAnswers(t *testing.T) {
 	})
 }
 
-// TestQuotaSilence: answers that say nothing do not hold anybody up: neither in a
-// window of which something is known, nor when the server has stopped talking.
-func TestQuotaSilence(t *testing.T) {
+// Responses without fields delay no call: not in a known window, and not after the server stops
+// sending fields.
+func TestQuota_responsesWithoutFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{}), faulttest.Script{
 			{Route: "/silent", Handler: faulttest.Reply{Delay: 10 * time.Millisecond}},
@@ -336,9 +329,9 @@ func TestQuotaSilence(t *testing.T) {
 	})
 }
 
-// TestQuotaAxes: the tightest of several quotas decides; of one that is not
-// counted in requests only that there is nothing left.
-func TestQuotaAxes(t *testing.T) {
+// The tightest of several quotas counts. Of a quota that does not count requests, only exhaustion
+// counts.
+func TestQuota_severalDimensions(t *testing.T) {
 	for _, row := range []struct {
 		name             string
 		requests, tokens int
@@ -380,10 +373,9 @@ func TestQuotaAxes(t *testing.T) {
 	}
 }
 
-// TestQuotaScout: after a reset one call goes ahead. If the server still says no,
-// that is one refusal and not one for each who waits; if it does not answer, the
-// others do not wait for it for long.
-func TestQuotaScout(t *testing.T) {
+// After a reset one call is sent alone. If it is rejected, there is one 429 and not one for each
+// queued call. If it gets no response, the others wait for a short time only.
+func TestQuota_firstRequestAfterReset(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		second http.Handler
@@ -433,8 +425,8 @@ func permitOf(b *bucket) Permit {
 // newBucket returns a bucket without a key.
 func newBucket() *bucket { return with(Config{}).bucket(bucketKey{}, nil) }
 
-// TestAlone_notSent checks that if the request that goes alone after a reset is not sent, the
-// next one goes alone instead.
+// If the request that is sent alone after a reset is not sent, the next one is sent alone
+// instead.
 func TestAlone_notSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
@@ -451,9 +443,8 @@ func TestAlone_notSent(t *testing.T) {
 	})
 }
 
-// TestQuotaAcrossReset: requests that are in flight at the reset may count in the
-// window after it, until that has news of its own; and those that hang do so only
-// for one window.
+// Requests that are in flight at the reset may count in the next window, until a response of that
+// window arrives. Requests without a response count in one window only.
 func TestQuotaAcrossReset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said := says(5, 4, 10*time.Second)
@@ -483,9 +474,8 @@ func TestQuotaAcrossReset(t *testing.T) {
 	})
 }
 
-// TestQuotaTold: who waits is told as soon as it is known that its turn comes too
-// late for it, and its place is free for others.
-func TestQuotaTold(t *testing.T) {
+// A queued call is rejected as soon as its permit would be too late, and leaves the queue.
+func TestQuota_rejectsQueuedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{MaxWait: time.Hour}), faulttest.Sequence(
 			says(1, 0, 10*time.Second), exhausted(40*time.Second), faulttest.OK(""),
@@ -533,7 +523,7 @@ func TestQuotaTold(t *testing.T) {
 	})
 }
 
-// TestQuotaCancel: leaving the line ends the wait at once and frees the place.
+// Cancellation ends a wait at once, and the call leaves the queue.
 func TestQuotaCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{MaxWait: time.Hour}), says(1, 0, 10*time.Second))
@@ -552,7 +542,7 @@ func TestQuotaCancel(t *testing.T) {
 		calls.Go(func() {
 			took, err := s.get(t, "/")
 			assert.Nil(t, err)
-			assert.InDelta(t, 10, took.Seconds(), 0.2, "in the place of who left")
+			assert.InDelta(t, 10, took.Seconds(), 0.2, "it moved up in the queue")
 		})
 		time.Sleep(3 * time.Second)
 		cancel()
@@ -562,7 +552,7 @@ func TestQuotaCancel(t *testing.T) {
 		b.mu.Unlock()
 		calls.Wait()
 
-		// The last who leaves turns out the light.
+		// The timer stops when the last call leaves the queue.
 		ctx, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		_, refused := get(ctx, s.client, s.URL, "Authorization", "other")
@@ -577,9 +567,8 @@ func TestQuotaCancel(t *testing.T) {
 	})
 }
 
-// TestQuotaPatience: whose turn may come any moment, as soon as one of those in
-// flight is back, waits for it no longer than MaxWait.
-func TestQuotaPatience(t *testing.T) {
+// A call that waits for a response of a request in flight waits no longer than MaxWait.
+func TestQuota_MaxWait(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		maxWait time.Duration
@@ -613,9 +602,8 @@ func TestQuotaPatience(t *testing.T) {
 	}
 }
 
-// TestQuotaCancelAndTurn: when a call is cancelled in the instant of its turn, it
-// has one or the other.
-func TestQuotaCancelAndTurn(t *testing.T) {
+// A call that is canceled at the time of its permit has either the permit or the cancellation.
+func TestQuota_cancelWithPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
 		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false}, time.Hour, 1)
@@ -640,9 +628,8 @@ func TestQuotaCancelAndTurn(t *testing.T) {
 	})
 }
 
-// TestQuotaLateRefusal: where answers come too late to go by what remains, a
-// refusal still counts.
-func TestQuotaLateRefusal(t *testing.T) {
+// A rejection counts, even if responses are too late for the remaining count.
+func TestQuota_lateRejection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := late(8*time.Second, says(10, 9, 10*time.Second))
 		refusal := refusing(http.StatusTooManyRequests, says(10, 0, 10*time.Second))
@@ -652,14 +639,14 @@ func TestQuotaLateRefusal(t *testing.T) {
 		took, _ := s.get(t, "/")
 		require.Zero(t, took)
 		b := s.bucket(t)
-		require.Equal(t, 8*time.Second, b.trip, "a rejection is quicker than work")
+		require.Equal(t, 8*time.Second, b.rtt, "a rejection is quicker than work")
 		took, _ = s.get(t, "/")
 		assert.GreaterOrEqual(t, took, 18*time.Second)
 	})
 }
 
-// TestLineEarlyTimer: a timer that goes off too early is set again.
-func TestLineEarlyTimer(t *testing.T) {
+// A timer that fires too early is set again.
+func TestQueue_earlyTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{}), says(10, 0, 10*time.Second))
 		_, _ = s.get(t, "/")
@@ -678,8 +665,8 @@ func TestLineEarlyTimer(t *testing.T) {
 	})
 }
 
-// TestQuotaStress: calls that come, go and give up at random leave nothing
-// behind: no request in flight, nobody in line, no timer.
+// Calls that are sent, rejected and canceled at random leave no request in flight, no queued call
+// and no timer.
 func TestQuotaStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
@@ -720,9 +707,9 @@ func TestQuotaStress(t *testing.T) {
 	})
 }
 
-// TestQuotaArming: requests that are under way in the moment in which the first
-// news come are counted and let others go, whatever the moment.
-func TestQuotaArming(t *testing.T) {
+// Requests that are in flight when the first response with a quota arrives are counted, and their
+// results wake others.
+func TestSet_firstResponse(t *testing.T) {
 	rounds := 2000
 	if testing.Short() {
 		rounds = 200
@@ -801,8 +788,8 @@ func BenchmarkLimiter(b *testing.B) {
 	}
 }
 
-// TestQuota_serverThatBecomesSlow checks that a quota is used when responses begin to take
-// longer than its window: the requests in flight then say nothing of the next window.
+// A quota is used up when responses begin to take longer than its window: the requests in flight
+// then say nothing about the next window.
 func TestQuota_serverThatBecomesSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in2026(300 * time.Millisecond)

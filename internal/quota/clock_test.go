@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestQuotaClocks: a step of our own clock is none of the server's, nor does a
-// step of the server's spoil more than a window.
+// A step of the local clock is not taken for a step of the server's. A step of the server's clock
+// affects one window at most.
 func TestQuotaClocks(t *testing.T) {
 	var c serverClock
 	start := time.Date(2026, 1, 1, 0, 0, 0, 300_000_000, time.UTC)
@@ -31,7 +31,7 @@ func TestQuotaClocks(t *testing.T) {
 	assert.LessOrEqual(t, c.least, time.Minute, "and forth")
 	assert.GreaterOrEqual(t, c.most, time.Minute)
 
-	// What time.Now returns when our clock was set an hour ahead: the seconds of
+	// The result of time.Now after the local clock was set an hour ahead: the seconds of
 	// its wall clock are the upper bits of its first word.
 	l := with(Config{})
 	b := &bucket{limiter: l}
@@ -41,6 +41,6 @@ func TestQuotaClocks(t *testing.T) {
 	require.Equal(t, time.Second, stepped.Sub(l.origin))
 	assert.Equal(t, l.origin.Round(0).Add(time.Second), l.steady(stepped).Round(0))
 
-	// Who got the lock last may have asked for the time first.
+	// The goroutine that read the clock first may get the lock last.
 	assert.Equal(t, b.tick(stepped), b.tick(l.origin))
 }

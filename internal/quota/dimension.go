@@ -3,70 +3,69 @@ package quota
 import "time"
 
 const (
-	// maxSpread is the longest time over which queued calls are released after a reset;
-	// half of the window is the other bound.
+	// maxSpread is the longest time over which queued calls are released after a reset. Half of
+	// the window is another bound.
 	maxSpread = time.Second
 
-	// maxRelease is the same if no quota is known; half of the time that they have waited is
-	// the other bound.
+	// maxRelease is the longest time over which queued calls are released if no quota is known.
+	// Half of their wait is another bound.
 	maxRelease = 10 * time.Second
 
-	// maxPacing is how long calls are released at the rate of a quota that no response has
-	// shown since.
+	// maxPacing is how long calls are released at the rate of a quota that responses no longer
+	// show.
 	maxPacing = time.Minute
 
-	// maxAlone is how long, at most, the first request after a reset goes alone; an eighth
-	// of the window is the other bound.
+	// maxAlone is the longest time for which other requests wait for the first one after a reset.
+	// An eighth of the window is another bound.
 	maxAlone = time.Second
 
 	// maxLimit bounds the limits that servers advertise, for the arithmetic.
 	maxLimit = 1 << 40
 )
 
-// dimension is one quota of a bucket: requests, tokens, or a policy's window. The bucket's
-// lock guards it; its times are by the local clock.
+// dimension is one quota of a bucket: requests, tokens, or the window of a policy. The bucket's
+// lock guards it. Its times are by the local clock.
 type dimension struct {
-	name   string
-	costed bool  // a request takes more than one: those in flight cannot be counted
-	spoken bool  // responses to served requests have it; else only rejections have
-	silent bool  // it is ignored until a response has it again
-	denied bool  // successes have contradicted it: it is ignored until a rejection has it
-	limit  int64 // 0: unknown
+	name           string
+	costed         bool  // a request takes more than one unit: those in flight cannot be counted
+	shownOnSuccess bool  // responses to served requests show it; otherwise only rejections do
+	notShown       bool  // ignored until a response shows it again
+	denied         bool  // contradicted by successes: ignored until a rejection shows it
+	limit          int64 // 0: unknown
 
-	remaining int64     // by the newest response
+	remaining int64     // as the newest response says
 	old       int64     // requests in flight that were sent before this window
-	since     time.Time // when this window began; zero: unknown
+	since     time.Time // start of this window; zero: unknown
 
-	early, reset time.Time     // it ends between them; zero: unknown
-	guessed      bool          // they follow from the last window
-	cut          bool          // reset is the longest block, not the server's
-	moves        int           // of the reset to a later time, before it had come
-	part         bool          // of a token bucket that is ready at the reset
-	window       time.Duration // the server's, or the longest that was seen
+	early, reset  time.Time     // bounds of the end of this window; zero: unknown
+	guessed       bool          // early and reset are estimated from the last window
+	cut           bool          // reset is limited by the longest block
+	resetMoves    int           // how often the reset moved to a later time before it was reached
+	partialRefill bool          // at the reset, only a part of a token bucket is available
+	window        time.Duration // the server's window, or the longest that was observed
 
-	plausible bool // a response has shown that something remains, or a limit of 1, or a rejection has it
-	zeros     int  // windows begun before that
+	plausible bool // a response has shown a remaining count or a limit of 1, or a rejection shows it
+	zeros     int  // windows before it was plausible
 
 	claimed   bool      // the newest response says that nothing remains
-	confirmed bool      // that was true once: a rejection or a reset has shown it
-	rejected  bool      // a rejection has
+	confirmed bool      // a rejection or a reset has proved this once
+	rejected  bool      // a rejection has proved it
 	served    int64     // requests that were served since the last exhaustion ended
-	from      time.Time // when it did
+	from      time.Time // when the last exhaustion ended
 
-	mentioned uint64 // the bucket's version at the last response that had it
-	version   uint64 // and when remaining was learned
+	mentioned uint64 // the bucket's version at the last response that showed it
+	version   uint64 // the bucket's version when remaining was learned
 }
 
-// maxZeros is how many windows a quota may begin with nothing, while requests are served,
-// before it is taken for no quota.
+// maxZeros is the number of windows without a remaining count, while requests are served, after
+// which the dimension is ignored.
 const maxZeros = 3
 
-// learn joins an observation to what is known. It returns false if it is of the window
-// before.
+// learn adds an observation. It returns false if that is of the previous window.
 //
-// Responses overtake each other. One to a request that was sent after the last observation
-// is newer. Of those in flight together it is unknown which the server saw last; but within
-// a window the remaining count only falls, so the lowest is the newest.
+// Responses may arrive in another order than the server wrote them. An observation is newer if
+// its request was sent after the last observation. Otherwise the one with the lowest remaining
+// count is the newest, because that count only falls within a window.
 func (d *dimension) learn(o observation) bool {
 	d.mentioned = o.version
 	if d.denied && !o.rejected {
@@ -77,24 +76,24 @@ func (d *dimension) learn(o observation) bool {
 		d.denied = true
 		return true
 	}
-	wasSilent := d.silent
-	d.silent, d.denied = false, false
-	d.spoken = d.spoken || !o.rejected
+	wasSilent := d.notShown
+	d.notShown, d.denied = false, false
+	d.shownOnSuccess = d.shownOnSuccess || !o.rejected
 	d.learnSize(o)
 	if !o.reset.After(o.now) || o.sent.Before(d.since) && !o.early.After(o.now) {
 		return false
 	}
 	switch {
-	case d.part && !o.newer: // of before it was empty
+	case d.partialRefill && !o.newer: // from before the bucket was empty
 	case d.reset.IsZero(), d.guessed, wasSilent:
 		d.take(o)
 	case o.early.After(d.reset):
 		if !d.cut && d.early.After(o.now) && d.refills(o) {
-			d.moves++
+			d.resetMoves++
 		}
 		d.take(o)
 	case o.reset.Before(d.early), o.newer && o.field.Remaining > d.remaining:
-		if o.newer { // a window has begun unseen, or it is a token bucket
+		if o.newer { // a new window that no response showed, or a token bucket
 			d.take(o)
 		}
 	default:
@@ -105,52 +104,50 @@ func (d *dimension) learn(o observation) bool {
 		d.early, d.reset = sooner(early, reset), reset
 	}
 	if d.remaining == 0 && o.field.Remaining == 0 {
-		d.empty(o.now)
+		d.awaitPartialRefill(o.now)
 	}
 	return true
 }
 
-// take makes the observation what is known.
+// take replaces the known values by the observation.
 func (d *dimension) take(o observation) {
 	if d.claimed && o.field.Remaining > 0 {
 		announced := d.limit
-		if d.bucket() {
+		if d.isTokenBucket() {
 			announced /= bucketPart
 		}
-		d.confirmed = d.confirmed || 2*o.field.Remaining >= announced // the reset brought it
+		d.confirmed = d.confirmed || 2*o.field.Remaining >= announced // the reset refilled it
 	}
 	d.claimed = o.field.Remaining == 0
 	d.remaining, d.version = o.field.Remaining, o.version
 	d.early, d.reset, d.guessed, d.cut = o.early, o.reset, false, o.cut
 }
 
-// A dimension whose reset moves on before it comes is a token bucket: the reset is when it
-// is full. When it is empty, requests wait for a part of it.
+// A dimension is a token bucket if its reset moves to later times before it is reached: the reset
+// is when the bucket is full. When it is empty, requests wait for a part of it.
 const (
 	bucketMoves = 3
 	bucketPart  = 4
 )
 
-func (d *dimension) bucket() bool { return d.moves >= bucketMoves && d.limit >= bucketPart }
+func (d *dimension) isTokenBucket() bool { return d.resetMoves >= bucketMoves && d.limit >= bucketPart }
 
-// refills reports whether the reset may be when a token bucket is full: one that has half
-// of its tokens needs half of its window. The reset of a sliding window is always a window
-// away.
+// refills reports whether the reset may be the time at which a token bucket is full: half of the
+// tokens need half of the window. The reset of a sliding window is always a whole window away.
 func (d *dimension) refills(o observation) bool {
 	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
 	return o.field.Window == 0 || o.reset.Sub(o.now) <= time.Duration(used*float64(d.window))+time.Second
 }
 
-// empty makes a token bucket ready again when a part of it has come.
-func (d *dimension) empty(now time.Time) {
-	if d.bucket() {
+// awaitPartialRefill sets the reset of an empty token bucket to the time at which a part of it is available.
+func (d *dimension) awaitPartialRefill(now time.Time) {
+	if d.isTokenBucket() {
 		d.early = now.Add(d.early.Sub(now) / bucketPart)
 		d.reset = now.Add(d.reset.Sub(now) / bucketPart)
-		d.part = true
+		d.partialRefill = true
 	}
 }
 
-// learnSize learns limit and window.
 func (d *dimension) learnSize(o observation) {
 	if limit := min(o.field.Limit, maxLimit); limit > 0 {
 		d.limit = limit
@@ -160,14 +157,14 @@ func (d *dimension) learnSize(o observation) {
 	}
 }
 
-// serve counts a request that was served, and reports whether that contradicts the dimension.
+// serve counts a request that was served. It reports whether this contradicts the dimension.
 func (d *dimension) serve(o observation) bool {
 	if !o.sent.Before(d.from) {
 		d.served++
 	}
 	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.guessed || d.reset.IsZero())
-	if d.mentioned != o.version && d.spoken && inWindow {
-		d.silent = true // in this window no response has had it
+	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
+		d.notShown = true // no response of this window shows it
 	}
 	if d.denied || !d.contradicted(o.now) {
 		return false
@@ -176,16 +173,16 @@ func (d *dimension) serve(o observation) bool {
 	return true
 }
 
-// roll begins a new window if the reset has come, and reports whether it did. All of the
-// quota is assumed to be there again, except what the requests in flight may take of it.
-// What only rejections say ends with its window.
+// roll begins a new window after the reset, and reports whether it did. The quota is assumed to
+// be full, except for the requests in flight. A dimension that only rejections show ends with its
+// window.
 func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool {
 	if d.reset.IsZero() || now.Before(d.reset) {
 		return false
 	}
 	across := d.inWindow(inflight)
 	if trip > d.window/2 {
-		across = 0 // no response would ever tell of the same window
+		across = 0 // no response would ever show the same window
 	}
 	if !d.plausible {
 		d.zeros++
@@ -193,30 +190,30 @@ func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool
 	d.old = inflight
 	d.since, d.early, d.reset, d.guessed = d.reset, time.Time{}, time.Time{}, false
 	switch {
-	case !d.spoken:
-		d.silent = true
+	case !d.shownOnSuccess:
+		d.notShown = true
 	case d.cut:
-		d.remaining = max(d.remaining, 1) // the server's own reset is later: one request asks
-	case d.part:
+		d.remaining = max(d.remaining, 1) // the server's own reset is later: one request is a probe
+	case d.partialRefill:
 		d.remaining = max(d.limit/bucketPart-1, 1)
 	default:
 		d.remaining = max(d.limit-across, 1)
 	}
-	d.cut, d.part = false, false
+	d.cut, d.partialRefill = false, false
 	return !d.costed
 }
 
-// sent counts one more request in flight. The server may begin a window with it.
+// sent counts a request that is sent. The server may begin a window with it.
 func (d *dimension) sent(now time.Time) {
-	if d.reset.IsZero() && d.window > 0 && !d.silent {
+	if d.reset.IsZero() && d.window > 0 && !d.notShown {
 		d.early, d.reset, d.guessed = now, now.Add(d.window), true
 	}
 }
 
-// inWindow is how many of the requests in flight were sent in this window.
+// inWindow returns the number of requests in flight that were sent in this window.
 func (d *dimension) inWindow(inflight int64) int64 { return max(inflight-d.old, 0) }
 
-// left is what remains when the requests in flight are served.
+// left returns the remaining count after the requests in flight are served.
 func (d *dimension) left(inflight int64) int64 {
 	if d.costed {
 		return d.remaining
@@ -224,19 +221,18 @@ func (d *dimension) left(inflight int64) int64 {
 	return d.remaining - d.inWindow(inflight)
 }
 
-// mute reports whether the dimension is ignored.
-func (d *dimension) mute() bool { return d.silent || d.denied }
+func (d *dimension) ignored() bool { return d.notShown || d.denied }
 
-// exhausted reports whether nothing remains until a reset that lies ahead.
+// exhausted reports whether nothing remains until a reset in the future.
 func (d *dimension) exhausted(now time.Time) bool {
-	return !d.mute() && d.remaining <= 0 && d.reset.After(now)
+	return !d.ignored() && d.remaining <= 0 && d.reset.After(now)
 }
 
-// reject is called when a rejection has shown that the dimension is exhausted.
+// reject records a rejection that shows that the dimension is exhausted.
 func (d *dimension) reject(now time.Time, current bool) {
 	if current && d.remaining > 0 {
 		d.remaining = 0
-		d.empty(now)
+		d.awaitPartialRefill(now)
 	}
 	if d.contradicted(now) {
 		d.denied = true
@@ -245,26 +241,26 @@ func (d *dimension) reject(now time.Time, current bool) {
 	d.confirmed, d.rejected, d.served, d.from = true, true, 0, later(d.reset, now)
 }
 
-// contradicted reports whether more requests were served since the last exhaustion than a
-// quota of that limit and window allows: then it is something else, as the size of a bucket
-// that refills faster.
+// contradicted reports whether more requests were served since the last exhaustion than the limit
+// allows. The fields then mean something else, for example the size of a bucket that refills
+// faster.
 func (d *dimension) contradicted(now time.Time) bool {
-	if d.spoken || d.costed || d.limit <= 0 || d.window <= 0 {
+	if d.shownOnSuccess || d.costed || d.limit <= 0 || d.window <= 0 {
 		return false
 	}
 	windows := int64(1 + max(now.Sub(d.from), 0)/d.window)
 	return !d.from.IsZero() && d.served > d.limit && d.served/windows > d.limit
 }
 
-// estimate is when a request with so many ahead of it could be sent.
+// estimate returns when a request could be sent that has the given number of calls ahead of it.
 func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Duration) time.Time {
 	switch {
-	case d.mute():
+	case d.ignored():
 		return now
 	case d.costed && d.exhausted(now):
 		return d.reset
 	case d.costed, d.limit <= 0, d.window <= 0, ahead < d.remaining:
-		return now // unless the requests in flight take it
+		return now // the requests in flight may still use it up
 	}
 	beyond := ahead - max(d.left(inflight), 0)
 	reset := d.reset
@@ -276,11 +272,11 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 	return reset.Add(time.Duration(windows)*period + d.spread(beyond%d.limit+1))
 }
 
-// alone is how long the first request of a window goes alone, at most.
+// alone returns the longest time for which other requests wait for the first one of a window.
 func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
 
-// spread is over what time so many calls are released: evenly over a part of the window,
-// but not slower than twice the rate that uses up the quota.
+// spread returns the time over which that many calls are released after a reset. It is a part of
+// the window. Few calls take less: they are released at twice the rate that uses up the quota.
 func (d *dimension) spread(calls int64) time.Duration {
 	longest := min(maxSpread, d.window/2)
 	if step := d.window / time.Duration(2*d.limit); step < longest/time.Duration(calls) {

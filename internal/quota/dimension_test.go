@@ -14,9 +14,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-// TestQuotaCut: a reset that lies beyond MaxBlock is not waited for; but when
-// MaxBlock is over the quota is not whole again, so one goes and asks.
-func TestQuotaCut(t *testing.T) {
+// A reset beyond MaxBlock is not waited for. After MaxBlock the quota is not full, so one request
+// is sent as a probe.
+func TestDimension_resetBeyondMaxBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var left atomic.Int64
 		left.Store(3)
@@ -46,8 +46,7 @@ func TestQuotaCut(t *testing.T) {
 	})
 }
 
-// TestQuotaLimitChanges: what a server says of its limit is believed, when it
-// falls and when it rises.
+// A new limit of the server is used, whether it is lower or higher.
 func TestQuotaLimitChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &quotaServer{kind: aligned, limit: 50, window: 10 * time.Second, dialect: quotaDialectNamed("delta")}
@@ -82,9 +81,9 @@ func TestQuotaLimitChanges(t *testing.T) {
 	})
 }
 
-// TestQuotaCurt: where a server tells of its quota in refusals only, what it serves
-// is counted, and the quota is kept in between (DESIGN §7, row 14).
-func TestQuotaCurt(t *testing.T) {
+// DESIGN §7, row 14: if a server shows its quota in rejections only, the limiter counts the
+// served requests and keeps the quota.
+func TestQuota_shownInRejectionsOnly(t *testing.T) {
 	for _, row := range []struct {
 		kind   quotaKind
 		window time.Duration
@@ -138,8 +137,8 @@ func observe(d *dimension, field ratelimitheader.Dimension, sent, now time.Time,
 	}
 }
 
-// TestDimension_tokenBucket checks that a quota whose reset moves on is taken for a token
-// bucket: when it is empty, requests wait for a quarter of it.
+// A quota with a moving reset is a token bucket: when it is empty, requests wait for a quarter of
+// it.
 func TestDimension_tokenBucket(t *testing.T) {
 	for _, row := range []struct {
 		name      string
@@ -167,7 +166,7 @@ func TestDimension_tokenBucket(t *testing.T) {
 			require.Equal(t, row.wait, d.reset.Sub(now))
 			late := observation{field: seen(400, 7, 39*time.Second), sent: now.Add(-time.Second), now: now, longest: time.Hour}
 			late.read(late.field, nil)
-			if d.part {
+			if d.partialRefill {
 				d.learn(late)
 				require.Zero(t, d.remaining, "a response from before says nothing")
 			}
@@ -177,8 +176,8 @@ func TestDimension_tokenBucket(t *testing.T) {
 	}
 }
 
-// TestDimension_movesThatAreNone checks which later resets are no sign of a token bucket.
-func TestDimension_movesThatAreNone(t *testing.T) {
+// Some later resets do not indicate a token bucket.
+func TestDimension_otherMovingResets(t *testing.T) {
 	for _, row := range []struct {
 		name         string
 		reset, every time.Duration
@@ -192,13 +191,12 @@ func TestDimension_movesThatAreNone(t *testing.T) {
 				observe(&d, seen(400, 390-i, row.reset), now, now, false)
 				now = now.Add(row.every)
 			}
-			require.False(t, d.bucket())
+			require.False(t, d.isTokenBucket())
 		})
 	}
 }
 
-// TestDimension_slidingWindow checks that a sliding window is not taken for a token bucket:
-// its reset moves on too, but is a window away however much remains.
+// A sliding window is not a token bucket: its reset moves too, but is always a window away.
 func TestDimension_slidingWindow(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -221,8 +219,8 @@ func TestDimension_slidingWindow(t *testing.T) {
 	}
 }
 
-// TestDimension_confirmed checks that an announced exhaustion is confirmed when the reset
-// brings what was announced: of a token bucket a quarter.
+// An announced exhaustion is confirmed if the reset refills the quota as announced; for a token
+// bucket, a quarter.
 func TestDimension_confirmed(t *testing.T) {
 	for _, row := range []struct {
 		name          string
@@ -239,16 +237,16 @@ func TestDimension_confirmed(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Now()
-			d := dimension{moves: row.moves, limit: row.limit, claimed: true}
+			d := dimension{resetMoves: row.moves, limit: row.limit, claimed: true}
 			observe(&d, seen(row.limit, row.brings, 10*time.Second), now, now, false)
 			require.Equal(t, row.want, d.confirmed)
 		})
 	}
 }
 
-// TestDimension_rejectionOfTheWindowBefore checks that a rejection of the last millisecond
-// of a window, whose response comes in the next one, does not exhaust that.
-func TestDimension_rejectionOfTheWindowBefore(t *testing.T) {
+// A rejection of the last millisecond of a window that arrives in the next one does not exhaust
+// the next one.
+func TestDimension_rejectionOfPreviousWindow(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		sent time.Duration // after the window began
@@ -260,7 +258,7 @@ func TestDimension_rejectionOfTheWindowBefore(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			begun := time.Now()
 			d := dimension{
-				name: "requests", spoken: true, limit: 400, remaining: 399, window: 10 * time.Second,
+				name: "requests", shownOnSuccess: true, limit: 400, remaining: 399, window: 10 * time.Second,
 				since: begun, early: begun.Add(9 * time.Second), reset: begun.Add(10 * time.Second),
 			}
 			field := seen(400, 0, 3*time.Millisecond)
@@ -294,8 +292,8 @@ func TestDimension_spread(t *testing.T) {
 	}
 }
 
-// TestDimension_implausible checks what successes contradict: a quota that only rejections
-// have shown, when more is served than it allows.
+// Successes contradict a quota that only rejections show, if more requests are served than it
+// allows.
 func TestDimension_implausible(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -311,7 +309,7 @@ func TestDimension_implausible(t *testing.T) {
 		{"served requests show it too", 1000, 500 * time.Millisecond, true, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d, now := dimension{spoken: row.spoken}, time.Now()
+			d, now := dimension{shownOnSuccess: row.spoken}, time.Now()
 			observe(&d, seen(10, 0, time.Second), now, now, true)
 			require.True(t, d.exhausted(now))
 			now = now.Add(time.Second)
@@ -325,17 +323,16 @@ func TestDimension_implausible(t *testing.T) {
 	}
 }
 
-// TestDimension_endsWithItsWindow checks that what only rejections say ends with its
-// window, and that what served requests say begins anew.
+// A quota that only rejections show ends with its window. Another one begins a new window.
 func TestDimension_endsWithItsWindow(t *testing.T) {
 	for _, spoken := range []bool{false, true} {
 		now := time.Now()
-		d := dimension{spoken: spoken}
+		d := dimension{shownOnSuccess: spoken}
 		observe(&d, seen(10, 0, 5*time.Second), now, now, true)
 		require.False(t, d.roll(now.Add(4*time.Second), 3, 0))
 		require.True(t, d.exhausted(now.Add(4*time.Second)))
 		require.True(t, d.roll(now.Add(5*time.Second), 3, 0))
-		require.Equal(t, !spoken, d.mute())
+		require.Equal(t, !spoken, d.ignored())
 		if spoken {
 			require.EqualValues(t, 7, d.remaining, "three are in flight across the reset")
 			require.EqualValues(t, 7, d.left(3))
@@ -343,8 +340,7 @@ func TestDimension_endsWithItsWindow(t *testing.T) {
 	}
 }
 
-// TestDimension_costed checks that a rejection shows tokens to be exhausted when few are
-// left, and never when many are.
+// A rejection shows that tokens are exhausted if few are left, and not if many are left.
 func TestDimension_costed(t *testing.T) {
 	for _, row := range []struct {
 		name      string

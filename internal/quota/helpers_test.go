@@ -13,7 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// with is a Limiter with what is not set as RateLimit has it by default.
+// with returns a Limiter with RateLimit's defaults for the fields that are not set.
 func with(c Config) *Limiter {
 	if c.Burst == 0 {
 		c.Burst = int(min(max(math.Ceil(float64(c.Limit)), 1), math.MaxInt32))
@@ -28,7 +28,7 @@ func with(c Config) *Limiter {
 	return New(c)
 }
 
-// paced is the transport of an HTTP client that has a Limiter and nothing else.
+// paced is a transport with a Limiter only.
 type paced struct {
 	*Limiter
 
@@ -81,7 +81,7 @@ func answerOf(status int, h http.Header, now time.Time) *Response {
 	return a
 }
 
-// refusedError is a Refusal as an error.
+// refusedError is a Rejection as an error.
 type refusedError struct {
 	Rejection
 
@@ -91,12 +91,12 @@ type refusedError struct {
 func (e *refusedError) Error() string { return fmt.Sprintf("refused: %v", e.Rejection) }
 func (e *refusedError) Unwrap() error { return e.cause }
 
-// client makes requests through a limiter and nothing else.
+// client makes requests through a Limiter only.
 func client(base http.RoundTripper, l *Limiter) *http.Client {
 	return &http.Client{Transport: &paced{Limiter: l, base: base, maxClosed: time.Minute}}
 }
 
-// get makes a request and reads what comes.
+// get makes a request and reads its response.
 func get(ctx context.Context, client *http.Client, url string, header ...string) (status int, refused *refusedError) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -120,7 +120,7 @@ func get(ctx context.Context, client *http.Client, url string, header ...string)
 // notRefused is of a request that was sent, and failed.
 const notRefused Reason = 255
 
-// exchange is a request and its answer, for those who ask the Limiter themselves.
+// exchange is a request and its response, for tests that use the Limiter directly.
 type exchange struct {
 	*Limiter
 	Request

@@ -8,8 +8,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 )
 
-// judge counts a success, or a rejection, for the blocks: that of the general bucket, if it
-// is unknown which bucket the rejection means.
+// judge counts a success or a rejection for the blocks. It uses the block of the general bucket
+// if the rejection does not identify a bucket.
 func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	general := b.general.Load()
 	if a.served() {
@@ -29,21 +29,21 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	of.known.Store(true)
 	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && a.remaining(d.name) >= 0 })
 	if known && b.shared != nil {
-		return // the processes that share the quota need no doubling to leave each other some
+		return // doubling is not needed: the store divides the quota between the processes
 	}
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
 	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
 }
 
-// learn joins what a response says to what is known.
+// learn adds the observations of a response.
 func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	now = b.tick(now)
 	b.version++
 	o := observation{sent: p.sent, now: now, longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
-	if took := now.Sub(o.sent); !o.rejected && (b.trip == 0 || took < b.trip) {
-		b.trip = took
+	if took := now.Sub(o.sent); !o.rejected && (b.rtt == 0 || took < b.rtt) {
+		b.rtt = took
 	} else if !o.rejected {
-		b.trip += (took - b.trip) / 64
+		b.rtt += (took - b.rtt) / 64
 	}
 	var clock *serverClock
 	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, o.sent, now) {
@@ -64,15 +64,15 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	if own && a.served() {
 		for i := range b.dims {
 			if b.dims[i].serve(o) {
-				b.pacer = pacer{} // what it followed was no quota
+				b.pacer = pacer{} // it followed a dimension that is not a quota
 			}
 		}
 	}
 	b.judge(p, a, now)
 }
 
-// observed is what a response means for a shared quota: that of the shortest window whose
-// requests can be counted. It is called after the bucket has learned from the response.
+// observed returns the observation of a response for the shared quota: the shortest window with
+// countable requests. The caller calls it after learn.
 func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +81,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	exhausted := a.Quota.Exhausted
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.mentioned != b.version || d.mute() || d.costed || d.limit <= 0 || d.window <= 0 {
+		if d.mentioned != b.version || d.ignored() || d.costed || d.limit <= 0 || d.window <= 0 {
 			continue
 		}
 		if s.Limit == 0 || d.window < s.Window {
@@ -98,11 +98,11 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	return s
 }
 
-// maxDimensions bounds what a hostile server can make a bucket keep.
+// maxDimensions bounds the memory that a hostile server can use.
 const maxDimensions = 2 * ratelimitheader.MaxDimensions
 
-// dimension is what is known of that dimension. The one that was mentioned longest ago is
-// replaced by a new one.
+// dimension returns the dimension of the field. A new one replaces the one that was mentioned
+// longest ago.
 func (b *bucket) dimension(field ratelimitheader.Dimension) *dimension {
 	stalest := 0
 	for i := range b.dims {

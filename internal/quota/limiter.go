@@ -1,15 +1,15 @@
-// Package quota limits the rate of requests: by a fixed limit, and by the quotas that
-// servers advertise.
+// Package quota limits the rate of requests: by a fixed limit, and by the quotas that servers
+// advertise.
 //
 // A quota is a limit, a remaining count and a reset, for each scope, credential, name and
-// dimension. A request takes one of what remains; when nothing remains, calls queue until
-// the reset and are then released evenly. A rejection that shows an exhausted quota blocks
-// it until its reset. Any other delays its own call, and blocks the scope only when
-// rejections are all that comes back. What is not plausible is ignored.
+// dimension. A request takes one of the remaining count. When nothing remains, calls queue until
+// the reset and are then released evenly. A rejection that shows an exhausted quota blocks it
+// until its reset. Any other rejection delays its own call; it blocks the scope only if all
+// results are rejections. Implausible values are ignored. See docs/rate-limits.md.
 //
-// A Limiter knows scopes, credentials, times and results, and makes no HTTP call. It has a
-// Set for each scope. While the Set is not Active, a request needs no permit, and Observe
-// gets its response. From then on Admit returns a Permit or a Rejection.
+// A Limiter makes no HTTP calls. It has a Set for each scope. While a Set is not Active, a
+// request needs no permit, and Observe gets its response. After that, Admit returns a Permit or a
+// Rejection.
 package quota
 
 import (
@@ -25,18 +25,18 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// Config is how a Limiter works. All of it is set: there are no defaults here.
+// Config is the configuration of a Limiter. There are no defaults: all fields must be set.
 type Config struct {
-	// Limit is the fixed limit of each scope, in requests per second, and Burst the size of
-	// its token bucket, at least 1. A Limit of 0 is none.
+	// Limit is the fixed limit of each scope, in requests per second; 0 means none. Burst is the
+	// size of its token bucket, at least 1.
 	Limit rate.Limit
 	Burst int
-	// MaxWait is the longest wait for a permit; 0 or less: calls never wait.
+	// MaxWait is the longest wait for a permit. If it is 0 or less, calls never wait.
 	MaxWait time.Duration
 	// MaxBlock is the longest time for which a server may block a scope, in (0, Horizon].
 	MaxBlock time.Duration
-	// Shared, if not nil, is the store of the quotas that many processes share: the fixed
-	// limit, or the servers' quotas if there is none.
+	// Shared is the store of the quotas that processes share: the fixed limit, or the servers'
+	// quotas if there is none. nil means no sharing.
 	Shared quotastore.Store
 	// Follow is false if servers' headers are ignored.
 	Follow bool
@@ -50,7 +50,7 @@ const Horizon = waitqueue.Horizon
 type Limiter struct {
 	Config
 
-	origin  time.Time // times are kept as distances from it
+	origin  time.Time // zero point of the times
 	seed    maphash.Seed
 	sets    scope.Map[string, Set]
 	buckets scope.Map[bucketKey, bucket]
@@ -68,15 +68,15 @@ func New(c Config) *Limiter {
 	return l
 }
 
-// Set finds the Set of a scope, or makes it.
+// Set returns the Set of a scope.
 func (l *Limiter) Set(scope string) *Set {
 	s := l.sets.Get(scope)
 	s.init(l, scope)
 	return s
 }
 
-// Hash is the Credential of a Request. It cannot be reversed, and differs between Limiters;
-// but processes that share a quota have the same.
+// Hash returns the Credential of a Request. It cannot be reversed. It differs between Limiters,
+// except those of processes that share a quota.
 func (l *Limiter) Hash(secret string) uint64 {
 	if l.Shared == nil {
 		return maphash.String(l.seed, secret)
@@ -85,6 +85,6 @@ func (l *Limiter) Hash(secret string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// steady is a time of the monotonic clock alone: a step of the local wall clock must not
-// look like a step of the server's.
+// steady returns a time of the monotonic clock: a step of the local wall clock must not look like
+// a step of the server's clock.
 func (l *Limiter) steady(now time.Time) time.Time { return l.origin.Add(now.Sub(l.origin)) }

@@ -18,8 +18,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// TestHostileHeaders: whatever a server says, nothing panics, hangs or leaks, and
-// no wait is longer than MaxBlock.
+// No header of a server causes a panic, a hang or a leak, or a wait beyond MaxBlock.
 func TestHostileHeaders(t *testing.T) {
 	numbers := []string{"0", "1", "-1", "5", "9223372036854775807", "99999999999999999999999", "NaN", "1e308", "0.5", "", "253402300799", "1000000001", "1767225600", "1767225600000", "12ms", "6m0s", "9999999h", "2026-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z"}
 	fields := []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset", "Retry-After", "Retry-After-Ms", "X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests", "X-Ratelimit-Limit-Requests", "X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens", "X-Shopify-Shop-Api-Call-Limit"}
@@ -29,7 +28,7 @@ func TestHostileHeaders(t *testing.T) {
 		l := with(Config{MaxWait: 24 * 365 * time.Hour, MaxBlock: time.Minute})
 		for i := range 7000 {
 			e := newExchange(t.Context(), l)
-			e.MaxBlock = -1 // a closing as long as may be, and the spread after it, would be beyond
+			e.MaxBlock = -1 // the longest block, and the release after it, would be beyond it
 			e.scope = strconv.Itoa(i % 7)
 			for range rand.N(8) {
 				e.header.Set(fields[rand.N(len(fields))], numbers[rand.N(len(numbers))])
@@ -62,9 +61,8 @@ func TestHostileHeaders(t *testing.T) {
 	})
 }
 
-// TestEvictedInLine: a call whose bucket is forgotten while it waits has its turn
-// all the same.
-func TestEvictedInLine(t *testing.T) {
+// A call gets its permit even if its bucket is evicted while it waits.
+func TestBucket_evictedWhileQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{})
 		l.buckets.Max = 2
@@ -88,8 +86,7 @@ func TestEvictedInLine(t *testing.T) {
 	})
 }
 
-// TestSet_active checks when a Set becomes active: only a response that shows a quota, or is
-// a rejection, makes it so.
+// Only a response that shows a quota or is a rejection makes a Set active.
 func TestSet_active(t *testing.T) {
 	const ok, limited = http.StatusOK, http.StatusTooManyRequests
 	for _, row := range []struct {
@@ -126,8 +123,8 @@ func TestSet_active(t *testing.T) {
 	}
 }
 
-// TestSet_observe checks that a response to a request without a permit counts: the quota
-// that it shows holds up those that follow, and a success ends a streak of rejections.
+// A response to a request without a permit counts: its quota delays later requests, and a success
+// ends a streak of rejections.
 func TestSet_observe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{MaxWait: -1})
@@ -147,7 +144,7 @@ func TestSet_observe(t *testing.T) {
 			now := time.Now()
 			s.Observe(Request{}, answerOf(http.StatusTooManyRequests, wait, now), now, now, 0)
 			if i == 7 {
-				require.False(t, s.BlockedUntil(Request{}, now).IsZero(), "rejections are all that comes back")
+				require.False(t, s.BlockedUntil(Request{}, now).IsZero(), "all results are rejections")
 				s.Observe(Request{}, answerOf(http.StatusOK, nil, now), now.Add(1), now, 0)
 				require.True(t, s.BlockedUntil(Request{}, now).IsZero())
 			}
@@ -192,8 +189,8 @@ func TestSet_countsEarlyRequests(t *testing.T) {
 	})
 }
 
-// TestSet_forgetsEarlyRequests checks that no request without a permit is counted for longer
-// than it is in flight, if several first responses arrive at the same time.
+// A request without a permit counts only while it is in flight, even if several first responses
+// arrive together.
 func TestSet_forgetsEarlyRequests(t *testing.T) {
 	for range 200 {
 		s := New(Config{MaxWait: time.Minute, MaxBlock: time.Hour, Follow: true}).Set("api.test")

@@ -37,8 +37,8 @@ func TestQuotaMatrix(t *testing.T) {
 						n++
 						synctest.Test(t, func(t *testing.T) {
 							got := r.run(t)
-							t.Logf("used %.3f believed %.3f 429s %4d served %5d told %5d in vain %4d: %v",
-								got.used, got.believed, got.refused, got.served, got.told, got.inVain, r)
+							t.Logf("used %.3f believed %.3f 429s %4d served %5d rejected at once %5d, after a wait %4d: %v",
+								got.used, got.believed, got.refused, got.served, got.atOnce, got.afterWait, r)
 						})
 					}
 				}

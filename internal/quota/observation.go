@@ -6,35 +6,34 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-// resetSlack is how far two exact observations of one reset may lie apart.
+// resetSlack is the largest difference between two exact observations of one reset.
 const resetSlack = 10 * time.Millisecond
 
-// observation is what one response says of one dimension, by the local clock.
+// observation is the content of one response for one dimension, by the local clock.
 type observation struct {
 	field        ratelimitheader.Dimension
-	sent, now    time.Time     // when the request was sent, and the response came
-	early, reset time.Time     // the reset lies between
-	window       time.Duration // the shortest window that has that reset
-	longest      time.Duration // that a server may block
-	cut          bool          // the reset is later than that
-	rejected     bool          // the request was
-	newer        bool          // it was sent after the last observation
-	version      uint64        // of the bucket, now
+	sent, now    time.Time     // when the request was sent, and its response arrived
+	early, reset time.Time     // bounds of the reset
+	window       time.Duration // the shortest window that has this reset
+	longest      time.Duration // the longest time for which a server may block
+	cut          bool          // the reset was limited to longest
+	rejected     bool          // the request was rejected
+	newer        bool          // the request was sent after the last observation
+	version      uint64        // the bucket's version
 }
 
-// read takes the fields as the response has them. Servers round a reset up to what they
-// can write: mostly to the second. A delta counts from the moment of writing, some time
-// between sent and now. A moment is one of the server's clock; clock is nil if the server
-// does not show it.
+// read reads a field. Servers round a reset up, mostly to a second. A duration counts from the
+// moment of writing, between sent and now. An instant is by the server's clock; clock is nil if
+// that is unknown.
 func (o *observation) read(field ratelimitheader.Dimension, clock *serverClock) {
 	o.field = field
 	o.field.Remaining = min(field.Remaining, maxLimit)
 	grain := resolution(field)
 	o.reset, o.early = o.now.Add(field.Reset), o.sent.Add(field.Reset-grain)
-	// Windows last whole seconds, nearly always.
+	// Almost all windows are whole seconds.
 	o.window = (field.Reset + 900*time.Millisecond).Truncate(time.Second)
 	if !field.Instant.IsZero() {
-		if grain < time.Second { // Reset is the moment less the Date, which has whole seconds
+		if grain < time.Second { // Reset is the instant minus the Date, which has whole seconds
 			o.window = field.Reset.Truncate(time.Second)
 		}
 		if clock != nil {
@@ -50,7 +49,7 @@ func (o *observation) read(field ratelimitheader.Dimension, clock *serverClock) 
 	o.early = sooner(o.early, o.reset)
 }
 
-// resolution is to what the reset was rounded, judged by its last digits.
+// resolution returns the unit to which the reset was rounded, judged by its last digits.
 func resolution(field ratelimitheader.Dimension) time.Duration {
 	fraction := field.Reset % time.Second
 	if !field.Instant.IsZero() {
@@ -62,7 +61,7 @@ func resolution(field ratelimitheader.Dimension) time.Duration {
 	return time.Millisecond
 }
 
-// sooner is the earlier of two times, of which zero is none.
+// sooner returns the earlier of two times. Zero means none.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -70,7 +69,6 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// later is the later of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

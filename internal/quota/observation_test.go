@@ -11,8 +11,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
-// TestObservation_boundsReset checks that the reset lies between the bounds, whatever the
-// clocks and latencies, if the server is right or rounds up.
+// The reset is between the bounds, for any clocks and latencies, if the server is right or rounds
+// up.
 func TestObservation_boundsReset(t *testing.T) {
 	for _, d := range quotaDialects()[:7] {
 		t.Run(d.name, func(t *testing.T) {

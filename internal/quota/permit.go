@@ -9,20 +9,20 @@ import (
 // Permit permits one request. The caller must call Done or Cancel once. Both do nothing on
 // the zero Permit.
 type Permit struct {
-	Waited bool // for the permit
+	Waited bool // the request waited for the permit
 
-	probe      bool // sent although the quota seems to be exhausted,
-	otherRoute bool // by rejections of other routes
+	probe      bool // it is sent although the quota seems to be exhausted
+	otherRoute bool // only rejections of other routes show the exhaustion
 	token      sharedquota.Permit
 	set        *Set
 	bucket     *bucket            // nil: headers are ignored
-	static     *static            // has issued a token; nil: none is needed
-	shared     *sharedquota.Quota // has issued token; nil: none is needed
+	static     *static            // the fixed limit that issued a token; nil: none
+	shared     *sharedquota.Quota // the shared quota that issued token; nil: none
 
 	credential   uint64
 	method, path string
 	sent         time.Time
-	version      uint64 // of the bucket at that time
+	version      uint64 // the bucket's version when it was sent
 }
 
 // Cancel returns a permit that was not used.
@@ -36,14 +36,14 @@ func (p *Permit) Cancel(now time.Time) {
 	if b := p.bucket; b != nil {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.land(p, false)
+		b.finish(p, false)
 		b.Dispatch(now)
 	}
 }
 
-// renew makes the permit one of now, for a request that has waited for something else. It
-// returns false if the quota no longer admits it, or if the server has named another bucket
-// for it: all calls that wait for the first response of a process would bypass that quota.
+// renew updates the permit of a request that has waited for something else. It returns false if
+// the quota no longer admits the request, or if the server has named another bucket for it.
+// Otherwise all calls that waited for the first response of a process would bypass that quota.
 func (p *Permit) renew(now time.Time) bool {
 	b := p.bucket
 	if b == nil {
@@ -58,7 +58,7 @@ func (p *Permit) renew(now time.Time) bool {
 	if o := b.opening(now); o.at.After(now) && !p.probe {
 		return false
 	}
-	b.land(p, false)
+	b.finish(p, false)
 	b.use(p, now)
 	return true
 }
@@ -66,12 +66,12 @@ func (p *Permit) renew(now time.Time) bool {
 // Done reports the result of the request.
 func (p *Permit) Done(resp *Response, now time.Time) {
 	b := p.bucket
-	var of *bucket // that the response speaks of
+	var of *bucket // the bucket that the response names
 	if b != nil {
 		of = p.set.learn(p, resp, now)
 		b.mu.Lock()
 		p.probe = p.probe && !resp.rejected()
-		b.land(p, true)
+		b.finish(p, true)
 		b.Dispatch(now)
 		b.mu.Unlock()
 	}

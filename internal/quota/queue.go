@@ -10,12 +10,12 @@ import (
 // pacer releases queued calls evenly until its end.
 type pacer struct {
 	next    time.Time     // when the next call is released
-	spacing time.Duration // between two calls; 0: what is left until end, by their number
+	spacing time.Duration // time between two calls; 0: the time until end, divided by their number
 	end     time.Time
 }
 
-// gap is the time between two calls, of so many.
-func (p *pacer) gap(now time.Time, calls int64) time.Duration {
+// interval returns the time between two of that many calls.
+func (p *pacer) interval(now time.Time, calls int64) time.Duration {
 	switch {
 	case !p.end.After(now):
 		return 0
@@ -40,10 +40,10 @@ func (b *bucket) Dispatch(now time.Time) {
 	b.WakeAt(wake, now)
 }
 
-// step releases the call at the head, or returns when it may be.
+// step releases the call at the head, or returns when that is possible.
 func (b *bucket) step(now time.Time) (wake time.Time) {
 	o := b.opening(now)
-	gap := b.pacer.gap(now, b.Len())
+	interval := b.pacer.interval(now, b.Len())
 	switch {
 	case o.at.After(now):
 		moved := b.heldSince.IsZero() || o.at.Sub(b.heldUntil) > resetSlack
@@ -58,10 +58,10 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 		return time.Time{}
 	case !o.recheck.IsZero():
 		return o.recheck
-	case gap > 0 && now.Before(b.pacer.next):
+	case interval > 0 && now.Before(b.pacer.next):
 		return b.pacer.next
-	case gap > 0: // an eighth more or less
-		b.pacer.next = now.Add(gap - gap/8 + rand.N(gap/4+1))
+	case interval > 0: // an eighth more or less
+		b.pacer.next = now.Add(interval - interval/8 + rand.N(interval/4+1))
 	}
 	var p Permit
 	b.use(&p, now)
@@ -69,30 +69,30 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	return time.Time{}
 }
 
-// hold notes that the calls wait for a reset, or for the end of a block.
+// hold records that calls wait for a reset or for the end of a block.
 func (b *bucket) hold(now time.Time) {
 	if b.Len() > 0 && b.heldSince.IsZero() {
 		b.heldSince = now
 	}
 }
 
-// release begins to release the calls evenly: at the rate of a quota, or over half of the
-// time that they have waited. One goes alone before.
+// release begins to release the calls evenly: at the rate of a quota, or over half of the time
+// that they have waited. The first is sent alone.
 func (b *bucket) release(now time.Time) {
 	b.goAlone(now)
 	b.pacer = pacer{next: now, end: now.Add(min(now.Sub(b.heldSince)/2, maxRelease))}
 	b.heldSince = time.Time{}
 	if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
 		b.pacer.end = now.Add(maxPacing)
-	} else { // other processes wait for the same moment
-		b.pacer.next = now.Add(rand.N(b.pacer.gap(now, b.Len()) + 1))
+	} else { // other processes may wait for the same moment
+		b.pacer.next = now.Add(rand.N(b.pacer.interval(now, b.Len()) + 1))
 	}
 }
 
-// spacing is the time between two of so many calls after a reset; 0: no quota is known.
+// spacing returns the time between two of that many calls after a reset; 0 if no quota is known.
 func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 	for i := range b.dims {
-		if d := &b.dims[i]; !d.denied && (!d.silent || d.rejected) && !d.costed && d.limit > 0 && d.window > 0 {
+		if d := &b.dims[i]; !d.denied && (!d.notShown || d.rejected) && !d.costed && d.limit > 0 && d.window > 0 {
 			n := min(calls, d.limit)
 			if s := d.spread(n) / time.Duration(n); spacing == 0 || s < spacing {
 				spacing = s
@@ -112,7 +112,7 @@ func (b *bucket) Take(now time.Time) (p Permit, ok bool) {
 }
 
 // Return implements waitqueue.Gate.
-func (b *bucket) Return(p Permit, _ time.Time) { b.land(&p, false) }
+func (b *bucket) Return(p Permit, _ time.Time) { b.finish(&p, false) }
 
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other.
 func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
@@ -120,7 +120,7 @@ func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked boo
 	o := b.opening(now)
 	at = later(now, o.at)
 	for i := range b.dims {
-		at = later(at, b.dims[i].estimate(now, ahead, b.flying(), b.trip))
+		at = later(at, b.dims[i].estimate(now, ahead, b.allInFlight(), b.rtt))
 	}
 	return at, o.blocked
 }

@@ -21,8 +21,7 @@ func queued(b *bucket) int64 {
 	return b.Len()
 }
 
-// TestBucket_isFIFO checks that calls that wait for a quota over several windows are sent in
-// the order in which they came.
+// Calls that wait for a quota over several windows are sent in their order.
 func TestBucket_isFIFO(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{}), faulttest.Sequence(
@@ -50,8 +49,7 @@ func TestBucket_isFIFO(t *testing.T) {
 	})
 }
 
-// TestBucket_newCallIsLast checks that a call that comes while others are released after a
-// reset is sent after them.
+// A new call is sent after the calls that are released after a reset.
 func TestBucket_newCallIsLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{}), faulttest.Sequence(says(1000, 0, 10*time.Second), says(1000, 900, 10*time.Second)))
@@ -78,8 +76,7 @@ func TestBucket_newCallIsLast(t *testing.T) {
 	})
 }
 
-// TestBucket_stress checks that calls that come, are rejected and give up at random leave
-// nothing behind.
+// Calls that are sent, rejected and canceled at random leave nothing behind.
 func TestBucket_stress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{MaxWait: 20 * time.Second}), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -8,29 +8,30 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// Request is what a Set has to know of a request.
+// Request describes a request.
 type Request struct {
 	Credential   uint64 // Limiter.Hash of the credential; 0: none
-	Method, Path string // which of the server's buckets the request is in depends on them
+	Method, Path string // a server may have a bucket for each
 
-	// Deadline is the time by which the response must be there; zero: none.
+	// Deadline is the time by which the response must arrive; zero means none.
 	Deadline time.Time
-	// MaxBlock is the longest wait while rejections block the scope; 0 or less: MaxWait.
+	// MaxBlock is the longest wait while rejections block the scope. If it is 0 or less, MaxWait
+	// applies.
 	MaxBlock time.Duration
-	// NoWait is true for a hedge: it is sent at once or not at all, and not while less than
-	// half of a quota is left.
+	// NoWait is true for a hedge. It is sent at once or not at all, and not while less than half
+	// of a quota is left.
 	NoWait bool
-	// Waiter, if not nil, is called for each wait.
+	// Waiter is called for each wait. nil means none.
 	Waiter Waiter
 }
 
 // Waiter is called when a request begins to wait, and when the wait ends.
 type Waiter = waitqueue.Waiter
 
-// Rejection is why a request gets no permit.
+// Rejection is the result of a request that gets no permit.
 type Rejection = waitqueue.Rejection
 
-// Reason is why a request is rejected.
+// Reason is the reason of a rejection.
 type Reason = waitqueue.Reason
 
 // The reasons.
@@ -42,21 +43,20 @@ const (
 
 // Response is the result of a request.
 type Response struct {
-	Status int // 0: there was no response
+	Status int // 0: no response
 
 	Quota      ratelimitheader.State
-	AsksToWait bool // by a Retry-After
+	AsksToWait bool // it has Retry-After
 	RetryAfter time.Duration
 }
 
-// rejected reports whether the request was rejected because of a limit, so that the server
-// has done no work.
+// rejected reports whether a limit rejected the request, so that the server has done no work.
 func (a *Response) rejected() bool {
 	return a.Status == http.StatusTooManyRequests ||
 		a.Status == http.StatusForbidden && (a.AsksToWait || a.Quota.Exhausted)
 }
 
-// served reports whether the limits let the request through.
+// served reports whether the limits admitted the request.
 func (a *Response) served() bool {
 	return a.Status != 0 && a.Status < http.StatusInternalServerError && !a.rejected()
 }
@@ -66,8 +66,8 @@ func (a *Response) Shows() bool {
 	return a.rejected() || len(a.Quota.Dimensions) > 0 || a.Quota.Bucket != ""
 }
 
-// exhausts reports whether a rejection shows that the dimension is exhausted. A request
-// takes more than one of a costed dimension: it may be rejected with something left.
+// exhausts reports whether a rejection shows that the dimension is exhausted. A request may take
+// several units of a costed dimension, so it may be rejected although something remains.
 func (a *Response) exhausts(d *ratelimitheader.Dimension) bool {
 	return d.Remaining == 0 || d.Costed && d.Limit > 0 && d.Remaining < d.Limit/costedEmpty && !a.Quota.Exhausted
 }
@@ -76,7 +76,7 @@ func (a *Response) exhausts(d *ratelimitheader.Dimension) bool {
 // exhausted.
 const costedEmpty = 10
 
-// remaining is what remains of the dimension by the response; negative: it does not say.
+// remaining returns the remaining count of the dimension in the response, or -1.
 func (a *Response) remaining(name string) int64 {
 	for i := range a.Quota.Dimensions {
 		if a.Quota.Dimensions[i].Name == name {

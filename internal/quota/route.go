@@ -6,35 +6,34 @@ import (
 	"sync/atomic"
 )
 
-// maxRoutes is of how many routes the bucket is kept, over all servers.
+// maxRoutes is the number of routes of which the bucket is kept, of all servers.
 const maxRoutes = 16384
 
-// namedBucket is a bucket as its server names it.
+// namedBucket is the name of a bucket.
 type namedBucket struct {
 	name string
-	// ofID is true when there is one for each id in the path: Discord's buckets
-	// are those of a kind of request, and each channel, guild or webhook has its
-	// own (https://discord.com/developers/docs/topics/rate-limits).
+	// ofID is true if there is a bucket for each ID in the path. Discord's buckets are those of a
+	// kind of request, and each channel, guild or webhook has its own
+	// (https://discord.com/developers/docs/topics/rate-limits).
 	ofID bool
 }
 
-// route is a set of requests, and the bucket in which the last of them was. Which bucket a
-// request is in is known only from its response. So the next one to the same path uses
-// that, and one to an unknown path what is known of the paths beside it.
+// route is a set of requests, with the bucket of the last of them. Only its response tells the
+// bucket of a request. So the next request to the same path uses that bucket, and a request to an
+// unknown path uses the bucket of paths with the same beginning.
 type route struct {
 	bucket   atomic.Pointer[namedBucket]
-	rejected atomic.Bool // by an exhausted quota
+	rejected atomic.Bool // an exhausted quota has rejected the route
 }
 
-const routeDepth = 3 // how many leading segments of a path make a set of their own
+const routeDepth = 3 // number of leading segments of a path that have a set
 
-// routeKeys are the hashes of the sets that a request is in: of its method and
-// path, with what looks like an id left out; then of the path's beginnings, the
-// longest first.
+// routeKeys are the hashes of a request's sets: first of its method and path, with IDs replaced,
+// and then of the path's beginnings, the longest first.
 type routeKeys struct {
 	keys [1 + routeDepth]uint64
 	n    int
-	id   uint64 // the first in the path
+	id   uint64 // hash of the first ID in the path
 }
 
 func (l *Limiter) routeKeys(scope, method, path string) (k routeKeys) {
@@ -69,8 +68,8 @@ func (l *Limiter) routeKeys(scope, method, path string) (k routeKeys) {
 	return k
 }
 
-// looksLikeID reports whether a segment of a path is a number, a UUID, a hash, or
-// long and with digits in it.
+// looksLikeID reports whether a segment of a path is a number, a UUID, a hash, or a long text
+// with digits.
 func looksLikeID(segment string) bool {
 	digits, others := false, false
 	for i := range len(segment) {
@@ -85,7 +84,7 @@ func looksLikeID(segment string) bool {
 	return digits && (!others || len(segment) >= 16)
 }
 
-// bucketOf is the bucket that the request is in, as far as is known.
+// bucketOf returns the bucket of the request, as far as it is known.
 func (s *Set) bucketOf(credential uint64, method, path string) *bucket {
 	l := s.limiter
 	key := bucketKey{scope: s.scope, credential: credential}
@@ -104,8 +103,8 @@ func (s *Set) bucketOf(credential uint64, method, path string) *bucket {
 	return general
 }
 
-// key is the bucket's, for a credential whose general bucket has the key. A bucket without a
-// name is that of its route.
+// key returns the key of the bucket. key is that of the credential's general bucket. A bucket
+// without a name is that of its route.
 func (n *namedBucket) key(key bucketKey, route *routeKeys) bucketKey {
 	key.name = n.name
 	switch {
@@ -117,7 +116,7 @@ func (n *namedBucket) key(key bucketKey, route *routeKeys) bucketKey {
 	return key
 }
 
-// learnRoute remembers that the request was in that bucket, and returns it.
+// learnRoute records the bucket of the request, and returns it.
 func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 	s.named.Store(true)
 	l := s.limiter
@@ -129,7 +128,7 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 	for _, key := range keys {
 		r := l.routes.Get(key)
 		if known := r.bucket.Load(); known == nil || *known != named {
-			learned := named // so that only a change allocates
+			learned := named // allocates only if there is a change
 			r.bucket.Store(&learned)
 		}
 	}
@@ -137,7 +136,7 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 	return l.bucket(named.key(key, &k), l.bucket(key, nil))
 }
 
-// markRejected remembers that an exhausted quota has rejected the route.
+// markRejected records that an exhausted quota has rejected the route.
 func (s *Set) markRejected(method, path string) {
 	key := s.limiter.routeKeys(s.scope, method, path).keys[0]
 	s.limiter.routes.Get(key).rejected.Store(true)

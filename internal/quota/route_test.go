@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// TestRouteKeys: what looks like an id is left out of a route.
+// Segments that look like an ID are replaced in a route.
 func TestRouteKeys(t *testing.T) {
 	for segment, id := range map[string]bool{
 		"": false, "repos": false, "v10": false, "oauth2": false, "2": true, "123456789012345678": true, "@me": false,
@@ -35,8 +35,8 @@ func TestRouteKeys(t *testing.T) {
 	assert.Equal(t, 2, keys("GET", "/a/b").n)
 }
 
-// TestNamedBuckets: a bucket that the server names is its own, and is known for
-// the routes that were seen in it and for paths beside them.
+// A bucket with a name is known for the routes that it was seen for, and for paths with the same
+// beginning.
 func TestNamedBuckets(t *testing.T) {
 	said := func(l faulttest.RateLimit) faulttest.Reply {
 		l.Reset = 30 * time.Second

@@ -22,10 +22,10 @@ type quotaKind string
 const (
 	aligned     quotaKind = "aligned"    // windows by the clock
 	fromFirst   quotaKind = "from first" // a window begins with the first request after the last one
-	tokenBucket quotaKind = "refill"     // a token bucket, whose reset is when it is full
+	tokenBucket quotaKind = "refill"     // a token bucket: the reset is when it is full
 )
 
-// quotaSaying is what a server with a quota has to say, by its own clock.
+// quotaSaying is the state of the quota that a server shows, by its clock.
 type quotaSaying struct {
 	limit, left int
 	window      time.Duration
@@ -45,7 +45,7 @@ func (s quotaSaying) epoch(unit time.Duration) time.Time {
 	return s.reset
 }
 
-// quotaDialect says it. Resets are rounded to the grain.
+// quotaDialect writes the fields of a dialect. Resets are rounded up to the grain.
 type quotaDialect struct {
 	name  string
 	grain time.Duration
@@ -92,8 +92,8 @@ func quotaDialects() []quotaDialect {
 				"X-RateLimit-Reset", seconds(s.epoch(time.Millisecond).UnixMilli()),
 				"X-RateLimit-Reset-After", seconds(s.until(time.Millisecond)), "X-RateLimit-Bucket", "abcd1234")
 		}},
-		// Rounded down, as it should not be. Keep it last: it is not one of those
-		// that tell the truth.
+		// Rounded down, which is wrong. It must be the last, because tests of correct dialects
+		// omit it.
 		{"floor", time.Second, func(h http.Header, s quotaSaying) {
 			setFields(h, "RateLimit-Limit", s.limit, "RateLimit-Remaining", s.left, "RateLimit-Reset", int64(s.reset.Sub(s.now)/time.Second))
 		}},
@@ -109,7 +109,7 @@ func quotaDialectNamed(name string) quotaDialect {
 	panic(name)
 }
 
-// quotaServer has one quota, tells of it, and counts what is made of it.
+// quotaServer has one quota, shows it, and counts its usage.
 type quotaServer struct {
 	kind    quotaKind
 	limit   int
@@ -117,7 +117,7 @@ type quotaServer struct {
 	dialect quotaDialect
 	skew    time.Duration // its clock is ahead by this
 	work    time.Duration // that a request takes after it was counted
-	curt    bool          // it tells of its quota in refusals only
+	curt    bool          // it shows its quota in rejections only
 
 	mu       sync.Mutex
 	begin    time.Time // of the window; of a token bucket, when tokens was true
@@ -132,10 +132,10 @@ type quotaServer struct {
 	first, last     time.Time     // when the first and the last of them began
 	spent           int           // in all but the last
 	announced       time.Duration // how long they were, by the resets
-	spilled         float64       // tokens that found the bucket full
+	spilled         float64       // tokens above the capacity of the bucket
 }
 
-// measure forgets what has been.
+// measure resets the counts.
 func (s *quotaServer) measure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,9 +205,9 @@ func (s *quotaServer) takeFromWindow(now time.Time, say *quotaSaying) (ok bool) 
 	return ok
 }
 
-// share is how much of the quota was used since measure: of all, and of what was
-// there for a client that believes the resets. They differ where windows begin
-// with a request, and their end is rounded up to the second.
+// share returns the used part of the quota since measure: of the whole quota, and of the part
+// that a client can use that believes the resets. They differ if windows begin with a request and
+// their end is rounded up.
 func (s *quotaServer) share() (used, believed float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +243,7 @@ func (s *quotaServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// direct is a RoundTripper to a handler without net/http between, where there
-// are too many requests for it.
+// direct is a RoundTripper to a handler without net/http, for large numbers of requests.
 type direct struct {
 	handler  http.Handler
 	up, down time.Duration
@@ -278,8 +277,8 @@ func (d direct) travel(ctx context.Context, way time.Duration) error {
 	}
 }
 
-// in2026 moves a bubble's clock on from the year 2000, in which epoch times look
-// like seconds to go, and off the second.
+// in2026 advances a bubble's clock from the year 2000, in which epoch times look like durations,
+// and to a time between two seconds.
 func in2026(off time.Duration) {
 	time.Sleep(time.Until(time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC).Add(off)))
 }
@@ -296,7 +295,7 @@ type quotaRun struct {
 	offset  time.Duration // of the start from a full second
 	open    bool          // requests arrive at twice the speed, with deadlines; else loops
 	direct  bool          // without net/http
-	jitter  bool          // the ways are of different lengths, so that answers overtake each other
+	jitter  bool          // latencies differ, so that responses arrive in another order
 }
 
 func (r quotaRun) String() string {
@@ -311,12 +310,12 @@ func (r quotaRun) String() string {
 		r.kind, r.limit, r.window, r.latency, r.work, r.dialect, r.skew, r.offset, demand)
 }
 
-// quotaResult is what came of it, after the first windows.
+// quotaResult is the result of a run after the first windows.
 type quotaResult struct {
 	used, believed  float64
 	served, refused int
-	told            int // calls that were refused at once
-	inVain          int // calls that waited, and were refused then
+	atOnce          int // calls that were rejected at once
+	afterWait       int // calls that were rejected after a wait
 }
 
 func (r quotaRun) run(t *testing.T) quotaResult {
@@ -349,9 +348,9 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 		mu.Lock()
 		defer mu.Unlock()
 		if time.Since(begun) > 0 {
-			result.inVain++
+			result.afterWait++
 		} else {
-			result.told++
+			result.atOnce++
 		}
 		return true
 	}
@@ -381,11 +380,11 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 	}
 	warm := 2*r.window + 3*trip
 	if trip >= r.window/4 {
-		// What is wrong is known only when the answers are back.
+		// The limiter learns only from the responses.
 		warm += 3*trip + 2*r.window
 	}
 	if r.work >= r.window {
-		// And here only refusals tell anything: the window is found step by step.
+		// Only rejections show the quota, so the window is learned step by step.
 		warm += 15 * r.window
 	}
 	time.Sleep(warm)

@@ -12,8 +12,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// Set is the quotas of one scope: those of all its credentials, and the fixed limit. It is
-// safe for concurrent use.
+// Set is the quotas of one scope: the fixed limit, and those of all credentials. It is safe for
+// concurrent use.
 type Set struct {
 	scope.Refs
 
@@ -21,9 +21,9 @@ type Set struct {
 	limiter *Limiter
 	scope   string
 	active  atomic.Bool
-	named   atomic.Bool            // some routes have a bucket of their own
-	limited atomic.Int64           // when the last 429 came, since the limiter's origin; 0: never
-	first   atomic.Pointer[bucket] // whose quota made it active, and which counts the requests without a permit
+	named   atomic.Bool            // some routes have their own bucket
+	limited atomic.Int64           // time of the last 429 since the limiter's origin; 0: never
+	first   atomic.Pointer[bucket] // made the Set active, and counts the requests without a permit
 	static  *static                // the fixed limit of this process; nil: none
 	shared  *sharedquota.Quota     // the fixed limit of many processes; nil: none
 }
@@ -41,17 +41,16 @@ func (s *Set) init(l *Limiter, scope string) {
 	})
 }
 
-// keep evicts the Sets first that know nothing.
+// keep reports whether the Set has information. Others are evicted first.
 func (s *Set) keep() bool { return s.active.Load() }
 
-// Active reports whether a request needs a permit. It is false while nothing can hold a
-// request up: there is no fixed limit, and no response has shown a quota or been a
-// rejection yet. Once true it stays true.
+// Active reports whether a request needs a permit. It is false as long as there is no fixed limit
+// and no response has shown a quota or was a rejection. Once true, it stays true.
 func (s *Set) Active() bool { return s.active.Load() }
 
-// Admit waits for a permit, or rejects the request. It returns as soon as ctx is done. A
-// token of the fixed limit, or of a shared quota, is taken last, when the server's quota
-// admits the request.
+// Admit waits for a permit, or rejects the request. It returns as soon as ctx is done. First the
+// server's quota must admit the request. Then Admit takes a token of the fixed limit or of the
+// shared quota.
 func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rejection) {
 	l := s.limiter
 	limits := waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
@@ -82,7 +81,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rej
 		if counted {
 			waited = true
 			if now = time.Now(); !p.renew(now) {
-				p.Cancel(now) // the server has rejected meanwhile, or named another bucket
+				p.Cancel(now) // during the wait the server blocked the scope, or named another bucket
 				limits.MaxWait = l.MaxWait - now.Sub(begun)
 				continue
 			}
@@ -92,8 +91,8 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rej
 	}
 }
 
-// count takes a token of the fixed limit or of a shared quota, and reports whether the
-// request had to wait for it. Without a token, or if a Waiter panics, p is canceled.
+// count takes a token of the fixed limit or of a shared quota, and reports whether the request
+// waited for it. Without a token, or if a Waiter panics, it cancels p.
 func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited bool, rejected *Rejection) {
 	admitted := false
 	defer func() {
@@ -116,10 +115,10 @@ func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited b
 	return waited, rejected
 }
 
-// Observe learns from the result of a request that was sent without a permit, because the Set
-// was not active. It does nothing until a response shows a quota or is a rejection: that
-// makes the Set active. inFlight is the number of other requests without a permit that are
-// in flight then. Each of them must call Observe too, also without a response.
+// Observe learns from the result of a request without a permit, because the Set was not active.
+// The first response that shows a quota or is a rejection makes the Set active. inFlight is the
+// number of other requests without a permit that are in flight then. Each of them must call
+// Observe too, also without a response.
 func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight int64) {
 	if !s.limiter.Follow || !s.active.Load() && !resp.Shows() {
 		return
@@ -137,7 +136,6 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	}
 }
 
-// countEarly changes the number of requests in flight without a permit.
 func (b *bucket) countEarly(change int64, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -145,12 +143,12 @@ func (b *bucket) countEarly(change int64, now time.Time) {
 	b.Dispatch(now)
 }
 
-// permit is a permit of the request's bucket that is not counted yet.
+// permit returns a permit of the request's bucket that is not counted yet.
 func (s *Set) permit(r *Request) Permit {
 	return Permit{set: s, bucket: s.bucketOf(r.Credential, r.Method, r.Path), credential: r.Credential, method: r.Method, path: r.Path}
 }
 
-// learn learns from a response, and returns the bucket that the response speaks of.
+// learn learns from a response, and returns the bucket that the response names.
 func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	of = p.bucket
 	if a.Status == 0 {
@@ -160,7 +158,7 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	case a.Quota.Bucket != "":
 		of = s.learnRoute(p, namedBucket{name: a.Quota.Bucket, ofID: a.Quota.PerID})
 	case p.probe && p.otherRoute && a.served() && of.shared == nil:
-		of = s.learnRoute(p, namedBucket{}) // the route has a quota of its own
+		of = s.learnRoute(p, namedBucket{}) // the route has its own quota
 	}
 	if a.Shows() {
 		s.active.Store(true)
@@ -182,8 +180,8 @@ func (s *Set) limitedLately(now time.Time) bool {
 	return last != 0 && now.Sub(s.limiter.origin)-time.Duration(last) < time.Minute
 }
 
-// BlockedUntil is until when rejections have blocked the request; the zero time if they
-// have not. The caller asks it before it begins to wait for a retry.
+// BlockedUntil returns the end of the block of a request, or zero. The caller calls it before it
+// waits for a retry.
 func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
 	if !s.limiter.Follow || !s.active.Load() {
 		return time.Time{}

@@ -20,11 +20,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// sharedStore is a store whose trips are counted, and that fails as it is told.
+// sharedStore is a store that counts its calls and can fail.
 type sharedStore struct {
 	memory atomic.Pointer[quotastore.Memory]
 
-	delay atomic.Int64 // of an answer
+	delay atomic.Int64 // delay of a response
 	fails atomic.Bool
 	panic atomic.Bool
 
@@ -36,11 +36,11 @@ type process struct {
 	*sharedStore
 
 	tb    testing.TB
-	early atomic.Int64 // trips sooner than they may be
+	early atomic.Int64 // calls before storeInterval has passed
 	dead  atomic.Bool  // the process has been killed
 
 	mu   sync.Mutex
-	last map[string]time.Time // when the last trip was, for each quota
+	last map[string]time.Time // the time of the last call for each quota
 }
 
 // storeInterval is the shortest time between two store calls.
@@ -93,10 +93,10 @@ func (p *process) Block(ctx context.Context, key string, until time.Time) error 
 	return p.memory.Load().Block(ctx, key, until)
 }
 
-// forget is a store that has lost all that it knew.
+// forget removes all data of the store.
 func (s *sharedStore) forget() { s.memory.Store(new(quotastore.Memory)) }
 
-// fleet is some processes that share a store and a server.
+// fleet is a number of processes that share a store and a server.
 type fleet struct {
 	store  *sharedStore
 	server *quotaServer
@@ -132,7 +132,7 @@ func (f *fleet) add(tb testing.TB, c Config) *member {
 	return m
 }
 
-// run lets a process send all that it can, with so many workers that pause between two
+// run lets a process send as many requests as possible, with workers that pause between two
 // requests.
 func (f *fleet) run(m *member, workers int, pause time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -158,14 +158,14 @@ func (f *fleet) run(m *member, workers int, pause time.Duration) {
 	}
 }
 
-// kill ends a process as kill -9 does: it gives nothing back.
+// kill ends a process without returning its tokens.
 func (f *fleet) kill(m *member) {
 	m.store.dead.Store(true)
 	m.stop()
 	m.over.Wait()
 }
 
-// counts is what was served and refused since the last time.
+// counts returns the numbers of served and rejected requests since the last call.
 func (f *fleet) counts() (served, refused int) {
 	for _, m := range f.all {
 		r := m.refused.Swap(0)
@@ -183,11 +183,11 @@ func (f *fleet) stop() {
 	for _, m := range f.all {
 		m.over.Wait()
 	}
-	time.Sleep(time.Minute) // nobody is left in the bubble
+	time.Sleep(time.Minute) // until all goroutines have ended
 }
 
-// A11: many processes on one quota of which the server tells: no 429, and nearly all of
-// it used; no process asks the store more than once in 100 ms, nor at rest.
+// A11: many processes on one quota that the server shows: no 429, and nearly all of it is used.
+// No process calls the store more than once in 100 ms, or without requests.
 func TestSharedQuota(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, row := range []struct {
@@ -248,8 +248,8 @@ func TestSharedQuota(t *testing.T) {
 	}
 }
 
-// A11: with a ceiling of our own, which all share.
-func TestSharedCeiling(t *testing.T) {
+// A11: processes share a fixed limit.
+func TestSharedQuota_fixedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in2026(0)
 		server := &quotaServer{kind: tokenBucket, limit: 100, window: time.Second, dialect: quotaDialectNamed("openai")}
@@ -290,9 +290,9 @@ func newBusyFleetAt(t *testing.T, server *quotaServer, processes int) *fleet {
 	return f
 }
 
-// A11: processes are killed at any moment, and others start: no 429, and what the dead
-// held is lost for one window only.
-func TestSharedQuotaOfProcessesThatAreKilled(t *testing.T) {
+// A11: processes are killed and started at any time: no 429, and the tokens of a killed process
+// are lost for one window only.
+func TestSharedQuota_killedProcesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBusyFleet(t, 8)
 		f.counts()
@@ -310,7 +310,7 @@ func TestSharedQuotaOfProcessesThatAreKilled(t *testing.T) {
 		t.Logf("used %.3f, %d refused", float64(served)/length/(tenSeconds/10), refused)
 		assert.Zero(t, refused)
 		assert.GreaterOrEqual(t, float64(served)/length/(tenSeconds/10), 0.95)
-		time.Sleep(30 * time.Second) // now in peace
+		time.Sleep(30 * time.Second) // without kills
 		f.counts()
 		time.Sleep(200 * time.Second)
 		served, refused = f.counts()
@@ -320,10 +320,10 @@ func TestSharedQuotaOfProcessesThatAreKilled(t *testing.T) {
 	})
 }
 
-// A11: processes are killed, and others start, also while the store is down: those learn
-// the quota by themselves, from a part of a window, and know nobody. While the store is
-// there, nobody is refused, and what was spent without it counts for all.
-func TestSharedQuotaOfProcessesThatStartWithoutAStore(t *testing.T) {
+// A11: processes are killed and started while the store is down. They learn the quota from a part
+// of a window, and do not know the number of processes. While the store is up, no call is
+// rejected, and earlier usage counts.
+func TestSharedQuota_processesStartWithoutStore(t *testing.T) {
 	for _, dialect := range []string{"epoch ms", "delta", "openai", "ietf"} {
 		t.Run(dialect, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -344,7 +344,7 @@ func TestSharedQuotaOfProcessesThatStartWithoutAStore(t *testing.T) {
 					if down {
 						time.Sleep(time.Duration(n%7) * 403 * time.Millisecond)
 						f.store.fails.Store(false)
-						time.Sleep(200 * time.Millisecond) // until all have told
+						time.Sleep(200 * time.Millisecond) // until all have reported
 						more, _ := f.counts()
 						s += more
 					}
@@ -359,9 +359,9 @@ func TestSharedQuotaOfProcessesThatStartWithoutAStore(t *testing.T) {
 	}
 }
 
-// A process that begins finds out by its first request what bucket its server counts in.
-// Those who wait for that one take their turns there.
-func TestSharedQuotaOfANamedBucket(t *testing.T) {
+// A new process learns from its first response which bucket its requests are in. Calls that wait
+// for this response then queue for that bucket.
+func TestSharedQuota_namedBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: tenSeconds, window: 10 * time.Second, dialect: quotaDialectNamed("github")}, 4)
 		f.counts()
@@ -378,9 +378,9 @@ func TestSharedQuotaOfANamedBucket(t *testing.T) {
 	})
 }
 
-// A11: a store that is down, slow, deaf or broken: each process goes on with its share,
-// and no call is held up by the store. When it is back all is as before, without a 429.
-func TestSharedQuotaWithoutAStore(t *testing.T) {
+// A11: the store is down, slow, silent or broken: each process uses its share, and the store
+// delays no call. When it is back, there is no 429.
+func TestSharedQuota_withoutStore(t *testing.T) {
 	for name, trouble := range map[string]func(s *sharedStore, on bool){
 		"down":      func(s *sharedStore, on bool) { s.fails.Store(on) },
 		"panicking": func(s *sharedStore, on bool) { s.panic.Store(on) },
@@ -430,9 +430,8 @@ func (s *sharedStore) slow(on bool, delay time.Duration) {
 	s.delay.Store(int64(delay))
 }
 
-// A11: with a store that was never there nobody waits for longer than 20 ms, but for the
-// first call.
-func TestSharedQuotaWhoseStoreWasNeverThere(t *testing.T) {
+// A11: if the store was never up, no call waits longer than 20 ms, except the first.
+func TestSharedQuota_storeWasNeverUp(t *testing.T) {
 	for _, ceiling := range []rate.Limit{0, 50} {
 		for _, deaf := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
@@ -459,17 +458,17 @@ func TestSharedQuotaWhoseStoreWasNeverThere(t *testing.T) {
 	}
 }
 
-// A11: others use the quota too, or the store has forgotten all that it knew. The
-// server's word goes above the count, downward; what it takes off comes back with the
-// window; and a refusal that proves it is written for all.
-func TestSharedQuotaThatOthersUse(t *testing.T) {
+// A11: other clients use the quota, or the store has lost its data. A lower remaining count of
+// the server is used until the end of the window, and a rejection that proves the exhaustion is
+// written for all processes.
+func TestSharedQuota_otherClients(t *testing.T) {
 	t.Run("others", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newBusyFleet(t, 4)
 			var served, refused int
 			for range 20 {
 				f.counts()
-				for range tenSeconds / 2 { // a stranger, at the beginning of a window
+				for range tenSeconds / 2 { // another client, at the beginning of a window
 					f.server.count(time.Now())
 				}
 				time.Sleep(10 * time.Second)
@@ -484,7 +483,7 @@ func TestSharedQuotaThatOthersUse(t *testing.T) {
 			time.Sleep(200 * time.Second)
 			served, refused = f.counts()
 			assert.Zero(t, refused)
-			assert.GreaterOrEqual(t, served, 20*tenSeconds*95/100, "what was taken off is back")
+			assert.GreaterOrEqual(t, served, 20*tenSeconds*95/100, "the quota is used again")
 			f.stop()
 		})
 	})
@@ -529,9 +528,9 @@ func TestSharedQuotaThatOthersUse(t *testing.T) {
 	})
 }
 
-// Where the server says nothing of a quota there is nothing to share; and until it is
-// known one goes alone.
-func TestSharedQuotaThatIsNotTold(t *testing.T) {
+// If the server shows no quota, there is nothing to share. Until this is known, one request is
+// sent alone.
+func TestSharedQuota_notShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in2026(0)
 		f := newFleet(t, inTenSeconds(), 1, Config{MaxWait: time.Hour})
@@ -540,14 +539,14 @@ func TestSharedQuotaThatIsNotTold(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		served, refused := f.counts()
 		require.Zero(t, refused)
-		require.Greater(t, served, 900, "nobody waits")
+		require.Greater(t, served, 900, "no call waits")
 		require.LessOrEqual(t, f.store.trips.Load(), int64(1))
 		f.stop()
 	})
 }
 
-// What a Ticket gave back is there again, and nothing is left in the store.
-func TestSharedQuotaGivesBack(t *testing.T) {
+// Tokens that a Permit returns are available again, and nothing is left in the store.
+func TestSharedQuota_returnsTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in2026(0)
 		f := newFleet(t, inTenSeconds(), 1, Config{MaxWait: time.Hour, Limit: 10, Burst: 50})

@@ -7,22 +7,21 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// static is the fixed limit of one scope: a token bucket, and the queue of calls that wait
-// for a token. A call takes its token at the end of its wait: a call that is canceled or
-// rejected takes nothing from the calls behind it.
+// static is the fixed limit of one scope: a token bucket, and the queue of calls that wait for a
+// token. A call takes its token at the end of its wait, so a canceled call takes none.
 type static struct {
 	limiter *Limiter
 
 	mu sync.Mutex
 	waitqueue.Queue[struct{}]
 	tokens float64
-	last   time.Time // when there were so many
+	last   time.Time // when tokens was computed
 }
 
-// tardiness is how late a timer may be without loss: a token that came meanwhile belongs to
-// the calls that wait, however small the bucket is. Over any time T no more than
-// Burst + Limit × T tokens come due, and none is taken earlier.
-const tardiness = 20 * time.Millisecond
+// timerSlack is the delay of a timer that loses no tokens: while calls wait, the bucket may
+// exceed its burst by the tokens of this time. Over any time T, at most Burst + Limit × T tokens
+// become available, and none is taken earlier.
+const timerSlack = 20 * time.Millisecond
 
 func newStatic(l *Limiter) *static {
 	s := &static{limiter: l, tokens: float64(l.Burst), last: l.origin}
@@ -30,32 +29,32 @@ func newStatic(l *Limiter) *static {
 	return s
 }
 
-// fill adds the tokens that have come.
+// fill adds the tokens since the last call.
 func (s *static) fill(now time.Time) {
 	now = s.limiter.steady(now)
 	if !now.After(s.last) {
 		return
 	}
-	rate, most := float64(s.limiter.Limit), float64(s.limiter.Burst)
+	rate, capacity := float64(s.limiter.Limit), float64(s.limiter.Burst)
 	if s.Len() > 0 {
-		most += rate * tardiness.Seconds()
+		capacity += rate * timerSlack.Seconds()
 	}
-	s.tokens = min(s.tokens+now.Sub(s.last).Seconds()*rate, max(most, s.tokens))
+	s.tokens = min(s.tokens+now.Sub(s.last).Seconds()*rate, max(capacity, s.tokens))
 	s.last = now
 }
 
 // Take implements waitqueue.Gate.
 func (s *static) Take(now time.Time) (token struct{}, ok bool) {
 	s.fill(now)
-	const hair = 1e-9 // what is lost by rounding
-	if s.tokens < 1-hair {
+	const epsilon = 1e-9 // rounding error
+	if s.tokens < 1-epsilon {
 		return token, false
 	}
 	s.tokens--
 	return token, true
 }
 
-// cancel returns a token that was not used.
+// cancel returns an unused token.
 func (s *static) cancel(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,8 +62,7 @@ func (s *static) cancel(now time.Time) {
 	s.Dispatch(now)
 }
 
-// Return implements waitqueue.Gate. Dispatch, which follows, keeps the bucket within its
-// burst.
+// Return implements waitqueue.Gate. The following Dispatch keeps the bucket within its burst.
 func (s *static) Return(struct{}, time.Time) { s.tokens++ }
 
 // Estimate implements waitqueue.Gate.
@@ -83,7 +81,7 @@ func (s *static) Dispatch(now time.Time) {
 	for s.Len() > 0 {
 		if _, ok := s.Take(now); !ok {
 			at, _ := s.Estimate(now, 0)
-			s.WakeAt(at.Add(1), now) // not the nanosecond before, by rounding
+			s.WakeAt(at.Add(1), now) // 1 ns later, because of rounding
 			return
 		}
 		s.Grant(struct{}{})

@@ -18,8 +18,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// TestStaticLimit: a token bucket for each scope, in which retries and hedges
-// count.
+// A token bucket for each scope. Retries and hedges count.
 func TestStaticLimit(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -53,7 +52,7 @@ func TestStaticLimit(t *testing.T) {
 	}
 }
 
-func TestStaticLimitRefuses(t *testing.T) {
+func TestStaticLimit_rejects(t *testing.T) {
 	for _, row := range []struct {
 		name      string
 		limit     Config
@@ -95,9 +94,8 @@ func TestStaticLimitRefuses(t *testing.T) {
 	}
 }
 
-// TestStaticLimitGivesBack: who leaves the line, is refused further on, or is not
-// sent after all, has taken nothing.
-func TestStaticLimitGivesBack(t *testing.T) {
+// A call that leaves the queue, is rejected later, or is not sent takes no token.
+func TestStaticLimit_returnsTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{Limit: 1, Burst: 1, MaxWait: time.Hour}), faulttest.Script{
 			{Route: "/close", Handler: faulttest.Unavailable(20*time.Second, faulttest.Seconds)},
@@ -118,9 +116,9 @@ func TestStaticLimitGivesBack(t *testing.T) {
 		}
 		cancel()
 		calls.Wait()
-		assert.InDelta(t, 10, time.Since(begun).Seconds(), 0.001, "the places of those who left are free")
+		assert.InDelta(t, 10, time.Since(begun).Seconds(), 0.001, "canceled calls take no token")
 
-		// A turn that is not used after all, again and again.
+		// Unused permits are returned, again and again.
 		time.Sleep(30 * time.Second)
 		e := newExchange(t.Context(), s.limiter)
 		e.scope = "mem.test"
@@ -131,7 +129,7 @@ func TestStaticLimitGivesBack(t *testing.T) {
 			e.Cancel(time.Now())
 		}
 
-		// One that is given back to a full bucket is no more than the burst.
+		// A token that is returned to a full bucket does not exceed the burst.
 		static := s.limiter.Set("mem.test").static
 		static.cancel(time.Now())
 		assert.InDelta(t, 1, static.tokens, 0)
@@ -139,9 +137,9 @@ func TestStaticLimitGivesBack(t *testing.T) {
 	})
 }
 
-// TestStaticAfterClosing: what a server held back leaves within the ceiling too: in
-// any time T no more than Burst + Limit × T (DESIGN §7, row 22).
-func TestStaticAfterClosing(t *testing.T) {
+// DESIGN §7, row 22: calls that a block delayed are released within the fixed limit: in any time
+// T at most Burst + Limit × T.
+func TestStaticLimit_afterBlock(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		close faulttest.Reply
@@ -169,9 +167,9 @@ func TestStaticAfterClosing(t *testing.T) {
 	}
 }
 
-// TestStaticClosedMeanwhile: who has waited for a token does not leave when the
-// server has closed the scope meanwhile, and gives the token back.
-func TestStaticClosedMeanwhile(t *testing.T) {
+// If the server blocks the scope while a call waits for a token, the call is not sent and returns
+// the token.
+func TestStaticLimit_blockedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{Limit: 1, Burst: 1}), faulttest.Sequence(late(500*time.Millisecond, exhausted(5*time.Second)), faulttest.OK("")))
 		var calls sync.WaitGroup
@@ -189,9 +187,8 @@ func TestStaticClosedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestStaticPatience: who has waited for a reset has that much less patience for a
-// token.
-func TestStaticPatience(t *testing.T) {
+// A wait for a reset reduces the maximum wait for a token.
+func TestStaticLimit_MaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQuotaScript(t, with(Config{Limit: 0.5, Burst: 1, MaxWait: 12 * time.Second}), faulttest.Sequence(exhausted(8*time.Second), faulttest.OK("")))
 		_, _ = s.get(t, "/")
@@ -214,9 +211,8 @@ func TestStaticPatience(t *testing.T) {
 	})
 }
 
-// TestStaticLateTimers: timers are late, and a small bucket is used up all the
-// same; one that is very late does not let a heap go.
-func TestStaticLateTimers(t *testing.T) {
+// A small bucket is used up although timers are late. A very late timer causes no burst.
+func TestStaticLimit_lateTimers(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		limit rate.Limit
@@ -256,13 +252,14 @@ func TestStaticLateTimers(t *testing.T) {
 				took := now.Sub(l.origin).Seconds()
 				assert.LessOrEqual(t, float64(len(sent)), float64(row.burst)+took*float64(row.limit))
 				assert.GreaterOrEqual(t, float64(len(sent)), row.least*took*float64(row.limit))
-				requireCeiling(t, float64(row.limit), row.burst, tardiness, len(sent), func(i int) time.Time { return sent[i] })
+				requireCeiling(t, float64(row.limit), row.burst, timerSlack, len(sent), func(i int) time.Time { return sent[i] })
 			})
 		})
 	}
 }
 
-// requireCeiling: in any time T no more than Burst + Limit × (T + late).
+// requireCeiling requires that in any time T there are at most Burst + Limit × (T + late)
+// requests.
 func requireCeiling(t *testing.T, limit float64, burst int, late time.Duration, n int, at func(int) time.Time) {
 	t.Helper()
 	for from := range n {

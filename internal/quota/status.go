@@ -2,22 +2,21 @@ package quota
 
 import "time"
 
-// Status is what is known of one quota of a scope: one dimension of a server's bucket, the
-// fixed limit, or a block without any.
+// Status is the state of one quota of a scope: one dimension of a server's bucket, the fixed
+// limit, or a block without a quota.
 type Status struct {
 	Scope string
-	// Bucket is the server's name of the bucket, and Axis that of the dimension; Static is
-	// true for the fixed limit.
-	Bucket, Axis string
-	Static       bool
+	// Bucket and Dimension are the server's names. Static is true for the fixed limit.
+	Bucket, Dimension string
+	Static            bool
 
 	Limit, Remaining int64     // Limit 0: unknown; requests in flight are subtracted
-	Reset            time.Time // when it is whole again; zero: unknown, or it is
-	BlockedUntil     time.Time // blocked by rejections; zero: it is not
+	Reset            time.Time // when Remaining is Limit again; zero: it is already, or unknown
+	BlockedUntil     time.Time // end of the block; zero: none
 }
 
-// Each calls f for each quota that is known of any scope, in no order. It holds one lock at
-// a time, of one bucket, and calls f without any.
+// Each calls f for each known quota of any scope, in no order. It holds the lock of one bucket at
+// a time, and no lock while it calls f.
 func (l *Limiter) Each(now time.Time, f func(Status)) {
 	now = l.steady(now)
 	l.buckets.All(func(k bucketKey, b *bucket) bool {
@@ -40,7 +39,7 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 	})
 }
 
-// status is that of the bucket's dimensions, or of its block. It changes nothing.
+// status returns the status of each dimension, or of the block. It changes nothing.
 func (b *bucket) status(s Status, now time.Time) (all []Status) {
 	if general := b.general.Load(); general == nil || !b.known.Load() && !general.known.Load() {
 		return nil
@@ -49,10 +48,10 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 	defer b.mu.Unlock()
 	s.BlockedUntil = b.blockedUntil(now)
 	for _, d := range b.dims { // copies
-		if d.roll(now, b.inflight, b.trip); d.mute() {
+		if d.roll(now, b.inflight, b.rtt); d.ignored() {
 			continue
 		}
-		s.Axis, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(b.flying()), 0), time.Time{}
+		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(b.allInFlight()), 0), time.Time{}
 		if d.reset.After(now) {
 			s.Reset = d.reset
 		}

@@ -20,7 +20,7 @@ func TestEach(t *testing.T) {
 		require.Empty(t, each(l))
 		e := newExchange(t.Context(), l)
 		require.Nil(t, e.enter())
-		require.Empty(t, each(l), "nobody has said anything")
+		require.Empty(t, each(l), "no quota is known")
 		e.header = http.Header{"X-Ratelimit-Limit": {"10"}, "X-Ratelimit-Remaining": {"7"}, "X-Ratelimit-Reset": {"30"}}
 		begun := time.Now()
 		e.done()
@@ -31,11 +31,11 @@ func TestEach(t *testing.T) {
 		require.Equal(t, []Status{want}, each(l), "one is in flight")
 		time.Sleep(31 * time.Second)
 		require.Zero(t, each(l)[0].Reset)
-		require.Equal(t, int64(9), each(l)[0].Remaining, "all of it, but for the one that may take of it")
-		require.Equal(t, int64(6), l.buckets.Peek(bucketKey{scope: e.scope}).dims[0].remaining-l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "to look changes nothing")
+		require.Equal(t, int64(9), each(l)[0].Remaining, "all but the request in flight")
+		require.Equal(t, int64(6), l.buckets.Peek(bucketKey{scope: e.scope}).dims[0].remaining-l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "Each changes nothing")
 		e.done()
 	})
-	t.Run("named buckets, and a closing", func(t *testing.T) {
+	t.Run("named buckets, and a block", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := with(Config{})
 			e := newExchange(t.Context(), l)
@@ -48,7 +48,7 @@ func TestEach(t *testing.T) {
 			require.Zero(t, all[0].Remaining)
 		})
 	})
-	t.Run("a ceiling", func(t *testing.T) {
+	t.Run("a fixed limit", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := with(Config{Limit: 2, Burst: 4})
 			e := newExchange(t.Context(), l)
@@ -62,15 +62,15 @@ func TestEach(t *testing.T) {
 	})
 }
 
-// told is a Waiter that remembers.
-type told struct {
+// recordingWaiter is a Waiter that records its calls.
+type recordingWaiter struct {
 	turns  []time.Duration
 	own    []bool
 	ends   int
 	panics bool
 }
 
-func (w *told) WaitBegins(turn time.Time, own bool) {
+func (w *recordingWaiter) WaitBegins(turn time.Time, own bool) {
 	if w.panics {
 		panic("waiter")
 	}
@@ -78,33 +78,33 @@ func (w *told) WaitBegins(turn time.Time, own bool) {
 	w.turns = append(w.turns, time.Until(turn))
 }
 
-func (w *told) WaitEnds() { w.ends++ }
+func (w *recordingWaiter) WaitEnds() { w.ends++ }
 
-// TestWaiter: a request that waits is told so, with when its turn is to be expected; one
-// that does not wait, or is refused, is not; and one that panics has left the line.
+// A Waiter is called with the estimate if a request waits, and not if it is sent or rejected at
+// once. A call with a Waiter that panics leaves the queue.
 func TestWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{Limit: 0.1, Burst: 1, MaxWait: 15 * time.Second})
-		e, w := newExchange(t.Context(), l), &told{}
+		e, w := newExchange(t.Context(), l), &recordingWaiter{}
 		e.Request.Waiter = w
 		require.Nil(t, e.enter())
 		require.Empty(t, w.turns)
 		require.Nil(t, e.enter())
 		require.Equal(t, []time.Duration{10 * time.Second}, w.turns)
-		require.Equal(t, []bool{true}, w.own, "it waits for the static ceiling")
+		require.Equal(t, []bool{true}, w.own, "it waits for the fixed limit")
 		require.Equal(t, 1, w.ends)
 		e.Request.NoWait = true
 		require.NotNil(t, e.enter())
 		e.Request.NoWait = false
-		require.Len(t, w.turns, 1, "it was refused at once")
+		require.Len(t, w.turns, 1, "it was rejected at once")
 		w.panics = true
 		require.Panics(t, func() { e.enter() })
-		require.Equal(t, 2, w.ends, "the wait is over, whatever came of it")
+		require.Equal(t, 2, w.ends, "WaitEnds is called for each wait")
 		w.panics = false
 		require.Zero(t, l.Set("api.example.com").static.Len())
 		begun := time.Now()
 		require.Nil(t, e.enter())
-		require.InDelta(t, 10, time.Since(begun).Seconds(), 0.001, "and took nobody's turn")
-		require.Equal(t, int64(3), l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "nor a place in the bucket")
+		require.InDelta(t, 10, time.Since(begun).Seconds(), 0.001, "and took no permit of another call")
+		require.Equal(t, int64(3), l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "and none in flight")
 	})
 }

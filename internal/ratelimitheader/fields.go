@@ -111,7 +111,7 @@ func (f form) field(dimension, part string) string {
 	return f.prefix + part + "-" + dimension
 }
 
-// named parses the dimensions whose names are part of the field names.
+// named parses the dimensions that are named in the field names.
 func (p *parser) named() {
 	type found struct {
 		form      int

@@ -21,7 +21,7 @@ const (
 	kindString
 	kindToken
 	kindBytes
-	kindOther // a boolean, date, display string or inner list, whose value is ignored
+	kindOther // a boolean, date, display string or inner list: the value is ignored
 )
 
 // bare is a value without its parameters.

@@ -1,9 +1,10 @@
-// Package retrybudget is the engine of the retry budget and of the ratio of hedges. Each
-// scope has a bucket of tokens, and each request beside the first one of a call takes some.
+// Package retrybudget is the engine of the retry budget and of the ratio of hedges. Each scope
+// has a bucket of tokens. A retry or hedge takes tokens.
 //
-// A call adds a part of a token. A retry takes one before it waits, or after a timeout up to
-// five. A retry that succeeds returns what it took and adds two. The bucket starts with
-// Rules.Tokens and holds that many, plus what the calls of the last Recent have added.
+// A call adds a part of a token. A retry takes one token, or up to five after a timeout, before
+// it waits. A retry that succeeds returns its tokens and adds two. The bucket starts with
+// Rules.Tokens. It holds that many, plus the tokens that calls have added in the last Recent. See
+// docs/retry-budget.md.
 package retrybudget
 
 import (
@@ -16,24 +17,24 @@ import (
 )
 
 const (
-	// Recent is the time during which a call raises the capacity of a bucket. It is short:
-	// the tokens of a healthy minute must not hit the server in its first bad second.
+	// Recent is the time for which a call raises the capacity of a bucket. It is short: the
+	// tokens of a healthy minute must not be spent in the first second of an outage.
 	Recent = 1250 * time.Millisecond
 
-	slowCost = 5    // maximum after a timeout: that server has too many requests already
-	reward   = 2    // tokens that a retry adds if it succeeds, beside what it took
-	rounding = 1e-9 // ten times a tenth is less than one
+	slowCost = 5    // maximum cost after a timeout, when the server has too many requests already
+	reward   = 2    // tokens that a successful retry adds
+	rounding = 1e-9 // rounding error: ten times 0.1 is less than one
 )
 
-// Rules describe a bucket. All uses of one bucket must bring the same Rules.
+// Rules describe a bucket. All uses of one bucket must have the same Rules.
 type Rules struct {
-	Origin time.Time // times are measured from here; not after the first use
-	Ratio  float64   // of a token that each call adds
-	Tokens float64   // in the bucket at the start, and its capacity without calls
-	Static bool      // a retry takes one token, and its success returns nothing
+	Origin time.Time // zero point of the times; must not be after the first use
+	Ratio  float64   // tokens that each call adds
+	Tokens float64   // tokens at the start, and the capacity without calls
+	Static bool      // a retry takes one token, and its success returns none
 }
 
-// Checked returns rules without negative numbers and NaN (both become 0) and infinity.
+// Checked returns rules without infinity. Negative numbers and NaN become 0.
 func (r Rules) Checked() Rules {
 	clamp := func(x float64) float64 {
 		if x > 0 {
@@ -45,14 +46,14 @@ func (r Rules) Checked() Rules {
 	return r
 }
 
-// Bucket is the token bucket of one scope. The zero value is full. It is safe for concurrent
-// use. Deposit takes no lock, because each call makes one.
+// Bucket is the token bucket of one scope. The zero value is full. It is safe for concurrent use.
+// Deposit takes no lock, because each call makes one.
 //
-// Admit adds the tokens of all calls since the last time. The result is the same as if each
-// were added at once: the capacity contains the calls since the bucket was full.
+// Admit adds the tokens of all calls since the previous Admit. The result is the same as if each
+// call had added its tokens at once.
 type Bucket struct {
-	recent window.Counter // calls
-	calls  atomic.Int64   // all of them, ever
+	recent window.Counter // recent calls
+	calls  atomic.Int64   // number of all calls
 
 	mu     sync.Mutex
 	begun  bool  // tokens has its first value
@@ -71,12 +72,12 @@ type Request struct {
 	Slow  bool // the retry follows a timeout: it takes all whole tokens, at most five
 	Batch bool // the bucket must be more than half full
 
-	// Rejected means that the retry follows a 429 without a Retry-After. Its success returns
-	// nothing: a rate limit that admits a retry rejects another request for it.
+	// Rejected means that the retry follows a 429 without a Retry-After. Its success returns no
+	// tokens, because a rate limit that admits a retry rejects another request for it.
 	Rejected bool
 }
 
-// Admit takes the tokens for one request, or reports that there are too few. The caller must
+// Admit takes the tokens for one request, or returns false if there are too few. The caller must
 // call Done or Cancel on the Permit once.
 func (b *Bucket) Admit(now time.Time, rules *Rules, r Request) (Permit, bool) {
 	b.mu.Lock()
@@ -97,8 +98,8 @@ func (b *Bucket) Admit(now time.Time, rules *Rules, r Request) (Permit, bool) {
 	return Permit{w}, true
 }
 
-// fill adds the tokens of the calls since the last time and returns the capacity. The bucket
-// is locked.
+// fill adds the tokens of the calls since the last fill, and returns the capacity. The bucket is
+// locked.
 func (b *Bucket) fill(now time.Time, rules *Rules) (capacity float64) {
 	if !b.begun {
 		b.begun, b.tokens = true, rules.Tokens
@@ -115,7 +116,7 @@ func (b *Bucket) fill(now time.Time, rules *Rules) (capacity float64) {
 // Status is the content of a bucket, in tokens.
 type Status struct{ Used, Remaining float64 }
 
-// Status returns how many tokens are in the bucket, and how many more it would hold.
+// Status returns the tokens in the bucket, and those missing until it is full.
 func (b *Bucket) Status(now time.Time, rules *Rules) Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()

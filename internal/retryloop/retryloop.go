@@ -66,7 +66,7 @@ func Run(ctx context.Context, hooks Hooks) error {
 	case err != nil:
 		return err
 	}
-	return resp.Body.Close() // http.NoBody
+	return resp.Body.Close()
 }
 
 // shadowTransport stands for the first failure at its first request, and calls do for each

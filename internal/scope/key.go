@@ -2,9 +2,8 @@ package scope
 
 import "strings"
 
-// Key names what shares state: a scope, and within it a class of calls that has
-// a state of its own where that is wanted (a priority). The zero Class is that of
-// calls that say nothing.
+// Key identifies shared state: a scope, and a class of calls within it that has its own state (a
+// priority). The zero Class is the default.
 type Key struct {
 	Name  string
 	Class int8

@@ -8,7 +8,7 @@ type Refs struct{ n atomic.Int32 }
 // Acquire counts one more record.
 func (r *Refs) Acquire() { r.n.Add(1) }
 
-// Release counts one record less. The caller must have called Acquire before.
+// Release ends one Acquire.
 func (r *Refs) Release() { r.n.Add(-1) }
 
 // Held reports whether a record points to the value.

@@ -7,8 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRefs_heldValueIsEvictedLast checks that a value to which a record points outlives
-// those to which none does.
+// A value to which a record points is evicted after the others.
 func TestRefs_heldValueIsEvictedLast(t *testing.T) {
 	type value struct{ Refs }
 	m := Map[string, value]{Max: 4, Keep: func(v *value) bool { return v.Held() }}

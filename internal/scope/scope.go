@@ -1,8 +1,6 @@
-// Package scope holds a bounded map from a name (a host, a tenant, a route) to the state
-// that is kept for it.
-//
-// A crawler, a webhook sender or a proxy meets names without end, and a caller may invent
-// names to exhaust the memory of a process. So a Map evicts names that are no longer used.
+// Package scope holds a bounded map from a name (a host, a tenant, a route) to its state. A
+// crawler, a webhook sender or a proxy uses any number of names, and an attacker may invent names
+// to exhaust the memory. So a Map evicts names that are no longer used.
 package scope
 
 import (
@@ -15,60 +13,60 @@ import (
 // DefaultMax is the number of entries that a Map holds when its Max is 0.
 const DefaultMax = 4096
 
-// Map holds one V for each key, and at most Max of them. The zero value is ready for use.
-// Fields must not change after the first key was added.
+// Map holds one V for each key, and at most Max of them. The zero value is ready for use. Fields
+// must not change after the first key was added.
 //
-// When the Map is full, a new key evicts an old one by the CLOCK algorithm: the next entry
-// that was not used for a turn of the hand and that Keep does not hold. The bound comes
-// first: if all entries in reach are kept, a kept one is evicted. An evicted *V stays valid
-// memory, but Get returns another one for its key.
+// A new key of a full Map evicts an old one by the CLOCK algorithm. This is the next entry that
+// was not used during one round of the hand and that Keep does not protect. If all entries in
+// reach are protected, one of them is evicted. An evicted *V stays valid memory, but Get returns
+// another one for its key.
 //
-// All methods are safe for concurrent use. Get of a present key, Peek and All take no lock,
-// and new keys rarely wait for each other. A key must be equal to itself (no NaN).
+// All methods are safe for concurrent use. Get of a present key, Peek and All take no lock, and
+// new keys rarely wait for each other. A key must be equal to itself (no NaN).
 type Map[K comparable, V any] struct {
 	// Max is the maximum number of entries. Zero or a negative number means DefaultMax.
 	Max int
 
-	// Keep reports whether an entry should be evicted last, such as an open circuit. It is
-	// called with a shard locked, for many entries in turn: it must be quick, must not use
-	// the Map, and must synchronize with the users of the V. nil: no entry is kept.
+	// Keep reports whether an entry must be evicted last, for example an open circuit. It is
+	// called for many entries with a shard locked. It must be quick, must not use the Map, and
+	// must synchronize with the users of the V. nil means that no entry is protected.
 	Keep func(*V) bool
 
-	// Held reports whether a record points to an entry. A held entry is not evicted: a Map
-	// whose entries are all held grows, up to 16 times Max. The rules of Keep apply. nil: no
-	// entry is held.
+	// Held reports whether a record points to an entry. A held entry is not evicted: if all
+	// entries are held, the Map grows, up to 16 times Max. The rules of Keep apply. nil means
+	// that no entry is held.
 	Held func(*V) bool
 
-	// Clone copies a key before it is stored. Keys are often parts of larger strings, which
-	// a stored key would keep in memory. nil: a string or a [Key] is copied, and a key of
-	// any other type is stored as it is.
+	// Clone copies a key before it is stored. A key is often a part of a larger string, which it
+	// would keep in memory. nil means that a string or a [Key] is copied, and a key of any other
+	// type is not.
 	Clone func(K) K
 
-	// Init prepares the V of a new key before another goroutine can see it. It is called with
-	// a shard locked, after the eviction that makes room, and must not use the Map. The key
-	// is the stored copy. nil: V stays the zero value.
+	// Init initializes the V of a new key before another goroutine can see it. It is called with
+	// a shard locked, after the eviction, and must not use the Map. The key is the stored copy.
+	// nil means that V stays the zero value.
 	Init func(K, *V)
 
-	// Evicted is called for each entry that was evicted, with a shard locked. It must not
-	// use the Map. nil: nothing.
+	// Evicted is called for each evicted entry, with a shard locked. It must not use the Map. nil
+	// means no call.
 	Evicted func(*V)
 
 	once   sync.Once
 	index  sync.Map // K to *entry[K, V]
 	seed   maphash.Seed
-	adding [64]sync.Mutex // by the hash of the key: one goroutine adds it
+	adding [64]sync.Mutex // by the hash of the key: only one goroutine adds it
 	shards []shard[K, V]
-	next   atomic.Uint64 // the shard of the next new key: one after the other, so that they fill evenly
-	count  atomic.Int64  // of entries in all shards
+	next   atomic.Uint64 // the shard of the next new key (round robin)
+	count  atomic.Int64  // number of entries in all shards
 }
 
 type entry[K comparable, V any] struct {
 	key   K
-	used  atomic.Bool // since the hand passed
+	used  atomic.Bool // the entry was used since the hand passed
 	value V
 }
 
-// Get returns the V of key. It makes one if there is none.
+// Get returns the V of key. It creates one if there is none.
 func (m *Map[K, V]) Get(key K) *V {
 	e := m.find(key)
 	if e == nil {
@@ -89,8 +87,8 @@ func (m *Map[K, V]) Peek(key K) *V {
 }
 
 // All calls f with each key and its V, in no order, until f returns false. It does not mark
-// entries as used. An entry that is added or evicted in the meantime may be left out; none
-// is visited twice.
+// entries as used. An entry that is added or evicted during All may be omitted. None is visited
+// twice.
 func (m *Map[K, V]) All(f func(K, *V) bool) {
 	m.index.Range(func(_, v any) bool {
 		e, ok := v.(*entry[K, V])
@@ -107,15 +105,15 @@ func (m *Map[K, V]) find(key K) *entry[K, V] {
 	return e
 }
 
-// add makes the entry of a new key. If its shard is full of kept entries, it tries others, one
-// at a time. It evicts a kept entry only after that.
+// add creates the entry of a new key. If its shard is full of protected entries, it tries others,
+// one at a time. After that it evicts a protected entry.
 func (m *Map[K, V]) add(key K) *V {
 	m.once.Do(m.init)
 	adding := &m.adding[maphash.Comparable(m.seed, key)%uint64(len(m.adding))]
 	adding.Lock()
 	defer adding.Unlock()
 	if v := m.Peek(key); v != nil {
-		return v // another goroutine has added it in the meantime
+		return v // another goroutine has added it
 	}
 	key = m.clone(key)
 	shards, own := uint64(len(m.shards)), m.next.Add(1)-1
@@ -136,7 +134,7 @@ func (m *Map[K, V]) init() {
 	shards := max(size/shardSize, 1)
 	m.shards = make([]shard[K, V], shards)
 	for i := range m.shards {
-		m.shards[i].size = (size + shards - 1 - i) / shards // Max together; the first ones have the rest
+		m.shards[i].size = (size + shards - 1 - i) / shards // the sum is Max
 	}
 }
 

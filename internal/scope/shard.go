@@ -7,11 +7,11 @@ const (
 	// which a new key holds the lock of a shard.
 	shardSize = 64
 
-	// maxShards is the number of shards in which a new key looks for an entry that is not
-	// kept. A new host must not wait for a walk over thousands of open circuits.
+	// maxShards is the number of shards in which a new key searches for an entry that may be
+	// evicted. A new host must not wait for a walk over thousands of open circuits.
 	maxShards = 8
 
-	// maxGrowth is how many times its size a shard may have, if all its entries are held.
+	// maxGrowth is the maximum size of a shard with only held entries, as a multiple of its size.
 	maxGrowth = 16
 )
 
@@ -23,8 +23,8 @@ type shard[K comparable, V any] struct {
 	hand int
 }
 
-// add stores a new key, in place of another one if the shard is full. It returns nil if all
-// entries are kept, unless evictKept is set.
+// add stores a new key. If the shard is full, it replaces another entry. It returns nil if all
+// entries are protected, unless evictKept is set.
 func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 	s.mu.Lock()
 	defer s.mu.Unlock() // also after a panic of Keep
@@ -59,10 +59,9 @@ func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 	return &e.value
 }
 
-// victim returns the index of the entry to evict, and whether it is free to go: false if
-// all entries are kept. The index is negative if all are held. The first turn of the hand
-// clears the used marks, so the second turn finds each entry that is not kept. The shard is
-// locked and full.
+// victim returns the index of the entry to evict. free is false if all entries are protected, and
+// the index is negative if all are held. The first round of the hand clears the used marks, so
+// that the second finds each entry that may be evicted. The shard is locked and full.
 func (s *shard[K, V]) victim(m *Map[K, V]) (index int, free bool) {
 	index = -1
 	for range 2 * len(s.ring) {

@@ -1,16 +1,16 @@
-// Package sharedquota is one process's part of a quota that many processes share by a
+// Package sharedquota is one process's part of a quota that processes share by a
 // quotastore.Store.
 //
-// The process takes an allocation of the quota ahead, and uses it without asking the store:
-// twice what it used in the last callInterval, and what its queue needs. After another
-// callInterval it gives back what it has not used. So there is at most one store call in
-// callInterval, and none without requests.
+// The process takes an allocation of the quota in advance, and uses it without store calls. The
+// allocation is twice the usage in the last callInterval, plus the length of the queue. After
+// another callInterval the process returns what it has not used. So there is at most one store
+// call in callInterval, and none without requests.
 //
-// If the store does not answer within storeTimeout, the process uses an equal share of the
-// quota, and reports its usage when the store is back, before it takes any more.
+// If the store does not respond within storeTimeout, the process uses an equal share of the
+// quota. When the store is back, the process reports its usage before it takes more.
 //
-// The rule is the fixed limit, or is learned from the server's headers and shared through
-// the store. While the rule is unknown, the first request of a process goes alone.
+// The rule is the fixed limit, or is learned from the server's headers and shared through the
+// store. While the rule is unknown, the first request of a process is sent alone.
 package sharedquota
 
 import (
@@ -23,94 +23,95 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// Quota is one quota that is shared. It is safe for concurrent use, and must not be copied.
+// Quota is one shared quota. It is safe for concurrent use, and must not be copied.
 type Quota struct {
 	store  quotastore.Store
 	origin time.Time
 	key    string
 	static bool // the rule is the fixed limit
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the following fields
 	waitqueue.Queue[Permit]
 	rule   quotastore.Rule // Limit 0: unknown
-	window time.Duration   // the server's; the rule's is a little longer
+	window time.Duration   // the server's window; that of the rule is a little longer
 	state  ruleState
 
-	tokens  int64     // left of the allocation
-	taken   time.Time // when it was taken
-	used    int64     // since review
+	tokens  int64     // remaining tokens of the allocation
+	taken   time.Time // when the allocation was taken
+	used    int64     // tokens used since review
 	review  time.Time
-	need    int64     // in callInterval, before that
+	need    int64     // tokens used per callInterval before review
 	called  time.Time // when the last store call began
-	calling bool      // it has not returned
-	after   time.Time // the store has nothing before
-	inStore int64     // what other processes can take too, by the last store call
+	calling bool      // the last store call has not returned
+	after   time.Time // the store has no tokens before
+	inStore int64     // remaining tokens in the store at the last store call
 
-	probed   time.Time // when a request was sent alone, to learn the rule; zero: none is in flight
-	noFields bool      // the server has shown no rule
+	probed   time.Time // when a request was sent alone to learn the rule; zero: none in flight
+	noFields bool      // the server does not advertise a quota
 
-	answered   bool      // the store has answered or failed once
-	down       bool      // it does not answer in time
-	share      float64   // requests that may be sent meanwhile
-	shareAt    time.Time // when there were so many
-	debt       int64     // requests sent without the store's knowledge, in this window
-	debtAt     time.Time // when the last of them was
-	members    float64   // how many processes there are, by the last count
-	nextCount  time.Time // when they are counted next; zero: the store has never answered
-	blockUntil time.Time // to be written for all processes; zero: nothing
+	responded  bool      // the store has responded or failed once
+	down       bool      // the store does not respond in time
+	share      float64   // requests that may be sent while the store is down
+	shareAt    time.Time // when share was computed
+	debt       int64     // requests in this window that the store does not know
+	debtAt     time.Time // when the last of them was sent
+	members    float64   // estimated number of processes
+	nextCount  time.Time // when the processes are counted next; zero: the store has never responded
+	blockUntil time.Time // the block to write for all processes; zero: none
 }
 
 const (
 	// callInterval is the shortest time between two store calls.
 	callInterval = 100 * time.Millisecond
 
-	// storeTimeout is how long a request waits for a store call, and firstTimeout for the
-	// first one of a process, which has to connect.
+	// storeTimeout is how long a request waits for a store call. firstTimeout is the same for the
+	// first call of a process, which has to connect.
 	storeTimeout, firstTimeout = 20 * time.Millisecond, 250 * time.Millisecond
 
-	// probeTime is how long the first request of a process goes alone, at most.
+	// probeTime is the longest time for which the other requests wait for the first one of a
+	// process.
 	probeTime = time.Second
 
-	// callTimeout ends a store call. It is longer than a request waits, so that a slow
-	// store's results are not lost, nor its connections.
+	// callTimeout ends a store call. It is longer than storeTimeout, so that the results and
+	// connections of a slow store are not lost.
 	callTimeout = time.Second
 
-	// retryInterval is the longest time until a store that had nothing is asked again.
+	// retryInterval is the longest time until the next call of a store that had no tokens.
 	retryInterval = time.Second
 
-	// allocationTTL is how long an allocation is kept that could not be given back.
+	// allocationTTL is how long an allocation may be used.
 	allocationTTL = time.Second
 
-	// maxSlack bounds how much longer the store's window is than the server's. A token that
-	// was taken a little earlier is used a little later.
+	// maxSlack is the maximum by which the store's window is longer than the server's, because a
+	// token is used a little later than it is taken.
 	maxSlack = 200 * time.Millisecond
 
-	// Each process writes a heartbeat in this interval, which counts for heartbeatTTL: the
-	// other processes count three or four times, the own one four.
+	// Each process writes a heartbeat in this interval. It counts for heartbeatTTL, so another
+	// process is counted three or four times, and the own one four times.
 	heartbeat, heartbeatTTL, heartbeats = 2 * time.Second, 7 * time.Second, 3.5
 
-	// maxCountDelay is how late a heartbeat may be while requests wait for tokens.
+	// maxCountDelay is the maximum delay of a heartbeat while requests wait for tokens.
 	maxCountDelay = 3 * callInterval
 )
 
-// Permit is what a request was admitted by.
+// Permit is the kind of permit that admitted a request.
 type Permit uint8
 
 const (
 	permitNone  Permit = iota // the rule is unknown
-	permitFirst               // the request goes alone
+	permitFirst               // the request is sent alone
 	permitToken
 	permitShare // the store is down
 )
 
-// New returns the part of a server's quota, with the key in the store.
+// New returns the process's part of a server's quota. key is its key in the store.
 func New(store quotastore.Store, origin time.Time, key string) *Quota {
 	q := &Quota{store: store, origin: origin, key: key, members: 1}
 	q.Gate, q.Mu = q, &q.mu
 	return q
 }
 
-// NewStatic returns the part of a scope's fixed limit.
+// NewStatic returns the process's part of a scope's fixed limit.
 func NewStatic(store quotastore.Store, origin time.Time, scope string, limit float64, burst int) *Quota {
 	q := New(store, origin, "limit|"+scope)
 	q.static, q.state, q.rule = true, agreed, StaticRule(limit, burst)
@@ -120,8 +121,8 @@ func NewStatic(store quotastore.Store, origin time.Time, scope string, limit flo
 
 func (q *Quota) steady(now time.Time) time.Time { return q.origin.Add(now.Sub(q.origin)) }
 
-// Remaining is what the other processes have left, and this one's allocation. It returns
-// false before the first one.
+// Remaining returns the remaining tokens of the store and of this process. It returns false
+// before the first allocation.
 func (q *Quota) Remaining() (int64, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,36 +150,34 @@ func (q *Quota) Take(now time.Time) (Permit, bool) {
 	return permitNone, false
 }
 
-// takeWithoutRule takes a permit while the rule is unknown. A store that does not answer
-// holds no request up, and a request whose response does not come holds up the next for
-// probeTime alone.
+// takeWithoutRule takes a permit while the rule is unknown. A store that is down delays no
+// request. A request without a response delays the next one by probeTime only.
 func (q *Quota) takeWithoutRule(now time.Time) (Permit, bool) {
 	switch {
 	case q.noFields:
 		return permitNone, true
-	case q.state == unasked && !q.down, now.Sub(q.probed) < probeTime:
+	case q.state == unread && !q.down, now.Sub(q.probed) < probeTime:
 		return permitNone, false
 	}
 	q.probed = now
 	return permitFirst, true
 }
 
-// ttl is how long an allocation may be used.
 func (q *Quota) ttl() time.Duration { return min(allocationTTL, q.rule.Window/2) }
 
-// fill adds to the share what has come since.
+// fill adds the requests that have become available since the last fill.
 func (q *Quota) fill(now time.Time) {
 	rate := q.rate()
 	q.share = min(q.share+now.Sub(q.shareAt).Seconds()*rate, max(rate*callInterval.Seconds(), 1))
 	q.shareAt = now
 }
 
-// rate is this process's equal share, in requests per second.
+// rate returns this process's equal share, in requests per second.
 func (q *Quota) rate() float64 {
 	return float64(q.rule.Limit) / q.rule.Window.Seconds() / q.members
 }
 
-// Cancel returns a permit that was not used.
+// Cancel returns an unused permit.
 func (q *Quota) Cancel(p Permit, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -202,7 +201,7 @@ func (q *Quota) Return(p Permit, _ time.Time) {
 	}
 }
 
-// Estimate implements waitqueue.Gate. What other processes take is unknown.
+// Estimate implements waitqueue.Gate. The usage of other processes is unknown.
 func (q *Quota) Estimate(now time.Time, ahead int64) (time.Time, bool) {
 	now = q.steady(now)
 	at := later(now, q.after)
@@ -213,8 +212,7 @@ func (q *Quota) Estimate(now time.Time, ahead int64) (time.Time, bool) {
 	return at, false
 }
 
-// Dispatch implements waitqueue.Gate. It begins a store call if there is a reason and the
-// time has come.
+// Dispatch implements waitqueue.Gate. It begins a store call if one is due.
 func (q *Quota) Dispatch(now time.Time) {
 	now = q.steady(now)
 	if q.calling && !q.down && now.Sub(q.called) >= q.timeout() {
@@ -231,20 +229,20 @@ func (q *Quota) Dispatch(now time.Time) {
 }
 
 func (q *Quota) timeout() time.Duration {
-	if q.answered {
+	if q.responded {
 		return storeTimeout
 	}
 	return firstTimeout
 }
 
-// fail is called if the store does not answer in time: from now on the share counts.
+// fail switches to the equal share, because the store does not respond in time.
 func (q *Quota) fail(now time.Time) {
-	if q.answered = true; !q.down {
+	if q.responded = true; !q.down {
 		q.down, q.share, q.shareAt = true, 1, now
 	}
 }
 
-// next begins a store call if it is time, and returns when to look again; zero: never.
+// next begins a store call if one is due. It returns when to call next again; zero means never.
 func (q *Quota) next(now time.Time) (wake time.Time) {
 	if !q.calling {
 		prepare, at := q.nextCall(now)
@@ -276,7 +274,7 @@ func (q *Quota) next(now time.Time) (wake time.Time) {
 	return wake
 }
 
-// sooner is the earlier of two times; a zero wake is none.
+// sooner returns the earlier of two times. A zero wake means none.
 func sooner(wake, at time.Time) time.Time {
 	if wake.IsZero() || at.Before(wake) {
 		return at
@@ -284,7 +282,6 @@ func sooner(wake, at time.Time) time.Time {
 	return wake
 }
 
-// later is the later of two times.
 func later(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -294,7 +291,7 @@ func later(a, b time.Time) time.Time {
 
 var errPanic = errors.New("the store panicked")
 
-// call makes a store call. A goroutine waits for it, and exits with it.
+// call makes a store call in a goroutine, which ends with it.
 func (q *Quota) call(c storeCall, now time.Time) {
 	q.calling, q.called = true, now
 	go func() {
@@ -321,11 +318,10 @@ func (q *Quota) call(c storeCall, now time.Time) {
 	}()
 }
 
-// returned is called when a store call has a result.
 func (q *Quota) returned(c *storeCall, result quotastore.Result, now time.Time) {
-	q.answered = true
+	q.responded = true
 	if q.nextCount.IsZero() {
-		q.nextCount = now // soon, even if requests always wait
+		q.nextCount = now // so that the first heartbeat is not delayed
 	}
 	c.apply(result, now)
 }

@@ -19,8 +19,8 @@ func limits(ctx context.Context) waitqueue.Limits {
 	return waitqueue.Limits{Ctx: ctx, MaxWait: time.Minute}
 }
 
-// TestQuota_reportsDebt checks that usage during an outage of the store is reported as soon
-// as it is back, although the store has nothing left; to a bucket when it has something.
+// Usage during an outage of the store is reported as soon as the store is back, even if it has no
+// tokens left. For a bucket it is reported when the store has tokens.
 func TestQuota_reportsDebt(t *testing.T) {
 	now := time.Now()
 	const empty = 400 * time.Millisecond
@@ -118,8 +118,7 @@ func (*brokenStore) Take(context.Context, string, int, int, quotastore.Rule) (qu
 	return quotastore.Result{}, errors.New("the store is down")
 }
 
-// TestQuota_withoutAStore checks that a store that fails holds no request up: the process
-// uses its share of the limit.
+// A store that fails delays no request: the process uses its share of the limit.
 func TestQuota_withoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewStatic(new(brokenStore), time.Now(), "s", 10, 10)
@@ -134,8 +133,8 @@ func TestQuota_withoutAStore(t *testing.T) {
 	})
 }
 
-// TestQuota_ready checks when a process asks the store for more: at once if the store has not
-// said that it has nothing, and a second after the last call at the latest.
+// A process calls the store for more tokens at once, unless the store had none, and at most a
+// second after the last call.
 func TestQuota_ready(t *testing.T) {
 	now := time.Now()
 	for _, row := range []struct {

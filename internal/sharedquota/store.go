@@ -8,14 +8,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// storeCall is one call of the store, with all that it needs: a Take, or a Block if until is
-// set.
+// storeCall is the arguments of one store call: a Take, or a Block if until is set.
 type storeCall struct {
 	key       string
 	want, min int
 	rule      quotastore.Rule
 	until     time.Time
-	apply     func(t quotastore.Result, now time.Time) // is called with the result, under the lock
+	apply     func(t quotastore.Result, now time.Time) // called with the result, under the lock
 }
 
 func (c *storeCall) do(ctx context.Context, store quotastore.Store) (quotastore.Result, error) {
@@ -25,8 +24,8 @@ func (c *storeCall) do(ctx context.Context, store quotastore.Store) (quotastore.
 	return quotastore.Result{}, store.Block(ctx, c.key, c.until)
 }
 
-// nextCall is what makes the next store call, and when it is due; nil: none. The function is
-// called under the lock.
+// nextCall returns a function for the next store call, or nil, and when the call is due. The
+// function must be called under the lock.
 func (q *Quota) nextCall(now time.Time) (prepare func() storeCall, at time.Time) {
 	q.measure(now)
 	want := q.wants()
@@ -35,8 +34,8 @@ func (q *Quota) nextCall(now time.Time) (prepare func() storeCall, at time.Time)
 	case q.blockUntil.After(now):
 		return q.block, now
 	case q.down && q.idle():
-		return nil, now // the next request will see
-	case q.state == unasked:
+		return nil, now // the next request makes a store call
+	case q.state == unread:
 		return q.readRule, now
 	case q.rule.Limit == 0:
 		return nil, now
@@ -45,7 +44,7 @@ func (q *Quota) nextCall(now time.Time) (prepare func() storeCall, at time.Time)
 	case q.debt > 0:
 		return q.report, q.ready()
 	case q.down && q.Len() > 0:
-		return take, now // is it back?
+		return take, now // the store may be back
 	case q.state == differs:
 		return q.clearRule, now
 	case q.state == learned:
@@ -60,11 +59,10 @@ func (q *Quota) nextCall(now time.Time) (prepare func() storeCall, at time.Time)
 	return nil, now
 }
 
-// idle reports whether there are no requests, and nothing to report.
 func (q *Quota) idle() bool { return q.Len() == 0 && q.used == 0 && q.need == 0 && q.debt == 0 }
 
-// ready is when to ask for more. What other processes give back comes earlier than the store
-// can know.
+// ready returns when to call the store for more tokens. Other processes may return tokens before
+// the time that the store gave.
 func (q *Quota) ready() time.Time {
 	at := q.after
 	if again := q.called.Add(retryInterval); at.After(again) {
@@ -76,14 +74,14 @@ func (q *Quota) ready() time.Time {
 	return at
 }
 
-// mustCount reports whether a heartbeat is due. While requests wait for tokens it is a little
-// later: its store call would delay theirs, and old tokens are used in the next window.
+// mustCount reports whether a heartbeat is due. While requests wait for tokens it is delayed,
+// because its store call would delay theirs.
 func (q *Quota) mustCount(now time.Time) bool {
 	return !q.nextCount.IsZero() && !q.nextCount.After(now) && (q.Len() == 0 || now.Sub(q.nextCount) >= maxCountDelay)
 }
 
-// measure updates what was used, and forgets what has left the store's window: it would be
-// given back at the cost of others.
+// measure updates the usage. It drops tokens that have left the store's window: returning them
+// would reduce the quota of other processes.
 func (q *Quota) measure(now time.Time) {
 	if elapsed := now.Sub(q.review); elapsed >= callInterval {
 		q.need = int64(math.Ceil(float64(q.used) * float64(callInterval) / float64(elapsed)))
@@ -97,8 +95,8 @@ func (q *Quota) measure(now time.Time) {
 	}
 }
 
-// wants is how many tokens the allocation lacks, or has too many of. A process with few
-// requests takes none ahead.
+// wants returns how many tokens the allocation lacks, or a negative number if it has too many. A
+// process with few requests takes none in advance.
 func (q *Quota) wants() int64 {
 	target := q.Len()
 	if q.need > 0 {
@@ -116,10 +114,10 @@ func (q *Quota) wants() int64 {
 	return max(target-q.tokens, 0)
 }
 
-// takeTokens takes a part of the quota, or gives some back.
+// takeTokens takes tokens from the store, or returns some.
 func (q *Quota) takeTokens(want int64) storeCall {
 	if want < 0 {
-		q.tokens += want // they must not be used while they are given back
+		q.tokens += want // they must not be used during the store call
 	}
 	c := storeCall{key: q.key, want: int(want), min: int(min(max(want, 0), 1)), rule: q.rule}
 	c.apply = func(t quotastore.Result, now time.Time) {
@@ -135,12 +133,12 @@ func (q *Quota) takeTokens(want int64) storeCall {
 	return c
 }
 
-// report counts all that was sent without the store's knowledge. In a window it does so
-// above the limit too, by a rule that has so much more: else other processes would first
-// take what becomes free. A bucket holds no more than it holds: the rest waits.
+// report counts the requests that the store does not know. For a window it uses a rule with a
+// higher limit, so that they count although the limit is exceeded. Otherwise other processes
+// would take the quota first. For a bucket, the requests above its capacity must wait.
 func (q *Quota) report() storeCall {
 	debt, sliding := q.debt, q.rule.Sliding
-	inWindow := min(debt, int64(float64(q.rule.Limit)/q.members)+2) // more it cannot have been in one
+	inWindow := min(debt, int64(float64(q.rule.Limit)/q.members)+2) // the maximum in one window
 	c := storeCall{key: q.key, want: int(inWindow), min: 1, rule: q.rule}
 	if sliding {
 		c.rule.Limit += maxShared
@@ -157,7 +155,6 @@ func (q *Quota) report() storeCall {
 	return c
 }
 
-// block blocks the quota for all processes.
 func (q *Quota) block() storeCall {
 	until := q.blockUntil
 	return storeCall{key: q.key, until: until, apply: func(quotastore.Result, time.Time) {
@@ -168,12 +165,13 @@ func (q *Quota) block() storeCall {
 	}}
 }
 
-// countMembers writes a heartbeat, and counts each process as often as it has written one.
+// countMembers writes a heartbeat, and estimates the number of processes from the number of
+// heartbeats.
 func (q *Quota) countMembers() storeCall {
-	const most = 1 << 20
-	rule := quotastore.Rule{Limit: most, Window: heartbeatTTL, Sliding: true}
+	const maxHeartbeats = 1 << 20
+	rule := quotastore.Rule{Limit: maxHeartbeats, Window: heartbeatTTL, Sliding: true}
 	return storeCall{key: q.key + "|holders", want: 1, rule: rule, apply: func(t quotastore.Result, now time.Time) {
-		found := (float64(most-t.Remaining) - 0.5) / heartbeats
+		found := (float64(maxHeartbeats-t.Remaining) - 0.5) / heartbeats
 		q.members = max((q.members+found)/2, found*(1-1/heartbeats), 1)
 		if q.nextCount = q.nextCount.Add(heartbeat); q.nextCount.Before(now) {
 			q.nextCount = now.Add(heartbeat)

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// writerQueue is the order in which a store's writers take SQLite's write lock:
-// first the holders of leases, so that a lease is not lost to a claim that waited
-// before its renewal; then first come, first served. SQLite's own waiting is not
-// fair and does not end with a context. Writers of other processes and the
-// application's own transactions are not in the queue: see DB.Retry.
+// writerQueue is the order in which a store's writers take SQLite's write lock: first the holders
+// of leases, then the others, each in the order of arrival. A lease must not be lost because a
+// claim waited before its renewal. SQLite's own waiting is not fair and does not end with a
+// context. Writers of other processes and the application's own transactions are not in the
+// queue: see DB.Retry.
 type writerQueue struct {
 	mu     sync.Mutex
 	holder *Waiter

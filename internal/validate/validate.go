@@ -35,24 +35,24 @@ func (l *Errors) Append(err error) {
 	}
 }
 
-// Duration adds an error if d has no unit: 5 means five nanoseconds. 1 ns is allowed: where
-// 0 means the default, it is the minimum.
+// Duration adds an error for a positive duration below a microsecond, which probably has no unit:
+// 5 means five nanoseconds. 1 ns is allowed, as the minimum where 0 means the default.
 func (l *Errors) Duration(field string, d time.Duration) {
-	l.Check(d > 1 && d < time.Microsecond, fmt.Sprintf("%s is %v: its unit was forgotten", field, d))
+	l.Check(d > 1 && d < time.Microsecond, fmt.Sprintf("%s is %v, must be at least 1µs (was the unit forgotten?)", field, d))
 }
 
-// Ratio adds an error if x looks like a percentage. A ratio is at most 1, and a number
-// above 100 means that there is no limit.
+// Ratio adds an error if x looks like a percentage. A ratio is at most 1, and a number above 100
+// means no limit.
 func (l *Errors) Ratio(field string, x float64) {
-	l.Check(x >= 10 && x <= 100, fmt.Sprintf("%s is %v: a share of all, not a percentage, is at most 1", field, x))
+	l.Check(x >= 10 && x <= 100, fmt.Sprintf("%s is %v, must be a ratio from 0 to 1, not a percentage", field, x))
 }
 
 // Header adds an error if name is not a valid name of a header field, or is the name of a
 // standard field.
 func (l *Errors) Header(field, name string) {
-	l.Check(!Token(name), field+" is not a field name")
+	l.Check(!Token(name), field+" is not the name of a header field")
 	name = textproto.CanonicalMIMEHeaderKey(name)
-	l.Check(slices.Contains(standardFields[:], name), field+" is "+name+", which means something else")
+	l.Check(slices.Contains(standardFields[:], name), field+" is "+name+", which has another meaning in HTTP")
 }
 
 var standardFields = [...]string{ //nolint:gochecknoglobals // never written to

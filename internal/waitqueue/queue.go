@@ -1,8 +1,8 @@
-// Package waitqueue is a FIFO queue of calls that wait for a permit. The rate limiter
-// uses it for the fixed limit, for the servers' quotas and for shared quotas.
+// Package waitqueue is a FIFO queue of calls that wait for a permit. The rate limiter uses it for
+// the fixed limit, for the servers' quotas and for shared quotas.
 //
-// A Queue has no goroutine. A waiting call sleeps; whatever changes the gate's state
-// calls Dispatch, and otherwise the queue's timer does.
+// A Queue has no goroutine. Each change of the gate's state, and the queue's timer, calls
+// Dispatch.
 package waitqueue
 
 import (
@@ -16,20 +16,20 @@ import (
 // Horizon bounds all estimates: no wait is estimated as longer.
 const Horizon = 24 * time.Hour
 
-// EstimateSlack is how much later than estimated a queued call may be released. Calls
-// are released one after another when a wait ends.
+// EstimateSlack is the maximum delay of a queued call after its estimate. Calls are released one
+// after another when a wait ends.
 const EstimateSlack = 2 * time.Second
 
 // Gate issues the permits. Its methods are called under the queue's lock.
 type Gate[P any] interface {
-	// Take takes a permit for a call that comes when no other waits.
+	// Take takes a permit if no call waits.
 	Take(now time.Time) (p P, ok bool)
 	// Dispatch grants permits to the calls at the head, and sets the timer for the next.
 	Dispatch(now time.Time)
-	// Estimate is when a call with so many ahead of it would get a permit. blocked is
-	// true if that is because rejections have blocked the scope.
+	// Estimate returns when a call would get a permit that has the given number of calls ahead of
+	// it. blocked is true if rejections have blocked the scope until then.
 	Estimate(now time.Time, ahead int64) (at time.Time, blocked bool)
-	// Return takes a permit back that was not used.
+	// Return returns an unused permit.
 	Return(p P, now time.Time)
 }
 
@@ -47,16 +47,16 @@ type Limits struct {
 
 // Waiter is called when a wait begins and ends. No lock is held.
 type Waiter interface {
-	// WaitBegins receives the estimate of the wait's end. own is true for the fixed limit.
+	// WaitBegins is called with the estimated end of the wait. own is true for the fixed limit.
 	WaitBegins(estimate time.Time, own bool)
 	// WaitEnds is called for each wait that has begun.
 	WaitEnds()
 }
 
-// Rejection is why a call gets no permit.
+// Rejection is the result for a call that gets no permit.
 type Rejection struct {
 	Reason    Reason
-	NotBefore time.Time // when it could have had one, by what is known; zero: unknown
+	NotBefore time.Time // when a permit may be available; zero: unknown
 }
 
 // Reason is why a call is rejected.
@@ -71,13 +71,13 @@ const (
 
 // Queue is a FIFO queue. Mu and Gate must be set before its first use.
 type Queue[P any] struct {
-	Mu    *sync.Mutex // guards the queue; it is the gate's
+	Mu    *sync.Mutex // the gate's lock; guards the queue
 	Gate  Gate[P]
 	Local bool // the gate is the fixed limit
 
 	calls list.List // of *Entry[P]
 	timer *time.Timer
-	alarm time.Time // when the timer fires; zero: it does not
+	alarm time.Time // when the timer fires; zero: never
 }
 
 // Entry is a queued call. Its result is written before ready is closed.
@@ -93,14 +93,14 @@ type Entry[P any] struct {
 	place    *list.Element
 }
 
-// Len is how many calls wait.
+// Len returns the number of calls that wait.
 func (q *Queue[P]) Len() int64 { return int64(q.calls.Len()) }
 
 func entryAt[P any](place *list.Element) *Entry[P] {
 	return place.Value.(*Entry[P]) //nolint:errcheck // the list has no other values
 }
 
-// Enter takes a permit, and waits for it if the call may.
+// Enter takes a permit. It waits for it if the limits allow.
 func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, rejected *Rejection) {
 	q.Mu.Lock()
 	if q.Len() == 0 {
@@ -212,7 +212,7 @@ func (q *Queue[P]) finish(e *Entry[P], p P, r *Rejection) {
 	close(e.ready)
 }
 
-// Sweep rejects the calls whose permit would now come too late. The lock is held.
+// Sweep rejects the calls that would now get their permit too late. The lock is held.
 func (q *Queue[P]) Sweep(now time.Time) {
 	ahead := int64(0)
 	var next *list.Element
@@ -231,7 +231,7 @@ func (q *Queue[P]) Sweep(now time.Time) {
 // WakeAt sets the timer; the zero time stops it. The lock is held.
 func (q *Queue[P]) WakeAt(at, now time.Time) {
 	if at.Equal(q.alarm) {
-		return // usual, and setting a timer costs more
+		return // the usual case, in which setting a timer would cost more
 	}
 	q.alarm = at
 	if q.timer != nil {
@@ -250,10 +250,10 @@ func (q *Queue[P]) wake() {
 	q.Gate.Dispatch(time.Now())
 }
 
-// Alarm is when the timer fires; zero: it does not. The lock is held. Tests use it.
+// Alarm returns when the timer fires; zero means never. The lock is held. Only tests call it.
 func (q *Queue[P]) Alarm() time.Time { return q.alarm }
 
-// check rejects a call that waits since then if a permit at the given time is too late.
+// check rejects a call that has waited since a time, if a permit at the given time is too late.
 func (l Limits) check(since, at time.Time, blocked bool) *Rejection {
 	wait := at.Sub(since)
 	if wait <= 0 {

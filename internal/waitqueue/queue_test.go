@@ -129,8 +129,7 @@ func TestQueue_rejects(t *testing.T) {
 	}
 }
 
-// TestQueue_sweeps checks that calls whose permit moves beyond their limits are rejected,
-// and that a call that leaves makes room for those behind it.
+// A queued call is rejected if its permit would now be too late, and the calls behind it move up.
 func TestQueue_sweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate()
@@ -159,7 +158,7 @@ func TestQueue_sweeps(t *testing.T) {
 	})
 }
 
-// waiter panics when a wait begins, if it is told to.
+// waiter is a Waiter that can panic when a wait begins.
 type waiter struct {
 	begun, ended int
 	panics       bool
@@ -173,8 +172,7 @@ func (w *waiter) WaitBegins(time.Time, bool) {
 
 func (w *waiter) WaitEnds() { w.ended++ }
 
-// TestQueue_callsWaiter checks that a Waiter is called for each wait, and that a call whose
-// Waiter panics has left the queue.
+// A Waiter is called for each wait. A call with a Waiter that panics leaves the queue.
 func TestQueue_callsWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, w := newGate(), &waiter{}

@@ -1,8 +1,8 @@
-// Package window counts events in a sliding window of time, without a lock and right to
-// within one bucket.
+// Package window counts events in a sliding window of time, without a lock and with an error of
+// at most one bucket.
 //
-// A time is a time.Duration since an origin that the owner chooses, from one monotonic clock.
-// The owner passes the length of the window with each call and must not change it.
+// A time is a time.Duration since an origin that the owner chooses, from one monotonic clock. The
+// owner passes the length of the window with each call and must not change it.
 package window
 
 import (
@@ -18,33 +18,33 @@ const (
 	// MinLength is the minimum length of a window. A shorter length means this one.
 	MinLength = time.Millisecond
 
-	// CounterMax is the maximum of each count within one bucket. A count stays there until
-	// the window has moved on: it never overflows.
+	// CounterMax is the maximum of each count within one bucket. A larger count stays at this
+	// value.
 	CounterMax = 1<<countBits - 1
 
 	countBits = 24
 	tagShift  = 2 * countBits
 
 	// Tags are compared as signed 16-bit differences, so they must be less than 1<<15 wraps
-	// apart. After a longer idle time (at a window of ten seconds, three days) the buckets
-	// are cleared without a comparison.
+	// apart. After a longer idle time (three days for a window of ten seconds), the buckets are
+	// cleared without a comparison.
 	wrapsUntilLock  = 1 << 14
 	wrapsUntilClear = 3 << 13
 )
 
-// Counter counts events of two kinds, a and b (failures and successes, for example), in the
-// window that ends now. The zero value is ready for use. It must not be copied after its
-// first use. It is safe for concurrent use, and counts each event exactly once.
+// Counter counts events of two kinds, a and b (for example failures and successes), in the window
+// that ends now. The zero value is ready for use. It must not be copied after its first use. It
+// is safe for concurrent use, and counts each event exactly once.
 //
-// The window moves by a sixteenth of its length and is never longer than asked for. A time
-// earlier than one before means that one: goroutines that read the clock and count a moment
-// later need not agree on the order.
+// The window moves in steps of a sixteenth, and is never longer than its length. A time that is
+// earlier than a previous one counts as that one: goroutines that read the clock and count a
+// moment later may differ in their order.
 type Counter struct {
-	// Each bucket is one word: 16 bits of tag, which is the number of the wrap around the
-	// ring, and 24 bits for each count. So one compare-and-swap moves a bucket to the next
-	// wrap, or counts in it, and no count is lost in between.
+	// Each bucket is one word: 16 bits of tag, the number of the wrap around the ring, and 24
+	// bits for each count. So one compare-and-swap moves a bucket to the next wrap or counts in
+	// it, and no count is lost.
 	ring [Buckets]atomic.Uint64
-	last atomic.Int64 // the newest epoch (time in bucket widths)
+	last atomic.Int64 // newest epoch (time in bucket widths)
 
 	awakening sync.Mutex // for the first events after a very long idle time
 }
@@ -52,7 +52,8 @@ type Counter struct {
 // wrap returns the tag of an epoch.
 func wrap(epoch int64) uint64 { return uint64(uint16(epoch / Buckets)) }
 
-// epoch rounds the width of a bucket down, so that the window is never longer than asked for.
+// epoch returns the number of a bucket. It rounds the width down, so that the window is never too
+// long.
 func epoch(now, length time.Duration) int64 {
 	return int64(max(now, 0) / (max(length, MinLength) / Buckets))
 }
@@ -67,7 +68,7 @@ func (c *Counter) Add(now, length time.Duration, a, b uint32) {
 	for {
 		old := bucket.Load()
 		if old>>tagShift != tag {
-			return // a whole window has passed since advance, and the events with it
+			return // a whole window has passed since advance
 		}
 		x := min((old>>countBits&CounterMax)+uint64(a), CounterMax)
 		y := min((old&CounterMax)+uint64(b), CounterMax)
@@ -89,11 +90,9 @@ func (c *Counter) Sum(now, length time.Duration) (a, b uint64) {
 	return a, b
 }
 
-// advance prepares the buckets up to epoch e and returns e, or a later epoch that another
-// goroutine has reached.
-//
-// It moves each bucket to its wrap, also those without events: so no bucket is more than one
-// wrap behind, and 16 bits of tag are enough.
+// advance prepares the buckets up to epoch e. It returns e, or a later epoch that another
+// goroutine has reached. It moves also buckets without events, so that none is more than one wrap
+// behind and 16 bits of tag are enough.
 func (c *Counter) advance(e int64) int64 {
 	last := c.last.Load()
 	if e-last >= wrapsUntilLock*Buckets {
@@ -101,8 +100,8 @@ func (c *Counter) advance(e int64) int64 {
 		defer c.awakening.Unlock()
 		last = c.last.Load()
 	}
-	// Goroutines that count in buckets cleared without a comparison are a thousand wraps too
-	// late: a goroutine after as long an idle time waits for the lock.
+	// After a long idle time other goroutines wait for the lock, so none counts in a bucket that
+	// is cleared without a comparison.
 	blind := e-last >= wrapsUntilClear*Buckets
 	for i := max(last+1, e-Buckets+1); i <= e; i++ {
 		bucket, tag := &c.ring[i%Buckets], wrap(i)

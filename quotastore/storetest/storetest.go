@@ -270,13 +270,13 @@ func exact(t *testing.T, s quotastore.Store) {
 // with no other client, is never rejected (A3).
 func obeyed(t *testing.T, s quotastore.Store) {
 	each(t, 20, 200*time.Millisecond, func(t *testing.T, r quotastore.Rule) {
-		var said quotastore.Result
+		var got quotastore.Result
 		for n := range 60 {
-			if n > 0 && said.Remaining == 0 {
-				pass(said.ResetAfter)
+			if n > 0 && got.Remaining == 0 {
+				pass(got.ResetAfter)
 			}
-			if said = take(t, s, t.Name(), 1, 1, r); !said.OK {
-				t.Fatalf("take %d was rejected: %+v", n, said)
+			if got = take(t, s, t.Name(), 1, 1, r); !got.OK {
+				t.Fatalf("take %d was rejected: %+v", n, got)
 			}
 		}
 	})

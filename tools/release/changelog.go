@@ -11,7 +11,7 @@ import (
 
 const unreleased = "## Unreleased\n"
 
-// moveHead is the changelog in which what stood under Unreleased stands under the version, and its day.
+// moveHead returns the changelog with the section Unreleased moved to the version and its date.
 func moveHead(root, version string, now time.Time) (map[string][]byte, error) {
 	name := filepath.Join(root, "CHANGELOG.md")
 	content, err := os.ReadFile(name)
@@ -27,7 +27,7 @@ func moveHead(root, version string, now time.Time) (map[string][]byte, error) {
 	}
 	section, _, _ := strings.Cut(rest, "\n## ")
 	if strings.TrimSpace(section) == "" {
-		return nil, fmt.Errorf("%s has nothing under %s: there is nothing to release", name, strings.TrimSpace(unreleased))
+		return nil, fmt.Errorf("%s has nothing under %s, so there is nothing to release", name, strings.TrimSpace(unreleased))
 	}
 	moved := head + unreleased + "\n## " + version + ", " + now.UTC().Format(time.DateOnly) + "\n" + rest
 	return map[string][]byte{name: []byte(moved)}, nil

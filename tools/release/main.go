@@ -1,10 +1,9 @@
-// Release makes the checkout ready to be tagged with a version:
+// Release prepares the checkout for the tags of a version:
 //
 //	GOWORK=off go -C tools run ./release v0.2.0
 //
-// Every module that requires another one of this repository requires this version of it, the head of CHANGELOG.md moves from
-// Unreleased to the version, and the tags that make the release are printed, one to a line. It changes files and nothing
-// else: docs/releasing.md says what a person does with them.
+// Each module then requires this version of the other modules of the repository, and the section Unreleased of CHANGELOG.md
+// gets the version. It prints the tags of the release, one a line. It changes files only: docs/releasing.md has the other steps.
 package main
 
 import (
@@ -39,7 +38,7 @@ func run(args []string) error {
 	return nil
 }
 
-// release changes nothing unless all of it can be done.
+// release changes all files, or none.
 func release(root, version string, now time.Time) (tags []string, err error) {
 	modules, err := findModules(root)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/mod/semver"
 )
 
-// module is one of the repository's.
+// module is a module of the repository.
 type module struct {
-	file string // its go.mod
-	dir  string // of it, from the root of the repository, with slashes; "" is the root itself
+	file string // the path of its go.mod
+	dir  string // from the root of the repository, with slashes; "" is the root itself
 	mod  *modfile.File
 }
 
-// findModules finds them by their go.mod files under version control; the root's comes first.
+// findModules returns the modules with a go.mod under version control, the root first.
 func findModules(root string) ([]module, error) {
 	cmd := exec.Command("git", "ls-files", "-z", "--", "go.mod", "*/go.mod")
 	cmd.Dir = root
@@ -53,17 +53,16 @@ func findModules(root string) ([]module, error) {
 
 func (m module) path() string { return m.mod.Module.Mod.Path }
 
-// released tells whether the module gets a tag. What is for those who have the whole repository does not: programs to read,
-// to measure and to work with.
+// released reports whether the module gets a tag. Examples, benchmarks and tools get none.
 func (m module) released() bool {
 	top, _, _ := strings.Cut(m.dir, "/")
 	return !slices.Contains([]string{"benchmarks", "examples", "tools"}, top)
 }
 
-// tag is what the go command looks for: the version, below the directory of the module.
+// tag returns the tag that the go command looks for: the directory of the module and the version.
 func (m module) tag(version string) string { return path.Join(m.dir, version) }
 
-// requiring is its go.mod with that version of each module of the repository that it requires, or nil where that is none.
+// requiring returns the go.mod with this version of all required modules of the repository, or nil if there is none.
 func (m module) requiring(modules []module, version string) ([]byte, error) {
 	found := false
 	for _, r := range m.mod.Require {
@@ -85,7 +84,7 @@ func (m module) requiring(modules []module, version string) ([]byte, error) {
 	return m.mod.Format()
 }
 
-// checkVersion refuses what the go command would not take for a version of these modules, and what would not be the newest.
+// checkVersion returns an error for a version that the go command does not accept, or that is not the newest.
 func checkVersion(version string, modules []module) error {
 	switch {
 	case semver.Canonical(version) != version:

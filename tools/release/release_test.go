@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// repository is one with three modules that require each other and one that is for its own people.
+// repository has three modules that require each other, and one without a tag.
 func repository(t *testing.T, changed map[string]string) string {
 	t.Helper()
 	files := map[string]string{
@@ -70,7 +70,6 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// What cannot be released changes nothing.
 func TestReleaseRefuses(t *testing.T) {
 	for _, row := range []struct {
 		name, version string
@@ -84,7 +83,7 @@ func TestReleaseRefuses(t *testing.T) {
 		{"a major one", "v2.0.0", nil, "part of each module's path"},
 		{"nothing new", "v0.2.0", map[string]string{"CHANGELOG.md": "# Changelog\n\n## Unreleased\n\n## v0.1.0, 2026-11-01\n\n- x\n"}, "nothing to release"},
 		{"no head", "v0.2.0", map[string]string{"CHANGELOG.md": "# Changelog\n"}, "has no line"},
-		{"needs what nobody can get", "v0.2.0", map[string]string{
+		{"requires a module without a tag", "v0.2.0", map[string]string{
 			"i/go.mod": "module example.com/root/i\n\ngo 1.26.0\n\nrequire example.com/root/examples v0.1.0\n",
 		}, "which is not released"},
 	} {

@@ -1,10 +1,9 @@
-// Typecheck type-checks packages and their tests as they are on other systems:
+// Typecheck type-checks packages and their tests for other systems:
 //
 //	typecheck linux/386,windows/amd64 ./...
 //
-// It finds all that the compiler would refuse, such as a constant that does not fit into an int of 32 bits, or a file
-// that another system leaves out, and is many times quicker: nothing is compiled, neither the standard library nor
-// dependencies, of which the bodies of functions are not even looked at.
+// It finds what the compiler would reject, such as a constant above 32 bits, or a file that another system leaves out. It is
+// many times faster: it compiles nothing, and skips the function bodies of dependencies.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Package bank is whoever books charges for the examples: a bank, or a payment service
-// provider. It books what it is asked to book, and keeps its own ledger.
+// Package bank is the payment provider of the examples. It books charges in its own ledger.
 package bank
 
 import (
@@ -22,42 +21,42 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/process"
 )
 
-// Bank books orders. Unless it has Keys, whoever asks twice pays twice; but it can be
-// asked what it has booked. It is safe for concurrent use.
+// Bank books orders. Without Keys, a second request for an order is a second booking, but clients can
+// query the bookings. It is safe for concurrent use.
 type Bank struct {
-	// Busy is the share of requests that it refuses with 503, and Declines the share that
-	// it refuses with the code Again, both having done nothing.
+	// Busy is the ratio of requests that get 503. Declines is the ratio of requests that are
+	// declined with the code Again. Neither is booked.
 	Busy, Declines float64
 
-	// Calls is the share of requests that it refuses with the code Call.
+	// Calls is the ratio of requests that are declined with the code Call.
 	Calls float64
 
-	// Keys: it honours idempotency keys, for as long as it lives, and keeps its refusals
-	// under them too.
+	// Keys makes the bank honour idempotency keys, as long as the process runs. It also
+	// stores declines.
 	Keys bool
 
-	outage atomic.Int64 // its end, in nanoseconds since 1970
+	outage atomic.Int64 // end of the outage, in nanoseconds since 1970
 
 	mu     sync.Mutex
-	file   *os.File // its ledger: a line for each booking
+	file   *os.File // the ledger: one line for each booking
 	booked map[string][]Charge
 	keyed  keyed
 }
 
-// The codes of refusals, which are Mastercard's merchant advice codes.
+// The codes of declines, which are Mastercard's merchant advice codes.
 const (
-	Never = "03" // the account does not cover it
-	Again = "24" // in an hour it may
-	Call  = "01" // the customer must be called before it is sent again
+	Never = "03" // insufficient funds
+	Again = "24" // retry after an hour
+	Call  = "01" // a person must call the customer before a retry
 )
 
-// Refusal is the body of a 402.
-type Refusal struct {
+// DeclineBody is the body of a 402.
+type DeclineBody struct {
 	Code string `json:"code"`
 	Text string `json:"text"`
 }
 
-// Open goes on with the ledger, if there is one.
+// Open opens a bank with an existing or a new ledger.
 func Open(path string) (*Bank, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -77,7 +76,7 @@ func Open(path string) (*Bank, error) {
 // Close closes the ledger.
 func (b *Bank) Close() error { return b.file.Close() }
 
-// Bookings is what a bank's ledger has, read past the bank.
+// Bookings reads the ledger of a bank from its file.
 func Bookings(path string) ([]Charge, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -95,18 +94,18 @@ func readBookings(ledger io.Reader) ([]Charge, error) {
 		}
 		var c Charge
 		if err := json.Unmarshal(lines.Bytes(), &c); err != nil {
-			return nil, fmt.Errorf("the bank's ledger, line %d: %w", len(all)+1, err)
+			return nil, fmt.Errorf("bank ledger, line %d: %w", len(all)+1, err)
 		}
 		all = append(all, c)
 	}
 }
 
-// Handler is POST /bookings, which books, and GET /bookings?reference=…, which tells. PUT
-// /outage?for=60s resets the connections of both for so long.
+// Handler returns a handler: POST /bookings books an order, GET /bookings?reference=… returns the
+// bookings, and PUT /outage?for=60s resets the connections of both for that time.
 func (b *Bank) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("POST /bookings", b.reachable(b.keyed.around(b, http.HandlerFunc(b.take))))
-	mux.Handle("GET /bookings", b.reachable(http.HandlerFunc(b.tell)))
+	mux.Handle("POST /bookings", b.reachable(b.keyed.handler(b, http.HandlerFunc(b.accept))))
+	mux.Handle("GET /bookings", b.reachable(http.HandlerFunc(b.list)))
 	mux.HandleFunc("PUT /outage", func(w http.ResponseWriter, r *http.Request) {
 		d, err := time.ParseDuration(r.URL.Query().Get("for"))
 		if err != nil {
@@ -129,8 +128,8 @@ func (b *Bank) reachable(next http.Handler) http.Handler {
 	})
 }
 
-// take books an order, also for somebody who has gone.
-func (b *Bank) take(w http.ResponseWriter, r *http.Request) {
+// accept books an order, also if the client has canceled.
+func (b *Bank) accept(w http.ResponseWriter, r *http.Request) {
 	o, ok := ReadOrder(w, r)
 	switch {
 	case !ok:
@@ -169,55 +168,55 @@ func (b *Bank) book(o Order) (Charge, error) {
 	return c, nil
 }
 
-// Booked is what was booked under a reference.
+// Booked returns the bookings of a reference.
 func (b *Bank) Booked(reference string) []Charge {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.booked[reference]
 }
 
-func (b *Bank) tell(w http.ResponseWriter, r *http.Request) {
+func (b *Bank) list(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, b.Booked(r.URL.Query().Get("reference")))
 }
 
-// ReadOrder is false when there was none, which it has answered then.
+// ReadOrder decodes an order. If it is invalid, it responds with 400 and returns false.
 func ReadOrder(w http.ResponseWriter, r *http.Request) (o Order, ok bool) {
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil || !o.Valid() {
-		http.Error(w, "that is no order", http.StatusBadRequest)
+		http.Error(w, "invalid order", http.StatusBadRequest)
 		return o, false
 	}
 	return o, true
 }
 
-// WriteReceipt answers that it is booked.
+// WriteReceipt responds with a booking.
 func WriteReceipt(w http.ResponseWriter, c Charge) { writeJSON(w, http.StatusCreated, c) }
 
-// Decline answers that the charge is not booked, and why.
+// Decline responds with a decline.
 func Decline(w http.ResponseWriter, code string) {
-	text := map[string]string{Never: "the account does not cover it", Again: "not now: try again later", Call: "call the customer first"}
-	writeJSON(w, http.StatusPaymentRequired, Refusal{code, text[code]})
+	text := map[string]string{Never: "insufficient funds", Again: "declined, retry later", Call: "call the customer first"}
+	writeJSON(w, http.StatusPaymentRequired, DeclineBody{code, text[code]})
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) //nolint:errchkjson // strings and numbers; the error is that of a client that has gone
+	_ = json.NewEncoder(w).Encode(v) //nolint:errchkjson // strings and numbers; a write error means that the client has canceled
 }
 
-// Command makes the program the bank.
+// Command is the first argument of the bank's process.
 const Command = "bank"
 
-// Serve is the bank as a process of its own. Patience is of those who ask it.
-func Serve(ctx context.Context, args []string, patience time.Duration) error {
+// Serve runs the bank as a process. timeout is the timeout of its clients.
+func Serve(ctx context.Context, args []string, timeout time.Duration) error {
 	flags := flag.NewFlagSet(Command, flag.ContinueOnError)
-	socket := flags.String("listen", "", "the Unix socket")
-	ledger := flags.String("ledger", "", "the file of its ledger")
-	busy := flags.Float64("busy", 0, "share of orders that it refuses for now")
-	declines := flags.Float64("declines", 0, "share of orders that are to be tried again later, under another key")
-	calls := flags.Float64("calls", 0, "share of orders that a person must send again, under another key")
+	socket := flags.String("listen", "", "Unix socket")
+	ledger := flags.String("ledger", "", "file of the ledger")
+	busy := flags.Float64("busy", 0, "ratio of orders with 503")
+	declines := flags.Float64("declines", 0, "ratio of orders that are declined for a time")
+	calls := flags.Float64("calls", 0, "ratio of orders that are declined until a person acts")
 	keys := flags.Bool("keys", false, "honour idempotency keys")
-	answers := chaos.Answers{Patience: patience}
-	answers.Flags(flags)
+	responses := chaos.Responses{Timeout: timeout}
+	responses.Flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -226,5 +225,5 @@ func Serve(ctx context.Context, args []string, patience time.Duration) error {
 		return err
 	}
 	b.Busy, b.Declines, b.Calls, b.Keys = *busy, *declines, *calls, *keys
-	return errors.Join(process.Listen(ctx, *socket, answers.Around(b.Handler())), b.Close())
+	return errors.Join(process.Listen(ctx, *socket, responses.Handler(b.Handler())), b.Close())
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The bank must double what it is asked twice: otherwise it would keep the service's
-// promise in its place.
-func TestBankKnowsNoKeys(t *testing.T) {
+// Without Keys, the bank must book a repeated request twice. Otherwise the examples would not test
+// the service.
+func TestBank_withoutKeysBooksTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ledger")
 	b, err := Open(path)
 	require.NoError(t, err)
 	take := func(body string) int {
 		req := httptest.NewRequest(http.MethodPost, "/bookings", strings.NewReader(body))
 		req.Header.Set("Idempotency-Key", "one")
-		answer := httptest.NewRecorder()
-		b.Handler().ServeHTTP(answer, req)
-		return answer.Code
+		response := httptest.NewRecorder()
+		b.Handler().ServeHTTP(response, req)
+		return response.Code
 	}
 	assert.Equal(t, http.StatusCreated, take(`{"reference":"a","amount":101}`))
 	assert.Equal(t, http.StatusCreated, take(`{"reference":"a","amount":101}`))
@@ -41,14 +41,13 @@ func TestBankKnowsNoKeys(t *testing.T) {
 	again, err := Open(path)
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, again.Close()) }()
-	answer := httptest.NewRecorder()
-	again.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/bookings?reference=a", http.NoBody))
-	assert.Equal(t, 2, strings.Count(answer.Body.String(), `"reference":"a"`), "also after a restart")
+	response := httptest.NewRecorder()
+	again.Handler().ServeHTTP(response, httptest.NewRequest(http.MethodGet, "/bookings?reference=a", http.NoBody))
+	assert.Equal(t, 2, strings.Count(response.Body.String(), `"reference":"a"`), "the ledger after a restart")
 }
 
-// A bank with keys gives its first answer again, a refusal too, for as long as the key is
-// the same.
-func TestBankKnowsKeys(t *testing.T) {
+// With Keys, the bank replays the first response of a key, also a decline.
+func TestBank_withKeysReplays(t *testing.T) {
 	b, err := Open(filepath.Join(t.TempDir(), "ledger"))
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, b.Close()) }()
@@ -57,15 +56,15 @@ func TestBankKnowsKeys(t *testing.T) {
 		b.Busy, b.Declines = busy, declines
 		req := httptest.NewRequest(http.MethodPost, "/bookings", strings.NewReader(`{"reference":"`+reference+`","amount":101}`))
 		req.Header.Set("Idempotency-Key", key)
-		answer := httptest.NewRecorder()
-		b.Handler().ServeHTTP(answer, req)
-		return answer
+		response := httptest.NewRecorder()
+		b.Handler().ServeHTTP(response, req)
+		return response
 	}
 	busy := take("one", "a", 1, 0)
 	assert.Equal(t, http.StatusServiceUnavailable, busy.Code)
 	assert.NotEmpty(t, busy.Header().Get("Retry-After"))
 	first := take("one", "a", 0, 0)
-	assert.Equal(t, http.StatusCreated, first.Code, "what was not done is not remembered")
+	assert.Equal(t, http.StatusCreated, first.Code, "a 503 is not stored")
 	assert.Equal(t, first.Body.String(), take("one", "a", 0, 1).Body.String())
 	assert.Len(t, b.Booked("a"), 1)
 	assert.Equal(t, http.StatusPaymentRequired, take("two", "b", 0, 1).Code)
@@ -76,6 +75,6 @@ func TestBankKnowsKeys(t *testing.T) {
 
 	_, known := b.keyed.begin("four")
 	assert.False(t, known)
-	assert.Equal(t, http.StatusConflict, take("four", "c", 0, 0).Code, "while it is at it")
+	assert.Equal(t, http.StatusConflict, take("four", "c", 0, 0).Code, "request in progress")
 	assert.Empty(t, b.Booked("c"))
 }

@@ -8,54 +8,54 @@ import (
 	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
 )
 
-// keyed are the answers by key. One that is not there yet is nil.
+// keyed has the responses by key. A response is nil while the request is in progress.
 type keyed struct {
-	mu      sync.Mutex
-	answers map[string]*httptest.ResponseRecorder
+	mu        sync.Mutex
+	responses map[string]*httptest.ResponseRecorder
 }
 
-// around gives the first answer again, save that nothing was done.
-func (k *keyed) around(b *Bank, next http.Handler) http.Handler {
+// handler replays the first response of a key, unless it is a 5xx.
+func (k *keyed) handler(b *Bank, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := r.Header.Get("Idempotency-Key")
 		if !b.Keys || key == "" {
 			next.ServeHTTP(w, r)
 			return
 		}
-		answer, known := k.begin(key)
-		if known && answer == nil {
-			http.Error(w, "it is being worked on", http.StatusConflict)
+		response, known := k.begin(key)
+		if known && response == nil {
+			http.Error(w, "request in progress", http.StatusConflict)
 			return
 		}
 		if !known {
-			answer = httptest.NewRecorder()
-			next.ServeHTTP(answer, r)
-			k.end(key, answer)
+			response = httptest.NewRecorder()
+			next.ServeHTTP(response, r)
+			k.end(key, response)
 		}
-		chaos.Copy(w, answer)
+		chaos.Copy(w, response)
 	})
 }
 
-// begin is the answer of a key that is known, or makes it known.
-func (k *keyed) begin(key string) (answer *httptest.ResponseRecorder, known bool) {
+// begin returns the response of a known key. It adds an unknown key.
+func (k *keyed) begin(key string) (response *httptest.ResponseRecorder, known bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if answer, known = k.answers[key]; known {
-		return answer, true
+	if response, known = k.responses[key]; known {
+		return response, true
 	}
-	if k.answers == nil {
-		k.answers = make(map[string]*httptest.ResponseRecorder)
+	if k.responses == nil {
+		k.responses = make(map[string]*httptest.ResponseRecorder)
 	}
-	k.answers[key] = nil
+	k.responses[key] = nil
 	return nil, false
 }
 
-func (k *keyed) end(key string, answer *httptest.ResponseRecorder) {
+func (k *keyed) end(key string, response *httptest.ResponseRecorder) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if answer.Code >= http.StatusInternalServerError {
-		delete(k.answers, key)
+	if response.Code >= http.StatusInternalServerError {
+		delete(k.responses, key)
 		return
 	}
-	k.answers[key] = answer
+	k.responses[key] = response
 }

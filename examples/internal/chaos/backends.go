@@ -11,19 +11,18 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// backendsFault ends single processes of PostgreSQL, those of the services'
-// connections.
+// backendsFault ends PostgreSQL's processes of single connections.
 type backendsFault struct{}
 
-func (backendsFault) Name() string      { return "backends" }
-func (backendsFault) Befalls() []string { return []string{Postgres} }
+func (backendsFault) Name() string        { return "backends" }
+func (backendsFault) Databases() []string { return []string{Postgres} }
 
-func (backendsFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error {
+func (backendsFault) Strike(ctx context.Context, at *Stack, random *rand.Rand) error {
 	at.serving.Lock()
 	defer at.serving.Unlock()
-	how := terminate
+	end := terminate
 	if random.IntN(2) == 0 {
-		how = killOne
+		end = killOne
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
@@ -32,26 +31,26 @@ func (backendsFault) Strike(ctx context.Context, at *Site, random *rand.Rand) er
 		if err != nil {
 			return err
 		}
-		err = how(ctx, conn)
+		err = end(ctx, conn)
 		_ = conn.Close(ctx)
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		_ = sleep.Context(ctx, 10*time.Millisecond) // The server was still ending connections since the last time.
+		_ = sleep.Context(ctx, 10*time.Millisecond) // the server is still ending connections of the previous strike
 	}
 }
 
-// others are all connections but the administrator's, in no order.
+// others selects all connections except this one.
 const others = `FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()`
 
-// terminate lets PostgreSQL end up to five connections.
+// terminate ends up to five connections with pg_terminate_backend.
 func terminate(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM (SELECT pid `+others+` ORDER BY random() LIMIT 5) AS victims`)
 	return err
 }
 
-// killOne is kill -9. PostgreSQL does not trust what the process has left in the
-// shared memory: it ends all connections, and recovers from its log.
+// killOne sends SIGKILL to one process. PostgreSQL then ends all connections and recovers from its
+// log, because the shared memory may be corrupt.
 func killOne(ctx context.Context, conn *pgx.Conn) error {
 	rows, err := conn.Query(ctx, `SELECT pid `+others+` ORDER BY random() LIMIT 1`)
 	if err != nil {

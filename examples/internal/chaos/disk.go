@@ -11,15 +11,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// diskFault is a disk that is full for SQLite: no file of the services' can become
-// longer than its log is now. A commit, which appends to the log, fails in the middle
-// of that. Then there is room again.
+// diskFault is a full disk for SQLite: a limit for the size of the services' files, a little above
+// the size of the log. A commit, which appends to the log, fails in the middle. Then the limit is
+// removed.
 type diskFault struct{}
 
-func (diskFault) Name() string      { return "disk" }
-func (diskFault) Befalls() []string { return []string{SQLite} }
+func (diskFault) Name() string        { return "disk" }
+func (diskFault) Databases() []string { return []string{SQLite} }
 
-func (diskFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error {
+func (diskFault) Strike(ctx context.Context, at *Stack, random *rand.Rand) error {
 	var size int64
 	if log, err := os.Stat(at.file() + "-wal"); err == nil {
 		size = log.Size()
@@ -32,7 +32,7 @@ func (diskFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error 
 	return at.limitFiles(-1)
 }
 
-func (at *Site) limitFiles(size int64) error {
+func (at *Stack) limitFiles(size int64) error {
 	var errs []error
 	for _, p := range at.Services {
 		errs = append(errs, p.Do(func(p *os.Process) error { return process.LimitFiles(p, size) }))

@@ -1,3 +1,3 @@
-// Package chaos is what goes wrong in the examples: processes that are killed and stopped,
-// wires, databases and disks that fail, and servers that answer badly, or not.
+// Package chaos injects faults in the examples: it kills and suspends processes, breaks
+// connections, databases and disks, and makes servers lose or delay responses.
 package chaos

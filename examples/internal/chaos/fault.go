@@ -14,20 +14,20 @@ const (
 	Postgres = "postgres"
 )
 
-// Fault is something that goes wrong.
+// Fault is a kind of fault.
 type Fault interface {
-	// Name is the word for it, as in -faults.
+	// Name is its name for -faults.
 	Name() string
 
-	// Befalls are the databases that it can befall.
-	Befalls() []string
+	// Databases returns the databases for which the fault exists.
+	Databases() []string
 
-	// Strike lets it happen, and returns when it is over. Several may be at it at
-	// once.
-	Strike(ctx context.Context, at *Site, random *rand.Rand) error
+	// Strike injects the fault and returns after its end. Several calls may run
+	// concurrently.
+	Strike(ctx context.Context, at *Stack, random *rand.Rand) error
 }
 
-// faults are those of -faults. Besides there are always kill and stop.
+// faults are the values of -faults. kill and stop have flags of their own.
 var faults = []Fault{wireFault{}, backendsFault{}, postmasterFault{}, diskFault{}, bouncerFault{}, readOnlyFault{}}
 
 func faultNames() string {
@@ -43,7 +43,7 @@ func faultsNamed(names []string) ([]Fault, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(faults, func(f Fault) bool { return f.Name() == name })
 		if i < 0 {
-			return nil, fmt.Errorf("there is no fault %q: those are %s", name, faultNames())
+			return nil, fmt.Errorf("unknown fault %q (want %s)", name, faultNames())
 		}
 		named = append(named, faults[i])
 	}

@@ -8,55 +8,55 @@ import (
 	"strings"
 )
 
-// Plan is what goes wrong with a database, and how often.
+// Plan has the faults of a run, and their numbers.
 type Plan struct {
 	Database string
 
-	// Kills is how often a service gets SIGKILL, Stops how often one is stopped for longer
-	// than its lease, Crashes how often PostgreSQL's whole server is stopped at once, and
-	// Strikes how often each of Faults strikes.
+	// Kills is the number of times that a service gets SIGKILL. Stops is the number of times
+	// that one is suspended for longer than its lease. Crashes is the number of times that the
+	// whole PostgreSQL server is killed. Strikes is the number of times for each of Faults.
 	Kills, Stops, Crashes, Strikes int
 	Faults                         []Fault
 
-	// Seed is of the moments and kinds.
+	// Seed determines the times and kinds of faults.
 	Seed uint64
 }
 
-// Flags are those of a plan, whose values are the defaults.
+// Flags defines the flags of a plan. The values of p are the defaults.
 func (p *Plan) Flags(flags *flag.FlagSet) {
-	flags.IntVar(&p.Kills, "kills", p.Kills, "how often a process of the service is killed")
-	flags.IntVar(&p.Stops, "stops", p.Stops, "how often one is stopped for longer than its lease")
-	flags.IntVar(&p.Crashes, "crashes", p.Crashes, "how often PostgreSQL is stopped at once, and started again")
-	flags.IntVar(&p.Strikes, "strikes", p.Strikes, "how often each of the faults strikes")
-	flags.Func("faults", "what else goes wrong: "+faultNames(), func(list string) (err error) {
+	flags.IntVar(&p.Kills, "kills", p.Kills, "number of times that a process of the service is killed")
+	flags.IntVar(&p.Stops, "stops", p.Stops, "number of times that one is suspended for longer than its lease")
+	flags.IntVar(&p.Crashes, "crashes", p.Crashes, "number of times that PostgreSQL is killed and restarted")
+	flags.IntVar(&p.Strikes, "strikes", p.Strikes, "number of times of each of the faults")
+	flags.Func("faults", "further faults: "+faultNames(), func(list string) (err error) {
 		p.Faults, err = faultsNamed(Words(list))
 		return err
 	})
-	flags.Uint64Var(&p.Seed, "seed", 1, "of the moments and kinds of faults; the order of requests stays random")
+	flags.Uint64Var(&p.Seed, "seed", 1, "seed of the faults; the order of requests is random")
 }
 
-// Words are those of a list.
+// Words splits a list at commas and spaces.
 func Words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// Validate says what is wrong with it.
+// Validate returns an error if the plan is invalid.
 func (p *Plan) Validate() error {
 	switch {
 	case min(p.Kills, p.Stops, p.Crashes, p.Strikes) < 0:
-		return errors.New("nothing can happen less than never")
+		return errors.New("numbers of faults must not be negative")
 	case p.Database != SQLite && p.Database != Postgres:
-		return fmt.Errorf("there is no database %q", p.Database)
+		return fmt.Errorf("unknown database %q", p.Database)
 	}
 	return nil
 }
 
-// Befallen are the databases that at least one of the faults is for, and SQLite's if
-// there are none.
-func (p *Plan) Befallen() string {
+// AffectedDatabases returns the databases for which at least one of the faults exists, or SQLite if
+// there are no faults.
+func (p *Plan) AffectedDatabases() string {
 	var databases []string
 	for _, database := range []string{SQLite, Postgres} {
-		is := func(f Fault) bool { return slices.Contains(f.Befalls(), database) }
+		is := func(f Fault) bool { return slices.Contains(f.Databases(), database) }
 		if slices.ContainsFunc(p.Faults, is) || len(p.Faults) == 0 && database == SQLite {
 			databases = append(databases, database)
 		}
@@ -64,11 +64,11 @@ func (p *Plan) Befallen() string {
 	return strings.Join(databases, ",")
 }
 
-// List is what happens, one after the other.
+// List returns the faults of the plan, each as often as it strikes.
 func (p *Plan) List() []Fault {
 	var list []Fault
 	add := func(f Fault, n int) {
-		if slices.Contains(f.Befalls(), p.Database) {
+		if slices.Contains(f.Databases(), p.Database) {
 			list = append(list, slices.Repeat([]Fault{f}, n)...)
 		}
 	}
@@ -81,7 +81,7 @@ func (p *Plan) List() []Fault {
 	return list
 }
 
-// has reports whether a fault is part of it.
+// has reports whether a fault is in the plan.
 func (p *Plan) has(f Fault) bool {
-	return slices.Contains(p.Faults, f) && slices.Contains(f.Befalls(), p.Database)
+	return slices.Contains(p.Faults, f) && slices.Contains(f.Databases(), p.Database)
 }

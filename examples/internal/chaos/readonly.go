@@ -14,18 +14,18 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// readOnlyFault makes the database read-only for a while, as after a failover: it
-// can be read, and each write fails. It calls Site.WhileReadOnly.
+// readOnlyFault makes the database read-only for a short time, as after a failover. It calls
+// Stack.WhileReadOnly.
 //
-// In PostgreSQL it sets default_transaction_read_only for the server. In SQLite a
-// connection of another process takes the write lock: unlike permissions of files
-// that holds for root too, and unlike PRAGMA query_only for all processes.
+// In PostgreSQL it sets default_transaction_read_only for the server. In SQLite a connection of
+// another process takes the write lock. Permissions of files would not apply to root, and PRAGMA
+// query_only not to other processes.
 type readOnlyFault struct{}
 
-func (readOnlyFault) Name() string      { return "readonly" }
-func (readOnlyFault) Befalls() []string { return []string{SQLite, Postgres} }
+func (readOnlyFault) Name() string        { return "readonly" }
+func (readOnlyFault) Databases() []string { return []string{SQLite, Postgres} }
 
-func (readOnlyFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error {
+func (readOnlyFault) Strike(ctx context.Context, at *Stack, random *rand.Rand) error {
 	if at.BeforeReadOnly != nil {
 		at.BeforeReadOnly(ctx)
 	}
@@ -54,16 +54,16 @@ func (readOnlyFault) Strike(ctx context.Context, at *Site, random *rand.Rand) er
 	return nil
 }
 
-func (at *Site) readOnly(ctx context.Context, random *rand.Rand) {
-	began := time.Now()
+func (at *Stack) readOnly(ctx context.Context, random *rand.Rand) {
+	start := time.Now()
 	if at.WhileReadOnly != nil {
 		at.WhileReadOnly(ctx)
 	}
-	_ = sleep.Context(ctx, 200*time.Millisecond+upTo(random, 300*time.Millisecond)-time.Since(began))
+	_ = sleep.Context(ctx, 200*time.Millisecond+upTo(random, 300*time.Millisecond)-time.Since(start))
 }
 
 // setReadOnly returns when new transactions follow the setting.
-func (at *Site) setReadOnly(ctx context.Context, on bool) error {
+func (at *Stack) setReadOnly(ctx context.Context, on bool) error {
 	value := map[bool]string{true: "on", false: "off"}[on]
 	conn, err := at.Administrator(ctx)
 	if err != nil {

@@ -13,26 +13,25 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Storm is what happens while workers work.
+// Storm injects the faults of a plan while workers process items.
 type Storm struct {
-	At *Site
+	At *Stack
 
-	// Workers work on so many Items.
+	// Workers is the number of workers, Items the number of items.
 	Workers, Items int
 
-	// Struck is how often each fault did, when it is over.
+	// Struck has the number of strikes of each fault, after Run.
 	Struck map[string]int
 
-	answered atomic.Int64
+	finished atomic.Int64
 	strikes  sync.WaitGroup
 	mu       sync.Mutex
-	failed   error              // a fault that could not strike, or not be mended
-	end      context.CancelFunc // then
+	failed   error              // an error of a fault
+	end      context.CancelFunc // ends Run after an error
 }
 
-// Rage lets the workers work, each on one item at a time, and everything of the plan
-// happen meanwhile.
-func (s *Storm) Rage(ctx context.Context, out io.Writer, work func(ctx context.Context, item int)) error {
+// Run calls work for each item, with concurrent workers, and injects the faults meanwhile.
+func (s *Storm) Run(ctx context.Context, out io.Writer, work func(ctx context.Context, item int)) error {
 	ctx, s.end = context.WithCancel(ctx)
 	defer s.end()
 	s.Struck = map[string]int{}
@@ -42,52 +41,52 @@ func (s *Storm) Rage(ctx context.Context, out io.Writer, work func(ctx context.C
 		workers.Go(func() {
 			for i := range items {
 				work(ctx, i)
-				s.answered.Add(1)
+				s.finished.Add(1)
 			}
 		})
 	}
-	s.unfold(ctx, out, items)
+	s.distribute(ctx, out, items)
 	close(items)
 	workers.Wait()
 	s.strikes.Wait()
 	return errors.Join(s.failed, ctx.Err())
 }
 
-// unfold hands out the items in as many parts as the plan has, and one. Something
-// strikes at a random moment after a part was handed out, and most of what went
-// before it answered: in the middle of the work.
-func (s *Storm) unfold(ctx context.Context, out io.Writer, items chan<- int) {
+// distribute passes the items to the workers in one part more than there are faults. A fault strikes
+// at a random time after a part was passed and most earlier items are finished, so that requests
+// are in progress.
+func (s *Storm) distribute(ctx context.Context, out io.Writer, items chan<- int) {
 	seed := s.At.Seed
 	random := rand.New(rand.NewPCG(seed, 1))
 	plan := s.At.List()
 	random.Shuffle(len(plan), func(i, j int) { plan[i], plan[j] = plan[j], plan[i] })
 	before := 0
 	for part := 1; part <= len(plan)+1 && ctx.Err() == nil; part++ {
-		share := s.Items * part / (len(plan) + 1)
-		for i := before; i < share; i++ {
+		end := s.Items * part / (len(plan) + 1)
+		for i := before; i < end; i++ {
 			items <- i
 		}
 		if part > len(plan) {
 			return
 		}
 		s.wait(ctx, before-s.Workers)
-		before = share
-		_ = sleep.Context(ctx, upTo(random, longestPeace))
+		before = end
+		_ = sleep.Context(ctx, upTo(random, maxPause))
 		s.strike(ctx, plan[part-1], rand.New(rand.NewPCG(seed, uint64(1+part))))
 		if part%10 == 0 {
-			fmt.Fprintf(out, "%3d of %d strikes, %4d of %d answered\n", part, len(plan), s.answered.Load(), s.Items)
+			fmt.Fprintf(out, "%3d of %d faults, %4d of %d requests finished\n", part, len(plan), s.finished.Load(), s.Items)
 		}
 	}
 }
 
-// longestPeace is from the end of one thing to the next.
-const longestPeace = 100 * time.Millisecond
+// maxPause is the maximum time between two faults.
+const maxPause = 100 * time.Millisecond
 
-// strike lets something happen. If it takes long, other things happen beside it.
+// strike injects a fault. If it takes long, strike returns before its end.
 func (s *Storm) strike(ctx context.Context, f Fault, random *rand.Rand) {
-	over := make(chan struct{})
+	done := make(chan struct{})
 	s.strikes.Go(func() {
-		defer close(over)
+		defer close(done)
 		err := f.Strike(ctx, s.At, random)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -98,14 +97,14 @@ func (s *Storm) strike(ctx context.Context, f Fault, random *rand.Rand) {
 		}
 	})
 	select {
-	case <-over:
-	case <-time.After(3 * longestPeace):
+	case <-done:
+	case <-time.After(3 * maxPause):
 	}
 }
 
-// wait is until so many items have been answered.
+// wait waits until n items are finished.
 func (s *Storm) wait(ctx context.Context, n int) {
-	for s.answered.Load() < int64(n) && ctx.Err() == nil {
+	for s.finished.Load() < int64(n) && ctx.Err() == nil {
 		_ = sleep.Context(ctx, time.Millisecond)
 	}
 }

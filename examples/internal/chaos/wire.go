@@ -9,18 +9,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// wireFault is what happens to connections: from the clients to the services, and
-// from them to PostgreSQL.
+// wireFault breaks connections between clients and services, and between services and PostgreSQL.
 type wireFault struct{}
 
-func (wireFault) Name() string      { return "wire" }
-func (wireFault) Befalls() []string { return []string{SQLite, Postgres} }
+func (wireFault) Name() string        { return "wire" }
+func (wireFault) Databases() []string { return []string{SQLite, Postgres} }
 
-// Strike ends connections on all wires, at random, each when it has lost for a moment
-// what was said on it: all, or only answers, so that what was asked is done, a commit
-// for one, and nobody learns of it. Then it does one of the longer harms to one of the
-// wires, in turn.
-func (wireFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error {
+// Strike drops the data of random connections and then closes them. It drops all data, or only the
+// responses: then a request is executed, such as a commit, and the client gets no response. After
+// that it injects one of the longer faults into one of the proxies, in turn.
+func (wireFault) Strike(ctx context.Context, at *Stack, random *rand.Rand) error {
 	wires := []*tcpproxy.Proxy{at.Front}
 	if at.back != nil {
 		wires = append(wires, at.back)
@@ -40,15 +38,15 @@ func (wireFault) Strike(ctx context.Context, at *Site, random *rand.Rand) error 
 			}
 		}
 	}
-	turn := int(at.nextHarm.Add(1))
-	harms[turn/len(wires)%len(harms)](at, ctx, wires[turn%len(wires)], random)
+	n := int(at.nextWireFault.Add(1))
+	longFaults[n/len(wires)%len(longFaults)](at, ctx, wires[n%len(wires)], random)
 	return nil
 }
 
-// some picks a share of a wire's connections.
-func some(wire *tcpproxy.Proxy, random *rand.Rand, share float64, do func(*tcpproxy.Conn)) (picked []*tcpproxy.Conn) {
+// some calls do for a random part of the connections, and returns them.
+func some(wire *tcpproxy.Proxy, random *rand.Rand, ratio float64, do func(*tcpproxy.Conn)) (picked []*tcpproxy.Conn) {
 	for _, c := range wire.Conns() {
-		if random.Float64() < share {
+		if random.Float64() < ratio {
 			do(c)
 			picked = append(picked, c)
 		}
@@ -56,14 +54,13 @@ func some(wire *tcpproxy.Proxy, random *rand.Rand, share float64, do func(*tcppr
 	return picked
 }
 
-// harms are those that last.
-var harms = []func(*Site, context.Context, *tcpproxy.Proxy, *rand.Rand){
-	(*Site).haltSome, (*Site).slowDown, (*Site).haltAll, (*Site).haltAndReset,
+// longFaults are the faults that take longer.
+var longFaults = []func(*Stack, context.Context, *tcpproxy.Proxy, *rand.Rand){
+	(*Stack).haltSome, (*Stack).slowDown, (*Stack).haltAll, (*Stack).haltAndReset,
 }
 
-// haltSome holds back what some connections carry for longer than a lease, and then
-// delivers it.
-func (at *Site) haltSome(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
+// haltSome delays the data of some connections for longer than a lease, and then delivers it.
+func (at *Stack) haltSome(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
 	halted := some(wire, random, 0.5, (*tcpproxy.Conn).Halt)
 	_ = sleep.Context(ctx, at.longerThanALease(random))
 	for _, c := range halted {
@@ -71,8 +68,8 @@ func (at *Site) haltSome(ctx context.Context, wire *tcpproxy.Proxy, random *rand
 	}
 }
 
-// haltAndReset never delivers it.
-func (at *Site) haltAndReset(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
+// haltAndReset delays the data of some connections, and then resets them.
+func (at *Stack) haltAndReset(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
 	halted := some(wire, random, 0.5, (*tcpproxy.Conn).Halt)
 	_ = sleep.Context(ctx, at.longerThanALease(random))
 	for _, c := range halted {
@@ -80,20 +77,20 @@ func (at *Site) haltAndReset(ctx context.Context, wire *tcpproxy.Proxy, random *
 	}
 }
 
-// haltAll is a network that is gone for longer than a lease.
-func (at *Site) haltAll(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
+// haltAll stops the network for longer than a lease.
+func (at *Stack) haltAll(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
 	wire.Halt()
 	_ = sleep.Context(ctx, at.longerThanALease(random))
 	wire.Resume()
 }
 
-// slowDown is a network that takes its time.
-func (at *Site) slowDown(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
+// slowDown makes the network slow.
+func (at *Stack) slowDown(ctx context.Context, wire *tcpproxy.Proxy, random *rand.Rand) {
 	wire.Delay(20*time.Millisecond + upTo(random, 80*time.Millisecond))
 	_ = sleep.Context(ctx, at.Lease)
 	wire.Delay(0)
 }
 
-func (at *Site) longerThanALease(random *rand.Rand) time.Duration {
+func (at *Stack) longerThanALease(random *rand.Rand) time.Duration {
 	return at.Lease + upTo(random, at.Lease)
 }

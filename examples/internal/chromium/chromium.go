@@ -1,4 +1,4 @@
-// Package chromium lets tests look at pages as a person would: in a browser.
+// Package chromium opens pages in a browser for tests.
 package chromium
 
 import (
@@ -14,8 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Open starts a headless Chromium of the test's own, which ends with the test. The
-// context is that of its only page.
+// Open starts a headless Chromium, which exits with the test. The context is that of its only page.
 func Open(t *testing.T) context.Context {
 	t.Helper()
 	program, err := exec.LookPath("chromium")
@@ -35,7 +34,7 @@ func Open(t *testing.T) context.Context {
 	return ctx
 }
 
-// Value is that of an expression on the page.
+// Value evaluates an expression on the page.
 func Value[T any](ctx context.Context, t *testing.T, expression string) T {
 	t.Helper()
 	v, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
@@ -43,28 +42,27 @@ func Value[T any](ctx context.Context, t *testing.T, expression string) T {
 	return v
 }
 
-// Press clicks on a link or a button, and waits until a page is there on which the
-// expression is true. It is the page's own click: one of the mouse is dropped where the
-// page has not been painted yet, as on a busy machine.
+// Press clicks on a link or a button, and waits for a page on which the expression is true. It calls
+// the element's click method, because on a busy machine a mouse click before the first paint has no
+// effect.
 func Press(ctx context.Context, t *testing.T, selector, until string) {
 	t.Helper()
 	Value[string](ctx, t, `document.querySelector("`+selector+`").click(), ""`)
 	Until(ctx, t, until)
 }
 
-// Until waits until a page is there on which the expression is true.
+// Until waits for a page on which the expression is true.
 func Until(ctx context.Context, t *testing.T, expression string) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool](`document.readyState === "complete" && !!(`+expression+`)`))
-		return err == nil && is // or the page is just being loaded
+		return err == nil && is // an error means that the page is loading
 	}, 2*time.Minute, 50*time.Millisecond, expression)
 }
 
-// Legible looks at pages, by name, in light and in dark and on screens of some widths,
-// which have names too: nothing is wider than the screen, and there is contrast enough
-// for all text. A page is there when the selector finds something. If
-// RESILIENTHTTP_SCREENSHOTS names a folder, that gets a picture of each.
+// Legible checks named pages in light and dark mode and on screens of named widths: nothing is wider
+// than the screen, and all text has enough contrast. A page is loaded when the selector matches. If
+// RESILIENTHTTP_SCREENSHOTS names a folder, Legible writes a picture of each page into it.
 func Legible(ctx context.Context, t *testing.T, pages map[string]string, selector string, widths map[int64]string) {
 	t.Helper()
 	for width, screen := range widths {
@@ -93,7 +91,7 @@ func picture(ctx context.Context, t *testing.T, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
 }
 
-// leastContrast is the least contrast of any text on the page with what is behind it.
+// leastContrast is the lowest contrast of any text on the page with its background.
 const leastContrast = `(() => {
 	const luminance = c => {
 		const [r, g, b] = c.match(/[\d.]+/g).map(Number).map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);

@@ -1,3 +1,3 @@
-// Package process lets an example be several processes: it starts itself again, with a
-// word that says as what, and kills what it has started.
+// Package process starts the program of an example again as other processes, with a command as
+// its first argument, and kills them.
 package process

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LimitFiles is how long a file may become that a process writes to: beyond that a
-// write fails with EFBIG. Negative: as long as it wants.
+// LimitFiles limits the size of files that a process writes. A write beyond it fails with EFBIG. A
+// negative size means no limit.
 func LimitFiles(p *os.Process, size int64) error {
 	var limit unix.Rlimit
 	if err := unix.Prlimit(p.Pid, unix.RLIMIT_FSIZE, nil, &limit); err != nil {

@@ -7,5 +7,5 @@ import (
 	"os"
 )
 
-// LimitFiles cannot be had.
+// LimitFiles is not supported.
 func LimitFiles(*os.Process, int64) error { return errors.ErrUnsupported }

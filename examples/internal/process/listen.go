@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Listen serves on a Unix socket until ctx, or the standard input, ends. So the process
-// ends with the one that started it.
+// Listen serves on a Unix socket until ctx or the standard input ends. So the process exits with its
+// parent.
 func Listen(ctx context.Context, socket string, handler http.Handler) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -26,10 +26,10 @@ func Listen(ctx context.Context, socket string, handler http.Handler) error {
 	return <-ended
 }
 
-// Serve serves on a Unix socket until ctx ends: then what has begun is brought to its end,
-// and ended says how that went. When Serve returns, the socket is there to be called.
+// Serve serves on a Unix socket until ctx ends and the requests in progress have finished. Then
+// ended receives the result. When Serve returns, the socket accepts connections.
 func Serve(ctx context.Context, socket string, handler http.Handler) (ended <-chan error, err error) {
-	_ = os.Remove(socket) // It is that of a process that was killed, if it is there.
+	_ = os.Remove(socket) // of a process that was killed
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", socket)
 	if err != nil {
 		return nil, err
@@ -52,20 +52,19 @@ func Serve(ctx context.Context, socket string, handler http.Handler) (ended <-ch
 	return served, nil
 }
 
-// Show serves on a TCP address, for as long as it takes to look, until stop is called: what
-// has begun is cut off then.
+// Show serves on a TCP address until stop is called, which closes all connections.
 func Show(ctx context.Context, address string, handler http.Handler) (url string, stop func(), err error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return "", nil, err
 	}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-	go func() { _ = server.Serve(listener) }() // until it is closed
+	go func() { _ = server.Serve(listener) }() // returns after stop
 	return "http://" + listener.Addr().String(), func() { _ = server.Close() }, nil
 }
 
-// Over makes connections to a Unix socket.
-func Over(socket string) func(context.Context, string, string) (net.Conn, error) {
+// Dial returns a DialContext function for a Unix socket.
+func Dial(socket string) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}

@@ -14,26 +14,26 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Process is this program as a part of the service, one process after the other: as
-// soon as one is gone, the next one starts. It is safe for concurrent use.
+// Process runs this program as another process. If the process exits, it starts the next one. It is
+// safe for concurrent use.
 type Process struct {
 	args   []string
-	Socket string // where it listens
+	Socket string // the process listens on it
 	log    io.Writer
 
 	mu    sync.Mutex
 	cmd   *exec.Cmd
-	stdin io.Closer // its end is the process's
+	stdin io.Closer // the process exits when it is closed
 	ended bool
-	gone  chan struct{} // closed when nothing starts any more
+	gone  chan struct{} // closed when no other process starts
 }
 
-// New makes one that does not run yet. log nil: nobody reads what it writes.
+// New returns a Process that is not started. log may be nil.
 func New(socket string, log io.Writer, command string, args ...string) *Process {
 	return &Process{args: append([]string{command, "-listen", socket}, args...), Socket: socket, log: log}
 }
 
-// Start returns when it answers.
+// Start starts the process and waits until it is healthy.
 func (p *Process) Start(ctx context.Context) error {
 	p.mu.Lock()
 	p.ended, p.gone = false, make(chan struct{})
@@ -42,7 +42,7 @@ func (p *Process) Start(ctx context.Context) error {
 	return p.Healthy(ctx)
 }
 
-// keep starts a process after the other.
+// keep starts one process after the other.
 func (p *Process) keep(ctx context.Context) {
 	defer close(p.gone)
 	for ctx.Err() == nil {
@@ -51,11 +51,11 @@ func (p *Process) keep(ctx context.Context) {
 			return
 		}
 		_ = cmd.Wait()                    // "signal: killed"
-		time.Sleep(20 * time.Millisecond) // It may be the database that is not there.
+		time.Sleep(20 * time.Millisecond) // the database may be unavailable
 	}
 }
 
-// launch is nil when there is to be none any more.
+// launch starts a process. It returns nil if no other process should start.
 func (p *Process) launch(ctx context.Context) *exec.Cmd {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +65,7 @@ func (p *Process) launch(ctx context.Context) *exec.Cmd {
 	}
 	p.cmd = exec.CommandContext(ctx, program, p.args...)
 	if p.log != nil {
-		// By a pipe: a file would be limited as SQLite's are when the disk is full.
+		// A pipe, because the size of a file would be limited too by LimitFiles.
 		p.cmd.Stderr = struct{ io.Writer }{p.log}
 	}
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
@@ -77,38 +77,37 @@ func (p *Process) launch(ctx context.Context) *exec.Cmd {
 	return p.cmd
 }
 
-// Do does something to the process that runs, if one does. Its error says that this
-// system cannot do that.
-func (p *Process) Do(something func(*os.Process) error) error {
+// Do calls f for the running process, if there is one. It returns errors.ErrUnsupported only.
+func (p *Process) Do(f func(*os.Process) error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.cmd == nil || p.cmd.Process == nil || p.ended {
 		return nil
 	}
-	if err := something(p.cmd.Process); errors.Is(err, errors.ErrUnsupported) {
+	if err := f(p.cmd.Process); errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
-	return nil // Or the process has just gone.
+	return nil // other errors mean that the process has exited
 }
 
-// Kill is SIGKILL: the process has no time for anything. The next one starts.
+// Kill sends SIGKILL. The next process starts.
 func (p *Process) Kill() error { return p.Do((*os.Process).Kill) }
 
-// Stop is SIGKILL, and no other one starts.
+// Stop sends SIGKILL. No other process starts.
 func (p *Process) Stop() {
 	p.end(func() { _ = p.cmd.Process.Kill() })
 }
 
-// Drain lets the process bring to its end what it has begun. No other one starts.
+// Drain lets the process finish its requests and exit. No other process starts.
 func (p *Process) Drain() {
 	p.end(func() { _ = p.stdin.Close() })
 }
 
-func (p *Process) end(how func()) {
+func (p *Process) end(exit func()) {
 	p.mu.Lock()
 	p.ended = true
 	if p.cmd != nil && p.cmd.Process != nil {
-		how()
+		exit()
 	}
 	gone := p.gone
 	p.mu.Unlock()
@@ -117,13 +116,13 @@ func (p *Process) end(how func()) {
 	}
 }
 
-// Healthy waits until it answers.
+// Healthy waits until the process responds.
 func (p *Process) Healthy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	client := &http.Client{
-		Transport: &http.Transport{DialContext: Over(p.Socket), DisableKeepAlives: true},
-		Timeout:   500 * time.Millisecond, // It may have been stopped.
+		Transport: &http.Transport{DialContext: Dial(p.Socket), DisableKeepAlives: true},
+		Timeout:   500 * time.Millisecond, // the process may be suspended
 	}
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://process/health", http.NoBody)
@@ -134,7 +133,7 @@ func (p *Process) Healthy(ctx context.Context) error {
 			return resp.Body.Close()
 		}
 		if err := sleep.Context(ctx, 5*time.Millisecond); err != nil {
-			return fmt.Errorf("%s does not come up: %w", p.args[0], err)
+			return fmt.Errorf("%s is not healthy: %w", p.args[0], err)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Freeze stops a process where it is.
+// Freeze suspends a process.
 func Freeze(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
-// Thaw lets it go on.
+// Thaw resumes a process.
 func Thaw(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

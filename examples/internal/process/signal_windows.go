@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// Freeze cannot be had.
+// Freeze is not supported.
 func Freeze(*os.Process) error { return errors.ErrUnsupported }
 
-// Thaw cannot be had.
+// Thaw is not supported.
 func Thaw(*os.Process) error { return errors.ErrUnsupported }

@@ -29,7 +29,7 @@ var shared = sync.OnceValues(func() (*Server, error) {
 	return Start(context.Background(), "")
 })
 
-// Open returns a DSN for pgx whose search path is a new, empty schema. All tests of a
+// Open returns a DSN for pgx with a new, empty schema as search path. All tests of a
 // process share one server, or the database of RESILIENTHTTP_POSTGRES_DSN if it is set.
 // The schema is dropped when the test ends. Its name is also the application_name of the
 // connections. Without PostgreSQL on this machine the test is skipped. The caller must

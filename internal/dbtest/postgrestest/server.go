@@ -63,7 +63,7 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 // every system accepts, less the length of the file name.
 const maxDirLength = 104 - len("/.s.PGSQL.5432") - 1
 
-// newDir makes a directory that the account owns and whose path is short enough for a socket.
+// newDir makes a directory that the account owns, with a path that is short enough for a socket.
 func newDir(as account, parent string) (string, error) {
 	if parent == "" && as.other() && !writableByAll(os.TempDir()) {
 		parent = "/tmp" // TMPDIR is often readable by root only
@@ -163,7 +163,7 @@ func firstNumber(file []byte) (int, error) {
 	return strconv.Atoi(first)
 }
 
-// processesIn returns the processes whose working directory is dir. The processes of a
+// processesIn returns the processes with the working directory dir. The processes of a
 // server work in its data directory.
 func processesIn(dir string) []int {
 	if target, err := filepath.EvalSymlinks(dir); err == nil {

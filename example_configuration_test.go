@@ -1,0 +1,76 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/config"
+	"github.com/resilienthttp/resilienthttp/faulttest"
+)
+
+// Package config reads what operators set in JSON. Fields that the text does not name keep the
+// program's values.
+func ExampleTransport() {
+	transport := &resilienthttp.Transport{
+		Policy: resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second},
+	}
+	text := strings.NewReader(`{
+		"Policy":    {"AttemptTimeout": "2s", "Backoff": {"Strategy": "FullJitter", "Base": "100ms", "Max": "10s"}},
+		"RateLimit": {"Limit": 50},
+		"Hedge":     {}
+	}`)
+	err := config.Read(text, transport) // it calls Validate
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(transport.Policy.MaxAttempts, transport.Policy.AttemptTimeout, transport.RateLimit.Limit, transport.Hedge != nil)
+	// Output: 3 2s 50 true
+}
+
+// Validate names all invalid fields. Call it when the program starts.
+func ExampleTransport_Validate() {
+	transport := &resilienthttp.Transport{
+		Policy:  resilienthttp.Policy{AttemptTimeout: 5},  // 5 ns: the unit is missing
+		Breaker: &resilienthttp.Breaker{FailureRatio: 50}, // a ratio, not a percentage
+	}
+	err := transport.Validate()
+	for _, field := range []string{"Policy.AttemptTimeout", "Breaker.FailureRatio", "Breaker.Window"} {
+		fmt.Println(field, "is invalid:", strings.Contains(err.Error(), field))
+	}
+	// Output:
+	// Policy.AttemptTimeout is invalid: true
+	// Breaker.FailureRatio is invalid: true
+	// Breaker.Window is invalid: false
+}
+
+// WithPolicy replaces the whole policy of a call: change a copy of the Transport's.
+func ExampleWithPolicy_copy() {
+	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
+	defer api.Close()
+
+	transport := &resilienthttp.Transport{
+		Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)},
+	}
+	policy := transport.Policy
+	policy.MaxAttempts = 2
+	ctx := resilienthttp.WithPolicy(context.Background(), policy)
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = resp.Body.Close()
+	fmt.Println(resp.StatusCode, "attempts:", api.Total())
+	// Output: 500 attempts: 2
+}

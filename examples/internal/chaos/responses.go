@@ -1,0 +1,81 @@
+package chaos
+
+import (
+	"flag"
+	"maps"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"time"
+)
+
+// Responses has the ratios of faulty responses to POST.
+type Responses struct {
+	Lose float64 // the request is executed, and the connection is reset
+	Late float64 // the request is executed, and the response is sent after Timeout
+	Slow float64 // the request is executed shortly after Timeout
+
+	Timeout time.Duration // of the clients
+}
+
+// Flags defines -lose, -late and -slow.
+func (c *Responses) Flags(flags *flag.FlagSet) {
+	flags.Float64Var(&c.Lose, "lose", 0, "ratio of responses that are lost after the execution")
+	flags.Float64Var(&c.Late, "late", 0, "ratio of responses after the client's timeout")
+	flags.Float64Var(&c.Slow, "slow", 0, "ratio of executions after the client's timeout")
+}
+
+// Handler returns a handler with these faults around next. The faults are spread evenly instead of
+// randomly, so that a few dozen requests have some, and the first request has none.
+func (c *Responses) Handler(next http.Handler) http.Handler {
+	tooLong := c.Timeout + 200*time.Millisecond
+	var posts atomic.Int64
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			next.ServeHTTP(w, r)
+			return
+		}
+		_, fraction := math.Modf(0.5 + math.Phi*float64(posts.Add(1)-1)) // the multiples of the golden ratio are spread evenly
+		switch {
+		case fraction < c.Lose:
+			next.ServeHTTP(httptest.NewRecorder(), r)
+			Reset(w)
+		case fraction < c.Lose+c.Late:
+			response := httptest.NewRecorder()
+			next.ServeHTTP(response, r)
+			time.Sleep(tooLong)
+			Copy(w, response)
+		case fraction < c.Lose+c.Late+c.Slow:
+			start := time.Now()
+			time.Sleep(tooLong)
+			if time.Since(start) > tooLong+tooLate {
+				Reset(w) // the machine was suspended, and the tests do not expect such a late execution
+				return
+			}
+			next.ServeHTTP(w, r)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Reset resets the connection.
+func Reset(w http.ResponseWriter) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// Copy writes a recorded response.
+func Copy(w http.ResponseWriter, response *httptest.ResponseRecorder) {
+	maps.Copy(w.Header(), response.Header())
+	w.WriteHeader(response.Code)
+	_, _ = w.Write(response.Body.Bytes())
+}
