@@ -64,7 +64,7 @@ func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]driver.
 // routed returns an ErrInvalid if the Engine has no such gateway.
 func (c *core) routed(gateway string) error {
 	if _, ok := c.routes[gateway]; !ok {
-		return driver.Invalidf("there is no gateway %q", gateway)
+		return driver.Invalidf("Intent.Gateway is %q, want a key of Engine.Gateways", gateway)
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func (c *core) applyAll(ctx context.Context, events []driver.Event) ([]driver.Re
 		return nil, err
 	}
 	if len(results) != len(events) {
-		return nil, fmt.Errorf("durable: the store answered %d events with %d results", len(events), len(results))
+		return nil, fmt.Errorf("durable: the store returned %d results for %d events", len(results), len(events))
 	}
 	for i := range results {
 		if results[i].Err == nil && results[i].Step != driver.StepKeep {

@@ -25,16 +25,14 @@ type Redrive struct {
 
 const defaultPerSecond = 10
 
-// Redrive redrives the dead letters that the filter selects, in the background: it adds a
-// Job, which Run and Work execute in pages within half a PollInterval, in any process that
-// shares the Store. See Jobs and CancelJob. A request with the filter and SeenAt of an open
-// job joins that job. The filter's States, NewestFirst and IncludeResolved have no effect.
+// Redrive redrives the dead letters that the filter selects, in the background: it adds a Job,
+// which Run and Work of any process execute. See Jobs and CancelJob. An equal request joins an
+// open job. The filter's States, NewestFirst and IncludeResolved have no effect.
 //
-// An intent in doubt goes on under the same key while that protects, and then by a status
-// query. If neither is possible it is dead again: see Resolve. After a decline its key is
-// new. Attempts and age count anew, and a Deadline that has passed is removed. Letters that
-// others have redriven or resolved meanwhile are skipped. ErrInvalid: the filter or PerSecond
-// is invalid.
+// An intent in doubt is sent under the same key while the key protects, and queried after that.
+// If neither is possible it is dead again: see Resolve. After a decline its key is new. Attempts
+// and age count anew, and a Deadline that has passed is removed. Dead letters that were redriven
+// or resolved meanwhile are skipped. ErrInvalid: the filter or PerSecond is invalid.
 func (e *Engine) Redrive(ctx context.Context, filter Filter, how Redrive) (JobID, error) {
 	c, err := e.start()
 	if err != nil {

@@ -61,16 +61,15 @@ func (p Declines) Next(h *History, now time.Time) Decision {
 //
 // Add your own codes to ByCode, such as 02 ("try again later"), for which providers recommend
 // 72 h.
-//
-// Sources, as read in 2026: the codes and waits,
-// https://developer.paypal.com/braintree/docs/reference/general/merchant-responses/merchant-advice-codes
-// and
-// https://docs.everonet.com/en-us/gateway/developer-portal/appendix/mastercard-merchant-advice-code;
-// no code, no repetition,
-// https://developer.cybersource.com/docs/cybs/en-us/api-fields/reference/all/so/api-fields/cc-auth-reply-merchant-advice-code.html;
-// the limits,
-// https://support.peachpayments.com/support/solutions/articles/47001248617-payment-excellence-best-practices-excessive-attempts-guidelines.
 func CardDeclines() Declines {
+	// Sources, as read in 2026: the codes and waits,
+	// https://developer.paypal.com/braintree/docs/reference/general/merchant-responses/merchant-advice-codes
+	// and
+	// https://docs.everonet.com/en-us/gateway/developer-portal/appendix/mastercard-merchant-advice-code;
+	// no code, no repetition,
+	// https://developer.cybersource.com/docs/cybs/en-us/api-fields/reference/all/so/api-fields/cc-auth-reply-merchant-advice-code.html;
+	// the limits,
+	// https://support.peachpayments.com/support/solutions/articles/47001248617-payment-excellence-best-practices-excessive-attempts-guidelines.
 	const day = 24 * time.Hour
 	after := func(d time.Duration) Rule { return Rule{After: []time.Duration{d}} }
 	return Declines{

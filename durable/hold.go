@@ -33,11 +33,9 @@ func (e *Engine) Release(ctx context.Context, gateway, by string) error {
 // the latter.
 //
 // An Engine holds a gateway after 20 attempts in a row without an answer: no response, a 5xx,
-// 408, 425 or 429, or a rejection by a circuit breaker or rate limiter. It then sends one due
-// intent as a probe, after 0.1 s and then at intervals that double up to 5 s. The first answer
-// ends the hold. If it lasted 10 s or longer, the rate begins at a tenth of the rate before the
-// hold, and doubles each second up to one and a half of it. After a minute the rate is not
-// limited.
+// 408, 425 or 429, or a rejection by a circuit breaker or rate limiter. It then sends probes. The
+// first answer ends the hold. After a long hold, the rate rises step by step for a minute. See
+// docs/durable.md.
 func (e *Engine) Holds(ctx context.Context) ([]Hold, error) {
 	c, err := e.start()
 	if err != nil {

@@ -62,7 +62,7 @@ const keyHeader = "Idempotency-Key"
 // codeRequest is the Code of a request that could not be made.
 const codeRequest = "request"
 
-var errNoRequest = errors.New("durable: HTTP.NewRequest is not set")
+var errNoRequest = errors.New("durable: HTTP.NewRequest is nil")
 
 // Validate implements Validator.
 func (h HTTP) Validate() error {
@@ -96,7 +96,7 @@ func (h HTTP) request(ctx context.Context, s *Send) (*http.Request, error) {
 		return nil, err
 	}
 	if req == nil || req.URL == nil {
-		return nil, errors.New("durable: HTTP.NewRequest has made no request")
+		return nil, errors.New("durable: HTTP.NewRequest returned nil, or a request without URL")
 	}
 	ctx = valuesContext{Context: ctx, values: req.Context()}
 	req = req.WithContext(resilienthttp.SingleAttempt(resilienthttp.WithIdempotencyKey(ctx, s.Key)))
@@ -203,7 +203,7 @@ func (h HTTP) outcome(resp *http.Response, body []byte, broken error) Outcome {
 		if o.Class != ClassFailed {
 			o.Class = ClassUnknown
 		}
-		o.Err = fmt.Errorf("the answer broke off: %w", broken)
+		o.Err = fmt.Errorf("durable: read the response body: %w", broken)
 		return o
 	}
 	said := h.Read(resp, body)

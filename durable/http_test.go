@@ -297,7 +297,7 @@ func TestHTTP_read(t *testing.T) {
 				}
 				o := h.Send(t.Context(), send())
 				if row.cut {
-					require.ErrorContains(t, o.Err, "the answer broke off")
+					require.ErrorContains(t, o.Err, "durable: read the response body")
 					o.Err = nil
 				}
 				assert.Equal(t, row.want, o)

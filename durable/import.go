@@ -150,7 +150,7 @@ type importRun struct {
 
 func (run *importRun) start() (err error) {
 	if run.Engine == nil {
-		return driver.Invalidf("an Import needs an Engine")
+		return driver.Invalidf("Import.Engine is nil")
 	}
 	if run.core, err = run.Engine.start(); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (run *importRun) add(number int, row Row) {
 		err = in.Validate()
 	}
 	if first, twice := run.keys[row.Key]; err == nil && twice {
-		err = driver.Invalidf("its key is that of row %d", first)
+		err = driver.Invalidf("Row.Key is that of row %d", first)
 	}
 	result := RowResult{Row: number, Key: row.Key}
 	if err != nil {

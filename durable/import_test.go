@@ -98,7 +98,7 @@ func TestImport(t *testing.T) {
 		want := map[int]string{
 			2: "accepted", 3: "accepted", 4: "accepted", 5: "accepted", 6: "accepted", 7: "accepted", 8: "accepted",
 			9:  "invalid durable: invalid: idempotency: no key",
-			10: "invalid the amount is no number", 11: "invalid durable: invalid: its key is that of row 2", 12: "accepted",
+			10: "invalid the amount is no number", 11: "invalid durable: invalid: Row.Key is that of row 2", 12: "accepted",
 		}
 		first := run()
 		got := statuses(first)

@@ -92,7 +92,7 @@ var (
 	errLease   = errors.New("durable: the worker's lease is about to end")
 	errDrained = errors.New("durable: the worker has stopped")
 	errTimeout = errors.New("durable: the attempt took too long")
-	errKeyTTL  = errors.New("durable: the key is about to protect no more")
+	errKeyTTL  = errors.New("durable: the protection of the key is about to end")
 )
 
 // lease is the time for which the worker can rely on what it holds: a quarter of a lease less

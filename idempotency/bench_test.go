@@ -12,7 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// blackHole is a ResponseWriter that costs nothing.
+// blackHole is a ResponseWriter that discards everything.
 type blackHole struct{ header http.Header }
 
 func (b *blackHole) Header() http.Header         { return b.header }
@@ -41,7 +41,7 @@ func benchmarkHandler(b *testing.B, key func(n int) string) {
 	}
 }
 
-// What a Handler costs, without the store's disk.
+// The cost of a Handler, without a store on disk.
 func BenchmarkHandlerFirst(b *testing.B) {
 	benchmarkHandler(b, func(n int) string { return "key-" + strconv.Itoa(n) })
 }

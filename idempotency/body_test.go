@@ -81,7 +81,7 @@ func TestReadBody(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, row.want, string(body))
 
-			// The handler's turn.
+			// The handler reads the body.
 			again, err := io.ReadAll(r.Body)
 			require.NoError(t, err)
 			require.Equal(t, row.want, string(again))
@@ -120,7 +120,7 @@ func TestReadBody_tellsWhy(t *testing.T) {
 	require.ErrorIs(t, err, broken)
 }
 
-// TestReadBody_trustsNoLength: an announcement costs no memory.
+// TestReadBody_trustsNoLength: a large Content-Length alone allocates no memory.
 func TestReadBody_trustsNoLength(t *testing.T) {
 	under := &watchedBody{Reader: readerFunc(func(p []byte) (int, error) {
 		require.LessOrEqual(t, len(p), firstRead+1)
@@ -147,7 +147,7 @@ func TestUnreadBodyClosedWhileRead(t *testing.T) {
 	reader.Wait()
 }
 
-// TestReadBody_overTheWire: what net/http makes of what clients send.
+// TestReadBody_overTheWire: bodies as net/http reads them from a connection.
 func TestReadBody_overTheWire(t *testing.T) {
 	for _, row := range []struct {
 		name, request, want string

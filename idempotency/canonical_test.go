@@ -115,8 +115,8 @@ func TestCanonicalJSON(t *testing.T) {
 	}
 }
 
-// TestCanonicalJSONOfLongContainers: where hashes stand in, order still does not
-// matter, and everything else does.
+// TestCanonicalJSONOfLongContainers: with hashes of long members, order still does not
+// matter, and every other difference does.
 func TestCanonicalJSONOfLongContainers(t *testing.T) {
 	member := func(n int) string {
 		return fmt.Sprintf(`"name %03d":{"b":[%d,%q],"a":null}`, n, n, strings.Repeat("x", n))
@@ -147,8 +147,7 @@ func TestCanonicalJSONOfLongContainers(t *testing.T) {
 	require.False(t, ok, "one name twice")
 }
 
-// TestCanonicalJSON_aroundTheHash: on both sides of the length from which on a
-// hash stands in.
+// TestCanonicalJSON_aroundTheHash: just below and above the length from which a hash is used.
 func TestCanonicalJSON_aroundTheHash(t *testing.T) {
 	seen := map[string]int{}
 	for n := maxInline - 20; n < maxInline+20; n++ {
@@ -164,7 +163,7 @@ func TestCanonicalJSON_aroundTheHash(t *testing.T) {
 	require.Len(t, seen, 40)
 }
 
-// hostileBodies are 256 KiB or so of what is worst for one part or another.
+// hostileBodies are about 256 KiB each, the worst cases of the parser's parts.
 func hostileBodies() map[string][]byte {
 	const size = 256 << 10
 	repeat := func(s string) string { return strings.Repeat(s, size/len(s)) }
@@ -213,8 +212,8 @@ func hostileBodies() map[string][]byte {
 	}
 }
 
-// TestCanonicalJSONOfHostileBodies: whatever the body is, time and memory stay in
-// proportion to it, and what is read is what encoding/json reads.
+// TestCanonicalJSONOfHostileBodies: time and memory are proportional to the body, and
+// the parser accepts what encoding/json accepts.
 func TestCanonicalJSONOfHostileBodies(t *testing.T) {
 	for name, body := range hostileBodies() {
 		t.Run(name, func(t *testing.T) {
@@ -235,8 +234,8 @@ func TestCanonicalJSONOfHostileBodies(t *testing.T) {
 	}
 }
 
-// decodeStrictly is an oracle made of encoding/json: the structure, with numbers
-// as their text, of what has exactly one.
+// decodeStrictly decodes with encoding/json, for comparison: the structure of an unambiguous text,
+// with numbers as text.
 func decodeStrictly(body []byte) (any, error) {
 	if !utf8.Valid(body) || !json.Valid(body) {
 		return nil, errors.New("not JSON in UTF-8")
@@ -257,7 +256,7 @@ func decodeStrictly(body []byte) (any, error) {
 	return value, nil
 }
 
-// decodeValue decodes token by token, to notice names that are there twice.
+// decodeValue decodes token by token, to detect duplicate names.
 func decodeValue(d *json.Decoder) (any, error) {
 	token, err := d.Token()
 	if err != nil {

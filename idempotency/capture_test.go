@@ -27,7 +27,7 @@ import (
 // testLimit is small, so that the large bodies below go through a file.
 const testLimit = 16 << 10
 
-// captured is what Handler does with a response, less the record.
+// captured does what Handler does with a response, without the record.
 func captured(next http.HandlerFunc, limit int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := newCapture(w, r, limit)
@@ -40,7 +40,7 @@ func captured(next http.HandlerFunc, limit int64) http.HandlerFunc {
 	}
 }
 
-// handlerRow is a handler, and what is particular about it.
+// handlerRow is a handler with its expectations.
 type handlerRow struct {
 	name    string
 	method  string // "": POST
@@ -58,7 +58,7 @@ func write(w io.Writer, parts ...string) {
 // onlyReader hides WriteTo, so that io.Copy asks for ReadFrom.
 type onlyReader struct{ io.Reader }
 
-// copyInto has w read text by itself, if it can.
+// copyInto copies text with w's ReadFrom, if it has one.
 func copyInto(w io.Writer, text string) {
 	if n, err := io.Copy(w, onlyReader{strings.NewReader(text)}); n != int64(len(text)) || err != nil {
 		panic(fmt.Sprint(n, err))
@@ -312,8 +312,8 @@ func dialTLS(t *testing.T, handler http.HandlerFunc) net.Conn {
 	return conn
 }
 
-// raw sends a request and another behind it, so that the bytes tell whether the
-// connection was kept, and returns all that comes back, dates made equal.
+// raw sends two requests, so that the bytes show whether the connection was kept. It returns all
+// bytes of the responses, with equal dates.
 func raw(t *testing.T, handler http.HandlerFunc, row *handlerRow, proto string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", newServer(t, outer(handler), false).Listener.Addr().String())
@@ -334,7 +334,7 @@ func rawOver(t *testing.T, conn net.Conn, row *handlerRow, proto string) string 
 	return regexp.MustCompile(`Date: [^y\r]*`).ReplaceAllString(string(answer), "Date: now")
 }
 
-// TestCapture_HTTP1: the bytes on the wire are those of the handler by itself.
+// TestCapture_HTTP1: the bytes on the wire are those of the handler without a capture.
 func TestCapture_HTTP1(t *testing.T) {
 	rows := handlerRows()
 	for n := range rows {
@@ -359,7 +359,7 @@ func TestCapture_HTTP1(t *testing.T) {
 	}
 }
 
-// TestCapture_TLS: over TLS net/http's ReadFrom reads as anybody would.
+// TestCapture_TLS: over TLS, net/http's ReadFrom uses no sendfile.
 func TestCapture_TLS(t *testing.T) {
 	rows := handlerRows()
 	for n := range rows {
@@ -386,7 +386,7 @@ func unchunked(t *testing.T, s string) string {
 	return fmt.Sprint(resp.StatusCode, resp.Header, resp.TransferEncoding, resp.ContentLength, string(body))
 }
 
-// TestCapture_HTTP2: what a client sees is what the handler by itself would show.
+// TestCapture_HTTP2: a client sees the same as without a capture.
 func TestCapture_HTTP2(t *testing.T) {
 	rows := handlerRows()
 	for n := range rows {
@@ -440,7 +440,7 @@ func TestCapture_invalidStatus(t *testing.T) {
 	}
 }
 
-// TestCapture_statuses: the informational ones leave at once, and end nothing.
+// TestCapture_statuses: informational responses are sent at once, and do not end the response.
 func TestCapture_statuses(t *testing.T) {
 	for code, atOnce := range map[int]bool{100: true, 101: false, 102: true, 199: true, 200: false, 999: false} {
 		w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
@@ -457,8 +457,8 @@ func TestCapture_statuses(t *testing.T) {
 	}
 }
 
-// TestCapture_holdsBack: nothing but informational responses leaves before deliver,
-// and those leave no trace in the real header.
+// TestCapture_holdsBack: only informational responses are sent before sendResponse. They do not
+// change the real header.
 func TestCapture_holdsBack(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	w.Header().Set("X-Outer", "1")
@@ -486,7 +486,7 @@ func TestCapture_holdsBack(t *testing.T) {
 	require.Equal(t, http.Header{"Location": {"/charges/1"}}, w.Header())
 }
 
-// deadlineRecorder also remembers statuses and deadlines.
+// deadlineRecorder also records statuses and deadlines.
 type deadlineRecorder struct {
 	*httptest.ResponseRecorder
 
@@ -509,7 +509,7 @@ func (w *deadlineRecorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return nil, nil, nil
 }
 
-// TestCapture_controller: a handler cannot get around the capture.
+// TestCapture_controller: a handler cannot bypass the capture.
 func TestCapture_controller(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
@@ -554,7 +554,7 @@ func TestCapture_closeNotify(t *testing.T) {
 	require.True(t, <-over)
 }
 
-// TestCapture_afterFinish: what outlives the handler changes nothing.
+// TestCapture_afterFinish: writes after the handler has returned change nothing.
 func TestCapture_afterFinish(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
@@ -594,7 +594,7 @@ func TestCapture_afterFinish(t *testing.T) {
 	require.Equal(t, http.Header{"Trailer": {"X-Sum"}, "X-A": {"first"}, "X-Sum": {"1"}}, w.Header())
 }
 
-// TestCapture_abandon: a response can be given up while the handler is at it.
+// TestCapture_abandon: a response can be dropped while the handler writes it.
 func TestCapture_abandon(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 100)
@@ -627,8 +627,8 @@ func TestCapture_abandon(t *testing.T) {
 	require.Empty(t, w.codes)
 }
 
-// TestCapture_manyWriters: a handler's goroutines, some of which outlive it, write
-// whole pieces or none.
+// TestCapture_manyWriters: each write of a handler's goroutines is complete or rejected. Some
+// goroutines outlive the handler.
 func TestCapture_manyWriters(t *testing.T) {
 	piece := []byte("0123456789")
 	w := httptest.NewRecorder()
@@ -654,8 +654,7 @@ func TestCapture_manyWriters(t *testing.T) {
 	require.Equal(t, strings.Repeat(string(piece), w.Body.Len()/len(piece)), w.Body.String())
 }
 
-// TestCapture_tooLarge: the limit is on what is kept in memory, to the byte, and
-// the file is nowhere to be seen.
+// TestCapture_tooLarge: the limit of the memory is exact to the byte, and the file has no name.
 func TestCapture_tooLarge(t *testing.T) {
 	for _, row := range []struct {
 		name     string
@@ -711,8 +710,8 @@ func TestCapture_tooLarge(t *testing.T) {
 	}
 }
 
-// TestHandler_givesTheFileBack on all ways out, also where the response was never
-// sent.
+// TestHandler_givesTheFileBack: the file is removed for each end of a request, also if the
+// response was not sent.
 func TestHandler_givesTheFileBack(t *testing.T) {
 	large := strings.Repeat("x", 1000)
 	for _, row := range []struct {
@@ -760,7 +759,7 @@ func TestHandler_givesTheFileBack(t *testing.T) {
 	}
 }
 
-// TestCapture_namedFile is a system on which an open file keeps its name.
+// TestCapture_namedFile simulates a system on which an open file cannot be removed.
 func TestCapture_namedFile(t *testing.T) {
 	file, err := os.CreateTemp(t.TempDir(), "")
 	require.NoError(t, err)
@@ -769,8 +768,8 @@ func TestCapture_namedFile(t *testing.T) {
 	require.NoFileExists(t, file.Name())
 }
 
-// TestCapture_fullDisk: the handler learns that its response cannot be kept, and
-// nothing of it is delivered.
+// TestCapture_fullDisk: the handler's write fails if the response cannot be kept, and nothing of it
+// is sent.
 func TestCapture_fullDisk(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -809,7 +808,7 @@ func TestCapture_fullDisk(t *testing.T) {
 	}
 }
 
-// TestCapture_clientGone: deliver tells.
+// TestCapture_clientGone: sendResponse returns an error.
 func TestCapture_clientGone(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -851,7 +850,7 @@ func (w *brokenWriter) FlushError() error {
 	return nil
 }
 
-// TestCapture_withoutFlusher: a real writer that cannot flush is no reason to fail.
+// TestCapture_withoutFlusher: a real writer that cannot flush causes no error.
 func TestCapture_withoutFlusher(t *testing.T) {
 	rec := httptest.NewRecorder()
 	w := struct{ http.ResponseWriter }{rec}
@@ -865,9 +864,9 @@ func TestCapture_withoutFlusher(t *testing.T) {
 	require.Equal(t, "ab", rec.Body.String())
 }
 
-// TestScriptIsBounded: a handler that flushes each byte costs memory up to a
-// point, and its body comes whole.
-func TestScriptIsBounded(t *testing.T) {
+// TestWriteLog_isBounded: the memory for a handler that flushes each byte is limited, and its body
+// is sent whole.
+func TestWriteLog_isBounded(t *testing.T) {
 	w := httptest.NewRecorder()
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 	defer c.close()
@@ -884,7 +883,7 @@ func TestScriptIsBounded(t *testing.T) {
 	require.Equal(t, want.String(), w.Body.String())
 }
 
-// BenchmarkCapture is what a small JSON response costs beyond the bare handler.
+// BenchmarkCapture measures the cost of a small JSON response in addition to the bare handler.
 func BenchmarkCapture(b *testing.B) {
 	body := []byte(`{"id":"ch_123","amount":1999,"currency":"eur","status":"succeeded"}`)
 	handler := func(w http.ResponseWriter, _ *http.Request) {
@@ -932,8 +931,8 @@ func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// TestCapture_overRecorder: also writers that are not net/http's see the handler's
-// own calls, an implicit WriteHeader among them.
+// TestCapture_overRecorder: writers of other packages get the handler's own calls, including an
+// implicit WriteHeader.
 func TestCapture_overRecorder(t *testing.T) {
 	for _, row := range []struct {
 		name    string

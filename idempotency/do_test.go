@@ -322,8 +322,7 @@ func TestDo_contextEndedBefore(t *testing.T) {
 	assert.Equal(t, []idempotency.Disposition{idempotency.Invalid}, remembered.dispositions(), "every Do is reported")
 }
 
-// SIGTERM comes while the claim is on its way: there is nothing to doubt, for the
-// work was not begun.
+// The context ends during the claim. The outcome is known: the work was not begun.
 func TestDo_contextEndsBeforeWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onReserve, 1, 0, fault{delay: 300 * time.Millisecond}})
@@ -337,7 +336,7 @@ func TestDo_contextEndsBeforeWork(t *testing.T) {
 	})
 }
 
-// The caller's cancellation ends work, but not the bookkeeping.
+// The caller's cancellation ends the work, but not the writes of its record.
 func TestDo_contextEndsDuringWork(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -373,8 +372,8 @@ func TestDo_contextEndsDuringWork(t *testing.T) {
 	}
 }
 
-// Any failure of non-transactional work but those that say otherwise is ambiguous, in
-// whatever way the execution ended.
+// Each unmarked failure of non-transactional work is ambiguous, for any end of the
+// execution.
 func TestDo_ambiguousEndIsUnknown(t *testing.T) {
 	for _, ending := range []struct {
 		name  string
@@ -651,7 +650,7 @@ func TestDo_joined(t *testing.T) {
 	}
 }
 
-// What work leaves behind gets no transaction while its record is being written.
+// A goroutine that work leaves behind gets no transaction while the record is being written.
 func TestDo_txAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &idempotency.Executor{
@@ -667,8 +666,8 @@ func TestDo_txAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A store within the caller's own transaction: work is transactional, whatever the terms
-// say, and the caller commits.
+// With a store within the caller's transaction, work is transactional for any Options, and the
+// caller commits.
 func TestDo_withinACallersTransaction(t *testing.T) {
 	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
 	for _, row := range []struct {
@@ -701,7 +700,7 @@ func TestDo_withinACallersTransaction(t *testing.T) {
 		},
 		{name: "panics", panics: true, d: idempotency.Panicked, want: map[string]int{onBegin: 1, onRollback: 1}},
 		{
-			// The transaction has failed, and will not be any better next time.
+			// The transaction has failed. A repetition would fail too.
 			name: "the commit fails", rules: []rule{{onCommit, 1, 0, fault{before: errDown}}}, err: errDown,
 			d: idempotency.StoreFailed, want: map[string]int{onBegin: 1, onCommit: 1},
 		},

@@ -22,18 +22,18 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// doAs is DoAs for theID.
+// doAs is DoJSON for theID.
 func doAs[T any](t *testing.T, store idempotency.Store, work func(context.Context) (T, error)) (T, error) {
 	t.Helper()
 	return idempotency.DoJSON(t.Context(), store, theID.Scope, theID.Operation, theID.Key, "", work)
 }
 
-// gives is work with a result.
+// gives returns work with a result.
 func gives[T any](value T, err error) func(context.Context) (T, error) {
 	return func(context.Context) (T, error) { return value, err }
 }
 
-// never is work that is not to be done.
+// never is work that must not be executed.
 func never[T any](t *testing.T) func(context.Context) (T, error) {
 	t.Helper()
 	return func(context.Context) (value T, _ error) {
@@ -81,7 +81,7 @@ func asAgain[T any](want, again T) func(t *testing.T) {
 
 type hidden struct{ Seen, private int }
 
-// onlyInside marshals itself and has nothing to show.
+// onlyInside marshals itself and has no exported fields.
 type onlyInside struct{ n int }
 
 func (o *onlyInside) MarshalJSON() ([]byte, error)    { return []byte{'0' + byte(o.n)}, nil }
@@ -112,7 +112,7 @@ func TestDoJSON_values(t *testing.T) {
 	}{N: 1}))
 }
 
-// notAs says that no work for a T is begun.
+// notAs returns a test that no work for a T begins.
 func notAs[T any](why string) func(t *testing.T) {
 	return func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
@@ -165,8 +165,8 @@ type reported struct{ N int }
 
 func (*reported) UnmarshalJSON([]byte) error { return errDown }
 
-// notKept says that work for a value is done once, and that its result cannot be
-// kept.
+// notKept returns a test that work for a value is executed once, and that its result cannot be
+// stored.
 func notKept[T any](value T, why string) func(t *testing.T) {
 	return func(t *testing.T) {
 		store := new(idempotency.Memory)
@@ -184,7 +184,7 @@ func notKept[T any](value T, why string) func(t *testing.T) {
 	}
 }
 
-// TestDoJSON_valuesThatCannotBeStored: the work has taken effect, and is not done again.
+// TestDoJSON_valuesThatCannotBeStored: the work has taken effect, and is not executed again.
 func TestDoJSON_valuesThatCannotBeStored(t *testing.T) {
 	loop := &receipt{}
 	loop.Next = loop
@@ -194,8 +194,8 @@ func TestDoJSON_valuesThatCannotBeStored(t *testing.T) {
 	t.Run("what cannot be read", notKept(reported{1}, errDown.Error()))
 }
 
-// TestDoJSON_changedType: a T that the stored JSON does not fit any more gives an error,
-// and not half of a result.
+// TestDoJSON_changedType: if the stored JSON does not fit T any more, the result is an error,
+// and not a partial value.
 func TestDoJSON_changedType(t *testing.T) {
 	type first struct {
 		ID   string
@@ -238,7 +238,7 @@ func TestDoJSON_ofAReconcilersResult(t *testing.T) {
 	}
 }
 
-// TestDoJSON_errors: they are those of Do, and come without a value.
+// TestDoJSON_errors: the errors are those of Do, without a value.
 func TestDoJSON_errors(t *testing.T) {
 	_, err := doAs[int](t, new(idempotency.Memory), nil)
 	require.ErrorIs(t, err, idempotency.ErrInvalid)
@@ -257,7 +257,7 @@ func TestDoJSON_errors(t *testing.T) {
 	require.Zero(t, value, "it counts for nothing")
 }
 
-// A queue delivers a message twice; the import and its result are one.
+// A queue delivers a message twice. It is imported once, with one result.
 func ExampleDoJSON() {
 	type invoice struct {
 		Number string `json:"number"`

@@ -17,8 +17,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// This file is about what work can learn and ask through its context: its
-// execution, its transaction, and that a refusal keep its writes.
+// This file tests the functions of an execution's context: FromContext, Tx and
+// CommitOnFailure.
 
 func TestFromContextOutsideOfAnExecution(t *testing.T) {
 	e, ok := idempotency.FromContext(t.Context())
@@ -136,7 +136,7 @@ func txOf[T any](ctx context.Context) error {
 	return err
 }
 
-// Nor after a panic.
+// After a panic there is no transaction either.
 func TestTx_afterAPanic(t *testing.T) {
 	var after func() error
 	store := faultyTx(newLedger())
@@ -148,7 +148,7 @@ func TestTx_afterAPanic(t *testing.T) {
 	require.ErrorIs(t, after(), idempotency.ErrNoTransaction)
 }
 
-// What work leaves behind gets no transaction while its record is being written.
+// A goroutine that work leaves behind gets no transaction while the record is being written.
 func TestTx_afterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := newLedger()

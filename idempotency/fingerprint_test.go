@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asked is a request in short: method, target, header and body.
+// asked is a request: method, target, header and body.
 type asked struct {
 	target  string // "POST /charges?a=1"
 	kind    string // Content-Type; "": none
@@ -140,7 +140,7 @@ func TestRequestFingerprint(t *testing.T) {
 		{"multipart, extended filename", disposition(`form-data; name=a; filename*=utf-16''x`), disposition(`form-data; name=a`), false},
 		{"multipart, text in a part", form("--B", "X: a  b", "", "", "--B--"), form("--B", "X: a b", "", "", "--B--"), false},
 
-		// Malformed, or to be split in more than one way: by bytes.
+		// Malformed or ambiguous: compared by bytes.
 		{"multipart, a preamble", form("x", "--B", "", "1", "--B--"), form("y", "--B", "", "1", "--B--"), false},
 		{"multipart, an empty preamble", form("", "--B", "", "1", "--B--"), form("--B", "", "1", "--B--"), false},
 		{"multipart, an epilogue", form("--B", "", "1", "--B--", "x"), form("--B", "", "1", "--B--", "y"), false},
@@ -166,7 +166,7 @@ func TestRequestFingerprint(t *testing.T) {
 	}
 }
 
-// TestFingerprint_ofCanonicalText: what is compared by bytes cannot pass for what
+// TestFingerprint_ofCanonicalText: a body that is compared by bytes never equals one that
 // is compared by structure.
 func TestFingerprint_ofCanonicalText(t *testing.T) {
 	long := `["` + strings.Repeat("a", maxInline) + `"]`
@@ -177,7 +177,7 @@ func TestFingerprint_ofCanonicalText(t *testing.T) {
 }
 
 // TestFingerprint_version: records outlive the program that wrote them, so the
-// rule of version 1 gives these, always.
+// fingerprints of version 1 never change.
 func TestFingerprint_version(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -222,7 +222,7 @@ func TestFingerprint_twoContentTypes(t *testing.T) {
 	require.NotEqual(t, RequestFingerprint(r, []byte("{}")), RequestFingerprint(r, []byte("{ }")))
 }
 
-// TestFingerprint_ofWriters: what mime/multipart writes is taken part by part.
+// TestFingerprint_ofWriters: bodies of mime/multipart are compared part by part.
 func TestFingerprint_ofWriters(t *testing.T) {
 	write := func(content string) Fingerprint {
 		var body bytes.Buffer
@@ -270,9 +270,9 @@ func TestFingerprint_ofHostileMultiparts(t *testing.T) {
 	require.Less(t, time.Since(begun), 10*time.Second)
 }
 
-// FuzzRequestFingerprint: nothing makes it panic; the same request is the same,
-// with its query in another order and its multipart under another boundary too;
-// and another body is another request, unless both are one JSON structure.
+// FuzzRequestFingerprint: no request makes it panic. The same request has the same fingerprint,
+// also with another order of the query and another boundary. Another body is another request,
+// unless both are the same JSON structure.
 func FuzzRequestFingerprint(f *testing.F) {
 	for _, seed := range []asked{
 		asJSON(`{"a":1,"b":2}`), asJSON(`{"a":1,"a":2}`), sent("text/plain", "a"), sent("a/b; c*=d", "a"),
@@ -308,7 +308,7 @@ func FuzzRequestFingerprint(f *testing.F) {
 			require.Equal(t, same, fp == RequestFingerprint(r, other))
 			return
 		}
-		// What is taken part by part is taken so by mime/multipart, too.
+		// A body that is compared part by part has the same parts for mime/multipart.
 		sum, ok := sumOfParts(body, m.boundary)
 		if !ok {
 			return
@@ -324,7 +324,7 @@ func FuzzRequestFingerprint(f *testing.F) {
 	})
 }
 
-// partsOf is what mime/multipart makes of a body.
+// partsOf returns the parts that mime/multipart finds in a body.
 func partsOf(body []byte, boundary string) (list []string, ok bool) {
 	reader := multipart.NewReader(bytes.NewReader(body), boundary)
 	for {

@@ -22,8 +22,7 @@ import (
 // This file tests heartbeats, lost leases, time limits and takeovers. Each test runs in
 // virtual time, and fails if a goroutine or a timer is left behind.
 
-// working is a handler that works for a time, deaf to its context, and then says
-// how that ended.
+// working is a handler that works for a time, ignores its context, and then responds.
 func working(d time.Duration, cause *atomic.Value) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(d)
@@ -321,7 +320,7 @@ func TestTakeoverAfterACrash(t *testing.T) {
 					assert.Equal(t, row.resumed, seen.Resumed)
 					assert.EqualValues(t, 2, seen.Generation)
 				}
-				// It was only slow, and comes back from the dead.
+				// The execution was only slow, and ends after the takeover.
 				err := store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed})
 				assert.ErrorIs(t, err, idempotency.ErrLeaseLost)
 			})
@@ -399,8 +398,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// A handler that never returns loses its operation a lease after its limit, and
-// what it answers in the end counts for nothing.
+// A handler that does not return loses its lease a lease after its time limit. Its later
+// response has no effect.
 func TestHandler_thatDoesNotReturn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
@@ -455,8 +454,7 @@ func TestHandler_thatDoesNotReturnIsUnknown(t *testing.T) {
 	})
 }
 
-// The limit does not make the caller's own deadline any longer, nor the other way
-// around.
+// The earlier one of time limit and caller's deadline counts.
 func TestLimitAndDeadline(t *testing.T) {
 	for _, row := range []struct {
 		name            string
@@ -483,8 +481,7 @@ func TestLimitAndDeadline(t *testing.T) {
 	}
 }
 
-// An open transaction holds the operation: there is no lease to renew, and not even
-// an hour without one changes that.
+// An open transaction holds the operation for any time: there is no lease to renew.
 func TestHeartbeat_noneForTransactionalWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faultyTx(newLedger())
@@ -508,8 +505,8 @@ func TestHeartbeat_noneForTransactionalWork(t *testing.T) {
 	})
 }
 
-// A renewal that is on its way at the end does not keep the response waiting, and
-// its failure is no news.
+// A renewal in flight at the end does not delay the response, and its failure is not
+// reported.
 func TestRenewal_inFlightAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, fault: fault{hold: make(chan struct{})}})
@@ -536,8 +533,8 @@ func TestLease_beginsAtTheRequest(t *testing.T) {
 	})
 }
 
-// So a lease that cannot be renewed is over by then, also if the claim was slow, or
-// the last renewal hangs.
+// A lease that cannot be renewed ends at its time, also if the claim was slow or the last
+// renewal hangs.
 func TestLeaseIsOverInTime(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -573,7 +570,7 @@ func (s *renewing) Renew(ctx context.Context, _ driver.Lease, _ time.Duration) e
 	return ctx.Err()
 }
 
-// It ends there, and gives its connection back.
+// A renewal ends with its lease, and releases its connection.
 func TestRenewal_endsWithTheExecution(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
@@ -585,8 +582,8 @@ func TestRenewal_endsWithTheExecution(t *testing.T) {
 	})
 }
 
-// A renewal that is answered after the end is no news either, whatever it says: the
-// lease is not that execution's any more.
+// A renewal that is answered after the end is not reported, because the execution has no
+// lease any more.
 func TestRenewal_isAnsweredAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
@@ -599,8 +596,8 @@ func TestRenewal_isAnsweredAfterTheEnd(t *testing.T) {
 	})
 }
 
-// Claims that take too long do not outlast the lease that they ask for: the second
-// would find that its own first one has died.
+// Two slow claims fit into one lease. Otherwise the second claim would find the lease of the
+// first one expired.
 func TestClaimsFitIntoTheLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{verb: onReserve, from: 1, fault: fault{delay: time.Hour}})
@@ -613,8 +610,8 @@ func TestClaimsFitIntoTheLease(t *testing.T) {
 
 var errGone = errors.New("test: the client has gone")
 
-// Nothing of an execution stays behind: a timer that is not stopped would keep its
-// request for as long as the limit.
+// An execution leaves no timer behind: it would keep the request in memory until the time
+// limit.
 func TestNothingIsKeptOfAnExecution(t *testing.T) {
 	type name struct{}
 	for _, code := range []int{http.StatusOK, http.StatusServiceUnavailable} {
@@ -633,7 +630,7 @@ func TestNothingIsKeptOfAnExecution(t *testing.T) {
 	}
 }
 
-// The context that the work gets ends by itself at its end, with every timer.
+// The context of the work ends with the execution, with all timers.
 func TestContextsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		contexts := make(chan context.Context, 3)
@@ -696,8 +693,8 @@ func ambiguous(policy driver.Takeover) idempotency.Status {
 	return idempotency.Unknown
 }
 
-// An ambiguous end is not "nothing was done": by the status, the way in which the
-// execution ended, and what its terms say of its repetition.
+// An ambiguous end does not mean that nothing was done. The result depends on the status, the
+// way in which the execution ended, and Options.Takeover.
 func TestAmbiguousEndIsUnknown(t *testing.T) {
 	harmless := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
 	for _, ending := range endings {
@@ -747,8 +744,8 @@ func TestAmbiguousEndIsUnknown(t *testing.T) {
 	}
 }
 
-// That holds for a policy of one's own, which does not see the context. What is no
-// release is taken as it is.
+// The same holds with Classify, which does not see the context. Classes other than
+// FailedRetryable are not changed.
 func TestAmbiguousEndByOwnPolicy(t *testing.T) {
 	for _, row := range []struct{ says, want idempotency.Status }{
 		{idempotency.FailedRetryable, idempotency.Unknown},
@@ -771,7 +768,7 @@ func TestAmbiguousEndByOwnPolicy(t *testing.T) {
 	}
 }
 
-// A client that has gone does not end the work, so its word counts.
+// A client that leaves does not end the work, so the response of the work counts.
 func TestClientGoneIsNoAmbiguousEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(idempotency.Memory)
@@ -786,8 +783,8 @@ func TestClientGoneIsNoAmbiguousEnd(t *testing.T) {
 	})
 }
 
-// The bank counts. A handler charges it, and hears of its own end before it hears of
-// the bank; the client asks until it has an answer that is worth having.
+// A handler charges a bank, and its context ends before the bank answers. The client retries
+// until it has a final response. The bank counts the charges.
 func TestTheBankIsChargedOnce(t *testing.T) {
 	for _, row := range []struct {
 		name    string

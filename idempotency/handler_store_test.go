@@ -16,8 +16,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// This file is about a database that goes away: before the claim, between effect
-// and record, at the commit, and when only its answer is lost.
+// This file tests a database that fails: before the claim, between effect and record, at the
+// commit, and when only its answer is lost.
 
 // charge is a handler that writes through Tx.
 func charge(t *testing.T, code int) http.HandlerFunc {
@@ -37,8 +37,8 @@ func charge(t *testing.T, code int) http.HandlerFunc {
 	}
 }
 
-// A row of a table of failures: what the first request gets, and what the next
-// one, which comes once the store is well again and the lease is over.
+// A row of a table of failures: the responses to the first request, and to one after the store
+// has recovered and the lease is over.
 type failure struct {
 	name  string
 	rules []rule
@@ -169,7 +169,7 @@ func TestStoreFails_nonTransactionalWork(t *testing.T) {
 	}
 }
 
-// What the store says for certain is not asked again.
+// A definite answer of the store is not requested again.
 func TestStoreIsAskedNoMoreThanNeeded(t *testing.T) {
 	lost := fault{before: idempotency.ErrLeaseLost}
 	for _, row := range []struct {
@@ -209,8 +209,8 @@ func TestStoreFailsAroundARelease(t *testing.T) {
 			status: failed, d: idempotency.Released, record: idempotency.FailedRetryable, again: failed, runs: 2,
 		},
 		{
-			// A refusal needs no record. By the next time the lease is over, and the
-			// execution counts as one that died.
+			// A 4xx needs no record. At the next request the lease is over, and the
+			// execution counts as dead.
 			name: "is down", rules: []rule{{onRelease, 1, always, fault{before: errDown}}},
 			status: failed, d: idempotency.StoreFailed, record: driver.InProgress,
 			again: 409, problem: "unknown", runs: 1,
@@ -225,8 +225,7 @@ func TestStoreFailsAroundARelease(t *testing.T) {
 	}
 }
 
-// A success that the policy does not store must not leave either before the store
-// knows.
+// A success that Classify releases must also be recorded before it is sent.
 func TestStoreFailsAroundTheReleaseOfASuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onRelease, 1, always, fault{before: errDown}})
@@ -237,10 +236,10 @@ func TestStoreFailsAroundTheReleaseOfASuccess(t *testing.T) {
 	})
 }
 
-// parting is how long the store has to answer a claim when its client has left.
+// parting is the time that the store has for a claim after the client has left.
 const shutdownGrace = 500 * time.Millisecond
 
-// The client goes while the record is being written: that goes on.
+// The client leaves while the record is being written. The write continues.
 func TestClientGoneWhileTheRecordIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{delay: 3 * time.Second}},
@@ -281,8 +280,7 @@ func TestUnknown_isReportedAgainAfterAStoreError(t *testing.T) {
 	}
 }
 
-// A file for a large response that fails takes the response with it, but not the
-// effect.
+// If the file of a large response fails, the response is lost, but not the effect.
 func TestLargeResponseThatCannotBeKept(t *testing.T) {
 	t.Setenv("TMPDIR", "/nonexistent")
 	t.Setenv("TMP", "/nonexistent")
@@ -298,7 +296,7 @@ func TestLargeResponseThatCannotBeKept(t *testing.T) {
 	assert.EqualValues(t, 1, r.executions.Load())
 }
 
-// A store that decides what this package does not know is not trusted to execute.
+// An unknown decision of a store executes nothing.
 type oddStore struct{ idempotency.Store }
 
 func (oddStore) Reserve(context.Context, driver.Claim) (driver.Reservation, error) {
@@ -313,7 +311,7 @@ func TestStoreThatDecidesSomethingElse(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrUnknown)
 }
 
-// oddTransactor hands out transactions that it must not.
+// oddTransactor returns transactions that it must not return.
 type oddTransactor struct{ *ledgerStore }
 
 func (s oddTransactor) Begin(
@@ -330,8 +328,8 @@ func TestTransactorThatDecidesSomethingElse(t *testing.T) {
 	assert.Zero(t, r.executions.Load())
 }
 
-// Reserve ends soon after its client has left, also if the store hangs; nothing is
-// left behind, or the bubble would not end.
+// Reserve ends soon after its client has left, also if the store hangs. A goroutine that is
+// left behind would fail the test.
 func TestReserveEndsSoonAfterItsClient(t *testing.T) {
 	hangs := fault{delay: 1000 * time.Hour}
 	for _, row := range []struct {
@@ -398,7 +396,7 @@ func TestHandler_doesNotBeginWorkAfterItsDeadline(t *testing.T) {
 	}
 }
 
-// A store that hangs does not hold a client that stays for good either.
+// A store that hangs does not delay a waiting client without limit.
 func TestReserveHangs(t *testing.T) {
 	hangs := fault{delay: 1000 * time.Hour}
 	for _, row := range []struct {
@@ -435,8 +433,7 @@ func TestInvalidClaimIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A store that has waited as long as it may, and changed nothing, is not made to wait
-// once more.
+// After ErrStoreBusy the claim is not repeated, because that would double the wait.
 func TestBusyStoreIsAskedOnce(t *testing.T) {
 	busy := fault{before: fmt.Errorf("test: after 10s in line: %w", driver.ErrStoreBusy)}
 	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, transactional} {

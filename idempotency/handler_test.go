@@ -30,8 +30,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// This file is the contract of Handler as its clients see it: which requests are
-// executed, what is answered, and what is answered again.
+// This file is the contract of Handler with its clients: which requests are executed, the first
+// responses, and the replays.
 
 func TestHandler_firstResponseAndReplay(t *testing.T) {
 	for _, row := range []struct {
@@ -345,8 +345,8 @@ func TestHandler_operations(t *testing.T) {
 	}
 }
 
-// A method in other letters is the same operation, and another request: RFC 9110,
-// section 9.1, tells post from POST, but one effect must not become two by it.
+// A method in lower case is the same operation, and another request. RFC 9110, section 9.1,
+// distinguishes post from POST, but the operation must not take effect twice.
 func TestHandler_methodInOtherLetters(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	for _, pattern := range []string{"", "/charges"} {
@@ -375,7 +375,7 @@ func TestHandler_methodInOtherLetters(t *testing.T) {
 	requireProblem(t, serve(r, req), http.StatusBadRequest, "key-missing")
 }
 
-// Two long paths are two operations, though neither fits into a record.
+// Two long paths are two operations, though both are too long for a record.
 func TestHandler_longPathsAreToldApart(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
 	for _, end := range []string{"a", "b"} {
@@ -431,7 +431,7 @@ func TestHandler_ownFingerprint(t *testing.T) {
 	requireProblem(t, serve(r, other), http.StatusUnprocessableEntity, "mismatch")
 }
 
-// §: no byte of success leaves before the record is durable.
+// No byte of a success is sent before the record is durable.
 func TestHandler_holdsTheResponseBackUntilItIsDurable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		durable := make(chan struct{})
@@ -530,7 +530,7 @@ func TestHandler_duplicateWaitsNoLongerThanItMay(t *testing.T) {
 	})
 }
 
-// A duplicate that waits for an execution that is released is the next one.
+// A duplicate waits for an execution. If that is released, the duplicate is executed.
 func TestHandler_duplicateTakesItsTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -618,7 +618,7 @@ func TestHandler_ownPolicy(t *testing.T) {
 	}
 }
 
-// A policy may say so of any status.
+// Classify may return each class for any status.
 func TestHandler_unknownByPolicy(t *testing.T) {
 	store := new(idempotency.Memory)
 	r := newRig(store, answer(http.StatusBadGateway, "upstream was cut"), func(h *idempotency.Handler) {
@@ -690,8 +690,8 @@ func TestHandler_reconciler(t *testing.T) {
 	}
 }
 
-// Nothing written is not success: frameworks render a handler's error when the
-// middleware has returned.
+// No response is not a success: frameworks render a handler's error after the middleware
+// has returned.
 func TestHandler_nothingWrittenIsNoSuccess(t *testing.T) {
 	for _, silence := range []struct {
 		name string
@@ -768,7 +768,7 @@ func TestHandler_nothingWrittenIsNoSuccess(t *testing.T) {
 	}
 }
 
-// finalRecorder is a recorder that, like net/http, goes on after a 1xx.
+// finalRecorder is a recorder that continues after a 1xx, like net/http.
 type finalRecorder struct{ *httptest.ResponseRecorder }
 
 func (w *finalRecorder) WriteHeader(code int) {
@@ -777,7 +777,7 @@ func (w *finalRecorder) WriteHeader(code int) {
 	}
 }
 
-// The silence of a handler, and a store that does not hear of it.
+// The handler gives no response, and the store fails.
 func TestHandler_nothingWrittenAndTheStoreFails(t *testing.T) {
 	down := fault{before: errDown}
 	for _, row := range []struct {
@@ -855,8 +855,8 @@ func TestHandler_maxResponse(t *testing.T) {
 	}
 }
 
-// A handler that writes without end does not fill the disk: its writes fail, the
-// client's connection is cut, and the record says what happened.
+// A handler that writes without end does not fill the disk: its writes fail, the client's
+// connection is closed, and the record has the result.
 func TestHandler_maxSpool(t *testing.T) {
 	repeats := takeover(idempotency.Reexecute)
 	for _, row := range []struct {
@@ -917,7 +917,7 @@ func TestHandler_maxSpool(t *testing.T) {
 	}
 }
 
-// A large response that is not final is not kept at all.
+// A large response that is not final is not stored.
 func TestHandler_largeFailureReleases(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, strings.Repeat("x", 100)),
 		func(h *idempotency.Handler) { h.MaxResponse = 10 })
@@ -1215,7 +1215,7 @@ func TestHandler_requestIsOtherwiseTheSame(t *testing.T) {
 	assert.Equal(t, context.Canceled, inner.Context().Err(), "the context ends with the execution")
 }
 
-// The server removes the files of a form, but those of its own request only.
+// The server removes only the files of its own request's form.
 func TestHandler_leavesNoFilesOfForms(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TMPDIR", dir)
@@ -1305,7 +1305,7 @@ func TestHandler_misconfigured(t *testing.T) {
 	}
 }
 
-// TestHandler_valid: what looks odd, and means something.
+// TestHandler_valid: unusual values that are valid.
 func TestHandler_valid(t *testing.T) {
 	for name, change := range map[string]func(*idempotency.Handler){
 		"no limit":                        func(h *idempotency.Handler) { h.Timeout, h.DuplicateWait, h.MaxSpool = -1, -1, -1 },
@@ -1355,7 +1355,7 @@ func TestHandler_concurrentFirstRequests(t *testing.T) {
 	assert.Len(t, r.dispositions(), 50)
 }
 
-// A record lives for the TTL, from the beginning of the execution.
+// A record is kept for the TTL, from the beginning of the execution.
 func TestHandler_forgetsAfterTheTTL(t *testing.T) {
 	for _, row := range []struct {
 		name string

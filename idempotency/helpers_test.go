@@ -22,9 +22,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// This file holds what the tests of Handler, Executor and Sweeper have in common:
-// a store that fails on purpose, one with transactions, hooks that remember, and
-// requests.
+// This file has the helpers of the tests of Handler, Executor and Sweeper: a store that fails
+// on purpose, one with transactions, hooks that record events, and requests.
 
 var (
 	errDown   = errors.New("test: the database is down")
@@ -47,7 +46,7 @@ const (
 	onRollback = "rollback"
 )
 
-// A fault is what goes wrong in one call of a verb.
+// A fault is a failure of one call of a verb.
 type fault struct {
 	before error           // returned, and the verb has no effect
 	delay  time.Duration   // before the effect, unless the context ends first
@@ -57,8 +56,7 @@ type fault struct {
 	ghost  time.Duration   // the error is returned at once, and what becomes of the transaction comes that much later
 }
 
-// A rule is a fault of the calls from and to, both included, of a verb. A to of 0
-// means the call from alone.
+// A rule is a fault of the calls number from to number to of a verb. A to of 0 means from.
 type rule struct {
 	verb     string
 	from, to int
@@ -67,7 +65,7 @@ type rule struct {
 
 const always = 1 << 30
 
-// faultyStore breaks a store by rules. The first that fits counts.
+// faultyStore makes a store fail by rules. The first rule that matches counts.
 type faultyStore struct {
 	idempotency.Store
 
@@ -98,17 +96,17 @@ func (s *faultyStore) enter(verb string) fault {
 	return fault{}
 }
 
-// count is how often a verb was called.
+// count is the number of calls of a verb.
 func (s *faultyStore) count(verb string) int { return len(s.times(verb)) }
 
-// times is when a verb was called.
+// times are the times of the calls of a verb.
 func (s *faultyStore) times(verb string) []time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.calls[verb])
 }
 
-// counts is how often each verb was called.
+// counts are the numbers of calls of each verb.
 func (s *faultyStore) counts() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -205,7 +203,7 @@ func (s *faultyStore) Sweep(ctx context.Context, limit int) (n int, err error) {
 	return n, err
 }
 
-// faultyTransactor is a faultyStore with transactions, which can break too.
+// faultyTransactor is a faultyStore with transactions, which can fail too.
 type faultyTransactor struct {
 	*faultyStore
 
@@ -297,7 +295,7 @@ func (s *ledgerStore) sum(account string) int {
 	return s.ledger[account]
 }
 
-// transactions is how many are open.
+// transactions is the number of open transactions.
 func (s *ledgerStore) transactions() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -361,7 +359,7 @@ func (s *ledgerStore) Begin(
 	return reservation, tx, nil
 }
 
-// ledgerTx is a transaction of a ledgerStore, and the driver's own at that.
+// ledgerTx is a transaction of a ledgerStore, and its Value.
 type ledgerTx struct {
 	store  *ledgerStore
 	claim  driver.Claim
@@ -439,7 +437,7 @@ func (t *ledgerTx) endLocked() {
 	}
 }
 
-// hooks remember what happened.
+// hooks record events.
 type hooks struct {
 	mu                     sync.Mutex
 	done, unknown, renewal []idempotency.Event
@@ -528,7 +526,7 @@ func lease(d time.Duration) func(*idempotency.Handler) {
 	return func(h *idempotency.Handler) { h.Lease = d }
 }
 
-// answer is a handler that always says the same.
+// answer is a handler with a constant response.
 func answer(code int, body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Handler", "this")
@@ -601,13 +599,13 @@ func servePanicking(h http.Handler, r *http.Request) (*httptest.ResponseRecorder
 	return w, <-panicked
 }
 
-// problemOf is the body of a refusal.
+// problemOf returns the problem of a response.
 type problemOf struct {
 	Type, Title, Detail string
 	Status              int
 }
 
-// requireProblem says what a refusal must look like.
+// requireProblem checks that a response is this problem.
 func requireProblem(t *testing.T, w *httptest.ResponseRecorder, status int, kind string) problemOf {
 	t.Helper()
 	require.Equal(t, status, w.Code, "%s", w.Body)
@@ -621,7 +619,7 @@ func requireProblem(t *testing.T, w *httptest.ResponseRecorder, status int, kind
 	return p
 }
 
-// requireReplay says what a replay of a first response must look like.
+// requireReplay checks that a response is a replay of the first one.
 func requireReplay(t *testing.T, first, again *httptest.ResponseRecorder) {
 	t.Helper()
 	require.Equal(t, "true", again.Header().Get("Idempotency-Replayed"), "%d %s", again.Code, again.Body)
@@ -651,8 +649,8 @@ func mustLoad(t *testing.T, store idempotency.Store, id idempotency.ID) driver.R
 	return record
 }
 
-// crash makes a claim on the terms and forgets it, as a process does that dies. It
-// returns the dead execution's lease.
+// crash makes a claim and does not end it, like a process that dies. It returns the lease of
+// the dead execution.
 func crash(t *testing.T, h *idempotency.Handler, store idempotency.Store, r *http.Request) driver.Lease {
 	t.Helper()
 	reservation, err := store.Reserve(t.Context(), driver.Claim{

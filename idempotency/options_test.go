@@ -11,8 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// Work that takes nearly as long as its record is kept must not be forgotten the
-// moment that it is done.
+// The record of long work must be kept for the TTL from the end of the work.
 func TestTTLOfLongWorkCountsFromItsEnd(t *testing.T) {
 	for _, row := range []struct {
 		name  string

@@ -17,8 +17,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// A problem's kind, status and fields are a contract with clients: this table is
-// changed with docs/server-idempotency.md, or not at all.
+// A problem's kind, status and fields are a contract with clients: change this
+// table only together with docs/server-idempotency.md.
 func TestProblemsAreAContract(t *testing.T) {
 	ok := answer(http.StatusCreated, "made")
 	down := func(verb string) idempotency.Store {
@@ -153,8 +153,7 @@ func TestProblemsAreAContract(t *testing.T) {
 	}
 }
 
-// Each type leads to a line of the page, and each such line to a type of this
-// table.
+// Each type has an anchor on the page, and each anchor has a type in this table.
 func TestProblemsAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../docs/server-idempotency.md")
 	require.NoError(t, err)
@@ -169,8 +168,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 	}, documented)
 }
 
-// A refusal bears what the middleware around the Handler has set, and nothing of
-// the handler's that is refused.
+// A problem has the fields of the middleware around the Handler, and none of the inner handler.
 func TestProblemsKeepTheFieldsOfMiddleware(t *testing.T) {
 	r := newRig(faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}),
 		func(w http.ResponseWriter, req *http.Request) {

@@ -10,15 +10,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// SetReference says where the result of the execution is: a row's id or an object's
-// name, of at most 512 bytes of UTF-8 without NUL. If the handler succeeds, the record
-// keeps the reference instead of the response's body, whatever its size, and
-// Handler.LoadResult answers duplicates. A failure, and each response of a Handler
-// without LoadResult, is stored as it is. For the work of Do, the reference becomes
-// Result.Reference, unless that is set.
+// SetReference sets the place of the execution's result: a row's id or an object's name,
+// of at most 512 bytes of UTF-8 without NUL. After a success, the record keeps the
+// reference instead of the response's body, and Handler.LoadResult answers duplicates.
+// Failures, and responses of a Handler without LoadResult, are stored unchanged. For the
+// work of Do, the reference becomes Result.Reference, unless that is set.
 //
 // The last call counts, and "" removes the reference. Outside of a running execution
-// nothing happens. The error is an ErrInvalid.
+// it does nothing. The error is an ErrInvalid.
 func SetReference(ctx context.Context, reference string) error {
 	if err := driver.ValidateName("reference", reference); err != nil {
 		return err

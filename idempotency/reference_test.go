@@ -20,7 +20,7 @@ import (
 
 const theReference = "payment/123"
 
-// refers is a handler that refers to its response, which is too large to be kept.
+// refers is a handler with a reference to its response, which is too large to be stored.
 func refers(code int, header ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := idempotency.SetReference(r.Context(), theReference); err != nil {
@@ -34,7 +34,7 @@ func refers(code int, header ...string) http.HandlerFunc {
 	}
 }
 
-// rebuild is a change of a rig: responses above 10 bytes are made again.
+// rebuild is a change of a rig: LoadResult returns responses above 10 bytes.
 func rebuild(result idempotency.Result, err error) func(*idempotency.Handler) {
 	return func(h *idempotency.Handler) {
 		h.MaxResponse = 10
@@ -47,7 +47,7 @@ func rebuild(result idempotency.Result, err error) func(*idempotency.Handler) {
 	}
 }
 
-// A report is too long to be kept with its key. Its row is the source of truth.
+// A report is too long to be stored with its key. LoadResult reads its row.
 func ExampleSetReference() {
 	reports := map[string]string{}
 	render := func(w io.Writer, id string) { _, _ = fmt.Fprintf(w, "report %s: %s", id, reports[id]) }
@@ -140,7 +140,7 @@ func TestSetReference_loadResult(t *testing.T) {
 	}
 }
 
-// A response that cannot be made again now is asked for again.
+// If LoadResult fails, the client gets a 503 and may retry.
 func TestLoadResult_fails(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -168,7 +168,7 @@ func TestLoadResult_fails(t *testing.T) {
 	}
 }
 
-// What is not a success with a Rebuild beside it is stored as ever.
+// Without a success or without LoadResult, the response is stored as usual.
 func TestSetReference_changesNothingElse(t *testing.T) {
 	small := func(h *idempotency.Handler) { h.MaxResponse = 1000 }
 	for _, row := range []struct {
@@ -200,8 +200,8 @@ func TestSetReference_changesNothingElse(t *testing.T) {
 	})
 }
 
-// A program that has no Rebuild, an earlier version say, does not take a record that
-// refers to its response for one of an empty response.
+// A program without LoadResult, such as an earlier version, does not replay a record with a
+// reference as an empty response.
 func TestLoadResult_isMissing(t *testing.T) {
 	store := new(idempotency.Memory)
 	newRig(store, refers(http.StatusCreated), rebuild(idempotency.Result{}, nil)).post(t)
@@ -211,8 +211,8 @@ func TestLoadResult_isMissing(t *testing.T) {
 	require.ErrorContains(t, r.last(t).Err, "LoadResult is nil")
 }
 
-// What a reconciler has settled with a body and a reference is replayed as it is
-// where there is no Rebuild.
+// A reconciler's result with a body and a reference is replayed unchanged if there is no
+// LoadResult.
 func TestReferenceBesideABody(t *testing.T) {
 	store := new(idempotency.Memory)
 	settled := idempotency.Result{Code: http.StatusCreated, Body: []byte("settled"), Reference: theReference}
@@ -225,7 +225,7 @@ func TestReferenceBesideABody(t *testing.T) {
 	assert.Equal(t, "rebuilt", w.Body.String())
 }
 
-// Nor need a reconciler know HTTP to refer.
+// A reconciler's result with a reference needs no status.
 func TestReferenceWithoutAStatus(t *testing.T) {
 	store := new(idempotency.Memory)
 	lease := crash(t, &idempotency.Handler{}, store, request(t))
@@ -237,8 +237,7 @@ func TestReferenceWithoutAStatus(t *testing.T) {
 	assert.Equal(t, "rebuilt", w.Body.String())
 }
 
-// TestSetReference_afterTheEnd: a handler's goroutine that outlives it may go on, and changes
-// nothing.
+// TestSetReference_afterTheEnd: a goroutine that outlives its handler changes nothing.
 func TestSetReference_afterTheEnd(t *testing.T) {
 	store := new(idempotency.Memory)
 	left, gone := make(chan struct{}), make(chan error)
@@ -264,7 +263,7 @@ func TestSetReference_invalid(t *testing.T) {
 	require.NoError(t, idempotency.SetReference(t.Context(), strings.Repeat("x", 512)), "outside of an execution")
 }
 
-// TestSetReference_inWork: the reference is the result's, unless that has one.
+// TestSetReference_inWork: the reference becomes Result.Reference, unless that is set.
 func TestSetReference_inWork(t *testing.T) {
 	for own, want := range map[string]string{"": theReference, "mine": "mine"} {
 		store := new(idempotency.Memory)
@@ -279,7 +278,7 @@ func TestSetReference_inWork(t *testing.T) {
 	}
 }
 
-// A transactional handler's rows are the source of truth.
+// LoadResult reads the rows of a transactional handler.
 func TestSetReference_transactional(t *testing.T) {
 	store := newLedger()
 	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReplay: a client sees the same status, header and body again, less what
-// belongs to one response, for all handlers of the table that have a result.
+// TestReplay: for each handler of the table with a result, a replay has the same status, header and
+// body, without the fields of one response.
 func TestReplay(t *testing.T) {
 	rows := handlerRows()
 	for n := range rows {
@@ -55,7 +55,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// observation is what a client sees.
+// observation is a response as a client sees it.
 type observation struct {
 	Code    int
 	Header  http.Header
@@ -211,8 +211,8 @@ func TestResult(t *testing.T) {
 	}
 }
 
-// TestResult_storesNoCredentials, nor what was said of one moment, however it is
-// spelled.
+// TestResult_storesNoCredentials: neither credentials nor fields of one moment are stored, in any
+// letter case.
 func TestResult_storesNoCredentials(t *testing.T) {
 	names := []string{
 		"Authorization", "WWW-Authenticate", "Authentication-Info", "Proxy-Authenticate", "Proxy-Authorization",
@@ -235,8 +235,8 @@ func TestResult_storesNoCredentials(t *testing.T) {
 	}
 }
 
-// TestTrailersOfMiddleware: its own trailers are its affair, in the first response
-// and in a replay, whether or not the handler has any, or looks at its header.
+// TestTrailersOfMiddleware: middleware sets its own trailers, in the first response and in a replay,
+// for handlers with and without trailers.
 func TestTrailersOfMiddleware(t *testing.T) {
 	middleware := func(next http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -291,7 +291,7 @@ func TestTrailersOfMiddleware(t *testing.T) {
 	}
 }
 
-// TestResult_keepsContentOfMiddleware: what describes the body goes with it.
+// TestResult_keepsContentOfMiddleware: fields that describe the body are stored with it.
 func TestResult_keepsContentOfMiddleware(t *testing.T) {
 	w := httptest.NewRecorder()
 	w.Header().Set("Content-Type", "application/json")
@@ -302,8 +302,8 @@ func TestResult_keepsContentOfMiddleware(t *testing.T) {
 	require.Equal(t, http.Header{"Content-Type": {"application/json"}}, c.result().Header)
 }
 
-// TestResult_leavesMiddlewaresOwn: a middleware that compresses announces so before
-// it calls, and does it for this one response; a Content-Security-Policy has a nonce.
+// TestResult_leavesMiddlewaresOwn: fields that middleware sets for one response are not stored, such
+// as the Content-Encoding of compression and a Content-Security-Policy with a nonce.
 func TestResult_leavesMiddlewaresOwn(t *testing.T) {
 	for _, name := range []string{"Content-Encoding", "Content-Security-Policy", "Content-Security-Policy-Report-Only"} {
 		w := httptest.NewRecorder()
@@ -317,7 +317,7 @@ func TestResult_leavesMiddlewaresOwn(t *testing.T) {
 	}
 }
 
-// TestReplay_besideMiddleware: it overrides what it has, and leaves the rest.
+// TestReplay_besideMiddleware: a replay replaces the fields that it has, and keeps the others.
 func TestReplay_besideMiddleware(t *testing.T) {
 	w := httptest.NewRecorder()
 	for _, name := range []string{"X-Request-Id", "Vary", "X-Frame-Options", "Set-Cookie", "Date"} {
@@ -335,7 +335,7 @@ func TestReplay_besideMiddleware(t *testing.T) {
 	require.Equal(t, "Accept", stored.Get("Vary"), "the store's header is its own")
 }
 
-// TestReplay_ofAReconcilersResult: it need not know HTTP.
+// TestReplay_ofAReconcilersResult: the reconciler need not set a status.
 func TestReplay_ofAReconcilersResult(t *testing.T) {
 	for _, code := range []int{0, 7, -1, 103, 1000} {
 		seen := observe(t, func(w http.ResponseWriter, _ *http.Request) {

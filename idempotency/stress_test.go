@@ -16,9 +16,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// A thousand clients want fifty things, through a store that fails, hangs and
-// loses answers, of handlers that fail, panic, sleep past their leases and are
-// taken over. Each operation takes effect once, and all its callers get the same result.
+// A thousand clients request fifty operations. The store fails, hangs and loses answers. The
+// handlers fail, panic, sleep past their leases and are taken over. Each operation takes effect once, and all its callers get the same result.
 // (A goroutine, timer or transaction that is left behind fails the test.)
 
 const (
@@ -27,7 +26,7 @@ const (
 	stressLease   = 3 * time.Second
 )
 
-// trouble is what a store does now and then.
+// trouble is a random fault of the store.
 func trouble(calm *atomic.Bool) func(verb string) fault {
 	return func(string) fault {
 		if calm.Load() {
@@ -58,7 +57,7 @@ type stress struct {
 	heard    map[string]map[string]int // bodies of successes, by key
 }
 
-// ask sends a request to any of the processes, and notes what is heard of it.
+// ask sends a request to one of the processes, and records the response.
 func (s *stress) ask(t *testing.T, key string) int {
 	t.Helper()
 	s.requests.Add(1)
@@ -77,7 +76,7 @@ func (s *stress) ask(t *testing.T, key string) int {
 	return w.Code
 }
 
-// run lets all clients ask until they have an answer, for some time.
+// run lets all clients retry until they have a final response, for some time.
 func (s *stress) run(t *testing.T) {
 	t.Helper()
 	s.heard = map[string]map[string]int{}
@@ -110,8 +109,8 @@ func (s *stress) verify(t *testing.T) {
 	}
 }
 
-// mischief is what a handler does before it has its effect, and after. It returns
-// the status to answer.
+// mischief is a random fault of a handler before and after its effect. It returns the status
+// of the response.
 func mischief(calm *atomic.Bool, effect func() bool) int {
 	if calm.Load() {
 		effect()

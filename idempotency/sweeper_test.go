@@ -27,7 +27,7 @@ func fill(t *testing.T, store idempotency.Store, n int) {
 	}
 }
 
-// running starts a sweeper, and returns what ends it and tells how it ended.
+// running starts a Sweeper, and returns a function that ends it and returns its error.
 func running(t *testing.T, s *idempotency.Sweeper) func() error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -59,7 +59,7 @@ func TestSweeper_sweeps(t *testing.T) {
 	})
 }
 
-// die claims an operation and forgets it.
+// die claims an operation and does not end it.
 func die(t *testing.T, store idempotency.Store, key string, policy driver.Takeover) driver.Lease {
 	t.Helper()
 	reservation, err := store.Reserve(t.Context(), driver.Claim{
@@ -71,8 +71,8 @@ func die(t *testing.T, store idempotency.Store, key string, policy driver.Takeov
 	return reservation.Record.Lease()
 }
 
-// The dead are found, though their clients never ask again: they become Unknown
-// instead of being forgotten.
+// Dead executions are found without another request of their clients. They become Unknown, and
+// are not deleted.
 func TestSweeperFindsTheDead(t *testing.T) {
 	for _, row := range []struct {
 		name    string
@@ -148,8 +148,7 @@ func TestSweeper_findsDeadExecutionsAfterTheirTTL(t *testing.T) {
 	})
 }
 
-// A claim for such a one, after its TTL, finds the same, whether or not there is a
-// Sweeper.
+// A claim after the TTL of a dead execution finds it too, with and without a Sweeper.
 func TestClaimFindsTheDeadAfterTheirTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(idempotency.Memory)
@@ -187,10 +186,10 @@ func TestSweeper_reportsManyDeadExecutions(t *testing.T) {
 	})
 }
 
-// brokenAbandon is a store that fails after some.
-type brokenAbandon struct{ idempotency.Memory }
+// brokenReap is a store with a Reap that fails after some records.
+type brokenReap struct{ idempotency.Memory }
 
-func (s *brokenAbandon) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
+func (s *brokenReap) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
 	abandoned, _ := s.Memory.Reap(ctx, limit)
 	return abandoned, errDown
 }
@@ -198,7 +197,7 @@ func (s *brokenAbandon) Reap(ctx context.Context, limit int) ([]driver.Record, e
 // Records that were found before an error are reported, because no later sweep finds them.
 func TestSweeper_reportsRecordsBeforeAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(brokenAbandon)
+		store := new(brokenReap)
 		die(t, store, "k", driver.TakeoverDefault)
 		time.Sleep(time.Minute)
 		var reports hooks
@@ -211,7 +210,7 @@ func TestSweeper_reportsRecordsBeforeAnError(t *testing.T) {
 	})
 }
 
-// Neither hook nor Trace is needed.
+// Trace and its hooks are optional.
 func TestSweeper_withoutTrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, trace := range []*idempotency.Trace{nil, {}} {
@@ -226,8 +225,7 @@ func TestSweeper_withoutTrace(t *testing.T) {
 	})
 }
 
-// Full batches follow each other closely, but leave the database alone for longer
-// than they took.
+// Full batches follow each other soon, with pauses that are longer than the batches.
 func TestSweeper_pausesBetweenBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, always, fault{linger: 50 * time.Millisecond}})
@@ -269,7 +267,7 @@ func TestSweeper_goesOnAfterAnError(t *testing.T) {
 	})
 }
 
-// Its end is no error.
+// The end of the context is not reported as an error.
 func TestSweeper_endsInASweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, always, fault{delay: time.Hour}})
@@ -303,7 +301,7 @@ func (p *partial) Sweep(context.Context, int) (int, error) {
 	return n, nil
 }
 
-// A store that meets a writer returns early: what is left is not left for a minute.
+// A store that meets a writer returns early. The next sweep comes soon, not after a minute.
 func TestSweeper_comesBackSoonAfterPartOfABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &partial{swept: []int{3, 7, 0, 0}}

@@ -16,10 +16,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// This file is about transactional work: that it is one transaction, what that keeps and
-// undoes, and what is made of a database that fails in the middle.
+// This file tests transactional work: that it is one transaction, what is committed and rolled
+// back, and failures of the database during the work.
 
-// What Begin finds is answered as what Reserve finds, and opens nothing.
+// The decisions of Begin are answered like those of Reserve, and open no transaction.
 func TestTransactional_decisions(t *testing.T) {
 	work := charge(t, http.StatusCreated)
 	for _, row := range []struct {
@@ -77,7 +77,7 @@ func TestTransactional_decisions(t *testing.T) {
 	}
 }
 
-// A duplicate that waits holds nothing, and gets the result, or its turn.
+// A duplicate that waits uses no connection. It gets the result, or is executed.
 func TestTransactional_duplicateWaits(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -112,7 +112,7 @@ func TestTransactional_duplicateWaits(t *testing.T) {
 	}
 }
 
-// And no longer than it may.
+// A duplicate waits no longer than DuplicateWait.
 func TestTransactional_duplicateGetsNoResult(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newLedger()
@@ -129,7 +129,7 @@ func TestTransactional_duplicateGetsNoResult(t *testing.T) {
 	})
 }
 
-// The whole of transactional work is two round trips beside its own statements.
+// Transactional work takes two round trips in addition to its own statements.
 func TestTransactional_isOneBeginAndOneCommit(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -149,7 +149,7 @@ func TestTransactional_isOneBeginAndOneCommit(t *testing.T) {
 	}
 }
 
-// A duplicate of transactional work that is finished takes one, and opens nothing.
+// A duplicate of finished transactional work takes one, and opens no transaction.
 func TestTransactional_replayIsOneBegin(t *testing.T) {
 	store := faultyTx(newLedger())
 	r := newRig(store, charge(t, http.StatusCreated), transactional)
@@ -166,8 +166,8 @@ func TestTransactional_withoutTx(t *testing.T) {
 	assert.Equal(t, 1, store.count(onCommit))
 }
 
-// An early return rolls back, as everywhere else in Go. A refusal is stored
-// without what was written, unless that is to be kept.
+// An early return rolls back, as usual in Go. A 4xx is stored without the writes, unless
+// CommitOnFailure was called.
 func TestTransactional_earlyReturnRollsBack(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -369,7 +369,7 @@ func TestCommit_lostToAnotherExecution(t *testing.T) {
 	})
 }
 
-// The same, and the other is still at it.
+// The same, and the other execution is still in progress.
 func TestCommit_isLostAndSomebodyElseIsAtIt(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -402,7 +402,7 @@ func TestCommit_isLostAndSomebodyElseIsAtIt(t *testing.T) {
 	}
 }
 
-// What a refusal's commit says is dealt with like a success's.
+// Errors of the commit of a 4xx are handled like those of a success.
 func TestStoreFails_transactionalFailure(t *testing.T) {
 	const no = http.StatusPaymentRequired
 	refused := failure{status: no, d: idempotency.Executed, record: idempotency.FailedFinal, again: no, replay: true, runs: 1}
@@ -466,8 +466,8 @@ func TestCommit_andLedgerAgree(t *testing.T) {
 	}
 }
 
-// A rollback that fails leaves nothing behind either: a transaction that is not
-// committed is not. The answer says that nothing was done, and that is so.
+// A rollback that fails leaves nothing behind: the transaction is not committed. So the response
+// "nothing was done" is correct.
 func TestRollbackFails(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -503,8 +503,8 @@ func TestRollbackFails(t *testing.T) {
 	}
 }
 
-// Work that commits by itself has taken effect, whatever it answers then: it must
-// never be executed again by accident.
+// Work that commits the transaction itself has taken effect, for any later response. It must
+// not be executed again.
 func TestWorkThatCommitsByItself(t *testing.T) {
 	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
 	for _, row := range []struct {
@@ -556,8 +556,8 @@ func TestWorkThatCommitsByItself(t *testing.T) {
 	}
 }
 
-// The store is gone before it hears all of that: what it has heard makes it Unknown,
-// though the terms allow a repetition.
+// The store fails before it has stored all of that. The record becomes Unknown, though
+// Takeover allows a repetition.
 func TestWorkThatCommitsByItselfAndTheStoreIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
@@ -571,8 +571,8 @@ func TestWorkThatCommitsByItselfAndTheStoreIsGone(t *testing.T) {
 	})
 }
 
-// A caller's deadline that passes in the middle of a transaction ends the work, and
-// not the transaction: what was written in time counts, if the work says so.
+// A caller's deadline during a transaction ends the work, and not the transaction. The writes
+// are committed if the work succeeds.
 func TestDeadlineInATransaction(t *testing.T) {
 	for _, row := range []struct {
 		code, sum int
@@ -601,7 +601,7 @@ func TestDeadlineInATransaction(t *testing.T) {
 	}
 }
 
-// A client that goes away in the middle of a transaction does not end it.
+// A client that leaves during a transaction does not end it.
 func TestClientGoneInATransaction(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newLedger()
@@ -619,7 +619,7 @@ func TestClientGoneInATransaction(t *testing.T) {
 	})
 }
 
-// A hundred duplicates of a running request hold nothing of the store's.
+// A hundred duplicates of a running request hold no connection of the store.
 func TestDuplicatesHoldNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newLedger()

@@ -80,7 +80,7 @@ func (h *Handler) redrive(r *http.Request, by string) (url.Values, error) {
 	how := durable.Redrive{By: by, Note: r.PostForm.Get("note")}
 	if rate := r.PostForm.Get("per_second"); rate != "" {
 		if how.PerSecond, err = strconv.ParseFloat(rate, 64); err != nil || !(how.PerSecond > 0) {
-			return nil, fmt.Errorf("%w: %q per second, want a positive number", durable.ErrInvalid, rate)
+			return nil, fmt.Errorf("%w: rate is %q, want a positive number per second", durable.ErrInvalid, rate)
 		}
 	}
 	if how.SeenAt, err = time.Parse(time.RFC3339, r.PostForm.Get("seen_at")); err != nil {
@@ -131,7 +131,7 @@ func (h *Handler) hold(r *http.Request, by string) error {
 		const year = 366 * 24
 		hours, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(hours > 0 && hours <= year) {
-			return fmt.Errorf("%w: %q hours, want a positive number up to %d", durable.ErrInvalid, text, year)
+			return fmt.Errorf("%w: duration is %q hours, want a positive number up to %d", durable.ErrInvalid, text, year)
 		}
 		until = time.Now().Add(time.Duration(hours * float64(time.Hour)))
 	}

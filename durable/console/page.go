@@ -152,7 +152,7 @@ func filterOf(query url.Values) (durable.Filter, error) {
 	if name := query.Get("state"); name != "" {
 		state := slices.IndexFunc(allStates(), func(s durable.State) bool { return s.String() == name })
 		if state < 0 {
-			return f, fmt.Errorf("%w: there is no state %q", durable.ErrInvalid, name)
+			return f, fmt.Errorf("%w: state is %q, want one of the list", durable.ErrInvalid, name)
 		}
 		f.States = allStates()[state : state+1]
 	}
@@ -166,7 +166,7 @@ func filterOf(query url.Values) (durable.Filter, error) {
 			at, err = time.Parse(time.DateOnly, text)
 		}
 		if err != nil {
-			return f, fmt.Errorf("%w: %q is neither 2026-01-31 nor 2026-01-31T12:00:00Z", durable.ErrInvalid, text)
+			return f, fmt.Errorf("%w: time is %q, want 2026-01-31 or 2026-01-31T12:00:00Z", durable.ErrInvalid, text)
 		}
 		*to = at
 	}

@@ -71,7 +71,7 @@ type Filter struct {
 func (f *Filter) Validate() error {
 	for _, state := range f.States {
 		if int(state) >= states {
-			return Invalidf("Filter.States: no state has number %d", state)
+			return Invalidf("Filter.States: state is %d, want 0 to %d", state, states-1)
 		}
 	}
 	for _, text := range [...]string{f.Scope, f.Operation, f.Key, f.Gateway, f.Batch, f.Code, f.Reason} {

@@ -167,7 +167,7 @@ func (m *transition) enqueue(absent bool) error {
 		return ErrMismatch
 	}
 	if !in.Deadline.IsZero() && !m.now.Before(in.Deadline) {
-		return fmt.Errorf("%w: the deadline has passed", ErrInvalid)
+		return Invalidf("Intent.Deadline has passed")
 	}
 	if absent {
 		m.Step = StepInsert

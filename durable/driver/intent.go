@@ -39,7 +39,7 @@ var (
 
 	// ErrFenced means that another claim, a reaper or a person has the intent now. Nothing was
 	// changed.
-	ErrFenced = errors.New("durable: fenced off")
+	ErrFenced = errors.New("durable: another worker or person has the intent")
 
 	// ErrStale means that the intent has changed since the person saw it. Nothing was
 	// changed. Look again and decide anew.
@@ -86,11 +86,11 @@ func (in *Intent) Validate() error {
 	}
 	switch {
 	case in.Gateway == "":
-		return fmt.Errorf("%w: the intent names no gateway", ErrInvalid)
+		return Invalidf("Intent.Gateway is empty")
 	case len(in.Payload) > LongestPayload:
-		return fmt.Errorf("%w: the payload has %d bytes, more than %d", ErrInvalid, len(in.Payload), LongestPayload)
+		return Invalidf("Intent.Payload has %d bytes, want at most %d", len(in.Payload), LongestPayload)
 	case !in.Deadline.IsZero() && !in.NotBefore.IsZero() && !in.NotBefore.Before(in.Deadline):
-		return fmt.Errorf("%w: the deadline is not after NotBefore", ErrInvalid)
+		return Invalidf("Intent.Deadline is not after NotBefore")
 	}
 	for _, at := range [...]time.Time{in.NotBefore, in.Deadline} {
 		if err := validTime(at); err != nil {
@@ -134,7 +134,7 @@ type Receipt struct {
 // validTime returns an ErrInvalid for a time that not all databases can store.
 func validTime(at time.Time) error {
 	if !at.IsZero() && (at.Year() < 1970 || at.Year() > 9999) {
-		return Invalidf("a time in the year %d", at.Year())
+		return Invalidf("the year of a time is %d, want 1970 to 9999", at.Year())
 	}
 	return nil
 }
@@ -144,11 +144,11 @@ func validTime(at time.Time) error {
 func ValidateName(what, value string) error {
 	switch {
 	case len(value) > maxName:
-		return fmt.Errorf("%w: the %s has %d bytes, more than %d", ErrInvalid, what, len(value), maxName)
+		return Invalidf("%s has %d bytes, want at most %d", what, len(value), maxName)
 	case !utf8.ValidString(value):
-		return fmt.Errorf("%w: the %s is not UTF-8", ErrInvalid, what)
+		return Invalidf("%s is not UTF-8", what)
 	case strings.ContainsRune(value, 0):
-		return fmt.Errorf("%w: the %s has a NUL in it", ErrInvalid, what)
+		return Invalidf("%s contains NUL", what)
 	}
 	return nil
 }

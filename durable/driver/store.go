@@ -228,7 +228,7 @@ func (c *Claim) Event(r *Record) Event {
 // Heartbeat.
 func ValidateHeartbeat(worker string, lease time.Duration) error {
 	if lease < 0 || lease > MaxWait {
-		return Invalidf("a lease of %v", lease)
+		return Invalidf("Heartbeat: lease is %v, want 0 to %v", lease, MaxWait)
 	}
 	return validWorker(worker)
 }
@@ -240,7 +240,7 @@ func ValidEvent(e *Event) error {
 	case EventEnqueue, EventFinish, EventRedrive, EventResolve, EventCancel, EventErase:
 		return nil
 	default:
-		return Invalidf("Apply applies no event %v", e.Kind)
+		return Invalidf("Apply: Event.Kind is %v, want an event of Apply", e.Kind)
 	}
 }
 

@@ -106,7 +106,7 @@ func (a *application) run(ctx context.Context, t ending) ([]driver.Result, error
 }
 
 // errInserted cannot happen.
-var errInserted = errors.New("pgstore: what was inserted is not what was decided")
+var errInserted = errors.New("pgstore: the inserted row differs from the decision")
 
 // result is the decision about an inserted intent, at the time of the insert.
 func (a *application) result(c *candidate) (result driver.Result, err error) {

@@ -43,7 +43,7 @@ func (o *Options) schema() (*pgkit.Schema, error) {
 		s.Name = o.Schema
 	}
 	if len(s.Name) > maxName || !storable(s.Name) {
-		return nil, fmt.Errorf("%w: the name %q of a schema", driver.ErrInvalid, s.Name)
+		return nil, fmt.Errorf("%w: pgstore: Options.Schema is %q, want UTF-8 without NUL, at most %d bytes", driver.ErrInvalid, s.Name, maxName)
 	}
 	return s, nil
 }

@@ -45,7 +45,7 @@ func InsertTx[TTx any](
 	ctx context.Context, client *river.Client[TTx], tx TTx, outbox durable.Outbox, in durable.Intent, opts *river.InsertOpts,
 ) (durable.Receipt, error) {
 	if client == nil || outbox == nil {
-		return durable.Receipt{}, fmt.Errorf("%w: InsertTx needs a client and an outbox", durable.ErrInvalid)
+		return durable.Receipt{}, fmt.Errorf("%w: InsertTx: client or outbox is nil", durable.ErrInvalid)
 	}
 	receipt, err := outbox.Enqueue(ctx, in)
 	if err != nil || !receipt.State.Claimable() && !receipt.State.Held() {

@@ -29,7 +29,7 @@ var _ river.Worker[Args] = (*Worker)(nil)
 // Work implements river.Worker. The package comment lists the results of a job.
 func (w *Worker) Work(ctx context.Context, job *river.Job[Args]) error {
 	if w.Engine == nil {
-		return fmt.Errorf("%w: the Worker has no Engine", durable.ErrInvalid)
+		return fmt.Errorf("%w: Worker.Engine is nil", durable.ErrInvalid)
 	}
 	id := idempotency.ID(job.Args)
 	if err := id.Validate(); err != nil {

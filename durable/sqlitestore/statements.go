@@ -276,7 +276,7 @@ func (t *transaction) exec(ctx context.Context, s statement, args ...any) error 
 }
 
 // errNoRow cannot happen.
-var errNoRow = errors.New("sqlitestore: a row is gone")
+var errNoRow = errors.New("sqlitestore: a row was deleted")
 
 // must is exec of a statement that changes one row.
 func (t *transaction) must(ctx context.Context, s statement, args ...any) error {

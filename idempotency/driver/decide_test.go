@@ -11,8 +11,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// TestDecide goes through all combinations of what Decide looks at. What is to
-// come of them is written down as rules of which the first that fits counts.
+// TestDecide tests all combinations of the values that Decide reads. The expected results are
+// rules: the first one that matches counts.
 func TestDecide(t *testing.T) {
 	type given struct {
 		status   driver.Status

@@ -43,7 +43,7 @@ func memoryClaim(key string) driver.Claim {
 	}
 }
 
-// TestMemory_clock: in a bubble a day passes at once, and each boundary is exact.
+// TestMemory_clock: in virtual time each boundary is exact.
 func TestMemory_clock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store driver.Memory
@@ -109,8 +109,7 @@ func TestMemory_clock(t *testing.T) {
 	})
 }
 
-// TestMemory_sweepOrder: what expires is found though its time to live, lease and
-// status have changed in between.
+// TestMemory_sweepOrder: Sweep finds expired records after changes of TTL, lease and status.
 func TestMemory_sweepOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store driver.Memory
@@ -178,8 +177,8 @@ func TestMemory_sweepOrder(t *testing.T) {
 	})
 }
 
-// TestMemory_unknown: the list is that of the moment when it was asked for, less what
-// was settled since; it can be left, and it can be settled as it is read.
+// TestMemory_unknown: the list is that of its begin, without records that were resolved since. The
+// loop may end early, and may resolve records.
 func TestMemory_unknown(t *testing.T) {
 	var store driver.Memory
 	ctx := t.Context()
@@ -232,7 +231,7 @@ func TestMemory_unknown(t *testing.T) {
 	assert.Equal(t, 3, seen, "an error ends the list")
 }
 
-// TestMemory_reapLimit: no more than were asked for.
+// TestMemory_reapLimit: Reap changes at most limit records.
 func TestMemory_reapLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store driver.Memory
@@ -255,7 +254,8 @@ func TestMemory_reapLimit(t *testing.T) {
 	})
 }
 
-// TestMemory_keepsNames: what a name was cut from is not kept for the name's sake.
+// TestMemory_keepsNames: a name that is a part of a large string does not keep the string in
+// memory.
 func TestMemory_keepsNames(t *testing.T) {
 	var store driver.Memory
 	const rows, size = 64, 1 << 20
@@ -305,8 +305,8 @@ func heapInUse() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-// TestMemory_stress is for the race detector: results are read and spoiled while
-// others are given out, and records are swept as soon as they may be.
+// TestMemory_stress is for the race detector: results are read and changed while others are
+// returned, and records are swept as soon as possible.
 func TestMemory_stress(t *testing.T) {
 	var store driver.Memory
 	var running, effects sync.Map // by key
@@ -417,7 +417,7 @@ func ExampleMemory() {
 	// done row 17
 }
 
-// benchmarkResult is what a handler would store.
+// benchmarkResult is a result as a handler stores it.
 func benchmarkResult() driver.Result {
 	return driver.Result{
 		Code:   http.StatusCreated,
@@ -426,7 +426,7 @@ func benchmarkResult() driver.Result {
 	}
 }
 
-// manyKeys are made before the clock runs: a request brings its own.
+// manyKeys are made before the measurement, because a request brings its key.
 func manyKeys() []string {
 	all := make([]string, 100_000)
 	for i := range all {
@@ -477,7 +477,7 @@ func BenchmarkMemoryOperationParallel(b *testing.B) {
 	})
 }
 
-// BenchmarkMemoryReplay is a claim of what is finished.
+// BenchmarkMemoryReplay measures a claim of a finished operation.
 func BenchmarkMemoryReplay(b *testing.B) {
 	store := &driver.Memory{MaxKeys: -1}
 	claim := memoryClaim("k")

@@ -8,8 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// TestStatus pins numbers and names: the former are stored, the latter are in
-// dashboards.
+// TestStatus: numbers and names do not change. Numbers are stored, and names are in dashboards.
 func TestStatus(t *testing.T) {
 	for _, row := range []struct {
 		status   driver.Status
@@ -42,7 +41,7 @@ func TestRecordLease(t *testing.T) {
 	assert.Equal(t, driver.Lease{ID: record.ID, Owner: "me", Generation: 3}, record.Lease())
 }
 
-// TestKeyFor: all that names the call, and nothing else, is in the key.
+// TestKeyFor: the key depends on the ID and the call, and on nothing else.
 func TestKeyFor(t *testing.T) {
 	id := driver.ID{Scope: "comp1", Operation: "charge", Key: "invoice:001"}
 	const key = "b4394f3bfbf3545b4622c8b1bac994da9f2a568f"

@@ -20,7 +20,7 @@ func validClaim() driver.Claim {
 	}
 }
 
-// invalid checks what an error says: nothing if says is "".
+// invalid checks the text of an error: no error if says is "".
 func invalid(t *testing.T, err error, says string) {
 	t.Helper()
 	if says == "" {
