@@ -3,6 +3,7 @@ package fleet
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +19,24 @@ func TestOverview_isInPerformancePage(t *testing.T) {
 	got, err := report.Section(root, overviewSection)
 	require.NoError(t, err)
 	require.Equal(t, want, got, "run: go run ./benchmarks/cmd/fleet -stored")
+}
+
+// README.md has some rows of the table, without the costs.
+func TestReadme_hasRowsOfTheOverview(t *testing.T) {
+	root, err := report.Root()
+	require.NoError(t, err)
+	overview, err := Overview(root)
+	require.NoError(t, err)
+	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	rows := 0
+	for line := range strings.SplitSeq(string(readme), "\n") {
+		if strings.Contains(line, "| **") { // a result in bold
+			rows++
+			require.Contains(t, overview, line)
+		}
+	}
+	require.Equal(t, 10, rows)
 }
 
 // The costs in docs/performance.md are written by hand.
