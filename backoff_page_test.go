@@ -54,7 +54,7 @@ func TestBackoffPage(t *testing.T) {
 			}
 		})
 	}
-	require.Equal(t, 6, rows)
+	require.Equal(t, 7, rows)
 }
 
 // costCase is a server that fails, and the status of a call before it, or 0.

@@ -26,7 +26,7 @@ func TestDefaults(t *testing.T) {
 		{Field: "Timeout", Default: c.Timeout, Unit: "maximum duration of a send", Range: "negative: none"},
 		{Field: "DrainTimeout", Default: c.Drain, Unit: "time that Run waits for sends when it stops", Range: "negative: no wait"},
 		{Field: "KeyTTL", Default: r.terms.KeyTTL, Unit: "time for which the provider remembers a key", Range: "negative: keys protect nothing"},
-		{Field: "VisibilityDelay", Default: r.terms.VisibilityDelay, Unit: "time until a send is visible to status queries", Range: "≥ 0"},
+		{Field: "VisibilityDelay", Default: r.terms.VisibilityDelay, Unit: "time until a send is visible to status queries", Range: "cannot be switched off"},
 		{Field: "Retention", Default: days(c.Expiry), Unit: "time for which done and cancelled intents are kept", Range: "≥ KeyTTL; negative: for ever"},
 		{Field: "Schedule.Backoff", Default: "full jitter, 1 s to 1 h", Unit: "wait before the next attempt", Range: ""},
 		{Field: "Schedule.MaxAge", Default: defaultAge, Unit: "time until the intent is a dead letter", Range: "negative: no limit"},

@@ -62,14 +62,18 @@ type Engine struct {
 	// end of its context, the result is unknown, and its worker is busy until it returns.
 	Timeout time.Duration
 
-	// KeyTTL is how long the provider remembers a key, from its first use. Default: 24 h.
-	// Negative: keys protect nothing, and unknown results are only queried. VisibilityDelay is
-	// how long after its end a send may still take effect. Default: 15 min. Both hold whatever
-	// a Policy says.
-	KeyTTL, VisibilityDelay time.Duration
+	// KeyTTL is the time for which the provider remembers a key, from its first use. Default:
+	// 24 h. Negative: keys protect nothing, and unknown results are only queried. No Policy
+	// changes it.
+	KeyTTL time.Duration
 
-	// Retention is how long done and cancelled intents are kept, at least KeyTTL. Default: 90
-	// d, or the longest KeyTTL if that is longer. Negative: for ever.
+	// VisibilityDelay is the time after its end in which a send may still take effect.
+	// Default: 15 min. It must not be negative. No Policy changes it.
+	VisibilityDelay time.Duration
+
+	// Retention is the time for which done and cancelled intents are kept, at least KeyTTL.
+	// After it, the same ID is a new intent. Default: 90 d, or the longest KeyTTL if that is
+	// longer. Negative: for ever.
 	Retention time.Duration
 
 	// Trace has hooks for logs and metrics. nil: none.

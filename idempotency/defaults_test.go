@@ -22,7 +22,7 @@ func TestDefaults(t *testing.T) {
 		{Field: "Lease", Default: o.Lease, Unit: "time until a dead execution is noticed; renewed every third", Range: fmt.Sprintf("≥ %v", minLease)},
 		{Field: "TTL", Default: o.TTL, Unit: "time for which a key protects", Range: "≥ Lease"},
 		{Field: "Timeout", Default: o.Timeout, Unit: "maximum duration of an execution", Range: "negative: no limit"},
-		{Field: "DuplicateWait", Default: o.DuplicateWait.Seconds(), Unit: "seconds that a duplicate waits for the first execution; 0: 409 at once", Range: "≥ 0"},
+		{Field: "DuplicateWait", Default: o.DuplicateWait, Unit: "time that a duplicate waits for the first execution; 0: 409 at once", Range: "≥ 0"},
 		{Field: "Takeover", Default: takeover(o.Takeover), Unit: "what follows an unknown effect", Range: "MarkUnknown, Reexecute, Resume"},
 		{Field: "Transactional", Default: o.Transactional, Unit: "all writes go through `Tx`", Range: "needs a store with transactions"},
 		{Field: "Header", Default: h.header, Unit: "field with the key", Range: ""},

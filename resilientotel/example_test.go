@@ -29,7 +29,7 @@ func Example() {
 
 	transport := &resilienthttp.Transport{}
 	instrumentation := &resilientotel.Instrumentation{TracerProvider: tracerProvider, MeterProvider: meterProvider}
-	client := &http.Client{Transport: instrumentation.Wrap(transport)} // before the transport's first use
+	client := &http.Client{Transport: instrumentation.Wrap(transport)} // set Trace before, and call after
 
 	resp, err := client.Get(api.URL)
 	if err != nil {
@@ -77,9 +77,9 @@ func ExampleInstrumentation_server() {
 	engine := &durable.Engine{}
 	shedder, quota := &admission.Shedder{}, &admission.Quota{Limit: 100}
 
-	handler.Trace = instrumentation.TraceIdempotency(nil) // package idempotency
-	instrumentation.Watch(engine)                         // package durable, before the engine's first use
-	instrumentation.WatchShedder("front", shedder)        // package admission
+	handler.Trace = instrumentation.TraceIdempotency(idempotency.LogTrace(nil)) // package idempotency
+	instrumentation.Watch(engine)                                               // package durable, before the engine's first use
+	instrumentation.WatchShedder("front", shedder)                              // package admission
 	shedder.Trace = instrumentation.TraceAdmission(nil)
 	quota.Trace = instrumentation.TraceAdmission(nil)
 

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"strconv"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -41,6 +42,11 @@ func newService(ctx context.Context, pool *pgxpool.Pool) (http.Handler, error) {
 
 // charge is an ordinary handler. It writes through the transaction of the record.
 func charge(w http.ResponseWriter, r *http.Request) {
+	cents, err := strconv.Atoi(r.FormValue("cents"))
+	if err != nil {
+		http.Error(w, "cents: want a number", http.StatusBadRequest)
+		return
+	}
 	tx, err := idempotency.Tx[pgx.Tx](r.Context())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -48,7 +54,7 @@ func charge(w http.ResponseWriter, r *http.Request) {
 	}
 	var id int
 	const insert = "INSERT INTO charges (cents) VALUES ($1) RETURNING id"
-	if err := tx.QueryRow(r.Context(), insert, r.FormValue("cents")).Scan(&id); err != nil {
+	if err := tx.QueryRow(r.Context(), insert, cents).Scan(&id); err != nil {
 		http.Error(w, "try again", http.StatusServiceUnavailable) // rolled back, and the key is free
 		return
 	}

@@ -27,7 +27,8 @@ func TestExample_chargesEachKeyOnce(t *testing.T) {
 		{"first request: executed", "invoice:1", "100", http.StatusCreated, "charge 1"},
 		{"same key: replayed", "invoice:1", "100", http.StatusCreated, "charge 1"},
 		{"same key, another body: rejected", "invoice:1", "999", http.StatusUnprocessableEntity, "mismatch"},
-		{"failed statement: rolled back", "invoice:2", "many", http.StatusServiceUnavailable, "try again"},
+		{"failed statement: rolled back", "invoice:2", "99999999999999", http.StatusServiceUnavailable, "try again"},
+		{"not a number: rejected", "invoice:3", "many", http.StatusBadRequest, "cents: want a number"},
 		{"no key: rejected", "", "100", http.StatusBadRequest, "key-missing"},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", strings.NewReader("cents="+row.cents))
