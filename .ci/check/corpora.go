@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -59,10 +60,7 @@ func fuzz([]string) error {
 	if err != nil {
 		return err
 	}
-	length := os.Getenv("FUZZTIME")
-	if length == "" {
-		length = "1m"
-	}
+	length := cmp.Or(os.Getenv("FUZZTIME"), "1m")
 	var failed []string
 	for _, t := range targets {
 		fmt.Println(t.name, "in", t.dir)

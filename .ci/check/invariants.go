@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"os"
-	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -51,16 +51,14 @@ func invariants([]string) error {
 func (l law) unnamed(tests []string) (missing []string, err error) {
 	var text strings.Builder
 	for _, name := range tests {
-		for _, dir := range l.below {
-			if dir == "" || strings.HasPrefix(path.Clean(name), dir+"/") {
-				content, err := os.ReadFile(name)
-				if err != nil {
-					return nil, err
-				}
-				text.Write(content)
-				break
-			}
+		if !slices.ContainsFunc(l.below, func(dir string) bool { return dir == "" || strings.HasPrefix(name, dir+"/") }) {
+			continue
 		}
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		text.Write(content)
 	}
 	for n := l.first; n <= l.last; n++ {
 		if !regexp.MustCompile(l.pattern(n)).MatchString(text.String()) {

@@ -45,7 +45,6 @@ type madeUp struct {
 	env          []string // of the user's commands
 }
 
-// source is the directory in which the release is made.
 func (r *madeUp) source() string { return filepath.Join(r.dir, "source") }
 
 // release copies the checkout, runs tools/release in the copy, commits and tags.
