@@ -23,8 +23,7 @@ func TestCheckPageList(t *testing.T) {
 }
 
 func TestCountWords_generated(t *testing.T) {
-	page := "one two\n<!-- defaults:begin x -->\n| a | b |\n<!-- defaults:end -->\nthree"
-	if got := countWords(page); got != 3 {
+	if got := countWords("one two\n<!-- defaults:begin x -->\n| a | b |\n<!-- defaults:end -->\nthree"); got != 3 {
 		t.Errorf("got %d, want 3: generated tables do not count", got)
 	}
 }
