@@ -135,14 +135,11 @@ func TestPlots_cutNoText(t *testing.T) {
 	require.NoError(t, err)
 	require.NotEmpty(t, docs)
 	for _, file := range append(files, docs...) {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
-			if !strings.Contains(string(text), "Plotinum") {
-				t.Skip("another program draws this picture")
-			}
-			require.Empty(t, cut(t, text))
-		})
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		if filepath.Base(file) != "lifecycle.svg" { // which tools/lifecycle draws
+			t.Run(filepath.Base(file), func(t *testing.T) { require.Empty(t, cut(t, text)) })
+		}
 	}
 }
 
