@@ -169,7 +169,8 @@ func (e *Idempotent) execute(w http.ResponseWriter, r *http.Request, key string,
 			delete(e.keys, key)
 		}
 	}()
-	if !wait(x.life(), e.Latency) {
+	if life := x.life(); !wait(life, e.Latency) {
+		x.gone(life) // the request's context may end a moment later
 		abort()
 	}
 	handler := e.Handler
