@@ -24,6 +24,23 @@ func tracked(patterns ...string) ([]string, error) {
 	}), nil
 }
 
+// contents returns the texts of the tracked files that match the patterns, by name.
+func contents(patterns ...string) (map[string]string, error) {
+	files, err := tracked(patterns...)
+	if err != nil {
+		return nil, err
+	}
+	texts := map[string]string{}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		texts[name] = string(text)
+	}
+	return texts, nil
+}
+
 // output runs a command in dir, with env added to the environment, and returns its standard output. An error contains all
 // that the command wrote.
 func output(dir string, env []string, name string, args ...string) (string, error) {

@@ -4,26 +4,24 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"regexp"
+	"slices"
 )
 
 // fuzzTarget is a function and the directory of its package.
 type fuzzTarget struct{ dir, name string }
 
 func fuzzTargets() (all []fuzzTarget, err error) {
-	tests, err := tracked("*_test.go")
+	tests, err := contents("*_test.go")
 	if err != nil {
 		return nil, err
 	}
 	declared := regexp.MustCompile(`(?m)^func (Fuzz\w+)`)
-	for _, name := range tests {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		for _, found := range declared.FindAllStringSubmatch(string(content), -1) {
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		for _, found := range declared.FindAllStringSubmatch(tests[name], -1) {
 			all = append(all, fuzzTarget{path.Dir(name), found[1]})
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -25,17 +24,9 @@ const maxSentence = 35
 // documents checks README.md and docs/*.md: the words of each page (10 % more are allowed),
 // the sentences, the links, the blocks of Go, and one page for each exported name of the root.
 func documents([]string) error {
-	files, err := tracked("README.md", "docs/*.md")
+	pages, err := contents("README.md", "docs/*.md")
 	if err != nil {
 		return err
-	}
-	pages := map[string]string{}
-	for _, name := range files {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		pages[name] = string(content)
 	}
 	list, err := os.ReadFile(pageList)
 	if err != nil {
@@ -45,20 +36,24 @@ func documents([]string) error {
 	if err != nil {
 		return err
 	}
-	code, err := compiledCode()
+	code, err := contents("*_test.go", "examples/*.go")
+	if err != nil {
+		return err
+	}
+	linking, err := contents("*.md", ":!*testdata/*")
 	if err != nil {
 		return err
 	}
 	wrong := checkPageList(string(list), pages, names)
-	for _, name := range files {
-		wrong = append(wrong, checkSentences(name, pages[name])...)
-		wrong = append(wrong, checkBlocks(name, pages[name], code)...)
+	for name, page := range pages {
+		wrong = append(wrong, checkSentences(name, page)...)
+		wrong = append(wrong, checkBlocks(name, page, code)...)
 	}
-	linking, err := tracked("*.md", ":!*testdata/*")
-	for _, name := range linking {
-		wrong = append(wrong, checkLinks(name)...)
+	for name, page := range linking {
+		wrong = append(wrong, checkLinks(name, page)...)
 	}
-	return errors.Join(err, problems("documents", wrong))
+	slices.Sort(wrong)
+	return problems("documents", wrong)
 }
 
 // checkPageList compares the list with the pages that exist and with the exported names.
@@ -162,12 +157,17 @@ func topLevel(file *ast.File) (names []string) {
 	return slices.DeleteFunc(names, func(name string) bool { return !ast.IsExported(name) })
 }
 
+var (
+	sentenceEnd = regexp.MustCompile(`[.!?:;](\s|$)`)
+	numbered    = regexp.MustCompile(`^\d+\. `)
+)
+
 // checkSentences finds sentences that are too long, outside of code and tables.
 func checkSentences(name, page string) (wrong []string) {
 	code := false
 	var paragraph []string
 	flush := func() {
-		for _, sentence := range regexp.MustCompile(`[.!?:;](\s|$)`).Split(strings.Join(paragraph, " "), -1) {
+		for _, sentence := range sentenceEnd.Split(strings.Join(paragraph, " "), -1) {
 			if n := len(strings.Fields(sentence)); n > maxSentence {
 				wrong = append(wrong, fmt.Sprintf("%s: a sentence of %d words, want at most %d: %.60s…", name, n, maxSentence, sentence))
 			}
@@ -181,7 +181,7 @@ func checkSentences(name, page string) (wrong []string) {
 			code = !code
 			flush()
 		case code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "<"):
-		case line == "" || strings.HasPrefix(line, "- ") || regexp.MustCompile(`^\d+\. `).MatchString(line):
+		case line == "" || strings.HasPrefix(line, "- ") || numbered.MatchString(line):
 			flush()
 			paragraph = append(paragraph, line)
 		default:
@@ -192,26 +192,9 @@ func checkSentences(name, page string) (wrong []string) {
 	return wrong
 }
 
-// compiledCode returns the code that tests compile and run, by file.
-func compiledCode() (map[string][]string, error) {
-	files, err := tracked("*_test.go", "examples/*.go")
-	if err != nil {
-		return nil, err
-	}
-	code := map[string][]string{}
-	for _, name := range files {
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		code[name] = strings.Split(string(content), "\n")
-	}
-	return code, nil
-}
-
-// checkBlocks finds blocks of Go that are no part of the code. A whole program is one that the
-// publish step runs.
-func checkBlocks(name, page string, code map[string][]string) (wrong []string) {
+// checkBlocks finds blocks of Go that are no part of the code, which tests compile and run. The
+// publish step runs the whole program of README.
+func checkBlocks(name, page string, code map[string]string) (wrong []string) {
 	for _, f := range fences(page) {
 		if f.language != "go" || strings.HasPrefix(f.text, "package main") && name == "README.md" {
 			continue
@@ -219,7 +202,7 @@ func checkBlocks(name, page string, code map[string][]string) (wrong []string) {
 		block := strings.Split(strings.TrimRight(f.text, "\n"), "\n")
 		found := false
 		for _, file := range code {
-			found = found || contains(file, block)
+			found = found || strings.Contains(file, block[0]) && contains(strings.Split(file, "\n"), block)
 		}
 		if !found {
 			wrong = append(wrong, fmt.Sprintf("%s:%d: no test or example has this Go code", name, f.line))
@@ -253,12 +236,8 @@ var (
 )
 
 // checkLinks finds links to files and headings of the repository that do not exist.
-func checkLinks(name string) (wrong []string) {
-	page, err := os.ReadFile(name)
-	if err != nil {
-		return []string{err.Error()}
-	}
-	for _, found := range link.FindAllStringSubmatch(codeSpans.ReplaceAllString(string(page), ""), -1) {
+func checkLinks(name, page string) (wrong []string) {
+	for _, found := range link.FindAllStringSubmatch(codeSpans.ReplaceAllString(page, ""), -1) {
 		target, anchor, _ := strings.Cut(found[1], "#")
 		if strings.Contains(target, ":") {
 			continue // another site

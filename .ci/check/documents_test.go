@@ -41,7 +41,7 @@ func TestCheckSentences(t *testing.T) {
 }
 
 func TestCheckBlocks(t *testing.T) {
-	code := map[string][]string{"a_test.go": strings.Split("func f() {\n\tx := 1\n\n\tif x > 0 {\n\t\tx = 2\n\t}\n}", "\n")}
+	code := map[string]string{"a_test.go": "func f() {\n\tx := 1\n\n\tif x > 0 {\n\t\tx = 2\n\t}\n}"}
 	for _, row := range []struct{ name, block, want string }{
 		{"indented in the code: found", "x := 1\n\nif x > 0 {\n\tx = 2\n}", ""},
 		{"one line differs: a problem", "x := 1\n\nif x > 1 {\n\tx = 2\n}", "no test or example has this Go code"},

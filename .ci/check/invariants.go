@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -32,40 +31,31 @@ func laws() []law {
 }
 
 func invariants([]string) error {
-	tests, err := tracked("*_test.go")
+	tests, err := contents("*_test.go")
 	if err != nil {
 		return err
 	}
 	var missing []string
 	for _, l := range laws() {
-		unnamed, err := l.unnamed(tests)
-		if err != nil {
-			return err
-		}
-		missing = append(missing, unnamed...)
+		missing = append(missing, l.unnamed(tests)...)
 	}
 	return problems("no test names", missing)
 }
 
 // unnamed returns the numbers of the list that no test names.
-func (l law) unnamed(tests []string) (missing []string, err error) {
+func (l law) unnamed(tests map[string]string) (missing []string) {
 	var text strings.Builder
-	for _, name := range tests {
-		if !slices.ContainsFunc(l.below, func(dir string) bool { return dir == "" || strings.HasPrefix(name, dir+"/") }) {
-			continue
+	for name, content := range tests {
+		if slices.ContainsFunc(l.below, func(dir string) bool { return dir == "" || strings.HasPrefix(name, dir+"/") }) {
+			text.WriteString(content)
 		}
-		content, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		text.Write(content)
 	}
 	for n := l.first; n <= l.last; n++ {
 		if !regexp.MustCompile(l.pattern(n)).MatchString(text.String()) {
 			missing = append(missing, fmt.Sprintf("%s%d of %s", l.prefix, n, l.of))
 		}
 	}
-	return missing, nil
+	return missing
 }
 
 // pattern matches the number in a comment, alone or in a list, and in the name of a test or row.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -28,17 +29,13 @@ func words([]string) error {
 		return fmt.Errorf("%s: %w", wordList, err)
 	}
 	// Licences, generated results and inputs of fuzz targets are not ours to write.
-	files, err := tracked(".", ":!LICENSE", ":!go.sum", ":!*/go.sum", ":!*testdata/*", ":!benchmarks/results", ":!"+wordList)
+	files, err := contents(".", ":!LICENSE", ":!go.sum", ":!*/go.sum", ":!*testdata/*", ":!benchmarks/results", ":!"+wordList)
 	if err != nil {
 		return err
 	}
 	var found []string
-	for _, name := range files {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		for i, line := range strings.Split(string(text), "\n") {
+	for name, text := range files {
+		for i, line := range strings.Split(text, "\n") {
 			for _, word := range pattern.FindAllString(line, -1) {
 				if word != "NoBody" { // a name of net/http
 					found = append(found, fmt.Sprintf("%s:%d: %s", name, i+1, word))
@@ -46,6 +43,7 @@ func words([]string) error {
 			}
 		}
 	}
+	slices.Sort(found)
 	switch {
 	case len(found) > limit:
 		return problems(fmt.Sprintf("words to avoid: %d, want at most %d; the first", len(found), limit), found[:min(len(found), maxShown)])
