@@ -88,7 +88,7 @@ func (p queryablePSP) Find(ctx context.Context, s *durable.Send) durable.Outcome
 
 func (p queryablePSP) bookings(ctx context.Context, reference string) ([]bank.Charge, error) {
 	address := "http://bank/bookings?reference=" + url.QueryEscape(reference)
-	req, err := http.NewRequestWithContext(resilienthttp.SingleAttempt(ctx), http.MethodGet, address, http.NoBody)
+	req, err := http.NewRequestWithContext(resilienthttp.WithSingleAttempt(ctx), http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
