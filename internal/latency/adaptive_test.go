@@ -80,7 +80,7 @@ func TestAdaptive_timeout(t *testing.T) {
 	}
 }
 
-// Whatever the latencies, a timeout never makes the next one shorter.
+// X2: whatever the latencies, a timeout never makes the next one shorter.
 func TestAdaptive_timeoutsNeverShortenIt(t *testing.T) {
 	for range 300 {
 		a, r := new(timeouts), usual()
