@@ -73,7 +73,7 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 	}
 	wait, reason := c.planRetry(last)
 	if last.report.StopReason = reason; reason != nil {
-		last.report.RetryWait = max(last.askedWait, 0)
+		last.report.RetryWait = last.report.RetryAfter
 		return time.Time{}, false
 	}
 	last.report.RetryWait = wait
@@ -109,7 +109,7 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	switch {
 	case c.record.circuit.Rejects(true, at) != nil:
 		return 0, ErrBreakerOpen
-	case longest > 0 && (last.askedWait > longest || blocked.Sub(at) > longest):
+	case longest > 0 && (last.report.RetryAfter > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
 	case c.spare(at) < 0 || c.spare(blocked) < 0:
 		return 0, ErrDeadline
@@ -120,7 +120,7 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 		permit, ok := c.takeTokens(retrybudget.Request{
 			Slow:     last.timedOut() && last.end != endEarly,
 			Batch:    c.priority == PriorityBatch,
-			Rejected: last.responded(http.StatusTooManyRequests) && last.askedWait <= 0,
+			Rejected: last.responded(http.StatusTooManyRequests) && last.report.RetryAfter == 0,
 		}, now)
 		if !ok {
 			return 0, ErrBudgetExhausted
