@@ -2,7 +2,6 @@ package resilienthttp
 
 import (
 	"math"
-	"net/http"
 	"sync"
 	"time"
 
@@ -117,9 +116,6 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	r := quota.Response{Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
 	if resp := a.report.Response; resp != nil {
 		r.Status = resp.StatusCode
-		if a.report.Verdict == VerdictThrottled && r.Status < http.StatusInternalServerError {
-			r.Status = http.StatusTooManyRequests // the body may tell a rejection from a 403
-		}
 	}
 	if wait := a.report.RetryAfter; wait != info.wait() { // Classify has changed it
 		r.AsksToWait, r.RetryAfter = wait > 0, wait
@@ -146,7 +142,7 @@ func (c *call) quotaRequest() quota.Request {
 		Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter,
 	}
-	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"} {
+	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
 		if secret := headerValue(c.request.Header, name); secret != "" {
 			r.Credential = c.rateLimit.engine().Hash(secret)
 			break
