@@ -78,7 +78,7 @@ func TestAdaptiveTimeout_eligibleAttempts(t *testing.T) {
 		{name: "a keyed POST", policy: set, method: "POST", copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
 		{name: "a POST without a key", policy: set, method: "POST", arrange: func(t *resilienthttp.Transport) { t.Idempotency.Disabled = true }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "a body that cannot be replayed", policy: set, method: "PUT", request: func(r *http.Request) { r.GetBody = nil }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
-		{name: "another layer owns retries", policy: set, ctx: resilienthttp.SingleAttempt, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
+		{name: "another layer owns retries", policy: set, ctx: resilienthttp.WithSingleAttempt, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "a single attempt", policy: attempts(-1, set), copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "the last attempt has the whole AttemptTimeout", policy: attempts(2, set), copies: []copyOf{never, {after: 29 * s}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
 		{name: "and not more than that", policy: attempts(2, set), copies: []copyOf{never, never}, want: "1 timeout, 2 timeout", sent: []float64{0, 1}},
@@ -141,7 +141,7 @@ func TestAdaptiveTimeout_eligibleAttempts(t *testing.T) {
 			for range 10 {
 				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			}
-			require.Equal(t, resilienthttp.StateOpen, transport.Breaker.State("api.test"))
+			require.Equal(t, resilienthttp.StateOpen, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
 			time.Sleep(2 * s)
 			base.copies, base.arrivals = []copyOf{{after: 20 * s}, {}}, nil
 			require.Equal(t, "1 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))

@@ -107,7 +107,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	header := c.header
 	if c.sendsDeadline {
 		var ok bool
-		if header, ok = c.config.deadline.header(header, a.deadline, now); !ok {
+		if header, ok = c.deadlineHeader.header(header, a.deadline, now); !ok {
 			return &Error{Reason: ErrDeadline}
 		}
 	}

@@ -87,22 +87,18 @@ func (s BreakerState) String() string {
 // BreakerChange is a change of a circuit from one state to another. Each change of a scope begins
 // with the state of the previous one, at its time or later.
 type BreakerChange struct {
-	Scope    string // with the suffix ";batch" or ";critical" for the circuit of that priority
+	Scope    string
+	Priority Priority // each priority of a scope has a circuit
 	From, To BreakerState
 	At       time.Time
 }
 
-// State returns the state of the circuit of a scope. Circuits of other priorities are named
-// "scope;batch" and "scope;critical". A circuit is half-open as soon as its cooldown is over.
-// State changes nothing, and is safe for concurrent use.
-func (b *Breaker) State(name string) BreakerState {
+// State returns the state of the circuit of a scope and priority. An unknown priority means
+// PriorityDefault. A circuit is half-open as soon as its cooldown is over. State changes nothing,
+// and is safe for concurrent use.
+func (b *Breaker) State(name string, p Priority) BreakerState {
 	now := time.Now()
-	circuits := b.circuits(now)
-	found := circuits.Find(scope.Key{Name: name})
-	if found.Status(now).Since.IsZero() { // else the scope itself has that name
-		found = circuits.Find(parseScope(name))
-	}
-	return BreakerState(found.State(now))
+	return BreakerState(b.circuits(now).Find(scope.Key{Name: name, Class: int8(p.known())}).State(now))
 }
 
 // circuits returns the engine. The first call creates it from the fields.
@@ -129,7 +125,9 @@ func (c *call) passBreaker(now time.Time, retry bool) (circuit.Permit, *Error) {
 // breakerChanged calls OnChange, and then the hooks of the call that caused the change. The
 // caller must not hold a lock.
 func (c *call) breakerChanged(change *circuit.Change) {
-	event := BreakerChange{Scope: scopeName(change.Key), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At}
+	event := BreakerChange{
+		Scope: change.Key.Name, Priority: Priority(change.Key.Class), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At,
+	}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)
 	}

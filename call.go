@@ -89,7 +89,7 @@ func (c *call) begin() *Error {
 	}
 	c.single = c.single || len(req.Header) > 0 && outerLayerRetries(req.Header)
 	c.deadline, c.sendsDeadline = ctx.Deadline()
-	c.sendsDeadline = c.sendsDeadline && !c.config.deadline.Disabled
+	c.sendsDeadline = c.sendsDeadline && !c.deadlineHeader.Disabled
 	if c.scope = req.URL.Host; c.config.scope != nil {
 		c.scope = c.config.scope(req)
 	}

@@ -149,7 +149,7 @@ type responseInfo struct {
 	asksToWait bool          // it has Retry-After or a similar field
 	retryAfter time.Duration // the value of that field
 	exhausted  bool          // a quota is exhausted
-	reset      time.Duration // until the reset of that quota; 0: unknown
+	reset      time.Duration // until the reset of that quota; zero means unknown
 	prefix     []byte        // of the body
 	read       bool          // prefix was read
 }

@@ -295,7 +295,7 @@ func TestRecord_keepsOpenCircuits(t *testing.T) {
 				}
 				for n := range bad {
 					path := "/bad" + strconv.Itoa(n)
-					require.Equal(t, resilienthttp.StateOpen, breaker.State(path))
+					require.Equal(t, resilienthttp.StateOpen, breaker.State(path, resilienthttp.PriorityDefault))
 					for i := range all {
 						require.ErrorIs(t, call(i, path), resilienthttp.ErrBreakerOpen)
 					}

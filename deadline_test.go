@@ -48,7 +48,7 @@ func TestDeadline_noTimeForHeader(t *testing.T) {
 				base := script(status(503), status(200))
 				tr := &resilienthttp.Transport{
 					Base: base, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(row.wait)},
-					Deadline: resilienthttp.Deadline{Margin: 50 * time.Millisecond, Disabled: row.off},
+					DeadlineHeader: resilienthttp.DeadlineHeader{Margin: 50 * time.Millisecond, Disabled: row.off},
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 				defer cancel()
@@ -72,7 +72,7 @@ func TestDeadlineIsSent(t *testing.T) {
 	const ms = time.Millisecond
 	for _, row := range []struct {
 		name     string
-		config   resilienthttp.Deadline
+		config   resilienthttp.DeadlineHeader
 		attempt  time.Duration // AttemptTimeout
 		call     time.Duration // of the context; 0: none
 		header   http.Header   // the caller's
@@ -86,12 +86,12 @@ func TestDeadlineIsSent(t *testing.T) {
 		{name: "the attempt's, if earlier", attempt: time.Second, call: time.Minute, deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
 		{name: "the default attempt timeout is none", call: time.Hour, deadline: "2000-01-01T01:00:00.000Z", timeout: "3600000"},
 		{name: "milliseconds, rounded down", attempt: -1, call: 1234*ms + 999999, deadline: "2000-01-01T00:00:01.234Z", timeout: "1234"},
-		{name: "margin", config: resilienthttp.Deadline{Margin: 250 * ms}, call: time.Second, deadline: "2000-01-01T00:00:00.750Z", timeout: "750"},
-		{name: "margin off the attempt's too", config: resilienthttp.Deadline{Margin: 250 * ms}, attempt: time.Second, call: time.Minute, deadline: "2000-01-01T00:00:00.750Z", timeout: "750"},
-		{name: "negative margin is none", config: resilienthttp.Deadline{Margin: -time.Hour}, call: time.Second, deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
+		{name: "margin", config: resilienthttp.DeadlineHeader{Margin: 250 * ms}, call: time.Second, deadline: "2000-01-01T00:00:00.750Z", timeout: "750"},
+		{name: "margin off the attempt's too", config: resilienthttp.DeadlineHeader{Margin: 250 * ms}, attempt: time.Second, call: time.Minute, deadline: "2000-01-01T00:00:00.750Z", timeout: "750"},
+		{name: "negative margin is none", config: resilienthttp.DeadlineHeader{Margin: -time.Hour}, call: time.Second, deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
 		{name: "the least", attempt: -1, call: ms, deadline: "2000-01-01T00:00:00.001Z", timeout: "1"},
-		{name: "off", config: resilienthttp.Deadline{Disabled: true}, call: time.Second},
-		{name: "another header", config: resilienthttp.Deadline{Header: "x-deadline"}, call: time.Second, deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
+		{name: "off", config: resilienthttp.DeadlineHeader{Disabled: true}, call: time.Second},
+		{name: "another header", config: resilienthttp.DeadlineHeader{Name: "x-deadline"}, call: time.Second, deadline: "2000-01-01T00:00:01.000Z", timeout: "1000"},
 		{
 			name: "a stale one is replaced", call: time.Second,
 			header:   http.Header{deadlineField: {"1999-12-31T00:00:00Z", "more"}, timeoutField: {"99999"}},
@@ -107,7 +107,7 @@ func TestDeadlineIsSent(t *testing.T) {
 					return puppetAnswer(req, 200), nil
 				}), 1)
 				transport.Policy.AttemptTimeout = row.attempt
-				transport.Deadline = row.config
+				transport.DeadlineHeader = row.config
 				ctx := t.Context()
 				if row.call > 0 {
 					var cancel context.CancelFunc
@@ -122,8 +122,8 @@ func TestDeadlineIsSent(t *testing.T) {
 				tripped(t, transport, req)
 				require.Equal(t, before, req.Header, "§4.2")
 				field := deadlineField
-				if row.config.Header != "" {
-					field = http.CanonicalHeaderKey(row.config.Header)
+				if row.config.Name != "" {
+					field = http.CanonicalHeaderKey(row.config.Name)
 					require.NotContains(t, got, deadlineField)
 				}
 				if row.deadline == "" {
@@ -190,7 +190,7 @@ func TestDeadlineIsSent(t *testing.T) {
 					sent = true
 					return puppetAnswer(req, 200), nil
 				}), 3)
-				transport.Deadline.Margin = margin
+				transport.DeadlineHeader.Margin = margin
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
 				cancel()
@@ -203,15 +203,15 @@ func TestDeadlineIsSent(t *testing.T) {
 	})
 	t.Run("a header that cannot be one", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(200), 1)
-		transport.Deadline.Header = "no way"
+		transport.DeadlineHeader.Name = "no way"
 		_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-		require.ErrorContains(t, err, "Deadline.Header")
+		require.ErrorContains(t, err, "DeadlineHeader.Name")
 	})
 	t.Run("a context with a deadline in the year 1", func(t *testing.T) {
 		for _, at := range []time.Time{time.Unix(-1<<40, 0), {}} {
 			transport := bareTransport(puppetStatus(200), 1)
 			transport.Policy.AttemptTimeout = -1
-			transport.Deadline.Margin = time.Second
+			transport.DeadlineHeader.Margin = time.Second
 			_, err := transport.RoundTrip(newCall(oddContext{t.Context(), at}, t, http.MethodGet, ""))
 			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
 		}
@@ -232,72 +232,71 @@ func TestDeadlineIsReceived(t *testing.T) {
 	const none = time.Duration(-1)
 	for _, row := range []struct {
 		name   string
-		config resilienthttp.Deadline
+		config resilienthttp.DeadlineHandler
 		header func() http.Header
 		left   time.Duration // none: no deadline; 0: 504
 	}{
-		{"nothing", resilienthttp.Deadline{}, func() http.Header { return http.Header{} }, none},
-		{"absolute", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {in(3 * time.Second)}} }, 3 * time.Second},
-		{"absolute, without milliseconds", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T00:00:03Z"}} }, 3 * time.Second},
-		{"absolute, another zone", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T05:30:03.5+05:30"}} }, 3500 * time.Millisecond},
-		{"relative", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, 1500 * time.Millisecond},
-		{"relative, blanks", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {" 1500\t"}} }, 1500 * time.Millisecond},
-		{"the sender's clock is ahead", resilienthttp.Deadline{}, func() http.Header {
+		{"nothing", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{} }, none},
+		{"absolute", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {in(3 * time.Second)}} }, 3 * time.Second},
+		{"absolute, without milliseconds", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T00:00:03Z"}} }, 3 * time.Second},
+		{"absolute, another zone", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T05:30:03.5+05:30"}} }, 3500 * time.Millisecond},
+		{"relative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, 1500 * time.Millisecond},
+		{"relative, blanks", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {" 1500\t"}} }, 1500 * time.Millisecond},
+		{"the sender's clock is ahead", resilienthttp.DeadlineHandler{}, func() http.Header {
 			return http.Header{deadlineField: {in(time.Hour)}, timeoutField: {"1500"}}
 		}, 1500 * time.Millisecond},
-		{"the sender's clock is behind", resilienthttp.Deadline{}, func() http.Header {
+		{"the sender's clock is behind", resilienthttp.DeadlineHandler{}, func() http.Header {
 			return http.Header{deadlineField: {in(-time.Hour)}, timeoutField: {"1500"}}
 		}, 1500 * time.Millisecond},
-		{"relative malformed, absolute counts", resilienthttp.Deadline{}, func() http.Header {
+		{"relative malformed, absolute counts", resilienthttp.DeadlineHandler{}, func() http.Header {
 			return http.Header{deadlineField: {in(3 * time.Second)}, timeoutField: {"soon"}}
 		}, 3 * time.Second},
-		{"expired, absolute", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {in(-time.Millisecond)}} }, 0},
-		{"expired, this instant", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {in(0)}} }, 0},
-		{"expired, in 1970", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {"1970-01-01T00:00:00Z"}} }, 0},
-		{"expired, in the year 0", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {"0000-01-01T00:00:00Z"}} }, 0},
-		{"expired, relative", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"0"}} }, 0},
-		{"negative", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"-5"}} }, 0},
-		{"the most negative", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"-9223372036854775808"}} }, 0},
-		{"more negative than that", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"-" + strings.Repeat("9", 40)}} }, 0},
-		{"Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Second},
-		{"Max, absolute", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {in(time.Hour)}} }, time.Second},
-		{"less than Max", resilienthttp.Deadline{Max: time.Minute}, func() http.Header { return http.Header{timeoutField: {"500"}} }, 500 * time.Millisecond},
-		{"Max without a deadline: none", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{} }, none},
-		{"Max does not extend a passed deadline", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
-		{"negative Max is none", resilienthttp.Deadline{Max: -1}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Minute},
-		{"huge", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, 9223372036854 * time.Millisecond},
-		{"huge, with Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, time.Second},
-		{"beyond an int64, with Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {strings.Repeat("9", 40)}} }, time.Second},
-		{"the year 9999, with Max", resilienthttp.Deadline{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {"9999-12-31T23:59:59Z"}} }, time.Second},
-		{"the first line counts", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"1000", "2000"}} }, time.Second},
-		{"another header", resilienthttp.Deadline{Header: "x-deadline"}, func() http.Header {
+		{"expired, absolute", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {in(-time.Millisecond)}} }, 0},
+		{"expired, this instant", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {in(0)}} }, 0},
+		{"expired, in 1970", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"1970-01-01T00:00:00Z"}} }, 0},
+		{"expired, in the year 0", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"0000-01-01T00:00:00Z"}} }, 0},
+		{"expired, relative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"0"}} }, 0},
+		{"negative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"-5"}} }, 0},
+		{"the most negative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"-9223372036854775808"}} }, 0},
+		{"more negative than that", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"-" + strings.Repeat("9", 40)}} }, 0},
+		{"Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Second},
+		{"Max, absolute", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {in(time.Hour)}} }, time.Second},
+		{"less than Max", resilienthttp.DeadlineHandler{Max: time.Minute}, func() http.Header { return http.Header{timeoutField: {"500"}} }, 500 * time.Millisecond},
+		{"Max without a deadline: none", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{} }, none},
+		{"Max does not extend a passed deadline", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
+		{"negative Max is none", resilienthttp.DeadlineHandler{Max: -1}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Minute},
+		{"huge", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, 9223372036854 * time.Millisecond},
+		{"huge, with Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, time.Second},
+		{"beyond an int64, with Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {strings.Repeat("9", 40)}} }, time.Second},
+		{"the year 9999, with Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {"9999-12-31T23:59:59Z"}} }, time.Second},
+		{"the first line counts", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1000", "2000"}} }, time.Second},
+		{"another header", resilienthttp.DeadlineHandler{Header: "x-deadline"}, func() http.Header {
 			return http.Header{"X-Deadline": {in(time.Second)}, deadlineField: {in(time.Hour)}}
 		}, time.Second},
-		{"off", resilienthttp.Deadline{Disabled: true}, func() http.Header { return http.Header{timeoutField: {"0"}, deadlineField: {in(-time.Hour)}} }, none},
-		{"a header that cannot be one", resilienthttp.Deadline{Header: "no way"}, func() http.Header { return http.Header{deadlineField: {in(-time.Hour)}} }, none},
-		{"Margin is for sending", resilienthttp.Deadline{Margin: time.Second}, func() http.Header { return http.Header{timeoutField: {"500"}} }, 500 * time.Millisecond},
-		{"malformed, a word", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"soon"}, deadlineField: {"later"}} }, none},
-		{"malformed, empty", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {""}, deadlineField: {""}} }, none},
-		{"malformed, no lines", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {}, deadlineField: nil} }, none},
-		{"malformed, a fraction", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"1.5"}} }, none},
-		{"malformed, a sign", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"+5"}} }, none},
-		{"malformed, hexadecimal", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"0x10"}} }, none},
-		{"malformed, underscores", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"1_000"}} }, none},
-		{"malformed, an exponent", resilienthttp.Deadline{}, func() http.Header { return http.Header{timeoutField: {"1e9"}} }, none},
-		{"malformed, an HTTP date", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {"Sat, 01 Jan 2000 00:00:20 GMT"}} }, none},
-		{"malformed, epoch seconds", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {"946684800"}} }, none},
-		{"malformed, no zone", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T00:00:03"}} }, none},
-		{"malformed, the 32nd", resilienthttp.Deadline{}, func() http.Header { return http.Header{deadlineField: {"2000-01-32T00:00:03Z"}} }, none},
+		{"a header that cannot be one", resilienthttp.DeadlineHandler{Header: "no way"}, func() http.Header { return http.Header{deadlineField: {in(-time.Hour)}} }, none},
+		{"malformed, a word", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"soon"}, deadlineField: {"later"}} }, none},
+		{"malformed, empty", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {""}, deadlineField: {""}} }, none},
+		{"malformed, no lines", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {}, deadlineField: nil} }, none},
+		{"malformed, a fraction", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1.5"}} }, none},
+		{"malformed, a sign", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"+5"}} }, none},
+		{"malformed, hexadecimal", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"0x10"}} }, none},
+		{"malformed, underscores", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1_000"}} }, none},
+		{"malformed, an exponent", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1e9"}} }, none},
+		{"malformed, an HTTP date", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"Sat, 01 Jan 2000 00:00:20 GMT"}} }, none},
+		{"malformed, epoch seconds", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"946684800"}} }, none},
+		{"malformed, no zone", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T00:00:03"}} }, none},
+		{"malformed, the 32nd", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-32T00:00:03Z"}} }, none},
 	} {
 		t.Run("§4.19 "+row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				served, left := false, none
-				handler := row.config.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				handler := row.config
+				handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					served = true
 					if deadline, ok := r.Context().Deadline(); ok {
 						left = time.Until(deadline)
 					}
-				}))
+				})
 				req := httptest.NewRequest(http.MethodGet, "/", nil)
 				req.Header = row.header()
 				recorder := httptest.NewRecorder()
@@ -316,13 +315,13 @@ func TestDeadlineIsReceived(t *testing.T) {
 	t.Run("§4.19 the context ends at the deadline and with the handler", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var ended func() error
-			server := memhttp.NewServer(t, resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := memhttp.NewServer(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				ended = r.Context().Err
 				if r.URL.Path == "/wait" {
 					<-r.Context().Done()
 					w.WriteHeader(http.StatusGatewayTimeout)
 				}
-			})))
+			})})
 			call := func(path string) int {
 				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
 				require.NoError(t, err)
@@ -343,10 +342,10 @@ func TestDeadlineIsReceived(t *testing.T) {
 	t.Run("§4.19 an earlier deadline of the server's own stays", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var left time.Duration
-			handler := resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				deadline, _ := r.Context().Deadline()
 				left = time.Until(deadline)
-			}))
+			})}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
@@ -358,9 +357,9 @@ func TestDeadlineIsReceived(t *testing.T) {
 	t.Run("§4.19 without headers the request passes as it is", func(t *testing.T) {
 		req := httptest.NewRequest(http.MethodGet, "/", nil)
 		var got *http.Request
-		resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			got = r
-		})).ServeHTTP(httptest.NewRecorder(), req)
+		})}.ServeHTTP(httptest.NewRecorder(), req)
 		require.Same(t, req, got)
 	})
 	t.Run("§4.19 two clocks that disagree, over the wire", func(t *testing.T) {
@@ -368,10 +367,10 @@ func TestDeadlineIsReceived(t *testing.T) {
 		// a proxy changes the absolute field.
 		synctest.Test(t, func(t *testing.T) {
 			var left time.Duration
-			server := memhttp.NewServer(t, resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			server := memhttp.NewServer(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				deadline, _ := r.Context().Deadline()
 				left = time.Until(deadline)
-			})))
+			})})
 			base := server.Transport()
 			skewed := puppet(func(req *http.Request) (*http.Response, error) {
 				req = req.Clone(req.Context())
@@ -391,9 +390,9 @@ func TestDeadlineIsReceived(t *testing.T) {
 // The server removes the files of a form from its own request, of which the handler gets a copy.
 func TestDeadlineKeepsTheFormOfTheServersRequest(t *testing.T) {
 	form := &multipart.Form{}
-	handler := resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		r.MultipartForm = form // as ParseMultipartForm does
-	}))
+	})}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
 	r.Header.Set(timeoutField, "1000")
 	handler.ServeHTTP(httptest.NewRecorder(), r)
@@ -405,16 +404,15 @@ func TestRetryOwner(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		value  []string // that the handler receives
-		config resilienthttp.Deadline
+		config resilienthttp.DeadlineHandler
 		calls  int    // attempts of a Transport with MaxAttempts 3
 		tells  string // X-Retry-Owner for the next tier
 	}{
-		{"none", nil, resilienthttp.Deadline{}, 3, ""},
-		{"caller", []string{"caller"}, resilienthttp.Deadline{}, 1, "caller"},
-		{"case and blanks", []string{" Caller "}, resilienthttp.Deadline{}, 1, "caller"},
-		{"another owner", []string{"server"}, resilienthttp.Deadline{}, 3, ""},
-		{"empty", []string{""}, resilienthttp.Deadline{}, 3, ""},
-		{"deadlines off", []string{"caller"}, resilienthttp.Deadline{Disabled: true}, 1, "caller"},
+		{"none", nil, resilienthttp.DeadlineHandler{}, 3, ""},
+		{"caller", []string{"caller"}, resilienthttp.DeadlineHandler{}, 1, "caller"},
+		{"case and blanks", []string{" Caller "}, resilienthttp.DeadlineHandler{}, 1, "caller"},
+		{"another owner", []string{"server"}, resilienthttp.DeadlineHandler{}, 3, ""},
+		{"empty", []string{""}, resilienthttp.DeadlineHandler{}, 3, ""},
 	} {
 		t.Run("§4.20 "+row.name, func(t *testing.T) {
 			var recorded []string
@@ -423,10 +421,11 @@ func TestRetryOwner(t *testing.T) {
 				return puppetAnswer(req, 500), nil
 			}), 3)
 			var stop error
-			handler := row.config.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			handler := row.config
+			handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				attempts := tripped(t, transport, newCall(r.Context(), t, http.MethodGet, ""))
 				stop = attempts[len(attempts)-1].StopReason
-			}))
+			})
 			req := httptest.NewRequest(http.MethodGet, "/", nil)
 			if row.value != nil {
 				req.Header[ownerField] = row.value
@@ -458,13 +457,13 @@ func TestRetryOwner(t *testing.T) {
 		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
 		require.Nil(t, req.Header)
 	})
-	t.Run("SingleAttempt sends no ownership", func(t *testing.T) {
+	t.Run("WithSingleAttempt sends no ownership", func(t *testing.T) {
 		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			recorded = append(recorded, req.Header.Get(ownerField))
 			return puppetAnswer(req, 500), nil
 		}), 3)
-		tripped(t, transport, newCall(resilienthttp.SingleAttempt(t.Context()), t, http.MethodGet, ""))
+		tripped(t, transport, newCall(resilienthttp.WithSingleAttempt(t.Context()), t, http.MethodGet, ""))
 		require.Equal(t, []string{""}, recorded)
 	})
 }
@@ -481,7 +480,7 @@ type tier struct {
 func newTier(t *testing.T, next string, transport http.RoundTripper, takes time.Duration) *tier {
 	t.Helper()
 	s := &tier{}
-	s.Server = faulttest.New(t, resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s.Server = faulttest.New(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if deadline, ok := r.Context().Deadline(); ok {
 			s.mu.Lock()
 			s.left = append(s.left, time.Until(deadline))
@@ -510,7 +509,7 @@ func newTier(t *testing.T, next string, transport http.RoundTripper, takes time.
 		defer resp.Body.Close()
 		w.WriteHeader(resp.StatusCode)
 		_, _ = io.Copy(w, resp.Body)
-	})))
+	})})
 	return s
 }
 
@@ -691,13 +690,14 @@ func FuzzDeadlineHeader(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, deadline, timeout string, most int64) {
-		config := resilienthttp.Deadline{Max: time.Duration(most)}
+		config := resilienthttp.DeadlineHandler{Max: time.Duration(most)}
 		var at, now time.Time
 		served, limited := false, false
-		handler := config.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		handler := config
+		handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			served, now = true, time.Now()
 			at, limited = r.Context().Deadline()
-		}))
+		})
 		req := httptest.NewRequest(http.MethodGet, "/", nil)
 		req.Header = http.Header{deadlineField: {deadline}, timeoutField: {timeout}}
 		recorder := httptest.NewRecorder()

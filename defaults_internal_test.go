@@ -24,7 +24,7 @@ func defaultsPages() []defaultsPage {
 	return []defaultsPage{
 		{"retries", []string{"Policy.MaxAttempts", "Policy.Classify"}},
 		{"backoff", []string{"Policy.MaxAttempts", "Policy.MaxRetryAfter", "Policy.Backoff"}},
-		{"deadlines", []string{"Policy.AttemptTimeout", "Policy.AdaptiveTimeout", "Policy.ReadTimeout", "AdaptiveTimeout.", "Deadline."}},
+		{"deadlines", []string{"Policy.AttemptTimeout", "Policy.AdaptiveTimeout", "Policy.ReadTimeout", "AdaptiveTimeout.", "DeadlineHeader.", "DeadlineHandler."}},
 		{"hedging", []string{"Transport.Hedge", "Hedge."}},
 		{"retry-budget", []string{"Budget."}},
 		{"circuit-breaker", []string{"Breaker."}},
@@ -57,7 +57,7 @@ func TestDefaults_pagesEqualCode(t *testing.T) {
 func TestDefaults_everyFieldHasARow(t *testing.T) {
 	want := map[string]bool{}
 	for _, configuration := range []any{
-		Transport{}, Policy{}, AdaptiveTimeout{}, Idempotency{}, Deadline{}, Budget{}, RateLimit{}, Breaker{}, Hedge{},
+		Transport{}, Policy{}, AdaptiveTimeout{}, Idempotency{}, DeadlineHeader{}, DeadlineHandler{}, Budget{}, RateLimit{}, Breaker{}, Hedge{},
 	} {
 		typ := reflect.TypeOf(configuration)
 		for _, field := range reflect.VisibleFields(typ) {
@@ -99,7 +99,7 @@ func defaultsRows(t *testing.T) []doctable.Row {
 
 	rows := transportRows(t, c)
 	rows = append(rows, policyRows(t, &c.policy, adaptive)...)
-	rows = append(rows, headerRows(t, &c.idempotency, &c.deadline)...)
+	rows = append(rows, headerRows(t, &c.idempotency, &c.deadlineHeader)...)
 	rows = append(rows, budgetRows(c.budget)...)
 	rows = append(rows, rateLimitRows(t, c.rateLimit)...)
 	rows = append(rows, breakerRows(t, c.breaker)...)
@@ -122,7 +122,7 @@ func transportRows(t *testing.T, c *config) []doctable.Row {
 		{Field: "Transport.Base", Default: base, Unit: "`http.RoundTripper`", Range: "must obey the request's context"},
 		{Field: "Transport.Policy", Default: "see `Policy`", Unit: "struct", Range: ""},
 		{Field: "Transport.Idempotency", Default: "see `Idempotency`", Unit: "struct", Range: ""},
-		{Field: "Transport.Deadline", Default: "see `Deadline`", Unit: "struct", Range: ""},
+		{Field: "Transport.DeadlineHeader", Default: "see `DeadlineHeader`", Unit: "struct", Range: ""},
 		{Field: "Transport.Budget", Default: private(c.budget), Unit: "pointer", Range: "Transports may share it"},
 		{Field: "Transport.RateLimit", Default: private(c.rateLimit), Unit: "pointer", Range: "Transports may share it"},
 		{Field: "Transport.Breaker", Default: private(c.breaker), Unit: "pointer", Range: "Transports may share it"},
@@ -155,8 +155,9 @@ func policyRows(t *testing.T, p *Policy, a *AdaptiveTimeout) []doctable.Row {
 	}
 }
 
-func headerRows(t *testing.T, i *Idempotency, d *Deadline) []doctable.Row {
+func headerRows(t *testing.T, i *Idempotency, d *DeadlineHeader) []doctable.Row {
 	t.Helper()
+	var h DeadlineHandler
 	return []doctable.Row{
 		{Field: "Idempotency.Header", Default: "`" + i.Header + "`", Unit: "field name", Range: ""},
 		{Field: "Idempotency.Methods", Default: strings.Join(i.Methods, ", "), Unit: "methods", Range: "upper case; empty: none"},
@@ -165,18 +166,20 @@ func headerRows(t *testing.T, i *Idempotency, d *Deadline) []doctable.Row {
 		{Field: "Idempotency.MaxLength", Default: i.MaxLength, Unit: "characters", Range: "36 to 255; from 1 with `NewKey`; negative: invalid"},
 		{Field: "Idempotency.Hosts", Default: zero(t, i.Hosts, "all"), Unit: "host patterns", Range: "lower case; empty: none"},
 		{Field: "Idempotency.Disabled", Default: i.Disabled, Unit: "bool", Range: ""},
-		{Field: "Deadline.Header", Default: "`" + d.Header + "`", Unit: "field name", Range: ""},
-		{Field: "Deadline.Margin", Default: zero(t, d.Margin, "0"), Unit: "duration", Range: "negative: 0"},
-		{Field: "Deadline.Max", Default: zero(t, d.Max, "no limit"), Unit: "duration", Range: "negative: no limit"},
-		{Field: "Deadline.TrustPriority", Default: d.TrustPriority, Unit: "bool", Range: ""},
-		{Field: "Deadline.Disabled", Default: d.Disabled, Unit: "bool", Range: ""},
+		{Field: "DeadlineHeader.Name", Default: "`" + d.Name + "`", Unit: "field name", Range: ""},
+		{Field: "DeadlineHeader.Margin", Default: zero(t, d.Margin, "0"), Unit: "duration", Range: "negative: 0"},
+		{Field: "DeadlineHeader.Disabled", Default: d.Disabled, Unit: "bool", Range: ""},
+		{Field: "DeadlineHandler.Next", Default: "none: each response is 500", Unit: "handler", Range: ""},
+		{Field: "DeadlineHandler.Header", Default: "`" + deadlineField(h.Header) + "`", Unit: "field name", Range: ""},
+		{Field: "DeadlineHandler.Max", Default: zero(t, h.Max, "no limit"), Unit: "duration", Range: "negative: no limit"},
+		{Field: "DeadlineHandler.TrustPriority", Default: h.TrustPriority, Unit: "bool", Range: ""},
 	}
 }
 
 func budgetRows(b *Budget) []doctable.Row {
 	return []doctable.Row{
 		{Field: "Budget.Ratio", Default: b.rules.Ratio, Unit: "tokens per call", Range: "may exceed 1; negative: no limit on retries"},
-		{Field: "Budget.MinTokens", Default: b.rules.Tokens, Unit: "tokens", Range: "negative: none"},
+		{Field: "Budget.Burst", Default: b.rules.Tokens, Unit: "tokens", Range: "negative: none"},
 		{Field: "Budget.Static", Default: b.rules.Static, Unit: "bool", Range: ""},
 	}
 }

@@ -29,7 +29,7 @@ func TestFAQ(t *testing.T) {
 		{"429 storm: a fixed limit prevents it", faqStorm},
 		{"the circuit is open, one endpoint blocks the others: Scope separates them", faqScope},
 		{"request body cannot be replayed: a strings.Reader can", faqBody},
-		{"504 from Deadline.Handler: the deadline had passed", faqPassedDeadline},
+		{"504 from DeadlineHandler: the deadline had passed", faqPassedDeadline},
 		{"long polls: AttemptTimeout -1 sends one request", faqLongPoll},
 		{"two layers retry: OwnsRetries leaves one", faqLayers},
 		{"Retry-After 3600: returned at once, NotBefore has the time", faqRetryAfter},
@@ -142,15 +142,16 @@ func faqBody(t *testing.T) {
 }
 
 func faqPassedDeadline(t *testing.T) {
+	served := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	for _, row := range []struct {
-		name     string
-		deadline resilienthttp.Deadline
-		want     int
+		name    string
+		handler http.Handler
+		want    int
 	}{
-		{"by default: 504", resilienthttp.Deadline{}, http.StatusGatewayTimeout},
-		{"disabled: the handler decides", resilienthttp.Deadline{Disabled: true}, http.StatusOK},
+		{"with DeadlineHandler: 504", resilienthttp.DeadlineHandler{Next: served}, http.StatusGatewayTimeout},
+		{"without it: the handler decides", served, http.StatusOK},
 	} {
-		srv := faulttest.NewInMemory(t, row.deadline.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		srv := faulttest.NewInMemory(t, row.handler)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL, nil)
 		require.NoError(t, err)
 		req.Header.Set("X-Request-Timeout-Ms", "0")
@@ -179,7 +180,7 @@ func faqLayers(t *testing.T) {
 	requests := func(owns bool) int {
 		bottom := faulttest.NewInMemory(t, faulttest.Status(http.StatusInternalServerError))
 		inner := &resilienthttp.Transport{Base: bottom.Transport(), Budget: &resilienthttp.Budget{Ratio: -1}}
-		middle := faulttest.NewInMemory(t, resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		middle := faulttest.NewInMemory(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, bottom.URL+"/"+strconv.Itoa(int(time.Now().UnixNano())), nil)
 			if err == nil {
 				var resp *http.Response
@@ -188,7 +189,7 @@ func faqLayers(t *testing.T) {
 				}
 			}
 			w.WriteHeader(http.StatusBadGateway)
-		})))
+		})})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, middle.URL, nil)

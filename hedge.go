@@ -47,8 +47,8 @@ type Hedge struct {
 	MaxRatio float64
 
 	once      sync.Once
-	fixed     time.Duration // the delay; 0: it is measured,
-	level     float64       // as this quantile
+	fixed     time.Duration // the delay; zero means that it is measured
+	level     float64       // the quantile at which it is measured
 	unlimited bool
 	rules     retrybudget.Rules
 	scopes    scope.Map[string, hedgeScope]
@@ -60,7 +60,7 @@ type hedgeScope struct {
 	latencies latency.Window
 	bucket    retrybudget.Bucket
 	credit    hedgeCredit
-	firstCall atomic.Int64 // time of the first call since the origin; 0: none
+	firstCall atomic.Int64 // time of the first call since the origin; zero means none
 }
 
 // scope returns the state of a scope, or nil without a Hedge.

@@ -16,7 +16,7 @@ import (
 var logKeys = []string{
 	"http.request.method", "http.response.status_code", "server.address", "server.port", "error.type", "error",
 
-	"event", "scope", "operation", "attempt", "attempts", "verdict", "hedge", "superseded", "state",
+	"event", "scope", "priority", "operation", "attempt", "attempts", "verdict", "hedge", "superseded", "state",
 	"idempotency_key_hash", "stop_reason", "not_before", "disposition", "execution", "generation", "code",
 	"duration", "queue_wait", "in_flight", "retry_wait", "estimated_wait", "work_duration",
 	"suppressed", "suppressed_event", "suppressed_kind", "client_errors", "calls",

@@ -42,7 +42,7 @@ func TestInnerRejection_notCountedByOuterBreaker(t *testing.T) {
 		outer.Breaker = &resilienthttp.Breaker{MinRequests: 1}
 		_, err := outer.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
 		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-		require.Equal(t, resilienthttp.StateClosed, outer.Breaker.State("api.test"))
+		require.Equal(t, resilienthttp.StateClosed, outer.Breaker.State("api.test", resilienthttp.PriorityDefault))
 	})
 }
 
@@ -62,7 +62,7 @@ func TestBadBases(t *testing.T) {
 		_, err := (&resilienthttp.Transport{Base: base, Breaker: breaker}).RoundTrip(get(t))
 		require.ErrorContains(t, err, "neither a response nor an error")
 		require.Len(t, base.calls(), 1, "one attempt")
-		require.Equal(t, resilienthttp.StateClosed, breaker.State("api.test"))
+		require.Equal(t, resilienthttp.StateClosed, breaker.State("api.test", resilienthttp.PriorityDefault))
 	})
 	t.Run("a zero response", func(t *testing.T) {
 		resp, err := (&resilienthttp.Transport{Base: roundTripper(func(*http.Request) (*http.Response, error) {
@@ -262,7 +262,7 @@ func (c earlyContext) Deadline() (time.Time, bool) { return c.deadline, true }
 // §4.9: the caller's cancellation and deadline are never retried, even if Classify says so.
 func TestCallerCanceled_noRetry(t *testing.T) {
 	always := func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient }
-	t.Run("§4.9 cancelled", func(t *testing.T) {
+	t.Run("§4.9 canceled", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			cancel()

@@ -125,10 +125,10 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.policy = &p })
 }
 
-// SingleAttempt returns a context with which each call makes one attempt, without retry or hedge.
+// WithSingleAttempt returns a context with which each call makes one attempt, without retry or hedge.
 // Use it if another layer owns the retries: a queue, a workflow engine, an outer client. Keys,
 // breaker, limits and deadlines still apply.
-func SingleAttempt(ctx context.Context) context.Context {
+func WithSingleAttempt(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.single = true })
 }
 

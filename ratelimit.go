@@ -168,7 +168,7 @@ var _ quota.Waiter = (*queuedAttempt)(nil)
 func (q *queuedAttempt) WaitBegins(until time.Time, local bool) {
 	c := q.call
 	c.record.queued.Add(1)
-	q.report.LocalLimit = local
+	q.report.FixedLimit = local
 	if c.traced {
 		now := time.Now()
 		a := q.report

@@ -326,7 +326,7 @@ func TestProbe_queued(t *testing.T) {
 		breaker := &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Second, Probes: 1}
 		s.tr.Breaker = breaker
 		_, _, _ = s.get(t.Context(), "/")
-		require.Equal(t, resilienthttp.StateOpen, breaker.State("mem.test"))
+		require.Equal(t, resilienthttp.StateOpen, breaker.State("mem.test", resilienthttp.PriorityDefault))
 		time.Sleep(2 * time.Second)
 		var calls sync.WaitGroup
 		for range 3 {
@@ -338,7 +338,7 @@ func TestProbe_queued(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond) // longer than the lease
 		}
 		calls.Wait()
-		assert.Equal(t, resilienthttp.StateClosed, breaker.State("mem.test"))
+		assert.Equal(t, resilienthttp.StateClosed, breaker.State("mem.test", resilienthttp.PriorityDefault))
 	})
 }
 

@@ -178,7 +178,7 @@ func (c *call) spare(at time.Time) time.Duration {
 func (c *call) reserve(response time.Duration) time.Duration {
 	least := minLeft
 	if c.sendsDeadline {
-		least += c.config.deadline.Margin
+		least += c.deadlineHeader.Margin
 	}
 	return max(least, max(c.record.responses.Get(), response)+c.bodyDuration())
 }
@@ -447,7 +447,7 @@ const (
 
 // failedCalls are the requests that failed in the last minute. It is safe for concurrent use.
 type failedCalls struct {
-	until    atomic.Int64 // when the last of them expires, since the origin; 0: none
+	until    atomic.Int64 // when the last of them expires, since the origin; zero means none
 	seed     maphash.Seed
 	requests scope.Map[requestID, failedCall]
 }
@@ -460,7 +460,7 @@ func newFailedCalls() *failedCalls {
 type failedCall struct {
 	mu    sync.Mutex
 	at    time.Duration
-	times int // consecutive failures; 0: it has succeeded since
+	times int // consecutive failures; zero means that it has succeeded since
 }
 
 // has reports whether the request failed in the last minute.

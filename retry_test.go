@@ -245,7 +245,7 @@ func TestStopReason_order(t *testing.T) {
 		{"not replayable", resilienthttp.ErrNotReplayable, func(s *setup) { s.req.GetBody = nil }},
 		{"no attempts left", resilienthttp.ErrMaxAttempts, func(s *setup) { s.tr.Policy.MaxAttempts = -1 }},
 		{"another layer owns retries", resilienthttp.ErrSingleAttempt, func(s *setup) {
-			s.ctx = resilienthttp.SingleAttempt(s.ctx)
+			s.ctx = resilienthttp.WithSingleAttempt(s.ctx)
 		}},
 		{"the breaker is open", resilienthttp.ErrBreakerOpen, func(s *setup) { s.tr.Breaker = nervous(24 * time.Hour) }},
 		{"the server asks for more than allowed", resilienthttp.ErrRetryAfter, func(s *setup) { s.tr.Policy.MaxRetryAfter = time.Second }},
@@ -340,7 +340,7 @@ func TestStopReason_inError(t *testing.T) {
 			return r
 		}, resilienthttp.ErrMaxAttempts},
 		{"single", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			return r.WithContext(resilienthttp.SingleAttempt(r.Context()))
+			return r.WithContext(resilienthttp.WithSingleAttempt(r.Context()))
 		}, resilienthttp.ErrSingleAttempt},
 		{"breaker", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
 			tr.Breaker = nervous(time.Hour)
@@ -617,7 +617,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 		name string
 		call func(*testing.T, *resilienthttp.Transport)
 	}{
-		{"cancelled in the backoff", func(t *testing.T, tr *resilienthttp.Transport) {
+		{"canceled in the backoff", func(t *testing.T, tr *resilienthttp.Transport) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
@@ -682,7 +682,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 // circuit of get's scope is open.
 func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
 	other := &resilienthttp.Transport{Base: script(status(500)), Breaker: tr.Breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-	for tr.Breaker.State("api.test") == resilienthttp.StateClosed {
+	for tr.Breaker.State("api.test", resilienthttp.PriorityDefault) == resilienthttp.StateClosed {
 		if resp, err := other.RoundTrip(get(tb)); err == nil {
 			_ = resp.Body.Close()
 		}
@@ -969,7 +969,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 					}
 					for _, one := range tt.before {
 						base = script(one)
-						tripped(t, tr, get(t).WithContext(resilienthttp.SingleAttempt(t.Context())))
+						tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
 					}
 					time.Sleep(tt.pause)
 					base = script(tt.failure)

@@ -56,7 +56,7 @@ func TestSlowAttempt_copies(t *testing.T) {
 		{name: "POST for events, own key, 40 s", method: "POST", ctx: own, header: http.Header{"Accept": {"application/json", "text/event-stream"}}, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 		{name: "an upgrade, 40 s", method: "GET", header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 		{name: "an upgrade, 6 of 10 s", method: "GET", header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}, deadline: 10 * s, copies: []copyOf{{after: 6 * s}}, want: "1 200", took: 6 * s, sent: []time.Duration{0}},
-		{name: "single attempt", method: "GET", ctx: resilienthttp.SingleAttempt, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "single attempt", method: "GET", ctx: resilienthttp.WithSingleAttempt, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 		{name: "one attempt", method: "GET", max: -1, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 
 		{name: "half of the deadline", method: "GET", deadline: 10 * s, copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 6 * s, sent: []time.Duration{0, 5 * s}},
@@ -118,7 +118,7 @@ func TestSlowAttempt_copies(t *testing.T) {
 // copy. The first attempt is not affected.
 func TestSlowAttempt_permitsOfCopies(t *testing.T) {
 	for name, arrange := range map[string]func(*resilienthttp.Transport){
-		"no budget": func(tr *resilienthttp.Transport) { tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinTokens: -1} },
+		"no budget": func(tr *resilienthttp.Transport) { tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, Burst: -1} },
 		"no permit": func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1} },
 		"a timeout that is set": func(tr *resilienthttp.Transport) {
 			tr.Policy.AttemptTimeout = 35 * time.Second

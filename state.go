@@ -24,18 +24,19 @@ import (
 // State is the state of a Transport at one time, for dashboards and health checks.
 type State struct {
 	At     time.Time
-	Scopes []ScopeState // by name, each before its priorities
+	Scopes []ScopeState // by name, and PriorityDefault before batch and critical
 }
 
-// ScopeState is the state of one scope. Each [Priority] has its own circuit and figures: those
-// other than PriorityDefault are scopes named "scope;batch" and "scope;critical". They repeat the
-// Budget of the scope. Only the scope itself has the Quotas. A Breaker, Budget or RateLimit that
-// several Transports share is in the State of each; the rest counts the calls of this Transport.
+// ScopeState is the state of one scope and priority. Each [Priority] of a scope has its own
+// circuit and figures, and so a ScopeState of its own. They repeat the Budget of the scope. Only
+// that of PriorityDefault has the Quotas. A Breaker, Budget or RateLimit that several Transports
+// share is in the State of each; the rest counts the calls of this Transport.
 type ScopeState struct {
-	Scope   string
-	Breaker BreakerStatus
-	Budget  BudgetStatus
-	Quotas  []QuotaStatus // by bucket; nil: none is known
+	Scope    string
+	Priority Priority
+	Breaker  BreakerStatus
+	Budget   BudgetStatus
+	Quotas   []QuotaStatus // by bucket; nil: none is known
 
 	// The numbers of attempts that wait for response headers and for a permit of the rate limit,
 	// and of calls that wait before a retry.
@@ -77,7 +78,7 @@ type BreakerStatus struct {
 
 	Since          time.Time // the time of the last change; zero: there is no circuit
 	NotBefore      time.Time // requests are rejected until then; zero: they are not rejected
-	SlowStartLimit float64   // maximum of requests in flight; below 1: one with pauses; 0: no limit
+	SlowStartLimit float64   // maximum of requests in flight; below 1 means one with pauses, and zero no limit
 }
 
 // BudgetStatus is the content of the retry budget of a scope. Its capacity is Used + Remaining.
@@ -89,10 +90,10 @@ type BudgetStatus struct {
 // QuotaStatus is one quota of a scope: of its server, or RateLimit.Limit.
 type QuotaStatus struct {
 	// Bucket is the server's name of the quota, for example "requests" or "search/tokens", or "".
-	// That of RateLimit.Limit is "own limit".
+	// That of RateLimit.Limit is "fixed".
 	Bucket string
 
-	Limit     int64     // 0: Limit and Remaining are unknown
+	Limit     int64     // zero means that Limit and Remaining are unknown
 	Remaining int64     // without the requests in flight
 	Reset     time.Time // when Remaining is Limit again; zero: it is already, or unknown
 
@@ -105,8 +106,8 @@ type QuotaStatus struct {
 // status. The quantiles are up to a third too high.
 type LatencyStatus struct {
 	P50, P95, P99   time.Duration
-	Samples         int           // responses; 0: the quantiles are unknown
-	AdaptiveTimeout time.Duration // of a first attempt with the Transport's Policy; 0: there is none
+	Samples         int           // responses; zero means that the quantiles are unknown
+	AdaptiveTimeout time.Duration // of a first attempt with the Transport's Policy; zero means none
 }
 
 // CallStatus is one call. Its Latency is the sum of QueueWait, InFlight and RetryWait, to a
@@ -116,14 +117,14 @@ type CallStatus struct {
 	Latency, QueueWait, InFlight, RetryWait time.Duration
 
 	Attempts int    // without hedges
-	Status   int    // of the response; 0: none
+	Status   int    // of the response; zero means none
 	Err      string // the error, without paths, queries and values; "" with a response
 }
 
 // FailureStatus is a failed attempt. Attempts that the caller canceled are not failures.
 type FailureStatus struct {
 	At        time.Time
-	Status    int    // of the response; 0: none
+	Status    int    // of the response; zero means none
 	ErrorType string // the status, or the result of ErrorType
 	Err       string // the error, without paths, queries and values; "" with a response
 }
@@ -148,7 +149,7 @@ func (c *config) state(now time.Time) []ScopeState {
 	for i := range known {
 		key, r := known[i].Key, known[i].record
 		s := &scopes[i]
-		s.Scope = scopeName(key)
+		s.Scope, s.Priority = key.Name, Priority(key.Class)
 		circuit, bucket := breaker.Find(key), c.budget.peek(key.Name)
 		if r != nil {
 			circuit, bucket = r.circuit, r.bucket
@@ -222,7 +223,7 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 func bucketName(q *quota.Status) string {
 	switch {
 	case q.Static:
-		return "own limit"
+		return "fixed"
 	case q.Bucket == "":
 		return q.Dimension
 	case q.Dimension == "":
@@ -242,7 +243,7 @@ type record struct {
 	inFlight, queued, retryWaiting atomic.Int32
 
 	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
-	succeeded atomic.Int64 // time of the last success since the origin, to successInterval; 0: never
+	succeeded atomic.Int64 // time of the last success since the origin, to successInterval; zero means never
 
 	responses latency.Quick // latencies of successes
 	bodies    latency.Quick // durations of bodies after the headers
@@ -414,7 +415,7 @@ type endCounts struct {
 	responses window.Counter // successes, client errors
 	failures  window.Counter // server errors, network errors
 	timeouts  window.Counter // timeouts, none
-	failing   atomic.Int64   // the first failure since the last success, since the origin; 0: none
+	failing   atomic.Int64   // the first failure since the last success, since the origin; zero means none
 }
 
 // responsesWindow is the time that ResponseStatus covers.

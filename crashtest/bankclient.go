@@ -31,7 +31,7 @@ func (e *declinedError) Error() string { return e.Text }
 // bankClient is a service's client of the bank.
 type bankClient struct{ http *http.Client }
 
-// newBankClient returns a client with the Transport, whose Base it sets.
+// newBankClient returns a client with the Transport, and sets its Base.
 func newBankClient(socket string, t *resilienthttp.Transport) *bankClient {
 	t.Base = &http.Transport{DialContext: process.Dial(socket), MaxIdleConnsPerHost: 32}
 	return &bankClient{&http.Client{Transport: t}}
@@ -94,7 +94,7 @@ func (b *bankClient) book(ctx context.Context, o bank.Order) (bank.Charge, error
 // bookings returns the bookings with a reference.
 func (b *bankClient) bookings(ctx context.Context, reference string) (found []bank.Charge, err error) {
 	address := "http://bank/bookings?reference=" + url.QueryEscape(reference)
-	req, err := http.NewRequestWithContext(resilienthttp.SingleAttempt(ctx), http.MethodGet, address, http.NoBody)
+	req, err := http.NewRequestWithContext(resilienthttp.WithSingleAttempt(ctx), http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return nil, err
 	}

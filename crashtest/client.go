@@ -43,7 +43,7 @@ func newClient(url string) *client {
 		},
 		// The service dies every second, and needs many retries. A timeout must not use
 		// all tokens.
-		Budget:  &resilienthttp.Budget{Ratio: 1, MinTokens: 20},
+		Budget:  &resilienthttp.Budget{Ratio: 1, Burst: 20},
 		Breaker: &resilienthttp.Breaker{Window: time.Second, Cooldown: 50 * time.Millisecond, MaxCooldown: 200 * time.Millisecond},
 		Trace: &resilienthttp.Trace{
 			AttemptDone: func(*resilienthttp.Attempt) { c.attempts.Add(1) },

@@ -18,7 +18,7 @@ import (
 func documented() map[string]any {
 	return map[string]any{
 		"Budget.Ratio":         0.1,
-		"Budget.MinTokens":     5,
+		"Budget.Burst":         5,
 		"Breaker.FailureRatio": 0.9,
 		"Breaker.MinRequests":  20,
 		"Breaker.Window":       10 * time.Second,

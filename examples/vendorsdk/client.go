@@ -44,7 +44,7 @@ const (
 // should be shared: its circuit breaker, retry budget and rate limits know only its own calls. It
 // must not be modified or copied after the first call.
 type Client struct {
-	// BaseURL is the URL of the API. Default: https://api.payments.example.
+	// BaseURL is the URL of the API. "" means https://api.payments.example.
 	BaseURL string
 
 	// APIKey is the secret that is sent with each request.

@@ -22,7 +22,7 @@ const stripeURL = "https://api.stripe.com"
 // of keys, and error codes. Only APIKey must be set. A Stripe is safe for concurrent use and must
 // not be modified or copied after the first call.
 type Stripe struct {
-	// BaseURL is the URL of Stripe or of a mock. Default: https://api.stripe.com.
+	// BaseURL is the URL of Stripe or of a mock. "" means https://api.stripe.com.
 	BaseURL string
 
 	// APIKey is the secret that is sent with each request.

@@ -9,7 +9,7 @@ import (
 // that a second of slow responses before an outage hardly changes it. The zero value has no
 // sample. It is safe for concurrent use. Of two samples at the same time, one may be lost.
 type baselineLatency struct {
-	median  atomic.Int64 // 0: unknown
+	median  atomic.Int64 // zero means unknown
 	sampled atomic.Int64 // time of the last sample, since the origin
 }
 

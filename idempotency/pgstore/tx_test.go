@@ -15,7 +15,7 @@ import (
 
 // caller is a transaction of the caller, with a store within it.
 type caller struct {
-	*pgstore.Within
+	*pgstore.Tx
 
 	tx       any
 	commit   func() error
@@ -27,12 +27,12 @@ func newCaller(t *testing.T, dsn string, store *pgstore.Store, flavor string) *c
 	if flavor == "pgx" {
 		tx, err := newPool(t, dsn, nil).Begin(t.Context())
 		require.NoError(t, err)
-		return &caller{store.Within(tx), tx, func() error { return tx.Commit(context.Background()) },
+		return &caller{store.WithTx(tx), tx, func() error { return tx.Commit(context.Background()) },
 			func() error { return tx.Rollback(context.Background()) }}
 	}
 	tx, err := newDB(t, dsn).BeginTx(context.Background(), nil)
 	require.NoError(t, err)
-	return &caller{store.WithinSQL(tx), tx, tx.Commit, tx.Rollback}
+	return &caller{store.WithSQLTx(tx), tx, tx.Commit, tx.Rollback}
 }
 
 // Both kinds of transaction work with either kind of store.
@@ -48,9 +48,9 @@ func eachCaller(t *testing.T, test func(t *testing.T, dsn string, store *pgstore
 	})
 }
 
-// TestWithin_commitsTogether: a record and its effect are committed together, or not at
+// TestTx_commitsTogether: a record and its effect are committed together, or not at
 // all.
-func TestWithin_commitsTogether(t *testing.T) {
+func TestTx_commitsTogether(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		claim := newClaim(t.Name())
@@ -76,9 +76,9 @@ func TestWithin_commitsTogether(t *testing.T) {
 	})
 }
 
-// TestWithin_excludesOthers: other claims do not wait for a claim of a caller's
+// TestTx_excludesOthers: other claims do not wait for a claim of a caller's
 // transaction, neither of a new record nor of one that it took over.
-func TestWithin_excludesOthers(t *testing.T) {
+func TestTx_excludesOthers(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		for _, taken := range []bool{false, true} {
@@ -123,9 +123,9 @@ func TestWithin_excludesOthers(t *testing.T) {
 	})
 }
 
-// TestWithin_waitsForWithin: of two callers' transactions the second waits. It gets the
+// TestTx_waitsForTx: of two callers' transactions the second waits. It gets the
 // first one's result, or the operation if the first one rolls back.
-func TestWithin_waitsForWithin(t *testing.T) {
+func TestTx_waitsForTx(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
 		for _, commit := range []bool{false, true} {
@@ -156,9 +156,9 @@ func TestWithin_waitsForWithin(t *testing.T) {
 	})
 }
 
-// TestWithin_waitEnds: a lock_timeout, or the end of the context, ends the wait. The
+// TestTx_waitEnds: a lock_timeout, or the end of the context, ends the wait. The
 // transaction has failed then.
-func TestWithin_waitEnds(t *testing.T) {
+func TestTx_waitEnds(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, _ *pgstore.Store, begin func() *caller) {
 		first, second, third := begin(), begin(), begin()
@@ -178,9 +178,9 @@ func TestWithin_waitEnds(t *testing.T) {
 	})
 }
 
-// TestWithin_Begin ends the work by each of its ends, and commits the caller's
+// TestTx_Begin ends the work by each of its ends, and commits the caller's
 // transaction.
-func TestWithin_Begin(t *testing.T) {
+func TestTx_Begin(t *testing.T) {
 	t.Parallel()
 	outcome := completed
 	for _, row := range []struct {
@@ -259,9 +259,9 @@ func TestWithin_Begin(t *testing.T) {
 	}
 }
 
-// TestWithin_workEndsTransaction: if the work ends the caller's transaction, the result is
+// TestTx_workEndsTransaction: if the work ends the caller's transaction, the result is
 // unknown.
-func TestWithin_workEndsTransaction(t *testing.T) {
+func TestTx_workEndsTransaction(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		for name, end := range map[string]func(tx driver.Transaction) error{
@@ -277,8 +277,8 @@ func TestWithin_workEndsTransaction(t *testing.T) {
 	})
 }
 
-// TestWithin_marksUnknown: a dead execution becomes Unknown when the caller commits.
-func TestWithin_marksUnknown(t *testing.T) {
+// TestTx_marksUnknown: a dead execution becomes Unknown when the caller commits.
+func TestTx_marksUnknown(t *testing.T) {
 	t.Parallel()
 	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
 		for name, claim := range map[string]func(c *caller, claim driver.Claim) (driver.Reservation, error){
@@ -305,8 +305,8 @@ func TestWithin_marksUnknown(t *testing.T) {
 	})
 }
 
-// TestWithin_setsNothing: the caller's transaction keeps its settings.
-func TestWithin_setsNothing(t *testing.T) {
+// TestTx_setsNothing: the caller's transaction keeps its settings.
+func TestTx_setsNothing(t *testing.T) {
 	t.Parallel()
 	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
 		pool := newPool(t, withParameter(t, dsn, "synchronous_commit", "off"), nil)
@@ -314,7 +314,7 @@ func TestWithin_setsNothing(t *testing.T) {
 		require.NoError(t, err)
 		defer tx.Rollback(context.Background()) //nolint:errcheck // The test is over.
 		before := settings(t, tx)
-		inbox := store.Within(tx)
+		inbox := store.WithTx(tx)
 		claim := newClaim("key")
 		claim.Lease, claim.Takeover = time.Microsecond, driver.Reexecute
 		acquire(t, inbox, claim)

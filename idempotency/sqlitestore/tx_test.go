@@ -34,7 +34,7 @@ type eachInTx struct {
 	done *int // guarded by mu
 }
 
-func (s eachInTx) do(ctx context.Context, operation func(w *sqlitestore.Within) error) error {
+func (s eachInTx) do(ctx context.Context, operation func(w *sqlitestore.Tx) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if *s.done++; *s.done%20 == 0 {
@@ -48,7 +48,7 @@ func (s eachInTx) do(ctx context.Context, operation func(w *sqlitestore.Within) 
 	if err != nil {
 		return err
 	}
-	if err := operation(s.Within(tx)); err != nil {
+	if err := operation(s.WithTx(tx)); err != nil {
 		_ = tx.Rollback()
 		return err
 	}
@@ -56,29 +56,29 @@ func (s eachInTx) do(ctx context.Context, operation func(w *sqlitestore.Within) 
 }
 
 func (s eachInTx) Reserve(ctx context.Context, c driver.Claim) (r driver.Reservation, err error) {
-	err = s.do(ctx, func(w *sqlitestore.Within) error { r, err = w.Reserve(ctx, c); return err })
+	err = s.do(ctx, func(w *sqlitestore.Tx) error { r, err = w.Reserve(ctx, c); return err })
 	return r, err
 }
 
 func (s eachInTx) Renew(ctx context.Context, l driver.Lease, d time.Duration) error {
-	return s.do(ctx, func(w *sqlitestore.Within) error { return w.Renew(ctx, l, d) })
+	return s.do(ctx, func(w *sqlitestore.Tx) error { return w.Renew(ctx, l, d) })
 }
 
 func (s eachInTx) Complete(ctx context.Context, l driver.Lease, o driver.Outcome) error {
-	return s.do(ctx, func(w *sqlitestore.Within) error { return w.Complete(ctx, l, o) })
+	return s.do(ctx, func(w *sqlitestore.Tx) error { return w.Complete(ctx, l, o) })
 }
 
 func (s eachInTx) Release(ctx context.Context, l driver.Lease) error {
-	return s.do(ctx, func(w *sqlitestore.Within) error { return w.Release(ctx, l) })
+	return s.do(ctx, func(w *sqlitestore.Tx) error { return w.Release(ctx, l) })
 }
 
 func (s eachInTx) Load(ctx context.Context, id driver.ID) (r driver.Record, err error) {
-	err = s.do(ctx, func(w *sqlitestore.Within) error { r, err = w.Load(ctx, id); return err })
+	err = s.do(ctx, func(w *sqlitestore.Tx) error { r, err = w.Load(ctx, id); return err })
 	return r, err
 }
 
 func (s eachInTx) Reap(ctx context.Context, n int) (all []driver.Record, err error) {
-	err = s.do(ctx, func(w *sqlitestore.Within) error { all, err = w.Reap(ctx, n); return err })
+	err = s.do(ctx, func(w *sqlitestore.Tx) error { all, err = w.Reap(ctx, n); return err })
 	return all, err
 }
 
@@ -86,7 +86,7 @@ func (s eachInTx) Reap(ctx context.Context, n int) (all []driver.Record, err err
 func (s eachInTx) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
 	return func(yield func(driver.Record, error) bool) {
 		var all []driver.Record
-		err := s.do(ctx, func(w *sqlitestore.Within) error {
+		err := s.do(ctx, func(w *sqlitestore.Tx) error {
 			for record, err := range w.Unknown(ctx, scope) {
 				if err != nil {
 					return err
@@ -107,14 +107,14 @@ func (s eachInTx) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Re
 }
 
 func (s eachInTx) Sweep(ctx context.Context, limit int) (n int, err error) {
-	err = s.do(ctx, func(w *sqlitestore.Within) error { n, err = w.Sweep(ctx, limit); return err })
+	err = s.do(ctx, func(w *sqlitestore.Tx) error { n, err = w.Sweep(ctx, limit); return err })
 	return n, err
 }
 
 // storeOnly hides Begin.
 type storeOnly struct{ driver.Store }
 
-func TestWithinIsAStore(t *testing.T) {
+func TestTxIsAStore(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "test.db")
 	store, err := sqlitestore.New(t.Context(), openWork(t, path, "_txlock=immediate&_pragma=busy_timeout(1)&_pragma=synchronous(FULL)"))
@@ -127,8 +127,8 @@ func TestWithinIsAStore(t *testing.T) {
 	}.Run(t)
 }
 
-// TestWithin_deferredTransaction: Reserve takes the write lock before it reads.
-func TestWithin_deferredTransaction(t *testing.T) {
+// TestTx_deferredTransaction: Reserve takes the write lock before it reads.
+func TestTx_deferredTransaction(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	db := openWork(t, path, "")
 	store, err := sqlitestore.New(t.Context(), db)
@@ -139,7 +139,7 @@ func TestWithin_deferredTransaction(t *testing.T) {
 	defer tx.Rollback() //nolint:errcheck // the test ends
 	claim := claimOf("key")
 	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claim), completed))
-	assert.Equal(t, "done", decisionOf(t, store.Within(tx), claim))
+	assert.Equal(t, "done", decisionOf(t, store.WithTx(tx), claim))
 
 	impatient, err := sqlitestore.Options{BusyTimeout: -1}.Open(t.Context(), path)
 	require.NoError(t, err)
@@ -149,16 +149,16 @@ func TestWithin_deferredTransaction(t *testing.T) {
 }
 
 // inbox returns a consumer's transaction and the store in it.
-func inbox(t *testing.T, store *sqlitestore.Store) (*sql.Tx, *sqlitestore.Within) {
+func inbox(t *testing.T, store *sqlitestore.Store) (*sql.Tx, *sqlitestore.Tx) {
 	t.Helper()
 	tx, err := store.DB().BeginTx(t.Context(), nil)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = tx.Rollback() }) // does nothing after Commit
-	return tx, store.Within(tx)
+	return tx, store.WithTx(tx)
 }
 
-// TestWithin_inbox: a consumer commits the record and the effect at once, or neither.
-func TestWithin_inbox(t *testing.T) {
+// TestTx_inbox: a consumer commits the record and the effect at once, or neither.
+func TestTx_inbox(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
 	for _, row := range []struct {
@@ -201,8 +201,8 @@ func TestWithin_inbox(t *testing.T) {
 	assert.Equal(t, "done", decisionOf(t, store, claimOf("message")))
 }
 
-// TestWithin_ends: each end of the work, with each end of the caller's transaction.
-func TestWithin_ends(t *testing.T) {
+// TestTx_ends: each end of the work, with each end of the caller's transaction.
+func TestTx_ends(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		end    func(t *testing.T, tx driver.Transaction) error
@@ -267,8 +267,8 @@ func TestWithin_ends(t *testing.T) {
 	}
 }
 
-// TestWithin_notAcquired: Begin returns no transaction and does not end the caller's.
-func TestWithin_notAcquired(t *testing.T) {
+// TestTx_notAcquired: Begin returns no transaction and does not end the caller's.
+func TestTx_notAcquired(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
 	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claimOf("done")), completed))
@@ -297,8 +297,8 @@ func TestWithin_notAcquired(t *testing.T) {
 	assert.Equal(t, driver.Unknown, record.Status)
 }
 
-// TestWithin_nested: nested transactions must end before the outer one.
-func TestWithin_nested(t *testing.T) {
+// TestTx_nested: nested transactions must end before the outer one.
+func TestTx_nested(t *testing.T) {
 	store := newStore(t)
 	ledger(t, store.DB())
 	outer, within := inbox(t, store)
@@ -324,9 +324,9 @@ func TestWithin_nested(t *testing.T) {
 	}
 }
 
-// TestWithin_workEndsTheTransaction: work that was committed with its record in
+// TestTx_workEndsTheTransaction: work that was committed with its record in
 // progress is not repeated.
-func TestWithin_workEndsTheTransaction(t *testing.T) {
+func TestTx_workEndsTheTransaction(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		end  func(tx *sql.Tx) error

@@ -11,7 +11,7 @@ import (
 type charges struct {
 	workers chan struct{}
 	service time.Duration
-	slower  atomic.Int64 // the bank takes this many times as long; 0: not slower
+	slower  atomic.Int64 // the bank takes this many times as long; zero means not slower
 
 	mu   sync.Mutex
 	made map[string]int // by account and idempotency key

@@ -13,43 +13,43 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
-// Within is a store in a transaction of the caller. Its operations commit with that
-// transaction. [Store.Within] and [Store.WithinSQL] return it. Like the transaction, it
+// Tx is a store in a transaction of the caller. Its operations commit with that
+// transaction. [Store.WithTx] and [Store.WithSQLTx] return it. Like the transaction, it
 // is not safe for concurrent use.
-type Within struct {
+type Tx struct {
 	operations
 
 	tx any
 }
 
-var _ driver.Transactor = (*Within)(nil)
+var _ driver.Transactor = (*Tx)(nil)
 
-// Within returns a store within the caller's transaction, for a consumer with its inbox
+// WithTx returns a store within the caller's transaction, for a consumer with its inbox
 // and its effects in one database. The caller commits both together.
 //
 //	tx, err := pool.Begin(ctx)
-//	result, err := idempotency.Do(ctx, store.Within(tx), …) // the effect, through tx
+//	result, err := idempotency.Do(ctx, store.WithTx(tx), …) // the effect, through tx
 //	err = tx.Commit(ctx)
 //
 // The transaction holds a claim until it ends. Other claims of the operation get
 // DecisionInProgress, or wait if they are made within a transaction too. After an error
 // the transaction must be rolled back; nothing is retried.
-func (s *Store) Within(tx pgx.Tx) *Within { return s.in(tx, pgkit.PGX(tx)) }
+func (s *Store) WithTx(tx pgx.Tx) *Tx { return s.in(tx, pgkit.PGX(tx)) }
 
-// WithinSQL is Within for database/sql.
-func (s *Store) WithinSQL(tx *sql.Tx) *Within { return s.in(tx, pgkit.SQL(tx)) }
+// WithSQLTx is WithTx for database/sql.
+func (s *Store) WithSQLTx(tx *sql.Tx) *Tx { return s.in(tx, pgkit.SQL(tx)) }
 
-func (s *Store) in(tx any, through pgkit.Sender) *Within {
-	return &Within{operations{is: s.callers, schema: s.schema, predictor: s.predictor, caller: through}, tx}
+func (s *Store) in(tx any, through pgkit.Sender) *Tx {
+	return &Tx{operations{is: s.callers, schema: s.schema, predictor: s.predictor, caller: through}, tx}
 }
 
 // InCallerTx implements [driver.Transactor]. It returns true.
-func (w *Within) InCallerTx() bool { return true }
+func (w *Tx) InCallerTx() bool { return true }
 
 // Begin implements [driver.Transactor]. The transaction is a savepoint in the caller's,
 // which is its Value. limit and the lease are not used. If the work ends the caller's
 // transaction, the error is a driver.ErrUnknown, and there may be no record.
-func (w *Within) Begin(ctx context.Context, claim driver.Claim, _ time.Duration,
+func (w *Tx) Begin(ctx context.Context, claim driver.Claim, _ time.Duration,
 ) (driver.Reservation, driver.Transaction, error) {
 	if err := claim.Validate(); err != nil {
 		return driver.Reservation{}, nil, err
@@ -87,15 +87,15 @@ func (w *Within) Begin(ctx context.Context, claim driver.Claim, _ time.Duration,
 type nested struct {
 	pending
 
-	within *Within // nil after the end
+	tx *Tx // nil after the end
 }
 
 // Value implements [driver.Transaction].
 func (n *nested) Value() any {
-	if n.within == nil {
+	if n.tx == nil {
 		return nil
 	}
-	return n.within.tx
+	return n.tx.tx
 }
 
 // Commit implements [driver.Transaction].
@@ -115,7 +115,7 @@ const (
 )
 
 func (n *nested) finish(ctx context.Context, outcome *driver.Outcome, undo bool) error {
-	w := n.within
+	w := n.tx
 	if w == nil {
 		return sql.ErrTxDone
 	}
@@ -135,17 +135,17 @@ func (n *nested) finish(ctx context.Context, outcome *driver.Outcome, undo bool)
 		}
 		return err
 	}
-	n.within = nil
+	n.tx = nil
 	return nil
 }
 
 // Rollback implements [driver.Transaction].
 func (n *nested) Rollback(ctx context.Context) error {
-	w := n.within
+	w := n.tx
 	if w == nil {
 		return nil
 	}
-	n.within = nil
+	n.tx = nil
 	ctx, cancel := endContext(ctx)
 	defer cancel()
 	if err := w.savepoint(ctx, rollBackSavepoint); err != nil {
@@ -156,7 +156,7 @@ func (n *nested) Rollback(ctx context.Context) error {
 
 // savepoint sends a statement about the savepoint. It does not exist if the work has
 // ended the caller's transaction.
-func (w *Within) savepoint(ctx context.Context, text string) error {
+func (w *Tx) savepoint(ctx context.Context, text string) error {
 	const noTransaction, noSavepoint = "25P01", "3B001"
 	err := w.caller.Send(ctx, &pgkit.Statement{Text: text})
 	if errors.Is(err, pgx.ErrTxClosed) || errors.Is(err, sql.ErrTxDone) || pgkit.HasCode(err, noTransaction, noSavepoint) {

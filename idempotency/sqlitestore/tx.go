@@ -12,9 +12,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// Within is a store with operations that run in a transaction of the caller. See
-// Store.Within. Like the transaction, it must not be used concurrently.
-type Within struct {
+// Tx is a store with operations that run in a transaction of the caller. See
+// Store.WithTx. Like the transaction, it must not be used concurrently.
+type Tx struct {
 	operations
 
 	store *Store
@@ -23,9 +23,9 @@ type Within struct {
 	open  []*savepoint // each one is in the one before
 }
 
-var _ driver.Transactor = (*Within)(nil)
+var _ driver.Transactor = (*Tx)(nil)
 
-// Within returns a store in a transaction, for a consumer that writes the record of a
+// WithTx returns a store in a transaction, for a consumer that writes the record of a
 // message and its effect at once. The caller commits or rolls back the transaction,
 // which may be of DB or of another database handle for the same file. Its connection
 // should have synchronous=FULL.
@@ -33,8 +33,8 @@ var _ driver.Transactor = (*Within)(nil)
 // Operations that write take SQLite's write lock, and other writers wait until the
 // transaction ends. Begin it as an immediate one ("_txlock=immediate", as DB does) or
 // with an operation; otherwise operations may fail with SQLITE_BUSY.
-func (s *Store) Within(tx *sql.Tx) *Within {
-	w := &Within{store: s, tx: tx, in: inTx(tx)}
+func (s *Store) WithTx(tx *sql.Tx) *Tx {
+	w := &Tx{store: s, tx: tx, in: inTx(tx)}
 	query := func(ctx context.Context, query func(context.Context, *statements) error) error {
 		return query(ctx, w.in)
 	}
@@ -43,13 +43,13 @@ func (s *Store) Within(tx *sql.Tx) *Within {
 }
 
 // InCallerTx implements driver.Transactor. It returns true.
-func (w *Within) InCallerTx() bool { return true }
+func (w *Tx) InCallerTx() bool { return true }
 
 // Check implements driver.Store.
-func (w *Within) Check(ctx context.Context) error { return w.store.Check(ctx) }
+func (w *Tx) Check(ctx context.Context) error { return w.store.Check(ctx) }
 
 // Reserve implements driver.Store. It takes the write lock before it reads.
-func (w *Within) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+func (w *Tx) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
 	if err := claim.Validate(); err != nil {
 		return driver.Reservation{}, err
 	}
@@ -57,7 +57,7 @@ func (w *Within) Reserve(ctx context.Context, claim driver.Claim) (driver.Reserv
 	return f.answer, err
 }
 
-func (w *Within) reserve(ctx context.Context, claim *driver.Claim) (finding, error) {
+func (w *Tx) reserve(ctx context.Context, claim *driver.Claim) (finding, error) {
 	if _, err := w.tx.ExecContext(ctx, lockSQL); err != nil {
 		return finding{}, err
 	}
@@ -77,7 +77,7 @@ func (w *Within) reserve(ctx context.Context, claim *driver.Claim) (finding, err
 }
 
 // Reap implements driver.Store.
-func (w *Within) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
+func (w *Tx) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
 	if limit <= 0 {
 		return nil, ctx.Err()
 	}
@@ -85,7 +85,7 @@ func (w *Within) Reap(ctx context.Context, limit int) ([]driver.Record, error) {
 }
 
 // Sweep implements driver.Store.
-func (w *Within) Sweep(ctx context.Context, limit int) (int, error) {
+func (w *Tx) Sweep(ctx context.Context, limit int) (int, error) {
 	if limit <= 0 {
 		return 0, ctx.Err()
 	}
@@ -99,13 +99,13 @@ func (w *Within) Sweep(ctx context.Context, limit int) (int, error) {
 // The record is written at once and completed with the work. If the work commits the
 // caller's transaction, the record is in progress, and becomes Unknown when its lease
 // is over.
-func (w *Within) Begin(
+func (w *Tx) Begin(
 	ctx context.Context, claim driver.Claim, _ time.Duration,
 ) (driver.Reservation, driver.Transaction, error) {
 	if err := errors.Join(claim.Validate(), ctx.Err()); err != nil {
 		return driver.Reservation{}, nil, err
 	}
-	t := &savepoint{within: w, name: fmt.Sprintf("idempotency_%d", len(w.open)+1)}
+	t := &savepoint{tx: w, name: fmt.Sprintf("idempotency_%d", len(w.open)+1)}
 	if err := t.exec(ctx, "SAVEPOINT"); err != nil {
 		return driver.Reservation{}, nil, err
 	}
@@ -124,19 +124,19 @@ func (w *Within) Begin(
 
 // savepoint is transactional work in a transaction of the caller.
 type savepoint struct {
-	within *Within
+	tx     *Tx
 	record driver.Record
 	name   string
 	over   bool
 }
 
 // Value implements driver.Transaction. It returns the caller's *sql.Tx.
-func (t *savepoint) Value() any { return t.within.tx }
+func (t *savepoint) Value() any { return t.tx.tx }
 
 // Commit implements driver.Transaction. The caller commits.
 func (t *savepoint) Commit(ctx context.Context, outcome driver.Outcome) error {
 	return t.finish(ctx, &outcome, func(ctx context.Context) error {
-		return t.within.Complete(ctx, t.record.Lease(), outcome)
+		return t.tx.Complete(ctx, t.record.Lease(), outcome)
 	})
 }
 
@@ -146,7 +146,7 @@ func (t *savepoint) RollbackAndRecord(ctx context.Context, outcome driver.Outcom
 		if err := t.exec(ctx, "ROLLBACK TO"); err != nil {
 			return err
 		}
-		return writeOutcome(ctx, t.within.in[finish], &t.record, &outcome)
+		return writeOutcome(ctx, t.tx.in[finish], &t.record, &outcome)
 	})
 }
 
@@ -186,14 +186,14 @@ func (t *savepoint) finish(ctx context.Context, outcome *driver.Outcome, write f
 
 // close removes the savepoint and the nested ones from the open ones.
 func (t *savepoint) close() (err error) {
-	i := slices.Index(t.within.open, t)
-	for _, each := range t.within.open[i:] {
+	i := slices.Index(t.tx.open, t)
+	for _, each := range t.tx.open[i:] {
 		if each != t {
 			err = errors.New("sqlitestore: a transaction that was begun in this one has not ended")
 		}
 		each.over = true
 	}
-	t.within.open = t.within.open[:i]
+	t.tx.open = t.tx.open[:i]
 	return err
 }
 
@@ -208,7 +208,7 @@ func (t *savepoint) undo(ctx context.Context) error {
 // ended is the error after the work, or a statement of it, has ended the caller's
 // transaction. The record that Begin has written shows how.
 func (t *savepoint) ended(ctx context.Context) error {
-	r, _, err := t.within.store.record(ctx, t.record.ID)
+	r, _, err := t.tx.store.record(ctx, t.record.ID)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: sqlitestore: the caller's transaction has ended, and its record cannot be read: %w",
@@ -221,6 +221,6 @@ func (t *savepoint) ended(ctx context.Context) error {
 }
 
 func (t *savepoint) exec(ctx context.Context, what string) error {
-	_, err := t.within.tx.ExecContext(ctx, what+" "+t.name)
+	_, err := t.tx.tx.ExecContext(ctx, what+" "+t.name)
 	return err
 }
