@@ -85,7 +85,7 @@ func TestAudit_findsErrors(t *testing.T) {
 			r := &run{scenario: s, audit: newAudit(&s, known, all)}
 			assert.Equal(t, want, r.audit)
 			assert.Equal(t, row.want == audit{}, r.verdict() == nil)
-			r.wrong("an unknown outcome at the end")
+			r.wrongf("an unknown outcome at the end")
 			assert.Error(t, r.verdict())
 		})
 	}

@@ -56,10 +56,11 @@ func bookingRequest(ctx context.Context, order []byte) (*http.Request, error) {
 	return req, err
 }
 
-func readBooking(resp *http.Response, body []byte) (c bank.Charge, err error) {
-	switch resp.StatusCode {
+func readBooking(status int, body []byte) (c bank.Charge, err error) {
+	switch status {
 	case http.StatusCreated:
-		return c, json.Unmarshal(body, &c)
+		err = json.Unmarshal(body, &c)
+		return c, err
 	case http.StatusPaymentRequired:
 		no := new(declinedError)
 		if err := json.Unmarshal(body, &no.DeclineBody); err != nil {
@@ -69,7 +70,7 @@ func readBooking(resp *http.Response, body []byte) (c bank.Charge, err error) {
 	case http.StatusServiceUnavailable:
 		return c, errBusy
 	default:
-		return c, fmt.Errorf("bank: %s", resp.Status)
+		return c, fmt.Errorf("bank: status %d", status)
 	}
 }
 
@@ -84,11 +85,11 @@ func (b *bankClient) book(ctx context.Context, o bank.Order) (bank.Charge, error
 	if err != nil {
 		return bank.Charge{}, err
 	}
-	resp, body, err := b.do(req)
+	status, body, err := b.do(req)
 	if err != nil {
 		return bank.Charge{}, err
 	}
-	return readBooking(resp, body)
+	return readBooking(status, body)
 }
 
 // bookings returns the bookings with a reference.
@@ -98,24 +99,25 @@ func (b *bankClient) bookings(ctx context.Context, reference string) (found []ba
 	if err != nil {
 		return nil, err
 	}
-	resp, body, err := b.do(req)
+	status, body, err := b.do(req)
 	switch {
 	case err != nil:
 		return nil, err
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("bank: %s", resp.Status)
+	case status != http.StatusOK:
+		return nil, fmt.Errorf("bank: status %d", status)
 	}
-	return found, json.Unmarshal(body, &found)
+	err = json.Unmarshal(body, &found)
+	return found, err
 }
 
-func (b *bankClient) do(req *http.Request) (*http.Response, []byte, error) {
+func (b *bankClient) do(req *http.Request) (status int, body []byte, err error) {
 	resp, err := b.http.Do(req)
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, err
 	}
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return resp, body, err
+	body, err = io.ReadAll(resp.Body)
+	return resp.StatusCode, body, err
 }
 
 // gateway returns the Gateway to a bank that honours keys.
@@ -126,7 +128,7 @@ func (b *bankClient) gateway() durable.HTTP {
 			return bookingRequest(context.Background(), s.Payload)
 		},
 		Read: func(resp *http.Response, body []byte) durable.Outcome {
-			c, err := readBooking(resp, body)
+			c, err := readBooking(resp.StatusCode, body)
 			o := durable.Outcome{Reference: c.ID, Err: err}
 			if no, ok := errors.AsType[*declinedError](err); ok {
 				o.Code = no.Code

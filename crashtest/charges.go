@@ -97,7 +97,7 @@ func (c *charges) read(ctx context.Context) (found []bank.Charge, err error) {
 		if err != nil {
 			return nil, err
 		}
-		c.wrong("the outcome of %s is unknown at the end", record.Key)
+		c.wrongf("the outcome of %s is unknown at the end", record.Key)
 	}
 	c.add("stored responses", int(c.client.replayed.Load()))
 	c.add("became unknown, and the bank had booked them", c.booked)
@@ -105,7 +105,7 @@ func (c *charges) read(ctx context.Context) (found []bank.Charge, err error) {
 	c.add("duplicates answered while read-only", c.readOnly.replayed)
 	c.add("new keys rejected while read-only", c.readOnly.rejected)
 	for _, err := range c.readOnly.verdict(c.struck[chaos.ReadOnly]) {
-		c.wrong("while the database was read-only: %w", err)
+		c.wrongf("while the database was read-only: %w", err)
 	}
 	if c.at.bank != nil {
 		found, err = bank.Bookings(c.at.bankLedger())

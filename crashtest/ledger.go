@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -42,9 +43,9 @@ const (
 	selectAll = `SELECT id, reference, amount FROM ledger`
 )
 
-// lockTimeout is less than half of the client's timeout: a client gets a response
-// while another process has SQLite's write lock.
-const lockTimeout = attemptTimeout * 2 / 5
+// lockTimeout is less than half of the timeout of a client of payments: it gets a response while another
+// process has SQLite's write lock.
+const lockTimeout = 200 * time.Millisecond
 
 func openLedger(ctx context.Context, app, database, dsn string) (l *ledger, err error) {
 	l = new(ledger)

@@ -53,7 +53,7 @@ func TestReadOnlyCheck(t *testing.T) {
 				}
 			}))
 			defer server.Close()
-			check := readOnlyCheck{client: newClient(server.URL)}
+			check := readOnlyCheck{client: newClient(server.URL, paymentsApp)}
 			check.add(outcome{state: booked, receipt: known})
 			check.add(outcome{state: declined})
 			check.wait(t.Context())

@@ -69,7 +69,7 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *run, err error) {
 		return nil, err
 	}
 	defer l.close()
-	r := &run{scenario: s, at: at, ledger: l, client: newClient("http://" + at.Front.Addr()), outcomes: make([]outcome, s.orders)}
+	r := &run{scenario: s, at: at, ledger: l, client: newClient("http://"+at.Front.Addr(), s.app), outcomes: make([]outcome, s.orders)}
 	defer r.client.http.CloseIdleConnections()
 	var work load
 	if s.app == paymentsApp {
@@ -77,7 +77,8 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *run, err error) {
 	} else {
 		work = newShopping(r)
 	}
-	return r, r.with(ctx, work, out)
+	err = r.with(ctx, work, out)
+	return r, err
 }
 
 func (r *run) with(ctx context.Context, work load, out io.Writer) error {
@@ -108,13 +109,13 @@ func (r *run) send(ctx context.Context, i int) outcome {
 	r.longest = max(r.longest, time.Since(start))
 	r.mu.Unlock()
 	if known.err != nil {
-		r.wrong("order %d has no outcome: %w", i, known.err)
+		r.wrongf("order %d has no outcome: %w", i, known.err)
 	}
 	return known
 }
 
-// wrong adds an error to the result.
-func (r *run) wrong(format string, args ...any) {
+// wrongf adds an error to the result.
+func (r *run) wrongf(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wrongs = append(r.wrongs, fmt.Errorf(format, args...))

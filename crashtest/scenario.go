@@ -129,7 +129,8 @@ func (s *scenario) build(ctx context.Context) (_ *stack, err error) {
 		}
 		args = append(args, "-bank", at.bank.Socket)
 	}
-	return at, at.Serve(ctx, s.processes, serveCommand, args...)
+	err = at.Serve(ctx, s.processes, serveCommand, args...)
+	return at, err
 }
 
 // bankFaults returns the faults of the bank. Nil means that there is no bank.

@@ -25,11 +25,12 @@ func serve(ctx context.Context, args []string) error {
 	database := flags.String("db", chaos.SQLite, "database")
 	dsn := flags.String("dsn", "", "file, or PostgreSQL's connection string")
 	bankSocket := flags.String("bank", "", "Unix socket of the bank")
-	responses := chaos.Responses{Timeout: attemptTimeout}
+	responses := chaos.Responses{}
 	responses.Flags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
+	responses.Timeout = attemptTimeouts[*app]
 	l, err := openLedger(ctx, *app, *database, *dsn)
 	if err != nil {
 		return err

@@ -38,7 +38,7 @@ func (s *shopping) ask(ctx context.Context, i int) {
 	switch {
 	case i == s.orders/3:
 		if err := s.endure(ctx); err != nil {
-			s.wrong("outage of the bank: %w", err)
+			s.wrongf("outage of the bank: %w", err)
 		}
 		close(s.outageOver)
 	case i > 2*s.orders/3:
