@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
@@ -49,8 +50,8 @@ type call struct {
 	finished      bool
 	redirected    atomic.Bool // the key was used for the redirect that the response asked for
 
-	accounted time.Time     // all time before is counted in the record of an attempt, or in waited
-	waited    time.Duration // time after the last attempt that its record does not count yet
+	accounted time.Time     // all time before is counted in the report of an attempt, or in waited
+	waited    time.Duration // time after the last attempt that its report does not count yet
 	queueWait time.Duration // after the last attempt: see Call.QueueWait
 
 	mu      sync.Mutex  // guards the timers and copies of an attempt
@@ -87,7 +88,7 @@ func (c *call) begin() *Error {
 			return &Error{Err: err}
 		}
 	}
-	c.single = c.single || len(req.Header) > 0 && outerLayerRetries(req.Header)
+	c.single = c.single || len(req.Header) > 0 && outerclient.OwnsRetries(req.Header)
 	c.deadline, c.sendsDeadline = ctx.Deadline()
 	c.sendsDeadline = c.sendsDeadline && !c.deadlineHeader.Disabled
 	if c.scope = req.URL.Host; c.config.scope != nil {
@@ -103,8 +104,8 @@ func (c *call) begin() *Error {
 	c.repeatable = c.safe || c.key != "" || req.Method == http.MethodPut || req.Method == http.MethodDelete
 	c.hasBody = req.Body != nil && req.Body != http.NoBody
 	c.replayable = !c.hasBody || req.GetBody != nil
-	if now := c.start.Sub(c.origin); !c.single && int64(now) < c.failedCalls.until.Load() {
-		c.repeated = c.failedCalls.has(c.requestID(), now)
+	if now := c.start.Sub(c.origin); !c.single && c.failedCalls.Any(now) {
+		c.repeated = c.failedCalls.Has(c.requestID(), now)
 		c.single = c.repeated
 	}
 	c.addHeaders(send)
@@ -194,7 +195,7 @@ func (c *call) fail(err *Error) {
 	c.queueWait = time.Since(c.accounted)
 	if c.last != nil {
 		c.last.report.StopReason = err.Reason
-		c.recordTrailingWait()
+		c.noteTrailingWait()
 	}
 	err.Attempts = c.attempts()
 	c.failure, c.rejected = err, err.byGate()
@@ -207,14 +208,14 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	var resp *http.Response
 	if c.failure == nil {
-		c.recordTrailingWait()
+		c.noteTrailingWait()
 		if resp = c.last.report.Response; resp == nil {
 			c.failure = c.lastError()
 		}
 	}
 	c.setRetryWaiting(false)
-	c.recordFailure()
-	c.recordEnd(resp)
+	c.noteFailedCall()
+	c.noteEnd(resp)
 	if c.traced {
 		c.traceDone(resp)
 	}

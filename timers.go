@@ -213,7 +213,7 @@ func (c *call) planEarly(a *attempt, now time.Time) {
 	adaptive.Sent(at)
 	number := a.report.Number
 	if a.concurrent {
-		number++ // its record still has the number of the slow attempt
+		number++ // its report still has the number of the slow attempt
 	}
 	if number >= c.policy.MaxAttempts || !c.mayEnd() {
 		return

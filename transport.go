@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -105,7 +106,7 @@ type config struct {
 
 	origin      time.Time // zero point of the times in the records
 	records     *scope.Map[scope.Key, record]
-	failedCalls *failedCalls
+	failedCalls *outerclient.FailedCalls
 }
 
 func (t *Transport) configured() *config {
@@ -120,7 +121,7 @@ func (t *Transport) configure() {
 	*c = config{
 		base: t.Base, policy: t.Policy.withDefaults(), budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
 		hedge: t.Hedge, scope: t.Scope, ownsRetries: t.OwnsRetries, trace: t.Trace,
-		origin: time.Now(), failedCalls: newFailedCalls(),
+		origin: time.Now(), failedCalls: outerclient.NewFailedCalls(),
 	}
 	if c.base == nil {
 		c.base = t.defaultBase()

@@ -1,4 +1,4 @@
-package resilienthttp_test
+package docs_test
 
 import (
 	"bytes"

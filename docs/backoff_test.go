@@ -1,4 +1,4 @@
-package resilienthttp_test
+package docs_test
 
 import (
 	"context"
@@ -32,7 +32,7 @@ func (s *statusOrError) RoundTrip(*http.Request) (*http.Response, error) {
 
 // TestBackoffPage tries each row of the table "Costs in seconds" of docs/backoff.md.
 func TestBackoffPage(t *testing.T) {
-	page, err := os.ReadFile("docs/backoff.md")
+	page, err := os.ReadFile("backoff.md")
 	require.NoError(t, err)
 	_, table, found := strings.Cut(string(page), "## Costs in seconds\n")
 	require.True(t, found)

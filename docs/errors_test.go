@@ -1,10 +1,11 @@
-package resilienthttp_test
+package docs_test
 
 import (
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,7 +15,7 @@ import (
 // TestErrorsPage requires an entry in docs/errors.md for each exported error of the
 // repository. An error of a driver package may stand there under the name of its alias.
 func TestErrorsPage(t *testing.T) {
-	page, err := os.ReadFile("docs/errors.md")
+	page, err := os.ReadFile("errors.md")
 	require.NoError(t, err)
 	found := 0
 	for file, names := range exportedErrors(t) {
@@ -45,17 +46,18 @@ func TestErrorsPage(t *testing.T) {
 func exportedErrors(t *testing.T) map[string][]string {
 	t.Helper()
 	declaration := regexp.MustCompile(`(?m)^(?:\t|var )(Err[A-Z]\w*) += `)
+	repository := os.DirFS("..")
 	names := map[string][]string{}
-	require.NoError(t, filepath.WalkDir(".", func(path string, entry fs.DirEntry, err error) error {
+	require.NoError(t, fs.WalkDir(repository, ".", func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (path == "internal" || path == "examples" || path == "benchmarks" || len(path) > 1 && strings.HasPrefix(entry.Name(), ".")):
+		case entry.IsDir() && (slices.Contains([]string{"internal", "examples", "benchmarks", "crashtest"}, path) || len(path) > 1 && strings.HasPrefix(path, ".")):
 			return filepath.SkipDir
 		case filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go"):
 			return nil
 		}
-		content, err := os.ReadFile(path)
+		content, err := fs.ReadFile(repository, path)
 		for _, match := range declaration.FindAllStringSubmatch(string(content), -1) {
 			names[path] = append(names[path], match[1])
 		}
