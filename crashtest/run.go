@@ -156,8 +156,9 @@ func (r *run) print(out io.Writer) {
 		fmt.Fprintf(table, "%s\t%d\t\n", f.name, f.n)
 	}
 	_ = table.Flush()
-	fmt.Fprintf(out, "\n%s: %d orders, %d kills, %d stops: %d doubled, %d lost, %d unknown, %d wrong, in %.0f s\n", r.name(),
-		r.orders, r.struck["kill"], r.struck["stop"], r.audit.doubled, r.audit.lost, r.audit.unknown, r.audit.wrong+r.audit.strange+len(r.wrongs), r.took.Seconds())
+	fmt.Fprintf(out, "\n%s: %d orders, %d kills, %d stops: %d doubled, %d lost, %d unknown, %d wrong, in %.0f s\n",
+		r.name(), r.orders, r.struck["kill"], r.struck["stop"],
+		r.audit.doubled, r.audit.lost, r.audit.unknown, r.audit.wrong+r.audit.strange+len(r.wrongs), r.took.Seconds())
 }
 
 // repeat calls do again and again in the background, until stop is called.

@@ -175,10 +175,12 @@ func (s *shop) take(ctx context.Context, o Order) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	if _, err := tx.ExecContext(ctx, `INSERT INTO orders (reference, amount) VALUES (?, ?) ON CONFLICT DO NOTHING`, o.Reference, o.Amount); err != nil {
+	const insert = `INSERT INTO orders (reference, amount) VALUES (?, ?) ON CONFLICT DO NOTHING`
+	if _, err := tx.ExecContext(ctx, insert, o.Reference, o.Amount); err != nil {
 		return err
 	}
-	if _, err := s.store.WithTx(tx).Enqueue(ctx, durable.Intent{ID: idOf(o.Reference), Gateway: "provider", Payload: payload}); err != nil {
+	charge := durable.Intent{ID: idOf(o.Reference), Gateway: "provider", Payload: payload}
+	if _, err := s.store.WithTx(tx).Enqueue(ctx, charge); err != nil {
 		return err
 	}
 	return tx.Commit()

@@ -74,7 +74,8 @@ func run(ctx context.Context, listener net.Listener, database string) error {
 // newHandler returns the handler of the service. It creates the table of the charges in the database of the
 // store.
 func newHandler(ctx context.Context, store *sqlitestore.Store) (http.Handler, error) {
-	const schema = `CREATE TABLE IF NOT EXISTS charges (id TEXT PRIMARY KEY, account TEXT NOT NULL, reference TEXT NOT NULL, amount INTEGER NOT NULL)`
+	const schema = `CREATE TABLE IF NOT EXISTS charges (
+		id TEXT PRIMARY KEY, account TEXT NOT NULL, reference TEXT NOT NULL, amount INTEGER NOT NULL)`
 	if _, err := store.DB().ExecContext(ctx, schema); err != nil {
 		return nil, fmt.Errorf("create the table of the charges: %w", err)
 	}
@@ -138,6 +139,7 @@ func book(r *http.Request, c Charge) error {
 	if err != nil {
 		return err
 	}
-	_, err = tx.ExecContext(r.Context(), `INSERT INTO charges (id, account, reference, amount) VALUES (?, ?, ?, ?)`, c.ID, by, c.Reference, c.Amount)
+	const insert = `INSERT INTO charges (id, account, reference, amount) VALUES (?, ?, ?, ?)`
+	_, err = tx.ExecContext(r.Context(), insert, c.ID, by, c.Reference, c.Amount)
 	return err
 }
