@@ -74,19 +74,21 @@ const (
 	endSuperseded           // a concurrent attempt had its response first
 )
 
-// prepare asks the breaker and then the rate limit for a permit, and makes the request. After an
+// prepare asks the rate limit and then the breaker for a permit, and makes the request. After an
 // error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
 	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
 		now = time.Now() // functions of the user may have taken long
 	}
-	permit, err := c.passBreaker(now, a != &c.first)
-	if a.circuit = permit; permit.Change != nil {
-		c.breakerChanged(permit.Change)
+	var err *Error
+	if c.record.quotas.Active() {
+		if err = c.breakerRejects(a, now); err == nil { // so that the call does not wait for nothing
+			now, err = c.passRateLimit(a, now)
+		}
 	}
 	if err == nil {
-		now, err = c.passRateLimit(a, now)
+		err = c.passBreaker(a, now) // after the wait, in which the circuit may have opened
 	}
 	if err == nil {
 		err = c.makeRequest(a, now)
@@ -157,10 +159,10 @@ func (c *call) exchange(a *attempt) {
 	hedges := c.hedges()
 	if a == &c.first {
 		if c.record.bucket != nil {
-			c.record.bucket.Deposit(a.report.Start, &c.budget.rules)
+			c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
 		}
 		if hedges != nil {
-			hedges.deposit(c.hedge, a.report.Start)
+			hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
 		}
 	} else {
 		a.paid, c.retries.permit = c.retries.permit, retrybudget.Permit{}
@@ -171,11 +173,9 @@ func (c *call) exchange(a *attempt) {
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
 	}
-	a.paid.Done(c.last.hasFinalResponse())
+	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
+	a.paid.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge))
 	c.noteTime(a)
-	if hedges != nil {
-		hedges.observe(c.hedge, a)
-	}
 }
 
 // send gives the attempt to Base, and observes the outcome.
@@ -280,7 +280,7 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 			// A context that Base derived reports the timeout as a cancellation.
 			err = neterr.New(neterr.SafeText(err))
 		}
-		if a.timers.earlyDone && c.policy.AttemptTimeout > 0 {
+		if a.timers.earlyDone {
 			return endEarly, neterr.With(ErrAttemptTimeout, err)
 		}
 		return endTimeout, neterr.With(ErrAttemptTimeout, err)

@@ -465,7 +465,7 @@ func TestSOCKS(t *testing.T) {
 // hiddenText replaces the text of an error of an unknown type.
 const hiddenText = "(not shown)"
 
-// DESIGN §7, rows 27 and 38: a zero Transport makes one attempt if a retry cannot succeed, and
+// A zero Transport makes one attempt if a retry cannot succeed, and
 // the budget does not change. The circuit does not count responses of intermediaries.
 func TestPermanentFailures(t *testing.T) {
 	wrongClient := puppet(func(*http.Request) (*http.Response, error) {

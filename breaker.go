@@ -112,14 +112,29 @@ func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 	return b.engine
 }
 
-// passBreaker asks the circuit for a permit. A hook may panic, so the caller stores the permit
-// before it reports the Change.
-func (c *call) passBreaker(now time.Time, retry bool) (circuit.Permit, *Error) {
-	permit, rejection := c.record.circuit.Admit(now, retry)
+// passBreaker takes a permit of the circuit.
+func (c *call) passBreaker(a *attempt, now time.Time) *Error {
+	permit, rejection := c.record.circuit.Admit(a != &c.first, now)
 	if rejection != nil {
-		return permit, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore}
+		return breakerOpen(rejection)
 	}
-	return permit, nil
+	a.circuit = permit // before the hook, which may panic
+	if permit.Change != nil {
+		c.breakerChanged(permit.Change)
+	}
+	return nil
+}
+
+// breakerRejects returns the error of an attempt that the circuit would not admit now, or nil.
+func (c *call) breakerRejects(a *attempt, now time.Time) *Error {
+	if rejection := c.record.circuit.Rejects(a != &c.first, now); rejection != nil {
+		return breakerOpen(rejection)
+	}
+	return nil
+}
+
+func breakerOpen(r *circuit.Rejection) *Error {
+	return &Error{Reason: ErrBreakerOpen, NotBefore: r.NotBefore}
 }
 
 // breakerChanged calls OnChange, and then the hooks of the call that caused the change. The

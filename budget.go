@@ -84,5 +84,5 @@ func (b *Budget) status(s *budgetScope, now time.Time) retrybudget.Status {
 	if s == nil {
 		return retrybudget.Status{Remaining: -1}
 	}
-	return s.Status(now, &b.rules)
+	return s.Status(&b.rules, now)
 }

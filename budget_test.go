@@ -244,3 +244,33 @@ func TestBudget_scopesAreBounded(t *testing.T) {
 		require.LessOrEqual(t, len(transport.State().Scopes), 4096)
 	})
 }
+
+// §4.16: a success is rewarded once, also if a second attempt brings it.
+func TestBudget_rewardsOnce(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		copies []copyOf
+		want   string
+		change float64 // of the tokens
+	}{
+		{"retry succeeds: its token returns, and two", []copyOf{{status: 500}, {}}, "1 500, 2 200", 2},
+		{"second attempt of a retry succeeds: the same, and its own token stays taken", []copyOf{{status: 500}, {after: 10 * time.Hour}, {}}, "1 500, 2 lost, 3 200", 1},
+		{"retry succeeds beside a second attempt: the same", []copyOf{{status: 500}, {after: 40 * time.Second}, {after: 10 * time.Hour}}, "1 500, 2 200, 3 lost", 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(copyOf{status: 500})
+				transport := bareTransport(base, 4)
+				transport.Budget = &resilienthttp.Budget{Ratio: 1e-9, Burst: 20}
+				for range 5 {
+					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+				}
+				before := known(t, transport).Budget.Remaining
+				base.copies, base.arrivals = row.copies, nil
+				require.Equal(t, row.want, story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+				require.InDelta(t, row.change, known(t, transport).Budget.Remaining-before, 0.01)
+				base.balanced(t)
+			})
+		})
+	}
+}

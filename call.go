@@ -284,7 +284,7 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.StopReason == ErrBreakerOpen:
-		if r := c.record.circuit.Rejects(time.Now(), true); r != nil {
+		if r := c.record.circuit.Rejects(true, time.Now()); r != nil {
 			e.NotBefore = r.NotBefore
 		}
 	case last.StopReason == ErrDeadline:

@@ -56,10 +56,10 @@ func (a *attempt) payForCopy() (ok bool) {
 	switch {
 	case !a.report.Hedge:
 		if c.spare(now) >= 0 {
-			a.paid, ok = c.takeTokens(now, retrybudget.Request{Batch: c.priority == PriorityBatch})
+			a.paid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now)
 		}
 	case c.mayHedge(now):
-		a.paid, ok = c.hedge.admit(c.record.hedges, now)
+		a.paid, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
 	}
 	return ok
 }

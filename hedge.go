@@ -4,7 +4,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/latency"
@@ -54,10 +53,8 @@ type Hedge struct {
 type hedgeScope struct {
 	scope.Refs
 
-	latencies latency.Window
-	bucket    retrybudget.Bucket
-	credit    hedgeCredit
-	firstCall atomic.Int64 // time of the first call since the origin; zero means none
+	bucket retrybudget.Bucket
+	credit hedgeCredit
 }
 
 // scope returns the state of a scope, or nil without a Hedge.
@@ -84,57 +81,32 @@ func (h *Hedge) configure() {
 	h.scopes.Held = (*hedgeScope).Held
 }
 
-// delay returns the time after which the scope's attempts are hedged.
-func (h *Hedge) delay(s *hedgeScope, now time.Time) (time.Duration, bool) {
+// delay returns the time after which attempts are hedged, from the latencies of the scope.
+func (h *Hedge) delay(latencies *latency.Window, at time.Duration) (time.Duration, bool) {
 	if h.fixed != 0 {
 		return h.fixed, h.fixed > 0
 	}
 	if h.level < 0 {
 		return 0, false
 	}
-	recent := s.latencies.Histogram(now.Sub(h.rules.Origin))
+	recent := latencies.Histogram(at)
 	// Most responses may take exactly the quantile, to the precision of the clock. They are not
 	// slow.
 	return recent.Quantile(h.level) + 1, recent.Samples() >= minLatencies
 }
 
-// admit takes a token for one hedge.
-func (h *Hedge) admit(s *hedgeScope, now time.Time) (retrybudget.Permit, bool) {
+// admit takes a token for one hedge at a time since the origin of the record.
+func (h *Hedge) admit(r *record, at time.Duration, now time.Time) (retrybudget.Permit, bool) {
 	if h.unlimited {
 		return retrybudget.Permit{}, true
 	}
-	if h.fixed == 0 && !s.credit.admit(now, s.callRate(now.Sub(h.rules.Origin))) {
+	if h.fixed == 0 && !r.hedges.credit.admit(r.responseRate(at), now) {
 		return retrybudget.Permit{}, false
 	}
-	return s.bucket.Admit(now, &h.rules, retrybudget.Request{})
+	return r.hedges.bucket.Admit(retrybudget.Request{}, &h.rules, now)
 }
 
-// deposit adds the tokens of one call.
-func (s *hedgeScope) deposit(h *Hedge, now time.Time) {
-	s.bucket.Deposit(now, &h.rules)
-	s.firstCall.CompareAndSwap(0, int64(max(now.Sub(h.rules.Origin), 1)))
-}
-
-// callRate returns the number of responses per second in the last minute.
-func (s *hedgeScope) callRate(at time.Duration) float64 {
-	recent := s.latencies.Histogram(at)
-	return float64(recent.Samples()) / max(min(at-time.Duration(s.firstCall.Load()), time.Minute).Seconds(), 1)
-}
-
-// observe records the latency of an attempt.
-func (s *hedgeScope) observe(h *Hedge, a *attempt) {
-	switch {
-	case a.hasFinalResponse():
-		s.latencies.Add(a.report.Start.Add(a.report.Latency).Sub(h.rules.Origin), a.report.Latency)
-	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
-		// The latency was more than the delay. The age at which the hedge won would raise the
-		// next delay, which would raise the next age. The delay would do the same, because it is
-		// above a quantile.
-		s.latencies.Add(time.Since(h.rules.Origin), a.timers.hedgeDelay-1)
-	}
-}
-
-// hedgeCredit records whether hedges after a measured delay win. If requests wait in a queue of
+// hedgeCredit is whether hedges after a measured delay win. If requests wait in a queue of
 // the server, all responses are slow together: hedges then lose, and make the queue longer. The
 // zero value has no credit.
 type hedgeCredit struct {
@@ -149,18 +121,18 @@ const (
 	winCredit = 2
 	tryPause  = 10 * time.Second // pause between hedges without credit; each loss doubles it
 	maxPauses = 8                // maximum of the pause, in multiples of tryPause
-	sureRate  = 10               // calls per second at which a try is certain; small clients share a server's queue
+	sureRate  = 10               // responses per second at which a try is certain; small clients share a server's queue
 )
 
 // admit reports whether a hedge may be sent. Without credit there is one after each pause, with a
 // lower probability for a small client.
-func (c *hedgeCredit) admit(now time.Time, callRate float64) bool {
+func (c *hedgeCredit) admit(responseRate float64, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.credit > 0 {
 		return true
 	}
-	if now.Before(c.nextTry) || rand.Float64() >= callRate/sureRate {
+	if now.Before(c.nextTry) || rand.Float64() >= responseRate/sureRate {
 		return false
 	}
 	pause := tryPause * time.Duration(min(1<<min(c.losses, 8), maxPauses))

@@ -1083,7 +1083,7 @@ func (o *onceClosed) Close() error {
 	return nil
 }
 
-// DESIGN §7, row 17: with a measured delay, a client hedges while hedges win. If they lose, it
+// With a measured delay, a client hedges while hedges win. If they lose, it
 // stops and tries again later.
 func TestHedge_stopsWhenLosing(t *testing.T) {
 	const ms = time.Millisecond

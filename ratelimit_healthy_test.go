@@ -15,8 +15,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// DESIGN §7: a server that is healthy, or healthy again, gets nearly all calls of the last
-// minute, within five seconds. No earlier response blocks calls without end.
+// A server that is healthy, or healthy again, gets nearly all calls of the last minute, within
+// five seconds. No earlier response blocks calls without end.
 func TestHealthyServer_isServed(t *testing.T) {
 	const (
 		ms = time.Millisecond

@@ -143,7 +143,7 @@ func TestRateLimitCancel(t *testing.T) {
 	}
 }
 
-// DESIGN §4.17: Retry-After without a quota delays its own call only. Consecutive 429s block the
+// §4.17: Retry-After without a quota delays its own call only. Consecutive 429s block the
 // scope. A 503 never does.
 func TestRateLimit_blocks(t *testing.T) {
 	t.Parallel()
@@ -213,7 +213,7 @@ func TestRetryAfterOfTheCallItself(t *testing.T) {
 	}
 }
 
-// Each credential has its own quota.
+// §4.17: each credential has its own quota.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
@@ -624,7 +624,7 @@ func TestQuotaOfRejectionsOnly(t *testing.T) {
 	}
 }
 
-// DESIGN §7: wrong quota fields of a server or a proxy cost at most one call that a bare client
+// Wrong quota fields of a server or a proxy cost at most one call that a bare client
 // would have served. The same is true for quotas of other endpoints.
 func TestWrongQuotas_costOneCall(t *testing.T) {
 	t.Parallel()

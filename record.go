@@ -30,13 +30,18 @@ type record struct {
 	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64 // time of the last success since the origin, to successInterval; zero means never
 
-	responses latency.Quick // latencies of successes
-	bodies    latency.Quick // durations of bodies after the headers
+	// latencies has the successes, for State, Hedge and AdaptiveTimeout. A server that fails fast
+	// must not shorten the delay of hedges. The quick latencies are apart, because the time that a
+	// retry needs before the deadline must not rise while the server is slow.
 	latencies latency.Window
-	ended     endCounts
-	adaptive  atomic.Pointer[latency.Adaptive] // nil: not used
-	slowest   slowestCall
-	failure   lastFailure
+	responses latency.Quick // successes
+	bodies    latency.Quick // durations of bodies after the headers
+
+	created  time.Duration // since the origin
+	ended    endCounts
+	adaptive atomic.Pointer[latency.Adaptive] // nil: not used
+	slowest  slowestCall
+	failure  lastFailure
 }
 
 // newRecords returns the map of records.
@@ -45,6 +50,7 @@ func (c *config) newRecords() *scope.Map[scope.Key, record] {
 		Init: func(key scope.Key, r *record) {
 			r.circuit, r.bucket = c.breaker.circuits(c.origin).Circuit(key), c.budget.scope(key.Name)
 			r.quotas, r.hedges = c.rateLimit.engine().Set(key.Name), c.hedge.scope(key.Name)
+			r.created = time.Since(c.origin)
 			r.each((*scope.Refs).Acquire)
 		},
 		Keep: func(r *record) bool {
@@ -82,6 +88,12 @@ func (r *record) adaptiveTimeout() *latency.Adaptive {
 	return r.adaptive.Load()
 }
 
+// responseRate returns the number of responses per second in the last minute.
+func (r *record) responseRate(at time.Duration) float64 {
+	recent := r.latencies.Histogram(at)
+	return float64(recent.Samples()) / max(min(at-r.created, time.Minute).Seconds(), 1)
+}
+
 // successInterval is how often a success is noted. The processors of a busy client must not
 // write to shared memory at each call.
 const successInterval = 100 * time.Millisecond
@@ -109,11 +121,15 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 // noteOutcome notes how the attempt has ended.
 func (a *attempt) noteOutcome(outcome circuit.Outcome, now time.Time) {
 	r, at := a.call.record, now.Sub(a.call.origin)
-	if a.end == endResponse {
+	switch {
+	case outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
-	}
-	if outcome == circuit.Success {
 		a.sampled = r.noteSuccess(at, a.report.Latency)
+	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
+		// The latency was more than the delay. The age at which the hedge won would raise the
+		// next delay, which would raise the next age. The delay would do the same, because it is
+		// above a quantile.
+		r.latencies.Add(at, a.timers.hedgeDelay-1)
 	}
 }
 

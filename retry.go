@@ -107,7 +107,7 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	blocked := c.blockedUntil(now) // zero: not blocked; differences to it saturate
 	longest := c.policy.MaxRetryAfter
 	switch {
-	case c.record.circuit.Rejects(at, true) != nil:
+	case c.record.circuit.Rejects(true, at) != nil:
 		return 0, ErrBreakerOpen
 	case longest > 0 && (last.askedWait > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
@@ -117,11 +117,11 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 		return 0, ErrNotReplayable
 	}
 	if state.permit == (retrybudget.Permit{}) { // otherwise AdaptiveTimeout took the tokens
-		permit, ok := c.takeTokens(now, retrybudget.Request{
+		permit, ok := c.takeTokens(retrybudget.Request{
 			Slow:     last.timedOut() && last.end != endEarly,
 			Batch:    c.priority == PriorityBatch,
 			Rejected: last.responded(http.StatusTooManyRequests) && last.askedWait <= 0,
-		})
+		}, now)
 		if !ok {
 			return 0, ErrBudgetExhausted
 		}
@@ -132,11 +132,11 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 }
 
 // takeTokens takes the tokens for a retry. The caller must call Done or Cancel on the permit.
-func (c *call) takeTokens(now time.Time, r retrybudget.Request) (retrybudget.Permit, bool) {
+func (c *call) takeTokens(r retrybudget.Request, now time.Time) (retrybudget.Permit, bool) {
 	if c.record.bucket == nil {
 		return retrybudget.Permit{}, true
 	}
-	return c.record.bucket.Admit(now, &c.budget.rules, r)
+	return c.record.bucket.Admit(r, &c.budget.rules, now)
 }
 
 // getBody gets the body of the retry before the failed response is closed. Without a body, that

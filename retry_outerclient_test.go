@@ -101,7 +101,7 @@ func TestKeyOfAnInvocation(t *testing.T) {
 	}
 }
 
-// DESIGN §7, row 42: an outer layer makes three attempts, and the Transport four. A layer that is
+// An outer layer makes three attempts, and the Transport four. A layer that is
 // recognized by its fields costs one additional attempt; another layer costs the retries of its
 // first call.
 func TestOuterRetries(t *testing.T) {

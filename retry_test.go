@@ -1014,8 +1014,8 @@ func TestRetryAfterShortlyBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-// L3: after a wait there is time for a response with the usual latency of the scope, and for its
-// body.
+// L3: after the last wait there is time for a response with the usual latency of the scope. The
+// second wait is the last one here, because 500 ms would leave too little time.
 func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
@@ -1023,7 +1023,7 @@ func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) })}
 			tripped(t, tr, get(t))
 			base = script(append(slices.Repeat([]step{status(500)}, 2), after(300*time.Millisecond, status(200)))...)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
 			attempts := tripped(t, tr, get(t).WithContext(ctx))
 			cancel()
 			require.Equal(t, "1 500, 2 500, 3 200", story(attempts))

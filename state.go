@@ -93,8 +93,9 @@ type QuotaStatus struct {
 	BlockedUntil time.Time
 }
 
-// LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses with any
-// status. The quantiles are up to a third too high.
+// LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses below
+// 500 other than 429. An attempt that a hedge superseded counts with the delay of the hedge. The
+// quantiles are up to a third too high.
 type LatencyStatus struct {
 	P50, P95, P99   time.Duration
 	Samples         int           // responses; zero means that the quantiles are unknown

@@ -54,8 +54,9 @@ func requireTimes(t *testing.T, timeout time.Duration, multiples []float64, time
 	require.Equal(t, want, times)
 }
 
-// X1: an attempt ends early, or gets a copy, if a retry is allowed and there is another attempt
-// and time for it. The last attempt has the full AttemptTimeout.
+// X1: an attempt ends early if a retry is allowed and there is another attempt and time for it.
+// The last attempt has the full AttemptTimeout. Without AttemptTimeout, only a safe request ends
+// early.
 func TestAdaptiveTimeout_eligibleAttempts(t *testing.T) {
 	const s = time.Second
 	set := resilienthttp.Policy{AttemptTimeout: 30 * s, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}
@@ -93,14 +94,11 @@ func TestAdaptiveTimeout_eligibleAttempts(t *testing.T) {
 			return resilienthttp.WithPolicy(ctx, p)
 		}, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
 
-		{name: "a copy beside it", policy: unset, copies: []copyOf{never, {}}, want: "1 lost, 2 200", sent: []float64{0, 1}},
-		{name: "the first left running", policy: unset, copies: []copyOf{{after: s}, never}, want: "1 200, 2 lost", sent: []float64{0, 1}},
-		{name: "as often as attempts are left", policy: attempts(2, unset), deadline: 5, copies: []copyOf{never}, want: "1 gone, 2 gone", sent: []float64{0, 1}},
-		{name: "a POST under a generated key is not copied", policy: unset, method: "POST", copies: []copyOf{{after: 40 * s}, {}}, want: "1 200"},
-		{name: "a POST with the caller's key is copied", policy: unset, method: "POST", ctx: func(ctx context.Context) context.Context {
-			return resilienthttp.WithIdempotencyKey(ctx, "order-1")
-		}, copies: []copyOf{never, {}}, want: "1 lost, 2 200", sent: []float64{0, 1}},
-		{name: "no copy without a token", policy: unset, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
+		{name: "a safe request without AttemptTimeout", policy: unset, copies: []copyOf{never, {}}, want: "1 timeout, 2 200", sent: []float64{0, 1}},
+		{name: "the last attempt without AttemptTimeout", policy: attempts(2, unset), deadline: 5, copies: []copyOf{never}, want: "1 timeout, 2 gone", sent: []float64{0, 1}},
+		{name: "a POST without AttemptTimeout", policy: unset, method: "POST", copies: []copyOf{{after: 40 * s}, {}}, want: "1 200"},
+		{name: "a PUT without AttemptTimeout", policy: unset, method: "PUT", copies: []copyOf{{after: 40 * s}, {}}, want: "1 200"},
+		{name: "no token without AttemptTimeout", policy: unset, arrange: func(t *resilienthttp.Transport) { t.Budget = tokens(0) }, copies: []copyOf{{after: 20 * s}, {}}, want: "1 200"},
 		{name: "AttemptTimeout is off", policy: resilienthttp.Policy{AttemptTimeout: -1, AdaptiveTimeout: set.AdaptiveTimeout}, copies: []copyOf{{after: time.Hour}}, want: "1 200"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -152,8 +150,8 @@ func TestAdaptiveTimeout_eligibleAttempts(t *testing.T) {
 // X2: attempts that ended early never make the timeout shorter.
 func TestAdaptiveTimeout_doesNotShortenItself(t *testing.T) {
 	for name, policy := range map[string]resilienthttp.Policy{
-		"cut":    {AttemptTimeout: time.Hour, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
-		"copied": {AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
+		"cut":                    {AttemptTimeout: time.Hour, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
+		"without AttemptTimeout": {AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -194,8 +192,8 @@ func TestAdaptiveTimeout_safetyLimit(t *testing.T) {
 // X4: each retry of a call has twice the timeout, and the last has AttemptTimeout.
 func TestAdaptiveTimeout_doublesPerRetry(t *testing.T) {
 	for name, policy := range map[string]resilienthttp.Policy{
-		"cut":    {AttemptTimeout: 20 * time.Second, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
-		"copied": {AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
+		"cut":                    {AttemptTimeout: 20 * time.Second, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
+		"without AttemptTimeout": {AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}},
 	} {
 		policy.MaxAttempts = 4
 		t.Run(name, func(t *testing.T) {
@@ -296,7 +294,7 @@ func TestAdaptiveTimeout_simulated(t *testing.T) {
 		{name: "ten times as slow", takes: normal, slow: 10},
 		{name: "five times as slow, log-normal", takes: logNormal, slow: 5},
 	} {
-		for mode, ceiling := range map[string]time.Duration{"cut": stuck, "copied": 0} {
+		for mode, ceiling := range map[string]time.Duration{"cut": stuck, "without AttemptTimeout": 0} {
 			t.Run(row.name+", "+mode, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var mu sync.Mutex
@@ -384,7 +382,7 @@ func TestAdaptiveTimeout_returnsTokens(t *testing.T) {
 		policy := resilienthttp.Policy{AttemptTimeout: time.Minute, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}
 		transport, base := adapting(t, 300, policy, func(tr *resilienthttp.Transport) {
 			tr.Budget, tr.Hedge = tokens(1), &resilienthttp.Hedge{Delay: 300 * time.Millisecond, MaxRatio: -1}
-		}, copyOf{after: time.Hour}, copyOf{after: time.Second})
+		}, copyOf{after: time.Hour}, copyOf{after: usual})
 		for range 3 {
 			base.arrivals = nil
 			require.Equal(t, "1 timeout, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))

@@ -22,7 +22,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// §4.25: with the default AttemptTimeout: which requests get a copy at what time, which copy
+// §4.25, L5: with the default AttemptTimeout: which requests get a copy at what time, which copy
 // wins, and when an attempt is cut. Each row has the attempts and the times at which they were
 // sent.
 func TestSlowAttempt_copies(t *testing.T) {
@@ -73,8 +73,8 @@ func TestSlowAttempt_copies(t *testing.T) {
 		{name: "both fail, and no attempt is left", method: "GET", max: 2, copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}}, want: "1 503, 2 502", took: 35 * s, sent: []time.Duration{0, 30 * s}},
 		{name: "a final response ends the call", method: "GET", copies: []copyOf{never, {after: s, status: 404}}, want: "1 lost, 2 404", took: 31 * s, sent: []time.Duration{0, 30 * s}},
 
-		{name: "row 43: a POST of 2 min 10 s is sent once", method: "POST", copies: []copyOf{{after: 130 * s}}, want: "1 200", took: 130 * s, sent: []time.Duration{0}},
-		{name: "row 43: a GET of 9 min is sent twice", method: "GET", copies: []copyOf{{after: 9 * m}, {after: 9 * m}}, want: "1 200, 2 lost", took: 9 * m, sent: []time.Duration{0, 30 * s}},
+		{name: "a POST of 2 min 10 s is sent once", method: "POST", copies: []copyOf{{after: 130 * s}}, want: "1 200", took: 130 * s, sent: []time.Duration{0}},
+		{name: "a GET of 9 min is sent twice", method: "GET", copies: []copyOf{{after: 9 * m}, {after: 9 * m}}, want: "1 200, 2 lost", took: 9 * m, sent: []time.Duration{0, 30 * s}},
 		{name: "15 min without a deadline: the end", method: "POST", copies: []copyOf{never, {}}, want: "1 timeout", took: 15 * m, sent: []time.Duration{0}},
 		{name: "15 min without a deadline: the end of the second attempt too", method: "GET", copies: []copyOf{never}, want: "1 timeout, 2 timeout", took: 15*m + 30*s, sent: []time.Duration{0, 30 * s}},
 	} {

@@ -332,7 +332,7 @@ func (m *model) person(w world) {
 	}
 }
 
-// TestModel_neverChargesTwice explores all orders for all kinds of providers.
+// D3, D16, D17: all orders are explored, for all kinds of providers.
 func TestModel_neverChargesTwice(t *testing.T) {
 	t.Parallel()
 	for _, p := range providers {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// §4.15: a circuit opens at the ratio of failures, with a minimum of results.
+// §4.15, L2: a circuit opens at the ratio of failures, with a minimum of results.
 func TestClosed_opensByRatio(t *testing.T) {
 	many := strings.Repeat
 	for _, tt := range []struct {

@@ -1,4 +1,4 @@
-package circuit
+package latency
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 )
 
 // A second of slow responses before an outage must not make its failures look usual. Ten seconds of them are the new baseline.
-func TestBaselineLatency_follows(t *testing.T) {
+func TestMedian_follows(t *testing.T) {
 	const before = 100 * time.Millisecond
 	for _, tt := range []struct {
 		name      string
@@ -25,20 +25,20 @@ func TestBaselineLatency_follows(t *testing.T) {
 		{"few and slow: each counts", time.Minute, 10 * time.Second, time.Second, 3 * before / 2, 2 * before},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var l baselineLatency
-			require.Zero(t, l.latency(), "unknown")
-			l.sample(0, before)
-			require.Equal(t, before, l.latency(), "the first sample")
+			var l Median
+			require.Zero(t, l.Get(), "unknown")
+			l.Follow(0, before)
+			require.Equal(t, before, l.Get(), "the first sample")
 			for at := 100 * time.Millisecond; at < 100*time.Millisecond+tt.now; at += tt.every {
-				l.sample(at, tt.took)
+				l.Follow(at, tt.took)
 			}
-			require.GreaterOrEqual(t, l.latency(), tt.min)
-			require.LessOrEqual(t, l.latency(), tt.max)
+			require.GreaterOrEqual(t, l.Get(), tt.min)
+			require.LessOrEqual(t, l.Get(), tt.max)
 		})
 	}
 	t.Run("a response without latency is known", func(t *testing.T) {
-		var l baselineLatency
-		l.sample(0, 0)
-		require.Positive(t, l.latency())
+		var l Median
+		l.Follow(0, 0)
+		require.Positive(t, l.Get())
 	})
 }
