@@ -129,25 +129,25 @@ func writeX(h http.Header, p page) {
 
 func writeOpenAI(h http.Header, p page) {
 	for _, q := range p.quotas {
-		p.set(h, "X-Ratelimit-Limit-"+q.name, q.limit)
-		p.set(h, "X-Ratelimit-Remaining-"+q.name, q.remaining)
-		p.set(h, "X-Ratelimit-Reset-"+q.name, (q.reset + time.Millisecond - 1).Truncate(time.Millisecond))
+		p.set(h, "X-Ratelimit-Limit-"+string(q.unit), q.limit)
+		p.set(h, "X-Ratelimit-Remaining-"+string(q.unit), q.remaining)
+		p.set(h, "X-Ratelimit-Reset-"+string(q.unit), (q.reset + time.Millisecond - 1).Truncate(time.Millisecond))
 	}
 }
 
 func writeAzure(h http.Header, p page) {
 	for _, q := range p.quotas {
-		p.set(h, "X-Ratelimit-Limit-"+q.name, q.limit)
-		p.set(h, "X-Ratelimit-Remaining-"+q.name, q.remaining)
-		p.set(h, "X-Ratelimit-Reset-"+q.name, p.delta(q))
+		p.set(h, "X-Ratelimit-Limit-"+string(q.unit), q.limit)
+		p.set(h, "X-Ratelimit-Remaining-"+string(q.unit), q.remaining)
+		p.set(h, "X-Ratelimit-Reset-"+string(q.unit), p.delta(q))
 	}
 }
 
 func writeAnthropic(h http.Header, p page) {
 	for _, q := range p.quotas {
-		p.set(h, "Anthropic-Ratelimit-"+q.name+"-Limit", q.limit)
-		p.set(h, "Anthropic-Ratelimit-"+q.name+"-Remaining", q.remaining)
-		p.set(h, "Anthropic-Ratelimit-"+q.name+"-Reset", p.at(q, time.Second).UTC().Format(time.RFC3339))
+		p.set(h, "Anthropic-Ratelimit-"+string(q.unit)+"-Limit", q.limit)
+		p.set(h, "Anthropic-Ratelimit-"+string(q.unit)+"-Remaining", q.remaining)
+		p.set(h, "Anthropic-Ratelimit-"+string(q.unit)+"-Reset", p.at(q, time.Second).UTC().Format(time.RFC3339))
 	}
 }
 

@@ -171,7 +171,7 @@ func (d *drawer) limits() {
 		d.hourly()
 	case c < 0.34:
 		d.tokens()
-	case c < 0.41:
+	case c < 0.41 && d.Told != TellsShared:
 		d.secondary()
 	}
 }

@@ -3,6 +3,7 @@ package zoo
 import (
 	"context"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -108,7 +109,7 @@ func (l Load) flight() int {
 	case Open:
 	}
 	mean := l.Rate * l.Service.Seconds()
-	return int(mean + 3*max(mean, 1)) // of a Poisson process
+	return int(mean + 3*math.Sqrt(max(mean, 1))) // of a Poisson process
 }
 
 func (l Load) String() string {
