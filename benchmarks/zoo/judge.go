@@ -34,8 +34,8 @@ const (
 	//   - to such limits of Tokens: what is left is never known to suffice for the next call.
 	FewWhereTold Criterion = "rejected/told"
 
-	// FewWhereRejectionsTell: at most 4 rejections a window and process, and the flight of each
-	// window, which is sent before its first rejection arrives. Rejections tell limit, remaining
+	// FewWhereRejectionsTell: at most the first flight, and in each window 4 rejections a process and
+	// the calls of one response time, which are sent before a rejection arrives. Rejections tell limit, remaining
 	// and reset, or a right Retry-After; or all responses tell, but FewWhereTold does not apply. It
 	// does not apply to Concurrency limits, which have no window, and to quotas of models.
 	FewWhereRejectionsTell Criterion = "rejected/rejections"
@@ -87,9 +87,9 @@ func (t Trial) compare(c Criterion) (got int, want float64, ok bool) {
 		got, want = t.Ours.Served, share*float64(t.Oracle.Served)-calls
 		return got, want, float64(got) >= want
 	case FewWhereTold:
-		want = 2*t.windows()*float64(t.Load.Processes) + max(20, float64(t.Load.flight()))
+		want = 2*t.windows()*float64(t.Load.Processes) + max(20, float64(t.Load.firstFlight()))
 	case FewWhereRejectionsTell:
-		want = t.windows() * (4*float64(t.Load.Processes) + float64(t.Load.flight()))
+		want = float64(t.Load.firstFlight()) + t.windows()*(4*float64(t.Load.Processes)+float64(t.Load.inFlight()))
 	case NotThrice:
 		want = 3*float64(t.Bare.Rejected) + 2
 	}

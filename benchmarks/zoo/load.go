@@ -98,19 +98,14 @@ func (d *drawer) load() {
 // offered is the rate of workers whose calls never wait.
 func (l Load) offered() float64 { return float64(l.Workers) / (l.Service + l.Think).Seconds() }
 
-// flight is the number of calls that start while one response is under way: a client cannot know
-// more when it sends them.
-func (l Load) flight() int {
-	switch l.Kind {
-	case Workers:
-		return l.Workers
-	case Bursts:
-		return l.Burst * (1 + int(l.Service/max(l.Period, 1)))
-	case Open:
-	}
+// inFlight is the number of calls that start while one response is under way: a client cannot know
+// more when it sends them. The first flight has all workers, or a burst.
+func (l Load) inFlight() int {
 	mean := l.Rate * l.Service.Seconds()
 	return int(mean + 3*math.Sqrt(max(mean, 1))) // of a Poisson process
 }
+
+func (l Load) firstFlight() int { return max(l.inFlight(), l.Workers, l.Burst) }
 
 func (l Load) String() string {
 	var text string
