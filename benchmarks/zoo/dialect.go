@@ -212,8 +212,8 @@ func writeList(prefix string) func(http.Header, page) {
 			if p.bucket != "" {
 				key = fmt.Sprintf(";pk=:%s:", base64.StdEncoding.EncodeToString([]byte(p.bucket)))
 			}
-			policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=%d%s%s`, q.name, q.limit, max(int(q.window.Seconds()), 1), unit, key))
-			limit := fmt.Sprintf(`"%s";r=%d`, q.name, q.remaining)
+			policies = append(policies, fmt.Sprintf(`%q;q=%d;w=%d%s%s`, q.name, q.limit, max(int(q.window.Seconds()), 1), unit, key))
+			limit := fmt.Sprintf(`%q;r=%d`, q.name, q.remaining)
 			if !p.noReset {
 				limit += ";t=" + p.delta(q)
 			}

@@ -10,28 +10,28 @@ import (
 	"time"
 )
 
-// Told is what responses tell about the quota.
-type Told string
+// Says is what responses tell about the quota.
+type Says string
 
-// What responses tell. TellsAll, TellsCached and TellsShared are true: each response has limit,
+// What responses tell. SaysAll, SaysCached and SaysShared are true: each response has limit,
 // remaining and reset.
 const (
-	TellsAll        Told = "all"
-	TellsCached     Told = "cached"     // the same, but most successes have the headers of an older one, with an Age
-	TellsShared     Told = "shared"     // the same, and other clients use a part of the quota
-	TellsRejections Told = "rejections" // limit, remaining and reset, only on rejections
-	TellsNoReset    Told = "no-reset"   // limit and remaining
-	TellsLate       Told = "late"       // the remaining count is old
-	TellsWrong      Told = "wrong"      // see Wrong
-	TellsWait       Told = "wait"       // only a Retry-After on rejections, which is right
-	TellsNothing    Told = "nothing"    // at most a Retry-After on rejections, which is not right
+	SaysAll        Says = "all"
+	SaysCached     Says = "cached"     // the same, but most successes have the headers of an older one, with an Age
+	SaysShared     Says = "shared"     // the same, and other clients use a part of the quota
+	SaysRejections Says = "rejections" // limit, remaining and reset, only on rejections
+	SaysNoReset    Says = "no-reset"   // limit and remaining
+	SaysLate       Says = "late"       // the remaining count is old
+	SaysWrong      Says = "wrong"      // see Wrong
+	SaysWait       Says = "wait"       // only a Retry-After on rejections, which is right
+	SaysNothing    Says = "nothing"    // at most a Retry-After on rejections, which is not right
 )
 
-func tolds() []Told {
-	return []Told{TellsAll, TellsCached, TellsShared, TellsRejections, TellsNoReset, TellsLate, TellsWrong, TellsWait, TellsNothing}
+func allSays() []Says {
+	return []Says{SaysAll, SaysCached, SaysShared, SaysRejections, SaysNoReset, SaysLate, SaysWrong, SaysWait, SaysNothing}
 }
 
-// Wrong is what is wrong with the headers of TellsWrong.
+// Wrong is what is wrong with the headers of SaysWrong.
 type Wrong string
 
 // The wrong headers.
@@ -87,11 +87,11 @@ type Draw struct {
 	Number int
 
 	Limits  []Limit
-	Told    Told
+	Says    Says
 	Wrong   Wrong
 	Dialect string
 	Next    bool          // the reset of an exhausted quota is when the next unit comes; default: when all are available
-	Lag     time.Duration // of TellsLate
+	Lag     time.Duration // of SaysLate
 	Others  float64       // ratio of the first limit that other clients ask for
 	Cached  float64       // ratio of successes with the headers of an older one
 	Skew    time.Duration // of the server's clock
@@ -149,9 +149,9 @@ const (
 func (d *drawer) limits() {
 	kind := pick(d, kinds()...)
 	if kind == Concurrency {
-		d.Told = pick(d, TellsWait, TellsWrong, TellsNothing)
+		d.Says = pick(d, SaysWait, SaysWrong, SaysNothing)
 	} else {
-		d.Told = pick(d, append(tolds(), TellsAll, TellsAll)...)
+		d.Says = pick(d, append(allSays(), SaysAll, SaysAll)...)
 	}
 	d.Load.Paths, d.Load.Models, d.Load.Tokens = 1, 1, 1
 	if d.chance(0.6) {
@@ -163,15 +163,15 @@ func (d *drawer) limits() {
 		return
 	}
 	switch c := d.rand.Float64(); {
-	case c < 0.10 && d.Told != TellsShared:
+	case c < 0.10 && d.Says != SaysShared:
 		d.split(pick(d, ByPath, ByModel), false)
-	case c < 0.17 && d.Told != TellsShared:
+	case c < 0.17 && d.Says != SaysShared:
 		d.split(pick(d, ByPath, ByModel), true)
 	case c < 0.27:
 		d.hourly()
 	case c < 0.34:
 		d.tokens()
-	case c < 0.41 && d.Told != TellsShared:
+	case c < 0.41 && d.Says != SaysShared:
 		d.secondary()
 	}
 }
@@ -212,7 +212,7 @@ func (d *drawer) split(by Split, global bool) {
 	d.Limits = []Limit{l, own}
 }
 
-// hourly adds a limit of a longer time, whose rate is lower.
+// hourly adds a limit of a longer time and a lower rate.
 func (d *drawer) hourly() {
 	short := d.Limits[0]
 	short.Window = min(short.Window, time.Hour)
@@ -251,17 +251,17 @@ func (d *drawer) secondary() {
 
 // speech draws what the responses say.
 func (d *drawer) speech() {
-	switch d.Told {
-	case TellsWrong:
+	switch d.Says {
+	case SaysWrong:
 		d.Wrong = pick(d, WrongRemaining0, WrongNegative, WrongLimit0, WrongPast, WrongHour)
 		if d.Limits[0].Kind == Concurrency {
 			d.Wrong = WrongLimit0
 		}
-	case TellsLate:
+	case SaysLate:
 		d.Lag = d.span(100*time.Millisecond, 10*time.Second)
-	case TellsShared:
+	case SaysShared:
 		d.Others = d.log(0.05, 0.6)
-	case TellsCached:
+	case SaysCached:
 		d.Cached = 0.5 + 0.4*d.rand.Float64()
 	default:
 	}
@@ -270,7 +270,7 @@ func (d *drawer) speech() {
 	if d.Skew == 0 {
 		d.NoDate = d.chance(0.2)
 	}
-	if d.Told == TellsWait || d.Told == TellsNothing {
+	if d.Says == SaysWait || d.Says == SaysNothing {
 		return
 	}
 	fit := slices.DeleteFunc(dialects(), func(l dialect) bool { return !d.fits(l) })
@@ -288,7 +288,7 @@ func (d *drawer) fits(l dialect) bool {
 	first := d.Limits[0]
 	switch l.name {
 	case "shopify":
-		return len(d.Limits) == 1 && first.Kind == TokenBucket && d.Wrong == "" && d.Told != TellsNoReset
+		return len(d.Limits) == 1 && first.Kind == TokenBucket && d.Wrong == "" && d.Says != SaysNoReset
 	case "atlassian":
 		return first.Kind == FixedWindow && first.Window >= 20*time.Minute
 	case "x":
@@ -305,10 +305,10 @@ func (d *drawer) fits(l dialect) bool {
 func (d *drawer) rejection() {
 	d.Status = pick(d, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests,
 		http.StatusServiceUnavailable, http.StatusForbidden, http.StatusBadRequest)
-	switch d.Told {
-	case TellsWait:
+	switch d.Says {
+	case SaysWait:
 		d.Wait = pick(d, WaitSeconds, WaitSeconds, WaitDate, WaitMillis)
-	case TellsNothing:
+	case SaysNothing:
 		d.Wait = pick(d, WaitNone, WaitNone, WaitZero, WaitShort)
 	default:
 		d.Wait = pick(d, WaitSeconds, WaitSeconds, WaitDate, WaitMillis, WaitZero, WaitNone, WaitNone, WaitShort)
@@ -343,12 +343,12 @@ func (d *drawer) trouble() {
 	}
 }
 
-// Family is the kind of limiter, what is told, and the kind of load.
+// Family is the kind of limiter, what responses tell, and the kind of load.
 func (d Draw) Family() string {
-	return fmt.Sprintf("%s × %s × %s", d.drawnLimit().Kind, d.Told, d.Load.Kind)
+	return fmt.Sprintf("%s × %s × %s", d.drawnLimit().Kind, d.Says, d.Load.Kind)
 }
 
-// drawnLimit is the limit whose kind was drawn: the secondary one if there is one.
+// drawnLimit is the limit with the kind that was drawn: the secondary one if there is one.
 func (d Draw) drawnLimit() Limit {
 	if last := d.Limits[len(d.Limits)-1]; last.Secret {
 		return last
@@ -403,26 +403,26 @@ func (d Draw) String() string {
 	for _, l := range d.Limits {
 		parts = append(parts, l.String())
 	}
-	told := "tells " + string(d.Told)
+	says := "tells " + string(d.Says)
 	if d.Dialect != "" {
-		told += " (" + d.Dialect + ")"
+		says += " (" + d.Dialect + ")"
 	}
 	if d.Wrong != "" {
-		told += ": " + string(d.Wrong)
+		says += ": " + string(d.Wrong)
 	}
 	if d.Others > 0 {
-		told += fmt.Sprintf(", others %.2g", d.Others)
+		says += fmt.Sprintf(", others %.2g", d.Others)
 	}
 	if d.Lag > 0 {
-		told += fmt.Sprintf(" by %v", d.Lag.Round(time.Millisecond))
+		says += fmt.Sprintf(" by %v", d.Lag.Round(time.Millisecond))
 	}
 	if d.Skew != 0 {
-		told += fmt.Sprintf(", clock %v", d.Skew)
+		says += fmt.Sprintf(", clock %v", d.Skew)
 	}
 	if d.NoDate {
-		told += ", no Date"
+		says += ", no Date"
 	}
-	parts = append(parts, told, fmt.Sprintf("%d, Retry-After %s", d.Status, d.Wait))
+	parts = append(parts, says, fmt.Sprintf("%d, Retry-After %s", d.Status, d.Wait))
 	for _, more := range []string{string(d.Penalty), d.Load.String(), d.Trouble.underneath} {
 		if more != "" {
 			parts = append(parts, more)

@@ -38,12 +38,12 @@ func TestNew_drawsAllFamilies(t *testing.T) {
 		}
 	}
 	for _, kind := range kinds() {
-		for _, told := range tolds() {
-			if kind == Concurrency && !slices.Contains([]Told{TellsWait, TellsWrong, TellsNothing}, told) {
+		for _, says := range allSays() {
+			if kind == Concurrency && !slices.Contains([]Says{SaysWait, SaysWrong, SaysNothing}, says) {
 				continue
 			}
 			for _, load := range loads() {
-				require.Positive(t, seen[fmt.Sprintf("%s × %s × %s", kind, told, load)], "%s %s %s", kind, told, load)
+				require.Positive(t, seen[fmt.Sprintf("%s × %s × %s", kind, says, load)], "%s %s %s", kind, says, load)
 			}
 		}
 	}
@@ -68,7 +68,8 @@ func TestNew_drawsAllFamilies(t *testing.T) {
 }
 
 func TestNew_repeats(t *testing.T) {
-	require.Equal(t, New(1, 7), New(1, 7))
+	again := New(1, 7)
+	require.Equal(t, New(1, 7), again)
 	require.NotEqual(t, New(1, 7).String(), New(1, 8).String())
 	require.NotEqual(t, New(1, 7).String(), New(2, 7).String())
 }

@@ -59,7 +59,7 @@ func TestGate(t *testing.T) {
 			t.Error(again.Line())
 		}
 	}
-	require.Len(t, families, 4*len(tolds())*len(loads())+3*len(loads()), "of four kinds, and of Concurrency, which can be told in three ways")
+	require.Len(t, families, 4*len(allSays())*len(loads())+3*len(loads()), "of four kinds, and of Concurrency, which can say three things")
 }
 
 // A bare client and the oracle have the same figures in each run. The oracle is never rejected and
@@ -98,28 +98,28 @@ func TestJudge_findsBrokenClients(t *testing.T) {
 	broken := func(attempts int) peers.Peer {
 		return peers.Peer{New: func(s peers.Setting) peers.Client { return brokenClient{s.Base, attempts} }}
 	}
-	told := tenWindows(func(d *Draw) {
+	all := tenWindows(func(d *Draw) {
 		d.Status = http.StatusTooManyRequests
 		d.Load.Workers, d.Load.Service, d.Load.Think = 10, 50*time.Millisecond, 1950*time.Millisecond
 		d.Load.Rate = d.Load.offered() // 300 calls a window for a quota of 100
 	})
-	rejections, nothing := told, told
-	rejections.Told = TellsRejections
-	nothing.Told, nothing.Dialect, nothing.Wait = TellsNothing, "", WaitNone
+	rejections, nothing := all, all
+	rejections.Says = SaysRejections
+	nothing.Says, nothing.Dialect, nothing.Wait = SaysNothing, "", WaitNone
 	for _, row := range []struct {
 		name   string
 		draw   Draw
 		client peers.Peer
 		want   []Criterion
 	}{
-		{"this library, all is told", told, library(t, peers.Ours), nil},
+		{"this library, all responses tell", all, library(t, peers.Ours), nil},
 		{"this library, rejections tell", rejections, library(t, peers.Ours), nil},
-		{"this library, nothing is told", nothing, library(t, peers.Ours), nil},
-		{"it never sends", told, broken(0), []Criterion{AboveBare, NearOracle}},
-		{"it never waits, all is told", told, broken(1), []Criterion{FewWhereTold}},
+		{"this library, nothing tells", nothing, library(t, peers.Ours), nil},
+		{"it never sends", all, broken(0), []Criterion{AboveBare, NearOracle}},
+		{"it never waits, all responses tell", all, broken(1), []Criterion{FewWhereAllTell}},
 		{"it never waits, rejections tell", rejections, broken(1), []Criterion{FewWhereRejectionsTell}},
-		{"it never waits, nothing is told", nothing, broken(1), nil},
-		{"it makes five attempts at once, nothing is told", nothing, broken(5), []Criterion{NotThrice}},
+		{"it never waits, nothing tells", nothing, broken(1), nil},
+		{"it makes five attempts at once, nothing tells", nothing, broken(5), []Criterion{NotThrice}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			trial := row.draw.Try(t, row.client)

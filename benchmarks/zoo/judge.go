@@ -21,22 +21,22 @@ const (
 	//   - to Concurrency limits, which have neither a remaining count for a time nor a reset;
 	//   - to quotas of models, because no response says which requests share them;
 	//   - if the unit of the reset is more than a tenth of the window: a client that waits until the
-	//     reset as it is told loses more than the criterion permits;
+	//     reset that it gets loses more than the criterion permits;
 	//   - beside other failures, with which the oracle does not deal.
 	NearOracle Criterion = "served/oracle"
 
-	// FewWhereTold: at most 2 rejections a window and process + 20, or + the first flight if that
+	// FewWhereAllTell: at most 2 rejections a window and process + 20, or + the first flight if that
 	// is more. Responses tell everything, as for NearOracle, but the unit of the reset is no
 	// matter: a client that waits too long is not rejected. Counted by process, because a process
 	// cannot know what another one has just taken. It does not apply
 	//   - to limits that grant units one by one (all but a FixedWindow) if processes or other
 	//     clients compete for each: there is no moment at which all of them learn what is left;
 	//   - to such limits of Tokens: what is left is never known to suffice for the next call.
-	FewWhereTold Criterion = "rejected/told"
+	FewWhereAllTell Criterion = "rejected/all-tell"
 
 	// FewWhereRejectionsTell: at most the first flight, and in each window 4 rejections a process and
 	// the calls of one response time, which are sent before a rejection arrives. Rejections tell limit, remaining
-	// and reset, or a right Retry-After; or all responses tell, but FewWhereTold does not apply. It
+	// and reset, or a right Retry-After; or all responses tell, but FewWhereAllTell does not apply. It
 	// does not apply to Concurrency limits, which have no window, and to quotas of models.
 	FewWhereRejectionsTell Criterion = "rejected/rejections"
 
@@ -46,7 +46,7 @@ const (
 
 // Criteria returns all criteria.
 func Criteria() []Criterion {
-	return []Criterion{AboveBare, NearOracle, FewWhereTold, FewWhereRejectionsTell, NotThrice}
+	return []Criterion{AboveBare, NearOracle, FewWhereAllTell, FewWhereRejectionsTell, NotThrice}
 }
 
 // Miss is a criterion that a trial does not keep.
@@ -86,7 +86,7 @@ func (t Trial) compare(c Criterion) (got int, want float64, ok bool) {
 	case NearOracle:
 		got, want = t.Ours.Served, share*float64(t.Oracle.Served)-calls
 		return got, want, float64(got) >= want
-	case FewWhereTold:
+	case FewWhereAllTell:
 		want = 2*t.windows()*float64(t.Load.Processes) + max(20, float64(t.Load.firstFlight()))
 	case FewWhereRejectionsTell:
 		want = float64(t.Load.firstFlight()) + t.windows()*(4*float64(t.Load.Processes)+float64(t.Load.inFlight()))
@@ -104,18 +104,18 @@ func (d Draw) applies(c Criterion) bool {
 		return true
 	case NearOracle:
 		return d.tellsAll() && d.exact() && d.Trouble == Trouble{}
-	case FewWhereTold:
+	case FewWhereAllTell:
 		return d.tellsAll() && d.foreseeable()
 	case FewWhereRejectionsTell:
-		return d.rejectionsTell() && !d.applies(FewWhereTold)
+		return d.rejectionsTell() && !d.applies(FewWhereAllTell)
 	}
 	return false
 }
 
 // tellsAll reports whether each response tells limit, remaining and reset of each limit, and truly.
 func (d Draw) tellsAll() bool {
-	switch d.Told {
-	case TellsAll, TellsCached, TellsShared:
+	switch d.Says {
+	case SaysAll, SaysCached, SaysShared:
 	default:
 		return false
 	}
@@ -163,10 +163,10 @@ func (d Draw) rejectionsTell() bool {
 			return false
 		}
 	}
-	switch d.Told {
-	case TellsAll, TellsCached, TellsShared, TellsRejections:
+	switch d.Says {
+	case SaysAll, SaysCached, SaysShared, SaysRejections:
 		return d.dialectTells() || d.Wait.honest()
-	case TellsNoReset, TellsWait:
+	case SaysNoReset, SaysWait:
 		return d.Wait.honest()
 	default:
 		return false

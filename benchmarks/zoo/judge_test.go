@@ -11,7 +11,7 @@ import (
 func tenWindows(change func(*Draw)) Draw {
 	d := Draw{
 		Limits: []Limit{{Name: "requests", Unit: Requests, Kind: FixedWindow, Quota: 100, Window: time.Minute}},
-		Told:   TellsAll, Dialect: "github", Wait: WaitSeconds, Length: 9 * time.Minute,
+		Says:   SaysAll, Dialect: "github", Wait: WaitSeconds, Length: 9 * time.Minute,
 		Load: Load{Kind: Workers, Workers: 1, Processes: 1, Paths: 1, Models: 1, Tokens: 1},
 	}
 	if change != nil {
@@ -23,8 +23,8 @@ func tenWindows(change func(*Draw)) Draw {
 func TestTrial_Judge(t *testing.T) {
 	served := func(n int) Figures { return Figures{Served: n} }
 	rejected := func(n int) Figures { return Figures{Served: 1000, Rejected: n} }
-	nothing := func(d *Draw) { d.Told, d.Dialect, d.Wait = TellsNothing, "", WaitNone }
-	rejections := func(d *Draw) { d.Told = TellsRejections }
+	nothing := func(d *Draw) { d.Says, d.Dialect, d.Wait = SaysNothing, "", WaitNone }
+	rejections := func(d *Draw) { d.Says = SaysRejections }
 	byPath := func(d *Draw) { nothing(d); d.Limits[0].Split, d.Load.Paths = ByPath, 2 }
 	for _, row := range []struct {
 		name               string
@@ -42,15 +42,15 @@ func TestTrial_Judge(t *testing.T) {
 		{"0.95 × the oracle's - 2: holds", nil, served(500), served(1000), served(948), nil},
 		{"one less: misses", nil, served(500), served(1000), served(947), []Criterion{NearOracle}},
 		{"2 a window + 20: holds", nil, rejected(1000), rejected(0), rejected(40), nil},
-		{"one more: misses", nil, rejected(1000), rejected(0), rejected(41), []Criterion{FewWhereTold}},
+		{"one more: misses", nil, rejected(1000), rejected(0), rejected(41), []Criterion{FewWhereAllTell}},
 		{"a first flight of 30: holds", func(d *Draw) { d.Load.Workers = 30 }, rejected(1000), rejected(0), rejected(50), nil},
-		{"one more: misses", func(d *Draw) { d.Load.Workers = 30 }, rejected(1000), rejected(0), rejected(51), []Criterion{FewWhereTold}},
+		{"one more: misses", func(d *Draw) { d.Load.Workers = 30 }, rejected(1000), rejected(0), rejected(51), []Criterion{FewWhereAllTell}},
 		{"three processes: holds", func(d *Draw) { d.Load.Processes = 3 }, rejected(1000), rejected(0), rejected(80), nil},
 		{"rejections tell, 4 a window and what is in flight: holds", rejections, rejected(1000), rejected(0), rejected(73), nil},
 		{"one more: misses", rejections, rejected(1000), rejected(0), rejected(74), []Criterion{FewWhereRejectionsTell}},
 		{"3 × bare's + 2: holds", nothing, rejected(10), rejected(0), rejected(32), nil},
 		{"one more: misses", nothing, rejected(10), rejected(0), rejected(33), []Criterion{NotThrice}},
-		{"nothing is told: as many as bare", nothing, rejected(5000), rejected(0), rejected(5000), nil},
+		{"nothing tells: as many as bare", nothing, rejected(5000), rejected(0), rejected(5000), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			trial := Trial{Draw: tenWindows(row.change), Bare: row.bare, Oracle: row.oracle, Ours: row.ours}
@@ -85,35 +85,35 @@ func TestDraw_applies(t *testing.T) {
 	}
 	noWait := func(d *Draw) { d.Wait = WaitNone }
 	two := func(d *Draw) { d.Load.Processes = 2 }
-	told := func(told Told) func(*Draw) { return func(d *Draw) { d.Told = told } }
+	saying := func(s Says) func(*Draw) { return func(d *Draw) { d.Says = s } }
 	for _, row := range []struct {
 		name   string
 		change func(*Draw)
 		want   []Criterion
 	}{
-		{"all is told", nil, and(NearOracle, FewWhereTold)},
-		{"all is told, partly from a cache", told(TellsCached), and(NearOracle, FewWhereTold)},
-		{"all is told, others compete for a window", with(told(TellsShared), func(d *Draw) { d.Others = 0.2 }), and(NearOracle, FewWhereTold)},
-		{"processes compete for a window", two, and(NearOracle, FewWhereTold)},
+		{"all responses tell", nil, and(NearOracle, FewWhereAllTell)},
+		{"all responses tell, partly from a cache", saying(SaysCached), and(NearOracle, FewWhereAllTell)},
+		{"all responses tell, others compete for a window", with(saying(SaysShared), func(d *Draw) { d.Others = 0.2 }), and(NearOracle, FewWhereAllTell)},
+		{"processes compete for a window", two, and(NearOracle, FewWhereAllTell)},
 		{"processes compete for a bucket", with(kind(TokenBucket), two), and(NearOracle, FewWhereRejectionsTell)},
-		{"a bucket", kind(TokenBucket), and(NearOracle, FewWhereTold)},
+		{"a bucket", kind(TokenBucket), and(NearOracle, FewWhereAllTell)},
 		{"a bucket of tokens", with(kind(TokenBucket), func(d *Draw) { d.Limits[0].Unit = Tokens }), and(NearOracle, FewWhereRejectionsTell)},
 		{"requests at once", kind(Concurrency), always},
 		{"quotas of models", func(d *Draw) { d.Limits[0].Split = ByModel }, always},
-		{"quotas of paths", func(d *Draw) { d.Limits[0].Split = ByPath }, and(NearOracle, FewWhereTold)},
+		{"quotas of paths", func(d *Draw) { d.Limits[0].Split = ByPath }, and(NearOracle, FewWhereAllTell)},
 		{"a second limit that is secret", second(true), and(FewWhereRejectionsTell)},
 		{"the same without Retry-After", with(second(true), noWait), always},
 		{"two limits in a dialect of one", with(second(false), noWait), always},
-		{"two limits in a dialect of many", with(second(false), noWait, func(d *Draw) { d.Dialect = "ietf" }), and(NearOracle, FewWhereTold)},
-		{"a reset in seconds, a window of nine", func(d *Draw) { d.Limits[0].Window = 9 * time.Second }, and(FewWhereTold)},
-		{"the server fails otherwise", func(d *Draw) { d.Trouble.Errors = 0.1 }, and(FewWhereTold)},
-		{"rejections tell", told(TellsRejections), and(FewWhereRejectionsTell)},
-		{"no reset, but Retry-After", told(TellsNoReset), and(FewWhereRejectionsTell)},
-		{"no reset and no Retry-After", with(told(TellsNoReset), noWait), always},
-		{"only Retry-After", told(TellsWait), and(FewWhereRejectionsTell)},
-		{"late", told(TellsLate), always},
-		{"wrong", told(TellsWrong), always},
-		{"nothing", told(TellsNothing), always},
+		{"two limits in a dialect of many", with(second(false), noWait, func(d *Draw) { d.Dialect = "ietf" }), and(NearOracle, FewWhereAllTell)},
+		{"a reset in seconds, a window of nine", func(d *Draw) { d.Limits[0].Window = 9 * time.Second }, and(FewWhereAllTell)},
+		{"the server fails otherwise", func(d *Draw) { d.Trouble.Errors = 0.1 }, and(FewWhereAllTell)},
+		{"rejections tell", saying(SaysRejections), and(FewWhereRejectionsTell)},
+		{"no reset, but Retry-After", saying(SaysNoReset), and(FewWhereRejectionsTell)},
+		{"no reset and no Retry-After", with(saying(SaysNoReset), noWait), always},
+		{"only Retry-After", saying(SaysWait), and(FewWhereRejectionsTell)},
+		{"late", saying(SaysLate), always},
+		{"wrong", saying(SaysWrong), always},
+		{"nothing", saying(SaysNothing), always},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := tenWindows(row.change)
@@ -143,6 +143,6 @@ func TestSummary_Passes(t *testing.T) {
 	require.False(t, near(3).Passes())
 	require.Contains(t, near(3).String(), "served/oracle             3 of  100 missed (3.0 %)")
 	require.Contains(t, near(3).String(), "window × all × workers               of 100:  served/oracle 3")
-	bare := Summarize([]Trial{{Draw: tenWindows(func(d *Draw) { d.Told = TellsNothing }), Bare: Figures{Served: 1000}}})
+	bare := Summarize([]Trial{{Draw: tenWindows(func(d *Draw) { d.Says = SaysNothing }), Bare: Figures{Served: 1000}}})
 	require.False(t, bare.Passes(), "a draw below bare fails")
 }

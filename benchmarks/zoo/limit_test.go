@@ -23,7 +23,7 @@ func (l Limit) keeps(all []visited) bool {
 		case FixedWindow:
 			if last.at >= begins+l.Window {
 				if begins, used = last.at, 0; l.Clock {
-					begins = last.at / l.Window * l.Window
+					begins = last.at - last.at%l.Window
 				}
 			}
 			if used += last.cost; used > l.Quota {

@@ -95,7 +95,7 @@ func (d *drawer) load() {
 	d.Phase = time.Duration(d.rand.Float64() * float64(d.Limits[len(d.Limits)-1].Window))
 }
 
-// offered is the rate of workers whose calls never wait.
+// offered is the rate of workers with calls that never wait.
 func (l Load) offered() float64 { return float64(l.Workers) / (l.Service + l.Think).Seconds() }
 
 // inFlight is the number of calls that start while one response is under way: a client cannot know

@@ -220,10 +220,10 @@ func (s *server) punish(v visit) {
 // success returns the headers of a permitted request.
 func (s *server) success(v visit) http.Header {
 	h := s.dated(v.now)
-	switch s.Told {
-	case TellsRejections, TellsWait, TellsNothing:
+	switch s.Says {
+	case SaysRejections, SaysWait, SaysNothing:
 		return h
-	case TellsWrong:
+	case SaysWrong:
 		if s.Limits[0].Kind == Concurrency {
 			return h
 		}
@@ -244,7 +244,7 @@ func (s *server) success(v visit) http.Header {
 // rejection returns the headers of a rejected request that would be permitted after the wait.
 func (s *server) rejection(v visit, wait time.Duration) http.Header {
 	h := s.dated(v.now)
-	if s.Told != TellsWait && s.Told != TellsNothing {
+	if s.Says != SaysWait && s.Says != SaysNothing {
 		s.describe(h, v)
 	}
 	seconds := int(math.Ceil(wait.Seconds()))
@@ -277,7 +277,7 @@ func (s *server) dated(now time.Duration) http.Header {
 
 // describe writes the quotas.
 func (s *server) describe(h http.Header, v visit) {
-	p := page{date: epoch().Add(v.now + s.Skew), noReset: s.Told == TellsNoReset}
+	p := page{date: epoch().Add(v.now + s.Skew), noReset: s.Says == SaysNoReset}
 	for i, m := range s.of(v.call) {
 		l := s.Limits[i]
 		if l.Secret {
@@ -327,7 +327,8 @@ func (s *server) late(m meter, now time.Duration, remaining int) int {
 	if s.Lag == 0 {
 		return remaining
 	}
-	past := append(s.history[m], count{now, remaining})
+	past := s.history[m]
+	past = append(past, count{now, remaining})
 	for len(past) > 1 && past[1].at <= now-s.Lag {
 		past = past[1:]
 	}

@@ -181,6 +181,8 @@ func (o options) check() error {
 		return errors.New("fleet: -write needs all runs, or all of -scenario=gates (-out writes any runs to another directory)")
 	case o.group != "" && o.scenario != "all":
 		return errors.New("fleet: want -group or -scenario, not both")
+	case o.zoo > 0 && o.zooDraw >= 0:
+		return errors.New("fleet: want -zoo or -zoo-draw, not both")
 	}
 	return nil
 }
