@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"sync"
 	"testing"
@@ -87,11 +88,17 @@ type run struct {
 // all makes the calls and waits for the last one.
 func (r *run) all() {
 	timer := time.NewTimer(0)
+	idle := make(chan *call)
 	for _, c := range r.schedule() {
 		timer.Reset(c.at - r.since())
 		<-timer.C
-		r.group.Go(func() { r.call(c) })
+		select {
+		case idle <- c:
+		default:
+			r.group.Go(func() { r.serve(c, idle) })
+		}
 	}
+	close(idle)
 	for i := range r.Load.Workers {
 		r.group.Go(func() { r.work(i) })
 	}
@@ -101,6 +108,14 @@ func (r *run) all() {
 		if closer, ok := client.(io.Closer); ok {
 			_ = closer.Close() // the bubble cannot end while its goroutines run
 		}
+	}
+}
+
+// serve makes the call and then others. A new goroutine for each would have to grow its stack again.
+func (r *run) serve(c *call, idle <-chan *call) {
+	r.call(c)
+	for c := range idle {
+		r.call(c)
 	}
 }
 
@@ -123,6 +138,18 @@ func (r *run) work(worker int) {
 	}
 }
 
+// request is http.NewRequestWithContext without the time for parsing a URL.
+func (r *run) request(ctx context.Context, c *call) *http.Request {
+	req := &http.Request{
+		Method: http.MethodGet, URL: &url.URL{Scheme: "http", Host: "server.model", Path: "/path-" + strconv.Itoa(c.path)},
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody, Host: "server.model",
+	}
+	if r.Load.Models > 1 {
+		req.Header.Set("X-Model", strconv.Itoa(c.model))
+	}
+	return req.WithContext(ctx)
+}
+
 // weight is what a served call counts. A server of tokens serves many cheap calls or few expensive
 // ones: a client that sends all serves the cheap ones, and one that waits serves them in order.
 func (r *run) weight(c *call) int {
@@ -142,14 +169,7 @@ func (r *run) call(c *call) {
 		ctx, cancel = context.WithTimeout(ctx, r.Load.Deadline)
 		defer cancel()
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server.model/path-"+strconv.Itoa(c.path), http.NoBody)
-	if err != nil {
-		panic(err) // the arguments are constants
-	}
-	if r.Load.Models > 1 {
-		req.Header.Set("X-Model", strconv.Itoa(c.model))
-	}
-	resp, err := r.clients[c.process].Do(req)
+	resp, err := r.clients[c.process].Do(r.request(ctx, c))
 	success := err == nil && resp.StatusCode < http.StatusMultipleChoices
 	if err == nil {
 		_, _ = io.Copy(io.Discard, resp.Body)
