@@ -23,9 +23,10 @@ type attempt struct {
 	stage       stage
 	sent        bool          // Base has the request, and must close its body
 	noWork      bool          // the server has done no work for it
+	conflict    bool          // the response is a 409 while the server may be at work: see mayBeAtWork
 	concurrent  bool          // another attempt is in flight: this one must not wait
 	inFlight    bool          // Base has it, and it has no outcome yet
-	sampled     bool          // the duration of its body is recorded
+	sampled     bool          // the duration of its body is counted
 	inTime      bool          // it had its outcome before there was a winner; guarded by call.mu
 	endsContext bool          // its end cancels the call's context
 	reached     atomic.Uint32 // reachedDial or reachedConn: see watch
@@ -74,19 +75,21 @@ const (
 	endSuperseded           // a concurrent attempt had its response first
 )
 
-// prepare asks the breaker and then the rate limit for a permit, and makes the request. After an
+// prepare asks the rate limit and then the breaker for a permit, and makes the request. After an
 // error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
 	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
 		now = time.Now() // functions of the user may have taken long
 	}
-	permit, err := c.passBreaker(now, a != &c.first)
-	if a.circuit = permit; permit.Change != nil {
-		c.breakerChanged(permit.Change)
+	var err *Error
+	if c.record.quotas.Active() {
+		if err = c.breakerRejects(a, now); err == nil { // so that the call does not wait for nothing
+			now, err = c.passRateLimit(a, now)
+		}
 	}
 	if err == nil {
-		now, err = c.passRateLimit(a, now)
+		err = c.passBreaker(a, now) // after the wait, in which the circuit may have opened
 	}
 	if err == nil {
 		err = c.makeRequest(a, now)
@@ -107,7 +110,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	header := c.header
 	if c.sendsDeadline {
 		var ok bool
-		if header, ok = c.config.deadline.header(header, a.deadline, now); !ok {
+		if header, ok = c.deadlineHeader.header(header, a.deadline, now); !ok {
 			return &Error{Reason: ErrDeadline}
 		}
 	}
@@ -157,10 +160,10 @@ func (c *call) exchange(a *attempt) {
 	hedges := c.hedges()
 	if a == &c.first {
 		if c.record.bucket != nil {
-			c.record.bucket.Deposit(a.report.Start, &c.budget.rules)
+			c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
 		}
 		if hedges != nil {
-			hedges.deposit(c.hedge, a.report.Start)
+			hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
 		}
 	} else {
 		a.paid, c.retries.permit = c.retries.permit, retrybudget.Permit{}
@@ -171,11 +174,9 @@ func (c *call) exchange(a *attempt) {
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
 	}
-	a.paid.Done(c.last.hasFinalResponse())
-	c.recordTime(a)
-	if hedges != nil {
-		hedges.observe(c.hedge, a)
-	}
+	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
+	a.paid.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge))
+	c.noteTime(a)
 }
 
 // send gives the attempt to Base, and observes the outcome.
@@ -222,7 +223,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 		}
 	}
 	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
-	a.recordOutcome(result.Outcome, now)
+	a.noteOutcome(result.Outcome, now)
 	if c.policy.AdaptiveTimeout != nil {
 		a.learnTimeout(now)
 	}
@@ -233,7 +234,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 		c.breakerChanged(change)
 	}
 	a.classify(&info)
-	a.recordFailure(now)
+	a.noteFailure(now)
 	if resp != nil {
 		a.adopt(resp)
 	}
@@ -280,7 +281,7 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 			// A context that Base derived reports the timeout as a cancellation.
 			err = neterr.New(neterr.SafeText(err))
 		}
-		if a.timers.earlyDone && c.policy.AttemptTimeout > 0 {
+		if a.timers.earlyDone {
 			return endEarly, neterr.With(ErrAttemptTimeout, err)
 		}
 		return endTimeout, neterr.With(ErrAttemptTimeout, err)
@@ -355,82 +356,4 @@ func (a *attempt) release() {
 	if a.endsContext {
 		a.call.cancel(nil)
 	}
-}
-
-// lifetime is the context of an attempt. It is created at its first use, because deriving a
-// context is expensive.
-type lifetime struct {
-	context.Context
-
-	cancel context.CancelCauseFunc
-}
-
-func (a *attempt) lifetime() *lifetime {
-	if life := a.life.Load(); life != nil {
-		return life
-	}
-	ctx, cancel := context.WithCancelCause(a.call.ctx)
-	if !a.life.CompareAndSwap(nil, &lifetime{ctx, cancel}) {
-		cancel(nil) // another goroutine was first
-	} else if a.released.Load() {
-		cancel(nil)
-	}
-	return a.life.Load()
-}
-
-func (a *attempt) endWith(cause error) { a.lifetime().cancel(cause) }
-
-// cause returns the cause for which the attempt's context has ended, or nil.
-func (a *attempt) cause() error {
-	if life := a.life.Load(); life != nil {
-		return context.Cause(life)
-	}
-	return nil
-}
-
-// attemptContext is the context for Base. It has the deadline and the end of the attempt, and the
-// options with which an inner Transport does not retry. Value and Done lead to a standard
-// cancelCtx, so contexts that Base derives need no goroutine.
-type attemptContext attempt
-
-type attemptKey struct{}
-
-var _ context.Context = (*attemptContext)(nil)
-
-// Deadline implements context.Context.
-func (a *attemptContext) Deadline() (time.Time, bool) { return a.deadline, !a.deadline.IsZero() }
-
-// Done implements context.Context.
-func (a *attemptContext) Done() <-chan struct{} { return (*attempt)(a).lifetime().Done() }
-
-// Err implements context.Context.
-func (a *attemptContext) Err() error {
-	if a.life.Load() == nil && !a.released.Load() && a.call.ctx.Err() == nil {
-		return nil
-	}
-	life := (*attempt)(a).lifetime()
-	err := life.Err()
-	if err != nil && context.Cause(life) == ErrAttemptTimeout {
-		return context.DeadlineExceeded
-	}
-	return err
-}
-
-// Value implements context.Context.
-func (a *attemptContext) Value(key any) any {
-	switch key.(type) {
-	case optionsKey:
-		if a.call.ownsRetries || a.call.options.owned {
-			return nestedOptionsOwned
-		}
-		return nestedOptions
-	case callKey:
-		return a.call
-	case attemptKey:
-		return (*attempt)(a)
-	}
-	if life := a.life.Load(); life != nil {
-		return life.Value(key)
-	}
-	return a.call.ctx.Value(key)
 }

@@ -285,12 +285,12 @@ func TestPanic_releasesPermits(t *testing.T) {
 							how()
 						}
 					}, tr, base)
-					single := func() *http.Request { return get(t).WithContext(resilienthttp.SingleAttempt(t.Context())) }
+					single := func() *http.Request { return get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())) }
 
 					resp, err := tr.RoundTrip(single()) // opens the circuit, and leaves one request of the quota
 					require.NoError(t, err)
 					readAll(t, resp)
-					require.Equal(t, resilienthttp.StateOpen, breaker.State("api.test"))
+					require.Equal(t, resilienthttp.StateOpen, breaker.State("api.test", resilienthttp.PriorityDefault))
 					time.Sleep(2 * time.Second) // now one probe is let through
 
 					armed.Store(true)
@@ -401,7 +401,7 @@ func TestTransportInsideItself(t *testing.T) {
 		require.Len(t, base.calls(), 2)
 
 		for range 20 { // each context leads to the previous call, which does not contain the new one
-			resp, err = tr.RoundTrip(get(t).WithContext(resilienthttp.SingleAttempt(resp.Request.Context())))
+			resp, err = tr.RoundTrip(get(t).WithContext(resilienthttp.WithSingleAttempt(resp.Request.Context())))
 			require.NoError(t, err)
 			readAll(t, resp)
 		}
@@ -576,7 +576,7 @@ func TestRejectedAttempt_returnsPermits(t *testing.T) {
 		require.NoError(t, err)
 		readAll(t, resp)
 		time.Sleep(2 * time.Minute)
-		require.Equal(t, resilienthttp.StateHalfOpen, tr.Breaker.State("api.test"))
+		require.Equal(t, resilienthttp.StateHalfOpen, tr.Breaker.State("api.test", resilienthttp.PriorityDefault))
 	}
 	t.Run("by the rate limit", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -595,7 +595,7 @@ func TestRejectedAttempt_returnsPermits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{
 				Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
-				Deadline: resilienthttp.Deadline{Margin: time.Hour}, Policy: resilienthttp.Policy{MaxAttempts: -1},
+				DeadlineHeader: resilienthttp.DeadlineHeader{Margin: time.Hour}, Policy: resilienthttp.Policy{MaxAttempts: -1},
 			}
 			halfOpen(t, tr)
 			for range 3 {
@@ -796,7 +796,7 @@ func TestPanickingResult_releasesPermits(t *testing.T) {
 				base := script(status(http.StatusOK, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "40", "X-RateLimit-Reset", "3000"), answer)
 				tr := &resilienthttp.Transport{Base: base}
 				send := func() error {
-					resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.SingleAttempt(t.Context())))
+					resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
 					if err == nil {
 						readAll(t, resp)
 					}

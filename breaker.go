@@ -87,22 +87,18 @@ func (s BreakerState) String() string {
 // BreakerChange is a change of a circuit from one state to another. Each change of a scope begins
 // with the state of the previous one, at its time or later.
 type BreakerChange struct {
-	Scope    string // with the suffix ";batch" or ";critical" for the circuit of that priority
+	Scope    string
+	Priority Priority // each priority of a scope has a circuit
 	From, To BreakerState
 	At       time.Time
 }
 
-// State returns the state of the circuit of a scope. Circuits of other priorities are named
-// "scope;batch" and "scope;critical". A circuit is half-open as soon as its cooldown is over.
-// State changes nothing, and is safe for concurrent use.
-func (b *Breaker) State(name string) BreakerState {
+// State returns the state of the circuit of a scope and priority. An unknown priority means
+// PriorityDefault. A circuit is half-open as soon as its cooldown is over. State changes nothing,
+// and is safe for concurrent use.
+func (b *Breaker) State(name string, p Priority) BreakerState {
 	now := time.Now()
-	circuits := b.circuits(now)
-	found := circuits.Find(scope.Key{Name: name})
-	if found.Status(now).Since.IsZero() { // else the scope itself has that name
-		found = circuits.Find(parseScope(name))
-	}
-	return BreakerState(found.State(now))
+	return BreakerState(b.circuits(now).Find(scope.Key{Name: name, Class: int8(p.known())}).State(now))
 }
 
 // circuits returns the engine. The first call creates it from the fields.
@@ -116,20 +112,37 @@ func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 	return b.engine
 }
 
-// passBreaker asks the circuit for a permit. A hook may panic, so the caller stores the permit
-// before it reports the Change.
-func (c *call) passBreaker(now time.Time, retry bool) (circuit.Permit, *Error) {
-	permit, rejection := c.record.circuit.Admit(now, retry)
+// passBreaker takes a permit of the circuit.
+func (c *call) passBreaker(a *attempt, now time.Time) *Error {
+	permit, rejection := c.record.circuit.Admit(a != &c.first, now)
 	if rejection != nil {
-		return permit, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore}
+		return breakerOpen(rejection)
 	}
-	return permit, nil
+	a.circuit = permit // before the hook, which may panic
+	if permit.Change != nil {
+		c.breakerChanged(permit.Change)
+	}
+	return nil
+}
+
+// breakerRejects returns the error of an attempt that the circuit would not admit now, or nil.
+func (c *call) breakerRejects(a *attempt, now time.Time) *Error {
+	if rejection := c.record.circuit.Rejects(a != &c.first, now); rejection != nil {
+		return breakerOpen(rejection)
+	}
+	return nil
+}
+
+func breakerOpen(r *circuit.Rejection) *Error {
+	return &Error{Reason: ErrBreakerOpen, NotBefore: r.NotBefore}
 }
 
 // breakerChanged calls OnChange, and then the hooks of the call that caused the change. The
 // caller must not hold a lock.
 func (c *call) breakerChanged(change *circuit.Change) {
-	event := BreakerChange{Scope: scopeName(change.Key), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At}
+	event := BreakerChange{
+		Scope: change.Key.Name, Priority: Priority(change.Key.Class), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At,
+	}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)
 	}

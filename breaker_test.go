@@ -207,7 +207,7 @@ func TestBreaker_retriesAreNoProbes(t *testing.T) {
 				server, call := switched(t, transport)
 				server.set(500, time.Millisecond)
 				for range 19 {
-					_, _, err := call(resilienthttp.SingleAttempt(t.Context()))
+					_, _, err := call(resilienthttp.WithSingleAttempt(t.Context()))
 					require.NoError(t, err)
 				}
 				status, attempts, err := call(t.Context())
@@ -244,19 +244,19 @@ func TestBreakerState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const cooldown = time.Minute
 		b := &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: cooldown}
-		require.Equal(t, resilienthttp.StateClosed, b.State("api.test"), "unknown")
+		require.Equal(t, resilienthttp.StateClosed, b.State("api.test", resilienthttp.PriorityDefault), "unknown")
 		call := breakerCalls(t, b, nil, 500, 200)
 		require.NoError(t, call())
-		require.Equal(t, resilienthttp.StateOpen, b.State("api.test"))
-		require.Equal(t, resilienthttp.StateClosed, b.State("other.test"))
+		require.Equal(t, resilienthttp.StateOpen, b.State("api.test", resilienthttp.PriorityDefault))
+		require.Equal(t, resilienthttp.StateClosed, b.State("other.test", resilienthttp.PriorityDefault))
 		e := asError(t, call())
 		require.ErrorIs(t, e, resilienthttp.ErrBreakerOpen)
 		time.Sleep(time.Until(e.NotBefore) - 1)
-		require.Equal(t, resilienthttp.StateOpen, b.State("api.test"))
+		require.Equal(t, resilienthttp.StateOpen, b.State("api.test", resilienthttp.PriorityDefault))
 		time.Sleep(time.Nanosecond)
-		require.Equal(t, resilienthttp.StateHalfOpen, b.State("api.test"))
+		require.Equal(t, resilienthttp.StateHalfOpen, b.State("api.test", resilienthttp.PriorityDefault))
 		require.NoError(t, call())
-		require.Equal(t, resilienthttp.StateClosed, b.State("api.test"))
+		require.Equal(t, resilienthttp.StateClosed, b.State("api.test", resilienthttp.PriorityDefault))
 	})
 	for want, s := range map[string]resilienthttp.BreakerState{
 		"closed": resilienthttp.StateClosed, "half-open": resilienthttp.StateHalfOpen, "open": resilienthttp.StateOpen,
@@ -311,7 +311,7 @@ func TestBreakerCallbacksMayUseIt(t *testing.T) {
 		calls, depth := 0, 0
 		use := func(c resilienthttp.BreakerChange) {
 			calls++
-			b.State(c.Scope)
+			b.State(c.Scope, c.Priority)
 			if depth++; depth == 1 {
 				_ = again()
 			}
@@ -324,7 +324,7 @@ func TestBreakerCallbacksMayUseIt(t *testing.T) {
 		require.NoError(t, call())
 		time.Sleep(time.Second)
 		require.NoError(t, call())
-		require.Equal(t, resilienthttp.StateClosed, b.State("api.test"))
+		require.Equal(t, resilienthttp.StateClosed, b.State("api.test", resilienthttp.PriorityDefault))
 		require.Equal(t, 6, calls)
 	})
 }
@@ -336,13 +336,13 @@ func TestBreakerCallbacksMayPanic(t *testing.T) {
 		b := &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Second, OnChange: func(resilienthttp.BreakerChange) { panic("callback") }}
 		call := breakerCalls(t, b, nil, 500, 200)
 		require.PanicsWithValue(t, "callback", func() { _ = call() })
-		require.Equal(t, resilienthttp.StateOpen, b.State("api.test"), "the circuit has opened")
+		require.Equal(t, resilienthttp.StateOpen, b.State("api.test", resilienthttp.PriorityDefault), "the circuit has opened")
 		time.Sleep(time.Until(asError(t, call()).NotBefore))
 		require.PanicsWithValue(t, "callback", func() { _ = call() })
-		require.Equal(t, resilienthttp.StateHalfOpen, b.State("api.test"))
+		require.Equal(t, resilienthttp.StateHalfOpen, b.State("api.test", resilienthttp.PriorityDefault))
 		time.Sleep(time.Second)
 		require.PanicsWithValue(t, "callback", func() { _ = call() })
-		require.Equal(t, resilienthttp.StateClosed, b.State("api.test"))
+		require.Equal(t, resilienthttp.StateClosed, b.State("api.test", resilienthttp.PriorityDefault))
 	})
 }
 

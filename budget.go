@@ -22,9 +22,9 @@ type Budget struct {
 	// negative number or NaN means no limit on retries.
 	Ratio float64
 
-	// MinTokens is the number of tokens at the start, and the capacity of the bucket without
+	// Burst is the number of tokens at the start, and the capacity of the bucket without
 	// recent calls. Zero means 5. A negative number means none.
-	MinTokens int
+	Burst int
 
 	// Static disables adaptive behavior: every retry takes one token, and a retry that succeeds
 	// returns and adds nothing.
@@ -42,8 +42,8 @@ type budgetScope struct {
 }
 
 const (
-	defaultBudgetRatio     = 0.1
-	defaultBudgetMinTokens = 5
+	defaultBudgetRatio = 0.1
+	defaultBudgetBurst = 5
 )
 
 // scope returns the bucket of a scope, or nil if retries have no limit.
@@ -69,12 +69,12 @@ func (b *Budget) peek(name string) *budgetScope {
 
 func (b *Budget) configure() {
 	b.off = b.Ratio < 0 || math.IsNaN(b.Ratio)
-	ratio, tokens := b.Ratio, b.MinTokens
+	ratio, tokens := b.Ratio, b.Burst
 	if ratio == 0 {
 		ratio = defaultBudgetRatio
 	}
 	if tokens == 0 {
-		tokens = defaultBudgetMinTokens
+		tokens = defaultBudgetBurst
 	}
 	b.rules = retrybudget.Rules{Origin: time.Now(), Ratio: ratio, Tokens: float64(tokens), Static: b.Static}.Checked()
 	b.scopes.Held = (*budgetScope).Held
@@ -84,5 +84,5 @@ func (b *Budget) status(s *budgetScope, now time.Time) retrybudget.Status {
 	if s == nil {
 		return retrybudget.Status{Remaining: -1}
 	}
-	return s.Status(now, &b.rules)
+	return s.Status(&b.rules, now)
 }

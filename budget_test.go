@@ -95,17 +95,17 @@ func TestBudget_retriesOfAFailingCall(t *testing.T) {
 		{"zero value: five", &budget{}, 1, 5},
 		{"zero value: a tenth of the calls beside", &budget{}, 100, 15},
 		{"rounded down", &budget{}, 109, 15},
-		{"no MinTokens, too few calls", &budget{MinTokens: -1}, 9, 0},
-		{"no MinTokens", &budget{MinTokens: -1}, 10, 1},
-		{"MinTokens is the least number: none", &budget{MinTokens: math.MinInt}, 10, 1},
-		{"MinTokens is huge", &budget{MinTokens: math.MaxInt}, 1, uncapped},
-		{"MinTokens", &budget{MinTokens: 30}, 1, 30},
-		{"negative ratio: no limit", &budget{Ratio: -1, MinTokens: -1}, 1, uncapped},
+		{"no Burst, too few calls", &budget{Burst: -1}, 9, 0},
+		{"no Burst", &budget{Burst: -1}, 10, 1},
+		{"Burst is the least number: none", &budget{Burst: math.MinInt}, 10, 1},
+		{"Burst is huge", &budget{Burst: math.MaxInt}, 1, uncapped},
+		{"Burst", &budget{Burst: 30}, 1, 30},
+		{"negative ratio: no limit", &budget{Ratio: -1, Burst: -1}, 1, uncapped},
 		{"ratio is NaN: no limit", &budget{Ratio: nan}, 1, uncapped},
 		{"ratio is -Inf: no limit", &budget{Ratio: -inf}, 1, uncapped},
-		{"ratio is tiny: MinTokens alone", &budget{Ratio: math.SmallestNonzeroFloat64}, 1000, 5},
-		{"ratio above one", &budget{Ratio: 3, MinTokens: -1}, 7, 21},
-		{"ratio is +Inf", &budget{Ratio: inf, MinTokens: -1}, 1, uncapped},
+		{"ratio is tiny: Burst alone", &budget{Ratio: math.SmallestNonzeroFloat64}, 1000, 5},
+		{"ratio above one", &budget{Ratio: 3, Burst: -1}, 7, 21},
+		{"ratio is +Inf", &budget{Ratio: inf, Burst: -1}, 1, uncapped},
 		{"static", &budget{Static: true}, 109, 15},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -126,8 +126,8 @@ func TestBudget_defaultsWrittenOut(t *testing.T) {
 		{"none", func() *budget { return nil }},
 		{"zero value", func() *budget { return &budget{} }},
 		{"Ratio", func() *budget { return &budget{Ratio: 0.1} }},
-		{"MinTokens", func() *budget { return &budget{MinTokens: 5} }},
-		{"both", func() *budget { return &budget{Ratio: 0.1, MinTokens: 5} }},
+		{"Burst", func() *budget { return &budget{Burst: 5} }},
+		{"both", func() *budget { return &budget{Ratio: 0.1, Burst: 5} }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -175,7 +175,7 @@ func TestBudget_successfulRetriesAreFree(t *testing.T) {
 				succeeded := 0
 				attempt := 0
 				transport := &resilienthttp.Transport{
-					Budget: &resilienthttp.Budget{Ratio: 1e-9, MinTokens: 2}, Breaker: never(), Policy: every(0),
+					Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: 2}, Breaker: never(), Policy: every(0),
 					Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 						if attempt++; attempt%(tt.fails+1) != 0 {
 							return status(500)(r)
@@ -205,8 +205,8 @@ func TestBudget_retryAfterATimeout(t *testing.T) {
 		want   float64
 	}{
 		{"five of five: none remains", &resilienthttp.Budget{Ratio: 1e-9}, 0},
-		{"five of eight: three remain", &resilienthttp.Budget{Ratio: 1e-9, MinTokens: 8}, 3},
-		{"three of three: none remains", &resilienthttp.Budget{Ratio: 1e-9, MinTokens: 3}, 0},
+		{"five of eight: three remain", &resilienthttp.Budget{Ratio: 1e-9, Burst: 8}, 3},
+		{"three of three: none remains", &resilienthttp.Budget{Ratio: 1e-9, Burst: 3}, 0},
 		{"static: four of five remain", &resilienthttp.Budget{Ratio: 1e-9, Static: true}, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -227,7 +227,7 @@ func TestBudget_fieldsAreReadAtFirstUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &resilienthttp.Budget{}
 		require.Equal(t, 5, budgetRetries(t, b, 1))
-		b.Ratio, b.MinTokens = -1, 1000
+		b.Ratio, b.Burst = -1, 1000
 		require.Zero(t, budgetRetries(t, b, 1), "the Budget of another Transport")
 	})
 }
@@ -243,4 +243,34 @@ func TestBudget_scopesAreBounded(t *testing.T) {
 		}
 		require.LessOrEqual(t, len(transport.State().Scopes), 4096)
 	})
+}
+
+// §4.16: a success is rewarded once, also if a second attempt brings it.
+func TestBudget_rewardsOnce(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		copies []copyOf
+		want   string
+		change float64 // of the tokens
+	}{
+		{"retry succeeds: its token returns, and two", []copyOf{{status: 500}, {}}, "1 500, 2 200", 2},
+		{"second attempt of a retry succeeds: the same, and its own token stays taken", []copyOf{{status: 500}, {after: 10 * time.Hour}, {}}, "1 500, 2 lost, 3 200", 1},
+		{"retry succeeds beside a second attempt: the same", []copyOf{{status: 500}, {after: 40 * time.Second}, {after: 10 * time.Hour}}, "1 500, 2 200, 3 lost", 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(copyOf{status: 500})
+				transport := bareTransport(base, 4)
+				transport.Budget = &resilienthttp.Budget{Ratio: 1e-9, Burst: 20}
+				for range 5 {
+					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+				}
+				before := known(t, transport).Budget.Remaining
+				base.copies, base.arrivals = row.copies, nil
+				require.Equal(t, row.want, story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+				require.InDelta(t, row.change, known(t, transport).Budget.Remaining-before, 0.01)
+				base.balanced(t)
+			})
+		})
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
@@ -35,6 +36,9 @@ type call struct {
 	priority Priority
 	depth    uint8 // number of calls around this one
 
+	conflicts uint8 // retries after a 409 while the server may be at work; guarded by mu
+	seconds   uint8 // second attempts that were sent; guarded by mu
+
 	safe          bool // the method is safe
 	repeatable    bool // the method is idempotent, or there is a key
 	hasBody       bool // each attempt needs a new body
@@ -47,10 +51,11 @@ type call struct {
 	traced        bool // a hook is set
 	rejected      bool // breaker or rate limit ended the call
 	finished      bool
+	unknown       bool        // the result of an attempt is unknown; guarded by mu
 	redirected    atomic.Bool // the key was used for the redirect that the response asked for
 
-	accounted time.Time     // all time before is counted in the record of an attempt, or in waited
-	waited    time.Duration // time after the last attempt that its record does not count yet
+	accounted time.Time     // all time before is counted in the report of an attempt, or in waited
+	waited    time.Duration // time after the last attempt that its report does not count yet
 	queueWait time.Duration // after the last attempt: see Call.QueueWait
 
 	mu      sync.Mutex  // guards the timers and copies of an attempt
@@ -87,9 +92,9 @@ func (c *call) begin() *Error {
 			return &Error{Err: err}
 		}
 	}
-	c.single = c.single || len(req.Header) > 0 && outerLayerRetries(req.Header)
+	c.single = c.single || len(req.Header) > 0 && outerclient.OwnsRetries(req.Header)
 	c.deadline, c.sendsDeadline = ctx.Deadline()
-	c.sendsDeadline = c.sendsDeadline && !c.config.deadline.Disabled
+	c.sendsDeadline = c.sendsDeadline && !c.deadlineHeader.Disabled
 	if c.scope = req.URL.Host; c.config.scope != nil {
 		c.scope = c.config.scope(req)
 	}
@@ -103,8 +108,8 @@ func (c *call) begin() *Error {
 	c.repeatable = c.safe || c.key != "" || req.Method == http.MethodPut || req.Method == http.MethodDelete
 	c.hasBody = req.Body != nil && req.Body != http.NoBody
 	c.replayable = !c.hasBody || req.GetBody != nil
-	if now := c.start.Sub(c.origin); !c.single && int64(now) < c.failedCalls.until.Load() {
-		c.repeated = c.failedCalls.has(c.requestID(), now)
+	if now := c.start.Sub(c.origin); !c.single && c.failedCalls.Any(now) {
+		c.repeated = c.failedCalls.Has(c.requestID(), now)
 		c.single = c.repeated
 	}
 	c.addHeaders(send)
@@ -194,7 +199,7 @@ func (c *call) fail(err *Error) {
 	c.queueWait = time.Since(c.accounted)
 	if c.last != nil {
 		c.last.report.StopReason = err.Reason
-		c.recordTrailingWait()
+		c.noteTrailingWait()
 	}
 	err.Attempts = c.attempts()
 	c.failure, c.rejected = err, err.byGate()
@@ -207,14 +212,14 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	var resp *http.Response
 	if c.failure == nil {
-		c.recordTrailingWait()
+		c.noteTrailingWait()
 		if resp = c.last.report.Response; resp == nil {
 			c.failure = c.lastError()
 		}
 	}
 	c.setRetryWaiting(false)
-	c.recordFailure()
-	c.recordEnd(resp)
+	c.noteFailedCall()
+	c.noteEnd(resp)
 	if c.traced {
 		c.traceDone(resp)
 	}
@@ -283,7 +288,7 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.StopReason == ErrBreakerOpen:
-		if r := c.record.circuit.Rejects(time.Now(), true); r != nil {
+		if r := c.record.circuit.Rejects(true, time.Now()); r != nil {
 			e.NotBefore = r.NotBefore
 		}
 	case last.StopReason == ErrDeadline:

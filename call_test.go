@@ -118,7 +118,7 @@ func TestBadRequests(t *testing.T) {
 					require.NoError(t, attempts[0].StopReason)
 					require.Zero(t, time.Since(start))
 					if req.URL.Host != "" {
-						require.Equal(t, resilienthttp.StateClosed, tr.Breaker.State(req.URL.Host), "the breaker does not count it")
+						require.Equal(t, resilienthttp.StateClosed, tr.Breaker.State(req.URL.Host, resilienthttp.PriorityDefault), "the breaker does not count it")
 					}
 				})
 			})

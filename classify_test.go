@@ -359,7 +359,7 @@ func TestBasePermanentError(t *testing.T) {
 			if row.blamed {
 				state = resilienthttp.StateOpen
 			}
-			require.Equal(t, state, tr.Breaker.State("api.test"))
+			require.Equal(t, state, tr.Breaker.State("api.test", resilienthttp.PriorityDefault))
 			if row.attempts == 1 {
 				require.Equal(t, resilienthttp.VerdictPermanent, failed.Attempts[0].Verdict)
 				require.NoError(t, failed.Attempts[0].StopReason)
@@ -1064,7 +1064,7 @@ func TestMalformedRequests(t *testing.T) {
 						}
 						require.Len(t, attempts, 1)
 						require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
-						require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("mem.test"))
+						require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("mem.test", resilienthttp.PriorityDefault))
 						return
 					}
 					t.Fatal("net/http never says what is wrong")
@@ -1094,7 +1094,7 @@ func TestMalformedRequests(t *testing.T) {
 			attempts := tripped(t, transport, req)
 			require.Len(t, attempts, 1, "%v", attempts[0].Err)
 			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
-			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State(req.URL.Host))
+			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State(req.URL.Host, resilienthttp.PriorityDefault))
 		})
 	}
 	t.Run("§4.9 host header/proxy", func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 // §4.19: the header for clocks of any zone, and its value after parsing.
 func TestDeadlineHeader(t *testing.T) {
-	d := Deadline{Margin: 100 * time.Millisecond}.withDefaults()
+	d := DeadlineHeader{Margin: 100 * time.Millisecond}.withDefaults()
 	now := time.Date(2026, time.March, 4, 23, 59, 59, 500e6, time.FixedZone("far", 5*3600+1800))
 	for _, row := range []struct {
 		name     string
@@ -36,10 +36,10 @@ func TestDeadlineHeader(t *testing.T) {
 				return
 			}
 			require.Equal(t, http.Header{"Accept": {"*/*"}, "X-Request-Deadline": {row.want}, "X-Request-Timeout-Ms": {row.left}}, h)
-			counted, ok := d.received(h, now)
+			counted, ok := DeadlineHandler{}.received(h, now)
 			require.True(t, ok)
 			delete(h, timeoutHeader)
-			recorded, ok := d.received(h, now)
+			recorded, ok := DeadlineHandler{}.received(h, now)
 			require.True(t, ok)
 			require.LessOrEqual(t, counted, row.deadline.Sub(now)-d.Margin)
 			require.InDelta(t, counted, recorded, float64(time.Millisecond))

@@ -60,8 +60,8 @@ var (
 	// Attempt.RetryWait is the wait.
 	ErrRetryAfter = neterr.Named("retry_after", "server asks to wait longer than allowed")
 
-	// ErrSingleAttempt means that another layer owns the retries of the call: SingleAttempt, an
-	// outer Transport, or a caller that sent X-Retry-Owner to Deadline.Handler. It can also be a
+	// ErrSingleAttempt means that another layer owns the retries of the call: WithSingleAttempt, an
+	// outer Transport, or a caller that sent X-Retry-Owner to a DeadlineHandler. It can also be a
 	// client that reports its retries, that is known to retry, or that sends a failed request
 	// again within a minute. See docs/sdks.md.
 	ErrSingleAttempt = neterr.Named("single_attempt", "another layer owns retries")

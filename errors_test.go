@@ -113,7 +113,7 @@ func TestErrorsAreFound(t *testing.T) {
 		},
 		{
 			name: "the margin leaves no time", step: status(200), timeout: true,
-			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Deadline.Margin = time.Minute },
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.DeadlineHeader.Margin = time.Minute },
 			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				return context.WithTimeout(ctx, 5*time.Second)
 			},
@@ -121,7 +121,7 @@ func TestErrorsAreFound(t *testing.T) {
 			reason: resilienthttp.ErrDeadline,
 		},
 		{
-			name: "cancelled in flight", step: hanging,
+			name: "canceled in flight", step: hanging,
 			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancel(ctx)
 				time.AfterFunc(time.Second, cancel)
@@ -131,7 +131,7 @@ func TestErrorsAreFound(t *testing.T) {
 			isNot: []error{context.DeadlineExceeded, resilienthttp.ErrDeadline},
 		},
 		{
-			name: "cancelled in flight with a cause", step: hanging,
+			name: "canceled in flight with a cause", step: hanging,
 			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancelCause(ctx)
 				time.AfterFunc(time.Second, func() { cancel(cause) })
@@ -140,7 +140,7 @@ func TestErrorsAreFound(t *testing.T) {
 			is: []error{context.Canceled},
 		},
 		{
-			name: "cancelled before, with a cause", step: hanging,
+			name: "canceled before, with a cause", step: hanging,
 			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
 				ctx, cancel := context.WithCancelCause(ctx)
 				cancel(cause)
@@ -453,7 +453,7 @@ func TestErrorTextsKeepSecrets(t *testing.T) {
 					*r = *r.WithContext(ctx)
 					time.AfterFunc(time.Second, func() { cancel(err) })
 				})
-				call("cancelled before", &resilienthttp.Transport{Base: script(status(503))}, func(r *http.Request) { *r = *r.WithContext(ctx) })
+				call("canceled before", &resilienthttp.Transport{Base: script(status(503))}, func(r *http.Request) { *r = *r.WithContext(ctx) })
 				require.NotContains(t, log.String(), secret)
 				require.NotEmpty(t, log.String())
 			})
@@ -617,13 +617,13 @@ func TestError_NotSent(t *testing.T) {
 		{name: "rejected inside, after an attempt", steps: []step{failing(&resilienthttp.Error{
 			Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
 		})}},
-		{name: "cancelled before", want: true, steps: []step{status(200)}, call: func(tr *resilienthttp.Transport) error {
+		{name: "canceled before", want: true, steps: []step{status(200)}, call: func(tr *resilienthttp.Transport) error {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
 			return err
 		}},
-		{name: "cancelled in flight", steps: []step{hanging}, call: func(tr *resilienthttp.Transport) error {
+		{name: "canceled in flight", steps: []step{hanging}, call: func(tr *resilienthttp.Transport) error {
 			ctx, cancel := context.WithCancel(context.Background())
 			time.AfterFunc(time.Second, cancel)
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))

@@ -11,14 +11,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// Each request of the call sends the deadline of its context. Handler gives it to the server.
-func ExampleDeadline() {
+// Each request of the call sends the deadline of its context. DeadlineHandler gives it to the server.
+func ExampleDeadlineHandler_server() {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		deadline, _ := r.Context().Deadline()
 		fmt.Println("received", r.Header.Get("X-Request-Timeout-Ms") != "", time.Until(deadline).Round(10*time.Second))
 		w.WriteHeader(http.StatusNoContent)
 	})
-	withDeadline := resilienthttp.Deadline{Max: time.Minute}.Handler(handler)
+	withDeadline := resilienthttp.DeadlineHandler{Next: handler, Max: time.Minute}
 	server := httptest.NewServer(withDeadline)
 	defer server.Close()
 

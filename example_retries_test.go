@@ -43,11 +43,11 @@ func ExamplePolicy_classify() {
 }
 
 // A queue retries its jobs, so each call of a job makes one attempt.
-func ExampleSingleAttempt() {
+func ExampleWithSingleAttempt() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
 	defer api.Close()
 
-	ctx := resilienthttp.SingleAttempt(context.Background())
+	ctx := resilienthttp.WithSingleAttempt(context.Background())
 	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, http.NoBody)
 	resp, err := resilienthttp.NewClient().Do(req)
 	if err != nil {

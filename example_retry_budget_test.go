@@ -18,8 +18,8 @@ func ExampleBudget() {
 
 	transport := &resilienthttp.Transport{
 		Policy:  resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)},
-		Budget:  &resilienthttp.Budget{Ratio: 0.1, MinTokens: 5}, // the defaults
-		Breaker: &resilienthttp.Breaker{FailureRatio: -1},        // off, or it would reject most calls
+		Budget:  &resilienthttp.Budget{Ratio: 0.1, Burst: 5}, // the defaults
+		Breaker: &resilienthttp.Breaker{FailureRatio: -1},    // off, or it would reject most calls
 	}
 	client := &http.Client{Transport: transport}
 	var last resilienthttp.Attempt
@@ -45,7 +45,7 @@ func ExampleBudget_shared() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
 	defer api.Close()
 
-	budget := &resilienthttp.Budget{Ratio: 0.2, MinTokens: 3}
+	budget := &resilienthttp.Budget{Ratio: 0.2, Burst: 3}
 	reads := &resilienthttp.Transport{Budget: budget}
 	writes := &resilienthttp.Transport{Budget: budget}
 

@@ -175,11 +175,11 @@ func ExampleLogTrace() {
 
 // Handler gives the handler the caller's deadline. A Transport that is called with the request's
 // context sends the remaining time.
-func ExampleDeadline_Handler() {
-	handler := resilienthttp.Deadline{Max: time.Minute}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func ExampleDeadlineHandler() {
+	handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		deadline, _ := r.Context().Deadline()
 		_, _ = fmt.Fprint(w, time.Until(deadline).Round(10*time.Second))
-	}))
+	}), Max: time.Minute}
 	api := httptest.NewServer(handler)
 	defer api.Close()
 

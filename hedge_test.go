@@ -138,7 +138,7 @@ func (b *hedgeBase) balanced(tb testing.TB) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	require.Equal(tb, b.opened, b.closed, "§4.5: opened equals closed")
-	require.Zero(tb, b.flying, "§4.13: the loser is cancelled")
+	require.Zero(tb, b.flying, "§4.13: the loser is canceled")
 }
 
 // hedging is a bareTransport with the hedge.
@@ -189,7 +189,7 @@ func TestHedge(t *testing.T) {
 		{"the first in time", 0, []copyOf{{after: 900 * ms}}, "1 200", "body of 1", 900 * ms},
 		{"the hedge wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms}}, "1 lost, 1h 200", "body of 2", 1100 * ms},
 		{"the first wins after all", 0, []copyOf{{after: 1500 * ms}, {after: 10 * s}}, "1 200, 1h lost", "body of 1", 1500 * ms},
-		{"a permanent response wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms, status: 404}}, "1 lost, 1h 404", "body of 2", 1100 * ms},
+		{"a permanent response wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms, status: 501}}, "1 lost, 1h 501", "body of 2", 1100 * ms},
 		{"of the first too", 0, []copyOf{{after: 1500 * ms, status: 404}, {after: 10 * s}}, "1 404, 1h lost", "body of 1", 1500 * ms},
 		{"the hedge fails with an error", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, err: broken}}, "1 200, 1h broken", "body of 1", 3 * s},
 		{"the hedge fails with a status", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, status: 503}}, "1 200, 1h 503", "body of 1", 3 * s},
@@ -330,7 +330,7 @@ func TestHedge_eligibleRequests(t *testing.T) {
 		{name: "unknown method", method: "FROB"},
 		{name: "PUT of a stream", method: "PUT", change: stream},
 		{name: "keyed POST of a stream", method: "POST", change: stream},
-		{name: "single attempt", method: "GET", ctx: resilienthttp.SingleAttempt},
+		{name: "single attempt", method: "GET", ctx: resilienthttp.WithSingleAttempt},
 		{name: "GetBody fails", method: "POST", body: "body", change: func(r *http.Request) {
 			r.GetBody = func() (io.ReadCloser, error) { return nil, errors.New("gone") }
 		}},
@@ -616,7 +616,7 @@ func TestHedge_MaxRatio(t *testing.T) {
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			time.Sleep(2 * time.Second)
 			require.Equal(t, "1 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
+			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
 			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
 		})
 	})
@@ -626,7 +626,7 @@ func TestHedge_MaxRatio(t *testing.T) {
 			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
 			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01}
 			require.Equal(t, "1 lost, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
+			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
 		})
 	})
 }
@@ -762,7 +762,7 @@ func TestHedgePanic(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 			require.Equal(t, "1 200, 1h panic in a concurrent attempt: Base is broken", story(call()))
 			require.Equal(t, "1 200", story(call()), "the slot is free")
-			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test"))
+			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
 		})
 	})
 	t.Run("Classify panics for the hedge", func(t *testing.T) {
@@ -1083,7 +1083,7 @@ func (o *onceClosed) Close() error {
 	return nil
 }
 
-// DESIGN §7, row 17: with a measured delay, a client hedges while hedges win. If they lose, it
+// With a measured delay, a client hedges while hedges win. If they lose, it
 // stops and tries again later.
 func TestHedge_stopsWhenLosing(t *testing.T) {
 	const ms = time.Millisecond

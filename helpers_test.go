@@ -334,7 +334,7 @@ func tokens(n int) *resilienthttp.Budget {
 	if n == 0 {
 		n = -1
 	}
-	return &resilienthttp.Budget{Ratio: 1e-9, MinTokens: n, Static: true}
+	return &resilienthttp.Budget{Ratio: 1e-9, Burst: n, Static: true}
 }
 
 // quiet is a log without output.

@@ -3,11 +3,13 @@ package resilienthttp
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"net/textproto"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
@@ -15,6 +17,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
@@ -137,6 +140,18 @@ func (i *Idempotency) generate(req *http.Request) string {
 	_, _ = rand.Read(id[:])
 	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // version 4, variant of RFC 9562
 	return id.String()
+}
+
+// invocationKey derives a key from the random UUID that an outer SDK sends with all its attempts.
+// A random key would differ between them. It returns "" without a UUID.
+func invocationKey(req *http.Request) string {
+	id := outerclient.InvocationID(req.Header)
+	if parsed, err := uuid.Parse(id); err != nil || parsed.Version() != 4 {
+		return ""
+	}
+	// One invocation may send several requests, for example to several regions.
+	text := id + " " + method(req) + " " + req.URL.String() + " " + strconv.FormatInt(req.ContentLength, 10)
+	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String()
 }
 
 // callersKey returns the key that the caller has set, in any case of the field's name: net/http

@@ -3,7 +3,10 @@ package resilienthttp
 import (
 	"math"
 	"math/rand/v2"
+	"net/http"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
 // Backoff returns the wait before a retry. retry counts from 1. prev is the previous wait, and 0
@@ -98,4 +101,96 @@ func randomUpTo(d time.Duration) time.Duration {
 		return time.Duration(rand.Int64())
 	}
 	return time.Duration(rand.Int64N(int64(d) + 1))
+}
+
+// earlyWaits are the waits before retries, before jitter. The last wait uses the remaining time.
+// See docs/backoff.md.
+var earlyWaits = [defaultMaxAttempts - 2]time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2500 * time.Millisecond, 5 * time.Second} //nolint:gochecknoglobals // never written to
+
+const (
+	afterOverload = 2 // the early wait with which the series begins after overload
+	afterTimeout  = 3 // the early wait after the first timeout of a healthy server
+	afterConflict = 3 // the early wait after a 409: the other attempt needs time
+
+	recentSuccess = 2500 * time.Millisecond // a success in this time means that the server was healthy before a timeout
+	nearEnd       = time.Minute             // a deadline within this time is near
+	seriesTime    = 10 * time.Second        // sum of all waits without a near deadline
+	minLast       = time.Second             // minimum of the last wait without a near deadline
+	minLeftBefore = 1.75                    // an early wait needs this multiple of its length; otherwise the last wait follows
+)
+
+// waitSeries is the progress of a call in its waits before retries.
+type waitSeries struct {
+	step     int       // the number of the latest early wait
+	over     bool      // the final wait was chosen
+	timedOut bool      // the short wait after a timeout was chosen
+	end      time.Time // zero: a near deadline ends the series, or it has not begun
+}
+
+// backoff chooses the wait before the next attempt. The wait that the server asks for is added to
+// the result of Policy.Backoff. By default it is a minimum, and up to half of it is added if the
+// deadline leaves time.
+func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
+	state, asked := c.retries, max(failed.askedWait, 0)
+	if own := c.policy.Backoff; own != nil {
+		state.wait = min(max(own(c.number, state.wait), 0), retryafter.Max)
+		return state.wait + asked
+	}
+	if failed.end == endEarly {
+		return 0 // the attempt itself took the time of a wait
+	}
+	wait := c.nextWait(failed, now)
+	state.wait = wait - randomUpTo(wait/4)
+	return max(state.wait, asked+randomUpTo(min(asked/2, max(c.spare(now.Add(asked)), 0))))
+}
+
+// nextWait returns the next wait of the series, before jitter.
+func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
+	s := &c.retries.series
+	s.step++
+	switch {
+	case c.scopeFails:
+		s.over = true
+	case failed.timedOut() && !s.timedOut && c.record.succeededWithin(recentSuccess, now.Sub(c.origin)):
+		s.timedOut, s.step = true, max(s.step, afterTimeout)
+	case failed.timedOut():
+		s.over = true
+	case failed.conflict:
+		s.step = max(s.step, afterConflict)
+	case failed.report.notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
+		s.step = max(s.step, afterOverload)
+	}
+	attempts, left := c.policy.MaxAttempts, c.timeLeft(failed, now)
+	if attempts > defaultMaxAttempts {
+		s.step = min(s.step, len(earlyWaits))
+	}
+	s.over = s.over || s.step > len(earlyWaits) || c.number > max(attempts-2, 1)
+	if s.over {
+		return left
+	}
+	wait := earlyWaits[s.step-1]
+	if minLeftBefore*float64(wait) > float64(left) {
+		s.over = true
+		return left
+	}
+	if s.timedOut {
+		s.step = len(earlyWaits)
+	}
+	return wait
+}
+
+// timeLeft returns the longest wait with which a usual response still arrives in time. Without a
+// near deadline it is the rest of seriesTime, which begins here.
+func (c *call) timeLeft(failed *attempt, now time.Time) time.Duration {
+	s := &c.retries.series
+	if s.end.IsZero() && (c.deadline.IsZero() || c.deadline.Sub(now) > nearEnd) {
+		s.end = now.Add(seriesTime)
+	}
+	switch {
+	case s.end.IsZero():
+		return max(c.deadline.Sub(now)-c.reserve(failed.report.Latency), 0)
+	case c.policy.MaxAttempts > defaultMaxAttempts:
+		return seriesTime // the caller wants many attempts, so each last wait may take this long
+	}
+	return max(s.end.Sub(now), minLast)
 }

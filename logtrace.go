@@ -157,9 +157,13 @@ func (l *traceLogger) clientErrors(done *Call) {
 
 func (l *traceLogger) breaker(change BreakerChange) {
 	key := logKey{event: breakerEvent, scope: change.Scope, kind: change.To.String()}
-	l.log(context.Background(), slog.LevelWarn, key, []slog.Attr{
-		slog.String("scope", change.Scope), slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
-	})
+	attrs := []slog.Attr{slog.String("scope", change.Scope)}
+	if p := change.Priority; p != PriorityDefault {
+		key.kind += " " + p.String()
+		attrs = append(attrs, slog.String("priority", p.String()))
+	}
+	attrs = append(attrs, slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At))
+	l.log(context.Background(), slog.LevelWarn, key, attrs)
 }
 
 // reasonOf returns the name of the Reason of a call's error, or "".

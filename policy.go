@@ -125,10 +125,10 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.policy = &p })
 }
 
-// SingleAttempt returns a context with which each call makes one attempt, without retry or hedge.
+// WithSingleAttempt returns a context with which each call makes one attempt, without retry or hedge.
 // Use it if another layer owns the retries: a queue, a workflow engine, an outer client. Keys,
 // breaker, limits and deadlines still apply.
-func SingleAttempt(ctx context.Context) context.Context {
+func WithSingleAttempt(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.single = true })
 }
 
@@ -171,7 +171,7 @@ func (v Verdict) retryable() bool { return v == VerdictTransient || v == Verdict
 // AdaptiveTimeout is a timeout of attempts: Multiple times the Quantile of the scope's latencies
 // in the last minute, doubled for each retry. Policy.AttemptTimeout is its maximum. The attempt
 // ends with ErrAttemptTimeout, and the retry follows at once, unless Policy.Backoff is set. If
-// AttemptTimeout is zero, a safe request gets a second, concurrent attempt instead. If it is
+// AttemptTimeout is zero, the maximum is 30 s, and only safe requests have the timeout. If it is
 // negative, AdaptiveTimeout is off.
 //
 // At most 2 % of the attempts time out, and never the last one, upgrades, event streams, or

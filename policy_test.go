@@ -79,7 +79,7 @@ func TestClassify(t *testing.T) {
 		transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
 		transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictSuccess }
 		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.Equal(t, resilienthttp.StateOpen, transport.Breaker.State("api.test"))
+		require.Equal(t, resilienthttp.StateOpen, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
 	})
 }
 
@@ -123,12 +123,12 @@ func TestWithPolicy(t *testing.T) {
 		{"a million is a hundred", 3, func(ctx context.Context) context.Context {
 			return give(ctx, resilienthttp.Policy{MaxAttempts: 1e6, Backoff: atOnce})
 		}, 100, resilienthttp.ErrMaxAttempts},
-		{"single attempt", 3, resilienthttp.SingleAttempt, 1, resilienthttp.ErrSingleAttempt},
+		{"single attempt", 3, resilienthttp.WithSingleAttempt, 1, resilienthttp.ErrSingleAttempt},
 		{"single attempt before a policy", 3, func(ctx context.Context) context.Context {
-			return give(resilienthttp.SingleAttempt(ctx), resilienthttp.Policy{MaxAttempts: 5, Backoff: atOnce})
+			return give(resilienthttp.WithSingleAttempt(ctx), resilienthttp.Policy{MaxAttempts: 5, Backoff: atOnce})
 		}, 1, resilienthttp.ErrSingleAttempt},
 		{"single attempt after a policy", 3, func(ctx context.Context) context.Context {
-			return resilienthttp.SingleAttempt(give(ctx, resilienthttp.Policy{MaxAttempts: 5, Backoff: atOnce}))
+			return resilienthttp.WithSingleAttempt(give(ctx, resilienthttp.Policy{MaxAttempts: 5, Backoff: atOnce}))
 		}, 1, resilienthttp.ErrSingleAttempt},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -151,7 +151,7 @@ func TestWithPolicy(t *testing.T) {
 		transport := bareTransport(puppetStatus(500), 2)
 		parent := give(t.Context(), resilienthttp.Policy{MaxAttempts: 3, Backoff: atOnce})
 		give(parent, resilienthttp.Policy{MaxAttempts: 9, Backoff: atOnce})
-		resilienthttp.SingleAttempt(parent)
+		resilienthttp.WithSingleAttempt(parent)
 		require.Equal(t, 3, count(t, transport, parent))
 		require.Equal(t, 2, count(t, transport, t.Context()))
 	})

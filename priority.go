@@ -4,10 +4,8 @@ import (
 	"context"
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/resilienthttp/resilienthttp/internal/priority"
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // Priority is the importance of a call. An overloaded server (admission.Shedder) drops Batch
@@ -55,7 +53,7 @@ func WithPriority(ctx context.Context, p Priority) context.Context {
 }
 
 // PriorityFromContext returns the priority of calls with the context: that of WithPriority, or of
-// a request that Deadline.Handler or admission.Shedder has received. The default is
+// a request that a DeadlineHandler or admission.Shedder has received. The default is
 // PriorityDefault.
 func PriorityFromContext(ctx context.Context) Priority { return Priority(optionsOf(ctx).priority) }
 
@@ -67,22 +65,4 @@ func receivePriority(ctx context.Context, h http.Header) context.Context {
 		}
 	}
 	return ctx
-}
-
-// scopeName returns the name of a scope and priority in State and BreakerChange.
-func scopeName(key scope.Key) string {
-	if key.Class == int8(PriorityDefault) {
-		return key.Name
-	}
-	return key.Name + ";" + priority.Format(key.Class)
-}
-
-// parseScope is the inverse of scopeName.
-func parseScope(name string) scope.Key {
-	for _, class := range [...]Priority{PriorityBatch, PriorityCritical} {
-		if of, ok := strings.CutSuffix(name, ";"+class.String()); ok {
-			return scope.Key{Name: of, Class: int8(class)}
-		}
-	}
-	return scope.Key{Name: name}
 }

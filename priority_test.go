@@ -94,9 +94,9 @@ func TestPriorityIsReceived(t *testing.T) {
 		for _, trusted := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, trusted: %v", row.name, trusted), func(t *testing.T) {
 				var got resilienthttp.Priority = 99
-				handler := resilienthttp.Deadline{TrustPriority: trusted, Disabled: true}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					got = resilienthttp.PriorityFromContext(r.Context())
-				}))
+				}), TrustPriority: trusted}
 				req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
 				req.Header[priorityField] = row.header
 				handler.ServeHTTP(httptest.NewRecorder(), req)
@@ -118,9 +118,9 @@ func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 			sent = req.Header.Clone()
 			return puppetAnswer(req, http.StatusOK), nil
 		}), 3)
-		handler := resilienthttp.Deadline{TrustPriority: true}.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			tripped(t, transport, newCall(r.Context(), t, http.MethodGet, ""))
-		}))
+		}), TrustPriority: true}
 		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody)
 		req.Header.Set(priorityField, "batch")
 		req.Header.Set(ownerField, "caller")
@@ -165,26 +165,20 @@ func TestPriorityString(t *testing.T) {
 // Each priority has its own circuit, in behavior and in State.
 func TestEachPriorityHasItsCircuit(t *testing.T) {
 	const s = time.Second
-	for _, row := range []struct {
-		failing resilienthttp.Priority
-		circuit string
-	}{
-		{resilienthttp.PriorityBatch, "api.test;batch"},
-		{resilienthttp.PriorityDefault, "api.test"},
-		{resilienthttp.PriorityCritical, "api.test;critical"},
-	} {
-		t.Run(row.circuit, func(t *testing.T) {
+	for _, failing := range priorities {
+		t.Run(failing.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var changes []resilienthttp.BreakerChange
 				breaker := nervous(4 * s)
 				breaker.OnChange = func(c resilienthttp.BreakerChange) { changes = append(changes, c) }
-				transport := bareTransport(refusingPriority(row.failing, http.StatusServiceUnavailable), -1)
+				transport := bareTransport(refusingPriority(failing, http.StatusServiceUnavailable), -1)
 				transport.Breaker = breaker
-				states := func() map[string]resilienthttp.BreakerState {
-					all := map[string]resilienthttp.BreakerState{}
+				states := func() map[resilienthttp.Priority]resilienthttp.BreakerState {
+					all := map[resilienthttp.Priority]resilienthttp.BreakerState{}
 					for _, recorded := range transport.State().Scopes {
-						all[recorded.Scope] = recorded.Breaker.State
-						require.Equal(t, recorded.Breaker.State, breaker.State(recorded.Scope), recorded.Scope)
+						require.Equal(t, "api.test", recorded.Scope)
+						all[recorded.Priority] = recorded.Breaker.State
+						require.Equal(t, recorded.Breaker.State, breaker.State(recorded.Scope, recorded.Priority))
 					}
 					return all
 				}
@@ -193,16 +187,17 @@ func TestEachPriorityHasItsCircuit(t *testing.T) {
 				}
 				for _, p := range priorities {
 					want := 1
-					if p == row.failing {
+					if p == failing {
 						want = 0 // rejected
 					}
 					require.Len(t, tripped(t, transport, of(t, p)), want, "%v", p)
 				}
-				want := map[string]resilienthttp.BreakerState{"api.test": 0, "api.test;batch": 0, "api.test;critical": 0}
-				want[row.circuit] = resilienthttp.StateOpen
+				want := map[resilienthttp.Priority]resilienthttp.BreakerState{resilienthttp.PriorityBatch: 0, resilienthttp.PriorityDefault: 0, resilienthttp.PriorityCritical: 0}
+				want[failing] = resilienthttp.StateOpen
 				require.Equal(t, want, states())
 				require.Len(t, changes, 1)
-				require.Equal(t, row.circuit, changes[0].Scope)
+				require.Equal(t, "api.test", changes[0].Scope)
+				require.Equal(t, failing, changes[0].Priority)
 			})
 		})
 	}
@@ -241,24 +236,25 @@ func TestStateOfPriorities(t *testing.T) {
 		scopes := transport.State().Scopes
 		type recorded struct {
 			scope                  string
+			priority               resilienthttp.Priority
 			calls, samples, quotas int
 		}
 		var got []recorded
 		for _, s := range scopes {
-			got = append(got, recorded{s.Scope, s.Breaker.Calls, s.Latency.Samples, len(s.Quotas)})
+			got = append(got, recorded{s.Scope, s.Priority, s.Breaker.Calls, s.Latency.Samples, len(s.Quotas)})
 		}
 		require.Equal(t, []recorded{
-			{"api.test", 0, 0, 1}, {"api.test;batch", 2, 2, 0}, {"api.test;critical", 1, 1, 0}, {"api.test-2", 1, 1, 1},
+			{"api.test", resilienthttp.PriorityDefault, 0, 0, 1}, {"api.test", resilienthttp.PriorityBatch, 2, 2, 0},
+			{"api.test", resilienthttp.PriorityCritical, 1, 1, 0}, {"api.test-2", resilienthttp.PriorityDefault, 1, 1, 1},
 		}, got)
 	})
-	t.Run("a scope's own name may look like a priority's", func(t *testing.T) {
+	t.Run("an unknown priority is the default", func(t *testing.T) {
 		breaker := nervous(time.Hour)
 		transport := bareTransport(puppetStatus(http.StatusInternalServerError), -1)
-		transport.Breaker, transport.Scope = breaker, func(*http.Request) string { return "jobs;batch" }
+		transport.Breaker = breaker
 		tripped(t, transport, of(t, resilienthttp.PriorityDefault))
-		require.Equal(t, resilienthttp.StateOpen, breaker.State("jobs;batch"))
-		require.Equal(t, resilienthttp.StateClosed, breaker.State("jobs"))
-		require.Len(t, transport.State().Scopes, 1)
+		require.Equal(t, resilienthttp.StateOpen, breaker.State("api.test", 99))
+		require.Equal(t, resilienthttp.StateClosed, breaker.State("api.test", resilienthttp.PriorityBatch))
 	})
 }
 
@@ -298,7 +294,7 @@ func TestRejections_blockAllPriorities(t *testing.T) {
 					for _, q := range recorded.Quotas {
 						until = q.BlockedUntil
 					}
-					require.Equal(t, recorded.Scope == "api.test" && len(row.closed) == 3, !until.IsZero(), recorded.Scope)
+					require.Equal(t, recorded.Priority == resilienthttp.PriorityDefault && len(row.closed) == 3, !until.IsZero(), recorded.Priority)
 				}
 			})
 		})
@@ -327,7 +323,7 @@ func TestShedPriority_delaysItsOwnCalls(t *testing.T) {
 		calls.Wait()
 		for _, recorded := range transport.State().Scopes {
 			require.Empty(t, recorded.Quotas, "no scope is blocked")
-			require.Equal(t, recorded.Scope == "api.test;batch", recorded.Breaker.State != resilienthttp.StateClosed, recorded.Scope)
+			require.Equal(t, recorded.Priority == resilienthttp.PriorityBatch, recorded.Breaker.State != resilienthttp.StateClosed, recorded.Priority)
 		}
 	})
 }
@@ -401,7 +397,7 @@ func TestNestedTransportsHaveOnePriority(t *testing.T) {
 	for _, transport := range []*resilienthttp.Transport{inner, outer} {
 		scopes := transport.State().Scopes
 		require.Len(t, scopes, 2)
-		require.Equal(t, "api.test;batch", scopes[1].Scope)
+		require.Equal(t, resilienthttp.PriorityBatch, scopes[1].Priority)
 		require.Equal(t, 1, scopes[1].Latency.Samples)
 	}
 }

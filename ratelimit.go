@@ -84,9 +84,6 @@ func (l *RateLimit) config() quota.Config {
 // passRateLimit waits for a permit of the quotas and takes it. It returns the time of the permit.
 // A concurrent attempt never waits.
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
-	if !c.record.quotas.Active() {
-		return now, nil
-	}
 	r := c.quotaRequest()
 	r.NoWait, r.Waiter = a.concurrent, (*queuedAttempt)(a)
 	permit, rejection := c.record.quotas.Admit(c.ctx, r, now)
@@ -94,18 +91,10 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 		return now, c.rateLimited(rejection)
 	}
 	a.quota = &permit
-	if !permit.Waited {
-		return now, nil
+	if permit.Waited {
+		now = time.Now()
 	}
-	// The circuit may have opened while the attempt waited, and the slot of a probe may have
-	// expired.
-	now = time.Now()
-	a.circuit.Cancel(now)
-	var err *Error
-	if a.circuit, err = c.passBreaker(now, a != &c.first); a.circuit.Change != nil {
-		c.breakerChanged(a.circuit.Change)
-	}
-	return now, err
+	return now, nil
 }
 
 // rateLimited returns the error of a call without a permit.
@@ -168,7 +157,7 @@ var _ quota.Waiter = (*queuedAttempt)(nil)
 func (q *queuedAttempt) WaitBegins(until time.Time, local bool) {
 	c := q.call
 	c.record.queued.Add(1)
-	q.report.LocalLimit = local
+	q.report.FixedLimit = local
 	if c.traced {
 		now := time.Now()
 		a := q.report

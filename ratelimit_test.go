@@ -143,7 +143,7 @@ func TestRateLimitCancel(t *testing.T) {
 	}
 }
 
-// DESIGN §4.17: Retry-After without a quota delays its own call only. Consecutive 429s block the
+// §4.17: Retry-After without a quota delays its own call only. Consecutive 429s block the
 // scope. A 503 never does.
 func TestRateLimit_blocks(t *testing.T) {
 	t.Parallel()
@@ -213,7 +213,7 @@ func TestRetryAfterOfTheCallItself(t *testing.T) {
 	}
 }
 
-// Each credential has its own quota.
+// §4.17: each credential has its own quota.
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
@@ -326,7 +326,7 @@ func TestProbe_queued(t *testing.T) {
 		breaker := &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Second, Probes: 1}
 		s.tr.Breaker = breaker
 		_, _, _ = s.get(t.Context(), "/")
-		require.Equal(t, resilienthttp.StateOpen, breaker.State("mem.test"))
+		require.Equal(t, resilienthttp.StateOpen, breaker.State("mem.test", resilienthttp.PriorityDefault))
 		time.Sleep(2 * time.Second)
 		var calls sync.WaitGroup
 		for range 3 {
@@ -338,7 +338,7 @@ func TestProbe_queued(t *testing.T) {
 			time.Sleep(1500 * time.Millisecond) // longer than the lease
 		}
 		calls.Wait()
-		assert.Equal(t, resilienthttp.StateClosed, breaker.State("mem.test"))
+		assert.Equal(t, resilienthttp.StateClosed, breaker.State("mem.test", resilienthttp.PriorityDefault))
 	})
 }
 
@@ -624,7 +624,7 @@ func TestQuotaOfRejectionsOnly(t *testing.T) {
 	}
 }
 
-// DESIGN §7: wrong quota fields of a server or a proxy cost at most one call that a bare client
+// Wrong quota fields of a server or a proxy cost at most one call that a bare client
 // would have served. The same is true for quotas of other endpoints.
 func TestWrongQuotas_costOneCall(t *testing.T) {
 	t.Parallel()

@@ -245,7 +245,7 @@ func TestStopReason_order(t *testing.T) {
 		{"not replayable", resilienthttp.ErrNotReplayable, func(s *setup) { s.req.GetBody = nil }},
 		{"no attempts left", resilienthttp.ErrMaxAttempts, func(s *setup) { s.tr.Policy.MaxAttempts = -1 }},
 		{"another layer owns retries", resilienthttp.ErrSingleAttempt, func(s *setup) {
-			s.ctx = resilienthttp.SingleAttempt(s.ctx)
+			s.ctx = resilienthttp.WithSingleAttempt(s.ctx)
 		}},
 		{"the breaker is open", resilienthttp.ErrBreakerOpen, func(s *setup) { s.tr.Breaker = nervous(24 * time.Hour) }},
 		{"the server asks for more than allowed", resilienthttp.ErrRetryAfter, func(s *setup) { s.tr.Policy.MaxRetryAfter = time.Second }},
@@ -340,7 +340,7 @@ func TestStopReason_inError(t *testing.T) {
 			return r
 		}, resilienthttp.ErrMaxAttempts},
 		{"single", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			return r.WithContext(resilienthttp.SingleAttempt(r.Context()))
+			return r.WithContext(resilienthttp.WithSingleAttempt(r.Context()))
 		}, resilienthttp.ErrSingleAttempt},
 		{"breaker", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
 			tr.Breaker = nervous(time.Hour)
@@ -617,7 +617,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 		name string
 		call func(*testing.T, *resilienthttp.Transport)
 	}{
-		{"cancelled in the backoff", func(t *testing.T, tr *resilienthttp.Transport) {
+		{"canceled in the backoff", func(t *testing.T, tr *resilienthttp.Transport) {
 			ctx, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(time.Second, cancel)
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
@@ -682,7 +682,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 // circuit of get's scope is open.
 func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
 	other := &resilienthttp.Transport{Base: script(status(500)), Breaker: tr.Breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-	for tr.Breaker.State("api.test") == resilienthttp.StateClosed {
+	for tr.Breaker.State("api.test", resilienthttp.PriorityDefault) == resilienthttp.StateClosed {
 		if resp, err := other.RoundTrip(get(tb)); err == nil {
 			_ = resp.Body.Close()
 		}
@@ -969,7 +969,7 @@ func TestWaitsBeforeRetries(t *testing.T) {
 					}
 					for _, one := range tt.before {
 						base = script(one)
-						tripped(t, tr, get(t).WithContext(resilienthttp.SingleAttempt(t.Context())))
+						tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
 					}
 					time.Sleep(tt.pause)
 					base = script(tt.failure)
@@ -1014,8 +1014,8 @@ func TestRetryAfterShortlyBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-// L3: after a wait there is time for a response with the usual latency of the scope, and for its
-// body.
+// L3: after the last wait there is time for a response with the usual latency of the scope. The
+// second wait is the last one here, because 500 ms would leave too little time.
 func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
@@ -1023,7 +1023,7 @@ func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) })}
 			tripped(t, tr, get(t))
 			base = script(append(slices.Repeat([]step{status(500)}, 2), after(300*time.Millisecond, status(200)))...)
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
 			attempts := tripped(t, tr, get(t).WithContext(ctx))
 			cancel()
 			require.Equal(t, "1 500, 2 500, 3 200", story(attempts))

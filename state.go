@@ -2,40 +2,32 @@ package resilienthttp
 
 import (
 	"cmp"
-	"context"
-	"errors"
-	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
-	"github.com/resilienthttp/resilienthttp/internal/latency"
-	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
-	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
 // State is the state of a Transport at one time, for dashboards and health checks.
 type State struct {
 	At     time.Time
-	Scopes []ScopeState // by name, each before its priorities
+	Scopes []ScopeState // by name, and PriorityDefault before batch and critical
 }
 
-// ScopeState is the state of one scope. Each [Priority] has its own circuit and figures: those
-// other than PriorityDefault are scopes named "scope;batch" and "scope;critical". They repeat the
-// Budget of the scope. Only the scope itself has the Quotas. A Breaker, Budget or RateLimit that
-// several Transports share is in the State of each; the rest counts the calls of this Transport.
+// ScopeState is the state of one scope and priority. Each [Priority] of a scope has its own
+// circuit and figures, and so a ScopeState of its own. They repeat the Budget of the scope. Only
+// that of PriorityDefault has the Quotas. A Breaker, Budget or RateLimit that several Transports
+// share is in the State of each; the rest counts the calls of this Transport.
 type ScopeState struct {
-	Scope   string
-	Breaker BreakerStatus
-	Budget  BudgetStatus
-	Quotas  []QuotaStatus // by bucket; nil: none is known
+	Scope    string
+	Priority Priority
+	Breaker  BreakerStatus
+	Budget   BudgetStatus
+	Quotas   []QuotaStatus // by bucket; nil: none is known
 
 	// The numbers of attempts that wait for response headers and for a permit of the rate limit,
 	// and of calls that wait before a retry.
@@ -77,7 +69,7 @@ type BreakerStatus struct {
 
 	Since          time.Time // the time of the last change; zero: there is no circuit
 	NotBefore      time.Time // requests are rejected until then; zero: they are not rejected
-	SlowStartLimit float64   // maximum of requests in flight; below 1: one with pauses; 0: no limit
+	SlowStartLimit float64   // maximum of requests in flight; below 1 means one with pauses, and zero no limit
 }
 
 // BudgetStatus is the content of the retry budget of a scope. Its capacity is Used + Remaining.
@@ -89,10 +81,10 @@ type BudgetStatus struct {
 // QuotaStatus is one quota of a scope: of its server, or RateLimit.Limit.
 type QuotaStatus struct {
 	// Bucket is the server's name of the quota, for example "requests" or "search/tokens", or "".
-	// That of RateLimit.Limit is "own limit".
+	// That of RateLimit.Limit is "fixed".
 	Bucket string
 
-	Limit     int64     // 0: Limit and Remaining are unknown
+	Limit     int64     // zero means that Limit and Remaining are unknown
 	Remaining int64     // without the requests in flight
 	Reset     time.Time // when Remaining is Limit again; zero: it is already, or unknown
 
@@ -101,12 +93,13 @@ type QuotaStatus struct {
 	BlockedUntil time.Time
 }
 
-// LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses with any
-// status. The quantiles are up to a third too high.
+// LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses below
+// 500 other than 429. An attempt that a hedge superseded counts with the delay of the hedge. The
+// quantiles are up to a third too high.
 type LatencyStatus struct {
 	P50, P95, P99   time.Duration
-	Samples         int           // responses; 0: the quantiles are unknown
-	AdaptiveTimeout time.Duration // of a first attempt with the Transport's Policy; 0: there is none
+	Samples         int           // responses; zero means that the quantiles are unknown
+	AdaptiveTimeout time.Duration // of a first attempt with the Transport's Policy; zero means none
 }
 
 // CallStatus is one call. Its Latency is the sum of QueueWait, InFlight and RetryWait, to a
@@ -116,14 +109,14 @@ type CallStatus struct {
 	Latency, QueueWait, InFlight, RetryWait time.Duration
 
 	Attempts int    // without hedges
-	Status   int    // of the response; 0: none
+	Status   int    // of the response; zero means none
 	Err      string // the error, without paths, queries and values; "" with a response
 }
 
 // FailureStatus is a failed attempt. Attempts that the caller canceled are not failures.
 type FailureStatus struct {
 	At        time.Time
-	Status    int    // of the response; 0: none
+	Status    int    // of the response; zero means none
 	ErrorType string // the status, or the result of ErrorType
 	Err       string // the error, without paths, queries and values; "" with a response
 }
@@ -148,7 +141,7 @@ func (c *config) state(now time.Time) []ScopeState {
 	for i := range known {
 		key, r := known[i].Key, known[i].record
 		s := &scopes[i]
-		s.Scope = scopeName(key)
+		s.Scope, s.Priority = key.Name, Priority(key.Class)
 		circuit, bucket := breaker.Find(key), c.budget.peek(key.Name)
 		if r != nil {
 			circuit, bucket = r.circuit, r.bucket
@@ -222,340 +215,11 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 func bucketName(q *quota.Status) string {
 	switch {
 	case q.Static:
-		return "own limit"
+		return "fixed"
 	case q.Bucket == "":
 		return q.Dimension
 	case q.Dimension == "":
 		return q.Bucket
 	}
 	return q.Bucket + "/" + q.Dimension
-}
-
-// record is the state of one scope and priority in a Transport. A call finds it by one look-up.
-// It points to the entries of Breaker, Budget, RateLimit and Hedge, which Transports may share.
-type record struct {
-	circuit *circuit.Circuit
-	bucket  *budgetScope // nil: retries have no limit
-	quotas  *quota.Set
-	hedges  *hedgeScope // nil: there is no Hedge
-
-	inFlight, queued, retryWaiting atomic.Int32
-
-	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
-	succeeded atomic.Int64 // time of the last success since the origin, to successInterval; 0: never
-
-	responses latency.Quick // latencies of successes
-	bodies    latency.Quick // durations of bodies after the headers
-	latencies latency.Window
-	ended     endCounts
-	adaptive  atomic.Pointer[latency.Adaptive] // nil: not used
-	slowest   slowestCall
-	failure   lastFailure
-}
-
-// newRecords returns the map of records.
-func (c *config) newRecords() *scope.Map[scope.Key, record] {
-	return &scope.Map[scope.Key, record]{
-		Init: func(key scope.Key, r *record) {
-			r.circuit, r.bucket = c.breaker.circuits(c.origin).Circuit(key), c.budget.scope(key.Name)
-			r.quotas, r.hedges = c.rateLimit.engine().Set(key.Name), c.hedge.scope(key.Name)
-			r.each((*scope.Refs).Acquire)
-		},
-		Keep: func(r *record) bool {
-			return r.circuit.NotClosed() || r.quotas.Active() || r.inFlight.Load() > 0
-		},
-		Evicted: func(r *record) { r.each((*scope.Refs).Release) },
-	}
-}
-
-// each calls f for each entry that the record points to.
-func (r *record) each(f func(*scope.Refs)) {
-	f(&r.circuit.Refs)
-	f(&r.quotas.Refs)
-	if r.bucket != nil {
-		f(&r.bucket.Refs)
-	}
-	if r.hedges != nil {
-		f(&r.hedges.Refs)
-	}
-}
-
-func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
-	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.queued.Load()), int(r.retryWaiting.Load())
-	recent := r.latencies.Histogram(at)
-	s.Latency = LatencyStatus{P50: recent.Quantile(0.5), P95: recent.Quantile(0.95), P99: recent.Quantile(0.99), Samples: recent.Samples()}
-	s.Slowest, s.Failure, s.Responses = r.slowest.read(at), r.failure.read(), r.ended.read(at, origin)
-}
-
-// adaptiveTimeout is created at its first use.
-func (r *record) adaptiveTimeout() *latency.Adaptive {
-	if a := r.adaptive.Load(); a != nil {
-		return a
-	}
-	r.adaptive.CompareAndSwap(nil, new(latency.Adaptive))
-	return r.adaptive.Load()
-}
-
-// successInterval is how often a success is recorded. The processors of a busy client must not
-// write to shared memory at each call.
-const successInterval = 100 * time.Millisecond
-
-// recordSuccess records a success at a time since the origin. It reports whether that was a
-// sample of the latencies.
-func (r *record) recordSuccess(at, took time.Duration) (sampled bool) {
-	if r.failing.Load() {
-		r.failing.Store(false)
-	}
-	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < successInterval {
-		return false
-	}
-	r.succeeded.Store(int64(max(at, 1)))
-	r.responses.Follow(took)
-	return true
-}
-
-// succeededWithin reports whether an attempt has succeeded in the time before at.
-func (r *record) succeededWithin(before, at time.Duration) bool {
-	last := r.succeeded.Load()
-	return last > 0 && at-time.Duration(last) <= before
-}
-
-// recordOutcome records how the attempt has ended.
-func (a *attempt) recordOutcome(outcome circuit.Outcome, now time.Time) {
-	r, at := a.call.record, now.Sub(a.call.origin)
-	if a.end == endResponse {
-		r.latencies.Add(at, a.report.Latency)
-	}
-	if outcome == circuit.Success {
-		a.sampled = r.recordSuccess(at, a.report.Latency)
-	}
-}
-
-// recordFailure records the attempt if it has failed, after it was classified.
-func (a *attempt) recordFailure(now time.Time) {
-	if class := a.class(); class != classSuccess && class != classNone {
-		a.call.record.failure.record(now, a.report.Response, a.report.Err)
-	}
-}
-
-// class returns how the attempt ended, for ResponseStatus.
-func (a *attempt) class() responseClass {
-	resp, err := a.report.Response, a.report.Err
-	switch {
-	case a.end == endCanceled || a.end == endSuperseded:
-		return classNone
-	case a.end == endTimeout || a.end == endEarly || a.end == endDeadline || resp == nil && neterr.TimedOut(err):
-		return classTimeout
-	case resp == nil:
-		return classNetworkError
-	case a.report.Verdict == VerdictSuccess:
-		return classSuccess
-	case resp.StatusCode >= http.StatusBadRequest && resp.StatusCode < http.StatusInternalServerError:
-		return classClientError
-	}
-	return classServerError
-}
-
-// recordEnd records how the call has ended.
-func (c *call) recordEnd(resp *http.Response) {
-	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.record.failing.Load() {
-		c.record.failing.Store(true)
-	}
-	end := c.accounted // the end of a call that had one attempt
-	if c.retries != nil || c.failure != nil {
-		end = time.Now()
-	}
-	took, at := end.Sub(c.start), end.Sub(c.origin)
-	if c.last != nil && !c.rejected && (c.failure == nil || !errors.Is(c.failure.Err, context.Canceled)) {
-		c.record.ended.add(at, c.last.class())
-	}
-	if c.record.slowest.isSlower(at, took) {
-		c.record.slowest.record(at, c.status(resp, took))
-	}
-}
-
-// failed reports whether the circuit breaker counts the attempt as a failure.
-func (a *attempt) failed() bool {
-	outcome := a.breakerOutcome()
-	return outcome == circuit.Failure || outcome == circuit.Timeout
-}
-
-func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
-	done := Call{Attempts: c.attempts(), QueueWait: c.queueWait}
-	s := &CallStatus{Start: c.start, Latency: took}
-	s.QueueWait, s.InFlight, s.RetryWait = done.Timings()
-	for i := range done.Attempts {
-		if !done.Attempts[i].Hedge {
-			s.Attempts++
-		}
-	}
-	if resp != nil {
-		s.Status = resp.StatusCode
-	} else {
-		s.Err = c.failure.summary()
-	}
-	return s
-}
-
-// responseClass is how the last attempt of a call ended.
-type responseClass uint8
-
-const (
-	classNone responseClass = iota // the caller canceled it, or another copy had its response first
-	classSuccess
-	classClientError
-	classServerError
-	classNetworkError
-	classTimeout
-)
-
-// endCounts counts the calls by how they ended. It takes no lock.
-type endCounts struct {
-	responses window.Counter // successes, client errors
-	failures  window.Counter // server errors, network errors
-	timeouts  window.Counter // timeouts, none
-	failing   atomic.Int64   // the first failure since the last success, since the origin; 0: none
-}
-
-// responsesWindow is the time that ResponseStatus covers.
-const responsesWindow = 5 * time.Minute
-
-// add counts a call that ended at a time since the origin.
-func (e *endCounts) add(at time.Duration, class responseClass) {
-	switch class {
-	case classNone:
-		return
-	case classSuccess:
-		e.responses.Add(at, responsesWindow, 1, 0)
-	case classClientError:
-		e.responses.Add(at, responsesWindow, 0, 1)
-	case classServerError:
-		e.failures.Add(at, responsesWindow, 1, 0)
-	case classNetworkError:
-		e.failures.Add(at, responsesWindow, 0, 1)
-	case classTimeout:
-		e.timeouts.Add(at, responsesWindow, 1, 0)
-	}
-	switch since := e.failing.Load(); {
-	case class == classSuccess && since != 0:
-		e.failing.Store(0)
-	case class != classSuccess && since == 0:
-		e.failing.CompareAndSwap(0, int64(max(at, 1)))
-	}
-}
-
-func (e *endCounts) read(at time.Duration, origin time.Time) ResponseStatus {
-	successes, client := e.responses.Sum(at, responsesWindow)
-	server, network := e.failures.Sum(at, responsesWindow)
-	timeouts, _ := e.timeouts.Sum(at, responsesWindow)
-	s := ResponseStatus{
-		Calls: int(successes + client + server + network + timeouts), ClientErrors: int(client), ServerErrors: int(server),
-		NetworkErrors: int(network), Timeouts: int(timeouts),
-	}
-	if since := e.failing.Load(); since != 0 {
-		s.Since = origin.Add(time.Duration(since))
-	}
-	return s
-}
-
-// setRetryWaiting records whether the call waits before a retry.
-func (c *call) setRetryWaiting(waiting bool) {
-	if c.retries == nil || c.retries.waiting == waiting {
-		return
-	}
-	c.retries.waiting = waiting
-	if waiting {
-		c.record.retryWaiting.Add(1)
-	} else {
-		c.record.retryWaiting.Add(-1)
-	}
-}
-
-// slowestCall is the slowest call of this period and of the one before. A call that is not
-// slower takes no lock.
-type slowestCall struct {
-	period atomic.Int64 // its number, from 1
-	least  atomic.Int64 // the latency that a call must exceed in it
-
-	mu    sync.Mutex
-	calls [2]CallStatus // of the period, and of the one before
-}
-
-const slowestPeriod = 30 * time.Second
-
-func periodOf(at time.Duration) int64 { return int64(max(at, 0)/slowestPeriod) + 1 }
-
-// isSlower reports whether a call that ended at a time since the origin is the slowest.
-func (s *slowestCall) isSlower(at, took time.Duration) bool {
-	is, has := periodOf(at), s.period.Load()
-	return is > has || is == has && int64(took) > s.least.Load()
-}
-
-func (s *slowestCall) record(at time.Duration, c *CallStatus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.isSlower(at, c.Latency) { // another goroutine may have been first
-		s.begin(periodOf(at))
-		s.calls[0] = *c
-		s.least.Store(int64(c.Latency))
-	}
-}
-
-// begin begins a period. The lock is held.
-func (s *slowestCall) begin(period int64) {
-	before := s.period.Load()
-	if period <= before {
-		return
-	}
-	s.calls[1], s.calls[0] = s.calls[0], CallStatus{}
-	if period > before+1 {
-		s.calls[1] = CallStatus{}
-	}
-	s.least.Store(0)
-	s.period.Store(period)
-}
-
-func (s *slowestCall) read(at time.Duration) CallStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.begin(periodOf(at))
-	if s.calls[1].Latency > s.calls[0].Latency {
-		return s.calls[1]
-	}
-	return s.calls[0]
-}
-
-// lastFailure is one of the last failures: of those at once, one is enough.
-type lastFailure struct {
-	mu   sync.Mutex
-	last FailureStatus
-}
-
-// failureInterval is how often a failure is recorded.
-const failureInterval = 10 * time.Millisecond
-
-// record records a failure, unless another goroutine does.
-func (f *lastFailure) record(at time.Time, resp *http.Response, err error) {
-	if !f.mu.TryLock() {
-		return
-	}
-	defer f.mu.Unlock()
-	if at.Sub(f.last.At) < failureInterval {
-		return
-	}
-	f.last = FailureStatus{At: at}
-	if resp != nil {
-		f.last.Status, f.last.ErrorType = resp.StatusCode, neterr.Other
-		if resp.StatusCode >= http.StatusBadRequest {
-			f.last.ErrorType = strconv.Itoa(resp.StatusCode)
-		}
-	} else {
-		f.last.ErrorType, f.last.Err = ErrorType(err), neterr.SafeText(err)
-	}
-}
-
-func (f *lastFailure) read() FailureStatus {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last
 }

@@ -118,7 +118,7 @@ func TestState(t *testing.T) {
 			quotas := known(t, tr).Quotas
 			require.Len(t, quotas, 3)
 			own, requests, words := quotas[0], quotas[1], quotas[2]
-			require.Equal(t, resilienthttp.QuotaStatus{Bucket: "own limit", Limit: 4, Remaining: 3, Reset: begun.Add(s / 2)}, own)
+			require.Equal(t, resilienthttp.QuotaStatus{Bucket: "fixed", Limit: 4, Remaining: 3, Reset: begun.Add(s / 2)}, own)
 			require.Equal(t, "requests", requests.Bucket)
 			require.Equal(t, []int64{10, 7}, []int64{requests.Limit, requests.Remaining})
 			require.WithinDuration(t, begun.Add(30*s), requests.Reset, s)
@@ -179,13 +179,13 @@ func TestState(t *testing.T) {
 				Base:      script(status(503), hanging, panicking("base"), status(200)),
 				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(5 * s), Breaker: never(),
 			}
-			cancelled, cancel := context.WithCancel(t.Context())
+			canceled, cancel := context.WithCancel(t.Context())
 			time.AfterFunc(2*s, cancel)
-			_, err := tr.RoundTrip(get(t).WithContext(cancelled)) // before its retry
+			_, err := tr.RoundTrip(get(t).WithContext(canceled)) // before its retry
 			require.ErrorIs(t, err, context.Canceled)
-			cancelled, cancel = context.WithCancel(t.Context())
+			canceled, cancel = context.WithCancel(t.Context())
 			time.AfterFunc(2*s, cancel)
-			_, err = tr.RoundTrip(get(t).WithContext(cancelled)) // queued
+			_, err = tr.RoundTrip(get(t).WithContext(canceled)) // queued
 			require.ErrorIs(t, err, context.Canceled)
 			time.Sleep(20 * s)
 			_, err = tr.RoundTrip(get(t).WithContext(withDeadline(t, s)))
@@ -398,7 +398,7 @@ func TestState_numbersAgree(t *testing.T) {
 				return response(r, 500, ""), nil
 			}),
 			Policy: resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce}, Breaker: &resilienthttp.Breaker{Window: time.Minute},
-			Budget: &resilienthttp.Budget{Ratio: 1e-9, MinTokens: 10 * calls},
+			Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: 10 * calls},
 			Trace: &resilienthttp.Trace{
 				AttemptDone: func(a *resilienthttp.Attempt) {
 					mu.Lock()
@@ -428,7 +428,7 @@ func TestState_numbersAgree(t *testing.T) {
 		require.InDelta(t, 10*calls, scope.Budget.Used+scope.Budget.Remaining, 0.01)
 		require.LessOrEqual(t, scope.Budget.Used, float64(failedRetries)+0.01)
 		require.Equal(t, []int{attempts, failures}, []int{scope.Breaker.Calls, scope.Breaker.Failures})
-		require.Equal(t, attempts, scope.Latency.Samples)
+		require.Equal(t, attempts-failures, scope.Latency.Samples)
 		for _, q := range []time.Duration{scope.Latency.P50, scope.Latency.P95, scope.Latency.P99} {
 			require.InDelta(t, 10, q.Milliseconds(), 3.4)
 		}

@@ -24,23 +24,19 @@ type attemptTimers struct {
 	hedge time.Duration // send a hedge
 	slow  time.Duration // send a concurrent attempt
 	cut   time.Duration // end the attempt
-	early time.Duration // AdaptiveTimeout: end the attempt, or send a concurrent one
+	early time.Duration // AdaptiveTimeout: end the attempt
 
 	hedgeDelay time.Duration // the initial value of hedge
 
 	timer     *time.Timer // fires at the first of these; nil: none
 	stopped   bool        // the attempt has its outcome
-	earlyDone bool        // AdaptiveTimeout has ended or copied the attempt
+	earlyDone bool        // AdaptiveTimeout has ended the attempt
 }
 
 // next returns the time until the next event of an attempt with the given age. idle is the time
 // since its request body made progress. Progress delays all events but the hedge.
 func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, planned bool) {
-	early := t.early
-	if t.earlyDone {
-		early = 0
-	}
-	for _, event := range [...]struct{ at, after time.Duration }{{t.hedge, age}, {t.slow, idle}, {t.cut, idle}, {early, idle}} {
+	for _, event := range [...]struct{ at, after time.Duration }{{t.hedge, age}, {t.slow, idle}, {t.cut, idle}, {t.early, idle}} {
 		if left := event.at - event.after; event.at > 0 && (!planned || left < wait) {
 			wait, planned = left, true
 		}
@@ -61,12 +57,12 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		if c.mayCopy() {
+		if c.maySendSecond() {
 			a.timers.slow = slowAfter(a.concurrent, left, bounded)
 		}
 	}
-	if s := c.hedges(); s != nil && !a.concurrent {
-		if delay, ok := c.hedge.delay(s, now); ok {
+	if c.hedges() != nil && !a.concurrent {
+		if delay, ok := c.hedge.delay(&c.record.latencies, now.Sub(c.origin)); ok {
 			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
 	}
@@ -97,11 +93,15 @@ func (c *call) hedges() *hedgeScope {
 	return c.record.hedges
 }
 
-// mayCopy reports whether a concurrent request does no harm: the method is safe, or the key is
-// the caller's. A server may not know a generated key.
-func (c *call) mayCopy() bool {
-	return (c.callerKey || c.safe) && c.replayable && !c.single && !isStream(c.request.Header)
+// maySendSecond reports whether a slow attempt of the call gets a second one. The method must be
+// safe: a server may reject the second of two requests with the same key, although it serves the
+// first.
+func (c *call) maySendSecond() bool {
+	return c.safe && c.replayable && !c.single && !isStream(c.request.Header)
 }
+
+// maxSeconds is the maximum number of second attempts of a call.
+const maxSeconds = 2
 
 // isStream reports whether a slow response is normal: an upgrade, or an event stream.
 func isStream(h http.Header) bool {
@@ -157,19 +157,16 @@ func (a *attempt) due() (hedge, copies bool) {
 		a.endWith(ErrAttemptTimeout)
 		return false, false
 	case t.early > 0 && idle >= t.early && !t.earlyDone:
-		if t.earlyDone = a.mayEndEarly(); !t.earlyDone {
-			t.early = 0
-			break
-		}
-		if c.policy.AttemptTimeout > 0 {
+		if a.mayEndEarly() {
+			t.earlyDone = true
 			a.endWith(ErrAttemptTimeout)
 			return false, false
 		}
-		copies = true
+		t.early = 0
 	case t.hedge > 0 && age >= t.hedge:
 		t.hedge, hedge, copies = 0, true, true
 	case t.slow > 0 && idle >= t.slow:
-		t.slow, copies = 0, c.number < c.maxAttempts()
+		t.slow, copies = 0, c.number < c.maxAttempts() && c.seconds < maxSeconds
 	}
 	if wait, planned := t.next(age, idle); planned {
 		t.timer.Reset(max(wait, 0))
@@ -197,7 +194,7 @@ func (p *Policy) timeout(r *record, at time.Duration) time.Duration {
 	if p.AdaptiveTimeout == nil || p.AttemptTimeout < 0 || adaptive == nil {
 		return 0
 	}
-	timeout, ok := adaptive.Timeout(at, p.AdaptiveTimeout.rules())
+	timeout, ok := adaptive.Timeout(at, &r.latencies, p.AdaptiveTimeout.rules())
 	if !ok || timeout >= p.maxTimeout() {
 		return 0
 	}
@@ -211,49 +208,41 @@ func (c *call) planEarly(a *attempt, now time.Time) {
 	}
 	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
 	adaptive.Sent(at)
-	number := a.report.Number
-	if a.concurrent {
-		number++ // its record still has the number of the slow attempt
-	}
-	if number >= c.policy.MaxAttempts || !c.mayEnd() {
+	if a.concurrent || a.report.Number >= c.policy.MaxAttempts || !c.mayEnd() {
 		return
 	}
-	timeout, ok := adaptive.Timeout(at, c.policy.AdaptiveTimeout.rules())
+	timeout, ok := adaptive.Timeout(at, &c.record.latencies, c.policy.AdaptiveTimeout.rules())
 	if !ok {
 		return
 	}
-	timeout = doubled(max(timeout, a.timers.hedge), math.MaxInt64, number)
+	timeout = doubled(max(timeout, a.timers.hedge), math.MaxInt64, a.report.Number)
 	if timeout < c.policy.maxTimeout() && (c.deadline.IsZero() || timeout < c.deadline.Sub(now)/2) {
 		a.timers.early = timeout
 	}
 }
 
-// mayEnd reports whether AdaptiveTimeout may end or copy an attempt of the call.
+// mayEnd reports whether AdaptiveTimeout may end an attempt of the call. Without AttemptTimeout
+// only safe requests have a timeout, because a retry of another may do the work twice.
 func (c *call) mayEnd() bool {
-	switch timeout := c.policy.AttemptTimeout; {
-	case timeout < 0 || c.single || !c.replayable || isStream(c.request.Header):
+	if c.policy.AttemptTimeout < 0 || c.single || !c.replayable || isStream(c.request.Header) {
 		return false
-	case timeout == 0:
-		return c.mayCopy()
 	}
-	return c.repeatable
+	return c.safe || c.repeatable && c.policy.AttemptTimeout > 0
 }
 
-// mayEndEarly reports whether AdaptiveTimeout ends or copies the attempt now: another attempt
-// must be possible, and the safety limit must hold. call.mu is held.
+// mayEndEarly reports whether AdaptiveTimeout ends the attempt now: another attempt must be
+// possible, and the safety limit must hold. call.mu is held.
 func (a *attempt) mayEndEarly() bool {
 	c, now := a.call, time.Now()
 	if c.number >= c.maxAttempts() || !c.deadline.IsZero() && c.deadline.Sub(now) <= a.timers.early {
 		return false
 	}
-	if c.record.circuit.Rejects(now, true) != nil || !c.blockedUntil(now).IsZero() {
+	if c.record.circuit.Rejects(true, now) != nil || !c.blockedUntil(now).IsZero() {
 		return false
 	}
-	if c.policy.AttemptTimeout > 0 { // otherwise the copy takes the tokens
-		var ok bool
-		if a.prepaid, ok = c.takeTokens(now, retrybudget.Request{Batch: c.priority == PriorityBatch}); !ok {
-			return false
-		}
+	var ok bool
+	if a.prepaid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now); !ok {
+		return false
 	}
 	if !c.record.adaptiveTimeout().Admit(now.Sub(c.origin)) {
 		a.prepaid.Cancel()
@@ -263,8 +252,8 @@ func (a *attempt) mayEndEarly() bool {
 	return true
 }
 
-// learnTimeout records the attempt's latency for the adaptive timeout. It also gives the call the
-// tokens of the retry that AdaptiveTimeout has taken.
+// learnTimeout counts an attempt without a response for the adaptive timeout. It also gives the
+// call the tokens of the retry that AdaptiveTimeout has taken.
 func (a *attempt) learnTimeout(now time.Time) {
 	c := a.call
 	if a.prepaid != (retrybudget.Permit{}) {
@@ -274,12 +263,11 @@ func (a *attempt) learnTimeout(now time.Time) {
 		return
 	}
 	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
-	switch {
-	case a.end == endResponse:
-		adaptive.Responded(at, a.report.Latency)
-	case a.end == endEarly, a.end == endSuperseded && a.timers.earlyDone:
+	switch a.end {
+	case endEarly:
 		adaptive.TimedOut(at, a.timers.early)
-	case a.end == endTimeout:
+	case endTimeout:
 		adaptive.TimedOut(at, a.report.Latency)
+	case endResponse, endError, endDeadline, endCanceled, endSuperseded:
 	}
 }

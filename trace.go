@@ -13,7 +13,7 @@ type Attempt struct {
 	Number     int  // from 1; a hedge has the number of its attempt
 	Hedge      bool // the attempt is a hedge
 	Concurrent bool // it was sent while another was in flight: a hedge, or because that was slow
-	LocalLimit bool // it waited for RateLimit.Limit, and not for a quota of the server
+	FixedLimit bool // it waited for RateLimit.Limit, and not for a quota of the server
 
 	notSent bool // no byte of it was written, for certain
 
@@ -137,10 +137,10 @@ func callOf(resp *http.Response) *call {
 	return c
 }
 
-// AttemptFromContext returns the number of the attempt for which Base got the context, and
+// AttemptNumber returns the number of the attempt for which Base got the context, and
 // whether it is a hedge. The innermost of nested Transports counts. The number is 0 for any other
 // context.
-func AttemptFromContext(ctx context.Context) (number int, hedge bool) {
+func AttemptNumber(ctx context.Context) (number int, hedge bool) {
 	if a, ok := ctx.Value(attemptKey{}).(*attempt); ok {
 		return a.report.Number, a.report.Hedge
 	}

@@ -238,7 +238,7 @@ func TestTrace_QueueWait(t *testing.T) {
 					require.Equal(t, "/things", a.Request.URL.Path, "the caller's")
 					require.InDelta(t, 10*s, a.RetryWait, float64(2*s))
 					require.Zero(t, a.Start)
-					require.False(t, a.LocalLimit, "the wait is for a quota of the server")
+					require.False(t, a.FixedLimit, "the wait is for a quota of the server")
 					recorded <- time.Now()
 					number <- a.Number
 				}},
@@ -259,15 +259,15 @@ func TestTrace_QueueWait(t *testing.T) {
 				Base: script(after(3*s, status(503)), status(200)), Policy: every(s), Breaker: never(),
 				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Hedge: &resilienthttp.Hedge{Delay: s},
 				Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
-					m.addf("%d after %v for %v, own %t", a.Number, a.QueueWait, a.RetryWait.Round(time.Millisecond), a.LocalLimit)
+					m.addf("%d after %v for %v, own %t", a.Number, a.QueueWait, a.RetryWait.Round(time.Millisecond), a.FixedLimit)
 				}},
 			}
 			resp, err := tr.RoundTrip(get(t))
 			require.NoError(t, err)
 			require.Equal(t, []string{"2 after 0s for 6s, own true"}, m.read())
 			attempts := resilienthttp.Attempts(resp)
-			require.False(t, attempts[0].LocalLimit, "it did not wait")
-			require.True(t, attempts[1].LocalLimit)
+			require.False(t, attempts[0].FixedLimit, "it did not wait")
+			require.True(t, attempts[1].FixedLimit)
 		})
 	})
 	t.Run("a hook that panics returns the probe slot", func(t *testing.T) {
@@ -346,7 +346,7 @@ func TestTrace_Rejected(t *testing.T) {
 		}, m.read())
 	})
 	for name, change := range map[string]func(*http.Request) *http.Request{
-		"cancelled before": func(r *http.Request) *http.Request {
+		"canceled before": func(r *http.Request) *http.Request {
 			ctx, cancel := context.WithCancel(r.Context())
 			cancel()
 			return r.WithContext(ctx)
@@ -385,7 +385,7 @@ func TestHooksHoldNoLock(t *testing.T) {
 			if err == nil {
 				require.NoError(t, resp.Body.Close(), what)
 			}
-			transport.Breaker.State("api.test")
+			transport.Breaker.State("api.test", resilienthttp.PriorityDefault)
 			transport.State()
 			transport.CloseIdleConnections()
 		}
@@ -996,10 +996,10 @@ func TestTimings_addUp(t *testing.T) {
 		{name: "rejected by the rate limit after a wait", steps: []step{hang(s, 503)}, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: s}
 		}},
-		{name: "cancelled in the backoff", steps: []step{hang(s, 503)}, ctx: 3 * s, change: func(tr *resilienthttp.Transport) {
+		{name: "canceled in the backoff", steps: []step{hang(s, 503)}, ctx: 3 * s, change: func(tr *resilienthttp.Transport) {
 			tr.Policy.Backoff = func(int, time.Duration) time.Duration { time.Sleep(4 * s); return s }
 		}},
-		{name: "cancelled in the queue", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
+		{name: "canceled in the queue", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: time.Hour}
 		}},
 		{name: "Scope and NewKey are slow", steps: []step{hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
@@ -1129,25 +1129,25 @@ func TestAttemptFromContext(t *testing.T) {
 		steps := script(status(503), hanging, status(200))
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {
 			type key struct{}
-			number, hedge := resilienthttp.AttemptFromContext(context.WithValue(r.Context(), key{}, "a signer's"))
+			number, hedge := resilienthttp.AttemptNumber(context.WithValue(r.Context(), key{}, "a signer's"))
 			recorded.addf("%d %v", number, hedge)
 			return steps.RoundTrip(r)
 		})
 		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
 		outer := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-			number, hedge := resilienthttp.AttemptFromContext(r.Context())
+			number, hedge := resilienthttp.AttemptNumber(r.Context())
 			recorded.addf("outer %d %v", number, hedge)
 			return tr.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
 		})}
 		resp, err := outer.RoundTrip(get(t))
 		require.NoError(t, err)
-		number, hedge := resilienthttp.AttemptFromContext(resp.Request.Context())
+		number, hedge := resilienthttp.AttemptNumber(resp.Request.Context())
 		readAll(t, resp)
 		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, recorded.read())
 		require.Zero(t, number, "a response is of a call")
 		require.False(t, hedge)
 	})
-	number, hedge := resilienthttp.AttemptFromContext(context.Background())
+	number, hedge := resilienthttp.AttemptNumber(context.Background())
 	require.Zero(t, number)
 	require.False(t, hedge)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -23,14 +24,14 @@ type Transport struct {
 	// docs/sdks.md.
 	Base http.RoundTripper
 
-	Policy      Policy      // retries and timeouts
-	Idempotency Idempotency // idempotency keys, with which POST and PATCH are retried
-	Deadline    Deadline    // sends the deadline of a call to the server
-	Budget      *Budget     // limits retries; nil: a new one with the defaults
-	RateLimit   *RateLimit  // limits the rate of requests; nil: a new one with the defaults
-	Breaker     *Breaker    // rejects calls to a failing scope; nil: a new one with the defaults
-	Hedge       *Hedge      // sends a second request if one is slow; nil: no hedges
-	Trace       *Trace      // hooks for the events of a call; nil: no hooks
+	Policy         Policy         // retries and timeouts
+	Idempotency    Idempotency    // idempotency keys, with which POST and PATCH are retried
+	DeadlineHeader DeadlineHeader // sends the deadline of a call to the server
+	Budget         *Budget        // limits retries; nil: a new one with the defaults
+	RateLimit      *RateLimit     // limits the rate of requests; nil: a new one with the defaults
+	Breaker        *Breaker       // rejects calls to a failing scope; nil: a new one with the defaults
+	Hedge          *Hedge         // sends a second request if one is slow; nil: no hedges
+	Trace          *Trace         // hooks for the events of a call; nil: no hooks
 
 	// Scope returns the name of the scope of a call. Calls of one scope share breaker, budget,
 	// quotas and latencies. nil means Request.URL.Host. Some 4096 scopes are kept; idle ones are
@@ -38,7 +39,7 @@ type Transport struct {
 	Scope func(*http.Request) string
 
 	// OwnsRetries makes this Transport the one layer that retries. It sends X-Retry-Owner:
-	// caller, and servers behind Deadline.Handler then make single attempts. Without it, a call
+	// caller, and servers behind a DeadlineHandler then make single attempts. Without it, a call
 	// of stripe-go, azcore or Vault's client makes at most two attempts. Disable their retries
 	// before you set it. See docs/sdks.md.
 	OwnsRetries bool
@@ -88,24 +89,24 @@ func (t *Transport) CloseIdleConnections() {
 
 // config is the configuration of a Transport at its first call, with the defaults applied.
 type config struct {
-	base        http.RoundTripper
-	policy      Policy
-	idempotency Idempotency
-	deadline    Deadline
-	budget      *Budget
-	rateLimit   *RateLimit
-	breaker     *Breaker
-	hedge       *Hedge
-	scope       func(*http.Request) string
-	ownsRetries bool
-	trace       *Trace
-	invalid     error // the error of Validate; every call returns it
+	base           http.RoundTripper
+	policy         Policy
+	idempotency    Idempotency
+	deadlineHeader DeadlineHeader
+	budget         *Budget
+	rateLimit      *RateLimit
+	breaker        *Breaker
+	hedge          *Hedge
+	scope          func(*http.Request) string
+	ownsRetries    bool
+	trace          *Trace
+	invalid        error // the error of Validate; every call returns it
 
 	native bool // Base is net/http's own Transport
 
 	origin      time.Time // zero point of the times in the records
 	records     *scope.Map[scope.Key, record]
-	failedCalls *failedCalls
+	failedCalls *outerclient.FailedCalls
 }
 
 func (t *Transport) configured() *config {
@@ -120,7 +121,7 @@ func (t *Transport) configure() {
 	*c = config{
 		base: t.Base, policy: t.Policy.withDefaults(), budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
 		hedge: t.Hedge, scope: t.Scope, ownsRetries: t.OwnsRetries, trace: t.Trace,
-		origin: time.Now(), failedCalls: newFailedCalls(),
+		origin: time.Now(), failedCalls: outerclient.NewFailedCalls(),
 	}
 	if c.base == nil {
 		c.base = t.defaultBase()
@@ -135,7 +136,7 @@ func (t *Transport) configure() {
 	if c.breaker == nil {
 		c.breaker = &Breaker{}
 	}
-	c.idempotency, c.deadline = t.Idempotency.withDefaults(), t.Deadline.withDefaults()
+	c.idempotency, c.deadlineHeader = t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
 	c.records = c.newRecords()
 	c.invalid = t.Validate()
 	t.used.Store(true)

@@ -258,7 +258,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		}}, bodies: 6, is: errReset},
 		{name: "no GetBody", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) { c.req.GetBody = nil }, bodies: 1},
 		{name: "single attempt", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
-			c.req = c.req.WithContext(resilienthttp.SingleAttempt(c.req.Context()))
+			c.req = c.req.WithContext(resilienthttp.WithSingleAttempt(c.req.Context()))
 		}, bodies: 1},
 		{name: "breaker is open", steps: []step{status(500)}, setup: func(t *testing.T, c *call) {
 			c.tr.Breaker = nervous(time.Hour)
@@ -271,7 +271,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			c.tr.Policy.Backoff = resilienthttp.Constant(10 * time.Second)
 		}, during: func(c *call) {
 			time.Sleep(time.Second)
-			req := c.req.Clone(resilienthttp.SingleAttempt(context.Background()))
+			req := c.req.Clone(resilienthttp.WithSingleAttempt(context.Background()))
 			req.Method, req.Body, req.ContentLength = "GET", nil, 0
 			if resp, err := c.tr.RoundTrip(req); err == nil {
 				_ = resp.Body.Close()
@@ -288,7 +288,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			require.NoError(t, err)
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
-		{name: "cancelled in the queue", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "canceled in the queue", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
 			resp, err := c.tr.RoundTrip(get(t))
 			require.NoError(t, err)
@@ -297,7 +297,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			c.req = c.req.WithContext(ctx)
 			time.AfterFunc(time.Second, cancel)
 		}, bodies: 1, is: context.Canceled},
-		{name: "cancelled before", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+		{name: "canceled before", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
 			ctx, cancel := context.WithCancel(c.req.Context())
 			cancel()
 			c.req = c.req.WithContext(ctx)
@@ -313,24 +313,24 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			c.req.Cancel = cancel
 		}, bodies: 1, is: context.Canceled},
 		{name: "the margin leaves no time", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
-			c.tr.Deadline.Margin = time.Minute
+			c.tr.DeadlineHeader.Margin = time.Minute
 			ctx, cancel := context.WithTimeout(c.req.Context(), time.Minute)
 			t.Cleanup(cancel)
 			c.req = c.req.WithContext(ctx)
 		}, bodies: 1, is: resilienthttp.ErrDeadline},
-		{name: "cancelled in flight", steps: []step{hanging}, setup: func(_ *testing.T, c *call) {
+		{name: "canceled in flight", steps: []step{hanging}, setup: func(_ *testing.T, c *call) {
 			ctx, cancel := context.WithCancel(c.req.Context())
 			c.req = c.req.WithContext(ctx)
 			time.AfterFunc(time.Second, cancel)
 		}, bodies: 1, is: context.Canceled},
-		{name: "cancelled in the backoff", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "canceled in the backoff", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
 			c.tr.Policy.Backoff = resilienthttp.Constant(time.Hour)
 			ctx, cancel := context.WithCancel(c.req.Context())
 			c.req = c.req.WithContext(ctx)
 			time.AfterFunc(time.Second, cancel)
 		}, bodies: 2, is: context.Canceled},
 		{name: "no token for the retry", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
-			c.tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, MinTokens: -1}
+			c.tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, Burst: -1}
 		}, bodies: 2},
 		{name: "RetryWait panics", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
 			c.tr.Trace = &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) { panic(errReset) }}
@@ -343,7 +343,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			c.tr.Idempotency.Header = "a b"
 		}, bodies: 1, is: errAny},
 		{name: "malformed deadline header", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
-			c.tr.Deadline.Header = "a:b"
+			c.tr.DeadlineHeader.Name = "a:b"
 		}, bodies: 1, is: errAny},
 		{name: "GetBody fails", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
 			c.req.GetBody = func() (io.ReadCloser, error) { return nil, errReset }
@@ -1189,34 +1189,34 @@ func TestBadGates(t *testing.T) {
 	const huge = time.Duration(math.MaxInt64)
 	for name, tr := range map[string]*resilienthttp.Transport{
 		"NaN": {
-			Budget: &resilienthttp.Budget{Ratio: nan, MinTokens: math.MinInt}, Breaker: &resilienthttp.Breaker{FailureRatio: nan},
+			Budget: &resilienthttp.Budget{Ratio: nan, Burst: math.MinInt}, Breaker: &resilienthttp.Breaker{FailureRatio: nan},
 			Hedge: &resilienthttp.Hedge{Quantile: nan, MaxRatio: nan}, RateLimit: &resilienthttp.RateLimit{Limit: rate.Limit(nan)},
 		},
 		"infinite": {
-			Budget: &resilienthttp.Budget{Ratio: inf, MinTokens: math.MaxInt}, Breaker: &resilienthttp.Breaker{FailureRatio: inf},
+			Budget: &resilienthttp.Budget{Ratio: inf, Burst: math.MaxInt}, Breaker: &resilienthttp.Breaker{FailureRatio: inf},
 			Hedge: &resilienthttp.Hedge{Quantile: inf, MaxRatio: inf, Delay: 1}, RateLimit: &resilienthttp.RateLimit{Limit: rate.Limit(inf)},
 		},
 		"negatively infinite": {
-			Budget: &resilienthttp.Budget{Ratio: -inf, MinTokens: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: -inf},
+			Budget: &resilienthttp.Budget{Ratio: -inf, Burst: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: -inf},
 			Hedge: &resilienthttp.Hedge{Quantile: -inf, MaxRatio: -inf}, RateLimit: &resilienthttp.RateLimit{Limit: rate.Limit(-inf)},
 		},
 		"huge": {
-			Budget:    &resilienthttp.Budget{Ratio: math.MaxFloat64, MinTokens: math.MaxInt},
-			Breaker:   &resilienthttp.Breaker{FailureRatio: 1, MinRequests: math.MaxInt, Window: huge, Cooldown: huge, MaxCooldown: huge, Probes: math.MaxInt},
-			Hedge:     &resilienthttp.Hedge{Delay: huge, MaxRatio: math.MaxFloat64},
-			RateLimit: &resilienthttp.RateLimit{Limit: math.MaxFloat64, Burst: math.MaxInt, MaxWait: huge, MaxBlock: huge},
-			Deadline:  resilienthttp.Deadline{Margin: -huge, Max: huge},
+			Budget:         &resilienthttp.Budget{Ratio: math.MaxFloat64, Burst: math.MaxInt},
+			Breaker:        &resilienthttp.Breaker{FailureRatio: 1, MinRequests: math.MaxInt, Window: huge, Cooldown: huge, MaxCooldown: huge, Probes: math.MaxInt},
+			Hedge:          &resilienthttp.Hedge{Delay: huge, MaxRatio: math.MaxFloat64},
+			RateLimit:      &resilienthttp.RateLimit{Limit: math.MaxFloat64, Burst: math.MaxInt, MaxWait: huge, MaxBlock: huge},
+			DeadlineHeader: resilienthttp.DeadlineHeader{Margin: -huge},
 		},
 		"negative": {
-			Budget:    &resilienthttp.Budget{Ratio: -1, MinTokens: math.MinInt},
-			Breaker:   &resilienthttp.Breaker{FailureRatio: -1, MinRequests: math.MinInt, Window: math.MinInt64, Cooldown: math.MinInt64, MaxCooldown: math.MinInt64, Probes: math.MinInt},
-			Hedge:     &resilienthttp.Hedge{Delay: math.MinInt64},
-			RateLimit: &resilienthttp.RateLimit{Limit: -1, Burst: math.MinInt, MaxWait: math.MinInt64, MaxBlock: math.MinInt64},
-			Deadline:  resilienthttp.Deadline{Margin: math.MinInt64, Max: math.MinInt64},
+			Budget:         &resilienthttp.Budget{Ratio: -1, Burst: math.MinInt},
+			Breaker:        &resilienthttp.Breaker{FailureRatio: -1, MinRequests: math.MinInt, Window: math.MinInt64, Cooldown: math.MinInt64, MaxCooldown: math.MinInt64, Probes: math.MinInt},
+			Hedge:          &resilienthttp.Hedge{Delay: math.MinInt64},
+			RateLimit:      &resilienthttp.RateLimit{Limit: -1, Burst: math.MinInt, MaxWait: math.MinInt64, MaxBlock: math.MinInt64},
+			DeadlineHeader: resilienthttp.DeadlineHeader{Margin: math.MinInt64},
 		},
 		"a breaker of nanoseconds": {
 			Breaker: &resilienthttp.Breaker{FailureRatio: 1e-300, MinRequests: -1, Window: 1, Cooldown: 1, MaxCooldown: 1, Probes: -1},
-			Budget:  &resilienthttp.Budget{Ratio: 1e-300, MinTokens: 1}, RateLimit: &resilienthttp.RateLimit{Limit: 1e-300, MaxWait: 1},
+			Budget:  &resilienthttp.Budget{Ratio: 1e-300, Burst: 1}, RateLimit: &resilienthttp.RateLimit{Limit: 1e-300, MaxWait: 1},
 		},
 		"an immense limit": {RateLimit: &resilienthttp.RateLimit{Limit: 1e300}},
 	} {
@@ -1251,8 +1251,8 @@ func TestBadConfigurations(t *testing.T) {
 	for name, tr := range map[string]*resilienthttp.Transport{
 		"key header with a blank":     {Idempotency: resilienthttp.Idempotency{Header: "a b"}},
 		"key header with a newline":   {Idempotency: resilienthttp.Idempotency{Header: "a\r\nb"}},
-		"deadline header with a NUL":  {Deadline: resilienthttp.Deadline{Header: "a\x00"}},
-		"deadline header of no ASCII": {Deadline: resilienthttp.Deadline{Header: "ä"}},
+		"deadline header with a NUL":  {DeadlineHeader: resilienthttp.DeadlineHeader{Name: "a\x00"}},
+		"deadline header of no ASCII": {DeadlineHeader: resilienthttp.DeadlineHeader{Name: "ä"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := script(status(200))

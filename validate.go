@@ -20,14 +20,13 @@ func (t *Transport) Validate() error {
 	c := configErrors{validate.Errors{Of: neterr.ErrMisconfigured}}
 	c.headers(t)
 	c.base(t)
-	p, d := &t.Policy, t.Deadline.withDefaults()
+	p, d := &t.Policy, t.DeadlineHeader.withDefaults()
 	c.Duration("Policy.AttemptTimeout", p.AttemptTimeout)
 	c.Duration("Policy.ReadTimeout", p.ReadTimeout)
 	c.Duration("Policy.MaxRetryAfter", p.MaxRetryAfter)
-	c.Duration("Deadline.Margin", d.Margin)
-	c.Duration("Deadline.Max", d.Max)
+	c.Duration("DeadlineHeader.Margin", d.Margin)
 	c.Check(!d.Disabled && p.AttemptTimeout > 0 && d.Margin >= p.AttemptTimeout, fmt.Sprintf(
-		"Deadline.Margin is %v, must be less than Policy.AttemptTimeout (%v)", d.Margin, p.AttemptTimeout))
+		"DeadlineHeader.Margin is %v, must be less than Policy.AttemptTimeout (%v)", d.Margin, p.AttemptTimeout))
 	if a := p.AdaptiveTimeout; a != nil {
 		c.Duration("Policy.AdaptiveTimeout.Min", a.Min)
 		c.Ratio("Policy.AdaptiveTimeout.Quantile", a.Quantile)
@@ -53,12 +52,12 @@ func (t *Transport) Validate() error {
 type configErrors struct{ validate.Errors }
 
 func (c *configErrors) headers(t *Transport) {
-	i, d := t.Idempotency.withDefaults(), t.Deadline.withDefaults()
+	i, d := t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
 	c.Header("Idempotency.Header", i.Header)
-	c.Header("Deadline.Header", d.Header)
-	c.Check(i.Header == d.Header, "Idempotency.Header and Deadline.Header are the same")
+	c.Header("DeadlineHeader.Name", d.Name)
+	c.Check(i.Header == d.Name, "Idempotency.Header and DeadlineHeader.Name are the same")
 	for _, ours := range [...]string{timeoutHeader, retryOwnerHeader} {
-		c.Check(i.Header == ours || d.Header == ours, "Idempotency.Header or Deadline.Header is "+ours+", which the Transport sends already")
+		c.Check(i.Header == ours || d.Name == ours, "Idempotency.Header or DeadlineHeader.Name is "+ours+", which the Transport sends already")
 	}
 	c.Check(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
 	c.Check(t.Idempotency.tooShortForKeys(), fmt.Sprintf(

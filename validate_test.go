@@ -30,27 +30,27 @@ func TestValidate(t *testing.T) {
 		{"an impossible adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 0.5, Quantile: 99, Min: 250}}}, []string{
 			"Policy.AdaptiveTimeout.Multiple is 0.5", "Policy.AdaptiveTimeout.Quantile is 99", "Policy.AdaptiveTimeout.Min is 250ns",
 		}},
-		{"names", &fields{Idempotency: resilienthttp.Idempotency{Header: "a b"}, Deadline: resilienthttp.Deadline{Header: "c:"}}, []string{
-			"Idempotency.Header is not", "Deadline.Header is not",
+		{"names", &fields{Idempotency: resilienthttp.Idempotency{Header: "a b"}, DeadlineHeader: resilienthttp.DeadlineHeader{Name: "c:"}}, []string{
+			"Idempotency.Header is not", "DeadlineHeader.Name is not",
 		}},
 		{"one name for two", &fields{Idempotency: resilienthttp.Idempotency{Header: "x-request-deadline"}}, []string{"are the same"}},
-		{"a name that is ours", &fields{Deadline: resilienthttp.Deadline{Header: "x-retry-owner"}}, []string{"X-Retry-Owner"}},
+		{"a name that is ours", &fields{DeadlineHeader: resilienthttp.DeadlineHeader{Name: "x-retry-owner"}}, []string{"X-Retry-Owner"}},
 		{"no method", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"PO ST"}}}, []string{"\"PO ST\" is not a method"}},
 		{"nil Base of a type", &fields{Base: (*http.Transport)(nil)}, []string{"nil"}},
 		{"nil Base of our type", &fields{Base: (*fields)(nil)}, []string{"nil"}},
 		{"nanoseconds", &fields{
-			Policy:    resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60},
-			Deadline:  resilienthttp.Deadline{Margin: 2, Max: 999},
-			RateLimit: &resilienthttp.RateLimit{MaxWait: 60, MaxBlock: 3}, Hedge: &resilienthttp.Hedge{Delay: 100},
+			Policy:         resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60},
+			DeadlineHeader: resilienthttp.DeadlineHeader{Margin: 2},
+			RateLimit:      &resilienthttp.RateLimit{MaxWait: 60, MaxBlock: 3}, Hedge: &resilienthttp.Hedge{Delay: 100},
 			Breaker: &resilienthttp.Breaker{Window: 10, Cooldown: 100, MaxCooldown: 200},
 		}, []string{
-			"Policy.AttemptTimeout is 5ns", "Policy.ReadTimeout", "Policy.MaxRetryAfter", "Deadline.Margin", "Deadline.Max is 999ns",
+			"Policy.AttemptTimeout is 5ns", "Policy.ReadTimeout", "Policy.MaxRetryAfter", "DeadlineHeader.Margin",
 			"RateLimit.MaxWait", "RateLimit.MaxBlock", "Hedge.Delay", "Breaker.Window", "Breaker.Cooldown", "Breaker.MaxCooldown",
 		}},
 		{"the least of all may be meant", &fields{
-			Policy:    resilienthttp.Policy{AttemptTimeout: 1, ReadTimeout: 1, MaxRetryAfter: 1},
-			Deadline:  resilienthttp.Deadline{Disabled: true, Margin: 1, Max: 1},
-			RateLimit: &resilienthttp.RateLimit{MaxWait: 1, MaxBlock: 1}, Hedge: &resilienthttp.Hedge{Delay: 1},
+			Policy:         resilienthttp.Policy{AttemptTimeout: 1, ReadTimeout: 1, MaxRetryAfter: 1},
+			DeadlineHeader: resilienthttp.DeadlineHeader{Disabled: true, Margin: 1},
+			RateLimit:      &resilienthttp.RateLimit{MaxWait: 1, MaxBlock: 1}, Hedge: &resilienthttp.Hedge{Delay: 1},
 			Breaker: &resilienthttp.Breaker{Window: 1, Cooldown: 1, MaxCooldown: 1},
 		}, nil},
 		{"and a microsecond", &fields{Policy: resilienthttp.Policy{AttemptTimeout: time.Microsecond, ReadTimeout: time.Microsecond}}, nil},
@@ -64,9 +64,9 @@ func TestValidate(t *testing.T) {
 		{"short keys of one's own", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, NewKey: func(*http.Request) string { return "k" }}}, nil},
 		{"short keys of callers", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, Disabled: true}}, nil},
 		{"short keys, and none are made", &fields{Idempotency: resilienthttp.Idempotency{MaxLength: 5, Methods: []string{}}}, nil},
-		{"no time is left", &fields{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Margin: time.Second}}, []string{"Deadline.Margin"}},
+		{"no time is left", &fields{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, DeadlineHeader: resilienthttp.DeadlineHeader{Margin: time.Second}}, []string{"DeadlineHeader.Margin"}},
 		{"no time is left, and no deadline is sent", &fields{
-			Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Deadline: resilienthttp.Deadline{Disabled: true, Margin: time.Second},
+			Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, DeadlineHeader: resilienthttp.DeadlineHeader{Disabled: true, Margin: time.Second},
 		}, nil},
 		{"hosts", &fields{Idempotency: resilienthttp.Idempotency{Hosts: []string{"https://api.test", "*.API.test", "", "*.ok.test", "ok.test:80"}, MaxLength: -1}}, []string{
 			"Idempotency.Hosts has \"https://api.test\", must be a host", "Idempotency.Hosts has \"*.API.test\", must be in lower case", "Idempotency.Hosts has an empty host", "Idempotency.MaxLength",

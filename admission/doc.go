@@ -12,7 +12,7 @@
 //	if err := errors.Join(shedder.Validate(), quota.Validate()); err != nil {
 //		log.Fatal(err)
 //	}
-//	handler := auth(resilienthttp.Deadline{}.Handler(shedder.Handler(quota.Handler(api))))
+//	handler := auth(resilienthttp.DeadlineHandler{Next: shedder.Handler(quota.Handler(api))})
 //
 // A client with a resilienthttp.Transport understands both. A Quota never rejects it if no
 // other client uses the same key. See docs/admission.md.

@@ -37,7 +37,7 @@ func Example() {
 	if err := errors.Join(shedder.Validate(), quota.Validate()); err != nil {
 		log.Fatal(err)
 	}
-	handler := resilienthttp.Deadline{}.Handler(shedder.Handler(quota.Handler(api)))
+	handler := resilienthttp.DeadlineHandler{Next: shedder.Handler(quota.Handler(api))}
 
 	for _, path := range []string{"/pay", "/list", "/list", "/pay"} {
 		r := httptest.NewRequest(http.MethodGet, path, http.NoBody)

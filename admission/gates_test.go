@@ -26,7 +26,7 @@ import (
 
 // A6: the order of the handlers. A request that the Shedder rejects uses no quota. A request above the
 // quota does not reach idempotency. A replay costs nothing. An expired deadline gets 504 from
-// Deadline.Handler.
+// DeadlineHandler.
 func TestHandlers_order(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		charged := 0
@@ -42,8 +42,8 @@ func TestHandlers_order(t *testing.T) {
 			}
 			w.WriteHeader(http.StatusOK)
 		})
-		gates := resilienthttp.Deadline{}.Handler(shedder.Handler(quota.Handler(
-			idempotency.NewHandler(new(idempotency.Memory), account, charge))))
+		gates := resilienthttp.DeadlineHandler{Next: shedder.Handler(quota.Handler(
+			idempotency.NewHandler(new(idempotency.Memory), account, charge)))}
 		send := func(key string, change ...func(*http.Request)) int {
 			return ask(t, gates, append(change, header("Idempotency-Key", key), func(r *http.Request) { r.Method = http.MethodPost })...).StatusCode
 		}

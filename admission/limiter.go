@@ -63,8 +63,8 @@ type limiter struct {
 
 	limit         float64
 	inflight      int
-	base          float64 // the baseline in seconds; 0: unknown
-	clientTimeout float64 // the average time in seconds that clients allow; 0: unknown
+	base          float64 // the baseline in seconds; zero means unknown
+	clientTimeout float64 // the average time in seconds that clients allow; zero means unknown
 	saturated     int     // saturated windows since the last probe, or since the limit was not reached
 	startup       int     // windows seen, at most startupWindows
 
@@ -75,7 +75,7 @@ type limiter struct {
 	late        float64 // requests of the window that missed their deadline; took is a lower bound
 
 	probe struct {
-		limit      float64 // the limit before the probe; 0: no probe is running
+		limit      float64 // the limit before the probe; zero means no probe is running
 		throughput float64 // before the probe, per second
 		flight     float64 // average number in flight before the probe
 	}

@@ -67,8 +67,8 @@ type concurrencyGate struct {
 	limiter
 	fairQueue
 
-	queueLimit int           // 0: as many as get a slot in time; negative: none
-	maxWait    time.Duration // 0: the default; negative: none
+	queueLimit int           // zero means as many as get a slot in time, negative none
+	maxWait    time.Duration // zero means the default, negative none
 
 	interval   typicalInterval
 	alone      float64       // seconds that the last request took that was alone in flight

@@ -48,11 +48,11 @@ type Quota struct {
 	// Limit is the number of requests in each Window. It has no default.
 	Limit int
 
-	// Window is the time for Limit requests. 0: 1 minute.
+	// Window is the time for Limit requests. Zero means 1 minute.
 	Window time.Duration
 
-	// Burst is the number of requests that are allowed at once, which is the size of the
-	// token bucket. 0 means Limit. Sliding ignores it.
+	// Burst is the number of requests that are allowed at once, which is the size of the token
+	// bucket. Zero means Limit. Sliding ignores it.
 	Burst int
 
 	// Sliding allows at most Limit requests in any Window, instead of using a token
@@ -75,10 +75,10 @@ type Quota struct {
 	// calls are in progress.
 	Store Store
 
-	// Timeout is the maximum time that a request waits for the Store. 0: 100 ms. It
-	// must not be negative. In the first second, until its first good answer, the Store
-	// may be connecting: with FailClosed requests then wait for it, and no fallback
-	// begins because of late answers. Choose it shorter than the clients' deadlines.
+	// Timeout is the maximum time that a request waits for the Store. Zero means 100 ms. It must
+	// not be negative. In the first second, until its first good answer, the Store may be
+	// connecting: with FailClosed requests then wait for it, and no fallback begins because of
+	// late answers. Choose it shorter than the clients' deadlines.
 	Timeout time.Duration
 
 	// Legacy also sends X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset

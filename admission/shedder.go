@@ -16,7 +16,7 @@ import (
 // free slot waits for one by priority, and if it cannot be served in time, it is rejected at
 // once with 503 and a Retry-After.
 //
-// The request's context has the deadline, see resilienthttp.Deadline.Handler. A slot is held
+// The request's context has the deadline, see resilienthttp.DeadlineHandler. A slot is held
 // until the handler returns, panics or hijacks the connection. Set http.Server.ReadTimeout,
 // or a client that never sends its body holds a slot. Give routes with very different
 // latencies (uploads, long polls) Shedders of their own.

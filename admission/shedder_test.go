@@ -345,9 +345,9 @@ func TestShedderPriority(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var got, traced resilienthttp.Priority = 99, 99
 				s := &admission.Shedder{Priority: row.priority, Trace: &admission.Trace{Admitted: func(e *admission.Event) { traced = e.Priority }}}
-				h := resilienthttp.Deadline{}.Handler(s.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				h := resilienthttp.DeadlineHandler{Next: s.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					got = resilienthttp.PriorityFromContext(r.Context())
-				})))
+				}))}
 				ask(t, h, by(row.header))
 				require.Equal(t, row.want, got)
 				require.Equal(t, row.want, traced)

@@ -23,12 +23,12 @@ func TestShedder_rejectsNothingAtHalfLoadOverSockets(t *testing.T) {
 	const workers, service, requests = 8, 10 * ms, 800
 	slots := make(chan struct{}, workers)
 	s := &admission.Shedder{Priority: admission.PriorityFromHeader}
-	server := httptest.NewServer(resilienthttp.Deadline{}.Handler(s.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(resilienthttp.DeadlineHandler{Next: s.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		slots <- struct{}{}
 		sleep(time.Duration(rand.ExpFloat64() * float64(service)))
 		<-slots
 		w.WriteHeader(http.StatusNoContent)
-	}))))
+	}))})
 	defer server.Close()
 	client := &http.Client{Transport: resilienthttp.NewBase()}
 	defer client.CloseIdleConnections()

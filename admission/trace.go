@@ -30,7 +30,7 @@ type Event struct {
 	// Queued is the time in the queue.
 	Queued time.Duration
 
-	// RetryAfter is the wait that the rejection asks for; 0: none.
+	// RetryAfter is the wait that the rejection asks for; zero means none.
 	RetryAfter time.Duration
 
 	// Err is the error of Key, of the Store or of Validate; nil for most.

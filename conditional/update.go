@@ -65,22 +65,22 @@ type Updater struct {
 	// result of the write is unknown.
 	Client *http.Client
 
-	// Header is sent with each read and write, for example Accept. Default: none.
+	// Header is sent with each read and write, for example Accept. nil means none.
 	Header http.Header
 
-	// LastModified permits If-Unmodified-Since as the condition if there is no strong ETag.
-	// The resource must have been modified at least one second before the read, because the
-	// date does not distinguish two changes within one second. Default: false.
+	// LastModified permits If-Unmodified-Since as the condition if there is no strong ETag. The
+	// resource must have been modified at least one second before the read, because the date does
+	// not distinguish two changes within one second.
 	LastModified bool
 
-	// Repeatable means that modify may be applied to its own result: it sets a city, and
-	// does not add to a balance. If the response to a write was lost and the resource has
-	// changed since, the update starts again instead of returning ErrUnknown. Default: false.
+	// Repeatable means that modify may be applied to its own result: it sets a city, and does not
+	// add to a balance. If the response to a write was lost and the resource has changed since,
+	// the update starts again instead of returning ErrUnknown.
 	Repeatable bool
 
-	// Equal reports whether current is what the server stores after it received written.
-	// Default: equal bytes. Set it for servers that reformat JSON or add fields; otherwise
-	// Update returns ErrUnknown after a lost response.
+	// Equal reports whether current is what the server stores after it received written. nil means
+	// equal bytes. Set it for servers that reformat JSON or add fields; otherwise Update returns
+	// ErrUnknown after a lost response.
 	Equal func(written, current []byte) bool
 
 	// MaxAttempts is the maximum number of cycles of read and write. Zero means 5. A

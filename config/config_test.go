@@ -17,16 +17,16 @@ import (
 
 // known has the values that Read can set.
 type known struct {
-	Policy      resilienthttp.Policy
-	Idempotency resilienthttp.Idempotency
-	Deadline    resilienthttp.Deadline
-	OwnsRetries bool
-	Parts       []any
+	Policy         resilienthttp.Policy
+	Idempotency    resilienthttp.Idempotency
+	DeadlineHeader resilienthttp.DeadlineHeader
+	OwnsRetries    bool
+	Parts          []any
 }
 
 // knownOf returns the values of a Transport that can be compared.
 func knownOf(t *resilienthttp.Transport) known {
-	k := known{Policy: t.Policy, Idempotency: t.Idempotency, Deadline: t.Deadline, OwnsRetries: t.OwnsRetries}
+	k := known{Policy: t.Policy, Idempotency: t.Idempotency, DeadlineHeader: t.DeadlineHeader, OwnsRetries: t.OwnsRetries}
 	k.Policy.Backoff = nil
 	k.Policy.AdaptiveTimeout = nil
 	for _, part := range []any{t.Policy.AdaptiveTimeout, t.Budget, t.RateLimit, t.Breaker, t.Hedge} {
@@ -49,8 +49,8 @@ const all = `{
 		"Backoff": {"Strategy": "Constant", "Base": "3s"},
 		"AdaptiveTimeout": {"Multiple": 3, "Quantile": 0.98, "Min": "100ms", "MinSamples": 50}},
 	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "disabled": true},
-	"Deadline": {"Header": "X-By", "Margin": "20ms", "Max": "30s", "Disabled": true},
-	"Budget": {"Ratio": 0.2, "MinTokens": -1, "Static": true},
+	"DeadlineHeader": {"Name": "X-By", "Margin": "20ms", "Disabled": true},
+	"Budget": {"Ratio": 0.2, "Burst": -1, "Static": true},
 	"RateLimit": {"Limit": 50.5, "Burst": 7, "maxWait": "10s", "MaxBlock": "2h", "IgnoreHeaders": true},
 	"Breaker": {"FailureRatio": 0.5, "MinRequests": 9, "Window": "11s", "Cooldown": "1s", "MaxCooldown": "4s", "Probes": 2, "Static": true},
 	"Hedge": {"Delay": "250ms", "Quantile": 0.9, "MaxRatio": 1e-2},
@@ -62,11 +62,11 @@ func TestRead(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(iotest.OneByteReader(strings.NewReader(all)), &tr))
 		want := &resilienthttp.Transport{
-			Policy:      resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 3, Quantile: 0.98, Min: 100 * time.Millisecond, MinSamples: 50}},
-			Idempotency: resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Disabled: true},
-			Deadline:    resilienthttp.Deadline{Header: "X-By", Margin: 20 * time.Millisecond, Max: 30 * time.Second, Disabled: true},
-			Budget:      &resilienthttp.Budget{Ratio: 0.2, MinTokens: -1, Static: true},
-			RateLimit:   &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxWait: 10 * time.Second, MaxBlock: 2 * time.Hour, IgnoreHeaders: true},
+			Policy:         resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 3, Quantile: 0.98, Min: 100 * time.Millisecond, MinSamples: 50}},
+			Idempotency:    resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Disabled: true},
+			DeadlineHeader: resilienthttp.DeadlineHeader{Name: "X-By", Margin: 20 * time.Millisecond, Disabled: true},
+			Budget:         &resilienthttp.Budget{Ratio: 0.2, Burst: -1, Static: true},
+			RateLimit:      &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxWait: 10 * time.Second, MaxBlock: 2 * time.Hour, IgnoreHeaders: true},
 			Breaker: &resilienthttp.Breaker{
 				FailureRatio: 0.5, MinRequests: 9, Window: 11 * time.Second, Cooldown: time.Second, MaxCooldown: 4 * time.Second, Probes: 2, Static: true,
 			},
@@ -140,8 +140,8 @@ func TestRead_invalidText(t *testing.T) {
 			"Budget.Ratio: got string, want number", "Hedge: got list, want object",
 			"Idempotency.Methods: got string, want list of strings", "Idempotency.Header: got 7, want string",
 		}},
-		{"nulls", `{"Policy": null, "Budget": {"Ratio": null, "MinTokens": null}, "Idempotency": {"Methods": ["POST", null]}}`, []string{
-			"Policy: got null, want object", "Budget.Ratio: got null, want number", "Budget.MinTokens: got null", "Idempotency.Methods[1]: got null",
+		{"nulls", `{"Policy": null, "Budget": {"Ratio": null, "Burst": null}, "Idempotency": {"Methods": ["POST", null]}}`, []string{
+			"Policy: got null, want object", "Budget.Ratio: got null, want number", "Budget.Burst: got null", "Idempotency.Methods[1]: got null",
 		}},
 		{"numbers too large", `{"Budget": {"Ratio": 1e999}, "Policy": {"MaxAttempts": 99999999999999999999999}}`, []string{"Budget.Ratio", "Policy.MaxAttempts"}},
 		{"unknown strategy", `{"Policy": {"Backoff": {"Strategy": "Fibonacci", "Base": "1s", "Max": "2s"}}}`, []string{`Policy.Backoff.Strategy: got "Fibonacci"`}},

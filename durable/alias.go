@@ -96,8 +96,8 @@ const (
 	// StateDead means that the intent is not sent any more until a person decides.
 	StateDead = driver.StateDead
 
-	// StateCancelled means that the intent was cancelled before it was done.
-	StateCancelled = driver.StateCancelled
+	// StateCanceled means that the intent was canceled before it was done.
+	StateCanceled = driver.StateCanceled
 )
 
 // The classes of outcomes.

@@ -33,10 +33,10 @@ type core struct {
 
 // settings are the Engine's fields, with the defaults.
 type settings struct {
-	Store                               Store
-	Concurrency                         int
-	Lease, Poll, Drain, Timeout, Expiry time.Duration
-	Trace                               *Trace
+	Store                                                         Store
+	Concurrency                                                   int
+	LeaseDuration, PollInterval, DrainTimeout, Timeout, Retention time.Duration
+	Trace                                                         *Trace
 }
 
 // route is a gateway with its settings and its state.
@@ -57,8 +57,9 @@ type route struct {
 func newCore(e *Engine) *core {
 	s := &settings{
 		Store: e.Store, Concurrency: cmp.Or(e.Concurrency, defaultConcurrency),
-		Lease: cmp.Or(e.LeaseDuration, defaultLease), Poll: cmp.Or(e.PollInterval, defaultPoll), Drain: max(cmp.Or(e.DrainTimeout, defaultDrain), 0),
-		Timeout: cmp.Or(e.Timeout, defaultTimeout), Expiry: cmp.Or(e.Retention, defaultTTL), Trace: e.Trace,
+		LeaseDuration: cmp.Or(e.LeaseDuration, defaultLeaseDuration), PollInterval: cmp.Or(e.PollInterval, defaultPollInterval),
+		DrainTimeout: max(cmp.Or(e.DrainTimeout, defaultDrainTimeout), 0),
+		Timeout:      cmp.Or(e.Timeout, defaultTimeout), Retention: cmp.Or(e.Retention, defaultRetention), Trace: e.Trace,
 	}
 	c := &core{settings: s, routes: make(map[string]*route), wake: make(chan struct{}, 1), inFlight: make(map[driver.QueueKey]int)}
 	c.batcher.core = c
@@ -69,8 +70,8 @@ func newCore(e *Engine) *core {
 		r.perTenant = max(perTenant*r.workers/s.Concurrency, 1)
 		r.health.workers = r.workers
 		c.routes[name] = r
-		if s.Expiry > 0 {
-			s.Expiry = max(s.Expiry, r.terms.KeyTTL)
+		if s.Retention > 0 {
+			s.Retention = max(s.Retention, r.terms.KeyTTL)
 		}
 	}
 	return c
@@ -127,7 +128,7 @@ func (c *core) claim(ctx context.Context, s *session, limit int, only *idempoten
 	claimed, err := bounded(claiming, c, func(ctx context.Context) (driver.Claimed, error) { return c.Store.Claim(ctx, claim) })
 	if err == nil {
 		s.ahead = time.Since(claimed.Now)
-		w.lease.extend(began, cmp.Or(claimed.Lease, c.Lease))
+		w.lease.extend(began, cmp.Or(claimed.Lease, c.LeaseDuration))
 	}
 	c.take(&claim, &claimed, w, err)
 	if err != nil {
@@ -150,7 +151,7 @@ func (c *core) prepare(limit int, only *idempotency.ID) (driver.Claim, *worker) 
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	claim := driver.Claim{Lease: c.Lease, Limit: min(limit, c.freeSlots()), ID: only, Gateways: make(map[string]driver.Allowance, len(c.routes))}
+	claim := driver.Claim{Lease: c.LeaseDuration, Limit: min(limit, c.freeSlots()), ID: only, Gateways: make(map[string]driver.Allowance, len(c.routes))}
 	if claim.Limit <= 0 {
 		return claim, nil
 	}
@@ -313,7 +314,7 @@ var errNoAnswer = errors.New("durable: the store does not answer")
 // is over. A longer wait is mostly on a dead connection, which the kernel notices after a
 // quarter of an hour.
 func bounded[T any](ctx context.Context, c *core, verb func(context.Context) (T, error)) (T, error) {
-	limited, cancel := context.WithTimeout(ctx, max(c.Lease, minStoreTimeout))
+	limited, cancel := context.WithTimeout(ctx, max(c.LeaseDuration, minStoreTimeout))
 	defer cancel()
 	answer, err := verb(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {

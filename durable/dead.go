@@ -14,12 +14,12 @@ type Redrive struct {
 	// may be empty.
 	By, Note string
 
-	// PerSecond is the number of intents that become due in each second. 0: 10. Negative: all
-	// at once.
+	// PerSecond is the number of intents that become due in each second. Zero means 10. A negative
+	// number means all at once.
 	PerSecond float64
 
-	// SeenAt is the time at which the person looked, by the store's clock (Stats.Now).
-	// Younger dead letters are left out. Zero: the time at which Redrive is called.
+	// SeenAt is the time at which the person looked, by the store's clock (Stats.Now). Younger
+	// dead letters are left out. Zero means the time at which Redrive is called.
 	SeenAt time.Time
 }
 

@@ -267,7 +267,7 @@ func TestErase(t *testing.T) {
 		require.ErrorIs(t, e.Erase(t.Context(), in.ID, ""), durable.ErrInvalid)
 		require.ErrorIs(t, e.Erase(t.Context(), pay("comp1", "2").ID, "ann"), durable.ErrNotFound)
 		require.NoError(t, e.Erase(t.Context(), in.ID, "ann"))
-		assertState(t, e, in.ID, durable.StateCancelled)
+		assertState(t, e, in.ID, durable.StateCanceled)
 		assert.Empty(t, find(t, e, in.ID).Payload)
 		attempts := journal(t, e, in.ID)
 		last := attempts[len(attempts)-1]

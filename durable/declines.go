@@ -56,7 +56,7 @@ func (p Declines) Next(h *History, now time.Time) Decision {
 
 // CardDeclines returns the Policy for card payments. Outcome.Code must be Mastercard's merchant
 // advice code. The Policy repeats 24 to 30 after 1 h, 24 h, and 2, 4, 6, 8 and 10 days. It never
-// repeats 03 (do not try again), 21 (cancelled by the cardholder) and others. The limit is 15
+// repeats 03 (do not try again), 21 (canceled by the cardholder) and others. The limit is 15
 // declines in 30 days, as Visa allows (Mastercard: 35).
 //
 // Add your own codes to ByCode, such as 02 ("try again later"), for which providers recommend

@@ -16,7 +16,7 @@
 //
 // # Guarantees
 //
-//   - An intent is sent until it is done, dead or cancelled, through any crash. This holds as
+//   - An intent is sent until it is done, dead or canceled, through any crash. This holds as
 //     soon as Enqueue returned nil, or the transaction of an [Outbox] committed.
 //   - The key of a send is journalled before the send, and stays the same until the provider
 //     declines.

@@ -14,7 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
-// Engine sends the intents of a Store until they are done, dead or cancelled. Several Engines,
+// Engine sends the intents of a Store until they are done, dead or canceled. Several Engines,
 // in several processes, may share a Store. Its fields must not be changed after the first use.
 // It is safe for concurrent use, must not be copied, and runs goroutines only inside Run, Work
 // and WorkOne.
@@ -27,53 +27,54 @@ type Engine struct {
 	// before you enqueue for it: see ReasonNoGateway.
 	Gateways map[string]Gateway
 
-	// Policy decides what follows an attempt without success. Default: Schedule{}. A Gateway
-	// that is a Policy is its own.
+	// Policy decides what follows an attempt without success. nil means Schedule{}. A Gateway that
+	// is a Policy is its own.
 	Policy Policy
 
-	// Concurrency is the number of workers: the maximum number of sends at once. Default: 100.
+	// Concurrency is the number of workers: the maximum number of sends at once. Zero means 100.
 	Concurrency int
 
-	// PerTenant is the maximum number of workers for the intents of one scope. Default: a
+	// PerTenant is the maximum number of workers for the intents of one scope. Zero means a
 	// quarter of Concurrency, at least 1. Each gateway has its part of it, as it has of
 	// Concurrency.
 	PerTenant int
 
-	// PerGateway is the number of workers of each gateway. Default: Concurrency divided by the
+	// PerGateway is the number of workers of each gateway. Zero means Concurrency divided by the
 	// number of gateways, at least 1. A Gateway with a method Concurrency() int brings its own
-	// number, at most Concurrency. A gateway does not use the idle workers of another, so one
-	// that hangs does not slow down the others.
+	// number, at most Concurrency. A gateway does not use the idle workers of another, so one that
+	// hangs does not slow down the others.
 	PerGateway int
 
 	// LeaseDuration is the time after which a worker without a heartbeat is considered dead.
-	// Workers send a heartbeat every third of it. Default: 30 s. Minimum: 1 s.
+	// Workers send a heartbeat every third of it. Zero means 30 s. The minimum is 1 s.
 	LeaseDuration time.Duration
 
 	// PollInterval is the maximum time between two looks for due intents. Commits wake Run
-	// earlier. Default: 1 s. Minimum: 1 ms.
+	// earlier. Zero means 1 s. The minimum is 1 ms.
 	PollInterval time.Duration
 
-	// DrainTimeout is how long Run waits for sends in flight when its context ends. Default:
-	// 30 s. Negative: it does not wait.
+	// DrainTimeout is how long Run waits for sends in flight when its context ends. Zero means 30
+	// s. A negative duration means that it does not wait.
 	DrainTimeout time.Duration
 
 	// Timeout is the maximum duration of a send or a status query, and the deadline of its
-	// context. Default: 5 min. Negative: none. If a Gateway does not return 200 ms after the
-	// end of its context, the result is unknown, and its worker is busy until it returns.
+	// context. Zero means 5 min. A negative duration means none. If a Gateway does not return 200
+	// ms after the end of its context, the result is unknown, and its worker is busy until it
+	// returns.
 	Timeout time.Duration
 
-	// KeyTTL is the time for which the provider remembers a key, from its first use. Default:
-	// 24 h. Negative: keys protect nothing, and unknown results are only queried. No Policy
-	// changes it.
+	// KeyTTL is the time for which the provider remembers a key, from its first use. Zero means 24
+	// h. A negative duration means that keys protect nothing, and unknown results are only
+	// queried. No Policy changes it.
 	KeyTTL time.Duration
 
-	// VisibilityDelay is the time after its end in which a send may still take effect.
-	// Default: 15 min. It must not be negative. No Policy changes it.
+	// VisibilityDelay is the time after its end in which a send may still take effect. Zero means
+	// 15 min. It must not be negative. No Policy changes it.
 	VisibilityDelay time.Duration
 
-	// Retention is the time for which done and cancelled intents are kept, at least KeyTTL.
-	// After it, the same ID is a new intent. Default: 90 d, or the longest KeyTTL if that is
-	// longer. Negative: for ever.
+	// Retention is the time for which done and canceled intents are kept, at least KeyTTL. After
+	// it, the same ID is a new intent. Zero means 90 d, or the longest KeyTTL if that is longer. A
+	// negative duration means for ever.
 	Retention time.Duration
 
 	// Trace has hooks for logs and metrics. nil: none.
@@ -86,20 +87,20 @@ type Engine struct {
 
 const (
 	defaultConcurrency     = 100
-	defaultLease           = 30 * time.Second
-	defaultPoll            = time.Second
-	defaultDrain           = 30 * time.Second
+	defaultLeaseDuration   = 30 * time.Second
+	defaultPollInterval    = time.Second
+	defaultDrainTimeout    = 30 * time.Second
 	defaultTimeout         = 5 * time.Minute
 	defaultKeyTTL          = 24 * time.Hour
 	defaultVisibilityDelay = 15 * time.Minute
-	defaultTTL             = 90 * 24 * time.Hour
+	defaultRetention       = 90 * 24 * time.Hour
 
 	maxConcurrency = 1 << 20
 
-	minLease = time.Second
+	minLeaseDuration = time.Second
 
-	// minPoll is about the time that a store needs for an answer.
-	minPoll = time.Millisecond
+	// minPollInterval is about the time that a store needs for an answer.
+	minPollInterval = time.Millisecond
 )
 
 // Validate returns all errors of the configuration, joined. Each is an ErrInvalid. Call it when
@@ -110,8 +111,8 @@ func (e *Engine) Validate() error {
 	wrong.Check(e.Store == nil, "Store is nil")
 	wrong.Check(e.Concurrency < 0 || e.PerTenant < 0 || e.PerGateway < 0, "Concurrency, PerTenant or PerGateway is negative")
 	wrong.Check(e.Concurrency > maxConcurrency, fmt.Sprintf("Concurrency is %d, want at most %d", e.Concurrency, maxConcurrency))
-	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < minLease || e.LeaseDuration > driver.MaxWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, minLease, driver.MaxWait))
-	wrong.Check(e.PollInterval != 0 && e.PollInterval < minPoll, fmt.Sprintf("PollInterval is %v, want at least %v", e.PollInterval, minPoll))
+	wrong.Check(e.LeaseDuration != 0 && e.LeaseDuration < minLeaseDuration || e.LeaseDuration > driver.MaxWait, fmt.Sprintf("LeaseDuration is %v, want %v to %v", e.LeaseDuration, minLeaseDuration, driver.MaxWait))
+	wrong.Check(e.PollInterval != 0 && e.PollInterval < minPollInterval, fmt.Sprintf("PollInterval is %v, want at least %v", e.PollInterval, minPollInterval))
 	wrong.Duration("DrainTimeout", e.DrainTimeout)
 	wrong.Duration("Timeout", e.Timeout)
 	wrong.Duration("KeyTTL", e.KeyTTL)
@@ -199,7 +200,7 @@ func (e *Engine) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
 	return result.Receipt(), nil
 }
 
-// Cancel cancels an intent that is pending or waiting. Cancelling twice is no error.
+// Cancel cancels an intent that is pending or waiting. Canceling twice is no error.
 // ErrInvalidState: it is too late, or the result is unknown. ErrNotFound: there is no such
 // intent.
 func (e *Engine) Cancel(ctx context.Context, id idempotency.ID) error {

@@ -27,7 +27,7 @@ type Finder interface {
 // Protector is a Gateway that knows how long its keys protect.
 type Protector interface {
 	// KeyPolicy returns how long the provider remembers keys, and how long a send may take
-	// effect unseen. Zero: the Engine's value. A negative keyTTL: keys protect nothing.
+	// effect unseen. Zero means the Engine's value. A negative keyTTL means that keys protect nothing.
 	KeyPolicy() (keyTTL, visibilityDelay time.Duration)
 }
 

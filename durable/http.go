@@ -99,7 +99,7 @@ func (h HTTP) request(ctx context.Context, s *Send) (*http.Request, error) {
 		return nil, errors.New("durable: HTTP.NewRequest returned nil, or a request without URL")
 	}
 	ctx = valuesContext{Context: ctx, values: req.Context()}
-	req = req.WithContext(resilienthttp.SingleAttempt(resilienthttp.WithIdempotencyKey(ctx, s.Key)))
+	req = req.WithContext(resilienthttp.WithSingleAttempt(resilienthttp.WithIdempotencyKey(ctx, s.Key)))
 	if h.Client != nil && isTransport(h.Client.Transport) {
 		return req, nil // it puts the key where it belongs
 	}

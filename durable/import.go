@@ -262,7 +262,7 @@ func (to *RowResult) stands(r *Record) {
 		to.Status, to.Reference = RowDone, r.Reference
 	case StateUnknown:
 		to.Status, to.Code = RowUnknown, r.Code
-	case StateCancelled:
+	case StateCanceled:
 		to.Status, to.Code = RowRefused, r.State.String()
 	case StateDead:
 		to.Status = RowRefused

@@ -122,7 +122,7 @@ func TestImport(t *testing.T) {
 		synctest.Wait()
 		want = map[int]string{
 			2: "done ch_a", 3: "declined currency no such currency", 4: "declined currency no such currency", 5: "declined currency no such currency",
-			6: "in progress", 7: "unknown timeout", 8: "in progress", 9: want[9], 10: want[10], 11: want[11], 12: "declined cancelled",
+			6: "in progress", 7: "unknown timeout", 8: "in progress", 9: want[9], 10: want[10], 11: want[11], 12: "declined canceled",
 		}
 		assert.Equal(t, want, statuses(run()))
 

@@ -151,7 +151,7 @@ func TestRedrive_leavesOutYounger(t *testing.T) {
 	})
 }
 
-// D22: a job is cancelled in the middle.
+// D22: a job is canceled in the middle.
 func TestCancelJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := through(new(refusing))
@@ -167,7 +167,7 @@ func TestCancelJob(t *testing.T) {
 		require.NoError(t, err)
 		job := jobOf(t, e, id)
 		assert.Equal(t, 200, job.Redriven)
-		assert.Equal(t, "bob", job.CancelledBy)
+		assert.Equal(t, "bob", job.CanceledBy)
 		assert.Equal(t, ended, job.FinishedAt.Local())
 		require.ErrorIs(t, e.CancelJob(t.Context(), id, "bob"), durable.ErrInvalidState)
 		require.ErrorIs(t, e.CancelJob(t.Context(), "99", "bob"), durable.ErrNotFound)

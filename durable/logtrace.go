@@ -18,7 +18,7 @@ import (
 //	intent_dead        ERROR  a dead letter
 //	intent_redriven    INFO   sent again by a person
 //	intent_resolved    INFO   decided by a person
-//	intent_cancelled   INFO
+//	intent_canceled   INFO
 //	intent_erased      INFO
 //	gateway_held       WARN   see Engine.Holds
 //	gateway_released   INFO
@@ -26,7 +26,7 @@ import (
 //
 // An intent with a Row, as those of an Import, has the events row_accepted, row_revised,
 // row_sending, row_processed, row_processed_error (WARN, or ERROR for a dead letter),
-// row_redriven, row_resolved, row_cancelled and row_erased instead.
+// row_redriven, row_resolved, row_canceled and row_erased instead.
 //
 // The keys are event, batch, row_number, idempotency_key_hash (as in the records of
 // resilienthttp.LogTrace), gateway, state, attempts, http.response.status_code, error.type (the
@@ -104,8 +104,8 @@ func eventOf(c *driver.Change) (slog.Level, string) {
 		level, intent, row = slog.LevelDebug, "send_started", "row_sending"
 	case c.Resolved != nil:
 		level, intent, row = slog.LevelInfo, "intent_redriven", "row_redriven"
-	case c.Record.State == StateCancelled:
-		level, intent, row = slog.LevelInfo, "intent_cancelled", "row_cancelled"
+	case c.Record.State == StateCanceled:
+		level, intent, row = slog.LevelInfo, "intent_canceled", "row_canceled"
 	case c.Record.State == StateDone:
 		level, intent, row = slog.LevelInfo, "intent_done", "row_processed"
 	case c.Record.State == StateDead:

@@ -83,7 +83,7 @@ func TestLogTrace(t *testing.T) {
 		enqueue(t, e, withdrawn)
 		require.NoError(t, e.Cancel(t.Context(), withdrawn.ID))
 		require.NoError(t, e.Erase(t.Context(), withdrawn.ID, "SECRET-person"))
-		for _, event := range []string{"accepted", "revised", "sending", "processed", "processed_error", "redriven", "resolved", "cancelled", "erased"} {
+		for _, event := range []string{"accepted", "revised", "sending", "processed", "processed_error", "redriven", "resolved", "canceled", "erased"} {
 			assert.Contains(t, log.String(), "event=row_"+event+" batch=invoices row_number=5 idempotency_key_hash=sha256:")
 		}
 		assert.Contains(t, log.String(), `event=engine_error error="durable: the gateway \"panics\" panicked: *errors.errorString"`)

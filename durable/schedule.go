@@ -15,17 +15,17 @@ import (
 // status query without a result, it is queried again. An outage that is shorter than MaxAge
 // leaves no dead letters.
 type Schedule struct {
-	// Backoff is the wait before a try. Default: resilienthttp.FullJitter(1s, 1h). A
-	// Retry-After of the provider is added to the wait before a send.
+	// Backoff is the wait before a try. nil means resilienthttp.FullJitter(1s, 1h). A Retry-After
+	// of the provider is added to the wait before a send.
 	Backoff resilienthttp.Backoff
 
-	// MaxAttempts is the maximum number of sends that the provider declines, for a Policy
-	// that repeats declines: see Declines. Failures and unknown outcomes are not counted.
-	// Default: 12. Negative: no limit.
+	// MaxAttempts is the maximum number of sends that the provider declines, for a Policy that
+	// repeats declines: see Declines. Failures and unknown outcomes are not counted. Zero means
+	// 12. A negative number means no limit.
 	MaxAttempts int
 
-	// MaxAge is how long an intent is tried, from the time at which it was due first after it
-	// was enqueued, corrected or redriven. Default: 72 h. Negative: no limit.
+	// MaxAge is how long an intent is tried, from the time at which it was due first after it was
+	// enqueued, corrected or redriven. Zero means 72 h. A negative duration means no limit.
 	MaxAge time.Duration
 }
 

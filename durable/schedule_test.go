@@ -68,6 +68,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
+// D15: only declines count, however many attempts there were.
 func TestCardDeclines(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, row := range []struct {

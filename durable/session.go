@@ -46,7 +46,7 @@ func (c *core) session(ctx context.Context) *session {
 	s.sends, s.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.stores, s.stopStores = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.forget = context.AfterFunc(ctx, func() {
-		_ = sleep.Context(s.sends, c.Drain)
+		_ = sleep.Context(s.sends, c.DrainTimeout)
 		s.stopSends(errDrained)
 	})
 	return s
@@ -174,10 +174,10 @@ func (e *Engine) Run(ctx context.Context) error {
 func (c *core) loop(ctx context.Context, s *session) {
 	var reaped, swept time.Time
 	for jobs := false; ctx.Err() == nil; {
-		if now := time.Now(); now.Sub(reaped) >= c.Poll/2 {
+		if now := time.Now(); now.Sub(reaped) >= c.PollInterval/2 {
 			c.reap(ctx)
 			reaped, jobs = now, true
-			if c.Expiry > 0 && now.Sub(swept) >= time.Minute && !c.sweep(ctx) {
+			if c.Retention > 0 && now.Sub(swept) >= time.Minute && !c.sweep(ctx) {
 				swept = now
 			}
 		}
@@ -195,7 +195,7 @@ func (c *core) loop(ctx context.Context, s *session) {
 
 // idle waits for something to do.
 func (c *core) idle(ctx context.Context) {
-	timer := time.NewTimer(min(c.Poll/2+rand.N(c.Poll/2+1), max(c.wait(), fetchCooldown)))
+	timer := time.NewTimer(min(c.PollInterval/2+rand.N(c.PollInterval/2+1), max(c.wait(), fetchCooldown)))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -207,7 +207,7 @@ func (c *core) idle(ctx context.Context) {
 // sweep deletes a page of old intents, and reports whether there may be more.
 func (c *core) sweep(ctx context.Context) bool {
 	const page = 500
-	swept, err := bounded(ctx, c, func(ctx context.Context) (int, error) { return c.Store.Sweep(ctx, c.Expiry, page) })
+	swept, err := bounded(ctx, c, func(ctx context.Context) (int, error) { return c.Store.Sweep(ctx, c.Retention, page) })
 	if err != nil && ctx.Err() == nil {
 		c.Trace.failed(err)
 	}
@@ -262,8 +262,8 @@ func (c *core) within(ctx context.Context, work func(*session) error) error {
 }
 
 // WorkOne sends one intent if it is due, and returns the time of the next call, by this
-// process's clock and at least a PollInterval from now. Zero: the intent is done, dead or
-// cancelled. If another worker holds it, that is a lease from now. It needs a free worker, and
+// process's clock and at least a PollInterval from now. Zero means that the intent is done, dead or
+// canceled. If another worker holds it, that is a lease from now. It needs a free worker, and
 // ignores PerTenant, PerGateway and the Engine's own hold: the queue that calls it is
 // responsible for fairness. ErrNotFound: there is no such intent.
 func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time, err error) {
@@ -284,9 +284,9 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 	case err != nil:
 		return time.Time{}, err
 	case record.State.Held():
-		return time.Now().Add(c.Lease), nil
+		return time.Now().Add(c.LeaseDuration), nil
 	case record.State.Claimable():
-		next, soonest := record.NextAt.Add(ahead), time.Now().Add(c.Poll)
+		next, soonest := record.NextAt.Add(ahead), time.Now().Add(c.PollInterval)
 		if next.Before(soonest) {
 			return soonest, nil
 		}

@@ -27,7 +27,7 @@ func (c *core) currentWorker() *worker {
 	if n := len(c.workers); n > 0 && !c.workers[n-1].draining {
 		return c.workers[n-1]
 	}
-	w := &worker{name: rand.Text(), lease: lease{length: c.Lease}}
+	w := &worker{name: rand.Text(), lease: lease{length: c.LeaseDuration}}
 	c.workers = append(c.workers, w)
 	return w
 }
@@ -44,16 +44,16 @@ func (c *core) release(w *worker, lost bool) {
 
 // beat renews the leases of the workers until ctx ends.
 func (c *core) beat(ctx context.Context) {
-	wait := c.Lease / 3
+	wait := c.LeaseDuration / 3
 	for sleep.Context(ctx, wait) == nil {
-		wait = c.Lease / 3
+		wait = c.LeaseDuration / 3
 		c.mu.Lock()
 		workers := slices.Clone(c.workers)
 		c.mu.Unlock()
 		for _, w := range workers {
 			if err := c.beatOnce(ctx, w); err != nil && ctx.Err() == nil {
 				c.Trace.failed(err)
-				wait = c.Lease / 20
+				wait = c.LeaseDuration / 20
 			}
 		}
 	}
@@ -61,11 +61,11 @@ func (c *core) beat(ctx context.Context) {
 
 func (c *core) beatOnce(ctx context.Context, w *worker) error {
 	asked := time.Now()
-	limited, cancel := context.WithTimeout(ctx, c.Lease/3)
+	limited, cancel := context.WithTimeout(ctx, c.LeaseDuration/3)
 	defer cancel()
-	_, err := c.Store.Heartbeat(limited, w.name, c.Lease)
+	_, err := c.Store.Heartbeat(limited, w.name, c.LeaseDuration)
 	if err == nil {
-		w.lease.extend(asked, c.Lease)
+		w.lease.extend(asked, c.LeaseDuration)
 	}
 	return err
 }

@@ -27,15 +27,15 @@ import (
 // response of one. The zero value is ready for use. An Idempotent is safe for concurrent use and
 // must not be modified or copied after its first request. All keys are kept in memory.
 type Idempotent struct {
-	// KeyHeader is the field of the key. Default: the Log's, or Idempotency-Key.
+	// KeyHeader is the field of the key. "" means the Log's, or Idempotency-Key.
 	KeyHeader string
-	// Latency is the duration of an execution. Only a Server's Close ends it early. Default: 0.
+	// Latency is the duration of an execution. Only a Server's Close ends it early. Zero means none.
 	Latency time.Duration
 	// TTL is the time for which a response is stored. Zero means no limit.
 	TTL time.Duration
 
-	// Handler is an execution. Its request has the whole body, and its response is buffered. If
-	// it panics, the key can be used again. Default: 201 with {"id":"1"}, counting up.
+	// Handler is an execution. Its request has the whole body, and its response is buffered. If it
+	// panics, the key can be used again. nil means 201 with {"id":"1"}, counting up.
 	Handler http.Handler
 
 	mu         sync.Mutex

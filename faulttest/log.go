@@ -20,23 +20,22 @@ import (
 // recorded a moment later (in a synctest bubble: after synctest.Wait). After Close of the Server
 // all records are complete.
 type Log struct {
-	// KeyHeader is the field of the idempotency key. Default: Idempotency-Key.
+	// KeyHeader is the field of the idempotency key. "" means Idempotency-Key.
 	KeyHeader string
-	// DeadlineHeader is the field of the deadline, an RFC 3339 time. Default:
-	// X-Request-Deadline.
+	// DeadlineHeader is the field of the deadline, an RFC 3339 time. "" means X-Request-Deadline.
 	DeadlineHeader string
 
-	// MaxRequests is the maximum number of requests that are kept, the latest ones. Default:
+	// MaxRequests is the maximum number of requests that are kept, the latest ones. Zero means
 	// 4096. A negative number means no limit.
 	MaxRequests int
-	// MaxBody is the maximum number of bytes of each request body that are kept, the first
-	// ones. Default: 16 KiB. A negative number means no limit.
+	// MaxBody is the maximum number of bytes of each request body that are kept, the first ones.
+	// Zero means 16 KiB. A negative number means no limit.
 	MaxBody int
 
-	// GroupCalls returns the ID of a request's call. Requests with the same ID are attempts of
-	// one call. It is called by the methods that return or check calls. Default: the
-	// idempotency key; without a key: method, URI and body. A request without a key
-	// and with a body that was not read to its end belongs to the latest call with its method and URI.
+	// GroupCalls returns the ID of a request's call. Requests with the same ID are attempts of one
+	// call. It is called by the methods that return or check calls. nil means the idempotency key;
+	// without a key: method, URI and body. A request without a key and with a body that was not
+	// read to its end belongs to the latest call with its method and URI.
 	GroupCalls func(*Request) string
 
 	// Skew is the time by which the server's clock is ahead, in Date fields and in dates and

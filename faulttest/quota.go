@@ -16,25 +16,25 @@ import (
 // The zero value accepts 60 requests per minute. A Quota is safe for concurrent use and must not
 // be modified or copied after its first request. Servers that share it share its count.
 type Quota struct {
-	// Limit is the number of requests per window. Default: 60. A negative number means none.
+	// Limit is the number of requests per window. Zero means 60. A negative number means none.
 	Limit int
-	// Window is the length of a window. Default: 1m.
+	// Window is the length of a window. Zero means 1 min.
 	Window time.Duration
-	// Dialect is the dialect of the header. Default: IETF.
+	// Dialect is the dialect of the header. Zero means IETF.
 	Dialect Dialect
 	// Name is the name of the quota: see RateLimit.Name.
 	Name string
 
-	// Status is the status of a rejection. Default: 429.
+	// Status is the status of a rejection. Zero means 429.
 	Status int
-	// RetryAfterFormat is the format of a rejection's Retry-After. Default: Seconds.
+	// RetryAfterFormat is the format of a rejection's Retry-After. Zero means Seconds.
 	RetryAfterFormat RetryAfterFormat
 
 	// KeyFunc returns the key of a request. Each key has its own quota: see Credential. Nil
 	// means one quota for all requests.
 	KeyFunc func(*http.Request) string
 
-	// Next handles accepted requests. Default: the zero Reply.
+	// Next handles accepted requests. nil means the zero Reply.
 	Next http.Handler
 
 	mu                 sync.Mutex

@@ -123,7 +123,7 @@ func (d Dialect) hasEpochReset() bool {
 // RateLimit is one quota that a response advertises. It is a plain value. A [Quota] also enforces
 // its quota.
 type RateLimit struct {
-	// Dialect is the dialect of the header. Default: IETF.
+	// Dialect is the dialect of the header. Zero means IETF.
 	Dialect Dialect
 	// Limit is the number of requests, tokens or the like per window.
 	Limit int
@@ -135,9 +135,9 @@ type RateLimit struct {
 	// Window is the length of a window. Only IETF sends it. Zero means that it is not sent.
 	Window time.Duration
 
-	// Name is the name of the quota or the bucket, if the dialect has one. Default: "requests"
-	// for OpenAI, AzureOpenAI and Anthropic, "core" for GitHub, "throttle_authenticated_api"
-	// for GitLab, "bucket" for Discord and "default" for IETF.
+	// Name is the name of the quota or the bucket, if the dialect has one. "" means "requests" for
+	// OpenAI, AzureOpenAI and Anthropic, "core" for GitHub, "throttle_authenticated_api" for
+	// GitLab, "bucket" for Discord and "default" for IETF.
 	Name string
 }
 

@@ -17,7 +17,7 @@ import (
 // written is the time of a response, 300 ms after a whole second.
 var written = time.Date(2024, time.January, 15, 10, 30, 0, 300e6, time.FixedZone("", 3600))
 
-// Each dialect has the fields of DESIGN §5, and this module's parser understands them.
+// Each dialect has the fields that its API documents, and this module's parser understands them.
 func TestRateLimit_dialects(t *testing.T) {
 	t.Parallel()
 	const epoch = "1705311002" // written plus 1.5 s, rounded up

@@ -22,28 +22,28 @@ import (
 // A Reply reads the whole request body before it responds, except for [ResetBeforeRead]. Its
 // responses have a Date and, if their status allows a body, a Content-Length.
 type Reply struct {
-	// Status is the status code. Default: the Handler's, or 200.
+	// Status is the status code. Zero means the Handler's, or 200.
 	Status int
 	// Header is added to the Handler's header and replaces fields of the same name.
 	Header http.Header
-	// Body is the response body. Default: the Handler's, or none. If it is a JSON object or
-	// array, the default Content-Type is application/json.
+	// Body is the response body. "" means the Handler's, or none. If it is a JSON object or array,
+	// the default Content-Type is application/json.
 	Body string
 
 	// Handler is called after the request's header was read, and its response is buffered in
-	// memory. The other fields then change, delay or break that response. If Handler hijacks
-	// the connection or injects a fault itself, that takes effect at once. Default: none.
+	// memory. The other fields then change, delay or break that response. If Handler hijacks the
+	// connection or injects a fault itself, that takes effect at once. nil means none.
 	Handler http.Handler
 
-	// Delay is the wait before the response header, or before a reset. It ends early if the
-	// client cancels. Default: 0.
+	// Delay is the wait before the response header, or before a reset. It ends early if the client
+	// cancels. Zero means none.
 	Delay time.Duration
-	// Pause is the wait before each Chunk of the body. Default: 0.
+	// Pause is the wait before each Chunk of the body. Zero means none.
 	Pause time.Duration
-	// Chunk is the number of bytes between two pauses. Default: 1.
+	// Chunk is the number of bytes between two pauses. Zero means 1.
 	Chunk int
 
-	// Fault is the fault to inject. Default: NoFault.
+	// Fault is the fault to inject. Zero means NoFault.
 	Fault Fault
 	// At is the number of body bytes that ResetMidBody, Truncated and Stalled send, at most
 	// all but one. Zero means half of the body, and a negative number none. If there is no
@@ -53,7 +53,7 @@ type Reply struct {
 	// RetryAfter is the wait that the response asks for, rounded up to what the format can
 	// express. Zero means that no such field is sent.
 	RetryAfter time.Duration
-	// RetryAfterFormat is the format of RetryAfter. Default: Seconds.
+	// RetryAfterFormat is the format of RetryAfter. Zero means Seconds.
 	RetryAfterFormat RetryAfterFormat
 	// RateLimits are quotas that the header describes. They are not enforced: see Quota.
 	RateLimits []RateLimit

@@ -49,7 +49,7 @@ type Rule struct {
 	// negative number none.
 	Times int
 
-	// Handler handles the requests that match. Default: the zero Reply.
+	// Handler handles the requests that match. nil means the zero Reply.
 	Handler http.Handler
 
 	once     sync.Once

@@ -30,18 +30,18 @@ type Server struct {
 	// Log records the requests. Its fields are options.
 	Log
 
-	// Script is any handler: a Script, a Sequence, a Reply, an http.ServeMux, your own.
-	// Default: the zero Reply.
+	// Script is any handler: a Script, a Sequence, a Reply, an http.ServeMux, your own. nil means
+	// the zero Reply.
 	Script http.Handler
 
 	// InMemory makes the server listen on an in-memory network, inside or outside of a
 	// testing/synctest bubble. Only its own Client and Transport reach it, and those of
 	// servers on the same Network.
 	InMemory bool
-	// Host is the name of a server in memory, with or without a port. Default: fault.test.
+	// Host is the name of a server in memory, with or without a port. "" means fault.test.
 	Host string
-	// Network is another server in memory, already started, with another Host. Both servers
-	// then share its network. It implies InMemory. Default: a new network.
+	// Network is another server in memory, already started, with another Host. Both servers then
+	// share its network. It implies InMemory. nil means a new network.
 	Network *Server
 
 	// URL is set by Start, without a slash at its end: http://127.0.0.1:41927,

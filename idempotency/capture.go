@@ -33,7 +33,7 @@ type capture struct {
 	mu       sync.Mutex
 	header   http.Header // the handler's; nil until asked for
 	snapshot http.Header // header at WriteHeader
-	code     int         // 0: not written yet
+	code     int         // zero means that it is not written yet
 	implicit bool        // WriteHeader was left to a write, a flush, or the end
 	declared int64       // Content-Length, or -1
 	written  int64       // what the handler has tried to write

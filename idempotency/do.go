@@ -18,7 +18,7 @@ import (
 // with the same key apart; "" means that the key is enough. See NewFingerprint.
 //
 // Do is Executor.Do with at most one Options, or the default ones, but it does not call
-// Store.Check. With a store within your own transaction (Within of sqlitestore and
+// Store.Check. With a store within your own transaction (WithTx of sqlitestore and
 // pgstore), commit after nil and after a PermanentError, and roll back otherwise.
 func Do(
 	ctx context.Context, store Store, scope, operation, key string, fingerprint Fingerprint,
@@ -44,7 +44,7 @@ type Executor struct {
 
 	Options
 
-	// Trace is a set of hooks. Default: none.
+	// Trace is a set of hooks. nil means none.
 	Trace *Trace
 
 	unchecked bool // does not check the store

@@ -31,47 +31,46 @@ import (
 type Handler struct {
 	Options
 
-	// Header is the name of the header field with the key. Default: Idempotency-Key.
+	// Header is the name of the header field with the key. "" means Idempotency-Key.
 	Header string
 
-	// Methods are the methods that need a key, compared case-insensitively. Other
-	// requests pass. Default: POST and PATCH.
+	// Methods are the methods that need a key, compared case-insensitively. Other requests pass.
+	// nil means POST and PATCH.
 	Methods []string
 
-	// Optional lets requests without a key pass, without protection. Default: they are
-	// rejected with 400.
+	// Optional lets requests without a key pass, without protection. By default they are rejected
+	// with 400.
 	Optional bool
 
-	// Operation returns the name of the requested operation. The same key with another
-	// name is another operation, so a name must not change while keys are in use:
-	// prefer a constant for each route. Default: the method and the pattern that
-	// http.ServeMux matched, or the path.
+	// Operation returns the name of the requested operation. The same key with another name is
+	// another operation, so a name must not change while keys are in use: prefer a constant for
+	// each route. nil means the method and the pattern that http.ServeMux matched, or the path.
 	Operation func(*http.Request) string
 
-	// Fingerprint tells two requests with the same key apart. It must return the same
-	// in all versions of a program. Default: RequestFingerprint.
+	// Fingerprint tells two requests with the same key apart. It must return the same in all
+	// versions of a program. nil means RequestFingerprint.
 	Fingerprint func(r *http.Request, body []byte) Fingerprint
 
-	// MaxBody is the maximum size of a request body in bytes, which is held in memory.
-	// A larger one is rejected with 413. Default: 1 MiB.
+	// MaxBody is the maximum size of a request body in bytes, which is held in memory. A larger
+	// one is rejected with 413. Zero means 1 MiB.
 	MaxBody int64
 
-	// MaxResponse is the maximum size of a stored response body in bytes. A larger one
-	// is sent to the first client, and duplicates get a 409, unless the handler called
-	// SetReference. Default: 1 MiB.
+	// MaxResponse is the maximum size of a stored response body in bytes. A larger one is sent to
+	// the first client, and duplicates get a 409, unless the handler called SetReference. Zero
+	// means 1 MiB.
 	MaxResponse int64
 
-	// LoadResult returns the response of an execution that called SetReference. It is
-	// called for each duplicate, with the duplicate's context, and must be safe for
-	// concurrent use. Code 0 and a nil Header mean those of the first response. Its
-	// error is answered with 503. Default: responses are stored, and references are
-	// not used. Keep it set until the TTL of the records with references is over.
+	// LoadResult returns the response of an execution that called SetReference. It is called for
+	// each duplicate, with the duplicate's context, and must be safe for concurrent use. Code 0
+	// and a nil Header mean those of the first response. Its error is answered with 503. nil means
+	// that responses are stored, and references are not used. Keep it set until the TTL of the records
+	// with references is over.
 	LoadResult func(ctx context.Context, id ID, reference string) (Result, error)
 
-	// MaxSpool is the maximum size of a response body that is held back, in bytes. The
-	// part above MaxResponse is in a temporary file. Further writes of the handler
-	// fail, and the client's connection is closed. Default: 1 GiB, or MaxResponse if
-	// that is more. Negative: no limit.
+	// MaxSpool is the maximum size of a response body that is held back, in bytes. The part above
+	// MaxResponse is in a temporary file. Further writes of the handler fail, and the client's
+	// connection is closed. Zero means 1 GiB, or MaxResponse if that is more. A negative number
+	// means no limit.
 	MaxSpool int64
 
 	// Classify returns how a response's status code ends the execution: Completed,
@@ -79,7 +78,7 @@ type Handler struct {
 	// ClassifyStatus.
 	Classify func(status int) Status
 
-	// Trace is a set of hooks. Default: none.
+	// Trace is a set of hooks. nil means none.
 	Trace *Trace
 
 	store Store

@@ -485,7 +485,7 @@ func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 	}
 }
 
-// leaving is a context that is cancelled after a second.
+// leaving is a context that is canceled after a second.
 func leaving(why error) func(context.Context) (context.Context, context.CancelFunc) {
 	return func(ctx context.Context) (context.Context, context.CancelFunc) {
 		ctx, cancel := context.WithCancelCause(ctx)

@@ -1139,7 +1139,7 @@ func TestHandler_outlivesItsClient(t *testing.T) {
 		defer cancel()
 		_, err := send(ctx)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NoError(t, <-inner, "the handler was cancelled with its client")
+		require.NoError(t, <-inner, "the handler was canceled with its client")
 
 		synctest.Wait()
 		resp, err := send(t.Context())

@@ -11,29 +11,29 @@ import (
 // Options are the options of executions, for Handler and Executor. The zero value
 // works.
 type Options struct {
-	// Lease is the time after which a non-transactional execution without a heartbeat
-	// is considered dead. A heartbeat is sent every Lease/3, and the database has that
-	// long to answer, so a lease of less than a few seconds is lost in a short outage.
-	// For transactional work it is how long the database waits for a silent host.
-	// Default: 30 s. Minimum: 10 ms.
+	// Lease is the time after which a non-transactional execution without a heartbeat is
+	// considered dead. A heartbeat is sent every Lease/3, and the database has that long to
+	// answer, so a lease of less than a few seconds is lost in a short outage. For transactional
+	// work it is how long the database waits for a silent host. Zero means 30 s. The minimum is 10
+	// ms.
 	Lease time.Duration
 
-	// TTL is how long a record is kept and its key protects the operation: from the
-	// start of the execution, or from its end if it took more than a tenth of the TTL.
-	// Default: 24 h. Minimum: Lease.
+	// TTL is how long a record is kept and its key protects the operation: from the start of the
+	// execution, or from its end if it took more than a tenth of the TTL. Zero means 24 h. The
+	// minimum is Lease.
 	TTL time.Duration
 
-	// Timeout is the maximum duration of an execution. After it, the context is
-	// canceled with the cause ErrTimeLimit, and the lease is not renewed any more.
-	// Transactional work is rolled back. Default: 15 min. Negative: no limit.
+	// Timeout is the maximum duration of an execution. After it, the context is canceled with the
+	// cause ErrTimeLimit, and the lease is not renewed any more. Transactional work is rolled
+	// back. Zero means 15 min. A negative duration means no limit.
 	Timeout time.Duration
 
-	// DuplicateWait is the maximum time that a duplicate waits for the execution in
-	// progress. It holds no connection while it waits. Default: 0, no wait.
+	// DuplicateWait is the maximum time that a duplicate waits for the execution in progress. It
+	// holds no connection while it waits. Zero means none.
 	DuplicateWait time.Duration
 
-	// Takeover says what happens after a non-transactional execution died, or ended
-	// with an unknown effect. Default: MarkUnknown.
+	// Takeover says what happens after a non-transactional execution died, or ended with an
+	// unknown effect. Zero means MarkUnknown.
 	Takeover driver.Takeover
 
 	// Transactional means that all effects of the work are writes through Tx. The work

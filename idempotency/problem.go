@@ -22,7 +22,7 @@ type problem struct {
 	// resilienthttp Transport would repeat a 409 or a 5xx otherwise.
 	final bool
 
-	// again is the Retry-After. 0: none.
+	// again is the Retry-After. Zero means none.
 	again time.Duration
 }
 

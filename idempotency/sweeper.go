@@ -16,18 +16,17 @@ type Sweeper struct {
 	// Store is the store that is swept.
 	Store Store
 
-	// Trace.Unknown is called for each record that becomes Unknown. Default: none.
+	// Trace.Unknown is called for each record that becomes Unknown. nil means none.
 	Trace *Trace
 
-	// Batch is the maximum number of records that one operation changes. Default: 500.
+	// Batch is the maximum number of records that one operation changes. Zero means 500.
 	Batch int
 
-	// Every is the time between two sweeps if there is nothing left to sweep. Default:
-	// 1 min.
+	// Every is the time between two sweeps if there is nothing left to sweep. Zero means 1 min.
 	Every time.Duration
 
-	// OnError is called after each sweep that failed. Default: errors are ignored, and
-	// the next sweep comes at its time.
+	// OnError is called after each sweep that failed. nil means that errors are ignored, and the
+	// next sweep comes at its time.
 	OnError func(error)
 }
 

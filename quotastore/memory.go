@@ -32,7 +32,7 @@ const (
 // So made-up keys do not evict a key that is used up, unless about MaxKeys of them are
 // used up too: each unit that an attacker gains costs about MaxKeys units.
 type Memory struct {
-	// MaxKeys is the maximum number of keys. 0: 65,536. It is read at the first use.
+	// MaxKeys is the maximum number of keys. Zero means 65,536. It is read at the first use.
 	MaxKeys int
 
 	once   sync.Once
@@ -58,7 +58,7 @@ type account struct {
 	key     string
 	bucket  bucket
 	window  window
-	blocked int64   // the end of the block; 0: none
+	blocked int64   // the end of the block; zero means none
 	whole   int64   // the time at which the key's whole quota is available
 	used    float32 // the part of the limit that was used at the last Take, 0 to 1
 }

@@ -26,8 +26,8 @@ type Rule struct {
 	// Window is the time for Limit units, at most 366 days. It has no default.
 	Window time.Duration
 
-	// Burst is the number of units that may be taken at once, up to 2^40. 0 means
-	// Limit. Sliding ignores it.
+	// Burst is the number of units that may be taken at once, up to 2^40. Zero means Limit.
+	// Sliding ignores it.
 	Burst int
 
 	// Sliding counts the units of the last Window, instead of using a token bucket. Up

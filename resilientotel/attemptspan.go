@@ -39,7 +39,7 @@ type attemptTracer struct {
 }
 
 func (t attemptTracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
-	number, hedge := resilienthttp.AttemptFromContext(ctx)
+	number, hedge := resilienthttp.AttemptNumber(ctx)
 	s := &attemptSpan{client: t.client, call: t.client.callOf(ctx)}
 	s.Context, s.Span = t.Tracer.Start(ctx, name, options...)
 	resends := number - 1

@@ -25,8 +25,9 @@ type callMetrics struct {
 // callSeries are the attributes of a call's duration.
 type callSeries struct{ host, method, errorType, outcome string }
 
-// scoped is a scope and the value of a second attribute.
-type scoped struct{ scope, value string }
+// scoped is a scope, the value of a second attribute, and for circuits the priority if it is not
+// the default.
+type scoped struct{ scope, value, priority string }
 
 func newCallMetrics(m meter, limit int) *callMetrics {
 	c := &callMetrics{
@@ -53,7 +54,7 @@ func newCallMetrics(m meter, limit int) *callMetrics {
 		keyRejectedBy: &c.rejectionSeries, keyBreakerTo: &c.breakerSeries,
 	} {
 		table.attributes = func(s scoped) []attribute.KeyValue {
-			return []attribute.KeyValue{keyScope.String(s.scope), key.String(s.value)}
+			return append(scopeAttributes(s.scope, s.priority), key.String(s.value))
 		}
 	}
 	c.hedgeSeries.attributes = func(s scoped) []attribute.KeyValue {
@@ -71,7 +72,7 @@ func (m *callMetrics) record(ctx context.Context, c *resilienthttp.Call, scope s
 	}
 	m.recordWait(ctx, scope, waitBackoff, s.retryWait)
 	m.recordWait(ctx, scope, waitQuota, s.quota)
-	m.recordWait(ctx, scope, waitLocalLimit, s.localLimit)
+	m.recordWait(ctx, scope, waitFixedLimit, s.fixedLimit)
 }
 
 func (m *callMetrics) recordAttempt(ctx context.Context, c *resilienthttp.Call, i int, scope string) {
@@ -82,12 +83,12 @@ func (m *callMetrics) recordAttempt(ctx context.Context, c *resilienthttp.Call, 
 		if c.Response != nil && a.Response == c.Response {
 			result = hedgeWon
 		}
-		m.hedges.Add(ctx, 1, m.hedgeSeries.of(scoped{scope, result}).add...)
+		m.hedges.Add(ctx, 1, m.hedgeSeries.of(scoped{scope: scope, value: result}).add...)
 	case i > 0:
-		m.retries.Add(ctx, 1, m.retrySeries.of(scoped{scope, retryReason(failedBefore(c.Attempts, i), a)}).add...)
+		m.retries.Add(ctx, 1, m.retrySeries.of(scoped{scope: scope, value: retryReason(failedBefore(c.Attempts, i), a)}).add...)
 	}
 	if a.StopReason != nil {
-		m.denied.Add(ctx, 1, m.deniedSeries.of(scoped{scope, stopReason(a.StopReason)}).add...)
+		m.denied.Add(ctx, 1, m.deniedSeries.of(scoped{scope: scope, value: stopReason(a.StopReason)}).add...)
 	}
 }
 
@@ -101,14 +102,14 @@ func failedBefore(attempts []resilienthttp.Attempt, i int) *resilienthttp.Attemp
 
 func (m *callMetrics) recordWait(ctx context.Context, scope, cause string, d time.Duration) {
 	if d > 0 {
-		m.wait.Record(ctx, d.Seconds(), m.waitSeries.of(scoped{scope, cause}).record...)
+		m.wait.Record(ctx, d.Seconds(), m.waitSeries.of(scoped{scope: scope, value: cause}).record...)
 	}
 }
 
 func (m *callMetrics) recordRejection(ctx context.Context, gate, scope string) {
-	m.rejections.Add(ctx, 1, m.rejectionSeries.of(scoped{scope, gate}).add...)
+	m.rejections.Add(ctx, 1, m.rejectionSeries.of(scoped{scope: scope, value: gate}).add...)
 }
 
 func (m *callMetrics) recordTransition(change resilienthttp.BreakerChange, scope string) {
-	m.breakers.Add(context.Background(), 1, m.breakerSeries.of(scoped{scope, stateName(change.To)}).add...)
+	m.breakers.Add(context.Background(), 1, m.breakerSeries.of(scoped{scope, stateName(change.To), otherPriority(change.Priority)}).add...)
 }

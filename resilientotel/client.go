@@ -79,7 +79,7 @@ type call struct {
 	response context.Context //nolint:containedctx // the context of Response.Request
 
 	queued     bool // it has waited in the queue of the rate limiter
-	localLimit bool // its last wait there was for RateLimit.Limit
+	fixedLimit bool // its last wait there was for RateLimit.Limit
 	described  bool // callDone has set the attributes of the span
 }
 
@@ -187,10 +187,10 @@ func (c *client) queueWait(a *resilienthttp.Attempt) {
 	if of == nil {
 		return
 	}
-	of.queued, of.localLimit = true, a.LocalLimit
+	of.queued, of.fixedLimit = true, a.FixedLimit
 	if of.span.IsRecording() {
 		of.span.AddEvent(eventQueued, trace.WithAttributes(
-			keyAttemptNumber.Int(a.Number), keyWaitCause.String(queueCause(a.LocalLimit)), seconds(keyEstimatedWait, a.RetryWait)))
+			keyAttemptNumber.Int(a.Number), keyWaitCause.String(queueCause(a.FixedLimit)), seconds(keyEstimatedWait, a.RetryWait)))
 	}
 }
 
@@ -236,7 +236,7 @@ func (c *client) callDone(done *resilienthttp.Call) {
 type summary struct {
 	outcome, errorType             string
 	queueWait, inFlight, retryWait time.Duration // see Call.Timings
-	quota, localLimit              time.Duration // the parts of queueWait in the queue of the rate limiter
+	quota, fixedLimit              time.Duration // the parts of queueWait in the queue of the rate limiter
 }
 
 func summarize(done *resilienthttp.Call, of *call) summary {
@@ -249,15 +249,15 @@ func summarize(done *resilienthttp.Call, of *call) summary {
 	for i := range done.Attempts {
 		a := &done.Attempts[i]
 		rest -= a.QueueWait
-		s.addQueueWait(a.LocalLimit, a.QueueWait)
+		s.addQueueWait(a.FixedLimit, a.QueueWait)
 	}
-	s.addQueueWait(of.localLimit, rest)
+	s.addQueueWait(of.fixedLimit, rest)
 	return s
 }
 
-func (s *summary) addQueueWait(localLimit bool, d time.Duration) {
-	if localLimit {
-		s.localLimit += d
+func (s *summary) addQueueWait(fixedLimit bool, d time.Duration) {
+	if fixedLimit {
+		s.fixedLimit += d
 	} else {
 		s.quota += d
 	}

@@ -31,14 +31,14 @@ const defaultMaxScopes = 100
 // An Instrumentation is safe for concurrent use. Its fields are read at its first use and
 // must not be changed after it. It must not be copied.
 type Instrumentation struct {
-	// TracerProvider creates the spans. Default: the global provider.
+	// TracerProvider creates the spans. nil means the global provider.
 	TracerProvider trace.TracerProvider
 
-	// MeterProvider creates the metrics. Default: the global provider.
+	// MeterProvider creates the metrics. nil means the global provider.
 	MeterProvider metric.MeterProvider
 
-	// Propagator writes the span of an attempt into its headers. Default: the Options', or
-	// the global propagator.
+	// Propagator writes the span of an attempt into its headers. nil means the Options', or the
+	// global propagator.
 	Propagator propagation.TextMapPropagator
 
 	// Options are options of otelhttp for the attempts, such as filters, a formatter of span
@@ -47,9 +47,8 @@ type Instrumentation struct {
 	// not, such as paths. They are not used for a Base that is an otelhttp.Transport.
 	Options []otelhttp.Option
 
-	// MaxScopes is the maximum number of hosts, and of scopes, with their own value in
-	// metrics. All later ones have the value "_OTHER". Default: 100. A negative number means
-	// no limit.
+	// MaxScopes is the maximum number of hosts, and of scopes, with their own value in metrics.
+	// All later ones have the value "_OTHER". Zero means 100. A negative number means no limit.
 	MaxScopes int
 
 	once sync.Once

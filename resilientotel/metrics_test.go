@@ -177,7 +177,7 @@ func TestNumbersAgree(t *testing.T) {
 			}
 		}
 		require.Equal(t, []string{"down.test", "up.test"}, []string{state.Scopes[0].Scope, state.Scopes[1].Scope})
-		require.Positive(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=local_limit}"])
+		require.Positive(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=fixed_limit}"])
 		require.Positive(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=backoff}"])
 		require.Zero(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=quota}"])
 		spans := 0
@@ -194,7 +194,7 @@ func TestNumbersAgree(t *testing.T) {
 func TestBudgetAndActiveAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, tr := record(), &resilienthttp.Transport{
-			Base: script(answer{after: time.Second, status: 500}), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: 1, MinTokens: 10, Static: true},
+			Base: script(answer{after: time.Second, status: 500}), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: 1, Burst: 10, Static: true},
 			Policy: resilienthttp.Policy{MaxAttempts: 2, Backoff: resilienthttp.Constant(time.Millisecond)},
 		}
 		rt := r.Wrap(tr)
@@ -250,8 +250,8 @@ func TestHedgesRetriesAndWaits(t *testing.T) {
 			map[string]float64{"retries{resilienthttp.retry.reason=connection_refused resilienthttp.scope=api.test:8443}": 1, "wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=backoff}": 1},
 		},
 		{
-			"canceled in the queue for RateLimit.Limit: local_limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}, script(answer{status: 200}), 3 * s, 2,
-			map[string]float64{"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=local_limit}": 3},
+			"canceled in the queue for RateLimit.Limit: fixed_limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}, script(answer{status: 200}), 3 * s, 2,
+			map[string]float64{"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=fixed_limit}": 3},
 		},
 		{
 			"canceled in the queue for a quota: quota", &resilienthttp.Transport{},
@@ -259,10 +259,10 @@ func TestHedgesRetriesAndWaits(t *testing.T) {
 			map[string]float64{"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=quota}": 3},
 		},
 		{
-			"retry in the queue: backoff and local_limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(s)}, script(unavailable, answer{status: 200}), 0, 1,
+			"retry in the queue: backoff and fixed_limit", &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(s)}, script(unavailable, answer{status: 200}), 0, 1,
 			map[string]float64{
 				"retries{resilienthttp.retry.reason=503 resilienthttp.scope=api.test:8443}": 1, "wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=backoff}": 1,
-				"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=local_limit}": 9,
+				"wait.duration{resilienthttp.scope=api.test:8443 resilienthttp.wait.cause=fixed_limit}": 9,
 			},
 		},
 	} {

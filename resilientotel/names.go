@@ -86,11 +86,11 @@ const (
 )
 
 // The values of resilienthttp.wait.cause. A call in the queue of the rate limiter waits for
-// local_limit or quota. The gauge of waiting calls does not distinguish them.
+// fixed_limit or quota. The gauge of waiting calls does not distinguish them.
 const (
 	waitBackoff    = "backoff"     // before a retry
 	waitQuota      = "quota"       // for a quota of the server
-	waitLocalLimit = "local_limit" // for RateLimit.Limit
+	waitFixedLimit = "fixed_limit" // for RateLimit.Limit
 	waitRateLimit  = "rate_limit"  // for either
 )
 

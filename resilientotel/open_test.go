@@ -40,7 +40,7 @@ func TestNoOpenSpan(t *testing.T) {
 		"Classify panics": {transport: &resilienthttp.Transport{Policy: resilienthttp.Policy{Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { panic("boom") }}}, panics: true},
 		"Base panics":     {transport: &resilienthttp.Transport{Base: roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") })}, panics: true},
 		"Base panics in a hedge": {transport: &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: time.Second}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-			if _, hedge := resilienthttp.AttemptFromContext(r.Context()); hedge {
+			if _, hedge := resilienthttp.AttemptNumber(r.Context()); hedge {
 				panic("boom")
 			}
 			time.Sleep(2 * time.Second)

@@ -98,7 +98,7 @@ func (s *engineSum) add(ctx context.Context, e *durable.Engine) error {
 		return err
 	}
 	s.known = true
-	for state := durable.StatePending; state <= durable.StateCancelled; state++ {
+	for state := durable.StatePending; state <= durable.StateCanceled; state++ {
 		s.counts[state] += int64(stats.States[state])
 	}
 	if !stats.Oldest.IsZero() {

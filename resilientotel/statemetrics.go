@@ -1,6 +1,8 @@
 package resilientotel
 
 import (
+	"slices"
+
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
@@ -82,11 +84,12 @@ func (s *scopeSum) add(of *resilienthttp.ScopeState, buckets *names) {
 
 // observe reads the state of each Transport once.
 func (m *stateMetrics) observe(o metric.Observer, transports []*resilienthttp.Transport, scopes *names) {
-	sums := map[string]*scopeSum{}
+	type series struct{ scope, priority string }
+	sums := map[series]*scopeSum{}
 	for _, t := range transports {
 		state := t.State()
 		for i := range state.Scopes {
-			name := scopes.of(state.Scopes[i].Scope)
+			name := series{scopes.of(state.Scopes[i].Scope), otherPriority(state.Scopes[i].Priority)}
 			if sums[name] == nil {
 				sums[name] = &scopeSum{}
 			}
@@ -94,21 +97,21 @@ func (m *stateMetrics) observe(o metric.Observer, transports []*resilienthttp.Tr
 		}
 	}
 	for name, sum := range sums {
-		m.observeScope(o, keyScope.String(name), sum)
+		m.observeScope(o, scopeAttributes(name.scope, name.priority), sum)
 	}
 }
 
-func (m *stateMetrics) observeScope(o metric.Observer, scope attribute.KeyValue, sum *scopeSum) {
-	attributes := observed(scope)
+func (m *stateMetrics) observeScope(o metric.Observer, scope []attribute.KeyValue, sum *scopeSum) {
+	attributes := observed(scope...)
 	o.ObserveInt64(m.breaker, sum.breaker, attributes)
 	o.ObserveInt64(m.active, sum.active, attributes)
-	o.ObserveInt64(m.waiting, sum.queued, observed(scope, keyWaitCause.String(waitRateLimit)))
-	o.ObserveInt64(m.waiting, sum.retryWaiting, observed(scope, keyWaitCause.String(waitBackoff)))
+	o.ObserveInt64(m.waiting, sum.queued, observed(append(slices.Clip(scope), keyWaitCause.String(waitRateLimit))...))
+	o.ObserveInt64(m.waiting, sum.retryWaiting, observed(append(slices.Clip(scope), keyWaitCause.String(waitBackoff))...))
 	if sum.hasBudget {
 		o.ObserveFloat64(m.budget, sum.budget, attributes)
 	}
 	for bucket, q := range sum.quotas {
-		attributes := observed(scope, keyQuotaBucket.String(bucket))
+		attributes := observed(append(slices.Clip(scope), keyQuotaBucket.String(bucket))...)
 		o.ObserveInt64(m.remaining, q.remaining, attributes)
 		o.ObserveInt64(m.limit, q.limit, attributes)
 	}

@@ -122,9 +122,9 @@ func methodName(method string) string {
 }
 
 // queueCause returns the resilienthttp.wait.cause of a wait in the queue.
-func queueCause(localLimit bool) string {
-	if localLimit {
-		return waitLocalLimit
+func queueCause(fixedLimit bool) string {
+	if fixedLimit {
+		return waitFixedLimit
 	}
 	return waitQuota
 }
@@ -139,6 +139,23 @@ func stateName(s resilienthttp.BreakerState) string {
 		return "open"
 	}
 	return other
+}
+
+// otherPriority returns the name of a priority, or "" for the default, which has no attribute.
+func otherPriority(p resilienthttp.Priority) string {
+	if p == resilienthttp.PriorityDefault {
+		return ""
+	}
+	return priorityName(p)
+}
+
+// scopeAttributes returns the attributes of a scope and of a result of otherPriority.
+func scopeAttributes(scope, priority string) []attribute.KeyValue {
+	attributes := []attribute.KeyValue{keyScope.String(scope)}
+	if priority != "" {
+		attributes = append(attributes, keyPriority.String(priority))
+	}
+	return attributes
 }
 
 func priorityName(p resilienthttp.Priority) string {

@@ -96,7 +96,12 @@ type ownedScope struct {
 	client string
 }
 
-func (o ownedScope) owner() owner { return owner{o.Scope, o.client} }
+func (o ownedScope) owner() owner {
+	if o.Priority != "" {
+		return owner{o.Scope + " (" + o.Priority + ")", o.client}
+	}
+	return owner{o.Scope, o.client}
+}
 
 // newPageData makes the page's text.
 func newPageData(p *page, refresh int) *pageData {

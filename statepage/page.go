@@ -35,6 +35,7 @@ type transportView struct {
 
 type scopeView struct {
 	Scope        string        `json:"scope"`
+	Priority     string        `json:"priority,omitempty"` // batch or critical
 	Health       health        `json:"health"`
 	Responses    responsesView `json:"responses"`
 	Failure      *failureView  `json:"last_failure,omitempty"`
@@ -154,7 +155,7 @@ func newPage(title string, transports map[string]*resilienthttp.Transport, sourc
 func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	r := &s.Responses
 	v := scopeView{
-		Scope: s.Scope, Health: healthOf(s), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
+		Scope: s.Scope, Priority: otherPriority(s.Priority), Health: healthOf(s), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
 		Responses: responsesView{r.Calls, r.Failures(), r.ClientErrors, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Since},
 		Breaker:   breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit},
 		Budget:    budgetView(s.Budget),
@@ -167,6 +168,14 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	}
 	v.Blocked = blockedBy(s, now)
 	return v
+}
+
+// otherPriority returns the name of a priority, or "" for the default, which is not shown.
+func otherPriority(p resilienthttp.Priority) string {
+	if p == resilienthttp.PriorityDefault {
+		return ""
+	}
+	return p.String()
 }
 
 // healthOf returns degraded also if the last call failed more than five minutes ago.

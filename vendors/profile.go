@@ -15,7 +15,7 @@ type profile struct {
 	hosts []string
 
 	// key is the header of idempotency keys, "" if the API does not honour them. keyLength is
-	// their maximum length; 0 means 255.
+	// their maximum length; zero means 255.
 	key       string
 	keyLength int
 
@@ -37,7 +37,7 @@ func (p profile) transport(hosts []string) *resilienthttp.Transport {
 		Idempotency: resilienthttp.Idempotency{
 			Header: p.key, MaxLength: p.keyLength, Hosts: known, Disabled: p.key == "",
 		},
-		Deadline: resilienthttp.Deadline{Disabled: true},
+		DeadlineHeader: resilienthttp.DeadlineHeader{Disabled: true},
 	}
 	if p.verdict != nil {
 		t.Policy.ClassifyBody = func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {

@@ -11,6 +11,8 @@ func TestCheckPageList(t *testing.T) {
 	for _, row := range []struct{ name, list, want string }{
 		{"all right: no problem", "README.md 3 Name\ndocs/a.md 10\n", ""},
 		{"too many words: a problem", "README.md 3 Name\ndocs/a.md 9\n", "docs/a.md: 11 words, want at most 9 and a tenth of it"},
+		{"unlimited: any number of words", "README.md 3 Name\ndocs/a.md unlimited\n", ""},
+		{"unlimited, but it does not exist: a problem", "README.md 3 Name\ndocs/a.md 10\ndocs/b.md unlimited\n", "docs/b.md is missing"},
 		{"a name without a page: a problem", "README.md 3\ndocs/a.md 10\n", "no page for Name"},
 		{"a name with two pages: a problem", "README.md 3 Name\ndocs/a.md 10 Name\n", "Name has two pages"},
 		{"a page without its name: a problem", "README.md 3\ndocs/a.md 10 Name\n", "docs/a.md does not document Name"},

@@ -2,67 +2,117 @@ package main
 
 import (
 	"fmt"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// law is a numbered list of invariants. A test must name each number, in a comment or in its own name. below are the
-// directories of these tests, because a letter has another meaning elsewhere; "" means all.
-type law struct {
-	of     string
-	prefix string
-	first  int
-	last   int
-	below  []string
+// promisePage has an item for each promise: "- **§4.1** A sentence.", and the tests that hold it.
+const promisePage = "docs/invariants.md"
+
+var (
+	promiseItem = regexp.MustCompile(`^- \*\*(\S+)\*\* `)
+	testOnPage  = regexp.MustCompile("`(?:([\\w/]+)\\.)?((?:Test|Fuzz)\\w*)`")
+	testInFile  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w*)\(`)
+
+	// comment is not a part of a URL.
+	comment    = regexp.MustCompile(`(?:^|\s)//.*`)
+	section    = regexp.MustCompile(`§\d+(?:\.\d+)?`)
+	letter     = regexp.MustCompile(`\b[A-Z]\d{1,2}\b`)
+	rowsLetter = regexp.MustCompile(`"([A-Z]\d{1,2}): `)
+)
+
+// promise is an item of the page.
+type promise struct {
+	number string
+	tests  []string // as folder.Name, or Name in the root
 }
 
-// laws returns the lists. Tests name a number as "// A1: …", in TestA1…, or as "A1: …" in a row's name.
-func laws() []law {
-	return []law{
-		{"the Transport", "§4.", 1, 25, []string{""}},
-		{"durable", "D", 1, 24, []string{"durable"}},
-		{"admission", "A", 1, 16, []string{"admission", "quotastore"}},
-		{"telemetry", "T", 1, 15, []string{""}},
-		{"the adaptive timeout", "X", 1, 6, []string{""}},
-		{"vendors", "V", 1, 4, []string{""}},
-		{"conditional", "U", 1, 4, []string{"conditional"}},
-	}
-}
-
+// invariants compares the promises with the tests, and with the suites that tests of several stores share.
 func invariants([]string) error {
-	tests, err := contents("*_test.go")
+	page, err := contents(promisePage)
 	if err != nil {
 		return err
 	}
-	var missing []string
-	for _, l := range laws() {
-		missing = append(missing, l.unnamed(tests)...)
+	tests, err := contents("*_test.go", "*storetest/*.go", ":!.ci")
+	if err != nil {
+		return err
 	}
-	return problems("no test names", missing)
+	return problems("invariants", checkPromises(page[promisePage], tests))
 }
 
-// unnamed returns the numbers of the list that no test names.
-func (l law) unnamed(tests map[string]string) (missing []string) {
-	var text strings.Builder
-	for name, content := range tests {
-		if slices.ContainsFunc(l.below, func(dir string) bool { return dir == "" || strings.HasPrefix(name, dir+"/") }) {
-			text.WriteString(content)
+// checkPromises returns the numbers without a test, the labels without a number, and the tests that do not exist.
+func checkPromises(page string, tests map[string]string) (wrong []string) {
+	exists, places := map[string]bool{}, map[string][]string{}
+	for name, text := range tests {
+		for _, found := range testInFile.FindAllStringSubmatch(text, -1) {
+			exists[qualified(path.Dir(name), found[1])] = true
+		}
+		for i, line := range strings.Split(text, "\n") {
+			for _, label := range labelsOf(line) {
+				places[label] = append(places[label], fmt.Sprintf("%s:%d", name, i+1))
+			}
 		}
 	}
-	for n := l.first; n <= l.last; n++ {
-		if !regexp.MustCompile(l.pattern(n)).MatchString(text.String()) {
-			missing = append(missing, fmt.Sprintf("%s%d of %s", l.prefix, n, l.of))
+	known := map[string]bool{}
+	for _, p := range promises(page) {
+		if known[p.number] {
+			wrong = append(wrong, fmt.Sprintf("%s has %s twice", promisePage, p.number))
+		}
+		known[p.number] = true
+		if places[p.number] == nil {
+			wrong = append(wrong, fmt.Sprintf("no comment of a test names %s", p.number))
+		}
+		if len(p.tests) == 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: %s has no test", promisePage, p.number))
+		}
+		for _, test := range p.tests {
+			if !exists[test] {
+				wrong = append(wrong, fmt.Sprintf("%s: %s: there is no test %s", promisePage, p.number, test))
+			}
 		}
 	}
-	return missing
+	for label, named := range places {
+		if !known[label] {
+			wrong = append(wrong, fmt.Sprintf("%s: %s is not in %s", strings.Join(named, ", "), label, promisePage))
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
 }
 
-// pattern matches the number in a comment, alone or in a list, and in the name of a test or row.
-func (l law) pattern(n int) string {
-	named := fmt.Sprintf(`%s%d`, regexp.QuoteMeta(l.prefix), n)
-	if strings.HasPrefix(l.prefix, "§") {
-		return named + `(\D|$)`
+// promises returns the items of the page. An item ends at the next one or at a heading.
+func promises(page string) (all []promise) {
+	inItem := false
+	for line := range strings.SplitSeq(page, "\n") {
+		if found := promiseItem.FindStringSubmatch(line); found != nil {
+			all, inItem = append(all, promise{number: found[1]}), true
+		} else if strings.HasPrefix(line, "#") {
+			inItem = false
+		}
+		if !inItem {
+			continue
+		}
+		last := &all[len(all)-1]
+		for _, found := range testOnPage.FindAllStringSubmatch(line, -1) {
+			last.tests = append(last.tests, qualified(found[1], found[2]))
+		}
 	}
-	return fmt.Sprintf(`(?m)//.*\b%s\b|^func Test%s(\D|$)|"%s: `, named, named, named)
+	return all
+}
+
+// qualified returns the name of a test with its folder, which the root does not have.
+func qualified(folder, test string) string {
+	return strings.TrimLeft(folder+"."+test, ".")
+}
+
+// labelsOf returns the numbers that a line of a test names: § and digits anywhere, a capital letter and digits in a
+// comment or at the beginning of a row's name.
+func labelsOf(line string) []string {
+	labels := append(section.FindAllString(line, -1), letter.FindAllString(comment.FindString(line), -1)...)
+	for _, found := range rowsLetter.FindAllStringSubmatch(line, -1) {
+		labels = append(labels, found[1])
+	}
+	return labels
 }

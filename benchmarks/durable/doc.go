@@ -5,7 +5,7 @@
 //
 // The first command compares with River; the second and third run everything.
 //
-//	(cd benchmarks/durable && go test -run '^$' -bench 'Work$|Insert|Within|Idle' -benchtime 9x -count 3 .)
+//	(cd benchmarks/durable && go test -run '^$' -bench 'Work$|Insert|WithTx|Idle' -benchtime 9x -count 3 .)
 //	(cd benchmarks/durable && go test -run '^$' -bench . -benchtime 3x .)
 //	(cd benchmarks/durable/sqlite && GOWORK=off go test -run '^$' -bench . -benchtime 3x .)
 //

@@ -39,9 +39,9 @@ func BenchmarkInsert(b *testing.B) {
 	}
 }
 
-// BenchmarkWithin inserts a row of the caller, and an intent, a job or both, in one
+// BenchmarkWithTx inserts a row of the caller, and an intent, a job or both, in one
 // transaction.
-func BenchmarkWithin(b *testing.B) {
+func BenchmarkWithTx(b *testing.B) {
 	h, p, both := newHouse(b), newPeer(b), newHouse(b)
 	migrate(b, both.pool)
 	client := newClient(b, both.pool, &river.Config{})

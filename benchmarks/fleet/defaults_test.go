@@ -18,7 +18,7 @@ import (
 func documented() map[string]any {
 	return map[string]any{
 		"Budget.Ratio":         0.1,
-		"Budget.MinTokens":     5,
+		"Budget.Burst":         5,
 		"Breaker.FailureRatio": 0.9,
 		"Breaker.MinRequests":  20,
 		"Breaker.Window":       10 * time.Second,
@@ -100,7 +100,7 @@ func (n *noise) allows() float64 {
 
 func median(a, b, c float64) float64 { return max(min(a, b), min(max(a, b), c)) }
 
-// A documented default, set explicitly, has the same results as the zero value in an outage
+// §4.23: a documented default, set explicitly, has the same results as the zero value in an outage
 // and a brownout. A value near it changes them only by chance.
 func TestDefaults_explicitValuesEqualZeroValues(t *testing.T) {
 	t.Parallel()

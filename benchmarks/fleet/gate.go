@@ -43,7 +43,7 @@ func newGate(name string, next http.Handler) *gate {
 	switch name {
 	case gateShedder:
 		shedder := &admission.Shedder{Priority: admission.PriorityFromHeader}
-		return &gate{Handler: resilienthttp.Deadline{}.Handler(shedder.Handler(next)), stop: func() {}}
+		return &gate{Handler: resilienthttp.DeadlineHandler{Next: shedder.Handler(next)}, stop: func() {}}
 	case gateFailsafe:
 		limiter := adaptivelimiter.NewWithDefaults[*http.Response]() //nolint:bodyclose // there is none
 		return &gate{Handler: failsafehttp.NewHandler(next, limiter), stop: func() {}}

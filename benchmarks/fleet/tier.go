@@ -17,7 +17,7 @@ type tier struct {
 }
 
 func newTier(next peers.Client) tier {
-	return tier{resilienthttp.Deadline{}.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return tier{resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		resp, err := next.Do(request(r.Context(), r.Method, r.URL.Path))
 		if err != nil {
 			w.WriteHeader(http.StatusBadGateway)
@@ -26,7 +26,7 @@ func newTier(next peers.Client) tier {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 		w.WriteHeader(resp.StatusCode)
-	}))}
+	})}}
 }
 
 // RoundTrip implements http.RoundTripper.

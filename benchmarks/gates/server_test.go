@@ -37,7 +37,7 @@ func serve(gate gate) {
 	busy := roundsIn(work)
 	gated, limit := gate(context.Background(), busy)
 	mux := http.NewServeMux()
-	mux.Handle("/", resilienthttp.Deadline{}.Handler(gated))
+	mux.Handle("/", resilienthttp.DeadlineHandler{Next: gated})
 	mux.Handle("/plain", busy)
 	mux.HandleFunc("/limit", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, limit()) })
 	server := httptest.NewServer(mux)

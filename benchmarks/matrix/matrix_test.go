@@ -37,7 +37,7 @@ func TestOurs(t *testing.T) {
 		"body replayed": "yes", "body of a stream": "streamed",
 		"Retry-After: 3": "waited for", "Retry-After: date": "waited for",
 		"exhausted": "503", "bodies left open": "0", "wait after the last": "0",
-		"wait past the deadline": "at once", "cancelled": "0",
+		"wait past the deadline": "at once", "canceled": "0",
 		"request modified": "no", "other hosts' idle connections": "kept",
 	}
 	require.Equal(t, want, answers(t, named(t, peers.Ours)))

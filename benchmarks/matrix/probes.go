@@ -31,7 +31,7 @@ func Tables() [][]Probe {
 	}, {
 		{"wait after the last", "time from the last attempt until the call returns, in the same test", waitAfterLast},
 		{"wait past the deadline", "a 503 with Retry-After: 5, and a deadline in two seconds: when the call returns", pastDeadline},
-		{"cancelled", "a cancellation during the wait after a 503 with Retry-After: 5: time until the call returns", cancelled},
+		{"canceled", "a cancellation during the wait after a 503 with Retry-After: 5: time until the call returns", canceled},
 		{"request modified", "fields of the caller's request that the library changed", modified},
 		{"other hosts' idle connections", "whether the library closes them after all attempts have failed", idleClosed},
 	}}
@@ -174,7 +174,7 @@ func pastDeadline(p peers.Peer) string {
 	return "**" + (tr.took - left).Round(10*time.Millisecond).String() + " late**"
 }
 
-func cancelled(p peers.Peer) string {
+func canceled(p peers.Peer) string {
 	const after = 500 * time.Millisecond
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

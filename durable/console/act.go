@@ -54,7 +54,7 @@ func (h *Handler) act(w http.ResponseWriter, r *http.Request) {
 			err = errNotHeld
 		}
 	case "cancel":
-		back.Set("did", "cancelled")
+		back.Set("did", "canceled")
 		back.Set("job", form.Get("job"))
 		err = h.Engine.CancelJob(r.Context(), durable.JobID(form.Get("job")), by)
 		if errors.Is(err, durable.ErrNotFound) || errors.Is(err, durable.ErrInvalidState) {

@@ -28,15 +28,15 @@ type Handler struct {
 	// Engine has the Store, and the Gateways that can be held. It must be set.
 	Engine *durable.Engine
 
-	// By returns the name of the person that sends a form. The name is stored with the
-	// action. Empty: the person may not act. nil: the console is read-only.
+	// By returns the name of the person that sends a form. The name is stored with the action.
+	// "" means that the person may not act. A nil By means that the console is read-only.
 	By func(*http.Request) string
 
 	// Describe returns the part of an intent's payload that may be shown, as text. nil:
 	// payloads are not shown.
 	Describe func(*durable.Record) string
 
-	// Title is the title of the pages. Default: "durable".
+	// Title is the title of the pages. "" means "durable".
 	Title string
 
 	once    sync.Once

@@ -243,11 +243,11 @@ func TestRedrive_all(t *testing.T) {
 		assert.Equal(t, http.StatusBadRequest, c.do(http.MethodPost, "", values).Code, rate)
 	}
 
-	// D22: the page shows the progress, and the job can be cancelled once.
+	// D22: the page shows the progress, and the job can be canceled once.
 	cancel := form(t, page, "jobs")
 	page = c.post(cancel)
-	assert.Contains(t, page, "Job 1 was cancelled.")
-	assert.Contains(t, page, "cancelled by ann")
+	assert.Contains(t, page, "Job 1 was canceled.")
+	assert.Contains(t, page, "canceled by ann")
 	assert.NotContains(t, page, `<details open>`)
 	again := c.do(http.MethodPost, "", cancel)
 	assert.Equal(t, http.StatusConflict, again.Code)
@@ -401,7 +401,7 @@ func TestErase(t *testing.T) {
 		erasable      bool
 		want          durable.State
 	}{
-		{"dead and declined: erased and cancelled", "bad", nil, true, durable.StateCancelled},
+		{"dead and declined: erased and canceled", "bad", nil, true, durable.StateCanceled},
 		{"dead and in doubt: not offered", "lost", nil, false, durable.StateDead},
 		{"done: erased", "lost", func(t *testing.T, e *durable.Engine, seen durable.Seen) {
 			t.Helper()

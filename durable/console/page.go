@@ -174,7 +174,7 @@ func filterOf(query url.Values) (durable.Filter, error) {
 }
 
 func allStates() (all []durable.State) {
-	for s := durable.StatePending; s <= durable.StateCancelled; s++ {
+	for s := durable.StatePending; s <= durable.StateCanceled; s++ {
 		all = append(all, s)
 	}
 	return all
@@ -217,13 +217,13 @@ func message(query url.Values) string {
 		return c
 	}, query.Get("job"))
 	return map[string]string{
-		"redriven":  "The intent was redriven.",
-		"resolved":  "The intent was resolved.",
-		"erased":    "The intent was erased.",
-		"held":      "The gateway is held.",
-		"released":  "The gateway was released.",
-		"job":       "Job " + job + " redrives them.",
-		"cancelled": "Job " + job + " was cancelled.",
+		"redriven": "The intent was redriven.",
+		"resolved": "The intent was resolved.",
+		"erased":   "The intent was erased.",
+		"held":     "The gateway is held.",
+		"released": "The gateway was released.",
+		"job":      "Job " + job + " redrives them.",
+		"canceled": "Job " + job + " was canceled.",
 	}[query.Get("did")]
 }
 

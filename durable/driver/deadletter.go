@@ -36,8 +36,8 @@ type DeadLetter struct {
 	// Attempts is the number of sends.
 	Attempts int
 
-	// DeadAt is the time of death, and RedrivenAt the time at which it was redriven, resolved
-	// or revised. Zero: the dead letter is open.
+	// DeadAt is the time of death, and RedrivenAt the time at which it was redriven, resolved or
+	// revised. Zero means that the dead letter is open.
 	DeadAt, RedrivenAt time.Time
 
 	// By and Note are the person that did so, and the reason. They may be empty.
@@ -47,7 +47,7 @@ type DeadLetter struct {
 // Filter selects intents (Engine.Intents) or dead letters (Engine.Dead). The zero value
 // selects all intents, and all dead letters that are not resolved.
 type Filter struct {
-	// States are the states of the intents. Empty: all. Dead letters ignore it.
+	// States are the states of the intents. Empty means all. Dead letters ignore it.
 	States []State
 
 	// NewestFirst reverses the order: the default is oldest first.
@@ -59,8 +59,8 @@ type Filter struct {
 	Gateway, Batch        string
 	Code, Reason          string
 
-	// From and Until bound CreatedAt of intents and DeadAt of dead letters: not before
-	// From, and before Until. Zero: no bound.
+	// From and Until bound CreatedAt of intents and DeadAt of dead letters: not before From, and
+	// before Until. Zero means no bound.
 	From, Until time.Time
 
 	// IncludeResolved selects dead letters that were redriven or resolved too.

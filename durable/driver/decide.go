@@ -134,14 +134,14 @@ func (m *transition) decide(absent bool) error {
 		}
 		m.erase()
 	default: // EventCancel, by Validate
-		if r.State == StateCancelled {
+		if r.State == StateCanceled {
 			return nil
 		}
 		if r.State != StatePending && r.State != StateWaiting {
 			return m.illegal()
 		}
 		m.Step = StepUpdate
-		r.State = StateCancelled
+		r.State = StateCanceled
 	}
 	return nil
 }
@@ -457,7 +457,7 @@ func (m *transition) redrive() {
 }
 
 // erase removes what a person may have to forget, and journals the person. A dead intent is
-// cancelled by it, so that it cannot be sent without its payload.
+// canceled by it, so that it cannot be sent without its payload.
 func (m *transition) erase() {
 	r := &m.Record
 	m.Step, m.Erased = StepUpdate, true
@@ -467,7 +467,7 @@ func (m *transition) erase() {
 	}
 	if r.State == StateDead {
 		m.close(m.e.By, NoteErased)
-		r.State = StateCancelled
+		r.State = StateCanceled
 	}
 	r.Payload, r.Result = nil, nil
 }

@@ -86,9 +86,9 @@ func TestDecide_table(t *testing.T) {
 	stolen := event(driver.EventLeaseExpired)
 	stolen.Worker = "x"
 
-	columns := "absent pending waiting sending sending? querying? unknown? done dead dead? cancelled"
+	columns := "absent pending waiting sending sending? querying? unknown? done dead dead? canceled"
 	states := map[string]driver.State{}
-	for state := driver.StatePending; state <= driver.StateCancelled; state++ {
+	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
 		states[state.String()] = state
 	}
 	for _, row := range []struct {
@@ -96,7 +96,7 @@ func TestDecide_table(t *testing.T) {
 		event driver.Event
 		want  string // in the order of columns; "?": in doubt
 	}{
-		//                                                                     absent    pending   waiting   sending  sending? querying?  unknown?  done     dead     dead?    cancelled
+		//                                                                     absent    pending   waiting   sending  sending? querying?  unknown?  done     dead     dead?    canceled
 		{"enqueue the same", same, "                                            pending   =         =         =        =        =        =         =        =        =        ="},
 		{"enqueue another", other, "                                            pending   mismatch  mismatch  mismatch mismatch mismatch mismatch  mismatch waiting  mismatch mismatch"},
 		{"claim", event(driver.EventClaim), "                                  notfound  sending   sending   state    state    state    sending?  state    state    state    state"},
@@ -128,8 +128,8 @@ func TestDecide_table(t *testing.T) {
 		{"resolve as failed", resolve(driver.ClassFailed), "                   notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
 		{"resolve as not found", resolve(driver.ClassNotFound), "              notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
 		{"resolve as unknown", resolve(driver.ClassUnknown), "                 invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
-		{"cancel", event(driver.EventCancel), "                                notfound  cancelled cancelled state    state    state    state     state    state    state    ="},
-		{"erase", event(driver.EventErase), "                                 notfound  state     state     state    state    state    state     done     cancelled state   cancelled"},
+		{"cancel", event(driver.EventCancel), "                                notfound  canceled canceled state    state    state    state     state    state    state    ="},
+		{"erase", event(driver.EventErase), "                                 notfound  state     state     state    state    state    state     done     canceled state   canceled"},
 		{"erase by no person", driver.Event{Kind: driver.EventErase, Intent: driver.Intent{ID: id}}, "invalid invalid invalid invalid invalid invalid invalid invalid invalid invalid invalid"},
 		{"no event", event(0), "                                                invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
 		{"an event of the future", event(99), "                                 invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
@@ -182,7 +182,7 @@ func assertSane(t *testing.T, c *driver.Change) {
 	assert.Equal(t, r.State == driver.StateDead, r.DeadLetterID != 0, "only a dead intent has a dead letter")
 	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.StartedAttempt != nil && c.StartedAttempt.Kind < driver.KindResolve, "only a claim begins an attempt")
 	switch r.State {
-	case driver.StatePending, driver.StateWaiting, driver.StateDone, driver.StateCancelled:
+	case driver.StatePending, driver.StateWaiting, driver.StateDone, driver.StateCanceled:
 		assert.False(t, r.InDoubt, "%v, and in doubt", r.State)
 	case driver.StateUnknown, driver.StateQuerying:
 		assert.True(t, r.InDoubt, "%v, and not in doubt", r.State)

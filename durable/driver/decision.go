@@ -33,7 +33,7 @@ type Decision struct {
 	// After a decline the key is new anyway.
 	NewKey bool
 
-	// Reason is the reason of the dead letter, at most 512 bytes. Default: the class of the
+	// Reason is the reason of the dead letter, at most 512 bytes. "" means the class of the
 	// outcome.
 	Reason string
 }

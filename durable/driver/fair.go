@@ -17,7 +17,7 @@ type Allowance struct {
 	// Terms are those of the gateway.
 	Terms
 
-	// Limit is the maximum number of intents. Zero: none.
+	// Limit is the maximum number of intents. Zero means none.
 	Limit int
 
 	// PerScope is the maximum number of intents of one scope, together with Claim.InFlight.

@@ -11,7 +11,7 @@ type Hold struct {
 	// Since is the time at which the hold began.
 	Since time.Time
 
-	// Until is the time at which the hold ends. Zero: it lasts until it is released.
+	// Until is the time at which the hold ends. Zero means that it lasts until it is released.
 	Until time.Time
 
 	// By and Note are the person and the reason. By is empty if an Engine holds the

@@ -59,18 +59,18 @@ type Intent struct {
 	// logged.
 	Payload []byte
 
-	// Fingerprint identifies the payload where its bytes differ each time, as encrypted ones
-	// do. Two intents of one ID are the same if gateway and fingerprint are equal. Default:
-	// a hash of the payload. At most 512 bytes. The intent of a Record does not have it:
-	// see Record.Fingerprint.
+	// Fingerprint identifies the payload where its bytes differ each time, as encrypted ones do.
+	// Two intents of one ID are the same if gateway and fingerprint are equal. "" means a hash
+	// of the payload. At most 512 bytes. The intent of a Record does not have it: see
+	// Record.Fingerprint.
 	Fingerprint idempotency.Fingerprint
 
-	// NotBefore is the earliest time of the first send. Default: at once. A Record does not
-	// have it: see Record.NextAt.
+	// NotBefore is the earliest time of the first send. Zero means at once. A Record does not have
+	// it: see Record.NextAt.
 	NotBefore time.Time
 
-	// Deadline is the time from which no send may begin. Then the intent is dead, unless a
-	// status query finds that the work was done. Zero: none.
+	// Deadline is the time from which no send may begin. Then the intent is dead, unless a status
+	// query finds that the work was done. Zero means none.
 	Deadline time.Time
 
 	// Batch and Row say where the intent came from, such as a file and a row in it. They are

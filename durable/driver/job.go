@@ -31,8 +31,8 @@ type Job struct {
 	// zero while the job is open.
 	CreatedAt, FinishedAt time.Time
 
-	// CancelledBy is the person that cancelled the job. Empty: it was not cancelled.
-	CancelledBy string
+	// CanceledBy is the person that canceled the job. "" means that it was not canceled.
+	CanceledBy string
 
 	// After is the last dead letter of the pages that are done. nil: none is done.
 	After *DeadLetter
@@ -124,7 +124,7 @@ func (j *Job) Cancel(by string, now time.Time) error {
 	if !j.FinishedAt.IsZero() {
 		return ErrInvalidState
 	}
-	j.FinishedAt, j.CancelledBy = stamp(now), fit(by, maxName)
+	j.FinishedAt, j.CanceledBy = stamp(now), fit(by, maxName)
 	return nil
 }
 

@@ -149,7 +149,7 @@ func (m *model) add(w world, how string) {
 		m.bad = how + ": charged twice: " + w.String()
 	case w.record.State == driver.StateDone && w.charges == 0:
 		m.bad = how + ": done, and not charged: " + w.String()
-	case w.record.State == driver.StateCancelled && w.charges > 0:
+	case w.record.State == driver.StateCanceled && w.charges > 0:
 		m.bad = how + ": erased as not charged, and charged: " + w.String()
 	}
 	if key := w.id(); !m.visited[key] {
@@ -332,7 +332,7 @@ func (m *model) person(w world) {
 	}
 }
 
-// TestModel_neverChargesTwice explores all orders for all kinds of providers.
+// D3, D16, D17: all orders are explored, for all kinds of providers.
 func TestModel_neverChargesTwice(t *testing.T) {
 	t.Parallel()
 	for _, p := range providers {

@@ -56,7 +56,7 @@ type Outcome struct {
 	// bytes are stored.
 	Reference string
 
-	// Status is the HTTP status. Zero: there is none.
+	// Status is the HTTP status. Zero means none.
 	Status int
 
 	// Result is the provider's answer, stored with a success. Above 1 MiB it is not stored.

@@ -59,14 +59,14 @@ type Record struct {
 	// Reason is the reason of the dead letter.
 	Reason string
 
-	// DeadLetterID is the number of the open dead letter. Zero: the intent is not dead.
+	// DeadLetterID is the number of the open dead letter. Zero means that the intent is not dead.
 	DeadLetterID int64
 
-	// FirstSentAt is the time of the first send under the present key. Zero: none.
+	// FirstSentAt is the time of the first send under the present key. Zero means none.
 	FirstSentAt time.Time
 
 	// LastSentAt is the end of the last send or, while InDoubt, of the last send that may have
-	// done the work. Zero: none.
+	// done the work. Zero means none.
 	LastSentAt time.Time
 
 	// ClaimedAt is the time of the last claim.
@@ -140,7 +140,7 @@ type Attempt struct {
 	Worker string
 
 	// SentAt is the time of the claim, and FinishedAt the time at which the outcome was stored.
-	// Zero: it is not stored.
+	// Zero means that it is not stored.
 	SentAt, FinishedAt time.Time
 
 	// Class, Code, Status, Reference and Error are those of the outcome.

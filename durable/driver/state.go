@@ -16,8 +16,8 @@ package driver
 //	dead     -> waiting, unknown    redrive
 //	dead     -> waiting             enqueued again with another payload
 //	dead, unknown -> done, waiting  resolve (a dead one that was not done stays dead)
-//	pending, waiting -> cancelled   cancel
-//	dead     -> cancelled           erase
+//	pending, waiting -> canceled   cancel
+//	dead     -> canceled           erase
 //
 // There are no other transitions: see Decide.
 type State uint8
@@ -45,18 +45,18 @@ const (
 	// StateDead means that the intent is not sent any more until a person decides.
 	StateDead
 
-	// StateCancelled means that the intent was cancelled before it was done.
-	StateCancelled
+	// StateCanceled means that the intent was canceled before it was done.
+	StateCanceled
 )
 
-const states = int(StateCancelled) + 1
+const states = int(StateCanceled) + 1
 
 // String returns the name in lower case, as in metrics and logs.
 func (s State) String() string {
 	if int(s) >= states {
 		return "invalid"
 	}
-	return [states]string{"pending", "waiting", "sending", "querying", "unknown", "done", "dead", "cancelled"}[s]
+	return [states]string{"pending", "waiting", "sending", "querying", "unknown", "done", "dead", "canceled"}[s]
 }
 
 // Claimable reports whether workers claim the intent when it is due: it is pending, waiting or
@@ -67,4 +67,4 @@ func (s State) Claimable() bool { return s == StatePending || s == StateWaiting 
 func (s State) Held() bool { return s == StateSending || s == StateQuerying }
 
 // Final reports whether no transition leads out of the state.
-func (s State) Final() bool { return s == StateDone || s == StateCancelled }
+func (s State) Final() bool { return s == StateDone || s == StateCanceled }

@@ -86,7 +86,7 @@ type Store interface {
 	// Stats counts the intents and workers.
 	Stats(ctx context.Context) (Stats, error)
 
-	// Sweep deletes up to limit intents that were done or cancelled longer than ttl ago, with
+	// Sweep deletes up to limit intents that were done or canceled longer than ttl ago, with
 	// their journals and dead letters, and returns their number. It deletes nothing else, and
 	// waits for no lock.
 	Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error)
@@ -145,7 +145,7 @@ type Claimed struct {
 	// Now is the database's time.
 	Now time.Time
 
-	// Lease is the worker's lease from Now on, at least nine tenths of Claim.Lease. Zero: all
+	// Lease is the worker's lease from Now on, at least nine tenths of Claim.Lease. Zero means all
 	// of it.
 	Lease time.Duration
 
@@ -165,8 +165,8 @@ type Stats struct {
 	// States is the number of intents in each state.
 	States map[State]int
 
-	// Due is the number of intents that could be claimed now, and Oldest the time since which
-	// the first of them is due. Zero: none is.
+	// Due is the number of intents that could be claimed now, and Oldest the time since which the
+	// first of them is due. Zero means that none is.
 	Due    int
 	Oldest time.Time
 

@@ -9,9 +9,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
-// BenchmarkWithin is an intent in a transaction of the caller's, beside the same
+// BenchmarkWithTx is an intent in a transaction of the caller's, beside the same
 // transaction with a row of the caller's alone.
-func BenchmarkWithin(b *testing.B) {
+func BenchmarkWithTx(b *testing.B) {
 	for _, mode := range []string{"row", "row and intent"} {
 		b.Run(mode, func(b *testing.B) {
 			pool := newPool(b, postgrestest.Open(b), nil)

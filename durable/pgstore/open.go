@@ -24,7 +24,7 @@ var migrations embed.FS
 
 // Options are the options of a store. nil and the zero value are the defaults.
 type Options struct {
-	// Schema is PostgreSQL's schema of the tables. Default: the first of the connection's
+	// Schema is PostgreSQL's schema of the tables. "" means the first of the connection's
 	// search_path. It is created if it does not exist.
 	Schema string
 

@@ -24,7 +24,7 @@ type row struct {
 	// holder is the worker that held the intent before its attempt ended.
 	holder string
 
-	// until is the time from which it is too late to insert the intent. Zero: never.
+	// until is the time from which it is too late to insert the intent. Zero means never.
 	until time.Time
 
 	// place is the position of the scope in a claim.

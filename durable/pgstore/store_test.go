@@ -93,7 +93,7 @@ func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storete
 		Again: func(t *testing.T, first driver.Store) driver.Store {
 			return newStore(t, newPool(t, places[first].dsn, configure))
 		},
-		Within: func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error {
+		WithTx: func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error {
 			t.Helper()
 			return inside(t, places[store], store.(*pgstore.Store), work)
 		},

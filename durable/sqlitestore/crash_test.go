@@ -133,7 +133,7 @@ func TestCrashBetweenStatements(t *testing.T) {
 		bury(t, s)
 		over, err := s.Stats(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, there, over.States[driver.StateDone]+over.States[driver.StateCancelled], "killed at %d", n)
+		assert.Equal(t, there, over.States[driver.StateDone]+over.States[driver.StateCanceled], "killed at %d", n)
 		require.NoError(t, s.Close())
 		if len(said) > 0 && said[len(said)-1] == "survived" {
 			assert.Greater(t, n, 30, "it was killed that often")
@@ -161,10 +161,10 @@ var afterLife = []map[driver.State]int{
 	{driver.StateDone: 3, driver.StateDead: 1},
 	{driver.StateDone: 3, driver.StateWaiting: 1}, // revised
 	{driver.StateDone: 3, driver.StateWaiting: 1}, // beaten
-	{driver.StateDone: 3, driver.StateCancelled: 1},
-	{driver.StateDone: 3, driver.StateCancelled: 1}, // left again
-	{driver.StateDone: 3, driver.StateCancelled: 1}, // reaped again
-	{driver.StateDone: 3, driver.StateCancelled: 1}, // survived
+	{driver.StateDone: 3, driver.StateCanceled: 1},
+	{driver.StateDone: 3, driver.StateCanceled: 1}, // left again
+	{driver.StateDone: 3, driver.StateCanceled: 1}, // reaped again
+	{driver.StateDone: 3, driver.StateCanceled: 1}, // survived
 }
 
 // bank keeps its book in the same file, but not in the store's transactions. It does the work

@@ -407,7 +407,7 @@ func afterlife(
 		return fmt.Errorf("beaten: %w", err)
 	}
 	said("beaten")
-	if _, err := verb("cancelled", driver.Event{Kind: driver.EventCancel, Intent: fourth.Intent}); err != nil {
+	if _, err := verb("canceled", driver.Event{Kind: driver.EventCancel, Intent: fourth.Intent}); err != nil {
 		return err
 	}
 	if _, err := s.Heartbeat(ctx, name, 0); err != nil {

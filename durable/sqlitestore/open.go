@@ -46,8 +46,8 @@ func Schema(from int) (string, error) { return schema().From(from) }
 //
 //	store, err := sqlitestore.Options{BusyTimeout: time.Second}.Open(ctx, "app.db")
 type Options struct {
-	// BusyTimeout is how long a verb waits for SQLite's write lock. Default: 10 s. Negative: it
-	// does not wait.
+	// BusyTimeout is how long a verb waits for SQLite's write lock. Zero means 10 s. A negative
+	// duration means that it does not wait.
 	BusyTimeout time.Duration
 }
 

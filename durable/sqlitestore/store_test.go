@@ -68,7 +68,7 @@ func TestOpened(t *testing.T) {
 			return store
 		},
 		Again:  func(t *testing.T, first driver.Store) driver.Store { return open(t, paths[first]) },
-		Within: within,
+		WithTx: within,
 	}.Run(t)
 }
 
@@ -94,7 +94,7 @@ func TestNew(t *testing.T) {
 			_, store := besideOne(t)
 			return store
 		},
-		Within: within,
+		WithTx: within,
 	}.Run(t)
 }
 

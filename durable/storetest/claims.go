@@ -18,12 +18,12 @@ func (k *kit) testClaim() {
 	later.NotBefore = time.Now().Add(time.Hour)
 	stray := intent("a")
 	stray.Gateway = "unknown gateway"
-	done, cancelled := intent("a"), intent("a")
-	for _, in := range []driver.Intent{held, later, cancelled, done} {
+	done, canceled := intent("a"), intent("a")
+	for _, in := range []driver.Intent{held, later, canceled, done} {
 		k.must(enqueue(in))
 	}
 	k.claimOne(*k.look(held.ID))
-	k.must(event(driver.EventCancel, cancelled.ID))
+	k.must(event(driver.EventCancel, canceled.ID))
 	r := k.claimOne(*k.look(done.ID))
 	k.must(finish(&r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{}))
 	before := []driver.Record{k.must(enqueue(ready)), k.must(enqueue(stray))}
@@ -393,7 +393,7 @@ func (k *kit) testStats() {
 	if err != nil {
 		k.Fatal(err)
 	}
-	if s := after.States; s[driver.StatePending] != 3 || s[driver.StateSending] != 1 || s[driver.StateCancelled] != 1 || after.Due != 3 || after.Workers != 1 {
+	if s := after.States; s[driver.StatePending] != 3 || s[driver.StateSending] != 1 || s[driver.StateCanceled] != 1 || after.Due != 3 || after.Workers != 1 {
 		k.Errorf("Stats: %+v", after)
 	}
 	if after.Now.Before(before.Now) {

@@ -62,8 +62,8 @@ func (k *kit) testEnqueue() {
 			k.Errorf("event %d of a batch: step %d, %v, want %d, %v", i, got.Step, got.Err, want.step, want.err)
 		}
 	}
-	if r := k.look(b.ID); r == nil || r.State != driver.StateCancelled {
-		k.Errorf("enqueued and cancelled in one batch: %+v", r)
+	if r := k.look(b.ID); r == nil || r.State != driver.StateCanceled {
+		k.Errorf("enqueued and canceled in one batch: %+v", r)
 	}
 	if results, err := k.store.Apply(k.ctx(), nil); len(results) != 0 || err != nil {
 		k.Errorf("no events: %v, %v", results, err)
@@ -182,8 +182,8 @@ func (k *kit) testInvalid() {
 
 func second[T any](_ T, err error) error { return err }
 
-// testCancelled calls each verb with a context that has ended.
-func (k *kit) testCancelled() {
+// testCanceled calls each verb with a context that has ended.
+func (k *kit) testCanceled() {
 	in := intent("a")
 	ctx, cancel := context.WithCancel(k.Context())
 	cancel()
@@ -207,9 +207,9 @@ func (k *kit) testCancelled() {
 	}
 }
 
-// testWithin (D6): the events of an outbox commit and roll back with its transaction.
-func (k *kit) testWithin() {
-	if k.Within == nil {
+// testWithTx (D6): the events of an outbox commit and roll back with its transaction.
+func (k *kit) testWithTx() {
+	if k.WithTx == nil {
 		k.Log("the store has no transactions")
 		return
 	}
@@ -217,7 +217,7 @@ func (k *kit) testWithin() {
 		in, old := intent(name), intent(name)
 		k.must(enqueue(old))
 		var receipt driver.Receipt
-		err := k.Suite.Within(k.T, k.store, func(outbox driver.Outbox) (err error) {
+		err := k.Suite.WithTx(k.T, k.store, func(outbox driver.Outbox) (err error) {
 			if receipt, err = outbox.Enqueue(k.ctx(), in); err != nil {
 				k.Fatalf("Enqueue: %v", err)
 			}
@@ -254,8 +254,8 @@ func (k *kit) testWithin() {
 		if n := len(k.claim(one)); (n == 1) != (fail == nil) {
 			k.Errorf("%s: %d were claimed", name, n)
 		}
-		if cancelled := k.look(old.ID).State == driver.StateCancelled; cancelled != (fail == nil) {
-			k.Errorf("%s: it is cancelled: %v", name, cancelled)
+		if canceled := k.look(old.ID).State == driver.StateCanceled; canceled != (fail == nil) {
+			k.Errorf("%s: it is canceled: %v", name, canceled)
 		}
 	}
 }

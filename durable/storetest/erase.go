@@ -51,13 +51,13 @@ func (k *kit) testErase() {
 			r = k.claimOne(k.must(finish(&r, outcome(driver.ClassFailed), driver.Decision{})))
 			return in, k.must(finish(&r, outcome(driver.ClassSucceeded), driver.Decision{}))
 		}, driver.StateDone},
-		{"dead after a redrive: cancelled and erased", func() (driver.Intent, driver.Record) {
+		{"dead after a redrive: canceled and erased", func() (driver.Intent, driver.Record) {
 			in := intent("erase")
 			r := k.claimOne(k.must(enqueue(in)))
 			k.must(finish(&r, outcome(driver.ClassDeclined), driver.Decision{Action: driver.Bury}))
 			r = k.claimOne(k.must(event(driver.EventRedrive, in.ID)))
 			return in, k.must(finish(&r, outcome(driver.ClassDeclined), driver.Decision{Action: driver.Bury}))
-		}, driver.StateCancelled},
+		}, driver.StateCanceled},
 	} {
 		in, before := row.reach()
 		for range 2 { // twice is harmless

@@ -65,7 +65,7 @@ func (k *kit) checkJobs(limit int, want ...driver.Job) {
 }
 
 // testJobs (D22): each page begins after the last one, in any process, until the job is finished
-// or cancelled.
+// or canceled.
 func (k *kit) testJobs() {
 	if job := k.workJob(0, 10); job.ID != "" {
 		k.Errorf("without a job: %+v", job)
@@ -142,7 +142,7 @@ func (k *kit) testJobs() {
 		{"by no person: invalid", third.ID, "", driver.ErrInvalid},
 		{"no such job: not found", "1234", "bob", driver.ErrNotFound},
 		{"no number: not found", "x", "bob", driver.ErrNotFound},
-		{"in the middle: cancelled", third.ID, "bob", nil},
+		{"in the middle: canceled", third.ID, "bob", nil},
 		{"again: invalid state", third.ID, "bob", driver.ErrInvalidState},
 		{"finished: invalid state", job.ID, "bob", driver.ErrInvalidState},
 	} {
@@ -151,11 +151,11 @@ func (k *kit) testJobs() {
 		}
 	}
 	if got := k.workJob(0, 5); got.ID != "" || len(k.open()) != 8 {
-		k.Errorf("after it was cancelled: %+v, and %d letters are open", got, len(k.open()))
+		k.Errorf("after it was canceled: %+v, and %d letters are open", got, len(k.open()))
 	}
 	jobs, err := k.store.Jobs(k.ctx(), 1)
-	if err != nil || len(jobs) != 1 || jobs[0].CancelledBy != "bob" || jobs[0].FinishedAt.IsZero() || jobs[0].Redriven != 5 {
-		k.Errorf("a cancelled job is %+v, %v", jobs, err)
+	if err != nil || len(jobs) != 1 || jobs[0].CanceledBy != "bob" || jobs[0].FinishedAt.IsZero() || jobs[0].Redriven != 5 {
+		k.Errorf("a canceled job is %+v, %v", jobs, err)
 	}
 }
 

@@ -49,7 +49,7 @@ func (k *kit) reachWith(in driver.Intent, state driver.State, doubt bool) driver
 		} else {
 			step(driver.ClassDeclined, driver.Bury)
 		}
-	case driver.StateCancelled:
+	case driver.StateCanceled:
 		r = k.must(event(driver.EventCancel, r.ID))
 	default:
 	}
@@ -97,7 +97,7 @@ func (k *kit) testTransitions() {
 			}
 		}
 	}
-	for state := driver.StatePending; state <= driver.StateCancelled; state++ {
+	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
 		for _, doubt := range []bool{false, true} {
 			if doubt != (state == driver.StateUnknown || state == driver.StateQuerying) && (!doubt || state != driver.StateDead) {
 				continue
@@ -234,10 +234,10 @@ func (k *kit) testWorkers() {
 	}
 }
 
-// testSweep (D11) deletes intents that are done or cancelled, and nothing else.
+// testSweep (D11) deletes intents that are done or canceled, and nothing else.
 func (k *kit) testSweep() {
 	var keep, gone []idempotency.ID
-	for state := driver.StatePending; state <= driver.StateCancelled; state++ {
+	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
 		id := k.reach(state, state == driver.StateUnknown || state == driver.StateQuerying).ID
 		if state.Final() {
 			gone = append(gone, id)
@@ -249,7 +249,7 @@ func (k *kit) testSweep() {
 	if err != nil {
 		k.Fatal(err)
 	}
-	for state := driver.StatePending; state <= driver.StateCancelled; state++ {
+	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
 		if n := stats.States[state]; n != 1 {
 			k.Errorf("%d are %v, want 1", n, state)
 		}
@@ -293,7 +293,7 @@ func (k *kit) testSweepAge() {
 	for gap := 50 * time.Millisecond; ; gap *= 2 {
 		old := k.reach(driver.StateDone, false)
 		_ = sleep.Context(k.Context(), gap)
-		young := k.reach(driver.StateCancelled, false)
+		young := k.reach(driver.StateCanceled, false)
 		ttl := k.now().Sub(old.UpdatedAt) - time.Millisecond
 		n, err := k.store.Sweep(k.ctx(), ttl, 10)
 		if err != nil {

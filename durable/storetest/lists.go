@@ -12,7 +12,7 @@ import (
 // everyState returns two or more intents in each state, of several scopes and gateways.
 func (k *kit) everyState() (all []driver.Record) {
 	for round := range 3 {
-		for state := driver.StatePending; state <= driver.StateCancelled; state++ {
+		for state := driver.StatePending; state <= driver.StateCanceled; state++ {
 			in := intent(fmt.Sprint("tenant ", (round+int(state))%3))
 			in.Batch, in.Row = fmt.Sprint("batch ", round%2), round
 			if state != driver.StateQuerying && round == 1 {
@@ -56,7 +56,7 @@ func (k *kit) testIntents() {
 	} {
 		k.checkIntents(name, all, f)
 	}
-	for state := driver.StatePending; state <= driver.StateCancelled; state++ {
+	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
 		k.checkIntents(state.String(), all, driver.Filter{States: []driver.State{state}})
 	}
 	for _, limit := range []int{0, -1} {

@@ -37,12 +37,12 @@ type Suite struct {
 	// own connection or pool. nil: there is only one.
 	Again func(t *testing.T, first driver.Store) driver.Store
 
-	// Within calls work with the outbox of a transaction. It commits if work returns nil, and
+	// WithTx calls work with the outbox of a transaction. It commits if work returns nil, and
 	// rolls back otherwise. It returns the error of work or of the commit. nil: the store has
 	// no transactions.
-	Within func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error
+	WithTx func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error
 
-	// Rows is the number of waiting intents in the test of fairness. Default: 500.
+	// Rows is the number of waiting intents in the test of fairness. Zero means 500.
 	Rows int
 }
 
@@ -68,7 +68,7 @@ func (s Suite) Run(t *testing.T) {
 		{"Erase", (*kit).testErase},
 		{"Values", (*kit).testValues},
 		{"Invalid", (*kit).testInvalid},
-		{"Cancelled", (*kit).testCancelled},
+		{"Canceled", (*kit).testCanceled},
 		{"Transitions", (*kit).testTransitions},
 		{"Fenced", (*kit).testFenced},
 		{"Claim", (*kit).testClaim},
@@ -97,7 +97,7 @@ func (s Suite) Run(t *testing.T) {
 		{"RaceFinish", (*kit).raceFinish},
 		{"RaceRedrive", (*kit).raceRedrive},
 		{"RaceJobs", (*kit).raceJobs},
-		{"Within", (*kit).testWithin},
+		{"WithTx", (*kit).testWithTx},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(newKit(t, s)) })
 	}

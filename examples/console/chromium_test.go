@@ -167,7 +167,7 @@ func TestConsoleInChromium(t *testing.T) {
 		{"intent: redriven and resolved by forms", (*browser).decides},
 		{"a stale form: rejected, nothing changes", (*browser).stale},
 		{"gateway: held and released", (*browser).holds},
-		{"jobs: started, cancelled and finished", (*browser).jobs},
+		{"jobs: started, canceled and finished", (*browser).jobs},
 		{"erase: needs the check box", (*browser).erases},
 		{"all pages: legible narrow and wide, light and dark", (*browser).legible},
 	} {
@@ -275,7 +275,7 @@ func (b *browser) jobs() {
 	b.set("#confirm input[name=note]", "the bank is back")
 	b.press("#confirm button", "Job 1 redrives them.")
 	require.Equal(b, "not yet", b.text(`document.querySelector("#jobs [data-label=Ended]").textContent`))
-	b.press("#jobs button", "Job 1 was cancelled.")
+	b.press("#jobs button", "Job 1 was canceled.")
 	require.Zero(b, b.count("#jobs button"))
 
 	b.open("/?view=redrive&code=51&scope=tenant" + script)
@@ -298,7 +298,7 @@ func (b *browser) erases() {
 	require.Equal(b, "dead", b.state(), "the box must be checked")
 	b.check("#erase input[name=sure]")
 	b.press("#erase button", "The intent was erased.")
-	require.Equal(b, "cancelled", b.state())
+	require.Equal(b, "canceled", b.state())
 	require.NotContains(b, b.text("document.body.textContent"), "card 4242")
 	require.NotContains(b, b.text("document.body.textContent"), "declined <script>")
 }

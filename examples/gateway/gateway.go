@@ -51,7 +51,7 @@ func (g *gateway) handler() http.Handler {
 			free.ServeHTTP(w, r)
 		}
 	})
-	return g.auth(resilienthttp.Deadline{}.Handler(g.shedder.Handler(plan)))
+	return g.auth(resilienthttp.DeadlineHandler{Next: g.shedder.Handler(plan)})
 }
 
 type accountKey struct{}

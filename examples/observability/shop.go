@@ -80,7 +80,7 @@ func (s *shop) charge(ctx context.Context) error {
 
 // write sends a letter in a single attempt.
 func (s *shop) write(ctx context.Context) {
-	_, _ = s.post(resilienthttp.SingleAttempt(ctx), s.servers.mail.URL+"/letters", "Thank you!")
+	_, _ = s.post(resilienthttp.WithSingleAttempt(ctx), s.servers.mail.URL+"/letters", "Thank you!")
 }
 
 func (s *shop) post(ctx context.Context, url, body string) (status int, err error) {

@@ -160,9 +160,9 @@ func call(ctx context.Context, timeout time.Duration, ownsRetries bool, bottom h
 // newClient returns the client of a service or of the caller.
 func newClient(ownsRetries bool) *http.Client {
 	return &http.Client{Transport: &resilienthttp.Transport{
-		OwnsRetries: ownsRetries,
-		Policy:      resilienthttp.Policy{MaxAttempts: attempts, Backoff: resilienthttp.Constant(time.Millisecond)},
-		Deadline:    resilienthttp.Deadline{Margin: margin},
+		OwnsRetries:    ownsRetries,
+		Policy:         resilienthttp.Policy{MaxAttempts: attempts, Backoff: resilienthttp.Constant(time.Millisecond)},
+		DeadlineHeader: resilienthttp.DeadlineHeader{Margin: margin},
 		// With the defaults, budget and breaker would end the retries before 27 requests. They
 		// are off, so that the difference is only OwnsRetries.
 		Budget:  &resilienthttp.Budget{Ratio: -1},
@@ -170,14 +170,14 @@ func newClient(ownsRetries bool) *http.Client {
 	}}
 }
 
-// serve starts a service and returns its URL. Deadline.Handler reads the deadline of each request;
+// serve starts a service and returns its URL. DeadlineHandler reads the deadline of each request;
 // a service needs nothing else.
 func serve(t *tier) (*http.Server, string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, "", err
 	}
-	server := &http.Server{Handler: resilienthttp.Deadline{}.Handler(t), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: resilienthttp.DeadlineHandler{Next: t}, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(listener) }() // returns http.ErrServerClosed
 	return server, "http://" + listener.Addr().String(), nil
 }

@@ -37,7 +37,7 @@ func (t *tier) stats() tierStats {
 }
 
 func (t *tier) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	deadline, _ := r.Context().Deadline() // set by Deadline.Handler
+	deadline, _ := r.Context().Deadline() // set by DeadlineHandler
 	t.mu.Lock()
 	t.calls++
 	if t.calls == 1 {

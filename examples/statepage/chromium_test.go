@@ -116,7 +116,7 @@ func TestStatePageInChromium(t *testing.T) {
 	api.down.Store(false)
 	require.Eventually(t, func() bool {
 		call(quick)
-		return quick.Breaker.State("mail.example") == resilienthttp.StateClosed
+		return quick.Breaker.State("mail.example", resilienthttp.PriorityDefault) == resilienthttp.StateClosed
 	}, time.Minute, 50*time.Millisecond)
 	chromium.Until(ctx, t, circuitOf("mail.example")+` === "closed"`)
 

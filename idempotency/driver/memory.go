@@ -22,11 +22,10 @@ import (
 // that have expired count as absent; Sweep, or a claim that needs their memory,
 // deletes them.
 type Memory struct {
-	// MaxKeys is the maximum number of records. Default: 65,536. A negative number
-	// means no limit. Set it before the first use. A claim for a new key beyond it
-	// deletes a record that has expired; if there is none, it fails with
-	// ErrStoreBusy. A Memory never deletes a record before its time. A record takes
-	// some 500 bytes and its result.
+	// MaxKeys is the maximum number of records. Zero means 65,536. A negative number means no
+	// limit. Set it before the first use. A claim for a new key beyond it deletes a record that
+	// has expired; if there is none, it fails with ErrStoreBusy. A Memory never deletes a record
+	// before its time. A record takes some 500 bytes and its result.
 	MaxKeys int
 
 	mu      sync.Mutex

@@ -215,8 +215,8 @@ type Outcome struct {
 	// Result is stored with Completed and FailedFinal.
 	Result Result
 
-	// TTL is how long the record is kept from now. 0 keeps the expiry that the claim
-	// set. For a record that was Unknown, 0 means the claim's TTL from now.
+	// TTL is how long the record is kept from now. 0 keeps the expiry that the claim set. For a
+	// record that was Unknown, zero means the claim's TTL from now.
 	TTL time.Duration
 }
 

@@ -11,7 +11,7 @@
 //	_, err = tx.Exec(ctx, "INSERT INTO charges …")
 //
 // The work must not end the transaction. It may use savepoints. A consumer that has a
-// transaction already uses [Store.Within].
+// transaction already uses [Store.WithTx].
 //
 // A completed key is answered by one read, also by a server that accepts no writes. A new
 // key costs two round trips besides the work's own: BEGIN, an advisory lock and the read;

@@ -24,7 +24,7 @@ type transactionSettings struct {
 
 type setting struct {
 	name string
-	own  int64 // the session's own value; 0: none
+	own  int64 // the session's own value; zero means none
 
 	// keepalive: the parameter detects a lost host. Other parameters limit the time.
 	keepalive bool

@@ -28,18 +28,18 @@ var _ driver.Transactor = (*Store)(nil)
 
 // Options configure a Store. The zero value and nil are the defaults.
 type Options struct {
-	// Schema is the name of PostgreSQL's schema for the tables, which is created if it
-	// does not exist. Default: the first schema of the connection's search_path.
+	// Schema is the name of PostgreSQL's schema for the tables, which is created if it does not
+	// exist. "" means the first schema of the connection's search_path.
 	Schema string
 
-	// Table is the name of the table of records, of at most 50 bytes. The other names
-	// begin with it. Default: idempotency_records.
+	// Table is the name of the table of records, of at most 50 bytes. The other names begin with
+	// it. "" means idempotency_records.
 	Table string
 
-	// Isolation is the isolation level of transactional work. Default: the database's
-	// default, usually read committed. Stricter levels may fail at the end of the work
-	// with driver.ErrLeaseLost, or with driver.ErrTransactionFailed and PostgreSQL's code
-	// 40001; nothing was committed then.
+	// Isolation is the isolation level of transactional work. Zero means the database's default,
+	// usually read committed. Stricter levels may fail at the end of the work with
+	// driver.ErrLeaseLost, or with driver.ErrTransactionFailed and PostgreSQL's code 40001;
+	// nothing was committed then.
 	Isolation sql.IsolationLevel
 
 	// NoMigration leaves the tables unchanged, for applications without the right to
@@ -134,5 +134,5 @@ func pgxIsolation(level sql.IsolationLevel) (pgx.TxIsoLevel, error) {
 	}
 }
 
-// InCallerTx implements [driver.Transactor]. It returns false; see [Store.Within].
+// InCallerTx implements [driver.Transactor]. It returns false; see [Store.WithTx].
 func (s *Store) InCallerTx() bool { return false }

@@ -94,7 +94,7 @@ type countingSweeps struct {
 
 func (s *countingSweeps) Sweep(ctx context.Context, limit int) (int, error) {
 	began := time.Now()
-	// A batch is not cancelled, because its size would be unknown.
+	// A batch is not canceled, because its size would be unknown.
 	n, err := s.Store.Sweep(context.WithoutCancel(ctx), limit)
 	s.deleted.Add(int64(n))
 	s.took += time.Since(began)

@@ -48,7 +48,7 @@ var script = redis.NewScript(source) //nolint:gochecknoglobals // It is never ch
 
 // Options configures a Store.
 type Options struct {
-	// Prefix is the hash tag of all keys of the store. Default: "idempotency".
+	// Prefix is the hash tag of all keys of the store. "" means "idempotency".
 	Prefix string
 }
 

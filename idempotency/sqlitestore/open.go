@@ -34,9 +34,9 @@ var (
 //
 //	store, err := sqlitestore.Options{BusyTimeout: time.Second}.Open(ctx, "app.db")
 type Options struct {
-	// BusyTimeout is the maximum time that a write waits in the store's queue, and then
-	// again for the locks of other processes, before it fails with ErrLocked. The
-	// context may end the wait earlier. Default: 10 s. A negative value means no wait.
+	// BusyTimeout is the maximum time that a write waits in the store's queue, and then again for
+	// the locks of other processes, before it fails with ErrLocked. The context may end the wait
+	// earlier. Zero means 10 s. A negative value means no wait.
 	BusyTimeout time.Duration
 }
 

@@ -81,7 +81,7 @@ func TestOpen_errors(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = sqlitestore.Open(ctx, filepath.Join(dir, "cancelled.db"))
+	_, err = sqlitestore.Open(ctx, filepath.Join(dir, "canceled.db"))
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -179,7 +179,7 @@ func TestCheck_schema(t *testing.T) {
 			store := open(t, path)
 			require.NoError(t, store.Check(t.Context()))
 			execute(t, store.DB(), row.change)
-			errs := []error{store.Check(t.Context()), store.Within(nil).Check(t.Context())}
+			errs := []error{store.Check(t.Context()), store.WithTx(nil).Check(t.Context())}
 			opened, err := sqlitestore.Open(t.Context(), path)
 			if row.opens {
 				require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
-// operations are the operations that Store and Within have in common.
+// operations are the operations that Store and Tx have in common.
 type operations struct {
 	// read calls query with statements that can read, write with statements that can
 	// write.
@@ -41,7 +41,7 @@ func (o *operations) change(ctx context.Context, lease *driver.Lease, statement 
 	return o.write(ctx, func(ctx context.Context, s *statements) error { return writeLease(ctx, s[statement], args) })
 }
 
-// Load implements driver.Store. That of Within sees what the transaction has written.
+// Load implements driver.Store. That of Tx sees what the transaction has written.
 func (o *operations) Load(ctx context.Context, id driver.ID) (driver.Record, error) {
 	if err := id.Validate(); err != nil {
 		return driver.Record{}, err

@@ -32,7 +32,7 @@ type Store struct {
 
 var _ driver.Transactor = (*Store)(nil)
 
-// InCallerTx implements driver.Transactor. It returns false; see Store.Within.
+// InCallerTx implements driver.Transactor. It returns false; see Store.WithTx.
 func (s *Store) InCallerTx() bool { return false }
 
 // DB returns the database, for the service's own tables. It is the database of New,

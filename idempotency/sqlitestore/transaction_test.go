@@ -437,7 +437,7 @@ func TestBegin_workWritesTheRecord(t *testing.T) {
 			}
 			tx := begin(t, store, "key")
 			require.NoError(t, write(t.Context(), tx.Value(), "key"))
-			acquire(t, store.Within(tx.Value().(*sql.Tx)), claimOf("key"))
+			acquire(t, store.WithTx(tx.Value().(*sql.Tx)), claimOf("key"))
 			require.ErrorIs(t, tx.Commit(t.Context(), completed), driver.ErrLeaseLost)
 			requireRows(t, store.DB(), "key", 0)
 			assert.Equal(t, "acquired", beginDecision(t, store, claimOf("key")))

@@ -119,8 +119,8 @@ func (k *kit) testInvalid(t *testing.T) {
 	}
 }
 
-// testCancelled makes calls with a context that has ended. They change nothing.
-func (k *kit) testCancelled(t *testing.T) {
+// testCanceled makes calls with a context that has ended. They change nothing.
+func (k *kit) testCanceled(t *testing.T) {
 	lease := k.acquire(t, k.mortal(k.id()))
 	absent := k.claim(k.id())
 	expired := k.acquire(t, k.claim(k.id()))
@@ -151,5 +151,5 @@ func (k *kit) testCancelled(t *testing.T) {
 		})
 	}
 	// An expired record that exists passes on its generation.
-	equal(t, "generation after a cancelled Sweep", k.acquire(t, k.claim(expired.ID)).Generation, expired.Generation+1)
+	equal(t, "generation after a canceled Sweep", k.acquire(t, k.claim(expired.ID)).Generation, expired.Generation+1)
 }

@@ -12,7 +12,7 @@ import (
 type state struct {
 	name string
 
-	// status is what Load finds. 0 means that it finds nothing.
+	// status is what Load finds. Zero means that it finds nothing.
 	status driver.Status
 
 	// begin brings the record into the state. For some states finish does the rest, after

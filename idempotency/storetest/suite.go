@@ -63,7 +63,7 @@ type Suite struct {
 	// with DecisionInProgress at once.
 	Queues bool
 
-	// Rows is the number of expired records in the test of a large sweep. 0 means 2,000. A
+	// Rows is the number of expired records in the test of a large sweep. Zero means 2,000. A
 	// negative number disables the test.
 	Rows int
 
@@ -99,7 +99,7 @@ func (s Suite) Run(t *testing.T) {
 	t.Run("Copies", k.testCopies)
 	t.Run("Names", k.testNames)
 	t.Run("Invalid", k.testInvalid)
-	t.Run("Cancelled", k.testCancelled)
+	t.Run("Canceled", k.testCanceled)
 	t.Run("Races", k.testRaces)
 	if transactor, ok := k.store.(driver.Transactor); ok {
 		t.Run("Transactions", func(t *testing.T) { k.testTransactions(t, transactor) })

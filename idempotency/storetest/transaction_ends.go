@@ -51,13 +51,13 @@ func (j *txKit) invalidOutcome(t *testing.T) {
 	}
 }
 
-// cancelled ends transactions with a context that has ended.
-func (j *txKit) cancelled(t *testing.T) {
+// canceled ends transactions with a context that has ended.
+func (j *txKit) canceled(t *testing.T) {
 	for name, e := range ends() {
 		t.Run(name, func(t *testing.T) {
 			w := j.begin(t, j.claim(j.id()))
 			if e.end(w.tx, ended(t), driver.Outcome{Status: driver.Completed}) == nil {
-				t.Errorf("%s with a cancelled context: got nil, want an error", name)
+				t.Errorf("%s with a canceled context: got nil, want an error", name)
 			}
 			j.resolve(t, w, e.rows)
 		})

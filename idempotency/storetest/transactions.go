@@ -42,7 +42,7 @@ func (k *kit) testTransactions(t *testing.T, store driver.Transactor) {
 	t.Run("excludes others", j.holds)
 	t.Run("end twice", j.endTwice)
 	t.Run("invalid outcome", j.invalidOutcome)
-	t.Run("cancelled", j.cancelled)
+	t.Run("canceled", j.canceled)
 	t.Run("limit", j.limit)
 	t.Run("Begin and Reserve", j.raceBegin)
 	t.Run("ambiguous end", j.raceAmbiguous)

@@ -18,7 +18,7 @@ func (k *kit) testUnknown(t *testing.T) {
 	t.Run("many", k.listMany)
 	t.Run("none", func(t *testing.T) { k.lists(t, k.scope+" without records", nil) })
 	t.Run("early end", k.listEarly)
-	t.Run("cancelled", k.listCancelled)
+	t.Run("canceled", k.listCanceled)
 }
 
 // list returns the ids that Unknown lists. It compares the records with those of Load, and
@@ -141,9 +141,9 @@ func (k *kit) listEarly(t *testing.T) {
 	}
 }
 
-// listCancelled ends the context of a list before its begin and in the middle.
-func (k *kit) listCancelled(t *testing.T) {
-	all := k.doubtful(t, " cancelled", 250)
+// listCanceled ends the context of a list before its begin and in the middle.
+func (k *kit) listCanceled(t *testing.T) {
+	all := k.doubtful(t, " canceled", 250)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	listed, failed := 0, 0
@@ -169,6 +169,6 @@ func (k *kit) listCancelled(t *testing.T) {
 	listed, failed = 0, 0
 	list()
 	if listed != 0 || failed != 1 {
-		t.Errorf("Unknown with a cancelled context: got %d records and %d errors, want an error", listed, failed)
+		t.Errorf("Unknown with a canceled context: got %d records and %d errors, want an error", listed, failed)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -18,7 +19,7 @@ type Circuit struct {
 
 	breaker  *Breaker
 	key      scope.Key
-	baseline baselineLatency
+	baseline latency.Median         // of successes
 	closed   atomic.Pointer[closed] // nil: open or half-open; stored under mu
 
 	mu      sync.Mutex // guards the fields below, and fields of closed
@@ -90,13 +91,13 @@ type Rejection struct {
 // Admit returns a Permit for one attempt, or a Rejection. retry means that the attempt is not the
 // first of its call. A retry is not admitted as a probe, unless the rules are static: the few
 // slots are for new calls.
-func (c *Circuit) Admit(now time.Time, retry bool) (Permit, *Rejection) {
+func (c *Circuit) Admit(retry bool, now time.Time) (Permit, *Rejection) {
 	s := c.closed.Load()
 	if s == nil || s.slowStart.Load() != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.opening != nil {
-			return c.admitProbe(now, retry)
+			return c.admitProbe(retry, now)
 		}
 		s = c.closed.Load()
 	}
@@ -114,15 +115,18 @@ func (c *Circuit) Admit(now time.Time, retry bool) (Permit, *Rejection) {
 }
 
 // Rejects returns the Rejection that Admit would return at a time, as far as it is known
-// now, or nil. It changes nothing.
-func (c *Circuit) Rejects(at time.Time, retry bool) *Rejection {
+// now, or nil. It changes nothing. For a closed circuit it takes no lock.
+func (c *Circuit) Rejects(retry bool, at time.Time) *Rejection {
+	if s := c.closed.Load(); s != nil && s.slowStart.Load() == nil {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.rejects(at, retry)
+	return c.rejects(retry, at)
 }
 
 // rejects is Rejects for a locked circuit.
-func (c *Circuit) rejects(at time.Time, retry bool) *Rejection {
+func (c *Circuit) rejects(retry bool, at time.Time) *Rejection {
 	o, static := c.opening, c.breaker.rules.Static
 	if o == nil {
 		if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) {
@@ -157,7 +161,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	}
 	if r.Outcome == Timeout {
 		r.Outcome = None
-		if r.Took >= minTimeout(c.baseline.latency()) {
+		if r.Took >= minTimeout(c.baseline.Get()) {
 			r.Outcome = Failure
 		}
 	}
@@ -198,7 +202,7 @@ func (c *Circuit) Status(now time.Time) Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Status{Since: c.since}
-	if rejection := c.rejects(now, false); rejection != nil {
+	if rejection := c.rejects(false, now); rejection != nil {
 		s.NotBefore = rejection.NotBefore
 	}
 	if o := c.opening; o != nil {

@@ -60,7 +60,7 @@ func (b *recorded) admit(at time.Time) (t Permit, notBefore time.Time, ok bool) 
 }
 
 func (b *recorded) ask(at time.Time, retry bool) (p Permit, notBefore time.Time, ok bool) {
-	p, rejection := b.Circuit(host).Admit(at, retry)
+	p, rejection := b.Circuit(host).Admit(retry, at)
 	b.note(p.Change)
 	if rejection != nil {
 		return p, rejection.NotBefore, false
@@ -69,7 +69,7 @@ func (b *recorded) ask(at time.Time, retry bool) (p Permit, notBefore time.Time,
 }
 
 func (b *recorded) rejects(at time.Time, retry bool) (notBefore time.Time, rejects bool) {
-	if rejection := b.Circuit(host).Rejects(at, retry); rejection != nil {
+	if rejection := b.Circuit(host).Rejects(retry, at); rejection != nil {
 		return rejection.NotBefore, true
 	}
 	return time.Time{}, false
@@ -131,7 +131,7 @@ func TestBreaker_scopesAreSeparate(t *testing.T) {
 	b := record(Rules{MinRequests: 1})
 	b.opened(t, epoch)
 	for _, other := range []scope.Key{{Name: "other"}, {Name: "h", Class: 1}} {
-		_, rejection := b.Circuit(other).Admit(epoch, false)
+		_, rejection := b.Circuit(other).Admit(false, epoch)
 		require.Nil(t, rejection)
 		require.Equal(t, Closed, b.Find(other).State(epoch))
 	}
@@ -306,7 +306,7 @@ func TestBreaker_isBounded(t *testing.T) {
 	run := func(name string, o Outcome) {
 		key := scope.Key{Name: name}
 		for range 2 {
-			permit, _ := b.Circuit(key).Admit(epoch, false)
+			permit, _ := b.Circuit(key).Admit(false, epoch)
 			permit.Done(Result{Outcome: o}, epoch)
 		}
 	}
@@ -465,10 +465,10 @@ func TestCircuit_stress(t *testing.T) {
 				clock.Add(r.Int64N(int64(time.Millisecond)))
 				at := now()
 				retry := r.IntN(8) == 0
-				if rejection := c.Rejects(at, retry); rejection != nil && !rejection.NotBefore.After(at) {
+				if rejection := c.Rejects(retry, at); rejection != nil && !rejection.NotBefore.After(at) {
 					t.Error("would be rejected without a time")
 				}
-				permit, rejection := c.Admit(at, retry)
+				permit, rejection := c.Admit(retry, at)
 				note(permit.Change)
 				if rejection != nil {
 					if !rejection.NotBefore.After(at) {
@@ -561,16 +561,16 @@ func TestCircuit_closedDoesNotAllocate(t *testing.T) {
 	c := b.Circuit(host)
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		now = now.Add(10 * time.Millisecond)
-		permit, _ := c.Admit(now, false)
+		permit, _ := c.Admit(false, now)
 		permit.Done(Result{Outcome: Success}, now)
-		c.Rejects(now, true)
+		c.Rejects(true, now)
 	}))
 }
 
 func BenchmarkCircuit(b *testing.B) {
 	now := time.Now()
 	call := func(c *Circuit) {
-		if permit, rejection := c.Admit(now, false); rejection == nil {
+		if permit, rejection := c.Admit(false, now); rejection == nil {
 			permit.Done(Result{Outcome: Success}, now)
 		}
 	}

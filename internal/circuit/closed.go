@@ -62,7 +62,7 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 			s.failing.Store(false)
 		}
 		if l == nil { // under slow start the latency contains the queue
-			c.baseline.sample(at, r.Took)
+			c.baseline.Follow(at, r.Took)
 		}
 	case Failure:
 		return c.failed(s, r, now)
@@ -87,7 +87,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	streak.attempts++
 	streak.slowest = max(streak.slowest, r.Took)
-	if c.baseline.isSlowFailure(r) {
+	if isSlowFailure(c.baseline.Get(), r) {
 		streak.slow++
 	}
 	if !r.Retry {

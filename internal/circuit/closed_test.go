@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// §4.15: a circuit opens at the ratio of failures, with a minimum of results.
+// §4.15, L2: a circuit opens at the ratio of failures, with a minimum of results.
 func TestClosed_opensByRatio(t *testing.T) {
 	many := strings.Repeat
 	for _, tt := range []struct {
@@ -36,7 +36,7 @@ func TestClosed_opensByRatio(t *testing.T) {
 		{"ratio is NaN: never", Rules{MinRequests: 1, FailureRatio: math.NaN()}, many("F", 50), 50},
 		{"ratio is +Inf: one", Rules{MinRequests: 2, FailureRatio: math.Inf(1)}, "FFF", 2},
 		{"429 says nothing", Rules{MinRequests: 4}, "AAAAFFFAF" + "F", 9},
-		{"cancelled calls say nothing", Rules{MinRequests: 4}, "NNNNFFFNF" + "F", 9},
+		{"canceled calls say nothing", Rules{MinRequests: 4}, "NNNNFFFNF" + "F", 9},
 		{"static", Rules{Static: true}, many("F", 30), 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.sent, record(tt.rules).run(epoch, tt.results)) })

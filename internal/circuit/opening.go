@@ -54,9 +54,9 @@ func (o *opening) inFlight(at time.Time) (n int, free time.Time) {
 }
 
 // admitProbe admits a request to a circuit that is not closed. The circuit is locked.
-func (c *Circuit) admitProbe(now time.Time, retry bool) (Permit, *Rejection) {
+func (c *Circuit) admitProbe(retry bool, now time.Time) (Permit, *Rejection) {
 	o := c.opening
-	if rejection := c.rejects(now, retry); rejection != nil {
+	if rejection := c.rejects(retry, now); rejection != nil {
 		return Permit{}, rejection
 	}
 	p := Permit{circuit: c, slot: &slot{opening: o, expires: now.Add(o.cooldown)}}
@@ -104,7 +104,7 @@ func (c *Circuit) judge(now time.Time) *Change {
 		return c.changed(HalfOpen, Open, now)
 	case complete:
 		next := new(closed)
-		next.slowStart.Store(newSlowStart(rules, c.baseline.latency(), slowest, o.lastResponse, now))
+		next.slowStart.Store(newSlowStart(rules, c.baseline.Get(), slowest, o.lastResponse, now))
 		c.opening = nil
 		c.closed.Store(next)
 		return c.changed(HalfOpen, Closed, now)

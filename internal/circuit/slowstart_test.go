@@ -396,7 +396,7 @@ func TestCircuit_baselineIsNotFromSlowStart(t *testing.T) {
 	b, at := slowStarted(t)
 	baseline := &b.Find(host).baseline
 	for active := true; active; active = b.limit() != nil {
-		require.Equal(t, usualLatency, baseline.latency())
+		require.Equal(t, usualLatency, baseline.Get())
 		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * usualLatency}, at.Add(2*usualLatency))
 		at = at.Add(time.Second)
 	}
@@ -407,7 +407,7 @@ func TestCircuit_baselineIsNotFromSlowStart(t *testing.T) {
 		b.done(b.must(t, at), Result{Outcome: Success, Took: 2 * usualLatency}, at)
 		at = at.Add(time.Second)
 	}
-	require.InDelta(t, 2*usualLatency, baseline.latency(), float64(usualLatency)/5)
+	require.InDelta(t, 2*usualLatency, baseline.Get(), float64(usualLatency)/5)
 }
 
 // A permit counts once, even if it ends twice: the number in flight is never negative.
@@ -455,12 +455,12 @@ func TestSlowStart_stress(t *testing.T) {
 		wg.Go(func() {
 			for i := range 2000 {
 				sent := epoch.Add(time.Duration(i) * time.Millisecond)
-				permit, rejection := c.Admit(sent, false)
+				permit, rejection := c.Admit(false, sent)
 				if rejection != nil {
 					if !rejection.NotBefore.After(sent) {
 						t.Error("rejected without a time")
 					}
-					c.Rejects(sent, false)
+					c.Rejects(false, sent)
 					continue
 				}
 				if (i+g)%5 == 0 {

@@ -1,6 +1,6 @@
 // Package conformance tests an http.RoundTripper that wraps another one: the requirements of
 // http.RoundTripper's documentation, and the expectations of http.Client,
-// httputil.ReverseProxy and other callers (DESIGN §4.1 to 6).
+// httputil.ReverseProxy and other callers (§4.1 to §4.6 of docs/invariants.md).
 package conformance
 
 import (
@@ -34,7 +34,7 @@ func Test(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 		"idle connections are closed":    idleClosed,
 		"many requests at once":          manyAtOnce,
 		"RequestURI is cleared":          requestURI,
-		"cancellation ends the call":     cancelled,
+		"cancellation ends the call":     canceled,
 		"Response.Request can be sent":   sentAgain,
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { test(t, wrap) }) })
@@ -188,11 +188,11 @@ func bodyClosedOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper
 		ctx    context.Context //nolint:containedctx // a row's input
 		change func(*http.Request)
 	}{
-		"answered":         {base: answering(http.StatusOK)},
-		"unavailable":      {base: answering(http.StatusServiceUnavailable)},
-		"failed":           {base: failing},
-		"cancelled before": {base: answering(http.StatusOK), ctx: gone},
-		"no URL":           {base: answering(http.StatusOK), change: func(r *http.Request) { r.URL = nil }},
+		"answered":        {base: answering(http.StatusOK)},
+		"unavailable":     {base: answering(http.StatusServiceUnavailable)},
+		"failed":          {base: failing},
+		"canceled before": {base: answering(http.StatusOK), ctx: gone},
+		"no URL":          {base: answering(http.StatusOK), change: func(r *http.Request) { r.URL = nil }},
 	} {
 		ctx := call.ctx
 		if ctx == nil {
@@ -379,7 +379,7 @@ func requestURI(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	finish(t, resp)
 }
 
-func cancelled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
+func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
 		if r.Body != nil {
 			_ = r.Body.Close()

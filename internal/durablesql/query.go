@@ -41,7 +41,7 @@ func condition(isHeld bool) string {
 // allStates are the states of an empty Filter.States.
 var allStates = []driver.State{ //nolint:gochecknoglobals // constant
 	driver.StatePending, driver.StateWaiting, driver.StateSending, driver.StateQuerying,
-	driver.StateUnknown, driver.StateDone, driver.StateDead, driver.StateCancelled,
+	driver.StateUnknown, driver.StateDone, driver.StateDead, driver.StateCanceled,
 }
 
 func statesOf(chosen []driver.State) []driver.State {

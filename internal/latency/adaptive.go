@@ -17,14 +17,14 @@ type Rules struct {
 }
 
 // Adaptive is a timeout for the attempts of a scope, computed from its recent latencies. The zero
-// value is ready for use and takes two kilobytes. It is safe for concurrent use.
+// value is ready for use and takes a kilobyte. It is safe for concurrent use.
 //
 // The timeout must not shorten itself, so an attempt that it ended counts with twice its time. If
 // it would end more than a fiftieth of the attempts, the server is slow and the attempts are not
 // stuck. Then it ends none (safety limit).
 type Adaptive struct {
-	responses, timeouts Window         // timeouts count with twice their length
-	counts              window.Counter // attempts sent, attempts ended
+	timeouts Window         // they count with twice their length
+	counts   window.Counter // attempts sent, attempts ended
 
 	mu       sync.Mutex    // guards the safety limit
 	disabled time.Duration // no attempt is ended until then
@@ -47,21 +47,18 @@ const (
 // Sent counts an attempt.
 func (a *Adaptive) Sent(at time.Duration) { a.counts.Add(at, length, 1, 0) }
 
-// Responded records the latency of a response.
-func (a *Adaptive) Responded(at, took time.Duration) { a.responses.Add(at, took) }
-
-// TimedOut records that no response arrived within a time.
+// TimedOut notes that no response arrived within a time.
 func (a *Adaptive) TimedOut(at, waited time.Duration) {
 	a.timeouts.Add(at, time.Duration(min(uint64(max(waited, 0))*2, math.MaxInt64)))
 }
 
-// Timeout returns the adaptive timeout. ok is false without enough samples, and while the safety
+// Timeout returns the adaptive timeout for the latencies of the responses. ok is false without enough samples, and while the safety
 // limit is exceeded.
-func (a *Adaptive) Timeout(at time.Duration, r *Rules) (timeout time.Duration, ok bool) {
+func (a *Adaptive) Timeout(at time.Duration, latencies *Window, r *Rules) (timeout time.Duration, ok bool) {
 	a.mu.Lock()
 	disabled, doublings := at < a.disabled, a.doublings(at)
 	a.mu.Unlock()
-	responses := a.responses.Histogram(at)
+	responses := latencies.Histogram(at)
 	all := responses
 	all.add(&a.timeouts, at)
 	if disabled || all.Samples() < max(r.MinSamples, 1) {

@@ -10,7 +10,7 @@ import (
 // value has no sample. It is safe for concurrent use. Of two samples at the same time, one may be
 // lost.
 type Quick struct {
-	nanos atomic.Int64 // 0: no sample
+	nanos atomic.Int64 // Zero means no sample
 }
 
 // Follow adds a sample. Zero counts as a nanosecond.

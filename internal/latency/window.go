@@ -27,7 +27,7 @@ const (
 )
 
 type slot struct {
-	epoch  atomic.Int64 // number of the slot since the origin, from 1; 0: unused
+	epoch  atomic.Int64 // number of the slot since the origin, from 1; zero means unused
 	counts [buckets]atomic.Uint32
 }
 

@@ -96,7 +96,7 @@ func TestDials(t *testing.T) {
 }
 
 func TestDialContext(t *testing.T) {
-	cancelled, cancel := context.WithCancel(context.Background())
+	canceled, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, row := range []struct {
 		name    string
@@ -105,7 +105,7 @@ func TestDialContext(t *testing.T) {
 		want    string
 		timeout bool
 	}{
-		{"cancelled", cancelled, "a.test:80", "context canceled", false},
+		{"canceled", canceled, "a.test:80", "context canceled", false},
 		{"timeout", nil, "a.test:80", "context deadline exceeded", true},
 		{"no port", context.Background(), "a.test", "missing port in address", false},
 	} {

@@ -52,7 +52,7 @@ type options struct {
 // Option is an option of a [Server].
 type Option func(*options)
 
-// Host sets the name of a server of [NewServer]. Default: "mem.test".
+// Host sets the name of a server of [NewServer]. Without it, the name is "mem.test".
 func Host(name string) Option { return func(o *options) { o.host = name } }
 
 // HTTP2 makes the server and [Server.Transport] use HTTP/2: unencrypted with prior knowledge,

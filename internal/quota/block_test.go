@@ -117,7 +117,7 @@ func TestBlock_doubles(t *testing.T) {
 	require.Zero(t, b.level)
 }
 
-// DESIGN §4.17: which responses delay other calls than their own, after one and after many of
+// §4.17: which responses delay other calls than their own, after one and after many of
 // them.
 func TestLimiter_responses(t *testing.T) {
 	const forever = 365 * 24 * time.Hour

@@ -19,7 +19,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// DESIGN §4.17: a single client gets no 429 after the first windows and uses at least 98 % of the
+// §4.17, L4: a single client gets no 429 after the first windows and uses at least 98 % of the
 // quota. Calls that cannot be served in time are rejected at once.
 func TestQuota(t *testing.T) {
 	const s, m, ms = time.Second, time.Minute, time.Millisecond

@@ -81,7 +81,7 @@ func TestQuotaLimitChanges(t *testing.T) {
 	})
 }
 
-// DESIGN §7, row 14: if a server shows its quota in rejections only, the limiter counts the
+// If a server shows its quota in rejections only, the limiter counts the
 // served requests and keeps the quota.
 func TestQuota_shownInRejectionsOnly(t *testing.T) {
 	for _, row := range []struct {

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// DESIGN §4.18: a million hosts, credentials, routes or buckets use constant memory.
+// §4.18: a million hosts, credentials, routes or buckets use constant memory.
 func TestMemory(t *testing.T) {
 	const places, n = 256, 10_000 // enough to evict each entry many times
 	for _, row := range []struct {

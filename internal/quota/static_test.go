@@ -137,7 +137,7 @@ func TestStaticLimit_returnsTokens(t *testing.T) {
 	})
 }
 
-// DESIGN §7, row 22: calls that a block delayed are released within the fixed limit: in any time
+// Calls that a block delayed are released within the fixed limit: in any time
 // T at most Burst + Limit × T.
 func TestStaticLimit_afterBlock(t *testing.T) {
 	for _, row := range []struct {

@@ -62,7 +62,7 @@ type Bucket struct {
 }
 
 // Deposit adds the tokens of one call.
-func (b *Bucket) Deposit(now time.Time, rules *Rules) {
+func (b *Bucket) Deposit(rules *Rules, now time.Time) {
 	b.recent.Add(now.Sub(rules.Origin), Recent, 1, 0)
 	b.calls.Add(1)
 }
@@ -79,10 +79,10 @@ type Request struct {
 
 // Admit takes the tokens for one request, or returns false if there are too few. The caller must
 // call Done or Cancel on the Permit once.
-func (b *Bucket) Admit(now time.Time, rules *Rules, r Request) (Permit, bool) {
+func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	capacity := b.fill(now, rules)
+	capacity := b.fill(rules, now)
 	cost := 1.0
 	if r.Slow && !rules.Static {
 		cost = max(1, math.Floor(min(b.tokens+rounding, slowCost)))
@@ -100,7 +100,7 @@ func (b *Bucket) Admit(now time.Time, rules *Rules, r Request) (Permit, bool) {
 
 // fill adds the tokens of the calls since the last fill, and returns the capacity. The bucket is
 // locked.
-func (b *Bucket) fill(now time.Time, rules *Rules) (capacity float64) {
+func (b *Bucket) fill(rules *Rules, now time.Time) (capacity float64) {
 	if !b.begun {
 		b.begun, b.tokens = true, rules.Tokens
 	}
@@ -117,10 +117,10 @@ func (b *Bucket) fill(now time.Time, rules *Rules) (capacity float64) {
 type Status struct{ Used, Remaining float64 }
 
 // Status returns the tokens in the bucket, and those missing until it is full.
-func (b *Bucket) Status(now time.Time, rules *Rules) Status {
+func (b *Bucket) Status(rules *Rules, now time.Time) Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	capacity := b.fill(now, rules)
+	capacity := b.fill(rules, now)
 	return Status{Used: capacity - b.tokens, Remaining: b.tokens}
 }
 

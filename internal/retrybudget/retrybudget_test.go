@@ -27,11 +27,11 @@ func with(rules Rules) *bucket {
 
 func (b *bucket) calls(n int, at time.Time) {
 	for range n {
-		b.Deposit(at, &b.rules)
+		b.Deposit(&b.rules, at)
 	}
 }
 
-func (b *bucket) take(at time.Time, r Request) (Permit, bool) { return b.Admit(at, &b.rules, r) }
+func (b *bucket) take(at time.Time, r Request) (Permit, bool) { return b.Admit(r, &b.rules, at) }
 
 const many = 1000
 
@@ -188,12 +188,12 @@ func TestPermit_endsOnce(t *testing.T) {
 
 func TestBucket_status(t *testing.T) {
 	b := with(Rules{Ratio: 0.5, Tokens: 5})
-	require.Equal(t, Status{Used: 0, Remaining: 5}, b.Status(epoch, &b.rules))
+	require.Equal(t, Status{Used: 0, Remaining: 5}, b.Status(&b.rules, epoch))
 	b.calls(4, epoch)
 	b.take(epoch, Request{})
-	require.Equal(t, Status{Used: 1, Remaining: 6}, b.Status(epoch, &b.rules))
+	require.Equal(t, Status{Used: 1, Remaining: 6}, b.Status(&b.rules, epoch))
 	later := epoch.Add(1250 * time.Millisecond)
-	require.Equal(t, Status{Used: 0, Remaining: 5}, b.Status(later, &b.rules))
+	require.Equal(t, Status{Used: 0, Remaining: 5}, b.Status(&b.rules, later))
 }
 
 // Deposits are added late; the result is that of a bucket to which each is added at once.

@@ -125,7 +125,7 @@ func TestOpen_errors(t *testing.T) {
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = Open(ctx, filepath.Join(dir, "cancelled.db"), settings(1))
+	_, err = Open(ctx, filepath.Join(dir, "canceled.db"), settings(1))
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -16,8 +16,8 @@ import (
 type Settings struct {
 	Schema Schema
 
-	// BusyTimeout is the maximum time that a writer waits for SQLite's write lock
-	// before it fails with ErrLocked. Default: 10 s. A negative value means no wait.
+	// BusyTimeout is the maximum time that a writer waits for SQLite's write lock before it fails
+	// with ErrLocked. Zero means 10 s. A negative value means no wait.
 	BusyTimeout time.Duration
 }
 

@@ -1,6 +1,6 @@
 -- Names compare byte by byte (COLLATE "C"), so that neither case nor a locale makes two names one. The numbers of states,
 -- classes and kinds are those of package durable, and never change: 0 pending, 1 waiting, 2 sending, 3 asking, 4 unknown,
--- 5 done, 6 dead, 7 cancelled.
+-- 5 done, 6 dead, 7 canceled.
 
 -- A row for each version of the tables. oldest is the oldest version of the package that may work with them.
 CREATE TABLE {{schema}}durable_schema (

@@ -1,6 +1,6 @@
 -- Times are microseconds since 1970, by SQLite's clock; NULL is no time. Columns of text compare byte by byte (BINARY), so
 -- that neither case nor trailing blanks make two names one. The numbers of states, classes and kinds are those of package
--- durable, and never change: 0 pending, 1 waiting, 2 sending, 3 asking, 4 unknown, 5 done, 6 dead, 7 cancelled.
+-- durable, and never change: 0 pending, 1 waiting, 2 sending, 3 asking, 4 unknown, 5 done, 6 dead, 7 canceled.
 
 -- A row for each version of the tables: the last one counts. oldest is the oldest version of this package, by the
 -- version that it knows itself, that may work with them.

@@ -1,0 +1,84 @@
+package resilienthttp
+
+import (
+	"context"
+	"time"
+)
+
+// lifetime is the context of an attempt. It is created at its first use, because deriving a
+// context is expensive.
+type lifetime struct {
+	context.Context
+
+	cancel context.CancelCauseFunc
+}
+
+func (a *attempt) lifetime() *lifetime {
+	if life := a.life.Load(); life != nil {
+		return life
+	}
+	ctx, cancel := context.WithCancelCause(a.call.ctx)
+	if !a.life.CompareAndSwap(nil, &lifetime{ctx, cancel}) {
+		cancel(nil) // another goroutine was first
+	} else if a.released.Load() {
+		cancel(nil)
+	}
+	return a.life.Load()
+}
+
+func (a *attempt) endWith(cause error) { a.lifetime().cancel(cause) }
+
+// cause returns the cause for which the attempt's context has ended, or nil.
+func (a *attempt) cause() error {
+	if life := a.life.Load(); life != nil {
+		return context.Cause(life)
+	}
+	return nil
+}
+
+// attemptContext is the context for Base. It has the deadline and the end of the attempt, and the
+// options with which an inner Transport does not retry. Value and Done lead to a standard
+// cancelCtx, so contexts that Base derives need no goroutine.
+type attemptContext attempt
+
+type attemptKey struct{}
+
+var _ context.Context = (*attemptContext)(nil)
+
+// Deadline implements context.Context.
+func (a *attemptContext) Deadline() (time.Time, bool) { return a.deadline, !a.deadline.IsZero() }
+
+// Done implements context.Context.
+func (a *attemptContext) Done() <-chan struct{} { return (*attempt)(a).lifetime().Done() }
+
+// Err implements context.Context.
+func (a *attemptContext) Err() error {
+	if a.life.Load() == nil && !a.released.Load() && a.call.ctx.Err() == nil {
+		return nil
+	}
+	life := (*attempt)(a).lifetime()
+	err := life.Err()
+	if err != nil && context.Cause(life) == ErrAttemptTimeout {
+		return context.DeadlineExceeded
+	}
+	return err
+}
+
+// Value implements context.Context.
+func (a *attemptContext) Value(key any) any {
+	switch key.(type) {
+	case optionsKey:
+		if a.call.ownsRetries || a.call.options.owned {
+			return nestedOptionsOwned
+		}
+		return nestedOptions
+	case callKey:
+		return a.call
+	case attemptKey:
+		return (*attempt)(a)
+	}
+	if life := a.life.Load(); life != nil {
+		return life.Value(key)
+	}
+	return a.call.ctx.Value(key)
+}

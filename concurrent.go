@@ -1,0 +1,303 @@
+package resilienthttp
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
+)
+
+// hedgedCall is an attempt of the call's goroutine with its copies: hedges, and further attempts
+// if it is very slow. Each copy has a goroutine. The first response that needs no retry wins and
+// cancels the others. A failure does not win while a response is possible. call.mu guards the
+// fields.
+type hedgedCall struct {
+	call  *call
+	first *attempt
+
+	over      bool // there is a winner, or nothing is in flight: no copy may begin
+	preparing int  // copies in preparation, which read the caller's request
+	running   int  // copies in flight
+	copies    []*attempt
+	winner    *attempt
+	latest    *attempt      // the last failure of an attempt that is not a hedge
+	kept      *attempt      // a hedge with a response that may not be the result: see mayWin
+	changed   chan struct{} // closed when preparing or running changes; nil: nothing waits
+	decided   bool          // the outcome is known
+	waited    bool          // it came after the outcome of the first attempt
+}
+
+// copy sends a copy of an attempt.
+func (r *hedgedCall) copy(of *attempt, hedge bool) {
+	a := &attempt{call: r.call, hedged: r, concurrent: true}
+	a.report = Attempt{Number: of.report.Number, Hedge: hedge, Concurrent: true}
+	if r.call.traced {
+		a.announced = make(chan struct{})
+	}
+	begun := false
+	defer func() {
+		if !begun {
+			_ = recover() // GetBody or a hook may panic; the caller cannot recover in this goroutine
+			a.abandon()
+			a.paid.Cancel()
+			r.change(func() { r.preparing-- })
+		}
+	}()
+	if a.payForCopy() && r.call.prepare(a) == nil && r.begin(a) {
+		begun = true
+		r.run(a)
+	}
+}
+
+// payForCopy takes the tokens of a copy: those of a hedge, or of a retry.
+func (a *attempt) payForCopy() (ok bool) {
+	c, now := a.call, time.Now()
+	switch {
+	case !a.report.Hedge:
+		if c.spare(now) >= 0 {
+			a.paid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now)
+		}
+	case c.mayHedge(now):
+		a.paid, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
+	}
+	return ok
+}
+
+// mayHedge reports whether the priority may be hedged: PriorityBatch only while the Budget is
+// more than half full.
+func (c *call) mayHedge(now time.Time) bool {
+	if c.priority != PriorityBatch {
+		return true
+	}
+	tokens := c.budget.status(c.record.bucket, now)
+	return tokens.Remaining < 0 || tokens.Remaining > tokens.Used
+}
+
+// begin counts a prepared copy as running. It returns false if the outcome is known or no attempt
+// is left.
+func (r *hedgedCall) begin(a *attempt) bool {
+	c := r.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.over || !a.report.Hedge && (c.number >= c.maxAttempts() || c.seconds >= maxSeconds) {
+		return false
+	}
+	if !a.report.Hedge {
+		c.seconds++
+		c.number++
+		a.report.Number = c.number
+	}
+	r.preparing--
+	r.running++
+	r.copies = append(r.copies, a)
+	r.notify()
+	return true
+}
+
+// change makes a change under the lock, and wakes wait.
+func (r *hedgedCall) change(change func()) {
+	r.call.mu.Lock()
+	defer r.call.mu.Unlock()
+	change()
+	r.notify()
+}
+
+func (r *hedgedCall) notify() {
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
+	}
+}
+
+// run sends a copy. If Base or a hook panics, or ends the goroutine, only the copy fails.
+func (r *hedgedCall) run(a *attempt) {
+	returned := false
+	defer r.finish(a)
+	defer func() {
+		if v := recover(); v != nil {
+			a.fail(neterr.With(neterr.New("panic in a concurrent attempt"), fmt.Errorf("%v", v)))
+		} else if !returned {
+			a.fail(neterr.New("goroutine of a concurrent attempt exited"))
+		}
+	}()
+	a.send()
+	returned = true
+}
+
+// fail sets the outcome of an attempt for which Base returned none.
+func (a *attempt) fail(err error) {
+	a.abandon()
+	a.end = endError
+	a.report.Latency = time.Since(a.report.Start)
+	a.report.Err = err
+	a.report.Verdict = VerdictTransient
+}
+
+// finish makes a copy the winner if it is the first to succeed.
+func (r *hedgedCall) finish(a *attempt) {
+	useless, won := false, false
+	r.change(func() {
+		r.running--
+		a.inTime = !r.over
+		switch {
+		case r.over:
+			useless = true
+		case a.hasFinalResponse() && r.mayWin(a):
+			won = true
+			r.win(a)
+		case a.hasFinalResponse() && r.kept == nil:
+			r.kept = a
+		case a.report.Hedge:
+			useless = true
+		default:
+			r.latest = a
+		}
+	})
+	a.paid.Done(won)
+	if a.report.Hedge {
+		r.call.record.hedges.credit.done(won)
+	}
+	if useless {
+		a.discard()
+	}
+}
+
+// mayWin reports whether a final response is the result of the call now. A 4xx to a hedge of an
+// unsafe method is not while another attempt is in flight, because the server may reject the
+// second of two requests with the same key. The lock is held.
+func (r *hedgedCall) mayWin(a *attempt) bool {
+	status := a.report.Response.StatusCode
+	return r.call.safe || !a.report.Hedge || status < 400 || status >= 500 || !r.othersInFlight(a)
+}
+
+// othersInFlight reports whether another attempt of the call has no outcome yet. The lock is held.
+func (r *hedgedCall) othersInFlight(a *attempt) bool {
+	if !r.first.inTime && a != r.first || r.preparing > 0 {
+		return true
+	}
+	return slices.ContainsFunc(r.copies, func(c *attempt) bool { return c != a && !c.inTime })
+}
+
+func (r *hedgedCall) win(winner *attempt) {
+	r.winner, r.over = winner, true
+	r.cancelOthers()
+}
+
+// cancelOthers cancels the attempts without an outcome.
+func (r *hedgedCall) cancelOthers() {
+	for _, a := range append(slices.Clip(r.copies), r.first) {
+		if a != r.winner && !a.inTime {
+			a.endWith(neterr.ErrSuperseded)
+		}
+	}
+}
+
+// outcome waits for the copies that may still succeed. It returns the winner, or else the last
+// failure. It adds the copies to the reports of the call, and discards the responses that the caller
+// does not get.
+func (r *hedgedCall) outcome() *attempt {
+	result, copies := r.wait()
+	c := r.call
+	for _, a := range copies {
+		if a.announced != nil {
+			<-a.announced // so that its AttemptStart is before its AttemptDone
+		}
+		entry := r.entry(a)
+		state := c.retryState()
+		state.later = append(state.later, entry)
+		if c.traced {
+			c.traceAttempt(attemptDone, &entry.report)
+		}
+		if entry == a && a != result && (a == r.kept || !a.report.Hedge) {
+			a.discard()
+		}
+	}
+	if len(copies) > 0 && r.first != result {
+		r.first.discard()
+	}
+	r.decided = true
+	return result
+}
+
+// wait waits for the outcome.
+func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
+	r.call.mu.Lock()
+	defer r.call.mu.Unlock()
+	r.first.inTime = true
+	switch {
+	case r.winner != nil:
+	case r.first.hasFinalResponse():
+		r.win(r.first)
+	default:
+		r.latest = r.first
+	}
+	// A copy in preparation reads the caller's request, which the caller may reuse after the call.
+	for r.preparing > 0 || r.winner == nil && r.running > 0 {
+		r.waited = true
+		r.sleep()
+	}
+	if r.winner == nil && r.kept != nil && r.latest.report.Response == nil {
+		r.winner = r.kept
+	}
+	r.over = true
+	if r.winner != nil {
+		return r.winner, r.copies
+	}
+	return r.latest, r.copies
+}
+
+// sleep waits for a change, without the lock.
+func (r *hedgedCall) sleep() {
+	changed := make(chan struct{})
+	r.changed = changed
+	r.call.mu.Unlock()
+	defer r.call.mu.Lock()
+	<-changed
+}
+
+// entry returns the report of a copy. A copy that has lost may still write to its own report, so
+// it gets a new one.
+func (r *hedgedCall) entry(a *attempt) *attempt {
+	r.call.mu.Lock()
+	defer r.call.mu.Unlock()
+	if a.inTime {
+		return a
+	}
+	return &attempt{call: a.call, end: endSuperseded, report: Attempt{
+		Number: a.report.Number, Hedge: a.report.Hedge, Concurrent: true, Request: a.report.Request, Start: a.report.Start,
+		QueueWait: a.report.QueueWait, Latency: time.Since(a.report.Start), Err: neterr.ErrSuperseded, Verdict: VerdictPermanent,
+	}}
+}
+
+// cancelCopies cancels the copies of an attempt after its Base panicked.
+func (a *attempt) cancelCopies() {
+	a.call.mu.Lock()
+	r := a.hedged
+	a.call.mu.Unlock()
+	if r == nil || r.decided {
+		return
+	}
+	for _, done := range r.cancelAll() {
+		done.discard()
+	}
+}
+
+// cancelAll cancels all attempts, and returns those that may hold a response. The others release
+// their responses when they end.
+func (r *hedgedCall) cancelAll() (done []*attempt) {
+	r.call.mu.Lock()
+	defer r.call.mu.Unlock()
+	r.over = true
+	r.cancelOthers()
+	for r.preparing > 0 {
+		r.sleep()
+	}
+	for _, a := range append(slices.Clip(r.copies), r.first) {
+		if a.inTime && (a == r.winner || a == r.kept || !a.report.Hedge) {
+			done = append(done, a)
+		}
+	}
+	return done
+}

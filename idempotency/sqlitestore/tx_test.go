@@ -1,0 +1,377 @@
+package sqlitestore_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
+	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
+)
+
+// eachInTx is a Store that runs each operation Within a transaction of its own, one
+// at a time. It tries to take the lock continuously, because SQLite's own wait sleeps
+// up to 100 ms, while other writers take the lock. After 20 operations it pauses, so
+// that another store can take the lock.
+type eachInTx struct {
+	*sqlitestore.Store
+	mu   *sync.Mutex
+	done *int // guarded by mu
+}
+
+func (s eachInTx) do(ctx context.Context, operation func(w *sqlitestore.Tx) error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if *s.done++; *s.done%20 == 0 {
+		_ = sleep.Context(ctx, 5*time.Millisecond)
+	}
+	tx, err := s.DB().BeginTx(ctx, nil)
+	var e *sqlite.Error
+	for errors.As(err, &e) && e.Code() == sqlite3.SQLITE_BUSY {
+		tx, err = s.DB().BeginTx(ctx, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if err := operation(s.WithTx(tx)); err != nil {
+		_ = tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}
+
+func (s eachInTx) Reserve(ctx context.Context, c driver.Claim) (r driver.Reservation, err error) {
+	err = s.do(ctx, func(w *sqlitestore.Tx) error { r, err = w.Reserve(ctx, c); return err })
+	return r, err
+}
+
+func (s eachInTx) Renew(ctx context.Context, l driver.Lease, d time.Duration) error {
+	return s.do(ctx, func(w *sqlitestore.Tx) error { return w.Renew(ctx, l, d) })
+}
+
+func (s eachInTx) Complete(ctx context.Context, l driver.Lease, o driver.Outcome) error {
+	return s.do(ctx, func(w *sqlitestore.Tx) error { return w.Complete(ctx, l, o) })
+}
+
+func (s eachInTx) Release(ctx context.Context, l driver.Lease) error {
+	return s.do(ctx, func(w *sqlitestore.Tx) error { return w.Release(ctx, l) })
+}
+
+func (s eachInTx) Load(ctx context.Context, id driver.ID) (r driver.Record, err error) {
+	err = s.do(ctx, func(w *sqlitestore.Tx) error { r, err = w.Load(ctx, id); return err })
+	return r, err
+}
+
+func (s eachInTx) Reap(ctx context.Context, n int) (all []driver.Record, err error) {
+	err = s.do(ctx, func(w *sqlitestore.Tx) error { all, err = w.Reap(ctx, n); return err })
+	return all, err
+}
+
+// Unknown reads all records at once: the reconciler writes in another transaction.
+func (s eachInTx) Unknown(ctx context.Context, scope string) iter.Seq2[driver.Record, error] {
+	return func(yield func(driver.Record, error) bool) {
+		var all []driver.Record
+		err := s.do(ctx, func(w *sqlitestore.Tx) error {
+			for record, err := range w.Unknown(ctx, scope) {
+				if err != nil {
+					return err
+				}
+				all = append(all, record)
+			}
+			return nil
+		})
+		for _, record := range all {
+			if !yield(record, nil) {
+				return
+			}
+		}
+		if err != nil {
+			yield(driver.Record{}, err)
+		}
+	}
+}
+
+func (s eachInTx) Sweep(ctx context.Context, limit int) (n int, err error) {
+	err = s.do(ctx, func(w *sqlitestore.Tx) error { n, err = w.Sweep(ctx, limit); return err })
+	return n, err
+}
+
+// storeOnly hides Begin.
+type storeOnly struct{ driver.Store }
+
+func TestTxIsAStore(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "test.db")
+	store, err := sqlitestore.New(t.Context(), openWork(t, path, "_txlock=immediate&_pragma=busy_timeout(1)&_pragma=synchronous(FULL)"))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, store.Close()) })
+	storetest.Suite{
+		Open:  func(*testing.T) driver.Store { return storeOnly{eachInTx{store, new(sync.Mutex), new(int)}} },
+		Again: func(t *testing.T) driver.Store { return storeOnly{open(t, path)} },
+		Rows:  -1,
+	}.Run(t)
+}
+
+// TestTx_deferredTransaction: Reserve takes the write lock before it reads.
+func TestTx_deferredTransaction(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "test.db")
+	db := openWork(t, path, "")
+	store, err := sqlitestore.New(t.Context(), db)
+	require.NoError(t, err)
+	defer func() { _ = store.Close() }()
+	tx, err := db.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer tx.Rollback() //nolint:errcheck // the test ends
+	claim := claimOf("key")
+	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claim), completed))
+	assert.Equal(t, "done", decisionOf(t, store.WithTx(tx), claim))
+
+	impatient, err := sqlitestore.Options{BusyTimeout: -1}.Open(t.Context(), path)
+	require.NoError(t, err)
+	defer func() { _ = impatient.Close() }()
+	_, err = impatient.Reserve(t.Context(), claimOf("another"))
+	require.ErrorIs(t, err, sqlitestore.ErrLocked)
+}
+
+// inbox returns a consumer's transaction and the store in it.
+func inbox(t *testing.T, store *sqlitestore.Store) (*sql.Tx, *sqlitestore.Tx) {
+	t.Helper()
+	tx, err := store.DB().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = tx.Rollback() }) // does nothing after Commit
+	return tx, store.WithTx(tx)
+}
+
+// TestTx_inbox: a consumer commits the record and the effect at once, or neither.
+func TestTx_inbox(t *testing.T) {
+	store := newStore(t)
+	ledger(t, store.DB())
+	for _, row := range []struct {
+		name   string
+		fails  bool // the work
+		commit bool
+		want   error
+	}{
+		{"not committed", false, false, nil},
+		{"the work fails", true, true, io.ErrUnexpectedEOF},
+		{"committed", false, true, nil},
+		{"a duplicate", false, true, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			tx, within := inbox(t, store)
+			executor := &idempotency.Executor{Store: within}
+			_, err := executor.Do(t.Context(), claimOf("message").ID, "v1:a", func(ctx context.Context) (driver.Result, error) {
+				same, err := idempotency.Tx[*sql.Tx](ctx)
+				require.NoError(t, err)
+				assert.Same(t, tx, same)
+				require.NoError(t, write(ctx, same, "message"))
+				if row.fails {
+					return driver.Result{}, io.ErrUnexpectedEOF
+				}
+				return completed.Result, nil
+			})
+			require.ErrorIs(t, err, row.want)
+			execute := write(t.Context(), tx, "received "+row.name) // the consumer continues
+			require.NoError(t, execute)
+			if row.commit {
+				require.NoError(t, tx.Commit())
+			} else {
+				require.NoError(t, tx.Rollback())
+			}
+		})
+	}
+	requireRows(t, store.DB(), "message", 1)
+	requireRows(t, store.DB(), "received the work fails", 1)
+	requireRows(t, store.DB(), "received not committed", 0)
+	assert.Equal(t, "done", decisionOf(t, store, claimOf("message")))
+}
+
+// TestTx_ends: each end of the work, with each end of the caller's transaction.
+func TestTx_ends(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		end    func(t *testing.T, tx driver.Transaction) error
+		rows   int
+		status driver.Status // 0: absent
+	}{
+		{"Commit", func(t *testing.T, tx driver.Transaction) error {
+			t.Helper()
+			return tx.Commit(t.Context(), completed)
+		}, 1, driver.Completed},
+		{"RollbackAndRecord", func(t *testing.T, tx driver.Transaction) error {
+			t.Helper()
+			return tx.RollbackAndRecord(t.Context(), completed)
+		}, 0, driver.Completed},
+		{"Rollback", func(t *testing.T, tx driver.Transaction) error { t.Helper(); return tx.Rollback(t.Context()) }, 0, 0},
+	} {
+		for _, commit := range []bool{true, false} {
+			for _, released := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, committed %v, released before %v", row.name, commit, released), func(t *testing.T) {
+					store := newStore(t)
+					ledger(t, store.DB())
+					generation, status, rows := int64(1), row.status, row.rows
+					if released {
+						require.NoError(t, store.Release(t.Context(), acquire(t, store, claimOf("key"))))
+						generation++
+					}
+					outer, within := inbox(t, store)
+					require.NoError(t, write(t.Context(), outer, "before"))
+					reservation, tx, err := within.Begin(t.Context(), claimOf("key"), 0)
+					require.NoError(t, err)
+					assert.Equal(t, generation, reservation.Record.Generation)
+					assert.Same(t, outer, tx.Value())
+					require.NoError(t, write(t.Context(), tx.Value(), "key"))
+					require.NoError(t, row.end(t, tx))
+					require.NoError(t, tx.Rollback(t.Context()), "a second end does nothing")
+					require.Error(t, tx.Commit(t.Context(), completed))
+					require.NoError(t, write(t.Context(), outer, "after"))
+					if commit {
+						require.NoError(t, outer.Commit())
+					} else {
+						require.NoError(t, outer.Rollback())
+						status, rows = 0, 0
+					}
+					if status == 0 && released {
+						status = driver.FailedRetryable
+					}
+					record, err := store.Load(t.Context(), claimOf("key").ID)
+					assert.Equal(t, status == 0, err != nil)
+					assert.Equal(t, status, record.Status)
+					if status == driver.Completed {
+						assert.Equal(t, reservation.Record.Lease(), record.Lease())
+						assert.Equal(t, reservation.Record.Expires, record.Expires)
+						assert.Equal(t, completed.Result.Body, record.Result.Body)
+					}
+					requireRows(t, store.DB(), "key", rows)
+					want := map[bool]int{true: 1}[commit]
+					requireRows(t, store.DB(), "before", want)
+					requireRows(t, store.DB(), "after", want)
+				})
+			}
+		}
+	}
+}
+
+// TestTx_notAcquired: Begin returns no transaction and does not end the caller's.
+func TestTx_notAcquired(t *testing.T) {
+	store := newStore(t)
+	ledger(t, store.DB())
+	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claimOf("done")), completed))
+	mine := claimOf("working")
+	acquire(t, store, mine)
+	dead := claimOf("dead")
+	dead.Lease = time.Millisecond
+	acquire(t, store, dead)
+	time.Sleep(5 * time.Millisecond)
+	outer, within := inbox(t, store)
+	require.NoError(t, write(t.Context(), outer, "before"))
+	assert.Equal(t, "done", beginDecision(t, within, claimOf("done")))
+	assert.Equal(t, "in_progress", beginDecision(t, within, claimOf("working")))
+	assert.Equal(t, "in_progress", beginDecision(t, within, mine), "its lease does not permit a transaction")
+	assert.Equal(t, "unknown", beginDecision(t, within, claimOf("dead")))
+	other := claimOf("done")
+	other.Fingerprint = "v1:b"
+	assert.Equal(t, "mismatch", beginDecision(t, within, other))
+	nested := begin(t, within, "nested")
+	assert.Equal(t, "in_progress", beginDecision(t, within, claimOf("nested")), "nested in itself")
+	require.NoError(t, nested.Rollback(t.Context()))
+	require.NoError(t, outer.Commit())
+	requireRows(t, store.DB(), "before", 1)
+	record, err := store.Load(t.Context(), dead.ID)
+	require.NoError(t, err)
+	assert.Equal(t, driver.Unknown, record.Status)
+}
+
+// TestTx_nested: nested transactions must end before the outer one.
+func TestTx_nested(t *testing.T) {
+	store := newStore(t)
+	ledger(t, store.DB())
+	outer, within := inbox(t, store)
+	first := begin(t, within, "first")
+	require.NoError(t, write(t.Context(), outer, "first"))
+	second := begin(t, within, "second")
+	require.NoError(t, write(t.Context(), outer, "second"))
+	require.NoError(t, second.Rollback(t.Context()))
+	third := begin(t, within, "third")
+	require.NoError(t, write(t.Context(), outer, "third"))
+	require.NoError(t, third.Commit(t.Context(), completed))
+	require.NoError(t, first.Commit(t.Context(), completed))
+
+	fourth := begin(t, within, "fourth")
+	fifth := begin(t, within, "fifth")
+	require.NoError(t, write(t.Context(), outer, "fifth"))
+	require.ErrorContains(t, fourth.Commit(t.Context(), completed), "has not ended")
+	require.Error(t, fifth.Commit(t.Context(), completed), "it was rolled back with the outer one")
+	require.NoError(t, outer.Commit())
+	for key, n := range map[string]int{"first": 1, "second": 0, "third": 1, "fourth": 0, "fifth": 0} {
+		requireRows(t, store.DB(), key, n)
+		assert.Equal(t, map[int]string{0: "acquired", 1: "done"}[n], beginDecision(t, store, claimOf(key)), key)
+	}
+}
+
+// TestTx_workEndsTheTransaction: work that was committed with its record in
+// progress is not repeated.
+func TestTx_workEndsTheTransaction(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		end  func(tx *sql.Tx) error
+		rows int
+	}{
+		{"Commit", (*sql.Tx).Commit, 1},
+		{"Rollback", (*sql.Tx).Rollback, 0},
+		{"COMMIT", func(tx *sql.Tx) error { _, err := tx.Exec("COMMIT"); return err }, 1},
+		{"ROLLBACK", func(tx *sql.Tx) error { _, err := tx.Exec("ROLLBACK"); return err }, 0},
+		{"a failed statement", func(tx *sql.Tx) error {
+			_, _ = tx.Exec("INSERT OR ROLLBACK INTO ledger (id) VALUES (NULL)")
+			return nil
+		}, 0},
+	} {
+		for name, end := range map[string]func(tx driver.Transaction) error{
+			"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
+			"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
+			"Rollback":          func(tx driver.Transaction) error { return tx.Rollback(t.Context()) },
+		} {
+			t.Run(row.name+", then "+name, func(t *testing.T) {
+				store := newStore(t)
+				ledger(t, store.DB())
+				outer, within := inbox(t, store)
+				tx := begin(t, within, "key")
+				require.NoError(t, write(t.Context(), outer, "key"))
+				require.NoError(t, row.end(outer))
+				err := end(tx)
+				switch {
+				case row.rows == 1:
+					require.ErrorIs(t, err, driver.ErrUnknown)
+				case name == "Rollback":
+					require.NoError(t, err)
+				default:
+					require.ErrorIs(t, err, driver.ErrTransactionFailed)
+				}
+				requireRows(t, store.DB(), "key", row.rows)
+				switch decision := decisionOf(t, store, claimOf("key")); {
+				case row.rows == 0:
+					assert.Equal(t, "acquired", decision)
+				case row.name == "COMMIT" && name == "Commit":
+					assert.Equal(t, "done", decision, "its record could still be completed")
+				default:
+					assert.Equal(t, "in_progress", decision, "and becomes Unknown when the lease is over")
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,38 @@
+package latency
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Median follows the median latency. Each sample moves it by a sixteenth, so that a second of slow
+// responses hardly changes it. The zero value has no sample. It is safe for concurrent use. Of
+// two samples at the same time, one may be lost.
+type Median struct {
+	nanos   atomic.Int64 // zero means no sample
+	sampled atomic.Int64 // time of the last sample, since the origin
+}
+
+// medianEvery is the minimum time between samples: busy processors must not contend for the
+// median.
+const medianEvery = 100 * time.Millisecond
+
+// Follow adds a sample at a time since the origin. It ignores one that is too early after the
+// sample before it.
+func (m *Median) Follow(at, took time.Duration) {
+	if last := m.sampled.Load(); last != 0 && at-time.Duration(last) < medianEvery {
+		return
+	}
+	m.sampled.Store(max(int64(at), 1))
+	switch old := m.nanos.Load(); {
+	case old == 0:
+		m.nanos.Store(max(int64(took), 1))
+	case int64(took) > old:
+		m.nanos.Store(old + old/16)
+	case int64(took) < old:
+		m.nanos.Store(old - old/16)
+	}
+}
+
+// Get returns the latency, or 0 without a sample.
+func (m *Median) Get() time.Duration { return time.Duration(m.nanos.Load()) }

@@ -1,0 +1,108 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+// A server that is healthy, or healthy again, gets nearly all calls of the last minute, within
+// five seconds. No earlier response blocks calls without end.
+func TestHealthyServer_isServed(t *testing.T) {
+	const (
+		ms = time.Millisecond
+		s  = time.Second
+	)
+	ok := after(20*ms, status(200))
+	one := []string{"RateLimit-Limit", "1", "RateLimit-Remaining", "0", "RateLimit-Reset", "1"}
+	always := func(of step) func(time.Duration, int64) step {
+		return func(time.Duration, int64) step { return of }
+	}
+	for _, tt := range []struct {
+		name   string
+		rate   *resilienthttp.RateLimit
+		length time.Duration
+		server func(age time.Duration, n int64) step // n counts the requests from 1
+		least  float64
+	}{
+		{"a quota of one a second, shown once", nil, 75 * s, func(_ time.Duration, n int64) step {
+			if n == 1 {
+				return after(20*ms, status(200, one...))
+			}
+			return ok
+		}, 1},
+		{"the same, and by one rejection", nil, 4 * time.Minute, func(_ time.Duration, n int64) step {
+			switch n {
+			case 1:
+				return after(20*ms, status(200, one...))
+			case 2:
+				return after(20*ms, status(429, one...))
+			}
+			return ok
+		}, 1},
+		{"nothing remains, always", nil, 2 * time.Minute, always(after(20*ms, status(200, "RateLimit-Remaining", "0", "RateLimit-Reset", "3"))), 1},
+		{"nothing remains of a hundred, always", nil, 2 * time.Minute, always(after(20*ms, status(200, "RateLimit-Limit", "100", "RateLimit-Remaining", "0", "RateLimit-Reset", "1"))), 1},
+		{"a block of ten minutes that is over", nil, 12 * time.Minute, func(age time.Duration, _ int64) step {
+			if age < 5*s {
+				return after(20*ms, status(429, "Retry-After", "600"))
+			}
+			return ok
+		}, 1},
+		{"slower than before an outage, and one of twenty fails", nil, 4 * time.Minute, func(age time.Duration, n int64) step {
+			switch {
+			case age < 10*s:
+				return after(50*ms, status(200))
+			case age < 20*s:
+				return after(500*ms, status(503))
+			case n%20 == 0:
+				return after(300*ms, status(500))
+			}
+			return after(300*ms, status(200))
+		}, 0.99},
+		{"a first request that hangs, and a quota that processes share", &resilienthttp.RateLimit{Shared: new(quotastore.Memory)}, 2 * time.Minute, func(_ time.Duration, n int64) step {
+			if n == 1 {
+				return hanging
+			}
+			return ok
+		}, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begin := time.Now()
+				var n, calls, served atomic.Int64
+				tr := &resilienthttp.Transport{RateLimit: tt.rate, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					return tt.server(time.Since(begin), n.Add(1))(r)
+				})}
+				ctx, over := context.WithCancel(t.Context())
+				var wg sync.WaitGroup
+				for time.Since(begin) < tt.length {
+					wg.Go(func() {
+						start := time.Now()
+						late := start.Sub(begin) > tt.length-time.Minute
+						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+						if !late {
+							return
+						}
+						if calls.Add(1); err == nil && resp.StatusCode == http.StatusOK && time.Since(start) < 5*s {
+							served.Add(1)
+						}
+					})
+					time.Sleep(50 * ms)
+				}
+				time.Sleep(time.Minute)
+				over()
+				wg.Wait()
+				require.GreaterOrEqual(t, float64(served.Load())/float64(calls.Load()), tt.least, "%+v", tr.State())
+			})
+		})
+	}
+}

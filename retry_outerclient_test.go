@@ -1,0 +1,292 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// One layer retries. If an outer SDK reports retries, the Transport makes single attempts.
+// Otherwise it retries.
+func TestRetriesOfAnSDK(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		header string
+		value  string
+		owns   bool
+	}{
+		{"AWS", "Amz-Sdk-Request", "attempt=1; max=3", true},
+		{"AWS, a repeat", "Amz-Sdk-Request", "attempt=2; max=3", true},
+		{"AWS, with a time to live", "Amz-Sdk-Request", "ttl=20261120T200000Z; attempt=1; max=3", true},
+		{"AWS, retries off", "Amz-Sdk-Request", "attempt=1; max=1", false},
+		{"AWS, no maximum yet", "Amz-Sdk-Request", "attempt=1", false},
+		{"AWS, a repeat without a maximum", "Amz-Sdk-Request", "attempt=2", true},
+		{"AWS, nonsense", "Amz-Sdk-Request", "max=; attempt=x; =3;;", false},
+		{"AWS, absurd", "Amz-Sdk-Request", "max=99999999999999999999999", false},
+		{"Stainless, first", "X-Stainless-Retry-Count", "0", false},
+		{"Stainless, a repeat", "X-Stainless-Retry-Count", "1", true},
+		{"Stainless, nonsense", "X-Stainless-Retry-Count", "many", false},
+		{"Google, first", "X-Goog-Api-Client", "gl-go/1.26.0 gccl/1.50.0 gccl-invocation-id/9e2a7a54-6cf4-4d3c-8f0c-3a3a1bfb0f5b gccl-attempt-count/1", false},
+		{"Google, a repeat", "X-Goog-Api-Client", "gl-go/1.26.0 gccl-attempt-count/2", true},
+		{"Google, no count", "X-Goog-Api-Client", "gl-go/1.26.0 gccl/1.50.0", false},
+		{"an unknown field", "X-Other", "attempt=2; max=3", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(503))
+				req := get(t)
+				req.Header.Set(row.header, row.value)
+				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+				require.NoError(t, err)
+				readAll(t, resp)
+				if row.owns {
+					require.Len(t, base.calls(), 1)
+					require.Equal(t, resilienthttp.ErrSingleAttempt, lastOf(t, resp).StopReason)
+				} else {
+					require.Len(t, base.calls(), 4)
+				}
+			})
+		})
+	}
+}
+
+// §4.8: the attempts of an SDK's invocation have one key. Another invocation has another key, and
+// so have two requests of one invocation.
+func TestKeyOfAnInvocation(t *testing.T) {
+	const first, second = "9e2a7a54-6cf4-4d3c-8f0c-3a3a1bfb0f5b", "1b4db7eb-4057-4ddf-91e0-36dec72071f5"
+	type sdk struct{ header, before string }
+	aws, google := sdk{"Amz-Sdk-Invocation-Id", ""}, sdk{"X-Goog-Api-Client", "gl-go/1.26.0 gccl-attempt-count/1 gccl-invocation-id/"}
+	key := func(t *testing.T, from sdk, id, url, body string, more ...string) string {
+		t.Helper()
+		base := script(status(200))
+		req := newRequest(t, http.MethodPost, url, body)
+		req.Header.Set(from.header, from.before+id)
+		for i := 0; i+1 < len(more); i += 2 {
+			req.Header.Set(more[i], more[i+1])
+		}
+		before := stateOf(req)
+		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		before.requireUnchanged(t)
+		sent := base.calls()[0].Header.Get("Idempotency-Key")
+		require.NotEmpty(t, sent)
+		return sent
+	}
+	const url = "http://api.test/things"
+	for name, from := range map[string]sdk{"AWS": aws, "Google": google} {
+		t.Run(name, func(t *testing.T) {
+			one := key(t, from, first, url, "{}")
+			require.NoError(t, uuid.Validate(one))
+			require.NotContains(t, one, first)
+			require.Equal(t, one, key(t, from, first, url, "{}", "Amz-Sdk-Request", "attempt=2; max=3"), "the SDK's next attempt")
+			require.NotEqual(t, one, key(t, from, second, url, "{}"), "another invocation")
+			require.NotEqual(t, one, key(t, from, first, url+"/2", "{}"), "another request of it")
+			require.NotEqual(t, one, key(t, from, first, url, "{} "), "another request of another invocation")
+			require.Equal(t, "mine", key(t, from, first, url, "{}", "Idempotency-Key", "mine"))
+			for _, bad := range []string{"1", "00000000-0000-0000-0000-000000000001", first[1:], "6ba7b810-9dad-11d1-80b4-00c04fd430c8"} {
+				one := key(t, from, bad, url, "{}")
+				require.NotEqual(t, one, key(t, from, bad, url, "{}"), "not random enough: %s", bad)
+			}
+		})
+	}
+}
+
+// An outer layer makes three attempts, and the Transport four. A layer that is
+// recognized by its fields costs one additional attempt; another layer costs the retries of its
+// first call.
+func TestOuterRetries(t *testing.T) {
+	const own, ours = 3, 4
+	same := func(req *http.Request) *http.Request { return req }
+	deep := func(req *http.Request) *http.Request { return req.Clone(req.Context()) }
+	keyed := func(key string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Idempotency-Key", key) }
+	}
+	known := func(field, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(field, value) }
+	}
+	for _, row := range []struct {
+		name   string
+		first  func(*http.Request)
+		again  func(*http.Request) *http.Request // makes the next request from the first
+		change func(*http.Client, *resilienthttp.Transport)
+		want   int
+	}{
+		{name: "the same request: one call's retries", again: same, want: own + ours - 1},
+		{name: "shallow copies, as go-retryablehttp makes them: one call's retries", again: func(r *http.Request) *http.Request {
+			shallow := *r
+			return &shallow
+		}, want: own + ours - 1},
+		{name: "a client with a timeout, which copies: one call's retries", again: same, change: func(c *http.Client, _ *resilienthttp.Transport) {
+			c.Timeout = time.Hour
+		}, want: own + ours - 1},
+		{name: "the same key: one call's retries", first: keyed("order-1"), again: deep, want: own + ours - 1},
+		{name: "the same key in the context: one call's retries", again: func(r *http.Request) *http.Request {
+			return deep(r.WithContext(resilienthttp.WithIdempotencyKey(r.Context(), "order-1")))
+		}, want: own + ours - 1},
+		{name: "deep copies without a key: not recognised", again: deep, want: own * ours},
+		{name: "a new key each time: not recognised", again: func() func(*http.Request) *http.Request {
+			n := 0
+			return func(r *http.Request) *http.Request {
+				r, n = deep(r), n+1
+				keyed("order-" + strconv.Itoa(n))(r)
+				return r
+			}
+		}(), want: own * ours},
+		{name: "new requests that share a URL: not recognised", again: func(r *http.Request) *http.Request {
+			return &http.Request{Method: r.Method, URL: r.URL, Header: http.Header{}}
+		}, want: own * ours},
+		{name: "stripe-go: one more", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, want: own + 1},
+		{name: "azcore, which copies: one more", first: known("User-Agent", "app azsdk-go-azblob/v1.6.0 (go1.26.0; linux)"), again: deep, want: own + 1},
+		{name: "Vault's: one more", first: known("X-Vault-Request", "true"), again: same, want: own + 1},
+		{name: "stripe-go, and the Transport owns the retries: one call's", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, change: func(_ *http.Client, tr *resilienthttp.Transport) {
+			tr.OwnsRetries = true
+		}, want: own + ours - 1},
+	} {
+		for _, how := range []struct {
+			name string
+			step step
+		}{{"503", status(503)}, {"an error", failing(errReset)}} {
+			t.Run(row.name+", "+how.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := script(how.step)
+					tr := bareTransport(base, ours)
+					client := &http.Client{Transport: tr}
+					if row.change != nil {
+						row.change(client, tr)
+					}
+					first := get(t)
+					if row.first != nil {
+						row.first(first)
+					}
+					for range own {
+						resp, err := client.Do(row.again(first))
+						if err == nil {
+							readAll(t, resp)
+						}
+						time.Sleep(time.Second)
+					}
+					require.Len(t, base.calls(), row.want)
+				})
+			})
+		}
+	}
+}
+
+// The effect of a failed request on later ones.
+func TestRepeatedRequest(t *testing.T) {
+	const ours = 4
+	key := func(r *http.Request) { r.Header.Set("Idempotency-Key", "order-1") }
+	for _, row := range []struct {
+		name  string
+		steps []step // of the attempts before
+		wait  time.Duration
+		calls int                 // before
+		next  func(*http.Request) // how the next one differs
+		want  int                 // its attempts
+		ctx   func(context.Context) context.Context
+	}{
+		{name: "at once: a single attempt", want: 1},
+		{name: "within a minute: a single attempt", wait: 59 * time.Second, want: 1},
+		{name: "after a minute: an independent call", wait: time.Minute, want: ours},
+		{name: "nine failures: a single attempt", calls: 9, want: 1},
+		{name: "ten failures in a row: an independent call", calls: 10, want: ours},
+		{name: "eleven: a single attempt again", calls: 11, want: 1},
+		{name: "another path: an independent call", next: func(r *http.Request) { r.URL.Path = "/other" }, want: ours},
+		{name: "another method: an independent call", next: func(r *http.Request) { r.Method = http.MethodDelete }, want: ours},
+		{name: "another host: an independent call", next: func(r *http.Request) { r.URL.Host = "other.test" }, want: ours},
+		{name: "another key: an independent call", next: func(r *http.Request) { r.Header.Set("Idempotency-Key", "order-2") }, want: ours},
+		{name: "after a success: an independent call", calls: 2, steps: []step{status(503), status(503), status(503), status(503), status(200)}, want: ours},
+		{name: "after an answer that is no failure: an independent call", steps: []step{status(404)}, want: ours},
+		{name: "after a retry that succeeded: an independent call", steps: []step{status(503), status(200)}, want: ours},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(append(row.steps, status(503))...)
+				tr := bareTransport(base, ours)
+				send := func(change func(*http.Request)) (resp *http.Response, arrivals int) {
+					before := len(base.calls())
+					req := get(t)
+					key(req)
+					if change != nil {
+						change(req)
+					}
+					resp, err := tr.RoundTrip(req)
+					require.NoError(t, err)
+					readAll(t, resp)
+					return resp, len(base.calls()) - before
+				}
+				for range max(row.calls, 1) {
+					send(nil)
+				}
+				time.Sleep(row.wait)
+				resp, arrivals := send(row.next)
+				require.Equal(t, row.want, arrivals)
+				want := resilienthttp.ErrMaxAttempts
+				if row.want == 1 {
+					want = resilienthttp.ErrSingleAttempt
+				}
+				require.Equal(t, want, lastOf(t, resp).StopReason)
+			})
+		})
+	}
+}
+
+// A rejected request was not sent and has used no retries.
+func TestRepeatedRequest_notSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(status(200), status(503))
+		tr := bareTransport(base, 4)
+		tr.Policy.Backoff = resilienthttp.Constant(2 * time.Second)
+		tr.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1, MaxWait: -1}
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		readAll(t, resp)
+		req := get(t)
+		_, err = tr.RoundTrip(req)
+		require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+		time.Sleep(2 * time.Second)
+		resp, err = tr.RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		require.Len(t, base.calls(), 1+4)
+	})
+}
+
+// Requests fail, succeed and are repeated concurrently.
+func TestRepeatedRequests_concurrent(t *testing.T) {
+	tr := bareTransport(puppet(func(r *http.Request) (*http.Response, error) {
+		code := http.StatusOK
+		if len(r.URL.RawQuery)%2 == 0 {
+			code = http.StatusServiceUnavailable
+		}
+		return puppetStatus(code)(r)
+	}), 2)
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for i := range 500 {
+				req := newRequest(t, http.MethodGet, "http://api.test/?"+strconv.Itoa(i*worker), "")
+				if i%3 == 0 {
+					req.Header.Set("Idempotency-Key", strconv.Itoa(i%7))
+				}
+				for range 3 {
+					resp, err := tr.RoundTrip(req)
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}

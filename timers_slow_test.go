@@ -1,0 +1,527 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// §4.25, L5: with the default AttemptTimeout: which requests get a copy at what time, which copy
+// wins, and when an attempt is cut. Each row has the attempts and the times at which they were
+// sent.
+func TestSlowAttempt_copies(t *testing.T) {
+	const (
+		s = time.Second
+		m = time.Minute
+	)
+	own := func(ctx context.Context) context.Context { return resilienthttp.WithIdempotencyKey(ctx, "order-1") }
+	never := copyOf{after: 10 * time.Hour}
+	for _, row := range []struct {
+		name     string
+		method   string
+		ctx      func(context.Context) context.Context
+		deadline time.Duration
+		copies   []copyOf
+		max      int // MaxAttempts
+		header   http.Header
+		want     string
+		took     time.Duration
+		sent     []time.Duration
+	}{
+		{name: "GET, quick", method: "GET", copies: []copyOf{{after: 29 * s}}, want: "1 200", took: 29 * s, sent: []time.Duration{0}},
+		{name: "GET, 40 s", method: "GET", copies: []copyOf{{after: 40 * s}}, want: "1 200, 2 lost", took: 40 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "GET, the copy is answered first", method: "GET", copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 31 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "POST, generated key, 40 s", method: "POST", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "POST, own key, 40 s", method: "POST", ctx: own, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "PUT, 40 s", method: "PUT", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "PUT, own key, 40 s", method: "PUT", ctx: own, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "DELETE, 40 s", method: "DELETE", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "GET of events, 40 s", method: "GET", header: http.Header{"Accept": {"application/json, Text/Event-Stream"}}, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "an upgrade, 40 s", method: "GET", header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "an upgrade, 6 of 10 s", method: "GET", header: http.Header{"Connection": {"Upgrade"}, "Upgrade": {"websocket"}}, deadline: 10 * s, copies: []copyOf{{after: 6 * s}}, want: "1 200", took: 6 * s, sent: []time.Duration{0}},
+		{name: "single attempt", method: "GET", ctx: resilienthttp.WithSingleAttempt, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "one attempt", method: "GET", max: -1, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+
+		{name: "half of the deadline", method: "GET", deadline: 10 * s, copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 6 * s, sent: []time.Duration{0, 5 * s}},
+		{name: "30 s, where the half is more", method: "GET", deadline: 5 * m, copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 31 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "and half of the rest", method: "GET", deadline: 8 * s, copies: []copyOf{never, never, {after: s / 2}}, want: "1 lost, 2 lost, 3 200", took: 13 * s / 2, sent: []time.Duration{0, 4 * s, 6 * s}},
+		{name: "as often as attempts are left", method: "GET", deadline: 8 * s, max: 2, copies: []copyOf{never}, want: "1 gone, 2 gone", took: 8 * s, sent: []time.Duration{0, 4 * s}},
+		{name: "POST, generated key, under a deadline", method: "POST", deadline: 10 * s, copies: []copyOf{never}, want: "1 gone", took: 10 * s, sent: []time.Duration{0}},
+		{name: "POST, 50 s of 60", method: "POST", deadline: m, copies: []copyOf{{after: 50 * s}}, want: "1 200", took: 50 * s, sent: []time.Duration{0}},
+
+		{name: "the copy fails, the first is waited for", method: "GET", copies: []copyOf{{after: 50 * s}, {after: s, status: 503}}, want: "1 200, 2 503", took: 50 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "the first fails, the copy is waited for", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: 10 * s}}, want: "1 503, 2 200", took: 40 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "both fail, the copy last", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: 10 * s, status: 502}, {}}, want: "1 503, 2 502, 3 200", took: 40 * s, sent: []time.Duration{0, 30 * s, 40 * s}},
+		{name: "both fail, the first last", method: "GET", copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}, {}}, want: "1 503, 2 502, 3 200", took: 35 * s, sent: []time.Duration{0, 30 * s, 35 * s}},
+		{name: "both fail, and no attempt is left", method: "GET", max: 2, copies: []copyOf{{after: 35 * s, status: 503}, {after: s, status: 502}}, want: "1 503, 2 502", took: 35 * s, sent: []time.Duration{0, 30 * s}},
+		{name: "a final response ends the call", method: "GET", copies: []copyOf{never, {after: s, status: 404}}, want: "1 lost, 2 404", took: 31 * s, sent: []time.Duration{0, 30 * s}},
+
+		{name: "a POST of 2 min 10 s is sent once", method: "POST", copies: []copyOf{{after: 130 * s}}, want: "1 200", took: 130 * s, sent: []time.Duration{0}},
+		{name: "a GET of 9 min is sent twice", method: "GET", copies: []copyOf{{after: 9 * m}, {after: 9 * m}}, want: "1 200, 2 lost", took: 9 * m, sent: []time.Duration{0, 30 * s}},
+		{name: "15 min without a deadline: the end", method: "POST", copies: []copyOf{never, {}}, want: "1 timeout", took: 15 * m, sent: []time.Duration{0}},
+		{name: "15 min without a deadline: the end of the second attempt too", method: "GET", copies: []copyOf{never}, want: "1 timeout, 2 timeout", took: 15*m + 30*s, sent: []time.Duration{0, 30 * s}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(row.copies...)
+				transport := bareTransport(base, row.max)
+				ctx := t.Context()
+				if row.ctx != nil {
+					ctx = row.ctx(ctx)
+				}
+				if row.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, row.deadline)
+					defer cancel()
+				}
+				body := "body"
+				if row.method == "GET" || row.method == "DELETE" {
+					body = ""
+				}
+				req := newCall(ctx, t, row.method, body)
+				maps.Copy(req.Header, row.header)
+				start := time.Now()
+				attempts := tripped(t, transport, req)
+				require.Equal(t, row.want, story(attempts))
+				require.Equal(t, row.took, time.Since(start))
+				var sent []time.Duration
+				for i, a := range attempts {
+					require.Equal(t, i+1, a.Number)
+					require.False(t, a.Hedge)
+					sent = append(sent, a.Start.Sub(start))
+				}
+				require.Equal(t, row.sent, sent)
+				base.balanced(t)
+			})
+		})
+	}
+}
+
+// §4.16, §4.25: a copy takes tokens and needs permits without waiting; otherwise there is no
+// copy. The first attempt is not affected.
+func TestSlowAttempt_permitsOfCopies(t *testing.T) {
+	for name, arrange := range map[string]func(*resilienthttp.Transport){
+		"no budget": func(tr *resilienthttp.Transport) { tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, Burst: -1} },
+		"no permit": func(tr *resilienthttp.Transport) { tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1} },
+		"a timeout that is set": func(tr *resilienthttp.Transport) {
+			tr.Policy.AttemptTimeout = 35 * time.Second
+		},
+		"none, that is set": func(tr *resilienthttp.Transport) { tr.Policy.AttemptTimeout = -1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(copyOf{after: 34 * time.Second}, copyOf{})
+				transport := bareTransport(base, 4)
+				arrange(transport)
+				require.Equal(t, "1 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+				base.balanced(t)
+			})
+		})
+	}
+	t.Run("a winner returns its tokens", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase()
+			transport := bareTransport(base, 4)
+			transport.Budget = tokens(1)
+			transport.Budget.Static = false
+			for range 5 {
+				base.copies, base.arrivals = []copyOf{{after: time.Hour}, {}}, nil
+				require.Equal(t, "1 lost, 2 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			}
+		})
+	})
+	t.Run("a copy that is not sent costs nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 31 * time.Second})
+			transport := bareTransport(base, 4)
+			transport.Budget = tokens(1)
+			req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body")
+			body := req.GetBody
+			req.GetBody = func() (io.ReadCloser, error) { time.Sleep(2 * time.Second); return body() }
+			require.Equal(t, "1 200", story(tripped(t, transport, req)))
+			base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+		})
+	})
+	t.Run("GetBody panics", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 34 * time.Second}, copyOf{})
+			transport := bareTransport(base, 4)
+			transport.Budget = tokens(1)
+			req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body")
+			req.GetBody = func() (io.ReadCloser, error) { panic("odd") }
+			require.Equal(t, "1 200", story(tripped(t, transport, req)))
+			base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the token was returned")
+		})
+	})
+}
+
+// §4.2: after RoundTrip the caller may write to the request, even if a copy that lost is in
+// flight.
+func TestSlowAttempt_requestAfterCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			if calls.Add(1) == 1 {
+				return after(31*time.Second, status(200))(r)
+			}
+			for range 1000 { // ignores its context, and reads the request
+				time.Sleep(10 * time.Millisecond)
+				_ = fmt.Sprint(r.Method, r.URL.Path, r.Header)
+			}
+			return nil, errors.New("late")
+		})
+		req := get(t)
+		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		require.EqualValues(t, 2, calls.Load())
+		for range 1000 { // under -race
+			req.Method, req.URL.Path = http.MethodPatch, "/other"
+			req.Header.Set("X-Other", "yes")
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// Hooks see the start of a copy before its end, and both before CallDone.
+func TestSlowAttempt_trace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var recorded minutes
+		transport := bareTransport(newHedgeBase(copyOf{after: time.Hour}, copyOf{after: time.Second}), 4)
+		transport.Trace = &resilienthttp.Trace{
+			AttemptStart: func(a *resilienthttp.Attempt) { recorded.addf("start %d", a.Number) },
+			AttemptDone:  func(a *resilienthttp.Attempt) { recorded.addf("done %d", a.Number) },
+			CallDone:     func(c *resilienthttp.Call) { recorded.addf("call %d", len(c.Attempts)) },
+		}
+		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, []string{"start 1", "start 2", "done 1", "done 2", "call 2"}, recorded.read())
+	})
+}
+
+// §4.25: a request body that makes progress is not cut. A stalled one is cut, and so is a server
+// that is too slow after it has the body.
+func TestUploads(t *testing.T) {
+	const timeout = 5 * time.Second
+	for _, row := range []struct {
+		name    string
+		body    func() io.Reader
+		length  int64
+		timeout time.Duration
+		pause   time.Duration // pause of Base after each 32 KiB
+		stall   time.Duration // once, after the first
+		answer  time.Duration // after the last
+		cut     bool
+		took    time.Duration
+	}{
+		{name: "progress", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, took: 40 * time.Second},
+		{name: "progress of unknown length", body: zeroBody, length: -1, timeout: timeout, pause: time.Second, took: 40 * time.Second},
+		{name: "progress of what writes itself", body: textBody, length: 40 << 15, timeout: timeout, pause: time.Second, took: 40 * time.Second},
+		{name: "progress, by default", body: zeroBody, length: 40 << 15, pause: 10 * time.Second, took: 400 * time.Second},
+		{name: "progress, and a timeout that never comes", body: zeroBody, length: 40 << 15, timeout: 1<<63 - 1, pause: time.Second, took: 40 * time.Second},
+		{name: "stalled", body: zeroBody, length: 40 << 15, timeout: timeout, stall: time.Hour, cut: true, took: timeout},
+		{name: "stalled for less than the timeout", body: zeroBody, length: 40 << 15, timeout: timeout, stall: 4 * time.Second, took: 4 * time.Second},
+		{name: "stalled, by default", body: zeroBody, length: 40 << 15, stall: time.Hour, cut: true, took: 15 * time.Minute},
+		{name: "answered in time after it", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, answer: 4 * time.Second, took: 44 * time.Second},
+		{name: "answered too late after it", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, answer: 6 * time.Second, cut: true, took: 45 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+				base := roundTripper(func(r *http.Request) (*http.Response, error) {
+					calls++
+					defer r.Body.Close()
+					wire := &slowWire{ctx: r.Context(), pause: row.pause, stall: row.stall}
+					if _, err := io.Copy(wire, r.Body); err != nil {
+						return nil, err
+					}
+					require.Equal(t, 40<<15, wire.sent)
+					return after(row.answer, status(200))(r)
+				})
+				transport := bareTransport(base, 1)
+				transport.Policy.AttemptTimeout = row.timeout
+				req := newCall(t.Context(), t, http.MethodPut, "")
+				req.Body, req.ContentLength = io.NopCloser(row.body()), row.length
+				start := time.Now()
+				resp, err := transport.RoundTrip(req)
+				require.Equal(t, row.took, time.Since(start))
+				if row.cut {
+					require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
+				} else {
+					require.NoError(t, err)
+					readAll(t, resp)
+				}
+				require.Equal(t, 1, calls)
+			})
+		})
+	}
+	t.Run("§4.19 no deadline header while progress extends the timeout", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := script(status(200))
+			transport := bareTransport(base, 1)
+			transport.Policy.AttemptTimeout = timeout
+			for length, want := range map[int64]string{1 << 10: "5000", 1 << 20: "60000"} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				req := newCall(ctx, t, http.MethodPut, strings.Repeat("x", int(length)))
+				tripped(t, transport, req)
+				calls := base.calls()
+				require.Equal(t, want, calls[len(calls)-1].Header.Get("X-Request-Timeout-Ms"))
+				cancel()
+			}
+		})
+	})
+	t.Run("small ones are not touched", func(t *testing.T) {
+		base := script(status(200))
+		transport := bareTransport(base, 1)
+		transport.Policy.AttemptTimeout = timeout
+		req := newCall(t.Context(), t, http.MethodPut, "body")
+		tripped(t, transport, req)
+		same := req.Body == base.calls()[0].Body
+		require.True(t, same, "the caller's body")
+	})
+	t.Run("§4.4 what writes itself still does", func(t *testing.T) {
+		wrote := false
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			_, wrote = r.Body.(io.WriterTo)
+			_ = r.Body.Close()
+			return response(r, 200, ""), nil
+		})
+		for _, body := range []io.Reader{zeroBody(), textBody()} {
+			req := newCall(t.Context(), t, http.MethodPut, "")
+			req.Body, req.ContentLength = io.NopCloser(body), 40<<15
+			tripped(t, bareTransport(base, 1), req)
+			_, want := body.(io.WriterTo)
+			require.Equal(t, want, wrote)
+		}
+	})
+}
+
+func zeroBody() io.Reader { return io.LimitReader(zeros{}, 40<<15) }
+func textBody() io.Reader { return strings.NewReader(strings.Repeat("x", 40<<15)) }
+
+// slowWire takes its time for each 32 KiB.
+type slowWire struct {
+	ctx          context.Context
+	pause, stall time.Duration
+	sent         int
+}
+
+func (w *slowWire) Write(p []byte) (int, error) {
+	pause := w.pause * time.Duration(len(p)) / (32 << 10)
+	if w.sent == 0 {
+		pause += w.stall
+	}
+	w.sent += len(p)
+	select {
+	case <-time.After(pause):
+		return len(p), nil
+	case <-w.ctx.Done():
+		return 0, w.ctx.Err()
+	}
+}
+
+// §4.16, §4.25: concurrent attempts leave most of the tokens to the retries of other calls.
+func TestSlowAttempt_tokensForRetries(t *testing.T) {
+	const calls, perSecond, slowOf, failsOf = 4000, 20, 5, 10
+	synctest.Test(t, func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case r.URL.Path == "/slow":
+				return after(20*time.Second, status(200))(r)
+			case rand.IntN(failsOf) == 0:
+				return status(500)(r)
+			}
+			return status(200)(r)
+		})}
+		failed := map[string]*atomic.Int64{"/slow": {}, "/": {}}
+		var all sync.WaitGroup
+		for i := range calls {
+			path := "/"
+			if i%slowOf == 0 {
+				path = "/slow"
+			}
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+				defer cancel()
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.test"+path, http.NoBody)
+				assert.NoError(t, err)
+				if resp, err := tr.RoundTrip(req); err != nil || resp.StatusCode != http.StatusOK {
+					failed[path].Add(1)
+				}
+			})
+			time.Sleep(time.Second / perSecond)
+		}
+		all.Wait()
+		require.Zero(t, failed["/slow"].Load())
+		// Concurrent attempts that lose cost tokens: 20 to 40 of 3,200 calls without a retry
+		// were measured, and 320 would fail without any.
+		require.LessOrEqual(t, failed["/"].Load(), int64(80))
+	})
+}
+
+// §4.2, §4.13: after RoundTrip the request is the caller's, even if a hedge was in preparation.
+func TestHedge_requestAfterCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(after(30*time.Millisecond, status(200)))
+		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: 10 * time.Millisecond}}
+		req := newRequest(t, http.MethodPost, "http://api.test/", "body")
+		var asked, returned atomic.Bool
+		req.GetBody = func() (io.ReadCloser, error) {
+			asked.Store(true)
+			time.Sleep(time.Minute) // the first copy gets its response
+			require.False(t, returned.Load())
+			return io.NopCloser(strings.NewReader("body")), nil
+		}
+		resp, err := tr.RoundTrip(req)
+		returned.Store(true)
+		require.NoError(t, err)
+		require.True(t, asked.Load())
+		readAll(t, resp)
+		for range 100 { // under -race
+			req.Method, req.URL.Path = http.MethodPatch, "/other"
+			req.Header.Set("X-Other", "yes")
+			*req = *req.WithContext(context.Background())
+			time.Sleep(time.Millisecond)
+		}
+		require.Len(t, base.calls(), 1, "the hedge is not sent")
+	})
+}
+
+// §4.2: a Base may write to the URL and the header of its request.
+func TestHedgedCopiesShareNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			r.Header.Set("Authorization", "token")
+			r.URL.Path = "/rewritten"
+			return after(time.Second, status(200))(r)
+		})
+		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Millisecond}}
+		req := get(t)
+		before := stateOf(req)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		before.requireUnchanged(t)
+	})
+}
+
+// §4.25: over net/http, a response after 40 s without a deadline costs a GET two requests at
+// most, and a POST one. An upload of 40 s that makes progress is one request, with any attempt
+// timeout.
+func TestSlowAttempt_overHTTP(t *testing.T) {
+	for _, proto := range []struct {
+		name    string
+		options []memhttp.Option
+	}{{"HTTP/1", nil}, {"HTTP/2", []memhttp.Option{memhttp.HTTP2()}}} {
+		for method, calls := range map[string]int64{http.MethodGet: 2, http.MethodPost: 1} {
+			t.Run(proto.name+" "+method, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var served atomic.Int64
+					s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						served.Add(1)
+						_, _ = io.Copy(io.Discard, r.Body)
+						select {
+						case <-time.After(40 * time.Second):
+							_, _ = io.WriteString(w, "late")
+						case <-r.Context().Done():
+						}
+					}), proto.options...)
+					client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
+					defer client.CloseIdleConnections()
+					start := time.Now()
+					resp, err := client.Do(newRequest(t, method, s.URL, strings.Repeat("x", 4*int(calls%2))))
+					require.NoError(t, err)
+					require.Equal(t, "late", readAll(t, resp))
+					require.Equal(t, 40*time.Second, time.Since(start))
+					require.Equal(t, calls, served.Load())
+				})
+			})
+		}
+		t.Run(proto.name+" upload", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var served, size atomic.Int64
+				s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					served.Add(1)
+					buf := make([]byte, 64<<10)
+					for { // about 40 s for all of it
+						n, err := io.ReadFull(r.Body, buf)
+						if size.Add(int64(n)); err != nil {
+							return
+						}
+						time.Sleep(time.Second)
+					}
+				}), proto.options...)
+				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 buffers a megabyte
+				defer client.CloseIdleConnections()
+				for _, body := range []io.Reader{strings.NewReader(strings.Repeat("x", 40<<16)), io.LimitReader(zeros{}, 40<<16)} {
+					served.Store(0)
+					size.Store(0)
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, body)
+					require.NoError(t, err)
+					start := time.Now()
+					resp, err := client.Do(req)
+					require.NoError(t, err)
+					readAll(t, resp)
+					require.Greater(t, time.Since(start), 35*time.Second)
+					require.EqualValues(t, 1, served.Load())
+					require.EqualValues(t, 40<<16, size.Load())
+				}
+			})
+		})
+	}
+}
+
+// §4.24: the time of a copy with a Base that panics counts as that of any other.
+func TestPanickingCopy_timings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 35 * time.Second, status: 503}, copyOf{after: 9 * time.Second, panics: true}, copyOf{})
+		attempts := tripped(t, bareTransport(base, 4), newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, "1 503, 2 panic in a concurrent attempt: Base is broken, 3 200", story(attempts))
+		require.Equal(t, 9*time.Second, attempts[1].Latency)
+		require.Zero(t, attempts[1].RetryWait)
+		base.balanced(t)
+	})
+}
+
+// §4.5: a hook that panics for one copy leaves no body of another open.
+func TestPanickingHook_closesBodies(t *testing.T) {
+	for name, copies := range map[string][]copyOf{
+		"both fail, the first last": {{after: 35 * time.Second, status: 503}, {after: time.Second, status: 502}},
+		"both fail, the copy last":  {{after: 35 * time.Second, status: 503}, {after: 10 * time.Second, status: 502}},
+		"the copy answers":          {{after: 35 * time.Second, status: 503}, {after: 10 * time.Second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase(copies...)
+				transport := bareTransport(base, 4)
+				transport.Trace = &resilienthttp.Trace{AttemptDone: func(a *resilienthttp.Attempt) {
+					if a.Number == 2 {
+						panic("odd")
+					}
+				}}
+				require.PanicsWithValue(t, "odd", func() {
+					_, _ = transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+				})
+				base.balanced(t)
+			})
+		})
+	}
+}
