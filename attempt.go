@@ -23,6 +23,7 @@ type attempt struct {
 	stage       stage
 	sent        bool          // Base has the request, and must close its body
 	noWork      bool          // the server has done no work for it
+	conflict    bool          // the response is a 409 while the server may be at work: see mayBeAtWork
 	concurrent  bool          // another attempt is in flight: this one must not wait
 	inFlight    bool          // Base has it, and it has no outcome yet
 	sampled     bool          // the duration of its body is counted

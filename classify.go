@@ -1,14 +1,10 @@
 package resilienthttp
 
 import (
-	"context"
 	"errors"
-	"io"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
@@ -22,7 +18,10 @@ import (
 func (a *attempt) classify(info *responseInfo) {
 	switch a.end {
 	case endResponse:
-		a.report.Verdict = info.verdict(a.report.Response.StatusCode)
+		status := a.report.Response.StatusCode
+		a.conflict = status == http.StatusConflict && !info.asksToWait && a.call.mayBeAtWork(a)
+		info.atWork = a.conflict
+		a.report.Verdict = info.verdict(status)
 	case endError:
 		a.report.Verdict = classifyError(a.report.Err)
 	case endTimeout, endEarly:
@@ -47,6 +46,47 @@ func (a *attempt) classify(info *responseInfo) {
 	}
 	a.noWork = a.report.notSent || resp != nil && info.noWork(resp.StatusCode)
 	a.askedWait = info.wait()
+	if a.resultUnknown() {
+		a.call.noteUnknown()
+	}
+}
+
+// resultUnknown reports whether the server may have done the work of a failed attempt, or may
+// still do it: there is no response to a request that may have been sent, or a gateway lost it.
+func (a *attempt) resultUnknown() bool {
+	resp := a.report.Response
+	if resp == nil {
+		return !a.report.notSent
+	}
+	return resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout
+}
+
+// maxConflicts is the maximum number of retries of a call after a 409 that means that the server
+// still works at another attempt.
+const maxConflicts = 2
+
+// mayBeAtWork reports whether the server may still work at another attempt of the call: the
+// result of one is unknown, or still to come. The server then knows the key, and a 409 is not the
+// result of the call.
+func (c *call) mayBeAtWork(a *attempt) bool {
+	if c.key == "" {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conflicts < maxConflicts && (c.unknown || a.hedged != nil && a.hedged.othersInFlight(a))
+}
+
+func (c *call) noteConflictRetry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conflicts++
+}
+
+func (c *call) noteUnknown() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unknown = true
 }
 
 // overrule replaces the verdict of the table by v, if v is a verdict.
@@ -71,9 +111,9 @@ func (r *responseInfo) verdict(status int) Verdict {
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly,
 		status >= 500 && status <= 599 && !slices.Contains(permanentStatuses, status):
 		verdict = VerdictTransient
-	case status == http.StatusConflict && r.asksToWait:
-		// The server still works at the first copy of a request with a key. Without
-		// Retry-After a 409 is about the resource, which exists already for instance.
+	case status == http.StatusConflict && (r.asksToWait || r.atWork):
+		// The server still works at another request with the same key. Otherwise a 409 is about
+		// the resource, which exists already for instance.
 		verdict = VerdictTransient
 	}
 	switch {
@@ -148,6 +188,7 @@ type responseInfo struct {
 	hint       retryHint
 	asksToWait bool          // it has Retry-After or a similar field
 	retryAfter time.Duration // the value of that field
+	atWork     bool          // the server may still work at another attempt of the call
 	exhausted  bool          // a quota is exhausted
 	reset      time.Duration // until the reset of that quota; zero means unknown
 	prefix     []byte        // of the body
@@ -263,105 +304,4 @@ func safeMethod(method string) bool {
 		return true
 	}
 	return false
-}
-
-const (
-	prefixLimit = 16 << 10               // maximum bytes of a failure's body for ClassifyBody
-	prefixTime  = 100 * time.Millisecond // maximum time to wait for them
-)
-
-// readPrefix returns the beginning of a failure's body for ClassifyBody. read is false if
-// ClassifyBody must not be called: for other responses and for streams.
-func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
-	if resp == nil || resp.StatusCode < http.StatusBadRequest || streams(resp.Header) {
-		return nil, false
-	}
-	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 {
-		return nil, true
-	}
-	size := int64(prefixLimit)
-	if resp.ContentLength > 0 {
-		size = min(size, resp.ContentLength)
-	}
-	p := &prefixBody{ReadCloser: resp.Body, prefix: make([]byte, size), filled: make(chan struct{})}
-	resp.Body = p
-	go p.fill()
-	return p.wait((*attemptContext)(a)), true
-}
-
-// streams reports whether the body is a stream of events.
-func streams(h http.Header) bool {
-	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
-	switch kind {
-	case "text/event-stream", "multipart/x-mixed-replace", "application/x-ndjson", "application/jsonl":
-		return true
-	}
-	return strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
-}
-
-// prefixBody is a body with a beginning that was read ahead. Its reader gets the whole body.
-// Close may be called during a Read, as for net/http's bodies.
-type prefixBody struct {
-	io.ReadCloser
-
-	mu     sync.Mutex
-	prefix []byte
-	n      int   // bytes of the prefix that were read ahead
-	read   int   // bytes of them that the reader has received
-	err    error // the error after the prefix
-	enough bool  // stop reading ahead
-	filled chan struct{}
-}
-
-// fill reads ahead until the prefix is full, or enough is set.
-func (p *prefixBody) fill() {
-	defer close(p.filled)
-	// A body of the user's may panic. The caller could not recover here, and the body will
-	// panic again when the caller reads it.
-	defer func() { _ = recover() }()
-	for more := true; more; {
-		n, err := p.ReadCloser.Read(p.prefix[p.n:])
-		p.mu.Lock()
-		p.n, p.err = min(p.n+max(n, 0), len(p.prefix)), err
-		more = err == nil && !p.enough && p.n < len(p.prefix)
-		p.mu.Unlock()
-	}
-}
-
-// wait returns the part of the prefix that arrives within prefixTime.
-func (p *prefixBody) wait(ctx context.Context) []byte {
-	enough := time.NewTimer(prefixTime)
-	defer enough.Stop()
-	select {
-	case <-p.filled:
-	case <-enough.C:
-	case <-ctx.Done():
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.enough = true
-	return p.prefix[:p.n:p.n]
-}
-
-// Read returns the prefix first.
-func (p *prefixBody) Read(b []byte) (int, error) {
-	if n, err := p.readAhead(b); n > 0 || err != nil || len(b) == 0 {
-		return n, err
-	}
-	<-p.filled
-	if n, err := p.readAhead(b); n > 0 || err != nil {
-		return n, err
-	}
-	return p.ReadCloser.Read(b)
-}
-
-func (p *prefixBody) readAhead(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := copy(b, p.prefix[p.read:p.n])
-	p.read += n
-	if n == 0 && p.read == p.n {
-		return 0, p.err
-	}
-	return n, nil
 }
