@@ -23,7 +23,7 @@ func documented() map[string]any {
 		"Breaker.MinRequests":  20,
 		"Breaker.Window":       10 * time.Second,
 		"Breaker.Cooldown":     100 * time.Millisecond,
-		"Breaker.MaxCooldown":  4 * time.Second,
+		"Breaker.MaxCooldown":  2 * time.Second,
 		"Breaker.Probes":       3,
 		"RateLimit.MaxWait":    time.Minute,
 		"RateLimit.MaxBlock":   time.Hour,
