@@ -145,7 +145,7 @@ func TestClaimBeforeSend(t *testing.T) {
 	})
 }
 
-// greedy is a Store that records the limits of claims.
+// greedy is a Store that notes the limits of claims.
 type greedy struct {
 	durable.Store
 
