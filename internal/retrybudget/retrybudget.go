@@ -73,7 +73,7 @@ type Request struct {
 	Batch bool // the bucket must be more than half full
 
 	// Displaces means that the retry follows a response that says "too many requests". Its success
-	// returns its tokens and adds none, because a server that admits it rejects another request.
+	// returns no tokens, because a server that admits it rejects another request for it.
 	Displaces bool
 }
 
@@ -92,11 +92,7 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	}
 	b.tokens -= cost
 	w := &withdrawal{from: b, cost: cost}
-	switch {
-	case rules.Static:
-	case r.Displaces:
-		w.reward = cost
-	default:
+	if !r.Displaces && !rules.Static {
 		w.reward = cost + reward
 	}
 	return Permit{w}, true
