@@ -48,7 +48,8 @@ type call struct {
 	traced        bool // a hook is set
 	rejected      bool // breaker or rate limit ended the call
 	finished      bool
-	redirected    atomic.Bool // the key was used for the redirect that the response asked for
+	redirected    atomic.Bool   // the key was used for the redirect that the response asked for
+	avoid         atomic.Uint32 // pools of Connections that an attempt uses, or in which it timed out: a set of bits
 
 	accounted time.Time     // all time before is counted in the report of an attempt, or in waited
 	waited    time.Duration // time after the last attempt that its report does not count yet
