@@ -23,13 +23,14 @@ type attempt struct {
 	stage       stage
 	sent        bool                        // Base has the request, and must close its body
 	noWork      bool                        // the server has done no work for it
+	conflict    bool                        // the response is a 409 while the server may be at work: see mayBeAtWork
 	concurrent  bool                        // another attempt is in flight: this one must not wait
 	inFlight    bool                        // Base has it, and it has no outcome yet
 	sampled     bool                        // the duration of its body is counted
 	inTime      bool                        // it had its outcome before there was a winner; guarded by call.mu
 	endsContext bool                        // its end cancels the call's context
-	watched     bool                        // its request has the hooks of watch
 	reached     atomic.Uint32               // reachedDial or reachedConn: see watch
+	watched     bool                        // its request has the hooks of watch
 	pool        atomic.Uint32               // 1 + number of its pool of Connections; zero means none
 	conn        atomic.Pointer[watchedConn] // its HTTP/2 connection of Connections
 	readsBefore atomic.Uint64               // watchedConn.reads when it got the connection

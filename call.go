@@ -36,6 +36,9 @@ type call struct {
 	priority Priority
 	depth    uint8 // number of calls around this one
 
+	conflicts uint8 // retries after a 409 while the server may be at work; guarded by mu
+	seconds   uint8 // second attempts that were sent; guarded by mu
+
 	safe          bool // the method is safe
 	repeatable    bool // the method is idempotent, or there is a key
 	hasBody       bool // each attempt needs a new body
@@ -48,6 +51,7 @@ type call struct {
 	traced        bool // a hook is set
 	rejected      bool // breaker or rate limit ended the call
 	finished      bool
+	unknown       bool          // the result of an attempt is unknown; guarded by mu
 	redirected    atomic.Bool   // the key was used for the redirect that the response asked for
 	avoid         atomic.Uint32 // pools of Connections that an attempt uses, or in which it timed out: a set of bits
 

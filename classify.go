@@ -22,7 +22,10 @@ import (
 func (a *attempt) classify(info *responseInfo) {
 	switch a.end {
 	case endResponse:
-		a.report.Verdict = info.verdict(a.report.Response.StatusCode)
+		status := a.report.Response.StatusCode
+		a.conflict = status == http.StatusConflict && !info.asksToWait && a.call.mayBeAtWork(a)
+		info.atWork = a.conflict
+		a.report.Verdict = info.verdict(status)
 	case endError:
 		a.report.Verdict = classifyError(a.report.Err)
 	case endTimeout, endEarly:
@@ -47,6 +50,47 @@ func (a *attempt) classify(info *responseInfo) {
 	}
 	a.noWork = a.report.notSent || resp != nil && info.noWork(resp.StatusCode)
 	a.askedWait = info.wait()
+	if a.resultUnknown() {
+		a.call.noteUnknown()
+	}
+}
+
+// resultUnknown reports whether the server may have done the work of a failed attempt, or may
+// still do it: there is no response to a request that may have been sent, or a gateway lost it.
+func (a *attempt) resultUnknown() bool {
+	resp := a.report.Response
+	if resp == nil {
+		return !a.report.notSent
+	}
+	return resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout
+}
+
+// maxConflicts is the maximum number of retries of a call after a 409 that means that the server
+// still works at another attempt.
+const maxConflicts = 2
+
+// mayBeAtWork reports whether the server may still work at another attempt of the call: the
+// result of one is unknown, or still to come. The server then knows the key, and a 409 is not the
+// result of the call.
+func (c *call) mayBeAtWork(a *attempt) bool {
+	if c.key == "" {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.conflicts < maxConflicts && (c.unknown || a.hedged != nil && a.hedged.othersInFlight(a))
+}
+
+func (c *call) noteConflictRetry() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conflicts++
+}
+
+func (c *call) noteUnknown() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unknown = true
 }
 
 // overrule replaces the verdict of the table by v, if v is a verdict.
@@ -71,9 +115,9 @@ func (r *responseInfo) verdict(status int) Verdict {
 	case status == http.StatusRequestTimeout, status == http.StatusTooEarly,
 		status >= 500 && status <= 599 && !slices.Contains(permanentStatuses, status):
 		verdict = VerdictTransient
-	case status == http.StatusConflict && r.asksToWait:
-		// The server still works at the first copy of a request with a key. Without
-		// Retry-After a 409 is about the resource, which exists already for instance.
+	case status == http.StatusConflict && (r.asksToWait || r.atWork):
+		// The server still works at another request with the same key. Otherwise a 409 is about
+		// the resource, which exists already for instance.
 		verdict = VerdictTransient
 	}
 	switch {
@@ -148,6 +192,7 @@ type responseInfo struct {
 	hint       retryHint
 	asksToWait bool          // it has Retry-After or a similar field
 	retryAfter time.Duration // the value of that field
+	atWork     bool          // the server may still work at another attempt of the call
 	exhausted  bool          // a quota is exhausted
 	reset      time.Duration // until the reset of that quota; zero means unknown
 	prefix     []byte        // of the body

@@ -23,6 +23,7 @@ type hedgedCall struct {
 	copies    []*attempt
 	winner    *attempt
 	latest    *attempt      // the last failure of an attempt that is not a hedge
+	kept      *attempt      // a hedge with a response that may not be the result: see mayWin
 	changed   chan struct{} // closed when preparing or running changes; nil: nothing waits
 	decided   bool          // the outcome is known
 	waited    bool          // it came after the outcome of the first attempt
@@ -80,10 +81,11 @@ func (r *hedgedCall) begin(a *attempt) bool {
 	c := r.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.over || !a.report.Hedge && c.number >= c.maxAttempts() {
+	if r.over || !a.report.Hedge && (c.number >= c.maxAttempts() || c.seconds >= maxSeconds) {
 		return false
 	}
 	if !a.report.Hedge {
+		c.seconds++
 		c.number++
 		a.report.Number = c.number
 	}
@@ -142,9 +144,11 @@ func (r *hedgedCall) finish(a *attempt) {
 		switch {
 		case r.over:
 			useless = true
-		case a.hasFinalResponse():
+		case a.hasFinalResponse() && r.mayWin(a):
 			won = true
 			r.win(a)
+		case a.hasFinalResponse() && r.kept == nil:
+			r.kept = a
 		case a.report.Hedge:
 			useless = true
 		default:
@@ -158,6 +162,22 @@ func (r *hedgedCall) finish(a *attempt) {
 	if useless {
 		a.discard()
 	}
+}
+
+// mayWin reports whether a final response is the result of the call now. A 4xx to a hedge of an
+// unsafe method is not while another attempt is in flight, because the server may reject the
+// second of two requests with the same key. The lock is held.
+func (r *hedgedCall) mayWin(a *attempt) bool {
+	status := a.report.Response.StatusCode
+	return r.call.safe || !a.report.Hedge || status < 400 || status >= 500 || !r.othersInFlight(a)
+}
+
+// othersInFlight reports whether another attempt of the call has no outcome yet. The lock is held.
+func (r *hedgedCall) othersInFlight(a *attempt) bool {
+	if !r.first.inTime && a != r.first || r.preparing > 0 {
+		return true
+	}
+	return slices.ContainsFunc(r.copies, func(c *attempt) bool { return c != a && !c.inTime })
 }
 
 func (r *hedgedCall) win(winner *attempt) {
@@ -190,7 +210,7 @@ func (r *hedgedCall) outcome() *attempt {
 		if c.traced {
 			c.traceAttempt(attemptDone, &entry.report)
 		}
-		if entry == a && a != result && !a.report.Hedge {
+		if entry == a && a != result && (a == r.kept || !a.report.Hedge) {
 			a.discard()
 		}
 	}
@@ -217,6 +237,9 @@ func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 	for r.preparing > 0 || r.winner == nil && r.running > 0 {
 		r.waited = true
 		r.sleep()
+	}
+	if r.winner == nil && r.kept != nil && r.latest.report.Response == nil {
+		r.winner = r.kept
 	}
 	r.over = true
 	if r.winner != nil {
@@ -271,7 +294,7 @@ func (r *hedgedCall) cancelAll() (done []*attempt) {
 		r.sleep()
 	}
 	for _, a := range append(slices.Clip(r.copies), r.first) {
-		if a.inTime && (a == r.winner || !a.report.Hedge) {
+		if a.inTime && (a == r.winner || a == r.kept || !a.report.Hedge) {
 			done = append(done, a)
 		}
 	}

@@ -9,7 +9,7 @@
 // Each call then has
 //
 //   - an idempotency key, if it is a POST or PATCH ([Idempotency]),
-//   - a header with its deadline, if it has one ([Deadline]),
+//   - a header with its deadline, if it has one ([DeadlineHeader]),
 //   - retries of transient failures after about 0.1, 0.5, 2.5 and 5 s, and once more shortly
 //     before the deadline; never before the time that the server asks for ([Policy]),
 //   - a second, concurrent attempt if the first is slow and its method is safe ([Policy]),

@@ -189,7 +189,7 @@ func TestHedge(t *testing.T) {
 		{"the first in time", 0, []copyOf{{after: 900 * ms}}, "1 200", "body of 1", 900 * ms},
 		{"the hedge wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms}}, "1 lost, 1h 200", "body of 2", 1100 * ms},
 		{"the first wins after all", 0, []copyOf{{after: 1500 * ms}, {after: 10 * s}}, "1 200, 1h lost", "body of 1", 1500 * ms},
-		{"a permanent response wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms, status: 404}}, "1 lost, 1h 404", "body of 2", 1100 * ms},
+		{"a permanent response wins", 0, []copyOf{{after: 10 * s}, {after: 100 * ms, status: 501}}, "1 lost, 1h 501", "body of 2", 1100 * ms},
 		{"of the first too", 0, []copyOf{{after: 1500 * ms, status: 404}, {after: 10 * s}}, "1 404, 1h lost", "body of 1", 1500 * ms},
 		{"the hedge fails with an error", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, err: broken}}, "1 200, 1h broken", "body of 1", 3 * s},
 		{"the hedge fails with a status", 0, []copyOf{{after: 3 * s}, {after: 100 * ms, status: 503}}, "1 200, 1h 503", "body of 1", 3 * s},

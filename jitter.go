@@ -110,6 +110,7 @@ var earlyWaits = [defaultMaxAttempts - 2]time.Duration{100 * time.Millisecond, 5
 const (
 	afterOverload = 2 // the early wait with which the series begins after overload
 	afterTimeout  = 3 // the early wait after the first timeout of a healthy server
+	afterConflict = 3 // the early wait after a 409: the other attempt needs time
 
 	recentSuccess = 2500 * time.Millisecond // a success in this time means that the server was healthy before a timeout
 	nearEnd       = time.Minute             // a deadline within this time is near
@@ -154,6 +155,8 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.timedOut, s.step = true, max(s.step, afterTimeout)
 	case failed.timedOut():
 		s.over = true
+	case failed.conflict:
+		s.step = max(s.step, afterConflict)
 	case failed.report.notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
 		s.step = max(s.step, afterOverload)
 	}

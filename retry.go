@@ -127,6 +127,9 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 		}
 		state.permit = permit
 	}
+	if last.conflict {
+		c.noteConflictRetry()
+	}
 	state.due = at
 	return wait, nil
 }

@@ -57,7 +57,7 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		if c.mayCopy() || c.record.protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
+		if c.maySendSecond() || c.record.protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
 			a.timers.slow = slowAfter(a.concurrent, left, bounded)
 		}
 	}
@@ -93,11 +93,15 @@ func (c *call) hedges() *hedgeScope {
 	return c.record.hedges
 }
 
-// mayCopy reports whether a concurrent request does no harm: the method is safe, or the key is
-// the caller's. A server may not know a generated key.
-func (c *call) mayCopy() bool {
-	return (c.callerKey || c.safe) && c.replayable && !c.single && !isStream(c.request.Header)
+// maySendSecond reports whether a slow attempt of the call gets a second one. The method must be
+// safe: a server may reject the second of two requests with the same key, although it serves the
+// first.
+func (c *call) maySendSecond() bool {
+	return c.safe && c.replayable && !c.single && !isStream(c.request.Header)
 }
+
+// maxSeconds is the maximum number of second attempts of a call.
+const maxSeconds = 2
 
 // isStream reports whether a slow response is normal: an upgrade, or an event stream.
 func isStream(h http.Header) bool {
@@ -176,7 +180,7 @@ func (a *attempt) due() (hedge, copies, left bool) {
 	case t.hedge > 0 && age >= t.hedge:
 		t.hedge, hedge, copies = 0, true, true
 	case t.slow > 0 && idle >= t.slow:
-		t.slow, copies = 0, c.mayCopy() && c.number < c.maxAttempts()
+		t.slow, copies = 0, c.maySendSecond() && c.number < c.maxAttempts() && c.seconds < maxSeconds
 		left = !copies && a.leaveSilent() && c.traced
 	}
 	if wait, planned := t.next(age, idle); planned {

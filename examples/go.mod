@@ -7,11 +7,8 @@ require (
 	github.com/chromedp/chromedp v0.22.1
 	github.com/gin-gonic/gin v1.12.0
 	github.com/go-chi/chi/v5 v5.5.0
-	github.com/jackc/pgx/v5 v5.12.0
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/resilienthttp/resilienthttp v0.1.0
-	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
-	github.com/resilienthttp/resilienthttp/internal/sqlitekit v0.1.0
 	github.com/resilienthttp/resilienthttp/resilientotel v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel v1.47.0
@@ -19,7 +16,6 @@ require (
 	go.opentelemetry.io/otel/exporters/stdout/stdouttrace v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0
 	go.opentelemetry.io/otel/sdk/metric v1.47.0
-	golang.org/x/sys v0.49.0
 )
 
 require (
@@ -40,9 +36,6 @@ require (
 	github.com/go-playground/validator/v10 v10.30.1 // indirect
 	github.com/goccy/go-json v0.10.5 // indirect
 	github.com/goccy/go-yaml v1.19.2 // indirect
-	github.com/jackc/pgpassfile v1.0.0 // indirect
-	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
-	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/klauspost/cpuid/v2 v2.3.0 // indirect
 	github.com/labstack/gommon v0.5.0 // indirect
@@ -56,6 +49,7 @@ require (
 	github.com/quic-go/qpack v0.6.0 // indirect
 	github.com/quic-go/quic-go v0.59.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
+	github.com/resilienthttp/resilienthttp/internal/sqlitekit v0.1.0 // indirect
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.3.1 // indirect
 	github.com/valyala/bytebufferpool v1.0.0 // indirect
@@ -69,7 +63,7 @@ require (
 	golang.org/x/arch v0.22.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.62.0 // indirect
-	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	modernc.org/libc v1.77.1 // indirect
@@ -82,11 +76,8 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
 	github.com/hashicorp/go-retryablehttp v0.7.8 // indirect
-	github.com/resilienthttp/resilienthttp/durable/pgstore v0.1.0
 	github.com/resilienthttp/resilienthttp/durable/sqlitestore v0.1.0
-	github.com/resilienthttp/resilienthttp/idempotency/pgstore v0.1.0
 	github.com/resilienthttp/resilienthttp/idempotency/sqlitestore v0.1.0
-	github.com/resilienthttp/resilienthttp/internal/pgkit v0.1.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )
@@ -95,16 +86,8 @@ replace github.com/resilienthttp/resilienthttp => ../
 
 replace github.com/resilienthttp/resilienthttp/idempotency/sqlitestore => ../idempotency/sqlitestore
 
-replace github.com/resilienthttp/resilienthttp/idempotency/pgstore => ../idempotency/pgstore
-
 replace github.com/resilienthttp/resilienthttp/internal/sqlitekit => ../internal/sqlitekit
-
-replace github.com/resilienthttp/resilienthttp/internal/pgkit => ../internal/pgkit
-
-replace github.com/resilienthttp/resilienthttp/durable/pgstore => ../durable/pgstore
 
 replace github.com/resilienthttp/resilienthttp/durable/sqlitestore => ../durable/sqlitestore
 
 replace github.com/resilienthttp/resilienthttp/resilientotel => ../resilientotel
-
-replace github.com/resilienthttp/resilienthttp/internal/dbtest => ../internal/dbtest

@@ -1,8 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -12,39 +14,48 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The program with a slower API. The assertions hold on any machine.
+// phase is a part of the run. The loads are multiples of the capacity.
+type phase struct {
+	name       string
+	shop, bulk float64
+	slower     int64 // the API takes this many times as long
+}
+
+// Clients with three phases of load. The assertions hold on any machine.
 func TestFleet(t *testing.T) {
 	t.Parallel()
-	var out bytes.Buffer
-	p := program{out: &out, workers: 4, service: 40 * time.Millisecond, length: 3 * time.Second, overload: 3, page: "127.0.0.1:0"}
-	r, err := p.run(t.Context())
+	const workers, service = 4, 40 * time.Millisecond
+	capacity := workers / service.Seconds()
+	charges := newCharges(workers, service)
+	g, err := newGateway(charges, int(capacity))
 	require.NoError(t, err)
-	r.print(&out, p.capacity())
-	t.Log(out.String())
-	require.NoError(t, r.verdict())
-	require.Equal(t, 1, r.maxCharges, "charges with one key")
-	require.Positive(t, sum(r.shed))
-	require.Positive(t, r.served[critical])
-	require.Len(t, r.phases, 3)
-	slow, noisy := r.phases[1], r.phases[2]
+	server := httptest.NewServer(g.handler())
+	defer server.Close()
+	var counts counters
+	fleet := newFleet(server.URL, &counts)
+	defer fleet.close()
+
+	ended := map[string]figures{}
+	for _, p := range []phase{
+		{name: "half load", shop: 0.5},
+		{name: "slow API", shop: 0.75, slower: 3},
+		{name: "noisy tenant", shop: 0.5, bulk: 3},
+	} {
+		before := counts.read()
+		charges.slower.Store(p.slower)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		fleet.send(ctx, p.shop*capacity, capacity/4, p.bulk*capacity)
+		cancel()
+		ended[p.name] = counts.read().since(before)
+	}
+	all, slow, noisy := counts.read(), ended["slow API"], ended["noisy tenant"]
+	require.Equal(t, 1, charges.maxPerKey(), "charges with one key")
+	require.Positive(t, sum(all.shed))
+	require.Positive(t, all.served[critical])
+	require.Zero(t, sum(all.throttled)-all.throttled[scraper], "clients that follow their quotas got 429")
 	require.GreaterOrEqual(t, slow.success(critical), slow.success(batch), "critical calls have precedence")
 	require.Greater(t, noisy.success(standard), noisy.success(bulk), "the priority header of bulk is ignored")
 	require.Positive(t, noisy.shed[bulk])
-	require.Zero(t, r.throttled[partner])
-	require.Contains(t, out.String(), "state page: http://127.0.0.1:")
-	for _, part := range []string{"scraper", "state page: limit", "(slow dependency)", "(noisy tenant)"} {
-		require.Contains(t, out.String(), part)
-	}
-}
-
-func TestVerdict(t *testing.T) {
-	t.Parallel()
-	require.ErrorContains(t, (&result{maxCharges: 2}).verdict(), "charged 2 times")
-	r := &result{maxCharges: 1}
-	r.throttled[scraper] = 9
-	require.NoError(t, r.verdict())
-	r.throttled[partner] = 1
-	require.ErrorContains(t, r.verdict(), "got 429 1 times")
 }
 
 // Each handler rejects a request before the next handlers see it.
@@ -130,20 +141,47 @@ func TestPriorityOf_ignoresHeaderOfOtherAccounts(t *testing.T) {
 func TestPage(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, checkPage) // virtual time: no source is too slow for the page
-	var out bytes.Buffer
-	_, err := program{out: &out, workers: 1, service: time.Millisecond, length: time.Millisecond, overload: 1, page: "nonsense"}.run(t.Context())
-	require.Error(t, err)
 }
 
 func checkPage(t *testing.T) {
 	g, err := newGateway(http.NotFoundHandler(), 80)
 	require.NoError(t, err)
-	f := newFleet("http://nowhere.example", new(counters))
-	defer f.close()
 	w := httptest.NewRecorder()
-	newPage(g, f).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/?format=json", http.NoBody))
+	newPage(g, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/state?format=json", http.NoBody))
 	require.Equal(t, http.StatusOK, w.Code)
 	for _, part := range []string{`"Shedder"`, `"Admitted"`, `"Quota"`, `"partner"`} {
 		require.Contains(t, w.Body.String(), part)
 	}
+}
+
+// run forwards requests with the name of the account, until its context ends.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name, _, _ := r.BasicAuth()
+		fmt.Fprint(w, name, " ", r.URL.Path, " ", r.Header.Get("Idempotency-Key"))
+	}))
+	defer api.Close()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.ErrorContains(t, run(t.Context(), listener, "nonsense", 80), "want a URL")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- run(ctx, listener, api.URL, 80) }()
+	get := func(method, path string) string {
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+listener.Addr().String()+path, http.NoBody)
+		require.NoError(t, err)
+		r.Header.Set("Authorization", "Bearer shop-token")
+		r.Header.Set("Idempotency-Key", "1")
+		resp, err := http.DefaultClient.Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return string(body)
+	}
+	require.Equal(t, "shop /charges 1", get(http.MethodPost, "/charges"))
+	require.Contains(t, get(http.MethodGet, "/state"), "the API")
+	cancel()
+	require.NoError(t, <-ended)
 }

@@ -1,141 +1,86 @@
-// Gateway is an API with a deadline, load shedding, quotas and idempotency. Its clients show three
-// faults: a slow dependency, a noisy tenant, and clients that claim to be critical.
+// Gateway is an API gateway with a deadline, load shedding, quotas and idempotency. A request passes
 //
-// Run it from the root of the repository. It needs only Go, and takes ten seconds:
+//	auth → DeadlineHandler → Shedder → Quota → idempotency → the API
 //
+// Run it from the root of the repository, with examples/payments as the API:
+//
+//	go run ./examples/payments -db payments.db &
 //	go run ./examples/gateway
-//	go run ./examples/gateway -overload 6 -length 5m -page 127.0.0.1:8080
+//	curl -i -H 'Authorization: Bearer shop-token' -H 'Idempotency-Key: 1' -d '{"reference":"1","amount":1}' http://127.0.0.1:8082/charges
 //
-// The API charges cards at a bank, 10 at a time of 25 ms each. A request passes
+// The shop is the API's own tier: its priority header is trusted. The partner and the scraper have the
+// free plan, a twentieth of the capacity. Bulk is a tenant with a large plan. http://127.0.0.1:8082/state
+// is the state page.
 //
-//	auth → Deadline → Shedder → Quota → idempotency → handler
-//
-// The shop is the API's own tier: 10 % of its calls are critical, 60 % default, 30 % batch. The
-// partner and the scraper have the free plan, 20 charges per second. The partner follows the quota,
-// because it has a Transport. The scraper sends five times as much. Bulk is a tenant with a large plan.
-// Scraper and bulk send X-Request-Priority: critical, and the API ignores it.
-//
-// There are three phases:
-//
-//   - half load: nothing is rejected with 503. The scraper gets 429.
-//   - slow dependency: the bank takes three times as long. Critical calls are served, batch is
-//     rejected. On the page, the Shedder's BaselineLatency and Queued rise.
-//   - noisy tenant: bulk sends three times the capacity. The shop and the partner are served, bulk
-//     gets the rest. On the page, Rejected rises fast, and BaselineLatency does not.
-//
-// If a client is charged twice, or a client that follows its quota gets a 429, the program exits with
-// status 1.
-//
-// gateway.go is the server, fleet.go the clients, charges.go the handler, counters.go the output.
+// fleet_test.go has clients and three phases of load: half load, a slow API, and a noisy tenant.
 package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/signal"
+	"syscall"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/admission"
-	"github.com/resilienthttp/resilienthttp/examples/internal/process"
+	"github.com/resilienthttp/resilienthttp"
 )
 
 func main() {
-	p := program{out: os.Stdout, workers: 10, service: 25 * time.Millisecond}
-	flag.DurationVar(&p.length, "length", 10*time.Second, "length of all phases")
-	flag.Float64Var(&p.overload, "overload", 3, "load of the noisy tenant, as a multiple of the capacity")
-	flag.StringVar(&p.page, "page", "", "address of the state page, for example 127.0.0.1:8080")
+	listen := flag.String("listen", "127.0.0.1:8082", "address")
+	api := flag.String("api", "http://127.0.0.1:8080", "URL of the API")
+	capacity := flag.Int("capacity", 400, "requests per second that the API can serve; the quotas are parts of it")
 	flag.Parse()
-	if p.length <= 0 || p.overload <= 0 || p.overload > 100 || flag.NArg() > 0 {
-		flag.Usage()
-		os.Exit(2)
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	result, err := p.run(ctx)
-	stop()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	listener, err := net.Listen("tcp", *listen)
 	if err == nil {
-		result.print(p.out, p.capacity())
-		err = result.verdict()
+		err = run(ctx, listener, *api, *capacity)
 	}
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
 		os.Exit(1)
 	}
 }
 
-type program struct {
-	out      io.Writer
-	workers  int // of the API
-	service  time.Duration
-	length   time.Duration
-	overload float64
-	page     string
-}
-
-// capacity is the number of charges that the API can make in a second.
-func (p program) capacity() float64 { return float64(p.workers) / p.service.Seconds() }
-
-// phase is a part of the run. The loads are multiples of the capacity.
-type phase struct {
-	name       string
-	shop, bulk float64
-	slower     int64
-}
-
-func (p program) phases() []phase {
-	return []phase{
-		{name: "half load", shop: 0.5},
-		{name: "slow dependency", shop: 0.75, slower: 3},
-		{name: "noisy tenant", shop: 0.5, bulk: p.overload},
+// run serves until ctx ends.
+func run(ctx context.Context, listener net.Listener, api string, capacity int) error {
+	target, err := url.Parse(api)
+	if err != nil || target.Host == "" {
+		return errors.Join(fmt.Errorf("api is %q, want a URL", api), err)
 	}
-}
-
-// run runs all phases, or until ctx ends.
-func (p program) run(ctx context.Context) (*result, error) {
-	charges := newCharges(p.workers, p.service)
-	gate, err := newGateway(charges, int(p.capacity()))
+	transport := new(resilienthttp.Transport)
+	g, err := newGateway(proxy(target, transport), capacity)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	url, stop, err := process.Show(ctx, "127.0.0.1:0", gate.handler())
-	if err != nil {
-		return nil, err
+	mux := http.NewServeMux()
+	mux.Handle("/", g.handler())
+	mux.Handle("/state", newPage(g, map[string]*resilienthttp.Transport{"the API": transport}))
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	ended := make(chan error, 1)
+	context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+		defer cancel()
+		ended <- server.Shutdown(ctx) // requests in progress are finished
+	})
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
 	}
-	defer stop()
-	var t counters
-	fleet := newFleet(url, &t)
-	defer fleet.close()
-	if p.page != "" {
-		page, stop, err := process.Show(ctx, p.page, newPage(gate, fleet))
-		if err != nil {
-			return nil, err
-		}
-		defer stop()
-		fmt.Fprintf(p.out, "state page: %s/?refresh=2\n", page)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	start := time.Now()
-	goodput := make(chan float64, 1)
-	go func() {
-		served := t.watch(ctx, p.out, p.capacity())
-		goodput <- float64(served) / time.Since(start).Seconds()
-	}()
-	phases := p.phases()
-	ended := make([]endedPhase, 0, len(phases))
-	for _, phase := range phases {
-		before := t.read()
-		charges.slower.Store(phase.slower)
-		length := p.length / time.Duration(len(phases))
-		ctx, cancel := context.WithTimeout(ctx, length)
-		state := make(chan admission.ShedderState, 1)
-		time.AfterFunc(length*9/10, func() { state <- gate.shedder.State() })
-		fleet.send(ctx, phase.shop*p.capacity(), p.capacity()/4, phase.bulk*p.capacity())
-		cancel()
-		ended = append(ended, endedPhase{phase.name, t.read().since(before), <-state})
-	}
-	cancel()
-	return &result{goodput: <-goodput, figures: t.read(), maxCharges: charges.maxPerKey(), phases: ended}, nil
+	return <-ended
+}
+
+// proxy forwards requests to the API. The Transport sends the deadline, the priority and the key of each
+// request.
+func proxy(api *url.URL, transport *resilienthttp.Transport) http.Handler {
+	return &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
+		r.SetURL(api)
+		r.Out.SetBasicAuth(accountOf(r.In).name, "") // the token is the gateway's
+	}}
 }

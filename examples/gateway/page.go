@@ -8,11 +8,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/statepage"
 )
 
-// newPage returns the state page of the server and the clients.
-func newPage(g *gateway, f *fleet) http.Handler {
+// newPage returns the state page of the gateway and of Transports.
+func newPage(g *gateway, transports map[string]*resilienthttp.Transport) http.Handler {
 	return &statepage.Handler{
 		Title:      "gateway",
-		Transports: map[string]*resilienthttp.Transport{"shop": f.shop, "partner": f.partner},
+		Transports: transports,
 		Sources: []statepage.Source{
 			{Name: "Shedder", State: func(context.Context) (any, error) { return g.shedder.State(), nil }},
 			{Name: "Quota", State: g.remaining},

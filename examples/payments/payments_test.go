@@ -1,7 +1,10 @@
 package main
 
 import (
-	"os"
+	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,75 +12,66 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/examples/internal/bank"
-	"github.com/resilienthttp/resilienthttp/examples/internal/chaos"
+	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
-// The test binary is the program of the service and of the bank too.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == serveCommand || os.Args[1] == bank.Command) {
-		main()
-		return
+// Each row is sent twice. Only the first request of a key has an effect.
+func TestHandler(t *testing.T) {
+	store, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "payments.db"))
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, store.Close()) }()
+	handler, err := newHandler(t.Context(), store)
+	require.NoError(t, err)
+	booked := func() (n int) {
+		require.NoError(t, store.DB().QueryRowContext(t.Context(), `SELECT count(*) FROM charges`).Scan(&n))
+		return n
 	}
-	os.Exit(m.Run())
-}
-
-// Each charge is in the ledger exactly once, or declined, and its client knows. The
-// full run is the program's own.
-func TestRun_booksEachChargeOnce(t *testing.T) {
-	t.Parallel()
+	send := func(account, key, body string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodPost, "/charges", strings.NewReader(body))
+		r.Header.Set("Idempotency-Key", key)
+		r.SetBasicAuth(account, "")
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w
+	}
+	const order = `{"reference":"invoice-1","amount":4200}`
 	for _, row := range []struct {
-		database string
-		faults   []string
+		name, account, key, body string
+		status, booked           int
+		replayed                 bool
 	}{
-		{chaos.SQLite, []string{"wire", "disk"}},
-		{chaos.SQLite, []string{"readonly"}},
-		{chaos.Postgres, []string{"readonly"}},
-		{chaos.Postgres, []string{"wire", "backends", "postmaster"}},
-		{chaos.Postgres, []string{"wire", "backends", "pgbouncer"}},
+		{name: "charge: booked once", account: "acme", key: "1", body: order, status: 201, booked: 1, replayed: true},
+		{name: "same key of another account: booked", account: "other", key: "1", body: order, status: 201, booked: 2, replayed: true},
+		{name: "same key, another amount: rejected", account: "acme", key: "1", body: `{"reference":"invoice-1","amount":1}`, status: 422, booked: 2},
+		{name: "over the limit: declined, and not booked", account: "acme", key: "2", body: `{"reference":"invoice-2","amount":900000}`, status: 402, booked: 2, replayed: true},
+		{name: "invalid: not booked", account: "acme", key: "3", body: `{"amount":1}`, status: 400, booked: 2, replayed: true},
+		{name: "no account: rejected", key: "4", body: order, status: 403, booked: 2},
+		{name: "no key: rejected", account: "acme", body: order, status: 400, booked: 2},
 	} {
-		for _, mode := range []string{transactional, nonTransactional} {
-			t.Run(strings.Join(append([]string{row.database, mode}, row.faults...), " "), func(t *testing.T) {
-				t.Parallel()
-				all, err := parse([]string{
-					"-charges", "80", "-kills", "3", "-stops", "1", "-strikes", "2",
-					"-db", row.database, "-mode", mode, "-faults", strings.Join(row.faults, ","),
-				})
-				require.NoError(t, err)
-				check(t, all[0])
-			})
+		first, second := send(row.account, row.key, row.body), send(row.account, row.key, row.body)
+		assert.Equal(t, row.status, first.Code, row.name)
+		assert.Equal(t, row.status, second.Code, row.name)
+		assert.Equal(t, row.booked, booked(), row.name)
+		assert.Equal(t, row.replayed, second.Header().Get("Idempotency-Replayed") != "", row.name)
+		if row.replayed {
+			assert.Equal(t, first.Body.String(), second.Body.String(), row.name)
 		}
 	}
 }
 
-func check(t *testing.T, s scenario) {
-	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+// run serves until its context ends, and returns errors of the database.
+func TestRun(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s.log = log
-	defer func() { assert.NoError(t, log.Close()) }()
-	var out strings.Builder
-	r, err := s.run(t.Context(), &out)
-	if err == nil {
-		r.print(&out)
-		t.Log("\n" + out.String())
-		err = r.verdict()
-	}
-	if err != nil {
-		text, _ := os.ReadFile(log.Name())
-		t.Fatalf("%v\n%s", err, text[max(0, len(text)-20_000):])
-	}
-
-	// Without the faults the run proves nothing.
-	assert.Equal(t, s.Kills, r.struck["kill"])
-	assert.Equal(t, s.Stops, r.struck["stop"])
-	for _, f := range s.Faults {
-		assert.Equal(t, s.Strikes, r.struck[f.Name()], f.Name())
-	}
-	assert.Positive(t, r.client.replayed.Load(), "stored responses")
-	assert.Greater(t, r.client.attempts.Load(), int64(s.charges), "attempts")
-	assert.Positive(t, r.declined, "declined orders")
-	if s.mode == nonTransactional {
-		assert.Positive(t, r.booked+r.none, "records that were unknown and reconciled")
-	}
+	defer func() { _ = listener.Close() }()
+	require.Error(t, run(t.Context(), listener, t.TempDir()))
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- run(ctx, listener, filepath.Join(t.TempDir(), "payments.db")) }()
+	resp, err := http.Get("http://" + listener.Addr().String() + "/charges")
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusMethodNotAllowed, resp.StatusCode)
+	cancel()
+	require.NoError(t, <-ended)
 }

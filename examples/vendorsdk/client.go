@@ -6,9 +6,9 @@
 //   - charges.go has the calls. The idempotency key is a parameter.
 //   - errors.go has the error type, byCode for error codes that mean more than their status, and
 //     CallAgain, which reports whether the application should repeat a call.
-//   - stripe.go is a client of an API that package vendors has a profile for.
-//   - vendorsdk_test.go and stripe_test.go are table-driven tests with a faulty server in virtual
-//     time.
+//   - vendorsdk_test.go is a table-driven test with a faulty server in virtual time.
+//
+// For an API that package vendors has a profile for, begin with the profile's Transport.
 //
 // Run the tests from the root of the repository:
 //
@@ -101,21 +101,17 @@ func (c *Client) setup() {
 		policy.ClassifyBody = standard.ClassifyBody
 	}
 	c.baseURL = cmp.Or(strings.TrimSuffix(c.BaseURL, "/"), defaultBaseURL)
-	c.http = newHTTPClient(&resilienthttp.Transport{
-		Base: c.Base, Policy: policy, Breaker: c.Breaker, Trace: c.Trace,
-		Idempotency: resilienthttp.Idempotency{Hosts: hostOf(c.baseURL)}, // other hosts get no keys
-	})
+	c.http = &http.Client{
+		Transport: &resilienthttp.Transport{
+			Base: c.Base, Policy: policy, Breaker: c.Breaker, Trace: c.Trace,
+			Idempotency: resilienthttp.Idempotency{Hosts: hostOf(c.baseURL)}, // other hosts get no keys
+		},
+		// The API has no redirects.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	c.timeout = c.Timeout
 	if c.timeout == 0 {
 		c.timeout = defaultTimeout
-	}
-}
-
-// newHTTPClient returns a client that does not follow redirects, because the API has none.
-func newHTTPClient(transport *resilienthttp.Transport) *http.Client {
-	return &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
@@ -132,27 +128,16 @@ func hostOf(baseURL string) []string {
 // call sends in as JSON, if it is not nil, and decodes a successful response into out.
 func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
 	c.once.Do(c.setup)
-	ctx, cancel := withDeadline(ctx, c.timeout)
-	defer cancel()
+	if _, ok := ctx.Deadline(); !ok && c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
 	req, err := c.request(ctx, method, path, in)
 	if err != nil {
 		return fmt.Errorf("vendorsdk: %w", err)
 	}
-	return exchange(c.http, req, out, problemIn)
-}
-
-// withDeadline adds a deadline to ctx if it has none and timeout is positive.
-func withDeadline(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	if _, ok := ctx.Deadline(); ok || timeout <= 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeout(ctx, timeout)
-}
-
-// exchange sends a request and decodes a successful response into out. problemIn decodes the body
-// of an error.
-func exchange(client *http.Client, req *http.Request, out any, problemIn func(body []byte) problem) error {
-	resp, err := client.Do(req)
+	resp, err := c.http.Do(req)
 	if err != nil {
 		return fmt.Errorf("vendorsdk: %w", err) // a *resilienthttp.Error is in its chain
 	}
@@ -187,14 +172,9 @@ func (c *Client) request(ctx context.Context, method, path string, in any) (*htt
 		req.Header.Set("Content-Type", "application/json")
 	}
 	req.Header.Set("Accept", "application/json, application/problem+json")
-	identify(req, c.APIKey)
-	return req, nil
-}
-
-// identify adds the credentials and the name of the program.
-func identify(req *http.Request, apiKey string) {
-	req.Header.Set("Authorization", "Bearer "+apiKey)
+	req.Header.Set("Authorization", "Bearer "+c.APIKey)
 	req.Header.Set("User-Agent", "vendorsdk/1.0")
+	return req, nil
 }
 
 var errTooLong = errors.New("body is longer than 1 MiB")

@@ -53,10 +53,10 @@ func findModules(root string) ([]module, error) {
 
 func (m module) path() string { return m.mod.Module.Mod.Path }
 
-// released reports whether the module gets a tag. Examples, benchmarks and tools get none.
+// released reports whether the module gets a tag. Benchmarks, crash tests, examples and tools get none.
 func (m module) released() bool {
 	top, _, _ := strings.Cut(m.dir, "/")
-	return !slices.Contains([]string{"benchmarks", "examples", "tools"}, top)
+	return !slices.Contains([]string{"benchmarks", "crashtest", "examples", "tools"}, top)
 }
 
 // tag returns the tag that the go command looks for: the directory of the module and the version.

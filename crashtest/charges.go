@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/chaos"
+)
+
+// charges is the load of the payment service.
+type charges struct {
+	*run
+	reconciler
+	readOnly readOnlyCheck
+}
+
+func newCharges(r *run) *charges {
+	c := &charges{run: r, reconciler: reconciler{store: r.ledger.records}, readOnly: readOnlyCheck{client: r.client}}
+	if r.at.bank != nil {
+		c.bank = newBankClient(r.at.bank.Socket, keylessBank())
+	}
+	r.at.BeforeReadOnly, r.at.WhileReadOnly = c.readOnly.wait, c.readOnly.run
+	return c
+}
+
+// begin reconciles while the service runs.
+func (c *charges) begin(ctx context.Context) (stop func()) {
+	return repeat(ctx, leaseOfCharge, func(ctx context.Context) {
+		_, _ = c.reconcile(ctx, false) // The database may be down: it tries again.
+	})
+}
+
+// ask sends one order. One of ten clients cancels soon, and asks again only after the faults. The others
+// wait for an outcome.
+func (c *charges) ask(ctx context.Context, i int) {
+	if i%10 == 9 {
+		ctx, cancel := context.WithTimeout(ctx, rand.N(100*time.Millisecond))
+		defer cancel()
+		c.outcomes[i] = c.client.order(ctx, c.order(i), false)
+		return
+	}
+	c.outcomes[i] = c.send(ctx, i)
+	c.readOnly.add(c.outcomes[i])
+}
+
+// settle reconciles the unknown outcomes, and sends the orders without an outcome again.
+func (c *charges) settle(ctx context.Context) error {
+	for range 20 {
+		c.at.quiesce()
+		if c.at.bank != nil {
+			if err := c.at.bank.Start(ctx); err != nil {
+				return err
+			}
+		}
+		reconciled, err := c.reconcile(ctx, true)
+		if err != nil {
+			return fmt.Errorf("reconcile: %w", err)
+		}
+		asked, err := c.askAgain(ctx)
+		if err != nil || reconciled+asked == 0 {
+			return err
+		}
+	}
+	return errors.New("reconcile: outcomes are still unknown after 20 rounds")
+}
+
+// askAgain sends the orders without an outcome again, and returns their number.
+func (c *charges) askAgain(ctx context.Context) (int, error) {
+	var ask []int
+	for i, o := range c.outcomes {
+		if o.state == unknown {
+			ask = append(ask, i)
+		}
+	}
+	if len(ask) == 0 {
+		return 0, nil
+	}
+	if err := c.at.StartServices(ctx); err != nil {
+		return 0, err
+	}
+	var clients sync.WaitGroup
+	for _, i := range ask {
+		clients.Go(func() { c.outcomes[i] = c.send(ctx, i) })
+	}
+	clients.Wait()
+	return len(ask), nil
+}
+
+// read returns the ledger. No record may be unknown.
+func (c *charges) read(ctx context.Context) (found []bank.Charge, err error) {
+	for record, err := range c.ledger.records.Unknown(ctx, "") {
+		if err != nil {
+			return nil, err
+		}
+		c.wrongf("the outcome of %s is unknown at the end", record.Key)
+	}
+	c.add("stored responses", int(c.client.replayed.Load()))
+	c.add("became unknown, and the bank had booked them", c.booked)
+	c.add("became unknown, and the bank had not booked them", c.none)
+	c.add("duplicates answered while read-only", c.readOnly.replayed)
+	c.add("new keys rejected while read-only", c.readOnly.rejected)
+	for _, err := range c.readOnly.verdict(c.struck[chaos.ReadOnly]) {
+		c.wrongf("while the database was read-only: %w", err)
+	}
+	if c.at.bank != nil {
+		found, err = bank.Bookings(c.at.bankLedger())
+	} else {
+		found, err = c.ledger.all(ctx)
+	}
+	return c.readOnly.ordered(found), err
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
+)
+
+// timeLimit is the maximum time of an order, while the service dies repeatedly, and of the work after
+// the orders.
+const timeLimit = 3 * time.Minute
+
+// attemptTimeouts are the timeouts of one attempt of a client, by app.
+var attemptTimeouts = map[string]time.Duration{paymentsApp: 500 * time.Millisecond, durableApp: 2 * time.Second}
+
+// client sends orders through a Transport.
+type client struct {
+	url      string
+	timeout  time.Duration // of one attempt
+	http     *http.Client
+	attempts atomic.Int64
+	replayed atomic.Int64 // stored responses
+	repeated atomic.Int64 // calls after a failed call
+}
+
+func newClient(url, app string) *client {
+	c := &client{url: url, timeout: attemptTimeouts[app]}
+	c.http = &http.Client{Transport: &resilienthttp.Transport{
+		Policy: resilienthttp.Policy{
+			AttemptTimeout: c.timeout,
+			// The default would send the last retry shortly before the deadline. Here the
+			// service recovers soon.
+			Backoff: resilienthttp.FullJitter(50*time.Millisecond, 500*time.Millisecond),
+		},
+		// The service dies every second, and needs many retries. A timeout must not use
+		// all tokens.
+		Budget:  &resilienthttp.Budget{Ratio: 1, Burst: 20},
+		Breaker: &resilienthttp.Breaker{Window: time.Second, Cooldown: 50 * time.Millisecond, MaxCooldown: 200 * time.Millisecond},
+		Trace: &resilienthttp.Trace{
+			AttemptDone: func(*resilienthttp.Attempt) { c.attempts.Add(1) },
+		},
+	}}
+	return c
+}
+
+// order sends the order, always with its own key, until the service reports an outcome. cancel means that
+// the customer cancels it during the shop's transaction.
+func (c *client) order(ctx context.Context, o bank.Order, cancel bool) outcome {
+	ctx, done := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, o.Reference), timeLimit)
+	defer done()
+	for {
+		receipt, replayed, err := c.send(ctx, c.http, o, cancel)
+		if replayed {
+			c.replayed.Add(1)
+		}
+		no, answered := asStatus(err)
+		switch {
+		case err == nil:
+			return outcome{state: booked, receipt: receipt}
+		case answered && no.status == http.StatusPaymentRequired:
+			return outcome{state: declined}
+		case answered && no.status == http.StatusGone:
+			return outcome{state: canceled}
+		case answered && no.problem() == "unknown":
+			return outcome{}
+		case answered && no.final():
+			return outcome{err: err}
+		}
+		c.repeated.Add(1)
+		if sleep.Context(ctx, untilNext(err)) != nil {
+			return outcome{err: err}
+		}
+	}
+}
+
+// untilNext is the time until the next call may succeed, by the error, with jitter.
+func untilNext(err error) time.Duration {
+	var known time.Duration
+	if gaveUp, ok := errors.AsType[*resilienthttp.Error](err); ok {
+		known = max(0, time.Until(gaveUp.NotBefore))
+	}
+	return known + 20*time.Millisecond + rand.N(100*time.Millisecond)
+}
+
+// askOnce sends an order in one attempt.
+func (c *client) askOnce(ctx context.Context, o bank.Order) (receipt bank.Charge, replayed bool, err error) {
+	base := &http.Transport{DisableKeepAlives: true}
+	return c.send(resilienthttp.WithIdempotencyKey(ctx, o.Reference), &http.Client{
+		Timeout: c.timeout, Transport: &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}},
+	}, o, false)
+}
+
+func (c *client) send(ctx context.Context, by *http.Client, o bank.Order, cancel bool) (receipt bank.Charge, replayed bool, err error) {
+	body, err := json.Marshal(o)
+	if err != nil {
+		return receipt, false, err
+	}
+	url := fmt.Sprintf("%s/orders?cancel=%t", c.url, cancel)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return receipt, false, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := by.Do(req)
+	if err != nil {
+		return receipt, false, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return receipt, false, err
+	case resp.StatusCode != http.StatusCreated:
+		return receipt, false, &statusError{resp.StatusCode, string(answer)}
+	}
+	err = json.Unmarshal(answer, &receipt)
+	return receipt, resp.Header.Get("Idempotency-Replayed") != "", err
+}
+
+// statusError is a response without a receipt.
+type statusError struct {
+	status int
+	body   string
+}
+
+func asStatus(err error) (*statusError, bool) { return errors.AsType[*statusError](err) }
+
+func (e *statusError) Error() string { return fmt.Sprintf("status %d: %s", e.status, e.body) }
+
+// problem returns the kind of a problem of the Handler, or "".
+func (e *statusError) problem() string {
+	var problem struct{ Type string }
+	_ = json.Unmarshal([]byte(e.body), &problem) // The body may be another.
+	_, kind, _ := strings.Cut(problem.Type, "#")
+	return kind
+}
+
+// final reports whether a retry would get the same response.
+func (e *statusError) final() bool {
+	return e.status < 500 && e.status != http.StatusConflict && e.status != http.StatusTooManyRequests
+}

@@ -1,0 +1,65 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// The databases.
+const (
+	SQLite   = "sqlite"
+	Postgres = "postgres"
+)
+
+// fault is a kind of fault.
+type fault struct {
+	name string
+	only string // the database for which it exists; "": both
+
+	// strike injects the fault and returns after its end. Several calls may run concurrently.
+	strike func(ctx context.Context, at *Stack, random *rand.Rand) error
+}
+
+// faults are all kinds. kill and stop have flags of their own, the others are the values of -faults.
+var faults = []fault{
+	{"kill", "", kill},
+	{"stop", "", stop},
+	{"wire", "", breakWires},
+	{"backends", Postgres, endBackends},
+	{"postmaster", Postgres, restartPostmaster},
+	{"disk", SQLite, fillDisk},
+	{"pgbouncer", Postgres, restartBouncer},
+	{"readonly", "", makeReadOnly},
+}
+
+// ReadOnly is the name of the fault that calls Stack.WhileReadOnly.
+const ReadOnly = "readonly"
+
+func find(name string) (fault, bool) {
+	i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })
+	if i < 0 {
+		return fault{}, false
+	}
+	return faults[i], true
+}
+
+// furtherFaults returns the names for -faults.
+func furtherFaults() (names []string) {
+	for _, f := range faults[2:] {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+func parseFaults(list string) ([]string, error) {
+	names := Words(list)
+	for _, name := range names {
+		if !slices.Contains(furtherFaults(), name) {
+			return nil, fmt.Errorf("unknown fault %q (want %s)", name, strings.Join(furtherFaults(), ", "))
+		}
+	}
+	return names, nil
+}

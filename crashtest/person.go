@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/console"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
+)
+
+// person simulates an operator that decides about dead and unknown intents, seconds after reading
+// them. The decisions are correct for the state that was read. Many intents have changed meanwhile,
+// and then the decision must have no effect.
+type person struct {
+	engine     *durable.Engine
+	pages      http.Handler
+	bankLedger string
+
+	// late is the time after which no send that was shown can still reach the bank.
+	late time.Duration
+
+	decisions []decision
+	decided   int // decisions that had an effect
+	stale     int // decisions that came too late
+}
+
+// decision is the decision about an intent in the state that was read.
+type decision struct {
+	record  durable.Record
+	redrive bool       // false: resolve
+	form    url.Values // nil: the decision is a call of the Engine
+	due     time.Time  // the time of the decision
+}
+
+const maxDecisions = 200
+
+func newPerson(store durable.Store, bankLedger string, late time.Duration) *person {
+	engine := &durable.Engine{Store: store}
+	pages := &console.Handler{Engine: engine, By: func(*http.Request) string { return "the operator" }}
+	return &person{engine: engine, pages: pages, bankLedger: bankLedger, late: late}
+}
+
+// work reads intents and decides.
+func (p *person) work(ctx context.Context) {
+	p.look(ctx)
+	p.decide(ctx)
+}
+
+// end makes the remaining decisions, and redrives intents with the code Call, until none is left.
+func (p *person) end(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
+	for {
+		p.decide(ctx)
+		if err := p.waitForEngines(ctx); err != nil {
+			return err
+		}
+		left := 0
+		for letter, err := range p.engine.Dead(ctx, durable.Filter{Code: bank.Call}) {
+			if err != nil {
+				return err
+			}
+			left++
+			if record, err := p.engine.Find(ctx, letter.ID); err == nil && record.State == durable.StateDead {
+				_ = p.engine.RedriveOne(ctx, record.Seen(), durable.Redrive{By: "operator"}) // retried in the next round
+			}
+		}
+		if left == 0 && len(p.decisions) == 0 {
+			return nil
+		}
+		if err := sleep.Context(ctx, 10*pollInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// waitForEngines waits until all intents are done or dead. The audit counts those that are not after timeLimit.
+func (p *person) waitForEngines(ctx context.Context) (err error) {
+	for start := time.Now(); time.Since(start) < timeLimit && ctx.Err() == nil; _ = sleep.Context(ctx, pollInterval) {
+		var stats durable.Stats
+		if stats, err = p.engine.Stats(ctx); err != nil {
+			continue
+		}
+		left := 0
+		for state, n := range stats.States {
+			if state.Claimable() || state.Held() {
+				left += n
+			}
+		}
+		if left == 0 {
+			return nil
+		}
+	}
+	return errors.Join(err, ctx.Err())
+}
+
+// look reads some of the dead and unknown intents and schedules decisions.
+func (p *person) look(ctx context.Context) {
+	filter := durable.Filter{States: []durable.State{durable.StateDead, durable.StateUnknown}, NewestFirst: true}
+	for record, err := range p.engine.Intents(ctx, filter) {
+		if err != nil || len(p.decisions) >= maxDecisions {
+			return
+		}
+		if rand.IntN(8) > 0 {
+			continue
+		}
+		for range 1 + rand.IntN(2) { // the page may be open in two browsers
+			s := decision{record: record, due: time.Now().Add(p.late + rand.N(p.late/2))}
+			if record.State == durable.StateDead && !record.InDoubt && rand.IntN(4) > 0 {
+				s.redrive, s.due = true, time.Now().Add(rand.N(p.late))
+			}
+			s.form = p.form(ctx, &s)
+			p.decisions = append(p.decisions, s)
+		}
+	}
+}
+
+var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
+
+// form returns the form of the intent's page for half of the decisions, otherwise or if there is none
+// nil.
+func (p *person) form(ctx context.Context, s *decision) url.Values {
+	if rand.IntN(2) == 0 {
+		return nil
+	}
+	section, id := map[bool]string{true: "redrive", false: "resolve"}[s.redrive], s.record.ID
+	query := url.Values{"view": {"intent"}, "scope": {id.Scope}, "operation": {id.Operation}, "key": {id.Key}}
+	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/?"+query.Encode(), http.NoBody)
+	w := httptest.NewRecorder()
+	p.pages.ServeHTTP(w, r)
+	_, page, ok := strings.Cut(w.Body.String(), `<section id="`+section+`">`)
+	if !ok {
+		return nil
+	}
+	page, _, _ = strings.Cut(page, "</section>")
+	form := url.Values{}
+	for _, match := range hidden.FindAllStringSubmatch(page, -1) {
+		form.Set(match[1], html.UnescapeString(match[2]))
+	}
+	return form
+}
+
+// decide makes the decisions that are due. It repeats those that fail because of the database.
+func (p *person) decide(ctx context.Context) {
+	now := time.Now()
+	booked, err := bank.Bookings(p.bankLedger)
+	if err != nil {
+		return
+	}
+	ids := make(map[string]string)
+	for _, c := range booked {
+		ids[c.Reference] = c.ID
+	}
+	left := p.decisions[:0]
+	for _, s := range p.decisions {
+		if s.due.After(now) {
+			left = append(left, s)
+			continue
+		}
+		switch err := p.act(ctx, &s, ids[s.record.ID.Key]); {
+		case err == nil:
+			p.decided++
+		case errors.Is(err, durable.ErrStale), errors.Is(err, durable.ErrInvalidState):
+			p.stale++
+		default:
+			left = append(left, s)
+		}
+	}
+	p.decisions = left
+}
+
+// act redrives an intent, or resolves it with the booking, if there is one.
+func (p *person) act(ctx context.Context, s *decision, booking string) error {
+	outcome := durable.Outcome{Class: durable.ClassDeclined, Code: s.record.Code}
+	if booking != "" {
+		outcome = durable.Outcome{Class: durable.ClassSucceeded, Reference: booking}
+	}
+	switch {
+	case s.form != nil:
+		if !s.redrive {
+			s.form.Set("class", map[bool]string{true: "succeeded", false: "declined"}[booking != ""])
+			s.form.Set("reference", outcome.Reference)
+			s.form.Set("code", outcome.Code)
+		}
+		return p.post(ctx, s.form)
+	case s.redrive:
+		return p.engine.RedriveOne(ctx, s.record.Seen(), durable.Redrive{By: "operator"})
+	default:
+		return p.engine.Resolve(ctx, s.record.Seen(), outcome, "operator")
+	}
+}
+
+func (p *person) post(ctx context.Context, form url.Values) error {
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(form.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", "same-origin")
+	w := httptest.NewRecorder()
+	p.pages.ServeHTTP(w, r)
+	switch w.Code {
+	case http.StatusSeeOther:
+		return nil
+	case http.StatusConflict:
+		return durable.ErrStale
+	default:
+		return fmt.Errorf("console: status %d", w.Code)
+	}
+}
