@@ -53,6 +53,7 @@ type call struct {
 	finished      bool
 	unknown       bool          // the result of an attempt is unknown; guarded by mu
 	redirected    atomic.Bool   // the key was used for the redirect that the response asked for
+	misdirected   atomic.Bool   // a response was 421
 	avoid         atomic.Uint32 // pools of Connections that an attempt uses, or in which it timed out: a set of bits
 
 	accounted time.Time     // all time before is counted in the report of an attempt, or in waited
