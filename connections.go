@@ -25,7 +25,7 @@ import (
 // change after the first use. See docs/configuration.md.
 type Connections struct {
 	// Transport makes the connections. It is not modified: Connections uses clones, so limits such
-	// as MaxConnsPerHost are per clone. A host whose HTTP/2 connections are slow or silent may use
+	// as MaxConnsPerHost are per clone. A host with slow or silent HTTP/2 connections may use
 	// up to three. nil means NewBase().
 	Transport *http.Transport
 

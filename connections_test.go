@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// silenceable is a network whose connections can become silent: they stay open, and deliver nothing.
+// silenceable is a network with connections that can become silent: they stay open, and deliver nothing.
 type silenceable struct {
 	dial func(context.Context, string, string) (net.Conn, error)
 
@@ -660,6 +661,7 @@ func TestConnections_zeroValue(t *testing.T) {
 // C1: rotation, silence and calls at the same time, for the race detector.
 func TestConnections_concurrent(t *testing.T) {
 	s := newProtocolServer(t, true, true, afterMillis(1))
+	s.base.TLSHandshakeTimeout = time.Second
 	c := &resilienthttp.Connections{Transport: s.base, MaxAge: 50 * time.Millisecond}
 	transport := &resilienthttp.Transport{
 		Base: c, Trace: resilienthttp.LogTrace(slog.New(slog.DiscardHandler)), Hedge: &resilienthttp.Hedge{Delay: 3 * time.Millisecond, MaxRatio: -1},
@@ -671,7 +673,7 @@ func TestConnections_concurrent(t *testing.T) {
 	for i := range 8 {
 		work.Go(func() {
 			for range 40 {
-				// A call whose connection becomes silent during the handshake may fail.
+				// A call may fail if its connection becomes silent during the handshake.
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				_, _, _ = s.send(t, client, ctx, []string{http.MethodGet, http.MethodPost}[i%2], strings.NewReader("body"))
 				cancel()
@@ -721,18 +723,18 @@ func TestConnections_nginx(t *testing.T) {
 			require.NoError(t, err)
 			address := listener.Addr().String()
 			require.NoError(t, listener.Close())
-			http2, base := "off", resilienthttp.NewBase()
+			http2, base := "", resilienthttp.NewBase()
 			base.Proxy = nil
 			if protocol == "HTTP/2" {
-				http2, base.Protocols = "on", new(http.Protocols)
+				http2, base.Protocols = " http2", new(http.Protocols)
 				base.Protocols.SetUnencryptedHTTP2(true)
 			}
 			config := fmt.Sprintf("daemon off; pid %[1]s/pid; error_log %[1]s/error.log; events {}\n"+
 				"http { access_log off; client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;\n"+
-				"uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi; server { listen %[2]s; http2 %[3]s; location / { return 200 hello; } } }\n",
+				"uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi; server { listen %[2]s%[3]s; location / { return 200 hello; } } }\n",
 				folder, address, http2)
 			require.NoError(t, os.WriteFile(folder+"/nginx.conf", []byte(config), 0o600))
-			server := exec.CommandContext(t.Context(), program, "-p", folder, "-e", folder+"/error.log", "-c", folder+"/nginx.conf") //nolint:gosec // a test
+			server := exec.Command(program, "-p", folder, "-e", folder+"/error.log", "-c", folder+"/nginx.conf") //nolint:gosec,noctx // a test
 			require.NoError(t, server.Start())
 			t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 			require.Eventually(t, func() bool {
@@ -740,6 +742,152 @@ func TestConnections_nginx(t *testing.T) {
 				return err == nil && conn.Close() == nil
 			}, 30*time.Second, 10*time.Millisecond)
 			rotate(t, &resilienthttp.Connections{Transport: base, MaxAge: time.Nanosecond}, "http://"+address, 1000)
+		})
+	}
+}
+
+// frameServer is an HTTP/2 server without TLS that answers each request with the frames of a function.
+func frameServer(t *testing.T, answer func(request int, stream uint32) []byte) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	require.NoError(t, err)
+	var requests atomic.Int64
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer func() { _ = conn.Close() }()
+				serveFrames(conn, func(stream uint32) []byte { return answer(int(requests.Add(1)), stream) })
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); work.Wait() })
+	return "http://" + l.Addr().String()
+}
+
+// frame returns an HTTP/2 frame: RFC 9113 section 4.1.
+func frame(kind, flags byte, stream uint32, payload ...byte) []byte {
+	head := []byte{0, byte(len(payload) >> 8), byte(len(payload)), kind, flags}
+	return append(binary.BigEndian.AppendUint32(head, stream), payload...)
+}
+
+func serveFrames(conn io.ReadWriter, answer func(stream uint32) []byte) {
+	const headers, settings, goAway = 1, 4, 7
+	preface := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+	if _, err := io.ReadFull(conn, preface); err != nil {
+		return
+	}
+	_, _ = conn.Write(frame(settings, 0, 0))
+	for {
+		head := make([]byte, 9)
+		if _, err := io.ReadFull(conn, head); err != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, conn, int64(head[1])<<8|int64(head[2])); err != nil {
+			return
+		}
+		if head[3] == headers {
+			frames := answer(binary.BigEndian.Uint32(head[5:]))
+			if _, err := conn.Write(frames); err != nil || frames[3] == goAway {
+				return
+			}
+		}
+	}
+}
+
+// §4.8, §4.9: a request that the server has not processed is repeated, whatever its method, and
+// ENHANCE_YOUR_CALM is throttling.
+func TestConnections_streamErrors(t *testing.T) {
+	const headers, reset, goAway, end = 1, 3, 7, 5
+	ok := func(stream uint32) []byte { return frame(headers, end, stream, 0x88) } // :status 200
+	for _, row := range []struct {
+		name    string
+		method  string
+		first   func(stream uint32) []byte
+		status  int
+		verdict resilienthttp.Verdict
+	}{
+		{"REFUSED_STREAM, POST: repeated", http.MethodPost, func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 7) }, 200, resilienthttp.VerdictDefault},
+		{"ENHANCE_YOUR_CALM for a stream, GET: throttled", http.MethodGet, func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 11) }, 200, resilienthttp.VerdictThrottled},
+		{"ENHANCE_YOUR_CALM for a stream, POST: throttled, not repeated", http.MethodPost, func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 11) }, 0, resilienthttp.VerdictThrottled},
+		{"ENHANCE_YOUR_CALM for the connection: throttled", http.MethodGet, func(stream uint32) []byte {
+			return frame(goAway, 0, 0, 0, 0, 0, byte(stream), 0, 0, 0, 11)
+		}, 200, resilienthttp.VerdictThrottled},
+		{"INTERNAL_ERROR, GET: transient", http.MethodGet, func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 2) }, 200, resilienthttp.VerdictTransient},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			url := frameServer(t, func(request int, stream uint32) []byte {
+				if request == 1 {
+					return row.first(stream)
+				}
+				return ok(stream)
+			})
+			base := resilienthttp.NewBase()
+			base.Proxy, base.Protocols = nil, new(http.Protocols)
+			base.Protocols.SetUnencryptedHTTP2(true)
+			var failed resilienthttp.Verdict
+			transport := &resilienthttp.Transport{
+				Base: &resilienthttp.Connections{Transport: base}, Idempotency: resilienthttp.Idempotency{Disabled: true},
+				Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(0)},
+				Trace: &resilienthttp.Trace{AttemptDone: func(a *resilienthttp.Attempt) {
+					if a.Err != nil {
+						failed = a.Verdict
+					}
+				}},
+			}
+			t.Cleanup(transport.CloseIdleConnections)
+			req, err := http.NewRequestWithContext(t.Context(), row.method, url, nil)
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(req)
+			require.Equal(t, row.verdict, failed, "%v", err)
+			if row.status == 0 {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, row.status, resp.StatusCode)
+		})
+	}
+}
+
+// §4.8: net/http repeats a refused request itself, six times. Its error after that is a proof too.
+func TestConnections_refusedStream(t *testing.T) {
+	const headers, reset, endHeaders = 1, 3, 4
+	url := frameServer(t, func(_ int, stream uint32) []byte {
+		return append(frame(headers, endHeaders, stream, 0x88), frame(reset, 0, stream, 0, 0, 0, 7)...)
+	})
+	base := resilienthttp.NewBase()
+	base.Proxy, base.Protocols = nil, new(http.Protocols)
+	base.Protocols.SetUnencryptedHTTP2(true)
+	defer base.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := base.RoundTrip(req)
+	require.NoError(t, err)
+	_, refused := io.ReadAll(resp.Body)
+	require.Error(t, refused)
+	require.NoError(t, resp.Body.Close())
+
+	for _, row := range []struct {
+		name string
+		err  error
+		want int
+	}{{"REFUSED_STREAM: repeated", refused, 2}, {"another error: not repeated", io.ErrUnexpectedEOF, 1}} {
+		t.Run(row.name, func(t *testing.T) {
+			next := script(failing(row.err), status(http.StatusOK))
+			transport := &resilienthttp.Transport{Base: next, Idempotency: resilienthttp.Idempotency{Disabled: true}, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(0)}}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", strings.NewReader("body"))
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(req)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			require.Len(t, next.sent, row.want)
 		})
 	}
 }

@@ -127,7 +127,6 @@ func (t *Transport) configure() {
 	if c.base == nil {
 		c.base = t.defaultBase()
 	}
-	c.native = native(c.base)
 	if c.budget == nil {
 		c.budget = &Budget{}
 	}
@@ -139,7 +138,9 @@ func (t *Transport) configure() {
 	}
 	c.idempotency, c.deadlineHeader = t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
 	c.records = c.newRecords()
-	c.invalid = t.Validate()
+	if c.invalid = t.Validate(); c.invalid == nil {
+		c.native = native(c.base) // an invalid Base may be a nil pointer
+	}
 	t.used.Store(true)
 }
 
