@@ -147,19 +147,18 @@ func newProtocolServer(t *testing.T, http2, secure bool, h http.Handler) *protoc
 	return s
 }
 
-// send makes a call, and returns the status and the local address of its last connection.
-func (s *protocolServer) send(t *testing.T, client *http.Client, ctx context.Context, method string, body io.Reader) (status int, local string, err error) { //nolint:revive // t first
+// send makes a call, and returns the status.
+func (s *protocolServer) send(t *testing.T, client *http.Client, ctx context.Context, method string, body io.Reader) (status int, err error) { //nolint:revive // t first
 	t.Helper()
-	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) { local = info.Conn.LocalAddr().String() }})
 	req, err := http.NewRequestWithContext(ctx, method, s.url, body)
 	require.NoError(t, err)
 	resp, err := client.Do(req)
 	if err != nil {
-		return 0, local, err
+		return 0, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	_, err = io.Copy(io.Discard, resp.Body)
-	return resp.StatusCode, local, err
+	return resp.StatusCode, err
 }
 
 func withGotConn(ctx context.Context, f func(net.Conn)) context.Context {

@@ -568,7 +568,7 @@ func TestConnections_onePool(t *testing.T) {
 			return instant{}
 		}}
 		c := &resilienthttp.Connections{Transport: s.base, MaxAge: time.Nanosecond}
-		_, _, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+		_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, upgraded.Load())
 	})
@@ -582,7 +582,7 @@ func TestConnections_onePool(t *testing.T) {
 		c := &resilienthttp.Connections{Transport: s.base, MaxAge: time.Nanosecond}
 		defer c.CloseIdleConnections()
 		for range 3 {
-			status, _, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+			status, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
 			require.NoError(t, err)
 			require.Equal(t, http.StatusOK, status)
 		}
@@ -598,7 +598,7 @@ func TestConnections_onePool(t *testing.T) {
 		}
 		c := &resilienthttp.Connections{Transport: s.base}
 		defer c.CloseIdleConnections()
-		_, _, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+		_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, dials.Load())
 	})
@@ -610,7 +610,7 @@ func TestConnections_wrapper(t *testing.T) {
 	c := &resilienthttp.Connections{Transport: s.base}
 	var conn net.Conn
 	ctx := withGotConn(t.Context(), func(got net.Conn) { conn = got })
-	_, _, err := s.send(t, &http.Client{Transport: c}, ctx, http.MethodGet, nil)
+	_, err := s.send(t, &http.Client{Transport: c}, ctx, http.MethodGet, nil)
 	require.NoError(t, err)
 	_, ok := conn.(interface{ NetConn() net.Conn }).NetConn().(*net.TCPConn)
 	require.True(t, ok)
@@ -651,7 +651,7 @@ func TestConnections_zeroValue(t *testing.T) {
 	c = &resilienthttp.Connections{Transport: own}
 	require.Same(t, own, c.Unwrap())
 	s := newProtocolServer(t, false, false, afterMillis(0))
-	_, _, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+	_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
 	require.NoError(t, err)
 	c.CloseIdleConnections()
 	require.Nil(t, own.DialContext)
@@ -675,7 +675,7 @@ func TestConnections_concurrent(t *testing.T) {
 			for range 40 {
 				// A call may fail if its connection becomes silent during the handshake.
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				_, _, _ = s.send(t, client, ctx, []string{http.MethodGet, http.MethodPost}[i%2], strings.NewReader("body"))
+				_, _ = s.send(t, client, ctx, []string{http.MethodGet, http.MethodPost}[i%2], strings.NewReader("body"))
 				cancel()
 			}
 		})
@@ -686,7 +686,7 @@ func TestConnections_concurrent(t *testing.T) {
 		c.CloseIdleConnections()
 	}
 	work.Wait()
-	_, _, err := s.send(t, client, t.Context(), http.MethodGet, nil)
+	_, err := s.send(t, client, t.Context(), http.MethodGet, nil)
 	require.NoError(t, err)
 	c.CloseIdleConnections()
 }
