@@ -21,16 +21,20 @@ type attempt struct {
 	call        *call
 	end         endReason
 	stage       stage
-	sent        bool          // Base has the request, and must close its body
-	noWork      bool          // the server has done no work for it
-	conflict    bool          // the response is a 409 while the server may be at work: see mayBeAtWork
-	concurrent  bool          // another attempt is in flight: this one must not wait
-	inFlight    bool          // Base has it, and it has no outcome yet
-	sampled     bool          // the duration of its body is counted
-	inTime      bool          // it had its outcome before there was a winner; guarded by call.mu
-	endsContext bool          // its end cancels the call's context
-	reached     atomic.Uint32 // reachedDial or reachedConn: see watch
-	announced   chan struct{} // closed after AttemptStart of a copy; nil without hooks
+	sent        bool                        // Base has the request, and must close its body
+	noWork      bool                        // the server has done no work for it
+	conflict    bool                        // the response is a 409 while the server may be at work: see mayBeAtWork
+	concurrent  bool                        // another attempt is in flight: this one must not wait
+	inFlight    bool                        // Base has it, and it has no outcome yet
+	sampled     bool                        // the duration of its body is counted
+	inTime      bool                        // it had its outcome before there was a winner; guarded by call.mu
+	endsContext bool                        // its end cancels the call's context
+	reached     atomic.Uint32               // reachedDial or reachedConn: see watch
+	watched     bool                        // its request has the hooks of watch
+	pool        atomic.Uint32               // 1 + number of its pool of Connections; zero means none
+	conn        atomic.Pointer[watchedConn] // its HTTP/2 connection of Connections
+	readsBefore atomic.Uint64               // watchedConn.reads when it got the connection
+	announced   chan struct{}               // closed after AttemptStart of a copy; nil without hooks
 	report      Attempt
 	deadline    time.Time // the earlier of the call's and its own; zero: none
 
@@ -121,7 +125,8 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		}
 	}
 	ctx := context.Context((*attemptContext)(a))
-	if !c.repeatable && !c.single && c.native {
+	if !c.repeatable && !c.single && c.native || c.record.protocol.Load() == protocolHTTP2 {
+		a.watched = true
 		ctx = a.watch(ctx)
 	}
 	a.request = *c.request.WithContext(ctx)
@@ -144,12 +149,15 @@ const (
 	reachedConn uint32 = 2 // Base has a connection
 )
 
-// watch records whether Base got a connection. Without one, an EOF, a reset or a timeout proves
-// that nothing was sent.
+// watch records whether Base got a connection, and which. Without one, an EOF, a reset or a timeout
+// proves that nothing was sent.
 func (a *attempt) watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { a.reached.CompareAndSwap(0, reachedDial) },
-		GotConn: func(httptrace.GotConnInfo) { a.reached.Store(reachedConn) },
+		GotConn: func(info httptrace.GotConnInfo) {
+			a.reached.Store(reachedConn)
+			a.gotConn(info.Conn)
+		},
 	})
 }
 
@@ -233,6 +241,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if change := a.circuit.Done(result, now); change != nil {
 		c.breakerChanged(change)
 	}
+	a.noteConnection()
 	a.noteFailure(now)
 	if resp != nil {
 		a.adopt(resp)

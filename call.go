@@ -51,8 +51,10 @@ type call struct {
 	traced        bool // a hook is set
 	rejected      bool // breaker or rate limit ended the call
 	finished      bool
-	unknown       bool        // the result of an attempt is unknown; guarded by mu
-	redirected    atomic.Bool // the key was used for the redirect that the response asked for
+	unknown       bool          // the result of an attempt is unknown; guarded by mu
+	redirected    atomic.Bool   // the key was used for the redirect that the response asked for
+	misdirected   atomic.Bool   // a response was 421
+	avoid         atomic.Uint32 // pools of Connections that an attempt uses, or in which it timed out: a set of bits
 
 	accounted time.Time     // all time before is counted in the report of an attempt, or in waited
 	waited    time.Duration // time after the last attempt that its report does not count yet

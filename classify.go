@@ -22,6 +22,9 @@ func (a *attempt) classify(info *responseInfo) {
 		a.conflict = status == http.StatusConflict && !info.asksToWait && a.call.mayBeAtWork(a)
 		info.atWork = a.conflict
 		a.report.Verdict = info.verdict(status)
+		if a.misdirected() && info.hint == noHint && !a.call.misdirected.Swap(true) {
+			a.report.Verdict, a.noWork = VerdictTransient, true
+		}
 	case endError:
 		a.report.Verdict = classifyError(a.report.Err)
 	case endTimeout, endEarly:
@@ -49,7 +52,7 @@ func (a *attempt) classify(info *responseInfo) {
 			a.report.RetryAfter = info.wait()
 		}
 	}
-	a.noWork = a.report.notSent || resp != nil && info.noWork(resp.StatusCode)
+	a.noWork = a.noWork || a.report.notSent || neterr.NotProcessed(a.report.Err) || resp != nil && info.noWork(resp.StatusCode)
 	if a.resultUnknown() {
 		a.call.noteUnknown()
 	}
@@ -60,7 +63,7 @@ func (a *attempt) classify(info *responseInfo) {
 func (a *attempt) resultUnknown() bool {
 	resp := a.report.Response
 	if resp == nil {
-		return !a.report.notSent
+		return !a.noWork
 	}
 	return resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout
 }
@@ -143,6 +146,9 @@ func classifyError(err error) Verdict {
 	if neterr.Malformed(err) || neterr.Untrusted(err) || neterr.SchemeMismatch(err) || neterr.UnknownHost(err) ||
 		neterr.Permanent(err) || rejectedInside(err) != nil || errors.Is(err, errBrokenBase) {
 		return VerdictPermanent
+	}
+	if neterr.Throttled(err) {
+		return VerdictThrottled
 	}
 	return VerdictTransient
 }

@@ -265,10 +265,9 @@ func (r *hedgedCall) entry(a *attempt) *attempt {
 	if a.inTime {
 		return a
 	}
-	return &attempt{call: a.call, end: endSuperseded, report: Attempt{
-		Number: a.report.Number, Hedge: a.report.Hedge, Concurrent: true, Request: a.report.Request, Start: a.report.Start,
-		QueueWait: a.report.QueueWait, Latency: time.Since(a.report.Start), Err: neterr.ErrSuperseded, Verdict: VerdictPermanent,
-	}}
+	report := *a.soFar()
+	report.Err, report.Verdict = neterr.ErrSuperseded, VerdictPermanent
+	return &attempt{call: a.call, end: endSuperseded, report: report}
 }
 
 // cancelCopies cancels the copies of an attempt after its Base panicked.

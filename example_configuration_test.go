@@ -74,3 +74,10 @@ func ExampleWithPolicy_copy() {
 	fmt.Println(resp.StatusCode, "attempts:", api.Total())
 	// Output: 500 attempts: 2
 }
+
+// MaxAge renews connections, so that a client follows DNS and rolling deploys.
+func ExampleConnections() {
+	transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{MaxAge: 10 * time.Minute}} // follows DNS, and rolling deploys
+	fmt.Println(transport.Validate())
+	// Output: <nil>
+}

@@ -23,7 +23,8 @@ import (
 func LogTrace(logger *slog.Logger) *Trace {
 	l := &traceLogger{logger: logger}
 	return &Trace{
-		AttemptDone: l.attempt, QueueWait: l.queued, RetryWait: l.retry, CallDone: l.call, BreakerChange: l.breaker,
+		AttemptDone: l.attempt, QueueWait: l.queued, ConnectionLeft: l.connectionLeft, RetryWait: l.retry,
+		CallDone: l.call, BreakerChange: l.breaker,
 	}
 }
 
@@ -83,6 +84,11 @@ func (l *traceLogger) attempt(a *Attempt) {
 func (l *traceLogger) queued(a *Attempt) {
 	attrs := append(requestAttrs(a.Request), slog.Int("attempt", a.Number), slog.Duration("estimated_wait", a.RetryWait))
 	l.log(a.Request.Context(), slog.LevelInfo, logKey{event: "attempt_queued", scope: a.Request.URL.Host}, attrs)
+}
+
+func (l *traceLogger) connectionLeft(a *Attempt) {
+	attrs := append(requestAttrs(a.Request), slog.Int("attempt", a.Number), slog.Duration("duration", a.Latency))
+	l.log(a.Request.Context(), slog.LevelWarn, logKey{event: "connection_left", scope: a.Request.URL.Host}, attrs)
 }
 
 func (l *traceLogger) retry(a *Attempt) {

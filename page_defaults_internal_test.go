@@ -57,7 +57,7 @@ func TestDefaults_pagesEqualCode(t *testing.T) {
 func TestDefaults_everyFieldHasARow(t *testing.T) {
 	want := map[string]bool{}
 	for _, configuration := range []any{
-		Transport{}, Policy{}, AdaptiveTimeout{}, Idempotency{}, DeadlineHeader{}, DeadlineHandler{}, Budget{}, RateLimit{}, Breaker{}, Hedge{},
+		Transport{}, Connections{}, Policy{}, AdaptiveTimeout{}, Idempotency{}, DeadlineHeader{}, DeadlineHandler{}, Budget{}, RateLimit{}, Breaker{}, Hedge{},
 	} {
 		typ := reflect.TypeOf(configuration)
 		for _, field := range reflect.VisibleFields(typ) {
@@ -114,9 +114,10 @@ func transportRows(t *testing.T, c *config) []doctable.Row {
 		}
 		return "a private one"
 	}
-	base := "`NewBase()`"
-	if !c.native {
-		t.Error("Transport.Base: got another type, want the result of NewBase")
+	base := "`&Connections{}`"
+	connections, ok := c.base.(*Connections)
+	if !ok {
+		t.Fatalf("Transport.Base: got %T, want *Connections", c.base)
 	}
 	return []doctable.Row{
 		{Field: "Transport.Base", Default: base, Unit: "`http.RoundTripper`", Range: "must obey the request's context"},
@@ -130,6 +131,8 @@ func transportRows(t *testing.T, c *config) []doctable.Row {
 		{Field: "Transport.Scope", Default: zero(t, c.scope, "`URL.Host`"), Unit: "function", Range: "safe for concurrent use"},
 		{Field: "Transport.OwnsRetries", Default: c.ownsRetries, Unit: "bool", Range: ""},
 		{Field: "Transport.Trace", Default: zero(t, c.trace, "no hooks"), Unit: "pointer", Range: ""},
+		{Field: "Connections.Transport", Default: zero(t, connections.Transport, "`NewBase()`"), Unit: "pointer", Range: "used by clones"},
+		{Field: "Connections.MaxAge", Default: zero(t, connections.MaxAge, "no limit"), Unit: "duration", Range: "negative: no limit"},
 	}
 }
 

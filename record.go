@@ -27,6 +27,8 @@ type record struct {
 
 	inFlight, queued, retryWaiting atomic.Int32
 
+	protocol atomic.Uint32 // of the last connection of a Connections
+
 	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64 // time of the last success since the origin, to successInterval; zero means never
 

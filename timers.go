@@ -57,7 +57,7 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		if c.maySendSecond() {
+		if c.maySendSecond() || c.record.protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
 			a.timers.slow = slowAfter(a.concurrent, left, bounded)
 		}
 	}
@@ -136,49 +136,64 @@ func (a *attempt) stopTimer() {
 
 // onTimer runs in a new goroutine.
 func (a *attempt) onTimer() {
-	if hedge, copies := a.due(); copies {
+	hedge, copies, left := a.due()
+	if left {
+		a.reportLeft()
+	}
+	if copies {
 		a.hedged.copy(a, hedge)
 	}
 }
 
+// reportLeft reports that the attempt's timer took its connection out of use.
+func (a *attempt) reportLeft() {
+	defer func() {
+		_ = recover() // a hook may panic; the caller cannot recover in this goroutine
+		a.hedged.change(func() { a.hedged.preparing-- })
+	}()
+	a.call.traceAttempt(connectionLeft, a.soFar())
+}
+
 // due handles the events that are due, and sets the timer for the next. copies is true if the
-// caller must send a copy: a hedge, or another attempt.
-func (a *attempt) due() (hedge, copies bool) {
+// caller must send a copy: a hedge, or another attempt. left is true if the caller must report that
+// the attempt's connection is out of use.
+func (a *attempt) due() (hedge, copies, left bool) {
 	c, t := a.call, &a.timers
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t.stopped || a.hedged != nil && a.hedged.over {
-		return false, false // RoundTrip may have returned, and the caller may reuse the request
+		return false, false, false // RoundTrip may have returned, and the caller may reuse the request
 	}
 	age := time.Since(a.report.Start)
 	idle := age - a.upload.last()
 	switch {
 	case t.cut > 0 && idle >= t.cut:
 		a.endWith(ErrAttemptTimeout)
-		return false, false
+		return false, false, false
 	case t.early > 0 && idle >= t.early && !t.earlyDone:
 		if a.mayEndEarly() {
 			t.earlyDone = true
 			a.endWith(ErrAttemptTimeout)
-			return false, false
+			return false, false, false
 		}
 		t.early = 0
 	case t.hedge > 0 && age >= t.hedge:
 		t.hedge, hedge, copies = 0, true, true
 	case t.slow > 0 && idle >= t.slow:
-		t.slow, copies = 0, c.number < c.maxAttempts() && c.seconds < maxSeconds
+		t.slow, copies = 0, c.maySendSecond() && c.number < c.maxAttempts() && c.seconds < maxSeconds
+		left = !copies && a.leaveSilent() && c.traced
 	}
 	if wait, planned := t.next(age, idle); planned {
 		t.timer.Reset(max(wait, 0))
 	}
-	if !copies {
-		return hedge, false
+	if !copies && !left {
+		return hedge, false, false
 	}
 	if a.hedged == nil {
 		a.hedged = &hedgedCall{call: c, first: a}
 	}
 	a.hedged.preparing++
-	return hedge, true
+	return hedge, copies, left
 }
 
 func (p *Policy) maxTimeout() time.Duration {

@@ -103,6 +103,10 @@ type Trace struct {
 	// so far, and its RetryWait is the estimated wait.
 	QueueWait func(*Attempt)
 
+	// ConnectionLeft is called when the attempt's HTTP/2 connection is silent, so that Connections
+	// uses another one for new requests. Its Latency is the time so far.
+	ConnectionLeft func(*Attempt)
+
 	RetryWait func(*Attempt) // called before a retry, with the failed attempt and its RetryWait
 	Rejected  func(*Call)    // called before CallDone if breaker or rate limit ended the call
 
@@ -174,6 +178,8 @@ func attemptDone(t *Trace) func(*Attempt)  { return t.AttemptDone }
 func retryWait(t *Trace) func(*Attempt)    { return t.RetryWait }
 func queueWait(t *Trace) func(*Attempt)    { return t.QueueWait }
 
+func connectionLeft(t *Trace) func(*Attempt) { return t.ConnectionLeft }
+
 // eachTrace calls f for the Transport's hooks, and then for those of the context.
 func (c *call) eachTrace(f func(*Trace)) {
 	if c.trace != nil {
@@ -190,6 +196,15 @@ func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
 			hook(a)
 		}
 	})
+}
+
+// soFar returns the report of an attempt that may be in flight.
+func (a *attempt) soFar() *Attempt {
+	r := &a.report
+	return &Attempt{
+		Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit,
+		Request: r.Request, Start: r.Start, QueueWait: r.QueueWait, Latency: time.Since(r.Start),
+	}
 }
 
 func (c *call) traceDone(resp *http.Response) {

@@ -9,6 +9,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/usualbase"
 )
 
 // Transport is an http.RoundTripper that makes the calls of any http.Client resilient. The zero
@@ -18,7 +19,7 @@ import (
 // only the calls that use them. Its fields are read at the first call and must not change after
 // it. A Transport must not be copied. It needs no Close.
 type Transport struct {
-	// Base sends the attempts. nil means NewBase(), or http.DefaultTransport if the program has
+	// Base sends the attempts. nil means a Connections, or http.DefaultTransport if the program has
 	// replaced that by another type. A signer of requests belongs into Base, and OAuth around
 	// the Transport. A Base that wraps another should have Unwrap() http.RoundTripper: see
 	// docs/sdks.md.
@@ -126,7 +127,6 @@ func (t *Transport) configure() {
 	if c.base == nil {
 		c.base = t.defaultBase()
 	}
-	c.native = native(c.base)
 	if c.budget == nil {
 		c.budget = &Budget{}
 	}
@@ -138,7 +138,9 @@ func (t *Transport) configure() {
 	}
 	c.idempotency, c.deadlineHeader = t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
 	c.records = c.newRecords()
-	c.invalid = t.Validate()
+	if c.invalid = t.Validate(); c.invalid == nil {
+		c.native = native(c.base) // an invalid Base may be a nil pointer
+	}
 	t.used.Store(true)
 }
 
@@ -158,17 +160,16 @@ func native(base http.RoundTripper) bool {
 	return false
 }
 
-// defaultBase returns the Base of a Transport without one. A Transport that is
-// http.DefaultTransport cannot be its own Base.
+// defaultBase returns the Base of a Transport without one.
 func (t *Transport) defaultBase() http.RoundTripper {
-	if _, ok := http.DefaultTransport.(*http.Transport); !ok && http.DefaultTransport != http.RoundTripper(t) {
-		return http.DefaultTransport
+	if replaced := usualbase.Replaced(t); replaced != nil {
+		return replaced
 	}
-	return NewBase()
+	return &Connections{}
 }
 
-// NewBase returns the Base that a nil Transport.Base means: a clone of http.DefaultTransport with
-// its own connections. It keeps up to 100 idle connections to a host and pings silent HTTP/2
+// NewBase returns the Transport that a nil Connections.Transport means: a clone of
+// http.DefaultTransport with its own connections. It keeps up to 100 idle connections to a host and pings silent HTTP/2
 // connections. It also reports the status of a proxy's response to CONNECT, so that a 403 or 407
 // is not retried.
 func NewBase() *http.Transport {

@@ -91,6 +91,11 @@ func (c *configErrors) base(t *Transport) {
 	switch base := t.Base.(type) {
 	case *http.Transport:
 		c.Check(base == nil, "Base is a nil *http.Transport")
+	case *Connections:
+		c.Check(base == nil, "Base is a nil *Connections")
+		if base != nil {
+			c.Duration("Connections.MaxAge", base.MaxAge)
+		}
 	case *Transport:
 		c.Check(base == nil, "Base is a nil *Transport")
 	}

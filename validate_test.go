@@ -37,6 +37,8 @@ func TestValidate(t *testing.T) {
 		{"a name that is ours", &fields{DeadlineHeader: resilienthttp.DeadlineHeader{Name: "x-retry-owner"}}, []string{"X-Retry-Owner"}},
 		{"no method", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"PO ST"}}}, []string{"\"PO ST\" is not a method"}},
 		{"nil Base of a type", &fields{Base: (*http.Transport)(nil)}, []string{"nil"}},
+		{"nil Connections", &fields{Base: (*resilienthttp.Connections)(nil)}, []string{"Base is a nil *Connections"}},
+		{"MaxAge in nanoseconds", &fields{Base: &resilienthttp.Connections{MaxAge: 60}}, []string{"Connections.MaxAge is 60ns"}},
 		{"nil Base of our type", &fields{Base: (*fields)(nil)}, []string{"nil"}},
 		{"nanoseconds", &fields{
 			Policy:         resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60},

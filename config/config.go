@@ -8,7 +8,8 @@
 //	  "Hedge":     {}
 //	}
 //
-// The names are those of the fields of resilienthttp.Transport. Policy.Backoff is an object:
+// The names are those of the fields of resilienthttp.Transport. Connections.MaxAge is that of the
+// Connections that is Base, or becomes it. Policy.Backoff is an object:
 // Strategy is FullJitter, EqualJitter, DecorrelatedJitter or Exponential, with Base and Max, or
 // Constant, with Base. See docs/configuration.md.
 package config
@@ -155,6 +156,10 @@ type member struct {
 // object sets the fields of a struct from a JSON object.
 func (c *fieldErrors) object(to reflect.Value, path string, text []byte) {
 	for _, m := range c.members(path, text) {
+		if t, ok := to.Addr().Interface().(*resilienthttp.Transport); ok && strings.EqualFold(m.name, "Connections") {
+			c.connections(t, m.value)
+			continue
+		}
 		field, ok := to.Type().FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, m.name) })
 		if !ok || !field.IsExported() {
 			c.addf(join(path, m.name), "unknown field")
@@ -162,6 +167,23 @@ func (c *fieldErrors) object(to reflect.Value, path string, text []byte) {
 		}
 		c.value(to.FieldByIndex(field.Index), join(path, field.Name), m.value)
 	}
+}
+
+// connections sets the fields of a Connections, which is the Base or becomes it.
+func (c *fieldErrors) connections(t *resilienthttp.Transport, text []byte) {
+	before, ok := t.Base.(*resilienthttp.Connections)
+	if !ok && t.Base != nil {
+		c.addf("Connections", "Base is a %T", t.Base)
+		return
+	}
+	connections := &resilienthttp.Connections{}
+	if before != nil {
+		connections.Transport, connections.MaxAge = before.Transport, before.MaxAge
+	}
+	options := struct{ MaxAge time.Duration }{connections.MaxAge}
+	c.object(reflect.ValueOf(&options).Elem(), "Connections", text)
+	connections.MaxAge = options.MaxAge
+	t.Base = connections
 }
 
 func join(path, name string) string {

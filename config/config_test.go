@@ -96,6 +96,19 @@ func TestRead(t *testing.T) {
 		require.NoError(t, config.Read(strings.NewReader(`{"Hedge": {"Delay": "1s"}}`), &tr))
 		require.Equal(t, time.Second, tr.Hedge.Delay)
 	})
+	t.Run("Connections: the Base", func(t *testing.T) {
+		var tr resilienthttp.Transport
+		require.NoError(t, config.Read(strings.NewReader(`{"Connections": {"MaxAge": "5m"}}`), &tr))
+		require.Equal(t, 5*time.Minute, tr.Base.(*resilienthttp.Connections).MaxAge)
+		base := &resilienthttp.Connections{Transport: &http.Transport{}, MaxAge: time.Hour}
+		tr = resilienthttp.Transport{Base: base}
+		require.NoError(t, config.Read(strings.NewReader(`{"Connections": {}}`), &tr))
+		require.Equal(t, time.Hour, tr.Base.(*resilienthttp.Connections).MaxAge)
+		require.Same(t, base.Transport, tr.Base.(*resilienthttp.Connections).Transport)
+		tr = resilienthttp.Transport{Base: http.DefaultTransport}
+		require.ErrorContains(t, config.Read(strings.NewReader(`{"Connections": {}}`), &tr), "Connections: Base is a *http.Transport")
+		require.Same(t, http.DefaultTransport, tr.Base)
+	})
 	t.Run("byte order mark: accepted", func(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(strings.NewReader("\ufeff"+`{"Policy": {"MaxAttempts": 3}}`), &tr))
@@ -129,6 +142,7 @@ func TestRead_invalidText(t *testing.T) {
 		{"error of Validate", `{"Policy": {"AttemptTimeout": "5ns"}}`, []string{"Policy.AttemptTimeout is 5ns"}},
 		{"percentage as ratio", `{"Breaker": {"FailureRatio": 50}}`, []string{"Breaker.FailureRatio is 50"}},
 		{"functions", `{"Base": {}, "Trace": {"CallDone": 1, "Nothing": 2}, "Policy": {"Classify": "x"}}`, []string{"Base: can only", "Trace: can only", "Policy.Classify: can only"}},
+		{"fields of Connections", `{"Connections": {"MaxAge": 5, "Transport": {}}}`, []string{"Connections.MaxAge: got 5, want duration", "Connections.Transport: unknown field"}},
 		{"empty Trace", `{"Trace": {}}`, []string{"Trace: can only be set in Go"}},
 		{"list items of wrong types", `{"Idempotency": {"Methods": ["POST", 1, null], "Hosts": [["a.test"]]}}`, []string{
 			"Idempotency.Methods[1]: got 1, want string", "Idempotency.Hosts[0]: got list, want string",

@@ -14,6 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/usualbase"
 )
 
 // client is the RoundTripper around a wrapped Transport, and its hooks.
@@ -38,7 +39,7 @@ func newClient(n *instruments, t *resilienthttp.Transport) *client {
 	}
 	t.Trace = &resilienthttp.Trace{
 		AttemptStart: before.AttemptStart, AttemptDone: before.AttemptDone,
-		QueueWait: then(c.queueWait, before.QueueWait), RetryWait: then(c.retryWait, before.RetryWait),
+		QueueWait: then(c.queueWait, before.QueueWait), ConnectionLeft: before.ConnectionLeft, RetryWait: then(c.retryWait, before.RetryWait),
 		Rejected: then(c.rejected, before.Rejected), CallDone: then(c.callDone, before.CallDone),
 		BreakerChange: then(c.breakerChange, before.BreakerChange),
 	}
@@ -50,10 +51,10 @@ func baseOf(t *resilienthttp.Transport) http.RoundTripper {
 	if t.Base != nil {
 		return t.Base
 	}
-	if _, ok := http.DefaultTransport.(*http.Transport); ok || http.DefaultTransport == http.RoundTripper(t) {
-		return resilienthttp.NewBase()
+	if replaced := usualbase.Replaced(t); replaced != nil {
+		return replaced
 	}
-	return http.DefaultTransport // the program has replaced it
+	return &resilienthttp.Connections{}
 }
 
 // then returns a hook that runs both hooks. The second may be nil.

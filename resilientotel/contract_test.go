@@ -117,8 +117,9 @@ func TestWrap(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: base}
 			record().Wrap(tr)
 			inner := tr.Base.(interface{ Unwrap() http.RoundTripper }).Unwrap()
-			require.IsType(t, &http.Transport{}, inner, name)
-			if base != nil {
+			if base == nil {
+				require.IsType(t, &resilienthttp.Connections{}, inner, name)
+			} else {
 				require.Same(t, base, inner, name)
 			}
 		}

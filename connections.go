@@ -1,0 +1,355 @@
+package resilienthttp
+
+import (
+	"crypto/tls"
+	"math/bits"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Connections sends requests by net/http's Transport. A connection that is silent gets no new
+// requests, and MaxAge renews connections. A nil Transport.Base means a Connections.
+//
+// An HTTP/2 connection is silent if it has delivered nothing since an attempt got it, until the
+// attempt timed out, lost against a later one, or was slow without a second attempt. New requests
+// use another connection while it is silent. Second attempts, hedges and retries after a timeout
+// always do.
+//
+// The zero value is ready for use. Connections is safe for concurrent use, and its fields must not
+// change after the first use. See docs/configuration.md.
+type Connections struct {
+	// Transport makes the connections. It is not modified: Connections uses clones, so limits such
+	// as MaxConnsPerHost are per clone. A host with slow or silent HTTP/2 connections may use
+	// up to three. nil means NewBase().
+	Transport *http.Transport
+
+	// MaxAge is the age from which connections get no new requests, for example to follow DNS. The
+	// last quarter is random, so that clients do not reconnect together. Zero or a negative duration
+	// means no limit.
+	MaxAge time.Duration
+
+	first sync.Once
+	base  *http.Transport // Transport, or NewBase()
+
+	mu    sync.Mutex // guards the creation of pools
+	pools atomic.Pointer[pools]
+}
+
+var _ http.RoundTripper = (*Connections)(nil)
+
+// RoundTrip implements http.RoundTripper.
+func (c *Connections) RoundTrip(req *http.Request) (*http.Response, error) {
+	p := c.current()
+	if !p.watched || req == nil || req.URL == nil {
+		return p.transport(0).RoundTrip(req)
+	}
+	attempt, _ := req.Context().Value(attemptKey{}).(*attempt)
+	if attempt == nil {
+		return p.transport(p.choose(poolKey{scheme: req.URL.Scheme, host: req.URL.Host}, 0)).RoundTrip(req)
+	}
+	number := p.choose(attempt.poolKey(), attempt.call.avoid.Load())
+	attempt.pool.Store(uint32(number) + 1) //nolint:gosec // at most maxPools
+	if !attempt.watched && attempt.call.record.protocol.Load() == protocolUnknown && p.mayBeHTTP2(req.URL) {
+		req = req.WithContext(attempt.watch(req.Context()))
+	}
+	return p.transport(number).RoundTrip(req)
+}
+
+// CloseIdleConnections closes the connections that are not in use.
+func (c *Connections) CloseIdleConnections() {
+	if p := c.pools.Load(); p != nil {
+		p.closeIdle()
+	}
+}
+
+// Unwrap returns Transport, or the result of NewBase that is used in its place.
+func (c *Connections) Unwrap() http.RoundTripper { return c.transport() }
+
+func (c *Connections) transport() *http.Transport {
+	c.first.Do(func() {
+		if c.base = c.Transport; c.base == nil {
+			c.base = NewBase()
+		}
+	})
+	return c.base
+}
+
+// current returns the pools for a new request.
+func (c *Connections) current() *pools {
+	p := c.pools.Load()
+	if p != nil && !p.expired() {
+		return p
+	}
+	if p == nil {
+		c.mu.Lock()
+	} else if !c.mu.TryLock() {
+		return p // another request renews them
+	}
+	defer c.mu.Unlock()
+	if now := c.pools.Load(); now != p {
+		return now
+	}
+	renewed := newPools(c.transport(), c.MaxAge)
+	c.pools.Store(renewed)
+	if p != nil {
+		time.AfterFunc(0, func() { p.drain(minDrain) })
+	}
+	return renewed
+}
+
+// maxPools is the maximum number of connections of an HTTP/2 host that a call tries: its own, a
+// spare one, and a new one in case that both are silent.
+const maxPools = 3
+
+// pools are clones of a Transport. The first serves all hosts. The others serve hosts with HTTP/2
+// while a connection is silent or in use by an earlier attempt of the same call.
+type pools struct {
+	source  *http.Transport
+	watched bool // the connections are watched; otherwise there is one pool
+	shared  bool // the pool is the Transport itself, because a clone would not behave like it
+
+	start time.Time
+	life  time.Duration // zero means no limit
+
+	mu         sync.Mutex // guards the creation of transports
+	transports [maxPools]atomic.Pointer[http.Transport]
+
+	open    atomic.Int64 // watched connections
+	suspect atomic.Int64 // entries of silent
+	silent  sync.Map     // poolKey to *watchedConn
+}
+
+// poolKey is a host in a pool.
+type poolKey struct {
+	scheme, host string
+	pool         int
+}
+
+func newPools(t *http.Transport, maxAge time.Duration) *pools {
+	p := &pools{source: t, start: time.Now()}
+	if maxAge > 0 {
+		p.life = maxAge - rand.N(maxAge/4+1)
+	}
+	p.shared = !clonable(t)
+	p.watched = !p.shared && t.DialTLSContext == nil && t.DialTLS == nil //nolint:staticcheck // a deprecated field may be set
+	return p
+}
+
+// clonable reports whether a clone behaves like t. It does not have the protocols of RegisterProtocol,
+// and an HTTP/2 that golang.org/x/net/http2 has configured shares the connections of t.
+func clonable(t *http.Transport) bool {
+	if t.Clone().TLSNextProto["h2"] != nil {
+		return false
+	}
+	// net/http has no way to ask for the protocols.
+	registered := reflect.ValueOf(t).Elem().FieldByName("altProto")
+	if !registered.IsValid() || registered.Kind() != reflect.Struct || registered.NumField() != 1 {
+		return true
+	}
+	protocols := registered.Field(0).Elem()
+	if protocols.Kind() != reflect.Map {
+		return true
+	}
+	for of := protocols.MapRange(); of.Next(); {
+		if of.Key().String() != "https" || of.Value().Elem().Type().PkgPath() != "net/http" {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *pools) expired() bool { return p.life > 0 && time.Since(p.start) >= p.life }
+
+// transport returns the Transport of a pool.
+func (p *pools) transport(number int) *http.Transport {
+	if t := p.transports[number].Load(); t != nil {
+		return t
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.transports[number].Load(); t != nil {
+		return t
+	}
+	t := p.source
+	if !p.shared {
+		t = t.Clone()
+	}
+	if p.watched {
+		t.DialContext = p.dial(t, number)
+	}
+	p.transports[number].Store(t)
+	return t
+}
+
+// choose returns the number of the pool for a request: the first without a silent connection to
+// the host that is not in a set of pools to avoid.
+func (p *pools) choose(key poolKey, avoid uint32) int {
+	if avoid == 0 && p.suspect.Load() == 0 {
+		return 0
+	}
+	for key.pool = range maxPools {
+		if avoid&(1<<key.pool) == 0 && !p.isSilent(key) {
+			return key.pool
+		}
+	}
+	return bits.TrailingZeros32(^avoid) % maxPools
+}
+
+func (p *pools) isSilent(key poolKey) bool {
+	found, ok := p.silent.Load(key)
+	if !ok {
+		return false
+	}
+	conn := found.(*watchedConn) //nolint:errcheck // leave stores nothing else
+	if conn.isSilent() {
+		return true
+	}
+	p.forget(key, conn)
+	return false
+}
+
+// forget ends the entry of a connection that is closed, or not silent any more.
+func (p *pools) forget(key poolKey, conn *watchedConn) {
+	if p.silent.CompareAndDelete(key, conn) {
+		p.suspect.Add(-1)
+	}
+}
+
+// leave takes a silent connection out of use. It returns false if it was out of use before.
+func (p *pools) leave(key poolKey, conn *watchedConn) bool {
+	if conn.isSilent() {
+		return false
+	}
+	key.pool = conn.pool
+	conn.key.Store(&key)
+	conn.silentAt.Store(conn.reads.Load() + 1)
+	if _, replaced := p.silent.Swap(key, conn); !replaced {
+		p.suspect.Add(1)
+	}
+	return true
+}
+
+// mayBeHTTP2 reports whether the connection for a URL may be HTTP/2.
+func (p *pools) mayBeHTTP2(u *url.URL) bool { return u.Scheme == "https" || unencryptedHTTP2(p.source) }
+
+// unencryptedHTTP2 reports whether t uses HTTP/2 without TLS.
+func unencryptedHTTP2(t *http.Transport) bool {
+	return t.Protocols != nil && t.Protocols.UnencryptedHTTP2() && !t.Protocols.HTTP1()
+}
+
+func (p *pools) closeIdle() {
+	for i := range p.transports {
+		if t := p.transports[i].Load(); t != nil {
+			t.CloseIdleConnections()
+		}
+	}
+}
+
+const (
+	minDrain = time.Second
+	maxDrain = 30 * time.Minute
+)
+
+// drain closes the connections of pools that are too old, each when its requests have ended. A
+// Transport does not report that, so drain looks again after pauses that double.
+func (p *pools) drain(pause time.Duration) {
+	p.closeIdle()
+	if p.watched && p.open.Load() == 0 || p.shared || pause > maxDrain {
+		return
+	}
+	time.AfterFunc(pause, func() { p.drain(2 * pause) })
+}
+
+// The protocol of a scope's last connection.
+const (
+	protocolUnknown uint32 = iota
+	protocolHTTP1
+	protocolHTTP2
+)
+
+// gotConn is called when the attempt has a connection.
+func (a *attempt) gotConn(conn net.Conn) {
+	watched, http2 := watchedBelow(conn)
+	if watched == nil {
+		return // Base is not a Connections
+	}
+	protocol := protocolHTTP1
+	if http2 {
+		protocol = protocolHTTP2
+		a.readsBefore.Store(watched.reads.Load())
+		a.conn.Store(watched)
+		a.call.avoid.Or(1 << watched.pool)
+	}
+	if record := a.call.record; record.protocol.Load() != protocol {
+		record.protocol.Store(protocol)
+	}
+}
+
+// watchedBelow returns the watched connection below TLS, and whether it is HTTP/2.
+func watchedBelow(conn net.Conn) (watched *watchedConn, http2 bool) {
+	outermost, _ := conn.(*tls.Conn)
+	for conn != nil {
+		if watched, ok := conn.(*watchedConn); ok {
+			return watched, watched.isHTTP2(outermost)
+		}
+		wrapper, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = wrapper.NetConn()
+	}
+	return nil, false
+}
+
+func (a *attempt) poolKey() poolKey {
+	return poolKey{scheme: a.request.URL.Scheme, host: a.request.URL.Host}
+}
+
+// leaveSilent takes the attempt's connection out of use if it has delivered nothing since the
+// attempt got it. It returns false if it has, or if it was out of use before.
+func (a *attempt) leaveSilent() bool {
+	conn := a.conn.Load()
+	return conn != nil && conn.reads.Load() == a.readsBefore.Load() && conn.pools.leave(a.poolKey(), conn)
+}
+
+// noteConnection leaves a silent connection after the attempt has ended. A retry after a timeout
+// or a 421 avoids the pool.
+func (a *attempt) noteConnection() {
+	c := a.call
+	left := false
+	switch {
+	case a.timedOut(), a.wasOvertaken():
+		left = a.leaveSilent()
+	case a.misdirected():
+		c.avoid.Or(1 << (a.pool.Load() - 1))
+	default:
+		if conn := a.conn.Load(); conn != nil {
+			c.avoid.And(^(uint32(1) << conn.pool))
+		}
+	}
+	if left && c.traced {
+		c.traceAttempt(connectionLeft, a.soFar())
+	}
+}
+
+// wasOvertaken reports whether an attempt that began later had its response first.
+func (a *attempt) wasOvertaken() bool {
+	if a.end != endSuperseded {
+		return false
+	}
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return a.hedged != nil && a.hedged.winner != nil && a.hedged.winner.report.Start.After(a.report.Start)
+}
+
+// misdirected reports whether the server rejects the connection for this host: RFC 9110 section
+// 15.5.20. Another connection may reach a server that does not.
+func (a *attempt) misdirected() bool {
+	return a.responded(http.StatusMisdirectedRequest) && a.pool.Load() > 0
+}

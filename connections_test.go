@@ -1,0 +1,893 @@
+package resilienthttp_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+// silenceable is a network with connections that can become silent: they stay open, and deliver nothing.
+type silenceable struct {
+	dial func(context.Context, string, string) (net.Conn, error)
+
+	mu    sync.Mutex
+	conns []*mutableConn
+}
+
+type mutableConn struct {
+	net.Conn
+
+	silent atomic.Bool
+}
+
+func (m *mutableConn) Read(p []byte) (int, error) {
+	for {
+		if n, err := m.Conn.Read(p); err != nil || !m.silent.Load() {
+			return n, err
+		}
+	}
+}
+
+func (m *mutableConn) Write(p []byte) (int, error) {
+	if m.silent.Load() {
+		return len(p), nil
+	}
+	return m.Conn.Write(p)
+}
+
+func (s *silenceable) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := s.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	m := &mutableConn{Conn: conn}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns = append(s.conns, m)
+	return m, nil
+}
+
+// silence makes the connections that are open now silent.
+func (s *silenceable) silence() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		c.silent.Store(true)
+	}
+}
+
+func (s *silenceable) dialed() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// onMemory is a Connections, or a NewBase, on an in-memory network.
+type onMemory struct {
+	*silenceable
+
+	url  string
+	base *http.Transport
+	left atomic.Int64
+}
+
+func newOnMemory(t *testing.T, h http.HandlerFunc, opts ...memhttp.Option) *onMemory {
+	t.Helper()
+	s := memhttp.NewServer(t, h, opts...)
+	base := s.Transport()
+	base.HTTP2, base.IdleConnTimeout = resilienthttp.NewBase().HTTP2, 90*time.Second
+	m := &onMemory{silenceable: &silenceable{dial: base.DialContext}, url: s.URL, base: base}
+	base.DialContext = m.DialContext
+	return m
+}
+
+// call makes a call with a deadline, or without one, and returns its status.
+func (m *onMemory) call(t *testing.T, transport http.RoundTripper, method string, deadline time.Duration) (int, error) {
+	t.Helper()
+	ctx := t.Context()
+	if deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, deadline)
+		defer cancel()
+	}
+	var body io.Reader
+	if method == http.MethodPost {
+		body = strings.NewReader("body")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, m.url, body)
+	require.NoError(t, err)
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+func (m *onMemory) trace() *resilienthttp.Trace {
+	return &resilienthttp.Trace{ConnectionLeft: func(*resilienthttp.Attempt) { m.left.Add(1) }}
+}
+
+// load makes ten calls a second for some time, and returns the number of failures and of calls.
+func (m *onMemory) load(t *testing.T, transport http.RoundTripper, method string, seconds int) (failed, calls int64) {
+	t.Helper()
+	var failures atomic.Int64
+	var work sync.WaitGroup
+	for range 10 * seconds {
+		calls++
+		work.Go(func() {
+			if status, err := m.call(t, transport, method, 5*time.Second); err != nil || status != http.StatusOK {
+				failures.Add(1)
+			}
+		})
+		time.Sleep(100 * time.Millisecond)
+	}
+	work.Wait()
+	return failures.Load(), calls
+}
+
+func afterMillis(n time.Duration) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		time.Sleep(n * time.Millisecond)
+		_, _ = io.WriteString(w, "hello")
+	}
+}
+
+// opaque is a wrapper without an Unwrap method, such as otelhttp's.
+type opaque struct{ next http.RoundTripper }
+
+func (o opaque) RoundTrip(r *http.Request) (*http.Response, error) {
+	return o.next.RoundTrip(r.Clone(r.Context()))
+}
+
+// C1: one HTTP/2 connection becomes silent under ten calls a second. Failures end within 5 s.
+func TestConnections_silentConnection(t *testing.T) {
+	hedge := &resilienthttp.Hedge{}
+	for _, row := range []struct {
+		name, method string
+		opts         []memhttp.Option
+		hedge        *resilienthttp.Hedge
+		wrap         bool
+		max          int64
+	}{
+		{"GET over TLS: none fails", http.MethodGet, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, false, 0},
+		{"GET without TLS: none fails", http.MethodGet, []memhttp.Option{memhttp.HTTP2()}, nil, false, 0},
+		{"POST over TLS: at most 5 s", http.MethodPost, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, false, 50},
+		{"GET with hedges: none fails", http.MethodGet, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, hedge, false, 0},
+		{"POST with hedges: at most 1 %", http.MethodPost, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, hedge, false, 4},
+		{"POST through a wrapper: at most 5 s", http.MethodPost, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, true, 50},
+		{"GET through a wrapper: none fails", http.MethodGet, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, true, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newOnMemory(t, afterMillis(20), row.opts...)
+				transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace()}
+				if row.wrap {
+					transport.Base = opaque{transport.Base}
+				}
+				if row.hedge != nil {
+					transport.Hedge = &resilienthttp.Hedge{}
+				}
+				defer transport.CloseIdleConnections()
+				failed, _ := m.load(t, transport, row.method, 5)
+				require.Zero(t, failed, "before")
+				before := m.dialed()
+				m.silence()
+				failed, calls := m.load(t, transport, row.method, 40)
+				t.Logf("failed %d of %d, left %d, dialed %d and %d", failed, calls, m.left.Load(), before, m.dialed()-before)
+				require.LessOrEqual(t, failed, row.max)
+				require.Positive(t, m.left.Load(), "hook")
+				require.LessOrEqual(t, m.dialed()-before, 3, "new connections")
+			})
+		})
+	}
+}
+
+// C1: without Connections most calls of the same load fail until the ping's timeout: the test above
+// can fail.
+func TestConnections_silentConnectionOfNewBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newOnMemory(t, afterMillis(20), memhttp.HTTP2(), memhttp.TLS())
+		transport := &resilienthttp.Transport{Base: m.base}
+		defer transport.CloseIdleConnections()
+		m.load(t, transport, http.MethodPost, 5)
+		m.silence()
+		failed, _ := m.load(t, transport, http.MethodPost, 40)
+		require.Greater(t, failed, int64(150))
+	})
+}
+
+// C1: all connections of a node die at once, the spare one too. A call tries a third.
+func TestConnections_allConnectionsSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newOnMemory(t, afterMillis(20), memhttp.HTTP2(), memhttp.TLS())
+		transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(), Hedge: &resilienthttp.Hedge{Delay: 10 * time.Millisecond, MaxRatio: -1}}
+		defer transport.CloseIdleConnections()
+		_, _ = m.load(t, transport, http.MethodGet, 1)
+		require.Equal(t, 2, m.dialed(), "connections with the spare one")
+		m.silence()
+		failed, _ := m.load(t, transport, http.MethodGet, 20)
+		require.Zero(t, failed)
+	})
+}
+
+// C1: an attempt that times out leaves its silent connection, and the retry uses another one.
+func TestConnections_attemptTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newOnMemory(t, afterMillis(20), memhttp.HTTP2(), memhttp.TLS())
+		transport := &resilienthttp.Transport{
+			Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(),
+			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2},
+		}
+		defer transport.CloseIdleConnections()
+		for range 3 {
+			_, err := m.call(t, transport, http.MethodPost, 0)
+			require.NoError(t, err)
+		}
+		m.silence()
+		status, err := m.call(t, transport, http.MethodPost, 0)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, status)
+		require.EqualValues(t, 1, m.left.Load())
+		start := time.Now()
+		_, err = m.call(t, transport, http.MethodPost, 0)
+		require.NoError(t, err)
+		require.Less(t, time.Since(start), time.Second, "the next call avoids the connection")
+		require.Equal(t, 2, m.dialed())
+	})
+}
+
+// C1: a connection that delivers again gets new requests again.
+func TestConnections_returnsToConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var wait atomic.Int64
+		m := newOnMemory(t, func(w http.ResponseWriter, r *http.Request) { afterMillis(time.Duration(wait.Load()))(w, r) }, memhttp.HTTP2(), memhttp.TLS())
+		transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace()}
+		defer transport.CloseIdleConnections()
+		call := func() {
+			_, err := m.call(t, transport, http.MethodPost, 10*time.Second)
+			assert.NoError(t, err)
+		}
+		call()
+		wait.Store(7000)
+		var work sync.WaitGroup
+		work.Go(call)
+		time.Sleep(6 * time.Second)
+		wait.Store(0)
+		require.EqualValues(t, 1, m.left.Load(), "no byte for 5 s")
+		call()
+		require.Equal(t, 2, m.dialed())
+		work.Wait()
+		m.mu.Lock()
+		m.conns[1].silent.Store(true)
+		m.mu.Unlock()
+		start := time.Now()
+		call()
+		require.Less(t, time.Since(start), time.Second, "the first connection is in use again")
+		require.Equal(t, 2, m.dialed())
+	})
+}
+
+// C3: a server that is slow, but not silent, keeps its connection, with one request in flight and
+// with a hundred.
+func TestConnections_slowServerKeepsConnection(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		calls  int
+		method string
+		policy resilienthttp.Policy
+	}{
+		{"one POST, informational responses", 1, http.MethodPost, resilienthttp.Policy{}},
+		{"a hundred POSTs", 100, http.MethodPost, resilienthttp.Policy{}},
+		{"a hundred GETs that time out", 100, http.MethodGet, resilienthttp.Policy{AttemptTimeout: 3 * time.Second, MaxAttempts: 1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var slow atomic.Bool
+				m := newOnMemory(t, func(w http.ResponseWriter, _ *http.Request) {
+					for range 8 {
+						if !slow.Load() {
+							return
+						}
+						time.Sleep(time.Second)
+						w.WriteHeader(http.StatusEarlyHints) // a frame
+					}
+				}, memhttp.HTTP2(), memhttp.TLS())
+				transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(), Policy: row.policy, Breaker: &resilienthttp.Breaker{FailureRatio: -1}}
+				defer transport.CloseIdleConnections()
+				_, err := m.call(t, transport, row.method, 10*time.Second)
+				require.NoError(t, err)
+				slow.Store(true)
+				var work sync.WaitGroup
+				for range row.calls {
+					work.Go(func() { _, _ = m.call(t, transport, row.method, 10*time.Second) })
+				}
+				work.Wait()
+				slow.Store(false)
+				_, err = m.call(t, transport, row.method, 10*time.Second)
+				require.NoError(t, err)
+				require.Zero(t, m.left.Load())
+				require.Equal(t, 1, m.dialed())
+			})
+		})
+	}
+}
+
+// C3: the caller's deadline alone says nothing about a connection.
+func TestConnections_deadlineAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newOnMemory(t, afterMillis(20), memhttp.HTTP2(), memhttp.TLS())
+		transport := &resilienthttp.Transport{
+			Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(),
+			Policy: resilienthttp.Policy{AttemptTimeout: -1},
+		}
+		defer transport.CloseIdleConnections()
+		_, err := m.call(t, transport, http.MethodGet, time.Second)
+		require.NoError(t, err)
+		m.silence()
+		_, err = m.call(t, transport, http.MethodGet, time.Second)
+		require.ErrorIs(t, err, resilienthttp.ErrDeadline)
+		require.Zero(t, m.left.Load())
+	})
+}
+
+// C2: HTTP/1.1 has the same connections and results as with NewBase.
+func TestConnections_http1(t *testing.T) {
+	for _, opts := range [][]memhttp.Option{nil, {memhttp.TLS()}} {
+		t.Run(fmt.Sprintf("%d options", len(opts)), func(t *testing.T) {
+			type result struct {
+				failed, calls int64
+				dialed        int
+			}
+			run := func(connections bool) (r result) {
+				synctest.Test(t, func(t *testing.T) {
+					m := newOnMemory(t, afterMillis(20), opts...)
+					transport := &resilienthttp.Transport{Base: m.base, Trace: m.trace()}
+					if connections {
+						transport.Base = &resilienthttp.Connections{Transport: m.base}
+					}
+					defer transport.CloseIdleConnections()
+					for _, method := range []string{http.MethodGet, http.MethodPost} {
+						failed, calls := m.load(t, transport, method, 3)
+						r.failed, r.calls = r.failed+failed, r.calls+calls
+						m.silence()
+						failed, calls = m.load(t, transport, method, 10)
+						r.failed, r.calls = r.failed+failed, r.calls+calls
+					}
+					r.dialed = m.dialed()
+					require.Zero(t, m.left.Load())
+				})
+				return r
+			}
+			require.Equal(t, run(false), run(true))
+		})
+	}
+}
+
+// C1: MaxAge renews connections; requests of the old ones end, and then they are closed.
+func TestConnections_maxAge(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		opts   []memhttp.Option
+		change func(*http.Transport)
+	}{
+		{"HTTP/1.1", nil, nil},
+		{"HTTP/2", []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				release := make(chan struct{})
+				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if r.Method == http.MethodPut {
+						<-release
+					}
+					_, _ = io.WriteString(w, "hello")
+				}), row.opts...)
+				base := s.Transport()
+				m := &onMemory{url: s.URL, base: base}
+				c := &resilienthttp.Connections{Transport: base, MaxAge: time.Hour}
+				defer c.CloseIdleConnections()
+				var work sync.WaitGroup
+				work.Go(func() {
+					status, err := m.call(t, c, http.MethodPut, 0)
+					assert.NoError(t, err)
+					assert.Equal(t, http.StatusOK, status)
+				})
+				synctest.Wait()
+				for range 61 {
+					_, err := m.call(t, c, http.MethodGet, 0)
+					require.NoError(t, err)
+					time.Sleep(time.Minute)
+				}
+				opened, open := s.Conns()
+				t.Logf("opened %d, open %d", opened, open)
+				require.Less(t, open, opened+1)
+				before := opened
+				close(release)
+				work.Wait()
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				_, open = s.Conns()
+				require.Equal(t, 1, open, "the old connection is closed")
+				require.GreaterOrEqual(t, before, 2)
+				require.LessOrEqual(t, before, 3)
+			})
+		})
+	}
+}
+
+// C4: a thousand rotations fail no call of a client without retries.
+func TestConnections_rotations(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		http2, secure bool
+		rotations     int64
+	}{
+		{"HTTP/1.1", false, false, 1000}, {"HTTP/2", true, false, 1000}, {"HTTP/2 over TLS", true, true, 50},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := newProtocolServer(t, row.http2, row.secure, afterMillis(1))
+			rotate(t, &resilienthttp.Connections{Transport: s.base, MaxAge: time.Nanosecond}, s.url, row.rotations)
+		})
+	}
+}
+
+// rotate makes calls, a few at a time, each of which renews the connections.
+func rotate(t *testing.T, c *resilienthttp.Connections, url string, rotations int64) {
+	t.Helper()
+	defer c.CloseIdleConnections()
+	client := &http.Client{Transport: c}
+	var work sync.WaitGroup
+	var calls, failed, reused atomic.Int64
+	for i := range 4 {
+		work.Go(func() {
+			for calls.Add(1) <= rotations && failed.Load() == 0 {
+				var trace httptrace.ClientTrace
+				trace.GotConn = func(info httptrace.GotConnInfo) {
+					if info.Reused {
+						reused.Add(1)
+					}
+				}
+				req, err := http.NewRequestWithContext(httptrace.WithClientTrace(t.Context(), &trace),
+					[]string{http.MethodGet, http.MethodPost}[i%2], url, strings.NewReader("body"))
+				assert.NoError(t, err)
+				resp, err := client.Do(req)
+				if !assert.NoError(t, err) {
+					failed.Add(1)
+					return
+				}
+				_, err = io.Copy(io.Discard, resp.Body)
+				if !assert.NoError(t, errors.Join(err, resp.Body.Close())) || !assert.Equal(t, http.StatusOK, resp.StatusCode) {
+					failed.Add(1)
+				}
+			}
+		})
+	}
+	work.Wait()
+	t.Logf("%d requests used a connection of another", reused.Load())
+	require.Less(t, reused.Load(), rotations/2, "the connections were not renewed")
+}
+
+// §4.9: a 421 is retried once, on another connection, with any method, if Base is a Connections.
+func TestConnections_misdirected(t *testing.T) {
+	for _, protocol := range []struct {
+		name string
+		opts []memhttp.Option
+	}{{"HTTP/1.1", nil}, {"HTTP/2", []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}}} {
+		for _, row := range []struct {
+			name        string
+			misdirected int // connections that answer 421
+			header      string
+			connections bool
+			status      int
+			requests    int64
+		}{
+			{"the first connection: a second one", 1, "", true, http.StatusOK, 2},
+			{"each connection: one retry", 100, "", true, http.StatusMisdirectedRequest, 2},
+			{"NewBase: no retry", 1, "", false, http.StatusMisdirectedRequest, 1},
+			{"the server says no: no retry", 1, "false", true, http.StatusMisdirectedRequest, 1},
+		} {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				t.Run(protocol.name+", "+row.name+", "+method, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						var requests atomic.Int64
+						var mu sync.Mutex
+						seen := map[string]int{}
+						m := newOnMemory(t, func(w http.ResponseWriter, r *http.Request) {
+							requests.Add(1)
+							mu.Lock()
+							defer mu.Unlock()
+							if seen[r.RemoteAddr] == 0 {
+								seen[r.RemoteAddr] = len(seen) + 1
+							}
+							if seen[r.RemoteAddr] <= row.misdirected {
+								if row.header != "" {
+									w.Header().Set("X-Should-Retry", row.header)
+								}
+								w.WriteHeader(http.StatusMisdirectedRequest)
+							}
+						}, protocol.opts...)
+						transport := &resilienthttp.Transport{Base: m.base, Idempotency: resilienthttp.Idempotency{Disabled: true}}
+						if row.connections {
+							transport.Base = &resilienthttp.Connections{Transport: m.base}
+						}
+						defer transport.CloseIdleConnections()
+						status, err := m.call(t, transport, method, 0)
+						require.NoError(t, err)
+						require.Equal(t, row.status, status)
+						require.Equal(t, row.requests, requests.Load())
+					})
+				})
+			}
+		}
+	}
+}
+
+// C2: a Transport that a clone would not behave like is used itself, with one pool.
+func TestConnections_onePool(t *testing.T) {
+	t.Run("RegisterProtocol: the scheme works", func(t *testing.T) {
+		base := resilienthttp.NewBase()
+		base.RegisterProtocol("test", instant{})
+		resp, err := (&http.Client{Transport: &resilienthttp.Connections{Transport: base}}).Get("test://host/")
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	})
+	t.Run("x/net/http2: its RoundTripper is used", func(t *testing.T) {
+		// golang.org/x/net/http2.ConfigureTransport sets these two.
+		s := newProtocolServer(t, true, true, afterMillis(0))
+		var upgraded atomic.Int64
+		s.base.TLSClientConfig.NextProtos = []string{"h2"}
+		s.base.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{"h2": func(_ string, c *tls.Conn) http.RoundTripper {
+			upgraded.Add(1)
+			_ = c.Close()
+			return instant{}
+		}}
+		c := &resilienthttp.Connections{Transport: s.base, MaxAge: time.Nanosecond}
+		_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, upgraded.Load())
+	})
+	t.Run("DialTLSContext: its connection stays a tls.Conn, and MaxAge renews it", func(t *testing.T) {
+		s := newProtocolServer(t, true, true, afterMillis(0))
+		config := s.base.TLSClientConfig.Clone()
+		config.NextProtos = []string{"h2"}
+		s.base.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			return (&tls.Dialer{Config: config}).DialContext(ctx, network, address)
+		}
+		c := &resilienthttp.Connections{Transport: s.base, MaxAge: time.Nanosecond}
+		defer c.CloseIdleConnections()
+		for range 3 {
+			status, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, status)
+		}
+		require.EqualValues(t, 3, s.accepted.Load())
+	})
+	t.Run("Dial: connections are watched", func(t *testing.T) {
+		s := newProtocolServer(t, true, true, afterMillis(0))
+		var dials atomic.Int64
+		s.base.DialContext = nil
+		s.base.Dial = func(network, address string) (net.Conn, error) { //nolint:staticcheck // a deprecated field
+			dials.Add(1)
+			return net.Dial(network, address) //nolint:noctx // a loopback port
+		}
+		c := &resilienthttp.Connections{Transport: s.base}
+		defer c.CloseIdleConnections()
+		_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, dials.Load())
+	})
+}
+
+// C2: the connection that a hook gets can do what the dialer's can.
+func TestConnections_wrapper(t *testing.T) {
+	s := newProtocolServer(t, false, false, afterMillis(0))
+	c := &resilienthttp.Connections{Transport: s.base}
+	var conn net.Conn
+	ctx := withGotConn(t.Context(), func(got net.Conn) { conn = got })
+	_, err := s.send(t, &http.Client{Transport: c}, ctx, http.MethodGet, nil)
+	require.NoError(t, err)
+	_, ok := conn.(interface{ NetConn() net.Conn }).NetConn().(*net.TCPConn)
+	require.True(t, ok)
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, raw.Control(func(uintptr) {}))
+	_, err = conn.(io.ReaderFrom).ReadFrom(strings.NewReader(""))
+	require.NoError(t, err)
+	require.NoError(t, conn.(interface{ CloseWrite() error }).CloseWrite())
+	c.CloseIdleConnections()
+
+	synctest.Test(t, func(t *testing.T) { // a connection without these methods
+		m := newOnMemory(t, afterMillis(0))
+		c := &resilienthttp.Connections{Transport: m.base}
+		defer c.CloseIdleConnections()
+		var conn net.Conn
+		req, err := http.NewRequestWithContext(withGotConn(t.Context(), func(got net.Conn) { conn = got }), http.MethodGet, m.url, nil)
+		require.NoError(t, err)
+		resp, err := c.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.ErrorIs(t, conn.(interface{ CloseWrite() error }).CloseWrite(), errors.ErrUnsupported)
+		_, err = conn.(syscall.Conn).SyscallConn()
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+	})
+}
+
+// C2: the zero value works, before its first use too, and the Transport stays as it is.
+func TestConnections_zeroValue(t *testing.T) {
+	c := &resilienthttp.Connections{}
+	c.CloseIdleConnections()
+	base, ok := c.Unwrap().(*http.Transport)
+	require.True(t, ok)
+	require.NotNil(t, base)
+	require.Same(t, base, c.Unwrap())
+
+	own := &http.Transport{MaxConnsPerHost: 7}
+	c = &resilienthttp.Connections{Transport: own}
+	require.Same(t, own, c.Unwrap())
+	s := newProtocolServer(t, false, false, afterMillis(0))
+	_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil)
+	require.NoError(t, err)
+	c.CloseIdleConnections()
+	require.Nil(t, own.DialContext)
+	require.Equal(t, 7, own.MaxConnsPerHost)
+}
+
+// C1: rotation, silence and calls at the same time, for the race detector.
+func TestConnections_concurrent(t *testing.T) {
+	s := newProtocolServer(t, true, true, afterMillis(1))
+	s.base.TLSHandshakeTimeout = time.Second
+	c := &resilienthttp.Connections{Transport: s.base, MaxAge: 50 * time.Millisecond}
+	transport := &resilienthttp.Transport{
+		Base: c, Trace: resilienthttp.LogTrace(slog.New(slog.DiscardHandler)), Hedge: &resilienthttp.Hedge{Delay: 3 * time.Millisecond, MaxRatio: -1},
+		Policy: resilienthttp.Policy{AttemptTimeout: 100 * time.Millisecond}, Budget: &resilienthttp.Budget{Ratio: -1},
+		Breaker: &resilienthttp.Breaker{FailureRatio: -1},
+	}
+	client := &http.Client{Transport: transport}
+	var work sync.WaitGroup
+	for i := range 8 {
+		work.Go(func() {
+			for range 40 {
+				// A call may fail if its connection becomes silent during the handshake.
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				_, _ = s.send(t, client, ctx, []string{http.MethodGet, http.MethodPost}[i%2], strings.NewReader("body"))
+				cancel()
+			}
+		})
+	}
+	for range 5 {
+		time.Sleep(10 * time.Millisecond)
+		s.silence()
+		c.CloseIdleConnections()
+	}
+	work.Wait()
+	_, err := s.send(t, client, t.Context(), http.MethodGet, nil)
+	require.NoError(t, err)
+	c.CloseIdleConnections()
+}
+
+// T14: the log has a record of a connection that is left.
+func TestConnections_log(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newOnMemory(t, afterMillis(0), memhttp.HTTP2(), memhttp.TLS())
+		var records bytes.Buffer
+		transport := &resilienthttp.Transport{
+			Base:  &resilienthttp.Connections{Transport: m.base},
+			Trace: resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&records, nil))),
+		}
+		defer transport.CloseIdleConnections()
+		_, err := m.call(t, transport, http.MethodGet, 0)
+		require.NoError(t, err)
+		m.silence()
+		_, err = m.call(t, transport, http.MethodGet, 2*time.Second)
+		require.NoError(t, err)
+		require.Contains(t, records.String(), "event=connection_left http.request.method=GET server.address=mem.test attempt=1")
+	})
+}
+
+// C4: a thousand rotations against nginx fail no call, over HTTP/1.1 and HTTP/2.
+func TestConnections_nginx(t *testing.T) {
+	program, err := exec.LookPath("nginx")
+	if err != nil {
+		t.Skip("nginx is not installed")
+	}
+	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
+		t.Run(protocol, func(t *testing.T) {
+			folder := t.TempDir()
+			listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+			require.NoError(t, err)
+			address := listener.Addr().String()
+			require.NoError(t, listener.Close())
+			http2, base := "", resilienthttp.NewBase()
+			base.Proxy = nil
+			if protocol == "HTTP/2" {
+				http2, base.Protocols = " http2", new(http.Protocols)
+				base.Protocols.SetUnencryptedHTTP2(true)
+			}
+			config := fmt.Sprintf("daemon off; pid %[1]s/pid; error_log %[1]s/error.log; events {}\n"+
+				"http { access_log off; client_body_temp_path %[1]s/body; proxy_temp_path %[1]s/proxy; fastcgi_temp_path %[1]s/fastcgi;\n"+
+				"uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi; server { listen %[2]s%[3]s; location / { return 200 hello; } } }\n",
+				folder, address, http2)
+			require.NoError(t, os.WriteFile(folder+"/nginx.conf", []byte(config), 0o600))
+			server := exec.Command(program, "-p", folder, "-e", folder+"/error.log", "-c", folder+"/nginx.conf") //nolint:gosec,noctx // a test
+			require.NoError(t, server.Start())
+			t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
+			require.Eventually(t, func() bool {
+				conn, err := net.Dial("tcp", address) //nolint:noctx // a loopback port
+				return err == nil && conn.Close() == nil
+			}, 30*time.Second, 10*time.Millisecond)
+			rotate(t, &resilienthttp.Connections{Transport: base, MaxAge: time.Nanosecond}, "http://"+address, 1000)
+		})
+	}
+}
+
+// frameServer is an HTTP/2 server without TLS that answers each request with the frames of a function.
+func frameServer(t *testing.T, answer func(request int, stream uint32) []byte) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	require.NoError(t, err)
+	var requests atomic.Int64
+	var work sync.WaitGroup
+	work.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			work.Go(func() {
+				defer func() { _ = conn.Close() }()
+				serveFrames(conn, func(stream uint32) []byte { return answer(int(requests.Add(1)), stream) })
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); work.Wait() })
+	return "http://" + l.Addr().String()
+}
+
+// frame returns an HTTP/2 frame: RFC 9113 section 4.1.
+func frame(kind, flags byte, stream uint32, payload ...byte) []byte {
+	head := []byte{0, byte(len(payload) >> 8), byte(len(payload)), kind, flags}
+	return append(binary.BigEndian.AppendUint32(head, stream), payload...)
+}
+
+func serveFrames(conn io.ReadWriter, answer func(stream uint32) []byte) {
+	const headers, settings, goAway = 1, 4, 7
+	preface := make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+	if _, err := io.ReadFull(conn, preface); err != nil {
+		return
+	}
+	_, _ = conn.Write(frame(settings, 0, 0))
+	for {
+		head := make([]byte, 9)
+		if _, err := io.ReadFull(conn, head); err != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, conn, int64(head[1])<<8|int64(head[2])); err != nil {
+			return
+		}
+		if head[3] == headers {
+			frames := answer(binary.BigEndian.Uint32(head[5:]))
+			if _, err := conn.Write(frames); err != nil || frames[3] == goAway {
+				return
+			}
+		}
+	}
+}
+
+// §4.8, §4.9: a request that the server has not processed is repeated, whatever its method, and
+// ENHANCE_YOUR_CALM is throttling.
+func TestConnections_streamErrors(t *testing.T) {
+	const headers, reset, goAway, end = 1, 3, 7, 5
+	ok := func(stream uint32) []byte { return frame(headers, end, stream, 0x88) } // :status 200
+	for _, row := range []struct {
+		name    string
+		method  string
+		first   func(stream uint32) []byte
+		status  int
+		verdict resilienthttp.Verdict
+	}{
+		{"REFUSED_STREAM, POST: repeated", http.MethodPost, func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 7) }, 200, resilienthttp.VerdictDefault},
+		{"ENHANCE_YOUR_CALM for a stream, GET: throttled", http.MethodGet, func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 11) }, 200, resilienthttp.VerdictThrottled},
+		{"ENHANCE_YOUR_CALM for a stream, POST: throttled, not repeated", http.MethodPost, func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 11) }, 0, resilienthttp.VerdictThrottled},
+		{"ENHANCE_YOUR_CALM for the connection: throttled", http.MethodGet, func(stream uint32) []byte {
+			return frame(goAway, 0, 0, 0, 0, 0, byte(stream), 0, 0, 0, 11)
+		}, 200, resilienthttp.VerdictThrottled},
+		{"INTERNAL_ERROR, GET: transient", http.MethodGet, func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 2) }, 200, resilienthttp.VerdictTransient},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			url := frameServer(t, func(request int, stream uint32) []byte {
+				if request == 1 {
+					return row.first(stream)
+				}
+				return ok(stream)
+			})
+			base := resilienthttp.NewBase()
+			base.Proxy, base.Protocols = nil, new(http.Protocols)
+			base.Protocols.SetUnencryptedHTTP2(true)
+			var failed resilienthttp.Verdict
+			transport := &resilienthttp.Transport{
+				Base: &resilienthttp.Connections{Transport: base}, Idempotency: resilienthttp.Idempotency{Disabled: true},
+				Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(0)},
+				Trace: &resilienthttp.Trace{AttemptDone: func(a *resilienthttp.Attempt) {
+					if a.Err != nil {
+						failed = a.Verdict
+					}
+				}},
+			}
+			t.Cleanup(transport.CloseIdleConnections)
+			req, err := http.NewRequestWithContext(t.Context(), row.method, url, nil)
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(req)
+			require.Equal(t, row.verdict, failed, "%v", err)
+			if row.status == 0 {
+				require.Error(t, err)
+				return
+			}
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, row.status, resp.StatusCode)
+		})
+	}
+}
+
+// §4.8: net/http repeats a refused request itself, six times. Its error after that is a proof too.
+func TestConnections_refusedStream(t *testing.T) {
+	const headers, reset, endHeaders = 1, 3, 4
+	url := frameServer(t, func(_ int, stream uint32) []byte {
+		return append(frame(headers, endHeaders, stream, 0x88), frame(reset, 0, stream, 0, 0, 0, 7)...)
+	})
+	base := resilienthttp.NewBase()
+	base.Proxy, base.Protocols = nil, new(http.Protocols)
+	base.Protocols.SetUnencryptedHTTP2(true)
+	defer base.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	require.NoError(t, err)
+	resp, err := base.RoundTrip(req)
+	require.NoError(t, err)
+	_, refused := io.ReadAll(resp.Body)
+	require.Error(t, refused)
+	require.NoError(t, resp.Body.Close())
+
+	for _, row := range []struct {
+		name string
+		err  error
+		want int
+	}{{"REFUSED_STREAM: repeated", refused, 2}, {"another error: not repeated", io.ErrUnexpectedEOF, 1}} {
+		t.Run(row.name, func(t *testing.T) {
+			next := script(failing(row.err), status(http.StatusOK))
+			transport := &resilienthttp.Transport{Base: next, Idempotency: resilienthttp.Idempotency{Disabled: true}, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(0)}}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.test/", strings.NewReader("body"))
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(req)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			require.Len(t, next.sent, row.want)
+		})
+	}
+}
