@@ -169,9 +169,9 @@ func (t *Transport) defaultBase() http.RoundTripper {
 }
 
 // NewBase returns the Transport that a nil Connections.Transport means: a clone of
-// http.DefaultTransport with its own connections. It keeps up to 100 idle connections to a host and pings silent HTTP/2
-// connections. It also reports the status of a proxy's response to CONNECT, so that a 403 or 407
-// is not retried.
+// http.DefaultTransport with its own connections. It keeps up to 100 idle connections to a host
+// and pings silent HTTP/2 connections. It also reports the status of a proxy's response to
+// CONNECT, so that a 403 or 407 is not retried.
 func NewBase() *http.Transport {
 	original, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {

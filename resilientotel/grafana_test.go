@@ -74,6 +74,7 @@ func doEverything(t *testing.T, i *Instrumentation) {
 		for range 2 {
 			_ = called(t, rt, get(t, t.Context(), url))
 		}
+		_ = called(t, rt, get(t, resilienthttp.WithPriority(t.Context(), resilienthttp.PriorityBatch), url))
 	}
 	handler := idempotency.NewHandler(new(idempotency.Memory), func(*http.Request) (string, error) { return "shop", nil }, http.NotFoundHandler())
 	handler.Trace = i.TraceIdempotency(nil)
