@@ -34,13 +34,14 @@ const maxDate = 64
 //
 //   - Retry-After-Ms, milliseconds, of OpenAI and Azure OpenAI;
 //   - X-Ms-Retry-After-Ms, milliseconds, of Azure services;
+//   - X-Amz-Retry-After, milliseconds, of AWS;
 //   - Retry-After (RFC 9110, section 10.2.3): seconds, also with a fraction, or a date.
 //
 // A date is compared with the response's Date. Without a valid Date it is compared with now,
 // the client's time. A date in the past is (0, true), as is zero. ok is false if there is no
 // valid value. Parse allocates nothing if the fields are absent.
 func Parse(h http.Header, now time.Time) (wait time.Duration, ok bool) {
-	for _, field := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+	for _, field := range [...]string{"Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After"} {
 		for _, v := range h[field] {
 			if n, ok := ParseNumber(v); ok {
 				return n.Duration(time.Millisecond), true

@@ -108,6 +108,7 @@ func TestParse(t *testing.T) {
 
 		// Milliseconds.
 		{"milliseconds", header("Retry-After-Ms", "1500"), 1500 * time.Millisecond, true},
+		{"milliseconds of AWS", header("X-Amz-Retry-After", "1500"), 1500 * time.Millisecond, true},
 		{"fraction of a millisecond", header("Retry-After-Ms", "0.25"), 250 * time.Microsecond, true},
 		{"zero milliseconds", header("Retry-After-Ms", "0"), 0, true},
 		{"huge milliseconds", header("Retry-After-Ms", "99999999999999999999"), Max, true},
