@@ -36,11 +36,10 @@ type attempt struct {
 
 	request http.Request // the request for Base
 
-	circuit   circuit.Permit
-	quota     *quota.Permit      // nil: no quota is known
-	paid      retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
-	prepaid   retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout ends this one
-	askedWait time.Duration      // the wait that the server asks for; negative: none
+	circuit circuit.Permit
+	quota   *quota.Permit      // nil: no quota is known
+	paid    retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
+	prepaid retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout ends this one
 
 	timers attemptTimers
 	hedged *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
@@ -197,7 +196,7 @@ func (a *attempt) announce() {
 	a.call.traceAttempt(attemptStart, &a.report)
 }
 
-// observe receives the outcome from Base, reports it to the gates, and classifies it.
+// observe receives the outcome from Base, classifies it, and reports it to the gates.
 func (a *attempt) observe(resp *http.Response, err error) {
 	c := a.call
 	a.report.Latency = time.Since(a.report.Start)
@@ -213,8 +212,8 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	}
 	a.report.Response, a.report.Err = resp, err
 
-	// Code of Base may panic here. It runs before the gates have the result, so abandon can still
-	// return the permits.
+	// Code of Base and of Classify may panic here. It runs before the gates have the result, so
+	// abandon can still return the permits.
 	info := parseResponse(resp, now, c.rateLimit.IgnoreHeaders)
 	if c.policy.ClassifyBody != nil {
 		if info.prefix, info.read = a.readPrefix(resp); info.read {
@@ -227,13 +226,13 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if c.policy.AdaptiveTimeout != nil {
 		a.learnTimeout(now)
 	}
+	a.classify(&info)
 	a.stage = stageReported
 	a.reportQuota(&info, now)
 	a.leaveFlight() // after reportQuota, which counts the other attempts in flight
 	if change := a.circuit.Done(result, now); change != nil {
 		c.breakerChanged(change)
 	}
-	a.classify(&info)
 	a.noteFailure(now)
 	if resp != nil {
 		a.adopt(resp)

@@ -176,6 +176,18 @@ func TestRequestCancel(t *testing.T) {
 			})
 		})
 	}
+	t.Run("a context that never ends says that its deadline has passed", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			req := newCall(oddContext{t.Context(), time.Now().Add(time.Second)}, t, http.MethodGet, "")
+			cancel := make(chan struct{})
+			req.Cancel = cancel
+			time.AfterFunc(2*time.Second, func() { close(cancel) })
+			start := time.Now()
+			_, err := (&resilienthttp.Transport{Base: script(hanging)}).RoundTrip(req)
+			require.ErrorIs(t, err, context.Canceled)
+			require.Less(t, time.Since(start), 2*time.Second+50*time.Millisecond, "§4.13: within milliseconds")
+		})
+	})
 	t.Run("while the body is read", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			cancel := make(chan struct{})

@@ -148,7 +148,7 @@ func TestBreaker(t *testing.T) {
 					}
 					require.Equal(t, 1, passing(t, call, 100), "slow start admits one request")
 					for range 40 {
-						passing(t, call, 100)
+						passing(t, call, 50)
 						time.Sleep(10 * ms)
 					}
 					require.Equal(t, 100, passing(t, call, 100), "slow start has ended")
@@ -171,7 +171,7 @@ func TestBreakerMaxCooldown(t *testing.T) {
 				server.set(500, 3*time.Second)
 				var longest time.Duration
 				for range 30 {
-					if passing(t, call, 20) < 20 {
+					if passing(t, call, 50) < 20 {
 						_, _, err := call(t.Context())
 						require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 						wait := time.Until(asError(t, err).NotBefore)

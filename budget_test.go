@@ -60,8 +60,8 @@ func TestBudget_retriesThatSucceed(t *testing.T) {
 		{"500: the tokens come back", status(500), 20},
 		{"503: the tokens come back", status(503), 20},
 		{"429 with Retry-After: the tokens come back", status(429, "Retry-After", "1"), 20},
-		{"429 with Retry-After 0: they do not", status(429, "Retry-After", "0"), 5},
-		{"429 without Retry-After: they do not", status(429), 5},
+		{"429 with Retry-After 0: the tokens come back", status(429, "Retry-After", "0"), 20},
+		{"429 without Retry-After: the tokens come back", status(429), 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -254,6 +254,7 @@ func TestBudget_rewardsOnce(t *testing.T) {
 		change float64 // of the tokens
 	}{
 		{"retry succeeds: its token returns, and two", []copyOf{{status: 500}, {}}, "1 500, 2 200", 2},
+		{"retry after too many requests: its token returns, and none is added", []copyOf{{status: 429}, {}}, "1 429, 2 200", 0},
 		{"second attempt of a retry succeeds: the same, and its own token stays taken", []copyOf{{status: 500}, {after: 10 * time.Hour}, {}}, "1 500, 2 lost, 3 200", 1},
 		{"retry succeeds beside a second attempt: the same", []copyOf{{status: 500}, {after: 40 * time.Second}, {after: 10 * time.Hour}}, "1 500, 2 200, 3 lost", 1},
 	} {

@@ -323,7 +323,8 @@ func mergeRequestCancel(req *http.Request) (context.Context, context.CancelCause
 	ctx, cancel := context.WithCancelCause(req.Context())
 	canceled := func() {
 		if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
-			<-ctx.Done() // http.Client.Timeout ends both at once, and the context has the cause
+			// http.Client.Timeout ends both at once, and the context has the cause.
+			waitFor(ctx.Done(), timerGrace)
 		}
 		cancel(nil)
 	}
@@ -343,17 +344,24 @@ func mergeRequestCancel(req *http.Request) (context.Context, context.CancelCause
 	return ctx, cancel
 }
 
-// awaitClientTimeout waits 10 ms for the timer of http.Client.Timeout, if the deadline that it
-// set has passed first. net/http reports "Client.Timeout exceeded" only after its own timer.
+// timerGrace is the maximum time between two timers that net/http set to the same time.
+const timerGrace = 10 * time.Millisecond
+
+// awaitClientTimeout waits for the timer of http.Client.Timeout, if the deadline that it set has
+// passed first. net/http reports "Client.Timeout exceeded" only after its own timer.
 func (c *call) awaitClientTimeout() {
-	if c.request.Cancel == nil || c.request.Context().Err() != context.DeadlineExceeded {
-		return
+	if c.request.Cancel != nil && c.request.Context().Err() == context.DeadlineExceeded {
+		waitFor(c.request.Cancel, timerGrace)
 	}
-	grace := time.NewTimer(10 * time.Millisecond)
-	defer grace.Stop()
+}
+
+// waitFor waits until done is closed, at most for d.
+func waitFor(done <-chan struct{}, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-c.request.Cancel:
-	case <-grace.C:
+	case <-done:
+	case <-timer.C:
 	}
 }
 

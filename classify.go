@@ -30,6 +30,7 @@ func (a *attempt) classify(info *responseInfo) {
 		a.report.Verdict = VerdictPermanent
 		return // the call has ended
 	}
+	a.report.RetryAfter = info.wait()
 	policy := a.call.policy
 	if info.read {
 		a.overrule(policy.ClassifyBody(&a.report, info.prefix))
@@ -37,15 +38,18 @@ func (a *attempt) classify(info *responseInfo) {
 	if policy.Classify != nil {
 		a.overrule(policy.Classify(&a.report))
 	}
+	a.report.RetryAfter = retryafter.Clamp(a.report.RetryAfter)
 	if !a.report.Verdict.retryable() {
 		return
 	}
 	resp := a.report.Response
 	if resp != nil && resp.StatusCode < http.StatusBadRequest { // only Classify says that it is a failure
 		info.parseFailure(resp.Header, a.report.Start.Add(a.report.Latency))
+		if a.report.RetryAfter == 0 {
+			a.report.RetryAfter = info.wait()
+		}
 	}
 	a.noWork = a.report.notSent || resp != nil && info.noWork(resp.StatusCode)
-	a.askedWait = info.wait()
 	if a.resultUnknown() {
 		a.call.noteUnknown()
 	}
@@ -260,15 +264,12 @@ func (r *responseInfo) noWork(status int) bool {
 }
 
 // wait returns the wait that the server asks for: Retry-After, or else the reset of the exhausted
-// quota. It is negative if the server asks for none.
+// quota. Zero means none.
 func (r *responseInfo) wait() time.Duration {
-	switch {
-	case r.asksToWait:
+	if r.asksToWait {
 		return r.retryAfter
-	case r.reset > 0:
-		return r.reset
 	}
-	return -1
+	return r.reset
 }
 
 // method returns the request's method. "" means GET.

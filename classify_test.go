@@ -65,6 +65,7 @@ func TestRetryAfter(t *testing.T) {
 		{"0", 503, []string{"Retry-After", "0"}, 0},
 		{"milliseconds", 503, []string{"Retry-After-Ms", "1234"}, 1234 * time.Millisecond},
 		{"milliseconds, Azure's", 503, []string{"X-Ms-Retry-After-Ms", "1234"}, 1234 * time.Millisecond},
+		{"milliseconds, AWS's", 503, []string{"X-Amz-Retry-After", "1234"}, 1234 * time.Millisecond},
 		{"milliseconds before seconds", 503, []string{"Retry-After", "9", "Retry-After-Ms", "8100"}, 8100 * time.Millisecond},
 		{"IMF date", 503, []string{"Date", date, "Retry-After", at(30*time.Second, http.TimeFormat)}, 30 * time.Second},
 		{"RFC 850 date", 503, []string{"Date", date, "Retry-After", at(30*time.Second, "Monday, 02-Jan-06 15:04:05 GMT")}, 30 * time.Second},
@@ -264,7 +265,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 // §4.11: no header value causes a panic, a hang or a hot loop.
 func TestHostileFields(t *testing.T) {
 	names := []string{
-		"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "Date", "Stripe-Should-Retry", "X-Should-Retry", "Age",
+		"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After", "Date", "Stripe-Should-Retry", "X-Should-Retry", "Age",
 		"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset", "RateLimit", "RateLimit-Policy",
 	}
 	values := []string{

@@ -38,8 +38,8 @@ type Hedge struct {
 	Quantile float64
 
 	// MaxRatio is the maximum ratio of hedges to calls of a scope. Zero or NaN means 0.05. A
-	// negative number means no limit. Hedges after a measured delay are also reduced while most
-	// do not win.
+	// negative number means no limit, and hedges are sent although they do not win. Otherwise
+	// hedges after a measured delay are also reduced while most do not win.
 	MaxRatio float64
 
 	once      sync.Once

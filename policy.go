@@ -53,7 +53,8 @@ type Policy struct {
 
 	// Classify overrides the classification of an attempt by its status, header and error. nil
 	// and VerdictDefault leave the decision to the table of docs/retries.md. The circuit breaker
-	// ignores the result. Classify must not read the body, and must be safe for concurrent use.
+	// ignores the result. Classify may set Attempt.RetryAfter. It must not read the body, and must
+	// be safe for concurrent use.
 	Classify func(*Attempt) Verdict
 
 	// ClassifyBody is Classify with the first 16 KiB of the body of a 4xx or 5xx response, or the

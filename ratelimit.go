@@ -126,6 +126,9 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	if resp := a.report.Response; resp != nil {
 		r.Status = resp.StatusCode
 	}
+	if wait := a.report.RetryAfter; wait != info.wait() { // Classify has changed it
+		r.AsksToWait, r.RetryAfter = wait > 0, wait
+	}
 	switch {
 	case a.quota != nil:
 		a.quota.Done(&r, now)

@@ -73,7 +73,7 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 	}
 	wait, reason := c.planRetry(last)
 	if last.report.StopReason = reason; reason != nil {
-		last.report.RetryWait = max(last.askedWait, 0)
+		last.report.RetryWait = last.report.RetryAfter
 		return time.Time{}, false
 	}
 	last.report.RetryWait = wait
@@ -109,7 +109,7 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	switch {
 	case c.record.circuit.Rejects(true, at) != nil:
 		return 0, ErrBreakerOpen
-	case longest > 0 && (last.askedWait > longest || blocked.Sub(at) > longest):
+	case longest > 0 && (last.report.RetryAfter > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
 	case c.spare(at) < 0 || c.spare(blocked) < 0:
 		return 0, ErrDeadline
@@ -118,9 +118,9 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	}
 	if state.permit == (retrybudget.Permit{}) { // otherwise AdaptiveTimeout took the tokens
 		permit, ok := c.takeTokens(retrybudget.Request{
-			Slow:     last.timedOut() && last.end != endEarly,
-			Batch:    c.priority == PriorityBatch,
-			Rejected: last.responded(http.StatusTooManyRequests) && last.askedWait <= 0,
+			Slow:      last.timedOut() && last.end != endEarly,
+			Batch:     c.priority == PriorityBatch,
+			Displaces: last.tooMany(),
 		}, now)
 		if !ok {
 			return 0, ErrBudgetExhausted
@@ -191,6 +191,12 @@ func (c *call) prepareRetry() error {
 
 func (a *attempt) timedOut() bool {
 	return a.end == endTimeout || a.end == endEarly || a.end == endError && neterr.TimedOut(a.report.Err)
+}
+
+// tooMany reports whether the server says that it has too many requests: a 429 that asks for no
+// wait, or a 503 that asks for one.
+func (a *attempt) tooMany() bool {
+	return a.responded(http.StatusTooManyRequests) && a.report.RetryAfter == 0 || a.responded(http.StatusServiceUnavailable) && a.report.RetryAfter > 0
 }
 
 func (a *attempt) responded(statuses ...int) bool {

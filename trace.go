@@ -35,6 +35,12 @@ type Attempt struct {
 	// the call, or the end of the previous RetryWait, to Start.
 	QueueWait time.Duration
 
+	// RetryAfter is the wait that a response from 400 on asks for: Retry-After or a similar field,
+	// otherwise the reset of an exhausted quota. Zero means none. Policy.ClassifyBody and
+	// Policy.Classify may set it to a wait that is elsewhere, such as in the body. The call and
+	// the rate limit use what they leave, at most 365 days. It never makes a request repeatable.
+	RetryAfter time.Duration
+
 	// RetryWait is the wait before the next attempt: the backoff, the wait that the server asks
 	// for, and the end of concurrent attempts. Without a next attempt, it is the wait that the
 	// server asked for, or the time until the end of concurrent attempts.
@@ -213,8 +219,8 @@ func (c *call) notBefore() time.Time {
 	if c.failure != nil {
 		return c.failure.NotBefore
 	}
-	if last := c.last; last.report.StopReason != nil && last.askedWait > 0 {
-		return last.report.Start.Add(last.report.Latency).Add(last.askedWait)
+	if last := c.last; last.report.StopReason != nil && last.report.RetryAfter > 0 {
+		return last.report.Start.Add(last.report.Latency).Add(last.report.RetryAfter)
 	}
 	return time.Time{}
 }

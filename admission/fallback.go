@@ -53,12 +53,14 @@ type storeWithFallback struct {
 	mu        sync.Mutex
 	connected bool      // there was a good answer
 	connectBy time.Time // zero before the first call
-	fallback  bool
-	period    int       // counts the first good answer, and each change of fallback
-	probing   bool      // a probe is in progress
-	probeAt   time.Time // no probe is sent before
-	answers   [maxAnswers]storeAnswer
-	next      int // the index in answers of the next one
+	// internal/circuit does not fit: it has no ratio of the last 20 answers, and its cooldown has
+	// jitter, but a probe is sent each second.
+	fallback bool
+	period   int       // counts the first good answer, and each change of fallback
+	probing  bool      // a probe is in progress
+	probeAt  time.Time // no probe is sent before
+	answers  [maxAnswers]storeAnswer
+	next     int // the index in answers of the next one
 }
 
 // storeAnswer is the result of a call in the past.
@@ -114,7 +116,7 @@ func (s *storeWithFallback) take(ctx context.Context, key string, n int, r Rule)
 	if t.err != nil && hasEnded(ctx) {
 		s.abandon(call)
 	} else {
-		s.record(call, t.err != nil, t.err != nil && hasEnded(limited))
+		s.note(call, t.err != nil, t.err != nil && hasEnded(limited))
 	}
 	return t.result, t.err
 }
@@ -127,7 +129,7 @@ func hasEnded(ctx context.Context) bool {
 }
 
 // allow reports whether the store may be called. The caller must then pass the call to
-// record or abandon.
+// note or abandon.
 func (s *storeWithFallback) allow() (storeCall, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,9 +161,9 @@ func (s *storeWithFallback) abandon(call storeCall) {
 	}
 }
 
-// record counts the answer to a call, and begins or ends the fallback. bad means that
+// note counts the answer to a call, and begins or ends the fallback. bad means that
 // the answer was late or an error.
-func (s *storeWithFallback) record(call storeCall, bad, late bool) {
+func (s *storeWithFallback) note(call storeCall, bad, late bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()

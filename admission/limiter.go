@@ -114,7 +114,7 @@ func (l *limiter) admit() bool {
 	return true
 }
 
-// observeTimeout records how long a client waits for its response.
+// observeTimeout notes how long a client waits for its response.
 func (l *limiter) observeTimeout(seconds float64) {
 	if l.clientTimeout == 0 {
 		l.clientTimeout = seconds

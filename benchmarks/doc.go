@@ -1,7 +1,7 @@
 // Package benchmarks compares this library with other libraries. README.md in this directory
 // lists the packages, the commands and the results:
 //
-//	go run ./benchmarks/cmd/fleet     # package fleet: failures of a server, in virtual time
+//	go run ./benchmarks/cmd/fleet     # packages fleet and zoo: failures and limits of a server, in virtual time
 //	go run ./benchmarks/cmd/overhead  # package overhead: costs of a successful request
 //	go run ./benchmarks/cmd/matrix    # package matrix: behavior of each library
 //	go run ./benchmarks/cmd/jitter    # package jitter: calls by backoff strategy

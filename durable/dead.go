@@ -67,7 +67,7 @@ func (e *Engine) RedriveOne(ctx context.Context, seen Seen, how Redrive) error {
 	return err
 }
 
-// Resolve records a person's decision about an intent that is unknown or dead. ClassSucceeded
+// Resolve notes a person's decision about an intent that is unknown or dead. ClassSucceeded
 // means that the work was done. Any other class except ClassUnknown means that it was not done:
 // an unknown intent is sent again under a new key; a dead one stays dead, as declined, and may
 // be redriven or enqueued with another payload. by is the person, and must not be empty.

@@ -18,7 +18,10 @@ import (
 // So neither a short disturbance nor an intent or a tenant that always fails slows down the
 // others much.
 type gatewayHealth struct {
-	workers  int           // of the gateway
+	workers int // of the gateway
+
+	// internal/circuit does not fit: it has no count of failures in a row, and only the result of a
+	// probe closes it, not any answer or a person.
 	failures int           // attempts in a row without an answer
 	failedAt time.Time     // the last of them
 	heldAt   time.Time     // since when the Engine holds the gateway; zero: it does not

@@ -69,7 +69,7 @@ func (e *Engine) Counts(ctx context.Context, states ...State) ([]Count, error) {
 // Erase removes the payload, the result, the error texts and the notes of an intent that is
 // done or canceled, or dead and not in doubt: a dead one is canceled by it. States, times,
 // codes, references and the fingerprint stay, so that enqueueing the intent again still
-// finds it. The journal records the person and the time. Erasing twice is harmless.
+// finds it. The journal notes the person and the time. Erasing twice is harmless.
 //
 // ErrInvalidState: the intent is not over. ErrNotFound: there is none. ErrInvalid: by is
 // empty.

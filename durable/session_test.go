@@ -145,7 +145,7 @@ func TestClaimBeforeSend(t *testing.T) {
 	})
 }
 
-// greedy is a Store that records the limits of claims.
+// greedy is a Store that notes the limits of claims.
 type greedy struct {
 	durable.Store
 
@@ -506,7 +506,7 @@ func TestEngine_deadLettersHaveReasons(t *testing.T) {
 					sends.Add(1)
 					return row.send(ctx, s)
 				}))
-				e.Policy, e.Timeout = thrice{}, time.Minute
+				e.Policy, e.Timeout, e.PollInterval = thrice{}, time.Minute, 30*time.Second
 				forever = make(chan struct{})
 				defer close(forever)
 				in := pay("comp1", "1")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"strconv"
@@ -16,12 +15,12 @@ import (
 var errHandlerOver = errors.New("idempotency: the response is complete already")
 
 // capture is the http.ResponseWriter of the handler. The response must not be sent before
-// its record is durable. So capture keeps what the handler does, and sendResponse does the
-// same to the real writer: the same bytes are sent.
+// its record is durable. So capture keeps the response, and sendResponse sends it whole, as a
+// replay does. A client sees the handler's status, header, body and trailers.
 //
-// It supports flushing (which is remembered), io.StringWriter, io.ReaderFrom,
-// http.CloseNotifier, and the deadlines of http.ResponseController. It does not support
-// hijacking, and has no Unwrap, which would bypass it.
+// It supports flushing (which does nothing), io.StringWriter, http.CloseNotifier, and the
+// deadlines of http.ResponseController. It does not support hijacking, and has no Unwrap, which
+// would bypass it.
 //
 // Several goroutines may call the methods of http.ResponseWriter, also after the handler
 // has returned. The other methods are for the owner.
@@ -38,7 +37,6 @@ type capture struct {
 	declared int64       // Content-Length, or -1
 	written  int64       // what the handler has tried to write
 	trailers http.Header // at the handler's end
-	log      writeLog
 	body     spool
 	failure  error // why the response cannot be stored; set by finish
 	over     bool
@@ -123,7 +121,6 @@ func (c *capture) Write(p []byte) (int, error) {
 	if err := c.admit(len(p)); err != nil || len(p) == 0 {
 		return 0, err
 	}
-	c.log.write(len(p))
 	return c.body.Write(p)
 }
 
@@ -134,7 +131,6 @@ func (c *capture) WriteString(s string) (int, error) {
 	if err := c.admit(len(s)); err != nil || s == "" {
 		return 0, err
 	}
-	c.log.writeString(len(s))
 	return c.body.WriteString(s)
 }
 
@@ -165,42 +161,10 @@ func bodyAllowed(code int) bool {
 	return code >= 200 && code != http.StatusNoContent && code != http.StatusNotModified
 }
 
-// ReadFrom reads src as that of net/http does: the first bytes for sniffing, then a
-// flush. So a response from a file has the same framing.
-func (c *capture) ReadFrom(src io.Reader) (n int64, err error) {
-	if c.readsFrom() {
-		if !c.sent() {
-			n, err = io.Copy(writerOnly{c}, io.LimitReader(src, sniffed))
-			if err != nil || n < sniffed {
-				return n, err
-			}
-		}
-		c.Flush()
-	}
-	more, err := io.Copy(writerOnly{c}, src)
-	return n + more, err
-}
-
-// readsFrom reports whether the real writer would read by itself. Over TLS it has the
-// method but does not use it.
-func (c *capture) readsFrom() bool {
-	_, ok := c.w.(io.ReaderFrom)
-	return ok && c.r.TLS == nil
-}
-
-func (c *capture) sent() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.log.sent
-}
-
-// writerOnly hides ReadFrom from io.Copy.
-type writerOnly struct{ io.Writer }
-
 // Flush is FlushError, for http.Flusher.
 func (c *capture) Flush() { _ = c.FlushError() }
 
-// FlushError remembers the flush and sends nothing.
+// FlushError writes the header, and sends nothing.
 func (c *capture) FlushError() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,7 +175,6 @@ func (c *capture) FlushError() error {
 		c.implicit = true
 		c.writeHeader(http.StatusOK)
 	}
-	c.log.flush()
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +45,7 @@ type handlerRow struct {
 	method  string // "": POST
 	headers string // lines of the request's header
 	http1   bool   // nothing to compare over HTTP/2
+	flushes bool   // without a capture it is sent before its end: net/http sniffs less, and knows no length
 	handler http.HandlerFunc
 }
 
@@ -133,19 +133,19 @@ func handlerRows() []handlerRow {
 		{name: "96 KiB with a length", handler: func(w W, _ R) {
 			write(set(w, "Content-Length", strconv.Itoa(len(longer))), longer)
 		}},
-		{name: "flush first", handler: func(w W, _ R) { flush(w); write(w, "<html>") }},
-		{name: "flush alone", handler: func(w W, _ R) { flush(w) }},
-		{name: "flush in the middle", handler: func(w W, _ R) { write(w, "<htm"); flush(w); write(w, "l>") }},
-		{name: "flush last", handler: func(w W, _ R) { write(w, "<html>"); flush(w) }},
-		{name: "flush twice", handler: func(w W, _ R) { write(w, "a"); flush(w); flush(w); write(w, "b"); flush(w) }},
-		{name: "flush by the controller", handler: func(w W, _ R) {
+		{name: "flush first", flushes: true, handler: func(w W, _ R) { flush(w); write(w, "<html>") }},
+		{name: "flush alone", flushes: true, handler: func(w W, _ R) { flush(w) }},
+		{name: "flush in the middle", flushes: true, handler: func(w W, _ R) { write(w, "<htm"); flush(w); write(w, "l>") }},
+		{name: "flush last", flushes: true, handler: func(w W, _ R) { write(w, "<html>"); flush(w) }},
+		{name: "flush twice", flushes: true, handler: func(w W, _ R) { write(w, "a"); flush(w); flush(w); write(w, "b"); flush(w) }},
+		{name: "flush by the controller", flushes: true, handler: func(w W, _ R) {
 			write(w, "a")
 			if err := http.NewResponseController(w).Flush(); err != nil {
 				panic(err)
 			}
 			write(w, "b")
 		}},
-		{name: "events", handler: func(w W, _ R) {
+		{name: "events", flushes: true, handler: func(w W, _ R) {
 			set(w, "Content-Type", "text/event-stream")
 			for n := range 50 {
 				_, _ = fmt.Fprintf(w, "data: %d\n\n", n)
@@ -157,7 +157,7 @@ func handlerRows() []handlerRow {
 			flush(w)
 			write(w, "cd")
 		}},
-		{name: "flush and 204", handler: func(w W, _ R) { w.WriteHeader(http.StatusNoContent); flush(w) }},
+		{name: "flush and 204", flushes: true, handler: func(w W, _ R) { w.WriteHeader(http.StatusNoContent); flush(w) }},
 		{name: "trailers announced", handler: func(w W, _ R) {
 			write(set(w, "Trailer", "X-Sum, X-Other, X-Never"), "body")
 			set(w, "X-Sum", "1", "X-Other", "2", "X-Late", "3")
@@ -174,7 +174,7 @@ func handlerRows() []handlerRow {
 			write(set(w, "Trailer", "X-Sum"), "")
 			set(w, "X-Sum", "1")
 		}},
-		{name: "trailers by prefix, late", handler: func(w W, _ R) {
+		{name: "trailers by prefix, late", flushes: true, handler: func(w W, _ R) {
 			w.Header().Set("X-A", "b")
 			write(w, "body")
 			flush(w)
@@ -240,7 +240,7 @@ func handlerRows() []handlerRow {
 		}},
 		{name: "ReadFrom, short", handler: func(w W, _ R) { copyInto(w, "<html>") }},
 		{name: "ReadFrom, 511 bytes", handler: func(w W, _ R) { copyInto(w, long[:511]) }},
-		{name: "ReadFrom, 512 bytes", handler: func(w W, _ R) { copyInto(w, long[:512]) }},
+		{name: "ReadFrom, 512 bytes", flushes: true, handler: func(w W, _ R) { copyInto(w, long[:512]) }},
 		{name: "ReadFrom, 4 KiB", handler: func(w W, _ R) { copyInto(w, long) }},
 		{name: "ReadFrom, 96 KiB with a length", handler: func(w W, _ R) {
 			copyInto(set(w, "Content-Length", strconv.Itoa(len(longer))), longer)
@@ -270,8 +270,8 @@ func handlerRows() []handlerRow {
 		{name: "HEAD, and nothing", method: http.MethodHead, handler: func(W, R) {}},
 		{name: "HEAD, long", method: http.MethodHead, handler: func(w W, _ R) { write(w, long, long) }},
 		{name: "HEAD with a length", method: http.MethodHead, handler: func(w W, _ R) { set(w, "Content-Length", "5") }},
-		{name: "HEAD with a flush", method: http.MethodHead, handler: func(w W, _ R) { write(w, "hello"); flush(w) }},
-		{name: "HTTP/1.1 with Connection: close", http1: true, headers: "Connection: close\r\n", handler: func(w W, _ R) { write(w, "hello"); flush(w) }},
+		{name: "HEAD with a flush", flushes: true, method: http.MethodHead, handler: func(w W, _ R) { write(w, "hello"); flush(w) }},
+		{name: "HTTP/1.1 with Connection: close", flushes: true, http1: true, headers: "Connection: close\r\n", handler: func(w W, _ R) { write(w, "hello"); flush(w) }},
 	}
 }
 
@@ -301,28 +301,12 @@ func newServer(t *testing.T, handler http.HandlerFunc, http2 bool) *httptest.Ser
 	return s
 }
 
-// dialTLS begins a server of HTTP/1.1 over TLS, and connects to it.
-func dialTLS(t *testing.T, handler http.HandlerFunc) net.Conn {
-	t.Helper()
-	s := httptest.NewUnstartedServer(handler)
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	conn, err := tls.Dial("tcp", s.Listener.Addr().String(), &tls.Config{RootCAs: s.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com"})
-	require.NoError(t, err)
-	return conn
-}
-
 // raw sends two requests, so that the bytes show whether the connection was kept. It returns all
 // bytes of the responses, with equal dates.
 func raw(t *testing.T, handler http.HandlerFunc, row *handlerRow, proto string) string {
 	t.Helper()
 	conn, err := net.Dial("tcp", newServer(t, outer(handler), false).Listener.Addr().String())
 	require.NoError(t, err)
-	return rawOver(t, conn, row, proto)
-}
-
-func rawOver(t *testing.T, conn net.Conn, row *handlerRow, proto string) string {
-	t.Helper()
 	defer conn.Close()
 	method := row.method
 	if method == "" {
@@ -334,24 +318,22 @@ func rawOver(t *testing.T, conn net.Conn, row *handlerRow, proto string) string 
 	return regexp.MustCompile(`Date: [^y\r]*`).ReplaceAllString(string(answer), "Date: now")
 }
 
-// TestCapture_HTTP1: the bytes on the wire are those of the handler without a capture.
+// TestCapture_HTTP1: a client sees the same as without a capture, and so does its next request.
 func TestCapture_HTTP1(t *testing.T) {
 	rows := handlerRows()
 	for n := range rows {
 		row := &rows[n]
 		for _, proto := range []string{"HTTP/1.1", "HTTP/1.0"} {
 			t.Run(row.name+", "+proto, func(t *testing.T) {
-				want := raw(t, row.handler, row, proto)
-				got := raw(t, captured(row.handler, testLimit), row, proto)
+				wantRaw, gotRaw := raw(t, row.handler, row, proto), raw(t, captured(row.handler, testLimit), row, proto)
+				if wantRaw == gotRaw {
+					return // also if no client understands it, such as a Content-Length of five
+				}
+				want, got := parsed(t, wantRaw, row), parsed(t, gotRaw, row)
 				if row.name == "a length that is too short" || row.name == "a length of 0 and a body" {
 					// net/http also closes the connection: the handler's mistake, though
 					// the response is whole.
-					got, _, _ = strings.Cut(got, "HTTP/1.1 200 OK\r\nDate: now\r\nContent-Length: 0\r\nConnection: close")
-				}
-				require.Contains(t, want, "HTTP/1.")
-				if strings.HasPrefix(row.name, "96 KiB") || strings.HasPrefix(row.name, "ReadFrom, 96") {
-					// A file is read in other pieces than it was written in.
-					want, got = unchunked(t, want), unchunked(t, got)
+					got.next = want.next
 				}
 				require.Equal(t, want, got)
 			})
@@ -359,31 +341,25 @@ func TestCapture_HTTP1(t *testing.T) {
 	}
 }
 
-// TestCapture_TLS: over TLS, net/http's ReadFrom uses no sendfile.
-func TestCapture_TLS(t *testing.T) {
-	rows := handlerRows()
-	for n := range rows {
-		row := &rows[n]
-		if !strings.Contains(row.name, "ReadFrom") && !strings.Contains(row.name, "ServeContent") {
-			continue
-		}
-		t.Run(row.name, func(t *testing.T) {
-			want := rawOver(t, dialTLS(t, outer(row.handler)), row, "HTTP/1.1")
-			got := rawOver(t, dialTLS(t, outer(captured(row.handler, 1<<20))), row, "HTTP/1.1")
-			require.Contains(t, want, "HTTP/1.")
-			require.Equal(t, want, got)
-		})
-	}
-}
+// parsed are the responses of raw, without the chunks.
+func parsed(t *testing.T, s string, row *handlerRow) (p struct {
+	observation
 
-// unchunked is a raw response without its framing.
-func unchunked(t *testing.T, s string) string {
+	next string // all behind the first response
+}) {
 	t.Helper()
-	resp, err := http.ReadResponse(bufio.NewReader(strings.NewReader(s)), nil)
+	r := bufio.NewReader(strings.NewReader(s))
+	for p.Code < 200 {
+		resp, err := http.ReadResponse(r, &http.Request{Method: row.method})
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		p.observation = observation{resp.StatusCode, resp.Header, resp.ContentLength, string(body), resp.Trailer, err}
+	}
+	rest, err := io.ReadAll(r)
 	require.NoError(t, err)
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return fmt.Sprint(resp.StatusCode, resp.Header, resp.TransferEncoding, resp.ContentLength, string(body))
+	p.next = string(rest)
+	p.forget(row)
+	return p
 }
 
 // TestCapture_HTTP2: a client sees the same as without a capture.
@@ -395,35 +371,16 @@ func TestCapture_HTTP2(t *testing.T) {
 			continue
 		}
 		t.Run(row.name, func(t *testing.T) {
-			require.Equal(t, seen(t, row.handler, row), seen(t, captured(row.handler, testLimit), row))
+			want, got := observe(t, row.handler, row, true), observe(t, captured(row.handler, testLimit), row, true)
+			for _, seen := range []*observation{&want, &got} {
+				seen.forget(row)
+				if date := seen.Header["Date"]; len(date) > 0 && date[0] != "yesterday" {
+					seen.Header.Set("Date", "now")
+				}
+			}
+			require.Equal(t, want, got)
 		})
 	}
-}
-
-// seen is everything that a client can see of a response over HTTP/2.
-func seen(t *testing.T, handler http.HandlerFunc, row *handlerRow) string {
-	t.Helper()
-	s := newServer(t, outer(handler), true)
-	method := row.method
-	if method == "" {
-		method = http.MethodPost
-	}
-	req, err := http.NewRequest(method, s.URL, nil)
-	require.NoError(t, err)
-	if name, value, ok := strings.Cut(strings.TrimSpace(row.headers), ": "); ok {
-		req.Header.Set(name, value)
-	}
-	client := s.Client()
-	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	resp, err := client.Do(req)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	require.Equal(t, 2, resp.ProtoMajor)
-	body, err := io.ReadAll(resp.Body)
-	if resp.Header.Get("Date") != "yesterday" && resp.Header.Get("Date") != "" {
-		resp.Header.Set("Date", "now")
-	}
-	return fmt.Sprintln(resp.StatusCode, resp.Header, resp.ContentLength, len(body), string(body), err, resp.Trailer)
 }
 
 // TestCapture_invalidStatus panics as net/http does.
@@ -482,7 +439,6 @@ func TestCapture_holdsBack(t *testing.T) {
 	require.NoError(t, c.sendResponse(w))
 	require.Equal(t, []int{103, 201}, w.codes)
 	require.Equal(t, 1+2*testLimit, w.Body.Len())
-	require.True(t, w.Flushed)
 	require.Equal(t, http.Header{"Location": {"/charges/1"}}, w.Header())
 }
 
@@ -579,8 +535,6 @@ func TestCapture_afterFinish(t *testing.T) {
 	require.ErrorIs(t, err, errHandlerOver)
 	_, err = c.WriteString("late")
 	require.ErrorIs(t, err, errHandlerOver)
-	_, err = c.ReadFrom(strings.NewReader("late"))
-	require.ErrorIs(t, err, errHandlerOver)
 	c.WriteHeader(http.StatusEarlyHints)
 	c.Flush()
 	require.Equal(t, http.Header{
@@ -591,7 +545,7 @@ func TestCapture_afterFinish(t *testing.T) {
 	left.Wait()
 	require.Equal(t, []int{201}, w.codes)
 	require.Equal(t, "first", w.Body.String())
-	require.Equal(t, http.Header{"Trailer": {"X-Sum"}, "X-A": {"first"}, "X-Sum": {"1"}}, w.Header())
+	require.Equal(t, http.Header{"Trailer": {"X-Sum"}, "X-A": {"first"}, "X-Sum": {"1"}, "Content-Length": nil}, w.Header())
 }
 
 // TestCapture_abandon: a response can be dropped while the handler writes it.
@@ -810,21 +764,15 @@ func TestCapture_fullDisk(t *testing.T) {
 
 // TestCapture_clientGone: sendResponse returns an error.
 func TestCapture_clientGone(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		flush bool
-		after int
-	}{{"in the first write", false, 0}, {"in a later one", false, 1}, {"in a flush", true, 100}} {
-		t.Run(row.name, func(t *testing.T) {
-			w := &brokenWriter{ResponseRecorder: httptest.NewRecorder(), after: row.after, noFlush: row.flush}
+	for name, after := range map[string]int{"in the first write": 0, "in the file": 1} {
+		t.Run(name, func(t *testing.T) {
+			w := &brokenWriter{ResponseRecorder: httptest.NewRecorder(), after: after}
 			c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
 			defer c.close()
-			for range 3 {
-				write(c, strings.Repeat("a", 3000))
-				c.Flush()
-			}
+			write(c, strings.Repeat("a", 2*testLimit))
 			c.finish()
 			require.ErrorIs(t, c.sendResponse(w), io.ErrClosedPipe)
+			require.Equal(t, after*testLimit, w.Body.Len())
 		})
 	}
 }
@@ -832,8 +780,7 @@ func TestCapture_clientGone(t *testing.T) {
 type brokenWriter struct {
 	*httptest.ResponseRecorder
 
-	after   int
-	noFlush bool
+	after int
 }
 
 func (w *brokenWriter) Write(p []byte) (int, error) {
@@ -841,13 +788,6 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 		return 0, io.ErrClosedPipe
 	}
 	return w.ResponseRecorder.Write(p)
-}
-
-func (w *brokenWriter) FlushError() error {
-	if w.noFlush {
-		return io.ErrClosedPipe
-	}
-	return nil
 }
 
 // TestCapture_withoutFlusher: a real writer that cannot flush causes no error.
@@ -862,25 +802,6 @@ func TestCapture_withoutFlusher(t *testing.T) {
 	c.finish()
 	require.NoError(t, c.sendResponse(w))
 	require.Equal(t, "ab", rec.Body.String())
-}
-
-// TestWriteLog_isBounded: the memory for a handler that flushes each byte is limited, and its body
-// is sent whole.
-func TestWriteLog_isBounded(t *testing.T) {
-	w := httptest.NewRecorder()
-	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
-	defer c.close()
-	var want bytes.Buffer
-	for n := range maxLog {
-		p := strconv.Itoa(n)
-		want.WriteString(p)
-		write(c, p)
-		c.Flush()
-	}
-	require.Len(t, c.log.ops, maxLog)
-	c.finish()
-	require.NoError(t, c.sendResponse(w))
-	require.Equal(t, want.String(), w.Body.String())
 }
 
 // BenchmarkCapture measures the cost of a small JSON response in addition to the bare handler.

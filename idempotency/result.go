@@ -30,7 +30,7 @@ func (c *capture) result() Result {
 	}
 	c.storeTrailers(h)
 	c.storeSniffed(h)
-	c.storeLength(h)
+	c.withoutLength(h)
 	return Result{Code: c.code, Header: h, Body: c.body.memory}
 }
 
@@ -115,40 +115,31 @@ func listed(values []string) iter.Seq[string] {
 	}
 }
 
-// storeSniffed stores the Content-Type that net/http finds in the bytes before the first
-// flush. A replay might find another one, because it has no flush.
+// storeSniffed stores the Content-Type that net/http finds in the body.
 func (c *capture) storeSniffed(h http.Header) {
 	_, set := c.snapshot["Content-Type"]
-	if set || c.log.total == 0 || c.snapshot.Get("Content-Encoding") != "" {
-		return // net/http sniffs neither here nor in a replay
-	}
-	first := int64(len(c.body.memory))
-	if c.log.flushed {
-		first = min(first, c.log.atFlush)
-	}
-	if first == 0 || c.http1() && c.snapshot.Get("Transfer-Encoding") != "" {
+	switch {
+	case set || len(c.body.memory) == 0 || c.snapshot.Get("Content-Encoding") != "":
+		// net/http sniffs neither here nor in a replay
+	case c.transferEncoded():
 		h["Content-Type"] = nil
-		return
+	default:
+		h["Content-Type"] = []string{http.DetectContentType(c.body.memory)}
 	}
-	h["Content-Type"] = []string{http.DetectContentType(c.body.memory[:first])}
 }
 
-// storeLength prevents a Content-Length in the replay of a response that had none,
-// because it was flushed or had trailers.
-func (c *capture) storeLength(h http.Header) {
-	_, set := c.snapshot["Content-Length"]
-	if set || !bodyAllowed(c.code) || c.r.Method == http.MethodHead && c.log.total == 0 {
-		return
-	}
-	gathered := int64(bufferedByHTTP2)
-	unknown := c.log.flushed
-	if c.http1() {
-		gathered = buffered
-		unknown = unknown || len(c.trailers) > 0 || c.snapshot.Get("Transfer-Encoding") != ""
-	}
-	if unknown && c.log.total <= gathered {
+// withoutLength prevents that net/http adds a Content-Length over HTTP/1, where a response with
+// trailers has none. It would drop those with http.TrailerPrefix.
+func (c *capture) withoutLength(h http.Header) {
+	if _, set := h["Content-Length"]; !set && (c.http1() && len(c.trailers) > 0 || c.transferEncoded()) {
 		h["Content-Length"] = nil
 	}
+}
+
+// transferEncoded reports whether the handler set Transfer-Encoding, which is not stored. Then
+// net/http adds neither a Content-Type nor a Content-Length.
+func (c *capture) transferEncoded() bool {
+	return c.http1() && c.snapshot.Get("Transfer-Encoding") != ""
 }
 
 func (c *capture) http1() bool { return c.r.ProtoMajor < 2 }

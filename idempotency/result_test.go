@@ -65,6 +65,16 @@ type observation struct {
 	Err     error
 }
 
+// forget removes what depends on flushes: without a capture, they change how net/http sends a body.
+func (o *observation) forget(row *handlerRow) {
+	if row.flushes {
+		o.Length = 0
+		for _, name := range []string{"Content-Length", "Content-Type", "Connection"} {
+			o.Header.Del(name)
+		}
+	}
+}
+
 func observe(t *testing.T, handler http.HandlerFunc, row *handlerRow, http2 bool) observation {
 	t.Helper()
 	s := newServer(t, outer(handler), http2)
@@ -140,19 +150,14 @@ func TestResult(t *testing.T) {
 		}, http.Header{
 			"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil, "Trailer": {"Authentication-Info, X-Never"},
 		}},
-		{"sniffed up to the flush", "", false, func(w http.ResponseWriter) {
-			write(w, "<ht")
-			w.(http.Flusher).Flush()
-			write(w, "ml>")
-			w.(http.Flusher).Flush()
-		}, http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}},
 		{"sniffed whole", "", false, func(w http.ResponseWriter) {
 			write(w, "<ht", "ml>")
 		}, http.Header{"Content-Type": {"text/html; charset=utf-8"}}},
-		{"nothing to sniff at the flush", "", true, func(w http.ResponseWriter) {
+		{"a flush has no effect", "", false, func(w http.ResponseWriter) {
+			write(w, "<ht")
 			w.(http.Flusher).Flush()
-			write(w, "<html>")
-		}, http.Header{"Content-Type": nil, "Content-Length": nil}},
+			write(w, "ml>")
+		}, http.Header{"Content-Type": {"text/html; charset=utf-8"}}},
 		{"encoded", "", false, func(w http.ResponseWriter) {
 			w.Header().Set("Content-Encoding", "br")
 			write(w, "<html>")
@@ -170,14 +175,6 @@ func TestResult(t *testing.T) {
 			write(w, "<html>")
 			w.(http.Flusher).Flush()
 		}, http.Header{"Content-Type": {"text/html; charset=utf-8"}, "Content-Length": {"6"}}},
-		{"a flush that makes no difference", "", false, func(w http.ResponseWriter) {
-			write(w, strings.Repeat("a", buffered+1))
-			w.(http.Flusher).Flush()
-		}, http.Header{"Content-Type": {"text/plain; charset=utf-8"}}},
-		{"a flush that makes one over HTTP/2", "", true, func(w http.ResponseWriter) {
-			write(w, strings.Repeat("a", buffered+1))
-			w.(http.Flusher).Flush()
-		}, http.Header{"Content-Type": {"text/plain; charset=utf-8"}, "Content-Length": nil}},
 		{"HEAD, flushed, and nothing", "HEAD", false, func(w http.ResponseWriter) {
 			w.(http.Flusher).Flush()
 		}, http.Header{}},

@@ -1,22 +1,22 @@
 package idempotency
 
 import (
-	"errors"
 	"maps"
 	"net/http"
 	"slices"
 	"strings"
 )
 
-// sendResponse sends the response as the handler wrote it. w has the header that
-// newCapture found there. The error is that of the client's connection, or of the file.
+// sendResponse sends the response. w has the header that newCapture found there. The error is
+// that of the client's connection, or of the file.
 func (c *capture) sendResponse(w http.ResponseWriter) error {
 	h := w.Header()
 	assign(h, c.snapshot)
+	c.withoutLength(h)
 	if !c.implicit {
 		w.WriteHeader(c.code)
 	}
-	if err := c.log.replayWrites(w, &c.body); err != nil {
+	if err := c.body.sendTo(w); err != nil {
 		return err
 	}
 	c.sendTrailers(h)
@@ -67,13 +67,4 @@ func assign(dst, src http.Header) {
 		}
 	}
 	maps.Copy(dst, src)
-}
-
-// flushed flushes w if it supports that.
-func flushed(w http.ResponseWriter) error {
-	err := http.NewResponseController(w).Flush()
-	if errors.Is(err, http.ErrNotSupported) {
-		return nil
-	}
-	return err
 }

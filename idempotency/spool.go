@@ -17,8 +17,7 @@ type spool struct {
 	file   *os.File
 	filed  int64 // bytes in it
 	rest   *bufio.Writer
-	named  bool  // the file still has a name, because the system does not remove open files
-	unread int64 // the offset in the body at which writeTo continues
+	named  bool // the file still has a name, because the system does not remove open files
 	err    error
 	beyond bool // there is more than limit
 }
@@ -78,48 +77,30 @@ func (s *spool) open() {
 	s.rest = bufio.NewWriterSize(s.file, pieceSize)
 }
 
-// pieceSize is the size of one read or write of the file.
+// pieceSize is the size of one write of the file.
 const pieceSize = 32 << 10
 
-// writeTo writes the next n bytes to w: in one write if whole is true and they are in
-// memory, otherwise in pieces that net/http buffers.
-func (s *spool) writeTo(w io.Writer, n int64, whole bool) error {
-	for n > 0 {
-		size := min(n, buffered)
-		if whole {
-			size = n
-		}
-		piece, err := s.next(size)
-		if err != nil {
-			return err
-		}
-		if _, err := w.Write(piece); err != nil {
-			return err
-		}
-		n -= int64(len(piece))
-	}
-	return nil
-}
-
-// next returns at most n of the next bytes.
-func (s *spool) next(n int64) ([]byte, error) {
+// sendTo writes the body to w.
+func (s *spool) sendTo(w io.Writer) error {
 	if s.err != nil {
-		return nil, s.err
+		return s.err
 	}
-	from, size := s.unread, int64(len(s.memory))
-	if from < size {
-		s.unread = min(from+n, size)
-		return s.memory[from:s.unread], nil
+	if len(s.memory) > 0 {
+		if _, err := w.Write(s.memory); err != nil {
+			return err
+		}
 	}
-	if s.err = s.rest.Flush(); s.err != nil {
-		return nil, s.err
+	if s.file == nil {
+		return nil
 	}
-	piece := make([]byte, min(n, pieceSize))
-	if _, s.err = s.file.ReadAt(piece, from-size); s.err != nil {
-		return nil, s.err
+	if err := s.rest.Flush(); err != nil {
+		return err
 	}
-	s.unread += int64(len(piece))
-	return piece, nil
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := io.CopyN(w, s.file, s.filed)
+	return err
 }
 
 // close removes the file.

@@ -22,8 +22,10 @@
 //	OpenAI     none                                      429 of billing: not retried; 10 min, 60 s without data
 //	Azure      none                                      as OpenAI; one scope for each deployment
 //	Anthropic  none                                      429 of a spend limit: not retried; overloaded: throttled
+//	Google     none                                      wait of the body; 403 of a rate: throttled; quota of a day: not retried
 //	Slack      none                                      one scope for each method
-//	Shopify    none                                      one scope for each shop, which is its host
+//	Atlassian  none                                      one scope for each site
+//	Shopify    in the body: see [Shopify]                one scope for each shop, which is its host
 //	Twilio     none                                      429 of a verification: not retried
 //
 // Each function names its sources and the day on which they were read. None sets a rate limit,

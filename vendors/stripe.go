@@ -15,9 +15,15 @@ const StripeKeyTTL = 24 * time.Hour
 // (idempotency_key_in_use, 409). Stripe-Should-Retry has precedence. See [StripeDecline] for
 // declined cards.
 //
+// By default an endpoint (a method and a path, whatever the IDs in it) takes 25 requests a second,
+// and an account 100, or 25 in a sandbox. Limits of your account may be higher. API v1 replays the
+// stored response to a repeated key, also a 500. API v2 tries the failed work again and returns a
+// new response, so a retry can succeed there.
+//
 // Sources, read 2026-11-20: https://docs.stripe.com/api/idempotent_requests,
 // https://docs.stripe.com/api/errors; retries after lock timeouts:
-// https://github.com/stripe/stripe-ruby.
+// https://github.com/stripe/stripe-ruby; 2026-11-22: https://docs.stripe.com/rate-limits,
+// https://docs.stripe.com/api-v2-overview.
 func Stripe(hosts ...string) *resilienthttp.Transport {
 	return profile{
 		hosts: []string{"*.stripe.com"},

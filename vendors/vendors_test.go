@@ -39,7 +39,9 @@ func all() []vendor {
 		{"OpenAI", OpenAI, "api.openai.com", ""},
 		{"AzureOpenAI", AzureOpenAI, "mine.openai.azure.com", ""},
 		{"Anthropic", Anthropic, "api.anthropic.com", ""},
+		{"Google", Google, "generativelanguage.googleapis.com", ""},
 		{"Slack", Slack, "slack.com", ""},
+		{"Atlassian", Atlassian, "my-site.atlassian.net", ""},
 		{"Shopify", Shopify, "my-shop.myshopify.com", ""},
 		{"Twilio", Twilio, "api.twilio.com", ""},
 	}
@@ -79,7 +81,7 @@ func TestKeys(t *testing.T) {
 			{"vendor's name as prefix", v.host + ".evil.test", false},
 			{"vendor's name as suffix", "evil-" + strings.TrimPrefix(v.host, "www."), false},
 		} {
-			if host.name == "vendor's name as suffix" && slices.Contains([]string{"Adyen", "Stripe", "AzureOpenAI", "Shopify", "Twilio"}, v.name) {
+			if host.name == "vendor's name as suffix" && slices.Contains([]string{"Adyen", "Stripe", "AzureOpenAI", "Google", "Atlassian", "Shopify", "Twilio"}, v.name) {
 				continue // the profile has all subdomains
 			}
 			t.Run(v.name+", "+host.name, func(t *testing.T) {
@@ -157,6 +159,16 @@ func TestVerdicts(t *testing.T) {
 		{"Anthropic", "overloaded", 500, "", `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, throttled, transient},
 		{"Anthropic", "overloaded with 529", 529, "", `{"type":"error","error":{"type":"overloaded_error"}}`, throttled, throttled},
 		{"Anthropic", "rate limit", 429, "", `{"type":"error","error":{"type":"rate_limit_error"}}`, throttled, throttled},
+		{"Google", "403 of a rate", 403, "", `{"error":{"errors":[{"domain":"usageLimits","reason":"rateLimitExceeded","message":"Rate Limit Exceeded"}],"code":403,"message":"Rate Limit Exceeded"}}`, throttled, permanent},
+		{"Google", "403 of a user's rate", 403, "", `{"error":{"errors":[{"domain":"usageLimits","reason":"userRateLimitExceeded"}],"code":403}}`, throttled, permanent},
+		{"Google", "403 of a day", 403, "", `{"error":{"errors":[{"domain":"usageLimits","reason":"dailyLimitExceeded"}],"code":403}}`, permanent, permanent},
+		{"Google", "404 with the reason of a rate", 404, "", `{"error":{"errors":[{"reason":"rateLimitExceeded"}],"code":404}}`, permanent, permanent},
+		{"Google", "quota of a day", 429, "", googleBody("GenerateRequestsPerDayPerProjectPerModel-FreeTier", "38s"), permanent, throttled},
+		{"Google", "quota of a day, in a list", 429, "", "[" + googleBody("GenerateRequestsPerDayPerProjectPerModel-FreeTier", "38s") + "]", permanent, throttled},
+		{"Google", "quota of a minute", 429, "", googleBody("GenerateRequestsPerMinutePerProjectPerModel-FreeTier", "38s"), throttled, throttled},
+		{"Google", "server error with a wait", 503, "", googleBody("", "1s"), transient, transient},
+		{"Google", "no permission", 403, "", `{"error":{"code":403,"status":"PERMISSION_DENIED"}}`, permanent, permanent},
+		{"Atlassian", "burst", 429, "Retry-After: 1", `{"errorMessages":["Rate limit exceeded."]}`, throttled, throttled},
 		{"Twilio", "rate limit", 429, "", `{"code":20429,"message":"Too Many Requests","status":429}`, throttled, throttled},
 		{"Twilio", "verifications sent", 429, "", `{"code":60203,"message":"Max send attempts reached","status":429}`, permanent, throttled},
 		{"Twilio", "verifications checked", 429, "", `{"code":60202,"status":429}`, permanent, throttled},
@@ -189,6 +201,12 @@ func TestScopes(t *testing.T) {
 		url, want string
 	}{
 		{Slack, "https://slack.com/api/chat.postMessage", "slack.com/chat.postMessage"},
+		{Atlassian, "https://my-site.atlassian.net/rest/api/3/issue", "my-site.atlassian.net"},
+		{Atlassian, "https://api.atlassian.com/ex/jira/11223344-a1b2/rest/api/3/issue", "api.atlassian.com/jira/11223344-a1b2"},
+		{Atlassian, "https://api.atlassian.com/ex/jira", "api.atlassian.com"},
+		{Atlassian, "https://api.atlassian.com/ex//x/y", "api.atlassian.com"},
+		{Atlassian, "https://api.atlassian.com/oauth/token/accessible-resources", "api.atlassian.com"},
+		{Atlassian, "https://example.test/ex/jira/1/x", "example.test"},
 		{Slack, "https://slack.com/api/", "slack.com"},
 		{Slack, "https://hooks.slack.com/services/T0/B0/secret", "hooks.slack.com"},
 		{Slack, "https://slack.com/api/a/b", "slack.com"},

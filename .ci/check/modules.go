@@ -15,7 +15,9 @@ import (
 type module struct {
 	Dir    string // from the root, with slashes
 	Module struct{ Path string }
-	Go     string
+
+	Go, Toolchain    string
+	GoDebug, Exclude []any
 
 	Require []struct {
 		Path, Version string
@@ -24,6 +26,7 @@ type module struct {
 	Replace []struct {
 		Old, New struct{ Path, Version string }
 	}
+	Retract []struct{ Rationale string }
 }
 
 func findModules() (all []module, err error) {
@@ -71,6 +74,7 @@ func modules([]string) error {
 	}
 	return errors.Join(
 		problems("modules", inOrder(all, used, string(changelog))),
+		problems("directives of go.mod", directives(all)),
 		tidy(all), sumsAreComplete(), requiresOnlyWhatItMay())
 }
 
@@ -115,6 +119,30 @@ func inOrder(all []module, used []string, changelog string) (wrong []string) {
 			}
 			if !m.replaces(r.Path, dir) {
 				wrong = append(wrong, fmt.Sprintf("%s/go.mod does not replace %s by the one in %s", m.Dir, r.Path, dir))
+			}
+		}
+	}
+	return wrong
+}
+
+// goVersion is the language version of all modules.
+const goVersion = "1.26.0"
+
+// directives returns what a go.mod must not have, because it would hold for the workspace only, or for this module alone. A module
+// replaces only modules of the repository.
+func directives(all []module) (wrong []string) {
+	for _, m := range all {
+		if m.Go != goVersion || m.Toolchain != "" || len(m.GoDebug) > 0 || len(m.Exclude) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s/go.mod has go %s, want %s, and no toolchain, godebug or exclude", m.Dir, m.Go, goVersion))
+		}
+		for _, r := range m.Retract {
+			if r.Rationale == "" {
+				wrong = append(wrong, m.Dir+"/go.mod retracts a version without a reason")
+			}
+		}
+		for _, r := range m.Replace {
+			if r.Old.Path != home && !strings.HasPrefix(r.Old.Path, home+"/") {
+				wrong = append(wrong, fmt.Sprintf("%s/go.mod replaces %s", m.Dir, r.Old.Path))
 			}
 		}
 	}
@@ -169,13 +197,13 @@ func requiresOnlyWhatItMay() error {
 		problems("the root's go.mod does not require", without(want, lines(out))))
 }
 
-// importing returns a program that imports packages and does nothing.
+// importing returns a package that imports packages and does nothing. It is not a program: those are linked.
 func importing(packages []string) []byte {
-	program := []byte("package main\n")
+	text := []byte("package imports\n")
 	for _, p := range packages {
-		program = fmt.Appendf(program, "import _ %q\n", p)
+		text = fmt.Appendf(text, "import _ %q\n", p)
 	}
-	return append(program, "func main() {}\n"...)
+	return text
 }
 
 // without returns the elements of all that are not in some.

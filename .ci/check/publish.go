@@ -137,7 +137,7 @@ func (r *madeUp) install(module string) (packages int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := writeFile(dir, "main.go", importing(all)); err != nil {
+	if err := writeFile(dir, "imports.go", importing(all)); err != nil {
 		return 0, err
 	}
 	// The tests have linked it already.

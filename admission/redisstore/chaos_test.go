@@ -187,7 +187,7 @@ func (c *caller) kill() {
 // outage is a period without a Redis server.
 type outage struct{ from, to time.Time }
 
-// pauses records the periods in which this process, and so the vendor, was paused. The
+// pauses notes the periods in which this process, and so the vendor, was paused. The
 // returned function ends it and returns them.
 func pauses() (end func() []outage) {
 	over := make(chan struct{})

@@ -18,15 +18,19 @@ type Composition struct {
 }
 
 // Compose returns the composition with the number, always the same for a seed. Every fifth
-// composition has many clients with few calls each, and an outage or a brownout.
+// composition has many clients with few calls each, and an outage or a brownout. Every tenth has
+// few callers and a small quota.
 func Compose(seed uint64, number int) Composition {
 	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1000))}
 	c.scenario = Scenario{Name: fmt.Sprintf("random-%d", number)}
-	if number%5 == 4 {
+	switch {
+	case number%5 == 4:
 		c.smallFleet()
 		oneOf(c, c.outages, c.brownout)()
 		c.faults(c.rand.IntN(3))
-	} else {
+	case number%10 == 7:
+		c.faults(c.fewCallers())
+	default:
 		c.clients()
 		c.faults(1 + c.rand.IntN(3))
 	}
@@ -70,9 +74,12 @@ const (
 	fastest  = 1000.0
 	minCalls = 300 // minimum of measured calls
 	shortRun = 40 * time.Second
+
+	leastQuota = 0.2 // of few callers, requests per second
+	mostQuota  = 5.0
 )
 
-// clients draws the clients, their rate and the duration.
+// clients draws the clients, their rate and their calls.
 func (c *composer) clients() {
 	l := &c.scenario.Load
 	c.topology = oneOf(c, Shared, Own)
@@ -81,6 +88,25 @@ func (c *composer) clients() {
 		l.Clients = int(c.between(10, 500))
 		c.rate = min(c.between(slowest, 3)*float64(l.Clients), fastest)
 	}
+	c.calls()
+}
+
+// fewCallers draws a few clients and a small quota near their rate. It returns the number of
+// other faults.
+func (c *composer) fewCallers() int {
+	l := &c.scenario.Load
+	c.topology = oneOf(c, Shared, Own)
+	l.Clients = 1 + c.rand.IntN(8)
+	quota := c.between(leastQuota, mostQuota)
+	c.rate = quota * c.between(0.7, 3)
+	c.calls()
+	c.limitTo(quota)
+	return c.rand.IntN(2)
+}
+
+// calls draws the calls of clients with a rate, and the duration.
+func (c *composer) calls() {
+	l := &c.scenario.Load
 	l.Rate = c.rate
 	l.Deadline = oneOf(c, -1, time.Second, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
 	l.Method = oneOf(c, http.MethodGet, http.MethodGet, http.MethodPost)
@@ -196,8 +222,10 @@ func (c *composer) rejections() {
 }
 
 // limit draws a limit near the offered rate.
-func (c *composer) limit() {
-	granted := c.rate * (0.5 + 0.8*c.rand.Float64())
+func (c *composer) limit() { c.limitTo(c.rate * (0.5 + 0.8*c.rand.Float64())) }
+
+// limitTo draws a limit of the rate.
+func (c *composer) limitTo(granted float64) {
 	says := oneOf(c, AllHeaders, HeadersOnRejections, RetryAfterOnly, NoHeaders)
 	l := Limit{Headers: says}
 	if c.chance(0.5) {

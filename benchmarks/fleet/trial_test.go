@@ -63,6 +63,12 @@ func TestCompose(t *testing.T) {
 			require.Positive(t, s.Server.Workers)
 			require.Positive(t, len(s.Server.Staff)+len(s.Server.Faults), "an outage or a brownout")
 		}
+		if number%10 == 7 { // few callers
+			limit := s.Server.Limit.perSecond()
+			require.LessOrEqual(t, s.Load.Clients, 8)
+			require.InDelta(t, s.Load.Rate, limit*1.6, limit*1.5, "%d: %s", number, s.Note)
+			require.Less(t, limit, 1.31*3*mostQuota, "%d: %s", number, s.Note)
+		}
 		for _, f := range s.Server.Faults {
 			require.LessOrEqual(t, f.To, s.During, "%d: %s", number, s.Note)
 		}

@@ -104,7 +104,7 @@ func (h *Handler) redriveOne(r *http.Request, by string) (url.Values, error) {
 	return back, h.Engine.RedriveOne(r.Context(), seen, durable.Redrive{By: by, Note: r.PostForm.Get("note")})
 }
 
-// resolve records a person's decision.
+// resolve notes a person's decision.
 func (h *Handler) resolve(r *http.Request, by string) (url.Values, error) {
 	outcome := durable.Outcome{Reference: r.PostForm.Get("reference"), Code: r.PostForm.Get("code")}
 	switch r.PostForm.Get("class") {

@@ -472,7 +472,7 @@ func (m *transition) erase() {
 	r.Payload, r.Result = nil, nil
 }
 
-// resolve records a person's decision.
+// resolve notes a person's decision.
 func (m *transition) resolve() {
 	r, outcome := &m.Record, m.e.Outcome.Fitted()
 	m.Step = StepUpdate

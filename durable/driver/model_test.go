@@ -299,7 +299,7 @@ func (m *model) query(w world) {
 }
 
 // person looks, and decides later about what was seen: redrives it, or resolves it by the
-// provider's records of that time, if these were complete.
+// provider's ledger of that time, if it was complete.
 func (m *model) person(w world) {
 	r := &w.record
 	if !w.looked && (r.State == driver.StateDead || r.State == driver.StateUnknown) {

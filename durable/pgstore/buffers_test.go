@@ -46,7 +46,7 @@ func TestClaim_buffers(t *testing.T) {
 		most          int
 	}{
 		{"10,000 tenants in retry, nothing due: at most 200", 10_000, 10_000, 0, 200},
-		{"200,000 rows waiting, nothing due: at most 200", 200_000, 100, 0, 200},
+		{"50,000 rows waiting, nothing due: at most 200", 50_000, 100, 0, 200},
 		{"10,000 tenants in retry, one due: at most 200", 10_000, 10_000, 1, 200},
 		{"10,000 tenants in retry, 100 due: at most 40 each", 10_000, 10_000, 100, 4000},
 	} {

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/durablesql"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -57,8 +57,8 @@ func scanAttempt(from pgkit.Row) (*driver.Attempt, error) {
 }
 
 // dialect is PostgreSQL's, for the lists.
-func (is *statements) dialect() durablesql.Dialect {
-	return durablesql.Dialect{
+func (is *statements) dialect() sqlquery.Dialect {
+	return sqlquery.Dialect{
 		Param: func(n int, value any) string {
 			kind := "text"
 			switch value.(type) {

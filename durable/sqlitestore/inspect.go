@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/durablesql"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -62,7 +62,7 @@ func scanAttempt(rows *sql.Rows) (a driver.Attempt, there bool, err error) {
 }
 
 // dialect is SQLite's, for the lists.
-var dialect = durablesql.Dialect{ //nolint:gochecknoglobals // constant
+var dialect = sqlquery.Dialect{ //nolint:gochecknoglobals // constant
 	Param: func(n int, _ any) string { return "?" + strconv.Itoa(n) },
 	Time:  func(t time.Time) any { return t.UnixMicro() },
 	From: func(held, byID bool) string {

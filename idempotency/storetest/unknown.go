@@ -108,7 +108,7 @@ func (k *kit) doubtful(t *testing.T, scope string, n int) []driver.ID {
 
 // listMany resolves each record when it is listed, as a reconciler does.
 func (k *kit) listMany(t *testing.T) {
-	all := k.doubtful(t, " many", 333)
+	all := k.doubtful(t, " many", 222) // more than two pages of 100
 	k.lists(t, all[0].Scope, all)
 	n := 0
 	got := k.list(t, all[0].Scope, func(record driver.Record) {
@@ -126,9 +126,9 @@ func (k *kit) listMany(t *testing.T) {
 
 // listEarly ends more lists early than a store has connections, and nests lists.
 func (k *kit) listEarly(t *testing.T) {
-	all := k.doubtful(t, " early", 20)
+	all := k.doubtful(t, " early", 12)
 	list := k.store.Unknown(patient(t), all[0].Scope)
-	for i := range 50 {
+	for i := range 30 {
 		n := 0
 		for record, err := range list { // each range begins at the start
 			must(t, "Unknown", err)
@@ -143,7 +143,7 @@ func (k *kit) listEarly(t *testing.T) {
 
 // listCanceled ends the context of a list before its begin and in the middle.
 func (k *kit) listCanceled(t *testing.T) {
-	all := k.doubtful(t, " canceled", 250)
+	all := k.doubtful(t, " canceled", 130) // more than a page of 100
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	listed, failed := 0, 0

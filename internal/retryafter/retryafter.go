@@ -34,7 +34,7 @@ const maxDate = 64
 //
 //   - Retry-After-Ms, milliseconds, of OpenAI and Azure OpenAI;
 //   - X-Ms-Retry-After-Ms, milliseconds, of Azure services;
-//   - X-Amz-Retry-After, milliseconds, of AWS;
+//   - X-Amz-Retry-After, milliseconds, of AWS services;
 //   - Retry-After (RFC 9110, section 10.2.3): seconds, also with a fraction, or a date.
 //
 // A date is compared with the response's Date. Without a valid Date it is compared with now,

@@ -108,12 +108,14 @@ func TestParse(t *testing.T) {
 
 		// Milliseconds.
 		{"milliseconds", header("Retry-After-Ms", "1500"), 1500 * time.Millisecond, true},
-		{"milliseconds of AWS", header("X-Amz-Retry-After", "1500"), 1500 * time.Millisecond, true},
 		{"fraction of a millisecond", header("Retry-After-Ms", "0.25"), 250 * time.Microsecond, true},
 		{"zero milliseconds", header("Retry-After-Ms", "0"), 0, true},
 		{"huge milliseconds", header("Retry-After-Ms", "99999999999999999999"), Max, true},
 		{"the maximum in milliseconds", header("Retry-After-Ms", "31536000000"), Max, true},
 		{"Azure milliseconds", header("X-Ms-Retry-After-Ms", "20"), 20 * time.Millisecond, true},
+		{"AWS milliseconds", header("X-Amz-Retry-After", "500"), 500 * time.Millisecond, true},
+		{"AWS milliseconds win over seconds", header("Retry-After", "2", "X-Amz-Retry-After", "1999"), 1999 * time.Millisecond, true},
+		{"malformed AWS milliseconds fall back", header("Retry-After", "2", "X-Amz-Retry-After", "soon"), 2 * time.Second, true},
 		{"milliseconds are no date", header("Retry-After-Ms", date, "Date", date), 0, false},
 		{"milliseconds win over seconds", header("Retry-After", "2", "Retry-After-Ms", "1999"), 1999 * time.Millisecond, true},
 		{"Azure milliseconds win over seconds", header("Retry-After", "2", "X-Ms-Retry-After-Ms", "1999"), 1999 * time.Millisecond, true},
@@ -226,16 +228,18 @@ func TestParse_secondsDoesNotAllocate(t *testing.T) {
 // number has the value that big.Rat parses.
 func FuzzParse(f *testing.F) {
 	for _, v := range []string{"120", "1.5", "9223372037", "1e308", "Wed, 21 Oct 2015 07:28:30 GMT", "-1", "0x10"} {
-		f.Add(v, "", "", "Wed, 21 Oct 2015 07:28:00 GMT")
-		f.Add("", v, "", "")
-		f.Add("", "", v, "")
-		f.Add("1", "", "", v)
+		f.Add(v, "", "", "", "Wed, 21 Oct 2015 07:28:00 GMT")
+		f.Add("", v, "", "", "")
+		f.Add("", "", v, "", "")
+		f.Add("", "", "", v, "")
+		f.Add("1", "", "", "", v)
 	}
-	f.Fuzz(func(t *testing.T, seconds, millis, azure, date string) {
+	f.Fuzz(func(t *testing.T, seconds, millis, azure, aws, date string) {
 		h := http.Header{
 			"Retry-After":         {seconds},
 			"Retry-After-Ms":      {millis},
 			"X-Ms-Retry-After-Ms": {azure},
+			"X-Amz-Retry-After":   {aws},
 			"Date":                {date},
 		}
 		wait, ok := Parse(h, now)
@@ -244,7 +248,7 @@ func FuzzParse(f *testing.F) {
 		if !ok {
 			require.Zero(t, wait)
 		}
-		for _, s := range []string{seconds, millis, azure} {
+		for _, s := range []string{seconds, millis, azure, aws} {
 			n, ok := ParseNumber(s)
 			if !ok {
 				require.Zero(t, n)

@@ -72,9 +72,9 @@ type Request struct {
 	Slow  bool // the retry follows a timeout: it takes all whole tokens, at most five
 	Batch bool // the bucket must be more than half full
 
-	// Rejected means that the retry follows a 429 without a Retry-After. Its success returns no
-	// tokens, because a rate limit that admits a retry rejects another request for it.
-	Rejected bool
+	// Displaces means that the retry follows a response that says "too many requests". Its success
+	// returns its tokens and adds none, because a server that admits it rejects another request.
+	Displaces bool
 }
 
 // Admit takes the tokens for one request, or returns false if there are too few. The caller must
@@ -92,7 +92,11 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	}
 	b.tokens -= cost
 	w := &withdrawal{from: b, cost: cost}
-	if !r.Rejected && !rules.Static {
+	switch {
+	case rules.Static:
+	case r.Displaces:
+		w.reward = cost
+	default:
 		w.reward = cost + reward
 	}
 	return Permit{w}, true

@@ -88,13 +88,13 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 			p.Done(true)
 		}, 4},
 		{"static, after a timeout: one", Rules{Tokens: 5, Static: true}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 4},
-		{"after a 429 that asks for no wait, a success: nothing returned", Rules{Tokens: 5}, func(b *bucket) {
-			p, _ := b.take(epoch, Request{Rejected: true})
+		{"displaces another request, a success: returned, and none added", Rules{Tokens: 5}, func(b *bucket) {
+			p, _ := b.take(epoch, Request{Displaces: true})
 			b.rules.Tokens = 9
 			p.Done(true)
-		}, 4},
-		{"after a 429 that asks for no wait, canceled: returned", Rules{Tokens: 5}, func(b *bucket) {
-			p, _ := b.take(epoch, Request{Rejected: true})
+		}, 5},
+		{"displaces another request, canceled: returned", Rules{Tokens: 5}, func(b *bucket) {
+			p, _ := b.take(epoch, Request{Displaces: true})
 			p.Cancel()
 		}, 5},
 		{"after a timeout: five", Rules{Tokens: 8}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 3},

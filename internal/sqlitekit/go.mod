@@ -3,6 +3,7 @@ module github.com/resilienthttp/resilienthttp/internal/sqlitekit
 go 1.26.0
 
 require (
+	github.com/resilienthttp/resilienthttp v0.1.0
 	github.com/stretchr/testify v1.12.1
 	modernc.org/sqlite v1.60.1
 )
@@ -21,3 +22,5 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 )
+
+replace github.com/resilienthttp/resilienthttp => ../../

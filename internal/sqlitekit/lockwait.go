@@ -9,6 +9,8 @@ import (
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // ErrLocked means that SQLite's write lock was not free within
@@ -57,20 +59,9 @@ func (d *DB) Retry(ctx context.Context, timeout time.Duration, try func() error)
 		if time.Since(began) >= timeout {
 			return fmt.Errorf("%w after %v: %w", ErrLocked, timeout, err)
 		}
-		if err := sleep(ctx, pause); err != nil {
+		if err := sleep.Context(ctx, pause); err != nil {
 			return err
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"database/sql"
 	"errors"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 const (
@@ -53,7 +55,7 @@ func (d *DB) Sweep(
 		if grants = d.queue.count(); grants > before+1 { // more than this batch
 			took *= sweepRatio
 		}
-		if err := sleep(ctx, max(sweepPause, took)); err != nil {
+		if err := sleep.Context(ctx, max(sweepPause, took)); err != nil {
 			return swept, err
 		}
 	}

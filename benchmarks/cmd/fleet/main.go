@@ -10,6 +10,11 @@
 //	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3 -series
 //	go run ./benchmarks/cmd/fleet -random=300
 //	go run ./benchmarks/cmd/fleet -random-only=17 -peer=ours,aws-sdk-go-v2
+//	go run ./benchmarks/cmd/fleet -zoo=1000 -seed=7
+//	go run ./benchmarks/cmd/fleet -zoo-draw=17 -seed=7
+//
+// The last two run drawn rate limiters (package zoo): a summary of the criteria that are missed,
+// and a line for each draw that misses one, with the flags that repeat it.
 //
 // With -seeds=3 a figure is the mean of three seeds. With -all the other libraries run too.
 // Compare two versions of the code with a checkpoint:
@@ -56,7 +61,7 @@ type options struct {
 	group, scenario, peer, topology, out, plots, keep, against string
 	seconds                                                    float64
 	seed                                                       uint64
-	seeds, random, only                                        int
+	seeds, random, only, zoo, zooDraw                          int
 	series, targets, write, all, remember, draw, stored        bool
 }
 
@@ -84,6 +89,8 @@ func main() {
 	flag.StringVar(&o.plots, "plots", "svg", "format of the plots: svg or png")
 	flag.IntVar(&o.random, "random", 0, "run only `n` random compositions of faults with the libraries in -peer and a bare client")
 	flag.IntVar(&o.only, "random-only", -1, "run only the random composition with this number")
+	flag.IntVar(&o.zoo, "zoo", 0, "run only `n` drawn rate limiters with the library in -peer, a bare client and an oracle")
+	flag.IntVar(&o.zooDraw, "zoo-draw", -1, "run only the drawn rate limiter with this number")
 	flag.BoolVar(&o.remember, "remember", false, "store the results of other libraries in benchmarks/fleet/peers.json, as -all -write does")
 	flag.StringVar(&o.keep, "keep", "", "a checkpoint `file`: stored runs are not repeated")
 	flag.StringVar(&o.against, "against", "", "print the changes since the checkpoint `file`")
@@ -111,6 +118,9 @@ func (o options) run(t *testing.T) error {
 	}
 	if o.stored {
 		return o.writeStored()
+	}
+	if o.zoo > 0 || o.zooDraw >= 0 {
+		return o.runZoo(t)
 	}
 	if o.random > 0 || o.only >= 0 {
 		tallies, err := o.compositions(t)
@@ -171,6 +181,8 @@ func (o options) check() error {
 		return errors.New("fleet: -write needs all runs, or all of -scenario=gates (-out writes any runs to another directory)")
 	case o.group != "" && o.scenario != "all":
 		return errors.New("fleet: want -group or -scenario, not both")
+	case o.zoo > 0 && o.zooDraw >= 0:
+		return errors.New("fleet: want -zoo or -zoo-draw, not both")
 	}
 	return nil
 }

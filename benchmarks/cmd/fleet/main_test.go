@@ -10,7 +10,7 @@ import (
 )
 
 func TestOptions_check(t *testing.T) {
-	all := options{scenario: "all", topology: "both"}
+	all := options{scenario: "all", topology: "both", zooDraw: -1}
 	for name, tt := range map[string]struct {
 		change func(*options)
 		err    string
@@ -22,6 +22,7 @@ func TestOptions_check(t *testing.T) {
 		"-write of a topology: rejected":   {func(o *options) { o.write, o.topology = true, "own" }, "all runs"},
 		"-write of shorter runs: rejected": {func(o *options) { o.write, o.seconds = true, 5 }, "all runs"},
 		"-group and -scenario: rejected":   {func(o *options) { o.group, o.scenario = "small", "7" }, "not both"},
+		"-zoo and -zoo-draw: rejected":     {func(o *options) { o.zoo, o.zooDraw = 10, 7 }, "not both"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := all

@@ -1,6 +1,6 @@
-// Package durablesql has the queries by which the SQL stores of package durable list intents
+// Package sqlquery has the queries by which the SQL stores of package durable list intents
 // and dead letters. In them i is the table of intents, and l that of dead letters.
-package durablesql
+package sqlquery
 
 import (
 	"fmt"

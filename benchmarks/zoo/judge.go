@@ -1,0 +1,187 @@
+package zoo
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Criterion is a rule that each draw, or nearly each draw, keeps.
+type Criterion string
+
+// The criteria. A window is Limit.refill: the time in which a limit grants all of its units.
+const (
+	// AboveBare: served at least 0.95 × bare's - 2. It applies to each draw. If workers meet quotas of
+	// paths or models, the oracle's figure counts if it is less: a worker that waits for one quota
+	// makes no call of another one.
+	AboveBare Criterion = "served/bare"
+
+	// NearOracle: served at least 0.95 × the oracle's - 2, in 98 % of the draws to which it applies:
+	// each response tells limit, remaining and reset of each limit, and truly. It does not apply
+	//   - to Concurrency limits, which have neither a remaining count for a time nor a reset;
+	//   - to quotas of models, because no response says which requests share them;
+	//   - if the unit of the reset is more than a tenth of the window: a client that waits until the
+	//     reset that it gets loses more than the criterion permits;
+	//   - beside other failures, with which the oracle does not deal.
+	NearOracle Criterion = "served/oracle"
+
+	// FewWhereAllTell: at most 2 rejections a window and process + 20, or + the first flight if that
+	// is more. Responses tell everything, as for NearOracle, but the unit of the reset is no
+	// matter: a client that waits too long is not rejected. Counted by process, because a process
+	// cannot know what another one has just taken. It does not apply
+	//   - to limits that grant units one by one (all but a FixedWindow) if processes or other
+	//     clients compete for each: there is no moment at which all of them learn what is left;
+	//   - to such limits of Tokens: what is left is never known to suffice for the next call.
+	FewWhereAllTell Criterion = "rejected/all-tell"
+
+	// FewWhereRejectionsTell: at most the first flight, and in each window 4 rejections a process and
+	// the calls of one response time, which are sent before a rejection arrives. Rejections tell limit, remaining
+	// and reset, or a right Retry-After; or all responses tell, but FewWhereAllTell does not apply. It
+	// does not apply to Concurrency limits, which have no window, and to quotas of models.
+	FewWhereRejectionsTell Criterion = "rejected/rejections"
+
+	// NotThrice: at most 3 × bare's rejections + 2. It applies to each draw.
+	NotThrice Criterion = "rejected/bare"
+)
+
+// Criteria returns all criteria.
+func Criteria() []Criterion {
+	return []Criterion{AboveBare, NearOracle, FewWhereAllTell, FewWhereRejectionsTell, NotThrice}
+}
+
+// Miss is a criterion that a trial does not keep.
+type Miss struct {
+	Criterion Criterion
+	Got       int
+	Want      float64
+}
+
+func (m Miss) String() string { return fmt.Sprintf("%s %d, want %.0f", m.Criterion, m.Got, m.Want) }
+
+// Judge returns the criteria that the trial misses.
+func (t Trial) Judge() (misses []Miss) {
+	for _, c := range Criteria() {
+		if !t.applies(c) {
+			continue
+		}
+		got, want, ok := t.compare(c)
+		if !ok {
+			misses = append(misses, Miss{c, got, want})
+		}
+	}
+	return misses
+}
+
+// compare compares a figure with the bound of a criterion that applies.
+func (t Trial) compare(c Criterion) (got int, want float64, ok bool) {
+	const share, calls = 0.95, 2
+	switch c {
+	case AboveBare:
+		bare := t.Bare.Served
+		if t.Load.Kind == Workers && t.split() {
+			bare = min(bare, t.Oracle.Served)
+		}
+		got, want = t.Ours.Served, share*float64(bare)-calls
+		return got, want, float64(got) >= want
+	case NearOracle:
+		got, want = t.Ours.Served, share*float64(t.Oracle.Served)-calls
+		return got, want, float64(got) >= want
+	case FewWhereAllTell:
+		want = 2*t.windows()*float64(t.Load.Processes) + max(20, float64(t.Load.firstFlight()))
+	case FewWhereRejectionsTell:
+		want = float64(t.Load.firstFlight()) + t.windows()*(4*float64(t.Load.Processes)+float64(t.Load.inFlight()))
+	case NotThrice:
+		want = 3*float64(t.Bare.Rejected) + 2
+	}
+	got = t.Ours.Rejected
+	return got, want, float64(got) <= want
+}
+
+// applies reports whether the criterion applies to the draw.
+func (d Draw) applies(c Criterion) bool {
+	switch c {
+	case AboveBare, NotThrice:
+		return true
+	case NearOracle:
+		return d.tellsAll() && d.exact() && d.Trouble == Trouble{}
+	case FewWhereAllTell:
+		return d.tellsAll() && d.foreseeable()
+	case FewWhereRejectionsTell:
+		return d.rejectionsTell() && !d.applies(FewWhereAllTell)
+	}
+	return false
+}
+
+// tellsAll reports whether each response tells limit, remaining and reset of each limit, and truly.
+func (d Draw) tellsAll() bool {
+	switch d.Says {
+	case SaysAll, SaysCached, SaysShared:
+	default:
+		return false
+	}
+	return d.dialectTells()
+}
+
+// dialectTells reports whether the headers, where they are sent, tell everything.
+func (d Draw) dialectTells() bool {
+	l := d.dialect()
+	if l.blind || len(d.Limits) > 1 && !l.many {
+		return false
+	}
+	for _, limit := range d.Limits {
+		if limit.Secret || limit.Kind == Concurrency || limit.Split == ByModel {
+			return false
+		}
+	}
+	return true
+}
+
+// exact reports whether the unit of resets is at most a tenth of each window.
+func (d Draw) exact() bool {
+	for _, l := range d.Limits {
+		if d.dialect().unit > l.refill()/10 {
+			return false
+		}
+	}
+	return true
+}
+
+// foreseeable reports whether a client can know that its next request is permitted.
+func (d Draw) foreseeable() bool {
+	for _, l := range d.Limits {
+		if l.continuous() && (d.Load.Processes > 1 || d.Others > 0 || l.Unit == Tokens) {
+			return false
+		}
+	}
+	return true
+}
+
+// rejectionsTell reports whether rejections tell how long the quota is exhausted.
+func (d Draw) rejectionsTell() bool {
+	for _, l := range d.Limits {
+		if l.Kind == Concurrency || l.Split == ByModel {
+			return false
+		}
+	}
+	switch d.Says {
+	case SaysAll, SaysCached, SaysShared, SaysRejections:
+		return d.dialectTells() || d.Wait.honest()
+	case SaysNoReset, SaysWait:
+		return d.Wait.honest()
+	default:
+		return false
+	}
+}
+
+// split reports whether a limit is one of each path or model.
+func (d Draw) split() bool {
+	return slices.ContainsFunc(d.Limits, func(l Limit) bool { return l.Split != All })
+}
+
+// windows is the number of windows in which the calls find the limits, of all limits and keys.
+func (d Draw) windows() (n float64) {
+	for _, l := range d.Limits {
+		n += (math.Ceil(float64(d.Length)/float64(l.refill())) + 1) * float64(d.keys(l))
+	}
+	return n
+}

@@ -1,0 +1,198 @@
+package zoo
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// LoadKind is a kind of load.
+type LoadKind string
+
+// The kinds of load.
+const (
+	Open    LoadKind = "open"    // a Poisson process
+	Workers LoadKind = "workers" // each makes one call after another
+	Bursts  LoadKind = "bursts"  // many calls at once
+)
+
+func loads() []LoadKind { return []LoadKind{Open, Workers, Bursts} }
+
+// Load is the calls of a draw.
+type Load struct {
+	Kind   LoadKind
+	Factor float64 // offered rate ÷ permitted rate
+
+	Rate    float64       // Open
+	Workers int           // Workers
+	Think   time.Duration // their pause
+	Burst   int           // Bursts: calls in each Period
+	Period  time.Duration
+
+	Processes, Paths, Models int
+	Tokens                   int           // mean cost of a call; at most maxCost times this
+	Service                  time.Duration // mean time of a response
+	Deadline                 time.Duration // of a call; 0: none
+}
+
+// The size of a draw.
+const (
+	maxCalls   = 20_000
+	minWindows = 2.5
+	maxWindows = 120
+	maxCost    = 3 // of a call, times the mean
+)
+
+// load draws the calls. Rate and length are drawn together: they make at most maxCalls.
+func (d *drawer) load() {
+	l := &d.Load
+	l.Kind = pick(d, loads()...)
+	l.Service = d.span(5*time.Millisecond, time.Second)
+	l.Factor = d.log(0.3, 3)
+	if l.Processes = 1; d.chance(0.5) {
+		l.Processes = d.count(2, 50)
+	}
+	first := d.drawnLimit()
+	if first.Kind == Concurrency {
+		l.Service = d.span(50*time.Millisecond, 5*time.Second)
+	}
+	calls := d.log(3000, 18_000)
+	if first.Kind != Concurrency { // small quotas make few calls
+		perWindow := d.perSecond() * first.refill().Seconds() * l.Factor
+		windows := min(max(calls/perWindow, minWindows), maxWindows)
+		if first.refill() < first.Window { // of a bucket that is small beside its window
+			windows = max(windows, minWindows*first.Window.Seconds()/first.refill().Seconds())
+		}
+		calls = min(perWindow*windows, maxCalls)
+	}
+	switch l.Kind {
+	case Open:
+	case Workers:
+		l.Workers = d.count(1, 200)
+		l.Processes = min(l.Processes, l.Workers)
+		l.Factor = d.log(0.3, 10)
+		cycle := time.Duration(float64(l.Workers) / (d.perSecond() * l.Factor) * float64(time.Second))
+		if first.Kind != Concurrency {
+			l.Service = max(min(l.Service, cycle), time.Millisecond)
+		}
+		l.Think = max(cycle-l.Service, 0)
+		l.Factor = l.offered() / d.perSecond()
+	case Bursts:
+		l.Burst = min(d.count(2, 500), max(int(calls/3), 2))
+	}
+	rate := d.perSecond() * l.Factor
+	l.Rate = rate
+	if l.Kind == Bursts {
+		l.Period = time.Duration(float64(l.Burst) / rate * float64(time.Second))
+	}
+	d.Length = time.Duration(calls / rate * float64(time.Second))
+	if l.Deadline = pick(d, 0, 0, time.Second, 5*time.Second, 30*time.Second, time.Minute); l.Deadline > 0 {
+		l.Deadline = max(l.Deadline, 5*l.Service)
+	}
+	d.Phase = time.Duration(d.rand.Float64() * float64(d.Limits[len(d.Limits)-1].Window))
+}
+
+// offered is the rate of workers with calls that never wait.
+func (l Load) offered() float64 { return float64(l.Workers) / (l.Service + l.Think).Seconds() }
+
+// inFlight is the number of calls that start while one response is under way: a client cannot know
+// more when it sends them. The first flight has all workers, or a burst.
+func (l Load) inFlight() int {
+	mean := l.Rate * l.Service.Seconds()
+	return int(mean + 3*math.Sqrt(max(mean, 1))) // of a Poisson process
+}
+
+func (l Load) firstFlight() int { return max(l.inFlight(), l.Workers, l.Burst) }
+
+func (l Load) String() string {
+	var text string
+	switch l.Kind {
+	case Open:
+		text = fmt.Sprintf("%.3g/s", l.Rate)
+	case Workers:
+		text = fmt.Sprintf("%d workers, pause %v", l.Workers, short(l.Think))
+	case Bursts:
+		text = fmt.Sprintf("bursts of %d every %v", l.Burst, short(l.Period))
+	}
+	text += fmt.Sprintf(" (%.2g × quota), %d processes, %d paths", l.Factor, l.Processes, l.Paths)
+	if l.Models > 1 {
+		text += fmt.Sprintf(", %d models", l.Models)
+	}
+	text += fmt.Sprintf(", responses take %v", short(l.Service))
+	if l.Deadline > 0 {
+		text += fmt.Sprintf(", deadline %v", short(l.Deadline))
+	}
+	return text
+}
+
+// short rounds a duration to about three digits.
+func short(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
+
+// call is one call. The context of its requests carries it to the server.
+type call struct {
+	id                   int
+	at                   time.Duration // since the start of the calls
+	process, path, model int
+	tokens               int
+	attempts             atomic.Int32
+	granted              bool // the oracle has taken its units
+}
+
+type callKey struct{}
+
+func callOf(ctx context.Context) *call {
+	c, _ := ctx.Value(callKey{}).(*call)
+	return c
+}
+
+// newCall returns the call with the id.
+func (d Draw) newCall(id int, at time.Duration) *call {
+	l, r := d.Load, random{d.Seed ^ mix(uint64(d.Number))}
+	return &call{
+		id: id, at: at,
+		process: int(r.fraction(id, 0, drawProcess) * float64(l.Processes)),
+		path:    int(r.fraction(id, 0, drawPath) * float64(l.Paths)),
+		model:   int(r.fraction(id, 0, drawModel) * float64(l.Models)),
+		tokens:  d.cost(r.fraction(id, 0, drawTokens)),
+	}
+}
+
+// cost is 0.2 to 2.6 times the mean: the mean of the square of a fraction is a third.
+func (d Draw) cost(fraction float64) int {
+	return max(int(float64(d.Load.Tokens)*(0.2+2.4*fraction*fraction)), 1)
+}
+
+// apart is the time between calls that are made at once. Two events never have the same time, so
+// their order, and with it a run, does not depend on chance.
+const apart = time.Microsecond
+
+// schedule returns the calls, by time. It returns none for Workers.
+func (d Draw) schedule() (calls []*call) {
+	switch d.Load.Kind {
+	case Open:
+		random := rand.New(rand.NewPCG(d.Seed, uint64(d.Number)))
+		gap := func() time.Duration {
+			return max(time.Duration(random.ExpFloat64()/d.Load.Rate*float64(time.Second)), 1)
+		}
+		for at := gap(); at < d.Length && len(calls) < maxCalls; at += gap() {
+			calls = append(calls, d.newCall(len(calls), at))
+		}
+	case Bursts:
+		for begin := time.Duration(0); begin < d.Length; begin += d.Load.Period {
+			for i := range d.Load.Burst {
+				calls = append(calls, d.newCall(len(calls), begin+time.Duration(i)*apart))
+			}
+		}
+	case Workers:
+	}
+	return calls
+}

@@ -1,0 +1,337 @@
+package zoo
+
+import (
+	"errors"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// epoch is the start of the model's clock.
+func epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// clock is the time since the epoch.
+func clock() time.Duration { return time.Since(epoch()) }
+
+// server is the model of a server, and the base RoundTripper of all clients. It must be created and
+// used in a synctest bubble.
+type server struct {
+	Draw
+	random  random
+	dialect dialect
+
+	mu       sync.Mutex
+	meters   []map[int]meter // of each limit, by the key of its split
+	history  map[meter][]count
+	cache    map[int]cached // by path
+	others   time.Duration  // the next request of other clients
+	locked   time.Duration  // all requests are rejected until then
+	sent     int
+	rejected int
+}
+
+// count is a remaining count of the past.
+type count struct {
+	at        time.Duration
+	remaining int
+}
+
+// cached are headers of the past.
+type cached struct {
+	at     time.Duration
+	header http.Header
+}
+
+func newServer(d Draw) *server {
+	s := &server{
+		Draw: d, random: random{d.Seed ^ mix(uint64(d.Number))}, dialect: d.dialect(),
+		history: map[meter][]count{}, cache: map[int]cached{}, others: math.MaxInt64,
+	}
+	for range d.Limits {
+		s.meters = append(s.meters, map[int]meter{})
+	}
+	if d.Others > 0 {
+		s.others = d.Phase
+	}
+	return s
+}
+
+// of returns the meters of a call, in the order of the limits. The server is locked.
+func (s *server) of(c *call) []meter {
+	all := make([]meter, 0, 2)
+	for i, l := range s.Limits {
+		key := 0
+		switch l.Split {
+		case ByPath:
+			key = c.path
+		case ByModel:
+			key = c.model
+		case All:
+		}
+		m := s.meters[i][key]
+		if m == nil {
+			m = newMeter(l)
+			s.meters[i][key] = m
+		}
+		all = append(all, m)
+	}
+	return all
+}
+
+// cost is what a call takes of a limit.
+func (c *call) cost(l Limit) int {
+	if l.Unit == Tokens {
+		return c.tokens
+	}
+	return 1
+}
+
+// earliest is the first time at which the call is permitted if nothing else is. The server is
+// locked.
+func (s *server) earliest(c *call, now time.Duration) time.Duration {
+	s.serveOthers(now)
+	at := max(now, s.locked)
+	for i, m := range s.of(c) {
+		at = max(at, m.earliest(now, c.cost(s.Limits[i])))
+	}
+	return at
+}
+
+// serveOthers makes the requests of other clients until now, evenly spaced.
+func (s *server) serveOthers(now time.Duration) {
+	if s.others > now {
+		return
+	}
+	l := s.Limits[0]
+	gap := max(time.Duration(float64(time.Second)/(s.Others*l.perSecond(0))), 1)
+	if l.Unit == Tokens {
+		gap *= time.Duration(s.Load.Tokens)
+	}
+	m := s.of(&call{})[0]
+	for ; s.others <= now; s.others += gap {
+		if m.earliest(s.others, 1) <= s.others {
+			m.take(s.others, s.others, 1)
+		}
+	}
+}
+
+// take takes the units of a permitted call until it ends. The server is locked.
+func (s *server) take(c *call, now, until time.Duration) {
+	for i, m := range s.of(c) {
+		m.take(now, until, c.cost(s.Limits[i]))
+	}
+}
+
+// errRefused is the error of a client if the server is down.
+var errRefused error = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+
+// RoundTrip implements http.RoundTripper.
+func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx := req.Context()
+	c := callOf(ctx)
+	if c == nil {
+		return nil, errors.New("zoo: a request without a call")
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	v := visit{call: c, attempt: int(c.attempts.Add(1)), now: clock()}
+	status, header, ok := s.arrive(v)
+	if !ok {
+		return nil, errRefused
+	}
+	timer := time.NewTimer(s.duration(v))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return &http.Response{
+		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: header, Body: io.NopCloser(http.NoBody), Request: req,
+	}, nil
+}
+
+// visit is one request.
+type visit struct {
+	*call
+	attempt int
+	now     time.Duration
+}
+
+// duration is the time until the response.
+func (s *server) duration(v visit) time.Duration {
+	took := time.Duration(float64(s.Load.Service) * (0.8 + 0.4*s.random.fraction(v.id, v.attempt, drawService)))
+	if t := s.Trouble; t.Slow > 0 && s.random.fraction(v.id, v.attempt, drawSlow) < t.Slow {
+		took += t.SlowBy
+	}
+	return took
+}
+
+// arrive decides about a request. ok is false if the server is down.
+func (s *server) arrive(v visit) (status int, header http.Header, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent++
+	t, now := s.Trouble, v.now
+	if since := now - s.Phase; since >= t.DownAt && since < t.DownAt+t.DownFor {
+		return 0, nil, false
+	}
+	permitted := v.granted
+	if !permitted {
+		if at := s.earliest(v.call, now); at > now {
+			s.rejected++
+			s.punish(v)
+			return s.Status, s.rejection(v, max(at, s.locked)-now), true
+		}
+		s.take(v.call, now, now+s.duration(v))
+	}
+	v.granted = false
+	status = http.StatusOK
+	if t.Errors > 0 && s.random.fraction(v.id, v.attempt, drawError) < t.Errors {
+		status = http.StatusInternalServerError
+	}
+	return status, s.success(v), true
+}
+
+// punish applies the penalty of a rejection.
+func (s *server) punish(v visit) {
+	switch s.Penalty {
+	case Counts:
+		for i, m := range s.of(v.call) {
+			m.fine(v.now, v.cost(s.Limits[i]))
+		}
+	case Locks:
+		if s.locked <= v.now {
+			s.locked = v.now + lockTime
+		}
+	case NoPenalty:
+	}
+}
+
+// success returns the headers of a permitted request.
+func (s *server) success(v visit) http.Header {
+	h := s.dated(v.now)
+	switch s.Says {
+	case SaysRejections, SaysWait, SaysNothing:
+		return h
+	case SaysWrong:
+		if s.Limits[0].Kind == Concurrency {
+			return h
+		}
+	default:
+	}
+	if old, ok := s.cache[v.path]; ok && s.Cached > 0 && s.random.fraction(v.id, v.attempt, drawCached) < s.Cached {
+		h = old.header.Clone()
+		h.Set("Age", strconv.Itoa(1+int((v.now-old.at).Seconds())))
+		return h
+	}
+	s.describe(h, v)
+	if s.Cached > 0 {
+		s.cache[v.path] = cached{v.now, h}
+	}
+	return h
+}
+
+// rejection returns the headers of a rejected request that would be permitted after the wait.
+func (s *server) rejection(v visit, wait time.Duration) http.Header {
+	h := s.dated(v.now)
+	if s.Says != SaysWait && s.Says != SaysNothing {
+		s.describe(h, v)
+	}
+	seconds := int(math.Ceil(wait.Seconds()))
+	switch s.Wait {
+	case WaitSeconds:
+		h.Set("Retry-After", strconv.Itoa(seconds))
+	case WaitDate:
+		h.Set("Retry-After", epoch().Add(v.now+wait+s.Skew+time.Second-1).UTC().Format(http.TimeFormat))
+	case WaitMillis:
+		name := "Retry-After-Ms"
+		if s.Number%2 == 0 {
+			name = "X-Amz-Retry-After"
+		}
+		h.Set(name, strconv.FormatInt(wait.Milliseconds()+1, 10))
+	case WaitZero:
+		h.Set("Retry-After", "0")
+	case WaitShort:
+		h.Set("Retry-After", strconv.Itoa(max(seconds/4, 1)))
+	case WaitNone:
+	}
+	return h
+}
+
+func (s *server) dated(now time.Duration) http.Header {
+	if s.NoDate {
+		return http.Header{}
+	}
+	return http.Header{"Date": {epoch().Add(now + s.Skew).UTC().Format(http.TimeFormat)}}
+}
+
+// describe writes the quotas.
+func (s *server) describe(h http.Header, v visit) {
+	p := page{date: epoch().Add(v.now + s.Skew), noReset: s.Says == SaysNoReset}
+	for i, m := range s.of(v.call) {
+		l := s.Limits[i]
+		if l.Secret {
+			continue
+		}
+		p.quotas = append(p.quotas, s.shown(l, m, v.now))
+		if l.Split == ByPath && s.dialect.names {
+			p.bucket = "path-" + strconv.Itoa(v.path)
+		}
+	}
+	if !s.dialect.many && len(p.quotas) == 2 && p.quotas[1].share() < p.quotas[0].share() {
+		p.quotas = p.quotas[1:] // the one that is exhausted first
+	}
+	if !s.dialect.many {
+		p.quotas = p.quotas[:1]
+	}
+	s.dialect.write(h, p)
+}
+
+func (q shown) share() float64 { return float64(q.remaining) / float64(q.limit) }
+
+// shown is what responses show of a limit.
+func (s *server) shown(l Limit, m meter, now time.Duration) shown {
+	remaining, reset := m.left(now)
+	if remaining == 0 && s.Next {
+		reset = m.earliest(now, 1) - now
+	}
+	reset = max(reset, s.locked-now)
+	q := shown{name: l.Name, unit: l.Unit, limit: l.capacity(), remaining: s.late(m, now, remaining), reset: reset, window: l.refill()}
+	switch s.Wrong {
+	case WrongRemaining0:
+		q.remaining = 0
+	case WrongNegative:
+		q.remaining = -1
+	case WrongLimit0:
+		q.limit, q.remaining = 0, 0
+	case WrongPast:
+		q.reset = -time.Hour
+	case WrongHour:
+		q.reset += time.Hour
+	}
+	return q
+}
+
+// late returns the remaining count of the time that is Lag ago.
+func (s *server) late(m meter, now time.Duration, remaining int) int {
+	if s.Lag == 0 {
+		return remaining
+	}
+	past := s.history[m]
+	past = append(past, count{now, remaining})
+	for len(past) > 1 && past[1].at <= now-s.Lag {
+		past = past[1:]
+	}
+	s.history[m] = past
+	return past[0].remaining
+}

@@ -1,0 +1,128 @@
+package zoo
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// twice sends two requests, of which a limit of one in a minute rejects the second one.
+func twice(t *testing.T, change func(*Draw)) (permitted, rejected *http.Response) {
+	t.Helper()
+	d := tenWindows(func(d *Draw) {
+		d.Limits[0].Quota, d.Limits[0].Clock = 1, true
+		d.Status, d.Phase, d.Number = http.StatusTooManyRequests, 90*time.Second, 1
+		change(d)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(d)
+		<-time.After(d.Phase - clock())
+		permitted, rejected = send(t, s, 0), send(t, s, 1)
+	})
+	return permitted, rejected
+}
+
+func send(t *testing.T, s *server, id int) *http.Response {
+	t.Helper()
+	r := run{Draw: s.Draw}
+	c := &call{id: id, tokens: 1}
+	resp, err := s.RoundTrip(r.request(context.WithValue(t.Context(), callKey{}, c), c))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp
+}
+
+func TestServer_says(t *testing.T) {
+	const remaining, reset, after = "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Retry-After"
+	for _, row := range []struct {
+		name           string
+		change         func(*Draw)
+		on, onRejected map[string]string
+	}{
+		{"all", func(*Draw) {}, map[string]string{remaining: "0", reset: "1767225720", after: ""}, map[string]string{remaining: "0", reset: "1767225720", after: "30"}},
+		{
+			"rejections", func(d *Draw) { d.Says = SaysRejections },
+			map[string]string{remaining: "", reset: "", "Date": "Thu, 01 Jan 2026 00:01:30 GMT"}, map[string]string{remaining: "0", reset: "1767225720", after: "30"},
+		},
+		{"no reset", func(d *Draw) { d.Says = SaysNoReset }, map[string]string{remaining: "0", reset: ""}, map[string]string{remaining: "0", reset: "", after: "30"}},
+		{"wait", func(d *Draw) { d.Says, d.Dialect = SaysWait, "" }, map[string]string{remaining: "", after: ""}, map[string]string{remaining: "", after: "30"}},
+		{"a date", func(d *Draw) { d.Wait = WaitDate }, nil, map[string]string{after: "Thu, 01 Jan 2026 00:02:00 GMT"}},
+		{"milliseconds", func(d *Draw) { d.Wait = WaitMillis }, nil, map[string]string{after: "", "Retry-After-Ms": "30001"}},
+		{"milliseconds of AWS", func(d *Draw) { d.Wait, d.Number = WaitMillis, 2 }, nil, map[string]string{after: "", "X-Amz-Retry-After": "30001"}},
+		{"zero", func(d *Draw) { d.Wait = WaitZero }, nil, map[string]string{after: "0"}},
+		{"too short", func(d *Draw) { d.Wait = WaitShort }, nil, map[string]string{after: "7"}},
+		{"none", func(d *Draw) { d.Wait = WaitNone }, nil, map[string]string{after: ""}},
+		{"a lock", func(d *Draw) { d.Penalty, d.Phase = Locks, 119*time.Second }, nil, map[string]string{after: "30"}},
+		{
+			"remaining -1", func(d *Draw) { d.Says, d.Wrong = SaysWrong, WrongNegative },
+			map[string]string{remaining: "-1"}, map[string]string{remaining: "-1"},
+		},
+		{"limit 0", func(d *Draw) { d.Says, d.Wrong = SaysWrong, WrongLimit0 }, map[string]string{"X-Ratelimit-Limit": "0", remaining: "0"}, nil},
+		{"past", func(d *Draw) { d.Says, d.Wrong = SaysWrong, WrongPast }, map[string]string{reset: "1767222090"}, nil},
+		{"an hour off", func(d *Draw) { d.Says, d.Wrong = SaysWrong, WrongHour }, map[string]string{reset: "1767229320"}, nil},
+		{
+			"late", func(d *Draw) { d.Says, d.Lag, d.Limits[0].Quota = SaysLate, time.Hour, 2 },
+			map[string]string{remaining: "1"}, map[string]string{remaining: "1"},
+		},
+		{
+			"a clock that is an hour off", func(d *Draw) { d.Skew = time.Hour },
+			map[string]string{reset: "1767229320", "Date": "Thu, 01 Jan 2026 01:01:30 GMT"}, nil,
+		},
+		{"no Date", func(d *Draw) { d.NoDate = true }, map[string]string{"Date": "", reset: "1767225720"}, nil},
+		{
+			"a cache", func(d *Draw) { d.Says, d.Cached, d.Limits[0].Quota = SaysCached, 1, 2 },
+			map[string]string{remaining: "1", "Age": ""}, map[string]string{remaining: "1", "Age": "1"},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			first, second := twice(t, row.change)
+			for name, value := range row.on {
+				require.Equal(t, value, first.Header.Get(name), "on the permitted request: %s", name)
+			}
+			for name, value := range row.onRejected {
+				require.Equal(t, value, second.Header.Get(name), "on the second request: %s", name)
+			}
+		})
+	}
+}
+
+func TestServer_trouble(t *testing.T) {
+	first, second := twice(t, func(d *Draw) { d.Trouble.Errors, d.Status = 1, http.StatusForbidden })
+	require.Equal(t, http.StatusInternalServerError, first.StatusCode, "after it was counted")
+	require.Equal(t, http.StatusForbidden, second.StatusCode)
+
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(tenWindows(func(d *Draw) { d.Trouble.DownAt, d.Trouble.DownFor = time.Second, time.Second }))
+		<-time.After(-clock())
+		c := &call{tokens: 1}
+		req := (&run{Draw: s.Draw}).request(context.WithValue(t.Context(), callKey{}, c), c)
+		for _, up := range []bool{true, false, true} {
+			resp, err := s.RoundTrip(req)
+			if up {
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			} else {
+				require.ErrorIs(t, err, errRefused)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// Other clients use a part of a quota.
+func TestServer_others(t *testing.T) {
+	d := tenWindows(func(d *Draw) { d.Says, d.Others, d.Limits[0].Clock = SaysShared, 0.4, true })
+	s, c, got := newServer(d), &call{tokens: 1}, 0
+	for now := time.Duration(0); now < time.Hour; now += 100 * time.Millisecond {
+		if s.earliest(c, now) <= now {
+			s.take(c, now, now)
+			got++
+		}
+	}
+	// In each window 10 requests a second compete with 40 in a minute for 100.
+	require.InDelta(t, 60*100*10/(10+40.0/60), got, 60)
+}
