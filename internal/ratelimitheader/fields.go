@@ -27,8 +27,9 @@ const (
 type group uint8
 
 const (
-	groupUnnamed group = 1 << iota // limit, remaining and reset, and the IETF's fields
-	groupNamed                     // the same with a name in the field's name
+	groupIETF   group = 1 << iota // the IETF's fields
+	groupCustom                   // limit, remaining and reset
+	groupNamed                    // the same with a name in the field's name
 	groupShopify
 	groupHubSpot
 	groupZendesk
@@ -49,7 +50,7 @@ func groupOf(name string) group {
 	switch name[:min(len(name), 1)] { // most fields of a response begin with another letter
 	case "R":
 		if strings.HasPrefix(name, "Ratelimit") {
-			return groupUnnamed
+			return groupIETF
 		}
 	case "A":
 		if strings.HasPrefix(name, prefixAnthropic) {
@@ -73,9 +74,9 @@ func groupOfX(name string) group {
 	switch {
 	case strings.HasPrefix(name, "X-Rate"):
 		if strings.Count(name, "-") > 3 || !strings.HasPrefix(name, prefixHyphen) && strings.Count(name, "-") > 2 {
-			return groupUnnamed | groupNamed // it may have a name
+			return groupCustom | groupNamed // it may have a name
 		}
-		return groupUnnamed
+		return groupCustom
 	case name == fieldShopify:
 		return groupShopify
 	case strings.HasPrefix(name, prefixHubSpot):
@@ -92,14 +93,14 @@ func (p *parser) parse() {
 		group group
 		parse func()
 	}{
-		{groupUnnamed, p.unnamed},
+		{groupIETF | groupCustom, p.unnamed},
 		{groupNamed, p.named},
 		{groupShopify, p.shopify},
 		{groupHubSpot, p.hubSpot},
 		{groupZendesk, p.zendesk},
 		{groupX, p.x},
 		{groupBeta, p.beta},
-		{groupUnnamed, p.bucket},
+		{groupIETF | groupCustom, p.bucket},
 	} {
 		if p.has&g.group != 0 {
 			g.parse()
@@ -111,6 +112,11 @@ func (p *parser) parse() {
 // prefixes RateLimit-, X-RateLimit- and X-Rate-Limit-. It also parses RateLimit and
 // RateLimit-Policy of the IETF drafts, because they may describe the same quota.
 func (p *parser) unnamed() {
+	custom := p.custom()
+	if p.has&groupIETF == 0 {
+		p.addUnnamed(custom, "")
+		return
+	}
 	policies := p.policies(fieldPolicy)
 	standard, isList := p.rateLimit(policies)
 	fields := quota{
@@ -127,7 +133,19 @@ func (p *parser) unnamed() {
 	if !isList { // otherwise the policies belong to the named dimensions
 		standard.joinPolicy(policies)
 	}
+	before := standard
+	standard.fill(custom)
+	custom.fill(before)
+	// If the two differ they are two quotas, such as a gateway's and its backend's.
+	p.addUnnamed(custom, "")
+	p.addUnnamed(standard, "", "ratelimit")
+}
 
+// custom parses the fields X-RateLimit- and X-Rate-Limit- without a name.
+func (p *parser) custom() quota {
+	if p.has&groupCustom == 0 {
+		return quota{limit: unknown, remaining: unknown}
+	}
 	custom := quota{
 		limit:     p.count("X-Ratelimit-Limit", "X-Rate-Limit"),
 		remaining: p.count("X-Ratelimit-Remaining"),
@@ -140,13 +158,7 @@ func (p *parser) unnamed() {
 		custom.limit = custom.remaining + min(used, math.MaxInt64-custom.remaining)
 	}
 	custom.joinPolicy(p.policies("X-Ratelimit-Limit"))
-
-	before := standard
-	standard.fill(custom)
-	custom.fill(before)
-	// If the two differ they are two quotas, such as a gateway's and its backend's.
-	p.addUnnamed(custom, "")
-	p.addUnnamed(standard, "", "ratelimit")
+	return custom
 }
 
 // shopify parses the field of the REST Admin API, "used/limit", which is a leaky bucket.
