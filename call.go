@@ -20,15 +20,16 @@ import (
 type call struct {
 	*config
 
-	request *http.Request           // the caller's, never modified
-	ctx     context.Context         // the caller's, which also ends with Request.Cancel
-	cancel  context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else nil
-	options *callOptions
-	policy  *Policy // the context's, or the Transport's
-	scope   string
-	record  *record
-	header  http.Header // header of every attempt; the caller's map if nothing is added
-	key     string      // idempotency key; "": none
+	request  *http.Request           // the caller's, never modified
+	ctx      context.Context         // the caller's, which also ends with Request.Cancel
+	cancel   context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else nil
+	options  *callOptions
+	policy   *Policy // the context's, or the Transport's
+	scope    string
+	quotaKey string // of RateLimit.Key
+	record   *record
+	header   http.Header // header of every attempt; the caller's map if nothing is added
+	key      string      // idempotency key; "": none
 
 	start    time.Time
 	deadline time.Time // zero: none
@@ -99,6 +100,9 @@ func (c *call) begin() *Error {
 	c.sendsDeadline = c.sendsDeadline && !c.deadlineHeader.Disabled
 	if c.scope = req.URL.Host; c.config.scope != nil {
 		c.scope = c.config.scope(req)
+	}
+	if c.rateLimit.Key != nil {
+		c.quotaKey = c.rateLimit.Key(req)
 	}
 	c.record = c.records.Get(scope.Key{Name: c.scope, Class: int8(c.priority)})
 	c.scopeFails = c.record.failing.Load()

@@ -118,3 +118,14 @@ func ExampleWithPriority() {
 	fmt.Println(api.Requests()[0].Header.Get("X-Request-Priority"))
 	// Output: batch
 }
+
+// Each workspace has quotas of its own.
+func ExampleRateLimit_key() {
+	transport := &resilienthttp.Transport{
+		RateLimit: &resilienthttp.RateLimit{
+			Key: func(r *http.Request) string { return r.Header.Get("X-Workspace") },
+		},
+	}
+	fmt.Println(transport.Validate())
+	// Output: <nil>
+}

@@ -201,6 +201,7 @@ func rateLimitRows(t *testing.T, l *RateLimit) []doctable.Row {
 		{Field: "RateLimit.MaxWait", Default: c.MaxWait, Unit: "duration", Range: "negative: calls never wait"},
 		{Field: "RateLimit.MaxBlock", Default: c.MaxBlock, Unit: "duration", Range: "up to " + doctable.Format(quota.Horizon) + "; negative: quotas and blocks off"},
 		{Field: "RateLimit.IgnoreHeaders", Default: !c.Follow, Unit: "bool", Range: ""},
+		{Field: "RateLimit.Key", Default: zero(t, l.Key, "one key"), Unit: "function", Range: "safe for concurrent use"},
 		{Field: "RateLimit.Shared", Default: zero(t, c.Shared, "own quotas"), Unit: "`quotastore.Store`", Range: ""},
 	}
 }

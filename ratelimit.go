@@ -2,6 +2,9 @@ package resilienthttp
 
 import (
 	"math"
+	"net/http"
+	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,6 +48,12 @@ type RateLimit struct {
 	// IgnoreHeaders disables quotas and blocks: only the fixed limit applies. A call still waits
 	// as long as its own response asks. Hedges and concurrent attempts are sent after a 429 too.
 	IgnoreHeaders bool
+
+	// Key names the quotas that a request uses, for example a model, a workspace or an operation.
+	// It splits the quotas of a scope, and not its breaker and budget. It is called once a call,
+	// must be safe for concurrent use, and must not read Request.Body (GetBody returns a copy). A
+	// scope has at most 64 keys; further ones share one. nil means one key.
+	Key func(*http.Request) string
 
 	// Shared is a store, for example admission/redisstore, with which processes share one quota:
 	// Limit and Burst, equal in all of them, or else the quotas that the server advertises. If
@@ -139,16 +148,34 @@ func (c *call) blockedUntil(now time.Time) time.Time {
 // quotaRequest describes the call to the engine. The credential is a keyed hash.
 func (c *call) quotaRequest() quota.Request {
 	r := quota.Request{
-		Method: c.request.Method, Path: c.request.URL.Path,
+		Key: c.quotaKey, Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter,
 	}
-	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
-		if secret := headerValue(c.request.Header, name); secret != "" {
-			r.Credential = c.rateLimit.engine().Hash(secret)
-			break
-		}
+	if secret := credential(c.request); secret != "" {
+		r.Credential = c.rateLimit.engine().Hash(secret)
 	}
 	return r
+}
+
+// credential returns the credential of a request, or "".
+func credential(r *http.Request) string {
+	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"} {
+		if secret := headerValue(r.Header, name); secret != "" {
+			return secret
+		}
+	}
+	for query := r.URL.RawQuery; query != ""; {
+		var field string
+		field, query, _ = strings.Cut(query, "&")
+		name, secret, _ := strings.Cut(field, "=")
+		switch name {
+		case "key", "api_key", "apikey", "api-key":
+			if plain, err := url.QueryUnescape(secret); err == nil {
+				return plain
+			}
+		}
+	}
+	return ""
 }
 
 // queuedAttempt is an attempt that waits in the queue.

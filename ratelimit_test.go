@@ -662,3 +662,80 @@ func TestWrongQuotas_costOneCall(t *testing.T) {
 		})
 	}
 }
+
+// Each value of Key has quotas and holds of its own. Key is called once a call, retries included.
+func TestRateLimit_Key(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keys := 0
+		tr := &resilienthttp.Transport{
+			Policy: every(time.Second),
+			RateLimit: &resilienthttp.RateLimit{MaxWait: -1, Key: func(r *http.Request) string {
+				keys++
+				return r.Header.Get("Model")
+			}},
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.Header.Get("Model") == "used up" {
+					return response(r, 429, "", "RateLimit-Limit", "10", "RateLimit-Remaining", "0", "RateLimit-Reset", "3000"), nil
+				}
+				return response(r, 200, "", "RateLimit-Limit", "10", "RateLimit-Remaining", "9", "RateLimit-Reset", "30"), nil
+			}),
+		}
+		call := func(model string) error {
+			req := get(t)
+			req.Header.Set("Model", model)
+			resp, err := tr.RoundTrip(req)
+			if err == nil {
+				readAll(t, resp)
+			}
+			return err
+		}
+		require.NoError(t, call("used up"))
+		require.ErrorIs(t, call("used up"), resilienthttp.ErrRateLimited)
+		require.Equal(t, 2, keys)
+		for i := range 70 {
+			require.NoError(t, call(strconv.Itoa(i)))
+		}
+		var shown []string
+		for _, q := range tr.State().Scopes[0].Quotas {
+			shown = append(shown, q.Key)
+		}
+		require.Len(t, shown, 65, "64 keys, and one for the others")
+		require.Contains(t, shown, "used up")
+		require.Contains(t, shown, "other")
+	})
+}
+
+// Requests with different credentials have different quotas, wherever the credential is.
+func TestRateLimit_credentials(t *testing.T) {
+	for _, row := range []struct{ name, header, query string }{
+		{"Authorization", "Authorization", ""},
+		{"X-Goog-Api-Key", "X-Goog-Api-Key", ""},
+		{"the query's key", "", "key"},
+		{"the query's api_key, not first", "", "a=b&api_key"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{
+					Policy: resilienthttp.Policy{MaxAttempts: -1}, RateLimit: &resilienthttp.RateLimit{MaxWait: -1},
+					Base: script(status(429, "RateLimit-Remaining", "0", "RateLimit-Reset", "3000"), status(200)),
+				}
+				call := func(secret string) error {
+					req := get(t)
+					if row.header != "" {
+						req.Header.Set(row.header, secret)
+					} else {
+						req.URL.RawQuery = row.query + "=" + secret
+					}
+					resp, err := tr.RoundTrip(req)
+					if err == nil {
+						readAll(t, resp)
+					}
+					return err
+				}
+				require.NoError(t, call("one"))
+				require.ErrorIs(t, call("one"), resilienthttp.ErrRateLimited)
+				require.NoError(t, call("two"))
+			})
+		})
+	}
+}

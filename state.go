@@ -84,6 +84,9 @@ type QuotaStatus struct {
 	// That of RateLimit.Limit is "fixed".
 	Bucket string
 
+	// Key is the value of RateLimit.Key; "" means none. Keys above the 64th are "other".
+	Key string
+
 	Limit     int64     // zero means that Limit and Remaining are unknown
 	Remaining int64     // without the requests in flight
 	Reset     time.Time // when Remaining is Limit again; zero: it is already, or unknown
@@ -201,13 +204,13 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: q.Scope}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
 		if ok {
 			scopes[i].Quotas = append(scopes[i].Quotas, QuotaStatus{
-				Bucket: bucketName(&q), Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
+				Bucket: bucketName(&q), Key: q.Key, Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
 			})
 		}
 	})
 	for i := range scopes {
 		slices.SortFunc(scopes[i].Quotas, func(a, b QuotaStatus) int {
-			return cmp.Or(strings.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Remaining, b.Remaining), a.Reset.Compare(b.Reset))
+			return cmp.Or(strings.Compare(a.Bucket, b.Bucket), strings.Compare(a.Key, b.Key), cmp.Compare(a.Remaining, b.Remaining), a.Reset.Compare(b.Reset))
 		})
 	}
 }

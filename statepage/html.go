@@ -301,6 +301,9 @@ func quotaSection(all []ownedScope, now time.Time) section[quotaRow] {
 		if r.Bucket == "" {
 			r.Bucket = "requests"
 		}
+		if q.Key != "" {
+			r.Bucket += " of " + q.Key
+		}
 		if r.Limited {
 			r.Remaining = grouped(q.Remaining) + " of " + grouped(q.Limit)
 		}

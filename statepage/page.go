@@ -105,6 +105,7 @@ type budgetView struct {
 
 type quotaView struct {
 	Bucket       string    `json:"bucket"`
+	Key          string    `json:"key,omitempty"`
 	Limit        int64     `json:"limit"`
 	Remaining    int64     `json:"remaining"`
 	Reset        time.Time `json:"reset,omitzero"`

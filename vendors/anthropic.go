@@ -1,14 +1,20 @@
 package vendors
 
-import "github.com/resilienthttp/resilienthttp"
+import (
+	"net/http"
+
+	"github.com/resilienthttp/resilienthttp"
+)
 
 // Anthropic returns a Transport for api.anthropic.com. The API does not honour keys, so a POST
 // is retried only if the response means that it was not executed: 429, 408, 503 with
 // Retry-After, or x-should-retry, which Anthropic sends. A 429 of a spend limit
 // (enforced_spend_limit_reached) is not retried. overloaded_error is throttling with any
-// status. AttemptTimeout is 10 min and ReadTimeout 60 s.
+// status. AttemptTimeout is 10 min and ReadTimeout 60 s. Each family of models has quotas of its
+// own: RateLimit.Key is the family of the body's model.
 //
 // Sources, read 2026-11-20: https://docs.claude.com/en/api/errors,
+// https://docs.claude.com/en/api/rate-limits,
 // https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/anthropic-529-overloaded-error.
 func Anthropic(hosts ...string) *resilienthttp.Transport {
 	return profile{
@@ -30,6 +36,7 @@ func Anthropic(hosts ...string) *resilienthttp.Transport {
 			}
 			return resilienthttp.VerdictDefault
 		},
+		quotaKey:       func(r *http.Request) string { return familyOf(modelOf(r)) },
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
 	}.transport(hosts)
 }

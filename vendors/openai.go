@@ -19,7 +19,8 @@ const (
 // OpenAI returns a Transport for api.openai.com and its regions. The API does not honour keys,
 // so a POST is retried only if the response means that it was not executed: 429, 408, 503 with
 // Retry-After, or x-should-retry, which OpenAI sends. A 429 of billing (insufficient_quota and
-// similar codes) is not retried. AttemptTimeout is 10 min and ReadTimeout 60 s.
+// similar codes) is not retried. AttemptTimeout is 10 min and ReadTimeout 60 s. Each model has
+// quotas of its own: RateLimit.Key is the body's model.
 //
 // Source, read 2026-11-20, for https://platform.openai.com/docs/guides/error-codes:
 // https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/openai-insufficient-quota.
@@ -27,6 +28,7 @@ func OpenAI(hosts ...string) *resilienthttp.Transport {
 	return profile{
 		hosts:          []string{"api.openai.com", "*.api.openai.com"},
 		verdict:        openAIVerdict,
+		quotaKey:       modelOf,
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
 	}.transport(hosts)
 }

@@ -25,6 +25,9 @@ type profile struct {
 	// scope returns the scope of a request to one of the hosts. Nil means the host.
 	scope func(*http.Request) string
 
+	// quotaKey is RateLimit.Key for requests to one of the hosts. nil means one key.
+	quotaKey func(*http.Request) string
+
 	// attemptTimeout and readTimeout are those of resilienthttp.Policy.
 	attemptTimeout, readTimeout time.Duration
 }
@@ -54,6 +57,14 @@ func (p profile) transport(hosts []string) *resilienthttp.Transport {
 			}
 			return p.scope(r)
 		}
+	}
+	if p.quotaKey != nil {
+		t.RateLimit = &resilienthttp.RateLimit{Key: func(r *http.Request) string {
+			if !hostmatch.Match(known, r.URL) {
+				return ""
+			}
+			return p.quotaKey(r)
+		}}
 	}
 	return t
 }

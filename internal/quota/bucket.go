@@ -17,12 +17,13 @@ import (
 type bucketKey struct {
 	scope      string
 	credential uint64
+	key        string // Request.Key
 	name       string // the server's name; "" with an id of 0 is the general bucket of all other routes
 	id         uint64
 }
 
 func (k bucketKey) clone() bucketKey {
-	k.scope, k.name = strings.Clone(k.scope), strings.Clone(k.name)
+	k.scope, k.key, k.name = strings.Clone(k.scope), strings.Clone(k.key), strings.Clone(k.name)
 	return k
 }
 
@@ -72,7 +73,7 @@ func (l *Limiter) bucket(k bucketKey, general *bucket) *bucket {
 	b.once.Do(func() {
 		b.limiter, b.Mu, b.Gate = l, &b.mu, b
 		if l.Shared != nil && l.Limit == 0 {
-			b.shared = sharedquota.New(l.Shared, l.origin, fmt.Sprintf("quota|%s|%x|%s|%x", k.scope, k.credential, k.name, k.id))
+			b.shared = sharedquota.New(l.Shared, l.origin, fmt.Sprintf("quota|%s|%x|%s|%x%s", k.scope, k.credential, k.name, k.id, k.key))
 		}
 	})
 	if general == nil {

@@ -20,6 +20,7 @@ type Permit struct {
 	shared     *sharedquota.Quota // the shared quota that issued token; nil: none
 
 	credential   uint64
+	key          string
 	method, path string
 	sent         time.Time
 	version      uint64 // the bucket's version when it was sent
@@ -49,7 +50,7 @@ func (p *Permit) renew(now time.Time) bool {
 	if b == nil {
 		return true
 	}
-	if b.shared != nil && p.set.bucketOf(p.credential, p.method, p.path) != b {
+	if b.shared != nil && p.set.bucketOf(p.credential, p.key, p.method, p.path) != b {
 		return false
 	}
 	b.mu.Lock()

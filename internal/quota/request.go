@@ -11,6 +11,7 @@ import (
 // Request describes a request.
 type Request struct {
 	Credential   uint64 // Limiter.Hash of the credential; 0: none
+	Key          string // the user's name of the quotas; those of two keys are independent
 	Method, Path string // a server may have a bucket for each
 
 	// Deadline is the time by which the response must arrive; zero means none.

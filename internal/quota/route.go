@@ -85,9 +85,9 @@ func looksLikeID(segment string) bool {
 }
 
 // bucketOf returns the bucket of the request, as far as it is known.
-func (s *Set) bucketOf(credential uint64, method, path string) *bucket {
+func (s *Set) bucketOf(credential uint64, userKey, method, path string) *bucket {
 	l := s.limiter
-	key := bucketKey{scope: s.scope, credential: credential}
+	key := bucketKey{scope: s.scope, credential: credential, key: userKey}
 	general := l.bucket(key, nil)
 	if !s.named.Load() {
 		return general
@@ -132,7 +132,7 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 			r.bucket.Store(&learned)
 		}
 	}
-	key := bucketKey{scope: s.scope, credential: p.credential}
+	key := bucketKey{scope: s.scope, credential: p.credential, key: p.key}
 	return l.bucket(named.key(key, &k), l.bucket(key, nil))
 }
 

@@ -26,6 +26,36 @@ type Set struct {
 	first   atomic.Pointer[bucket] // made the Set active, and counts the requests without a permit
 	static  *static                // the fixed limit of this process; nil: none
 	shared  *sharedquota.Quota     // the fixed limit of many processes; nil: none
+
+	mu   sync.Mutex
+	keys map[string]string // of requests; guarded by mu
+}
+
+// maxKeys is the number of keys of a Set. otherKeys is the key that further ones share.
+const (
+	maxKeys   = 64
+	otherKeys = "other"
+)
+
+// key returns the key of a request's bucket, in memory of its own.
+func (s *Set) key(key string) string {
+	if key == "" {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known, ok := s.keys[key]; ok {
+		return known
+	}
+	if len(s.keys) >= maxKeys {
+		return otherKeys
+	}
+	if s.keys == nil {
+		s.keys = map[string]string{}
+	}
+	key = strings.Clone(key)
+	s.keys[key] = key
+	return key
 }
 
 func (s *Set) init(l *Limiter, scope string) {
@@ -145,7 +175,9 @@ func (b *bucket) countEarly(change int64, now time.Time) {
 
 // permit returns a permit of the request's bucket that is not counted yet.
 func (s *Set) permit(r *Request) Permit {
-	return Permit{set: s, bucket: s.bucketOf(r.Credential, r.Method, r.Path), credential: r.Credential, method: r.Method, path: r.Path}
+	key := s.key(r.Key)
+	bucket := s.bucketOf(r.Credential, key, r.Method, r.Path)
+	return Permit{set: s, bucket: bucket, credential: r.Credential, key: key, method: r.Method, path: r.Path}
 }
 
 // learn learns from a response, and returns the bucket that the response names.
@@ -186,5 +218,5 @@ func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
 	if !s.limiter.Follow || !s.active.Load() {
 		return time.Time{}
 	}
-	return s.bucketOf(r.Credential, r.Method, r.Path).blockedUntil(s.limiter.steady(now))
+	return s.bucketOf(r.Credential, s.key(r.Key), r.Method, r.Path).blockedUntil(s.limiter.steady(now))
 }

@@ -5,7 +5,7 @@ import "time"
 // Status is the state of one quota of a scope: one dimension of a server's bucket, the fixed
 // limit, or a block without a quota.
 type Status struct {
-	Scope string
+	Scope, Key string
 	// Bucket and Dimension are the server's names. Static is true for the fixed limit.
 	Bucket, Dimension string
 	Static            bool
@@ -20,7 +20,7 @@ type Status struct {
 func (l *Limiter) Each(now time.Time, f func(Status)) {
 	now = l.steady(now)
 	l.buckets.All(func(k bucketKey, b *bucket) bool {
-		for _, s := range b.status(Status{Scope: k.scope, Bucket: k.name}, now) {
+		for _, s := range b.status(Status{Scope: k.scope, Key: k.key, Bucket: k.name}, now) {
 			f(s)
 		}
 		return true

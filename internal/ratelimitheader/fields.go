@@ -3,9 +3,12 @@ package ratelimitheader
 import (
 	"cmp"
 	"math"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
 const (
@@ -13,12 +16,107 @@ const (
 	prefixHyphen    = "X-Rate-Limit-"
 	prefixAnthropic = "Anthropic-Ratelimit-"
 	fieldShopify    = "X-Shopify-Shop-Api-Call-Limit"
+	prefixHubSpot   = "X-Hubspot-Ratelimit-"
+	prefixZendesk   = "Zendesk-Ratelimit-"
+	prefixX         = "X-App-Limit-24hour-"
+	prefixXUser     = "X-User-Limit-24hour-"
+	fieldBeta       = "Beta-Ratelimit"
 )
+
+// group is a set of groups of fields that are parsed together.
+type group uint8
+
+const (
+	groupIETF   group = 1 << iota // the IETF's fields
+	groupCustom                   // limit, remaining and reset
+	groupNamed                    // the same with a name in the field's name
+	groupShopify
+	groupHubSpot
+	groupZendesk
+	groupX
+	groupBeta
+)
+
+// find returns the groups of which h has a field. All further look-ups are in these groups.
+func find(h http.Header) (all group) {
+	for name := range h {
+		all |= groupOf(name)
+	}
+	return all
+}
+
+// groupOf returns the group of a field; 0: none.
+func groupOf(name string) group {
+	switch name[:min(len(name), 1)] { // most fields of a response begin with another letter
+	case "R":
+		if strings.HasPrefix(name, "Ratelimit") {
+			return groupIETF
+		}
+	case "A":
+		if strings.HasPrefix(name, prefixAnthropic) {
+			return groupNamed
+		}
+	case "B":
+		if strings.HasPrefix(name, fieldBeta) {
+			return groupBeta
+		}
+	case "Z":
+		if strings.HasPrefix(name, prefixZendesk) {
+			return groupZendesk
+		}
+	case "X":
+		return groupOfX(name)
+	}
+	return 0
+}
+
+func groupOfX(name string) group {
+	switch {
+	case strings.HasPrefix(name, "X-Rate"):
+		if strings.Count(name, "-") > 3 || !strings.HasPrefix(name, prefixHyphen) && strings.Count(name, "-") > 2 {
+			return groupCustom | groupNamed // it may have a name
+		}
+		return groupCustom
+	case name == fieldShopify:
+		return groupShopify
+	case strings.HasPrefix(name, prefixHubSpot):
+		return groupHubSpot
+	case strings.HasPrefix(name, prefixX), strings.HasPrefix(name, prefixXUser):
+		return groupX
+	}
+	return 0
+}
+
+// parse parses the groups that the header has.
+func (p *parser) parse() {
+	for _, g := range [...]struct {
+		group group
+		parse func()
+	}{
+		{groupIETF | groupCustom, p.unnamed},
+		{groupNamed, p.named},
+		{groupShopify, p.shopify},
+		{groupHubSpot, p.hubSpot},
+		{groupZendesk, p.zendesk},
+		{groupX, p.x},
+		{groupBeta, p.beta},
+		{groupIETF | groupCustom, p.bucket},
+	} {
+		if p.has&g.group != 0 {
+			g.parse()
+		}
+	}
+}
 
 // unnamed parses the quotas without a name: the trio limit, remaining and reset with the
 // prefixes RateLimit-, X-RateLimit- and X-Rate-Limit-. It also parses RateLimit and
 // RateLimit-Policy of the IETF drafts, because they may describe the same quota.
 func (p *parser) unnamed() {
+	custom := p.custom()
+	if p.has&groupIETF == 0 {
+		p.addUnnamed(custom, "")
+		return
+	}
 	policies := p.policies(fieldPolicy)
 	standard, isList := p.rateLimit(policies)
 	fields := quota{
@@ -35,7 +133,19 @@ func (p *parser) unnamed() {
 	if !isList { // otherwise the policies belong to the named dimensions
 		standard.joinPolicy(policies)
 	}
+	before := standard
+	standard.fill(custom)
+	custom.fill(before)
+	// If the two differ they are two quotas, such as a gateway's and its backend's.
+	p.addUnnamed(custom, "")
+	p.addUnnamed(standard, "", "ratelimit")
+}
 
+// custom parses the fields X-RateLimit- and X-Rate-Limit- without a name.
+func (p *parser) custom() quota {
+	if p.has&groupCustom == 0 {
+		return quota{limit: unknown, remaining: unknown}
+	}
 	custom := quota{
 		limit:     p.count("X-Ratelimit-Limit", "X-Rate-Limit"),
 		remaining: p.count("X-Ratelimit-Remaining"),
@@ -48,13 +158,7 @@ func (p *parser) unnamed() {
 		custom.limit = custom.remaining + min(used, math.MaxInt64-custom.remaining)
 	}
 	custom.joinPolicy(p.policies("X-Ratelimit-Limit"))
-
-	before := standard
-	standard.fill(custom)
-	custom.fill(before)
-	// If the two differ they are two quotas, such as a gateway's and its backend's.
-	p.addUnnamed(custom, "")
-	p.addUnnamed(standard, "", "ratelimit")
+	return custom
 }
 
 // shopify parses the field of the REST Admin API, "used/limit", which is a leaky bucket.
@@ -71,6 +175,71 @@ func (p *parser) shopify() {
 		wait := time.Duration(min(float64(used)/float64(limit)*float64(drain), float64(MaxReset)))
 		p.addUnnamed(quota{limit: limit, remaining: max(limit-used, 0), reset: reset{valid: true, wait: wait}}, "", "shopify")
 		return
+	}
+}
+
+// hubSpot parses the quota of an interval of some seconds. That of the day has no reset.
+func (p *parser) hubSpot() {
+	q := quota{limit: p.count(prefixHubSpot + "Max"), remaining: p.count(prefixHubSpot + "Remaining")}
+	for line := range p.lines(prefixHubSpot + "Interval-Milliseconds") {
+		if n, ok := retryafter.ParseNumber(line); ok {
+			q.window = n.Duration(time.Millisecond)
+			q.reset = reset{valid: true, wait: q.window}
+			break
+		}
+	}
+	p.addUnnamed(q, "", "hubspot")
+	p.add("daily", quota{limit: p.count(prefixHubSpot + "Daily"), remaining: p.count(prefixHubSpot + "Daily-Remaining")})
+}
+
+// zendesk parses the quota of an endpoint: "total=100; remaining=99; resets=41". The endpoint is the
+// bucket: its quota must not stop requests to others.
+func (p *parser) zendesk() {
+	var fields []string
+	for field := range p.header {
+		if name, ok := strings.CutPrefix(field, prefixZendesk); ok && name != "" && len(name) <= MaxName {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields) // the result must not depend on the order of the map
+	if len(fields) == 1 {
+		p.state.Bucket = strings.ToLower(strings.TrimPrefix(fields[0], prefixZendesk))
+	}
+	for _, field := range fields[:min(len(fields), MaxDimensions)] {
+		for line := range p.lines(field) {
+			q := quota{limit: unknown, remaining: unknown}
+			for part := range strings.SplitSeq(line, ";") {
+				switch key, value, _ := strings.Cut(strings.Trim(part, " \t"), "="); key {
+				case "total":
+					q.limit = parseCount(value)
+				case "remaining":
+					q.remaining = parseCount(value)
+				case "resets":
+					q.reset = parseReset(value, p.base)
+				}
+			}
+			p.add(strings.ToLower(strings.TrimPrefix(field, prefixZendesk)), q)
+		}
+	}
+}
+
+// x parses X's limits of 24 hours, of the app and of the user.
+func (p *parser) x() {
+	for _, g := range [...]struct{ name, prefix string }{{"app-24hour", prefixX}, {"user-24hour", prefixXUser}} {
+		p.add(g.name, quota{
+			limit: p.count(g.prefix + "Limit"), remaining: p.count(g.prefix + "Remaining"), reset: p.reset(g.prefix + "Reset"),
+		})
+	}
+}
+
+// beta parses Atlassian's quotas of points, which have the form of the current IETF draft.
+func (p *parser) beta() {
+	policies := p.policies(fieldBeta + "-Policy")
+	for line := range p.lines(fieldBeta) {
+		list, _ := parseList(line)
+		for _, m := range list {
+			p.addNamed(m, policies, true)
+		}
 	}
 }
 

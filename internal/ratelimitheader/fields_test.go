@@ -322,7 +322,15 @@ func TestZendesk(t *testing.T) {
 			header: header("Date", date, "x-rate-limit", "700", "ratelimit-limit", "700", "x-rate-limit-remaining", "699",
 				"ratelimit-remaining", "699", "ratelimit-reset", "41",
 				"zendesk-ratelimit-tickets-index", "total=100; remaining=99; resets=41"),
-			want: dimensions(Dimension{Limit: 700, Remaining: 699, Reset: 41 * time.Second}),
+			want: State{Bucket: "tickets-index", Dimensions: []Dimension{
+				{Limit: 700, Remaining: 699, Reset: 41 * time.Second},
+				{Name: "tickets-index", Limit: 100, Remaining: 99, Reset: 41 * time.Second},
+			}},
+		},
+		{
+			name:   "an endpoint with malformed parts",
+			header: header("Zendesk-RateLimit-Search", "total=; remaining=-1; resets=soon; ; =", "Zendesk-RateLimit-", "total=1; remaining=1; resets=1"),
+			want:   State{Bucket: "search"},
 		},
 		{
 			name:   "half in each spelling",
@@ -375,6 +383,73 @@ func TestShopify(t *testing.T) {
 			want: dimensions(
 				Dimension{Remaining: 7, Reset: 5 * time.Second},
 				Dimension{Name: "shopify", Limit: 40, Remaining: 8, Reset: 16 * time.Second},
+			),
+		},
+	})
+}
+
+func TestHubSpot(t *testing.T) {
+	run(t, []test{
+		{
+			name: "an interval, and a day without a reset",
+			header: header("X-HubSpot-RateLimit-Max", "100", "X-HubSpot-RateLimit-Remaining", "97", "X-HubSpot-RateLimit-Interval-Milliseconds", "10000",
+				"X-HubSpot-RateLimit-Daily", "250000", "X-HubSpot-RateLimit-Daily-Remaining", "249000"),
+			want: dimensions(Dimension{Limit: 100, Remaining: 97, Reset: 10 * time.Second, Window: 10 * time.Second}),
+		},
+		{
+			name:      "the day is used up",
+			header:    header("X-HubSpot-RateLimit-Daily", "250000", "X-HubSpot-RateLimit-Daily-Remaining", "0"),
+			exhausted: true,
+		},
+		{
+			name:   "no interval",
+			header: header("X-HubSpot-RateLimit-Max", "100", "X-HubSpot-RateLimit-Remaining", "97"),
+		},
+	})
+}
+
+func TestX_24hours(t *testing.T) {
+	run(t, []test{{
+		name: "the app's and the user's",
+		header: header("Date", date, "x-rate-limit-limit", "300", "x-rate-limit-remaining", "299", "x-rate-limit-reset", "1705318200",
+			"x-app-limit-24hour-limit", "10000", "x-app-limit-24hour-remaining", "9999", "x-app-limit-24hour-reset", "1705318200",
+			"x-user-limit-24hour-limit", "100", "x-user-limit-24hour-remaining", "0", "x-user-limit-24hour-reset", "1705318200"),
+		want: dimensions(
+			Dimension{Limit: 300, Remaining: 299, Reset: time.Hour, Instant: at(time.Hour)},
+			Dimension{Name: "app-24hour", Limit: 10000, Remaining: 9999, Reset: time.Hour, Instant: at(time.Hour)},
+			Dimension{Name: "user-24hour", Limit: 100, Reset: time.Hour, Instant: at(time.Hour)},
+		),
+	}})
+}
+
+func TestAtlassian(t *testing.T) {
+	run(t, []test{
+		{
+			name:   "a reset without seconds",
+			header: header("Date", date, "X-RateLimit-Limit", "350", "X-RateLimit-Remaining", "349", "X-RateLimit-Reset", "2024-01-15T11:30Z"),
+			want:   dimensions(Dimension{Limit: 350, Remaining: 349, Reset: time.Hour, Instant: at(time.Hour)}),
+		},
+		{
+			name:   "points",
+			header: header("Beta-RateLimit", `"global-app-quota";r=1000;t=600`, "Beta-RateLimit-Policy", `"global-app-quota";q=65000;w=3600`),
+			want:   dimensions(Dimension{Name: "global-app-quota", Limit: 65000, Remaining: 1000, Reset: 10 * time.Minute, Window: time.Hour, Costed: true}),
+		},
+	})
+}
+
+func TestCloudflare(t *testing.T) {
+	run(t, []test{
+		{
+			name:   "the single names differ",
+			header: header("RateLimit", `"default";r=50;t=30`, "RateLimit-Policy", `"burst";q=100;w=60`),
+			want:   dimensions(Dimension{Name: "default", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
+		},
+		{
+			name:   "two names that differ",
+			header: header("RateLimit", `"a";r=50;t=30, "b";r=5;t=3`, "RateLimit-Policy", `"c";q=100;w=60`),
+			want: dimensions(
+				Dimension{Name: "a", Remaining: 50, Reset: 30 * time.Second},
+				Dimension{Name: "b", Remaining: 5, Reset: 3 * time.Second},
 			),
 		},
 	})

@@ -24,7 +24,7 @@ func (p *parser) policies(fields ...string) []policy {
 	var all []policy
 	for _, f := range fields {
 		for line := range p.lines(f) {
-			if f != fieldPolicy && !strings.Contains(line, ";") {
+			if !strings.HasSuffix(f, "-Policy") && !strings.Contains(line, ";") {
 				continue // only a limit
 			}
 			members, _ := parseList(line)
@@ -68,7 +68,10 @@ func (p *parser) rateLimit(policies []policy) (q quota, isList bool) {
 		list, ok := parseList(line)
 		for _, m := range list {
 			isList = true
-			p.addNamed(m, policies)
+			if len(list) == 1 && len(policies) == 1 && policies[0].named {
+				policies[0].name = m.value.text // Cloudflare's two names differ
+			}
+			p.addNamed(m, policies, false)
 			// Each partition key has quotas of its own.
 			pk := m.param("pk")
 			if m.hasName() && pk.kind == kindBytes && pk.text != "" && len(partitions) < MaxDimensions && !slices.Contains(partitions, pk.text) {
@@ -106,18 +109,18 @@ func (p *parser) resetOf(b bare) reset {
 	return numericReset(b.number, p.base)
 }
 
-// addNamed adds the dimension of one member of RateLimit.
-func (p *parser) addNamed(m member, policies []policy) {
+// addNamed adds the dimension of one member of RateLimit. costed is true if it counts no requests.
+func (p *parser) addNamed(m member, policies []policy, costed bool) {
 	if !m.hasName() {
 		return
 	}
 	name := m.value.text
-	q := quota{limit: unknown, remaining: m.param("r").count(), reset: p.resetOf(m.param("t")), costed: costedName(name)}
+	q := quota{limit: unknown, remaining: m.param("r").count(), reset: p.resetOf(m.param("t")), costed: costed || costedName(name)}
 	i := slices.IndexFunc(policies, func(pol policy) bool { return pol.named && pol.name == name })
 	if i >= 0 {
 		pol := policies[i]
 		q.limit, q.window = pol.quota, pol.window
-		if pol.unit != "" {
+		if pol.unit != "" && !costed {
 			// The draft's text says "requests", its registry "request". A quota of
 			// concurrent requests is costed: the server has counted the requests in
 			// flight already.

@@ -16,7 +16,10 @@
 //
 //   - GitHub: https://docs.github.com/rest/using-the-rest-api/rate-limits-for-the-rest-api
 //   - GitLab: https://docs.gitlab.com/administration/settings/user_and_ip_rate_limits/
-//   - X: https://docs.x.com/x-api/fundamentals/rate-limits
+//   - X: https://docs.x.com/x-api/fundamentals/rate-limits, and its limits of 24 hours
+//   - HubSpot: https://developers.hubspot.com/docs/developer-tooling/platform/usage-guidelines
+//   - Atlassian: https://developer.atlassian.com/cloud/jira/platform/rate-limiting/
+//   - Cloudflare: https://developers.cloudflare.com/fundamentals/api/reference/limits/
 //   - Okta: https://developer.okta.com/docs/reference/rl-best-practices/
 //   - OpenAI: https://platform.openai.com/docs/guides/rate-limits
 //   - Azure OpenAI: https://github.com/openai/openai-dotnet/issues/838 (-1 and 0 mean unknown)
@@ -116,14 +119,11 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 		return State{}, false
 	}
 	date := retryafter.Date(h, time.Time{})
-	p := parser{header: h, base: date.UTC()}
+	p := parser{header: h, has: find(h), base: date.UTC()}
 	if date.IsZero() {
 		p.base = now.UTC()
 	}
-	p.unnamed()
-	p.named()
-	p.shopify()
-	p.bucket()
+	p.parse()
 	if slices.ContainsFunc(p.state.Dimensions, func(d Dimension) bool { return !d.Instant.IsZero() }) {
 		p.state.Date = date
 	}
@@ -135,8 +135,7 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 // names, because some fields have open-ended ones (X-RateLimit-Remaining-Tokens-Day).
 func Present(h http.Header) bool {
 	for name := range h {
-		if strings.HasPrefix(name, "X-Rate") || strings.HasPrefix(name, "Ratelimit") ||
-			name == fieldShopify || strings.HasPrefix(name, prefixAnthropic) {
+		if groupOf(name) != 0 {
 			return true
 		}
 	}
@@ -161,6 +160,7 @@ const unknown = -1
 // parser builds a State from one header.
 type parser struct {
 	header http.Header
+	has    group     // the groups of fields in header
 	base   time.Time // when the server wrote the response, by its clock
 	state  State
 }

@@ -29,8 +29,10 @@ func parseReset(s string, base time.Time) reset {
 		return reset{valid: true, wait: d}
 	}
 	if len(s) <= maxRFC3339 {
-		if t, err := time.Parse(time.RFC3339, s); err == nil {
-			return absoluteReset(t, base)
+		for _, layout := range [...]string{time.RFC3339, "2006-01-02T15:04Z07:00"} { // Atlassian omits the seconds
+			if t, err := time.Parse(layout, s); err == nil {
+				return absoluteReset(t, base)
+			}
 		}
 	}
 	if t, ok := retryafter.ParseDate(s); ok {
