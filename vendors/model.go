@@ -114,8 +114,8 @@ func (s *jsonScanner) token() byte {
 	}
 }
 
-// text returns the rest of a string. ok is false if it is long, or has an escape sequence: then it
-// is skipped.
+// text returns the rest of a string, or "" if it is long or has an escape sequence. ok is false if
+// the string does not end.
 func (s *jsonScanner) text() (text string, ok bool) {
 	var b [maxModelName + 1]byte
 	for n := range b {
