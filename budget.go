@@ -11,7 +11,7 @@ import (
 
 // Budget limits retries by a bucket of tokens for each scope. Each call adds Ratio of a token. A
 // retry takes one token, or up to five after a timeout. A retry that succeeds returns its tokens
-// and adds two. If the bucket has too few tokens, the call ends with ErrBudgetExhausted as its
+// and adds two, unless it followed "too many requests". If the bucket has too few tokens, the call ends with ErrBudgetExhausted as its
 // StopReason. See docs/retry-budget.md.
 //
 // The zero value has the defaults below. A Budget is safe for concurrent use, may be shared by

@@ -91,6 +91,9 @@ func TestConflict_whileTheServerMayBeAtWork(t *testing.T) {
 		{name: "504 of a gateway", provider: &provider{works: 3 * s, loses: 10 * ms, lost: 504}, want: 201, sent: 4},
 		{name: "attempt timeout", provider: &provider{works: 3 * s}, arrange: func(t *resilienthttp.Transport) { t.Policy.AttemptTimeout = s }, want: 201, sent: 2},
 		{name: "work of a minute: two retries, then the 409", provider: &provider{works: time.Minute, loses: 10 * ms}, want: 409, sent: 4},
+		{name: "many attempts: still two retries after a 409", provider: &provider{works: time.Minute, loses: 10 * ms}, arrange: func(t *resilienthttp.Transport) {
+			t.Policy.MaxAttempts, t.Policy.Backoff = 10, resilienthttp.Constant(s)
+		}, want: 409, sent: 4},
 		{name: "hedge gets the 409, the first attempt the result", provider: &provider{works: 3 * s}, arrange: func(t *resilienthttp.Transport) {
 			t.Hedge = &resilienthttp.Hedge{Delay: s, MaxRatio: -1}
 		}, want: 201, sent: 2},
@@ -161,6 +164,7 @@ func TestHedge_keepsA4xxOfAnUnsafeMethod(t *testing.T) {
 		{"POST: the first attempt's response wins", "POST", []copyOf{{after: 3 * s, status: 201}, {status: 422}}, "1 201, 1h 422"},
 		{"POST: also a failure, which is retried", "POST", []copyOf{{after: 3 * s, status: 500}, {status: 422}, {status: 201}}, "1 500, 1h 422, 2 201"},
 		{"POST: the hedge's, if the first attempt gets no response", "POST", []copyOf{{after: 3 * s, err: io.EOF}, {status: 422}}, "1 EOF, 1h 422"},
+		{"POST: a 409 to the first attempt, while the hedge is at work", "POST", []copyOf{{after: 2 * s, status: 409}, {after: 5 * s, status: 201}}, "1 409, 1h 201"},
 		{"GET: the hedge wins", "GET", []copyOf{{after: 3 * s}, {status: 404}}, "1 lost, 1h 404"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -172,4 +176,15 @@ func TestHedge_keepsA4xxOfAnUnsafeMethod(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A response that was kept is closed if the other attempt's Base panics.
+func TestHedge_closesAKeptResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 3 * time.Second, panics: true}, copyOf{status: 422})
+		transport := hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1})
+		require.Panics(t, func() { _, _ = transport.RoundTrip(newCall(t.Context(), t, http.MethodPost, "")) })
+		synctest.Wait()
+		base.balanced(t)
+	})
 }

@@ -133,6 +133,9 @@ func (a *attempt) fail(err error) {
 	a.report.Latency = time.Since(a.report.Start)
 	a.report.Err = err
 	a.report.Verdict = VerdictTransient
+	if a.sent {
+		a.call.noteUnknown()
+	}
 }
 
 // finish makes a copy the winner if it is the first to succeed.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -141,6 +142,16 @@ func newPools(t *http.Transport, maxAge time.Duration) *pools {
 	return p
 }
 
+// cloneOf returns a clone that uses HTTP/2 if t does. A clone has t's "h2" for ALPN. Without
+// ForceAttemptHTTP2, it would not use the HTTP/2 that it negotiates.
+func cloneOf(t *http.Transport) *http.Transport {
+	c := t.Clone()
+	if c.TLSClientConfig != nil && slices.Contains(c.TLSClientConfig.NextProtos, "h2") {
+		c.ForceAttemptHTTP2 = true
+	}
+	return c
+}
+
 // clonable reports whether a clone behaves like t. It does not have the protocols of RegisterProtocol,
 // and an HTTP/2 that golang.org/x/net/http2 has configured shares the connections of t.
 func clonable(t *http.Transport) bool {
@@ -178,7 +189,7 @@ func (p *pools) transport(number int) *http.Transport {
 	}
 	t := p.source
 	if !p.shared {
-		t = t.Clone()
+		t = cloneOf(t)
 	}
 	if p.watched {
 		t.DialContext = p.dial(t, number)

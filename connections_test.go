@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"os"
 	"os/exec"
@@ -890,4 +891,21 @@ func TestConnections_refusedStream(t *testing.T) {
 			require.Len(t, next.sent, row.want)
 		})
 	}
+}
+
+// C2: a Transport that makes HTTP/2 connections still does behind Connections.
+func TestConnections_plainTransport(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) }))
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	source := &http.Transport{}
+	defer source.CloseIdleConnections()
+	_ = source.Clone() // configures HTTP/2, as the first request does
+	source.TLSClientConfig.RootCAs = server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
+	client := &http.Client{Transport: &resilienthttp.Connections{Transport: source}}
+	defer client.CloseIdleConnections()
+	resp, err := client.Get(server.URL)
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/2.0", readAll(t, resp))
 }

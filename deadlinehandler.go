@@ -40,6 +40,7 @@ var _ http.Handler = DeadlineHandler{}
 // ServeHTTP implements http.Handler.
 func (d DeadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if d.Next == nil {
+		w.Header().Set("X-Should-Retry", "false")
 		http.Error(w, "resilienthttp: DeadlineHandler.Next is nil", http.StatusInternalServerError)
 		return
 	}

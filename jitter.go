@@ -131,7 +131,7 @@ type waitSeries struct {
 // the result of Policy.Backoff. By default it is a minimum, and up to half of it is added if the
 // deadline leaves time.
 func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
-	state, asked := c.retries, max(failed.report.RetryAfter, 0)
+	state, asked := c.retries, failed.report.RetryAfter
 	if own := c.policy.Backoff; own != nil {
 		state.wait = min(max(own(c.number, state.wait), 0), retryafter.Max)
 		return state.wait + asked

@@ -180,7 +180,7 @@ func NewBase() *http.Transport {
 			TLSHandshakeTimeout: 10 * time.Second, ExpectContinueTimeout: time.Second,
 		}
 	}
-	base := original.Clone()
+	base := cloneOf(original)
 	base.MaxIdleConns = 1000
 	base.MaxIdleConnsPerHost = 100
 	if base.OnProxyConnectResponse == nil {

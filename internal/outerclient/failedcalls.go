@@ -35,6 +35,8 @@ type RequestID struct {
 	header uintptr
 }
 
+func (id RequestID) known() bool { return id.text != 0 || id.header != 0 }
+
 // failedCall is the last failure of a request.
 type failedCall struct {
 	mu    sync.Mutex
@@ -48,7 +50,8 @@ func NewFailedCalls() *FailedCalls {
 }
 
 // Pointers identifies a request by the pointers that its shallow copies share. http.Client and
-// go-retryablehttp make shallow copies.
+// go-retryablehttp make shallow copies. A request without a Header cannot be identified: programs
+// use one URL for many requests.
 func Pointers(r *http.Request) RequestID {
 	return RequestID{url: weak.Make(r.URL), header: reflect.ValueOf(r.Header).Pointer()}
 }
@@ -65,7 +68,7 @@ func (f *FailedCalls) Any(now time.Duration) bool { return int64(now) < f.until.
 // Has reports whether the request failed in the minute before now.
 func (f *FailedCalls) Has(id RequestID, now time.Duration) bool {
 	call := f.requests.Peek(id)
-	if call == nil {
+	if call == nil || !id.known() {
 		return false
 	}
 	call.mu.Lock()
@@ -75,6 +78,9 @@ func (f *FailedCalls) Has(id RequestID, now time.Duration) bool {
 
 // Add notes that the request has failed.
 func (f *FailedCalls) Add(id RequestID, now time.Duration) {
+	if !id.known() {
+		return
+	}
 	call := f.requests.Get(id)
 	call.mu.Lock()
 	defer call.mu.Unlock()
