@@ -149,7 +149,7 @@ const (
 	reachedConn uint32 = 2 // Base has a connection
 )
 
-// watch records whether Base got a connection, and which. Without one, an EOF, a reset or a timeout
+// watch notes whether Base got a connection, and which. Without one, an EOF, a reset or a timeout
 // proves that nothing was sent.
 func (a *attempt) watch(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{

@@ -19,7 +19,7 @@ const (
 )
 
 // bodyFor returns the request body of the attempt: the caller's for the first, then those of
-// GetBody. If the attempt has a timer, it records the progress of a long body.
+// GetBody. If the attempt has a timer, it notes the progress of a long body.
 func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 	body := c.request.Body
 	switch {
@@ -75,7 +75,7 @@ func (p *bodyProgress) watch(body io.ReadCloser, start time.Time) io.ReadCloser 
 	return watched
 }
 
-// watchedBody is a request body that records its progress.
+// watchedBody is a request body that notes its progress.
 type watchedBody struct {
 	io.ReadCloser
 
@@ -85,11 +85,11 @@ type watchedBody struct {
 
 func (b *watchedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	b.record()
+	b.note()
 	return n, err
 }
 
-func (b *watchedBody) record() { b.progress.at.Store(int64(time.Since(b.start))) }
+func (b *watchedBody) note() { b.progress.at.Store(int64(time.Since(b.start))) }
 
 // watchedWriterTo is a watchedBody that can write itself.
 type watchedWriterTo struct{ *watchedBody }
@@ -111,7 +111,7 @@ func (w watchedWriter) Write(p []byte) (written int, err error) {
 		chunk := p[written:min(written+uploadChunk, len(p))]
 		n, err := w.Writer.Write(chunk)
 		written += n
-		w.body.record()
+		w.body.note()
 		if err != nil || written == len(p) {
 			return written, err
 		}

@@ -306,7 +306,7 @@ func (c *call) lastError() *Error {
 	return e
 }
 
-// attempts returns the records of the attempts so far.
+// attempts returns the reports of the attempts so far.
 func (c *call) attempts() []Attempt {
 	if c.last == nil {
 		return nil

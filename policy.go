@@ -13,7 +13,7 @@ const (
 	defaultMaxAttempts   = 6
 	defaultMaxRetryAfter = time.Minute
 
-	// maxMaxAttempts bounds the memory of a call: each attempt leaves a record.
+	// maxMaxAttempts bounds the memory of a call: each attempt leaves a report.
 	maxMaxAttempts = 100
 )
 

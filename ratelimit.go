@@ -184,10 +184,10 @@ type queuedAttempt attempt
 var _ quota.Waiter = (*queuedAttempt)(nil)
 
 // WaitBegins implements quota.Waiter.
-func (q *queuedAttempt) WaitBegins(until time.Time, local bool) {
+func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	c := q.call
 	c.record.queued.Add(1)
-	q.report.FixedLimit = local
+	q.report.FixedLimit = fixed
 	if c.traced {
 		now := time.Now()
 		a := q.report

@@ -217,7 +217,7 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 
 func bucketName(q *quota.Status) string {
 	switch {
-	case q.Static:
+	case q.Fixed:
 		return "fixed"
 	case q.Bucket == "":
 		return q.Dimension

@@ -51,7 +51,7 @@ type Attempt struct {
 	StopReason error
 }
 
-// Call is the record of one RoundTrip. The hooks CallDone and Rejected get it.
+// Call is the report of one RoundTrip. The hooks CallDone and Rejected get it.
 type Call struct {
 	Scope    string         // see Transport.Scope
 	Request  *http.Request  // the caller's request

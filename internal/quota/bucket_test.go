@@ -701,9 +701,9 @@ func TestQuotaStress(t *testing.T) {
 		}
 		callers.Wait()
 		assert.Zero(t, b.inflight)
-		static := s.limiter.Set("mem.test").static
-		assert.Zero(t, static.Len())
-		assert.True(t, static.Alarm().IsZero())
+		fixed := s.limiter.Set("mem.test").fixed
+		assert.Zero(t, fixed.Len())
+		assert.True(t, fixed.Alarm().IsZero())
 	})
 }
 
@@ -758,7 +758,7 @@ func BenchmarkLimiter(b *testing.B) {
 			"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Reset": {"99999999999"},
 			"X-Ratelimit-Resource": {"core"}, "Date": {"Tue, 15 Nov 1994 08:12:31 GMT"},
 		}},
-		{"static", with(Config{Limit: 1e9}), http.Header{}},
+		{"fixed limit", with(Config{Limit: 1e9}), http.Header{}},
 	} {
 		loop := func(next func() bool) {
 			e := newExchange(context.Background(), row.limit)

@@ -16,7 +16,7 @@ type Permit struct {
 	token      sharedquota.Permit
 	set        *Set
 	bucket     *bucket            // nil: headers are ignored
-	static     *static            // the fixed limit that issued a token; nil: none
+	fixed      *fixedLimit        // the fixed limit that issued a token; nil: none
 	shared     *sharedquota.Quota // the shared quota that issued token; nil: none
 
 	credential   uint64
@@ -28,8 +28,8 @@ type Permit struct {
 
 // Cancel returns a permit that was not used.
 func (p *Permit) Cancel(now time.Time) {
-	if p.static != nil {
-		p.static.cancel(now)
+	if p.fixed != nil {
+		p.fixed.cancel(now)
 	}
 	if p.shared != nil {
 		p.shared.Cancel(p.token, now)

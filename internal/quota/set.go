@@ -24,7 +24,7 @@ type Set struct {
 	named   atomic.Bool            // some routes have their own bucket
 	limited atomic.Int64           // time of the last 429 since the limiter's origin; 0: never
 	first   atomic.Pointer[bucket] // made the Set active, and counts the requests without a permit
-	static  *static                // the fixed limit of this process; nil: none
+	fixed   *fixedLimit            // the fixed limit of this process; nil: none
 	shared  *sharedquota.Quota     // the fixed limit of many processes; nil: none
 
 	mu   sync.Mutex
@@ -63,9 +63,9 @@ func (s *Set) init(l *Limiter, scope string) {
 		s.limiter, s.scope = l, strings.Clone(scope)
 		switch {
 		case l.Limit > 0 && l.Shared == nil:
-			s.static = newStatic(l)
+			s.fixed = newFixedLimit(l)
 		case l.Limit > 0:
-			s.shared = sharedquota.NewStatic(l.Shared, l.origin, s.scope, float64(l.Limit), l.Burst)
+			s.shared = sharedquota.NewFixed(l.Shared, l.origin, s.scope, float64(l.Limit), l.Burst)
 		}
 		s.active.Store(l.Limit > 0 || l.Follow && l.Shared != nil)
 	})
@@ -127,12 +127,12 @@ func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited b
 	admitted := false
 	defer func() {
 		if !admitted {
-			p.static, p.shared = nil, nil
+			p.fixed, p.shared = nil, nil
 			p.Cancel(time.Now())
 		}
 	}()
-	if p.static, p.shared = s.static, s.shared; p.static != nil {
-		_, waited, rejected = p.static.Enter(now, limits)
+	if p.fixed, p.shared = s.fixed, s.shared; p.fixed != nil {
+		_, waited, rejected = p.fixed.Enter(now, limits)
 	} else {
 		if p.bucket != nil && p.shared == nil {
 			p.shared = p.bucket.shared

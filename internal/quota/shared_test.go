@@ -557,7 +557,7 @@ func TestSharedQuota_returnsTokens(t *testing.T) {
 			ticket.Cancel(time.Now())
 		}
 		time.Sleep(500 * time.Millisecond)
-		rule := sharedquota.StaticRule(10, 50)
+		rule := sharedquota.FixedRule(10, 50)
 		left, err := f.store.memory.Load().Take(t.Context(), "limit|", 0, 0, rule)
 		require.NoError(t, err)
 		require.Equal(t, rule.Capacity(), left.Remaining)

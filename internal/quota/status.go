@@ -6,9 +6,9 @@ import "time"
 // limit, or a block without a quota.
 type Status struct {
 	Scope, Key string
-	// Bucket and Dimension are the server's names. Static is true for the fixed limit.
+	// Bucket and Dimension are the server's names. Fixed is true for the fixed limit.
 	Bucket, Dimension string
-	Static            bool
+	Fixed             bool
 
 	Limit, Remaining int64     // Limit 0: unknown; requests in flight are subtracted
 	Reset            time.Time // when Remaining is Limit again; zero: it is already, or unknown
@@ -27,12 +27,12 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 	})
 	l.sets.All(func(name string, s *Set) bool {
 		s.init(l, name)
-		if s.static != nil {
-			f(s.static.status(name, now))
+		if s.fixed != nil {
+			f(s.fixed.status(name, now))
 		}
 		if s.shared != nil {
 			if remaining, ok := s.shared.Remaining(); ok {
-				f(Status{Scope: name, Static: true, Limit: int64(l.Burst), Remaining: remaining})
+				f(Status{Scope: name, Fixed: true, Limit: int64(l.Burst), Remaining: remaining})
 			}
 		}
 		return true
@@ -63,12 +63,12 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 	return all
 }
 
-func (s *static) status(name string, now time.Time) Status {
+func (s *fixedLimit) status(name string, now time.Time) Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fill(now)
 	burst, rate := float64(s.limiter.Burst), float64(s.limiter.Limit)
-	status := Status{Scope: name, Static: true, Limit: int64(burst), Remaining: int64(min(max(s.tokens, 0), burst))}
+	status := Status{Scope: name, Fixed: true, Limit: int64(burst), Remaining: int64(min(max(s.tokens, 0), burst))}
 	if lacking := burst - s.tokens; lacking >= 1 {
 		status.Reset = now.Add(time.Duration(min(lacking/rate*float64(time.Second), float64(Horizon))))
 	}

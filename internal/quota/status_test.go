@@ -55,9 +55,9 @@ func TestEach(t *testing.T) {
 			for range 3 {
 				require.Nil(t, e.enter())
 			}
-			require.Equal(t, []Status{{Scope: "api.example.com", Static: true, Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}, each(l))
+			require.Equal(t, []Status{{Scope: "api.example.com", Fixed: true, Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}, each(l))
 			time.Sleep(time.Minute)
-			require.Equal(t, []Status{{Scope: "api.example.com", Static: true, Limit: 4, Remaining: 4}}, each(l))
+			require.Equal(t, []Status{{Scope: "api.example.com", Fixed: true, Limit: 4, Remaining: 4}}, each(l))
 		})
 	})
 }
@@ -65,16 +65,16 @@ func TestEach(t *testing.T) {
 // recordingWaiter is a Waiter that records its calls.
 type recordingWaiter struct {
 	turns  []time.Duration
-	own    []bool
+	fixed  []bool
 	ends   int
 	panics bool
 }
 
-func (w *recordingWaiter) WaitBegins(turn time.Time, own bool) {
+func (w *recordingWaiter) WaitBegins(turn time.Time, fixed bool) {
 	if w.panics {
 		panic("waiter")
 	}
-	w.own = append(w.own, own)
+	w.fixed = append(w.fixed, fixed)
 	w.turns = append(w.turns, time.Until(turn))
 }
 
@@ -91,7 +91,7 @@ func TestWaiter(t *testing.T) {
 		require.Empty(t, w.turns)
 		require.Nil(t, e.enter())
 		require.Equal(t, []time.Duration{10 * time.Second}, w.turns)
-		require.Equal(t, []bool{true}, w.own, "it waits for the fixed limit")
+		require.Equal(t, []bool{true}, w.fixed, "it waits for the fixed limit")
 		require.Equal(t, 1, w.ends)
 		e.Request.NoWait = true
 		require.NotNil(t, e.enter())
@@ -101,7 +101,7 @@ func TestWaiter(t *testing.T) {
 		require.Panics(t, func() { e.enter() })
 		require.Equal(t, 2, w.ends, "WaitEnds is called for each wait")
 		w.panics = false
-		require.Zero(t, l.Set("api.example.com").static.Len())
+		require.Zero(t, l.Set("api.example.com").fixed.Len())
 		begun := time.Now()
 		require.Nil(t, e.enter())
 		require.InDelta(t, 10, time.Since(begun).Seconds(), 0.001, "and took no permit of another call")

@@ -28,7 +28,7 @@ type Quota struct {
 	store  quotastore.Store
 	origin time.Time
 	key    string
-	static bool // the rule is the fixed limit
+	fixed  bool // the rule is the fixed limit
 
 	mu sync.Mutex // guards the following fields
 	waitqueue.Queue[Permit]
@@ -111,10 +111,10 @@ func New(store quotastore.Store, origin time.Time, key string) *Quota {
 	return q
 }
 
-// NewStatic returns the process's part of a scope's fixed limit.
-func NewStatic(store quotastore.Store, origin time.Time, scope string, limit float64, burst int) *Quota {
+// NewFixed returns the process's part of a scope's fixed limit.
+func NewFixed(store quotastore.Store, origin time.Time, scope string, limit float64, burst int) *Quota {
 	q := New(store, origin, "limit|"+scope)
-	q.static, q.state, q.rule = true, agreed, StaticRule(limit, burst)
+	q.fixed, q.state, q.rule = true, agreed, FixedRule(limit, burst)
 	q.window = q.rule.Window
 	return q
 }

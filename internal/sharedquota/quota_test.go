@@ -93,7 +93,7 @@ func TestQuota_countsMembers(t *testing.T) {
 		all := make([]*Quota, 8)
 		var calls sync.WaitGroup
 		for i := range all {
-			all[i] = NewStatic(&store, time.Now(), "s", 100, 20)
+			all[i] = NewFixed(&store, time.Now(), "s", 100, 20)
 			calls.Go(func() {
 				for ctx.Err() == nil {
 					_, _, _ = all[i].Enter(time.Now(), limits(ctx))
@@ -121,7 +121,7 @@ func (*brokenStore) Take(context.Context, string, int, int, quotastore.Rule) (qu
 // A store that fails delays no request: the process uses its share of the limit.
 func TestQuota_withoutAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewStatic(new(brokenStore), time.Now(), "s", 10, 10)
+		q := NewFixed(new(brokenStore), time.Now(), "s", 10, 10)
 		start, n := time.Now(), 0
 		for time.Since(start) < 10*time.Second {
 			_, _, rejected := q.Enter(time.Now(), limits(t.Context()))

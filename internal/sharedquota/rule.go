@@ -7,9 +7,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// StaticRule returns the token bucket of the fixed limit. Its burst is reduced by the tokens that
+// FixedRule returns the token bucket of the fixed limit. Its burst is reduced by the tokens that
 // processes may hold.
-func StaticRule(limit float64, burst int) quotastore.Rule {
+func FixedRule(limit float64, burst int) quotastore.Rule {
 	const longest = 366 * 24 * time.Hour
 	window := time.Duration(min(float64(burst)/limit*float64(time.Second)+1, float64(longest)))
 	held := int(min(limit*2*callInterval.Seconds(), float64(burst-1)))
@@ -112,7 +112,7 @@ func (q *Quota) Observe(o Observation, p Permit, now time.Time) {
 		q.probed = time.Time{}
 	}
 	switch {
-	case o.Limit > 0 && !q.static:
+	case o.Limit > 0 && !q.fixed:
 		q.learn(o, p, now)
 	case p == permitFirst && o.Responded:
 		q.noFields = true

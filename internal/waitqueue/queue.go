@@ -47,8 +47,8 @@ type Limits struct {
 
 // Waiter is called when a wait begins and ends. No lock is held.
 type Waiter interface {
-	// WaitBegins is called with the estimated end of the wait. own is true for the fixed limit.
-	WaitBegins(estimate time.Time, own bool)
+	// WaitBegins is called with the estimated end of the wait. fixed is true for the fixed limit.
+	WaitBegins(estimate time.Time, fixed bool)
 	// WaitEnds is called for each wait that has begun.
 	WaitEnds()
 }
@@ -73,7 +73,7 @@ const (
 type Queue[P any] struct {
 	Mu    *sync.Mutex // the gate's lock; guards the queue
 	Gate  Gate[P]
-	Local bool // the gate is the fixed limit
+	Fixed bool // the gate is the fixed limit
 
 	calls list.List // of *Entry[P]
 	timer *time.Timer
@@ -178,7 +178,7 @@ func (q *Queue[P]) announce(e *Entry[P]) {
 			_, _ = q.leave(e, Canceled)
 		}
 	}()
-	e.Waiter.WaitBegins(e.estimate, q.Local)
+	e.Waiter.WaitBegins(e.estimate, q.Fixed)
 	returned = true
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// static is the fixed limit of one scope: a token bucket, and the queue of calls that wait for a
+// fixedLimit is the fixed limit of one scope: a token bucket, and the queue of calls that wait for a
 // token. A call takes its token at the end of its wait, so a canceled call takes none.
-type static struct {
+type fixedLimit struct {
 	limiter *Limiter
 
 	mu sync.Mutex
@@ -23,14 +23,14 @@ type static struct {
 // become available, and none is taken earlier.
 const timerSlack = 20 * time.Millisecond
 
-func newStatic(l *Limiter) *static {
-	s := &static{limiter: l, tokens: float64(l.Burst), last: l.origin}
-	s.Gate, s.Mu, s.Local = s, &s.mu, true
+func newFixedLimit(l *Limiter) *fixedLimit {
+	s := &fixedLimit{limiter: l, tokens: float64(l.Burst), last: l.origin}
+	s.Gate, s.Mu, s.Fixed = s, &s.mu, true
 	return s
 }
 
 // fill adds the tokens since the last call.
-func (s *static) fill(now time.Time) {
+func (s *fixedLimit) fill(now time.Time) {
 	now = s.limiter.steady(now)
 	if !now.After(s.last) {
 		return
@@ -44,7 +44,7 @@ func (s *static) fill(now time.Time) {
 }
 
 // Take implements waitqueue.Gate.
-func (s *static) Take(now time.Time) (token struct{}, ok bool) {
+func (s *fixedLimit) Take(now time.Time) (token struct{}, ok bool) {
 	s.fill(now)
 	const epsilon = 1e-9 // rounding error
 	if s.tokens < 1-epsilon {
@@ -55,7 +55,7 @@ func (s *static) Take(now time.Time) (token struct{}, ok bool) {
 }
 
 // cancel returns an unused token.
-func (s *static) cancel(now time.Time) {
+func (s *fixedLimit) cancel(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Return(struct{}{}, now)
@@ -63,10 +63,10 @@ func (s *static) cancel(now time.Time) {
 }
 
 // Return implements waitqueue.Gate. The following Dispatch keeps the bucket within its burst.
-func (s *static) Return(struct{}, time.Time) { s.tokens++ }
+func (s *fixedLimit) Return(struct{}, time.Time) { s.tokens++ }
 
 // Estimate implements waitqueue.Gate.
-func (s *static) Estimate(now time.Time, ahead int64) (time.Time, bool) {
+func (s *fixedLimit) Estimate(now time.Time, ahead int64) (time.Time, bool) {
 	s.fill(now)
 	lacking := float64(ahead+1) - s.tokens
 	if lacking <= 0 {
@@ -77,7 +77,7 @@ func (s *static) Estimate(now time.Time, ahead int64) (time.Time, bool) {
 }
 
 // Dispatch implements waitqueue.Gate.
-func (s *static) Dispatch(now time.Time) {
+func (s *fixedLimit) Dispatch(now time.Time) {
 	for s.Len() > 0 {
 		if _, ok := s.Take(now); !ok {
 			at, _ := s.Estimate(now, 0)

@@ -130,9 +130,9 @@ func TestStaticLimit_returnsTokens(t *testing.T) {
 		}
 
 		// A token that is returned to a full bucket does not exceed the burst.
-		static := s.limiter.Set("mem.test").static
-		static.cancel(time.Now())
-		assert.InDelta(t, 1, static.tokens, 0)
+		fixed := s.limiter.Set("mem.test").fixed
+		fixed.cancel(time.Now())
+		assert.InDelta(t, 1, fixed.tokens, 0)
 		s.bucket(t)
 	})
 }
@@ -228,7 +228,7 @@ func TestStaticLimit_lateTimers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := with(Config{Limit: row.limit, Burst: row.burst, MaxWait: time.Hour})
-				s := l.Set("").static
+				s := l.Set("").fixed
 				s.mu.Lock()
 				defer s.mu.Unlock()
 				now := time.Now()
