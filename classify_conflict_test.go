@@ -3,6 +3,7 @@ package resilienthttp_test
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"sync"
 	"testing"
@@ -43,9 +44,7 @@ func (p *provider) RoundTrip(req *http.Request) (*http.Response, error) {
 	p.mu.Unlock()
 	if duplicate && time.Now().Before(end) {
 		resp := puppetAnswer(req, http.StatusConflict)
-		for name, values := range p.header {
-			resp.Header[name] = values
-		}
+		maps.Copy(resp.Header, p.header)
 		return resp, nil
 	}
 	wait := time.Until(end)

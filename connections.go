@@ -55,7 +55,7 @@ func (c *Connections) RoundTrip(req *http.Request) (*http.Response, error) {
 		return p.transport(p.choose(poolKey{scheme: req.URL.Scheme, host: req.URL.Host}, 0)).RoundTrip(req)
 	}
 	number := p.choose(attempt.poolKey(), attempt.call.avoid.Load())
-	attempt.pool.Store(uint32(number) + 1) //nolint:gosec // at most maxPools
+	attempt.pool.Store(uint32(number) + 1)
 	if !attempt.watched && attempt.call.record.protocol.Load() == protocolUnknown && p.mayBeHTTP2(req.URL) {
 		req = req.WithContext(attempt.watch(req.Context()))
 	}
@@ -307,7 +307,8 @@ func watchedBelow(conn net.Conn) (watched *watchedConn, http2 bool) {
 	outermost, _ := conn.(*tls.Conn)
 	for conn != nil {
 		if watched, ok := conn.(*watchedConn); ok {
-			return watched, watched.isHTTP2(outermost)
+			http2 = watched.isHTTP2(outermost)
+			return watched, http2
 		}
 		wrapper, ok := conn.(interface{ NetConn() net.Conn })
 		if !ok {

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/http/httptrace"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -38,7 +37,7 @@ type silenced struct {
 
 func newSilencer(t *testing.T, to string) *silencer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	s := &silencer{listener: l, to: to}
 	s.work.Go(s.serve)
@@ -60,7 +59,7 @@ func (s *silencer) serve() {
 		if err != nil {
 			return
 		}
-		server, err := net.Dial("tcp", s.to) //nolint:noctx // a loopback port
+		server, err := net.Dial("tcp", s.to)
 		if err != nil {
 			_ = client.Close()
 			continue
@@ -99,13 +98,6 @@ func (s *silencer) silence() {
 	for _, c := range s.conns {
 		c.silent.Store(true)
 	}
-}
-
-// open returns the number of connections that the client has not closed.
-func (s *silencer) open() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(slices.DeleteFunc(slices.Clone(s.conns), func(c *silenced) bool { return c.closed.Load() }))
 }
 
 // protocolServer is a server over TLS or not, with HTTP/1.1 or HTTP/2, behind a silencer.

@@ -151,10 +151,10 @@ func (m *onMemory) load(t *testing.T, transport http.RoundTripper, method string
 	return failures.Load(), calls
 }
 
-func afterMillis(n time.Duration) http.HandlerFunc {
+func afterMillis(n int) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
-		time.Sleep(n * time.Millisecond)
+		time.Sleep(time.Duration(n) * time.Millisecond)
 		_, _ = io.WriteString(w, "hello")
 	}
 }
@@ -267,7 +267,7 @@ func TestConnections_attemptTimeout(t *testing.T) {
 func TestConnections_returnsToConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var wait atomic.Int64
-		m := newOnMemory(t, func(w http.ResponseWriter, r *http.Request) { afterMillis(time.Duration(wait.Load()))(w, r) }, memhttp.HTTP2(), memhttp.TLS())
+		m := newOnMemory(t, func(w http.ResponseWriter, r *http.Request) { afterMillis(int(wait.Load()))(w, r) }, memhttp.HTTP2(), memhttp.TLS())
 		transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace()}
 		defer transport.CloseIdleConnections()
 		call := func() {
@@ -595,7 +595,7 @@ func TestConnections_onePool(t *testing.T) {
 		s.base.DialContext = nil
 		s.base.Dial = func(network, address string) (net.Conn, error) { //nolint:staticcheck // a deprecated field
 			dials.Add(1)
-			return net.Dial(network, address) //nolint:noctx // a loopback port
+			return net.Dial(network, address)
 		}
 		c := &resilienthttp.Connections{Transport: s.base}
 		defer c.CloseIdleConnections()
@@ -720,7 +720,7 @@ func TestConnections_nginx(t *testing.T) {
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 		t.Run(protocol, func(t *testing.T) {
 			folder := t.TempDir()
-			listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
 			require.NoError(t, err)
 			address := listener.Addr().String()
 			require.NoError(t, listener.Close())
@@ -735,11 +735,11 @@ func TestConnections_nginx(t *testing.T) {
 				"uwsgi_temp_path %[1]s/uwsgi; scgi_temp_path %[1]s/scgi; server { listen %[2]s%[3]s; location / { return 200 hello; } } }\n",
 				folder, address, http2)
 			require.NoError(t, os.WriteFile(folder+"/nginx.conf", []byte(config), 0o600))
-			server := exec.Command(program, "-p", folder, "-e", folder+"/error.log", "-c", folder+"/nginx.conf") //nolint:gosec,noctx // a test
+			server := exec.Command(program, "-p", folder, "-e", folder+"/error.log", "-c", folder+"/nginx.conf")
 			require.NoError(t, server.Start())
 			t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
 			require.Eventually(t, func() bool {
-				conn, err := net.Dial("tcp", address) //nolint:noctx // a loopback port
+				conn, err := net.Dial("tcp", address)
 				return err == nil && conn.Close() == nil
 			}, 30*time.Second, 10*time.Millisecond)
 			rotate(t, &resilienthttp.Connections{Transport: base, MaxAge: time.Nanosecond}, "http://"+address, 1000)
@@ -750,7 +750,7 @@ func TestConnections_nginx(t *testing.T) {
 // frameServer is an HTTP/2 server without TLS that answers each request with the frames of a function.
 func frameServer(t *testing.T, answer func(request int, stream uint32) []byte) (url string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var requests atomic.Int64
 	var work sync.WaitGroup

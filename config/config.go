@@ -156,7 +156,7 @@ type member struct {
 // object sets the fields of a struct from a JSON object.
 func (c *fieldErrors) object(to reflect.Value, path string, text []byte) {
 	for _, m := range c.members(path, text) {
-		if t, ok := to.Addr().Interface().(*resilienthttp.Transport); ok && strings.EqualFold(m.name, "Connections") {
+		if t, ok := reflect.TypeAssert[*resilienthttp.Transport](to.Addr()); ok && strings.EqualFold(m.name, "Connections") {
 			c.connections(t, m.value)
 			continue
 		}
