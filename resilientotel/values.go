@@ -141,15 +141,7 @@ func stateName(s resilienthttp.BreakerState) string {
 	return other
 }
 
-// otherPriority returns the name of a priority, or "" for the default, which has no attribute.
-func otherPriority(p resilienthttp.Priority) string {
-	if p == resilienthttp.PriorityDefault {
-		return ""
-	}
-	return priorityName(p)
-}
-
-// scopeAttributes returns the attributes of a scope and of a result of otherPriority.
+// scopeAttributes returns the attributes of a scope, and of a priority that is not "".
 func scopeAttributes(scope, priority string) []attribute.KeyValue {
 	attributes := []attribute.KeyValue{keyScope.String(scope)}
 	if priority != "" {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/priority"
 )
 
 // version is that of the JSON.
@@ -156,7 +157,7 @@ func newPage(title string, transports map[string]*resilienthttp.Transport, sourc
 func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	r := &s.Responses
 	v := scopeView{
-		Scope: s.Scope, Priority: otherPriority(s.Priority), Health: healthOf(s), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
+		Scope: s.Scope, Priority: priority.Format(int8(s.Priority)), Health: healthOf(s), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
 		Responses: responsesView{r.Calls, r.Failures(), r.ClientErrors, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Since},
 		Breaker:   breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit},
 		Budget:    budgetView(s.Budget),
@@ -169,14 +170,6 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	}
 	v.Blocked = blockedBy(s, now)
 	return v
-}
-
-// otherPriority returns the name of a priority, or "" for the default, which is not shown.
-func otherPriority(p resilienthttp.Priority) string {
-	if p == resilienthttp.PriorityDefault {
-		return ""
-	}
-	return p.String()
 }
 
 // healthOf returns degraded also if the last call failed more than five minutes ago.
