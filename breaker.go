@@ -18,8 +18,8 @@ import (
 // responses succeed (slow start). See docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by
-// Transports, and must not be modified or copied after its first use. It keeps some 4096
-// circuits, and removes closed ones first.
+// Transports, and must not be modified or copied after its first use. It keeps some 16,384
+// circuits and those that a Transport uses, and removes closed ones first.
 type Breaker struct {
 	// FailureRatio is the ratio of failures at which a circuit opens. Zero means 0.9. More than 1
 	// means 1. A negative number or NaN means that circuits never open.

@@ -15,8 +15,8 @@ import (
 // StopReason. See docs/retry-budget.md.
 //
 // The zero value has the defaults below. A Budget is safe for concurrent use, may be shared by
-// Transports, and must not be modified or copied after its first use. It keeps some 4096 scopes.
-// Priorities share a bucket.
+// Transports, and must not be modified or copied after its first use. It keeps some 16,384
+// scopes and those that a Transport uses. Priorities share a bucket.
 type Budget struct {
 	// Ratio is the number of tokens that a call adds. Zero means 0.1. It may be above 1. A
 	// negative number or NaN means no limit on retries.
@@ -46,11 +46,15 @@ const (
 	defaultBudgetBurst = 5
 )
 
-// scope returns the bucket of a scope, or nil if retries have no limit.
-func (b *Budget) scope(name string) *budgetScope {
+// scope returns the bucket of a scope, or nil if retries have no limit. If only one Transport uses
+// the Budget, the bucket is a new one that is in no map.
+func (b *Budget) scope(name string, own bool) *budgetScope {
 	b.once.Do(b.configure)
-	if b.off {
+	switch {
+	case b.off:
 		return nil
+	case own:
+		return new(budgetScope)
 	}
 	return b.scopes.Get(name)
 }

@@ -237,12 +237,12 @@ func TestBudget_fieldsAreReadAtFirstUse(t *testing.T) {
 func TestBudget_scopesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := &resilienthttp.Transport{Base: roundTripper(status(200)), Breaker: never()}
-		for i := range 10_000 {
+		for i := range 20_000 {
 			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, "http://h"+strconv.Itoa(i)+".test/", ""))
 			require.NoError(t, err)
 			readAll(t, resp)
 		}
-		require.LessOrEqual(t, len(transport.State().Scopes), 4096)
+		require.LessOrEqual(t, len(transport.State().Scopes), 16_384)
 	})
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // call is one RoundTrip: the state that its attempts share. It contains the first attempt,
@@ -104,7 +103,7 @@ func (c *call) begin() *Error {
 	if c.rateLimit.Key != nil {
 		c.quotaKey = c.rateLimit.Key(req)
 	}
-	c.record = c.records.Get(scope.Key{Name: c.scope, Class: int8(c.priority)})
+	c.record = c.config.record(c.scope, c.priority, c.start)
 	c.scopeFails = c.record.failing.Load()
 	send, err := c.chooseKey()
 	if err != nil {
@@ -307,11 +306,13 @@ func (c *call) lastError() *Error {
 }
 
 // attempts returns the reports of the attempts so far.
-func (c *call) attempts() []Attempt {
+func (c *call) attempts() []Attempt { return c.appendAttempts(nil) }
+
+func (c *call) appendAttempts(records []Attempt) []Attempt {
 	if c.last == nil {
-		return nil
+		return records
 	}
-	records := []Attempt{c.first.report}
+	records = append(records, c.first.report)
 	if c.retries != nil {
 		for _, a := range c.retries.later {
 			records = append(records, a.report)

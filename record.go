@@ -12,82 +12,53 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/quota"
-	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
-// record is the state of one scope and priority in a Transport. A call finds it by one look-up.
-// It points to the entries of Breaker, Budget, RateLimit and Hedge, which Transports may share.
+// record is the state of one scope and priority in a Transport.
 type record struct {
-	circuit *circuit.Circuit
-	bucket  *budgetScope // nil: retries have no limit
-	quotas  *quota.Set
-	hedges  *hedgeScope // nil: there is no Hedge
+	*scopeRecords
+
+	circuit  *circuit.Circuit
+	protocol atomic.Uint32 // of the last connection of a Connections
 
 	inFlight, queued, retryWaiting atomic.Int32
 
-	protocol atomic.Uint32 // of the last connection of a Connections
+	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
+	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never
+	created   time.Duration // since the origin
 
-	failing   atomic.Bool  // the last finished call failed, and nothing has succeeded since
-	succeeded atomic.Int64 // time of the last success since the origin, to successInterval; zero means never
+	responses latency.Quick // successes
+	bodies    latency.Quick // durations of bodies after the headers
+	ended     endCounts
 
 	// latencies has the successes, for State, Hedge and AdaptiveTimeout. A server that fails fast
 	// must not shorten the delay of hedges. The quick latencies are apart, because the time that a
 	// retry needs before the deadline must not rise while the server is slow.
 	latencies latency.Window
-	responses latency.Quick // successes
-	bodies    latency.Quick // durations of bodies after the headers
 
-	created  time.Duration // since the origin
-	ended    endCounts
 	adaptive atomic.Pointer[latency.Adaptive] // nil: not used
 	slowest  slowestCall
-	failure  lastFailure
-}
-
-// newRecords returns the map of records.
-func (c *config) newRecords() *scope.Map[scope.Key, record] {
-	return &scope.Map[scope.Key, record]{
-		Init: func(key scope.Key, r *record) {
-			r.circuit, r.bucket = c.breaker.circuits(c.origin).Circuit(key), c.budget.scope(key.Name)
-			r.quotas, r.hedges = c.rateLimit.engine().Set(key.Name), c.hedge.scope(key.Name)
-			r.created = time.Since(c.origin)
-			r.each((*scope.Refs).Acquire)
-		},
-		Keep: func(r *record) bool {
-			return r.circuit.NotClosed() || r.quotas.Active() || r.inFlight.Load() > 0
-		},
-		Evicted: func(r *record) { r.each((*scope.Refs).Release) },
-	}
-}
-
-// each calls f for each entry that the record points to.
-func (r *record) each(f func(*scope.Refs)) {
-	f(&r.circuit.Refs)
-	f(&r.quotas.Refs)
-	if r.bucket != nil {
-		f(&r.bucket.Refs)
-	}
-	if r.hedges != nil {
-		f(&r.hedges.Refs)
-	}
+	failure  atomic.Pointer[lastFailure] // nil: no failure yet
 }
 
 func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.queued.Load()), int(r.retryWaiting.Load())
 	recent := r.latencies.Histogram(at)
 	s.Latency = LatencyStatus{P50: recent.Quantile(0.5), P95: recent.Quantile(0.95), P99: recent.Quantile(0.99), Samples: recent.Samples()}
-	s.Slowest, s.Failure, s.Responses = r.slowest.read(at), r.failure.read(), r.ended.read(at, origin)
+	s.Slowest, s.Failure, s.Responses = r.slowest.read(at), r.failure.Load().read(), r.ended.read(at, origin)
 }
 
 // adaptiveTimeout is created at its first use.
-func (r *record) adaptiveTimeout() *latency.Adaptive {
-	if a := r.adaptive.Load(); a != nil {
-		return a
+func (r *record) adaptiveTimeout() *latency.Adaptive { return made(&r.adaptive) }
+
+// made returns the value of a pointer, which its first use creates.
+func made[T any](p *atomic.Pointer[T]) *T {
+	if v := p.Load(); v != nil {
+		return v
 	}
-	r.adaptive.CompareAndSwap(nil, new(latency.Adaptive))
-	return r.adaptive.Load()
+	p.CompareAndSwap(nil, new(T))
+	return p.Load()
 }
 
 // responseRate returns the number of responses per second in the last minute.
@@ -138,7 +109,8 @@ func (a *attempt) noteOutcome(outcome circuit.Outcome, now time.Time) {
 // noteFailure notes the attempt if it has failed, after it was classified.
 func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
-		a.call.record.failure.note(now, a.report.Response, a.report.Err)
+		made(&a.call.record.failure).note(now, a.report.Response, a.report.Err)
+		a.call.record.remember()
 	}
 }
 
@@ -184,9 +156,10 @@ func (a *attempt) failed() bool {
 	return outcome == circuit.Failure || outcome == circuit.Timeout
 }
 
-func (c *call) status(resp *http.Response, took time.Duration) *CallStatus {
-	done := Call{Attempts: c.attempts(), QueueWait: c.queueWait}
-	s := &CallStatus{Start: c.start, Latency: took}
+func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
+	var one [1]Attempt // most calls need no memory
+	done := Call{Attempts: c.appendAttempts(one[:0]), QueueWait: c.queueWait}
+	s := CallStatus{Start: c.start, Latency: took}
 	s.QueueWait, s.InFlight, s.RetryWait = done.Timings()
 	for i := range done.Attempts {
 		if !done.Attempts[i].Hedge {
@@ -215,10 +188,14 @@ const (
 
 // endCounts counts the calls by how they ended. It takes no lock.
 type endCounts struct {
-	responses window.Counter // successes, client errors
-	failures  window.Counter // server errors, network errors
-	timeouts  window.Counter // timeouts, none
-	failing   atomic.Int64   // the first failure since the last success, since the origin; zero means none
+	failing   atomic.Int64                  // the first failure since the last success, since the origin; zero means none
+	failures  atomic.Pointer[failureCounts] // nil: there was none
+	responses window.Counter                // successes, client errors
+}
+
+type failureCounts struct {
+	failures window.Counter // server errors, network errors
+	timeouts window.Counter // timeouts, none
 }
 
 // responsesWindow is the time that ResponseStatus covers.
@@ -234,11 +211,11 @@ func (e *endCounts) add(at time.Duration, class responseClass) {
 	case classClientError:
 		e.responses.Add(at, responsesWindow, 0, 1)
 	case classServerError:
-		e.failures.Add(at, responsesWindow, 1, 0)
+		made(&e.failures).failures.Add(at, responsesWindow, 1, 0)
 	case classNetworkError:
-		e.failures.Add(at, responsesWindow, 0, 1)
+		made(&e.failures).failures.Add(at, responsesWindow, 0, 1)
 	case classTimeout:
-		e.timeouts.Add(at, responsesWindow, 1, 0)
+		made(&e.failures).timeouts.Add(at, responsesWindow, 1, 0)
 	}
 	switch since := e.failing.Load(); {
 	case class == classSuccess && since != 0:
@@ -250,8 +227,11 @@ func (e *endCounts) add(at time.Duration, class responseClass) {
 
 func (e *endCounts) read(at time.Duration, origin time.Time) ResponseStatus {
 	successes, client := e.responses.Sum(at, responsesWindow)
-	server, network := e.failures.Sum(at, responsesWindow)
-	timeouts, _ := e.timeouts.Sum(at, responsesWindow)
+	var server, network, timeouts uint64
+	if f := e.failures.Load(); f != nil {
+		server, network = f.failures.Sum(at, responsesWindow)
+		timeouts, _ = f.timeouts.Sum(at, responsesWindow)
+	}
 	s := ResponseStatus{
 		Calls: int(successes + client + server + network + timeouts), ClientErrors: int(client), ServerErrors: int(server),
 		NetworkErrors: int(network), Timeouts: int(timeouts),
@@ -295,12 +275,12 @@ func (s *slowestCall) isSlower(at, took time.Duration) bool {
 	return is > has || is == has && int64(took) > s.least.Load()
 }
 
-func (s *slowestCall) note(at time.Duration, c *CallStatus) {
+func (s *slowestCall) note(at time.Duration, c CallStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isSlower(at, c.Latency) { // another goroutine may have been first
 		s.begin(periodOf(at))
-		s.calls[0] = *c
+		s.calls[0] = c
 		s.least.Store(int64(c.Latency))
 	}
 }
@@ -358,7 +338,11 @@ func (f *lastFailure) note(at time.Time, resp *http.Response, err error) {
 	}
 }
 
+// read returns the failure. That of a nil lastFailure is the zero value.
 func (f *lastFailure) read() FailureStatus {
+	if f == nil {
+		return FailureStatus{}
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.last

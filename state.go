@@ -125,7 +125,7 @@ type FailureStatus struct {
 }
 
 // State returns the state of the Transport. Before the first call it is empty, and fields may
-// still be set. It has the scopes that were used last, some 4096, and those with a circuit that
+// still be set. It has at most MaxScopes scopes, and those with a circuit of a shared Breaker that
 // is not closed. Scopes are copied one after the other, not at one instant. State is safe for
 // concurrent use and changes nothing.
 func (t *Transport) State() State {
@@ -166,22 +166,27 @@ type knownScope struct {
 	record *record
 }
 
+// knows reports whether there is a record.
+func (c *config) knows(key scope.Key) bool {
+	s := c.records.Peek(key.Name)
+	return s != nil && (key.Class == int8(PriorityDefault) || s.other(Priority(key.Class)).Load() != nil)
+}
+
 // knownScopes returns the scopes of the State, sorted with compareKeys.
 func (c *config) knownScopes(now time.Time) []knownScope {
 	known := make([]knownScope, 0, c.records.Len())
-	add := func(key scope.Key, r *record) {
-		if known = append(known, knownScope{key, r}); key.Class != int8(PriorityDefault) { // State shows the shared quotas at the scope itself
-			base := scope.Key{Name: key.Name}
-			known = append(known, knownScope{base, c.records.Peek(base)})
+	c.records.All(func(name string, s *scopeRecords) bool {
+		for r, p := range s.all() {
+			known = append(known, knownScope{scope.Key{Name: name, Class: int8(p)}, r})
 		}
-	}
-	c.records.All(func(key scope.Key, r *record) bool {
-		add(key, r)
 		return true
 	})
 	c.breaker.circuits(now).NotClosed(func(key scope.Key) {
-		if c.records.Peek(key) == nil {
-			add(key, nil)
+		if !c.knows(key) {
+			known = append(known, knownScope{key, nil})
+			if key.Class != int8(PriorityDefault) && c.records.Peek(key.Name) == nil {
+				known = append(known, knownScope{scope.Key{Name: key.Name}, nil}) // State shows the shared quotas at the scope itself
+			}
 		}
 	})
 	slices.SortFunc(known, func(a, b knownScope) int { return compareKeys(a.Key, b.Key) })

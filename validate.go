@@ -20,6 +20,7 @@ func (t *Transport) Validate() error {
 	c := configErrors{validate.Errors{Of: neterr.ErrMisconfigured}}
 	c.headers(t)
 	c.base(t)
+	c.Check(t.MaxScopes < 0 || t.MaxScopes > maxMaxScopes, fmt.Sprintf("MaxScopes is %d, must be from 0 to %d", t.MaxScopes, maxMaxScopes))
 	p, d := &t.Policy, t.DeadlineHeader.withDefaults()
 	c.Duration("Policy.AttemptTimeout", p.AttemptTimeout)
 	c.Duration("Policy.ReadTimeout", p.ReadTimeout)

@@ -96,6 +96,12 @@ func TestRead(t *testing.T) {
 		require.NoError(t, config.Read(strings.NewReader(`{"Hedge": {"Delay": "1s"}}`), &tr))
 		require.Equal(t, time.Second, tr.Hedge.Delay)
 	})
+	t.Run("MaxScopes", func(t *testing.T) {
+		var tr resilienthttp.Transport
+		require.NoError(t, config.Read(strings.NewReader(`{"MaxScopes": 100}`), &tr))
+		require.Equal(t, 100, tr.MaxScopes)
+		require.ErrorContains(t, config.Read(strings.NewReader(`{"MaxScopes": -1}`), &tr), "MaxScopes is -1")
+	})
 	t.Run("Connections: the Base", func(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(strings.NewReader(`{"Connections": {"MaxAge": "5m"}}`), &tr))

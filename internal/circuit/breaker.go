@@ -24,13 +24,22 @@ type Breaker struct {
 // New returns a Breaker. Zero fields of the rules mean their defaults.
 func New(rules Rules, now time.Time) *Breaker {
 	b := &Breaker{rules: rules.withDefaults(), origin: now}
-	b.circuits.Init = func(key scope.Key, c *Circuit) {
-		c.breaker, c.key, c.since = b, key, now
-		c.closed.Store(new(closed))
-	}
+	b.circuits.Init = b.init
 	b.circuits.Keep = (*Circuit).NotClosed
 	b.circuits.Held = (*Circuit).Held
 	return b
+}
+
+func (b *Breaker) init(key scope.Key, c *Circuit) {
+	c.breaker, c.key, c.since = b, key, b.origin
+	c.closed.Store(&c.first)
+}
+
+// New returns a circuit that is not in the Breaker: Circuit, Find and NotClosed do not know it.
+func (b *Breaker) New(key scope.Key) *Circuit {
+	c := new(Circuit)
+	b.init(key, c)
+	return c
 }
 
 // NotClosed reports whether the circuit is open or half-open.

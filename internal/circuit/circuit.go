@@ -21,6 +21,7 @@ type Circuit struct {
 	key      scope.Key
 	baseline latency.Median         // of successes
 	closed   atomic.Pointer[closed] // nil: open or half-open; stored under mu
+	first    closed                 // closed, until it opens for the first time
 
 	mu      sync.Mutex // guards the fields below, and fields of closed
 	since   time.Time  // the last change

@@ -316,14 +316,14 @@ func TestBreaker_isBounded(t *testing.T) {
 		run(strconv.Itoa(i), Success)
 	}
 	require.Same(t, held, b.Find(scope.Key{Name: "held"}), "a record points to it")
-	require.LessOrEqual(t, b.circuits.Len(), 4096)
+	require.LessOrEqual(t, b.circuits.Len(), scope.DefaultMax)
 	notBefore, rejects := b.rejects(epoch, false)
 	require.True(t, rejects, "an open circuit outlives hosts that come and go")
 	require.Equal(t, until, notBefore)
 	for i := range 20_000 {
 		run(strconv.Itoa(i), Failure)
 	}
-	require.LessOrEqual(t, b.circuits.Len(), 4096, "also if all of them are open")
+	require.LessOrEqual(t, b.circuits.Len(), scope.DefaultMax, "also if all of them are open")
 }
 
 func TestBreaker_copiesKeys(t *testing.T) {

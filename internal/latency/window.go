@@ -8,14 +8,25 @@ import (
 	"time"
 )
 
-// Window holds the latencies of the last 45 to 60 seconds, as histograms of 15 seconds each. It
-// takes a kilobyte. The zero value is ready for use. It is safe for concurrent use and takes no
-// lock. Samples that arrive while a slot is cleared may be lost. None counts twice.
+// Window holds the latencies of the last 45 to 60 seconds. It has the last few samples, and from
+// the first minute with more of them also histograms of 15 seconds each, which take a kilobyte:
+// most of many hosts get few calls.
+//
+// The zero value is ready for use. It is safe for concurrent use and takes no lock. Samples that
+// arrive while a slot is cleared may be lost. None counts twice.
 type Window struct {
-	slots [slots]slot
+	few  [maxFew]atomic.Uint32 // epochs and buckets of the last samples; zero means none
+	next atomic.Uint32         // number of samples in few
+	many atomic.Pointer[histograms]
 }
 
+type histograms [slots]slot
+
 const (
+	maxFew     = 19 // the number of samples in a minute that need no histogram
+	bucketBits = 6  // of an entry of few; the others are the epoch
+	maxEpoch   = 1<<(32-bucketBits) - 1
+
 	slots   = 4
 	length  = 15 * time.Second // length of a slot
 	buckets = 64
@@ -35,8 +46,31 @@ func epochOf(at time.Duration) int64 { return int64(max(at, 0)/length) + 1 }
 
 // Add records a response that arrived at a time since the origin.
 func (w *Window) Add(at, took time.Duration) {
-	epoch := epochOf(at)
-	s := &w.slots[epoch%slots]
+	epoch, bucket := epochOf(at), bucketOf(took)
+	many := w.many.Load()
+	if many == nil {
+		if w.addFew(epoch, bucket) {
+			return
+		}
+		w.many.CompareAndSwap(nil, new(histograms))
+		many = w.many.Load()
+	}
+	many.add(epoch, bucket)
+}
+
+// addFew replaces the oldest of the few samples, if that is no longer in the window.
+func (w *Window) addFew(epoch int64, bucket int) bool {
+	epoch = min(epoch, maxEpoch)
+	place := &w.few[(w.next.Add(1)-1)%maxFew]
+	old := place.Load()
+	if old != 0 && int64(old>>bucketBits) > epoch-slots {
+		return false
+	}
+	return place.CompareAndSwap(old, uint32(epoch<<bucketBits|int64(bucket)))
+}
+
+func (h *histograms) add(epoch int64, bucket int) {
+	s := &h[epoch%slots]
 	if old := s.epoch.Load(); old != epoch {
 		if old > epoch {
 			return // a minute late
@@ -47,7 +81,7 @@ func (w *Window) Add(at, took time.Duration) {
 			}
 		}
 	}
-	s.counts[bucketOf(took)].Add(1)
+	s.counts[bucket].Add(1)
 }
 
 // Histogram returns a copy of the latencies.
@@ -59,8 +93,18 @@ func (w *Window) Histogram(at time.Duration) (h Histogram) {
 // add adds the latencies of a Window.
 func (h *Histogram) add(w *Window, at time.Duration) {
 	oldest := max(epochOf(at)-slots+1, 1)
-	for i := range w.slots {
-		s := &w.slots[i]
+	for i := range w.few {
+		if sample := w.few[i].Load(); int64(sample>>bucketBits) >= min(oldest, maxEpoch) {
+			h.counts[sample%buckets]++
+			h.samples++
+		}
+	}
+	many := w.many.Load()
+	if many == nil {
+		return
+	}
+	for i := range many {
+		s := &many[i]
 		if s.epoch.Load() < oldest {
 			continue
 		}

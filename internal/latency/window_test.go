@@ -71,8 +71,44 @@ func TestBuckets(t *testing.T) {
 	require.Greater(t, ends[buckets-2], 10*time.Minute)
 }
 
-func TestWindow_takesAKilobyte(t *testing.T) {
-	require.LessOrEqual(t, unsafe.Sizeof(Window{}), uintptr(1<<10+64))
+// The twentieth sample of a minute makes the histograms.
+func TestWindow_takesAKilobyteWithManySamples(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(Window{}), uintptr(96))
+	require.LessOrEqual(t, unsafe.Sizeof(histograms{}), uintptr(1<<10+64))
+	var w Window
+	at := time.Duration(0)
+	for range 100 {
+		at += 4 * time.Second
+		w.Add(at, time.Millisecond)
+	}
+	require.Nil(t, w.many.Load(), "15 a minute")
+	_, samples := quantile(&w, at, 0.5)
+	require.Equal(t, 14, samples, "of 45 s and the current slot")
+	for range 20 {
+		w.Add(at, time.Second)
+	}
+	require.NotNil(t, w.many.Load())
+	slow, samples := quantile(&w, at, 0.9)
+	require.Equal(t, 34, samples)
+	require.GreaterOrEqual(t, slow, time.Second)
+	slow, samples = quantile(&w, at+time.Minute, 0.9)
+	require.Zero(t, slow)
+	require.Zero(t, samples)
+}
+
+// The first samples of many goroutines are all counted, except those that come while a slot is
+// cleared.
+func TestWindow_stressFewSamples(t *testing.T) {
+	for range 200 {
+		var w Window
+		var wg sync.WaitGroup
+		for range maxFew {
+			wg.Go(func() { w.Add(time.Second, time.Millisecond) })
+		}
+		wg.Wait()
+		_, samples := quantile(&w, time.Second, 0.5)
+		require.Equal(t, maxFew, samples)
+	}
 }
 
 // TestWindow_stress checks that a slot that is ready loses no sample.

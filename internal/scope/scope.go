@@ -11,7 +11,7 @@ import (
 )
 
 // DefaultMax is the number of entries that a Map holds when its Max is 0.
-const DefaultMax = 4096
+const DefaultMax = 16384
 
 // Map holds one V for each key, and at most Max of them. The zero value is ready for use. Fields
 // must not change after the first key was added.
@@ -68,15 +68,26 @@ type entry[K comparable, V any] struct {
 
 // Get returns the V of key. It creates one if there is none.
 func (m *Map[K, V]) Get(key K) *V {
+	if v := m.Find(key); v != nil {
+		return v
+	}
+	return m.add(key)
+}
+
+// Find returns the V of key, or nil if there is none. It marks the entry as used.
+func (m *Map[K, V]) Find(key K) *V {
 	e := m.find(key)
 	if e == nil {
-		return m.add(key)
+		return nil
 	}
 	if !e.used.Load() { // a store at each call would contend for the cache line
 		e.used.Store(true)
 	}
 	return &e.value
 }
+
+// Full reports whether a new key evicts another.
+func (m *Map[K, V]) Full() bool { return m.Len() >= m.limit() }
 
 // Peek returns the V of key, or nil if there is none. It does not mark the entry as used.
 func (m *Map[K, V]) Peek(key K) *V {
@@ -126,16 +137,20 @@ func (m *Map[K, V]) add(key K) *V {
 }
 
 func (m *Map[K, V]) init() {
-	size := m.Max
-	if size <= 0 {
-		size = DefaultMax
-	}
+	size := m.limit()
 	m.seed = maphash.MakeSeed()
 	shards := max(size/shardSize, 1)
 	m.shards = make([]shard[K, V], shards)
 	for i := range m.shards {
 		m.shards[i].size = (size + shards - 1 - i) / shards // the sum is Max
 	}
+}
+
+func (m *Map[K, V]) limit() int {
+	if m.Max <= 0 {
+		return DefaultMax
+	}
+	return m.Max
 }
 
 func (m *Map[K, V]) clone(key K) K {

@@ -232,7 +232,7 @@ func TestMap_memoryIsFlat(t *testing.T) {
 	grown := heap() - full
 	t.Logf("heap with the map full: %d KiB; grown over %d more keys: %d KiB", full>>10, keys, grown>>10)
 	require.Less(t, grown, int64(256<<10))
-	require.Less(t, full, int64(4<<20), "the stored keys hold the URLs that they were cut from")
+	require.Less(t, full, int64(8<<20), "the stored keys hold the URLs that they were cut from")
 	require.Equal(t, DefaultMax, m.Len())
 }
 
@@ -536,4 +536,31 @@ func TestMap_heldEntriesStay(t *testing.T) {
 		m.Get(1000 + i).Acquire()
 	}
 	require.LessOrEqual(t, m.Len(), 16*64, "also if all are held")
+}
+
+// A new key of a Map that has grown by held entries does not search in all of them.
+func TestMap_searchOfGrownMapIsBounded(t *testing.T) {
+	asked := 0
+	m := Map[int, int]{Max: 64, Held: func(*int) bool { asked++; return true }}
+	for i := range 16*64 - 1 {
+		m.Get(i)
+	}
+	asked = 0
+	m.Get(-1)
+	require.LessOrEqual(t, asked, 2*2*2*64, "two searches of two turns in twice the size")
+}
+
+func TestMap_findAndFull(t *testing.T) {
+	m := Map[string, int]{Max: 2}
+	require.Nil(t, m.Find("a"))
+	require.Zero(t, m.Len())
+	a := m.Get("a")
+	require.False(t, m.Full())
+	m.Get("b")
+	require.True(t, m.Full())
+	require.Same(t, a, m.Find("a"))
+	m.Get("c")
+	require.Same(t, a, m.Find("a"), "Find marks it as used")
+	require.Nil(t, m.Find("b"))
+	require.False(t, (&Map[string, int]{}).Full())
 }

@@ -61,10 +61,11 @@ func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 
 // victim returns the index of the entry to evict. free is false if all entries are protected, and
 // the index is negative if all are held. The first round of the hand clears the used marks, so
-// that the second finds each entry that may be evicted. The shard is locked and full.
+// that the second finds each entry that may be evicted. If held entries have made the ring longer,
+// later keys search in the rest of it. The shard is locked and full.
 func (s *shard[K, V]) victim(m *Map[K, V]) (index int, free bool) {
 	index = -1
-	for range 2 * len(s.ring) {
+	for range min(len(s.ring), 2*s.size) * 2 {
 		i := s.hand
 		s.hand = (i + 1) % len(s.ring)
 		e := s.ring[i]

@@ -1,0 +1,221 @@
+package resilienthttp
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/quota"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
+)
+
+// scopeRecords is all that a Transport knows of one scope: what its priorities share, and a record
+// for each of them. A call finds it by one look-up.
+//
+// A Breaker, Budget, RateLimit or Hedge that the program sets may have other users, so its entries
+// are in a map of its own. Those that the Transport makes for itself are in no map.
+type scopeRecords struct {
+	config *config
+	name   string
+
+	bucket *budgetScope // nil: retries have no limit
+	hedges *hedgeScope  // nil: there is no Hedge
+	quotas scopeQuotas
+
+	usual  record                    // of PriorityDefault
+	others [2]atomic.Pointer[record] // of PriorityBatch and PriorityCritical; nil: not used yet
+
+	unlisted atomic.Bool // it is not in config.records: it was evicted, or never added
+	mu       sync.Mutex
+	held     []*scope.Refs // entries of other maps, which must stay there; guarded by mu
+}
+
+// maxMaxScopes is the maximum of Transport.MaxScopes.
+const maxMaxScopes = 1_000_000
+
+// A full map replaces this number of scopes at once, and then the same number in each period. To
+// replace a scope costs as much as a call, so a client that calls more than MaxScopes hosts in turn
+// must not do it at each call.
+const (
+	replacements       = 1000
+	replacementsPeriod = time.Second
+)
+
+// newRecords returns the map of the scopes.
+func (c *config) newRecords() *scope.Map[string, scopeRecords] {
+	return &scope.Map[string, scopeRecords]{
+		Max:     c.maxScopes,
+		Init:    func(name string, s *scopeRecords) { s.init(c, name) },
+		Keep:    (*scopeRecords).keep,
+		Evicted: (*scopeRecords).evict,
+	}
+}
+
+// record returns the record of a scope and priority for a call that starts now.
+func (c *config) record(name string, p Priority, now time.Time) *record {
+	s := c.records.Find(name)
+	if s == nil {
+		s = c.newScope(name, now)
+	}
+	if p == PriorityDefault {
+		return &s.usual
+	}
+	other := s.other(p)
+	if r := other.Load(); r != nil {
+		return r
+	}
+	r := new(record)
+	r.init(s, p)
+	other.CompareAndSwap(nil, r) // another goroutine may have been first
+	return other.Load()
+}
+
+// newScope returns the state of a new scope. If the map is full and enough scopes were replaced, only
+// one call uses the state, and the map gets the scope only if that call fails or shows a quota.
+func (c *config) newScope(name string, now time.Time) *scopeRecords {
+	at, next := now.Sub(c.origin), time.Duration(c.replace.Load())
+	switch {
+	case !c.ownParts() || !c.records.Full():
+		return c.records.Get(name)
+	case next <= at+replacementsPeriod && c.replace.CompareAndSwap(int64(next), int64(max(next, at)+replacementsPeriod/replacements)):
+		return c.records.Get(name)
+	}
+	s := new(scopeRecords)
+	s.unlisted.Store(true)
+	s.init(c, name)
+	return s
+}
+
+// ownParts reports whether no other Transport uses the parts of this one.
+func (c *config) ownParts() bool {
+	return c.own.breaker && c.own.budget && c.own.rateLimit && c.hedge == nil
+}
+
+func (s *scopeRecords) init(c *config, name string) {
+	s.config, s.name = c, name
+	s.bucket, s.hedges = c.budget.scope(name, c.own.budget), c.hedge.scope(name)
+	if s.bucket != nil && !c.own.budget {
+		s.hold(&s.bucket.Refs)
+	}
+	if s.hedges != nil {
+		s.hold(&s.hedges.Refs)
+	}
+	if s.quotas.of = s; !c.own.rateLimit {
+		s.quotas.get()
+	}
+	s.usual.init(s, PriorityDefault)
+}
+
+func (r *record) init(s *scopeRecords, p Priority) {
+	c, key := s.config, scope.Key{Name: s.name, Class: int8(p)}
+	r.scopeRecords, r.created = s, time.Since(c.origin)
+	if engine := c.breaker.circuits(c.origin); c.own.breaker {
+		r.circuit = engine.New(key)
+	} else {
+		r.circuit = engine.Circuit(key)
+		s.hold(&r.circuit.Refs)
+	}
+}
+
+// remember adds the scope to the map if it is not there: the next call must know that the server
+// fails, or has a quota.
+func (s *scopeRecords) remember() {
+	if s.unlisted.Load() {
+		if listed := s.config.records.Get(s.name); s.quotas.set.Load() != nil {
+			listed.quotas.get()
+		}
+	}
+}
+
+// hold keeps an entry in its map until the scope is evicted.
+func (s *scopeRecords) hold(entry *scope.Refs) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.unlisted.Load() {
+		entry.Acquire()
+		s.held = append(s.held, entry)
+	}
+}
+
+// evict is called when the scope has left the map. Calls may still use it.
+func (s *scopeRecords) evict() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unlisted.Store(true)
+	for _, entry := range s.held {
+		entry.Release()
+	}
+	s.held = nil
+}
+
+// keep reports whether other scopes must be evicted first.
+func (s *scopeRecords) keep() bool {
+	kept := s.quotas.Active()
+	for r := range s.all() {
+		kept = kept || r.circuit.NotClosed() || r.inFlight.Load() > 0
+	}
+	return kept
+}
+
+// all returns the records and their priorities.
+func (s *scopeRecords) all() iter.Seq2[*record, Priority] {
+	return func(yield func(*record, Priority) bool) {
+		if !yield(&s.usual, PriorityDefault) {
+			return
+		}
+		for _, p := range [...]Priority{PriorityBatch, PriorityCritical} {
+			if r := s.other(p).Load(); r != nil && !yield(r, p) {
+				return
+			}
+		}
+	}
+}
+
+// other returns where the record of a priority other than PriorityDefault is.
+func (s *scopeRecords) other(p Priority) *atomic.Pointer[record] {
+	if p == PriorityBatch {
+		return &s.others[0]
+	}
+	return &s.others[1]
+}
+
+// scopeQuotas is the quotas of a scope. If no other Transport uses the RateLimit, they are created
+// when a response shows the first one.
+type scopeQuotas struct {
+	of  *scopeRecords
+	set atomic.Pointer[quota.Set]
+}
+
+func (q *scopeQuotas) get() *quota.Set {
+	if set := q.set.Load(); set != nil {
+		return set
+	}
+	if set := q.of.config.rateLimit.engine().Set(q.of.name); q.set.CompareAndSwap(nil, set) {
+		q.of.hold(&set.Refs)
+	}
+	return q.set.Load()
+}
+
+// Active is that of quota.Set.
+func (q *scopeQuotas) Active() bool {
+	set := q.set.Load()
+	return set != nil && set.Active()
+}
+
+// Admit is that of quota.Set.
+func (q *scopeQuotas) Admit(ctx context.Context, r quota.Request, now time.Time) (quota.Permit, *quota.Rejection) {
+	return q.get().Admit(ctx, r, now)
+}
+
+// Observe is that of quota.Set.
+func (q *scopeQuotas) Observe(r quota.Request, resp *quota.Response, sent, now time.Time, inFlight int64) {
+	q.get().Observe(r, resp, sent, now, inFlight)
+	q.of.remember()
+}
+
+// BlockedUntil is that of quota.Set.
+func (q *scopeQuotas) BlockedUntil(r quota.Request, now time.Time) time.Time {
+	return q.get().BlockedUntil(r, now)
+}
