@@ -223,7 +223,7 @@ func parseResponse(resp *http.Response, now time.Time, ignoreQuotas bool) respon
 		return info
 	}
 	failure := resp.StatusCode >= http.StatusBadRequest
-	if (failure || !ignoreQuotas) && ratelimitheader.Present(resp.Header) {
+	if failure || !ignoreQuotas {
 		info.quota, _ = ratelimitheader.Parse(resp.Header, now)
 	}
 	if failure {

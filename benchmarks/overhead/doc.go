@@ -4,4 +4,7 @@
 // order. A client's result is the ratio of its time to the bare client's time in the same
 // round, and the median over the rounds. Noise of the machine affects all clients of a round.
 // Rounds are many and short, so that most of them are not interrupted.
+//
+// MeasureCPU and MeasureHosts take the lower quartile of CPU times instead, without the garbage
+// collector.
 package overhead

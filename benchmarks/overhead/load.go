@@ -2,6 +2,7 @@ package overhead
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -70,6 +71,8 @@ type caller struct {
 	payload []byte
 	batch   int // calls in each round
 	turn    int // index in way.URLs; one goroutine only
+
+	ctx context.Context // of the requests; nil: context.Background()
 }
 
 func newCaller(p peers.Peer, l Load, w Way) *caller {
@@ -87,7 +90,11 @@ func (c *caller) call() {
 		url = c.way.URLs[c.turn%n]
 		c.turn++
 	}
-	req, err := http.NewRequest(c.load.Method, url, body) //nolint:noctx // a context would be measured too
+	ctx := c.ctx
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	req, err := http.NewRequestWithContext(ctx, c.load.Method, url, body)
 	if err != nil {
 		panic(err) // the arguments are constants
 	}

@@ -51,6 +51,32 @@ func TestMeasureAdded(t *testing.T) {
 	require.Positive(t, processorTime())
 }
 
+// The test compares no times: they depend on other programs.
+func TestMeasureHosts(t *testing.T) {
+	rows := MeasureHosts(2, 50, 20, []int{1, 30})
+	require.Len(t, rows, 2)
+	require.Equal(t, 30, rows[1].Hosts)
+	require.Positive(t, rows[1].Bytes)
+}
+
+func TestMeasureCPU(t *testing.T) {
+	for _, r := range MeasureCPU(2, 50) {
+		require.Positive(t, r.Floor, r.Load.Name)
+		require.Positive(t, r.Quotas, r.Load.Name)
+	}
+	url, stop, err := StartServer(serveFlag)
+	require.NoError(t, err)
+	defer stop()
+	for _, r := range MeasureLoopbackCPU(url, 2, 20) {
+		require.Positive(t, r.Bare, r.Load.Name)
+		require.Positive(t, r.Ours, r.Load.Name)
+	}
+	require.InDelta(t, 1.5, CPURow{Bare: 2, Floor: 2, Ours: 3}.OfBare(), 0)
+	require.InDelta(t, 1.5, CPURow{Floor: 2, Ours: 3}.OfFloor(), 0)
+	require.InDelta(t, 2, CPURow{Ours: 3, Quotas: 6}.OfQuotas(), 0)
+	require.Zero(t, CPURow{Ours: 3}.OfBare(), "nothing to divide by")
+}
+
 func TestProgram_Size(t *testing.T) {
 	programs := Programs()
 	least, err := programs[0].Size(t.Context())

@@ -21,10 +21,11 @@ const (
 	prefixX         = "X-App-Limit-24hour-"
 	prefixXUser     = "X-User-Limit-24hour-"
 	fieldBeta       = "Beta-Ratelimit"
+	fieldName       = "Ratelimit-Name"
 )
 
 // group is a set of groups of fields that are parsed together.
-type group uint8
+type group uint16
 
 const (
 	groupIETF   group = 1 << iota // the IETF's fields
@@ -35,6 +36,8 @@ const (
 	groupZendesk
 	groupX
 	groupBeta
+	groupBucket // the name of a bucket
+	groupHyphen // X-Rate-Limit-, beside groupCustom
 )
 
 // find returns the groups of which h has a field. All further look-ups are in these groups.
@@ -49,7 +52,10 @@ func find(h http.Header) (all group) {
 func groupOf(name string) group {
 	switch name[:min(len(name), 1)] { // most fields of a response begin with another letter
 	case "R":
-		if strings.HasPrefix(name, "Ratelimit") {
+		switch {
+		case name == fieldName:
+			return groupIETF | groupBucket
+		case strings.HasPrefix(name, "Ratelimit"):
 			return groupIETF
 		}
 	case "A":
@@ -72,10 +78,11 @@ func groupOf(name string) group {
 
 func groupOfX(name string) group {
 	switch {
+	case strings.HasPrefix(name, prefixCustom):
+		return groupCustom | groupOfSuffix(name[len(prefixCustom):])
+	case strings.HasPrefix(name, prefixHyphen):
+		return groupCustom | groupHyphen | groupOfSuffix(name[len(prefixHyphen):])
 	case strings.HasPrefix(name, "X-Rate"):
-		if strings.Count(name, "-") > 3 || !strings.HasPrefix(name, prefixHyphen) && strings.Count(name, "-") > 2 {
-			return groupCustom | groupNamed // it may have a name
-		}
 		return groupCustom
 	case name == fieldShopify:
 		return groupShopify
@@ -87,24 +94,44 @@ func groupOfX(name string) group {
 	return 0
 }
 
-// parse parses the groups that the header has.
+// groupOfSuffix returns the groups that a field with one of the prefixes also belongs to.
+func groupOfSuffix(suffix string) group {
+	switch suffix {
+	case "Bucket", "Resource", "Global", "Scope":
+		return groupBucket
+	}
+	if strings.Contains(suffix, "-") {
+		return groupNamed // it may have a name
+	}
+	return 0
+}
+
+// parse parses the groups that the header has. Function values would need memory.
 func (p *parser) parse() {
-	for _, g := range [...]struct {
-		group group
-		parse func()
-	}{
-		{groupIETF | groupCustom, p.unnamed},
-		{groupNamed, p.named},
-		{groupShopify, p.shopify},
-		{groupHubSpot, p.hubSpot},
-		{groupZendesk, p.zendesk},
-		{groupX, p.x},
-		{groupBeta, p.beta},
-		{groupIETF | groupCustom, p.bucket},
-	} {
-		if p.has&g.group != 0 {
-			g.parse()
-		}
+	has := func(g group) bool { return p.has&g != 0 }
+	if has(groupIETF | groupCustom) {
+		p.unnamed()
+	}
+	if has(groupNamed) {
+		p.named()
+	}
+	if has(groupShopify) {
+		p.shopify()
+	}
+	if has(groupHubSpot) {
+		p.hubSpot()
+	}
+	if has(groupZendesk) {
+		p.zendesk()
+	}
+	if has(groupX) {
+		p.x()
+	}
+	if has(groupBeta) {
+		p.beta()
+	}
+	if has(groupBucket) {
+		p.bucket()
 	}
 }
 
@@ -153,9 +180,11 @@ func (p *parser) custom() quota {
 		// needs no clock.
 		reset: p.reset("X-Ratelimit-Reset-After", "X-Ratelimit-Reset"),
 	}
-	if used := p.count("X-Ratelimit-Used"); custom.limit < 0 && custom.remaining >= 0 && used >= 0 {
+	if custom.limit < 0 && custom.remaining >= 0 {
 		// Reddit sends the used count instead of the limit.
-		custom.limit = custom.remaining + min(used, math.MaxInt64-custom.remaining)
+		if used := p.count("X-Ratelimit-Used"); used >= 0 {
+			custom.limit = custom.remaining + min(used, math.MaxInt64-custom.remaining)
+		}
 	}
 	custom.joinPolicy(p.policies("X-Ratelimit-Limit"))
 	return custom

@@ -115,11 +115,12 @@ type State struct {
 // The result is false without any dimension. Bucket, Global and Exhausted are set
 // nevertheless, except for a response from a cache (Age > 0).
 func Parse(h http.Header, now time.Time) (State, bool) {
-	if cached(h) {
+	has := find(h)
+	if has == 0 || cached(h) {
 		return State{}, false
 	}
 	date := retryafter.Date(h, time.Time{})
-	p := parser{header: h, has: find(h), base: date.UTC()}
+	p := parser{header: h, has: has, base: date.UTC()}
 	if date.IsZero() {
 		p.base = now.UTC()
 	}
@@ -128,18 +129,6 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 		p.state.Date = date
 	}
 	return p.state, len(p.state.Dimensions) > 0
-}
-
-// Present reports whether h has a field that [Parse] may read. If it returns false, Parse
-// finds nothing. It is meant for every response and allocates nothing. It checks all
-// names, because some fields have open-ended ones (X-RateLimit-Remaining-Tokens-Day).
-func Present(h http.Header) bool {
-	for name := range h {
-		if groupOf(name) != 0 {
-			return true
-		}
-	}
-	return false
 }
 
 // cached reports whether the response comes from a cache: the fields "SHOULD be ignored
@@ -179,7 +168,7 @@ const (
 func (p *parser) lines(field string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		all, left := p.header[field], maxField
-		if suffix, ok := strings.CutPrefix(field, prefixCustom); ok && len(p.header[prefixHyphen+suffix]) > 0 {
+		if suffix, ok := strings.CutPrefix(field, prefixCustom); ok && p.has&groupHyphen != 0 {
 			all = slices.Concat(all, p.header[prefixHyphen+suffix])
 		}
 		for _, line := range all[:min(len(all), maxLines)] {

@@ -66,7 +66,7 @@ func run(t *testing.T, tests []test) {
 			require.Equal(t, tt.want, got)
 			require.Equal(t, len(tt.want.Dimensions) > 0, ok)
 			if ok {
-				require.True(t, Present(tt.header))
+				require.True(t, find(tt.header) != 0)
 			}
 		})
 	}
@@ -208,7 +208,7 @@ func TestParse_copiesNames(t *testing.T) {
 	require.False(t, inside(got.Bucket, bucket))
 }
 
-func TestPresent(t *testing.T) {
+func TestFind(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		want bool
@@ -234,18 +234,29 @@ func TestPresent(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := ordinary()
-			require.False(t, Present(h))
+			require.Zero(t, find(h))
 			h.Set(tt.name, "1")
-			require.Equal(t, tt.want, Present(h))
+			require.Equal(t, tt.want, find(h) != 0)
 		})
 	}
-	require.False(t, Present(nil))
+	require.Zero(t, find(nil))
 }
 
-func TestPresent_doesNotAllocate(t *testing.T) {
+// A quota needs memory for its dimensions only.
+func TestParse_allocations(t *testing.T) {
 	with, without := ordinary(), ordinary()
-	with.Set("X-RateLimit-Remaining", "1")
-	require.Zero(t, testing.AllocsPerRun(100, func() { _, _ = Present(with), Present(without) }))
+	for name, value := range map[string]string{"Limit": "10", "Remaining": "9", "Reset": "30"} {
+		with.Set("X-RateLimit-"+name, value)
+	}
+	for _, row := range []struct {
+		name   string
+		header http.Header
+		want   float64
+	}{{"no quota: none", without, 0}, {"one quota: one", with, 1}} {
+		t.Run(row.name, func(t *testing.T) {
+			require.InDelta(t, row.want, testing.AllocsPerRun(100, func() { _, _ = Parse(row.header, time.Time{}) }), 0)
+		})
+	}
 }
 
 func ordinary() http.Header {
@@ -263,7 +274,7 @@ func ordinary() http.Header {
 	)
 }
 
-// lookUp is an alternative to Present that looks up each fixed name. It misses the
+// lookUp is an alternative to find that looks up each fixed name. It misses the
 // open-ended names, and is measured for comparison.
 func lookUp(h http.Header) bool {
 	for _, name := range [...]string{
@@ -279,12 +290,12 @@ func lookUp(h http.Header) bool {
 	return false
 }
 
-func BenchmarkPresent(b *testing.B) {
+func BenchmarkFind(b *testing.B) {
 	h := ordinary()
 	b.Run("iterate", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			_ = Present(h)
+			_ = find(h)
 		}
 	})
 	b.Run("lookup", func(b *testing.B) {

@@ -119,7 +119,10 @@ func (p *parser) reset(fields ...string) reset {
 // parseCount returns a count without its fraction, or unknown. Reddit's Remaining is a
 // float.
 func parseCount(s string) int64 {
-	n, ok := retryafter.ParseNumber(first(s))
+	n, ok := retryafter.ParseNumber(s) // most values are only a number
+	if !ok {
+		n, ok = retryafter.ParseNumber(first(s))
+	}
 	if !ok {
 		return unknown
 	}

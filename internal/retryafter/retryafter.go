@@ -113,11 +113,20 @@ func ParseNumber(s string) (n Number, ok bool) {
 		return Number{}, false
 	}
 	n.Whole, _ = strconv.ParseInt(whole, 10, 64) // math.MaxInt64 if it is out of range
-	n.Nanos, _ = strconv.ParseInt((fraction[:min(len(fraction), 9)] + "000000000")[:9], 10, 64)
+	if point {
+		n.Nanos, _ = strconv.ParseInt((fraction[:min(len(fraction), 9)] + "000000000")[:9], 10, 64)
+	}
 	return n, true
 }
 
-func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+func isDigits(s string) bool {
+	for i := range len(s) {
+		if s[i] < '0' || s[i] > '9' {
+			return false
+		}
+	}
+	return s != ""
+}
 
 // Duration returns n times unit, in [0, Max], rounded down to a nanosecond. The unit must
 // be in (0, 24h].

@@ -29,6 +29,8 @@ func main() {
 	rounds := flag.Int("rounds", 151, "number of rounds; the result is their median")
 	batch := flag.Duration("batch", 2*time.Millisecond, "time of each library in a round")
 	added := flag.Bool("added", false, "only measure the CPU time that this library and a timeout alone add")
+	cpu := flag.Bool("cpu", false, "only measure the CPU time of calls, in memory and over loopback")
+	hosts := flag.Bool("hosts", false, "only measure calls to many hosts in turn")
 	binary := flag.Bool("binary", false, "only measure the size that a library adds to a binary")
 	write := flag.Bool("write", true, "write benchmarks/results/overhead.md if all peers are measured")
 	redraw := flag.Bool("draw", false, "only draw the plot from benchmarks/results/overhead.md")
@@ -36,6 +38,12 @@ func main() {
 	do := func() error { return run(*peer, *rounds, *batch, *write) }
 	if *added {
 		do = func() error { return writeAdded(os.Stdout, *rounds, *batch) }
+	}
+	if *cpu {
+		do = func() error { return writeCPU(os.Stdout, *rounds) }
+	}
+	if *hosts {
+		do = func() error { return writeHosts(os.Stdout, *rounds) }
 	}
 	if *binary {
 		do = func() error { return writeSizes(os.Stdout) }
@@ -125,6 +133,39 @@ func writeAdded(w io.Writer, rounds int, batch time.Duration) error {
 	_, err := fmt.Fprintln(w, table)
 	return err
 }
+
+// writeCPU writes tables of the CPU time of whole calls with a context that can be canceled.
+func writeCPU(w io.Writer, rounds int) error {
+	url, stop, err := overhead.StartServer("-serve")
+	if err != nil {
+		return err
+	}
+	defer stop()
+	const inMemory, overLoopback = 3000, 500
+	memory := report.NewTable("CPU time, in memory", "timeout", "resilienthttp", "ratio", "with a quota", "ratio to none")
+	for _, r := range overhead.MeasureCPU(rounds, inMemory) {
+		memory.Row(r.Load.Name, r.Floor.String(), r.Ours.String(), twoDigits(r.OfFloor()), r.Quotas.String(), twoDigits(r.OfQuotas()))
+	}
+	loopback := report.NewTable("CPU time, loopback", "bare", "timeout", "resilienthttp", "ratio to bare")
+	for _, r := range overhead.MeasureLoopbackCPU(url, rounds, overLoopback) {
+		loopback.Row(r.Load.Name, r.Bare.String(), r.Floor.String(), r.Ours.String(), twoDigits(r.OfBare()))
+	}
+	_, err = fmt.Fprintf(w, "%s\n%s\n", memory, loopback)
+	return err
+}
+
+// writeHosts writes a table of the cost of calls to many hosts.
+func writeHosts(w io.Writer, rounds int) error {
+	const calls = 5000
+	table := report.NewTable("hosts in turn", "CPU time added to a call", "ratio to one host", "bytes a host")
+	for _, r := range overhead.MeasureHosts(rounds, calls, 0, []int{1, 1000, 5000, 10_000, 20_000, 40_000}) {
+		table.Row(strconv.Itoa(r.Hosts), r.Added.String(), twoDigits(r.Ratio), strconv.Itoa(r.Bytes))
+	}
+	_, err := fmt.Fprintln(w, table)
+	return err
+}
+
+func twoDigits(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
 
 // writeSizes writes a table of the sizes of binaries.
 func writeSizes(w io.Writer) error {
