@@ -26,6 +26,9 @@
 // t. A bubble starts in the year 2000; see [Log.Skew] for the effect on resets. If the client
 // neither closes a response body nor reads it to its end, the bubble ends with "deadlock".
 //
+// A Server speaks HTTP/1.1, or HTTP/2 with [Server.HTTP2]. [Server.Silence] makes its connections
+// silent, as a machine that has died.
+//
 // On a server of your own, serve log.Record(handler) with a [Log]. A Log records requests
 // ([Log.Requests], [Log.Calls]). Its assertions print the wanted and the actual value, and a
 // transcript of all requests.

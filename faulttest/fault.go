@@ -50,6 +50,12 @@ const (
 	// Hang reads the request and sends nothing until the client cancels or the Server
 	// closes.
 	Hang
+
+	// Silent reads the request, and then its connection is silent: it stays open, but no byte
+	// and no end of the connection passes, as behind a firewall that has forgotten it. On HTTP/2
+	// this affects all requests of the connection, and pings. Without a Server it is Hang. See
+	// [Server.Silence].
+	Silent
 )
 
 // String returns the fault's name in a transcript.
@@ -63,6 +69,7 @@ func (f Fault) String() string {
 		Truncated:       "truncated",
 		Stalled:         "stalled",
 		Hang:            "hang",
+		Silent:          "silent",
 	}
 	if f < 0 || int(f) >= len(names) {
 		return fmt.Sprintf("Fault(%d)", int(f))

@@ -103,7 +103,7 @@ func orOK(h http.Handler) http.Handler {
 // ServeHTTP sends the response or injects the fault.
 func (p Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x, ctx := exchangeOf(r), r.Context()
-	if p.Fault < NoFault || p.Fault > Hang {
+	if p.Fault < NoFault || p.Fault > Silent {
 		misuse(w, r, fmt.Sprintf("Reply.Fault: %v is not a fault", p.Fault))
 		return
 	}
@@ -126,8 +126,11 @@ func (p Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			abort() // the client canceled while it sent the request
 		}
 	}
-	if p.Fault == Hang {
-		x.fault(Hang, false)
+	if p.Fault == Hang || p.Fault == Silent {
+		x.fault(p.Fault, false)
+		if p.Fault == Silent {
+			silence(r)
+		}
 		<-ctx.Done()
 		abort()
 	}

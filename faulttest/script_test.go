@@ -148,7 +148,7 @@ func TestReply_invalid(t *testing.T) {
 		"faulttest: Reply.Status: 99 is not the status of a final response":   faulttest.Status(99),
 		"faulttest: Reply.Status: 103 is not the status of a final response":  faulttest.Status(103),
 		"faulttest: Reply.Status: 1000 is not the status of a final response": &faulttest.Quota{Limit: -1, Status: 1000},
-		"faulttest: Reply.Fault: Fault(8) is not a fault":                     faulttest.Hang + 1,
+		"faulttest: Reply.Fault: Fault(9) is not a fault":                     faulttest.Silent + 1,
 		"faulttest: Reply.Fault: Fault(-1) is not a fault":                    faulttest.NoFault - 1,
 	} {
 		var fake fakeTB

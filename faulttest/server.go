@@ -44,6 +44,10 @@ type Server struct {
 	// share its network. It implies InMemory. nil means a new network.
 	Network *Server
 
+	// HTTP2 makes the server and its Client and Transport use HTTP/2, without TLS. The faults that
+	// break a connection then abort the stream, except Silent.
+	HTTP2 bool
+
 	// URL is set by Start, without a slash at its end: http://127.0.0.1:41927,
 	// http://fault.test.
 	URL string
@@ -53,6 +57,7 @@ type Server struct {
 	end       context.CancelCauseFunc
 	mem       *memhttp.Server // in memory
 	tcp       *loopback       // on a socket
+	conns     connections
 	closed    sync.Once
 
 	logAfter time.Duration // the time after which Close logs that it waits; default: 5s
@@ -93,6 +98,12 @@ func (s *Server) Start(tb TB) {
 	s.end = end
 	s.start(tb, life)
 	config := func(c *http.Server) {
+		s.conns.configure(c)
+		if s.HTTP2 && !s.InMemory {
+			c.Protocols = new(http.Protocols)
+			c.Protocols.SetHTTP1(true)
+			c.Protocols.SetUnencryptedHTTP2(true)
+		}
 		c.BaseContext = func(net.Listener) context.Context { return life }
 		c.ConnState = func(conn net.Conn, to http.ConnState) {
 			if to == http.StateClosed || to == http.StateHijacked {
@@ -108,6 +119,10 @@ func (s *Server) Start(tb TB) {
 		}
 	}
 	if s.InMemory {
+		options := []memhttp.Option{memhttp.Configure(config), memhttp.Wrap(s.conns.listener)}
+		if s.HTTP2 {
+			options = append(options, memhttp.HTTP2())
+		}
 		host := s.Host
 		if host == "" {
 			host = "fault.test"
@@ -116,15 +131,20 @@ func (s *Server) Start(tb TB) {
 			if strings.EqualFold(s.Network.URL, "http://"+host) {
 				panic(fmt.Sprintf("faulttest: Server.Host: %s is the host of Server.Network already", host))
 			}
-			s.mem = s.Network.mem.Net.Serve(t, host, s.Record(s.Script), memhttp.Configure(config))
+			s.mem = s.Network.mem.Net.Serve(t, host, s.Record(s.Script), options...)
 		} else {
-			s.mem = memhttp.NewServer(t, s.Record(s.Script), memhttp.Host(host), memhttp.Configure(config))
+			s.mem = memhttp.NewServer(t, s.Record(s.Script), append(options, memhttp.Host(host))...)
 		}
 		s.URL, s.transport = s.mem.URL, s.mem.Transport()
 	} else {
-		s.tcp = listen(t, s.Record(s.Script), config)
+		s.transport = &http.Transport{}
+		if s.HTTP2 {
+			s.transport.Protocols = new(http.Protocols)
+			s.transport.Protocols.SetUnencryptedHTTP2(true)
+		}
+		s.tcp = listen(t, s.Record(s.Script), config, s.conns.listener)
 		s.tcp.logAfter = cmp.Or(s.logAfter, 5*time.Second)
-		s.URL, s.transport = s.tcp.url, &http.Transport{}
+		s.URL = s.tcp.url
 	}
 	s.client = &http.Client{Transport: s.transport}
 	t.Cleanup(func() {
@@ -142,7 +162,12 @@ func (s *Server) Client() *http.Client { return s.client }
 // server, over its own connections.
 func (s *Server) Transport() *http.Transport { return s.transport }
 
-// Close ends the requests in progress, including those of [Hang] and [Stalled], closes all
+// Silence makes the connections silent that are open now, as if the server's machine had died: they
+// stay open, but no byte and no end of the connection passes. New connections work. Silence is safe
+// for concurrent use.
+func (s *Server) Silence() { s.conns.silence() }
+
+// Close ends the requests in progress, including those of [Hang], [Silent] and [Stalled], closes all
 // connections, and waits until all handlers have returned. It may be called more than once. A
 // handler must not call it.
 func (s *Server) Close() {
@@ -152,11 +177,13 @@ func (s *Server) Close() {
 	s.closed.Do(func() {
 		s.end(errClosed)
 		s.transport.CloseIdleConnections()
+		s.conns.close()
 		if s.mem != nil {
 			s.mem.Close()
 		} else {
 			s.tcp.close()
 		}
+		s.conns.drain.Wait()
 	})
 }
 
@@ -184,7 +211,7 @@ type loopback struct {
 	closed bool
 }
 
-func listen(tb asTesting, h http.Handler, config func(*http.Server)) *loopback {
+func listen(tb asTesting, h http.Handler, config func(*http.Server), wrap func(net.Listener) net.Listener) *loopback {
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
 	if err != nil {
 		var err6 error
@@ -215,7 +242,7 @@ func listen(tb asTesting, h http.Handler, config func(*http.Server)) *loopback {
 	}
 	go func() {
 		defer close(lo.served)
-		if err := lo.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := lo.server.Serve(wrap(l)); !errors.Is(err, http.ErrServerClosed) {
 			tb.Errorf("faulttest: %v", err)
 		}
 	}()

@@ -47,6 +47,7 @@ type options struct {
 	tls      bool
 	up, down time.Duration
 	config   []func(*http.Server)
+	wrap     func(net.Listener) net.Listener // nil: none
 }
 
 // Option is an option of a [Server].
@@ -72,6 +73,12 @@ func Latency(up, down time.Duration) Option {
 // Configure lets f change the http.Server before it starts: timeouts, hooks, limits.
 func Configure(f func(*http.Server)) Option {
 	return func(o *options) { o.config = append(o.config, f) }
+}
+
+// Wrap makes the server accept connections from wrap(l), where l is its listener. A connection that
+// wraps one of l must have NetConn() net.Conn.
+func Wrap(wrap func(l net.Listener) net.Listener) Option {
+	return func(o *options) { o.wrap = wrap }
 }
 
 // NewServer starts a server on a new Network. It is closed when tb ends. In a bubble tb must
@@ -120,12 +127,16 @@ func (n *Network) serve(tb testing.TB, h http.Handler, o options) *Server {
 	s.watch()
 
 	s.listener = n.listen(o.host, o.up, o.down)
+	listener := net.Listener(s.listener)
+	if o.wrap != nil {
+		listener = o.wrap(listener)
+	}
 	go func() {
 		var err error
 		if o.tls {
-			err = s.Config.ServeTLS(s.listener, "", "")
+			err = s.Config.ServeTLS(listener, "", "")
 		} else {
-			err = s.Config.Serve(s.listener)
+			err = s.Config.Serve(listener)
 		}
 		if !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			tb.Errorf("memhttp: %s: %v", s.URL, err)
