@@ -66,7 +66,7 @@ func run(t *testing.T, tests []test) {
 			require.Equal(t, tt.want, got)
 			require.Equal(t, len(tt.want.Dimensions) > 0, ok)
 			if ok {
-				require.True(t, find(tt.header) != 0)
+				require.NotZero(t, find(tt.header))
 			}
 		})
 	}
