@@ -79,7 +79,9 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	recent := r.latencies.Histogram(at)
 	s.Latency = LatencyStatus{P50: recent.Quantile(0.5), P95: recent.Quantile(0.95), P99: recent.Quantile(0.99), Samples: recent.Samples()}
 	s.Slowest, s.Failure = r.slowest.read(at), r.failure.read()
-	s.Responses, s.LastMinute = r.ended.read(at, window.Buckets, origin), r.ended.read(at, recentBuckets, origin)
+	s.Responses = r.ended.read(at, window.Buckets, origin)
+	minute := r.ended.read(at, recentBuckets, origin)
+	s.LastMinute = MinuteStatus{minute.Calls, minute.Failures()}
 }
 
 // adaptiveTimeout is created at its first use.

@@ -34,7 +34,7 @@ type ScopeState struct {
 	InFlight, Queued, RetryWaiting int
 
 	Responses  ResponseStatus // how the calls of the last 5 min ended
-	LastMinute ResponseStatus // how those of the last 56 to 75 s ended
+	LastMinute MinuteStatus   // the calls of the last 56 to 75 s
 	Latency    LatencyStatus
 	Slowest    CallStatus    // the slowest call of the last 30 to 60 s; zero: none
 	Failure    FailureStatus // the last failure, or one within 10 ms of it; zero: none
@@ -66,6 +66,10 @@ func (r ResponseStatus) Failures() int {
 	}
 	return failures
 }
+
+// MinuteStatus counts the calls of the last minute and the failures among them, as ResponseStatus
+// does.
+type MinuteStatus struct{ Calls, Failures int }
 
 // BreakerStatus is the state of a circuit.
 type BreakerStatus struct {

@@ -302,16 +302,17 @@ func TestState_responses(t *testing.T) {
 					require.Equal(t, row.want, counts{r.Calls, r.ClientErrors, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Throttled, r.Failures()})
 				}
 				check(known(t, tr).Responses)
-				check(known(t, tr).LastMinute)
+				minute := resilienthttp.MinuteStatus{Calls: row.want.calls, Failures: row.want.failures}
+				require.Equal(t, minute, known(t, tr).LastMinute)
 				if since := known(t, tr).Responses.Since; row.failing {
 					require.WithinRange(t, since, began, began.Add(row.timeout+time.Microsecond))
 				} else {
 					require.Zero(t, since)
 				}
 				time.Sleep(55 * time.Second)
-				check(known(t, tr).LastMinute)
+				require.Equal(t, minute, known(t, tr).LastMinute)
 				time.Sleep(20 * time.Second)
-				require.Zero(t, known(t, tr).LastMinute.Calls)
+				require.Zero(t, known(t, tr).LastMinute)
 				time.Sleep(3*time.Minute + 15*time.Second)
 				check(known(t, tr).Responses)
 				time.Sleep(time.Minute)
@@ -374,6 +375,16 @@ func TestState_responses(t *testing.T) {
 			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
 			r := responsesOf(tr)
 			require.Equal(t, []int{2, 1}, []int{r.Calls, r.Failures()})
+		})
+	})
+	t.Run("the slowest call: its cause, and why it was not repeated", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Policy: single, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+				time.Sleep(time.Second)
+				return nil, errReset
+			})}
+			answered(t, tr)
+			require.Equal(t, "no attempts left: connection broke", known(t, tr).Slowest.Err)
 		})
 	})
 	t.Run("Since: the first failed attempt, while the call waits before its retry", func(t *testing.T) {

@@ -64,7 +64,7 @@ func (s *scopeView) story(now time.Time) string {
 		b.WriteString(": " + percentOf(all.Failures, all.Calls) + " of " + plural(all.Calls, "call") + " in the last 5 min failed")
 	}
 	if since := s.Responses.Since; !since.IsZero() {
-		b.WriteString(", without a success since " + clock(since) + " (" + timeSince(since, now) + ")")
+		b.WriteString(", no success since " + clock(since) + " (" + timeSince(since, now) + ")")
 	}
 	b.WriteString(".")
 	if f := s.Failure; f != nil {

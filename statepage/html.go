@@ -25,7 +25,7 @@ const (
 	maxBlocked = 100
 	maxSlow    = 8
 	maxQuotas  = 50
-	maxScopes  = 500
+	maxScopes  = 200
 )
 
 // pageData is what the template shows.
@@ -145,8 +145,8 @@ func newPageData(p *page, refresh int) *pageData {
 func (s *scopeView) compare(other *scopeView) int {
 	return cmp.Or(
 		cmp.Compare(other.severity(), s.severity()),
-		cmp.Compare(other.LastMinute.failureRatio(), s.LastMinute.failureRatio()),
-		cmp.Compare(other.Responses.failureRatio(), s.Responses.failureRatio()),
+		cmp.Compare(failureRatio(other.LastMinute.Failures, other.LastMinute.Calls), failureRatio(s.LastMinute.Failures, s.LastMinute.Calls)),
+		cmp.Compare(failureRatio(other.Responses.Failures, other.Responses.Calls), failureRatio(s.Responses.Failures, s.Responses.Calls)),
 		cmp.Compare(other.Responses.Failures, s.Responses.Failures))
 }
 
@@ -167,8 +167,7 @@ func (s *scopeView) severity() int {
 	return 0
 }
 
-// failureRatio is the ratio of the calls that failed.
-func (r *responsesView) failureRatio() float64 { return float64(r.Failures) / float64(max(r.Calls, 1)) }
+func failureRatio(failures, calls int) float64 { return float64(failures) / float64(max(calls, 1)) }
 
 // class returns the CSS class of a health.
 func (h health) class() string {
@@ -202,8 +201,8 @@ func failingSection(all []ownedScope, now time.Time) section[failingRow] {
 	}
 	return newSection(failing, maxFailing, func(o ownedScope) failingRow {
 		r := failingRow{owner: o.owner(), Class: o.Health.class(), Word: string(o.Health), Kinds: kindsOf(&o.Responses), Action: o.Action}
-		r.MinuteRatio, r.Minute = failedOf(&o.LastMinute)
-		r.Ratio, r.Calls = failedOf(&o.Responses)
+		r.MinuteRatio, r.Minute = failedOf(o.LastMinute.Failures, o.LastMinute.Calls)
+		r.Ratio, r.Calls = failedOf(o.Responses.Failures, o.Responses.Calls)
 		if f := o.scopeView.Failure; f != nil {
 			r.Last, r.LastAt = endedWith(f.Status, f.ErrorType, f.Error), clock(f.At)
 		}
@@ -215,11 +214,11 @@ func failingSection(all []ownedScope, now time.Time) section[failingRow] {
 }
 
 // failedOf returns "61.6 %" and "154 of 250".
-func failedOf(r *responsesView) (ratio, failed string) {
-	if r.Calls == 0 {
+func failedOf(failures, calls int) (ratio, failed string) {
+	if calls == 0 {
 		return "no call", ""
 	}
-	return percentOf(r.Failures, r.Calls), ratioOf(r.Failures, r.Calls)
+	return percentOf(failures, calls), ratioOf(failures, calls)
 }
 
 // kindsOf lists the kinds of failures with their counts.
@@ -361,7 +360,7 @@ func newScopeRow(o ownedScope) scopeRow {
 // statsOf returns the figures at the top.
 func statsOf(all []ownedScope, d *pageData) []stat {
 	failing, degraded, blocked, inFlight, waiting := 0, 0, 0, 0, 0
-	var minute responsesView
+	var minute minuteView
 	for _, o := range all {
 		switch o.Health {
 		case healthFailing:
@@ -380,7 +379,7 @@ func statsOf(all []ownedScope, d *pageData) []stat {
 	}
 	stats := []stat{
 		scopesStat(failing, degraded, len(all)),
-		callsStat(&minute),
+		callsStat(minute),
 		{count(blocked), agree(blocked, "scope is", "scopes are") + " blocked", classIf(blocked > 0, "warn")},
 		{count(waiting), agree(waiting, "call waits", "calls wait") + "; " + plural(inFlight, "attempt") + " in flight", classIf(waiting > 0, "warn")},
 	}
@@ -412,7 +411,7 @@ func scopesStat(failing, degraded, scopes int) stat {
 }
 
 // callsStat is the part of the calls that failed.
-func callsStat(r *responsesView) stat {
+func callsStat(r minuteView) stat {
 	if r.Calls == 0 {
 		return stat{"0", "calls in the last minute", ""}
 	}

@@ -42,7 +42,7 @@ type scopeView struct {
 	Health       health        `json:"health"`
 	Action       string        `json:"action,omitempty"` // what the Transport does about the failures
 	Responses    responsesView `json:"responses"`
-	LastMinute   responsesView `json:"last_minute"`
+	LastMinute   minuteView    `json:"last_minute"`
 	Failure      *failureView  `json:"last_failure,omitempty"`
 	Blocked      *blockedView  `json:"blocked,omitempty"`
 	Breaker      breakerView   `json:"breaker"`
@@ -75,6 +75,12 @@ type responsesView struct {
 	Timeouts      int       `json:"timeouts"`
 	Rejected      int       `json:"rejected"`
 	Since         time.Time `json:"failing_since,omitzero"`
+}
+
+// minuteView counts the calls of the last minute.
+type minuteView struct {
+	Calls    int `json:"calls"`
+	Failures int `json:"failures"`
 }
 
 func newResponsesView(r *resilienthttp.ResponseStatus) responsesView {
@@ -165,7 +171,7 @@ func newPage(title string, transports map[string]*resilienthttp.Transport, sourc
 func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	v := scopeView{
 		Scope: s.Scope, Priority: priority.Format(int8(s.Priority)), Health: healthOf(s), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
-		Responses: newResponsesView(&s.Responses), LastMinute: newResponsesView(&s.LastMinute),
+		Responses: newResponsesView(&s.Responses), LastMinute: minuteView(s.LastMinute),
 		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit},
 		Budget:  budgetView(s.Budget),
 		Latency: latencyView{s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples, s.Latency.AdaptiveTimeout.Seconds()},
@@ -182,13 +188,13 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 
 // healthOf never returns ok while calls fail. A failed attempt counts before its call has ended.
 func healthOf(s *resilienthttp.ScopeState) health {
-	all, minute := &s.Responses, &s.LastMinute
+	all, minute := &s.Responses, s.LastMinute
 	if minute.Calls == 0 {
-		minute = all
+		minute = resilienthttp.MinuteStatus{Calls: all.Calls, Failures: all.Failures()}
 	}
 	failedSince := !all.Since.IsZero() && (all.Calls == 0 || !isAnswer(s.Failure.Status))
 	switch {
-	case s.Breaker.State != resilienthttp.StateClosed, 2*minute.Failures() > minute.Calls:
+	case s.Breaker.State != resilienthttp.StateClosed, 2*minute.Failures > minute.Calls:
 		return healthFailing
 	case all.Failures() > 0, failedSince:
 		return healthDegraded
