@@ -25,7 +25,8 @@ import (
 //	srv.Start(t)
 //
 // The zero value can be started and answers 200. A Server is safe for concurrent use; its fields
-// must not be modified after Start.
+// must not be modified after Start. A field that was set later fails the test, and all requests get
+// a 500 that names it.
 type Server struct {
 	// Log records the requests. Its fields are options.
 	Log
@@ -54,6 +55,8 @@ type Server struct {
 	mem       *memhttp.Server // in memory
 	tcp       *loopback       // on a socket
 	closed    sync.Once
+	started   serverOptions
+	misused   sync.Once // a field was set after Start
 
 	logAfter time.Duration // the time after which Close logs that it waits; default: 5s
 }
@@ -107,6 +110,8 @@ func (s *Server) Start(tb TB) {
 			panic("faulttest: Server.Network is not in memory, or not started")
 		}
 	}
+	s.started = s.options()
+	script := s.Record(s.guarded(tb))
 	if s.InMemory {
 		host := s.Host
 		if host == "" {
@@ -116,18 +121,22 @@ func (s *Server) Start(tb TB) {
 			if strings.EqualFold(s.Network.URL, "http://"+host) {
 				panic(fmt.Sprintf("faulttest: Server.Host: %s is the host of Server.Network already", host))
 			}
-			s.mem = s.Network.mem.Net.Serve(t, host, s.Record(s.Script), memhttp.Configure(config))
+			s.mem = s.Network.mem.Net.Serve(t, host, script, memhttp.Configure(config))
 		} else {
-			s.mem = memhttp.NewServer(t, s.Record(s.Script), memhttp.Host(host), memhttp.Configure(config))
+			s.mem = memhttp.NewServer(t, script, memhttp.Host(host), memhttp.Configure(config))
 		}
 		s.URL, s.transport = s.mem.URL, s.mem.Transport()
 	} else {
-		s.tcp = listen(t, s.Record(s.Script), config)
+		s.tcp = listen(t, script, config)
 		s.tcp.logAfter = cmp.Or(s.logAfter, 5*time.Second)
 		s.URL, s.transport = s.tcp.url, &http.Transport{}
 	}
+	s.transport.DialContext = s.dialer(s.transport.DialContext)
 	s.client = &http.Client{Transport: s.transport}
 	t.Cleanup(func() {
+		if err := s.optionsError(); err != nil {
+			s.reportOptions(tb, err)
+		}
 		s.Close()
 		s.stop(tb)
 	})
@@ -138,9 +147,35 @@ func (s *Server) Start(tb TB) {
 func (s *Server) Client() *http.Client { return s.client }
 
 // Transport returns the transport of Client, for example as the base of your own transport. It has
-// no proxy and no timeouts. The caller may modify it before its first use. A clone also reaches the
-// server, over its own connections.
+// no proxy and no timeouts. It reaches this server and others on its Network, or those on loopback
+// sockets; for another host it returns a *net.DNSError. The caller may modify it before its first
+// use. A clone also reaches the server, over its own connections.
 func (s *Server) Transport() *http.Transport { return s.transport }
+
+// dialer returns a DialContext that dials the hosts of this server's network alone. A test must
+// neither reach a real provider by mistake, nor take a wrong URL for a server that is down.
+func (s *Server) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(address)
+		if err == nil && !s.reaches(address, host) {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{
+				Err: "not a host of this faulttest.Server (want " + s.URL + ")", Name: host, IsNotFound: true,
+			}}
+		}
+		return dial(ctx, network, address)
+	}
+}
+
+func (s *Server) reaches(address, host string) bool {
+	if s.mem != nil {
+		return s.mem.Net.Known(address)
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
 
 // Close ends the requests in progress, including those of [Hang] and [Stalled], closes all
 // connections, and waits until all handlers have returned. It may be called more than once. A
