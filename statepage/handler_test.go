@@ -354,7 +354,7 @@ func TestPage_whatFails(t *testing.T) {
 		{"500 at 100 per second: failing", answering(500), 10 * time.Millisecond, 3000, 0, healthFailing, "", "status 500"},
 		{"no connection: failing", failing(io.EOF), 10 * time.Second, 3, 0, healthFailing, "3 × network", "eof (EOF)"},
 		{"timeouts: failing", failing(context.DeadlineExceeded), 10 * time.Second, 3, 0, healthFailing, "3 × timeout", "timeout (context deadline exceeded)"},
-		{"a circuit that waits for its probe: failing", answering(503), time.Millisecond, 100, time.Minute, healthFailing, "", "status 503"},
+		{"a circuit that waits for its probe: failing", answering(503), time.Millisecond, 100, 10 * time.Minute, healthFailing, "", "status 503"},
 		{"the last call of an hour ago failed: degraded", answering(503), time.Second, 3, time.Hour, healthDegraded, "", "status 503"},
 		{"successes: ok", answering(200), time.Second, 100, 0, healthOK, "", ""},
 	} {
