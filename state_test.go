@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -391,10 +392,13 @@ func TestState_responses(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			tr := &resilienthttp.Transport{Base: script(status(503), status(200)), Policy: every(time.Minute)}
-			done := make(chan struct{})
+			done, req := make(chan struct{}), get(t)
 			go func() {
 				defer close(done)
-				answered(t, tr)
+				resp, err := tr.RoundTrip(req)
+				if assert.NoError(t, err) {
+					assert.NoError(t, resp.Body.Close())
+				}
 			}()
 			time.Sleep(30 * time.Second)
 			require.WithinRange(t, responsesOf(tr).Since, began, began.Add(time.Microsecond))

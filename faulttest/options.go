@@ -67,8 +67,9 @@ func same(a, b reflect.Value) bool {
 			}
 		}
 		return true
+	default:
+		return a.Equal(b)
 	}
-	return a.Equal(b)
 }
 
 // guarded returns the Script, or a handler that answers 500 with the error of a field that was set
