@@ -638,3 +638,13 @@ func TestPage_partialFailure(t *testing.T) {
 		})
 	}
 }
+
+// T16: if another process has exhausted the quota, the headline says that calls wait, and until when.
+func TestPage_quotaExhausted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := called(t, answering(200, "X-RateLimit-Limit-Requests", "100", "X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "30s"), "bank.test")
+		h := decoded(t, of(tr), "").Headline
+		require.Equal(t, "warn", h.Class)
+		require.Regexp(t, `^Calls to bank\.test wait\. The quota “requests” is exhausted: 0 of 100 remain\. Calls wait until \d\d:\d\d:30\.0 \(in 30 s\)\.$`, h.Text)
+	})
+}
