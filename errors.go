@@ -108,21 +108,7 @@ type Error struct {
 // path or query, header value or body. For an error of an unknown type it has only the type.
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString("resilienthttp: ")
-	switch {
-	case e.Reason != nil && e.Err != nil:
-		cause := e.Err
-		if b, ok := cause.(*neterr.ReasonedError); ok && b.Reason == e.Reason { //nolint:errorlint // the text must not be repeated
-			cause = b.Cause
-		}
-		b.WriteString(e.Reason.Error() + ": " + neterr.SafeText(cause))
-	case e.Reason != nil:
-		b.WriteString(e.Reason.Error())
-	case e.Err != nil:
-		b.WriteString(neterr.SafeText(e.Err))
-	default:
-		b.WriteString("call failed")
-	}
+	b.WriteString("resilienthttp: " + e.summary())
 	if n := len(e.Attempts); n > 0 {
 		last := &e.Attempts[n-1]
 		b.WriteString(" (attempt " + strconv.Itoa(last.Number))
@@ -190,12 +176,21 @@ type getBodyError struct{ err error }
 func (b *getBodyError) Error() string { return "GetBody: " + neterr.SafeText(b.err) }
 func (b *getBodyError) Unwrap() error { return b.err }
 
-// summary returns the text of the reason, or else of the cause.
+// summary returns the text of the reason and of the cause.
 func (e *Error) summary() string {
-	if e.Reason != nil {
+	switch {
+	case e.Reason != nil && e.Err != nil:
+		cause := e.Err
+		if b, ok := cause.(*neterr.ReasonedError); ok && b.Reason == e.Reason { //nolint:errorlint // the text must not be repeated
+			cause = b.Cause
+		}
+		return e.Reason.Error() + ": " + neterr.SafeText(cause)
+	case e.Reason != nil:
 		return e.Reason.Error()
+	case e.Err != nil:
+		return neterr.SafeText(e.Err)
 	}
-	return neterr.SafeText(e.Err)
+	return "call failed"
 }
 
 // byGate reports whether the breaker or the rate limit ended the call.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
 // LogTrace returns hooks that write structured records to logger. nil means slog.Default at the
@@ -146,11 +147,11 @@ const (
 // has many.
 func (l *traceLogger) clientErrors(done *Call) {
 	c, ok := done.Response.Request.Context().Value(callKey{}).(*call)
-	if !ok || c.last == nil || c.last.class() != classClientError {
+	if !ok || c.last == nil || c.last.class() != classClientError && c.last.class() != classThrottled {
 		return
 	}
 	now, code := time.Now(), done.Response.StatusCode
-	responses := c.record.ended.read(now.Sub(c.origin), c.origin)
+	responses := c.record.ended.read(now.Sub(c.origin), window.Buckets, c.origin)
 	if code != http.StatusUnauthorized && code != http.StatusForbidden &&
 		(responses.Calls < minClientErrorCalls || float64(responses.ClientErrors) <= maxClientErrorRatio*float64(responses.Calls)) {
 		return

@@ -17,10 +17,10 @@ var logKeys = []string{
 	"http.request.method", "http.response.status_code", "server.address", "server.port", "error.type", "error",
 
 	"event", "scope", "priority", "operation", "attempt", "attempts", "verdict", "hedge", "superseded", "state",
-	"idempotency_key_hash", "stop_reason", "not_before", "disposition", "execution", "generation", "code",
+	"idempotency_key_hash", "stop_reason", "not_before", "disposition", "execution", "generation", "code", "class", "reason", "decline_counts_from",
 	"duration", "queue_wait", "in_flight", "retry_wait", "estimated_wait", "work_duration",
 	"suppressed", "suppressed_event", "suppressed_kind", "client_errors", "calls",
-	"from", "to", "at", "batch", "row_number", "gateway", "automatic",
+	"from", "to", "at", "batch", "row_number", "gateway", "automatic", "until", "next_probe",
 }
 
 // T14: the records of the client, of idempotency and of durable have one set of keys.

@@ -46,7 +46,10 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.queued.Load()), int(r.retryWaiting.Load())
 	recent := r.latencies.Histogram(at)
 	s.Latency = LatencyStatus{P50: recent.Quantile(0.5), P95: recent.Quantile(0.95), P99: recent.Quantile(0.99), Samples: recent.Samples()}
-	s.Slowest, s.Failure, s.Responses = r.slowest.read(at), r.failure.Load().read(), r.ended.read(at, origin)
+	s.Slowest, s.Failure = r.slowest.read(at), r.failure.Load().read()
+	s.Responses = r.ended.read(at, window.Buckets, origin)
+	minute := r.ended.read(at, recentBuckets, origin)
+	s.LastMinute = MinuteStatus{minute.Calls, minute.Failures()}
 }
 
 // adaptiveTimeout is created at its first use.
@@ -111,6 +114,7 @@ func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
 		made(&a.call.record.failure).note(now, a.report.Response, a.report.Err)
 		a.call.record.remember()
+		a.call.record.ended.fail(now.Sub(a.call.origin))
 	}
 }
 
@@ -126,6 +130,8 @@ func (a *attempt) class() responseClass {
 		return classNetworkError
 	case a.report.Verdict == VerdictSuccess:
 		return classSuccess
+	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusRequestTimeout:
+		return classThrottled
 	case resp.StatusCode >= http.StatusBadRequest && resp.StatusCode < http.StatusInternalServerError:
 		return classClientError
 	}
@@ -142,12 +148,25 @@ func (c *call) noteEnd(resp *http.Response) {
 		end = time.Now()
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
-	if c.last != nil && !c.rejected && (c.failure == nil || !errors.Is(c.failure.Err, context.Canceled)) {
-		c.record.ended.add(at, c.last.class())
-	}
+	c.record.ended.add(at, c.class())
 	if c.record.slowest.isSlower(at, took) {
 		c.record.slowest.note(at, c.status(resp, took))
 	}
+}
+
+// class returns how the call ended, for ResponseStatus.
+func (c *call) class() responseClass {
+	switch {
+	case c.rejected:
+		return classRejected
+	case c.failure != nil && errors.Is(c.failure.Err, context.Canceled):
+		return classNone
+	case c.last != nil:
+		return c.last.class()
+	case c.failure.Reason == ErrDeadline:
+		return classTimeout // the deadline passed before the first attempt
+	}
+	return classNone
 }
 
 // failed reports whether the circuit breaker counts the attempt as a failure.
@@ -174,7 +193,7 @@ func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
 	return s
 }
 
-// responseClass is how the last attempt of a call ended.
+// responseClass is how a call, or its last attempt, ended.
 type responseClass uint8
 
 const (
@@ -184,57 +203,74 @@ const (
 	classServerError
 	classNetworkError
 	classTimeout
+	classThrottled // 408 or 429
+	classRejected  // by the breaker or the rate limit
+	classes
 )
 
 // endCounts counts the calls by how they ended. It takes no lock.
 type endCounts struct {
-	failing   atomic.Int64                  // the first failure since the last success, since the origin; zero means none
-	failures  atomic.Pointer[failureCounts] // nil: there was none
-	responses window.Counter                // successes, client errors
+	failing   atomic.Int64                                // the first failure since the last success, since the origin; zero means none
+	successes window.Counter                              // and nothing else
+	others    [classes / 2]atomic.Pointer[window.Counter] // each of two classes; nil: there was none
 }
 
-type failureCounts struct {
-	failures window.Counter // server errors, network errors
-	timeouts window.Counter // timeouts, none
-}
-
-// responsesWindow is the time that ResponseStatus covers.
-const responsesWindow = 5 * time.Minute
+// responsesWindow is the time that ResponseStatus covers, and recentBuckets the number of the newest
+// of its buckets that are ScopeState.LastMinute: 56 to 75 s.
+const (
+	responsesWindow = 5 * time.Minute
+	recentBuckets   = 4
+)
 
 // add counts a call that ended at a time since the origin.
 func (e *endCounts) add(at time.Duration, class responseClass) {
-	switch class {
-	case classNone:
+	if class == classNone {
 		return
-	case classSuccess:
-		e.responses.Add(at, responsesWindow, 1, 0)
-	case classClientError:
-		e.responses.Add(at, responsesWindow, 0, 1)
-	case classServerError:
-		made(&e.failures).failures.Add(at, responsesWindow, 1, 0)
-	case classNetworkError:
-		made(&e.failures).failures.Add(at, responsesWindow, 0, 1)
-	case classTimeout:
-		made(&e.failures).timeouts.Add(at, responsesWindow, 1, 0)
 	}
-	switch since := e.failing.Load(); {
-	case class == classSuccess && since != 0:
+	counter := e.counter(class)
+	if counter == nil {
+		counter = made(&e.others[class/2])
+	}
+	second := uint32(class % 2)
+	counter.Add(at, responsesWindow, 1-second, second)
+	switch {
+	case class != classSuccess:
+		e.fail(at)
+	case e.failing.Load() != 0:
 		e.failing.Store(0)
-	case class != classSuccess && since == 0:
+	}
+}
+
+// fail notes that an attempt has failed.
+func (e *endCounts) fail(at time.Duration) {
+	if e.failing.Load() == 0 {
 		e.failing.CompareAndSwap(0, int64(max(at, 1)))
 	}
 }
 
-func (e *endCounts) read(at time.Duration, origin time.Time) ResponseStatus {
-	successes, client := e.responses.Sum(at, responsesWindow)
-	var server, network, timeouts uint64
-	if f := e.failures.Load(); f != nil {
-		server, network = f.failures.Sum(at, responsesWindow)
-		timeouts, _ = f.timeouts.Sum(at, responsesWindow)
+// counter is that of a class, with the one beside it; nil if there was none.
+func (e *endCounts) counter(class responseClass) *window.Counter {
+	if class/2 == classSuccess/2 {
+		return &e.successes
+	}
+	return e.others[class/2].Load()
+}
+
+// read counts the calls in the newest buckets of the window.
+func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
+	var n [classes]int
+	for class := classNone; class < classes; class += 2 {
+		if c := e.counter(class); c != nil {
+			first, second := c.Newest(at, responsesWindow, buckets)
+			n[class], n[class+1] = int(first), int(second)
+		}
 	}
 	s := ResponseStatus{
-		Calls: int(successes + client + server + network + timeouts), ClientErrors: int(client), ServerErrors: int(server),
-		NetworkErrors: int(network), Timeouts: int(timeouts),
+		ClientErrors: n[classClientError] + n[classThrottled], Throttled: n[classThrottled], ServerErrors: n[classServerError],
+		NetworkErrors: n[classNetworkError], Timeouts: n[classTimeout], Rejected: n[classRejected],
+	}
+	for _, calls := range n {
+		s.Calls += calls
 	}
 	if since := e.failing.Load(); since != 0 {
 		s.Since = origin.Add(time.Duration(since))

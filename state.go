@@ -33,31 +33,43 @@ type ScopeState struct {
 	// and of calls that wait before a retry.
 	InFlight, Queued, RetryWaiting int
 
-	Responses ResponseStatus // how the calls of the last 5 min ended
-	Latency   LatencyStatus
-	Slowest   CallStatus    // the slowest call of the last 30 to 60 s; zero: none
-	Failure   FailureStatus // the last failure, or one within 10 ms of it; zero: none
+	Responses  ResponseStatus // how the calls of the last 5 min ended
+	LastMinute MinuteStatus   // the calls of the last 56 to 75 s
+	Latency    LatencyStatus
+	Slowest    CallStatus    // the slowest call of the last 30 to 60 s; zero: none
+	Failure    FailureStatus // the last failure, or one within 10 ms of it; zero: none
 }
 
-// ResponseStatus counts the calls of the last 5 min by the outcome of their last attempt.
-// Rejected and canceled calls are not counted. The Verdict decides whether a response is a
-// success.
+// ResponseStatus counts calls by the outcome of their last attempt. Canceled calls are not
+// counted. The Verdict decides whether a response is a success.
 type ResponseStatus struct {
-	Calls         int
+	Calls         int // all, with the rejected ones
 	ClientErrors  int // responses 400 to 499
+	Throttled     int // those of the ClientErrors with 408 or 429
 	ServerErrors  int // responses from 500 on, and those below 400 that Classify declares failures
 	NetworkErrors int // no response: the connection, DNS or TLS failed
 	Timeouts      int // no response in time
+	Rejected      int // not sent, or not sent again: the breaker or the rate limit rejected the call
 
-	// Since is the time of the first failure after the last success, maybe more than 5 min ago. It
-	// is zero if the last call succeeded.
+	// Since is the time of the first failed attempt or rejected call after the last call that
+	// succeeded, maybe long before the counted calls. It is zero if nothing failed since.
 	Since time.Time
 }
 
-// Failures returns the number of calls that failed.
+// Failures returns the number of calls that failed. Responses 400 to 499 other than 408 and 429
+// are failures if more than half of the calls ended with them. A few of them are usually correct
+// answers, such as 404.
 func (r ResponseStatus) Failures() int {
-	return r.ClientErrors + r.ServerErrors + r.NetworkErrors + r.Timeouts
+	failures := r.Throttled + r.ServerErrors + r.NetworkErrors + r.Timeouts + r.Rejected
+	if others := r.ClientErrors - r.Throttled; 2*others > r.Calls {
+		failures += others
+	}
+	return failures
 }
+
+// MinuteStatus counts the calls of the last minute and the failures among them, as ResponseStatus
+// does.
+type MinuteStatus struct{ Calls, Failures int }
 
 // BreakerStatus is the state of a circuit.
 type BreakerStatus struct {

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -253,7 +254,7 @@ func TestState_noSecrets(t *testing.T) {
 
 // T9: Responses counts how the calls of the last five minutes ended.
 func TestState_responses(t *testing.T) {
-	type counts struct{ calls, client, server, network, timeouts int }
+	type counts struct{ calls, client, server, network, timeouts, throttled, failures int }
 	single := resilienthttp.Policy{MaxAttempts: -1}
 	cancel := func(r *http.Request) (*http.Response, error) { return nil, context.Canceled }
 	for _, row := range []struct {
@@ -265,19 +266,22 @@ func TestState_responses(t *testing.T) {
 		failing bool
 	}{
 		{"successes and redirects: no failure", []step{status(200), status(204), status(302)}, single, 0, counts{calls: 3}, false},
-		{"each class once", []step{status(401), status(404), status(429), status(500), failing(io.EOF)}, single, 0, counts{5, 3, 1, 1, 0}, true},
-		{"a deadline: a timeout", []step{hanging}, single, time.Second, counts{calls: 1, timeouts: 1}, true},
-		{"Base's own timeout: a timeout", []step{failing(os.ErrDeadlineExceeded)}, single, 0, counts{calls: 1, timeouts: 1}, true},
-		{"an error of unknown type: network", []step{failing(errReset)}, single, 0, counts{calls: 1, network: 1}, true},
+		{"each class once", []step{status(401), status(404), status(429), status(500), failing(io.EOF)}, single, 0, counts{5, 3, 1, 1, 0, 1, 3}, true},
+		{"408 and 429: failures", []step{status(408), status(429), status(200), status(200), status(200), status(200)}, single, 0, counts{calls: 6, client: 2, throttled: 2, failures: 2}, false},
+		{"half of the calls are 404: no failure", []step{status(404), status(404), status(200), status(200)}, single, 0, counts{calls: 4, client: 2}, false},
+		{"more than half are 404: failures", []step{status(404), status(404), status(200)}, single, 0, counts{calls: 3, client: 2, failures: 2}, false},
+		{"a deadline: a timeout", []step{hanging}, single, time.Second, counts{calls: 1, timeouts: 1, failures: 1}, true},
+		{"Base's own timeout: a timeout", []step{failing(os.ErrDeadlineExceeded)}, single, 0, counts{calls: 1, timeouts: 1, failures: 1}, true},
+		{"an error of unknown type: network", []step{failing(errReset)}, single, 0, counts{calls: 1, network: 1, failures: 1}, true},
 		{"a retry that succeeds: one call", []step{status(503), status(200)}, resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce}, 0, counts{calls: 1}, false},
-		{"a retry that fails otherwise: the last attempt counts", []step{status(503), status(404)}, resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce}, 0, counts{calls: 1, client: 1}, true},
+		{"a retry that fails otherwise: the last attempt counts", []step{status(503), status(404)}, resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce}, 0, counts{calls: 1, client: 1, failures: 1}, true},
 		{"Classify declares 404 a success: no failure", []step{status(404)}, resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict {
 			return resilienthttp.VerdictSuccess
 		}}, 0, counts{calls: 1}, false},
 		{"Classify declares 200 a failure: a server error", []step{status(200)}, resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict {
 			return resilienthttp.VerdictPermanent
-		}}, 0, counts{calls: 1, server: 1}, true},
-		{"a success after failures: not failing", []step{status(500), status(500), status(200)}, single, 0, counts{calls: 3, server: 2}, false},
+		}}, 0, counts{calls: 1, server: 1, failures: 1}, true},
+		{"a success after failures: not failing", []step{status(500), status(500), status(200)}, single, 0, counts{calls: 3, server: 2, failures: 2}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -294,20 +298,24 @@ func TestState_responses(t *testing.T) {
 						readAll(t, resp)
 					}
 				}
-				check := func() {
+				check := func(r resilienthttp.ResponseStatus) {
 					t.Helper()
-					r := known(t, tr).Responses
-					require.Equal(t, row.want, counts{r.Calls, r.ClientErrors, r.ServerErrors, r.NetworkErrors, r.Timeouts})
-					require.Equal(t, row.want.client+row.want.server+row.want.network+row.want.timeouts, r.Failures())
+					require.Equal(t, row.want, counts{r.Calls, r.ClientErrors, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Throttled, r.Failures()})
 				}
-				check()
+				check(known(t, tr).Responses)
+				minute := resilienthttp.MinuteStatus{Calls: row.want.calls, Failures: row.want.failures}
+				require.Equal(t, minute, known(t, tr).LastMinute)
 				if since := known(t, tr).Responses.Since; row.failing {
 					require.WithinRange(t, since, began, began.Add(row.timeout+time.Microsecond))
 				} else {
 					require.Zero(t, since)
 				}
-				time.Sleep(4*time.Minute + 30*time.Second)
-				check()
+				time.Sleep(55 * time.Second)
+				require.Equal(t, minute, known(t, tr).LastMinute)
+				time.Sleep(20 * time.Second)
+				require.Zero(t, known(t, tr).LastMinute)
+				time.Sleep(3*time.Minute + 15*time.Second)
+				check(known(t, tr).Responses)
 				time.Sleep(time.Minute)
 				require.Zero(t, known(t, tr).Responses.Calls, "older results do not count")
 				require.Equal(t, row.failing, !known(t, tr).Responses.Since.IsZero(), "Since stays")
@@ -335,12 +343,68 @@ func TestState_responses(t *testing.T) {
 			require.Zero(t, responsesOf(tr).Calls)
 		})
 	})
-	t.Run("rejected by the breaker: not counted", func(t *testing.T) {
+	t.Run("rejected by the breaker: failures of their own", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(500)), Policy: single, Breaker: nervous(time.Hour)}
 		for range 10 {
 			answered(t, tr)
 		}
-		require.Equal(t, 1, responsesOf(tr).Calls)
+		r := responsesOf(tr)
+		require.Equal(t, []int{10, 1, 9, 10}, []int{r.Calls, r.ServerErrors, r.Rejected, r.Failures()})
+	})
+	t.Run("rejected by the rate limit before the first attempt: since then", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 1, Burst: 1, MaxWait: -1}}
+			answered(t, tr)
+			answered(t, tr)
+			r := responsesOf(tr)
+			require.Equal(t, []int{2, 1, 1}, []int{r.Calls, r.Rejected, r.Failures()})
+			require.WithinRange(t, r.Since, time.Now(), time.Now().Add(time.Microsecond))
+		})
+	})
+	t.Run("the deadline passes in the queue: a timeout", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: script(status(200)), Policy: single, RateLimit: &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: time.Hour}}
+			answered(t, tr)
+			ctx, stop := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { stop(context.DeadlineExceeded) })
+			_, err := tr.RoundTrip(get(t).WithContext(ctx))
+			require.Error(t, err)
+			require.Equal(t, 1, responsesOf(tr).Calls, "canceled with a cause: not counted")
+			limited, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err = tr.RoundTrip(get(t).WithContext(limited))
+			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
+			r := responsesOf(tr)
+			require.Equal(t, []int{2, 1}, []int{r.Calls, r.Failures()})
+		})
+	})
+	t.Run("the slowest call: its cause, and why it was not repeated", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Policy: single, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+				time.Sleep(time.Second)
+				return nil, errReset
+			})}
+			answered(t, tr)
+			require.Equal(t, "no attempts left: connection broke", known(t, tr).Slowest.Err)
+		})
+	})
+	t.Run("Since: the first failed attempt, while the call waits before its retry", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			tr := &resilienthttp.Transport{Base: script(status(503), status(200)), Policy: every(time.Minute)}
+			done, req := make(chan struct{}), get(t)
+			go func() {
+				defer close(done)
+				resp, err := tr.RoundTrip(req)
+				if assert.NoError(t, err) {
+					assert.NoError(t, resp.Body.Close())
+				}
+			}()
+			time.Sleep(30 * time.Second)
+			require.WithinRange(t, responsesOf(tr).Since, began, began.Add(time.Microsecond))
+			<-done
+			require.Zero(t, responsesOf(tr).Since)
+		})
 	})
 	t.Run("a call each 10 s, all 403: all fail, with the last one", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -250,11 +250,13 @@ func (c *core) answered(a *attempt, outcome *Outcome) {
 	c.unstored++
 	h := &a.route.health
 	changed := h.recordOutcome(outcome, time.Now())
-	heldAt := h.heldAt
+	hold := Hold{}
+	if changed {
+		hold = h.hold(a.change.Record.Gateway)
+	}
 	c.mu.Unlock()
 	if changed {
-		hold := holdOf(a.change.Record.Gateway, heldAt)
-		c.Trace.hold(&hold, !heldAt.IsZero())
+		c.Trace.hold(&hold, !hold.Since.IsZero())
 		c.wakeUp()
 	}
 }

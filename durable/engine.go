@@ -230,6 +230,18 @@ func (e *Engine) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, er
 	return c.Store.Attempts(ctx, id)
 }
 
+// DeclineCountsFrom returns the time from which a decline of the intent counts, if the provider
+// declined it while it was in doubt. Until then an earlier send may take effect, so the intent is
+// unknown: it waits, or the provider is queried. Zero: there is no such decline, or the Engine has
+// no gateway of that name.
+func (e *Engine) DeclineCountsFrom(r *Record) time.Time {
+	c, err := e.start()
+	if err != nil || c.routes[r.Gateway] == nil {
+		return time.Time{}
+	}
+	return r.DeclineCountsFrom(&c.routes[r.Gateway].terms)
+}
+
 // Stats returns the numbers of intents and workers in the Store.
 func (e *Engine) Stats(ctx context.Context) (Stats, error) {
 	c, err := e.start()

@@ -1,10 +1,15 @@
 package durable
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
+	"strconv"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // gatewayHealth decides how many intents of a gateway may be claimed. core.mu guards it.
@@ -24,6 +29,7 @@ type gatewayHealth struct {
 	// probe closes it, not any answer or a person.
 	failures int           // attempts in a row without an answer
 	failedAt time.Time     // the last of them
+	failed   Outcome       // its outcome
 	heldAt   time.Time     // since when the Engine holds the gateway; zero: it does not
 	probeAt  time.Time     // when the next probe may be sent; zero: as soon as an intent is due
 	probeIn  time.Duration // the interval before it
@@ -119,7 +125,7 @@ func (h *gatewayHealth) recordOutcome(o *Outcome, now time.Time) (changed bool) 
 			h.failures = 0
 		}
 		h.failures++
-		h.failedAt = now
+		h.failedAt, h.failed = now, Outcome{Status: o.Status, Code: o.Code, Err: o.Err}
 		if h.failures < maxFailures || !h.heldAt.IsZero() {
 			return false
 		}
@@ -185,7 +191,18 @@ func answered(o *Outcome) bool {
 	}
 }
 
-// holdOf returns the Engine's own hold of a gateway.
-func holdOf(gateway string, since time.Time) Hold {
-	return Hold{Gateway: gateway, Since: since.UTC(), Note: fmt.Sprintf("%d attempts in a row without an answer; a probe at least every %v", maxFailures, probeInterval)}
+// hold returns the Engine's own hold of a gateway.
+func (h *gatewayHealth) hold(gateway string) Hold {
+	return Hold{
+		Gateway: gateway, Since: h.heldAt.UTC(), ErrorType: errorType(h.failed.Status, h.failed.Err), Error: h.failed.Text(), ProbeAt: h.probeAt.UTC(),
+		Note: fmt.Sprintf("%d attempts in a row without an answer; a probe at least every %v", maxFailures, probeInterval),
+	}
+}
+
+// errorType returns the error.type of an outcome that is no success.
+func errorType(status int, err error) string {
+	if status >= http.StatusBadRequest {
+		return strconv.Itoa(status)
+	}
+	return cmp.Or(resilienthttp.ErrorType(err), neterr.Other)
 }

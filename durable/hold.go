@@ -49,7 +49,7 @@ func (e *Engine) Holds(ctx context.Context) ([]Hold, error) {
 	defer c.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(c.routes)) {
 		if h := &c.routes[name].health; !h.heldAt.IsZero() {
-			holds = append(holds, holdOf(name, h.heldAt))
+			holds = append(holds, h.hold(name))
 		}
 	}
 	return holds, nil

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
@@ -176,15 +178,15 @@ const maxRedirects = 10
 
 // unanswered returns the outcome of a request without a response.
 func unanswered(err error) Outcome {
-	o := Outcome{Err: err, NotBefore: resilienthttp.NotBefore(nil, err)}
+	o := Outcome{Err: causedError{err}, NotBefore: resilienthttp.NotBefore(nil, err)}
 	failed, ok := errors.AsType[*resilienthttp.Error](err)
 	switch {
 	case neterr.Malformed(err) && (!ok || failed.NotSent()):
-		o.Class, o.Code, o.Err = ClassDeclined, codeRequest, unsentError{err}
+		o.Class, o.Code, o.Err = ClassDeclined, codeRequest, unsentError{o.Err}
 	case ok && failed.NotSent():
 		o.Class = ClassFailed
 	case !ok && neterr.NotSent(err):
-		o.Class, o.Err = ClassFailed, unsentError{err}
+		o.Class, o.Err = ClassFailed, unsentError{o.Err}
 	}
 	return o
 }
@@ -233,6 +235,28 @@ func classOf(status int, asked bool) Class {
 		return ClassDeclined
 	}
 }
+
+// causedError has the text of the cause alone: neither the URL, nor why the Transport did not
+// repeat the request. The Engine repeats it.
+type causedError struct{ error }
+
+// Error implements error.
+func (e causedError) Error() string {
+	failed, ok := errors.AsType[*resilienthttp.Error](e.error)
+	outer, isURL := errors.AsType[*url.Error](e.error)
+	switch {
+	case ok && failed.Err != nil && !failed.Timeout() && !errors.Is(failed.Reason, resilienthttp.ErrBreakerOpen):
+		return neterr.SafeText(failed.Err)
+	case ok:
+		return driver.ErrorText(failed)
+	case isURL && outer.Err != nil:
+		return driver.ErrorText(outer.Err)
+	}
+	return driver.ErrorText(e.error)
+}
+
+// Unwrap returns the error of the Client.
+func (e causedError) Unwrap() error { return e.error }
 
 // unsentError proves that nothing was sent.
 type unsentError struct{ error }

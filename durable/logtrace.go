@@ -3,6 +3,7 @@ package durable
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
@@ -28,10 +29,13 @@ import (
 // row_sending, row_processed, row_processed_error (WARN, or ERROR for a dead letter),
 // row_redriven, row_resolved, row_canceled and row_erased instead.
 //
-// The keys are event, batch, row_number, idempotency_key_hash (as in the records of
-// resilienthttp.LogTrace), gateway, state, attempts, http.response.status_code, error.type (the
-// class of the outcome or the reason of the dead letter) and code. Payloads, results, error
-// texts and keys are never logged. A nil logger is slog.Default at the time of each record.
+// The keys are event, batch and row_number (of an import), idempotency_key_hash (as in the records
+// of resilienthttp.LogTrace), gateway, state and attempts. Of a failure they are also
+// http.response.status_code, error.type (the status, or by resilienthttp.ErrorType), class, code,
+// reason (of a dead letter) and decline_counts_from (see Engine.DeclineCountsFrom). Of a hold they
+// are gateway, automatic, until, and for an automatic one error.type and next_probe. Keys without a
+// value are left out. Payloads, results, error texts and keys are never logged. A nil logger is
+// slog.Default at the time of each record.
 func LogTrace(logger *slog.Logger) *Trace {
 	l := traceLogger{logger}
 	return &Trace{Changed: l.changed, Held: l.held, Failed: l.failed}
@@ -55,28 +59,54 @@ func (l traceLogger) failed(err error) {
 }
 
 func (l traceLogger) held(h *Hold, held bool) {
-	attrs := []slog.Attr{slog.String("gateway", h.Gateway), slog.Bool("automatic", h.By == "" && h.ReleasedBy == "")}
+	level, event := slog.LevelInfo, "gateway_released"
+	attrs := known(nil, slog.String("gateway", h.Gateway))
+	attrs = append(attrs, slog.Bool("automatic", h.By == "" && h.ReleasedBy == ""))
 	if held {
-		l.log(slog.LevelWarn, "gateway_held", attrs...)
-	} else {
-		l.log(slog.LevelInfo, "gateway_released", attrs...)
+		level, event = slog.LevelWarn, "gateway_held"
+		attrs = known(attrs, slog.String("error.type", h.ErrorType), slog.Time("until", h.Until), slog.Time("next_probe", h.ProbeAt))
 	}
+	l.log(level, event, attrs...)
 }
 
 func (l traceLogger) changed(c *driver.Change) {
 	r := &c.Record
 	level, event := eventOf(c)
-	attrs := []slog.Attr{
+	attrs := known(nil,
 		slog.String("batch", r.Batch), slog.Int("row_number", r.Row), slog.String("idempotency_key_hash", idempotencykey.Hash(keyOf(c))),
-		slog.String("gateway", r.Gateway), slog.String("state", r.State.String()), slog.Int("attempts", r.Attempts),
-	}
-	if c.FinishedAttempt != nil {
-		attrs = append(attrs, slog.Int("http.response.status_code", c.FinishedAttempt.Status))
+		slog.String("gateway", r.Gateway), slog.String("state", r.State.String()), slog.Int("attempts", r.Attempts))
+	if done := c.FinishedAttempt; done != nil {
+		attrs = known(attrs, slog.Int("http.response.status_code", done.Status))
+		if level >= slog.LevelWarn {
+			attrs = append(attrs, slog.String("error.type", errorType(done.Status, c.Err)), slog.String("class", done.Class.String()))
+		}
 	}
 	if level >= slog.LevelWarn {
-		attrs = append(attrs, slog.String("error.type", errorType(c)), slog.String("code", r.Code))
+		attrs = known(attrs, slog.String("code", r.Code), slog.String("reason", r.Reason), slog.Time("decline_counts_from", c.DeclineCountsFrom))
 	}
 	l.log(level, event, attrs...)
+}
+
+// known appends the attributes that have a value.
+func known(to []slog.Attr, attrs ...slog.Attr) []slog.Attr {
+	for _, a := range attrs {
+		switch v := a.Value.Any().(type) {
+		case string:
+			if v == "" {
+				continue
+			}
+		case int64:
+			if v == 0 {
+				continue
+			}
+		case time.Time:
+			if v.IsZero() {
+				continue
+			}
+		}
+		to = append(to, a)
+	}
+	return to
 }
 
 // keyOf returns the key of the attempt that ended, and else of the record: a decline ends a key.
@@ -115,12 +145,4 @@ func eventOf(c *driver.Change) (slog.Level, string) {
 		return level, row
 	}
 	return level, intent
-}
-
-// errorType names the failure in words of this package or of a Policy.
-func errorType(c *driver.Change) string {
-	if c.DeadLettered != nil {
-		return c.DeadLettered.Reason
-	}
-	return c.Record.Class.String()
 }

@@ -65,7 +65,7 @@ func TestLogTrace(t *testing.T) {
 		work()
 		line := "event=row_processed_error batch=invoices row_number=5 idempotency_key_hash=sha256:"
 		assert.Contains(t, log.String(), line)
-		assert.Contains(t, log.String(), "state=dead attempts=1 http.response.status_code=422 error.type=declined code=amount_too_small")
+		assert.Contains(t, log.String(), "state=dead attempts=1 http.response.status_code=422 error.type=422 class=declined code=amount_too_small reason=declined")
 		_, hash, _ := strings.Cut(log.String(), line)
 		hash, _, _ = strings.Cut(hash, " ")
 		assert.GreaterOrEqual(t, strings.Count(log.String(), hash), 3)
@@ -94,12 +94,13 @@ func TestLogTrace(t *testing.T) {
 		require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "SECRET-person", "SECRET note"))
 		require.NoError(t, e.Release(t.Context(), "psp", "SECRET-person"))
 		for _, record := range []string{
-			"event=intent_enqueued batch=\"\" row_number=0", "event=send_started", "level=ERROR msg=\"durable intent_dead\"",
+			"event=intent_enqueued idempotency_key_hash=", "event=send_started", "level=ERROR msg=\"durable intent_dead\"",
 			"level=WARN msg=\"durable gateway_held\" event=gateway_held gateway=psp automatic=false", "event=gateway_released gateway=psp",
 		} {
 			assert.Contains(t, log.String(), record)
 		}
 		assert.NotContains(t, log.String(), "SECRET")
+		assert.NotRegexp(t, `(?m) [a-z_.]+=(""|0|0001-01-01T00:00:00\.000Z)?( |$)`, log.String(), "no empty field")
 		for i := range 3 {
 			assert.NotContains(t, log.String(), durable.IdempotencyKey(in.ID, i+1))
 		}

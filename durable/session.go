@@ -361,6 +361,7 @@ func (a *attempt) end(s *session, outcome Outcome, returned bool) {
 	if err != nil {
 		a.core.Trace.failed(fmt.Errorf("durable: an outcome was not stored: %w", err))
 	} else {
+		change.Err = outcome.Err
 		a.core.Trace.changed(&change)
 	}
 }

@@ -25,7 +25,8 @@ import (
 //	srv.Start(t)
 //
 // The zero value can be started and answers 200. A Server is safe for concurrent use; its fields
-// must not be modified after Start.
+// must not be modified after Start. A field that was set later fails the test, and all requests get
+// a 500 that names it.
 type Server struct {
 	// Log records the requests. Its fields are options.
 	Log
@@ -59,6 +60,8 @@ type Server struct {
 	tcp       *loopback       // on a socket
 	conns     connections
 	closed    sync.Once
+	started   serverOptions
+	misused   sync.Once // a field was set after Start
 
 	logAfter time.Duration // the time after which Close logs that it waits; default: 5s
 }
@@ -118,6 +121,8 @@ func (s *Server) Start(tb TB) {
 			panic("faulttest: Server.Network is not in memory, or not started")
 		}
 	}
+	s.started = s.options()
+	script := s.Record(s.guarded(tb))
 	if s.InMemory {
 		options := []memhttp.Option{memhttp.Configure(config), memhttp.Wrap(s.conns.listener)}
 		if s.HTTP2 {
@@ -131,9 +136,9 @@ func (s *Server) Start(tb TB) {
 			if strings.EqualFold(s.Network.URL, "http://"+host) {
 				panic(fmt.Sprintf("faulttest: Server.Host: %s is the host of Server.Network already", host))
 			}
-			s.mem = s.Network.mem.Net.Serve(t, host, s.Record(s.Script), options...)
+			s.mem = s.Network.mem.Net.Serve(t, host, script, options...)
 		} else {
-			s.mem = memhttp.NewServer(t, s.Record(s.Script), append(options, memhttp.Host(host))...)
+			s.mem = memhttp.NewServer(t, script, append(options, memhttp.Host(host))...)
 		}
 		s.URL, s.transport = s.mem.URL, s.mem.Transport()
 	} else {
@@ -142,12 +147,16 @@ func (s *Server) Start(tb TB) {
 			s.transport.Protocols = new(http.Protocols)
 			s.transport.Protocols.SetUnencryptedHTTP2(true)
 		}
-		s.tcp = listen(t, s.Record(s.Script), config, s.conns.listener)
+		s.tcp = listen(t, script, config, s.conns.listener)
 		s.tcp.logAfter = cmp.Or(s.logAfter, 5*time.Second)
 		s.URL = s.tcp.url
 	}
+	s.transport.DialContext = s.dialer(s.transport.DialContext)
 	s.client = &http.Client{Transport: s.transport}
 	t.Cleanup(func() {
+		if err := s.optionsError(); err != nil {
+			s.reportOptions(tb, err)
+		}
 		s.Close()
 		s.stop(tb)
 	})
@@ -158,14 +167,40 @@ func (s *Server) Start(tb TB) {
 func (s *Server) Client() *http.Client { return s.client }
 
 // Transport returns the transport of Client, for example as the base of your own transport. It has
-// no proxy and no timeouts. The caller may modify it before its first use. A clone also reaches the
-// server, over its own connections.
+// no proxy and no timeouts. It reaches this server and others on its Network, or those on loopback
+// sockets; for another host it returns a *net.DNSError. The caller may modify it before its first
+// use. A clone also reaches the server, over its own connections.
 func (s *Server) Transport() *http.Transport { return s.transport }
 
 // Silence makes the connections silent that are open now, as if the server's machine had died: they
 // stay open, but no byte and no end of the connection passes. New connections work. Silence is safe
 // for concurrent use.
 func (s *Server) Silence() { s.conns.silence() }
+
+// dialer returns a DialContext that dials the hosts of this server's network alone. A test must
+// neither reach a real provider by mistake, nor take a wrong URL for a server that is down.
+func (s *Server) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(address)
+		if err == nil && !s.reaches(address, host) {
+			return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{
+				Err: "not a host of this faulttest.Server (want " + s.URL + ")", Name: host, IsNotFound: true,
+			}}
+		}
+		return dial(ctx, network, address)
+	}
+}
+
+func (s *Server) reaches(address, host string) bool {
+	if s.mem != nil {
+		return s.mem.Net.Known(address)
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
 
 // Close ends the requests in progress, including those of [Hang], [Silent] and [Stalled], closes all
 // connections, and waits until all handlers have returned. It may be called more than once. A

@@ -2,8 +2,10 @@ package faulttest_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
@@ -260,5 +263,96 @@ got:  2
 1  0s     1         POST /charges  k-1  503               0s
 2  1.52s  1 reused  POST /charges  k-1  reset after read  0s
 `, "\n"), fake.failures())
+	})
+}
+
+// A field that is set after Start has no effect, so it fails the test and each request.
+func TestServer_fieldSetAfterStart(t *testing.T) {
+	script := faulttest.Script{{Handler: faulttest.Status(503)}}
+	for _, row := range []struct {
+		name string
+		set  func(*faulttest.Server)
+		want string
+	}{
+		{"none: no error", func(s *faulttest.Server) { s.Script = script }, ""},
+		{"Script", func(s *faulttest.Server) { s.Script = faulttest.Script{{Handler: faulttest.Status(503)}} }, "Script"},
+		{"no Script", func(s *faulttest.Server) { s.Script = nil }, "Script"},
+		{"Host", func(s *faulttest.Server) { s.Host = "api.test" }, "Host"},
+		{"InMemory", func(s *faulttest.Server) { s.InMemory = !s.InMemory }, "InMemory"},
+		{"Network", func(s *faulttest.Server) { s.Network = new(faulttest.Server) }, "Network"},
+		{"a field of the Log", func(s *faulttest.Server) { s.KeyHeader = "PayPal-Request-Id" }, "KeyHeader"},
+		{"GroupCalls", func(s *faulttest.Server) { s.GroupCalls = func(*faulttest.Request) string { return "" } }, "GroupCalls"},
+		{"Skew", func(s *faulttest.Server) { s.Skew = time.Hour }, "Skew"},
+	} {
+		for _, inMemory := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, in memory %t", row.name, inMemory), func(t *testing.T) {
+				tb := new(fakeTB)
+				srv := &faulttest.Server{Script: script, InMemory: inMemory}
+				srv.Start(tb)
+				row.set(srv)
+				resp, err := srv.Client().Get(srv.URL)
+				require.NoError(t, err)
+				body, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				for _, end := range tb.cleanups {
+					end()
+				}
+				if row.want == "" {
+					require.Equal(t, 503, resp.StatusCode)
+					require.Empty(t, tb.failures())
+					return
+				}
+				text := "faulttest: Server." + row.want + " was set after Start (want it in a Server literal, before Start)"
+				require.Equal(t, 500, resp.StatusCode)
+				require.Equal(t, text, strings.TrimSpace(string(body)))
+				require.Equal(t, text, tb.failures(), "once")
+			})
+		}
+	}
+	t.Run("no request since: the end of the test reports it", func(t *testing.T) {
+		tb := new(fakeTB)
+		srv := faulttest.NewInMemory(tb, nil)
+		srv.Host = "api.test"
+		for _, end := range tb.cleanups {
+			end()
+		}
+		require.Contains(t, tb.failures(), "Server.Host was set after Start")
+	})
+}
+
+// A host that is not the server's is an error of its own: a test neither reaches a real provider, nor
+// takes a wrong URL for a server that is down.
+func TestServer_otherHost(t *testing.T) {
+	for _, inMemory := range []bool{false, true} {
+		t.Run(fmt.Sprintf("in memory %t", inMemory), func(t *testing.T) {
+			srv := &faulttest.Server{InMemory: inMemory}
+			srv.Start(t)
+			for _, url := range []string{"http://api.example.com/charges", "http://192.0.2.1:8080"} {
+				_, err := srv.Client().Get(url)
+				dns, ok := errors.AsType[*net.DNSError](err)
+				require.True(t, ok, "%v", err)
+				require.True(t, dns.IsNotFound)
+				require.ErrorContains(t, err, "not a host of this faulttest.Server (want "+srv.URL+")")
+				_, err = (&http.Client{Transport: &resilienthttp.Transport{Base: srv.Transport()}}).Get(url)
+				require.ErrorContains(t, err, "no such host (attempt 1)", "a Transport does not repeat it")
+			}
+			require.Zero(t, srv.Total())
+			srv.Close()
+			_, err := srv.Client().Get(srv.URL)
+			require.ErrorIs(t, err, syscall.ECONNREFUSED, "its own host after Close")
+		})
+	}
+	t.Run("another server on its Network, or on a socket: reached", func(t *testing.T) {
+		first := &faulttest.Server{Host: "one.test", InMemory: true}
+		first.Start(t)
+		second := &faulttest.Server{Host: "two.test:8443", Network: first}
+		second.Start(t)
+		one, two := faulttest.New(t, nil), faulttest.New(t, nil)
+		for client, url := range map[*http.Client]string{first.Client(): second.URL, one.Client(): two.URL} {
+			resp, err := client.Get(url)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+		}
 	})
 }

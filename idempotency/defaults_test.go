@@ -31,6 +31,7 @@ func TestDefaults(t *testing.T) {
 		{Field: "MaxBody", Default: size(h.MaxBody), Unit: "request body, in memory", Range: "≥ 0"},
 		{Field: "MaxResponse", Default: size(h.MaxResponse), Unit: "stored response body", Range: "≥ 0"},
 		{Field: "MaxSpool", Default: size(h.MaxSpool), Unit: "response body held for the first client", Range: "≥ MaxResponse; negative: no limit"},
+		{Field: "ProblemBase", Default: "this page", Unit: "start of the type of problems", Range: "a URL"},
 	})
 	doctable.Check(t, page, "sweeper", []doctable.Row{
 		{Field: "Batch", Default: defaultBatch, Unit: "records that one operation changes", Range: "≥ 0"},

@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/textproto"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -77,6 +79,10 @@ type Handler struct {
 	// FailedFinal, FailedRetryable or Unknown. Other values, and a nil Classify, mean
 	// ClassifyStatus.
 	Classify func(status int) Status
+
+	// ProblemBase is the start of the type of each problem that the Handler answers with, a URL. The
+	// kind follows, such as key-missing. "" means the page of this package, docs/server-idempotency.md.
+	ProblemBase string
 
 	// Trace is a set of hooks. nil means none.
 	Trace *Trace
@@ -166,6 +172,8 @@ func (h *Handler) wrong(options error) error {
 	wrong.Check(h.MaxBody < 0, fmt.Sprintf("MaxBody is %d, must not be negative", h.MaxBody))
 	wrong.Check(h.MaxResponse < 0, fmt.Sprintf("MaxResponse is %d, must not be negative", h.MaxResponse))
 	wrong.Check(h.MaxSpool > 0 && h.MaxSpool < h.MaxResponse, fmt.Sprintf("MaxSpool is %d, want at least MaxResponse (%d)", h.MaxSpool, h.MaxResponse))
+	problem, err := url.Parse(h.ProblemBase + "kind")
+	wrong.Check(err != nil || problem.String() != h.ProblemBase+"kind", fmt.Sprintf("ProblemBase is %q, want a URL such as https://api.example.com/problems/", h.ProblemBase))
 	return wrong.Err()
 }
 
@@ -398,7 +406,7 @@ func (v *requestHandler) send(c *capture, status Status, err error) {
 // reject answers with a problem. It returns false, for claim.
 func (v *requestHandler) reject(p problem, d Disposition, err error, detail string) bool {
 	v.done(d, p.status, err)
-	p.write(v.w, detail)
+	p.write(v.w, cmp.Or(v.ProblemBase, problemBase), detail)
 	return false
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// problemBase is the start of the type of each problem that Handler answers with
-// (application/problem+json, RFC 9457). The kind follows. The URLs are stable.
+// problemBase is the start of the type of each problem (application/problem+json, RFC 9457), unless
+// Handler.ProblemBase replaces it. The kind follows. The URLs are stable.
 const problemBase = "https://github.com/resilienthttp/resilienthttp/blob/main/docs/server-idempotency.md#"
 
 // problem is a rejection. Kinds, statuses and meanings are a public contract, listed
@@ -82,8 +82,8 @@ func misconfigured() problem {
 	return problem{kind: "misconfigured", title: "The server is misconfigured", status: http.StatusInternalServerError, final: true}
 }
 
-// write answers with the problem. detail may be empty.
-func (p problem) write(w http.ResponseWriter, detail string) {
+// write answers with the problem. base is the start of its type. detail may be empty.
+func (p problem) write(w http.ResponseWriter, base, detail string) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("Cache-Control", "no-store")
@@ -99,5 +99,5 @@ func (p problem) write(w http.ResponseWriter, detail string) {
 		Title  string `json:"title"`
 		Status int    `json:"status"`
 		Detail string `json:"detail,omitempty"`
-	}{problemBase + p.kind, p.title, p.status, detail})
+	}{base + p.kind, p.title, p.status, detail})
 }

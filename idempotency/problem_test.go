@@ -186,3 +186,28 @@ func TestProblemsKeepTheFieldsOfMiddleware(t *testing.T) {
 	require.NoError(t, err)
 	assert.NotContains(t, string(body), "made")
 }
+
+// The types of problems can have the service's own base URL.
+func TestHandler_ProblemBase(t *testing.T) {
+	for _, row := range []struct{ name, base, want string }{
+		{"none: the page of this package", "", problemBase + "key-missing"},
+		{"a URL of the service: the kind follows", "https://api.shop.example/problems/", "https://api.shop.example/problems/key-missing"},
+		{"a path: the kind follows", "/problems#", "/problems#key-missing"},
+		{"no URL: misconfigured", "https://api.shop.example/%zz", ""},
+		{"a space: misconfigured", "https://api.shop.example/my problems/", ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			h := idempotency.NewHandler(new(idempotency.Memory), func(*http.Request) (string, error) { return "shop", nil }, http.NotFoundHandler())
+			h.ProblemBase = row.base
+			if row.want == "" {
+				require.ErrorContains(t, h.Validate(), "ProblemBase is \""+row.base+"\", want a URL")
+				return
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/charges", http.NoBody))
+			var got struct{ Type string }
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got))
+			require.Equal(t, row.want, got.Type)
+		})
+	}
+}

@@ -2,6 +2,8 @@ package resilientotel
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -17,14 +19,24 @@ type callMetrics struct {
 	duration, wait                                metric.Float64Histogram
 	retries, denied, rejections, hedges, breakers metric.Int64Counter
 
-	hosts *names
-	calls seriesTable[callSeries]
+	maxUpstreams int
+	upstreams    table[upstream, upstream]
+	calls        seriesTable[callSeries]
 
 	waitSeries, retrySeries, deniedSeries, rejectionSeries, hedgeSeries, breakerSeries seriesTable[scoped]
 }
 
+// upstream is where the calls of a series go: the server of the request, and its scope. The port
+// is "" if the URL has none. Their number is limited as a whole, so that neither many hosts
+// of a scope nor many scopes of a host multiply the series.
+type upstream struct{ host, port, scope string }
+
 // callSeries are the attributes of a call's duration.
-type callSeries struct{ host, method, errorType, outcome string }
+type callSeries struct {
+	upstream
+
+	method, errorType, outcome string
+}
 
 // scoped is a scope, the value of a second attribute, and for circuits the priority if it is not
 // the default.
@@ -39,11 +51,15 @@ func newCallMetrics(m meter, limit int) *callMetrics {
 		rejections: m.counter(metricRejections, "{call}", "Calls that the breaker or the rate limiter rejected."),
 		hedges:     m.counter(metricHedges, "{hedge}", "Hedges, by whether their response was the first."),
 		breakers:   m.counter(metricTransitions, "{transition}", "Changes of circuit breakers, by new state."),
-		hosts:      &names{limit: limit},
+
+		maxUpstreams: limit,
 	}
 	c.calls.attributes = func(s callSeries) []attribute.KeyValue {
 		attributes := []attribute.KeyValue{
-			semconv.ServerAddress(s.host), semconv.HTTPRequestMethodKey.String(s.method), keyOutcome.String(s.outcome),
+			semconv.ServerAddress(s.host), keyScope.String(s.scope), semconv.HTTPRequestMethodKey.String(s.method), keyOutcome.String(s.outcome),
+		}
+		if port, err := strconv.Atoi(s.port); err == nil {
+			attributes = append(attributes, semconv.ServerPort(port))
 		}
 		if s.errorType != "" {
 			attributes = append(attributes, semconv.ErrorTypeKey.String(s.errorType))
@@ -66,14 +82,29 @@ func newCallMetrics(m meter, limit int) *callMetrics {
 
 // record records a call at its end. The scope is the attribute's value.
 func (m *callMetrics) record(ctx context.Context, c *resilienthttp.Call, scope string, s *summary) {
-	host := m.hosts.of(c.Request.URL.Hostname())
-	m.duration.Record(ctx, c.Latency.Seconds(), m.calls.of(callSeries{host, methodName(c.Request.Method), s.errorType, s.outcome}).record...)
+	of := m.upstream(upstream{c.Request.URL.Hostname(), c.Request.URL.Port(), scope})
+	m.duration.Record(ctx, c.Latency.Seconds(), m.calls.of(callSeries{of, methodName(c.Request.Method), s.errorType, s.outcome}).record...)
 	for i := range c.Attempts {
 		m.recordAttempt(ctx, c, i, scope)
 	}
 	m.recordWait(ctx, scope, waitBackoff, s.retryWait)
 	m.recordWait(ctx, scope, waitQuota, s.quota)
 	m.recordWait(ctx, scope, waitFixedLimit, s.fixedLimit)
+}
+
+// upstream returns the upstream, or that of all later ones.
+func (m *callMetrics) upstream(u upstream) upstream {
+	if known, ok := m.upstreams.get(u); ok {
+		return known
+	}
+	known, ok := m.upstreams.add(u, m.maxUpstreams, func() (upstream, upstream) {
+		u = upstream{strings.Clone(u.host), strings.Clone(u.port), u.scope} // parts of a long string
+		return u, u
+	})
+	if !ok {
+		return upstream{host: other, scope: other}
+	}
+	return known
 }
 
 func (m *callMetrics) recordAttempt(ctx context.Context, c *resilienthttp.Call, i int, scope string) {

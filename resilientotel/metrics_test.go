@@ -56,6 +56,37 @@ func TestCardinality(t *testing.T) {
 	})
 }
 
+// T17: the duration of calls is by upstream: three on one address are three series, by port or by
+// scope. Many scopes of one host are as bounded as many hosts.
+func TestCallDuration_upstreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := record()
+		r.MaxScopes = 5
+		base := script(answer{status: 200})
+		byHost := r.Wrap(&resilienthttp.Transport{Base: base})
+		byPath := r.Wrap(&resilienthttp.Transport{Base: base, Scope: func(req *http.Request) string { return req.URL.Path }})
+		for _, port := range []string{"8001", "8002"} {
+			require.NoError(t, called(t, byHost, get(t, t.Context(), "http://127.0.0.1:"+port+"/charges")))
+		}
+		require.NoError(t, called(t, byPath, get(t, t.Context(), "http://127.0.0.1:8001/search")))
+		all := r.metrics(t)
+		for _, series := range []string{"resilienthttp.scope=127.0.0.1:8001 server.address=127.0.0.1 server.port=8001",
+			"resilienthttp.scope=127.0.0.1:8002 server.address=127.0.0.1 server.port=8002", "resilienthttp.scope=/search server.address=127.0.0.1 server.port=8001"} {
+			near(t, 1.0, all["#resilienthttp.client.call.duration{http.request.method=GET resilienthttp.outcome=success "+series+"}"], series)
+		}
+		for i := range 50 {
+			require.NoError(t, called(t, byPath, get(t, t.Context(), fmt.Sprintf("http://127.0.0.1:%d/%d", 9000+i%7, i))))
+		}
+		n := 0
+		for series := range r.metrics(t) {
+			if strings.HasPrefix(series, "#resilienthttp.client.call.duration{") {
+				n++
+			}
+		}
+		require.Equal(t, 5+1, n)
+	})
+}
+
 func TestMaxScopes(t *testing.T) {
 	for most, want := range map[int]int{0: 101, -1: 150, 7: 8} {
 		synctest.Test(t, func(t *testing.T) {

@@ -27,6 +27,7 @@ const (
 	metricActiveRequests   = "resilienthttp.admission.active_requests"
 	metricQueuedRequests   = "resilienthttp.admission.queued_requests"
 	metricIntents          = "resilienthttp.durable.intents"
+	metricDeadInDoubt      = "resilienthttp.durable.dead_letters.in_doubt"
 	metricOldestDue        = "resilienthttp.durable.oldest_due.age"
 	metricGatewaysHeld     = "resilienthttp.durable.gateways.held"
 	metricDurableAttempts  = "resilienthttp.durable.attempts"

@@ -23,6 +23,10 @@ func (i *Instrumentation) TraceIdempotency(also *idempotency.Trace) *idempotency
 		t = *also
 	}
 	t.Done = then(i.requestDone, t.Done)
+	for _, rare := range []idempotency.Disposition{idempotency.OutcomeUnknown, idempotency.StoreFailed} {
+		// An alert on an increase does not see the first value of a counter.
+		i.server.requests.Add(context.Background(), 0, i.server.requestSeries.of(string(rare)).add...)
+	}
 	return &t
 }
 

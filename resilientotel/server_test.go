@@ -146,6 +146,7 @@ func TestDurable_gatewaysHeld(t *testing.T) {
 	require.NotContains(t, r.metrics(t), series)
 	require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", ""))
 	near(t, 1.0, r.metrics(t)[series])
+	near(t, 0.0, r.metrics(t)["resilienthttp.durable.dead_letters.in_doubt{}"])
 	require.NoError(t, e.Release(t.Context(), "psp", "ann"))
 	require.NotContains(t, r.metrics(t), series)
 	require.Equal(t, 7, e.Gateways["psp"].(interface{ Concurrency() int }).Concurrency(), "the Gateway's own number of workers")

@@ -16,6 +16,7 @@ type serverMetrics struct {
 	requests metric.Int64Counter // of package idempotency
 	attempts metric.Int64Counter // of package durable
 	intents  metric.Int64ObservableGauge
+	doubt    metric.Int64ObservableGauge
 	oldest   metric.Float64ObservableGauge
 	held     metric.Int64ObservableGauge
 
@@ -37,6 +38,8 @@ func newServerMetrics(m meter) *serverMetrics {
 		attempts: m.counter(metricDurableAttempts, "{attempt}", "Finished sends and status queries, by class and code."),
 		intents: m.gauge(metricIntents, "{intent}",
 			"Intents in the store, by state. Processes with the same store export the same number."),
+		doubt: m.gauge(metricDeadInDoubt, "{intent}",
+			"Dead intents of which the provider may have done the work. Processes with the same store export the same number."),
 		oldest: must(m.Float64ObservableGauge(metricOldestDue, metric.WithUnit("s"),
 			metric.WithDescription("Time since the oldest due intent became due. 0: no intent is due."))),
 		held:  m.gauge(metricGatewaysHeld, "{gateway}", "Held gateways, by gateway and holder."),
@@ -54,7 +57,7 @@ func newServerMetrics(m meter) *serverMetrics {
 }
 
 func (m *serverMetrics) all() []metric.Observable {
-	return []metric.Observable{m.intents, m.oldest, m.held}
+	return []metric.Observable{m.intents, m.doubt, m.oldest, m.held}
 }
 
 // statsTimeout is the maximum time for the queries of one collection.
@@ -64,6 +67,7 @@ const statsTimeout = 5 * time.Second
 type engineSum struct {
 	known  bool
 	counts map[durable.State]int64
+	doubt  int64
 	oldest time.Duration
 	held   map[attribute.Set]bool
 }
@@ -87,6 +91,7 @@ func (m *serverMetrics) observe(ctx context.Context, o metric.Observer, engines 
 		for state, count := range sum.counts {
 			o.ObserveInt64(m.intents, count, observed(keyState.String(state.String())))
 		}
+		o.ObserveInt64(m.doubt, sum.doubt)
 		o.ObserveFloat64(m.oldest, sum.oldest.Seconds())
 	}
 	return failed
@@ -101,6 +106,7 @@ func (s *engineSum) add(ctx context.Context, e *durable.Engine) error {
 	for state := durable.StatePending; state <= durable.StateCanceled; state++ {
 		s.counts[state] += int64(stats.States[state])
 	}
+	s.doubt += int64(stats.DeadInDoubt)
 	if !stats.Oldest.IsZero() {
 		s.oldest = max(s.oldest, stats.Now.Sub(stats.Oldest))
 	}

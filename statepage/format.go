@@ -87,6 +87,15 @@ func percent(part, whole float64) float64 {
 	return math.Round(min(max(part/whole, 0), 1)*1000) / 10
 }
 
+// percentOf returns a ratio with three digits. It is 100 % only if it is all.
+func percentOf(part, whole int) string {
+	x := 100 * float64(part) / float64(max(whole, 1))
+	if part < whole {
+		x = min(x, 99.9)
+	}
+	return fmt.Sprintf("%.3g %%", x)
+}
+
 func clock(t time.Time) string { return t.UTC().Format("15:04:05.0") }
 
 func timeUntil(t, now time.Time) string { return "in " + formatSeconds(t.Sub(now).Seconds()) }

@@ -157,8 +157,9 @@ func qualityOf(params string) float64 {
 	return 1
 }
 
-// securityPolicy allows the style of the page and nothing else.
+// securityPolicy allows the style of the page, its own form, and nothing else.
 var securityPolicy = func() string { //nolint:gochecknoglobals // never written to
 	sum := sha256.Sum256([]byte(style))
-	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	return "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) +
+		"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 }()

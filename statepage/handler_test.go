@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,7 +135,8 @@ func TestT7Policy(t *testing.T) {
 	sheet := regexp.MustCompile(`(?s)<style>(.*?)</style>`).FindStringSubmatch(html)
 	require.NotNil(t, sheet)
 	sum := sha256.Sum256([]byte(sheet[1]))
-	require.Equal(t, "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'", w.Header().Get("Content-Security-Policy"))
+	require.Equal(t, "default-src 'none'; style-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+		w.Header().Get("Content-Security-Policy"))
 	html = asked(h, http.MethodGet, "/").Body.String()
 	require.NotRegexp(t, `(?i)<script|<img|<b>bold|<i>|style=`, html)
 	require.Contains(t, html, "&lt;script&gt;alert(1)&lt;/script&gt;")
@@ -183,8 +185,9 @@ func TestT7Sizes(t *testing.T) {
 	t.Run("4096 scopes", func(t *testing.T) {
 		h := of(called(t, answering(503), manyHosts()...))
 		html := asked(h, http.MethodGet, "/").Body.String()
-		require.Equal(t, 2, strings.Count(html, "3996 more are in the JSON")) // failing, blocked
-		require.Contains(t, html, "3896 more are in the JSON")
+		for _, left := range []string{"3,596", "3,996", "3,896"} { // failing, blocked, all
+			require.Contains(t, html, left+" more are in the JSON")
+		}
 		require.Contains(t, html, "<b class=\"bad\">4,096</b>")
 		require.Equal(t, maxFailing+maxBlocked+maxScopes+maxSlow, strings.Count(html, `<td class="scope">`))
 		p := decoded(t, h, "")
@@ -266,11 +269,13 @@ func TestT7JSONIsASuperset(t *testing.T) {
 				require.True(t, known[text], "%q is in the JSON", text)
 			}
 		}
+		shows(s.Headline.Text, s.Headline.Class)
 		for _, r := range s.Failing.Rows {
-			failed, of, _ := strings.Cut(r.Failed, " of ")
+			failed, of, _ := strings.Cut(r.Calls, " of ")
+			recent, ofRecent, _ := strings.Cut(r.Minute, " of ")
 			n, _, _ := strings.Cut(r.Kinds, " × ")
 			status, _ := strings.CutPrefix(r.Last, "status ")
-			shows(r.Scope, r.Client, failed, of, n, status, r.LastAt, r.Since)
+			shows(r.Scope, r.Client, r.Word, failed, of, recent, ofRecent, n, status, r.LastAt, r.Since, r.Action)
 		}
 		for _, r := range s.Blocked.Rows {
 			shows(r.Scope, r.Client, r.Reason, r.Until)
@@ -311,7 +316,10 @@ func TestPage_answers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := everything(t)
 		text := shown(asked(h, http.MethodGet, "/").Body.String())
-		require.Regexp(t, `What fails .* down\.test client-0 all fail 1 of 1 1 × 5xx status 503 at \d\d:\d\d:\d\d\.\d \d\d:\d\d:\d\d\.\d .* ago`, text)
+		const at = `\d\d:\d\d:\d\d\.\d`
+		require.Regexp(t, `down\.test fails: 100 % of 1 call in the last minute failed, no success since `+at+` \(10 s ago\)\. Last failure: status 503\. `+
+			`Calls are rejected until `+at+` \(in \d+(\.\d+)? min\)\. 1 of 2 scopes fails 25 % of 4 calls in the last minute failed`, text)
+		require.Regexp(t, `What fails .* down\.test client-0 failing 100 % 1 of 1 100 % 1 of 1 1 × 5xx status 503 at `+at+` `+at+` .* ago Calls are rejected until `+at, text)
 		require.Regexp(t, `down\.test client-0 rejecting \d\d:\d\d:\d\d\.\d in .* The circuit is open: 1 failure in 1 attempt, the last one: status 503\.`, text)
 		require.Regexp(t, `bank\.test client-1 (9|10)(\.\d+)? s It waited (9|10)(\.\d+)? s in the queue, 20 ms for the server\. status 200`, text)
 		require.Regexp(t, `bank\.test client-1 requests 0 of 2 \d\d:\d\d:\d\d\.\d in`, text)
@@ -346,7 +354,8 @@ func TestPage_whatFails(t *testing.T) {
 		{"500 at 100 per second: failing", answering(500), 10 * time.Millisecond, 3000, 0, healthFailing, "", "status 500"},
 		{"no connection: failing", failing(io.EOF), 10 * time.Second, 3, 0, healthFailing, "3 × network", "eof (EOF)"},
 		{"timeouts: failing", failing(context.DeadlineExceeded), 10 * time.Second, 3, 0, healthFailing, "3 × timeout", "timeout (context deadline exceeded)"},
-		{"the last call of an hour ago failed: degraded", answering(503), time.Second, 3, time.Hour, healthDegraded, "", ""},
+		{"a circuit that waits for its probe: failing", answering(503), time.Millisecond, 100, 10 * time.Minute, healthFailing, "", "status 503"},
+		{"the last call of an hour ago failed: degraded", answering(503), time.Second, 3, time.Hour, healthDegraded, "", "status 503"},
 		{"successes: ok", answering(200), time.Second, 100, 0, healthOK, "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -361,14 +370,15 @@ func TestPage_whatFails(t *testing.T) {
 				require.Equal(t, row.want, p.Transports[0].Scopes[0].Health)
 				d := newPageData(p, 0)
 				require.Equal(t, row.want.class(), d.Scopes.Rows[0].Class)
-				if row.want != healthFailing {
+				require.Equal(t, row.want.class(), d.Stats[0].Class)
+				require.Equal(t, row.want.class(), d.Headline.Class)
+				if row.want == healthOK {
 					require.Empty(t, d.Failing.Rows)
 					return
 				}
 				require.Equal(t, "1", d.Stats[0].Figure)
-				require.Equal(t, "bad", d.Stats[0].Class)
 				f := d.Failing.Rows[0]
-				require.Equal(t, []string{"bad", "all fail", row.last}, []string{f.Class, f.Word, f.Last})
+				require.Equal(t, []string{row.want.class(), string(row.want), row.last}, []string{f.Class, f.Word, f.Last})
 				require.NotEmpty(t, f.Since)
 				if row.kinds != "" {
 					require.Equal(t, row.kinds, f.Kinds)
@@ -384,27 +394,30 @@ func TestPage_whatFails(t *testing.T) {
 	})
 	t.Run("the worst scope first", func(t *testing.T) {
 		n := map[string]int{}
-		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			n[r.URL.Host]++
-			every := map[string]int{"all.test": 1, "half.test": 2, "tenth.test": 10, "rare.test": 200, "none.test": 1000}[r.URL.Host]
-			if n[r.URL.Host]%every == 0 {
-				return answering(404).RoundTrip(r)
+			every := map[string]int{"all.test": 1, "half.test": 2, "tenth.test": 10, "rare.test": 200, "none.test": 1000, "absent.test": 2}[r.URL.Host]
+			if status := map[bool]int{true: 404, false: 503}[r.URL.Host == "absent.test"]; n[r.URL.Host]%every == 0 {
+				return answering(status).RoundTrip(r)
 			}
 			return answering(200).RoundTrip(r)
 		})}
 		for range 200 {
-			for _, host := range []string{"none.test", "rare.test", "tenth.test", "half.test", "all.test"} {
+			for _, host := range []string{"none.test", "rare.test", "tenth.test", "half.test", "absent.test", "all.test"} {
 				call(t, tr, host)
 			}
 		}
 		d := newPageData(newPage("", map[string]*resilienthttp.Transport{"api": tr}, nil, ""), 0)
 		var rows []string
 		for _, r := range d.Failing.Rows {
-			rows = append(rows, r.Scope+" "+r.Class+" "+r.Word)
+			rows = append(rows, r.Scope+" "+r.Word+" "+r.Ratio)
 		}
-		require.Equal(t, []string{"all.test bad all fail", "half.test warn 50 %", "tenth.test warn 10 %", "rare.test good 0.5 %"}, rows)
+		require.Equal(t, []string{"all.test failing 100 %", "half.test degraded 50 %", "tenth.test degraded 10 %", "rare.test degraded 0.5 %"}, rows)
 		require.Equal(t, "all.test", d.Scopes.Rows[0].Scope)
-		require.Equal(t, "none.test", d.Scopes.Rows[4].Scope)
+		require.Len(t, d.Scopes.Rows, 6)
+		require.Contains(t, d.Headline.Text, "all.test fails: 100 % of 200 calls in the last minute failed")
+		require.Contains(t, d.Headline.Text, " 3 more scopes are degraded.")
+		require.Equal(t, stat{"1", "of 6 scopes fails; 3 are degraded", "bad"}, d.Stats[0])
 	})
 }
 
@@ -533,4 +546,105 @@ func BenchmarkT7Page(b *testing.B) {
 			}
 		})
 	}
+}
+
+// T16: in each second of a total outage of a host that was healthy, the headline is not green and the
+// page says since when, from the first failed attempt on.
+func TestPage_outage(t *testing.T) {
+	const began, ended = 10 * time.Minute, 12 * time.Minute
+	for name, fails := range map[string]http.RoundTripper{
+		"connection refused": roundTripper(func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED }),
+		"503":                answering(503),
+		"429":                answering(429, "Retry-After", "1"),
+		"403":                answering(403),
+	} {
+		for _, every := range []time.Duration{20 * time.Millisecond, 4 * time.Second} {
+			t.Run(fmt.Sprintf("%s, one call in %v: never green", name, every), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					start := time.Now()
+					tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+						if now := time.Since(start); now >= began && now < ended {
+							return fails.RoundTrip(r)
+						}
+						return answering(200).RoundTrip(r)
+					})}
+					ctx, stop := context.WithCancel(t.Context())
+					var calls sync.WaitGroup
+					calls.Go(func() {
+						for ; ctx.Err() == nil; time.Sleep(every) {
+							calls.Go(func() { call(t, tr, "api.test") })
+						}
+					})
+					h := of(tr)
+					time.Sleep(began - time.Second)
+					require.Equal(t, "good", decoded(t, h, "").Headline.Class)
+					time.Sleep(time.Second + every)
+					for time.Since(start) < ended {
+						p := decoded(t, h, "")
+						d := newPageData(p, 0)
+						at := time.Since(start) - began
+						for class, where := range map[string]string{p.Headline.Class: "headline", d.Stats[0].Class: "first tile"} {
+							require.Contains(t, []string{"warn", "bad"}, class, "%s after %v: %s", where, at, p.Headline.Text)
+						}
+						require.Regexp(t, `since \d\d:`, p.Headline.Text, at)
+						require.NotEmpty(t, d.Failing.Rows[0].Since, at)
+						if at > 75*time.Second {
+							require.Equal(t, "bad", p.Headline.Class, at)
+						}
+						time.Sleep(time.Second)
+					}
+					time.Sleep(7 * time.Minute)
+					require.Equal(t, "good", decoded(t, h, "").Headline.Class, "five minutes without a failure")
+					stop()
+					calls.Wait()
+				})
+			})
+		}
+	}
+}
+
+// T16: if most calls of ten scopes fail in part, no tile about them is green.
+func TestPage_partialFailure(t *testing.T) {
+	for _, row := range []struct {
+		name            string
+		succeeds        int // one of so many calls
+		headline, calls string
+	}{
+		{"86 % fail: bad", 7, "bad", "bad"},
+		{"1 % fails: warn", -100, "warn", "warn"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			n := 0
+			tr := &resilienthttp.Transport{
+				Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: -1},
+				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					n++
+					if (n/10%row.succeeds == 0) == (row.succeeds > 0) {
+						return answering(200).RoundTrip(r)
+					}
+					return answering(500).RoundTrip(r)
+				}),
+			}
+			for range 100 {
+				for i := range 10 {
+					call(t, tr, strconv.Itoa(i)+".test")
+				}
+			}
+			p := decoded(t, of(tr), "")
+			d := newPageData(p, 0)
+			require.Equal(t, row.headline, p.Headline.Class)
+			require.Equal(t, []string{"10", row.headline, row.calls}, []string{d.Stats[0].Figure, d.Stats[0].Class, d.Stats[1].Class})
+			require.Len(t, d.Failing.Rows, 10)
+		})
+	}
+}
+
+// T16: if another process has exhausted the quota, the headline says that calls wait, and until when.
+func TestPage_quotaExhausted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := called(t, answering(200, "X-RateLimit-Limit-Requests", "100", "X-RateLimit-Remaining-Requests", "0", "X-RateLimit-Reset-Requests", "30s"), "bank.test")
+		h := decoded(t, of(tr), "").Headline
+		require.Equal(t, "warn", h.Class)
+		require.Regexp(t, `^Calls to bank\.test wait\. The quota “requests” is exhausted: 0 of 100 remain\. Calls wait until \d\d:\d\d:30\.0 \(in 30 s\)\.$`, h.Text)
+	})
 }

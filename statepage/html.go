@@ -21,7 +21,7 @@ var htmlPage = template.Must(template.New("page").Parse(pageText)) //nolint:goch
 
 // The maximum numbers of rows of the HTML. The JSON has all.
 const (
-	maxFailing = 100
+	maxFailing = 500
 	maxBlocked = 100
 	maxSlow    = 8
 	maxQuotas  = 50
@@ -34,6 +34,7 @@ type pageData struct {
 	Style               template.CSS
 	Refresh             int
 	Filter              string
+	Headline            headline
 	Errors              []string // of configurations
 	Stats               []stat
 	Failing             section[failingRow]
@@ -44,10 +45,17 @@ type pageData struct {
 	Sources             []sourceSection
 }
 
-// section is a table. Left is the number of rows that are not shown.
+// section is a table. Left is the number of rows that are not shown, or "".
 type section[Row any] struct {
 	Rows []Row
-	Left int
+	Left string
+}
+
+func leftOut(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return count(n)
 }
 
 // stat is a figure at the top of the page.
@@ -58,7 +66,9 @@ type owner struct{ Scope, Client string }
 
 type failingRow struct {
 	owner
-	Class, Word, Failed, Kinds, Last, LastAt, Since, Ago string
+	Class, Word                              string
+	MinuteRatio, Minute, Ratio, Calls, Kinds string
+	Last, LastAt, Since, Ago, Action         string
 }
 
 type blockedRow struct {
@@ -87,7 +97,7 @@ type scopeRow struct {
 type sourceSection struct {
 	Name, Error string
 	Entries     []entry
-	Left        int
+	Left        string
 }
 
 // ownedScope is a scope with the name of its Transport.
@@ -96,18 +106,13 @@ type ownedScope struct {
 	client string
 }
 
-func (o ownedScope) owner() owner {
-	if o.Priority != "" {
-		return owner{o.Scope + " (" + o.Priority + ")", o.client}
-	}
-	return owner{o.Scope, o.client}
-}
+func (o ownedScope) owner() owner { return owner{o.name(), o.client} }
 
 // newPageData makes the page's text.
 func newPageData(p *page, refresh int) *pageData {
 	d := &pageData{
 		Title: p.Title, Clock: clock(p.At) + " UTC", Stamp: p.At.UTC().Format(time.RFC3339Nano),
-		Style: template.CSS(style), Refresh: refresh, Filter: p.filter, //nolint:gosec // a constant, and its hash is in the policy
+		Style: template.CSS(style), Refresh: refresh, Filter: p.filter, Headline: p.Headline, //nolint:gosec // a constant, and its hash is in the policy
 	}
 	var all []ownedScope
 	for i := range p.Transports {
@@ -119,7 +124,7 @@ func newPageData(p *page, refresh int) *pageData {
 			all = append(all, ownedScope{&t.Scopes[j], t.Name})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b ownedScope) int { return cmp.Compare(b.severity(), a.severity()) })
+	slices.SortStableFunc(all, func(a, b ownedScope) int { return a.compare(b.scopeView) })
 	d.Failing = failingSection(all, p.At)
 	d.Blocked = blockedSection(all, p.At)
 	d.Slow = slowSection(all)
@@ -129,34 +134,40 @@ func newPageData(p *page, refresh int) *pageData {
 	for i := range p.Sources {
 		v := &p.Sources[i]
 		o := sourceSection{Name: v.Name, Error: v.Error}
-		o.Entries, o.Left = entries(v.shown)
+		shown, left := entries(v.shown)
+		o.Entries, o.Left = shown, leftOut(left)
 		d.Sources = append(d.Sources, o)
 	}
 	return d
 }
 
-// severity orders the scopes: the higher ones come first.
-func (s *scopeView) severity() float64 {
-	severity := 0.0
-	switch {
-	case s.Health == healthFailing:
-		severity = 6
-	case s.Blocked != nil && s.Blocked.Rejecting:
-		severity = 5
-	case s.Health == healthDegraded:
-		severity = 4
-	case s.Blocked != nil:
-		severity = 3
-	case s.Queued+s.RetryWaiting > 0 || s.Breaker.State != "closed":
-		severity = 2
-	}
-	return severity + s.failureRatio()/2
+// compare orders the scopes: the worst comes first.
+func (s *scopeView) compare(other *scopeView) int {
+	return cmp.Or(
+		cmp.Compare(other.severity(), s.severity()),
+		cmp.Compare(failureRatio(other.LastMinute.Failures, other.LastMinute.Calls), failureRatio(s.LastMinute.Failures, s.LastMinute.Calls)),
+		cmp.Compare(failureRatio(other.Responses.Failures, other.Responses.Calls), failureRatio(s.Responses.Failures, s.Responses.Calls)),
+		cmp.Compare(other.Responses.Failures, s.Responses.Failures))
 }
 
-// failureRatio is the ratio of the calls of the last 5 min that failed.
-func (s *scopeView) failureRatio() float64 {
-	return float64(s.Responses.Failures) / float64(max(s.Responses.Calls, 1))
+// severity is higher for scopes that come first.
+func (s *scopeView) severity() int {
+	switch {
+	case s.Health == healthFailing:
+		return 5
+	case s.Blocked != nil && s.Blocked.Rejecting:
+		return 4
+	case s.Health == healthDegraded:
+		return 3
+	case s.Blocked != nil:
+		return 2
+	case s.Queued+s.RetryWaiting > 0:
+		return 1
+	}
+	return 0
 }
+
+func failureRatio(failures, calls int) float64 { return float64(failures) / float64(max(calls, 1)) }
 
 // class returns the CSS class of a health.
 func (h health) class() string {
@@ -176,46 +187,51 @@ func newSection[From, Row any](all []From, most int, row func(From) Row) section
 	for _, from := range all[:min(most, len(all))] {
 		s.Rows = append(s.Rows, row(from))
 	}
-	s.Left = len(all) - len(s.Rows)
+	s.Left = leftOut(len(all) - len(s.Rows))
 	return s
 }
 
-// failingSection lists the scopes with failures, by failures ÷ calls, the worst first.
+// failingSection lists the scopes that are not healthy, in the order of all.
 func failingSection(all []ownedScope, now time.Time) section[failingRow] {
 	var failing []ownedScope
 	for _, o := range all {
-		if o.failureRatio() > 0 {
+		if o.Health != healthOK {
 			failing = append(failing, o)
 		}
 	}
-	slices.SortStableFunc(failing, func(a, b ownedScope) int {
-		return cmp.Or(cmp.Compare(b.failureRatio(), a.failureRatio()), cmp.Compare(b.Responses.Failures, a.Responses.Failures))
-	})
 	return newSection(failing, maxFailing, func(o ownedScope) failingRow {
-		r := failingRow{
-			owner: o.owner(), Class: o.Health.class(), Word: fmt.Sprintf("%.3g %%", 100*o.failureRatio()),
-			Failed: ratioOf(o.Responses.Failures, o.Responses.Calls), Kinds: kindsOf(&o.Responses),
-		}
-		if o.failureRatio() == 1 {
-			r.Class, r.Word = "bad", "all fail"
-		}
+		r := failingRow{owner: o.owner(), Class: o.Health.class(), Word: string(o.Health), Kinds: kindsOf(&o.Responses), Action: o.Action}
+		r.MinuteRatio, r.Minute = failedOf(o.LastMinute.Failures, o.LastMinute.Calls)
+		r.Ratio, r.Calls = failedOf(o.Responses.Failures, o.Responses.Calls)
 		if f := o.scopeView.Failure; f != nil {
 			r.Last, r.LastAt = endedWith(f.Status, f.ErrorType, f.Error), clock(f.At)
 		}
-		if since := o.Responses.Since; !since.IsZero() && o.failureRatio() == 1 {
+		if since := o.Responses.Since; !since.IsZero() {
 			r.Since, r.Ago = clock(since), timeSince(since, now)
 		}
 		return r
 	})
 }
 
+// failedOf returns "61.6 %" and "154 of 250".
+func failedOf(failures, calls int) (ratio, failed string) {
+	if calls == 0 {
+		return "no call", ""
+	}
+	return percentOf(failures, calls), ratioOf(failures, calls)
+}
+
 // kindsOf lists the kinds of failures with their counts.
 func kindsOf(r *responsesView) string {
 	var kinds []string
+	answers := r.ClientErrors - r.Throttled
+	if 2*answers <= r.Calls {
+		answers = 0 // not failures
+	}
 	for _, kind := range []struct {
 		n    int
 		name string
-	}{{r.ClientErrors, "4xx"}, {r.ServerErrors, "5xx"}, {r.NetworkErrors, "network"}, {r.Timeouts, "timeout"}} {
+	}{{r.Rejected, "rejected"}, {r.NetworkErrors, "network"}, {r.Timeouts, "timeout"}, {r.ServerErrors, "5xx"}, {r.Throttled, "408 or 429"}, {answers, "4xx"}} {
 		if kind.n > 0 {
 			kinds = append(kinds, count(kind.n)+" × "+kind.name)
 		}
@@ -343,27 +359,29 @@ func newScopeRow(o ownedScope) scopeRow {
 
 // statsOf returns the figures at the top.
 func statsOf(all []ownedScope, d *pageData) []stat {
-	failing, blocked, inFlight, waiting := 0, 0, 0, 0
+	failing, degraded, blocked, inFlight, waiting := 0, 0, 0, 0, 0
+	var minute minuteView
 	for _, o := range all {
-		if o.Health == healthFailing {
+		switch o.Health {
+		case healthFailing:
 			failing++
+		case healthDegraded:
+			degraded++
+		default:
 		}
 		if o.Blocked != nil {
 			blocked++
 		}
 		inFlight += o.InFlight
 		waiting += o.Queued + o.RetryWaiting
-	}
-	class := func(n int, class string) string {
-		if n == 0 {
-			return "good"
-		}
-		return class
+		minute.Calls += o.LastMinute.Calls
+		minute.Failures += o.LastMinute.Failures
 	}
 	stats := []stat{
-		{count(failing), "of " + plural(len(all), "scope") + " fail", class(failing, "bad")},
-		{count(blocked), "of them are blocked", class(blocked, "warn")},
-		{count(waiting), "calls wait; " + plural(inFlight, "attempt") + " in flight", class(waiting, "warn")},
+		scopesStat(failing, degraded, len(all)),
+		callsStat(minute),
+		{count(blocked), agree(blocked, "scope is", "scopes are") + " blocked", classIf(blocked > 0, "warn")},
+		{count(waiting), agree(waiting, "call waits", "calls wait") + "; " + plural(inFlight, "attempt") + " in flight", classIf(waiting > 0, "warn")},
 	}
 	if len(d.Quotas.Rows) > 0 {
 		q := d.Quotas.Rows[0]
@@ -374,4 +392,40 @@ func statsOf(all []ownedScope, d *pageData) []stat {
 		stats = append(stats, stat{c.Took, "the slowest call of the last minute, " + c.Scope, ""})
 	}
 	return stats
+}
+
+// scopesStat counts the scopes that fail. It is not green while one is degraded.
+func scopesStat(failing, degraded, scopes int) stat {
+	of := "of " + plural(scopes, "scope") + " "
+	switch {
+	case scopes == 0:
+		return stat{"0", "scopes", ""}
+	case failing > 0 && degraded > 0:
+		return stat{count(failing), of + agree(failing, "fails", "fail") + "; " + count(degraded) + agree(degraded, " is", " are") + " degraded", "bad"}
+	case failing > 0:
+		return stat{count(failing), of + agree(failing, "fails", "fail"), "bad"}
+	case degraded > 0:
+		return stat{count(degraded), of + agree(degraded, "is", "are") + " degraded", "warn"}
+	}
+	return stat{"0", of + "fail", "good"}
+}
+
+// callsStat is the part of the calls that failed.
+func callsStat(r minuteView) stat {
+	if r.Calls == 0 {
+		return stat{"0", "calls in the last minute", ""}
+	}
+	s := stat{percentOf(r.Failures, r.Calls), "of " + plural(r.Calls, "call") + " in the last minute failed", classIf(r.Failures > 0, "warn")}
+	if 2*r.Failures > r.Calls {
+		s.Class = "bad"
+	}
+	return s
+}
+
+// classIf returns the class, and good if it is not so.
+func classIf(is bool, class string) string {
+	if is {
+		return class
+	}
+	return "good"
 }

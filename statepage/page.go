@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ type page struct {
 	Version    int             `json:"version"`
 	Title      string          `json:"title"`
 	At         time.Time       `json:"at"`
+	Headline   headline        `json:"headline"`
 	Transports []transportView `json:"transports"`
 	Sources    []sourceView    `json:"sources,omitempty"`
 
@@ -38,7 +40,9 @@ type scopeView struct {
 	Scope        string        `json:"scope"`
 	Priority     string        `json:"priority,omitempty"` // batch or critical
 	Health       health        `json:"health"`
+	Action       string        `json:"action,omitempty"` // what the Transport does about the failures
 	Responses    responsesView `json:"responses"`
+	LastMinute   minuteView    `json:"last_minute"`
 	Failure      *failureView  `json:"last_failure,omitempty"`
 	Blocked      *blockedView  `json:"blocked,omitempty"`
 	Breaker      breakerView   `json:"breaker"`
@@ -56,22 +60,31 @@ type health string
 
 const (
 	healthOK       health = "ok"
-	healthDegraded health = "degraded" // at least degradedRatio of the calls failed, or the last one
-	healthFailing  health = "failing"  // every call failed, or the circuit is open
+	healthDegraded health = "degraded" // a call failed in the last 5 min, or the last attempt
+	healthFailing  health = "failing"  // most calls of the last minute failed, or the circuit is not closed
 )
 
-// degradedRatio is the ratio of failed calls from which a scope is degraded.
-const degradedRatio = 0.01
-
-// responsesView counts the calls of the last 5 min.
+// responsesView counts calls by how they ended.
 type responsesView struct {
 	Calls         int       `json:"calls"`
 	Failures      int       `json:"failures"`
 	ClientErrors  int       `json:"client_errors"`
+	Throttled     int       `json:"throttled"` // of the client errors: 408 and 429
 	ServerErrors  int       `json:"server_errors"`
 	NetworkErrors int       `json:"network_errors"`
 	Timeouts      int       `json:"timeouts"`
+	Rejected      int       `json:"rejected"`
 	Since         time.Time `json:"failing_since,omitzero"`
+}
+
+// minuteView counts the calls of the last minute.
+type minuteView struct {
+	Calls    int `json:"calls"`
+	Failures int `json:"failures"`
+}
+
+func newResponsesView(r *resilienthttp.ResponseStatus) responsesView {
+	return responsesView{r.Calls, r.Failures(), r.ClientErrors, r.Throttled, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Rejected, r.Since}
 }
 
 // failureView is the last failed attempt.
@@ -151,38 +164,76 @@ func newPage(title string, transports map[string]*resilienthttp.Transport, sourc
 		}
 		p.Transports = append(p.Transports, v)
 	}
+	p.Headline = newHeadline(p)
 	return p
 }
 
 func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
-	r := &s.Responses
 	v := scopeView{
 		Scope: s.Scope, Priority: priority.Format(int8(s.Priority)), Health: healthOf(s), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
-		Responses: responsesView{r.Calls, r.Failures(), r.ClientErrors, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Since},
-		Breaker:   breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit},
-		Budget:    budgetView(s.Budget),
-		Latency:   latencyView{s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples, s.Latency.AdaptiveTimeout.Seconds()},
-		Slowest:   newCallView(&s.Slowest),
-		Failure:   newFailureView(&s.Failure),
+		Responses: newResponsesView(&s.Responses), LastMinute: minuteView(s.LastMinute),
+		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit},
+		Budget:  budgetView(s.Budget),
+		Latency: latencyView{s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples, s.Latency.AdaptiveTimeout.Seconds()},
+		Slowest: newCallView(&s.Slowest),
+		Failure: newFailureView(&s.Failure),
 	}
 	for _, q := range s.Quotas {
 		v.Quotas = append(v.Quotas, quotaView(q))
 	}
 	v.Blocked = blockedBy(s, now)
+	v.Action = v.action(now)
 	return v
 }
 
-// healthOf returns degraded also if the last call failed more than five minutes ago.
+// healthOf never returns ok while calls fail. A failed attempt counts before its call has ended.
 func healthOf(s *resilienthttp.ScopeState) health {
-	calls, failures := s.Responses.Calls, s.Responses.Failures()
+	all, minute := &s.Responses, s.LastMinute
+	if minute.Calls == 0 {
+		minute = resilienthttp.MinuteStatus{Calls: all.Calls, Failures: all.Failures()}
+	}
+	failedSince := !all.Since.IsZero() && (all.Calls == 0 || !isAnswer(s.Failure.Status))
 	switch {
-	case s.Breaker.State == resilienthttp.StateOpen, calls > 0 && failures == calls:
+	case s.Breaker.State != resilienthttp.StateClosed, 2*minute.Failures > minute.Calls:
 		return healthFailing
-	case calls > 0 && float64(failures) >= degradedRatio*float64(calls), calls == 0 && !s.Responses.Since.IsZero(),
-		s.Breaker.State == resilienthttp.StateHalfOpen:
+	case all.Failures() > 0, failedSince:
 		return healthDegraded
 	}
 	return healthOK
+}
+
+// isAnswer reports whether a response with the status is usually a correct answer, such as 404. A
+// 401 or 403 after the last success may mean that the credential has expired.
+func isAnswer(status int) bool {
+	switch status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
+		return false
+	}
+	return status/100 == 4
+}
+
+// action returns what the Transport does about the failures; "" means nothing that can be seen.
+func (s *scopeView) action(now time.Time) string {
+	until := func(b *blockedView) string {
+		if b.Until.IsZero() {
+			return ""
+		}
+		return " until " + clock(b.Until) + " (" + timeUntil(b.Until, now) + ")"
+	}
+	switch b := s.Blocked; {
+	case b != nil && b.Rejecting:
+		return "Calls are rejected" + until(b) + "."
+	case s.Breaker.State == resilienthttp.StateHalfOpen.String():
+		return "The next calls are probes."
+	case b != nil:
+		return "Calls wait" + until(b) + "."
+	case s.Health == healthOK:
+	case s.Budget.Remaining >= 0 && s.Budget.Remaining < 1:
+		return "No retries: the retry budget is exhausted."
+	case s.RetryWaiting > 0:
+		return plural(s.RetryWaiting, "call") + " before a retry."
+	}
+	return ""
 }
 
 func newFailureView(f *resilienthttp.FailureStatus) *failureView {

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/console"
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -388,9 +389,41 @@ func TestHold_automatic(t *testing.T) {
 	c := client{t, &console.Handler{Engine: e, By: ann}}
 	page := c.get("")
 	assert.Contains(t, page, `data-label="By" class="long">automatic<`)
+	assert.Regexp(t, `<span>an answer<small>next probe \d{4}-`, page)
+	assert.Contains(t, page, "<small>last error: 504 (timeout "+html.EscapeString(script)+")</small>")
 	page = c.post(url.Values{"action": {"release"}, "gateway": {"psp"}})
 	assert.Contains(t, page, "The gateway was released.")
 	assert.NotContains(t, page, "Held gateways")
+}
+
+// D26: the page of an intent in doubt that was declined says from when the decline counts.
+func TestIntent_declinedInDoubt(t *testing.T) {
+	sends := 0
+	e := newEngine()
+	e.Gateways["psp"] = lostThenDeclined{&sends}
+	e.Policy = durable.Schedule{Backoff: resilienthttp.Constant(time.Microsecond)}
+	in := durable.Intent{ID: id("comp1", "1"), Gateway: "psp"}
+	_, err := e.Enqueue(t.Context(), in)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, err = e.WorkOne(t.Context(), in.ID)
+		require.NoError(t, err)
+		return sends == 2
+	}, time.Minute, time.Millisecond)
+	record, err := e.Find(t.Context(), in.ID)
+	require.NoError(t, err)
+	page := client{t, &console.Handler{Engine: e}}.get(linkTo(in.ID))
+	from := record.LastSentAt.Add(15 * time.Minute).Format("2006-01-02 15:04")
+	assert.Regexp(t, `<dt>Declined</dt><dd>an earlier send may still take effect: the decline counts from `+from, page)
+}
+
+type lostThenDeclined struct{ sends *int }
+
+func (g lostThenDeclined) Send(context.Context, *durable.Send) durable.Outcome {
+	if *g.sends++; *g.sends == 1 {
+		return durable.Outcome{Status: 504}
+	}
+	return durable.Outcome{Class: durable.ClassDeclined, Status: 402}
 }
 
 // D24: an intent that is over, or dead and not in doubt, is erased once it is confirmed.

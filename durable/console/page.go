@@ -246,7 +246,7 @@ func (h *Handler) intent(r *http.Request, query url.Values) (*page, error) {
 	dead := record.State == durable.StateDead
 	erased := len(attempts) > 0 && attempts[len(attempts)-1].Kind == durable.KindErase
 	i := &intent{
-		Record: record, Facts: facts(&record), Attempts: attempts,
+		Record: record, Facts: facts(&record, h.Engine.DeclineCountsFrom(&record)), Attempts: attempts,
 		// An empty part of an ID filters nothing.
 		Letters:    slices.DeleteFunc(letters, func(l durable.DeadLetter) bool { return l.ID != id }),
 		CanRedrive: dead, CanResolve: dead || record.State == durable.StateUnknown,
@@ -258,7 +258,7 @@ func (h *Handler) intent(r *http.Request, query url.Values) (*page, error) {
 	return &page{Intent: i, Message: message(query)}, nil
 }
 
-func facts(r *durable.Record) []field {
+func facts(r *durable.Record, declineCounts time.Time) []field {
 	all := []field{
 		{"", "Tenant", r.ID.Scope}, {"", "Operation", r.ID.Operation}, {"", "Key", r.ID.Key}, {"", "Gateway", r.Gateway},
 		{"", "Batch", r.Batch}, {"", "Row", number(r.Row)},
@@ -268,6 +268,9 @@ func facts(r *durable.Record) []field {
 	}
 	if r.State.Claimable() {
 		all = append(all, field{"", "Due", moment(r.NextAt)})
+	}
+	if !declineCounts.IsZero() {
+		all = append(all, field{"", "Declined", "an earlier send may still take effect: the decline counts from " + moment(declineCounts)})
 	}
 	return slices.DeleteFunc(all, func(f field) bool { return f.Value == "" })
 }

@@ -42,6 +42,14 @@ type Change struct {
 	// RedrivenAt, By and Note. nil: none.
 	DeadLettered, Resolved *DeadLetter
 
+	// Err is the error of the outcome of FinishedAttempt. The Engine sets it for its Trace; stores
+	// do not. nil: there was none, or another process made the change.
+	Err error
+
+	// DeclineCountsFrom is the time from which a decline counts, if the provider declined an intent
+	// that is in doubt. Before it, an earlier send may still take effect. Zero: no such decline.
+	DeclineCountsFrom time.Time
+
 	// Revised means that the intent was enqueued again with another payload.
 	Revised bool
 
@@ -283,7 +291,7 @@ func (m *transition) release(outcome *Outcome) {
 	r.Worker = ""
 	m.FinishedAttempt = &Attempt{
 		Generation: r.Generation, Epoch: r.Epoch, FinishedAt: m.now,
-		Class: outcome.Class, Code: outcome.Code, Status: outcome.Status, Reference: outcome.Reference, Error: outcome.text(),
+		Class: outcome.Class, Code: outcome.Code, Status: outcome.Status, Reference: outcome.Reference, Error: outcome.Text(),
 	}
 }
 
@@ -321,13 +329,14 @@ func (r *Record) visible(terms *Terms) bool {
 // next applies the Policy's decision as far as it is permitted.
 func (m *transition) next(doubt bool) {
 	r, d, terms := &m.Record, &m.e.Decision, m.e.Terms
-	again := doubt && r.Class == ClassDeclined // declined, but the decline does not count
+	r.InDoubt = doubt
+	m.DeclineCountsFrom = r.DeclineCountsFrom(terms)
+	again := !m.DeclineCountsFrom.IsZero() // declined, but the decline does not count
 	mustQuery := again && terms.CanQuery
 	mustWait := again && (m.Before == StateQuerying || !terms.CanQuery && m.e.Outcome.keyed())
-	r.InDoubt = doubt
 	r.NextAt = m.due(d.At)
-	if visible := r.LastSentAt.Add(terms.VisibilityDelay); mustWait && r.NextAt.Before(visible) {
-		r.NextAt = visible
+	if mustWait && r.NextAt.Before(m.DeclineCountsFrom) {
+		r.NextAt = m.DeclineCountsFrom
 	}
 	if doubt && r.expired(r.NextAt) {
 		r.NextAt = m.due(r.Deadline) // nothing is sent after it, and a query need not wait longer
@@ -480,7 +489,7 @@ func (m *transition) resolve() {
 	m.StartedAttempt = &Attempt{
 		Generation: r.Generation, Kind: KindResolve, Epoch: r.Epoch, Key: IdempotencyKey(r.ID, r.Epoch), Worker: fit(m.e.By, maxName),
 		SentAt: m.now, FinishedAt: m.now,
-		Class: outcome.Class, Code: outcome.Code, Status: outcome.Status, Reference: outcome.Reference, Error: outcome.text(),
+		Class: outcome.Class, Code: outcome.Code, Status: outcome.Status, Reference: outcome.Reference, Error: outcome.Text(),
 	}
 	dead := r.State == StateDead
 	if dead {

@@ -18,6 +18,12 @@ type Hold struct {
 	// gateway by itself: see Engine.Holds.
 	By, Note string
 
+	// ErrorType and Error are the error.type and the text of the last attempt without an answer, and
+	// ProbeAt is the earliest time of the next probe. An Engine sets them for its own holds, which
+	// end with the first answer. Stores do not keep them.
+	ErrorType, Error string
+	ProbeAt          time.Time
+
 	// ReleasedBy is the person that ends the hold. If it is set, Store.SetHold ends the hold.
 	ReleasedBy string
 }

@@ -92,7 +92,14 @@ func (m *Memory) Stats(ctx context.Context) (Stats, error) {
 	now := stamp(time.Now())
 	stats := Stats{Now: now, States: make(map[State]int)}
 	for _, row := range m.rows {
-		stats.States[row.State]++
+		state := row.State
+		if w := m.workers[row.Worker]; state.Held() && (w == nil || !now.Before(w.expires)) {
+			state = StateUnknown
+		}
+		stats.States[state]++
+		if state == StateDead && row.InDoubt {
+			stats.DeadInDoubt++
+		}
 		if row.State.Claimable() && !now.Before(row.NextAt) {
 			stats.Due++
 			if stats.Oldest.IsZero() || row.NextAt.Before(stats.Oldest) {

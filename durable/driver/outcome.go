@@ -108,8 +108,8 @@ func (o Outcome) Fitted() Outcome {
 	return o
 }
 
-// text returns the text of the error as it can be stored.
-func (o *Outcome) text() string {
+// Text returns the text of the error as it can be stored. "" means that there is none.
+func (o *Outcome) Text() string {
 	if o.Err == nil {
 		return ""
 	}

@@ -206,6 +206,16 @@ func (s Seen) Validate() error {
 	return nil
 }
 
+// DeclineCountsFrom returns the time from which a decline of the intent counts, if the provider
+// declined it while it was in doubt: a send before may take effect until then. It is zero for
+// other intents.
+func (r *Record) DeclineCountsFrom(terms *Terms) time.Time {
+	if !r.InDoubt || r.Class != ClassDeclined || terms == nil {
+		return time.Time{}
+	}
+	return r.LastSentAt.Add(terms.VisibilityDelay)
+}
+
 // expired reports whether the deadline has passed.
 func (r *Record) expired(now time.Time) bool {
 	return !r.Deadline.IsZero() && !now.Before(r.Deadline)

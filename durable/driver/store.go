@@ -162,13 +162,17 @@ type Stats struct {
 	// Now is the time of the count.
 	Now time.Time
 
-	// States is the number of intents in each state.
+	// States is the number of intents in each state. An intent of a dead worker counts as unknown,
+	// also before Reap.
 	States map[State]int
 
 	// Due is the number of intents that could be claimed now, and Oldest the time since which the
 	// first of them is due. Zero means that none is.
 	Due    int
 	Oldest time.Time
+
+	// DeadInDoubt is the number of dead intents of which the provider may have done the work.
+	DeadInDoubt int
 
 	// Workers is the number of workers that are alive.
 	Workers int

@@ -153,7 +153,10 @@ func countState(from pgkit.Row, all *driver.Stats) error {
 	)
 	err := from.Scan(&state, &n, &due, &at)
 	switch {
-	case state < 0: // not a state: the workers, and the time
+	case state == -2: // not a state
+		all.DeadInDoubt = n
+		return err
+	case state < 0: // the workers, and the time
 		all.Workers, all.Now = n, orNone(at)
 		return err
 	case due > 0 && (all.Oldest.IsZero() || at.Before(all.Oldest)):

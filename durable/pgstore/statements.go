@@ -206,15 +206,17 @@ const chosenLetters = `SELECT i.scope, i.operation, i.key, l.n, l.gateway, l.bat
 		l.attempts, l.dead_at, l.redriven_at, l."by", l.note
 	FROM` + letters + `l JOIN` + intents + `i ON i.id = l.intent WHERE `
 
-// stats returns a row for each state, and one for the workers and the time.
+// stats returns a row for each state, one for the dead intents in doubt, and one for the workers and the time.
 const stats = `WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS now)
 	SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= (SELECT now FROM clock)), min(i.next_at)
 		FROM` + intents + `i WHERE` + claimable + `GROUP BY 1
 	UNION ALL SELECT i.state, count(*), count(*) FILTER (WHERE i.next_at <= (SELECT now FROM clock)), min(i.next_at)
 		FROM` + intents + `i WHERE` + later + `GROUP BY 1
-	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + held + `GROUP BY 1
+	UNION ALL SELECT CASE WHEN EXISTS (SELECT FROM` + workers + `w WHERE w.id = i.worker AND w.expires_at > (SELECT now FROM clock))
+		THEN i.state ELSE 4 END, count(*), 0, NULL FROM` + intents + `i WHERE` + held + `GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 AND i.state NOT IN (2, 3) GROUP BY 1
 	UNION ALL SELECT i.state, count(*), 0, NULL FROM` + intents + `i WHERE` + final + `GROUP BY 1
+	UNION ALL SELECT -2, count(*), 0, NULL FROM` + intents + `i WHERE i.state = 6 AND i.state NOT IN (2, 3) AND i.doubt
 	UNION ALL SELECT -1, (SELECT count(*) FROM` + workers + `w WHERE w.expires_at > clock.now), 0, clock.now FROM clock`
 
 // sweep deletes up to $2 intents that are older than $1.

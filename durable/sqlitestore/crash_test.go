@@ -152,7 +152,7 @@ var afterLife = []map[driver.State]int{
 	{driver.StateDone: 1, driver.StateDead: 1, driver.StateUnknown: 1},    // resolved as refused
 	{driver.StateDone: 1, driver.StateWaiting: 1, driver.StateUnknown: 1}, // redriven
 	{driver.StateDone: 1, driver.StateSending: 2},
-	{driver.StateDone: 1, driver.StateSending: 2}, // left
+	{driver.StateDone: 1, driver.StateUnknown: 2}, // left: no worker sends them any more
 	{driver.StateDone: 1, driver.StateUnknown: 2}, // reaped
 	{driver.StateDone: 2, driver.StateUnknown: 1},
 	{driver.StateDone: 3},

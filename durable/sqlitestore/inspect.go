@@ -181,7 +181,10 @@ func readStats(ctx context.Context, statement sqlitekit.Statement) (driver.Stats
 		)
 		err := rows.Scan(&state, &n, &due, &at)
 		switch {
-		case state < 0: // not a state: the workers, and the time
+		case state == -2: // not a state
+			all.DeadInDoubt = n
+			return err
+		case state < 0: // the workers, and the time
 			all.Workers, all.Now = n, timeOf(at.Int64)
 			return err
 		case due > 0 && (all.Oldest.IsZero() || timeOf(at.Int64).Before(all.Oldest)):

@@ -204,12 +204,15 @@ func (s statement) text() string {
 				FROM durable_intent INDEXED BY durable_intent_due WHERE` + claimable + `GROUP BY state
 			UNION ALL SELECT state, count(*), coalesce(sum(next_at <=` + now + `), 0), min(next_at)
 				FROM durable_intent INDEXED BY durable_intent_later WHERE` + later + `GROUP BY state
-			UNION ALL SELECT state, count(*), 0, NULL
-				FROM durable_intent INDEXED BY durable_intent_held WHERE` + held + `GROUP BY state
+			UNION ALL SELECT CASE WHEN EXISTS (SELECT 1 FROM durable_worker WHERE id = worker AND expires_at >` + now + `)
+				THEN state ELSE 4 END, count(*), 0, NULL
+				FROM durable_intent INDEXED BY durable_intent_held WHERE` + held + `GROUP BY 1
 			UNION ALL SELECT state, count(*), 0, NULL
 				FROM durable_intent INDEXED BY durable_intent_listed WHERE state = 6 AND state NOT IN (2, 3) GROUP BY state
 			UNION ALL SELECT state, count(*), 0, NULL
 				FROM durable_intent INDEXED BY durable_intent_over WHERE` + final + `GROUP BY state
+			UNION ALL SELECT -2, count(*), 0, NULL
+				FROM durable_intent INDEXED BY durable_intent_listed WHERE state = 6 AND state NOT IN (2, 3) AND doubt
 			UNION ALL SELECT -1, count(*), 0,` + now + `FROM durable_worker WHERE expires_at >` + now,
 
 		sameJob:    `SELECT id, job FROM durable_job WHERE open = 1 AND filter = ?1`,

@@ -399,4 +399,18 @@ func (k *kit) testStats() {
 	if after.Now.Before(before.Now) {
 		k.Errorf("Stats at %v, and then at %v", before.Now, after.Now)
 	}
+	// The intent of a dead worker is not being sent.
+	if _, err := k.store.Heartbeat(k.ctx(), "w", time.Millisecond); err != nil {
+		k.Fatal(err)
+	}
+	k.reach(driver.StateDead, true)
+	k.reach(driver.StateDead, false)
+	var dead driver.Stats
+	k.eventually("the end of the lease", func() bool {
+		dead, err = k.store.Stats(k.ctx())
+		return err == nil && dead.States[driver.StateUnknown] == 1
+	})
+	if s := dead.States; s[driver.StateSending] != 0 || s[driver.StateDead] != 2 || dead.DeadInDoubt != 1 {
+		k.Errorf("Stats with a dead worker: %+v", dead)
+	}
 }

@@ -20,6 +20,7 @@ import (
 type Network struct {
 	mu         sync.Mutex
 	hosts      map[string]*listener
+	known      map[string]bool // hosts that have had a listener
 	faults     map[string]func(context.Context) error
 	transports []*http.Transport
 	clients    int // number of connections so far
@@ -56,10 +57,19 @@ func (n *Network) listen(host string, up, down time.Duration) *listener {
 	}
 	l.wake.L = &l.mu
 	if n.hosts == nil {
-		n.hosts = make(map[string]*listener)
+		n.hosts, n.known = make(map[string]*listener), make(map[string]bool)
 	}
-	n.hosts[host] = l
+	n.hosts[host], n.known[host] = l, true
 	return l
+}
+
+// Known reports whether a host:port has, or has had, a listener.
+func (n *Network) Known(address string) bool {
+	address = strings.ToLower(address)
+	host, _, err := net.SplitHostPort(address)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.known[address] || err == nil && n.known[host]
 }
 
 // Transport returns a new http.Transport that dials this network. Close closes its idle
