@@ -170,6 +170,7 @@ func (c *call) noteEnd(resp *http.Response) {
 		end = time.Now()
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
+	c.latency = took
 	if c.last != nil && !c.rejected && (c.failure == nil || !errors.Is(c.failure.Err, context.Canceled)) {
 		c.record.ended.add(at, c.last.class())
 	}
