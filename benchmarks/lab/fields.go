@@ -26,6 +26,9 @@ const (
 	failSlow    = "slow"
 	failWorkers = "workers"
 	failSurge   = "surge"
+
+	ofRequests = failStatus + " " + failRefused + " " + failReset + " " + failHang + " " + failSlow
+	timed      = ofRequests + " " + failWorkers + " " + failSurge
 )
 
 // field is one field of the form.
@@ -34,6 +37,7 @@ type field struct {
 
 	Options []option // of a list; nil: a text
 	Long    bool     // more than one line
+	Kinds   string   // the kinds of failure that it belongs to; "": all
 
 	set func(*Spec, string) error
 }
@@ -98,20 +102,20 @@ func fieldGroups() []fieldGroup {
 				set: choice(func(s *Spec, v string) { s.failure = v },
 					failNone, failStatus, failRefused, failReset, failHang, failSlow, failWorkers, failSurge),
 			},
-			{Name: "start", Label: "Starts at", Initial: "10s", set: span(0, maxTotal, func(s *Spec) *time.Duration { return &s.start })},
-			{Name: "length", Label: "Lasts", Initial: "30s", set: span(0, maxTotal, func(s *Spec) *time.Duration { return &s.length })},
+			{Name: "start", Kinds: timed, Label: "Starts at", Initial: "10s", set: span(0, maxTotal, func(s *Spec) *time.Duration { return &s.start })},
+			{Name: "length", Kinds: timed, Label: "Lasts", Initial: "30s", set: span(0, maxTotal, func(s *Spec) *time.Duration { return &s.length })},
 			{Name: "total", Label: "Whole run", Hint: "at most 10m", Initial: "60s", set: span(time.Second, maxTotal, func(s *Spec) *time.Duration { return &s.full })},
-			{Name: "share", Label: "Ratio of the requests", Hint: "above 0, at most 1", Initial: "1", set: ratio},
-			{Name: "status", Label: "Status", Hint: "of a status", Initial: "503", set: number(400, 599, func(s *Spec) *int { return &s.status })},
-			{Name: "after", Label: "Retry-After", Hint: "seconds; 0: none", Initial: "0", set: number(0, 3600, func(s *Spec) *int { return &s.retryAfter })},
+			{Name: "share", Kinds: ofRequests, Label: "Ratio of the requests", Hint: "above 0, at most 1", Initial: "1", set: ratio},
+			{Name: "status", Kinds: failStatus, Label: "Status", Hint: "of a status", Initial: "503", set: number(400, 599, func(s *Spec) *int { return &s.status })},
+			{Name: "after", Kinds: failStatus, Label: "Retry-After", Hint: "seconds; 0: none", Initial: "0", set: number(0, 3600, func(s *Spec) *int { return &s.retryAfter })},
 			{
-				Name: "worked", Label: "Work before the failure", Initial: "no", Options: []option{{"no", "no"}, {"yes", "yes"}},
+				Name: "worked", Kinds: ofRequests, Label: "Work before the failure", Initial: "no", Options: []option{{"no", "no"}, {"yes", "yes"}},
 				set: choice(func(s *Spec, v string) { s.worked = v == "yes" }, "no", "yes"),
 			},
-			{Name: "slow", Label: "Slow responses take", Initial: "1s", set: span(time.Millisecond, maxTotal, func(s *Spec) *time.Duration { return &s.slow })},
-			{Name: "slowest", Label: "to", Hint: "or none: all equal", Initial: none, set: orNone(0, span(time.Millisecond, maxTotal, func(s *Spec) *time.Duration { return &s.slowest }), func(s *Spec) *time.Duration { return &s.slowest })},
-			{Name: "left", Label: "Workers that are left", Initial: "6", set: number(0, 100_000, func(s *Spec) *int { return &s.left })},
-			{Name: "factor", Label: "Calls, as a multiple", Initial: "3", set: factor},
+			{Name: "slow", Kinds: failSlow, Label: "Slow responses take", Initial: "1s", set: span(time.Millisecond, maxTotal, func(s *Spec) *time.Duration { return &s.slow })},
+			{Name: "slowest", Kinds: failSlow, Label: "to", Hint: "or none: all equal", Initial: none, set: orNone(0, span(time.Millisecond, maxTotal, func(s *Spec) *time.Duration { return &s.slowest }), func(s *Spec) *time.Duration { return &s.slowest })},
+			{Name: "left", Kinds: failWorkers, Label: "Workers that are left", Initial: "6", set: number(0, 100_000, func(s *Spec) *int { return &s.left })},
+			{Name: "factor", Kinds: failSurge, Label: "Calls, as a multiple", Initial: "3", set: factor},
 		}},
 		{"Run", []field{
 			{Name: "seed", Label: "Seed", Hint: "of arrivals and server", Initial: strconv.Itoa(fleet.Seed), set: func(s *Spec, v string) (err error) {

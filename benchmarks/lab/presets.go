@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"html/template"
 	"net/url"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
@@ -8,6 +9,9 @@ import (
 
 // Preset is a scenario of the fleet.
 type Preset struct{ Name, Note, Query string }
+
+// URL is the page with the scenario's fields.
+func (p Preset) URL() template.URL { return template.URL("/?" + p.Query) } //nolint:gosec // a constant
 
 // Presets returns the scenarios that the page offers.
 func Presets() (all []Preset) {

@@ -147,7 +147,7 @@ func (r *Report) Sentences() (all []string) {
 			for _, c := range run.Ended {
 				causes = append(causes, c.Text+" ("+grouped(c.Calls)+")")
 			}
-			text += fmt.Sprintf(" What ended the %s failed calls: %s.", grouped(failed), strings.Join(causes, ", "))
+			text += fmt.Sprintf(" Failed calls: %s. They ended by: %s.", grouped(failed), strings.Join(causes, ", "))
 		}
 		all = append(all, text)
 	}
@@ -157,11 +157,11 @@ func (r *Report) Sentences() (all []string) {
 // percent has one digit, and more if a failure would not be visible.
 func percent(ratio float64) string {
 	for _, digits := range []int{1, 2} {
-		if text := fmt.Sprintf("%.*f %%", digits, 100*ratio); ratio == 1 || !strings.HasPrefix(text, "100.0") {
+		if text := fmt.Sprintf("%.*f\u00a0%%", digits, 100*ratio); ratio == 1 || !strings.HasPrefix(text, "100.0") {
 			return text
 		}
 	}
-	return fmt.Sprintf("%.3f %%", 100*ratio)
+	return fmt.Sprintf("%.3f\u00a0%%", 100*ratio)
 }
 
 // seconds formats a time with about two digits.

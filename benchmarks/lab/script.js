@@ -12,8 +12,16 @@ function showErrors(errors) {
 		const input = name && form.elements[name];
 		if (input instanceof HTMLElement) input.setAttribute("aria-invalid", name in errors);
 	}
+	showFields();
 	const first = document.querySelector("p.error:not(:empty)");
 	if (first) first.scrollIntoView({block: "center"});
+}
+
+// showFields hides the fields of other kinds of failure.
+function showFields() {
+	for (const field of document.querySelectorAll("[data-kinds]")) {
+		field.hidden = !field.dataset.kinds.split(" ").includes(form.elements.failure.value) && !field.querySelector(".error").textContent;
+	}
 }
 
 function show(event) {
@@ -62,6 +70,7 @@ async function run() {
 	if (controller === own) busy(false);
 }
 
+form.elements.failure.addEventListener("change", showFields);
 form.addEventListener("submit", event => {
 	event.preventDefault();
 	run();
