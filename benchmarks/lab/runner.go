@@ -57,7 +57,7 @@ func (r *runner) run(ctx context.Context, s *Spec, progress func(float64)) (*Rep
 	cmd := r.command(ctx)
 	errOutput := &head{}
 	cmd.Stderr, cmd.WaitDelay = errOutput, 2*time.Second
-	in, err := cmd.StdinPipe() // it stays open: a child whose parent has died reads its end, and exits
+	in, err := cmd.StdinPipe() // it stays open: a child reads its end if the parent has died, and exits
 	if err != nil {
 		return nil, err
 	}

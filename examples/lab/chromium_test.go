@@ -95,7 +95,7 @@ func TestLabInChromium(t *testing.T) {
 	require.Contains(t, verdict, "resilienthttp, defaults is better than bare by ")
 	require.Equal(t, 5, chromium.Value[int](ctx, t, `[...document.querySelectorAll("figure img")].filter(i => i.complete && i.naturalWidth).length`), "plots")
 	require.Contains(t, text(`document.querySelector("#row").textContent`), "Configured(`{\"Budget\": {\"Ratio\": 0.05}}`)")
-	chromium.LegibleNow(ctx, t, "result", map[int64]string{360: "phone", 1280: "desktop"})
+	chromium.LegibleNow(ctx, t, "result", map[int64]string{360: "phone", 900: "tablet", 1280: "desktop"})
 
 	shared := text("location.href")
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate("about:blank"), chromedp.Navigate(shared), chromedp.WaitVisible("#run")))
