@@ -216,14 +216,14 @@ var aMinute = regexp.MustCompile(`(?:59[0-9.]*s|1m[0-9.]+s)$`)
 // quoteText is a text as slog's TextHandler writes it.
 func quoteText(text string) string {
 	var b strings.Builder
-	slog.New(slog.NewTextHandler(&b, nil)).Info("", "transcript", text)
+	slog.New(slog.NewTextHandler(&b, nil)).Info("", slog.String("transcript", text))
 	_, quoted, _ := strings.Cut(strings.TrimSpace(b.String()), "transcript=")
 	return quoted
 }
 
 // What does not come from a Transport is explained in one line, and a call that did not begin.
 func TestExplain_withoutCall(t *testing.T) {
-	other := &http.Response{StatusCode: 200, Request: get(t)}
+	other := &http.Response{StatusCode: http.StatusOK, Request: get(t)}
 	for name, row := range map[string]struct {
 		resp *http.Response
 		err  error
@@ -251,7 +251,7 @@ func TestExplain_withoutCall(t *testing.T) {
 func TestExplain_body(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked, writer := io.Pipe()
-		defer writer.Close()
+		t.Cleanup(func() { _ = writer.Close() })
 		tr := &resilienthttp.Transport{Base: script(withBody(200, blocked)), Policy: resilienthttp.Policy{ReadTimeout: time.Second}}
 		resp, err := tr.RoundTrip(get(t))
 		require.NoError(t, err)

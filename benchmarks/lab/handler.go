@@ -95,7 +95,7 @@ type formView struct {
 	Presets []Preset
 	Groups  []groupView
 	Peers   []peerView
-	Errors  FieldErrors
+	Errors  FormError
 }
 
 type groupView struct {
@@ -116,7 +116,7 @@ type peerView struct {
 
 func (h *handler) form(w http.ResponseWriter, r *http.Request) {
 	values := r.URL.Query()
-	view := formView{Presets: Presets(), Errors: FieldErrors{}}
+	view := formView{Presets: Presets(), Errors: FormError{}}
 	_, err := Parse(values)
 	_ = errors.As(err, &view.Errors)
 	for _, g := range fieldGroups() {
@@ -154,11 +154,11 @@ func (h *handler) render(w http.ResponseWriter, name string, view any) {
 
 // event is a line of the response to a run.
 type event struct {
-	Errors   FieldErrors `json:"errors,omitempty"`   // of the form
-	URL      string      `json:"url,omitempty"`      // of the page with this experiment
-	Progress float64     `json:"progress,omitempty"` // the ratio that is done
-	Failed   string      `json:"failed,omitempty"`   // the run has no result
-	Result   string      `json:"result,omitempty"`   // HTML
+	Errors   FormError `json:"errors,omitempty"`   // of the form
+	URL      string    `json:"url,omitempty"`      // of the page with this experiment
+	Progress float64   `json:"progress,omitempty"` // the ratio that is done
+	Failed   string    `json:"failed,omitempty"`   // the run has no result
+	Result   string    `json:"result,omitempty"`   // HTML
 }
 
 // run makes a run and streams its events. It ends with the request: a browser that leaves the page
@@ -172,12 +172,12 @@ func (h *handler) run(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	encoder, flusher := json.NewEncoder(w), http.NewResponseController(w)
 	send := func(e event) {
-		_ = encoder.Encode(e) // if it fails, the request's context ends
+		_ = encoder.Encode(e) //nolint:errchkjson // a finite number; if the write fails, the request's context ends
 		_ = flusher.Flush()
 	}
 	s, err := Parse(r.PostForm)
 	if err != nil {
-		e := event{Errors: FieldErrors{}}
+		e := event{Errors: FormError{}}
 		_ = errors.As(err, &e.Errors)
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		send(e)

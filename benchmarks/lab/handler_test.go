@@ -57,7 +57,7 @@ func newLab(t *testing.T, mode string) *labServer {
 	t.Helper()
 	l := &labServer{started: make(chan *exec.Cmd, 10)}
 	r := newRunner(func(ctx context.Context) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, os.Args[0]) //nolint:gosec // this test
+		cmd := exec.CommandContext(ctx, os.Args[0])
 		cmd.Env = append(os.Environ(), childMode+"="+mode)
 		l.started <- cmd
 		return cmd
@@ -123,7 +123,7 @@ func TestRun_errorsAtTheField(t *testing.T) {
 	l := newLab(t, "run")
 	resp := l.run(t.Context(), t, "clients=0&config=%7B", nil)
 	require.Equal(t, http.StatusUnprocessableEntity, resp.StatusCode)
-	require.Equal(t, []event{{Errors: FieldErrors{"clients": `"0" (want 1 to 10000)`, "config": "config: line 1: unexpected end of JSON input"}}}, events(t, resp))
+	require.Equal(t, []event{{Errors: FormError{"clients": `"0" (want 1 to 10000)`, "config": "config: line 1: unexpected end of JSON input"}}}, events(t, resp))
 	require.Empty(t, l.started, "no child")
 }
 

@@ -45,7 +45,7 @@ func TestEndedBy(t *testing.T) {
 	t.Parallel()
 	refused := &resilienthttp.Error{Err: syscall.ECONNREFUSED, Attempts: []resilienthttp.Attempt{{StopReason: resilienthttp.ErrBudgetExhausted}}}
 	for want, o := range map[string]fleet.Observation{
-		"status 404":              {Response: &http.Response{StatusCode: 404}},
+		"status 404":              {Response: &http.Response{StatusCode: http.StatusNotFound}},
 		"connection refused":      {Err: syscall.ECONNREFUSED},
 		"OTHER":                   {Err: errors.New("unknown")},
 		"retry budget exhausted":  {Err: refused},

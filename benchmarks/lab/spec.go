@@ -46,11 +46,11 @@ type Spec struct {
 	values url.Values // those that differ from the initial ones
 }
 
-// FieldErrors are errors by the name of the field; "" is the form.
-type FieldErrors map[string]string
+// FormError are errors by the name of the field; "" is the form.
+type FormError map[string]string
 
 // Error implements error.
-func (e FieldErrors) Error() string {
+func (e FormError) Error() string {
 	var texts []string
 	for name, text := range e {
 		texts = append(texts, strings.TrimPrefix(name+": "+text, ": "))
@@ -59,10 +59,10 @@ func (e FieldErrors) Error() string {
 	return "lab: " + strings.Join(texts, "; ")
 }
 
-// Parse returns the experiment, or a FieldErrors with all errors. Absent fields have their initial
+// Parse returns the experiment, or a FormError with all errors. Absent fields have their initial
 // values.
 func Parse(values url.Values) (*Spec, error) {
-	s, errs := &Spec{values: url.Values{}}, FieldErrors{}
+	s, errs := &Spec{values: url.Values{}}, FormError{}
 	known := map[string]bool{peersField: true}
 	for _, g := range fieldGroups() {
 		for _, f := range g.Fields {
@@ -114,7 +114,7 @@ func (s *Spec) setPeers(values url.Values) error {
 }
 
 // check compares fields with each other.
-func (s *Spec) check(errs FieldErrors) {
+func (s *Spec) check(errs FormError) {
 	if s.start+s.length > s.full {
 		errs["length"] = fmt.Sprintf("the failure ends after %v (want at most the total of %v)", s.start+s.length, s.full)
 	}

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -59,7 +58,7 @@ func TestSpec_queryRoundTrip(t *testing.T) {
 
 func TestParse_errorsNameTheField(t *testing.T) {
 	t.Parallel()
-	for query, want := range map[string]FieldErrors{
+	for query, want := range map[string]FormError{
 		"clients=10001":                     {"clients": `"10001" (want 1 to 10000)`},
 		"clients=many&every=1":              {"clients": `"many" (want 1 to 10000)`, "every": `"1" (want 10ms to 10m0s, such as 500ms)`},
 		"total=11m":                         {"total": `"11m" (want 1s to 10m0s, such as 500ms)`},
@@ -91,8 +90,8 @@ func TestParse_errorsNameTheField(t *testing.T) {
 		values, err := url.ParseQuery(query)
 		require.NoError(t, err)
 		_, err = Parse(values)
-		var errs FieldErrors
-		require.True(t, errors.As(err, &errs), "%s: %v", query, err)
+		var errs FormError
+		require.ErrorAs(t, err, &errs, query)
 		require.Equal(t, want, errs, query)
 	}
 }
@@ -119,7 +118,7 @@ func TestRow_compiles(t *testing.T) {
 	dir := t.TempDir()
 	source, overlay := filepath.Join(dir, "rows.go"), filepath.Join(dir, "overlay.json")
 	require.NoError(t, os.WriteFile(source, []byte(file.String()), 0o600))
-	replaced, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "benchmarks/fleet/labrows.go"): source}})
+	replaced, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "benchmarks", "fleet", "labrows.go"): source}})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(overlay, replaced, 0o600))
 	build := exec.CommandContext(t.Context(), "go", "build", "-buildvcs=false", "-overlay", overlay, "./fleet")

@@ -24,7 +24,7 @@ func startLab(t *testing.T) string {
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/resilienthttp/resilienthttp/benchmarks/cmd/lab")
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, string(out))
-	lab := exec.CommandContext(t.Context(), program, "-addr", "127.0.0.1:0") //nolint:gosec // just built
+	lab := exec.CommandContext(t.Context(), program, "-addr", "127.0.0.1:0")
 	lab.Cancel = func() error { return lab.Process.Signal(os.Interrupt) }
 	lab.Stderr = os.Stderr
 	stdout, err := lab.StdoutPipe()
@@ -88,7 +88,7 @@ func TestLabInChromium(t *testing.T) {
 	text(`document.querySelector("input[value=aws-sdk-go-v2]").click(), ""`)
 	chromium.Press(ctx, t, "#run", `document.querySelector("#verdict")`)
 	require.Contains(t, text("location.search"), "with=resilienthttp&with=aws-sdk-go-v2")
-	require.Equal(t, "", text(`[...document.querySelectorAll(".error")].map(e => e.textContent).join("")`))
+	require.Empty(t, text(`[...document.querySelectorAll(".error")].map(e => e.textContent).join("")`))
 	verdict := text(`document.querySelector("#verdict").textContent`)
 	require.Contains(t, verdict, "resilienthttp is better than bare by ")
 	require.Contains(t, verdict, "They ended by: circuit breaker is open (")
@@ -99,7 +99,7 @@ func TestLabInChromium(t *testing.T) {
 
 	shared := text("location.href")
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate("about:blank"), chromedp.Navigate(shared), chromedp.WaitVisible("#run")))
-	require.Equal(t, `{"Budget": {"Ratio": 0.05}}`, text(`document.querySelector("#config").value`), "the URL is the experiment")
+	require.JSONEq(t, `{"Budget": {"Ratio": 0.05}}`, text(`document.querySelector("#config").value`), "the URL is the experiment")
 
 	set("clients", "1500")
 	set("total", "10m")
@@ -108,7 +108,7 @@ func TestLabInChromium(t *testing.T) {
 	chromium.Press(ctx, t, "#run", `document.querySelector("#progress").value > 0`)
 	require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(address+"?clients=20&total=20s&start=1s&length=1s"), chromedp.WaitVisible("#run")))
 	chromium.Press(ctx, t, "#again", `document.querySelector("#verdict") || document.querySelector("#failed").textContent`)
-	require.Equal(t, "", text(`document.querySelector("#failed").textContent`), "the runs that were left have ended")
+	require.Empty(t, text(`document.querySelector("#failed").textContent`), "the runs that were left have ended")
 	require.NotEqual(t, "12", text(`document.querySelector("#seed").value`))
 
 	var other []string

@@ -82,13 +82,13 @@ func serve(addr string, open bool) error {
 	}
 	server := &http.Server{
 		Handler: lab.NewHandler(func(ctx context.Context) *exec.Cmd {
-			return exec.CommandContext(ctx, program, "-child") //nolint:gosec // this program
+			return exec.CommandContext(ctx, program, "-child")
 		}),
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // an interrupt ends the run
 	}
 	address := "http://" + listener.Addr().String() + "/"
-	fmt.Println("The lab is at", address)
+	_, _ = fmt.Fprintln(os.Stdout, "The lab is at", address)
 	if open {
 		openBrowser(ctx, address)
 	}
@@ -112,6 +112,6 @@ func openBrowser(ctx context.Context, address string) {
 		command = []string{"rundll32", "url.dll,FileProtocolHandler"}
 	}
 	if err := exec.CommandContext(ctx, command[0], append(command[1:], address)...).Start(); err != nil { //nolint:gosec // constants
-		fmt.Println("No browser was opened:", err)
+		_, _ = fmt.Fprintln(os.Stdout, "No browser was opened:", err)
 	}
 }
