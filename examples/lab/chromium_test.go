@@ -84,6 +84,8 @@ func TestLabInChromium(t *testing.T) {
 	chromium.LegibleNow(ctx, t, "mistakes", map[int64]string{360: "phone", 1280: "desktop"})
 
 	set("clients", "1000")
+	set("length", "20s")
+	set("total", "40s")
 	set("config", `{\"Budget\": {\"Ratio\": 0.05}}`)
 	text(`document.querySelector("input[value=aws-sdk-go-v2]").click(), ""`)
 	chromium.Press(ctx, t, "#run", `document.querySelector("#verdict")`)
