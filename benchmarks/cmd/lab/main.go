@@ -48,8 +48,9 @@ func main() {
 
 // runChild makes one run. It ends with its parent, which then closes the standard input.
 func runChild() {
-	log.SetOutput(io.Discard) //nolint:forbidigo // net/http logs faults of other libraries
-	debug.SetGCPercent(400)   // nearly all that a run allocates is short-lived
+	log.SetOutput(io.Discard)     //nolint:forbidigo // net/http logs faults of other libraries
+	debug.SetGCPercent(400)       // nearly all that a run allocates is short-lived
+	debug.SetMemoryLimit(1 << 30) // from there on, collect more often
 	bubble.Main(func(t *testing.T) error {
 		in := bufio.NewReader(os.Stdin)
 		query, err := in.ReadString('\n')
