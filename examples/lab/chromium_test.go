@@ -3,12 +3,10 @@ package lab_test
 
 import (
 	"bufio"
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -38,34 +36,12 @@ func startLab(t *testing.T) string {
 	return address
 }
 
-// complaints are the messages of the browser, for example about the content security policy.
-func complaints(ctx context.Context) func() []string {
-	var mu sync.Mutex
-	var all []string
-	messages := chromedp.Console(ctx)
-	go func() {
-		for m, err := range messages {
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			all = append(all, m.Text)
-			mu.Unlock()
-		}
-	}()
-	return func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		return all
-	}
-}
-
 // A preset fills the form, and its run has a verdict, plots and a row of the fleet. The URL is the
 // experiment. Mistakes are shown at their fields. A page that is left ends its run.
 func TestLabInChromium(t *testing.T) {
 	address := startLab(t)
 	ctx := chromium.Open(t)
-	complained := complaints(ctx)
+	complained := chromium.Complaints(ctx)
 	text := func(expression string) string { return chromium.Value[string](ctx, t, expression) }
 	set := func(field, value string) { text(`document.querySelector("#` + field + `").value = "` + value + `"`) }
 

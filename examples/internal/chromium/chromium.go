@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +33,29 @@ func Open(t *testing.T) context.Context {
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Complaints returns a function that returns the messages of the browser so far, for example about the
+// content security policy.
+func Complaints(ctx context.Context) func() []string {
+	var mu sync.Mutex
+	var all []string
+	messages := chromedp.Console(ctx)
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			all = append(all, m.Text)
+			mu.Unlock()
+		}
+	}()
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return all
+	}
 }
 
 // Value evaluates an expression on the page.
