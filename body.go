@@ -224,7 +224,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		a.call.record.bodies.Follow(time.Since(a.report.Start.Add(a.report.Latency)))
 	case err == io.EOF:
 	case a.cause() == ErrReadTimeout:
-		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts()}
+		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts(), call: a.call}
 	}
 	a.release()
 	return n, err

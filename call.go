@@ -51,6 +51,7 @@ type call struct {
 	traced        bool // a hook is set
 	rejected      bool // breaker or rate limit ended the call
 	finished      bool
+	ended         bool          // the result and the latency are known
 	unknown       bool          // the result of an attempt is unknown; guarded by mu
 	redirected    atomic.Bool   // the key was used for the redirect that the response asked for
 	misdirected   atomic.Bool   // a response was 421
@@ -59,6 +60,7 @@ type call struct {
 	accounted time.Time     // all time before is counted in the report of an attempt, or in waited
 	waited    time.Duration // time after the last attempt that its report does not count yet
 	queueWait time.Duration // after the last attempt: see Call.QueueWait
+	latency   time.Duration // of a call that has ended
 
 	mu      sync.Mutex  // guards the timers and copies of an attempt
 	last    *attempt    // the call's outcome so far; nil: nothing was sent
@@ -224,9 +226,13 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	c.setRetryWaiting(false)
 	c.noteFailedCall()
+	if c.failure != nil {
+		c.failure.call = c
+	}
 	c.noteEnd(resp)
+	c.ended = true
 	if c.traced {
-		c.traceDone(resp)
+		c.traceDone()
 	}
 	c.finished = true
 	if resp != nil {

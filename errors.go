@@ -102,6 +102,8 @@ type Error struct {
 	// NotBefore is the earliest time for another call, after ErrBreakerOpen and ErrRateLimited.
 	// Zero means unknown. All rejected calls get the same time, so add jitter.
 	NotBefore time.Time
+
+	call *call // for Explain; nil: the call did not begin
 }
 
 // Error returns the reason, the cause and the number of the last attempt. The text has no URL

@@ -18,7 +18,8 @@ import (
 
 // LogTrace returns hooks that write structured records to logger. nil means slog.Default at the
 // time of each record. Failed attempts and changes of a circuit are warnings, failed calls are
-// errors, and waits are written at the level info. A record has no path, query, header value or
+// errors, and waits are written at the level info. If the logger writes the level debug, the record
+// of a failed call has the transcript of Call.Explain. A record has no path, query, header value or
 // body, and only a short hash of the idempotency key. At most ten equal records are written in
 // ten seconds, and ten of any kind in a second. docs/telemetry.md lists the events and keys.
 func LogTrace(logger *slog.Logger) *Trace {
@@ -34,12 +35,17 @@ type traceLogger struct {
 	limit  logLimiter
 }
 
+// to returns the logger of the next record.
+func (l *traceLogger) to() *slog.Logger {
+	if l.logger == nil {
+		return slog.Default()
+	}
+	return l.logger
+}
+
 // log writes a record, unless too many equal ones were written.
 func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, attrs []slog.Attr) {
-	logger := l.logger
-	if logger == nil {
-		logger = slog.Default()
-	}
+	logger := l.to()
 	enabled := logger.Enabled(ctx, level)
 	if level == slog.LevelDebug && l.limit.pending.Load() && logger.Enabled(ctx, slog.LevelWarn) {
 		logSuppressed(ctx, logger, slog.LevelWarn, l.limit.flush(time.Now()))
@@ -131,7 +137,11 @@ func (l *traceLogger) call(c *Call) {
 	if !c.NotBefore.IsZero() {
 		attrs = append(attrs, slog.Time("not_before", notEarlier(c.NotBefore)))
 	}
-	l.log(c.Request.Context(), level, key, attrs)
+	ctx := c.Request.Context()
+	if key.event == "call_failed" && l.to().Enabled(ctx, slog.LevelDebug) {
+		attrs = append(attrs, slog.String("transcript", c.Explain()))
+	}
+	l.log(ctx, level, key, attrs)
 	if key.event == "call_done" && c.Response != nil {
 		l.clientErrors(c)
 	}

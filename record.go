@@ -148,6 +148,7 @@ func (c *call) noteEnd(resp *http.Response) {
 		end = time.Now()
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
+	c.latency = took
 	c.record.ended.add(at, c.class())
 	if c.record.slowest.isSlower(at, took) {
 		c.record.slowest.note(at, c.status(resp, took))

@@ -207,24 +207,18 @@ func (a *attempt) soFar() *Attempt {
 	}
 }
 
-func (c *call) traceDone(resp *http.Response) {
-	done := Call{
-		Scope: c.scope, Request: c.request, Response: resp, Attempts: c.attempts(),
-		Start: c.start, Latency: time.Since(c.start), QueueWait: c.queueWait, NotBefore: c.notBefore(),
-	}
-	if c.failure != nil {
-		done.Err = c.failure
-	}
+func (c *call) traceDone() {
+	done := c.done()
 	if c.rejected {
 		c.eachTrace(func(t *Trace) {
 			if t.Rejected != nil {
-				t.Rejected(&done)
+				t.Rejected(done)
 			}
 		})
 	}
 	c.eachTrace(func(t *Trace) {
 		if t.CallDone != nil {
-			t.CallDone(&done)
+			t.CallDone(done)
 		}
 	})
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
-	"unicode/utf8"
+
+	"github.com/resilienthttp/resilienthttp/internal/transcript"
 )
 
 // maxRows is the maximum number of requests in a transcript, the latest ones.
@@ -26,9 +26,12 @@ func (l *Log) Transcript() string {
 	if len(requests) > maxRows {
 		requests = requests[len(requests)-maxRows:]
 	}
-	columns := []column{
+	columns := []struct {
+		title string
+		cell  func(*Request) string
+	}{
 		{"#", func(q *Request) string { return strconv.Itoa(q.Number) }},
-		{"at", func(q *Request) string { return short(q.ReceivedAt.Sub(begin)) }},
+		{"at", func(q *Request) string { return transcript.Duration(q.ReceivedAt.Sub(begin)) }},
 		{"conn", func(q *Request) string {
 			if q.Reused {
 				return strconv.Itoa(q.Conn) + " reused"
@@ -41,52 +44,28 @@ func (l *Log) Transcript() string {
 			if q.Deadline.IsZero() {
 				return ""
 			}
-			return short(q.TimeLeft)
+			return transcript.Duration(q.TimeLeft)
 		}},
 		{"outcome", func(q *Request) string { return q.Outcome() }},
 		{"took", func(q *Request) string {
 			if q.EndedAt.IsZero() {
 				return ""
 			}
-			return short(q.EndedAt.Sub(q.ReceivedAt))
+			return transcript.Duration(q.EndedAt.Sub(q.ReceivedAt))
 		}},
 	}
-	table := tabulate(columns, requests)
+	titles, rows := make([]string, len(columns)), make([][]string, len(requests))
+	for i, c := range columns {
+		titles[i] = c.title
+		for j := range requests {
+			rows[j] = append(rows[j], c.cell(&requests[j]))
+		}
+	}
+	table := transcript.Table(titles, rows)
 	if hidden := total - len(requests); hidden > 0 {
 		table += fmt.Sprintf("(%d earlier requests are not shown)\n", hidden)
 	}
 	return table
-}
-
-type column struct {
-	title string
-	cell  func(*Request) string
-}
-
-// tabulate returns a table without empty columns.
-func tabulate(columns []column, requests []Request) string {
-	lines := make([]strings.Builder, len(requests)+1)
-	for _, c := range columns {
-		cells := []string{c.title}
-		width, empty := len(c.title), true
-		for i := range requests {
-			text := c.cell(&requests[i])
-			cells = append(cells, text)
-			width = max(width, utf8.RuneCountInString(text))
-			empty = empty && text == ""
-		}
-		if empty {
-			continue
-		}
-		for i, text := range cells {
-			lines[i].WriteString(text + strings.Repeat(" ", width-utf8.RuneCountInString(text)+2))
-		}
-	}
-	var table strings.Builder
-	for i := range lines {
-		table.WriteString(strings.TrimRight(lines[i].String(), " ") + "\n")
-	}
-	return table.String()
 }
 
 // cut shortens a text to limit characters by removing its middle.
@@ -96,16 +75,4 @@ func cut(text string, limit int) string {
 		return string(runes)
 	}
 	return string(slices.Concat(runes[:limit/2], []rune("…"), runes[len(runes)-(limit-limit/2-1):]))
-}
-
-// short returns d with about three digits.
-func short(d time.Duration) string {
-	unit := time.Duration(1)
-	for u := time.Second; u > 1; u /= 10 {
-		if d.Abs() >= u {
-			unit = u / 100
-			break
-		}
-	}
-	return d.Round(max(unit, 1)).String()
 }

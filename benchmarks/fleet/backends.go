@@ -59,7 +59,7 @@ func deploy() Scenario {
 	for i := range 10 {
 		from := time.Duration(i)*10*time.Second + 3*time.Second
 		s.Server.Faults = append(s.Server.Faults, Fault{
-			From: from, To: from + 3800*time.Millisecond, Backends: []int{i}, Response: Response{Err: errRefused},
+			From: from, To: from + 3800*time.Millisecond, Backends: []int{i}, Response: Response{Err: ErrRefused},
 		})
 	}
 	return s

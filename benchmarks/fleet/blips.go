@@ -54,8 +54,8 @@ func blipKinds() []blipKind {
 	return []blipKind{
 		{"500", "/500", Response{Status: 500}},
 		{"503", "/503", Response{Status: 503}},
-		{"reset", "/reset", Response{Err: errReset}},
-		{"connection refused", "/refused", Response{Err: errRefused}},
+		{"reset", "/reset", Response{Err: ErrReset}},
+		{"connection refused", "/refused", Response{Err: ErrRefused}},
 	}
 }
 
@@ -134,7 +134,7 @@ func deadPorts() []Scenario {
 		return Scenario{
 			Row: 37, Name: "dead-port-" + deadlineName(v.deadline), Topologies: []Topology{Own},
 			Note:   "new client, port without a listener; " + strings.ReplaceAll(deadlineName(v.deadline), "-", " "),
-			During: time.Second, Server: always(0, Response{Err: errRefused}),
+			During: time.Second, Server: always(0, Response{Err: ErrRefused}),
 			Load:    Load{Every: time.Hour, Spread: time.Second, Clients: 300, Deadline: v.deadline},
 			Targets: []Target{atMost(until, func(r Result) float64 { return r.FailedP95.Seconds() }, v.most.Seconds(), "%.1f").inSeconds()},
 		}

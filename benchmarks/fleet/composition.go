@@ -171,9 +171,9 @@ func (c *composer) failure() (Response, string) {
 	case "503":
 		return Response{Status: http.StatusServiceUnavailable}, "503 without Retry-After"
 	case "reset":
-		return Response{Err: errReset}, "a reset"
+		return Response{Err: ErrReset}, "a reset"
 	}
-	return Response{Err: errRefused}, "a refused connection"
+	return Response{Err: ErrRefused}, "a refused connection"
 }
 
 func (c *composer) errors() {
@@ -286,7 +286,7 @@ func (c *composer) restarts() {
 	c.scenario.Server.Backends = backendsDrawn
 	for i := range backendsDrawn {
 		from := run * time.Duration(i+1) / (backendsDrawn + 2)
-		c.add(Fault{From: from, To: from + length, Backends: []int{i}, Response: Response{Err: errRefused}})
+		c.add(Fault{From: from, To: from + length, Backends: []int{i}, Response: Response{Err: ErrRefused}})
 	}
 	c.describef("ten backends restart one after another, %v each", length)
 }

@@ -19,7 +19,7 @@ func crons() (all []Scenario) {
 		for _, a := range []struct {
 			name     string
 			response Response
-		}{{"503", Response{Status: 503}}, {"500", Response{Status: 500}}, {"refused", Response{Err: errRefused}}} {
+		}{{"503", Response{Status: 503}}, {"500", Response{Status: 500}}, {"refused", Response{Err: ErrRefused}}} {
 			all = append(all, Scenario{
 				Row: 12, Name: fmt.Sprintf("cron-%v-%s", v.length, a.name), Topologies: []Topology{Own},
 				Note:   fmt.Sprintf("clients with a call per minute; outage of %v: %s", v.length, strings.ReplaceAll(a.name, "refused", "connection refused")),

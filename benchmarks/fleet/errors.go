@@ -28,7 +28,7 @@ func errorShares() []Scenario {
 		return Scenario{
 			Row: 26, Name: fmt.Sprintf("burst-reset-%g", 100*v.share),
 			Note:   fmt.Sprintf("60 calls within 1 s from a new client; %g %% of connections are reset", 100*v.share),
-			During: 100 * time.Minute, Server: always(v.share, Response{Err: errReset}),
+			During: 100 * time.Minute, Server: always(v.share, Response{Err: ErrReset}),
 			Load:    Load{Burst: 60, Spread: time.Second, Every: time.Minute},
 			Targets: []Target{atLeast("success", Result.Success, v.success, "%.4f")},
 		}

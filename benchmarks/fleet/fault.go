@@ -35,10 +35,10 @@ type Response struct {
 	After, Until time.Duration // delay: uniformly between After and Until; Until 0: After
 }
 
-// The errors of a transport if a connection is refused or reset.
+// The errors of a transport if a connection is refused or reset, for a Response.
 var (
-	errRefused error = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-	errReset   error = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	ErrRefused error = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	ErrReset   error = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
 )
 
 // attempt is one HTTP request.

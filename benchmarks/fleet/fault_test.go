@@ -39,8 +39,8 @@ func TestFault_responses(t *testing.T) {
 		{name: "a status", fault: Fault{Response: Response{Status: 500}}, status: 500},
 		{name: "a status after the work", fault: Fault{Response: Response{Status: 500}, Worked: true}, status: 500, least: defaultService, most: defaultService},
 		{name: "a status with Retry-After", fault: Fault{Response: Response{Status: 503, RetryAfter: 7}}, status: 503, after: "7"},
-		{name: "a refused connection", fault: Fault{Response: Response{Err: errRefused}}, err: syscall.ECONNREFUSED},
-		{name: "a reset", fault: Fault{Response: Response{Err: errReset}}, err: syscall.ECONNRESET},
+		{name: "a refused connection", fault: Fault{Response: Response{Err: ErrRefused}}, err: syscall.ECONNREFUSED},
+		{name: "a reset", fault: Fault{Response: Response{Err: ErrReset}}, err: syscall.ECONNRESET},
 		{name: "slow", fault: Fault{Response: Response{Status: 200, After: 300 * time.Millisecond}}, status: 200, least: 300 * time.Millisecond, most: 300 * time.Millisecond},
 		{name: "slow, by chance", fault: Fault{Response: Response{Status: 200, After: 100 * time.Millisecond, Until: 400 * time.Millisecond}}, status: 200, least: 100 * time.Millisecond, most: 400 * time.Millisecond},
 		{name: "slower than the timeout", fault: Fault{Response: Response{Status: 200, After: time.Second}}, err: timeoutError{}, least: defaultTimeout, most: defaultTimeout},
@@ -103,7 +103,7 @@ func TestFault_matches(t *testing.T) {
 func TestFault_periods(t *testing.T) {
 	s := Scenario{Before: 10 * time.Second, During: 10 * time.Second, After: 10 * time.Second, Server: Server{Workers: -1, Faults: []Fault{
 		{Response: Response{Status: 500}},
-		{From: 25 * time.Second, To: 26 * time.Second, Response: Response{Err: errRefused}},
+		{From: 25 * time.Second, To: 26 * time.Second, Response: Response{Err: ErrRefused}},
 	}}}
 	inBubble(t, s, func(t *testing.T, s *server) {
 		var bad []int

@@ -65,7 +65,7 @@ func TestReadPeerResults_areOfTheCurrentScenarios(t *testing.T) {
 }
 
 func TestFingerprint_dependsOnTheModel(t *testing.T) {
-	old := Scenario{Name: "a", Server: Server{Faults: []Fault{{Response: Response{Err: errReset}}}}, Load: Load{Paths: []Part{{"/a", 0.5}}}}
+	old := Scenario{Name: "a", Server: Server{Faults: []Fault{{Response: Response{Err: ErrReset}}}}, Load: Load{Paths: []Part{{"/a", 0.5}}}}
 	for name, tt := range map[string]struct {
 		change func(*Scenario)
 		same   bool
@@ -75,7 +75,7 @@ func TestFingerprint_dependsOnTheModel(t *testing.T) {
 		"targets: the same":                        {func(s *Scenario) { s.Targets = []Target{recoversWithin(1)} }, true},
 		"a rate: another":                          {func(s *Scenario) { s.Load.Rate = 7 }, false},
 		"the same value in another field: another": {func(s *Scenario) { s.Before, s.During = s.During, 1 }, false},
-		"an error: another":                        {func(s *Scenario) { s.Server.Faults = []Fault{{Response: Response{Err: errRefused}}} }, false},
+		"an error: another":                        {func(s *Scenario) { s.Server.Faults = []Fault{{Response: Response{Err: ErrRefused}}} }, false},
 		"a share: another":                         {func(s *Scenario) { s.Load.Paths = []Part{{"/a", 0.6}} }, false},
 		"one fault more: another": {func(s *Scenario) {
 			s.Server.Faults = append(s.Server.Faults, Fault{})

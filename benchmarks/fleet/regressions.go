@@ -27,7 +27,7 @@ func regressions() []Scenario {
 	}, {
 		Name: "regression-gateway-resets", Reason: whyNoCap, Note: "430 calls/s, token bucket of 346/s; 17 % of connections are reset, 2 % of requests hang", Topologies: []Topology{Shared},
 		Server: Server{Workers: -1, Service: 180 * time.Millisecond, AttemptTimeout: 2 * time.Second, Limit: Limit{Rate: 346, Burst: 22}, Faults: []Fault{
-			{Share: 0.17, Response: Response{Err: errReset}}, {Share: 0.019, Response: Response{Hang: true}},
+			{Share: 0.17, Response: Response{Err: ErrReset}}, {Share: 0.019, Response: Response{Hang: true}},
 		}},
 		Load: Load{Rate: 430, Deadline: 10 * time.Second, Bare: 0.1},
 	}, {
@@ -45,7 +45,7 @@ func regressions() []Scenario {
 	}, {
 		Name: "regression-small-queue", Reason: whyTipped, Note: "14 clients with a call every 3 s, full capacity, queue of 10; 15 % of connections are reset", Topologies: []Topology{Own},
 		During: 5 * time.Minute,
-		Server: Server{Workers: 4, Service: 930 * time.Millisecond, Queue: 10, RetryAfter: 1, AttemptTimeout: 2 * time.Second, Faults: []Fault{{Share: 0.15, Response: Response{Err: errReset}}}},
+		Server: Server{Workers: 4, Service: 930 * time.Millisecond, Queue: 10, RetryAfter: 1, AttemptTimeout: 2 * time.Second, Faults: []Fault{{Share: 0.15, Response: Response{Err: ErrReset}}}},
 		Load:   Load{Rate: 4.48, Clients: 14, Deadline: 5 * time.Second},
 	}, {
 		Name: "regression-busy-queue", Reason: whyTipped, Note: "71 clients, 115 % of the capacity, queue of 100; 17 % of responses are 503 with Retry-After: 2", Topologies: []Topology{Own},

@@ -31,6 +31,18 @@ type Config struct {
 	Peer     peers.Peer
 	Topology Topology
 	Seed     uint64
+
+	// Watch is called with each measured call after its end, in virtual time. It must be safe for
+	// concurrent use. nil: none.
+	Watch func(Observation)
+}
+
+// Observation is a call that has ended. The body of its Response is closed.
+type Observation struct {
+	At, Latency time.Duration // At is since the start
+	Success     bool
+	Response    *http.Response
+	Err         error
 }
 
 // String names the run.
@@ -164,6 +176,9 @@ func (r *run) call(c *call) {
 		_ = resp.Body.Close()
 	}
 	c.latency = time.Since(r.start) - c.at
+	if r.Watch != nil && c.client >= 0 {
+		r.Watch(Observation{At: c.at, Latency: c.latency, Success: c.success, Response: resp, Err: err})
+	}
 }
 
 // payload is the body of requests other than GET.

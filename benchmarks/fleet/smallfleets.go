@@ -32,7 +32,7 @@ func (f smallFleet) scenarios() (all []Scenario) {
 		for _, a := range []struct {
 			name, note string
 			response   Response
-		}{{"503", "all responses are 503", Response{Status: 503}}, {"refused", "all connections are refused", Response{Err: errRefused}}} {
+		}{{"503", "all responses are 503", Response{Status: 503}}, {"refused", "all connections are refused", Response{Err: ErrRefused}}} {
 			s := f.scenario(isNew, a.name, a.note)
 			s.Row = f.row
 			s.Server.Faults = []Fault{{Response: a.response}}

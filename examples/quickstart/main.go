@@ -6,6 +6,7 @@
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -charges 100 -workers 5 -v
+//	go run ./examples/quickstart -charges 5000 -page
 //
 // It starts two equal banks on loopback sockets. Each bank
 //
@@ -21,7 +22,8 @@
 //
 // Files: resilient.go is the client with the Transport, and the code around it. naive.go is the
 // other client. bank.go is the server, a script of package faulttest. load.go has the workers,
-// report.go the audit.
+// report.go the audit, page.go the
+// state page.
 package main
 
 import (
@@ -45,6 +47,7 @@ func main() {
 	flag.IntVar(&s.charges, "charges", 500, "number of charges")
 	flag.IntVar(&s.workers, "workers", 20, "number of concurrent workers of each client")
 	flag.Uint64Var(&s.seed, "seed", 1, "seed of the faults; the order of the requests is random")
+	flag.BoolVar(&s.page, "page", false, "serve the state page of the Transport while it runs")
 	verbose := flag.Bool("v", false, "log each attempt of the Transport to stderr")
 	flag.Parse()
 	if s.charges < 1 || s.workers < 1 || flag.NArg() > 0 {
@@ -75,6 +78,7 @@ type scenario struct {
 	charges, workers int
 	seed             uint64
 	outage           time.Duration
+	page             bool                 // serve the state page
 	log              *resilienthttp.Trace // logs the Transport's attempts; nil: no log
 }
 
@@ -99,6 +103,13 @@ func (s scenario) run(ctx context.Context, out io.Writer) (*comparison, error) {
 	defer theirBank.stop()
 
 	ours, theirs := newResilient(ourBank.URL+"/v1/charges", s.log), newNaive(theirBank.URL+"/v1/charges")
+	if s.page {
+		stop, err := servePage(ctx, out, ours)
+		if err != nil {
+			return nil, err
+		}
+		defer stop()
+	}
 	watch := watchProgress(out, s.charges)
 	var c comparison
 	var both sync.WaitGroup

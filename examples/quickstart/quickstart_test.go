@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +53,38 @@ func TestRun_chargesEachOrderOnce(t *testing.T) {
 			assert.Regexp(t, `(?m)^`+r.name+` +\S+ +\S+   \S.{0,59}$`, table)
 		}
 	}
+}
+
+// With -page, the state page of the Transport is served while the program runs, and no longer.
+func TestRun_page(t *testing.T) {
+	t.Parallel()
+	read, written := io.Pipe()
+	s := scenario{charges: 60, workers: 5, seed: 1, outage: 500 * time.Millisecond, page: true}
+	done := make(chan error, 1)
+	go func() {
+		_, err := s.run(t.Context(), written)
+		_ = written.Close()
+		done <- err
+	}()
+	lines := bufio.NewReader(read)
+	line, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	_, address, found := strings.Cut(strings.TrimSpace(line), "The state page, while this runs: ")
+	require.True(t, found, line)
+	resp, err := http.Get(address)
+	require.NoError(t, err)
+	page, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Contains(t, string(page), "<title>quickstart</title>")
+	_, err = io.Copy(io.Discard, lines)
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	after, err := http.Get(address)
+	if err == nil {
+		_ = after.Body.Close()
+	}
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
 // The program shows the zero value of the Transport, as README says.

@@ -4,6 +4,7 @@ package chart
 
 import (
 	"bytes"
+	"fmt"
 	"image/color"
 	"math"
 	"os"
@@ -37,6 +38,7 @@ type Panel struct {
 	Bands        [][2]float64 // shaded periods of the x axis
 	XStep, YStep float64      // between two ticks; 0: automatic
 	LogY         bool
+	Min          float64 // of a logarithmic y axis that has a Max; 0: automatic
 }
 
 // palette are the colours of the lines: those of Okabe and Ito for colour-blind readers
@@ -124,11 +126,34 @@ func newLegend() plot.Legend {
 	return legend
 }
 
+// SVG draws a panel without a legend: a page names the lines in the colors of [Color].
+func SVG(width, height float64, panel Panel) ([]byte, error) {
+	p, err := panel.plot()
+	if err != nil {
+		return nil, err
+	}
+	return render("svg", width, height, [][]*plot.Plot{{p}}, nil)
+}
+
+// Color returns the color of line i as #rrggbb.
+func Color(i int) string {
+	r, g, b, _ := palette[i%len(palette)].RGBA()
+	return fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, b>>8)
+}
+
 func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot.Legend) error {
-	format := strings.TrimPrefix(filepath.Ext(file), ".")
-	canvas, err := draw.NewFormattedCanvas(vg.Length(width), vg.Length(height), format)
+	picture, err := render(strings.TrimPrefix(filepath.Ext(file), "."), width, height, plots, legend)
 	if err != nil {
 		return err
+	}
+	return os.WriteFile(file, picture, 0o644) //nolint:gosec // documentation
+}
+
+// render returns the picture in the format svg or png.
+func render(format string, width, height float64, plots [][]*plot.Plot, legend *plot.Legend) ([]byte, error) {
+	canvas, err := draw.NewFormattedCanvas(vg.Length(width), vg.Length(height), format)
+	if err != nil {
+		return nil, err
 	}
 	dc := draw.New(canvas)
 	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // legible on dark pages
@@ -146,20 +171,19 @@ func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot
 	}
 	var out bytes.Buffer
 	if _, err := canvas.WriteTo(&out); err != nil {
-		return err
+		return nil, err
 	}
-	picture := out.Bytes()
 	if format == "svg" {
-		picture = portable(picture)
+		return portable(out.Bytes()), nil
 	}
-	return os.WriteFile(file, picture, 0o644) //nolint:gosec // documentation
+	return out.Bytes(), nil
 }
 
 func (panel Panel) plot() (*plot.Plot, error) {
 	p := blank()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = panel.Title, panel.X, panel.Y
 	for _, band := range panel.Bands {
-		if err := shade(p, band, panel.Max); err != nil {
+		if err := shade(p, band, panel.Min, panel.Max); err != nil {
 			return nil, err
 		}
 	}
@@ -169,6 +193,9 @@ func (panel Panel) plot() (*plot.Plot, error) {
 	}
 	// The first line is drawn last, so that it is on top.
 	for i, line := range slices.Backward(panel.Lines) {
+		if len(line.X) == 0 {
+			continue // it has no values
+		}
 		l, err := plotter.NewLine(panel.points(line))
 		if err != nil {
 			return nil, err
@@ -184,6 +211,9 @@ func (panel Panel) plot() (*plot.Plot, error) {
 	}
 	if panel.Max > 0 {
 		p.Y.Max = panel.Max
+	}
+	if panel.Min > 0 {
+		p.Y.Min = panel.Min
 	}
 	if panel.XStep > 0 {
 		p.X.Tick.Marker = every(panel.XStep)
@@ -216,8 +246,8 @@ func every(step float64) plot.Ticker {
 }
 
 // shade shades a period of the x axis.
-func shade(p *plot.Plot, band [2]float64, top float64) error {
-	area, err := plotter.NewPolygon(plotter.XYs{{X: band[0]}, {X: band[1]}, {X: band[1], Y: top}, {X: band[0], Y: top}})
+func shade(p *plot.Plot, band [2]float64, bottom, top float64) error {
+	area, err := plotter.NewPolygon(plotter.XYs{{X: band[0], Y: bottom}, {X: band[1], Y: bottom}, {X: band[1], Y: top}, {X: band[0], Y: top}})
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +33,29 @@ func Open(t *testing.T) context.Context {
 	ctx, cancel = chromedp.NewContext(ctx)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// Complaints returns a function that returns the messages of the browser so far, for example about the
+// content security policy.
+func Complaints(ctx context.Context) func() []string {
+	var mu sync.Mutex
+	var all []string
+	messages := chromedp.Console(ctx)
+	go func() {
+		for m, err := range messages {
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			all = append(all, m.Text)
+			mu.Unlock()
+		}
+	}()
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return all
+	}
 }
 
 // Value evaluates an expression on the page.
@@ -65,17 +89,24 @@ func Until(ctx context.Context, t *testing.T, expression string) {
 // RESILIENTHTTP_SCREENSHOTS names a folder, Legible writes a picture of each page into it.
 func Legible(ctx context.Context, t *testing.T, pages map[string]string, selector string, widths map[int64]string) {
 	t.Helper()
+	for name, address := range pages {
+		require.NoError(t, chromedp.Do(ctx, chromedp.Navigate(address), chromedp.WaitVisible(selector)))
+		LegibleNow(ctx, t, name, widths)
+	}
+}
+
+// LegibleNow is Legible for the page that is open.
+func LegibleNow(ctx context.Context, t *testing.T, name string, widths map[int64]string) {
+	t.Helper()
 	for width, screen := range widths {
 		for _, scheme := range []string{"light", "dark"} {
 			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
 			_, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media)
 			require.NoError(t, err)
-			for name, address := range pages {
-				require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900), chromedp.Navigate(address), chromedp.WaitVisible(selector)))
-				require.LessOrEqual(t, Value[float64](ctx, t, "document.documentElement.scrollWidth - innerWidth"), 0.0, "%s: wider than the screen at %d", name, width)
-				require.GreaterOrEqual(t, Value[float64](ctx, t, leastContrast), 4.5, "%s, %s: WCAG 2.2, success criterion 1.4.3", name, scheme)
-				picture(ctx, t, name+"-"+scheme+"-"+screen)
-			}
+			require.NoError(t, chromedp.Do(ctx, chromedp.EmulateViewport(width, 900)))
+			require.LessOrEqual(t, Value[float64](ctx, t, "document.documentElement.scrollWidth - innerWidth"), 0.0, "%s: wider than the screen at %d", name, width)
+			require.GreaterOrEqual(t, Value[float64](ctx, t, leastContrast), 4.5, "%s, %s: WCAG 2.2, success criterion 1.4.3", name, scheme)
+			picture(ctx, t, name+"-"+scheme+"-"+screen)
 		}
 	}
 }

@@ -1,0 +1,224 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"html/template"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os/exec"
+	"slices"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/chart"
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+)
+
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed style.css
+	styleText []byte
+	//go:embed script.js
+	scriptText []byte
+)
+
+// handler serves the page, and makes runs.
+type handler struct {
+	runner *runner
+	page   *template.Template
+}
+
+// maxForm is the maximum size of a form.
+const maxForm = 1 << 20
+
+// NewHandler returns the handler of the page. command returns the child process of a run, which
+// must call [Child] and must end with the context. Requests for other hosts than the loopback, and
+// runs that another site starts, are rejected.
+func NewHandler(command func(context.Context) *exec.Cmd) http.Handler {
+	return newHandler(newRunner(command))
+}
+
+func newHandler(r *runner) http.Handler {
+	h := &handler{r, template.Must(template.New("page").Funcs(template.FuncMap{
+		"percent": percent, "seconds": seconds, "grouped": grouped, "color": chart.Color,
+	}).Parse(pageText))}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", h.form)
+	mux.HandleFunc("POST /run", h.run)
+	mux.Handle("GET /style.css", static("text/css; charset=utf-8", styleText))
+	mux.Handle("GET /script.js", static("text/javascript; charset=utf-8", scriptText))
+	return onLoopback(http.NewCrossOriginProtection().Handler(mux))
+}
+
+func static(contentType string, text []byte) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", contentType)
+		_, _ = w.Write(text)
+	})
+}
+
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +
+	"form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+
+// onLoopback rejects requests with another Host, which a name that an attacker has pointed at the
+// loopback address would send.
+func onLoopback(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLoopback(r.Host) {
+			http.Error(w, "lab: the Host is not a loopback address", http.StatusForbidden)
+			return
+		}
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Referrer-Policy", "no-referrer")
+		w.Header().Set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// isLoopback reports whether a host, with or without a port, is localhost or a loopback address.
+func isLoopback(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	address, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && address.IsLoopback()
+}
+
+// formView is the page with the values of its URL.
+type formView struct {
+	Presets []Preset
+	Groups  []groupView
+	Peers   []peerView
+	Errors  FormError
+}
+
+type groupView struct {
+	Title  string
+	Fields []fieldView
+}
+
+type fieldView struct {
+	field
+
+	Value, Error string
+}
+
+type peerView struct {
+	Name, Note string
+	Checked    bool
+}
+
+func (h *handler) form(w http.ResponseWriter, r *http.Request) {
+	values := r.URL.Query()
+	view := formView{Presets: Presets(), Errors: FormError{}}
+	_, err := Parse(values)
+	_ = errors.As(err, &view.Errors)
+	for _, g := range fieldGroups() {
+		group := groupView{Title: g.Title}
+		for _, f := range g.Fields {
+			value := f.Initial
+			if values.Has(f.Name) {
+				value = values.Get(f.Name)
+			}
+			group.Fields = append(group.Fields, fieldView{f, value, view.Errors[f.Name]})
+		}
+		view.Groups = append(view.Groups, group)
+	}
+	checked := []string{peers.Ours}
+	if values.Has(peersField) {
+		checked = values[peersField]
+	}
+	for _, p := range peers.All() {
+		if p.Name != bare {
+			view.Peers = append(view.Peers, peerView{p.Name, p.Note, slices.Contains(checked, p.Name)})
+		}
+	}
+	h.render(w, "form", view)
+}
+
+func (h *handler) render(w http.ResponseWriter, name string, view any) {
+	var page bytes.Buffer
+	if err := h.page.ExecuteTemplate(&page, name, view); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	_, _ = w.Write(page.Bytes())
+}
+
+// event is a line of the response to a run.
+type event struct {
+	Errors   FormError `json:"errors,omitempty"`   // of the form
+	URL      string    `json:"url,omitempty"`      // of the page with this experiment
+	Progress float64   `json:"progress,omitempty"` // the ratio that is done
+	Failed   string    `json:"failed,omitempty"`   // the run has no result
+	Result   string    `json:"result,omitempty"`   // HTML
+}
+
+// run makes a run and streams its events. It ends with the request: a browser that leaves the page
+// ends the child process.
+func (h *handler) run(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseForm(); err != nil {
+		http.Error(w, "lab: "+err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	encoder, flusher := json.NewEncoder(w), http.NewResponseController(w)
+	send := func(e event) {
+		_ = encoder.Encode(e) //nolint:errchkjson // a finite number; if the write fails, the request's context ends
+		_ = flusher.Flush()
+	}
+	s, err := Parse(r.PostForm)
+	if err != nil {
+		e := event{Errors: FormError{}}
+		_ = errors.As(err, &e.Errors)
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		send(e)
+		return
+	}
+	if err := h.runner.acquire(r.Context()); err != nil {
+		w.WriteHeader(http.StatusConflict)
+		send(event{Failed: err.Error()})
+		return
+	}
+	defer h.runner.release()
+	send(event{URL: (&url.URL{Path: "/", RawQuery: s.Query()}).String()})
+	report, err := h.runner.run(r.Context(), s, func(done float64) { send(event{Progress: done}) })
+	if err != nil {
+		send(event{Failed: err.Error()})
+		return
+	}
+	result, err := h.result(s, report)
+	if err != nil {
+		send(event{Failed: err.Error()})
+		return
+	}
+	send(event{Result: result})
+}
+
+// resultView is the result of a run.
+type resultView struct {
+	*Report
+
+	Runs  []*Run
+	Plots []plot
+	Row   string
+	Seed  uint64
+}
+
+func (h *handler) result(s *Spec, report *Report) (string, error) {
+	plots, err := report.plots()
+	if err != nil {
+		return "", err
+	}
+	var page bytes.Buffer
+	err = h.page.ExecuteTemplate(&page, "result", resultView{report, report.drawn(), plots, s.Row(), s.seed})
+	return page.String(), err
+}

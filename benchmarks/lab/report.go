@@ -1,0 +1,185 @@
+package lab
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
+)
+
+// Report is the result of an experiment.
+type Report struct {
+	Seconds int        // in which calls arrive
+	Band    [2]float64 // the failure, in seconds
+	Runs    []Run      // the bare client first
+}
+
+// Run is the result of one library. Times are in seconds. P50s and P99s are of the successful calls
+// that were made in a second; 0 means none.
+type Run struct {
+	Name                         string
+	Calls, Succeeded, Attempts   int
+	P50, P99                     float64
+	WorstSecond                  float64 // attempts per call
+	Recovery                     float64 // negative: never
+	Arrivals, Load, Goodput      []int
+	P50s, P99s, AttemptsPerCalls []float64
+	Ended                        []Cause // of the failed calls, the most frequent first
+}
+
+// Cause is what ended failed calls.
+type Cause struct {
+	Text  string
+	Calls int
+}
+
+// watch collects the calls of a run.
+type watch struct {
+	mu        sync.Mutex
+	ended     map[string]int
+	latencies [][]time.Duration // of successful calls, by the second in which they were made
+}
+
+func (w *watch) note(o fleet.Observation) {
+	cause := ""
+	if !o.Success {
+		cause = endedBy(o)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !o.Success {
+		w.ended[cause]++
+		return
+	}
+	if second := int(o.At / time.Second); second < len(w.latencies) {
+		w.latencies[second] = append(w.latencies[second], o.Latency)
+	}
+}
+
+// endedBy returns why a call failed: the StopReason, or else the status or the kind of error.
+func endedBy(o fleet.Observation) string {
+	attempts := resilienthttp.Attempts(o.Response)
+	failed, ok := errors.AsType[*resilienthttp.Error](o.Err)
+	if ok {
+		attempts = failed.Attempts
+	}
+	for i := range attempts {
+		if stop := attempts[i].StopReason; stop != nil {
+			return stop.Error()
+		}
+	}
+	switch {
+	case ok && failed.Reason != nil:
+		return failed.Reason.Error()
+	case o.Response != nil:
+		return "status " + strconv.Itoa(o.Response.StatusCode)
+	}
+	return strings.ReplaceAll(strings.TrimPrefix(resilienthttp.ErrorType(o.Err), "_"), "_", " ")
+}
+
+func newRun(name string, r *fleet.Result, w *watch) Run {
+	run := Run{
+		Name: name, Calls: r.Offered, Succeeded: r.Succeeded, Attempts: r.Attempts,
+		P50: r.P50.Seconds(), P99: r.P99.Seconds(), WorstSecond: r.WorstSecond, Recovery: -1,
+		Arrivals: upTo(len(w.latencies), r.Arrivals), Load: upTo(len(w.latencies), r.Load), Goodput: upTo(len(w.latencies), r.Goodput),
+	}
+	if r.Recovered {
+		run.Recovery = r.Recovery.Seconds()
+	}
+	for second, l := range w.latencies {
+		slices.Sort(l)
+		run.P50s = append(run.P50s, quantile(l, 0.5))
+		run.P99s = append(run.P99s, quantile(l, 0.99))
+		run.AttemptsPerCalls = append(run.AttemptsPerCalls, float64(run.Load[second])/float64(max(run.Arrivals[second], 1)))
+	}
+	for text, calls := range w.ended {
+		run.Ended = append(run.Ended, Cause{text, calls})
+	}
+	slices.SortFunc(run.Ended, func(a, b Cause) int { return cmp.Or(b.Calls-a.Calls, strings.Compare(a.Text, b.Text)) })
+	return run
+}
+
+// upTo returns n values: zeros where there are fewer.
+func upTo(n int, counts []int) []int {
+	all := make([]int, n)
+	copy(all, counts)
+	return all
+}
+
+func quantile(sorted []time.Duration, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)].Seconds()
+}
+
+// Success is the ratio of successful calls.
+func (r *Run) Success() float64 { return float64(r.Succeeded) / float64(max(r.Calls, 1)) }
+
+// PerCall is the number of attempts per call.
+func (r *Run) PerCall() float64 { return float64(r.Attempts) / float64(max(r.Calls, 1)) }
+
+// Sentences compare each library with the bare client, and say what ended its failed calls.
+func (r *Report) Sentences() (all []string) {
+	bare := &r.Runs[0]
+	for i := range r.Runs[1:] {
+		run := &r.Runs[1+i]
+		verdict := "as good as bare"
+		switch points := 100 * (run.Success() - bare.Success()); {
+		case math.Abs(points) < 0.05:
+		case points > 0:
+			verdict = fmt.Sprintf("better than bare by %.1f percentage points", points)
+		default:
+			verdict = fmt.Sprintf("worse than bare by %.1f percentage points", -points)
+		}
+		text := fmt.Sprintf("%s is %s: %s of %s calls succeed (bare: %s), with %.2f attempts per call and a p99 of %s (bare: %s).",
+			run.Name, verdict, percent(run.Success()), grouped(run.Calls), percent(bare.Success()), run.PerCall(), seconds(run.P99), seconds(bare.P99))
+		if failed := run.Calls - run.Succeeded; failed > 0 {
+			var causes []string
+			for _, c := range run.Ended {
+				causes = append(causes, c.Text+" ("+grouped(c.Calls)+")")
+			}
+			text += fmt.Sprintf(" Failed calls: %s. They ended by: %s.", grouped(failed), strings.Join(causes, ", "))
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// percent has one digit, and more if a failure would not be visible.
+func percent(ratio float64) string {
+	for _, digits := range []int{1, 2} {
+		if text := fmt.Sprintf("%.*f\u00a0%%", digits, 100*ratio); ratio == 1 || !strings.HasPrefix(text, "100.0") {
+			return text
+		}
+	}
+	return fmt.Sprintf("%.3f\u00a0%%", 100*ratio)
+}
+
+// seconds formats a time with about two digits.
+func seconds(s float64) string {
+	switch {
+	case s == 0:
+		return "–"
+	case s < 1:
+		return fmt.Sprintf("%.3g ms", 1000*s)
+	}
+	return fmt.Sprintf("%.3g s", s)
+}
+
+// grouped formats a number with commas.
+func grouped(n int) string {
+	text := strconv.Itoa(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}

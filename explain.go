@@ -1,0 +1,232 @@
+package resilienthttp
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/transcript"
+)
+
+// Explain returns the call as a transcript, from the results of http.Client.Do or
+// Transport.RoundTrip: its attempts, waits and decisions, one line each. It has the scope and the
+// method, and no URL path, query, header value or body. It never reads the body. For a response or
+// an error that does not come from a Transport it is one line. It is safe for concurrent use, and
+// while a hedge is in flight. See docs/errors.md.
+func Explain(resp *http.Response, err error) string {
+	if resp == nil && err == nil {
+		return "no call: response and error are nil"
+	}
+	c, of := callOf(resp), (*Call)(nil)
+	if failed, ok := errors.AsType[*Error](err); ok {
+		if c = failed.call; c == nil { // the Transport did not begin the call
+			of = &Call{Err: failed, Attempts: failed.Attempts, NotBefore: failed.NotBefore}
+		}
+	}
+	switch {
+	case c != nil:
+		of = c.done()
+	case of == nil:
+		return "no call: no Transport returned this response or error"
+	}
+	e := explain(of, c == nil || c.ended)
+	if err != nil && of.Err == nil { // for example of the response's body
+		e.row("later", "", "", described(err))
+	}
+	return e.text()
+}
+
+// Explain returns the call as a transcript, as the function [Explain] does.
+func (c *Call) Explain() string { return explain(c, true).text() }
+
+// done returns the report of the call, which may not have ended.
+func (c *call) done() *Call {
+	done := Call{
+		Scope: c.scope, Request: c.request, Attempts: c.attempts(),
+		Start: c.start, Latency: c.latency, QueueWait: c.queueWait,
+	}
+	switch {
+	case !c.ended:
+		done.Latency = time.Since(c.start)
+		return &done
+	case c.failure != nil:
+		done.Err = c.failure
+	default:
+		done.Response = c.last.report.Response
+	}
+	done.NotBefore = c.notBefore()
+	return &done
+}
+
+// explanation is a transcript in the making. Its times begin with the call.
+type explanation struct {
+	call  *Call
+	title string
+	rows  [][]string
+}
+
+func explain(c *Call, ended bool) *explanation {
+	e := &explanation{call: c, title: title(c, ended)}
+	var free time.Duration // the end of the attempts so far
+	for i := range c.Attempts {
+		a := &c.Attempts[i]
+		at := a.Start.Sub(c.start())
+		if !a.Concurrent {
+			sentAfter := at - a.QueueWait
+			if i > 0 {
+				e.wait(free, sentAfter, c.Attempts[:i])
+			}
+			e.queue(sentAfter, at)
+		}
+		e.row(transcript.Duration(at), name(a), transcript.Duration(a.Latency), outcome(a))
+		free = max(free, at+a.Latency)
+	}
+	if ended {
+		e.end(free)
+	}
+	return e
+}
+
+func (e *explanation) text() string {
+	if len(e.rows) == 0 {
+		return e.title
+	}
+	table := transcript.Table([]string{"at", "event", "took", "result"}, e.rows)
+	return e.title + "\n" + table[:len(table)-1]
+}
+
+func (e *explanation) row(cells ...string) { e.rows = append(e.rows, cells) }
+
+// start returns the start of the call. An Error that a program has made has only attempts.
+func (c *Call) start() time.Time {
+	if c.Start.IsZero() && len(c.Attempts) > 0 {
+		return c.Attempts[0].Start
+	}
+	return c.Start
+}
+
+// title returns the first line: which call it was, and how it ended.
+func title(c *Call, ended bool) string {
+	text := cmp.Or(c.Scope, "call")
+	if c.Request != nil {
+		text = method(c.Request) + " to " + text
+	}
+	failed, _ := errors.AsType[*Error](c.Err)
+	switch {
+	case !ended:
+		return text + ": in progress since " + transcript.Duration(c.Latency)
+	case c.Response != nil:
+		text += ": " + strconv.Itoa(c.Response.StatusCode)
+	case failed != nil:
+		text += ": " + failed.summary()
+	default:
+		text += ": no result"
+	}
+	attempts := 0
+	for i := range c.Attempts {
+		attempts = max(attempts, c.Attempts[i].Number)
+	}
+	switch attempts {
+	case 0:
+		text += ", nothing sent"
+	case 1:
+		text += ", 1 attempt"
+	default:
+		text += fmt.Sprintf(", %d attempts", attempts)
+	}
+	return text + ", " + transcript.Duration(c.Latency)
+}
+
+func name(a *Attempt) string {
+	switch {
+	case a.Hedge:
+		return fmt.Sprintf("hedge of attempt %d", a.Number)
+	case a.Concurrent:
+		return fmt.Sprintf("attempt %d, concurrent", a.Number)
+	}
+	return fmt.Sprintf("attempt %d", a.Number)
+}
+
+// outcome says how an attempt ended, and what the verdict is.
+func outcome(a *Attempt) string {
+	switch {
+	case a.Response != nil:
+		text := strconv.Itoa(a.Response.StatusCode) + ", " + a.Verdict.String()
+		if a.RetryAfter > 0 {
+			text += ", server asks to wait " + transcript.Duration(a.RetryAfter)
+		}
+		return text
+	case errors.Is(a.Err, neterr.ErrSuperseded):
+		return "canceled: another attempt had its response first"
+	case a.Err != nil:
+		return described(a.Err) + ", " + a.Verdict.String()
+	}
+	return "no result yet"
+}
+
+// described returns the type of an error, and its text without paths, queries and values.
+func described(err error) string {
+	text := neterr.SafeText(err)
+	if failed, ok := errors.AsType[*Error](err); ok {
+		text = failed.summary()
+	}
+	return ErrorType(err) + " (" + text + ")"
+}
+
+// wait adds the wait before a retry.
+func (e *explanation) wait(from, to time.Duration, failed []Attempt) {
+	reason := "backoff before the retry"
+	last := slices.MaxFunc(failed, func(a, b Attempt) int { return a.Start.Add(a.Latency).Compare(b.Start.Add(b.Latency)) })
+	if last.RetryAfter > 0 {
+		reason += ", at least " + transcript.Duration(last.RetryAfter)
+	}
+	e.row(transcript.Duration(from), "wait", transcript.Duration(max(to-from, 0)), reason)
+}
+
+// shortWait is the shortest wait for a permit that is a line. Each attempt asks for one.
+const shortWait = time.Millisecond
+
+// queue adds the wait for a permit.
+func (e *explanation) queue(from, to time.Duration) {
+	if to-from >= shortWait {
+		e.row(transcript.Duration(from), "queue", transcript.Duration(to-from), "wait for the rate limit")
+	}
+}
+
+// end adds the decision that ended the call, unless the verdict of its last attempt did.
+func (e *explanation) end(free time.Duration) {
+	c := e.call
+	failed, _ := errors.AsType[*Error](c.Err)
+	var stop error
+	for i := range c.Attempts { // at most one has a StopReason
+		stop = cmp.Or(stop, c.Attempts[i].StopReason)
+	}
+	event, reason := "", ""
+	switch {
+	case failed != nil && failed.byGate():
+		event, reason = "rejected", failed.summary()
+	case stop != nil:
+		event, reason = "no retry", stop.Error()
+	case failed != nil && (len(c.Attempts) == 0 || c.Latency-free >= shortWait): // canceled during a wait
+		event, reason = "end", described(failed)
+	}
+	if left := c.Latency - free; left >= shortWait && reason != "" {
+		if len(c.Attempts) == 0 {
+			e.queue(0, c.Latency)
+		} else {
+			e.row(transcript.Duration(free), "wait", transcript.Duration(left), "for a retry that was not sent")
+		}
+	}
+	if reason == "" {
+		return
+	}
+	if after := c.NotBefore.Sub(c.start().Add(c.Latency)); !c.NotBefore.IsZero() && after > 0 {
+		reason += ", next call in " + transcript.Duration(after)
+	}
+	e.row(transcript.Duration(c.Latency), event, "", reason)
+}
