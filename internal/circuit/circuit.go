@@ -73,6 +73,7 @@ type Permit struct {
 
 	circuit *Circuit
 	closed  *closed // nil: a probe
+	number  int64   // its place among the attempts that closed has admitted, from 1
 	slot    *slot   // slot of a probe or of a request under slow start; nil: not counted
 }
 
@@ -110,7 +111,7 @@ func (c *Circuit) Admit(retry bool, now time.Time) (Permit, *Rejection) {
 		}
 		p.slot = new(slot)
 	}
-	s.inFlight.Add(1)
+	p.number = s.sent.Add(1)
 	return p, nil
 }
 
@@ -144,7 +145,7 @@ func (c *Circuit) rejects(retry bool, at time.Time) *Rejection {
 		wait = o.cooldown // until a probe is sent and has a result
 	case retry && !static:
 		wait = min(wait, o.cooldown)
-	case o.results.results+inFlight < c.breaker.rules.Probes:
+	case o.free(&c.breaker.rules, inFlight, at):
 		return nil
 	case inFlight > 0:
 		wait = min(wait, free.Sub(at)) // until a slot is free
@@ -178,7 +179,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	if p.closed == nil {
 		return c.doneProbe(p.slot, r, now)
 	}
-	return c.doneClosed(p.closed, r, now)
+	return c.doneClosed(p, r, now)
 }
 
 // Cancel returns the permit of an attempt that was not sent or has no known result.
