@@ -130,12 +130,12 @@ func (c *Circuit) Rejects(retry bool, at time.Time) *Rejection {
 func (c *Circuit) rejects(retry bool, at time.Time) *Rejection {
 	o, static := c.opening, c.breaker.rules.Static
 	if o == nil {
-		if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) {
+		if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) && !wentBack(l.quiet, at) {
 			return &Rejection{NotBefore: l.paused}
 		}
 		return nil
 	}
-	if !o.halfOpen && at.Before(o.until) {
+	if !o.halfOpen && at.Before(o.until) && !wentBack(o.began, at) {
 		return &Rejection{NotBefore: o.until}
 	}
 	inFlight, free := o.inFlight(at)
@@ -208,7 +208,7 @@ func (c *Circuit) Status(now time.Time) Status {
 	}
 	if o := c.opening; o != nil {
 		s.State, s.Calls, s.Failures = HalfOpen, o.opened.results, o.opened.failures
-		if !o.halfOpen && now.Before(o.until) {
+		if !o.halfOpen && now.Before(o.until) && !wentBack(o.began, now) {
 			s.State = Open
 		} else if !o.halfOpen {
 			s.Since = o.until

@@ -21,6 +21,7 @@ type opening struct {
 	cooldown       time.Duration
 	hangs          bool          // a failure took at least as long as the first cooldown
 	lease          time.Duration // for which a probe holds its slot
+	began          time.Time
 	until          time.Time     // end of the cooldown, with jitter
 	slowestFailure time.Duration // highest latency of a failure since the circuit was last closed
 	opened         tally         // the results that opened the circuit
@@ -46,7 +47,7 @@ const callsPerProbe = 10
 // opening, or 0.
 func newOpening(rules *Rules, before, took, slowest time.Duration, now time.Time) *opening {
 	cooldown := rules.cooldown(before, took)
-	o := &opening{cooldown: cooldown, lease: cooldown, slowestFailure: slowest}
+	o := &opening{began: now, cooldown: cooldown, lease: cooldown, slowestFailure: slowest}
 	if first := rules.cooldown(0, slowest); slowest >= first && !rules.Static {
 		// The failure itself took the time of a cooldown.
 		o.hangs, o.lease, cooldown = true, jittered(first), rules.Cooldown
@@ -55,13 +56,18 @@ func newOpening(rules *Rules, before, took, slowest time.Duration, now time.Time
 	return o
 }
 
+// wentBack reports whether the clock was set back since a time, as in the next testing/synctest
+// bubble. Then a cooldown and a slot have ended. A smaller step is the delay between reading the clock
+// and getting the lock.
+func wentBack(since, now time.Time) bool { return since.Sub(now) > time.Second }
+
 // jittered adds up to a quarter at random, so that many clients do not return at once.
 func jittered(cooldown time.Duration) time.Duration { return cooldown + rand.N(cooldown/4+1) }
 
 // inFlight returns the number of probes that hold a slot, and when the first slot is free.
 func (o *opening) inFlight(at time.Time) (n int, free time.Time) {
 	for _, p := range o.probes {
-		if !at.Before(p.expires) {
+		if !o.holds(p, at) {
 			continue
 		}
 		if n++; n == 1 || p.expires.Before(free) {
@@ -69,6 +75,11 @@ func (o *opening) inFlight(at time.Time) (n int, free time.Time) {
 		}
 	}
 	return n, free
+}
+
+// holds reports whether the probe holds its slot.
+func (o *opening) holds(probe *slot, at time.Time) bool {
+	return at.Before(probe.expires) && !wentBack(o.began, at)
 }
 
 // free reports whether a slot is free while n probes hold one each.
@@ -92,7 +103,7 @@ func (c *Circuit) admitProbe(retry bool, now time.Time) (Permit, *Rejection) {
 	if !o.halfOpen {
 		o.halfOpen, p.Change = true, c.changed(Open, HalfOpen, now)
 	}
-	o.probes = slices.DeleteFunc(o.probes, func(probe *slot) bool { return o.hangs || !now.Before(probe.expires) })
+	o.probes = slices.DeleteFunc(o.probes, func(probe *slot) bool { return o.hangs || !o.holds(probe, now) })
 	o.probes = append(o.probes, p.slot)
 	o.newest, o.rejected = now, 0
 	return p, nil
