@@ -14,8 +14,9 @@ import (
 //
 // A circuit opens when FailureRatio of at least MinRequests results in the Window are failures,
 // or earlier if all results are failures. After a cooldown it sends Probes, and closes if fewer
-// than FailureRatio of them fail. After slow failures it limits the requests in flight until
-// responses succeed (slow start). See docs/circuit-breaker.md.
+// than FailureRatio of them fail. While a server hangs, it sends one probe at a time. After slow
+// failures it limits the requests in flight until responses succeed (slow start). See
+// docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by
 // Transports, and must not be modified or copied after its first use. It keeps some 16,384

@@ -168,7 +168,7 @@ func TestBreakerMaxCooldown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				transport := &resilienthttp.Transport{Breaker: breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
 				server, call := switched(t, transport)
-				server.set(500, 3*time.Second)
+				server.set(500, 900*time.Millisecond)
 				var longest time.Duration
 				for range 30 {
 					if passing(t, call, 50) < 20 {

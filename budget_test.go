@@ -167,9 +167,11 @@ func TestBudget_successfulRetriesAreFree(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		fails int // attempts of each call
+		final int // the status of the next one
 	}{
-		{"the first attempt fails", 1},
-		{"so does the first retry", 2},
+		{"the first attempt fails", 1, 200},
+		{"so does the first retry", 2, 200},
+		{"the first attempt fails, the retry gets a 404", 1, 404},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -181,14 +183,14 @@ func TestBudget_successfulRetriesAreFree(t *testing.T) {
 						if attempt++; attempt%(tt.fails+1) != 0 {
 							return status(500)(r)
 						}
-						return status(200)(r)
+						return status(tt.final)(r)
 					}),
 				}
 				for range 100 {
 					resp, err := transport.RoundTrip(get(t))
 					require.NoError(t, err)
 					readAll(t, resp)
-					if resp.StatusCode == http.StatusOK {
+					if resp.StatusCode == tt.final {
 						succeeded++
 					}
 				}

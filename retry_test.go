@@ -954,6 +954,22 @@ func TestWaitsBeforeRetries(t *testing.T) {
 			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 5 * s, 10 * s},
 		},
 		{
+			name: "MaxAttempts 7: the last wait is 10 s", policy: resilienthttp.Policy{MaxAttempts: 7}, failure: status(500),
+			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 10 * s},
+		},
+		{
+			name: "MaxAttempts 7, deadline 10 min: as without", policy: resilienthttp.Policy{MaxAttempts: 7}, failure: status(500), deadline: 10 * time.Minute,
+			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, 10 * s},
+		},
+		{
+			name: "MaxAttempts 7, 503: from 500 ms on, the 5 s once more", policy: resilienthttp.Policy{MaxAttempts: 7}, failure: status(503),
+			want: []time.Duration{500 * ms, 2500 * ms, 5 * s, 5 * s, 5 * s, 10 * s},
+		},
+		{
+			name: "MaxAttempts 7, a timeout of a server that never responded: 10 s", policy: resilienthttp.Policy{MaxAttempts: 7},
+			failure: failing(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), want: []time.Duration{10 * s},
+		},
+		{
 			name: "MaxAttempts 9, deadline 18 s: as long as there is time", policy: resilienthttp.Policy{MaxAttempts: 9}, failure: status(500), deadline: 18 * s,
 			want: []time.Duration{100 * ms, 500 * ms, 2500 * ms, 5 * s, 5 * s, rest},
 		},

@@ -371,7 +371,7 @@ func TestSeveralTransports(t *testing.T) {
 		healthy := r.Wrap(&resilienthttp.Transport{Base: script(answer{after: time.Second, status: 200, header: []string{"X-RateLimit-Limit", "9", "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "3600"}})})
 		failing := r.Wrap(&resilienthttp.Transport{
 			Base:   script(answer{after: time.Second, status: 500, header: []string{"X-RateLimit-Limit", "9", "X-RateLimit-Remaining", "4", "X-RateLimit-Reset", "3600"}}),
-			Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01}, Budget: &resilienthttp.Budget{Ratio: -1},
+			Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01, Cooldown: time.Second}, Budget: &resilienthttp.Budget{Ratio: -1},
 		})
 		for _, rt := range []http.RoundTripper{healthy, failing} {
 			inBackground(t, rt, "http://api.test/")

@@ -25,6 +25,7 @@ func failureGroups() []group {
 		{"errors", errorShares},
 		{"backends", backends},
 		{"hangs", hangs},
+		{"hanging", hanging},
 		{"paths", paths},
 		{"crons", crons},
 		{"limits", limits},

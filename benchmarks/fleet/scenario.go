@@ -42,7 +42,7 @@ func Scenarios() []Scenario {
 }
 
 // Named returns the scenarios of a comma-separated list of names, Row numbers, or of
-// all, base, failures and gates.
+// all, base, failures and gates. It knows the names of DrawnHangs too.
 func Named(names string) (found []Scenario, err error) {
 	for name := range strings.SplitSeq(names, ",") {
 		some := named(name)
@@ -64,6 +64,9 @@ func named(name string) []Scenario {
 		return FailureScenarios()
 	case "gates":
 		return gates()
+	}
+	if s, ok := drawnHang(name); ok {
+		return []Scenario{s}
 	}
 	return slices.DeleteFunc(slices.Concat(Scenarios(), gates()), func(s Scenario) bool {
 		return s.Name != name && (s.Row == 0 || strconv.Itoa(s.Row) != name)

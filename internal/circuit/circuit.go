@@ -74,6 +74,7 @@ type Permit struct {
 
 	circuit *Circuit
 	closed  *closed // nil: a probe
+	number  int64   // its place among the attempts that closed has admitted, from 1
 	slot    *slot   // slot of a probe or of a request under slow start; nil: not counted
 }
 
@@ -111,7 +112,7 @@ func (c *Circuit) Admit(retry bool, now time.Time) (Permit, *Rejection) {
 		}
 		p.slot = new(slot)
 	}
-	s.inFlight.Add(1)
+	p.number = s.sent.Add(1)
 	return p, nil
 }
 
@@ -130,12 +131,12 @@ func (c *Circuit) Rejects(retry bool, at time.Time) *Rejection {
 func (c *Circuit) rejects(retry bool, at time.Time) *Rejection {
 	o, static := c.opening, c.breaker.rules.Static
 	if o == nil {
-		if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) {
+		if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) && !wentBack(l.quiet, at) {
 			return &Rejection{NotBefore: l.paused}
 		}
 		return nil
 	}
-	if !o.halfOpen && at.Before(o.until) {
+	if !o.halfOpen && at.Before(o.until) && !wentBack(o.began, at) {
 		return &Rejection{NotBefore: o.until}
 	}
 	inFlight, free := o.inFlight(at)
@@ -145,7 +146,7 @@ func (c *Circuit) rejects(retry bool, at time.Time) *Rejection {
 		wait = o.cooldown // until a probe is sent and has a result
 	case retry && !static:
 		wait = min(wait, o.cooldown)
-	case o.results.results+inFlight < c.breaker.rules.Probes:
+	case o.free(&c.breaker.rules, inFlight, at):
 		return nil
 	case inFlight > 0:
 		wait = min(wait, free.Sub(at)) // until a slot is free
@@ -179,7 +180,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	if p.closed == nil {
 		return c.doneProbe(p.slot, r, now)
 	}
-	return c.doneClosed(p.closed, r, now)
+	return c.doneClosed(p, r, now)
 }
 
 // Cancel returns the permit of an attempt that was not sent or has no known result.
@@ -208,7 +209,7 @@ func (c *Circuit) Status(now time.Time) Status {
 	}
 	if o := c.opening; o != nil {
 		s.State, s.Calls, s.Failures = HalfOpen, o.opened.results, o.opened.failures
-		if !o.halfOpen && now.Before(o.until) {
+		if !o.halfOpen && now.Before(o.until) && !wentBack(o.began, now) {
 			s.State = Open
 		} else if !o.halfOpen {
 			s.Since = o.until

@@ -497,7 +497,12 @@ func TestCircuit_stress(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	end := c.State(epoch) // before the end of any cooldown
+	end := Closed
+	if o := c.opening; o != nil && o.halfOpen {
+		end = HalfOpen
+	} else if o != nil {
+		end = Open // also after its cooldown
+	}
 	for s := range changes {
 		in, out := int64(0), int64(0)
 		for other := range changes {
@@ -623,4 +628,48 @@ func BenchmarkCircuit(b *testing.B) {
 			call(c)
 		}
 	})
+}
+
+// A Breaker of a package may be used in several testing/synctest bubbles, which all begin in the
+// year 2000, and before outside of them. What an earlier one left is over: no call is rejected.
+func TestCircuit_clockThatGoesBack(t *testing.T) {
+	back := epoch.Add(-26 * 365 * 24 * time.Hour)
+	for _, tt := range []struct {
+		name string
+		took time.Duration
+		do   func(t *testing.T, b *recorded, at time.Time)
+	}{
+		{"open", 0, func(*testing.T, *recorded, time.Time) {}},
+		{"half-open, all probes hang", 0, func(t *testing.T, b *recorded, at time.Time) {
+			t.Helper()
+			for range DefaultProbes {
+				b.must(t, at)
+			}
+		}},
+		{"half-open, the only probe hangs", time.Minute, func(t *testing.T, b *recorded, at time.Time) { t.Helper(); b.must(t, at) }},
+		{"slow start", time.Second / 2, func(t *testing.T, b *recorded, at time.Time) {
+			t.Helper()
+			for range DefaultProbes {
+				b.done(b.must(t, at), Result{Outcome: Success, Took: time.Second / 2}, at)
+			}
+			require.NotNil(t, b.limit())
+			b.done(b.must(t, at), Result{Outcome: Failure, Took: time.Second / 2}, at)
+			_, rejects := b.rejects(at, false)
+			require.True(t, rejects)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := record(Rules{MinRequests: 1})
+			at := b.openedBy(t, epoch, tt.took)
+			until, rejects := b.rejects(at, false)
+			require.True(t, rejects)
+			tt.do(t, b, until)
+			for range DefaultProbes {
+				b.done(b.must(t, back), Result{Outcome: Success}, back)
+			}
+			require.Equal(t, Closed, b.Find(host).State(back))
+			until = b.opened(t, back)
+			require.Less(t, until.Sub(back), time.Second, "and it opens as in the first")
+		})
+	}
 }

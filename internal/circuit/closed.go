@@ -11,8 +11,9 @@ import (
 // closed is a closed circuit until it opens. It admits all requests, except under slow
 // start, and counts the results.
 type closed struct {
-	results   window.Counter // failures, successes
-	inFlight  atomic.Int64
+	results   window.Counter            // failures, successes
+	sent      atomic.Int64              // attempts admitted
+	ended     atomic.Int64              // attempts with a result or canceled
 	failing   atomic.Bool               // no success since the streak began
 	streak    failureStreak             // guarded by Circuit.mu
 	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu
@@ -30,7 +31,7 @@ type failureStreak struct {
 
 const (
 	minStreak       = 5 // minimum attempts of a streak that opens the circuit
-	streakPerFlight = 4 // additional attempts for each one in flight, because it may still succeed
+	streakPerFlight = 4 // additional attempts for each older one in flight, because it may still succeed
 	minStreakTime   = 2 * time.Second
 
 	// maxStreakChance is the logarithm of one in a million. It is compared with the probability
@@ -48,8 +49,9 @@ func (s *closed) tally(rules *Rules, at time.Duration) tally {
 
 // doneClosed records the result of an attempt that s admitted. The circuit is locked if the
 // attempt failed, or if slow start admitted it.
-func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
-	s.inFlight.Add(-1)
+func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
+	s := p.closed
+	s.ended.Add(1)
 	l := s.slowStart.Load()
 	if l != nil {
 		l.done(now.Add(-r.Took), now, r.Outcome)
@@ -65,14 +67,15 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 			c.baseline.Follow(at, r.Took)
 		}
 	case Failure:
-		return c.failed(s, r, now)
+		return c.failed(p, r, now)
 	case None, Responded, Timeout:
 	}
 	return nil
 }
 
 // failed counts a failure, and opens the circuit if there are too many. The circuit is locked.
-func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
+func (c *Circuit) failed(p Permit, r Result, now time.Time) *Change {
+	s := p.closed
 	if c.closed.Load() != s {
 		return nil // the circuit has changed since the attempt was admitted
 	}
@@ -96,14 +99,15 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	s.results.Add(at, rules.Window, 1, 0)
 	sum.results++
 	sum.failures++
-	if !s.tooMany(rules, sum, r, at) {
+	if !p.tooMany(sum, r, at) {
 		return nil
 	}
-	c.opening = newOpening(rules, 0, r.Took, now)
-	c.opening.opened = sum
+	slowest := r.Took
 	if 2*streak.slow >= streak.attempts { // one slow failure among many quick ones does not indicate a queue
-		c.opening.slowestFailure = streak.slowest
+		slowest = streak.slowest
 	}
+	c.opening = newOpening(rules, 0, r.Took, slowest, now)
+	c.opening.opened = sum
 	c.closed.Store(nil)
 	return c.changed(Closed, Open, now)
 }
@@ -111,17 +115,19 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the
 // streak. Attempts in flight count as successes, because in a burst of calls the failures may end
 // first. A streak of two seconds opens the circuit if neither chance nor the attempts in flight
-// explain it. So a client with a call a second need not wait for MinRequests results. The retries
-// of one call alone never open the circuit.
-func (s *closed) tooMany(rules *Rules, sum tally, r Result, at time.Duration) bool {
+// explain it; those that were sent after the failed one do not, or a server that only hangs would
+// never open it. So a client with a call a second need not wait for MinRequests results. The
+// retries of one call alone never open the circuit.
+func (p Permit) tooMany(sum tally, r Result, at time.Duration) bool {
+	s, rules := p.closed, &p.circuit.breaker.rules
 	if rules.off() {
 		return false
 	}
-	enough, inFlight := sum.results >= rules.MinRequests, int(max(s.inFlight.Load(), 0))
+	enough, ended := sum.results >= rules.MinRequests, s.ended.Load()
 	if rules.Static {
 		return enough && rules.tooMany(sum.failures, sum.results)
 	}
-	if enough && rules.tooMany(sum.failures, sum.results+inFlight) {
+	if enough && rules.tooMany(sum.failures, sum.results+int(max(s.sent.Load()-ended, 0))) {
 		return true
 	}
 	streak := &s.streak
@@ -129,5 +135,6 @@ func (s *closed) tooMany(rules *Rules, sum tally, r Result, at time.Duration) bo
 		return false
 	}
 	byChance := float64(streak.attempts)*math.Log(streak.ratio) > maxStreakChance
-	return !byChance && streak.attempts >= minStreak+streakPerFlight*inFlight
+	older := int(max(p.number-ended, 0)) // in flight, and sent before this attempt
+	return !byChance && streak.attempts >= minStreak+streakPerFlight*older
 }

@@ -10,7 +10,8 @@ import (
 
 // §4.15: the cooldown grows each time that the circuit opens again, and begins anew after it
 // was closed. Up to a quarter is added at random, also to the maximum. Unless the rules are
-// static, the cooldown follows the latency of the failure.
+// static, the cooldown follows the latency of the failure. A failure as long as the first cooldown
+// leaves only the minimum.
 func TestOpening_cooldown(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
@@ -23,9 +24,13 @@ func TestOpening_cooldown(t *testing.T) {
 		{"quick", Rules{}, 20 * ms, []time.Duration{100 * ms, 160 * ms, 160 * ms}},
 		{"twice the failure", Rules{}, 300 * ms, []time.Duration{600 * ms, 1200 * ms, 2400 * ms, 2400 * ms}},
 		{"half a second", Rules{}, 500 * ms, []time.Duration{1000 * ms, 2000 * ms, 4000 * ms, 4000 * ms}},
-		{"the first is never long", Rules{}, 30 * time.Second, []time.Duration{1e9, 2e9, 4e9, 4e9}},
+		{"just less than a second", Rules{}, 999 * ms, []time.Duration{1e9, 2e9, 4e9, 4e9}},
+		{"a second: the failure itself took the time", Rules{}, 1000 * ms, []time.Duration{100 * ms, 100 * ms, 100 * ms}},
+		{"half a minute", Rules{}, 30 * time.Second, []time.Duration{100 * ms, 100 * ms, 100 * ms}},
 		{"written out", Rules{}.withDefaults(), 20 * ms, []time.Duration{100 * ms, 160 * ms, 160 * ms}},
-		{"Cooldown set", Rules{Cooldown: 1e9}, 30 * time.Second, []time.Duration{1e9, 2e9, 4e9, 4e9}},
+		{"Cooldown set", Rules{Cooldown: 1e9}, 999 * ms, []time.Duration{1e9, 2e9, 4e9, 4e9}},
+		{"Cooldown set, half a minute", Rules{Cooldown: 1e9}, 30 * time.Second, []time.Duration{1e9, 1e9, 1e9}},
+		{"Cooldown set, longer than the failure", Rules{Cooldown: 3e9}, 2 * time.Second, []time.Duration{3e9, 4e9, 4e9}},
 		{"Cooldown set, at once", Rules{Cooldown: 1e9}, 0, []time.Duration{1e9, 1e9, 1e9}},
 		{"MaxCooldown set", Rules{MaxCooldown: 1e9}, 300 * ms, []time.Duration{600 * ms, 1000 * ms, 1000 * ms}},
 		{"MaxCooldown below twice the failure", Rules{MaxCooldown: 500 * ms}, 300 * ms, []time.Duration{500 * ms, 500 * ms}},

@@ -13,14 +13,23 @@ import (
 //
 // A probe holds its slot for one cooldown at most, because it may hang. A later result still
 // counts. Otherwise the circuit of a server that is slower than the cooldown could never close.
+//
+// A probe that hangs holds its caller too. So after a failure that took at least as long as the
+// first cooldown there is one slot. The probe holds it for the first cooldown, or until some calls
+// were rejected: so a client with many calls notices soon that the server responds again.
 type opening struct {
 	cooldown       time.Duration
+	hangs          bool          // a failure took at least as long as the first cooldown
+	lease          time.Duration // for which a probe holds its slot
+	began          time.Time
 	until          time.Time     // end of the cooldown, with jitter
 	slowestFailure time.Duration // highest latency of a failure since the circuit was last closed
 	opened         tally         // the results that opened the circuit
 
 	halfOpen     bool // a probe was admitted
 	probes       []*slot
+	newest       time.Time     // when the last probe was sent
+	rejected     int           // calls rejected since then
 	results      tally         // results of probes
 	slowestProbe time.Duration // highest latency of a failed probe
 	lastResponse time.Duration // latency of the last successful probe
@@ -30,12 +39,27 @@ type opening struct {
 // longer.
 const probeResult = time.Second
 
-// newOpening returns the opening after a failure. took is the latency of the failure, and before
-// is the cooldown of the previous opening, or 0.
-func newOpening(rules *Rules, before, took time.Duration, now time.Time) *opening {
+// callsPerProbe is the number of rejected calls after which a hanging probe loses its slot.
+const callsPerProbe = 10
+
+// newOpening returns the opening after a failure. took is the latency of the failure, slowest the
+// highest one since the circuit was last closed, and before is the cooldown of the previous
+// opening, or 0.
+func newOpening(rules *Rules, before, took, slowest time.Duration, now time.Time) *opening {
 	cooldown := rules.cooldown(before, took)
-	return &opening{cooldown: cooldown, until: now.Add(jittered(cooldown)), slowestFailure: took}
+	o := &opening{began: now, cooldown: cooldown, lease: cooldown, slowestFailure: slowest}
+	if first := rules.cooldown(0, slowest); slowest >= first && !rules.Static {
+		// The failure itself took the time of a cooldown.
+		o.hangs, o.lease, cooldown = true, jittered(first), rules.Cooldown
+	}
+	o.until = now.Add(jittered(cooldown))
+	return o
 }
+
+// wentBack reports whether the clock was set back since a time, as in the next testing/synctest
+// bubble. Then a cooldown and a slot have ended. A smaller step is the delay between reading the clock
+// and getting the lock.
+func wentBack(since, now time.Time) bool { return since.Sub(now) > time.Second }
 
 // jittered adds up to a quarter at random, so that many clients do not return at once.
 func jittered(cooldown time.Duration) time.Duration { return cooldown + rand.N(cooldown/4+1) }
@@ -43,7 +67,7 @@ func jittered(cooldown time.Duration) time.Duration { return cooldown + rand.N(c
 // inFlight returns the number of probes that hold a slot, and when the first slot is free.
 func (o *opening) inFlight(at time.Time) (n int, free time.Time) {
 	for _, p := range o.probes {
-		if !at.Before(p.expires) {
+		if !o.holds(p, at) {
 			continue
 		}
 		if n++; n == 1 || p.expires.Before(free) {
@@ -53,18 +77,35 @@ func (o *opening) inFlight(at time.Time) (n int, free time.Time) {
 	return n, free
 }
 
+// holds reports whether the probe holds its slot.
+func (o *opening) holds(probe *slot, at time.Time) bool {
+	return at.Before(probe.expires) && !wentBack(o.began, at)
+}
+
+// free reports whether a slot is free while n probes hold one each.
+func (o *opening) free(rules *Rules, n int, at time.Time) bool {
+	if o.hangs {
+		return n == 0 || o.rejected >= callsPerProbe && at.Sub(o.newest) >= rules.Cooldown
+	}
+	return o.results.results+n < rules.Probes
+}
+
 // admitProbe admits a request to a circuit that is not closed. The circuit is locked.
 func (c *Circuit) admitProbe(retry bool, now time.Time) (Permit, *Rejection) {
 	o := c.opening
 	if rejection := c.rejects(retry, now); rejection != nil {
+		if !retry {
+			o.rejected++
+		}
 		return Permit{}, rejection
 	}
-	p := Permit{circuit: c, slot: &slot{opening: o, expires: now.Add(o.cooldown)}}
+	p := Permit{circuit: c, slot: &slot{opening: o, expires: now.Add(o.lease)}}
 	if !o.halfOpen {
 		o.halfOpen, p.Change = true, c.changed(Open, HalfOpen, now)
 	}
-	o.probes = slices.DeleteFunc(o.probes, func(probe *slot) bool { return !now.Before(probe.expires) })
+	o.probes = slices.DeleteFunc(o.probes, func(probe *slot) bool { return o.hangs || !o.holds(probe, now) })
 	o.probes = append(o.probes, p.slot)
+	o.newest, o.rejected = now, 0
 	return p, nil
 }
 
@@ -99,8 +140,12 @@ func (c *Circuit) judge(now time.Time) *Change {
 	slowest := max(o.slowestFailure, o.slowestProbe)
 	switch {
 	case rules.tooMany(o.results.failures, expected):
-		c.opening = newOpening(rules, o.cooldown, o.slowestProbe, now)
-		c.opening.opened, c.opening.slowestFailure = o.results, slowest
+		next := newOpening(rules, o.cooldown, o.slowestProbe, slowest, now)
+		next.opened = o.results
+		if next.hangs { // the last probe keeps its slot, so that the pause between two is the same
+			next.probes, next.newest, next.rejected = o.probes, o.newest, o.rejected
+		}
+		c.opening = next
 		return c.changed(HalfOpen, Open, now)
 	case complete:
 		next := new(closed)

@@ -49,7 +49,7 @@ func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration
 }
 
 func (l *slowStart) expired(now time.Time) bool {
-	return now.Sub(l.quiet) > l.rules.Window || now.Sub(l.cut) > maxWindows*l.rules.Window
+	return now.Sub(l.quiet) > l.rules.Window || now.Sub(l.cut) > maxWindows*l.rules.Window || wentBack(l.quiet, now)
 }
 
 // admit returns nil if a request may be sent. The caller must then call done once.

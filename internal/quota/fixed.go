@@ -23,6 +23,10 @@ type fixedLimit struct {
 // become available, and none is taken earlier.
 const timerSlack = 20 * time.Millisecond
 
+// clockStep is the step of a clock that goes back, as in the next testing/synctest bubble. A smaller
+// one is the delay between reading the clock and getting the lock.
+const clockStep = time.Second
+
 func newFixedLimit(l *Limiter) *fixedLimit {
 	s := &fixedLimit{limiter: l, tokens: float64(l.Burst), last: l.origin}
 	s.Gate, s.Mu, s.Fixed = s, &s.mu, true
@@ -32,6 +36,9 @@ func newFixedLimit(l *Limiter) *fixedLimit {
 // fill adds the tokens since the last call.
 func (s *fixedLimit) fill(now time.Time) {
 	now = s.limiter.steady(now)
+	if s.last.Sub(now) > clockStep {
+		s.last = now
+	}
 	if !now.After(s.last) {
 		return
 	}

@@ -10,6 +10,8 @@
 //	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3 -series
 //	go run ./benchmarks/cmd/fleet -random=300
 //	go run ./benchmarks/cmd/fleet -random-only=17 -peer=ours,aws-sdk-go-v2
+//	go run ./benchmarks/cmd/fleet -hangs=100 -seed=7
+//	go run ./benchmarks/cmd/fleet -scenario=hang-7-17 -seed=7
 //	go run ./benchmarks/cmd/fleet -zoo=1000 -seed=7
 //	go run ./benchmarks/cmd/fleet -zoo-draw=17 -seed=7
 //
@@ -61,7 +63,7 @@ type options struct {
 	group, scenario, peer, topology, out, plots, keep, against string
 	seconds                                                    float64
 	seed                                                       uint64
-	seeds, random, only, zoo, zooDraw                          int
+	seeds, random, only, zoo, zooDraw, hangs                   int
 	series, targets, write, all, remember, draw, stored        bool
 }
 
@@ -91,6 +93,7 @@ func main() {
 	flag.IntVar(&o.only, "random-only", -1, "run only the random composition with this number")
 	flag.IntVar(&o.zoo, "zoo", 0, "run only `n` drawn rate limiters with the library in -peer, a bare client and an oracle")
 	flag.IntVar(&o.zooDraw, "zoo-draw", -1, "run only the drawn rate limiter with this number")
+	flag.IntVar(&o.hangs, "hangs", 0, "run only `n` drawn servers that hang")
 	flag.BoolVar(&o.remember, "remember", false, "store the results of other libraries in benchmarks/fleet/peers.json, as -all -write does")
 	flag.StringVar(&o.keep, "keep", "", "a checkpoint `file`: stored runs are not repeated")
 	flag.StringVar(&o.against, "against", "", "print the changes since the checkpoint `file`")
@@ -104,7 +107,7 @@ func main() {
 
 // whole reports whether all scenarios run.
 func (o options) whole() bool {
-	return o.scenario == "all" && o.group == "" && o.topology == "both" && o.seconds == 0 && (o.peer == "" || o.peer == "all")
+	return o.scenario == "all" && o.group == "" && o.hangs == 0 && o.topology == "both" && o.seconds == 0 && (o.peer == "" || o.peer == "all")
 }
 
 // gates reports whether exactly the runs with gates are made.
@@ -233,7 +236,10 @@ func (o options) runs() (runs []fleet.Config, err error) {
 }
 
 func (o options) scenarios() ([]fleet.Scenario, error) {
-	if o.group != "" {
+	switch {
+	case o.hangs > 0:
+		return fleet.DrawnHangs(o.seed, o.hangs), nil
+	case o.group != "":
 		return fleet.InGroups(o.group)
 	}
 	return fleet.Named(o.scenario)
