@@ -65,7 +65,7 @@ func (p *parser) quota(form form, name string) *quota {
 		return &p.standard
 	}
 	if p.quotas == nil {
-		p.quotas = make([]quota, 0, 4) // enough for most responses
+		p.quotas = make([]quota, 0, 2) // as most responses with names have
 	}
 	i, found := slices.BinarySearchFunc(p.quotas, newQuota(form, name), func(q, other quota) int {
 		return cmp.Or(cmp.Compare(q.form, other.form), strings.Compare(q.name, other.name))
