@@ -199,8 +199,8 @@ func allocations(do func(string)) (allocs, size float64) {
 	return float64(after.Mallocs-before.Mallocs) / calls, float64(after.TotalAlloc-before.TotalAlloc) / calls
 }
 
-// BenchmarkQuotaCall measures calls whose responses have quota headers, interleaved with calls
-// whose responses have as many other fields, and reports the median ratio of the two.
+// BenchmarkQuotaCall measures calls with quota headers in the response, interleaved with calls
+// that get as many other fields, and reports the median ratio of the two.
 func BenchmarkQuotaCall(b *testing.B) {
 	dialects := map[string]http.Header{
 		"none":      {},
