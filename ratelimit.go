@@ -122,7 +122,7 @@ func (c *call) rateLimited(r *quota.Rejection) *Error {
 // the quotas are not active.
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	c := a.call
-	r := quota.Response{Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
+	r := quota.Response{NotSent: a.report.notSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
 	if resp := a.report.Response; resp != nil {
 		r.Status = resp.StatusCode
 	}

@@ -432,6 +432,24 @@ func TestRateLimit_notSent(t *testing.T) {
 	})
 }
 
+// §4.17: a request whose response is lost counts against the quota, because the server may have
+// counted it.
+func TestRateLimit_lostResponse(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		lost := faulttest.Reply{Fault: faulttest.ResetAfterRead}
+		s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Sequence(says(10, 2, 30*time.Second), lost, lost, says(10, 9, 30*time.Second)))
+		for want := int64(2); want >= 0; want-- {
+			_, took, _ := s.get(resilienthttp.WithSingleAttempt(t.Context()), "/")
+			require.Zero(t, took)
+			require.Equal(t, want, s.tr.State().Scopes[0].Quotas[0].Remaining)
+		}
+		_, took, err := s.get(t.Context(), "/")
+		require.Nil(t, err)
+		require.InDelta(t, 30, took.Seconds(), 1, "after the reset")
+	})
+}
+
 // A server counts ten requests in ten seconds and rounds the rest down: in the last second it
 // sends "Retry-After: 0". A single client still uses the whole quota.
 func TestRateLimitRoundedDown(t *testing.T) {

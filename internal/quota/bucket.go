@@ -73,7 +73,7 @@ func (l *Limiter) bucket(k bucketKey, general *bucket) *bucket {
 	b.once.Do(func() {
 		b.limiter, b.Mu, b.Gate = l, &b.mu, b
 		if l.Shared != nil && l.Limit == 0 {
-			b.shared = sharedquota.New(l.Shared, l.origin, fmt.Sprintf("quota|%s|%x|%s|%x%s", k.scope, k.credential, k.name, k.id, k.key))
+			b.shared = sharedquota.New(l.Shared, fmt.Sprintf("quota|%s|%x|%s|%x%s", k.scope, k.credential, k.name, k.id, k.key))
 		}
 	})
 	if general == nil {
@@ -224,6 +224,15 @@ func (b *bucket) goAlone(now time.Time) {
 		}
 	}
 	b.alone = alone{until: now.Add(longest), since: now}
+}
+
+// lose counts a request whose response was lost: the server may have counted it.
+func (b *bucket) lose(p *Permit) {
+	for i := range b.dims {
+		if d := &b.dims[i]; !d.costed && d.remaining > 0 && d.version <= p.version && !p.sent.Before(d.since) {
+			d.remaining--
+		}
+	}
 }
 
 // finish removes a request from those in flight. If it was not sent, the next one is sent alone

@@ -77,7 +77,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now = b.tick(now)
-	s := sharedquota.Observation{Responded: true}
+	s := sharedquota.Observation{Served: a.served()}
 	exhausted := a.Quota.Exhausted
 	for i := range b.dims {
 		d := &b.dims[i]

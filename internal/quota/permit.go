@@ -72,6 +72,9 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 		of = p.set.learn(p, resp, now)
 		b.mu.Lock()
 		p.probe = p.probe && !resp.rejected()
+		if resp.Status == 0 && !resp.NotSent {
+			b.lose(p)
+		}
 		b.finish(p, true)
 		b.Dispatch(now)
 		b.mu.Unlock()
@@ -84,7 +87,7 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 		seen = of.observed(resp, now)
 		if of.shared != nil && of.shared != p.shared {
 			of.shared.Observe(seen, sharedquota.Permit(0), now)
-			seen = sharedquota.Observation{Responded: true}
+			seen = sharedquota.Observation{Served: true}
 		}
 	}
 	p.shared.Observe(seen, p.token, now)

@@ -44,7 +44,8 @@ const (
 
 // Response is the result of a request.
 type Response struct {
-	Status int // 0: no response
+	Status  int  // 0: no response
+	NotSent bool // no byte of the request was written, for certain
 
 	Quota      ratelimitheader.State
 	AsksToWait bool // it has Retry-After

@@ -65,7 +65,7 @@ func (s *Set) init(l *Limiter, scope string) {
 		case l.Limit > 0 && l.Shared == nil:
 			s.fixed = newFixedLimit(l)
 		case l.Limit > 0:
-			s.shared = sharedquota.NewFixed(l.Shared, l.origin, s.scope, float64(l.Limit), l.Burst)
+			s.shared = sharedquota.NewFixed(l.Shared, s.scope, float64(l.Limit), l.Burst)
 		}
 		s.active.Store(l.Limit > 0 || l.Follow && l.Shared != nil)
 	})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,73 +20,76 @@ func limits(ctx context.Context) waitqueue.Limits {
 	return waitqueue.Limits{Ctx: ctx, MaxWait: time.Minute}
 }
 
-// Usage during an outage of the store is reported as soon as the store is back, even if it has no
-// tokens left. For a bucket it is reported when the store has tokens.
-func TestQuota_reportsDebt(t *testing.T) {
-	now := time.Now()
-	const empty = 400 * time.Millisecond
-	for _, row := range []struct {
-		name    string
-		sliding bool
-		wait    time.Duration
-		debt    int64
-	}{
-		{"a sliding window: at once", true, 0, 0},
-		{"a bucket: when it has something", false, empty, 3},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			rule := quotastore.Rule{Limit: 10, Window: time.Minute, Burst: 10, Sliding: row.sliding}
-			q := Quota{rule: rule, window: rule.Window, state: agreed, members: 1, debt: 3, debtAt: now, called: now, after: now.Add(empty)}
-			prepare, at := q.nextCall(now)
-			require.NotNil(t, prepare)
-			require.Equal(t, row.wait, at.Sub(now))
+// faultyStore is a store that can fail.
+type faultyStore struct {
+	quotastore.Memory
 
-			var store quotastore.Memory
-			_, err := store.Take(t.Context(), q.key, 10, 10, rule) // by other processes
-			require.NoError(t, err)
-			call := prepare()
-			result, err := call.do(t.Context(), &store)
-			require.NoError(t, err)
-			call.apply(result, now)
-			require.Equal(t, row.debt, q.debt)
-		})
-	}
+	fails atomic.Bool
 }
 
-// TestQuota_agreesOnTheRule checks which rule a process uses when the store has one.
-func TestQuota_agreesOnTheRule(t *testing.T) {
+func (s *faultyStore) Take(ctx context.Context, key string, want, least int, r quotastore.Rule) (quotastore.Result, error) {
+	if s.fails.Load() {
+		return quotastore.Result{}, errors.New("the store is down")
+	}
+	return s.Memory.Take(ctx, key, want, least, r)
+}
+
+// send enters as often as possible for a time, and returns how often it got a permit.
+func send(t *testing.T, q *Quota, during time.Duration) (n int) {
+	t.Helper()
+	for start := time.Now(); time.Since(start) < during; n++ {
+		_, _, rejected := q.Enter(time.Now(), limits(t.Context()))
+		require.Nil(t, rejected)
+	}
+	return n
+}
+
+// A process that starts reads the rule of the processes before it. A newer limit and a longer window
+// replace the old ones.
+func TestQuota_readsTheRule(t *testing.T) {
 	const s = time.Second
-	for _, row := range []struct {
-		name   string
-		own    int64 // limit; 0: unknown
+	type seen struct {
+		limit  int64
 		window time.Duration
-		store  int64
-		want   int64
-		length time.Duration
-		state  ruleState
+	}
+	for _, row := range []struct {
+		name string
+		seen []seen // by one process after another
+		want quotastore.Rule
 	}{
-		{"neither knows one", 0, 0, 0, 0, 0, unknown},
-		{"the store has one: it is used", 0, 0, ruleNumber(10, 60*s), 10, 60 * s, agreed},
-		{"the process has one: it is written", 10, 60 * s, 0, 10, 60 * s, learned},
-		{"both have the same", 10, 60 * s, ruleNumber(10, 60*s), 10, 60 * s, agreed},
-		{"other processes have seen a longer window", 10, 5 * s, ruleNumber(10, 60*s), 10, 60 * s, agreed},
-		{"another limit: the server's is newer", 20, 60 * s, ruleNumber(10, 60*s), 20, 60 * s, differs},
+		{"no process has seen a quota: no rule", []seen{{}}, quotastore.Rule{}},
+		{"one process: its rule", []seen{{10, 60 * s}}, serverRule(10, 60*s)},
+		{"another limit: the newer one", []seen{{10, 60 * s}, {20, 60 * s}}, serverRule(20, 60*s)},
+		{"a lower limit: the newer one", []seen{{20, 60 * s}, {10, 60 * s}}, serverRule(10, 60*s)},
+		{"a longer window: the longer one", []seen{{10, 5 * s}, {10, 60 * s}}, serverRule(10, 60*s)},
+		{"a month: the longest window that the store keeps", []seen{{10, 30 * 24 * 3600 * s}}, serverRule(10, maxWindow)},
+		{"a shorter window: the longer one", []seen{{10, 60 * s}, {10, 5 * s}}, serverRule(10, 60*s)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			q := Quota{window: row.window}
-			if row.own > 0 {
-				q.rule = ServerRule(row.own, row.window)
-			}
-			q.compare(row.store)
-			require.Equal(t, row.state, q.state)
-			require.EqualValues(t, row.want, q.rule.Limit)
-			require.Equal(t, row.length, q.window)
+			synctest.Test(t, func(t *testing.T) {
+				var store quotastore.Memory
+				start := func() (q *Quota, p Permit) {
+					q = New(&store, "k")
+					p, _, rejected := q.Enter(time.Now(), limits(t.Context()))
+					require.Nil(t, rejected)
+					return q, p
+				}
+				for _, o := range row.seen {
+					q, p := start()
+					q.Observe(Observation{Limit: o.limit, Window: o.window}, p, time.Now())
+					time.Sleep(time.Second)
+				}
+				q, _ := start()
+				q.mu.Lock()
+				require.Equal(t, row.want, q.rule)
+				q.mu.Unlock()
+				time.Sleep(time.Hour)
+			})
 		})
 	}
 }
 
-// TestQuota_countsMembers checks that each process knows how many there are, from their
-// heartbeats in the store.
+// Each process knows how many there are, from their heartbeats in the store.
 func TestQuota_countsMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store quotastore.Memory
@@ -93,7 +97,7 @@ func TestQuota_countsMembers(t *testing.T) {
 		all := make([]*Quota, 8)
 		var calls sync.WaitGroup
 		for i := range all {
-			all[i] = NewFixed(&store, time.Now(), "s", 100, 20)
+			all[i] = NewFixed(&store, "s", 100, 20)
 			calls.Go(func() {
 				for ctx.Err() == nil {
 					_, _, _ = all[i].Enter(time.Now(), limits(ctx))
@@ -103,7 +107,7 @@ func TestQuota_countsMembers(t *testing.T) {
 		time.Sleep(9 * time.Second)
 		for i := range all {
 			all[i].mu.Lock()
-			assert.InDelta(t, 8, all[i].members, 2.5, "process %d", i)
+			assert.InDelta(t, 8, all[i].members.n, 2.5, "process %d", i)
 			all[i].mu.Unlock()
 		}
 		stop()
@@ -112,43 +116,97 @@ func TestQuota_countsMembers(t *testing.T) {
 	})
 }
 
-type brokenStore struct{ quotastore.Memory }
-
-func (*brokenStore) Take(context.Context, string, int, int, quotastore.Rule) (quotastore.Result, error) {
-	return quotastore.Result{}, errors.New("the store is down")
-}
-
-// A store that fails delays no request: the process uses its share of the limit.
-func TestQuota_withoutAStore(t *testing.T) {
+// A store that fails delays no request: the process uses its share of the limit. When the store is
+// back, the share counts, so that at most the limit is used in all.
+func TestQuota_storeFails(t *testing.T) {
+	const limit, burst, s = 10, 30, time.Second
 	synctest.Test(t, func(t *testing.T) {
-		q := NewFixed(new(brokenStore), time.Now(), "s", 10, 10)
-		start, n := time.Now(), 0
-		for time.Since(start) < 10*time.Second {
-			_, _, rejected := q.Enter(time.Now(), limits(t.Context()))
-			require.Nil(t, rejected)
-			n++
-		}
-		require.InDelta(t, 100, n, 5)
+		store := new(faultyStore)
+		store.fails.Store(true)
+		q := NewFixed(store, "s", limit, burst)
+		require.InDelta(t, 100, send(t, q, 10*s), 5, "the store was never up")
+		store.fails.Store(false)
+		require.LessOrEqual(t, send(t, q, 10*s), 10*limit+5, "the share before counts: no burst")
+		time.Sleep(10 * s)
+		store.fails.Store(true)
+		n := send(t, q, 10*s)
+		require.Greater(t, n, 95)
+		require.LessOrEqual(t, n, 10*limit+burst)
+		store.fails.Store(false)
+		require.InDelta(t, 100, send(t, q, 10*s), 15)
 		time.Sleep(time.Minute)
 	})
 }
 
-// A process calls the store for more tokens at once, unless the store had none, and at most a
-// second after the last call.
-func TestQuota_ready(t *testing.T) {
-	now := time.Now()
-	for _, row := range []struct {
-		name  string
-		after time.Time
-		want  time.Duration
-	}{
-		{"nothing is known: at once", time.Time{}, 0},
-		{"nothing for 300 ms: then", now.Add(300 * time.Millisecond), 300 * time.Millisecond},
-		{"nothing for a minute: in a second", now.Add(time.Minute), time.Second},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			q := Quota{called: now, after: row.after}
-			require.Equal(t, row.want, max(q.ready().Sub(now), 0))
-		})
+// Unused tokens are returned: another process gets the whole quota.
+func TestQuota_returnsTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store quotastore.Memory
+		q := New(&store, "k")
+		p, _, rejected := q.Enter(time.Now(), limits(t.Context()))
+		require.Nil(t, rejected)
+		q.Observe(Observation{Served: true, Limit: 1000, Window: time.Hour}, p, time.Now())
+		used := 1
+		for range 20 {
+			for range 5 {
+				_, _, rejected := q.Enter(time.Now(), limits(t.Context()))
+				require.Nil(t, rejected)
+				used++
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		left, err := store.Take(t.Context(), "k", 0, 0, serverRule(1000, time.Hour))
+		require.NoError(t, err)
+		require.Equal(t, 1000-used, left.Remaining)
+		time.Sleep(time.Minute)
+	})
+}
+
+// A clock that was set back, here by a second bubble, stops no request.
+func TestQuota_clockSetBack(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		store := new(faultyStore)
+		store.fails.Store(fails)
+		q := NewFixed(store, "s", 10, 10)
+		for range 2 {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Hour)
+				require.InDelta(t, 50, send(t, q, 5*time.Second), 15, "the store fails: %v", fails)
+				time.Sleep(time.Minute)
+			})
+		}
 	}
+}
+
+// A thousand goroutines use and return permits, while the store fails and comes back.
+func TestQuota_manyGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(faultyStore)
+		q := New(store, "k")
+		ctx, stop := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		for i := range 1000 {
+			calls.Go(func() {
+				for ctx.Err() == nil {
+					p, _, rejected := q.Enter(time.Now(), limits(ctx))
+					if rejected == nil && i%7 == 0 {
+						q.Cancel(p, time.Now())
+					} else if rejected == nil {
+						q.Observe(Observation{Served: true, Limit: 5000, Window: time.Second}, p, time.Now())
+					}
+					time.Sleep(time.Duration(i%13+1) * 10 * time.Millisecond)
+					q.Remaining()
+				}
+			})
+		}
+		for i := range 10 {
+			time.Sleep(300 * time.Millisecond)
+			store.fails.Store(i%2 == 0)
+		}
+		stop()
+		calls.Wait()
+		require.Zero(t, q.Len())
+		time.Sleep(time.Minute)
+	})
 }
