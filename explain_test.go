@@ -155,7 +155,7 @@ at     event      took   result
 			name: "error of an unknown type: its text is hidden", steps: []step{took(failing(errors.New(secret)))},
 			setup: func(tr *resilienthttp.Transport) { tr.Policy.MaxAttempts = 1 },
 			want: `
-GET to api.test: no attempts left, 1 attempt, 10ms
+GET to api.test: no attempts left: *errors.errorString (not shown), 1 attempt, 10ms
 at    event      took  result
 0s    attempt 1  10ms  _OTHER (*errors.errorString (not shown)), transient
 10ms  no retry         no attempts left`,

@@ -432,7 +432,7 @@ func TestRateLimit_notSent(t *testing.T) {
 	})
 }
 
-// §4.17: a request whose response is lost counts against the quota, because the server may have
+// §4.17: a request that lost its response counts against the quota, because the server may have
 // counted it.
 func TestRateLimit_lostResponse(t *testing.T) {
 	t.Parallel()

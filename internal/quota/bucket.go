@@ -226,7 +226,7 @@ func (b *bucket) goAlone(now time.Time) {
 	b.alone = alone{until: now.Add(longest), since: now}
 }
 
-// lose counts a request whose response was lost: the server may have counted it.
+// lose counts a request that lost its response: the server may have counted it.
 func (b *bucket) lose(p *Permit) {
 	for i := range b.dims {
 		if d := &b.dims[i]; !d.costed && d.remaining > 0 && d.version <= p.version && !p.sent.Before(d.since) {
