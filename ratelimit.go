@@ -36,6 +36,12 @@ type RateLimit struct {
 	// negative means the requests of one second, at least 1.
 	Burst int
 
+	// MaxInFlight is the maximum number of requests at once in each scope of this process. Further
+	// calls wait in the queue. A request counts until its response headers or its error; bodies do not
+	// count. Hedges and second attempts need a free slot. A call that Base makes for an attempt of the
+	// same scope needs none. Zero or negative means no limit.
+	MaxInFlight int
+
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
 	// longer than MaxWait. While rejections block the scope, Policy.MaxRetryAfter limits the wait
 	// too. Zero means 60 s. A negative duration means that calls never wait.
@@ -72,7 +78,7 @@ func (l *RateLimit) engine() *quota.Limiter {
 }
 
 func (l *RateLimit) config() quota.Config {
-	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxWait: l.MaxWait, MaxBlock: l.MaxBlock, Shared: l.Shared}
+	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxInFlight: max(l.MaxInFlight, 0), MaxWait: l.MaxWait, MaxBlock: l.MaxBlock, Shared: l.Shared}
 	if !(c.Limit > 0) || c.Limit == rate.Inf {
 		c.Limit = 0
 	}
@@ -94,16 +100,31 @@ func (l *RateLimit) config() quota.Config {
 // A concurrent attempt never waits.
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest()
-	r.NoWait, r.Waiter = a.concurrent, (*queuedAttempt)(a)
+	r.NoWait, r.Around, r.Waiter = a.concurrent, c.slotAround(), (*queuedAttempt)(a)
 	permit, rejection := c.record.quotas.Admit(c.ctx, r, now)
 	if rejection != nil {
 		return now, c.rateLimited(rejection)
 	}
-	a.quota = &permit
+	a.quota, a.slot = &permit, permit.Slot()
 	if permit.Waited {
 		now = time.Now()
 	}
 	return now, nil
+}
+
+// slotAround returns the slot of the nearest attempt around the call that has one, or nil.
+func (c *call) slotAround() *quota.Slot {
+	for c.depth > 0 {
+		outer, ok := c.ctx.Value(attemptKey{}).(*attempt)
+		if !ok {
+			break
+		}
+		if outer.slot != nil {
+			return outer.slot
+		}
+		c = outer.call
+	}
+	return nil
 }
 
 // rateLimited returns the error of a call without a permit.
