@@ -19,13 +19,13 @@ const (
 	defaultMaxBlock = time.Hour
 )
 
-// RateLimit limits the rate of requests. It applies a fixed limit, if Limit is set, and the
-// quotas that servers advertise in rate-limit headers (GitHub, OpenAI, IETF RateLimit and
-// others). A call that exceeds a quota waits in a FIFO queue. A call that cannot be sent within
-// MaxWait, or before its deadline, fails at once with ErrRateLimited and a NotBefore time. Quotas
-// are tracked for each scope and credential. See docs/rate-limits.md.
+// RateLimit limits the rate of requests. It applies the limits of the client's own, Limit and
+// MaxInFlight, and the quotas that servers advertise in rate-limit headers (GitHub, OpenAI, IETF
+// RateLimit and others). A call that exceeds one waits in a FIFO queue. A call that cannot be sent
+// within MaxWait, or before its deadline, fails at once with ErrRateLimited and a NotBefore time.
+// Quotas are tracked for each scope and credential. See docs/rate-limits.md.
 //
-// The zero value has no fixed limit and follows headers. A RateLimit is safe for concurrent use,
+// The zero value has no limit of its own and follows headers. A RateLimit is safe for concurrent use,
 // may be shared by Transports, and must not be modified or copied after its first use.
 type RateLimit struct {
 	// Limit is a fixed limit for each scope, in requests per second. Retries and hedges count.
@@ -37,9 +37,11 @@ type RateLimit struct {
 	Burst int
 
 	// MaxInFlight is the maximum number of requests at once in each scope of this process. Further
-	// calls wait in the queue. A request counts until its response headers or its error; bodies do not
-	// count. Hedges and second attempts need a free slot. A call that Base makes for an attempt of the
-	// same scope needs none. Zero or negative means no limit.
+	// calls wait for a slot in a FIFO queue; when one is free is unknown, and NotBefore is zero. A
+	// request has its slot until its response headers or its error; bodies do not count. Hedges and
+	// second attempts are sent only if a slot is free. A call with the context of an attempt that has
+	// a slot of its scope needs none, as in a Base that fetches tokens. Zero or negative means no
+	// limit.
 	MaxInFlight int
 
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s

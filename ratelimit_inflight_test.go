@@ -106,6 +106,7 @@ func TestMaxInFlight_sockets(t *testing.T) {
 					continue
 				}
 				for tr.State().Scopes[0].Queued != i-limit+1 {
+					require.LessOrEqual(t, at.now.Load(), int64(limit))
 					runtime.Gosched()
 				}
 			}
@@ -294,6 +295,7 @@ func TestMaxInFlight_copies(t *testing.T) {
 				var at crowd
 				tr := inFlight(row.slots, 0, at.counting(after(100*s, status(200))))
 				tr.Hedge, tr.Policy = row.hedge, resilienthttp.Policy{MaxAttempts: 2}
+				tr.Trace = &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { assert.Fail(t, "it waits") }}
 				_, err := try(tr, get(t))
 				require.NoError(t, err)
 				require.Equal(t, row.sent, at.total.Load())
