@@ -198,3 +198,41 @@ func allocations(do func(string)) (allocs, size float64) {
 	runtime.ReadMemStats(&after)
 	return float64(after.Mallocs-before.Mallocs) / calls, float64(after.TotalAlloc-before.TotalAlloc) / calls
 }
+
+// BenchmarkQuotaCall measures calls with quota headers in the response, interleaved with calls
+// that get as many other fields, and reports the median ratio of the two.
+func BenchmarkQuotaCall(b *testing.B) {
+	dialects := map[string]http.Header{
+		"none":      {},
+		"github":    {"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Used": {"1"}, "X-Ratelimit-Reset": {"1767229200"}, "X-Ratelimit-Resource": {"core"}},
+		"openai":    {"X-Ratelimit-Limit-Requests": {"1000000000"}, "X-Ratelimit-Limit-Tokens": {"1000000000"}, "X-Ratelimit-Remaining-Requests": {"999999999"}, "X-Ratelimit-Remaining-Tokens": {"999999999"}, "X-Ratelimit-Reset-Requests": {"12ms"}, "X-Ratelimit-Reset-Tokens": {"6m0s"}},
+		"ietf":      {"Ratelimit-Policy": {`"default";q=1000000000;w=3600`}, "Ratelimit": {`"default";r=999999999;t=3600`}},
+		"ietf-2020": {"Ratelimit-Limit": {"1000000000"}, "Ratelimit-Remaining": {"999999999"}, "Ratelimit-Reset": {"3600"}},
+	}
+	client := func(quotas http.Header) func(string) {
+		return requester(loads[0], &http.Client{Transport: &resilienthttp.Transport{
+			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				resp, err := instant{}.RoundTrip(r)
+				for name, lines := range quotas {
+					resp.Header[name] = lines
+				}
+				return resp, err
+			}),
+		}})
+	}
+	for name, quotas := range dialects {
+		b.Run(name, func(b *testing.B) {
+			others := http.Header{}
+			for i := range len(quotas) {
+				others[fmt.Sprintf("X-Other-%d", i)] = []string{"1"}
+			}
+			without, with := client(others), client(quotas)
+			var ratios []float64
+			for b.Loop() {
+				ratios = append(ratios, round(with, []string{oneURL})/round(without, []string{oneURL}))
+			}
+			slices.Sort(ratios)
+			b.ReportMetric(ratios[len(ratios)/2], "x-without")
+		})
+	}
+}

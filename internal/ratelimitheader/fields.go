@@ -1,372 +1,180 @@
 package ratelimitheader
 
-import (
-	"cmp"
-	"math"
-	"net/http"
-	"slices"
-	"strings"
-	"time"
+import "strings"
 
-	"github.com/resilienthttp/resilienthttp/internal/retryafter"
-)
+// part is what a field says about a quota, or about all quotas of the response.
+type part uint8
 
 const (
-	prefixCustom    = "X-Ratelimit-"
-	prefixHyphen    = "X-Rate-Limit-"
-	prefixAnthropic = "Anthropic-Ratelimit-"
-	fieldShopify    = "X-Shopify-Shop-Api-Call-Limit"
-	prefixHubSpot   = "X-Hubspot-Ratelimit-"
-	prefixZendesk   = "Zendesk-Ratelimit-"
-	prefixX         = "X-App-Limit-24hour-"
-	prefixXUser     = "X-User-Limit-24hour-"
-	fieldBeta       = "Beta-Ratelimit"
-	fieldName       = "Ratelimit-Name"
+	nothing part = iota
+
+	// Lists of quotas and of policies, which are parsed after all fields are read.
+	partList
+	partPolicies
+	partPoints // Atlassian's, in the form of the IETF's current draft
+	partPointPolicies
+	lists
+
+	// Parts of a quota.
+	partLimit
+	partRemaining
+	partUsed // Reddit sends it instead of the limit
+	partReset
+	partUsage    // Shopify's limit and remaining count in one value
+	partInterval // HubSpot's window, in milliseconds
+	partEndpoint // Zendesk's whole quota in one value
+
+	// Parts of the state.
+	partBucket
+	partBucketPerID
+	partGlobal
+	parts
 )
 
-// group is a set of groups of fields that are parsed together.
-type group uint16
+// form is a form of field names. The quotas of a response are in the order of their forms.
+type form uint8
 
 const (
-	groupIETF   group = 1 << iota // the IETF's fields
-	groupCustom                   // limit, remaining and reset
-	groupNamed                    // the same with a name in the field's name
-	groupShopify
-	groupHubSpot
-	groupZendesk
-	groupX
-	groupBeta
-	groupBucket // the name of a bucket
-	groupHyphen // X-Rate-Limit-, beside groupCustom
+	formCustom    form = iota // X-RateLimit-Remaining
+	formStandard              // RateLimit-Remaining
+	formNamed                 // X-RateLimit-Remaining-Tokens: OpenAI, Azure OpenAI, Groq, Cerebras; also X-RateLimit-Day-Remaining
+	formAnthropic             // Anthropic-RateLimit-Tokens-Remaining
+	formAlone                 // Shopify's and HubSpot's quotas, which have a name only beside another unnamed one
+	formZendesk
+	formOther
+	formList // of a list
 )
 
-// find returns the groups of which h has a field. All further look-ups are in these groups.
-func find(h http.Header) (all group) {
-	for name := range h {
-		all |= groupOf(name)
-	}
-	return all
+// meaning is the meaning of a field.
+type meaning struct {
+	part part
+	rank uint8 // of several fields with one meaning, the valid one with the highest rank counts
+	form form
+	name string // of the quota, in any letter case
 }
 
-// groupOf returns the group of a field; 0: none.
-func groupOf(name string) group {
-	switch name[:min(len(name), 1)] { // most fields of a response begin with another letter
+// meaningOf is the table of all fields. The zero meaning is that of all others. It is called for
+// each field of each response, and most begin with another letter.
+func meaningOf(name string) meaning {
+	switch name[:min(len(name), 1)] {
+	case "X":
+		return meaningOfX(name)
 	case "R":
-		switch {
-		case name == fieldName:
-			return groupIETF | groupBucket
-		case strings.HasPrefix(name, "Ratelimit"):
-			return groupIETF
+		switch name {
+		case "Ratelimit":
+			return meaning{part: partList}
+		case "Ratelimit-Policy":
+			return meaning{part: partPolicies}
+		case "Ratelimit-Name":
+			return meaning{part: partBucket}
+		case "Ratelimit-Resettime": // GitLab sends both resets, for the same moment
+			return meaning{part: partReset, form: formStandard}
+		}
+		if suffix, ok := strings.CutPrefix(name, "Ratelimit-"); ok {
+			return meaning{part: partOf(suffix), rank: 1, form: formStandard}
 		}
 	case "A":
-		if strings.HasPrefix(name, prefixAnthropic) {
-			return groupNamed
+		if suffix, ok := strings.CutPrefix(name, "Anthropic-Ratelimit-"); ok {
+			return named(suffix, formAnthropic, 0)
 		}
 	case "B":
-		if strings.HasPrefix(name, fieldBeta) {
-			return groupBeta
+		switch name {
+		case "Beta-Ratelimit":
+			return meaning{part: partPoints}
+		case "Beta-Ratelimit-Policy":
+			return meaning{part: partPointPolicies}
 		}
 	case "Z":
-		if strings.HasPrefix(name, prefixZendesk) {
-			return groupZendesk
+		if suffix, ok := strings.CutPrefix(name, "Zendesk-Ratelimit-"); ok {
+			return withName(meaning{part: partEndpoint, form: formZendesk, name: suffix})
 		}
-	case "X":
-		return groupOfX(name)
 	}
-	return 0
+	return meaning{}
 }
 
-func groupOfX(name string) group {
-	switch {
-	case strings.HasPrefix(name, prefixCustom):
-		return groupCustom | groupOfSuffix(name[len(prefixCustom):])
-	case strings.HasPrefix(name, prefixHyphen):
-		return groupCustom | groupHyphen | groupOfSuffix(name[len(prefixHyphen):])
-	case strings.HasPrefix(name, "X-Rate"):
-		return groupCustom
-	case name == fieldShopify:
-		return groupShopify
-	case strings.HasPrefix(name, prefixHubSpot):
-		return groupHubSpot
-	case strings.HasPrefix(name, prefixX), strings.HasPrefix(name, prefixXUser):
-		return groupX
+func meaningOfX(name string) meaning {
+	switch name[:min(len(name), 6)] {
+	case "X-Rate":
+		if suffix, ok := strings.CutPrefix(name, "X-Ratelimit-"); ok {
+			return custom(suffix, 2)
+		}
+		// Azure OpenAI mixes both spellings (https://github.com/openai/openai-python/issues/937).
+		if suffix, ok := strings.CutPrefix(name, "X-Rate-Limit-"); ok {
+			return custom(suffix, 1)
+		}
+	case "X-App-":
+		if suffix, ok := strings.CutPrefix(name, "X-App-Limit-24hour-"); ok {
+			return meaning{part: partOf(suffix), form: formOther, name: "app-24hour"}
+		}
+	case "X-User":
+		if suffix, ok := strings.CutPrefix(name, "X-User-Limit-24hour-"); ok {
+			return meaning{part: partOf(suffix), form: formOther, name: "user-24hour"}
+		}
 	}
-	return 0
+	switch name {
+	case "X-Rate-Limit": // Zendesk
+		return meaning{part: partLimit, form: formCustom}
+	case "X-Shopify-Shop-Api-Call-Limit":
+		return meaning{part: partUsage, form: formAlone, name: "shopify"}
+	case "X-Hubspot-Ratelimit-Max":
+		return meaning{part: partLimit, form: formAlone, name: "hubspot"}
+	case "X-Hubspot-Ratelimit-Remaining":
+		return meaning{part: partRemaining, form: formAlone, name: "hubspot"}
+	case "X-Hubspot-Ratelimit-Interval-Milliseconds":
+		return meaning{part: partInterval, form: formAlone, name: "hubspot"}
+	case "X-Hubspot-Ratelimit-Daily": // this quota has no reset
+		return meaning{part: partLimit, form: formOther, name: "daily"}
+	case "X-Hubspot-Ratelimit-Daily-Remaining":
+		return meaning{part: partRemaining, form: formOther, name: "daily"}
+	}
+	return meaning{}
 }
 
-// groupOfSuffix returns the groups that a field with one of the prefixes also belongs to.
-func groupOfSuffix(suffix string) group {
+// custom returns the meaning of X-RateLimit- and suffix.
+func custom(suffix string, rank uint8) meaning {
 	switch suffix {
-	case "Bucket", "Resource", "Global", "Scope":
-		return groupBucket
+	case "Limit", "Remaining", "Used", "Reset":
+		return meaning{part: partOf(suffix), form: formCustom, rank: rank}
+	case "Reset-After": // Discord's is more exact than its Reset: it has milliseconds and needs no clock
+		return meaning{part: partReset, form: formCustom, rank: rank + 2}
+	case "Resource": // GitHub
+		return meaning{part: partBucket, rank: rank}
+	case "Bucket": // Discord
+		return meaning{part: partBucketPerID, rank: rank + 2}
+	case "Global", "Scope":
+		return meaning{part: partGlobal}
 	}
-	if strings.Contains(suffix, "-") {
-		return groupNamed // it may have a name
-	}
-	return 0
+	return named(suffix, formNamed, rank)
 }
 
-// parse parses the groups that the header has. Function values would need memory.
-func (p *parser) parse() {
-	has := func(g group) bool { return p.has&g != 0 }
-	if has(groupIETF | groupCustom) {
-		p.unnamed()
+// named returns the meaning of the suffix Remaining-Tokens or Tokens-Remaining.
+func named(suffix string, form form, rank uint8) meaning {
+	word, name, _ := strings.Cut(suffix, "-")
+	if partOf(word) != nothing {
+		return withName(meaning{part: partOf(word), form: form, name: name, rank: rank + 2})
 	}
-	if has(groupNamed) {
-		p.named()
-	}
-	if has(groupShopify) {
-		p.shopify()
-	}
-	if has(groupHubSpot) {
-		p.hubSpot()
-	}
-	if has(groupZendesk) {
-		p.zendesk()
-	}
-	if has(groupX) {
-		p.x()
-	}
-	if has(groupBeta) {
-		p.beta()
-	}
-	if has(groupBucket) {
-		p.bucket()
-	}
+	i := max(strings.LastIndexByte(suffix, '-'), 0)
+	return withName(meaning{part: partOf(strings.TrimPrefix(suffix[i:], "-")), form: form, name: suffix[:i], rank: rank})
 }
 
-// unnamed parses the quotas without a name: the trio limit, remaining and reset with the
-// prefixes RateLimit-, X-RateLimit- and X-Rate-Limit-. It also parses RateLimit and
-// RateLimit-Policy of the IETF drafts, because they may describe the same quota.
-func (p *parser) unnamed() {
-	custom := p.custom()
-	if p.has&groupIETF == 0 {
-		p.addUnnamed(custom, "")
-		return
+// withName returns m if it has a part and a name.
+func withName(m meaning) meaning {
+	if m.part == nothing || m.name == "" || len(m.name) > MaxName {
+		return meaning{}
 	}
-	policies := p.policies(fieldPolicy)
-	standard, isList := p.rateLimit(policies)
-	fields := quota{
-		limit:     p.count("Ratelimit-Limit"),
-		remaining: p.count("Ratelimit-Remaining"),
-		// GitLab sends both resets, for the same moment.
-		reset: p.reset("Ratelimit-Reset", "Ratelimit-Resettime"),
-	}
-	if standard.remaining < 0 {
-		standard.remaining = fields.remaining
-	}
-	standard.fill(fields)
-	policies = append(p.policies("Ratelimit-Limit"), policies...)
-	if !isList { // otherwise the policies belong to the named dimensions
-		standard.joinPolicy(policies)
-	}
-	before := standard
-	standard.fill(custom)
-	custom.fill(before)
-	// If the two differ they are two quotas, such as a gateway's and its backend's.
-	p.addUnnamed(custom, "")
-	p.addUnnamed(standard, "", "ratelimit")
+	return m
 }
 
-// custom parses the fields X-RateLimit- and X-Rate-Limit- without a name.
-func (p *parser) custom() quota {
-	if p.has&groupCustom == 0 {
-		return quota{limit: unknown, remaining: unknown}
+func partOf(word string) part {
+	switch word {
+	case "Limit":
+		return partLimit
+	case "Remaining":
+		return partRemaining
+	case "Used":
+		return partUsed
+	case "Reset":
+		return partReset
 	}
-	custom := quota{
-		limit:     p.count("X-Ratelimit-Limit", "X-Rate-Limit"),
-		remaining: p.count("X-Ratelimit-Remaining"),
-		// Discord's Reset-After is more exact than its Reset: it has milliseconds and
-		// needs no clock.
-		reset: p.reset("X-Ratelimit-Reset-After", "X-Ratelimit-Reset"),
-	}
-	if custom.limit < 0 && custom.remaining >= 0 {
-		// Reddit sends the used count instead of the limit.
-		if used := p.count("X-Ratelimit-Used"); used >= 0 {
-			custom.limit = custom.remaining + min(used, math.MaxInt64-custom.remaining)
-		}
-	}
-	custom.joinPolicy(p.policies("X-Ratelimit-Limit"))
-	return custom
-}
-
-// shopify parses the field of the REST Admin API, "used/limit", which is a leaky bucket.
-// On every plan a full bucket is empty after 20 s: 40 requests leak at 2/s, 80 at 4/s and
-// 400 at 20/s (https://shopify.dev/docs/api/admin-rest/usage/rate-limits).
-func (p *parser) shopify() {
-	const drain = 20 * time.Second
-	for line := range p.lines(fieldShopify) {
-		u, l, _ := strings.Cut(line, "/")
-		used, limit := parseCount(u), parseCount(l)
-		if used < 0 || limit <= 0 {
-			continue
-		}
-		wait := time.Duration(min(float64(used)/float64(limit)*float64(drain), float64(MaxReset)))
-		p.addUnnamed(quota{limit: limit, remaining: max(limit-used, 0), reset: reset{valid: true, wait: wait}}, "", "shopify")
-		return
-	}
-}
-
-// hubSpot parses the quota of an interval of some seconds. That of the day has no reset.
-func (p *parser) hubSpot() {
-	q := quota{limit: p.count(prefixHubSpot + "Max"), remaining: p.count(prefixHubSpot + "Remaining")}
-	for line := range p.lines(prefixHubSpot + "Interval-Milliseconds") {
-		if n, ok := retryafter.ParseNumber(line); ok {
-			q.window = n.Duration(time.Millisecond)
-			q.reset = reset{valid: true, wait: q.window}
-			break
-		}
-	}
-	p.addUnnamed(q, "", "hubspot")
-	p.add("daily", quota{limit: p.count(prefixHubSpot + "Daily"), remaining: p.count(prefixHubSpot + "Daily-Remaining")})
-}
-
-// zendesk parses the quota of an endpoint: "total=100; remaining=99; resets=41". The endpoint is the
-// bucket: its quota must not stop requests to others.
-func (p *parser) zendesk() {
-	var fields []string
-	for field := range p.header {
-		if name, ok := strings.CutPrefix(field, prefixZendesk); ok && name != "" && len(name) <= MaxName {
-			fields = append(fields, field)
-		}
-	}
-	slices.Sort(fields) // the result must not depend on the order of the map
-	if len(fields) == 1 {
-		p.state.Bucket = strings.ToLower(strings.TrimPrefix(fields[0], prefixZendesk))
-	}
-	for _, field := range fields[:min(len(fields), MaxDimensions)] {
-		for line := range p.lines(field) {
-			q := quota{limit: unknown, remaining: unknown}
-			for part := range strings.SplitSeq(line, ";") {
-				switch key, value, _ := strings.Cut(strings.Trim(part, " \t"), "="); key {
-				case "total":
-					q.limit = parseCount(value)
-				case "remaining":
-					q.remaining = parseCount(value)
-				case "resets":
-					q.reset = parseReset(value, p.base)
-				}
-			}
-			p.add(strings.ToLower(strings.TrimPrefix(field, prefixZendesk)), q)
-		}
-	}
-}
-
-// x parses X's limits of 24 hours, of the app and of the user.
-func (p *parser) x() {
-	for _, g := range [...]struct{ name, prefix string }{{"app-24hour", prefixX}, {"user-24hour", prefixXUser}} {
-		p.add(g.name, quota{
-			limit: p.count(g.prefix + "Limit"), remaining: p.count(g.prefix + "Remaining"), reset: p.reset(g.prefix + "Reset"),
-		})
-	}
-}
-
-// beta parses Atlassian's quotas of points, which have the form of the current IETF draft.
-func (p *parser) beta() {
-	policies := p.policies(fieldBeta + "-Policy")
-	for line := range p.lines(fieldBeta) {
-		list, _ := parseList(line)
-		for _, m := range list {
-			p.addNamed(m, policies, true)
-		}
-	}
-}
-
-// form is a form of field names that contain the name of a dimension.
-type form struct {
-	prefix string
-	infix  bool // prefix-name-remaining instead of prefix-remaining-name
-}
-
-// forms is a function because a variable could be modified.
-func forms() [3]form {
-	return [...]form{
-		{prefix: prefixCustom},                 // x-ratelimit-remaining-tokens: OpenAI, Azure OpenAI, Groq, Cerebras
-		{prefix: prefixAnthropic, infix: true}, // anthropic-ratelimit-input-tokens-remaining
-		{prefix: prefixCustom, infix: true},    // x-ratelimit-day-remaining
-	}
-}
-
-// dimension returns the dimension of a field with a remaining count, or "".
-func (f form) dimension(field string) string {
-	name, ok := strings.CutPrefix(field, f.prefix)
-	if ok && f.infix {
-		name, ok = strings.CutSuffix(name, "-Remaining")
-	} else if ok {
-		name, ok = strings.CutPrefix(name, "Remaining-")
-	}
-	if !ok || len(name) > MaxName {
-		return ""
-	}
-	return name
-}
-
-// field returns the name of the field with that part of the dimension.
-func (f form) field(dimension, part string) string {
-	if f.infix {
-		return f.prefix + dimension + "-" + part
-	}
-	return f.prefix + part + "-" + dimension
-}
-
-// named parses the dimensions that are named in the field names.
-func (p *parser) named() {
-	type found struct {
-		form      int
-		dimension string
-	}
-	var all []found
-	for field := range p.header {
-		if suffix, ok := strings.CutPrefix(field, prefixHyphen); ok {
-			field = prefixCustom + suffix
-		}
-		for i, f := range forms() {
-			if d := f.dimension(field); d != "" {
-				all = append(all, found{i, d})
-			}
-		}
-	}
-	// The result must not depend on the order of the map.
-	slices.SortFunc(all, func(x, y found) int {
-		return cmp.Or(cmp.Compare(x.form, y.form), cmp.Compare(x.dimension, y.dimension))
-	})
-	all = slices.Compact(all)
-	for _, d := range all[:min(len(all), MaxDimensions)] {
-		f, name := forms()[d.form], strings.ToLower(d.dimension)
-		p.add(name, quota{
-			limit:     p.count(f.field(d.dimension, "Limit")),
-			remaining: p.count(f.field(d.dimension, "Remaining")),
-			reset:     p.reset(f.field(d.dimension, "Reset")),
-			costed:    costedName(name),
-		})
-	}
-}
-
-// bucket sets the bucket's name.
-func (p *parser) bucket() {
-	if p.is("X-Ratelimit-Global", "true") || p.is("X-Ratelimit-Scope", "global") {
-		p.state.Bucket, p.state.Global = "", true
-		return
-	}
-	for _, f := range [...]string{"X-Ratelimit-Bucket", "X-Ratelimit-Resource", "Ratelimit-Name"} {
-		for line := range p.lines(f) {
-			// A name that is too long is ignored: a part of it could be the same for two
-			// buckets. Without a name the quotas are those of the whole server, which is
-			// the careful interpretation.
-			if name := strings.Trim(line, " \t"); name != "" && len(name) <= MaxName {
-				p.state.Bucket, p.state.PerID = strings.Clone(name), f == "X-Ratelimit-Bucket"
-				return
-			}
-		}
-	}
-}
-
-// is reports whether the field has that value, in any letter case.
-func (p *parser) is(field, value string) bool {
-	for line := range p.lines(field) {
-		if strings.EqualFold(strings.Trim(line, " \t"), value) {
-			return true
-		}
-	}
-	return false
+	return nothing
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // A quota in two dialects is one dimension; different quotas are two.
@@ -58,6 +60,78 @@ func TestParse_mergesDialects(t *testing.T) {
 			name:   "the last of a repeated key counts, and it is invalid",
 			header: header("RateLimit", "limit=10, remaining=9, reset=30, reset=soon"),
 			want:   dimensions(),
+		},
+	})
+}
+
+// The order of a map is random. Fields that contradict each other must give the same result each time.
+func TestParse_doesNotDependOnOrderOfFields(t *testing.T) {
+	h := header("Date", date,
+		"X-RateLimit-Limit", "10, 10;w=60", "X-Rate-Limit-Limit", "20, 20;w=30", "X-Rate-Limit", "30",
+		"X-RateLimit-Remaining", "9", "X-Rate-Limit-Remaining", "8", "X-RateLimit-Used", "1", "X-Rate-Limit-Used", "2",
+		"X-RateLimit-Reset", "1705318200", "X-Rate-Limit-Reset", "7", "X-RateLimit-Reset-After", "5", "X-Rate-Limit-Reset-After", "6",
+		"X-RateLimit-Bucket", "a", "X-Rate-Limit-Bucket", "b", "X-RateLimit-Resource", "c", "RateLimit-Name", "d",
+		"RateLimit-Limit", "3", "RateLimit-Remaining", "2", "RateLimit-Reset", "90", "RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT",
+		"RateLimit", `"p";r=5;t=3`, "RateLimit-Policy", `"p";q=10;w=60`, "Beta-RateLimit", `"points";r=4;t=3`, "Beta-RateLimit-Policy", `"points";q=9`,
+		"X-RateLimit-Remaining-Day", "1", "X-RateLimit-Day-Remaining", "2", "X-Rate-Limit-Remaining-Day", "3",
+		"X-RateLimit-Reset-Day", "4", "X-RateLimit-Day-Reset", "5", "X-RateLimit-Remaining-Limit", "6", "X-RateLimit-Reset-Limit", "7",
+		"Anthropic-RateLimit-Tokens-Remaining", "1", "Anthropic-RateLimit-Tokens-Reset", "2024-01-15T10:31:00Z",
+		"X-Shopify-Shop-Api-Call-Limit", "32/40", "X-HubSpot-RateLimit-Remaining", "97", "X-HubSpot-RateLimit-Interval-Milliseconds", "10000",
+		"Zendesk-RateLimit-A", "total=100; remaining=99; resets=41", "Zendesk-RateLimit-B", "total=100; remaining=98; resets=41")
+	want, ok := Parse(h, now)
+	require.True(t, ok)
+	require.Len(t, want.Dimensions, 11)
+	for range 300 {
+		got, _ := Parse(h.Clone(), now)
+		require.Equal(t, want, got)
+	}
+}
+
+// Of fields that mean the same, one counts.
+func TestParse_prefersOneField(t *testing.T) {
+	const s = time.Second
+	run(t, []test{
+		{
+			name: "both places of a quota's name: the name last",
+			header: header("X-RateLimit-Day-Remaining", "2", "X-RateLimit-Day-Reset", "9",
+				"X-RateLimit-Remaining-Day", "3", "X-RateLimit-Limit-Day", "5"),
+			want: dimensions(Dimension{Name: "day", Limit: 5, Remaining: 3, Reset: 9 * s}),
+		},
+		{
+			name:   "an invalid field of a higher rank: the valid one",
+			header: header("X-RateLimit-Remaining", "-1", "X-Rate-Limit-Remaining", "3", "X-RateLimit-Reset", "soon", "X-Rate-Limit-Reset", "9"),
+			want:   dimensions(Dimension{Remaining: 3, Reset: 9 * s}),
+		},
+		{
+			name:   "policies of the field with the limit",
+			header: header("X-RateLimit-Limit", "10", "X-Rate-Limit-Limit", "10;w=60", "X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "9"),
+			want:   dimensions(Dimension{Limit: 10, Remaining: 3, Reset: 9 * s}),
+		},
+		{
+			name:   "the used count of a named quota",
+			header: header("X-RateLimit-Remaining-Requests", "3", "X-RateLimit-Used-Requests", "4", "X-RateLimit-Reset-Requests", "9"),
+			want:   dimensions(Dimension{Name: "requests", Limit: 7, Remaining: 3, Reset: 9 * s}),
+		},
+		{
+			name: "a quota's name in two dialects: the tighter quota",
+			header: header("X-RateLimit-Remaining-Tokens", "5", "X-RateLimit-Reset-Tokens", "9",
+				"Anthropic-RateLimit-Tokens-Remaining", "3", "Anthropic-RateLimit-Tokens-Reset", "8"),
+			want: dimensions(Dimension{Name: "tokens", Remaining: 3, Reset: 8 * s, Costed: true}),
+		},
+		{
+			name:   "a bucket beside an endpoint: the bucket",
+			header: header("Zendesk-RateLimit-A", "remaining=2; resets=5", "X-RateLimit-Resource", "core"),
+			want:   State{Bucket: "core", Dimensions: []Dimension{{Name: "a", Remaining: 2, Reset: 5 * s}}},
+		},
+		{
+			name:   "a partition key of points: no bucket",
+			header: header("Beta-RateLimit", `"a";r=2;t=5;pk=:YQ==:`),
+			want:   dimensions(Dimension{Name: "a", Remaining: 2, Reset: 5 * s, Costed: true}),
+		},
+		{
+			name:   "two lines of an endpoint: the first valid one",
+			header: header("Zendesk-RateLimit-A", "total=7; resets=3", "Zendesk-RateLimit-A", "remaining=2; resets=5", "Zendesk-RateLimit-A", "remaining=1; resets=5"),
+			want:   State{Bucket: "a", Dimensions: []Dimension{{Name: "a", Remaining: 2, Reset: 5 * s}}},
 		},
 	})
 }

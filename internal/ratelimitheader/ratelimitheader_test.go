@@ -65,9 +65,6 @@ func run(t *testing.T, tests []test) {
 			tt.complete()
 			require.Equal(t, tt.want, got)
 			require.Equal(t, len(tt.want.Dimensions) > 0, ok)
-			if ok {
-				require.NotZero(t, find(tt.header))
-			}
 		})
 	}
 }
@@ -208,46 +205,13 @@ func TestParse_copiesNames(t *testing.T) {
 	require.False(t, inside(got.Bucket, bucket))
 }
 
-func TestFind(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		want bool
-	}{
-		{"X-RateLimit-Remaining", true},
-		{"X-RateLimit-Remaining-Tokens", true},
-		{"X-RateLimit-Global", true},
-		{"X-Rate-Limit", true},
-		{"X-Rate-Limit-Remaining", true},
-		{"RateLimit", true},
-		{"RateLimit-Policy", true},
-		{"RateLimit-Remaining", true},
-		{"Anthropic-RateLimit-Tokens-Remaining", true},
-		{"X-Shopify-Shop-Api-Call-Limit", true},
-		{"X-Shopify-Stage", false},
-		{"X-Request-Id", false},
-		{"X-R", false},
-		{"Retry-After", false},
-		{"Referrer-Policy", false},
-		{"Access-Control-Allow-Origin", false},
-		{"Age", false},
-		{"", false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			h := ordinary()
-			require.Zero(t, find(h))
-			h.Set(tt.name, "1")
-			require.Equal(t, tt.want, find(h) != 0)
-		})
-	}
-	require.Zero(t, find(nil))
-}
-
 // A quota needs memory for its dimensions only.
 func TestParse_allocations(t *testing.T) {
 	with, without := ordinary(), ordinary()
 	for name, value := range map[string]string{"Limit": "10", "Remaining": "9", "Reset": "30"} {
 		with.Set("X-RateLimit-"+name, value)
 	}
+	without.Set("X-RateLimiter", "nginx")
 	for _, row := range []struct {
 		name   string
 		header http.Header
@@ -272,38 +236,6 @@ func ordinary() http.Header {
 		"Strict-Transport-Security", "max-age=31536000",
 		"Connection", "keep-alive",
 	)
-}
-
-// lookUp is an alternative to find that looks up each fixed name. It misses the
-// open-ended names, and is measured for comparison.
-func lookUp(h http.Header) bool {
-	for _, name := range [...]string{
-		"X-Ratelimit-Remaining", "X-Rate-Limit-Remaining", "Ratelimit-Remaining", "Ratelimit",
-		"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Remaining-Tokens", "X-Shopify-Shop-Api-Call-Limit",
-		"Anthropic-Ratelimit-Requests-Remaining", "Anthropic-Ratelimit-Tokens-Remaining",
-		"Anthropic-Ratelimit-Input-Tokens-Remaining", "Anthropic-Ratelimit-Output-Tokens-Remaining",
-	} {
-		if _, ok := h[name]; ok {
-			return true
-		}
-	}
-	return false
-}
-
-func BenchmarkFind(b *testing.B) {
-	h := ordinary()
-	b.Run("iterate", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_ = find(h)
-		}
-	})
-	b.Run("lookup", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_ = lookUp(h)
-		}
-	})
 }
 
 func BenchmarkParse(b *testing.B) {

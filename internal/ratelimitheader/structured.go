@@ -1,7 +1,7 @@
 package ratelimitheader
 
 import (
-	"slices"
+	"iter"
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
@@ -16,77 +16,73 @@ import (
 type kind uint8
 
 const (
-	kindNone kind = iota // absent
-	kindNumber
-	kindString
-	kindToken
+	kindOther  kind = iota // absent, or of a type that is ignored: a negative number, boolean, date, display string
+	kindNumber             // at least 0
+	kindName               // a string or a token
 	kindBytes
-	kindOther // a boolean, date, display string or inner list: the value is ignored
 )
 
 // bare is a value without its parameters.
 type bare struct {
-	kind     kind
-	text     string            // string, token; byte sequence: the base64 as sent
-	number   retryafter.Number // without its sign
-	negative bool
+	kind   kind
+	text   string // of a name; of bytes: the base64 as sent
+	number retryafter.Number
 }
 
-// count returns a number without its fraction, or unknown if the value is negative or
-// not a number.
+// count returns a number without its fraction, or unknown.
 func (b bare) count() int64 {
-	if b.kind != kindNumber || b.negative {
+	if b.kind != kindNumber {
 		return unknown
 	}
 	return b.number.Whole
 }
 
-// param is a parameter of a member.
-type param struct {
-	key   string
-	value bare
-}
-
 // member is a member of a list or a dictionary.
 type member struct {
-	key    string // empty in a list
+	key    string // "" in a list
 	value  bare
-	params []param
+	params string // valid, and parsed when they are used
 }
 
-// param returns the value of a parameter. If it is repeated, the last one counts (RFC
-// 9651, section 4.2.3.2).
-func (m member) param(key string) bare {
-	for _, p := range slices.Backward(m.params) {
-		if p.key == key {
-			return p.value
+// parameters returns the parameters. If one is repeated, the last one counts (RFC 9651, section
+// 4.2.3.2).
+func (m member) parameters() iter.Seq2[string, bare] {
+	return func(yield func(string, bare) bool) {
+		for in := (input{rest: m.params}); in.rest != ""; {
+			if !yield(in.param()) {
+				return
+			}
 		}
 	}
-	return bare{}
 }
 
-// parseList parses one line of a list field (section 4.2.1). ok is false if any part of
-// the line is malformed.
-func parseList(line string) (members []member, ok bool) { return parseMembers(line, false) }
-
-// parseDictionary parses one line of a dictionary field (section 4.2.2).
-func parseDictionary(line string) (members []member, ok bool) { return parseMembers(line, true) }
-
+// parseMembers parses one line of a list field (section 4.2.1) or of a dictionary field (section
+// 4.2.2). ok is false if any part of the line is malformed, as an inner list: no field has one.
 func parseMembers(line string, dictionary bool) (members []member, ok bool) {
-	in := &input{rest: strings.Trim(line, " ")}
+	in := input{rest: strings.Trim(line, " ")}
 	for in.rest != "" {
-		if len(members) > 0 {
-			if !in.take(',') {
-				return nil, false
-			}
+		if members == nil {
+			members = make([]member, 0, 2)
+		} else {
+			in.need(',')
 			in.while(" \t")
 		}
-		m, ok := in.member(dictionary)
-		if !ok {
+		var m member
+		if dictionary {
+			m.key, m.value = in.pair()
+		} else {
+			m.value = in.item()
+		}
+		params := in.rest
+		for in.next(";") {
+			in.param()
+		}
+		m.params = params[:len(params)-len(in.rest)]
+		in.while(" \t")
+		if in.failed {
 			return nil, false
 		}
 		members = append(members, m)
-		in.while(" \t")
 	}
 	return members, true
 }
@@ -101,7 +97,12 @@ const (
 )
 
 // input is the part of the line that is not parsed yet.
-type input struct{ rest string }
+type input struct {
+	rest   string
+	failed bool // the line is malformed; then rest is ""
+}
+
+func (in *input) fail() { in.rest, in.failed = "", true }
 
 // next reports whether the next byte is one of chars.
 func (in *input) next(chars string) bool {
@@ -117,6 +118,13 @@ func (in *input) take(c byte) bool {
 	return true
 }
 
+// need consumes c, or fails.
+func (in *input) need(c byte) {
+	if !in.take(c) {
+		in.fail()
+	}
+}
+
 // while consumes and returns the next bytes that are in chars.
 func (in *input) while(chars string) string {
 	n := 0
@@ -128,94 +136,63 @@ func (in *input) while(chars string) string {
 	return found
 }
 
-// member parses a member of a list or a dictionary, with its parameters.
-func (in *input) member(dictionary bool) (m member, ok bool) {
-	if dictionary {
-		var p param
-		p, ok = in.pair(in.value)
-		m.key, m.value = p.key, p.value
-	} else {
-		m.value, ok = in.value()
-	}
-	if ok {
-		m.params, ok = in.params()
-	}
-	return m, ok
+// param parses a parameter (section 4.2.3.2).
+func (in *input) param() (key string, value bare) {
+	in.need(';')
+	in.while(" ")
+	return in.pair()
 }
 
 // pair parses a key (section 4.2.3.3) and its value. Without a value it is a boolean, true.
-func (in *input) pair(value func() (bare, bool)) (p param, ok bool) {
+func (in *input) pair() (key string, value bare) {
 	if !in.next(lower + "*") {
-		return param{}, false
+		in.fail()
 	}
-	p = param{in.while(keyBytes), bare{kind: kindOther}}
+	key = in.while(keyBytes)
 	if in.take('=') {
-		p.value, ok = value()
-		return p, ok
+		value = in.item()
 	}
-	return p, true
+	return key, value
 }
 
-// params parses parameters (section 4.2.3.2).
-func (in *input) params() (params []param, ok bool) {
-	for in.take(';') {
-		in.while(" ")
-		p, ok := in.pair(in.bareItem)
-		if !ok {
-			return nil, false
-		}
-		params = append(params, p)
-	}
-	return params, true
-}
-
-// value parses a bare item, or skips an inner list (section 4.2.1.2).
-func (in *input) value() (b bare, ok bool) {
-	if !in.take('(') {
-		return in.bareItem()
-	}
-	for in.rest != "" {
-		in.while(" ")
-		if in.take(')') {
-			return bare{kind: kindOther}, true
-		}
-		if _, ok = in.bareItem(); ok {
-			_, ok = in.params()
-		}
-		if !ok || !in.next(" )") {
-			break
-		}
-	}
-	return bare{}, false
-}
-
-// bareItem parses a bare item (section 4.2.3.1).
-func (in *input) bareItem() (b bare, ok bool) {
-	b.kind = kindOther
+// item parses a bare item (section 4.2.3.1).
+func (in *input) item() (b bare) {
+	ok := true
 	switch {
 	case in.next("-" + digits):
 		return in.number()
 	case in.next(`"`):
-		b.kind = kindString
+		b.kind = kindName
 		b.text, in.rest, ok = structured.String(in.rest)
 	case in.next(alpha + "*"):
-		b.kind, b.text, ok = kindToken, in.while(tokenBytes), true
+		b.kind, b.text = kindName, in.while(tokenBytes)
 	case in.take(':'):
 		b.kind, b.text = kindBytes, in.while(base64)
 		ok = in.take(':')
 	case in.take('?'): // a boolean
 		ok = in.take('0') || in.take('1')
 	case in.take('@'): // a date, in seconds since the epoch
-		_, ok = in.number()
+		in.number()
 	case in.take('%'): // a display string
 		_, in.rest, ok = structured.String(in.rest)
+	default:
+		ok = false
 	}
-	return b, ok
+	if !ok {
+		in.fail()
+	}
+	return b
 }
 
 // number parses an integer or a decimal (section 4.2.4).
-func (in *input) number() (b bare, ok bool) {
-	b.kind, b.negative = kindNumber, in.take('-')
-	b.number, ok = retryafter.ParseNumber(in.while(digits + "."))
-	return b, ok
+func (in *input) number() (b bare) {
+	negative := in.take('-')
+	n, ok := retryafter.ParseNumber(in.while(digits + "."))
+	if !ok {
+		in.fail()
+	}
+	if !negative {
+		b = bare{kind: kindNumber, number: n}
+	}
+	return b
 }

@@ -11,7 +11,7 @@ import (
 type reset struct {
 	valid   bool          // the server sent a valid value
 	wait    time.Duration // in [0, MaxReset]; 0 if the reset is past
-	instant time.Time     // base + wait, if the value was absolute and is not past
+	instant time.Time     // when the server wrote the response + wait, if the value was absolute and is not past
 }
 
 // maxRFC3339 is the maximum length of a value that is parsed as an RFC 3339 date. With
@@ -19,110 +19,88 @@ type reset struct {
 const maxRFC3339 = 64
 
 // parseReset parses a reset; see [Parse] for the forms.
-func parseReset(s string, base time.Time) reset {
+func (p *parser) parseReset(s string) reset {
 	s = strings.Trim(s, " \t")
 	// The forms exclude each other. The most frequent ones come first.
 	if n, ok := retryafter.ParseNumber(s); ok {
-		return numericReset(n, base)
+		return p.numericReset(n)
+	}
+	if len(s) <= maxRFC3339 && strings.IndexByte(s, '-') == 4 { // of the year
+		for _, layout := range [...]string{time.RFC3339, "2006-01-02T15:04Z07:00"} { // Atlassian omits the seconds
+			if t, err := time.Parse(layout, s); err == nil {
+				return p.absoluteReset(t)
+			}
+		}
 	}
 	if d, ok := parseDuration(s); ok {
 		return reset{valid: true, wait: d}
 	}
-	if len(s) <= maxRFC3339 {
-		for _, layout := range [...]string{time.RFC3339, "2006-01-02T15:04Z07:00"} { // Atlassian omits the seconds
-			if t, err := time.Parse(layout, s); err == nil {
-				return absoluteReset(t, base)
-			}
-		}
-	}
 	if t, ok := retryafter.ParseDate(s); ok {
-		return absoluteReset(t, base)
+		return p.absoluteReset(t)
 	}
 	// "30;comment=x", or two lines that a proxy has joined: "30, 30".
 	if n, ok := retryafter.ParseNumber(first(s)); ok {
-		return numericReset(n, base)
+		return p.numericReset(n)
 	}
 	return reset{}
 }
 
 // numericReset distinguishes epoch times from seconds by their size. 1e9 seconds are 31
-// years, and 1e11 ms after the epoch was in 1973. If base is before 1e9, as in a
+// years, and 1e11 ms after the epoch was in 1973. If the server's clock is before 1e9, as in a
 // testing/synctest bubble, which starts in the year 2000, epoch times start at 9e8.
-func numericReset(n retryafter.Number, base time.Time) reset {
+func (p *parser) numericReset(n retryafter.Number) reset {
 	switch {
 	case n.Whole > 1e11:
-		return absoluteReset(n.Time(time.Millisecond), base)
-	case n.Whole > 1e9, n.Whole >= 9e8 && base.Unix() < 1e9:
-		return absoluteReset(n.Time(time.Second), base)
+		return p.absoluteReset(n.Time(time.Millisecond))
+	case n.Whole > 1e9, n.Whole >= 9e8 && p.written().Unix() < 1e9:
+		return p.absoluteReset(n.Time(time.Second))
 	}
 	return reset{valid: true, wait: n.Duration(time.Second)}
 }
 
-// absoluteReset returns the reset at t. If t is more than MaxReset after base, instant is
-// reduced too, so that wait and instant agree.
-func absoluteReset(t, base time.Time) reset {
-	wait := retryafter.Until(t, base)
+// absoluteReset returns the reset at t. If t is more than MaxReset ahead, instant is reduced
+// too, so that wait and instant agree.
+func (p *parser) absoluteReset(t time.Time) reset {
+	wait := retryafter.Until(t, p.written())
 	if wait == 0 {
 		return reset{valid: true}
 	}
-	return reset{valid: true, wait: wait, instant: base.Add(wait)}
+	return reset{valid: true, wait: wait, instant: p.written().Add(wait)}
+}
+
+// written returns the time when the server wrote the response, by the response's Date or, without
+// one, by the client's clock. Most resets are relative and do not need it.
+func (p *parser) written() time.Time {
+	if p.base.IsZero() {
+		p.date = retryafter.Date(p.header, time.Time{})
+		if p.base = p.date.UTC(); p.date.IsZero() {
+			p.base = p.now.UTC()
+		}
+	}
+	return p.base
 }
 
 // parseDuration parses a duration as Go and OpenAI write it, such as 12ms, 6m0s or
-// 1h2m3.5s, and also days ("1d"). Unlike time.ParseDuration it accepts no sign, requires a
-// unit for zero too, and reduces the result to MaxReset instead of failing.
-func parseDuration(s string) (total time.Duration, ok bool) {
-	in := &input{rest: s}
-	for in.rest != "" {
-		n, ok := retryafter.ParseNumber(in.while(digits + "."))
-		if !ok {
-			return 0, false
+// 1h2m3.5s, and also days ("1d12h"). It accepts no sign and no number without a unit.
+func parseDuration(s string) (d time.Duration, ok bool) {
+	if days, rest, found := strings.Cut(s, "d"); found {
+		n, ok := retryafter.ParseNumber(days)
+		if d = n.Duration(24 * time.Hour); !ok || rest == "" {
+			return d, ok
 		}
-		unit, err := 24*time.Hour, error(nil)
-		if name := in.while("nuµμmshd"); name != "d" { // both characters for micro, as in package time
-			unit, err = time.ParseDuration("1" + name)
-		}
-		if err != nil {
-			return 0, false
-		}
-		// Both are at most MaxReset, so the sum does not overflow.
-		total = retryafter.Clamp(total + n.Duration(unit))
+		s = rest
 	}
-	return total, s != ""
-}
-
-// count returns the first valid count in the first field that has one, or unknown.
-func (p *parser) count(fields ...string) int64 {
-	for _, f := range fields {
-		for line := range p.lines(f) {
-			if n := parseCount(line); n >= 0 {
-				return n
-			}
-		}
+	if s == "" || s[0] < '0' || s[0] > '9' {
+		return 0, false
 	}
-	return unknown
-}
-
-// reset returns the first valid reset in the first field that has one, including resets
-// that are past.
-func (p *parser) reset(fields ...string) reset {
-	for _, f := range fields {
-		for line := range p.lines(f) {
-			if r := parseReset(line, p.base); r.valid {
-				return r
-			}
-		}
-	}
-	return reset{}
+	rest, err := time.ParseDuration(s)
+	return retryafter.Clamp(d + min(rest, MaxReset)), err == nil && s != "0"
 }
 
 // parseCount returns a count without its fraction, or unknown. Reddit's Remaining is a
 // float.
 func parseCount(s string) int64 {
-	n, ok := retryafter.ParseNumber(s) // most values are only a number
-	if !ok {
-		n, ok = retryafter.ParseNumber(first(s))
-	}
+	n, ok := retryafter.ParseNumber(first(s))
 	if !ok {
 		return unknown
 	}

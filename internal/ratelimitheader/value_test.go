@@ -39,7 +39,10 @@ func TestParse_resets(t *testing.T) {
 		{"hours and minutes", "1h2m", 62 * time.Minute, false},
 		{"days", "1d12h", 36 * time.Hour, false},
 		{"float duration", "1m0.5s", time.Minute + 500*time.Millisecond, false},
-		{"huge duration", strings.Repeat("9", 400) + "h" + strings.Repeat("9", 400) + "h", MaxReset, false},
+		{"more than a year", "9999h", MaxReset, false},
+		{"more days than a year", strings.Repeat("9", 400) + "d9999h", MaxReset, false},
+		{"duration that overflows", strings.Repeat("9", 400) + "h", 0, false},
+		{"day with a sign behind it", "1d-1h", 0, false},
 		{"zero duration", "0s", 0, false},
 		{"duration with a sign", "-1s", 0, false},
 		{"duration without a number", "s", 0, false},
@@ -141,7 +144,7 @@ func TestParseReset_inTheYear2000(t *testing.T) {
 		{"seconds", "30", 30 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got := parseReset(row.reset, now)
+			got := (&parser{now: now}).parseReset(row.reset)
 			require.True(t, got.valid)
 			require.Equal(t, row.want, got.wait)
 		})

@@ -113,8 +113,10 @@ func ParseNumber(s string) (n Number, ok bool) {
 		return Number{}, false
 	}
 	n.Whole, _ = strconv.ParseInt(whole, 10, 64) // math.MaxInt64 if it is out of range
-	if point {
-		n.Nanos, _ = strconv.ParseInt((fraction[:min(len(fraction), 9)] + "000000000")[:9], 10, 64)
+	unit := int64(1e8)
+	for _, digit := range []byte(fraction[:min(len(fraction), 9)]) {
+		n.Nanos += int64(digit-'0') * unit
+		unit /= 10
 	}
 	return n, true
 }
@@ -153,4 +155,9 @@ func (n Number) Time(unit time.Duration) time.Time {
 }
 
 // trim removes optional whitespace (OWS in RFC 9110).
-func trim(s string) string { return strings.Trim(s, " \t") }
+func trim(s string) string {
+	if s != "" && s[0] > ' ' && s[len(s)-1] > ' ' {
+		return s // as nearly always
+	}
+	return strings.Trim(s, " \t")
+}
