@@ -27,14 +27,18 @@ type crowd struct{ now, most, total atomic.Int64 }
 func (c *crowd) enter() (leave func()) {
 	c.total.Add(1)
 	n := c.now.Add(1)
-	for most := c.most.Load(); n > most && !c.most.CompareAndSwap(most, n); most = c.most.Load() {
+	for {
+		if most := c.most.Load(); n <= most || c.most.CompareAndSwap(most, n) {
+			break
+		}
 	}
 	return func() { c.now.Add(-1) }
 }
 
 func (c *crowd) counting(next step) step {
 	return func(r *http.Request) (*http.Response, error) {
-		defer c.enter()()
+		leave := c.enter()
+		defer leave()
 		return next(r)
 	}
 }
@@ -61,17 +65,23 @@ func slots(tb testing.TB, tr *resilienthttp.Transport) resilienthttp.QuotaStatus
 
 // try makes a call in a goroutine of its own, and returns its result without the body. A panic or
 // Goexit of Base has no result.
-func try(tr *resilienthttp.Transport, req *http.Request) (resp *http.Response, err error) {
-	done := make(chan struct{})
+func try(tr *resilienthttp.Transport, req *http.Request) (*http.Response, error) {
+	type result struct {
+		resp *http.Response
+		err  error
+	}
+	done := make(chan result, 1)
 	go func() {
 		defer close(done)
 		defer func() { _ = recover() }()
-		if resp, err = tr.RoundTrip(req); err == nil {
+		resp, err := tr.RoundTrip(req)
+		if err == nil {
 			_ = resp.Body.Close()
 		}
+		done <- result{resp, err}
 	}()
-	<-done
-	return resp, err
+	r := <-done
+	return r.resp, r.err
 }
 
 // §4.26: twenty callers with two slots on real sockets. The server never has more than two requests,
@@ -83,7 +93,8 @@ func TestMaxInFlight_sockets(t *testing.T) {
 			var at crowd
 			arrived, release := make(chan string, callers), make(chan struct{})
 			s := newProtocolServer(t, http2, true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				defer at.enter()()
+				leave := at.enter()
+				defer leave()
 				arrived <- r.Proto[:6] + r.Header.Get("X-Caller")
 				<-release
 			}))
@@ -227,7 +238,8 @@ func TestMaxInFlight_wait(t *testing.T) {
 				if row.limit > 0 {
 					tr.RateLimit.Limit, tr.RateLimit.Burst = 0.01, 1
 				}
-				go answered(t, tr)
+				first := get(t)
+				go func() { _, _ = try(tr, first) }()
 				synctest.Wait()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -264,7 +276,8 @@ func TestMaxInFlight_openCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := inFlight(1, 0, after(time.Second, status(503)), status(200))
 		tr.Breaker = nervous(time.Minute)
-		go answered(t, tr)
+		first := get(t)
+		go func() { _, _ = try(tr, first) }()
 		synctest.Wait()
 		_, err := try(tr, get(t))
 		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
@@ -395,7 +408,8 @@ func TestMaxInFlight_nested(t *testing.T) {
 			})
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/first", ""))
 			require.NoError(t, err)
-			go answered(t, tr)
+			first := get(t)
+			go func() { _, _ = try(tr, first) }()
 			synctest.Wait()
 			require.ErrorIs(t, token(<-later, tr, login), resilienthttp.ErrRateLimited, "another call has the slot")
 			readAll(t, resp)
@@ -414,7 +428,8 @@ func TestMaxInFlight_thousandGoroutines(t *testing.T) {
 		tr := inFlight(limit, time.Hour)
 		tr.Policy, tr.Hedge = every(ms), &resilienthttp.Hedge{Delay: 3 * ms, MaxRatio: -1}
 		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-			defer at.enter()()
+			leave := at.enter()
+			defer leave()
 			ends := [...]step{status(200), status(503), failing(errReset), hanging, panicking("Base"), func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }}
 			return after(rand.N(10*ms), ends[max(0, rand.N(20)-14)])(r)
 		})
