@@ -42,6 +42,7 @@ type attempt struct {
 
 	circuit circuit.Permit
 	quota   *quota.Permit      // nil: no quota is known
+	slot    *quota.Slot        // of quota; nil: none. Calls inside the attempt read it
 	paid    retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
 	prepaid retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout ends this one
 

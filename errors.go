@@ -18,8 +18,8 @@ var (
 	ErrBreakerOpen = neterr.Named("breaker_open", "circuit breaker is open")
 
 	// ErrRateLimited means that the attempt could not be sent within RateLimit.MaxWait, because
-	// of the fixed limit, an exhausted quota, or a blocked scope. Error.NotBefore is the time for
-	// the next call.
+	// of RateLimit.Limit or MaxInFlight, an exhausted quota, or a blocked scope. Error.NotBefore is
+	// the time for the next call; zero means unknown.
 	ErrRateLimited = neterr.Named("rate_limited", "rate limited")
 
 	// ErrDeadline means that the call's deadline has passed, or would pass during the next wait.

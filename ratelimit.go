@@ -19,13 +19,13 @@ const (
 	defaultMaxBlock = time.Hour
 )
 
-// RateLimit limits the rate of requests. It applies a fixed limit, if Limit is set, and the
-// quotas that servers advertise in rate-limit headers (GitHub, OpenAI, IETF RateLimit and
-// others). A call that exceeds a quota waits in a FIFO queue. A call that cannot be sent within
-// MaxWait, or before its deadline, fails at once with ErrRateLimited and a NotBefore time. Quotas
-// are tracked for each scope and credential. See docs/rate-limits.md.
+// RateLimit limits the rate of requests. It applies the limits of the client's own, Limit and
+// MaxInFlight, and the quotas that servers advertise in rate-limit headers (GitHub, OpenAI, IETF
+// RateLimit and others). A call that exceeds one waits in a FIFO queue. A call that cannot be sent
+// within MaxWait, or before its deadline, fails at once with ErrRateLimited and a NotBefore time.
+// Quotas are tracked for each scope and credential. See docs/rate-limits.md.
 //
-// The zero value has no fixed limit and follows headers. A RateLimit is safe for concurrent use,
+// The zero value has no limit of its own and follows headers. A RateLimit is safe for concurrent use,
 // may be shared by Transports, and must not be modified or copied after its first use.
 type RateLimit struct {
 	// Limit is a fixed limit for each scope, in requests per second. Retries and hedges count.
@@ -35,6 +35,14 @@ type RateLimit struct {
 	// Burst is the maximum number of requests at once under Limit (token bucket). Zero or
 	// negative means the requests of one second, at least 1.
 	Burst int
+
+	// MaxInFlight is the maximum number of requests at once in each scope of this process. Further
+	// calls wait for a slot in a FIFO queue; when one is free is unknown, and NotBefore is zero. A
+	// request has its slot until its response headers or its error; bodies do not count. Hedges and
+	// second attempts are sent only if a slot is free. A call with the context of an attempt that has
+	// a slot of its scope needs none, as in a Base that fetches tokens. Zero or negative means no
+	// limit.
+	MaxInFlight int
 
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
 	// longer than MaxWait. While rejections block the scope, Policy.MaxRetryAfter limits the wait
@@ -72,7 +80,7 @@ func (l *RateLimit) engine() *quota.Limiter {
 }
 
 func (l *RateLimit) config() quota.Config {
-	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxWait: l.MaxWait, MaxBlock: l.MaxBlock, Shared: l.Shared}
+	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxInFlight: max(l.MaxInFlight, 0), MaxWait: l.MaxWait, MaxBlock: l.MaxBlock, Shared: l.Shared}
 	if !(c.Limit > 0) || c.Limit == rate.Inf {
 		c.Limit = 0
 	}
@@ -94,16 +102,31 @@ func (l *RateLimit) config() quota.Config {
 // A concurrent attempt never waits.
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest()
-	r.NoWait, r.Waiter = a.concurrent, (*queuedAttempt)(a)
+	r.NoWait, r.Around, r.Waiter = a.concurrent, c.slotAround(), (*queuedAttempt)(a)
 	permit, rejection := c.record.quotas.Admit(c.ctx, r, now)
 	if rejection != nil {
 		return now, c.rateLimited(rejection)
 	}
-	a.quota = &permit
+	a.quota, a.slot = &permit, permit.Slot()
 	if permit.Waited {
 		now = time.Now()
 	}
 	return now, nil
+}
+
+// slotAround returns the slot of the nearest attempt around the call that has one, or nil.
+func (c *call) slotAround() *quota.Slot {
+	for c.depth > 0 {
+		outer, ok := c.ctx.Value(attemptKey{}).(*attempt)
+		if !ok {
+			break
+		}
+		if outer.slot != nil {
+			return outer.slot
+		}
+		c = outer.call
+	}
+	return nil
 }
 
 // rateLimited returns the error of a call without a permit.

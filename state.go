@@ -90,10 +90,10 @@ type BudgetStatus struct {
 	Remaining float64 // tokens for retries; negative: no limit
 }
 
-// QuotaStatus is one quota of a scope: of its server, or RateLimit.Limit.
+// QuotaStatus is one quota of a scope: of its server, RateLimit.Limit or RateLimit.MaxInFlight.
 type QuotaStatus struct {
 	// Bucket is the server's name of the quota, for example "requests" or "search/tokens", or "".
-	// That of RateLimit.Limit is "fixed".
+	// That of RateLimit.Limit is "fixed", and that of RateLimit.MaxInFlight is "in_flight".
 	Bucket string
 
 	// Key is the value of RateLimit.Key; "" means none. Keys above the 64th are "other".
@@ -236,6 +236,8 @@ func bucketName(q *quota.Status) string {
 	switch {
 	case q.Fixed:
 		return "fixed"
+	case q.InFlight:
+		return "in_flight"
 	case q.Bucket == "":
 		return q.Dimension
 	case q.Dimension == "":

@@ -13,7 +13,7 @@ type Attempt struct {
 	Number     int  // from 1; a hedge has the number of its attempt
 	Hedge      bool // the attempt is a hedge
 	Concurrent bool // it was sent while another was in flight: a hedge, or because that was slow
-	FixedLimit bool // it waited for RateLimit.Limit, and not for a quota of the server
+	FixedLimit bool // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
 
 	notSent bool // no byte of it was written, for certain
 

@@ -51,7 +51,7 @@ const all = `{
 	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "disabled": true},
 	"DeadlineHeader": {"Name": "X-By", "Margin": "20ms", "Disabled": true},
 	"Budget": {"Ratio": 0.2, "Burst": -1, "Static": true},
-	"RateLimit": {"Limit": 50.5, "Burst": 7, "maxWait": "10s", "MaxBlock": "2h", "IgnoreHeaders": true},
+	"RateLimit": {"Limit": 50.5, "Burst": 7, "MaxInFlight": 4, "maxWait": "10s", "MaxBlock": "2h", "IgnoreHeaders": true},
 	"Breaker": {"FailureRatio": 0.5, "MinRequests": 9, "Window": "11s", "Cooldown": "1s", "MaxCooldown": "4s", "Probes": 2, "Static": true},
 	"Hedge": {"Delay": "250ms", "Quantile": 0.9, "MaxRatio": 1e-2},
 	"OwnsRetries": true
@@ -66,7 +66,7 @@ func TestRead(t *testing.T) {
 			Idempotency:    resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Disabled: true},
 			DeadlineHeader: resilienthttp.DeadlineHeader{Name: "X-By", Margin: 20 * time.Millisecond, Disabled: true},
 			Budget:         &resilienthttp.Budget{Ratio: 0.2, Burst: -1, Static: true},
-			RateLimit:      &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxWait: 10 * time.Second, MaxBlock: 2 * time.Hour, IgnoreHeaders: true},
+			RateLimit:      &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxInFlight: 4, MaxWait: 10 * time.Second, MaxBlock: 2 * time.Hour, IgnoreHeaders: true},
 			Breaker: &resilienthttp.Breaker{
 				FailureRatio: 0.5, MinRequests: 9, Window: 11 * time.Second, Cooldown: time.Second, MaxCooldown: 4 * time.Second, Probes: 2, Static: true,
 			},

@@ -80,7 +80,7 @@ type call struct {
 	response context.Context //nolint:containedctx // the context of Response.Request
 
 	queued     bool // it has waited in the queue of the rate limiter
-	fixedLimit bool // its last wait there was for RateLimit.Limit
+	fixedLimit bool // its last wait there was for RateLimit.Limit or MaxInFlight
 	described  bool // callDone has set the attributes of the span
 }
 

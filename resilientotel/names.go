@@ -91,7 +91,7 @@ const (
 const (
 	waitBackoff    = "backoff"     // before a retry
 	waitQuota      = "quota"       // for a quota of the server
-	waitFixedLimit = "fixed_limit" // for RateLimit.Limit
+	waitFixedLimit = "fixed_limit" // for RateLimit.Limit or MaxInFlight
 	waitRateLimit  = "rate_limit"  // for either
 )
 

@@ -38,7 +38,7 @@ func documented() map[string]any {
 func undocumented() []string {
 	return []string{
 		"Budget.Static", "Breaker.Static", "Breaker.OnChange",
-		"RateLimit.Limit", "RateLimit.Burst", "RateLimit.IgnoreHeaders", "RateLimit.Key", "RateLimit.Shared",
+		"RateLimit.Limit", "RateLimit.Burst", "RateLimit.MaxInFlight", "RateLimit.IgnoreHeaders", "RateLimit.Key", "RateLimit.Shared",
 		"Policy.AttemptTimeout", "Policy.AdaptiveTimeout", "Policy.ReadTimeout", "Policy.Backoff", "Policy.Classify", "Policy.ClassifyBody",
 		"Hedge.Delay",
 	}

@@ -1,5 +1,5 @@
-// Package quota limits the rate of requests: by a fixed limit, and by the quotas that servers
-// advertise.
+// Package quota limits the rate of requests: by a fixed limit, by the number of requests in flight,
+// and by the quotas that servers advertise.
 //
 // A quota is a limit, a remaining count and a reset, for each scope, credential, name and
 // dimension. A request takes one of the remaining count. When nothing remains, calls queue until
@@ -31,6 +31,8 @@ type Config struct {
 	// size of its token bucket, at least 1.
 	Limit rate.Limit
 	Burst int
+	// MaxInFlight is the maximum number of requests in flight of each scope; 0 or less means none.
+	MaxInFlight int
 	// MaxWait is the longest wait for a permit. If it is 0 or less, calls never wait.
 	MaxWait time.Duration
 	// MaxBlock is the longest time for which a server may block a scope, in (0, Horizon].

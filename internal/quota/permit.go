@@ -18,6 +18,7 @@ type Permit struct {
 	bucket     *bucket            // nil: headers are ignored
 	fixed      *fixedLimit        // the fixed limit that issued a token; nil: none
 	shared     *sharedquota.Quota // the shared quota that issued token; nil: none
+	slot       *Slot              // nil: none
 
 	credential   uint64
 	key          string
@@ -26,8 +27,12 @@ type Permit struct {
 	version      uint64 // the bucket's version when it was sent
 }
 
+// Slot returns the slot that the permit holds until Done or Cancel, or nil.
+func (p *Permit) Slot() *Slot { return p.slot }
+
 // Cancel returns a permit that was not used.
 func (p *Permit) Cancel(now time.Time) {
+	p.slot.release(now)
 	if p.fixed != nil {
 		p.fixed.cancel(now)
 	}
@@ -66,6 +71,7 @@ func (p *Permit) renew(now time.Time) bool {
 
 // Done reports the result of the request.
 func (p *Permit) Done(resp *Response, now time.Time) {
+	defer p.slot.release(now) // after what the response says about the quota
 	b := p.bucket
 	var of *bucket // the bucket that the response names
 	if b != nil {

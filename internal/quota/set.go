@@ -26,6 +26,7 @@ type Set struct {
 	first   atomic.Pointer[bucket] // made the Set active, and counts the requests without a permit
 	fixed   *fixedLimit            // the fixed limit of this process; nil: none
 	shared  *sharedquota.Quota     // the fixed limit of many processes; nil: none
+	slots   *slots                 // the requests at once; nil: no limit
 
 	mu   sync.Mutex
 	keys map[string]string // of requests; guarded by mu
@@ -67,20 +68,22 @@ func (s *Set) init(l *Limiter, scope string) {
 		case l.Limit > 0:
 			s.shared = sharedquota.NewFixed(l.Shared, s.scope, float64(l.Limit), l.Burst)
 		}
-		s.active.Store(l.Limit > 0 || l.Follow && l.Shared != nil)
+		if l.MaxInFlight > 0 {
+			s.slots = newSlots(l.MaxInFlight, s.fixed)
+		}
+		s.active.Store(l.Limit > 0 || l.MaxInFlight > 0 || l.Follow && l.Shared != nil)
 	})
 }
 
 // keep reports whether the Set has information. Others are evicted first.
 func (s *Set) keep() bool { return s.active.Load() }
 
-// Active reports whether a request needs a permit. It is false as long as there is no fixed limit
-// and no response has shown a quota or was a rejection. Once true, it stays true.
+// Active reports whether a request needs a permit. It is false as long as there is no limit of the
+// client's own, and no response has shown a quota or was a rejection. Once true, it stays true.
 func (s *Set) Active() bool { return s.active.Load() }
 
 // Admit waits for a permit, or rejects the request. It returns as soon as ctx is done. First the
-// server's quota must admit the request. Then Admit takes a token of the fixed limit or of the
-// shared quota.
+// server's quota must admit the request. Then Admit takes the tokens and the slot: see count.
 func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rejection) {
 	l := s.limiter
 	limits := waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
@@ -104,7 +107,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rej
 			now = time.Now()
 			limits.MaxWait = l.MaxWait - now.Sub(begun)
 		}
-		counted, rejected := s.count(&p, now, limits)
+		counted, rejected := s.count(&p, r.Around, now, limits)
 		if rejected != nil {
 			return Permit{}, rejected
 		}
@@ -121,28 +124,63 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rej
 	}
 }
 
-// count takes a token of the fixed limit or of a shared quota, and reports whether the request
-// waited for it. Without a token, or if a Waiter panics, it cancels p.
-func (s *Set) count(p *Permit, now time.Time, limits waitqueue.Limits) (waited bool, rejected *Rejection) {
+// count takes a token of the quota that processes share, then a slot, then a token of the fixed limit,
+// and reports whether the request waited. The order loses nothing. A call that waits for a quota has no
+// slot: calls with another credential could use it. All calls of a scope need the fixed limit, so a
+// slot that waits for it keeps no other call back; a token that waits for a slot would be sent too late
+// and together with others. After a rejection, or if a Waiter panics, count cancels p.
+func (s *Set) count(p *Permit, around *Slot, now time.Time, limits waitqueue.Limits) (waited bool, rejected *Rejection) {
 	admitted := false
 	defer func() {
 		if !admitted {
-			p.fixed, p.shared = nil, nil
 			p.Cancel(time.Now())
 		}
 	}()
-	if p.fixed, p.shared = s.fixed, s.shared; p.fixed != nil {
-		_, waited, rejected = p.fixed.Enter(now, limits)
-	} else {
-		if p.bucket != nil && p.shared == nil {
-			p.shared = p.bucket.shared
+	g := passage{now: now, limits: limits}
+	if p.bucket != nil && p.bucket.shared != nil {
+		rejected = g.takeToken(p, p.bucket.shared)
+	}
+	if rejected == nil && s.slots != nil {
+		var in bool
+		p.slot, in, rejected = s.slots.enter(around, g.now, g.limits)
+		g.pass(in)
+	}
+	if rejected == nil && s.shared != nil {
+		rejected = g.takeToken(p, s.shared)
+	}
+	if rejected == nil && s.fixed != nil {
+		var in bool
+		if _, in, rejected = s.fixed.Enter(g.now, g.limits); rejected == nil {
+			p.fixed = s.fixed
 		}
-		if p.shared != nil {
-			p.token, waited, rejected = p.shared.Enter(now, limits)
-		}
+		g.pass(in)
 	}
 	admitted = rejected == nil
-	return waited, rejected
+	return g.waited, rejected
+}
+
+// passage is the way of one request through the gates behind the server's quota.
+type passage struct {
+	now    time.Time
+	limits waitqueue.Limits
+	waited bool
+}
+
+// pass notes that a gate is passed. A wait there takes a part of MaxWait.
+func (g *passage) pass(waited bool) {
+	if waited {
+		now := time.Now()
+		g.limits.MaxWait -= now.Sub(g.now)
+		g.now, g.waited = now, true
+	}
+}
+
+func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *Rejection {
+	token, waited, rejected := of.Enter(g.now, g.limits)
+	if g.pass(waited); rejected == nil {
+		p.shared, p.token = of, token
+	}
+	return rejected
 }
 
 // Observe learns from the result of a request without a permit, because the Set was not active.

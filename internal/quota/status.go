@@ -3,12 +3,13 @@ package quota
 import "time"
 
 // Status is the state of one quota of a scope: one dimension of a server's bucket, the fixed
-// limit, or a block without a quota.
+// limit, the limit of requests in flight, or a block without a quota.
 type Status struct {
 	Scope, Key string
 	// Bucket and Dimension are the server's names. Fixed is true for the fixed limit.
 	Bucket, Dimension string
 	Fixed             bool
+	InFlight          bool // the limit of requests in flight: Remaining is the free slots
 
 	Limit, Remaining int64     // Limit 0: unknown; requests in flight are subtracted
 	Reset            time.Time // when Remaining is Limit again; zero: it is already, or unknown
@@ -27,6 +28,9 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 	})
 	l.sets.All(func(name string, s *Set) bool {
 		s.init(l, name)
+		if s.slots != nil {
+			f(s.slots.status(name))
+		}
 		if s.fixed != nil {
 			f(s.fixed.status(name, now))
 		}

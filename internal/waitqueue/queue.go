@@ -47,7 +47,7 @@ type Limits struct {
 
 // Waiter is called when a wait begins and ends. No lock is held.
 type Waiter interface {
-	// WaitBegins is called with the estimated end of the wait. fixed is true for the fixed limit.
+	// WaitBegins is called with the estimated end of the wait. fixed is true for a limit of the client's own.
 	WaitBegins(estimate time.Time, fixed bool)
 	// WaitEnds is called for each wait that has begun.
 	WaitEnds()
@@ -73,7 +73,7 @@ const (
 type Queue[P any] struct {
 	Mu    *sync.Mutex // the gate's lock; guards the queue
 	Gate  Gate[P]
-	Fixed bool // the gate is the fixed limit
+	Fixed bool // the gate is a limit of the client's own
 
 	calls list.List // of *Entry[P]
 	timer *time.Timer

@@ -1,0 +1,172 @@
+package quota
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/quotastore"
+)
+
+func (l *Limiter) freeSlots(scope string) int {
+	s := l.Set(scope).slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.free
+}
+
+// storeIf returns a new store, or nil.
+func storeIf(shared bool) quotastore.Store {
+	if shared {
+		return &quotastore.Memory{}
+	}
+	return nil
+}
+
+// §4.26: a request takes its slot before its token of the fixed limit: tokens are not saved up while a
+// slow server holds all slots. In any time T at most Burst + Limit × T.
+func TestSlots_fixedLimit(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		shared bool
+		took   time.Duration // for 98 calls; a process asks the store only for the tokens of calls with a slot
+	}{
+		{"of this process", false, 11 * time.Second},
+		{"of many processes", true, 22 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(Config{Limit: 10, Burst: 2, MaxInFlight: 2, MaxWait: time.Hour, Shared: storeIf(row.shared)})
+				s := newQuotaScript(t, l, faulttest.Sequence(late(20*time.Second, says(1000, 900, time.Minute)), late(20*time.Second, says(1000, 900, time.Minute)), says(1000, 900, time.Minute)))
+				var calls sync.WaitGroup
+				for range 100 {
+					calls.Go(func() {
+						_, refused := s.get(t, "/")
+						assert.Nil(t, refused)
+					})
+				}
+				calls.Wait()
+				requests := s.Requests()
+				require.Len(t, requests, 100)
+				requireCeiling(t, 10, 2, time.Second/2, len(requests), func(i int) time.Time { return requests[i].ReceivedAt })
+				require.Less(t, requests[99].ReceivedAt.Sub(requests[2].ReceivedAt), row.took, "and no slower than that")
+			})
+		})
+	}
+}
+
+// §4.26: a call that waits for the server's quota holds no slot: a call with another credential uses it.
+func TestSlots_quotaOfAnother(t *testing.T) {
+	for name, shared := range map[string]bool{"of this process": false, "of many processes": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(Config{MaxInFlight: 1, Shared: storeIf(shared)})
+				first, second, other := newExchange(t.Context(), l), newExchange(t.Context(), l), newExchange(t.Context(), l)
+				other.Credential = l.Hash("another")
+				require.Nil(t, first.enter())
+				first.header = http.Header{"X-Ratelimit-Limit": {"10"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"30"}}
+				first.done()
+				begun := time.Now()
+				go func() {
+					if second.enter() == nil {
+						second.done()
+					}
+				}()
+				synctest.Wait()
+				require.Equal(t, 1, l.freeSlots(first.scope))
+				require.Nil(t, other.enter())
+				require.Less(t, time.Since(begun), time.Second)
+				other.done()
+				time.Sleep(time.Minute)
+				require.Equal(t, 1, l.freeSlots(first.scope))
+			})
+		})
+	}
+}
+
+// §4.26: while a call waits for its slot, the server's quota is exhausted. The call is not sent until the
+// reset, and another one gets the slot.
+func TestSlots_exhaustedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxInFlight: 1})
+		s := newQuotaScript(t, l, faulttest.Sequence(late(time.Second, exhausted(5*time.Second)), faulttest.OK("")))
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() {
+				_, refused := s.get(t, "/")
+				assert.Nil(t, refused)
+			})
+			synctest.Wait()
+		}
+		b := s.bucket(t)
+		calls.Wait()
+		requests := s.Requests()
+		require.Len(t, requests, 3)
+		require.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 6*time.Second)
+		require.Zero(t, b.inflight)
+	})
+}
+
+// §4.26: a request that is not admitted after all returns its slot and what it has of the quotas, once.
+func TestSlots_areReturned(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		config Config
+		end    func(t *testing.T, e *exchange)
+	}{
+		{"no token", Config{MaxInFlight: 2, Limit: 0.001, MaxWait: time.Second}, func(t *testing.T, e *exchange) {
+			require.Equal(t, MaxWaitExceeded, e.enter().Reason)
+		}},
+		{"a Waiter that panics in the wait for a token", Config{MaxInFlight: 2, Limit: 1}, func(t *testing.T, e *exchange) {
+			e.Waiter = &recordingWaiter{panics: true}
+			require.Panics(t, func() { e.enter() })
+		}},
+		{"a Waiter that panics in the wait for a slot", Config{MaxInFlight: 1}, func(t *testing.T, e *exchange) {
+			e.Waiter = &recordingWaiter{panics: true}
+			require.Panics(t, func() { e.enter() })
+		}},
+		{"Cancel, and Done by mistake", Config{MaxInFlight: 2}, func(t *testing.T, e *exchange) {
+			require.Nil(t, e.enter())
+			e.Permit.Cancel(time.Now())
+			e.Permit.Slot().release(time.Now())
+		}},
+		{"a hedge without a slot", Config{MaxInFlight: 1}, func(t *testing.T, e *exchange) {
+			e.NoWait = true
+			require.Equal(t, Rejection{Reason: MaxWaitExceeded}, *e.enter())
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(row.config)
+				first := newExchange(t.Context(), l)
+				require.Nil(t, first.enter())
+				row.end(t, newExchange(t.Context(), l))
+				require.Equal(t, row.config.MaxInFlight-1, l.freeSlots(first.scope))
+				require.EqualValues(t, 1, l.buckets.Peek(bucketKey{scope: first.scope}).inflight)
+				first.done()
+				require.Equal(t, row.config.MaxInFlight, l.freeSlots(first.scope))
+				require.Zero(t, l.Set(first.scope).slots.Len())
+			})
+		})
+	}
+}
+
+// Each scope has slots of its own, and Each reports them.
+func TestSlots_status(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxInFlight: 3})
+		e := newExchange(t.Context(), l)
+		require.Nil(t, e.enter())
+		require.Equal(t, []Status{{Scope: e.scope, InFlight: true, Limit: 3, Remaining: 2}}, each(l))
+		require.Equal(t, 3, l.freeSlots("another"))
+		e.status = http.StatusBadGateway
+		e.done()
+		require.Equal(t, 3, l.freeSlots(e.scope))
+	})
+}
