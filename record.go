@@ -260,10 +260,11 @@ func (e *endCounts) counter(class responseClass) *window.Counter {
 // read counts the calls in the newest buckets of the window.
 func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
 	var n [classes]int
-	for class := classNone; class < classes; class += 2 {
+	for class := range classes {
 		if c := e.counter(class); c != nil {
-			first, second := c.Newest(at, responsesWindow, buckets)
-			n[class], n[class+1] = int(first), int(second)
+			pair := [2]uint64{}
+			pair[0], pair[1] = c.Newest(at, responsesWindow, buckets)
+			n[class] = int(pair[class%2])
 		}
 	}
 	s := ResponseStatus{

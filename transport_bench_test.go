@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"runtime"
 	"slices"
@@ -213,9 +214,7 @@ func BenchmarkQuotaCall(b *testing.B) {
 		return requester(loads[0], &http.Client{Transport: &resilienthttp.Transport{
 			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 				resp, err := instant{}.RoundTrip(r)
-				for name, lines := range quotas {
-					resp.Header[name] = lines
-				}
+				maps.Copy(resp.Header, quotas)
 				return resp, err
 			}),
 		}})

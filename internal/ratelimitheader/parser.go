@@ -70,6 +70,7 @@ func (p *parser) finish() {
 			q.costed = costedName(q.name)
 		case formZendesk:
 			endpoints, endpoint = endpoints+1, q.name[:min(len(q.name), MaxName)]
+		case formCustom, formStandard, formOther, formList: // their names say nothing
 		}
 		p.add(q)
 	}

@@ -63,6 +63,7 @@ func (p *parser) quota(form form, name string) *quota {
 		return &p.custom
 	case formStandard:
 		return &p.standard
+	case formNamed, formAnthropic, formAlone, formZendesk, formOther, formList: // those with names
 	}
 	if p.quotas == nil {
 		p.quotas = make([]quota, 0, 2) // as most responses with names have
