@@ -3,6 +3,7 @@ package resilienthttp
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -154,15 +155,25 @@ func (e *Error) Unwrap() []error {
 // NotSent reports whether it is certain that no byte of the request was written. This is so if
 // the first attempt was rejected or canceled, or if each attempt failed before its connection was
 // ready (DNS, dial, TLS handshake). The call can then be repeated without a key. False means
-// unknown.
+// unknown, also for an attempt with Idempotency-Key: net/http repeats it by itself if a reused
+// connection breaks.
 func (e *Error) NotSent() bool {
 	for i := range e.Attempts {
-		if a := &e.Attempts[i]; !a.notSent && (a.Response != nil || a.Err == nil || !provesNotSent(a.Err)) {
+		a := &e.Attempts[i]
+		if !a.notSent && (a.Response != nil || a.Err == nil || !provesNotSent(a.Err)) || a.Request != nil && netHTTPRepeats(a.Request) {
 			return false
 		}
 	}
 	return len(e.Attempts) > 0 || e.Err == nil || errors.Is(e.Err, ErrRateLimited) || provesNotSent(e.Err) ||
 		errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
+}
+
+// netHTTPRepeats reports whether net/http repeats the request by itself if a reused connection
+// breaks: if it has one of two key fields, and its body can be replayed. The error is then that of
+// the last connection, and the server may have the request from the first one.
+func netHTTPRepeats(req *http.Request) bool {
+	return (headerValue(req.Header, "Idempotency-Key") != "" || headerValue(req.Header, "X-Idempotency-Key") != "") &&
+		(req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
 }
 
 func provesNotSent(err error) bool {

@@ -729,3 +729,37 @@ func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
 		require.False(t, again.NotBefore.Before(end))
 	})
 }
+
+// §4.8: net/http itself repeats a request with a key if a reused connection breaks. The error is
+// then that of the last connection, and proves nothing about the first.
+func TestError_NotSent_repeatedByNetHTTP(t *testing.T) {
+	var charges atomic.Int32
+	var server *httptest.Server
+	server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.URL.Path == "/charge" {
+			charges.Add(1)
+			_ = server.Listener.Close()
+			panic(http.ErrAbortHandler)
+		}
+	}))
+	defer server.Close()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	transport := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+	post := func(path string) error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, strings.NewReader("x"))
+		require.NoError(t, err)
+		resp, err := transport.RoundTrip(req)
+		if err == nil {
+			_ = readAll(t, resp)
+		}
+		return err
+	}
+	require.NoError(t, post("/warm"))
+	err, ok := errors.AsType[*resilienthttp.Error](post("/charge"))
+	require.True(t, ok)
+	require.EqualValues(t, 1, charges.Load())
+	require.ErrorIs(t, err, syscall.ECONNREFUSED, "of the repetition")
+	require.False(t, err.NotSent())
+}

@@ -3,6 +3,7 @@ package resilienthttp_test
 import (
 	"context"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -137,7 +138,7 @@ func TestMaxInFlight_sockets(t *testing.T) {
 
 // §4.26: without a MaxInFlight nothing is counted.
 func TestMaxInFlight_none(t *testing.T) {
-	for _, n := range []int{0, -1, -1 << 63} {
+	for _, n := range []int{0, -1, math.MinInt} {
 		synctest.Test(t, func(t *testing.T) {
 			var at crowd
 			tr := inFlight(n, -1, at.counting(after(time.Second, status(200))))
