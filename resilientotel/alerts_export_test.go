@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,9 +93,9 @@ func exportOfIncident(t *testing.T) string {
 		})
 	}
 
-	n := 0
+	var sent atomic.Int64
 	providers := roundTripper(func(r *http.Request) (*http.Response, error) {
-		n++
+		n := sent.Add(1)
 		switch bad := failing(); {
 		case bad && (r.URL.Host == "127.0.0.1:8001" || r.URL.Host == "budget.test"), bad && r.URL.Host == "partial.test" && n%3 == 0:
 			return respond(r, http.StatusInternalServerError), nil
