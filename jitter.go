@@ -124,7 +124,14 @@ type waitSeries struct {
 	step     int       // the number of the latest early wait
 	over     bool      // the final wait was chosen
 	timedOut bool      // the short wait after a timeout was chosen
+	reopened bool      // a 409 came back before its end
 	end      time.Time // zero: a near deadline ends the series, or it has not begun
+}
+
+// endsWith reports whether there is no wait after the attempt. A 409 that is no result comes back at
+// once, while the attempt before it may have taken most of the time: then there is one wait more.
+func (s *waitSeries) endsWith(last *attempt) bool {
+	return s.over && (s.reopened || !last.responded(http.StatusConflict))
 }
 
 // backoff chooses the wait before the next attempt. The wait that the server asks for is added to
@@ -148,6 +155,9 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	s := &c.retries.series
 	s.step++
+	if s.over {
+		s.over, s.reopened = false, true
+	}
 	switch {
 	case c.scopeFails:
 		s.over = true

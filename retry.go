@@ -93,7 +93,7 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable
-	case c.number >= c.maxAttempts(), c.retries != nil && c.retries.series.over:
+	case c.number >= c.maxAttempts(), c.retries != nil && c.retries.series.endsWith(last):
 		return 0, c.whyNoAttempt()
 	case last.end == endTimeout && c.policy.AttemptTimeout == 0: // after maxResponseTime
 		return 0, c.whyNoAttempt()
