@@ -30,6 +30,7 @@ type attempt struct {
 	inTime      bool                        // it had its outcome before there was a winner; guarded by call.mu
 	endsContext bool                        // its end cancels the call's context
 	reached     atomic.Uint32               // reachedDial or reachedConn: see watch
+	repeated    atomic.Bool                 // see repeatBody
 	watched     bool                        // its request has the hooks of watch
 	pool        atomic.Uint32               // 1 + number of its pool of Connections; zero means none
 	conn        atomic.Pointer[watchedConn] // its HTTP/2 connection of Connections
@@ -137,6 +138,9 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		a.request.URL, header = &url, cloneHeader(header)
 	}
 	a.request.Header, a.request.Body = header, body
+	if c.key != "" && c.hasBody && a.request.GetBody != nil {
+		a.request.GetBody = a.repeatBody
+	}
 	a.request.Cancel = nil    // the context ends with it
 	a.request.RequestURI = "" // ReverseProxy leaves it set
 	a.report.Request = &a.request
@@ -217,6 +221,9 @@ func (a *attempt) observe(resp *http.Response, err error) {
 		a.release()
 		a.end, err = a.translate(err, now)
 		a.report.notSent = a.reached.Load() == reachedDial || provesNotSent(err)
+	}
+	if a.report.repeated = a.repeated.Load(); a.report.repeated {
+		a.report.notSent = false
 	}
 	a.report.Response, a.report.Err = resp, err
 

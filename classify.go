@@ -16,6 +16,9 @@ import (
 // classify sets the verdict of the attempt, and the values with which the call decides about a
 // retry.
 func (a *attempt) classify(info *responseInfo) {
+	if a.report.repeated {
+		a.call.noteUnknown()
+	}
 	switch a.end {
 	case endResponse:
 		status := a.report.Response.StatusCode

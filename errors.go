@@ -160,7 +160,7 @@ func (e *Error) Unwrap() []error {
 func (e *Error) NotSent() bool {
 	for i := range e.Attempts {
 		a := &e.Attempts[i]
-		if !a.notSent && (a.Response != nil || a.Err == nil || !provesNotSent(a.Err)) || a.Request != nil && netHTTPRepeats(a.Request) {
+		if !a.notSent && (a.Response != nil || a.Err == nil || !provesNotSent(a.Err)) || a.repeated || a.Request != nil && netHTTPRepeats(a.Request) {
 			return false
 		}
 	}
@@ -168,12 +168,12 @@ func (e *Error) NotSent() bool {
 		errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
 }
 
-// netHTTPRepeats reports whether net/http repeats the request by itself if a reused connection
-// breaks: if it has one of two key fields, and its body can be replayed. The error is then that of
-// the last connection, and the server may have the request from the first one.
+// netHTTPRepeats reports whether net/http may repeat the request by itself without a sign of it, if
+// a reused connection breaks: a request with one of two key fields and no body. The error is then
+// that of the last connection, and the server may have the request from the first one.
 func netHTTPRepeats(req *http.Request) bool {
 	return (headerValue(req.Header, "Idempotency-Key") != "" || headerValue(req.Header, "X-Idempotency-Key") != "") &&
-		(req.Body == nil || req.Body == http.NoBody || req.GetBody != nil)
+		(req.Body == nil || req.Body == http.NoBody)
 }
 
 func provesNotSent(err error) bool {

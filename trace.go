@@ -15,7 +15,8 @@ type Attempt struct {
 	Concurrent bool // it was sent while another was in flight: a hedge, or because that was slow
 	FixedLimit bool // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
 
-	notSent bool // no byte of it was written, for certain
+	notSent  bool // no byte of it was written, for certain
+	repeated bool // net/http has repeated it
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
 	Response *http.Response // nil: none; only its status and headers may be read
