@@ -130,7 +130,7 @@ func (u *Updater) Update(ctx context.Context, url string, modify Modify) (*http.
 		}
 		discard(resp)
 		wait = backoff(attempt, wait)
-		if err := sleepBeforeDeadline(ctx, wait); err != nil {
+		if err := sleep.BeforeDeadline(ctx, wait); err != nil {
 			return nil, t.wrapUnknown(err)
 		}
 	}
@@ -320,14 +320,6 @@ func mayBeExecuted(resp *http.Response) bool {
 		}
 	}
 	return false
-}
-
-// sleepBeforeDeadline waits for d. It fails at once if the wait would end after the deadline.
-func sleepBeforeDeadline(ctx context.Context, d time.Duration) error {
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
-		return context.DeadlineExceeded
-	}
-	return sleep.Context(ctx, d)
 }
 
 // discard reads the rest of a small body, so that its connection can be reused, and closes
