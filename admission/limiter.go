@@ -29,9 +29,9 @@ const (
 
 	// slowWindows is the number of saturated windows in a row after which a latency that is
 	// too high is not a short peak any more. baselineProbeInterval is the number after which
-	// the baseline is measured again in any case.
+	// the baseline is measured again in any case. An extended window counts as several.
 	slowWindows           = 5
-	baselineProbeInterval = 200
+	baselineProbeInterval = 40
 
 	// A probe reduces the number in flight to a ratio r. Then the throughput falls to r if
 	// requests do not wait for each other, and not at all if they do. Below r^slowdownExponent
@@ -82,7 +82,10 @@ type limiter struct {
 }
 
 // window has the latencies of a window's requests in seconds, and the number in flight.
-type window struct{ n, sum, squares, flight float64 }
+type window struct {
+	n, sum, squares, flight float64
+	regular                 float64 // n when the window could end, had it been precise
+}
 
 func (w *window) add(seconds, flight float64) {
 	w.n++
@@ -150,6 +153,9 @@ func (l *limiter) release(now time.Duration, s sample) {
 	if l.window.n < enough || now-l.windowStart < windowTime {
 		return
 	}
+	if l.window.regular == 0 {
+		l.window.regular = l.window.n
+	}
 	limit, took := l.limit, seconds(s.took)
 	if l.late > l.window.n/2 {
 		l.judgeLate()
@@ -195,7 +201,7 @@ func (l *limiter) judge(mean, possibleError, throughput float64) {
 		l.endSaturation(mean)
 		return
 	}
-	l.saturated++
+	l.saturated += int(l.window.n / l.window.regular)
 	if l.probe.limit > 0 {
 		if l.compare(mean, throughput) {
 			l.probeBaseline(mean, throughput) // until a lower limit serves less
