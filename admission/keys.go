@@ -1,14 +1,34 @@
 package admission
 
-import "slices"
-
 // keyQueue has the requests of one key: those that wait, by class, and the number in flight.
-// Without Shedder.Key, there is one for all requests.
 type keyQueue struct {
 	key      string
 	inflight [classes]int
 	queued   int
 	waiting  [classes]classQueue
+	since    uint64           // when it began to wait
+	served   uint64           // when it last got a slot; zero means not since it was idle
+	place    [classes + 1]int // its place in each keyHeap, from 1; zero means none
+}
+
+// precedes reports whether k gets a slot before b. The key that was served last comes last,
+// and of keys that were not served, the newest comes first.
+func (k *keyQueue) precedes(b *keyQueue, class int) bool {
+	switch heldK, heldB := k.held(class), b.held(class); {
+	case heldK != heldB:
+		return heldK < heldB
+	case k.served != b.served:
+		return k.served < b.served
+	}
+	return k.since > b.since
+}
+
+// isLongerThan reports whether k loses a request before b.
+func (k *keyQueue) isLongerThan(b *keyQueue) bool {
+	if k.queued != b.queued {
+		return k.queued > b.queued
+	}
+	return k.since < b.since
 }
 
 // classQueue has the waiting requests of a key and class, the newest first: under lasting
@@ -46,31 +66,56 @@ func (k *keyQueue) last() *waiter {
 	return nil
 }
 
-// fairQueue has the waiting requests of all keys. A key exists only while it has requests
-// that wait or are in flight.
+// fairQueue has the waiting requests of all keys. A key has a queue of its own from its
+// second request on, if the first one was admitted. Other keys are strangers: a client can
+// invent them, so all strangers together count as at most strangerKeys keys.
 type fairQueue struct {
-	shared  keyQueue // of all requests without Shedder.Key
-	keys    map[string]*keyQueue
-	spare   *keyQueue   // one that can be used again
-	waiting []*keyQueue // the keys that wait; the one served last is at the end
-	len     int
+	shared   keyQueue // of strangers, or of all requests without Shedder.Key
+	keys     map[string]*keyQueue
+	spare    *keyQueue        // one that can be used again
+	next     [classes]keyHeap // the keys that wait, by their most important class: fewest slots first
+	longest  keyHeap          // the keys that wait: most waiting requests first
+	sequence uint64           // counts requests that wait, and slots
+	admitted knownKeys
+	len      int
 }
 
-// of returns the queue of a key.
-func (q *fairQueue) of(key string) *keyQueue {
-	if k := q.keys[key]; k != nil {
-		return k
-	}
+const (
+	// strangerKeys is the number of keys for which all strangers together count, at most.
+	strangerKeys = 3
+
+	// keysPerSlot is the number of keys that may wait, per slot.
+	keysPerSlot = 4
+)
+
+// of returns the queue for a request of the key, and the key's mark in admitted.
+func (q *fairQueue) of(key string) (*keyQueue, uint64) {
 	if q.keys == nil {
-		q.keys = map[string]*keyQueue{}
+		q.init()
+	}
+	mark := q.admitted.mark(key)
+	if k := q.keys[key]; k != nil {
+		return k, mark
+	}
+	if !q.admitted.has(mark) {
+		return &q.shared, mark
 	}
 	k := q.spare
 	if k == nil {
 		k = new(keyQueue)
 	}
-	q.spare, k.key = nil, key
+	q.spare, k.key, k.served = nil, key, 0
 	q.keys[key] = k
-	return k
+	return k, mark
+}
+
+func (q *fairQueue) init() {
+	q.keys = map[string]*keyQueue{}
+	q.admitted.init()
+	for class := range q.next {
+		q.next[class] = keyHeap{which: class, before: func(a, b *keyQueue) bool { return a.precedes(b, class) }}
+	}
+	q.longest = keyHeap{which: classes, before: (*keyQueue).isLongerThan}
 }
 
 // forget deletes a key that has no requests.
@@ -82,10 +127,23 @@ func (q *fairQueue) forget(k *keyQueue) {
 	}
 }
 
+// update moves a key to its place after its requests have changed.
+func (q *fairQueue) update(k *keyQueue) {
+	if k == &q.shared {
+		return
+	}
+	first := k.first()
+	for class := range q.next {
+		q.next[class].set(k, first != nil && first.class == class)
+	}
+	q.longest.set(k, first != nil)
+}
+
 // push adds a request to the queue of its key.
 func (q *fairQueue) push(w *waiter) {
+	q.sequence++
 	if w.key.queued == 0 {
-		q.waiting = append(q.waiting, w.key)
+		w.key.since = q.sequence
 	}
 	c := &w.key.waiting[w.class]
 	w.queued, w.newer, w.older = true, nil, c.newest
@@ -98,6 +156,7 @@ func (q *fairQueue) push(w *waiter) {
 	c.len++
 	w.key.queued++
 	q.len++
+	q.update(w.key)
 }
 
 // remove removes a request, if it is still in the queue.
@@ -120,28 +179,38 @@ func (q *fairQueue) remove(w *waiter) {
 	c.len--
 	w.key.queued--
 	q.len--
-	if w.key.queued == 0 {
-		i := slices.Index(q.waiting, w.key)
-		q.waiting = slices.Delete(q.waiting, i, i+1)
+	q.update(w.key)
+}
+
+// strangers returns the number of keys for which the requests of the shared queue count.
+func (q *fairQueue) strangers() int {
+	return min(q.shared.queued+q.shared.held(classes-1), strangerKeys)
+}
+
+// held returns how many slots a key holds for a class and more important ones. Strangers hold
+// what each of them holds on average.
+func (q *fairQueue) held(k *keyQueue, class int) int {
+	if k == &q.shared {
+		return k.held(class) / max(1, q.strangers())
 	}
+	return k.held(class)
 }
 
 // exceedsShare reports whether one more request of the class would hold more than an equal
 // share of the slots. Every key may hold one.
 func (q *fairQueue) exceedsShare(k *keyQueue, class, slots int) bool {
-	return len(q.keys) > 1 && k.held(class)+1 > max(1, slots/len(q.keys))
+	return q.held(k, class)+1 > max(1, slots/max(1, len(q.keys)+q.strangers()))
 }
 
 // first returns the request that gets the next slot. Keys within their share come first, by
 // priority. Of equal ones, the key that holds the fewest slots is next.
 func (q *fairQueue) first(slots int) *waiter {
-	if len(q.waiting) == 0 {
-		return nil
-	}
-	best := q.waiting[0].first()
-	for _, k := range q.waiting[1:] {
-		if w := k.first(); q.before(w, best, slots) {
-			best = w
+	best := q.shared.first()
+	for i := range q.next {
+		if k := q.next[i].top(); k != nil {
+			if w := k.first(); best == nil || q.before(w, best, slots) {
+				best = w
+			}
 		}
 	}
 	return best
@@ -150,31 +219,44 @@ func (q *fairQueue) first(slots int) *waiter {
 // before reports whether a gets a slot before b.
 func (q *fairQueue) before(a, b *waiter, slots int) bool {
 	exceedsA, exceedsB := q.exceedsShare(a.key, a.class, slots), q.exceedsShare(b.key, b.class, slots)
+	heldA, heldB := q.held(a.key, a.class), q.held(b.key, b.class)
 	switch {
 	case exceedsA != exceedsB:
 		return exceedsB
 	case !exceedsA && a.class != b.class:
 		return a.class < b.class
+	case heldA != heldB:
+		return heldA < heldB
 	}
-	return a.key.held(a.class) < b.key.held(b.class)
+	return a.key.served < b.key.served
 }
 
-// served moves a key behind all others that wait.
-func (q *fairQueue) served(k *keyQueue) {
-	if k.queued > 0 && len(q.waiting) > 1 {
-		i := slices.Index(q.waiting, k)
-		q.waiting = append(slices.Delete(q.waiting, i, i+1), k)
+// admit gives a slot to a request of the key. A mark of zero means no Shedder.Key.
+func (q *fairQueue) admit(k *keyQueue, class int, mark uint64) {
+	k.inflight[class]++
+	if mark == 0 {
+		return
 	}
+	q.sequence++
+	k.served = q.sequence
+	q.admitted.add(mark)
+	if k.queued > 0 {
+		q.update(k)
+	}
+}
+
+// tooManyKeys reports whether more keys wait than get a slot soon. Strangers are counted by
+// their requests.
+func (q *fairQueue) tooManyKeys(slots int) bool {
+	return q.keys != nil && len(q.longest.keys)+q.shared.queued > keysPerSlot*slots
 }
 
 // last returns the request that is evicted: of the key with the most that wait, the oldest
 // of the least important class.
 func (q *fairQueue) last() *waiter {
-	longest := q.waiting[0]
-	for _, k := range q.waiting[1:] {
-		if k.queued > longest.queued {
-			longest = k
-		}
+	longest := q.longest.top()
+	if longest == nil || q.shared.queued/strangerKeys >= longest.queued {
+		longest = &q.shared
 	}
 	return longest.last()
 }

@@ -37,6 +37,7 @@ func class(p resilienthttp.Priority) int { return int(resilienthttp.PriorityCrit
 // waiter is a request that waits for a slot.
 type waiter struct {
 	key          *keyQueue
+	mark         uint64 // of its key, see knownKeys; zero means no key
 	class        int
 	older, newer *waiter // of its key and class
 	queued       bool
@@ -79,7 +80,7 @@ type concurrencyGate struct {
 // enter decides about a request that arrives. If it gets a slot, flight is the number in
 // flight. It is hopeless if it cannot be served in the remaining time. Otherwise it may join
 // the queue.
-func (g *concurrencyGate) enter(now, left time.Duration, k *keyQueue, class int) (flight int, hopeless bool) {
+func (g *concurrencyGate) enter(now, left time.Duration, k *keyQueue, mark uint64, class int) (flight int, hopeless bool) {
 	if left < noDeadline {
 		g.observeTimeout(seconds(left))
 		if left <= 0 || g.latency(now, 1) > left {
@@ -91,8 +92,8 @@ func (g *concurrencyGate) enter(now, left time.Duration, k *keyQueue, class int)
 			return 0, false
 		}
 	}
-	if g.fairQueue.len == 0 && g.admit() {
-		k.inflight[class]++
+	if g.fairQueue.len == 0 && g.limiter.admit() {
+		g.fairQueue.admit(k, class, mark)
 		return g.limiter.inflight, false
 	}
 	return 0, false
@@ -126,7 +127,7 @@ func (g *concurrencyGate) join(now, left time.Duration, w *waiter) (victim *wait
 	}
 	w.until = now + wait
 	g.push(w)
-	if g.fairQueue.len <= size {
+	if g.fairQueue.len <= size && !g.tooManyKeys(g.slots()) {
 		return nil, ReasonNone
 	}
 	victim = g.last()
@@ -137,16 +138,15 @@ func (g *concurrencyGate) join(now, left time.Duration, w *waiter) (victim *wait
 	return victim, ReasonNone
 }
 
-// next removes the request from the queue that gets a free slot. It returns nil if there is
-// none.
-func (g *concurrencyGate) next() *waiter {
+// admitNext removes the request from the queue that gets a free slot. It returns nil if there
+// is none.
+func (g *concurrencyGate) admitNext() *waiter {
 	w := g.first(g.slots())
-	if w == nil || !g.admit() {
+	if w == nil || !g.limiter.admit() {
 		return nil
 	}
 	g.fairQueue.remove(w)
-	g.served(w.key)
-	w.key.inflight[w.class]++
+	g.fairQueue.admit(w.key, w.class, w.mark)
 	w.flight = g.limiter.inflight
 	return w
 }
@@ -163,7 +163,11 @@ func (g *concurrencyGate) done(now time.Duration, s sample, k *keyQueue, class i
 	}
 	g.release(now, s)
 	k.inflight[class]--
-	g.forget(k)
+	if k.queued > 0 {
+		g.update(k)
+	} else {
+		g.forget(k)
+	}
 }
 
 // queueSize returns how many may wait: as many as get a slot within the wait, by the

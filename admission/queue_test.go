@@ -1,7 +1,9 @@
 package admission
 
 import (
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -43,11 +45,11 @@ func TestInFlightRequest_noSample(t *testing.T) {
 func TestConcurrencyGate_ignoresHopelessDeadlines(t *testing.T) {
 	g := concurrencyGate{limiter: newLimiter(20, 4, 1000, 2)}
 	for range 10 {
-		flight, hopeless := g.enter(0, noDeadline, &g.shared, 0)
+		flight, hopeless := g.enter(0, noDeadline, &g.shared, 0, 0)
 		require.False(t, hopeless)
 		g.done(0, sample{took: 10 * ms, flight: flight}, &g.shared, 0)
 	}
-	_, hopeless := g.enter(0, 5*ms, &g.shared, 0)
+	_, hopeless := g.enter(0, 5*ms, &g.shared, 0, 0)
 	require.True(t, hopeless)
 	require.False(t, g.full)
 }
@@ -71,9 +73,9 @@ func FuzzGate(f *testing.F) {
 			case b < 128:
 				w := &waiter{class: i % classes, key: &g.shared}
 				if len(script)%2 == 0 {
-					w.key = g.of(string('a' + b%5))
+					w.key, w.mark = g.of(string('a' + b%5))
 				}
-				flight, hopeless := g.enter(now, left, w.key, w.class)
+				flight, hopeless := g.enter(now, left, w.key, w.mark, w.class)
 				switch {
 				case flight > 0:
 					inside = append(inside, w)
@@ -91,7 +93,7 @@ func FuzzGate(f *testing.F) {
 				w := inside[i%len(inside)]
 				inside = slices.Delete(inside, i%len(inside), i%len(inside)+1)
 				g.done(now, sample{took: time.Duration(b-130) * ms, flight: 1 + i%9, late: b%5 == 0}, w.key, w.class)
-				for w := g.next(); w != nil; w = g.next() {
+				for w := g.admitNext(); w != nil; w = g.admitNext() {
 					require.True(t, waiting[w])
 					delete(waiting, w)
 					inside = append(inside, w)
@@ -108,14 +110,13 @@ func FuzzGate(f *testing.F) {
 			}
 			active := map[string]bool{}
 			for _, w := range inside {
-				active[w.key.key] = true
+				active[w.key.key] = w.key != &g.shared
 			}
 			for w := range waiting {
-				active[w.key.key] = true
+				active[w.key.key] = w.key != &g.shared
 			}
-			if len(script)%2 == 0 {
-				require.Len(t, g.keys, len(active))
-			}
+			delete(active, "") // strangers
+			require.Len(t, g.keys, len(active))
 			require.Len(t, inside, g.limiter.inflight)
 			require.Len(t, waiting, g.fairQueue.len)
 			require.GreaterOrEqual(t, g.limit, 1.0)
@@ -123,6 +124,88 @@ func FuzzGate(f *testing.F) {
 			require.GreaterOrEqual(t, g.base, 0.0) // and no NaN
 		}
 	})
+}
+
+// manyKeys is a gate with as many keys that wait, all known, and a slot for each four.
+func manyKeys(keys int) (g *concurrencyGate, enter func(key string) *waiter) {
+	slots := keys / keysPerSlot
+	g = &concurrencyGate{limiter: newLimiter(slots, slots, slots, -1), queueLimit: 2 * keys, maxWait: time.Hour}
+	enter = func(key string) *waiter {
+		w := &waiter{class: len(key) % classes}
+		w.key, w.mark = g.of(key)
+		if flight, _ := g.enter(0, noDeadline, w.key, w.mark, w.class); flight > 0 {
+			return nil
+		}
+		if victim, _ := g.join(0, noDeadline, w); victim != nil {
+			return victim
+		}
+		return w
+	}
+	for n := range slots {
+		enter("in flight " + strconv.Itoa(n))
+	}
+	for n := range keys {
+		key := strconv.Itoa(n)
+		g.admitted.add(g.admitted.mark(key))
+		enter(key)
+	}
+	return g, enter
+}
+
+// A17: with any order of arrivals, the next request is one that a walk through all keys finds.
+func TestFairQueue_indexFindsWhatAWalkFinds(t *testing.T) {
+	g, enter := manyKeys(400)
+	random := rand.New(rand.NewPCG(17, 17))
+	var inside []*waiter
+	for range 5000 {
+		key := strconv.Itoa(random.IntN(500))
+		g.admitted.add(g.admitted.mark(key))
+		enter(key)
+		if len(inside) > 0 && random.IntN(2) == 0 {
+			i := random.IntN(len(inside))
+			w := inside[i]
+			inside = slices.Delete(inside, i, i+1)
+			g.done(0, sample{took: -1}, w.key, w.class)
+		} else {
+			g.done(0, sample{took: -1}, &g.shared, 0)
+			enter("stranger")
+		}
+		got, longest := g.first(g.slots()), 0
+		for _, k := range g.keys {
+			if w := k.first(); w != nil {
+				require.False(t, g.before(w, got, g.slots()), "%q before %q", w.key.key, got.key.key)
+			}
+			longest = max(longest, k.queued)
+		}
+		if last := g.last(); last.key != &g.shared {
+			require.Equal(t, longest, last.key.queued)
+		}
+		require.LessOrEqual(t, len(g.longest.keys)+g.shared.queued, 5*g.slots())
+		if w := g.admitNext(); w != nil && w.key != &g.shared {
+			inside = append(inside, w)
+		}
+	}
+}
+
+// A17: a decision is an arrival, an eviction, the end of a request and the choice of the next.
+func BenchmarkConcurrencyGate_keys(b *testing.B) {
+	for _, keys := range []int{100, 10_000} {
+		b.Run(strconv.Itoa(keys), func(b *testing.B) {
+			g, enter := manyKeys(keys)
+			names := make([]string, 2*keys)
+			for i := range names {
+				names[i] = strconv.Itoa(i)
+				g.admitted.add(g.admitted.mark(names[i]))
+			}
+			last := &waiter{key: &g.shared}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				enter(names[i%len(names)])
+				g.done(0, sample{took: -1}, last.key, last.class)
+				last = g.admitNext()
+			}
+		})
+	}
 }
 
 // A request yields the processor if that costs little compared to its latency, or if the

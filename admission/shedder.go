@@ -54,8 +54,9 @@ type Shedder struct {
 
 	// Key returns the client, tenant or account that a request belongs to. While others
 	// wait, a key that holds an equal share of the slots gets no more: its requests go
-	// behind those of the other keys, whatever their priority. Nil means no shares. If Key
-	// returns an error, the request gets 403.
+	// behind those of the other keys, whatever their priority. Keys that were never admitted
+	// count as three keys at most, so use a key that a client cannot invent. Nil means no
+	// shares. If Key returns an error, the request gets 403.
 	Key func(*http.Request) (string, error)
 
 	// Trace has hooks for each request. Nil means none.
@@ -243,11 +244,11 @@ func (s *Shedder) enter(ctx context.Context, key string, class int) pass {
 		left = deadline.Sub(s.epoch) - now
 	}
 	s.lock()
-	k := &s.gate.shared
+	k, mark := &s.gate.shared, uint64(0)
 	if s.Key != nil {
-		k = s.gate.of(key)
+		k, mark = s.gate.of(key)
 	}
-	flight, hopeless := s.gate.enter(now, left, k, class)
+	flight, hopeless := s.gate.enter(now, left, k, mark, class)
 	if flight > 0 {
 		p := pass{request: s.request(), key: k, class: class, flight: flight, began: now, yields: s.gate.yields()}
 		s.mu.Unlock()
@@ -255,7 +256,7 @@ func (s *Shedder) enter(ctx context.Context, key string, class int) pass {
 	}
 	p := pass{why: ReasonDeadline}
 	if !hopeless {
-		p = s.queue(ctx, now, left, k, class)
+		p = s.queue(ctx, now, left, k, mark, class)
 		s.mu.Lock()
 	}
 	if p.why == ReasonNone {
@@ -278,10 +279,10 @@ func (s *Shedder) request() *inFlightRequest {
 }
 
 // queue waits for a slot. The caller holds the lock; queue returns without it.
-func (s *Shedder) queue(ctx context.Context, now, left time.Duration, k *keyQueue, class int) pass {
+func (s *Shedder) queue(ctx context.Context, now, left time.Duration, k *keyQueue, mark uint64, class int) pass {
 	w := s.waiter()
 	defer s.waiters.Put(w)
-	w.key, w.class = k, class
+	w.key, w.mark, w.class = k, mark, class
 	victim, why := s.gate.join(now, left, w)
 	if victim != nil {
 		victim.verdict <- evicted
@@ -347,7 +348,7 @@ func (s *Shedder) waiter() *waiter {
 func (s *Shedder) leave(now time.Duration, sample sample, k *keyQueue, class int) {
 	s.lock()
 	s.gate.done(now, sample, k, class)
-	for w := s.gate.next(); w != nil; w = s.gate.next() {
+	for w := s.gate.admitNext(); w != nil; w = s.gate.admitNext() {
 		w.verdict <- admitted
 	}
 	s.mu.Unlock()

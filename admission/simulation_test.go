@@ -127,7 +127,7 @@ func (s *simulation) arrival(came time.Duration) {
 	q.w.key = &s.gate.shared
 	if s.request != nil {
 		q.key, q.class = s.request(s.random)
-		q.w.key = s.gate.of(q.key)
+		q.w.key, q.w.mark = s.gate.of(q.key)
 	} else {
 		for x := s.random.Float64(); q.class < classes-1 && x >= s.mix[q.class]; q.class++ {
 			x -= s.mix[q.class]
@@ -138,7 +138,7 @@ func (s *simulation) arrival(came time.Duration) {
 	if s.deadline > 0 {
 		left = s.deadline
 	}
-	flight, hopeless := s.gate.enter(s.now, left, q.w.key, q.class)
+	flight, hopeless := s.gate.enter(s.now, left, q.w.key, q.w.mark, q.class)
 	switch {
 	case flight > 0:
 		q.w.flight = flight
@@ -215,7 +215,7 @@ func (s *simulation) leave(q *simRequest) {
 	late := s.deadline > 0 && s.now-q.came > s.deadline
 	s.gate.done(s.now, sample{took: s.now - q.began, flight: q.w.flight, late: late}, q.w.key, q.class)
 	s.end(q, !late)
-	for w := s.gate.next(); w != nil; w = s.gate.next() {
+	for w := s.gate.admitNext(); w != nil; w = s.gate.admitNext() {
 		s.enter(s.requestOf(w))
 	}
 }
