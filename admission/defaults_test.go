@@ -33,5 +33,6 @@ func TestShedder_defaultsInDocs(t *testing.T) {
 		{Field: "MaxWait", Default: doctable.Format(defaultMaxWait) + ", or twice the latency if longer", Unit: "wait for a slot", Range: "negative: none"},
 		{Field: "Priority", Default: "default for all", Unit: "priority of the request", Range: "batch, default, critical"},
 		{Field: "Key", Default: "none", Unit: "no key gets more than an equal share while others wait", Range: ""},
+		{Field: "NoRetryHint", Default: new(Shedder).NoRetryHint, Unit: "omits `X-Should-Retry: false` in a lasting overload", Range: ""},
 	})
 }

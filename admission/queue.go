@@ -115,7 +115,7 @@ func (g *concurrencyGate) join(now, left time.Duration, w *waiter) (victim *wait
 		// After a short pause, each request can be served before its deadline. In a lasting
 		// overload only critical ones wait that long.
 		latest := left - latency
-		if g.maxWait == 0 && (w.class == 0 || now-g.emptyUntil < left) {
+		if g.maxWait == 0 && (w.class == 0 || g.queuedFor(now) < left) {
 			wait = latest
 		}
 		wait = min(wait, latest)
@@ -136,6 +136,14 @@ func (g *concurrencyGate) join(now, left time.Duration, w *waiter) (victim *wait
 		return nil, ReasonQueueFull
 	}
 	return victim, ReasonNone
+}
+
+// queuedFor returns for how long the queue has not been empty.
+func (g *concurrencyGate) queuedFor(now time.Duration) time.Duration {
+	if g.fairQueue.len == 0 {
+		return 0
+	}
+	return now - g.emptyUntil
 }
 
 // admitNext removes the request from the queue that gets a free slot. It returns nil if there

@@ -59,6 +59,11 @@ type Shedder struct {
 	// shares. If Key returns an error, the request gets 403.
 	Key func(*http.Request) (string, error)
 
+	// NoRetryHint omits X-Should-Retry: false from rejections. Without it, rejections of
+	// requests that are not critical have that header while the queue has not been empty
+	// for 2 s. Clients that read it, this library's and others, do not retry the call.
+	NoRetryHint bool
+
 	// Trace has hooks for each request. Nil means none.
 	Trace *Trace
 
@@ -129,6 +134,8 @@ func (s *Shedder) State() ShedderState {
 // Handler returns a handler that calls next for the requests that get a slot.
 func (s *Shedder) Handler(next http.Handler) http.Handler {
 	shed := newProblem(http.StatusServiceUnavailable, reducedCapacity, "The server is short of capacity")
+	lasting := shed
+	lasting.permanent = true
 	forbidden := newProblem(http.StatusForbidden, explained+"key", "The request belongs to no known key")
 	wrong := misconfigured()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -154,7 +161,11 @@ func (s *Shedder) Handler(next http.Handler) http.Handler {
 			s.trace(r, key, p, &pass, shed.status)
 		}
 		if pass.why != ReasonNone {
-			reject(w, r, &shed, pass.retry)
+			rejection := &shed
+			if pass.lasting {
+				rejection = &lasting
+			}
+			reject(w, r, rejection, pass.retry)
 			return
 		}
 		s.serve(next, w, r, p, pass)
@@ -230,10 +241,15 @@ type pass struct {
 	yields  bool          // it yields the processor before its handler begins
 	queued  time.Duration
 	retry   time.Duration // of a rejection
+	lasting bool          // the overload lasts, so a retry is useless
 }
 
 // retryAfter is the Retry-After of a rejection, before jitter.
 const retryAfter = time.Second
+
+// lastingOverload is the time for which requests must have waited, without an empty queue,
+// until a rejection tells the client not to retry.
+const lastingOverload = 2 * time.Second
 
 func (s *Shedder) now() time.Duration { return time.Since(s.epoch) }
 
@@ -264,6 +280,7 @@ func (s *Shedder) enter(ctx context.Context, key string, class int) pass {
 	} else {
 		s.rejected++
 		p.retry = jittered(retryAfter)
+		p.lasting = !s.NoRetryHint && class > 0 && s.gate.queuedFor(s.now()) >= lastingOverload
 	}
 	s.mu.Unlock()
 	return p

@@ -21,6 +21,7 @@ import (
 // The gates in front of a server's workers. All are real code in virtual time.
 const (
 	gateShedder  = "shedder"           // admission.Shedder with priorities
+	gateNoHint   = "shedder-no-hint"   // the same without X-Should-Retry
 	gateFailsafe = "failsafe"          // failsafe-go's adaptive limiter with its defaults
 	gatePriority = "failsafe-priority" // the same with priorities and a queue
 )
@@ -41,8 +42,8 @@ func (g *gate) close() {
 // newGate returns the named gate in front of next.
 func newGate(name string, next http.Handler) *gate {
 	switch name {
-	case gateShedder:
-		shedder := &admission.Shedder{Priority: admission.PriorityFromHeader}
+	case gateShedder, gateNoHint:
+		shedder := &admission.Shedder{Priority: admission.PriorityFromHeader, NoRetryHint: name == gateNoHint}
 		return &gate{Handler: resilienthttp.DeadlineHandler{Next: shedder.Handler(next)}, stop: func() {}}
 	case gateFailsafe:
 		limiter := adaptivelimiter.NewWithDefaults[*http.Response]() //nolint:bodyclose // there is none

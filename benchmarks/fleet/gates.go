@@ -58,6 +58,11 @@ func gates() []Scenario {
 			atLeast("success of critical", successAt(critical), 0.99, "%.4f").worstSeed(),
 			atMost("attempts per call", Result.AttemptsPerCall, 1.1, "%.4f").worstSeed().reason(whyFew),
 			recoversWithin(2*time.Second),
+			atLeast("success after it", Result.SuccessAfter, 0.995, "%.4f").worstSeed(),
+		),
+		of("gate-shedder-no-hint", gateNoHint, "admission.Shedder, NoRetryHint",
+			atLeast("success after it", Result.SuccessAfter, 0.97, "%.4f").worstSeed().shared(),
+			atLeast("success after it", Result.SuccessAfter, 0.96, "%.4f").worstSeed().perClient(),
 		),
 		of("gate-failsafe-priority", gatePriority, "failsafe-go's adaptive limiter, prioritized"),
 		of("gate-failsafe", gateFailsafe, "failsafe-go's adaptive limiter"),
@@ -108,7 +113,7 @@ Goodput and recovery are the worst of three seeds for the Shedder; other gates h
 		}
 		cells = append(cells, fmt.Sprintf("%.3f", row.average(Result.SuccessAfter)))
 		table.Row(append(cells, fmt.Sprintf("%.2f", row.average(Result.AttemptsPerCall)), brief(row.span(meanLatency)), brief(row.span(p99Latency)), row.recovery())...)
-		if s.Gate == gateShedder {
+		if s.Gate == gateShedder || s.Gate == gateNoHint {
 			for _, result := range row {
 				targets.Add(result)
 			}
