@@ -195,7 +195,7 @@ func (b *bucket) opening(now time.Time) opening {
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.roll(now, b.inflight, b.rtt) {
+		if d.roll(now, b.inflight) {
 			b.probeDue, b.probed, b.early = false, false, 0
 			b.hold(now)
 		}

@@ -174,15 +174,10 @@ func (d *dimension) serve(o observation) bool {
 }
 
 // roll begins a new window after the reset, and reports whether it did. The quota is assumed to
-// be full, except for the requests in flight. A dimension that only rejections show ends with its
-// window.
-func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool {
+// be full. A dimension that only rejections show ends with its window.
+func (d *dimension) roll(now time.Time, inflight int64) bool {
 	if d.reset.IsZero() || now.Before(d.reset) {
 		return false
-	}
-	across := d.inWindow(inflight)
-	if trip > d.window/2 {
-		across = 0 // no response would ever show the same window
 	}
 	if !d.plausible {
 		d.zeros++
@@ -197,7 +192,7 @@ func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool
 	case d.partialRefill:
 		d.remaining = max(d.limit/bucketPart-1, 1)
 	default:
-		d.remaining = max(d.limit-across, 1)
+		d.remaining = max(d.limit, 1)
 	}
 	d.cut, d.partialRefill = false, false
 	return !d.costed

@@ -170,7 +170,7 @@ func TestDimension_tokenBucket(t *testing.T) {
 				d.learn(late)
 				require.Zero(t, d.remaining, "a response from before says nothing")
 			}
-			require.True(t, d.roll(now.Add(row.wait), 0, 0))
+			require.True(t, d.roll(now.Add(row.wait), 0))
 			require.Equal(t, row.remaining, d.remaining)
 		})
 	}
@@ -313,7 +313,7 @@ func TestDimension_implausible(t *testing.T) {
 			observe(&d, seen(10, 0, time.Second), now, now, true)
 			require.True(t, d.exhausted(now))
 			now = now.Add(time.Second)
-			d.roll(now, 0, 0)
+			d.roll(now, 0)
 			d.served = row.served
 			require.Equal(t, row.want, d.contradicted(now.Add(row.after)))
 			observe(&d, seen(10, 0, time.Second), now, now.Add(row.after), true)
@@ -329,13 +329,13 @@ func TestDimension_endsWithItsWindow(t *testing.T) {
 		now := time.Now()
 		d := dimension{shownOnSuccess: spoken}
 		observe(&d, seen(10, 0, 5*time.Second), now, now, true)
-		require.False(t, d.roll(now.Add(4*time.Second), 3, 0))
+		require.False(t, d.roll(now.Add(4*time.Second), 3))
 		require.True(t, d.exhausted(now.Add(4*time.Second)))
-		require.True(t, d.roll(now.Add(5*time.Second), 3, 0))
+		require.True(t, d.roll(now.Add(5*time.Second), 3))
 		require.Equal(t, !spoken, d.ignored())
 		if spoken {
-			require.EqualValues(t, 7, d.remaining, "three are in flight across the reset")
-			require.EqualValues(t, 7, d.left(3))
+			require.EqualValues(t, 10, d.left(3), "three are in flight across the reset, and count in their own window")
+			require.EqualValues(t, 9, d.left(4))
 		}
 	}
 }
