@@ -56,8 +56,17 @@ type Response struct {
 
 // rejected reports whether a limit rejected the request, so that the server has done no work.
 func (a *Response) rejected() bool {
-	return a.Status == http.StatusTooManyRequests ||
-		a.Status == http.StatusForbidden && (a.AsksToWait || a.Quota.Exhausted)
+	switch a.Status {
+	case http.StatusTooManyRequests:
+		return true
+	case http.StatusForbidden:
+		return a.AsksToWait || a.Quota.Exhausted
+	case http.StatusBadRequest: // of a server that has no other status; a bad request may be the last of a quota
+		return a.AsksToWait
+	case http.StatusServiceUnavailable:
+		return a.Quota.Exhausted
+	}
+	return false
 }
 
 // served reports whether the limits admitted the request.
