@@ -114,7 +114,7 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 	if b.Len() == 0 {
 		if granted, ok := b.Take(now); ok {
 			defer b.mu.Unlock()
-			if noWait && b.lessThanHalfLeft() {
+			if noWait && b.lessThanHalfLeft(now) {
 				b.finish(&granted, false)
 				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 			}
@@ -142,9 +142,9 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 func (b *bucket) allInFlight() int64 { return b.inflight + max(b.early, 0) }
 
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
-func (b *bucket) lessThanHalfLeft() bool {
+func (b *bucket) lessThanHalfLeft(now time.Time) bool {
 	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return !d.ignored() && d.limit > 0 && 2*d.left(b.allInFlight()-1) < d.limit
+		return !d.ignored() && d.limit > 0 && 2*d.left(now, b.allInFlight()-1) < d.limit
 	})
 }
 
@@ -200,7 +200,9 @@ func (b *bucket) opening(now time.Time) opening {
 			b.hold(now)
 		}
 		switch {
-		case d.ignored(), d.left(b.allInFlight()) > 0:
+		case d.ignored(), d.left(now, b.allInFlight()) >= d.need():
+		case d.refill() > 0:
+			o.recheck = sooner(o.recheck, d.refilledAt(0, b.allInFlight()))
 		case d.remaining <= 0 || d.costed:
 			if d.reset.After(o.at) {
 				o.at, o.blocked = d.reset, false
