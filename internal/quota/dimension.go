@@ -38,12 +38,12 @@ type dimension struct {
 	old       int64     // requests in flight that were sent before this window
 	since     time.Time // start of this window; zero: unknown
 
-	early, reset  time.Time     // bounds of the end of this window; zero: unknown
-	guessed       bool          // early and reset are estimated from the last window
-	cut           bool          // reset is limited by the longest block
-	short         bool          // a rejection shows that too little remains
-	resetMoves    int           // how often the reset moved to a later time before it was reached
-	window        time.Duration // the server's window, or the longest that was observed
+	early, reset time.Time     // bounds of the end of this window; zero: unknown
+	guessed      bool          // early and reset are estimated from the last window
+	cut          bool          // reset is limited by the longest block
+	short        bool          // a rejection shows that too little remains
+	resetMoves   int           // how often the reset moved to a later time before it was reached
+	window       time.Duration // the server's window, or the longest that was observed
 
 	plausible bool // a response has shown a remaining count or a limit of 1, or a rejection shows it
 	zeros     int  // windows before it was plausible

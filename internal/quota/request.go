@@ -71,7 +71,8 @@ func (a *Response) rejected() bool {
 
 // served reports whether the limits admitted the request.
 func (a *Response) served() bool {
-	return a.Status != 0 && a.Status < http.StatusInternalServerError && !a.rejected()
+	unclear := a.Status == http.StatusBadRequest && a.Quota.Exhausted
+	return a.Status != 0 && a.Status < http.StatusInternalServerError && !unclear && !a.rejected()
 }
 
 // Shows reports whether the response shows a quota or is a rejection.
