@@ -156,7 +156,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	case a.quota != nil:
 		a.quota.Done(&r, now)
 	case r.Shows(), c.record.quotas.Active():
-		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now, int64(c.record.inFlight.Load()-1))
+		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now)
 	}
 }
 
