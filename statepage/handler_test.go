@@ -415,7 +415,7 @@ func TestPage_whatFails(t *testing.T) {
 		require.Equal(t, []string{"all.test failing 100 %", "half.test degraded 50 %", "tenth.test degraded 10 %", "rare.test degraded 0.5 %"}, rows)
 		require.Equal(t, "all.test", d.Scopes.Rows[0].Scope)
 		require.Len(t, d.Scopes.Rows, 6)
-		require.Contains(t, d.Headline.Text, "all.test fails: 100 % of 200 calls in the last minute failed")
+		require.Contains(t, d.Headline.Text, "all.test fails: all 200 calls since ")
 		require.Contains(t, d.Headline.Text, " 3 more scopes are degraded.")
 		require.Equal(t, stat{"1", "of 6 scopes fails; 3 are degraded", "bad"}, d.Stats[0])
 	})

@@ -50,6 +50,7 @@ type dimension struct {
 	claimed   bool      // the newest response says that nothing remains
 	confirmed bool      // a rejection or a reset has proved this once
 	rejected  bool      // a rejection has proved it
+	used      int64     // requests that were sent in this window
 	served    int64     // requests that were served since the last exhaustion ended
 	from      time.Time // when the last exhaustion ended
 
@@ -187,7 +188,7 @@ func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool
 	if !d.plausible {
 		d.zeros++
 	}
-	d.old = inflight
+	d.old, d.used = inflight, 0
 	d.since, d.early, d.reset, d.guessed = d.reset, time.Time{}, time.Time{}, false
 	switch {
 	case !d.shownOnSuccess:
@@ -205,6 +206,7 @@ func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool
 
 // sent counts a request that is sent. The server may begin a window with it.
 func (d *dimension) sent(now time.Time) {
+	d.used++
 	if d.reset.IsZero() && d.window > 0 && !d.notShown {
 		d.early, d.reset, d.guessed = now, now.Add(d.window), true
 	}

@@ -12,6 +12,7 @@ type Status struct {
 	InFlight          bool // the limit of requests in flight: Remaining is the free slots
 
 	Limit, Remaining int64     // Limit 0: unknown; requests in flight are subtracted
+	Sent             int64     // requests that were sent since the last reset; negative: unknown
 	Reset            time.Time // when Remaining is Limit again; zero: it is already, or unknown
 	BlockedUntil     time.Time // end of the block; zero: none
 }
@@ -36,11 +37,27 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 		}
 		if s.shared != nil {
 			if remaining, ok := s.shared.Remaining(); ok {
-				f(Status{Scope: name, Fixed: true, Limit: int64(l.Burst), Remaining: remaining})
+				f(Status{Scope: name, Fixed: true, Limit: int64(l.Burst), Remaining: remaining, Sent: -1})
 			}
 		}
 		return true
 	})
+}
+
+// Exhausted returns the status of the server's quota for which a request must wait longest, or
+// false.
+func (s *Set) Exhausted(r Request, now time.Time) (longest Status, ok bool) {
+	if !s.limiter.Follow || !s.active.Load() {
+		return longest, false
+	}
+	now = s.limiter.steady(now)
+	for _, q := range s.bucketOf(r.Credential, s.key(r.Key), r.Method, r.Path).status(Status{}, now) {
+		exhausted := q.Limit > 0 && q.Remaining <= 0 && q.Reset.After(now)
+		if (exhausted || q.BlockedUntil.After(now)) && (!ok || later(q.Reset, q.BlockedUntil).After(later(longest.Reset, longest.BlockedUntil))) {
+			longest, ok = q, true
+		}
+	}
+	return longest, ok
 }
 
 // status returns the status of each dimension, or of the block. It changes nothing.
@@ -59,9 +76,13 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 		if d.reset.After(now) {
 			s.Reset = d.reset
 		}
+		if s.Sent = d.used; d.since.IsZero() || d.costed {
+			s.Sent = -1
+		}
 		all = append(all, s)
 	}
 	if len(all) == 0 && !s.BlockedUntil.IsZero() {
+		s.Sent = -1
 		all = append(all, s)
 	}
 	return all
@@ -72,7 +93,7 @@ func (s *fixedLimit) status(name string, now time.Time) Status {
 	defer s.mu.Unlock()
 	s.fill(now)
 	burst, rate := float64(s.limiter.Burst), float64(s.limiter.Limit)
-	status := Status{Scope: name, Fixed: true, Limit: int64(burst), Remaining: int64(min(max(s.tokens, 0), burst))}
+	status := Status{Scope: name, Fixed: true, Limit: int64(burst), Remaining: int64(min(max(s.tokens, 0), burst)), Sent: -1}
 	if lacking := burst - s.tokens; lacking >= 1 {
 		status.Reset = now.Add(time.Duration(min(lacking/rate*float64(time.Second), float64(Horizon))))
 	}
