@@ -72,7 +72,7 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, att
 func logSuppressed(ctx context.Context, logger *slog.Logger, level slog.Level, others []suppressedRecords) {
 	for _, s := range others {
 		logger.LogAttrs(ctx, level, "records suppressed", slog.String("event", "records_suppressed"),
-			slog.String("suppressed_event", s.event), slog.String("scope", s.scope), slog.String("suppressed_kind", strings.TrimSpace(s.kind)),
+			slog.String("suppressed_event", s.event), slog.String("scope", s.scope), slog.String("suppressed_kind", s.kind),
 			slog.Int("suppressed", s.suppressed))
 	}
 }
@@ -104,12 +104,12 @@ func (l *traceLogger) slow(a *Attempt) {
 		return
 	}
 	r, at := a.call.record, time.Since(a.call.origin)
-	if a.Latency == 0 && !r.usual.IsOld(r.inFlight.Age(at)) {
+	if a.Latency == 0 && !r.attemptsAreOld(at) {
 		return
 	}
 	if s := r.latency(at); s.Slow {
 		l.log(a.Request.Context(), slog.LevelWarn, logKey{event: slowEvent, scope: a.call.scope}, append(requestAttrs(a.Request),
-			slog.String("scope", a.call.scope), slog.Duration("usual_latency", s.UsualP50), slog.Duration("latency", s.P50),
+			slog.String("scope", a.call.scope), slog.Duration("usual_latency", s.UsualP50), slog.Duration("latency", s.P50), slog.Int("samples", s.Samples),
 			slog.Int("attempts_in_flight", r.inFlight.Count()), slog.Duration("in_flight_age", s.InFlightAge)))
 	}
 }
@@ -120,8 +120,8 @@ func quotaAttrs(q *QuotaStatus) []slog.Attr {
 		return nil
 	}
 	attrs := []slog.Attr{slog.Int64("quota_limit", q.Limit), slog.Int64("quota_remaining", q.Remaining)}
-	if q.Sent >= 0 {
-		attrs = append(attrs, slog.Int64("quota_sent", q.Sent))
+	if q.UsedByOthers > 0 {
+		attrs = append(attrs, slog.Int64("quota_used_by_others", q.UsedByOthers))
 	}
 	if until := q.until(); !until.IsZero() {
 		attrs = append(attrs, slog.Time("quota_until", until.UTC()))
@@ -153,7 +153,9 @@ func (l *traceLogger) call(c *Call) {
 	}
 	fail := func(kind string) {
 		level, key.event = slog.LevelError, "call_failed"
-		key.kind += " " + kind
+		if !strings.HasSuffix(key.kind, kind) {
+			key.kind = strings.TrimSpace(key.kind + " " + kind)
+		}
 	}
 	if c.Response != nil {
 		key.kind = strconv.Itoa(c.Response.StatusCode)

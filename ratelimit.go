@@ -169,8 +169,8 @@ func (q *QuotaStatus) said() string {
 		return "blocked by the server until " + until
 	}
 	text := fmt.Sprintf("quota exhausted (0 of %d until %s)", q.Limit, until)
-	if q.UsedByOthers() {
-		text += fmt.Sprintf(", others use it: this process sent %d", q.Sent)
+	if q.UsedByOthers > 0 {
+		text += fmt.Sprintf(", other processes used %d", q.UsedByOthers)
 	}
 	return text
 }

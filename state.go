@@ -106,17 +106,15 @@ type QuotaStatus struct {
 
 	Limit     int64     // zero means that Limit and Remaining are unknown
 	Remaining int64     // without the requests in flight
-	Sent      int64     // requests of this process since the last reset; negative: unknown
 	Reset     time.Time // when Remaining is Limit again; zero: it is already, or unknown
 
 	// BlockedUntil is the time until which no request is sent, because the server rejects them.
 	// Zero means not blocked. (An exhausted quota waits until its Reset.)
 	BlockedUntil time.Time
-}
 
-// UsedByOthers reports whether other processes have certainly used most of the quota. False means unknown.
-func (q *QuotaStatus) UsedByOthers() bool {
-	return q.Sent >= 0 && q.Limit > 0 && 2*q.Sent < q.Limit-q.Remaining
+	// UsedByOthers is what other processes have certainly used of Limit, while this process has
+	// seen its window. Zero means none or unknown.
+	UsedByOthers int64
 }
 
 // LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses below
@@ -133,9 +131,9 @@ type LatencyStatus struct {
 
 	InFlightAge time.Duration // mean time since the attempts in flight were sent; zero: none
 
-	// Slow reports whether P50 is above UsualP99, 4 times UsualP50 and UsualP50 + 0.5 s, with five
-	// samples or more. It is true as well if InFlightAge is above 5 s and twice the usual slowest
-	// response of a minute.
+	// Slow reports whether P50 is above UsualP99, 4 times UsualP50 and UsualP50 + 0.5 s. With fewer
+	// than ten samples it must be 16 times UsualP50, and fewer than five are not judged. It is true as well if InFlightAge is above 5 s and twice the usual slowest
+	// response of a minute; with n < 5 attempts in flight, n/5 of InFlightAge.
 	Slow bool
 }
 
@@ -255,7 +253,7 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 
 func quotaStatus(q *quota.Status) QuotaStatus {
 	return QuotaStatus{
-		Bucket: bucketName(q), Key: q.Key, Limit: q.Limit, Remaining: q.Remaining, Sent: q.Sent, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
+		Bucket: bucketName(q), Key: q.Key, Limit: q.Limit, Remaining: q.Remaining, UsedByOthers: q.UsedByOthers, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
 	}
 }
 

@@ -586,15 +586,15 @@ func TestLogTrace(t *testing.T) {
 			require.Equal(t, []map[string]any{
 				{
 					"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "POST", "server.address": "api.test",
-					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "duration": ms(5),
+					"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "duration": ms(5),
 				},
 				{
 					"level": "INFO", "msg": "retry scheduled", "event": "retry_scheduled", "http.request.method": "POST", "server.address": "api.test",
-					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "retry_wait": ms(100),
+					"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "retry_wait": ms(100),
 				},
 				{
 					"level": "DEBUG", "msg": "attempt done", "event": "attempt_done", "http.request.method": "POST", "server.address": "api.test",
-					"attempt": 2.0, "verdict": "success", "http.response.status_code": 201.0, "idempotency_key_hash": hash, "duration": ms(5),
+					"scope": "api.test", "attempt": 2.0, "verdict": "success", "http.response.status_code": 201.0, "idempotency_key_hash": hash, "duration": ms(5),
 				},
 				{
 					"level": "DEBUG", "msg": "call done", "event": "call_done", "http.request.method": "POST", "server.address": "api.test",
@@ -616,16 +616,16 @@ func TestLogTrace(t *testing.T) {
 			require.Len(t, records, 4)
 			require.Equal(t, map[string]any{
 				"level": "WARN", "msg": "breaker changed", "event": "breaker_changed", "scope": "api.test",
-				"from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z",
+				"openings": 1.0, "from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z",
 			}, records[0])
 			require.Equal(t, map[string]any{
 				"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "GET", "server.address": "api.test",
-				"attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0,
+				"scope": "api.test", "attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0,
 			}, records[1])
 			require.Equal(t, map[string]any{
 				"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
 				"scope": "api.test", "attempts": 1.0, "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0, "stop_reason": "max_attempts",
-				"transcript": "GET to api.test: 500, 1 attempt, 0s\nat  event      took  result\n0s  attempt 1  0s    500, transient\n0s  no retry         no attempts left",
+				"transcript": "GET to api.test: 500, 1 attempt, 0s, began 2000-01-01 00:00:00.000\nat  event      took  result\n0s  attempt 1  0s    500, transient\n0s  no retry         no attempts left",
 			}, records[2])
 			require.Contains(t, records[3]["error"], "circuit breaker is open")
 			require.Contains(t, records[3], "not_before")
@@ -660,7 +660,7 @@ func TestLogTrace(t *testing.T) {
 			require.Len(t, records, 5)
 			require.Equal(t, map[string]any{
 				"level": "INFO", "msg": "attempt queued", "event": "attempt_queued", "http.request.method": "GET", "server.address": "api.test",
-				"attempt": 1.0, "estimated_wait": ms(10_000),
+				"scope": "api.test", "attempt": 1.0, "estimated_wait": ms(10_000),
 			}, records[2])
 			require.InDelta(t, ms(10_000), records[4]["queue_wait"], ms(1))
 			require.InDelta(t, ms(10_000), records[4]["duration"], ms(1))

@@ -317,7 +317,7 @@ func TestPage_answers(t *testing.T) {
 		h := everything(t)
 		text := shown(asked(h, http.MethodGet, "/").Body.String())
 		const at = `\d\d:\d\d:\d\d\.\d`
-		require.Regexp(t, `down\.test fails: 100 % of 1 call in the last minute failed, no success since `+at+` \(10 s ago\)\. Last failure: status 503\. `+
+		require.Regexp(t, `down\.test fails: 1 of 1 call in the last minute failed, no success since `+at+` \(10 s ago\)\. Last failure 10 s ago: status 503\. `+
 			`Calls are rejected until `+at+` \(in \d+(\.\d+)? min\)\. 1 of 2 scopes fails 25 % of 4 calls in the last minute failed`, text)
 		require.Regexp(t, `What fails .* down\.test client-0 failing 100 % 1 of 1 100 % 1 of 1 1 × 5xx status 503 at `+at+` `+at+` .* ago Calls are rejected until `+at, text)
 		require.Regexp(t, `down\.test client-0 rejecting \d\d:\d\d:\d\d\.\d in .* The circuit is open: 1 failure in 1 attempt, the last one: status 503\.`, text)

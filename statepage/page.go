@@ -125,9 +125,9 @@ type quotaView struct {
 	Key          string    `json:"key,omitempty"`
 	Limit        int64     `json:"limit"`
 	Remaining    int64     `json:"remaining"`
-	Sent         int64     `json:"sent"` // -1: unknown
 	Reset        time.Time `json:"reset,omitzero"`
 	BlockedUntil time.Time `json:"blocked_until,omitzero"`
+	UsedByOthers int64     `json:"used_by_others,omitempty"`
 }
 
 type latencyView struct {
@@ -253,7 +253,7 @@ func (s *scopeView) action(now time.Time) string {
 		return "The next calls are probes."
 	case b != nil:
 		return "Calls wait" + until(b) + "."
-	case s.Health == healthOK:
+	case s.Health == healthOK, s.Health == healthSlow:
 	case s.Budget.Remaining >= 0 && s.Budget.Remaining < 1:
 		return "No retries: the retry budget is exhausted."
 	case s.RetryWaiting > 0:
@@ -326,16 +326,12 @@ func blockedByQuota(q *resilienthttp.QuotaStatus, s *resilienthttp.ScopeState, n
 	return nil
 }
 
-// usedBy says how much of an exhausted quota this process has used; "" means unknown.
+// usedBy says how much of an exhausted quota other processes have used; "" means unknown.
 func usedBy(q *resilienthttp.QuotaStatus) string {
-	if q.Sent < 0 {
+	if q.UsedByOthers == 0 {
 		return ""
 	}
-	text := fmt.Sprintf(" This process sent %s since the last reset", plural(int(q.Sent), "request"))
-	if q.UsedByOthers() {
-		text += ": other processes use the quota"
-	}
-	return text + "."
+	return fmt.Sprintf(" Other processes used %s of it, or more.", grouped(q.UsedByOthers))
 }
 
 func quoted(bucket string) string {

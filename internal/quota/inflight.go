@@ -96,5 +96,5 @@ func (s *slots) Dispatch(now time.Time) {
 func (s *slots) status(name string) Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return Status{Scope: name, InFlight: true, Limit: int64(s.limit), Remaining: int64(s.free), Sent: -1}
+	return Status{Scope: name, InFlight: true, Limit: int64(s.limit), Remaining: int64(s.free)}
 }

@@ -12,7 +12,7 @@ type Status struct {
 	InFlight          bool // the limit of requests in flight: Remaining is the free slots
 
 	Limit, Remaining int64     // Limit 0: unknown; requests in flight are subtracted
-	Sent             int64     // requests that were sent since the last reset; negative: unknown
+	UsedByOthers     int64     // what other processes have certainly used of this window
 	Reset            time.Time // when Remaining is Limit again; zero: it is already, or unknown
 	BlockedUntil     time.Time // end of the block; zero: none
 }
@@ -37,7 +37,7 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 		}
 		if s.shared != nil {
 			if remaining, ok := s.shared.Remaining(); ok {
-				f(Status{Scope: name, Fixed: true, Limit: int64(l.Burst), Remaining: remaining, Sent: -1})
+				f(Status{Scope: name, Fixed: true, Limit: int64(l.Burst), Remaining: remaining})
 			}
 		}
 		return true
@@ -76,13 +76,10 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 		if d.reset.After(now) {
 			s.Reset = d.reset
 		}
-		if s.Sent = d.used; d.since.IsZero() || d.costed {
-			s.Sent = -1
-		}
+		s.UsedByOthers = d.usedByOthers()
 		all = append(all, s)
 	}
 	if len(all) == 0 && !s.BlockedUntil.IsZero() {
-		s.Sent = -1
 		all = append(all, s)
 	}
 	return all
@@ -93,7 +90,7 @@ func (s *fixedLimit) status(name string, now time.Time) Status {
 	defer s.mu.Unlock()
 	s.fill(now)
 	burst, rate := float64(s.limiter.Burst), float64(s.limiter.Limit)
-	status := Status{Scope: name, Fixed: true, Limit: int64(burst), Remaining: int64(min(max(s.tokens, 0), burst)), Sent: -1}
+	status := Status{Scope: name, Fixed: true, Limit: int64(burst), Remaining: int64(min(max(s.tokens, 0), burst))}
 	if lacking := burst - s.tokens; lacking >= 1 {
 		status.Reset = now.Add(time.Duration(min(lacking/rate*float64(time.Second), float64(Horizon))))
 	}
