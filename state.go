@@ -126,13 +126,13 @@ type LatencyStatus struct {
 	AdaptiveTimeout time.Duration // of a first attempt with the Transport's Policy; zero means none
 
 	// UsualP50 and UsualP99 are the usual quantiles of a minute. They follow changes within about
-	// an hour. Zero means unknown: there were never five responses in a minute.
+	// an hour. Zero means unknown: there were never four responses in a minute.
 	UsualP50, UsualP99 time.Duration
 
 	InFlightAge time.Duration // mean time since the attempts in flight were sent; zero: none
 
 	// Slow reports whether P50 is above UsualP99, 4 times UsualP50 and UsualP50 + 0.5 s. With fewer
-	// than ten samples it must be 16 times UsualP50, and fewer than five are not judged. It is true as well if InFlightAge is above 5 s and twice the usual slowest
+	// than ten samples it must be 16 times UsualP50, and fewer than four are not judged. It is true as well if InFlightAge is above 5 s and twice the usual slowest
 	// response of a minute; with n < 5 attempts in flight, n/5 of InFlightAge.
 	Slow bool
 }

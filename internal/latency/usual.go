@@ -18,7 +18,7 @@ type Usual struct {
 
 const (
 	usualSteps   = 64 // the slowest pace
-	usualSamples = 5  // the least number of samples of a median
+	usualSamples = 4  // the least number of samples of a median
 )
 
 // Follow makes the step of this time, unless it is made or the Window has too few samples.
