@@ -33,8 +33,8 @@ func (u *Usual) Follow(at time.Duration, w *Window) {
 		return
 	}
 	part := 1 / float64(min(u.steps.Add(1), usualSteps))
-	approach(&u.p50, recent.Quantile(0.5), part, part)
-	approach(&u.p99, recent.Quantile(0.99), part, part)
+	approach(&u.p50, min(recent.Quantile(0.5), recent.slowest), part, part)
+	approach(&u.p99, min(recent.Quantile(0.99), recent.slowest), part, part)
 	approach(&u.utmost, recent.Slowest(), part, 3)
 }
 
