@@ -926,6 +926,65 @@ func TestLogTrace_clientErrors(t *testing.T) {
 	}
 }
 
+// A slow scope is logged once a minute, with the usual latency, also while no response arrives.
+func TestLogTrace_slow(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		usual, then  time.Duration
+		least, most  int // records in three minutes
+		usualSeconds float64
+	}{
+		{"2.1 s instead of 40 ms", 40 * time.Millisecond, 2100 * time.Millisecond, 2, 4, 0.04},
+		{"no response", 40 * time.Millisecond, time.Hour, 2, 4, 0.04},
+		{"100 ms instead of 40 ms: not logged", 40 * time.Millisecond, 100 * time.Millisecond, 0, 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				records, _ := logged(t, func(trace *resilienthttp.Trace) {
+					transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+						took := row.usual
+						if time.Since(start) > 5*time.Minute {
+							took = row.then
+						}
+						select {
+						case <-time.After(took):
+							return puppetAnswer(req, 200), nil
+						case <-req.Context().Done():
+							return nil, req.Context().Err()
+						}
+					}), 1)
+					transport.Trace, transport.RateLimit = trace, &resilienthttp.RateLimit{}
+					ctx, cancel := context.WithCancel(t.Context())
+					var calls sync.WaitGroup
+					for time.Since(start) < 8*time.Minute {
+						calls.Go(func() {
+							if resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, "")); err == nil {
+								_ = resp.Body.Close()
+							}
+						})
+						time.Sleep(200 * time.Millisecond)
+					}
+					cancel()
+					calls.Wait()
+				})
+				n := 0
+				for _, r := range records {
+					if r["event"] != "scope_slow" {
+						continue
+					}
+					n++
+					require.Equal(t, []any{"WARN", "scope slow", "api.test"}, []any{r["level"], r["msg"], r["scope"]})
+					require.InDelta(t, row.usualSeconds*1e9, r["usual_latency"], 0.06e9)
+					require.NotZero(t, r["attempts_in_flight"])
+				}
+				require.GreaterOrEqual(t, n, row.least)
+				require.LessOrEqual(t, n, row.most)
+			})
+		})
+	}
+}
+
 // §4.7: no record has a path, a query, a header value, a body or a key.
 func TestLogTrace_noSecrets(t *testing.T) {
 	const secret = "s3cr3t"

@@ -726,7 +726,7 @@ func TestPage_incidents(t *testing.T) {
 			}
 			return answering(200).RoundTrip(r)
 		}, 44 * time.Second, "bad", `The circuit flaps: it has opened [56] times in the last 5 min\. Last failure .*: status 503\.`},
-		{"another process uses the quota: who used it", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+		{"another process uses the quota: the page says so", func(bad time.Duration, r *http.Request) (*http.Response, error) {
 			at := bad + onset
 			remaining := 300 - int(at%(30*time.Second)/(200*time.Millisecond)) - 1
 			if bad >= 0 {

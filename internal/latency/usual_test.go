@@ -67,7 +67,7 @@ func evenly(end, every time.Duration, took func(at time.Duration) time.Duration)
 	return calls
 }
 
-// Noise of a healthy hour is not slow; a server that is slow is, soon and as long as it is.
+// T19: noise of a healthy hour is not slow; a server that is slow is, soon and as long as it is.
 func TestUsual(t *testing.T) {
 	const ms, s, hour = time.Millisecond, time.Second, time.Hour
 	const onset = 10 * time.Minute
