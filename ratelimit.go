@@ -164,7 +164,7 @@ func (q *QuotaStatus) said() string {
 	if q == nil {
 		return ""
 	}
-	until := q.until().UTC().Format("15:04:05")
+	until := q.until().UTC().Format(time.TimeOnly)
 	if q.Limit == 0 || q.Remaining > 0 {
 		return "blocked by the server until " + until
 	}

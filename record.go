@@ -286,10 +286,10 @@ func (e *endCounts) counter(class responseClass) *window.Counter {
 // read counts the calls in the newest buckets of the window.
 func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
 	var n [classes]int
-	for class := responseClass(0); class < classes; class += 2 {
-		if c := e.counter(class); c != nil {
+	for pair := range classes / 2 {
+		if c := e.counter(2 * pair); c != nil {
 			first, second := c.Newest(at, responsesWindow, buckets)
-			n[class], n[class+1] = int(first), int(second)
+			n[2*pair], n[2*pair+1] = int(first), int(second)
 		}
 	}
 	s := ResponseStatus{

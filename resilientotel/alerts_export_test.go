@@ -59,7 +59,7 @@ func TestAlerts_ownExport(t *testing.T) {
 	expect("5m", `ALERTS`)
 	for at, names := range map[string][]string{
 		"13m": {"AllCallsFail", "BreakerOpen", "QuotaNearlyUsed", "RetryBudgetExhausted", "CircuitFlaps", "GatewayHeld", "IntentsOverdue", "DeadLettersInDoubt", "OutcomeUnknown", "IdempotencyStoreFailed"},
-		"9m": {"Slow"}, "80m": {"PartialFailure"},
+		"9m":  {"Slow"}, "80m": {"PartialFailure"},
 	} {
 		for _, name := range names {
 			expect(at, `group by (alertname) (ALERTS{alertstate="firing", alertname="ResilientHTTP`+name+`"})`, `{alertname="ResilientHTTP`+name+`"}`)

@@ -56,7 +56,7 @@ func (u *Usual) Get() (p50, p99, slowest time.Duration) {
 // attempts in flight are old before oldAttempts, on average over at least fewAttempts.
 const (
 	SlowMore    = 500 * time.Millisecond
-	slowFactor  = 4
+	slowFactor  = 4.0
 	fewSamples  = 10 // fewer must be four times as slow
 	oldAttempts = 5 * time.Second
 	fewAttempts = 5
@@ -66,11 +66,11 @@ const (
 // usual median, or the attempts in flight are old.
 func (u *Usual) IsSlow(recent *Histogram, old bool) bool {
 	p50, p99, _ := u.Get()
-	now, factor := recent.Quantile(0.5), time.Duration(slowFactor)
+	now, factor := recent.Quantile(0.5), slowFactor
 	if recent.samples < fewSamples {
 		factor *= slowFactor
 	}
-	return old || p50 > 0 && recent.samples >= usualSamples && now > p99 && now >= factor*p50 && now >= p50+SlowMore
+	return old || p50 > 0 && recent.samples >= usualSamples && now > p99 && float64(now) >= factor*float64(p50) && now >= p50+SlowMore
 }
 
 // IsOld reports whether the mean age of n attempts in flight is more than 5 s and twice the usual

@@ -69,7 +69,10 @@ func (w *Window) noteSlowest(epoch int64, took time.Duration) {
 	place := &w.slowest[epoch%slots]
 	micros := (max(took, 0) + time.Microsecond - 1) / time.Microsecond
 	sample := uint64(epoch)<<tookBits | uint64(min(micros, 1<<tookBits-1))
-	for old := place.Load(); sample > old && !place.CompareAndSwap(old, sample); old = place.Load() {
+	for old := place.Load(); sample > old; old = place.Load() {
+		if place.CompareAndSwap(old, sample) {
+			return
+		}
 	}
 }
 
