@@ -12,6 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
@@ -23,6 +24,8 @@ type record struct {
 	protocol atomic.Uint32 // of the last connection of a Connections
 
 	inFlight, queued, retryWaiting atomic.Int32
+
+	rest route.Rest // of package endpoints
 
 	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never
@@ -96,7 +99,7 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 
 // noteOutcome notes how the attempt has ended.
 func (a *attempt) noteOutcome(outcome circuit.Outcome, now time.Time) {
-	r, at := a.call.record, now.Sub(a.call.origin)
+	r, at := a.record(), now.Sub(a.call.origin)
 	switch {
 	case outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
@@ -112,9 +115,9 @@ func (a *attempt) noteOutcome(outcome circuit.Outcome, now time.Time) {
 // noteFailure notes the attempt if it has failed, after it was classified.
 func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
-		made(&a.call.record.failure).note(now, a.report.Response, a.report.Err)
-		a.call.record.remember()
-		a.call.record.ended.fail(now.Sub(a.call.origin))
+		made(&a.record().failure).note(now, a.report.Response, a.report.Err)
+		a.record().remember()
+		a.record().ended.fail(now.Sub(a.call.origin))
 	}
 }
 
@@ -140,8 +143,8 @@ func (a *attempt) class() responseClass {
 
 // noteEnd notes how the call has ended.
 func (c *call) noteEnd(resp *http.Response) {
-	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.record.failing.Load() {
-		c.record.failing.Store(true)
+	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.record().failing.Load() {
+		c.last.record().failing.Store(true)
 	}
 	end := c.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 const (
@@ -57,12 +58,17 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		if c.maySendSecond() || c.record.protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
+		if c.maySendSecond() || a.record().protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
 			a.timers.slow = slowAfter(a.concurrent, left, bounded)
 		}
 	}
+	if a.visit != nil && a.visit.Probes && c.maySendSecond() { // another endpoint answers if this one hangs
+		if slow := route.SlowProbe(a.record().responses.Get()); a.timers.slow == 0 || slow < a.timers.slow {
+			a.timers.slow = slow
+		}
+	}
 	if c.hedges() != nil && !a.concurrent {
-		if delay, ok := c.hedge.delay(&c.record.latencies, now.Sub(c.origin)); ok {
+		if delay, ok := c.hedge.delay(&a.record().latencies, now.Sub(c.origin)); ok {
 			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
 	}
@@ -221,12 +227,12 @@ func (c *call) planEarly(a *attempt, now time.Time) {
 	if a.report.Hedge {
 		return
 	}
-	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
+	at, adaptive := now.Sub(c.origin), a.record().adaptiveTimeout()
 	adaptive.Sent(at)
 	if a.concurrent || a.report.Number >= c.policy.MaxAttempts || !c.mayEnd() {
 		return
 	}
-	timeout, ok := adaptive.Timeout(at, &c.record.latencies, c.policy.AdaptiveTimeout.rules())
+	timeout, ok := adaptive.Timeout(at, &a.record().latencies, c.policy.AdaptiveTimeout.rules())
 	if !ok {
 		return
 	}
@@ -256,7 +262,7 @@ func (a *attempt) mayEndEarly() bool {
 		return false
 	}
 	var ok bool
-	if a.prepaid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now); !ok {
+	if a.prepaid, ok = c.takeTokens(c.record, retrybudget.Request{Batch: c.priority == PriorityBatch}, now); !ok {
 		return false
 	}
 	if !c.record.adaptiveTimeout().Admit(now.Sub(c.origin)) {
@@ -277,7 +283,7 @@ func (a *attempt) learnTimeout(now time.Time) {
 	if a.report.Hedge {
 		return
 	}
-	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
+	at, adaptive := now.Sub(c.origin), a.record().adaptiveTimeout()
 	switch a.end {
 	case endEarly:
 		adaptive.TimedOut(at, a.timers.early)

@@ -18,6 +18,10 @@ type Attempt struct {
 	notSent  bool // no byte of it was written, for certain
 	repeated bool // net/http has repeated it
 
+	// Endpoint is the name of the endpoint to which package endpoints sent it. "" means that the call
+	// has no list of endpoints.
+	Endpoint string
+
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
 	Response *http.Response // nil: none; only its status and headers may be read
 
@@ -203,7 +207,7 @@ func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
 func (a *attempt) soFar() *Attempt {
 	r := &a.report
 	return &Attempt{
-		Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit,
+		Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit, Endpoint: r.Endpoint,
 		Request: r.Request, Start: r.Start, QueueWait: r.QueueWait, Latency: time.Since(r.Start),
 	}
 }

@@ -87,7 +87,7 @@ func (s *Set) Active() bool { return s.active.Load() }
 func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rejection) {
 	l := s.limiter
 	limits := waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
-	if r.NoWait {
+	if r.NoWait || r.AtOnce {
 		limits.MaxWait = 0
 	}
 	begun, waited := now, false
