@@ -190,10 +190,10 @@ func (a *attempt) watch(ctx context.Context) context.Context {
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
 // first response that needs no retry, or else the last failure.
 func (c *call) exchange(a *attempt) {
+	if !a.again() && c.record.bucket != nil {
+		c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
+	}
 	if a == &c.first {
-		if c.record.bucket != nil {
-			c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
-		}
 		if hedges := c.hedges(); hedges != nil {
 			hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
 		}

@@ -78,7 +78,7 @@ func explain(c *Call, ended bool) *explanation {
 		at := a.Start.Sub(c.start())
 		if !a.Concurrent {
 			sentAfter := at - a.QueueWait
-			if i > 0 {
+			if i > 0 && (a.Endpoint == "" || sentAfter-free >= shortWait) { // otherwise the call moved at once
 				e.wait(free, sentAfter, c.Attempts[:i])
 			}
 			e.queue(sentAfter, at)

@@ -120,11 +120,15 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 		return 0, ErrNotReplayable
 	}
 	if state.permit == (retrybudget.Permit{}) { // otherwise AdaptiveTimeout took the tokens
-		permit, ok := c.takeTokens(c.record, retrybudget.Request{
+		request := retrybudget.Request{
 			Slow:      !moves && last.timedOut() && last.end != endEarly,
 			Batch:     c.priority == PriorityBatch,
 			Displaces: !moves && last.tooMany(),
-		}, now)
+		}
+		permit, ok := c.takeTokens(c.record, request, now)
+		if !ok && moves { // the endpoint has had few calls, so its bucket is small
+			permit, ok = c.takeTokens(last.record(), request, now)
+		}
 		if !ok {
 			return 0, ErrBudgetExhausted
 		}
