@@ -325,7 +325,7 @@ func TestTransport_scopes(t *testing.T) {
 	})
 }
 
-// A thousand goroutines use one list, whose endpoints fail and hang at random. No result is lost, and no
+// A thousand goroutines use one list, with endpoints that fail and hang at random. No result is lost, and no
 // credential is at another host. Run it with -race.
 func TestTransport_stress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -16,5 +16,5 @@
 //     connection, or responded 429, or 503 with Retry-After. With SharedKeys, a POST that has an
 //     idempotency key moves like a GET.
 //
-// A request whose URL is below no endpoint passes unchanged. See docs/endpoints.md.
+// A request for a URL below no endpoint passes unchanged. See docs/endpoints.md.
 package endpoints

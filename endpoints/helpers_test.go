@@ -18,7 +18,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// list is a Transport whose endpoints are servers in memory: a.test, b.test and so on, in this order.
+// list is a Transport with servers in memory as its endpoints: a.test, b.test and so on, in this order.
 type list struct {
 	*endpoints.Transport
 

@@ -8,7 +8,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
-// match finds the endpoint below whose URL a request's URL is, the first one with the longest path.
+// match finds the endpoint for a request's URL: the URL begins with the endpoint's. The longest path decides.
 // path is the rest of the path, escaped: "" or with a slash in front. A path with a dot segment is below
 // none, because a server may resolve it to a path outside.
 func match(targets []route.Target, u *url.URL) (index int, path string, ok bool) {

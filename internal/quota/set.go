@@ -98,7 +98,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rej
 				return Permit{}, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 			}
 			p = s.permit(&r)
-			if rejected := p.bucket.enter(&p, r.NoWait, now, limits); rejected != nil {
+			if rejected := p.bucket.enter(&p, &r, now, limits); rejected != nil {
 				return Permit{}, rejected
 			}
 			waited = waited || p.Waited
