@@ -95,8 +95,8 @@ func (c *call) begin() *Error {
 	}
 	c.start = time.Now()
 	c.options = optionsOf(ctx)
-	if c.policy = c.options.policy; c.policy == nil {
-		c.policy = &c.config.policy
+	if err := c.choosePolicy(); err != nil {
+		return &Error{Err: err}
 	}
 	c.traced = c.trace != nil || len(c.options.traces) > 0
 	c.single, c.priority = c.options.single, Priority(c.options.priority)
@@ -160,6 +160,19 @@ func (c *call) check() error {
 		return fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
 	}
 	return c.invalid
+}
+
+// choosePolicy sets the policy of the call: the context's, or the Transport's.
+func (c *call) choosePolicy() error {
+	c.policy = c.options.policy
+	if c.policy == nil {
+		c.policy = c.config.policy.Load()
+		return nil
+	}
+	if c.options.invalid != nil {
+		return c.options.invalid
+	}
+	return c.deadlineHeader.checkMargin(c.policy)
 }
 
 // nest finds the call of an outer Transport, if there is one.

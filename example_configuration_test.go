@@ -53,12 +53,12 @@ func ExampleWithPolicy_copy() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
 	defer api.Close()
 
-	transport := &resilienthttp.Transport{
-		Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)},
-	}
-	policy := transport.Policy
-	policy.MaxAttempts = 2
-	ctx := resilienthttp.WithPolicy(context.Background(), policy)
+	policy := resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)}
+	transport := &resilienthttp.Transport{Policy: policy}
+
+	once := policy // that of &resilienthttp.Transport{Policy: policy}
+	once.MaxAttempts = 2
+	ctx := resilienthttp.WithPolicy(context.Background(), once)
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, nil)
 	if err != nil {

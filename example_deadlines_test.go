@@ -66,10 +66,12 @@ func ExampleWithPolicy_longPoll() {
 	api := faulttest.New(nil, faulttest.Reply{Delay: 50 * time.Millisecond, Body: "event"})
 	defer api.Close()
 
-	transport := &resilienthttp.Transport{}
-	policy := transport.Policy
-	policy.AttemptTimeout = -1 // a long poll
-	ctx := resilienthttp.WithPolicy(context.Background(), policy)
+	policy := resilienthttp.Policy{MaxRetryAfter: 10 * time.Second}
+	transport := &resilienthttp.Transport{Policy: policy}
+
+	longPoll := policy
+	longPoll.AttemptTimeout = -1 // slow by design
+	ctx := resilienthttp.WithPolicy(context.Background(), longPoll)
 	req, _ := http.NewRequestWithContext(ctx, http.MethodGet, api.URL, http.NoBody)
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {

@@ -98,7 +98,7 @@ func defaultsRows(t *testing.T) []doctable.Row {
 	adaptive := (&AdaptiveTimeout{}).withDefaults()
 
 	rows := transportRows(t, c)
-	rows = append(rows, policyRows(t, &c.policy, adaptive)...)
+	rows = append(rows, policyRows(t, c.policy.Load(), adaptive)...)
 	rows = append(rows, headerRows(t, &c.idempotency, &c.deadlineHeader)...)
 	rows = append(rows, budgetRows(c.budget)...)
 	rows = append(rows, rateLimitRows(t, c.rateLimit)...)

@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 	"time"
@@ -18,7 +19,8 @@ const (
 )
 
 // Policy controls the retries and timeouts of a call. The zero value has the defaults. A
-// Transport reads its Policy at the first call only. See docs/retries.md and docs/deadlines.md.
+// Transport reads its field Policy at the first call; SetPolicy changes the policy later, and
+// WithPolicy that of one call. See docs/retries.md and docs/deadlines.md.
 type Policy struct {
 	// MaxAttempts is the maximum number of attempts of a call, without hedges. Zero means 6; the
 	// default Backoff makes 5 of them if no deadline is near. A negative number means 1. The
@@ -49,19 +51,19 @@ type Policy struct {
 	// and 5 s. A last wait ends before the deadline, or 10 s after the first failure. After
 	// overload and timeouts, and while all calls of the scope fail, early waits are omitted. The
 	// wait that the server asks for is then a minimum. See docs/backoff.md.
-	Backoff Backoff
+	Backoff Backoff `json:"-"`
 
 	// Classify overrides the classification of an attempt by its status, header and error. nil
 	// and VerdictDefault leave the decision to the table of docs/retries.md. The circuit breaker
 	// ignores the result. Classify may set Attempt.RetryAfter. It must not read the body, and must
 	// be safe for concurrent use.
-	Classify func(*Attempt) Verdict
+	Classify func(*Attempt) Verdict `json:"-"`
 
 	// ClassifyBody is Classify with the first 16 KiB of the body of a 4xx or 5xx response, or the
 	// bytes that arrive within 100 ms. They may be compressed, and must not be kept. The caller
 	// still reads the whole body. It is called before Classify, and not for streams
 	// (text/event-stream, NDJSON, gRPC).
-	ClassifyBody func(*Attempt, []byte) Verdict
+	ClassifyBody func(*Attempt, []byte) Verdict `json:"-"`
 }
 
 // withDefaults leaves Backoff and AttemptTimeout unset: their defaults depend on events.
@@ -84,6 +86,7 @@ func (p Policy) withDefaults() Policy {
 // callOptions are the options that a context has for its calls.
 type callOptions struct {
 	policy   *Policy
+	invalid  error // of the policy: every call returns it
 	key      string
 	traces   []*Trace
 	priority int8
@@ -115,15 +118,39 @@ func withOptions(ctx context.Context, change func(*callOptions)) context.Context
 	return context.WithValue(ctx, optionsKey{}, &o)
 }
 
-// WithPolicy returns a context with which calls use p instead of Transport.Policy. Zero fields of
-// p mean the defaults. To change one field, change a copy of the Transport's policy:
+// SetPolicy replaces the policy of the Transport, for example when a file has changed. Calls that
+// have begun keep theirs. Breaker, budget, limits and latencies keep their state. Zero fields of p
+// mean the defaults. The field Policy stays as it was: State has the policy in use.
 //
-//	policy := transport.Policy
-//	policy.MaxAttempts = 2
-//	ctx = resilienthttp.WithPolicy(ctx, policy)
-func WithPolicy(ctx context.Context, p Policy) context.Context {
+// An invalid p changes nothing, and the error names all its invalid fields, as that of Validate. A
+// Transport that is invalid itself stays so, and SetPolicy returns its error. SetPolicy is a first
+// use of the Transport. It is safe for concurrent use.
+func (t *Transport) SetPolicy(p Policy) error {
+	c := t.configured()
+	if c.invalid != nil {
+		return c.invalid
+	}
+	if err := errors.Join(p.check(), c.deadlineHeader.checkMargin(&p)); err != nil {
+		return err
+	}
 	p = p.withDefaults()
-	return withOptions(ctx, func(o *callOptions) { o.policy = &p })
+	c.policy.Store(&p)
+	return nil
+}
+
+// WithPolicy returns a context with which calls use p instead of the Transport's policy. Zero
+// fields of p mean the defaults, so keep the Transport's policy in a variable and change a copy:
+//
+//	once := policy // that of &resilienthttp.Transport{Policy: policy}
+//	once.MaxAttempts = 2
+//	ctx = resilienthttp.WithPolicy(ctx, once)
+//
+// After a SetPolicy, State has the policy in use. If p is invalid, each call with the context
+// fails before it sends anything, with the error that SetPolicy would return.
+func WithPolicy(ctx context.Context, p Policy) context.Context {
+	err := p.check()
+	p = p.withDefaults()
+	return withOptions(ctx, func(o *callOptions) { o.policy, o.invalid = &p, err })
 }
 
 // WithSingleAttempt returns a context with which each call makes one attempt, without retry or hedge.

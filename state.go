@@ -15,6 +15,7 @@ import (
 // State is the state of a Transport at one time, for dashboards and health checks.
 type State struct {
 	At     time.Time
+	Policy Policy       // the one in use, with its defaults: see SetPolicy
 	Scopes []ScopeState // by name, and PriorityDefault before batch and critical
 }
 
@@ -144,6 +145,8 @@ func (t *Transport) State() State {
 	now := time.Now()
 	s := State{At: now}
 	if t.used.Load() {
+		s.Policy = *t.config.policy.Load()
+		s.Policy.AdaptiveTimeout = s.Policy.AdaptiveTimeout.withDefaults() // a copy: the caller may write to it
 		s.Scopes = t.config.state(now)
 	}
 	return s
@@ -151,7 +154,7 @@ func (t *Transport) State() State {
 
 func (c *config) state(now time.Time) []ScopeState {
 	known := c.knownScopes(now)
-	breaker, at := c.breaker.circuits(now), now.Sub(c.origin)
+	breaker, at, policy := c.breaker.circuits(now), now.Sub(c.origin), c.policy.Load()
 	scopes := make([]ScopeState, len(known))
 	for i := range known {
 		key, r := known[i].Key, known[i].record
@@ -165,7 +168,7 @@ func (c *config) state(now time.Time) []ScopeState {
 		s.Budget = BudgetStatus(c.budget.status(bucket, now))
 		if r != nil {
 			r.describe(s, c.origin, at)
-			s.Latency.AdaptiveTimeout = c.policy.timeout(r, at)
+			s.Latency.AdaptiveTimeout = policy.timeout(r, at)
 		}
 	}
 	c.rateLimit.describe(scopes, known, now)

@@ -17,7 +17,7 @@ import (
 //
 // A Transport is safe for concurrent use and should be shared: breaker, budget and limits know
 // only the calls that use them. Its fields are read at the first call and must not change after
-// it. A Transport must not be copied. It needs no Close.
+// it; SetPolicy changes the policy. A Transport must not be copied. It needs no Close.
 type Transport struct {
 	// Base sends the attempts. nil means a Connections, or http.DefaultTransport if the program has
 	// replaced that by another type. A signer of requests belongs into Base, and OAuth around
@@ -25,7 +25,7 @@ type Transport struct {
 	// docs/sdks.md.
 	Base http.RoundTripper
 
-	Policy         Policy         // retries and timeouts
+	Policy         Policy         // retries and timeouts; SetPolicy replaces it
 	Idempotency    Idempotency    // idempotency keys, with which POST and PATCH are retried
 	DeadlineHeader DeadlineHeader // sends the deadline of a call to the server
 	Budget         *Budget        // limits retries; nil: a new one with the defaults
@@ -95,7 +95,7 @@ func (t *Transport) CloseIdleConnections() {
 // config is the configuration of a Transport at its first call, with the defaults applied.
 type config struct {
 	base           http.RoundTripper
-	policy         Policy
+	policy         atomic.Pointer[Policy] // SetPolicy replaces it; what it points to does not change
 	idempotency    Idempotency
 	deadlineHeader DeadlineHeader
 	budget         *Budget
@@ -129,10 +129,12 @@ func (t *Transport) configured() *config {
 func (t *Transport) configure() {
 	c := &t.config
 	*c = config{
-		base: t.Base, policy: t.Policy.withDefaults(), budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
+		base: t.Base, budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
 		hedge: t.Hedge, scope: t.Scope, ownsRetries: t.OwnsRetries, trace: t.Trace,
 		origin: time.Now(), failedCalls: outerclient.NewFailedCalls(),
 	}
+	policy := t.Policy.withDefaults()
+	c.policy.Store(&policy)
 	if c.base == nil {
 		c.base = t.defaultBase()
 	}

@@ -21,18 +21,10 @@ func (t *Transport) Validate() error {
 	c.headers(t)
 	c.base(t)
 	c.Check(t.MaxScopes < 0 || t.MaxScopes > maxMaxScopes, fmt.Sprintf("MaxScopes is %d, must be from 0 to %d", t.MaxScopes, maxMaxScopes))
-	p, d := &t.Policy, t.DeadlineHeader.withDefaults()
-	c.Duration("Policy.AttemptTimeout", p.AttemptTimeout)
-	c.Duration("Policy.ReadTimeout", p.ReadTimeout)
-	c.Duration("Policy.MaxRetryAfter", p.MaxRetryAfter)
+	d := t.DeadlineHeader.withDefaults()
+	c.Append(t.Policy.check())
 	c.Duration("DeadlineHeader.Margin", d.Margin)
-	c.Check(!d.Disabled && p.AttemptTimeout > 0 && d.Margin >= p.AttemptTimeout, fmt.Sprintf(
-		"DeadlineHeader.Margin is %v, must be less than Policy.AttemptTimeout (%v)", d.Margin, p.AttemptTimeout))
-	if a := p.AdaptiveTimeout; a != nil {
-		c.Duration("Policy.AdaptiveTimeout.Min", a.Min)
-		c.Ratio("Policy.AdaptiveTimeout.Quantile", a.Quantile)
-		c.Check(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v, must be at least 1", a.Multiple))
-	}
+	c.Append(d.checkMargin(&t.Policy))
 	if l := t.RateLimit; l != nil {
 		c.Duration("RateLimit.MaxWait", l.MaxWait)
 		c.Duration("RateLimit.MaxBlock", l.MaxBlock)
@@ -48,6 +40,30 @@ func (t *Transport) Validate() error {
 		c.Ratio("Hedge.Quantile", h.Quantile)
 	}
 	return c.Err()
+}
+
+// check returns an error that names the invalid fields of the policy.
+func (p *Policy) check() error {
+	c := validate.Errors{Of: neterr.ErrMisconfigured}
+	c.Duration("Policy.AttemptTimeout", p.AttemptTimeout)
+	c.Duration("Policy.ReadTimeout", p.ReadTimeout)
+	c.Duration("Policy.MaxRetryAfter", p.MaxRetryAfter)
+	if a := p.AdaptiveTimeout; a != nil {
+		c.Duration("Policy.AdaptiveTimeout.Min", a.Min)
+		c.Ratio("Policy.AdaptiveTimeout.Quantile", a.Quantile)
+		c.Check(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v, must be at least 1", a.Multiple))
+	}
+	return c.Err()
+}
+
+// checkMargin returns an error if the header would say that every attempt's time is over. d has
+// its defaults.
+func (d *DeadlineHeader) checkMargin(p *Policy) error {
+	if d.Disabled || p.AttemptTimeout <= 0 || d.Margin < p.AttemptTimeout {
+		return nil
+	}
+	return fmt.Errorf("%w: DeadlineHeader.Margin is %v, must be less than Policy.AttemptTimeout (%v)",
+		neterr.ErrMisconfigured, d.Margin, p.AttemptTimeout)
 }
 
 type configErrors struct{ validate.Errors }

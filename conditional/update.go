@@ -30,7 +30,8 @@ var (
 	ErrUnknown = errors.New("conditional: response to a write was lost, result unknown")
 
 	// ErrUnreadable means that the response body is not the plain content of the resource:
-	// it is compressed, although Update asks for identity, or longer than Updater.MaxBytes.
+	// it is compressed, although Update asks for identity, longer than Updater.MaxBytes, or of
+	// another success than 200 and 203: a 206 has only a part.
 	ErrUnreadable = errors.New("conditional: response body is not readable")
 
 	// ErrRedirected means that nothing was written. The read was redirected to another
@@ -130,7 +131,7 @@ func (u *Updater) Update(ctx context.Context, url string, modify Modify) (*http.
 		}
 		discard(resp)
 		wait = backoff(attempt, wait)
-		if err := sleepBeforeDeadline(ctx, wait); err != nil {
+		if err := sleep.BeforeDeadline(ctx, wait); err != nil {
 			return nil, t.wrapUnknown(err)
 		}
 	}
@@ -261,8 +262,11 @@ func (t *update) send(ctx context.Context, method, url string, cond condition, b
 // exist.
 func (t *update) read(resp *http.Response) ([]byte, error) {
 	defer discard(resp)
-	if !isSuccess(resp) {
+	switch {
+	case resp.StatusCode == http.StatusNotFound:
 		return nil, nil
+	case resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusNonAuthoritativeInfo:
+		return nil, fmt.Errorf("%w: status is %d (want 200, 203 or 404)", ErrUnreadable, resp.StatusCode)
 	}
 	if coding := resp.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, fmt.Errorf("%w: Content-Encoding is %q (want identity)", ErrUnreadable, coding)
@@ -320,14 +324,6 @@ func mayBeExecuted(resp *http.Response) bool {
 		}
 	}
 	return false
-}
-
-// sleepBeforeDeadline waits for d. It fails at once if the wait would end after the deadline.
-func sleepBeforeDeadline(ctx context.Context, d time.Duration) error {
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
-		return context.DeadlineExceeded
-	}
-	return sleep.Context(ctx, d)
 }
 
 // discard reads the rest of a small body, so that its connection can be reused, and closes

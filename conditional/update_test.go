@@ -174,6 +174,11 @@ func TestUpdate_returnsOtherResponses(t *testing.T) {
 		maps.Copy(h, more)
 		return faulttest.Reply{Header: h, Body: "content"}
 	}
+	partial := func(status int) faulttest.Reply {
+		r := tagged(nil)
+		r.Status = status
+		return r
+	}
 	for _, row := range []struct {
 		name     string
 		serve    http.Handler
@@ -187,6 +192,9 @@ func TestUpdate_returnsOtherResponses(t *testing.T) {
 		{name: "write gets 403: returned", serve: once(faulttest.Status(403), tagged(nil)), status: 403, requests: 2},
 		{name: "modify fails: its error", serve: tagged(nil), modify: func([]byte, http.Header) ([]byte, error) { return nil, broken }, err: broken, requests: 1},
 		{name: "compressed: ErrUnreadable", serve: tagged(http.Header{"Content-Encoding": {"zstd"}}), err: ErrUnreadable, requests: 1},
+		{name: "a part: ErrUnreadable", serve: partial(206), err: ErrUnreadable, requests: 1},
+		{name: "no content: ErrUnreadable", serve: partial(204), err: ErrUnreadable, requests: 1},
+		{name: "of a cache that changes it: written", serve: partial(203), status: 203, requests: 2},
 		{name: "longer than MaxBytes: ErrUnreadable", serve: tagged(nil), updater: Updater{MaxBytes: 6}, err: ErrUnreadable, requests: 1},
 		{name: "as long as MaxBytes: success", serve: tagged(nil), updater: Updater{MaxBytes: 7}, status: 200, requests: 2},
 		{name: "write redirected by 302: ErrRedirected", serve: once(faulttest.Redirect(302, "/other"), tagged(nil)), err: ErrRedirected, requests: 3},

@@ -41,7 +41,10 @@ const MaxSize = 1 << 20
 // duplicate fields, fields that can only be set in Go, wrong types, and errors of
 // Transport.Validate. The text is UTF-8, of at most MaxSize.
 func Read(r io.Reader, t *resilienthttp.Transport) error {
-	if t == nil {
+	switch {
+	case r == nil:
+		return errors.New("config: Reader is nil")
+	case t == nil:
 		return errors.New("config: Transport is nil")
 	}
 	text, err := io.ReadAll(io.LimitReader(r, MaxSize+1))

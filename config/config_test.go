@@ -192,6 +192,9 @@ func TestRead_invalidText(t *testing.T) {
 	t.Run("nil Transport: error", func(t *testing.T) {
 		require.Error(t, config.Read(strings.NewReader(`{}`), nil))
 	})
+	t.Run("nil Reader: error", func(t *testing.T) {
+		require.ErrorContains(t, config.Read(nil, &resilienthttp.Transport{}), "Reader is nil")
+	})
 }
 
 // Read does not panic. After an error the Transport is unchanged. After success it passes

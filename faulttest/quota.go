@@ -1,6 +1,7 @@
 package faulttest
 
 import (
+	"fmt"
 	"maps"
 	"net/http"
 	"sync"
@@ -65,6 +66,14 @@ func (q *Quota) Counts() (accepted, rejected int) {
 
 // ServeHTTP calls Next or rejects the request.
 func (q *Quota) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !q.Dialect.valid() {
+		misuse(w, r, fmt.Sprintf("Quota.Dialect: %v is not a dialect", q.Dialect))
+		return
+	}
+	if !q.RetryAfterFormat.valid() {
+		misuse(w, r, fmt.Sprintf("Quota.RetryAfterFormat: %d is not a format", q.RetryAfterFormat))
+		return
+	}
 	key := ""
 	if q.KeyFunc != nil {
 		key = q.KeyFunc(r)

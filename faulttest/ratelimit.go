@@ -34,6 +34,8 @@ const (
 // rfc850 is time.RFC850 with GMT, the only zone in HTTP.
 const rfc850 = "Monday, 02-Jan-06 15:04:05 GMT"
 
+func (f RetryAfterFormat) valid() bool { return f >= Seconds && f <= NoRetryAfter }
+
 // set sets the field in h. The wait is rounded up, so that a client that follows it is not too
 // early.
 func (f RetryAfterFormat) set(h http.Header, wait time.Duration, now time.Time) {
@@ -110,6 +112,8 @@ func (d Dialect) String() string {
 	return names[d]
 }
 
+func (d Dialect) valid() bool { return d >= IETF && d <= NoHeaders }
+
 // hasEpochReset reports whether resets are in epoch seconds.
 func (d Dialect) hasEpochReset() bool {
 	switch d {
@@ -123,7 +127,8 @@ func (d Dialect) hasEpochReset() bool {
 // RateLimit is one quota that a response advertises. It is a plain value. A [Quota] also enforces
 // its quota.
 type RateLimit struct {
-	// Dialect is the dialect of the header. Zero means IETF.
+	// Dialect is the dialect of the header. Zero means IETF. Header sends nothing for a number that
+	// is none.
 	Dialect Dialect
 	// Limit is the number of requests, tokens or the like per window.
 	Limit int

@@ -111,6 +111,16 @@ func (p Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		misuse(w, r, fmt.Sprintf("Reply.Status: %d is not the status of a final response", p.Status))
 		return
 	}
+	for _, l := range p.RateLimits {
+		if !l.Dialect.valid() {
+			misuse(w, r, fmt.Sprintf("Reply.RateLimits: %v is not a dialect", l.Dialect))
+			return
+		}
+	}
+	if !p.RetryAfterFormat.valid() {
+		misuse(w, r, fmt.Sprintf("Reply.RetryAfterFormat: %d is not a format", p.RetryAfterFormat))
+		return
+	}
 	if p.Fault == ResetBeforeRead {
 		wait(ctx, p.Delay)
 		x.fault(p.Fault, true)

@@ -40,7 +40,7 @@ type Rule struct {
 	After, Until time.Duration
 
 	// Probability is the ratio of requests that match, among those that fulfill all
-	// conditions above. Zero means all, and a negative number none.
+	// conditions above. Zero means all, and a negative number none. Above 1 and NaN are errors.
 	Probability float64
 	// Seed determines, with the order of the requests, the random numbers for Probability.
 	Seed uint64
@@ -71,6 +71,10 @@ func (s Script) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		if rule.compile(); rule.badRoute != nil {
 			misuse(w, r, fmt.Sprintf("Rule.Route: %v", rule.badRoute))
+			return
+		}
+		if !(rule.Probability <= 1) { // or NaN
+			misuse(w, r, fmt.Sprintf("Rule.Probability: %v is not a ratio of at most 1", rule.Probability))
 			return
 		}
 		if rule.matches(r) {

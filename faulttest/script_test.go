@@ -2,6 +2,7 @@ package faulttest_test
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -150,6 +151,13 @@ func TestReply_invalid(t *testing.T) {
 		"faulttest: Reply.Status: 1000 is not the status of a final response": &faulttest.Quota{Limit: -1, Status: 1000},
 		"faulttest: Reply.Fault: Fault(9) is not a fault":                     faulttest.Silent + 1,
 		"faulttest: Reply.Fault: Fault(-1) is not a fault":                    faulttest.NoFault - 1,
+		"faulttest: Rule.Probability: NaN is not a ratio of at most 1":        faulttest.Script{{Probability: math.NaN()}},
+		"faulttest: Rule.Probability: +Inf is not a ratio of at most 1":       faulttest.Script{{Probability: math.Inf(1)}},
+		"faulttest: Rule.Probability: 30 is not a ratio of at most 1":         faulttest.Script{{Probability: 30}},
+		"faulttest: Reply.RateLimits: Dialect(-1) is not a dialect":           faulttest.Throttled(-1, time.Second),
+		"faulttest: Quota.Dialect: Dialect(14) is not a dialect":              &faulttest.Quota{Dialect: faulttest.NoHeaders + 1},
+		"faulttest: Quota.RetryAfterFormat: 8 is not a format":                &faulttest.Quota{RetryAfterFormat: faulttest.NoRetryAfter + 1},
+		"faulttest: Reply.RetryAfterFormat: -1 is not a format":               faulttest.Reply{RetryAfterFormat: -1},
 	} {
 		var fake fakeTB
 		srv := faulttest.New(&fake, script)

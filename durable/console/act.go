@@ -79,8 +79,9 @@ func (h *Handler) redrive(r *http.Request, by string) (url.Values, error) {
 	}
 	how := durable.Redrive{By: by, Note: r.PostForm.Get("note")}
 	if rate := r.PostForm.Get("per_second"); rate != "" {
-		if how.PerSecond, err = strconv.ParseFloat(rate, 64); err != nil || !(how.PerSecond > 0) {
-			return nil, fmt.Errorf("%w: rate is %q, want a positive number per second", durable.ErrInvalid, rate)
+		const oneAnHour = 1.0 / 3600 // a lower rate is a mistake: the job would seem to do nothing
+		if how.PerSecond, err = strconv.ParseFloat(rate, 64); err != nil || !(how.PerSecond >= oneAnHour) {
+			return nil, fmt.Errorf("%w: rate is %q, want a number per second, at least one an hour (0.0003)", durable.ErrInvalid, rate)
 		}
 	}
 	if how.SeenAt, err = time.Parse(time.RFC3339, r.PostForm.Get("seen_at")); err != nil {

@@ -239,7 +239,7 @@ func TestRedrive_all(t *testing.T) {
 	assert.Equal(t, "comp2"+script, jobs[0].Filter.Scope)
 	assert.Equal(t, "ann", jobs[0].By)
 	assert.InDelta(t, 0.5, jobs[0].PerSecond, 0)
-	for _, rate := range []string{"-1", "0", "NaN", "x"} {
+	for _, rate := range []string{"-1", "0", "NaN", "x", "1e-300", "0.0002"} {
 		values.Set("per_second", rate)
 		assert.Equal(t, http.StatusBadRequest, c.do(http.MethodPost, "", values).Code, rate)
 	}
@@ -528,6 +528,10 @@ func TestInvalid(t *testing.T) {
 		{"a key that is no text", c, http.MethodGet, linkTo(id("comp1", "\xff")), nil, http.StatusBadRequest},
 		{"a time that is none", c, http.MethodGet, "?from=yesterday" + url.QueryEscape(script), nil, http.StatusBadRequest},
 		{"a place that is none", c, http.MethodGet, "?after=x", nil, http.StatusBadRequest},
+		{"a place with NUL", c, http.MethodGet, "?after=" + url.QueryEscape(`{"At":"2026-01-02T03:04:05Z","ID":{"Scope":"a","Operation":"b","Key":"c\u0000"}}`), nil, http.StatusBadRequest},
+		{"a place, but no key", c, http.MethodGet, "?after={}", nil, http.StatusBadRequest},
+		{"a code of 10,000 characters", c, http.MethodPost, "", url.Values{"action": {"resolve"}, "class": {"declined"}, "code": {strings.Repeat("x", 10_000)}, "scope": {"comp1"}, "key": {"x"}, "operation": {"y"}, "letter": {"1"}, "generation": {"1"}}, http.StatusBadRequest},
+		{"a filter by a code of 100,000 characters", c, http.MethodGet, "?code=" + strings.Repeat("x", 100_000), nil, http.StatusBadRequest},
 		{"no action", c, http.MethodPost, "", url.Values{}, http.StatusBadRequest},
 		{"an action in the address", c, http.MethodPost, "?action=redrive", url.Values{}, http.StatusBadRequest},
 		{"to redrive what is not", c, http.MethodPost, "", url.Values{"action": {"redrive-one"}, "key": {"x"}, "operation": {"y"}, "letter": {"1"}, "generation": {"1"}}, http.StatusNotFound},

@@ -103,7 +103,7 @@ func cursorOf(text string) (*cursor, error) {
 		return nil, nil
 	}
 	c := new(cursor)
-	if err := json.Unmarshal([]byte(text), c); err != nil {
+	if err := json.Unmarshal([]byte(text), c); err != nil || c.ID.Validate() != nil {
 		return nil, errForm
 	}
 	return c, nil

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -102,6 +103,8 @@ func (e *Event) Validate() error {
 		if e.Outcome.Class == ClassUnknown || int(e.Outcome.Class) >= classes {
 			return Invalidf("resolve: Outcome.Class is %v, want succeeded, declined, failed or not_found", e.Outcome.Class)
 		}
+		// A person's input is not cut without a word, as a provider's is.
+		return cmp.Or(ValidateName("resolve: Outcome.Code", e.Outcome.Code), ValidateName("resolve: Outcome.Reference", e.Outcome.Reference))
 	case EventErase:
 		if e.By == "" {
 			return Invalidf("erase: By is empty")

@@ -23,3 +23,11 @@ func Context(ctx context.Context, d time.Duration) error {
 // Jittered waits like Context for a random duration in [d/2, d], so that many callers do not
 // continue at the same time.
 func Jittered(ctx context.Context, d time.Duration) error { return Context(ctx, d/2+rand.N(d/2+1)) }
+
+// BeforeDeadline waits like Context, but fails at once if the wait would end after the deadline.
+func BeforeDeadline(ctx context.Context, d time.Duration) error {
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) <= d {
+		return context.DeadlineExceeded
+	}
+	return Context(ctx, d)
+}

@@ -22,6 +22,8 @@ func TestSleep(t *testing.T) {
 		{"Context, ended before", Context, time.Second, context.DeadlineExceeded, time.Second, time.Second},
 		{"Jittered", Jittered, time.Minute, nil, time.Second, 2 * time.Second},
 		{"Jittered, ended before", Jittered, time.Millisecond, context.DeadlineExceeded, time.Millisecond, time.Millisecond},
+		{"BeforeDeadline", BeforeDeadline, time.Minute, nil, 2 * time.Second, 2 * time.Second},
+		{"BeforeDeadline, too late", BeforeDeadline, 2 * time.Second, context.DeadlineExceeded, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

@@ -38,7 +38,9 @@ func (l *Errors) Append(err error) {
 // Duration adds an error for a positive duration below a microsecond, which probably has no unit:
 // 5 means five nanoseconds. 1 ns is allowed, as the minimum where 0 means the default.
 func (l *Errors) Duration(field string, d time.Duration) {
-	l.Check(d > 1 && d < time.Microsecond, fmt.Sprintf("%s is %v, must be at least 1µs (was the unit forgotten?)", field, d))
+	if d > 1 && d < time.Microsecond {
+		l.Check(true, fmt.Sprintf("%s is %v, must be at least 1µs (was the unit forgotten?)", field, d))
+	}
 }
 
 // Ratio adds an error if x looks like a percentage. A ratio is at most 1, and a number above 100

@@ -1,0 +1,419 @@
+package download_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/download"
+)
+
+var errBroken = errors.New("connection reset")
+
+// origin is a Base that serves content honestly, as http.ServeContent does, but for what the plan
+// does to each response.
+type origin struct {
+	content string
+	tag     string
+	plan    []change // by request; later requests get an honest response
+
+	mu       sync.Mutex
+	requests []*http.Request
+	open     int // bodies that are not closed
+}
+
+type change func(*http.Response)
+
+func (o *origin) RoundTrip(req *http.Request) (*http.Response, error) {
+	o.mu.Lock()
+	o.requests = append(o.requests, req)
+	n := len(o.requests)
+	o.open++
+	o.mu.Unlock()
+	w := httptest.NewRecorder()
+	w.Header().Set("ETag", o.tag)
+	w.Header().Set("Content-Type", "text/plain")
+	http.ServeContent(w, req, "", time.Time{}, strings.NewReader(o.content))
+	resp := w.Result()
+	resp.Request = req
+	resp.ContentLength, _ = strconv.ParseInt(resp.Header.Get("Content-Length"), 10, 64)
+	resp.Body = &part{Reader: resp.Body, origin: o, context: req.Context()}
+	if n <= len(o.plan) && o.plan[n-1] != nil {
+		o.plan[n-1](resp)
+	}
+	return resp, nil
+}
+
+type part struct {
+	io.Reader
+
+	origin  *origin
+	context context.Context
+	once    sync.Once
+}
+
+func (p *part) Read(b []byte) (int, error) {
+	if err := p.context.Err(); err != nil {
+		return 0, err
+	}
+	return p.Reader.Read(b)
+}
+
+func (p *part) Close() error {
+	p.once.Do(func() {
+		p.origin.mu.Lock()
+		p.origin.open--
+		p.origin.mu.Unlock()
+	})
+	return nil
+}
+
+// cut ends the body with err after n bytes.
+func cut(n int64, err error) change {
+	return func(resp *http.Response) {
+		p, _ := resp.Body.(*part)
+		p.Reader = io.MultiReader(io.LimitReader(p.Reader, n), failing{err})
+	}
+}
+
+type failing struct{ error }
+
+func (f failing) Read([]byte) (int, error) { return 0, f.error }
+
+// header sets a field of the response, or removes it.
+func header(name, value string) change {
+	return func(resp *http.Response) {
+		if resp.Header.Set(name, value); value == "" {
+			resp.Header.Del(name)
+		}
+	}
+}
+
+func both(a, b change) change { return func(resp *http.Response) { a(resp); b(resp) } }
+
+// content replaces the status and the body.
+func content(status int, text string) change {
+	return func(resp *http.Response) {
+		p, _ := resp.Body.(*part)
+		p.Reader, resp.StatusCode, resp.ContentLength = strings.NewReader(text), status, int64(len(text))
+	}
+}
+
+const (
+	alphabet = "abcdefghijklmnopqrstuvwxyz"
+	strong   = `"v1"`
+)
+
+func request(t *testing.T, ctx context.Context, header ...string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://files.test/a", http.NoBody)
+	require.NoError(t, err)
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return req
+}
+
+// B1: the bytes are those of one representation, or there is an error.
+func TestBytes(t *testing.T) {
+	first := cut(10, errBroken)
+	for _, row := range []struct {
+		name     string
+		plan     []change
+		want     string // "": the whole alphabet
+		requests int
+		why      string // "": no error
+	}{
+		{"whole", nil, "", 1, ""},
+		{"cut once", []change{first}, "", 2, ""},
+		{"cut by an early end", []change{cut(10, io.EOF)}, "", 2, ""},
+		{"cut before the first byte", []change{cut(0, errBroken)}, "", 2, ""},
+		{"cut after the last byte", []change{cut(26, errBroken)}, "", 1, ""},
+		{"cut at each byte", []change{cut(1, errBroken), cut(1, errBroken), cut(1, errBroken), cut(1, errBroken)}, "", 5, ""},
+		{"cut twice at the same byte", []change{first, cut(0, errBroken), cut(0, errBroken)}, "", 4, ""},
+		{"a shorter range than requested", []change{first, both(
+			content(206, "klm"), header("Content-Range", "bytes 10-12/26"))}, "", 3, ""},
+
+		{"the file has changed", []change{first, content(200, "ABCDEFGHIJKLMNOPQRSTUVWXYZ")}, alphabet[:10], 2, "status 200"},
+		{"the file is gone", []change{first, content(404, "no")}, alphabet[:10], 2, "status 404"},
+		{"the server fails", []change{first, content(503, "no")}, alphabet[:10], 2, "status 503"},
+		{"redirected", []change{first, content(302, "no")}, alphabet[:10], 2, "status 302"},
+		{"the file is gone after an early end", []change{cut(10, io.EOF), content(404, "no")}, alphabet[:10], 2, "unexpected EOF"},
+		{"another ETag", []change{first, header("ETag", `"v2"`)}, alphabet[:10], 2, "another ETag"},
+		{"a weak ETag", []change{first, header("ETag", `W/"v1"`)}, alphabet[:10], 2, "another ETag"},
+		{"no ETag", []change{first, header("ETag", "")}, alphabet[:10], 2, "another ETag"},
+		{"another encoding", []change{first, header("Content-Encoding", "gzip")}, alphabet[:10], 2, "another Content-Encoding"},
+		{"net/http decompressed", []change{first, func(r *http.Response) { r.Uncompressed = true }}, alphabet[:10], 2, "another Content-Encoding"},
+		{"bytes again (undici#3356)", []change{first, header("Content-Range", "bytes 8-25/26")}, alphabet[:10], 2, "bytes 8-25 of 26"},
+		{"bytes left out", []change{first, header("Content-Range", "bytes 12-25/26")}, alphabet[:10], 2, "bytes 12-25 of 26"},
+		{"from the beginning (undici#2986)", []change{first, both(
+			content(206, alphabet), header("Content-Range", "bytes 0-25/26"))}, alphabet[:10], 2, "bytes 0-25 of 26"},
+		{"another total", []change{first, header("Content-Range", "bytes 10-25/27")}, alphabet[:10], 2, "of 27"},
+		{"an unknown total (undici#5120)", []change{first, header("Content-Range", "bytes 10-25/*")}, alphabet[:10], 2, "no valid Content-Range"},
+		{"no Content-Range", []change{first, header("Content-Range", "")}, alphabet[:10], 2, "no valid Content-Range"},
+		{"two ranges", []change{first, func(r *http.Response) { r.Header.Add("Content-Range", "bytes 10-25/26") }}, alphabet[:10], 2, "no valid"},
+		{"other units", []change{first, header("Content-Range", "lines 10-25/26")}, alphabet[:10], 2, "no valid Content-Range"},
+		{"a sign", []change{first, header("Content-Range", "bytes +10-25/26")}, alphabet[:10], 2, "no valid Content-Range"},
+		{"beyond the total", []change{first, header("Content-Range", "bytes 10-26/26")}, alphabet[:10], 2, "no valid Content-Range"},
+		{"backwards", []change{first, header("Content-Range", "bytes 10-9/26")}, alphabet[:10], 2, "no valid Content-Range"},
+		{"lengths that differ", []change{first, func(r *http.Response) { r.ContentLength = 3 }}, alphabet[:10], 2, "differ"},
+		{"a 206 with too many bytes", []change{first, both(
+			content(206, "klmnopqrstuvwxyzabc"), func(r *http.Response) { r.ContentLength = -1 })}, alphabet, 2, "longer"},
+		{"a 200 with too many bytes", []change{func(r *http.Response) {
+			content(200, alphabet+"!")(r)
+			r.ContentLength = 26
+		}}, alphabet, 1, "longer"},
+	} {
+		for _, size := range []int{1, 7, 512} {
+			t.Run(fmt.Sprintf("%s, reads of %d", row.name, size), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := &origin{content: alphabet, tag: strong, plan: row.plan}
+					resp, err := (&download.Transport{Base: o}).RoundTrip(request(t, t.Context(), "If-None-Match", `"v0"`))
+					require.NoError(t, err)
+					got, err := readBy(size, resp.Body)
+					require.NoError(t, resp.Body.Close())
+					want := alphabet
+					if row.want != "" {
+						want = row.want
+					}
+					require.Equal(t, want, string(got))
+					require.Len(t, o.requests, row.requests)
+					require.Zero(t, o.open, "each body is closed")
+					if row.why == "" {
+						require.NoError(t, err)
+						return
+					}
+					require.ErrorContains(t, err, row.why)
+					require.NotErrorIs(t, err, io.EOF)
+					if row.why != "longer" && row.why != "unexpected EOF" {
+						require.ErrorIs(t, err, errBroken)
+					}
+					_, again := resp.Body.Read(make([]byte, 1))
+					require.Equal(t, err, again, "the error stays")
+				})
+			})
+		}
+	}
+}
+
+// readBy is io.ReadAll with reads of the size.
+func readBy(size int, r io.Reader) ([]byte, error) {
+	var all bytes.Buffer
+	_, err := io.CopyBuffer(struct{ io.Writer }{&all}, struct{ io.Reader }{r}, make([]byte, size))
+	return all.Bytes(), err
+}
+
+// B1: what cannot be continued passes unchanged.
+func TestPassesUnchanged(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		disabled bool
+		give     func(*http.Request)
+		change   change
+	}{
+		{"disabled", true, nil, nil},
+		{"HEAD (undici#5610)", false, func(r *http.Request) { r.Method = http.MethodHead }, nil},
+		{"POST", false, func(r *http.Request) { r.Method = http.MethodPost }, nil},
+		{"a GET with a body", false, func(r *http.Request) { r.Body = io.NopCloser(strings.NewReader("x")) }, nil},
+		{"the caller's own range", false, func(r *http.Request) { r.Header.Set("Range", "bytes=0-24") }, nil},
+		{"the caller's own encoding", false, func(r *http.Request) { r.Header.Set("Accept-Encoding", "gzip") }, nil},
+		{"no ETag", false, nil, header("ETag", "")},
+		{"a weak ETag", false, nil, header("ETag", `W/"v1"`)},
+		{"no ranges", false, nil, header("Accept-Ranges", "none")},
+		{"ranges not mentioned", false, nil, header("Accept-Ranges", "")},
+		{"no length", false, nil, func(r *http.Response) { r.ContentLength = -1 }},
+		{"a 206 that nothing asked for (undici#4970)", false, nil, both(content(206, alphabet), header("Content-Range", "bytes 0-25/26"))},
+		{"an error", false, nil, content(500, alphabet)},
+		{"net/http decompressed", false, nil, func(r *http.Response) { r.Uncompressed = true }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := cut(10, errBroken)
+			if row.change != nil {
+				c = both(row.change, c)
+			}
+			o := &origin{content: alphabet, tag: strong, plan: []change{c}}
+			transport := &download.Transport{Base: o}
+			if row.disabled {
+				transport.MaxResumes = -1
+			}
+			req := request(t, t.Context())
+			if row.give != nil {
+				row.give(req)
+			}
+			resp, err := transport.RoundTrip(req)
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.Equal(t, errBroken, err)
+			require.NoError(t, resp.Body.Close())
+			require.Len(t, o.requests, 1)
+		})
+	}
+}
+
+// The caller's request is not modified; its own conditions are for the first response only.
+func TestRequests(t *testing.T) {
+	o := &origin{content: alphabet, tag: strong, plan: []change{cut(10, errBroken)}}
+	req := request(t, t.Context(), "Authorization", "secret", "If-None-Match", `"v0"`, "If-Match", strong)
+	want := req.Header.Clone()
+	resp, err := (&download.Transport{Base: o}).RoundTrip(req)
+	require.NoError(t, err)
+	require.Equal(t, want, req.Header)
+	req.Header.Set("Authorization", "of another call") // a caller may use its request again
+	req.URL.Host = "other.test"
+	_, err = io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+
+	require.Len(t, o.requests, 2)
+	want.Set("Accept-Encoding", "identity")
+	require.Equal(t, want, o.requests[0].Header)
+	require.Equal(t, http.Header{
+		"Authorization": {"secret"}, "Accept-Encoding": {"identity"}, "Range": {"bytes=10-"}, "If-Range": {strong},
+	}, o.requests[1].Header)
+	require.Equal(t, "files.test", o.requests[1].URL.Host)
+
+	o = &origin{content: alphabet, tag: strong}
+	req = request(t, t.Context())
+	req.Header = nil
+	resp, err = (&download.Transport{Base: o}).RoundTrip(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+}
+
+// MaxResumes counts resumes without a byte; the second one and later ones wait.
+func TestMaxResumes(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		max      int
+		each     int64 // bytes of each response
+		requests int
+		waits    bool
+		fails    bool
+	}{
+		{"the default", 0, 0, 11, true, true},
+		{"one", 1, 0, 2, false, true},
+		{"three", 3, 0, 4, true, true},
+		{"progress starts again", 1, 1, 26, false, false},
+		{"negative", -1, 0, 1, false, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := &origin{content: alphabet, tag: strong}
+				for range 100 {
+					o.plan = append(o.plan, cut(row.each, errBroken))
+				}
+				began := time.Now()
+				resp, err := (&download.Transport{Base: o, MaxResumes: row.max}).RoundTrip(request(t, t.Context()))
+				require.NoError(t, err)
+				got, err := io.ReadAll(resp.Body)
+				require.NoError(t, resp.Body.Close())
+				require.Len(t, o.requests, row.requests)
+				require.Equal(t, row.waits, time.Since(began) > 0)
+				require.Less(t, time.Since(began), 20*time.Second)
+				if row.fails {
+					require.ErrorIs(t, err, errBroken)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, alphabet, string(got))
+			})
+		})
+	}
+}
+
+// B2: Close and the caller's context end a read, a wait and a resume.
+func TestEnd(t *testing.T) {
+	hanging := func(r *http.Response) {
+		p, _ := r.Body.(*part)
+		p.Reader = blocked{r.Request.Context()}
+	}
+	for _, row := range []struct {
+		name string
+		plan []change // of the second request and those after it
+		hang bool     // the second request gets no response, or one
+		late bool     // after its context has ended
+	}{
+		{"while a resume is sent", nil, true, false},
+		{"while a resume is sent, and its response is late", nil, true, true},
+		{"while a resume is read", []change{hanging}, false, false},
+		{"while it waits", slices.Repeat([]change{cut(0, errBroken)}, 9), false, false},
+	} {
+		for _, way := range []string{"close", "cancel", "deadline"} {
+			t.Run(row.name+", "+way, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := &origin{content: alphabet, tag: strong, plan: append([]change{cut(10, errBroken)}, row.plan...)}
+					ctx, cancel := context.WithCancel(t.Context())
+					if way == "deadline" {
+						ctx, cancel = context.WithTimeout(t.Context(), 40*time.Millisecond)
+					}
+					defer cancel()
+					base := &second{origin: o, hang: row.hang, late: row.late}
+					resp, err := (&download.Transport{Base: base}).RoundTrip(request(t, ctx))
+					require.NoError(t, err)
+					done := make(chan error)
+					go func() {
+						_, err := io.ReadAll(resp.Body)
+						done <- err
+					}()
+					time.Sleep(40 * time.Millisecond)
+					began := time.Now()
+					switch way {
+					case "close":
+						require.NoError(t, resp.Body.Close())
+					case "cancel":
+						cancel()
+					}
+					err = <-done
+					require.Error(t, err)
+					require.NotErrorIs(t, err, io.EOF)
+					require.Zero(t, time.Since(began))
+					if way == "cancel" {
+						require.ErrorIs(t, err, context.Canceled)
+					}
+					require.NoError(t, resp.Body.Close())
+					require.Zero(t, o.open)
+					_, err = resp.Body.Read(make([]byte, 1))
+					require.Error(t, err)
+				})
+			})
+		}
+	}
+}
+
+// second is a Base. Its second response does not come, or comes too late.
+type second struct {
+	*origin
+
+	hang, late bool
+	sent       int
+}
+
+func (s *second) RoundTrip(req *http.Request) (*http.Response, error) {
+	if s.sent++; s.hang && s.sent == 2 {
+		<-req.Context().Done()
+		if !s.late {
+			return nil, req.Context().Err()
+		}
+	}
+	return s.origin.RoundTrip(req)
+}
+
+type blocked struct{ context.Context }
+
+func (b blocked) Read([]byte) (int, error) {
+	<-b.Done()
+	return 0, b.Err()
+}

@@ -1,0 +1,119 @@
+package download
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/entitytag"
+)
+
+// Transport is an http.RoundTripper that continues downloads. If reading the body of a 200
+// response to a GET fails, it requests the rest with Range and If-Range. It takes the response if
+// that is a 206 of the same entity tag that begins at exactly the missing byte. Otherwise Read
+// returns the error that interrupted the download.
+//
+// Requests without Accept-Encoding get "identity", because a compressed response has no ranges of
+// the content. Requests that have a body or another Accept-Encoding pass unchanged, and so do other
+// methods and other responses. The zero value has the defaults. A Transport is safe for concurrent
+// use. Its fields must not change after the first call.
+type Transport struct {
+	// Base makes the calls: the first one, and one for each resume. Each has retries, a budget, a
+	// circuit breaker and the deadline of the request. nil means a new resilienthttp.Transport.
+	Base http.RoundTripper
+
+	// MaxResumes is the maximum number of resumes in a row that bring no byte. The second of them
+	// and those after it wait for up to 100 ms, 200 ms … 2 s, at random. Zero means 10. A negative
+	// number means that nothing is resumed.
+	MaxResumes int
+
+	once sync.Once
+	base http.RoundTripper
+}
+
+const defaultMaxResumes = 10
+
+var _ http.RoundTripper = (*Transport)(nil)
+
+// RoundTrip makes a call of Base. The body of its response resumes by itself. Its error, if
+// resuming fails, wraps the error that interrupted the download, and says why. An error of the
+// request's own context is returned as it is. RoundTrip implements http.RoundTripper.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.MaxResumes < 0 || !resumable(req) {
+		return t.inner().RoundTrip(req)
+	}
+	req = req.Clone(req.Context()) // the caller may change its own after the call
+	if req.Header == nil {
+		req.Header = http.Header{}
+	}
+	req.Header.Set("Accept-Encoding", "identity")
+	resp, err := t.inner().RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if v, ok := versionOf(resp); ok {
+		resp.Body = newBody(t, req, v, resp.Body)
+	}
+	return resp, nil
+}
+
+// CloseIdleConnections closes the idle connections of Base, if Base has this method.
+func (t *Transport) CloseIdleConnections() {
+	if closer, ok := t.inner().(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
+}
+
+// Unwrap returns the RoundTripper that makes the calls.
+func (t *Transport) Unwrap() http.RoundTripper { return t.inner() }
+
+func (t *Transport) inner() http.RoundTripper {
+	t.once.Do(func() {
+		if t.base = t.Base; t.base == nil {
+			t.base = &resilienthttp.Transport{}
+		}
+	})
+	return t.base
+}
+
+func (t *Transport) maxResumes() int {
+	if t.MaxResumes == 0 {
+		return defaultMaxResumes
+	}
+	return t.MaxResumes
+}
+
+// resumable reports whether the rest of the response to the request could be requested.
+func resumable(req *http.Request) bool {
+	if req == nil || req.Method != "" && req.Method != http.MethodGet || req.Body != nil && req.Body != http.NoBody {
+		return false
+	}
+	encodings := req.Header["Accept-Encoding"]
+	return len(encodings) == 0 || len(encodings) == 1 && strings.EqualFold(encodings[0], "identity")
+}
+
+// version identifies the bytes of a body.
+type version struct {
+	tag      string // strong
+	encoding string // Content-Encoding, usually ""
+	length   int64
+}
+
+// versionOf returns the version of a whole body, if the server can continue it.
+func versionOf(resp *http.Response) (version, bool) {
+	v := version{entitytag.Strong(resp.Header), resp.Header.Get("Content-Encoding"), resp.ContentLength}
+	ok := resp.StatusCode == http.StatusOK && !resp.Uncompressed && resp.Body != nil && v.tag != "" && v.length > 0
+	return v, ok && acceptsBytes(resp.Header)
+}
+
+func acceptsBytes(h http.Header) bool {
+	for _, units := range h["Accept-Ranges"] {
+		for unit := range strings.SplitSeq(units, ",") {
+			if strings.EqualFold(strings.TrimSpace(unit), "bytes") {
+				return true
+			}
+		}
+	}
+	return false
+}
