@@ -144,8 +144,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		}
 	}
 	ctx := context.Context((*attemptContext)(a))
-	mayNotRepeat := !c.repeatable || a.visit != nil && !c.endpoints.Free
-	if mayNotRepeat && !c.single && c.native || a.record().protocol.Load() == protocolHTTP2 {
+	if (!c.repeatable || a.visit != nil && !c.endpoints.Free) && !c.single && c.native || a.record().protocol.Load() == protocolHTTP2 {
 		a.watched = true
 		ctx = a.watch(ctx)
 	}
@@ -269,11 +268,13 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	a.stage = stageReported
 	a.reportQuota(&info, now)
 	a.leaveFlight() // after reportQuota, which counts the other attempts in flight
+	if a.visit != nil {
+		c.endpoints.Done(a.visit, a.report.Start, now, result.Outcome == circuit.Success, a.report.Verdict.retryable(), a.noWork, a.report.RetryAfter)
+	}
 	if change := a.circuit.Done(result, now); change != nil {
 		c.breakerChanged(change)
 	}
 	a.noteConnection()
-	a.noteEndpoint(result.Outcome, now)
 	a.noteFailure(now)
 	if resp != nil {
 		a.adopt(resp)

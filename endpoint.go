@@ -60,18 +60,6 @@ func (c *call) passEndpoints(a *attempt, now time.Time) (at time.Time, err *Erro
 	return at, err
 }
 
-// noteEndpoint notes what the outcome of the attempt says about its endpoint.
-func (a *attempt) noteEndpoint(outcome circuit.Outcome, now time.Time) {
-	if a.visit == nil {
-		return
-	}
-	failed, asked := a.report.Verdict.retryable(), time.Duration(0)
-	if failed {
-		asked = a.report.RetryAfter
-	}
-	a.call.endpoints.Done(a.visit, a.report.Start, now, outcome == circuit.Success, failed && !a.noWork, asked)
-}
-
 // planMove plans the retry, at another endpoint if the request may move. A 421, or a 409 while the
 // server may be at work, is about this endpoint.
 func (c *call) planMove(last *attempt) (wait time.Duration, reason error) {

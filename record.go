@@ -24,8 +24,7 @@ type record struct {
 	protocol atomic.Uint32 // of the last connection of a Connections
 
 	inFlight, queued, retryWaiting atomic.Int32
-
-	rest route.Rest // of package endpoints
+	rest                           route.Rest // of package endpoints
 
 	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
-	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 const (
@@ -62,10 +61,8 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 			a.timers.slow = slowAfter(a.concurrent, left, bounded)
 		}
 	}
-	if a.visit != nil && a.visit.Probes && c.maySendSecond() { // another endpoint answers if this one hangs
-		if slow := route.SlowProbe(a.record().responses.Get()); a.timers.slow == 0 || slow < a.timers.slow {
-			a.timers.slow = slow
-		}
+	if a.visit != nil && c.maySendSecond() { // another endpoint answers if this one hangs
+		a.timers.slow = a.visit.Slow(a.timers.slow, a.record().responses.Get())
 	}
 	if c.hedges() != nil && !a.concurrent {
 		if delay, ok := c.hedge.delay(&a.record().latencies, now.Sub(c.origin)); ok {

@@ -10,17 +10,14 @@ import (
 // Attempt is the record of one attempt of a call. Hooks must not modify it nor keep the pointer.
 // Copies may be kept.
 type Attempt struct {
-	Number     int  // from 1; a hedge has the number of its attempt
-	Hedge      bool // the attempt is a hedge
-	Concurrent bool // it was sent while another was in flight: a hedge, or because that was slow
-	FixedLimit bool // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
+	Number     int    // from 1; a hedge has the number of its attempt
+	Hedge      bool   // the attempt is a hedge
+	Concurrent bool   // it was sent while another was in flight: a hedge, or because that was slow
+	FixedLimit bool   // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
+	Endpoint   string // its Name in package endpoints; "" means that the call has no list
 
 	notSent  bool // no byte of it was written, for certain
 	repeated bool // net/http has repeated it
-
-	// Endpoint is the name of the endpoint to which package endpoints sent it. "" means that the call
-	// has no list of endpoints.
-	Endpoint string
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
 	Response *http.Response // nil: none; only its status and headers may be read

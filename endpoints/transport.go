@@ -91,7 +91,9 @@ func (t *Transport) mayProbe(method string) bool {
 	now := time.Now().UnixNano()
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		t.safeCall.Store(now)
+		if now-t.safeCall.Load() > int64(time.Second) { // not at each call: processors share it
+			t.safeCall.Store(now)
+		}
 		return true
 	}
 	last := t.safeCall.Load()

@@ -177,30 +177,42 @@ func (v *Visit) EndProbe(next time.Time) {
 	}
 }
 
-// Done notes the result of an attempt. retryAfter is the wait that a failure asks for.
-func (c *Call) Done(v *Visit, sent, now time.Time, success, mayHaveWorked bool, retryAfter time.Duration) {
+// Done notes the result of an attempt. A result that is neither a success nor a failure says nothing
+// about the server. noWork means that the server did not begin the work of a failed attempt, and
+// retryAfter is the wait that it asks for.
+func (c *Call) Done(v *Visit, sent, now time.Time, success, failure, noWork bool, retryAfter time.Duration) {
 	if success {
 		v.EndProbe(time.Time{})
 	} else {
 		v.EndProbe(sent.Add(ProbePause))
 	}
+	if !failure {
+		return
+	}
 	if retryAfter > 0 {
 		v.Rest.until.Store(stamp(now.Add(min(retryAfter, maxRest))))
 	}
-	if mayHaveWorked {
+	if !noWork {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.bound = true
 	}
 }
 
-// SlowProbe returns the age at which a probe gets a second attempt elsewhere. usual is the latency of
-// the server's quick responses; 0 means unknown.
-func SlowProbe(usual time.Duration) time.Duration {
-	if usual == 0 {
-		return time.Second
+// Slow returns the age at which the attempt gets a second one elsewhere: slow, or less for a probe. usual is
+// the latency of the server's quick responses. Zero means never for slow, and unknown for usual.
+func (v *Visit) Slow(slow, usual time.Duration) time.Duration {
+	probe := max(2*usual, minSlowProbe)
+	switch {
+	case !v.Probes:
+		return slow
+	case usual == 0:
+		probe = maxSlowProbe
 	}
-	return max(2*usual, 100*time.Millisecond)
+	if slow == 0 {
+		return probe
+	}
+	return min(slow, probe)
 }
 
 const (
@@ -208,6 +220,9 @@ const (
 	// caller with 40 calls a second pays for less than one call in a hundred, and the server is in use
 	// again within 5 s.
 	ProbePause = 3 * time.Second
+	// A probe of a safe method gets a second attempt elsewhere at twice the usual latency, but not before
+	// minSlowProbe. If the server has never responded, at maxSlowProbe.
+	minSlowProbe, maxSlowProbe = 100 * time.Millisecond, time.Second
 	// maxRest is the longest time for which calls prefer other servers.
 	maxRest = time.Hour
 )
