@@ -85,10 +85,12 @@ func TestTransport_probes(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		gets  bool
-		limit int32 // POSTs at a in one minute, after its circuit has opened
+		takes time.Duration // a POST at a
+		limit int32         // POSTs at a in one minute, after its circuit has opened
 	}{
-		{"POSTs alone: one at a time", false, 25},
-		{"GETs probe: no POST", true, 0},
+		{"POSTs alone: one at a time", false, 500 * time.Millisecond, 25},
+		{"POSTs that hang: one at a time", false, 4500 * time.Millisecond, 15},
+		{"GETs probe: no POST", true, 500 * time.Millisecond, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -101,13 +103,14 @@ func TestTransport_probes(t *testing.T) {
 							most.Store(n)
 						}
 						defer now.Add(-1)
-						time.Sleep(500 * time.Millisecond)
+						time.Sleep(row.takes)
 					}
 					return answers(500, nil).RoundTrip(req)
 				}))
 				warm := load{rate: 50, length: 10 * time.Second, method: http.MethodPost, deadline: 5 * time.Second}
 				warm.run(t, l, "http://a.test/x", nil)
 				require.NotEqual(t, resilienthttp.StateClosed, l.Transport.Transport.State().Scopes[0].Breaker.State)
+				time.Sleep(10 * time.Second) // until the last POST of the warm-up is over
 				posts.Store(0)
 				most.Store(0)
 				var both sync.WaitGroup
@@ -126,6 +129,43 @@ func TestTransport_probes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// N3: a GET that probes an endpoint that hangs costs little more than usual, with few calls too.
+func TestTransport_slowProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := faulttest.Reply{Body: "ok", Delay: 40 * time.Millisecond}
+		l := newList(t, nil, slow, slow)
+		few := load{rate: 5, length: 30 * time.Second, method: http.MethodGet, deadline: 10 * time.Second}
+		few.run(t, l, "http://a.test/x", nil)
+		l.setDown("a.test", refused)
+		few.run(t, l, "http://a.test/x", nil)
+		l.setDown("a.test", hangs)
+		for _, d := range few.run(t, l, "http://a.test/x", nil) {
+			require.True(t, d.ok)
+			require.LessOrEqual(t, d.took, 250*time.Millisecond)
+		}
+	})
+}
+
+// N3: calls that fail together move together: the endpoint that has had no calls has few tokens, so they
+// take those of the first.
+func TestTransport_burst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newList(t, nil, faulttest.OK("a"), faulttest.Reply{Body: "b", Delay: time.Second})
+		load{rate: 50, length: 10 * time.Second, method: http.MethodGet, deadline: 10 * time.Second}.run(t, l, "http://a.test/x", nil)
+		l.setDown("a.test", reset)
+		var calls sync.WaitGroup
+		for range 12 {
+			calls.Go(func() {
+				resp, err := l.get("/x")
+				if assert.NoError(t, err) {
+					assert.Equal(t, http.StatusOK, resp.StatusCode, resilienthttp.Explain(resp, err))
+				}
+			})
+		}
+		calls.Wait()
+	})
 }
 
 // The contract of http.RoundTripper holds across endpoints: the request is unmodified, its body is
