@@ -99,7 +99,7 @@ func TestTransport_hostile(t *testing.T) {
 				}
 				t.Cleanup(tr.CloseIdleConnections)
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
+				t.Cleanup(cancel)
 				req, err := http.NewRequestWithContext(ctx, method, first+"/x", strings.NewReader("hello"))
 				require.NoError(t, err)
 				resp, err := tr.RoundTrip(req)

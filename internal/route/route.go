@@ -9,6 +9,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -55,7 +56,7 @@ func (t *Target) Apply(h http.Header) http.Header {
 		}
 	}
 	for name, values := range t.Header {
-		h[name] = values[:len(values):len(values)]
+		h[name] = slices.Clip(values)
 	}
 	return h
 }
