@@ -60,7 +60,7 @@ func (a *attempt) payForCopy() (ok bool) {
 	switch {
 	case !a.report.Hedge:
 		if c.spare(now) >= 0 {
-			a.paid, ok = c.takeTokens(a.record(), retrybudget.Request{Batch: c.priority == PriorityBatch}, now)
+			a.paid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.record(), c.record)
 		}
 	case c.mayHedge(now):
 		a.paid, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)

@@ -120,15 +120,11 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 		return 0, ErrNotReplayable
 	}
 	if state.permit == (retrybudget.Permit{}) { // otherwise AdaptiveTimeout took the tokens
-		request := retrybudget.Request{
+		permit, ok := c.takeTokens(retrybudget.Request{
 			Slow:      !moves && last.timedOut() && last.end != endEarly,
 			Batch:     c.priority == PriorityBatch,
 			Displaces: !moves && last.tooMany(),
-		}
-		permit, ok := c.takeTokens(c.record, request, now)
-		if !ok && moves { // the endpoint has had few calls, so its bucket is small
-			permit, ok = c.takeTokens(last.record(), request, now)
-		}
+		}, now, c.record, last.record())
 		if !ok {
 			return 0, ErrBudgetExhausted
 		}
@@ -141,12 +137,16 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	return wait, nil
 }
 
-// takeTokens takes the tokens for a retry. The caller must call Done or Cancel on the permit.
-func (c *call) takeTokens(of *record, r retrybudget.Request, now time.Time) (retrybudget.Permit, bool) {
-	if of.bucket == nil {
+// takeTokens takes the tokens for a retry. The caller must call Done or Cancel on the permit. An endpoint
+// that has had few calls has a small bucket, so the one that failed may pay too.
+func (c *call) takeTokens(r retrybudget.Request, now time.Time, to, from *record) (permit retrybudget.Permit, ok bool) {
+	if to.bucket == nil {
 		return retrybudget.Permit{}, true
 	}
-	return of.bucket.Admit(r, &c.budget.rules, now)
+	if permit, ok = to.bucket.Admit(r, &c.budget.rules, now); !ok && from != to {
+		permit, ok = from.bucket.Admit(r, &c.budget.rules, now)
+	}
+	return permit, ok
 }
 
 // getBody gets the body of the retry before the failed response is closed. Without a body, that

@@ -259,7 +259,7 @@ func (a *attempt) mayEndEarly() bool {
 		return false
 	}
 	var ok bool
-	if a.prepaid, ok = c.takeTokens(c.record, retrybudget.Request{Batch: c.priority == PriorityBatch}, now); !ok {
+	if a.prepaid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, c.record, c.record); !ok {
 		return false
 	}
 	if !c.record.adaptiveTimeout().Admit(now.Sub(c.origin)) {

@@ -46,6 +46,7 @@ func TestTransport_keyPool(t *testing.T) {
 				t.Log("accepted", accepted, "rejected", rejected, "calls", len(all))
 				assert.InDelta(t, 1, share(all, succeeded), .01)
 				assert.LessOrEqual(t, rejected, 2*windows)
+				assert.LessOrEqual(t, p99(all), time.Second, "no call waits for a window")
 				used := map[string]int{}
 				for _, q := range l.servers["a.test"].Requests() {
 					used[q.Header.Get("Authorization")]++
