@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -106,7 +107,11 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit != nil && a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
 	permit, rejection := a.record().quotas.Admit(c.ctx, r, now)
 	if rejection != nil {
-		return now, c.rateLimited(rejection)
+		failed := c.rateLimited(rejection)
+		if failed.byGate() {
+			failed.quota = a.exhausted(now)
+		}
+		return now, failed
 	}
 	a.quota, a.slot = &permit, permit.Slot()
 	if permit.Waited {
@@ -142,6 +147,43 @@ func (c *call) rateLimited(r *quota.Rejection) *Error {
 	return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
 }
 
+// exhausted returns the server's quota that keeps the attempt back, or nil.
+func (a *attempt) exhausted(now time.Time) *QuotaStatus {
+	if !a.record().quotas.Active() {
+		return nil
+	}
+	q, ok := a.record().quotas.Exhausted(a.call.quotaRequest(a.visit), now)
+	if !ok {
+		return nil
+	}
+	status := quotaStatus(&q)
+	return &status
+}
+
+// said describes what keeps calls back. It is empty for nil.
+func (q *QuotaStatus) said() string {
+	if q == nil {
+		return ""
+	}
+	until := q.until().UTC().Format(time.TimeOnly)
+	if q.Limit == 0 || q.Remaining > 0 {
+		return "blocked by the server until " + until
+	}
+	text := fmt.Sprintf("quota exhausted (0 of %d until %s)", q.Limit, until)
+	if q.UsedByOthers > 0 {
+		text += fmt.Sprintf(", other processes used %d", q.UsedByOthers)
+	}
+	return text
+}
+
+// until returns the time at which the quota admits requests again.
+func (q *QuotaStatus) until() time.Time {
+	if q.BlockedUntil.After(q.Reset) {
+		return q.BlockedUntil
+	}
+	return q.Reset
+}
+
 // reportQuota reports the response of the attempt to the quotas. Attempts have no permit while
 // the quotas are not active.
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
@@ -157,7 +199,10 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	case a.quota != nil:
 		a.quota.Done(&r, now)
 	case r.Shows(), a.record().quotas.Active():
-		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now, int64(a.record().inFlight.Load()-1))
+		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now, int64(a.record().inFlight.Count()-1))
+	}
+	if r.Status == http.StatusTooManyRequests {
+		a.report.quota = a.exhausted(now)
 	}
 }
 
@@ -211,7 +256,9 @@ var _ quota.Waiter = (*queuedAttempt)(nil)
 func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	c := q.call
 	(*attempt)(q).record().queued.Add(1)
-	q.report.FixedLimit = fixed
+	if q.report.FixedLimit = fixed; !fixed {
+		q.report.quota = (*attempt)(q).exhausted(time.Now())
+	}
 	if c.traced {
 		now := time.Now()
 		a := q.report

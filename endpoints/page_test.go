@@ -55,8 +55,9 @@ func TestPage_example(t *testing.T) {
 	})
 }
 
-// withoutTimes replaces durations, and then spaces, which depend on their lengths.
+// withoutTimes replaces dates and durations, and then spaces, which depend on their lengths.
 func withoutTimes(transcript string) string {
+	transcript = regexp.MustCompile(`began [-0-9]+ [:.0-9]+`).ReplaceAllString(transcript, "began TIME")
 	times := regexp.MustCompile(`\b[0-9.]+(?:µs|ms|s)\b`).ReplaceAllString(transcript, "TIME")
 	return regexp.MustCompile(` +`).ReplaceAllString(times, " ")
 }
