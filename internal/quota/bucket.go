@@ -107,13 +107,13 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 }
 
 // enter takes the permit. It waits for it if the limits allow.
-func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.Limits) *Rejection {
+func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) *Rejection {
 	b.mu.Lock()
 	now = b.tick(now)
 	if b.Len() == 0 {
 		if granted, ok := b.Take(now); ok {
 			defer b.mu.Unlock()
-			if noWait && b.lessThanHalfLeft(now) {
+			if r.NoWait && b.lessThanHalfLeft(now) {
 				b.finish(&granted, false)
 				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 			}
@@ -125,7 +125,7 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 	e, rejected := b.Join(now, limits)
 	if rejected != nil {
 		defer b.mu.Unlock()
-		if p.probe = !noWait && b.mayProbe(p, now); p.probe {
+		if p.probe = !r.NoWait && !r.AtOnce && b.mayProbe(p, now); p.probe {
 			b.probed = true
 			b.use(p, now)
 			return nil

@@ -22,6 +22,8 @@ type Request struct {
 	// NoWait is true for a hedge. It is sent at once or not at all, and not while less than half
 	// of a quota is left.
 	NoWait bool
+	// AtOnce is true for a request that can go elsewhere. It is sent at once or not at all.
+	AtOnce bool
 	// Around is the slot of the attempt of which the request is a part, or nil.
 	Around *Slot
 	// Waiter is called for each wait. nil means none.

@@ -86,7 +86,7 @@ func (s *Set) Active() bool { return s.active.Load() }
 func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rejection) {
 	l := s.limiter
 	limits := waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
-	if r.NoWait {
+	if r.NoWait || r.AtOnce {
 		limits.MaxWait = 0
 	}
 	begun, waited := now, false
@@ -97,7 +97,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rej
 				return Permit{}, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 			}
 			p = s.permit(&r)
-			if rejected := p.bucket.enter(&p, r.NoWait, now, limits); rejected != nil {
+			if rejected := p.bucket.enter(&p, &r, now, limits); rejected != nil {
 				return Permit{}, rejected
 			}
 			waited = waited || p.Waited
