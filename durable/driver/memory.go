@@ -2,6 +2,7 @@ package driver
 
 import (
 	"bytes"
+	"cmp"
 	"container/heap"
 	"context"
 	"errors"
@@ -25,7 +26,8 @@ type Memory struct {
 	due     map[string]map[string]*memoryQueue // by gateway and scope
 	workers map[string]*memoryWorker
 	jobs    []Job
-	holds   map[string]Hold
+	holds   map[string]Hold   // of persons
+	waits   map[QueueKey]Hold // of providers
 }
 
 var _ Store = (*Memory)(nil)
@@ -195,7 +197,8 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	m.worker(claim.Worker).expires = now.Add(claim.Lease)
-	claimed := Claimed{Now: stamp(now), Held: m.held(now)}
+	claimed := Claimed{Now: stamp(now), Held: m.held(now), Waiting: m.waiting(now)}
+	claim.Wait(claimed.Waiting)
 	for _, row := range m.choose(&claim, claimed.Now) {
 		e := claim.Event(&row.Record)
 		if change, err := m.apply(&e, now); err == nil {
@@ -209,18 +212,28 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 func (m *Memory) choose(claim *Claim, now time.Time) []*memoryRow {
 	if claim.ID != nil {
 		row := m.rows[*claim.ID]
-		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) || m.isHeld(row.Gateway, now) {
+		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) || m.isHeld(row.Gateway, now) || !claim.Permits(&row.Record) {
 			return nil
 		}
 		return []*memoryRow{row}
 	}
-	var queues [][]*memoryRow
+	record := func(row *memoryRow) *Record { return &row.Record }
+	var (
+		queues  [][]*memoryRow
+		queries []*memoryRow
+	)
 	for gateway, scopes := range m.due {
-		if !m.isHeld(gateway, now) {
-			queues = append(queues, m.queues(claim, scopes, gateway, now)...)
+		if m.isHeld(gateway, now) {
+			continue
+		}
+		queues = append(queues, m.queues(claim, scopes, gateway, now)...)
+		for _, queue := range scopes {
+			if len(claim.Waiting) > 0 {
+				queries = append(queries, queue.first(len(*queue), now)...)
+			}
 		}
 	}
-	return FairOrder(claim, queues, func(row *memoryRow) *Record { return &row.Record })
+	return AddQueries(claim, FairOrder(claim, queues, record), queries, record)
 }
 
 // queues returns what is due of a gateway, in the order of its round.
@@ -251,9 +264,19 @@ func (m *Memory) SetHold(ctx context.Context, hold Hold) error {
 	held := m.isHeld(hold.Gateway, now)
 	if hold.ReleasedBy != "" {
 		delete(m.holds, hold.Gateway)
+		for _, wait := range m.waiting(now) {
+			if wait.Gateway == hold.Gateway {
+				delete(m.waits, wait.queue())
+				held = true
+			}
+		}
 		if !held {
 			return ErrNotFound
 		}
+		return nil
+	}
+	if hold.Provider {
+		m.wait(hold, now)
 		return nil
 	}
 	if hold.Since, hold.Until = now, stamp(hold.Until); held {
@@ -277,7 +300,36 @@ func (m *Memory) Holds(ctx context.Context) ([]Hold, error) {
 	for _, name := range m.held(time.Now()) {
 		holds = append(holds, m.holds[name])
 	}
-	return holds, nil
+	return append(holds, m.waiting(time.Now())...), nil
+}
+
+// wait stores a hold of the provider.
+func (m *Memory) wait(hold Hold, now time.Time) {
+	hold.Since, hold.Until = now, stamp(hold.Until)
+	if before, ok := m.waits[hold.queue()]; ok && now.Before(before.Until) {
+		if !before.Until.Before(hold.Until) {
+			return
+		}
+		hold.Since = before.Since
+	}
+	if m.waits == nil {
+		m.waits = make(map[QueueKey]Hold)
+	}
+	hold.ErrorType = ""
+	m.waits[hold.queue()] = hold
+}
+
+// waiting returns the provider's holds that are in effect.
+func (m *Memory) waiting(now time.Time) (holds []Hold) {
+	for _, hold := range m.waits {
+		if now.Before(hold.Until) {
+			holds = append(holds, hold)
+		}
+	}
+	slices.SortFunc(holds, func(a, b Hold) int {
+		return cmp.Or(cmp.Compare(a.Gateway, b.Gateway), cmp.Compare(a.Scope, b.Scope))
+	})
+	return holds
 }
 
 func (m *Memory) isHeld(gateway string, now time.Time) bool {
