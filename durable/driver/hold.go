@@ -34,6 +34,18 @@ type Hold struct {
 	ReleasedBy string
 }
 
+// Holder returns "person", "provider" or "engine".
+func (h *Hold) Holder() string {
+	switch {
+	case h.Provider:
+		return "provider"
+	case h.By == "" && h.ReleasedBy == "":
+		return "engine"
+	default:
+		return "person"
+	}
+}
+
 // Validate returns an ErrInvalid that says what is wrong with the arguments of SetHold.
 func (h *Hold) Validate() error {
 	switch {
