@@ -15,13 +15,14 @@ import (
 // scope of it. core.mu guards it.
 //
 // Until a random time in the first tenth after the hold, the Engine claims status queries only.
-// Then it sends one intent at once, and the number doubles in each time as long as the hold. The
-// next hold halves it. So the provider rejects few sends each time that its limit is reached,
-// whatever the limit is.
+// Then it sends one intent at once, and the number doubles in each time as long as the longest hold,
+// at most a minute. The next hold halves it. So the provider rejects few sends each time that its
+// limit is reached, whatever the limit is.
 type providerHold struct {
 	since, until time.Time
 	begin        time.Time // when the Engine begins to send
 	slots        float64   // sends at once then
+	double       time.Duration
 
 	// storedAt is the time from which claims list the hold, unless a person released it. Zero means
 	// that the store does not have it yet.
@@ -43,6 +44,7 @@ func (p *providerHold) extend(now, since, until time.Time) bool {
 		p.slots, p.since = min(max(p.limit(now)/2, 1), maxConcurrency), since
 	}
 	p.until, p.storedAt = until, time.Time{}
+	p.double = min(max(p.double, until.Sub(p.since), minDouble), maxDouble)
 	p.begin = until.Add(rand.N(min(until.Sub(p.since)/10, maxJitter) + 1))
 	return true
 }
@@ -52,8 +54,7 @@ func (p *providerHold) limit(now time.Time) float64 {
 	if p.slots == 0 { // before the first hold
 		return 0
 	}
-	double := min(max(p.until.Sub(p.since), minDouble), maxDouble)
-	return p.slots * math.Exp2(now.Sub(p.begin).Seconds()/double.Seconds())
+	return p.slots * math.Exp2(now.Sub(p.begin).Seconds()/p.double.Seconds())
 }
 
 // asked returns the time for which the provider asked to wait, or 0: it answered 429, or 503,
