@@ -19,75 +19,8 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/internal/durabletest"
 )
-
-// quota is a provider that permits so many sends in each window, and answers 429 to the others, with
-// the end of the window.
-type quota struct {
-	limit  int
-	window time.Duration
-	takes  time.Duration // half before, half after the decision
-	token  bool          // the quota fills up evenly
-
-	mu       sync.Mutex
-	began    time.Time
-	filled   time.Time
-	tokens   float64
-	inFlight int
-	done     int
-	refused  []int // by window
-	first    int   // in flight at the first 429
-	finished time.Time
-}
-
-func (q *quota) Send(_ context.Context, _ *durable.Send) durable.Outcome {
-	q.mu.Lock()
-	q.inFlight++
-	q.mu.Unlock()
-	time.Sleep(q.takes / 2)
-	o := q.decide()
-	time.Sleep(q.takes - q.takes/2)
-	q.mu.Lock()
-	q.inFlight--
-	q.mu.Unlock()
-	return o
-}
-
-func (q *quota) decide() durable.Outcome {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	now := time.Now()
-	if q.began.IsZero() {
-		q.began, q.tokens = now, float64(q.limit)
-		q.filled = now
-	}
-	window := int(now.Sub(q.began) / q.window)
-	for len(q.refused) <= window {
-		q.refused = append(q.refused, 0)
-		if !q.token {
-			q.tokens = float64(q.limit)
-		}
-	}
-	rate := float64(q.limit) / q.window.Seconds()
-	again := q.began.Add(time.Duration(window+1) * q.window)
-	if q.token {
-		q.tokens = min(q.tokens+now.Sub(q.filled).Seconds()*rate, float64(q.limit))
-		q.filled = now
-		again = now.Add(time.Duration((1 - q.tokens) / rate * float64(time.Second)))
-	}
-	if q.tokens >= 1 {
-		q.tokens--
-		q.done++
-		q.finished = now
-		return durable.Outcome{Class: durable.ClassSucceeded}
-	}
-	if q.first == 0 {
-		q.first = q.inFlight
-	}
-	q.refused[window]++
-	seconds := (again.Sub(now) + time.Second - 1).Truncate(time.Second) // as Retry-After has it
-	return durable.Outcome{Class: durable.ClassFailed, Status: http.StatusTooManyRequests, NotBefore: now.Add(seconds)}
-}
 
 // D25: 600 intents against 60 a minute, with the defaults of an Engine. In the first window, the
 // provider rejects at most what is in flight then. Later it is at most three in each window.
@@ -108,30 +41,19 @@ func TestProviderHold_quota(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d Engines, %v, evenly %v", row.engines, row.takes, row.evenly), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &quota{limit: 60, window: time.Minute, takes: row.takes, token: row.evenly}
+				q := &durabletest.Quota{Limit: 60, Window: time.Minute, Takes: row.takes, Evenly: row.evenly}
 				store := new(durable.Memory)
-				for n := range row.engines {
-					e := through(q)
-					e.Store = store
-					for i := range 600 {
-						if n == 0 {
-							enqueue(t, e, pay("comp1", strconv.Itoa(i)))
-						}
-					}
-					running(t, e)
+				stores := make([]durable.Store, row.engines)
+				for i := range stores {
+					stores[i] = store
 				}
-				time.Sleep(30 * time.Minute)
-				synctest.Wait()
-				q.mu.Lock()
-				defer q.mu.Unlock()
-				t.Logf("in flight %d, rejected %v, done after %v", q.first, q.refused, q.finished.Sub(q.began))
-				require.Equal(t, 600, q.done)
-				assert.LessOrEqual(t, q.first, 25*row.engines)
+				report := q.Run(t, 600, stores...)
+				assert.LessOrEqual(t, report.InFlight, 25*row.engines)
 				if !row.evenly {
-					assert.LessOrEqual(t, q.refused[0], q.first)
+					assert.LessOrEqual(t, report.Rejected[0], report.InFlight)
 				}
-				assert.LessOrEqual(t, slices.Max(q.refused[1:]), row.window)
-				assert.LessOrEqual(t, q.finished.Sub(q.began), 11*time.Minute)
+				assert.LessOrEqual(t, slices.Max(report.Rejected[1:]), row.window)
+				assert.LessOrEqual(t, report.Took, 11*time.Minute)
 			})
 		})
 	}
@@ -389,7 +311,9 @@ func TestProviderHold_query(t *testing.T) {
 				}
 				return asks(429, time.Hour)()
 			},
-			find: func(context.Context, *durable.Send) durable.Outcome { return durable.Outcome{Class: durable.ClassSucceeded} },
+			find: func(context.Context, *durable.Send) durable.Outcome {
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			},
 		})
 		e.Policy = policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
 			return durable.Decision{Action: durable.Query, At: now.Add(time.Minute)}

@@ -11,7 +11,7 @@ type Hold struct {
 	// Scope is the only scope that is held. "" means all. Only a provider's hold has one.
 	Scope string
 
-	// Provider means that the provider asked to wait. Status queries are sent all the same.
+	// Provider means that the provider asked to wait. Status queries are still sent.
 	Provider bool
 
 	// Since is the time at which the hold began.

@@ -138,7 +138,7 @@ type Claim struct {
 	// InFlight is the number of intents of each queue that the worker holds already.
 	InFlight map[QueueKey]int
 
-	// Waiting are the queues whose provider asked to wait, together with the provider's holds in the
+	// Waiting are queues that wait because the provider asked to, in addition to its holds in the
 	// store. Of them, only status queries are claimed: see Permits. Without a Scope it is the whole
 	// gateway.
 	Waiting map[QueueKey]bool

@@ -101,7 +101,7 @@ func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
 	return driver.AddQueries(c, driver.FairOrder(c, queues, record), queries, record), err
 }
 
-// queries reads status queries of gateways whose provider asked to wait.
+// queries reads status queries of gateways that wait because the provider asked to.
 func (r *claimRound) queries(ctx context.Context) (rows []*row, err error) {
 	gateways := make(map[string]bool)
 	for key := range r.claim.Waiting {

@@ -104,8 +104,8 @@ const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect 
 
 // choose selects up to $2 intents of each gateway $1, at most $3 of a scope. Each scope with due
 // intents gets an equal share, and scopes after $4 are first. $5 is the limit for other gateways.
-// $6 to $8 are the queues with a lower limit. $9 and $10 are queues whose provider asked to wait,
-// together with the provider's holds.
+// $6 to $8 are the queues with a lower limit. $9 and $10 are queues that wait, in addition to
+// the provider's holds.
 const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
 	w AS MATERIALIZED (
 		SELECT h.gateway, h.scope FROM` + waits + `h WHERE h.until > (SELECT now FROM clock)

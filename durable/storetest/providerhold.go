@@ -23,7 +23,7 @@ func (k *kit) wait(scope string, d time.Duration) {
 	k.setHold(driver.Hold{Gateway: gateway, Scope: scope, Provider: true, Until: k.now().Add(d), Note: "429"})
 }
 
-// testProviderHold (D25): of a gateway or scope whose provider asked to wait, nothing is claimed
+// testProviderHold (D25): if the provider asked to wait, nothing of its gateway or scope is claimed
 // until then. A person's hold and the provider's do not affect each other.
 func (k *kit) testProviderHold() {
 	a, b, beside := driver.QueueKey{Scope: "a", Gateway: gateway}, driver.QueueKey{Scope: "b", Gateway: gateway},

@@ -1,4 +1,5 @@
--- Gateways, or scopes of them, whose provider asked to wait. scope is '' for all scopes. A row stays for a day after the hold.
+-- Gateways, or scopes of them, that wait because the provider asked to. scope is '' for all scopes. A row stays for a day
+-- after the hold.
 CREATE TABLE IF NOT EXISTS durable_provider_hold (
 	gateway TEXT    NOT NULL,
 	scope   TEXT    NOT NULL,
