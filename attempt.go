@@ -196,7 +196,7 @@ func (a *attempt) send() {
 		a.announce()
 	}
 	a.sent, a.inFlight = true, true
-	a.call.record.inFlight.Add(1)
+	a.call.record.inFlight.Begin(a.report.Start.Sub(a.call.origin))
 	a.observe(a.call.base.RoundTrip(&a.request))
 }
 
@@ -217,13 +217,11 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if cause := a.cause(); cause != nil || err != nil || resp == nil {
 		resp, err = a.oneOf(resp, err, cause)
 	}
+	a.report.repeated = a.repeated.Load()
 	if err != nil {
 		a.release()
 		a.end, err = a.translate(err, now)
-		a.report.notSent = a.reached.Load() == reachedDial || provesNotSent(err)
-	}
-	if a.report.repeated = a.repeated.Load(); a.report.repeated {
-		a.report.notSent = false
+		a.report.notSent = !a.report.repeated && (a.reached.Load() == reachedDial || provesNotSent(err))
 	}
 	a.report.Response, a.report.Err = resp, err
 
@@ -262,7 +260,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 func (a *attempt) leaveFlight() {
 	if a.inFlight {
 		a.inFlight = false
-		a.call.record.inFlight.Add(-1)
+		a.call.record.inFlight.End(a.report.Start.Sub(a.call.origin))
 	}
 }
 

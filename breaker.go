@@ -92,6 +92,7 @@ type BreakerChange struct {
 	Priority Priority // each priority of a scope has a circuit
 	From, To BreakerState
 	At       time.Time
+	Openings int // how often the closed circuit has opened in the last 5 min, with this change
 }
 
 // State returns the state of the circuit of a scope and priority. An unknown priority means
@@ -143,6 +144,7 @@ func breakerOpen(r *circuit.Rejection) *Error {
 func (c *call) breakerChanged(change *circuit.Change) {
 	event := BreakerChange{
 		Scope: change.Key.Name, Priority: Priority(change.Key.Class), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At,
+		Openings: change.Openings,
 	}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)

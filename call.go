@@ -73,7 +73,7 @@ type call struct {
 
 // begin sets the fields that all attempts share, and rejects a request that cannot be sent.
 func (c *call) begin() *Error {
-	c.first.call, c.first.report.Number, c.number = c, 1, 1
+	c.first.call, c.first.report.call, c.first.report.Number, c.number = c, c, 1, 1
 	if err := c.check(); err != nil {
 		return &Error{Err: err}
 	}

@@ -32,7 +32,7 @@ type hedgedCall struct {
 // copy sends a copy of an attempt.
 func (r *hedgedCall) copy(of *attempt, hedge bool) {
 	a := &attempt{call: r.call, hedged: r, concurrent: true}
-	a.report = Attempt{Number: of.report.Number, Hedge: hedge, Concurrent: true}
+	a.report = Attempt{call: of.call, Number: of.report.Number, Hedge: hedge, Concurrent: true}
 	if r.call.traced {
 		a.announced = make(chan struct{})
 	}

@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -105,7 +106,11 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r.NoWait, r.Around, r.Waiter = a.concurrent, c.slotAround(), (*queuedAttempt)(a)
 	permit, rejection := c.record.quotas.Admit(c.ctx, r, now)
 	if rejection != nil {
-		return now, c.rateLimited(rejection)
+		failed := c.rateLimited(rejection)
+		if failed.byGate() {
+			failed.quota = c.exhausted(now)
+		}
+		return now, failed
 	}
 	a.quota, a.slot = &permit, permit.Slot()
 	if permit.Waited {
@@ -141,6 +146,43 @@ func (c *call) rateLimited(r *quota.Rejection) *Error {
 	return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
 }
 
+// exhausted returns the server's quota that keeps the call back, or nil.
+func (c *call) exhausted(now time.Time) *QuotaStatus {
+	if !c.record.quotas.Active() {
+		return nil
+	}
+	q, ok := c.record.quotas.Exhausted(c.quotaRequest(), now)
+	if !ok {
+		return nil
+	}
+	status := quotaStatus(&q)
+	return &status
+}
+
+// said describes what keeps calls back. It is empty for nil.
+func (q *QuotaStatus) said() string {
+	if q == nil {
+		return ""
+	}
+	until := q.until().UTC().Format(time.TimeOnly)
+	if q.Limit == 0 || q.Remaining > 0 {
+		return "blocked by the server until " + until
+	}
+	text := fmt.Sprintf("quota exhausted (0 of %d until %s)", q.Limit, until)
+	if q.UsedByOthers > 0 {
+		text += fmt.Sprintf(", other processes used %d", q.UsedByOthers)
+	}
+	return text
+}
+
+// until returns the time at which the quota admits requests again.
+func (q *QuotaStatus) until() time.Time {
+	if q.BlockedUntil.After(q.Reset) {
+		return q.BlockedUntil
+	}
+	return q.Reset
+}
+
 // reportQuota reports the response of the attempt to the quotas. Attempts have no permit while
 // the quotas are not active.
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
@@ -156,7 +198,10 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	case a.quota != nil:
 		a.quota.Done(&r, now)
 	case r.Shows(), c.record.quotas.Active():
-		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now, int64(c.record.inFlight.Load()-1))
+		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now, int64(c.record.inFlight.Count()-1))
+	}
+	if r.Status == http.StatusTooManyRequests {
+		a.report.quota = c.exhausted(now)
 	}
 }
 
@@ -210,7 +255,9 @@ var _ quota.Waiter = (*queuedAttempt)(nil)
 func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	c := q.call
 	c.record.queued.Add(1)
-	q.report.FixedLimit = fixed
+	if q.report.FixedLimit = fixed; !fixed {
+		q.report.quota = c.exhausted(time.Now())
+	}
 	if c.traced {
 		now := time.Now()
 		a := q.report

@@ -181,7 +181,7 @@ func (c *call) prepareRetry() error {
 	c.waited += now.Sub(c.accounted)
 	c.last.report.RetryWait, c.accounted = c.waited, now
 	c.number++
-	next := &attempt{call: c, report: Attempt{Number: c.number}}
+	next := &attempt{call: c, report: Attempt{call: c, Number: c.number}}
 	c.retries.next = next
 	if err := c.prepare(next); err != nil {
 		return err

@@ -154,7 +154,7 @@ func (s *scopeRecords) evict() {
 func (s *scopeRecords) keep() bool {
 	kept := s.quotas.Active()
 	for r := range s.all() {
-		kept = kept || r.circuit.NotClosed() || r.inFlight.Load() > 0
+		kept = kept || r.circuit.NotClosed() || r.inFlight.Count() > 0
 	}
 	return kept
 }
@@ -218,4 +218,9 @@ func (q *scopeQuotas) Observe(r quota.Request, resp *quota.Response, sent, now t
 // BlockedUntil is that of quota.Set.
 func (q *scopeQuotas) BlockedUntil(r quota.Request, now time.Time) time.Time {
 	return q.get().BlockedUntil(r, now)
+}
+
+// Exhausted is that of quota.Set.
+func (q *scopeQuotas) Exhausted(r quota.Request, now time.Time) (quota.Status, bool) {
+	return q.get().Exhausted(r, now)
 }

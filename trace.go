@@ -15,8 +15,10 @@ type Attempt struct {
 	Concurrent bool // it was sent while another was in flight: a hedge, or because that was slow
 	FixedLimit bool // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
 
-	notSent  bool // no byte of it was written, for certain
-	repeated bool // net/http has repeated it
+	notSent  bool         // no byte of it was written, for certain
+	repeated bool         // net/http has repeated it
+	call     *call        // nil: a program made it
+	quota    *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
 	Response *http.Response // nil: none; only its status and headers may be read
@@ -203,7 +205,7 @@ func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
 func (a *attempt) soFar() *Attempt {
 	r := &a.report
 	return &Attempt{
-		Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit,
+		call: a.call, Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit,
 		Request: r.Request, Start: r.Start, QueueWait: r.QueueWait, Latency: time.Since(r.Start),
 	}
 }

@@ -50,6 +50,7 @@ type dimension struct {
 	claimed   bool      // the newest response says that nothing remains
 	confirmed bool      // a rejection or a reset has proved this once
 	rejected  bool      // a rejection has proved it
+	base, own int64     // what remained when this window was first seen, and requests since then
 	served    int64     // requests that were served since the last exhaustion ended
 	from      time.Time // when the last exhaustion ended
 
@@ -200,11 +201,24 @@ func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool
 		d.remaining = max(d.limit-across, 1)
 	}
 	d.cut, d.partialRefill = false, false
+	d.begin(inflight)
 	return !d.costed
+}
+
+// begin begins to count what this process uses. Requests in flight may be counted by the server later.
+func (d *dimension) begin(inflight int64) { d.base, d.own = d.remaining, max(inflight, 0) }
+
+// usedByOthers returns what other processes have certainly used since then.
+func (d *dimension) usedByOthers() int64 {
+	if d.costed {
+		return 0
+	}
+	return max(d.base-d.remaining-d.own, 0)
 }
 
 // sent counts a request that is sent. The server may begin a window with it.
 func (d *dimension) sent(now time.Time) {
+	d.own++
 	if d.reset.IsZero() && d.window > 0 && !d.notShown {
 		d.early, d.reset, d.guessed = now, now.Add(d.window), true
 	}
