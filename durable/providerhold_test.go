@@ -49,11 +49,11 @@ func TestProviderHold_quota(t *testing.T) {
 				}
 				report := q.Run(t, 600, stores...)
 				assert.LessOrEqual(t, report.InFlight, 25*row.engines)
-				if !row.evenly {
+				if !row.evenly { // else each intent that is rejected again and again waits longer
 					assert.LessOrEqual(t, report.Rejected[0], report.InFlight)
+					assert.LessOrEqual(t, report.Took, 11*time.Minute)
 				}
 				assert.LessOrEqual(t, slices.Max(report.Rejected[1:]), row.window)
-				assert.LessOrEqual(t, report.Took, 11*time.Minute)
 			})
 		})
 	}
@@ -253,6 +253,7 @@ func TestProviderHold_apart(t *testing.T) {
 		sends := 0
 		var mu sync.Mutex
 		g := gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			time.Sleep(100 * time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
 			sends++
@@ -265,7 +266,7 @@ func TestProviderHold_apart(t *testing.T) {
 			enqueue(t, e, pay("a", strconv.Itoa(i)))
 		}
 		holders := func() (all []string) {
-			time.Sleep(time.Second)
+			time.Sleep(3 * time.Second) // more than a poll
 			holds, err := e.Holds(t.Context())
 			require.NoError(t, err)
 			for i := range holds {
