@@ -116,7 +116,7 @@ func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 
 // passBreaker takes a permit of the circuit.
 func (c *call) passBreaker(a *attempt, now time.Time) *Error {
-	permit, rejection := c.record.circuit.Admit(a != &c.first, now)
+	permit, rejection := a.record().circuit.Admit(a.again(), now)
 	if rejection != nil {
 		return breakerOpen(rejection)
 	}
@@ -129,7 +129,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) *Error {
 
 // breakerRejects returns the error of an attempt that the circuit would not admit now, or nil.
 func (c *call) breakerRejects(a *attempt, now time.Time) *Error {
-	if rejection := c.record.circuit.Rejects(a != &c.first, now); rejection != nil {
+	if rejection := a.record().circuit.Rejects(a.again(), now); rejection != nil {
 		return breakerOpen(rejection)
 	}
 	return nil

@@ -47,7 +47,7 @@ func (c *Call) Explain() string { return explain(c, true).text() }
 // done returns the report of the call, which may not have ended.
 func (c *call) done() *Call {
 	done := Call{
-		Scope: c.scope, Request: c.request, Attempts: c.attempts(),
+		Scope: c.record.name, Request: c.request, Attempts: c.attempts(),
 		Start: c.start, Latency: c.latency, QueueWait: c.queueWait,
 	}
 	switch {
@@ -78,7 +78,7 @@ func explain(c *Call, ended bool) *explanation {
 		at := a.Start.Sub(c.start())
 		if !a.Concurrent {
 			sentAfter := at - a.QueueWait
-			if i > 0 {
+			if i > 0 && (a.Endpoint == "" || sentAfter-free >= shortWait) { // otherwise the call moved at once
 				e.wait(free, sentAfter, c.Attempts[:i])
 			}
 			e.queue(sentAfter, at, a)
@@ -159,13 +159,17 @@ func began(c *Call) (text string) {
 }
 
 func name(a *Attempt) string {
+	text := fmt.Sprintf("attempt %d", a.Number)
 	switch {
 	case a.Hedge:
-		return fmt.Sprintf("hedge of attempt %d", a.Number)
+		text = "hedge of " + text
 	case a.Concurrent:
-		return fmt.Sprintf("attempt %d, concurrent", a.Number)
+		text += ", concurrent"
 	}
-	return fmt.Sprintf("attempt %d", a.Number)
+	if a.Endpoint != "" {
+		text += " to " + a.Endpoint
+	}
+	return text
 }
 
 // outcome says how an attempt ended, and what the verdict is.

@@ -108,8 +108,8 @@ func (l *traceLogger) slow(a *Attempt) {
 		return
 	}
 	if s := r.latency(at); s.Slow {
-		l.log(a.Request.Context(), slog.LevelWarn, logKey{event: slowEvent, scope: a.call.scope}, append(requestAttrs(a.Request),
-			slog.String("scope", a.call.scope), slog.Duration("usual_latency", s.UsualP50), slog.Duration("latency", s.P50), slog.Int("samples", s.Samples),
+		l.log(a.Request.Context(), slog.LevelWarn, logKey{event: slowEvent, scope: r.name}, append(requestAttrs(a.Request),
+			slog.String("scope", r.name), slog.Duration("usual_latency", s.UsualP50), slog.Duration("latency", s.P50), slog.Int("samples", s.Samples),
 			slog.Int("attempts_in_flight", r.inFlight.Count()), slog.Duration("in_flight_age", s.InFlightAge)))
 	}
 }

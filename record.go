@@ -12,6 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
@@ -24,6 +25,7 @@ type record struct {
 
 	inFlight             latency.InFlight
 	queued, retryWaiting atomic.Int32
+	rest                 route.Rest // of package endpoints
 
 	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never
@@ -113,7 +115,7 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 
 // noteOutcome notes how the attempt has ended.
 func (a *attempt) noteOutcome(outcome circuit.Outcome, now time.Time) {
-	r, at := a.call.record, now.Sub(a.call.origin)
+	r, at := a.record(), now.Sub(a.call.origin)
 	switch {
 	case outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
@@ -129,9 +131,9 @@ func (a *attempt) noteOutcome(outcome circuit.Outcome, now time.Time) {
 // noteFailure notes the attempt if it has failed, after it was classified.
 func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
-		made(&a.call.record.failure).note(now, a.report.Response, a.report.Err)
-		a.call.record.remember()
-		a.call.record.ended.fail(a.call.failingSince())
+		made(&a.record().failure).note(now, a.report.Response, a.report.Err)
+		a.record().remember()
+		a.record().ended.fail(a.call.failingSince(a.record()))
 	}
 }
 
@@ -157,8 +159,8 @@ func (a *attempt) class() responseClass {
 
 // noteEnd notes how the call has ended.
 func (c *call) noteEnd(resp *http.Response) {
-	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.record.failing.Load() {
-		c.record.failing.Store(true)
+	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.record().failing.Load() {
+		c.last.record().failing.Store(true)
 	}
 	end := c.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
@@ -166,7 +168,7 @@ func (c *call) noteEnd(resp *http.Response) {
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.latency = took
-	c.record.ended.add(c.failingSince(), at, c.class())
+	c.record.ended.add(c.failingSince(c.record), at, c.class())
 	if c.record.slowest.isSlower(at, took) {
 		c.record.slowest.note(at, c.status(resp, took))
 	}
@@ -174,8 +176,8 @@ func (c *call) noteEnd(resp *http.Response) {
 
 // failingSince returns the time from which the scope fails if this call is the first to fail: its
 // start, or a later success.
-func (c *call) failingSince() time.Duration {
-	return max(c.start.Sub(c.origin), time.Duration(c.record.succeeded.Load()))
+func (c *call) failingSince(r *record) time.Duration {
+	return max(c.start.Sub(c.origin), time.Duration(r.succeeded.Load()))
 }
 
 // class returns how the call ended, for ResponseStatus.

@@ -69,10 +69,10 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 	defer b.mu.Unlock()
 	s.BlockedUntil = b.blockedUntil(now)
 	for _, d := range b.dims { // copies
-		if d.roll(now, b.inflight, b.rtt); d.ignored() {
+		if d.roll(now, b.inflight); d.ignored() {
 			continue
 		}
-		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(b.allInFlight()), 0), time.Time{}
+		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(now, b.inflight), 0), time.Time{}
 		if d.reset.After(now) {
 			s.Reset = d.reset
 		}

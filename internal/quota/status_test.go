@@ -32,7 +32,7 @@ func TestEach(t *testing.T) {
 		require.Equal(t, []Status{want}, each(l), "one is in flight")
 		time.Sleep(31 * time.Second)
 		require.Zero(t, each(l)[0].Reset)
-		require.Equal(t, int64(9), each(l)[0].Remaining, "all but the request in flight")
+		require.Equal(t, int64(10), each(l)[0].Remaining, "the request in flight is of the window before")
 		require.Equal(t, int64(6), l.buckets.Peek(bucketKey{scope: e.scope}).dims[0].remaining-l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "Each changes nothing")
 		e.done()
 	})
