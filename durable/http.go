@@ -53,7 +53,8 @@ type HTTP struct {
 	Read func(resp *http.Response, body []byte) Outcome
 
 	// PerScope means that each scope has credentials of its own, which the provider limits. An
-	// answer 429 then holds the scope of the intent. false means that it holds the gateway.
+	// answer 429 then holds the scope of the intent. If that is "", or PerScope is false, it holds
+	// the gateway.
 	PerScope bool
 }
 

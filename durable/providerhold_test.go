@@ -19,7 +19,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/driver"
-	"github.com/resilienthttp/resilienthttp/internal/durabletest"
+	"github.com/resilienthttp/resilienthttp/durable/internal/quotatest"
 )
 
 // D25: 600 intents against 60 a minute, with the defaults of an Engine. In the first window, the
@@ -41,7 +41,7 @@ func TestProviderHold_quota(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d Engines, %v, evenly %v", row.engines, row.takes, row.evenly), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := &durabletest.Quota{Limit: 60, Window: time.Minute, Takes: row.takes, Evenly: row.evenly}
+				q := &quotatest.Quota{Limit: 60, Window: time.Minute, Takes: row.takes, Evenly: row.evenly}
 				store := new(durable.Memory)
 				stores := make([]durable.Store, row.engines)
 				for i := range stores {

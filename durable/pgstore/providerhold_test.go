@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/internal/quotatest"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
-	"github.com/resilienthttp/resilienthttp/internal/durabletest"
 )
 
 // D25: a provider's hold is that of all processes.
@@ -19,7 +19,7 @@ func TestProviderHold_quota(t *testing.T) {
 		for i := range stores {
 			stores[i] = newStore(t, newPool(t, dsn, nil))
 		}
-		q := &durabletest.Quota{Limit: 60, Window: 3 * time.Second, Takes: 20 * time.Millisecond}
+		q := &quotatest.Quota{Limit: 60, Window: 3 * time.Second, Takes: 20 * time.Millisecond}
 		report := q.Run(t, 240, stores...)
 		assert.Zero(t, report.Twice)
 		rejected := 0

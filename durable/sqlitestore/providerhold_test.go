@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/internal/durabletest"
+	"github.com/resilienthttp/resilienthttp/durable/internal/quotatest"
 )
 
 // D25: a provider's hold is that of all processes.
@@ -21,7 +21,7 @@ func TestProviderHold_quota(t *testing.T) {
 			t.Cleanup(func() { require.NoError(t, s.Close()) })
 			stores = append(stores, s)
 		}
-		q := &durabletest.Quota{Limit: 60, Window: 3 * time.Second, Takes: 20 * time.Millisecond}
+		q := &quotatest.Quota{Limit: 60, Window: 3 * time.Second, Takes: 20 * time.Millisecond}
 		report := q.Run(t, 240, stores...)
 		assert.Zero(t, report.Twice)
 		rejected := 0

@@ -1,5 +1,5 @@
-// Package durabletest has a provider with a quota, for tests of package durable and its stores.
-package durabletest
+// Package quotatest has a provider with a quota, for tests of package durable and its stores.
+package quotatest
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Quota is a provider that permits Limit sends in each Window. It answers 429 to the others, with the
@@ -64,7 +65,7 @@ func (q *Quota) Run(t *testing.T, many int, stores ...durable.Store) Report {
 		})
 	}
 	for left := true; left; {
-		time.Sleep(time.Second)
+		_ = sleep.Context(ctx, time.Second)
 		q.mu.Lock()
 		left = len(q.done) < many
 		q.mu.Unlock()
@@ -76,13 +77,13 @@ func (q *Quota) Run(t *testing.T, many int, stores ...durable.Store) Report {
 }
 
 // Send implements durable.Gateway.
-func (q *Quota) Send(_ context.Context, s *durable.Send) durable.Outcome {
+func (q *Quota) Send(ctx context.Context, s *durable.Send) durable.Outcome {
 	q.mu.Lock()
 	q.inFlight++
 	q.mu.Unlock()
-	time.Sleep(q.Takes / 2)
+	_ = sleep.Context(ctx, q.Takes/2)
 	outcome := q.decide(s.ID.Key)
-	time.Sleep(q.Takes / 2)
+	_ = sleep.Context(ctx, q.Takes/2)
 	q.mu.Lock()
 	q.inFlight--
 	q.mu.Unlock()
