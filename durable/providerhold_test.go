@@ -415,6 +415,7 @@ func TestShutdown(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, 1, n)
 				assertState(t, e, in.ID, durable.StateDone)
+				require.Len(t, keys, 2)
 				assert.Equal(t, keys[0], keys[1])
 			})
 		})

@@ -95,6 +95,22 @@ func (k *kit) testProviderHold() {
 	}
 }
 
+// testProviderHoldShare (D9, D25): a scope that waits takes no part of a claim.
+func (k *kit) testProviderHoldShare() {
+	k.many("a", 20)
+	k.many("b", 20)
+	k.wait("a", time.Hour)
+	c := claim("w")
+	allow(&c, func(a *driver.Allowance) { a.Limit = 10 })
+	if got := scopes(k.claim(c)); !slices.Equal(slices.Compact(got), []string{"b"}) {
+		k.Errorf("claimed intents of %q, want b", got)
+	}
+	allow(&c, func(a *driver.Allowance) { a.Limit = 8 })
+	if got := scopes(k.claim(c)); len(got) != 8 {
+		k.Errorf("claimed %d, want 8", len(got))
+	}
+}
+
 // checkWaits compares the provider's holds of a claim with those of Holds.
 func (k *kit) checkWaits(want int, waiting []driver.Hold) {
 	k.Helper()

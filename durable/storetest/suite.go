@@ -80,6 +80,7 @@ func (s Suite) Run(t *testing.T) {
 		{"Gateways", (*kit).testGateways},
 		{"Hold", (*kit).testHold},
 		{"ProviderHold", (*kit).testProviderHold},
+		{"ProviderHoldShare", (*kit).testProviderHoldShare},
 		{"ProviderHoldQueries", (*kit).testProviderHoldQueries},
 		{"Interrupted", (*kit).testInterrupted},
 		{"Deadline", (*kit).testDeadline},
