@@ -67,27 +67,31 @@ type share struct {
 
 // choose selects the intents of the claim. Decide rejects those that are not due.
 func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
-	c := r.claim
+	c, waits := r.claim, false
 	// It follows the clock, so that the lease is no shorter than Claimed.Lease.
 	renew := &pgkit.Statement{Text: r.is.renewLeaseIfDue, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
 	clock := &pgkit.Statement{Text: r.is.clockHeld, Scan: func(from pgkit.Row) error {
-		err := from.Scan(&r.now, &r.held)
+		err := from.Scan(&r.now, &r.held, &waits)
 		r.now = r.now.UTC()
 		return err
 	}}
 	var rows []*row
 	if c.ID != nil {
 		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{nameOf(c.ID)}, Scan: into(&rows)}
-		err := r.t.Send(ctx, one, clock, r.is.readWaits(&r.waiting), renew)
-		c.Wait(r.waiting)
+		err := r.t.Send(ctx, one, clock, renew)
+		if err == nil && waits {
+			err = r.wait(ctx)
+		}
 		return slices.DeleteFunc(rows, func(row *row) bool { return !c.Permits(&row.Record) }), err
 	}
 	promote := &pgkit.Statement{Text: r.is.promote, Args: []any{int64(promoteBatch)}}
-	err := r.t.Send(ctx, promote, &pgkit.Statement{Text: r.is.choose, Args: limits(c), Scan: into(&rows)}, clock, r.is.readWaits(&r.waiting), renew)
+	err := r.t.Send(ctx, promote, &pgkit.Statement{Text: r.is.choose, Args: limits(c), Scan: into(&rows)}, clock, renew)
+	if err == nil && waits {
+		err = r.wait(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
-	c.Wait(r.waiting)
 	r.begin(rows)
 	if err := r.fill(ctx); err != nil {
 		return nil, err
@@ -99,6 +103,13 @@ func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
 	record := func(r *row) *driver.Record { return &r.Record }
 	queries, err := r.queries(ctx)
 	return driver.AddQueries(c, driver.FairOrder(c, queues, record), queries, record), err
+}
+
+// wait reads the provider's holds, and applies them to the claim.
+func (r *claimRound) wait(ctx context.Context) error {
+	err := r.t.Send(ctx, r.is.readWaits(&r.waiting))
+	r.claim.Wait(r.waiting)
+	return err
 }
 
 // queries reads status queries of gateways that wait because the provider asked to.

@@ -99,8 +99,9 @@ const inEffect = ` FROM` + holds + `h WHERE h.released_by = '' AND (h.until IS N
 // isFree is a condition on a gateway, which follows it.
 const isFree = ` NOT EXISTS (SELECT` + inEffect + `AND h.gateway = `
 
-// clockHeld is clock with the gateways that are held.
-const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect + `)`
+// clockHeld is clock with the gateways that are held, and whether there are holds of a provider.
+const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect + `),
+	EXISTS (SELECT FROM` + waits + `h WHERE h.until > (SELECT clock_timestamp()))`
 
 // choose selects up to $2 intents of each gateway $1, at most $3 of a scope. Each scope with due
 // intents gets an equal share, and scopes after $4 are first. $5 is the limit for other gateways.
