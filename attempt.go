@@ -13,12 +13,14 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // attempt is one request of a call. It is also its context and the body of its response (see
 // attemptContext, responseBody and upgradedBody), so that an attempt is one allocation.
 type attempt struct {
 	call        *call
+	visit       *route.Visit // nil: the call has no endpoints
 	end         endReason
 	stage       stage
 	sent        bool                        // Base has the request, and must close its body
@@ -80,7 +82,7 @@ const (
 	endSuperseded           // a concurrent attempt had its response first
 )
 
-// prepare asks the rate limit and then the breaker for a permit, and makes the request. After an
+// prepare passes the gates and makes the request. After an
 // error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
@@ -88,13 +90,10 @@ func (c *call) prepare(a *attempt) *Error {
 		now = time.Now() // functions of the user may have taken long
 	}
 	var err *Error
-	if c.record.quotas.Active() {
-		if err = c.breakerRejects(a, now); err == nil { // so that the call does not wait for nothing
-			now, err = c.passRateLimit(a, now)
-		}
-	}
-	if err == nil {
-		err = c.passBreaker(a, now) // after the wait, in which the circuit may have opened
+	if a.visit != nil {
+		now, err = c.passEndpoints(a, now)
+	} else {
+		now, err = c.passGates(a, now)
 	}
 	if err == nil {
 		err = c.makeRequest(a, now)
@@ -105,6 +104,24 @@ func (c *call) prepare(a *attempt) *Error {
 	return err
 }
 
+// passGates asks the rate limit and then the breaker for a permit.
+func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
+	if a.record().quotas.Active() {
+		if err = c.breakerRejects(a, now); err == nil { // so that the call does not wait for nothing
+			now, err = c.passRateLimit(a, now)
+		}
+	}
+	if err == nil {
+		err = c.passBreaker(a, now) // after the wait, in which the circuit may have opened
+	}
+	return now, err
+}
+
+// again reports whether the call has sent an attempt to the server before.
+func (a *attempt) again() bool {
+	return a != &a.call.first && (a.visit == nil || a.visit.Again)
+}
+
 // makeRequest plans the timers of the attempt, and makes its request.
 func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	a.report.Start, a.deadline = now, c.deadline
@@ -112,7 +129,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		a.report.QueueWait = now.Sub(c.accounted)
 	}
 	c.planTimers(a, now)
-	header := c.header
+	header := a.visit.Header(c.header)
 	if c.sendsDeadline {
 		var ok bool
 		if header, ok = c.deadlineHeader.header(header, a.deadline, now); !ok {
@@ -127,11 +144,14 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		}
 	}
 	ctx := context.Context((*attemptContext)(a))
-	if !c.repeatable && !c.single && c.native || c.record.protocol.Load() == protocolHTTP2 {
+	if (!c.repeatable || a.visit != nil && !c.endpoints.Free) && !c.single && c.native || a.record().protocol.Load() == protocolHTTP2 {
 		a.watched = true
 		ctx = a.watch(ctx)
 	}
 	a.request = *c.request.WithContext(ctx)
+	if v := a.visit; v != nil {
+		a.request.URL, a.request.Host, a.report.Endpoint = c.endpoints.URL(v.Target, c.request.URL), "", v.Name
+	}
 	if c.hedge != nil || a.concurrent {
 		// A copy may be in flight at the same time, and even after the call.
 		url := *a.request.URL
@@ -169,10 +189,10 @@ func (a *attempt) watch(ctx context.Context) context.Context {
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
 // first response that needs no retry, or else the last failure.
 func (c *call) exchange(a *attempt) {
+	if !a.again() && c.record.bucket != nil {
+		c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
+	}
 	if a == &c.first {
-		if c.record.bucket != nil {
-			c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
-		}
 		if hedges := c.hedges(); hedges != nil {
 			hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
 		}
@@ -184,6 +204,9 @@ func (c *call) exchange(a *attempt) {
 	c.last = a
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
+		if c.last.visit != nil {
+			c.use(c.last.visit) // a copy at another endpoint may have won
+		}
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
 	a.paid.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge))
@@ -196,7 +219,7 @@ func (a *attempt) send() {
 		a.announce()
 	}
 	a.sent, a.inFlight = true, true
-	a.call.record.inFlight.Add(1)
+	a.record().inFlight.Begin(a.report.Start.Sub(a.call.origin))
 	a.observe(a.call.base.RoundTrip(&a.request))
 }
 
@@ -217,13 +240,11 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if cause := a.cause(); cause != nil || err != nil || resp == nil {
 		resp, err = a.oneOf(resp, err, cause)
 	}
+	a.report.repeated = a.repeated.Load()
 	if err != nil {
 		a.release()
 		a.end, err = a.translate(err, now)
-		a.report.notSent = a.reached.Load() == reachedDial || provesNotSent(err)
-	}
-	if a.report.repeated = a.repeated.Load(); a.report.repeated {
-		a.report.notSent = false
+		a.report.notSent = !a.report.repeated && (a.reached.Load() == reachedDial || provesNotSent(err))
 	}
 	a.report.Response, a.report.Err = resp, err
 
@@ -236,7 +257,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 			a.report.Latency = now.Sub(a.report.Start)
 		}
 	}
-	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a != &c.first}
+	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again()}
 	a.noteOutcome(result.Outcome, now)
 	if c.policy.AdaptiveTimeout != nil {
 		a.learnTimeout(now)
@@ -245,6 +266,9 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	a.stage = stageReported
 	a.reportQuota(&info, now)
 	a.leaveFlight() // after reportQuota, which counts the other attempts in flight
+	if a.visit != nil {
+		c.endpoints.Done(a.visit, a.report.Start, now, result.Outcome == circuit.Success, a.report.Verdict.retryable(), a.noWork, a.report.RetryAfter)
+	}
 	if change := a.circuit.Done(result, now); change != nil {
 		c.breakerChanged(change)
 	}
@@ -262,7 +286,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 func (a *attempt) leaveFlight() {
 	if a.inFlight {
 		a.inFlight = false
-		a.call.record.inFlight.Add(-1)
+		a.record().inFlight.End(a.report.Start.Sub(a.call.origin))
 	}
 }
 
@@ -357,6 +381,7 @@ func (a *attempt) returnPermits(now time.Time) {
 		a.quota.Cancel(now)
 		a.quota = nil
 	}
+	a.visit.EndProbe(time.Time{})
 }
 
 // release ends the attempt's context, and so all work of Base for the attempt. It may be called

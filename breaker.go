@@ -92,6 +92,7 @@ type BreakerChange struct {
 	Priority Priority // each priority of a scope has a circuit
 	From, To BreakerState
 	At       time.Time
+	Openings int // how often the closed circuit has opened in the last 5 min, with this change
 }
 
 // State returns the state of the circuit of a scope and priority. An unknown priority means
@@ -115,7 +116,7 @@ func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 
 // passBreaker takes a permit of the circuit.
 func (c *call) passBreaker(a *attempt, now time.Time) *Error {
-	permit, rejection := c.record.circuit.Admit(a != &c.first, now)
+	permit, rejection := a.record().circuit.Admit(a.again(), now)
 	if rejection != nil {
 		return breakerOpen(rejection)
 	}
@@ -128,7 +129,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) *Error {
 
 // breakerRejects returns the error of an attempt that the circuit would not admit now, or nil.
 func (c *call) breakerRejects(a *attempt, now time.Time) *Error {
-	if rejection := c.record.circuit.Rejects(a != &c.first, now); rejection != nil {
+	if rejection := a.record().circuit.Rejects(a.again(), now); rejection != nil {
 		return breakerOpen(rejection)
 	}
 	return nil
@@ -143,6 +144,7 @@ func breakerOpen(r *circuit.Rejection) *Error {
 func (c *call) breakerChanged(change *circuit.Change) {
 	event := BreakerChange{
 		Scope: change.Key.Name, Priority: Priority(change.Key.Class), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At,
+		Openings: change.Openings,
 	}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)

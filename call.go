@@ -12,6 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // call is one RoundTrip: the state that its attempts share. It contains the first attempt,
@@ -19,16 +20,18 @@ import (
 type call struct {
 	*config
 
-	request  *http.Request           // the caller's, never modified
-	ctx      context.Context         // the caller's, which also ends with Request.Cancel
-	cancel   context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else nil
-	options  *callOptions
-	policy   *Policy // the context's, or the Transport's
-	scope    string
-	quotaKey string // of RateLimit.Key
-	record   *record
-	header   http.Header // header of every attempt; the caller's map if nothing is added
-	key      string      // idempotency key; "": none
+	request   *http.Request           // the caller's, never modified
+	ctx       context.Context         // the caller's, which also ends with Request.Cancel
+	cancel    context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else nil
+	options   *callOptions
+	policy    *Policy // the context's, or the Transport's
+	scope     string
+	quotaKey  string       // of RateLimit.Key
+	record    *record      // of the last attempt that is not concurrent
+	visit     *route.Visit // of that attempt; nil without endpoints
+	endpoints *endpoints   // nil: the request has one server
+	header    http.Header  // header of every attempt; the caller's map if nothing is added
+	key       string       // idempotency key; "": none
 
 	start    time.Time
 	deadline time.Time // zero: none
@@ -73,11 +76,17 @@ type call struct {
 
 // begin sets the fields that all attempts share, and rejects a request that cannot be sent.
 func (c *call) begin() *Error {
-	c.first.call, c.first.report.Number, c.number = c, 1, 1
+	c.first.call, c.first.report.call, c.first.report.Number, c.number = c, c, 1, 1
 	if err := c.check(); err != nil {
 		return &Error{Err: err}
 	}
 	req, ctx := c.request, c.request.Context()
+	list, routed := ctx.(*route.Route)
+	if routed {
+		ctx = list.Context
+		req = req.WithContext(ctx)
+		c.request = req
+	}
 	if sent, ok := ctx.(*responseContext); ok {
 		// The program sends a Response.Request. Its context would keep the previous call in memory.
 		ctx = sent.request.Context()
@@ -105,14 +114,22 @@ func (c *call) begin() *Error {
 	if c.rateLimit.Key != nil {
 		c.quotaKey = c.rateLimit.Key(req)
 	}
-	c.record = c.config.record(c.scope, c.priority, c.start)
-	c.scopeFails = c.record.failing.Load()
+	if routed {
+		c.findEndpoints(list)
+	} else {
+		c.record = c.config.record(c.scope, c.priority, c.start)
+		c.scopeFails = c.record.failing.Load()
+	}
 	send, err := c.chooseKey()
 	if err != nil {
 		return &Error{Err: err}
 	}
 	c.safe = safeMethod(req.Method)
-	c.repeatable = c.safe || c.key != "" || req.Method == http.MethodPut || req.Method == http.MethodDelete
+	idempotent := c.safe || req.Method == http.MethodPut || req.Method == http.MethodDelete
+	c.repeatable = idempotent || c.key != ""
+	if routed {
+		c.endpoints.Safe, c.endpoints.Free = c.safe, idempotent || c.key != "" && list.Shared
+	}
 	c.hasBody = req.Body != nil && req.Body != http.NoBody
 	c.replayable = !c.hasBody || req.GetBody != nil
 	if now := c.start.Sub(c.origin); !c.single && c.failedCalls.Any(now) {
@@ -235,6 +252,8 @@ func (c *call) finish() (*http.Response, error) {
 		c.noteTrailingWait()
 		if resp = c.last.report.Response; resp == nil {
 			c.failure = c.lastError()
+		} else if c.endpoints != nil {
+			c.endpoints.Answered = c.last.visit.Target
 		}
 	}
 	c.setRetryWaiting(false)

@@ -189,9 +189,13 @@ func (a *attempt) breakerOutcome() circuit.Outcome {
 		return circuit.Failure
 	case endDeadline:
 		return circuit.Timeout
+	case endSuperseded:
+		if a.visit != nil && a.visit.Lost {
+			return circuit.Timeout
+		}
 	default:
-		return circuit.None
 	}
+	return circuit.None
 }
 
 // responseInfo is what the header of a response says about retries and rates. Without a response

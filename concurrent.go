@@ -32,7 +32,10 @@ type hedgedCall struct {
 // copy sends a copy of an attempt.
 func (r *hedgedCall) copy(of *attempt, hedge bool) {
 	a := &attempt{call: r.call, hedged: r, concurrent: true}
-	a.report = Attempt{Number: of.report.Number, Hedge: hedge, Concurrent: true}
+	a.report = Attempt{call: of.call, Number: of.report.Number, Hedge: hedge, Concurrent: true}
+	if of.visit != nil {
+		a.visit, _ = r.call.endpoints.Next(of.visit, false, true, time.Now())
+	}
 	if r.call.traced {
 		a.announced = make(chan struct{})
 	}
@@ -57,7 +60,7 @@ func (a *attempt) payForCopy() (ok bool) {
 	switch {
 	case !a.report.Hedge:
 		if c.spare(now) >= 0 {
-			a.paid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now)
+			a.paid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.record(), c.record)
 		}
 	case c.mayHedge(now):
 		a.paid, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
@@ -160,7 +163,7 @@ func (r *hedgedCall) finish(a *attempt) {
 	})
 	a.paid.Done(won)
 	if a.report.Hedge {
-		r.call.record.hedges.credit.done(won)
+		r.first.record().hedges.credit.done(won)
 	}
 	if useless {
 		a.discard()
@@ -192,6 +195,9 @@ func (r *hedgedCall) win(winner *attempt) {
 func (r *hedgedCall) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.first) {
 		if a != r.winner && !a.inTime {
+			if a.visit != nil && r.winner != nil {
+				a.visit.Lost = a.visit.Server != r.winner.visit.Server
+			}
 			a.endWith(neterr.ErrSuperseded)
 		}
 	}

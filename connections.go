@@ -56,7 +56,7 @@ func (c *Connections) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	number := p.choose(attempt.poolKey(), attempt.call.avoid.Load())
 	attempt.pool.Store(uint32(number) + 1)
-	if !attempt.watched && attempt.call.record.protocol.Load() == protocolUnknown && p.mayBeHTTP2(req.URL) {
+	if !attempt.watched && attempt.record().protocol.Load() == protocolUnknown && p.mayBeHTTP2(req.URL) {
 		req = req.WithContext(attempt.watch(req.Context()))
 	}
 	return p.transport(number).RoundTrip(req)
@@ -297,7 +297,7 @@ func (a *attempt) gotConn(conn net.Conn) {
 		a.conn.Store(watched)
 		a.call.avoid.Or(1 << watched.pool)
 	}
-	if record := a.call.record; record.protocol.Load() != protocol {
+	if record := a.record(); record.protocol.Load() != protocol {
 		record.protocol.Store(protocol)
 	}
 }

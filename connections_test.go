@@ -707,7 +707,7 @@ func TestConnections_log(t *testing.T) {
 		m.silence()
 		_, err = m.call(t, transport, http.MethodGet, 2*time.Second)
 		require.NoError(t, err)
-		require.Contains(t, records.String(), "event=connection_left http.request.method=GET server.address=mem.test attempt=1")
+		require.Contains(t, records.String(), "event=connection_left http.request.method=GET server.address=mem.test scope=mem.test attempt=1")
 	})
 }
 

@@ -104,7 +104,8 @@ type Error struct {
 	// Zero means unknown. All rejected calls get the same time, so add jitter.
 	NotBefore time.Time
 
-	call *call // for Explain; nil: the call did not begin
+	call  *call        // for Explain; nil: the call did not begin
+	quota *QuotaStatus // the exhausted quota that rejected the call; nil: none
 }
 
 // Error returns the reason, the cause and the number of the last attempt. The text has no URL
@@ -189,9 +190,11 @@ type getBodyError struct{ err error }
 func (b *getBodyError) Error() string { return "GetBody: " + neterr.SafeText(b.err) }
 func (b *getBodyError) Unwrap() error { return b.err }
 
-// summary returns the text of the reason and of the cause.
+// summary returns the text of the reason and of the cause. An exhausted quota is a cause.
 func (e *Error) summary() string {
 	switch {
+	case e.quota != nil:
+		return e.Reason.Error() + ": " + e.quota.said()
 	case e.Reason != nil && e.Err != nil:
 		cause := e.Err
 		if b, ok := cause.(*neterr.ReasonedError); ok && b.Reason == e.Reason { //nolint:errorlint // the text must not be repeated

@@ -47,7 +47,7 @@ func (c *Call) Explain() string { return explain(c, true).text() }
 // done returns the report of the call, which may not have ended.
 func (c *call) done() *Call {
 	done := Call{
-		Scope: c.scope, Request: c.request, Attempts: c.attempts(),
+		Scope: c.record.name, Request: c.request, Attempts: c.attempts(),
 		Start: c.start, Latency: c.latency, QueueWait: c.queueWait,
 	}
 	switch {
@@ -78,10 +78,10 @@ func explain(c *Call, ended bool) *explanation {
 		at := a.Start.Sub(c.start())
 		if !a.Concurrent {
 			sentAfter := at - a.QueueWait
-			if i > 0 {
+			if i > 0 && (a.Endpoint == "" || sentAfter-free >= shortWait) { // otherwise the call moved at once
 				e.wait(free, sentAfter, c.Attempts[:i])
 			}
-			e.queue(sentAfter, at)
+			e.queue(sentAfter, at, a)
 		}
 		e.row(transcript.Duration(at), name(a), transcript.Duration(a.Latency), outcome(a))
 		free = max(free, at+a.Latency)
@@ -119,7 +119,7 @@ func title(c *Call, ended bool) string {
 	failed, _ := errors.AsType[*Error](c.Err)
 	switch {
 	case !ended:
-		return text + ": in progress since " + transcript.Duration(c.Latency)
+		return text + ": in progress since " + transcript.Duration(c.Latency) + began(c)
 	case c.Response != nil:
 		text += ": " + strconv.Itoa(c.Response.StatusCode)
 	case failed != nil:
@@ -139,17 +139,37 @@ func title(c *Call, ended bool) string {
 	default:
 		text += fmt.Sprintf(", %d attempts", attempts)
 	}
-	return text + ", " + transcript.Duration(c.Latency)
+	return text + ", " + transcript.Duration(c.Latency) + began(c)
+}
+
+// began returns the start of the call, and its deadline.
+func began(c *Call) (text string) {
+	const form = "15:04:05.000"
+	start := c.start().UTC()
+	if start.IsZero() {
+		return ""
+	}
+	text = ", began " + start.Format("2006-01-02 "+form)
+	if c.Request != nil {
+		if deadline, ok := c.Request.Context().Deadline(); ok {
+			text += ", deadline " + deadline.UTC().Format(form) + " (after " + transcript.Duration(deadline.Sub(start)) + ")"
+		}
+	}
+	return text
 }
 
 func name(a *Attempt) string {
+	text := fmt.Sprintf("attempt %d", a.Number)
 	switch {
 	case a.Hedge:
-		return fmt.Sprintf("hedge of attempt %d", a.Number)
+		text = "hedge of " + text
 	case a.Concurrent:
-		return fmt.Sprintf("attempt %d, concurrent", a.Number)
+		text += ", concurrent"
 	}
-	return fmt.Sprintf("attempt %d", a.Number)
+	if a.Endpoint != "" {
+		text += " to " + a.Endpoint
+	}
+	return text
 }
 
 // outcome says how an attempt ended, and what the verdict is.
@@ -159,6 +179,9 @@ func outcome(a *Attempt) string {
 		text := strconv.Itoa(a.Response.StatusCode) + ", " + a.Verdict.String()
 		if a.RetryAfter > 0 {
 			text += ", server asks to wait " + transcript.Duration(a.RetryAfter)
+		}
+		if a.quota != nil && a.Response.StatusCode == http.StatusTooManyRequests {
+			text += ", " + a.quota.said()
 		}
 		return text
 	case errors.Is(a.Err, neterr.ErrSuperseded):
@@ -191,11 +214,16 @@ func (e *explanation) wait(from, to time.Duration, failed []Attempt) {
 // shortWait is the shortest wait for a permit that is a line. Each attempt asks for one.
 const shortWait = time.Millisecond
 
-// queue adds the wait for a permit.
-func (e *explanation) queue(from, to time.Duration) {
-	if to-from >= shortWait {
-		e.row(transcript.Duration(from), "queue", transcript.Duration(to-from), "wait for the rate limit")
+// queue adds the wait of an attempt for a permit. A nil attempt was not sent.
+func (e *explanation) queue(from, to time.Duration, a *Attempt) {
+	if to-from < shortWait {
+		return
 	}
+	reason := "wait for the rate limit"
+	if a != nil && a.quota != nil && (a.Response == nil || a.Response.StatusCode != http.StatusTooManyRequests) {
+		reason += ": " + a.quota.said()
+	}
+	e.row(transcript.Duration(from), "queue", transcript.Duration(to-from), reason)
 }
 
 // end adds the decision that ended the call, unless the verdict of its last attempt did.
@@ -217,7 +245,7 @@ func (e *explanation) end(free time.Duration) {
 	}
 	if left := c.Latency - free; left >= shortWait && reason != "" {
 		if len(c.Attempts) == 0 {
-			e.queue(0, c.Latency)
+			e.queue(0, c.Latency, nil)
 		} else {
 			e.row(transcript.Duration(free), "wait", transcript.Duration(left), "for a retry that was not sent")
 		}

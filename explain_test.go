@@ -202,7 +202,11 @@ at    event      took  result
 					require.NotContains(t, got, "things")
 					reported = got
 				}
-				require.Equal(t, strings.TrimPrefix(test.want, "\n"), aMinute.ReplaceAllString(reported, "about 1m"))
+				title, rows, _ := strings.Cut(reported, "\n")
+				title, began, found := strings.Cut(title, ", began 2000-01-01 ")
+				require.True(t, found, reported)
+				require.Regexp(t, `^00:00:[0-9.]{6}(?:, deadline .*)?$`, began)
+				require.Equal(t, strings.TrimPrefix(test.want, "\n"), aMinute.ReplaceAllString(title+"\n"+rows, "about 1m"))
 				_, record, failed := strings.Cut(log.String(), "event=call_failed")
 				require.Equal(t, failed, strings.HasSuffix(record, "transcript="+quoteText(reported)+"\n"), log.String())
 			})
@@ -301,4 +305,26 @@ func TestExplain_duringHedge(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// The first line has the start of the call and its deadline, so that a log can be searched. The rows
+// say which quota a call waited for.
+func TestExplain_quotaAndDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exhausted := status(200, "X-RateLimit-Limit", "300", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30")
+		tr := &resilienthttp.Transport{Base: script(exhausted), Idempotency: resilienthttp.Idempotency{Disabled: true}}
+		var log strings.Builder
+		tr.Trace = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, nil)))
+		answered(t, tr)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+		require.Nil(t, resp)
+		require.EqualError(t, err, "resilienthttp: deadline of the call leaves no time: quota exhausted (0 of 300 until 00:00:30); not before 2000-01-01T00:00:30.050Z")
+		require.Contains(t, resilienthttp.Explain(resp, err), "nothing sent, 0s, began 2000-01-01 00:00:00.000, deadline 00:00:10.000 (after 10s)\n")
+		require.Contains(t, log.String(), "quota_limit=300 quota_remaining=0 quota_until=2000-01-01T00:00:30.000Z")
+		resp, err = tr.RoundTrip(get(t))
+		require.Contains(t, resilienthttp.Explain(resp, err), "0s   queue      30s   wait for the rate limit: quota exhausted (0 of 300 until 00:00:30)\n")
+		readAll(t, resp)
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
+	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
@@ -25,7 +26,7 @@ import (
 func LogTrace(logger *slog.Logger) *Trace {
 	l := &traceLogger{logger: logger}
 	return &Trace{
-		AttemptDone: l.attempt, QueueWait: l.queued, ConnectionLeft: l.connectionLeft, RetryWait: l.retry,
+		AttemptStart: l.slow, AttemptDone: l.attempt, QueueWait: l.queued, ConnectionLeft: l.connectionLeft, RetryWait: l.retry,
 		CallDone: l.call, BreakerChange: l.breaker,
 	}
 }
@@ -86,16 +87,50 @@ func (l *traceLogger) attempt(a *Attempt) {
 		attrs = append(attrs, slog.Duration("queue_wait", a.QueueWait))
 	}
 	l.log(a.Request.Context(), level, attemptKeyOf(event, a), attrs)
+	if a.Latency >= latency.SlowMore {
+		l.slow(a)
+	}
 }
 
 func (l *traceLogger) queued(a *Attempt) {
-	attrs := append(requestAttrs(a.Request), slog.Int("attempt", a.Number), slog.Duration("estimated_wait", a.RetryWait))
-	l.log(a.Request.Context(), slog.LevelInfo, logKey{event: "attempt_queued", scope: a.Request.URL.Host}, attrs)
+	attrs := append(a.attrs(), slog.Duration("estimated_wait", a.RetryWait))
+	l.log(a.Request.Context(), slog.LevelInfo, logKey{event: "attempt_queued", scope: a.scope()}, append(attrs, quotaAttrs(a.quota)...))
+}
+
+// slow logs that the scope of an attempt is slow. An attempt that begins shows it only by the age of
+// those in flight.
+func (l *traceLogger) slow(a *Attempt) {
+	if a.call == nil {
+		return
+	}
+	r, at := a.call.record, time.Since(a.call.origin)
+	if a.Latency == 0 && !r.attemptsAreOld(at) {
+		return
+	}
+	if s := r.latency(at); s.Slow {
+		l.log(a.Request.Context(), slog.LevelWarn, logKey{event: slowEvent, scope: r.name}, append(requestAttrs(a.Request),
+			slog.String("scope", r.name), slog.Duration("usual_latency", s.UsualP50), slog.Duration("latency", s.P50), slog.Int("samples", s.Samples),
+			slog.Int("attempts_in_flight", r.inFlight.Count()), slog.Duration("in_flight_age", s.InFlightAge)))
+	}
+}
+
+// quotaAttrs describe an exhausted quota, or none for nil.
+func quotaAttrs(q *QuotaStatus) []slog.Attr {
+	if q == nil {
+		return nil
+	}
+	attrs := []slog.Attr{slog.Int64("quota_limit", q.Limit), slog.Int64("quota_remaining", q.Remaining)}
+	if q.UsedByOthers > 0 {
+		attrs = append(attrs, slog.Int64("quota_used_by_others", q.UsedByOthers))
+	}
+	if until := q.until(); !until.IsZero() {
+		attrs = append(attrs, slog.Time("quota_until", until.UTC()))
+	}
+	return attrs
 }
 
 func (l *traceLogger) connectionLeft(a *Attempt) {
-	attrs := append(requestAttrs(a.Request), slog.Int("attempt", a.Number), slog.Duration("duration", a.Latency))
-	l.log(a.Request.Context(), slog.LevelWarn, logKey{event: "connection_left", scope: a.Request.URL.Host}, attrs)
+	l.log(a.Request.Context(), slog.LevelWarn, logKey{event: "connection_left", scope: a.scope()}, append(a.attrs(), slog.Duration("duration", a.Latency)))
 }
 
 func (l *traceLogger) retry(a *Attempt) {
@@ -118,7 +153,9 @@ func (l *traceLogger) call(c *Call) {
 	}
 	fail := func(kind string) {
 		level, key.event = slog.LevelError, "call_failed"
-		key.kind += " " + kind
+		if !strings.HasSuffix(key.kind, kind) {
+			key.kind = strings.TrimSpace(key.kind + " " + kind)
+		}
 	}
 	if c.Response != nil {
 		key.kind = strconv.Itoa(c.Response.StatusCode)
@@ -133,6 +170,9 @@ func (l *traceLogger) call(c *Call) {
 	if c.Err != nil {
 		fail(reasonOf(c.Err))
 		attrs = append(attrs, errorAttrs(c.Err)...)
+	}
+	if failed, ok := errors.AsType[*Error](c.Err); ok {
+		attrs = append(attrs, quotaAttrs(failed.quota)...)
 	}
 	if !c.NotBefore.IsZero() {
 		attrs = append(attrs, slog.Time("not_before", notEarlier(c.NotBefore)))
@@ -179,6 +219,9 @@ func (l *traceLogger) breaker(change BreakerChange) {
 		key.kind += " " + p.String()
 		attrs = append(attrs, slog.String("priority", p.String()))
 	}
+	if change.Openings > 0 {
+		attrs = append(attrs, slog.Int("openings", change.Openings))
+	}
 	attrs = append(attrs, slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At))
 	l.log(context.Background(), slog.LevelWarn, key, attrs)
 }
@@ -198,7 +241,19 @@ func attemptKeyOf(event string, a *Attempt) logKey {
 	if a.Response != nil {
 		kind = strconv.Itoa(a.Response.StatusCode)
 	}
-	return logKey{event: event, scope: a.Request.URL.Host, kind: kind}
+	return logKey{event: event, scope: a.scope(), kind: kind}
+}
+
+func (a *Attempt) scope() string {
+	if a.call == nil {
+		return a.Request.URL.Host
+	}
+	return a.call.scope
+}
+
+// attrs name the request, its scope and the attempt.
+func (a *Attempt) attrs() []slog.Attr {
+	return append(requestAttrs(a.Request), slog.String("scope", a.scope()), slog.Int("attempt", a.Number))
 }
 
 func requestAttrs(req *http.Request) []slog.Attr {
@@ -219,7 +274,7 @@ func statusAttrs(resp *http.Response) []slog.Attr {
 }
 
 func attemptAttrs(a *Attempt) []slog.Attr {
-	attrs := append(requestAttrs(a.Request), slog.Int("attempt", a.Number), slog.String("verdict", a.Verdict.String()))
+	attrs := append(a.attrs(), slog.String("verdict", a.Verdict.String()))
 	if a.Hedge {
 		attrs = append(attrs, slog.Bool("hedge", true))
 	}
@@ -229,10 +284,10 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 	if a.Err != nil {
 		attrs = append(attrs, errorAttrs(a.Err)...)
 	}
-	if c, ok := a.Request.Context().Value(callKey{}).(*call); ok && c.key != "" {
-		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(c.key)))
+	if a.call != nil && a.call.key != "" {
+		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.call.key)))
 	}
-	return attrs
+	return append(attrs, quotaAttrs(a.quota)...)
 }
 
 // errorAttrs are the type of an error, and its text without paths, queries and values. A canceled
@@ -256,9 +311,10 @@ const (
 
 	breakerEvent = "breaker_changed"
 
-	// clientErrorsEvent is written once in clientErrorsPeriod.
-	clientErrorsEvent  = "client_errors"
-	clientErrorsPeriod = time.Minute
+	// These events are written once in rarePeriod.
+	clientErrorsEvent = "client_errors"
+	slowEvent         = "scope_slow"
+	rarePeriod        = time.Minute
 
 	maxLogKeys    = 1024 // keys with a count; all others share one
 	maxSuppressed = 4    // records_suppressed before one record
@@ -267,8 +323,8 @@ const (
 
 // limit returns how many equal records are written in which period.
 func (k logKey) limit() (burst int, period time.Duration) {
-	if k.event == clientErrorsEvent {
-		return 1, clientErrorsPeriod
+	if k.event == clientErrorsEvent || k.event == slowEvent {
+		return 1, rarePeriod
 	}
 	return logBurst, logPeriod
 }

@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"fmt"
 	"math"
 	"net/http"
 	"net/url"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/internal/quota"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -101,11 +103,15 @@ func (l *RateLimit) config() quota.Config {
 // passRateLimit waits for a permit of the quotas and takes it. It returns the time of the permit.
 // A concurrent attempt never waits.
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
-	r := c.quotaRequest()
-	r.NoWait, r.Around, r.Waiter = a.concurrent, c.slotAround(), (*queuedAttempt)(a)
-	permit, rejection := c.record.quotas.Admit(c.ctx, r, now)
+	r := c.quotaRequest(a.visit)
+	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit != nil && a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
+	permit, rejection := a.record().quotas.Admit(c.ctx, r, now)
 	if rejection != nil {
-		return now, c.rateLimited(rejection)
+		failed := c.rateLimited(rejection)
+		if failed.byGate() {
+			failed.quota = a.exhausted(now)
+		}
+		return now, failed
 	}
 	a.quota, a.slot = &permit, permit.Slot()
 	if permit.Waited {
@@ -141,6 +147,43 @@ func (c *call) rateLimited(r *quota.Rejection) *Error {
 	return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
 }
 
+// exhausted returns the server's quota that keeps the attempt back, or nil.
+func (a *attempt) exhausted(now time.Time) *QuotaStatus {
+	if !a.record().quotas.Active() {
+		return nil
+	}
+	q, ok := a.record().quotas.Exhausted(a.call.quotaRequest(a.visit), now)
+	if !ok {
+		return nil
+	}
+	status := quotaStatus(&q)
+	return &status
+}
+
+// said describes what keeps calls back. It is empty for nil.
+func (q *QuotaStatus) said() string {
+	if q == nil {
+		return ""
+	}
+	until := q.until().UTC().Format(time.TimeOnly)
+	if q.Limit == 0 || q.Remaining > 0 {
+		return "blocked by the server until " + until
+	}
+	text := fmt.Sprintf("quota exhausted (0 of %d until %s)", q.Limit, until)
+	if q.UsedByOthers > 0 {
+		text += fmt.Sprintf(", other processes used %d", q.UsedByOthers)
+	}
+	return text
+}
+
+// until returns the time at which the quota admits requests again.
+func (q *QuotaStatus) until() time.Time {
+	if q.BlockedUntil.After(q.Reset) {
+		return q.BlockedUntil
+	}
+	return q.Reset
+}
+
 // reportQuota reports the response of the attempt to the quotas. Attempts have no permit while
 // the quotas are not active.
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
@@ -155,8 +198,11 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	switch {
 	case a.quota != nil:
 		a.quota.Done(&r, now)
-	case r.Shows(), c.record.quotas.Active():
-		c.record.quotas.Observe(c.quotaRequest(), &r, a.report.Start, now, int64(c.record.inFlight.Load()-1))
+	case r.Shows(), a.record().quotas.Active():
+		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now)
+	}
+	if r.Status == http.StatusTooManyRequests {
+		a.report.quota = a.exhausted(now)
 	}
 }
 
@@ -165,29 +211,29 @@ func (c *call) blockedUntil(now time.Time) time.Time {
 	if !c.record.quotas.Active() {
 		return time.Time{}
 	}
-	return c.record.quotas.BlockedUntil(c.quotaRequest(), now)
+	return c.record.quotas.BlockedUntil(c.quotaRequest(c.visit), now)
 }
 
-// quotaRequest describes the call to the engine. The credential is a keyed hash.
-func (c *call) quotaRequest() quota.Request {
+// quotaRequest describes an attempt to the engine. The credential is a keyed hash.
+func (c *call) quotaRequest(v *route.Visit) quota.Request {
 	r := quota.Request{
 		Key: c.quotaKey, Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter,
 	}
-	if secret := credential(c.request); secret != "" {
+	if secret := credential(v.Header(c.request.Header), c.request.URL); secret != "" {
 		r.Credential = c.rateLimit.engine().Hash(secret)
 	}
 	return r
 }
 
 // credential returns the credential of a request, or "".
-func credential(r *http.Request) string {
+func credential(h http.Header, u *url.URL) string {
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"} {
-		if secret := headerValue(r.Header, name); secret != "" {
+		if secret := headerValue(h, name); secret != "" {
 			return secret
 		}
 	}
-	for query := r.URL.RawQuery; query != ""; {
+	for query := u.RawQuery; query != ""; {
 		var field string
 		field, query, _ = strings.Cut(query, "&")
 		name, secret, _ := strings.Cut(field, "=")
@@ -209,8 +255,10 @@ var _ quota.Waiter = (*queuedAttempt)(nil)
 // WaitBegins implements quota.Waiter.
 func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	c := q.call
-	c.record.queued.Add(1)
-	q.report.FixedLimit = fixed
+	(*attempt)(q).record().queued.Add(1)
+	if q.report.FixedLimit = fixed; !fixed {
+		q.report.quota = (*attempt)(q).exhausted(time.Now())
+	}
 	if c.traced {
 		now := time.Now()
 		a := q.report
@@ -220,4 +268,4 @@ func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 }
 
 // WaitEnds implements quota.Waiter.
-func (q *queuedAttempt) WaitEnds() { q.call.record.queued.Add(-1) }
+func (q *queuedAttempt) WaitEnds() { (*attempt)(q).record().queued.Add(-1) }

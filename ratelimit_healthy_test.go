@@ -3,6 +3,7 @@ package resilienthttp_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -51,6 +52,21 @@ func TestHealthyServer_isServed(t *testing.T) {
 		}, 1},
 		{"nothing remains, always", nil, 2 * time.Minute, always(after(20*ms, status(200, "RateLimit-Remaining", "0", "RateLimit-Reset", "3"))), 1},
 		{"nothing remains of a hundred, always", nil, 2 * time.Minute, always(after(20*ms, status(200, "RateLimit-Limit", "100", "RateLimit-Remaining", "0", "RateLimit-Reset", "1"))), 1},
+		{"a reset in the past, always", nil, 2 * time.Minute, always(after(20*ms, status(200, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000000001"))), 1},
+		{"0 of 0, always", nil, 2 * time.Minute, always(after(20*ms, status(200, "RateLimit-Limit", "0", "RateLimit-Remaining", "0", "RateLimit-Reset", "60"))), 1},
+		{"a negative count, always", nil, 2 * time.Minute, always(after(20*ms, status(200, "RateLimit-Limit", "100", "RateLimit-Remaining", "-1", "RateLimit-Reset", "60"))), 1},
+		{"a reset an hour off, and nothing remains", nil, 3 * time.Minute, always(after(20*ms, status(200, "RateLimit-Limit", "100", "RateLimit-Remaining", "0", "RateLimit-Reset", "3600"))), 0.99}, // a call is rejected before one tests it
+		{"a clock an hour ahead", nil, 2 * time.Minute, func(time.Duration, int64) step { return clockOff(time.Hour) }, 1},
+		{"a clock an hour behind", nil, 2 * time.Minute, func(time.Duration, int64) step { return clockOff(-time.Hour) }, 1},
+		{"a bad request that asks to wait, and an exhausted 503, which are over", nil, 3 * time.Minute, func(age time.Duration, n int64) step {
+			switch {
+			case age < 5*s && n%2 == 0:
+				return after(20*ms, status(400, "Retry-After", "60"))
+			case age < 5*s:
+				return after(20*ms, status(503, "Retry-After", "60", "RateLimit-Remaining", "0"))
+			}
+			return ok
+		}, 1},
 		{"a block of ten minutes that is over", nil, 12 * time.Minute, func(age time.Duration, _ int64) step {
 			if age < 5*s {
 				return after(20*ms, status(429, "Retry-After", "600"))
@@ -105,4 +121,13 @@ func TestHealthyServer_isServed(t *testing.T) {
 			})
 		})
 	}
+}
+
+// clockOff is a response of a server with a wrong clock and a quota that is not short.
+func clockOff(by time.Duration) step {
+	return after(20*time.Millisecond, func(r *http.Request) (*http.Response, error) {
+		now := time.Now().Add(by)
+		return status(200, "Date", now.UTC().Format(http.TimeFormat), "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "500",
+			"X-RateLimit-Reset", strconv.FormatInt(now.Add(30*time.Second).Unix(), 10))(r)
+	})
 }

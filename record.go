@@ -12,6 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
@@ -22,7 +23,9 @@ type record struct {
 	circuit  *circuit.Circuit
 	protocol atomic.Uint32 // of the last connection of a Connections
 
-	inFlight, queued, retryWaiting atomic.Int32
+	inFlight             latency.InFlight
+	queued, retryWaiting atomic.Int32
+	rest                 route.Rest // of package endpoints
 
 	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never
@@ -36,6 +39,7 @@ type record struct {
 	// must not shorten the delay of hedges. The quick latencies are apart, because the time that a
 	// retry needs before the deadline must not rise while the server is slow.
 	latencies latency.Window
+	usual     latency.Usual
 
 	adaptive atomic.Pointer[latency.Adaptive] // nil: not used
 	slowest  slowestCall
@@ -43,13 +47,27 @@ type record struct {
 }
 
 func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
-	s.InFlight, s.Queued, s.RetryWaiting = int(r.inFlight.Load()), int(r.queued.Load()), int(r.retryWaiting.Load())
-	recent := r.latencies.Histogram(at)
-	s.Latency = LatencyStatus{P50: recent.Quantile(0.5), P95: recent.Quantile(0.95), P99: recent.Quantile(0.99), Samples: recent.Samples()}
+	s.InFlight, s.Queued, s.RetryWaiting = r.inFlight.Count(), int(r.queued.Load()), int(r.retryWaiting.Load())
+	s.Latency = r.latency(at)
 	s.Slowest, s.Failure = r.slowest.read(at), r.failure.Load().read()
 	s.Responses = r.ended.read(at, window.Buckets, origin)
 	minute := r.ended.read(at, recentBuckets, origin)
 	s.LastMinute = MinuteStatus{minute.Calls, minute.Failures()}
+}
+
+func (r *record) latency(at time.Duration) LatencyStatus {
+	recent := r.latencies.Histogram(at)
+	quantile := func(q float64) time.Duration { return min(recent.Quantile(q), recent.Slowest()) } // not the end of its bucket
+	s := LatencyStatus{
+		P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99), Samples: recent.Samples(),
+		InFlightAge: r.inFlight.Age(at), Slow: r.usual.IsSlow(&recent, r.attemptsAreOld(at)),
+	}
+	s.UsualP50, s.UsualP99, _ = r.usual.Get()
+	return s
+}
+
+func (r *record) attemptsAreOld(at time.Duration) bool {
+	return r.usual.IsOld(r.inFlight.Age(at), r.inFlight.Count())
 }
 
 // adaptiveTimeout is created at its first use.
@@ -85,6 +103,7 @@ func (r *record) noteSuccess(at, took time.Duration) (sampled bool) {
 	}
 	r.succeeded.Store(int64(max(at, 1)))
 	r.responses.Follow(took)
+	r.usual.Follow(at, &r.latencies)
 	return true
 }
 
@@ -96,7 +115,7 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 
 // noteOutcome notes how the attempt has ended.
 func (a *attempt) noteOutcome(outcome circuit.Outcome, now time.Time) {
-	r, at := a.call.record, now.Sub(a.call.origin)
+	r, at := a.record(), now.Sub(a.call.origin)
 	switch {
 	case outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
@@ -112,9 +131,9 @@ func (a *attempt) noteOutcome(outcome circuit.Outcome, now time.Time) {
 // noteFailure notes the attempt if it has failed, after it was classified.
 func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
-		made(&a.call.record.failure).note(now, a.report.Response, a.report.Err)
-		a.call.record.remember()
-		a.call.record.ended.fail(now.Sub(a.call.origin))
+		made(&a.record().failure).note(now, a.report.Response, a.report.Err)
+		a.record().remember()
+		a.record().ended.fail(a.call.failingSince(a.record()))
 	}
 }
 
@@ -140,8 +159,8 @@ func (a *attempt) class() responseClass {
 
 // noteEnd notes how the call has ended.
 func (c *call) noteEnd(resp *http.Response) {
-	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.record.failing.Load() {
-		c.record.failing.Store(true)
+	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.record().failing.Load() {
+		c.last.record().failing.Store(true)
 	}
 	end := c.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
@@ -149,10 +168,16 @@ func (c *call) noteEnd(resp *http.Response) {
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
 	c.latency = took
-	c.record.ended.add(at, c.class())
+	c.record.ended.add(c.failingSince(c.record), at, c.class())
 	if c.record.slowest.isSlower(at, took) {
 		c.record.slowest.note(at, c.status(resp, took))
 	}
+}
+
+// failingSince returns the time from which the scope fails if this call is the first to fail: its
+// start, or a later success.
+func (c *call) failingSince(r *record) time.Duration {
+	return max(c.start.Sub(c.origin), time.Duration(r.succeeded.Load()))
 }
 
 // class returns how the call ended, for ResponseStatus.
@@ -211,7 +236,8 @@ const (
 
 // endCounts counts the calls by how they ended. It takes no lock.
 type endCounts struct {
-	failing   atomic.Int64                                // the first failure since the last success, since the origin; zero means none
+	failing   atomic.Int64                                // the start of the first call that failed since the last success, since the origin; zero means none
+	failed    atomic.Int64                                // the calls that failed since then
 	successes window.Counter                              // and nothing else
 	others    [classes / 2]atomic.Pointer[window.Counter] // each of two classes; nil: there was none
 }
@@ -223,8 +249,8 @@ const (
 	recentBuckets   = 4
 )
 
-// add counts a call that ended at a time since the origin.
-func (e *endCounts) add(at time.Duration, class responseClass) {
+// add counts a call that began and ended at times since the origin.
+func (e *endCounts) add(start, at time.Duration, class responseClass) {
 	if class == classNone {
 		return
 	}
@@ -236,16 +262,18 @@ func (e *endCounts) add(at time.Duration, class responseClass) {
 	counter.Add(at, responsesWindow, 1-second, second)
 	switch {
 	case class != classSuccess:
-		e.fail(at)
+		e.fail(start)
+		e.failed.Add(1)
 	case e.failing.Load() != 0:
+		e.failed.Store(0)
 		e.failing.Store(0)
 	}
 }
 
-// fail notes that an attempt has failed.
-func (e *endCounts) fail(at time.Duration) {
+// fail notes that an attempt of a call has failed.
+func (e *endCounts) fail(start time.Duration) {
 	if e.failing.Load() == 0 {
-		e.failing.CompareAndSwap(0, int64(max(at, 1)))
+		e.failing.CompareAndSwap(0, int64(max(start, 1)))
 	}
 }
 
@@ -260,11 +288,10 @@ func (e *endCounts) counter(class responseClass) *window.Counter {
 // read counts the calls in the newest buckets of the window.
 func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
 	var n [classes]int
-	for class := range classes {
-		if c := e.counter(class); c != nil {
-			pair := [2]uint64{}
-			pair[0], pair[1] = c.Newest(at, responsesWindow, buckets)
-			n[class] = int(pair[class%2])
+	for pair := range classes / 2 {
+		if c := e.counter(2 * pair); c != nil {
+			first, second := c.Newest(at, responsesWindow, buckets)
+			n[2*pair], n[2*pair+1] = int(first), int(second)
 		}
 	}
 	s := ResponseStatus{
@@ -275,7 +302,7 @@ func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) Respon
 		s.Calls += calls
 	}
 	if since := e.failing.Load(); since != 0 {
-		s.Since = origin.Add(time.Duration(since))
+		s.Since, s.CallsSince = origin.Add(time.Duration(since)), int(e.failed.Load())
 	}
 	return s
 }

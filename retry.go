@@ -71,7 +71,7 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 		}
 		return time.Time{}, false
 	}
-	wait, reason := c.planRetry(last)
+	wait, reason := c.planMove(last)
 	if last.report.StopReason = reason; reason != nil {
 		last.report.RetryWait = last.report.RetryAfter
 		return time.Time{}, false
@@ -86,14 +86,15 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 }
 
 // planRetry decides about a retry. It reserves the next wait of the series, a body, and then the
-// tokens of the budget. reason is the StopReason if there is no retry.
-func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
+// tokens of the budget. reason is the StopReason if there is no retry. A retry that moves to an
+// endpoint that the call has not tried needs no wait.
+func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason error) {
 	switch {
 	case !c.repeatable && !last.noWork:
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable
-	case c.number >= c.maxAttempts(), c.retries != nil && c.retries.series.endsWith(last):
+	case c.number >= c.maxAttempts(), !moves && c.retries != nil && c.retries.series.endsWith(last):
 		return 0, c.whyNoAttempt()
 	case last.end == endTimeout && c.policy.AttemptTimeout == 0: // after maxResponseTime
 		return 0, c.whyNoAttempt()
@@ -102,14 +103,16 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	}
 	now := time.Now()
 	state := c.retryState()
-	wait = c.backoff(last, now)
+	if !moves {
+		wait = c.backoff(last, now)
+	}
 	at := now.Add(wait)
 	blocked := c.blockedUntil(now) // zero: not blocked; differences to it saturate
 	longest := c.policy.MaxRetryAfter
 	switch {
-	case c.record.circuit.Rejects(true, at) != nil:
+	case c.record.circuit.Rejects(!moves, at) != nil:
 		return 0, ErrBreakerOpen
-	case longest > 0 && (last.report.RetryAfter > longest || blocked.Sub(at) > longest):
+	case longest > 0 && (!moves && last.report.RetryAfter > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
 	case c.spare(at) < 0 || c.spare(blocked) < 0:
 		return 0, ErrDeadline
@@ -118,10 +121,10 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	}
 	if state.permit == (retrybudget.Permit{}) { // otherwise AdaptiveTimeout took the tokens
 		permit, ok := c.takeTokens(retrybudget.Request{
-			Slow:      last.timedOut() && last.end != endEarly,
+			Slow:      !moves && last.timedOut() && last.end != endEarly,
 			Batch:     c.priority == PriorityBatch,
-			Displaces: last.tooMany(),
-		}, now)
+			Displaces: !moves && last.tooMany(),
+		}, now, c.record, last.record())
 		if !ok {
 			return 0, ErrBudgetExhausted
 		}
@@ -134,12 +137,16 @@ func (c *call) planRetry(last *attempt) (wait time.Duration, reason error) {
 	return wait, nil
 }
 
-// takeTokens takes the tokens for a retry. The caller must call Done or Cancel on the permit.
-func (c *call) takeTokens(r retrybudget.Request, now time.Time) (retrybudget.Permit, bool) {
-	if c.record.bucket == nil {
+// takeTokens takes the tokens for a retry. The caller must call Done or Cancel on the permit. An endpoint
+// that has had few calls has a small bucket, so the one that failed may pay too.
+func (c *call) takeTokens(r retrybudget.Request, now time.Time, to, from *record) (permit retrybudget.Permit, ok bool) {
+	if to.bucket == nil {
 		return retrybudget.Permit{}, true
 	}
-	return c.record.bucket.Admit(r, &c.budget.rules, now)
+	if permit, ok = to.bucket.Admit(r, &c.budget.rules, now); !ok && from != to {
+		permit, ok = from.bucket.Admit(r, &c.budget.rules, now)
+	}
+	return permit, ok
 }
 
 // getBody gets the body of the retry before the failed response is closed. Without a body, that
@@ -181,7 +188,7 @@ func (c *call) prepareRetry() error {
 	c.waited += now.Sub(c.accounted)
 	c.last.report.RetryWait, c.accounted = c.waited, now
 	c.number++
-	next := &attempt{call: c, report: Attempt{Number: c.number}}
+	next := &attempt{call: c, visit: c.visit, report: Attempt{call: c, Number: c.number}}
 	c.retries.next = next
 	if err := c.prepare(next); err != nil {
 		return err

@@ -154,7 +154,7 @@ func (s *scopeRecords) evict() {
 func (s *scopeRecords) keep() bool {
 	kept := s.quotas.Active()
 	for r := range s.all() {
-		kept = kept || r.circuit.NotClosed() || r.inFlight.Load() > 0
+		kept = kept || r.circuit.NotClosed() || r.inFlight.Count() > 0
 	}
 	return kept
 }
@@ -210,12 +210,17 @@ func (q *scopeQuotas) Admit(ctx context.Context, r quota.Request, now time.Time)
 }
 
 // Observe is that of quota.Set.
-func (q *scopeQuotas) Observe(r quota.Request, resp *quota.Response, sent, now time.Time, inFlight int64) {
-	q.get().Observe(r, resp, sent, now, inFlight)
+func (q *scopeQuotas) Observe(r quota.Request, resp *quota.Response, sent, now time.Time) {
+	q.get().Observe(r, resp, sent, now)
 	q.of.remember()
 }
 
 // BlockedUntil is that of quota.Set.
 func (q *scopeQuotas) BlockedUntil(r quota.Request, now time.Time) time.Time {
 	return q.get().BlockedUntil(r, now)
+}
+
+// Exhausted is that of quota.Set.
+func (q *scopeQuotas) Exhausted(r quota.Request, now time.Time) (quota.Status, bool) {
+	return q.get().Exhausted(r, now)
 }

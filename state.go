@@ -52,9 +52,11 @@ type ResponseStatus struct {
 	Timeouts      int // no response in time
 	Rejected      int // not sent, or not sent again: the breaker or the rate limit rejected the call
 
-	// Since is the time of the first failed attempt or rejected call after the last call that
-	// succeeded, maybe long before the counted calls. It is zero if nothing failed since.
-	Since time.Time
+	// Since is the start of the first call that failed after the last call that succeeded, maybe
+	// long before the counted calls. It is zero if nothing failed since. CallsSince is the number
+	// of calls that have ended since then: all failed.
+	Since      time.Time
+	CallsSince int
 }
 
 // Failures returns the number of calls that failed. Responses 400 to 499 other than 408 and 429
@@ -79,6 +81,9 @@ type BreakerStatus struct {
 	// Calls and Failures count the results of attempts in the Breaker's last Window. If the
 	// circuit is not closed, they are the results that opened it.
 	Calls, Failures int
+
+	// Openings is how often a closed circuit has opened in the last 5 min.
+	Openings int
 
 	Since          time.Time // the time of the last change; zero: there is no circuit
 	NotBefore      time.Time // requests are rejected until then; zero: they are not rejected
@@ -107,15 +112,30 @@ type QuotaStatus struct {
 	// BlockedUntil is the time until which no request is sent, because the server rejects them.
 	// Zero means not blocked. (An exhausted quota waits until its Reset.)
 	BlockedUntil time.Time
+
+	// UsedByOthers is what other processes have certainly used of Limit, while this process has
+	// seen its window. Zero means none or unknown.
+	UsedByOthers int64
 }
 
 // LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses below
 // 500 other than 429. An attempt that a hedge superseded counts with the delay of the hedge. The
-// quantiles are up to a third too high.
+// quantiles are up to a third too high, and never above the slowest response.
 type LatencyStatus struct {
 	P50, P95, P99   time.Duration
 	Samples         int           // responses; zero means that the quantiles are unknown
 	AdaptiveTimeout time.Duration // of a first attempt with the Transport's Policy; zero means none
+
+	// UsualP50 and UsualP99 are the usual quantiles of a minute. They follow changes within about
+	// an hour. Zero means unknown: there were never four responses in a minute.
+	UsualP50, UsualP99 time.Duration
+
+	InFlightAge time.Duration // mean time since the attempts in flight were sent; zero: none
+
+	// Slow reports whether P50 is above UsualP99, 4 times UsualP50 and UsualP50 + 0.5 s. With fewer
+	// than ten samples it must be 16 times UsualP50, and fewer than four are not judged. It is true as well if InFlightAge is above 5 s and twice the usual slowest
+	// response of a minute; with n < 5 attempts in flight, n/5 of InFlightAge.
+	Slow bool
 }
 
 // CallStatus is one call. Its Latency is the sum of QueueWait, InFlight and RetryWait, to a
@@ -215,7 +235,8 @@ func compareKeys(a, b scope.Key) int {
 
 func breakerStatus(s circuit.Status) BreakerStatus {
 	return BreakerStatus{
-		State: BreakerState(s.State), Calls: s.Calls, Failures: s.Failures, Since: s.Since, NotBefore: s.NotBefore, SlowStartLimit: s.Limit,
+		State: BreakerState(s.State), Calls: s.Calls, Failures: s.Failures, Openings: s.Openings, Since: s.Since,
+		NotBefore: s.NotBefore, SlowStartLimit: s.Limit,
 	}
 }
 
@@ -223,15 +244,19 @@ func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.T
 	l.engine().Each(now, func(q quota.Status) {
 		i, ok := slices.BinarySearchFunc(known, scope.Key{Name: q.Scope}, func(s knownScope, key scope.Key) int { return compareKeys(s.Key, key) })
 		if ok {
-			scopes[i].Quotas = append(scopes[i].Quotas, QuotaStatus{
-				Bucket: bucketName(&q), Key: q.Key, Limit: q.Limit, Remaining: q.Remaining, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
-			})
+			scopes[i].Quotas = append(scopes[i].Quotas, quotaStatus(&q))
 		}
 	})
 	for i := range scopes {
 		slices.SortFunc(scopes[i].Quotas, func(a, b QuotaStatus) int {
 			return cmp.Or(strings.Compare(a.Bucket, b.Bucket), strings.Compare(a.Key, b.Key), cmp.Compare(a.Remaining, b.Remaining), a.Reset.Compare(b.Reset))
 		})
+	}
+}
+
+func quotaStatus(q *quota.Status) QuotaStatus {
+	return QuotaStatus{
+		Bucket: bucketName(q), Key: q.Key, Limit: q.Limit, Remaining: q.Remaining, UsedByOthers: q.UsedByOthers, Reset: q.Reset, BlockedUntil: q.BlockedUntil,
 	}
 }
 

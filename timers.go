@@ -57,12 +57,15 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		if c.maySendSecond() || c.record.protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
+		if c.maySendSecond() || a.record().protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
 			a.timers.slow = slowAfter(a.concurrent, left, bounded)
 		}
 	}
+	if a.visit != nil && c.maySendSecond() { // another endpoint answers if this one hangs
+		a.timers.slow = a.visit.Slow(a.timers.slow, a.record().responses.Get())
+	}
 	if c.hedges() != nil && !a.concurrent {
-		if delay, ok := c.hedge.delay(&c.record.latencies, now.Sub(c.origin)); ok {
+		if delay, ok := c.hedge.delay(&a.record().latencies, now.Sub(c.origin)); ok {
 			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
 	}
@@ -221,12 +224,12 @@ func (c *call) planEarly(a *attempt, now time.Time) {
 	if a.report.Hedge {
 		return
 	}
-	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
+	at, adaptive := now.Sub(c.origin), a.record().adaptiveTimeout()
 	adaptive.Sent(at)
 	if a.concurrent || a.report.Number >= c.policy.MaxAttempts || !c.mayEnd() {
 		return
 	}
-	timeout, ok := adaptive.Timeout(at, &c.record.latencies, c.policy.AdaptiveTimeout.rules())
+	timeout, ok := adaptive.Timeout(at, &a.record().latencies, c.policy.AdaptiveTimeout.rules())
 	if !ok {
 		return
 	}
@@ -256,7 +259,7 @@ func (a *attempt) mayEndEarly() bool {
 		return false
 	}
 	var ok bool
-	if a.prepaid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now); !ok {
+	if a.prepaid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, c.record, c.record); !ok {
 		return false
 	}
 	if !c.record.adaptiveTimeout().Admit(now.Sub(c.origin)) {
@@ -277,7 +280,7 @@ func (a *attempt) learnTimeout(now time.Time) {
 	if a.report.Hedge {
 		return
 	}
-	at, adaptive := now.Sub(c.origin), c.record.adaptiveTimeout()
+	at, adaptive := now.Sub(c.origin), a.record().adaptiveTimeout()
 	switch a.end {
 	case endEarly:
 		adaptive.TimedOut(at, a.timers.early)

@@ -10,13 +10,16 @@ import (
 // Attempt is the record of one attempt of a call. Hooks must not modify it nor keep the pointer.
 // Copies may be kept.
 type Attempt struct {
-	Number     int  // from 1; a hedge has the number of its attempt
-	Hedge      bool // the attempt is a hedge
-	Concurrent bool // it was sent while another was in flight: a hedge, or because that was slow
-	FixedLimit bool // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
+	Number     int    // from 1; a hedge has the number of its attempt
+	Hedge      bool   // the attempt is a hedge
+	Concurrent bool   // it was sent while another was in flight: a hedge, or because that was slow
+	FixedLimit bool   // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
+	Endpoint   string // its Name in package endpoints; "" means that the call has no list
 
-	notSent  bool // no byte of it was written, for certain
-	repeated bool // net/http has repeated it
+	notSent  bool         // no byte of it was written, for certain
+	repeated bool         // net/http has repeated it
+	call     *call        // nil: a program made it
+	quota    *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
 	Response *http.Response // nil: none; only its status and headers may be read
@@ -203,7 +206,7 @@ func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
 func (a *attempt) soFar() *Attempt {
 	r := &a.report
 	return &Attempt{
-		Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit,
+		call: a.call, Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit, Endpoint: r.Endpoint,
 		Request: r.Request, Start: r.Start, QueueWait: r.QueueWait, Latency: time.Since(r.Start),
 	}
 }

@@ -586,15 +586,15 @@ func TestLogTrace(t *testing.T) {
 			require.Equal(t, []map[string]any{
 				{
 					"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "POST", "server.address": "api.test",
-					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "duration": ms(5),
+					"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "duration": ms(5),
 				},
 				{
 					"level": "INFO", "msg": "retry scheduled", "event": "retry_scheduled", "http.request.method": "POST", "server.address": "api.test",
-					"attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "retry_wait": ms(100),
+					"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "retry_wait": ms(100),
 				},
 				{
 					"level": "DEBUG", "msg": "attempt done", "event": "attempt_done", "http.request.method": "POST", "server.address": "api.test",
-					"attempt": 2.0, "verdict": "success", "http.response.status_code": 201.0, "idempotency_key_hash": hash, "duration": ms(5),
+					"scope": "api.test", "attempt": 2.0, "verdict": "success", "http.response.status_code": 201.0, "idempotency_key_hash": hash, "duration": ms(5),
 				},
 				{
 					"level": "DEBUG", "msg": "call done", "event": "call_done", "http.request.method": "POST", "server.address": "api.test",
@@ -616,16 +616,16 @@ func TestLogTrace(t *testing.T) {
 			require.Len(t, records, 4)
 			require.Equal(t, map[string]any{
 				"level": "WARN", "msg": "breaker changed", "event": "breaker_changed", "scope": "api.test",
-				"from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z",
+				"openings": 1.0, "from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z",
 			}, records[0])
 			require.Equal(t, map[string]any{
 				"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "GET", "server.address": "api.test",
-				"attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0,
+				"scope": "api.test", "attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0,
 			}, records[1])
 			require.Equal(t, map[string]any{
 				"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
 				"scope": "api.test", "attempts": 1.0, "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0, "stop_reason": "max_attempts",
-				"transcript": "GET to api.test: 500, 1 attempt, 0s\nat  event      took  result\n0s  attempt 1  0s    500, transient\n0s  no retry         no attempts left",
+				"transcript": "GET to api.test: 500, 1 attempt, 0s, began 2000-01-01 00:00:00.000\nat  event      took  result\n0s  attempt 1  0s    500, transient\n0s  no retry         no attempts left",
 			}, records[2])
 			require.Contains(t, records[3]["error"], "circuit breaker is open")
 			require.Contains(t, records[3], "not_before")
@@ -660,7 +660,7 @@ func TestLogTrace(t *testing.T) {
 			require.Len(t, records, 5)
 			require.Equal(t, map[string]any{
 				"level": "INFO", "msg": "attempt queued", "event": "attempt_queued", "http.request.method": "GET", "server.address": "api.test",
-				"attempt": 1.0, "estimated_wait": ms(10_000),
+				"scope": "api.test", "attempt": 1.0, "estimated_wait": ms(10_000),
 			}, records[2])
 			require.InDelta(t, ms(10_000), records[4]["queue_wait"], ms(1))
 			require.InDelta(t, ms(10_000), records[4]["duration"], ms(1))
@@ -921,6 +921,65 @@ func TestLogTrace_clientErrors(t *testing.T) {
 					}
 				}
 				require.Equal(t, row.want, n)
+			})
+		})
+	}
+}
+
+// A slow scope is logged once a minute, with the usual latency, also while no response arrives.
+func TestLogTrace_slow(t *testing.T) {
+	for _, row := range []struct {
+		name         string
+		usual, then  time.Duration
+		least, most  int // records in three minutes
+		usualSeconds float64
+	}{
+		{"2.1 s instead of 40 ms", 40 * time.Millisecond, 2100 * time.Millisecond, 2, 4, 0.04},
+		{"no response", 40 * time.Millisecond, time.Hour, 2, 4, 0.04},
+		{"100 ms instead of 40 ms: not logged", 40 * time.Millisecond, 100 * time.Millisecond, 0, 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				records, _ := logged(t, func(trace *resilienthttp.Trace) {
+					transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+						took := row.usual
+						if time.Since(start) > 5*time.Minute {
+							took = row.then
+						}
+						select {
+						case <-time.After(took):
+							return puppetAnswer(req, 200), nil
+						case <-req.Context().Done():
+							return nil, req.Context().Err()
+						}
+					}), 1)
+					transport.Trace, transport.RateLimit = trace, &resilienthttp.RateLimit{}
+					ctx, cancel := context.WithCancel(t.Context())
+					var calls sync.WaitGroup
+					for time.Since(start) < 8*time.Minute {
+						calls.Go(func() {
+							if resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, "")); err == nil {
+								_ = resp.Body.Close()
+							}
+						})
+						time.Sleep(200 * time.Millisecond)
+					}
+					cancel()
+					calls.Wait()
+				})
+				n := 0
+				for _, r := range records {
+					if r["event"] != "scope_slow" {
+						continue
+					}
+					n++
+					require.Equal(t, []any{"WARN", "scope slow", "api.test"}, []any{r["level"], r["msg"], r["scope"]})
+					require.InDelta(t, row.usualSeconds*1e9, r["usual_latency"], 0.06e9)
+					require.NotZero(t, r["attempts_in_flight"])
+				}
+				require.GreaterOrEqual(t, n, row.least)
+				require.LessOrEqual(t, n, row.most)
 			})
 		})
 	}

@@ -58,14 +58,16 @@ func TestAlerts_ownExport(t *testing.T) {
 	}
 	expect("5m", `ALERTS`)
 	for at, names := range map[string][]string{
-		"13m": {"AllCallsFail", "BreakerOpen", "QuotaNearlyUsed", "RetryBudgetExhausted", "GatewayHeld", "IntentsOverdue", "DeadLettersInDoubt", "OutcomeUnknown", "IdempotencyStoreFailed"},
-		"80m": {"PartialFailure"},
+		"13m": {"AllCallsFail", "BreakerOpen", "QuotaNearlyUsed", "RetryBudgetExhausted", "CircuitFlaps", "GatewayHeld", "IntentsOverdue", "DeadLettersInDoubt", "OutcomeUnknown", "IdempotencyStoreFailed"},
+		"9m":  {"Slow"}, "80m": {"PartialFailure"},
 	} {
 		for _, name := range names {
 			expect(at, `group by (alertname) (ALERTS{alertstate="firing", alertname="ResilientHTTP`+name+`"})`, `{alertname="ResilientHTTP`+name+`"}`)
 		}
 	}
 	expect("13m", `group by (server_port) (ALERTS{alertstate="firing", alertname="ResilientHTTPAllCallsFail", server_address="127.0.0.1"})`, `{server_port="8001"}`)
+	expect("9m", `group by (server_address) (ALERTS{alertstate="firing", alertname="ResilientHTTPSlow"})`, `{server_address="slow.test"}`)
+	expect("13m", `group by (resilienthttp_scope) (ALERTS{alertstate="firing", alertname="ResilientHTTPCircuitFlaps"})`, `{resilienthttp_scope="flapping.test"}`)
 	expect("80m", `group by (server_address) (ALERTS{alertstate="firing", alertname="ResilientHTTPPartialFailure", server_address=~"partial.test|healthy.test"})`, `{server_address="partial.test"}`)
 	require.NoError(t, os.WriteFile(file, []byte(text.String()), 0o600))
 	out, err := exec.CommandContext(t.Context(), promtool, "test", "rules", file).CombinedOutput()
@@ -99,6 +101,10 @@ func exportOfIncident(t *testing.T) string {
 		switch bad := failing(); {
 		case bad && (r.URL.Host == "127.0.0.1:8001" || r.URL.Host == "budget.test"), bad && r.URL.Host == "partial.test" && n%3 == 0:
 			return respond(r, http.StatusInternalServerError), nil
+		case bad && r.URL.Host == "flapping.test" && time.Since(began)%(45*time.Second) < 30*time.Second:
+			return respond(r, http.StatusServiceUnavailable), nil
+		case bad && r.URL.Host == "slow.test":
+			time.Sleep(2 * time.Second)
 		case bad && r.URL.Host == "quota.test":
 			return respond(r, http.StatusOK, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "5", "X-RateLimit-Reset", "3600"), nil
 		}
@@ -107,7 +113,7 @@ func exportOfIncident(t *testing.T) string {
 	single := i.Wrap(&resilienthttp.Transport{Base: providers, Policy: resilienthttp.Policy{MaxAttempts: -1}})
 	repeating := i.Wrap(&resilienthttp.Transport{Base: providers, Breaker: never()})
 	for to, rt := range map[string]http.RoundTripper{
-		"http://127.0.0.1:8001": single, "http://127.0.0.1:8002": single, "http://partial.test": single, "http://healthy.test": single,
+		"http://127.0.0.1:8001": single, "http://127.0.0.1:8002": single, "http://partial.test": single, "http://slow.test": single, "http://flapping.test": single, "http://healthy.test": single,
 		"http://quota.test": single, "http://budget.test": repeating,
 	} {
 		each(time.Second, func() { _ = called(t, rt, get(t, ctx, to)) })
@@ -172,14 +178,16 @@ func samples(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	for _, family := range families {
 		for _, m := range family.GetMetric() {
 			name, value := family.GetName(), m.GetCounter().GetValue()+m.GetGauge().GetValue()
-			if h := m.GetHistogram(); h != nil {
-				name, value = name+"_count", float64(h.GetSampleCount())
-			}
 			var labels []string
 			for _, label := range m.GetLabel() {
 				labels = append(labels, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
 			}
-			all[name+"{"+strings.Join(labels, ",")+"}"] = value
+			series := "{" + strings.Join(labels, ",") + "}"
+			if h := m.GetHistogram(); h != nil {
+				all[name+"_sum"+series] = h.GetSampleSum()
+				name, value = name+"_count", float64(h.GetSampleCount())
+			}
+			all[name+series] = value
 		}
 	}
 	return all

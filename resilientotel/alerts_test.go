@@ -40,7 +40,7 @@ func TestAlerts(t *testing.T) {
 			require.NotEmpty(t, rule.Annotations["description"], rule.Alert)
 		}
 	}
-	require.Equal(t, 10, alerts)
+	require.Equal(t, 12, alerts)
 }
 
 // promtool accepts the alerts, and each of them fires and does not fire as in alerts_test.yml.

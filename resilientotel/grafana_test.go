@@ -167,7 +167,7 @@ func TestGrafana(t *testing.T) {
 
 var (
 	strs      = regexp.MustCompile(`"[^"]*"`)
-	ranges    = regexp.MustCompile(`\[[^\]]*\]`)
+	ranges    = regexp.MustCompile(`\[[^\]]*\](?: offset \w+)?`)
 	grouping  = regexp.MustCompile(`\b(?:by|on)\s*\(([^)]*)\)`)
 	variables = regexp.MustCompile(`label_values\(([^,]*),([^)]*)\)`)
 	selectors = regexp.MustCompile(`\{([^}]*)\}`)

@@ -317,8 +317,8 @@ func TestPage_answers(t *testing.T) {
 		h := everything(t)
 		text := shown(asked(h, http.MethodGet, "/").Body.String())
 		const at = `\d\d:\d\d:\d\d\.\d`
-		require.Regexp(t, `down\.test fails: 100 % of 1 call in the last minute failed, no success since `+at+` \(10 s ago\)\. Last failure: status 503\. `+
-			`Calls are rejected until `+at+` \(in \d+(\.\d+)? min\)\. 1 of 2 scopes fails 25 % of 4 calls in the last minute failed`, text)
+		require.Regexp(t, `down\.test fails: 1 of 1 call in the last minute failed, no success since `+at+` \(10 s ago\)\. Last failure 10 s ago: status 503\. `+
+			`Calls are rejected until `+at+` \(in \d+(\.\d+)? min\), then a probe is sent\. 1 of 2 scopes fails 25 % of 4 calls in the last minute failed`, text)
 		require.Regexp(t, `What fails .* down\.test client-0 failing 100 % 1 of 1 100 % 1 of 1 1 × 5xx status 503 at `+at+` `+at+` .* ago Calls are rejected until `+at, text)
 		require.Regexp(t, `down\.test client-0 rejecting \d\d:\d\d:\d\d\.\d in .* The circuit is open: 1 failure in 1 attempt, the last one: status 503\.`, text)
 		require.Regexp(t, `bank\.test client-1 (9|10)(\.\d+)? s It waited (9|10)(\.\d+)? s in the queue, 20 ms for the server\. status 200`, text)
@@ -415,7 +415,7 @@ func TestPage_whatFails(t *testing.T) {
 		require.Equal(t, []string{"all.test failing 100 %", "half.test degraded 50 %", "tenth.test degraded 10 %", "rare.test degraded 0.5 %"}, rows)
 		require.Equal(t, "all.test", d.Scopes.Rows[0].Scope)
 		require.Len(t, d.Scopes.Rows, 6)
-		require.Contains(t, d.Headline.Text, "all.test fails: 100 % of 200 calls in the last minute failed")
+		require.Contains(t, d.Headline.Text, "all.test fails: all 200 calls since ")
 		require.Contains(t, d.Headline.Text, " 3 more scopes are degraded.")
 		require.Equal(t, stat{"1", "of 6 scopes fails; 3 are degraded", "bad"}, d.Stats[0])
 	})
@@ -646,5 +646,151 @@ func TestPage_quotaExhausted(t *testing.T) {
 		h := decoded(t, of(tr), "").Headline
 		require.Equal(t, "warn", h.Class)
 		require.Regexp(t, `^Calls to bank\.test wait\. The quota “requests” is exhausted: 0 of 100 remain\. Calls wait until \d\d:\d\d:30\.0 \(in 30 s\)\.$`, h.Text)
+	})
+}
+
+// staged is a Transport that calls api.test at a pace, from the start of a synctest bubble on. Base
+// gets the time since then.
+func staged(t *testing.T, every time.Duration, base func(at time.Duration, r *http.Request) (*http.Response, error)) *resilienthttp.Transport {
+	t.Helper()
+	start := time.Now()
+	tr := &resilienthttp.Transport{
+		Policy: resilienthttp.Policy{MaxAttempts: -1},
+		Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base(time.Since(start), r) }),
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	t.Cleanup(func() { stop(); calls.Wait() })
+	calls.Go(func() {
+		for ; ctx.Err() == nil; time.Sleep(every) {
+			calls.Go(func() { call(t, tr, "api.test") })
+		}
+	})
+	return tr
+}
+
+// The first screen names the cause of an incident that begins after five healthy minutes, and is green
+// before it.
+func TestPage_incidents(t *testing.T) {
+	const onset = 5 * time.Minute
+	refused := roundTripper(func(*http.Request) (*http.Response, error) { return nil, syscall.ECONNREFUSED })
+	slow := func(r *http.Request, d time.Duration) (*http.Response, error) {
+		select {
+		case <-time.After(d):
+			return answering(200).RoundTrip(r)
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+	}
+	for _, row := range []struct {
+		name  string
+		base  func(bad time.Duration, r *http.Request) (*http.Response, error) // bad: since the onset; negative before it
+		after time.Duration                                                    // the page is read so long after the onset
+		class string
+		text  string // a regular expression
+	}{
+		{"host down: all calls since the first", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+			if bad >= 0 {
+				return refused(r)
+			}
+			return answering(200).RoundTrip(r)
+		}, 10 * time.Second, "bad", `^api\.test fails: all 10[01] calls since 00:05:00\.0 \(10 s ago\) failed\. Last failure .*: connection_refused`},
+		{"400 only: red, though no retry follows", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+			if bad >= 0 {
+				return answering(400).RoundTrip(r)
+			}
+			return answering(200).RoundTrip(r)
+		}, 5 * time.Second, "bad", `^api\.test fails: all 5[01] calls since 00:05:00\.0 \(5 s ago\) failed\. Last failure .*: status 400\.`},
+		{"timeouts: since the first call that failed began", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+			if bad >= 0 {
+				time.Sleep(4 * time.Second)
+				return nil, context.DeadlineExceeded
+			}
+			return answering(200).RoundTrip(r)
+		}, 10 * time.Second, "bad", `since 00:05:00\.0 \(10 s ago\) failed\. Last failure .*: timeout`},
+		{"2.1 s instead of 40 ms: slow", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+			if bad >= 0 {
+				return slow(r, 2100*time.Millisecond)
+			}
+			return slow(r, 40*time.Millisecond)
+		}, 40 * time.Second, "warn", `^api\.test is slow: half of the responses of the last minute took 2\.1 s or more, usually 4\d(\.\d)? ms\.$`},
+		{"no response for 20 s: slow, by what is in flight", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+			if bad >= 0 {
+				return slow(r, 20*time.Second)
+			}
+			return slow(r, 40*time.Millisecond)
+		}, 15 * time.Second, "warn", `^api\.test is slow: 1[45]\d attempts wait for a response, on average for 7\.\d* s so far, usually 40 ms\.$`},
+		{"the circuit opens and closes: it flaps", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+			if bad >= 0 && bad%(8*time.Second) < 5*time.Second {
+				return answering(503).RoundTrip(r)
+			}
+			return answering(200).RoundTrip(r)
+		}, 44 * time.Second, "bad", `The circuit flaps: it has opened [56] times in the last 5 min\. Last failure .*: status 503\.`},
+		{"another process uses the quota: the page says so", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+			at := bad + onset
+			remaining := 300 - int(at%(30*time.Second)/(200*time.Millisecond)) - 1
+			if bad >= 0 {
+				remaining = 0
+			}
+			status := map[bool]int{true: 200, false: 429}[remaining > 0]
+			return answering(status, "X-RateLimit-Limit", "300", "X-RateLimit-Remaining", strconv.Itoa(remaining),
+				"X-RateLimit-Reset", strconv.Itoa(30-int(at%(30*time.Second)/time.Second))).RoundTrip(r)
+		}, 5 * time.Second, "warn", `Last failure .*: status 429\. The quota is exhausted: 0 of 300 remain\. Other processes used 29\d of it, or more\. .*Calls wait until 00:05:\d\d\.\d \(in .*\)\.$`},
+		{"calls that cannot wait for the quota: the page counts them", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+			if bad < 0 {
+				return answering(200).RoundTrip(r)
+			}
+			return answering(429, "X-RateLimit-Limit", "300", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000").RoundTrip(r)
+		}, 5 * time.Second, "bad", `The quota is exhausted: 0 of 300 remain\. .*Calls wait until .*\. Rejected in the last 5 min: \d+ calls?\.$`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) { return row.base(at-onset, r) })
+				h := of(tr)
+				for range 59 {
+					time.Sleep(5 * time.Second)
+					p := decoded(t, h, "")
+					require.Equal(t, "good", p.Headline.Class, p.Headline.Text)
+				}
+				time.Sleep(5*time.Second + row.after)
+				p := decoded(t, h, "")
+				require.Equal(t, row.class, p.Headline.Class, p.Headline.Text)
+				require.Regexp(t, row.text, p.Headline.Text)
+				d := newPageData(p, 0)
+				require.Equal(t, row.class, d.Stats[0].Class)
+				require.NotEmpty(t, d.Failing.Rows)
+			})
+		})
+	}
+}
+
+// After the end of an outage the page is not red for a minute more: it says when the last failure was.
+func TestPage_recovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) {
+			if at >= 5*time.Minute && at < 6*time.Minute {
+				return answering(500).RoundTrip(r)
+			}
+			return answering(200).RoundTrip(r)
+		})
+		h := of(tr)
+		time.Sleep(6*time.Minute + 30*time.Second)
+		got := decoded(t, h, "").Headline
+		require.Equal(t, "warn", got.Class)
+		require.Regexp(t, `^api\.test has recovered: \d+ of \d+ calls in the last minute failed, the last one succeeded\. Last failure \d+(\.\d+)? s ago: status 500\.`, got.Text)
+		time.Sleep(6 * time.Minute)
+		require.Equal(t, "good", decoded(t, h, "").Headline.Class)
+	})
+}
+
+// A half-open circuit blocks: only probes pass.
+func TestPage_halfOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := called(t, answering(503), "down.test")
+		time.Sleep(2 * time.Hour)
+		p := decoded(t, of(tr), "")
+		d := newPageData(p, 0)
+		require.Equal(t, stat{"1", "scope is blocked", "warn"}, d.Stats[2])
+		require.Equal(t, "probing", d.Blocked.Rows[0].Word)
 	})
 }

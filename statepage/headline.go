@@ -26,7 +26,7 @@ func newHeadline(p *page) headline {
 			switch s.Health {
 			case healthFailing:
 				failing++
-			case healthDegraded:
+			case healthDegraded, healthSlow:
 				degraded++
 			default:
 			}
@@ -42,7 +42,7 @@ func newHeadline(p *page) headline {
 	case failing > 0:
 		h = headline{"bad", worst.name() + " fails" + worst.story(p.At) + others(failing-1, degraded)}
 	case degraded > 0:
-		h = headline{"warn", worst.name() + " is degraded" + worst.story(p.At) + others(0, degraded-1)}
+		h = headline{"warn", worst.name() + worst.verb() + worst.story(p.At) + others(0, degraded-1)}
 	case worst.Blocked != nil:
 		h = headline{"warn", "Calls to " + worst.name() + " wait. " + worst.Blocked.Reason + " " + worst.Action}
 	case calls == 0:
@@ -56,24 +56,83 @@ func newHeadline(p *page) headline {
 
 // story returns how much fails, since when, why, and what is done about it.
 func (s *scopeView) story(now time.Time) string {
-	var b strings.Builder
-	switch minute, all := &s.LastMinute, &s.Responses; {
-	case minute.Failures > 0:
-		b.WriteString(": " + percentOf(minute.Failures, minute.Calls) + " of " + plural(minute.Calls, "call") + " in the last minute failed")
-	case all.Failures > 0:
-		b.WriteString(": " + percentOf(all.Failures, all.Calls) + " of " + plural(all.Calls, "call") + " in the last 5 min failed")
+	var parts []string
+	if slow := s.slowness(); slow != "" {
+		parts = append(parts, slow)
 	}
-	if since := s.Responses.Since; !since.IsZero() {
-		b.WriteString(", no success since " + clock(since) + " (" + timeSince(since, now) + ")")
+	if failed := s.failures(now); failed != "" {
+		parts = append(parts, failed)
 	}
-	b.WriteString(".")
-	if f := s.Failure; f != nil {
-		b.WriteString(" Last failure: " + endedWith(f.Status, f.ErrorType, f.Error) + ".")
+	texts := []string{""}
+	if len(parts) > 0 {
+		texts[0] = ": " + strings.Join(parts, "; ")
+	}
+	if n := s.Breaker.Openings; n >= manyOpenings {
+		texts = append(texts, "The circuit flaps: it has opened "+count(n)+" times in the last 5 min")
+	}
+	if f := s.Failure; f != nil && s.Health != healthSlow {
+		texts = append(texts, "Last failure "+timeSince(f.At, now)+": "+endedWith(f.Status, f.ErrorType, f.Error))
+	}
+	text := strings.Join(texts, ". ") + "."
+	if b := s.Blocked; b != nil && !b.Rejecting && !b.Until.IsZero() {
+		text += " " + b.Reason
 	}
 	if s.Action != "" {
-		b.WriteString(" " + s.Action)
+		text += " " + s.Action
 	}
-	return b.String()
+	return text
+}
+
+// manyOpenings is the number of openings in 5 min from which a circuit flaps.
+const manyOpenings = 3
+
+// failures returns how many calls failed, and since when; "" means none.
+func (s *scopeView) failures(now time.Time) string {
+	var text, since string
+	if at := s.Responses.Since; !at.IsZero() {
+		since = " since " + clock(at) + " (" + timeSince(at, now) + ")"
+	}
+	switch minute, all := &s.LastMinute, &s.Responses; {
+	case s.Failure != nil && allFail(all.CallsSince, s.Failure.Status):
+		return "all " + count(all.CallsSince) + " calls" + since + " failed"
+	case minute.Failures > 0:
+		text = count(minute.Failures) + " of " + plural(minute.Calls, "call") + " in the last minute failed"
+	case all.Failures > 0:
+		text = count(all.Failures) + " of " + plural(all.Calls, "call") + " in the last 5 min failed"
+	}
+	switch {
+	case text == "" && since == "":
+		return ""
+	case text == "":
+		return "no success" + since
+	case since == "":
+		return text + ", the last one succeeded"
+	}
+	return text + ", no success" + since
+}
+
+// slowness returns what is slow, and what is usual; "" means that nothing is slow.
+func (s *scopeView) slowness() string {
+	l := &s.Latency
+	switch usual := "usually " + formatSeconds(l.UsualP50); {
+	case !l.Slow:
+		return ""
+	case l.P50 > l.UsualP99 && l.P50 >= 4*l.UsualP50:
+		return "half of the responses of the last minute took " + formatSeconds(l.P50) + " or more, " + usual
+	default:
+		return plural(s.InFlight, "attempt") + agree(s.InFlight, " waits", " wait") + " for a response, on average for " + formatSeconds(l.InFlightAge) + " so far, " + usual
+	}
+}
+
+// verb says what is wrong with a scope that does not fail.
+func (s *scopeView) verb() string {
+	switch {
+	case s.Health == healthSlow:
+		return " is slow"
+	case 2*s.LastMinute.Failures > s.LastMinute.Calls:
+		return " has recovered"
+	}
+	return " is degraded"
 }
 
 // others counts the scopes beside the one that the headline describes.

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp"
 )
 
 //go:embed style.css
@@ -92,6 +94,7 @@ type quotaRow struct {
 type scopeRow struct {
 	owner
 	Class, Health, Circuit, SlowStart, Failed, InFlight, Queued, RetryWaiting, Budget, P50, P95, P99, Samples string
+	UsualP50, UsualP99                                                                                        string
 }
 
 type sourceSection struct {
@@ -154,8 +157,10 @@ func (s *scopeView) compare(other *scopeView) int {
 func (s *scopeView) severity() int {
 	switch {
 	case s.Health == healthFailing:
-		return 5
+		return 6
 	case s.Blocked != nil && s.Blocked.Rejecting:
+		return 5
+	case s.Health == healthSlow:
 		return 4
 	case s.Health == healthDegraded:
 		return 3
@@ -174,7 +179,7 @@ func (h health) class() string {
 	switch h {
 	case healthFailing:
 		return "bad"
-	case healthDegraded:
+	case healthDegraded, healthSlow:
 		return "warn"
 	default:
 		return "good"
@@ -203,6 +208,9 @@ func failingSection(all []ownedScope, now time.Time) section[failingRow] {
 		r := failingRow{owner: o.owner(), Class: o.Health.class(), Word: string(o.Health), Kinds: kindsOf(&o.Responses), Action: o.Action}
 		r.MinuteRatio, r.Minute = failedOf(o.LastMinute.Failures, o.LastMinute.Calls)
 		r.Ratio, r.Calls = failedOf(o.Responses.Failures, o.Responses.Calls)
+		if r.Last = o.slowness(); r.Last != "" {
+			return r
+		}
 		if f := o.scopeView.Failure; f != nil {
 			r.Last, r.LastAt = endedWith(f.Status, f.ErrorType, f.Error), clock(f.At)
 		}
@@ -257,8 +265,11 @@ func blockedSection(all []ownedScope, now time.Time) section[blockedRow] {
 	})
 	return newSection(blocked, maxBlocked, func(o ownedScope) blockedRow {
 		r := blockedRow{owner: o.owner(), Class: "warn", Word: "waiting", Reason: o.Blocked.Reason, Until: "a permit is free"}
-		if o.Blocked.Rejecting {
+		switch {
+		case o.Blocked.Rejecting:
 			r.Class, r.Word = "bad", "rejecting"
+		case o.Breaker.State == resilienthttp.StateHalfOpen.String():
+			r.Word, r.Until = "probing", "the probes succeed"
 		}
 		if at := o.Blocked.Until; !at.IsZero() {
 			r.Until, r.In = clock(at), timeUntil(at, now)
@@ -342,6 +353,9 @@ func newScopeRow(o ownedScope) scopeRow {
 		InFlight: count(o.InFlight), Queued: count(o.Queued), RetryWaiting: count(o.RetryWaiting),
 		Failed: "–", Budget: "no limit", P50: "–", P95: "–", P99: "–", Samples: count(o.Latency.Samples),
 	}
+	if n := o.Breaker.Openings; n > 0 {
+		r.SlowStart = "opened " + plural(n, "time") + " in 5 min"
+	}
 	if o.Breaker.SlowStartLimit > 0 {
 		r.SlowStart = "at most " + formatRemaining(o.Breaker.SlowStartLimit) + " in flight"
 	}
@@ -354,6 +368,9 @@ func newScopeRow(o ownedScope) scopeRow {
 	if o.Latency.Samples > 0 {
 		r.P50, r.P95, r.P99 = formatSeconds(o.Latency.P50), formatSeconds(o.Latency.P95), formatSeconds(o.Latency.P99)
 	}
+	if o.Latency.UsualP50 > 0 {
+		r.UsualP50, r.UsualP99 = "usually "+formatSeconds(o.Latency.UsualP50), "usually "+formatSeconds(o.Latency.UsualP99)
+	}
 	return r
 }
 
@@ -365,7 +382,7 @@ func statsOf(all []ownedScope, d *pageData) []stat {
 		switch o.Health {
 		case healthFailing:
 			failing++
-		case healthDegraded:
+		case healthDegraded, healthSlow:
 			degraded++
 		default:
 		}

@@ -61,7 +61,8 @@ type health string
 const (
 	healthOK       health = "ok"
 	healthDegraded health = "degraded" // a call failed in the last 5 min, or the last attempt
-	healthFailing  health = "failing"  // most calls of the last minute failed, or the circuit is not closed
+	healthSlow     health = "slow"     // far slower than usual: see LatencyStatus.Slow
+	healthFailing  health = "failing"  // all of the last calls failed, or most of the last minute's, or the circuit is not closed
 )
 
 // responsesView counts calls by how they ended.
@@ -75,6 +76,7 @@ type responsesView struct {
 	Timeouts      int       `json:"timeouts"`
 	Rejected      int       `json:"rejected"`
 	Since         time.Time `json:"failing_since,omitzero"`
+	CallsSince    int       `json:"calls_since,omitempty"`
 }
 
 // minuteView counts the calls of the last minute.
@@ -84,7 +86,7 @@ type minuteView struct {
 }
 
 func newResponsesView(r *resilienthttp.ResponseStatus) responsesView {
-	return responsesView{r.Calls, r.Failures(), r.ClientErrors, r.Throttled, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Rejected, r.Since}
+	return responsesView{r.Calls, r.Failures(), r.ClientErrors, r.Throttled, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Rejected, r.Since, r.CallsSince}
 }
 
 // failureView is the last failed attempt.
@@ -107,6 +109,7 @@ type breakerView struct {
 	State          string    `json:"state"`
 	Calls          int       `json:"calls"`
 	Failures       int       `json:"failures"`
+	Openings       int       `json:"openings"` // of the last 5 min
 	Since          time.Time `json:"since,omitzero"`
 	NotBefore      time.Time `json:"not_before,omitzero"`
 	SlowStartLimit float64   `json:"slow_start_limit,omitempty"`
@@ -124,6 +127,7 @@ type quotaView struct {
 	Remaining    int64     `json:"remaining"`
 	Reset        time.Time `json:"reset,omitzero"`
 	BlockedUntil time.Time `json:"blocked_until,omitzero"`
+	UsedByOthers int64     `json:"used_by_others,omitempty"`
 }
 
 type latencyView struct {
@@ -132,6 +136,17 @@ type latencyView struct {
 	P99             float64 `json:"p99_seconds"`
 	Samples         int     `json:"samples"`
 	AdaptiveTimeout float64 `json:"adaptive_timeout_seconds,omitempty"`
+	UsualP50        float64 `json:"usual_p50_seconds,omitempty"`
+	UsualP99        float64 `json:"usual_p99_seconds,omitempty"`
+	InFlightAge     float64 `json:"in_flight_age_seconds,omitempty"`
+	Slow            bool    `json:"slow,omitempty"`
+}
+
+func newLatencyView(l *resilienthttp.LatencyStatus) latencyView {
+	return latencyView{
+		l.P50.Seconds(), l.P95.Seconds(), l.P99.Seconds(), l.Samples, l.AdaptiveTimeout.Seconds(),
+		l.UsualP50.Seconds(), l.UsualP99.Seconds(), l.InFlightAge.Seconds(), l.Slow,
+	}
 }
 
 type callView struct {
@@ -170,11 +185,11 @@ func newPage(title string, transports map[string]*resilienthttp.Transport, sourc
 
 func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	v := scopeView{
-		Scope: s.Scope, Priority: priority.Format(int8(s.Priority)), Health: healthOf(s), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
+		Scope: s.Scope, Priority: priority.Format(int8(s.Priority)), Health: healthOf(s, now), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
 		Responses: newResponsesView(&s.Responses), LastMinute: minuteView(s.LastMinute),
-		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit},
+		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Openings, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit},
 		Budget:  budgetView(s.Budget),
-		Latency: latencyView{s.Latency.P50.Seconds(), s.Latency.P95.Seconds(), s.Latency.P99.Seconds(), s.Latency.Samples, s.Latency.AdaptiveTimeout.Seconds()},
+		Latency: newLatencyView(&s.Latency),
 		Slowest: newCallView(&s.Slowest),
 		Failure: newFailureView(&s.Failure),
 	}
@@ -187,20 +202,31 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 }
 
 // healthOf never returns ok while calls fail. A failed attempt counts before its call has ended.
-func healthOf(s *resilienthttp.ScopeState) health {
+func healthOf(s *resilienthttp.ScopeState, now time.Time) health {
 	all, minute := &s.Responses, s.LastMinute
 	if minute.Calls == 0 {
 		minute = resilienthttp.MinuteStatus{Calls: all.Calls, Failures: all.Failures()}
 	}
+	recovered := all.Since.IsZero() && now.Sub(s.Failure.At) >= recoveredAfter
 	failedSince := !all.Since.IsZero() && (all.Calls == 0 || !isAnswer(s.Failure.Status))
 	switch {
-	case s.Breaker.State != resilienthttp.StateClosed, 2*minute.Failures > minute.Calls:
+	case s.Breaker.State != resilienthttp.StateClosed, allFail(all.CallsSince, s.Failure.Status), 2*minute.Failures > minute.Calls && !recovered:
 		return healthFailing
+	case s.Latency.Slow:
+		return healthSlow
 	case all.Failures() > 0, failedSince:
 		return healthDegraded
 	}
 	return healthOK
 }
+
+// recoveredAfter is the time without a failed attempt after which most calls of the last minute may
+// have failed.
+const recoveredAfter = 15 * time.Second
+
+// allFail reports whether so many calls in succession show that all fail. Answers such as 404 must
+// be more.
+func allFail(calls, status int) bool { return calls >= 20 || calls >= 5 && !isAnswer(status) }
 
 // isAnswer reports whether a response with the status is usually a correct answer, such as 404. A
 // 401 or 403 after the last success may mean that the credential has expired.
@@ -221,19 +247,29 @@ func (s *scopeView) action(now time.Time) string {
 		return " until " + clock(b.Until) + " (" + timeUntil(b.Until, now) + ")"
 	}
 	switch b := s.Blocked; {
+	case b != nil && b.Rejecting && s.Breaker.State == resilienthttp.StateOpen.String():
+		return "Calls are rejected" + until(b) + ", then a probe is sent."
 	case b != nil && b.Rejecting:
 		return "Calls are rejected" + until(b) + "."
 	case s.Breaker.State == resilienthttp.StateHalfOpen.String():
 		return "The next calls are probes."
 	case b != nil:
-		return "Calls wait" + until(b) + "."
-	case s.Health == healthOK:
+		return "Calls wait" + until(b) + "." + s.rejected()
+	case s.Health == healthOK, s.Health == healthSlow:
 	case s.Budget.Remaining >= 0 && s.Budget.Remaining < 1:
-		return "No retries: the retry budget is exhausted."
+		return "No retries: the retry budget has less than one token."
 	case s.RetryWaiting > 0:
 		return plural(s.RetryWaiting, "call") + " before a retry."
 	}
 	return ""
+}
+
+// rejected says that not all calls wait: a call is rejected if MaxWait or its deadline is earlier.
+func (s *scopeView) rejected() string {
+	if s.Responses.Rejected == 0 {
+		return ""
+	}
+	return " Rejected in the last 5 min: " + plural(s.Responses.Rejected, "call") + "."
 }
 
 func newFailureView(f *resilienthttp.FailureStatus) *failureView {
@@ -262,6 +298,8 @@ func blockedBy(s *resilienthttp.ScopeState, now time.Time) *blockedView {
 		return rejecting("The circuit is open: " + results + ".")
 	case b.State == resilienthttp.StateHalfOpen && b.NotBefore.After(now):
 		return rejecting("The circuit is half-open: probes are in flight. It opened after " + results + ".")
+	case b.State == resilienthttp.StateHalfOpen:
+		return &blockedView{Reason: "The circuit is half-open: the next calls are probes. It opened after " + results + "."}
 	case b.NotBefore.After(now):
 		return rejecting("The circuit closes slowly after slow failures" + lastFailure(&s.Failure) + ": it limits the requests in flight.")
 	}
@@ -286,12 +324,24 @@ func blockedByQuota(q *resilienthttp.QuotaStatus, s *resilienthttp.ScopeState, n
 		waiting = " " + queued(s.Queued)
 	}
 	switch {
+	case q.Limit > 0 && q.Remaining <= 0 && q.Reset.After(now):
+		until := q.Reset
+		if q.BlockedUntil.After(until) {
+			until = q.BlockedUntil
+		}
+		return &blockedView{Until: until, Reason: fmt.Sprintf("The quota%s is exhausted: 0 of %d remain.", quoted(q.Bucket), q.Limit) + usedBy(q) + waiting}
 	case q.BlockedUntil.After(now):
 		return &blockedView{Until: q.BlockedUntil, Reason: "The server rejects requests because of a rate limit" + lastFailure(&s.Failure) + "." + waiting}
-	case q.Limit > 0 && q.Remaining <= 0 && q.Reset.After(now):
-		return &blockedView{Until: q.Reset, Reason: fmt.Sprintf("The quota%s is exhausted: 0 of %d remain.", quoted(q.Bucket), q.Limit) + waiting}
 	}
 	return nil
+}
+
+// usedBy says how much of an exhausted quota other processes have used; "" means unknown.
+func usedBy(q *resilienthttp.QuotaStatus) string {
+	if q.UsedByOthers == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" Other processes used %s of it, or more.", grouped(q.UsedByOthers))
 }
 
 func quoted(bucket string) string {

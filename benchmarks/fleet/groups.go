@@ -37,6 +37,7 @@ func failureGroups() []group {
 		{"small", smallFleets},
 		{"blips", blips},
 		{"ports", deadPorts},
+		{"regions", regions},
 	}
 }
 

@@ -107,7 +107,7 @@ func newRun(c Config) *run {
 
 // client creates one of n clients.
 func (r *run) client(n int) peers.Client {
-	setting := peers.Setting{Base: r.base, Configure: r.Scenario.Configure}
+	setting := peers.Setting{Base: r.base, Configure: r.Scenario.Configure, Endpoints: r.Scenario.Server.Hosts}
 	if limit := r.Scenario.Server.Limit; limit.Headers != NoHeaders {
 		setting.Quota = limit.perSecond() / float64(n)
 	}

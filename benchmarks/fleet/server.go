@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,10 @@ type Server struct {
 
 	AttemptTimeout time.Duration // timeout of an attempt; 0: 500 ms; negative: none
 	Backends       int           // chosen at random for each request; 0: one
+
+	// Hosts are the base URLs of several servers, which are the Backends by their index. The first is
+	// the one that all requests name.
+	Hosts []string
 
 	Staff  []Staff // periods with another number of workers; the first match applies
 	Faults []Fault
@@ -168,6 +173,7 @@ func (s *server) newAttempt(req *http.Request) attempt {
 	} else {
 		v.call, v.attempt = -int(s.stray.Add(1)), 1
 	}
+	v.backend = max(slices.Index(s.scenario.Server.Hosts, "http://"+req.URL.Host), 0)
 	if n := s.scenario.Server.Backends; n > 0 {
 		v.backend = int(s.random.fraction(v.call, v.attempt, drawBackend) * float64(n))
 	}

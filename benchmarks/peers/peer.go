@@ -41,6 +41,11 @@ type Setting struct {
 	// that does not read headers. 0: unknown.
 	Quota float64
 
+	// Endpoints are base URLs of servers that do the same. This library uses all of them with package
+	// endpoints, and the naive loop tries one after the other. The others know only the first, to
+	// which all requests are addressed. nil: one server.
+	Endpoints []string
+
 	// Configure sets fields of this library's Transport. nil: none.
 	Configure func(*resilienthttp.Transport)
 }

@@ -1,9 +1,11 @@
 package peers
 
 import (
+	"net/url"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/endpoints"
 )
 
 // Ours is the name of the zero Transport, OursHedged of one with a zero Hedge. OursHedgedAt
@@ -34,5 +36,16 @@ func newOurs(s Setting, hedge *resilienthttp.Hedge) Client {
 	if s.Configure != nil {
 		s.Configure(t)
 	}
-	return transport(t)
+	if s.Endpoints == nil {
+		return transport(t)
+	}
+	list := &endpoints.Transport{Transport: t}
+	for _, base := range s.Endpoints {
+		u, err := url.Parse(base)
+		if err != nil {
+			panic(err) // the endpoints are constants
+		}
+		list.Endpoints = append(list.Endpoints, endpoints.Endpoint{URL: u})
+	}
+	return transport(list)
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // Reserve implements [driver.Store]. It waits for a connection of the pool for at most a
-// second, or a tenth of the time until the deadline if that is less; then the error is a
-// driver.ErrStoreBusy.
+// second, or a tenth of the time until the deadline if that is less, and for a lock on the
+// table for about a second; then the error is a driver.ErrStoreBusy.
 func (o *operations) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
 	if err := claim.Validate(); err != nil {
 		return driver.Reservation{}, err

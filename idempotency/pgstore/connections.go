@@ -33,6 +33,7 @@ type connection struct {
 
 	release func()
 	sql     sqlConn // database/sql's own connection; nil for a pgxpool.Pool
+	claims  bool    // for a claim, which does not wait long for locks
 }
 
 // connections takes connections from the caller's pool.
@@ -149,6 +150,9 @@ func (c *connections) forClaim(ctx context.Context) (*connection, error) {
 	conn, err := c.acquire(waiting)
 	if err != nil && waiting.Err() != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("%w: pgstore: no connection of the pool was free within %v", driver.ErrStoreBusy, wait)
+	}
+	if err == nil {
+		conn.claims = true
 	}
 	return conn, err
 }

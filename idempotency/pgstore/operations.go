@@ -54,7 +54,7 @@ func (o *operations) isRetryable(err error) bool {
 // database's default isolation is stricter than read committed, the next call is read
 // committed.
 func (o *operations) run(ctx context.Context, acquire func(context.Context) (*connection, error), f func(pgkit.Sender) error) error {
-	serializable := false
+	serializable, began := false, time.Now()
 	err := pgkit.Repeat(ctx, o.isRetryable, func(last error) error {
 		if o.within() {
 			return f(o.caller)
@@ -64,10 +64,14 @@ func (o *operations) run(ctx context.Context, acquire func(context.Context) (*co
 			return err
 		}
 		defer conn.release()
+		through := pgkit.PGX(conn)
 		if serializable = serializable || pgkit.HasCode(last, pgkit.SerializationFailure); serializable {
-			return f(readCommitted{conn})
+			through = readCommitted{conn}
 		}
-		return f(pgkit.PGX(conn))
+		if conn.claims {
+			return lockError(began, f(limited{conn, through}))
+		}
+		return f(through)
 	})
 	return pgkit.Ended(ctx, pgkit.SchemaError(err))
 }
@@ -87,12 +91,8 @@ type readCommitted struct{ conn *connection }
 func (r readCommitted) Send(ctx context.Context, statements ...*pgkit.Statement) error {
 	all := slices.Concat([]*pgkit.Statement{{Text: pgkit.Begin}}, statements, []*pgkit.Statement{{Text: "commit"}})
 	err := pgkit.PGX(r.conn).Send(ctx, all...)
-	if err != nil && !r.conn.IsClosed() && r.conn.PgConn().TxStatus() != 'I' {
-		ctx, cancel := endContext(ctx)
-		defer cancel()
-		if _, e := r.conn.Exec(ctx, "rollback"); e != nil {
-			_ = r.conn.Close(ctx) // The first error is what matters.
-		}
+	if err != nil {
+		r.conn.rollBack(ctx)
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func newTransactionSettings(ctx context.Context, through pgkit.Sender, overSocke
 	with := func(calls []string) string {
 		return strings.Replace(lock, "{{settings}}", ", num_nulls("+strings.Join(calls, ", ")+")", 1)
 	}
-	calls := []string{"NULL"}
+	calls := []string{noteWait, limitWait}
 	l.unlimited = with(calls)
 	for i, s := range l.settings {
 		calls = append(calls, fmt.Sprintf("set_config('%s', $%d::text, true)", s.name, i+2))

@@ -115,8 +115,9 @@ func commitError(err error) error {
 
 // Begin implements [driver.Transactor]. The transaction holds one connection of the pool
 // until it ends. Begin waits for it for at most a second, or a tenth of the time until
-// the deadline if that is less; then the error is a driver.ErrStoreBusy. Its Value is a
-// pgx.Tx or a *sql.Tx.
+// the deadline if that is less, and for a lock on the table for about a second; then the
+// error is a driver.ErrStoreBusy. The lock_timeout of the session is the work's. Its Value
+// is a pgx.Tx or a *sql.Tx.
 //
 // The server ends the transaction after limit; before PostgreSQL 17, if it is idle for
 // that long. It ends it after a silence of Claim.Lease (at least two seconds) of this
@@ -128,9 +129,10 @@ func (s *Store) Begin(ctx context.Context, claim driver.Claim, limit time.Durati
 	}
 	var answer driver.Reservation
 	var tx *transaction
+	began := time.Now()
 	err := pgkit.Repeat(ctx, s.isRetryable, func(error) (err error) {
 		answer, tx, err = s.begin(ctx, &claim, limit)
-		return err
+		return lockError(began, err)
 	})
 	switch {
 	case errors.Is(err, errMoved): // the answer is DecisionInProgress
@@ -147,9 +149,14 @@ func (s *Store) begin(ctx context.Context, claim *driver.Claim, limit time.Durat
 	if err != nil {
 		return driver.Reservation{}, nil, err
 	}
-	if !s.predictor.newKey() {
+	// open's read is prepared here, because it cannot be prepared with a limit there.
+	prepare := []*pgkit.Statement{{Text: s.is.read, Args: idArgs(&claim.ID)}}
+	if conn.knows(prepare) {
+		prepare = nil
+	}
+	if !s.predictor.newKey() || prepare != nil {
 		var f found
-		err := pgkit.PGX(conn).Send(ctx, s.load(&claim.ID, &f))
+		err := limited{conn, pgkit.PGX(conn)}.Send(ctx, append(prepare, s.load(&claim.ID, &f))...)
 		step, answer := f.judge(claim, true)
 		answered := f.record != nil && step == driver.Leave
 		if answered {
@@ -208,6 +215,7 @@ func (t *transaction) open(ctx context.Context, claim *driver.Claim, id []any, l
 	batch.BeginTx(pgx.TxOptions{IsoLevel: t.isolation})
 	batch.Queue(text, args...)
 	batch.Queue(t.is.read, id...)
+	batch.Queue(restoreWait)
 	results := t.conn.SendBatch(ctx, &batch)
 	t.tx = results.Tx()
 	var access, durability string
@@ -222,6 +230,9 @@ func (t *transaction) open(ctx context.Context, claim *driver.Claim, id []any, l
 		}
 		rows.Close()
 		err = errors.Join(err, rows.Err())
+	}
+	if err == nil {
+		_, err = results.Exec()
 	}
 	if e := results.Close(); err == nil {
 		err = e

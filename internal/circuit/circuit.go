@@ -7,6 +7,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
 // Circuit is the circuit of one scope and priority. It is safe for concurrent use. A request
@@ -26,6 +27,8 @@ type Circuit struct {
 	mu      sync.Mutex // guards the fields below, and fields of closed
 	since   time.Time  // the last change
 	opening *opening   // nil: closed
+
+	openings *window.Counter // of the closed circuit; nil: it never opened
 }
 
 // State is the state of a circuit.
@@ -44,6 +47,7 @@ type Change struct {
 	Key      scope.Key
 	From, To State
 	At       time.Time
+	Openings int // see Status
 }
 
 // Outcome is the meaning of an attempt's result for the circuit.
@@ -190,6 +194,7 @@ func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
 type Status struct {
 	State           State
 	Calls, Failures int       // results of the Window; if not closed, those for which it opened
+	Openings        int       // how often the closed circuit opened in the last 5 min
 	Since           time.Time // the last change, or the first use of the Breaker; zero: no circuit
 	NotBefore       time.Time // requests are rejected until then; zero: they are not
 	Limit           float64   // maximum of requests in flight under slow start; zero: none
@@ -203,7 +208,7 @@ func (c *Circuit) Status(now time.Time) Status {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Status{Since: c.since}
+	s := Status{Since: c.since, Openings: c.countOpenings(now)}
 	if rejection := c.rejects(false, now); rejection != nil {
 		s.NotBefore = rejection.NotBefore
 	}
@@ -233,5 +238,23 @@ func (c *Circuit) changed(from, to State, now time.Time) *Change {
 	if now.After(c.since) { // a goroutine that read the clock first may get the lock last
 		c.since = now
 	}
-	return &Change{Key: c.key, From: from, To: to, At: c.since}
+	if at := now.Sub(c.breaker.origin); from == Closed {
+		if c.openings == nil {
+			c.openings = new(window.Counter)
+		}
+		c.openings.Add(at, openingsWindow, 1, 0)
+	}
+	return &Change{Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now)}
+}
+
+// openingsWindow is the time for which openings are counted.
+const openingsWindow = 5 * time.Minute
+
+// countOpenings returns how often the closed circuit has opened lately. The circuit is locked.
+func (c *Circuit) countOpenings(now time.Time) int {
+	if c.openings == nil {
+		return 0
+	}
+	n, _ := c.openings.Sum(now.Sub(c.breaker.origin), openingsWindow)
+	return int(n)
 }

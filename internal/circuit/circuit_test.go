@@ -201,9 +201,9 @@ func TestCircuit_changesAreContiguous(t *testing.T) {
 	probe := b.must(t, t1)
 	b.done(probe, Result{Outcome: Success}, t1.Add(-time.Second)) // a clock that went back
 	require.Equal(t, []Change{
-		{host, Closed, Open, epoch},
-		{host, Open, HalfOpen, t1},
-		{host, HalfOpen, Closed, t1},
+		{host, Closed, Open, epoch, 1},
+		{host, Open, HalfOpen, t1, 1},
+		{host, HalfOpen, Closed, t1, 1},
 	}, b.changes)
 }
 
@@ -230,9 +230,9 @@ func TestCircuit_status(t *testing.T) {
 	b.run(epoch, "SSS")
 	require.Equal(t, Status{State: Closed, Calls: 3, Since: epoch}, b.Find(host).Status(epoch))
 	until := b.opened(t, epoch.Add(time.Second))
-	open := Status{State: Open, Calls: 6, Failures: 3, Since: epoch.Add(time.Second), NotBefore: until}
+	open := Status{State: Open, Calls: 6, Failures: 3, Openings: 1, Since: epoch.Add(time.Second), NotBefore: until}
 	require.Equal(t, open, b.Find(host).Status(until.Add(-1)))
-	half := Status{State: HalfOpen, Calls: 6, Failures: 3, Since: until}
+	half := Status{State: HalfOpen, Calls: 6, Failures: 3, Openings: 1, Since: until}
 	require.Equal(t, half, b.Find(host).Status(until), "as the next request will find it")
 	require.Equal(t, "open", b.path(), "State and Status change nothing")
 	probe := b.must(t, until)
@@ -250,6 +250,10 @@ func TestCircuit_status(t *testing.T) {
 	b.done(b.must(t, again.NotBefore), Result{Outcome: Success}, again.NotBefore)
 	b.NotClosed(func(scope.Key) { t.Error("closed") })
 	require.Equal(t, Closed, b.Find(host).Status(again.NotBefore).State)
+	require.Equal(t, 1, b.Find(host).Status(again.NotBefore).Openings, "the failed probe is no opening of a closed circuit")
+	until = b.opened(t, again.NotBefore.Add(time.Second))
+	require.Equal(t, 2, b.Find(host).Status(until).Openings)
+	require.Zero(t, b.Find(host).Status(until.Add(6*time.Minute)).Openings, "of the last 5 min")
 }
 
 func TestCircuit_statusOfSlowStart(t *testing.T) {

@@ -18,6 +18,8 @@ type Window struct {
 	few  [maxFew]atomic.Uint32 // epochs and buckets of the last samples; zero means none
 	next atomic.Uint32         // number of samples in few
 	many atomic.Pointer[histograms]
+
+	slowest [slots]atomic.Uint64 // of each slot: its epoch, and the slowest sample in microseconds
 }
 
 type histograms [slots]slot
@@ -47,6 +49,7 @@ func epochOf(at time.Duration) int64 { return int64(max(at, 0)/length) + 1 }
 // Add records a response that arrived at a time since the origin.
 func (w *Window) Add(at, took time.Duration) {
 	epoch, bucket := epochOf(at), bucketOf(took)
+	w.noteSlowest(epoch, took)
 	many := w.many.Load()
 	if many == nil {
 		if w.addFew(epoch, bucket) {
@@ -56,6 +59,21 @@ func (w *Window) Add(at, took time.Duration) {
 		many = w.many.Load()
 	}
 	many.add(epoch, bucket)
+}
+
+// tookBits are those of a latency in microseconds: up to an hour.
+const tookBits = 32
+
+// noteSlowest notes a sample that is slower than those of its slot.
+func (w *Window) noteSlowest(epoch int64, took time.Duration) {
+	place := &w.slowest[epoch%slots]
+	micros := (max(took, 0) + time.Microsecond - 1) / time.Microsecond
+	sample := uint64(epoch)<<tookBits | uint64(min(micros, 1<<tookBits-1))
+	for old := place.Load(); sample > old; old = place.Load() {
+		if place.CompareAndSwap(old, sample) {
+			return
+		}
+	}
 }
 
 // addFew replaces the oldest of the few samples, if that is no longer in the window.
@@ -99,6 +117,11 @@ func (h *Histogram) add(w *Window, at time.Duration) {
 			h.samples++
 		}
 	}
+	for i := range w.slowest {
+		if sample := w.slowest[i].Load(); int64(sample>>tookBits) >= oldest {
+			h.slowest = max(h.slowest, time.Duration(sample&(1<<tookBits-1))*time.Microsecond)
+		}
+	}
 	many := w.many.Load()
 	if many == nil {
 		return
@@ -121,7 +144,11 @@ func (h *Histogram) add(w *Window, at time.Duration) {
 type Histogram struct {
 	counts  [buckets]uint64
 	samples uint64
+	slowest time.Duration
 }
+
+// Slowest returns the slowest latency, rounded up to a microsecond.
+func (h *Histogram) Slowest() time.Duration { return h.slowest }
 
 // Samples returns the number of latencies.
 func (h *Histogram) Samples() int { return int(h.samples) }

@@ -47,7 +47,6 @@ type bucket struct {
 	heldSince time.Time // since then, calls wait for a reset or the end of a block; zero: none waits
 	heldUntil time.Time // the end of that wait
 	inflight  int64
-	early     int64 // requests in flight without a permit; negative: results came before countEarly got the number
 	alone     alone
 	pacer     pacer
 	probeDue  bool   // in this window a call was rejected, so that the next may be a probe
@@ -108,13 +107,13 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 }
 
 // enter takes the permit. It waits for it if the limits allow.
-func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.Limits) *Rejection {
+func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) *Rejection {
 	b.mu.Lock()
 	now = b.tick(now)
 	if b.Len() == 0 {
 		if granted, ok := b.Take(now); ok {
 			defer b.mu.Unlock()
-			if noWait && b.lessThanHalfLeft() {
+			if r.NoWait && b.lessThanHalfLeft(now) {
 				b.finish(&granted, false)
 				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 			}
@@ -126,7 +125,7 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 	e, rejected := b.Join(now, limits)
 	if rejected != nil {
 		defer b.mu.Unlock()
-		if p.probe = !noWait && b.mayProbe(p, now); p.probe {
+		if p.probe = !r.NoWait && !r.AtOnce && b.mayProbe(p, now); p.probe {
 			b.probed = true
 			b.use(p, now)
 			return nil
@@ -139,12 +138,10 @@ func (b *bucket) enter(p *Permit, noWait bool, now time.Time, limits waitqueue.L
 	return rejected
 }
 
-func (b *bucket) allInFlight() int64 { return b.inflight + max(b.early, 0) }
-
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
-func (b *bucket) lessThanHalfLeft() bool {
+func (b *bucket) lessThanHalfLeft(now time.Time) bool {
 	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return !d.ignored() && d.limit > 0 && 2*d.left(b.allInFlight()-1) < d.limit
+		return !d.ignored() && d.limit > 0 && 2*d.left(now, b.inflight-1) < d.limit
 	})
 }
 
@@ -195,12 +192,14 @@ func (b *bucket) opening(now time.Time) opening {
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.roll(now, b.inflight, b.rtt) {
-			b.probeDue, b.probed, b.early = false, false, 0
+		if d.roll(now, b.inflight) {
+			b.probeDue, b.probed = false, false
 			b.hold(now)
 		}
 		switch {
-		case d.ignored(), d.left(b.allInFlight()) > 0:
+		case d.ignored(), d.left(now, b.inflight) >= d.need():
+		case d.refill() > 0:
+			o.recheck = sooner(o.recheck, d.refilledAt(0, b.inflight))
 		case d.remaining <= 0 || d.costed:
 			if d.reset.After(o.at) {
 				o.at, o.blocked = d.reset, false

@@ -443,37 +443,6 @@ func TestAlone_notSent(t *testing.T) {
 	})
 }
 
-// Requests that are in flight at the reset may count in the next window, until a response of that
-// window arrives. Requests without a response count in one window only.
-func TestQuotaAcrossReset(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		said := says(5, 4, 10*time.Second)
-		s := newQuotaScript(t, with(Config{}), faulttest.Script{
-			{Route: "/hang", Handler: late(100*time.Second+100*time.Millisecond, said)},
-			{Handler: late(100*time.Millisecond, said)},
-		})
-		_, _ = s.get(t, "/")
-		b := s.bucket(t)
-		var calls sync.WaitGroup
-		for range 3 {
-			calls.Go(func() { _, _ = s.get(t, "/hang") })
-		}
-		time.Sleep(11 * time.Second)
-		before := s.Total()
-		for range 5 {
-			calls.Go(func() { _, _ = s.get(t, "/") })
-		}
-		synctest.Wait()
-		s.AssertRequests(t, before+2) // five, less three that may count
-		time.Sleep(150 * time.Millisecond)
-		s.AssertRequests(t, before+5) // they did not, says the answer
-		calls.Wait()
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		assert.Zero(t, b.dims[0].old)
-	})
-}
-
 // A queued call is rejected as soon as its permit would be too late, and leaves the queue.
 func TestQuota_rejectsQueuedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -767,7 +736,7 @@ func BenchmarkLimiter(b *testing.B) {
 			for next() {
 				set := e.Set(e.scope)
 				if !set.Active() {
-					set.Observe(e.Request, said, now, now, 0)
+					set.Observe(e.Request, said, now, now)
 					continue
 				}
 				t, refused := set.Admit(e.ctx, e.Request, now)

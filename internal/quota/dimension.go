@@ -34,15 +34,16 @@ type dimension struct {
 	limit          int64 // 0: unknown
 
 	remaining int64     // as the newest response says
+	at        time.Time // when that response came
 	old       int64     // requests in flight that were sent before this window
 	since     time.Time // start of this window; zero: unknown
 
-	early, reset  time.Time     // bounds of the end of this window; zero: unknown
-	guessed       bool          // early and reset are estimated from the last window
-	cut           bool          // reset is limited by the longest block
-	resetMoves    int           // how often the reset moved to a later time before it was reached
-	partialRefill bool          // at the reset, only a part of a token bucket is available
-	window        time.Duration // the server's window, or the longest that was observed
+	early, reset time.Time     // bounds of the end of this window; zero: unknown
+	guessed      bool          // early and reset are estimated from the last window
+	cut          bool          // reset is limited by the longest block
+	short        bool          // a rejection shows that too little remains
+	resetMoves   int           // how often the reset moved to a later time before it was reached
+	window       time.Duration // the server's window, or the longest that was observed
 
 	plausible bool // a response has shown a remaining count or a limit of 1, or a rejection shows it
 	zeros     int  // windows before it was plausible
@@ -50,6 +51,7 @@ type dimension struct {
 	claimed   bool      // the newest response says that nothing remains
 	confirmed bool      // a rejection or a reset has proved this once
 	rejected  bool      // a rejection has proved it
+	base, own int64     // what remained when this window was first seen, and requests since then
 	served    int64     // requests that were served since the last exhaustion ended
 	from      time.Time // when the last exhaustion ended
 
@@ -84,7 +86,6 @@ func (d *dimension) learn(o observation) bool {
 		return false
 	}
 	switch {
-	case d.partialRefill && !o.newer: // from before the bucket was empty
 	case d.reset.IsZero(), d.guessed, wasSilent:
 		d.take(o)
 	case o.early.After(d.reset):
@@ -103,49 +104,57 @@ func (d *dimension) learn(o observation) bool {
 		}
 		d.early, d.reset = sooner(early, reset), reset
 	}
-	if d.remaining == 0 && o.field.Remaining == 0 {
-		d.awaitPartialRefill(o.now)
-	}
 	return true
 }
 
 // take replaces the known values by the observation.
 func (d *dimension) take(o observation) {
 	if d.claimed && o.field.Remaining > 0 {
-		announced := d.limit
-		if d.isTokenBucket() {
-			announced /= bucketPart
-		}
-		d.confirmed = d.confirmed || 2*o.field.Remaining >= announced // the reset refilled it
+		d.confirmed = d.confirmed || d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit // the reset refilled it
 	}
 	d.claimed = o.field.Remaining == 0
-	d.remaining, d.version = o.field.Remaining, o.version
+	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
+	d.short = o.rejected && d.claimed
 	d.early, d.reset, d.guessed, d.cut = o.early, o.reset, false, o.cut
 }
 
-// A dimension is a token bucket if its reset moves to later times before it is reached: the reset
-// is when the bucket is full. When it is empty, requests wait for a part of it.
+// bucketMoves is how often the reset of a token bucket must move. bucketPart is the part of it that
+// must be available after a rejection.
 const (
 	bucketMoves = 3
 	bucketPart  = 4
 )
 
-func (d *dimension) isTokenBucket() bool { return d.resetMoves >= bucketMoves && d.limit >= bucketPart }
+// refill returns what a token bucket gains in a second, or 0. A dimension is a token bucket if its
+// reset moves to later times before it is reached: the reset is when the bucket is full.
+func (d *dimension) refill() float64 {
+	if d.resetMoves < bucketMoves || d.remaining >= d.limit || !d.reset.After(d.at) {
+		return 0
+	}
+	return float64(d.limit-d.remaining) / d.reset.Sub(d.at).Seconds()
+}
+
+// refilledAt returns when a token bucket has enough for a request with that many ahead of it.
+func (d *dimension) refilledAt(ahead, inflight int64) time.Time {
+	lacking := d.need() + ahead - d.left(d.at, inflight)
+	wait := min(float64(lacking)/d.refill()*float64(time.Second), float64(Horizon))
+	return d.at.Add(time.Duration(wait) + 1) // 1 ns later, because of rounding
+}
+
+// need returns what must be left for a request. After a rejection it is a part of a token bucket:
+// others use the bucket too, or a request takes several units.
+func (d *dimension) need() int64 {
+	if d.short && d.refill() > 0 {
+		return max(d.limit/bucketPart, 1)
+	}
+	return 1
+}
 
 // refills reports whether the reset may be the time at which a token bucket is full: half of the
 // tokens need half of the window. The reset of a sliding window is always a whole window away.
 func (d *dimension) refills(o observation) bool {
 	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
 	return o.field.Window == 0 || o.reset.Sub(o.now) <= time.Duration(used*float64(d.window))+time.Second
-}
-
-// awaitPartialRefill sets the reset of an empty token bucket to the time at which a part of it is available.
-func (d *dimension) awaitPartialRefill(now time.Time) {
-	if d.isTokenBucket() {
-		d.early = now.Add(d.early.Sub(now) / bucketPart)
-		d.reset = now.Add(d.reset.Sub(now) / bucketPart)
-		d.partialRefill = true
-	}
 }
 
 func (d *dimension) learnSize(o observation) {
@@ -174,15 +183,10 @@ func (d *dimension) serve(o observation) bool {
 }
 
 // roll begins a new window after the reset, and reports whether it did. The quota is assumed to
-// be full, except for the requests in flight. A dimension that only rejections show ends with its
-// window.
-func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool {
+// be full. A dimension that only rejections show ends with its window.
+func (d *dimension) roll(now time.Time, inflight int64) bool {
 	if d.reset.IsZero() || now.Before(d.reset) {
 		return false
-	}
-	across := d.inWindow(inflight)
-	if trip > d.window/2 {
-		across = 0 // no response would ever show the same window
 	}
 	if !d.plausible {
 		d.zeros++
@@ -194,17 +198,28 @@ func (d *dimension) roll(now time.Time, inflight int64, trip time.Duration) bool
 		d.notShown = true
 	case d.cut:
 		d.remaining = max(d.remaining, 1) // the server's own reset is later: one request is a probe
-	case d.partialRefill:
-		d.remaining = max(d.limit/bucketPart-1, 1)
 	default:
-		d.remaining = max(d.limit-across, 1)
+		d.remaining = max(d.limit, 1)
 	}
-	d.cut, d.partialRefill = false, false
+	d.cut, d.at = false, now
+	d.begin(inflight)
 	return !d.costed
+}
+
+// begin begins to count what this process uses. Requests in flight may be counted by the server later.
+func (d *dimension) begin(inflight int64) { d.base, d.own = d.remaining, max(inflight, 0) }
+
+// usedByOthers returns what other processes have certainly used since then.
+func (d *dimension) usedByOthers() int64 {
+	if d.costed {
+		return 0
+	}
+	return max(d.base-d.remaining-d.own, 0)
 }
 
 // sent counts a request that is sent. The server may begin a window with it.
 func (d *dimension) sent(now time.Time) {
+	d.own++
 	if d.reset.IsZero() && d.window > 0 && !d.notShown {
 		d.early, d.reset, d.guessed = now, now.Add(d.window), true
 	}
@@ -214,25 +229,26 @@ func (d *dimension) sent(now time.Time) {
 func (d *dimension) inWindow(inflight int64) int64 { return max(inflight-d.old, 0) }
 
 // left returns the remaining count after the requests in flight are served.
-func (d *dimension) left(inflight int64) int64 {
+func (d *dimension) left(now time.Time, inflight int64) int64 {
+	const exact = 1e-6
+	left := d.remaining + int64(d.refill()*now.Sub(d.at).Seconds()+exact)
 	if d.costed {
-		return d.remaining
+		return left
 	}
-	return d.remaining - d.inWindow(inflight)
+	return left - d.inWindow(inflight)
 }
 
 func (d *dimension) ignored() bool { return d.notShown || d.denied }
 
 // exhausted reports whether nothing remains until a reset in the future.
 func (d *dimension) exhausted(now time.Time) bool {
-	return !d.ignored() && d.remaining <= 0 && d.reset.After(now)
+	return !d.ignored() && d.left(now, d.old) < d.need() && d.reset.After(now)
 }
 
 // reject records a rejection that shows that the dimension is exhausted.
 func (d *dimension) reject(now time.Time, current bool) {
 	if current && d.remaining > 0 {
-		d.remaining = 0
-		d.awaitPartialRefill(now)
+		d.remaining, d.at, d.short = 0, now, true
 	}
 	if d.contradicted(now) {
 		d.denied = true
@@ -257,12 +273,14 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 	switch {
 	case d.ignored():
 		return now
+	case d.refill() > 0 && d.left(now, inflight) < d.need()+ahead:
+		return d.refilledAt(ahead, inflight)
 	case d.costed && d.exhausted(now):
 		return d.reset
-	case d.costed, d.limit <= 0, d.window <= 0, ahead < d.remaining:
+	case d.costed, d.limit <= 0, d.window <= 0, ahead < d.left(now, d.old):
 		return now // the requests in flight may still use it up
 	}
-	beyond := ahead - max(d.left(inflight), 0)
+	beyond := ahead - max(d.left(now, inflight), 0)
 	reset := d.reset
 	if reset.IsZero() {
 		reset = now.Add(d.window)

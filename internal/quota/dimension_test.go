@@ -137,18 +137,27 @@ func observe(d *dimension, field ratelimitheader.Dimension, sent, now time.Time,
 	}
 }
 
-// A quota with a moving reset is a token bucket: when it is empty, requests wait for a quarter of
-// it.
+// opens returns when the dimension has enough for a request.
+func (d *dimension) opens(now time.Time) time.Time {
+	if d.refill() > 0 {
+		return d.refilledAt(0, 0)
+	}
+	return d.reset
+}
+
+// A quota with a moving reset is a token bucket: when it is empty, requests are sent one by one as it
+// refills. After a rejection a quarter must refill first.
 func TestDimension_tokenBucket(t *testing.T) {
 	for _, row := range []struct {
-		name      string
-		moves     int
-		wait      time.Duration
-		remaining int64
+		name     string
+		moves    int
+		rejected bool
+		wait     time.Duration
 	}{
-		{"a window: the reset stays", 0, 40 * time.Second, 400},
-		{"two moves: a window may have begun unseen", 2, 40 * time.Second, 400},
-		{"three moves: a token bucket", 3, 10 * time.Second, 99},
+		{"a window: the reset stays", 0, false, 40 * time.Second},
+		{"two moves: a window may have begun unseen", 2, false, 40 * time.Second},
+		{"three moves: a token bucket", 3, false, 100 * time.Millisecond},
+		{"a token bucket after a rejection", 3, true, 10 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d, now := dimension{}, time.Now()
@@ -161,17 +170,15 @@ func TestDimension_tokenBucket(t *testing.T) {
 				d = dimension{}
 			}
 			d.remaining, d.reset = 1, now.Add(40*time.Second)
-			observe(&d, seen(400, 0, 40*time.Second), now, now, false)
+			observe(&d, seen(400, 0, 40*time.Second), now, now, row.rejected)
 			require.True(t, d.exhausted(now))
-			require.Equal(t, row.wait, d.reset.Sub(now))
-			late := observation{field: seen(400, 7, 39*time.Second), sent: now.Add(-time.Second), now: now, longest: time.Hour}
+			late := observation{field: seen(400, 7, 41*time.Second), sent: now.Add(-time.Second), now: now, longest: time.Hour}
 			late.read(late.field, nil)
-			if d.partialRefill {
-				d.learn(late)
-				require.Zero(t, d.remaining, "a response from before says nothing")
-			}
-			require.True(t, d.roll(now.Add(row.wait), 0, 0))
-			require.Equal(t, row.remaining, d.remaining)
+			d.learn(late)
+			require.Zero(t, d.remaining, "a response from before says nothing")
+			require.Equal(t, row.wait, d.opens(now).Sub(now).Round(time.Millisecond))
+			require.True(t, d.exhausted(now.Add(row.wait-time.Millisecond)))
+			require.False(t, d.exhausted(now.Add(row.wait+time.Millisecond)))
 		})
 	}
 }
@@ -191,7 +198,7 @@ func TestDimension_otherMovingResets(t *testing.T) {
 				observe(&d, seen(400, 390-i, row.reset), now, now, false)
 				now = now.Add(row.every)
 			}
-			require.False(t, d.isTokenBucket())
+			require.Less(t, d.resetMoves, bucketMoves)
 		})
 	}
 }
@@ -203,7 +210,7 @@ func TestDimension_slidingWindow(t *testing.T) {
 		reset func(used int64) time.Duration
 		wait  time.Duration
 	}{
-		{"full when the used tokens have come: a token bucket", func(used int64) time.Duration { return time.Duration(used) * 600 * time.Millisecond }, 15 * time.Second},
+		{"full when the used tokens have come: a token bucket", func(used int64) time.Duration { return time.Duration(used) * 600 * time.Millisecond }, 600 * time.Millisecond},
 		{"a window away, however much remains: a sliding window", func(int64) time.Duration { return time.Minute }, time.Minute},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -214,13 +221,13 @@ func TestDimension_slidingWindow(t *testing.T) {
 				field.Window = time.Minute
 				observe(&d, field, now, now, false)
 			}
-			require.Equal(t, row.wait, d.reset.Sub(now))
+			require.Equal(t, row.wait, d.opens(now).Sub(now).Round(time.Millisecond))
 		})
 	}
 }
 
-// An announced exhaustion is confirmed if the reset refills the quota as announced; for a token
-// bucket, a quarter.
+// An announced exhaustion is confirmed if the reset refills the quota as announced. A token bucket
+// refills one by one.
 func TestDimension_confirmed(t *testing.T) {
 	for _, row := range []struct {
 		name          string
@@ -230,10 +237,8 @@ func TestDimension_confirmed(t *testing.T) {
 	}{
 		{"a window, half of the limit", 0, 400, 200, true},
 		{"a window, less", 0, 400, 199, false},
-		{"a token bucket, half of a quarter", bucketMoves, 400, 50, true},
-		{"a token bucket, less", bucketMoves, 400, 49, false},
-		{"two moves, half of a quarter", bucketMoves - 1, 400, 50, false},
-		{"a bucket of three: too small for a quarter", bucketMoves, 3, 1, false},
+		{"a token bucket, one", bucketMoves, 400, 1, true},
+		{"two moves, one", bucketMoves - 1, 400, 1, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Now()
@@ -313,7 +318,7 @@ func TestDimension_implausible(t *testing.T) {
 			observe(&d, seen(10, 0, time.Second), now, now, true)
 			require.True(t, d.exhausted(now))
 			now = now.Add(time.Second)
-			d.roll(now, 0, 0)
+			d.roll(now, 0)
 			d.served = row.served
 			require.Equal(t, row.want, d.contradicted(now.Add(row.after)))
 			observe(&d, seen(10, 0, time.Second), now, now.Add(row.after), true)
@@ -329,13 +334,13 @@ func TestDimension_endsWithItsWindow(t *testing.T) {
 		now := time.Now()
 		d := dimension{shownOnSuccess: spoken}
 		observe(&d, seen(10, 0, 5*time.Second), now, now, true)
-		require.False(t, d.roll(now.Add(4*time.Second), 3, 0))
+		require.False(t, d.roll(now.Add(4*time.Second), 3))
 		require.True(t, d.exhausted(now.Add(4*time.Second)))
-		require.True(t, d.roll(now.Add(5*time.Second), 3, 0))
+		require.True(t, d.roll(now.Add(5*time.Second), 3))
 		require.Equal(t, !spoken, d.ignored())
 		if spoken {
-			require.EqualValues(t, 7, d.remaining, "three are in flight across the reset")
-			require.EqualValues(t, 7, d.left(3))
+			require.EqualValues(t, 10, d.left(now.Add(5*time.Second), 3), "three are in flight across the reset, and count in their own window")
+			require.EqualValues(t, 9, d.left(now.Add(5*time.Second), 4))
 		}
 	}
 }

@@ -55,7 +55,11 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		d := b.dimension(field)
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
+		first, before := d.version == 0, d.remaining
 		current := d.learn(o)
+		if first || d.remaining > before {
+			d.begin(b.inflight - 1) // without the one of the response
+		}
 		if o.rejected && a.exhausts(&field) {
 			d.reject(now, current)
 			p.set.markRejected(p.method, p.path)

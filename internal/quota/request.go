@@ -22,6 +22,8 @@ type Request struct {
 	// NoWait is true for a hedge. It is sent at once or not at all, and not while less than half
 	// of a quota is left.
 	NoWait bool
+	// AtOnce is true for a request that can go elsewhere. It is sent at once or not at all.
+	AtOnce bool
 	// Around is the slot of the attempt of which the request is a part, or nil.
 	Around *Slot
 	// Waiter is called for each wait. nil means none.
@@ -56,13 +58,23 @@ type Response struct {
 
 // rejected reports whether a limit rejected the request, so that the server has done no work.
 func (a *Response) rejected() bool {
-	return a.Status == http.StatusTooManyRequests ||
-		a.Status == http.StatusForbidden && (a.AsksToWait || a.Quota.Exhausted)
+	switch a.Status {
+	case http.StatusTooManyRequests:
+		return true
+	case http.StatusForbidden:
+		return a.AsksToWait || a.Quota.Exhausted
+	case http.StatusBadRequest: // of a server that has no other status; a bad request may be the last of a quota
+		return a.AsksToWait
+	case http.StatusServiceUnavailable:
+		return a.Quota.Exhausted
+	}
+	return false
 }
 
 // served reports whether the limits admitted the request.
 func (a *Response) served() bool {
-	return a.Status != 0 && a.Status < http.StatusInternalServerError && !a.rejected()
+	unclear := a.Status == http.StatusBadRequest && a.Quota.Exhausted
+	return a.Status != 0 && a.Status < http.StatusInternalServerError && !unclear && !a.rejected()
 }
 
 // Shows reports whether the response shows a quota or is a rejection.

@@ -24,11 +24,15 @@ func TestResponse_classification(t *testing.T) {
 		{"forbidden", Response{Status: 403}, false, true},
 		{"forbidden for a while", Response{Status: 403, AsksToWait: true}, true, false},
 		{"forbidden, used up", Response{Status: 403, Quota: used}, true, false},
+		{"bad request", Response{Status: 400}, false, true},
+		{"bad request, wait", Response{Status: 400, AsksToWait: true}, true, false},
+		{"bad request, maybe the last of the quota", Response{Status: 400, Quota: used}, false, false},
 		{"429", Response{Status: 429}, true, false},
 		{"429, used up", Response{Status: 429, Quota: used}, true, false},
 		{"429, used up until then", Response{Status: 429, Quota: known}, true, false},
 		{"500", Response{Status: 500}, false, false},
 		{"503", Response{Status: 503, AsksToWait: true}, false, false},
+		{"503, used up", Response{Status: 503, Quota: used}, true, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.rejected, row.answer.rejected())

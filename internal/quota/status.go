@@ -12,6 +12,7 @@ type Status struct {
 	InFlight          bool // the limit of requests in flight: Remaining is the free slots
 
 	Limit, Remaining int64     // Limit 0: unknown; requests in flight are subtracted
+	UsedByOthers     int64     // what other processes have certainly used of this window
 	Reset            time.Time // when Remaining is Limit again; zero: it is already, or unknown
 	BlockedUntil     time.Time // end of the block; zero: none
 }
@@ -43,6 +44,22 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 	})
 }
 
+// Exhausted returns the status of the server's quota for which a request must wait longest, or
+// false.
+func (s *Set) Exhausted(r Request, now time.Time) (longest Status, ok bool) {
+	if !s.limiter.Follow || !s.active.Load() {
+		return longest, false
+	}
+	now = s.limiter.steady(now)
+	for _, q := range s.bucketOf(r.Credential, s.key(r.Key), r.Method, r.Path).status(Status{}, now) {
+		exhausted := q.Limit > 0 && q.Remaining <= 0 && q.Reset.After(now)
+		if (exhausted || q.BlockedUntil.After(now)) && (!ok || later(q.Reset, q.BlockedUntil).After(later(longest.Reset, longest.BlockedUntil))) {
+			longest, ok = q, true
+		}
+	}
+	return longest, ok
+}
+
 // status returns the status of each dimension, or of the block. It changes nothing.
 func (b *bucket) status(s Status, now time.Time) (all []Status) {
 	if general := b.general.Load(); general == nil || !b.known.Load() && !general.known.Load() {
@@ -52,13 +69,14 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 	defer b.mu.Unlock()
 	s.BlockedUntil = b.blockedUntil(now)
 	for _, d := range b.dims { // copies
-		if d.roll(now, b.inflight, b.rtt); d.ignored() {
+		if d.roll(now, b.inflight); d.ignored() {
 			continue
 		}
-		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(b.allInFlight()), 0), time.Time{}
+		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(now, b.inflight), 0), time.Time{}
 		if d.reset.After(now) {
 			s.Reset = d.reset
 		}
+		s.UsedByOthers = d.usedByOthers()
 		all = append(all, s)
 	}
 	if len(all) == 0 && !s.BlockedUntil.IsZero() {

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"net/http"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,10 +32,47 @@ func TestEach(t *testing.T) {
 		require.Equal(t, []Status{want}, each(l), "one is in flight")
 		time.Sleep(31 * time.Second)
 		require.Zero(t, each(l)[0].Reset)
-		require.Equal(t, int64(9), each(l)[0].Remaining, "all but the request in flight")
+		require.Equal(t, int64(10), each(l)[0].Remaining, "the request in flight is of the window before")
 		require.Equal(t, int64(6), l.buckets.Peek(bucketKey{scope: e.scope}).dims[0].remaining-l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "Each changes nothing")
 		e.done()
 	})
+	for _, row := range []struct {
+		name      string
+		remaining []int // in the responses, one a second
+		limit     int
+		want      int64
+	}{
+		{"this process alone", []int{99, 98, 97}, 100, 0},
+		{"the first response shows what was used before: unknown", []int{50, 49}, 100, 0},
+		{"another process takes 40 of it", []int{99, 98, 57, 56}, 100, 40},
+		{"another process takes all", []int{299, 298, 0}, 300, 297},
+		{"tokens come back, and only then others use them", []int{10, 9, 50, 49, 29}, 100, 19},
+	} {
+		t.Run("used by others: "+row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(Config{})
+				e := newExchange(t.Context(), l)
+				for i, remaining := range row.remaining {
+					require.Nil(t, e.enter())
+					e.header = http.Header{
+						"X-Ratelimit-Limit": {strconv.Itoa(row.limit)}, "X-Ratelimit-Remaining": {strconv.Itoa(remaining)}, "X-Ratelimit-Reset": {strconv.Itoa(60 - i)},
+					}
+					e.done()
+					time.Sleep(time.Second)
+				}
+				require.Equal(t, row.want, each(l)[0].UsedByOthers)
+				if row.remaining[len(row.remaining)-1] == 0 {
+					q, ok := l.Set(e.scope).Exhausted(e.Request, time.Now())
+					require.True(t, ok)
+					require.Equal(t, row.want, q.UsedByOthers)
+				}
+				time.Sleep(time.Minute)
+				require.Zero(t, each(l)[0].UsedByOthers, "in the next window")
+				_, ok := l.Set(e.scope).Exhausted(e.Request, time.Now())
+				require.False(t, ok)
+			})
+		})
+	}
 	t.Run("named buckets, and a block", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l := with(Config{})

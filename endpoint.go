@@ -1,0 +1,75 @@
+package resilienthttp
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/route"
+)
+
+// endpoints is the list of a call of package endpoints, with the state of each endpoint's scope.
+type endpoints struct {
+	*route.Call
+
+	records []*record
+}
+
+// findEndpoints finds the state of each endpoint. Transport.Scope splits the scopes.
+func (c *call) findEndpoints(list *route.Route) {
+	e := &endpoints{records: make([]*record, len(list.Targets))}
+	e.Call = route.NewCall(list, func(t *route.Target, i int) (*circuit.Circuit, *route.Rest) {
+		name := t.Scope
+		if c.config.scope != nil {
+			name += " " + c.scope
+		}
+		r := c.config.record(name, c.priority, c.start)
+		e.records[i] = r
+		return r.circuit, &r.rest
+	})
+	c.endpoints, c.first.visit = e, e.First()
+	c.use(c.first.visit)
+}
+
+// use notes the endpoint of an attempt that is not concurrent, or of the next retry.
+func (c *call) use(v *route.Visit) {
+	c.visit, c.record = v, c.endpoints.records[v.Index]
+	c.scopeFails = c.record.failing.Load()
+}
+
+// record returns the state of the scope to which the attempt goes.
+func (a *attempt) record() *record {
+	if a.visit == nil {
+		return a.call.record
+	}
+	return a.call.endpoints.records[a.visit.Index]
+}
+
+// passEndpoints passes the gates of the first endpoint that admits the attempt.
+func (c *call) passEndpoints(a *attempt, now time.Time) (at time.Time, err *Error) {
+	c.endpoints.Pass(a.visit, a.concurrent, now, func() *route.Rejection {
+		if !a.concurrent {
+			c.use(a.visit)
+		}
+		if at, err = c.passGates(a, now); err == nil || !err.byGate() {
+			return nil
+		}
+		a.returnPermits(now)
+		return &route.Rejection{Waits: err.Reason != ErrBreakerOpen, Until: err.NotBefore}
+	})
+	return at, err
+}
+
+// planMove plans the retry, at another endpoint if the request may move. A 421, or a 409 while the
+// server may be at work, is about this endpoint.
+func (c *call) planMove(last *attempt) (wait time.Duration, reason error) {
+	if c.endpoints == nil {
+		return c.planRetry(last, false)
+	}
+	next, moves := c.endpoints.Next(last.visit, last.conflict || last.responded(http.StatusMisdirectedRequest), false, time.Now())
+	c.use(next)
+	if wait, reason = c.planRetry(last, moves); reason != nil {
+		c.use(last.visit)
+	}
+	return wait, reason
+}

@@ -1,0 +1,45 @@
+package endpoints
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/resilienthttp/resilienthttp/internal/route"
+)
+
+// match finds the endpoint for a request's URL: the URL begins with the endpoint's. The longest path decides.
+// path is the rest of the path, escaped: "" or with a slash in front. A path with a dot segment is below
+// none, because a server may resolve it to a path outside.
+func match(targets []route.Target, u *url.URL) (index int, path string, ok bool) {
+	if u.Opaque != "" || u.Host == "" || slices.Contains(strings.Split(u.Path, "/"), "..") {
+		return 0, "", false
+	}
+	escaped, longest := u.EscapedPath(), -1
+	for i := range targets {
+		at := targets[i].URL
+		base := route.Base(at)
+		rest, below := strings.CutPrefix(escaped, base)
+		if below = below && (rest == "" || rest[0] == '/'); below && len(base) > longest && sameOrigin(at, u) {
+			index, path, longest = i, rest, len(base)
+		}
+	}
+	return index, path, longest >= 0
+}
+
+// sameOrigin compares as RFC 6454 section 5 does.
+func sameOrigin(a, b *url.URL) bool {
+	return strings.EqualFold(a.Scheme, b.Scheme) && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+func port(u *url.URL) string {
+	switch explicit := u.Port(); {
+	case explicit != "":
+		return explicit
+	case strings.EqualFold(u.Scheme, "https"):
+		return "443"
+	case strings.EqualFold(u.Scheme, "http"):
+		return "80"
+	}
+	return ""
+}

@@ -1,0 +1,188 @@
+package endpoints
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/route"
+)
+
+// Transport is an http.RoundTripper above a [resilienthttp.Transport]. Each attempt of a call goes to
+// one of the Endpoints. It needs at least one.
+//
+// A Transport is safe for concurrent use and should be shared. Its fields are read at the first call
+// and must not change after it. It must not be copied. See docs/endpoints.md.
+type Transport struct {
+	// Endpoints are the servers in the order of preference. Requests name the URL of the first.
+	Endpoints []Endpoint
+
+	// Transport makes the calls. nil means a new one with the defaults. Its fields are not written.
+	// Breaker, Budget, RateLimit and Hedge work for each endpoint, and MaxAttempts for all together.
+	Transport *resilienthttp.Transport
+
+	// SharedKeys says that the endpoints know each other's idempotency keys, because they have one
+	// store. A POST or PATCH with a key may then go to another endpoint after any failure. Do not set it
+	// for servers that merely accept keys: two of them would do the work twice.
+	SharedKeys bool
+
+	once     sync.Once
+	inner    *resilienthttp.Transport
+	targets  []route.Target
+	invalid  error
+	safeCall atomic.Int64 // Unix time in nanoseconds of the last call with a safe method; 0: none
+}
+
+// Endpoint is one server of the list.
+type Endpoint struct {
+	// Name is Attempt.Endpoint in traces and transcripts. "" means host and path of URL. Names must
+	// differ. The scope of the endpoint is its URL's host, and "#" and the Name if that is set.
+	Name string
+
+	// URL is the beginning of the URL of each request, with or without a path. It must have no user,
+	// query or fragment.
+	URL *url.URL
+
+	// Header replaces fields of the request, such as Authorization in a pool of keys. Only this
+	// endpoint gets it. A name without values removes the field.
+	Header http.Header
+}
+
+var _ http.RoundTripper = (*Transport)(nil)
+
+// safeCallPeriod is the time after a call with a safe method in which others do not probe.
+const safeCallPeriod = time.Minute
+
+// RoundTrip makes one call. It implements http.RoundTripper with the contract of
+// [resilienthttp.Transport.RoundTrip]. A Location below an endpoint is rewritten to the first one.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	t.once.Do(t.configure)
+	if t.invalid != nil {
+		if req != nil && req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, &resilienthttp.Error{Err: t.invalid}
+	}
+	if req == nil || req.URL == nil {
+		return t.inner.RoundTrip(req)
+	}
+	_, path, ok := match(t.targets, req.URL)
+	if !ok {
+		return t.inner.RoundTrip(req)
+	}
+	r := &route.Route{
+		Context: req.Context(), Targets: t.targets, First: redirectedTo(req), Path: path,
+		Shared: t.SharedKeys, Probes: t.mayProbe(req.Method),
+	}
+	resp, err := t.inner.RoundTrip(req.WithContext(r))
+	if resp != nil && r.Answered != nil {
+		relocate(resp, req.URL, r)
+	}
+	return resp, err
+}
+
+// mayProbe reports whether a call may be the one that tries a failing endpoint. A POST that fails there
+// may be lost, so it leaves that to calls with a safe method, if there are any.
+func (t *Transport) mayProbe(method string) bool {
+	now := time.Now().UnixNano()
+	switch method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		if now-t.safeCall.Load() > int64(time.Second) { // not at each call: processors share it
+			t.safeCall.Store(now)
+		}
+		return true
+	}
+	last := t.safeCall.Load()
+	return last == 0 || now-last > int64(safeCallPeriod)
+}
+
+// CloseIdleConnections closes the idle connections of the Transport.
+func (t *Transport) CloseIdleConnections() {
+	if t.once.Do(t.configure); t.invalid == nil {
+		t.inner.CloseIdleConnections()
+	}
+}
+
+// Unwrap returns the Transport that makes the calls.
+func (t *Transport) Unwrap() http.RoundTripper {
+	t.once.Do(t.configure)
+	return t.inner
+}
+
+func (t *Transport) configure() {
+	if t.inner = t.Transport; t.inner == nil {
+		t.inner = &resilienthttp.Transport{}
+	}
+	if t.invalid = t.Validate(); t.invalid != nil {
+		return
+	}
+	for i := range t.Endpoints {
+		e := &t.Endpoints[i]
+		base := *e.URL
+		target := route.Target{Name: e.name(), Scope: e.scope(), URL: &base, Header: http.Header{}}
+		for name, values := range e.Header {
+			target.Header[http.CanonicalHeaderKey(name)] = append([]string(nil), values...)
+		}
+		t.targets = append(t.targets, target)
+	}
+}
+
+func (e *Endpoint) name() string {
+	if e.Name != "" {
+		return e.Name
+	}
+	return e.URL.Host + route.Base(e.URL)
+}
+
+func (e *Endpoint) scope() string {
+	if e.Name != "" {
+		return e.URL.Host + "#" + e.Name
+	}
+	return e.name()
+}
+
+type redirectKey struct{}
+
+// redirectedTo returns the index of the endpoint to which the response of another one has redirected
+// the client, or 0. Otherwise the first one would redirect it again.
+func redirectedTo(req *http.Request) int {
+	if from := req.Response; from != nil && from.Request != nil {
+		if i, ok := from.Request.Context().Value(redirectKey{}).(int); ok {
+			return i
+		}
+	}
+	return 0
+}
+
+// relocate rewrites a Location below an endpoint to the first one. The client resolves a relative
+// Location with the URL of its own request, so it becomes absolute if another endpoint responded.
+func relocate(resp *http.Response, named *url.URL, r *route.Route) {
+	values := resp.Header["Location"]
+	if len(values) == 0 || values[0] == "" {
+		return
+	}
+	at, err := r.URL(r.Answered, named).Parse(values[0])
+	if err != nil {
+		return // as it is: the client reports it
+	}
+	i, path, ok := match(r.Targets, at)
+	if ok {
+		first := r.Targets[0].URL
+		at.Scheme, at.Host, at.User = first.Scheme, first.Host, nil
+		route.SetPath(at, route.Base(first)+path)
+	}
+	if as, err := named.Parse(values[0]); err == nil && as.String() == at.String() {
+		at = nil // the client finds it by itself
+	}
+	if at != nil {
+		resp.Header = resp.Header.Clone()
+		resp.Header["Location"] = []string{at.String()}
+	}
+	if ok && i != 0 && resp.Request != nil {
+		resp.Request = resp.Request.WithContext(context.WithValue(resp.Request.Context(), redirectKey{}, i))
+	}
+}

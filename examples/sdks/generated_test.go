@@ -1,0 +1,146 @@
+package sdks
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"connectrpc.com/connect"
+	"github.com/google/uuid"
+	ory "github.com/ory/client-go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/examples/sdks/internal/chargesapi"
+	"github.com/resilienthttp/resilienthttp/examples/sdks/internal/chargesrpc"
+	"github.com/resilienthttp/resilienthttp/examples/sdks/internal/chargesrpc/chargesrpcconnect"
+	"github.com/resilienthttp/resilienthttp/faulttest"
+)
+
+// created is an endpoint that creates a resource of this JSON once for each key.
+func created(body string) *faulttest.Idempotent {
+	return &faulttest.Idempotent{Handler: faulttest.Reply{Status: http.StatusCreated, Body: body, Header: http.Header{"Content-Type": {"application/json"}}}}
+}
+
+// A client of oapi-codegen takes any http.Client. Its POST gets a key, or keeps that of the
+// parameters, and is executed once although the first response is lost.
+func TestOAPICodegen(t *testing.T) {
+	for _, row := range []struct{ name, key string }{{"the Transport's key", ""}, {"the caller's key", "order-1"}} {
+		t.Run(row.name, func(t *testing.T) {
+			charges := created(`{"id":"ch_1","amount":100}`)
+			api := start(t, faulttest.Sequence(faulttest.LoseResponse(charges), charges))
+			client, err := chargesapi.NewClientWithResponses(api.URL,
+				chargesapi.WithHTTPClient(&http.Client{Transport: &resilienthttp.Transport{Policy: quick()}}))
+			require.NoError(t, err)
+
+			params := &chargesapi.CreateChargeParams{}
+			if row.key != "" {
+				params.IdempotencyKey = &row.key
+			}
+			result, err := client.CreateChargeWithResponse(t.Context(), params, chargesapi.NewCharge{Amount: 100})
+			require.NoError(t, err)
+			assert.Equal(t, &chargesapi.Charge{Id: "ch_1", Amount: 100}, result.JSON201)
+			assert.Len(t, resilienthttp.Attempts(result.HTTPResponse), 2)
+			api.AssertRequests(t, 2)
+			api.AssertKeys(t, 1)
+			charges.AssertExactlyOnce(t, 1)
+			if row.key != "" {
+				assert.Equal(t, row.key, api.Requests()[0].Header.Get("Idempotency-Key"))
+			}
+		})
+	}
+}
+
+// A client of openapi-generator (here Ory's) has the http.Client in its configuration.
+func TestOpenAPIGenerator(t *testing.T) {
+	identities := created(`{"id":"i1","schema_id":"user","schema_url":"u","traits":{"email":"a@test"}}`)
+	api := start(t, faulttest.Sequence(faulttest.LoseResponse(identities), identities))
+	configuration := ory.NewConfiguration()
+	configuration.Servers = ory.ServerConfigurations{{URL: api.URL}}
+	configuration.HTTPClient = &http.Client{Transport: &resilienthttp.Transport{Policy: quick()}}
+
+	identity, resp, err := ory.NewAPIClient(configuration).IdentityAPI.CreateIdentity(t.Context()).
+		CreateIdentityBody(ory.CreateIdentityBody{SchemaId: "user", Traits: map[string]any{"email": "a@test"}}).Execute()
+	close1(t, resp, err)
+	assert.Equal(t, "i1", identity.Id)
+	assert.Len(t, resilienthttp.Attempts(resp), 2)
+	api.AssertKeys(t, 1)
+	identities.AssertExactlyOnce(t, 1)
+}
+
+// byLevel gives each RPC what its idempotency_level promises. Connect sends every RPC as a POST. One
+// that is IDEMPOTENT gets a key, so it is retried; another one is not retried once it was sent.
+// One without side effects is a GET, with connect.WithHTTPGet.
+func byLevel(next connect.UnaryFunc) connect.UnaryFunc {
+	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
+		if req.Spec().IdempotencyLevel == connect.IdempotencyIdempotent {
+			ctx = resilienthttp.WithIdempotencyKey(ctx, uuid.NewString())
+		}
+		return next(ctx, req)
+	}
+}
+
+// chargeServer counts the executions of each RPC.
+type chargeServer struct {
+	chargesrpcconnect.UnimplementedChargeServiceHandler
+
+	executions map[string]int
+}
+
+func (s *chargeServer) Create(_ context.Context, req *connect.Request[chargesrpc.CreateRequest]) (*connect.Response[chargesrpc.Charge], error) {
+	s.executions["Create"]++
+	return connect.NewResponse(&chargesrpc.Charge{Id: fmt.Sprint("ch_", s.executions["Create"]), Amount: req.Msg.GetAmount()}), nil
+}
+
+func (s *chargeServer) Describe(_ context.Context, req *connect.Request[chargesrpc.DescribeRequest]) (*connect.Response[chargesrpc.Charge], error) {
+	s.executions["Describe"]++
+	return connect.NewResponse(&chargesrpc.Charge{Id: req.Msg.GetId(), Description: req.Msg.GetDescription()}), nil
+}
+
+func (s *chargeServer) Get(_ context.Context, req *connect.Request[chargesrpc.GetRequest]) (*connect.Response[chargesrpc.Charge], error) {
+	s.executions["Get"]++
+	return connect.NewResponse(&chargesrpc.Charge{Id: req.Msg.GetId()}), nil
+}
+
+// The first response of each RPC is lost. Only what may be repeated is repeated.
+func TestConnect(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		call       func(context.Context, chargesrpcconnect.ChargeServiceClient) error
+		method     string
+		executions int
+		fails      bool
+	}{
+		{"no level: one request", func(ctx context.Context, c chargesrpcconnect.ChargeServiceClient) error {
+			_, err := c.Create(ctx, connect.NewRequest(&chargesrpc.CreateRequest{Amount: 100}))
+			return err
+		}, http.MethodPost, 1, true},
+		{"IDEMPOTENT: repeated", func(ctx context.Context, c chargesrpcconnect.ChargeServiceClient) error {
+			_, err := c.Describe(ctx, connect.NewRequest(&chargesrpc.DescribeRequest{Id: "ch_1", Description: "x"}))
+			return err
+		}, http.MethodPost, 2, false},
+		{"NO_SIDE_EFFECTS: a GET, repeated", func(ctx context.Context, c chargesrpcconnect.ChargeServiceClient) error {
+			_, err := c.Get(ctx, connect.NewRequest(&chargesrpc.GetRequest{Id: "ch_1"}))
+			return err
+		}, http.MethodGet, 2, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			server := &chargeServer{executions: map[string]int{}}
+			_, handler := chargesrpcconnect.NewChargeServiceHandler(server)
+			api := start(t, faulttest.Sequence(faulttest.LoseResponse(handler), handler))
+			transport := &resilienthttp.Transport{Policy: quick(), Idempotency: resilienthttp.Idempotency{Disabled: true}}
+			client := chargesrpcconnect.NewChargeServiceClient(&http.Client{Transport: transport}, api.URL,
+				connect.WithInterceptors(connect.UnaryInterceptorFunc(byLevel)), connect.WithHTTPGet())
+
+			err := row.call(t.Context(), client)
+			assert.Equal(t, row.fails, err != nil, "%v", err)
+			api.AssertRequests(t, row.executions)
+			assert.Equal(t, row.method, api.Requests()[0].Method)
+			for _, n := range server.executions {
+				assert.Equal(t, row.executions, n)
+			}
+		})
+	}
+}

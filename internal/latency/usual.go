@@ -1,0 +1,83 @@
+package latency
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Usual follows the latencies of a Window over the last hour: their median, their 99th percentile
+// and the slowest. Every 15 seconds each value moves towards the one of the last minute: at first by
+// half, then by a third, at last by a 64th. So an incident of ten minutes hardly changes them. Only
+// the slowest may rise to four times its value: a few long polls among quick calls are usual. The
+// zero value knows none. It is safe for concurrent use.
+type Usual struct {
+	last             atomic.Int64 // epoch of the last step
+	steps            atomic.Int64
+	p50, p99, utmost atomic.Int64 // nanoseconds; zero means unknown
+}
+
+const (
+	usualSteps   = 64 // the slowest pace
+	usualSamples = 4  // the least number of samples of a median
+)
+
+// Follow makes the step of this time, unless it is made or the Window has too few samples.
+func (u *Usual) Follow(at time.Duration, w *Window) {
+	epoch, last := epochOf(at), u.last.Load()
+	if epoch <= last || !u.last.CompareAndSwap(last, epoch) {
+		return
+	}
+	recent := w.Histogram(at)
+	if recent.samples < usualSamples {
+		u.last.CompareAndSwap(epoch, last) // the next sample may be the last one that is missing
+		return
+	}
+	part := 1 / float64(min(u.steps.Add(1), usualSteps))
+	approach(&u.p50, min(recent.Quantile(0.5), recent.slowest), part, part)
+	approach(&u.p99, min(recent.Quantile(0.99), recent.slowest), part, part)
+	approach(&u.utmost, recent.Slowest(), part, 3)
+}
+
+// approach moves the value towards next, by at most these parts of itself.
+func approach(value *atomic.Int64, next time.Duration, down, up float64) {
+	to := int64(next)
+	if old := value.Load(); old != 0 {
+		to = min(max(to, old-int64(down*float64(old))), old+int64(up*float64(old)))
+	}
+	value.Store(max(to, 1))
+}
+
+// Get returns the median, the 99th percentile and the slowest latency. They are zero if unknown.
+func (u *Usual) Get() (p50, p99, slowest time.Duration) {
+	return time.Duration(u.p50.Load()), time.Duration(u.p99.Load()), time.Duration(u.utmost.Load())
+}
+
+// A latency far above the usual one is at least slowFactor times as high, and SlowMore higher. No
+// attempts in flight are old before oldAttempts, on average over at least fewAttempts.
+const (
+	SlowMore    = 500 * time.Millisecond
+	slowFactor  = 4.0
+	fewSamples  = 10 // fewer must be four times as slow
+	oldAttempts = 5 * time.Second
+	fewAttempts = 5
+)
+
+// IsSlow reports whether the median of the recent latencies is above the usual p99 and far above the
+// usual median, or the attempts in flight are old.
+func (u *Usual) IsSlow(recent *Histogram, old bool) bool {
+	p50, p99, _ := u.Get()
+	now, factor := recent.Quantile(0.5), slowFactor
+	if recent.samples < fewSamples {
+		factor *= slowFactor
+	}
+	return old || p50 > 0 && recent.samples >= usualSamples && now > p99 && float64(now) >= factor*float64(p50) && now >= p50+SlowMore
+}
+
+// IsOld reports whether the mean age of n attempts in flight is more than 5 s and twice the usual
+// slowest latency. Fewer than five count as five of which the others have no age: one slow request
+// alone is usual.
+func (u *Usual) IsOld(age time.Duration, n int) bool {
+	_, _, slowest := u.Get()
+	age = age * time.Duration(min(n, fewAttempts)) / fewAttempts
+	return slowest > 0 && age > oldAttempts && age > 2*slowest
+}
