@@ -20,7 +20,7 @@ func (k *knownKeys) init() {
 func (k *knownKeys) mark(key string) uint64 { return maphash.String(k.seed, key) | 1<<63 }
 
 func (k *knownKeys) has(mark uint64) bool {
-	return k.buckets[mark%knownBuckets] == uint32(mark>>32)
+	return uint64(k.buckets[mark%knownBuckets]) == mark>>32
 }
 
 func (k *knownKeys) add(mark uint64) { k.buckets[mark%knownBuckets] = uint32(mark >> 32) }
