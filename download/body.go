@@ -105,7 +105,7 @@ func (b *body) resume() error {
 	if ctx.Err() != nil {
 		return b.failure("")
 	}
-	resp, err := b.transport.inner().RoundTrip(b.rest(ctx))
+	resp, err := b.transport.send(b.rest(ctx))
 	if err != nil {
 		return b.failure(err.Error())
 	}
