@@ -165,6 +165,7 @@ func TestBytes(t *testing.T) {
 		{"an unknown total (undici#5120)", []change{first, header("Content-Range", "bytes 10-25/*")}, alphabet[:10], 2, "no valid Content-Range"},
 		{"no Content-Range", []change{first, header("Content-Range", "")}, alphabet[:10], 2, "no valid Content-Range"},
 		{"two ranges", []change{first, func(r *http.Response) { r.Header.Add("Content-Range", "bytes 10-25/26") }}, alphabet[:10], 2, "no valid"},
+		{"several ranges in one body, with a Content-Range", []change{first, header("Content-Type", "multipart/byteranges; boundary=x")}, alphabet[:10], 2, "more than one range"},
 		{"other units", []change{first, header("Content-Range", "lines 10-25/26")}, alphabet[:10], 2, "no valid Content-Range"},
 		{"a sign", []change{first, header("Content-Range", "bytes +10-25/26")}, alphabet[:10], 2, "no valid Content-Range"},
 		{"beyond the total", []change{first, header("Content-Range", "bytes 10-26/26")}, alphabet[:10], 2, "no valid Content-Range"},
