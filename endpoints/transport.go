@@ -88,16 +88,18 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // mayProbe reports whether a call may be the one that tries a failing endpoint. A POST that fails there
 // may be lost, so it leaves that to calls with a safe method, if there are any.
 func (t *Transport) mayProbe(method string) bool {
-	now := time.Now().UnixNano()
+	now, last := time.Now().UnixNano(), t.safeCall.Load()
+	within := func(d time.Duration) bool { // false if the clock was set back
+		return last != 0 && now >= last && now-last <= int64(d)
+	}
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		if now-t.safeCall.Load() > int64(time.Second) { // not at each call: processors share it
+		if !within(time.Second) { // not at each call: processors share it
 			t.safeCall.Store(now)
 		}
 		return true
 	}
-	last := t.safeCall.Load()
-	return last == 0 || now-last > int64(safeCallPeriod)
+	return !within(safeCallPeriod)
 }
 
 // CloseIdleConnections closes the idle connections of the Transport.
