@@ -318,7 +318,7 @@ func TestPage_answers(t *testing.T) {
 		text := shown(asked(h, http.MethodGet, "/").Body.String())
 		const at = `\d\d:\d\d:\d\d\.\d`
 		require.Regexp(t, `down\.test fails: 1 of 1 call in the last minute failed, no success since `+at+` \(10 s ago\)\. Last failure 10 s ago: status 503\. `+
-			`Calls are rejected until `+at+` \(in \d+(\.\d+)? min\)\. 1 of 2 scopes fails 25 % of 4 calls in the last minute failed`, text)
+			`Calls are rejected until `+at+` \(in \d+(\.\d+)? min\), then a probe is sent\. 1 of 2 scopes fails 25 % of 4 calls in the last minute failed`, text)
 		require.Regexp(t, `What fails .* down\.test client-0 failing 100 % 1 of 1 100 % 1 of 1 1 × 5xx status 503 at `+at+` `+at+` .* ago Calls are rejected until `+at, text)
 		require.Regexp(t, `down\.test client-0 rejecting \d\d:\d\d:\d\d\.\d in .* The circuit is open: 1 failure in 1 attempt, the last one: status 503\.`, text)
 		require.Regexp(t, `bank\.test client-1 (9|10)(\.\d+)? s It waited (9|10)(\.\d+)? s in the queue, 20 ms for the server\. status 200`, text)
@@ -735,7 +735,13 @@ func TestPage_incidents(t *testing.T) {
 			status := map[bool]int{true: 200, false: 429}[remaining > 0]
 			return answering(status, "X-RateLimit-Limit", "300", "X-RateLimit-Remaining", strconv.Itoa(remaining),
 				"X-RateLimit-Reset", strconv.Itoa(30-int(at%(30*time.Second)/time.Second))).RoundTrip(r)
-		}, 5 * time.Second, "warn", `Last failure .*: status 429\. The quota is exhausted: 0 of 300 remain\. Other processes used 29\d of it, or more\. .*Calls wait until 00:05:\d\d`},
+		}, 5 * time.Second, "warn", `Last failure .*: status 429\. The quota is exhausted: 0 of 300 remain\. Other processes used 29\d of it, or more\. .*Calls wait until 00:05:\d\d\.\d \(in .*\)\.$`},
+		{"calls that cannot wait for the quota: the page counts them", func(bad time.Duration, r *http.Request) (*http.Response, error) {
+			if bad < 0 {
+				return answering(200).RoundTrip(r)
+			}
+			return answering(429, "X-RateLimit-Limit", "300", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000").RoundTrip(r)
+		}, 5 * time.Second, "bad", `The quota is exhausted: 0 of 300 remain\. .*Calls wait until .*\. Rejected in the last 5 min: \d+ calls?\.$`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -247,19 +247,29 @@ func (s *scopeView) action(now time.Time) string {
 		return " until " + clock(b.Until) + " (" + timeUntil(b.Until, now) + ")"
 	}
 	switch b := s.Blocked; {
+	case b != nil && b.Rejecting && s.Breaker.State == resilienthttp.StateOpen.String():
+		return "Calls are rejected" + until(b) + ", then a probe is sent."
 	case b != nil && b.Rejecting:
 		return "Calls are rejected" + until(b) + "."
 	case s.Breaker.State == resilienthttp.StateHalfOpen.String():
 		return "The next calls are probes."
 	case b != nil:
-		return "Calls wait" + until(b) + "."
+		return "Calls wait" + until(b) + "." + s.rejected()
 	case s.Health == healthOK, s.Health == healthSlow:
 	case s.Budget.Remaining >= 0 && s.Budget.Remaining < 1:
-		return "No retries: the retry budget is exhausted."
+		return "No retries: the retry budget has less than one token."
 	case s.RetryWaiting > 0:
 		return plural(s.RetryWaiting, "call") + " before a retry."
 	}
 	return ""
+}
+
+// rejected says that not all calls wait: a call is rejected if MaxWait or its deadline is earlier.
+func (s *scopeView) rejected() string {
+	if s.Responses.Rejected == 0 {
+		return ""
+	}
+	return " Rejected in the last 5 min: " + plural(s.Responses.Rejected, "call") + "."
 }
 
 func newFailureView(f *resilienthttp.FailureStatus) *failureView {

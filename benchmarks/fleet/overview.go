@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
@@ -49,15 +50,44 @@ func Overview(root string) (string, error) {
 	for _, cells := range rows {
 		stored[cells[0]+"/"+cells[2]] = cells
 	}
-	table := report.NewTextTable(scenarioHeading, "bare", "best peer", peers.Ours, "latency, bare→ours", "attempts per call")
+	table := report.NewTextTable(scenarioHeading, "bare", "best peer", peers.Ours, "our attempts per call", "latency, bare→ours")
 	for _, row := range overview() {
 		cells, ok := stored[row.scenario+"/"+row.topology.label()]
 		if !ok {
 			return "", fmt.Errorf("fleet: benchmarks/results/scenarios.md has no row %s, %s", row.scenario, row.topology.label())
 		}
-		table.Row(row.text, cells[3], cells[4], cells[5], cells[6]+"→"+cells[7], cells[8])
+		success, err := boldBest(cells[3:6])
+		if err != nil {
+			return "", err
+		}
+		table.Row(append(append([]string{row.text}, success...), cells[8], cells[6]+"→"+cells[7])...)
 	}
 	return strings.TrimSpace(table.String()), nil
+}
+
+// boldBest returns the cells with the highest figures in bold, whichever library has them. A figure
+// stands before a comma.
+func boldBest(cells []string) ([]string, error) {
+	figures, best := make([]float64, len(cells)), 0.0
+	for i, cell := range cells {
+		text, _, _ := strings.Cut(strings.Trim(cell, "*"), ",")
+		x, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, fmt.Errorf("fleet: benchmarks/results/scenarios.md: %w", err)
+		}
+		figures[i], best = x, max(best, x)
+	}
+	bold := make([]string, len(cells))
+	for i, cell := range cells {
+		figure, peer, named := strings.Cut(strings.Trim(cell, "*"), ",")
+		if figures[i] == best {
+			figure = "**" + figure + "**"
+		}
+		if bold[i] = figure; named {
+			bold[i] += "," + peer
+		}
+	}
+	return bold, nil
 }
 
 // WriteOverview writes the table of docs/performance.md.

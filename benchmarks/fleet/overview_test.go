@@ -21,7 +21,7 @@ func TestOverview_isInPerformancePage(t *testing.T) {
 	require.Equal(t, want, got, "run: go run ./benchmarks/cmd/fleet -stored")
 }
 
-// README.md has some rows of the table, without the costs.
+// README.md has some rows of the table, without the latencies.
 func TestReadme_hasRowsOfTheOverview(t *testing.T) {
 	root, err := report.Root()
 	require.NoError(t, err)
@@ -37,6 +37,25 @@ func TestReadme_hasRowsOfTheOverview(t *testing.T) {
 		}
 	}
 	require.Equal(t, 10, rows)
+}
+
+func TestBoldBest(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		give, want []string // nil: an error
+	}{
+		{"ours", []string{"0.1", "0.2, x", "**0.3**"}, []string{"0.1", "0.2, x", "**0.3**"}},
+		{"a peer", []string{"0.1", "0.4, x", "**0.3**"}, []string{"0.1", "**0.4**, x", "0.3"}},
+		{"bare", []string{"0.7499", "0.2, x", "**0.7498**"}, []string{"**0.7499**", "0.2, x", "0.7498"}},
+		{"equal ones", []string{"0.1", "1.0, x", "**1.0**"}, []string{"0.1", "**1.0**, x", "**1.0**"}},
+		{"no figure", []string{"-", "1.0, x", "**1.0**"}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, err := boldBest(row.give)
+			require.Equal(t, row.want == nil, err != nil)
+			require.Equal(t, row.want, got)
+		})
+	}
 }
 
 // The costs in docs/performance.md are written by hand.
