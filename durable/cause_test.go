@@ -105,10 +105,10 @@ func TestHold_saysWhy(t *testing.T) {
 		require.Len(t, holds, 1)
 		assert.Equal(t, []string{"eof", "unexpected EOF"}, []string{holds[0].ErrorType, holds[0].Error})
 		assert.WithinRange(t, holds[0].ProbeAt, time.Now(), time.Now().Add(100*time.Millisecond))
-		assert.Contains(t, log.String(), "event=gateway_held gateway=psp automatic=true error.type=eof next_probe=")
+		assert.Contains(t, log.String(), "event=gateway_held gateway=psp holder=engine error.type=eof next_probe=")
 		until := time.Now().Add(time.Hour).UTC()
 		require.NoError(t, e.Hold(t.Context(), "psp", until, "ann", ""))
-		assert.Contains(t, log.String(), "event=gateway_held gateway=psp automatic=false until="+until.Format("2006-01-02T15:04:05.000Z"))
+		assert.Contains(t, log.String(), "event=gateway_held gateway=psp holder=person until="+until.Format("2006-01-02T15:04:05.000Z"))
 	})
 }
 

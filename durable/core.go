@@ -25,10 +25,11 @@ type core struct {
 	batcher outcomeBatcher
 
 	mu       sync.Mutex
-	workers  []*worker               // the last is the one that claims
-	busy     int                     // worker slots that are in use
-	unstored int                     // outcomes that are not stored yet
-	inFlight map[driver.QueueKey]int // intents that are sent
+	workers  []*worker                         // the last is the one that claims
+	busy     int                               // worker slots that are in use
+	unstored int                               // outcomes that are not stored yet
+	inFlight map[driver.QueueKey]int           // intents that are sent
+	waits    map[driver.QueueKey]*providerHold // without a scope: of the whole gateway
 }
 
 // settings are the Engine's fields, with the defaults.
@@ -47,6 +48,7 @@ type route struct {
 	terms   driver.Terms
 
 	workers, perTenant int
+	perScope           bool // the provider limits each scope
 
 	// core.mu guards these.
 	inFlight int
@@ -61,7 +63,7 @@ func newCore(e *Engine) *core {
 		DrainTimeout: max(cmp.Or(e.DrainTimeout, defaultDrainTimeout), 0),
 		Timeout:      cmp.Or(e.Timeout, defaultTimeout), Retention: cmp.Or(e.Retention, defaultRetention), Trace: e.Trace,
 	}
-	c := &core{settings: s, routes: make(map[string]*route), wake: make(chan struct{}, 1), inFlight: make(map[driver.QueueKey]int)}
+	c := &core{settings: s, routes: make(map[string]*route), wake: make(chan struct{}, 1), inFlight: make(map[driver.QueueKey]int), waits: make(map[driver.QueueKey]*providerHold)}
 	c.batcher.core = c
 	perTenant := min(cmp.Or(e.PerTenant, max(s.Concurrency/4, 1)), s.Concurrency)
 	for name, gateway := range e.Gateways {
@@ -94,6 +96,9 @@ func newRoute(e *Engine, gateway Gateway) *route {
 		r.policy = own
 	}
 	r.finder, r.terms.CanQuery = gateway.(Finder)
+	if own, ok := gateway.(interface{ LimitsPerScope() bool }); ok {
+		r.perScope = own.LimitsPerScope()
+	}
 	if p, ok := gateway.(Protector); ok {
 		r.terms.KeyTTL, r.terms.VisibilityDelay = p.KeyPolicy()
 	}
@@ -130,7 +135,7 @@ func (c *core) claim(ctx context.Context, s *session, limit int, only *idempoten
 		s.ahead = time.Since(claimed.Now)
 		w.lease.extend(began, cmp.Or(claimed.Lease, c.LeaseDuration))
 	}
-	c.take(&claim, &claimed, w, err)
+	c.take(&claim, &claimed, w, began, err)
 	if err != nil {
 		return 0, claim.Limit, err
 	}
@@ -151,18 +156,20 @@ func (c *core) prepare(limit int, only *idempotency.ID) (driver.Claim, *worker) 
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	claim := driver.Claim{Lease: c.LeaseDuration, Limit: min(limit, c.freeSlots()), ID: only, Gateways: make(map[string]driver.Allowance, len(c.routes))}
+	claim := driver.Claim{Lease: c.LeaseDuration, Limit: min(limit, c.freeSlots()), ID: only, Gateways: make(map[string]driver.Allowance, len(c.routes)), Waiting: make(map[driver.QueueKey]bool)}
 	if claim.Limit <= 0 {
 		return claim, nil
 	}
 	for name, r := range c.routes {
 		a := driver.Allowance{Terms: r.terms, PerScope: r.perTenant, Cursor: r.cursor}
+		permits := c.permits(&claim, driver.QueueKey{Gateway: name}, r.inFlight, now)
 		if only == nil {
-			a.Limit = r.health.take(now, min(r.workers-r.inFlight, claim.Limit))
+			a.Limit = r.health.take(now, min(r.workers-r.inFlight, claim.Limit, permits))
 		}
 		claim.Gateways[name] = a
 	}
 	claim.InFlight = maps.Clone(c.inFlight)
+	c.permitScopes(&claim, now)
 	w := c.currentWorker()
 	w.holds++
 	c.busy += claim.Limit
@@ -171,7 +178,7 @@ func (c *core) prepare(limit int, only *idempotency.ID) (driver.Claim, *worker) 
 }
 
 // take notes what a claim got, and gives back what it did not use.
-func (c *core) take(claim *driver.Claim, claimed *driver.Claimed, w *worker, err error) {
+func (c *core) take(claim *driver.Claim, claimed *driver.Claimed, w *worker, began time.Time, err error) {
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -198,6 +205,9 @@ func (c *core) take(claim *driver.Claim, claimed *driver.Claimed, w *worker, err
 		if err == nil {
 			r.health.setByPerson(slices.Contains(claimed.Held, name), now)
 		}
+	}
+	if err == nil {
+		c.noticeHolds(claimed, began, now)
 	}
 	c.release(w, err != nil)
 }
@@ -227,7 +237,8 @@ func (c *core) hasInFlight() bool {
 	return c.busy > 0
 }
 
-// wait returns the time until a gateway may have one more: a probe, or the next of its rate.
+// wait returns the time until a gateway may have one more: a probe, the next of its rate, or the
+// first after a provider's hold.
 // A gateway without a free worker does not count: a worker that becomes free wakes the loop.
 func (c *core) wait() time.Duration {
 	now, least := time.Now(), time.Duration(math.MaxInt64)
@@ -241,13 +252,23 @@ func (c *core) wait() time.Duration {
 			least = min(least, r.health.wait(now))
 		}
 	}
+	for _, p := range c.waits {
+		if now.Before(p.begin) {
+			least = min(least, p.begin.Sub(now))
+		}
+	}
 	return least
 }
 
-// answered notes the outcome of an attempt, before it is stored.
-func (c *core) answered(a *attempt, outcome *Outcome) {
+// answered notes the outcome of an attempt, before it is stored. If the provider asked to wait, it
+// returns the Hold to store.
+func (c *core) answered(a *attempt, outcome *Outcome) *Hold {
 	c.mu.Lock()
 	c.unstored++
+	if wait := asked(outcome); wait > 0 {
+		defer c.mu.Unlock()
+		return c.holdFor(a, outcome, wait)
+	}
 	h := &a.route.health
 	changed := h.recordOutcome(outcome, time.Now())
 	hold := Hold{}
@@ -259,6 +280,7 @@ func (c *core) answered(a *attempt, outcome *Outcome) {
 		c.Trace.hold(&hold, !hold.Since.IsZero())
 		c.wakeUp()
 	}
+	return nil
 }
 
 // stored ends an attempt after the store was asked to store its outcome. ok means that the

@@ -7,7 +7,8 @@ import (
 
 // Gateway sends intents to a provider. It must be safe for concurrent use. A Gateway that is
 // also a Policy is its own Policy. One with a method Concurrency() int brings its own number of
-// workers: see Engine.PerGateway.
+// workers: see Engine.PerGateway. If the provider limits each scope and not the gateway, a method
+// LimitsPerScope() bool returns true: see Engine.Holds.
 type Gateway interface {
 	// Send sends once, under s.Key, and returns the outcome. It must not retry: the Engine
 	// does. ctx ends before another worker may get the intent. A panic, or a Send that does not

@@ -23,14 +23,18 @@ func (e *Engine) Hold(ctx context.Context, gateway string, until time.Time, by, 
 	return e.setHold(ctx, Hold{Gateway: gateway, Until: until, By: by, Note: note})
 }
 
-// Release ends the hold of a gateway by a person, and that of this Engine. The rate then
-// rises step by step: see Engine.Holds. ErrNotFound: the gateway is not held.
+// Release ends all holds of a gateway: by a person, by the provider, and that of this Engine. The
+// rate then rises step by step: see Engine.Holds. ErrNotFound: the gateway is not held.
 func (e *Engine) Release(ctx context.Context, gateway, by string) error {
 	return e.setHold(ctx, Hold{Gateway: gateway, ReleasedBy: by})
 }
 
-// Holds lists the gateways that are held by persons and by this Engine itself. By is empty for
-// the latter.
+// Holds lists the gateways that are held by persons, by providers and by this Engine itself. By is
+// empty for the latter two.
+//
+// If a provider answers 429, or 503, and when to come again, it holds its gateway until then, at
+// most for a day. With a Gateway that has a method LimitsPerScope() bool that returns true, it holds
+// the intent's scope there. See docs/durable.md.
 //
 // An Engine holds a gateway after 20 attempts in a row without an answer: no response, a 5xx,
 // 408, 425 or 429, or a rejection by a circuit breaker or rate limiter. It then sends probes. The
@@ -81,6 +85,12 @@ func (e *Engine) setHold(ctx context.Context, hold Hold) error {
 func (c *core) endHold(gateway string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
+	for key, p := range c.waits {
+		if key.Gateway == gateway && now.Before(p.begin) {
+			p.release(now)
+		}
+	}
 	r := c.routes[gateway]
-	return r != nil && r.health.end(time.Now())
+	return r != nil && r.health.end(now)
 }

@@ -51,6 +51,11 @@ type HTTP struct {
 	// Fields that it leaves at zero are by the status, except that a success with an Err and no
 	// Class is unknown. nil: only the status counts.
 	Read func(resp *http.Response, body []byte) Outcome
+
+	// PerScope means that each scope has credentials of its own, which the provider limits. An
+	// answer 429 then holds the scope of the intent. If that is "", or PerScope is false, it holds
+	// the gateway.
+	PerScope bool
 }
 
 var (
@@ -73,6 +78,9 @@ func (h HTTP) Validate() error {
 	}
 	return nil
 }
+
+// LimitsPerScope returns PerScope: see Engine.Holds.
+func (h HTTP) LimitsPerScope() bool { return h.PerScope }
 
 // Send implements Gateway.
 func (h HTTP) Send(ctx context.Context, s *Send) Outcome {

@@ -146,6 +146,11 @@ func (s *shaky) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 	return call(s, "beat", func() (time.Time, error) { return s.Store.Heartbeat(ctx, worker, lease) })
 }
 
+func (s *shaky) SetHold(ctx context.Context, hold durable.Hold) error {
+	_, err := call(s, "hold", func() (struct{}, error) { return struct{}{}, s.Store.SetHold(ctx, hold) })
+	return err
+}
+
 func (s *shaky) Reap(ctx context.Context, limit int) ([]driver.Change, error) {
 	return call(s, "reap", func() ([]driver.Change, error) { return s.Store.Reap(ctx, limit) })
 }

@@ -33,7 +33,7 @@ import (
 // of resilienthttp.LogTrace), gateway, state and attempts. Of a failure they are also
 // http.response.status_code, error.type (the status, or by resilienthttp.ErrorType), class, code,
 // reason (of a dead letter) and decline_counts_from (see Engine.DeclineCountsFrom). Of a hold they
-// are gateway, automatic, until, and for an automatic one error.type and next_probe. Keys without a
+// are gateway, scope, holder (person, provider or engine), until, error.type and next_probe. Keys without a
 // value are left out. Payloads, results, error texts and keys are never logged. A nil logger is
 // slog.Default at the time of each record.
 func LogTrace(logger *slog.Logger) *Trace {
@@ -60,8 +60,7 @@ func (l traceLogger) failed(err error) {
 
 func (l traceLogger) held(h *Hold, held bool) {
 	level, event := slog.LevelInfo, "gateway_released"
-	attrs := known(nil, slog.String("gateway", h.Gateway))
-	attrs = append(attrs, slog.Bool("automatic", h.By == "" && h.ReleasedBy == ""))
+	attrs := known(nil, slog.String("gateway", h.Gateway), slog.String("scope", h.Scope), slog.String("holder", h.Holder()))
 	if held {
 		level, event = slog.LevelWarn, "gateway_held"
 		attrs = known(attrs, slog.String("error.type", h.ErrorType), slog.Time("until", h.Until), slog.Time("next_probe", h.ProbeAt))

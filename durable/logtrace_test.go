@@ -95,7 +95,7 @@ func TestLogTrace(t *testing.T) {
 		require.NoError(t, e.Release(t.Context(), "psp", "SECRET-person"))
 		for _, record := range []string{
 			"event=intent_enqueued idempotency_key_hash=", "event=send_started", "level=ERROR msg=\"durable intent_dead\"",
-			"level=WARN msg=\"durable gateway_held\" event=gateway_held gateway=psp automatic=false", "event=gateway_released gateway=psp",
+			"level=WARN msg=\"durable gateway_held\" event=gateway_held gateway=psp holder=person", "event=gateway_released gateway=psp",
 		} {
 			assert.Contains(t, log.String(), record)
 		}

@@ -22,6 +22,7 @@ type session struct {
 	// sends is the context of the attempts: it ends DrainTimeout after that of the call.
 	// stores is the context of storing outcomes, and ends a little later.
 	sends, stores         context.Context
+	stopping              func() error // the error of the call's context
 	stopSends, stopStores context.CancelCauseFunc
 	forget                func() bool // the call's context
 
@@ -42,7 +43,7 @@ type session struct {
 const outcomeGrace = 800 * time.Millisecond
 
 func (c *core) session(ctx context.Context) *session {
-	s := &session{core: c, freed: make(chan struct{}, 1)}
+	s := &session{core: c, stopping: ctx.Err, freed: make(chan struct{}, 1)}
 	s.sends, s.stopSends = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.stores, s.stopStores = context.WithCancelCause(context.WithoutCancel(ctx))
 	s.forget = context.AfterFunc(ctx, func() {
@@ -287,6 +288,9 @@ func (e *Engine) WorkOne(ctx context.Context, id idempotency.ID) (next time.Time
 		return time.Now().Add(c.LeaseDuration), nil
 	case record.State.Claimable():
 		next, soonest := record.NextAt.Add(ahead), time.Now().Add(c.PollInterval)
+		if at := c.resumes(&record); at.After(soonest) && !record.QueryNext {
+			soonest = at
+		}
 		if next.Before(soonest) {
 			return soonest, nil
 		}
@@ -334,7 +338,11 @@ func (a *attempt) run(s *session) {
 			a.core.free(a)
 		}
 	}()
-	if ctx.Err() != nil { // the answer to the claim came late
+	switch {
+	case s.stopping() != nil:
+		answer = Outcome{Class: ClassFailed, Err: unsentError{errDrained}}
+		return
+	case ctx.Err() != nil: // the answer to the claim came late
 		answer = Outcome{Class: ClassFailed, Err: unsentError{context.Cause(ctx)}}
 		return
 	}
@@ -347,14 +355,20 @@ func (a *attempt) end(s *session, outcome Outcome, returned bool) {
 	record := &a.change.Record
 	event := driver.Event{
 		Kind: driver.EventFinish, Intent: Intent{ID: record.ID}, Worker: record.Worker, Generation: record.Generation,
-		Terms: &a.route.terms, Outcome: outcome, Held: record,
+		Terms: &a.route.terms, Outcome: outcome, Held: record, Interrupted: s.interrupted(&outcome),
 	}
-	if outcome.Class != ClassSucceeded {
+	switch {
+	case event.Interrupted && record.State == StateQuerying:
+		event.Decision = Decision{Action: Query} // at once
+	case !event.Interrupted && outcome.Class != ClassSucceeded:
 		event.Decision = a.decide(&outcome)
 	}
-	a.core.answered(a, &outcome)
+	hold := a.core.answered(a, &outcome)
 	if returned {
 		a.core.free(a)
+	}
+	if hold != nil {
+		a.core.storeHold(s.stores, hold)
 	}
 	change, err := a.core.batcher.store(s.stores, record, event)
 	a.core.stored(a.worker, err == nil || errors.Is(err, driver.ErrFenced))
@@ -363,6 +377,19 @@ func (a *attempt) end(s *session, outcome Outcome, returned bool) {
 	} else {
 		change.Err = outcome.Err
 		a.core.Trace.changed(&change)
+	}
+}
+
+// interrupted reports whether an attempt has this outcome because the call ended: it was not begun,
+// or it was cut after DrainTimeout.
+func (s *session) interrupted(o *Outcome) bool {
+	switch {
+	case s.stopping() == nil || o.Status != 0:
+		return false
+	case o.Class == ClassUnknown:
+		return s.sends.Err() != nil
+	default:
+		return o.Unsent() && (s.sends.Err() != nil || errors.Is(o.Err, errDrained))
 	}
 }
 

@@ -106,8 +106,8 @@ func (s *tardy) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, 
 	}
 }
 
-// D10: if the Engine stops during a claim, it waits for the answer. Otherwise the claimed
-// intents would be unknown, though nothing was sent. It waits no longer than DrainTimeout.
+// D10, D27: if the Engine stops during a claim, it waits for the answer, at most for DrainTimeout.
+// The claimed intents are free at once. Otherwise they would be unknown, though nothing was sent.
 func TestEngine_stopDuringClaim(t *testing.T) {
 	for _, row := range []struct {
 		name      string
@@ -115,7 +115,7 @@ func TestEngine_stopDuringClaim(t *testing.T) {
 		want      durable.State
 		longest   time.Duration
 	}{
-		{"it answers", 20 * time.Millisecond, 0, durable.StateDone, 20 * time.Millisecond},
+		{"it answers", 20 * time.Millisecond, 0, durable.StateWaiting, 20 * time.Millisecond},
 		{"it does not", time.Hour, 0, durable.StateSending, time.Second},
 		{"nothing is waited for", 20 * time.Millisecond, -1, durable.StateSending, 0},
 	} {

@@ -8,8 +8,8 @@ type Trace struct {
 	// Changed is called for each change of an intent that this Engine made.
 	Changed func(*driver.Change)
 
-	// Held is called when the Engine begins to hold a gateway, by itself or for a person, and
-	// when that ends: then held is false.
+	// Held is called when the Engine begins to hold a gateway, by itself, for a person or for its
+	// provider, and when that ends: then held is false. A hold with an Until ends without a call.
 	Held func(hold *Hold, held bool)
 
 	// Failed is called with errors of the store, and with panics of a Policy or a Gateway. The

@@ -70,6 +70,12 @@ func (g gateway) Concurrency() int {
 	return 0
 }
 
+// LimitsPerScope reports whether the provider limits each scope.
+func (g gateway) LimitsPerScope() bool {
+	own, ok := g.Gateway.(interface{ LimitsPerScope() bool })
+	return ok && own.LimitsPerScope()
+}
+
 // Send implements durable.Gateway.
 func (g gateway) Send(ctx context.Context, s *durable.Send) durable.Outcome {
 	return g.trace(ctx, "durable send", s, g.Gateway.Send)

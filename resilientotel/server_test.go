@@ -73,6 +73,7 @@ type finding struct{ psp }
 func (finding) Find(context.Context, *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
+func (finding) LimitsPerScope() bool                               { return true }
 func (finding) Next(*durable.History, time.Time) durable.Decision  { return durable.Decision{Action: 7} }
 func (finding) KeyPolicy() (keyTTL, visibilityDelay time.Duration) { return time.Hour, time.Minute }
 
@@ -147,8 +148,12 @@ func TestDurable_gatewaysHeld(t *testing.T) {
 	require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", ""))
 	near(t, 1.0, r.metrics(t)[series])
 	near(t, 0.0, r.metrics(t)["resilienthttp.durable.dead_letters.in_doubt{}"])
+	const provider = "resilienthttp.durable.gateways.held{resilienthttp.gateway=psp resilienthttp.holder=provider}"
+	require.NoError(t, e.Store.SetHold(t.Context(), durable.Hold{Gateway: "psp", Scope: "a", Provider: true, Until: time.Now().Add(time.Hour)}))
+	near(t, 1.0, r.metrics(t)[provider])
 	require.NoError(t, e.Release(t.Context(), "psp", "ann"))
 	require.NotContains(t, r.metrics(t), series)
+	require.NotContains(t, r.metrics(t), provider)
 	require.Equal(t, 7, e.Gateways["psp"].(interface{ Concurrency() int }).Concurrency(), "the Gateway's own number of workers")
 }
 
@@ -172,6 +177,8 @@ func TestDurable_optionalInterfaces(t *testing.T) {
 	keyTTL, _ = able.(durable.Protector).KeyPolicy()
 	require.Equal(t, time.Hour, keyTTL)
 	require.Contains(t, r.tree(), "durable find")
+	require.True(t, able.(interface{ LimitsPerScope() bool }).LimitsPerScope())
+	require.False(t, plain.(interface{ LimitsPerScope() bool }).LimitsPerScope())
 
 	broken := &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"none": nil}}
 	r.Watch(broken)

@@ -112,11 +112,7 @@ func (s *engineSum) add(ctx context.Context, e *durable.Engine) error {
 	}
 	holds, err := e.Holds(ctx)
 	for i := range holds {
-		holder := "person"
-		if holds[i].By == "" {
-			holder = "engine"
-		}
-		s.held[attribute.NewSet(keyGateway.String(holds[i].Gateway), keyHolder.String(holder))] = true
+		s.held[attribute.NewSet(keyGateway.String(holds[i].Gateway), keyHolder.String(holds[i].Holder()))] = true
 	}
 	return err
 }

@@ -396,6 +396,25 @@ func TestHold_automatic(t *testing.T) {
 	assert.NotContains(t, page, "Held gateways")
 }
 
+// D25: the page shows by whom, until when and why a gateway is held by its provider, and releases it.
+func TestHold_provider(t *testing.T) {
+	e := newEngine()
+	until := time.Now().Add(time.Hour).UTC()
+	for _, scope := range []string{"", script} {
+		require.NoError(t, e.Store.SetHold(t.Context(), durable.Hold{
+			Gateway: "psp", Scope: scope, Provider: true, Until: until, Note: "the provider answered 429 and asked to wait 1h0m0s",
+		}))
+	}
+	c := client{t, &console.Handler{Engine: e, By: ann}}
+	page := c.get("")
+	assert.Equal(t, 2, strings.Count(page, `data-label="By" class="long">provider<`))
+	assert.Contains(t, page, "<span>psp<small>scope "+html.EscapeString(script)+"</small></span>")
+	assert.Contains(t, page, until.Format("2006-01-02 15:04"))
+	assert.Contains(t, page, "the provider answered 429 and asked to wait 1h0m0s")
+	page = c.post(url.Values{"action": {"release"}, "gateway": {"psp"}})
+	assert.NotContains(t, page, "Held gateways")
+}
+
 // D26: the page of an intent in doubt that was declined says from when the decline counts.
 func TestIntent_declinedInDoubt(t *testing.T) {
 	sends := 0

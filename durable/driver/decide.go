@@ -266,6 +266,9 @@ func (m *transition) finish() {
 			r.Attempts--
 		}
 	}
+	if m.e.Interrupted && outcome.Unsent() {
+		r.Claims--
+	}
 	r.Class, r.Code = outcome.Class, outcome.Code
 	switch means {
 	case ClassSucceeded:

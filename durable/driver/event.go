@@ -20,8 +20,8 @@ const (
 	// EventClaim claims the intent for a worker: Worker, Terms.
 	EventClaim
 
-	// EventFinish ends an attempt: Worker, Generation, Terms, Outcome, Decision; Held is
-	// optional.
+	// EventFinish ends an attempt: Worker, Generation, Terms, Outcome, Decision; Held and
+	// Interrupted are optional.
 	EventFinish
 
 	// EventLeaseExpired takes the intent from a dead worker: Worker.
@@ -67,6 +67,10 @@ type Event struct {
 	Decision     Decision
 	After        time.Duration
 	By, Note     string
+
+	// Interrupted means that the worker stopped before the attempt was over. The intent is due at
+	// once, and if nothing was sent, the attempt does not count.
+	Interrupted bool
 
 	// Held is the record as Claim returned it. While Worker and Generation are unchanged, a
 	// store need not read the record again. nil: it must.

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
 )
@@ -39,8 +40,68 @@ func (c *Claim) Allowance(gateway string) Allowance {
 
 // QueueLimit returns the maximum number of intents of a queue.
 func (c *Claim) QueueLimit(key QueueKey) int {
+	if c.waits(key) {
+		return 0
+	}
 	a := c.Allowance(key.Gateway)
 	return max(min(a.Limit, a.PerScope-c.InFlight[key]), 0)
+}
+
+// Wait adds the provider's holds to Waiting.
+func (c *Claim) Wait(holds []Hold) {
+	if len(holds) == 0 {
+		return
+	}
+	waiting := make(map[QueueKey]bool, len(c.Waiting)+len(holds))
+	maps.Copy(waiting, c.Waiting)
+	for i := range holds {
+		waiting[holds[i].queue()] = true
+	}
+	c.Waiting = waiting
+}
+
+func (c *Claim) waits(key QueueKey) bool {
+	return c.Waiting[key] || c.Waiting[QueueKey{Gateway: key.Gateway}]
+}
+
+// Permits reports whether Waiting permits to claim the intent.
+func (c *Claim) Permits(r *Record) bool { return !c.waits(QueueKeyOf(r)) || c.isQuery(r) }
+
+// isQuery reports whether a claim of the intent begins a status query.
+func (c *Claim) isQuery(r *Record) bool {
+	return r.State == StateUnknown && r.QueryNext && c.Gateways[r.Gateway].CanQuery
+}
+
+// AddQueries adds status queries of queues in Waiting to the rows of a claim. Those that a store
+// has read are due, longest due first.
+func AddQueries[T any](c *Claim, rows, queries []T, record func(T) *Record) []T {
+	rest := *c
+	rest.Waiting, rest.Gateways = nil, maps.Clone(c.Gateways)
+	if rest.Limit -= len(rows); rest.Limit <= 0 {
+		return rows
+	}
+	for _, row := range rows {
+		a, ok := rest.Gateways[record(row).Gateway]
+		if a.Limit--; ok {
+			rest.Gateways[record(row).Gateway] = a
+		}
+	}
+	var queues [][]T
+	at := make(map[QueueKey]int)
+	for _, row := range queries {
+		r := record(row)
+		key := QueueKeyOf(r)
+		if !c.waits(key) || !c.isQuery(r) {
+			continue
+		}
+		i, ok := at[key]
+		if !ok {
+			i = len(queues)
+			at[key], queues = i, append(queues, nil)
+		}
+		queues[i] = append(queues[i], row)
+	}
+	return append(rows, FairOrder(&rest, queues, record)...)
 }
 
 // FairOrder selects from the queues that a store has read, and returns the rows in the order

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"container/heap"
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -25,7 +24,8 @@ type Memory struct {
 	due     map[string]map[string]*memoryQueue // by gateway and scope
 	workers map[string]*memoryWorker
 	jobs    []Job
-	holds   map[string]Hold
+	holds   map[string]Hold   // of persons
+	waits   map[QueueKey]Hold // of providers
 }
 
 var _ Store = (*Memory)(nil)
@@ -195,7 +195,8 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	m.worker(claim.Worker).expires = now.Add(claim.Lease)
-	claimed := Claimed{Now: stamp(now), Held: m.held(now)}
+	claimed := Claimed{Now: stamp(now), Held: m.held(now), Waiting: m.waiting(now)}
+	claim.Wait(claimed.Waiting)
 	for _, row := range m.choose(&claim, claimed.Now) {
 		e := claim.Event(&row.Record)
 		if change, err := m.apply(&e, now); err == nil {
@@ -209,18 +210,28 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 func (m *Memory) choose(claim *Claim, now time.Time) []*memoryRow {
 	if claim.ID != nil {
 		row := m.rows[*claim.ID]
-		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) || m.isHeld(row.Gateway, now) {
+		if row == nil || !row.State.Claimable() || now.Before(row.NextAt) || m.isHeld(row.Gateway, now) || !claim.Permits(&row.Record) {
 			return nil
 		}
 		return []*memoryRow{row}
 	}
-	var queues [][]*memoryRow
+	record := func(row *memoryRow) *Record { return &row.Record }
+	var (
+		queues  [][]*memoryRow
+		queries []*memoryRow
+	)
 	for gateway, scopes := range m.due {
-		if !m.isHeld(gateway, now) {
-			queues = append(queues, m.queues(claim, scopes, gateway, now)...)
+		if m.isHeld(gateway, now) {
+			continue
+		}
+		queues = append(queues, m.queues(claim, scopes, gateway, now)...)
+		for _, queue := range scopes {
+			if len(claim.Waiting) > 0 {
+				queries = append(queries, queue.first(len(*queue), now)...)
+			}
 		}
 	}
-	return FairOrder(claim, queues, func(row *memoryRow) *Record { return &row.Record })
+	return AddQueries(claim, FairOrder(claim, queues, record), queries, record)
 }
 
 // queues returns what is due of a gateway, in the order of its round.
@@ -238,62 +249,6 @@ func (m *Memory) queues(claim *Claim, scopes map[string]*memoryQueue, gateway st
 		}
 	}
 	return queues
-}
-
-// SetHold implements Store.
-func (m *Memory) SetHold(ctx context.Context, hold Hold) error {
-	if err := errors.Join(ctx.Err(), hold.Validate()); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := stamp(time.Now())
-	held := m.isHeld(hold.Gateway, now)
-	if hold.ReleasedBy != "" {
-		delete(m.holds, hold.Gateway)
-		if !held {
-			return ErrNotFound
-		}
-		return nil
-	}
-	if hold.Since, hold.Until = now, stamp(hold.Until); held {
-		hold.Since = m.holds[hold.Gateway].Since
-	}
-	if m.holds == nil {
-		m.holds = make(map[string]Hold)
-	}
-	m.holds[hold.Gateway] = hold
-	return nil
-}
-
-// Holds implements Store.
-func (m *Memory) Holds(ctx context.Context) ([]Hold, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var holds []Hold
-	for _, name := range m.held(time.Now()) {
-		holds = append(holds, m.holds[name])
-	}
-	return holds, nil
-}
-
-func (m *Memory) isHeld(gateway string, now time.Time) bool {
-	hold, ok := m.holds[gateway]
-	return ok && (hold.Until.IsZero() || now.Before(hold.Until))
-}
-
-// held returns the names of the gateways that are held.
-func (m *Memory) held(now time.Time) (names []string) {
-	for name := range m.holds {
-		if m.isHeld(name, now) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // Heartbeat implements Store.

@@ -62,7 +62,8 @@ type Outcome struct {
 	// Result is the provider's answer, stored with a success. Above 1 MiB it is not stored.
 	Result []byte
 
-	// NotBefore is the earliest time of the next send, by this process's clock.
+	// NotBefore is the earliest time of the next send, by this process's clock. With the Status 429
+	// or 503, it is that of all sends of the gateway: see Engine.Holds.
 	NotBefore time.Time
 
 	// Err is the error. At most 1 KiB of its text is stored with the attempt. It is never

@@ -60,11 +60,14 @@ type Store interface {
 	// sorts the counts by these. None: all states.
 	Counts(ctx context.Context, states []State) ([]Count, error)
 
-	// SetHold holds a gateway or, if ReleasedBy is set, releases it. A second hold replaces
-	// the first one but for Since. ErrNotFound: the gateway to release is not held.
+	// SetHold holds a gateway or, if ReleasedBy is set, releases it: from a person's hold and from
+	// those of its provider. A person's second hold replaces the first one but for Since. Of two
+	// holds of a provider for one scope, the one that ends later stays, with the Since of the first.
+	// ErrNotFound: the gateway to release is not held.
 	SetHold(ctx context.Context, hold Hold) error
 
-	// Holds reads the holds that are in effect, in the order of the gateways' names.
+	// Holds reads the holds that are in effect, in the order of gateways and scopes: those of
+	// persons, then those of providers.
 	Holds(ctx context.Context) ([]Hold, error)
 
 	// AddJob stores Job.Opened and returns it with its ID. If an open job has an equal
@@ -135,6 +138,11 @@ type Claim struct {
 	// InFlight is the number of intents of each queue that the worker holds already.
 	InFlight map[QueueKey]int
 
+	// Waiting are queues that wait because the provider asked to, in addition to its holds in the
+	// store. Of them, only status queries are claimed: see Permits. Without a Scope it is the whole
+	// gateway.
+	Waiting map[QueueKey]bool
+
 	// ID claims this intent and no other, if it is due and its gateway is not held. No
 	// Allowance limits it.
 	ID *idempotency.ID
@@ -151,6 +159,9 @@ type Claimed struct {
 
 	// Held are the gateways that persons hold: nothing of them was claimed.
 	Held []string
+
+	// Waiting are the provider's holds that are in effect.
+	Waiting []Hold
 
 	// Changes are the intents, in the order of FairOrder. The worker holds those with a
 	// StartedAttempt. The others were buried.

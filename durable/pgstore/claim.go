@@ -18,12 +18,13 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		return driver.Claimed{}, err
 	}
 	err = s.transact(ctx, func(t *pgkit.Transaction) error {
+		claim := claim
 		r := claimRound{is: s.is, t: t, claim: &claim}
 		rows, err := r.choose(ctx)
 		if err != nil {
 			return err
 		}
-		claimed = driver.Claimed{Now: r.now, Held: r.held, Lease: r.expires.Sub(r.now)} // anew for each try
+		claimed = driver.Claimed{Now: r.now, Held: r.held, Waiting: r.waiting, Lease: r.expires.Sub(r.now)} // anew for each try
 		var w writing
 		for _, row := range rows {
 			e := claim.Event(&row.Record)
@@ -50,6 +51,7 @@ type claimRound struct {
 
 	now     time.Time
 	held    []string
+	waiting []driver.Hold
 	expires time.Time // the worker's lease
 	shares  []*share  // by place, which counts from 1
 }
@@ -65,21 +67,28 @@ type share struct {
 
 // choose selects the intents of the claim. Decide rejects those that are not due.
 func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
-	c := r.claim
+	c, waits := r.claim, false
 	// It follows the clock, so that the lease is no shorter than Claimed.Lease.
 	renew := &pgkit.Statement{Text: r.is.renewLeaseIfDue, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
 	clock := &pgkit.Statement{Text: r.is.clockHeld, Scan: func(from pgkit.Row) error {
-		err := from.Scan(&r.now, &r.held)
+		err := from.Scan(&r.now, &r.held, &waits)
 		r.now = r.now.UTC()
 		return err
 	}}
 	var rows []*row
 	if c.ID != nil {
 		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{nameOf(c.ID)}, Scan: into(&rows)}
-		return rows, r.t.Send(ctx, one, clock, renew)
+		err := r.t.Send(ctx, one, clock, renew)
+		if err == nil && waits {
+			err = r.wait(ctx)
+		}
+		return slices.DeleteFunc(rows, func(row *row) bool { return !c.Permits(&row.Record) }), err
 	}
 	promote := &pgkit.Statement{Text: r.is.promote, Args: []any{int64(promoteBatch)}}
 	err := r.t.Send(ctx, promote, &pgkit.Statement{Text: r.is.choose, Args: limits(c), Scan: into(&rows)}, clock, renew)
+	if err == nil && waits {
+		err = r.wait(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +100,35 @@ func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
 	for i, s := range r.shares {
 		queues[i] = s.rows
 	}
-	return driver.FairOrder(c, queues, func(r *row) *driver.Record { return &r.Record }), nil
+	record := func(r *row) *driver.Record { return &r.Record }
+	queries, err := r.queries(ctx)
+	return driver.AddQueries(c, driver.FairOrder(c, queues, record), queries, record), err
+}
+
+// wait reads the provider's holds, and applies them to the claim.
+func (r *claimRound) wait(ctx context.Context) error {
+	err := r.t.Send(ctx, r.is.readWaits(&r.waiting))
+	r.claim.Wait(r.waiting)
+	return err
+}
+
+// queries reads status queries of gateways that wait because the provider asked to.
+func (r *claimRound) queries(ctx context.Context) (rows []*row, err error) {
+	gateways := make(map[string]bool)
+	for key := range r.claim.Waiting {
+		if a := r.claim.Gateways[key.Gateway]; a.CanQuery && a.Limit > 0 {
+			gateways[key.Gateway] = true
+		}
+	}
+	if len(gateways) == 0 {
+		return nil, nil
+	}
+	args := arrays([]field[string]{
+		column("", "", func(name string) string { return name }),
+		column("", "", func(name string) int64 { return int64(r.claim.Allowance(name).Limit) }),
+	}, slices.Collect(maps.Keys(gateways)))
+	err = r.t.Send(ctx, &pgkit.Statement{Text: r.is.dueQueries, Args: append(args, r.now), Scan: into(&rows)})
+	return rows, err
 }
 
 // limits are the arguments of choose.
@@ -102,11 +139,11 @@ func limits(c *driver.Claim) []any {
 		column("", "", func(name string) int64 { return int64(c.Allowance(name).PerScope) }),
 		column("", "", func(name string) string { return c.Allowance(name).Cursor }),
 	}, slices.Collect(maps.Keys(c.Gateways)))
-	return append(append(args, int64(c.Limit)), arrays([]field[driver.QueueKey]{
-		column("", "", func(q driver.QueueKey) string { return q.Scope }),
-		column("", "", func(q driver.QueueKey) string { return q.Gateway }),
-		column("", "", func(q driver.QueueKey) int64 { return int64(c.QueueLimit(q)) }),
-	}, slices.Collect(maps.Keys(c.InFlight)))...)
+	scope := column("", "", func(q driver.QueueKey) string { return q.Scope })
+	gateway := column("", "", func(q driver.QueueKey) string { return q.Gateway })
+	limit := column("", "", func(q driver.QueueKey) int64 { return int64(c.QueueLimit(q)) })
+	args = append(append(args, int64(c.Limit)), arrays([]field[driver.QueueKey]{scope, gateway, limit}, slices.Collect(maps.Keys(c.InFlight)))...)
+	return append(args, arrays([]field[driver.QueueKey]{scope, gateway}, slices.Collect(maps.Keys(c.Waiting)))...)
 }
 
 // begin groups the rows into shares.

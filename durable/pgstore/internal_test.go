@@ -35,8 +35,9 @@ func TestPlans(t *testing.T) {
 		args              int
 		cond              string
 	}{
-		{"choose", s.is.choose, "durable_intent_due", 8, "((gateway"},
+		{"choose", s.is.choose, "durable_intent_due", 10, "((gateway"},
 		{"choose more", s.is.chooseMore, "durable_intent_due", 7, "((gateway"},
+		{"due queries", s.is.dueQueries, "durable_intent_query", 3, "((gateway"},
 		{"lock", s.is.lock, "durable_intent_pkey", 1, "(id"},
 		{"take", s.is.take, "durable_intent_pkey", len(s.is.taken), "(id"},
 		{"settle", s.is.settle, "durable_intent_pkey", len(s.is.settled), "(id"},

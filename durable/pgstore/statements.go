@@ -25,6 +25,7 @@ const (
 	letters  = ` {{schema}}durable_letter `
 	workers  = ` {{schema}}durable_worker `
 	holds    = ` {{schema}}durable_hold `
+	waits    = ` {{schema}}durable_provider_hold `
 
 	theID = ` i.id = $1::uuid `
 
@@ -98,13 +99,18 @@ const inEffect = ` FROM` + holds + `h WHERE h.released_by = '' AND (h.until IS N
 // isFree is a condition on a gateway, which follows it.
 const isFree = ` NOT EXISTS (SELECT` + inEffect + `AND h.gateway = `
 
-// clockHeld is clock with the gateways that are held.
-const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect + `)`
+// clockHeld is clock with the gateways that are held, and whether there are holds of a provider.
+const clockHeld = `SELECT clock_timestamp(), ARRAY(SELECT h.gateway` + inEffect + `),
+	EXISTS (SELECT FROM` + waits + `h WHERE h.until > (SELECT clock_timestamp()))`
 
 // choose selects up to $2 intents of each gateway $1, at most $3 of a scope. Each scope with due
 // intents gets an equal share, and scopes after $4 are first. $5 is the limit for other gateways.
-// $6 to $8 are the queues with a lower limit.
+// $6 to $8 are the queues with a lower limit. $9 and $10 are queues that wait, in addition to
+// the provider's holds.
 const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() AS now),
+	w AS MATERIALIZED (
+		SELECT h.gateway, h.scope FROM` + waits + `h WHERE h.until > (SELECT now FROM clock)
+		UNION ALL SELECT u.gateway COLLATE "C", u.scope COLLATE "C" FROM unnest($9::text[], $10::text[]) AS u(scope, gateway)),
 	n(gateway) AS (
 		(` + oneGateway + byGateway + `)
 		UNION ALL SELECT (` + oneGateway + `AND i.gateway > n.gateway` + byGateway + `) FROM n WHERE n.gateway IS NOT NULL),
@@ -112,7 +118,8 @@ const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() A
 		SELECT n.gateway, coalesce(k.room, $5::bigint) AS room, coalesce(k.each, $5::bigint) AS each, coalesce(k.behind, '') AS behind
 		FROM n LEFT JOIN unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[]) AS k(gateway, room, each, behind)
 			ON k.gateway = n.gateway
-		WHERE n.gateway IS NOT NULL AND coalesce(k.room, $5::bigint) > 0 AND` + isFree + `n.gateway)),
+		WHERE n.gateway IS NOT NULL AND coalesce(k.room, $5::bigint) > 0 AND` + isFree + `n.gateway)
+			AND (n.gateway, '') NOT IN (SELECT w.gateway, w.scope FROM w)),
 	d AS MATERIALIZED (SELECT g.gateway, g.room, l.scope, l.each, l.scopes, row_number() OVER () AS place FROM g CROSS JOIN LATERAL (
 		WITH RECURSIVE a(scope) AS (
 			(` + oneScope + `AND i.scope > g.behind` + byScope + `)
@@ -124,7 +131,7 @@ const choose = `WITH RECURSIVE clock AS MATERIALIZED (SELECT clock_timestamp() A
 		r AS (SELECT s.scope, least(g.each,
 			(SELECT h.room FROM unnest($6::text[], $7::text[], $8::bigint[]) AS h(scope, gateway, room)
 				WHERE h.scope = s.scope AND h.gateway = g.gateway)) AS each FROM s OFFSET 0),
-		f AS (SELECT scope, each FROM r WHERE each > 0 AND (
+		f AS (SELECT scope, each FROM r WHERE each > 0 AND (g.gateway, r.scope) NOT IN (SELECT w.gateway, w.scope FROM w) AND (
 				SELECT true FROM` + intents + `i WHERE` + claimable + `AND i.gateway = g.gateway AND i.scope = r.scope
 					AND i.next_at <= (SELECT now FROM clock) ORDER BY i.next_at LIMIT 1)
 			LIMIT g.room)
@@ -144,14 +151,40 @@ const chooseMore = `SELECT` + columns + `, i.payload, NULL::bytea, o.place
 			AND i.next_at <= $7::timestamptz AND (i.next_at, i.seq) > (o.next_at, o.seq)
 		` + byDueTime + `LIMIT o.want FOR UPDATE SKIP LOCKED) i`
 
+// dueQueries selects up to $2 status queries of each gateway $1.
+const dueQueries = `SELECT` + columns + `, i.payload, NULL::bytea, 0::bigint
+	FROM unnest($1::text[], $2::bigint[]) AS k(gateway, room)
+	CROSS JOIN LATERAL (
+		SELECT * FROM` + intents + `i WHERE i.state = 4 AND i.ask AND NOT i.later AND i.gateway = k.gateway
+			AND i.next_at <= $3::timestamptz
+		ORDER BY i.next_at LIMIT k.room FOR UPDATE SKIP LOCKED) i
+	WHERE` + isFree + `k.gateway)`
+
 const (
+	// wait is a provider's hold. The one that ends later stays.
+	wait = `INSERT INTO` + waits + `AS h (gateway, scope, since, until, note)
+		VALUES ($1::text, $2::text, clock_timestamp(), $3::timestamptz, $4::text)
+		ON CONFLICT (gateway, scope) DO UPDATE SET until = excluded.until, note = excluded.note,
+			since = CASE WHEN h.until > clock_timestamp() THEN h.since ELSE excluded.since END
+		WHERE h.until < excluded.until`
+
+	// forgetWaits deletes the rows of holds that ended a day ago.
+	forgetWaits = `DELETE FROM` + waits + `t WHERE (t.gateway, t.scope) IN (
+		SELECT h.gateway, h.scope FROM` + waits + `h WHERE h.until < clock_timestamp() - interval '1 day' LIMIT 100 FOR UPDATE SKIP LOCKED)`
+
+	currentWaits = `SELECT h.gateway, h.scope, h.since, h.until, h.note FROM` + waits + `h
+		WHERE h.until > (SELECT clock_timestamp()) ORDER BY h.gateway, h.scope`
+
 	hold = `INSERT INTO` + holds + `AS h (gateway, since, until, "by", note)
 		VALUES ($1::text, clock_timestamp(), $2::timestamptz, $3::text, $4::text)
 		ON CONFLICT (gateway) DO UPDATE SET until = excluded.until, "by" = excluded."by", note = excluded.note, released_by = '',
 			since = CASE WHEN h.released_by = '' AND (h.until IS NULL OR h.until > clock_timestamp()) THEN h.since ELSE excluded.since END`
 
-	release = `UPDATE` + holds + `AS t SET released_by = $2::text
-		WHERE t.gateway = $1::text AND EXISTS (SELECT` + inEffect + `AND h.gateway = t.gateway) RETURNING true`
+	release = `WITH person AS (
+			UPDATE` + holds + `AS t SET released_by = $2::text
+			WHERE t.gateway = $1::text AND EXISTS (SELECT` + inEffect + `AND h.gateway = t.gateway) RETURNING true),
+		provider AS (DELETE FROM` + waits + `t WHERE t.gateway = $1::text AND t.until > clock_timestamp() RETURNING true)
+		SELECT EXISTS (SELECT FROM person) OR EXISTS (SELECT FROM provider)`
 
 	currentHolds = `SELECT h.gateway, h.since, h.until, h."by", h.note` + inEffect + `ORDER BY h.gateway`
 )
@@ -232,7 +265,7 @@ const sweep = `WITH gone AS (
 // statements are the texts with the names of the tables, and the columns that they write.
 type statements struct {
 	heartbeat, renewLeaseIfDue, lock, find, lockOne, promote, choose, chooseMore string
-	clockHeld, hold, release, holds                                              string
+	clockHeld, hold, release, holds, wait, forgetWaits, waits, dueQueries        string
 	findLost, lockDead, orphanedWorkers, lockLost, deleteExpiredWorkers          string
 	journal, letters, stats, sweep                                               string
 	insert, insertOne, update, take, settle, done                                string
@@ -253,6 +286,7 @@ func newStatements(s *pgkit.Schema) *statements {
 	is := &statements{
 		heartbeat: heartbeat, renewLeaseIfDue: renewLeaseIfDue, lock: lock, find: find, lockOne: lockOne, promote: promote, choose: choose, chooseMore: chooseMore,
 		clockHeld: clockHeld, hold: hold, release: release, holds: currentHolds,
+		wait: wait, forgetWaits: forgetWaits, waits: currentWaits, dueQueries: dueQueries,
 		findLost: findLost, lockDead: lockDead, orphanedWorkers: orphanedWorkers, lockLost: lockLost, deleteExpiredWorkers: deleteExpiredWorkers,
 		journal: journal, letters: chosenLetters, stats: stats, sweep: sweep,
 		inserted: inserted(), updated: updated(), taken: taken(), settled: settled(), doneWith: done(),
@@ -285,7 +319,7 @@ func newStatements(s *pgkit.Schema) *statements {
 func (is *statements) texts() []*string {
 	return []*string{
 		&is.heartbeat, &is.renewLeaseIfDue, &is.lock, &is.find, &is.lockOne, &is.promote, &is.choose, &is.chooseMore,
-		&is.clockHeld, &is.hold, &is.release, &is.holds,
+		&is.clockHeld, &is.hold, &is.release, &is.holds, &is.wait, &is.forgetWaits, &is.waits, &is.dueQueries,
 		&is.findLost, &is.lockDead, &is.orphanedWorkers, &is.lockLost, &is.deleteExpiredWorkers,
 		&is.journal, &is.letters, &is.stats, &is.sweep,
 		&is.insert, &is.insertOne, &is.update, &is.take, &is.settle, &is.done,

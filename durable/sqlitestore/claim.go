@@ -24,6 +24,11 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 		if claimed.Held, err = t.names(ctx, heldGateways, now.UnixMicro()); err != nil {
 			return err
 		}
+		if claimed.Waiting, err = waiting(ctx, t.statement(readWaits), now.UnixMicro()); err != nil {
+			return err
+		}
+		claim := claim
+		claim.Wait(claimed.Waiting)
 		rows, err := t.choose(ctx, &claim, claimed.Held, now)
 		if err != nil {
 			return err
@@ -50,7 +55,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []string, now time.Time) ([]*row, error) {
 	if claim.ID != nil {
 		only, err := readRow(ctx, t.statement(find), *claim.ID)
-		if err != nil || only == nil || slices.Contains(held, only.Gateway) {
+		if err != nil || only == nil || slices.Contains(held, only.Gateway) || !claim.Permits(&only.Record) {
 			return nil, err
 		}
 		return []*row{only}, nil
@@ -62,10 +67,23 @@ func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []st
 	if err != nil {
 		return nil, err
 	}
-	var queues [][]*row
+	var (
+		queues  [][]*row
+		queries []*row
+	)
 	for _, gateway := range gateways {
 		r := round{t: t, claim: claim, gateway: gateway, allowed: claim.Allowance(gateway), now: now.UnixMicro()}
 		if r.allowed.Limit <= 0 || slices.Contains(held, gateway) {
+			continue
+		}
+		if len(claim.Waiting) > 0 && r.allowed.CanQuery {
+			asks, err := readRows(ctx, t.statement(dueQueries), gateway, r.now, r.allowed.Limit)
+			if err != nil {
+				return nil, err
+			}
+			queries = append(queries, pointers(asks)...)
+		}
+		if claim.Waiting[driver.QueueKey{Gateway: gateway}] {
 			continue
 		}
 		if err := r.begin(ctx); err != nil {
@@ -75,14 +93,19 @@ func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []st
 			return nil, err
 		}
 		for _, s := range r.shares {
-			queue := make([]*row, len(s.rows))
-			for i := range s.rows {
-				queue[i] = &s.rows[i]
-			}
-			queues = append(queues, queue)
+			queues = append(queues, pointers(s.rows))
 		}
 	}
-	return driver.FairOrder(claim, queues, func(r *row) *driver.Record { return &r.Record }), nil
+	record := func(r *row) *driver.Record { return &r.Record }
+	return driver.AddQueries(claim, driver.FairOrder(claim, queues, record), queries, record), nil
+}
+
+func pointers(rows []row) []*row {
+	all := make([]*row, len(rows))
+	for i := range rows {
+		all[i] = &rows[i]
+	}
+	return all
 }
 
 // names reads a column of names.

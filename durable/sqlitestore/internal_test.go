@@ -104,7 +104,7 @@ func TestPlans(t *testing.T) {
 	open, _ := lettersQuery(&driver.Filter{}, &driver.DeadLetter{}, 1)
 	all, _ := lettersQuery(&driver.Filter{IncludeResolved: true}, &driver.DeadLetter{}, 1)
 	queries["open letters"], queries["all letters"] = open, all
-	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|g|durable_worker|durable_hold.*|durable_job( USING (COVERING )?INDEX durable_job_open)?|.* USING (COVERING )?INDEX durable_intent_(due|later|held|listed|over)|` +
+	fine := regexp.MustCompile(`^SCAN (CONSTANT ROW|s|g|durable_worker|durable_hold.*|durable_job( USING (COVERING )?INDEX durable_job_open)?|.* USING (COVERING )?INDEX durable_intent_(due|later|held|listed|over)|durable_provider_hold|` +
 		`l USING INDEX durable_letter_(all|open))$`)
 	for name, query := range queries {
 		t.Run(name, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestVersions(t *testing.T) {
 	later := schema()
 	later.Scripts = append(later.Scripts, `ALTER TABLE durable_intent ADD COLUMN note TEXT NOT NULL DEFAULT '';
 		CREATE INDEX durable_intent_worker ON durable_intent (worker);
-		INSERT INTO durable_schema (version, oldest, applied) VALUES (2, 1, 0);`)
+		INSERT INTO durable_schema (version, oldest, applied) VALUES (3, 1, 0);`)
 	newer := func(t *testing.T, path string) *Store {
 		t.Helper()
 		kit, err := sqlitekit.Open(t.Context(), path, sqlitekit.Settings{Schema: later})
@@ -205,6 +205,37 @@ func TestVersions(t *testing.T) {
 		Again: func(t *testing.T, first driver.Store) driver.Store { return newer(t, first.(*Store).kit.File.Path) },
 		Rows:  20,
 	}.Run(t)
+}
+
+// D25: a file of version 1 is updated when it is opened. Its intents and holds stay, and its
+// provider can ask to wait.
+func TestUpgrade(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "old.db")
+	kit, err := sqlitekit.Open(t.Context(), path, sqlitekit.Settings{Schema: sqlitekit.Schema{Versions: "durable_schema", Scripts: schema().Scripts[:1]}})
+	require.NoError(t, err)
+	tx, err := kit.Work.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	_, err = (&Store{kit: kit}).WithTx(tx).Enqueue(t.Context(), enqueue("a", "1").Intent)
+	require.NoError(t, err)
+	_, err = tx.Exec(`INSERT INTO durable_hold VALUES ('psp', 1, NULL, 'ann', 'incident', '')`)
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	require.NoError(t, kit.Close())
+
+	s, err := Open(t.Context(), path)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, s.Close()) }()
+	require.NoError(t, s.SetHold(t.Context(), driver.Hold{Gateway: "psp", Scope: "b", Provider: true, Until: time.Now().Add(time.Hour)}))
+	holds, err := s.Holds(t.Context())
+	require.NoError(t, err)
+	require.Len(t, holds, 2)
+	assert.Equal(t, "incident", holds[0].Note)
+	assert.True(t, holds[1].Provider)
+	require.NoError(t, s.SetHold(t.Context(), driver.Hold{Gateway: "psp", ReleasedBy: "ann"}))
+	claimed, err := s.Claim(t.Context(), claimOf("w"))
+	require.NoError(t, err)
+	require.Len(t, claimed.Changes, 1)
+	assert.Equal(t, "1", claimed.Changes[0].Record.ID.Key)
 }
 
 // TestSchema: what another tool makes of Schema is what Open makes, and Open leaves it.
@@ -224,7 +255,7 @@ func TestSchema(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, version, pragma(t, db, "schema_version"), "nothing was made")
 	require.NoError(t, s.Close())
-	_, err = Schema(2)
+	_, err = Schema(3)
 	require.ErrorIs(t, err, ErrSchema)
 	_, err = db.Exec("INSERT INTO durable_schema VALUES (1000, 1000, 0)")
 	require.NoError(t, err)

@@ -115,7 +115,7 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Chang
 		a = c.FinishedAttempt
 		return t.must(ctx, settle, id, a.Generation, int64(r.State), r.Epoch, micros(r.NextAt), r.Scheduled(), r.Attempts, r.InDoubt,
 			r.QueryNext, int64(r.Class), r.Code, r.Reference, r.Reason, r.DeadLetterID, micros(r.FirstSentAt), micros(r.LastSentAt), micros(r.UpdatedAt),
-			result, int64(a.Class), a.Code, a.Status, a.Reference, a.Error, r.Declines)
+			result, int64(a.Class), a.Code, a.Status, a.Reference, a.Error, r.Declines, r.Claims)
 	case a != nil && r.State.Held():
 		return t.must(ctx, take, id, int64(r.State), r.Epoch, r.Generation, r.Worker, r.Attempts, r.Claims, micros(r.FirstSentAt),
 			micros(r.ClaimedAt), int64(a.Kind), a.Key)

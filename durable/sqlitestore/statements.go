@@ -77,6 +77,11 @@ const (
 	setHold
 	release
 	readHolds
+	setWait
+	forgetWaits
+	releaseWaits
+	readWaits
+	dueQueries
 	dueGateways
 	dueAfter
 	dueUntil
@@ -133,7 +138,7 @@ func (s statement) text() string {
 			SET state = ?3, epoch = ?4, worker = '', next_at = ?5, later = ?6, attempts = ?7, doubt = ?8, ask = ?9, class = ?10,
 				code = ?11, reference = ?12, reason = ?13, letter = ?14, first_at = ?15, last_at = ?16, updated = ?17,
 				result = coalesce(?18, result), a_finished = ?17, a_class = ?19, a_code = ?20, a_status = ?21,
-				a_reference = ?22, a_error = ?23, declines = ?24
+				a_reference = ?22, a_error = ?23, declines = ?24, tries = ?25
 			WHERE id = ?1 AND a_n = ?2`,
 
 		keepAttempt: `INSERT INTO durable_attempt (intent, n, kind, epoch, key, worker, sent_at, finished_at, class, code,
@@ -162,6 +167,16 @@ func (s statement) text() string {
 				since = CASE WHEN` + inEffect + `THEN since ELSE ?1 END`,
 		release:   `UPDATE durable_hold SET released_by = ?3 WHERE gateway = ?2 AND` + inEffect,
 		readHolds: `SELECT gateway, since, until, "by", note FROM durable_hold WHERE` + strings.Replace(inEffect, "?1", now, 1) + `ORDER BY gateway`,
+
+		// The provider's holds: the one that ends later stays. ?1 is the time.
+		setWait: `INSERT INTO durable_provider_hold (gateway, scope, since, until, note) VALUES (?2, ?3, ?1, ?4, ?5)
+			ON CONFLICT (gateway, scope) DO UPDATE SET since = CASE WHEN until > ?1 THEN since ELSE ?1 END, until = ?4, note = ?5
+			WHERE until < ?4`,
+		forgetWaits:  `DELETE FROM durable_provider_hold WHERE until < ?1`,
+		releaseWaits: `DELETE FROM durable_provider_hold WHERE gateway = ?2 AND until > ?1`,
+		readWaits:    `SELECT gateway, scope, since, until, note FROM durable_provider_hold WHERE until > ?1 ORDER BY gateway, scope`,
+		dueQueries: `SELECT` + columns + `, i.payload, x'' FROM durable_intent i
+			WHERE state = 4 AND ask = 1 AND later = 0 AND gateway = ?1 AND next_at <= ?2 ORDER BY next_at LIMIT ?3`,
 
 		promote: `UPDATE durable_intent SET later = 0 WHERE id IN (
 				SELECT id FROM durable_intent WHERE` + later + `AND next_at <= ?1 ORDER BY next_at, state, id LIMIT ?2)`,

@@ -1,0 +1,423 @@
+package durable_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/quotatest"
+)
+
+// D25: 600 intents against 60 a minute, with the defaults of an Engine. In the first window, the
+// provider rejects at most what is in flight then. Later it is at most three in each window.
+func TestProviderHold_quota(t *testing.T) {
+	for _, row := range []struct {
+		engines int
+		takes   time.Duration
+		window  int // rejections in a later window
+		evenly  bool
+	}{
+		{1, time.Millisecond, 1, false},
+		{1, 100 * time.Millisecond, 1, false},
+		{1, time.Second, 3, false},
+		{3, 100 * time.Millisecond, 3, false},
+		{3, time.Second, 3, false},
+		{1, 100 * time.Millisecond, 60, true}, // and one in each second
+		{3, 100 * time.Millisecond, 180, true},
+	} {
+		t.Run(fmt.Sprintf("%d Engines, %v, evenly %v", row.engines, row.takes, row.evenly), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &quotatest.Quota{Limit: 60, Window: time.Minute, Takes: row.takes, Evenly: row.evenly}
+				store := new(durable.Memory)
+				stores := make([]durable.Store, row.engines)
+				for i := range stores {
+					stores[i] = store
+				}
+				report := q.Run(t, 600, stores...)
+				assert.LessOrEqual(t, report.InFlight, 25*row.engines)
+				if !row.evenly { // else each intent that is rejected again and again waits longer
+					assert.LessOrEqual(t, report.Rejected[0], report.InFlight)
+					assert.LessOrEqual(t, report.Took, 11*time.Minute)
+				}
+				assert.LessOrEqual(t, slices.Max(report.Rejected[1:]), row.window)
+			})
+		})
+	}
+}
+
+// perScope is a Gateway with credentials of each scope.
+type perScope struct{ gatewayFunc }
+
+func (perScope) LimitsPerScope() bool { return true }
+
+// rejecting is a Gateway that answers the first send with an outcome, and counts the others.
+type rejecting struct {
+	outcome func() durable.Outcome
+
+	mu    sync.Mutex
+	began bool
+	sends []time.Time
+	keys  []string // scope and key
+}
+
+func (r *rejecting) Send(_ context.Context, s *durable.Send) durable.Outcome {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.began {
+		r.began = true
+		return r.outcome()
+	}
+	r.sends, r.keys = append(r.sends, time.Now()), append(r.keys, s.ID.Scope+s.ID.Key)
+	return durable.Outcome{Class: durable.ClassSucceeded}
+}
+
+func asks(status int, wait time.Duration) func() durable.Outcome {
+	return func() durable.Outcome {
+		return durable.Outcome{Class: durable.ClassFailed, Status: status, NotBefore: time.Now().Add(wait)}
+	}
+}
+
+// D25: 429, or 503 with a time, holds the gateway until then, at most for a day. Nothing is claimed
+// meanwhile, and no other answer holds it.
+func TestProviderHold(t *testing.T) {
+	const minute = time.Minute
+	fixed := func(o durable.Outcome) func() durable.Outcome { return func() durable.Outcome { return o } }
+	for _, row := range []struct {
+		name    string
+		outcome func() durable.Outcome
+		scopes  bool
+		held    time.Duration // 0: not
+		note    string
+	}{
+		{"429", asks(429, minute), false, minute, "the provider answered 429 and asked to wait 1m0s"},
+		{"503", asks(503, minute), false, minute, "the provider answered 503 and asked to wait 1m0s"},
+		{"429 of an unknown result", func() durable.Outcome { return durable.Outcome{Status: 429, NotBefore: time.Now().Add(minute)} }, false, minute, ""},
+		{"429 to a scope", asks(429, minute), true, minute, ""},
+		{"a year: a day", asks(429, 365*24*time.Hour), false, 24 * time.Hour, "the provider answered 429 and asked to wait 24h0m0s"},
+		{"429 without a time: no hold", fixed(durable.Outcome{Class: durable.ClassFailed, Status: 429}), false, 0, ""},
+		{"503 without a time: no hold", fixed(durable.Outcome{Status: 503}), false, 0, ""},
+		{"a time in the past: no hold", asks(429, -time.Hour), false, 0, ""},
+		{"500 with a time: no hold", asks(500, minute), false, 0, ""},
+		{"a rejection of this process: no hold", asks(0, minute), false, 0, ""},
+		{"a decline: no hold", func() durable.Outcome {
+			return durable.Outcome{Class: durable.ClassDeclined, Status: 429, NotBefore: time.Now().Add(minute)}
+		}, false, 0, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := &rejecting{outcome: row.outcome}
+				e := through(g)
+				if row.scopes {
+					e.Gateways["psp"] = perScope{g.Send}
+				}
+				var log bytes.Buffer
+				e.Trace = durable.LogTrace(slog.New(slog.NewTextHandler(&log, nil)))
+				running(t, e)
+				enqueue(t, e, pay("a", "first"))
+				synctest.Wait()
+				asked := time.Now()
+				enqueue(t, e, pay("a", "second"), pay("b", "third"))
+				due := pay("a", "deadline")
+				due.Deadline = time.Now().Add(30 * time.Second)
+				enqueue(t, e, due)
+				time.Sleep(5 * time.Second)
+				holds, err := e.Holds(t.Context())
+				require.NoError(t, err)
+				if row.held == 0 {
+					assert.Empty(t, holds)
+					assertState(t, e, pay("a", "second").ID, durable.StateDone)
+					return
+				}
+				require.Len(t, holds, 1)
+				assert.True(t, holds[0].Provider)
+				assert.Equal(t, "provider", holds[0].Holder())
+				assert.Equal(t, map[bool]string{true: "a"}[row.scopes], holds[0].Scope)
+				assert.WithinDuration(t, asked.Add(row.held), holds[0].Until, 100*time.Millisecond)
+				assert.False(t, holds[0].Until.Before(asked.Add(row.held)))
+				if row.note != "" {
+					assert.Equal(t, row.note, holds[0].Note)
+				}
+				assert.Contains(t, log.String(), "event=gateway_held gateway=psp ")
+				assert.Contains(t, log.String(), fmt.Sprintf("holder=provider error.type=%d until=", journal(t, e, pay("a", "first").ID)[0].Status))
+				time.Sleep(row.held - 6*time.Second)
+				assert.Zero(t, find(t, e, pay("a", "second").ID).Claims)
+				assert.Equal(t, row.scopes, find(t, e, pay("b", "third").ID).State == durable.StateDone)
+				time.Sleep(min(row.held/10, minute) + 10*time.Second)
+				for _, key := range []string{"afirst", "asecond", "bthird"} {
+					assert.Contains(t, g.keys, key)
+				}
+				assert.Equal(t, durable.ReasonDeadline, find(t, e, due.ID).Reason)
+				for i, at := range g.sends {
+					assert.True(t, row.scopes && g.keys[i] == "bthird" || !at.Before(asked.Add(row.held)), "%s at %v", g.keys[i], at.Sub(asked))
+				}
+			})
+		})
+	}
+}
+
+// D25: the Engines of all processes wait, by the database's clock, and each begins at another time in
+// the tenth of the wait after it, with one send.
+func TestProviderHold_processes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const many, wait = 20, 5 * time.Minute
+		g := &rejecting{outcome: asks(429, wait)}
+		store := &skewed{Store: new(durable.Memory), by: time.Hour}
+		took := perSend{g, 10 * time.Second}
+		for i := range many {
+			e := through(took)
+			e.Store = store
+			if i == 0 {
+				enqueue(t, e, pay("a", "first"))
+			}
+			running(t, e)
+		}
+		time.Sleep(20 * time.Second)
+		asked := time.Now()
+		e := through(g)
+		e.Store = store
+		for i := range 10 * many {
+			enqueue(t, e, pay("a", strconv.Itoa(i)))
+		}
+		time.Sleep(2 * wait)
+		synctest.Wait()
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		require.Len(t, g.sends, 10*many)
+		var first []time.Duration
+		for _, at := range g.sends[:many] {
+			first = append(first, at.Sub(asked))
+		}
+		assert.GreaterOrEqual(t, first[0], wait-20*time.Second)
+		assert.Greater(t, first[many-1]-first[0], wait/30, "the release is spread")
+		for i := range many {
+			assert.LessOrEqual(t, between(first, first[i], first[i]+time.Second), 6, "at once")
+		}
+	})
+}
+
+// perSend is a Gateway with sends that take a time.
+type perSend struct {
+	durable.Gateway
+
+	takes time.Duration
+}
+
+func (p perSend) Send(ctx context.Context, s *durable.Send) durable.Outcome {
+	defer time.Sleep(p.takes)
+	return p.Gateway.Send(ctx, s)
+}
+
+// skewed is a Store with a clock that is ahead of that of the Engines.
+type skewed struct {
+	durable.Store
+
+	by time.Duration
+}
+
+func (s *skewed) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, error) {
+	claimed, err := s.Store.Claim(ctx, claim)
+	claimed.Now = claimed.Now.Add(s.by)
+	for i := range claimed.Waiting {
+		h := &claimed.Waiting[i]
+		h.Since, h.Until = h.Since.Add(s.by), h.Until.Add(s.by)
+	}
+	return claimed, err
+}
+
+func (s *skewed) SetHold(ctx context.Context, hold durable.Hold) error {
+	if !hold.Until.IsZero() {
+		hold.Until = hold.Until.Add(-s.by)
+	}
+	return s.Store.SetHold(ctx, hold)
+}
+
+// D25: a hold by a person, by the provider and by the Engine do not affect each other. A release ends
+// them all, in all processes.
+func TestProviderHold_apart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status := http.StatusTooManyRequests
+		sends := 0
+		var mu sync.Mutex
+		g := gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+			time.Sleep(100 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			sends++
+			return asks(status, time.Hour)()
+		})
+		e, other := through(g), through(g)
+		other.Store = e.Store
+		running(t, e)
+		for i := range 100 {
+			enqueue(t, e, pay("a", strconv.Itoa(i)))
+		}
+		holders := func() (all []string) {
+			time.Sleep(3 * time.Second) // more than a poll
+			holds, err := e.Holds(t.Context())
+			require.NoError(t, err)
+			for i := range holds {
+				all = append(all, holds[i].Holder())
+			}
+			return all
+		}
+		assert.Equal(t, []string{"provider"}, holders(), "25 answers 429 are no reason for the Engine's own hold")
+		require.NoError(t, e.Hold(t.Context(), "psp", time.Now().Add(10*time.Minute), "ann", "maintenance"))
+		assert.Equal(t, []string{"person", "provider"}, holders())
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, []string{"provider"}, holders())
+		assert.Equal(t, 25, sends)
+		require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "maintenance"))
+		require.NoError(t, other.Release(t.Context(), "psp", "bob"))
+		assert.Equal(t, []string{"provider"}, holders(), "it was asked to wait again")
+		assert.GreaterOrEqual(t, sends, 26)
+		assert.LessOrEqual(t, sends, 27, "after a release by a person, one is sent at once")
+		require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "maintenance"))
+		time.Sleep(time.Hour)
+		assert.Equal(t, []string{"person"}, holders())
+		mu.Lock()
+		status = 500
+		mu.Unlock()
+		require.NoError(t, e.Release(t.Context(), "psp", "bob"))
+		time.Sleep(5 * time.Minute)
+		assert.Equal(t, []string{"engine"}, holders())
+	})
+}
+
+// D19, D25: while the provider asks to wait, an intent in doubt is queried. Nothing is sent.
+func TestProviderHold_query(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sends := make(map[string]int)
+		var mu sync.Mutex
+		e := through(finderFunc{
+			gatewayFunc: func(_ context.Context, s *durable.Send) durable.Outcome {
+				mu.Lock()
+				defer mu.Unlock()
+				sends[s.ID.Key]++
+				if s.ID.Key == "doubt" {
+					return durable.Outcome{}
+				}
+				return asks(429, time.Hour)()
+			},
+			find: func(context.Context, *durable.Send) durable.Outcome {
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			},
+		})
+		e.Policy = policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
+			return durable.Decision{Action: durable.Query, At: now.Add(time.Minute)}
+		})
+		running(t, e)
+		enqueue(t, e, pay("a", "doubt"))
+		synctest.Wait()
+		enqueue(t, e, pay("b", "limited"))
+		time.Sleep(2 * time.Minute)
+		assertState(t, e, pay("a", "doubt").ID, durable.StateDone)
+		assertState(t, e, pay("b", "limited").ID, durable.StateWaiting)
+		mu.Lock()
+		defer mu.Unlock()
+		assert.Equal(t, map[string]int{"doubt": 1, "limited": 1}, sends)
+	})
+}
+
+// D25: a hold that cannot be stored holds this Engine.
+func TestProviderHold_notStored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &rejecting{outcome: asks(429, time.Hour)}
+		store := &shaky{Store: new(durable.Memory)}
+		store.set(func(verb string) error { return map[string]error{"hold": errDown}[verb] })
+		e := through(g)
+		e.Store = store
+		var failed error
+		e.Trace = &durable.Trace{Failed: func(err error) { failed = err }}
+		running(t, e)
+		enqueue(t, e, pay("a", "first"))
+		synctest.Wait()
+		enqueue(t, e, pay("b", "second"))
+		time.Sleep(59 * time.Minute)
+		require.ErrorIs(t, failed, errDown)
+		assert.Empty(t, g.sends)
+		time.Sleep(3 * time.Minute)
+		assert.Len(t, g.sends, 2)
+	})
+}
+
+// D25: WorkOne returns the end of the hold as the time of its next call.
+func TestProviderHold_workOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &rejecting{outcome: asks(429, time.Hour)}
+		e := through(g)
+		enqueue(t, e, pay("a", "first"), pay("a", "second"))
+		for _, key := range []string{"first", "second"} {
+			next, err := e.WorkOne(t.Context(), pay("a", key).ID)
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, time.Until(next), time.Hour)
+			assert.Less(t, time.Until(next), time.Hour+2*time.Minute)
+		}
+		time.Sleep(time.Hour + 2*time.Minute)
+		next, err := e.WorkOne(t.Context(), pay("a", "second").ID)
+		require.NoError(t, err)
+		assert.Zero(t, next)
+	})
+}
+
+// D27: a clean shutdown is no failed attempt. An intent that was cut is in doubt, and another Engine
+// sends it at once under the same key, whatever the Policy says.
+func TestShutdown(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		outcome  func(context.Context) durable.Outcome // of the send that is cut
+		state    durable.State
+		attempts int
+	}{
+		{"cut", func(ctx context.Context) durable.Outcome { return durable.Outcome{Err: ctx.Err()} }, durable.StateUnknown, 1},
+		{"not sent", func(ctx context.Context) durable.Outcome {
+			return durable.Outcome{Class: durable.ClassFailed, Err: &resilienthttp.Error{Err: ctx.Err(), Reason: resilienthttp.ErrRateLimited}}
+		}, durable.StateWaiting, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var keys []string
+				e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
+					if keys = append(keys, s.Key); len(keys) > 1 {
+						return durable.Outcome{Class: durable.ClassSucceeded}
+					}
+					<-ctx.Done()
+					return row.outcome(ctx)
+				}))
+				e.Policy = policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
+					t.Error("the Policy was called")
+					return durable.Decision{Action: durable.Bury, At: now.Add(time.Hour)}
+				})
+				in := pay("comp1", "1")
+				enqueue(t, e, in)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				require.NoError(t, e.Run(ctx))
+				record := find(t, e, in.ID)
+				assert.Equal(t, row.state, record.State)
+				assert.Equal(t, row.attempts, record.Attempts)
+				assert.Equal(t, row.attempts, record.Claims)
+				assert.False(t, record.NextAt.After(time.Now()))
+				n, err := e.Work(t.Context(), 1)
+				require.NoError(t, err)
+				assert.Equal(t, 1, n)
+				assertState(t, e, in.ID, durable.StateDone)
+				require.Len(t, keys, 2)
+				assert.Equal(t, keys[0], keys[1])
+			})
+		})
+	}
+}
