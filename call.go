@@ -169,10 +169,7 @@ func (c *call) choosePolicy() error {
 		c.policy = c.config.policy.Load()
 		return nil
 	}
-	if c.options.invalid != nil {
-		return c.options.invalid
-	}
-	return c.deadlineHeader.checkMargin(c.policy)
+	return errors.Join(c.options.invalid, c.deadlineHeader.checkMargin(c.policy))
 }
 
 // nest finds the call of an outer Transport, if there is one.

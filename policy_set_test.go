@@ -3,6 +3,7 @@ package resilienthttp_test
 import (
 	"encoding/json"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,7 @@ func TestSetPolicy_invalid(t *testing.T) {
 		{"less than the margin of the header", resilienthttp.Policy{AttemptTimeout: time.Second}, time.Second, "DeadlineHeader.Margin"},
 		{"more than the margin of the header", resilienthttp.Policy{AttemptTimeout: 2 * time.Second}, time.Second, ""},
 		{"all errors", resilienthttp.Policy{ReadTimeout: 5, MaxRetryAfter: 5}, 0, "Policy.MaxRetryAfter"},
+		{"errors of the policy and of the margin", resilienthttp.Policy{AttemptTimeout: 5}, time.Second, "DeadlineHeader.Margin"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -47,6 +49,7 @@ func TestSetPolicy_invalid(t *testing.T) {
 					return
 				}
 				require.ErrorContains(t, errOfCall, row.want)
+				require.ErrorContains(t, errOfCall, strings.ReplaceAll(err.Error(), "\n", "; "), "the same error, in a line")
 				require.Zero(t, sentByCall)
 				require.ErrorContains(t, err, row.want)
 				require.Equal(t, resilienthttp.ErrorType(errOfCall), resilienthttp.ErrorType(err))

@@ -105,7 +105,7 @@ func (b *body) resume() error {
 	if ctx.Err() != nil {
 		return b.failure("")
 	}
-	resp, err := b.transport.inner().RoundTrip(b.rest(ctx))
+	resp, err := b.transport.send(b.rest(ctx))
 	if err != nil {
 		return b.failure(err.Error())
 	}
@@ -179,6 +179,8 @@ func (b *body) check(resp *http.Response) (end int64, why string) {
 		return 0, "no valid Content-Range"
 	case first != b.offset || total != b.length:
 		return 0, fmt.Sprintf("bytes %d-%d of %d instead of %d-%d of %d", first, last, total, b.offset, b.length-1, b.length)
+	case strings.HasPrefix(strings.ToLower(resp.Header.Get("Content-Type")), "multipart/byteranges"):
+		return 0, "more than one range"
 	case entitytag.Strong(resp.Header) != b.tag:
 		return 0, "another ETag"
 	case resp.Uncompressed || resp.Header.Get("Content-Encoding") != b.encoding:

@@ -165,6 +165,7 @@ func TestBytes(t *testing.T) {
 		{"an unknown total (undici#5120)", []change{first, header("Content-Range", "bytes 10-25/*")}, alphabet[:10], 2, "no valid Content-Range"},
 		{"no Content-Range", []change{first, header("Content-Range", "")}, alphabet[:10], 2, "no valid Content-Range"},
 		{"two ranges", []change{first, func(r *http.Response) { r.Header.Add("Content-Range", "bytes 10-25/26") }}, alphabet[:10], 2, "no valid"},
+		{"several ranges in one body, with a Content-Range", []change{first, header("Content-Type", "multipart/byteranges; boundary=x")}, alphabet[:10], 2, "more than one range"},
 		{"other units", []change{first, header("Content-Range", "lines 10-25/26")}, alphabet[:10], 2, "no valid Content-Range"},
 		{"a sign", []change{first, header("Content-Range", "bytes +10-25/26")}, alphabet[:10], 2, "no valid Content-Range"},
 		{"beyond the total", []change{first, header("Content-Range", "bytes 10-26/26")}, alphabet[:10], 2, "no valid Content-Range"},
@@ -291,6 +292,45 @@ func TestRequests(t *testing.T) {
 	resp, err = (&download.Transport{Base: o}).RoundTrip(req)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
+}
+
+// A Base, such as a fake in a test, may return no response or one without a body.
+func TestIncompleteBase(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		change change
+		want   string
+	}{
+		{"no response", nil, "neither a response nor an error"},
+		{"no body", func(r *http.Response) { r.StatusCode, r.Body = 500, nil }, "status 500"},
+		{"no body of a part", func(r *http.Response) { r.Body = nil }, "1 brought no byte"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			plan := []change{cut(10, errBroken), row.change}
+			transport := &download.Transport{MaxResumes: 1, Base: incomplete{&origin{content: alphabet, tag: strong, plan: plan}}}
+			resp, err := transport.RoundTrip(request(t, t.Context()))
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.ErrorContains(t, err, row.want)
+			require.Equal(t, alphabet[:10], string(got))
+			require.NoError(t, resp.Body.Close())
+			if row.change == nil {
+				_, err = transport.RoundTrip(request(t, t.Context()))
+				require.ErrorContains(t, err, row.want)
+			}
+		})
+	}
+}
+
+// incomplete returns nothing after the plan, and for a nil in it.
+type incomplete struct{ *origin }
+
+func (i incomplete) RoundTrip(req *http.Request) (*http.Response, error) {
+	if n := len(i.requests); n >= len(i.plan) || i.plan[n] == nil {
+		i.requests = append(i.requests, req)
+		return nil, nil //nolint:nilnil // this is what it is for
+	}
+	return i.origin.RoundTrip(req)
 }
 
 // MaxResumes counts resumes without a byte; the second one and later ones wait.

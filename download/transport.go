@@ -1,6 +1,7 @@
 package download
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync"
@@ -48,12 +49,28 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		req.Header = http.Header{}
 	}
 	req.Header.Set("Accept-Encoding", "identity")
-	resp, err := t.inner().RoundTrip(req)
+	resp, err := t.send(req)
 	if err != nil {
 		return nil, err
 	}
 	if v, ok := versionOf(resp); ok {
 		resp.Body = newBody(t, req, v, resp.Body)
+	}
+	return resp, nil
+}
+
+var errNoResponse = errors.New("download: Base returned neither a response nor an error")
+
+// send makes a call of Base. Its response has a body, as http.Client sees to it.
+func (t *Transport) send(req *http.Request) (*http.Response, error) {
+	resp, err := t.inner().RoundTrip(req)
+	switch {
+	case err != nil:
+		return nil, err
+	case resp == nil:
+		return nil, errNoResponse
+	case resp.Body == nil:
+		resp.Body = http.NoBody
 	}
 	return resp, nil
 }
@@ -103,7 +120,7 @@ type version struct {
 // versionOf returns the version of a whole body, if the server can continue it.
 func versionOf(resp *http.Response) (version, bool) {
 	v := version{entitytag.Strong(resp.Header), resp.Header.Get("Content-Encoding"), resp.ContentLength}
-	ok := resp.StatusCode == http.StatusOK && !resp.Uncompressed && resp.Body != nil && v.tag != "" && v.length > 0
+	ok := resp.StatusCode == http.StatusOK && !resp.Uncompressed && v.tag != "" && v.length > 0
 	return v, ok && acceptsBytes(resp.Header)
 }
 

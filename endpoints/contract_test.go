@@ -314,6 +314,9 @@ func TestTransport_Validate(t *testing.T) {
 		{"a query", func(tr *endpoints.Transport) { tr.Endpoints[0].URL = parse(t, "http://a.test/?key=secret") }, "has a query"},
 		{"an empty query", func(tr *endpoints.Transport) { tr.Endpoints[0].URL = parse(t, "http://a.test/?") }, "has a query"},
 		{"a fragment", func(tr *endpoints.Transport) { tr.Endpoints[0].URL = parse(t, "http://a.test/#x") }, "has a fragment"},
+		{"a relative path", func(tr *endpoints.Transport) {
+			tr.Endpoints[0].URL = &url.URL{Scheme: "http", Host: "a.test", Path: "v1"}
+		}, "has a path without a slash"},
 		{"dot segments", func(tr *endpoints.Transport) { tr.Endpoints[0].URL = parse(t, "http://a.test/v1/../x") }, `has a path with ".."`},
 		{"the same name", func(tr *endpoints.Transport) { tr.Endpoints[0].Name = "x"; tr.Endpoints[1].Name = "x" }, `Endpoints[1].Name is "x", as that of Endpoints[0]`},
 		{"the same URL without names", func(tr *endpoints.Transport) { tr.Endpoints[1].URL = tr.Endpoints[0].URL }, `Endpoints[1].Name is "a.test/v1"`},

@@ -81,6 +81,47 @@ func TestTransport_keyPoolOverload(t *testing.T) {
 	})
 }
 
+// What a key has made is found with the same key: a redirect below an endpoint's URL goes to that endpoint,
+// also if others have the same URL.
+func TestTransport_keyPoolRedirect(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		l := newList(t, keyPool, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			key := r.Header.Get("Authorization")
+			got = append(got, r.Method+" "+r.URL.Path+" "+key)
+			switch {
+			case key == "Bearer one":
+				w.WriteHeader(http.StatusTooManyRequests)
+			case r.URL.Path == "/jobs":
+				http.Redirect(w, r, "/jobs/1", http.StatusSeeOther)
+			}
+		}))
+		resp, err := l.post("/jobs")
+		require.NoError(t, err)
+		require.Equal(t, http.StatusOK, resp.StatusCode)
+		require.Equal(t, []string{"POST /jobs Bearer one", "POST /jobs Bearer two", "GET /jobs/1 Bearer two"}, got)
+	})
+}
+
+// A redirect of one list says nothing about the endpoints of another.
+func TestTransport_redirectOfAnotherList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newList(t, nil, faulttest.Redirect(307, "http://b.test/x"), faulttest.OK("b"))
+		other := &endpoints.Transport{Endpoints: l.Endpoints[:1], Transport: l.Transport.Transport}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://a.test/x", http.NoBody)
+		require.NoError(t, err)
+		first, err := l.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, first.Body.Close())
+		next := req.Clone(t.Context())
+		next.Response = first
+		resp, err := other.RoundTrip(next)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "a", visited(resp, err))
+	})
+}
+
 // Two endpoints of one host have their own circuits, quotas and names.
 func TestTransport_sameHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,10 +8,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
-// match finds the endpoint for a request's URL: the URL begins with the endpoint's. The longest path decides.
-// path is the rest of the path, escaped: "" or with a slash in front. A path with a dot segment is below
-// none, because a server may resolve it to a path outside.
-func match(targets []route.Target, u *url.URL) (index int, path string, ok bool) {
+// match finds the endpoint for a URL: the URL begins with the endpoint's. The longest path decides, and of
+// endpoints with the same URL the preferred one or else the first. path is the rest of the path, escaped:
+// "" or with a slash in front. A path with a dot segment is below none, because a server may resolve it to
+// a path outside.
+func match(targets []route.Target, u *url.URL, preferred *route.Target) (index int, path string, ok bool) {
 	if u.Opaque != "" || u.Host == "" || slices.Contains(strings.Split(u.Path, "/"), "..") {
 		return 0, "", false
 	}
@@ -20,7 +21,8 @@ func match(targets []route.Target, u *url.URL) (index int, path string, ok bool)
 		at := targets[i].URL
 		base := route.Base(at)
 		rest, below := strings.CutPrefix(escaped, base)
-		if below = below && (rest == "" || rest[0] == '/'); below && len(base) > longest && sameOrigin(at, u) {
+		better := len(base) > longest || len(base) == longest && &targets[i] == preferred
+		if below = below && (rest == "" || rest[0] == '/'); below && better && sameOrigin(at, u) {
 			index, path, longest = i, rest, len(base)
 		}
 	}

@@ -70,17 +70,17 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req == nil || req.URL == nil {
 		return t.inner.RoundTrip(req)
 	}
-	_, path, ok := match(t.targets, req.URL)
+	_, path, ok := match(t.targets, req.URL, nil)
 	if !ok {
 		return t.inner.RoundTrip(req)
 	}
 	r := &route.Route{
-		Context: req.Context(), Targets: t.targets, First: redirectedTo(req), Path: path,
+		Context: req.Context(), Targets: t.targets, First: t.redirectedTo(req), Path: path,
 		Shared: t.SharedKeys, Probes: t.mayProbe(req.Method),
 	}
 	resp, err := t.inner.RoundTrip(req.WithContext(r))
 	if resp != nil && r.Answered != nil {
-		relocate(resp, req.URL, r)
+		t.relocate(resp, req.URL, r)
 	}
 	return resp, err
 }
@@ -88,16 +88,18 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 // mayProbe reports whether a call may be the one that tries a failing endpoint. A POST that fails there
 // may be lost, so it leaves that to calls with a safe method, if there are any.
 func (t *Transport) mayProbe(method string) bool {
-	now := time.Now().UnixNano()
+	now, last := time.Now().UnixNano(), t.safeCall.Load()
+	within := func(d time.Duration) bool { // false if the clock was set back
+		return last != 0 && now >= last && now-last <= int64(d)
+	}
 	switch method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		if now-t.safeCall.Load() > int64(time.Second) { // not at each call: processors share it
+		if !within(time.Second) { // not at each call: processors share it
 			t.safeCall.Store(now)
 		}
 		return true
 	}
-	last := t.safeCall.Load()
-	return last == 0 || now-last > int64(safeCallPeriod)
+	return !within(safeCallPeriod)
 }
 
 // CloseIdleConnections closes the idle connections of the Transport.
@@ -145,13 +147,14 @@ func (e *Endpoint) scope() string {
 	return e.name()
 }
 
-type redirectKey struct{}
+// redirectKey is for the index of an endpoint of one list.
+type redirectKey struct{ list *Transport }
 
 // redirectedTo returns the index of the endpoint to which the response of another one has redirected
 // the client, or 0. Otherwise the first one would redirect it again.
-func redirectedTo(req *http.Request) int {
+func (t *Transport) redirectedTo(req *http.Request) int {
 	if from := req.Response; from != nil && from.Request != nil {
-		if i, ok := from.Request.Context().Value(redirectKey{}).(int); ok {
+		if i, ok := from.Request.Context().Value(redirectKey{t}).(int); ok {
 			return i
 		}
 	}
@@ -160,7 +163,7 @@ func redirectedTo(req *http.Request) int {
 
 // relocate rewrites a Location below an endpoint to the first one. The client resolves a relative
 // Location with the URL of its own request, so it becomes absolute if another endpoint responded.
-func relocate(resp *http.Response, named *url.URL, r *route.Route) {
+func (t *Transport) relocate(resp *http.Response, named *url.URL, r *route.Route) {
 	values := resp.Header["Location"]
 	if len(values) == 0 || values[0] == "" {
 		return
@@ -169,7 +172,7 @@ func relocate(resp *http.Response, named *url.URL, r *route.Route) {
 	if err != nil {
 		return // as it is: the client reports it
 	}
-	i, path, ok := match(r.Targets, at)
+	i, path, ok := match(r.Targets, at, r.Answered)
 	if ok {
 		first := r.Targets[0].URL
 		at.Scheme, at.Host, at.User = first.Scheme, first.Host, nil
@@ -183,6 +186,6 @@ func relocate(resp *http.Response, named *url.URL, r *route.Route) {
 		resp.Header["Location"] = []string{at.String()}
 	}
 	if ok && i != 0 && resp.Request != nil {
-		resp.Request = resp.Request.WithContext(context.WithValue(resp.Request.Context(), redirectKey{}, i))
+		resp.Request = resp.Request.WithContext(context.WithValue(resp.Request.Context(), redirectKey{t}, i))
 	}
 }

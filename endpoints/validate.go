@@ -54,6 +54,8 @@ func (e *Endpoint) problem() string {
 		return "has a query, must have none"
 	case u.Fragment != "" || u.RawFragment != "":
 		return "has a fragment, must have none"
+	case u.Path != "" && u.Path[0] != '/':
+		return "has a path without a slash in front"
 	case slices.Contains(strings.Split(u.Path, "/"), ".."):
 		return `has a path with "..", must have none`
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
@@ -36,29 +38,32 @@ func (l limited) Send(ctx context.Context, statements ...*pgkit.Statement) error
 	if l.conn.knows(statements) {
 		err := l.through.Send(ctx, append([]*pgkit.Statement{limit}, statements...)...)
 		if err != nil {
-			delete(l.conn.PgConn().CustomData(), knownStatements) // pgx prepares them again
+			l.conn.forget(ctx, statements)
 		}
 		return err
 	}
-	// pgx prepares new statements before the first one is executed, and the server waits for the
+	// New statements are prepared before the first one is executed, and the server waits for the
 	// table's lock then.
 	through := pgkit.PGX(l.conn)
 	err := through.Send(ctx, &pgkit.Statement{Text: pgkit.Begin}, limit)
 	for i := 0; i < len(statements) && err == nil; i++ {
-		err = through.Send(ctx, statements[i])
+		if err = l.conn.prepare(ctx, statements[i]); err == nil {
+			err = through.Send(ctx, statements[i])
+		}
 	}
 	if err == nil {
 		err = through.Send(ctx, &pgkit.Statement{Text: "commit"})
 	}
 	if err != nil {
 		l.conn.rollBack(ctx)
+		l.conn.forget(ctx, statements)
 		return err
 	}
 	l.conn.learn(statements)
 	return nil
 }
 
-// knownStatements is the key of the texts that a connection has executed in a claim.
+// knownStatements is the key of the texts that a connection need not prepare again.
 const knownStatements = "github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 
 func (c *connection) knows(statements []*pgkit.Statement) bool {
@@ -71,7 +76,23 @@ func (c *connection) knows(statements []*pgkit.Statement) bool {
 	return true
 }
 
+func (c *connection) mode() pgx.QueryExecMode { return c.Config().DefaultQueryExecMode }
+
+// prepare prepares a statement until it is forgotten. pgx removes those that it prepares by itself
+// when the program has many others.
+func (c *connection) prepare(ctx context.Context, statement *pgkit.Statement) error {
+	if c.mode() != pgx.QueryExecModeCacheStatement {
+		return nil
+	}
+	_, err := c.Prepare(ctx, statement.Text, statement.Text)
+	return err
+}
+
+// learn notes statements that have been executed, unless pgx asks the server for their types again.
 func (c *connection) learn(statements []*pgkit.Statement) {
+	if mode := c.mode(); mode == pgx.QueryExecModeCacheDescribe || mode == pgx.QueryExecModeDescribeExec {
+		return
+	}
 	known, ok := c.PgConn().CustomData()[knownStatements].(map[string]bool)
 	if !ok {
 		known = make(map[string]bool)
@@ -79,6 +100,23 @@ func (c *connection) learn(statements []*pgkit.Statement) {
 	}
 	for _, each := range statements {
 		known[each.Text] = true
+	}
+}
+
+// forget lets statements be prepared again, because they failed: a migration may have changed their
+// types, or DISCARD ALL has removed them.
+func (c *connection) forget(ctx context.Context, statements []*pgkit.Statement) {
+	delete(c.PgConn().CustomData(), knownStatements)
+	if c.IsClosed() || c.mode() != pgx.QueryExecModeCacheStatement {
+		return
+	}
+	ctx, cancel := endContext(ctx)
+	defer cancel()
+	for _, each := range statements {
+		if err := c.Deallocate(ctx, each.Text); err != nil {
+			_ = c.Close(ctx) // The first error is what matters.
+			return
+		}
 	}
 }
 

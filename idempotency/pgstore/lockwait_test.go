@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,18 +23,28 @@ func TestClaim_tableLocked(t *testing.T) {
 		for _, row := range []struct {
 			mode, timeout string
 			warm          bool
+			parameter     []string
 		}{
-			{"EXCLUSIVE", "0", false},
-			{"EXCLUSIVE", "0", true},
-			{"ACCESS EXCLUSIVE", "0", false},
-			{"ACCESS EXCLUSIVE", "0", true},
-			{"ACCESS EXCLUSIVE", "1h", true},
-			{"ACCESS EXCLUSIVE", "20ms", true},
+			{"EXCLUSIVE", "0", false, nil},
+			{"EXCLUSIVE", "0", true, nil},
+			{"ACCESS EXCLUSIVE", "0", false, nil},
+			{"ACCESS EXCLUSIVE", "0", true, nil},
+			{"ACCESS EXCLUSIVE", "1h", true, nil},
+			{"ACCESS EXCLUSIVE", "20ms", true, nil},
+			{"ACCESS EXCLUSIVE", "0", true, []string{"statement_cache_capacity", "1"}}, // pgx forgets all statements but the last
+			{"ACCESS EXCLUSIVE", "0", true, []string{"default_query_exec_mode", "cache_describe"}},
+			{"ACCESS EXCLUSIVE", "0", true, []string{"default_query_exec_mode", "describe_exec"}},
+			{"ACCESS EXCLUSIVE", "0", true, []string{"default_query_exec_mode", "exec"}},
+			{"ACCESS EXCLUSIVE", "0", true, []string{"default_query_exec_mode", "simple_protocol"}},
 		} {
-			t.Run(fmt.Sprintf("%s/%s/%s/warm %v", f.name, row.mode, row.timeout, row.warm), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s/%s/%s/warm %v%v", f.name, row.mode, row.timeout, row.warm, row.parameter), func(t *testing.T) {
 				t.Parallel()
 				dsn := postgrestest.Open(t)
-				store := poolOf(t, 2, f.name, withParameter(t, dsn, "lock_timeout", row.timeout))
+				with := withParameter(t, dsn, "lock_timeout", row.timeout)
+				for i := 0; i < len(row.parameter); i += 2 {
+					with = withParameter(t, with, row.parameter[i], row.parameter[i+1])
+				}
+				store := poolOf(t, 2, f.name, with)
 				if row.warm {
 					for i := range 4 {
 						acquire(t, store, newClaim(fmt.Sprint("warm", i)))
@@ -90,6 +101,33 @@ func TestBegin_lockTimeout(t *testing.T) {
 				require.NoError(t, tx.Commit(t.Context(), completed))
 				acquire(t, store, newClaim(fmt.Sprint("leased", i)))
 			}
+		})
+	}
+}
+
+// TestClaim_statementsRemoved: a statement that the server has removed, or that a migration has changed,
+// fails once on a connection at most.
+func TestClaim_statementsRemoved(t *testing.T) {
+	t.Parallel()
+	for _, change := range []string{`DISCARD ALL`, `ALTER TABLE idempotency_records ALTER COLUMN owner TYPE varchar`} {
+		t.Run(change, func(t *testing.T) {
+			t.Parallel()
+			pool := newPool(t, postgrestest.Open(t), func(c *pgxpool.Config) { c.MaxConns = 1 })
+			store := newStore(t, pool)
+			for i := range 4 {
+				acquire(t, store, newClaim(fmt.Sprint("warm", i)))
+			}
+			_, err := pool.Exec(t.Context(), change)
+			require.NoError(t, err)
+			for i := range 4 { // each statement may fail once
+				_, _ = store.Reserve(t.Context(), newClaim(fmt.Sprint("leased", i)))
+				if _, tx, err := store.Begin(t.Context(), newClaim(fmt.Sprint("transactional", i)), time.Minute); err == nil {
+					_ = tx.Commit(t.Context(), completed)
+				}
+			}
+			acquire(t, store, newClaim("new"))
+			_, tx := begin(t, store, "new, transactional")
+			require.NoError(t, tx.Commit(t.Context(), completed))
 		})
 	}
 }
