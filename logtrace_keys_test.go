@@ -22,7 +22,7 @@ var logKeys = []string{
 	"usual_latency", "latency", "samples", "attempts_in_flight", "in_flight_age", "openings",
 	"quota_limit", "quota_remaining", "quota_used_by_others", "quota_until",
 	"suppressed", "suppressed_event", "suppressed_kind", "client_errors", "calls", "transcript",
-	"from", "to", "at", "batch", "row_number", "gateway", "automatic", "until", "next_probe",
+	"from", "to", "at", "batch", "row_number", "gateway", "holder", "until", "next_probe",
 }
 
 // T14: the records of the client, of idempotency and of durable have one set of keys.

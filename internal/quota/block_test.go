@@ -139,8 +139,7 @@ func TestLimiter_responses(t *testing.T) {
 	}{
 		{name: "429", status: 429, header: retryAfter(20), often: 20 * time.Second},
 		{name: "403", status: 403, header: retryAfter(20), often: 20 * time.Second},
-		{name: "400", status: 400, header: retryAfter(20), often: 20 * time.Second},
-		{name: "bare 400", status: 400},
+		{name: "400", status: 400, header: retryAfter(20)},
 		{name: "503", status: 503, header: retryAfter(20)},
 		{name: "503, exhausted, without a reset", status: 503, header: retryAfter(20, "RateLimit-Remaining", 0), once: 20 * time.Second},
 		{name: "529", status: 529, header: retryAfter(20)},

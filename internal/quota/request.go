@@ -63,8 +63,6 @@ func (a *Response) rejected() bool {
 		return true
 	case http.StatusForbidden:
 		return a.AsksToWait || a.Quota.Exhausted
-	case http.StatusBadRequest: // of a server that has no other status; a bad request may be the last of a quota
-		return a.AsksToWait
 	case http.StatusServiceUnavailable:
 		return a.Quota.Exhausted
 	}

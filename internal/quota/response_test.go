@@ -25,7 +25,7 @@ func TestResponse_classification(t *testing.T) {
 		{"forbidden for a while", Response{Status: 403, AsksToWait: true}, true, false},
 		{"forbidden, used up", Response{Status: 403, Quota: used}, true, false},
 		{"bad request", Response{Status: 400}, false, true},
-		{"bad request, wait", Response{Status: 400, AsksToWait: true}, true, false},
+		{"bad request, wait", Response{Status: 400, AsksToWait: true}, false, true},
 		{"bad request, maybe the last of the quota", Response{Status: 400, Quota: used}, false, false},
 		{"429", Response{Status: 429}, true, false},
 		{"429, used up", Response{Status: 429, Quota: used}, true, false},
