@@ -56,7 +56,7 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if active {
 		permit.Done(answer, now)
 	} else {
-		set.Observe(r, answer, sent, now)
+		set.Observe(r, answer, sent, now, 0)
 	}
 	return resp, err
 }

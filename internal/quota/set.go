@@ -21,11 +21,12 @@ type Set struct {
 	limiter *Limiter
 	scope   string
 	active  atomic.Bool
-	named   atomic.Bool        // some routes have their own bucket
-	limited atomic.Int64       // time of the last 429 since the limiter's origin; 0: never
-	fixed   *fixedLimit        // the fixed limit of this process; nil: none
-	shared  *sharedquota.Quota // the fixed limit of many processes; nil: none
-	slots   *slots             // the requests at once; nil: no limit
+	named   atomic.Bool            // some routes have their own bucket
+	limited atomic.Int64           // time of the last 429 since the limiter's origin; 0: never
+	first   atomic.Pointer[bucket] // made the Set active, and counts the requests without a permit
+	fixed   *fixedLimit            // the fixed limit of this process; nil: none
+	shared  *sharedquota.Quota     // the fixed limit of many processes; nil: none
+	slots   *slots                 // the requests at once; nil: no limit
 
 	mu   sync.Mutex
 	keys map[string]string // of requests; guarded by mu
@@ -183,17 +184,31 @@ func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *Rejection {
 }
 
 // Observe learns from the result of a request without a permit, because the Set was not active.
-// The first response that shows a quota or is a rejection makes the Set active.
-func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
+// The first response that shows a quota or is a rejection makes the Set active. inFlight is the
+// number of other requests without a permit that are in flight then. Each of them must call
+// Observe too, also without a response.
+func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight int64) {
 	if !s.limiter.Follow || !s.active.Load() && !resp.Shows() {
 		return
 	}
 	p := s.permit(&r)
 	p.sent = s.limiter.steady(sent)
-	of := s.learn(&p, resp, now)
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	of.Dispatch(now)
+	of, change := s.learn(&p, resp, now), int64(-1)
+	if s.first.CompareAndSwap(nil, of) {
+		change = inFlight
+	}
+	first := s.first.Load()
+	first.countEarly(change, now)
+	if of != first {
+		of.countEarly(0, now)
+	}
+}
+
+func (b *bucket) countEarly(change int64, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.early += change
+	b.Dispatch(now)
 }
 
 // permit returns a permit of the request's bucket that is not counted yet.
