@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/textproto"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -178,7 +177,7 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 		return ""
 	}
 	before := from.Request
-	if before.Method != req.Method || !sameOrigin(before.URL, req.URL) {
+	if before.Method != req.Method || !hostmatch.SameOrigin(before.URL, req.URL) {
 		return ""
 	}
 	if c := callOf(from); c != nil {
@@ -188,23 +187,6 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 		return c.key
 	}
 	return headerValue(before.Header, i.Header)
-}
-
-// sameOrigin compares as RFC 6454 section 5 does.
-func sameOrigin(a, b *url.URL) bool {
-	return strings.EqualFold(a.Scheme, b.Scheme) && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
-}
-
-func port(u *url.URL) string {
-	switch explicit := u.Port(); {
-	case explicit != "":
-		return explicit
-	case strings.EqualFold(u.Scheme, "https"):
-		return "443"
-	case strings.EqualFold(u.Scheme, "http"):
-		return "80"
-	}
-	return ""
 }
 
 func (i *Idempotency) encode(key string) string {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -290,11 +291,11 @@ func (t *update) isWritten(current []byte) bool {
 	return bytes.Equal(t.written, current)
 }
 
-// sameOrigin reports whether both URLs have the same scheme and host. The request must not
-// send Updater.Header, which may have credentials, to another origin.
+// sameOrigin reports whether the read was not redirected to another origin. The write must not
+// send Updater.Header, which may have credentials, there.
 func sameOrigin(requested string, final *url.URL) bool {
 	u, err := url.Parse(requested)
-	return err == nil && strings.EqualFold(u.Scheme, final.Scheme) && strings.EqualFold(u.Host, final.Host)
+	return err == nil && hostmatch.SameOrigin(u, final)
 }
 
 func isSuccess(resp *http.Response) bool { return resp.StatusCode/100 == 2 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
@@ -22,26 +23,9 @@ func match(targets []route.Target, u *url.URL, preferred *route.Target) (index i
 		base := route.Base(at)
 		rest, below := strings.CutPrefix(escaped, base)
 		better := len(base) > longest || len(base) == longest && &targets[i] == preferred
-		if below = below && (rest == "" || rest[0] == '/'); below && better && sameOrigin(at, u) {
+		if below = below && (rest == "" || rest[0] == '/'); below && better && hostmatch.SameOrigin(at, u) {
 			index, path, longest = i, rest, len(base)
 		}
 	}
 	return index, path, longest >= 0
-}
-
-// sameOrigin compares as RFC 6454 section 5 does.
-func sameOrigin(a, b *url.URL) bool {
-	return strings.EqualFold(a.Scheme, b.Scheme) && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
-}
-
-func port(u *url.URL) string {
-	switch explicit := u.Port(); {
-	case explicit != "":
-		return explicit
-	case strings.EqualFold(u.Scheme, "https"):
-		return "443"
-	case strings.EqualFold(u.Scheme, "http"):
-		return "80"
-	}
-	return ""
 }

@@ -46,3 +46,20 @@ func Check(pattern string) error {
 	}
 	return nil
 }
+
+// SameOrigin compares scheme, host and port (RFC 6454 section 5). http has port 80, and https 443.
+func SameOrigin(a, b *url.URL) bool {
+	return strings.EqualFold(a.Scheme, b.Scheme) && strings.EqualFold(a.Hostname(), b.Hostname()) && port(a) == port(b)
+}
+
+func port(u *url.URL) string {
+	switch explicit := u.Port(); {
+	case explicit != "":
+		return explicit
+	case strings.EqualFold(u.Scheme, "https"):
+		return "443"
+	case strings.EqualFold(u.Scheme, "http"):
+		return "80"
+	}
+	return ""
+}

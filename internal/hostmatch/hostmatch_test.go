@@ -45,3 +45,27 @@ func TestCheck(t *testing.T) {
 		assert.Error(t, Check(bad), bad)
 	}
 }
+
+func TestSameOrigin(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		a, b string
+		want bool
+	}{
+		{"https://api.test/a", "https://API.test/b?c", true},
+		{"https://api.test", "https://api.test:443", true},
+		{"HTTP://api.test:80", "http://api.test", true},
+		{"http://[::1]:80", "http://[::1]", true},
+		{"https://api.test", "http://api.test", false},
+		{"https://api.test", "https://api.test:8443", false},
+		{"https://api.test", "https://api.test.evil", false},
+		{"ftp://api.test:1", "ftp://api.test", false},
+	} {
+		a, err := url.Parse(row.a)
+		require.NoError(t, err)
+		b, err := url.Parse(row.b)
+		require.NoError(t, err)
+		assert.Equal(t, row.want, SameOrigin(a, b), "%s, %s", row.a, row.b)
+		assert.Equal(t, row.want, SameOrigin(b, a), "%s, %s", row.b, row.a)
+	}
+}
