@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -85,6 +86,12 @@ func (r *rejecting) Send(_ context.Context, s *durable.Send) durable.Outcome {
 	return durable.Outcome{Class: durable.ClassSucceeded}
 }
 
+func (r *rejecting) sent() []time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.sends)
+}
+
 func asks(status int, wait time.Duration) func() durable.Outcome {
 	return func() durable.Outcome {
 		return durable.Outcome{Class: durable.ClassFailed, Status: status, NotBefore: time.Now().Add(wait)}
@@ -135,6 +142,7 @@ func TestProviderHold(t *testing.T) {
 				due.Deadline = time.Now().Add(30 * time.Second)
 				enqueue(t, e, due)
 				time.Sleep(5 * time.Second)
+				synctest.Wait() // what is read below was written before
 				holds, err := e.Holds(t.Context())
 				require.NoError(t, err)
 				if row.held == 0 {
@@ -157,6 +165,7 @@ func TestProviderHold(t *testing.T) {
 				assert.Zero(t, find(t, e, pay("a", "second").ID).Claims)
 				assert.Equal(t, row.scopes, find(t, e, pay("b", "third").ID).State == durable.StateDone)
 				time.Sleep(min(row.held/10, minute) + 10*time.Second)
+				synctest.Wait()
 				for _, key := range []string{"afirst", "asecond", "bthird"} {
 					assert.Contains(t, g.keys, key)
 				}
@@ -340,17 +349,20 @@ func TestProviderHold_notStored(t *testing.T) {
 		store.set(func(verb string) error { return map[string]error{"hold": errDown}[verb] })
 		e := through(g)
 		e.Store = store
-		var failed error
-		e.Trace = &durable.Trace{Failed: func(err error) { failed = err }}
+		var failed atomic.Pointer[error]
+		e.Trace = &durable.Trace{Failed: func(err error) { failed.Store(&err) }}
 		running(t, e)
 		enqueue(t, e, pay("a", "first"))
 		synctest.Wait()
 		enqueue(t, e, pay("b", "second"))
 		time.Sleep(59 * time.Minute)
-		require.ErrorIs(t, failed, errDown)
-		assert.Empty(t, g.sends)
+		synctest.Wait()
+		require.NotNil(t, failed.Load())
+		require.ErrorIs(t, *failed.Load(), errDown)
+		assert.Empty(t, g.sent())
 		time.Sleep(3 * time.Minute)
-		assert.Len(t, g.sends, 2)
+		synctest.Wait()
+		assert.Len(t, g.sent(), 2)
 	})
 }
 
