@@ -32,8 +32,8 @@ func TestProviderHold_quota(t *testing.T) {
 		window  int // rejections in a later window
 		evenly  bool
 	}{
-		{1, time.Millisecond, 3, false},
-		{1, 100 * time.Millisecond, 3, false},
+		{1, time.Millisecond, 1, false},
+		{1, 100 * time.Millisecond, 1, false},
 		{1, time.Second, 3, false},
 		{3, 100 * time.Millisecond, 3, false},
 		{3, time.Second, 3, false},
