@@ -42,7 +42,8 @@ func (t *Transport) Validate() error {
 	return c.Err()
 }
 
-// check returns an error that names the invalid fields of the policy.
+// check returns an error that names the invalid fields of the policy. A valid policy costs nothing,
+// because a program may make a policy for each call.
 func (p *Policy) check() error {
 	c := validate.Errors{Of: neterr.ErrMisconfigured}
 	c.Duration("Policy.AttemptTimeout", p.AttemptTimeout)
@@ -51,7 +52,9 @@ func (p *Policy) check() error {
 	if a := p.AdaptiveTimeout; a != nil {
 		c.Duration("Policy.AdaptiveTimeout.Min", a.Min)
 		c.Ratio("Policy.AdaptiveTimeout.Quantile", a.Quantile)
-		c.Check(a.Multiple > 0 && a.Multiple < 1, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v, must be at least 1", a.Multiple))
+		if a.Multiple > 0 && a.Multiple < 1 {
+			c.Check(true, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v, must be at least 1", a.Multiple))
+		}
 	}
 	return c.Err()
 }

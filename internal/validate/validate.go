@@ -46,7 +46,9 @@ func (l *Errors) Duration(field string, d time.Duration) {
 // Ratio adds an error if x looks like a percentage. A ratio is at most 1, and a number above 100
 // means no limit.
 func (l *Errors) Ratio(field string, x float64) {
-	l.Check(x >= 10 && x <= 100, fmt.Sprintf("%s is %v, must be a ratio from 0 to 1, not a percentage", field, x))
+	if x >= 10 && x <= 100 {
+		l.Check(true, fmt.Sprintf("%s is %v, must be a ratio from 0 to 1, not a percentage", field, x))
+	}
 }
 
 // Header adds an error if name is not a valid name of a header field, or is the name of a
