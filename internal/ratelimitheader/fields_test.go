@@ -142,6 +142,15 @@ func TestOpenAI(t *testing.T) {
 			),
 		},
 		{
+			name: "RapidAPI: a plan's quota beside the API's",
+			header: header("x-ratelimit-requests-limit", "500", "x-ratelimit-requests-remaining", "499", "x-ratelimit-requests-reset", "2591999",
+				"x-ratelimit-limit", "60", "x-ratelimit-remaining", "59", "x-ratelimit-reset", "30"),
+			want: dimensions(
+				Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second},
+				Dimension{Name: "requests", Limit: 500, Remaining: 499, Reset: 2591999 * time.Second},
+			),
+		},
+		{
 			name: "name of the dimension before the part",
 			header: header("Date", date, "x-ratelimit-minute-limit", "5", "x-ratelimit-minute-remaining", "4",
 				"x-ratelimit-minute-reset", "1705314660", "x-ratelimit-day-limit", "100", "x-ratelimit-day-remaining", "99",
@@ -329,7 +338,7 @@ func TestZendesk(t *testing.T) {
 		},
 		{
 			name:   "an endpoint with malformed parts",
-			header: header("Zendesk-RateLimit-Search", "total=; remaining=-1; resets=soon; ; =", "Zendesk-RateLimit-", "total=1; remaining=1; resets=1"),
+			header: header("Zendesk-RateLimit-Search", "total=; remaining=-1; resets=soon; ; ="),
 			want:   State{Bucket: "search"},
 		},
 		{
@@ -381,8 +390,8 @@ func TestShopify(t *testing.T) {
 			name:   "beside another quota",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "32/40", "RateLimit-Remaining", "7", "RateLimit-Reset", "5"),
 			want: dimensions(
-				Dimension{Remaining: 7, Reset: 5 * time.Second},
-				Dimension{Name: "shopify", Limit: 40, Remaining: 8, Reset: 16 * time.Second},
+				Dimension{Limit: 40, Remaining: 8, Reset: 16 * time.Second},
+				Dimension{Name: "ratelimit", Remaining: 7, Reset: 5 * time.Second},
 			),
 		},
 	})
