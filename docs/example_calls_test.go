@@ -134,7 +134,7 @@ func endpointsBackExample(t *testing.T) string {
 		for _, a := range resilienthttp.Attempts(resp) {
 			visited = append(visited, a.Endpoint+": "+result(a.Response, a.Err))
 		}
-		e.addCall(at, strings.Join(visited, ", "))
+		e.addCall(at, "", strings.Join(visited, ", "))
 		time.Sleep(500*time.Millisecond - time.Since(at))
 	}
 	return e.String()
@@ -150,14 +150,6 @@ func downloadsExample(t *testing.T) string {
 		faulttest.Reply{Handler: file, Delay: latency, Pause: 100 * time.Millisecond, Chunk: 5, Fault: faulttest.ResetMidBody, At: 10}, usual(file),
 	))
 	e := newEvents("event", "what")
-	fields := func(h http.Header, names ...string) (text string) {
-		for _, name := range names {
-			if value := h.Get(name); value != "" {
-				text += ", " + name + ": " + value
-			}
-		}
-		return text
-	}
 	base := observed(func(req *http.Request) (*http.Response, error) {
 		e.add("request", req.Method+" "+req.URL.Path+fields(req.Header, "Range", "If-Range"))
 		resp, err := mirror.Transport().RoundTrip(req)

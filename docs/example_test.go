@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,6 +36,15 @@ func TestExamples(t *testing.T) {
 		{"endpoints", "endpoints-post", endpointsPostExample},
 		{"endpoints", "endpoints-back", endpointsBackExample},
 		{page: "downloads", story: downloadsExample},
+		{page: "backoff", story: backoffExample},
+		{page: "retry-budget", story: retryBudgetExample},
+		{page: "circuit-breaker", story: circuitBreakerExample},
+		{"rate-limits", "rate-limits-quota", quotaExample},
+		{"rate-limits", "rate-limits-bucket", bucketExample},
+		{"rate-limits", "rate-limits-rejections", rejectionsExample},
+		{page: "server-idempotency", story: serverIdempotencyExample},
+		{page: "admission", story: admissionExample},
+		{page: "durable", story: durableExample},
 	} {
 		name := row.name
 		if name == "" {
@@ -54,28 +64,33 @@ func TestExamples(t *testing.T) {
 type events struct {
 	start  time.Time
 	titles []string // without the time
-	rows   [][]string
-	calls  int // of the last line
+	calls  int      // of the last line
+
+	mu   sync.Mutex
+	rows [][]string
 }
 
 func newEvents(titles ...string) *events { return &events{start: time.Now(), titles: titles} }
-
-// addCall adds a call that began then, in the second column: 1, or one more in the last line if its cells are equal.
-func (e *events) addCall(began time.Time, cells ...string) {
-	if n := len(e.rows); n > 0 && slices.Equal(e.rows[n-1][2:], cells) {
-		e.calls++
-		e.rows[n-1][1] = strconv.Itoa(e.calls)
-		return
-	}
-	e.calls = 1
-	e.addAt(began, append([]string{"1"}, cells...)...)
-}
 
 // add adds a line for what has happened now.
 func (e *events) add(cells ...string) { e.addAt(time.Now(), cells...) }
 
 func (e *events) addAt(at time.Time, cells ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.rows = append(e.rows, append([]string{transcript.Duration(at.Sub(e.start))}, cells...))
+}
+
+// addCall adds a call that began then. The first cell is the number of calls: those that follow each
+// other with equal cells are one line. The state after the latest of them is its last cell.
+func (e *events) addCall(began time.Time, state string, cells ...string) {
+	if n := len(e.rows); n > 0 && slices.Equal(e.rows[n-1][2:len(cells)+2], cells) {
+		e.calls++
+		e.rows[n-1][1], e.rows[n-1][len(cells)+2] = strconv.Itoa(e.calls), state
+		return
+	}
+	e.calls = 1
+	e.addAt(began, slices.Concat([]string{"1"}, cells, []string{state})...)
 }
 
 func (e *events) String() string {
@@ -115,6 +130,16 @@ func result(resp *http.Response, err error) string {
 		return resilienthttp.ErrorType(err)
 	}
 	return strconv.Itoa(resp.StatusCode)
+}
+
+// fields returns the fields with those names, each after a comma.
+func fields(h http.Header, names ...string) (text string) {
+	for _, name := range names {
+		if value := h.Get(name); value != "" {
+			text += ", " + name + ": " + value
+		}
+	}
+	return text
 }
 
 // with is an edit of a call's request: another context.
