@@ -144,7 +144,7 @@ func durableExample(t *testing.T) string {
 				if a := c.FinishedAttempt; a != nil && a.Status != 0 {
 					outcome = fmt.Sprintf("%d: %s", a.Status, a.Class)
 				} else if a != nil {
-					outcome = a.Class.String() + ": " + c.Record.Code + a.Error
+					outcome = a.Class.String() + ": " + a.Error
 				}
 				e.add(name, c.Record.ID.Key, state, outcome)
 			}},
