@@ -164,7 +164,8 @@ func downloadsExample(t *testing.T) string {
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	for err == nil {
-		buffer, n := make([]byte, 64), 0
+		var n int
+		buffer := make([]byte, 64)
 		n, err = resp.Body.Read(buffer)
 		e.add("read", strings.TrimSuffix(fmt.Sprintf("%q, %v", buffer[:n], err), ", <nil>"))
 	}

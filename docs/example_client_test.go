@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -49,14 +50,17 @@ func backoffExample(t *testing.T) string {
 	return transcript.Table(titles, rows)
 }
 
-// spread returns the range of random times. The longest is rounded up to two digits or less, and the shortest down
-// to a quarter of the last one: so a thousand draws always have the same range.
+// spread returns the range of random times. The longest is rounded up to two digits or less, and the
+// shortest down to a quarter of the last one: so a thousand draws always have the same range.
 func spread(times []time.Duration) string {
 	longest, digit := slices.Max(times), time.Millisecond
 	for longest >= 50*digit {
 		digit *= 10
 	}
-	return slices.Min(times).Truncate(digit/4).String() + "–" + ((longest + digit - 1) / digit * digit).String()
+	if rest := longest % digit; rest > 0 {
+		longest += digit - rest
+	}
+	return slices.Min(times).Truncate(digit/4).String() + "–" + longest.String()
 }
 
 // retryBudgetExample has an outage of a minute, and one failure after it.
@@ -142,9 +146,14 @@ func rejectionsExample(t *testing.T) string {
 	})
 	transport := &resilienthttp.Transport{Base: api.Transport()}
 	transport.Policy.Backoff = drawn(90 * time.Millisecond)
-	exported := make(chan string)
-	go func() { exported <- resilienthttp.Explain(call(t, transport, http.MethodGet, api.URL+"/export", "")) }()
-	time.Sleep(time.Second)
-	others := resilienthttp.Explain(call(t, transport, http.MethodGet, api.URL+"/orders", ""))
-	return <-exported + "\n\n" + others
+	explained := make([]string, 2)
+	var calls sync.WaitGroup
+	for i, path := range []string{"/export", "/orders"} {
+		calls.Go(func() {
+			time.Sleep(time.Duration(i) * time.Second)
+			explained[i] = resilienthttp.Explain(call(t, transport, http.MethodGet, api.URL+path, ""))
+		})
+	}
+	calls.Wait()
+	return strings.Join(explained, "\n\n")
 }
