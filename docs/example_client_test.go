@@ -90,13 +90,13 @@ func retryBudgetExample(t *testing.T) string {
 // circuitBreakerExample makes two calls a second. The server fails for a while.
 func circuitBreakerExample(t *testing.T) string {
 	api := faulttest.NewInMemory(t, faulttest.Script{
-		{After: 4 * time.Second, Until: 9 * time.Second, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
+		{After: 10 * time.Second, Until: 15 * time.Second, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
 		{Handler: usual(faulttest.OK(""))},
 	})
 	e := newEvents("calls", "result", "sent", "circuit")
 	breaker := &resilienthttp.Breaker{Cooldown: time.Second}
 	transport := &resilienthttp.Transport{Base: api.Transport(), Breaker: breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-	for time.Since(e.start) < 12*time.Second {
+	for time.Since(e.start) < 18*time.Second {
 		at, before := time.Now(), api.Total()
 		resp, err := call(t, transport, http.MethodGet, api.URL+"/orders", "")
 		sent := map[bool]string{true: "yes", false: "no"}[api.Total() > before]
