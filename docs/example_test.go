@@ -20,8 +20,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/transcript"
 )
 
-// TestExamples compares each example of the pages with what happens now. Time is virtual and nothing
-// is random, so the transcript is always the same. UPDATE_DOCS=1 rewrites the examples.
+// TestExamples compares each example of the pages with what happens now. UPDATE_DOCS=1 rewrites them.
+// A transcript is always the same: time is virtual, and random waits are given or shown as a range.
 func TestExamples(t *testing.T) {
 	for _, row := range []struct {
 		page, name string // "": the page's
