@@ -2,7 +2,7 @@ package chart
 
 import "bytes"
 
-// darkStyle changes what is neutral, for readers who prefer a dark page: white, black and the gray of a
+// darkStyle changes what is neutral, for readers with a dark theme: white, black and the gray of a
 // phase. The palette is legible on both. An SVG in an <img> follows the reader's theme too.
 const darkStyle = `<style>@media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 }
