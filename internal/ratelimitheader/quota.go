@@ -89,6 +89,7 @@ func (p *parser) set(q *quota, part part, value string) (ok bool) {
 		q.unit = strings.Trim(value, `"`)
 	case partPartition: // each has quotas of its own
 		p.setBucket(strings.Trim(value, `:"`), false)
+	default: // a part of several quotas, or of none
 	}
 	return false
 }
