@@ -68,6 +68,12 @@ func TestGitLab(t *testing.T) {
 			want: dimensions(Dimension{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
 		},
 		{
+			name: "another ResetTime: Reset counts",
+			header: header("Date", date, "RateLimit-Limit", "60", "RateLimit-Remaining", "3", "RateLimit-Reset", "1705314630",
+				"RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT"),
+			want: dimensions(Dimension{Limit: 60, Remaining: 3, Reset: 30 * time.Second, Instant: at(30 * time.Second)}),
+		},
+		{
 			name: "ResetTime where Reset is malformed",
 			header: header("Date", date, "RateLimit-Limit", "60", "RateLimit-Remaining", "3", "RateLimit-Reset", "?",
 				"RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT"),
@@ -89,6 +95,11 @@ func TestXAndOkta(t *testing.T) {
 			header: header("Date", date, "X-Rate-Limit-Limit", "1200", "X-Rate-Limit-Remaining", "0",
 				"X-Rate-Limit-Reset", "1705314601"),
 			want: dimensions(Dimension{Limit: 1200, Reset: time.Second, Instant: at(time.Second)}),
+		},
+		{
+			name: "Okta, too many requests in flight: no quota",
+			header: header("Date", date, "X-Rate-Limit-Limit", "0", "X-Rate-Limit-Remaining", "0",
+				"X-Rate-Limit-Reset", "1705314601"),
 		},
 	})
 }
@@ -452,6 +463,11 @@ func TestCloudflare(t *testing.T) {
 			name:   "the single names differ",
 			header: header("RateLimit", `"default";r=50;t=30`, "RateLimit-Policy", `"burst";q=100;w=60`),
 			want:   dimensions(Dimension{Name: "default", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
+		},
+		{
+			name:   "two policies",
+			header: header("RateLimit", `"a";r=50;t=30`, "RateLimit-Policy", `"b";q=100;w=60, "c";q=1000;w=600`),
+			want:   dimensions(Dimension{Name: "a", Remaining: 50, Reset: 30 * time.Second}),
 		},
 		{
 			name:   "two names that differ",

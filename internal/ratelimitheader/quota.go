@@ -38,7 +38,7 @@ func (p *parser) quota(name string, listed bool) *quota {
 		return &p.standard
 	}
 	for i := range p.named {
-		if q := &p.named[i]; q.name == name && q.listed == listed {
+		if q := &p.named[i]; q.name == name {
 			return q
 		}
 	}

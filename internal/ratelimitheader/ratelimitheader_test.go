@@ -82,7 +82,7 @@ func TestParse_takesFirstValidLine(t *testing.T) {
 		{
 			name: "malformed ones are passed over",
 			header: header("X-RateLimit-Remaining", "", "X-RateLimit-Remaining", "9",
-				"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "1"),
+				"X-RateLimit-Reset", "soon", "X-RateLimit-Reset", "-1s", "X-RateLimit-Reset", "1"),
 			want: dimensions(Dimension{Remaining: 9, Reset: time.Second}),
 		},
 	})

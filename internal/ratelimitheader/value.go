@@ -25,7 +25,7 @@ func (p *parser) parseReset(s string) (m moment, ok bool) {
 			}
 		}
 	}
-	if d, err := time.ParseDuration(s); err == nil && s[0] >= '0' { // without a sign
+	if d, err := time.ParseDuration(s); err == nil && d >= 0 {
 		return moment{wait: min(d, MaxReset)}, true
 	}
 	if t, ok := retryafter.ParseDate(s); ok {
