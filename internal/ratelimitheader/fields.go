@@ -89,7 +89,10 @@ func meaningOf(field string) meaning {
 	case "X-User-Limit":
 		return meaning{partOf(strings.TrimPrefix(suffix, "24hour-")), "user-24hour"}
 	case "X-Hubspot-Ratelimit":
-		if suffix == "Daily-Remaining" { // this quota has no reset, but may be exhausted
+		switch suffix {
+		case "Daily": // this quota has no reset, but may be exhausted
+			return meaning{partLimit, "daily"}
+		case "Daily-Remaining":
 			return meaning{partRemaining, "daily"}
 		}
 		return meaning{partOf(suffix), custom}

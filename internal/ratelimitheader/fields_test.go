@@ -422,6 +422,10 @@ func TestHubSpot(t *testing.T) {
 			exhausted: true,
 		},
 		{
+			name:   "0 a day: no quota",
+			header: header("X-HubSpot-RateLimit-Daily", "0", "X-HubSpot-RateLimit-Daily-Remaining", "0"),
+		},
+		{
 			name:   "no interval",
 			header: header("X-HubSpot-RateLimit-Max", "100", "X-HubSpot-RateLimit-Remaining", "97"),
 		},
