@@ -3,7 +3,7 @@
 //
 // Both are middleware of net/http. Their order with other middleware is
 //
-//	auth → resilienthttp.Deadline → Shedder → Quota → idempotency → handler
+//	auth → resilienthttp.DeadlineHandler → Shedder → Quota → idempotency → handler
 //
 // so that expired requests are rejected first, and a shed request uses no quota:
 //

@@ -1,6 +1,8 @@
 package endpoints_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -45,6 +47,45 @@ func ExampleTransport() {
 	// order 17
 	//   attempt 1 to frankfurt
 	//   attempt 2 to dublin
+}
+
+// A payment is in doubt, because its response is lost. The repetition goes to the same endpoint, which knows
+// the key.
+func ExampleWithEndpoint() {
+	bank := new(faulttest.Idempotent)
+	frankfurt, dublin := faulttest.New(nil, faulttest.Sequence(faulttest.LoseResponse(bank), bank)), faulttest.New(nil, faulttest.OK(""))
+	defer frankfurt.Close()
+	defer dublin.Close()
+	first, _ := url.Parse(frankfurt.URL)
+	second, _ := url.Parse(dublin.URL)
+	client := &http.Client{Transport: &endpoints.Transport{
+		Endpoints: []endpoints.Endpoint{{Name: "frankfurt", URL: first}, {Name: "dublin", URL: second}},
+		Transport: &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}},
+	}}
+
+	ctx := resilienthttp.WithIdempotencyKey(context.Background(), "invoice:001")
+	pay := func(ctx context.Context) (*http.Response, error) {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, frankfurt.URL+"/charges", strings.NewReader("{}"))
+		if err != nil {
+			return nil, err
+		}
+		return client.Do(req)
+	}
+	_, err := pay(ctx)
+	failed, ok := errors.AsType[*resilienthttp.Error](err)
+	if !ok || failed.NotSent() {
+		fmt.Println("not in doubt:", err)
+		return
+	}
+	ctx = endpoints.WithEndpoint(ctx, failed.Attempts[len(failed.Attempts)-1].Endpoint) // a *resilienthttp.Error
+	resp, err := pay(ctx)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = resp.Body.Close()
+	fmt.Println(resp.StatusCode, "charges:", bank.Executions()["invoice:001"])
+	// Output: 201 charges: 1
 }
 
 // Two keys of one API. The quota of the first key is used up after two requests, so the third request

@@ -9,10 +9,10 @@ import (
 // onlyKey is for the name of the endpoint that a context permits.
 type onlyKey struct{}
 
-// WithEndpoint returns a context whose calls go only to the endpoint with the name (Attempt.Endpoint).
+// WithEndpoint returns a context for calls that go only to the endpoint with the name (Attempt.Endpoint).
 // The call behaves as with a list of this endpoint. A list without that name fails it, and sends nothing.
 //
-// It is for the repetition of a POST that may be done: a new call knows nothing of the one before, and
+// It is for the repetition of a POST that may be done. A new call knows nothing of the one before, and
 // without [Transport.SharedKeys] another endpoint does not know its key. So the second call must go to
 // the endpoint of the last attempt of the first. See docs/endpoints.md.
 func WithEndpoint(ctx context.Context, name string) context.Context {

@@ -14,8 +14,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/endpoints"
 )
 
 // ScopeName is the name of the instrumentation scope in traces and metrics.

@@ -22,6 +22,7 @@ const (
 	metricActiveAttempts   = "resilienthttp.client.active_attempts"
 	metricWaitingCalls     = "resilienthttp.client.waiting_calls"
 	metricIdempotency      = "resilienthttp.server.idempotency.requests"
+	metricUnknown          = "resilienthttp.server.idempotency.unknown"
 	metricAdmission        = "resilienthttp.admission.rejections"
 	metricConcurrencyLimit = "resilienthttp.admission.concurrency_limit"
 	metricActiveRequests   = "resilienthttp.admission.active_requests"

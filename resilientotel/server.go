@@ -13,7 +13,7 @@ import (
 )
 
 // TraceIdempotency returns hooks for an idempotency.Handler, Executor or Sweeper. They count
-// requests by disposition. On the span of a request, such as that of otelhttp.NewHandler, they
+// requests by disposition, and records that become unknown. On the span of a request, such as that of otelhttp.NewHandler, they
 // set resilienthttp.disposition and the hash of the key. The hooks of also run after them. also
 // may be nil.
 func (i *Instrumentation) TraceIdempotency(also *idempotency.Trace) *idempotency.Trace {
@@ -22,12 +22,18 @@ func (i *Instrumentation) TraceIdempotency(also *idempotency.Trace) *idempotency
 	if also != nil {
 		t = *also
 	}
-	t.Done = then(i.requestDone, t.Done)
+	t.Done, t.Unknown = then(i.requestDone, t.Done), then(i.becameUnknown, t.Unknown)
+	i.server.unknown.Add(context.Background(), 0)
 	for _, rare := range []idempotency.Disposition{idempotency.OutcomeUnknown, idempotency.StoreFailed} {
 		// An alert on an increase does not see the first value of a counter.
 		i.server.requests.Add(context.Background(), 0, i.server.requestSeries.of(string(rare)).add...)
 	}
 	return &t
+}
+
+// becameUnknown is a hook.
+func (i *Instrumentation) becameUnknown(*idempotency.Event) {
+	i.server.unknown.Add(context.Background(), 1)
 }
 
 // requestDone is a hook.

@@ -20,6 +20,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	idempotencydriver "github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // The disposition of a request is counted and is an attribute of its span.
@@ -51,6 +52,31 @@ func TestIdempotency(t *testing.T) {
 	_, err := work.Do(t.Context(), idempotency.ID{Scope: "shop", Operation: "mail", Key: "s3cr3t"}, idempotency.NewFingerprint(nil), func(context.Context) (idempotency.Result, error) { return idempotency.Result{}, nil })
 	require.NoError(t, err)
 	near(t, 2.0, r.metrics(t)["resilienthttp.server.idempotency.requests{resilienthttp.disposition=executed}"])
+}
+
+// A Sweeper finds the record of a dead process, and no client has repeated its request: the alert must
+// not wait for one.
+func TestIdempotency_sweeperFindsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, store := record(), new(idempotency.Memory)
+		const unknown = "resilienthttp.server.idempotency.unknown{}"
+		hooks := 0
+		sweeper := &idempotency.Sweeper{Store: store, Trace: r.TraceIdempotency(&idempotency.Trace{Unknown: func(*idempotency.Event) { hooks++ }})}
+		value, ok := r.metrics(t)[unknown]
+		require.True(t, ok, "an increase needs a first value")
+		require.Zero(t, value)
+		_, err := store.Reserve(t.Context(), idempotencydriver.Claim{
+			ID: idempotency.ID{Scope: "shop", Operation: "charge", Key: "1"}, Fingerprint: "v1:", Owner: idempotencydriver.NewOwner(),
+			Lease: time.Second, TTL: time.Hour,
+		})
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_ = sweeper.Run(ctx)
+		require.Equal(t, 1, hooks)
+		near(t, 1.0, r.metrics(t)[unknown])
+	})
 }
 
 // psp is a Gateway. The payload of a send chooses its outcome.

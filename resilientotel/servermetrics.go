@@ -14,6 +14,7 @@ import (
 // serverMetrics are the metrics of the packages idempotency and durable.
 type serverMetrics struct {
 	requests metric.Int64Counter // of package idempotency
+	unknown  metric.Int64Counter
 	attempts metric.Int64Counter // of package durable
 	intents  metric.Int64ObservableGauge
 	doubt    metric.Int64ObservableGauge
@@ -35,6 +36,7 @@ const maxCodes = 64
 func newServerMetrics(m meter) *serverMetrics {
 	s := &serverMetrics{
 		requests: m.counter(metricIdempotency, "{request}", "Requests and messages with an idempotency key, by disposition."),
+		unknown:  m.counter(metricUnknown, "{record}", "Records of idempotency keys that became unknown. A Sweeper finds some before a client does."),
 		attempts: m.counter(metricDurableAttempts, "{attempt}", "Finished sends and status queries, by class and code."),
 		intents: m.gauge(metricIntents, "{intent}",
 			"Intents in the store, by state. Processes with the same store export the same number."),

@@ -4,15 +4,20 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"io"
 	"log"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
+// A service writes a charge and its record in one transaction. The repeated request gets the first response.
 func Example() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -21,55 +26,67 @@ func Example() {
 	defer func() { _ = os.RemoveAll(dir) }()
 
 	ctx := context.Background()
-	store, err := sqlitestore.Open(ctx, filepath.Join(dir, "payments.db"))
+	store, err := sqlitestore.Options{BusyTimeout: time.Second}.Open(ctx, filepath.Join(dir, "payments.db"))
 	if err != nil {
 		log.Panic(err)
 	}
 	defer func() { _ = store.Close() }()
-	if _, err := store.DB().ExecContext(ctx, "CREATE TABLE charges (id TEXT, cents INTEGER)"); err != nil {
+	if _, err := store.DB().ExecContext(ctx, "CREATE TABLE charges (id INTEGER PRIMARY KEY, cents TEXT)"); err != nil {
 		log.Panic(err)
 	}
 
-	for range 2 { // the second is a retry
-		if err := charge(ctx, store, "ch_1", 4200); err != nil {
-			log.Panic(err)
-		}
-	}
-	var charges int
-	if err := store.DB().QueryRowContext(ctx, "SELECT count(*) FROM charges").Scan(&charges); err != nil {
+	charges := idempotency.NewHandler(store, tenantOf, http.HandlerFunc(charge))
+	charges.Operation = func(*http.Request) string { return "charge" }
+	charges.Transactional = true
+	if err := charges.Validate(); err != nil {
 		log.Panic(err)
 	}
-	fmt.Println("charges:", charges)
+	server := httptest.NewServer(charges)
+	defer server.Close()
+
+	for _, cents := range []string{"4200", "4200", "9900"} {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL, strings.NewReader(cents))
+		if err != nil {
+			log.Panic(err)
+		}
+		req.Header.Set("Idempotency-Key", "invoice:001")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			log.Panic(err)
+		}
+		_ = resp.Body.Close()
+		fmt.Println(resp.StatusCode, "replayed:", resp.Header.Get("Idempotency-Replayed") == "true")
+	}
+	var rows int
+	if err := store.DB().QueryRowContext(ctx, "SELECT count(*) FROM charges").Scan(&rows); err != nil {
+		log.Panic(err)
+	}
+	fmt.Println("charges:", rows)
 	// Output:
-	// acquired
-	// done: charged 4200
+	// 201 replayed: false
+	// 201 replayed: true
+	// 422 replayed: false
 	// charges: 1
 }
 
-// charge uses a store like idempotency.Handler and Do.
-func charge(ctx context.Context, store *sqlitestore.Store, key string, cents int) error {
-	reservation, tx, err := store.Begin(ctx, driver.Claim{
-		ID:          driver.ID{Scope: "tenant_1", Operation: "charge", Key: key},
-		Fingerprint: driver.Fingerprint(fmt.Sprint("v1:", cents)),
-		Owner:       driver.NewOwner(),
-		Lease:       30 * time.Second,
-		TTL:         24 * time.Hour,
-	}, 0)
-	if err != nil {
-		return err
-	}
-	if reservation.Decision != driver.Acquired {
-		fmt.Printf("%v: %s\n", reservation.Decision, reservation.Record.Result.Body)
-		return nil
-	}
-	fmt.Println(reservation.Decision)
+// tenantOf returns the authenticated tenant of a request.
+func tenantOf(*http.Request) (string, error) { return "tenant_1", nil }
 
-	defer tx.Rollback(ctx) //nolint:errcheck // does nothing after Commit
-	if _, err := tx.Value().(*sql.Tx).ExecContext(ctx, "INSERT INTO charges VALUES (?, ?)", key, cents); err != nil {
-		return err
+// charge writes through the transaction of the record.
+func charge(w http.ResponseWriter, r *http.Request) {
+	cents, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, "cannot read the request", http.StatusBadRequest)
+		return
 	}
-	return tx.Commit(ctx, driver.Outcome{
-		Status: driver.Completed,
-		Result: driver.Result{Body: fmt.Appendf(nil, "charged %d", cents)},
-	})
+	tx, err := idempotency.Tx[*sql.Tx](r.Context())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	if _, err := tx.ExecContext(r.Context(), "INSERT INTO charges (cents) VALUES (?)", string(cents)); err != nil {
+		http.Error(w, "try again", http.StatusServiceUnavailable) // rolled back, and the key is free
+		return
+	}
+	w.WriteHeader(http.StatusCreated)
 }
