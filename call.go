@@ -328,9 +328,7 @@ func (c *call) lastError() *Error {
 	}
 	switch {
 	case last.StopReason == ErrBreakerOpen:
-		if r := c.record.circuit.Rejects(true, time.Now()); r != nil {
-			e.NotBefore = r.NotBefore
-		}
+		e.NotBefore = c.retries.openUntil
 	case last.StopReason == ErrDeadline:
 	case c.last.end == endDeadline:
 		e.Reason = ErrDeadline

@@ -26,16 +26,18 @@ func New(apiKey string) *Client {
 		BaseURL: "https://api.payments.example",
 		APIKey:  apiKey,
 		HTTP: &http.Client{Transport: &resilienthttp.Transport{
+			// The vendor says that a charge takes at most 8 s.
 			Policy:      resilienthttp.Policy{AttemptTimeout: 10 * time.Second, ClassifyBody: byCode},
-			Idempotency: resilienthttp.Idempotency{Hosts: []string{"api.payments.example"}},
+			Idempotency: resilienthttp.Idempotency{Hosts: []string{"api.payments.example"}}, // that of BaseURL
 		}},
 	}
 }
 
 // byCode classifies the error codes that mean more than their status.
-func byCode(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+func byCode(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
 	switch problemOf(body).Code {
 	case "request_in_progress": // 409: the first request with this key is not finished
+		a.RetryAfter = 2 * time.Second
 		return resilienthttp.VerdictTransient
 	case "monthly_limit": // 429: a wait does not help
 		return resilienthttp.VerdictPermanent

@@ -25,6 +25,8 @@ type retryState struct {
 	permit  retrybudget.Permit // the tokens of the next retry
 	series  waitSeries
 	waiting bool // the call waits before a retry
+
+	openUntil time.Time // the circuit, for which there is no retry, rejects calls until then; zero: unknown
 }
 
 // release releases the tokens and the body of a retry that is not sent.
@@ -111,6 +113,9 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	longest := c.policy.MaxRetryAfter
 	switch {
 	case c.record.circuit.Rejects(!moves, at) != nil:
+		if r := c.record.circuit.Rejects(false, now); r != nil {
+			state.openUntil = r.NotBefore
+		}
 		return 0, ErrBreakerOpen
 	case longest > 0 && (!moves && last.report.RetryAfter > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter

@@ -162,8 +162,10 @@ func AttemptNumber(ctx context.Context) (number int, hedge bool) {
 }
 
 // NotBefore returns the earliest time for another call, from the results of http.Client.Do or
-// Transport.RoundTrip. After a rejection it is that of the *Error; after a response, the end of
-// the wait that the server asked for. Zero means unknown. Callers get equal times, so add jitter.
+// Transport.RoundTrip. After a rejection it is that of the *Error. After a response, it is the end of
+// the wait that the server asked for, or the time until which the open circuit rejects calls, if that is
+// later. Zero means unknown, as after a timeout or a refused connection: then wait as long as you
+// like. Callers get equal times, so add jitter.
 func NotBefore(resp *http.Response, err error) time.Time {
 	if failed, ok := errors.AsType[*Error](err); ok {
 		return failed.NotBefore
@@ -232,8 +234,15 @@ func (c *call) notBefore() time.Time {
 	if c.failure != nil {
 		return c.failure.NotBefore
 	}
-	if last := c.last; last.report.StopReason != nil && last.report.RetryAfter > 0 {
-		return last.report.Start.Add(last.report.Latency).Add(last.report.RetryAfter)
+	at := time.Time{}
+	switch last := &c.last.report; {
+	case last.StopReason == nil:
+		return at
+	case last.RetryAfter > 0:
+		at = last.Start.Add(last.Latency).Add(last.RetryAfter)
 	}
-	return time.Time{}
+	if c.retries != nil && c.retries.openUntil.After(at) {
+		at = c.retries.openUntil
+	}
+	return at
 }
