@@ -47,7 +47,6 @@ type bucket struct {
 	heldSince time.Time // since then, calls wait for a reset or the end of a block; zero: none waits
 	heldUntil time.Time // the end of that wait
 	inflight  int64
-	early     int64 // requests in flight without a permit; negative: results came before countEarly got the number
 	alone     alone
 	pacer     pacer
 	probeDue  bool   // in this window a call was rejected, so that the next may be a probe
@@ -139,12 +138,10 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 	return rejected
 }
 
-func (b *bucket) allInFlight() int64 { return b.inflight + max(b.early, 0) }
-
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
 func (b *bucket) lessThanHalfLeft(now time.Time) bool {
 	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return !d.ignored() && d.limit > 0 && 2*d.left(now, b.allInFlight()-1) < d.limit
+		return !d.ignored() && d.limit > 0 && 2*d.left(now, b.inflight-1) < d.limit
 	})
 }
 
@@ -196,13 +193,13 @@ func (b *bucket) opening(now time.Time) opening {
 	for i := range b.dims {
 		d := &b.dims[i]
 		if d.roll(now, b.inflight) {
-			b.probeDue, b.probed, b.early = false, false, 0
+			b.probeDue, b.probed = false, false
 			b.hold(now)
 		}
 		switch {
-		case d.ignored(), d.left(now, b.allInFlight()) >= d.need():
+		case d.ignored(), d.left(now, b.inflight) >= d.need():
 		case d.refill() > 0:
-			o.recheck = sooner(o.recheck, d.refilledAt(0, b.allInFlight()))
+			o.recheck = sooner(o.recheck, d.refilledAt(0, b.inflight))
 		case d.remaining <= 0 || d.costed:
 			if d.reset.After(o.at) {
 				o.at, o.blocked = d.reset, false

@@ -207,6 +207,6 @@ func TestSet_forgetsEarlyRequests(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.LessOrEqual(t, s.first.Load().early, int64(0))
+		require.LessOrEqual(t, s.first.Load().inflight, int64(0))
 	}
 }

@@ -120,7 +120,7 @@ func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked boo
 	o := b.opening(now)
 	at = later(now, o.at)
 	for i := range b.dims {
-		at = later(at, b.dims[i].estimate(now, ahead, b.allInFlight(), b.rtt))
+		at = later(at, b.dims[i].estimate(now, ahead, b.inflight, b.rtt))
 	}
 	return at, o.blocked
 }

@@ -193,22 +193,28 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	}
 	p := s.permit(&r)
 	p.sent = s.limiter.steady(sent)
-	of, change := s.learn(&p, resp, now), int64(-1)
+	of := s.learn(&p, resp, now)
+	of.mu.Lock()
 	if s.first.CompareAndSwap(nil, of) {
-		change = inFlight
+		of.inflight += inFlight + 1
 	}
+	of.mu.Unlock()
 	first := s.first.Load()
-	first.countEarly(change, now)
-	if of != first {
-		of.countEarly(0, now)
+	if first.leave(&p, now); of != first {
+		of.mu.Lock()
+		defer of.mu.Unlock()
+		of.Dispatch(now)
 	}
 }
 
-func (b *bucket) countEarly(change int64, now time.Time) {
+// leave removes a request without a permit from those in flight.
+func (b *bucket) leave(p *Permit, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.early += change
-	b.Dispatch(now)
+	if b.inflight > 0 {
+		b.finish(p, true)
+		b.Dispatch(now)
+	}
 }
 
 // permit returns a permit of the request's bucket that is not counted yet.

@@ -72,7 +72,7 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 		if d.roll(now, b.inflight); d.ignored() {
 			continue
 		}
-		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(now, b.allInFlight()), 0), time.Time{}
+		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(now, b.inflight), 0), time.Time{}
 		if d.reset.After(now) {
 			s.Reset = d.reset
 		}
