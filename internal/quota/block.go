@@ -3,7 +3,6 @@ package quota
 import (
 	"math"
 	"math/rand/v2"
-	"sync"
 	"time"
 )
 
@@ -15,7 +14,6 @@ import (
 // exhausted again after its reset, without a success between, the block is twice as long, because
 // other clients use the quota too.
 type block struct {
-	mu    sync.Mutex
 	until time.Time // end of the block; zero: none
 	cause time.Time // a success of a request that was sent later ends the block
 
@@ -49,8 +47,6 @@ type rejection struct {
 
 // reject counts a rejection. longest is the maximum of a block.
 func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.streak++; b.streak == 1 {
 		b.first, b.least = r.now, r.wait
 	}
@@ -90,8 +86,6 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 }
 
 func (b *block) succeed(sent time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.streak = 0
 	if sent.After(b.cause) {
 		b.until = time.Time{}
@@ -103,8 +97,6 @@ func (b *block) succeed(sent time.Time) {
 
 // at returns the end of the block, or zero if there is none.
 func (b *block) at(now time.Time) time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if !b.until.After(now) {
 		return time.Time{}
 	}

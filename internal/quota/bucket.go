@@ -1,31 +1,12 @@
 package quota
 
 import (
-	"fmt"
 	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
-
-// bucketKey identifies one quota of a server. Servers count requests by credential, not by
-// client.
-type bucketKey struct {
-	scope      string
-	credential uint64
-	key        string // Request.Key
-	name       string // the server's name; "" with an id of 0 is the general bucket of all other routes
-	id         uint64
-}
-
-func (k bucketKey) clone() bucketKey {
-	k.scope, k.key, k.name = strings.Clone(k.scope), strings.Clone(k.key), strings.Clone(k.name)
-	return k
-}
 
 // bucket is one quota of a server, with the queue of calls that wait for it. A request may be
 // sent if each dimension has more left than there are requests in flight. Otherwise it queues, or
@@ -35,15 +16,13 @@ func (k bucketKey) clone() bucketKey {
 // differ, and other clients use the quota too. So one request is sent alone, and the others
 // follow evenly after its response.
 type bucket struct {
-	once    sync.Once
 	limiter *Limiter
-	general atomic.Pointer[bucket] // the credential's bucket for routes without one; maybe itself
-	known   atomic.Bool            // a response has shown a quota or was a rejection
-	block   block
+	account *account           // its lock guards the fields below shared
+	name    string             // the server's name
 	shared  *sharedquota.Quota // the quota of many processes; nil: none
 
-	mu sync.Mutex // guards the following fields
 	waitqueue.Queue[Permit]
+	block     block
 	heldSince time.Time // since then, calls wait for a reset or the end of a block; zero: none waits
 	heldUntil time.Time // the end of that wait
 	inflight  int64
@@ -65,31 +44,6 @@ type alone struct {
 	sent  bool
 }
 
-// bucket returns the bucket with the key. general is the credential's general bucket; nil means
-// that the key is that of the general bucket.
-func (l *Limiter) bucket(k bucketKey, general *bucket) *bucket {
-	b := l.buckets.Get(k)
-	b.once.Do(func() {
-		b.limiter, b.Mu, b.Gate = l, &b.mu, b
-		if l.Shared != nil && l.Limit == 0 {
-			b.shared = sharedquota.New(l.Shared, fmt.Sprintf("quota|%s|%x|%s|%x%s", k.scope, k.credential, k.name, k.id, k.key))
-		}
-	})
-	if general == nil {
-		general = b
-	}
-	if b.general.Load() != general {
-		b.general.Store(general)
-	}
-	return b
-}
-
-// own reports whether the bucket is not the credential's general one.
-func (b *bucket) own() bool { return b.general.Load() != b }
-
-// keep reports whether the bucket has information. Others are evicted first.
-func (b *bucket) keep() bool { return b.known.Load() }
-
 // tick returns now, or the latest time if that is later: the goroutine that read the clock first
 // may get the lock last.
 func (b *bucket) tick(now time.Time) time.Time {
@@ -97,22 +51,21 @@ func (b *bucket) tick(now time.Time) time.Time {
 	return b.latest
 }
 
+// general returns the account's bucket for routes without one of their own; maybe b.
+func (b *bucket) general() *bucket { return &b.account.general }
+
 // blockedUntil returns the end of the block of the bucket or of the general one, or zero.
 func (b *bucket) blockedUntil(now time.Time) time.Time {
-	until := b.block.at(now)
-	if b.own() {
-		return later(until, b.general.Load().block.at(now))
-	}
-	return until
+	return later(b.block.at(now), b.general().block.at(now))
 }
 
 // enter takes the permit. It waits for it if the limits allow.
 func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) *Rejection {
-	b.mu.Lock()
+	b.Mu.Lock()
 	now = b.tick(now)
 	if b.Len() == 0 {
 		if granted, ok := b.Take(now); ok {
-			defer b.mu.Unlock()
+			defer b.Mu.Unlock()
 			if r.NoWait && b.lessThanHalfLeft(now) {
 				b.finish(&granted, false)
 				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
@@ -124,7 +77,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 	limits.RTT = b.rtt
 	e, rejected := b.Join(now, limits)
 	if rejected != nil {
-		defer b.mu.Unlock()
+		defer b.Mu.Unlock()
 		if p.probe = !r.NoWait && !r.AtOnce && b.mayProbe(p, now); p.probe {
 			b.probed = true
 			b.use(p, now)
@@ -132,7 +85,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 		}
 		return rejected
 	}
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	granted, rejected := b.Wait(e)
 	p.Waited, p.version, p.sent = true, granted.version, granted.sent
 	return rejected

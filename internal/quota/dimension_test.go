@@ -40,8 +40,8 @@ func TestDimension_resetBeyondMaxBlock(t *testing.T) {
 		left.Store(100)
 		time.Sleep(25 * time.Second)
 		b := s.bucket(t)
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
 		assert.EqualValues(t, 0, b.Len())
 	})
 }
@@ -69,13 +69,13 @@ func TestQuotaLimitChanges(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			used, _ := server.share()
 			assert.GreaterOrEqual(t, used, 0.98, "of %d", limit)
-			b := l.buckets.Peek(bucketKey{scope: "mem.test"})
+			b := &l.accounts.Peek(accountKey{scope: "mem.test"}).general
 			server.mu.Lock()
 			assert.Zero(t, server.refused, "of %d", limit)
 			server.mu.Unlock()
-			b.mu.Lock()
+			b.Mu.Lock()
 			assert.EqualValues(t, limit, b.dims[0].limit)
-			b.mu.Unlock()
+			b.Mu.Unlock()
 		}
 		time.Sleep(time.Minute)
 	})

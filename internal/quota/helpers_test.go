@@ -61,7 +61,8 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if active {
 		permit.Done(answer, now)
 	} else {
-		set.Observe(r, answer, sent, now, p.unknown.Add(-1))
+		set.Observe(r, answer, sent, now, p.unknown.Load()-1)
+		p.unknown.Add(-1)
 	}
 	return resp, err
 }

@@ -11,10 +11,9 @@ import (
 // judge counts a success or a rejection for the blocks. It uses the block of the general bucket
 // if the rejection does not identify a bucket.
 func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
-	general := b.general.Load()
 	if a.served() {
 		b.block.succeed(p.sent)
-		if general != b {
+		if general := b.general(); general != b {
 			general.block.succeed(p.sent)
 		}
 		return
@@ -24,9 +23,9 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	}
 	of := b
 	if a.Quota.Global {
-		of = general
+		of = b.general()
 	}
-	of.known.Store(true)
+	b.account.known.Store(true)
 	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && a.remaining(d.name) >= 0 })
 	if known && b.shared != nil {
 		return // doubling is not needed: the store divides the quota between the processes
@@ -51,7 +50,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	}
 	own := p.bucket == b
 	for _, field := range a.Quota.Dimensions {
-		b.known.Store(true)
+		b.account.known.Store(true)
 		d := b.dimension(field)
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
@@ -78,8 +77,8 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 // observed returns the observation of a response for the shared quota: the shortest window with
 // countable requests. The caller calls it after learn.
 func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	now = b.tick(now)
 	s := sharedquota.Observation{Served: a.served()}
 	exhausted := a.Quota.Exhausted

@@ -16,6 +16,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash/maphash"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -52,11 +53,12 @@ const Horizon = waitqueue.Horizon
 type Limiter struct {
 	Config
 
-	origin  time.Time // zero point of the times
-	seed    maphash.Seed
-	sets    scope.Map[string, Set]
-	buckets scope.Map[bucketKey, bucket]
-	routes  scope.Map[uint64, route]
+	origin   time.Time // zero point of the times
+	seed     maphash.Seed
+	sets     scope.Map[string, Set]
+	accounts scope.Map[accountKey, account]
+	buckets  scope.Map[bucketKey, bucket] // without the general ones
+	routes   scope.Map[uint64, route]
 }
 
 // New returns a Limiter.
@@ -64,18 +66,15 @@ func New(c Config) *Limiter {
 	l := &Limiter{Config: c, origin: time.Now(), seed: maphash.MakeSeed()}
 	l.sets.Keep = (*Set).keep
 	l.sets.Held = (*Set).Held
-	l.buckets.Clone = bucketKey.clone
-	l.buckets.Keep = (*bucket).keep
+	l.sets.Clone = strings.Clone
+	l.sets.Init = func(scope string, s *Set) { s.init(l, scope) }
+	l.initBuckets()
 	l.routes.Max = maxRoutes
 	return l
 }
 
 // Set returns the Set of a scope.
-func (l *Limiter) Set(scope string) *Set {
-	s := l.sets.Get(scope)
-	s.init(l, scope)
-	return s
-}
+func (l *Limiter) Set(scope string) *Set { return l.sets.Get(scope) }
 
 // Hash returns the Credential of a Request. It cannot be reversed. It differs between Limiters,
 // except those of processes that share a quota.

@@ -65,7 +65,7 @@ func TestHostileHeaders(t *testing.T) {
 func TestBucket_evictedWhileQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{})
-		l.buckets.Max = 2
+		l.accounts.Max = 2
 		s := newQuotaScript(t, l, says(10, 0, 10*time.Second))
 		_, _ = s.get(t, "/")
 		var calls sync.WaitGroup
@@ -73,7 +73,7 @@ func TestBucket_evictedWhileQueued(t *testing.T) {
 			calls.Go(func() { _, _ = s.get(t, "/") })
 		}
 		synctest.Wait()
-		old := l.buckets.Peek(bucketKey{scope: "mem.test"})
+		old := &l.accounts.Peek(accountKey{scope: "mem.test"}).general
 		for i := range 10 {
 			e := newExchange(t.Context(), l)
 			e.Credential = uint64(i)
@@ -135,7 +135,7 @@ func TestSet_observe(t *testing.T) {
 		_, rejected := s.Admit(t.Context(), Request{}, now)
 		require.NotNil(t, rejected)
 		require.InDelta(t, 30, rejected.NotBefore.Sub(now).Seconds(), 1.5)
-		require.Zero(t, l.bucket(bucketKey{scope: "a"}, nil).inflight)
+		require.Zero(t, l.accounts.Get(accountKey{scope: "a"}).general.inflight)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s := with(Config{}).Set("a")

@@ -17,7 +17,6 @@ import (
 type Set struct {
 	scope.Refs
 
-	once    sync.Once
 	limiter *Limiter
 	scope   string
 	active  atomic.Bool
@@ -59,20 +58,23 @@ func (s *Set) key(key string) string {
 	return key
 }
 
+// account returns the account of a request.
+func (s *Set) account(r *Request) *account {
+	return s.limiter.accounts.Get(accountKey{scope: s.scope, credential: r.Credential, key: s.key(r.Key)})
+}
+
 func (s *Set) init(l *Limiter, scope string) {
-	s.once.Do(func() {
-		s.limiter, s.scope = l, strings.Clone(scope)
-		switch {
-		case l.Limit > 0 && l.Shared == nil:
-			s.fixed = newFixedLimit(l)
-		case l.Limit > 0:
-			s.shared = sharedquota.NewFixed(l.Shared, s.scope, float64(l.Limit), l.Burst)
-		}
-		if l.MaxInFlight > 0 {
-			s.slots = newSlots(l.MaxInFlight, s.fixed)
-		}
-		s.active.Store(l.Limit > 0 || l.MaxInFlight > 0 || l.Follow && l.Shared != nil)
-	})
+	s.limiter, s.scope = l, scope
+	switch {
+	case l.Limit > 0 && l.Shared == nil:
+		s.fixed = newFixedLimit(l)
+	case l.Limit > 0:
+		s.shared = sharedquota.NewFixed(l.Shared, s.scope, float64(l.Limit), l.Burst)
+	}
+	if l.MaxInFlight > 0 {
+		s.slots = newSlots(l.MaxInFlight, s.fixed)
+	}
+	s.active.Store(l.Limit > 0 || l.MaxInFlight > 0 || l.Follow && l.Shared != nil)
 }
 
 // keep reports whether the Set has information. Others are evicted first.
@@ -194,23 +196,23 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	p := s.permit(&r)
 	p.sent = s.limiter.steady(sent)
 	of := s.learn(&p, resp, now)
-	of.mu.Lock()
+	of.Mu.Lock()
 	if s.first.CompareAndSwap(nil, of) {
 		of.inflight += inFlight + 1
 	}
-	of.mu.Unlock()
+	of.Mu.Unlock()
 	first := s.first.Load()
 	if first.leave(&p, now); of != first {
-		of.mu.Lock()
-		defer of.mu.Unlock()
+		of.Mu.Lock()
+		defer of.Mu.Unlock()
 		of.Dispatch(now)
 	}
 }
 
 // leave removes a request without a permit from those in flight.
 func (b *bucket) leave(p *Permit, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	if b.inflight > 0 {
 		b.finish(p, true)
 		b.Dispatch(now)
@@ -219,9 +221,8 @@ func (b *bucket) leave(p *Permit, now time.Time) {
 
 // permit returns a permit of the request's bucket that is not counted yet.
 func (s *Set) permit(r *Request) Permit {
-	key := s.key(r.Key)
-	bucket := s.bucketOf(r.Credential, key, r.Method, r.Path)
-	return Permit{set: s, bucket: bucket, credential: r.Credential, key: key, method: r.Method, path: r.Path}
+	bucket := s.bucketOf(s.account(r), r.Method, r.Path)
+	return Permit{set: s, bucket: bucket, method: r.Method, path: r.Path}
 }
 
 // learn learns from a response, and returns the bucket that the response names.
@@ -242,8 +243,8 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	if a.rejected() {
 		s.limited.Store(max(int64(now.Sub(s.limiter.origin)), 1))
 	}
-	of.mu.Lock()
-	defer of.mu.Unlock()
+	of.Mu.Lock()
+	defer of.Mu.Unlock()
 	if of.learn(p, a, now); of != p.bucket {
 		of.Dispatch(now)
 	}
@@ -262,5 +263,8 @@ func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
 	if !s.limiter.Follow || !s.active.Load() {
 		return time.Time{}
 	}
-	return s.bucketOf(r.Credential, s.key(r.Key), r.Method, r.Path).blockedUntil(s.limiter.steady(now))
+	b := s.bucketOf(s.account(&r), r.Method, r.Path)
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return b.blockedUntil(s.limiter.steady(now))
 }
