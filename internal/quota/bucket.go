@@ -22,19 +22,24 @@ type bucket struct {
 	shared  *sharedquota.Quota // the quota of many processes; nil: none
 
 	waitqueue.Queue[Permit]
+	knowledge
+	inflight int64
+	version  uint64        // number of responses, which orders observations
+	latest   time.Time     // the latest time that tick returned
+	rtt      time.Duration // shortest time from sending a request to its response
+}
+
+// knowledge is what a bucket knows about the server, with the times of it.
+type knowledge struct {
 	block     block
 	heldSince time.Time // since then, calls wait for a reset or the end of a block; zero: none waits
 	heldUntil time.Time // the end of that wait
-	inflight  int64
 	alone     alone
 	pacer     pacer
-	probeDue  bool   // in this window a call was rejected, so that the next may be a probe
-	probed    bool   // a probe is in flight, or was rejected
-	version   uint64 // number of responses, which orders observations
+	probeDue  bool // in this window a call was rejected, so that the next may be a probe
+	probed    bool // a probe is in flight, or was rejected
 	dims      []dimension
 	clock     serverClock
-	latest    time.Time     // the latest time that tick returned
-	rtt       time.Duration // shortest time from sending a request to its response
 }
 
 // alone is the request that is sent alone after a reset.
@@ -45,18 +50,28 @@ type alone struct {
 }
 
 // tick returns now, or the latest time if that is later: the goroutine that read the clock first
-// may get the lock last.
+// may get the lock last. If the clock goes back further, all that the bucket knows is forgotten: its
+// times would come too late.
 func (b *bucket) tick(now time.Time) time.Time {
-	b.latest = later(b.latest, b.limiter.steady(now))
+	now = b.limiter.steady(now)
+	if b.latest.Sub(now) > maxLate {
+		b.knowledge, b.latest = knowledge{}, now
+	}
+	b.latest = later(b.latest, now)
 	return b.latest
 }
+
+// maxLate is the longest delay between reading the clock and getting the lock.
+const maxLate = time.Minute
 
 // general returns the account's bucket for routes without one of their own; maybe b.
 func (b *bucket) general() *bucket { return &b.account.general }
 
 // blockedUntil returns the end of the block of the bucket or of the general one, or zero.
 func (b *bucket) blockedUntil(now time.Time) time.Time {
-	return later(b.block.at(now), b.general().block.at(now))
+	general := b.general()
+	general.tick(now)
+	return later(b.block.at(now), general.block.at(now))
 }
 
 // enter takes the permit. It waits for it if the limits allow.

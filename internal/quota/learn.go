@@ -39,7 +39,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	now = b.tick(now)
 	b.version++
 	o := observation{sent: p.sent, now: now, longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
-	if took := now.Sub(o.sent); !o.rejected && (b.rtt == 0 || took < b.rtt) {
+	if took := max(now.Sub(o.sent), 0); !o.rejected && (b.rtt == 0 || took < b.rtt) {
 		b.rtt = took
 	} else if !o.rejected {
 		b.rtt += (took - b.rtt) / 64

@@ -254,7 +254,7 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 // limitedLately reports whether there was a 429 within the last minute.
 func (s *Set) limitedLately(now time.Time) bool {
 	last := s.limited.Load()
-	return last != 0 && now.Sub(s.limiter.origin)-time.Duration(last) < time.Minute
+	return last != 0 && (now.Sub(s.limiter.origin)-time.Duration(last)).Abs() < time.Minute
 }
 
 // BlockedUntil returns the end of the block of a request, or zero. The caller calls it before it
@@ -266,5 +266,5 @@ func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
 	b := s.bucketOf(s.account(&r), r.Method, r.Path)
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	return b.blockedUntil(s.limiter.steady(now))
+	return b.blockedUntil(b.tick(now))
 }
