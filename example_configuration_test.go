@@ -75,6 +75,31 @@ func ExampleWithPolicy_copy() {
 	// Output: 500 attempts: 2
 }
 
+// The number of attempts and the waits are known beforehand. Budget and breaker still protect the server.
+func ExampleTransport_fixedSchedule() {
+	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
+	defer api.Close()
+
+	transport := &resilienthttp.Transport{
+		Policy: resilienthttp.Policy{
+			MaxAttempts:    3,
+			Backoff:        resilienthttp.FullJitter(200*time.Millisecond, 2*time.Second),
+			AttemptTimeout: 10 * time.Second, // so a slow GET gets no second attempt
+		},
+		Budget:  &resilienthttp.Budget{Static: true},
+		Breaker: &resilienthttp.Breaker{Static: true},
+	}
+
+	resp, err := (&http.Client{Transport: transport}).Get(api.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	_ = resp.Body.Close()
+	fmt.Println(resp.StatusCode, "attempts:", api.Total())
+	// Output: 500 attempts: 3
+}
+
 // MaxAge renews connections, so that a client follows DNS and rolling deploys.
 func ExampleConnections() {
 	transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{MaxAge: 10 * time.Minute}} // follows DNS, and rolling deploys

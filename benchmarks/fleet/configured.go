@@ -20,3 +20,15 @@ func Configured(json string) func(*resilienthttp.Transport) {
 		}
 	}
 }
+
+// With returns the scenario with one more configuration of this library, after its own.
+func (s Scenario) With(configure func(*resilienthttp.Transport)) Scenario {
+	own := s.Configure
+	s.Configure = func(t *resilienthttp.Transport) {
+		if own != nil {
+			own(t)
+		}
+		configure(t)
+	}
+	return s
+}

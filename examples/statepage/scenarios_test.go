@@ -2,8 +2,10 @@ package statepage_test
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -129,6 +131,21 @@ func TestStatePageInChromium_scenarios(t *testing.T) {
 	}
 	require.Equal(t, 500, chromium.Value[int](ctx, t, `document.querySelectorAll("#failing tbody tr").length`), "the worst 500")
 	require.Contains(t, chromium.Value[string](ctx, t, `document.querySelector("#failing").textContent`), "15,884 more are in the JSON")
+
+	// The usual latencies appear after some time. They must not make the page wider than the screen.
+	resp, err := http.Get(pages["outage"])
+	require.NoError(t, err)
+	page, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	percentile := regexp.MustCompile(`(data-label="p(?:50|99)"><span>[^<]*)`)
+	require.Len(t, percentile.FindAll(page, -1), 2*len(hosts))
+	usual := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(percentile.ReplaceAll(page, []byte("$1<small>usually 123.4 ms</small>")))
+	}))
+	t.Cleanup(usual.Close)
+	pages["usual"] = usual.URL
 
 	widths := map[int64]string{1280: "wide", 1160: "tablet", 800: "half", 360: "narrow"}
 	chromium.Legible(ctx, t, pages, "#scopes", widths)

@@ -24,6 +24,10 @@
 //	go run ./benchmarks/cmd/fleet -keep=before.json
 //	go run ./benchmarks/cmd/fleet -against=before.json
 //
+// Try a configuration of this library, as JSON of package config:
+//
+//	go run ./benchmarks/cmd/fleet -scenario=brownout -config='{"Budget": {"Static": true}}'
+//
 // Write the results:
 //
 //	go run ./benchmarks/cmd/fleet -write           # this library; other libraries keep their stored results
@@ -53,18 +57,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+	"github.com/resilienthttp/resilienthttp/config"
 )
 
 type options struct {
-	group, scenario, peer, topology, out, plots, keep, against string
-	seconds                                                    float64
-	seed                                                       uint64
-	seeds, random, only, zoo, zooDraw, hangs                   int
-	series, targets, write, all, remember, draw, stored        bool
+	group, scenario, peer, topology, out, plots, keep, against, config string
+	seconds                                                            float64
+	seed                                                               uint64
+	seeds, random, only, zoo, zooDraw, hangs                           int
+	series, targets, write, all, remember, draw, stored                bool
 }
 
 // The defaults of -write.
@@ -95,6 +101,7 @@ func main() {
 	flag.IntVar(&o.zooDraw, "zoo-draw", -1, "run only the drawn rate limiter with this number")
 	flag.IntVar(&o.hangs, "hangs", 0, "run only `n` drawn servers that hang")
 	flag.BoolVar(&o.remember, "remember", false, "store the results of other libraries in benchmarks/fleet/peers.json, as -all -write does")
+	flag.StringVar(&o.config, "config", "", "a configuration of this library as `JSON` of package config, in addition to the scenario's own")
 	flag.StringVar(&o.keep, "keep", "", "a checkpoint `file`: stored runs are not repeated")
 	flag.StringVar(&o.against, "against", "", "print the changes since the checkpoint `file`")
 	flag.BoolVar(&o.stored, "stored", false, "run nothing: write the plot of all scenarios and the table of docs/performance.md from benchmarks/results")
@@ -107,12 +114,12 @@ func main() {
 
 // whole reports whether all scenarios run.
 func (o options) whole() bool {
-	return o.scenario == "all" && o.group == "" && o.hangs == 0 && o.topology == "both" && o.seconds == 0 && (o.peer == "" || o.peer == "all")
+	return o.scenario == "all" && o.group == "" && o.hangs == 0 && o.topology == "both" && o.seconds == 0 && o.config == "" && (o.peer == "" || o.peer == "all")
 }
 
 // gates reports whether exactly the runs with gates are made.
 func (o options) gates() bool {
-	return o.scenario == "gates" && o.group == "" && o.topology == "both" && o.seconds == 0 && o.peer == ""
+	return o.scenario == "gates" && o.group == "" && o.topology == "both" && o.seconds == 0 && o.config == "" && o.peer == ""
 }
 
 func (o options) run(t *testing.T) error {
@@ -186,6 +193,13 @@ func (o options) check() error {
 		return errors.New("fleet: want -group or -scenario, not both")
 	case o.zoo > 0 && o.zooDraw >= 0:
 		return errors.New("fleet: want -zoo or -zoo-draw, not both")
+	case o.config == "":
+		return nil
+	case o.keep != "" || o.remember || o.random > 0 || o.only >= 0 || o.zoo > 0 || o.zooDraw >= 0:
+		return errors.New("fleet: -config is for scenarios, without -keep and -remember")
+	}
+	if err := config.Read(strings.NewReader(o.config), &resilienthttp.Transport{}); err != nil {
+		return fmt.Errorf("fleet: -config: %w", err)
 	}
 	return nil
 }
@@ -216,6 +230,9 @@ func (o options) runs() (runs []fleet.Config, err error) {
 	for _, s := range scenarios {
 		if o.seconds > 0 {
 			s = s.Scaled(time.Duration(o.seconds * float64(time.Second)))
+		}
+		if o.config != "" {
+			s = s.With(fleet.Configured(o.config))
 		}
 		libraries, err := o.peers(s)
 		if err != nil {

@@ -5,12 +5,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
 func TestOptions_check(t *testing.T) {
-	all := options{scenario: "all", topology: "both", zooDraw: -1}
+	all := options{scenario: "all", topology: "both", zooDraw: -1, only: -1}
 	for name, tt := range map[string]struct {
 		change func(*options)
 		err    string
@@ -23,6 +24,11 @@ func TestOptions_check(t *testing.T) {
 		"-write of shorter runs: rejected": {func(o *options) { o.write, o.seconds = true, 5 }, "all runs"},
 		"-group and -scenario: rejected":   {func(o *options) { o.group, o.scenario = "small", "7" }, "not both"},
 		"-zoo and -zoo-draw: rejected":     {func(o *options) { o.zoo, o.zooDraw = 10, 7 }, "not both"},
+		"-config: accepted":                {func(o *options) { o.config = `{"Policy": {"MaxAttempts": 3}}` }, ""},
+		"-config of a field: rejected":     {func(o *options) { o.config = `{"Policy": {"Attempts": 3}}` }, "Attempts"},
+		"-config and -write: rejected":     {func(o *options) { o.config, o.write = `{}`, true }, "all runs"},
+		"-config and -keep: rejected":      {func(o *options) { o.config, o.keep = `{}`, "runs" }, "without -keep"},
+		"-config and -zoo: rejected":       {func(o *options) { o.config, o.zoo = `{}`, 10 }, "for scenarios"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := all
@@ -34,6 +40,18 @@ func TestOptions_check(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The configuration of -config reaches the Transport after the scenario's own.
+func TestOptions_config(t *testing.T) {
+	o := options{scenario: "outage", topology: "own", peer: peers.Ours, config: `{"Policy": {"MaxAttempts": 3}}`}
+	runs, err := o.runs()
+	require.NoError(t, err)
+	require.Len(t, runs, 1)
+	var transport resilienthttp.Transport
+	runs[0].Scenario.With(func(tr *resilienthttp.Transport) { tr.OwnsRetries = tr.Policy.MaxAttempts == 3 }).Configure(&transport)
+	require.Equal(t, 3, transport.Policy.MaxAttempts)
+	require.True(t, transport.OwnsRetries, "own configuration first")
 }
 
 func TestOptions_seedsOf(t *testing.T) {

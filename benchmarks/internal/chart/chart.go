@@ -156,7 +156,7 @@ func render(format string, width, height float64, plots [][]*plot.Plot, legend *
 		return nil, err
 	}
 	dc := draw.New(canvas)
-	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // legible on dark pages
+	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // themed changes it on dark pages
 	pad := vg.Points(6)
 	if legend != nil {
 		margin := max(legendWidth, legend.Rectangle(dc).Size().X+2*pad)
@@ -174,7 +174,7 @@ func render(format string, width, height float64, plots [][]*plot.Plot, legend *
 		return nil, err
 	}
 	if format == "svg" {
-		return portable(out.Bytes()), nil
+		return themed(portable(out.Bytes())), nil
 	}
 	return out.Bytes(), nil
 }
