@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
@@ -40,13 +39,6 @@ type knowledge struct {
 	probed    bool // a probe is in flight, or was rejected
 	dims      []dimension
 	clock     serverClock
-}
-
-// alone is the request that is sent alone after a reset.
-type alone struct {
-	until time.Time // other requests wait until then, at most
-	since time.Time // a request that was sent earlier is another one
-	sent  bool
 }
 
 // tick returns now, or the latest time if that is later: the goroutine that read the clock first
@@ -106,36 +98,6 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 	return rejected
 }
 
-// lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
-func (b *bucket) lessThanHalfLeft(now time.Time) bool {
-	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return !d.ignored() && d.limit > 0 && 2*d.left(now, b.inflight-1) < d.limit
-	})
-}
-
-// mayProbe reports whether a request that would be rejected is sent as a probe. The exhaustion
-// may be wrong, or it may concern other routes. There is one probe for each window, after a first
-// call was rejected.
-func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
-	if !b.blockedUntil(now).IsZero() {
-		return false
-	}
-	may := false
-	for i := range b.dims {
-		d := &b.dims[i]
-		if !d.exhausted(now) {
-			continue
-		}
-		if d.confirmed && (!d.rejected || p.set.wasRejected(p.method, p.path)) {
-			return false
-		}
-		may, p.otherRoute = true, p.otherRoute || d.rejected
-	}
-	due := b.probeDue && !b.probed
-	b.probeDue = b.probeDue || may
-	return may && due
-}
-
 // use counts a request as in flight.
 func (b *bucket) use(p *Permit, now time.Time) {
 	b.inflight++
@@ -180,17 +142,6 @@ func (b *bucket) opening(now time.Time) opening {
 		o.recheck = sooner(o.recheck, b.alone.until)
 	}
 	return o
-}
-
-// goAlone makes the other requests wait for the response of the next one.
-func (b *bucket) goAlone(now time.Time) {
-	longest := maxAlone
-	for i := range b.dims {
-		if d := &b.dims[i]; !d.denied && d.window > 0 {
-			longest = min(longest, d.alone())
-		}
-	}
-	b.alone = alone{until: now.Add(longest), since: now}
 }
 
 // lose counts a request that lost its response: the server may have counted it.

@@ -2,27 +2,6 @@ package quota
 
 import "time"
 
-const (
-	// maxSpread is the longest time over which queued calls are released after a reset. Half of
-	// the window is another bound.
-	maxSpread = time.Second
-
-	// maxRelease is the longest time over which queued calls are released if no quota is known.
-	// Half of their wait is another bound.
-	maxRelease = 10 * time.Second
-
-	// maxPacing is how long calls are released at the rate of a quota that responses no longer
-	// show.
-	maxPacing = time.Minute
-
-	// maxAlone is the longest time for which other requests wait for the first one after a reset.
-	// An eighth of the window is another bound.
-	maxAlone = time.Second
-
-	// maxLimit bounds the limits that servers advertise, for the arithmetic.
-	maxLimit = 1 << 40
-)
-
 // dimension is one quota of a bucket: requests, tokens, or the window of a policy. The bucket's
 // lock guards it. Its times are by the local clock.
 type dimension struct {
@@ -166,22 +145,6 @@ func (d *dimension) learnSize(o observation) {
 	}
 }
 
-// serve counts a request that was served. It reports whether this contradicts the dimension.
-func (d *dimension) serve(o observation) bool {
-	if !o.sent.Before(d.from) {
-		d.served++
-	}
-	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.guessed || d.reset.IsZero())
-	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
-		d.notShown = true // no response of this window shows it
-	}
-	if d.denied || !d.contradicted(o.now) {
-		return false
-	}
-	d.denied = true
-	return true
-}
-
 // roll begins a new window after the reset, and reports whether it did. The quota is assumed to
 // be full. A dimension that only rejections show ends with its window.
 func (d *dimension) roll(now time.Time, inflight int64) bool {
@@ -257,17 +220,6 @@ func (d *dimension) reject(now time.Time, current bool) {
 	d.confirmed, d.rejected, d.served, d.from = true, true, 0, later(d.reset, now)
 }
 
-// contradicted reports whether more requests were served since the last exhaustion than the limit
-// allows. The fields then mean something else, for example the size of a bucket that refills
-// faster.
-func (d *dimension) contradicted(now time.Time) bool {
-	if d.shownOnSuccess || d.costed || d.limit <= 0 || d.window <= 0 {
-		return false
-	}
-	windows := int64(1 + max(now.Sub(d.from), 0)/d.window)
-	return !d.from.IsZero() && d.served > d.limit && d.served/windows > d.limit
-}
-
 // estimate returns when a request could be sent that has the given number of calls ahead of it.
 func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Duration) time.Time {
 	switch {
@@ -288,17 +240,4 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 	period := d.window + min(trip, d.alone()) // a window may begin with its first request
 	windows := min(beyond/d.limit, int64(Horizon/period))
 	return reset.Add(time.Duration(windows)*period + d.spread(beyond%d.limit+1))
-}
-
-// alone returns the longest time for which other requests wait for the first one of a window.
-func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
-
-// spread returns the time over which that many calls are released after a reset. It is a part of
-// the window. Few calls take less: they are released at twice the rate that uses up the quota.
-func (d *dimension) spread(calls int64) time.Duration {
-	longest := min(maxSpread, d.window/2)
-	if step := d.window / time.Duration(2*d.limit); step < longest/time.Duration(calls) {
-		return step * time.Duration(calls)
-	}
-	return longest
 }

@@ -1,38 +1,11 @@
 package quota
 
 import (
-	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 )
-
-// judge counts a success or a rejection for the blocks. It uses the block of the general bucket
-// if the rejection does not identify a bucket.
-func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
-	if a.served() {
-		b.block.succeed(p.sent)
-		if general := b.general(); general != b {
-			general.block.succeed(p.sent)
-		}
-		return
-	}
-	if !a.rejected() {
-		return
-	}
-	of := b
-	if a.Quota.Global {
-		of = b.general()
-	}
-	b.account.known.Store(true)
-	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && a.remaining(d.name) >= 0 })
-	if known && b.shared != nil {
-		return // doubling is not needed: the store divides the quota between the processes
-	}
-	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
-}
 
 // learn adds the observations of a response.
 func (b *bucket) learn(p *Permit, a *Response, now time.Time) {

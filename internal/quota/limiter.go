@@ -1,15 +1,19 @@
 // Package quota limits the rate of requests: by a fixed limit, by the number of requests in flight,
 // and by the quotas that servers advertise.
 //
-// A quota is a limit, a remaining count and a reset, for each scope, credential, name and
-// dimension. A request takes one of the remaining count. When nothing remains, calls queue until
-// the reset and are then released evenly. A rejection that shows an exhausted quota blocks it
-// until its reset. Any other rejection delays its own call; it blocks the scope only if all
-// results are rejections. Implausible values are ignored. See docs/rate-limits.md.
+// The headings of docs/rate-limits.md and where they are:
+//
+//   - Quotas that responses show: dimension.go, one quota; observation.go, what a response says of it;
+//     learn.go, a bucket learns from a response; clock.go, the server's clock.
+//   - Routes: route.go; account.go, the quotas of a credential and Key.
+//   - Rejections: rejection.go.
+//   - Successes and probes: probe.go.
+//   - After a wait: release.go.
+//   - Change it: fixed.go, Limit; inflight.go, MaxInFlight.
 //
 // A Limiter makes no HTTP calls. It has a Set for each scope. While a Set is not Active, a
 // request needs no permit, and Observe gets its response. After that, Admit returns a Permit or a
-// Rejection.
+// Rejection. A bucket is a quota with the queue of calls that wait for it.
 package quota
 
 import (

@@ -9,6 +9,9 @@ import (
 // resetSlack is the largest difference between two exact observations of one reset.
 const resetSlack = 10 * time.Millisecond
 
+// maxLimit bounds the limits that servers advertise, for the arithmetic.
+const maxLimit = 1 << 40
+
 // observation is the content of one response for one dimension, by the local clock.
 type observation struct {
 	field        ratelimitheader.Dimension

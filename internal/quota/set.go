@@ -251,12 +251,6 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	return of
 }
 
-// limitedLately reports whether there was a 429 within the last minute.
-func (s *Set) limitedLately(now time.Time) bool {
-	last := s.limited.Load()
-	return last != 0 && (now.Sub(s.limiter.origin)-time.Duration(last)).Abs() < time.Minute
-}
-
 // BlockedUntil returns the end of the block of a request, or zero. The caller calls it before it
 // waits for a retry.
 func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
