@@ -15,10 +15,10 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 		if !d.exhausted(now) {
 			continue
 		}
-		if d.confirmed && (!d.rejected || p.set.wasRejected(p.method, p.path)) {
+		if d.proof == byReset || d.proof == byRejection && p.set.wasRejected(p.method, p.path) {
 			return false
 		}
-		may, p.otherRoute = true, p.otherRoute || d.rejected
+		may, p.otherRoute = true, p.otherRoute || d.proof == byRejection
 	}
 	due := b.probeDue && !b.probed
 	b.probeDue = b.probeDue || may
@@ -30,14 +30,14 @@ func (d *dimension) serve(o observation) bool {
 	if !o.sent.Before(d.from) {
 		d.served++
 	}
-	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.guessed || d.reset.IsZero())
+	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.end.source == guessed || d.end.reset.IsZero())
 	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
-		d.notShown = true // no response of this window shows it
+		d.silence() // no response of this window shows it
 	}
-	if d.denied || !d.contradicted(o.now) {
+	if d.standing == refuted || !d.contradicted(o.now) {
 		return false
 	}
-	d.denied = true
+	d.standing = refuted
 	return true
 }
 

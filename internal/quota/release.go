@@ -72,7 +72,7 @@ func (b *bucket) release(now time.Time) {
 // spacing returns the time between two of that many calls after a reset; 0 if no quota is known.
 func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 	for i := range b.dims {
-		if d := &b.dims[i]; !d.denied && (!d.notShown || d.rejected) && !d.costed && d.limit > 0 && d.window > 0 {
+		if d := &b.dims[i]; d.paces() {
 			n := min(calls, d.limit)
 			if s := d.spread(n) / time.Duration(n); spacing == 0 || s < spacing {
 				spacing = s
@@ -86,11 +86,18 @@ func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 func (b *bucket) goAlone(now time.Time) {
 	longest := maxAlone
 	for i := range b.dims {
-		if d := &b.dims[i]; !d.denied && d.window > 0 {
+		if d := &b.dims[i]; d.standing != refuted && d.window > 0 {
 			longest = min(longest, d.alone())
 		}
 	}
 	b.alone = alone{until: now.Add(longest), since: now}
+}
+
+// paces reports whether calls are released at the rate of the dimension. One that only rejections show
+// is silent when its window ends.
+func (d *dimension) paces() bool {
+	believed := d.standing == followed || d.standing == silent && d.proof == byRejection
+	return believed && !d.costed && d.limit > 0 && d.window > 0
 }
 
 // alone returns the longest time for which other requests wait for the first one of a window.
