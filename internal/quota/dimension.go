@@ -86,7 +86,6 @@ func (d *dimension) learn(o observation) bool {
 		d.standing = refuted
 		return true
 	}
-	wasSilent := d.standing == silent
 	d.standing = followed
 	d.shownOnSuccess = d.shownOnSuccess || !o.rejected
 	d.learnSize(o)
@@ -94,7 +93,7 @@ func (d *dimension) learn(o observation) bool {
 		return false
 	}
 	switch {
-	case d.end.reset.IsZero(), d.end.source == guessed, wasSilent:
+	case d.end.reset.IsZero(), d.end.source == guessed:
 		d.take(o)
 	case o.end.early.After(d.end.reset):
 		if d.end.source != cut && d.end.early.After(o.now) && d.refills(o) {

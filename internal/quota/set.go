@@ -198,7 +198,8 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	of := s.learn(&p, resp, now)
 	of.Mu.Lock()
 	if s.first.CompareAndSwap(nil, of) {
-		of.inflight += inFlight + 1
+		of.early = inFlight + 1
+		of.inflight += of.early
 	}
 	of.Mu.Unlock()
 	first := s.first.Load()
@@ -213,7 +214,8 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 func (b *bucket) leave(p *Permit, now time.Time) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	if b.inflight > 0 {
+	if b.early > 0 {
+		b.early--
 		b.finish(p, true)
 		b.Dispatch(now)
 	}
