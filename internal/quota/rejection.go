@@ -154,7 +154,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		of = b.general()
 	}
 	b.account.known.Store(true)
-	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && a.remaining(d.name) >= 0 })
+	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && d.mentioned == b.version })
 	if known && b.shared != nil {
 		return // doubling is not needed: the store divides the quota between the processes
 	}

@@ -59,13 +59,3 @@ type Response struct {
 func (a *Response) Shows() bool {
 	return a.rejected() || len(a.Quota.Dimensions) > 0 || a.Quota.Bucket != ""
 }
-
-// remaining returns the remaining count of the dimension in the response, or -1.
-func (a *Response) remaining(name string) int64 {
-	for i := range a.Quota.Dimensions {
-		if a.Quota.Dimensions[i].Name == name {
-			return a.Quota.Dimensions[i].Remaining
-		}
-	}
-	return -1
-}
