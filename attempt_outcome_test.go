@@ -86,7 +86,7 @@ func TestBadBases(t *testing.T) {
 			_, err := (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t))
 			require.Error(t, err)
 			require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
-			require.Equal(t, "resilienthttp: no attempts left: resilienthttp_test.listError (not shown) (attempt 5 ended with resilienthttp_test.listError (not shown))", err.Error())
+			require.Equal(t, "resilienthttp: no retries left: resilienthttp_test.listError (not shown) (attempt 5 ended with resilienthttp_test.listError (not shown))", err.Error())
 			ctx, cancel := context.WithCancelCause(t.Context())
 			cancel(listError{"c"})
 			_, err = (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t).WithContext(ctx))

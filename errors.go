@@ -43,7 +43,7 @@ var (
 var (
 	// ErrMaxAttempts means that no attempt is left: Policy.MaxAttempts were made, the default
 	// Backoff has no further wait, or the server sent nothing for 15 minutes.
-	ErrMaxAttempts = neterr.Named("max_attempts", "no attempts left")
+	ErrMaxAttempts = neterr.Named("max_attempts", "no retries left")
 
 	// ErrBudgetExhausted means that the retry budget of the scope has too few tokens.
 	ErrBudgetExhausted = neterr.Named("budget_exhausted", "retry budget exhausted")

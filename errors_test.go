@@ -270,7 +270,7 @@ func TestErrorTexts(t *testing.T) {
 		{"reason and cause", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline, Err: errReset}, "deadline of the call leaves no time: connection broke"},
 		{"a status", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{failed, answered}}, "circuit breaker is open (attempt 2 ended with status 503)"},
 		{"an error", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{answered, failed}}, "circuit breaker is open (attempt 3 ended with connection broke)"},
-		{"an error that is the cause", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: errReset, Attempts: []resilienthttp.Attempt{failed}}, "no attempts left: connection broke (attempt 3)"},
+		{"an error that is the cause", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: errReset, Attempts: []resilienthttp.Attempt{failed}}, "no retries left: connection broke (attempt 3)"},
 		{"not before", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, NotBefore: at}, "rate limited; not before 2030-01-02T02:04:05.001Z"},
 		{"control characters", &resilienthttp.Error{Err: neterr.New("a\r\nb\x00c\x7fd\te")}, "a  b c d e"},
 		{"very long", &resilienthttp.Error{Err: neterr.New(strings.Repeat("ä", 1000))}, strings.Repeat("ä", 128) + "…"},

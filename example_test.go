@@ -74,7 +74,7 @@ func ExampleWithPolicy() {
 	_ = resp.Body.Close()
 	last := resilienthttp.Attempts(resp)[1]
 	fmt.Println(resp.StatusCode, api.Total(), last.Verdict, last.StopReason)
-	// Output: 500 2 transient no attempts left
+	// Output: 500 2 transient no retries left
 }
 
 // The error code in the body decides: a retry cannot succeed after this quota. The caller still
@@ -143,7 +143,7 @@ func ExampleError() {
 	// Output:
 	// attempt timed out
 	// true true true
-	// 1 no attempts left
+	// 1 no retries left
 }
 
 // LogTrace writes structured records. They have no path, query, header value or body.

@@ -127,19 +127,33 @@ func title(c *Call, ended bool) string {
 	default:
 		text += ": no result"
 	}
-	attempts := 0
+	return text + ", " + sent(c) + ", " + transcript.Duration(c.Latency) + began(c)
+}
+
+// sent returns the number of attempts and hedges.
+func sent(c *Call) string {
+	attempts, hedges := 0, 0
 	for i := range c.Attempts {
 		attempts = max(attempts, c.Attempts[i].Number)
+		if c.Attempts[i].Hedge {
+			hedges++
+		}
 	}
-	switch attempts {
-	case 0:
-		text += ", nothing sent"
-	case 1:
-		text += ", 1 attempt"
-	default:
-		text += fmt.Sprintf(", %d attempts", attempts)
+	if attempts == 0 {
+		return "nothing sent"
 	}
-	return text + ", " + transcript.Duration(c.Latency) + began(c)
+	text := counted(attempts, "attempt")
+	if hedges > 0 {
+		text += ", " + counted(hedges, "hedge")
+	}
+	return text
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
 }
 
 // began returns the start of the call, and its deadline.

@@ -132,7 +132,7 @@ at  event     result
 				tr.Hedge = &resilienthttp.Hedge{Delay: time.Second, MaxRatio: 1}
 			},
 			want: `
-GET to api.test: 200, 1 attempt, 1.01s
+GET to api.test: 200, 1 attempt, 1 hedge, 1.01s
 at  event               took   result
 0s  attempt 1           1.01s  canceled: another attempt had its response first
 1s  hedge of attempt 1  10ms   200, success`,
@@ -155,10 +155,10 @@ at     event      took   result
 			name: "error of an unknown type: its text is hidden", steps: []step{took(failing(errors.New(secret)))},
 			setup: func(tr *resilienthttp.Transport) { tr.Policy.MaxAttempts = 1 },
 			want: `
-GET to api.test: no attempts left: *errors.errorString (not shown), 1 attempt, 10ms
+GET to api.test: no retries left: *errors.errorString (not shown), 1 attempt, 10ms
 at    event      took  result
 0s    attempt 1  10ms  _OTHER (*errors.errorString (not shown)), transient
-10ms  no retry         no attempts left`,
+10ms  no retry         no retries left`,
 		},
 	}
 	for _, test := range tests {

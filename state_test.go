@@ -385,7 +385,7 @@ func TestState_responses(t *testing.T) {
 				return nil, errReset
 			})}
 			answered(t, tr)
-			require.Equal(t, "no attempts left: connection broke", known(t, tr).Slowest.Err)
+			require.Equal(t, "no retries left: connection broke", known(t, tr).Slowest.Err)
 		})
 	})
 	t.Run("Since: the first failed attempt, while the call waits before its retry", func(t *testing.T) {

@@ -112,9 +112,9 @@ func checkPageList(list string, pages map[string]string, names []string) (wrong 
 	return wrong
 }
 
-var generated = regexp.MustCompile(`(?s)<!-- defaults:begin .*?<!-- defaults:end -->`)
+var generated = regexp.MustCompile(`(?s)<!-- (?:defaults|example|overview):begin .*?<!-- (?:defaults|example|overview):end -->`)
 
-// countWords counts the words that people have written: tables that tests generate do not count.
+// countWords counts the words that people have written. Tables and examples that a test or the fleet generates do not count.
 func countWords(page string) int { return len(strings.Fields(generated.ReplaceAllString(page, ""))) }
 
 // exportedNames returns the exported constants, variables, functions and types of a package.

@@ -59,7 +59,7 @@ func TestSentences_compareWithBare(t *testing.T) {
 	t.Parallel()
 	report := Report{Runs: []Run{
 		{Name: "bare", Calls: 2000, Succeeded: 1500, Attempts: 2000, P99: 0.03},
-		{Name: "better", Calls: 2000, Succeeded: 1999, Attempts: 2500, P99: 2.5, Ended: []Cause{{"no attempts left", 1}}},
+		{Name: "better", Calls: 2000, Succeeded: 1999, Attempts: 2500, P99: 2.5, Ended: []Cause{{"no retries left", 1}}},
 		{Name: "worse", Calls: 2000, Succeeded: 500, Attempts: 8000, Ended: []Cause{{"status 503", 1500}}},
 		{Name: "equal", Calls: 2000, Succeeded: 1500, Attempts: 2000, P99: 0.03, Ended: []Cause{{"timeout", 300}, {"eof", 200}}},
 	}}
@@ -69,7 +69,7 @@ func TestSentences_compareWithBare(t *testing.T) {
 	}
 	require.Equal(t, []string{
 		"better is better than bare by 25.0 percentage points: 99.95 % of 2,000 calls succeed (bare: 75.0 %), with 1.25 attempts per call and " +
-			"a p99 of 2.5 s (bare: 30 ms). Failed calls: 1. They ended by: no attempts left (1).",
+			"a p99 of 2.5 s (bare: 30 ms). Failed calls: 1. They ended by: no retries left (1).",
 		"worse is worse than bare by 50.0 percentage points: 25.0 % of 2,000 calls succeed (bare: 75.0 %), with 4.00 attempts per call and " +
 			"a p99 of – (bare: 30 ms). Failed calls: 1,500. They ended by: status 503 (1,500).",
 		"equal is as good as bare: 75.0 % of 2,000 calls succeed (bare: 75.0 %), with 1.00 attempts per call and " +

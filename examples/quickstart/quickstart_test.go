@@ -132,7 +132,7 @@ func TestCallAgain(t *testing.T) {
 	}{
 		{"breaker open", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, NotBefore: later}, true, later},
 		{"rate limited", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited, NotBefore: later}, true, later},
-		{"no attempts left", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, true, time.Time{}},
+		{"no retries left", &resilienthttp.Error{Reason: resilienthttp.ErrMaxAttempts, Err: io.EOF}, true, time.Time{}},
 		{"deadline of the call", &resilienthttp.Error{Reason: resilienthttp.ErrDeadline}, true, time.Time{}},
 		{"permanent error", &resilienthttp.Error{Err: errors.New("certificate expired")}, false, time.Time{}},
 		{"first request in progress", &statusError{http.StatusConflict}, true, time.Time{}},

@@ -1,12 +1,15 @@
-// Package doctable keeps the tables of defaults in docs/*.md equal to the code. Tests use
-// it: they take each default from the code and pass it to [Check].
+// Package doctable keeps the generated tables in docs/*.md equal to the code. Tests use it: they
+// take each default from the code and pass it to [Check], and run each example and pass its
+// transcript to [Example].
 //
 // A page marks the place of a table with two comments of HTML:
 //
 //	<!-- defaults:begin breaker -->
 //	<!-- defaults:end -->
+//	<!-- example:begin breaker -->
+//	<!-- example:end -->
 //
-// The environment variable UPDATE_DOCS=1 makes Check write the table instead of comparing it.
+// The environment variable UPDATE_DOCS=1 makes a test write the table instead of comparing it.
 package doctable
 
 import (
@@ -25,23 +28,33 @@ type Row struct {
 	Range   string // the limits, and the meaning of a negative value
 }
 
-const end = "<!-- defaults:end -->"
-
-// Check fails the test if the table called name in the file page differs from rows, or if
-// the page has no such table.
+// Check fails the test if the table of defaults called name in the file page differs from rows, or
+// if the page has no such table.
 func Check(t *testing.T, page, name string, rows []Row) {
+	t.Helper()
+	compare(t, page, "defaults", name, table(rows))
+}
+
+// Example fails the test if the example called name in the file page differs from the transcript,
+// or if the page has no such example.
+func Example(t *testing.T, page, name, transcript string) {
+	t.Helper()
+	compare(t, page, "example", name, "```text\n"+strings.TrimRight(transcript, "\n")+"\n```\n")
+}
+
+func compare(t *testing.T, page, kind, name, text string) {
 	t.Helper()
 	content, err := os.ReadFile(page) //nolint:gosec // the test names it
 	if err != nil {
 		t.Fatal(err)
 	}
-	updated, err := replace(string(content), name, table(rows))
+	updated, err := replace(string(content), kind, name, text)
 	switch {
 	case err != nil:
 		t.Fatalf("%s: %v", page, err)
 	case updated == string(content):
 	case os.Getenv("UPDATE_DOCS") != "1":
-		t.Errorf("%s: the table of defaults %q differs from the code; run the test with UPDATE_DOCS=1", page, name)
+		t.Errorf("%s: %s %q: the page differs from the code; run the test with UPDATE_DOCS=1; want\n%s", page, kind, name, text)
 	default:
 		if err := os.WriteFile(page, []byte(updated), 0o644); err != nil { //nolint:gosec // a document that all may read
 			t.Fatal(err)
@@ -49,9 +62,9 @@ func Check(t *testing.T, page, name string, rows []Row) {
 	}
 }
 
-// replace returns the document with another text between the markers called name.
-func replace(document, name, text string) (string, error) {
-	begin := "<!-- defaults:begin " + name + " -->\n"
+// replace returns the document with another text between the markers of that kind and name.
+func replace(document, kind, name, text string) (string, error) {
+	begin, end := "<!-- "+kind+":begin "+name+" -->\n", "<!-- "+kind+":end -->"
 	before, rest, found := strings.Cut(document, begin)
 	if !found {
 		return "", fmt.Errorf("no marker %q", strings.TrimSpace(begin))

@@ -68,6 +68,12 @@ func TestGitLab(t *testing.T) {
 			want: dimensions(Dimension{Limit: 60, Remaining: 3, Reset: time.Minute, Instant: at(time.Minute)}),
 		},
 		{
+			name: "another ResetTime: Reset counts",
+			header: header("Date", date, "RateLimit-Limit", "60", "RateLimit-Remaining", "3", "RateLimit-Reset", "1705314630",
+				"RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT"),
+			want: dimensions(Dimension{Limit: 60, Remaining: 3, Reset: 30 * time.Second, Instant: at(30 * time.Second)}),
+		},
+		{
 			name: "ResetTime where Reset is malformed",
 			header: header("Date", date, "RateLimit-Limit", "60", "RateLimit-Remaining", "3", "RateLimit-Reset", "?",
 				"RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT"),
@@ -89,6 +95,11 @@ func TestXAndOkta(t *testing.T) {
 			header: header("Date", date, "X-Rate-Limit-Limit", "1200", "X-Rate-Limit-Remaining", "0",
 				"X-Rate-Limit-Reset", "1705314601"),
 			want: dimensions(Dimension{Limit: 1200, Reset: time.Second, Instant: at(time.Second)}),
+		},
+		{
+			name: "Okta, too many requests in flight: no quota",
+			header: header("Date", date, "X-Rate-Limit-Limit", "0", "X-Rate-Limit-Remaining", "0",
+				"X-Rate-Limit-Reset", "1705314601"),
 		},
 	})
 }
@@ -139,6 +150,15 @@ func TestOpenAI(t *testing.T) {
 			want: dimensions(
 				Dimension{Name: "requests-day", Limit: 1e9, Remaining: 999997455, Reset: 33011382867097},
 				Dimension{Name: "tokens-minute", Limit: 1e9, Remaining: 999998298, Reset: 11382867097, Costed: true},
+			),
+		},
+		{
+			name: "RapidAPI: a plan's quota beside the API's",
+			header: header("x-ratelimit-requests-limit", "500", "x-ratelimit-requests-remaining", "499", "x-ratelimit-requests-reset", "2591999",
+				"x-ratelimit-limit", "60", "x-ratelimit-remaining", "59", "x-ratelimit-reset", "30"),
+			want: dimensions(
+				Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second},
+				Dimension{Name: "requests", Limit: 500, Remaining: 499, Reset: 2591999 * time.Second},
 			),
 		},
 		{
@@ -329,7 +349,7 @@ func TestZendesk(t *testing.T) {
 		},
 		{
 			name:   "an endpoint with malformed parts",
-			header: header("Zendesk-RateLimit-Search", "total=; remaining=-1; resets=soon; ; =", "Zendesk-RateLimit-", "total=1; remaining=1; resets=1"),
+			header: header("Zendesk-RateLimit-Search", "total=; remaining=-1; resets=soon; ; ="),
 			want:   State{Bucket: "search"},
 		},
 		{
@@ -381,8 +401,8 @@ func TestShopify(t *testing.T) {
 			name:   "beside another quota",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "32/40", "RateLimit-Remaining", "7", "RateLimit-Reset", "5"),
 			want: dimensions(
-				Dimension{Remaining: 7, Reset: 5 * time.Second},
-				Dimension{Name: "shopify", Limit: 40, Remaining: 8, Reset: 16 * time.Second},
+				Dimension{Limit: 40, Remaining: 8, Reset: 16 * time.Second},
+				Dimension{Name: "ratelimit", Remaining: 7, Reset: 5 * time.Second},
 			),
 		},
 	})
@@ -400,6 +420,10 @@ func TestHubSpot(t *testing.T) {
 			name:      "the day is used up",
 			header:    header("X-HubSpot-RateLimit-Daily", "250000", "X-HubSpot-RateLimit-Daily-Remaining", "0"),
 			exhausted: true,
+		},
+		{
+			name:   "0 a day: no quota",
+			header: header("X-HubSpot-RateLimit-Daily", "0", "X-HubSpot-RateLimit-Daily-Remaining", "0"),
 		},
 		{
 			name:   "no interval",
@@ -443,6 +467,11 @@ func TestCloudflare(t *testing.T) {
 			name:   "the single names differ",
 			header: header("RateLimit", `"default";r=50;t=30`, "RateLimit-Policy", `"burst";q=100;w=60`),
 			want:   dimensions(Dimension{Name: "default", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
+		},
+		{
+			name:   "two policies",
+			header: header("RateLimit", `"a";r=50;t=30`, "RateLimit-Policy", `"b";q=100;w=60, "c";q=1000;w=600`),
+			want:   dimensions(Dimension{Name: "a", Remaining: 50, Reset: 30 * time.Second}),
 		},
 		{
 			name:   "two names that differ",

@@ -70,7 +70,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzReset compares parseReset with package time for values that both accept.
+// FuzzReset compares the reset of a quota with package time for values that both accept.
 func FuzzReset(f *testing.F) {
 	for _, s := range []string{
 		"30", "0.25", "1705314630", "1705314630250.5", "12ms", "6m0s", "1h2m3.5s", "1d12h", "5µs", "-1s", "1m30",
@@ -80,85 +80,45 @@ func FuzzReset(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		r := (&parser{now: server}).parseReset(s)
-		require.GreaterOrEqual(t, r.wait, time.Duration(0))
-		require.LessOrEqual(t, r.wait, MaxReset)
-		if !r.valid {
-			require.Zero(t, r)
+		got, ok := Parse(http.Header{"X-Ratelimit-Remaining": {"1"}, "X-Ratelimit-Reset": {s}}, server)
+		d := Dimension{}
+		if ok {
+			d = got.Dimensions[0]
+			require.Positive(t, d.Reset)
+			require.LessOrEqual(t, d.Reset, MaxReset)
 		}
-		if !r.instant.IsZero() {
-			require.Equal(t, r.wait, r.instant.Sub(server))
-			require.Positive(t, r.wait)
+		if !d.Instant.IsZero() {
+			require.Equal(t, d.Reset, d.Instant.Sub(server))
 		}
-
-		want, err := time.ParseDuration(s)
-		if err == nil && want > 0 && s[0] >= '0' && s[0] <= '9' {
-			require.Equal(t, reset{valid: true, wait: min(want, MaxReset)}, r)
+		if want, err := time.ParseDuration(s); err == nil && s[0] >= '0' && s[0] <= '9' {
+			require.Equal(t, Dimension{Remaining: int64(len(got.Dimensions)), Reset: min(want, MaxReset)}, d)
 		}
-		if want, err := time.Parse(time.RFC3339, s); err == nil && len(s) <= maxRFC3339 {
-			require.True(t, r.valid)
-			require.Equal(t, min(max(want.Sub(server), 0), MaxReset), r.wait)
+		if want, err := time.Parse(time.RFC3339, s); err == nil {
+			require.Equal(t, min(max(want.Sub(server), 0), MaxReset), d.Reset)
 		}
 	})
 }
 
-// FuzzStructured checks that a parsed structured field is the same after it is written
-// and parsed again.
-func FuzzStructured(f *testing.F) {
-	for _, s := range []string{
-		`"burst";q=100;w=60,"daily";q=1000;w=86400`,
-		`"a,b;c\"d\\e";r=1;t=2`,
-		`tok/en:*;a;b=?0;c=@-1;d=%"f%c3%bc";e=:aGk=:;f=-1.50`,
-		`(a "b";c=1  2.5);d, ()`,
-		"limit=100, remaining=50, reset=30",
-		"a, b=?1;c, d=(1 2);e=f",
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		for _, dictionary := range []bool{false, true} {
-			members, ok := parseMembers(s, dictionary)
-			if !ok {
-				require.Nil(t, members)
-				continue
+// FuzzMembers checks that the quota of a list is read, whatever its name and another parameter contain.
+func FuzzMembers(f *testing.F) {
+	f.Add("burst", "x", uint32(99), uint32(40))
+	f.Add(`a,b;c="d\e`, `,;r=1\`, uint32(0), uint32(1))
+	f.Fuzz(func(t *testing.T, name, comment string, remaining, wait uint32) {
+		printable := func(s string) bool { return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) }
+		if !printable(name) || !printable(comment) || len(name) > MaxName || len(comment) > maxLine/4 || wait >= 9e8 {
+			t.Skip()
+		}
+		line := fmt.Sprintf("%s;comment=%s;r=%d;t=%d", structured.Quote(name), structured.Quote(comment), remaining, wait)
+		want := State{Exhausted: remaining == 0}
+		if wait > 0 {
+			q := quota{name: name}
+			if name == standard {
+				name = custom
 			}
-			all := parseAll(members)
-			written := write(all, dictionary)
-			again, ok := parseMembers(written, dictionary)
-			require.True(t, ok, "%q, written as %q", s, written)
-			require.Equal(t, all, parseAll(again))
+			reset := min(time.Duration(wait)*time.Second, MaxReset)
+			want.Dimensions = []Dimension{{Name: name, Remaining: int64(remaining), Reset: reset, Costed: q.costed()}}
 		}
+		got, _ := Parse(http.Header{"Ratelimit": {line}}, now)
+		require.Equal(t, want, got)
 	})
-}
-
-// write writes members as a structured field. It writes a boolean for each value that the
-// parser ignores.
-func write(members []parsed, dictionary bool) string {
-	var b strings.Builder
-	value := func(v bare) {
-		switch v.kind {
-		case kindNumber:
-			fmt.Fprintf(&b, "%d.%09d", v.number.Whole, v.number.Nanos)
-		case kindName:
-			b.WriteString(structured.Quote(v.text))
-		case kindBytes:
-			b.WriteString(":" + v.text + ":")
-		default:
-			b.WriteString("?1")
-		}
-	}
-	for i, m := range members {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		if dictionary {
-			b.WriteString(m.key + "=")
-		}
-		value(m.value)
-		for _, p := range m.params {
-			b.WriteString(";" + p.key + "=")
-			value(p.value)
-		}
-	}
-	return b.String()
 }

@@ -43,8 +43,9 @@ func TestIETFCurrentDraft(t *testing.T) {
 			want:   dimensions(Dimension{Name: "daily", Remaining: 3, Reset: time.Hour}),
 		},
 		{
-			name:   "a malformed member spoils its line",
-			header: header("RateLimit", `"daily";r=3;t=3600, "burst`),
+			name:   "a malformed member leaves the others of its line",
+			header: header("RateLimit", `"daily";r=3;t=3600, 5 6;r=1;t=1, (a b);r=1;t=1, @1;r=1;t=1, "burst`),
+			want:   dimensions(Dimension{Name: "daily", Remaining: 3, Reset: time.Hour}),
 		},
 		{
 			name:   "commas, semicolons and escapes inside a name",
@@ -77,7 +78,11 @@ func TestIETFCurrentDraft(t *testing.T) {
 		{name: "no name", header: header("RateLimit", `;r=1;t=5`)},
 		{name: "number for a name", header: header("RateLimit", `100;r=1;t=5`)},
 		{name: "inner list for a name", header: header("RateLimit", `("a" b;c=1 3);r=1;t=5`)},
-		{name: "comma behind the last", header: header("RateLimit", `"p";r=1;t=5,`)},
+		{
+			name:   "commas without a member",
+			header: header("RateLimit", `,"p";r=1;t=5,`),
+			want:   dimensions(Dimension{Name: "p", Remaining: 1, Reset: 5 * time.Second}),
+		},
 		{name: "blank before the semicolon", header: header("RateLimit", `"p" ;r=1;t=5`)},
 		{name: "empty", header: header("RateLimit", "")},
 		{name: "policy alone", header: header("RateLimit-Policy", `"p";q=100;w=60`)},
@@ -127,23 +132,17 @@ func TestIETFCurrentDraft(t *testing.T) {
 			want:   State{Bucket: "QXBwLTk5OQ==", Dimensions: []Dimension{{Name: "default", Remaining: 300000000, Reset: time.Minute}}},
 		},
 		{
-			name:   "partition keys, one of them twice",
-			header: header("RateLimit", `"a";r=3;t=60;pk=:YQ==:, "b";r=4;t=60;pk=:Yg==:, "c";r=5;t=60;pk=:YQ==:`),
-			want: State{Bucket: "YQ==,Yg==", Dimensions: []Dimension{
+			name:   "two partition keys: the last",
+			header: header("RateLimit", `"a";r=3;t=60;pk=:YQ==:, "b";r=4;t=60;pk=:Yg==:`),
+			want: State{Bucket: "Yg==", Dimensions: []Dimension{
 				{Name: "a", Remaining: 3, Reset: time.Minute},
 				{Name: "b", Remaining: 4, Reset: time.Minute},
-				{Name: "c", Remaining: 5, Reset: time.Minute},
 			}},
 		},
 		{
-			name:   "two partitions of one policy: the tighter",
-			header: header("RateLimit", `"a";r=3;t=60;pk=:YQ==:, "a";r=2;t=60;pk=:Yg==:, "a";r=2;t=61, "a";r=2;t=1, "a";r=9;t=99`),
-			want:   State{Bucket: "YQ==,Yg==", Dimensions: []Dimension{{Name: "a", Remaining: 2, Reset: 61 * time.Second}}},
-		},
-		{
-			name:   "partition key of another type",
-			header: header("RateLimit", `"a";r=3;t=60;pk="user"`),
-			want:   dimensions(Dimension{Name: "a", Remaining: 3, Reset: time.Minute}),
+			name:   "one policy twice: the last",
+			header: header("RateLimit", `"a";r=3;t=60, "a";r=2;t=61`),
+			want:   dimensions(Dimension{Name: "a", Remaining: 2, Reset: 61 * time.Second}),
 		},
 		{
 			name:   "partition key too long for a bucket",
@@ -156,13 +155,13 @@ func TestIETFCurrentDraft(t *testing.T) {
 			want:   State{Bucket: "core", Dimensions: []Dimension{{Name: "a", Remaining: 3, Reset: time.Minute}}},
 		},
 		{
-			name:   "name cut to its bound",
-			header: header("RateLimit", `"`+strings.Repeat("a", MaxName)+`b";r=3;t=60, "`+strings.Repeat("a", MaxName)+`c";r=2;t=60`),
-			want:   dimensions(Dimension{Name: strings.Repeat("a", MaxName), Remaining: 2, Reset: time.Minute}),
+			name:   "the longest name, and one that is too long",
+			header: header("RateLimit", `"`+strings.Repeat("a", MaxName)+`";r=3;t=60, "`+strings.Repeat("a", MaxName)+`c";r=2;t=60`),
+			want:   dimensions(Dimension{Name: strings.Repeat("a", MaxName), Remaining: 3, Reset: time.Minute}),
 		},
 		{
 			name:   "line too long",
-			header: header("RateLimit", `"p";r=1;t=2;x="`+strings.Repeat("a", maxField)+`"`, "RateLimit-Policy", `"p";q=1;x="`+strings.Repeat("a", maxField)+`"`),
+			header: header("RateLimit", `"p";r=1;t=2;x="`+strings.Repeat("a", maxLine)+`"`, "RateLimit-Policy", `"p";q=1;x="`+strings.Repeat("a", maxLine)+`"`),
 		},
 		{
 			name: "old fields beside it say the same",
@@ -235,7 +234,7 @@ func TestIETFOldDrafts(t *testing.T) {
 		{name: "-07: reset is a string", header: header("RateLimit", `limit=10, remaining=1, reset="1"`)},
 		{name: "-07: negative", header: header("RateLimit", "limit=10, remaining=-1, reset=1")},
 		{name: "-07: malformed", header: header("RateLimit", "limit=10, remaining=1, reset=1 2")},
-		{name: "-07: capital keys", header: header("RateLimit", "Limit=10, Remaining=1, Reset=1")},
+		{name: "-07: other keys", header: header("RateLimit", "limits=10, left=1, until=1")},
 		{
 			name:   "three fields",
 			header: header("RateLimit-Limit", "100", "RateLimit-Remaining", "50", "RateLimit-Reset", "30"),
@@ -262,9 +261,9 @@ func TestIETFOldDrafts(t *testing.T) {
 			want:   dimensions(Dimension{Limit: 10, Remaining: 1, Reset: 7 * time.Second}),
 		},
 		{
-			name:   "the dictionary comes before the three fields",
+			name:   "the three fields come before the dictionary",
 			header: header("RateLimit", "limit=10, remaining=2, reset=7", "RateLimit-Limit", "9", "RateLimit-Remaining", "1", "RateLimit-Reset", "5"),
-			want:   dimensions(Dimension{Limit: 10, Remaining: 2, Reset: 7 * time.Second}),
+			want:   dimensions(Dimension{Limit: 9, Remaining: 1, Reset: 5 * time.Second}),
 		},
 		{
 			name:   "Envoy: policies in X-RateLimit-Limit",

@@ -2,6 +2,7 @@ package ratelimitheader
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -52,14 +53,9 @@ func TestParse_mergesDialects(t *testing.T) {
 			want: dimensions(Dimension{Name: "p", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, Dimension{Limit: 10, Remaining: 7, Reset: 20 * s}),
 		},
 		{
-			name:   "a policy without a name belongs to no dimension",
-			header: header("RateLimit", `"";r=5;t=3`, "RateLimit-Policy", "10;w=60"),
-			want:   dimensions(Dimension{Remaining: 5, Reset: 3 * s}),
-		},
-		{
-			name:   "the last of a repeated key counts, and it is invalid",
-			header: header("RateLimit", "limit=10, remaining=9, reset=30, reset=soon"),
-			want:   dimensions(),
+			name:   "the last valid value of a repeated key counts",
+			header: header("RateLimit", "limit=10, remaining=9, reset=3, reset=30, reset=soon"),
+			want:   dimensions(first),
 		},
 	})
 }
@@ -75,15 +71,19 @@ func TestParse_doesNotDependOnOrderOfFields(t *testing.T) {
 		"RateLimit", `"p";r=5;t=3`, "RateLimit-Policy", `"p";q=10;w=60`, "Beta-RateLimit", `"points";r=4;t=3`, "Beta-RateLimit-Policy", `"points";q=9`,
 		"X-RateLimit-Remaining-Day", "1", "X-RateLimit-Day-Remaining", "2", "X-Rate-Limit-Remaining-Day", "3",
 		"X-RateLimit-Reset-Day", "4", "X-RateLimit-Day-Reset", "5", "X-RateLimit-Remaining-Limit", "6", "X-RateLimit-Reset-Limit", "7",
-		"Anthropic-RateLimit-Tokens-Remaining", "1", "Anthropic-RateLimit-Tokens-Reset", "2024-01-15T10:31:00Z",
-		"X-Shopify-Shop-Api-Call-Limit", "32/40", "X-HubSpot-RateLimit-Remaining", "97", "X-HubSpot-RateLimit-Interval-Milliseconds", "10000",
+	)
+	others := header("Date", date, "Anthropic-RateLimit-Tokens-Remaining", "1", "Anthropic-RateLimit-Tokens-Reset", "2024-01-15T10:31:00Z",
+		"X-RateLimit-Remaining-Tokens", "2", "X-Shopify-Shop-Api-Call-Limit", "32/40", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "1705318200",
+		"X-HubSpot-RateLimit-Remaining", "97", "X-HubSpot-RateLimit-Interval-Milliseconds", "10000",
 		"Zendesk-RateLimit-A", "total=100; remaining=99; resets=41", "Zendesk-RateLimit-B", "total=100; remaining=98; resets=41")
-	want, ok := Parse(h, now)
-	require.True(t, ok)
-	require.Len(t, want.Dimensions, 11)
-	for range 300 {
-		got, _ := Parse(h.Clone(), now)
-		require.Equal(t, want, got)
+	for dimensions, h := range map[int]http.Header{6: h, 4: others} {
+		want, ok := Parse(h, now)
+		require.True(t, ok)
+		require.Len(t, want.Dimensions, dimensions)
+		for range 300 {
+			got, _ := Parse(h.Clone(), now)
+			require.Equal(t, want, got)
+		}
 	}
 }
 
@@ -103,35 +103,15 @@ func TestParse_prefersOneField(t *testing.T) {
 			want:   dimensions(Dimension{Remaining: 3, Reset: 9 * s}),
 		},
 		{
-			name:   "policies of the field with the limit",
-			header: header("X-RateLimit-Limit", "10", "X-Rate-Limit-Limit", "10;w=60", "X-RateLimit-Remaining", "3", "X-RateLimit-Reset", "9"),
-			want:   dimensions(Dimension{Limit: 10, Remaining: 3, Reset: 9 * s}),
-		},
-		{
 			name:   "the used count of a named quota",
 			header: header("X-RateLimit-Remaining-Requests", "3", "X-RateLimit-Used-Requests", "4", "X-RateLimit-Reset-Requests", "9"),
 			want:   dimensions(Dimension{Name: "requests", Limit: 7, Remaining: 3, Reset: 9 * s}),
 		},
 		{
-			name: "a quota's name in two dialects: the tighter quota",
+			name: "a quota's name in two dialects: one quota",
 			header: header("X-RateLimit-Remaining-Tokens", "5", "X-RateLimit-Reset-Tokens", "9",
-				"Anthropic-RateLimit-Tokens-Remaining", "3", "Anthropic-RateLimit-Tokens-Reset", "8"),
-			want: dimensions(Dimension{Name: "tokens", Remaining: 3, Reset: 8 * s, Costed: true}),
-		},
-		{
-			name:   "a bucket beside an endpoint: the bucket",
-			header: header("Zendesk-RateLimit-A", "remaining=2; resets=5", "X-RateLimit-Resource", "core"),
-			want:   State{Bucket: "core", Dimensions: []Dimension{{Name: "a", Remaining: 2, Reset: 5 * s}}},
-		},
-		{
-			name:   "a partition key of points: no bucket",
-			header: header("Beta-RateLimit", `"a";r=2;t=5;pk=:YQ==:`),
-			want:   dimensions(Dimension{Name: "a", Remaining: 2, Reset: 5 * s, Costed: true}),
-		},
-		{
-			name:   "two lines of an endpoint: the first valid one",
-			header: header("Zendesk-RateLimit-A", "total=7; resets=3", "Zendesk-RateLimit-A", "remaining=2; resets=5", "Zendesk-RateLimit-A", "remaining=1; resets=5"),
-			want:   State{Bucket: "a", Dimensions: []Dimension{{Name: "a", Remaining: 2, Reset: 5 * s}}},
+				"Anthropic-RateLimit-Tokens-Remaining", "3", "Anthropic-RateLimit-Tokens-Reset", "8", "RateLimit", `"tokens";r=2;t=7`),
+			want: dimensions(Dimension{Name: "tokens", Remaining: 2, Reset: 7 * s, Costed: true}),
 		},
 	})
 }
@@ -157,19 +137,19 @@ func TestParse_limitsLinesAndBytes(t *testing.T) {
 	}
 	rest := []string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30"}
 	named := func(name string) Dimension { return Dimension{Name: name, Remaining: 5, Reset: 3 * s} }
-	policies := make([]string, MaxDimensions+1)
+	policies := make([]string, maxNamed+1)
 	for i := range policies {
 		policies[i] = fmt.Sprintf(`"p%d";q=10;w=60`, i)
 	}
 	run(t, []test{
 		{name: "a valid line after malformed ones", header: header(field("RateLimit", maxLines-1, quota("a"))...), want: dimensions(named("a"))},
 		{name: "too many before it", header: header(field("RateLimit", maxLines, quota("a"))...), want: dimensions()},
-		{name: "the maximum length", header: header(field("RateLimit", 0, padded("a", maxField))...), want: dimensions(named("a"))},
-		{name: "a line that is too long and a valid one", header: header(field("RateLimit", 0, padded("a", maxField+1), quota("b"))...), want: dimensions(named("b"))},
+		{name: "the maximum length", header: header(field("RateLimit", 0, padded("a", maxLine))...), want: dimensions(named("a"))},
+		{name: "a line that is too long and a valid one", header: header(field("RateLimit", 0, padded("a", maxLine+1), quota("b"))...), want: dimensions(named("b"))},
 		{
-			name:   "too long together, and a good one",
-			header: header(field("RateLimit", 0, padded("a", maxField/2), padded("b", maxField/2+1), quota("c"))...),
-			want:   dimensions(named("a"), named("c")),
+			name:   "two of the maximum length",
+			header: header(field("RateLimit", 0, padded("a", maxLine), padded("b", maxLine))...),
+			want:   dimensions(named("a"), named("b")),
 		},
 		{name: "a dictionary after bad lines", header: header(field("RateLimit", 2, "limit=10, remaining=9, reset=30")...), want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
 		{
@@ -183,9 +163,12 @@ func TestParse_limitsLinesAndBytes(t *testing.T) {
 			want:   dimensions(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
 		},
 		{
-			name:   "one policy too many",
-			header: header("RateLimit-Policy", strings.Join(policies, ","), "RateLimit", quota("p15")+","+quota("p16")),
-			want:   dimensions(Dimension{Name: "p15", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, named("p16")),
+			name:   "a quota comes before policies without one",
+			header: header("RateLimit-Policy", strings.Join(policies, ","), "RateLimit", quota("p13")+","+quota("p14")),
+			want: dimensions(
+				Dimension{Name: "p13", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s},
+				Dimension{Name: "p14", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s},
+			),
 		},
 		{name: "a limit after bad ones", header: header(append(field("X-RateLimit-Limit", maxLines-1, "10"), rest...)...), want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
 		{name: "a limit after too many", header: header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...), want: dimensions(Dimension{Remaining: 9, Reset: 30 * s})},

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
 // parser builds a State from one header.
@@ -12,73 +14,76 @@ type parser struct {
 	header     http.Header
 	now        time.Time
 	date, base time.Time // the response's Date, and the time with which resets are compared; see written
+	fields     int       // number of fields
 
-	custom, standard quota
-	quotas           []quota         // the others, in the order of form and name
-	lists            [lists][]string // the lines of the fields with lists
-	bucketRank       uint8
+	custom, standard quota // those without a name
+	named            []quota
 	state            State
 }
 
-// read reads a field, or keeps its lines until all fields are read.
-func (p *parser) read(m meaning, lines []string) {
-	switch m.part {
-	case partList, partPolicies, partPoints, partPointPolicies:
-		p.lists[m.part] = lines
-	case partBucket, partBucketPerID:
-		p.readBucket(m, lines)
-	case partGlobal:
-		for line := range readable(lines) {
-			value := strings.ToLower(strings.Trim(line, " \t"))
-			p.state.Global = p.state.Global || value == "true" || value == "global"
-		}
-	default:
-		p.readPart(m, lines)
-	}
-}
+const (
+	// maxLines is the maximum number of lines of a field that are read.
+	maxLines = MaxDimensions
+	// maxLine is the maximum length of a line. MaxDimensions policies take about 1 KiB.
+	maxLine = 8 << 10
+)
 
-// readBucket reads a name of the bucket.
-func (p *parser) readBucket(m meaning, lines []string) {
-	if m.rank < p.bucketRank {
-		return
-	}
-	for line := range readable(lines) {
-		// A name that is too long is ignored: a part of it could be the same for two
-		// buckets. Without a name the quotas are those of the whole server, which is
-		// the careful interpretation.
-		if name := strings.Trim(line, " \t"); name != "" && len(name) <= MaxName {
-			p.bucketRank = m.rank + 1
-			p.state.Bucket, p.state.PerID = strings.Clone(name), m.part == partBucketPerID
+// readField reads the lines of a field. Of counts and resets the first valid line counts.
+func (p *parser) readField(m meaning, lines []string) {
+	for _, line := range lines[:min(len(lines), maxLines)] {
+		if len(line) <= maxLine && p.readLine(m, retryafter.Trim(line)) {
 			return
 		}
 	}
 }
 
+// readLine reads a line of a field. It reports whether further lines say nothing more.
+func (p *parser) readLine(m meaning, line string) (done bool) {
+	switch m.part {
+	case partMembers:
+		p.readMembers(p.quota(m.name, false), line, "")
+	case partPoints:
+		p.readMembers(new(quota), line, "points")
+	case partEndpoint:
+		// The endpoint is the bucket: its quota must not stop requests to others.
+		name := strings.ToLower(m.name)
+		p.setBucket(name, false)
+		p.setAll(p.quota(name, false), line)
+	case partBucket, partBucketPerID:
+		return p.setBucket(line, m.part == partBucketPerID)
+	case partGlobal:
+		p.state.Global = p.state.Global || strings.EqualFold(line, "true") || strings.EqualFold(line, "global")
+	default:
+		q := p.quota(m.name, false)
+		done = p.set(q, m.part, line)
+		if done && m.part == partLimit && strings.Contains(line, ";") {
+			p.readMembers(q, line, "") // older drafts, and Envoy: "100, 100;w=60, 1000;w=3600"
+		}
+	}
+	return done
+}
+
+// setBucket sets the name of the bucket. A name that is too long is ignored, because a part of it could
+// be the same for two buckets. Without a name the quotas are those of the whole server.
+func (p *parser) setBucket(name string, perID bool) (ok bool) {
+	if name == "" || len(name) > MaxName {
+		return false
+	}
+	p.state.Bucket, p.state.PerID = strings.Clone(name), perID
+	return true
+}
+
 // finish sets the state, after all fields are read.
 func (p *parser) finish() {
-	p.addPair()
-	endpoints, endpoint := 0, ""
-	for i := range p.quotas {
-		q := &p.quotas[i]
-		q.complete()
-		q.name = strings.ToLower(q.name)
-		switch q.form {
-		case formAlone:
-			p.addUnnamed(q)
-			continue
-		case formNamed, formAnthropic:
-			q.costed = costedName(q.name)
-		case formZendesk:
-			endpoints, endpoint = endpoints+1, q.name[:min(len(q.name), MaxName)]
-		case formCustom, formStandard, formOther, formList: // their names say nothing
-		}
-		p.add(q)
-	}
-	if endpoints == 1 && p.bucketRank == 0 {
-		// The endpoint is the bucket: its quota must not stop requests to others.
-		p.state.Bucket = endpoint
-	}
-	p.addList(p.lists[partPoints], policiesIn(p.lists[partPointPolicies]), true)
+	p.joinOne()
+	p.addNamed(true)
+	p.complete(&p.custom)
+	p.complete(&p.standard)
+	p.custom.fill(&p.standard)
+	p.standard.fill(&p.custom)
+	p.addUnnamed(&p.custom, custom)
+	p.addUnnamed(&p.standard, standard)
+	p.addNamed(false)
 	if p.state.Global {
 		p.state.Bucket, p.state.PerID = "", false
 	}
@@ -87,25 +92,28 @@ func (p *parser) finish() {
 	}
 }
 
-// addPair adds the quotas that RateLimit and RateLimit-Policy name, and the unnamed ones of
-// X-RateLimit- and RateLimit-. If these two differ they are two quotas, such as a gateway's
-// and its backend's; otherwise each completes the other.
-func (p *parser) addPair() {
-	custom, fields := &p.custom, &p.standard
-	custom.complete()
-	custom.join(custom.policies())
-	policies := policiesIn(p.lists[partPolicies])
-	standard, isList := p.addList(p.lists[partList], policies, false) // a dictionary comes before the three fields
-	if standard.remaining < 0 {
-		standard.remaining = fields.remaining
+// joinOne gives the only quota of RateLimit the only policy. Cloudflare's two names differ. RateLimit is
+// read before RateLimit-Policy.
+func (p *parser) joinOne() {
+	listed := make([]*quota, 0, maxNamed)
+	for i := range p.named {
+		if p.named[i].listed {
+			listed = append(listed, &p.named[i])
+		}
 	}
-	standard.fill(fields)
-	if !isList { // otherwise the policies belong to the named dimensions
-		standard.join(append(fields.policies(), policies...))
+	if len(listed) == 2 && listed[1].remaining < 0 {
+		listed[0].fill(listed[1])
 	}
-	before := standard
-	standard.fill(custom)
-	custom.fill(&before)
-	p.addUnnamed(custom)
-	p.addUnnamed(&standard)
+}
+
+// written returns the time when the server wrote the response, by the response's Date or, without
+// one, by the client's clock. Most resets are relative and do not need it.
+func (p *parser) written() time.Time {
+	if p.base.IsZero() {
+		p.date = retryafter.Date(p.header, time.Time{})
+		if p.base = p.date.UTC(); p.date.IsZero() {
+			p.base = p.now.UTC()
+		}
+	}
+	return p.base
 }

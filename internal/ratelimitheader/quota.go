@@ -1,8 +1,6 @@
 package ratelimitheader
 
 import (
-	"cmp"
-	"iter"
 	"math"
 	"slices"
 	"strings"
@@ -11,148 +9,112 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// unknown is a count that the server did not send.
+// maxNamed is the maximum number of quotas with a name. Two have none.
+const maxNamed = MaxDimensions - 2
+
+// unknown is a count or a wait that the server did not send.
 const unknown = -1
 
 // quota is a dimension that may be incomplete.
 type quota struct {
-	form                   form
 	name                   string
+	listed                 bool  // it is a member of RateLimit or RateLimit-Policy
 	limit, remaining, used int64 // or unknown
-	reset                  reset
+	reset                  moment
 	window                 time.Duration
-	costed                 bool
-	limitLines             []string     // of the field with the limit, which may have policies too
-	rank                   [parts]uint8 // 1 + the rank of the field that each part is from
+	unit                   string // what a listed quota counts; "" means requests, unless its name says otherwise
 }
 
-func newQuota(form form, name string) quota {
-	return quota{form: form, name: name, limit: unknown, remaining: unknown, used: unknown}
+func newQuota(name string) quota {
+	return quota{name: name, limit: unknown, remaining: unknown, used: unknown, reset: moment{wait: unknown}}
 }
 
-const (
-	// maxQuotas is the maximum number of quotas that are collected; some may be invalid.
-	maxQuotas = 2 * MaxDimensions
-	// maxLines is the maximum number of lines of a field that are read.
-	maxLines = MaxDimensions
-	// maxField is the maximum number of bytes of a field that are read. A line with
-	// MaxDimensions policies takes about 1 KiB. A line that exceeds it is skipped.
-	maxField = 8 << 10
-)
-
-// readable returns the lines of a field that are read.
-func readable(lines []string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		left := maxField
-		for _, line := range lines[:min(len(lines), maxLines)] {
-			if len(line) > left {
-				continue
-			}
-			if left -= len(line); !yield(line) {
-				return
-			}
-		}
-	}
-}
-
-// quota returns the quota that a field describes, or nil if there are too many. The ones that are
-// kept do not depend on the order of the fields.
-func (p *parser) quota(form form, name string) *quota {
-	switch form {
-	case formCustom:
+// quota returns the quota with that name.
+func (p *parser) quota(name string, listed bool) *quota {
+	switch name {
+	case custom:
 		return &p.custom
-	case formStandard:
+	case standard:
 		return &p.standard
-	case formNamed, formAnthropic, formAlone, formZendesk, formOther, formList: // those with names
 	}
-	if p.quotas == nil {
-		p.quotas = make([]quota, 0, 2) // as most responses with names have
-	}
-	i, found := slices.BinarySearchFunc(p.quotas, newQuota(form, name), func(q, other quota) int {
-		return cmp.Or(cmp.Compare(q.form, other.form), strings.Compare(q.name, other.name))
-	})
-	if i == maxQuotas {
-		return nil
-	}
-	if !found {
-		p.quotas = slices.Insert(p.quotas[:min(len(p.quotas), maxQuotas-1)], i, newQuota(form, name))
-	}
-	return &p.quotas[i]
-}
-
-// readPart reads a part of a quota. The first valid line counts.
-func (p *parser) readPart(m meaning, lines []string) {
-	q := p.quota(m.form, m.name)
-	if q == nil || m.rank < q.rank[m.part] {
-		return
-	}
-	for line := range readable(lines) {
-		if p.setPart(q, m.part, line) {
-			if q.rank[m.part] = m.rank + 1; m.part == partLimit {
-				q.limitLines = lines
-			}
-			return
+	for i := range p.named {
+		if q := &p.named[i]; q.name == name {
+			return q
 		}
 	}
+	if len(name) > MaxName || len(p.named) == maxNamed {
+		return new(quota) // to be ignored
+	}
+	if p.named == nil {
+		p.named = make([]quota, 0, max(p.fields/3, 2)) // most have a limit, a count and a reset
+	}
+	q := newQuota(name)
+	q.listed = listed
+	p.named = append(p.named, q)
+	return &p.named[len(p.named)-1]
 }
 
-// setPart sets a part of q, if the line is valid.
-func (p *parser) setPart(q *quota, part part, line string) (ok bool) {
+// set sets a part of q, if the value is valid.
+func (p *parser) set(q *quota, part part, value string) (ok bool) {
 	switch part {
-	case partLimit, partRemaining, partUsed:
-		n := parseCount(line)
-		if n >= 0 {
-			*[...]*int64{&q.limit, &q.remaining, &q.used}[part-partLimit] = n
+	case partLimit:
+		return setCount(&q.limit, value)
+	case partRemaining:
+		return setCount(&q.remaining, value)
+	case partUsed:
+		return setCount(&q.used, value)
+	case partReset, partResetTime:
+		if part == partResetTime && q.reset.wait >= 0 {
+			return true
 		}
-		return n >= 0
-	case partReset:
-		r := p.parseReset(line)
-		if r.valid {
-			q.reset = r
+		m, ok := p.parseReset(value)
+		if ok {
+			q.reset = m
 		}
-		return r.valid
+		return ok
+	case partWindow:
+		if n, ok := number(value); ok {
+			q.window = n.Duration(time.Second)
+		}
 	case partInterval:
-		n, ok := retryafter.ParseNumber(line)
+		n, ok := number(value)
 		if ok {
 			q.window = n.Duration(time.Millisecond)
-			q.reset = reset{valid: true, wait: q.window}
+			q.reset = moment{wait: q.window}
 		}
 		return ok
 	case partUsage:
-		return q.setUsage(line)
-	default:
-		return p.setEndpoint(q, line)
+		return q.setUsage(value)
+	case partUnit:
+		q.unit = strings.Trim(value, `"`)
+	case partPartition: // each has quotas of its own
+		p.setBucket(strings.Trim(value, `:"`), false)
+	default: // a part of several quotas, or of none
 	}
+	return false
+}
+
+// setCount sets a count without its fraction. Reddit's Remaining is a float.
+func setCount(count *int64, value string) (ok bool) {
+	n, ok := number(value)
+	if ok {
+		*count = n.Whole
+	}
+	return ok
 }
 
 // setUsage parses Shopify's "used/limit", which is a leaky bucket. On every plan a full bucket is
 // empty after 20 s: 40 requests leak at 2/s, 80 at 4/s and 400 at 20/s.
-func (q *quota) setUsage(line string) (ok bool) {
+func (q *quota) setUsage(value string) (ok bool) {
 	const drain = 20 * time.Second
-	u, l, _ := strings.Cut(line, "/")
-	used, limit := parseCount(u), parseCount(l)
-	if used < 0 || limit <= 0 {
+	var used, limit int64
+	u, l, _ := strings.Cut(value, "/")
+	if !setCount(&used, u) || !setCount(&limit, l) || limit == 0 {
 		return false
 	}
 	wait := time.Duration(min(float64(used)/float64(limit)*float64(drain), float64(MaxReset)))
-	q.limit, q.remaining, q.reset = limit, max(limit-used, 0), reset{valid: true, wait: wait}
+	q.limit, q.remaining, q.reset = limit, max(limit-used, 0), moment{wait: wait}
 	return true
-}
-
-// setEndpoint parses Zendesk's quota of an endpoint: "total=100; remaining=99; resets=41".
-func (p *parser) setEndpoint(q *quota, line string) (ok bool) {
-	q.limit, q.reset = unknown, reset{} // of an invalid line
-	for part := range strings.SplitSeq(line, ";") {
-		switch key, value, _ := strings.Cut(strings.Trim(part, " \t"), "="); key {
-		case "total":
-			q.limit = parseCount(value)
-		case "remaining":
-			q.remaining = parseCount(value)
-		case "resets":
-			q.reset = p.parseReset(value)
-		}
-	}
-	return q.remaining >= 0
 }
 
 // fill copies what q lacks from other, if the two may be the same quota: at most one of
@@ -165,7 +127,7 @@ func (q *quota) fill(other *quota) {
 	if q.limit < 0 {
 		q.limit = other.limit
 	}
-	if !q.reset.valid {
+	if q.reset.wait < 0 {
 		q.reset = other.reset
 	}
 	if q.window == 0 {
@@ -173,18 +135,33 @@ func (q *quota) fill(other *quota) {
 	}
 }
 
-// policies returns the policies that follow the limit in its field.
-func (q *quota) policies() []policy {
-	if slices.ContainsFunc(q.limitLines, func(line string) bool { return strings.Contains(line, ";") }) {
-		return policiesIn(q.limitLines)
+// complete sets a limit that the server sends as the used count, and the wait until an absolute reset.
+// If that is more than MaxReset ahead, instant is reduced too, so that wait and instant agree.
+func (p *parser) complete(q *quota) {
+	if q.limit < 0 && q.used >= 0 && q.remaining >= 0 {
+		q.limit = q.remaining + min(q.used, math.MaxInt64-q.remaining)
 	}
-	return nil // a limit alone
+	if r := &q.reset; !r.instant.IsZero() {
+		if r.wait = retryafter.Until(r.instant, p.written()); r.wait > 0 {
+			r.instant = p.written().Add(r.wait)
+		}
+	}
 }
 
-// complete sets a limit that the server sends as the used count.
-func (q *quota) complete() {
-	if q.limit < 0 && q.remaining >= 0 && q.used >= 0 {
-		q.limit = q.remaining + min(q.used, math.MaxInt64-q.remaining)
+// addNamed adds the quotas with a name.
+func (p *parser) addNamed(listed bool) {
+	for i := range p.named {
+		q := &p.named[i]
+		if q.listed != listed {
+			continue
+		}
+		if listed {
+			q.name = strings.Clone(q.name) // it would keep the whole line alive
+		} else {
+			q.name = strings.ToLower(q.name)
+		}
+		p.complete(q)
+		p.add(q)
 	}
 }
 
@@ -196,62 +173,62 @@ func (p *parser) add(q *quota) {
 	if q.remaining == 0 {
 		p.state.Exhausted = true
 	}
-	if q.reset.wait <= 0 {
+	if q.reset.wait <= 0 || p.has(q.name) {
 		return
 	}
-	d := Dimension{
-		Name:      q.name[:min(len(q.name), MaxName)],
+	if p.state.Dimensions == nil {
+		p.state.Dimensions = make([]Dimension, 0, len(p.named)+1)
+	}
+	p.state.Dimensions = append(p.state.Dimensions, Dimension{
+		Name:      q.name,
 		Limit:     max(q.limit, 0),
 		Remaining: q.remaining,
 		Reset:     q.reset.wait,
 		Instant:   q.reset.instant,
 		Window:    q.window,
-		Costed:    q.costed,
-	}
-	if q.form == formList {
-		d.Name = strings.Clone(d.Name) // it would keep the whole line alive
-	}
-	if i := p.index(d.Name); i >= 0 {
-		// Two partitions of one policy, or two names that are equal after truncation.
-		// The tighter quota is kept.
-		if same := p.state.Dimensions[i]; d.Remaining < same.Remaining || d.Remaining == same.Remaining && d.Reset > same.Reset {
-			p.state.Dimensions[i] = d
-		}
-	} else if len(p.state.Dimensions) < MaxDimensions {
-		if p.state.Dimensions == nil {
-			p.state.Dimensions = make([]Dimension, 0, max(len(p.quotas), 1))
-		}
-		p.state.Dimensions = append(p.state.Dimensions, d)
-	}
+		Costed:    q.costed(),
+	})
 }
 
-// index returns the index of the dimension with that name, or -1.
-func (p *parser) index(name string) int {
-	return slices.IndexFunc(p.state.Dimensions, func(d Dimension) bool { return d.Name == name })
+func (p *parser) has(name string) bool {
+	return slices.ContainsFunc(p.state.Dimensions, func(d Dimension) bool { return d.Name == name })
 }
 
 // rounding is the maximum difference of two spellings of one reset. A delta, an epoch
 // time and a Date are each rounded to a second.
 const rounding = 2 * time.Second
 
-// addUnnamed adds a quota without its name, or with it if there is one without. If another dialect
-// has described the same quota already, it only completes that dimension.
-func (p *parser) addUnnamed(q *quota) {
+// addUnnamed adds a quota without a name, or with the given one if there is one without. If another
+// dialect has described the same quota already, it only completes that dimension.
+func (p *parser) addUnnamed(q *quota, name string) {
 	for i := range p.state.Dimensions {
 		d := &p.state.Dimensions[i]
 		if d.Remaining == q.remaining && (d.Limit == 0 || q.limit <= 0 || d.Limit == q.limit) &&
 			(d.Reset-q.reset.wait).Abs() <= rounding {
-			if d.Limit == 0 {
-				d.Limit = max(q.limit, 0)
-			}
-			if d.Window == 0 {
-				d.Window = q.window
-			}
+			d.Limit, d.Window = max(d.Limit, q.limit), max(d.Window, q.window)
 			return
 		}
 	}
-	if p.index("") < 0 {
-		q.name = ""
+	if q.name = custom; p.has(custom) {
+		q.name = name
 	}
 	p.add(q)
+}
+
+// costed reports whether q does not count requests, by its unit or else by its name. Concurrent
+// requests are costed, because the server has counted the ones in flight already.
+func (q *quota) costed() bool {
+	switch q.unit {
+	case "request", "requests": // the draft's registry, and its text
+		return false
+	case "":
+		for word := range strings.FieldsFuncSeq(strings.ToLower(q.name), func(r rune) bool { return r < 'a' || r > 'z' }) {
+			switch strings.TrimSuffix(word, "s") {
+			case "token", "byte", "character", "credit", "point", "cost", "complexity":
+				return true
+			}
+		}
+		return false
+	}
+	return true
 }

@@ -17,6 +17,7 @@
 //   - Okta: https://developer.okta.com/docs/reference/rl-best-practices/
 //   - OpenAI: https://platform.openai.com/docs/guides/rate-limits
 //   - Azure OpenAI: https://github.com/openai/openai-dotnet/issues/838 (-1 and 0 mean unknown)
+//   - RapidAPI: https://docs.rapidapi.com/v1.0/docs/response-headers
 //   - Groq and Cerebras, with OpenAI's names: https://console.groq.com/docs/rate-limits,
 //     https://inference-docs.cerebras.ai/support/rate-limits
 //   - Anthropic: https://docs.anthropic.com/en/api/rate-limits
@@ -39,8 +40,9 @@ const (
 	// MaxDimensions is the maximum number of dimensions that [Parse] returns. Real servers
 	// send at most six.
 	MaxDimensions = 16
-	// MaxName is the maximum length of a name, in bytes. A longer name of an IETF policy is
-	// truncated; a field or a bucket with a longer name is ignored.
+	// maxFields is the maximum number of fields about quotas. A response with more has no quotas.
+	maxFields = 32
+	// MaxName is the maximum length of a name, in bytes. What has a longer name is ignored.
 	MaxName = 128
 	// MaxReset is the maximum Reset and Window. Longer ones are reduced to it.
 	MaxReset = retryafter.Max
@@ -101,28 +103,49 @@ type State struct {
 // above 1e11 epoch milliseconds, above 1e9 epoch seconds, otherwise seconds. Times are compared
 // with the Date of the response, because the client's clock may be wrong. A dimension
 // needs a valid remaining count and a reset in the future; others, and 0 of a limit of 0,
-// are dropped. Of several lines of a field the first valid one counts.
+// are dropped. Of several lines of a count or a reset the first valid one counts.
 //
 // The result is false without any dimension. Bucket, Global and Exhausted are set
 // nevertheless, except for a response from a cache (Age > 0).
 func Parse(h http.Header, now time.Time) (State, bool) {
 	for name := range h {
-		if meaningOf(name).part != nothing {
+		if mayLimit(name) {
 			return parse(h, now)
 		}
 	}
 	return State{}, false
 }
 
-// parse is Parse for a header with a field that may say something about quotas.
+// parse is Parse for a header with a field that may say something about quotas. The order of a map
+// is random, so it reads the fields in the order of their names. Of two that mean the same, the last
+// valid one counts.
 func parse(h http.Header, now time.Time) (State, bool) {
+	type field struct {
+		name  string
+		lines []string
+	}
+	var buffer [maxFields]field
+	fields := buffer[:0]
+	for name, lines := range h {
+		if !mayLimit(name) {
+			continue
+		}
+		if len(fields) == maxFields {
+			return State{}, false
+		}
+		i := len(fields)
+		for fields = append(fields, field{}); i > 0 && name < fields[i-1].name; i-- {
+			fields[i] = fields[i-1]
+		}
+		fields[i] = field{name, lines}
+	}
 	if cached(h) {
 		return State{}, false
 	}
-	p := parser{header: h, now: now, custom: newQuota(formCustom, ""), standard: newQuota(formStandard, "")}
-	for name, lines := range h {
-		if m := meaningOf(name); m.part != nothing {
-			p.read(m, lines)
+	p := parser{header: h, now: now, fields: len(fields), custom: newQuota(custom), standard: newQuota(standard)}
+	for _, f := range fields {
+		if m := meaningOf(f.name); m.part != nothing {
+			p.readField(m, f.lines)
 		}
 	}
 	p.finish()
@@ -134,7 +157,7 @@ func parse(h http.Header, now time.Time) (State, bool) {
 // (RFC 9111, section 5.1).
 func cached(h http.Header) bool {
 	for _, v := range h["Age"] {
-		if n, ok := retryafter.ParseNumber(first(v)); ok {
+		if n, ok := number(v); ok {
 			return n.Whole > 0 || n.Nanos > 0
 		}
 	}

@@ -37,12 +37,10 @@ func TestParse_resets(t *testing.T) {
 		{"nanoseconds", "5ns", 5, false},
 		{"minutes and seconds", "6m0s", 6 * time.Minute, false},
 		{"hours and minutes", "1h2m", 62 * time.Minute, false},
-		{"days", "1d12h", 36 * time.Hour, false},
+		{"days", "1d12h", 0, false},
 		{"float duration", "1m0.5s", time.Minute + 500*time.Millisecond, false},
 		{"more than a year", "9999h", MaxReset, false},
-		{"more days than a year", strings.Repeat("9", 400) + "d9999h", MaxReset, false},
 		{"duration that overflows", strings.Repeat("9", 400) + "h", 0, false},
-		{"day with a sign behind it", "1d-1h", 0, false},
 		{"zero duration", "0s", 0, false},
 		{"duration with a sign", "-1s", 0, false},
 		{"duration without a number", "s", 0, false},
@@ -56,7 +54,7 @@ func TestParse_resets(t *testing.T) {
 		{"RFC 3339, year 9999", "9999-12-31T23:59:59Z", MaxReset, true},
 		{"RFC 3339, year 0", "0000-01-01T00:00:00Z", 0, true},
 		{"RFC 3339 without a zone", "2024-01-15T10:30:30", 0, true},
-		{"RFC 3339, far too long", "2024-01-15T10:30:30." + strings.Repeat("0", 99) + "Z", 0, true},
+		{"RFC 3339, many digits", "2024-01-15T10:30:30." + strings.Repeat("0", 99) + "Z", 30 * time.Second, true},
 		{"HTTP date", "Mon, 15 Jan 2024 10:30:30 GMT", 30 * time.Second, true},
 		{"HTTP date, RFC 850", "Monday, 15-Jan-24 10:30:30 GMT", 30 * time.Second, true},
 		{"HTTP date, asctime", "Mon Jan 15 10:30:30 2024", 30 * time.Second, true},
@@ -144,9 +142,11 @@ func TestParseReset_inTheYear2000(t *testing.T) {
 		{"seconds", "30", 30 * time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			got := (&parser{now: now}).parseReset(row.reset)
-			require.True(t, got.valid)
-			require.Equal(t, row.want, got.wait)
+			got, ok := Parse(header("X-RateLimit-Remaining", "1", "X-RateLimit-Reset", row.reset), now)
+			require.Equal(t, row.want > 0, ok)
+			if ok {
+				require.Equal(t, row.want, got.Dimensions[0].Reset)
+			}
 		})
 	}
 }

@@ -73,7 +73,7 @@ func Date(h http.Header, now time.Time) time.Time {
 // ParseDate parses an HTTP date in one of the three forms of RFC 9110, section 5.6.7, with
 // optional blanks around it. The result is in UTC.
 func ParseDate(s string) (time.Time, bool) {
-	s = trim(s)
+	s = Trim(s)
 	if s == "" || len(s) > maxDate {
 		return time.Time{}, false
 	}
@@ -108,7 +108,7 @@ type Number struct {
 // blanks around them. All else is malformed, such as a sign or an exponent. A number that is
 // too large is reduced to math.MaxInt64.
 func ParseNumber(s string) (n Number, ok bool) {
-	whole, fraction, point := strings.Cut(trim(s), ".")
+	whole, fraction, point := strings.Cut(Trim(s), ".")
 	if !isDigits(whole) || point && !isDigits(fraction) {
 		return Number{}, false
 	}
@@ -154,8 +154,8 @@ func (n Number) Time(unit time.Duration) time.Time {
 	return time.Unix(seconds, nanos).UTC()
 }
 
-// trim removes optional whitespace (OWS in RFC 9110).
-func trim(s string) string {
+// Trim removes optional whitespace (OWS in RFC 9110).
+func Trim(s string) string {
 	if s != "" && s[0] > ' ' && s[len(s)-1] > ' ' {
 		return s // as nearly always
 	}

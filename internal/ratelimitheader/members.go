@@ -1,0 +1,81 @@
+package ratelimitheader
+
+import (
+	"strings"
+
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/structured"
+)
+
+// This file reads the structured fields of the IETF's drafts (RFC 9651): lists and dictionaries. It
+// ignores a malformed member, and not its whole line, because the others may be all that a server
+// says about its quotas.
+
+// readMembers reads a line of RateLimit or RateLimit-Policy, or a limit with policies. The members
+// have one of three forms: a named quota or its policy ("burst";r=9;t=40), a part of q (limit=10),
+// or a policy that may be q's (10;w=60). A malformed member is ignored.
+func (p *parser) readMembers(q *quota, line, unit string) {
+	alone := strings.IndexByte(line, ',') < 0
+	for line != "" {
+		var member string
+		member, line = cut(line, ',')
+		head, params := cut(retryafter.Trim(member), ';')
+		policy := newQuota("")
+		if name, ok := nameOf(head); ok {
+			named := p.quota(name, true)
+			named.unit = unit
+			p.setAll(named, params)
+		} else if key, value, ok := strings.Cut(head, "="); ok {
+			p.set(q, partOf(key), value)
+		} else if p.set(&policy, partLimit, head) {
+			p.setAll(&policy, params)
+			q.join(&policy, alone)
+		}
+	}
+}
+
+// setAll sets the parts of q, such as "q=100;w=60".
+func (p *parser) setAll(q *quota, pairs string) {
+	for pairs != "" {
+		var pair string
+		pair, pairs = cut(pairs, ';')
+		key, value, _ := strings.Cut(retryafter.Trim(pair), "=")
+		p.set(q, partOf(key), value)
+	}
+}
+
+// nameOf returns the name of a policy, which is a string or a token (RFC 9651).
+func nameOf(head string) (name string, ok bool) {
+	if name, rest, ok := structured.String(head); ok {
+		return name, rest == ""
+	}
+	letter := head != "" && head[0]|' ' >= 'a' && head[0]|' ' <= 'z'
+	return head, letter && strings.IndexByte(head, '=') < 0
+}
+
+// cut is strings.Cut with a separator outside of strings (RFC 9651).
+func cut(s string, separator byte) (before, after string) {
+	quoted := false
+	for i := 0; i < len(s); i++ {
+		switch {
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == '\\' && quoted:
+			i++
+		case s[i] == separator && !quoted:
+			return s[:i], s[i+1:]
+		}
+	}
+	return s, ""
+}
+
+// join gives q the window of its policy, and the policy's limit if q has none. Its policy is the
+// one with the same limit (draft -07, section 3.5), or the only one.
+func (q *quota) join(policy *quota, alone bool) {
+	if policy.limit == q.limit || alone && q.window == 0 {
+		q.window = policy.window
+		if q.limit < 0 {
+			q.limit = policy.limit
+		}
+	}
+}
