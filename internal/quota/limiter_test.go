@@ -269,7 +269,7 @@ func TestLimiter_thousandGoroutines(t *testing.T) {
 		require.Greater(t, admitted.Load(), int64(100*calls), "many are sent")
 		buckets := 0
 		used.Range(func(key, _ any) bool {
-			b := key.(*bucket) //nolint:errcheck // of this test
+			b := key.(*bucket)
 			b.Mu.Lock()
 			defer b.Mu.Unlock()
 			buckets++
