@@ -267,8 +267,6 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 		return now
 	case d.refill() > 0 && d.left(now, inflight) < d.need()+ahead:
 		return d.refilledAt(ahead, inflight)
-	case d.costed && d.exhausted(now):
-		return d.end.reset
 	case d.costed, d.limit <= 0, d.window <= 0, ahead < d.left(now, d.old):
 		return now // the requests in flight may still use it up
 	}
