@@ -45,6 +45,19 @@ func (a *attempt) record() *record {
 	return a.call.endpoints.records[a.visit.Index]
 }
 
+// scopeOf returns the scope of the attempts to an endpoint. "" is one that was not sent.
+func (c *call) scopeOf(endpoint string) string {
+	if c.endpoints == nil {
+		return c.scope
+	}
+	for i := range c.endpoints.Targets {
+		if c.endpoints.Targets[i].Name == endpoint {
+			return c.endpoints.records[i].name
+		}
+	}
+	return c.record.name
+}
+
 // passEndpoints passes the gates of the first endpoint that admits the attempt.
 func (c *call) passEndpoints(a *attempt, now time.Time) (at time.Time, err *Error) {
 	c.endpoints.Pass(a.visit, a.concurrent, now, func() *route.Rejection {

@@ -248,7 +248,7 @@ func (a *Attempt) scope() string {
 	if a.call == nil {
 		return a.Request.URL.Host
 	}
-	return a.call.scope
+	return a.call.scopeOf(a.Endpoint)
 }
 
 // attrs name the request, its scope and the attempt.

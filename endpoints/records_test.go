@@ -1,8 +1,12 @@
 package endpoints_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"log/slog"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +56,34 @@ func TestTransport_countsAtWinner(t *testing.T) {
 		scopes := l.Transport.Transport.State().Scopes
 		require.Zero(t, scopes[0].Responses.Calls)
 		require.Equal(t, 1, scopes[1].Responses.Calls)
+	})
+}
+
+// N4: all log records name the scope of the endpoint, so that a filter finds them.
+func TestTransport_logsScopes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		l := newList(t, nil, faulttest.OK("a"), faulttest.Status(http.StatusServiceUnavailable))
+		l.setDown("a.test", refused)
+		l.Transport.Transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		_, err := l.get("/x")
+		require.Error(t, err)
+		scopes := map[string]map[string]bool{}
+		for line := range strings.Lines(log.String()) {
+			var record struct{ Event, Scope string }
+			require.NoError(t, json.Unmarshal([]byte(line), &record))
+			if scopes[record.Event] == nil {
+				scopes[record.Event] = map[string]bool{}
+			}
+			scopes[record.Event][record.Scope] = true
+		}
+		require.Equal(t, map[string]bool{"a.test#a": true, "b.test#b": true}, scopes["attempt_failed"])
+		for event, of := range scopes {
+			for scope := range of {
+				require.Contains(t, scope, "#", event)
+			}
+		}
+		require.Contains(t, scopes, "retry_scheduled")
 	})
 }
 

@@ -2,6 +2,7 @@ package endpoints
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/url"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
@@ -62,10 +64,7 @@ const safeCallPeriod = time.Minute
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.once.Do(t.configure)
 	if t.invalid != nil {
-		if req != nil && req.Body != nil {
-			_ = req.Body.Close()
-		}
-		return nil, &resilienthttp.Error{Err: t.invalid}
+		return t.refuse(req, t.invalid)
 	}
 	if req == nil || req.URL == nil {
 		return t.inner.RoundTrip(req)
@@ -78,11 +77,24 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		Context: req.Context(), Targets: t.targets, First: t.redirectedTo(req), Path: path,
 		Shared: t.SharedKeys, Probes: t.mayProbe(req.Method),
 	}
+	if name, ok := onlyEndpoint(r.Context); ok {
+		if r.Targets, r.First = t.only(name), 0; r.Targets == nil {
+			return t.refuse(req, fmt.Errorf("%w: endpoints: WithEndpoint: no endpoint has the name %q", neterr.ErrMisconfigured, name))
+		}
+	}
 	resp, err := t.inner.RoundTrip(req.WithContext(r))
 	if resp != nil && r.Answered != nil {
 		t.relocate(resp, req.URL, r)
 	}
 	return resp, err
+}
+
+// refuse returns the error of a call that sends nothing.
+func (t *Transport) refuse(req *http.Request, err error) (*http.Response, error) {
+	if req != nil && req.Body != nil {
+		_ = req.Body.Close()
+	}
+	return nil, &resilienthttp.Error{Err: err}
 }
 
 // mayProbe reports whether a call may be the one that tries a failing endpoint. A POST that fails there

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/usualbase"
@@ -94,6 +95,18 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
+// listClient is the RoundTripper around a list of endpoints.
+type listClient struct {
+	*endpoints.Transport
+
+	client *client
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l *listClient) RoundTrip(r *http.Request) (*http.Response, error) {
+	return l.client.call(l.Transport, r)
+}
+
 // callOf returns the call of this client that the context belongs to, or nil.
 func (c *client) callOf(ctx context.Context) *call {
 	if of, ok := ctx.Value(callKey{}).(*call); ok && of.client == c {
@@ -103,9 +116,12 @@ func (c *client) callOf(ctx context.Context) *call {
 }
 
 // RoundTrip implements http.RoundTripper.
-func (c *client) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+func (c *client) RoundTrip(r *http.Request) (*http.Response, error) { return c.call(c.transport, r) }
+
+// call makes a call of next, which is the Transport or is above it.
+func (c *client) call(next http.RoundTripper, r *http.Request) (resp *http.Response, err error) {
 	if r == nil {
-		return c.transport.RoundTrip(r) // it returns the error for that
+		return next.RoundTrip(r) // it returns the error for that
 	}
 	of := &call{client: c, caller: callerOf(r.Context())}
 	of.start(r)
@@ -113,7 +129,7 @@ func (c *client) RoundTrip(r *http.Request) (resp *http.Response, err error) {
 		of.copies.decide(resp)
 		of.span.End()
 	}()
-	resp, err = c.transport.RoundTrip(r.WithContext(of))
+	resp, err = next.RoundTrip(r.WithContext(of))
 	if err != nil {
 		of.failed(err)
 	} else if resp != nil && resp.Request != nil {

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/durable"
 )
 
@@ -118,6 +119,19 @@ func (i *Instrumentation) Wrap(t *resilienthttp.Transport) http.RoundTripper {
 	c := i.wrap(t)
 	i.register()
 	return c
+}
+
+// WrapEndpoints instruments a list of endpoints and returns the RoundTripper to use instead of it. It is
+// [Instrumentation.Wrap] for list.Transport, and the span of a call is around the list. A nil
+// list.Transport is set to a new one. It must be called before the first use of the list.
+func (i *Instrumentation) WrapEndpoints(list *endpoints.Transport) http.RoundTripper {
+	i.start()
+	if list.Transport == nil {
+		list.Transport = &resilienthttp.Transport{}
+	}
+	c := i.wrap(list.Transport)
+	i.register()
+	return &listClient{list, c}
 }
 
 func (i *Instrumentation) wrap(t *resilienthttp.Transport) *client {
