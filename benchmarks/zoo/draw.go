@@ -116,6 +116,7 @@ func New(seed uint64, number int) Draw {
 	d.rejection()
 	d.load()
 	d.trouble()
+	d.begin()
 	return d.Draw
 }
 
@@ -374,9 +375,7 @@ func (d Draw) perSecond() float64 {
 	rate := math.Inf(1)
 	for i, l := range d.Limits {
 		r := l.perSecond(d.Load.Service)
-		if l.Unit == Tokens {
-			r /= float64(d.Load.Tokens)
-		}
+		r /= d.unitsOf(l)
 		if i == 0 {
 			r *= 1 - d.Others
 		}

@@ -22,7 +22,7 @@ func TestNew_drawsAllFamilies(t *testing.T) {
 			d.Family(), d.Wrong, "dialect " + d.Dialect, d.Wait, d.Status, d.Penalty, d.Skew, fmt.Sprintf("clock %v %s", l.Clock, l.Kind),
 			fmt.Sprintf("limits %d %s, secret %v", len(d.Limits), d.Limits[len(d.Limits)-1].Name, d.Limits[len(d.Limits)-1].Secret), "split " + string(l.Split),
 			fmt.Sprint("errors ", d.Trouble.Errors > 0), fmt.Sprint("slow ", d.Trouble.Slow > 0), fmt.Sprint("down ", d.Trouble.DownFor > 0),
-			fmt.Sprint("no Date ", d.NoDate), fmt.Sprint("next ", d.Next), fmt.Sprint("deadline ", d.Load.Deadline > 0),
+			fmt.Sprint("no Date ", d.NoDate), fmt.Sprint("next ", d.Next), fmt.Sprint("first ", d.Load.First > d.drawnLimit().capacity(), d.Load.First > 0), fmt.Sprint("deadline ", d.Load.Deadline > 0),
 		} {
 			seen[fmt.Sprint(what)]++
 		}
@@ -51,7 +51,7 @@ func TestNew_drawsAllFamilies(t *testing.T) {
 		WrongRemaining0, WrongNegative, WrongLimit0, WrongPast, WrongHour, WaitSeconds, WaitDate, WaitMillis, WaitZero, WaitNone, WaitShort,
 		429, 503, 403, 400, Counts, Locks, time.Hour, -time.Hour, "clock true window", "clock false window",
 		"limits 2 tokens, secret false", "limits 2 long, secret false", "limits 2 path, secret false", "limits 2 model, secret false", "limits 2 requests, secret true",
-		"split path", "split model", "errors true", "slow true", "down true", "no Date true", "next true", "deadline true", "deadline false",
+		"split path", "split model", "errors true", "slow true", "down true", "no Date true", "next true", "deadline true", "deadline false", "first true true", "first false true", "first false false",
 	} {
 		require.Positive(t, seen[fmt.Sprint(what)], "%v", what)
 	}

@@ -87,14 +87,27 @@ func (t Trial) compare(c Criterion) (got int, want float64, ok bool) {
 		got, want = t.Ours.Served, share*float64(t.Oracle.Served)-calls
 		return got, want, float64(got) >= want
 	case FewWhereAllTell:
-		want = 2*t.windows()*float64(t.Load.Processes) + max(20, float64(t.Load.firstFlight()))
+		want = 2*t.windows()*float64(t.Load.Processes) + max(20, float64(t.firstFlight()))
 	case FewWhereRejectionsTell:
-		want = float64(t.Load.firstFlight()) + t.windows()*(4*float64(t.Load.Processes)+float64(t.Load.inFlight()))
+		want = float64(t.firstFlight()) + t.windows()*(4*float64(t.Load.Processes)+float64(t.Load.inFlight()))
 	case NotThrice:
 		want = 3*float64(t.Bare.Rejected) + 2
 	}
 	got = t.Ours.Rejected
 	return got, want, float64(got) <= want
+}
+
+// firstFlight is the number of calls that are sent before a client can know more. Of a burst at the
+// start, those count that a quota rejects. One process knows how many it has sent, if all share the quota.
+func (d Draw) firstFlight() int {
+	first := d.Load.First
+	if d.Load.Processes == 1 && d.Others == 0 && !d.split() {
+		first = 0
+		for _, l := range d.Limits {
+			first = max(first, d.Load.First-int(float64(l.capacity())/d.unitsOf(l)))
+		}
+	}
+	return d.Load.firstFlight() + first
 }
 
 // applies reports whether the criterion applies to the draw.

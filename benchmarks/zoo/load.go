@@ -31,6 +31,7 @@ type Load struct {
 	Think   time.Duration // their pause
 	Burst   int           // Bursts: calls in each Period
 	Period  time.Duration
+	First   int // Open, Workers: calls at once at the start, of which the server serves some at a time
 
 	Processes, Paths, Models int
 	Tokens                   int           // mean cost of a call; at most maxCost times this
@@ -95,6 +96,31 @@ func (d *drawer) load() {
 	d.Phase = time.Duration(d.rand.Float64() * float64(d.Limits[len(d.Limits)-1].Window))
 }
 
+// begin draws a burst at the start of every fourth draw that is open or has workers. Its random values
+// are its own, so that the rest of a draw is what it was without it.
+func (d *drawer) begin() {
+	d.rand = rand.New(rand.NewPCG(^d.Seed, uint64(d.Number)+1))
+	if limit := d.drawnLimit(); limit.Kind != Concurrency && d.Load.Kind != Bursts && d.chance(0.25) {
+		units := float64(limit.capacity()) / d.unitsOf(limit)
+		d.Load.First = min(max(int(units*d.log(0.2, 2)), 2), 500)
+	}
+}
+
+// unitsOf is the mean number of units that a call takes.
+func (d Draw) unitsOf(l Limit) float64 {
+	if l.Unit == Tokens {
+		return float64(d.Load.Tokens)
+	}
+	return 1
+}
+
+// queued is how long a call of the burst at the start waits in the server. Without that, responses come
+// so close together that calls meanwhile are few.
+func (l Load) queued(c *call) time.Duration {
+	const atOnce = 8
+	return time.Duration(max(-c.id, 0)/atOnce) * l.Service
+}
+
 // offered is the rate of workers with calls that never wait.
 func (l Load) offered() float64 { return float64(l.Workers) / (l.Service + l.Think).Seconds() }
 
@@ -116,6 +142,9 @@ func (l Load) String() string {
 		text = fmt.Sprintf("%d workers, pause %v", l.Workers, short(l.Think))
 	case Bursts:
 		text = fmt.Sprintf("bursts of %d every %v", l.Burst, short(l.Period))
+	}
+	if l.First > 0 {
+		text += fmt.Sprintf(" after %d at once", l.First)
 	}
 	text += fmt.Sprintf(" (%.2g × quota), %d processes, %d paths", l.Factor, l.Processes, l.Paths)
 	if l.Models > 1 {
@@ -175,16 +204,20 @@ func (d Draw) cost(fraction float64) int {
 // their order, and with it a run, does not depend on chance.
 const apart = time.Microsecond
 
-// schedule returns the calls, by time. It returns none for Workers.
+// schedule returns the calls, by time. Those of Workers are not among them.
 func (d Draw) schedule() (calls []*call) {
+	for i := range d.Load.First {
+		calls = append(calls, d.newCall(-1-i, time.Duration(i)*apart))
+	}
+	began := time.Duration(d.Load.First) * apart
 	switch d.Load.Kind {
 	case Open:
 		random := rand.New(rand.NewPCG(d.Seed, uint64(d.Number)))
 		gap := func() time.Duration {
 			return max(time.Duration(random.ExpFloat64()/d.Load.Rate*float64(time.Second)), 1)
 		}
-		for at := gap(); at < d.Length && len(calls) < maxCalls; at += gap() {
-			calls = append(calls, d.newCall(len(calls), at))
+		for at := began + gap(); at < d.Length && len(calls) < maxCalls; at += gap() {
+			calls = append(calls, d.newCall(len(calls)-d.Load.First, at))
 		}
 	case Bursts:
 		for begin := time.Duration(0); begin < d.Length; begin += d.Load.Period {

@@ -125,7 +125,7 @@ func (r *run) since() time.Duration { return clock() - r.Phase }
 // work makes one call after another. Workers start at different times.
 func (r *run) work(worker int) {
 	cycle := r.Load.Think + r.Load.Service
-	timer := time.NewTimer(cycle*time.Duration(worker)/time.Duration(r.Load.Workers) + time.Duration(worker)*apart)
+	timer := time.NewTimer(cycle*time.Duration(worker)/time.Duration(r.Load.Workers) + time.Duration(r.Load.First+worker)*apart)
 	for i := range maxCalls {
 		<-timer.C
 		if r.since() >= r.Length {

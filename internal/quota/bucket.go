@@ -1,31 +1,11 @@
 package quota
 
 import (
-	"fmt"
-	"slices"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
-
-// bucketKey identifies one quota of a server. Servers count requests by credential, not by
-// client.
-type bucketKey struct {
-	scope      string
-	credential uint64
-	key        string // Request.Key
-	name       string // the server's name; "" with an id of 0 is the general bucket of all other routes
-	id         uint64
-}
-
-func (k bucketKey) clone() bucketKey {
-	k.scope, k.key, k.name = strings.Clone(k.scope), strings.Clone(k.key), strings.Clone(k.name)
-	return k
-}
 
 // bucket is one quota of a server, with the queue of calls that wait for it. A request may be
 // sent if each dimension has more left than there are requests in flight. Otherwise it queues, or
@@ -35,85 +15,65 @@ func (k bucketKey) clone() bucketKey {
 // differ, and other clients use the quota too. So one request is sent alone, and the others
 // follow evenly after its response.
 type bucket struct {
-	once    sync.Once
 	limiter *Limiter
-	general atomic.Pointer[bucket] // the credential's bucket for routes without one; maybe itself
-	known   atomic.Bool            // a response has shown a quota or was a rejection
-	block   block
+	account *account           // its lock guards the fields below shared
+	name    string             // the server's name
 	shared  *sharedquota.Quota // the quota of many processes; nil: none
 
-	mu sync.Mutex // guards the following fields
 	waitqueue.Queue[Permit]
+	knowledge
+	inflight int64
+	early    int64         // of these, without a permit
+	version  uint64        // number of responses, which orders observations
+	latest   time.Time     // the latest time that tick returned
+	rtt      time.Duration // shortest time from sending a request to its response
+}
+
+// knowledge is what a bucket knows about the server, with the times of it.
+type knowledge struct {
+	block     block
 	heldSince time.Time // since then, calls wait for a reset or the end of a block; zero: none waits
 	heldUntil time.Time // the end of that wait
-	inflight  int64
-	early     int64 // requests in flight without a permit; negative: results came before countEarly got the number
 	alone     alone
 	pacer     pacer
-	probeDue  bool   // in this window a call was rejected, so that the next may be a probe
-	probed    bool   // a probe is in flight, or was rejected
-	version   uint64 // number of responses, which orders observations
+	probeDue  bool // in this window a call was rejected, so that the next may be a probe
+	probed    bool // a probe is in flight, or was rejected
 	dims      []dimension
 	clock     serverClock
-	latest    time.Time     // the latest time that tick returned
-	rtt       time.Duration // shortest time from sending a request to its response
 }
-
-// alone is the request that is sent alone after a reset.
-type alone struct {
-	until time.Time // other requests wait until then, at most
-	since time.Time // a request that was sent earlier is another one
-	sent  bool
-}
-
-// bucket returns the bucket with the key. general is the credential's general bucket; nil means
-// that the key is that of the general bucket.
-func (l *Limiter) bucket(k bucketKey, general *bucket) *bucket {
-	b := l.buckets.Get(k)
-	b.once.Do(func() {
-		b.limiter, b.Mu, b.Gate = l, &b.mu, b
-		if l.Shared != nil && l.Limit == 0 {
-			b.shared = sharedquota.New(l.Shared, fmt.Sprintf("quota|%s|%x|%s|%x%s", k.scope, k.credential, k.name, k.id, k.key))
-		}
-	})
-	if general == nil {
-		general = b
-	}
-	if b.general.Load() != general {
-		b.general.Store(general)
-	}
-	return b
-}
-
-// own reports whether the bucket is not the credential's general one.
-func (b *bucket) own() bool { return b.general.Load() != b }
-
-// keep reports whether the bucket has information. Others are evicted first.
-func (b *bucket) keep() bool { return b.known.Load() }
 
 // tick returns now, or the latest time if that is later: the goroutine that read the clock first
-// may get the lock last.
+// may get the lock last. If the clock goes back further, all that the bucket knows is forgotten: its
+// times would come too late.
 func (b *bucket) tick(now time.Time) time.Time {
-	b.latest = later(b.latest, b.limiter.steady(now))
+	now = b.limiter.steady(now)
+	if b.latest.Sub(now) > maxLate {
+		b.knowledge, b.latest = knowledge{}, now
+	}
+	b.latest = later(b.latest, now)
 	return b.latest
 }
 
+// maxLate is the longest delay between reading the clock and getting the lock.
+const maxLate = time.Minute
+
+// general returns the account's bucket for routes without one of their own; maybe b.
+func (b *bucket) general() *bucket { return &b.account.general }
+
 // blockedUntil returns the end of the block of the bucket or of the general one, or zero.
 func (b *bucket) blockedUntil(now time.Time) time.Time {
-	until := b.block.at(now)
-	if b.own() {
-		return later(until, b.general.Load().block.at(now))
-	}
-	return until
+	general := b.general()
+	general.tick(now)
+	return later(b.block.at(now), general.block.at(now))
 }
 
 // enter takes the permit. It waits for it if the limits allow.
 func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) *Rejection {
-	b.mu.Lock()
+	b.Mu.Lock()
 	now = b.tick(now)
 	if b.Len() == 0 {
 		if granted, ok := b.Take(now); ok {
-			defer b.mu.Unlock()
+			defer b.Mu.Unlock()
 			if r.NoWait && b.lessThanHalfLeft(now) {
 				b.finish(&granted, false)
 				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
@@ -125,7 +85,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 	limits.RTT = b.rtt
 	e, rejected := b.Join(now, limits)
 	if rejected != nil {
-		defer b.mu.Unlock()
+		defer b.Mu.Unlock()
 		if p.probe = !r.NoWait && !r.AtOnce && b.mayProbe(p, now); p.probe {
 			b.probed = true
 			b.use(p, now)
@@ -133,42 +93,10 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 		}
 		return rejected
 	}
-	b.mu.Unlock()
+	b.Mu.Unlock()
 	granted, rejected := b.Wait(e)
 	p.Waited, p.version, p.sent = true, granted.version, granted.sent
 	return rejected
-}
-
-func (b *bucket) allInFlight() int64 { return b.inflight + max(b.early, 0) }
-
-// lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
-func (b *bucket) lessThanHalfLeft(now time.Time) bool {
-	return slices.ContainsFunc(b.dims, func(d dimension) bool {
-		return !d.ignored() && d.limit > 0 && 2*d.left(now, b.allInFlight()-1) < d.limit
-	})
-}
-
-// mayProbe reports whether a request that would be rejected is sent as a probe. The exhaustion
-// may be wrong, or it may concern other routes. There is one probe for each window, after a first
-// call was rejected.
-func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
-	if !b.blockedUntil(now).IsZero() {
-		return false
-	}
-	may := false
-	for i := range b.dims {
-		d := &b.dims[i]
-		if !d.exhausted(now) {
-			continue
-		}
-		if d.confirmed && (!d.rejected || p.set.wasRejected(p.method, p.path)) {
-			return false
-		}
-		may, p.otherRoute = true, p.otherRoute || d.rejected
-	}
-	due := b.probeDue && !b.probed
-	b.probeDue = b.probeDue || may
-	return may && due
 }
 
 // use counts a request as in flight.
@@ -196,36 +124,25 @@ func (b *bucket) opening(now time.Time) opening {
 	for i := range b.dims {
 		d := &b.dims[i]
 		if d.roll(now, b.inflight) {
-			b.probeDue, b.probed, b.early = false, false, 0
+			b.probeDue, b.probed = false, false
 			b.hold(now)
 		}
 		switch {
-		case d.ignored(), d.left(now, b.allInFlight()) >= d.need():
+		case d.ignored(), d.left(now, b.inflight) >= d.need():
 		case d.refill() > 0:
-			o.recheck = sooner(o.recheck, d.refilledAt(0, b.allInFlight()))
+			o.recheck = sooner(o.recheck, d.refilledAt(0, b.inflight))
 		case d.remaining <= 0 || d.costed:
-			if d.reset.After(o.at) {
-				o.at, o.blocked = d.reset, false
+			if d.end.reset.After(o.at) {
+				o.at, o.blocked = d.end.reset, false
 			}
 		default:
-			o.recheck = sooner(o.recheck, d.reset)
+			o.recheck = sooner(o.recheck, d.end.reset)
 		}
 	}
 	if b.alone.sent && now.Before(b.alone.until) {
 		o.recheck = sooner(o.recheck, b.alone.until)
 	}
 	return o
-}
-
-// goAlone makes the other requests wait for the response of the next one.
-func (b *bucket) goAlone(now time.Time) {
-	longest := maxAlone
-	for i := range b.dims {
-		if d := &b.dims[i]; !d.denied && d.window > 0 {
-			longest = min(longest, d.alone())
-		}
-	}
-	b.alone = alone{until: now.Add(longest), since: now}
 }
 
 // lose counts a request that lost its response: the server may have counted it.

@@ -219,10 +219,10 @@ func (s *quotaScript) get(t *testing.T, path string, header ...string) (took tim
 
 // bucket returns the bucket of the server's unnamed quota.
 func (s *quotaScript) bucket(t *testing.T) *bucket {
-	b := s.limiter.bucket(bucketKey{scope: "mem.test"}, nil)
+	b := &s.limiter.accounts.Get(accountKey{scope: "mem.test"}).general
 	t.Cleanup(func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
 		assert.Zero(t, b.inflight, "in flight")
 		assert.Zero(t, b.Len(), "queued")
 	})
@@ -423,7 +423,7 @@ func permitOf(b *bucket) Permit {
 }
 
 // newBucket returns a bucket without a key.
-func newBucket() *bucket { return with(Config{}).bucket(bucketKey{}, nil) }
+func newBucket() *bucket { return &with(Config{}).accounts.Get(accountKey{}).general }
 
 // If the request that is sent alone after a reset is not sent, the next one is sent alone
 // instead.
@@ -516,9 +516,9 @@ func TestQuotaCancel(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		cancel()
 		synctest.Wait()
-		b.mu.Lock()
+		b.Mu.Lock()
 		assert.EqualValues(t, 1, b.Len())
-		b.mu.Unlock()
+		b.Mu.Unlock()
 		calls.Wait()
 
 		// The timer stops when the last call leaves the queue.
@@ -530,8 +530,8 @@ func TestQuotaCancel(t *testing.T) {
 		time.AfterFunc(time.Second, stop)
 		_, refused = get(ctx, s.client, s.URL)
 		require.ErrorIs(t, refused, context.Canceled)
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
 		assert.True(t, b.Alarm().IsZero())
 	})
 }
@@ -579,11 +579,11 @@ func TestQuota_cancelWithPermit(t *testing.T) {
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())
-			b.mu.Lock()
+			b.Mu.Lock()
 			e, refused := b.Join(time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: time.Hour})
 			require.Nil(t, refused)
 			b.Grant(permitOf(b))
-			b.mu.Unlock()
+			b.Mu.Unlock()
 			cancel()
 			turn, refused := b.Wait(e)
 			seen[refused == nil] = true
@@ -627,9 +627,9 @@ func TestQueue_earlyTimer(t *testing.T) {
 			assert.InDelta(t, 10, took.Seconds(), 0.1)
 		})
 		time.Sleep(5 * time.Second)
-		b.mu.Lock()
+		b.Mu.Lock()
 		b.Dispatch(time.Now())
-		b.mu.Unlock()
+		b.Mu.Unlock()
 		calls.Wait()
 	})
 }
@@ -707,7 +707,7 @@ func TestSet_firstResponse(t *testing.T) {
 		}
 		calls.Wait()
 		require.Less(t, time.Since(begun), 15*time.Second)
-		b := l.buckets.Peek(bucketKey{scope: "api.example.com"})
+		b := &l.accounts.Peek(accountKey{scope: "api.example.com"}).general
 		require.Zero(t, b.inflight)
 		require.Zero(t, b.Len())
 	}

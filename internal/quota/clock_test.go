@@ -1,7 +1,10 @@
 package quota
 
 import (
+	"fmt"
+	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -43,4 +46,83 @@ func TestQuotaClocks(t *testing.T) {
 
 	// The goroutine that read the clock first may get the lock last.
 	assert.Equal(t, b.tick(stepped), b.tick(l.origin))
+}
+
+// §4.17: quotas, blocks and all else with a time survive a clock that goes back, as in the next bubble.
+// A server that serves is used at once, also for hedges.
+func TestLimiter_clockThatGoesBack(t *testing.T) {
+	exhausted := quotaHeader(10, 0, 3600)
+	bucket := append([]string{"X-RateLimit-Bucket", "b", "Retry-After", "3600"}, exhausted...)
+	rejected := func(header ...string) func(*testing.T, *Limiter) {
+		return func(t *testing.T, l *Limiter) {
+			require.Nil(t, respond(t, l, "/", http.StatusTooManyRequests, header...))
+		}
+	}
+	for _, row := range []struct {
+		name  string
+		first func(*testing.T, *Limiter)
+	}{
+		{"a reset that a success shows", func(t *testing.T, l *Limiter) { require.Nil(t, respond(t, l, "/", http.StatusOK, exhausted...)) }},
+		{"a reset that a rejection shows", rejected(exhausted...)},
+		{"a quota with a name", rejected(bucket...)},
+		{"a block of all quotas", func(t *testing.T, l *Limiter) {
+			require.Nil(t, respond(t, l, "/", http.StatusOK, "X-RateLimit-Bucket", "b"))
+			rejected("X-RateLimit-Global", "true", "X-RateLimit-Bucket", "b", "X-RateLimit-Remaining", "0", "Retry-After", "3600")(t, l)
+			require.NotNil(t, respond(t, l, "/", http.StatusOK))
+			require.NotNil(t, respond(t, l, "/other", http.StatusOK))
+		}},
+		{"a 429", rejected()},
+		{"a streak of rejections", func(t *testing.T, l *Limiter) {
+			for range minStreak {
+				require.Nil(t, respond(t, l, "/", http.StatusTooManyRequests, "Retry-After", "3600"))
+				time.Sleep(time.Second)
+			}
+			require.NotNil(t, respond(t, l, "/", http.StatusOK))
+		}},
+		{"an exhausted quota without a reset, twice", func(t *testing.T, l *Limiter) {
+			header := []string{"Retry-After", "120", "X-RateLimit-Remaining", "0"}
+			rejected(header...)(t, l)
+			time.Sleep(2 * time.Minute)
+			rejected(header...)(t, l)
+			require.NotNil(t, respond(t, l, "/", http.StatusOK))
+		}},
+		{"a first request after a reset, which never returns", func(t *testing.T, l *Limiter) {
+			require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(10, 0, 10)...))
+			require.Nil(t, newExchange(t.Context(), l).enter())
+		}},
+		{"a probe that never returns", func(t *testing.T, l *Limiter) {
+			require.Nil(t, respond(t, l, "/", http.StatusOK, exhausted...))
+			require.NotNil(t, newExchange(t.Context(), l).enter())
+			require.Nil(t, newExchange(t.Context(), l).enter())
+		}},
+		{"a token bucket", func(t *testing.T, l *Limiter) {
+			for reset := range 10 {
+				require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(10, 9-reset, 360*(reset+1))...))
+			}
+			require.NotNil(t, respond(t, l, "/", http.StatusOK))
+		}},
+	} {
+		for _, back := range []time.Duration{time.Hour, 26 * 365 * 24 * time.Hour} {
+			t.Run(fmt.Sprintf("%s, %v", row.name, back), func(t *testing.T) {
+				var l *Limiter
+				synctest.Test(t, func(t *testing.T) {
+					l = with(Config{})
+					time.Sleep(back)
+					row.first(t, l)
+				})
+				synctest.Test(t, func(t *testing.T) {
+					begun := time.Now()
+					for range 20 {
+						require.Nil(t, respond(t, l, "/", http.StatusOK))
+						e := newExchange(t.Context(), l)
+						e.NoWait = true
+						require.Nil(t, e.enter(), "a hedge")
+						e.done()
+					}
+					require.Zero(t, time.Since(begun))
+					require.Zero(t, l.Set("api.example.com").BlockedUntil(Request{Path: "/"}, time.Now()))
+				})
+			})
+		}
+	}
 }

@@ -2,35 +2,14 @@ package quota
 
 import "time"
 
-const (
-	// maxSpread is the longest time over which queued calls are released after a reset. Half of
-	// the window is another bound.
-	maxSpread = time.Second
-
-	// maxRelease is the longest time over which queued calls are released if no quota is known.
-	// Half of their wait is another bound.
-	maxRelease = 10 * time.Second
-
-	// maxPacing is how long calls are released at the rate of a quota that responses no longer
-	// show.
-	maxPacing = time.Minute
-
-	// maxAlone is the longest time for which other requests wait for the first one after a reset.
-	// An eighth of the window is another bound.
-	maxAlone = time.Second
-
-	// maxLimit bounds the limits that servers advertise, for the arithmetic.
-	maxLimit = 1 << 40
-)
-
 // dimension is one quota of a bucket: requests, tokens, or the window of a policy. The bucket's
 // lock guards it. Its times are by the local clock.
 type dimension struct {
 	name           string
-	costed         bool  // a request takes more than one unit: those in flight cannot be counted
-	shownOnSuccess bool  // responses to served requests show it; otherwise only rejections do
-	notShown       bool  // ignored until a response shows it again
-	denied         bool  // contradicted by successes: ignored until a rejection shows it
+	costed         bool // a request takes more than one unit: those in flight cannot be counted
+	shownOnSuccess bool // responses to served requests show it; otherwise only rejections do
+	standing       standing
+	proof          proof
 	limit          int64 // 0: unknown
 
 	remaining int64     // as the newest response says
@@ -38,19 +17,14 @@ type dimension struct {
 	old       int64     // requests in flight that were sent before this window
 	since     time.Time // start of this window; zero: unknown
 
-	early, reset time.Time     // bounds of the end of this window; zero: unknown
-	guessed      bool          // early and reset are estimated from the last window
-	cut          bool          // reset is limited by the longest block
-	short        bool          // a rejection shows that too little remains
-	resetMoves   int           // how often the reset moved to a later time before it was reached
-	window       time.Duration // the server's window, or the longest that was observed
+	end        end
+	short      bool          // a rejection shows that too little remains
+	resetMoves int           // how often the reset moved to a later time before it was reached
+	window     time.Duration // the server's window, or the longest that was observed
 
 	plausible bool // a response has shown a remaining count or a limit of 1, or a rejection shows it
 	zeros     int  // windows before it was plausible
 
-	claimed   bool      // the newest response says that nothing remains
-	confirmed bool      // a rejection or a reset has proved this once
-	rejected  bool      // a rejection has proved it
 	base, own int64     // what remained when this window was first seen, and requests since then
 	served    int64     // requests that were served since the last exhaustion ended
 	from      time.Time // when the last exhaustion ended
@@ -58,6 +32,40 @@ type dimension struct {
 	mentioned uint64 // the bucket's version at the last response that showed it
 	version   uint64 // the bucket's version when remaining was learned
 }
+
+// standing tells whether a dimension counts.
+type standing uint8
+
+const (
+	followed standing = iota
+	silent            // no response of its window shows it: ignored until one does
+	refuted           // successes contradict it: ignored until a rejection shows it
+)
+
+// proof is the best evidence that nothing remains when a dimension says so.
+type proof uint8
+
+const (
+	unproven    proof = iota
+	claimed           // the newest response says that nothing remains
+	byReset           // the reset refilled it as it had said
+	byRejection       // a request was rejected then
+)
+
+// end is the end of a window: between early and reset. The zero value is unknown.
+type end struct {
+	early, reset time.Time
+	source       source
+}
+
+// source tells from where the end of a window is known.
+type source uint8
+
+const (
+	shown   source = iota // by a response
+	cut                   // a response shows a later one: limited by the longest block
+	guessed               // estimated from the last window
+)
 
 // maxZeros is the number of windows without a remaining count, while requests are served, after
 // which the dimension is ignored.
@@ -70,52 +78,56 @@ const maxZeros = 3
 // count is the newest, because that count only falls within a window.
 func (d *dimension) learn(o observation) bool {
 	d.mentioned = o.version
-	if d.denied && !o.rejected {
+	if d.standing == refuted && !o.rejected {
 		return true
 	}
 	d.plausible = d.plausible || o.rejected || o.field.Remaining > 0 || o.field.Limit == 1
 	if !d.plausible && d.zeros >= maxZeros {
-		d.denied = true
+		d.standing = refuted
 		return true
 	}
-	wasSilent := d.notShown
-	d.notShown, d.denied = false, false
+	d.standing = followed
 	d.shownOnSuccess = d.shownOnSuccess || !o.rejected
 	d.learnSize(o)
-	if !o.reset.After(o.now) || o.sent.Before(d.since) && !o.early.After(o.now) {
+	if !o.end.reset.After(o.now) || o.sent.Before(d.since) && !o.end.early.After(o.now) {
 		return false
 	}
 	switch {
-	case d.reset.IsZero(), d.guessed, wasSilent:
+	case d.end.reset.IsZero(), d.end.source == guessed:
 		d.take(o)
-	case o.early.After(d.reset):
-		if !d.cut && d.early.After(o.now) && d.refills(o) {
+	case o.end.early.After(d.end.reset):
+		if d.end.source != cut && d.end.early.After(o.now) && d.refills(o) {
 			d.resetMoves++
 		}
 		d.take(o)
-	case o.reset.Before(d.early), o.newer && o.field.Remaining > d.remaining:
+	case o.end.reset.Before(d.end.early), o.newer && o.field.Remaining > d.remaining:
 		if o.newer { // a new window that no response showed, or a token bucket
 			d.take(o)
 		}
 	default:
-		early, reset := later(d.early, o.early), sooner(d.reset, o.reset)
+		early, reset := later(d.end.early, o.end.early), sooner(d.end.reset, o.end.reset)
 		if o.newer || o.field.Remaining < d.remaining {
 			d.take(o)
 		}
-		d.early, d.reset = sooner(early, reset), reset
+		d.end.early, d.end.reset = sooner(early, reset), reset
 	}
 	return true
 }
 
 // take replaces the known values by the observation.
 func (d *dimension) take(o observation) {
-	if d.claimed && o.field.Remaining > 0 {
-		d.confirmed = d.confirmed || d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit // the reset refilled it
+	switch refilled := d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit; {
+	case d.proof >= byReset:
+	case o.field.Remaining == 0:
+		d.proof = claimed
+	case d.proof == claimed && refilled:
+		d.proof = byReset
+	default:
+		d.proof = unproven
 	}
-	d.claimed = o.field.Remaining == 0
 	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
-	d.short = o.rejected && d.claimed
-	d.early, d.reset, d.guessed, d.cut = o.early, o.reset, false, o.cut
+	d.short = o.rejected && o.field.Remaining == 0
+	d.end = o.end
 }
 
 // bucketMoves is how often the reset of a token bucket must move. bucketPart is the part of it that
@@ -128,10 +140,10 @@ const (
 // refill returns what a token bucket gains in a second, or 0. A dimension is a token bucket if its
 // reset moves to later times before it is reached: the reset is when the bucket is full.
 func (d *dimension) refill() float64 {
-	if d.resetMoves < bucketMoves || d.remaining >= d.limit || !d.reset.After(d.at) {
+	if d.resetMoves < bucketMoves || d.remaining >= d.limit || !d.end.reset.After(d.at) {
 		return 0
 	}
-	return float64(d.limit-d.remaining) / d.reset.Sub(d.at).Seconds()
+	return float64(d.limit-d.remaining) / d.end.reset.Sub(d.at).Seconds()
 }
 
 // refilledAt returns when a token bucket has enough for a request with that many ahead of it.
@@ -154,7 +166,7 @@ func (d *dimension) need() int64 {
 // tokens need half of the window. The reset of a sliding window is always a whole window away.
 func (d *dimension) refills(o observation) bool {
 	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
-	return o.field.Window == 0 || o.reset.Sub(o.now) <= time.Duration(used*float64(d.window))+time.Second
+	return o.field.Window == 0 || o.end.reset.Sub(o.now) <= time.Duration(used*float64(d.window))+time.Second
 }
 
 func (d *dimension) learnSize(o observation) {
@@ -166,42 +178,26 @@ func (d *dimension) learnSize(o observation) {
 	}
 }
 
-// serve counts a request that was served. It reports whether this contradicts the dimension.
-func (d *dimension) serve(o observation) bool {
-	if !o.sent.Before(d.from) {
-		d.served++
-	}
-	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.guessed || d.reset.IsZero())
-	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
-		d.notShown = true // no response of this window shows it
-	}
-	if d.denied || !d.contradicted(o.now) {
-		return false
-	}
-	d.denied = true
-	return true
-}
-
 // roll begins a new window after the reset, and reports whether it did. The quota is assumed to
 // be full. A dimension that only rejections show ends with its window.
 func (d *dimension) roll(now time.Time, inflight int64) bool {
-	if d.reset.IsZero() || now.Before(d.reset) {
+	if d.end.reset.IsZero() || now.Before(d.end.reset) {
 		return false
 	}
 	if !d.plausible {
 		d.zeros++
 	}
-	d.old = inflight
-	d.since, d.early, d.reset, d.guessed = d.reset, time.Time{}, time.Time{}, false
+	ended := d.end
+	d.old, d.since, d.end = inflight, ended.reset, end{}
 	switch {
 	case !d.shownOnSuccess:
-		d.notShown = true
-	case d.cut:
+		d.silence()
+	case ended.source == cut:
 		d.remaining = max(d.remaining, 1) // the server's own reset is later: one request is a probe
 	default:
 		d.remaining = max(d.limit, 1)
 	}
-	d.cut, d.at = false, now
+	d.at = now
 	d.begin(inflight)
 	return !d.costed
 }
@@ -220,8 +216,8 @@ func (d *dimension) usedByOthers() int64 {
 // sent counts a request that is sent. The server may begin a window with it.
 func (d *dimension) sent(now time.Time) {
 	d.own++
-	if d.reset.IsZero() && d.window > 0 && !d.notShown {
-		d.early, d.reset, d.guessed = now, now.Add(d.window), true
+	if d.end.reset.IsZero() && d.window > 0 && d.standing == followed {
+		d.end = end{now, now.Add(d.window), guessed}
 	}
 }
 
@@ -238,11 +234,18 @@ func (d *dimension) left(now time.Time, inflight int64) int64 {
 	return left - d.inWindow(inflight)
 }
 
-func (d *dimension) ignored() bool { return d.notShown || d.denied }
+func (d *dimension) ignored() bool { return d.standing != followed }
+
+// silence ignores the dimension until a response shows it.
+func (d *dimension) silence() {
+	if d.standing == followed {
+		d.standing = silent
+	}
+}
 
 // exhausted reports whether nothing remains until a reset in the future.
 func (d *dimension) exhausted(now time.Time) bool {
-	return !d.ignored() && d.left(now, d.old) < d.need() && d.reset.After(now)
+	return !d.ignored() && d.left(now, d.old) < d.need() && d.end.reset.After(now)
 }
 
 // reject records a rejection that shows that the dimension is exhausted.
@@ -251,21 +254,10 @@ func (d *dimension) reject(now time.Time, current bool) {
 		d.remaining, d.at, d.short = 0, now, true
 	}
 	if d.contradicted(now) {
-		d.denied = true
+		d.standing = refuted
 		return
 	}
-	d.confirmed, d.rejected, d.served, d.from = true, true, 0, later(d.reset, now)
-}
-
-// contradicted reports whether more requests were served since the last exhaustion than the limit
-// allows. The fields then mean something else, for example the size of a bucket that refills
-// faster.
-func (d *dimension) contradicted(now time.Time) bool {
-	if d.shownOnSuccess || d.costed || d.limit <= 0 || d.window <= 0 {
-		return false
-	}
-	windows := int64(1 + max(now.Sub(d.from), 0)/d.window)
-	return !d.from.IsZero() && d.served > d.limit && d.served/windows > d.limit
+	d.proof, d.served, d.from = byRejection, 0, later(d.end.reset, now)
 }
 
 // estimate returns when a request could be sent that has the given number of calls ahead of it.
@@ -275,30 +267,15 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 		return now
 	case d.refill() > 0 && d.left(now, inflight) < d.need()+ahead:
 		return d.refilledAt(ahead, inflight)
-	case d.costed && d.exhausted(now):
-		return d.reset
 	case d.costed, d.limit <= 0, d.window <= 0, ahead < d.left(now, d.old):
 		return now // the requests in flight may still use it up
 	}
 	beyond := ahead - max(d.left(now, inflight), 0)
-	reset := d.reset
+	reset := d.end.reset
 	if reset.IsZero() {
 		reset = now.Add(d.window)
 	}
 	period := d.window + min(trip, d.alone()) // a window may begin with its first request
 	windows := min(beyond/d.limit, int64(Horizon/period))
 	return reset.Add(time.Duration(windows)*period + d.spread(beyond%d.limit+1))
-}
-
-// alone returns the longest time for which other requests wait for the first one of a window.
-func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
-
-// spread returns the time over which that many calls are released after a reset. It is a part of
-// the window. Few calls take less: they are released at twice the rate that uses up the quota.
-func (d *dimension) spread(calls int64) time.Duration {
-	longest := min(maxSpread, d.window/2)
-	if step := d.window / time.Duration(2*d.limit); step < longest/time.Duration(calls) {
-		return step * time.Duration(calls)
-	}
-	return longest
 }

@@ -40,8 +40,8 @@ func TestDimension_resetBeyondMaxBlock(t *testing.T) {
 		left.Store(100)
 		time.Sleep(25 * time.Second)
 		b := s.bucket(t)
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
 		assert.EqualValues(t, 0, b.Len())
 	})
 }
@@ -69,13 +69,13 @@ func TestQuotaLimitChanges(t *testing.T) {
 			time.Sleep(30 * time.Second)
 			used, _ := server.share()
 			assert.GreaterOrEqual(t, used, 0.98, "of %d", limit)
-			b := l.buckets.Peek(bucketKey{scope: "mem.test"})
+			b := &l.accounts.Peek(accountKey{scope: "mem.test"}).general
 			server.mu.Lock()
 			assert.Zero(t, server.refused, "of %d", limit)
 			server.mu.Unlock()
-			b.mu.Lock()
+			b.Mu.Lock()
 			assert.EqualValues(t, limit, b.dims[0].limit)
-			b.mu.Unlock()
+			b.Mu.Unlock()
 		}
 		time.Sleep(time.Minute)
 	})
@@ -142,7 +142,7 @@ func (d *dimension) opens(now time.Time) time.Time {
 	if d.refill() > 0 {
 		return d.refilledAt(0, 0)
 	}
-	return d.reset
+	return d.end.reset
 }
 
 // A quota with a moving reset is a token bucket: when it is empty, requests are sent one by one as it
@@ -169,7 +169,7 @@ func TestDimension_tokenBucket(t *testing.T) {
 			if row.moves == 0 {
 				d = dimension{}
 			}
-			d.remaining, d.reset = 1, now.Add(40*time.Second)
+			d.remaining, d.end.reset = 1, now.Add(40*time.Second)
 			observe(&d, seen(400, 0, 40*time.Second), now, now, row.rejected)
 			require.True(t, d.exhausted(now))
 			late := observation{field: seen(400, 7, 41*time.Second), sent: now.Add(-time.Second), now: now, longest: time.Hour}
@@ -242,9 +242,9 @@ func TestDimension_confirmed(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Now()
-			d := dimension{resetMoves: row.moves, limit: row.limit, claimed: true}
+			d := dimension{resetMoves: row.moves, limit: row.limit, proof: claimed}
 			observe(&d, seen(row.limit, row.brings, 10*time.Second), now, now, false)
-			require.Equal(t, row.want, d.confirmed)
+			require.Equal(t, row.want, d.proof == byReset)
 		})
 	}
 }
@@ -264,7 +264,7 @@ func TestDimension_rejectionOfPreviousWindow(t *testing.T) {
 			begun := time.Now()
 			d := dimension{
 				name: "requests", shownOnSuccess: true, limit: 400, remaining: 399, window: 10 * time.Second,
-				since: begun, early: begun.Add(9 * time.Second), reset: begun.Add(10 * time.Second),
+				since: begun, end: end{early: begun.Add(9 * time.Second), reset: begun.Add(10 * time.Second)},
 			}
 			field := seen(400, 0, 3*time.Millisecond)
 			if row.want {
@@ -322,7 +322,7 @@ func TestDimension_implausible(t *testing.T) {
 			d.served = row.served
 			require.Equal(t, row.want, d.contradicted(now.Add(row.after)))
 			observe(&d, seen(10, 0, time.Second), now, now.Add(row.after), true)
-			require.Equal(t, row.want, d.denied)
+			require.Equal(t, row.want, d.standing == refuted)
 			require.Equal(t, !row.want, d.exhausted(now.Add(row.after)))
 		})
 	}

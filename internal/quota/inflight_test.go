@@ -148,7 +148,7 @@ func TestSlots_areReturned(t *testing.T) {
 				require.Nil(t, first.enter())
 				row.end(t, newExchange(t.Context(), l))
 				require.Equal(t, row.config.MaxInFlight-1, l.freeSlots(first.scope))
-				require.EqualValues(t, 1, l.buckets.Peek(bucketKey{scope: first.scope}).inflight)
+				require.EqualValues(t, 1, l.accounts.Peek(accountKey{scope: first.scope}).general.inflight)
 				first.done()
 				require.Equal(t, row.config.MaxInFlight, l.freeSlots(first.scope))
 				require.Zero(t, l.Set(first.scope).slots.Len())

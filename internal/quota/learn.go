@@ -1,46 +1,18 @@
 package quota
 
 import (
-	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 )
 
-// judge counts a success or a rejection for the blocks. It uses the block of the general bucket
-// if the rejection does not identify a bucket.
-func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
-	general := b.general.Load()
-	if a.served() {
-		b.block.succeed(p.sent)
-		if general != b {
-			general.block.succeed(p.sent)
-		}
-		return
-	}
-	if !a.rejected() {
-		return
-	}
-	of := b
-	if a.Quota.Global {
-		of = general
-	}
-	of.known.Store(true)
-	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && a.remaining(d.name) >= 0 })
-	if known && b.shared != nil {
-		return // doubling is not needed: the store divides the quota between the processes
-	}
-	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
-}
-
 // learn adds the observations of a response.
 func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	now = b.tick(now)
 	b.version++
 	o := observation{sent: p.sent, now: now, longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
-	if took := now.Sub(o.sent); !o.rejected && (b.rtt == 0 || took < b.rtt) {
+	if took := max(now.Sub(o.sent), 0); !o.rejected && (b.rtt == 0 || took < b.rtt) {
 		b.rtt = took
 	} else if !o.rejected {
 		b.rtt += (took - b.rtt) / 64
@@ -51,7 +23,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	}
 	own := p.bucket == b
 	for _, field := range a.Quota.Dimensions {
-		b.known.Store(true)
+		b.account.known.Store(true)
 		d := b.dimension(field)
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
@@ -78,8 +50,8 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 // observed returns the observation of a response for the shared quota: the shortest window with
 // countable requests. The caller calls it after learn.
 func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	now = b.tick(now)
 	s := sharedquota.Observation{Served: a.served()}
 	exhausted := a.Quota.Exhausted
@@ -93,7 +65,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 		}
 		if a.rejected() && d.remaining <= 0 {
 			exhausted = true
-			s.BlockedUntil = later(s.BlockedUntil, d.reset)
+			s.BlockedUntil = later(s.BlockedUntil, d.end.reset)
 		}
 	}
 	if a.rejected() && exhausted && a.AsksToWait {

@@ -1,21 +1,26 @@
 // Package quota limits the rate of requests: by a fixed limit, by the number of requests in flight,
 // and by the quotas that servers advertise.
 //
-// A quota is a limit, a remaining count and a reset, for each scope, credential, name and
-// dimension. A request takes one of the remaining count. When nothing remains, calls queue until
-// the reset and are then released evenly. A rejection that shows an exhausted quota blocks it
-// until its reset. Any other rejection delays its own call; it blocks the scope only if all
-// results are rejections. Implausible values are ignored. See docs/rate-limits.md.
+// The headings of docs/rate-limits.md and where they are:
+//
+//   - Quotas that responses show: dimension.go, one quota; observation.go, what a response says of it;
+//     learn.go, a bucket learns from a response; clock.go, the server's clock.
+//   - Routes: route.go; account.go, the quotas of a credential and Key.
+//   - Rejections: rejection.go.
+//   - Successes and probes: probe.go.
+//   - After a wait: release.go.
+//   - Change it: fixed.go, Limit; inflight.go, MaxInFlight.
 //
 // A Limiter makes no HTTP calls. It has a Set for each scope. While a Set is not Active, a
 // request needs no permit, and Observe gets its response. After that, Admit returns a Permit or a
-// Rejection.
+// Rejection. A bucket is a quota with the queue of calls that wait for it.
 package quota
 
 import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash/maphash"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -52,11 +57,12 @@ const Horizon = waitqueue.Horizon
 type Limiter struct {
 	Config
 
-	origin  time.Time // zero point of the times
-	seed    maphash.Seed
-	sets    scope.Map[string, Set]
-	buckets scope.Map[bucketKey, bucket]
-	routes  scope.Map[uint64, route]
+	origin   time.Time // zero point of the times
+	seed     maphash.Seed
+	sets     scope.Map[string, Set]
+	accounts scope.Map[accountKey, account]
+	buckets  scope.Map[bucketKey, bucket] // without the general ones
+	routes   scope.Map[uint64, route]
 }
 
 // New returns a Limiter.
@@ -64,18 +70,15 @@ func New(c Config) *Limiter {
 	l := &Limiter{Config: c, origin: time.Now(), seed: maphash.MakeSeed()}
 	l.sets.Keep = (*Set).keep
 	l.sets.Held = (*Set).Held
-	l.buckets.Clone = bucketKey.clone
-	l.buckets.Keep = (*bucket).keep
+	l.sets.Clone = strings.Clone
+	l.sets.Init = func(scope string, s *Set) { s.init(l, scope) }
+	l.initBuckets()
 	l.routes.Max = maxRoutes
 	return l
 }
 
 // Set returns the Set of a scope.
-func (l *Limiter) Set(scope string) *Set {
-	s := l.sets.Get(scope)
-	s.init(l, scope)
-	return s
-}
+func (l *Limiter) Set(scope string) *Set { return l.sets.Get(scope) }
 
 // Hash returns the Credential of a Request. It cannot be reversed. It differs between Limiters,
 // except those of processes that share a quota.

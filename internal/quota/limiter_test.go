@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -65,7 +66,7 @@ func TestHostileHeaders(t *testing.T) {
 func TestBucket_evictedWhileQueued(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{})
-		l.buckets.Max = 2
+		l.accounts.Max = 2
 		s := newQuotaScript(t, l, says(10, 0, 10*time.Second))
 		_, _ = s.get(t, "/")
 		var calls sync.WaitGroup
@@ -73,7 +74,7 @@ func TestBucket_evictedWhileQueued(t *testing.T) {
 			calls.Go(func() { _, _ = s.get(t, "/") })
 		}
 		synctest.Wait()
-		old := l.buckets.Peek(bucketKey{scope: "mem.test"})
+		old := &l.accounts.Peek(accountKey{scope: "mem.test"}).general
 		for i := range 10 {
 			e := newExchange(t.Context(), l)
 			e.Credential = uint64(i)
@@ -135,7 +136,7 @@ func TestSet_observe(t *testing.T) {
 		_, rejected := s.Admit(t.Context(), Request{}, now)
 		require.NotNil(t, rejected)
 		require.InDelta(t, 30, rejected.NotBefore.Sub(now).Seconds(), 1.5)
-		require.Zero(t, l.bucket(bucketKey{scope: "a"}, nil).inflight)
+		require.Zero(t, l.accounts.Get(accountKey{scope: "a"}).general.inflight)
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s := with(Config{}).Set("a")
@@ -207,6 +208,80 @@ func TestSet_forgetsEarlyRequests(t *testing.T) {
 			})
 		}
 		all.Wait()
-		require.LessOrEqual(t, s.first.Load().early, int64(0))
+		require.LessOrEqual(t, s.first.Load().inflight, int64(0))
 	}
+}
+
+// A thousand goroutines use one Limiter with more scopes, credentials, keys, routes and names than its
+// maps keep. Some wait, some cancel, some are hedges, some get no response. No permit is lost.
+func TestLimiter_thousandGoroutines(t *testing.T) {
+	calls := 20
+	if testing.Short() {
+		calls = 5
+	}
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{Limit: 500, Burst: 50, MaxInFlight: 100, MaxWait: 2 * time.Second})
+		l.accounts.Max, l.buckets.Max, l.routes.Max = 16, 16, 32
+		var admitted, done atomic.Int64
+		var used sync.Map // every bucket that gave a permit, also if it is evicted
+		one := func() {
+			ctx, cancel := context.WithTimeout(t.Context(), rand.N(3*time.Second))
+			defer cancel()
+			s := l.Set(fmt.Sprint("scope-", rand.N(4)))
+			r := Request{
+				Credential: rand.Uint64N(10), Key: fmt.Sprint("key-", rand.N(3)), Path: fmt.Sprintf("/a/%d/b", rand.N(40)),
+				NoWait: rand.N(8) == 0, AtOnce: rand.N(8) == 0, MaxBlock: time.Second,
+			}
+			p, rejected := s.Admit(ctx, r, time.Now())
+			if rejected != nil {
+				return
+			}
+			admitted.Add(1)
+			defer done.Add(1)
+			used.Store(p.bucket, true)
+			if rand.N(10) == 0 {
+				p.Cancel(time.Now())
+				return
+			}
+			time.Sleep(rand.N(200 * time.Millisecond))
+			header, status := http.Header{}, []int{0, 200, 200, 200, 200, 403, 429, 503}[rand.N(8)]
+			setFields(header, "X-RateLimit-Limit", 50, "X-RateLimit-Remaining", rand.N(50), "X-RateLimit-Reset", 1+rand.N(3))
+			if name := rand.N(30); name > 0 {
+				header.Set("X-Ratelimit-Bucket", fmt.Sprint("bucket-", name))
+			}
+			p.Done(answerOf(status, header, time.Now()), time.Now())
+			_, _ = s.Exhausted(r, time.Now())
+			_ = s.BlockedUntil(r, time.Now())
+			if rand.N(50) == 0 {
+				l.Each(time.Now(), func(Status) {})
+			}
+		}
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() {
+				for range calls {
+					one()
+				}
+			})
+		}
+		all.Wait()
+		require.Equal(t, admitted.Load(), done.Load())
+		require.Greater(t, admitted.Load(), int64(100*calls), "many are sent")
+		buckets := 0
+		used.Range(func(key, _ any) bool {
+			b := key.(*bucket)
+			b.Mu.Lock()
+			defer b.Mu.Unlock()
+			buckets++
+			require.Zero(t, b.inflight)
+			require.Zero(t, b.Len())
+			return true
+		})
+		require.Greater(t, buckets, 100, "many are evicted")
+		for i := range 4 {
+			s := l.Set(fmt.Sprint("scope-", i))
+			require.Equal(t, s.slots.limit, s.slots.free)
+			require.Zero(t, s.slots.Len()+s.fixed.Len())
+		}
+	})
 }

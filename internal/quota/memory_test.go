@@ -35,7 +35,7 @@ func TestMemory(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			l := with(Config{Limit: 1e9})
-			l.sets.Max, l.buckets.Max, l.routes.Max = places, places, places
+			l.sets.Max, l.accounts.Max, l.buckets.Max, l.routes.Max = places, places, places, places
 			e := newExchange(t.Context(), l)
 			e.header = http.Header{
 				"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Reset": {"50"},

@@ -9,17 +9,19 @@ import (
 // resetSlack is the largest difference between two exact observations of one reset.
 const resetSlack = 10 * time.Millisecond
 
+// maxLimit bounds the limits that servers advertise, for the arithmetic.
+const maxLimit = 1 << 40
+
 // observation is the content of one response for one dimension, by the local clock.
 type observation struct {
-	field        ratelimitheader.Dimension
-	sent, now    time.Time     // when the request was sent, and its response arrived
-	early, reset time.Time     // bounds of the reset
-	window       time.Duration // the shortest window that has this reset
-	longest      time.Duration // the longest time for which a server may block
-	cut          bool          // the reset was limited to longest
-	rejected     bool          // the request was rejected
-	newer        bool          // the request was sent after the last observation
-	version      uint64        // the bucket's version
+	field     ratelimitheader.Dimension
+	sent, now time.Time // when the request was sent, and its response arrived
+	end       end
+	window    time.Duration // the shortest window that has this reset
+	longest   time.Duration // the longest time for which a server may block
+	rejected  bool          // the request was rejected
+	newer     bool          // the request was sent after the last observation
+	version   uint64        // the bucket's version
 }
 
 // read reads a field. Servers round a reset up, mostly to a second. A duration counts from the
@@ -29,7 +31,8 @@ func (o *observation) read(field ratelimitheader.Dimension, clock *serverClock) 
 	o.field = field
 	o.field.Remaining = min(field.Remaining, maxLimit)
 	grain := resolution(field)
-	o.reset, o.early = o.now.Add(field.Reset), o.sent.Add(field.Reset-grain)
+	var e end
+	e.reset, e.early = o.now.Add(field.Reset), o.sent.Add(field.Reset-grain)
 	// Almost all windows are whole seconds.
 	o.window = (field.Reset + 900*time.Millisecond).Truncate(time.Second)
 	if !field.Instant.IsZero() {
@@ -38,15 +41,16 @@ func (o *observation) read(field ratelimitheader.Dimension, clock *serverClock) 
 		}
 		if clock != nil {
 			left := field.Instant.Sub(o.now)
-			o.reset, o.early = o.now.Add(left-clock.least), o.now.Add(left-clock.most-grain)
+			e.reset, e.early = o.now.Add(left-clock.least), o.now.Add(left-clock.most-grain)
 		}
 	}
-	o.early = o.early.Add(-resetSlack)
+	e.early = e.early.Add(-resetSlack)
 	last := o.now.Add(o.longest)
-	if o.cut = o.reset.After(last); o.cut {
-		o.reset = last
+	if e.reset.After(last) {
+		e.reset, e.source = last, cut
 	}
-	o.early = sooner(o.early, o.reset)
+	e.early = sooner(e.early, e.reset)
+	o.end = e
 }
 
 // resolution returns the unit to which the reset was rounded, judged by its last digits.

@@ -37,8 +37,8 @@ func TestObservation_boundsReset(t *testing.T) {
 				}
 				reset := s.reset.Add(-skew)
 				for _, r := range all {
-					require.False(t, r.early.After(reset), "early %v, reset %v", r.early, reset)
-					require.False(t, r.reset.Before(reset), "late %v, reset %v", r.reset, reset)
+					require.False(t, r.end.early.After(reset), "early %v, reset %v", r.end.early, reset)
+					require.False(t, r.end.reset.Before(reset), "late %v, reset %v", r.end.reset, reset)
 					require.LessOrEqual(t, r.window, 11*time.Second)
 				}
 			}

@@ -20,8 +20,6 @@ type Permit struct {
 	shared     *sharedquota.Quota // the shared quota that issued token; nil: none
 	slot       *Slot              // nil: none
 
-	credential   uint64
-	key          string
 	method, path string
 	sent         time.Time
 	version      uint64 // the bucket's version when it was sent
@@ -40,8 +38,8 @@ func (p *Permit) Cancel(now time.Time) {
 		p.shared.Cancel(p.token, now)
 	}
 	if b := p.bucket; b != nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
 		b.finish(p, false)
 		b.Dispatch(now)
 	}
@@ -55,11 +53,11 @@ func (p *Permit) renew(now time.Time) bool {
 	if b == nil {
 		return true
 	}
-	if b.shared != nil && p.set.bucketOf(p.credential, p.key, p.method, p.path) != b {
+	if b.shared != nil && p.set.bucketOf(b.account, p.method, p.path) != b {
 		return false
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	now = b.tick(now)
 	if o := b.opening(now); o.at.After(now) && !p.probe {
 		return false
@@ -76,14 +74,14 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 	var of *bucket // the bucket that the response names
 	if b != nil {
 		of = p.set.learn(p, resp, now)
-		b.mu.Lock()
+		b.Mu.Lock()
 		p.probe = p.probe && !resp.rejected()
 		if resp.Status == 0 && !resp.NotSent {
 			b.lose(p)
 		}
 		b.finish(p, true)
 		b.Dispatch(now)
-		b.mu.Unlock()
+		b.Mu.Unlock()
 	}
 	if p.shared == nil {
 		return

@@ -16,8 +16,8 @@ import (
 )
 
 func queued(b *bucket) int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	return b.Len()
 }
 

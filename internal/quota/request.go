@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
@@ -56,46 +55,7 @@ type Response struct {
 	RetryAfter time.Duration
 }
 
-// rejected reports whether a limit rejected the request, so that the server has done no work.
-func (a *Response) rejected() bool {
-	switch a.Status {
-	case http.StatusTooManyRequests:
-		return true
-	case http.StatusForbidden:
-		return a.AsksToWait || a.Quota.Exhausted
-	case http.StatusServiceUnavailable:
-		return a.Quota.Exhausted
-	}
-	return false
-}
-
-// served reports whether the limits admitted the request.
-func (a *Response) served() bool {
-	unclear := a.Status == http.StatusBadRequest && a.Quota.Exhausted
-	return a.Status != 0 && a.Status < http.StatusInternalServerError && !unclear && !a.rejected()
-}
-
 // Shows reports whether the response shows a quota or is a rejection.
 func (a *Response) Shows() bool {
 	return a.rejected() || len(a.Quota.Dimensions) > 0 || a.Quota.Bucket != ""
-}
-
-// exhausts reports whether a rejection shows that the dimension is exhausted. A request may take
-// several units of a costed dimension, so it may be rejected although something remains.
-func (a *Response) exhausts(d *ratelimitheader.Dimension) bool {
-	return d.Remaining == 0 || d.Costed && d.Limit > 0 && d.Remaining < d.Limit/costedEmpty && !a.Quota.Exhausted
-}
-
-// costedEmpty is the part of a costed dimension below which a rejection means that it is
-// exhausted.
-const costedEmpty = 10
-
-// remaining returns the remaining count of the dimension in the response, or -1.
-func (a *Response) remaining(name string) int64 {
-	for i := range a.Quota.Dimensions {
-		if a.Quota.Dimensions[i].Name == name {
-			return a.Quota.Dimensions[i].Remaining
-		}
-	}
-	return -1
 }

@@ -85,28 +85,25 @@ func looksLikeID(segment string) bool {
 }
 
 // bucketOf returns the bucket of the request, as far as it is known.
-func (s *Set) bucketOf(credential uint64, userKey, method, path string) *bucket {
-	l := s.limiter
-	key := bucketKey{scope: s.scope, credential: credential, key: userKey}
-	general := l.bucket(key, nil)
+func (s *Set) bucketOf(a *account, method, path string) *bucket {
 	if !s.named.Load() {
-		return general
+		return &a.general
 	}
+	l := s.limiter
 	k := l.routeKeys(s.scope, method, path)
 	for _, hash := range k.keys[:k.n] {
 		if known := l.routes.Peek(hash); known != nil {
 			if named := known.bucket.Load(); named != nil {
-				return l.bucket(named.key(key, &k), general)
+				return l.buckets.Get(named.key(a, &k))
 			}
 		}
 	}
-	return general
+	return &a.general
 }
 
-// key returns the key of the bucket. key is that of the credential's general bucket. A bucket
-// without a name is that of its route.
-func (n *namedBucket) key(key bucketKey, route *routeKeys) bucketKey {
-	key.name = n.name
+// key returns the key of the bucket. A bucket without a name is that of its route.
+func (n *namedBucket) key(a *account, route *routeKeys) bucketKey {
+	key := bucketKey{account: a, name: n.name}
 	switch {
 	case n.name == "":
 		key.id = route.keys[0]
@@ -132,8 +129,7 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 			r.bucket.Store(&learned)
 		}
 	}
-	key := bucketKey{scope: s.scope, credential: p.credential, key: p.key}
-	return l.bucket(named.key(key, &k), l.bucket(key, nil))
+	return l.buckets.Get(named.key(p.bucket.account, &k))
 }
 
 // markRejected records that an exhausted quota has rejected the route.

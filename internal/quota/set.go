@@ -17,7 +17,6 @@ import (
 type Set struct {
 	scope.Refs
 
-	once    sync.Once
 	limiter *Limiter
 	scope   string
 	active  atomic.Bool
@@ -59,20 +58,23 @@ func (s *Set) key(key string) string {
 	return key
 }
 
+// account returns the account of a request.
+func (s *Set) account(r *Request) *account {
+	return s.limiter.accounts.Get(accountKey{scope: s.scope, credential: r.Credential, key: s.key(r.Key)})
+}
+
 func (s *Set) init(l *Limiter, scope string) {
-	s.once.Do(func() {
-		s.limiter, s.scope = l, strings.Clone(scope)
-		switch {
-		case l.Limit > 0 && l.Shared == nil:
-			s.fixed = newFixedLimit(l)
-		case l.Limit > 0:
-			s.shared = sharedquota.NewFixed(l.Shared, s.scope, float64(l.Limit), l.Burst)
-		}
-		if l.MaxInFlight > 0 {
-			s.slots = newSlots(l.MaxInFlight, s.fixed)
-		}
-		s.active.Store(l.Limit > 0 || l.MaxInFlight > 0 || l.Follow && l.Shared != nil)
-	})
+	s.limiter, s.scope = l, scope
+	switch {
+	case l.Limit > 0 && l.Shared == nil:
+		s.fixed = newFixedLimit(l)
+	case l.Limit > 0:
+		s.shared = sharedquota.NewFixed(l.Shared, s.scope, float64(l.Limit), l.Burst)
+	}
+	if l.MaxInFlight > 0 {
+		s.slots = newSlots(l.MaxInFlight, s.fixed)
+	}
+	s.active.Store(l.Limit > 0 || l.MaxInFlight > 0 || l.Follow && l.Shared != nil)
 }
 
 // keep reports whether the Set has information. Others are evicted first.
@@ -193,29 +195,36 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	}
 	p := s.permit(&r)
 	p.sent = s.limiter.steady(sent)
-	of, change := s.learn(&p, resp, now), int64(-1)
+	of := s.learn(&p, resp, now)
+	of.Mu.Lock()
 	if s.first.CompareAndSwap(nil, of) {
-		change = inFlight
+		of.early = inFlight + 1
+		of.inflight += of.early
 	}
+	of.Mu.Unlock()
 	first := s.first.Load()
-	first.countEarly(change, now)
-	if of != first {
-		of.countEarly(0, now)
+	if first.leave(&p, now); of != first {
+		of.Mu.Lock()
+		defer of.Mu.Unlock()
+		of.Dispatch(now)
 	}
 }
 
-func (b *bucket) countEarly(change int64, now time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.early += change
-	b.Dispatch(now)
+// leave removes a request without a permit from those in flight.
+func (b *bucket) leave(p *Permit, now time.Time) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b.early > 0 {
+		b.early--
+		b.finish(p, true)
+		b.Dispatch(now)
+	}
 }
 
 // permit returns a permit of the request's bucket that is not counted yet.
 func (s *Set) permit(r *Request) Permit {
-	key := s.key(r.Key)
-	bucket := s.bucketOf(r.Credential, key, r.Method, r.Path)
-	return Permit{set: s, bucket: bucket, credential: r.Credential, key: key, method: r.Method, path: r.Path}
+	bucket := s.bucketOf(s.account(r), r.Method, r.Path)
+	return Permit{set: s, bucket: bucket, method: r.Method, path: r.Path}
 }
 
 // learn learns from a response, and returns the bucket that the response names.
@@ -236,18 +245,12 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	if a.rejected() {
 		s.limited.Store(max(int64(now.Sub(s.limiter.origin)), 1))
 	}
-	of.mu.Lock()
-	defer of.mu.Unlock()
+	of.Mu.Lock()
+	defer of.Mu.Unlock()
 	if of.learn(p, a, now); of != p.bucket {
 		of.Dispatch(now)
 	}
 	return of
-}
-
-// limitedLately reports whether there was a 429 within the last minute.
-func (s *Set) limitedLately(now time.Time) bool {
-	last := s.limited.Load()
-	return last != 0 && now.Sub(s.limiter.origin)-time.Duration(last) < time.Minute
 }
 
 // BlockedUntil returns the end of the block of a request, or zero. The caller calls it before it
@@ -256,5 +259,8 @@ func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
 	if !s.limiter.Follow || !s.active.Load() {
 		return time.Time{}
 	}
-	return s.bucketOf(r.Credential, s.key(r.Key), r.Method, r.Path).blockedUntil(s.limiter.steady(now))
+	b := s.bucketOf(s.account(&r), r.Method, r.Path)
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return b.blockedUntil(b.tick(now))
 }

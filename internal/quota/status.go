@@ -21,14 +21,15 @@ type Status struct {
 // a time, and no lock while it calls f.
 func (l *Limiter) Each(now time.Time, f func(Status)) {
 	now = l.steady(now)
-	l.buckets.All(func(k bucketKey, b *bucket) bool {
-		for _, s := range b.status(Status{Scope: k.scope, Key: k.key, Bucket: k.name}, now) {
-			f(s)
-		}
+	l.accounts.All(func(_ accountKey, a *account) bool {
+		a.general.each(now, f)
+		return true
+	})
+	l.buckets.All(func(_ bucketKey, b *bucket) bool {
+		b.each(now, f)
 		return true
 	})
 	l.sets.All(func(name string, s *Set) bool {
-		s.init(l, name)
 		if s.slots != nil {
 			f(s.slots.status(name))
 		}
@@ -51,7 +52,7 @@ func (s *Set) Exhausted(r Request, now time.Time) (longest Status, ok bool) {
 		return longest, false
 	}
 	now = s.limiter.steady(now)
-	for _, q := range s.bucketOf(r.Credential, s.key(r.Key), r.Method, r.Path).status(Status{}, now) {
+	for _, q := range s.bucketOf(s.account(&r), r.Method, r.Path).status(Status{}, now) {
 		exhausted := q.Limit > 0 && q.Remaining <= 0 && q.Reset.After(now)
 		if (exhausted || q.BlockedUntil.After(now)) && (!ok || later(q.Reset, q.BlockedUntil).After(later(longest.Reset, longest.BlockedUntil))) {
 			longest, ok = q, true
@@ -60,21 +61,27 @@ func (s *Set) Exhausted(r Request, now time.Time) (longest Status, ok bool) {
 	return longest, ok
 }
 
+func (b *bucket) each(now time.Time, f func(Status)) {
+	for _, s := range b.status(Status{Scope: b.account.scope, Key: b.account.key, Bucket: b.name}, now) {
+		f(s)
+	}
+}
+
 // status returns the status of each dimension, or of the block. It changes nothing.
 func (b *bucket) status(s Status, now time.Time) (all []Status) {
-	if general := b.general.Load(); general == nil || !b.known.Load() && !general.known.Load() {
+	if !b.account.known.Load() {
 		return nil
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
 	s.BlockedUntil = b.blockedUntil(now)
 	for _, d := range b.dims { // copies
 		if d.roll(now, b.inflight); d.ignored() {
 			continue
 		}
-		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(now, b.allInFlight()), 0), time.Time{}
-		if d.reset.After(now) {
-			s.Reset = d.reset
+		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(now, b.inflight), 0), time.Time{}
+		if d.end.reset.After(now) {
+			s.Reset = d.end.reset
 		}
 		s.UsedByOthers = d.usedByOthers()
 		all = append(all, s)

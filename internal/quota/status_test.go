@@ -33,7 +33,7 @@ func TestEach(t *testing.T) {
 		time.Sleep(31 * time.Second)
 		require.Zero(t, each(l)[0].Reset)
 		require.Equal(t, int64(10), each(l)[0].Remaining, "the request in flight is of the window before")
-		require.Equal(t, int64(6), l.buckets.Peek(bucketKey{scope: e.scope}).dims[0].remaining-l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "Each changes nothing")
+		require.Equal(t, int64(6), l.accounts.Peek(accountKey{scope: e.scope}).general.dims[0].remaining-l.accounts.Peek(accountKey{scope: e.scope}).general.inflight, "Each changes nothing")
 		e.done()
 	})
 	for _, row := range []struct {
@@ -143,6 +143,6 @@ func TestWaiter(t *testing.T) {
 		begun := time.Now()
 		require.Nil(t, e.enter())
 		require.InDelta(t, 10, time.Since(begun).Seconds(), 0.001, "and took no permit of another call")
-		require.Equal(t, int64(3), l.buckets.Peek(bucketKey{scope: e.scope}).inflight, "and none in flight")
+		require.Equal(t, int64(3), l.accounts.Peek(accountKey{scope: e.scope}).general.inflight, "and none in flight")
 	})
 }

@@ -3,8 +3,11 @@ package quota
 import (
 	"math"
 	"math/rand/v2"
-	"sync"
+	"net/http"
+	"slices"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
 // block is the time for which rejections stop all requests of a bucket.
@@ -15,7 +18,6 @@ import (
 // exhausted again after its reset, without a success between, the block is twice as long, because
 // other clients use the quota too.
 type block struct {
-	mu    sync.Mutex
 	until time.Time // end of the block; zero: none
 	cause time.Time // a success of a request that was sent later ends the block
 
@@ -49,8 +51,6 @@ type rejection struct {
 
 // reject counts a rejection. longest is the maximum of a block.
 func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if b.streak++; b.streak == 1 {
 		b.first, b.least = r.now, r.wait
 	}
@@ -90,8 +90,6 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 }
 
 func (b *block) succeed(sent time.Time) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.streak = 0
 	if sent.After(b.cause) {
 		b.until = time.Time{}
@@ -103,10 +101,63 @@ func (b *block) succeed(sent time.Time) {
 
 // at returns the end of the block, or zero if there is none.
 func (b *block) at(now time.Time) time.Time {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	if !b.until.After(now) {
 		return time.Time{}
 	}
 	return b.until
+}
+
+// rejected reports whether a limit rejected the request, so that the server has done no work.
+func (a *Response) rejected() bool {
+	switch a.Status {
+	case http.StatusTooManyRequests:
+		return true
+	case http.StatusForbidden:
+		return a.AsksToWait || a.Quota.Exhausted
+	case http.StatusServiceUnavailable:
+		return a.Quota.Exhausted
+	}
+	return false
+}
+
+// served reports whether the limits admitted the request.
+func (a *Response) served() bool {
+	unclear := a.Status == http.StatusBadRequest && a.Quota.Exhausted
+	return a.Status != 0 && a.Status < http.StatusInternalServerError && !unclear && !a.rejected()
+}
+
+// exhausts reports whether a rejection shows that the dimension is exhausted. A request may take
+// several units of a costed dimension, so it may be rejected although something remains.
+func (a *Response) exhausts(d *ratelimitheader.Dimension) bool {
+	return d.Remaining == 0 || d.Costed && d.Limit > 0 && d.Remaining < d.Limit/costedEmpty && !a.Quota.Exhausted
+}
+
+// costedEmpty is the part of a costed dimension below which a rejection means that it is
+// exhausted.
+const costedEmpty = 10
+
+// judge counts a success or a rejection for the blocks. It uses the block of the general bucket
+// if the rejection does not identify a bucket.
+func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
+	if a.served() {
+		b.block.succeed(p.sent)
+		if general := b.general(); general != b {
+			general.block.succeed(p.sent)
+		}
+		return
+	}
+	if !a.rejected() {
+		return
+	}
+	of := b
+	if a.Quota.Global {
+		of = b.general()
+	}
+	b.account.known.Store(true)
+	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && d.mentioned == b.version })
+	if known && b.shared != nil {
+		return // doubling is not needed: the store divides the quota between the processes
+	}
+	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
+	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
 }
