@@ -20,8 +20,9 @@ import (
 // NewRequest and Read are.
 //
 // Only the Engine retries. A resilienthttp.Transport under the Client makes single attempts,
-// whatever its Policy. net/http's own repetition of requests with a key is prevented for
-// requests with a body only. Another Transport must not retry. A redirect that would change the
+// whatever its Policy. net/http itself repeats a request with a key if a reused connection breaks.
+// HTTP prevents that for requests with a body only, so give each one a body if the provider does not
+// honour keys: the work could be done twice in one send. Another Transport must not retry. A redirect that would change the
 // method is not followed.
 //
 // The status decides about the class:
