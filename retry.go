@@ -113,9 +113,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	longest := c.policy.MaxRetryAfter
 	switch {
 	case c.record.circuit.Rejects(!moves, at) != nil:
-		if r := c.record.circuit.Rejects(false, now); r != nil {
-			state.openUntil = r.NotBefore
-		}
+		state.openUntil = c.openUntil(now)
 		return 0, ErrBreakerOpen
 	case longest > 0 && (!moves && last.report.RetryAfter > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
@@ -140,6 +138,24 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	}
 	state.due = at
 	return wait, nil
+}
+
+// openUntil returns the earliest time at which a circuit admits another call, or zero if one does now.
+func (c *call) openUntil(now time.Time) (at time.Time) {
+	records := []*record{c.record}
+	if c.endpoints != nil {
+		records = c.endpoints.records
+	}
+	for _, r := range records {
+		rejection := r.circuit.Rejects(false, now)
+		switch {
+		case rejection == nil:
+			return time.Time{}
+		case at.IsZero() || rejection.NotBefore.Before(at):
+			at = rejection.NotBefore
+		}
+	}
+	return at
 }
 
 // takeTokens takes the tokens for a retry. The caller must call Done or Cancel on the permit. An endpoint

@@ -100,3 +100,79 @@ func TestWithEndpoint_goesNowhereElse(t *testing.T) {
 		require.Equal(t, before, l.servers["a.test"].Total()+l.servers["b.test"].Total())
 	})
 }
+
+// N7, N8: a redirect names the first endpoint, as without WithEndpoint. Otherwise http.Client takes it for another
+// host, and removes Authorization.
+func TestWithEndpoint_redirects(t *testing.T) {
+	for _, location := range []string{"/next", "http://a.test/next", "http://b.test/next", "http://c.test/next"} {
+		t.Run(location, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got []string
+				script := func(name string) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						got = append(got, name+r.URL.Path+" "+r.Header.Get("Authorization"))
+						if r.URL.Path == "/x" {
+							w.Header().Set("Location", location)
+							w.WriteHeader(http.StatusTemporaryRedirect)
+						}
+					})
+				}
+				l := newList(t, nil, script("a"), script("b"), script("c"))
+				req, err := http.NewRequestWithContext(endpoints.WithEndpoint(t.Context(), "b"), http.MethodGet, "http://a.test/x", nil)
+				require.NoError(t, err)
+				req.Header.Set("Authorization", "secret")
+				resp, err := (&http.Client{Transport: l}).Do(req)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, []string{"b/x secret", "b/next secret"}, got)
+			})
+		})
+	}
+}
+
+// N8: it is for one list. Another one that Base uses for a token knows nothing of it.
+func TestWithEndpoint_listInBase(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		login := newList(t, nil, faulttest.OK("token"))
+		login.Endpoints[0].Name = "login"
+		l := newList(t, func(tr *endpoints.Transport) {
+			base := tr.Transport.Base
+			tr.Transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+				token, err := http.NewRequestWithContext(req.Context(), http.MethodGet, login.Endpoints[0].URL.String()+"/token", nil)
+				require.NoError(t, err)
+				resp, err := (&http.Client{Transport: login}).Do(token)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				return base.RoundTrip(req)
+			})
+		}, faulttest.OK("a"), faulttest.OK("b"))
+		req, err := http.NewRequestWithContext(endpoints.WithEndpoint(t.Context(), "b"), http.MethodGet, "http://a.test/x", nil)
+		require.NoError(t, err)
+		resp, err := (&http.Client{Transport: l}).Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "b", visited(resp, err))
+	})
+}
+
+// The circuit of the second endpoint opens by a call. The first one admits calls earlier, and NotBefore says so.
+func TestNotBefore_ofList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newList(t, func(tr *endpoints.Transport) {
+			tr.Transport.Breaker = &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: 10 * time.Second, MaxCooldown: 10 * time.Second}
+		}, faulttest.OK("a"), faulttest.OK("b"))
+		l.setDown("a.test", answers(http.StatusInternalServerError, nil))
+		_, err := l.get("/x") // a's circuit opens, and b responds
+		require.NoError(t, err)
+		time.Sleep(8 * time.Second)
+		l.setDown("b.test", answers(http.StatusInternalServerError, nil))
+		resp, err := l.get("/x")
+		require.Equal(t, "b", visited(resp, err))
+		wait := time.Until(resilienthttp.NotBefore(resp, err))
+		require.Positive(t, wait)
+		require.LessOrEqual(t, wait, 5*time.Second, "a was open for 8 s of 10 to 12.5")
+		time.Sleep(wait)
+		l.setDown("a.test", nil)
+		require.Equal(t, "a", visited(l.get("/x")))
+	})
+}

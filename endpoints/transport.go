@@ -78,6 +78,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		Shared: t.SharedKeys, Probes: t.mayProbe(req.Method),
 	}
 	if name, ok := onlyEndpoint(r.Context); ok {
+		r.Context = context.WithValue(r.Context, onlyKey{}, nil) // it is for this list, not for those that Base uses
 		if r.Targets, r.First = t.only(name), 0; r.Targets == nil {
 			return t.refuse(req, fmt.Errorf("%w: endpoints: WithEndpoint: no endpoint has the name %q", neterr.ErrMisconfigured, name))
 		}
@@ -184,9 +185,9 @@ func (t *Transport) relocate(resp *http.Response, named *url.URL, r *route.Route
 	if err != nil {
 		return // as it is: the client reports it
 	}
-	i, path, ok := match(r.Targets, at, r.Answered)
+	i, path, ok := match(t.targets, at, r.Answered)
 	if ok {
-		first := r.Targets[0].URL
+		first := t.targets[0].URL
 		at.Scheme, at.Host, at.User = first.Scheme, first.Host, nil
 		route.SetPath(at, route.Base(first)+path)
 	}

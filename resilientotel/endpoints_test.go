@@ -63,4 +63,7 @@ func TestWrapEndpoints_setsTransport(t *testing.T) {
 	_ = record().WrapEndpoints(list)
 	require.NotNil(t, list.Transport)
 	require.NotNil(t, list.Transport.Trace)
+
+	_, err := record().WrapEndpoints(nil).RoundTrip(get(t, t.Context(), "https://a.test/x"))
+	require.ErrorContains(t, err, "Endpoints is empty")
 }

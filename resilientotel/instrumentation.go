@@ -123,9 +123,13 @@ func (i *Instrumentation) Wrap(t *resilienthttp.Transport) http.RoundTripper {
 
 // WrapEndpoints instruments a list of endpoints and returns the RoundTripper to use instead of it. It is
 // [Instrumentation.Wrap] for list.Transport, and the span of a call is around the list. A nil
-// list.Transport is set to a new one. It must be called before the first use of the list.
+// list.Transport is set to a new one; a nil list has no endpoints. It must be called before the first use
+// of the list.
 func (i *Instrumentation) WrapEndpoints(list *endpoints.Transport) http.RoundTripper {
 	i.start()
+	if list == nil {
+		list = &endpoints.Transport{}
+	}
 	if list.Transport == nil {
 		list.Transport = &resilienthttp.Transport{}
 	}

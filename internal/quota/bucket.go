@@ -47,8 +47,10 @@ type knowledge struct {
 // times would come too late.
 func (b *bucket) tick(now time.Time) time.Time {
 	now = b.limiter.steady(now)
-	if b.latest.Sub(now) > maxLate {
-		b.knowledge, b.latest = knowledge{}, now
+	if b.latest.Sub(now) > maxLate { // a late report, unless the clock itself is behind
+		if now = b.limiter.steady(time.Now()); b.latest.Sub(now) > maxLate {
+			b.knowledge, b.latest = knowledge{}, now
+		}
 	}
 	b.latest = later(b.latest, now)
 	return b.latest

@@ -132,9 +132,9 @@ func TestIETFCurrentDraft(t *testing.T) {
 			want:   State{Bucket: "QXBwLTk5OQ==", Dimensions: []Dimension{{Name: "default", Remaining: 300000000, Reset: time.Minute}}},
 		},
 		{
-			name:   "two partition keys: the last",
+			name:   "two partition keys: both name the bucket",
 			header: header("RateLimit", `"a";r=3;t=60;pk=:YQ==:, "b";r=4;t=60;pk=:Yg==:`),
-			want: State{Bucket: "Yg==", Dimensions: []Dimension{
+			want: State{Bucket: "YQ==,Yg==", Dimensions: []Dimension{
 				{Name: "a", Remaining: 3, Reset: time.Minute},
 				{Name: "b", Remaining: 4, Reset: time.Minute},
 			}},

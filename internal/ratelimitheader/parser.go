@@ -18,6 +18,7 @@ type parser struct {
 
 	custom, standard quota // those without a name
 	named            []quota
+	partitions       []string // the partition keys, which name the bucket together if nothing else does
 	state            State
 }
 
@@ -75,6 +76,9 @@ func (p *parser) setBucket(name string, perID bool) (ok bool) {
 
 // finish sets the state, after all fields are read.
 func (p *parser) finish() {
+	if p.state.Bucket == "" {
+		p.setBucket(strings.Join(p.partitions, ","), false)
+	}
 	p.joinOne()
 	p.addNamed(true)
 	p.complete(&p.custom)

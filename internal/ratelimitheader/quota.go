@@ -88,7 +88,9 @@ func (p *parser) set(q *quota, part part, value string) (ok bool) {
 	case partUnit:
 		q.unit = strings.Trim(value, `"`)
 	case partPartition: // each has quotas of its own
-		p.setBucket(strings.Trim(value, `:"`), false)
+		if key := strings.Trim(value, `:"`); key != "" && len(p.partitions) < MaxDimensions && !slices.Contains(p.partitions, key) {
+			p.partitions = append(p.partitions, key)
+		}
 	default: // a part of several quotas, or of none
 	}
 	return false
