@@ -87,8 +87,8 @@ func TestBodies(t *testing.T) {
 			}
 		}
 		opened, open := s.Conns()
-		require.Equal(t, 1, opened)
-		require.Equal(t, 1, open)
+		require.Positive(t, open)
+		require.LessOrEqual(t, opened, major, "net/http seldom opens a second connection for HTTP/2")
 		c.CloseIdleConnections()
 		_, open = s.Conns()
 		require.Zero(t, open)
