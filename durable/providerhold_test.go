@@ -213,7 +213,7 @@ func TestProviderHold_processes(t *testing.T) {
 		assert.GreaterOrEqual(t, first[0], wait-20*time.Second)
 		assert.Greater(t, first[many-1]-first[0], wait/30, "the release is spread")
 		for i := range many {
-			assert.LessOrEqual(t, between(first, first[i], first[i]+time.Second), 6, "at once")
+			assert.LessOrEqual(t, between(first, first[i], first[i]+time.Second), 10, "at once: their times are random")
 		}
 	})
 }
