@@ -53,7 +53,7 @@ func (p *Policy) check() error {
 		c.Duration("Policy.AdaptiveTimeout.Min", a.Min)
 		c.Ratio("Policy.AdaptiveTimeout.Quantile", a.Quantile)
 		if a.Multiple > 0 && a.Multiple < 1 {
-			c.Check(true, fmt.Sprintf("Policy.AdaptiveTimeout.Multiple is %v, must be at least 1", a.Multiple))
+			c.Addf("Policy.AdaptiveTimeout.Multiple is %v, must be at least 1", a.Multiple)
 		}
 	}
 	return c.Err()
@@ -84,7 +84,7 @@ func (c *configErrors) headers(t *Transport) {
 		"Idempotency.MaxLength is %d, must be at least %d for generated keys (or set NewKey)", t.Idempotency.MaxLength, generatedLength))
 	for _, pattern := range i.Hosts {
 		if err := hostmatch.Check(pattern); err != nil {
-			c.Check(true, "Idempotency.Hosts "+err.Error())
+			c.Addf("Idempotency.Hosts %v", err)
 		}
 	}
 	for _, method := range i.Methods {

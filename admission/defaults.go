@@ -20,9 +20,9 @@ func (s *Shedder) Validate() error {
 	initial, least, most := s.bounds()
 	switch {
 	case s.Initial < 0 || s.Min < 0 || s.Max < 0:
-		wrong.Check(true, fmt.Sprintf("Initial %d, Min %d and Max %d must not be negative", s.Initial, s.Min, s.Max))
+		wrong.Addf("Initial %d, Min %d and Max %d must not be negative", s.Initial, s.Min, s.Max)
 	case least > most:
-		wrong.Check(true, fmt.Sprintf("Min is %d, and must be at most %d (Max)", least, most))
+		wrong.Addf("Min is %d, and must be at most %d (Max)", least, most)
 	default:
 		wrong.Check(initial < least || initial > most, fmt.Sprintf("Initial is %d, and must be from %d (Min) to %d (Max)", initial, least, most))
 	}

@@ -125,7 +125,7 @@ func (e *Engine) Validate() error {
 	// An intent that is done and deleted could be enqueued again while its key lives (D11).
 	wrong.Duration("Retention", e.Retention)
 	if keyTTL := e.longestKeyTTL(); e.Retention > 0 && e.Retention < keyTTL {
-		wrong.Check(true, fmt.Sprintf("Retention is %v, want at least KeyTTL (%v)", e.Retention, keyTTL))
+		wrong.Addf("Retention is %v, want at least KeyTTL (%v)", e.Retention, keyTTL)
 	}
 	return wrong.Err()
 }

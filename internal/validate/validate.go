@@ -12,7 +12,7 @@ import (
 
 // Errors is a list of errors. Of must be set. It is not safe for concurrent use.
 type Errors struct {
-	// Of is the error that each error of Check wraps and begins with.
+	// Of is the error that each error wraps and begins with, except those of Append.
 	Of error
 
 	all []error
@@ -24,8 +24,14 @@ func (l *Errors) Err() error { return errors.Join(l.all...) }
 // Check adds an error if wrong is true.
 func (l *Errors) Check(wrong bool, what string) {
 	if wrong {
-		l.all = append(l.all, fmt.Errorf("%w: %s", l.Of, what))
+		l.Addf("%s", what)
 	}
+}
+
+// Addf adds an error with a formatted text. Its caller checks the condition before, so that a valid value
+// formats nothing.
+func (l *Errors) Addf(format string, args ...any) {
+	l.all = append(l.all, fmt.Errorf("%w: %s", l.Of, fmt.Sprintf(format, args...)))
 }
 
 // Append adds err unchanged, unless it is nil.
@@ -39,7 +45,7 @@ func (l *Errors) Append(err error) {
 // 5 means five nanoseconds. 1 ns is allowed, as the minimum where 0 means the default.
 func (l *Errors) Duration(field string, d time.Duration) {
 	if d > 1 && d < time.Microsecond {
-		l.Check(true, fmt.Sprintf("%s is %v, must be at least 1µs (was the unit forgotten?)", field, d))
+		l.Addf("%s is %v, must be at least 1µs (was the unit forgotten?)", field, d)
 	}
 }
 
@@ -47,7 +53,7 @@ func (l *Errors) Duration(field string, d time.Duration) {
 // means no limit.
 func (l *Errors) Ratio(field string, x float64) {
 	if x >= 10 && x <= 100 {
-		l.Check(true, fmt.Sprintf("%s is %v, must be a ratio from 0 to 1, not a percentage", field, x))
+		l.Addf("%s is %v, must be a ratio from 0 to 1, not a percentage", field, x)
 	}
 }
 

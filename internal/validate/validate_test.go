@@ -21,7 +21,7 @@ func TestErrors(t *testing.T) {
 	}{
 		{"nothing", func(*validate.Errors) {}, ""},
 		{"false and nil: no error", func(l *validate.Errors) { l.Check(false, "no"); l.Append(nil) }, ""},
-		{"two errors: joined", func(l *validate.Errors) { l.Check(true, "A"); l.Check(true, "B") }, "ours: A\nours: B"},
+		{"two errors: joined", func(l *validate.Errors) { l.Check(true, "A"); l.Addf("%s%d", "B", 2) }, "ours: A\nours: B2"},
 		{"Append: unchanged", func(l *validate.Errors) { l.Check(true, "A"); l.Append(errors.New("theirs")) }, "ours: A\ntheirs"},
 		{"a duration without a unit", func(l *validate.Errors) { l.Duration("F", 30) }, "ours: F is 30ns, must be at least 1µs (was the unit forgotten?)"},
 		{"the limits of a duration without a unit", func(l *validate.Errors) { l.Duration("F", 2); l.Duration("G", time.Microsecond-1) }, "ours: F is 2ns, must be at least 1µs (was the unit forgotten?)\nours: G is 999ns, must be at least 1µs (was the unit forgotten?)"},
@@ -53,4 +53,15 @@ func TestErrors(t *testing.T) {
 	l := validate.Errors{Of: errOurs}
 	l.Check(true, "A")
 	require.ErrorIs(t, l.Err(), errOurs)
+}
+
+// A Policy is checked at each call.
+func TestErrors_validCostsNothing(t *testing.T) {
+	d, x := time.Duration(time.Now().Unix())*time.Second, float64(time.Now().Unix())
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		l := validate.Errors{Of: errOurs}
+		l.Duration("F", d)
+		l.Ratio("F", x)
+		require.NoError(t, l.Err())
+	}))
 }
