@@ -230,15 +230,15 @@ func (c *call) traceDone() {
 }
 
 // notBefore returns the earliest time for another call, or zero.
-func (c *call) notBefore() time.Time {
+func (c *call) notBefore() (at time.Time) {
 	if c.failure != nil {
 		return c.failure.NotBefore
 	}
-	at := time.Time{}
-	switch last := &c.last.report; {
-	case last.StopReason == nil:
-		return at
-	case last.RetryAfter > 0:
+	last := &c.last.report
+	if last.StopReason == nil {
+		return time.Time{}
+	}
+	if last.RetryAfter > 0 {
 		at = last.Start.Add(last.Latency).Add(last.RetryAfter)
 	}
 	if c.retries != nil && c.retries.openUntil.After(at) {
