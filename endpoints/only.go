@@ -19,12 +19,7 @@ func WithEndpoint(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, onlyKey{}, name)
 }
 
-func onlyEndpoint(ctx context.Context) (name string, ok bool) {
-	name, ok = ctx.Value(onlyKey{}).(string)
-	return name, ok
-}
-
-// only returns the target with the name, or nil.
+// only returns a list of the target with the name, or nil.
 func (t *Transport) only(name string) []route.Target {
 	for i := range t.targets {
 		if t.targets[i].Name == name {

@@ -64,7 +64,7 @@ const safeCallPeriod = time.Minute
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	t.once.Do(t.configure)
 	if t.invalid != nil {
-		return t.refuse(req, t.invalid)
+		return failed(req, t.invalid)
 	}
 	if req == nil || req.URL == nil {
 		return t.inner.RoundTrip(req)
@@ -77,10 +77,10 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		Context: req.Context(), Targets: t.targets, First: t.redirectedTo(req), Path: path,
 		Shared: t.SharedKeys, Probes: t.mayProbe(req.Method),
 	}
-	if name, ok := onlyEndpoint(r.Context); ok {
+	if name, ok := r.Value(onlyKey{}).(string); ok {
 		r.Context = context.WithValue(r.Context, onlyKey{}, nil) // it is for this list, not for those that Base uses
 		if r.Targets, r.First = t.only(name), 0; r.Targets == nil {
-			return t.refuse(req, fmt.Errorf("%w: endpoints: WithEndpoint: no endpoint has the name %q", neterr.ErrMisconfigured, name))
+			return failed(req, fmt.Errorf("%w: endpoints: WithEndpoint: no endpoint has the name %q", neterr.ErrMisconfigured, name))
 		}
 	}
 	resp, err := t.inner.RoundTrip(req.WithContext(r))
@@ -90,8 +90,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// refuse returns the error of a call that sends nothing.
-func (t *Transport) refuse(req *http.Request, err error) (*http.Response, error) {
+// failed returns the error of a call that sends nothing.
+func failed(req *http.Request, err error) (*http.Response, error) {
 	if req != nil && req.Body != nil {
 		_ = req.Body.Close()
 	}
