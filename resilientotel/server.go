@@ -13,9 +13,9 @@ import (
 )
 
 // TraceIdempotency returns hooks for an idempotency.Handler, Executor or Sweeper. They count
-// requests by disposition, and records that become unknown. On the span of a request, such as that of otelhttp.NewHandler, they
-// set resilienthttp.disposition and the hash of the key. The hooks of also run after them. also
-// may be nil.
+// requests by disposition, and records that become unknown. On the span of a request, such as that
+// of otelhttp.NewHandler, they set resilienthttp.disposition and the hash of the key. The hooks of
+// also run after them. also may be nil.
 func (i *Instrumentation) TraceIdempotency(also *idempotency.Trace) *idempotency.Trace {
 	i.start()
 	t := idempotency.Trace{}
@@ -23,9 +23,9 @@ func (i *Instrumentation) TraceIdempotency(also *idempotency.Trace) *idempotency
 		t = *also
 	}
 	t.Done, t.Unknown = then(i.requestDone, t.Done), then(i.becameUnknown, t.Unknown)
+	// An alert on an increase does not see the first value of a counter.
 	i.server.unknown.Add(context.Background(), 0)
 	for _, rare := range []idempotency.Disposition{idempotency.OutcomeUnknown, idempotency.StoreFailed} {
-		// An alert on an increase does not see the first value of a counter.
 		i.server.requests.Add(context.Background(), 0, i.server.requestSeries.of(string(rare)).add...)
 	}
 	return &t
