@@ -25,7 +25,7 @@ func TestCheckPageList(t *testing.T) {
 }
 
 func TestCountWords_generated(t *testing.T) {
-	for _, kind := range []string{"defaults", "example"} {
+	for _, kind := range []string{"defaults", "example", "overview"} {
 		if got := countWords("one two\n<!-- " + kind + ":begin x -->\n| a | b |\n<!-- " + kind + ":end -->\nthree"); got != 3 {
 			t.Errorf("%s: got %d, want 3: what a test generates does not count", kind, got)
 		}

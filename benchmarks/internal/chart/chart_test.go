@@ -60,6 +60,9 @@ func TestWriteSVG(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "lines.svg")
 	drawn(t, file)
 	require.Subset(t, texts(t, file), []string{"above", "below", "load", "goodput", "seconds", "ours", "another"})
+	svg, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(svg), darkStyle)
 }
 
 // All lines are visible, this library on top, and none is under the legend.
