@@ -84,16 +84,26 @@ func (l *list) post(path string) (*http.Response, error) { return l.do(http.Meth
 
 func (l *list) do(method, path, body string) (*http.Response, error) {
 	l.t.Helper()
-	return send(l.t, l, method, l.Endpoints[0].URL.String()+path, body)
+	return l.doIn(context.Background(), method, path, body)
+}
+
+func (l *list) doIn(ctx context.Context, method, path, body string) (*http.Response, error) {
+	l.t.Helper()
+	return sendIn(ctx, l.t, l, method, l.Endpoints[0].URL.String()+path, body)
 }
 
 func send(t *testing.T, transport http.RoundTripper, method, url, body string) (*http.Response, error) {
+	t.Helper()
+	return sendIn(context.Background(), t, transport, method, url, body)
+}
+
+func sendIn(ctx context.Context, t *testing.T, transport http.RoundTripper, method, url, body string) (*http.Response, error) {
 	t.Helper()
 	var reader io.Reader
 	if body != "" {
 		reader = strings.NewReader(body)
 	}
-	req, err := http.NewRequestWithContext(context.Background(), method, url, reader)
+	req, err := http.NewRequestWithContext(ctx, method, url, reader)
 	require.NoError(t, err)
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err == nil {

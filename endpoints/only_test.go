@@ -1,11 +1,8 @@
 package endpoints_test
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,16 +30,6 @@ func TestWithEndpoint_repeatsInDoubt(t *testing.T) {
 				a, b := new(faulttest.Idempotent), new(faulttest.Idempotent)
 				l := newList(t, nil, a, b)
 				ctx := resilienthttp.WithIdempotencyKey(t.Context(), "invoice:001")
-				call := func(ctx context.Context) (*http.Response, error) {
-					req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.Endpoints[0].URL.String()+"/charges", strings.NewReader("{}"))
-					require.NoError(t, err)
-					resp, err := (&http.Client{Transport: l}).Do(req)
-					if err == nil {
-						_, _ = io.Copy(io.Discard, resp.Body)
-						require.NoError(t, resp.Body.Close())
-					}
-					return resp, err
-				}
 				l.setDown("a.test", roundTripper(func(req *http.Request) (*http.Response, error) {
 					resp, err := l.servers["a.test"].Transport().RoundTrip(req.Clone(req.Context()))
 					if err == nil {
@@ -50,7 +37,7 @@ func TestWithEndpoint_repeatsInDoubt(t *testing.T) {
 					}
 					return reset(req)
 				}))
-				_, err := call(ctx)
+				_, err := l.doIn(ctx, http.MethodPost, "/charges", "{}")
 				failed := asError(err)
 				require.NotNil(t, failed)
 				require.False(t, failed.NotSent())
@@ -64,7 +51,7 @@ func TestWithEndpoint_repeatsInDoubt(t *testing.T) {
 					time.Sleep(10 * time.Second) // its circuit is half-open
 					ctx = endpoints.WithEndpoint(ctx, last)
 				}
-				resp, err := call(ctx)
+				resp, err := l.doIn(ctx, http.MethodPost, "/charges", "{}")
 				require.NoError(t, err)
 				require.Equal(t, http.StatusCreated, resp.StatusCode)
 				require.Equal(t, row.doneAt, fmt.Sprintf("a %d b %d", a.Executions()["invoice:001"], b.Executions()["invoice:001"]))
@@ -78,13 +65,7 @@ func TestWithEndpoint_goesNowhereElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newList(t, nil, faulttest.OK("a"), faulttest.OK("b"))
 		get := func(name string) (*http.Response, error) {
-			req, err := http.NewRequestWithContext(endpoints.WithEndpoint(t.Context(), name), http.MethodGet, l.Endpoints[0].URL.String()+"/x", nil)
-			require.NoError(t, err)
-			resp, err := (&http.Client{Transport: l}).Do(req)
-			if err == nil {
-				require.NoError(t, resp.Body.Close())
-			}
-			return resp, err
+			return l.doIn(endpoints.WithEndpoint(t.Context(), name), http.MethodGet, "/x", "")
 		}
 		require.Equal(t, "b", visited(get("b")))
 		l.setDown("b.test", refused)
@@ -138,20 +119,12 @@ func TestWithEndpoint_listInBase(t *testing.T) {
 		l := newList(t, func(tr *endpoints.Transport) {
 			base := tr.Transport.Base
 			tr.Transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
-				token, err := http.NewRequestWithContext(req.Context(), http.MethodGet, login.Endpoints[0].URL.String()+"/token", nil)
+				_, err := login.doIn(req.Context(), http.MethodGet, "/token", "")
 				require.NoError(t, err)
-				resp, err := (&http.Client{Transport: login}).Do(token)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
 				return base.RoundTrip(req)
 			})
 		}, faulttest.OK("a"), faulttest.OK("b"))
-		req, err := http.NewRequestWithContext(endpoints.WithEndpoint(t.Context(), "b"), http.MethodGet, "http://a.test/x", nil)
-		require.NoError(t, err)
-		resp, err := (&http.Client{Transport: l}).Do(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, "b", visited(resp, err))
+		require.Equal(t, "b", visited(l.doIn(endpoints.WithEndpoint(t.Context(), "b"), http.MethodGet, "/x", "")))
 	})
 }
 
