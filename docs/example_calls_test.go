@@ -41,7 +41,8 @@ func idempotencyKeysExample(t *testing.T) string {
 	bank := faulttest.NewInMemory(t, faulttest.Sequence(lost(&charges), usual(&charges)))
 	transport := &resilienthttp.Transport{Base: bank.Transport()}
 	transport.Policy.Backoff = drawn(90 * time.Millisecond)
-	resp, err := call(t, transport, http.MethodPost, bank.URL+"/charges", `{"amount":100}`, with(resilienthttp.WithIdempotencyKey(t.Context(), "invoice:001")))
+	ctx := resilienthttp.WithIdempotencyKey(t.Context(), "invoice:001")
+	resp, err := call(t, transport, http.MethodPost, bank.URL+"/charges", `{"amount":100}`, with(ctx))
 	story := resilienthttp.Explain(resp, err) + "\n\nThe server:\n" + bank.Transcript()
 	for key, n := range charges.Executions() {
 		story += fmt.Sprintf("charges for key %s: %d\n", key, n)

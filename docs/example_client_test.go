@@ -25,10 +25,11 @@ func backoffExample(t *testing.T) string {
 	titles := []string{"each response is"}
 	rows := [][]string{{"wait before retry 1"}, {"wait before retry 2"}, {"wait before retry 3"}, {"attempts"}, {"calls that end in time"}}
 	for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable} {
+		base := &statusOrError{status: status}
 		waits, sent, inTime := make([][]time.Duration, 3), []int(nil), 0
 		for range calls {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-			resp, err := call(t, &resilienthttp.Transport{Base: &statusOrError{status: status}}, http.MethodGet, "http://api.test/", "", with(ctx))
+			resp, err := call(t, &resilienthttp.Transport{Base: base}, http.MethodGet, "http://api.test/", "", with(ctx))
 			require.NoError(t, err)
 			if ctx.Err() == nil {
 				inTime++
@@ -41,7 +42,10 @@ func backoffExample(t *testing.T) string {
 			sent = append(sent, len(attempts))
 		}
 		slices.Sort(sent)
-		column := []string{spread(waits[0]), spread(waits[1]), spread(waits[2]), strings.Trim(fmt.Sprint(slices.Compact(sent)), "[]"), fmt.Sprintf("%d of %d", inTime, calls)}
+		column := []string{
+			spread(waits[0]), spread(waits[1]), spread(waits[2]),
+			strings.Trim(fmt.Sprint(slices.Compact(sent)), "[]"), fmt.Sprintf("%d of %d", inTime, calls),
+		}
 		for i := range rows {
 			rows[i] = append(rows[i], column[i])
 		}

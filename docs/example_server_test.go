@@ -1,6 +1,7 @@
 package docs_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,7 +31,7 @@ type arrival struct {
 	field, name, body string
 }
 
-// responses sends the requests at their times, and returns a line for each. fields are those of the responses to show.
+// responses sends the requests at their times, and returns a line for each. shown are fields of the responses.
 func responses(t *testing.T, handler http.Handler, title string, arrivals []arrival, shown ...string) *events {
 	t.Helper()
 	srv := faulttest.NewInMemory(t, handler)
@@ -53,9 +54,10 @@ func responses(t *testing.T, handler http.Handler, title string, arrivals []arri
 			if json.Unmarshal(body, &problem) == nil {
 				text = problem.Title
 			}
+			took, response := time.Since(e.start.Add(a.after)), strings.TrimSpace(result(resp, nil)+" "+text)
 			e.rows[i] = []string{
 				transcript.Duration(a.after), strings.TrimSuffix(a.name+", "+a.body, ", "),
-				transcript.Duration(time.Since(e.start.Add(a.after))), strings.TrimSpace(result(resp, nil)+" "+text) + fields(resp.Header, shown...),
+				transcript.Duration(took), response + fields(resp.Header, shown...),
 			}
 		})
 	}
@@ -113,40 +115,48 @@ func (p *process) Heartbeat(ctx context.Context, worker string, lease time.Durat
 	return p.Store.Heartbeat(ctx, worker, lease)
 }
 
+// changes are hooks that add a line for each change of an intent.
+func changes(e *events, process string) *durable.Trace {
+	return &durable.Trace{Changed: func(c *driver.Change) {
+		state, outcome := c.Record.State.String(), c.Record.Reason
+		if c.Before != c.Record.State {
+			state = fmt.Sprintf("%s → %s", c.Before, c.Record.State)
+		}
+		if a := c.FinishedAttempt; a != nil && a.Status != 0 {
+			outcome = fmt.Sprintf("%d: %s", a.Status, a.Class)
+		} else if a != nil {
+			outcome = a.Class.String() + ": " + a.Error
+		}
+		e.add(process, c.Record.ID.Key, state, outcome)
+	}}
+}
+
 // durableExample has a process that crashes when its send is done and the response is on its way. A second process
 // looks for due intents each ten seconds. The provider declines the other intent.
 func durableExample(t *testing.T) string {
 	var charges faulttest.Idempotent
 	psp := faulttest.NewInMemory(t, faulttest.Script{
-		{Match: func(r *http.Request) bool { return r.Header.Get("X-Invoice") == "002" }, Handler: usual(faulttest.Status(http.StatusUnprocessableEntity))},
+		{
+			Match:   func(r *http.Request) bool { return r.Header.Get("X-Invoice") == "002" },
+			Handler: usual(faulttest.Status(http.StatusUnprocessableEntity)),
+		},
 		{Handler: usual(&charges)},
 	})
 	store := new(durable.Memory)
 	e := newEvents("process", "invoice", "state", "outcome")
 	engine := func(name string, of durable.Store, base http.RoundTripper) *durable.Engine {
 		return &durable.Engine{
-			Store: of, Policy: durable.Schedule{Backoff: drawn(time.Second)},
+			Store: of, Policy: durable.Schedule{Backoff: drawn(time.Second)}, Trace: changes(e, name),
 			Gateways: map[string]durable.Gateway{"psp": durable.HTTP{
 				Client: &http.Client{Transport: base},
 				NewRequest: func(s *durable.Send) (*http.Request, error) {
-					req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, psp.URL+"/charges", strings.NewReader(string(s.Payload)))
+					body := bytes.NewReader(s.Payload)
+					req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, psp.URL+"/charges", body)
 					if err == nil {
 						req.Header.Set("X-Invoice", s.ID.Key)
 					}
 					return req, err
 				},
-			}},
-			Trace: &durable.Trace{Changed: func(c *driver.Change) {
-				state, outcome := c.Record.State.String(), c.Record.Reason
-				if c.Before != c.Record.State {
-					state = fmt.Sprintf("%s → %s", c.Before, c.Record.State)
-				}
-				if a := c.FinishedAttempt; a != nil && a.Status != 0 {
-					outcome = fmt.Sprintf("%d: %s", a.Status, a.Class)
-				} else if a != nil {
-					outcome = a.Class.String() + ": " + a.Error
-				}
-				e.add(name, c.Record.ID.Key, state, outcome)
 			}},
 		}
 	}
