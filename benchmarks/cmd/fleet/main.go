@@ -112,14 +112,19 @@ func main() {
 	bubble.Main(o.run)
 }
 
+// unchanged reports whether the scenarios run as they are, in both topologies.
+func (o options) unchanged() bool {
+	return o.group == "" && o.topology == "both" && o.seconds == 0 && o.config == ""
+}
+
 // whole reports whether all scenarios run.
 func (o options) whole() bool {
-	return o.scenario == "all" && o.group == "" && o.hangs == 0 && o.topology == "both" && o.seconds == 0 && o.config == "" && (o.peer == "" || o.peer == "all")
+	return o.scenario == "all" && o.unchanged() && o.hangs == 0 && (o.peer == "" || o.peer == "all")
 }
 
 // gates reports whether exactly the runs with gates are made.
 func (o options) gates() bool {
-	return o.scenario == "gates" && o.group == "" && o.topology == "both" && o.seconds == 0 && o.config == "" && o.peer == ""
+	return o.scenario == "gates" && o.unchanged() && o.peer == ""
 }
 
 func (o options) run(t *testing.T) error {
