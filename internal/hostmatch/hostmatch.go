@@ -1,5 +1,5 @@
-// Package hostmatch matches hosts against patterns. Its functions are pure and safe for
-// concurrent use.
+// Package hostmatch matches hosts against patterns, and compares origins. Its functions are pure and
+// safe for concurrent use.
 package hostmatch
 
 import (
