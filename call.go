@@ -327,7 +327,7 @@ func (c *call) lastError() *Error {
 		return e
 	}
 	switch {
-	case last.StopReason == ErrBreakerOpen:
+	case last.StopReason == ErrBreakerOpen && c.retries != nil: // Classify may have set the reason
 		e.NotBefore = c.retries.openUntil
 	case last.StopReason == ErrDeadline:
 	case c.last.end == endDeadline:

@@ -16,6 +16,18 @@ import (
 )
 
 // Policy.Classify overrides the verdict of the table, except for the caller's cancellation.
+// A StopReason that Classify sets by mistake does no harm.
+func TestClassify_setsStopReason(t *testing.T) {
+	tr := &resilienthttp.Transport{Base: script(failing(errReset))}
+	tr.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+		a.StopReason = resilienthttp.ErrBreakerOpen
+		return resilienthttp.VerdictPermanent
+	}
+	resp, err := tr.RoundTrip(get(t)) //nolint:bodyclose // nil
+	require.Nil(t, resp)
+	require.ErrorIs(t, err, errReset)
+}
+
 func TestClassify(t *testing.T) {
 	for _, row := range []struct {
 		name   string

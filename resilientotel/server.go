@@ -32,16 +32,21 @@ func (i *Instrumentation) TraceIdempotency(also *idempotency.Trace) *idempotency
 }
 
 // becameUnknown is a hook.
-func (i *Instrumentation) becameUnknown(*idempotency.Event) {
-	i.server.unknown.Add(context.Background(), 1)
+func (i *Instrumentation) becameUnknown(e *idempotency.Event) {
+	i.server.unknown.Add(contextOf(e), 1)
+}
+
+// contextOf returns the context of the event's request. A Sweeper's event has no request.
+func contextOf(e *idempotency.Event) context.Context {
+	if e.Request == nil {
+		return context.Background()
+	}
+	return e.Request.Context()
 }
 
 // requestDone is a hook.
 func (i *Instrumentation) requestDone(e *idempotency.Event) {
-	ctx := context.Background()
-	if e.Request != nil {
-		ctx = e.Request.Context()
-	}
+	ctx := contextOf(e)
 	i.server.requests.Add(ctx, 1, i.server.requestSeries.of(string(e.Disposition)).add...)
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {
 		attributes := []attribute.KeyValue{keyDisposition.String(string(e.Disposition))}

@@ -36,7 +36,7 @@ const maxCodes = 64
 func newServerMetrics(m meter) *serverMetrics {
 	s := &serverMetrics{
 		requests: m.counter(metricIdempotency, "{request}", "Requests and messages with an idempotency key, by disposition."),
-		unknown:  m.counter(metricUnknown, "{record}", "Records of idempotency keys that became unknown. A Sweeper finds some before a client does."),
+		unknown:  m.counter(metricUnknown, "{record}", "Reports that a record of an idempotency key became unknown, or may have; two may concern one record."),
 		attempts: m.counter(metricDurableAttempts, "{attempt}", "Finished sends and status queries, by class and code."),
 		intents: m.gauge(metricIntents, "{intent}",
 			"Intents in the store, by state. Processes with the same store export the same number."),
