@@ -23,7 +23,7 @@ func TestClassify_setsStopReason(t *testing.T) {
 		a.StopReason = resilienthttp.ErrBreakerOpen
 		return resilienthttp.VerdictPermanent
 	}
-	resp, err := tr.RoundTrip(get(t)) //nolint:bodyclose // nil
+	resp, err := tr.RoundTrip(get(t))
 	require.Nil(t, resp)
 	require.ErrorIs(t, err, errReset)
 }
