@@ -131,3 +131,40 @@ func clockOff(by time.Duration) step {
 			"X-RateLimit-Reset", strconv.FormatInt(now.Add(30*time.Second).Unix(), 10))(r)
 	})
 }
+
+// §4.17: a bucket of 3 that refills 20 times a second tells a reset of a whole second. Once that is
+// refuted, the calls that wait for it are sent evenly, and not all at once.
+func TestRefutedQuota_releasesEvenly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var sent []time.Time
+		tokens, filled := 3.0, time.Now()
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			now := time.Now()
+			sent = append(sent, now)
+			tokens, filled = min(tokens+20*now.Sub(filled).Seconds(), 3), now
+			code := 503
+			if tokens >= 1 {
+				tokens, code = tokens-1, 200
+			}
+			left := strconv.Itoa(int(tokens))
+			mu.Unlock()
+			time.Sleep(5 * time.Millisecond)
+			return response(r, code, "", "RateLimit-Limit", "3", "RateLimit-Remaining", left, "RateLimit-Reset", "1"), nil
+		})}
+		var calls sync.WaitGroup
+		for i := range 70 {
+			calls.Go(func() {
+				time.Sleep(time.Duration(i) * 13 * time.Millisecond)
+				if resp, err := tr.RoundTrip(get(t)); err == nil {
+					readAll(t, resp)
+				}
+			})
+		}
+		calls.Wait()
+		for i := range sent[:len(sent)-10] {
+			require.Greater(t, sent[i+10].Sub(sent[i]), 20*time.Millisecond, "ten requests at once, %v after the start", sent[i].Sub(sent[0]))
+		}
+	})
+}

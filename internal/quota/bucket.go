@@ -36,8 +36,7 @@ type knowledge struct {
 	heldUntil time.Time // the end of that wait
 	alone     alone
 	pacer     pacer
-	probeDue  bool // in this window a call was rejected, so that the next may be a probe
-	probed    bool // a probe is in flight, or was rejected
+	probes    probes
 	dims      []dimension
 	clock     serverClock
 }
@@ -89,7 +88,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 	if rejected != nil {
 		defer b.Mu.Unlock()
 		if p.probe = !r.NoWait && !r.AtOnce && b.mayProbe(p, now); p.probe {
-			b.probed = true
+			b.probes.inFlight = true
 			b.use(p, now)
 			return nil
 		}
@@ -125,9 +124,12 @@ func (b *bucket) opening(now time.Time) opening {
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
+		empty := d.left(now, b.inflight) < d.need()
 		if d.roll(now, b.inflight) {
-			b.probeDue, b.probed = false, false
 			b.hold(now)
+			if empty {
+				b.probes.begin()
+			}
 		}
 		switch {
 		case d.ignored(), d.left(now, b.inflight) >= d.need():
@@ -157,7 +159,7 @@ func (b *bucket) lose(p *Permit) {
 }
 
 // finish removes a request from those in flight. If it was not sent, the next one is sent alone
-// instead. If it was a probe, the next call may be one.
+// instead, or is the probe.
 func (b *bucket) finish(p *Permit, sent bool) {
 	b.inflight--
 	for i := range b.dims {
@@ -171,6 +173,6 @@ func (b *bucket) finish(p *Permit, sent bool) {
 		}
 	}
 	if p.probe {
-		b.probed = false
+		b.probes.inFlight = false
 	}
 }

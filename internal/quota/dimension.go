@@ -25,9 +25,11 @@ type dimension struct {
 	plausible bool // a response has shown a remaining count or a limit of 1, or a rejection shows it
 	zeros     int  // windows before it was plausible
 
-	base, own int64     // what remained when this window was first seen, and requests since then
-	served    int64     // requests that were served since the last exhaustion ended
-	from      time.Time // when the last exhaustion ended
+	base, own    int64     // what remained when this window was first seen, and requests since then
+	span         time.Time // when a span of a window began, in which requests are counted
+	spanEnd      time.Time
+	served       int64     // requests of it that were served
+	refutedUntil time.Time // until then, successes contradict it; zero: they do not
 
 	mentioned uint64 // the bucket's version at the last response that showed it
 	version   uint64 // the bucket's version when remaining was learned
@@ -170,16 +172,16 @@ func (d *dimension) refills(o observation) bool {
 }
 
 func (d *dimension) learnSize(o observation) {
-	if limit := min(o.field.Limit, maxLimit); limit > 0 {
-		d.limit = limit
+	if limit := min(o.field.Limit, maxLimit); limit > 0 && limit != d.limit {
+		d.limit, d.served = limit, 0
 	}
 	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
 		d.window = min(o.field.Window, o.longest)
 	}
 }
 
-// roll begins a new window after the reset, and reports whether it did. The quota is assumed to
-// be full. A dimension that only rejections show ends with its window.
+// roll begins a new window after the reset, and reports whether calls may have waited for it. The quota
+// is assumed to be full. A dimension that only rejections show ends with its window.
 func (d *dimension) roll(now time.Time, inflight int64) bool {
 	if d.end.reset.IsZero() || now.Before(d.end.reset) {
 		return false
@@ -199,7 +201,7 @@ func (d *dimension) roll(now time.Time, inflight int64) bool {
 	}
 	d.at = now
 	d.begin(inflight)
-	return !d.costed
+	return !d.costed && d.standing != refuted
 }
 
 // begin begins to count what this process uses. Requests in flight may be counted by the server later.
@@ -257,7 +259,7 @@ func (d *dimension) reject(now time.Time, current bool) {
 		d.standing = refuted
 		return
 	}
-	d.proof, d.served, d.from = byRejection, 0, later(d.end.reset, now)
+	d.proof = byRejection
 }
 
 // estimate returns when a request could be sent that has the given number of calls ahead of it.

@@ -297,33 +297,35 @@ func TestDimension_spread(t *testing.T) {
 	}
 }
 
-// Successes contradict a quota that only rejections show, if more requests are served than it
-// allows.
-func TestDimension_implausible(t *testing.T) {
+// §4.17: more requests than two windows allow, within the length of one, contradict a quota.
+func TestDimension_contradicted(t *testing.T) {
 	for _, row := range []struct {
 		name   string
-		served int64
-		after  time.Duration
-		spoken bool
+		served int
+		within time.Duration
+		d      dimension
 		want   bool
 	}{
-		{"as many as it allows", 10, 500 * time.Millisecond, false, false},
-		{"more than it allows", 11, 500 * time.Millisecond, false, true},
-		{"as many as two windows allow", 20, 1500 * time.Millisecond, false, false},
-		{"more than two windows allow", 22, 1500 * time.Millisecond, false, true},
-		{"served requests show it too", 1000, 500 * time.Millisecond, true, false},
+		{"as many as two windows allow", 20, 900 * time.Millisecond, dimension{}, false},
+		{"more than two windows allow", 21, 900 * time.Millisecond, dimension{}, true},
+		{"more, and served requests show it", 21, 900 * time.Millisecond, dimension{shownOnSuccess: true}, true},
+		{"more, in more time", 42, 3 * time.Second, dimension{}, false},
+		{"a token bucket with a moving reset", 100, 900 * time.Millisecond, dimension{shownOnSuccess: true, resetMoves: bucketMoves}, false},
+		{"requests that cost several units", 100, 900 * time.Millisecond, dimension{costed: true}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d, now := dimension{shownOnSuccess: row.spoken}, time.Now()
+			d, now := row.d, time.Now()
+			d.limit, d.window, d.end.reset = 10, time.Second, now.Add(time.Second)
+			for i := range row.served {
+				sent := now.Add(row.within * time.Duration(i) / time.Duration(row.served))
+				d.count(observation{sent: sent, now: sent.Add(time.Millisecond)})
+			}
+			now = now.Add(row.within)
+			require.Equal(t, row.want, d.contradicted(now))
 			observe(&d, seen(10, 0, time.Second), now, now, true)
-			require.True(t, d.exhausted(now))
-			now = now.Add(time.Second)
-			d.roll(now, 0)
-			d.served = row.served
-			require.Equal(t, row.want, d.contradicted(now.Add(row.after)))
-			observe(&d, seen(10, 0, time.Second), now, now.Add(row.after), true)
-			require.Equal(t, row.want, d.standing == refuted)
-			require.Equal(t, !row.want, d.exhausted(now.Add(row.after)))
+			require.Equal(t, row.want, d.standing == refuted, "after a rejection that shows it")
+			observe(&d, seen(10, 0, time.Second), now.Add(4*time.Second), now.Add(4*time.Second), true)
+			require.NotEqual(t, refuted, d.standing, "after a while")
 		})
 	}
 }

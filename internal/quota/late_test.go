@@ -18,7 +18,7 @@ func TestBucket_lateReport(t *testing.T) {
 		t.Run(late.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := with(Config{})
-				require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(10, 5, 3000)...))
+				require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(10, 2, 3000)...))
 				slow := newExchange(t.Context(), l)
 				require.Nil(t, slow.enter())
 				exhausted := append([]string{"Retry-After", "3000"}, quotaHeader(10, 0, 3000)...)
@@ -26,7 +26,7 @@ func TestBucket_lateReport(t *testing.T) {
 				require.NotNil(t, respond(t, l, "/", http.StatusOK))
 				read := time.Now()
 				time.Sleep(late)
-				require.NotNil(t, respond(t, l, "/", http.StatusOK))
+				require.Nil(t, respond(t, l, "/", http.StatusTooManyRequests, exhausted...), "a probe")
 				slow.Done(answerOf(http.StatusNotFound, http.Header{}, read), read)
 				require.NotNil(t, respond(t, l, "/", http.StatusOK), "the quota is still exhausted")
 			})

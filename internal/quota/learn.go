@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"net/http"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
@@ -37,10 +38,10 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 			p.set.markRejected(p.method, p.path)
 		}
 	}
-	if own && a.served() {
+	if own && a.served() && a.Status != http.StatusNotModified { // GitHub counts no 304
 		for i := range b.dims {
 			if b.dims[i].serve(o) {
-				b.pacer = pacer{} // it followed a dimension that is not a quota
+				b.pacer = pacer{next: now, end: now.Add(maxSpread)} // it followed what is not a quota
 			}
 		}
 	}

@@ -1,8 +1,11 @@
 package quota
 
 import (
+	"fmt"
 	"net/http"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -134,16 +137,181 @@ func TestProbe(t *testing.T) {
 			})
 		})
 	}
-	t.Run("a reset has brought what was announced: no probe", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l := with(Config{MaxWait: -1})
-			require.Nil(t, respond(t, l, "/", ok, none...))
-			time.Sleep(61 * time.Second)
-			require.Nil(t, respond(t, l, "/", ok, quotaHeader(10, 9, 60)...))
-			require.Nil(t, respond(t, l, "/", ok, none...))
-			for range 4 {
-				require.NotNil(t, respond(t, l, "/", ok))
+}
+
+// §4.17: a quota that is proved has probes at intervals: a second, and eight times as long after each one that
+// was rejected. More than twice the limit refutes it.
+func TestProbe_intervals(t *testing.T) {
+	const ok, limited = http.StatusOK, http.StatusTooManyRequests
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now().Add(61 * time.Second)
+		hour := func() []string { return quotaHeader(1, 0, 3600-int(time.Since(begun).Seconds())) }
+		l := with(Config{MaxWait: -1})
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(1, 0, 60)...))
+		time.Sleep(61 * time.Second)
+		require.Nil(t, respond(t, l, "/", ok, hour()...)) // as the reset has said
+		probe := func(at, status int) {
+			for time.Since(begun) < time.Duration(at)*time.Second {
+				require.NotNil(t, respond(t, l, "/", ok), "after %v", time.Since(begun))
+				time.Sleep(time.Second)
 			}
+			require.Nil(t, respond(t, l, "/", status, hour()...), "after %v", time.Since(begun))
+		}
+		probe(1, limited)
+		probe(9, limited)
+		probe(73, limited)
+		probe(585, ok)
+		probe(585+64, ok) // the third of one an hour
+		for range 10 {
+			require.Nil(t, respond(t, l, "/", ok, hour()...))
+		}
+	})
+}
+
+// A count that is late shows what was left of the last window. It looks as if others used the quota, so
+// calls that would be rejected test it at once, one after another.
+func TestProbe_lateCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ok = http.StatusOK
+		l := with(Config{MaxWait: -1})
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 2, 600)...))
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 1, 600)...))
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 0, 600)...))
+		time.Sleep(601 * time.Second)
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 0, 600)...), "late")
+		require.NotNil(t, respond(t, l, "/", ok))
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 1, 600)...), "a probe")
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 0, 600)...))
+	})
+}
+
+// §4.17: a server that tells the truth is believed: what looks like more than its limit is not.
+func TestQuota_truthIsNotRefuted(t *testing.T) {
+	const ok, limited = http.StatusOK, http.StatusTooManyRequests
+	for _, row := range []struct {
+		name   string
+		before func(t *testing.T, respond func(path string, status int, header ...string) *Rejection)
+	}{
+		{"another route is served", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+			require.Nil(t, respond("/", ok, quotaHeader(10, 9, 60)...))
+			for range 25 {
+				require.Nil(t, respond("/other", ok))
+				time.Sleep(time.Second)
+			}
+		}},
+		{"a rejection had a longer reset", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+			require.Nil(t, respond("/", ok, quotaHeader(10, 9, 1)...))
+			require.Nil(t, respond("/", limited, quotaHeader(10, 0, 60)...))
+			time.Sleep(61 * time.Second)
+			for range 5 {
+				for left := 9; left >= 0; left-- {
+					require.Nil(t, respond("/", ok, quotaHeader(10, left, 1)...))
+				}
+				require.NotNil(t, respond("/", ok))
+				time.Sleep(1100 * time.Millisecond)
+			}
+		}},
+		{"a 304 costs nothing", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+			for range 21 {
+				require.Nil(t, respond("/", http.StatusNotModified, quotaHeader(10, 5, 3600)...))
+			}
+		}},
+		{"the limit falls", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+			for i := range 40 {
+				require.Nil(t, respond("/", ok, quotaHeader(100, 99-i, 60)...))
+			}
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(Config{MaxWait: -1})
+				row.before(t, func(path string, status int, header ...string) *Rejection {
+					return respond(t, l, path, status, header...)
+				})
+				require.Nil(t, respond(t, l, "/", ok, quotaHeader(10, 0, 30)...))
+				require.NotNil(t, respond(t, l, "/", ok))
+			})
 		})
+	}
+}
+
+// §4.17: probes stay few, whatever their result is, and one that hangs stops no others.
+func TestProbe_few(t *testing.T) {
+	const ok = http.StatusOK
+	days := func(short, day int) []string {
+		return []string{
+			"RateLimit-Policy", `"short";q=10;w=10, "day";q=1000;w=86400`,
+			"RateLimit", fmt.Sprintf(`"short";r=%d;t=10, "day";r=%d;t=80000`, short, day),
+		}
+	}
+	for _, row := range []struct {
+		name        string
+		status      int
+		header      []string
+		least, most int // of 300 calls
+	}{
+		{"the server fails", http.StatusServiceUnavailable, nil, 1, 6},
+		{"no response", 0, nil, 1, 6},
+		{"others have used up a longer quota", http.StatusTooManyRequests, days(10, 0), 1, 8},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(Config{MaxWait: -1})
+				require.Nil(t, respond(t, l, "/", ok, days(9, 900)...))
+				require.Nil(t, respond(t, l, "/", ok, days(8, 0)...))
+				sent := 0
+				for range 300 { // in less than MaxBlock
+					if respond(t, l, "/", row.status, row.header...) == nil {
+						sent++
+					}
+					time.Sleep(11 * time.Second)
+				}
+				require.GreaterOrEqual(t, sent, row.least)
+				require.LessOrEqual(t, sent, row.most)
+			})
+		})
+	}
+	t.Run("one hangs", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			l, empty := with(Config{MaxWait: -1}), quotaHeader(100, 0, 600)
+			require.Nil(t, respond(t, l, "/", ok, quotaHeader(100, 90, 600)...))
+			require.Nil(t, respond(t, l, "/", ok, empty...))
+			require.NotNil(t, respond(t, l, "/", ok))
+			require.Nil(t, newExchange(t.Context(), l).enter(), "the probe, which never ends")
+			served := 0
+			for range 360 {
+				time.Sleep(20 * time.Second)
+				if respond(t, l, "/", ok, empty...) == nil {
+					served++
+				}
+			}
+			require.Greater(t, served, 300)
+		})
+	})
+}
+
+// §4.17: a probe that waits for a token of the fixed limit is still the only one.
+func TestProbe_waitsForAToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: 10 * time.Second, Limit: 10, Burst: 1})
+		require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(10, 0, 3600)...))
+		time.Sleep(2 * time.Second)
+		require.NotNil(t, respond(t, l, "/", http.StatusOK))
+		time.Sleep(2 * time.Second)
+		other := newExchange(t.Context(), l)
+		other.Credential = 7
+		require.Nil(t, other.enter(), "it takes the token")
+		var probes atomic.Int32
+		var calls sync.WaitGroup
+		for range 50 {
+			calls.Go(func() {
+				if newExchange(t.Context(), l).enter() == nil {
+					probes.Add(1)
+				}
+			})
+			time.Sleep(50 * time.Millisecond)
+		}
+		calls.Wait()
+		require.EqualValues(t, 1, probes.Load())
 	})
 }

@@ -64,6 +64,7 @@ func (p *Permit) renew(now time.Time) bool {
 	}
 	b.finish(p, false)
 	b.use(p, now)
+	b.probes.inFlight = b.probes.inFlight || p.probe
 	return true
 }
 
@@ -75,7 +76,9 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 	if b != nil {
 		of = p.set.learn(p, resp, now)
 		b.Mu.Lock()
-		p.probe = p.probe && !resp.rejected()
+		if p.probe {
+			b.probes.end(resp, b.tick(now))
+		}
 		if resp.Status == 0 && !resp.NotSent {
 			b.lose(p)
 		}

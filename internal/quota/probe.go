@@ -2,38 +2,77 @@ package quota
 
 import "time"
 
-// mayProbe reports whether a request that would be rejected is sent as a probe. The exhaustion
-// may be wrong, or it may concern other routes. There is one probe for each window, after a first
-// call was rejected.
+// probes are single requests that are sent although nothing seems to be left: the count may be wrong or
+// late, its reset may be too far away, or it may concern other routes. After a first call was rejected, a
+// window has one at once if nothing has proved the count. Others have an interval.
+type probes struct {
+	first    time.Time     // when a call of this window was rejected; zero: none was
+	next     time.Time     // after a rejected probe of this window: when the next one may be sent
+	interval time.Duration // of all windows
+	inFlight bool
+}
+
+// minProbe is the shortest interval. A rejected probe makes it probeFactor times as long, and one that is
+// served as much shorter. So a server that tells the truth rejects few: in all windows of an hour four or five.
+const (
+	minProbe    = time.Second
+	probeFactor = 8
+)
+
+// begin begins a window. A probe that hangs is forgotten.
+func (p *probes) begin() { p.first, p.next, p.inFlight = time.Time{}, time.Time{}, false }
+
+// due reports whether a call that would be rejected may be a probe.
+func (p *probes) due(now time.Time, proven bool) bool {
+	if p.first.IsZero() {
+		p.first = now
+		return false
+	}
+	at := p.next
+	if at.IsZero() && proven {
+		at = p.first.Add(max(p.interval, minProbe))
+	}
+	return !p.inFlight && !now.Before(at)
+}
+
+// end records the result of a probe. A failure is like a rejection: more probes would not help.
+func (p *probes) end(a *Response, now time.Time) {
+	if a.served() {
+		p.first, p.next = now, time.Time{}
+		p.interval /= probeFactor
+		return
+	}
+	p.interval = min(max(p.interval, minProbe)*probeFactor, Horizon)
+	p.next = now.Add(p.interval)
+}
+
+// mayProbe reports whether a request that would be rejected is sent as a probe.
 func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 	if !b.blockedUntil(now).IsZero() {
 		return false
 	}
-	may := false
+	may, proven := false, false
 	for i := range b.dims {
 		d := &b.dims[i]
 		if !d.exhausted(now) {
 			continue
 		}
-		if d.proof == byReset || d.proof == byRejection && p.set.wasRejected(p.method, p.path) {
-			return false
-		}
-		may, p.otherRoute = true, p.otherRoute || d.proof == byRejection
+		other := d.proof == byRejection && !p.set.wasRejected(p.method, p.path)
+		may, p.otherRoute = true, p.otherRoute || other
+		// A count that is late looks as if others had used nearly all before this process did.
+		late := d.usedByOthers() > 0 && 4*d.own <= d.base
+		proven = proven || d.proof >= byReset && !other && !late
 	}
-	due := b.probeDue && !b.probed
-	b.probeDue = b.probeDue || may
-	return may && due
+	return may && (b.Len() == 0 || !proven) && b.probes.due(now, proven)
 }
 
 // serve counts a request that was served. It reports whether this contradicts the dimension.
 func (d *dimension) serve(o observation) bool {
-	if !o.sent.Before(d.from) {
-		d.served++
-	}
 	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.end.source == guessed || d.end.reset.IsZero())
 	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
 		d.silence() // no response of this window shows it
 	}
+	d.count(o)
 	if d.standing == refuted || !d.contradicted(o.now) {
 		return false
 	}
@@ -41,13 +80,26 @@ func (d *dimension) serve(o observation) bool {
 	return true
 }
 
-// contradicted reports whether more requests were served since the last exhaustion than the limit
-// allows. The fields then mean something else, for example the size of a bucket that refills
-// faster.
-func (d *dimension) contradicted(now time.Time) bool {
-	if d.shownOnSuccess || d.costed || d.limit <= 0 || d.window <= 0 {
-		return false
+// count counts requests that were sent before the reset that the first of them shows, and at least for a
+// second, because most resets are whole seconds. Such a span touches two windows, so more than twice the
+// limit contradicts it. The fields then mean something else, for example the size of a bucket that refills
+// within less than a second, or the quota of each route.
+func (d *dimension) count(o observation) {
+	switch {
+	case d.costed, d.limit <= 0, d.window <= 0, o.sent.Before(d.span):
+		return
+	case d.shownOnSuccess && (d.mentioned != o.version || d.resetMoves >= bucketMoves):
+		return // another route, or a bucket: its reset tells when it is full
+	case o.sent.After(d.spanEnd):
+		d.span, d.spanEnd, d.served = o.sent, o.sent.Add(d.window), 0
+		if d.shownOnSuccess {
+			d.spanEnd = later(d.end.early, o.sent.Add(time.Second))
+		}
 	}
-	windows := int64(1 + max(now.Sub(d.from), 0)/d.window)
-	return !d.from.IsZero() && d.served > d.limit && d.served/windows > d.limit
+	if d.served++; d.served > 2*d.limit {
+		d.refutedUntil = o.now.Add(2 * d.spanEnd.Sub(d.span))
+	}
 }
+
+// contradicted reports whether more requests were served lately than the limit allows.
+func (d *dimension) contradicted(now time.Time) bool { return now.Before(d.refutedUntil) }
