@@ -121,6 +121,9 @@ func (l Load) queued(c *call) time.Duration {
 	return time.Duration(max(-c.id, 0)/atOnce) * l.Service
 }
 
+// shortest is the shortest time of a response.
+func (l Load) shortest() time.Duration { return time.Duration(0.8 * float64(l.Service)) }
+
 // offered is the rate of workers with calls that never wait.
 func (l Load) offered() float64 { return float64(l.Workers) / (l.Service + l.Think).Seconds() }
 

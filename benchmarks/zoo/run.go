@@ -122,7 +122,8 @@ func (r *run) serve(c *call, idle <-chan *call) {
 // since is the time since the first call.
 func (r *run) since() time.Duration { return clock() - r.Phase }
 
-// work makes one call after another. Workers start at different times.
+// work makes one call after another. Workers start at different times. A call that fails at once takes its
+// worker as long as the shortest response: otherwise workers without a pause make all calls within a hold.
 func (r *run) work(worker int) {
 	cycle := r.Load.Think + r.Load.Service
 	timer := time.NewTimer(cycle*time.Duration(worker)/time.Duration(r.Load.Workers) + time.Duration(r.Load.First+worker)*apart)
@@ -134,7 +135,7 @@ func (r *run) work(worker int) {
 		c := r.newCall(worker*maxCalls+i, r.since())
 		c.process = worker % r.Load.Processes
 		r.call(c)
-		timer.Reset(r.Load.Think)
+		timer.Reset(max(c.at+r.Load.shortest()-r.since(), 0) + r.Load.Think)
 	}
 }
 
