@@ -88,7 +88,6 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 	if rejected != nil {
 		defer b.Mu.Unlock()
 		if p.probe = !r.NoWait && !r.AtOnce && b.mayProbe(p, now); p.probe {
-			b.probes.inFlight = true
 			b.use(p, now)
 			return nil
 		}
@@ -107,6 +106,7 @@ func (b *bucket) use(p *Permit, now time.Time) {
 		b.dims[i].sent(now)
 	}
 	b.alone.sent = b.alone.sent || now.Before(b.alone.until)
+	b.probes.inFlight = b.probes.inFlight || p.probe
 	p.version, p.sent = b.version, now
 }
 
@@ -124,12 +124,8 @@ func (b *bucket) opening(now time.Time) opening {
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
-		empty := d.left(now, b.inflight) < d.need()
-		if d.roll(now, b.inflight) {
-			b.hold(now)
-			if empty {
-				b.probes.begin()
-			}
+		if d.over(now) {
+			b.roll(d, now)
 		}
 		switch {
 		case d.ignored(), d.left(now, b.inflight) >= d.need():
@@ -147,6 +143,18 @@ func (b *bucket) opening(now time.Time) opening {
 		o.recheck = sooner(o.recheck, b.alone.until)
 	}
 	return o
+}
+
+// roll begins a new window of a dimension whose reset is over.
+func (b *bucket) roll(d *dimension, now time.Time) {
+	empty := d.left(now, b.inflight) < d.need()
+	if !d.roll(now, b.inflight) {
+		return
+	}
+	b.hold(now)
+	if empty {
+		b.probes.begin()
+	}
 }
 
 // lose counts a request that lost its response: the server may have counted it.

@@ -64,7 +64,6 @@ func (p *Permit) renew(now time.Time) bool {
 	}
 	b.finish(p, false)
 	b.use(p, now)
-	b.probes.inFlight = b.probes.inFlight || p.probe
 	return true
 }
 
