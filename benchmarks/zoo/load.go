@@ -121,8 +121,16 @@ func (l Load) queued(c *call) time.Duration {
 	return time.Duration(max(-c.id, 0)/atOnce) * l.Service
 }
 
-// shortest is the shortest time of a response.
-func (l Load) shortest() time.Duration { return time.Duration(0.8 * float64(l.Service)) }
+// A response takes between shortest and shortest + spread of Load.Service.
+const (
+	shortest = 0.8
+	spread   = 0.4
+)
+
+// took is the time of a response at fraction, 0 to 1, between the shortest and the longest.
+func (l Load) took(fraction float64) time.Duration {
+	return time.Duration(float64(l.Service) * (shortest + spread*fraction))
+}
 
 // offered is the rate of workers with calls that never wait.
 func (l Load) offered() float64 { return float64(l.Workers) / (l.Service + l.Think).Seconds() }

@@ -135,7 +135,7 @@ func (r *run) work(worker int) {
 		c := r.newCall(worker*maxCalls+i, r.since())
 		c.process = worker % r.Load.Processes
 		r.call(c)
-		timer.Reset(max(c.at+r.Load.shortest()-r.since(), 0) + r.Load.Think)
+		timer.Reset(max(c.at+r.Load.took(0)-r.since(), 0) + r.Load.Think)
 	}
 }
 

@@ -169,7 +169,7 @@ type visit struct {
 
 // duration is the time until the response.
 func (s *server) duration(v visit) time.Duration {
-	took := time.Duration(float64(s.Load.Service) * (0.8 + 0.4*s.random.fraction(v.id, v.attempt, drawService)))
+	took := s.Load.took(s.random.fraction(v.id, v.attempt, drawService))
 	took += s.Load.queued(v.call)
 	if t := s.Trouble; t.Slow > 0 && s.random.fraction(v.id, v.attempt, drawSlow) < t.Slow {
 		took += t.SlowBy
