@@ -15,7 +15,6 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// Policy.Classify overrides the verdict of the table, except for the caller's cancellation.
 // A StopReason that Classify sets by mistake does no harm.
 func TestClassify_setsStopReason(t *testing.T) {
 	tr := &resilienthttp.Transport{Base: script(failing(errReset))}
@@ -28,6 +27,7 @@ func TestClassify_setsStopReason(t *testing.T) {
 	require.ErrorIs(t, err, errReset)
 }
 
+// Policy.Classify overrides the verdict of the table, except for the caller's cancellation.
 func TestClassify(t *testing.T) {
 	for _, row := range []struct {
 		name   string
