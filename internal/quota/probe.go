@@ -68,7 +68,7 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 
 // serve counts a request that was served. It reports whether this contradicts the dimension.
 func (d *dimension) serve(o observation) bool {
-	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.end.source == guessed || d.end.reset.IsZero())
+	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.end.guessed || d.end.reset.IsZero())
 	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
 		d.silence() // no response of this window shows it
 	}
