@@ -176,7 +176,9 @@ func (d *dimension) learnSize(o observation) {
 }
 
 // over reports whether the reset has come.
-func (d *dimension) over(now time.Time) bool { return !d.end.reset.IsZero() && !now.Before(d.end.until()) }
+func (d *dimension) over(now time.Time) bool {
+	return !d.end.reset.IsZero() && !now.Before(d.end.until())
+}
 
 // roll begins a new window after the reset, and reports whether calls may have waited for it. The quota
 // is assumed to be full. A dimension that only rejections show ends with its window.
