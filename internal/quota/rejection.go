@@ -14,8 +14,8 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all results are rejections, the scope is blocked for as long as all of
-// them ask. The first success of a request that was sent later ends that block. If a quota is
-// exhausted again after its reset, without a success between, the block is twice as long, because
+// them ask. The first success of a request that was sent later ends that block. If the
+// first request after the reset of an exhausted quota is rejected too, the block is twice as long, because
 // other clients use the quota too.
 type block struct {
 	until time.Time // end of the block; zero: none
@@ -26,7 +26,8 @@ type block struct {
 	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
-	level float64   // how often a quota was exhausted again after its reset
+	tried time.Time // when the first request after it was sent; zero: none was
+	level float64   // how often that request was rejected
 }
 
 const (
@@ -75,13 +76,21 @@ func (b *block) extend(until, cause time.Time) {
 	}
 }
 
-// double returns the wait for an exhausted quota. A request that was sent before the last reset
-// gives no new information.
+// try notes the first request after the reset of an exhausted quota.
+func (b *block) try(now time.Time) {
+	if b.tried.IsZero() && !b.shown.IsZero() && !now.Before(b.shown) {
+		b.tried = now
+	}
+}
+
+// double returns the wait for an exhausted quota.
 func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
-	if !b.shown.IsZero() && !sent.Before(b.shown) {
+	if !b.tried.IsZero() && sent.Equal(b.tried) {
 		b.level = min(b.level+1, maxLevel)
 	}
-	b.shown = later(b.shown, now.Add(wait))
+	if shown := now.Add(wait); shown.After(b.shown) {
+		b.shown, b.tried = shown, time.Time{}
+	}
 	if b.level == 0 {
 		return wait
 	}
