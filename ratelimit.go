@@ -51,8 +51,9 @@ type RateLimit struct {
 	// too. Zero means 60 s. A negative duration means that calls never wait.
 	MaxWait time.Duration
 
-	// MaxBlock is the maximum time for which a server may block a scope. Zero means 1 h. The
-	// maximum is 24 h. A negative duration means that servers cannot block a scope.
+	// MaxBlock is the maximum time for which a server may block a scope: if a quota's reset is later,
+	// one request is sent then. Zero means 1 h. The maximum is 24 h. A negative duration means that
+	// servers cannot block a scope.
 	MaxBlock time.Duration
 
 	// IgnoreHeaders disables quotas and blocks: only the fixed limit applies. A call still waits

@@ -135,11 +135,11 @@ func (b *bucket) opening(now time.Time) opening {
 		case d.refill() > 0:
 			o.recheck = sooner(o.recheck, d.refilledAt(0, b.inflight))
 		case d.remaining <= 0 || d.costed:
-			if d.end.reset.After(o.at) {
-				o.at, o.blocked = d.end.reset, false
+			if d.end.until().After(o.at) {
+				o.at, o.blocked = d.end.until(), false
 			}
 		default:
-			o.recheck = sooner(o.recheck, d.end.reset)
+			o.recheck = sooner(o.recheck, d.end.until())
 		}
 	}
 	if b.alone.sent && now.Before(b.alone.until) {

@@ -301,6 +301,42 @@ func TestQuota_outOfOrderResponses(t *testing.T) {
 	})
 }
 
+// A quota whose reset is later than MaxBlock holds calls for MaxBlock, and then one call tries it. It is full
+// again at its own reset. Responses that come in another order do not raise its count.
+func TestQuota_longerThanMaxBlock(t *testing.T) {
+	for _, kind := range []quotaKind{fromFirst, tokenBucket} {
+		t.Run(string(kind), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &quotaServer{kind: kind, limit: 10, window: 20 * time.Hour, dialect: quotaDialectNamed("github")}
+				c := client(direct{handler: s, up: 10 * time.Millisecond, down: 10 * time.Millisecond, jitter: true}, with(Config{}))
+				burst := func(calls int) (served int, sent int) {
+					s.measure()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					var group sync.WaitGroup
+					for range calls {
+						group.Go(func() { _, _ = get(ctx, c, "http://quota.test/") })
+					}
+					group.Wait()
+					return s.served, s.served + s.refused
+				}
+				_, _ = burst(1)
+				_, _ = burst(20) // the quota is used up
+				time.Sleep(30 * time.Minute)
+				_, sent := burst(20)
+				require.LessOrEqual(t, sent, 1)
+				time.Sleep(time.Hour)
+				_, sent = burst(20)
+				require.LessOrEqual(t, sent, 1)
+				time.Sleep(21 * time.Hour)
+				served, sent := burst(20)
+				require.Equal(t, 10, served)
+				require.LessOrEqual(t, sent, 11)
+			})
+		})
+	}
+}
+
 // Responses without fields delay no call: not in a known window, and not after the server stops
 // sending fields.
 func TestQuota_responsesWithoutFields(t *testing.T) {

@@ -57,17 +57,12 @@ const (
 // end is the end of a window: between early and reset. The zero value is unknown.
 type end struct {
 	early, reset time.Time
-	source       source
+	cut          time.Time // the end of the longest block, if the reset is later; zero: it is not
+	guessed      bool      // estimated from the last window
 }
 
-// source tells from where the end of a window is known.
-type source uint8
-
-const (
-	shown   source = iota // by a response
-	cut                   // a response shows a later one: limited by the longest block
-	guessed               // estimated from the last window
-)
+// until returns the time until which calls wait.
+func (e end) until() time.Time { return sooner(e.reset, e.cut) }
 
 // maxZeros is the number of windows without a remaining count, while requests are served, after
 // which the dimension is ignored.
@@ -95,10 +90,10 @@ func (d *dimension) learn(o observation) bool {
 		return false
 	}
 	switch {
-	case d.end.reset.IsZero(), d.end.source == guessed:
+	case d.end.reset.IsZero(), d.end.guessed:
 		d.take(o)
 	case o.end.early.After(d.end.reset):
-		if d.end.source != cut && d.end.early.After(o.now) && d.refills(o) {
+		if d.end.early.After(o.now) && d.refills(o) {
 			d.resetMoves++
 		}
 		d.take(o)
@@ -111,7 +106,7 @@ func (d *dimension) learn(o observation) bool {
 		if o.newer || o.field.Remaining < d.remaining {
 			d.take(o)
 		}
-		d.end.early, d.end.reset = sooner(early, reset), reset
+		d.end.early, d.end.reset, d.end.cut = sooner(early, reset), reset, o.end.cut
 	}
 	return true
 }
@@ -152,7 +147,7 @@ func (d *dimension) refill() float64 {
 func (d *dimension) refilledAt(ahead, inflight int64) time.Time {
 	lacking := d.need() + ahead - d.left(d.at, inflight)
 	wait := min(float64(lacking)/d.refill()*float64(time.Second), float64(Horizon))
-	return d.at.Add(time.Duration(wait) + 1) // 1 ns later, because of rounding
+	return sooner(d.at.Add(time.Duration(wait)+1), d.end.cut) // 1 ns later, because of rounding
 }
 
 // need returns what must be left for a request. After a rejection it is a part of a token bucket:
@@ -168,7 +163,7 @@ func (d *dimension) need() int64 {
 // tokens need half of the window. The reset of a sliding window is always a whole window away.
 func (d *dimension) refills(o observation) bool {
 	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
-	return o.field.Window == 0 || o.end.reset.Sub(o.now) <= time.Duration(used*float64(d.window))+time.Second
+	return o.field.Window == 0 || o.end.reset.Sub(o.now) <= time.Duration(used*float64(o.field.Window))+time.Second
 }
 
 func (d *dimension) learnSize(o observation) {
@@ -181,7 +176,9 @@ func (d *dimension) learnSize(o observation) {
 }
 
 // over reports whether the reset has come.
-func (d *dimension) over(now time.Time) bool { return !d.end.reset.IsZero() && !now.Before(d.end.reset) }
+func (d *dimension) over(now time.Time) bool {
+	return !d.end.reset.IsZero() && !now.Before(d.end.until())
+}
 
 // roll begins a new window after the reset, and reports whether calls may have waited for it. The quota
 // is assumed to be full. A dimension that only rejections show ends with its window.
@@ -192,13 +189,13 @@ func (d *dimension) roll(now time.Time, inflight int64) bool {
 	if !d.plausible {
 		d.zeros++
 	}
-	ended := d.end
-	d.old, d.since, d.end = inflight, ended.reset, end{}
+	ended, refilled := d.end, d.refilled(now)
+	d.old, d.since, d.end = inflight, ended.until(), end{}
 	switch {
 	case !d.shownOnSuccess:
 		d.silence()
-	case ended.source == cut:
-		d.remaining = max(d.remaining, 1) // the server's own reset is later: one request is a probe
+	case ended.reset.After(now):
+		d.remaining = max(refilled, 1) // one request is a probe
 	default:
 		d.remaining = max(d.limit, 1)
 	}
@@ -222,7 +219,7 @@ func (d *dimension) usedByOthers() int64 {
 func (d *dimension) sent(now time.Time) {
 	d.own++
 	if d.end.reset.IsZero() && d.window > 0 && d.standing == followed {
-		d.end = end{now, now.Add(d.window), guessed}
+		d.end = end{early: now, reset: now.Add(d.window), guessed: true}
 	}
 }
 
@@ -231,12 +228,16 @@ func (d *dimension) inWindow(inflight int64) int64 { return max(inflight-d.old, 
 
 // left returns the remaining count after the requests in flight are served.
 func (d *dimension) left(now time.Time, inflight int64) int64 {
-	const exact = 1e-6
-	left := d.remaining + int64(d.refill()*now.Sub(d.at).Seconds()+exact)
 	if d.costed {
-		return left
+		return d.refilled(now)
 	}
-	return left - d.inWindow(inflight)
+	return d.refilled(now) - d.inWindow(inflight)
+}
+
+// refilled returns the remaining count with what a token bucket has gained since.
+func (d *dimension) refilled(now time.Time) int64 {
+	const exact = 1e-6
+	return d.remaining + int64(d.refill()*now.Sub(d.at).Seconds()+exact)
 }
 
 func (d *dimension) ignored() bool { return d.standing != followed }
@@ -250,7 +251,7 @@ func (d *dimension) silence() {
 
 // exhausted reports whether nothing remains until a reset in the future.
 func (d *dimension) exhausted(now time.Time) bool {
-	return !d.ignored() && d.left(now, d.old) < d.need() && d.end.reset.After(now)
+	return !d.ignored() && d.left(now, d.old) < d.need() && d.end.until().After(now)
 }
 
 // reject records a rejection that shows that the dimension is exhausted.
@@ -276,7 +277,7 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 		return now // the requests in flight may still use it up
 	}
 	beyond := ahead - max(d.left(now, inflight), 0)
-	reset := d.end.reset
+	reset := d.end.until()
 	if reset.IsZero() {
 		reset = now.Add(d.window)
 	}

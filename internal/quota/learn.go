@@ -66,7 +66,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 		}
 		if a.rejected() && d.remaining <= 0 {
 			exhausted = true
-			s.BlockedUntil = later(s.BlockedUntil, d.end.reset)
+			s.BlockedUntil = later(s.BlockedUntil, d.end.until())
 		}
 	}
 	if a.rejected() && exhausted && a.AsksToWait {

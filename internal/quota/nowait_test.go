@@ -139,8 +139,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// §4.17: a quota that is proved has probes at intervals: a second, and eight times as long after each one that
-// was rejected. More than twice the limit refutes it.
+// §4.17: a quota that is proved has probes at intervals: a second, eight times as long after each one that was
+// rejected, and an eighth after each one that was served. More than twice the limit refutes it.
 func TestProbe_intervals(t *testing.T) {
 	const ok, limited = http.StatusOK, http.StatusTooManyRequests
 	synctest.Test(t, func(t *testing.T) {
@@ -158,10 +158,11 @@ func TestProbe_intervals(t *testing.T) {
 			require.Nil(t, respond(t, l, "/", status, hour()...), "after %v", time.Since(begun))
 		}
 		probe(1, limited)
-		probe(9, limited)
-		probe(73, limited)
-		probe(585, ok)
-		probe(585+64, ok) // the third of one an hour
+		probe(2, limited)
+		probe(10, limited)
+		probe(74, limited)
+		probe(586, ok)
+		probe(586+512, ok) // the third of one an hour
 		for range 10 {
 			require.Nil(t, respond(t, l, "/", ok, hour()...))
 		}

@@ -45,9 +45,8 @@ func (o *observation) read(field ratelimitheader.Dimension, clock *serverClock) 
 		}
 	}
 	e.early = e.early.Add(-resetSlack)
-	last := o.now.Add(o.longest)
-	if e.reset.After(last) {
-		e.reset, e.source = last, cut
+	if last := o.now.Add(o.longest); e.reset.After(last) {
+		e.cut = last
 	}
 	e.early = sooner(e.early, e.reset)
 	o.end = e

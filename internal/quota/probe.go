@@ -8,19 +8,27 @@ import "time"
 type probes struct {
 	first    time.Time     // when a call of this window was rejected; zero: none was
 	next     time.Time     // after a rejected probe of this window: when the next one may be sent
-	interval time.Duration // of all windows
+	interval time.Duration // of all windows; zero: firstProbe
 	inFlight bool
 }
 
-// minProbe is the shortest interval. A rejected probe makes it probeFactor times as long, and one that is
-// served as much shorter. So a server that tells the truth rejects few: in all windows of an hour four or five.
+// firstProbe is the first interval. A rejected probe makes the next one probeFactor times as long, and one that
+// is served as much shorter. So a server that tells the truth rejects few: in all windows of an hour five.
 const (
-	minProbe    = time.Second
+	firstProbe  = time.Second
+	minProbe    = time.Millisecond
 	probeFactor = 8
 )
 
 // begin begins a window. A probe that hangs is forgotten.
 func (p *probes) begin() { p.first, p.next, p.inFlight = time.Time{}, time.Time{}, false }
+
+func (p *probes) wait() time.Duration {
+	if p.interval == 0 {
+		return firstProbe
+	}
+	return p.interval
+}
 
 // due reports whether a call that would be rejected may be a probe.
 func (p *probes) due(now time.Time, proven bool) bool {
@@ -30,7 +38,7 @@ func (p *probes) due(now time.Time, proven bool) bool {
 	}
 	at := p.next
 	if at.IsZero() && proven {
-		at = p.first.Add(max(p.interval, minProbe))
+		at = p.first.Add(p.wait())
 	}
 	return !p.inFlight && !now.Before(at)
 }
@@ -39,11 +47,11 @@ func (p *probes) due(now time.Time, proven bool) bool {
 func (p *probes) end(a *Response, now time.Time) {
 	if a.served() {
 		p.first, p.next = now, time.Time{}
-		p.interval /= probeFactor
+		p.interval = max(p.wait()/probeFactor, minProbe)
 		return
 	}
-	p.interval = min(max(p.interval, minProbe)*probeFactor, Horizon)
-	p.next = now.Add(p.interval)
+	p.next = now.Add(p.wait())
+	p.interval = min(p.wait()*probeFactor, Horizon)
 }
 
 // mayProbe reports whether a request that would be rejected is sent as a probe.
@@ -68,7 +76,7 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 
 // serve counts a request that was served. It reports whether this contradicts the dimension.
 func (d *dimension) serve(o observation) bool {
-	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.end.source == guessed || d.end.reset.IsZero())
+	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.end.guessed || d.end.reset.IsZero())
 	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
 		d.silence() // no response of this window shows it
 	}
@@ -88,8 +96,8 @@ func (d *dimension) count(o observation) {
 	switch {
 	case d.costed, d.limit <= 0, d.window <= 0, o.sent.Before(d.span):
 		return
-	case d.shownOnSuccess && (d.mentioned != o.version || d.resetMoves >= bucketMoves):
-		return // another route, or a bucket: its reset tells when it is full
+	case d.shownOnSuccess && d.mentioned != o.version:
+		return // another route
 	case o.sent.After(d.spanEnd):
 		d.span, d.spanEnd, d.served = o.sent, o.sent.Add(d.window), 0
 		if d.shownOnSuccess {

@@ -80,8 +80,8 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 			continue
 		}
 		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(now, b.inflight), 0), time.Time{}
-		if d.end.reset.After(now) {
-			s.Reset = d.end.reset
+		if d.end.until().After(now) {
+			s.Reset = d.end.until()
 		}
 		s.UsedByOthers = d.usedByOthers()
 		all = append(all, s)
