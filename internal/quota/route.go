@@ -115,7 +115,9 @@ func (n *namedBucket) key(a *account, route *routeKeys) bucketKey {
 
 // learnRoute records the bucket of the request, and returns it.
 func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
-	s.named.Store(true)
+	if !s.named.Load() { // a store at each response would contend for the cache line
+		s.named.Store(true)
+	}
 	l := s.limiter
 	k := l.routeKeys(s.scope, p.method, p.path)
 	keys := k.keys[:k.n]
