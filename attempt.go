@@ -44,7 +44,8 @@ type attempt struct {
 	request http.Request // the request for Base
 
 	circuit circuit.Permit
-	quota   *quota.Permit      // nil: no quota is known
+	quota   *quota.Permit // permit; nil: no quota is known
+	permit  quota.Permit
 	slot    *quota.Slot        // of quota; nil: none. Calls inside the attempt read it
 	paid    retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
 	prepaid retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout ends this one

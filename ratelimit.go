@@ -106,7 +106,8 @@ func (l *RateLimit) config() quota.Config {
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest(a.visit)
 	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit != nil && a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
-	permit, rejection := a.record().quotas.Admit(c.ctx, r, now)
+	var rejection *quota.Rejection
+	a.permit, rejection = a.record().quotas.Admit(c.ctx, r, now)
 	if rejection != nil {
 		failed := c.rateLimited(rejection)
 		if failed.byGate() {
@@ -114,8 +115,8 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 		}
 		return now, failed
 	}
-	a.quota, a.slot = &permit, permit.Slot()
-	if permit.Waited {
+	a.quota, a.slot = &a.permit, a.permit.Slot()
+	if a.quota.Waited {
 		now = time.Now()
 	}
 	return now, nil

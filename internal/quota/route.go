@@ -37,9 +37,8 @@ type routeKeys struct {
 }
 
 func (l *Limiter) routeKeys(scope, method, path string) (k routeKeys) {
-	var h maphash.Hash
-	h.SetSeed(l.seed)
-	_, _ = h.WriteString(scope)
+	h := maphash.String(l.seed, scope)
+	extend := func(text string) { h = (h ^ maphash.String(l.seed, text)) * 0x9e3779b97f4a7c15 } // odd: nothing is lost
 	var beginnings [routeDepth]uint64
 	path = strings.TrimPrefix(path, "/")
 	for path != "" {
@@ -51,16 +50,15 @@ func (l *Limiter) routeKeys(scope, method, path string) (k routeKeys) {
 			}
 			segment = "*"
 		}
-		_ = h.WriteByte('/')
-		_, _ = h.WriteString(segment)
+		extend(segment)
 		if path != "" && k.n < routeDepth {
-			beginnings[k.n] = h.Sum64()
+			beginnings[k.n] = h
 			k.n++
 		}
 	}
-	_ = h.WriteByte(' ')
-	_, _ = h.WriteString(method)
-	k.keys[0] = h.Sum64()
+	h = ^h // a method is no segment
+	extend(method)
+	k.keys[0] = h
 	for i := range k.n {
 		k.keys[k.n-i] = beginnings[i]
 	}
@@ -115,7 +113,9 @@ func (n *namedBucket) key(a *account, route *routeKeys) bucketKey {
 
 // learnRoute records the bucket of the request, and returns it.
 func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
-	s.named.Store(true)
+	if !s.named.Load() { // a store at each response would contend for the cache line
+		s.named.Store(true)
+	}
 	l := s.limiter
 	k := l.routeKeys(s.scope, p.method, p.path)
 	keys := k.keys[:k.n]

@@ -239,7 +239,7 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	case p.probe && p.otherRoute && a.served() && of.shared == nil:
 		of = s.learnRoute(p, namedBucket{}) // the route has its own quota
 	}
-	if a.Shows() {
+	if !s.active.Load() && a.Shows() {
 		s.active.Store(true)
 	}
 	if a.rejected() {

@@ -20,14 +20,13 @@ func (p *parser) readMembers(q *quota, line, unit string) {
 		var member string
 		member, line = cut(line, ',')
 		head, params := cut(retryafter.Trim(member), ';')
-		policy := newQuota("")
 		if name, ok := nameOf(head); ok {
 			named := p.quota(name, true)
 			named.unit = unit
 			p.setAll(named, params)
 		} else if key, value, ok := strings.Cut(head, "="); ok {
 			p.set(q, partOf(key), value)
-		} else if p.set(&policy, partLimit, head) {
+		} else if policy := newQuota(""); p.set(&policy, partLimit, head) {
 			p.setAll(&policy, params)
 			q.join(&policy, alone)
 		}

@@ -107,24 +107,15 @@ type State struct {
 //
 // The result is false without any dimension. Bucket, Global and Exhausted are set
 // nevertheless, except for a response from a cache (Age > 0).
+//
+// The order of a map is random, so Parse reads the fields in the order of their names. Of two that mean
+// the same, the last valid one counts.
 func Parse(h http.Header, now time.Time) (State, bool) {
-	for name := range h {
-		if mayLimit(name) {
-			return parse(h, now)
-		}
-	}
-	return State{}, false
-}
-
-// parse is Parse for a header with a field that may say something about quotas. The order of a map
-// is random, so it reads the fields in the order of their names. Of two that mean the same, the last
-// valid one counts.
-func parse(h http.Header, now time.Time) (State, bool) {
 	type field struct {
 		name  string
 		lines []string
 	}
-	var buffer [maxFields]field
+	var buffer [maxFields / 2]field // nearly always enough
 	fields := buffer[:0]
 	for name, lines := range h {
 		if !mayLimit(name) {
@@ -139,7 +130,7 @@ func parse(h http.Header, now time.Time) (State, bool) {
 		}
 		fields[i] = field{name, lines}
 	}
-	if cached(h) {
+	if len(fields) == 0 || cached(h) {
 		return State{}, false
 	}
 	p := parser{header: h, now: now, fields: len(fields), custom: newQuota(custom), standard: newQuota(standard)}

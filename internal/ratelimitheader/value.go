@@ -50,10 +50,9 @@ func (p *parser) numericReset(n retryafter.Number) moment {
 // number parses a number, or the first one of a list, without its parameters: "100, 100;w=60", two
 // lines that a proxy has joined, and Docker Hub's "76;w=21600".
 func number(s string) (n retryafter.Number, ok bool) {
-	if n, ok = retryafter.ParseNumber(s); !ok {
-		if i := strings.IndexAny(s, ",;"); i >= 0 {
-			return retryafter.ParseNumber(s[:i])
-		}
+	end := 0
+	for end < len(s) && s[end] != ',' && s[end] != ';' {
+		end++
 	}
-	return n, ok
+	return retryafter.ParseNumber(s[:end])
 }

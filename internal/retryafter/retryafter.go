@@ -15,8 +15,8 @@
 package retryafter
 
 import (
+	"math"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -108,27 +108,33 @@ type Number struct {
 // blanks around them. All else is malformed, such as a sign or an exponent. A number that is
 // too large is reduced to math.MaxInt64.
 func ParseNumber(s string) (n Number, ok bool) {
-	whole, fraction, point := strings.Cut(Trim(s), ".")
-	if !isDigits(whole) || point && !isDigits(fraction) {
+	s = Trim(s)
+	point := 0
+	for ; point < len(s) && isDigit(s[point]); point++ {
+		if n.Whole > math.MaxInt64/10 {
+			n.Whole = math.MaxInt64
+		} else if n.Whole = 10*n.Whole + int64(s[point]-'0'); n.Whole < 0 {
+			n.Whole = math.MaxInt64
+		}
+	}
+	switch {
+	case point == len(s):
+		return n, point > 0
+	case point == 0, point == len(s)-1, s[point] != '.': // a digit must precede and follow it
 		return Number{}, false
 	}
-	n.Whole, _ = strconv.ParseInt(whole, 10, 64) // math.MaxInt64 if it is out of range
 	unit := int64(1e8)
-	for _, digit := range []byte(fraction[:min(len(fraction), 9)]) {
+	for _, digit := range []byte(s[point+1:]) {
+		if !isDigit(digit) {
+			return Number{}, false
+		}
 		n.Nanos += int64(digit-'0') * unit
 		unit /= 10
 	}
 	return n, true
 }
 
-func isDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
+func isDigit(c byte) bool { return c-'0' <= 9 }
 
 // Duration returns n times unit, in [0, Max], rounded down to a nanosecond. The unit must
 // be in (0, 24h].
