@@ -43,9 +43,6 @@ type knowledge struct {
 // may get the lock last. If the clock goes back further, all that the bucket knows is forgotten: its
 // times would come too late.
 func (b *bucket) tick(now time.Time) time.Time {
-	if now == b.latest { // as nearly always within one step
-		return now
-	}
 	now = b.limiter.steady(now)
 	if b.latest.Sub(now) > maxLate { // a late report, unless the clock itself is behind
 		if now = b.limiter.steady(time.Now()); b.latest.Sub(now) > maxLate {
