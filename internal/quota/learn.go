@@ -23,10 +23,8 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		clock = &b.clock
 	}
 	own := p.bucket == b
-	if len(a.Quota.Dimensions) > 0 && !b.account.known.Load() {
-		b.account.known.Store(true)
-	}
 	for _, field := range a.Quota.Dimensions {
+		b.account.known.Store(true)
 		d := b.dimension(field)
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
