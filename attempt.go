@@ -44,7 +44,8 @@ type attempt struct {
 	request http.Request // the request for Base
 
 	circuit circuit.Permit
-	quota   *quota.Permit // permit; nil: no quota is known
+	outcome circuit.Outcome // that the breaker counts
+	quota   *quota.Permit   // permit; nil: no quota is known
 	permit  quota.Permit
 	slot    *quota.Slot        // of quota; nil: none. Calls inside the attempt read it
 	paid    retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
@@ -258,8 +259,9 @@ func (a *attempt) observe(resp *http.Response, err error) {
 			a.report.Latency = now.Sub(a.report.Start)
 		}
 	}
-	result := circuit.Result{Outcome: a.breakerOutcome(), Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again()}
-	a.noteOutcome(result.Outcome, now)
+	a.outcome = a.breakerOutcome(&info)
+	result := circuit.Result{Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again()}
+	a.noteOutcome(now)
 	if c.policy.AdaptiveTimeout != nil {
 		a.learnTimeout(now)
 	}
@@ -268,7 +270,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	a.reportQuota(&info, now)
 	a.leaveFlight() // after reportQuota, which counts the other attempts in flight
 	if a.visit != nil {
-		c.endpoints.Done(a.visit, a.report.Start, now, result.Outcome == circuit.Success, a.report.Verdict.retryable(), a.noWork, a.report.RetryAfter)
+		c.endpoints.Done(a.visit, a.report.Start, now, a.outcome == circuit.Success, a.report.Verdict.retryable(), a.noWork, a.report.RetryAfter)
 	}
 	if change := a.circuit.Done(result, now); change != nil {
 		c.breakerChanged(change)

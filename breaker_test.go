@@ -158,6 +158,43 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// §4.15: a limit that rejects requests works as it should, so it opens no circuit, whatever its status is.
+func TestBreaker_limitsAreNoFailures(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		status int
+		header []string
+		opens  bool
+	}{
+		{"500", 500, nil, true},
+		{"503", 503, nil, true},
+		{"503 that asks to wait", 503, []string{"Retry-After", "1"}, true},
+		{"503 that shows an exhausted quota", 503, []string{"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0"}, false},
+		{"503 that shows a quota", 503, []string{"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9"}, true},
+		{"500 that shows an exhausted quota", 500, []string{"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0"}, true},
+		{"429", 429, nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{
+					Base: script(status(row.status, row.header...)), Policy: resilienthttp.Policy{MaxAttempts: -1},
+					RateLimit: &resilienthttp.RateLimit{IgnoreHeaders: true},
+				}
+				opened := false
+				for range 60 {
+					resp, err := tr.RoundTrip(get(t))
+					if opened = errors.Is(err, resilienthttp.ErrBreakerOpen); opened {
+						break
+					}
+					readAll(t, resp)
+					time.Sleep(time.Millisecond)
+				}
+				require.Equal(t, row.opens, opened)
+			})
+		})
+	}
+}
+
 // §4.23: the maximum cooldown has its default, written out or not.
 func TestBreakerMaxCooldown(t *testing.T) {
 	all := writtenOut()

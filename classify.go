@@ -170,14 +170,14 @@ func rejectedInside(err error) *Error {
 var errBrokenBase = neterr.New("Base returned neither a response nor an error")
 
 // breakerOutcome returns the result that the circuit breaker counts.
-func (a *attempt) breakerOutcome() circuit.Outcome {
+func (a *attempt) breakerOutcome(info *responseInfo) circuit.Outcome {
 	switch a.end {
 	case endResponse:
 		switch status := a.report.Response.StatusCode; {
+		case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && info.exhausted:
+			return circuit.Responded // a limit works as it should
 		case status >= http.StatusInternalServerError:
 			return circuit.Failure
-		case status == http.StatusTooManyRequests:
-			return circuit.Responded
 		}
 		return circuit.Success
 	case endError:

@@ -114,10 +114,10 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 }
 
 // noteOutcome notes how the attempt has ended.
-func (a *attempt) noteOutcome(outcome circuit.Outcome, now time.Time) {
+func (a *attempt) noteOutcome(now time.Time) {
 	r, at := a.record(), now.Sub(a.call.origin)
 	switch {
-	case outcome == circuit.Success:
+	case a.outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
 		a.sampled = r.noteSuccess(at, a.report.Latency)
 	case a.end == endSuperseded && a.timers.hedgeDelay > 0:
@@ -197,8 +197,7 @@ func (c *call) class() responseClass {
 
 // failed reports whether the circuit breaker counts the attempt as a failure.
 func (a *attempt) failed() bool {
-	outcome := a.breakerOutcome()
-	return outcome == circuit.Failure || outcome == circuit.Timeout
+	return a.outcome == circuit.Failure || a.outcome == circuit.Timeout
 }
 
 func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
