@@ -140,7 +140,7 @@ func (b *bucket) opening(now time.Time) opening {
 	return o
 }
 
-// roll begins a new window of a dimension whose reset is over.
+// roll begins a new window of a dimension after its reset.
 func (b *bucket) roll(d *dimension, now time.Time) {
 	empty := d.left(now, b.inflight) < d.need()
 	if !d.roll(now, b.inflight) {

@@ -301,7 +301,7 @@ func TestQuota_outOfOrderResponses(t *testing.T) {
 	})
 }
 
-// A quota whose reset is later than MaxBlock holds calls for MaxBlock, and then one call tries it. It is full
+// A quota with a reset later than MaxBlock holds calls for MaxBlock, and then one call tries it. It is full
 // again at its own reset. Responses that come in another order do not raise its count.
 func TestQuota_longerThanMaxBlock(t *testing.T) {
 	for _, kind := range []quotaKind{fromFirst, tokenBucket} {
