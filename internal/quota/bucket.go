@@ -103,7 +103,6 @@ func (b *bucket) use(p *Permit, now time.Time) {
 	for i := range b.dims {
 		b.dims[i].sent(now)
 	}
-	b.block.try(now)
 	b.probes.inFlight = b.probes.inFlight || p.probe
 	p.version, p.sent = b.version, now
 }

@@ -14,8 +14,8 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all results are rejections, the scope is blocked for as long as all of
-// them ask. The first success of a request that was sent later ends that block. If the
-// first request after the reset of an exhausted quota is rejected too, the block is twice as long, because
+// them ask. The first success of a request that was sent later ends that block. If a quota is
+// exhausted again after its reset, without a success between, the block is twice as long, because
 // other clients use the quota too.
 type block struct {
 	until time.Time // end of the block; zero: none
@@ -26,8 +26,7 @@ type block struct {
 	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
-	tried time.Time // when the first request after it was sent; zero: none was
-	level float64   // how often that request was rejected
+	level float64   // how often a quota was exhausted again after its reset
 }
 
 const (
@@ -76,21 +75,13 @@ func (b *block) extend(until, cause time.Time) {
 	}
 }
 
-// try notes the first request after the reset of an exhausted quota.
-func (b *block) try(now time.Time) {
-	if b.tried.IsZero() && !b.shown.IsZero() && !now.Before(b.shown) {
-		b.tried = now
-	}
-}
-
-// double returns the wait for an exhausted quota.
+// double returns the wait for an exhausted quota. A request that was sent before the last reset
+// gives no new information.
 func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
-	if !b.tried.IsZero() && sent.Equal(b.tried) {
+	if !b.shown.IsZero() && !sent.Before(b.shown) {
 		b.level = min(b.level+1, maxLevel)
 	}
-	if shown := now.Add(wait); shown.After(b.shown) {
-		b.shown, b.tried = shown, time.Time{}
-	}
+	b.shown = later(b.shown, now.Add(wait))
 	if b.level == 0 {
 		return wait
 	}
