@@ -12,7 +12,8 @@ import (
 // is rejected if the estimate of its wait is too long.
 //
 // At the reset, the quota is assumed to be full again. The reset may have been rounded, clocks
-// differ, and other clients use the quota too. So the calls that wait are sent evenly.
+// differ, and other clients use the quota too. So one request is sent alone, and the others
+// follow evenly after its response.
 type bucket struct {
 	limiter *Limiter
 	account *account           // its lock guards the fields below shared
@@ -33,6 +34,7 @@ type knowledge struct {
 	block     block
 	heldSince time.Time // since then, calls wait for a reset or the end of a block; zero: none waits
 	heldUntil time.Time // the end of that wait
+	alone     alone
 	pacer     pacer
 	probes    probes
 	dims      []dimension
@@ -74,7 +76,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 		if granted, ok := b.Take(now); ok {
 			defer b.Mu.Unlock()
 			if r.NoWait && b.lessThanHalfLeft(now) {
-				b.finish(&granted)
+				b.finish(&granted, false)
 				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 			}
 			p.version, p.sent = granted.version, granted.sent
@@ -103,6 +105,7 @@ func (b *bucket) use(p *Permit, now time.Time) {
 	for i := range b.dims {
 		b.dims[i].sent(now)
 	}
+	b.alone.sent = b.alone.sent || now.Before(b.alone.until)
 	b.probes.inFlight = b.probes.inFlight || p.probe
 	p.version, p.sent = b.version, now
 }
@@ -136,6 +139,9 @@ func (b *bucket) opening(now time.Time) opening {
 			o.recheck = sooner(o.recheck, d.end.until())
 		}
 	}
+	if b.alone.sent && now.Before(b.alone.until) {
+		o.recheck = sooner(o.recheck, b.alone.until)
+	}
 	return o
 }
 
@@ -160,12 +166,18 @@ func (b *bucket) lose(p *Permit) {
 	}
 }
 
-// finish removes a request from those in flight.
-func (b *bucket) finish(p *Permit) {
+// finish removes a request from those in flight. If it was not sent, the next one is sent alone
+// instead, or is the probe.
+func (b *bucket) finish(p *Permit, sent bool) {
 	b.inflight--
 	for i := range b.dims {
 		if d := &b.dims[i]; d.old > 0 && p.sent.Before(d.since) {
 			d.old--
+		}
+	}
+	if b.alone.sent && !p.sent.Before(b.alone.since) {
+		if b.alone.sent = false; sent {
+			b.alone.until = time.Time{}
 		}
 	}
 	if p.probe {

@@ -409,23 +409,27 @@ func TestQuota_severalDimensions(t *testing.T) {
 	}
 }
 
-// After a reset the calls that wait are spread. If the server's reset is later, few are rejected, and not each of
-// them. A call that hangs keeps no other back.
-func TestQuota_spreadAfterReset(t *testing.T) {
-	empty := refusing(http.StatusTooManyRequests, says(100, 0, 5*time.Second))
+// After a reset one call is sent alone. If it is rejected, there is one 429 and not one for each
+// queued call. If it gets no response, the others wait for a short time only.
+func TestQuota_firstRequestAfterReset(t *testing.T) {
 	for _, row := range []struct {
-		name     string
-		next     []http.Handler // the responses after the reset
-		rejected int
+		name   string
+		second http.Handler
+		after  time.Duration // for as long it is alone
+		window time.Duration // 0: 10 s
 	}{
-		{"served", nil, 0},
-		{"rejected", []http.Handler{late(10*time.Millisecond, empty), late(10*time.Millisecond, empty)}, 2},
-		{"the first one hangs", []http.Handler{faulttest.Reply{Delay: time.Hour}}, 0},
+		{"answers", late(100*time.Millisecond, says(100, 99, 10*time.Second)), 100 * time.Millisecond, 0},
+		{"is refused", refusing(http.StatusTooManyRequests, says(100, 0, 5*time.Second)), 5 * time.Second, 0},
+		{"hangs", faulttest.Reply{Delay: time.Hour}, maxAlone, 0},
+		{"hangs in a short window", faulttest.Reply{Delay: time.Hour}, 250 * time.Millisecond, 2 * time.Second},
+		{"is lost", late(100*time.Millisecond, faulttest.Reply{Fault: faulttest.ResetAfterRead}), 100 * time.Millisecond, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				script := append([]http.Handler{says(100, 0, 10*time.Second)}, row.next...)
-				s := newQuotaScript(t, with(Config{}), faulttest.Sequence(append(script, says(100, 50, 10*time.Second))...))
+				if row.window == 0 {
+					row.window = 10 * time.Second
+				}
+				s := newQuotaScript(t, with(Config{}), faulttest.Sequence(says(100, 0, row.window), row.second, says(100, 50, row.window)))
 				_, _ = s.get(t, "/")
 				s.bucket(t)
 				var calls sync.WaitGroup
@@ -434,16 +438,14 @@ func TestQuota_spreadAfterReset(t *testing.T) {
 				}
 				calls.Wait()
 				require.True(t, s.AssertRequests(t, 21))
-				requests := s.Requests()
-				first, last := requests[1].ReceivedAt, requests[20].ReceivedAt
-				assert.InDelta(t, 10, first.Sub(requests[0].ReceivedAt).Seconds(), 1, "after the reset")
-				if row.rejected == 0 {
-					assert.Greater(t, last.Sub(first), 100*time.Millisecond, "spread")
-					assert.Less(t, last.Sub(first), 2*time.Second, "but not for long")
-					return
+				var at []time.Time
+				for _, q := range s.Requests() {
+					at = append(at, q.ReceivedAt)
 				}
-				again := requests[1+row.rejected].ReceivedAt
-				assert.Greater(t, again.Sub(first), 4*time.Second, "the others wait for the next reset")
+				assert.InDelta(t, row.window.Seconds(), at[1].Sub(at[0]).Seconds(), 0.1, "after the reset")
+				assert.InDelta(t, row.after.Seconds(), at[2].Sub(at[1]).Seconds(), 0.1, "alone")
+				assert.Greater(t, at[20].Sub(at[2]), 100*time.Millisecond, "spread")
+				assert.Less(t, at[20].Sub(at[2]), 2*time.Second, "but not for long")
 			})
 		})
 	}
@@ -458,6 +460,24 @@ func permitOf(b *bucket) Permit {
 
 // newBucket returns a bucket without a key.
 func newBucket() *bucket { return &with(Config{}).accounts.Get(accountKey{}).general }
+
+// If the request that is sent alone after a reset is not sent, the next one is sent alone
+// instead.
+func TestAlone_notSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		b.alone = alone{until: time.Now().Add(time.Second), since: time.Now()}
+		first := permitOf(b)
+		o := b.opening(time.Now())
+		require.False(t, o.recheck.IsZero())
+		first.Cancel(time.Now())
+		o = b.opening(time.Now())
+		require.True(t, o.recheck.IsZero(), "the next one may be sent")
+		permitOf(b)
+		o = b.opening(time.Now())
+		require.False(t, o.recheck.IsZero(), "it goes alone")
+	})
+}
 
 // A queued call is rejected as soon as its permit would be too late, and leaves the queue.
 func TestQuota_rejectsQueuedCalls(t *testing.T) {

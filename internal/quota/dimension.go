@@ -281,7 +281,7 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 	if reset.IsZero() {
 		reset = now.Add(d.window)
 	}
-	period := d.window + min(trip, maxSpread, d.window/8) // a window may begin with its first request
+	period := d.window + min(trip, d.alone()) // a window may begin with its first request
 	windows := min(beyond/d.limit, int64(Horizon/period))
 	return reset.Add(time.Duration(windows)*period + d.spread(beyond%d.limit+1))
 }

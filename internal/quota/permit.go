@@ -40,7 +40,7 @@ func (p *Permit) Cancel(now time.Time) {
 	if b := p.bucket; b != nil {
 		b.Mu.Lock()
 		defer b.Mu.Unlock()
-		b.finish(p)
+		b.finish(p, false)
 		b.Dispatch(now)
 	}
 }
@@ -62,7 +62,7 @@ func (p *Permit) renew(now time.Time) bool {
 	if o := b.opening(now); o.at.After(now) && !p.probe {
 		return false
 	}
-	b.finish(p)
+	b.finish(p, false)
 	b.use(p, now)
 	return true
 }
@@ -81,7 +81,7 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 		if resp.Status == 0 && !resp.NotSent {
 			b.lose(p)
 		}
-		b.finish(p)
+		b.finish(p, true)
 		b.Dispatch(now)
 		b.Mu.Unlock()
 	}

@@ -61,7 +61,7 @@ func (b *bucket) Take(now time.Time) (p Permit, ok bool) {
 }
 
 // Return implements waitqueue.Gate.
-func (b *bucket) Return(p Permit, _ time.Time) { b.finish(&p) }
+func (b *bucket) Return(p Permit, _ time.Time) { b.finish(&p, false) }
 
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other.
 func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {

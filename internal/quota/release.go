@@ -18,6 +18,10 @@ const (
 	// maxPacing is how long calls are released at the rate of a quota that responses no longer
 	// show.
 	maxPacing = time.Minute
+
+	// maxAlone is the longest time for which other requests wait for the first one after a reset.
+	// An eighth of the window is another bound.
+	maxAlone = time.Second
 )
 
 // pacer releases queued calls evenly until its end.
@@ -38,6 +42,13 @@ func (p *pacer) interval(now time.Time, calls int64) time.Duration {
 	return p.end.Sub(now) / time.Duration(calls)
 }
 
+// alone is the request that is sent alone after a reset.
+type alone struct {
+	until time.Time // other requests wait until then, at most
+	since time.Time // a request that was sent earlier is another one
+	sent  bool
+}
+
 // hold records that calls wait for a reset or for the end of a block.
 func (b *bucket) hold(now time.Time) {
 	if b.Len() > 0 && b.heldSince.IsZero() {
@@ -46,8 +57,9 @@ func (b *bucket) hold(now time.Time) {
 }
 
 // release begins to release the calls evenly: at the rate of a quota, or over half of the time
-// that they have waited.
+// that they have waited. The first is sent alone.
 func (b *bucket) release(now time.Time) {
+	b.goAlone(now)
 	b.pacer = pacer{next: now, end: now.Add(min(now.Sub(b.heldSince)/2, maxRelease))}
 	b.heldSince = time.Time{}
 	if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
@@ -70,12 +82,26 @@ func (b *bucket) spacing(calls int64) (spacing time.Duration) {
 	return spacing
 }
 
+// goAlone makes the other requests wait for the response of the next one.
+func (b *bucket) goAlone(now time.Time) {
+	longest := maxAlone
+	for i := range b.dims {
+		if d := &b.dims[i]; d.standing != refuted && d.window > 0 {
+			longest = min(longest, d.alone())
+		}
+	}
+	b.alone = alone{until: now.Add(longest), since: now}
+}
+
 // paces reports whether calls are released at the rate of the dimension. One that only rejections show
 // is silent when its window ends.
 func (d *dimension) paces() bool {
 	believed := d.standing == followed || d.standing == silent && d.proof == byRejection
 	return believed && !d.costed && d.limit > 0 && d.window > 0
 }
+
+// alone returns the longest time for which other requests wait for the first one of a window.
+func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
 
 // spread returns the time over which that many calls are released after a reset. It is a part of
 // the window. Few calls take less: they are released at twice the rate that uses up the quota.
