@@ -200,7 +200,7 @@ func TestBudget_successfulRetriesAreFree(t *testing.T) {
 	}
 }
 
-// L1: after a timeout a retry takes all tokens, at most five. With Static it takes one.
+// L1: after a timeout a retry takes five tokens, or Burst if that is less. With Static it takes one.
 func TestBudget_retryAfterATimeout(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -224,6 +224,22 @@ func TestBudget_retryAfterATimeout(t *testing.T) {
 			})
 		})
 	}
+}
+
+// L1: a server with a queue that is longer than the timeout answers no retry. So a client that has used
+// a token makes none after a timeout, until its calls have refilled the bucket.
+func TestBudget_timeoutAfterARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := &resilienthttp.Transport{
+			Breaker: never(), Base: script(status(500), status(500), hanging),
+			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2},
+		}
+		attempts := func() int { return len(tripped(t, transport, get(t))) }
+		require.Equal(t, 2, attempts(), "a failure takes one token")
+		for range 6 { // with the first call they add .7 of a token
+			require.Equal(t, 1, attempts(), "a timeout takes five")
+		}
+	})
 }
 
 func TestBudget_fieldsAreReadAtFirstUse(t *testing.T) {

@@ -1,14 +1,13 @@
 // Package retrybudget is the engine of the retry budget and of the ratio of hedges. Each scope
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
-// A call adds a part of a token. A retry takes one token, or up to five after a timeout, before
-// it waits. A retry that succeeds returns its tokens and adds two. The bucket starts with
+// A call adds a part of a token. A retry takes one token, or five after a timeout, before it
+// waits. A retry that succeeds returns its tokens and adds two. The bucket starts with
 // Rules.Tokens. It holds that many, plus the tokens that calls have added in the last Recent. See
 // docs/retry-budget.md.
 package retrybudget
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +20,7 @@ const (
 	// tokens of a healthy minute must not be spent in the first second of an outage.
 	Recent = 1250 * time.Millisecond
 
-	slowCost = 5    // maximum cost after a timeout, when the server has too many requests already
+	slowCost = 5    // cost after a timeout, when the server has too many requests already
 	reward   = 2    // tokens that a successful retry adds
 	rounding = 1e-9 // rounding error: ten times 0.1 is less than one
 )
@@ -69,7 +68,7 @@ func (b *Bucket) Deposit(rules *Rules, now time.Time) {
 
 // Request describes the request that needs tokens.
 type Request struct {
-	Slow  bool // the retry follows a timeout: it takes all whole tokens, at most five
+	Slow  bool // the retry follows a timeout: it takes five tokens, or Rules.Tokens if that is less
 	Batch bool // the bucket must be more than half full
 
 	// Displaces means that the retry follows a response that says "too many requests". Its success
@@ -85,7 +84,7 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	capacity := b.fill(rules, now)
 	cost := 1.0
 	if r.Slow && !rules.Static {
-		cost = max(1, math.Floor(min(b.tokens+rounding, slowCost)))
+		cost = max(1, min(rules.Tokens, slowCost))
 	}
 	if b.tokens+rounding < cost || r.Batch && b.tokens <= capacity/2 {
 		return Permit{}, false

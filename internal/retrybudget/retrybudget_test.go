@@ -98,8 +98,12 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 			p.Cancel()
 		}, 5},
 		{"after a timeout: five", Rules{Tokens: 8}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 3},
-		{"after a timeout: all, where there are fewer", Rules{Tokens: 3}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 0},
-		{"after a timeout: whole tokens, a half is left", Rules{Ratio: 0.1, Tokens: 3}, func(b *bucket) {
+		{"after a timeout: as many as the bucket holds without calls", Rules{Tokens: 3}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 0},
+		{"after a timeout, with fewer: none", Rules{Tokens: 5}, func(b *bucket) {
+			b.take(epoch, Request{})
+			b.take(epoch, Request{Slow: true})
+		}, 4},
+		{"after a timeout: those of recent calls are left", Rules{Ratio: 0.1, Tokens: 3}, func(b *bucket) {
 			b.calls(5, epoch)
 			b.take(epoch, Request{Slow: true})
 			b.calls(5, epoch)
