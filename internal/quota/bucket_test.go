@@ -337,6 +337,30 @@ func TestQuota_longerThanMaxBlock(t *testing.T) {
 	}
 }
 
+// While a token bucket is empty for longer than MaxBlock, one call tries it after each MaxBlock.
+func TestQuota_bucketLongerThanMaxBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const maxBlock = 100 * time.Millisecond
+		s := &quotaServer{kind: tokenBucket, limit: 100, window: time.Minute, dialect: quotaDialectNamed("delta")}
+		c := client(direct{handler: s, up: 10 * time.Millisecond, down: 10 * time.Millisecond}, with(Config{MaxBlock: maxBlock}))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		var calls sync.WaitGroup
+		for range 20 {
+			calls.Go(func() {
+				for ctx.Err() == nil {
+					if _, err := get(ctx, c, "http://quota.test/"); err != nil {
+						time.Sleep(maxBlock)
+					}
+				}
+			})
+		}
+		calls.Wait()
+		require.GreaterOrEqual(t, s.served, 370, "of 400")
+		require.LessOrEqual(t, s.refused, int(3*time.Minute/maxBlock))
+	})
+}
+
 // Responses without fields delay no call: not in a known window, and not after the server stops
 // sending fields.
 func TestQuota_responsesWithoutFields(t *testing.T) {

@@ -134,10 +134,10 @@ const (
 	bucketPart  = 4
 )
 
-// refill returns what a token bucket gains in a second, or 0. A dimension is a token bucket if its
+// refill returns what a token bucket gains in a second, or 0 if that is unknown. A dimension is a token bucket if its
 // reset moves to later times before it is reached: the reset is when the bucket is full.
 func (d *dimension) refill() float64 {
-	if d.resetMoves < bucketMoves || d.remaining >= d.limit || !d.end.reset.After(d.at) {
+	if d.resetMoves < bucketMoves || d.end.guessed || d.remaining >= d.limit || !d.end.reset.After(d.at) {
 		return 0
 	}
 	return float64(d.limit-d.remaining) / d.end.reset.Sub(d.at).Seconds()

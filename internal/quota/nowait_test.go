@@ -139,8 +139,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// §4.17: a quota that is proved has probes at intervals: a second, eight times as long after each one that was
-// rejected, and an eighth after each one that was served. More than twice the limit refutes it.
+// §4.17: a quota that is proved has probes at intervals: a second, and eight times as long after each one that
+// was rejected. More than twice the limit refutes it.
 func TestProbe_intervals(t *testing.T) {
 	const ok, limited = http.StatusOK, http.StatusTooManyRequests
 	synctest.Test(t, func(t *testing.T) {
@@ -158,11 +158,10 @@ func TestProbe_intervals(t *testing.T) {
 			require.Nil(t, respond(t, l, "/", status, hour()...), "after %v", time.Since(begun))
 		}
 		probe(1, limited)
-		probe(2, limited)
-		probe(10, limited)
-		probe(74, limited)
-		probe(586, ok)
-		probe(586+512, ok) // the third of one an hour
+		probe(9, limited)
+		probe(73, limited)
+		probe(585, ok)
+		probe(585+64, ok) // the third of one an hour
 		for range 10 {
 			require.Nil(t, respond(t, l, "/", ok, hour()...))
 		}
@@ -215,6 +214,16 @@ func TestQuota_truthIsNotRefuted(t *testing.T) {
 		{"a 304 costs nothing", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
 			for range 21 {
 				require.Nil(t, respond("/", http.StatusNotModified, quotaHeader(10, 5, 3600)...))
+			}
+		}},
+		{"a window of less than a second", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+			for range 10 {
+				for left := 9; left >= 0; left-- {
+					fields := []string{"X-RateLimit-Limit-Requests", "10", "X-RateLimit-Remaining-Requests", strconv.Itoa(left), "X-RateLimit-Reset-Requests", "0.2"}
+					require.Nil(t, respond("/", ok, fields...))
+				}
+				require.NotNil(t, respond("/", ok))
+				time.Sleep(201 * time.Millisecond)
 			}
 		}},
 		{"the limit falls", func(t *testing.T, respond func(string, int, ...string) *Rejection) {

@@ -8,27 +8,19 @@ import "time"
 type probes struct {
 	first    time.Time     // when a call of this window was rejected; zero: none was
 	next     time.Time     // after a rejected probe of this window: when the next one may be sent
-	interval time.Duration // of all windows; zero: firstProbe
+	interval time.Duration // of all windows
 	inFlight bool
 }
 
-// firstProbe is the first interval. A rejected probe makes the next one probeFactor times as long, and one that
-// is served as much shorter. So a server that tells the truth rejects few: in all windows of an hour five.
+// minProbe is the shortest interval. A rejected probe makes it probeFactor times as long, and one that is
+// served as much shorter. So a server that tells the truth rejects few: in all windows of an hour four or five.
 const (
-	firstProbe  = time.Second
-	minProbe    = time.Millisecond
+	minProbe    = time.Second
 	probeFactor = 8
 )
 
 // begin begins a window. A probe that hangs is forgotten.
 func (p *probes) begin() { p.first, p.next, p.inFlight = time.Time{}, time.Time{}, false }
-
-func (p *probes) wait() time.Duration {
-	if p.interval == 0 {
-		return firstProbe
-	}
-	return p.interval
-}
 
 // due reports whether a call that would be rejected may be a probe.
 func (p *probes) due(now time.Time, proven bool) bool {
@@ -38,7 +30,7 @@ func (p *probes) due(now time.Time, proven bool) bool {
 	}
 	at := p.next
 	if at.IsZero() && proven {
-		at = p.first.Add(p.wait())
+		at = p.first.Add(max(p.interval, minProbe))
 	}
 	return !p.inFlight && !now.Before(at)
 }
@@ -47,11 +39,11 @@ func (p *probes) due(now time.Time, proven bool) bool {
 func (p *probes) end(a *Response, now time.Time) {
 	if a.served() {
 		p.first, p.next = now, time.Time{}
-		p.interval = max(p.wait()/probeFactor, minProbe)
+		p.interval /= probeFactor
 		return
 	}
-	p.next = now.Add(p.wait())
-	p.interval = min(p.wait()*probeFactor, Horizon)
+	p.interval = min(max(p.interval, minProbe)*probeFactor, Horizon)
+	p.next = now.Add(p.interval)
 }
 
 // mayProbe reports whether a request that would be rejected is sent as a probe.
@@ -88,8 +80,8 @@ func (d *dimension) serve(o observation) bool {
 	return true
 }
 
-// count counts requests that were sent before the reset that the first of them shows, and at least for a
-// second, because most resets are whole seconds. Such a span touches two windows, so more than twice the
+// count counts requests that were sent before the reset that the first of them shows, and at least for as long
+// as that is inexact: mostly a second. Such a span touches two windows, so more than twice the
 // limit contradicts it. The fields then mean something else, for example the size of a bucket that refills
 // within less than a second, or the quota of each route.
 func (d *dimension) count(o observation) {
@@ -101,7 +93,7 @@ func (d *dimension) count(o observation) {
 	case o.sent.After(d.spanEnd):
 		d.span, d.spanEnd, d.served = o.sent, o.sent.Add(d.window), 0
 		if d.shownOnSuccess {
-			d.spanEnd = later(d.end.early, o.sent.Add(time.Second))
+			d.spanEnd = later(d.end.early, o.sent.Add(min(d.end.reset.Sub(d.end.early), time.Second)))
 		}
 	}
 	if d.served++; d.served > 2*d.limit {
