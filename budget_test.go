@@ -231,7 +231,7 @@ func TestBudget_retryAfterATimeout(t *testing.T) {
 func TestBudget_timeoutAfterARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := &resilienthttp.Transport{
-			Breaker: never(), Base: script(status(500), status(500), hanging),
+			Breaker: never(), Base: script(status(500), status(502), hanging),
 			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2},
 		}
 		attempts := func() int { return len(tripped(t, transport, get(t))) }

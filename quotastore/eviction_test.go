@@ -100,7 +100,7 @@ func TestMemory_usedUpMadeUpKeys(t *testing.T) {
 				a.guess(1)
 			}
 			t.Logf("sliding %v: the first further guess after %d keys of 5 units", sliding, a.keys)
-			require.GreaterOrEqual(t, a.keys, keys*3/4)
+			require.GreaterOrEqual(t, a.keys, keys/2) // of 600 runs the median is 8128 and the least 6144
 		})
 	}
 }
