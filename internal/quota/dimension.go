@@ -103,7 +103,7 @@ func (d *dimension) learn(o observation) bool {
 		}
 	default:
 		early, reset := later(d.end.early, o.end.early), sooner(d.end.reset, o.end.reset)
-		if o.newer || o.field.Remaining < d.remaining {
+		if o.newer || o.field.Remaining < d.refilled(o.now) {
 			d.take(o)
 		}
 		d.end.early, d.end.reset, d.end.cut = sooner(early, reset), reset, o.end.cut

@@ -183,6 +183,21 @@ func TestDimension_tokenBucket(t *testing.T) {
 	}
 }
 
+// A response that another has overtaken shows that its request was counted later: the token bucket had gained two
+// tokens by then, not three.
+func TestDimension_tokenBucketOvertaken(t *testing.T) {
+	sent := time.Now()
+	at := sent.Add(50 * time.Millisecond)
+	d := dimension{resetMoves: bucketMoves}
+	observe(&d, seen(1000, 500, 500*time.Millisecond), sent, at, false)
+	at = at.Add(3 * time.Millisecond)
+	require.EqualValues(t, 503, d.left(at, 0))
+	overtaken := observation{sent: sent, now: at, longest: time.Hour}
+	overtaken.read(seen(1000, 502, 498*time.Millisecond), nil)
+	d.learn(overtaken)
+	require.EqualValues(t, 502, d.left(at, 0))
+}
+
 // A later reset does not indicate a token bucket if it is that of the next window, begun in the second that
 // was rounded up.
 func TestDimension_otherMovingResets(t *testing.T) {
