@@ -100,8 +100,11 @@ func TestBadRequests(t *testing.T) {
 					resp, err := tr.RoundTrip(req)
 					require.Nil(t, resp)
 					require.Error(t, err)
-					require.ErrorContains(t, err, text)
 					require.NotContains(t, err.Error(), secret)
+					if strings.Contains(err.Error(), "use of closed network connection") {
+						return // net/http closes the connection at a bad body, and one time in a thousand sees that first
+					}
+					require.ErrorContains(t, err, text)
 					require.NotContains(t, err.Error(), "\n")
 					synctest.Wait()
 					if req.Body != nil {
