@@ -1,21 +1,24 @@
 package quota
 
 import (
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// fixedLimit is the fixed limit of one scope: a token bucket, and the queue of calls that wait for a
-// token. A call takes its token at the end of its wait, so a canceled call takes none.
+// fixedLimit is a limit of the client's own of one scope: tokens, and the queue of calls that wait for one. The
+// tokens of Limit return with time. Those of MaxInFlight, slots, return when a request ends. A call takes its
+// token at the end of its wait, so a canceled call takes none.
 type fixedLimit struct {
-	limiter *Limiter
-
 	mu sync.Mutex
 	waitqueue.Queue[struct{}]
-	tokens float64
-	last   time.Time // when tokens was computed
+	rate, burst float64 // tokens that return in a second, 0: slots; most tokens
+	tokens      float64
+	last        time.Time   // when tokens was computed
+	next        *fixedLimit // from which a call with a slot takes a token; nil: none
 }
 
 // timerSlack is the delay of a timer that loses no tokens: while calls wait, the bucket may
@@ -27,26 +30,25 @@ const timerSlack = 20 * time.Millisecond
 // one is the delay between reading the clock and getting the lock.
 const clockStep = time.Second
 
-func newFixedLimit(l *Limiter) *fixedLimit {
-	s := &fixedLimit{limiter: l, tokens: float64(l.Burst), last: l.origin}
+func newFixedLimit(rate float64, burst int, next *fixedLimit, now time.Time) *fixedLimit {
+	s := &fixedLimit{rate: rate, burst: float64(burst), tokens: float64(burst), next: next, last: now}
 	s.Gate, s.Mu, s.Fixed = s, &s.mu, true
 	return s
 }
 
 // fill adds the tokens since the last call.
 func (s *fixedLimit) fill(now time.Time) {
-	now = s.limiter.steady(now)
 	if s.last.Sub(now) > clockStep {
 		s.last = now
 	}
 	if !now.After(s.last) {
 		return
 	}
-	rate, capacity := float64(s.limiter.Limit), float64(s.limiter.Burst)
+	capacity := s.burst
 	if s.Len() > 0 {
-		capacity += rate * timerSlack.Seconds()
+		capacity += s.rate * timerSlack.Seconds()
 	}
-	s.tokens = min(s.tokens+now.Sub(s.last).Seconds()*rate, max(capacity, s.tokens))
+	s.tokens = min(s.tokens+now.Sub(s.last).Seconds()*s.rate, max(capacity, s.tokens))
 	s.last = now
 }
 
@@ -61,38 +63,77 @@ func (s *fixedLimit) Take(now time.Time) (token struct{}, ok bool) {
 	return token, true
 }
 
-// cancel returns an unused token.
-func (s *fixedLimit) cancel(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.Return(struct{}{}, now)
-	s.Dispatch(now)
-}
-
 // Return implements waitqueue.Gate. The following Dispatch keeps the bucket within its burst.
 func (s *fixedLimit) Return(struct{}, time.Time) { s.tokens++ }
 
-// Estimate implements waitqueue.Gate.
-func (s *fixedLimit) Estimate(now time.Time, ahead int64) (time.Time, bool) {
+// Estimate implements waitqueue.Gate. When a slot is free is unknown, so a call waits as long as it may. A call
+// that would get its token too late does not wait for a slot first.
+func (s *fixedLimit) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
 	s.fill(now)
 	lacking := float64(ahead+1) - s.tokens
-	if lacking <= 0 {
-		return now, false
+	switch {
+	case s.rate > 0 && lacking > 0:
+		return now.Add(s.timeOf(lacking)), false
+	case s.next == nil:
+		return at, false
 	}
-	wait := lacking / float64(s.limiter.Limit) * float64(time.Second)
-	return now.Add(time.Duration(min(wait, float64(Horizon)))), false
+	s.next.mu.Lock()
+	defer s.next.mu.Unlock()
+	return s.next.Estimate(now, ahead+s.next.Len())
+}
+
+// timeOf returns the time in which so many tokens return.
+func (s *fixedLimit) timeOf(tokens float64) time.Duration {
+	return time.Duration(min(math.Ceil(tokens/s.rate*float64(time.Second)), float64(Horizon)))
 }
 
 // Dispatch implements waitqueue.Gate.
 func (s *fixedLimit) Dispatch(now time.Time) {
-	for s.Len() > 0 {
-		if _, ok := s.Take(now); !ok {
-			at, _ := s.Estimate(now, 0)
-			s.WakeAt(at.Add(1), now) // 1 ns later, because of rounding
-			return
-		}
-		s.Grant(struct{}{})
+	var wake time.Time
+	if s.GrantAll(now); s.Len() > 0 && s.rate > 0 {
+		wake, _ = s.Estimate(now, 0)
 	}
-	s.tokens = min(s.tokens, float64(s.limiter.Burst))
-	s.WakeAt(time.Time{}, now)
+	s.tokens = min(s.tokens, s.burst)
+	s.WakeAt(wake, now)
+}
+
+// Slot is the slot of one attempt. It is safe for concurrent use.
+type Slot struct {
+	of     *fixedLimit
+	around *Slot // of an attempt around this one; nil: none
+	held   atomic.Bool
+}
+
+// enterSlot takes a slot, and waits for it if the limits allow. An attempt inside an attempt that holds a
+// slot needs none: with one of its own, the two could wait for each other.
+func (s *fixedLimit) enterSlot(around *Slot, now time.Time, limits waitqueue.Limits) (slot *Slot, waited bool, rejected *Rejection) {
+	for outer := around; outer != nil; outer = outer.around {
+		if outer.of == s && outer.held.Load() {
+			return nil, false, nil
+		}
+	}
+	if _, waited, rejected = s.Enter(now, limits); rejected == nil {
+		slot = &Slot{of: s, around: around}
+		slot.held.Store(true)
+	}
+	return slot, waited, rejected
+}
+
+// release returns the slot. Only the first call does.
+func (t *Slot) release(now time.Time) {
+	if t != nil && t.held.Swap(false) {
+		t.of.Cancel(struct{}{}, now)
+	}
+}
+
+func (s *fixedLimit) status(name string, now time.Time) Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fill(now)
+	status := Status{Scope: name, Fixed: s.rate > 0, InFlight: s.rate == 0}
+	status.Limit, status.Remaining = int64(s.burst), int64(min(max(s.tokens, 0), s.burst))
+	if lacking := s.burst - s.tokens; status.Fixed && lacking >= 1 {
+		status.Reset = now.Add(s.timeOf(lacking))
+	}
+	return status
 }

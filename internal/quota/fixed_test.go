@@ -131,7 +131,7 @@ func TestStaticLimit_returnsTokens(t *testing.T) {
 
 		// A token that is returned to a full bucket does not exceed the burst.
 		fixed := s.limiter.Set("mem.test").fixed
-		fixed.cancel(time.Now())
+		fixed.Cancel(struct{}{}, time.Now())
 		assert.InDelta(t, 1, fixed.tokens, 0)
 		s.bucket(t)
 	})

@@ -18,7 +18,7 @@ func (l *Limiter) freeSlots(scope string) int {
 	s := l.Set(scope).slots
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.free
+	return int(s.tokens)
 }
 
 // storeIf returns a new store, or nil.

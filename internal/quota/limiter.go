@@ -9,7 +9,7 @@
 //   - Rejections: rejection.go.
 //   - Successes and probes: probe.go.
 //   - After a wait: release.go.
-//   - Change it: fixed.go, Limit; inflight.go, MaxInFlight.
+//   - Change it: fixed.go, Limit and MaxInFlight.
 //
 // A Limiter makes no HTTP calls. It has a Set for each scope. While a Set is not Active, a
 // request needs no permit, and Observe gets its response. After that, Admit returns a Permit or a

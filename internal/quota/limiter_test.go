@@ -280,7 +280,7 @@ func TestLimiter_thousandGoroutines(t *testing.T) {
 		require.Greater(t, buckets, 100, "many are evicted")
 		for i := range 4 {
 			s := l.Set(fmt.Sprint("scope-", i))
-			require.Equal(t, s.slots.limit, s.slots.free)
+			require.Equal(t, s.slots.burst, s.slots.tokens)
 			require.Zero(t, s.slots.Len()+s.fixed.Len())
 		}
 	})

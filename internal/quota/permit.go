@@ -32,16 +32,13 @@ func (p *Permit) Slot() *Slot { return p.slot }
 func (p *Permit) Cancel(now time.Time) {
 	p.slot.release(now)
 	if p.fixed != nil {
-		p.fixed.cancel(now)
+		p.fixed.Cancel(struct{}{}, now)
 	}
 	if p.shared != nil {
 		p.shared.Cancel(p.token, now)
 	}
-	if b := p.bucket; b != nil {
-		b.Mu.Lock()
-		defer b.Mu.Unlock()
-		b.finish(p, false)
-		b.Dispatch(now)
+	if p.bucket != nil {
+		p.bucket.Cancel(*p, now)
 	}
 }
 

@@ -25,7 +25,7 @@ type Set struct {
 	first   atomic.Pointer[bucket] // made the Set active, and counts the requests without a permit
 	fixed   *fixedLimit            // the fixed limit of this process; nil: none
 	shared  *sharedquota.Quota     // the fixed limit of many processes; nil: none
-	slots   *slots                 // the requests at once; nil: no limit
+	slots   *fixedLimit            // the requests at once; nil: no limit
 
 	mu   sync.Mutex
 	keys map[string]string // of requests; guarded by mu
@@ -67,12 +67,12 @@ func (s *Set) init(l *Limiter, scope string) {
 	s.limiter, s.scope = l, scope
 	switch {
 	case l.Limit > 0 && l.Shared == nil:
-		s.fixed = newFixedLimit(l)
+		s.fixed = newFixedLimit(float64(l.Limit), l.Burst, nil, l.origin)
 	case l.Limit > 0:
 		s.shared = sharedquota.NewFixed(l.Shared, s.scope, float64(l.Limit), l.Burst)
 	}
 	if l.MaxInFlight > 0 {
-		s.slots = newSlots(l.MaxInFlight, s.fixed)
+		s.slots = newFixedLimit(0, l.MaxInFlight, s.fixed, l.origin)
 	}
 	s.active.Store(l.Limit > 0 || l.MaxInFlight > 0 || l.Follow && l.Shared != nil)
 }
@@ -144,7 +144,7 @@ func (s *Set) count(p *Permit, around *Slot, now time.Time, limits waitqueue.Lim
 	}
 	if rejected == nil && s.slots != nil {
 		var in bool
-		p.slot, in, rejected = s.slots.enter(around, g.now, g.limits)
+		p.slot, in, rejected = s.slots.enterSlot(around, g.now, g.limits)
 		g.pass(in)
 	}
 	if rejected == nil && s.shared != nil {

@@ -30,11 +30,10 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 		return true
 	})
 	l.sets.All(func(name string, s *Set) bool {
-		if s.slots != nil {
-			f(s.slots.status(name))
-		}
-		if s.fixed != nil {
-			f(s.fixed.status(name, now))
+		for _, of := range []*fixedLimit{s.slots, s.fixed} {
+			if of != nil {
+				f(of.status(name, now))
+			}
 		}
 		if s.shared != nil {
 			if remaining, ok := s.shared.Remaining(); ok {
@@ -90,16 +89,4 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 		all = append(all, s)
 	}
 	return all
-}
-
-func (s *fixedLimit) status(name string, now time.Time) Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fill(now)
-	burst, rate := float64(s.limiter.Burst), float64(s.limiter.Limit)
-	status := Status{Scope: name, Fixed: true, Limit: int64(burst), Remaining: int64(min(max(s.tokens, 0), burst))}
-	if lacking := burst - s.tokens; lacking >= 1 {
-		status.Reset = now.Add(time.Duration(min(lacking/rate*float64(time.Second), float64(Horizon))))
-	}
-	return status
 }

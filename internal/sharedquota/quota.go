@@ -99,14 +99,6 @@ func (q *Quota) Take(t time.Time) (Permit, bool) {
 	return permitNone, false
 }
 
-// Cancel returns an unused permit.
-func (q *Quota) Cancel(p Permit, t time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.Return(p, t)
-	q.Dispatch(t)
-}
-
 // Return implements waitqueue.Gate.
 func (q *Quota) Return(p Permit, _ time.Time) {
 	if p == permitFirst {
@@ -137,13 +129,7 @@ func (q *Quota) Dispatch(t time.Time) {
 	if q.call.running && now >= q.call.began+q.call.timeout {
 		q.fail(now)
 	}
-	for q.Len() > 0 {
-		p, ok := q.Take(t)
-		if !ok {
-			break
-		}
-		q.Grant(p)
-	}
+	q.GrantAll(t)
 	wake := q.proceed(now)
 	if again := q.first.sent + firstTime; q.Len() > 0 && again > now {
 		wake = min(wake, again)

@@ -144,12 +144,19 @@ func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
 
 // Wait waits for the permit. The lock is not held.
 func (q *Queue[P]) Wait(e *Entry[P]) (P, *Rejection) {
+	begun := false
+	defer func() {
+		if !begun { // WaitBegins panicked, or exited the goroutine
+			_, _ = q.leave(e, Canceled)
+		}
+	}()
 	limit := time.NewTimer(e.MaxWait + min(e.slack, math.MaxInt64-e.MaxWait))
 	defer limit.Stop()
-	if e.Waiter != nil && !e.isReady() {
+	if e.Waiter != nil {
 		defer e.Waiter.WaitEnds()
-		q.announce(e)
+		e.Waiter.WaitBegins(e.estimate, q.Fixed)
 	}
+	begun = true
 	select {
 	case <-e.ready:
 		return e.permit, e.rejected
@@ -158,28 +165,6 @@ func (q *Queue[P]) Wait(e *Entry[P]) (P, *Rejection) {
 	case <-e.Ctx.Done():
 		return q.leave(e, Canceled)
 	}
-}
-
-func (e *Entry[P]) isReady() bool {
-	select {
-	case <-e.ready:
-		return true
-	default:
-		return false
-	}
-}
-
-// announce calls WaitBegins. If that panics or exits the goroutine, the call leaves the
-// queue.
-func (q *Queue[P]) announce(e *Entry[P]) {
-	returned := false
-	defer func() {
-		if !returned {
-			_, _ = q.leave(e, Canceled)
-		}
-	}()
-	e.Waiter.WaitBegins(e.estimate, q.Fixed)
-	returned = true
 }
 
 // leave ends a wait without a permit, or with one that was granted in the same instant.
@@ -201,6 +186,25 @@ func (q *Queue[P]) leave(e *Entry[P], reason Reason) (none P, r *Rejection) {
 	}
 	q.Gate.Dispatch(now)
 	return none, r
+}
+
+// Cancel returns a permit that was not used. The lock is not held.
+func (q *Queue[P]) Cancel(p P, now time.Time) {
+	q.Mu.Lock()
+	defer q.Mu.Unlock()
+	q.Gate.Return(p, now)
+	q.Gate.Dispatch(now)
+}
+
+// GrantAll grants permits as long as the gate has some. The lock is held.
+func (q *Queue[P]) GrantAll(now time.Time) {
+	for q.Len() > 0 {
+		p, ok := q.Gate.Take(now)
+		if !ok {
+			return
+		}
+		q.Grant(p)
+	}
 }
 
 // Grant gives a permit to the call at the head. The lock is held.
