@@ -23,10 +23,8 @@ type bucket struct {
 	waitqueue.Queue[Permit]
 	knowledge
 	inflight int64
-	early    int64         // of these, without a permit
-	version  uint64        // number of responses, which orders observations
-	latest   time.Time     // the latest time that tick returned
-	rtt      time.Duration // shortest time from sending a request to its response
+	version  uint64    // number of responses
+	latest   time.Time // the latest time that tick returned
 }
 
 // knowledge is what a bucket knows about the server, with the times of it.
@@ -34,8 +32,7 @@ type knowledge struct {
 	block     block
 	heldSince time.Time // since then, calls wait for a reset or the end of a block; zero: none waits
 	heldUntil time.Time // the end of that wait
-	alone     alone
-	pacer     pacer
+	after     release   // the last wait
 	probes    probes
 	dims      []dimension
 	clock     serverClock
@@ -68,34 +65,27 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 	return later(b.block.at(now), general.block.at(now))
 }
 
-// enter takes the permit. It waits for it if the limits allow.
+// enter takes the permit. It waits for it if the limits allow. A hedge takes none of the last half. A call that would
+// be rejected may be a probe.
 func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) *Rejection {
-	b.Mu.Lock()
-	now = b.tick(now)
-	if b.Len() == 0 {
-		if granted, ok := b.Take(now); ok {
-			defer b.Mu.Unlock()
-			if r.NoWait && b.lessThanHalfLeft(now) {
-				b.finish(&granted, false)
-				return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
-			}
-			p.version, p.sent = granted.version, granted.sent
-			return nil
-		}
-	}
-	limits.RTT = b.rtt
-	e, rejected := b.Join(now, limits)
-	if rejected != nil {
-		defer b.Mu.Unlock()
-		if p.probe = !r.NoWait && !r.AtOnce && b.mayProbe(p, now); p.probe {
-			b.use(p, now)
-			return nil
-		}
+	granted, waited, rejected := b.Enter(now, limits)
+	p.Waited, p.sent = waited, granted.sent
+	if waited || rejected == nil && !r.NoWait {
 		return rejected
 	}
-	b.Mu.Unlock()
-	granted, rejected := b.Wait(e)
-	p.Waited, p.version, p.sent = true, granted.version, granted.sent
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	now = b.tick(now)
+	switch {
+	case rejected == nil && b.lessThanHalfLeft(now):
+		b.finish(&granted, false)
+		b.Dispatch(now)
+		return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
+	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(p, now):
+		p.probe = true
+		b.use(p, now)
+		return nil
+	}
 	return rejected
 }
 
@@ -105,9 +95,9 @@ func (b *bucket) use(p *Permit, now time.Time) {
 	for i := range b.dims {
 		b.dims[i].sent(now)
 	}
-	b.alone.sent = b.alone.sent || now.Before(b.alone.until)
+	b.after.sent = b.after.sent || now.Before(b.after.alone)
 	b.probes.inFlight = b.probes.inFlight || p.probe
-	p.version, p.sent = b.version, now
+	p.sent = now
 }
 
 // opening is the time at which the next request may be sent.
@@ -139,8 +129,8 @@ func (b *bucket) opening(now time.Time) opening {
 			o.recheck = sooner(o.recheck, d.end.until())
 		}
 	}
-	if b.alone.sent && now.Before(b.alone.until) {
-		o.recheck = sooner(o.recheck, b.alone.until)
+	if b.after.sent && now.Before(b.after.alone) {
+		o.recheck = sooner(o.recheck, b.after.alone)
 	}
 	return o
 }
@@ -160,7 +150,7 @@ func (b *bucket) roll(d *dimension, now time.Time) {
 // lose counts a request that lost its response: the server may have counted it.
 func (b *bucket) lose(p *Permit) {
 	for i := range b.dims {
-		if d := &b.dims[i]; !d.costed && d.remaining > 0 && d.version <= p.version && !p.sent.Before(d.since) {
+		if d := &b.dims[i]; !d.costed && d.remaining > 0 && !p.sent.Before(d.at) {
 			d.remaining--
 		}
 	}
@@ -175,9 +165,9 @@ func (b *bucket) finish(p *Permit, sent bool) {
 			d.old--
 		}
 	}
-	if b.alone.sent && !p.sent.Before(b.alone.since) {
-		if b.alone.sent = false; sent {
-			b.alone.until = time.Time{}
+	if b.after.sent && !p.sent.Before(b.after.since) {
+		if b.after.sent = false; sent {
+			b.after.alone = time.Time{}
 		}
 	}
 	if p.probe {

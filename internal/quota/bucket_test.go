@@ -292,7 +292,7 @@ func TestQuota_outOfOrderResponses(t *testing.T) {
 		b := s.bucket(t)
 		var calls sync.WaitGroup
 		calls.Go(func() { _, _ = s.get(t, "/first") })
-		synctest.Wait()
+		time.Sleep(time.Millisecond)
 		calls.Go(func() { _, _ = s.get(t, "/second") })
 		calls.Wait()
 		assert.EqualValues(t, 7, b.dims[0].remaining)
@@ -444,7 +444,7 @@ func TestQuota_firstRequestAfterReset(t *testing.T) {
 	}{
 		{"answers", late(100*time.Millisecond, says(100, 99, 10*time.Second)), 100 * time.Millisecond, 0},
 		{"is refused", refusing(http.StatusTooManyRequests, says(100, 0, 5*time.Second)), 5 * time.Second, 0},
-		{"hangs", faulttest.Reply{Delay: time.Hour}, maxAlone, 0},
+		{"hangs", faulttest.Reply{Delay: time.Hour}, maxSpread, 0},
 		{"hangs in a short window", faulttest.Reply{Delay: time.Hour}, 250 * time.Millisecond, 2 * time.Second},
 		{"is lost", late(100*time.Millisecond, faulttest.Reply{Fault: faulttest.ResetAfterRead}), 100 * time.Millisecond, 0},
 	} {
@@ -490,7 +490,7 @@ func newBucket() *bucket { return &with(Config{}).accounts.Get(accountKey{}).gen
 func TestAlone_notSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		b.alone = alone{until: time.Now().Add(time.Second), since: time.Now()}
+		b.after = release{alone: time.Now().Add(time.Second), since: time.Now()}
 		first := permitOf(b)
 		o := b.opening(time.Now())
 		require.False(t, o.recheck.IsZero())
@@ -635,7 +635,7 @@ func TestQuota_MaxWait(t *testing.T) {
 func TestQuota_cancelWithPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false}, time.Hour, 1)
+		b.block.extend(time.Now().Add(time.Second), time.Now())
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -668,7 +668,7 @@ func TestQuota_lateRejection(t *testing.T) {
 		took, _ := s.get(t, "/")
 		require.Zero(t, took)
 		b := s.bucket(t)
-		require.Equal(t, 8*time.Second, b.rtt, "a rejection is quicker than work")
+		require.Equal(t, 8*time.Second, b.RTT, "a rejection is quicker than work")
 		took, _ = s.get(t, "/")
 		assert.GreaterOrEqual(t, took, 18*time.Second)
 	})
@@ -796,7 +796,7 @@ func BenchmarkLimiter(b *testing.B) {
 			for next() {
 				set := e.Set(e.scope)
 				if !set.Active() {
-					set.Observe(e.Request, said, now, now, 0)
+					set.Observe(e.Request, said, now, now)
 					continue
 				}
 				t, refused := set.Admit(e.ctx, e.Request, now)

@@ -9,7 +9,9 @@ type dimension struct {
 	costed         bool // a request takes more than one unit: those in flight cannot be counted
 	shownOnSuccess bool // responses to served requests show it; otherwise only rejections do
 	standing       standing
-	proof          proof
+	claimed        bool  // the newest response says that nothing remains
+	proven         bool  // such a claim was true: the reset refilled it as it had said, or a request was rejected
+	rejected       bool  // a request was rejected
 	limit          int64 // 0: unknown
 
 	remaining int64     // as the newest response says
@@ -32,7 +34,6 @@ type dimension struct {
 	refutedUntil time.Time // until then, successes contradict it; zero: they do not
 
 	mentioned uint64 // the bucket's version at the last response that showed it
-	version   uint64 // the bucket's version when remaining was learned
 }
 
 // standing tells whether a dimension counts.
@@ -42,16 +43,6 @@ const (
 	followed standing = iota
 	silent            // no response of its window shows it: ignored until one does
 	refuted           // successes contradict it: ignored until a rejection shows it
-)
-
-// proof is the best evidence that nothing remains when a dimension says so.
-type proof uint8
-
-const (
-	unproven    proof = iota
-	claimed           // the newest response says that nothing remains
-	byReset           // the reset refilled it as it had said
-	byRejection       // a request was rejected then
 )
 
 // end is the end of a window: between early and reset. The zero value is unknown.
@@ -113,16 +104,10 @@ func (d *dimension) learn(o observation) bool {
 
 // take replaces the known values by the observation.
 func (d *dimension) take(o observation) {
-	switch refilled := d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit; {
-	case d.proof >= byReset:
-	case o.field.Remaining == 0:
-		d.proof = claimed
-	case d.proof == claimed && refilled:
-		d.proof = byReset
-	default:
-		d.proof = unproven
-	}
-	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
+	refilled := d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit
+	d.proven = d.proven || d.claimed && o.field.Remaining > 0 && refilled
+	d.claimed = o.field.Remaining == 0
+	d.remaining, d.at = o.field.Remaining, o.now
 	d.short = o.rejected && o.field.Remaining == 0
 	d.end = o.end
 }
@@ -263,7 +248,7 @@ func (d *dimension) reject(now time.Time, current bool) {
 		d.standing = refuted
 		return
 	}
-	d.proof = byRejection
+	d.proven, d.rejected = true, true
 }
 
 // estimate returns when a request could be sent that has the given number of calls ahead of it.
@@ -283,5 +268,5 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 	}
 	period := d.window + min(trip, d.alone()) // a window may begin with its first request
 	windows := min(beyond/d.limit, int64(Horizon/period))
-	return reset.Add(time.Duration(windows)*period + d.spread(beyond%d.limit+1))
+	return reset.Add(time.Duration(windows)*period + d.spread()*time.Duration(beyond%d.limit+1)/time.Duration(d.limit))
 }

@@ -248,9 +248,9 @@ func TestDimension_confirmed(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			now := time.Now()
-			d := dimension{resetMoves: row.moves, limit: row.limit, proof: claimed}
+			d := dimension{resetMoves: row.moves, limit: row.limit, claimed: true}
 			observe(&d, seen(row.limit, row.brings, 10*time.Second), now, now, false)
-			require.Equal(t, row.want, d.proof == byReset)
+			require.Equal(t, row.want, d.proven)
 		})
 	}
 }
@@ -278,27 +278,6 @@ func TestDimension_rejectionOfPreviousWindow(t *testing.T) {
 			}
 			observe(&d, field, begun.Add(row.sent), begun.Add(2*time.Millisecond), true)
 			require.Equal(t, row.want, d.exhausted(begun.Add(3*time.Millisecond)))
-		})
-	}
-}
-
-// TestDimension_spread checks over what time calls are released after a reset: at twice the
-// rate that uses up the quota, within half of the window and within a second.
-func TestDimension_spread(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		limit  int64
-		window time.Duration
-		calls  int64
-		want   time.Duration
-	}{
-		{"few calls: at twice the rate", 100, time.Minute, 3, 900 * time.Millisecond},
-		{"many calls: within a second", 100, time.Minute, 50, time.Second},
-		{"a window of a second: within half of it", 100, time.Second, 100, 500 * time.Millisecond},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			d := dimension{limit: row.limit, window: row.window}
-			require.Equal(t, row.want, d.spread(row.calls))
 		})
 	}
 }

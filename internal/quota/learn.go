@@ -13,10 +13,10 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	now = b.tick(now)
 	b.version++
 	o := observation{sent: p.sent, now: now, longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
-	if took := max(now.Sub(o.sent), 0); !o.rejected && (b.rtt == 0 || took < b.rtt) {
-		b.rtt = took
+	if took := max(now.Sub(o.sent), 0); !o.rejected && (b.RTT == 0 || took < b.RTT) {
+		b.RTT = took
 	} else if !o.rejected {
-		b.rtt += (took - b.rtt) / 64
+		b.RTT += (took - b.RTT) / 64
 	}
 	var clock *serverClock
 	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, o.sent, now) {
@@ -26,9 +26,9 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	for _, field := range a.Quota.Dimensions {
 		b.account.known.Store(true)
 		d := b.dimension(field)
-		o.newer = own && p.version >= d.version
+		o.newer = own && !o.sent.Before(d.at)
 		o.read(field, clock)
-		first, before := d.version == 0, d.remaining
+		first, before := d.at.IsZero(), d.remaining
 		current := d.learn(o)
 		if first || d.remaining > before {
 			d.begin(b.inflight - 1) // without the one of the response
@@ -41,7 +41,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	if own && a.served() && a.Status != http.StatusNotModified { // GitHub counts no 304
 		for i := range b.dims {
 			if b.dims[i].serve(o) {
-				b.pacer = pacer{next: now, end: now.Add(maxSpread)} // it followed what is not a quota
+				b.after = release{next: now, end: now.Add(maxSpread)} // it followed what is not a quota
 			}
 		}
 	}

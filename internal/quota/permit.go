@@ -22,7 +22,6 @@ type Permit struct {
 
 	method, path string
 	sent         time.Time
-	version      uint64 // the bucket's version when it was sent
 }
 
 // Slot returns the slot that the permit holds until Done or Cancel, or nil.

@@ -17,7 +17,7 @@ func (b *bucket) Dispatch(now time.Time) {
 		wake = b.step(now)
 	}
 	if b.Len() == 0 {
-		b.heldSince, b.pacer = time.Time{}, pacer{}
+		b.heldSince, b.after.end = time.Time{}, time.Time{}
 	}
 	b.WakeAt(wake, now)
 }
@@ -25,7 +25,7 @@ func (b *bucket) Dispatch(now time.Time) {
 // step releases the call at the head, or returns when that is possible.
 func (b *bucket) step(now time.Time) (wake time.Time) {
 	o := b.opening(now)
-	interval := b.pacer.interval(now, b.Len())
+	interval := b.after.interval(now, b.Len())
 	switch {
 	case o.at.After(now):
 		moved := b.heldSince.IsZero() || o.at.Sub(b.heldUntil) > resetSlack
@@ -40,10 +40,10 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 		return time.Time{}
 	case !o.recheck.IsZero():
 		return o.recheck
-	case interval > 0 && now.Before(b.pacer.next):
-		return b.pacer.next
+	case interval > 0 && now.Before(b.after.next):
+		return b.after.next
 	case interval > 0: // an eighth more or less
-		b.pacer.next = now.Add(interval - interval/8 + rand.N(interval/4+1))
+		b.after.next = now.Add(interval - interval/8 + rand.N(interval/4+1))
 	}
 	var p Permit
 	b.use(&p, now)
@@ -69,7 +69,7 @@ func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked boo
 	o := b.opening(now)
 	at = later(now, o.at)
 	for i := range b.dims {
-		at = later(at, b.dims[i].estimate(now, ahead, b.inflight, b.rtt))
+		at = later(at, b.dims[i].estimate(now, ahead, b.inflight, b.RTT))
 	}
 	return at, o.blocked
 }

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// maxSpread is the longest time over which queued calls are released after a reset. Half of
-	// the window is another bound.
+	// maxSpread is the longest time for which calls are spread after a reset, and for which they wait for the first
+	// one. A half and an eighth of the window are other bounds.
 	maxSpread = time.Second
 
 	// maxRelease is the longest time over which queued calls are released if no quota is known.
@@ -18,35 +18,28 @@ const (
 	// maxPacing is how long calls are released at the rate of a quota that responses no longer
 	// show.
 	maxPacing = time.Minute
-
-	// maxAlone is the longest time for which other requests wait for the first one after a reset.
-	// An eighth of the window is another bound.
-	maxAlone = time.Second
 )
 
-// pacer releases queued calls evenly until its end.
-type pacer struct {
-	next    time.Time     // when the next call is released
-	spacing time.Duration // time between two calls; 0: the time until end, divided by their number
+// release is how calls are sent after a wait: the first alone, and the others evenly until the end.
+type release struct {
+	since time.Time // a request that was sent earlier is not the first
+	alone time.Time // other requests wait for the response of the first until then, at most
+	sent  bool      // the first is in flight
+
+	next    time.Time // when the next call is released
 	end     time.Time
+	spacing time.Duration // between two calls; 0: the time until the end, divided by their number
 }
 
-// interval returns the time between two of that many calls.
-func (p *pacer) interval(now time.Time, calls int64) time.Duration {
+// interval returns the time between two of the calls.
+func (r *release) interval(now time.Time, calls int64) time.Duration {
 	switch {
-	case !p.end.After(now):
+	case !r.end.After(now):
 		return 0
-	case p.spacing > 0:
-		return p.spacing
+	case r.spacing > 0:
+		return r.spacing
 	}
-	return p.end.Sub(now) / time.Duration(calls)
-}
-
-// alone is the request that is sent alone after a reset.
-type alone struct {
-	until time.Time // other requests wait until then, at most
-	since time.Time // a request that was sent earlier is another one
-	sent  bool
+	return r.end.Sub(now) / time.Duration(calls)
 }
 
 // hold records that calls wait for a reset or for the end of a block.
@@ -56,62 +49,40 @@ func (b *bucket) hold(now time.Time) {
 	}
 }
 
-// release begins to release the calls evenly: at the rate of a quota, or over half of the time
-// that they have waited. The first is sent alone.
+// release begins to release the calls: at the rate of a quota, or over half of the time that they have
+// waited. The first is sent alone.
 func (b *bucket) release(now time.Time) {
-	b.goAlone(now)
-	b.pacer = pacer{next: now, end: now.Add(min(now.Sub(b.heldSince)/2, maxRelease))}
-	b.heldSince = time.Time{}
-	if b.pacer.spacing = b.spacing(b.Len()); b.pacer.spacing > 0 {
-		b.pacer.end = now.Add(maxPacing)
-	} else { // other processes may wait for the same moment
-		b.pacer.next = now.Add(rand.N(b.pacer.interval(now, b.Len()) + 1))
-	}
-}
-
-// spacing returns the time between two of that many calls after a reset; 0 if no quota is known.
-func (b *bucket) spacing(calls int64) (spacing time.Duration) {
+	r := release{since: now, alone: now.Add(maxSpread), next: now, end: now.Add(min(now.Sub(b.heldSince)/2, maxRelease))}
 	for i := range b.dims {
-		if d := &b.dims[i]; d.paces() {
-			n := min(calls, d.limit)
-			if s := d.spread(n) / time.Duration(n); spacing == 0 || s < spacing {
-				spacing = s
-			}
+		d := &b.dims[i]
+		if d.standing == refuted || d.window <= 0 {
+			continue
+		}
+		r.alone = sooner(r.alone, now.Add(d.alone()))
+		if d.costed || d.limit <= 0 || d.standing == silent && !d.rejected {
+			continue
+		}
+		if s := d.spacing(b.Len()); r.spacing == 0 || s < r.spacing {
+			r.spacing, r.end = s, now.Add(maxPacing)
 		}
 	}
-	return spacing
-}
-
-// goAlone makes the other requests wait for the response of the next one.
-func (b *bucket) goAlone(now time.Time) {
-	longest := maxAlone
-	for i := range b.dims {
-		if d := &b.dims[i]; d.standing != refuted && d.window > 0 {
-			longest = min(longest, d.alone())
-		}
+	if r.spacing == 0 { // other processes may wait for the same moment
+		r.next = now.Add(rand.N(r.interval(now, b.Len()) + 1))
 	}
-	b.alone = alone{until: now.Add(longest), since: now}
+	b.after, b.heldSince = r, time.Time{}
 }
 
-// paces reports whether calls are released at the rate of the dimension. One that only rejections show
-// is silent when its window ends.
-func (d *dimension) paces() bool {
-	believed := d.standing == followed || d.standing == silent && d.proof == byRejection
-	return believed && !d.costed && d.limit > 0 && d.window > 0
+// spacing returns the time between two of that many calls after a reset: at most, they are sent at twice the rate that
+// uses up the quota.
+func (d *dimension) spacing(calls int64) time.Duration {
+	return max(min(d.spread()/time.Duration(min(calls, d.limit)), d.window/time.Duration(2*d.limit)), 1)
 }
+
+// spread returns the time over which calls are released after a reset.
+func (d *dimension) spread() time.Duration { return min(maxSpread, d.window/2) }
 
 // alone returns the longest time for which other requests wait for the first one of a window.
-func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
-
-// spread returns the time over which that many calls are released after a reset. It is a part of
-// the window. Few calls take less: they are released at twice the rate that uses up the quota.
-func (d *dimension) spread(calls int64) time.Duration {
-	longest := min(maxSpread, d.window/2)
-	if step := d.window / time.Duration(2*d.limit); step < longest/time.Duration(calls) {
-		return step * time.Duration(calls)
-	}
-	return longest
-}
+func (d *dimension) alone() time.Duration { return min(maxSpread, d.window/8) }
 
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
 func (b *bucket) lessThanHalfLeft(now time.Time) bool {

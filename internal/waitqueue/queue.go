@@ -39,7 +39,6 @@ type Limits struct {
 	Deadline time.Time     // zero: none
 	MaxWait  time.Duration // not positive: the call must not wait
 	MaxBlock time.Duration // longest wait while rejections block; not positive: MaxWait
-	RTT      time.Duration // shortest time from the permit to the response
 	Waiter   Waiter        // nil: none
 
 	slack time.Duration
@@ -73,7 +72,8 @@ const (
 type Queue[P any] struct {
 	Mu    *sync.Mutex // the gate's lock; guards the queue
 	Gate  Gate[P]
-	Fixed bool // the gate is a limit of the client's own
+	Fixed bool          // the gate is a limit of the client's own
+	RTT   time.Duration // shortest time from the permit to the response
 
 	calls list.List // of *Entry[P]
 	timer *time.Timer
@@ -123,11 +123,11 @@ func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, reject
 func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
 	at, blocked := q.Gate.Estimate(now, q.Len())
 	wait := max(at.Sub(now), 0)
-	careful := limits
+	trip := q.RTT
 	if q.Len() > 0 {
-		careful.RTT += wait / 32 // an estimate for a call behind others is less exact
+		trip += wait / 32 // an estimate for a call behind others is less exact
 	}
-	if r := careful.check(now, at, blocked); r != nil {
+	if r := limits.check(now, at, trip, blocked); r != nil {
 		return nil, r
 	}
 	if limits.MaxWait <= 0 {
@@ -224,7 +224,7 @@ func (q *Queue[P]) Sweep(now time.Time) {
 		next = place.Next()
 		e := entryAt[P](place)
 		at, blocked := q.Gate.Estimate(now, ahead)
-		if r := e.check(e.since, at, blocked); r != nil {
+		if r := e.check(e.since, at, q.RTT, blocked); r != nil {
 			q.finish(e, e.permit, r)
 		} else {
 			ahead++
@@ -257,13 +257,13 @@ func (q *Queue[P]) wake() {
 // Alarm returns when the timer fires; zero means never. The lock is held. Only tests call it.
 func (q *Queue[P]) Alarm() time.Time { return q.alarm }
 
-// check rejects a call that has waited since a time, if a permit at the given time is too late.
-func (l Limits) check(since, at time.Time, blocked bool) *Rejection {
+// check rejects a call that has waited since a time, if a permit at the given time is too late for a round trip.
+func (l Limits) check(since, at time.Time, trip time.Duration, blocked bool) *Rejection {
 	wait := at.Sub(since)
 	if wait <= 0 {
 		return nil
 	}
-	if !l.Deadline.IsZero() && !at.Add(l.RTT).Before(l.Deadline) {
+	if !l.Deadline.IsZero() && !at.Add(trip).Before(l.Deadline) {
 		return &Rejection{DeadlineExceeded, at}
 	}
 	if wait -= l.slack; wait > l.MaxWait || blocked && l.MaxBlock > 0 && wait > l.MaxBlock {

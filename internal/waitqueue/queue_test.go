@@ -88,6 +88,7 @@ func TestQueue_rejects(t *testing.T) {
 		name     string
 		limits   Limits // Ctx is set; Deadline is from now, in the year 1
 		deadline time.Duration
+		trip     time.Duration
 		cancel   time.Duration
 		blocked  bool
 		reason   Reason
@@ -98,8 +99,8 @@ func TestQueue_rejects(t *testing.T) {
 		{name: "beyond MaxWait: at once", limits: Limits{MaxWait: 999 * time.Millisecond}, reason: MaxWaitExceeded},
 		{name: "it must not wait: at once", limits: Limits{}, reason: MaxWaitExceeded},
 		{name: "beyond the deadline: at once", limits: Limits{MaxWait: time.Minute}, deadline: time.Second, reason: DeadlineExceeded},
-		{name: "no time for the response: at once", limits: Limits{MaxWait: time.Minute, RTT: time.Second}, deadline: 2 * time.Second, reason: DeadlineExceeded},
-		{name: "time for the response: a permit", limits: Limits{MaxWait: time.Minute, RTT: time.Second}, deadline: 2001 * time.Millisecond, took: time.Second, ok: true},
+		{name: "no time for the response: at once", limits: Limits{MaxWait: time.Minute}, trip: time.Second, deadline: 2 * time.Second, reason: DeadlineExceeded},
+		{name: "time for the response: a permit", limits: Limits{MaxWait: time.Minute}, trip: time.Second, deadline: 2001 * time.Millisecond, took: time.Second, ok: true},
 		{name: "beyond MaxBlock, and blocked: at once", limits: Limits{MaxWait: time.Minute, MaxBlock: 500 * time.Millisecond}, blocked: true, reason: MaxWaitExceeded},
 		{name: "beyond MaxBlock, not blocked: a permit", limits: Limits{MaxWait: time.Minute, MaxBlock: 500 * time.Millisecond}, took: time.Second, ok: true},
 		{name: "canceled: it leaves", limits: Limits{MaxWait: time.Minute}, cancel: 300 * time.Millisecond, reason: Canceled, took: 300 * time.Millisecond},
@@ -107,7 +108,7 @@ func TestQueue_rejects(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newGate()
-				g.blocked = row.blocked
+				g.blocked, g.RTT = row.blocked, row.trip
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if row.cancel > 0 {
