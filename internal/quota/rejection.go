@@ -13,7 +13,7 @@ import (
 // block is the time for which rejections stop all requests of a bucket.
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
-// only its own call. When all results are rejections, the scope is blocked for as long as all of
+// only its own call. When all responses are rejections, the scope is blocked for as long as all of
 // them ask. The first success of a request that was sent later ends that block. If a quota is
 // exhausted again after its reset, without a success between, the block is twice as long, because
 // other clients use the quota too.
@@ -147,6 +147,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		return
 	}
 	if !a.rejected() {
+		b.block.streak = 0 // for example a 502
 		return
 	}
 	of := b
