@@ -90,7 +90,8 @@ func (c *Circuit) failed(p Permit, r Result, now time.Time) *Change {
 	}
 	streak.attempts++
 	streak.slowest = max(streak.slowest, r.Took)
-	if isSlowFailure(c.baseline.Get(), r) {
+	slow := isSlowFailure(c.baseline.Get(), r)
+	if slow {
 		streak.slow++
 	}
 	if !r.Retry {
@@ -102,11 +103,14 @@ func (c *Circuit) failed(p Permit, r Result, now time.Time) *Change {
 	if !p.tooMany(sum, r, at) {
 		return nil
 	}
-	slowest := r.Took
-	if 2*streak.slow >= streak.attempts { // one slow failure among many quick ones does not indicate a queue
+	took, slowest := r.Took, r.Took
+	switch {
+	case 2*streak.slow >= streak.attempts:
 		slowest = streak.slowest
+	case slow: // among many quick ones it does not indicate a queue
+		took, slowest = 0, 0
 	}
-	c.opening = newOpening(rules, 0, r.Took, slowest, now)
+	c.opening = newOpening(rules, 0, took, slowest, now)
 	c.opening.opened = sum
 	c.closed.Store(nil)
 	return c.changed(Closed, Open, now)

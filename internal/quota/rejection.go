@@ -11,7 +11,7 @@ import (
 // block is the time for which rejections stop all requests of a bucket.
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
-// only its own call. When all results are rejections, the scope is blocked for as long as all of
+// only its own call. When all responses are rejections, the scope is blocked for as long as all of
 // them ask. The first success of a request that was sent later ends that block.
 type block struct {
 	until time.Time // end of the block; zero: none
@@ -99,6 +99,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		return
 	}
 	if !a.rejected() {
+		b.block.streak = 0 // for example a 502
 		return
 	}
 	of := b
