@@ -796,7 +796,7 @@ func BenchmarkLimiter(b *testing.B) {
 			for next() {
 				set := e.Set(e.scope)
 				if !set.Active() {
-					set.Observe(e.Request, said, now, now)
+					set.Observe(e.Request, said, now, now, 0)
 					continue
 				}
 				t, refused := set.Admit(e.ctx, e.Request, now)

@@ -20,11 +20,12 @@ type Set struct {
 	limiter *Limiter
 	scope   string
 	active  atomic.Bool
-	named   atomic.Bool        // some routes have their own bucket
-	limited atomic.Int64       // time of the last 429 since the limiter's origin; 0: never
-	fixed   *fixedLimit        // the fixed limit of this process; nil: none
-	shared  *sharedquota.Quota // the fixed limit of many processes; nil: none
-	slots   *fixedLimit        // the requests at once; nil: no limit
+	named   atomic.Bool            // some routes have their own bucket
+	limited atomic.Int64           // time of the last 429 since the limiter's origin; 0: never
+	first   atomic.Pointer[bucket] // made the Set active, and counts the requests without a permit
+	fixed   *fixedLimit            // the fixed limit of this process; nil: none
+	shared  *sharedquota.Quota     // the fixed limit of many processes; nil: none
+	slots   *fixedLimit            // the requests at once; nil: no limit
 
 	mu   sync.Mutex
 	keys map[string]string // of requests; guarded by mu
@@ -184,9 +185,11 @@ func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *Rejection {
 	return rejected
 }
 
-// Observe learns from the result of a request without a permit, because the Set was not active. The first response
-// that shows a quota or is a rejection makes the Set active.
-func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
+// Observe learns from the result of a request without a permit, because the Set was not active.
+// The first response that shows a quota or is a rejection makes the Set active. inFlight is the
+// number of other requests without a permit that are in flight then. Each of them must call
+// Observe too, also without a response.
+func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight int64) {
 	if !s.limiter.Follow || !s.active.Load() && !resp.Shows() {
 		return
 	}
@@ -194,8 +197,28 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
 	p.sent = s.limiter.steady(sent)
 	of := s.learn(&p, resp, now)
 	of.Mu.Lock()
-	defer of.Mu.Unlock()
-	of.Dispatch(now)
+	if s.first.CompareAndSwap(nil, of) {
+		of.early = inFlight + 1
+		of.inflight += of.early
+	}
+	of.Mu.Unlock()
+	first := s.first.Load()
+	if first.leave(&p, now); of != first {
+		of.Mu.Lock()
+		defer of.Mu.Unlock()
+		of.Dispatch(now)
+	}
+}
+
+// leave removes a request without a permit from those in flight.
+func (b *bucket) leave(p *Permit, now time.Time) {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b.early > 0 {
+		b.early--
+		b.finish(p, true)
+		b.Dispatch(now)
+	}
 }
 
 // permit returns a permit of the request's bucket that is not counted yet.
