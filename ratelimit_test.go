@@ -482,6 +482,57 @@ func TestRateLimitRoundedDown(t *testing.T) {
 	})
 }
 
+// A doubled wait beyond the deadline is not begun, and the caller gets the 429.
+func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base := script(status(http.StatusTooManyRequests, "Retry-After", "1", "RateLimit-Remaining", "0"))
+		policy := every(0)
+		policy.MaxAttempts = 4
+		tr := &resilienthttp.Transport{Base: base, Policy: policy}
+		resp, err := tr.RoundTrip(get(t)) // rejections: the wait after the fourth is 8 s, and up to a quarter more
+		require.NoError(t, err)
+		_ = readAll(t, resp)
+		time.Sleep(10 * time.Second)
+
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // and the fifth is 16 s
+		defer cancel()
+		begun := time.Now()
+		resp, err = tr.RoundTrip(get(t).WithContext(ctx))
+		require.NoError(t, err)
+		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+		last := lastOf(t, resp)
+		require.ErrorIs(t, last.StopReason, resilienthttp.ErrDeadline)
+		require.Equal(t, time.Second, last.RetryWait, "the wait of the server")
+		_ = readAll(t, resp)
+		require.Zero(t, time.Since(begun))
+		base.requireBalance(t)
+	})
+}
+
+// A wait is not begun if the scope is blocked for longer than MaxRetryAfter.
+func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		base := script(status(http.StatusTooManyRequests, "Retry-After", "2", "RateLimit-Remaining", "0"))
+		policy := every(0)
+		policy.MaxRetryAfter = 3 * time.Second
+		tr := &resilienthttp.Transport{Base: base, Policy: policy}
+		resp, err := tr.RoundTrip(get(t)) // four denials
+		require.NoError(t, err)
+		_ = readAll(t, resp)
+		time.Sleep(10 * time.Second)
+
+		begun := time.Now()
+		resp, err = tr.RoundTrip(get(t)) // the fifth blocks the scope for sixteen seconds
+		require.NoError(t, err)
+		require.ErrorIs(t, lastOf(t, resp).StopReason, resilienthttp.ErrRetryAfter)
+		_ = readAll(t, resp)
+		require.Zero(t, time.Since(begun))
+		base.requireBalance(t)
+	})
+}
+
 // BenchmarkQuotaHeaders measures the cost of a response with many quotas.
 func BenchmarkQuotaHeaders(b *testing.B) {
 	line := `"p";r=50;t=30,` + strings.Repeat(`"q";r=1;t=1,`, 600) + `"z";r=1;t=1`

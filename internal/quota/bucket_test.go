@@ -635,7 +635,7 @@ func TestQuota_MaxWait(t *testing.T) {
 func TestQuota_cancelWithPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		b.block.extend(time.Now().Add(time.Second), time.Now())
+		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false}, time.Hour, 1)
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())

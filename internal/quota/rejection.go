@@ -1,6 +1,8 @@
 package quota
 
 import (
+	"math"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -12,7 +14,9 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
-// them ask. The first success of a request that was sent later ends that block.
+// them ask. The first success of a request that was sent later ends that block. If a quota is
+// exhausted again after its reset, without a success between, the block is twice as long, because
+// other clients use the quota too.
 type block struct {
 	until time.Time // end of the block; zero: none
 	cause time.Time // a success of a request that was sent later ends the block
@@ -20,21 +24,48 @@ type block struct {
 	streak int64         // consecutive rejections
 	first  time.Time     // the time of the first of them
 	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
+
+	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
+	level float64   // how often a quota was exhausted again after its reset
 }
 
-// The scope is blocked after minStreak consecutive rejections, and as many as there are
-// requests in flight, over the time that they ask for or minStreakTime. Many rejections in a
-// moment may only be the end of a window of a second.
-const minStreak, minStreakTime = 8, time.Second
+const (
+	// The scope is blocked after minStreak consecutive rejections, and as many as there are
+	// requests in flight, over the time that they ask for or minStreakTime. Many rejections in a
+	// moment may only be the end of a window of a second.
+	minStreak, minStreakTime = 8, time.Second
 
-// reject counts a rejection that asks for a wait; 0: for none. longest is the maximum of a block.
-func (b *block) reject(sent, now time.Time, wait, longest time.Duration, inflight int64) {
+	maxDoubled = 30 * time.Second // maximum of a doubled wait
+
+	maxLevel   = 5    // 2^5 s are more than maxDoubled
+	levelDecay = 0.25 // a success lowers the level by this
+)
+
+// rejection is the content of a rejection.
+type rejection struct {
+	sent, now time.Time
+	wait      time.Duration // the wait that it asks for; 0: none
+	shown     bool          // it shows an exhausted quota
+	known     bool          // the dimension already waits for its reset: only doubling adds a block
+}
+
+// reject counts a rejection. longest is the maximum of a block.
+func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 	if b.streak++; b.streak == 1 {
-		b.first, b.least = now, wait
+		b.first, b.least = r.now, r.wait
 	}
-	b.least = min(b.least, wait)
-	if b.least > 0 && b.streak >= max(minStreak, inflight) && now.Sub(b.first) >= min(b.least, minStreakTime) {
-		b.extend(now.Add(min(b.least, longest)), sent)
+	b.least = min(b.least, r.wait)
+	wait := min(r.wait, longest)
+	switch {
+	case r.shown && wait > 0:
+		if wait = min(b.double(r.sent, r.now, wait), longest); wait > 0 && (!r.known || b.level > 0) {
+			b.extend(r.now.Add(wait), r.now.Add(wait)) // no success ends it earlier
+		}
+	case r.shown:
+	case b.streak >= max(minStreak, inflight) && r.now.Sub(b.first) >= min(b.least, minStreakTime):
+		if wait = min(b.least, longest); wait > 0 { // 0: the server rounds the rest of a second down
+			b.extend(r.now.Add(wait), r.sent)
+		}
 	}
 }
 
@@ -44,10 +75,27 @@ func (b *block) extend(until, cause time.Time) {
 	}
 }
 
+// double returns the wait for an exhausted quota. A request that was sent before the last reset
+// gives no new information.
+func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
+	if !b.shown.IsZero() && !sent.Before(b.shown) {
+		b.level = min(b.level+1, maxLevel)
+	}
+	b.shown = later(b.shown, now.Add(wait))
+	if b.level == 0 {
+		return wait
+	}
+	wait = time.Duration(min(float64(wait)*math.Exp2(b.level), float64(max(maxDoubled, wait))))
+	return wait + rand.N(wait/4+1)
+}
+
 func (b *block) succeed(sent time.Time) {
 	b.streak = 0
 	if sent.After(b.cause) {
 		b.until = time.Time{}
+	}
+	if b.level = max(b.level-levelDecay, 0); b.level == 0 && b.until.IsZero() {
+		b.shown = time.Time{}
 	}
 }
 
@@ -99,7 +147,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		return
 	}
 	if !a.rejected() {
-		b.block.streak = 0 // for example a 502
+		b.block.streak = 0 // for example a 502: the limit does not reject all requests
 		return
 	}
 	of := b
@@ -108,12 +156,9 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	}
 	b.account.known.Store(true)
 	known := slices.ContainsFunc(b.dims, func(d dimension) bool { return d.exhausted(now) && d.mentioned == b.version })
-	switch longest := b.limiter.MaxBlock; {
-	case known: // it delays the calls until its reset
-	case a.Quota.Exhausted && a.AsksToWait && len(a.Quota.Dimensions) == 0: // no success ends it earlier
-		until := now.Add(min(a.RetryAfter, longest))
-		of.block.extend(until, until)
-	default:
-		of.block.reject(p.sent, now, a.RetryAfter, longest, b.inflight)
+	if known && b.shared != nil {
+		return // doubling is not needed: the store divides the quota between the processes
 	}
+	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
+	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
 }

@@ -22,7 +22,12 @@ func TestBlock(t *testing.T) {
 	type step func(b *block, start time.Time)
 	rejected := func(sent, came, wait time.Duration) step {
 		return func(b *block, start time.Time) {
-			b.reject(start.Add(sent), start.Add(came), wait, time.Hour, 1)
+			b.reject(rejection{sent: start.Add(sent), now: start.Add(came), wait: wait}, time.Hour, 1)
+		}
+	}
+	shown := func(exact bool, at, wait time.Duration) step {
+		return func(b *block, start time.Time) {
+			b.reject(rejection{start.Add(at), start.Add(at), wait, true, exact}, time.Hour, 1)
 		}
 	}
 	served := func(sent time.Duration) step {
@@ -32,7 +37,7 @@ func TestBlock(t *testing.T) {
 		return func(b *block, start time.Time) {
 			for i := range n {
 				at := start.Add(from + time.Duration(i)*gap)
-				b.reject(at, at.Add(10*ms), s, time.Hour, inflight)
+				b.reject(rejection{sent: at, now: at.Add(10 * ms), wait: s}, time.Hour, inflight)
 			}
 		}
 	}
@@ -60,11 +65,10 @@ func TestBlock(t *testing.T) {
 		{"again after its end: not doubled", []step{streak(8, 0, 150*ms, 1), streak(8, 3*s, 150*ms, 1)}, 4060*ms + s},
 		{"one asks for more: as long as all ask", []step{streak(8, 0, 150*ms, 1), rejected(1100*ms, 1100*ms, 30*s)}, 1100*ms + s},
 		{"one does not say: not blocked", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 0},
-		{"longer than MaxBlock: cut", []step{func(b *block, start time.Time) {
-			for i := range minStreak {
-				rejected(time.Duration(i)*s, time.Duration(i)*s, 3*time.Hour)(b, start)
-			}
-		}}, time.Hour + 7*s},
+		{"shown: at once", []step{shown(false, 0, s)}, s},
+		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
+		{"shown, and a success: it stays", []step{shown(false, 0, s), served(ms)}, s},
+		{"longer than MaxBlock: cut", []step{shown(false, 0, 3*time.Hour)}, time.Hour},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var b block
@@ -81,6 +85,36 @@ func TestBlock(t *testing.T) {
 			require.Zero(t, b.at(until), "it is over")
 		})
 	}
+}
+
+// TestBlock_doubles checks that blocks of a quota that is shown double while no request
+// is served between them, up to 30 s, and that successes take that back.
+func TestBlock_doubles(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	step := func(b *block, wait time.Duration) float64 {
+		b.reject(rejection{now, now, wait, true, false}, time.Hour, 1)
+		until := b.at(now)
+		took := until.Sub(now)
+		now = until
+		return took.Seconds()
+	}
+	var b block
+	for i, want := range []float64{1, 2, 4, 8, 16, 30, 30} {
+		got := step(&b, time.Second)
+		require.GreaterOrEqual(t, got, want, "block %d", i)
+		require.LessOrEqual(t, got, want*1.25, "block %d", i)
+	}
+	for range 4 {
+		b.succeed(now)
+	}
+	require.InDelta(t, 34, step(&b, time.Second), 4.1, "four successes halve it, the rejection doubles it")
+	for range 24 {
+		b.succeed(now.Add(1))
+	}
+	require.InDelta(t, 1, step(&b, time.Second), 0)
+	now = now.Add(-time.Second / 2) // a request that was sent before the block ended
+	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 1)
+	require.Zero(t, b.level)
 }
 
 // §4.17: which responses delay other calls than their own, after one and after many of
