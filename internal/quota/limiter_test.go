@@ -154,6 +154,34 @@ func TestSet_observe(t *testing.T) {
 	})
 }
 
+// §4.17: a failure between rejections shows that the server does not reject all requests.
+func TestSet_failuresEndAStreak(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		between int // the status of every second response
+		blocked bool
+	}{
+		{"rejections only: blocked", http.StatusTooManyRequests, true},
+		{"a 502 between: not blocked", http.StatusBadGateway, false},
+		{"a 200 between: not blocked", http.StatusOK, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := with(Config{}).Set("a")
+				for i := range 40 {
+					now, status := time.Now(), http.StatusTooManyRequests
+					if i%2 == 1 {
+						status = row.between
+					}
+					s.Observe(Request{}, answerOf(status, http.Header{"Retry-After": {"60"}}, now), now, now, 0)
+					time.Sleep(150 * time.Millisecond)
+				}
+				require.Equal(t, row.blocked, !s.BlockedUntil(Request{}, time.Now()).IsZero())
+			})
+		})
+	}
+}
+
 // TestSet_countsEarlyRequests checks that requests that were sent before a response showed the
 // quota count as in flight until their results are observed.
 func TestSet_countsEarlyRequests(t *testing.T) {

@@ -147,7 +147,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		return
 	}
 	if !a.rejected() {
-		b.block.streak = 0 // for example a 502
+		b.block.streak = 0 // for example a 502: the limit does not reject all requests
 		return
 	}
 	of := b
