@@ -135,7 +135,7 @@ func TestSlowStart_cutsOnNewResults(t *testing.T) {
 	}
 }
 
-// L2: a server whose failures are quick has no queue. So the limit grows although half of the requests fail.
+// L2: a server with quick failures has no queue. So the limit grows although half of the requests fail.
 func TestSlowStart_quickFailures(t *testing.T) {
 	for _, tt := range []struct {
 		name string
