@@ -4,7 +4,7 @@ import "time"
 
 // slowStart limits the requests in flight after slow failures have opened a circuit and it has
 // closed again. All requests at once would fill the server's queue again. The limit grows as
-// responses succeed, and shrinks when too many fail, like TCP's congestion window. A limit below
+// responses succeed, and shrinks when too many fail slowly, like TCP's congestion window. A limit below
 // one means a pause after each request: with 1/3, the pause is twice the latency of the request.
 //
 // It expires after a Window without a rejection, or six without a cut. Circuit.mu guards it.
@@ -17,9 +17,9 @@ type slowStart struct {
 	admitted       time.Time     // time of the last request
 	loaded         time.Time     // time when half of the limit was last in flight
 	paused         time.Time     // no request is admitted until then
-	quiet          time.Time     // time of the last rejection or failure
+	quiet          time.Time     // time of the last rejection or slow failure
 	cut            time.Time     // time of the last cut
-	results        float64       // recent results since the last cut
+	results        float64       // recent results since the last cut, without quick failures
 	failures       float64       // failures among these results
 }
 
@@ -27,7 +27,7 @@ const (
 	initialLimit = 0.25
 	minLimit     = 0.125
 	cutRatio     = 0.25 // limit after a cut, as a ratio of the requests in flight
-	maxFailures  = 0.2  // ratio of failures that causes a cut
+	maxFailures  = 0.2  // ratio of slow failures that causes a cut
 	maxResults   = 20   // maximum of the results that a cut needs
 	maxWindows   = 6    // windows without a cut after which slow start ends
 
@@ -77,7 +77,7 @@ func (l *slowStart) admit(now time.Time) *Rejection {
 func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
 	inFlight, took := float64(l.inFlight), now.Sub(sent)
 	l.inFlight--
-	if outcome == None {
+	if outcome == None || outcome == Failure && took <= l.quick { // a quick failure indicates no queue
 		return
 	}
 	maxPause := l.rules.MaxCooldown

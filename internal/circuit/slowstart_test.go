@@ -135,6 +135,77 @@ func TestSlowStart_cutsOnNewResults(t *testing.T) {
 	}
 }
 
+// L2: a server with quick failures has no queue. So the limit grows although half of the requests fail.
+func TestSlowStart_quickFailures(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		took time.Duration // of a failure
+		grow bool
+	}{
+		{"as quick as responses", 2 * usualLatency, true},
+		{"slower", 2*usualLatency + 1, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, now := newLimit(), epoch
+			for i := range 200 {
+				require.Nil(t, l.admit(now))
+				sent, outcome := now, Success
+				now = now.Add(usualLatency)
+				if i%2 == 0 {
+					now, outcome = sent.Add(tt.took), Failure
+				}
+				l.done(sent, now, outcome)
+				now = later(now, l.paused)
+			}
+			require.Equal(t, tt.grow, l.size >= 1)
+		})
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// L2: a slow failure that opens the circuit after many quick ones changes neither the cooldown nor slow start.
+func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		quick, slow int
+		cooldown    time.Duration
+		limited     bool
+	}{
+		{"quick ones and a slow one", 18, 1, DefaultCooldown, false},
+		{"slow ones and a quick one", 1, 18, 600 * time.Millisecond, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, at := record(Rules{}), epoch
+			b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
+			var permits []Permit
+			for range tt.quick + tt.slow {
+				permits = append(permits, b.must(t, at))
+			}
+			for i, p := range permits {
+				took := time.Duration(0)
+				if i >= tt.quick {
+					took = 300 * time.Millisecond
+				}
+				b.done(p, Result{Outcome: Failure, Took: took}, at)
+			}
+			require.Equal(t, "open", b.path())
+			until, _ := b.rejects(at, false)
+			require.InDelta(t, tt.cooldown+tt.cooldown/8, until.Sub(at), float64(tt.cooldown/8+1))
+			for range DefaultProbes {
+				b.done(b.must(t, until), Result{Outcome: Success, Took: usualLatency}, until)
+				until = until.Add(time.Second)
+			}
+			require.Equal(t, tt.limited, b.limit() != nil)
+		})
+	}
+}
+
 // Successes of long ago do not hide that half of the requests fail now.
 func TestSlowStart_forgetsOldResults(t *testing.T) {
 	const worst, took = 100 * time.Millisecond, 50 * time.Millisecond // too slow for the limit to grow
@@ -363,7 +434,8 @@ func TestSlowStart_expiresWithoutRejections(t *testing.T) {
 	}{
 		{"no requests", func(*slowStart, time.Time) {}, DefaultWindow},
 		{"a success", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, Success) }, DefaultWindow},
-		{"a failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, Failure) }, later + DefaultWindow},
+		{"a slow failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now.Add(-outageLatency), now, Failure) }, later + DefaultWindow},
+		{"a quick failure", func(l *slowStart, now time.Time) { l.admit(now); l.done(now, now, Failure) }, DefaultWindow},
 		{"rejected: too many in flight", func(l *slowStart, now time.Time) { l.admit(now); l.admit(now) }, later + DefaultWindow},
 		{"rejected: a pause", func(l *slowStart, now time.Time) {
 			l.admit(now)

@@ -157,9 +157,14 @@ func (p *parser) addNamed(listed bool) {
 		if q.listed != listed {
 			continue
 		}
-		if listed {
+		switch {
+		case listed:
 			q.name = strings.Clone(q.name) // it would keep the whole line alive
-		} else {
+		case q.name == "Requests": // the usual names need no memory
+			q.name = "requests"
+		case q.name == "Tokens":
+			q.name = "tokens"
+		default:
 			q.name = strings.ToLower(q.name)
 		}
 		p.complete(q)
@@ -179,7 +184,7 @@ func (p *parser) add(q *quota) {
 		return
 	}
 	if p.state.Dimensions == nil {
-		p.state.Dimensions = make([]Dimension, 0, len(p.named)+1)
+		p.state.Dimensions = make([]Dimension, 0, max(len(p.named), 1))
 	}
 	p.state.Dimensions = append(p.state.Dimensions, Dimension{
 		Name:      q.name,

@@ -215,11 +215,16 @@ func TestParse_allocations(t *testing.T) {
 		with.Set("X-RateLimit-"+name, value)
 	}
 	without.Set("X-RateLimiter", "nginx")
+	named := ordinary()
+	for _, name := range []string{"Requests", "Tokens"} {
+		named.Set("X-RateLimit-Remaining-"+name, "9")
+		named.Set("X-RateLimit-Reset-"+name, "30")
+	}
 	for _, row := range []struct {
 		name   string
 		header http.Header
 		want   float64
-	}{{"no quota: none", without, 0}, {"one quota: one", with, 1}} {
+	}{{"no quota: none", without, 0}, {"one quota: one", with, 1}, {"two with usual names: two", named, 2}} {
 		t.Run(row.name, func(t *testing.T) {
 			require.InDelta(t, row.want, testing.AllocsPerRun(100, func() { _, _ = Parse(row.header, time.Time{}) }), 0)
 		})

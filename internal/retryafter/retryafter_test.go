@@ -259,6 +259,30 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// FuzzDate compares ParseDate with package time, which accepts zones other than GMT too.
+func FuzzDate(f *testing.F) {
+	for _, s := range []string{
+		"Wed, 21 Oct 2015 07:28:00 GMT", "wed, 21 oct 2015 07:28:00 GMT", "Mon, 21 Oct 2015 07:28:00 GMT", "edT, 21 Oct 2015 07:28:00 GMT",
+		"Wed, 21 anF 2015 07:28:00 GMT", "Wed, 21 Oct 2015 07:28:00 PST", "Wed, 21 Oct 2015 07-28-00 GMT", "Wed; 21-Oct-2015 07:28:00 GMT",
+		"Sun, 29 Feb 2015 07:28:00 GMT", "Sat, 29 Feb 2020 07:28:00 GMT", "Wed, 00 Oct 2015 07:28:00 GMT", "Wed, 31 Nov 2015 07:28:00 GMT",
+		"Wed, 21 Oct 2015 24:28:00 GMT", "Wed, 21 Oct 2015 07:60:00 GMT", "Wed, 21 Oct 2015 07:28:60 GMT", "Wed, +1 Oct 2015 07:28:00 GMT",
+		"Wed, 21 Oct -015 07:28:00 GMT", "Fri, 01 Jan 0000 00:00:00 GMT", "Fri, 31 Dec 9999 23:59:59 GMT", "Wed, 21 Oct 2015 7:28:00 GMT ",
+		"Wednesday, 21-Oct-15 07:28:00 GMT", "Wed Oct 21 07:28:00 2015",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		want, err := http.ParseTime(strings.Trim(s, " \t"))
+		zone, _ := want.Zone()
+		valid := err == nil && (zone == "GMT" || zone == "UTC") && len(strings.Trim(s, " \t")) <= maxDate
+		got, ok := ParseDate(s)
+		require.Equal(t, valid, ok)
+		if ok {
+			require.Equal(t, want.UTC(), got)
+		}
+	})
+}
+
 // requireExact compares n, the result of parsing s, with big.Rat's result.
 func requireExact(t *testing.T, s string, n Number) {
 	t.Helper()
