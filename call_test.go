@@ -78,52 +78,59 @@ func TestBadRequests(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var options []memhttp.Option
-					if h2 {
-						options = append(options, memhttp.HTTP2())
-					}
-					s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-						_, _ = io.Copy(io.Discard, r.Body)
-						<-r.Context().Done() // a response could arrive before the error
-					}), options...)
-					base := &countingBase{base: s.Transport()}
-					tr := &resilienthttp.Transport{Base: base, Breaker: nervous(time.Hour)}
-					req := newRequest(t, "PUT", s.URL, "")
-					body := &trackedBody{Reader: bytes.NewReader([]byte("content"))}
-					req.Body, req.ContentLength = body, 7
-					req.GetBody = func() (io.ReadCloser, error) {
-						return &trackedBody{Reader: bytes.NewReader([]byte("content"))}, nil
-					}
-					tt.spoil(req)
-					start := time.Now()
-					resp, err := tr.RoundTrip(req)
-					require.Nil(t, resp)
-					require.Error(t, err)
-					require.NotContains(t, err.Error(), secret)
-					if strings.Contains(err.Error(), "use of closed network connection") {
-						return // net/http closes the connection at a bad body, and one time in a thousand sees that first
-					}
-					require.ErrorContains(t, err, text)
-					require.NotContains(t, err.Error(), "\n")
-					synctest.Wait()
-					if req.Body != nil {
-						require.Positive(t, body.closes.Load(), "the body is closed")
-					}
-					attempts := asError(t, err).Attempts
-					if tt.early {
-						require.Empty(t, attempts)
+				const tries = 3
+				raced := true
+				for try := 0; raced && try < tries; try++ {
+					synctest.Test(t, func(t *testing.T) {
+						raced = false
+						var options []memhttp.Option
+						if h2 {
+							options = append(options, memhttp.HTTP2())
+						}
+						s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+							_, _ = io.Copy(io.Discard, r.Body)
+							<-r.Context().Done() // a response could arrive before the error
+						}), options...)
+						base := &countingBase{base: s.Transport()}
+						tr := &resilienthttp.Transport{Base: base, Breaker: nervous(time.Hour)}
+						req := newRequest(t, "PUT", s.URL, "")
+						body := &trackedBody{Reader: bytes.NewReader([]byte("content"))}
+						req.Body, req.ContentLength = body, 7
+						req.GetBody = func() (io.ReadCloser, error) {
+							return &trackedBody{Reader: bytes.NewReader([]byte("content"))}, nil
+						}
+						tt.spoil(req)
+						start := time.Now()
+						resp, err := tr.RoundTrip(req)
+						require.Nil(t, resp)
+						require.Error(t, err)
+						require.NotContains(t, err.Error(), secret)
+						// net/http closes the connection at a body above its length, and rarely sees that first.
+						if raced = req.ContentLength < 7 && strings.Contains(err.Error(), "use of closed network connection"); raced {
+							return
+						}
+						require.ErrorContains(t, err, text)
+						require.NotContains(t, err.Error(), "\n")
+						synctest.Wait()
+						if req.Body != nil {
+							require.Positive(t, body.closes.Load(), "the body is closed")
+						}
+						attempts := asError(t, err).Attempts
+						if tt.early {
+							require.Empty(t, attempts)
+							require.Zero(t, time.Since(start))
+							return
+						}
+						require.Len(t, attempts, 1, "%v", attempts)
+						require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict)
+						require.NoError(t, attempts[0].StopReason)
 						require.Zero(t, time.Since(start))
-						return
-					}
-					require.Len(t, attempts, 1, "%v", attempts)
-					require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict)
-					require.NoError(t, attempts[0].StopReason)
-					require.Zero(t, time.Since(start))
-					if req.URL.Host != "" {
-						require.Equal(t, resilienthttp.StateClosed, tr.Breaker.State(req.URL.Host, resilienthttp.PriorityDefault), "the breaker does not count it")
-					}
-				})
+						if req.URL.Host != "" {
+							require.Equal(t, resilienthttp.StateClosed, tr.Breaker.State(req.URL.Host, resilienthttp.PriorityDefault), "the breaker does not count it")
+						}
+					})
+				}
+				require.False(t, raced, "in %d tries", tries)
 			})
 		}
 	}

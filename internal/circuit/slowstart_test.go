@@ -142,8 +142,8 @@ func TestSlowStart_quickFailures(t *testing.T) {
 		took time.Duration // of a failure
 		grow bool
 	}{
-		{"as quick as responses", 2 * usualLatency, true},
-		{"slower", 2*usualLatency + 1, false},
+		{"within twice the usual latency: quick", 2 * usualLatency, true},
+		{"slower: a queue", 2*usualLatency + 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, now := newLimit(), epoch
@@ -155,21 +155,16 @@ func TestSlowStart_quickFailures(t *testing.T) {
 					now, outcome = sent.Add(tt.took), Failure
 				}
 				l.done(sent, now, outcome)
-				now = later(now, l.paused)
+				if l.paused.After(now) {
+					now = l.paused
+				}
 			}
 			require.Equal(t, tt.grow, l.size >= 1)
 		})
 	}
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// L2: a slow failure that opens the circuit after many quick ones changes neither the cooldown nor slow start.
+// L2: a slow failure that opens the circuit after many quick ones begins neither a long cooldown nor slow start.
 func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
