@@ -158,22 +158,29 @@ func TestSet_observe(t *testing.T) {
 func TestSet_failuresEndAStreak(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		between int // the status of every second response
+		between int  // the status of every second response
+		global  bool // the rejections are of all buckets, and the other responses of one
 		blocked bool
 	}{
-		{"rejections only: blocked", http.StatusTooManyRequests, true},
-		{"a 502 between: not blocked", http.StatusBadGateway, false},
-		{"a 200 between: not blocked", http.StatusOK, false},
+		{"rejections only: blocked", http.StatusTooManyRequests, false, true},
+		{"a 502 between: not blocked", http.StatusBadGateway, false, false},
+		{"a 200 between: not blocked", http.StatusOK, false, false},
+		{"global rejections only: blocked", http.StatusTooManyRequests, true, true},
+		{"a bucket's 502 between: not blocked", http.StatusBadGateway, true, false},
+		{"a bucket's 200 between: not blocked", http.StatusOK, true, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := with(Config{}).Set("a")
 				for i := range 40 {
-					now, status := time.Now(), http.StatusTooManyRequests
+					now, status, header := time.Now(), http.StatusTooManyRequests, http.Header{"Retry-After": {"60"}}
 					if i%2 == 1 {
 						status = row.between
 					}
-					s.Observe(Request{}, answerOf(status, http.Header{"Retry-After": {"60"}}, now), now, now, 0)
+					if row.global {
+						setFields(header, "X-RateLimit-Bucket", "b", "X-RateLimit-Global", status == http.StatusTooManyRequests)
+					}
+					s.Observe(Request{}, answerOf(status, header, now), now, now, 0)
 					time.Sleep(150 * time.Millisecond)
 				}
 				require.Equal(t, row.blocked, !s.BlockedUntil(Request{}, time.Now()).IsZero())
