@@ -35,7 +35,7 @@ type RateLimit struct {
 	Limit rate.Limit
 
 	// Burst is the maximum number of requests at once under Limit (token bucket). Zero or
-	// negative means the requests of one second, at least 1.
+	// negative means the requests of one second, at least 1. The maximum is 2,147,483,647.
 	Burst int
 
 	// MaxInFlight is the maximum number of requests at once in each scope of this process. Further
@@ -43,7 +43,7 @@ type RateLimit struct {
 	// request has its slot until its response headers or its error; bodies do not count. Hedges and
 	// second attempts are sent only if a slot is free. A call with the context of an attempt that has
 	// a slot of its scope needs none, as in a Base that fetches tokens. Zero or negative means no
-	// limit.
+	// limit. The maximum is 2,147,483,647.
 	MaxInFlight int
 
 	// MaxWait is the maximum estimated wait of a call in the queue; a call waits at most 2 s
@@ -83,7 +83,8 @@ func (l *RateLimit) engine() *quota.Limiter {
 }
 
 func (l *RateLimit) config() quota.Config {
-	c := quota.Config{Limit: l.Limit, Burst: l.Burst, MaxInFlight: max(l.MaxInFlight, 0), MaxWait: l.MaxWait, MaxBlock: l.MaxBlock, Shared: l.Shared}
+	c := quota.Config{Limit: l.Limit, MaxWait: l.MaxWait, MaxBlock: l.MaxBlock, Shared: l.Shared}
+	c.Burst, c.MaxInFlight = min(l.Burst, math.MaxInt32), min(max(l.MaxInFlight, 0), math.MaxInt32)
 	if !(c.Limit > 0) || c.Limit == rate.Inf {
 		c.Limit = 0
 	}

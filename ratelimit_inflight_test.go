@@ -153,6 +153,21 @@ func TestMaxInFlight_none(t *testing.T) {
 	}
 }
 
+// Limits that no process reaches are shown as they are, or as the largest that is counted.
+func TestRateLimit_huge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := inFlight(math.MaxInt, -1, status(200))
+		tr.RateLimit.Limit, tr.RateLimit.Burst = 1, math.MaxInt
+		answered(t, tr)
+		quotas := known(t, tr).Quotas
+		require.Len(t, quotas, 2)
+		for _, q := range quotas {
+			require.EqualValues(t, math.MaxInt32, q.Limit)
+			require.GreaterOrEqual(t, q.Remaining, q.Limit-1)
+		}
+	})
+}
+
 // §4.26: an attempt returns its slot when it has headers or an error, whatever ends it, and no
 // earlier: a body that is not read holds none.
 func TestMaxInFlight_slotIsReturned(t *testing.T) {

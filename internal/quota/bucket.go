@@ -24,7 +24,7 @@ type bucket struct {
 	knowledge
 	inflight int64
 	early    int64     // of these, without a permit
-	version  uint64    // number of responses
+	version  uint64    // number of responses, which orders observations
 	latest   time.Time // the latest time that tick returned
 }
 
@@ -69,18 +69,20 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 // enter takes the permit. It waits for it if the limits allow. A hedge takes none of the last half. A call that would
 // be rejected may be a probe.
 func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) *Rejection {
-	granted, waited, rejected := b.Enter(now, limits)
-	p.Waited, p.sent = waited, granted.sent
-	if waited || rejected == nil && !r.NoWait {
+	b.Mu.Lock()
+	now = b.tick(now)
+	granted, e, rejected := b.TakeOrJoin(now, limits)
+	if e != nil {
+		b.Mu.Unlock()
+		granted, rejected = b.Wait(e)
+		p.Waited, p.version, p.sent = true, granted.version, granted.sent
 		return rejected
 	}
-	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	now = b.tick(now)
+	p.version, p.sent = granted.version, granted.sent
 	switch {
-	case rejected == nil && b.lessThanHalfLeft(now):
+	case rejected == nil && r.NoWait && b.lessThanHalfLeft(now):
 		b.finish(&granted, false)
-		b.Dispatch(now)
 		return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(p, now):
 		p.probe = true
@@ -98,7 +100,7 @@ func (b *bucket) use(p *Permit, now time.Time) {
 	}
 	b.after.sent = b.after.sent || now.Before(b.after.alone)
 	b.probes.inFlight = b.probes.inFlight || p.probe
-	p.sent = now
+	p.version, p.sent = b.version, now
 }
 
 // opening is the time at which the next request may be sent.
@@ -151,7 +153,7 @@ func (b *bucket) roll(d *dimension, now time.Time) {
 // lose counts a request that lost its response: the server may have counted it.
 func (b *bucket) lose(p *Permit) {
 	for i := range b.dims {
-		if d := &b.dims[i]; !d.costed && d.remaining > 0 && !p.sent.Before(d.at) {
+		if d := &b.dims[i]; !d.costed && d.remaining > 0 && d.version <= p.version && !p.sent.Before(d.since) {
 			d.remaining--
 		}
 	}

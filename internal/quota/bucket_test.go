@@ -292,13 +292,123 @@ func TestQuota_outOfOrderResponses(t *testing.T) {
 		b := s.bucket(t)
 		var calls sync.WaitGroup
 		calls.Go(func() { _, _ = s.get(t, "/first") })
-		time.Sleep(time.Millisecond)
+		synctest.Wait()
 		calls.Go(func() { _, _ = s.get(t, "/second") })
 		calls.Wait()
 		assert.EqualValues(t, 7, b.dims[0].remaining)
 		_, _ = s.get(t, "/third")
 		assert.EqualValues(t, 9, b.dims[0].remaining)
 	})
+}
+
+// Responses that come in one tick of the clock are ordered by what was known when their requests were sent.
+func TestQuota_outOfOrderWithinATick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: -1})
+		shows := func(e *exchange, remaining int) {
+			setFields(e.header, "X-RateLimit-Limit", 100, "X-RateLimit-Remaining", remaining, "X-RateLimit-Reset", 60)
+			e.done()
+		}
+		enter := func() (all []*exchange) {
+			for range 100 {
+				if e := newExchange(t.Context(), l); e.enter() == nil {
+					all = append(all, e)
+				}
+			}
+			return all
+		}
+		first := newExchange(t.Context(), l)
+		require.Nil(t, first.enter())
+		shows(first, 60)
+		calls := enter()
+		require.Len(t, calls, 60)
+		for i := 49; i >= 0; i-- { // 10 are in flight
+			shows(calls[i], 59-i)
+		}
+		require.Empty(t, enter(), "10 are left, for those in flight")
+	})
+}
+
+// A request that lost its response counts, unless a later response already shows what remains.
+func TestQuota_lostResponse(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		later bool // a request that was sent with the lost one has shown a count since
+		want  int64
+	}{
+		{"the newest response came before it: it counts", false, 8},
+		{"a response came since: that knows best", true, 7},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(Config{})
+				first, lost, other := newExchange(t.Context(), l), newExchange(t.Context(), l), newExchange(t.Context(), l)
+				shows := func(e *exchange, remaining int) {
+					setFields(e.header, "X-RateLimit-Limit", 10, "X-RateLimit-Remaining", remaining, "X-RateLimit-Reset", 60)
+					e.done()
+				}
+				require.Nil(t, first.enter())
+				shows(first, 9)
+				require.Nil(t, lost.enter())
+				require.Nil(t, other.enter())
+				if row.later {
+					shows(other, 7)
+				}
+				lost.Permit.Done(&Response{}, time.Now())
+				require.Equal(t, row.want, l.accounts.Peek(accountKey{scope: first.scope}).general.dims[0].remaining)
+			})
+		})
+	}
+}
+
+// The time between the beginning of a call and its queue is no wait in the queue.
+func TestQuota_lateEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: 3 * time.Second})
+		first := newExchange(t.Context(), l)
+		require.Nil(t, first.enter())
+		setFields(first.header, "X-RateLimit-Limit", 1, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", 7)
+		first.done()
+		begun := time.Now()
+		time.Sleep(5 * time.Second)
+		_ = l.Set(first.scope).BlockedUntil(first.Request, time.Now())
+		_, rejected := l.Set(first.scope).Admit(t.Context(), first.Request, begun)
+		require.Nil(t, rejected, "the reset is 2 s away")
+	})
+}
+
+// A hedge that is refused, because less than half of the quota is left, takes nothing from a call at the same time.
+func TestQuota_refusedHedge(t *testing.T) {
+	l := with(Config{MaxWait: -1})
+	first := newExchange(t.Context(), l)
+	require.Nil(t, first.enter())
+	setFields(first.header, "X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 1, "X-RateLimit-Reset", 3000)
+	first.done()
+	stop, hedges := make(chan struct{}), sync.WaitGroup{}
+	hedges.Go(func() {
+		hedge := newExchange(t.Context(), l)
+		hedge.NoWait = true
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				assert.NotNil(t, hedge.enter())
+			}
+		}
+	})
+	refused := 0
+	for range 20_000 {
+		e := newExchange(t.Context(), l)
+		if e.enter() != nil {
+			refused++
+			continue
+		}
+		e.Permit.Cancel(time.Now())
+	}
+	close(stop)
+	hedges.Wait()
+	require.Zero(t, refused)
 }
 
 // A quota with a reset later than MaxBlock holds calls for MaxBlock, and then one call tries it. It is full
@@ -444,7 +554,7 @@ func TestQuota_firstRequestAfterReset(t *testing.T) {
 	}{
 		{"answers", late(100*time.Millisecond, says(100, 99, 10*time.Second)), 100 * time.Millisecond, 0},
 		{"is refused", refusing(http.StatusTooManyRequests, says(100, 0, 5*time.Second)), 5 * time.Second, 0},
-		{"hangs", faulttest.Reply{Delay: time.Hour}, maxSpread, 0},
+		{"hangs", faulttest.Reply{Delay: time.Hour}, maxAlone, 0},
 		{"hangs in a short window", faulttest.Reply{Delay: time.Hour}, 250 * time.Millisecond, 2 * time.Second},
 		{"is lost", late(100*time.Millisecond, faulttest.Reply{Fault: faulttest.ResetAfterRead}), 100 * time.Millisecond, 0},
 	} {

@@ -34,6 +34,7 @@ type dimension struct {
 	refutedUntil time.Time // until then, successes contradict it; zero: they do not
 
 	mentioned uint64 // the bucket's version at the last response that showed it
+	version   uint64 // the bucket's version when remaining was learned
 }
 
 // standing tells whether a dimension counts.
@@ -107,7 +108,7 @@ func (d *dimension) take(o observation) {
 	refilled := d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit
 	d.proven = d.proven || d.claimed && o.field.Remaining > 0 && refilled
 	d.claimed = o.field.Remaining == 0
-	d.remaining, d.at = o.field.Remaining, o.now
+	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
 	d.short = o.rejected && o.field.Remaining == 0
 	d.end = o.end
 }
@@ -268,5 +269,6 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 	}
 	period := d.window + min(trip, d.alone()) // a window may begin with its first request
 	windows := min(beyond/d.limit, int64(Horizon/period))
-	return reset.Add(time.Duration(windows)*period + d.spread()*time.Duration(beyond%d.limit+1)/time.Duration(d.limit))
+	before := beyond % d.limit
+	return reset.Add(time.Duration(windows)*period + d.spacing(before+1, reset.Sub(now))*time.Duration(before))
 }

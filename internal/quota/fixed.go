@@ -70,10 +70,9 @@ func (s *fixedLimit) Return(struct{}, time.Time) { s.tokens++ }
 // that would get its token too late does not wait for a slot first.
 func (s *fixedLimit) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
 	s.fill(now)
-	lacking := float64(ahead+1) - s.tokens
 	switch {
-	case s.rate > 0 && lacking > 0:
-		return now.Add(s.timeOf(lacking)), false
+	case s.rate > 0:
+		return now.Add(s.timeOf(max(float64(ahead+1)-s.tokens, 0))), false
 	case s.next == nil:
 		return at, false
 	}

@@ -211,6 +211,21 @@ func TestStaticLimit_MaxWait(t *testing.T) {
 	})
 }
 
+// NotBefore is known, also if a token has returned and the timer is late.
+func TestStaticLimit_lateTimerNotBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{Limit: 1})
+		first, second, third := newExchange(t.Context(), l), newExchange(t.Context(), l), newExchange(t.Context(), l)
+		require.Nil(t, first.enter())
+		go func() { _ = second.enter() }()
+		synctest.Wait()
+		third.AtOnce = true
+		_, rejected := l.Set(third.scope).Admit(t.Context(), third.Request, time.Now().Add(3*time.Second))
+		require.NotNil(t, rejected)
+		require.NotZero(t, rejected.NotBefore)
+	})
+}
+
 // A small bucket is used up although timers are late. A very late timer causes no burst.
 func TestStaticLimit_lateTimers(t *testing.T) {
 	for _, row := range []struct {

@@ -61,6 +61,20 @@ func TestSlots_fixedLimit(t *testing.T) {
 	}
 }
 
+// A call does not wait for a slot if calls that wait for tokens would make it too late.
+func TestSlots_tokensTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{Limit: 1, MaxInFlight: 2, MaxWait: 1500 * time.Millisecond})
+		first, second, third := newExchange(t.Context(), l), newExchange(t.Context(), l), newExchange(t.Context(), l)
+		require.Nil(t, first.enter())
+		go func() { _ = second.enter() }()
+		synctest.Wait()
+		begun := time.Now()
+		require.Equal(t, Rejection{Reason: MaxWaitExceeded, NotBefore: begun.Add(2 * time.Second)}, *third.enter())
+		require.Zero(t, time.Since(begun))
+	})
+}
+
 // §4.26: a call that waits for the server's quota holds no slot: a call with another credential uses it.
 func TestSlots_quotaOfAnother(t *testing.T) {
 	for name, shared := range map[string]bool{"of this process": false, "of many processes": true} {

@@ -26,9 +26,9 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	for _, field := range a.Quota.Dimensions {
 		b.account.known.Store(true)
 		d := b.dimension(field)
-		o.newer = own && !o.sent.Before(d.at)
+		o.newer = own && p.version >= d.version
 		o.read(field, clock)
-		first, before := d.at.IsZero(), d.remaining
+		first, before := d.version == 0, d.remaining
 		current := d.learn(o)
 		if first || d.remaining > before {
 			d.begin(b.inflight - 1) // without the one of the response
@@ -41,7 +41,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	if own && a.served() && a.Status != http.StatusNotModified { // GitHub counts no 304
 		for i := range b.dims {
 			if b.dims[i].serve(o) {
-				b.after = release{next: now, end: now.Add(maxSpread)} // it followed what is not a quota
+				b.after = release{next: now, end: now.Add(maxAlone)} // it followed what is not a quota
 			}
 		}
 	}

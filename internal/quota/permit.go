@@ -21,6 +21,7 @@ type Permit struct {
 	slot       *Slot              // nil: none
 
 	method, path string
+	version      uint64 // the bucket's version when it was sent
 	sent         time.Time
 }
 

@@ -7,13 +7,12 @@ import (
 )
 
 const (
-	// maxSpread is the longest time for which calls are spread after a reset, and for which they wait for the first
-	// one. A half and an eighth of the window are other bounds.
-	maxSpread = time.Second
+	// maxAlone is the longest time for which calls wait for the first one after a wait. An eighth of the window is
+	// another bound.
+	maxAlone = time.Second
 
-	// maxRelease is the longest time over which queued calls are released if no quota is known.
-	// Half of their wait is another bound.
-	maxRelease = 10 * time.Second
+	// maxSpread is the longest time over which queued calls are released. Half of their wait is another bound.
+	maxSpread = 5 * time.Second
 
 	// maxPacing is how long calls are released at the rate of a quota that responses no longer
 	// show.
@@ -52,7 +51,8 @@ func (b *bucket) hold(now time.Time) {
 // release begins to release the calls: at the rate of a quota, or over half of the time that they have
 // waited. The first is sent alone.
 func (b *bucket) release(now time.Time) {
-	r := release{since: now, alone: now.Add(maxSpread), next: now, end: now.Add(min(now.Sub(b.heldSince)/2, maxRelease))}
+	waited := now.Sub(b.heldSince)
+	r := release{since: now, alone: now.Add(maxAlone), next: now, end: now.Add(spread(waited))}
 	for i := range b.dims {
 		d := &b.dims[i]
 		if d.standing == refuted || d.window <= 0 {
@@ -62,7 +62,7 @@ func (b *bucket) release(now time.Time) {
 		if d.costed || d.limit <= 0 || d.standing == silent && !d.rejected {
 			continue
 		}
-		if s := d.spacing(b.Len()); r.spacing == 0 || s < r.spacing {
+		if s := d.spacing(b.Len(), waited); r.spacing == 0 || s < r.spacing {
 			r.spacing, r.end = s, now.Add(maxPacing)
 		}
 	}
@@ -72,17 +72,17 @@ func (b *bucket) release(now time.Time) {
 	b.after, b.heldSince = r, time.Time{}
 }
 
-// spacing returns the time between two of that many calls after a reset: at most, they are sent at twice the rate that
+// spread returns the time over which calls are released that have waited so long.
+func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
+
+// spacing returns the time between two of that many calls after a reset. At least, they are sent at twice the rate that
 // uses up the quota.
-func (d *dimension) spacing(calls int64) time.Duration {
-	return max(min(d.spread()/time.Duration(min(calls, d.limit)), d.window/time.Duration(2*d.limit)), 1)
+func (d *dimension) spacing(calls int64, waited time.Duration) time.Duration {
+	return max(min(spread(waited)/time.Duration(min(calls, d.limit)), d.window/time.Duration(2*d.limit)), 1)
 }
 
-// spread returns the time over which calls are released after a reset.
-func (d *dimension) spread() time.Duration { return min(maxSpread, d.window/2) }
-
 // alone returns the longest time for which other requests wait for the first one of a window.
-func (d *dimension) alone() time.Duration { return min(maxSpread, d.window/8) }
+func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
 
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
 func (b *bucket) lessThanHalfLeft(now time.Time) bool {

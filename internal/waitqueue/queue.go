@@ -103,20 +103,25 @@ func entryAt[P any](place *list.Element) *Entry[P] {
 // Enter takes a permit. It waits for it if the limits allow.
 func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, rejected *Rejection) {
 	q.Mu.Lock()
+	p, e, rejected := q.TakeOrJoin(now, limits)
+	if e == nil && rejected == nil {
+		q.Gate.Dispatch(now)
+	}
+	if q.Mu.Unlock(); e != nil {
+		p, rejected = q.Wait(e)
+	}
+	return p, e != nil, rejected
+}
+
+// TakeOrJoin takes a permit, or queues the call. The lock is held.
+func (q *Queue[P]) TakeOrJoin(now time.Time, limits Limits) (p P, e *Entry[P], rejected *Rejection) {
 	if q.Len() == 0 {
 		if p, ok := q.Gate.Take(now); ok {
-			defer q.Mu.Unlock()
-			q.Gate.Dispatch(now)
-			return p, false, nil
+			return p, nil, nil
 		}
 	}
-	e, rejected := q.Join(now, limits)
-	q.Mu.Unlock()
-	if rejected != nil {
-		return p, false, rejected
-	}
-	p, rejected = q.Wait(e)
-	return p, true, rejected
+	e, rejected = q.Join(now, limits)
+	return p, e, rejected
 }
 
 // Join queues a call, unless its permit would come too late. The lock is held.

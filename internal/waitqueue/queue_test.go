@@ -19,6 +19,7 @@ type gate struct {
 	mu       sync.Mutex
 	next     time.Time
 	granted  int
+	dispatch int // calls of Dispatch
 	returned []int
 	blocked  bool
 }
@@ -30,6 +31,7 @@ func newGate() *gate {
 }
 
 func (g *gate) Dispatch(now time.Time) {
+	g.dispatch++
 	for g.Len() > 0 && !now.Before(g.next) {
 		g.granted++
 		g.next = g.next.Add(time.Second)
@@ -194,5 +196,17 @@ func TestQueue_longestWait(t *testing.T) {
 		p, rejected := g.enter(Limits{Ctx: t.Context(), MaxWait: math.MaxInt64})
 		require.Nil(t, rejected)
 		require.Equal(t, 1, p)
+	})
+}
+
+// A gate is dispatched after a permit is taken: a shared quota asks its store for more then.
+func TestQueue_dispatchesAfterTake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		time.Sleep(time.Second)
+		p, rejected := g.enter(Limits{Ctx: t.Context(), MaxWait: time.Minute})
+		require.Nil(t, rejected)
+		require.Equal(t, 1, p)
+		require.Equal(t, 1, g.dispatch)
 	})
 }
