@@ -161,9 +161,9 @@ func (p *parser) addNamed(listed bool) {
 		case listed:
 			q.name = strings.Clone(q.name) // it would keep the whole line alive
 		case q.name == "Requests": // the usual names need no memory
-			q.name = "requests"
+			q.name, q.unit = "requests", "requests"
 		case q.name == "Tokens":
-			q.name = "tokens"
+			q.name, q.unit = "tokens", "tokens"
 		default:
 			q.name = strings.ToLower(q.name)
 		}
