@@ -133,7 +133,7 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 	if len(fields) == 0 || cached(h) {
 		return State{}, false
 	}
-	p := parser{header: h, now: now, fields: len(fields), custom: newQuota(custom), standard: newQuota(standard)}
+	p := parser{header: h, now: now, custom: newQuota(custom), standard: newQuota(standard)}
 	for _, f := range fields {
 		if m := meaningOf(f.name); m.part != nothing {
 			p.readField(m, f.lines)
