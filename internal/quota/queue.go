@@ -11,7 +11,6 @@ var _ waitqueue.Gate[Permit] = (*bucket)(nil)
 
 // Dispatch implements waitqueue.Gate.
 func (b *bucket) Dispatch(now time.Time) {
-	now = b.tick(now)
 	var wake time.Time
 	for b.Len() > 0 && wake.IsZero() {
 		wake = b.step(now)
@@ -19,11 +18,12 @@ func (b *bucket) Dispatch(now time.Time) {
 	if b.Len() == 0 {
 		b.heldSince, b.after.end = time.Time{}, time.Time{}
 	}
-	b.WakeAt(wake, now)
+	b.WakeAt(wake, b.latest)
 }
 
 // step releases the call at the head, or returns when that is possible.
 func (b *bucket) step(now time.Time) (wake time.Time) {
+	now = b.tick(now)
 	o := b.opening(now)
 	interval := b.after.interval(now, b.Len())
 	switch {
