@@ -20,7 +20,7 @@ type bucket struct {
 	name    string             // the server's name
 	shared  *sharedquota.Quota // the quota of many processes; nil: none
 
-	waitqueue.Queue[Permit]
+	waitqueue.Queue[flight]
 	knowledge
 	inflight int64
 	early    int64     // of these, without a permit
@@ -70,7 +70,7 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 // be rejected may be a probe.
 func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) *Rejection {
 	granted, waited, rejected := b.Enter(now, limits)
-	p.Waited, p.sent = waited, granted.sent
+	p.Waited, p.flight = waited, granted
 	if waited || rejected == nil && !r.NoWait {
 		return rejected
 	}
@@ -84,21 +84,21 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 		return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(p, now):
 		p.probe = true
-		b.use(p, now)
+		b.use(&p.flight, now)
 		return nil
 	}
 	return rejected
 }
 
 // use counts a request as in flight.
-func (b *bucket) use(p *Permit, now time.Time) {
+func (b *bucket) use(f *flight, now time.Time) {
 	b.inflight++
 	for i := range b.dims {
 		b.dims[i].sent(now)
 	}
 	b.after.sent = b.after.sent || now.Before(b.after.alone)
-	b.probes.inFlight = b.probes.inFlight || p.probe
-	p.sent = now
+	b.probes.inFlight = b.probes.inFlight || f.probe
+	f.sent = now
 }
 
 // opening is the time at which the next request may be sent.
@@ -159,19 +159,19 @@ func (b *bucket) lose(p *Permit) {
 
 // finish removes a request from those in flight. If it was not sent, the next one is sent alone
 // instead, or is the probe.
-func (b *bucket) finish(p *Permit, sent bool) {
+func (b *bucket) finish(f *flight, sent bool) {
 	b.inflight--
 	for i := range b.dims {
-		if d := &b.dims[i]; d.old > 0 && p.sent.Before(d.since) {
+		if d := &b.dims[i]; d.old > 0 && f.sent.Before(d.since) {
 			d.old--
 		}
 	}
-	if b.after.sent && !p.sent.Before(b.after.since) {
+	if b.after.sent && !f.sent.Before(b.after.since) {
 		if b.after.sent = false; sent {
 			b.after.alone = time.Time{}
 		}
 	}
-	if p.probe {
+	if f.probe {
 		b.probes.inFlight = false
 	}
 }
