@@ -49,7 +49,9 @@ func (b *bucket) tick(now time.Time) time.Time {
 			b.knowledge, b.latest = knowledge{}, now
 		}
 	}
-	b.latest = later(b.latest, now)
+	if now.After(b.latest) {
+		b.latest = now
+	}
 	return b.latest
 }
 
