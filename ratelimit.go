@@ -108,7 +108,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest(a.visit)
 	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit != nil && a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
 	var rejection *quota.Rejection
-	a.permit, rejection = a.record().quotas.Admit(c.ctx, r, now)
+	a.permit, rejection = a.record().quotas.get().Admit(c.ctx, r, now)
 	if rejection != nil {
 		failed := c.rateLimited(rejection)
 		if failed.byGate() {

@@ -1,7 +1,6 @@
 package resilienthttp
 
 import (
-	"context"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -202,11 +201,6 @@ func (q *scopeQuotas) get() *quota.Set {
 func (q *scopeQuotas) Active() bool {
 	set := q.set.Load()
 	return set != nil && set.Active()
-}
-
-// Admit is that of quota.Set.
-func (q *scopeQuotas) Admit(ctx context.Context, r quota.Request, now time.Time) (quota.Permit, *quota.Rejection) {
-	return q.get().Admit(ctx, r, now)
 }
 
 // Observe is that of quota.Set.

@@ -20,7 +20,7 @@ type bucket struct {
 	name    string             // the server's name
 	shared  *sharedquota.Quota // the quota of many processes; nil: none
 
-	waitqueue.Queue[Permit]
+	waitqueue.Queue[flight]
 	knowledge
 	inflight int64
 	early    int64     // of these, without a permit
@@ -49,7 +49,9 @@ func (b *bucket) tick(now time.Time) time.Time {
 			b.knowledge, b.latest = knowledge{}, now
 		}
 	}
-	b.latest = later(b.latest, now)
+	if now.After(b.latest) {
+		b.latest = now
+	}
 	return b.latest
 }
 
@@ -74,33 +76,33 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 	granted, e, rejected := b.TakeOrJoin(now, limits)
 	if e != nil {
 		b.Mu.Unlock()
-		granted, rejected = b.Wait(e)
-		p.Waited, p.version, p.sent = true, granted.version, granted.sent
+		p.flight, rejected = b.Wait(e)
+		p.Waited = true
 		return rejected
 	}
 	defer b.Mu.Unlock()
-	p.version, p.sent = granted.version, granted.sent
+	p.flight = granted
 	switch {
 	case rejected == nil && r.NoWait && b.lessThanHalfLeft(now):
 		b.finish(&granted, false)
 		return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(p, now):
 		p.probe = true
-		b.use(p, now)
+		b.use(&p.flight, now)
 		return nil
 	}
 	return rejected
 }
 
 // use counts a request as in flight.
-func (b *bucket) use(p *Permit, now time.Time) {
+func (b *bucket) use(f *flight, now time.Time) {
 	b.inflight++
 	for i := range b.dims {
 		b.dims[i].sent(now)
 	}
 	b.after.sent = b.after.sent || now.Before(b.after.alone)
-	b.probes.inFlight = b.probes.inFlight || p.probe
-	p.version, p.sent = b.version, now
+	b.probes.inFlight = b.probes.inFlight || f.probe
+	f.version, f.sent = b.version, now
 }
 
 // opening is the time at which the next request may be sent.
@@ -161,19 +163,19 @@ func (b *bucket) lose(p *Permit) {
 
 // finish removes a request from those in flight. If it was not sent, the next one is sent alone
 // instead, or is the probe.
-func (b *bucket) finish(p *Permit, sent bool) {
+func (b *bucket) finish(f *flight, sent bool) {
 	b.inflight--
 	for i := range b.dims {
-		if d := &b.dims[i]; d.old > 0 && p.sent.Before(d.since) {
+		if d := &b.dims[i]; d.old > 0 && f.sent.Before(d.since) {
 			d.old--
 		}
 	}
-	if b.after.sent && !p.sent.Before(b.after.since) {
+	if b.after.sent && !f.sent.Before(b.after.since) {
 		if b.after.sent = false; sent {
 			b.after.alone = time.Time{}
 		}
 	}
-	if p.probe {
+	if f.probe {
 		b.probes.inFlight = false
 	}
 }

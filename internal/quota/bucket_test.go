@@ -588,7 +588,7 @@ func TestQuota_firstRequestAfterReset(t *testing.T) {
 // permitOf takes a permit of the bucket.
 func permitOf(b *bucket) Permit {
 	p := Permit{bucket: b}
-	b.use(&p, time.Now())
+	b.use(&p.flight, time.Now())
 	return p
 }
 
@@ -752,14 +752,14 @@ func TestQuota_cancelWithPermit(t *testing.T) {
 			b.Mu.Lock()
 			e, refused := b.Join(time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: time.Hour})
 			require.Nil(t, refused)
-			b.Grant(permitOf(b))
+			b.Grant(permitOf(b).flight)
 			b.Mu.Unlock()
 			cancel()
 			turn, refused := b.Wait(e)
 			seen[refused == nil] = true
 			if refused == nil {
 				require.EqualValues(t, 1, b.inflight)
-				turn.Cancel(time.Now())
+				b.Cancel(turn, time.Now())
 			}
 			require.Zero(t, b.inflight)
 		}

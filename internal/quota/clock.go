@@ -16,10 +16,10 @@ type serverClock struct {
 
 // observe learns from a Date. It returns false if the Date is years away from the local time.
 func (s *serverClock) observe(date, sent, received time.Time) bool {
-	if date.Sub(received).Abs() > ratelimitheader.MaxReset {
+	least, most := date.Sub(received), date.Sub(sent)+time.Second
+	if least.Abs() > ratelimitheader.MaxReset {
 		return false
 	}
-	least, most := date.Sub(received), date.Sub(sent)+time.Second
 	if !s.known || least > s.most || most < s.least {
 		s.known, s.least, s.most = true, least, most // the clock was set
 		return true

@@ -65,7 +65,7 @@ const maxZeros = 3
 // Responses may arrive in another order than the server wrote them. An observation is newer if
 // its request was sent after the last observation. Otherwise the one with the lowest remaining
 // count is the newest, because that count only falls within a window.
-func (d *dimension) learn(o observation) bool {
+func (d *dimension) learn(o *observation) bool {
 	d.mentioned = o.version
 	if d.standing == refuted && !o.rejected {
 		return true
@@ -104,7 +104,7 @@ func (d *dimension) learn(o observation) bool {
 }
 
 // take replaces the known values by the observation.
-func (d *dimension) take(o observation) {
+func (d *dimension) take(o *observation) {
 	refilled := d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit
 	d.proven = d.proven || d.claimed && o.field.Remaining > 0 && refilled
 	d.claimed = o.field.Remaining == 0
@@ -147,12 +147,12 @@ func (d *dimension) need() int64 {
 
 // refills reports whether the reset may be the time at which a token bucket is full: half of the
 // tokens need half of the window. The reset of a sliding window is always a whole window away.
-func (d *dimension) refills(o observation) bool {
+func (d *dimension) refills(o *observation) bool {
 	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
 	return o.field.Window == 0 || o.end.reset.Sub(o.now) <= time.Duration(used*float64(o.field.Window))+time.Second
 }
 
-func (d *dimension) learnSize(o observation) {
+func (d *dimension) learnSize(o *observation) {
 	if limit := min(o.field.Limit, maxLimit); limit > 0 && limit != d.limit {
 		d.limit, d.served = limit, 0
 	}

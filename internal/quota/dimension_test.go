@@ -129,8 +129,8 @@ func seen(limit, remaining int64, reset time.Duration) ratelimitheader.Dimension
 // observe lets the dimension learn from one response, as a bucket does.
 func observe(d *dimension, field ratelimitheader.Dimension, sent, now time.Time, rejected bool) {
 	o := observation{sent: sent, now: now, longest: time.Hour, newer: true, rejected: rejected}
-	o.read(field, nil)
-	current := d.learn(o)
+	o.read(&field, nil)
+	current := d.learn(&o)
 	a := Response{Status: http.StatusTooManyRequests}
 	if rejected && a.exhausts(&field) {
 		d.reject(now, current)
@@ -173,8 +173,8 @@ func TestDimension_tokenBucket(t *testing.T) {
 			observe(&d, seen(400, 0, 40*time.Second), now, now, row.rejected)
 			require.True(t, d.exhausted(now))
 			late := observation{field: seen(400, 7, 41*time.Second), sent: now.Add(-time.Second), now: now, longest: time.Hour}
-			late.read(late.field, nil)
-			d.learn(late)
+			late.read(&late.field, nil)
+			d.learn(&late)
 			require.Zero(t, d.remaining, "a response from before says nothing")
 			require.Equal(t, row.wait, d.opens(now).Sub(now).Round(time.Millisecond))
 			require.True(t, d.exhausted(now.Add(row.wait-time.Millisecond)))
@@ -193,8 +193,9 @@ func TestDimension_tokenBucketOvertaken(t *testing.T) {
 	at = at.Add(3 * time.Millisecond)
 	require.EqualValues(t, 503, d.left(at, 0))
 	overtaken := observation{sent: sent, now: at, longest: time.Hour}
-	overtaken.read(seen(1000, 502, 498*time.Millisecond), nil)
-	d.learn(overtaken)
+	field := seen(1000, 502, 498*time.Millisecond)
+	overtaken.read(&field, nil)
+	d.learn(&overtaken)
 	require.EqualValues(t, 502, d.left(at, 0))
 }
 
@@ -303,7 +304,7 @@ func TestDimension_contradicted(t *testing.T) {
 			d.limit, d.window, d.end.reset = 10, time.Second, now.Add(time.Second)
 			for i := range row.served {
 				sent := now.Add(row.within * time.Duration(i) / time.Duration(row.served))
-				d.count(observation{sent: sent, now: sent.Add(time.Millisecond)})
+				d.count(&observation{sent: sent, now: sent.Add(time.Millisecond)})
 			}
 			now = now.Add(row.within)
 			require.Equal(t, row.want, d.contradicted(now))

@@ -23,24 +23,25 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		clock = &b.clock
 	}
 	own := p.bucket == b
-	for _, field := range a.Quota.Dimensions {
+	for i := range a.Quota.Dimensions {
+		field := &a.Quota.Dimensions[i]
 		b.account.known.Store(true)
 		d := b.dimension(field)
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
 		first, before := d.version == 0, d.remaining
-		current := d.learn(o)
+		current := d.learn(&o)
 		if first || d.remaining > before {
 			d.begin(b.inflight - 1) // without the one of the response
 		}
-		if o.rejected && a.exhausts(&field) {
+		if o.rejected && a.exhausts(field) {
 			d.reject(now, current)
 			p.set.markRejected(p.method, p.path)
 		}
 	}
 	if own && a.served() && a.Status != http.StatusNotModified { // GitHub counts no 304
 		for i := range b.dims {
-			if b.dims[i].serve(o) {
+			if b.dims[i].serve(&o) {
 				b.after = release{next: now, end: now.Add(maxAlone)} // it followed what is not a quota
 			}
 		}
@@ -80,7 +81,7 @@ const maxDimensions = 2 * ratelimitheader.MaxDimensions
 
 // dimension returns the dimension of the field. A new one replaces the one that was mentioned
 // longest ago.
-func (b *bucket) dimension(field ratelimitheader.Dimension) *dimension {
+func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 	stalest := 0
 	for i := range b.dims {
 		if b.dims[i].name == field.Name {

@@ -27,8 +27,8 @@ type observation struct {
 // read reads a field. Servers round a reset up, mostly to a second. A duration counts from the
 // moment of writing, between sent and now. An instant is by the server's clock; clock is nil if
 // that is unknown.
-func (o *observation) read(field ratelimitheader.Dimension, clock *serverClock) {
-	o.field = field
+func (o *observation) read(field *ratelimitheader.Dimension, clock *serverClock) {
+	o.field = *field
 	o.field.Remaining = min(field.Remaining, maxLimit)
 	grain := resolution(field)
 	var e end
@@ -53,7 +53,7 @@ func (o *observation) read(field ratelimitheader.Dimension, clock *serverClock) 
 }
 
 // resolution returns the unit to which the reset was rounded, judged by its last digits.
-func resolution(field ratelimitheader.Dimension) time.Duration {
+func resolution(field *ratelimitheader.Dimension) time.Duration {
 	fraction := field.Reset % time.Second
 	if !field.Instant.IsZero() {
 		fraction = time.Duration(field.Instant.Nanosecond())

@@ -32,7 +32,7 @@ func TestObservation_boundsReset(t *testing.T) {
 					date, err := http.ParseTime(h.Get("Date"))
 					require.NoError(t, err)
 					require.True(t, clock.observe(date, r.sent, r.now))
-					r.read(state.Dimensions[0], &clock)
+					r.read(&state.Dimensions[0], &clock)
 					all = append(all, r)
 				}
 				reset := s.reset.Add(-skew)

@@ -11,7 +11,7 @@ import (
 type Permit struct {
 	Waited bool // the request waited for the permit
 
-	probe      bool // it is sent although the quota seems to be exhausted
+	flight
 	otherRoute bool // only rejections of other routes show the exhaustion
 	token      sharedquota.Permit
 	set        *Set
@@ -21,8 +21,13 @@ type Permit struct {
 	slot       *Slot              // nil: none
 
 	method, path string
-	version      uint64 // the bucket's version when it was sent
-	sent         time.Time
+}
+
+// flight is a request in flight.
+type flight struct {
+	probe   bool   // it is sent although the quota seems to be exhausted
+	version uint64 // the bucket's version when it was sent
+	sent    time.Time
 }
 
 // Slot returns the slot that the permit holds until Done or Cancel, or nil.
@@ -38,7 +43,7 @@ func (p *Permit) Cancel(now time.Time) {
 		p.shared.Cancel(p.token, now)
 	}
 	if p.bucket != nil {
-		p.bucket.Cancel(*p, now)
+		p.bucket.Cancel(p.flight, now)
 	}
 }
 
@@ -59,8 +64,8 @@ func (p *Permit) renew(now time.Time) bool {
 	if o := b.opening(now); o.at.After(now) && !p.probe {
 		return false
 	}
-	b.finish(p, false)
-	b.use(p, now)
+	b.finish(&p.flight, false)
+	b.use(&p.flight, now)
 	return true
 }
 
@@ -78,7 +83,7 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 		if resp.Status == 0 && !resp.NotSent {
 			b.lose(p)
 		}
-		b.finish(p, true)
+		b.finish(&p.flight, true)
 		b.Dispatch(now)
 		b.Mu.Unlock()
 	}

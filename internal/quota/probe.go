@@ -67,7 +67,7 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 }
 
 // serve counts a request that was served. It reports whether this contradicts the dimension.
-func (d *dimension) serve(o observation) bool {
+func (d *dimension) serve(o *observation) bool {
 	inWindow := !d.since.IsZero() && !o.sent.Before(d.since) && (d.end.guessed || d.end.reset.IsZero())
 	if d.mentioned != o.version && d.shownOnSuccess && inWindow {
 		d.silence() // no response of this window shows it
@@ -84,7 +84,7 @@ func (d *dimension) serve(o observation) bool {
 // as that is inexact: mostly a second. Such a span touches two windows, so more than twice the
 // limit contradicts it. The fields then mean something else, for example the size of a bucket that refills
 // within less than a second, or the quota of each route.
-func (d *dimension) count(o observation) {
+func (d *dimension) count(o *observation) {
 	switch {
 	case d.costed, d.limit <= 0, d.window <= 0, o.sent.Before(d.span):
 		return

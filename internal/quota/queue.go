@@ -7,11 +7,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-var _ waitqueue.Gate[Permit] = (*bucket)(nil)
+var _ waitqueue.Gate[flight] = (*bucket)(nil)
 
 // Dispatch implements waitqueue.Gate.
 func (b *bucket) Dispatch(now time.Time) {
-	now = b.tick(now)
 	var wake time.Time
 	for b.Len() > 0 && wake.IsZero() {
 		wake = b.step(now)
@@ -19,11 +18,12 @@ func (b *bucket) Dispatch(now time.Time) {
 	if b.Len() == 0 {
 		b.heldSince, b.after.end = time.Time{}, time.Time{}
 	}
-	b.WakeAt(wake, now)
+	b.WakeAt(wake, b.latest)
 }
 
 // step releases the call at the head, or returns when that is possible.
 func (b *bucket) step(now time.Time) (wake time.Time) {
+	now = b.tick(now)
 	o := b.opening(now)
 	interval := b.after.interval(now, b.Len())
 	switch {
@@ -45,23 +45,23 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	case interval > 0: // an eighth more or less
 		b.after.next = now.Add(interval - interval/8 + rand.N(interval/4+1))
 	}
-	var p Permit
-	b.use(&p, now)
-	b.Grant(p)
+	var f flight
+	b.use(&f, now)
+	b.Grant(f)
 	return time.Time{}
 }
 
 // Take implements waitqueue.Gate.
-func (b *bucket) Take(now time.Time) (p Permit, ok bool) {
+func (b *bucket) Take(now time.Time) (f flight, ok bool) {
 	if o := b.opening(b.tick(now)); !o.free(now) {
-		return p, false
+		return f, false
 	}
-	b.use(&p, b.latest)
-	return p, true
+	b.use(&f, b.latest)
+	return f, true
 }
 
 // Return implements waitqueue.Gate.
-func (b *bucket) Return(p Permit, _ time.Time) { b.finish(&p, false) }
+func (b *bucket) Return(f flight, _ time.Time) { b.finish(&f, false) }
 
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other.
 func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -61,9 +62,9 @@ func TestRelease_earlierResponse(t *testing.T) {
 		time.Sleep(time.Second)
 		b.after = release{alone: time.Now().Add(time.Second), since: time.Now()}
 		first := permitOf(b)
-		b.finish(&earlier, true)
+		b.finish(&earlier.flight, true)
 		require.NotZero(t, b.opening(time.Now()).recheck, "others still wait for the first")
-		b.finish(&first, true)
+		b.finish(&first.flight, true)
 		require.Zero(t, b.opening(time.Now()).recheck)
 	})
 }
@@ -78,17 +79,30 @@ func TestRelease_endsWithTheQueue(t *testing.T) {
 	})
 }
 
+// When successes contradict a quota, calls no longer wait for its rate.
+func TestRelease_endsWithTheQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, now := newBucket(), time.Now()
+		b.dims = []dimension{{limit: 1, window: time.Hour, refutedUntil: now.Add(time.Hour)}}
+		b.after = release{next: now.Add(time.Hour), end: now.Add(2 * time.Hour), spacing: time.Hour}
+		p := permitOf(b)
+		b.learn(&p, &Response{Status: http.StatusOK}, now)
+		require.LessOrEqual(t, b.after.interval(now, 1), time.Second)
+		require.Equal(t, now, b.after.next)
+	})
+}
+
 // A call that cannot be sent before its deadline, because others are released before it, fails at once.
 func TestRelease_isEstimated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := with(Config{}).Set("a")
-		shows := func(remaining, reset int) *Response {
+		shows := func(status, remaining, reset int) *Response {
 			h := http.Header{}
-			setFields(h, "X-RateLimit-Limit", 100, "X-RateLimit-Remaining", remaining, "X-RateLimit-Reset", reset)
-			return answerOf(http.StatusOK, h, time.Now())
+			setFields(h, "RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, remaining, reset))
+			return answerOf(status, h, time.Now())
 		}
-		s.Observe(Request{}, shows(0, 60), time.Now(), time.Now(), 0)
-		deadline := time.Now().Add(60*time.Second + 400*time.Millisecond)
+		s.Observe(Request{}, shows(http.StatusTooManyRequests, 0, 2), time.Now(), time.Now(), 0)
+		deadline := time.Now().Add(2200 * time.Millisecond)
 		ctx, cancel := context.WithDeadline(t.Context(), deadline)
 		defer cancel()
 		var sent, refused, waitedInVain atomic.Int64
@@ -100,7 +114,7 @@ func TestRelease_isEstimated(t *testing.T) {
 				switch {
 				case rejected == nil:
 					sent.Add(1)
-					p.Done(shows(99, 60), time.Now())
+					p.Done(shows(http.StatusOK, 99, 60), time.Now())
 				case time.Since(begun) == 0:
 					refused.Add(1)
 				default:

@@ -216,7 +216,7 @@ func (b *bucket) leave(p *Permit, now time.Time) {
 	defer b.Mu.Unlock()
 	if b.early > 0 {
 		b.early--
-		b.finish(p, true)
+		b.finish(&p.flight, true)
 		b.Dispatch(now)
 	}
 }

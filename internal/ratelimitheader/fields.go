@@ -52,10 +52,7 @@ const (
 // meaningOf is the table of the fields. "Limit", or "limit", is the last word of what is before the
 // part and the name of the quota.
 func meaningOf(field string) meaning {
-	i := strings.Index(field, "imit") + len("imit")
-	if i < len("imit") {
-		return meaning{}
-	}
+	i := min(strings.IndexByte(field, 'm')+len("mit"), len(field))
 	suffix := strings.TrimPrefix(field[i:], "-")
 	switch field[:i] {
 	case "X-Ratelimit", "X-Rate-Limit":

@@ -14,10 +14,10 @@ type parser struct {
 	header     http.Header
 	now        time.Time
 	date, base time.Time // the response's Date, and the time with which resets are compared; see written
-	fields     int       // number of fields
 
-	custom, standard quota // those without a name
-	named            []quota
+	custom, standard quota           // those without a name
+	named            [maxNamed]quota // the first count of them
+	count            int
 	partitions       []string // the partition keys, which name the bucket together if nothing else does
 	state            State
 }
@@ -99,14 +99,14 @@ func (p *parser) finish() {
 // joinOne gives the only quota of RateLimit the only policy. Cloudflare's two names differ. RateLimit is
 // read before RateLimit-Policy.
 func (p *parser) joinOne() {
-	listed := make([]*quota, 0, maxNamed)
-	for i := range p.named {
+	listed := make([]int, 0, maxNamed)
+	for i := range p.count {
 		if p.named[i].listed {
-			listed = append(listed, &p.named[i])
+			listed = append(listed, i)
 		}
 	}
-	if len(listed) == 2 && listed[1].remaining < 0 {
-		listed[0].fill(listed[1])
+	if len(listed) == 2 && p.named[listed[1]].remaining < 0 {
+		p.named[listed[0]].fill(&p.named[listed[1]])
 	}
 }
 

@@ -37,21 +37,19 @@ func (p *parser) quota(name string, listed bool) *quota {
 	case standard:
 		return &p.standard
 	}
-	for i := range p.named {
+	for i := range p.count {
 		if q := &p.named[i]; q.name == name {
 			return q
 		}
 	}
-	if len(name) > MaxName || len(p.named) == maxNamed {
+	if len(name) > MaxName || p.count == maxNamed {
 		return new(quota) // to be ignored
 	}
-	if p.named == nil {
-		p.named = make([]quota, 0, max(p.fields/3, 2)) // most have a limit, a count and a reset
-	}
-	q := newQuota(name)
+	q := &p.named[p.count]
+	p.count++
+	*q = newQuota(name)
 	q.listed = listed
-	p.named = append(p.named, q)
-	return &p.named[len(p.named)-1]
+	return q
 }
 
 // set sets a part of q, if the value is valid.
@@ -152,7 +150,7 @@ func (p *parser) complete(q *quota) {
 
 // addNamed adds the quotas with a name.
 func (p *parser) addNamed(listed bool) {
-	for i := range p.named {
+	for i := range p.count {
 		q := &p.named[i]
 		if q.listed != listed {
 			continue
@@ -161,9 +159,9 @@ func (p *parser) addNamed(listed bool) {
 		case listed:
 			q.name = strings.Clone(q.name) // it would keep the whole line alive
 		case q.name == "Requests": // the usual names need no memory
-			q.name = "requests"
+			q.name, q.unit = "requests", "requests"
 		case q.name == "Tokens":
-			q.name = "tokens"
+			q.name, q.unit = "tokens", "tokens"
 		default:
 			q.name = strings.ToLower(q.name)
 		}
@@ -184,7 +182,7 @@ func (p *parser) add(q *quota) {
 		return
 	}
 	if p.state.Dimensions == nil {
-		p.state.Dimensions = make([]Dimension, 0, max(len(p.named), 1))
+		p.state.Dimensions = make([]Dimension, 0, max(p.count, 1))
 	}
 	p.state.Dimensions = append(p.state.Dimensions, Dimension{
 		Name:      q.name,

@@ -116,6 +116,7 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 		lines []string
 	}
 	var buffer [maxFields / 2]field // nearly always enough
+	var order [maxFields]uint8
 	fields := buffer[:0]
 	for name, lines := range h {
 		if !mayLimit(name) {
@@ -125,18 +126,19 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 			return State{}, false
 		}
 		i := len(fields)
-		for fields = append(fields, field{}); i > 0 && name < fields[i-1].name; i-- {
-			fields[i] = fields[i-1]
+		for ; i > 0 && name < fields[order[i-1]].name; i-- {
+			order[i] = order[i-1]
 		}
-		fields[i] = field{name, lines}
+		order[i] = uint8(len(fields))
+		fields = append(fields, field{name, lines})
 	}
 	if len(fields) == 0 || cached(h) {
 		return State{}, false
 	}
-	p := parser{header: h, now: now, fields: len(fields), custom: newQuota(custom), standard: newQuota(standard)}
-	for _, f := range fields {
-		if m := meaningOf(f.name); m.part != nothing {
-			p.readField(m, f.lines)
+	p := parser{header: h, now: now, custom: newQuota(custom), standard: newQuota(standard)}
+	for _, i := range order[:len(fields)] {
+		if m := meaningOf(fields[i].name); m.part != nothing {
+			p.readField(m, fields[i].lines)
 		}
 	}
 	p.finish()

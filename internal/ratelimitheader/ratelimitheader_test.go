@@ -224,7 +224,7 @@ func TestParse_allocations(t *testing.T) {
 		name   string
 		header http.Header
 		want   float64
-	}{{"no quota: none", without, 0}, {"one quota: one", with, 1}, {"two with usual names: two", named, 2}} {
+	}{{"no quota: none", without, 0}, {"one quota: one", with, 1}, {"two with usual names: one", named, 1}} {
 		t.Run(row.name, func(t *testing.T) {
 			require.InDelta(t, row.want, testing.AllocsPerRun(100, func() { _, _ = Parse(row.header, time.Time{}) }), 0)
 		})
