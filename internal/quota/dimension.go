@@ -269,6 +269,6 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 	}
 	period := d.window + min(trip, d.alone()) // a window may begin with its first request
 	windows := min(beyond/d.limit, int64(Horizon/period))
-	before := beyond % d.limit
-	return reset.Add(time.Duration(windows)*period + d.spacing(before+1, reset.Sub(now))*time.Duration(before))
+	place := beyond%d.limit + 1
+	return reset.Add(time.Duration(windows)*period + d.spacing(place, reset.Sub(now))*time.Duration(place))
 }

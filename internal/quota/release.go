@@ -7,9 +7,9 @@ import (
 )
 
 const (
-	// maxAlone is the longest time for which calls wait for the first one after a wait. An eighth of the window is
-	// another bound.
-	maxAlone = time.Second
+	// maxGap is the longest time between two calls that are released, and for which calls wait for the response of the
+	// first. An eighth of the window is another bound of that.
+	maxGap = time.Second
 
 	// maxSpread is the longest time over which queued calls are released. Half of their wait is another bound.
 	maxSpread = 5 * time.Second
@@ -52,7 +52,7 @@ func (b *bucket) hold(now time.Time) {
 // waited. The first is sent alone.
 func (b *bucket) release(now time.Time) {
 	waited := now.Sub(b.heldSince)
-	r := release{since: now, alone: now.Add(maxAlone), next: now, end: now.Add(spread(waited))}
+	r := release{since: now, alone: now.Add(maxGap), next: now, end: now.Add(spread(waited))}
 	for i := range b.dims {
 		d := &b.dims[i]
 		if d.standing == refuted || d.window <= 0 {
@@ -76,13 +76,13 @@ func (b *bucket) release(now time.Time) {
 func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
 
 // spacing returns the time between two of that many calls after a reset. At least, they are sent at twice the rate that
-// uses up the quota.
+// uses up the quota, or one each second.
 func (d *dimension) spacing(calls int64, waited time.Duration) time.Duration {
-	return max(min(spread(waited)/time.Duration(min(calls, d.limit)), d.window/time.Duration(2*d.limit)), 1)
+	return max(min(spread(waited)/time.Duration(min(calls, d.limit)), d.window/time.Duration(2*d.limit), maxGap), 1)
 }
 
 // alone returns the longest time for which other requests wait for the first one of a window.
-func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
+func (d *dimension) alone() time.Duration { return min(maxGap, d.window/8) }
 
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
 func (b *bucket) lessThanHalfLeft(now time.Time) bool {

@@ -16,7 +16,7 @@ import (
 )
 
 // Calls are released over half of the time that they have waited, and within 5 s. At least, they are released at twice
-// the rate that uses up the quota.
+// the rate that uses up the quota, or one each second.
 func TestRelease_spacing(t *testing.T) {
 	for _, row := range []struct {
 		name          string
@@ -29,6 +29,7 @@ func TestRelease_spacing(t *testing.T) {
 		{"a short wait: half of it", 100, 50, time.Minute, time.Second, 10 * time.Millisecond},
 		{"more calls than the limit: only the limit counts", 10, 1000, time.Minute, time.Minute, 500 * time.Millisecond},
 		{"a window of a second: half of it", 100, 1000, time.Second, time.Minute, 5 * time.Millisecond},
+		{"a small quota: one each second", 10, 3, time.Hour, time.Hour, time.Second},
 		{"no wait: not zero", 100, 3, time.Minute, 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -102,7 +103,7 @@ func TestRelease_isEstimated(t *testing.T) {
 			return answerOf(status, h, time.Now())
 		}
 		s.Observe(Request{}, shows(http.StatusTooManyRequests, 0, 2), time.Now(), time.Now(), 0)
-		deadline := time.Now().Add(2200 * time.Millisecond)
+		deadline := time.Now().Add(2500 * time.Millisecond)
 		ctx, cancel := context.WithDeadline(t.Context(), deadline)
 		defer cancel()
 		var sent, refused, waitedInVain atomic.Int64
