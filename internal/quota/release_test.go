@@ -15,7 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// Calls are released over half of the time that they have waited, and within 5 s. At least, they are released at twice
+// §4.17: calls are released over half of the time that they have waited, and within 5 s. At least, they are released at twice
 // the rate that uses up the quota, or one each second.
 func TestRelease_spacing(t *testing.T) {
 	for _, row := range []struct {
