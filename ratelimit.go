@@ -67,9 +67,9 @@ type RateLimit struct {
 	Key func(*http.Request) string
 
 	// Shared is a store, for example admission/redisstore, with which processes share one quota:
-	// Limit and Burst, equal in all of them, or else the quotas that the server advertises. If
-	// the store fails, each process uses an equal share. nil means no sharing. See
-	// docs/rate-limits.md.
+	// Limit and Burst, equal in all of them, or else the quotas that the server advertises. Burst
+	// is then at least the requests of 0.5 s. If the store fails, each process uses an equal share.
+	// nil means no sharing. See docs/rate-limits.md.
 	Shared quotastore.Store
 
 	once    sync.Once

@@ -252,8 +252,9 @@ func (d *dimension) reject(now time.Time, current bool) {
 	d.proven, d.rejected = true, true
 }
 
-// estimate returns when a request could be sent that has the given number of calls ahead of it.
-func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Duration) time.Time {
+// estimate returns when a request could be sent that has the given number of calls ahead of it. The first of them
+// has waited since a time.
+func (d *dimension) estimate(now, since time.Time, ahead, inflight int64, trip time.Duration) time.Time {
 	switch {
 	case d.ignored():
 		return now
@@ -269,6 +270,5 @@ func (d *dimension) estimate(now time.Time, ahead, inflight int64, trip time.Dur
 	}
 	period := d.window + min(trip, d.alone()) // a window may begin with its first request
 	windows := min(beyond/d.limit, int64(Horizon/period))
-	place := beyond%d.limit + 1
-	return reset.Add(time.Duration(windows)*period + d.spacing(place, reset.Sub(now))*time.Duration(place))
+	return reset.Add(time.Duration(windows)*period + d.spacing(reset.Sub(since))*time.Duration(beyond%d.limit+1))
 }

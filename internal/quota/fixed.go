@@ -78,7 +78,10 @@ func (s *fixedLimit) Estimate(now time.Time, ahead int64) (at time.Time, blocked
 	}
 	s.next.mu.Lock()
 	defer s.next.mu.Unlock()
-	return s.next.Estimate(now, ahead+s.next.Len())
+	if token, _ := s.next.Estimate(now, ahead+s.next.Len()); token.After(now) {
+		at = token
+	}
+	return at, false
 }
 
 // timeOf returns the time in which so many tokens return.

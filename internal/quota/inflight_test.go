@@ -75,6 +75,15 @@ func TestSlots_tokensTooLate(t *testing.T) {
 	})
 }
 
+// When a slot is free is unknown, also if there are tokens.
+func TestSlots_notBeforeIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{Limit: 10, MaxInFlight: 1, MaxWait: -1})
+		require.Nil(t, newExchange(t.Context(), l).enter())
+		require.Equal(t, Rejection{Reason: MaxWaitExceeded}, *newExchange(t.Context(), l).enter())
+	})
+}
+
 // §4.26: a call that waits for the server's quota holds no slot: a call with another credential uses it.
 func TestSlots_quotaOfAnother(t *testing.T) {
 	for name, shared := range map[string]bool{"of this process": false, "of many processes": true} {

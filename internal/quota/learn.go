@@ -42,7 +42,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	if own && a.served() && a.Status != http.StatusNotModified { // GitHub counts no 304
 		for i := range b.dims {
 			if b.dims[i].serve(&o) {
-				b.after = release{next: now, end: now.Add(maxGap)} // it followed what is not a quota
+				b.after = release{next: now, end: now.Add(maxAlone)} // it followed what is not a quota
 			}
 		}
 	}

@@ -159,28 +159,29 @@ func TestSet_failuresEndAStreak(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		between int  // the status of every second response
-		global  bool // the rejections are of all buckets, and the other responses of one
+		another bool // the other responses are of another bucket
 		blocked bool
 	}{
 		{"rejections only: blocked", http.StatusTooManyRequests, false, true},
 		{"a 502 between: not blocked", http.StatusBadGateway, false, false},
 		{"a 200 between: not blocked", http.StatusOK, false, false},
-		{"global rejections only: blocked", http.StatusTooManyRequests, true, true},
-		{"a bucket's 502 between: not blocked", http.StatusBadGateway, true, false},
-		{"a bucket's 200 between: not blocked", http.StatusOK, true, false},
+		{"another bucket's 502 between: blocked", http.StatusBadGateway, true, true},
+		{"another bucket's 200 between: not blocked", http.StatusOK, true, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := with(Config{}).Set("a")
 				for i := range 40 {
 					now, status, header := time.Now(), http.StatusTooManyRequests, http.Header{"Retry-After": {"60"}}
+					var r Request
 					if i%2 == 1 {
 						status = row.between
 					}
-					if row.global {
-						setFields(header, "X-RateLimit-Bucket", "b", "X-RateLimit-Global", status == http.StatusTooManyRequests)
+					if i%2 == 1 && row.another {
+						r.Path = "/another"
+						setFields(header, "X-RateLimit-Bucket", "b")
 					}
-					s.Observe(Request{}, answerOf(status, header, now), now, now, 0)
+					s.Observe(r, answerOf(status, header, now), now, now, 0)
 					time.Sleep(150 * time.Millisecond)
 				}
 				require.Equal(t, row.blocked, !s.BlockedUntil(Request{}, time.Now()).IsZero())

@@ -63,13 +63,18 @@ func (b *bucket) Take(now time.Time) (f flight, ok bool) {
 // Return implements waitqueue.Gate.
 func (b *bucket) Return(f flight, _ time.Time) { b.finish(&f, false) }
 
-// Estimate implements waitqueue.Gate. Calls use the quota of one window after the other.
+// Estimate implements waitqueue.Gate. Calls use the quota of one window after the other, and are released evenly.
 func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
 	now = b.tick(now)
 	o := b.opening(now)
-	at = later(now, o.at)
+	at, since := later(now, o.at), now
+	if !b.heldSince.IsZero() {
+		since = b.heldSince
+	} else if interval := b.after.interval(now, b.Len()+1); interval > 0 && b.Len() > 0 {
+		at = later(at, b.after.next.Add(interval*time.Duration(ahead)))
+	}
 	for i := range b.dims {
-		at = later(at, b.dims[i].estimate(now, ahead, b.inflight, b.RTT))
+		at = later(at, b.dims[i].estimate(now, since, ahead, b.inflight, b.RTT))
 	}
 	return at, o.blocked
 }

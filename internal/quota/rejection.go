@@ -89,12 +89,8 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 	return wait + rand.N(wait/4+1)
 }
 
-// admit counts a request that the limits admitted. If it was served, and sent after the cause of the block, the block
-// ends. A 502, for example, ends only a streak.
-func (b *block) admit(sent time.Time, served bool) {
-	if b.streak = 0; !served {
-		return
-	}
+func (b *block) succeed(sent time.Time) {
+	b.streak = 0
 	if sent.After(b.cause) {
 		b.until = time.Time{}
 	}
@@ -143,11 +139,15 @@ const costedEmpty = 10
 // judge counts a success or a rejection for the blocks. It uses the block of the general bucket
 // if the rejection does not identify a bucket.
 func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
-	if !a.rejected() {
-		b.block.admit(p.sent, a.served())
+	if a.served() {
+		b.block.succeed(p.sent)
 		if general := b.general(); general != b {
-			general.block.admit(p.sent, a.served())
+			general.block.succeed(p.sent)
 		}
+		return
+	}
+	if !a.rejected() {
+		b.block.streak = 0 // for example a 502: the limit of this bucket does not reject all requests
 		return
 	}
 	of := b

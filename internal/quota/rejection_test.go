@@ -31,7 +31,7 @@ func TestBlock(t *testing.T) {
 		}
 	}
 	served := func(sent time.Duration) step {
-		return func(b *block, start time.Time) { b.admit(start.Add(sent), true) }
+		return func(b *block, start time.Time) { b.succeed(start.Add(sent)) }
 	}
 	streak := func(n int, from, gap time.Duration, inflight int64) step {
 		return func(b *block, start time.Time) {
@@ -105,11 +105,11 @@ func TestBlock_doubles(t *testing.T) {
 		require.LessOrEqual(t, got, want*1.25, "block %d", i)
 	}
 	for range 4 {
-		b.admit(now, true)
+		b.succeed(now)
 	}
 	require.InDelta(t, 34, step(&b, time.Second), 4.1, "four successes halve it, the rejection doubles it")
 	for range 24 {
-		b.admit(now.Add(1), true)
+		b.succeed(now.Add(1))
 	}
 	require.InDelta(t, 1, step(&b, time.Second), 0)
 	now = now.Add(-time.Second / 2) // a request that was sent before the block ended

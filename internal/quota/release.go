@@ -7,12 +7,12 @@ import (
 )
 
 const (
-	// maxGap is the longest time between two calls that are released, and for which calls wait for the response of the
-	// first. An eighth of the window is another bound of that.
-	maxGap = time.Second
+	// maxAlone is the longest time for which calls wait for the first one after a wait. An eighth of the window is
+	// another bound.
+	maxAlone = time.Second
 
-	// maxSpread is the longest time over which queued calls are released. Half of their wait is another bound.
-	maxSpread = 5 * time.Second
+	// maxSpread is the longest time over which calls are released after a wait. Half of the wait is another bound.
+	maxSpread = 10 * time.Second
 
 	// maxPacing is how long calls are released at the rate of a quota that responses no longer
 	// show.
@@ -52,7 +52,7 @@ func (b *bucket) hold(now time.Time) {
 // waited. The first is sent alone.
 func (b *bucket) release(now time.Time) {
 	waited := now.Sub(b.heldSince)
-	r := release{since: now, alone: now.Add(maxGap), next: now, end: now.Add(spread(waited))}
+	r := release{since: now, alone: now.Add(maxAlone), next: now, end: now.Add(spread(waited))}
 	for i := range b.dims {
 		d := &b.dims[i]
 		if d.standing == refuted || d.window <= 0 {
@@ -62,7 +62,7 @@ func (b *bucket) release(now time.Time) {
 		if d.costed || d.limit <= 0 || d.standing == silent && !d.rejected {
 			continue
 		}
-		if s := d.spacing(b.Len(), waited); r.spacing == 0 || s < r.spacing {
+		if s := d.spacing(waited); r.spacing == 0 || s < r.spacing {
 			r.spacing, r.end = s, now.Add(maxPacing)
 		}
 	}
@@ -75,14 +75,18 @@ func (b *bucket) release(now time.Time) {
 // spread returns the time over which calls are released that have waited so long.
 func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
 
-// spacing returns the time between two of that many calls after a reset. At least, they are sent at twice the rate that
-// uses up the quota, or one each second.
-func (d *dimension) spacing(calls int64, waited time.Duration) time.Duration {
-	return max(min(spread(waited)/time.Duration(min(calls, d.limit)), d.window/time.Duration(2*d.limit), maxGap), 1)
+// spacing returns the time between two calls after such a wait: they could use up the quota in half of it. If responses
+// do not show what remains, they are sent at twice the rate of the quota.
+func (d *dimension) spacing(waited time.Duration) time.Duration {
+	all := d.window / 2
+	if d.standing == followed {
+		all = min(all, spread(waited))
+	}
+	return max(min(all/time.Duration(d.limit), maxAlone), 1)
 }
 
 // alone returns the longest time for which other requests wait for the first one of a window.
-func (d *dimension) alone() time.Duration { return min(maxGap, d.window/8) }
+func (d *dimension) alone() time.Duration { return min(maxAlone, d.window/8) }
 
 // lessThanHalfLeft reports whether less than half of a quota was left before the newest request.
 func (b *bucket) lessThanHalfLeft(now time.Time) bool {

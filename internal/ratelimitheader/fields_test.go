@@ -206,6 +206,11 @@ func TestAzureOpenAI(t *testing.T) {
 			header: header("x-ratelimit-remaining-requests", "79", "x-ratelimit-remaining-tokens", "61353"),
 		},
 		{
+			name:   "a unit overrules the usual name",
+			header: header("Anthropic-Ratelimit-Requests-Limit", "9", "Ratelimit", `"Requests";r=1;t=3;qu="tokens"`),
+			want:   dimensions(Dimension{Name: "requests", Limit: 9, Remaining: 1, Reset: 3 * time.Second, Costed: true}),
+		},
+		{
 			name:   "the other spelling of the reset",
 			header: header("x-rate-limit-reset-tokens", "55", "x-ratelimit-remaining-tokens", "0"),
 			want:   dimensions(Dimension{Name: "tokens", Reset: 55 * time.Second, Costed: true}),

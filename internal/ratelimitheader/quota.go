@@ -1,6 +1,7 @@
 package ratelimitheader
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -159,9 +160,9 @@ func (p *parser) addNamed(listed bool) {
 		case listed:
 			q.name = strings.Clone(q.name) // it would keep the whole line alive
 		case q.name == "Requests": // the usual names need no memory
-			q.name, q.unit = "requests", "requests"
+			q.name, q.unit = "requests", cmp.Or(q.unit, "requests")
 		case q.name == "Tokens":
-			q.name, q.unit = "tokens", "tokens"
+			q.name, q.unit = "tokens", cmp.Or(q.unit, "tokens")
 		default:
 			q.name = strings.ToLower(q.name)
 		}

@@ -62,7 +62,7 @@ func New(store quotastore.Store, key string) *Quota {
 // NewFixed returns the process's part of a scope's fixed limit.
 func NewFixed(store quotastore.Store, scope string, limit float64, burst int) *Quota {
 	q := New(store, "limit|"+scope)
-	q.rule = FixedRule(limit, burst)
+	q.Fixed, q.rule = true, FixedRule(limit, burst)
 	q.stored = number(q.rule)
 	return q
 }

@@ -138,6 +138,17 @@ func TestQuota_storeFails(t *testing.T) {
 	})
 }
 
+// A small burst does not reduce the limit, although a process takes tokens only ten times a second. A wait is for a
+// limit of the client's own.
+func TestNewFixed_smallBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := NewFixed(new(quotastore.Memory), "s", 100, 1)
+		require.True(t, q.Fixed)
+		require.InDelta(t, 1000, send(t, q, 10*time.Second), 100)
+		time.Sleep(time.Minute)
+	})
+}
+
 // Unused tokens are returned: another process gets the whole quota.
 func TestQuota_returnsTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -8,10 +8,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// FixedRule returns the token bucket of the fixed limit. Its burst is reduced by the tokens that processes may hold.
+// FixedRule returns the token bucket of the fixed limit. Its burst is reduced by the tokens that processes may hold. What
+// is left must last for some store calls, so a burst of less than half a second is raised.
 func FixedRule(limit float64, burst int) quotastore.Rule {
 	const longest, most = 366 * 24 * time.Hour, math.MaxInt32 - maxShared
-	burst = min(burst, most)
+	burst = min(max(burst, int(min(math.Ceil(limit/2), most))), most)
 	window := time.Duration(min(float64(burst)/limit*float64(time.Second)+1, float64(longest)))
 	held := int(min(limit*2*callInterval.Seconds(), float64(burst-1)))
 	return quotastore.Rule{Limit: burst, Window: window, Burst: burst - held}
