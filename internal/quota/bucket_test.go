@@ -305,10 +305,6 @@ func TestQuota_outOfOrderResponses(t *testing.T) {
 func TestQuota_outOfOrderWithinATick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{MaxWait: -1})
-		shows := func(e *exchange, remaining int) {
-			setFields(e.header, "X-RateLimit-Limit", 100, "X-RateLimit-Remaining", remaining, "X-RateLimit-Reset", 60)
-			e.done()
-		}
 		enter := func() (all []*exchange) {
 			for range 100 {
 				if e := newExchange(t.Context(), l); e.enter() == nil {
@@ -319,11 +315,11 @@ func TestQuota_outOfOrderWithinATick(t *testing.T) {
 		}
 		first := newExchange(t.Context(), l)
 		require.Nil(t, first.enter())
-		shows(first, 60)
+		first.shows(100, 60, 60)
 		calls := enter()
 		require.Len(t, calls, 60)
 		for i := 49; i >= 0; i-- { // 10 are in flight
-			shows(calls[i], 59-i)
+			calls[i].shows(100, 59-i, 60)
 		}
 		require.Empty(t, enter(), "10 are left, for those in flight")
 	})
@@ -343,16 +339,12 @@ func TestQuota_lostResponse(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := with(Config{})
 				first, lost, other := newExchange(t.Context(), l), newExchange(t.Context(), l), newExchange(t.Context(), l)
-				shows := func(e *exchange, remaining int) {
-					setFields(e.header, "X-RateLimit-Limit", 10, "X-RateLimit-Remaining", remaining, "X-RateLimit-Reset", 60)
-					e.done()
-				}
 				require.Nil(t, first.enter())
-				shows(first, 9)
+				first.shows(10, 9, 60)
 				require.Nil(t, lost.enter())
 				require.Nil(t, other.enter())
 				if row.later {
-					shows(other, 7)
+					other.shows(10, 7, 60)
 				}
 				lost.Permit.Done(&Response{}, time.Now())
 				require.Equal(t, row.want, l.accounts.Peek(accountKey{scope: first.scope}).general.dims[0].remaining)
@@ -367,8 +359,7 @@ func TestQuota_lateEntry(t *testing.T) {
 		l := with(Config{MaxWait: 3 * time.Second})
 		first := newExchange(t.Context(), l)
 		require.Nil(t, first.enter())
-		setFields(first.header, "X-RateLimit-Limit", 1, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", 7)
-		first.done()
+		first.shows(1, 0, 7)
 		begun := time.Now()
 		time.Sleep(5 * time.Second)
 		_ = l.Set(first.scope).BlockedUntil(first.Request, time.Now())
@@ -382,8 +373,7 @@ func TestQuota_refusedHedge(t *testing.T) {
 	l := with(Config{MaxWait: -1})
 	first := newExchange(t.Context(), l)
 	require.Nil(t, first.enter())
-	setFields(first.header, "X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 1, "X-RateLimit-Reset", 3000)
-	first.done()
+	first.shows(10, 1, 3000)
 	stop, hedges := make(chan struct{}), sync.WaitGroup{}
 	hedges.Go(func() {
 		hedge := newExchange(t.Context(), l)

@@ -151,6 +151,12 @@ func (e *exchange) enter() (refused *Rejection) {
 	return refused
 }
 
+// shows ends the exchange with a response that shows a quota. reset is in seconds.
+func (e *exchange) shows(limit, remaining, reset int) {
+	setFields(e.header, "X-RateLimit-Limit", limit, "X-RateLimit-Remaining", remaining, "X-RateLimit-Reset", reset)
+	e.done()
+}
+
 func (e *exchange) done() {
 	now := time.Now()
 	e.Done(answerOf(e.status, e.header, now), now)

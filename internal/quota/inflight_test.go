@@ -93,8 +93,7 @@ func TestSlots_quotaOfAnother(t *testing.T) {
 				first, second, other := newExchange(t.Context(), l), newExchange(t.Context(), l), newExchange(t.Context(), l)
 				other.Credential = l.Hash("another")
 				require.Nil(t, first.enter())
-				first.header = http.Header{"X-Ratelimit-Limit": {"10"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"30"}}
-				first.done()
+				first.shows(10, 0, 30)
 				begun := time.Now()
 				go func() {
 					if second.enter() == nil {

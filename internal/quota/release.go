@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// maxAlone is the longest time for which calls wait for the first one after a wait. An eighth of the window is
-	// another bound.
+	// maxAlone is the longest time for which calls wait for the first one after a wait, and for the one before. An eighth
+	// of the window is another bound of the first.
 	maxAlone = time.Second
 
 	// maxSpread is the longest time over which calls are released after a wait. Half of the wait is another bound.
@@ -76,7 +76,7 @@ func (b *bucket) release(now time.Time) {
 func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
 
 // spacing returns the time between two calls after such a wait: they could use up the quota in half of it. If responses
-// do not show what remains, they are sent at twice the rate of the quota.
+// do not show what remains, they are sent at twice the rate of the quota. At least one is sent each second.
 func (d *dimension) spacing(waited time.Duration) time.Duration {
 	all := d.window / 2
 	if d.standing == followed {
