@@ -24,16 +24,15 @@ type attempt struct {
 	end         endReason
 	stage       stage
 	sent        bool                        // Base has the request, and must close its body
-	noWork      bool                        // the server has done no work for it
+	permitted   bool                        // a should-retry header permits to repeat it, at the same server
 	conflict    bool                        // the response is a 409 while the server may be at work: see mayBeAtWork
 	concurrent  bool                        // another attempt is in flight: this one must not wait
 	inFlight    bool                        // Base has it, and it has no outcome yet
 	sampled     bool                        // the duration of its body is counted
 	inTime      bool                        // it had its outcome before there was a winner; guarded by call.mu
 	endsContext bool                        // its end cancels the call's context
-	reached     atomic.Uint32               // reachedDial or reachedConn: see watch
-	repeated    atomic.Bool                 // see repeatBody
-	watched     bool                        // its request has the hooks of watch
+	reached     atomic.Uint32               // how far Base came: reachedDial and so on
+	hooks       httptrace.ClientTrace       // of its request: see watch
 	pool        atomic.Uint32               // 1 + number of its pool of Connections; zero means none
 	conn        atomic.Pointer[watchedConn] // its HTTP/2 connection of Connections
 	readsBefore atomic.Uint64               // watchedConn.reads when it got the connection
@@ -45,8 +44,7 @@ type attempt struct {
 
 	circuit circuit.Permit
 	outcome circuit.Outcome // that the breaker counts
-	quota   *quota.Permit   // permit; nil: no quota is known
-	permit  quota.Permit
+	quota   *quota.Permit   // nil: no quota is known
 	slot    *quota.Slot        // of quota; nil: none. Calls inside the attempt read it
 	paid    retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
 	prepaid retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout ends this one
@@ -145,12 +143,8 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 			return err
 		}
 	}
-	ctx := context.Context((*attemptContext)(a))
-	if (!c.repeatable || a.visit != nil && !c.endpoints.Free) && !c.single && c.native || a.record().protocol.Load() == protocolHTTP2 {
-		a.watched = true
-		ctx = a.watch(ctx)
-	}
-	a.request = *c.request.WithContext(ctx)
+	a.watch()
+	a.request = *c.request.WithContext((*attemptContext)(a))
 	if v := a.visit; v != nil {
 		a.request.URL, a.request.Host, a.report.Endpoint = c.endpoints.URL(v.Target, c.request.URL), "", v.Name
 	}
@@ -160,7 +154,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		a.request.URL, header = &url, cloneHeader(header)
 	}
 	a.request.Header, a.request.Body = header, body
-	if c.key != "" && c.hasBody && a.request.GetBody != nil {
+	if a.request.GetBody != nil && a.mayRepeatUnseen() {
 		a.request.GetBody = a.repeatBody
 	}
 	a.request.Cancel = nil    // the context ends with it
@@ -172,20 +166,50 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 
 // The progress of an attempt in Base.
 const (
-	reachedDial uint32 = 1 // Base has requested a connection
-	reachedConn uint32 = 2 // Base has a connection
+	reachedDial  uint32 = 1 + iota // Base has requested a connection
+	reachedConn                    // Base has a connection
+	reachedAgain                   // Base has requested another one, because net/http sends the request again
 )
 
-// watch notes whether Base got a connection, and which. Without one, an EOF, a reset or a timeout
-// proves that nothing was sent.
-func (a *attempt) watch(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		GetConn: func(string) { a.reached.CompareAndSwap(0, reachedDial) },
-		GotConn: func(info httptrace.GotConnInfo) {
-			a.reached.Store(reachedConn)
-			a.gotConn(info.Conn)
-		},
-	})
+// traceKey is the key under which net/http finds the hooks of a request. As a value of the attempt's own context they
+// need no further context.
+var traceKey = func() (key any) { //nolint:gochecknoglobals // never written to
+	httptrace.ContextClientTrace(keyOf{context.Background(), &key})
+	return key
+}()
+
+// keyOf is a context that notes the key for which it was asked.
+type keyOf struct {
+	context.Context //nolint:containedctx // it is a context
+
+	key *any
+}
+
+func (k keyOf) Value(key any) any {
+	*k.key = key
+	return nil
+}
+
+// watch sets the hooks of the attempt's request, beside those of the caller. They note whether Base got a connection, and
+// which. Without one, an EOF, a reset or a timeout proves that nothing was sent.
+func (a *attempt) watch() {
+	a.hooks.GetConn, a.hooks.GotConn = a.onGetConn, a.onGotConn
+	if httptrace.ContextClientTrace(a.call.ctx) != nil {
+		httptrace.WithClientTrace(a.call.ctx, &a.hooks) // adds the caller's hooks
+	}
+}
+
+func (a *attempt) onGetConn(string) {
+	if !a.reached.CompareAndSwap(0, reachedDial) {
+		a.reached.CompareAndSwap(reachedConn, reachedAgain)
+	}
+}
+
+func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
+	if !a.reached.CompareAndSwap(0, reachedConn) && !a.reached.CompareAndSwap(reachedDial, reachedConn) {
+		a.reached.Store(reachedAgain) // HTTP/2 does not always report that it requests one
+	}
+	a.gotConn(info.Conn)
 }
 
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
@@ -242,13 +266,13 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if cause := a.cause(); cause != nil || err != nil || resp == nil {
 		resp, err = a.oneOf(resp, err, cause)
 	}
-	a.report.repeated = a.repeated.Load()
+	a.report.resent = a.reached.Load() == reachedAgain
 	if err != nil {
 		a.release()
 		a.end, err = a.translate(err, now)
-		a.report.notSent = !a.report.repeated && (a.reached.Load() == reachedDial || provesNotSent(err))
 	}
 	a.report.Response, a.report.Err = resp, err
+	a.report.fact = a.known()
 
 	// Code of Base and of Classify may panic here. It runs before the gates have the result, so
 	// abandon can still return the permits.
@@ -270,7 +294,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	a.reportQuota(&info, now)
 	a.leaveFlight() // after reportQuota, which counts the other attempts in flight
 	if a.visit != nil {
-		c.endpoints.Done(a.visit, a.report.Start, now, a.outcome == circuit.Success, a.report.Verdict.retryable(), a.noWork, a.report.RetryAfter)
+		c.endpoints.Done(a.visit, a.report.Start, now, a.outcome == circuit.Success, a.report.Verdict.retryable(), a.didNothing(), a.report.RetryAfter)
 	}
 	if change := a.circuit.Done(result, now); change != nil {
 		c.breakerChanged(change)

@@ -66,6 +66,9 @@ func (a *attemptContext) Err() error {
 
 // Value implements context.Context.
 func (a *attemptContext) Value(key any) any {
+	if key == traceKey {
+		return &a.hooks
+	}
 	switch key.(type) {
 	case optionsKey:
 		if a.call.ownsRetries || a.call.options.owned {

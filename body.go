@@ -38,13 +38,6 @@ func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 	return body, nil
 }
 
-// repeatBody is GetBody of a request with a key. net/http calls it to repeat the request by itself,
-// because a reused connection broke: the server may have the first one.
-func (a *attempt) repeatBody() (io.ReadCloser, error) {
-	a.repeated.Store(true)
-	return a.call.request.GetBody()
-}
-
 // newBody calls GetBody.
 func (c *call) newBody() (io.ReadCloser, error) {
 	body, err := c.request.GetBody()

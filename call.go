@@ -129,6 +129,9 @@ func (c *call) begin() *Error {
 	c.repeatable = idempotent || c.key != ""
 	if routed {
 		c.endpoints.Safe, c.endpoints.Free = c.safe, idempotent || c.key != "" && list.Shared
+		if InDoubt(req.Response, nil) {
+			c.endpoints.Bind(c.visit)
+		}
 	}
 	c.hasBody = req.Body != nil && req.Body != http.NoBody
 	c.replayable = !c.hasBody || req.GetBody != nil
@@ -256,7 +259,7 @@ func (c *call) finish() (*http.Response, error) {
 	c.setRetryWaiting(false)
 	c.noteFailedCall()
 	if c.failure != nil {
-		c.failure.call = c
+		c.failure.call, c.failure.before = c, c.request.Response
 	}
 	c.noteEnd(resp)
 	c.ended = true

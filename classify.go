@@ -16,7 +16,7 @@ import (
 // classify sets the verdict of the attempt, and the values with which the call decides about a
 // retry.
 func (a *attempt) classify(info *responseInfo) {
-	if a.report.repeated {
+	if a.report.resent {
 		a.call.noteUnknown()
 	}
 	switch a.end {
@@ -26,7 +26,7 @@ func (a *attempt) classify(info *responseInfo) {
 		info.atWork = a.conflict
 		a.report.Verdict = info.verdict(status)
 		if a.misdirected() && info.hint == noHint && !a.call.misdirected.Swap(true) {
-			a.report.Verdict, a.noWork = VerdictTransient, true
+			a.report.Verdict = VerdictTransient
 		}
 	case endError:
 		a.report.Verdict = classifyError(a.report.Err)
@@ -55,7 +55,7 @@ func (a *attempt) classify(info *responseInfo) {
 			a.report.RetryAfter = info.wait()
 		}
 	}
-	a.noWork = a.noWork || a.report.notSent || neterr.NotProcessed(a.report.Err) || resp != nil && info.noWork(resp.StatusCode)
+	a.permitted = info.hint == doRetry
 	if a.resultUnknown() {
 		a.call.noteUnknown()
 	}
@@ -66,10 +66,13 @@ func (a *attempt) classify(info *responseInfo) {
 func (a *attempt) resultUnknown() bool {
 	resp := a.report.Response
 	if resp == nil {
-		return !a.noWork
+		return a.report.fact == inDoubt
 	}
 	return resp.StatusCode == http.StatusBadGateway || resp.StatusCode == http.StatusGatewayTimeout
 }
+
+// didNothing reports whether the server certainly did no work for the attempt, so that any server may get it.
+func (a *attempt) didNothing() bool { return a.report.fact == notSent || a.report.fact == noWork }
 
 // maxConflicts is the maximum number of retries of a call after a 409 that means that the server
 // still works at another attempt.
@@ -262,18 +265,6 @@ func parseHint(h http.Header) retryHint {
 		}
 	}
 	return noHint
-}
-
-// noWork reports whether the server says that it has not processed the request, so that any
-// method may be repeated.
-func (r *responseInfo) noWork(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
-		return true
-	case http.StatusServiceUnavailable:
-		return r.asksToWait || r.hint == doRetry
-	}
-	return r.hint == doRetry
 }
 
 // wait returns the wait that the server asks for: Retry-After, or else the reset of the exhausted

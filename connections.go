@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"sync"
@@ -56,9 +55,6 @@ func (c *Connections) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	number := p.choose(attempt.poolKey(), attempt.call.avoid.Load())
 	attempt.pool.Store(uint32(number) + 1)
-	if !attempt.watched && attempt.record().protocol.Load() == protocolUnknown && p.mayBeHTTP2(req.URL) {
-		req = req.WithContext(attempt.watch(req.Context()))
-	}
 	return p.transport(number).RoundTrip(req)
 }
 
@@ -245,9 +241,6 @@ func (p *pools) leave(key poolKey, conn *watchedConn) bool {
 	}
 	return true
 }
-
-// mayBeHTTP2 reports whether the connection for a URL may be HTTP/2.
-func (p *pools) mayBeHTTP2(u *url.URL) bool { return u.Scheme == "https" || unencryptedHTTP2(p.source) }
 
 // unencryptedHTTP2 reports whether t uses HTTP/2 without TLS.
 func unencryptedHTTP2(t *http.Transport) bool {

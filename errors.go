@@ -1,7 +1,6 @@
 package resilienthttp
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strconv"
@@ -104,8 +103,9 @@ type Error struct {
 	// Zero means unknown. All rejected calls get the same time, so add jitter.
 	NotBefore time.Time
 
-	call  *call        // for Explain; nil: the call did not begin
-	quota *QuotaStatus // the exhausted quota that rejected the call; nil: none
+	call   *call          // for Explain; nil: the call did not begin
+	before *http.Response // the redirect that led to the call; nil: none
+	quota  *QuotaStatus   // the exhausted quota that rejected the call; nil: none
 }
 
 // Error returns the reason, the cause and the number of the last attempt. The text has no URL
@@ -151,37 +151,6 @@ func (e *Error) Unwrap() []error {
 		}
 	}
 	return errs
-}
-
-// NotSent reports whether it is certain that no byte of the request was written. This is so if
-// the first attempt was rejected or canceled, or if each attempt failed before its connection was
-// ready (DNS, dial, TLS handshake). The call can then be repeated without a key. False means
-// unknown, also for an attempt with Idempotency-Key: net/http repeats it by itself if a reused
-// connection breaks.
-func (e *Error) NotSent() bool {
-	for i := range e.Attempts {
-		a := &e.Attempts[i]
-		if !a.notSent && (a.Response != nil || a.Err == nil || !provesNotSent(a.Err)) || a.repeated || a.Request != nil && netHTTPRepeats(a.Request) {
-			return false
-		}
-	}
-	return len(e.Attempts) > 0 || e.Err == nil || errors.Is(e.Err, ErrRateLimited) || provesNotSent(e.Err) ||
-		errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
-}
-
-// netHTTPRepeats reports whether net/http may repeat the request by itself without a sign of it, if
-// a reused connection breaks: a request with one of two key fields and no body. The error is then
-// that of the last connection, and the server may have the request from the first one.
-func netHTTPRepeats(req *http.Request) bool {
-	return (headerValue(req.Header, "Idempotency-Key") != "" || headerValue(req.Header, "X-Idempotency-Key") != "") &&
-		(req.Body == nil || req.Body == http.NoBody)
-}
-
-func provesNotSent(err error) bool {
-	if inner, ok := errors.AsType[*Error](err); ok && inner.NotSent() {
-		return true
-	}
-	return neterr.NotSent(err)
 }
 
 // getBodyError is the error of GetBody, which prevented a retry.

@@ -191,6 +191,9 @@ func outcome(a *Attempt) string {
 	switch {
 	case a.Response != nil:
 		text := strconv.Itoa(a.Response.StatusCode) + ", " + a.Verdict.String()
+		if a.resent {
+			text += ", sent again by net/http"
+		}
 		if a.RetryAfter > 0 {
 			text += ", server asks to wait " + transcript.Duration(a.RetryAfter)
 		}
@@ -201,7 +204,11 @@ func outcome(a *Attempt) string {
 	case errors.Is(a.Err, neterr.ErrSuperseded):
 		return "canceled: another attempt had its response first"
 	case a.Err != nil:
-		return described(a.Err) + ", " + a.Verdict.String()
+		text := described(a.Err) + ", " + a.Verdict.String()
+		if a.resent {
+			text += ", sent again by net/http"
+		}
+		return text
 	}
 	return "no result yet"
 }

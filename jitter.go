@@ -167,7 +167,7 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.over = true
 	case failed.conflict:
 		s.step = max(s.step, afterConflict)
-	case failed.report.notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
+	case failed.report.fact == notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
 		s.step = max(s.step, afterOverload)
 	}
 	attempts, left := c.policy.MaxAttempts, c.timeLeft(failed, now)

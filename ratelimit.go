@@ -107,8 +107,7 @@ func (l *RateLimit) config() quota.Config {
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest(a.visit)
 	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit != nil && a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
-	var rejection *quota.Rejection
-	a.permit, rejection = a.record().quotas.get().Admit(c.ctx, r, now)
+	permit, rejection := a.record().quotas.get().Admit(c.ctx, r, now)
 	if rejection != nil {
 		failed := c.rateLimited(rejection)
 		if failed.byGate() {
@@ -116,7 +115,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 		}
 		return now, failed
 	}
-	a.quota, a.slot = &a.permit, a.permit.Slot()
+	a.quota, a.slot = &permit, permit.Slot()
 	if a.quota.Waited {
 		now = time.Now()
 	}
@@ -191,7 +190,7 @@ func (q *QuotaStatus) until() time.Time {
 // the quotas are not active.
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	c := a.call
-	r := quota.Response{NotSent: a.report.notSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
+	r := quota.Response{NotSent: a.report.fact == notSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
 	if resp := a.report.Response; resp != nil {
 		r.Status = resp.StatusCode
 	}

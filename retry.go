@@ -92,7 +92,7 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 // endpoint that the call has not tried needs no wait.
 func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason error) {
 	switch {
-	case !c.repeatable && !last.noWork:
+	case !c.repeatable && !last.didNothing() && !last.permitted:
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable

@@ -16,10 +16,10 @@ type Attempt struct {
 	FixedLimit bool   // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
 	Endpoint   string // its Name in package endpoints; "" means that the call has no list
 
-	notSent  bool         // no byte of it was written, for certain
-	repeated bool         // net/http has repeated it
-	call     *call        // nil: a program made it
-	quota    *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
+	fact   fact         // what is known of its work
+	resent bool         // net/http has sent it again by itself, because a reused connection broke
+	call   *call        // nil: a program made it
+	quota  *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
 	Response *http.Response // nil: none; only its status and headers may be read

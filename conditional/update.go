@@ -229,7 +229,7 @@ func (t *update) write(ctx context.Context, read *http.Response, current []byte,
 		discard(resp)
 		return nil, ErrRedirected
 	}
-	t.written, t.lost = next, isConflict(resp) && mayBeExecuted(resp)
+	t.written, t.lost = next, isConflict(resp) && resilienthttp.InDoubt(resp, nil)
 	return resp, nil
 }
 
@@ -307,22 +307,6 @@ func isConflict(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusPreconditionFailed, http.StatusConflict, http.StatusPreconditionRequired:
 		return true
-	}
-	return false
-}
-
-// mayBeExecuted reports whether an earlier attempt of the write may have been executed: it
-// was sent and did not get a 4xx.
-func mayBeExecuted(resp *http.Response) bool {
-	attempts := resilienthttp.Attempts(resp)
-	for i := range attempts {
-		a := &attempts[i]
-		switch {
-		case a.Response != nil && a.Response.StatusCode/100 == 4: // includes the last attempt
-		case a.Response == nil && (&resilienthttp.Error{Attempts: attempts[i : i+1]}).NotSent():
-		default:
-			return true
-		}
 	}
 	return false
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"syscall"
@@ -146,6 +147,29 @@ func TestUpdate_notSentIsNotLost(t *testing.T) {
 		assert.True(t, base.refused)
 		assert.Equal(t, "b,mine", server.content)
 		assert.Equal(t, 2, modifies)
+	})
+}
+
+// U2: net/http sends a write with a key again on its own, after its reused connection broke. So the 412 of the one attempt may be
+// about its own write.
+func TestUpdate_sentAgainByNetHTTP(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &resource{content: "a"}
+		api := faulttest.NewInMemory(t, once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server.ServeHTTP(httptest.NewRecorder(), r)
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if assert.NoError(t, err) {
+				assert.NoError(t, conn.Close())
+			}
+		}), server))
+		modifies := 0
+		keys := resilienthttp.Idempotency{Methods: []string{http.MethodPut}}
+		resp, err := Update(t.Context(), &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport(), Idempotency: keys}}, api.URL, add(&modifies))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, "a,mine", server.content)
+		assert.Equal(t, 1, modifies)
 	})
 }
 

@@ -96,15 +96,15 @@ func wrapped(err error) []error {
 // NotSent reports whether err proves that no byte of the request reached the server: the
 // request was invalid, there was no connection, or the TLS handshake failed.
 func NotSent(err error) bool {
-	return invalid(err) || notConnected(err) || handshakeFailed(err) || SchemeMismatch(err) ||
+	return invalid(err) || NotConnected(err) || SchemeMismatch(err) ||
 		rejectedByProxy(err) || findTokenError(err) != nil
 }
 
-// notConnected reports whether there was no connection to the server or to a proxy.
-func notConnected(err error) bool {
+// NotConnected reports whether there was no connection to the server or to a proxy, or no TLS on it.
+func NotConnected(err error) bool {
 	_, dns := errors.AsType[*net.DNSError](err)
 	_, connect := errors.AsType[*ConnectError](err)
-	return dns || connect || errors.Is(err, syscall.ECONNREFUSED) || dialing(err)
+	return dns || connect || errors.Is(err, syscall.ECONNREFUSED) || dialing(err) || handshakeFailed(err)
 }
 
 // dialing reports whether err occurred before there was a connection.

@@ -100,6 +100,14 @@ type Rejection struct {
 	Until time.Time // when; zero: unknown
 }
 
+// Bind keeps a call at the server of its first attempt, unless it is Free: the server redirected a call that is in
+// doubt.
+func (c *Call) Bind(v *Visit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bound, v.alone = true, !c.Free
+}
+
 // Pass calls try for one server after the other, until it returns nil. The servers that work come
 // first, and no attempt waits while another server may admit it. If none does, the attempt waits for
 // the first permit, unless it is a copy.

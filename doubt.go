@@ -1,0 +1,190 @@
+package resilienthttp
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+)
+
+// fact is what is known of the work of one request. NotSent, InDoubt, the rule for 409 and package
+// endpoints read it, and nothing else.
+type fact uint8
+
+const (
+	inDoubt fact = iota // it may have been executed, and no result tells of it
+	notSent             // no byte of it was written
+	noWork              // the server has it, and says that it did nothing
+	told                // its response says what became of it
+)
+
+// factOf returns what the result of a request says of its work.
+func factOf(resp *http.Response, err error) fact {
+	if resp == nil {
+		switch {
+		case provesNotSent(err):
+			return notSent
+		case neterr.NotProcessed(err):
+			return noWork
+		}
+		return inDoubt
+	}
+	switch status := resp.StatusCode; status {
+	case http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests:
+		return noWork
+	case http.StatusServiceUnavailable:
+		if _, asksToWait := retryafter.Parse(resp.Header, time.Time{}); asksToWait {
+			return noWork
+		}
+		return inDoubt
+	default:
+		if status >= http.StatusInternalServerError {
+			return inDoubt
+		}
+		return told
+	}
+}
+
+// known returns what is known of the attempt's work. What net/http has sent before a repetition of its own has
+// no result. The server knows the repetition by its key, so a success tells of both.
+func (a *attempt) known() fact {
+	resp, err := a.report.Response, a.report.Err
+	switch reached := a.reached.Load(); {
+	case a.report.resent && !succeeded(resp):
+		return inDoubt
+	case resp == nil && reached == reachedDial && a.call.native:
+		return notSent
+	case resp == nil && reached == 0 && a.mayRepeatUnseen() && !a.call.hasBody && neterr.NotConnected(err):
+		return inDoubt
+	}
+	return factOf(resp, err)
+}
+
+// mayRepeatUnseen reports whether Base may hide its connections, and so that net/http below it sends the request again on
+// another one. Of a request with a body, repeatBody still shows it.
+func (a *attempt) mayRepeatUnseen() bool { return !a.call.native && netHTTPRepeats(&a.request) }
+
+// repeatBody is GetBody of a request that may be sent again unseen.
+func (a *attempt) repeatBody() (io.ReadCloser, error) {
+	a.reached.Store(reachedAgain)
+	return a.call.request.GetBody()
+}
+
+// known returns what is known of the attempt's work, also if a program has made the Attempt.
+func (a *Attempt) known() fact {
+	if a.call == nil {
+		return factOf(a.Response, a.Err)
+	}
+	return a.fact
+}
+
+// netHTTPRepeats reports whether net/http may send the request again by itself, after a server has read it, although
+// its method is not safe.
+func netHTTPRepeats(req *http.Request) bool {
+	return headerValue(req.Header, "Idempotency-Key") != "" || headerValue(req.Header, "X-Idempotency-Key") != ""
+}
+
+func provesNotSent(err error) bool {
+	if inner, ok := errors.AsType[*Error](err); ok {
+		return inner.NotSent()
+	}
+	return neterr.NotSent(err)
+}
+
+func succeeded(resp *http.Response) bool { return resp != nil && resp.StatusCode/100 == 2 }
+
+// NotSent reports whether it is certain that no byte of the request was written. This is so if
+// the first attempt was rejected or canceled, or if each attempt failed before its connection was
+// ready (DNS, dial, TLS handshake). The call can then be repeated without a key. It is false after
+// a redirect, if net/http has sent an attempt again, and if a Base that hides its connections
+// sent a key. See docs/errors.md.
+func (e *Error) NotSent() bool {
+	for i := range e.Attempts {
+		if e.Attempts[i].known() != notSent {
+			return false
+		}
+	}
+	if e.before != nil {
+		return false
+	}
+	return len(e.Attempts) > 0 || e.Err == nil || errors.Is(e.Err, ErrRateLimited) || provesNotSent(e.Err) ||
+		errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
+}
+
+// InDoubt reports whether a call may have been executed although its result does not tell of it, from the
+// results of http.Client.Do or Transport.RoundTrip. Repeat such a call with the same idempotency key, or look
+// up what became of it; a new key may do the work twice.
+//
+// It is true if an attempt was sent and got no response, or a 5xx other than a 503 with Retry-After.
+// Only a 2xx to a later attempt ends the doubt, so a 429 or 404 can be in doubt too. It is false for safe
+// methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt.
+// It may be called concurrently. See docs/errors.md.
+func InDoubt(resp *http.Response, err error) bool {
+	if failed, ok := errors.AsType[*Error](err); ok {
+		return failed.inDoubt()
+	}
+	if err != nil {
+		failed, ok := errors.AsType[*url.Error](err)
+		safe := ok && safeMethod(strings.ToUpper(failed.Op)) // http.Client: the method of its first request
+		return !safe && (resp != nil || !provesNotSent(err))
+	}
+	if resp == nil {
+		return false
+	}
+	if c := callOf(resp); c != nil {
+		return c.inDoubt(resp)
+	}
+	return unsafeRequest(resp) && factOf(resp, nil) == inDoubt
+}
+
+// inDoubt is InDoubt for an error. Only http.Client has seen the redirect that led to the call.
+func (e *Error) inDoubt() bool {
+	switch {
+	case e.NotSent():
+		return false
+	case unsafeRequest(e.before):
+		return true
+	case e.call != nil && e.call.safe:
+		return false
+	case len(e.Attempts) == 0:
+		return true
+	case e.Attempts[0].Request != nil && safeMethod(e.Attempts[0].Request.Method):
+		return false
+	}
+	return undecided(e.Attempts)
+}
+
+// undecided reports whether one of the attempts may have been executed. A success too, if it is not the result of the call.
+func undecided(attempts []Attempt) bool {
+	return slices.ContainsFunc(attempts, func(a Attempt) bool { return a.known() == inDoubt || succeeded(a.Response) })
+}
+
+// inDoubt is InDoubt for the response of a call. The calls before it, which were redirected, count too: a success
+// at another origin does not tell of them.
+func (c *call) inDoubt(resp *http.Response) bool {
+	before, done := c.request.Response, succeeded(resp)
+	if InDoubt(before, nil) && !(done && hostmatch.SameOrigin(before.Request.URL, c.request.URL)) {
+		return true
+	}
+	if done || c.safe && !unsafeRequest(before) {
+		return false
+	}
+	return undecided(c.attempts())
+}
+
+// unsafeRequest reports whether the response belongs to a request whose method is not safe, or to a redirect of one.
+func unsafeRequest(resp *http.Response) bool {
+	if resp == nil || resp.Request == nil {
+		return resp != nil
+	}
+	c := callOf(resp)
+	return !safeMethod(resp.Request.Method) || c != nil && unsafeRequest(c.request.Response)
+}

@@ -1,0 +1,285 @@
+package resilienthttp_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
+)
+
+const (
+	cut    = ""       // the server executes the request, and closes the connection without a response
+	vanish = "vanish" // the same, and then it refuses connections
+)
+
+// raw is a response as a server sends it.
+func raw(status string, fields ...string) string {
+	return "HTTP/1.1 " + status + "\r\nContent-Length: 0\r\n" + strings.Join(append(fields, "\r\n"), "\r\n")
+}
+
+// answering starts a server that gives one answer after the other, over all its connections.
+func answering(t *testing.T, n *memhttp.Network, host string, answers ...string) {
+	t.Helper()
+	l := n.Listen(host)
+	t.Cleanup(func() { _ = l.Close() })
+	serveRaw(t, l, func(conn net.Conn) {
+		defer func() { _ = conn.Close() }()
+		for r := bufio.NewReader(conn); ; {
+			req, err := http.ReadRequest(r)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, req.Body)
+			answer := answers[0]
+			if len(answers) > 1 {
+				answers = answers[1:]
+			}
+			if answer == vanish {
+				n.SetDialFault(host, memhttp.Refuse)
+			}
+			if answer == cut || answer == vanish {
+				return
+			}
+			_, _ = io.WriteString(conn, answer)
+		}
+	})
+}
+
+// §4.18a: net/http repeats a request on its own if a reused connection breaks. The repetition succeeds as with a bare
+// client, costs no attempt, and leaves what went before it in doubt.
+func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
+	ok, busy := raw("200 OK"), raw("503 Service Unavailable", "Retry-After: 1")
+	hidden := func(base http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) { return base.RoundTrip(req.WithContext(context.Background())) })
+	}
+	passing := func(base http.RoundTripper) http.RoundTripper { return roundTripper(base.RoundTrip) }
+	for _, row := range []struct {
+		name         string
+		method, body string
+		field        string // with the key, instead of Idempotency
+		wrap         func(http.RoundTripper) http.RoundTripper
+		answers      []string
+		status       int // 0: an error
+		inDoubt      bool
+	}{
+		{"GET: repeated", http.MethodGet, "", "", nil, []string{cut, ok}, 200, false},
+		{"POST with a body: repeated", http.MethodPost, "charge", "", nil, []string{cut, ok}, 200, false},
+		{"POST without a body: repeated", http.MethodPost, "", "", nil, []string{cut, ok}, 200, false},
+		{"429: in doubt", http.MethodPost, "charge", "", nil, []string{cut, raw("429 Too Many Requests")}, 429, true},
+		{"429, no body: in doubt", http.MethodPost, "", "", nil, []string{cut, raw("429 Too Many Requests")}, 429, true},
+		{"409, no body: in doubt", http.MethodPost, "", "", nil, []string{cut, raw("409 Conflict")}, 409, true},
+		{"402: in doubt", http.MethodPost, "charge", "", nil, []string{cut, raw("402 Payment Required")}, 402, true},
+		{"503 with Retry-After: in doubt", http.MethodPost, "charge", "", nil, []string{cut, busy}, 503, true},
+		{"refused: in doubt", http.MethodPost, "charge", "", nil, []string{vanish}, 0, true},
+		{"refused, no body: in doubt", http.MethodPost, "", "", nil, []string{vanish}, 0, true},
+		{"refused, GET: sent, never in doubt", http.MethodGet, "", "", nil, []string{vanish}, 0, false},
+		{"refused, another field: in doubt", http.MethodPost, "", "X-Idempotency-Key", nil, []string{vanish}, 0, true},
+		{"refused, behind a Base: in doubt", http.MethodPost, "", "", passing, []string{vanish}, 0, true},
+		{"429, behind a Base: in doubt", http.MethodPost, "", "", passing, []string{cut, raw("429 Too Many Requests")}, 429, true},
+		{"refused, behind a Base that hides it: in doubt", http.MethodPost, "", "", hidden, []string{vanish}, 0, true},
+		{"refused, with a body, behind a Base that hides it: in doubt", http.MethodPost, "charge", "", hidden, []string{vanish}, 0, true},
+		{"429, with a body, behind a Base that hides it: in doubt", http.MethodPost, "charge", "", hidden, []string{cut, raw("429 Too Many Requests")}, 429, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := memhttp.NewNetwork(t)
+				answering(t, n, "api.test", append([]string{ok}, row.answers...)...)
+				base := n.Transport()
+				t.Cleanup(base.CloseIdleConnections)
+				tr := bareTransport(base, 3)
+				if row.wrap != nil {
+					tr.Base = row.wrap(base)
+				}
+				tr.Idempotency.Disabled = row.field != ""
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
+				require.NoError(t, err)
+				readAll(t, resp) // its connection is reused
+				synctest.Wait()
+
+				req := newRequest(t, row.method, "http://api.test/", row.body)
+				if row.field != "" {
+					req.Header.Set(row.field, "one")
+				}
+				resp, err = tr.RoundTrip(req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+				if row.status == 0 {
+					failed := asError(t, err)
+					assert.False(t, failed.NotSent())
+					assert.Len(t, failed.Attempts, 1)
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, row.status, resp.StatusCode)
+					assert.Len(t, resilienthttp.Attempts(resp), 1)
+					readAll(t, resp)
+				}
+				assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err))
+				if row.wrap == nil {
+					assert.Contains(t, resilienthttp.Explain(resp, err), "sent again by net/http")
+				}
+			})
+		})
+	}
+}
+
+// §4.18a: a call is in doubt if an attempt may have been executed, unless a later one got a 2xx.
+func TestInDoubt_attempts(t *testing.T) {
+	refused := failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
+	reset := failing(&net.OpError{Op: "read", Err: syscall.ECONNRESET})
+	busy := status(503, "Retry-After", "1")
+	post := http.MethodPost
+	for _, row := range []struct {
+		name   string
+		method string
+		steps  []step
+		want   bool
+	}{
+		{"200", post, []step{status(200)}, false},
+		{"402: told", post, []step{status(402)}, false},
+		{"500", post, []step{status(500)}, true},
+		{"501", post, []step{status(501)}, true},
+		{"503", post, []step{status(503)}, true},
+		{"503 with Retry-After: no work", post, []step{busy}, false},
+		{"500 that may be repeated", post, []step{status(500, "X-Should-Retry", "true")}, true},
+		{"408, 429: no work", post, []step{status(408), status(429)}, false},
+		{"421: no work", post, []step{status(421)}, false},
+		{"reset, 200: told", post, []step{reset, status(200)}, false},
+		{"reset, 402: the doubt stays", post, []step{reset, status(402)}, true},
+		{"reset, 401: the doubt stays", post, []step{reset, status(401)}, true},
+		{"reset, 429: the doubt stays", post, []step{reset, status(429)}, true},
+		{"502, 503 with Retry-After: the doubt stays", post, []step{status(502), busy}, true},
+		{"reset, refused", post, []step{reset, refused}, true},
+		{"refused", post, []step{refused}, false},
+		{"429, refused", post, []step{status(429), refused}, false},
+		{"refused, reset", post, []step{refused, reset}, true},
+		{"no response", post, []step{hanging}, true},
+		{"a success that the caller does not get", post, []step{status(200), refused}, true},
+		{"a success that the caller does not get, 412", post, []step{status(200), status(412)}, true},
+		{"DELETE, reset, 404", http.MethodDelete, []step{reset, status(404)}, true},
+		{"PUT, reset, 204", http.MethodPut, []step{reset, status(204)}, false},
+		{"GET, 500", http.MethodGet, []step{status(500)}, false},
+		{"GET, reset", http.MethodGet, []step{reset}, false},
+		{"malformed", "bad method", []step{failing(errors.New(`net/http: invalid method "bad method"`))}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := bareTransport(script(row.steps...), len(row.steps))
+				tr.Policy.AttemptTimeout = time.Second
+				if strings.HasPrefix(row.name, "a success") {
+					tr.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient } // of a 200 too
+				}
+				req := newRequest(t, http.MethodPost, "http://api.test/", "charge")
+				req.Method = row.method
+				req.Header.Set("Idempotency-Key", "one")
+				resp, err := tr.RoundTrip(req)
+				if err == nil {
+					readAll(t, resp)
+				}
+				assert.Equal(t, row.want, resilienthttp.InDoubt(resp, err), resilienthttp.Explain(resp, err))
+			})
+		})
+	}
+}
+
+// §4.18a: errors and responses that are not of this library.
+func TestInDoubt_others(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	of := func(method string, status int) *http.Response {
+		return &http.Response{StatusCode: status, Request: &http.Request{Method: method}}
+	}
+	for _, row := range []struct {
+		name string
+		resp *http.Response
+		err  error
+		want bool
+	}{
+		{"neither", nil, nil, false},
+		{"an error", nil, io.EOF, true},
+		{"refused", nil, refused, false},
+		{"an error of http.Client, POST", nil, &url.Error{Op: "Post", Err: io.EOF}, true},
+		{"an error of http.Client, GET", nil, &url.Error{Op: "Get", Err: io.EOF}, false},
+		{"refused after a response", of(http.MethodPost, 302), &url.Error{Op: "Post", Err: refused}, true},
+		{"500 to a POST", of(http.MethodPost, 500), nil, true},
+		{"500 to a GET", of("", 500), nil, false},
+		{"404 to a POST", of(http.MethodPost, 404), nil, false},
+		{"a response without a request", &http.Response{StatusCode: 500}, nil, true},
+		{"an Error without attempts", nil, &resilienthttp.Error{Err: io.EOF}, true},
+		{"rejected", nil, &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.want, resilienthttp.InDoubt(row.resp, row.err))
+		})
+	}
+}
+
+// §4.18a: the calls of a redirect inherit what is known.
+func TestInDoubt_redirects(t *testing.T) {
+	to := func(status, location string) string { return raw(status, "Location: "+location) }
+	found, other := to("303 See Other", "http://api.test/charge"), to("307 Temporary Redirect", "http://b.test/")
+	same := to("307 Temporary Redirect", "http://api.test/elsewhere")
+	stop := errors.New("stop")
+	for _, row := range []struct {
+		name    string
+		method  string
+		a, b    []string // answers of api.test and b.test; none: connection refused
+		check   func(cancel context.CancelFunc) error
+		fails   bool
+		inDoubt bool
+	}{
+		{name: "302, then refused", method: http.MethodPost, a: []string{to("302 Found", "http://b.test/")}, fails: true, inDoubt: true},
+		{name: "303, then refused", method: http.MethodPost, a: []string{to("303 See Other", "http://b.test/")}, fails: true, inDoubt: true},
+		{name: "307, then refused", method: http.MethodPost, a: []string{other}, fails: true, inDoubt: true},
+		{name: "303, then 500", method: http.MethodPost, a: []string{found, raw("500 Internal Server Error")}, inDoubt: true},
+		{name: "303, then 200", method: http.MethodPost, a: []string{found, raw("200 OK")}},
+		{name: "307, then 402", method: http.MethodPost, a: []string{other}, b: []string{raw("402 Payment Required")}},
+		{name: "502, 307, 200 of the same server", method: http.MethodPost, a: []string{raw("502 Bad Gateway"), same, raw("200 OK")}},
+		{name: "502, 307, 402 of the same server", method: http.MethodPost, a: []string{raw("502 Bad Gateway"), same, raw("402 Payment Required")}, inDoubt: true},
+		{name: "502, 307, 200 of another server", method: http.MethodPost, a: []string{raw("502 Bad Gateway"), other}, b: []string{raw("200 OK")}, inDoubt: true},
+		{name: "GET, 302, then refused", method: http.MethodGet, a: []string{to("302 Found", "http://b.test/")}, fails: true},
+		{name: "not followed", method: http.MethodPost, a: []string{other}, check: func(context.CancelFunc) error { return stop }, fails: true, inDoubt: true},
+		{name: "not followed, GET", method: http.MethodGet, a: []string{other}, check: func(context.CancelFunc) error { return stop }, fails: true},
+		{name: "canceled between", method: http.MethodPost, a: []string{other}, b: []string{raw("200 OK")}, check: func(cancel context.CancelFunc) error {
+			cancel()
+			return nil
+		}, fails: true, inDoubt: true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := memhttp.NewNetwork(t)
+				answering(t, n, "api.test", row.a...)
+				if row.b != nil {
+					answering(t, n, "b.test", row.b...)
+				}
+				base := n.Transport()
+				t.Cleanup(base.CloseIdleConnections)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				client := &http.Client{Transport: bareTransport(base, 2)}
+				if row.check != nil {
+					client.CheckRedirect = func(*http.Request, []*http.Request) error { return row.check(cancel) }
+				}
+				resp, err := client.Do(newCall(ctx, t, row.method, "charge"))
+				if err == nil {
+					readAll(t, resp)
+				}
+				assert.Equal(t, row.fails, err != nil)
+				assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err), "%v", err)
+				if failed, ours := errors.AsType[*resilienthttp.Error](err); ours {
+					assert.False(t, failed.NotSent())
+				}
+			})
+		})
+	}
+}
