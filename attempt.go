@@ -43,8 +43,8 @@ type attempt struct {
 	request http.Request // the request for Base
 
 	circuit circuit.Permit
-	outcome circuit.Outcome // that the breaker counts
-	quota   *quota.Permit   // nil: no quota is known
+	outcome circuit.Outcome    // that the breaker counts
+	quota   *quota.Permit      // nil: no quota is known
 	slot    *quota.Slot        // of quota; nil: none. Calls inside the attempt read it
 	paid    retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
 	prepaid retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout ends this one

@@ -20,10 +20,10 @@ import (
 type fact uint8
 
 const (
-	inDoubt fact = iota // it may have been executed, and no result tells of it
-	notSent             // no byte of it was written
-	noWork              // the server has it, and says that it did nothing
-	told                // its response says what became of it
+	inDoubt     fact = iota // it may have been executed, and no result tells of it
+	notSent                 // no byte of it was written
+	noWork                  // the server has it, and says that it did nothing
+	resultKnown             // its response says what became of it
 )
 
 // factOf returns what the result of a request says of its work.
@@ -49,7 +49,7 @@ func factOf(resp *http.Response, err error) fact {
 		if status >= http.StatusInternalServerError {
 			return inDoubt
 		}
-		return told
+		return resultKnown
 	}
 }
 
@@ -180,7 +180,7 @@ func (c *call) inDoubt(resp *http.Response) bool {
 	return undecided(c.attempts())
 }
 
-// unsafeRequest reports whether the response belongs to a request whose method is not safe, or to a redirect of one.
+// unsafeRequest reports whether the response belongs to a request with an unsafe method, or to a redirect of one.
 func unsafeRequest(resp *http.Response) bool {
 	if resp == nil || resp.Request == nil {
 		return resp != nil

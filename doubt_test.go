@@ -64,7 +64,9 @@ func answering(t *testing.T, n *memhttp.Network, host string, answers ...string)
 func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
 	ok, busy := raw("200 OK"), raw("503 Service Unavailable", "Retry-After: 1")
 	hidden := func(base http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(req *http.Request) (*http.Response, error) { return base.RoundTrip(req.WithContext(context.Background())) })
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			return base.RoundTrip(req.WithContext(context.Background()))
+		})
 	}
 	passing := func(base http.RoundTripper) http.RoundTripper { return roundTripper(base.RoundTrip) }
 	for _, row := range []struct {
@@ -147,7 +149,7 @@ func TestInDoubt_attempts(t *testing.T) {
 		want   bool
 	}{
 		{"200", post, []step{status(200)}, false},
-		{"402: told", post, []step{status(402)}, false},
+		{"402: the result", post, []step{status(402)}, false},
 		{"500", post, []step{status(500)}, true},
 		{"501", post, []step{status(501)}, true},
 		{"503", post, []step{status(503)}, true},
@@ -155,7 +157,7 @@ func TestInDoubt_attempts(t *testing.T) {
 		{"500 that may be repeated", post, []step{status(500, "X-Should-Retry", "true")}, true},
 		{"408, 429: no work", post, []step{status(408), status(429)}, false},
 		{"421: no work", post, []step{status(421)}, false},
-		{"reset, 200: told", post, []step{reset, status(200)}, false},
+		{"reset, 200: the result", post, []step{reset, status(200)}, false},
 		{"reset, 402: the doubt stays", post, []step{reset, status(402)}, true},
 		{"reset, 401: the doubt stays", post, []step{reset, status(401)}, true},
 		{"reset, 429: the doubt stays", post, []step{reset, status(429)}, true},

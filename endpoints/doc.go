@@ -13,7 +13,8 @@
 //
 //   - A GET, a PUT and every other idempotent method may go to any endpoint.
 //   - A POST goes to another endpoint only if the first one did no work for certain: it refused the
-//     connection, or responded 429, or 503 with Retry-After. With SharedKeys, a POST that has an
+//     connection, or responded 408, 421, 425, 429, or 503 with Retry-After. A should-retry header permits
+//     a retry at the same endpoint only. With SharedKeys, a POST that has an
 //     idempotency key moves like a GET.
 //
 // A request for a URL below no endpoint passes unchanged. See docs/endpoints.md.

@@ -18,7 +18,7 @@ var (
 
 	// comment is not a part of a URL.
 	comment    = regexp.MustCompile(`(?:^|\s)//.*`)
-	section    = regexp.MustCompile(`§\d+(?:\.\d+)?`)
+	section    = regexp.MustCompile(`§\d+(?:\.\d+[a-z]?)?`)
 	letter     = regexp.MustCompile(`\b[A-Z]\d{1,2}\b`)
 	rowsLetter = regexp.MustCompile(`"([A-Z]\d{1,2}): `)
 )
