@@ -216,7 +216,7 @@ func TestInDoubt_others(t *testing.T) {
 		{"500 to a POST", of(http.MethodPost, 500), nil, true},
 		{"500 to a GET", of("", 500), nil, false},
 		{"404 to a POST", of(http.MethodPost, 404), nil, false},
-		{"a response without a request", &http.Response{StatusCode: 500}, nil, true},
+		{"a response without a request", &http.Response{StatusCode: http.StatusInternalServerError}, nil, true},
 		{"an Error without attempts", nil, &resilienthttp.Error{Err: io.EOF}, true},
 		{"rejected", nil, &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, false},
 	} {
