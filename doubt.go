@@ -171,13 +171,18 @@ func undecided(attempts []Attempt) bool {
 // at another origin does not tell of them.
 func (c *call) inDoubt(resp *http.Response) bool {
 	before, done := c.request.Response, succeeded(resp)
-	if InDoubt(before, nil) && !(done && hostmatch.SameOrigin(before.Request.URL, c.request.URL)) {
+	if InDoubt(before, nil) && !(done && sameOrigin(before.Request, c.request)) {
 		return true
 	}
 	if done || c.safe && !unsafeRequest(before) {
 		return false
 	}
 	return undecided(c.attempts())
+}
+
+// sameOrigin is false if a program made the redirect, without the request.
+func sameOrigin(from, to *http.Request) bool {
+	return from != nil && from.URL != nil && hostmatch.SameOrigin(from.URL, to.URL)
 }
 
 // unsafeRequest reports whether the response belongs to a request with an unsafe method, or to a redirect of one.

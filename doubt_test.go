@@ -226,6 +226,18 @@ func TestInDoubt_others(t *testing.T) {
 	}
 }
 
+// §4.18a: a program may set Request.Response to one that has no request.
+func TestInDoubt_redirectWithoutRequest(t *testing.T) {
+	for _, from := range []*http.Response{{StatusCode: 500}, {StatusCode: 500, Request: &http.Request{Method: http.MethodPost}}} {
+		req := newRequest(t, http.MethodPost, "http://api.test/", "charge")
+		req.Response = from
+		resp, err := bareTransport(script(status(200)), 1).RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		require.True(t, resilienthttp.InDoubt(resp, err))
+	}
+}
+
 // §4.18a: the calls of a redirect inherit what is known.
 func TestInDoubt_redirects(t *testing.T) {
 	to := func(status, location string) string { return raw(status, "Location: "+location) }
