@@ -131,6 +131,65 @@ func TestTransport_probes(t *testing.T) {
 	}
 }
 
+// N3: a healthy endpoint gets its POSTs back, within 5 s where a GET can probe it, and within a minute where
+// none can: its circuit is of another scope or priority, or the GETs go to another endpoint.
+func TestTransport_trafficReturns(t *testing.T) {
+	byPath := func(tr *endpoints.Transport) {
+		tr.Transport.Scope = func(req *http.Request) string { return req.URL.Path }
+	}
+	for _, row := range []struct {
+		name      string
+		edit      func(*endpoints.Transport)
+		post, get func(context.Context) context.Context
+		within    time.Duration
+	}{
+		{"a GET can probe", nil, nil, nil, 5 * time.Second},
+		{"critical POSTs beside default GETs", nil, func(ctx context.Context) context.Context {
+			return resilienthttp.WithPriority(ctx, resilienthttp.PriorityCritical)
+		}, nil, time.Minute},
+		{"POSTs beside batch GETs", nil, nil, func(ctx context.Context) context.Context {
+			return resilienthttp.WithPriority(ctx, resilienthttp.PriorityBatch)
+		}, time.Minute},
+		{"Scope by path", byPath, nil, nil, time.Minute},
+		{"GETs under WithEndpoint of the other", nil, nil, func(ctx context.Context) context.Context {
+			return endpoints.WithEndpoint(ctx, "b")
+		}, time.Minute},
+		{"GETs under WithEndpoint of the first", nil, nil, func(ctx context.Context) context.Context {
+			return endpoints.WithEndpoint(ctx, "a")
+		}, 5 * time.Second},
+	} {
+		for name, down := range map[string]http.RoundTripper{"refused": refused, "500": answers(500, nil)} {
+			t.Run(row.name+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := newList(t, row.edit, faulttest.OK("a"), faulttest.OK("b"))
+					in := func(with func(context.Context) context.Context) http.RoundTripper {
+						return roundTripper(func(req *http.Request) (*http.Response, error) {
+							if with != nil {
+								req = req.WithContext(with(req.Context()))
+							}
+							return l.RoundTrip(req)
+						})
+					}
+					const fails, recovers, ends = 10 * time.Second, 70 * time.Second, 190 * time.Second
+					var both sync.WaitGroup
+					both.Go(func() {
+						load{rate: 5, length: ends, method: http.MethodGet, deadline: 5 * time.Second}.run(t, in(row.get), "http://a.test/status", nil)
+					})
+					posts := load{rate: 4, length: ends, method: http.MethodPost, deadline: 5 * time.Second}.run(t, in(row.post), "http://a.test/charge", map[time.Duration]func(){
+						fails:    func() { l.setDown("a.test", down) },
+						recovers: func() { l.setDown("a.test", nil) },
+					})
+					both.Wait()
+					open := between(posts, fails+20*time.Second, recovers)
+					assert.Less(t, share(open, func(d done) bool { return d.endpoint == "a" }), .1)
+					back := between(posts, recovers+row.within, ends)
+					assert.Equal(t, 1.0, share(back, func(d done) bool { return d.endpoint == "a" }))
+				})
+			})
+		}
+	}
+}
+
 // N3: a GET that probes an endpoint that hangs costs little more than usual, with few calls too.
 func TestTransport_slowProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

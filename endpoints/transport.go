@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
@@ -32,11 +30,10 @@ type Transport struct {
 	// for servers that merely accept keys: two of them would do the work twice.
 	SharedKeys bool
 
-	once     sync.Once
-	inner    *resilienthttp.Transport
-	targets  []route.Target
-	invalid  error
-	safeCall atomic.Int64 // Unix time in nanoseconds of the last call with a safe method; 0: none
+	once    sync.Once
+	inner   *resilienthttp.Transport
+	targets []route.Target
+	invalid error
 }
 
 // Endpoint is one server of the list.
@@ -56,9 +53,6 @@ type Endpoint struct {
 
 var _ http.RoundTripper = (*Transport)(nil)
 
-// safeCallPeriod is the time after a call with a safe method in which others do not probe.
-const safeCallPeriod = time.Minute
-
 // RoundTrip makes one call. It implements http.RoundTripper with the contract of
 // [resilienthttp.Transport.RoundTrip]. A Location below an endpoint is rewritten to the first one.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -75,7 +69,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	r := &route.Route{
 		Context: req.Context(), Targets: t.targets, First: t.redirectedTo(req), Path: path,
-		Shared: t.SharedKeys, Probes: t.mayProbe(req.Method),
+		Shared: t.SharedKeys,
 	}
 	if name, ok := r.Value(onlyKey{}).(string); ok {
 		r.Context = context.WithValue(r.Context, onlyKey{}, nil) // it is for this list, not for those that Base uses
@@ -96,23 +90,6 @@ func failed(req *http.Request, err error) (*http.Response, error) {
 		_ = req.Body.Close()
 	}
 	return nil, &resilienthttp.Error{Err: err}
-}
-
-// mayProbe reports whether a call may be the one that tries a failing endpoint. A POST that fails there
-// may be lost, so it leaves that to calls with a safe method, if there are any.
-func (t *Transport) mayProbe(method string) bool {
-	now, last := time.Now().UnixNano(), t.safeCall.Load()
-	within := func(d time.Duration) bool { // false if the clock was set back
-		return last != 0 && now >= last && now-last <= int64(d)
-	}
-	switch method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		if !within(time.Second) { // not at each call: processors share it
-			t.safeCall.Store(now)
-		}
-		return true
-	}
-	return !within(safeCallPeriod)
 }
 
 // CloseIdleConnections closes the idle connections of the Transport.

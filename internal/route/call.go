@@ -161,16 +161,18 @@ func (c *Call) leave(v *Visit) {
 }
 
 // prefers reports whether the attempt may use the server before the others: the server works, or the
-// attempt probes it now. An unsafe attempt leaves probes to safe ones, if there are any.
+// attempt probes it now. An unsafe attempt leaves probes to safe ones, if any meet the server.
 func (c *Call) prefers(v *Visit, s *Server, now time.Time) bool {
+	if c.Safe {
+		s.Rest.noteSafe(now)
+	}
+	lease := ProbePause
 	switch {
 	case !s.Circuit.NotClosed():
 		return !s.Rest.resting(now)
-	case !c.Safe && !c.Probes:
-		return false
-	}
-	lease := ProbePause
-	if !c.Safe { // a second request might do the work of a hanging one
+	case !c.Safe && s.Rest.safeWithin(now, safePeriod):
+		return false // the request may be lost there
+	case !c.Safe: // a second request might do the work of a hanging one
 		lease = maxRest
 	}
 	v.Probes = s.Rest.claim(now, lease)
@@ -233,12 +235,29 @@ const (
 	minSlowProbe, maxSlowProbe = 100 * time.Millisecond, time.Second
 	// maxRest is the longest time for which calls prefer other servers.
 	maxRest = time.Hour
+	// safePeriod is the time after a call with a safe method in which others do not probe.
+	safePeriod = time.Minute
 )
 
 // Rest is the time until which calls prefer other servers: a response has asked for a wait, or an
 // attempt probes the server. It is safe for concurrent use.
 type Rest struct {
 	until atomic.Int64 // Unix time in nanoseconds
+	safe  atomic.Int64 // when a call with a safe method last met the server; 0: never
+}
+
+// noteSafe notes a call that could have probed the server: not each one, because processors share the time.
+func (r *Rest) noteSafe(now time.Time) {
+	if !r.safeWithin(now, time.Second) {
+		r.safe.Store(stamp(now))
+	}
+}
+
+// safeWithin is false if the clock was set back.
+func (r *Rest) safeWithin(now time.Time, d time.Duration) bool {
+	last := r.safe.Load()
+	age := stamp(now) - last
+	return last != 0 && age >= 0 && age <= int64(d)
 }
 
 func stamp(t time.Time) int64 {

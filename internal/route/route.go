@@ -29,7 +29,6 @@ type Route struct {
 	First   int      // the index of the preferred one
 	Path    string   // of the request below the URL of a target, escaped
 	Shared  bool     // the servers know each other's idempotency keys
-	Probes  bool     // the call may probe a failing server although its method is not safe
 
 	Answered *Target // of the response; set when the call ends
 }
