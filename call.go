@@ -105,7 +105,7 @@ func (c *call) begin() *Error {
 			return &Error{Err: err}
 		}
 	}
-	c.single = c.single || len(req.Header) > 0 && outerclient.OwnsRetries(req.Header)
+	c.single = c.single || !c.ownsRetries && len(req.Header) > 0 && outerclient.OwnsRetries(req.Header)
 	c.deadline, c.sendsDeadline = ctx.Deadline()
 	c.sendsDeadline = c.sendsDeadline && !c.deadlineHeader.Disabled
 	if c.scope = req.URL.Host; c.config.scope != nil {

@@ -138,7 +138,6 @@ func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
 
 // §4.18a: a call is in doubt if an attempt may have been executed, unless a later one got a 2xx.
 func TestInDoubt_attempts(t *testing.T) {
-	refused := failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
 	reset := failing(&net.OpError{Op: "read", Err: syscall.ECONNRESET})
 	busy := status(503, "Retry-After", "1")
 	post := http.MethodPost

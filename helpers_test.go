@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,6 +150,9 @@ func withBody(code int, body io.ReadCloser, header ...string) step {
 		return resp, nil
 	}
 }
+
+// refused is a connection that no server accepts: nothing is sent.
+var refused = failing(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED})
 
 // failing returns an error.
 func failing(err error) step {

@@ -275,10 +275,12 @@ func (c *call) whyNoAttempt() error {
 // noteFailedCall remembers the request of a failed call, and forgets a repeated request that
 // succeeded.
 func (c *call) noteFailedCall() {
-	if c.single && !c.repeated || c.last == nil {
+	if c.ownsRetries || c.single && !c.repeated || c.last == nil {
 		return
 	}
 	switch {
+	case c.failure != nil && (c.failure.byGate() || c.failure.NotSent()):
+		// The server has not failed. The caller was asked to call again, and this will be its call.
 	case c.failure != nil || c.last.report.Verdict.retryable():
 		c.failedCalls.Add(c.requestID(), time.Since(c.origin))
 	case c.repeated:

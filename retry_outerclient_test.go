@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,9 +149,15 @@ func TestOuterRetries(t *testing.T) {
 		{name: "stripe-go: one more", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, want: own + 1},
 		{name: "azcore, which copies: one more", first: known("User-Agent", "app azsdk-go-azblob/v1.6.0 (go1.26.0; linux)"), again: deep, want: own + 1},
 		{name: "Vault's: one more", first: known("X-Vault-Request", "true"), again: same, want: own + 1},
-		{name: "stripe-go, and the Transport owns the retries: one call's", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, change: func(_ *http.Client, tr *resilienthttp.Transport) {
+		{name: "stripe-go, and the Transport owns the retries: each call's", first: known("X-Stripe-Client-User-Agent", "{}"), again: same, change: func(_ *http.Client, tr *resilienthttp.Transport) {
 			tr.OwnsRetries = true
-		}, want: own + ours - 1},
+		}, want: own * ours},
+		{name: "the same key, and the Transport owns the retries: each call's", first: keyed("order-1"), again: deep, change: func(_ *http.Client, tr *resilienthttp.Transport) {
+			tr.OwnsRetries = true
+		}, want: own * ours},
+		{name: "AWS's, and the Transport owns the retries: each call's", first: known("Amz-Sdk-Request", "attempt=1; max=3"), again: same, change: func(_ *http.Client, tr *resilienthttp.Transport) {
+			tr.OwnsRetries = true
+		}, want: own * ours},
 	} {
 		for _, how := range []struct {
 			name string
@@ -196,8 +203,8 @@ func TestRepeatedRequest(t *testing.T) {
 		ctx   func(context.Context) context.Context
 	}{
 		{name: "at once: a single attempt", want: 1},
-		{name: "within a minute: a single attempt", wait: 59 * time.Second, want: 1},
-		{name: "after a minute: an independent call", wait: time.Minute, want: ours},
+		{name: "within 10 s: a single attempt", wait: 10*time.Second - 1, want: 1},
+		{name: "after 10 s, as errors.md says: an independent call", wait: 10 * time.Second, want: ours},
 		{name: "nine failures: a single attempt", calls: 9, want: 1},
 		{name: "ten failures in a row: an independent call", calls: 10, want: ours},
 		{name: "eleven: a single attempt again", calls: 11, want: 1},
@@ -241,25 +248,54 @@ func TestRepeatedRequest(t *testing.T) {
 	}
 }
 
-// A rejected request was not sent and has used no retries.
+// A request that was rejected or not sent may be repeated at once, and its repetition keeps its retries.
 func TestRepeatedRequest_notSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script(status(200), status(503))
-		tr := bareTransport(base, 4)
-		tr.Policy.Backoff = resilienthttp.Constant(2 * time.Second)
-		tr.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1, MaxWait: -1}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		readAll(t, resp)
-		req := get(t)
-		_, err = tr.RoundTrip(req)
-		require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-		time.Sleep(2 * time.Second)
-		resp, err = tr.RoundTrip(req)
-		require.NoError(t, err)
-		readAll(t, resp)
-		require.Len(t, base.calls(), 1+4)
-	})
+	const ours = 4
+	for _, row := range []struct {
+		name   string
+		change func(*resilienthttp.Transport)
+		steps  []step // of the calls before the one that is repeated
+		calls  int    // before it
+		want   error  // of the first call
+	}{
+		{"rejected at once", func(tr *resilienthttp.Transport) {
+			tr.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1, MaxWait: -1}
+			tr.Policy.Backoff = resilienthttp.Constant(2 * time.Second)
+		}, []step{status(200)}, 1, resilienthttp.ErrRateLimited},
+		{"its retry was rejected", func(tr *resilienthttp.Transport) {
+			tr.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1, MaxWait: -1}
+			after := time.Duration(0)
+			tr.Policy.Backoff = func(int, time.Duration) time.Duration {
+				defer func() { after = 2 * time.Second }()
+				return after
+			}
+		}, []step{failing(errReset)}, 0, resilienthttp.ErrRateLimited},
+		{"connection refused", nil, []step{refused, refused, refused, refused}, 0, syscall.ECONNREFUSED},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(append(row.steps, status(503))...)
+				tr := bareTransport(base, ours)
+				if row.change != nil {
+					row.change(tr)
+				}
+				for range row.calls {
+					resp, err := tr.RoundTrip(get(t))
+					require.NoError(t, err)
+					readAll(t, resp)
+				}
+				req := get(t)
+				_, err := tr.RoundTrip(req)
+				require.ErrorIs(t, err, row.want)
+				time.Sleep(2 * time.Second)
+				before := len(base.calls())
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				readAll(t, resp)
+				require.Len(t, base.calls(), before+ours)
+			})
+		})
+	}
 }
 
 // Requests fail, succeed and are repeated concurrently.

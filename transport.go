@@ -44,9 +44,9 @@ type Transport struct {
 	MaxScopes int
 
 	// OwnsRetries makes this Transport the one layer that retries. It sends X-Retry-Owner:
-	// caller, and servers behind a DeadlineHandler then make single attempts. Without it, a call
-	// of stripe-go, azcore or Vault's client makes at most two attempts. Disable their retries
-	// before you set it. See docs/sdks.md.
+	// caller, and servers behind a DeadlineHandler then make single attempts. Without it, an outer
+	// client that retries (by its header, or because it sends a failed request again within 10 s)
+	// gets fewer attempts. Disable its retries before you set it. See docs/sdks.md.
 	OwnsRetries bool
 
 	once   sync.Once

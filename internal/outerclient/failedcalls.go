@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	repeatWindow   = time.Minute // maximum time from a failure to its repetition by an outer layer; azcore waits so long
-	maxRepeats     = 10          // consecutive failures of one request, after which it counts as a new one
+	repeatWindow   = 10 * time.Second // maximum time from a failure to its repetition by an outer layer; later ones are the caller's
+	maxRepeats     = 10               // consecutive failures of one request, after which it counts as a new one
 	maxFailedCalls = 1024
 )
 
-// FailedCalls are the requests that failed in the last minute. Times count from an origin that
+// FailedCalls are the requests that failed in the last 10 s. Times count from an origin that
 // the caller chooses. FailedCalls is safe for concurrent use, and must not be copied.
 type FailedCalls struct {
 	until    atomic.Int64 // when the last of them expires; zero means none
