@@ -257,6 +257,7 @@ func (c *call) finish() (*http.Response, error) {
 		}
 	}
 	c.setRetryWaiting(false)
+	c.noteNotBefore()
 	c.noteFailedCall()
 	if c.failure != nil {
 		c.failure.call, c.failure.before = c, c.request.Response
@@ -330,9 +331,7 @@ func (c *call) lastError() *Error {
 		return e
 	}
 	switch {
-	case last.StopReason == ErrBreakerOpen && c.retries != nil: // Classify may have set the reason
-		e.NotBefore = c.retries.openUntil
-	case last.StopReason == ErrDeadline:
+	case last.StopReason == ErrBreakerOpen, last.StopReason == ErrDeadline:
 	case c.last.end == endDeadline:
 		e.Reason = ErrDeadline
 	case c.last.end == endTimeout, c.last.end == endEarly:

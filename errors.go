@@ -99,8 +99,8 @@ type Error struct {
 	// was sent.
 	Attempts []Attempt
 
-	// NotBefore is the earliest time for another call, after ErrBreakerOpen and ErrRateLimited.
-	// Zero means unknown. All rejected calls get the same time, so add jitter.
+	// NotBefore is the earliest time for another call, if a gate rejects calls until then or a response
+	// has asked for a wait. Zero means unknown. All rejected calls get the same time, so add jitter.
 	NotBefore time.Time
 
 	call   *call          // for Explain; nil: the call did not begin

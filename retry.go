@@ -26,7 +26,7 @@ type retryState struct {
 	series  waitSeries
 	waiting bool // the call waits before a retry
 
-	openUntil time.Time // the circuit, for which there is no retry, rejects calls until then; zero: unknown
+	notBefore time.Time // of the call that has ended; zero: unknown
 }
 
 // release releases the tokens and the body of a retry that is not sent.
@@ -113,7 +113,6 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	longest := c.policy.MaxRetryAfter
 	switch {
 	case c.record.circuit.Rejects(!moves, at) != nil:
-		state.openUntil = c.openUntil(now)
 		return 0, ErrBreakerOpen
 	case longest > 0 && (!moves && last.report.RetryAfter > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
@@ -138,6 +137,37 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	}
 	state.due = at
 	return wait, nil
+}
+
+// noteNotBefore finds the earliest time for another call when this one has failed: the end of the wait that the last
+// response asks for, or the time until which circuits or quotas reject calls, if that is later.
+func (c *call) noteNotBefore() {
+	if c.failure == nil && c.last.report.Verdict == VerdictSuccess {
+		return
+	}
+	now := time.Now()
+	at := c.openUntil(now)
+	if c.endpoints == nil { // another endpoint may have a quota left
+		at = later(at, c.blockedUntil(now))
+	}
+	if c.last != nil && c.last.report.RetryAfter > 0 {
+		last := &c.last.report
+		at = later(at, last.Start.Add(last.Latency+last.RetryAfter))
+	}
+	if c.failure != nil {
+		at = later(at, c.failure.NotBefore)
+		c.failure.NotBefore = at
+	}
+	if !at.IsZero() {
+		c.retryState().notBefore = at
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }
 
 // openUntil returns the earliest time at which a circuit admits another call, or zero if one does now.

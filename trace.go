@@ -162,10 +162,10 @@ func AttemptNumber(ctx context.Context) (number int, hedge bool) {
 }
 
 // NotBefore returns the earliest time for another call, from the results of http.Client.Do or
-// Transport.RoundTrip. After a rejection it is that of the *Error. After a response, it is the end of
-// the wait that the server asked for, or the time until which the open circuit rejects calls, if that is
-// later. Zero means unknown, as after a timeout or a refused connection: then wait as long as you
-// like. Callers get equal times, so add jitter.
+// Transport.RoundTrip. After a rejection or another *Error it is that of the error. After a failed response, it is
+// the end of the wait that the server asked for, or the time until which an open circuit or a quota rejects
+// calls, if that is later. It does not matter why the call was not retried. Zero means unknown, as after a
+// refused connection while the circuit is closed: then wait as long as you like. Callers get equal times, so add jitter.
 func NotBefore(resp *http.Response, err error) time.Time {
 	if failed, ok := errors.AsType[*Error](err); ok {
 		return failed.NotBefore
@@ -230,19 +230,9 @@ func (c *call) traceDone() {
 }
 
 // notBefore returns the earliest time for another call, or zero.
-func (c *call) notBefore() (at time.Time) {
-	if c.failure != nil {
-		return c.failure.NotBefore
-	}
-	last := &c.last.report
-	if last.StopReason == nil {
+func (c *call) notBefore() time.Time {
+	if c.retries == nil {
 		return time.Time{}
 	}
-	if last.RetryAfter > 0 {
-		at = last.Start.Add(last.Latency).Add(last.RetryAfter)
-	}
-	if c.retries != nil && c.retries.openUntil.After(at) {
-		at = c.retries.openUntil
-	}
-	return at
+	return c.retries.notBefore
 }

@@ -625,8 +625,9 @@ func TestLogTrace(t *testing.T) {
 			require.Equal(t, map[string]any{
 				"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
 				"scope": "api.test", "attempts": 1.0, "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0, "stop_reason": "max_attempts",
-				"transcript": "GET to api.test: 500, 1 attempt, 0s, began 2000-01-01 00:00:00.000\nat  event      took  result\n0s  attempt 1  0s    500, transient\n0s  no retry         no retries left",
+				"transcript": records[2]["transcript"], "not_before": records[2]["not_before"],
 			}, records[2])
+			require.Contains(t, records[2]["transcript"], "GET to api.test: 500, 1 attempt, 0s, began 2000-01-01 00:00:00.000\nat  event      took  result\n0s  attempt 1  0s    500, transient\n0s  no retry         no retries left, next call in ")
 			require.Contains(t, records[3]["error"], "circuit breaker is open")
 			require.Contains(t, records[3], "not_before")
 			require.Contains(t, records[3]["transcript"], "next call in ")
@@ -1222,7 +1223,12 @@ func TestNotBefore(t *testing.T) {
 		want time.Duration // 0: unknown
 	}{
 		{"answered", &resilienthttp.Transport{Base: script(status(200))}, 0},
-		{"a 404", &resilienthttp.Transport{Base: script(status(404, "Retry-After", "5"))}, 0},
+		{"a 404", &resilienthttp.Transport{Base: script(status(404))}, 0},
+		{"a 404 that asks", &resilienthttp.Transport{Base: script(status(404, "Retry-After", "5"))}, 5 * time.Second},
+		{"asks, and forbids a retry", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "5", "X-Should-Retry", "false"))}, 5 * time.Second},
+		{"asks, and Classify ends the call", &resilienthttp.Transport{Base: script(status(429, "Retry-After", "5")), Policy: resilienthttp.Policy{
+			Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictPermanent },
+		}}, 5 * time.Second},
 		{"asks for longer than allowed", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "500"))}, 500 * time.Second},
 		{"asks, and attempts are spent", &resilienthttp.Transport{Base: script(status(503, "Retry-After", "5")), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 5 * time.Second},
 		{"fails without a response", &resilienthttp.Transport{Base: script(status(503)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},

@@ -126,7 +126,8 @@ func (u *Updater) Update(ctx context.Context, url string, modify Modify) (*http.
 		}
 		// The Transport has already waited as the response asks, or the wait is too long for
 		// its policy.
-		tooLong := !resilienthttp.NotBefore(resp, nil).IsZero()
+		attempts := resilienthttp.Attempts(resp)
+		tooLong := len(attempts) > 0 && attempts[len(attempts)-1].StopReason != nil && !resilienthttp.NotBefore(resp, nil).IsZero()
 		if (attempt == maxAttempts || tooLong) && !t.lost {
 			return resp, nil
 		}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -22,16 +23,18 @@ import (
 // Only the Engine retries. A resilienthttp.Transport under the Client makes single attempts,
 // whatever its Policy. net/http itself repeats a request with a key if a reused connection breaks.
 // HTTP prevents that for requests with a body only, so give each one a body if the provider does not
-// honour keys: the work could be done twice in one send. Another Transport must not retry. A redirect that would change the
-// method is not followed.
+// honour keys: the work could be done twice in one send. Another Transport must not retry. A redirect that would
+// change the method is not followed.
 //
-// The status decides about the class:
+// The class is by resilienthttp.InDoubt, and then by the status:
 //
 //	2xx                                   ClassSucceeded
-//	408, 425, 429, 503 with Retry-After   ClassFailed
+//	408, 421, 425, 429                    ClassFailed
+//	503 with Retry-After                  ClassFailed
 //	rejected by the Transport, not sent   ClassFailed
 //	409, other 5xx, 1xx, 3xx              ClassUnknown
 //	timeout, reset, body not readable     ClassUnknown
+//	no 2xx, and net/http sent it twice    ClassUnknown
 //	other 4xx                             ClassDeclined
 //	no valid request                      ClassDeclined, Code "request"
 //
@@ -188,14 +191,16 @@ const maxRedirects = 10
 // unanswered returns the outcome of a request without a response.
 func unanswered(err error) Outcome {
 	o := Outcome{Err: causedError{err}, NotBefore: resilienthttp.NotBefore(nil, err)}
+	if resilienthttp.InDoubt(nil, err) {
+		return o
+	}
+	o.Class = ClassFailed
 	failed, ok := errors.AsType[*resilienthttp.Error](err)
 	switch {
 	case neterr.Malformed(err) && (!ok || failed.NotSent()):
 		o.Class, o.Code, o.Err = ClassDeclined, codeRequest, unsentError{o.Err}
-	case ok && failed.NotSent():
-		o.Class = ClassFailed
 	case !ok && neterr.NotSent(err):
-		o.Class, o.Err = ClassFailed, unsentError{o.Err}
+		o.Err = unsentError{o.Err}
 	}
 	return o
 }
@@ -203,7 +208,7 @@ func unanswered(err error) Outcome {
 // outcome returns the outcome of a response.
 func (h HTTP) outcome(resp *http.Response, body []byte, broken error) Outcome {
 	wait, asked := retryafter.Parse(resp.Header, time.Now())
-	o := Outcome{Class: classOf(resp.StatusCode, asked), Status: resp.StatusCode, NotBefore: resilienthttp.NotBefore(resp, nil)}
+	o := Outcome{Class: classOf(resp), Status: resp.StatusCode, NotBefore: resilienthttp.NotBefore(resp, nil)}
 	if asked && o.NotBefore.IsZero() {
 		o.NotBefore = time.Now().Add(wait)
 	}
@@ -230,20 +235,23 @@ func (h HTTP) outcome(resp *http.Response, body []byte, broken error) Outcome {
 	return said
 }
 
-// classOf returns the class of a status. asked means that there is a Retry-After.
-func classOf(status int, asked bool) Class {
-	switch {
+// classOf returns the class of a response. A redirect that was not followed and a 409 do not say what became of the
+// work: another attempt may be at it.
+func classOf(resp *http.Response) Class {
+	switch status := resp.StatusCode; {
 	case status >= 200 && status < 300:
 		return ClassSucceeded
-	case status == http.StatusRequestTimeout, status == http.StatusTooEarly, status == http.StatusTooManyRequests,
-		status == http.StatusServiceUnavailable && asked:
-		return ClassFailed
-	case status < 400, status >= 500, status == http.StatusConflict:
+	case resilienthttp.InDoubt(resp, nil), status < 400, status == http.StatusConflict:
 		return ClassUnknown
+	case status >= 500, slices.Contains(noWork, status):
+		return ClassFailed
 	default:
 		return ClassDeclined
 	}
 }
+
+// noWork are the statuses below 500 that say that the server did nothing.
+var noWork = []int{http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests}
 
 // causedError has the text of the cause alone: neither the URL, nor why the Transport did not
 // repeat the request. The Engine repeats it.

@@ -55,6 +55,7 @@ func TestHTTP_classes(t *testing.T) {
 		{408, "", durable.ClassFailed, 0},
 		{409, "", durable.ClassUnknown, 0},
 		{409, "Retry-After: 7", durable.ClassUnknown, 7 * time.Second},
+		{421, "", durable.ClassFailed, 0},
 		{422, "", durable.ClassDeclined, 0},
 		{425, "", durable.ClassFailed, 0},
 		{429, "", durable.ClassFailed, 0},
@@ -331,6 +332,38 @@ func TestHTTP_redirect(t *testing.T) {
 				client.CheckRedirect = nil
 				assert.Equal(t, want.String(), h.Send(t.Context(), send()).Class.String())
 			})
+		})
+	}
+}
+
+// §4.18a: net/http sends a request without a body again if a reused connection breaks. Its decline is then that of
+// the second request, and a new key could do the work twice.
+func TestHTTP_sentAgainByNetHTTP(t *testing.T) {
+	for status, want := range map[int]durable.Class{
+		http.StatusCreated: durable.ClassSucceeded, http.StatusPaymentRequired: durable.ClassUnknown,
+		http.StatusTooManyRequests: durable.ClassUnknown, http.StatusNotFound: durable.ClassUnknown,
+	} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			var requests atomic.Int64
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch requests.Add(1) {
+				case 1:
+				case 2:
+					panic(http.ErrAbortHandler) // it was done, and the answer is lost
+				default:
+					w.WriteHeader(status)
+				}
+			}))
+			defer server.Close()
+			gateway := durable.HTTP{
+				Client: &http.Client{Transport: &resilienthttp.Transport{Base: server.Client().Transport}},
+				NewRequest: func(*durable.Send) (*http.Request, error) {
+					return http.NewRequest(http.MethodPost, server.URL, nil)
+				},
+			}
+			assert.Equal(t, durable.ClassSucceeded, gateway.Send(t.Context(), send()).Class)
+			assert.Equal(t, want.String(), gateway.Send(t.Context(), send()).Class.String())
+			assert.EqualValues(t, 3, requests.Load())
 		})
 	}
 }
