@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -31,4 +32,24 @@ func ExampleError_notBefore() {
 	// Output:
 	// 200
 	// rejected: rate limited not sent: true
+}
+
+// The response of the first attempt is lost after the charge was made. The retry is declined by a
+// check that does not know the key. So the 402 does not say that nothing was charged.
+func ExampleInDoubt() {
+	charges := &faulttest.Idempotent{}
+	api := faulttest.New(nil, faulttest.Sequence(faulttest.LoseResponse(charges), faulttest.Status(http.StatusPaymentRequired)))
+	defer api.Close()
+
+	resp, err := resilienthttp.NewClient().Post(api.URL, "application/json", strings.NewReader(`{"amount":100}`))
+	if err == nil {
+		_ = resp.Body.Close()
+		fmt.Println(resp.StatusCode)
+	}
+	if resilienthttp.InDoubt(resp, err) {
+		fmt.Println("repeat it with the same key")
+	}
+	// Output:
+	// 402
+	// repeat it with the same key
 }

@@ -27,6 +27,7 @@ type Error struct {
 	Attempts  int       // number of attempts
 	NotBefore time.Time // when to call again; zero if the API did not say
 
+	inDoubt   bool // the charge may be made, by an attempt whose response was lost
 	retryable bool // by the Transport's verdict
 }
 
@@ -42,9 +43,10 @@ func (e *Error) Error() string {
 	return text
 }
 
-// Is reports whether target is ErrDeclined and the API declined the card.
+// Is reports whether target is ErrDeclined and the API declined the card. A decline in doubt is none: with
+// another card, the customer could pay twice.
 func (e *Error) Is(target error) bool {
-	return target == ErrDeclined && e.Status == http.StatusPaymentRequired
+	return target == ErrDeclined && e.Status == http.StatusPaymentRequired && !e.inDoubt
 }
 
 // errUnreadable means that a successful response could not be read.
@@ -61,7 +63,7 @@ func CallAgain(err error) (notBefore time.Time, ok bool) {
 	)
 	switch {
 	case errors.As(err, &response):
-		return response.NotBefore, response.retryable
+		return response.NotBefore, response.retryable || response.inDoubt
 	case errors.As(err, &noResponse):
 		// Without a Reason the failure is permanent, unless the caller canceled the call.
 		return noResponse.NotBefore, noResponse.Reason != nil || errors.Is(err, context.Canceled)
@@ -105,5 +107,6 @@ func newError(resp *http.Response, p problem) *Error {
 		e.retryable = v == resilienthttp.VerdictTransient || v == resilienthttp.VerdictThrottled
 	}
 	e.NotBefore = resilienthttp.NotBefore(resp, nil)
+	e.inDoubt = resilienthttp.InDoubt(resp, nil)
 	return e
 }

@@ -15,7 +15,7 @@ import (
 // caller gets the second one as a typed error.
 func ExampleClient_CreateCharge() {
 	api := faulttest.New(nil, faulttest.Sequence(
-		faulttest.Status(http.StatusServiceUnavailable),
+		faulttest.Status(http.StatusTooManyRequests),
 		faulttest.Reply{
 			Status: http.StatusPaymentRequired,
 			Header: http.Header{"Request-Id": {"req_42"}},

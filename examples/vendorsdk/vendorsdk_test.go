@@ -53,6 +53,18 @@ func TestCreateCharge(t *testing.T) {
 			},
 			requests: 1,
 		}, {
+			name: "declined after a lost response: in doubt, the same key again",
+			script: func(charges http.Handler) http.Handler {
+				declined := problem(http.StatusPaymentRequired, "Card declined", "insufficient_funds")
+				return faulttest.Sequence(faulttest.LoseResponse(charges), declined)
+			},
+			check: func(t *testing.T, err error, _ *faulttest.Server) {
+				require.NotErrorIs(t, err, vendorsdk.ErrDeclined)
+				requireError(t, err, http.StatusPaymentRequired)
+				checkCallAgain(t, err, true)
+			},
+			requests: 2, charges: 1,
+		}, {
 			name: "503: retry with the same key", script: before(unavailable),
 			requests: 2, charges: 1, check: succeeds,
 		}, {
