@@ -27,7 +27,7 @@ type Error struct {
 	Attempts  int       // number of attempts
 	NotBefore time.Time // when to call again; zero if the API did not say
 
-	inDoubt   bool // the charge may be made, by an attempt whose response was lost
+	inDoubt   bool // the charge may be made, by an attempt that has no response
 	retryable bool // by the Transport's verdict
 }
 
