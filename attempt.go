@@ -157,7 +157,9 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	if a.request.GetBody != nil && a.mayRepeatUnseen() {
 		a.request.GetBody = a.repeatBody
 	}
-	a.request.Cancel = nil    // the context ends with it
+	if a.request.Cancel = nil; !c.native && c.request.Cancel != nil { // net/http needs only the context
+		a.request.Cancel = a.lifetime().Done()
+	}
 	a.request.RequestURI = "" // ReverseProxy leaves it set
 	a.report.Request = &a.request
 	a.startTimer()

@@ -244,6 +244,34 @@ func TestClientTimeout_errorText(t *testing.T) {
 			require.Equal(t, time.Second, time.Since(start))
 		})
 	}
+	t.Run("in the body", func(t *testing.T) {
+		for range 50 {
+			synctest.Test(t, func(t *testing.T) {
+				client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: script(func(r *http.Request) (*http.Response, error) {
+					resp := response(r, 200, "")
+					resp.Body = untilDone{r.Context()}
+					return resp, nil
+				})}}
+				resp, err := client.Get("http://api.test/")
+				require.NoError(t, err)
+				_, err = io.ReadAll(resp.Body)
+				require.ErrorContains(t, err, "Client.Timeout or context cancellation while reading body")
+				require.NoError(t, resp.Body.Close())
+			})
+		}
+	})
+	t.Run("a Base that knows Request.Cancel alone", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				<-r.Cancel //nolint:staticcheck // as bases of ten years ago do
+				return nil, io.ErrClosedPipe
+			})
+			start := time.Now()
+			_, err := (&http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: base}}).Get("http://api.test/")
+			require.ErrorContains(t, err, "Client.Timeout exceeded while awaiting headers")
+			require.Equal(t, time.Second, time.Since(start))
+		})
+	})
 	t.Run("the context's deadline came first", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: script(hanging)}}

@@ -225,6 +225,8 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	case err == io.EOF:
 	case a.cause() == ErrReadTimeout:
 		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts(), call: a.call}
+	default:
+		a.call.awaitClientTimeout()
 	}
 	a.release()
 	return n, err

@@ -386,7 +386,7 @@ func mergeRequestCancel(req *http.Request) (context.Context, context.CancelCause
 const timerGrace = 10 * time.Millisecond
 
 // awaitClientTimeout waits for the timer of http.Client.Timeout, if the deadline that it set has
-// passed first. net/http reports "Client.Timeout exceeded" only after its own timer.
+// passed first. net/http reports "Client.Timeout" only after its own timer, also when a body is read.
 func (c *call) awaitClientTimeout() {
 	if c.request.Cancel != nil && c.request.Context().Err() == context.DeadlineExceeded {
 		waitFor(c.request.Cancel, timerGrace)

@@ -58,7 +58,8 @@ func (c *Connections) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p.transport(number).RoundTrip(req)
 }
 
-// CloseIdleConnections closes the connections that are not in use.
+// CloseIdleConnections closes the connections of its clones that are not in use. Transport's own method does not
+// reach them, and this one closes no connection that another user of Transport has opened.
 func (c *Connections) CloseIdleConnections() {
 	if p := c.pools.Load(); p != nil {
 		p.closeIdle()

@@ -183,14 +183,16 @@ func (c *call) failingSince(r *record) time.Duration {
 // class returns how the call ended, for ResponseStatus.
 func (c *call) class() responseClass {
 	switch {
-	case c.rejected:
+	case c.failure == nil:
+		return c.last.class()
+	case c.failure.byGate():
 		return classRejected
-	case c.failure != nil && errors.Is(c.failure.Err, context.Canceled):
+	case errors.Is(c.failure.Err, context.Canceled):
 		return classNone
+	case c.failure.Reason == ErrDeadline:
+		return classTimeout
 	case c.last != nil:
 		return c.last.class()
-	case c.failure.Reason == ErrDeadline:
-		return classTimeout // the deadline passed before the first attempt
 	}
 	return classNone
 }
