@@ -268,7 +268,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if cause := a.cause(); cause != nil || err != nil || resp == nil {
 		resp, err = a.oneOf(resp, err, cause)
 	}
-	a.report.resent = a.reached.Load() == reachedAgain
+	a.report.Resent = a.reached.Load() == reachedAgain
 	if err != nil {
 		a.release()
 		a.end, err = a.translate(err, now)

@@ -16,7 +16,7 @@ import (
 // classify sets the verdict of the attempt, and the values with which the call decides about a
 // retry.
 func (a *attempt) classify(info *responseInfo) {
-	if a.report.resent {
+	if a.report.Resent {
 		a.call.noteUnknown()
 	}
 	switch a.end {

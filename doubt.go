@@ -58,7 +58,7 @@ func factOf(resp *http.Response, err error) fact {
 func (a *attempt) known() fact {
 	resp, err := a.report.Response, a.report.Err
 	switch reached := a.reached.Load(); {
-	case a.report.resent && !succeeded(resp):
+	case a.report.Resent && !succeeded(resp):
 		return inDoubt
 	case resp == nil && reached == reachedDial && a.call.native:
 		return notSent

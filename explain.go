@@ -190,10 +190,7 @@ func name(a *Attempt) string {
 func outcome(a *Attempt) string {
 	switch {
 	case a.Response != nil:
-		text := strconv.Itoa(a.Response.StatusCode) + ", " + a.Verdict.String()
-		if a.resent {
-			text += ", sent again by net/http"
-		}
+		text := strconv.Itoa(a.Response.StatusCode) + ", " + judged(a)
 		if a.RetryAfter > 0 {
 			text += ", server asks to wait " + transcript.Duration(a.RetryAfter)
 		}
@@ -204,13 +201,16 @@ func outcome(a *Attempt) string {
 	case errors.Is(a.Err, neterr.ErrSuperseded):
 		return "canceled: another attempt had its response first"
 	case a.Err != nil:
-		text := described(a.Err) + ", " + a.Verdict.String()
-		if a.resent {
-			text += ", sent again by net/http"
-		}
-		return text
+		return described(a.Err) + ", " + judged(a)
 	}
 	return "no result yet"
+}
+
+func judged(a *Attempt) string {
+	if a.Resent {
+		return a.Verdict.String() + ", sent again by net/http"
+	}
+	return a.Verdict.String()
 }
 
 // described returns the type of an error, and its text without paths, queries and values.

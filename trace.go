@@ -15,11 +15,11 @@ type Attempt struct {
 	Concurrent bool   // it was sent while another was in flight: a hedge, or because that was slow
 	FixedLimit bool   // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
 	Endpoint   string // its Name in package endpoints; "" means that the call has no list
+	Resent     bool   // net/http has sent it again by itself, because a reused connection broke: see InDoubt
 
-	fact   fact         // what is known of its work
-	resent bool         // net/http has sent it again by itself, because a reused connection broke
-	call   *call        // nil: a program made it
-	quota  *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
+	fact  fact         // what is known of its work
+	call  *call        // nil: a program made it
+	quota *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
 	Response *http.Response // nil: none; only its status and headers may be read
