@@ -129,7 +129,12 @@ func (c *call) begin() *Error {
 	c.repeatable = idempotent || c.key != ""
 	if routed {
 		c.endpoints.Safe, c.endpoints.Free = c.safe, idempotent || c.key != "" && list.Shared
-		if InDoubt(req.Response, nil) {
+	}
+	if InDoubt(req.Response, nil) && !idempotent {
+		if c.redirectedAway() {
+			return &Error{Err: errRedirected}
+		}
+		if routed {
 			c.endpoints.Bind(c.visit)
 		}
 	}

@@ -180,6 +180,21 @@ func (c *call) inDoubt(resp *http.Response) bool {
 	return undecided(c.attempts())
 }
 
+var errRedirected = neterr.Named("redirected_in_doubt", "redirected to another server, although the first one may have done the work")
+
+// redirectedAway reports whether a redirect leads to a server that does not know the key of a call in doubt, and
+// would do the work a second time.
+func (c *call) redirectedAway() bool {
+	from := callOf(c.request.Response)
+	switch {
+	case from == nil: // a program has made the response
+		return false
+	case c.endpoints == nil || from.endpoints == nil:
+		return !sameOrigin(c.request.Response.Request, c.request)
+	}
+	return !c.endpoints.Free && from.endpoints.Answered.Scope != c.visit.Scope
+}
+
 // sameOrigin is false if a program made the redirect, without the request.
 func sameOrigin(from, to *http.Request) bool {
 	return from != nil && from.URL != nil && hostmatch.SameOrigin(from.URL, to.URL)
