@@ -59,16 +59,16 @@ var claims = []string{
 	"429", "429 Retry-After: 1", "429 Retry-After: 30", "503 Retry-After: 2", "503 Retry-After: 200", "408", "425", "421",
 	"429 X-RateLimit-Limit: 5;X-RateLimit-Remaining: 0;X-RateLimit-Reset: 3", "503 Retry-After: 1;X-Should-Retry: false",
 	"503", "500", "502", "504", "400", "402", "404", "409", "409 Retry-After: 1", "500 X-Should-Retry: true", "409 X-Should-Retry: true",
-	"504 Stripe-Should-Retry: true", "307 here", "307 there", "308 here", "103", "103 429",
+	"504 Stripe-Should-Retry: true", "103", "103 429", "307 here", "308 here", "307 there", "307 there", "307 there", "307 here",
 }
 
 // losses are what becomes of the result of work that was done.
 var losses = []string{
-	"reset", "close", "reset", "close", "500", "502", "503", "504", "500 X-Should-Retry: true", "504 Stripe-Should-Retry: true", "short", "303", "hang", "103",
+	"reset", "close", "reset", "close", "500", "502", "503", "504", "500 X-Should-Retry: true", "504 Stripe-Should-Retry: true", "short", "303", "303", "hang", "103",
 }
 
 // afterwards are responses to the repetition of work that is done, by a check in front of the keys.
-var afterwards = []string{"429", "402", "404", "409", "503 Retry-After: 1", "409 Retry-After: 1", "401"}
+var afterwards = []string{"307 here", "307 there", "429", "402", "404", "409", "503 Retry-After: 1", "409 Retry-After: 1", "401"}
 
 func (s *faultyServer) draw(repeated bool) (f fault) {
 	pick := func(from []string) string { return from[s.rng.IntN(len(from))] }

@@ -36,7 +36,7 @@ func TestDifferential(t *testing.T) {
 		runScript(t, *freshSeed)
 		return
 	}
-	for seed := range uint64(250) {
+	for seed := range uint64(1000) {
 		runScript(t, seed+1)
 	}
 }
