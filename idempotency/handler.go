@@ -28,8 +28,8 @@ import (
 //
 // The response of the inner handler is held back until the record is durable, so
 // flushing does nothing and hijacking is not supported. The inner handler's context
-// ends with the request's deadline, the lease and the Timeout, but not when the client
-// leaves. A handler that returns without a response gets a 500: call WriteHeader(200).
+// ends with the lease and the Timeout, but not when the client leaves. The request's
+// deadline ends transactional work only; no work begins after it. A handler that returns without a response gets a 500: call WriteHeader(200).
 type Handler struct {
 	Options
 

@@ -1179,7 +1179,7 @@ func TestHandler_keepsValuesAndDeadlineOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type name struct{}
 		var cause error
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+		r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
 			assert.Equal(t, "x", req.Context().Value(name{}))
 			deadline, ok := req.Context().Deadline()
 			assert.True(t, ok)
@@ -1187,7 +1187,7 @@ func TestHandler_keepsValuesAndDeadlineOfTheRequest(t *testing.T) {
 			<-req.Context().Done()
 			cause = context.Cause(req.Context())
 			w.WriteHeader(http.StatusGatewayTimeout)
-		})
+		}, transactional)
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "x"), time.Second)
 		defer cancel()
 		began := time.Now()
