@@ -1268,6 +1268,9 @@ func TestHandler_misconfigured(t *testing.T) {
 		{name: "a Header that no client can send", change: func(h *idempotency.Handler) { h.Header = "a b" }},
 		{name: "a Header with a colon", change: func(h *idempotency.Handler) { h.Header = "Idempotency-Key:" }},
 		{name: "a Header that means something else", change: func(h *idempotency.Handler) { h.Header = "content-type" }},
+		{name: "Classify and ClassifyResponse", change: func(h *idempotency.Handler) {
+			h.Classify, h.ClassifyResponse = idempotency.ClassifyStatus, idempotency.ClassifyForwarded
+		}},
 		{name: "a negative MaxBody", change: func(h *idempotency.Handler) { h.MaxBody = -1 }},
 		{name: "a negative MaxResponse", change: func(h *idempotency.Handler) { h.MaxResponse = -1 }},
 		{name: "a MaxSpool that holds less than is stored", change: func(h *idempotency.Handler) { h.MaxSpool = 1<<20 - 1 }},
