@@ -16,7 +16,7 @@ import (
 // TestExportedNames keeps the package small: what a service does not use belongs to
 // package driver. Embedded fields are not counted.
 func TestExportedNames(t *testing.T) {
-	const limit = 97
+	const limit = 99
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)
 	var names []string

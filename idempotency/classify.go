@@ -1,6 +1,11 @@
 package idempotency
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+)
 
 // ClassifyStatus is the default of Handler.Classify. It returns how a status code
 // ends an execution:
@@ -11,7 +16,9 @@ import "net/http"
 //	499, other 5xx           Unknown: the operation may or may not have taken effect
 //
 // (Gateways use 499 for a request that was cut off.) Transactional work, and work
-// that Options.Takeover repeats, is executed again instead of being Unknown.
+// that Options.Takeover repeats, is executed again instead of being Unknown. A Handler
+// without Classify also frees the key after a 409 or 423 with Retry-After, which asks for
+// the same request again.
 func ClassifyStatus(code int) Status {
 	const clientClosedRequest = 499
 	switch code {
@@ -27,4 +34,32 @@ func ClassifyStatus(code int) Status {
 	default:
 		return Unknown
 	}
+}
+
+// ClassifyForwarded is a Handler.ClassifyResponse for a handler that passes on the
+// response of another server, such as a proxy. It differs from ClassifyStatus where the
+// response of another server proves less:
+//
+//	409, 423 with Retry-After  Unknown: another request with the key may be in progress
+//	503 without Retry-After    Unknown: a proxy may have lost the server's response
+//
+// Pass the key on and set Options.Takeover to Reexecute if the other server honours keys:
+// the next request then asks it again. If the handler's Transport makes several attempts,
+// see also resilienthttp.InDoubt.
+func ClassifyForwarded(status int, h http.Header) Status {
+	asked := retryAfter(h)
+	switch {
+	case status == http.StatusConflict,
+		status == http.StatusLocked && asked,
+		status == http.StatusServiceUnavailable && !asked:
+		return Unknown
+	default:
+		return ClassifyStatus(status)
+	}
+}
+
+// retryAfter reports whether a response says when to come again.
+func retryAfter(h http.Header) bool {
+	_, asked := retryafter.Parse(h, time.Now())
+	return asked
 }

@@ -66,8 +66,10 @@ var (
 	ErrUnreplayable = errors.New("idempotency: result is not stored")
 )
 
-// PermanentError is a failure that a repetition would not change. It is stored and
-// returned to duplicates, which get only the text of its cause.
+// PermanentError is a failure that a repetition would not change. An error of Do is a
+// PermanentError only if it is stored, so each duplicate gets it, with only the text of
+// its cause. After a failed store or a lost lease the error is not one: the next Do with
+// the key may return something else.
 type PermanentError struct{ cause error }
 
 // Permanent marks err as a permanent failure, for work to return. Permanent(nil) is
@@ -100,6 +102,18 @@ func Retryable(err error) error {
 		return nil
 	}
 	return &retryableError{err}
+}
+
+// unstoredError is a failure that is not stored. It hides the PermanentError in it.
+type unstoredError struct{ error }
+
+// Is finds the causes.
+func (e unstoredError) Is(target error) bool { return errors.Is(e.error, target) }
+
+// As finds the causes, and no PermanentError.
+func (e unstoredError) As(target any) bool {
+	_, hidden := target.(**PermanentError)
+	return !hidden && errors.As(e.error, target)
 }
 
 type retryableError struct{ error }
@@ -283,6 +297,9 @@ func classifyError(e *execution, failure error) (Status, error) {
 // conclude returns the error of Do for work that ended with status and failure. err is
 // the error of its record.
 func (m *message) conclude(status Status, failure, err error) error {
+	if _, ok := errors.AsType[*PermanentError](failure); ok && (err != nil || status != FailedFinal) {
+		failure = unstoredError{failure}
+	}
 	if err == nil {
 		m.emit(status, failure)
 		switch {

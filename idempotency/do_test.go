@@ -119,6 +119,7 @@ func TestDo_endings(t *testing.T) {
 			}
 			record := mustLoad(t, store, doID)
 			assert.Equal(t, row.status, record.Status)
+			assert.Equal(t, row.status == idempotency.FailedFinal, isPermanent(err), "I1: only a stored error is a PermanentError")
 			event := remembered.last(t)
 			assert.Equal(t, row.d, event.Disposition)
 			assert.Equal(t, doID, event.ID)
@@ -497,6 +498,12 @@ func TestDo_chargesOnceOverRedeliveries(t *testing.T) {
 	}
 }
 
+func isPermanent(err error) bool {
+	_, ok := errors.AsType[*idempotency.PermanentError](err)
+	return ok
+}
+
+// I1: after a failed store or a lost lease, the error is no PermanentError, and its causes are found.
 func TestDo_storeFails(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -513,6 +520,14 @@ func TestDo_storeFails(t *testing.T) {
 		{
 			"complete down, final", []rule{{onComplete, 1, always, fault{before: errDown}}}, idempotency.Permanent(errWork),
 			[]error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress,
+		},
+		{
+			"complete down, final and wrapped", []rule{{onComplete, 1, always, fault{before: errDown}}},
+			fmt.Errorf("importing: %w", idempotency.Permanent(errWork)), []error{errDown, errWork}, idempotency.StoreFailed, driver.InProgress,
+		},
+		{
+			"lease lost, final", []rule{{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}}, idempotency.Permanent(errWork),
+			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress,
 		},
 		{
 			"complete down, unknown", []rule{{onComplete, 1, always, fault{before: errDown}}}, idempotency.ErrUnknown,
@@ -542,6 +557,7 @@ func TestDo_storeFails(t *testing.T) {
 				for _, want := range row.want {
 					require.ErrorIs(t, err, want)
 				}
+				assert.False(t, isPermanent(err))
 				if row.want == nil {
 					require.NoError(t, err)
 					assert.Equal(t, doResult, result)

@@ -136,12 +136,14 @@ func (x *executor) newExecution(parent context.Context, record *driver.Record, a
 	return e
 }
 
-// workContext ends at the caller's deadline or the time limit, whichever is first,
-// and with the caller, unless the work survives it.
+// workContext ends at the time limit, and with the caller, unless the work survives it.
+// Transactional work also ends at the caller's deadline, because it is rolled back then.
+// The effect of other work would be unknown.
 func (e *execution) workContext(parent context.Context) (context.Context, context.CancelCauseFunc) {
 	deadline, limited := parent.Deadline()
 	if e.survives {
 		parent = context.WithoutCancel(parent)
+		limited = limited && e.transactor != nil
 	}
 	ctx := context.WithValue(parent, executionKey{}, e)
 	limit := e.timeLimit()

@@ -60,8 +60,8 @@ func (x *executor) checkStore() {
 }
 
 // start claims an operation and begins its execution if the claim is granted. If the
-// time of the execution is over by then, it is not begun: its work could only fail, and
-// its effect would be unknown.
+// caller's deadline has passed by then, or the time of the execution is over, it is not
+// begun.
 func (x *executor) start(ctx context.Context, claim *driver.Claim) (*execution, driver.Reservation, error) {
 	if x.check != nil {
 		if err := x.check.passed(ctx, x.store); err != nil {
@@ -69,8 +69,15 @@ func (x *executor) start(ctx context.Context, claim *driver.Claim) (*execution, 
 		}
 	}
 	e, reservation, err := x.wait(ctx, claim)
-	if e != nil && e.ctx.Err() != nil {
-		return nil, reservation, errors.Join(context.Cause(e.ctx), e.release(shutdownGrace))
+	if e == nil {
+		return nil, reservation, err
+	}
+	over := e.ctx
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		over = ctx // work that survives its caller is not begun either
+	}
+	if over.Err() != nil {
+		return nil, reservation, errors.Join(context.Cause(over), e.release(shutdownGrace))
 	}
 	return e, reservation, err
 }

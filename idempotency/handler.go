@@ -28,8 +28,8 @@ import (
 //
 // The response of the inner handler is held back until the record is durable, so
 // flushing does nothing and hijacking is not supported. The inner handler's context
-// ends with the request's deadline, the lease and the Timeout, but not when the client
-// leaves. A handler that returns without a response gets a 500: call WriteHeader(200).
+// ends with the lease and the Timeout, but not when the client leaves. The request's
+// deadline ends transactional work only; no work begins after it. A handler that returns without a response gets a 500: call WriteHeader(200).
 type Handler struct {
 	Options
 
@@ -79,6 +79,11 @@ type Handler struct {
 	// FailedFinal, FailedRetryable or Unknown. Other values, and a nil Classify, mean
 	// ClassifyStatus.
 	Classify func(status int) Status
+
+	// ClassifyResponse is Classify with the header of the response, and replaces it. Unknown means
+	// what Options.Takeover says. For a handler that passes on another server's response, set it to
+	// ClassifyForwarded. nil means Classify.
+	ClassifyResponse func(status int, h http.Header) Status
 
 	// ProblemBase is the start of the type of each problem that the Handler answers with, a URL. The
 	// kind follows, such as key-missing. "" means the page of this package, docs/server-idempotency.md.
@@ -169,6 +174,7 @@ func (h *Handler) wrong(options error) error {
 	wrong.Check(h.scope == nil || h.next == nil, "NewHandler: scope or next is nil")
 	wrong.Header("Header", h.header)
 	wrong.Check(slices.ContainsFunc(h.methods, func(m string) bool { return !validate.Token(m) }), fmt.Sprintf("Methods is %q, want names of methods", h.methods))
+	wrong.Check(h.Classify != nil && h.ClassifyResponse != nil, "Classify and ClassifyResponse are both set, want at most one")
 	wrong.Check(h.MaxBody < 0, fmt.Sprintf("MaxBody is %d, must not be negative", h.MaxBody))
 	wrong.Check(h.MaxResponse < 0, fmt.Sprintf("MaxResponse is %d, must not be negative", h.MaxResponse))
 	wrong.Check(h.MaxSpool > 0 && h.MaxSpool < h.MaxResponse, fmt.Sprintf("MaxSpool is %d, want at least MaxResponse (%d)", h.MaxSpool, h.MaxResponse))
@@ -196,10 +202,18 @@ func (h *Handler) operation(r *http.Request) string {
 	return method + " " + path
 }
 
-func (h *Handler) classify(code int) Status {
+func (h *Handler) classify(code int, header http.Header) Status {
 	status := ClassifyStatus(code)
-	if h.Classify != nil {
-		if own := h.Classify(code); own != status && (own.Finished() || own == FailedRetryable || own == Unknown) {
+	if (code == http.StatusConflict || code == http.StatusLocked) && retryAfter(header) {
+		status = FailedRetryable
+	}
+	switch {
+	case h.ClassifyResponse != nil:
+		if own := h.ClassifyResponse(code, header); endsExecution(own) {
+			status = own
+		}
+	case h.Classify != nil:
+		if own := h.Classify(code); own != status && endsExecution(own) {
 			return own
 		}
 	}
@@ -208,6 +222,8 @@ func (h *Handler) classify(code int) Status {
 	}
 	return status
 }
+
+func endsExecution(s Status) bool { return s.Finished() || s == FailedRetryable || s == Unknown }
 
 // requestHandler serves one request.
 type requestHandler struct {
@@ -333,7 +349,7 @@ func (v *requestHandler) run(e *execution, c *capture) Status {
 	c.finish()
 	status := v.executor.ambiguous()
 	if c.failure == nil {
-		status = v.classify(c.code)
+		status = v.classify(c.code, c.snapshot)
 	}
 	returned = true
 	return status

@@ -454,25 +454,28 @@ func TestHandler_thatDoesNotReturnIsUnknown(t *testing.T) {
 	})
 }
 
-// The earlier one of time limit and caller's deadline counts.
+// I2: the time limit ends the work, and the caller's deadline only if it is transactional.
 func TestLimitAndDeadline(t *testing.T) {
 	for _, row := range []struct {
 		name            string
+		change          func(*idempotency.Handler)
 		limit, deadline time.Duration
 		want            time.Duration
 		cause           error
 	}{
-		{"limit first", time.Second, time.Minute, time.Second, idempotency.ErrTimeLimit},
-		{"deadline first", time.Minute, time.Second, time.Second, context.DeadlineExceeded},
+		{"limit first", func(*idempotency.Handler) {}, time.Second, time.Minute, time.Second, idempotency.ErrTimeLimit},
+		{"deadline first", func(*idempotency.Handler) {}, time.Minute, time.Second, time.Minute, idempotency.ErrTimeLimit},
+		{"limit first, transactional", transactional, time.Second, time.Minute, time.Second, idempotency.ErrTimeLimit},
+		{"deadline first, transactional", transactional, time.Minute, time.Second, time.Second, context.DeadlineExceeded},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) {
+				r := newRig(newLedger(), func(_ http.ResponseWriter, req *http.Request) {
 					<-req.Context().Done()
 					assert.Equal(t, row.want, time.Since(began))
 					assert.Equal(t, row.cause, context.Cause(req.Context()))
-				}, func(h *idempotency.Handler) { h.Timeout = row.limit })
+				}, row.change, func(h *idempotency.Handler) { h.Timeout = row.limit })
 				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
 				defer cancel()
 				serve(r, request(t).WithContext(ctx))
@@ -657,8 +660,7 @@ func TestContextsEnd(t *testing.T) {
 	})
 }
 
-// The context of an execution ends if its lease is lost, after its time limit, and at the
-// caller's deadline. A response that means "nothing was done" does not count after that:
+// The context of an execution ends if its lease is lost, and after its time limit. A response that means "nothing was done" does not count after that:
 // often it only means that the handler was interrupted.
 var endings = []struct {
 	name string
@@ -677,11 +679,6 @@ var endings = []struct {
 	{name: "limit", ends: true, prep: func(_ *faultyStore, h *idempotency.Handler, req *http.Request) *http.Request {
 		h.Timeout = time.Minute
 		return req
-	}},
-	{name: "deadline", ends: true, prep: func(_ *faultyStore, _ *idempotency.Handler, req *http.Request) *http.Request {
-		ctx, cancel := context.WithTimeout(req.Context(), time.Second)
-		context.AfterFunc(ctx, cancel)
-		return req.WithContext(ctx)
 	}},
 }
 
@@ -768,19 +765,44 @@ func TestAmbiguousEndByOwnPolicy(t *testing.T) {
 	}
 }
 
-// A client that leaves does not end the work, so the response of the work counts.
+// I2: a client that leaves, and a deadline that passes, do not end the work, so the response of
+// the work counts.
 func TestClientGoneIsNoAmbiguousEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := new(idempotency.Memory)
-		ctx, cancel := context.WithCancel(t.Context())
-		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
-			cancel()
-			time.Sleep(time.Second)
-			w.WriteHeader(http.StatusServiceUnavailable)
+	for _, row := range []struct {
+		name string
+		end  func(context.Context) (context.Context, context.CancelFunc)
+		code int
+		want idempotency.Status
+	}{
+		{"leaves: released", leaving(nil), http.StatusServiceUnavailable, idempotency.FailedRetryable},
+		{"leaves: completed", leaving(nil), http.StatusCreated, idempotency.Completed},
+		{"its deadline passes: released", expiring, http.StatusServiceUnavailable, idempotency.FailedRetryable},
+		{"its deadline passes: completed", expiring, http.StatusCreated, idempotency.Completed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := new(idempotency.Memory)
+				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+					select {
+					case <-time.After(2 * time.Second): // the bank
+						w.WriteHeader(row.code)
+					case <-req.Context().Done():
+						w.WriteHeader(http.StatusGatewayTimeout)
+					}
+				})
+				ctx, cancel := row.end(t.Context())
+				defer cancel()
+				assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
+				requireRecord(t, store, theID, row.want)
+				assert.Empty(t, r.unknowns())
+			})
 		})
-		serve(r, request(t).WithContext(ctx))
-		requireRecord(t, store, theID, idempotency.FailedRetryable)
-	})
+	}
+}
+
+// expiring is a context with a deadline of a second.
+func expiring(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, time.Second)
 }
 
 // A handler charges a bank, and its context ends before the bank answers. The client retries
@@ -797,8 +819,8 @@ func TestTheBankIsChargedOnce(t *testing.T) {
 		{name: "the store is away for 1.5 leases, 500", away: 45 * time.Second, code: 500},
 		{name: "the limit passes, 503", change: func(h *idempotency.Handler) { h.Timeout = time.Second }, code: 503},
 		{name: "the limit passes, 504", change: func(h *idempotency.Handler) { h.Timeout = time.Second }, code: 504},
-		{name: "the deadline passes", timeout: time.Second, code: 503},
-		{name: "the deadline passes, and nothing is written", timeout: time.Second},
+		{name: "deadline and limit pass", change: func(h *idempotency.Handler) { h.Timeout = 2 * time.Second }, timeout: time.Second, code: 503},
+		{name: "the limit passes, and nothing is written", change: func(h *idempotency.Handler) { h.Timeout = time.Second }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -367,8 +367,7 @@ func TestReserveEndsSoonAfterItsClient(t *testing.T) {
 	}
 }
 
-// Work does not begin after its deadline: it could only be interrupted, and its effect would
-// be unknown.
+// I2: work does not begin after the request's deadline.
 func TestHandler_doesNotBeginWorkAfterItsDeadline(t *testing.T) {
 	slow := fault{linger: 3 * time.Second}
 	for _, row := range []struct {
@@ -457,9 +456,7 @@ func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 	}{
 		{"leaves", hangs, leaving(nil), idempotency.Canceled},
 		{"leaves, for a reason", hangs, leaving(errGone), idempotency.Canceled},
-		{"its time is over", hangs, func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, time.Second)
-		}, idempotency.StoreFailed},
+		{"its time is over", hangs, expiring, idempotency.StoreFailed},
 		{"leaves, and the store fails", breaks, leaving(nil), idempotency.StoreFailed},
 	} {
 		for name, change := range map[string]func(*idempotency.Handler){"non-transactional": func(*idempotency.Handler) {}, "transactional": transactional} {

@@ -1179,7 +1179,7 @@ func TestHandler_keepsValuesAndDeadlineOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type name struct{}
 		var cause error
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+		r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
 			assert.Equal(t, "x", req.Context().Value(name{}))
 			deadline, ok := req.Context().Deadline()
 			assert.True(t, ok)
@@ -1187,7 +1187,7 @@ func TestHandler_keepsValuesAndDeadlineOfTheRequest(t *testing.T) {
 			<-req.Context().Done()
 			cause = context.Cause(req.Context())
 			w.WriteHeader(http.StatusGatewayTimeout)
-		})
+		}, transactional)
 		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "x"), time.Second)
 		defer cancel()
 		began := time.Now()
@@ -1268,6 +1268,9 @@ func TestHandler_misconfigured(t *testing.T) {
 		{name: "a Header that no client can send", change: func(h *idempotency.Handler) { h.Header = "a b" }},
 		{name: "a Header with a colon", change: func(h *idempotency.Handler) { h.Header = "Idempotency-Key:" }},
 		{name: "a Header that means something else", change: func(h *idempotency.Handler) { h.Header = "content-type" }},
+		{name: "Classify and ClassifyResponse", change: func(h *idempotency.Handler) {
+			h.Classify, h.ClassifyResponse = idempotency.ClassifyStatus, idempotency.ClassifyForwarded
+		}},
 		{name: "a negative MaxBody", change: func(h *idempotency.Handler) { h.MaxBody = -1 }},
 		{name: "a negative MaxResponse", change: func(h *idempotency.Handler) { h.MaxResponse = -1 }},
 		{name: "a MaxSpool that holds less than is stored", change: func(h *idempotency.Handler) { h.MaxSpool = 1<<20 - 1 }},

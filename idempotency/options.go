@@ -25,7 +25,8 @@ type Options struct {
 
 	// Timeout is the maximum duration of an execution. After it, the context is canceled with the
 	// cause ErrTimeLimit, and the lease is not renewed any more. Transactional work is rolled
-	// back. Zero means 15 min. A negative duration means no limit.
+	// back. Zero means 15 min. A negative duration means no limit. In a Handler the request's
+	// deadline does not end non-transactional work, so set Timeout near what a client waits.
 	Timeout time.Duration
 
 	// DuplicateWait is the maximum time that a duplicate waits for the execution in progress. It

@@ -38,6 +38,9 @@ func newGateway(next http.Handler, capacity int) (*gateway, error) {
 	g.free = &admission.Quota{Name: "free", Limit: max(1, capacity/20), Window: time.Second, Key: nameOf}
 	g.paid = &admission.Quota{Name: "paid", Limit: 100 * capacity, Window: 10 * time.Second, Key: nameOf}
 	g.charges = idempotency.NewHandler(new(idempotency.Memory), nameOf, next)
+	g.charges.ClassifyResponse = idempotency.ClassifyForwarded // the response is the API's
+	g.charges.Takeover = idempotency.Reexecute                 // the API honours the key, so a repetition does no harm
+	g.charges.Timeout = 10 * time.Second                       // a little more than a client waits
 	return g, errors.Join(g.shedder.Validate(), g.free.Validate(), g.paid.Validate(), g.charges.Validate())
 }
 

@@ -125,6 +125,44 @@ func TestHandler_order(t *testing.T) {
 	}
 }
 
+// I4: no response of the API that proves nothing is stored.
+func TestHandler_passesOn(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		first  int
+		after  string
+		second int
+	}{
+		{name: "in progress", first: 409, after: "1", second: 201},
+		{name: "503 of a proxy", first: 503, second: 201},
+		{name: "504", first: 504, second: 201},
+		{name: "declined: stored", first: 402, second: 402},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			answers := []int{row.first, http.StatusCreated}
+			g, err := newGateway(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				if answers[0] == row.first && row.after != "" {
+					w.Header().Set("Retry-After", row.after)
+				}
+				w.WriteHeader(answers[0])
+				answers = answers[1:]
+			}), 80)
+			require.NoError(t, err)
+			handler := g.handler()
+			for _, want := range []int{row.first, row.second, row.second} {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
+				r.Header.Set("Authorization", "Bearer partner-token")
+				r.Header.Set("Idempotency-Key", "a")
+				w := httptest.NewRecorder()
+				handler.ServeHTTP(w, r)
+				require.Equal(t, want, w.Code)
+			}
+		})
+	}
+}
+
 // A16: the priority header is ignored unless the account is our own.
 func TestPriorityOf_ignoresHeaderOfOtherAccounts(t *testing.T) {
 	t.Parallel()

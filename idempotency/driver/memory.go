@@ -23,13 +23,15 @@ import (
 // deletes them.
 type Memory struct {
 	// MaxKeys is the maximum number of records. Zero means 65,536. A negative number means no
-	// limit. Set it before the first use. A claim for a new key beyond it deletes a record that
-	// has expired; if there is none, it fails with ErrStoreBusy. A Memory never deletes a record
-	// before its time. A record takes some 500 bytes and its result.
+	// limit. Set it before the first use. A scope may have at most eight times as many records as
+	// are free, so one scope leaves a ninth to the others. A claim for a new key beyond that
+	// deletes records that have expired; if there are none, it fails with ErrStoreBusy. A Memory
+	// never deletes a record before its time. A record takes some 500 bytes and its result.
 	MaxKeys int
 
 	mu      sync.Mutex
 	records map[ID]*memoryRecord
+	scopes  map[string]int // the number of records of each scope
 	expiry  memoryQueue
 	open    map[ID]*memoryRecord // InProgress or Unknown
 }
@@ -42,6 +44,9 @@ const (
 	// sweepBatch is the number of records deleted under one lock, so that claims wait
 	// for no more than these.
 	sweepBatch = 16
+
+	// recordsPerFree is the number of records that a scope may have for each free one.
+	recordsPerFree = 8
 )
 
 // memoryRecord is a record and its position in the expiry queue.
@@ -82,7 +87,8 @@ func (m *Memory) reserve(claim *Claim) (Reservation, error) {
 	case Leave:
 	case Insert:
 		if r = m.insert(claim, now); r == nil {
-			return Reservation{}, fmt.Errorf("%w: Memory has %d records, and none has expired (MaxKeys)", ErrStoreBusy, len(m.records))
+			return Reservation{}, fmt.Errorf("%w: Memory has %d records, %d of them of the scope, and none has expired (MaxKeys)",
+				ErrStoreBusy, len(m.records), m.scopes[claim.Scope])
 		}
 	case Take:
 		id := r.ID // its own copy of the names
@@ -101,16 +107,23 @@ func (m *Memory) reserve(claim *Claim) (Reservation, error) {
 // insert adds the claim's record, or returns nil if there is no space. The record's
 // names are copies, because those of a request may be a part of a large header.
 func (m *Memory) insert(claim *Claim, now time.Time) *memoryRecord {
-	if limit := cmp.Or(m.MaxKeys, defaultMaxKeys); limit > 0 && len(m.records) >= limit && m.sweep(1, now) == 0 {
+	if !m.fits(claim.Scope) && (m.sweep(sweepBatch, now) == 0 || !m.fits(claim.Scope)) {
 		return nil
 	}
 	r := &memoryRecord{Record: claim.Begun(nil, now), position: -1}
 	r.ID = ID{Scope: strings.Clone(claim.Scope), Operation: strings.Clone(claim.Operation), Key: strings.Clone(claim.Key)}
 	if m.records == nil {
-		m.records, m.open = make(map[ID]*memoryRecord), make(map[ID]*memoryRecord)
+		m.records, m.open, m.scopes = make(map[ID]*memoryRecord), make(map[ID]*memoryRecord), make(map[string]int)
 	}
 	m.records[r.ID] = r
+	m.scopes[r.Scope]++
 	return r
+}
+
+// fits reports whether a scope may have one more record.
+func (m *Memory) fits(scope string) bool {
+	limit := cmp.Or(m.MaxKeys, defaultMaxKeys)
+	return limit < 0 || m.scopes[scope] < recordsPerFree*(limit-len(m.records))
 }
 
 func (r *Record) markUnknown(now time.Time) {
@@ -292,9 +305,12 @@ func (m *Memory) sweep(limit int, now time.Time) int {
 		r := heap.Pop(&m.expiry).(*memoryRecord) //nolint:errcheck // Pop below returns nothing else.
 		delete(m.records, r.ID)
 		delete(m.open, r.ID)
+		if m.scopes[r.Scope]--; m.scopes[r.Scope] == 0 {
+			delete(m.scopes, r.Scope)
+		}
 	}
 	if n > 0 && len(m.records) == 0 {
-		m.records, m.expiry, m.open = nil, nil, nil // maps and slices do not shrink
+		m.records, m.expiry, m.open, m.scopes = nil, nil, nil, nil // maps and slices do not shrink
 	}
 	return n
 }

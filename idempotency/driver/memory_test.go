@@ -604,12 +604,27 @@ func recordsOf(t *testing.T, m *driver.Memory) iter.Seq[driver.Record] {
 	}
 }
 
-func TestMemory_defaultMaxKeys(t *testing.T) {
-	var m driver.Memory
-	for i := range 1 << 16 {
-		_, err := m.Reserve(t.Context(), memoryClaim(strconv.Itoa(i)))
-		require.NoError(t, err)
-	}
-	_, err := m.Reserve(t.Context(), memoryClaim("one more"))
-	require.ErrorIs(t, err, driver.ErrStoreBusy)
+// I3: a scope that claims keys without end, all of them in doubt, leaves records to the others.
+func TestMemory_scopesAreIndependent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m driver.Memory
+		fill := func(scope string, from int) (n int) {
+			for ; ; n++ {
+				claim := memoryClaim(strconv.Itoa(from + n))
+				claim.Scope = scope
+				reservation, err := m.Reserve(t.Context(), claim)
+				if err != nil {
+					require.ErrorIs(t, err, driver.ErrStoreBusy)
+					return n
+				}
+				require.NoError(t, m.Complete(t.Context(), reservation.Record.Lease(), driver.Outcome{Status: driver.Unknown}))
+			}
+		}
+		for _, want := range []int{58_255, 6_472, 720, 80} { // eight ninths of the rest
+			scope := strconv.Itoa(want)
+			assert.Equal(t, want, fill(scope, 0))
+			time.Sleep(30 * 24 * time.Hour)
+			assert.Zero(t, fill(scope, want), "no record in doubt is deleted")
+		}
+	})
 }
