@@ -174,8 +174,11 @@ func (c *call) inDoubt(resp *http.Response) bool {
 	if InDoubt(before, nil) && !(done && sameOrigin(before.Request, c.request)) {
 		return true
 	}
-	if done || c.safe && !unsafeRequest(before) {
+	switch {
+	case done:
 		return false
+	case c.safe:
+		return unsafeRequest(before) // a GET that fails after a 303 does not undo what was done before
 	}
 	return undecided(c.attempts())
 }
