@@ -49,14 +49,47 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, as: as}
-	if s.dir, err = newDir(as, dir); err != nil {
+	return startIn(ctx, &Server{bin: bin, as: as}, dir, (*Server).start)
+}
+
+func startIn(ctx context.Context, s *Server, parent string, start func(*Server, context.Context) error) (*Server, error) {
+	var err error
+	if s.dir, err = newDir(s.as, parent); err != nil {
 		return nil, err
 	}
-	if err := s.start(ctx); err != nil {
+	if s.cleanup, err = procguard.Start(s.as.prepareCleanup, cleanupScript, s.program("pg_ctl"), s.dir); err == nil {
+		err = start(s, ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
+}
+
+// Standby starts a hot standby of the server, which follows it under the name "standby", and becomes a server of
+// its own when Promote is called. The server's synchronous_standby_names is "standby" if synchronous is true: a
+// commit then waits for the standby. Otherwise a commit may be lost with the server.
+func (s *Server) Standby(ctx context.Context, synchronous bool) (*Server, error) {
+	standby, err := startIn(ctx, &Server{bin: s.bin, as: s.as}, filepath.Dir(s.dir), func(standby *Server, ctx context.Context) error {
+		if err := standby.run(ctx, "pg_basebackup", "--pgdata", standby.data(), "--host", s.dir, "--username=postgres",
+			"--checkpoint=fast", "--no-sync", "--write-recovery-conf"); err != nil {
+			return err
+		}
+		if err := standby.configure("unix_socket_directories = '%s'\ncluster_name = 'standby'\n", standby.dir); err != nil {
+			return err
+		}
+		return standby.Restart(ctx)
+	})
+	if err != nil || !synchronous {
+		return standby, err
+	}
+	err = errors.Join(s.configure("synchronous_standby_names = 'standby'\n"), s.run(ctx, "pg_ctl", "reload", "--silent", "--pgdata", s.data()))
+	return standby, err
+}
+
+// Promote makes a standby a server that accepts writes.
+func (s *Server) Promote(ctx context.Context) error {
+	return s.run(ctx, "pg_ctl", "promote", "--silent", "--wait", "--pgdata", s.data())
 }
 
 // maxDirLength is the maximum length of the directory of a socket: the path length that
@@ -97,24 +130,25 @@ func writableByAll(dir string) bool {
 }
 
 func (s *Server) start(ctx context.Context) error {
-	var err error
-	if s.cleanup, err = procguard.Start(s.as.prepareCleanup, cleanupScript, s.program("pg_ctl"), s.dir); err != nil {
-		return err
-	}
-	err = s.run(ctx, "initdb", "--pgdata", s.data(), "--username=postgres", "--auth=trust", "--encoding=UTF8",
+	err := s.run(ctx, "initdb", "--pgdata", s.data(), "--username=postgres", "--auth=trust", "--encoding=UTF8",
 		"--locale=C", "--no-sync", "--no-instructions")
 	if err != nil {
 		return err
 	}
+	if err := s.configure(settings, s.dir); err != nil {
+		return err
+	}
+	return s.Restart(ctx)
+}
+
+// configure appends to postgresql.conf.
+func (s *Server) configure(format string, args ...any) error {
 	conf, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(conf, settings, s.dir)
-	if err := errors.Join(err, conf.Close()); err != nil {
-		return err
-	}
-	return s.Restart(ctx)
+	_, err = fmt.Fprintf(conf, format, args...)
+	return errors.Join(err, conf.Close())
 }
 
 // cleanupScript stops the server and removes its directory.
