@@ -16,8 +16,10 @@
 //
 // # Guarantees
 //
-//   - An intent is sent until it is done, dead or canceled, through any crash. This holds as
-//     soon as Enqueue returned nil, or the transaction of an [Outbox] committed.
+//   - An intent is sent until it is done, dead or canceled, through each crash of a process
+//     or of a database that keeps its commits. This holds as soon as Enqueue returned nil, or
+//     the transaction of an [Outbox] committed. A failover to an asynchronous standby loses
+//     commits: see docs/durable.md.
 //   - The key of a send is journalled before the send, and stays the same until the provider
 //     declines.
 //   - A send that may have had an effect is repeated in two cases only: under the same key

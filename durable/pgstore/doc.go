@@ -12,6 +12,9 @@
 // has that. A transaction of the caller commits as the caller configured it. All times are
 // PostgreSQL's. PostgreSQL 13 and later are supported; the tests use 15.
 //
+// An asynchronous standby lacks the last commits. So a failover to it loses intents, and sends done
+// ones again, unless synchronous_standby_names names it. See docs/durable.md.
+//
 // # Locks and connections
 //
 // A claim waits for no lock (SKIP LOCKED), and does not read intents that are not due. Apply

@@ -22,6 +22,9 @@
 // 100 ms, and then use a connection beside the pool. All commits of the store are on disk
 // before they return (synchronous_commit), whatever the database's default.
 //
+// An asynchronous standby lacks the last commits. So after a failover to it acknowledged keys are
+// executed again, unless synchronous_standby_names names it. See docs/server-idempotency.md.
+//
 // PgBouncer may pool transactions. Before its version 1.21, and behind other proxies, pgx
 // must not prepare statements: default_query_exec_mode=exec in the DSN.
 //
