@@ -304,6 +304,19 @@ func TestQuota_sharedStore(t *testing.T) {
 	})
 }
 
+// The names and keys of two quotas in one store are never the same account.
+func TestQuota_namesInSharedStore(t *testing.T) {
+	var store quotastore.Memory
+	for _, account := range [][2]string{
+		{"api", "write:a"}, {"api:write", "a"}, {"api%3Awrite", "a"}, {"api", ":write:a"}, {"api:", "write:a"}, {"api%", "a"}, {"api%25", "a"},
+	} {
+		q := &admission.Quota{Name: account[0], Limit: 1, Store: &store, Timeout: time.Minute}
+		result, err := q.Take(t.Context(), account[1], 1)
+		require.NoError(t, err)
+		require.True(t, result.OK, "%q has its own account", account)
+	}
+}
+
 // A6: a replay returns its cost to the store, also when its client has gone away.
 func TestQuota_replayReturnsCostToStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -131,6 +131,9 @@ const (
 	defaultWindow = time.Minute
 )
 
+// separable keeps the name and the key of a quota apart: "api" with the key "write:x" is not "api:write" with "x".
+var separable = strings.NewReplacer("%", "%25", ":", "%3A") //nolint:gochecknoglobals // it does not change
+
 func (q *Quota) asRule() Rule {
 	r := Rule{Limit: q.Limit, Window: q.Window, Burst: q.Burst, Sliding: q.Sliding}
 	if r.Window == 0 {
@@ -151,7 +154,7 @@ func (q *Quota) init() {
 		}
 		q.policy = newPolicy(name, q.rule, q.Cost != nil)
 		if q.Store != nil {
-			q.shared = &storeWithFallback{store: q.Store, prefix: name + ":", timeout: cmp.Or(q.Timeout, defaultStoreTimeout), failClosed: q.FailClosed}
+			q.shared = &storeWithFallback{store: q.Store, prefix: separable.Replace(name) + ":", timeout: cmp.Or(q.Timeout, defaultStoreTimeout), failClosed: q.FailClosed}
 		}
 	})
 }

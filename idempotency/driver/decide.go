@@ -33,7 +33,7 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 		return Insert, Reservation{Decision: Acquired}
 	case r.Expired(now):
 		return Take, Reservation{Decision: Acquired}
-	case r.Fingerprint != c.Fingerprint:
+	case !c.Fingerprint.matches(r.Fingerprint):
 		return Leave, Reservation{Decision: Mismatch}
 	}
 	switch r.Status {

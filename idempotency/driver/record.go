@@ -2,6 +2,7 @@ package driver
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
@@ -42,9 +43,20 @@ func (id *ID) KeyHash() string {
 }
 
 // Fingerprint is the same for two requests if they are the same request. It begins
-// with the version of the rule that made it, "v1:". A record keeps the fingerprint
-// of the request that created it.
+// with the version of the rule that made it, "v1:" or "v2:". A record keeps the fingerprint
+// of the request that created it. A "v2:" ends with the sum that version 1 has for the
+// request, because records with it may exist.
 type Fingerprint string
+
+// matches reports whether a record with the other fingerprint is of the same request.
+func (f Fingerprint) matches(recorded Fingerprint) bool {
+	if f == recorded {
+		return true
+	}
+	sums, second := strings.CutPrefix(string(f), "v2:")
+	_, first, both := strings.Cut(sums, ":")
+	return second && both && recorded == Fingerprint("v1:"+first)
+}
 
 // Status is the state of a record. The numbers are stored and never change. These
 // are all transitions:
