@@ -4,7 +4,7 @@ import "hash/maphash"
 
 // knownKeys remembers by a hash which keys were admitted, and how often lately. A key is known
 // when it was admitted in knownSeconds different seconds. Of two keys with one bucket, the one
-// that was admitted in more seconds stays: about as many keys as buckets are remembered.
+// that was admitted in more seconds stays. About as many keys as buckets are remembered.
 type knownKeys struct {
 	seed    maphash.Seed
 	second  uint16 // the present one
@@ -17,10 +17,10 @@ type knownKeys struct {
 type knownKey struct {
 	mark    uint32
 	second  uint16 // in which the key was last admitted
-	seconds uint16 // different seconds in which it was admitted
-	window  uint16 // of the counts below
-	lately  uint16 // admitted requests of the key, as knownKeys.lately
+	window  uint16 // of came and lately
 	came    uint16 // requests of the key that came
+	lately  uint8  // admitted requests of the key, as knownKeys.lately
+	seconds uint8  // different seconds in which the key was admitted
 }
 
 const (
@@ -28,8 +28,8 @@ const (
 	knownBuckets = 1 << 16
 
 	// knownSeconds is the number of different seconds after which a key is known. More are
-	// remembered, because each admitted request of another key with the bucket takes one.
-	knownSeconds, mostSeconds = 3, 1000
+	// remembered, because an admitted request of another key with the bucket takes one.
+	knownSeconds, mostSeconds = 3, 255
 
 	// latelyWindow is the number of admitted requests in a window.
 	latelyWindow = 128
@@ -68,19 +68,21 @@ func (k *knownKeys) come(mark uint64) {
 
 // add counts a request that is admitted.
 func (k *knownKeys) add(mark uint64) {
-	if k.lately++; k.lately >= 2*latelyWindow {
+	if k.lately++; k.lately == 2*latelyWindow {
 		k.lately /= 2
 		k.window++
 	}
 	b, found := k.find(mark)
 	switch {
+	case !found && b.second == k.second && b.seconds > 0:
+		return // the bucket's key was just admitted
 	case !found && b.seconds > 1:
 		b.seconds--
 		return
 	case !found:
 		*b = knownKey{mark: uint32(mark >> 32), seconds: 1, window: k.window, came: 1}
 	case b.second != k.second:
-		b.seconds = min(b.seconds+1, mostSeconds)
+		b.seconds = min(b.seconds, mostSeconds-1) + 1
 	}
 	b.second = k.second
 	b.lately++
