@@ -6,29 +6,41 @@ type keyQueue struct {
 	inflight [classes]int
 	queued   int
 	waiting  [classes]classQueue
-	since    uint64           // when it began to wait
+	mark     uint64           // see knownKeys
+	light    bool             // it holds less than half of the slots, see also knownKeys.isLight
 	served   uint64           // when it last got a slot; zero means not since it was idle
 	place    [classes + 1]int // its place in each keyHeap, from 1; zero means none
 }
 
-// precedes reports whether k gets a slot before b. The key that was served last comes last,
-// and of keys that were not served, the newest comes first.
+// precedes reports whether k gets a slot before b. Of light keys, the newest request comes
+// first, as without keys. Of the others, the key that was served last comes last.
 func (k *keyQueue) precedes(b *keyQueue, class int) bool {
 	switch heldK, heldB := k.held(class), b.held(class); {
+	case k.light != b.light:
+		return k.light
+	case k.light:
+		return k.first().since > b.first().since
 	case heldK != heldB:
 		return heldK < heldB
 	case k.served != b.served:
 		return k.served < b.served
 	}
-	return k.since > b.since
+	return k.first().since > b.first().since
 }
 
-// isLongerThan reports whether k loses a request before b.
-func (k *keyQueue) isLongerThan(b *keyQueue) bool {
-	if k.queued != b.queued {
+// losesBefore reports whether k loses a request before b: the key with the most that wait. Light
+// keys lose the oldest of their least important requests, as without keys.
+func (k *keyQueue) losesBefore(b *keyQueue) bool {
+	lastK, lastB := k.last(), b.last()
+	switch {
+	case k.light != b.light:
+		return b.light
+	case !k.light && k.queued != b.queued:
 		return k.queued > b.queued
+	case lastK.class != lastB.class:
+		return lastK.class > lastB.class
 	}
-	return k.since < b.since
+	return lastK.since < lastB.since
 }
 
 // classQueue has the waiting requests of a key and class, the newest first: under lasting
@@ -66,9 +78,13 @@ func (k *keyQueue) last() *waiter {
 	return nil
 }
 
-// fairQueue has the waiting requests of all keys. A key has a queue of its own from its
-// second request on, if the first one was admitted. Other keys are strangers: a client can
-// invent them, so all strangers together count as at most strangerKeys keys.
+// fairQueue has the waiting requests of all keys. A known key has a queue of its own. Other
+// keys are strangers: a client can invent them, so all strangers together count as at most
+// strangerKeys keys.
+//
+// A pool of invented keys can become known. Equal shares would then leave each other key the
+// share of one key of the pool. So shares limit only keys that are not light, and light keys
+// are served as without keys.
 type fairQueue struct {
 	shared   keyQueue // of strangers, or of all requests without Shedder.Key
 	keys     map[string]*keyQueue
@@ -77,6 +93,7 @@ type fairQueue struct {
 	longest  keyHeap          // the keys that wait: most waiting requests first
 	sequence uint64           // counts requests that wait, and slots
 	admitted knownKeys
+	allSlots int // the limit
 	len      int
 }
 
@@ -94,6 +111,7 @@ func (q *fairQueue) of(key string) (*keyQueue, uint64) {
 		q.init()
 	}
 	mark := q.admitted.mark(key)
+	q.admitted.come(mark)
 	if k := q.keys[key]; k != nil {
 		return k, mark
 	}
@@ -104,7 +122,7 @@ func (q *fairQueue) of(key string) (*keyQueue, uint64) {
 	if k == nil {
 		k = new(keyQueue)
 	}
-	q.spare, k.key, k.served = nil, key, 0
+	q.spare, k.key, k.mark, k.served = nil, key, mark, 0
 	q.keys[key] = k
 	return k, mark
 }
@@ -115,7 +133,7 @@ func (q *fairQueue) init() {
 	for class := range q.next {
 		q.next[class] = keyHeap{which: class, before: func(a, b *keyQueue) bool { return a.precedes(b, class) }}
 	}
-	q.longest = keyHeap{which: classes, before: (*keyQueue).isLongerThan}
+	q.longest = keyHeap{which: classes, before: (*keyQueue).losesBefore}
 }
 
 // forget deletes a key that has no requests.
@@ -132,6 +150,7 @@ func (q *fairQueue) update(k *keyQueue) {
 	if k == &q.shared {
 		return
 	}
+	k.light = 2*k.held(classes-1) < q.allSlots && q.admitted.isLight(k.mark)
 	first := k.first()
 	for class := range q.next {
 		q.next[class].set(k, first != nil && first.class == class)
@@ -142,9 +161,7 @@ func (q *fairQueue) update(k *keyQueue) {
 // push adds a request to the queue of its key.
 func (q *fairQueue) push(w *waiter) {
 	q.sequence++
-	if w.key.queued == 0 {
-		w.key.since = q.sequence
-	}
+	w.since = q.sequence
 	c := &w.key.waiting[w.class]
 	w.queued, w.newer, w.older = true, nil, c.newest
 	if c.newest != nil {
@@ -197,13 +214,14 @@ func (q *fairQueue) held(k *keyQueue, class int) int {
 }
 
 // exceedsShare reports whether one more request of the class would hold more than an equal
-// share of the slots. Every key may hold one.
+// share of the slots. Every key may hold one, and a light key any number.
 func (q *fairQueue) exceedsShare(k *keyQueue, class, slots int) bool {
-	return q.held(k, class)+1 > max(1, slots/max(1, len(q.keys)+q.strangers()))
+	return !k.light && q.held(k, class)+1 > max(1, slots/max(1, len(q.keys)+q.strangers()))
 }
 
 // first returns the request that gets the next slot. Keys within their share come first, by
-// priority. Of equal ones, the key that holds the fewest slots is next.
+// priority. Of equal ones, the newest request of a light key is next, and then the key that
+// holds the fewest slots.
 func (q *fairQueue) first(slots int) *waiter {
 	best := q.shared.first()
 	for i := range q.next {
@@ -220,11 +238,17 @@ func (q *fairQueue) first(slots int) *waiter {
 func (q *fairQueue) before(a, b *waiter, slots int) bool {
 	exceedsA, exceedsB := q.exceedsShare(a.key, a.class, slots), q.exceedsShare(b.key, b.class, slots)
 	heldA, heldB := q.held(a.key, a.class), q.held(b.key, b.class)
+	lightA := a.key.light || a.key == &q.shared && !exceedsA // strangers within their share
+	lightB := b.key.light || b.key == &q.shared && !exceedsB
 	switch {
 	case exceedsA != exceedsB:
 		return exceedsB
 	case !exceedsA && a.class != b.class:
 		return a.class < b.class
+	case lightA != lightB:
+		return lightA
+	case lightA:
+		return a.since > b.since
 	case heldA != heldB:
 		return heldA < heldB
 	}
@@ -251,8 +275,7 @@ func (q *fairQueue) tooManyKeys(slots int) bool {
 	return q.keys != nil && len(q.longest.keys)+q.shared.queued > keysPerSlot*slots
 }
 
-// last returns the request that is evicted: of the key with the most that wait, the oldest
-// of the least important class.
+// last returns the request that is evicted, see losesBefore.
 func (q *fairQueue) last() *waiter {
 	longest := q.longest.top()
 	if longest == nil || q.shared.queued/strangerKeys >= longest.queued {

@@ -41,6 +41,7 @@ type waiter struct {
 	class        int
 	older, newer *waiter // of its key and class
 	queued       bool
+	since        uint64        // when it came, see fairQueue.sequence
 	until        time.Duration // it does not wait longer
 	flight       int           // how many are in flight with it when it gets a slot
 	verdict      chan verdict  // receives one value when another goroutine removes it from the queue
@@ -92,6 +93,7 @@ func (g *concurrencyGate) enter(now, left time.Duration, k *keyQueue, mark uint6
 			return 0, false
 		}
 	}
+	g.observe(now)
 	if g.fairQueue.len == 0 && g.limiter.admit() {
 		g.fairQueue.admit(k, class, mark)
 		return g.limiter.inflight, false
@@ -170,12 +172,19 @@ func (g *concurrencyGate) done(now time.Duration, s sample, k *keyQueue, class i
 		}
 	}
 	g.release(now, s)
+	g.observe(now)
 	k.inflight[class]--
 	if k.queued > 0 {
 		g.update(k)
 	} else {
 		g.forget(k)
 	}
+}
+
+// observe sets what the fairQueue needs to know.
+func (g *concurrencyGate) observe(now time.Duration) {
+	g.allSlots = g.limiter.slots()
+	g.admitted.second = uint16(now / time.Second)
 }
 
 // queueSize returns how many may wait: as many as get a slot within the wait, by the

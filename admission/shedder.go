@@ -52,11 +52,11 @@ type Shedder struct {
 	// header does not change it (resilienthttp.PriorityFromContext).
 	Priority func(*http.Request) resilienthttp.Priority
 
-	// Key returns the client, tenant or account that a request belongs to. While others
-	// wait, a key that holds an equal share of the slots gets no more: its requests go
-	// behind those of the other keys, whatever their priority. Keys that were never admitted
-	// count as three keys at most, so use a key that a client cannot invent. Nil means no
-	// shares. If Key returns an error, the request gets 403.
+	// Key returns the client, tenant or account that a request belongs to. While others wait,
+	// a key that uses more than a fifth of the capacity gets no more than an equal share. Keys
+	// that were not yet admitted in three different seconds count as three keys at most, so use a
+	// key that costs the client something. Nil means no shares. If Key returns an error, the
+	// request gets 403. See docs/admission.md.
 	Key func(*http.Request) (string, error)
 
 	// NoRetryHint omits X-Should-Retry: false from rejections. Without it, rejections of

@@ -20,6 +20,7 @@ type simulation struct {
 	rate     func(now time.Duration) float64                     // arrivals per second
 	deadline time.Duration
 	request  func(r *rand.Rand) (key string, class int) // nil: no key, and the mix
+	keyless  bool                                       // the gate does not see the key of request
 	mix      [classes]float64                           // critical, default, batch
 	shared   bool                                       // the workers are divided among all requests, like a processor
 	pause    time.Duration                              // the workers stop for pauseLength once in this time
@@ -127,7 +128,9 @@ func (s *simulation) arrival(came time.Duration) {
 	q.w.key = &s.gate.shared
 	if s.request != nil {
 		q.key, q.class = s.request(s.random)
-		q.w.key, q.w.mark = s.gate.of(q.key)
+		if !s.keyless {
+			q.w.key, q.w.mark = s.gate.of(q.key)
+		}
 	} else {
 		for x := s.random.Float64(); q.class < classes-1 && x >= s.mix[q.class]; q.class++ {
 			x -= s.mix[q.class]
