@@ -1,0 +1,93 @@
+// Package faultfuzz_test draws scripts of server faults and settings of the client, and checks that what the client says
+// agrees with what the servers have done.
+package faultfuzz_test
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+//nolint:gochecknoglobals // flags
+var (
+	one     = flag.Uint64("seed", 0, "run only the script of this seed")
+	times   = flag.Int("times", 20, "how often -seed runs: the library's jitter is not of the seed")
+	scripts = flag.Int("scripts", 0, "number of fresh scripts; 0: as many as fit into -seconds")
+	seconds = flag.Int("seconds", 20, "time for fresh scripts")
+)
+
+const gate = 200 // scripts that always run: the seeds from 1 on
+
+// §4.18a, N1: no POST is done twice, InDoubt and NotSent are never false, and no success is without work.
+func TestScripts(t *testing.T) {
+	if *one != 0 {
+		for range *times {
+			runScript(t, *one)
+		}
+		return
+	}
+	for seed := range uint64(gate) {
+		runScript(t, seed+1)
+	}
+}
+
+// As TestScripts, with other seeds each time.
+func TestScripts_fresh(t *testing.T) {
+	if testing.Short() || *one != 0 {
+		t.Skip("fresh scripts take -seconds")
+	}
+	end := time.Now().Add(time.Duration(*seconds) * time.Second)
+	n := 0
+	for ; n < *scripts || *scripts == 0 && time.Now().Before(end); n++ {
+		runScript(t, rand.Uint64())
+	}
+	t.Logf("%d scripts", n)
+}
+
+func runScript(t *testing.T, seed uint64) {
+	t.Helper()
+	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { run(t, newScript(seed)) })
+	})
+}
+
+func run(t *testing.T, s *script) {
+	t.Helper()
+	srv := startServers(t, s)
+	client, closeIdle := s.newClient(srv)
+	defer closeIdle()
+	var all sync.WaitGroup
+	for _, c := range s.calls {
+		all.Go(func() {
+			time.Sleep(c.at)
+			c.run(client, srv)
+		})
+	}
+	all.Wait()
+	time.Sleep(time.Minute) // for what the servers still do
+	for _, c := range s.calls {
+		if broken := c.check(srv); broken != "" {
+			t.Errorf("%s: %s\n%s\n%v\n%s", c.id, broken, resilienthttp.Explain(c.resp, c.err), c.err, s)
+		}
+	}
+	if srv.running != 0 {
+		t.Errorf("%d requests are in flight\n%s", srv.running, s)
+	}
+	srv.heal()
+	time.Sleep(2 * time.Minute)
+	for i := range 10 {
+		c := &call{plan: plan{id: fmt.Sprintf("healthy-%d", i), method: []string{http.MethodGet, http.MethodPost}[i%2], deadline: time.Minute}}
+		c.run(client, srv)
+		if c.err != nil || c.resp.StatusCode != http.StatusOK || c.check(srv) != "" {
+			t.Errorf("%s: a healthy server is not used: %v %s\n%s\n%s", c.id, c.err, c.check(srv), resilienthttp.Explain(c.resp, c.err), s)
+		}
+		time.Sleep(time.Second)
+	}
+}
