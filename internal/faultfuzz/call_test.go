@@ -100,10 +100,7 @@ func (s *servers) count(c *call) (n int) {
 	for _, times := range s.work[c.id] {
 		n += times
 	}
-	for _, a := range s.accounts {
-		n += strings.Count(a.content, c.id+";")
-	}
-	return n
+	return n + strings.Count(s.balance.content, c.id+";")
 }
 
 // check returns the promise that the result of the call breaks, or "".

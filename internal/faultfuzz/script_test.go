@@ -48,7 +48,7 @@ func (s *script) String() string {
 	fmt.Fprintf(&b, "seed %d, http2 %t, shared keys %t\n%+v\n", s.seed, s.http2, s.sharedKeys, s.settings)
 	for i, faults := range s.faults {
 		for j, f := range faults {
-			fmt.Fprintf(&b, "%s, request %d: %s\n", hosts[i], j+1, f)
+			fmt.Fprintf(&b, "%s, request %d: %+v\n", hosts[i], j+1, f)
 		}
 	}
 	for _, c := range s.calls {
