@@ -113,12 +113,13 @@ func (c *call) check(srv *servers) string {
 	doubt := resilienthttp.InDoubt(c.resp, c.err) || errors.Is(c.err, conditional.ErrUnknown)
 	failed, ours := errors.AsType[*resilienthttp.Error](c.err)
 	srv.mu.Lock()
-	seen := srv.seen[c.id]
-	srv.mu.Unlock()
+	defer srv.mu.Unlock()
+	seen := len(srv.seen[c.id])
+	free := srv.moved[c.id] && doubt && !srv.list // http.Client has followed a redirect to another origin
 	switch {
 	case c.resp == nil && c.err == nil:
 		return "neither a response nor an error"
-	case count > 1 && (c.method == http.MethodPost || c.method == update):
+	case count > 1 && !free && (c.method == http.MethodPost || c.method == update):
 		return "done twice"
 	case count > 0 && !success && status != http.StatusSeeOther && !doubt:
 		return "InDoubt is false, and the work is done"

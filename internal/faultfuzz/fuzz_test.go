@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -74,7 +75,8 @@ func run(t *testing.T, s *script) {
 	time.Sleep(time.Minute) // for what the servers still do
 	for _, c := range s.calls {
 		if broken := c.check(srv); broken != "" {
-			t.Errorf("%s: %s\n%s\n%v\n%s", c.id, broken, resilienthttp.Explain(c.resp, c.err), c.err, s)
+			t.Errorf("%s: %s\n%s\nerror: %v, in doubt: %t\n%s\n%s", c.id, broken, resilienthttp.Explain(c.resp, c.err), c.err,
+				resilienthttp.InDoubt(c.resp, c.err), strings.Join(srv.seen[c.id], "\n"), s)
 		}
 	}
 	if srv.running != 0 {

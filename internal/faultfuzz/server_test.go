@@ -37,9 +37,11 @@ const (
 type servers struct {
 	net  *memhttp.Network
 	each []*server
+	list bool // the client has them in a list
 
 	mu       sync.Mutex
-	seen    map[string]int            // requests by call
+	seen    map[string][]string       // what the servers did, by call
+	moved   map[string]bool           // a server redirected the call to another one
 	work    map[string]map[string]int // work by call and server
 	balance account                   // the regions share it
 	running int                       // handlers
@@ -63,7 +65,7 @@ type server struct {
 
 func startServers(t *testing.T, s *script) *servers {
 	t.Helper()
-	all := &servers{net: memhttp.NewNetwork(t), seen: map[string]int{}, work: map[string]map[string]int{}}
+	all := &servers{net: memhttp.NewNetwork(t), list: s.settings.endpoints, seen: map[string][]string{}, moved: map[string]bool{}, work: map[string]map[string]int{}}
 	shared := map[string]string{}
 	for i, faults := range s.faults {
 		srv := &server{servers: all, host: hosts[i], faults: faults, keys: map[string]string{}}
@@ -93,8 +95,8 @@ func (s *servers) heal() {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	id := r.Header.Get("Call")
-	f := s.arrive(id, 1)
-	defer s.arrive("", -1)
+	f := s.arrive(r, 1)
+	defer s.arrive(r, -1)
 	if err != nil {
 		f = fault{end: endClose} // the client has left: nothing is done
 	}
@@ -151,18 +153,22 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // arrive notes a request, and returns what the server does with it.
-func (s *server) arrive(id string, running int) (f fault) {
+func (s *server) arrive(r *http.Request, running int) fault {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running += running
 	if running < 0 {
 		return fault{}
 	}
-	s.seen[id]++
-	if len(s.faults) == 0 {
-		return fault{work: true}
+	f := fault{work: true}
+	if len(s.faults) > 0 {
+		f, s.faults = s.faults[0], s.faults[1:]
 	}
-	f, s.faults = s.faults[0], s.faults[1:]
+	id := r.Header.Get("Call")
+	s.seen[id] = append(s.seen[id], fmt.Sprintf("%s %s %s%s %+v", time.Now().Format("05.000"), r.Method, s.host, r.URL.Path, f))
+	if f.to != "" && f.to != s.host {
+		s.moved[id] = true
+	}
 	return f
 }
 
