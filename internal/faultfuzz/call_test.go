@@ -10,6 +10,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/conditional"
+	"github.com/resilienthttp/resilienthttp/endpoints"
 )
 
 // plan is what a call does.
@@ -21,7 +22,10 @@ type plan struct {
 	body     bool
 	once     bool // the body cannot be read again
 	single   bool // WithSingleAttempt
+	again    bool // the caller repeats a POST in doubt, as docs/endpoints.md says
+	leaves   bool // the caller leaves at the deadline: the context has none
 	deadline time.Duration
+	priority resilienthttp.Priority
 }
 
 // call is a call and its result.
@@ -40,6 +44,7 @@ const update = "update"
 func (d draw) call(id string, at time.Duration) *call {
 	p := plan{
 		id: id, at: at, keyless: d.in(3), body: !d.in(4), once: d.in(8), single: d.in(4),
+		again: d.in(2), leaves: d.in(4), priority: pick(d, 0, 0, resilienthttp.PriorityBatch, resilienthttp.PriorityCritical),
 		method: pick(d, http.MethodPost, http.MethodPost, http.MethodPost, http.MethodGet, http.MethodPut, http.MethodDelete, update),
 	}
 	p.deadline = pick(d, 30*time.Second, 30*time.Second, 5*time.Second, 600*time.Millisecond, 20*time.Millisecond)
@@ -49,7 +54,16 @@ func (d draw) call(id string, at time.Duration) *call {
 // run makes the call and reads the response.
 func (c *call) run(client *http.Client, srv *servers) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.deadline)
+	if c.leaves {
+		cancel()
+		ctx, cancel = context.WithCancel(context.Background())
+		defer time.AfterFunc(c.deadline, cancel).Stop()
+	}
 	defer cancel()
+	ctx = resilienthttp.WithPriority(ctx, c.priority)
+	if !c.keyless && c.method != update { // its cycles are several operations
+		ctx = resilienthttp.WithIdempotencyKey(ctx, "key of "+c.id)
+	}
 	if c.single {
 		ctx = resilienthttp.WithSingleAttempt(ctx)
 	}
@@ -68,6 +82,32 @@ func (c *call) run(client *http.Client, srv *servers) {
 		c.body = string(content)
 		_ = c.resp.Body.Close()
 	}
+	c.repeat(client, srv)
+}
+
+// repeat makes a call that is in doubt again, with the same key at the same server.
+func (c *call) repeat(client *http.Client, srv *servers) {
+	attempts := resilienthttp.Attempts(c.resp)
+	if failed, ours := errors.AsType[*resilienthttp.Error](c.err); ours {
+		attempts = failed.Attempts
+	}
+	if !c.again || c.keyless || c.method != http.MethodPost || len(attempts) == 0 || srv.redirected(c) || !resilienthttp.InDoubt(c.resp, c.err) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(context.Background(), "key of "+c.id), 30*time.Second)
+	defer cancel()
+	if srv.list {
+		ctx = endpoints.WithEndpoint(ctx, attempts[len(attempts)-1].Endpoint)
+	}
+	if resp, err := c.send(ctx, client); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+func (s *servers) redirected(c *call) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.moved[c.id]
 }
 
 func (c *call) send(ctx context.Context, client *http.Client) (*http.Response, error) {

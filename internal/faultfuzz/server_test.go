@@ -101,6 +101,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f = fault{end: endClose} // the client has left: nothing is done
 	}
 	key := r.Header.Get("Idempotency-Key") + r.Header.Get("X-Idempotency-Key")
+	if r.Method == http.MethodGet {
+		key = ""
+	}
 	state := s.begin(key, f.work)
 	time.Sleep(f.pause)
 	if f.early {
