@@ -1,4 +1,4 @@
-package faultfuzz_test
+package fuzz_test
 
 import (
 	"fmt"
@@ -41,7 +41,8 @@ type servers struct {
 
 	mu       sync.Mutex
 	seen    map[string][]string       // what the servers did, by call
-	moved   map[string]bool           // a server redirected the call to another one
+	moved   map[string]bool           // a server redirected the call
+	across  map[string]bool           // to another server
 	work    map[string]map[string]int // work by call and server
 	balance account                   // the regions share it
 	running int                       // handlers
@@ -65,7 +66,7 @@ type server struct {
 
 func startServers(t *testing.T, s *script) *servers {
 	t.Helper()
-	all := &servers{net: memhttp.NewNetwork(t), list: s.settings.endpoints, seen: map[string][]string{}, moved: map[string]bool{}, work: map[string]map[string]int{}}
+	all := &servers{net: memhttp.NewNetwork(t), list: s.settings.endpoints, seen: map[string][]string{}, moved: map[string]bool{}, across: map[string]bool{}, work: map[string]map[string]int{}}
 	shared := map[string]string{}
 	for i, faults := range s.faults {
 		srv := &server{servers: all, host: hosts[i], faults: faults, keys: map[string]string{}}
@@ -169,8 +170,9 @@ func (s *server) arrive(r *http.Request, running int) fault {
 	}
 	id := r.Header.Get("Call")
 	s.seen[id] = append(s.seen[id], fmt.Sprintf("%s %s %s%s %+v", time.Now().Format("05.000"), r.Method, s.host, r.URL.Path, f))
-	if f.to != "" && f.to != s.host {
+	if f.status/100 == 3 {
 		s.moved[id] = true
+		s.across[id] = s.across[id] || f.to != "" && f.to != s.host
 	}
 	return f
 }

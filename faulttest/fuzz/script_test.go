@@ -1,4 +1,4 @@
-package faultfuzz_test
+package fuzz_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-var hosts = []string{"a.test", "b.test"} //nolint:gochecknoglobals // never written to
+var hosts = []string{"a.test", "b.test"}
 
 const idleClose = 10 * time.Millisecond // the time for which a server keeps an idle connection, with endIdle
 
@@ -25,7 +25,7 @@ type script struct {
 
 // newScript draws a script. It has no other source of chance than the seed.
 func newScript(seed uint64) *script {
-	d := draw{rand.New(rand.NewPCG(seed, 46))} //nolint:gosec // a repeatable draw
+	d := draw{rand.New(rand.NewPCG(seed, 46))}
 	s := &script{seed: seed, http2: d.in(5), settings: d.settings()}
 	s.sharedKeys = s.settings.endpoints && d.in(4)
 	for range hosts {

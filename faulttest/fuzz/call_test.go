@@ -1,4 +1,4 @@
-package faultfuzz_test
+package fuzz_test
 
 import (
 	"context"
@@ -155,7 +155,7 @@ func (c *call) check(srv *servers) string {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	seen := len(srv.seen[c.id])
-	free := srv.moved[c.id] && doubt && !srv.list // http.Client has followed a redirect to another origin
+	free := srv.across[c.id] && doubt && !srv.list // http.Client has followed a redirect to another origin
 	switch {
 	case c.resp == nil && c.err == nil:
 		return "neither a response nor an error"

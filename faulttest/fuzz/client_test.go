@@ -1,4 +1,4 @@
-package faultfuzz_test
+package fuzz_test
 
 import (
 	"context"

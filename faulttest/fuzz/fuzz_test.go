@@ -1,6 +1,6 @@
-// Package faultfuzz_test draws scripts of server faults and settings of the client, and checks that what the client says
+// Package fuzz_test draws scripts of server faults and settings of the client, and checks that what the client says
 // agrees with what the servers have done.
-package faultfuzz_test
+package fuzz_test
 
 import (
 	"flag"
@@ -16,7 +16,6 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 )
 
-//nolint:gochecknoglobals // flags
 var (
 	one     = flag.Uint64("seed", 0, "run only the script of this seed")
 	times   = flag.Int("times", 20, "how often -seed runs: the library's jitter is not of the seed")
