@@ -83,7 +83,7 @@ func (d draw) fault() fault {
 		f.end = pick(d, endReset, endClose, endClose, endDie)
 	case 3: // the status says that no work was done
 		f.work = false
-		f.status = pick(d, 408, 421, 425, 429, 429, 503, 503, 307, 308, 402, 404, 409)
+		f.status = pick(d, 408, 421, 425, 429, 429, 429, 503, 503, 307, 307, 308, 402, 404, 409)
 		if f.status == http.StatusServiceUnavailable || d.in(4) {
 			f.fields["Retry-After"] = pick(d, "0", "1", "3")
 		}
@@ -96,7 +96,7 @@ func (d draw) fault() fault {
 	if f.status == 0 && f.end == "" && d.in(6) {
 		f.status = http.StatusSeeOther
 	}
-	if f.status >= http.StatusBadRequest && d.in(3) {
+	if f.status >= http.StatusBadRequest && d.in(2) {
 		f.fields[pick(d, "X-Should-Retry", "Stripe-Should-Retry")] = pick(d, "true", "true", "false")
 	}
 	return f
