@@ -163,6 +163,8 @@ func (c *call) check(srv *servers) string {
 		return "done twice"
 	case count > 0 && !success && status != http.StatusSeeOther && !doubt:
 		return "InDoubt is false, and the work is done"
+	case success && doubt && !srv.moved[c.id]:
+		return "InDoubt is true after a success"
 	case ours && failed.NotSent() && seen > 0 && c.method != update: // an update's read is another request
 		return "NotSent is true, and a server has seen the request"
 	case success && !safe && !c.worked:

@@ -39,7 +39,7 @@ type servers struct {
 	each []*server
 	list bool // the client has them in a list
 
-	mu       sync.Mutex
+	mu      sync.Mutex
 	seen    map[string][]string       // what the servers did, by call
 	moved   map[string]bool           // a server redirected the call
 	across  map[string]bool           // to another server
