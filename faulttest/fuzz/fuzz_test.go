@@ -94,6 +94,13 @@ func run(t *testing.T, s *script) {
 		srv.report(t, c, broken, s)
 		time.Sleep(7 * time.Second)
 	}
+	closeIdle()
+	synctest.Wait()
+	for _, server := range srv.each {
+		if _, open := server.Conns(); open > 0 {
+			t.Errorf("%s: %d connections are open\n%s", server.host, open, s)
+		}
+	}
 }
 
 // report fails the test if a promise is broken.
