@@ -156,16 +156,17 @@ func (c *call) check(srv *servers) string {
 	defer srv.mu.Unlock()
 	seen := len(srv.seen[c.id])
 	free := srv.across[c.id] && doubt && !srv.list // http.Client has followed a redirect to another origin
+	unseen := srv.hidden && (safe || !c.plan.body)
 	switch {
 	case c.resp == nil && c.err == nil:
 		return "neither a response nor an error"
 	case count > 1 && !free && (c.method == http.MethodPost || c.method == update):
 		return "done twice"
-	case count > 0 && !success && status != http.StatusSeeOther && !doubt:
+	case count > 0 && !success && status != http.StatusSeeOther && !doubt && !unseen:
 		return "InDoubt is false, and the work is done"
 	case success && doubt && !srv.moved[c.id]:
 		return "InDoubt is true after a success"
-	case ours && failed.NotSent() && seen > 0 && c.method != update: // an update's read is another request
+	case ours && failed.NotSent() && seen > 0 && !unseen && c.method != update: // an update's read is another request
 		return "NotSent is true, and a server has seen the request"
 	case success && !safe && !c.worked:
 		return "success without work"

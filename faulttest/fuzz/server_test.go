@@ -39,6 +39,8 @@ type servers struct {
 	each []*server
 	list bool // the client has them in a list
 
+	hidden bool // Base hides its connections, so a repetition without a body or with a safe method is unseen: docs/errors.md
+
 	mu      sync.Mutex
 	seen    map[string][]string       // what the servers did, by call
 	moved   map[string]bool           // a server redirected the call
@@ -66,7 +68,7 @@ type server struct {
 
 func startServers(t *testing.T, s *script) *servers {
 	t.Helper()
-	all := &servers{net: memhttp.NewNetwork(t), list: s.settings.endpoints, seen: map[string][]string{}, moved: map[string]bool{}, across: map[string]bool{}, work: map[string]map[string]int{}}
+	all := &servers{net: memhttp.NewNetwork(t), list: s.settings.endpoints, hidden: s.settings.base == "hiding", seen: map[string][]string{}, moved: map[string]bool{}, across: map[string]bool{}, work: map[string]map[string]int{}}
 	shared := map[string]string{}
 	for i, faults := range s.faults {
 		srv := &server{servers: all, host: hosts[i], faults: faults, keys: map[string]string{}}
