@@ -82,7 +82,7 @@ func run(t *testing.T, s *script) {
 	time.Sleep(2 * time.Minute)
 	for i := range 10 {
 		method := []string{http.MethodGet, http.MethodPost}[i%2]
-		c := &call{plan: plan{id: fmt.Sprintf("healthy-%d", i), method: method, deadline: time.Minute}}
+		c := &call{plan: plan{id: fmt.Sprintf("healthy-%d", i), method: method}}
 		c.run(client, srv)
 		broken := c.check(srv)
 		switch {
