@@ -20,11 +20,11 @@ type plan struct {
 	method   string        // update: conditional.Update
 	keyless  bool
 	body     bool
-	once     bool // the body cannot be read again
-	single   bool // WithSingleAttempt
-	again    bool // the caller repeats a POST in doubt, as docs/endpoints.md says
-	leaves   bool // the caller leaves at the deadline: the context has none
-	deadline time.Duration
+	once     bool          // the body cannot be read again
+	single   bool          // WithSingleAttempt
+	again    bool          // the caller repeats a POST in doubt, as docs/endpoints.md says
+	leaves   bool          // the caller leaves at the deadline: the context has none
+	deadline time.Duration // 0: none, and the context never ends
 	priority resilienthttp.Priority
 }
 
@@ -47,17 +47,20 @@ func (d draw) call(id string, at time.Duration) *call {
 		again: d.in(2), leaves: d.in(4), priority: pick(d, 0, 0, resilienthttp.PriorityBatch, resilienthttp.PriorityCritical),
 		method: pick(d, http.MethodPost, http.MethodPost, http.MethodPost, http.MethodGet, http.MethodPut, http.MethodDelete, update),
 	}
-	p.deadline = pick(d, 30*time.Second, 30*time.Second, 5*time.Second, 600*time.Millisecond, 20*time.Millisecond)
+	p.deadline = pick(d, 0, 30*time.Second, 5*time.Second, 600*time.Millisecond, 20*time.Millisecond)
 	return &call{plan: p}
 }
 
 // run makes the call and reads the response.
 func (c *call) run(client *http.Client, srv *servers) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.deadline)
-	if c.leaves {
-		cancel()
-		ctx, cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.Background(), func() {}
+	switch {
+	case c.deadline == 0:
+	case c.leaves:
+		ctx, cancel = context.WithCancel(ctx)
 		defer time.AfterFunc(c.deadline, cancel).Stop()
+	default:
+		ctx, cancel = context.WithTimeout(ctx, c.deadline)
 	}
 	defer cancel()
 	ctx = resilienthttp.WithPriority(ctx, c.priority)

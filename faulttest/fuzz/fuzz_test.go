@@ -25,6 +25,15 @@ var (
 
 const gate = 500 // scripts that always run: the seeds from 1 on
 
+// found are the seeds that have found a fault of the library, and still do what they did.
+var found = []uint64{
+	17517084760783804810, 6737933828165436095, 12462232765765463598, 11421646775167125951, // a done POST, 303, and a GET that fails
+	15304482881352722953, 6421125419658133167, 10642554101487512384, // a redirect to another endpoint, in doubt
+	4945735828262103899,                                           // a doubt that the success of another origin ended
+	2061535374369003352, 6151794744162176931, 6173628265537548068, // sent again behind a Base that hides it, without a body
+	9539947436609599178, 9181164603007536614, // NotSent of a GET behind one
+}
+
 // §4.18a, N1: no POST is done twice, InDoubt and NotSent are never false, and no success is without work.
 func TestScripts(t *testing.T) {
 	if *one != 0 {
@@ -35,6 +44,11 @@ func TestScripts(t *testing.T) {
 	}
 	for seed := range uint64(gate) {
 		runScript(t, seed+1)
+	}
+	for _, seed := range found {
+		for range 3 {
+			runScript(t, seed)
+		}
 	}
 }
 
@@ -82,7 +96,7 @@ func run(t *testing.T, s *script) {
 	time.Sleep(2 * time.Minute)
 	for i := range 10 {
 		method := []string{http.MethodGet, http.MethodPost}[i%2]
-		c := &call{plan: plan{id: fmt.Sprintf("healthy-%d", i), method: method, deadline: time.Minute}}
+		c := &call{plan: plan{id: fmt.Sprintf("healthy-%d", i), method: method}}
 		c.run(client, srv)
 		broken := c.check(srv)
 		switch {
