@@ -375,7 +375,11 @@ func (v *requestHandler) finish(c *capture, status Status, err error) {
 		v.send(c, status, err) // this failure needs no record
 	default:
 		v.emit(status, err)
-		v.reject(storeFailed(), StoreFailed, err, "")
+		p := storeFailed()
+		if v.executor.transactor == nil {
+			p.again = 0 // the work is done
+		}
+		v.reject(p, StoreFailed, err, "")
 	}
 }
 

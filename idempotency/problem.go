@@ -22,7 +22,8 @@ type problem struct {
 	// resilienthttp Transport would repeat a 409 or a 5xx otherwise.
 	final bool
 
-	// again is the Retry-After. Zero means none.
+	// again is the Retry-After. Zero means none. A 503 with it means that no work was done
+	// (resilienthttp.InDoubt), and a client may then send the request to another server.
 	again time.Duration
 }
 
@@ -59,7 +60,7 @@ func unreplayable() problem {
 }
 
 func loadFailed() problem {
-	return problem{kind: "load", title: "The request was executed before; its response is not available now", status: http.StatusServiceUnavailable, again: time.Second}
+	return problem{kind: "load", title: "The request was executed before; its response is not available now", status: http.StatusServiceUnavailable}
 }
 
 func outcomeUnknown() problem {
@@ -75,7 +76,7 @@ func storeFailed() problem {
 }
 
 func leaseLost() problem {
-	return problem{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: http.StatusServiceUnavailable, again: time.Second}
+	return problem{kind: "lease-lost", title: "Another execution took over; repeat the request with the same key for its result", status: http.StatusServiceUnavailable}
 }
 
 func misconfigured() problem {
