@@ -100,6 +100,7 @@ func (s *faultyStore) heal() {
 	s.rules = nil
 }
 
+// I5: a 503 asks to come again if no work was done, and only then.
 func TestStoreFails_nonTransactionalWork(t *testing.T) {
 	const ok = http.StatusCreated
 	down, lost := fault{before: errDown}, fault{after: errLost}
