@@ -263,7 +263,7 @@ func TestClientTimeout_errorText(t *testing.T) {
 	t.Run("a Base that knows Request.Cancel alone", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base := roundTripper(func(r *http.Request) (*http.Response, error) {
-				<-r.Cancel //nolint:staticcheck // as bases of ten years ago do
+				<-r.Cancel // as bases of ten years ago do
 				return nil, io.ErrClosedPipe
 			})
 			start := time.Now()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -238,20 +237,21 @@ func (h HTTP) outcome(resp *http.Response, body []byte, broken error) Outcome {
 // classOf returns the class of a response. A redirect that was not followed and a 409 do not say what became of the
 // work: another attempt may be at it.
 func classOf(resp *http.Response) Class {
-	switch status := resp.StatusCode; {
+	status := resp.StatusCode
+	switch {
 	case status >= 200 && status < 300:
 		return ClassSucceeded
 	case resilienthttp.InDoubt(resp, nil), status < 400, status == http.StatusConflict:
 		return ClassUnknown
-	case status >= 500, slices.Contains(noWork, status):
+	case status >= 500:
 		return ClassFailed
-	default:
-		return ClassDeclined
 	}
+	switch status {
+	case http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests:
+		return ClassFailed // no work was done
+	}
+	return ClassDeclined
 }
-
-// noWork are the statuses below 500 that say that the server did nothing.
-var noWork = []int{http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests}
 
 // causedError has the text of the cause alone: neither the URL, nor why the Transport did not
 // repeat the request. The Engine repeats it.
