@@ -154,11 +154,11 @@ var hangs = roundTripper(func(req *http.Request) (*http.Response, error) {
 
 // answers is a server that sends one response.
 func answers(status int, header http.Header) roundTripper {
+	if header == nil {
+		header = http.Header{}
+	}
 	return func(req *http.Request) (*http.Response, error) {
 		closeBody(req)
-		if header == nil {
-			header = http.Header{}
-		}
 		return &http.Response{
 			StatusCode: status, Header: header.Clone(), Body: http.NoBody, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: req,
 		}, nil
