@@ -33,8 +33,9 @@ func (e *Engine) Release(ctx context.Context, gateway, by string) error {
 // empty for the latter two.
 //
 // If a provider answers 429, or 503, and when to come again, it holds its gateway until then, at
-// most for a day. With a Gateway that has a method LimitsPerScope() bool that returns true, it holds
-// the intent's scope there. See docs/durable.md.
+// most for a minute. Then one intent tests it, and after each that is asked to wait again the hold
+// is twice as long, at most five minutes. With a Gateway that has a method LimitsPerScope() bool that
+// returns true, it holds the intent's scope there. See docs/durable.md.
 //
 // An Engine holds a gateway after 20 attempts in a row without an answer: no response, a 5xx,
 // 408, 425 or 429, or a rejection by a circuit breaker or rate limiter. It then sends probes. The

@@ -41,6 +41,6 @@ type History struct {
 	Wait time.Duration
 
 	// Since is the time at which the intent was due first, after it was enqueued, revised or
-	// redriven. First is the time of the first send under the present key.
+	// redriven, or later: see Schedule.MaxAge. First is the time of the first send under the present key.
 	Since, First time.Time
 }

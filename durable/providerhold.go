@@ -18,6 +18,10 @@ import (
 // Then it sends one intent at once, and the number doubles in each time as long as the longest hold,
 // at most a minute. The next hold halves it. So the provider rejects few sends each time that its
 // limit is reached, whatever the limit is.
+//
+// A provider may ask one tenant to wait for a day, and serve all others. So a hold is believed for a
+// minute, and then the one intent is the test. If it is asked to wait too, the next hold is believed
+// for twice as long, at most five minutes.
 type providerHold struct {
 	since, until time.Time
 	begin        time.Time // when the Engine begins to send
@@ -33,6 +37,9 @@ const (
 	maxJitter = time.Minute // of the release
 	minDouble = time.Second
 	maxDouble = time.Minute
+
+	minBelieved = time.Minute
+	maxBelieved = 5 * time.Minute
 )
 
 // extend begins the hold or extends it. It reports whether it is longer now.
@@ -47,6 +54,15 @@ func (p *providerHold) extend(now, since, until time.Time) bool {
 	p.double = min(max(p.double, until.Sub(p.since), minDouble), maxDouble)
 	p.begin = until.Add(rand.N(min(until.Sub(p.since)/10, maxJitter) + 1))
 	return true
+}
+
+// believed is the longest wait that an answer can begin or extend at that time.
+func (p *providerHold) believed(now time.Time) time.Duration {
+	last := p.until.Sub(p.since)
+	if !now.Before(p.begin) {
+		last *= 2 // the test of the last hold was asked to wait again
+	}
+	return min(max(last, minBelieved), maxBelieved)
 }
 
 // limit is the number of sends at once at that time.
@@ -64,7 +80,7 @@ func asked(o *Outcome) time.Duration {
 	if !undecided || o.NotBefore.IsZero() || o.Status != http.StatusTooManyRequests && o.Status != http.StatusServiceUnavailable {
 		return 0
 	}
-	return min(max(time.Until(o.NotBefore), 0), maxRetryAfter)
+	return max(time.Until(o.NotBefore), 0)
 }
 
 // providerHold returns that of a queue. core.mu is held.
@@ -86,8 +102,9 @@ func (c *core) holdFor(a *attempt, o *Outcome, wait time.Duration) *Hold {
 	}
 	const step = 100 * time.Millisecond // so that the answers to several sends extend it rarely
 	now := time.Now()
-	until := now.Add(wait).Truncate(step).Add(step)
-	if !c.providerHold(key).extend(now, now, until) {
+	p := c.providerHold(key)
+	until := now.Add(min(wait, p.believed(now))).Truncate(step).Add(step)
+	if !p.extend(now, now, until) {
 		return nil
 	}
 	return &Hold{
@@ -132,8 +149,8 @@ func (c *core) noticeHolds(claimed *driver.Claimed, began, now time.Time) {
 	}
 }
 
-// release ends the hold.
-func (p *providerHold) release(now time.Time) { p.until, p.begin = now, now }
+// release ends the hold. The next one is believed for a minute.
+func (p *providerHold) release(now time.Time) { p.since, p.until, p.begin = now, now, now }
 
 // permits returns how many intents of a queue may be sent now in addition to those in flight. If
 // none, it adds the queue to claim.Waiting. core.mu is held.

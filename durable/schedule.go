@@ -25,7 +25,9 @@ type Schedule struct {
 	MaxAttempts int
 
 	// MaxAge is how long an intent is tried, from the time at which it was due first after it was
-	// enqueued, corrected or redriven. Zero means 72 h. A negative duration means no limit.
+	// enqueued, corrected or redriven. If it was due and not tried for longer than it was tried
+	// before, for example while a person held its gateway, that time does not count. Zero means
+	// 72 h. A negative duration means no limit.
 	MaxAge time.Duration
 }
 

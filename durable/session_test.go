@@ -3,6 +3,7 @@ package durable_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"strconv"
 	"strings"
@@ -699,6 +700,40 @@ func TestMaxAge_countsFromDue(t *testing.T) {
 		synctest.Wait()
 		assertState(t, e, in.ID, durable.StateDone)
 	})
+}
+
+// D15: the time in which an intent was due and not tried does not count. So a person's hold longer than
+// MaxAge leaves nothing dead when the provider is still down after it, whether the intents were
+// tried before it or not.
+func TestMaxAge_afterAHold(t *testing.T) {
+	for _, triedBefore := range []time.Duration{0, 20 * time.Minute, 170 * time.Minute} {
+		t.Run(fmt.Sprint("tried before for ", triedBefore), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+					return durable.Outcome{Class: durable.ClassFailed, Status: 500}
+				}))
+				e.Policy = durable.Schedule{MaxAge: 3 * time.Hour, Backoff: resilienthttp.FullJitter(time.Second, 10*time.Minute)}
+				running(t, e)
+				if triedBefore == 0 {
+					require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "maintenance"))
+				}
+				const many = 145
+				for i := range many {
+					enqueue(t, e, pay("a", strconv.Itoa(i)))
+				}
+				time.Sleep(triedBefore)
+				require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "maintenance"))
+				time.Sleep(4 * time.Hour)
+				require.NoError(t, e.Release(t.Context(), "psp", "ann"))
+				time.Sleep(30 * time.Minute)
+				for i := range many {
+					require.NotEqual(t, durable.StateDead, find(t, e, pay("a", strconv.Itoa(i)).ID).State)
+				}
+				time.Sleep(6 * time.Hour)
+				assertState(t, e, pay("a", "7").ID, durable.StateDead)
+			})
+		})
+	}
 }
 
 // Wake makes Run look for due intents at once. Enqueue calls it.

@@ -214,6 +214,9 @@ func (m *transition) claim() {
 	m.Step = StepUpdate
 	r.Generation++
 	r.ClaimedAt = m.now
+	if late := m.now.Sub(r.NextAt); late > r.NextAt.Sub(r.RetryWindowStart) {
+		r.RetryWindowStart = r.RetryWindowStart.Add(late) // a person's hold, or no Engine: it was not tried
+	}
 	switch {
 	case terms == nil:
 		m.bury(ReasonNoGateway)

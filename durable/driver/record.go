@@ -73,7 +73,8 @@ type Record struct {
 	ClaimedAt time.Time
 
 	// RetryWindowStart is the time at which the intent was due first, after it was enqueued,
-	// revised or redriven. Its attempts and its age count from there.
+	// revised or redriven. Its attempts and its age count from there. If the intent is claimed later
+	// than it was due by more than its age, RetryWindowStart is later by as much.
 	RetryWindowStart time.Time
 
 	// CreatedAt and UpdatedAt are the times of the first Enqueue and of the last change.

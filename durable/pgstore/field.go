@@ -171,6 +171,7 @@ func taken() []field[*row] {
 		column("tries", "bigint", func(r *row) int64 { return int64(r.Claims) }),
 		moment("first_at", func(r *row) time.Time { return r.FirstSentAt }),
 		moment("taken_at", func(r *row) time.Time { return r.ClaimedAt }),
+		moment("since", func(r *row) time.Time { return r.RetryWindowStart }),
 		column("a_key", "text", func(r *row) string { return r.attempt.Key }),
 	)
 }

@@ -118,7 +118,7 @@ func (t *transaction) writeRecord(ctx context.Context, id int64, c *driver.Chang
 			result, int64(a.Class), a.Code, a.Status, a.Reference, a.Error, r.Declines, r.Claims)
 	case a != nil && r.State.Held():
 		return t.must(ctx, take, id, int64(r.State), r.Epoch, r.Generation, r.Worker, r.Attempts, r.Claims, micros(r.FirstSentAt),
-			micros(r.ClaimedAt), int64(a.Kind), a.Key)
+			micros(r.ClaimedAt), int64(a.Kind), a.Key, micros(r.RetryWindowStart))
 	default:
 		if err := t.must(ctx, update, append([]any{id, payload, result}, mutable(r)...)...); err != nil || a == nil {
 			return err

@@ -132,7 +132,7 @@ func (s statement) text() string {
 		take: `UPDATE durable_intent
 			SET state = ?2, epoch = ?3, generation = ?4, worker = ?5, later = 0, attempts = ?6, tries = ?7, first_at = ?8,
 				taken_at = ?9, updated = ?9, a_n = ?4, a_kind = ?10, a_epoch = ?3, a_key = ?11, a_worker = ?5, a_sent = ?9,
-				a_finished = NULL, a_class = 0, a_code = '', a_status = 0, a_reference = '', a_error = ''
+				a_finished = NULL, a_class = 0, a_code = '', a_status = 0, a_reference = '', a_error = '', since = ?12
 			WHERE id = ?1`,
 		settle: `UPDATE durable_intent
 			SET state = ?3, epoch = ?4, worker = '', next_at = ?5, later = ?6, attempts = ?7, doubt = ?8, ask = ?9, class = ?10,
