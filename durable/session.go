@@ -175,10 +175,14 @@ func (e *Engine) Run(ctx context.Context) error {
 func (c *core) loop(ctx context.Context, s *session) {
 	var reaped, swept time.Time
 	for jobs := false; ctx.Err() == nil; {
-		if now := time.Now(); now.Sub(reaped) >= c.PollInterval/2 {
+		now := time.Now()
+		if now.Sub(reaped) >= c.PollInterval/2 {
 			c.reap(ctx)
 			reaped, jobs = now, true
-			if c.Retention > 0 && now.Sub(swept) >= time.Minute && !c.sweep(ctx) {
+		}
+		old := false
+		if c.Retention > 0 && now.Sub(swept) >= time.Minute {
+			if old = c.sweep(ctx); !old {
 				swept = now
 			}
 		}
@@ -187,7 +191,7 @@ func (c *core) loop(ctx context.Context, s *session) {
 		if err != nil && ctx.Err() == nil {
 			c.Trace.failed(err)
 		}
-		if err == nil && room > 0 && taken == room || jobs {
+		if err == nil && room > 0 && taken == room || jobs || old {
 			continue
 		}
 		c.idle(ctx)
@@ -205,9 +209,10 @@ func (c *core) idle(ctx context.Context) {
 	}
 }
 
-// sweep deletes a page of old intents, and reports whether there may be more.
+// sweep deletes a page of old intents, and reports whether there may be more. The page is twice
+// what a claim takes at most, so that sweeping is faster than sending.
 func (c *core) sweep(ctx context.Context) bool {
-	const page = 500
+	page := 2 * c.Concurrency
 	swept, err := bounded(ctx, c, func(ctx context.Context) (int, error) { return c.Store.Sweep(ctx, c.Retention, page) })
 	if err != nil && ctx.Err() == nil {
 		c.Trace.failed(err)

@@ -25,6 +25,9 @@
 //
 // # The file
 //
+// Beside the file, its log needs 4 MB. On a full volume, writes fail and nothing is lost. As soon as
+// there is space again, they succeed. A sweep needs space in the log, too.
+//
 // The file must be on a local disk: the locks of SQLite do not work over a network. Do not
 // remove or replace it while it is open: the store then writes nothing more (ErrMoved). Copy it
 // with VACUUM INTO or SQLite's backup. A process that opens and closes the file by itself

@@ -35,6 +35,9 @@
 //
 // # The file
 //
+// Beside the file, its log needs 4 MB. On a full volume, writes fail and nothing is lost. As soon as
+// there is space again, they succeed. A sweep needs space in the log, too.
+//
 // The file must be on a local disk. It must not be removed or replaced while it is
 // open; otherwise the store writes nothing more (ErrMoved). Copy it with VACUUM INTO
 // or SQLite's backup. See docs/server-idempotency.md.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // DB is a store's connections to a database. Open and New make one. It is safe for
@@ -74,7 +76,13 @@ func (d *DB) Exclusive(ctx context.Context, w *Waiter, timeout time.Duration, wr
 	if err := d.File.Check(); err != nil {
 		return err
 	}
-	return d.Retry(ctx, timeout, func() error { return write(context.WithoutCancel(ctx)) })
+	try := func() error { return d.Retry(ctx, timeout, func() error { return write(context.WithoutCancel(ctx)) }) }
+	err := try()
+	if HasCode(err, sqlite3.SQLITE_FULL) { // it wrote nothing, and only a commit that succeeds shortens the log
+		d.checkpoint(ctx, "TRUNCATE")
+		err = try()
+	}
+	return err
 }
 
 // transact begins an immediate transaction, because of the connection's _txlock.

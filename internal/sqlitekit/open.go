@@ -33,7 +33,7 @@ func Open(ctx context.Context, path string, settings Settings) (*DB, error) {
 	}
 	d := &DB{settings: settings, Owned: true, BusyTimeout: workBusyTimeout.Milliseconds()}
 	d.Work, err = sql.Open("sqlite", DataSource(path, "rw",
-		"busy_timeout("+strconv.FormatInt(d.BusyTimeout, 10)+")", "synchronous(FULL)", "foreign_keys(ON)", checkpoints))
+		"busy_timeout("+strconv.FormatInt(d.BusyTimeout, 10)+")", "synchronous(FULL)", "foreign_keys(ON)"))
 	if err != nil {
 		return nil, err
 	}
@@ -43,11 +43,6 @@ func Open(ctx context.Context, path string, settings Settings) (*DB, error) {
 
 // workBusyTimeout is the busy timeout of the application's own transactions.
 const workBusyTimeout = 10 * time.Second
-
-// checkpoints lets the write-ahead log grow to 16 MB, not 4 MB as by default,
-// before a commit copies it to the file. That commit takes milliseconds. At 16 MB
-// it is one of a thousand, at 4 MB one of two hundred, close to the 99th percentile.
-const checkpoints = "wal_autocheckpoint(4000)"
 
 // New uses a database that the application has opened with modernc.org/sqlite. It
 // must be a file in WAL mode, and its connections must be writable and have
@@ -122,7 +117,7 @@ func (d *DB) openPools(path string) (err error) {
 		pragmas []string
 	}{
 		{&d.Read, readers(), []string{"query_only(ON)"}},
-		{&d.Write, 1, []string{"synchronous(FULL)", checkpoints}},
+		{&d.Write, 1, []string{"synchronous(FULL)"}},
 		{&d.Sweeper, 1, []string{"synchronous(NORMAL)", "wal_autocheckpoint(0)"}},
 	} {
 		// The connections never wait for locks: see DB.Retry.

@@ -49,7 +49,7 @@ func (d *DB) Sweep(
 		}
 		if d.logged.Add(int64(n)) >= checkpointEvery {
 			d.logged.Store(0)
-			d.checkpoint(ctx)
+			d.checkpoint(ctx, "PASSIVE")
 		}
 		before := grants
 		if grants = d.queue.count(); grants > before+1 { // more than this batch
@@ -89,8 +89,8 @@ func UnlessLocked(err error) error {
 	return err
 }
 
-// checkpoint copies as much of the write-ahead log as it can without making other
-// connections wait. A later checkpoint of any connection copies the rest.
-func (d *DB) checkpoint(ctx context.Context) {
-	_, _ = d.Sweeper.ExecContext(context.WithoutCancel(ctx), "PRAGMA wal_checkpoint(PASSIVE)")
+// checkpoint copies as much of the write-ahead log as it can without waiting for other connections. A
+// later checkpoint of any connection copies the rest.
+func (d *DB) checkpoint(ctx context.Context, mode string) {
+	_, _ = d.Sweeper.ExecContext(context.WithoutCancel(ctx), "PRAGMA wal_checkpoint("+mode+")")
 }
