@@ -188,7 +188,7 @@ func (v *Visit) EndProbe(next time.Time) {
 }
 
 // Done notes the result of an attempt. A result that is neither a success nor a failure says nothing
-// about the server. noWork means that the server did not begin the work of a failed attempt, and
+// about the server. noWork means that the server did not begin the work of the attempt, and
 // retryAfter is the wait that it asks for.
 func (c *Call) Done(v *Visit, sent, now time.Time, success, failure, noWork bool, retryAfter time.Duration) {
 	if success {
@@ -196,13 +196,10 @@ func (c *Call) Done(v *Visit, sent, now time.Time, success, failure, noWork bool
 	} else {
 		v.EndProbe(sent.Add(ProbePause))
 	}
-	if !failure {
-		return
-	}
-	if retryAfter > 0 {
+	if failure && retryAfter > 0 {
 		v.Rest.until.Store(stamp(now.Add(min(retryAfter, maxRest))))
 	}
-	if !noWork {
+	if !noWork { // also after a failure that is no reason for a retry: a copy may have one
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.bound = true
