@@ -127,6 +127,9 @@ func (c *Call) Pass(v *Visit, concurrent bool, now time.Time, try func() *Reject
 				if r == nil {
 					return
 				}
+				if c.Safe && r.Waits {
+					s.Rest.safe.Store(0) // its quota is used up, so it cannot probe for the others
+				}
 				if c.leave(v); soonest == nil || r.Waits && (!soonest.Waits || r.Until.Before(soonest.Until)) {
 					best, soonest = s, r
 				}
