@@ -129,7 +129,8 @@ func (e *Error) NotSent() bool {
 //
 // It is true if an attempt was sent and got no response, or a 5xx other than a 503 with Retry-After.
 // Only a 2xx to a later attempt ends the doubt, so a 429 or 404 can be in doubt too. It is false for safe
-// methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt.
+// methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt. If it is a
+// refused connection, it hides the redirect that led there: another client must follow none.
 // It may be called concurrently. See docs/errors.md.
 func InDoubt(resp *http.Response, err error) bool {
 	if failed, ok := errors.AsType[*Error](err); ok {
