@@ -21,6 +21,7 @@ type call struct {
 	*config
 
 	request   *http.Request           // the caller's, never modified
+	before    *http.Response          // the redirect that led to the call; nil: none. A program may set another one later
 	ctx       context.Context         // the caller's, which also ends with Request.Cancel
 	cancel    context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else nil
 	options   *callOptions
@@ -77,6 +78,9 @@ type call struct {
 // begin sets the fields that all attempts share, and rejects a request that cannot be sent.
 func (c *call) begin() *Error {
 	c.first.call, c.first.report.call, c.first.report.Number, c.number = c, c, 1, 1
+	if c.request != nil {
+		c.before = c.request.Response
+	}
 	if err := c.check(); err != nil {
 		return &Error{Err: err}
 	}
@@ -130,8 +134,8 @@ func (c *call) begin() *Error {
 	if routed {
 		c.endpoints.Safe, c.endpoints.Free = c.safe, idempotent || c.key != "" && list.Shared
 	}
-	if InDoubt(req.Response, nil) && !idempotent {
-		if c.redirectedAway() {
+	if InDoubt(c.before, nil) && !idempotent {
+		if callOf(c.before) != nil && c.redirectedAway(c.visit) {
 			return &Error{Err: errRedirected}
 		}
 		if routed {
@@ -265,7 +269,7 @@ func (c *call) finish() (*http.Response, error) {
 	c.noteNotBefore()
 	c.noteFailedCall()
 	if c.failure != nil {
-		c.failure.call, c.failure.before = c, c.request.Response
+		c.failure.call, c.failure.before = c, c.before
 	}
 	c.noteEnd(resp)
 	c.ended = true

@@ -13,6 +13,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // fact is what is known of the work of one request. NotSent, InDoubt, the rule for 409 and package
@@ -57,15 +58,18 @@ func factOf(resp *http.Response, err error) fact {
 // no result. The server knows the repetition by its key, so a success tells of both.
 func (a *attempt) known() fact {
 	resp, err := a.report.Response, a.report.Err
-	switch reached := a.reached.Load(); {
+	switch reached, said := a.reached.Load(), factOf(resp, err); {
 	case a.report.Resent && !succeeded(resp):
 		return inDoubt
 	case resp == nil && reached == reachedDial && a.call.native:
 		return notSent
-	case resp == nil && reached == 0 && a.mayRepeatUnseen() && !a.call.hasBody && neterr.NotConnected(err):
+	case said == notSent && reached >= reachedConn && a.call.hasBody:
+		return inDoubt // it had a connection, so the error may be that of another one from which the body comes
+	case said == notSent && reached == 0 && a.mayRepeatUnseen() && !a.call.hasBody && neterr.NotConnected(err):
 		return inDoubt
+	default:
+		return said
 	}
-	return factOf(resp, err)
 }
 
 // mayRepeatUnseen reports whether Base may hide its connections, and so that net/http below it sends the request again on
@@ -125,7 +129,8 @@ func (e *Error) NotSent() bool {
 //
 // It is true if an attempt was sent and got no response, or a 5xx other than a 503 with Retry-After.
 // Only a 2xx to a later attempt ends the doubt, so a 429 or 404 can be in doubt too. It is false for safe
-// methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt.
+// methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt. If it is a
+// refused connection, it hides the redirect that led there: another client must follow none.
 // It may be called concurrently. See docs/errors.md.
 func InDoubt(resp *http.Response, err error) bool {
 	if failed, ok := errors.AsType[*Error](err); ok {
@@ -170,37 +175,41 @@ func undecided(attempts []Attempt) bool {
 // inDoubt is InDoubt for the response of a call. The calls before it, which were redirected, count too: a success
 // at another origin does not tell of them.
 func (c *call) inDoubt(resp *http.Response) bool {
-	before, done := c.request.Response, succeeded(resp)
-	if InDoubt(before, nil) && !(done && sameOrigin(before.Request, c.request)) {
+	done := succeeded(resp)
+	if InDoubt(c.before, nil) && (!done || c.safe || c.redirectedAway(c.last.visit)) {
 		return true
 	}
 	switch {
 	case done:
 		return false
 	case c.safe:
-		return unsafeRequest(before) // a GET that fails after a 303 does not undo what was done before
+		return unsafeRequest(c.before) // a GET that fails after a 303 does not undo what was done before
 	}
 	return undecided(c.attempts())
 }
 
 var errRedirected = neterr.Named("redirected_in_doubt", "redirected to another server, although the first one may have done the work")
 
-// redirectedAway reports whether a redirect leads to a server that does not know the key of a call in doubt, and
-// would do the work a second time.
-func (c *call) redirectedAway() bool {
-	from := callOf(c.request.Response)
-	switch {
-	case from == nil: // a program has made the response
-		return false
-	case c.endpoints == nil || from.endpoints == nil:
-		return !sameOrigin(c.request.Response.Request, c.request)
+// redirectedAway reports whether a redirect leads to a server that does not know the key of the call before it, and
+// would do the work a second time. It does if a program made the redirect.
+func (c *call) redirectedAway(to *route.Visit) bool {
+	from := callOf(c.before)
+	if from == nil || from.last == nil {
+		return true
 	}
-	return !c.endpoints.Free && from.endpoints.Answered.Scope != c.visit.Scope
+	was, is := from.server(from.last.visit), c.server(to)
+	if was.Scope != "" && is.Scope != "" {
+		return was.Scope != is.Scope && !(c.key != "" && c.endpoints.Shared)
+	}
+	return !hostmatch.SameOrigin(was.URL, is.URL)
 }
 
-// sameOrigin is false if a program made the redirect, without the request.
-func sameOrigin(from, to *http.Request) bool {
-	return from != nil && from.URL != nil && hostmatch.SameOrigin(from.URL, to.URL)
+// server returns the URL of a visit, and its scope if the call has endpoints.
+func (c *call) server(v *route.Visit) route.Target {
+	if v == nil {
+		return route.Target{URL: c.request.URL}
+	}
+	return *v.Target
 }
 
 // unsafeRequest reports whether the response belongs to a request with an unsafe method, or to a redirect of one.
@@ -209,5 +218,5 @@ func unsafeRequest(resp *http.Response) bool {
 		return resp != nil
 	}
 	c := callOf(resp)
-	return !safeMethod(resp.Request.Method) || c != nil && unsafeRequest(c.request.Response)
+	return !safeMethod(resp.Request.Method) || c != nil && unsafeRequest(c.before)
 }

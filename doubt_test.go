@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -239,6 +240,57 @@ func TestInDoubt_redirectWithoutRequest(t *testing.T) {
 	}
 }
 
+// §4.18a: a program may send its own request again, with the response of the call before.
+func TestInDoubt_requestSentAgain(t *testing.T) {
+	tr := bareTransport(script(status(307), status(308)), 1)
+	req := newRequest(t, http.MethodPost, "http://api.test/", "")
+	for range 2 {
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		readAll(t, resp)
+		req.Response = resp
+		require.False(t, resilienthttp.InDoubt(resp, err))
+	}
+}
+
+// §4.18a: an error of the request's body says nothing of the request, although it proves that another one was not sent.
+func TestInDoubt_bodyFails(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		err  error
+	}{
+		{"connection refused", &url.Error{Op: "Get", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}},
+		{"a host without an address", &net.DNSError{IsNotFound: true}},
+		{"rejected by another Transport", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}},
+		{"malformed", errors.New(`unsupported protocol scheme "ftp"`)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n, seen := memhttp.NewNetwork(t), 0
+				n.Serve(t, "api.test", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+					seen++
+					_, _ = io.Copy(io.Discard, r.Body)
+				}))
+				base := n.Transport()
+				t.Cleanup(base.CloseIdleConnections)
+				tr := bareTransport(base, 3)
+				tr.Idempotency.Disabled = true
+				req := newRequest(t, http.MethodPost, "http://api.test/", "charge")
+				req.ContentLength = -1
+				req.GetBody = func() (io.ReadCloser, error) {
+					return io.NopCloser(io.MultiReader(strings.NewReader("charge"), iotest.ErrReader(row.err))), nil
+				}
+				req.Body, _ = req.GetBody()
+				resp, err := tr.RoundTrip(req)
+				synctest.Wait()
+				require.Equal(t, 1, seen)
+				assert.False(t, asError(t, err).NotSent())
+				assert.True(t, resilienthttp.InDoubt(resp, err))
+			})
+		})
+	}
+}
+
 // §4.18a: the calls of a redirect inherit what is known.
 func TestInDoubt_redirects(t *testing.T) {
 	to := func(status, location string) string { return raw(status, "Location: "+location) }
@@ -262,6 +314,7 @@ func TestInDoubt_redirects(t *testing.T) {
 		{name: "303, then 302, then 404", method: http.MethodPost, a: []string{found, to("302 Found", "http://api.test/again"), raw("404 Not Found")}, inDoubt: true},
 		{name: "GET, 302, then 404", method: http.MethodGet, a: []string{to("302 Found", "http://api.test/again"), raw("404 Not Found")}},
 		{name: "303, then 200", method: http.MethodPost, a: []string{found, raw("200 OK")}},
+		{name: "cut, then 302, then 200 to the GET, as of a login", method: http.MethodPost, a: []string{cut, to("302 Found", "http://api.test/login"), raw("200 OK")}, inDoubt: true},
 		{name: "307, then 402", method: http.MethodPost, a: []string{other}, b: []string{raw("402 Payment Required")}},
 		{name: "502, 307, 200 of the same server", method: http.MethodPost, a: []string{raw("502 Bad Gateway"), same, raw("200 OK")}},
 		{name: "502, 307, 402 of the same server", method: http.MethodPost, a: []string{raw("502 Bad Gateway"), same, raw("402 Payment Required")}, inDoubt: true},

@@ -67,9 +67,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	c := &call{config: t.configured(), request: req}
 	defer c.cleanUp()
 	if err := c.begin(); err != nil {
-		if req != nil {
-			err.before = req.Response
-		}
+		err.before = c.before
 		return nil, err
 	}
 	if err := c.prepare(&c.first); err != nil {

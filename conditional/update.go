@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -35,8 +37,8 @@ var (
 	// another success than 200 and 203: a 206 has only a part.
 	ErrUnreadable = errors.New("conditional: response body is not readable")
 
-	// ErrRedirected means that nothing was written. The read was redirected to another
-	// origin, or the write was redirected in a way that turns it into a GET (301, 302, 303).
+	// ErrRedirected means that the read was redirected to another origin, and nothing was written.
+	// With ErrUnknown, the write was redirected in a way that turns it into a GET (301, 302, 303).
 	ErrRedirected = errors.New("conditional: redirected")
 )
 
@@ -44,7 +46,7 @@ var (
 // exist; return an error to prevent its creation. h is the header of the response to the
 // read. The write is sent with the Content-Type in h, which Modify may set. Modify is called
 // in each cycle of read and write, so it must have no other effects. An error ends the
-// update and is returned unchanged.
+// update and is returned, unchanged unless an earlier write adds ErrUnknown.
 type Modify = func(current []byte, h http.Header) ([]byte, error)
 
 // Update reads the resource at url and writes the result of modify if the resource has not
@@ -121,8 +123,11 @@ func (u *Updater) Update(ctx context.Context, url string, modify Modify) (*http.
 	for attempt := 1; ; attempt++ {
 		t.readOnly = attempt > maxAttempts
 		resp, err := t.cycle(ctx)
-		if err != nil || resp.Request.Method == http.MethodGet || !isConflict(resp) {
-			return resp, err
+		if err != nil {
+			return nil, t.wrapUnknown(err)
+		}
+		if resp.Request.Method == http.MethodGet || !isConflict(resp) {
+			return resp, nil
 		}
 		// The Transport has already waited as the response asks, or the wait is too long for
 		// its policy.
@@ -169,21 +174,21 @@ type update struct {
 func (t *update) cycle(ctx context.Context) (*http.Response, error) {
 	resp, err := t.send(ctx, http.MethodGet, t.url, condition{}, nil, "")
 	if err != nil {
-		return nil, t.wrapUnknown(err)
+		return nil, err
 	}
 	if !isSuccess(resp) && resp.StatusCode != http.StatusNotFound {
 		if t.lost {
 			discard(resp)
-			return nil, t.wrapUnknown(fmt.Errorf("read after the write: status %d", resp.StatusCode))
+			return nil, fmt.Errorf("read after the write: status %d", resp.StatusCode)
 		}
 		return resp, nil
 	}
 	current, err := t.read(resp)
 	if err != nil {
-		return nil, t.wrapUnknown(err)
+		return nil, err
 	}
 	if !sameOrigin(t.url, resp.Request.URL) {
-		return nil, t.wrapUnknown(ErrRedirected)
+		return nil, ErrRedirected
 	}
 	if t.lost {
 		if current != nil && t.isWritten(current) { // the conflict was with the lost write
@@ -205,7 +210,7 @@ func (t *update) cycle(ctx context.Context) (*http.Response, error) {
 
 // wrapUnknown adds ErrUnknown to err if the response to a write was lost.
 func (t *update) wrapUnknown(err error) error {
-	if !t.lost {
+	if !t.lost || err == ErrUnknown {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrUnknown, err)
@@ -222,15 +227,20 @@ func (t *update) write(ctx context.Context, read *http.Response, current []byte,
 	if err != nil {
 		return nil, err
 	}
+	var conns atomic.Int32
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { conns.Add(1) }})
 	resp, err := t.send(ctx, http.MethodPut, read.Request.URL.String(), cond, next, h.Get("Content-Type"))
 	if err != nil {
 		return nil, err
 	}
 	if resp.Request.Method != http.MethodPut {
 		discard(resp)
+		t.lost = true // some servers write, and then redirect to the result
 		return nil, ErrRedirected
 	}
-	t.written, t.lost = next, isConflict(resp) && resilienthttp.InDoubt(resp, nil)
+	// net/http sends a write with a key again by itself, and only a resilienthttp.Transport says so.
+	again := resilienthttp.InDoubt(resp, nil) || resilienthttp.Attempts(resp) == nil && conns.Load() > 1
+	t.written, t.lost = next, isConflict(resp) && again
 	return resp, nil
 }
 

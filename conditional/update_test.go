@@ -154,22 +154,57 @@ func TestUpdate_notSentIsNotLost(t *testing.T) {
 // about its own write.
 func TestUpdate_sentAgainByNetHTTP(t *testing.T) {
 	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		client func(base http.RoundTripper) http.RoundTripper
+	}{
+		{"a Transport with keys", func(base http.RoundTripper) http.RoundTripper {
+			return &resilienthttp.Transport{Base: base, Idempotency: resilienthttp.Idempotency{Methods: []string{http.MethodPut}}}
+		}},
+		{"net/http, a key in Header", func(base http.RoundTripper) http.RoundTripper { return base }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				server := &resource{content: "a"}
+				api := faulttest.NewInMemory(t, once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					server.ServeHTTP(httptest.NewRecorder(), r)
+					conn, _, err := http.NewResponseController(w).Hijack()
+					if assert.NoError(t, err) {
+						assert.NoError(t, conn.Close())
+					}
+				}), server))
+				modifies := 0
+				u := Updater{Client: &http.Client{Transport: row.client(api.Transport())}}
+				if strings.Contains(row.name, "Header") {
+					u.Header = http.Header{"Idempotency-Key": {"one"}}
+				}
+				resp, err := u.Update(t.Context(), api.URL, add(&modifies))
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				assert.Equal(t, "a,mine", server.content)
+				assert.Equal(t, 1, modifies)
+			})
+		})
+	}
+}
+
+// U2: an update that begins again after a lost write reports that write, whatever then ends it.
+func TestUpdate_failsAfterLostWrite(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		server := &resource{content: "a"}
-		api := faulttest.NewInMemory(t, once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			server.ServeHTTP(httptest.NewRecorder(), r)
-			conn, _, err := http.NewResponseController(w).Hijack()
-			if assert.NoError(t, err) {
-				assert.NoError(t, conn.Close())
+		server := &resource{content: "a", beforeWrite: func(put int) string { return []string{"", "b", ""}[put-1] }}
+		api := faulttest.NewInMemory(t, lost(server))
+		stop, modifies := errors.New("stop"), 0
+		u := Updater{Client: &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}, Repeatable: true}
+		_, err := u.Update(t.Context(), api.URL, func(current []byte, h http.Header) ([]byte, error) {
+			if modifies == 1 {
+				return nil, stop
 			}
-		}), server))
-		modifies := 0
-		keys := resilienthttp.Idempotency{Methods: []string{http.MethodPut}}
-		resp, err := Update(t.Context(), &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport(), Idempotency: keys}}, api.URL, add(&modifies))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, "a,mine", server.content)
-		assert.Equal(t, 1, modifies)
+			return add(&modifies)(current, h)
+		})
+		require.ErrorIs(t, err, stop)
+		require.ErrorIs(t, err, ErrUnknown)
 	})
 }
 
@@ -222,6 +257,7 @@ func TestUpdate_returnsOtherResponses(t *testing.T) {
 		{name: "longer than MaxBytes: ErrUnreadable", serve: tagged(nil), updater: Updater{MaxBytes: 6}, err: ErrUnreadable, requests: 1},
 		{name: "as long as MaxBytes: success", serve: tagged(nil), updater: Updater{MaxBytes: 7}, status: 200, requests: 2},
 		{name: "write redirected by 302: ErrRedirected", serve: once(faulttest.Redirect(302, "/other"), tagged(nil)), err: ErrRedirected, requests: 3},
+		{name: "write redirected by 303: it may be done", serve: once(faulttest.Redirect(303, "/other"), tagged(nil)), err: ErrUnknown, requests: 3},
 		{name: "write redirected by 307: success", serve: once(faulttest.Redirect(307, "/other"), tagged(nil)), status: 200, requests: 3},
 		{name: "two ETag fields: ErrNoETag", serve: tagged(http.Header{"Etag": {`"1"`, `"2"`}}), err: ErrNoETag, requests: 1},
 		{name: "ETag without quotes: ErrNoETag", serve: tagged(http.Header{"Etag": {`1`}}), err: ErrNoETag, requests: 1},

@@ -137,6 +137,17 @@ func TestTransport_trafficReturns(t *testing.T) {
 	byPath := func(tr *endpoints.Transport) {
 		tr.Transport.Scope = func(req *http.Request) string { return req.URL.Path }
 	}
+	quota := func(tr *endpoints.Transport) {
+		base := tr.Transport.Base
+		tr.Transport.RateLimit = &resilienthttp.RateLimit{Key: func(req *http.Request) string { return req.Method }}
+		tr.Transport.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+			resp, err := base.RoundTrip(req)
+			if err == nil && req.Method == http.MethodGet && req.URL.Host == "a.test" {
+				resp.Header["X-Ratelimit-Limit"], resp.Header["X-Ratelimit-Remaining"], resp.Header["X-Ratelimit-Reset"] = []string{"9"}, []string{"0"}, []string{"600"}
+			}
+			return resp, err
+		})
+	}
 	for _, row := range []struct {
 		name      string
 		edit      func(*endpoints.Transport)
@@ -151,6 +162,7 @@ func TestTransport_trafficReturns(t *testing.T) {
 			return resilienthttp.WithPriority(ctx, resilienthttp.PriorityBatch)
 		}, time.Minute},
 		{"Scope by path", byPath, nil, nil, time.Minute},
+		{"the GETs' quota is exhausted", quota, nil, nil, time.Minute},
 		{"GETs under WithEndpoint of the other", nil, nil, func(ctx context.Context) context.Context {
 			return endpoints.WithEndpoint(ctx, "b")
 		}, time.Minute},

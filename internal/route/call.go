@@ -127,6 +127,9 @@ func (c *Call) Pass(v *Visit, concurrent bool, now time.Time, try func() *Reject
 				if r == nil {
 					return
 				}
+				if c.Safe && r.Waits {
+					s.Rest.safe.Store(0) // its quota is used up, so it cannot probe for the others
+				}
 				if c.leave(v); soonest == nil || r.Waits && (!soonest.Waits || r.Until.Before(soonest.Until)) {
 					best, soonest = s, r
 				}
@@ -188,7 +191,7 @@ func (v *Visit) EndProbe(next time.Time) {
 }
 
 // Done notes the result of an attempt. A result that is neither a success nor a failure says nothing
-// about the server. noWork means that the server did not begin the work of a failed attempt, and
+// about the server. noWork means that the server did not begin the work of the attempt, and
 // retryAfter is the wait that it asks for.
 func (c *Call) Done(v *Visit, sent, now time.Time, success, failure, noWork bool, retryAfter time.Duration) {
 	if success {
@@ -196,13 +199,10 @@ func (c *Call) Done(v *Visit, sent, now time.Time, success, failure, noWork bool
 	} else {
 		v.EndProbe(sent.Add(ProbePause))
 	}
-	if !failure {
-		return
-	}
-	if retryAfter > 0 {
+	if failure && retryAfter > 0 {
 		v.Rest.until.Store(stamp(now.Add(min(retryAfter, maxRest))))
 	}
-	if !noWork {
+	if !noWork { // also after a failure that is no reason for a retry: a copy may have one
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.bound = true

@@ -108,9 +108,10 @@ func TestDone(t *testing.T) {
 		retryAfter, rests        time.Duration
 		bound                    bool
 	}{
-		{"a success ends a probe", true, false, false, 0, 0, false},
+		{"a success ends a probe", true, false, false, 0, 0, true},
 		{"a failed probe: the next one later", false, true, true, 0, ProbePause, false},
-		{"a canceled probe: the next one later", false, false, false, 0, ProbePause, false},
+		{"a canceled probe: the next one later", false, false, true, 0, ProbePause, false},
+		{"no reason for a retry, but it may have worked", false, false, false, 0, ProbePause, true},
 		{"a failure that may have worked binds the call", false, true, false, 0, ProbePause, true},
 		{"a wait that the server asks for", false, true, true, 20 * time.Second, 20 * time.Second, false},
 		{"a wait of a year is an hour", false, true, true, 365 * 24 * time.Hour, time.Hour, false},
