@@ -1,6 +1,7 @@
 package idempotency
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -10,11 +11,12 @@ import (
 	"slices"
 )
 
-// The versions of the rule below. Version 2 is for requests with a repeated query name: version 1 ignored the order of
-// its values.
+// The versions of fingerprints. NewFingerprint makes version 1, and RequestFingerprint makes version 3. Records of
+// requests may have versions 1 and 2, which compared JSON and multipart by structure. Version 1 ignored the order of
+// the values of a query name.
 const (
 	version  = "v1:"
-	version2 = "v2:"
+	version3 = "v3:"
 )
 
 // NewFingerprint returns the fingerprint of a message from its parts, such as a type, a
@@ -26,71 +28,64 @@ func NewFingerprint(parts ...[]byte) Fingerprint {
 		h.Write(binary.AppendUvarint(nil, uint64(len(p))))
 		h.Write(p)
 	}
-	return fingerprint(h.Sum(nil))
+	return Fingerprint(version + hex.EncodeToString(h.Sum(nil)))
 }
 
 // RequestFingerprint returns the fingerprint of a request and its body, which has been
 // read. It covers method, path, query, Content-Type, Content-Encoding and body, but
-// neither the host nor other header fields.
+// neither the host nor other header fields. The order of query names does not matter, and
+// that of the values of one name does.
 //
-// The order of query names does not matter, and that of the values of one name does (since
-// version 2; a record of version 1 is compared without it). JSON (application/json and +json)
-// is compared by structure: the order of members, white space and string escapes do not
-// matter, but the text of numbers does (1.0 is not 1). Multipart is compared part by
-// part, without the boundary. Everything else, JSON and multipart that are malformed or
-// ambiguous (duplicate members, lone surrogates, invalid UTF-8), and bodies with a
-// Content-Encoding are compared byte by byte.
+// Bodies are compared byte by byte, and multipart without its boundary. For clients that
+// write the same JSON in another way, a [Handler.Fingerprint] passes a body in one form.
+//
+// A record of an earlier version is compared as before, except one of JSON or multipart: there
+// the key alone decides until it expires.
 func RequestFingerprint(r *http.Request, body []byte) Fingerprint {
-	f := requestFingerprint(r, body, false)
-	if values, err := url.ParseQuery(r.URL.RawQuery); err == nil && len(values) > 0 {
-		for _, list := range values {
-			if len(list) > 1 {
-				ordered := requestFingerprint(r, body, true)
-				return version2 + ordered[len(version):] + ":" + f[len(version):]
-			}
+	m := mediaOf(r.Header["Content-Type"])
+	sum := requestSum(r, &m, body, true)
+	if m.structured && len(r.Header["Content-Encoding"]) == 0 {
+		return Fingerprint(version3 + sum)
+	}
+	before := sum
+	values, _ := url.ParseQuery(r.URL.RawQuery)
+	for _, list := range values {
+		if len(list) > 1 {
+			before = requestSum(r, &m, body, false)
+			break
 		}
 	}
-	return f
+	return Fingerprint(version3 + sum + ":" + before)
 }
 
-// requestFingerprint is RequestFingerprint of version 1, or with the values of each query name in order.
-func requestFingerprint(r *http.Request, body []byte, ordered bool) Fingerprint {
+// requestSum returns the sum of version 3. Without the order of the values of each query name, it is that of version 1,
+// except for JSON and multipart.
+func requestSum(r *http.Request, m *media, body []byte, ordered bool) string {
 	head := appendText(make([]byte, 0, 256), "request")
 	head = appendText(head, cmp.Or(r.Method, http.MethodGet))
 	head = appendText(head, cmp.Or(r.URL.EscapedPath(), r.URL.Opaque))
 	head = appendQuery(head, r.URL.RawQuery, ordered)
 	codings := r.Header["Content-Encoding"]
 	head = appendTexts(head, codings)
-	m := mediaOf(r.Header["Content-Type"])
 	head = appendTexts(head, m.text)
-
-	if len(codings) == 0 {
-		switch m.form {
-		case formJSON:
-			if text, ok := canonicalJSON(body); ok {
-				return sumOf(appendText(head, "json"), text)
-			}
-		case formMultipart:
-			if sum, ok := sumOfParts(body, m.boundary); ok {
-				return sumOf(appendText(head, "multipart"), sum)
-			}
-		case formBytes:
-		}
+	if len(codings) > 0 || m.boundary == "" {
+		return sumOf(appendText(head, "bytes"), body)
 	}
-	return sumOf(appendText(head, "bytes"), body)
+	h := sha256.New()
+	h.Write(appendText(head, "multipart"))
+	for part := range bytes.SplitSeq(body, []byte("--"+m.boundary)) {
+		h.Write(binary.AppendUvarint(nil, uint64(len(part))))
+		h.Write(part)
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // sumOf hashes head, which encodes its own end, and body.
-func sumOf(head, body []byte) Fingerprint {
+func sumOf(head, body []byte) string {
 	h := sha256.New()
 	h.Write(head)
 	h.Write(body)
-	return fingerprint(h.Sum(head[:0]))
-}
-
-func fingerprint(sum []byte) Fingerprint {
-	var text [len(version) + 2*sha256.Size]byte
-	return Fingerprint(hex.AppendEncode(append(text[:0], version...), sum))
+	return hex.EncodeToString(h.Sum(head[:0]))
 }
 
 // appendQuery appends the pairs of a query, sorted. ordered keeps the order of the values of a name.

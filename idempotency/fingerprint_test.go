@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"mime/multipart"
@@ -85,30 +84,13 @@ func TestRequestFingerprint(t *testing.T) {
 		{"query, malformed and another malformed", to("POST /?a=1;b=2"), to("POST /?a=1;b=3"), false},
 		{"query, malformed and well-formed", to("POST /?a=1&b=%zz"), to("POST /?a=1"), false},
 
-		{"JSON, member order and blanks", asJSON(`{"a":1,"b":[2,3]}`), asJSON("{ \"b\": [2, 3],\n\"a\": 1 }"), true},
-		{"JSON, escapes", asJSON(`{"a":"A/é"}`), asJSON(`{"\u0061":"\u0041\/\u00E9"}`), true},
-		{"JSON, element order", asJSON(`[1,2]`), asJSON(`[2,1]`), false},
-		{"JSON, large numbers", asJSON(`9007199254740993`), asJSON(`9007199254740992`), false},
-		{"JSON, 1.0", asJSON(`1.0`), asJSON(`1`), false},
-		{"JSON, 1e2", asJSON(`1e2`), asJSON(`100`), false},
-		{"JSON, a number and its text", asJSON(`1`), asJSON(`"1"`), false},
-		{"JSON, null and absent", asJSON(`{"a":null}`), asJSON(`{}`), false},
-		{"JSON, names twice", asJSON(`{"a":1,"a":2}`), asJSON(`{"a":2,"a":1}`), false},
-		{"JSON, names twice and blanks", asJSON(`{"a":1,"a":2}`), asJSON(`{"a":1, "a":2}`), false},
-		{"JSON, lone surrogates", asJSON(`"\ud800"`), asJSON(`"\ud801"`), false},
-		{"JSON, invalid UTF-8", asJSON("\"\xff\""), asJSON("\"\xfe\""), false},
-		{"JSON, invalid UTF-8 and its replacement", asJSON("\"\xff\""), asJSON("\"\ufffd\""), false},
-		{"JSON, byte order mark", asJSON("\ufeff{}"), asJSON("{}"), false},
-		{"JSON, trailing data", asJSON("{}{}"), asJSON("{}"), false},
-		{"JSON, invalid, and blanks", asJSON("{a:1}"), asJSON("{a: 1}"), false},
-		{"JSON, empty", asJSON(""), asJSON(" "), false},
-		{"JSON, empty and null", asJSON(""), asJSON("null"), false},
-		{"JSON, its hash is another body", asJSON("#" + strings.Repeat("a", 32)), asJSON(`"` + strings.Repeat("a", 600) + `"`), false},
+		{"JSON, member order", asJSON(`{"a":1,"b":2}`), asJSON(`{"b":2,"a":1}`), false},
+		{"JSON, blanks", asJSON("{}"), asJSON("{ }"), false},
 		{"JSON as text", asJSON(`{}`), sent("text/plain", `{}`), false},
 		{"JSON and nothing", asJSON(`{}`), sent("", `{}`), false},
-		{"JSON by suffix", sent("application/vnd.api+json", `{"a":1,"b":2}`), sent("application/vnd.api+json", `{"b":2,"a":1}`), true},
+		{"JSON by suffix", sent("application/vnd.api+json", `{"a":1,"b":2}`), sent("application/vnd.api+json", `{"a":1,"b":2}`), true},
 		{"JSON by suffix and JSON", sent("application/vnd.api+json", `{}`), asJSON(`{}`), false},
-		{"JSON with its charset", sent(j+"; charset=UTF-8", `{"a":1,"b":2}`), sent("Application/JSON;charset=utf-8", `{"b":2,"a":1}`), true},
+		{"JSON with its charset", sent(j+"; charset=UTF-8", `{"a":1,"b":2}`), sent("Application/JSON;charset=utf-8", `{"a":1,"b":2}`), true},
 		{"JSON with and without its charset", sent(j+"; charset=utf-8", `{}`), asJSON(`{}`), true},
 		{"JSON with another charset", sent(j+"; charset=utf-16", `{}`), asJSON(`{}`), false},
 		{"JSON with a version", sent(j+"; version=1", `{}`), sent(j+"; version=2", `{}`), false},
@@ -127,7 +109,7 @@ func TestRequestFingerprint(t *testing.T) {
 		{"extended parameters", sent("text/plain; a*=utf-16''x", "a"), sent("text/plain", "a"), false},
 
 		{"multipart, another boundary", formWithBoundary("B"), formWithBoundary("--------WebKit7MA4YWxk"), true},
-		{"multipart, no CRLF at the end", form("--B", "", "1", "--B--", ""), form("--B", "", "1", "--B--"), true},
+		{"multipart, no CRLF at the end", form("--B", "", "1", "--B--", ""), form("--B", "", "1", "--B--"), false},
 		{"multipart, another subtype", form("--B", "", "1", "--B--"), sent("multipart/mixed; boundary=B", "--B\r\n\r\n1\r\n--B--"), false},
 		{"multipart, another parameter", form("--B", "", "1", "--B--"), sent("multipart/form-data; boundary=B; type=a", "--B\r\n\r\n1\r\n--B--"), false},
 		{"multipart, other content", form("--B", "", "1", "--B--"), form("--B", "", "2", "--B--"), false},
@@ -135,65 +117,38 @@ func TestRequestFingerprint(t *testing.T) {
 		{"multipart, one part or two", form("--B", "", "1", "--B", "", "2", "--B--"), form("--B", "", "1\r\n--C\r\n\r\n2", "--B--"), false},
 		{"multipart, where content ends", form("--B", "", "1", "--B", "", "2", "--B--"), form("--B", "", "1\x002", "--B--"), false},
 		{"multipart, header or content", form("--B", "A: b", "", "", "--B--"), form("--B", "", "A: b\r\n\r\n", "--B--"), false},
-		{"multipart, fields in another order", form("--B", "A: 1", "C: 2", "", "", "--B--"), form("--B", "c:  2 ", "a:1", "", "", "--B--"), true},
+		{"multipart, fields in another order", form("--B", "A: 1", "C: 2", "", "", "--B--"), form("--B", "C: 2", "A: 1", "", "", "--B--"), false},
 		{"multipart, values in another order", form("--B", "A: 1", "A: 2", "", "", "--B--"), form("--B", "A: 2", "A: 1", "", "", "--B--"), false},
 		{"multipart, another field", form("--B", "A: 1", "", "", "--B--"), form("--B", "B: 1", "", "", "--B--"), false},
-		{"multipart, disposition in other words", disposition(`form-data; name="a"; filename="b c"`), disposition(`Form-Data;FileName="b c"; name=a`), true},
+		{"multipart, disposition in other words", disposition(`form-data; name="a"; filename="b c"`), disposition(`Form-Data;FileName="b c"; name=a`), false},
 		{"multipart, another name", disposition(`form-data; name="a"`), disposition(`form-data; name="b"`), false},
 		{"multipart, disposition malformed", disposition(`form-data; name="a`), disposition(`form-data;  name="a`), false},
 		{"multipart, extended filename", disposition(`form-data; name=a; filename*=utf-16''x`), disposition(`form-data; name=a`), false},
 		{"multipart, text in a part", form("--B", "X: a  b", "", "", "--B--"), form("--B", "X: a b", "", "", "--B--"), false},
-
-		// Malformed or ambiguous: compared by bytes.
-		{"multipart, a preamble", form("x", "--B", "", "1", "--B--"), form("y", "--B", "", "1", "--B--"), false},
-		{"multipart, an empty preamble", form("", "--B", "", "1", "--B--"), form("--B", "", "1", "--B--"), false},
-		{"multipart, an epilogue", form("--B", "", "1", "--B--", "x"), form("--B", "", "1", "--B--", "y"), false},
-		{"multipart, no end", form("--B", "", "1", "--B"), form("--B", "", "1", "--B--"), false},
-		{"multipart, no delimiter", form("", "1"), form("", "2"), false},
-		{"multipart, no header's end", form("--B", "A: 1", "--B--"), form("--B", "A: 2", "--B--"), false},
-		{"multipart, blanks behind the delimiter", form("--B ", "", "1", "--B--"), form("--B", "", "1", "--B--"), false},
-		{"multipart, a boundary that goes on", form("--BB", "", "1", "--B--"), form("--B", "", "1", "--B--"), false},
-		{"multipart, a boundary that goes on inside", form("--B", "", "1", "--BB", "--B--"), form("--B", "", "1", "--BC", "--B--"), false},
-		{"multipart, a line that goes on", form("--B", "A: 1", " 2", "", "", "--B--"), form("--B", "A: 1", "  2", "", "", "--B--"), false},
-		{"multipart, a line that goes on with a colon", form("--B", "A: 1", " c: 2", "", "", "--B--"), form("--B", "A: 1", " c:  2", "", "", "--B--"), false},
-		{"multipart, a field without a colon", form("--B", "A", "", "", "--B--"), form("--B", "C", "", "", "--B--"), false},
-		{"multipart, a field without a name", form("--B", ": 1", "", "", "--B--"), form("--B", ":  1", "", "", "--B--"), false},
-		{"multipart, a line end of its own", form("--B", "A: 1\nC: 2", "", "", "--B--"), form("--B", "A:  1\nC: 2", "", "", "--B--"), false},
 		{"multipart, no boundary", sent("multipart/form-data", "--B\r\n\r\n1\r\n--B--"), sent("multipart/form-data", "--B\r\n\r\n1\r\n--B--\r\n"), false},
 		{"multipart, packed", asked{"POST /", "multipart/form-data; boundary=B", "gzip", "--B\r\n\r\n1\r\n--B--"}, asked{"POST /", "multipart/form-data; boundary=B", "gzip", "--B\r\n\r\n1\r\n--B--\r\n"}, false},
-		{"multipart, none", form("--B--"), form("--B--", ""), true},
+		{"multipart, none", form("--B--"), form("--B--", ""), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			require.Regexp(t, `^(v1|v2:[0-9a-f]{64}):[0-9a-f]{64}$`, row.a.fingerprint())
+			require.Regexp(t, `^v3:[0-9a-f]{64}(:[0-9a-f]{64})?$`, row.a.fingerprint())
 			require.Equal(t, row.same, row.a.fingerprint() == row.b.fingerprint())
 		})
 	}
 }
 
-// TestFingerprint_ofCanonicalText: a body that is compared by bytes never equals one that
-// is compared by structure.
-func TestFingerprint_ofCanonicalText(t *testing.T) {
-	long := `["` + strings.Repeat("a", maxInline) + `"]`
-	text, ok := canonicalJSON([]byte(long))
-	require.True(t, ok)
-	require.False(t, json.Valid(text))
-	require.NotEqual(t, asJSON(long).fingerprint(), asJSON(string(text)).fingerprint())
-}
-
 // TestFingerprint_version: records outlive the program that wrote them, so the
-// fingerprints of version 1 never change.
+// fingerprints never change.
 func TestFingerprint_version(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		got  Fingerprint
 		want Fingerprint
 	}{
-		{"nothing", to("POST /").fingerprint(), "v1:d24cec3800c8ce78598a220ef46be00d9eafc1441fdf1807aa3805cfafdb2cfc"},
-		{"a query", to("POST /a%2Fb?c=d&a=b").fingerprint(), "v1:8cf4296d62c3572656f38881478c745053f15b7b14249ce119aee90da77d2ecf"},
-		{"JSON", asJSON(`{"b":[1.0,"é"],"a":null}`).fingerprint(), "v1:c56f3b29c89eb5e455f3840c9edbb3b0030b2af610f2e9a76520f1905644ad4d"},
-		{"long JSON", asJSON(`{"b":"` + strings.Repeat("b", 600) + `","a":1}`).fingerprint(), "v1:7d3b1bbfca6fc1ae04096285247a73fe155090cbbf2b3c2b2cb5148decd746b0"},
-		{"multipart", disposition("form-data; name=a").fingerprint(), "v1:62d47cff12d13b60c75de94f8712e596e18f92400505f49046a7485fd446524b"},
-		{"text", sent("text/plain; charset=utf-8", "a").fingerprint(), "v1:63a4696ebde775b4e226b9a86f445d1d54baa648c0e7653ebea2a06450d7e659"},
+		{"nothing", to("POST /").fingerprint(), "v3:d24cec3800c8ce78598a220ef46be00d9eafc1441fdf1807aa3805cfafdb2cfc:d24cec3800c8ce78598a220ef46be00d9eafc1441fdf1807aa3805cfafdb2cfc"},
+		{"a query", to("POST /a%2Fb?c=d&a=b").fingerprint(), "v3:8cf4296d62c3572656f38881478c745053f15b7b14249ce119aee90da77d2ecf:8cf4296d62c3572656f38881478c745053f15b7b14249ce119aee90da77d2ecf"},
+		{"JSON", asJSON(`{"b":[1.0,"é"],"a":null}`).fingerprint(), "v3:48f7bf3e99fc70c2cbfefc4679e4e593fd3d602020aaabe42f6324279bd3b8f5"},
+		{"multipart", disposition("form-data; name=a").fingerprint(), "v3:5973e10fa66d0f2b2f53511186a604e2a34b450446fd1b916d065ec81c2c0bc6"},
+		{"text", sent("text/plain; charset=utf-8", "a").fingerprint(), "v3:63a4696ebde775b4e226b9a86f445d1d54baa648c0e7653ebea2a06450d7e659:63a4696ebde775b4e226b9a86f445d1d54baa648c0e7653ebea2a06450d7e659"},
 		{"parts", NewFingerprint([]byte("a"), nil, []byte("b")), "v1:f3968db5650274c8cbab6eb3e2abfa5ca1ed9e78e5f3f5ea0fc6a19032f8a9b7"},
 	} {
 		t.Run(row.name, func(t *testing.T) { require.Equal(t, row.want, row.got) })
@@ -251,21 +206,13 @@ func TestFingerprint_ofHostileMultiparts(t *testing.T) {
 	const size = 256 << 10
 	repeat := func(s string) string { return strings.Repeat(s, size/len(s)) }
 	for name, content := range map[string]string{
-		"parts":             "--B" + repeat("\r\n\r\n\r\n--B") + "--",
-		"parts with names":  "--B" + repeat("\r\nContent-Disposition: form-data; name=a\r\n\r\n\r\n--B") + "--",
-		"fields":            "--B\r\n" + repeat("A:\r\n") + "\r\n\r\n--B--",
-		"fields backwards":  "--B\r\n" + repeat("C:\r\nB:\r\nA:\r\n") + "\r\n\r\n--B--",
-		"a long field":      "--B\r\nContent-Type: " + repeat("a; ") + "\r\n\r\n\r\n--B--",
-		"parameters":        "--B\r\nContent-Type: a/b" + repeat("; a=b") + "\r\n\r\n\r\n--B--",
-		"nearly delimiters": "--B\r\n\r\n" + repeat("\r\n--") + "\r\n--B--",
-		"line ends":         "--B" + repeat("\r\n"),
+		"parts":             repeat("--B"),
+		"nearly delimiters": repeat("--"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			begun := time.Now()
 			form(content).fingerprint()
-			took := time.Since(begun)
-			t.Logf("%d bytes: %v", len(content), took)
-			require.Less(t, took, 10*time.Second)
+			require.Less(t, time.Since(begun), 10*time.Second)
 		})
 	}
 	pairs := strings.Repeat("a=b&", size/4)
@@ -274,29 +221,43 @@ func TestFingerprint_ofHostileMultiparts(t *testing.T) {
 	require.Less(t, time.Since(begun), 10*time.Second)
 }
 
-// FuzzRequestFingerprint: no request makes it panic. The same request has the same fingerprint,
-// also with another order of the query and another boundary. Another body is another request,
-// unless both are the same JSON structure.
-// A record of version 1, which ignored the order of the values of a query name, is compared as before.
+// A record of version 1 or 2 is compared as before. With JSON or multipart, the key decides: no repetition is rejected.
 func TestRequestFingerprint_recordsMadeBefore(t *testing.T) {
-	of := func(query string) Fingerprint {
-		return RequestFingerprint(httptest.NewRequest(http.MethodPost, "/?"+query, nil), nil)
+	const (
+		text = Fingerprint("v1:63a4696ebde775b4e226b9a86f445d1d54baa648c0e7653ebea2a06450d7e659") // text/plain; charset=utf-8 with body a
+		json = Fingerprint("v1:c56f3b29c89eb5e455f3840c9edbb3b0030b2af610f2e9a76520f1905644ad4d")
+	)
+	pairs := to("POST /?a=1&a=2").fingerprint()
+	sums := string(pairs)[len(version3):]
+	_, sum, _ := strings.Cut(sums, ":")
+	for _, row := range []struct {
+		name     string
+		recorded Fingerprint
+		claimed  asked
+		want     driver.Decision
+	}{
+		{"text: done", text, sent("text/plain; charset=utf-8", "a"), driver.Done},
+		{"other text: mismatch", text, sent("text/plain; charset=utf-8", "b"), driver.Mismatch},
+		{"values in another order, version 1: done", Fingerprint("v1:" + sum), to("POST /?a=2&a=1"), driver.Done},
+		{"other values, version 1: mismatch", Fingerprint("v1:" + sum), to("POST /?a=2&a=3"), driver.Mismatch},
+		{"the same values, version 2: done", Fingerprint("v2:" + sums), to("POST /?a=1&a=2"), driver.Done},
+		{"values in another order, version 2: mismatch", Fingerprint("v2:" + sums), to("POST /?a=2&a=1"), driver.Mismatch},
+		{"JSON: done", json, asJSON(`{"b":[1.0,"é"],"a":null}`), driver.Done},
+		{"multipart: done", json, disposition("form-data; name=a"), driver.Done},
+		{"values in another order, version 3: mismatch", pairs, to("POST /?a=2&a=1"), driver.Mismatch},
+		{"JSON, version 3: mismatch", pairs, asJSON("{}"), driver.Mismatch},
+		{"other JSON, version 3: mismatch", asJSON("[]").fingerprint(), asJSON("{}"), driver.Mismatch},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			record := &driver.Record{Fingerprint: row.recorded, Status: driver.Completed, Expires: time.Unix(1, 0)}
+			_, reservation := driver.Decide(record, &driver.Claim{Fingerprint: row.claimed.fingerprint()}, time.Time{})
+			require.Equal(t, row.want, reservation.Decision)
+		})
 	}
-	decide := func(recorded, claimed Fingerprint) driver.Decision {
-		_, reservation := driver.Decide(&driver.Record{Fingerprint: recorded, Status: driver.Completed, Expires: time.Unix(1, 0)}, &driver.Claim{Fingerprint: claimed}, time.Time{})
-		return reservation.Decision
-	}
-	first, turned := of("a=1&a=2"), of("a=2&a=1")
-	_, sum, _ := strings.Cut(string(first)[len(version2):], ":")
-	before := Fingerprint(version + sum)
-	require.Equal(t, driver.Done, decide(before, first))
-	require.Equal(t, driver.Done, decide(before, turned), "as version 1")
-	require.Equal(t, driver.Mismatch, decide(before, of("a=1&a=3")))
-	require.Equal(t, driver.Mismatch, decide(first, turned))
-	require.Equal(t, driver.Done, decide(of("a=1"), of("a=1")))
-	require.NotContains(t, of("a=1&b=2"), version2, "only a repeated name needs version 2")
 }
 
+// FuzzRequestFingerprint: no request makes it panic. The same request has the same fingerprint, also with another
+// order of the query. Another body is another request.
 func FuzzRequestFingerprint(f *testing.F) {
 	for _, seed := range []asked{
 		asJSON(`{"a":1,"b":2}`), asJSON(`{"a":1,"a":2}`), sent("text/plain", "a"), sent("a/b; c*=d", "a"),
@@ -328,55 +289,8 @@ func FuzzRequestFingerprint(f *testing.F) {
 			require.Equal(t, same, fp == RequestFingerprint(reordered, body))
 		}
 
-		m := mediaOf([]string{kind})
-		if m.form != formMultipart {
-			same := bytes.Equal(body, other)
-			if a, errA := decodeStrictly(body); m.form == formJSON && errA == nil {
-				b, errB := decodeStrictly(other)
-				same = same || errB == nil && jsonEqual(a, b)
-			}
-			require.Equal(t, same, fp == RequestFingerprint(r, other))
-			return
-		}
-		// A body that is compared part by part has the same parts for mime/multipart.
-		sum, ok := sumOfParts(body, m.boundary)
-		if !ok {
-			return
-		}
-		again, ok := partsOf(body, m.boundary)
-		if !ok {
-			return // no parser accepts it
-		}
-		sum2, ok := sumOfParts(other, m.boundary)
-		if others, read := partsOf(other, m.boundary); ok && read && bytes.Equal(sum, sum2) {
-			require.Equal(t, again, others)
-		}
+		require.Equal(t, bytes.Equal(body, other), fp == RequestFingerprint(r, other))
 	})
-}
-
-// partsOf returns the parts that mime/multipart finds in a body.
-func partsOf(body []byte, boundary string) (list []string, ok bool) {
-	reader := multipart.NewReader(bytes.NewReader(body), boundary)
-	for {
-		part, err := reader.NextRawPart()
-		if err == io.EOF {
-			return list, true
-		}
-		if err != nil {
-			return nil, false
-		}
-		content, err := io.ReadAll(part)
-		if err != nil {
-			return nil, false
-		}
-		list = append(list, fmt.Sprintf("%q %q %q", part.FormName(), part.FileName(), content))
-	}
-}
-
-func jsonEqual(a, b any) bool {
-	one, err1 := json.Marshal(a)
-	two, err2 := json.Marshal(b)
-	return err1 == nil && err2 == nil && bytes.Equal(one, two)
 }
 
 func BenchmarkRequestFingerprint(b *testing.B) {

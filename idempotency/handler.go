@@ -50,7 +50,8 @@ type Handler struct {
 	Operation func(*http.Request) string
 
 	// Fingerprint tells two requests with the same key apart. It must return the same in all
-	// versions of a program. nil means RequestFingerprint.
+	// versions of a program. nil means RequestFingerprint. For clients that write the same JSON in
+	// another way, it calls RequestFingerprint with a body in one form.
 	Fingerprint func(r *http.Request, body []byte) Fingerprint
 
 	// MaxBody is the maximum size of a request body in bytes, which is held in memory. A larger

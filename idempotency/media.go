@@ -7,27 +7,18 @@ import (
 	"strings"
 )
 
-// bodyForm is how bodies are compared.
-type bodyForm uint8
-
-const (
-	formBytes bodyForm = iota
-	formJSON
-	formMultipart
-)
-
 // media is a body's Content-Type.
 type media struct {
-	form     bodyForm
-	boundary string
-	text     []string // the type and its relevant parameters
+	structured bool     // JSON or multipart
+	boundary   string   // of multipart
+	text       []string // the type and its relevant parameters
 }
 
 // mediaOf reads the field's values. If they are not a media type, they and the body are
 // compared unchanged.
 func mediaOf(values []string) media {
 	if len(values) == 1 && values[0] == "application/json" { // the most frequent value
-		return media{form: formJSON, text: []string{"type", "application/json"}}
+		return media{structured: true, text: []string{"type", "application/json"}}
 	}
 	if len(values) != 1 {
 		return rawMedia(values)
@@ -39,12 +30,12 @@ func mediaOf(values []string) media {
 	m := media{}
 	switch {
 	case name == "application/json" || strings.HasSuffix(name, "+json"):
-		m.form = formJSON
+		m.structured = true
 		if strings.EqualFold(params["charset"], "utf-8") {
 			delete(params, "charset")
 		}
 	case strings.HasPrefix(name, "multipart/"):
-		m.form, m.boundary = formMultipart, params["boundary"]
+		m.structured, m.boundary = true, params["boundary"]
 		delete(params, "boundary")
 	}
 	m.text = mediaText(name, params)

@@ -45,11 +45,20 @@ function operations.check()
   return {redis.call('GET', KEYS[5]), type(info) == 'string' and string.match(info, 'maxmemory_policy:([%w-]+)') or ''}
 end
 
+-- matches is driver.Fingerprint's matches.
+local function matches(claimed, recorded)
+  local sums, sum = string.match(claimed, '^v3:(.*)$'), string.match(recorded, '^v[12]:(.*)$')
+  if not sums or not sum then return claimed == recorded end
+  local first = string.match(sums, ':(.*)$')
+  return not first or sum == first or sum == sums
+end
+
 -- claim is driver.Decide with its step. It returns Decision, Resumed, LeaseExpired and the record.
 function operations.claim()
   local fingerprint, owner, lease, ttl, takeover = unpack(ARGV, 3)
   local r, list = read(key, names)
-  if not r or r.expired or r.fingerprint == fingerprint and (r.status == FAILED_RETRYABLE or r.lapsed and r.repeats) then
+  local same = r and matches(fingerprint, r.fingerprint)
+  if not r or r.expired or same and (r.status == FAILED_RETRYABLE or r.lapsed and r.repeats) then
     -- HSET is first: a server that is full or read-only rejects it, and nothing has changed.
     redis.call('HSET', key, 'status', IN_PROGRESS, 'fingerprint', fingerprint, 'owner', owner, 'takeover', takeover,
       'started', now, 'lease', now + lease, 'expires', now + ttl)
@@ -58,7 +67,7 @@ function operations.claim()
     redis.call('SETNX', KEYS[5], 1)
     return {1, r and not r.expired and r.takeover == RESUME and 1 or 0, 0, write(key, names, (read(key, names)))}
   end
-  if r.fingerprint ~= fingerprint then return {4, 0, 0, list} end
+  if not same then return {4, 0, 0, list} end
   if r.lapsed then return {5, 0, 1, mark_unknown(key, names, r)} end
   if r.status == IN_PROGRESS then return {r.owner == owner and 1 or 2, 0, 0, list} end
   return {(r.status == '2' or r.status == '4' or r.status == '5') and 3 or 5, 0, 0, list}

@@ -124,6 +124,13 @@ func (k *kit) testNames(t *testing.T) {
 			claim.Fingerprint = other
 			equal(t, fmt.Sprintf("Reserve with fingerprint %q", other), k.reserve(t, claim).Decision, driver.Mismatch)
 		}
+		for other, want := range map[driver.Fingerprint]driver.Decision{
+			"v3:b:a": driver.DecisionInProgress, "v3:b": driver.DecisionInProgress, "v3:a:b": driver.Mismatch,
+		} {
+			claim := k.claim(id)
+			claim.Fingerprint = other
+			equal(t, fmt.Sprintf("Reserve with fingerprint %q of a record of version 1", other), k.reserve(t, claim).Decision, want)
+		}
 		claim := k.claim(k.id())
 		claim.Fingerprint = ""
 		k.acquire(t, claim)
