@@ -6,6 +6,9 @@
 //		Engine: engine, By: func(r *http.Request) string { return userOf(r).Name },
 //	}))
 //
+// The first page waits half a second for its numbers. With a million intents they are on a page of their own, and a
+// filter may take some seconds.
+//
 // The pages have no script and load nothing. The caller must authorise readers in front of
 // the Handler, and writers there or in By.
 package console

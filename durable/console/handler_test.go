@@ -338,6 +338,48 @@ func TestCounts(t *testing.T) {
 	assert.Contains(t, page, "There are none.", "unknown")
 }
 
+// slowStats is a store that counts for two seconds, as with some million intents.
+type slowStats struct{ durable.Store }
+
+func (s slowStats) Stats(ctx context.Context) (durable.Stats, error) {
+	select {
+	case <-time.After(2 * time.Second):
+		return s.Store.Stats(ctx)
+	case <-ctx.Done():
+		return durable.Stats{}, ctx.Err()
+	}
+}
+
+// D23: the pages of a store with very many intents come within a second. Only the page of counts counts them all.
+func TestCounts_slow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEngine()
+		dead(t, e, id("comp1", "invoice:1"), "bad")
+		slow := newEngine()
+		slow.Store = slowStats{e.Store}
+		c := client{t, &console.Handler{Engine: slow, By: ann}}
+		for _, row := range []struct {
+			query, want string
+			least, most time.Duration
+		}{
+			{"", "There are too many intents to count them for this page.", 0, time.Second},
+			{"?view=intents", "There are too many intents to count them for this page.", 0, time.Second},
+			{"?view=redrive", "Redrive 1 dead letter?", 0, time.Second},
+			{"?view=counts", `<b class="declined">1</b><span>dead</span>`, 2 * time.Second, 3 * time.Second},
+		} {
+			began := time.Now()
+			assert.Contains(t, c.get(row.query), row.want)
+			assert.GreaterOrEqual(t, time.Since(began), row.least, row.query)
+			assert.LessOrEqual(t, time.Since(began), row.most, row.query)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		w := httptest.NewRecorder()
+		c.handler.ServeHTTP(w, httptest.NewRequestWithContext(ctx, http.MethodGet, "/durable", http.NoBody))
+		assert.Equal(t, http.StatusInternalServerError, w.Code, "the person has left")
+	})
+}
+
 // D21: a person holds and releases a gateway.
 func TestHold(t *testing.T) {
 	e := newEngine()

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -110,7 +111,7 @@ func cursorOf(text string) (*cursor, error) {
 }
 
 func (h *Handler) home(r *http.Request) (*home, error) {
-	stats, err := h.Engine.Stats(r.Context())
+	numbers, err := h.numbers(r.Context())
 	if err != nil {
 		return nil, err
 	}
@@ -123,9 +124,24 @@ func (h *Handler) home(r *http.Request) (*home, error) {
 		return nil, err
 	}
 	return &home{
-		Tiles: tiles(&stats), Holds: holds, Gateways: slices.Sorted(maps.Keys(h.Engine.Gateways)), Jobs: jobs[:min(len(jobs), newestJobs)],
+		Tiles: numbers, Holds: holds, Gateways: slices.Sorted(maps.Keys(h.Engine.Gateways)), Jobs: jobs[:min(len(jobs), newestJobs)],
 		OpenJobs: slices.ContainsFunc(jobs, func(j durable.Job) bool { return j.FinishedAt.IsZero() }),
 	}, nil
+}
+
+// numbers are those of the first page. There are none if the store needs long: a million intents take about a second.
+func (h *Handler) numbers(ctx context.Context) ([]tile, error) {
+	short, cancel := context.WithTimeout(ctx, countTime)
+	defer cancel()
+	stats, err := h.Engine.Stats(short)
+	switch {
+	case err == nil:
+		return tiles(&stats), nil
+	case short.Err() != nil && ctx.Err() == nil:
+		return nil, nil
+	default:
+		return nil, err
+	}
 }
 
 func tiles(stats *durable.Stats) []tile {
@@ -167,13 +183,17 @@ func stateLink(state durable.State, name, value string) string {
 	return "?" + query.Encode()
 }
 
-// counts shows how many intents are dead or unknown, by gateway and by tenant.
+// counts shows how many intents there are, and how many are dead or unknown, by gateway and by tenant.
 func (h *Handler) counts(r *http.Request) (*page, error) {
+	stats, err := h.Engine.Stats(r.Context())
+	if err != nil {
+		return nil, err
+	}
 	all, err := h.Engine.Counts(r.Context(), durable.StateDead, durable.StateUnknown)
 	if err != nil {
 		return nil, err
 	}
-	p := new(page)
+	p := &page{Counts: []counts{{"All intents", tiles(&stats)}}}
 	for _, state := range []durable.State{durable.StateDead, durable.StateUnknown} {
 		gateways, tenants := map[string]int{}, map[string]int{}
 		for _, c := range all {

@@ -36,6 +36,9 @@ const (
 	newestJobs    = 10
 	largestCounts = 10
 
+	// countTime is the time for which the first page waits for its numbers.
+	countTime = 500 * time.Millisecond
+
 	// maxCounted is the number of dead letters to which the confirmation page counts.
 	maxCounted = 10_000
 )
@@ -275,23 +278,24 @@ func facts(r *durable.Record, declineCounts time.Time) []field {
 	return slices.DeleteFunc(all, func(f field) bool { return f.Value == "" })
 }
 
-// confirm asks before many dead letters are redriven. The form carries the time of this
-// page, so that younger letters are left out (D16).
+// confirm asks before many dead letters are redriven. The form carries the time of the
+// newest, so that younger letters are left out (D16).
 func (h *Handler) confirm(r *http.Request, query url.Values) (*page, error) {
 	filter, err := filterOf(query)
 	if err != nil {
 		return nil, err
 	}
 	filter.IncludeResolved = false
-	stats, err := h.Engine.Stats(r.Context())
+	newest := filter
+	newest.NewestFirst = true
+	letters, err := h.Engine.Store.DeadLetters(r.Context(), newest, nil, maxCounted+1)
 	if err != nil {
 		return nil, err
 	}
-	letters, err := h.Engine.Store.DeadLetters(r.Context(), filter, nil, maxCounted+1)
-	if err != nil {
-		return nil, err
+	n, seenAt := len(letters), ""
+	if n > 0 {
+		seenAt = clock(letters[0].DeadAt)
 	}
-	n := len(letters)
 	count := strconv.Itoa(n) + " dead letters"
 	switch {
 	case n == 1:
@@ -299,5 +303,5 @@ func (h *Handler) confirm(r *http.Request, query url.Values) (*page, error) {
 	case n > maxCounted:
 		count = "more than 10,000 dead letters"
 	}
-	return &page{Confirm: &confirm{fields(&filter, "Died"), count, clock(stats.Now), "?" + queryOf(&filter).Encode()}}, nil
+	return &page{Confirm: &confirm{fields(&filter, "Died"), count, seenAt, "?" + queryOf(&filter).Encode()}}, nil
 }
