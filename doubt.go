@@ -47,8 +47,8 @@ func factOf(resp *http.Response, err error) fact {
 		}
 		return inDoubt
 	default:
-		if status >= http.StatusInternalServerError {
-			return inDoubt
+		if status < http.StatusOK || status >= http.StatusInternalServerError {
+			return inDoubt // after a 101, the result is in another protocol
 		}
 		return resultKnown
 	}
@@ -63,8 +63,8 @@ func (a *attempt) known() fact {
 		return inDoubt
 	case resp == nil && reached == reachedDial && a.call.native:
 		return notSent
-	case said == notSent && reached >= reachedConn && a.call.hasBody:
-		return inDoubt // it had a connection, so the error may be that of another one from which the body comes
+	case said == notSent && reached >= reachedConn:
+		return inDoubt // it had a connection, and an alert may come after the handshake, or the error from the body
 	case said == notSent && reached == 0 && a.mayRepeatUnseen() && !a.call.hasBody && neterr.NotConnected(err):
 		return inDoubt
 	default:
@@ -127,7 +127,7 @@ func (e *Error) NotSent() bool {
 // results of http.Client.Do or Transport.RoundTrip. Repeat such a call with the same idempotency key, or look
 // up what became of it; a new key may do the work twice.
 //
-// It is true if an attempt was sent and got no response, or a 5xx other than a 503 with Retry-After.
+// It is true if an attempt was sent and got no response, a 101, or a 5xx other than a 503 with Retry-After.
 // Only a 2xx to a later attempt ends the doubt, so a 429 or 404 can be in doubt too. It is false for safe
 // methods, for two nil arguments, and if nothing was sent. Any other error that is not an *Error is in doubt. If it is a
 // refused connection, it hides the redirect that led there: another client must follow none.

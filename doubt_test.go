@@ -3,10 +3,12 @@ package resilienthttp_test
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"syscall"
@@ -139,6 +141,75 @@ func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
 	}
 }
 
+// §4.18a: over HTTP/2, net/http repeats what the server has not processed. It still succeeds, as one attempt, and is seen.
+func TestInDoubt_sentAgainOverHTTP2(t *testing.T) {
+	const headers, reset, settings, goAway, end = 1, 3, 4, 7, 5
+	refusedStream := func(stream uint32) []byte { return frame(reset, 0, stream, 0, 0, 0, 7) }
+	goingAway := func(uint32) []byte { // the connection stays open until the client leaves
+		return append(frame(settings, 0, 0), frame(goAway, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)...)
+	}
+	const ok, tooMany = "\x88", "\x08\x03429" // :status
+	for _, row := range []struct {
+		name, method, body string
+		first              func(stream uint32) []byte
+		answer             string
+		status             int
+		inDoubt            bool
+	}{
+		{"REFUSED_STREAM, GET: repeated", http.MethodGet, "", refusedStream, ok, 200, false},
+		{"REFUSED_STREAM, POST with a body: repeated", http.MethodPost, "charge", refusedStream, ok, 200, false},
+		{"REFUSED_STREAM, POST without a body: repeated", http.MethodPost, "", refusedStream, ok, 200, false},
+		{"REFUSED_STREAM, 429: in doubt", http.MethodPost, "charge", refusedStream, tooMany, 429, true},
+		{"GOAWAY, GET: repeated", http.MethodGet, "", goingAway, ok, 200, false},
+		{"GOAWAY, POST with a body: repeated", http.MethodPost, "charge", goingAway, ok, 200, false},
+		{"GOAWAY, POST without a body: repeated", http.MethodPost, "", goingAway, ok, 200, false},
+		{"GOAWAY, 429, no body: in doubt", http.MethodPost, "", goingAway, tooMany, 429, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			url := frameServer(t, func(request int, stream uint32) []byte {
+				if request == 1 {
+					return row.first(stream)
+				}
+				return frame(headers, end, stream, []byte(row.answer)...)
+			})
+			base := resilienthttp.NewBase()
+			base.Proxy, base.Protocols = nil, new(http.Protocols)
+			base.Protocols.SetUnencryptedHTTP2(true)
+			tr := bareTransport(base, 3)
+			t.Cleanup(tr.CloseIdleConnections)
+			req := newRequest(t, row.method, url, row.body)
+			resp, err := tr.RoundTrip(req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+			require.NoError(t, err)
+			readAll(t, resp)
+			assert.Equal(t, row.status, resp.StatusCode)
+			require.Len(t, resilienthttp.Attempts(resp), 1)
+			assert.True(t, resilienthttp.Attempts(resp)[0].Resent)
+			assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err))
+		})
+	}
+}
+
+// §4.18a: what looks like a failed TLS handshake proves nothing after the request was sent.
+func TestInDoubt_noHandshake(t *testing.T) {
+	done := 0
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		done++
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if secure, ok := conn.(*tls.Conn); assert.NoError(t, err) && assert.True(t, ok) {
+			_, _ = io.WriteString(secure.NetConn(), "HTTP/1.1 502 Bad Gateway\r\n\r\n") // without TLS
+			_ = secure.NetConn().Close()
+		}
+	}))
+	defer s.Close()
+	tr := bareTransport(s.Client().Transport, 3)
+	tr.Idempotency.Disabled = true
+	resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, s.URL, ""))
+	require.ErrorIs(t, err, http.ErrSchemeMismatch)
+	require.Equal(t, 1, done)
+	assert.False(t, asError(t, err).NotSent())
+	assert.True(t, resilienthttp.InDoubt(resp, err))
+}
+
 // §4.18a: a call is in doubt if an attempt may have been executed, unless a later one got a 2xx.
 func TestInDoubt_attempts(t *testing.T) {
 	reset := failing(&net.OpError{Op: "read", Err: syscall.ECONNRESET})
@@ -151,6 +222,8 @@ func TestInDoubt_attempts(t *testing.T) {
 		want   bool
 	}{
 		{"200", post, []step{status(200)}, false},
+		{"101: the result is in another protocol", post, []step{status(101)}, true},
+		{"101 to a GET", http.MethodGet, []step{status(101)}, false},
 		{"402: the result", post, []step{status(402)}, false},
 		{"500", post, []step{status(500)}, true},
 		{"501", post, []step{status(501)}, true},

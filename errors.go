@@ -26,9 +26,9 @@ var (
 	// It matches context.DeadlineExceeded, and its Timeout method reports true.
 	ErrDeadline = neterr.Timeout("deadline", "deadline of the call leaves no time")
 
-	// ErrAttemptTimeout means that no response headers arrived within Policy.AttemptTimeout,
-	// Policy.AdaptiveTimeout, or 15 minutes without AttemptTimeout and deadline. It matches
-	// context.DeadlineExceeded, and its Timeout method reports true.
+	// ErrAttemptTimeout means that no response headers arrived within Policy.AttemptTimeout, or
+	// 15 minutes without AttemptTimeout and deadline. It matches context.DeadlineExceeded, and its
+	// Timeout method reports true.
 	ErrAttemptTimeout = neterr.Timeout("attempt_timeout", "attempt timed out")
 
 	// ErrReadTimeout means that a Read of a response body blocked for longer than

@@ -21,7 +21,6 @@ type settings struct {
 	ownRedirects   bool // http.Client does not follow redirects
 	maxAttempts    int
 	attemptTimeout time.Duration
-	adaptive       bool
 	classify       int // a status that is a success
 	hedge          time.Duration
 	breaker        *resilienthttp.Breaker
@@ -47,10 +46,11 @@ func (d draw) settings() settings {
 		base:         pick(d, baseNative, baseNative, baseConnections, baseConnections, basePassing, baseHiding),
 		noKeepAlives: d.in(6), endpoints: d.in(2), ownRedirects: d.in(4),
 		maxAttempts: pick(d, 0, 0, 0, 1, 2, 3), attemptTimeout: pick(d, 0, 0, -1, 200*time.Millisecond, time.Second),
-		adaptive: d.in(5), limit: pick[rate.Limit](d, 0, 0, 0, 5), maxInFlight: pick(d, 0, 0, 0, 1, 2),
-		maxWait: pick(d, 0, 0, 0, -1, time.Second), ignoreHeaders: d.in(4),
-		keyHeader: pick(d, "", "", "X-Idempotency-Key"),
 	}
+	d.in(5) // was drawn for a setting that is gone: without it, the seeds of found would draw other scripts
+	s.limit, s.maxInFlight = pick[rate.Limit](d, 0, 0, 0, 5), pick(d, 0, 0, 0, 1, 2)
+	s.maxWait, s.ignoreHeaders = pick(d, 0, 0, 0, -1, time.Second), d.in(4)
+	s.keyHeader = pick(d, "", "", "X-Idempotency-Key")
 	if d.in(3) {
 		s.hedge = pick(d, time.Millisecond, 30*time.Millisecond)
 	}
@@ -115,9 +115,6 @@ func (s *script) newClient(srv *servers) (client *http.Client, closeIdle func())
 	}
 	if set.hedge > 0 {
 		tr.Hedge = &resilienthttp.Hedge{Delay: set.hedge, MaxRatio: -1}
-	}
-	if set.adaptive {
-		tr.Policy.AdaptiveTimeout = &resilienthttp.AdaptiveTimeout{MinSamples: 1, Min: time.Millisecond}
 	}
 	if set.classify != 0 {
 		tr.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {

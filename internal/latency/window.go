@@ -104,12 +104,6 @@ func (h *histograms) add(epoch int64, bucket int) {
 
 // Histogram returns a copy of the latencies.
 func (w *Window) Histogram(at time.Duration) (h Histogram) {
-	h.add(w, at)
-	return h
-}
-
-// add adds the latencies of a Window.
-func (h *Histogram) add(w *Window, at time.Duration) {
 	oldest := max(epochOf(at)-slots+1, 1)
 	for i := range w.few {
 		if sample := w.few[i].Load(); int64(sample>>bucketBits) >= min(oldest, maxEpoch) {
@@ -124,7 +118,7 @@ func (h *Histogram) add(w *Window, at time.Duration) {
 	}
 	many := w.many.Load()
 	if many == nil {
-		return
+		return h
 	}
 	for i := range many {
 		s := &many[i]
@@ -137,6 +131,7 @@ func (h *Histogram) add(w *Window, at time.Duration) {
 			h.samples += count
 		}
 	}
+	return h
 }
 
 // Histogram is a histogram of latencies. Each bucket ends at 1.3 times the end of the previous

@@ -65,16 +65,7 @@ func rejectedByProxy(err error) bool {
 func rejectedBySOCKS(err error) bool {
 	return anyOf(err, func(err error) bool {
 		op, ok := err.(*net.OpError) //nolint:errorlint // anyOf unwraps
-		return ok && strings.HasPrefix(op.Op, "socks") && hasPrefix(op.Err,
-			"no acceptable authentication methods",
-			"unsupported authentication method ",
-			"username/password authentication failed",
-			"invalid username/password",
-			"unexpected protocol version ",
-			"unknown error connection not allowed by ruleset",
-			"unknown error command not supported",
-			"unknown error address type not supported",
-		)
+		return ok && strings.HasPrefix(op.Op, "socks") && hasPrefix(op.Err, socksTexts[:])
 	})
 }
 

@@ -70,7 +70,4 @@ func fromTLS(err error) bool {
 
 // closedByServer reports whether the connection ended without an error of the operating
 // system.
-func closedByServer(err error) bool {
-	return hasPrefix(err, "http: server closed idle connection", "http2: client connection lost",
-		"http2: server sent GOAWAY", "http2: Transport received Server's graceful shutdown GOAWAY")
-}
+func closedByServer(err error) bool { return hasPrefix(err, closedTexts[:]) }

@@ -22,7 +22,6 @@ import (
 )
 
 // ErrMalformed is wrapped by errors about requests that this module rejects as malformed.
-// Its text avoids the word "malformed", which SafeText cuts as net/http's.
 var ErrMalformed = errors.New("invalid request")
 
 // ErrMisconfigured is wrapped by errors about this module's configuration, which fail every
@@ -35,39 +34,26 @@ func Malformed(err error) bool { return invalid(err) || invalidBody(err) }
 
 // invalid reports whether the request was rejected before any byte of it was written.
 func invalid(err error) bool {
-	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrMisconfigured) || invalidAddress(err) || hasPrefix(err,
-		"unsupported protocol scheme ",
-		"net/http: invalid header ",
-		"net/http: invalid trailer ",
-		"net/http: invalid method ",
-		"net/http: can't write control character in Request.URL",
-		"http: no Host in request URL",
-		"http: nil Request.URL",
-		"http: nil Request.Header",
-		"http: invalid Host header",
-		"http: Request.ContentLength=",
-		// HTTP/2
-		"invalid Host header",
-		"request header list larger than peer's advertised limit",
-		"invalid Connection request header: ",
-		"invalid Upgrade request header: ",
-		"invalid Transfer-Encoding request header: ",
-		"invalid request :path ",
-		"invalid :protocol header in non-CONNECT request",
-	)
+	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrMisconfigured) || invalidAddress(err) || hasPrefix(err, invalidTexts[:])
 }
 
 // invalidBody reports whether net/http rejected the request after it had written a part.
-func invalidBody(err error) bool {
-	return hasPrefix(err, "http: ContentLength=", "http2: request body larger than specified content length", "invalid Trailer key ")
-}
+func invalidBody(err error) bool { return hasPrefix(err, bodyTexts[:]) }
 
 // hasPrefix reports whether an innermost error begins with one of the texts. The rest of a
 // text proves nothing: errors quote URLs and responses of servers.
-func hasPrefix(err error, texts ...string) bool {
-	return anyInnermost(err, func(innermost error) bool {
-		return slices.ContainsFunc(texts, func(text string) bool { return strings.HasPrefix(innermost.Error(), text) })
-	})
+func hasPrefix(err error, texts []string) bool {
+	return anyInnermost(err, func(innermost error) bool { return prefix(innermost.Error(), texts) != "" })
+}
+
+// prefix returns the one of texts with which text begins, or "".
+func prefix(text string, texts []string) string {
+	for _, known := range texts {
+		if strings.HasPrefix(text, known) {
+			return known
+		}
+	}
+	return ""
 }
 
 // anyInnermost reports whether is returns true for an error in the tree of err that wraps

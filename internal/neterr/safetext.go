@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -62,19 +63,18 @@ func (b *ReasonedError) Error() string   { return b.Reason.Error() + ": " + b.Ca
 func (b *ReasonedError) Unwrap() []error { return []error{b.Reason, b.Cause} }
 
 const (
-	maxText   = 256 // bytes of the whole text
-	maxErrors = 32  // errors of a tree, because errors.Join may have joined thousands
+	maxText = 256 // bytes of the whole text
 
 	// hidden replaces the part of a text that is not shown.
 	hidden = " (not shown)"
 )
 
 // SafeText returns a text for err without any URL path or query, header value or body. The
-// text is one line of at most 256 bytes. It shows the texts of this module, of numbers,
-// of types without fields, and known texts of net/http, net and crypto/tls. Of all other
-// errors it shows the type and the errors that they wrap.
+// text is one line of at most 256 bytes. It shows the texts of this module, of numbers and
+// of types without fields, and the beginnings of a few texts of net/http. Of all other errors
+// it shows the kind, the type and the errors that they wrap.
 func SafeText(err error) string {
-	text := strings.ToValidUTF8((&writer{left: maxErrors}).text(err), "")
+	text := strings.ToValidUTF8(textOf(err), "")
 	if len(text) > maxText {
 		text = strings.ToValidUTF8(text[:maxText], "") + "…"
 	}
@@ -86,64 +86,72 @@ func SafeText(err error) string {
 	}, text)
 }
 
-// writer writes the text of a tree of errors.
-type writer struct{ left int } // the number of errors that may still be shown
-
-func (w *writer) text(err error) string {
-	if w.left--; w.left < 0 || err == nil {
-		return ""
-	}
+func textOf(err error) string {
 	switch e := err.(type) { //nolint:errorlint // the errors that it wraps follow
+	case nil:
+		return ""
 	case *ReasonedError:
-		return join(w.text(e.Reason), w.text(e.Cause))
+		return join(textOf(e.Reason), textOf(e.Cause))
 	case *url.Error:
-		return join(allowed(strings.ToLower(e.Op)), w.text(e.Err))
-	case *net.OpError:
-		return join(operation(e), w.text(e.Err))
-	case *net.DNSError:
-		return join(strings.TrimSpace("lookup "+hostname.FindString(e.Name)), dnsFailure(e))
+		return textOf(e.Err)
 	case *os.SyscallError:
-		return join(allowed(e.Syscall), w.text(e.Err))
-	case *net.AddrError:
-		return join("address "+hostname.FindString(e.Addr), known(e.Err))
+		return textOf(e.Err)
+	case *net.OpError:
+		return join(operation(e), textOf(e.Err))
+	case *net.DNSError:
+		return lookup(e)
 	case *TextError, *TimeoutError, *ConnectError:
 		return err.Error()
 	case x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
 		return err.Error() // names in certificates, which are public
 	}
-	if isOwn(err) || isFixed(err) {
+	switch {
+	case isOwn(err), isFixed(err):
 		return err.Error()
-	}
-	if findTokenError(err) != nil {
+	case findTokenError(err) != nil:
 		return "no token from the token endpoint (its answer is not shown)"
 	}
-	return w.other(err)
+	return wrapper(err)
 }
 
-// other returns the text of an error of an unknown type.
-func (w *writer) other(err error) string {
+// wrapper returns the texts of the errors that err wraps, behind its type. The types of
+// fmt.Errorf and errors.Join say nothing.
+func wrapper(err error) string {
 	var causes []string
 	for _, cause := range wrapped(err) {
-		if text := w.text(cause); text != "" {
+		if text := textOf(cause); text != "" {
 			causes = append(causes, text)
 		}
 	}
-	if len(causes) == 0 {
-		if text := known(err.Error()); text != "" {
-			return text
-		}
-		return fmt.Sprintf("%T", err) + hidden
+	text := strings.Join(causes, "; ")
+	switch in := elem(err).PkgPath(); {
+	case text == "":
+		return innermost(err)
+	case in == "fmt", in == "errors":
+		return text
 	}
-	cause := strings.Join(causes, "; ")
-	_, label := match(err.Error())
-	if strings.HasPrefix(cause, label) { // label is "", or repeats the cause
-		label = ""
-		// The types of fmt.Errorf and errors.Join say nothing.
-		if in := elem(err).PkgPath(); in != "fmt" && in != "errors" {
-			label = fmt.Sprintf("%T", err)
+	return join(fmt.Sprintf("%T", err), text)
+}
+
+// innermost returns the known beginning of err's text, or its kind and type.
+func innermost(err error) string {
+	if stream, ok := errors.AsType[streamError](err); ok {
+		return stream.Error()
+	}
+	for _, texts := range [...][]string{invalidTexts[:], bodyTexts[:], socksTexts[:], handshakeTexts[:], closedTexts[:], shownTexts[:]} {
+		switch known := prefix(err.Error(), texts); known {
+		case "":
+		case err.Error():
+			return known
+		default:
+			return strings.TrimRight(known, " :=") + hidden
 		}
 	}
-	return join(label, cause)
+	text, kind := fmt.Sprintf("%T", err)+hidden, Kind(err)
+	if kind == Other {
+		return text
+	}
+	return join(kind, text)
 }
 
 func join(label, cause string) string {
@@ -175,35 +183,26 @@ func elem(err error) reflect.Type {
 	return t
 }
 
-// operation returns the operation, network and IP addresses of a net.OpError.
+// operation returns the operation and the IP address of a net.OpError.
 func operation(e *net.OpError) string {
-	text := strings.TrimSpace(allowed(e.Op) + " " + allowed(e.Net))
-	source, target := address(e.Source), address(e.Addr)
-	if source != "" && target != "" {
-		source += "->"
+	text := prefix(e.Op, operations[:])
+	switch address := e.Addr.(type) {
+	case *net.TCPAddr, *net.UDPAddr: // others are names or paths
+		text += " " + address.String()
 	}
-	return strings.TrimSpace(text + " " + source + target)
+	return strings.TrimSpace(text)
 }
 
-// address returns an IP address and port, or "" for a name or a path.
-func address(a net.Addr) string {
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		return a.String()
-	case *net.UDPAddr:
-		return a.String()
-	}
-	return ""
-}
-
-func dnsFailure(e *net.DNSError) string {
-	switch text := known(e.Err); {
-	case text != "":
-		return text
+func lookup(e *net.DNSError) string {
+	text := strings.TrimSpace("lookup " + hostname.FindString(e.Name))
+	switch {
 	case e.IsNotFound:
-		return "no such host"
+		return text + ": no such host"
 	case e.IsTimeout:
-		return "i/o timeout"
+		return text + ": i/o timeout"
 	}
-	return ""
+	return text
 }
+
+// hostname matches the name or the address of a host, with or without a port.
+var hostname = regexp.MustCompile(`^[0-9A-Za-z.:_\[\]-]{1,260}$`)

@@ -40,7 +40,7 @@ func handshakeFailed(err error) bool {
 	case 40, 70, 71, 112, 120:
 		return true
 	}
-	return hasPrefix(err, "net/http: TLS handshake timeout") // its type is not exported
+	return hasPrefix(err, handshakeTexts[:])
 }
 
 // alert returns the number of the TLS alert with which the peer ended the connection (RFC
