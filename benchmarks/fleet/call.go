@@ -17,6 +17,7 @@ type call struct {
 
 	latency time.Duration
 	success bool
+	status  int // of the response; 0: none
 }
 
 type callKey struct{}

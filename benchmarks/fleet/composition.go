@@ -19,7 +19,7 @@ type Composition struct {
 
 // Compose returns the composition with the number, always the same for a seed. Every fifth
 // composition has many clients with few calls each, and an outage or a brownout. Every tenth has
-// few callers and a small quota.
+// few callers and a small quota. Of ten, those that end in 2, 5 and 8 are services: see service.
 func Compose(seed uint64, number int) Composition {
 	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1000))}
 	c.scenario = Scenario{Name: fmt.Sprintf("random-%d", number)}
@@ -30,6 +30,10 @@ func Compose(seed uint64, number int) Composition {
 		c.faults(c.rand.IntN(3))
 	case number%10 == 7:
 		c.faults(c.fewCallers())
+	case number%10 == 2 || number%10 == 5 || number%10 == 8:
+		c.service()
+		c.some(1+c.rand.IntN(3), c.bucket, c.besideOthers, c.coldStart, oneOf(c, c.errors, c.hanging),
+			oneOf(c, c.rejections, c.outages), oneOf(c, c.brokenBackends, c.restarts, c.slowResponses))
 	default:
 		c.clients()
 		c.faults(1 + c.rand.IntN(3))
@@ -147,12 +151,90 @@ func (c *composer) smallFleet() {
 	c.describef("%d workers of %v, that is %.3g/s, a queue of %d, attempts time out after %v", s.Workers, s.Service, s.capacity(), s.Queue, s.AttemptTimeout)
 }
 
+// service draws a service of one process or of several pods, in an open or a closed loop, for up to ten
+// minutes.
+func (c *composer) service() {
+	const mostCalls, longest = 12000, 10 * time.Minute
+	l := &c.scenario.Load
+	c.topology, l.Clients = Shared, 1
+	if c.chance(0.4) {
+		c.topology, l.Clients = Own, 2+c.rand.IntN(29)
+	}
+	c.rate = c.between(0.7, 250)
+	c.calls()
+	l.Bare = 0
+	length := min(c.span(time.Minute, longest), time.Duration(mostCalls/c.rate*float64(time.Second)))
+	c.scenario.During = max(length, shortRun, time.Duration(1.3*minCalls/c.rate*float64(time.Second))).Round(time.Second)
+	if c.chance(0.3) {
+		workers := 2 + c.rand.IntN(59)
+		l.Rate, l.Workers = 0, workers
+		response := c.scenario.Server.Service
+		l.Think = max(time.Duration(float64(workers)/c.rate*float64(time.Second))-response, response)
+		c.rate = float64(workers) / (l.Think + response).Seconds()
+		c.describef("by %d workers, %v between their calls", workers, l.Think.Round(time.Millisecond))
+	}
+	c.describef("%v", c.scenario.During)
+}
+
+// sometimes draws the whole run, or a part in its middle.
+func (c *composer) sometimes(f Fault) Fault {
+	if run := float64(c.scenario.During); c.chance(0.5) {
+		f.From, f.To = time.Duration(run*(0.1+0.25*c.rand.Float64())), time.Duration(run*(0.4+0.3*c.rand.Float64()))
+		c.describef("from %v to %v:", f.From.Round(time.Second), f.To.Round(time.Second))
+	}
+	return f
+}
+
+// bucket draws a token bucket that tells its state, mostly only on its rejections.
+func (c *composer) bucket() {
+	window := float64(oneOf(c, 1, 1, 10, 60))
+	quota := max(math.Floor(c.rate*(0.4+c.rand.Float64())*window), 1)
+	c.scenario.Server.Limit = Limit{
+		API: oneOf(c, apiRejections, apiRejections, apiRejections, apiAnthropic), Rate: quota / window,
+		Burst: int(max(quota*oneOf(c, 1, 0.2), 1)),
+	}
+	c.describef("a token bucket of %.3g/s, burst %d, tells as %s", quota/window, c.scenario.Server.Limit.Burst, c.scenario.Server.Limit.API)
+}
+
+// besideOthers draws a path that hangs or fails beside up to four others.
+func (c *composer) besideOthers() {
+	f := Fault{Path: export}
+	what := "nothing"
+	if f.Response.Hang = c.chance(0.4); !f.Response.Hang {
+		f.Response, what = c.failure()
+	}
+	share, others := c.between(0.05, 0.9), 1+c.rand.IntN(4)
+	c.scenario.Load.Paths = []Part{{export, share}}
+	for i := range others {
+		c.scenario.Load.Paths = append(c.scenario.Load.Paths, Part{fmt.Sprintf("/path-%d", i), (1 - share) / float64(others)})
+	}
+	c.add(c.sometimes(f))
+	c.describef("/export, %.3g of calls, returns %s beside %d others", share, what, others)
+}
+
+// coldStart draws 503s, after which one worker starts after another.
+func (c *composer) coldStart() {
+	if c.scenario.Server.Workers < 0 {
+		c.capacity()
+	}
+	workers, run := c.scenario.Server.Workers, c.scenario.During
+	from, down, step := run/4, c.span(time.Second, run/10), c.span(run/20, run/4)/time.Duration(workers)
+	c.add(Fault{From: from, To: from + down, Response: Response{Status: http.StatusServiceUnavailable}})
+	for i := range workers {
+		at := from + down + time.Duration(i)*step
+		c.scenario.Server.Staff = append(c.scenario.Server.Staff, Staff{From: at, To: at + step, Workers: i + 1})
+	}
+	c.describef("503 for %v, then one worker more every %v", down, step.Round(time.Millisecond))
+}
+
 // faults draws n faults of different kinds.
 func (c *composer) faults(n int) {
-	kinds := []func(){
-		c.errors, c.errors, c.path, c.brokenBackends, c.hanging, c.rejections, c.rejections,
-		c.limit, c.limit, c.capacity, c.outages, c.outages, c.restarts, c.brownout, c.slowResponses,
-	}
+	c.some(n, c.errors, c.errors, c.path, c.brokenBackends, c.hanging, c.rejections, c.rejections,
+		c.limit, c.limit, c.capacity, c.outages, c.outages, c.restarts, c.brownout, c.slowResponses)
+}
+
+// some draws n of the kinds.
+func (c *composer) some(n int, kinds ...func()) {
 	c.rand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	for _, kind := range kinds[:n] {
 		kind()

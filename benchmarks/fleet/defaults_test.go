@@ -39,7 +39,7 @@ func undocumented() []string {
 	return []string{
 		"Budget.Static", "Breaker.Static", "Breaker.OnChange",
 		"RateLimit.Limit", "RateLimit.Burst", "RateLimit.MaxInFlight", "RateLimit.IgnoreHeaders", "RateLimit.Key", "RateLimit.Shared",
-		"Policy.AttemptTimeout", "Policy.AdaptiveTimeout", "Policy.ReadTimeout", "Policy.Backoff", "Policy.Classify", "Policy.ClassifyBody",
+		"Policy.AttemptTimeout", "Policy.ReadTimeout", "Policy.Backoff", "Policy.Classify", "Policy.ClassifyBody",
 		"Hedge.Delay",
 	}
 }

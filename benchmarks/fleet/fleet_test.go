@@ -78,13 +78,6 @@ func TestOurs(t *testing.T) {
 	r = short(t, "quota", peers.Ours, Shared)
 	require.Zero(t, r.TooManyLater)
 	require.GreaterOrEqual(t, r.QuotaUsed, 0.98)
-
-	r = scaled(t, 20*time.Second, "stuck", peers.Ours, Shared)
-	require.Less(t, r.P999, 3*time.Second, "30 s without the adaptive timeout")
-	require.Less(t, r.AttemptsPerCall(), 1.03)
-	r = scaled(t, 20*time.Second, "stuck-slow", peers.Ours, Shared)
-	require.Equal(t, r.Offered, r.Succeeded)
-	require.Less(t, r.AttemptsPerCall(), 1.02)
 }
 
 // The README describes the plot as a comparison of defaults.

@@ -77,7 +77,7 @@ func failsafePriority(next http.Handler, executor failsafe.Executor[*http.Respon
 // work is the handler behind a gate. It uses a worker until the work is done, even if the
 // client has left. Faults and limits do not apply.
 func (s *server) work(w http.ResponseWriter, _ *http.Request) {
-	j := s.pool.enter()
+	j := s.pool.enter(s.scenario.Server.service())
 	if j == nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		return

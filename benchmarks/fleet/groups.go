@@ -12,9 +12,9 @@ type group struct {
 	scenarios func() []Scenario
 }
 
-// groups are all scenarios except the gates.
+// groups are all scenarios except the gates. The ride has so many that "all" leaves it out.
 func groups() []group {
-	return append([]group{{"base", baseScenarios}, {"stuck", stuck}}, failureGroups()...)
+	return slices.Concat([]group{{"base", baseScenarios}}, failureGroups(), []group{{"ride", ride}})
 }
 
 // failureGroups are the failure scenarios. Failures of real sockets are in the tests of the
@@ -38,6 +38,7 @@ func failureGroups() []group {
 		{"blips", blips},
 		{"ports", deadPorts},
 		{"regions", regions},
+		{"published", published},
 	}
 }
 
@@ -63,9 +64,13 @@ func Groups() (names []string) {
 	return names
 }
 
-// InGroups returns the scenarios of a comma-separated list of groups.
+// InGroups returns the scenarios of a comma-separated list of groups. The name ride-quick is a sample of ride.
 func InGroups(names string) (all []Scenario, err error) {
 	for name := range strings.SplitSeq(names, ",") {
+		if name == "ride-quick" {
+			all = append(all, quickRide()...)
+			continue
+		}
 		i := slices.Index(Groups(), name)
 		if i < 0 {
 			return nil, fmt.Errorf("fleet: no group %q (want %s)", name, strings.Join(Groups(), ", "))

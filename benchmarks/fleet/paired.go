@@ -10,8 +10,14 @@ type Paired struct {
 	Error float64 // standard deviation of the mean, if calls are independent
 }
 
-// Pair compares two runs that differ only in the library.
+// Pair compares two runs that differ only in the library. Workers do not make the same calls in both. If
+// as many succeed, a worker is not harmed by calls that fail sooner.
 func Pair(ours, bare Result) Paired {
+	if ours.Scenario.Load.Workers > 0 {
+		mean := max(ours.Success()-bare.Success(), min(float64(ours.Succeeded)/float64(max(bare.Succeeded, 1))-1, 0))
+		variance := func(r Result) float64 { return r.Success() * (1 - r.Success()) / float64(max(r.Offered, 1)) }
+		return Paired{Calls: min(ours.Offered, bare.Offered), Mean: mean, Error: math.Sqrt(variance(ours) + variance(bare))}
+	}
 	n := min(len(ours.outcomes), len(bare.outcomes))
 	var sum, squares float64
 	for i := range n {

@@ -16,7 +16,6 @@ const (
 // pool is a FIFO queue in front of workers.
 type pool struct {
 	workers  func() int // current number
-	service  time.Duration
 	queueMax int
 
 	mu    sync.Mutex
@@ -25,16 +24,19 @@ type pool struct {
 }
 
 // job is a request in the queue. done has a buffer, because its client may have left.
-type job struct{ done chan struct{} }
+type job struct {
+	service time.Duration
+	done    chan struct{}
+}
 
-// enter queues a request. It returns nil if the queue is full.
-func (p *pool) enter() *job {
+// enter queues a request with its service time. It returns nil if the queue is full.
+func (p *pool) enter(service time.Duration) *job {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.queue) >= p.queueMax && (p.queueMax > 0 || p.busy >= p.workers()) {
 		return nil
 	}
-	j := &job{done: make(chan struct{}, 1)}
+	j := &job{service: service, done: make(chan struct{}, 1)}
 	p.queue = append(p.queue, j)
 	p.work()
 	return j
@@ -47,7 +49,7 @@ func (p *pool) work() {
 		p.queue[0] = nil
 		p.queue = p.queue[1:]
 		p.busy++
-		time.AfterFunc(p.service, func() { p.end(j) })
+		time.AfterFunc(j.service, func() { p.end(j) })
 	}
 }
 

@@ -1,13 +1,22 @@
 package fleet
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // random draws the random values of the model. A value depends on the seed, the call, the
 // attempt and its purpose, and not on the order of events. The same attempt of two clients
 // gets the same value.
 type random struct{ seed uint64 }
 
-// The purposes of random values. Those of faults follow drawFault.
+// The purposes of random values. Those of faults follow drawFault, so that new ones are negative.
+const (
+	drawService = -1 - iota
+	drawThere
+	drawBack
+)
+
 const (
 	drawBackend = iota
 	drawLatency
@@ -31,6 +40,11 @@ func (r random) between(from, to time.Duration, call, attempt, purpose int) time
 		return from
 	}
 	return from + time.Duration(r.fraction(call, attempt, purpose)*float64(to-from))
+}
+
+// exponential is an exponentially distributed duration.
+func (r random) exponential(mean time.Duration, call, attempt, purpose int) time.Duration {
+	return time.Duration(-math.Log(1-r.fraction(call, attempt, purpose)) * float64(mean))
 }
 
 // mix is a step of splitmix64.

@@ -171,6 +171,9 @@ func (r *run) call(c *call) {
 	}
 	resp, err := client.Do(prioritized(request(ctx, r.Scenario.Load.method(), c.path), r.Peer.Name))
 	c.success = err == nil && resp.StatusCode < http.StatusBadRequest
+	if err == nil {
+		c.status = resp.StatusCode
+	}
 	if resp != nil && resp.Body != nil {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()

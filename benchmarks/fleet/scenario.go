@@ -29,6 +29,9 @@ type Scenario struct {
 	Targets []Target
 	Shows   string // the What of the target in the plot, or met; "": success of all calls
 
+	Seeds int  // of a run, at least; 0: 1
+	Quick bool // in the sample of its group
+
 	Topologies []Topology                     // nil: both
 	Ours       []string                       // the libraries that the targets apply to; nil: the zero Transport
 	Configure  func(*resilienthttp.Transport) // configures this library; nil: zero Transport
@@ -38,7 +41,7 @@ type Scenario struct {
 
 // Scenarios returns all scenarios except the gates.
 func Scenarios() []Scenario {
-	return slices.Concat(baseScenarios(), stuck(), FailureScenarios())
+	return slices.Concat(baseScenarios(), FailureScenarios())
 }
 
 // Named returns the scenarios of a comma-separated list of names, Row numbers, or of
@@ -68,7 +71,7 @@ func named(name string) []Scenario {
 	if s, ok := drawnHang(name); ok {
 		return []Scenario{s}
 	}
-	return slices.DeleteFunc(slices.Concat(Scenarios(), gates()), func(s Scenario) bool {
+	return slices.DeleteFunc(slices.Concat(Scenarios(), ride(), gates()), func(s Scenario) bool {
 		return s.Name != name && (s.Row == 0 || strconv.Itoa(s.Row) != name)
 	})
 }

@@ -26,7 +26,12 @@ type Server struct {
 	// the one that all requests name.
 	Hosts []string
 
+	Exponential bool          // Service is the mean of an exponential distribution
+	PerRequest  time.Duration // added to Service for each request in the server; only with unlimited Workers
+	Network     time.Duration // mean of the exponential delay of each way; 0: none
+
 	Staff  []Staff // periods with another number of workers; the first match applies
+	Paces  []Pace  // periods with another service time; the first match applies
 	Faults []Fault
 	Limit  Limit
 }
@@ -35,6 +40,12 @@ type Server struct {
 type Staff struct {
 	From, To time.Duration // since the start; both 0: the scenario's During
 	Workers  int
+}
+
+// Pace is a period with another service time, for the requests that arrive in it.
+type Pace struct {
+	From, To time.Duration // since the start
+	Service  time.Duration
 }
 
 // capacity is the maximum rate in requests per second.
@@ -70,7 +81,7 @@ func (s Server) attemptTimeout() time.Duration {
 
 // scaled returns the server with scaled times of its faults.
 func (s Server) scaled(scale func(time.Duration) time.Duration) Server {
-	faults, staff := make([]Fault, len(s.Faults)), make([]Staff, len(s.Staff))
+	faults, staff, paces := make([]Fault, len(s.Faults)), make([]Staff, len(s.Staff)), slices.Clone(s.Paces)
 	for i, f := range s.Faults {
 		f.From, f.To = scale(f.From), scale(f.To)
 		faults[i] = f
@@ -79,7 +90,10 @@ func (s Server) scaled(scale func(time.Duration) time.Duration) Server {
 		p.From, p.To = scale(p.From), scale(p.To)
 		staff[i] = p
 	}
-	s.Faults, s.Staff = faults, staff
+	for i := range paces {
+		paces[i].From, paces[i].To = scale(paces[i].From), scale(paces[i].To)
+	}
+	s.Faults, s.Staff, s.Paces = faults, staff, paces
 	return s
 }
 
@@ -101,6 +115,7 @@ type server struct {
 	taken    series // permitted by the limit
 	tooMany  series // all 429s
 	arrived  []time.Duration
+	inside   int // requests in a server with unlimited workers
 }
 
 func newServer(s Scenario, start time.Time, seed uint64) *server {
@@ -108,7 +123,7 @@ func newServer(s Scenario, start time.Time, seed uint64) *server {
 		scenario: s, start: start, random: random{seed},
 		limiter: newLimiter(s.Server.Limit, start), happened: make([]int, len(s.Server.Faults)),
 	}
-	sv.pool = &pool{workers: sv.workers, service: s.Server.service(), queueMax: s.Server.queue()}
+	sv.pool = &pool{workers: sv.workers, queueMax: s.Server.queue()}
 	return sv
 }
 
@@ -152,6 +167,9 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	s.count(v)
 	if s.gate != nil {
 		return s.throughGate(req)
+	}
+	if s.scenario.Server.Network > 0 {
+		return s.overNetwork(req, v)
 	}
 	result, header, j := s.arrive(v)
 	if j != nil || result.Hang || result.After > 0 {
@@ -251,10 +269,10 @@ func (s *server) arrive(v attempt) (Response, http.Header, *job) {
 	}
 	s.taken.add(v.at)
 	if s.scenario.Server.workers() < 0 {
-		resp.After = s.scenario.Server.service()
+		resp.After = s.crowded(v)
 		return resp, header, nil
 	}
-	j := s.pool.enter()
+	j := s.pool.enter(s.serviceOf(v))
 	if j == nil {
 		resp = Response{Status: http.StatusServiceUnavailable, RetryAfter: s.scenario.Server.RetryAfter}
 		header = resp.header()

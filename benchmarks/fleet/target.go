@@ -19,6 +19,7 @@ type Target struct {
 	Times     func(Result) float64 // the bare client's value, multiplied by Want; nil: none
 	Plus      func(Result) float64 // the bare client's value, added to Want; nil: none
 	OrBare    bool                 // the bare client's value, within 0.001, is sufficient
+	NoVerdict bool                 // measured, without a target
 
 	format  string
 	seconds bool // Measure is a time in seconds; an hour means never
@@ -45,6 +46,8 @@ func (g Target) perClient() Target { g.In = Own; return g }
 func (g Target) goal() Target { g.Goal = true; return g }
 
 func (g Target) worstSeed() Target { g.WorstSeed = true; return g }
+
+func (g Target) onlyIf(isTarget bool) Target { g.NoVerdict = !isTarget; return g }
 
 func (g Target) orBare() Target { g.OrBare = true; return g }
 
@@ -101,7 +104,7 @@ type Verdict struct {
 func Verdicts(ours, bare Row, best float64) (targets []Verdict) {
 	s := ours[0].Scenario
 	for _, g := range s.Targets {
-		if g.In == "" || g.In == ours[0].Topology {
+		if !g.NoVerdict && (g.In == "" || g.In == ours[0].Topology) {
 			if t, ok := g.verdict(ours, bare); ok {
 				targets = append(targets, t)
 			}

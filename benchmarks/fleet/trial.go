@@ -117,6 +117,8 @@ type Tally struct {
 	In     int     // number of that composition
 	Mean   float64 // of all differences
 	Better int     // trials with a gain of the size of a harm
+
+	Attempts float64 `json:",omitempty"` // per call, mean of the trials
 }
 
 // Tallies returns a tally for each library.
@@ -127,10 +129,12 @@ func Tallies(trials []Trial) (all []Tally) {
 				all = append(all, Tally{Peer: r.Peer.Name, Worst: 1})
 			}
 			all[i].count(t.Number, Pair(r, t.Bare))
+			all[i].Attempts += r.AttemptsPerCall()
 		}
 	}
 	for i := range all {
 		all[i].Mean /= float64(all[i].Trials)
+		all[i].Attempts /= float64(all[i].Trials)
 	}
 	return all
 }
@@ -151,6 +155,6 @@ func (t *Tally) count(number int, p Paired) {
 
 // String returns one line.
 func (t Tally) String() string {
-	return fmt.Sprintf("%-24s %d compositions: %d harmed (%.1f %%), %d better, worst %+.4f (composition %d), mean %+.4f",
-		t.Peer, t.Trials, t.Harmed, 100*float64(t.Harmed)/float64(max(t.Trials, 1)), t.Better, t.Worst, t.In, t.Mean)
+	return fmt.Sprintf("%-24s %d compositions: %d harmed (%.1f %%), %d better, worst %+.4f (composition %d), mean %+.4f, %.2f attempts per call",
+		t.Peer, t.Trials, t.Harmed, 100*float64(t.Harmed)/float64(max(t.Trials, 1)), t.Better, t.Worst, t.In, t.Mean, t.Attempts)
 }

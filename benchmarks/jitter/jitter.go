@@ -1,10 +1,12 @@
 // Package jitter has the backoff strategies of the AWS experiment on jitter; see
-// internal/jittersim.
+// benchmarks/internal/jittersim.
 package jitter
 
 import (
+	"time"
+
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/jittersim"
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/jittersim"
 )
 
 // Strategy is a compared strategy.
@@ -18,9 +20,12 @@ type Strategy struct {
 func Strategies() []Strategy {
 	return []Strategy{
 		{"full jitter", resilienthttp.FullJitter(2*jittersim.Base, jittersim.Max)},
-		{"equal jitter", resilienthttp.EqualJitter(2*jittersim.Base, jittersim.Max)},
 		{"decorrelated jitter", resilienthttp.DecorrelatedJitter(jittersim.Base, jittersim.Max)},
-		{"exponential, no jitter", resilienthttp.Exponential(2*jittersim.Base, jittersim.Max)},
+		{"exponential, no jitter", exponential},
 		{"no backoff", resilienthttp.Constant(0)},
 	}
+}
+
+func exponential(retry int, _ time.Duration) time.Duration {
+	return min(2*jittersim.Base<<min(retry-1, 32), jittersim.Max)
 }

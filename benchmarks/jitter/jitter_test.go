@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/jittersim"
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/jittersim"
 )
 
 // The ratios of the paper at 200 clients: full jitter needs a fifth of the calls of no backoff,
@@ -19,9 +19,8 @@ func TestStrategies_matchThePaper(t *testing.T) {
 		t.Logf("%-24s %.0f calls, %v", s.Name, o.Calls, o.Time)
 		require.GreaterOrEqual(t, o.Calls, float64(clients))
 	}
-	full, equal, plain, none := outcomes["full jitter"], outcomes["equal jitter"], outcomes["exponential, no jitter"], outcomes["no backoff"]
+	full, plain, none := outcomes["full jitter"], outcomes["exponential, no jitter"], outcomes["no backoff"]
 	require.InEpsilon(t, 4.7, none.Calls/full.Calls, 0.1)
 	require.InEpsilon(t, 3.0, plain.Calls/full.Calls, 0.1)
-	require.Greater(t, equal.Time, full.Time, "equal jitter is the loser of the three that jitter")
 	require.Greater(t, plain.Time, 5*full.Time)
 }

@@ -68,18 +68,21 @@ func Defaults() []string {
 	return []string{"go-retryablehttp", "failsafe-go", "aws-sdk-go-v2", "azcore"}
 }
 
-// Named returns the peers of a comma-separated list of names. "all" means all peers.
+// Named returns the peers of a comma-separated list of names. "all" means All, "variants" means Variants.
 func Named(names string) ([]Peer, error) {
-	if names == "all" {
-		return All(), nil
-	}
 	var found []Peer
 	for name := range strings.SplitSeq(names, ",") {
-		i := slices.IndexFunc(All(), func(p Peer) bool { return p.Name == name })
-		if i < 0 {
+		some := slices.DeleteFunc(append(All(), Variants()...), func(p Peer) bool { return p.Name != name })
+		switch name {
+		case "all":
+			some = All()
+		case "variants":
+			some = Variants()
+		}
+		if len(some) == 0 {
 			return nil, fmt.Errorf("no peer %q; there are %s", name, strings.Join(Names(), ", "))
 		}
-		found = append(found, All()[i])
+		found = append(found, some...)
 	}
 	return found, nil
 }

@@ -1,6 +1,8 @@
 package peers
 
 import (
+	"cmp"
+	"net/http"
 	"net/url"
 	"time"
 
@@ -19,33 +21,63 @@ const (
 
 func ours() []Peer {
 	return []Peer{
-		{Name: Ours, Note: "the zero Transport", New: func(s Setting) Client {
-			return newOurs(s, nil)
-		}},
-		{Name: OursHedged, Note: "a zero Hedge: after the 95th percentile, at most 5 % of calls", New: func(s Setting) Client {
-			return newOurs(s, &resilienthttp.Hedge{})
-		}},
-		{Name: OursHedgedAt, Note: "Hedge{Delay: 50ms, MaxRatio: 0.2}", New: func(s Setting) Client {
-			return newOurs(s, &resilienthttp.Hedge{Delay: 50 * time.Millisecond, MaxRatio: 0.2})
-		}},
+		{Name: Ours, Note: "the zero Transport", New: newOurs(func(*resilienthttp.Transport) {})},
+		{Name: OursHedged, Note: "a zero Hedge: after the 95th percentile, at most 5 % of calls", New: newOurs(func(t *resilienthttp.Transport) {
+			t.Hedge = &resilienthttp.Hedge{}
+		})},
+		{Name: OursHedgedAt, Note: "Hedge{Delay: 50ms, MaxRatio: 0.2}", New: newOurs(func(t *resilienthttp.Transport) {
+			t.Hedge = &resilienthttp.Hedge{Delay: 50 * time.Millisecond, MaxRatio: 0.2}
+		})},
 	}
 }
 
-func newOurs(s Setting, hedge *resilienthttp.Hedge) Client {
-	t := &resilienthttp.Transport{Base: s.Base, Hedge: hedge}
-	if s.Configure != nil {
-		s.Configure(t)
+// Variants returns this library with mechanisms switched off. A mechanism has no reason where its
+// variant is as good. They are not in All.
+func Variants() []Peer {
+	return []Peer{
+		{Name: Ours + "-no-headers", Note: "RateLimit{IgnoreHeaders: true}", New: newOurs(ignoreHeaders)},
+		{Name: Ours + "-static", Note: "Breaker{Static: true}", New: newOurs(fixBreaker)},
+		{Name: Ours + "-both-off", Note: "RateLimit{IgnoreHeaders: true}, Breaker{Static: true}", New: newOurs(func(t *resilienthttp.Transport) {
+			ignoreHeaders(t)
+			fixBreaker(t)
+		})},
 	}
-	if s.Endpoints == nil {
-		return transport(t)
+}
+
+func ignoreHeaders(t *resilienthttp.Transport) {
+	t.RateLimit = cmp.Or(t.RateLimit, &resilienthttp.RateLimit{})
+	t.RateLimit.IgnoreHeaders = true
+}
+
+func fixBreaker(t *resilienthttp.Transport) {
+	t.Breaker = cmp.Or(t.Breaker, &resilienthttp.Breaker{})
+	t.Breaker.Static = true
+}
+
+// newOurs returns the constructor of a client. It changes the Transport after the scenario has configured it.
+func newOurs(change func(*resilienthttp.Transport)) func(Setting) Client {
+	return func(s Setting) Client {
+		t := &resilienthttp.Transport{Base: s.Base}
+		if s.Configure != nil {
+			s.Configure(t)
+		}
+		change(t)
+		return transport(withEndpoints(t, s.Endpoints))
+	}
+}
+
+// withEndpoints returns a RoundTripper that uses all base URLs.
+func withEndpoints(t *resilienthttp.Transport, urls []string) http.RoundTripper {
+	if urls == nil {
+		return t
 	}
 	list := &endpoints.Transport{Transport: t}
-	for _, base := range s.Endpoints {
+	for _, base := range urls {
 		u, err := url.Parse(base)
 		if err != nil {
 			panic(err) // the endpoints are constants
 		}
 		list.Endpoints = append(list.Endpoints, endpoints.Endpoint{URL: u})
 	}
-	return transport(list)
+	return list
 }

@@ -1,4 +1,4 @@
-// Package restart tests clients with an nginx that restarts.
+// Package restart tests clients with a server that restarts: an nginx, or a process that is killed.
 package restart
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
 // server is an nginx process.
@@ -85,13 +86,19 @@ func (s *server) start() {
 	s.process = exec.Command(s.program, "-p", s.dir, "-c", filepath.Join(s.dir, "nginx.conf"))
 	s.process.Stderr = os.Stderr
 	require.NoError(s.tb, s.process.Start())
-	require.Eventually(s.tb, func() bool {
-		conn, err := net.Dial("tcp", s.address)
+	awaitListener(s.tb, s.address)
+}
+
+// awaitListener returns when a process listens on the address.
+func awaitListener(tb testing.TB, address string) {
+	tb.Helper()
+	require.Eventually(tb, func() bool {
+		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			_ = conn.Close()
 		}
 		return err == nil
-	}, time.Minute, time.Millisecond, "nginx does not listen")
+	}, time.Minute, time.Millisecond, "the server does not listen")
 }
 
 // stop ends the server and its connections.
@@ -162,6 +169,11 @@ func get(url string, client *http.Client, deadline time.Duration) error {
 	if err != nil {
 		return err
 	}
+	return send(client, req)
+}
+
+// send sends a request and reads the response. Another status than 200 is an error.
+func send(client peers.Client, req *http.Request) error {
 	resp, err := client.Do(req)
 	if err != nil {
 		return err

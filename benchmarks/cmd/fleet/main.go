@@ -7,16 +7,21 @@
 // and then the verdicts. It changes no file. These flags select a part:
 //
 //	go run ./benchmarks/cmd/fleet -group=small,blips
+//	go run ./benchmarks/cmd/fleet -group=ride-quick -peer=ours
 //	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3 -series
 //	go run ./benchmarks/cmd/fleet -random=300
+//	go run ./benchmarks/cmd/fleet -random=300 -peer=ours,variants
 //	go run ./benchmarks/cmd/fleet -random-only=17 -peer=ours,aws-sdk-go-v2
 //	go run ./benchmarks/cmd/fleet -hangs=100 -seed=7
 //	go run ./benchmarks/cmd/fleet -scenario=hang-7-17 -seed=7
 //	go run ./benchmarks/cmd/fleet -zoo=1000 -seed=7
 //	go run ./benchmarks/cmd/fleet -zoo-draw=17 -seed=7
+//	go run ./benchmarks/cmd/fleet -gate=60 -seed=7
 //
-// The last two run drawn rate limiters (package zoo): a summary of the criteria that are missed,
-// and a line for each draw that misses one, with the flags that repeat it.
+// -zoo and -zoo-draw run drawn rate limiters (package zoo): a summary of the criteria that are missed,
+// and a line for each draw that misses one, with the flags that repeat it. -gate runs as many drawn
+// limiters and random compositions, and fails if far more miss than did when the rates in gate.go were
+// measured.
 //
 // With -seeds=3 a figure is the mean of three seeds. With -all the other libraries run too.
 // Compare two versions of the code with a checkpoint:
@@ -69,7 +74,7 @@ type options struct {
 	group, scenario, peer, topology, out, plots, keep, against, config string
 	seconds                                                            float64
 	seed                                                               uint64
-	seeds, random, only, zoo, zooDraw, hangs                           int
+	seeds, random, only, zoo, zooDraw, hangs, gate                     int
 	series, targets, write, all, remember, draw, stored                bool
 }
 
@@ -82,9 +87,9 @@ const (
 func main() {
 	var o options
 	flag.BoolVar(&o.all, "all", false, "also run the other libraries")
-	flag.StringVar(&o.group, "group", "", "comma-separated groups of scenarios: "+strings.Join(fleet.Groups(), ", "))
+	flag.StringVar(&o.group, "group", "", "comma-separated groups of scenarios: "+strings.Join(fleet.Groups(), ", ")+", ride-quick (a sample of ride)")
 	flag.StringVar(&o.scenario, "scenario", "all", "comma-separated: all, base, failures, gates, the number of a row, or names: "+strings.Join(fleet.Names(), ", "))
-	flag.StringVar(&o.peer, "peer", "", "comma-separated: ours, defaults, all, or names: "+strings.Join(peers.Names(), ", ")+" (default ours,bare)")
+	flag.StringVar(&o.peer, "peer", "", "comma-separated: ours, variants (ours with mechanisms switched off), defaults, all, or names: "+strings.Join(peers.Names(), ", ")+" (default ours,bare)")
 	flag.StringVar(&o.topology, "topology", "both", "shared (one Transport for all callers), own (one per client) or both")
 	flag.Float64Var(&o.seconds, "seconds", 0, "virtual time during which calls arrive, in `seconds`; scales all phases; 0: the scenario's own")
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "seed of the arrivals and the server")
@@ -99,6 +104,7 @@ func main() {
 	flag.IntVar(&o.only, "random-only", -1, "run only the random composition with this number")
 	flag.IntVar(&o.zoo, "zoo", 0, "run only `n` drawn rate limiters with the library in -peer, a bare client and an oracle")
 	flag.IntVar(&o.zooDraw, "zoo-draw", -1, "run only the drawn rate limiter with this number")
+	flag.IntVar(&o.gate, "gate", 0, "run only `n` drawn rate limiters and n random compositions with this library; fail if far more miss than did so before")
 	flag.IntVar(&o.hangs, "hangs", 0, "run only `n` drawn servers that hang")
 	flag.BoolVar(&o.remember, "remember", false, "store the results of other libraries in benchmarks/fleet/peers.json, as -all -write does")
 	flag.StringVar(&o.config, "config", "", "a configuration of this library as `JSON` of package config, in addition to the scenario's own")
@@ -133,6 +139,9 @@ func (o options) run(t *testing.T) error {
 	}
 	if o.stored {
 		return o.writeStored()
+	}
+	if o.gate > 0 {
+		return o.runGate(t)
 	}
 	if o.zoo > 0 || o.zooDraw >= 0 {
 		return o.runZoo(t)
@@ -177,8 +186,14 @@ func (o options) run(t *testing.T) error {
 			o.more(r)
 		}
 	})
+	if text := rows.PhaseText(); text != "" {
+		say("\n" + text)
+	}
 	if o.targets {
 		say("\n" + rows.VerdictText())
+	}
+	if text := rows.RideText(); text != "" {
+		say(text)
 	}
 	if had != nil {
 		say("changes since " + o.against + ":\n" + rows.Changes(&before))
@@ -290,9 +305,9 @@ func (o options) seedsOf(c fleet.Config) int {
 	case !o.write:
 	case o.gates() && c.Scenario.Targets != nil,
 		o.whole() && (c.Peer.Name == "bare" || strings.HasPrefix(c.Peer.Name, peers.Ours)):
-		return allSeeds
+		return max(allSeeds, c.Scenario.Seeds)
 	}
-	return 1
+	return max(1, c.Scenario.Seeds)
 }
 
 // compositions runs random compositions.
@@ -318,7 +333,7 @@ func (o options) compositions(t *testing.T) ([]fleet.Tally, error) {
 	}
 	trials := fleet.Random(t, o.seed, o.random, libraries, func(trial fleet.Trial) {
 		for _, line := range trial.Harmed() {
-			say(line)
+			say(o.repeats(trial, line))
 		}
 	})
 	tallies := fleet.Tallies(trials)

@@ -77,3 +77,10 @@ func TestOptions_runsOfGroups(t *testing.T) {
 	_, err = o.runs()
 	require.Error(t, err)
 }
+
+// Twice the expected misses fail the gate, unless chance explains so many of them.
+func TestMostMisses(t *testing.T) {
+	require.Equal(t, 156, mostMisses(600, 0.13))
+	require.Equal(t, 18, mostMisses(60, 0.13), "7.8 are expected, and the standard deviation is 2.6")
+	require.Equal(t, 7, mostMisses(60, 0.03), "1.8 are expected, and the standard deviation is 1.3")
+}

@@ -12,9 +12,9 @@ import (
 	"strings"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/chart"
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/jittersim"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/jitter"
-	"github.com/resilienthttp/resilienthttp/internal/jittersim"
 )
 
 func main() {
@@ -72,7 +72,7 @@ time than exponential backoff without jitter.
 
 [jitter]: https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 
-%s`, seeds, clients[last], outcomes[4][last].Calls/full.Calls, outcomes[3][last].Calls/full.Calls, outcomes[3][last].Time.Seconds()/full.Time.Seconds(),
+%s`, seeds, clients[last], outcomes[3][last].Calls/full.Calls, outcomes[2][last].Calls/full.Calls, outcomes[2][last].Time.Seconds()/full.Time.Seconds(),
 		report.PlotLink("Calls and time until all clients have succeeded, by strategy", "jitter.svg"))
 	heading := []string{"calls / seconds until all succeed"}
 	some := []int{0, 4, 9, 14, 19}

@@ -1,0 +1,147 @@
+// Package jittersim simulates clients with a backoff that contend for one database row. It
+// is the experiment of Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture
+// Blog, 2015 (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/).
+//
+// The model is that of its public simulator
+// (https://github.com/aws-samples/aws-arch-backoff-simulator). Clients read the version of
+// the row and write it under optimistic concurrency control. Of the clients with the same
+// version, the first write succeeds; the others start again after a backoff. A message takes
+// |normal(10 ms, 2 ms)|. All clients start at the same time, and each needs one successful
+// write.
+package jittersim
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// The experiment's constants.
+const (
+	Base   = 5 * time.Millisecond
+	Max    = 2 * time.Second
+	mean   = 10 * time.Millisecond
+	stdDev = 2 * time.Millisecond
+)
+
+// Outcome is the outcome of one run, or the mean of several runs.
+type Outcome struct {
+	Calls float64       // writes, including the failed ones
+	Time  time.Duration // until the last client is done
+}
+
+// Mean returns the mean of the runs with the seeds 0 to seeds-1.
+func Mean(seeds, clients int, backoff func(retry int, prev time.Duration) time.Duration) Outcome {
+	var sum Outcome
+	for seed := range seeds {
+		o := Run(clients, backoff, uint64(seed))
+		sum.Calls += o.Calls
+		sum.Time += o.Time
+	}
+	return Outcome{Calls: sum.Calls / float64(seeds), Time: sum.Time / time.Duration(seeds)}
+}
+
+// message is a message that arrives at a simulated time.
+type message struct {
+	at      time.Duration
+	client  int
+	kind    kind
+	version int // the version that the client has read
+	ok      bool
+}
+
+type kind int
+
+const (
+	readRequest kind = iota
+	readResponse
+	writeRequest
+	writeResponse
+)
+
+// Run returns the outcome of one run. The seed determines the network's latencies; a backoff
+// has its own source of randomness.
+func Run(clients int, backoff func(retry int, prev time.Duration) time.Duration, seed uint64) Outcome {
+	network := rand.New(rand.NewPCG(seed, 1))
+	latency := func() time.Duration {
+		return time.Duration(math.Abs(network.NormFloat64()*float64(stdDev) + float64(mean)))
+	}
+	var (
+		q       queue
+		retries = make([]int, clients)
+		waits   = make([]time.Duration, clients)
+		version int
+		o       Outcome
+	)
+	for c := range clients {
+		q.push(message{at: latency(), client: c})
+	}
+	for len(q) > 0 {
+		m := q.pop()
+		o.Time = m.at
+		next := m
+		next.at += latency()
+		next.kind++
+		switch m.kind {
+		case readRequest:
+			next.version = version
+		case readResponse:
+		case writeRequest:
+			o.Calls++
+			if next.ok = m.version == version; next.ok {
+				version++
+			}
+		case writeResponse:
+			if m.ok {
+				continue
+			}
+			c := m.client
+			retries[c]++
+			waits[c] = backoff(retries[c], waits[c])
+			next.at += waits[c]
+			next.kind = readRequest
+		}
+		q.push(next)
+	}
+	return o
+}
+
+// queue is a binary heap of messages, the earliest first. container/heap would allocate for
+// each message.
+type queue []message
+
+func (q *queue) push(m message) {
+	*q = append(*q, m)
+	h := *q
+	for i := len(h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if h[parent].at <= h[i].at {
+			break
+		}
+		h[parent], h[i] = h[i], h[parent]
+		i = parent
+	}
+}
+
+func (q *queue) pop() message {
+	h := *q
+	first, last := h[0], len(h)-1
+	h[0] = h[last]
+	h = h[:last]
+	for i := 0; ; {
+		child := 2*i + 1
+		if child >= last {
+			break
+		}
+		if child+1 < last && h[child+1].at < h[child].at {
+			child++
+		}
+		if h[i].at <= h[child].at {
+			break
+		}
+		h[i], h[child] = h[child], h[i]
+		i = child
+	}
+	*q = h
+	return first
+}
