@@ -47,7 +47,6 @@ type attempt struct {
 	quota   *quota.Permit      // nil: no quota is known
 	slot    *quota.Slot        // of quota; nil: none. Calls inside the attempt read it
 	paid    retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
-	prepaid retrybudget.Permit // tokens of the next attempt, if AdaptiveTimeout ends this one
 
 	timers attemptTimers
 	hedged *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
@@ -76,7 +75,6 @@ const (
 	endResponse   endReason = iota
 	endError                // Base returned an error
 	endTimeout              // the attempt timed out
-	endEarly                // AdaptiveTimeout ended it
 	endDeadline             // the call's deadline passed
 	endCanceled             // the caller canceled
 	endSuperseded           // a concurrent attempt had its response first
@@ -288,9 +286,6 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	a.outcome = a.breakerOutcome(&info)
 	result := circuit.Result{Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again()}
 	a.noteOutcome(now)
-	if c.policy.AdaptiveTimeout != nil {
-		a.learnTimeout(now)
-	}
 	a.classify(&info)
 	a.stage = stageReported
 	a.reportQuota(&info, now)
@@ -349,9 +344,6 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 			// A context that Base derived reports the timeout as a cancellation.
 			err = neterr.New(neterr.SafeText(err))
 		}
-		if a.timers.earlyDone {
-			return endEarly, neterr.With(ErrAttemptTimeout, err)
-		}
 		return endTimeout, neterr.With(ErrAttemptTimeout, err)
 	case errors.Is(gone, context.DeadlineExceeded):
 		return endDeadline, neterr.With(gone, err)
@@ -387,7 +379,6 @@ func (a *attempt) abandon() {
 	a.stage = stageOver
 	a.leaveFlight()
 	a.stopTimer()
-	a.prepaid.Cancel()
 	if !a.sent {
 		a.paid.Cancel()
 	}

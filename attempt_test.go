@@ -469,7 +469,7 @@ func TestGetBodyFails(t *testing.T) {
 		{
 			"after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, gone },
 			[]error{resilienthttp.ErrNotReplayable, errReset, gone},
-			"resilienthttp: request body cannot be replayed: GetBody: get: *errors.errorString (not shown): connection broke (attempt 1)",
+			"resilienthttp: request body cannot be replayed: GetBody: *errors.errorString (not shown): connection broke (attempt 1)",
 		},
 		{
 			"with nothing, after an error", failing(errReset), func() (io.ReadCloser, error) { return nil, nil },
@@ -479,7 +479,7 @@ func TestGetBodyFails(t *testing.T) {
 		{
 			"after a timeout", hanging, func() (io.ReadCloser, error) { return nil, gone },
 			[]error{resilienthttp.ErrAttemptTimeout, resilienthttp.ErrNotReplayable, context.DeadlineExceeded, gone},
-			"resilienthttp: attempt timed out: GetBody: get: *errors.errorString (not shown): attempt timed out: context deadline exceeded (attempt 1)",
+			"resilienthttp: attempt timed out: GetBody: *errors.errorString (not shown): attempt timed out: context deadline exceeded (attempt 1)",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -343,7 +343,7 @@ func (c *call) lastError() *Error {
 	case last.StopReason == ErrBreakerOpen, last.StopReason == ErrDeadline:
 	case c.last.end == endDeadline:
 		e.Reason = ErrDeadline
-	case c.last.end == endTimeout, c.last.end == endEarly:
+	case c.last.end == endTimeout:
 		e.Reason = ErrAttemptTimeout
 	}
 	return e

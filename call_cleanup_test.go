@@ -132,32 +132,6 @@ func TestCleanUp_returnsTokens(t *testing.T) {
 		require.Panics(t, func() { _, _ = transport.RoundTrip(get(t)) })
 		require.InDelta(t, 5, transport.State().Scopes[0].Budget.Remaining, 1e-6)
 	})
-	t.Run("paid for AdaptiveTimeout", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			hangs := false
-			transport := &resilienthttp.Transport{
-				Policy: resilienthttp.Policy{AttemptTimeout: time.Minute, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{MinSamples: 10}},
-				Budget: tokens(5),
-				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					if hangs {
-						<-r.Context().Done()
-						panic("cut")
-					}
-					time.Sleep(100 * time.Millisecond)
-					return response(r, 200, "x"), nil
-				}),
-			}
-			for range 50 {
-				resp, err := transport.RoundTrip(get(t))
-				require.NoError(t, err)
-				readAll(t, resp)
-			}
-			hangs = true
-			before := transport.State().Scopes[0].Budget.Remaining
-			require.Panics(t, func() { _, _ = transport.RoundTrip(get(t)) })
-			require.InDelta(t, before, transport.State().Scopes[0].Budget.Remaining, 1e-6)
-		})
-	})
 }
 
 // TestTransport_mutualBase checks that two Transports that are each other's Base end a call.

@@ -45,11 +45,11 @@ func TestBadRequests(t *testing.T) {
 		}, "idempotency key", "", true},
 		{"empty host", func(r *http.Request) { r.URL.Host = "" }, "no Host in request URL", "", false},
 		{"empty URL", func(r *http.Request) { r.URL = &url.URL{} }, "unsupported protocol scheme", "", false},
-		{"unknown scheme", func(r *http.Request) { r.URL.Scheme = "gopher" }, `unsupported protocol scheme "gopher"`, "", false},
-		{"no scheme", func(r *http.Request) { r.URL.Scheme = "" }, `unsupported protocol scheme ""`, "", false},
+		{"unknown scheme", func(r *http.Request) { r.URL.Scheme = "gopher" }, "unsupported protocol scheme", "", false},
+		{"no scheme", func(r *http.Request) { r.URL.Scheme = "" }, "unsupported protocol scheme", "", false},
 		{"method with a blank", func(r *http.Request) { r.Method = "GE T" }, "invalid method", "", false},
-		{"header value with a newline", header("X-A", "a\r\nX-Injected: "+secret), `invalid header field value for "X-A"`, "", false},
-		{"header value with a NUL", header("X-A", secret+"\x00"), `invalid header field value for "X-A"`, "", false},
+		{"header value with a newline", header("X-A", "a\r\nX-Injected: "+secret), "invalid header field value", "", false},
+		{"header value with a NUL", header("X-A", secret+"\x00"), "invalid header field value", "", false},
 		{"header name with a newline", header("X-A\r\nX-B", secret), "invalid header field name", "", false},
 		{"empty header name", header("", secret), "invalid header field name", "", false},
 		{"trailer with a newline", func(r *http.Request) {
@@ -59,8 +59,8 @@ func TestBadRequests(t *testing.T) {
 		{"path with a control character", func(r *http.Request) {
 			r.URL = &url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Opaque: "/a\nb?" + secret}
 		}, "can't write control character in Request.URL", "-", false},
-		{"length too small", func(r *http.Request) { r.ContentLength = 3 }, "ContentLength=3 with Body length 7", "request body larger than specified content length", false},
-		{"length too large", func(r *http.Request) { r.ContentLength = 30 }, "ContentLength=30 with Body length 7", "-", false}, // HTTP/2 leaves that to the server
+		{"length too small", func(r *http.Request) { r.ContentLength = 3 }, "http: ContentLength", "request body larger than specified content length", false},
+		{"length too large", func(r *http.Request) { r.ContentLength = 30 }, "http: ContentLength", "-", false}, // HTTP/2 leaves that to the server
 		{"HTTP/2 and Upgrade", header("Upgrade", secret), "-", "invalid Upgrade request header", false},
 		{"HTTP/2 and Connection", header("Connection", "upgrade, "+secret), "-", "invalid Connection request header", false},
 		{"HTTP/2 and Transfer-Encoding", header("Transfer-Encoding", secret), "-", "invalid Transfer-Encoding request header", false},

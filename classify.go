@@ -30,7 +30,7 @@ func (a *attempt) classify(info *responseInfo) {
 		}
 	case endError:
 		a.report.Verdict = classifyError(a.report.Err)
-	case endTimeout, endEarly:
+	case endTimeout:
 		a.report.Verdict = VerdictTransient
 	default:
 		a.report.Verdict = VerdictPermanent
@@ -188,7 +188,7 @@ func (a *attempt) breakerOutcome(info *responseInfo) circuit.Outcome {
 			return circuit.None // it did not reach the server
 		}
 		return circuit.Failure
-	case endTimeout: // but not endEarly: the response might have come
+	case endTimeout:
 		return circuit.Failure
 	case endDeadline:
 		return circuit.Timeout

@@ -762,6 +762,7 @@ func frameServer(t *testing.T, answer func(request int, stream uint32) []byte) (
 			}
 			work.Go(func() {
 				defer func() { _ = conn.Close() }()
+				defer context.AfterFunc(t.Context(), func() { _ = conn.Close() })()
 				serveFrames(conn, func(stream uint32) []byte { return answer(int(requests.Add(1)), stream) })
 			})
 		}

@@ -16,8 +16,8 @@ import (
 // The strategies of this package follow Marc Brooker, "Exponential Backoff And Jitter"
 // (https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/). They return a wait
 // in [0, max]. base doubles with each retry. If base or max is not positive, there is no wait.
-// [FullJitter] spreads clients that failed together the most; [Exponential] and [Constant] are
-// for tests. See docs/backoff.md.
+// [FullJitter] spreads clients that failed together the most; [Constant] is for tests. See
+// docs/backoff.md.
 type Backoff func(retry int, prev time.Duration) time.Duration
 
 // FullJitter returns a random wait from [0, base·2^(retry-1)], or from [0, max] if max is less.
@@ -25,17 +25,6 @@ func FullJitter(base, max time.Duration) Backoff {
 	base, max = waitBounds(base, max)
 	return func(retry int, _ time.Duration) time.Duration {
 		return randomUpTo(doubled(base, max, retry))
-	}
-}
-
-// EqualJitter returns a random wait from [w/2, w], for w = base·2^(retry-1), or w = max if max is
-// less.
-func EqualJitter(base, max time.Duration) Backoff {
-	base, max = waitBounds(base, max)
-	return func(retry int, _ time.Duration) time.Duration {
-		whole := doubled(base, max, retry)
-		half := whole / 2
-		return whole - half + randomUpTo(half)
 	}
 }
 
@@ -52,15 +41,6 @@ func DecorrelatedJitter(base, max time.Duration) Backoff {
 			upper = 3 * prev
 		}
 		return base + randomUpTo(upper-base)
-	}
-}
-
-// Exponential returns base·2^(retry-1), or max if that is less, without jitter. Clients that
-// failed together retry together: prefer [FullJitter].
-func Exponential(base, max time.Duration) Backoff {
-	base, max = waitBounds(base, max)
-	return func(retry int, _ time.Duration) time.Duration {
-		return doubled(base, max, retry)
 	}
 }
 
@@ -142,9 +122,6 @@ func (c *call) backoff(failed *attempt, now time.Time) time.Duration {
 	if own := c.policy.Backoff; own != nil {
 		state.wait = min(max(own(c.number, state.wait), 0), retryafter.Max)
 		return state.wait + asked
-	}
-	if failed.end == endEarly {
-		return 0 // the attempt itself took the time of a wait
 	}
 	wait := c.nextWait(failed, now)
 	state.wait = wait - randomUpTo(wait/4)

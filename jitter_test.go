@@ -11,18 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// backoffStrategies are the constructors with a base and a max.
+// backoffStrategies are the constructors with a base and a max. Both draw.
 func backoffStrategies() map[string]func(base, max time.Duration) Backoff {
 	return map[string]func(base, max time.Duration) Backoff{
 		"full":         FullJitter,
-		"equal":        EqualJitter,
 		"decorrelated": DecorrelatedJitter,
-		"exponential":  Exponential,
 	}
 }
-
-// jitteredStrategies are those of them that draw.
-var jitteredStrategies = [...]string{"full", "equal", "decorrelated"}
 
 const longestWait = time.Duration(math.MaxInt64)
 
@@ -52,16 +47,6 @@ func TestBackoffBounds(t *testing.T) {
 		{"full, all at its most", "full", longestWait, longestWait, math.MaxInt, longestWait, 0, longestWait},
 		{"full, all at its least", "full", math.MinInt64, math.MinInt64, math.MinInt, math.MinInt64, 0, 0},
 
-		{"equal, first retry", "equal", 4, 100, 1, 0, 2, 4},
-		{"equal, second retry", "equal", 4, 100, 2, 3, 4, 8},
-		{"equal, odd", "equal", 5, 100, 1, 0, 3, 5},
-		{"equal, of one nanosecond", "equal", 1, 100, 1, 0, 1, 1},
-		{"equal, at the cap", "equal", 4, 10, 3, 3, 5, 10},
-		{"equal, base above max", "equal", 100, 10, 1, 0, 5, 10},
-		{"equal, zero base", "equal", 0, 10, 5, 3, 0, 0},
-		{"equal, negative max", "equal", 4, -10, 5, 3, 0, 0},
-		{"equal, all at its most", "equal", longestWait, longestWait, math.MaxInt, longestWait, longestWait / 2, longestWait},
-
 		{"decorrelated, first retry", "decorrelated", 4, 100, 1, 0, 4, 12},
 		{"decorrelated, retry has no effect", "decorrelated", 4, 100, math.MaxInt, 0, 4, 12},
 		{"decorrelated, after a wait", "decorrelated", 4, 100, 2, 5, 4, 15},
@@ -77,18 +62,6 @@ func TestBackoffBounds(t *testing.T) {
 		{"decorrelated, negative max", "decorrelated", 4, -10, 5, 3, 0, 0},
 		{"decorrelated, all at its most", "decorrelated", longestWait, longestWait, math.MaxInt, longestWait, longestWait, longestWait},
 		{"decorrelated, the greatest interval", "decorrelated", 1, longestWait, math.MaxInt, longestWait, 1, longestWait},
-
-		{"exponential, first retry", "exponential", 4, 100, 1, 0, 4, 4},
-		{"exponential, second retry", "exponential", 4, 100, 2, 0, 8, 8},
-		{"exponential, last doubling", "exponential", 4, 100, 5, 0, 64, 64},
-		{"exponential, at the cap", "exponential", 4, 100, 6, 0, 100, 100},
-		{"exponential, exactly at the cap", "exponential", 4, 128, 6, 0, 128, 128},
-		{"exponential, greatest power", "exponential", 1, longestWait, 63, 0, 1 << 62, 1 << 62},
-		{"exponential, power beyond an int64", "exponential", 1, longestWait, 64, 0, longestWait, longestWait},
-		{"exponential, shift beyond the width", "exponential", 1, longestWait, 65, 0, longestWait, longestWait},
-		{"exponential, greatest retry", "exponential", 1, longestWait, math.MaxInt, 0, longestWait, longestWait},
-		{"exponential, zero base stays zero", "exponential", 0, longestWait, math.MaxInt, 0, 0, 0},
-		{"exponential, negative retry", "exponential", 4, 100, -1, 0, 4, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			backoff := backoffStrategies()[tt.strategy](tt.base, tt.max)
@@ -105,6 +78,27 @@ func TestBackoffBounds(t *testing.T) {
 				require.Len(t, seen, int(tt.high-tt.low)+1, "each wait in the interval")
 			}
 		})
+	}
+}
+
+// doubled is exact up to the greatest wait.
+func TestDoubled(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		base, max, want time.Duration
+		retry           int
+	}{
+		{"first retry", 4, 100, 4, 1},
+		{"negative retry", 4, 100, 4, -1},
+		{"last doubling", 4, 100, 64, 5},
+		{"at the cap", 4, 100, 100, 6},
+		{"exactly at the cap", 4, 128, 128, 6},
+		{"greatest power", 1, longestWait, 1 << 62, 63},
+		{"power beyond an int64", 1, longestWait, longestWait, 64},
+		{"shift beyond the width", 1, longestWait, longestWait, 65},
+		{"greatest retry", 1, longestWait, longestWait, math.MaxInt},
+	} {
+		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, doubled(tt.base, tt.max, tt.retry)) })
 	}
 }
 
@@ -208,7 +202,6 @@ func TestBackoffDistribution(t *testing.T) {
 	}{
 		// Even over [low, 1]: mean (1+low)/2, deviation (1-low)/sqrt(12).
 		{"full", 0.5, 1 / math.Sqrt(12)},
-		{"equal", 0.75, 0.5 / math.Sqrt(12)},
 		{"decorrelated", 0.505, 0.99 / math.Sqrt(12)},
 	} {
 		t.Run(tt.strategy, func(t *testing.T) {
@@ -265,9 +258,8 @@ func TestBackoffConcurrent(t *testing.T) {
 
 // Two calls that fail together must not wait for the same time.
 func TestBackoffDiffers(t *testing.T) {
-	for _, name := range jitteredStrategies {
+	for name, strategy := range backoffStrategies() {
 		t.Run(name, func(t *testing.T) {
-			strategy := backoffStrategies()[name]
 			one, other := strategy(time.Second, time.Minute), strategy(time.Second, time.Minute)
 			same := 0
 			for range 100 {
@@ -291,9 +283,9 @@ func TestBackoffDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkBackoff(b *testing.B) {
-	for _, name := range []string{"full", "equal", "decorrelated", "exponential"} {
+	for name, strategy := range backoffStrategies() {
 		b.Run(name, func(b *testing.B) {
-			backoff := backoffStrategies()[name](100*time.Millisecond, 10*time.Second)
+			backoff := strategy(100*time.Millisecond, 10*time.Second)
 			b.ReportAllocs()
 			var prev time.Duration
 			for b.Loop() {

@@ -24,7 +24,7 @@ func defaultsPages() []defaultsPage {
 	return []defaultsPage{
 		{"retries", []string{"Policy.MaxAttempts", "Policy.Classify"}},
 		{"backoff", []string{"Policy.MaxAttempts", "Policy.MaxRetryAfter", "Policy.Backoff"}},
-		{"deadlines", []string{"Policy.AttemptTimeout", "Policy.AdaptiveTimeout", "Policy.ReadTimeout", "AdaptiveTimeout.", "DeadlineHeader.", "DeadlineHandler."}},
+		{"deadlines", []string{"Policy.AttemptTimeout", "Policy.ReadTimeout", "DeadlineHeader.", "DeadlineHandler."}},
 		{"hedging", []string{"Transport.Hedge", "Hedge."}},
 		{"retry-budget", []string{"Budget."}},
 		{"circuit-breaker", []string{"Breaker."}},
@@ -57,7 +57,7 @@ func TestDefaults_pagesEqualCode(t *testing.T) {
 func TestDefaults_everyFieldHasARow(t *testing.T) {
 	want := map[string]bool{}
 	for _, configuration := range []any{
-		Transport{}, Connections{}, Policy{}, AdaptiveTimeout{}, Idempotency{}, DeadlineHeader{}, DeadlineHandler{}, Budget{}, RateLimit{}, Breaker{}, Hedge{},
+		Transport{}, Connections{}, Policy{}, Idempotency{}, DeadlineHeader{}, DeadlineHandler{}, Budget{}, RateLimit{}, Breaker{}, Hedge{},
 	} {
 		typ := reflect.TypeOf(configuration)
 		for _, field := range reflect.VisibleFields(typ) {
@@ -95,10 +95,9 @@ func defaultsRows(t *testing.T) []doctable.Row {
 	c.budget.scope("", false)
 	hedge := &Hedge{}
 	hedge.scope("")
-	adaptive := (&AdaptiveTimeout{}).withDefaults()
 
 	rows := transportRows(t, c)
-	rows = append(rows, policyRows(t, c.policy.Load(), adaptive)...)
+	rows = append(rows, policyRows(t, c.policy.Load())...)
 	rows = append(rows, headerRows(t, &c.idempotency, &c.deadlineHeader)...)
 	rows = append(rows, budgetRows(c.budget)...)
 	rows = append(rows, rateLimitRows(t, c.rateLimit)...)
@@ -137,7 +136,7 @@ func transportRows(t *testing.T, c *config) []doctable.Row {
 	}
 }
 
-func policyRows(t *testing.T, p *Policy, a *AdaptiveTimeout) []doctable.Row {
+func policyRows(t *testing.T, p *Policy) []doctable.Row {
 	t.Helper()
 	waits := make([]string, len(earlyWaits))
 	for i, wait := range earlyWaits {
@@ -146,16 +145,11 @@ func policyRows(t *testing.T, p *Policy, a *AdaptiveTimeout) []doctable.Row {
 	return []doctable.Row{
 		{Field: "Policy.MaxAttempts", Default: p.MaxAttempts, Unit: "attempts, hedges not counted", Range: "1 to " + doctable.Format(maxMaxAttempts) + "; negative: 1"},
 		{Field: "Policy.AttemptTimeout", Default: zero(t, p.AttemptTimeout, "the call's deadline, or "+doctable.Format(maxResponseTime)), Unit: "duration", Range: "negative: none, and no second attempt"},
-		{Field: "Policy.AdaptiveTimeout", Default: zero(t, p.AdaptiveTimeout, "off"), Unit: "pointer", Range: "see `AdaptiveTimeout`"},
 		{Field: "Policy.ReadTimeout", Default: zero(t, p.ReadTimeout, "none"), Unit: "duration of one `Read`", Range: "negative: none"},
 		{Field: "Policy.MaxRetryAfter", Default: p.MaxRetryAfter, Unit: "duration", Range: "negative: no limit"},
 		{Field: "Policy.Backoff", Default: zero(t, p.Backoff, strings.Join(waits, ", ")+", the last wait"), Unit: "function", Range: "negative result: no wait"},
 		{Field: "Policy.Classify", Default: zero(t, p.Classify, "the table"), Unit: "function", Range: "safe for concurrent use"},
 		{Field: "Policy.ClassifyBody", Default: zero(t, p.ClassifyBody, "the table"), Unit: "function", Range: "safe for concurrent use"},
-		{Field: "AdaptiveTimeout.Multiple", Default: a.Multiple, Unit: "factor", Range: "at least 1; negative: off"},
-		{Field: "AdaptiveTimeout.Quantile", Default: a.Quantile, Unit: "ratio", Range: "0 to 1; negative: off"},
-		{Field: "AdaptiveTimeout.Min", Default: a.Min, Unit: "duration", Range: "negative: none"},
-		{Field: "AdaptiveTimeout.MinSamples", Default: a.MinSamples, Unit: "responses in a minute", Range: "negative: 1"},
 	}
 }
 

@@ -3,11 +3,8 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"math"
 	"slices"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/internal/latency"
 )
 
 const (
@@ -32,9 +29,6 @@ type Policy struct {
 	// deadline, or 15 minutes; a slow safe request then gets a second, concurrent attempt.
 	// Negative means no timeout and no concurrent attempt. See docs/deadlines.md.
 	AttemptTimeout time.Duration
-
-	// AdaptiveTimeout is a timeout that follows the latencies of the scope. nil means none.
-	AdaptiveTimeout *AdaptiveTimeout
 
 	// ReadTimeout is the maximum time for which one Read of a response body may block, except
 	// after 101 Switching Protocols. Zero or a negative duration means no limit.
@@ -79,7 +73,6 @@ func (p Policy) withDefaults() Policy {
 	if p.MaxRetryAfter == 0 {
 		p.MaxRetryAfter = defaultMaxRetryAfter
 	}
-	p.AdaptiveTimeout = p.AdaptiveTimeout.withDefaults()
 	return p
 }
 
@@ -195,61 +188,3 @@ func (v Verdict) String() string {
 }
 
 func (v Verdict) retryable() bool { return v == VerdictTransient || v == VerdictThrottled }
-
-// AdaptiveTimeout is a timeout of attempts: Multiple times the Quantile of the scope's latencies
-// in the last minute, doubled for each retry. Policy.AttemptTimeout is its maximum. The attempt
-// ends with ErrAttemptTimeout, and the retry follows at once, unless Policy.Backoff is set. If
-// AttemptTimeout is zero, the maximum is 30 s, and only safe requests have the timeout. If it is
-// negative, AdaptiveTimeout is off.
-//
-// At most 2 % of the attempts time out, and never the last one, upgrades, event streams, or
-// uploads that make progress. The zero value has the defaults. An AdaptiveTimeout may be shared.
-// See docs/deadlines.md.
-type AdaptiveTimeout struct {
-	// Multiple is the factor for the Quantile. Zero means 2.5. A negative number or NaN disables
-	// the adaptive timeout.
-	Multiple float64
-
-	// Quantile is the quantile of the latencies. Zero means 0.99. More than 1 means 1. A
-	// negative number or NaN disables the adaptive timeout.
-	Quantile float64
-
-	// Min is the minimum timeout. Zero means 250 ms. A negative duration means no minimum.
-	Min time.Duration
-
-	// MinSamples is the number of responses in the last minute that the timeout needs. Zero means
-	// 200, which takes some four calls a second. A negative number means 1.
-	MinSamples int
-}
-
-const (
-	defaultMultiple        = 2.5
-	defaultTimeoutQuantile = 0.99
-	defaultMinTimeout      = 250 * time.Millisecond
-	defaultMinSamples      = 200
-)
-
-// withDefaults returns a copy with the defaults, or nil if the timeout is disabled.
-func (t *AdaptiveTimeout) withDefaults() *AdaptiveTimeout {
-	if t == nil || !(t.Multiple >= 0) || !(t.Quantile >= 0) {
-		return nil
-	}
-	made := *t
-	if made.Multiple == 0 {
-		made.Multiple = defaultMultiple
-	}
-	if made.Quantile == 0 {
-		made.Quantile = defaultTimeoutQuantile
-	}
-	made.Multiple, made.Quantile = min(made.Multiple, math.MaxInt32), min(made.Quantile, 1)
-	if made.Min == 0 {
-		made.Min = defaultMinTimeout
-	}
-	if made.MinSamples == 0 {
-		made.MinSamples = defaultMinSamples
-	}
-	made.Min, made.MinSamples = max(made.Min, 0), max(made.MinSamples, 1)
-	return &made
-}
-
-func (t *AdaptiveTimeout) rules() *latency.Rules { return (*latency.Rules)(t) }

@@ -25,8 +25,6 @@ func TestSetPolicy_invalid(t *testing.T) {
 	}{
 		{"zero", resilienthttp.Policy{}, 0, ""},
 		{"a number without a unit", resilienthttp.Policy{AttemptTimeout: 5}, 0, "Policy.AttemptTimeout"},
-		{"a percentage", resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Quantile: 99}}, 0, "Policy.AdaptiveTimeout.Quantile"},
-		{"a factor below 1", resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: .5}}, 0, "Policy.AdaptiveTimeout.Multiple"},
 		{"less than the margin of the header", resilienthttp.Policy{AttemptTimeout: time.Second}, time.Second, "DeadlineHeader.Margin"},
 		{"more than the margin of the header", resilienthttp.Policy{AttemptTimeout: 2 * time.Second}, time.Second, ""},
 		{"all errors", resilienthttp.Policy{ReadTimeout: 5, MaxRetryAfter: 5}, 0, "Policy.MaxRetryAfter"},
@@ -75,9 +73,7 @@ func TestSetPolicy(t *testing.T) {
 		done := make(chan int)
 		go func() { done <- attempts() }()
 		time.Sleep(time.Second / 2)
-		adaptive := &resilienthttp.AdaptiveTimeout{}
-		require.NoError(t, transport.SetPolicy(resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce, AdaptiveTimeout: adaptive}))
-		adaptive.Multiple = -1
+		require.NoError(t, transport.SetPolicy(resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce}))
 		require.Equal(t, 2, attempts())
 		require.Equal(t, 3, <-done)
 		require.Equal(t, 3, transport.Policy.MaxAttempts, "the field is not written")
@@ -86,12 +82,9 @@ func TestSetPolicy(t *testing.T) {
 		require.InDelta(t, 3, state.Scopes[0].Budget.Used, .1, "the tokens of both calls")
 		require.Equal(t, 2, state.Policy.MaxAttempts)
 		require.Equal(t, time.Minute, state.Policy.MaxRetryAfter, "with its defaults")
-		require.InDelta(t, 2.5, state.Policy.AdaptiveTimeout.Multiple, 0, "a copy")
 		_, err := json.Marshal(state)
 		require.NoError(t, err)
-		state.Policy.AdaptiveTimeout.Multiple = 7
 		require.NoError(t, transport.SetPolicy(transport.State().Policy), "what State shows may be set again")
-		require.InDelta(t, 2.5, transport.State().Policy.AdaptiveTimeout.Multiple, 0)
 	})
 }
 

@@ -35,15 +35,14 @@ type record struct {
 	bodies    latency.Quick // durations of bodies after the headers
 	ended     endCounts
 
-	// latencies has the successes, for State, Hedge and AdaptiveTimeout. A server that fails fast
-	// must not shorten the delay of hedges. The quick latencies are apart, because the time that a
-	// retry needs before the deadline must not rise while the server is slow.
+	// latencies has the successes, for State and Hedge. A server that fails fast must not shorten
+	// the delay of hedges. The quick latencies are apart, because the time that a retry needs before
+	// the deadline must not rise while the server is slow.
 	latencies latency.Window
 	usual     latency.Usual
 
-	adaptive atomic.Pointer[latency.Adaptive] // nil: not used
-	slowest  slowestCall
-	failure  atomic.Pointer[lastFailure] // nil: no failure yet
+	slowest slowestCall
+	failure atomic.Pointer[lastFailure] // nil: no failure yet
 }
 
 func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
@@ -69,9 +68,6 @@ func (r *record) latency(at time.Duration) LatencyStatus {
 func (r *record) attemptsAreOld(at time.Duration) bool {
 	return r.usual.IsOld(r.inFlight.Age(at), r.inFlight.Count())
 }
-
-// adaptiveTimeout is created at its first use.
-func (r *record) adaptiveTimeout() *latency.Adaptive { return made(&r.adaptive) }
 
 // made returns the value of a pointer, which its first use creates.
 func made[T any](p *atomic.Pointer[T]) *T {
@@ -143,7 +139,7 @@ func (a *attempt) class() responseClass {
 	switch {
 	case a.end == endCanceled || a.end == endSuperseded:
 		return classNone
-	case a.end == endTimeout || a.end == endEarly || a.end == endDeadline || resp == nil && neterr.TimedOut(err):
+	case a.end == endTimeout || a.end == endDeadline || resp == nil && neterr.TimedOut(err):
 		return classTimeout
 	case resp == nil:
 		return classNetworkError

@@ -121,17 +121,15 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
 	}
-	if state.permit == (retrybudget.Permit{}) { // otherwise AdaptiveTimeout took the tokens
-		permit, ok := c.takeTokens(retrybudget.Request{
-			Slow:      !moves && last.timedOut() && last.end != endEarly,
-			Batch:     c.priority == PriorityBatch,
-			Displaces: !moves && last.tooMany(),
-		}, now, c.record, last.record())
-		if !ok {
-			return 0, ErrBudgetExhausted
-		}
-		state.permit = permit
+	permit, ok := c.takeTokens(retrybudget.Request{
+		Slow:      !moves && last.timedOut(),
+		Batch:     c.priority == PriorityBatch,
+		Displaces: !moves && last.tooMany(),
+	}, now, c.record, last.record())
+	if !ok {
+		return 0, ErrBudgetExhausted
 	}
+	state.permit = permit
 	if last.conflict {
 		c.noteConflictRetry()
 	}
@@ -248,7 +246,7 @@ func (c *call) prepareRetry() error {
 }
 
 func (a *attempt) timedOut() bool {
-	return a.end == endTimeout || a.end == endEarly || a.end == endError && neterr.TimedOut(a.report.Err)
+	return a.end == endTimeout || a.end == endError && neterr.TimedOut(a.report.Err)
 }
 
 // tooMany reports whether the server says that it has too many requests: a 429 that asks for no

@@ -384,7 +384,7 @@ func TestStopReason_inError(t *testing.T) {
 // §4.12, §4.13: a wait that would pass the deadline is not begun, no wait follows the last
 // attempt, and all others take exactly as long as backoff and server say.
 func TestWaits(t *testing.T) {
-	exponential := resilienthttp.Policy{Backoff: resilienthttp.Exponential(time.Second, time.Hour)}
+	exponential := resilienthttp.Policy{Backoff: func(retry int, _ time.Duration) time.Duration { return time.Second << (retry - 1) }}
 	tests := []struct {
 		name     string
 		policy   resilienthttp.Policy

@@ -122,9 +122,8 @@ type QuotaStatus struct {
 // 500 other than 429. An attempt that a hedge superseded counts with the delay of the hedge. The
 // quantiles are up to a third too high, and never above the slowest response.
 type LatencyStatus struct {
-	P50, P95, P99   time.Duration
-	Samples         int           // responses; zero means that the quantiles are unknown
-	AdaptiveTimeout time.Duration // of a first attempt with the Transport's Policy; zero means none
+	P50, P95, P99 time.Duration
+	Samples       int // responses; zero means that the quantiles are unknown
 
 	// UsualP50 and UsualP99 are the usual quantiles of a minute. They follow changes within about
 	// an hour. Zero means unknown: there were never four responses in a minute.
@@ -166,7 +165,6 @@ func (t *Transport) State() State {
 	s := State{At: now}
 	if t.used.Load() {
 		s.Policy = *t.config.policy.Load()
-		s.Policy.AdaptiveTimeout = s.Policy.AdaptiveTimeout.withDefaults() // a copy: the caller may write to it
 		s.Scopes = t.config.state(now)
 	}
 	return s
@@ -174,7 +172,7 @@ func (t *Transport) State() State {
 
 func (c *config) state(now time.Time) []ScopeState {
 	known := c.knownScopes(now)
-	breaker, at, policy := c.breaker.circuits(now), now.Sub(c.origin), c.policy.Load()
+	breaker, at := c.breaker.circuits(now), now.Sub(c.origin)
 	scopes := make([]ScopeState, len(known))
 	for i := range known {
 		key, r := known[i].Key, known[i].record
@@ -188,7 +186,6 @@ func (c *config) state(now time.Time) []ScopeState {
 		s.Budget = BudgetStatus(c.budget.status(bucket, now))
 		if r != nil {
 			r.describe(s, c.origin, at)
-			s.Latency.AdaptiveTimeout = policy.timeout(r, at)
 		}
 	}
 	c.rateLimit.describe(scopes, known, now)

@@ -1,12 +1,9 @@
 package resilienthttp
 
 import (
-	"math"
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 )
 
 const (
@@ -24,19 +21,17 @@ type attemptTimers struct {
 	hedge time.Duration // send a hedge
 	slow  time.Duration // send a concurrent attempt
 	cut   time.Duration // end the attempt
-	early time.Duration // AdaptiveTimeout: end the attempt
 
 	hedgeDelay time.Duration // the initial value of hedge
 
-	timer     *time.Timer // fires at the first of these; nil: none
-	stopped   bool        // the attempt has its outcome
-	earlyDone bool        // AdaptiveTimeout has ended the attempt
+	timer   *time.Timer // fires at the first of these; nil: none
+	stopped bool        // the attempt has its outcome
 }
 
 // next returns the time until the next event of an attempt with the given age. idle is the time
 // since its request body made progress. Progress delays all events but the hedge.
 func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, planned bool) {
-	for _, event := range [...]struct{ at, after time.Duration }{{t.hedge, age}, {t.slow, idle}, {t.cut, idle}, {t.early, idle}} {
+	for _, event := range [...]struct{ at, after time.Duration }{{t.hedge, age}, {t.slow, idle}, {t.cut, idle}} {
 		if left := event.at - event.after; event.at > 0 && (!planned || left < wait) {
 			wait, planned = left, true
 		}
@@ -68,9 +63,6 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if delay, ok := c.hedge.delay(&a.record().latencies, now.Sub(c.origin)); ok {
 			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
-	}
-	if c.policy.AdaptiveTimeout != nil {
-		c.planEarly(a, now)
 	}
 }
 
@@ -173,13 +165,6 @@ func (a *attempt) due() (hedge, copies, left bool) {
 	case t.cut > 0 && idle >= t.cut:
 		a.endWith(ErrAttemptTimeout)
 		return false, false, false
-	case t.early > 0 && idle >= t.early && !t.earlyDone:
-		if a.mayEndEarly() {
-			t.earlyDone = true
-			a.endWith(ErrAttemptTimeout)
-			return false, false, false
-		}
-		t.early = 0
 	case t.hedge > 0 && age >= t.hedge:
 		t.hedge, hedge, copies = 0, true, true
 	case t.slow > 0 && idle >= t.slow:
@@ -197,95 +182,4 @@ func (a *attempt) due() (hedge, copies, left bool) {
 	}
 	a.hedged.preparing++
 	return hedge, copies, left
-}
-
-func (p *Policy) maxTimeout() time.Duration {
-	if p.AttemptTimeout == 0 {
-		return slowResponse
-	}
-	return p.AttemptTimeout
-}
-
-// timeout returns the adaptive timeout of a first attempt; 0 means none.
-func (p *Policy) timeout(r *record, at time.Duration) time.Duration {
-	adaptive := r.adaptive.Load()
-	if p.AdaptiveTimeout == nil || p.AttemptTimeout < 0 || adaptive == nil {
-		return 0
-	}
-	timeout, ok := adaptive.Timeout(at, &r.latencies, p.AdaptiveTimeout.rules())
-	if !ok || timeout >= p.maxTimeout() {
-		return 0
-	}
-	return timeout
-}
-
-// planEarly sets the time at which AdaptiveTimeout applies to the attempt.
-func (c *call) planEarly(a *attempt, now time.Time) {
-	if a.report.Hedge {
-		return
-	}
-	at, adaptive := now.Sub(c.origin), a.record().adaptiveTimeout()
-	adaptive.Sent(at)
-	if a.concurrent || a.report.Number >= c.policy.MaxAttempts || !c.mayEnd() {
-		return
-	}
-	timeout, ok := adaptive.Timeout(at, &a.record().latencies, c.policy.AdaptiveTimeout.rules())
-	if !ok {
-		return
-	}
-	timeout = doubled(max(timeout, a.timers.hedge), math.MaxInt64, a.report.Number)
-	if timeout < c.policy.maxTimeout() && (c.deadline.IsZero() || timeout < c.deadline.Sub(now)/2) {
-		a.timers.early = timeout
-	}
-}
-
-// mayEnd reports whether AdaptiveTimeout may end an attempt of the call. Without AttemptTimeout
-// only safe requests have a timeout, because a retry of another may do the work twice.
-func (c *call) mayEnd() bool {
-	if c.policy.AttemptTimeout < 0 || c.single || !c.replayable || isStream(c.request.Header) {
-		return false
-	}
-	return c.safe || c.repeatable && c.policy.AttemptTimeout > 0
-}
-
-// mayEndEarly reports whether AdaptiveTimeout ends the attempt now: another attempt must be
-// possible, and the safety limit must hold. call.mu is held.
-func (a *attempt) mayEndEarly() bool {
-	c, now := a.call, time.Now()
-	if c.number >= c.maxAttempts() || !c.deadline.IsZero() && c.deadline.Sub(now) <= a.timers.early {
-		return false
-	}
-	if c.record.circuit.Rejects(true, now) != nil || !c.blockedUntil(now).IsZero() {
-		return false
-	}
-	var ok bool
-	if a.prepaid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, c.record, c.record); !ok {
-		return false
-	}
-	if !c.record.adaptiveTimeout().Admit(now.Sub(c.origin)) {
-		a.prepaid.Cancel()
-		a.prepaid = retrybudget.Permit{}
-		return false
-	}
-	return true
-}
-
-// learnTimeout counts an attempt without a response for the adaptive timeout. It also gives the
-// call the tokens of the retry that AdaptiveTimeout has taken.
-func (a *attempt) learnTimeout(now time.Time) {
-	c := a.call
-	if a.prepaid != (retrybudget.Permit{}) {
-		c.retryState().permit, a.prepaid = a.prepaid, retrybudget.Permit{}
-	}
-	if a.report.Hedge {
-		return
-	}
-	at, adaptive := now.Sub(c.origin), a.record().adaptiveTimeout()
-	switch a.end {
-	case endEarly:
-		adaptive.TimedOut(at, a.timers.early)
-	case endTimeout:
-		adaptive.TimedOut(at, a.report.Latency)
-	case endResponse, endError, endDeadline, endCanceled, endSuperseded:
-	}
 }

@@ -49,13 +49,6 @@ func (p *Policy) check() error {
 	c.Duration("Policy.AttemptTimeout", p.AttemptTimeout)
 	c.Duration("Policy.ReadTimeout", p.ReadTimeout)
 	c.Duration("Policy.MaxRetryAfter", p.MaxRetryAfter)
-	if a := p.AdaptiveTimeout; a != nil {
-		c.Duration("Policy.AdaptiveTimeout.Min", a.Min)
-		c.Ratio("Policy.AdaptiveTimeout.Quantile", a.Quantile)
-		if a.Multiple > 0 && a.Multiple < 1 {
-			c.Addf("Policy.AdaptiveTimeout.Multiple is %v, must be at least 1", a.Multiple)
-		}
-	}
 	return c.Err()
 }
 

@@ -25,11 +25,6 @@ func TestValidate(t *testing.T) {
 			Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: -1}, Budget: &resilienthttp.Budget{Ratio: math.NaN()},
 			Breaker: &resilienthttp.Breaker{FailureRatio: math.Inf(1)}, Hedge: &resilienthttp.Hedge{Quantile: -7},
 		}, nil},
-		{"an adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{}}}, nil},
-		{"a disabled adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: -1, Quantile: math.NaN(), Min: -1, MinSamples: -1}}}, nil},
-		{"an impossible adaptive timeout", &fields{Policy: resilienthttp.Policy{AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 0.5, Quantile: 99, Min: 250}}}, []string{
-			"Policy.AdaptiveTimeout.Multiple is 0.5", "Policy.AdaptiveTimeout.Quantile is 99", "Policy.AdaptiveTimeout.Min is 250ns",
-		}},
 		{"names", &fields{Idempotency: resilienthttp.Idempotency{Header: "a b"}, DeadlineHeader: resilienthttp.DeadlineHeader{Name: "c:"}}, []string{
 			"Idempotency.Header is not", "DeadlineHeader.Name is not",
 		}},

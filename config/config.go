@@ -10,8 +10,8 @@
 //
 // The names are those of the fields of resilienthttp.Transport. Connections.MaxAge is that of the
 // Connections that is Base, or becomes it. Policy.Backoff is an object:
-// Strategy is FullJitter, EqualJitter, DecorrelatedJitter or Exponential, with Base and Max, or
-// Constant, with Base. See docs/configuration.md.
+// Strategy is FullJitter or DecorrelatedJitter, with Base and Max, or Constant, with Base. See
+// docs/configuration.md.
 package config
 
 import (
@@ -33,9 +33,9 @@ import (
 const MaxSize = 1 << 20
 
 // Read reads one JSON object from r and sets the fields of t that the object names, in any case
-// ("attemptTimeout"). Other fields keep their values. A nil Budget, RateLimit, Breaker, Hedge or
-// Policy.AdaptiveTimeout is allocated. Read must be called before the first use of t and of the
-// parts that t shares. Durations are strings such as "1m30s". See docs/configuration.md.
+// ("attemptTimeout"). Other fields keep their values. A nil Budget, RateLimit, Breaker or Hedge is
+// allocated. Read must be called before the first use of t and of the parts that t shares.
+// Durations are strings such as "1m30s". See docs/configuration.md.
 //
 // If there are errors, t is unchanged, and the error lists all of them by field: unknown and
 // duplicate fields, fields that can only be set in Go, wrong types, and errors of
@@ -283,8 +283,7 @@ func (c *fieldErrors) duration(path string, text []byte) (time.Duration, bool) {
 
 // strategies are the strategies with a base and a maximum.
 var strategies = map[string]func(base, maximum time.Duration) resilienthttp.Backoff{ //nolint:gochecknoglobals // never written to
-	"fulljitter": resilienthttp.FullJitter, "equaljitter": resilienthttp.EqualJitter,
-	"decorrelatedjitter": resilienthttp.DecorrelatedJitter, "exponential": resilienthttp.Exponential,
+	"fulljitter": resilienthttp.FullJitter, "decorrelatedjitter": resilienthttp.DecorrelatedJitter,
 }
 
 // backoff returns a Backoff, or nil if there are errors.
@@ -307,7 +306,7 @@ func (c *fieldErrors) backoff(path string, text []byte) resilienthttp.Backoff {
 	constant := strings.EqualFold(options.Strategy, "constant")
 	switch {
 	case strategy == nil && !constant:
-		c.addf(join(path, "Strategy"), "got %s, want FullJitter, EqualJitter, DecorrelatedJitter, Exponential or Constant", strconv.Quote(options.Strategy))
+		c.addf(join(path, "Strategy"), "got %s, want FullJitter, DecorrelatedJitter or Constant", strconv.Quote(options.Strategy))
 	case constant && options.Max != 0:
 		c.addf(join(path, "Max"), "not used by Constant")
 	case !constant && options.Base == 0:

@@ -28,8 +28,7 @@ type known struct {
 func knownOf(t *resilienthttp.Transport) known {
 	k := known{Policy: t.Policy, Idempotency: t.Idempotency, DeadlineHeader: t.DeadlineHeader, OwnsRetries: t.OwnsRetries}
 	k.Policy.Backoff = nil
-	k.Policy.AdaptiveTimeout = nil
-	for _, part := range []any{t.Policy.AdaptiveTimeout, t.Budget, t.RateLimit, t.Breaker, t.Hedge} {
+	for _, part := range []any{t.Budget, t.RateLimit, t.Breaker, t.Hedge} {
 		v := reflect.ValueOf(part)
 		if v.IsNil() {
 			k.Parts = append(k.Parts, nil)
@@ -46,8 +45,7 @@ func knownOf(t *resilienthttp.Transport) known {
 
 const all = `{
 	"Policy": {"MaxAttempts": 3, "AttemptTimeout": "5s", "ReadTimeout": "1m30s", "MaxRetryAfter": "-1s",
-		"Backoff": {"Strategy": "Constant", "Base": "3s"},
-		"AdaptiveTimeout": {"Multiple": 3, "Quantile": 0.98, "Min": "100ms", "MinSamples": 50}},
+		"Backoff": {"Strategy": "Constant", "Base": "3s"}},
 	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "disabled": true},
 	"DeadlineHeader": {"Name": "X-By", "Margin": "20ms", "Disabled": true},
 	"Budget": {"Ratio": 0.2, "Burst": -1, "Static": true},
@@ -62,7 +60,7 @@ func TestRead(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(iotest.OneByteReader(strings.NewReader(all)), &tr))
 		want := &resilienthttp.Transport{
-			Policy:         resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Multiple: 3, Quantile: 0.98, Min: 100 * time.Millisecond, MinSamples: 50}},
+			Policy:         resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second},
 			Idempotency:    resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Disabled: true},
 			DeadlineHeader: resilienthttp.DeadlineHeader{Name: "X-By", Margin: 20 * time.Millisecond, Disabled: true},
 			Budget:         &resilienthttp.Budget{Ratio: 0.2, Burst: -1, Static: true},
@@ -121,7 +119,7 @@ func TestRead(t *testing.T) {
 		require.Equal(t, 3, tr.Policy.MaxAttempts)
 	})
 	t.Run("each strategy: accepted", func(t *testing.T) {
-		for _, name := range []string{"FullJitter", "equalJitter", "DecorrelatedJitter", "Exponential"} {
+		for _, name := range []string{"FullJitter", "decorrelatedJitter"} {
 			var tr resilienthttp.Transport
 			require.NoError(t, config.Read(strings.NewReader(`{"Policy": {"Backoff": {"Strategy": "`+name+`", "Base": "1s", "Max": "1s"}}}`), &tr), name)
 			require.LessOrEqual(t, tr.Policy.Backoff(9, 0), time.Second)
@@ -169,12 +167,11 @@ func TestRead_invalidText(t *testing.T) {
 		{"Max below Base", `{"Policy": {"Backoff": {"Strategy": "FullJitter", "Base": "3s", "Max": "2s"}}}`, []string{"Policy.Backoff.Max: is 2s, must not be less than Base"}},
 		{"Constant with Max", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3s", "Max": "5s"}}}`, []string{"Policy.Backoff.Max: not used by Constant"}},
 		{"backoff below 1µs", `{"Policy": {"Backoff": {"Strategy": "Constant", "Base": "3ns"}}}`, []string{"Policy.Backoff.Base: is 3ns"}},
-		{"adaptive timeout out of range", `{"Policy": {"AdaptiveTimeout": {"Multiple": 0.5, "Min": "2s"}}}`, []string{"Policy.AdaptiveTimeout.Multiple is 0.5"}},
 		{"string as backoff", `{"Policy": {"Backoff": "1s"}}`, []string{"Policy.Backoff: got string"}},
 		{"longer than MaxSize", `{"Scope` + strings.Repeat("e", config.MaxSize) + `": 1}`, []string{"longer than"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
 			before := knownOf(tr)
 			err := config.Read(strings.NewReader(row.text), tr)
 			require.Error(t, err)
@@ -205,7 +202,7 @@ func FuzzRead(f *testing.F) {
 	f.Add(`{"Trace": {}, "Hedge": {}}`)
 	f.Add("\ufeff" + `{"Idempotency": {"Methods": ["POST", 1]}}`)
 	f.Fuzz(func(t *testing.T, text string) {
-		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7, AdaptiveTimeout: &resilienthttp.AdaptiveTimeout{Min: time.Second}}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 7}, Budget: &resilienthttp.Budget{Ratio: 0.3}}
 		before := knownOf(tr)
 		if err := config.Read(strings.NewReader(text), tr); err != nil {
 			require.Equal(t, before, knownOf(tr))

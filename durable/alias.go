@@ -32,9 +32,6 @@ type (
 	// Attempt is one entry of an intent's journal.
 	Attempt = driver.Attempt
 
-	// Kind is what an attempt was: a send, a status query or a person's decision.
-	Kind = driver.Kind
-
 	// DeadLetter is an intent that is not sent any more, and the reason.
 	DeadLetter = driver.DeadLetter
 
@@ -68,9 +65,6 @@ type (
 
 	// Decision is what a Policy wants next.
 	Decision = driver.Decision
-
-	// Action is the kind of a Decision.
-	Action = driver.Action
 )
 
 // The states of an intent.

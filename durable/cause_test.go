@@ -31,8 +31,7 @@ func logTo(b *bytes.Buffer) *durable.Trace {
 // D26: the log, the journal and the span say the cause of a failed send, and not the mechanism that
 // left the repetition to the Engine.
 func TestCause(t *testing.T) {
-	dead := httptest.NewServer(http.NotFoundHandler())
-	dead.Close() // its port refuses connections
+	const dead = "http://127.0.0.1:1" // a port that is never given to a server: the one of a closed server may be
 	failing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/503":
@@ -56,8 +55,8 @@ func TestCause(t *testing.T) {
 		url        string
 		log, error string
 	}{
-		{"refused, through a Transport", &http.Client{Transport: transport}, dead.URL + "/s3cr3t", "error.type=connection_refused class=failed", "connection refused"},
-		{"refused, through net/http", &http.Client{}, dead.URL + "/s3cr3t", "error.type=connection_refused class=failed", "connection refused"},
+		{"refused, through a Transport", &http.Client{Transport: transport}, dead + "/s3cr3t", "error.type=connection_refused class=failed", "connection refused"},
+		{"refused, through net/http", &http.Client{}, dead + "/s3cr3t", "error.type=connection_refused class=failed", "connection refused"},
 		{"reset, through a Transport", &http.Client{Transport: transport}, failing.URL + "/reset", "error.type=eof class=unknown", "EOF"},
 		{"503", &http.Client{Transport: transport}, failing.URL + "/503", "http.response.status_code=503 error.type=503 class=unknown", ""},
 		{"the circuit is open", &http.Client{Transport: open}, failing.URL, "error.type=breaker_open class=failed", "circuit breaker is open"},

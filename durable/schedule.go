@@ -55,7 +55,7 @@ func (s Schedule) Next(h *History, now time.Time) Decision {
 }
 
 // after is the time of the next try. A Retry-After delays sends only.
-func (s Schedule) after(h *History, action Action, now time.Time) time.Time {
+func (s Schedule) after(h *History, action driver.Action, now time.Time) time.Time {
 	backoff := s.Backoff
 	if backoff == nil {
 		backoff = resilienthttp.FullJitter(time.Second, time.Hour)

@@ -469,7 +469,6 @@ func TestTransport_stress(t *testing.T) {
 		l := newList(t, func(tr *endpoints.Transport) {
 			tr.SharedKeys = true
 			tr.Transport.Hedge = &resilienthttp.Hedge{Delay: 50 * time.Millisecond}
-			tr.Transport.Policy.AdaptiveTimeout = &resilienthttp.AdaptiveTimeout{}
 			tr.Transport.RateLimit = &resilienthttp.RateLimit{MaxInFlight: 50}
 			secrets(tr)
 		}, faulttest.OK("a"), faulttest.OK("b"), faulttest.OK("c"))

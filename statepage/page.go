@@ -131,20 +131,19 @@ type quotaView struct {
 }
 
 type latencyView struct {
-	P50             float64 `json:"p50_seconds"`
-	P95             float64 `json:"p95_seconds"`
-	P99             float64 `json:"p99_seconds"`
-	Samples         int     `json:"samples"`
-	AdaptiveTimeout float64 `json:"adaptive_timeout_seconds,omitempty"`
-	UsualP50        float64 `json:"usual_p50_seconds,omitempty"`
-	UsualP99        float64 `json:"usual_p99_seconds,omitempty"`
-	InFlightAge     float64 `json:"in_flight_age_seconds,omitempty"`
-	Slow            bool    `json:"slow,omitempty"`
+	P50         float64 `json:"p50_seconds"`
+	P95         float64 `json:"p95_seconds"`
+	P99         float64 `json:"p99_seconds"`
+	Samples     int     `json:"samples"`
+	UsualP50    float64 `json:"usual_p50_seconds,omitempty"`
+	UsualP99    float64 `json:"usual_p99_seconds,omitempty"`
+	InFlightAge float64 `json:"in_flight_age_seconds,omitempty"`
+	Slow        bool    `json:"slow,omitempty"`
 }
 
 func newLatencyView(l *resilienthttp.LatencyStatus) latencyView {
 	return latencyView{
-		l.P50.Seconds(), l.P95.Seconds(), l.P99.Seconds(), l.Samples, l.AdaptiveTimeout.Seconds(),
+		l.P50.Seconds(), l.P95.Seconds(), l.P99.Seconds(), l.Samples,
 		l.UsualP50.Seconds(), l.UsualP99.Seconds(), l.InFlightAge.Seconds(), l.Slow,
 	}
 }
