@@ -102,17 +102,20 @@ func (c *call) prepare(a *attempt) *Error {
 	return err
 }
 
-// passGates asks the rate limit and then the breaker for a permit.
+// passGates asks the breaker and then the rate limit for a permit. If the circuit changes while the attempt waits for
+// the rate limit, it begins again.
 func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
-	if a.record().quotas.Active() {
-		if err = c.breakerRejects(a, now); err == nil { // so that the call does not wait for nothing
-			now, err = c.passRateLimit(a, now)
+	for {
+		now, err = c.passBreaker(a, now)
+		if err != nil || !a.record().quotas.Active() {
+			return now, err
 		}
+		now, err = c.passRateLimit(a, now)
+		if err != nil || a.circuit.Current() {
+			return now, err
+		}
+		a.returnPermits(now)
 	}
-	if err == nil {
-		err = c.passBreaker(a, now) // after the wait, in which the circuit may have opened
-	}
-	return now, err
 }
 
 // again reports whether the call has sent an attempt to the server before.

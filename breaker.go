@@ -2,21 +2,19 @@ package resilienthttp
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
+	"github.com/resilienthttp/resilienthttp/internal/transcript"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// Breaker is a circuit breaker: it rejects calls to a server that only fails, so that callers do
-// not wait and the server can recover. Each scope has a circuit for each [Priority].
-//
-// A circuit opens when FailureRatio of at least MinRequests results in the Window are failures,
-// or earlier if all results are failures. After a cooldown it sends Probes, and closes if fewer
-// than FailureRatio of them fail. While a server hangs, it sends one probe at a time. After slow
-// failures it limits the requests in flight until responses succeed (slow start). See
-// docs/circuit-breaker.md.
+// Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. If
+// it stays away, calls are rejected. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
+// at least MinRequests results in the Window are failures, or after a series of failures. See docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by
 // Transports, and must not be modified or copied after its first use. It keeps some 16,384
@@ -46,9 +44,13 @@ type Breaker struct {
 	// negative number means 1.
 	Probes int
 
-	// Static disables adaptive behavior. The circuit then opens by FailureRatio alone, attempts
-	// in flight do not count, and the cooldown does not follow latencies. There is no slow start,
-	// and retries may be probes.
+	// MaxWait is how long a call may wait, from its beginning, for a server that fails. Zero means until its deadline,
+	// at most 30 s, and 10 s without a deadline; 3 s if the server fails slowly. A negative duration means that calls
+	// are rejected at once, as does zero with Static.
+	MaxWait time.Duration
+
+	// Static disables adaptive behavior. The circuit then opens by FailureRatio alone, and the cooldown does not
+	// follow latencies. There is no slow start.
 	Static bool
 
 	// OnChange is called after each change of a circuit, in the goroutine of the request that
@@ -68,7 +70,7 @@ const (
 	StateClosed = BreakerState(circuit.Closed)
 	// StateHalfOpen means that a few requests are sent as probes.
 	StateHalfOpen = BreakerState(circuit.HalfOpen)
-	// StateOpen means that requests are rejected.
+	// StateOpen means that requests wait or are rejected.
 	StateOpen = BreakerState(circuit.Open)
 )
 
@@ -114,30 +116,97 @@ func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 	return b.engine
 }
 
-// passBreaker takes a permit of the circuit.
-func (c *call) passBreaker(a *attempt, now time.Time) *Error {
-	permit, rejection := a.record().circuit.Admit(a.again(), now)
-	if rejection != nil {
-		return breakerOpen(rejection)
+const (
+	maxHold          = 30 * time.Second // default of Breaker.MaxWait, with a deadline
+	maxHoldUnbounded = 10 * time.Second // without one
+	maxHoldSlow      = 3 * time.Second  // for a server that fails slowly
+	endpointHold     = time.Second      // at one endpoint, before the call looks at the others again
+)
+
+// passBreaker takes a permit of the circuit. It may wait for it. It returns the time of the permit.
+func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
+	circuit, begin := a.record().circuit, now
+	permit, rejection := circuit.Admit(now)
+	mustNotWait := a.concurrent || a.visit != nil && a.visit.AtOnce // another endpoint may admit it
+	if rejection != nil && !mustNotWait {
+		if longest := c.mayHold(a.record(), now); longest > 0 {
+			permit, rejection = circuit.Wait(now, c.holdLimits(a, longest))
+			now = time.Now()
+		}
+	}
+	switch ended := c.ctx.Err(); {
+	case rejection == nil:
+	case ended != nil:
+		return now, c.canceled(ended)
+	default:
+		return now, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore, hold: heldFor(now.Sub(begin), rejection.Outage, now)}
 	}
 	a.circuit = permit // before the hook, which may panic
 	if permit.Change != nil {
 		c.breakerChanged(permit.Change)
 	}
-	return nil
+	return now, nil
 }
 
-// breakerRejects returns the error of an attempt that the circuit would not admit now, or nil.
-func (c *call) breakerRejects(a *attempt, now time.Time) *Error {
-	if rejection := a.record().circuit.Rejects(a.again(), now); rejection != nil {
-		return breakerOpen(rejection)
+// mayHold returns how long the call may wait for a circuit; not positive: it is rejected at once. Only the layer that owns
+// the retries waits.
+func (c *call) mayHold(r *record, now time.Time) time.Duration {
+	longest := c.breaker.MaxWait
+	if c.single || longest < 0 || longest == 0 && c.breaker.Static {
+		return 0
 	}
-	return nil
+	switch {
+	case longest > 0:
+	case r.circuit.Slow():
+		longest = maxHoldSlow
+	case c.deadline.IsZero():
+		longest = maxHoldUnbounded
+	default:
+		longest = maxHold
+	}
+	left := c.spare(now)
+	if c.last != nil {
+		left = c.room(now)
+	}
+	return min(c.start.Add(longest).Sub(now), left)
 }
 
-func breakerOpen(r *circuit.Rejection) *Error {
-	return &Error{Reason: ErrBreakerOpen, NotBefore: r.NotBefore}
+func (c *call) holdLimits(a *attempt, longest time.Duration) waitqueue.Limits {
+	limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: longest, Waiter: (*heldAttempt)(a), Since: c.start, Sent: a.report.Number - 1}
+	if a.visit != nil {
+		limits.MaxWait = min(longest, endpointHold) // then another endpoint may be back
+	}
+	if c.retries != nil {
+		limits.RestsTo = c.retries.restsTo
+	}
+	return limits
 }
+
+// heldFor describes a circuit for which a call has waited.
+func heldFor(waited time.Duration, outage, now time.Time) string {
+	var said []string
+	if !outage.IsZero() {
+		said = append(said, "the server has failed for "+transcript.Duration(now.Sub(outage)))
+	}
+	if waited >= shortWait {
+		said = append(said, "waited "+transcript.Duration(waited))
+	}
+	return strings.Join(said, ", ")
+}
+
+// heldAttempt is an attempt that waits for the circuit.
+type heldAttempt attempt
+
+var _ waitqueue.Waiter = (*heldAttempt)(nil)
+
+// WaitBegins implements waitqueue.Waiter.
+func (h *heldAttempt) WaitBegins(until time.Time, _ bool) {
+	h.report.Held = true
+	(*attempt)(h).beginQueue(until)
+}
+
+// WaitEnds implements waitqueue.Waiter.
+func (h *heldAttempt) WaitEnds() { (*attempt)(h).record().queued.Add(-1) }
 
 // breakerChanged calls OnChange, and then the hooks of the call that caused the change. The
 // caller must not hold a lock.

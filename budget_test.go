@@ -92,15 +92,15 @@ func TestBudget_retriesOfAFailingCall(t *testing.T) {
 		calls  int // at the same instant, the last of which fails
 		want   int
 	}{
-		{"no Budget: five", nil, 1, 5},
-		{"zero value: five", &budget{}, 1, 5},
+		{"no Budget: five tokens, a half for each", nil, 1, 10},
+		{"zero value: the same", &budget{}, 1, 10},
 		{"zero value: a tenth of the calls beside", &budget{}, 100, 15},
 		{"rounded down", &budget{}, 109, 15},
 		{"no Burst, too few calls", &budget{Burst: -1}, 9, 0},
 		{"no Burst", &budget{Burst: -1}, 10, 1},
 		{"Burst is the least number: none", &budget{Burst: math.MinInt}, 10, 1},
 		{"Burst is huge", &budget{Burst: math.MaxInt}, 1, uncapped},
-		{"Burst", &budget{Burst: 30}, 1, 30},
+		{"Burst", &budget{Burst: 30}, 1, 60},
 		{"negative ratio: no limit", &budget{Ratio: -1, Burst: -1}, 1, uncapped},
 		{"ratio is NaN: no limit", &budget{Ratio: nan}, 1, uncapped},
 		{"ratio is -Inf: no limit", &budget{Ratio: -inf}, 1, uncapped},
@@ -143,13 +143,13 @@ func TestBudget_defaultsWrittenOut(t *testing.T) {
 				require.GreaterOrEqual(t, retries, 5+11)
 				require.LessOrEqual(t, retries, 5+12)
 			})
-			synctest.Test(t, func(t *testing.T) { require.Equal(t, 5, budgetRetries(t, tt.budget(), 1)) })
+			synctest.Test(t, func(t *testing.T) { require.Equal(t, 10, budgetRetries(t, tt.budget(), 1)) })
 			synctest.Test(t, func(t *testing.T) { require.Equal(t, 15, budgetRetries(t, tt.budget(), 100)) })
 		})
 	}
 }
 
-// §4.16: 50 calls that all fail make 5 + 50/10 retries.
+// §4.16: 50 calls that all fail at once have 5 + 50/10 tokens, and each retry takes a half.
 func TestBudget_callsThatAllFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failing, call := switchedCalls(t, nil)
@@ -158,7 +158,7 @@ func TestBudget_callsThatAllFail(t *testing.T) {
 		for range 50 {
 			retries += call()
 		}
-		require.Equal(t, 10, retries)
+		require.Equal(t, 20, retries)
 	})
 }
 
@@ -235,8 +235,8 @@ func TestBudget_timeoutAfterARetry(t *testing.T) {
 			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2},
 		}
 		attempts := func() int { return len(tripped(t, transport, get(t))) }
-		require.Equal(t, 2, attempts(), "a failure takes one token")
-		for range 6 { // with the first call they add .7 of a token
+		require.Equal(t, 2, attempts(), "a quick failure takes half a token")
+		for range 3 { // with the first call they add .4 of a token
 			require.Equal(t, 1, attempts(), "a timeout takes five")
 		}
 	})
@@ -245,7 +245,7 @@ func TestBudget_timeoutAfterARetry(t *testing.T) {
 func TestBudget_fieldsAreReadAtFirstUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &resilienthttp.Budget{}
-		require.Equal(t, 5, budgetRetries(t, b, 1))
+		require.Equal(t, 10, budgetRetries(t, b, 1))
 		b.Ratio, b.Burst = -1, 1000
 		require.Zero(t, budgetRetries(t, b, 1), "the Budget of another Transport")
 	})
@@ -274,7 +274,7 @@ func TestBudget_rewardsOnce(t *testing.T) {
 	}{
 		{"retry succeeds: its token returns, and two", []copyOf{{status: 500}, {}}, "1 500, 2 200", 2},
 		{"retry after too many requests: nothing returns", []copyOf{{status: 429}, {}}, "1 429, 2 200", -1},
-		{"second attempt of a retry succeeds: the same, and its own token stays taken", []copyOf{{status: 500}, {after: 10 * time.Hour}, {}}, "1 500, 2 lost, 3 200", 1},
+		{"second attempt of a retry succeeds: the same, and its own token stays taken", []copyOf{{status: 500}, {after: 10 * time.Hour}, {}}, "1 500, 2 lost, 3 200", 1.5},
 		{"retry succeeds beside a second attempt: the same", []copyOf{{status: 500}, {after: 40 * time.Second}, {after: 10 * time.Hour}}, "1 500, 2 200, 3 lost", 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -122,7 +122,7 @@ func (c *call) begin() *Error {
 		c.findEndpoints(list)
 	} else {
 		c.record = c.config.record(c.scope, c.priority, c.start)
-		c.scopeFails = c.record.failing.Load()
+		c.scopeFails = c.record.fails(c.start.Sub(c.origin))
 	}
 	send, err := c.chooseKey()
 	if err != nil {
@@ -242,13 +242,18 @@ func (c *call) canceled(err error) *Error {
 // fail sets the error of a call that ends without a response of the last attempt: a gate rejects
 // the next attempt, no time is left, or the caller cancels during a wait.
 func (c *call) fail(err *Error) {
-	c.queueWait = time.Since(c.accounted)
-	if c.last != nil {
-		c.last.report.StopReason = err.Reason
-		c.noteTrailingWait()
-	}
+	c.stop(err.Reason)
 	err.Attempts = c.attempts()
 	c.failure, c.rejected = err, err.byGate()
+}
+
+// stop notes why the next attempt is not sent.
+func (c *call) stop(reason error) {
+	c.queueWait = time.Since(c.accounted)
+	if c.last != nil {
+		c.last.report.StopReason = reason
+		c.noteTrailingWait()
+	}
 }
 
 // finish returns the last response, whatever its status, or one *Error.

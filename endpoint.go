@@ -34,7 +34,7 @@ func (c *call) findEndpoints(list *route.Route) {
 // use notes the endpoint of an attempt that is not concurrent, or of the next retry.
 func (c *call) use(v *route.Visit) {
 	c.visit, c.record = v, c.endpoints.records[v.Index]
-	c.scopeFails = c.record.failing.Load()
+	c.scopeFails = c.record.fails(c.start.Sub(c.origin))
 }
 
 // record returns the state of the scope to which the attempt goes.
@@ -58,19 +58,24 @@ func (c *call) scopeOf(endpoint string) string {
 	return c.record.name
 }
 
-// passEndpoints passes the gates of the first endpoint that admits the attempt.
+// passEndpoints passes the gates of the first endpoint that admits the attempt. If the circuits of all hold it, it looks
+// again now and then.
 func (c *call) passEndpoints(a *attempt, now time.Time) (at time.Time, err *Error) {
-	c.endpoints.Pass(a.visit, a.concurrent, now, func() *route.Rejection {
-		if !a.concurrent {
-			c.use(a.visit)
+	for at = now; ; {
+		c.endpoints.Pass(a.visit, a.concurrent, at, func() *route.Rejection {
+			if !a.concurrent {
+				c.use(a.visit)
+			}
+			if at, err = c.passGates(a, at); err == nil || !err.byGate() {
+				return nil
+			}
+			a.returnPermits(at)
+			return &route.Rejection{Waits: err.Reason != ErrBreakerOpen, Until: err.NotBefore}
+		})
+		if err == nil || err.Reason != ErrBreakerOpen || a.concurrent || c.mayHold(a.record(), at) <= 0 {
+			return at, err
 		}
-		if at, err = c.passGates(a, now); err == nil || !err.byGate() {
-			return nil
-		}
-		a.returnPermits(now)
-		return &route.Rejection{Waits: err.Reason != ErrBreakerOpen, Until: err.NotBefore}
-	})
-	return at, err
+	}
 }
 
 // planMove plans the retry, at another endpoint if the request may move. A 421, or a 409 while the

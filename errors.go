@@ -13,8 +13,8 @@ import (
 // The reasons for which a call ends without a response. errors.Is finds them in the error of
 // http.Client.Do and Transport.RoundTrip. They are values of Error.Reason. See docs/errors.md.
 var (
-	// ErrBreakerOpen means that the circuit breaker of the scope rejected an attempt.
-	// Error.NotBefore is the time for the next call.
+	// ErrBreakerOpen means that the circuit breaker of the scope rejected an attempt, or that the attempt waited for
+	// it as long as it may (Breaker.MaxWait). Error.NotBefore is the time for the next call.
 	ErrBreakerOpen = neterr.Named("breaker_open", "circuit breaker is open")
 
 	// ErrRateLimited means that the attempt could not be sent within RateLimit.MaxWait, because
@@ -106,6 +106,7 @@ type Error struct {
 	call   *call          // for Explain; nil: the call did not begin
 	before *http.Response // the redirect that led to the call; nil: none
 	quota  *QuotaStatus   // the exhausted quota that rejected the call; nil: none
+	hold   string         // how long the circuit has held calls; "": unknown
 }
 
 // Error returns the reason, the cause and the number of the last attempt. The text has no URL
@@ -164,6 +165,8 @@ func (e *Error) summary() string {
 	switch {
 	case e.quota != nil:
 		return e.Reason.Error() + ": " + e.quota.said()
+	case e.hold != "":
+		return e.Reason.Error() + ": " + e.hold
 	case e.Reason != nil && e.Err != nil:
 		cause := e.Err
 		if b, ok := cause.(*neterr.ReasonedError); ok && b.Reason == e.Reason { //nolint:errorlint // the text must not be repeated

@@ -698,7 +698,7 @@ func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
 		next := func(s step) { steps.Store(&s) }
 		tr := &resilienthttp.Transport{
 			Base:    roundTripper(func(r *http.Request) (*http.Response, error) { return (*steps.Load())(r) }),
-			Breaker: &resilienthttp.Breaker{FailureRatio: 0.5, MinRequests: 1, Probes: 1},
+			Breaker: &resilienthttp.Breaker{FailureRatio: 0.5, MinRequests: 1, Probes: 1, MaxWait: -1},
 		}
 		call := func() *resilienthttp.Error {
 			resp, err := tr.RoundTrip(get(t))

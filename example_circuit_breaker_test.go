@@ -23,6 +23,7 @@ func ExampleBreaker() {
 			FailureRatio: 0.9, // the default
 			Cooldown:     5 * time.Second,
 			MaxCooldown:  time.Minute,
+			MaxWait:      -1, // calls fail at once while the circuit is open
 			OnChange: func(change resilienthttp.BreakerChange) {
 				fmt.Println("circuit:", change.From, "→", change.To)
 			},
@@ -60,7 +61,7 @@ func ExampleTransport_scope() {
 
 	transport := &resilienthttp.Transport{
 		Scope:   func(r *http.Request) string { return r.URL.Host + r.URL.Path }, // few and known paths
-		Breaker: &resilienthttp.Breaker{Cooldown: 5 * time.Second},
+		Breaker: &resilienthttp.Breaker{Cooldown: 5 * time.Second, MaxWait: -1},
 		Policy:  resilienthttp.Policy{MaxAttempts: -1},
 	}
 	client := &http.Client{Transport: transport}

@@ -36,7 +36,7 @@ func ExampleBudget() {
 	fmt.Println("retries:", api.Total()-50)
 	fmt.Println(errors.Is(last.StopReason, resilienthttp.ErrBudgetExhausted), last.StopReason)
 	// Output:
-	// retries: 10
+	// retries: 20
 	// true retry budget exhausted
 }
 
@@ -60,6 +60,6 @@ func ExampleBudget_shared() {
 		fmt.Println("attempts:", len(resilienthttp.Attempts(resp)))
 	}
 	// Output:
-	// attempts: 4
-	// attempts: 1
+	// attempts: 6
+	// attempts: 2
 }

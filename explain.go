@@ -241,6 +241,10 @@ func (e *explanation) queue(from, to time.Duration, a *Attempt) {
 		return
 	}
 	reason := "wait for the rate limit"
+	failed, _ := errors.AsType[*Error](e.call.Err)
+	if a != nil && a.Held || a == nil && failed != nil && failed.Reason == ErrBreakerOpen {
+		reason = "wait for the circuit"
+	}
 	if a != nil && a.quota != nil && (a.Response == nil || a.Response.StatusCode != http.StatusTooManyRequests) {
 		reason += ": " + a.quota.said()
 	}

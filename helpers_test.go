@@ -328,9 +328,9 @@ func every(d time.Duration) resilienthttp.Policy {
 // never is a Breaker that does not open.
 func never() *resilienthttp.Breaker { return &resilienthttp.Breaker{FailureRatio: -1} }
 
-// nervous is a Breaker that opens at the first failure, for about the cooldown.
+// nervous is a Breaker that opens at the first failure, for about the cooldown, and rejects calls at once.
 func nervous(cooldown time.Duration) *resilienthttp.Breaker {
-	return &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: cooldown, MaxCooldown: cooldown, Window: 10 * time.Second}
+	return &resilienthttp.Breaker{MaxWait: -1, FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: cooldown, MaxCooldown: cooldown, Window: 10 * time.Second}
 }
 
 // tokens is a Budget for n retries, whatever their results.

@@ -211,6 +211,7 @@ func breakerRows(t *testing.T, b *Breaker) []doctable.Row {
 		{Field: "Breaker.Cooldown", Default: circuit.DefaultCooldown, Unit: "duration", Range: "from 1 ms; negative: 1 ms"},
 		{Field: "Breaker.MaxCooldown", Default: circuit.DefaultMaxCooldown, Unit: "duration", Range: "negative or less than `Cooldown`: `Cooldown`"},
 		{Field: "Breaker.Probes", Default: circuit.DefaultProbes, Unit: "requests", Range: "negative: 1"},
+		{Field: "Breaker.MaxWait", Default: zero(t, b.MaxWait, "the deadline, at most 30 s; 10 s without one"), Unit: "duration", Range: "negative: calls never wait"},
 		{Field: "Breaker.Static", Default: b.Static, Unit: "bool", Range: ""},
 		{Field: "Breaker.OnChange", Default: zero(t, b.OnChange, "none"), Unit: "function", Range: "safe for concurrent use"},
 	}

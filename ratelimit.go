@@ -256,18 +256,23 @@ var _ quota.Waiter = (*queuedAttempt)(nil)
 
 // WaitBegins implements quota.Waiter.
 func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
-	c := q.call
-	(*attempt)(q).record().queued.Add(1)
 	if q.report.FixedLimit = fixed; !fixed {
 		q.report.quota = (*attempt)(q).exhausted(time.Now())
 	}
-	if c.traced {
-		now := time.Now()
-		a := q.report
-		a.Request, a.QueueWait, a.RetryWait = c.request, now.Sub(c.accounted), max(until.Sub(now), 0)
-		c.traceAttempt(queueWait, &a)
-	}
+	(*attempt)(q).beginQueue(until)
 }
 
 // WaitEnds implements quota.Waiter.
 func (q *queuedAttempt) WaitEnds() { (*attempt)(q).record().queued.Add(-1) }
+
+// beginQueue counts and reports an attempt that begins to wait for a permit.
+func (a *attempt) beginQueue(until time.Time) {
+	c := a.call
+	a.record().queued.Add(1)
+	if c.traced {
+		now := time.Now()
+		report := a.report
+		report.Request, report.QueueWait, report.RetryWait = c.request, now.Sub(c.accounted), max(until.Sub(now), 0)
+		c.traceAttempt(queueWait, &report)
+	}
+}

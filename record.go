@@ -109,6 +109,11 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 	return last > 0 && at-time.Duration(last) <= before
 }
 
+// fails reports whether the last finished call had failed at a time, and nothing has succeeded lately.
+func (r *record) fails(at time.Duration) bool {
+	return r.failing.Load() && !r.succeededWithin(recentSuccess, at)
+}
+
 // noteOutcome notes how the attempt has ended.
 func (a *attempt) noteOutcome(now time.Time) {
 	r, at := a.record(), now.Sub(a.call.origin)

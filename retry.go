@@ -14,17 +14,22 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 )
 
+// awayCost is the cost of a retry at a server that is away, in tokens.
+const awayCost = 0.5
+
 // retryState is the part of a call that is needed only after the first attempt.
 type retryState struct {
 	later   []*attempt         // the attempts after the first, in the order of their starts
 	next    *attempt           // the last retry that was prepared
 	due     time.Time          // when the next retry may be sent
+	restsTo time.Time          // while the circuit holds it, it is no probe before
 	body    io.ReadCloser      // its body, from GetBody; nil: none, or it is sent
 	bodyErr error              // the error of GetBody
 	wait    time.Duration      // the last result of the Backoff
 	permit  retrybudget.Permit // the tokens of the next retry
 	series  waitSeries
 	waiting bool // the call waits before a retry
+	unread  bool // the circuit holds the retry, so the last response may be the result: its body is unread
 
 	notBefore time.Time // of the call that has ended; zero: unknown
 }
@@ -58,6 +63,12 @@ func (c *call) retry() {
 		}
 		failed = c.canceled(err)
 	}
+	if unread := c.retries != nil && c.retries.unread; unread && failed.Reason != ErrBreakerOpen {
+		c.last.discard()
+	} else if unread && c.last.report.Response != nil {
+		c.stop(failed.Reason) // a call that was held returns the response that it has
+		return
+	}
 	c.fail(failed)
 }
 
@@ -83,7 +94,9 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 		c.traceAttempt(retryWait, &last.report)
 	}
 	c.setRetryWaiting(true)
-	last.discard() // the drain is a part of the wait
+	if !c.retries.unread {
+		last.discard() // the drain is a part of the wait
+	}
 	return c.retries.due, true
 }
 
@@ -91,50 +104,70 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 // tokens of the budget. reason is the StopReason if there is no retry. A retry that moves to an
 // endpoint that the call has not tried needs no wait.
 func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason error) {
+	now := time.Now()
+	held := !moves && c.record.circuit.Holds(now) && c.mayHold(c.record, now) > 0 // the retry waits for the circuit
 	switch {
 	case !c.repeatable && !last.didNothing() && !last.permitted:
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable
-	case c.number >= c.maxAttempts(), !moves && c.retries != nil && c.retries.series.endsWith(last):
+	case c.number >= c.maxAttempts(), !moves && !held && c.retries != nil && c.retries.series.endsWith(last):
 		return 0, c.whyNoAttempt()
 	case last.end == endTimeout && c.policy.AttemptTimeout == 0: // after maxResponseTime
 		return 0, c.whyNoAttempt()
 	case c.single:
 		return 0, ErrSingleAttempt
 	}
-	now := time.Now()
 	state := c.retryState()
-	if !moves {
+	switch {
+	case held:
+		state.unread = true
+		state.restsTo = now.Add(c.backoff(last, now))
+		wait = last.report.RetryAfter
+	case !moves:
 		wait = c.backoff(last, now)
 	}
 	at := now.Add(wait)
 	blocked := c.blockedUntil(now) // zero: not blocked; differences to it saturate
 	longest := c.policy.MaxRetryAfter
 	switch {
-	case c.record.circuit.Rejects(!moves, at) != nil:
+	case !held && c.record.circuit.Rejects(at) != nil && c.mayHold(c.record, at) <= 0:
 		return 0, ErrBreakerOpen
 	case longest > 0 && (!moves && last.report.RetryAfter > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter
-	case c.spare(at) < 0 || c.spare(blocked) < 0:
+	case !moves && c.room(at) < 0 || c.spare(at) < 0 || c.spare(blocked) < 0:
 		return 0, ErrDeadline
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
 	}
-	permit, ok := c.takeTokens(retrybudget.Request{
-		Slow:      !moves && last.timedOut(),
-		Batch:     c.priority == PriorityBatch,
-		Displaces: !moves && last.tooMany(),
-	}, now, c.record, last.record())
-	if !ok {
-		return 0, ErrBudgetExhausted
+	if !held || c.record.circuit.Slow() { // otherwise it costs the server nothing, because the circuit paces it
+		permit, ok := c.takeTokens(retrybudget.Request{
+			Slow:      !moves && last.timedOut(),
+			Batch:     c.priority == PriorityBatch,
+			Displaces: !moves && last.tooMany(),
+			Cost:      c.costOf(last, now),
+		}, now, c.record, last.record())
+		if !ok {
+			return 0, ErrBudgetExhausted
+		}
+		state.permit = permit
 	}
-	state.permit = permit
 	if last.conflict {
 		c.noteConflictRetry()
 	}
 	state.due = at
 	return wait, nil
+}
+
+// costOf returns the tokens of a retry. A server that is away fails quickly, and nothing succeeds: its retries cost it
+// little.
+func (c *call) costOf(last *attempt, now time.Time) float64 {
+	r := last.record()
+	quick := r.responses.Get()
+	if last.tooMany() || quick > 0 && last.report.Latency >= quick || r.succeededWithin(max(now.Sub(c.start), successInterval), now.Sub(c.origin)) {
+		return 1
+	}
+	return awayCost
 }
 
 // noteNotBefore finds the earliest time for another call when this one has failed: the end of the wait that the last
@@ -175,7 +208,7 @@ func (c *call) openUntil(now time.Time) (at time.Time) {
 		records = c.endpoints.records
 	}
 	for _, r := range records {
-		rejection := r.circuit.Rejects(false, now)
+		rejection := r.circuit.Rejects(now)
 		switch {
 		case rejection == nil:
 			return time.Time{}
@@ -220,6 +253,16 @@ func (c *call) spare(at time.Time) time.Duration {
 	return c.deadline.Sub(at) - c.reserve(0)
 }
 
+// room is spare for a retry, which needs one and a half times the usual latency. In a full queue a retry with less time
+// makes the server work for nobody.
+func (c *call) room(at time.Time) time.Duration {
+	if c.deadline.IsZero() {
+		return math.MaxInt64
+	}
+	usual := c.record.circuit.Usual()
+	return min(c.spare(at), c.deadline.Sub(at)-usual-usual/2)
+}
+
 // reserve returns the time before the deadline that a response and its body need. It is the time
 // of a quick response of the scope, at least the given time, and enough for a deadline header.
 func (c *call) reserve(response time.Duration) time.Duration {
@@ -241,6 +284,10 @@ func (c *call) prepareRetry() error {
 	c.retries.next = next
 	if err := c.prepare(next); err != nil {
 		return err
+	}
+	if c.retries.unread {
+		c.last.discard()
+		c.retries.unread = false
 	}
 	return nil
 }

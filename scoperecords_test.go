@@ -88,7 +88,8 @@ func TestMaxScopes_remembersWhatMatters(t *testing.T) {
 			for range 20 {
 				_ = visit(t, tr, "new.test")
 			}
-			require.ErrorIs(t, visit(t, tr, "new.test"), resilienthttp.ErrBreakerOpen)
+			_, err := tr.RoundTrip(single(newRequest(t, http.MethodGet, "http://new.test/", "")))
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 		}},
 		{"an exhausted quota: the next call waits", status(200, "X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"),
 			func(t *testing.T, tr *resilienthttp.Transport) {

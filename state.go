@@ -88,6 +88,8 @@ type BreakerStatus struct {
 	Since          time.Time // the time of the last change; zero: there is no circuit
 	NotBefore      time.Time // requests are rejected until then; zero: they are not rejected
 	SlowStartLimit float64   // maximum of requests in flight; below 1 means one with pauses, and zero no limit
+	FailingSince   time.Time // the first failure of the outage; zero: the circuit is closed
+	Waiting        int       // calls that wait for the circuit
 }
 
 // BudgetStatus is the content of the retry budget of a scope. Its capacity is Used + Remaining.
@@ -233,7 +235,7 @@ func compareKeys(a, b scope.Key) int {
 func breakerStatus(s circuit.Status) BreakerStatus {
 	return BreakerStatus{
 		State: BreakerState(s.State), Calls: s.Calls, Failures: s.Failures, Openings: s.Openings, Since: s.Since,
-		NotBefore: s.NotBefore, SlowStartLimit: s.Limit,
+		NotBefore: s.NotBefore, SlowStartLimit: s.Limit, FailingSince: s.Outage, Waiting: s.Waiting,
 	}
 }
 

@@ -14,6 +14,7 @@ type Attempt struct {
 	Hedge      bool   // the attempt is a hedge
 	Concurrent bool   // it was sent while another was in flight: a hedge, or because that was slow
 	FixedLimit bool   // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
+	Held       bool   // it waited for the circuit
 	Endpoint   string // its Name in package endpoints; "" means that the call has no list
 	Resent     bool   // net/http has sent it again by itself, because a reused connection broke: see InDoubt
 
@@ -208,7 +209,7 @@ func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
 func (a *attempt) soFar() *Attempt {
 	r := &a.report
 	return &Attempt{
-		call: a.call, Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit, Endpoint: r.Endpoint,
+		call: a.call, Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit, Held: r.Held, Endpoint: r.Endpoint,
 		Request: r.Request, Start: r.Start, QueueWait: r.QueueWait, Latency: time.Since(r.Start),
 	}
 }

@@ -305,7 +305,7 @@ func TestTrace_Rejected(t *testing.T) {
 		before int // calls made first
 		reason error
 	}{
-		{"breaker", func(tr *resilienthttp.Transport) { tr.Breaker = &resilienthttp.Breaker{MinRequests: 1} }, 1, resilienthttp.ErrBreakerOpen},
+		{"breaker", func(tr *resilienthttp.Transport) { tr.Breaker = &resilienthttp.Breaker{MinRequests: 1, MaxWait: -1} }, 1, resilienthttp.ErrBreakerOpen},
 		{"limit", func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, MaxWait: -1}
 		}, 1, resilienthttp.ErrRateLimited},
@@ -334,7 +334,7 @@ func TestTrace_Rejected(t *testing.T) {
 	}
 	t.Run("breaker opens", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(500), 3)
-		transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+		transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, MaxWait: -1}
 		var m minutes
 		transport.Trace = m.trace("T")
 		ctx := resilienthttp.WithTrace(t.Context(), m.trace("ctx"))
@@ -607,7 +607,7 @@ func TestLogTrace(t *testing.T) {
 	t.Run("a failure, the breaker, and a rejection", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			transport := bareTransport(puppetStatus(500), 1)
-			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, MaxWait: -1}
 			records, _ := logged(t, func(trace *resilienthttp.Trace) {
 				ctx := resilienthttp.WithTrace(t.Context(), trace)
 				tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))

@@ -33,6 +33,7 @@ func (t *Transport) Validate() error {
 		c.Duration("Breaker.Window", b.Window)
 		c.Duration("Breaker.Cooldown", b.Cooldown)
 		c.Duration("Breaker.MaxCooldown", b.MaxCooldown)
+		c.Duration("Breaker.MaxWait", b.MaxWait)
 		c.Ratio("Breaker.FailureRatio", b.FailureRatio)
 	}
 	if h := t.Hedge; h != nil {

@@ -39,10 +39,10 @@ func TestValidate(t *testing.T) {
 			Policy:         resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60},
 			DeadlineHeader: resilienthttp.DeadlineHeader{Margin: 2},
 			RateLimit:      &resilienthttp.RateLimit{MaxWait: 60, MaxBlock: 3}, Hedge: &resilienthttp.Hedge{Delay: 100},
-			Breaker: &resilienthttp.Breaker{Window: 10, Cooldown: 100, MaxCooldown: 200},
+			Breaker: &resilienthttp.Breaker{Window: 10, Cooldown: 100, MaxCooldown: 200, MaxWait: 300},
 		}, []string{
 			"Policy.AttemptTimeout is 5ns", "Policy.ReadTimeout", "Policy.MaxRetryAfter", "DeadlineHeader.Margin",
-			"RateLimit.MaxWait", "RateLimit.MaxBlock", "Hedge.Delay", "Breaker.Window", "Breaker.Cooldown", "Breaker.MaxCooldown",
+			"RateLimit.MaxWait", "RateLimit.MaxBlock", "Hedge.Delay", "Breaker.Window", "Breaker.Cooldown", "Breaker.MaxCooldown", "Breaker.MaxWait",
 		}},
 		{"the least of all may be meant", &fields{
 			Policy:         resilienthttp.Policy{AttemptTimeout: 1, ReadTimeout: 1, MaxRetryAfter: 1},

@@ -50,7 +50,7 @@ const all = `{
 	"DeadlineHeader": {"Name": "X-By", "Margin": "20ms", "Disabled": true},
 	"Budget": {"Ratio": 0.2, "Burst": -1, "Static": true},
 	"RateLimit": {"Limit": 50.5, "Burst": 7, "MaxInFlight": 4, "maxWait": "10s", "MaxBlock": "2h", "IgnoreHeaders": true},
-	"Breaker": {"FailureRatio": 0.5, "MinRequests": 9, "Window": "11s", "Cooldown": "1s", "MaxCooldown": "4s", "Probes": 2, "Static": true},
+	"Breaker": {"FailureRatio": 0.5, "MinRequests": 9, "Window": "11s", "Cooldown": "1s", "MaxCooldown": "4s", "Probes": 2, "MaxWait": "9s", "Static": true},
 	"Hedge": {"Delay": "250ms", "Quantile": 0.9, "MaxRatio": 1e-2},
 	"OwnsRetries": true
 }`
@@ -66,7 +66,7 @@ func TestRead(t *testing.T) {
 			Budget:         &resilienthttp.Budget{Ratio: 0.2, Burst: -1, Static: true},
 			RateLimit:      &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxInFlight: 4, MaxWait: 10 * time.Second, MaxBlock: 2 * time.Hour, IgnoreHeaders: true},
 			Breaker: &resilienthttp.Breaker{
-				FailureRatio: 0.5, MinRequests: 9, Window: 11 * time.Second, Cooldown: time.Second, MaxCooldown: 4 * time.Second, Probes: 2, Static: true,
+				FailureRatio: 0.5, MinRequests: 9, Window: 11 * time.Second, Cooldown: time.Second, MaxCooldown: 4 * time.Second, Probes: 2, MaxWait: 9 * time.Second, Static: true,
 			},
 			Hedge: &resilienthttp.Hedge{Delay: 250 * time.Millisecond, Quantile: 0.9, MaxRatio: 0.01}, OwnsRetries: true,
 		}

@@ -90,6 +90,7 @@ func (m *callMetrics) record(ctx context.Context, c *resilienthttp.Call, scope s
 	m.recordWait(ctx, scope, waitBackoff, s.retryWait)
 	m.recordWait(ctx, scope, waitQuota, s.quota)
 	m.recordWait(ctx, scope, waitFixedLimit, s.fixedLimit)
+	m.recordWait(ctx, scope, waitCircuit, s.circuit)
 }
 
 // upstream returns the upstream, or that of all later ones.

@@ -80,9 +80,9 @@ type call struct {
 	caller   context.Context //nolint:containedctx // the parent of the call
 	response context.Context //nolint:containedctx // the context of Response.Request
 
-	queued     bool // it has waited in the queue of the rate limiter
-	fixedLimit bool // its last wait there was for RateLimit.Limit or MaxInFlight
-	described  bool // callDone has set the attributes of the span
+	queued     bool   // it has waited in the queue of the rate limiter
+	queueCause string // of the last wait in a queue
+	described  bool   // callDone has set the attributes of the span
 }
 
 type callKey struct{}
@@ -204,10 +204,10 @@ func (c *client) queueWait(a *resilienthttp.Attempt) {
 	if of == nil {
 		return
 	}
-	of.queued, of.fixedLimit = true, a.FixedLimit
+	of.queued, of.queueCause = true, queueCause(a)
 	if of.span.IsRecording() {
 		of.span.AddEvent(eventQueued, trace.WithAttributes(
-			keyAttemptNumber.Int(a.Number), keyWaitCause.String(queueCause(a.FixedLimit)), seconds(keyEstimatedWait, a.RetryWait)))
+			keyAttemptNumber.Int(a.Number), keyWaitCause.String(queueCause(a)), seconds(keyEstimatedWait, a.RetryWait)))
 	}
 }
 
@@ -253,7 +253,7 @@ func (c *client) callDone(done *resilienthttp.Call) {
 type summary struct {
 	outcome, errorType             string
 	queueWait, inFlight, retryWait time.Duration // see Call.Timings
-	quota, fixedLimit              time.Duration // the parts of queueWait in the queue of the rate limiter
+	quota, fixedLimit, circuit     time.Duration // the parts of queueWait, by cause
 }
 
 func summarize(done *resilienthttp.Call, of *call) summary {
@@ -266,16 +266,19 @@ func summarize(done *resilienthttp.Call, of *call) summary {
 	for i := range done.Attempts {
 		a := &done.Attempts[i]
 		rest -= a.QueueWait
-		s.addQueueWait(a.FixedLimit, a.QueueWait)
+		s.addQueueWait(queueCause(a), a.QueueWait)
 	}
-	s.addQueueWait(of.fixedLimit, rest)
+	s.addQueueWait(of.queueCause, rest)
 	return s
 }
 
-func (s *summary) addQueueWait(fixedLimit bool, d time.Duration) {
-	if fixedLimit {
+func (s *summary) addQueueWait(cause string, d time.Duration) {
+	switch cause {
+	case waitCircuit:
+		s.circuit += d
+	case waitFixedLimit:
 		s.fixedLimit += d
-	} else {
+	default:
 		s.quota += d
 	}
 }

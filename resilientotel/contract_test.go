@@ -131,7 +131,7 @@ func TestWrap(t *testing.T) {
 			r := record()
 			tr := &resilienthttp.Transport{
 				Base: script(answer{status: 503}, answer{status: 503}, answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.5, Burst: 1},
-				Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 2, Cooldown: 1e9, Probes: 1}, Policy: every(1e9),
+				Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 2, Cooldown: 1e9, Probes: 1, MaxWait: -1}, Policy: every(1e9),
 				Trace: &resilienthttp.Trace{
 					AttemptStart: func(*resilienthttp.Attempt) { hook("start") }, AttemptDone: func(*resilienthttp.Attempt) { hook("done") },
 					RetryWait: func(*resilienthttp.Attempt) { hook("wait") }, QueueWait: func(*resilienthttp.Attempt) { hook("queued") },

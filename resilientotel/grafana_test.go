@@ -67,7 +67,7 @@ func doEverything(t *testing.T, i *Instrumentation) {
 		},
 		{ // a rejection
 			Base:   script(answer{err: errors.New("broken")}),
-			Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1},
+			Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, MaxWait: -1},
 		},
 	} {
 		rt := i.Wrap(tr)

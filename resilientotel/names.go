@@ -92,6 +92,7 @@ const (
 const (
 	waitBackoff    = "backoff"     // before a retry
 	waitQuota      = "quota"       // for a quota of the server
+	waitCircuit    = "circuit"     // for a server that fails
 	waitFixedLimit = "fixed_limit" // for RateLimit.Limit or MaxInFlight
 	waitRateLimit  = "rate_limit"  // for either
 )

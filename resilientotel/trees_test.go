@@ -66,7 +66,7 @@ internal call GET 0s–3s
 		{
 			name: "rejected by the breaker: no CLIENT span", base: script(answer{status: 503}),
 			transport: &resilienthttp.Transport{
-				Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour},
+				Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour, MaxWait: -1},
 				Scope: func(*http.Request) string { return "bank" },
 			},
 			calls: func(t *testing.T, rt http.RoundTripper) {
@@ -79,7 +79,7 @@ internal call GET 0s–0s Error ""
   error.type=503 http.request.method=GET http.response.status_code=503 resilienthttp.attempt.count=1 resilienthttp.in_flight=0 resilienthttp.outcome=failed resilienthttp.queue_wait=0 resilienthttp.retry_wait=0 resilienthttp.scope=bank resilienthttp.stop_reason=max_attempts server.address=api.test server.port=8443
   client HTTP GET 0s–0s Error ""
     error.type=503 http.request.method=GET http.response.status_code=503 network.protocol.version=1.1 server.address=api.test server.port=8443 url.full=https://api.test:8443
-internal call GET 1s–1s Error "resilienthttp: circuit breaker is open; not before TIME"
+internal call GET 1s–1s Error "resilienthttp: circuit breaker is open: the server has failed for 1s; not before TIME"
   error.type=breaker_open http.request.method=GET resilienthttp.attempt.count=0 resilienthttp.in_flight=0 resilienthttp.outcome=rejected resilienthttp.queue_wait=0 resilienthttp.retry_wait=0 resilienthttp.scope=bank server.address=api.test server.port=8443
   * 1s rejected resilienthttp.rejected_by=breaker
 `,

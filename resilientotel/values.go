@@ -122,8 +122,11 @@ func methodName(method string) string {
 }
 
 // queueCause returns the resilienthttp.wait.cause of a wait in the queue.
-func queueCause(fixedLimit bool) string {
-	if fixedLimit {
+func queueCause(a *resilienthttp.Attempt) string {
+	switch {
+	case a.Held:
+		return waitCircuit
+	case a.FixedLimit:
 		return waitFixedLimit
 	}
 	return waitQuota

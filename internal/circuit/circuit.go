@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/internal/window"
@@ -27,6 +28,8 @@ type Circuit struct {
 	mu      sync.Mutex // guards the fields below, and fields of closed
 	since   time.Time  // the last change
 	opening *opening   // nil: closed
+	outage  outage     // the last one
+	waiting *waiting   // nil: no call has waited
 
 	openings *window.Counter // of the closed circuit; nil: it never opened
 }
@@ -71,42 +74,41 @@ type Result struct {
 }
 
 // Permit permits one attempt. The caller must call Done or Cancel once; the methods of the
-// zero Permit have no effect. If the caller calls neither, a probe holds its slot for one
-// cooldown, and any other attempt counts as in flight until the circuit changes.
+// zero Permit have no effect. If the caller calls neither, another probe may follow after a cooldown.
 type Permit struct {
 	Change *Change // the change that Admit made; nil: none
 
 	circuit *Circuit
-	closed  *closed // nil: a probe
-	number  int64   // its place among the attempts that closed has admitted, from 1
-	slot    *slot   // slot of a probe or of a request under slow start; nil: not counted
+	closed  *closed  // that admitted it; nil: it is a probe
+	opening *opening // that admitted it; nil: it is no probe
+	ended   *bool    // Done or Cancel was called; nil: a second call changes nothing, or too little. Circuit.mu guards it
 }
 
-// slot is a place in a limited number of requests. Circuit.mu guards it.
-type slot struct {
-	ended   bool      // Done or Cancel was called
-	opening *opening  // the opening of a probe; otherwise nil
-	expires time.Time // the time at which a probe loses its slot
-}
+// Current reports whether the circuit has not changed since it admitted the attempt.
+func (p Permit) Current() bool { return p.circuit.closed.Load() == p.closed }
 
 // Rejection is the result for a request that is not admitted.
 type Rejection struct {
 	NotBefore time.Time // the earliest time at which another request may be admitted
+	Outage    time.Time // the first failure of the outage; zero: the circuit is closed
 }
 
-// Admit returns a Permit for one attempt, or a Rejection. retry means that the attempt is not the
-// first of its call. A retry is not admitted as a probe, unless the rules are static: the few
-// slots are for new calls.
-func (c *Circuit) Admit(retry bool, now time.Time) (Permit, *Rejection) {
-	s := c.closed.Load()
-	if s == nil || s.slowStart.Load() != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.opening != nil {
-			return c.admitProbe(retry, now)
-		}
-		s = c.closed.Load()
+// Admit returns a Permit for one attempt, or a Rejection. It does not wait.
+func (c *Circuit) Admit(now time.Time) (Permit, *Rejection) {
+	if s := c.closed.Load(); s != nil && s.slowStart.Load() == nil {
+		return Permit{circuit: c, closed: s}, nil
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.admit(now)
+}
+
+// admit is Admit for a locked circuit.
+func (c *Circuit) admit(now time.Time) (Permit, *Rejection) {
+	if c.opening != nil {
+		return c.admitProbe(now)
+	}
+	s := c.closed.Load()
 	p := Permit{circuit: c, closed: s}
 	if l := s.slowStart.Load(); l != nil && l.expired(now) {
 		s.slowStart.Store(nil)
@@ -114,48 +116,34 @@ func (c *Circuit) Admit(retry bool, now time.Time) (Permit, *Rejection) {
 		if rejection := l.admit(now); rejection != nil {
 			return Permit{}, rejection
 		}
-		p.slot = new(slot)
+		p.ended = new(bool)
 	}
-	p.number = s.sent.Add(1)
 	return p, nil
 }
 
 // Rejects returns the Rejection that Admit would return at a time, as far as it is known
 // now, or nil. It changes nothing. For a closed circuit it takes no lock.
-func (c *Circuit) Rejects(retry bool, at time.Time) *Rejection {
+func (c *Circuit) Rejects(at time.Time) *Rejection {
 	if s := c.closed.Load(); s != nil && s.slowStart.Load() == nil {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.rejects(retry, at)
+	return c.rejects(at)
 }
 
 // rejects is Rejects for a locked circuit.
-func (c *Circuit) rejects(retry bool, at time.Time) *Rejection {
-	o, static := c.opening, c.breaker.rules.Static
-	if o == nil {
-		if l := c.closed.Load().slowStart.Load(); l != nil && at.Before(l.paused) && !wentBack(l.quiet, at) {
-			return &Rejection{NotBefore: l.paused}
-		}
+func (c *Circuit) rejects(at time.Time) *Rejection {
+	var next, outage time.Time
+	if o := c.opening; o != nil {
+		next, outage = o.probeAt(&c.breaker.rules, at), c.outage.since
+	} else if l := c.closed.Load().slowStart.Load(); l != nil && !hold.WentBack(l.quiet, at) {
+		next = l.paused
+	}
+	if !at.Before(next) {
 		return nil
 	}
-	if !o.halfOpen && at.Before(o.until) && !wentBack(o.began, at) {
-		return &Rejection{NotBefore: o.until}
-	}
-	inFlight, free := o.inFlight(at)
-	wait := probeResult // until a probe closes the circuit
-	switch {
-	case retry && !static && !o.halfOpen:
-		wait = o.cooldown // until a probe is sent and has a result
-	case retry && !static:
-		wait = min(wait, o.cooldown)
-	case o.free(&c.breaker.rules, inFlight, at):
-		return nil
-	case inFlight > 0:
-		wait = min(wait, free.Sub(at)) // until a slot is free
-	}
-	return &Rejection{NotBefore: at.Add(wait)}
+	return &Rejection{NotBefore: next, Outage: outage}
 }
 
 // Done records the result of the attempt. It returns the change that the result made, or nil.
@@ -171,21 +159,32 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 			r.Outcome = Failure
 		}
 	}
-	if p.slot != nil || r.Outcome == Failure {
-		c.mu.Lock()
-		defer c.mu.Unlock()
+	if p.ended == nil && r.Outcome != Failure {
+		return c.doneClosed(p.closed, r, now)
 	}
-	if p.slot != nil {
-		if p.slot.ended {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change := c.done(p, r, now)
+	c.dispatch(now)
+	return change
+}
+
+// done is Done for a locked circuit.
+func (c *Circuit) done(p Permit, r Result, now time.Time) *Change {
+	if p.ended != nil {
+		if *p.ended {
 			return nil
 		}
-		p.slot.ended = true
+		*p.ended = true
 	}
-	if p.closed == nil {
-		return c.doneProbe(p.slot, r, now)
+	if p.opening != nil {
+		return c.doneProbe(p.opening, r, now)
 	}
-	return c.doneClosed(p, r, now)
+	return c.doneClosed(p.closed, r, now)
 }
+
+// Usual returns the median latency of successes; 0: unknown.
+func (c *Circuit) Usual() time.Duration { return c.baseline.Get() }
 
 // Cancel returns the permit of an attempt that was not sent or has no known result.
 func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
@@ -198,6 +197,8 @@ type Status struct {
 	Since           time.Time // the last change, or the first use of the Breaker; zero: no circuit
 	NotBefore       time.Time // requests are rejected until then; zero: they are not
 	Limit           float64   // maximum of requests in flight under slow start; zero: none
+	Outage          time.Time // the first failure of the outage; zero: the circuit is closed
+	Waiting         int       // calls that wait for the circuit
 }
 
 // Status describes the circuit. The circuit is half-open from the end of its cooldown, even
@@ -209,15 +210,17 @@ func (c *Circuit) Status(now time.Time) Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := Status{Since: c.since, Openings: c.countOpenings(now)}
-	if rejection := c.rejects(false, now); rejection != nil {
+	s.Waiting = int(c.waitingCalls())
+	rejection := c.rejects(now)
+	if rejection != nil {
 		s.NotBefore = rejection.NotBefore
 	}
 	if o := c.opening; o != nil {
-		s.State, s.Calls, s.Failures = HalfOpen, o.opened.results, o.opened.failures
-		if !o.halfOpen && now.Before(o.until) && !wentBack(o.began, now) {
+		s.State, s.Calls, s.Failures, s.Outage = HalfOpen, o.opened.results, o.opened.failures, c.outage.since
+		if !o.halfOpen && rejection != nil {
 			s.State = Open
 		} else if !o.halfOpen {
-			s.Since = o.until
+			s.Since = o.hold.Next(now)
 		}
 		return s
 	}

@@ -12,9 +12,9 @@ import (
 // start, and counts the results.
 type closed struct {
 	results   window.Counter            // failures, successes
-	sent      atomic.Int64              // attempts admitted
-	ended     atomic.Int64              // attempts with a result or canceled
 	failing   atomic.Bool               // no success since the streak began
+	releasing atomic.Bool               // calls that have waited are being released
+	pressed   atomic.Bool               // the last result since then was slow or a failure
 	streak    failureStreak             // guarded by Circuit.mu
 	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu
 }
@@ -23,6 +23,7 @@ type closed struct {
 type failureStreak struct {
 	attempts int           // attempts in the last Window
 	slow     int           // slow ones among these attempts
+	waited   int           // slow ones and timeouts
 	calls    int           // first attempts of calls in the whole streak
 	since    time.Duration // time of the first of the attempts
 	ratio    float64       // ratio of failures before the streak
@@ -30,9 +31,9 @@ type failureStreak struct {
 }
 
 const (
-	minStreak       = 5 // minimum attempts of a streak that opens the circuit
-	streakPerFlight = 4 // additional attempts for each older one in flight, because it may still succeed
-	minStreakTime   = 2 * time.Second
+	minStreak     = 5 // minimum attempts of a streak that opens the circuit
+	minStreakTime = 2 * time.Second
+	minQuickTime  = 300 * time.Millisecond // of a streak of quick failures
 
 	// maxStreakChance is the logarithm of one in a million. It is compared with the probability
 	// of the streak, if attempts failed independently at the ratio of failures before the streak.
@@ -42,6 +43,8 @@ const (
 // tally is a number of results and of their failures.
 type tally struct{ results, failures int }
 
+func (t tally) succeeded() bool { return t.results > t.failures }
+
 func (s *closed) tally(rules *Rules, at time.Duration) tally {
 	failures, successes := s.results.Sum(at, rules.Window)
 	return tally{results: int(failures + successes), failures: int(failures)}
@@ -49,33 +52,34 @@ func (s *closed) tally(rules *Rules, at time.Duration) tally {
 
 // doneClosed records the result of an attempt that s admitted. The circuit is locked if the
 // attempt failed, or if slow start admitted it.
-func (c *Circuit) doneClosed(p Permit, r Result, now time.Time) *Change {
-	s := p.closed
-	s.ended.Add(1)
+func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	l := s.slowStart.Load()
 	if l != nil {
 		l.done(now.Add(-r.Took), now, r.Outcome)
 	}
 	at := now.Sub(c.breaker.origin)
+	releasing := s.releasing.Load()
+	if releasing && r.Outcome != None {
+		s.pressed.Store(r.Outcome == Failure || r.Took >= minSlow(c.baseline.Get()))
+	}
 	switch r.Outcome {
 	case Success:
 		s.results.Add(at, c.breaker.rules.Window, 0, 1)
 		if s.failing.Load() {
 			s.failing.Store(false)
 		}
-		if l == nil { // under slow start the latency contains the queue
+		if l == nil && !releasing { // otherwise the latency contains the queue
 			c.baseline.Follow(at, r.Took)
 		}
 	case Failure:
-		return c.failed(p, r, now)
+		return c.failed(s, r, now)
 	case None, Responded, Timeout:
 	}
 	return nil
 }
 
 // failed counts a failure, and opens the circuit if there are too many. The circuit is locked.
-func (c *Circuit) failed(p Permit, r Result, now time.Time) *Change {
-	s := p.closed
+func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if c.closed.Load() != s {
 		return nil // the circuit has changed since the attempt was admitted
 	}
@@ -84,9 +88,12 @@ func (c *Circuit) failed(p Permit, r Result, now time.Time) *Change {
 	if !s.failing.Swap(true) {
 		// One more success and failure, because few results prove little.
 		ratio := float64(sum.failures+1) / float64(sum.results+2)
+		if sum.results < minStreak && c.outage.ratio > 0 {
+			ratio = min(ratio, c.outage.ratio) // it has just closed
+		}
 		*streak = failureStreak{since: at, ratio: ratio}
 	} else if at-streak.since > rules.Window {
-		streak.attempts, streak.slow, streak.since = 0, 0, at
+		streak.attempts, streak.slow, streak.waited, streak.since = 0, 0, 0, at
 	}
 	streak.attempts++
 	streak.slowest = max(streak.slowest, r.Took)
@@ -94,13 +101,16 @@ func (c *Circuit) failed(p Permit, r Result, now time.Time) *Change {
 	if slow {
 		streak.slow++
 	}
+	if slow || r.TimeOut {
+		streak.waited++
+	}
 	if !r.Retry {
 		streak.calls++
 	}
 	s.results.Add(at, rules.Window, 1, 0)
 	sum.results++
 	sum.failures++
-	if !p.tooMany(sum, r, at) {
+	if !c.tooMany(streak, sum, r, at) {
 		return nil
 	}
 	took, slowest := r.Took, r.Took
@@ -110,35 +120,42 @@ func (c *Circuit) failed(p Permit, r Result, now time.Time) *Change {
 	case slow: // among many quick ones it does not indicate a queue
 		took, slowest = 0, 0
 	}
-	c.opening = newOpening(rules, 0, took, slowest, now)
+	c.noteOutage(streak, sum, now)
+	c.opening = newOpening(rules, took, slowest, c.outage.usual, now)
 	c.opening.opened = sum
 	c.closed.Store(nil)
 	return c.changed(Closed, Open, now)
 }
 
-// tooMany reports whether the failure opens the circuit, by the ratio of failures or by the
-// streak. Attempts in flight count as successes, because in a burst of calls the failures may end
-// first. A streak of two seconds opens the circuit if neither chance nor the attempts in flight
-// explain it; those that were sent after the failed one do not, or a server that only hangs would
-// never open it. So a client with a call a second need not wait for MinRequests results. The
-// retries of one call alone never open the circuit.
-func (p Permit) tooMany(sum tally, r Result, at time.Duration) bool {
-	s, rules := p.closed, &p.circuit.breaker.rules
+// noteOutage notes what was usual before the failures that open the circuit. A circuit that closed less than a Window ago
+// does not know it better than before.
+func (c *Circuit) noteOutage(streak *failureStreak, sum tally, now time.Time) {
+	span, age := c.breaker.rules.Window, now.Sub(c.since)
+	usual := c.outage.usual
+	if usual == 0 || age >= span {
+		usual = max(min(span, age)/time.Duration(sum.results), 1)
+	}
+	c.outage = outage{since: c.breaker.origin.Add(streak.since), usual: usual, ratio: streak.ratio, slow: 2*streak.waited >= streak.attempts}
+}
+
+// tooMany reports whether the failure opens the circuit, by the ratio of failures or by the streak. A streak opens it if
+// chance does not explain it. So a client with a call a second need not wait for MinRequests results. The retries of one
+// call alone never open the circuit.
+func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Duration) bool {
+	rules := &c.breaker.rules
 	if rules.off() {
 		return false
 	}
-	enough, ended := sum.results >= rules.MinRequests, s.ended.Load()
-	if rules.Static {
-		return enough && rules.tooMany(sum.failures, sum.results)
-	}
-	if enough && rules.tooMany(sum.failures, sum.results+int(max(s.sent.Load()-ended, 0))) {
+	if sum.results >= rules.MinRequests && rules.tooMany(sum.failures, sum.results) {
 		return true
 	}
-	streak := &s.streak
-	if r.Retry || streak.calls < 2 || at-streak.since < minStreakTime {
+	least := minStreakTime
+	if 2*streak.waited < streak.attempts {
+		least = minQuickTime
+	}
+	if rules.Static || r.Retry || streak.calls < 2 || streak.attempts < minStreak || at-streak.since < least {
 		return false
 	}
 	byChance := float64(streak.attempts)*math.Log(streak.ratio) > maxStreakChance
-	older := int(max(p.number-ended, 0)) // in flight, and sent before this attempt
-	return !byChance && streak.attempts >= minStreak+streakPerFlight*older
+	return !byChance
 }

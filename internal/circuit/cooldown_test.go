@@ -8,39 +8,33 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// §4.15: the cooldown grows each time that the circuit opens again, and begins anew after it
-// was closed. Up to a quarter is added at random, also to the maximum. Unless the rules are
-// static, the cooldown follows the latency of the failure. A failure as long as the first cooldown
-// leaves only the minimum.
+// §4.15: a probe is sent a cooldown after the one before. The cooldown doubles each time that a probe fails, up to a
+// maximum, and begins anew after the circuit was closed. Up to a quarter is added at random, also to the maximum. Unless
+// the rules are static, the cooldown follows the latency of the failure.
 func TestOpening_cooldown(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name  string
 		rules Rules
 		took  time.Duration
-		want  []time.Duration // without jitter
+		want  []time.Duration // without jitter: until the first probe, and after each one
 	}{
 		{"at once", Rules{}, 0, []time.Duration{100 * ms, 100 * ms, 100 * ms}},
-		{"quick", Rules{}, 20 * ms, []time.Duration{100 * ms, 160 * ms, 160 * ms}},
-		{"twice the failure", Rules{}, 300 * ms, []time.Duration{600 * ms, 1200 * ms, 2400 * ms, 2400 * ms}},
-		{"half a second", Rules{}, 500 * ms, []time.Duration{1000 * ms, 2000 * ms, 4000 * ms, 4000 * ms}},
-		{"just less than a second", Rules{}, 999 * ms, []time.Duration{1e9, 2e9, 4e9, 4e9}},
-		{"a second: the failure itself took the time", Rules{}, 1000 * ms, []time.Duration{100 * ms, 100 * ms, 100 * ms}},
-		{"half a minute", Rules{}, 30 * time.Second, []time.Duration{100 * ms, 100 * ms, 100 * ms}},
-		{"written out", Rules{}.withDefaults(), 20 * ms, []time.Duration{100 * ms, 160 * ms, 160 * ms}},
-		{"Cooldown set", Rules{Cooldown: 1e9}, 999 * ms, []time.Duration{1e9, 2e9, 4e9, 4e9}},
-		{"Cooldown set, half a minute", Rules{Cooldown: 1e9}, 30 * time.Second, []time.Duration{1e9, 1e9, 1e9}},
-		{"Cooldown set, longer than the failure", Rules{Cooldown: 3e9}, 2 * time.Second, []time.Duration{3e9, 4e9, 4e9}},
-		{"Cooldown set, at once", Rules{Cooldown: 1e9}, 0, []time.Duration{1e9, 1e9, 1e9}},
-		{"MaxCooldown set", Rules{MaxCooldown: 1e9}, 300 * ms, []time.Duration{600 * ms, 1000 * ms, 1000 * ms}},
+		{"quick", Rules{}, 20 * ms, []time.Duration{100 * ms, 100 * ms, 160 * ms, 160 * ms}},
+		{"twice the failure", Rules{}, 300 * ms, []time.Duration{600 * ms, 600 * ms, 1200 * ms, 2400 * ms, 2400 * ms}},
+		{"just less than a second", Rules{}, 999 * ms, []time.Duration{1e9, 1e9, 2e9, 4e9, 4e9}},
+		{"a second: the next one may be sent while it hangs", Rules{}, 1000 * ms, []time.Duration{1e9, 1e9, 1e9}},
+		{"half a minute", Rules{}, 30 * time.Second, []time.Duration{1e9, 1e9, 1e9}},
+		{"written out", Rules{}.withDefaults(), 20 * ms, []time.Duration{100 * ms, 100 * ms, 160 * ms, 160 * ms}},
+		{"Cooldown set", Rules{Cooldown: 2e9}, 999 * ms, []time.Duration{2e9, 2e9, 4e9, 4e9}},
+		{"Cooldown set, half a minute", Rules{Cooldown: 2e9}, 30 * time.Second, []time.Duration{2e9, 2e9, 2e9}},
+		{"MaxCooldown set", Rules{MaxCooldown: 1e9}, 300 * ms, []time.Duration{600 * ms, 600 * ms, 1e9, 1e9}},
 		{"MaxCooldown below twice the failure", Rules{MaxCooldown: 500 * ms}, 300 * ms, []time.Duration{500 * ms, 500 * ms}},
 		{"maximum below the first", Rules{Cooldown: 8e9, MaxCooldown: 4e9}, 0, []time.Duration{8e9, 8e9}},
-		{"no growth", Rules{MaxCooldown: -1}, 30 * time.Second, []time.Duration{100 * ms, 100 * ms}},
-		{"static", Rules{Static: true}, 0, []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 4000 * ms, 4000 * ms}},
-		{"static, whatever the latency", Rules{Static: true}, 30 * time.Second, []time.Duration{100 * ms, 200 * ms}},
-		{"static, half of the maximum", Rules{Cooldown: 2e9, Static: true}, 0, []time.Duration{2e9, 4e9, 4e9}},
-		{"static, huge", Rules{Cooldown: 1 << 60, MaxCooldown: math.MaxInt64, Static: true}, 0, []time.Duration{1 << 60, 1 << 61, 1 << 62}},
-		{"static, negative", Rules{Cooldown: -1, Static: true}, 0, []time.Duration{minCooldown, 2 * minCooldown, 4 * minCooldown}},
+		{"static", Rules{Static: true}, 0, []time.Duration{100 * ms, 100 * ms, 200 * ms, 400 * ms, 800 * ms, 1600 * ms, 3200 * ms, 4e9, 4e9}},
+		{"static, whatever the latency", Rules{Static: true}, 30 * time.Second, []time.Duration{100 * ms, 100 * ms, 200 * ms}},
+		{"static, huge", Rules{Cooldown: 1 << 60, MaxCooldown: math.MaxInt64, Static: true}, 0, []time.Duration{1 << 60, 1 << 60, 1 << 61}},
+		{"static, negative", Rules{Cooldown: -1, Static: true}, 0, []time.Duration{minCooldown, minCooldown, 2 * minCooldown}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			jitters := map[time.Duration]bool{}
@@ -51,6 +45,9 @@ func TestOpening_cooldown(t *testing.T) {
 					rules.MaxCooldown = 4 * time.Second
 				}
 				b, at := record(rules), epoch
+				if tt.took >= slowFailure {
+					b.Circuit(host).outage.usual = 200 * ms // at least one of five calls is a probe
+				}
 				again := []time.Duration{0}
 				if tt.took >= slowFailure && !rules.Static {
 					again = nil // slow start would reject
@@ -66,11 +63,11 @@ func TestOpening_cooldown(t *testing.T) {
 					default:
 						b.done(b.must(t, at), Result{Outcome: Failure, Took: tt.took}, at)
 					}
-					until, rejects := b.rejects(at, false)
+					until, rejects := b.rejects(at)
 					require.True(t, rejects)
 					wait := until.Sub(at)
-					require.GreaterOrEqual(t, wait, want)
-					require.LessOrEqual(t, wait, want+want/4)
+					require.GreaterOrEqual(t, wait, want, "%d", i)
+					require.LessOrEqual(t, wait, want+want/4, "%d", i)
 					jitters[wait-want] = true
 
 					permit, notBefore, ok := b.admit(until.Add(-1))
@@ -90,13 +87,38 @@ func TestOpening_cooldown(t *testing.T) {
 	})
 }
 
-// §4.15: a retry that is rejected after the cooldown gets a NotBefore in the future.
-func TestOpening_notBeforeIsInTheFuture(t *testing.T) {
-	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
-	until := b.opened(t, epoch)
-	for _, at := range []time.Time{epoch, until.Add(-1), until, until.Add(time.Minute), until.Add(time.Hour)} {
-		notBefore, rejects := b.rejects(at, true)
-		require.True(t, rejects)
-		require.True(t, notBefore.After(at))
+// A probe that fails after its cooldown leaves Cooldown as a pause: the server has just failed.
+func TestOpening_pauseAfterLateFailure(t *testing.T) {
+	b := record(Rules{MinRequests: 1})
+	at := b.openedBy(t, epoch, 0)
+	at, _ = b.rejects(at)
+	probe := b.must(t, at)
+	at = at.Add(time.Minute)
+	b.done(probe, Result{Outcome: Failure, Took: time.Minute}, at)
+	until, rejects := b.rejects(at)
+	require.True(t, rejects)
+	require.GreaterOrEqual(t, until.Sub(at), DefaultCooldown)
+	require.LessOrEqual(t, until.Sub(at), DefaultCooldown*5/4)
+}
+
+// The first cooldown of a client with few calls is the usual time between two results. Soon after the circuit closed, it is
+// still that of before.
+func TestOpening_cooldownFollowsTheUsualRate(t *testing.T) {
+	b, at := record(Rules{Probes: 1}), epoch
+	for range 40 {
+		b.run(at, "S")
+		at = at.Add(time.Second / 2)
+	}
+	for range 2 {
+		for b.Find(host).State(at) == Closed {
+			b.run(at, "F")
+			at = at.Add(time.Second / 2)
+		}
+		at = at.Add(-time.Second / 2)
+		until, _ := b.rejects(at)
+		require.GreaterOrEqual(t, until.Sub(at), 400*time.Millisecond)
+		require.LessOrEqual(t, until.Sub(at), 650*time.Millisecond)
+		require.Equal(t, 1, b.run(until, "S"))
+		at = until
 	}
 }

@@ -23,6 +23,7 @@ const (
 	maxCooldown      = math.MaxInt64 / 5 * 4 // so that jitter does not overflow
 	maxFirstCooldown = time.Second           // maximum of a first cooldown that follows the failure's latency
 	cooldownRatio    = 8                     // maximum of later cooldowns, in latencies of the failure
+	callsPerProbe    = 5                     // a probe that hangs holds its caller: one of so many at most
 )
 
 // Rules decide when circuits open and close. A zero field means its default above.
@@ -57,24 +58,27 @@ func (r *Rules) tooMany(failures, results int) bool {
 	return results > 0 && float64(failures)/float64(results) >= r.FailureRatio
 }
 
-// cooldown returns how long a circuit stays open after a failure. took is the latency of the
-// failure, and before is the cooldown of the previous opening, or 0.
+// firstCooldown returns the time until the first probe after a failure. took is the latency of the failure, and usual the
+// time between two results before the outage, because an outage must not be sent more than usual.
 //
 // A quick failure costs little, so the next probe may come soon. A timeout occupies a caller and
 // a slot in the server's queue. But its length says nothing about the length of the outage, so
 // the first cooldown is never long.
-func (r *Rules) cooldown(before, took time.Duration) time.Duration {
-	first, longest := r.Cooldown, r.MaxCooldown
-	if !r.Static {
-		took = min(took, math.MaxInt64/cooldownRatio) // so that the multiples do not overflow
-		first = min(max(first, min(2*took, maxFirstCooldown)), longest)
-		longest = min(max(first, cooldownRatio*took), longest)
+func (r *Rules) firstCooldown(took, usual time.Duration) time.Duration {
+	if r.Static {
+		return r.Cooldown
 	}
-	switch {
-	case before == 0:
-		return first
-	case before < longest/2: // twice before cannot overflow
-		return 2 * before
+	slow := min(2*min(took, maxFirstCooldown), callsPerProbe*min(usual, maxFirstCooldown))
+	return min(max(r.Cooldown, min(max(slow, usual), maxFirstCooldown)), r.MaxCooldown)
+}
+
+// longestCooldown returns the longest time between two probes that take as long as the last one.
+func (r *Rules) longestCooldown(took time.Duration) time.Duration {
+	if r.Static {
+		return r.MaxCooldown
 	}
-	return longest
+	if took >= maxFirstCooldown {
+		return 0 // while it hangs, the next one may be sent: it need not come later too
+	}
+	return min(cooldownRatio*took, r.MaxCooldown)
 }

@@ -49,35 +49,46 @@ func TestRulesOff(t *testing.T) {
 	require.True(t, r.off())
 }
 
-// A cooldown is between Cooldown and MaxCooldown for all rules.
-func FuzzCooldown(f *testing.F) {
+// The first cooldown is between Cooldown and MaxCooldown for all rules.
+func FuzzFirstCooldown(f *testing.F) {
 	f.Add(int64(0), int64(0), int64(0), int64(0), false)
 	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), int64(math.MaxInt64), false)
 	f.Add(int64(1), int64(math.MaxInt64), int64(0), int64(math.MaxInt64), false)
 	f.Add(int64(time.Second), int64(-1), int64(time.Second), int64(time.Hour), true)
-	f.Fuzz(func(t *testing.T, cooldown, most, before, took int64, static bool) {
+	f.Fuzz(func(t *testing.T, cooldown, most, usual, took int64, static bool) {
 		r := Rules{Cooldown: time.Duration(cooldown), MaxCooldown: time.Duration(most), Static: static}.withDefaults()
-		last := min(time.Duration(max(before, 0)), r.MaxCooldown)
-		if last > 0 { // the circuit opens again
-			last = max(last, r.Cooldown)
-		}
-		got := r.cooldown(last, time.Duration(max(took, 0)))
+		got := r.firstCooldown(time.Duration(max(took, 0)), time.Duration(max(usual, 0)))
 		require.GreaterOrEqual(t, got, r.Cooldown)
 		require.LessOrEqual(t, got, r.MaxCooldown)
-		require.GreaterOrEqual(t, jittered(got), got)
-		require.LessOrEqual(t, jittered(got)-got, got/4)
+		longest := r.longestCooldown(time.Duration(max(took, 0)))
+		require.GreaterOrEqual(t, longest, time.Duration(0))
+		require.LessOrEqual(t, longest, r.MaxCooldown)
 	})
 }
 
-// A failure that took longer never makes for a shorter cooldown.
-func TestCooldownGrowsWithLatency(t *testing.T) {
-	r := Rules{MaxCooldown: math.MaxInt64}.withDefaults()
-	for _, before := range []time.Duration{0, DefaultCooldown, time.Minute} {
-		last := time.Duration(0)
-		for took := time.Duration(1); took > 0; took *= 2 {
-			got := r.cooldown(before, took)
-			require.GreaterOrEqual(t, got, last, "%v after %v", took, before)
-			last = got
-		}
+// L2: the server gets no more probes than it got calls before. So the first cooldown is at least the usual time between
+// two results, but at most a second.
+func TestRules_firstCooldown(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name              string
+		rules             Rules
+		took, usual, want time.Duration
+	}{
+		{"quick failures of a busy client", Rules{}, 20 * ms, ms, DefaultCooldown},
+		{"of a client with few calls", Rules{}, 20 * ms, 700 * ms, 700 * ms},
+		{"of a client with very few calls", Rules{}, 20 * ms, time.Minute, time.Second},
+		{"slow failures: twice their latency", Rules{}, 300 * ms, 200 * ms, 600 * ms},
+		{"timeouts", Rules{}, time.Minute, 200 * ms, time.Second},
+		{"timeouts: one of five calls is a probe", Rules{}, time.Minute, 60 * ms, 300 * ms},
+		{"timeouts of a busy client", Rules{}, time.Minute, ms, DefaultCooldown},
+		{"Cooldown is longer", Rules{Cooldown: 3 * time.Second}, time.Minute, time.Minute, 3 * time.Second},
+		{"MaxCooldown is shorter", Rules{MaxCooldown: 200 * ms}, time.Minute, time.Minute, 200 * ms},
+		{"static", Rules{Static: true}, time.Minute, time.Minute, DefaultCooldown},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rules := tt.rules.withDefaults()
+			require.Equal(t, tt.want, rules.firstCooldown(tt.took, tt.usual))
+		})
 	}
 }

@@ -1,6 +1,10 @@
 package circuit
 
-import "time"
+import (
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/hold"
+)
 
 // slowStart limits the requests in flight after slow failures have opened a circuit and it has
 // closed again. All requests at once would fill the server's queue again. The limit grows as
@@ -32,6 +36,7 @@ const (
 	maxWindows   = 6    // windows without a cut after which slow start ends
 
 	minMaxWait = time.Second
+	lookAgain  = time.Second // longest time after which a rejected request may ask again
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
@@ -41,15 +46,11 @@ func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration
 	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
 		return nil
 	}
-	quick := 2 * baseline
-	if baseline == 0 {
-		quick = slowestFailure / 16
-	}
-	return &slowStart{rules: rules, quick: quick, slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
+	return &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
 }
 
 func (l *slowStart) expired(now time.Time) bool {
-	return now.Sub(l.quiet) > l.rules.Window || now.Sub(l.cut) > maxWindows*l.rules.Window || wentBack(l.quiet, now)
+	return now.Sub(l.quiet) > l.rules.Window || now.Sub(l.cut) > maxWindows*l.rules.Window || hold.WentBack(l.quiet, now)
 }
 
 // admit returns nil if a request may be sent. The caller must then call done once.
@@ -63,7 +64,7 @@ func (l *slowStart) admit(now time.Time) *Rejection {
 		return &Rejection{NotBefore: l.paused}
 	case l.inFlight > 0 && float64(l.inFlight+1) > l.size && now.Sub(l.admitted) < maxWait:
 		l.quiet = now
-		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), probeResult))}
+		return &Rejection{NotBefore: now.Add(min(l.admitted.Add(maxWait).Sub(now), lookAgain))}
 	}
 	l.inFlight++
 	l.admitted = now

@@ -89,8 +89,8 @@ func TestSlowStart_growsInTenRounds(t *testing.T) {
 		part int // the used part of the limit is 1/part
 		want float64
 	}{
-		{"twice the usual latency: doubles", 2 * usualLatency, 1, 20 << 10},
-		{"more: one in a round", 2*usualLatency + 1, 1, 30},
+		{"a sixteenth of the slowest failure: doubles", outageLatency / 16, 1, 20 << 10},
+		{"more: one in a round", outageLatency/16 + 1, 1, 30},
 		{"nearly half of the slowest failure: one in a round", outageLatency/2 - 1, 1, 30},
 		{"half of the slowest failure: no growth", outageLatency / 2, 1, 20},
 		{"half of the limit is used: half of one in a round", 100 * time.Millisecond, 2, 25},
@@ -142,8 +142,8 @@ func TestSlowStart_quickFailures(t *testing.T) {
 		took time.Duration // of a failure
 		grow bool
 	}{
-		{"within twice the usual latency: quick", 2 * usualLatency, true},
-		{"slower: a queue", 2*usualLatency + 1, false},
+		{"within a sixteenth of the slowest failure: quick", outageLatency / 16, true},
+		{"slower: a queue", outageLatency/16 + 1, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, now := newLimit(), epoch
@@ -172,12 +172,13 @@ func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 		cooldown    time.Duration
 		limited     bool
 	}{
-		{"quick ones and a slow one", 18, 1, DefaultCooldown, false},
+		{"quick ones and a slow one: the usual time between two results", 18, 1, 200 * time.Millisecond, false},
 		{"slow ones and a quick one", 1, 18, 600 * time.Millisecond, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, at := record(Rules{}), epoch
 			b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
+			b.Find(host).outage.usual = 200 * time.Millisecond
 			var permits []Permit
 			for range tt.quick + tt.slow {
 				permits = append(permits, b.must(t, at))
@@ -190,7 +191,7 @@ func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 				b.done(p, Result{Outcome: Failure, Took: took}, at)
 			}
 			require.Equal(t, "open", b.path())
-			until, _ := b.rejects(at, false)
+			until, _ := b.rejects(at)
 			require.InDelta(t, tt.cooldown+tt.cooldown/8, until.Sub(at), float64(tt.cooldown/8+1))
 			for range DefaultProbes {
 				b.done(b.must(t, until), Result{Outcome: Success, Took: usualLatency}, until)
@@ -408,7 +409,7 @@ func slowStarted(t *testing.T) (b *recorded, at time.Time) {
 	b, at = record(Rules{MinRequests: 4}), epoch
 	b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
 	at = b.openedBy(t, at, outageLatency)
-	at, _ = b.rejects(at, false)
+	at, _ = b.rejects(at)
 	for range DefaultProbes {
 		b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
 	}
@@ -453,7 +454,7 @@ func TestCircuit_slowStartPauses(t *testing.T) {
 	permit := b.must(t, at)
 	at = at.Add(100 * time.Millisecond)
 	b.done(permit, Result{Outcome: Success, Took: 100 * time.Millisecond}, at)
-	notBefore, rejects := b.rejects(at, false)
+	notBefore, rejects := b.rejects(at)
 	require.True(t, rejects)
 	require.InDelta(t, 270*time.Millisecond, notBefore.Sub(at), float64(time.Millisecond))
 }
@@ -522,12 +523,12 @@ func TestSlowStart_stress(t *testing.T) {
 		wg.Go(func() {
 			for i := range 2000 {
 				sent := epoch.Add(time.Duration(i) * time.Millisecond)
-				permit, rejection := c.Admit(false, sent)
+				permit, rejection := c.Admit(sent)
 				if rejection != nil {
 					if !rejection.NotBefore.After(sent) {
 						t.Error("rejected without a time")
 					}
-					c.Rejects(false, sent)
+					c.Rejects(sent)
 					continue
 				}
 				if (i+g)%5 == 0 {

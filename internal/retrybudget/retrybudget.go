@@ -68,8 +68,9 @@ func (b *Bucket) Deposit(rules *Rules, now time.Time) {
 
 // Request describes the request that needs tokens.
 type Request struct {
-	Slow  bool // the retry follows a timeout: it takes five tokens, or Rules.Tokens if that is less
-	Batch bool // the bucket must be more than half full
+	Slow  bool    // the retry follows a timeout: it takes five tokens, or Rules.Tokens if that is less
+	Batch bool    // the bucket must be more than half full
+	Cost  float64 // tokens of a retry that is not Slow; 0: one
 
 	// Displaces means that the retry follows a response that says "too many requests". Its success
 	// returns no tokens, because a server that admits it rejects another request for it.
@@ -83,8 +84,12 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	defer b.mu.Unlock()
 	capacity := b.fill(rules, now)
 	cost := 1.0
-	if r.Slow && !rules.Static {
+	switch {
+	case rules.Static:
+	case r.Slow:
 		cost = max(1, min(rules.Tokens, slowCost))
+	case r.Cost > 0:
+		cost = r.Cost
 	}
 	if b.tokens+rounding < cost || r.Batch && b.tokens <= capacity/2 {
 		return Permit{}, false

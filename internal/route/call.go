@@ -81,7 +81,7 @@ func (c *Call) Next(last *Visit, stay, concurrent bool, now time.Time) (next *Vi
 	}
 	for i := range c.servers[1:] {
 		switch s := c.at(last.Index + 1 + i); {
-		case s.Circuit.Rejects(s.tried, now) != nil || s.Rest.resting(now):
+		case s.Circuit.Rejects(now) != nil || s.Rest.resting(now):
 		case !s.tried:
 			next.Server, next.moves = s, !concurrent
 			return next, true

@@ -24,7 +24,7 @@ func list(n int) *Call {
 // open opens the circuit of a server.
 func (c *Call) open(i int) {
 	for range 100 {
-		p, rejection := c.servers[i].Circuit.Admit(false, epoch)
+		p, rejection := c.servers[i].Circuit.Admit(epoch)
 		if rejection != nil {
 			return
 		}

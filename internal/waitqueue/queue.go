@@ -1,5 +1,5 @@
-// Package waitqueue is a FIFO queue of calls that wait for a permit. The rate limiter uses it for
-// the fixed limit, for the servers' quotas and for shared quotas.
+// Package waitqueue is a queue of calls that wait for a permit, in the order in which they began. The rate limiter uses
+// it for the fixed limit, for the servers' quotas and for shared quotas, and the circuit breaker for a server that fails.
 //
 // A Queue has no goroutine. Each change of the gate's state, and the queue's timer, calls
 // Dispatch.
@@ -40,6 +40,9 @@ type Limits struct {
 	MaxWait  time.Duration // not positive: the call must not wait
 	MaxBlock time.Duration // longest wait while rejections block; not positive: MaxWait
 	Waiter   Waiter        // nil: none
+	Since    time.Time     // when the call began; zero: when it joins
+	Sent     int           // how often it was sent
+	RestsTo  time.Time     // it is no probe before
 
 	slack time.Duration
 }
@@ -84,7 +87,7 @@ type Queue[P any] struct {
 type Entry[P any] struct {
 	Limits
 
-	since    time.Time
+	joined   time.Time
 	estimate time.Time
 	ready    chan struct{}
 	done     bool // ready is closed; under the lock
@@ -141,14 +144,35 @@ func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
 	if wait > 0 {
 		limits.slack = EstimateSlack
 	}
-	e := &Entry[P]{Limits: limits, since: now, estimate: now.Add(wait), ready: make(chan struct{})}
-	e.place = q.calls.PushBack(e)
+	if limits.Since.IsZero() {
+		limits.Since = now
+	}
+	e := &Entry[P]{Limits: limits, joined: now, estimate: now.Add(wait), ready: make(chan struct{})}
+	q.insert(e)
 	q.Gate.Dispatch(now)
 	return e, nil
 }
 
+// insert queues the call behind those that began before it.
+func (q *Queue[P]) insert(e *Entry[P]) {
+	place := q.calls.Back()
+	for place != nil && entryAt[P](place).Since.After(e.Since) {
+		place = place.Prev()
+	}
+	if place == nil {
+		e.place = q.calls.PushFront(e)
+	} else {
+		e.place = q.calls.InsertAfter(e, place)
+	}
+}
+
 // Wait waits for the permit. The lock is not held.
 func (q *Queue[P]) Wait(e *Entry[P]) (P, *Rejection) {
+	select {
+	case <-e.ready:
+		return e.permit, e.rejected // at once: that is no wait
+	default:
+	}
 	begun := false
 	defer func() {
 		if !begun { // WaitBegins panicked, or exited the goroutine
@@ -215,6 +239,27 @@ func (q *Queue[P]) GrantAll(now time.Time) {
 // Grant gives a permit to the call at the head. The lock is held.
 func (q *Queue[P]) Grant(p P) { q.finish(entryAt[P](q.calls.Front()), p, nil) }
 
+// GrantTo gives a permit to a call. The lock is held.
+func (q *Queue[P]) GrantTo(e *Entry[P], p P) { q.finish(e, p, nil) }
+
+// Probe returns the first of the calls that were sent least often and do not rest. If all of them rest, e is nil, and at
+// is when the first may be a probe. The lock is held.
+func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
+	for place := q.calls.Front(); place != nil; place = place.Next() {
+		switch next := entryAt[P](place); {
+		case next.RestsTo.After(now):
+			if at.IsZero() || next.RestsTo.Before(at) {
+				at = next.RestsTo
+			}
+		case next.Sent == 0:
+			return next, at
+		case e == nil || next.Sent < e.Sent:
+			e = next
+		}
+	}
+	return e, at
+}
+
 func (q *Queue[P]) finish(e *Entry[P], p P, r *Rejection) {
 	q.calls.Remove(e.place)
 	e.permit, e.rejected, e.done = p, r, true
@@ -229,7 +274,7 @@ func (q *Queue[P]) Sweep(now time.Time) {
 		next = place.Next()
 		e := entryAt[P](place)
 		at, blocked := q.Gate.Estimate(now, ahead)
-		if r := e.check(e.since, at, q.RTT, blocked); r != nil {
+		if r := e.check(e.joined, at, q.RTT, blocked); r != nil {
 			q.finish(e, e.permit, r)
 		} else {
 			ahead++

@@ -210,3 +210,80 @@ func TestQueue_dispatchesAfterTake(t *testing.T) {
 		require.Equal(t, 1, g.dispatch)
 	})
 }
+
+// A call that began earlier gets its permit earlier, although it joined later.
+func TestQueue_isInTheOrderOfSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, now := newGate(), time.Now()
+		var calls sync.WaitGroup
+		for i, since := range []time.Duration{-2, -4, 0, -1, -3, -2} { // 0: now; of two that began at once, the first that joined
+			want := []int{3, 1, 6, 5, 2, 4}[i]
+			calls.Go(func() {
+				l := Limits{Ctx: t.Context(), MaxWait: time.Minute}
+				if since != 0 {
+					l.Since = now.Add(since)
+				}
+				p, rejected := g.enter(l)
+				assert.Nil(t, rejected)
+				assert.Equal(t, want, p)
+			})
+			synctest.Wait()
+		}
+		calls.Wait()
+		require.Zero(t, g.Len())
+	})
+}
+
+// Probe chooses the first call of those sent least often that do not rest.
+func TestQueue_probe(t *testing.T) {
+	type call struct {
+		sent  int
+		rests time.Duration
+	}
+	for _, tt := range []struct {
+		name  string
+		calls []call
+		want  int // the index; -1: none
+		at    time.Duration
+	}{
+		{"no call", nil, -1, 0},
+		{"the first", []call{{}, {}}, 0, 0},
+		{"sent least often", []call{{sent: 3}, {sent: 1}, {sent: 2}, {sent: 1}}, 1, 0},
+		{"not sent", []call{{sent: 3}, {sent: 1}, {}}, 2, 0},
+		{"one rests", []call{{rests: 1}, {sent: 1}}, 1, 0},
+		{"it has rested", []call{{sent: 1}, {rests: -1}}, 1, 0},
+		{"all rest", []call{{rests: 9}, {rests: 5, sent: 1}, {rests: 7}}, -1, 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, now := newGate(), time.Now()
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				entries := make([]*Entry[int], 0, len(tt.calls))
+				for _, c := range tt.calls {
+					e, rejected := g.Join(now, Limits{Ctx: t.Context(), MaxWait: time.Minute, Sent: c.sent, RestsTo: now.Add(c.rests)})
+					require.Nil(t, rejected)
+					entries = append(entries, e)
+				}
+				e, at := g.Probe(now)
+				if tt.want < 0 {
+					require.Nil(t, e)
+					require.Equal(t, tt.at == 0, at.IsZero())
+					if tt.at > 0 {
+						require.Equal(t, tt.at, at.Sub(now))
+					}
+				} else {
+					require.Same(t, entries[tt.want], e)
+					g.GrantTo(e, 7)
+					require.EqualValues(t, len(entries)-1, g.Len())
+					p, rejected := g.Wait(e) // it takes no lock: the permit is there
+					require.Nil(t, rejected)
+					require.Equal(t, 7, p)
+					again, _ := g.Probe(now)
+					require.NotSame(t, e, again)
+				}
+				g.WakeAt(time.Time{}, now)
+			})
+		})
+	}
+}

@@ -1,0 +1,179 @@
+package circuit
+
+import (
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/hold"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+)
+
+// waiting are the calls that wait for a circuit. While it is not closed, the one that was sent least often is the next
+// probe. When it has closed, they are released in the order in which they began, and new calls do not wait behind them.
+type waiting struct {
+	circuit *Circuit
+	queue   waitqueue.Queue[Permit]
+	release hold.Release
+}
+
+var _ waitqueue.Gate[Permit] = (*waiting)(nil)
+
+const (
+	maxWaiting  = 20_000           // calls that wait for one circuit
+	maxOutage   = 20 * time.Second // of a server for which calls begin to wait
+	releaseRate = 1.5              // of released calls, in usual rates
+)
+
+// outage is what the last outage began with.
+type outage struct {
+	since time.Time     // of the first failure
+	usual time.Duration // between two results before
+	ratio float64       // of failures before
+	slow  bool          // half of the failures were slow: the server has too much work
+}
+
+// Wait waits for the permit of a call that Admit has rejected.
+func (c *Circuit) Wait(now time.Time, limits waitqueue.Limits) (Permit, *Rejection) {
+	p, e, rejected := c.join(now, limits)
+	if e == nil {
+		return p, rejected
+	}
+	p, expired := c.waiting.queue.Wait(e)
+	if expired == nil {
+		return p, nil
+	}
+	now = time.Now()
+	if rejected = c.Rejects(now); rejected == nil {
+		rejected = &Rejection{NotBefore: now}
+	}
+	return Permit{}, rejected
+}
+
+// join queues a call, unless it must not wait.
+func (c *Circuit) join(now time.Time, limits waitqueue.Limits) (Permit, *waitqueue.Entry[Permit], *Rejection) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if limits.MaxWait <= 0 || c.tooLate(now) || c.waitingCalls() >= maxWaiting {
+		p, rejected := c.admit(now)
+		return p, nil, rejected
+	}
+	if c.waiting == nil {
+		c.waiting = &waiting{circuit: c}
+		c.waiting.queue.Mu, c.waiting.queue.Gate = &c.mu, c.waiting
+	}
+	e, _ := c.waiting.queue.Join(now, limits)
+	return Permit{}, e, nil
+}
+
+// waitingCalls returns the number of calls that wait. The circuit is locked.
+func (c *Circuit) waitingCalls() int64 {
+	if c.waiting == nil {
+		return 0
+	}
+	return c.waiting.queue.Len()
+}
+
+// tooLate reports whether the server has failed for so long that a call does not begin to wait. The circuit is locked.
+func (c *Circuit) tooLate(now time.Time) bool {
+	return c.opening != nil && now.Sub(c.outage.since) > maxOutage
+}
+
+// Holds reports whether a call would be rejected now, and may wait instead.
+func (c *Circuit) Holds(now time.Time) bool {
+	if s := c.closed.Load(); s != nil && s.slowStart.Load() == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rejects(now) != nil && !c.tooLate(now)
+}
+
+// Slow reports whether the server has too much work: the last outage began with slow failures.
+func (c *Circuit) Slow() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.outage.slow
+}
+
+// startRelease plans the release of the calls that wait. The circuit is locked.
+func (c *Circuit) startRelease(now time.Time) {
+	if w := c.waiting; w != nil {
+		c.closed.Load().releasing.Store(w.queue.Len() > 0)
+		w.release.Begin(now, int(w.queue.Len()), time.Duration(float64(c.outage.usual)/releaseRate), now.Sub(c.outage.since))
+	}
+}
+
+// dispatch sends the calls that need not wait any longer. The circuit is locked.
+func (c *Circuit) dispatch(now time.Time) {
+	if c.waitingCalls() > 0 {
+		c.waiting.Dispatch(now)
+	}
+}
+
+// Take implements waitqueue.Gate.
+func (w *waiting) Take(now time.Time) (Permit, bool) {
+	p, rejected := w.circuit.admit(now)
+	return p, rejected == nil
+}
+
+// Return implements waitqueue.Gate.
+func (w *waiting) Return(p Permit, now time.Time) {
+	if p.Change != nil {
+		p.opening.halfOpen = false // the change was not reported
+	}
+	w.circuit.done(p, Result{}, now)
+}
+
+// Estimate implements waitqueue.Gate. When the server will be back is unknown.
+func (w *waiting) Estimate(now time.Time, _ int64) (at time.Time, blocked bool) { return now, false }
+
+// Dispatch implements waitqueue.Gate.
+func (w *waiting) Dispatch(now time.Time) {
+	wake := time.Time{}
+	for w.queue.Len() > 0 && wake.IsZero() {
+		if w.circuit.opening != nil {
+			wake = w.sendProbe(now)
+		} else {
+			wake = w.sendNext(now)
+		}
+	}
+	if s := w.circuit.closed.Load(); s != nil && w.queue.Len() == 0 {
+		s.releasing.Store(false)
+	}
+	w.queue.WakeAt(wake, now)
+}
+
+// sendProbe sends the call that was sent least often, so that no call fails often. It returns when to come back if none
+// may be sent now.
+func (w *waiting) sendProbe(now time.Time) (wake time.Time) {
+	if rejected := w.circuit.rejects(now); rejected != nil {
+		return rejected.NotBefore // before the search: each call that joins a long queue comes here
+	}
+	e, rested := w.queue.Probe(now)
+	if e == nil {
+		return rested
+	}
+	p, rejected := w.circuit.admit(now)
+	if rejected != nil {
+		return rejected.NotBefore
+	}
+	w.queue.GrantTo(e, p)
+	return time.Time{}
+}
+
+// sendNext releases the call that began first.
+func (w *waiting) sendNext(now time.Time) (wake time.Time) {
+	if next := w.release.Next(); now.Before(next) {
+		return next
+	}
+	p, rejected := w.circuit.admit(now)
+	if rejected != nil {
+		return rejected.NotBefore
+	}
+	least := time.Duration(0)
+	if w.circuit.closed.Load().pressed.Load() {
+		least = w.circuit.breaker.rules.Cooldown // the server cannot do more
+	}
+	w.release.Take(now, least)
+	w.queue.Grant(p)
+	return time.Time{}
+}

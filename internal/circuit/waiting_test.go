@@ -1,0 +1,510 @@
+package circuit
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+)
+
+// outageOf is a client of a server that is away. It lives in a bubble.
+type outageOf struct {
+	*recorded
+
+	back  time.Time                 // the server works since then
+	takes func(released int) Result // of a server that works; nil: a success after 10 ms
+	rests time.Duration             // of a call that has failed
+	calls sync.WaitGroup
+	mu    sync.Mutex         // guards the fields below
+	sent  []int              // the calls, in the order in which they were sent
+	at    []time.Time        // when they were sent
+	ended map[int]*Rejection // the result; nil: a success
+}
+
+// away makes results at a rate for ten seconds, and then failures until the circuit opens.
+func away(t *testing.T, rules Rules, every, took time.Duration) *outageOf {
+	t.Helper()
+	o := &outageOf{recorded: &recorded{Breaker: New(rules, time.Now())}, ended: map[int]*Rejection{}}
+	for end := time.Now().Add(DefaultWindow); time.Now().Before(end); time.Sleep(every) {
+		o.done(o.must(t, time.Now()), Result{Outcome: Success, Took: usualLatency}, time.Now())
+	}
+	for range 1000 {
+		p := o.must(t, time.Now())
+		if o.done(p, Result{Outcome: Failure, Took: took}, time.Now()); o.path() == "open" {
+			return o
+		}
+		time.Sleep(every)
+	}
+	t.Fatal("does not open")
+	return nil
+}
+
+// call starts a call that is sent again until it succeeds or is rejected.
+func (o *outageOf) call(i int, l waitqueue.Limits) {
+	o.calls.Go(func() {
+		for ; ; l.Sent++ {
+			p, rejected := o.Circuit(host).Admit(time.Now())
+			if rejected != nil {
+				p, rejected = o.Circuit(host).Wait(time.Now(), l)
+			}
+			o.mu.Lock()
+			if rejected != nil {
+				o.ended[i] = rejected
+				o.mu.Unlock()
+				return
+			}
+			o.sent = append(o.sent, i)
+			o.at = append(o.at, time.Now())
+			n := len(o.sent)
+			o.mu.Unlock()
+			o.note(p.Change)
+			r := Result{Outcome: Success, Took: usualLatency}
+			if time.Now().Before(o.back) {
+				r.Outcome = Failure
+			} else if o.takes != nil {
+				r = o.takes(n)
+			}
+			time.Sleep(r.Took)
+			if o.done(p, r, time.Now()); r.Outcome == Success || o.takes != nil && !time.Now().Before(o.back) {
+				o.mu.Lock()
+				o.ended[i] = nil
+				o.mu.Unlock()
+				return
+			}
+			l.RestsTo = time.Now().Add(o.rests)
+		}
+	})
+	synctest.Wait()
+}
+
+func limits(t *testing.T) waitqueue.Limits {
+	t.Helper()
+	return waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Minute}
+}
+
+// nothingLeft requires that no call waits or is in flight.
+func (o *outageOf) nothingLeft(t *testing.T) {
+	t.Helper()
+	c := o.Find(host)
+	require.Zero(t, c.Status(time.Now()).Waiting)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.waiting != nil {
+		require.True(t, c.waiting.queue.Alarm().IsZero(), "no timer")
+	}
+	if c.opening != nil {
+		require.Zero(t, c.opening.inFlight)
+	} else if l := c.closed.Load().slowStart.Load(); l != nil {
+		require.Zero(t, l.inFlight)
+	}
+	if s := c.closed.Load(); s != nil {
+		require.False(t, s.releasing.Load())
+	}
+}
+
+// L2: when the circuit closes, calls are released in the order in which they began, at one and a half times the usual
+// rate, but all within the length of the outage.
+func TestWaiting_release(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		every, outage time.Duration
+		calls         int
+		interval      time.Duration // 0: all within the outage
+	}{
+		{"few calls: one and a half times the usual rate", 120 * time.Millisecond, 8 * time.Second, 30, 80 * time.Millisecond},
+		{"many calls: within the outage", 120 * time.Millisecond, 3 * time.Second, 200, 0},
+		{"a busy client", 6 * time.Millisecond, 2 * time.Second, 100, 4 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := away(t, Rules{}, tt.every, 0)
+				begun := o.Find(host).Status(time.Now()).Outage
+				o.back = begun.Add(tt.outage)
+				now := time.Now()
+				for _, i := range rand.Perm(tt.calls) {
+					l := limits(t)
+					l.Since = now.Add(time.Duration(i-tt.calls) * time.Millisecond)
+					o.call(i, l)
+				}
+				require.Equal(t, tt.calls, o.Find(host).Status(time.Now()).Waiting)
+				o.calls.Wait()
+				require.Len(t, o.ended, tt.calls)
+				closed := o.changes[len(o.changes)-1]
+				require.Equal(t, Closed, closed.To)
+				last, released := -1, []time.Time(nil)
+				for n, i := range o.sent {
+					if at := o.at[n]; !at.Before(closed.At) {
+						require.Greater(t, i, last, "in their order")
+						last, released = i, append(released, at)
+					}
+				}
+				require.GreaterOrEqual(t, len(released), tt.calls-3*DefaultProbes)
+				took := released[len(released)-1].Sub(closed.At)
+				require.LessOrEqual(t, took, closed.At.Sub(begun))
+				if tt.interval > 0 {
+					require.InDelta(t, tt.interval*time.Duration(len(released)-1), took, float64(took/10))
+				} else {
+					require.Greater(t, took, closed.At.Sub(begun)*9/10)
+				}
+				o.nothingLeft(t)
+			})
+		})
+	}
+}
+
+// L2: the probe is the call that was sent least often, of those that do not rest.
+func TestWaiting_probe(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		rests [3]time.Duration // of the calls when they begin to wait
+		sent  [3]int
+		again time.Duration // how long a call rests that was a probe
+		want  []int
+	}{
+		{"each in its turn", [3]time.Duration{}, [3]int{}, 0, []int{0, 1, 2, 0, 1, 2}},
+		{"those sent less often first", [3]time.Duration{}, [3]int{2, 0, 1}, 0, []int{1, 1, 2, 0, 1, 2}},
+		{"one rests", [3]time.Duration{0, time.Hour, 0}, [3]int{}, 0, []int{0, 2, 0, 2}},
+		{"all rest: the first that has rested", [3]time.Duration{3 * time.Second, 2 * time.Second, time.Hour}, [3]int{}, time.Hour, []int{1, 0}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := away(t, Rules{}, 50*time.Millisecond, 0)
+				o.back, o.rests = time.Now().Add(time.Hour), tt.again
+				ctx, cancel := context.WithCancel(t.Context())
+				begun := time.Now()
+				for i := range 3 {
+					l := limits(t)
+					l.Ctx, l.Sent, l.MaxWait, l.Since = ctx, tt.sent[i], time.Hour, begun.Add(time.Duration(i))
+					if tt.rests[i] > 0 {
+						l.RestsTo = begun.Add(tt.rests[i])
+					}
+					o.call(i, l)
+				}
+				time.Sleep(10 * time.Second)
+				cancel()
+				o.calls.Wait()
+				require.GreaterOrEqual(t, len(o.sent), len(tt.want))
+				require.Equal(t, tt.want, o.sent[:len(tt.want)])
+				if tt.rests[0] > 0 {
+					require.Len(t, o.sent, len(tt.want))
+					require.Equal(t, tt.rests[0], o.at[1].Sub(begun))
+					require.Equal(t, tt.rests[1], o.at[0].Sub(begun))
+				}
+				o.nothingLeft(t)
+			})
+		})
+	}
+}
+
+// A wait ends without a permit: when its caller cancels, or after MaxWait, or at once.
+func TestWaiting_ends(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		after   time.Duration // of the outage, in which the server is not probed
+		others  int           // calls that wait already
+		maxWait time.Duration
+		cancel  time.Duration // 0: not
+		took    time.Duration
+	}{
+		{"canceled", 0, 0, time.Minute, 300 * time.Millisecond, 300 * time.Millisecond},
+		{"MaxWait", 0, 0, 400 * time.Millisecond, 0, 400 * time.Millisecond},
+		{"it must not wait", 0, 0, 0, 0, 0},
+		{"negative MaxWait", 0, 0, -1, 0, 0},
+		{"almost too late", maxOutage - 1, 0, 400 * time.Millisecond, 0, 400 * time.Millisecond},
+		{"too late", maxOutage + 1, 0, time.Minute, 0, 0},
+		{"too many wait", 0, maxWaiting, time.Minute, 0, 0},
+		{"almost too many", 0, maxWaiting - 1, 400 * time.Millisecond, 0, 400 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := away(t, Rules{Cooldown: time.Hour}, 50*time.Millisecond, 0)
+				c, l := o.Find(host), limits(t)
+				for range tt.others {
+					_, e, rejected := c.join(time.Now(), l)
+					require.NotNil(t, e)
+					require.Nil(t, rejected)
+				}
+				time.Sleep(time.Until(c.Status(time.Now()).Outage.Add(tt.after)))
+				require.Equal(t, tt.after <= maxOutage, c.Holds(time.Now()))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				l.Ctx, l.MaxWait = ctx, tt.maxWait
+				if tt.cancel > 0 {
+					time.AfterFunc(tt.cancel, cancel)
+				}
+				begun := time.Now()
+				p, rejected := c.Wait(begun, l)
+				require.NotNil(t, rejected)
+				require.Zero(t, p)
+				require.True(t, rejected.NotBefore.After(time.Now()))
+				require.Equal(t, c.Status(time.Now()).Outage, rejected.Outage)
+				require.Equal(t, tt.took, time.Since(begun))
+				require.Equal(t, tt.others, c.Status(time.Now()).Waiting)
+				c.mu.Lock()
+				if c.waiting != nil {
+					c.waiting.queue.WakeAt(time.Time{}, time.Now())
+				}
+				c.mu.Unlock()
+			})
+		})
+	}
+	t.Run("a call that waits may wait on", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			o := away(t, Rules{}, 50*time.Millisecond, 0)
+			o.back = time.Now().Add(25 * time.Second)
+			o.call(0, limits(t))
+			o.calls.Wait()
+			require.Contains(t, o.ended, 0)
+			require.NotNil(t, o.ended[0], "it was a probe that failed: it does not begin to wait again")
+			o.ended = map[int]*Rejection{}
+			o.nothingLeft(t)
+		})
+	})
+}
+
+// L2: while the server is slow or fails again, at most one call is released in each Cooldown.
+func TestWaiting_releaseSlowsDown(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		result  Result
+		slowest time.Duration // between two calls
+	}{
+		{"quick failures", Result{Outcome: Failure, Took: time.Millisecond}, DefaultCooldown},
+		{"slow responses", Result{Outcome: Success, Took: slowFailure}, DefaultCooldown},
+		{"usual responses", Result{Outcome: Success, Took: usualLatency}, 5 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := away(t, Rules{}, 6*time.Millisecond, 0)
+				o.back = time.Now().Add(time.Second)
+				first, bad := 0, 0
+				o.takes = func(n int) Result { // the 20th to 60th call
+					if first == 0 {
+						first = n
+					}
+					if n < first+20 || n > first+60 || bad == 4 {
+						return Result{Outcome: Success, Took: time.Millisecond}
+					}
+					if tt.result.Outcome == Failure {
+						bad++
+					}
+					return tt.result
+				}
+				for i := range 100 {
+					o.call(i, limits(t))
+				}
+				o.calls.Wait()
+				require.Len(t, o.ended, 100)
+				require.Equal(t, "open half-open", o.path()[:len("open half-open")])
+				times := o.at[first+5:]
+				gap, n := time.Duration(0), 0
+				for i := range times[1:] {
+					if d := times[i+1].Sub(times[i]); d >= tt.slowest {
+						n++
+						gap = max(gap, d)
+					}
+				}
+				if tt.slowest < DefaultCooldown {
+					require.Zero(t, n)
+					return
+				}
+				require.GreaterOrEqual(t, n, 2)
+				require.LessOrEqual(t, gap, DefaultCooldown+slowFailure)
+				o.nothingLeft(t)
+			})
+		})
+	}
+}
+
+// L2: new calls do not wait behind those that have waited, unless slow start limits both.
+func TestWaiting_newCallsDoNotWait(t *testing.T) {
+	for _, slow := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			took := time.Duration(0)
+			if slow {
+				took = outageLatency
+			}
+			o := away(t, Rules{}, 50*time.Millisecond, took)
+			require.Equal(t, slow, o.Find(host).Slow())
+			o.back = time.Now().Add(time.Second)
+			for i := range 100 {
+				o.call(i, limits(t))
+			}
+			for o.Find(host).State(time.Now()) != Closed {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(time.Millisecond)
+			require.Positive(t, o.Find(host).Status(time.Now()).Waiting)
+			require.False(t, slow && o.limit() == nil)
+			if !slow {
+				for range 100 {
+					o.done(o.must(t, time.Now()), Result{Outcome: Success, Took: 5 * usualLatency}, time.Now())
+				}
+				require.Equal(t, usualLatency, o.Find(host).Usual(), "the latency contains the queue")
+			}
+			o.calls.Wait()
+			o.nothingLeft(t)
+		})
+	}
+}
+
+// L2: calls that slow start rejects wait in the same queue, and none fails.
+func TestWaiting_slowStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := away(t, Rules{}, 50*time.Millisecond, outageLatency)
+		inFlight, most := 0, 0
+		o.back = time.Now()
+		for o.Find(host).State(time.Now()) != Closed {
+			if p, _, ok := o.admit(time.Now()); ok {
+				o.done(p, Result{Outcome: Success, Took: usualLatency}, time.Now())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		require.NotNil(t, o.limit())
+		closed := time.Now()
+		o.takes = func(int) Result { // a pause after each response: not quick, not slow
+			o.mu.Lock()
+			inFlight++
+			most = max(most, inFlight)
+			o.mu.Unlock()
+			time.AfterFunc(100*time.Millisecond, func() { o.mu.Lock(); inFlight--; o.mu.Unlock() })
+			return Result{Outcome: Success, Took: 100 * time.Millisecond}
+		}
+		for i := range 10 {
+			o.call(i, limits(t))
+		}
+		require.Equal(t, 9, o.Find(host).Status(time.Now()).Waiting)
+		require.True(t, o.Find(host).Holds(time.Now()) || time.Now().Equal(closed))
+		o.calls.Wait()
+		require.Equal(t, 1, most)
+		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, o.sent)
+		for i := range 10 {
+			require.Nil(t, o.ended[i])
+		}
+		o.nothingLeft(t)
+	})
+}
+
+// hooked is a Waiter that calls a function when the wait begins.
+type hooked struct {
+	begins func()
+	ended  atomic.Int64
+}
+
+func (w *hooked) WaitBegins(time.Time, bool) { w.begins() }
+func (w *hooked) WaitEnds()                  { w.ended.Add(1) }
+
+// A call that gets its permit in the instant in which it leaves returns it: nothing is lost.
+func TestWaiting_returnsPermits(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		leave func(cancel func())
+		wait  time.Duration // in WaitBegins
+		probe bool          // it was the next probe by then
+	}{
+		{"a Waiter panics", func(func()) { panic("waiter") }, 0, false},
+		{"a Waiter panics, the permit is there", func(func()) { panic("waiter") }, time.Second, true},
+		{"canceled, the permit is there", func(cancel func()) { cancel() }, time.Second, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for range 30 { // select chooses at random
+				synctest.Test(t, func(t *testing.T) {
+					o := away(t, Rules{}, 50*time.Millisecond, 0)
+					c, l := o.Find(host), limits(t)
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					w := &hooked{begins: func() { time.Sleep(tt.wait); synctest.Wait(); tt.leave(cancel) }}
+					l.Ctx, l.Waiter = ctx, w
+					var p Permit
+					panicked := true
+					func() {
+						defer func() { _ = recover() }()
+						p, _ = c.Wait(time.Now(), l)
+						panicked = false
+					}()
+					require.EqualValues(t, 1, w.ended.Load())
+					if p.circuit != nil { // it got the permit
+						require.False(t, panicked)
+						require.NotNil(t, p.Change)
+						p.Cancel(time.Now())
+						o.nothingLeft(t)
+						return
+					}
+					o.nothingLeft(t)
+					if tt.probe {
+						p = o.must(t, time.Now())
+						require.NotNil(t, p.Change, "the change of the returned permit")
+						require.Equal(t, "open half-open", o.path())
+					}
+				})
+			}
+		})
+	}
+}
+
+// Many calls with any results, for the race detector: no call is lost, and once the server works, none waits for long.
+func TestWaiting_stress(t *testing.T) {
+	for _, rules := range []Rules{{}, {MinRequests: 2, FailureRatio: 0.3, Probes: 1}, {Static: true, MinRequests: 5}} {
+		synctest.Test(t, func(t *testing.T) {
+			const calls = 1000
+			c := New(rules, time.Now()).Circuit(host)
+			healthy := time.Now().Add(8 * time.Second)
+			var wg sync.WaitGroup
+			var done atomic.Int64
+			for i := range calls {
+				wg.Go(func() {
+					r := rand.New(rand.NewPCG(7, uint64(i)))
+					upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+					time.Sleep(upTo(10 * time.Second))
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second+upTo(30*time.Second))
+					defer cancel()
+					if r.IntN(10) == 0 {
+						time.AfterFunc(upTo(time.Second), cancel)
+					}
+					l := waitqueue.Limits{Ctx: ctx, MaxWait: upTo(30 * time.Second), Since: time.Now()}
+					for ; ctx.Err() == nil; l.Sent++ {
+						p, rejected := c.Admit(time.Now())
+						if rejected != nil {
+							p, rejected = c.Wait(time.Now(), l)
+						}
+						if rejected != nil {
+							time.Sleep(upTo(100 * time.Millisecond))
+							continue
+						}
+						result := Result{Outcome: Success, Took: upTo(20 * time.Millisecond), Retry: l.Sent > 0}
+						if time.Now().Before(healthy) {
+							result.Outcome = Outcome(r.IntN(5))
+							if time.Until(healthy) < 5*time.Second {
+								result.Outcome = Failure
+							}
+							result.Took *= time.Duration(1 + r.IntN(2)*r.IntN(50))
+						}
+						time.Sleep(result.Took)
+						p.Done(result, time.Now())
+						if r.IntN(8) == 0 {
+							p.Cancel(time.Now())
+						}
+						if l.RestsTo = time.Now().Add(upTo(time.Second)); result.Outcome == Success {
+							done.Add(1)
+							break
+						}
+					}
+				})
+			}
+			time.Sleep(time.Until(healthy.Add(20 * time.Second)))
+			assert.Equal(t, Closed, c.State(time.Now()))
+			assert.Zero(t, c.Status(time.Now()).Waiting)
+			wg.Wait()
+			require.Greater(t, done.Load(), int64(calls*8/10))
+			(&outageOf{recorded: &recorded{Breaker: c.breaker}}).nothingLeft(t)
+		})
+	}
+}
