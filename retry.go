@@ -14,8 +14,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 )
 
-// awayCost is the cost of a retry at a server that is away, in tokens.
-const awayCost = 0.5
+// quickCost is the cost of a retry after a quick failure, in tokens.
+const quickCost = 0.5
 
 // retryState is the part of a call that is needed only after the first attempt.
 type retryState struct {
@@ -145,7 +145,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 			Slow:      !moves && last.timedOut(),
 			Batch:     c.priority == PriorityBatch,
 			Displaces: !moves && last.tooMany(),
-			Cost:      c.costOf(last, now),
+			Cost:      c.costOf(last),
 		}, now, c.record, last.record())
 		if !ok {
 			return 0, ErrBudgetExhausted
@@ -159,15 +159,13 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	return wait, nil
 }
 
-// costOf returns the tokens of a retry. A server that is away fails quickly, and nothing succeeds: its retries cost it
-// little.
-func (c *call) costOf(last *attempt, now time.Time) float64 {
-	r := last.record()
-	quick := r.responses.Get()
-	if last.tooMany() || quick > 0 && last.report.Latency >= quick || r.succeededWithin(max(now.Sub(c.start), successInterval), now.Sub(c.origin)) {
+// costOf returns the tokens of a retry. A failure that was quicker than a quick response has cost the server little.
+func (c *call) costOf(last *attempt) float64 {
+	quick := last.record().responses.Get()
+	if last.tooMany() || quick > 0 && last.report.Latency >= quick {
 		return 1
 	}
-	return awayCost
+	return quickCost
 }
 
 // noteNotBefore finds the earliest time for another call when this one has failed: the end of the wait that the last
