@@ -94,18 +94,18 @@ func TestBudget_retriesOfAFailingCall(t *testing.T) {
 	}{
 		{"no Budget: five tokens, a half for each", nil, 1, 10},
 		{"zero value: the same", &budget{}, 1, 10},
-		{"zero value: a tenth of the calls beside", &budget{}, 100, 15},
-		{"rounded down", &budget{}, 109, 15},
-		{"no Burst, too few calls", &budget{Burst: -1}, 9, 0},
-		{"no Burst", &budget{Burst: -1}, 10, 1},
-		{"Burst is the least number: none", &budget{Burst: math.MinInt}, 10, 1},
+		{"zero value: a tenth of the calls beside", &budget{}, 100, 30},
+		{"rounded down to half tokens", &budget{}, 109, 31},
+		{"no Burst, too few calls", &budget{Burst: -1}, 4, 0},
+		{"no Burst", &budget{Burst: -1}, 10, 2},
+		{"Burst is the least number: none", &budget{Burst: math.MinInt}, 10, 2},
 		{"Burst is huge", &budget{Burst: math.MaxInt}, 1, uncapped},
 		{"Burst", &budget{Burst: 30}, 1, 60},
 		{"negative ratio: no limit", &budget{Ratio: -1, Burst: -1}, 1, uncapped},
 		{"ratio is NaN: no limit", &budget{Ratio: nan}, 1, uncapped},
 		{"ratio is -Inf: no limit", &budget{Ratio: -inf}, 1, uncapped},
-		{"ratio is tiny: Burst alone", &budget{Ratio: math.SmallestNonzeroFloat64}, 1000, 5},
-		{"ratio above one", &budget{Ratio: 3, Burst: -1}, 7, 21},
+		{"ratio is tiny: Burst alone", &budget{Ratio: math.SmallestNonzeroFloat64}, 1000, 10},
+		{"ratio above one", &budget{Ratio: 3, Burst: -1}, 7, 42},
 		{"ratio is +Inf", &budget{Ratio: inf, Burst: -1}, 1, uncapped},
 		{"static", &budget{Static: true}, 109, 15},
 	} {
@@ -140,11 +140,11 @@ func TestBudget_defaultsWrittenOut(t *testing.T) {
 				}
 				failing.Store(true)
 				retries := call()
-				require.GreaterOrEqual(t, retries, 5+11)
-				require.LessOrEqual(t, retries, 5+12)
+				require.GreaterOrEqual(t, retries, 2*(5+11))
+				require.LessOrEqual(t, retries, 2*(5+12))
 			})
 			synctest.Test(t, func(t *testing.T) { require.Equal(t, 10, budgetRetries(t, tt.budget(), 1)) })
-			synctest.Test(t, func(t *testing.T) { require.Equal(t, 15, budgetRetries(t, tt.budget(), 100)) })
+			synctest.Test(t, func(t *testing.T) { require.Equal(t, 30, budgetRetries(t, tt.budget(), 100)) })
 		})
 	}
 }
