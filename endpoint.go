@@ -62,6 +62,7 @@ func (c *call) scopeOf(endpoint string) string {
 // again now and then.
 func (c *call) passEndpoints(a *attempt, now time.Time) (at time.Time, err *Error) {
 	for at = now; ; {
+		begin := at
 		c.endpoints.Pass(a.visit, a.concurrent, at, func() *route.Rejection {
 			if !a.concurrent {
 				c.use(a.visit)
@@ -72,7 +73,7 @@ func (c *call) passEndpoints(a *attempt, now time.Time) (at time.Time, err *Erro
 			a.returnPermits(at)
 			return &route.Rejection{Waits: err.Reason != ErrBreakerOpen, Until: err.NotBefore}
 		})
-		if err == nil || err.Reason != ErrBreakerOpen || a.concurrent || c.mayHold(a.record(), at) <= 0 {
+		if err == nil || err.Reason != ErrBreakerOpen || at.Sub(begin) < endpointHold { // it may wait no longer
 			return at, err
 		}
 	}

@@ -141,7 +141,9 @@ func (c *Call) Pass(v *Visit, concurrent bool, now time.Time, try func() *Reject
 		v.AtOnce, v.Server = false, best
 	}
 	c.enter(v, v.Server)
-	_ = try()
+	if try() != nil {
+		c.leave(v)
+	}
 }
 
 func (c *Call) wasTried(s *Server) bool {
