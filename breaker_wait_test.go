@@ -65,40 +65,62 @@ func TestBreakerWait_outage(t *testing.T) {
 	}
 }
 
+// fragile is a Breaker that opens at the first failure for a cooldown. Calls wait for it.
+func fragile(cooldown time.Duration) *resilienthttp.Breaker {
+	return &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: cooldown, MaxCooldown: cooldown}
+}
+
 // A call that was not sent waits as long as it may; its error says so. Without the right to wait it ends at once.
 func TestBreakerWait_howLong(t *testing.T) {
-	const s = time.Second
-	single := resilienthttp.WithSingleAttempt
+	const s, ms = time.Second, time.Millisecond
 	for _, row := range []struct {
-		name    string
-		breaker *resilienthttp.Breaker
-		ctx     func(context.Context) context.Context
-		want    time.Duration
+		name     string
+		breaker  *resilienthttp.Breaker
+		fault    step
+		deadline time.Duration
+		age      time.Duration // of the outage
+		want     time.Duration
 	}{
-		{"no deadline", &resilienthttp.Breaker{}, nil, 10 * s},
-		{"MaxWait", &resilienthttp.Breaker{MaxWait: 4 * s}, nil, 4 * s},
-		{"negative MaxWait", &resilienthttp.Breaker{MaxWait: -1}, nil, 0},
-		{"static", &resilienthttp.Breaker{Static: true}, nil, 0},
-		{"static with MaxWait", &resilienthttp.Breaker{Static: true, MaxWait: 4 * s}, nil, 4 * s},
-		{"another layer owns the retries", &resilienthttp.Breaker{}, single, 0},
+		{"no deadline: 10 s", &resilienthttp.Breaker{}, status(503), 0, 0, 10 * s},
+		{"a far deadline: 30 s", &resilienthttp.Breaker{}, status(503), time.Minute, 0, 30 * s},
+		{"a deadline: it ends just before", &resilienthttp.Breaker{}, status(503), 5 * s, 0, 5*s - ms},
+		{"MaxWait: as long", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), 0, 0, 4 * s},
+		{"MaxWait and a near deadline: the deadline counts", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), 3 * s, 0, 3*s - ms},
+		{"MaxWait and a far deadline: as long", &resilienthttp.Breaker{MaxWait: 40 * s}, status(503), time.Minute, 0, 40 * s},
+		{"negative MaxWait: not at all", &resilienthttp.Breaker{MaxWait: -1}, status(503), time.Minute, 0, 0},
+		{"static: not at all", &resilienthttp.Breaker{Static: true}, status(503), time.Minute, 0, 0},
+		{"static with MaxWait: as long", &resilienthttp.Breaker{Static: true, MaxWait: 4 * s}, status(503), 0, 0, 4 * s},
+		{"slow failures: 3 s", &resilienthttp.Breaker{}, hanging, time.Minute, 0, 3 * s},
+		{"slow failures, MaxWait: as long", &resilienthttp.Breaker{MaxWait: 4 * s}, hanging, time.Minute, 0, 4 * s},
+		{"it has failed for 19 s: as without", &resilienthttp.Breaker{}, status(503), time.Minute, 19 * s, 30 * s},
+		{"it has failed for 21 s: not at all", &resilienthttp.Breaker{}, status(503), time.Minute, 21 * s, 0},
+		{"it has failed for 21 s, MaxWait: not at all", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), time.Minute, 21 * s, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := row.breaker
 				b.FailureRatio, b.MinRequests, b.Cooldown, b.MaxCooldown = 0.01, 1, time.Hour, time.Hour
-				base := script(status(503))
-				tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+				base := script(row.fault)
+				tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: s}}
 				tripped(t, tr, get(t))
+				time.Sleep(row.age)
 				begun, ctx := time.Now(), t.Context()
-				if row.ctx != nil {
-					ctx = row.ctx(ctx)
+				if row.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, row.deadline)
+					defer cancel()
 				}
 				_, err := tr.RoundTrip(get(t).WithContext(ctx))
 				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
 				require.Equal(t, row.want, time.Since(begun))
+				require.NoError(t, ctx.Err(), "before the deadline")
 				require.True(t, asError(t, err).NotBefore.After(time.Now()))
-				if row.want > 0 {
-					require.ErrorContains(t, err, "the server has failed for "+row.want.String()+", waited "+row.want.String())
+				switch {
+				case row.want == 0:
+					require.NotContains(t, err.Error(), "waited")
+				case row.want%s == 0:
+					require.ErrorContains(t, err, "the server has failed for "+(row.age+row.want).String()+", waited "+row.want.String())
 				}
 				require.Len(t, base.calls(), 1)
 			})
