@@ -3,12 +3,14 @@ package resilienthttp_test
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -139,4 +141,140 @@ func TestBreakerWait_lastResponse(t *testing.T) {
 		require.Equal(t, resilienthttp.ErrBreakerOpen, lastOf(t, resp).StopReason)
 		base.requireBalance(t)
 	})
+}
+
+// failsAt responds with a 503 at one path. Elsewhere the step responds.
+func failsAt(path string, elsewhere step) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == path {
+			return status(503)(r)
+		}
+		return elsewhere(r)
+	})
+}
+
+// once makes a call that makes no retry and does not wait.
+func once(tb testing.TB, tr http.RoundTripper, path string, options ...func(context.Context) context.Context) {
+	ctx := resilienthttp.WithSingleAttempt(tb.Context())
+	for _, option := range options {
+		ctx = option(ctx)
+	}
+	if resp, err := tr.RoundTrip(newRequest(tb, http.MethodGet, "http://api.test"+path, "").WithContext(ctx)); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// held returns the number of calls that wait for a circuit.
+func held(tr *resilienthttp.Transport) (n int) {
+	for _, s := range tr.State().Scopes {
+		n += s.Breaker.Waiting
+	}
+	return n
+}
+
+// caller makes a call with a Transport.
+type caller func(testing.TB, *resilienthttp.Transport) error
+
+// direct is a caller without a layer above. The header fields are those of an SDK.
+func direct(ctx func(context.Context) context.Context, header ...string) caller {
+	return func(tb testing.TB, tr *resilienthttp.Transport) error {
+		req := get(tb)
+		if ctx != nil {
+			req = req.WithContext(ctx(tb.Context()))
+		}
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		_, err := tr.RoundTrip(req)
+		return err
+	}
+}
+
+// below is a caller whose Transport is the Base of another one.
+func below(tb testing.TB, tr *resilienthttp.Transport) error {
+	_, err := (&resilienthttp.Transport{Base: tr}).RoundTrip(get(tb))
+	return err
+}
+
+// within is a caller in a server that has received the request of a client.
+func within(client *resilienthttp.Transport) caller {
+	return func(tb testing.TB, tr *resilienthttp.Transport) (err error) {
+		server := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, err = tr.RoundTrip(get(tb).WithContext(r.Context()))
+		})}
+		client.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			server.ServeHTTP(httptest.NewRecorder(), r.Clone(context.Background())) // another process
+			return response(r, 200, ""), nil
+		})
+		tripped(tb, client, get(tb))
+		return err
+	}
+}
+
+// Only the layer that owns the retries waits. The others reject the call at once, and say when to come back.
+func TestBreakerWait_layers(t *testing.T) {
+	sdk := []string{"Amz-Sdk-Request", "attempt=1; max=3"}
+	for _, row := range []struct {
+		name string
+		owns bool
+		call caller
+		want time.Duration
+	}{
+		{"no layer above: waits", false, direct(nil), 10 * time.Second},
+		{"WithSingleAttempt: at once", false, direct(resilienthttp.WithSingleAttempt), 0},
+		{"WithSingleAttempt, OwnsRetries: at once", true, direct(resilienthttp.WithSingleAttempt), 0},
+		{"below another Transport: at once", false, below, 0},
+		{"below another Transport, OwnsRetries: at once", true, below, 0},
+		{"the server's client owns the retries: at once", false, within(&resilienthttp.Transport{OwnsRetries: true}), 0},
+		{"the server's client does not own them: waits", false, within(&resilienthttp.Transport{}), 10 * time.Second},
+		{"below an SDK that retries: at once", false, direct(nil, sdk...), 0},
+		{"below an SDK, OwnsRetries: waits", true, direct(nil, sdk...), 10 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(503))
+				tr := &resilienthttp.Transport{Base: base, Breaker: fragile(time.Hour), OwnsRetries: row.owns}
+				tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+				begun := time.Now()
+				err := row.call(t, tr)
+				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+				require.Equal(t, row.want, time.Since(begun))
+				require.True(t, asError(t, err).NotBefore.After(time.Now()))
+				require.Len(t, base.calls(), 1)
+			})
+		})
+	}
+	// A copy of an attempt in flight does not wait either, and the attempt goes on.
+	hedge := &resilienthttp.Hedge{Delay: time.Second}
+	for _, row := range []struct {
+		name  string
+		hedge *resilienthttp.Hedge
+		open  bool
+		want  int // attempts
+	}{
+		{"a hedge and a second attempt, closed: they are sent", hedge, false, 3},
+		{"a hedge and a second attempt, open: at once", hedge, true, 1},
+		{"a second attempt, closed: it is sent", nil, false, 2},
+		{"a second attempt, open: at once", nil, true, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(35 * time.Second)
+				b.MaxWait = time.Minute
+				tr := &resilienthttp.Transport{Breaker: b, Hedge: row.hedge, Base: failsAt("/fails", after(40*time.Second, status(200)))}
+				if row.open {
+					time.AfterFunc(time.Second/2, func() { once(t, tr, "/fails") })
+				}
+				for at := range 39 {
+					time.AfterFunc(time.Duration(at)*time.Second+time.Second/4, func() { assert.Zero(t, held(tr)) })
+				}
+				begun := time.Now()
+				resp, err := tr.RoundTrip(get(t))
+				require.NoError(t, err)
+				require.Equal(t, 40*time.Second, time.Since(begun), "the first attempt goes on")
+				require.Equal(t, "status 200", readAll(t, resp))
+				require.Len(t, resilienthttp.Attempts(resp), row.want)
+			})
+		})
+	}
 }
