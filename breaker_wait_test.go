@@ -143,11 +143,11 @@ func TestBreakerWait_lastResponse(t *testing.T) {
 	})
 }
 
-// failsAt responds with a 503 at one path. Elsewhere the step responds.
-func failsAt(path string, elsewhere step) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.URL.Path == path {
-			return status(503)(r)
+// failsAt responds to the path /fails with the fault. Elsewhere the step responds.
+func failsAt(fault, elsewhere step) *scriptedBase {
+	return script(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/fails" {
+			return fault(r)
 		}
 		return elsewhere(r)
 	})
@@ -261,7 +261,7 @@ func TestBreakerWait_layers(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := fragile(35 * time.Second)
 				b.MaxWait = time.Minute
-				tr := &resilienthttp.Transport{Breaker: b, Hedge: row.hedge, Base: failsAt("/fails", after(40*time.Second, status(200)))}
+				tr := &resilienthttp.Transport{Breaker: b, Hedge: row.hedge, Base: failsAt(status(503), after(40*time.Second, status(200)))}
 				if row.open {
 					time.AfterFunc(time.Second/2, func() { once(t, tr, "/fails") })
 				}
@@ -277,4 +277,129 @@ func TestBreakerWait_layers(t *testing.T) {
 			})
 		})
 	}
+}
+
+func with(p resilienthttp.Priority) func(context.Context) context.Context {
+	return func(ctx context.Context) context.Context { return resilienthttp.WithPriority(ctx, p) }
+}
+
+// Each priority has its own circuit: calls of the others do not wait, and do not end the wait.
+func TestBreakerWait_priorities(t *testing.T) {
+	all := []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical}
+	for _, p := range all {
+		t.Run(p.String()+" waits: the others do not", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{Breaker: fragile(4 * time.Second), Base: failsAt(status(503), status(200))}
+				once(t, tr, "/fails", with(p))
+				var calls sync.WaitGroup
+				defer calls.Wait()
+				begun := time.Now()
+				calls.Go(func() {
+					resp, err := tr.RoundTrip(get(t).WithContext(with(p)(t.Context())))
+					if assert.NoError(t, err) {
+						assert.Equal(t, "status 200", readAll(t, resp))
+						assert.True(t, lastOf(t, resp).Held)
+						assert.GreaterOrEqual(t, time.Since(begun), 4*time.Second)
+						assert.LessOrEqual(t, time.Since(begun), 5*time.Second)
+					}
+				})
+				synctest.Wait()
+				for _, other := range all {
+					if other == p {
+						continue
+					}
+					resp, err := tr.RoundTrip(get(t).WithContext(with(other)(t.Context())))
+					require.NoError(t, err)
+					require.Equal(t, "status 200", readAll(t, resp))
+					require.False(t, lastOf(t, resp).Held)
+				}
+				synctest.Wait()
+				require.Zero(t, time.Since(begun))
+				require.Len(t, tr.State().Scopes, 3)
+				for _, s := range tr.State().Scopes {
+					require.Equal(t, s.Priority == p, s.Breaker.Waiting == 1, s.Priority)
+					require.Equal(t, s.Priority == p, s.Breaker.State == resilienthttp.StateOpen, s.Priority)
+				}
+			})
+		})
+	}
+}
+
+// A call that waits for the circuit holds nothing of a quota. So calls of other priorities, which share the quotas, are
+// sent at once. After the wait it waits for the quota, as any call does.
+func TestBreakerWait_quota(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		limit   *resilienthttp.RateLimit
+		header  []string
+		between time.Duration // of two released calls
+	}{
+		{"MaxInFlight", &resilienthttp.RateLimit{MaxInFlight: 1}, nil, time.Second},
+		{"Limit", &resilienthttp.RateLimit{Limit: 0.5, Burst: 1}, nil, 2 * time.Second},
+		{"quota of the server", &resilienthttp.RateLimit{}, []string{"X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2"}, 2 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(10 * time.Second)
+				b.MaxWait = time.Minute
+				base := failsAt(status(503), after(time.Second, status(200, row.header...)))
+				tr := &resilienthttp.Transport{Breaker: b, RateLimit: row.limit, Base: base}
+				batch := with(resilienthttp.PriorityBatch)
+				once(t, tr, "/")
+				time.Sleep(3 * time.Second)
+				once(t, tr, "/fails", batch)
+				time.Sleep(3 * time.Second) // the quotas are full again
+				var calls sync.WaitGroup
+				for range 3 {
+					calls.Go(func() {
+						resp, err := tr.RoundTrip(get(t).WithContext(batch(t.Context())))
+						if assert.NoError(t, err) {
+							assert.True(t, lastOf(t, resp).Held)
+							assert.NoError(t, resp.Body.Close())
+						}
+					})
+				}
+				synctest.Wait()
+				require.Equal(t, 3, held(tr))
+				begun := time.Now()
+				once(t, tr, "/")
+				require.Equal(t, time.Second, time.Since(begun), "it did not wait")
+				calls.Wait()
+				sent := base.calls()
+				require.Len(t, sent, 6)
+				for i := 4; i < 6; i++ {
+					require.GreaterOrEqual(t, sent[i].At.Sub(sent[i-1].At), row.between)
+				}
+			})
+		})
+	}
+}
+
+// If the circuit opens while a call waits for a slot, the call returns the slot and waits for the circuit.
+func TestBreakerWait_quotaReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &resilienthttp.Transport{Breaker: fragile(5 * time.Second), RateLimit: &resilienthttp.RateLimit{MaxInFlight: 1}}
+		tr.Base = failsAt(after(time.Second, status(503)), status(200))
+		begun := time.Now()
+		var calls sync.WaitGroup
+		calls.Go(func() { once(t, tr, "/fails") })
+		synctest.Wait()
+		calls.Go(func() {
+			resp, err := tr.RoundTrip(get(t))
+			if assert.NoError(t, err) {
+				assert.NoError(t, resp.Body.Close())
+				assert.True(t, lastOf(t, resp).Held)
+				assert.GreaterOrEqual(t, time.Since(begun), 6*time.Second)
+			}
+		})
+		synctest.Wait()
+		require.Equal(t, 1, tr.State().Scopes[0].Queued)
+		require.Zero(t, held(tr), "it waits for the slot")
+		time.Sleep(time.Second + 1)
+		require.Equal(t, 1, held(tr))
+		require.EqualValues(t, 1, slots(t, tr).Remaining)
+		once(t, tr, "/", with(resilienthttp.PriorityCritical))
+		require.Equal(t, time.Second+1, time.Since(begun))
+		calls.Wait()
+	})
 }
