@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -402,4 +403,141 @@ func TestBreakerWait_quotaReturned(t *testing.T) {
 		require.Equal(t, time.Second+1, time.Since(begun))
 		calls.Wait()
 	})
+}
+
+// A held call that ends early leaves the queue, and the next one is the probe: the caller cancels, or a hook panics or
+// exits the goroutine while the call waits or becomes the probe.
+func TestBreakerWait_ends(t *testing.T) {
+	panics, exits := func() { panic("hook") }, runtime.Goexit
+	type options = func(context.Context) context.Context
+	onQueue := func(do func()) options {
+		return func(ctx context.Context) context.Context {
+			return resilienthttp.WithTrace(ctx, &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { do() }})
+		}
+	}
+	onProbe := func(do func()) options {
+		return func(ctx context.Context) context.Context {
+			return resilienthttp.WithTrace(ctx, &resilienthttp.Trace{BreakerChange: func(resilienthttp.BreakerChange) { do() }})
+		}
+	}
+	cancels := func(ctx context.Context) context.Context {
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(2*time.Second, cancel)
+		return ctx
+	}
+	const s = time.Second
+	for _, row := range []struct {
+		name     string
+		ctx      options
+		onChange func() // of the Breaker, for the first probe
+		want     error  // nil: the call does not return
+		from, to time.Duration
+	}{
+		{"canceled", cancels, nil, context.Canceled, 2 * s, 2 * s},
+		{"QueueWait panics", onQueue(panics), nil, nil, 0, 0},
+		{"QueueWait exits", onQueue(exits), nil, nil, 0, 0},
+		{"BreakerChange panics", onProbe(panics), nil, nil, 4 * s, 5 * s},
+		{"BreakerChange exits", onProbe(exits), nil, nil, 4 * s, 5 * s},
+		{"OnChange panics", nil, panics, nil, 4 * s, 5 * s},
+		{"OnChange exits", nil, exits, nil, 4 * s, 5 * s},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(4 * s)
+				var probes atomic.Int64
+				b.OnChange = func(c resilienthttp.BreakerChange) {
+					if c.To == resilienthttp.StateHalfOpen && probes.Add(1) == 1 && row.onChange != nil {
+						row.onChange()
+					}
+				}
+				base := failsAt(status(503), status(200))
+				tr := &resilienthttp.Transport{Base: base, Breaker: b}
+				once(t, tr, "/fails")
+				begun := time.Now()
+				var calls sync.WaitGroup
+				req := newRequest(t, http.MethodPost, "http://api.test/first", "")
+				body := trackBody(req, "text")
+				if row.ctx != nil {
+					req = req.WithContext(row.ctx(t.Context()))
+				}
+				calls.Go(func() {
+					defer func() {
+						_ = recover()
+						assert.GreaterOrEqual(t, time.Since(begun), row.from)
+						assert.LessOrEqual(t, time.Since(begun), row.to)
+					}()
+					_, err := tr.RoundTrip(req)
+					assert.Error(t, err)
+					assert.ErrorIs(t, err, row.want)
+				})
+				synctest.Wait()
+				calls.Go(func() {
+					resp, err := tr.RoundTrip(get(t))
+					if assert.NoError(t, err) {
+						assert.NoError(t, resp.Body.Close())
+						assert.GreaterOrEqual(t, time.Since(begun), 4*s)
+						assert.LessOrEqual(t, time.Since(begun), 5*s)
+					}
+				})
+				time.Sleep(2*s + 1)
+				want := 1
+				if row.from > 2*s {
+					want = 2
+				}
+				require.Equal(t, want, held(tr))
+				require.Equal(t, want, tr.State().Scopes[0].Queued)
+				calls.Wait()
+				for _, s := range tr.State().Scopes {
+					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+				}
+				require.Len(t, base.calls(), 2, "the first call was not sent")
+				body.requireClosedOnce(t, 1)
+			})
+		})
+	}
+}
+
+// A held call is sent as often as another one: an unsafe request without a key once, if the server may have done the work.
+func TestBreakerWait_sent(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		method string
+		probe  step
+		want   int
+		err    string
+	}{
+		{"POST, 200: once", http.MethodPost, status(200), 1, ""},
+		{"POST, 503: once", http.MethodPost, status(503), 1, ""},
+		{"POST, reset: once", http.MethodPost, failing(errReset), 1, errReset.Error()},
+		{"POST, refused: it is held again", http.MethodPost, refused, 2, ""},
+		{"GET, reset: it is held again", http.MethodGet, failing(errReset), 2, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(2 * time.Second)
+				base := script(status(503), row.probe, status(200))
+				tr := withoutKeys(&resilienthttp.Transport{Base: base, Breaker: b, Policy: every(time.Millisecond)})
+				once(t, tr, "/")
+				time.AfterFunc(time.Second, tr.CloseIdleConnections) // it does not end the wait
+				req := newRequest(t, row.method, "http://api.test/", "")
+				body := trackBody(req, "text")
+				resp, err := tr.RoundTrip(req)
+				if row.err != "" {
+					require.ErrorContains(t, err, row.err)
+				} else {
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+				}
+				sent := base.calls()
+				require.Len(t, sent, 1+row.want)
+				require.EqualValues(t, 1, base.idleClosed.Load())
+				for i := range sent[1:] {
+					require.GreaterOrEqual(t, sent[i+1].At.Sub(sent[i].At), 2*time.Second)
+					require.Equal(t, "text", sent[i+1].Text)
+				}
+				body.requireClosedOnce(t, row.want)
+				require.Zero(t, held(tr))
+			})
+		})
+	}
 }
