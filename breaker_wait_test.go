@@ -2,9 +2,14 @@ package resilienthttp_test
 
 import (
 	"context"
+	"maps"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -537,6 +542,142 @@ func TestBreakerWait_sent(t *testing.T) {
 				}
 				body.requireClosedOnce(t, row.want)
 				require.Zero(t, held(tr))
+			})
+		})
+	}
+}
+
+// State, hooks, the transcript and the error name the wait for the circuit.
+func TestBreakerWait_reports(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		maxWait time.Duration
+		title   string // of the transcript
+		rows    []string
+		err     string
+	}{
+		{"sent", time.Minute, "GET to api.test: 200, 1 attempt", []string{"queue wait for the circuit", "attempt 1 200, success"}, ""},
+		{"not sent", 2 * time.Second, "GET to api.test: circuit breaker is open: the server has failed for 2s, waited 2s, nothing sent", []string{
+			"queue wait for the circuit", "rejected circuit breaker is open: the server has failed for 2s, waited 2s, next call in",
+		}, "resilienthttp: circuit breaker is open: the server has failed for 2s, waited 2s; not before 2000-01-01T00:00:0"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(4 * time.Second)
+				b.MaxWait = row.maxWait
+				var queued []resilienthttp.Attempt
+				tr := &resilienthttp.Transport{Breaker: b, Base: failsAt(status(503), status(200)), Trace: &resilienthttp.Trace{
+					QueueWait: func(a *resilienthttp.Attempt) { queued = append(queued, *a) },
+				}}
+				once(t, tr, "/fails")
+				begun := time.Now()
+				time.AfterFunc(time.Second, func() {
+					s := tr.State().Scopes[0]
+					assert.Equal(t, 1, s.Breaker.Waiting)
+					assert.Equal(t, 1, s.Queued)
+					assert.Equal(t, resilienthttp.StateOpen, s.Breaker.State)
+					assert.Equal(t, begun, s.Breaker.FailingSince)
+				})
+				resp, err := tr.RoundTrip(get(t))
+				text := resilienthttp.Explain(resp, err)
+				require.True(t, strings.HasPrefix(text, row.title), text)
+				for _, cells := range row.rows {
+					require.Contains(t, withoutTimes(text), cells)
+				}
+				require.Len(t, queued, 1)
+				require.True(t, queued[0].Held)
+				require.False(t, queued[0].FixedLimit)
+				s := tr.State().Scopes[0].Breaker
+				require.Zero(t, s.Waiting)
+				if row.err == "" {
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					a := lastOf(t, resp)
+					require.True(t, a.Held)
+					require.GreaterOrEqual(t, a.QueueWait, 4*time.Second)
+					require.Equal(t, a.QueueWait, a.Start.Sub(begun))
+					require.Zero(t, s.FailingSince, "the circuit is closed")
+					return
+				}
+				require.True(t, strings.HasPrefix(err.Error(), row.err), err.Error())
+				require.Equal(t, begun, s.FailingSince)
+			})
+		})
+	}
+}
+
+// withoutTimes returns a transcript without its durations, and with single spaces.
+func withoutTimes(text string) string {
+	words := strings.Fields(text)
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool {
+		_, err := time.ParseDuration(w)
+		return err == nil
+	}), " ")
+}
+
+// A thousand calls wait for a server that is away for four seconds, and some are canceled: every call ends, nothing is left,
+// and the server is not overrun when it is back.
+func TestBreakerWait_crowd(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		fault step
+		calls int
+		gone  float64 // ratio of callers that cancel within some seconds
+		least float64 // ratio of the others that succeed
+	}{
+		{"503", status(503), 12_000, 0, 0.99},
+		{"refused, callers cancel", refused, 12_000, 0.3, 0.99},
+		{"timeout, callers cancel", hanging, 1000, 0.3, 0.8},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const begins, ends, last = 10 * time.Second, 14 * time.Second, 40 * time.Second
+				begun := time.Now()
+				var mu sync.Mutex
+				sent, perSecond := map[string]int{}, map[time.Duration]int{}
+				tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					mu.Lock()
+					sent[r.URL.Path]++
+					perSecond[time.Since(begun)/time.Second]++
+					mu.Unlock()
+					if at := time.Since(begun); at >= begins && at < ends {
+						return row.fault(r)
+					}
+					return after(10*time.Millisecond, status(200))(r)
+				})}
+				var calls sync.WaitGroup
+				var stayed, succeeded atomic.Int64
+				for i := range row.calls {
+					time.Sleep(rand.N(2 * last / time.Duration(row.calls)))
+					calls.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+						defer cancel()
+						stays := rand.Float64() >= row.gone
+						if stays {
+							stayed.Add(1)
+						} else {
+							time.AfterFunc(rand.N(5*time.Second), cancel)
+						}
+						req := newRequest(t, http.MethodGet, "http://api.test/"+strconv.Itoa(i), "")
+						resp, err := tr.RoundTrip(req.WithContext(ctx))
+						if err != nil {
+							return
+						}
+						if stays && resp.StatusCode == 200 {
+							succeeded.Add(1)
+						}
+						_ = resp.Body.Close()
+					})
+				}
+				calls.Wait()
+				attempts := slices.Max(slices.Collect(maps.Values(sent)))
+				require.LessOrEqual(t, attempts, tr.State().Policy.MaxAttempts)
+				most := slices.Max(slices.Collect(maps.Values(perSecond)))
+				require.LessOrEqual(t, float64(most), 3*float64(row.calls)/last.Seconds())
+				require.GreaterOrEqual(t, float64(succeeded.Load()), row.least*float64(stayed.Load()))
+				for _, s := range tr.State().Scopes {
+					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+				}
 			})
 		})
 	}
