@@ -2,13 +2,21 @@ package resilienthttp_test
 
 import (
 	"context"
+	"maps"
+	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
@@ -65,40 +73,62 @@ func TestBreakerWait_outage(t *testing.T) {
 	}
 }
 
+// fragile is a Breaker that opens at the first failure for a cooldown. Calls wait for it.
+func fragile(cooldown time.Duration) *resilienthttp.Breaker {
+	return &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: cooldown, MaxCooldown: cooldown}
+}
+
 // A call that was not sent waits as long as it may; its error says so. Without the right to wait it ends at once.
 func TestBreakerWait_howLong(t *testing.T) {
-	const s = time.Second
-	single := resilienthttp.WithSingleAttempt
+	const s, ms = time.Second, time.Millisecond
 	for _, row := range []struct {
-		name    string
-		breaker *resilienthttp.Breaker
-		ctx     func(context.Context) context.Context
-		want    time.Duration
+		name     string
+		breaker  *resilienthttp.Breaker
+		fault    step
+		deadline time.Duration
+		age      time.Duration // of the outage
+		want     time.Duration
 	}{
-		{"no deadline", &resilienthttp.Breaker{}, nil, 10 * s},
-		{"MaxWait", &resilienthttp.Breaker{MaxWait: 4 * s}, nil, 4 * s},
-		{"negative MaxWait", &resilienthttp.Breaker{MaxWait: -1}, nil, 0},
-		{"static", &resilienthttp.Breaker{Static: true}, nil, 0},
-		{"static with MaxWait", &resilienthttp.Breaker{Static: true, MaxWait: 4 * s}, nil, 4 * s},
-		{"another layer owns the retries", &resilienthttp.Breaker{}, single, 0},
+		{"no deadline: 10 s", &resilienthttp.Breaker{}, status(503), 0, 0, 10 * s},
+		{"a far deadline: 30 s", &resilienthttp.Breaker{}, status(503), time.Minute, 0, 30 * s},
+		{"a deadline: it ends just before", &resilienthttp.Breaker{}, status(503), 5 * s, 0, 5*s - ms},
+		{"MaxWait: as long", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), 0, 0, 4 * s},
+		{"MaxWait and a near deadline: the deadline counts", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), 3 * s, 0, 3*s - ms},
+		{"MaxWait and a far deadline: as long", &resilienthttp.Breaker{MaxWait: 40 * s}, status(503), time.Minute, 0, 40 * s},
+		{"negative MaxWait: not at all", &resilienthttp.Breaker{MaxWait: -1}, status(503), time.Minute, 0, 0},
+		{"static: not at all", &resilienthttp.Breaker{Static: true}, status(503), time.Minute, 0, 0},
+		{"static with MaxWait: as long", &resilienthttp.Breaker{Static: true, MaxWait: 4 * s}, status(503), 0, 0, 4 * s},
+		{"slow failures: 3 s", &resilienthttp.Breaker{}, hanging, time.Minute, 0, 3 * s},
+		{"slow failures, MaxWait: as long", &resilienthttp.Breaker{MaxWait: 4 * s}, hanging, time.Minute, 0, 4 * s},
+		{"it has failed for 19 s: as without", &resilienthttp.Breaker{}, status(503), time.Minute, 19 * s, 30 * s},
+		{"it has failed for 21 s: not at all", &resilienthttp.Breaker{}, status(503), time.Minute, 21 * s, 0},
+		{"it has failed for 21 s, MaxWait: not at all", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), time.Minute, 21 * s, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := row.breaker
 				b.FailureRatio, b.MinRequests, b.Cooldown, b.MaxCooldown = 0.01, 1, time.Hour, time.Hour
-				base := script(status(503))
-				tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+				base := script(row.fault)
+				tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: s}}
 				tripped(t, tr, get(t))
+				time.Sleep(row.age)
 				begun, ctx := time.Now(), t.Context()
-				if row.ctx != nil {
-					ctx = row.ctx(ctx)
+				if row.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, row.deadline)
+					defer cancel()
 				}
 				_, err := tr.RoundTrip(get(t).WithContext(ctx))
 				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+				require.NotErrorIs(t, err, context.DeadlineExceeded)
 				require.Equal(t, row.want, time.Since(begun))
+				require.NoError(t, ctx.Err(), "before the deadline")
 				require.True(t, asError(t, err).NotBefore.After(time.Now()))
-				if row.want > 0 {
-					require.ErrorContains(t, err, "the server has failed for "+row.want.String()+", waited "+row.want.String())
+				switch {
+				case row.want == 0:
+					require.NotContains(t, err.Error(), "waited")
+				case row.want%s == 0:
+					require.ErrorContains(t, err, "the server has failed for "+(row.age+row.want).String()+", waited "+row.want.String())
 				}
 				require.Len(t, base.calls(), 1)
 			})
@@ -117,4 +147,538 @@ func TestBreakerWait_lastResponse(t *testing.T) {
 		require.Equal(t, resilienthttp.ErrBreakerOpen, lastOf(t, resp).StopReason)
 		base.requireBalance(t)
 	})
+}
+
+// failsAt responds to the path /fails with the fault. Elsewhere the step responds.
+func failsAt(fault, elsewhere step) *scriptedBase {
+	return script(func(r *http.Request) (*http.Response, error) {
+		if r.URL.Path == "/fails" {
+			return fault(r)
+		}
+		return elsewhere(r)
+	})
+}
+
+// once makes a call that makes no retry and does not wait.
+func once(tb testing.TB, tr http.RoundTripper, path string, options ...func(context.Context) context.Context) {
+	ctx := resilienthttp.WithSingleAttempt(tb.Context())
+	for _, option := range options {
+		ctx = option(ctx)
+	}
+	if resp, err := tr.RoundTrip(newRequest(tb, http.MethodGet, "http://api.test"+path, "").WithContext(ctx)); err == nil {
+		_ = resp.Body.Close()
+	}
+}
+
+// held returns the number of calls that wait for a circuit.
+func held(tr *resilienthttp.Transport) (n int) {
+	for _, s := range tr.State().Scopes {
+		n += s.Breaker.Waiting
+	}
+	return n
+}
+
+// caller makes a call with a Transport.
+type caller func(testing.TB, *resilienthttp.Transport) error
+
+// direct is a caller without a layer above. The header fields are those of an SDK.
+func direct(ctx func(context.Context) context.Context, header ...string) caller {
+	return func(tb testing.TB, tr *resilienthttp.Transport) error {
+		req := get(tb)
+		if ctx != nil {
+			req = req.WithContext(ctx(tb.Context()))
+		}
+		for i := 0; i < len(header); i += 2 {
+			req.Header.Set(header[i], header[i+1])
+		}
+		_, err := tr.RoundTrip(req)
+		return err
+	}
+}
+
+// below is a caller whose Transport is the Base of another one.
+func below(tb testing.TB, tr *resilienthttp.Transport) error {
+	_, err := (&resilienthttp.Transport{Base: tr}).RoundTrip(get(tb))
+	return err
+}
+
+// within is a caller in a server that has received the request of a client.
+func within(client *resilienthttp.Transport) caller {
+	return func(tb testing.TB, tr *resilienthttp.Transport) (err error) {
+		server := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, err = tr.RoundTrip(get(tb).WithContext(r.Context()))
+		})}
+		client.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			server.ServeHTTP(httptest.NewRecorder(), r.Clone(context.Background())) // another process
+			return response(r, 200, ""), nil
+		})
+		tripped(tb, client, get(tb))
+		return err
+	}
+}
+
+// Only the layer that owns the retries waits. The others reject the call at once, and say when to come back.
+func TestBreakerWait_layers(t *testing.T) {
+	sdk := []string{"Amz-Sdk-Request", "attempt=1; max=3"}
+	for _, row := range []struct {
+		name string
+		owns bool
+		call caller
+		want time.Duration
+	}{
+		{"no layer above: waits", false, direct(nil), 10 * time.Second},
+		{"WithSingleAttempt: at once", false, direct(resilienthttp.WithSingleAttempt), 0},
+		{"WithSingleAttempt, OwnsRetries: at once", true, direct(resilienthttp.WithSingleAttempt), 0},
+		{"below another Transport: at once", false, below, 0},
+		{"below another Transport, OwnsRetries: at once", true, below, 0},
+		{"the server's client owns the retries: at once", false, within(&resilienthttp.Transport{OwnsRetries: true}), 0},
+		{"the server's client does not own them: waits", false, within(&resilienthttp.Transport{}), 10 * time.Second},
+		{"below an SDK that retries: at once", false, direct(nil, sdk...), 0},
+		{"below an SDK, OwnsRetries: waits", true, direct(nil, sdk...), 10 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(status(503))
+				tr := &resilienthttp.Transport{Base: base, Breaker: fragile(time.Hour), OwnsRetries: row.owns}
+				tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+				begun := time.Now()
+				err := row.call(t, tr)
+				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+				require.Equal(t, row.want, time.Since(begun))
+				require.True(t, asError(t, err).NotBefore.After(time.Now()))
+				require.Len(t, base.calls(), 1)
+			})
+		})
+	}
+	// A copy of an attempt in flight does not wait either, and the attempt goes on.
+	hedge := &resilienthttp.Hedge{Delay: time.Second}
+	for _, row := range []struct {
+		name  string
+		hedge *resilienthttp.Hedge
+		open  bool
+		want  int // attempts
+	}{
+		{"a hedge and a second attempt, closed: they are sent", hedge, false, 3},
+		{"a hedge and a second attempt, open: at once", hedge, true, 1},
+		{"a second attempt, closed: it is sent", nil, false, 2},
+		{"a second attempt, open: at once", nil, true, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(35 * time.Second)
+				b.MaxWait = time.Minute
+				tr := &resilienthttp.Transport{Breaker: b, Hedge: row.hedge, Base: failsAt(status(503), after(40*time.Second, status(200)))}
+				if row.open {
+					time.AfterFunc(time.Second/2, func() { once(t, tr, "/fails") })
+				}
+				for at := range 39 {
+					time.AfterFunc(time.Duration(at)*time.Second+time.Second/4, func() { assert.Zero(t, held(tr)) })
+				}
+				begun := time.Now()
+				resp, err := tr.RoundTrip(get(t))
+				require.NoError(t, err)
+				require.Equal(t, 40*time.Second, time.Since(begun), "the first attempt goes on")
+				require.Equal(t, "status 200", readAll(t, resp))
+				require.Len(t, resilienthttp.Attempts(resp), row.want)
+			})
+		})
+	}
+}
+
+func with(p resilienthttp.Priority) func(context.Context) context.Context {
+	return func(ctx context.Context) context.Context { return resilienthttp.WithPriority(ctx, p) }
+}
+
+// Each priority has its own circuit: calls of the others do not wait, and do not end the wait.
+func TestBreakerWait_priorities(t *testing.T) {
+	all := []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical}
+	for _, p := range all {
+		t.Run(p.String()+" waits: the others do not", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{Breaker: fragile(4 * time.Second), Base: failsAt(status(503), status(200))}
+				once(t, tr, "/fails", with(p))
+				var calls sync.WaitGroup
+				defer calls.Wait()
+				begun := time.Now()
+				calls.Go(func() {
+					resp, err := tr.RoundTrip(get(t).WithContext(with(p)(t.Context())))
+					if assert.NoError(t, err) {
+						assert.Equal(t, "status 200", readAll(t, resp))
+						assert.True(t, lastOf(t, resp).Held)
+						assert.GreaterOrEqual(t, time.Since(begun), 4*time.Second)
+						assert.LessOrEqual(t, time.Since(begun), 5*time.Second)
+					}
+				})
+				synctest.Wait()
+				for _, other := range all {
+					if other == p {
+						continue
+					}
+					resp, err := tr.RoundTrip(get(t).WithContext(with(other)(t.Context())))
+					require.NoError(t, err)
+					require.Equal(t, "status 200", readAll(t, resp))
+					require.False(t, lastOf(t, resp).Held)
+				}
+				synctest.Wait()
+				require.Zero(t, time.Since(begun))
+				require.Len(t, tr.State().Scopes, 3)
+				for _, s := range tr.State().Scopes {
+					require.Equal(t, s.Priority == p, s.Breaker.Waiting == 1, s.Priority)
+					require.Equal(t, s.Priority == p, s.Breaker.State == resilienthttp.StateOpen, s.Priority)
+				}
+			})
+		})
+	}
+}
+
+// A call that waits for the circuit holds nothing of a quota. So calls of other priorities, which share the quotas, are
+// sent at once. After the wait it waits for the quota, as any call does.
+func TestBreakerWait_quota(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		limit   *resilienthttp.RateLimit
+		header  []string
+		between time.Duration // of two released calls
+	}{
+		{"MaxInFlight", &resilienthttp.RateLimit{MaxInFlight: 1}, nil, time.Second},
+		{"Limit", &resilienthttp.RateLimit{Limit: 0.5, Burst: 1}, nil, 2 * time.Second},
+		{"quota of the server", &resilienthttp.RateLimit{}, []string{"X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2"}, 2 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(10 * time.Second)
+				b.MaxWait = time.Minute
+				base := failsAt(status(503), after(time.Second, status(200, row.header...)))
+				tr := &resilienthttp.Transport{Breaker: b, RateLimit: row.limit, Base: base}
+				batch := with(resilienthttp.PriorityBatch)
+				once(t, tr, "/")
+				time.Sleep(3 * time.Second)
+				once(t, tr, "/fails", batch)
+				time.Sleep(3 * time.Second) // the quotas are full again
+				var calls sync.WaitGroup
+				for range 3 {
+					calls.Go(func() {
+						resp, err := tr.RoundTrip(get(t).WithContext(batch(t.Context())))
+						if assert.NoError(t, err) {
+							assert.True(t, lastOf(t, resp).Held)
+							assert.NoError(t, resp.Body.Close())
+						}
+					})
+				}
+				synctest.Wait()
+				require.Equal(t, 3, held(tr))
+				begun := time.Now()
+				once(t, tr, "/")
+				require.Equal(t, time.Second, time.Since(begun), "it did not wait")
+				calls.Wait()
+				sent := base.calls()
+				require.Len(t, sent, 6)
+				for i := 4; i < 6; i++ {
+					require.GreaterOrEqual(t, sent[i].At.Sub(sent[i-1].At), row.between)
+				}
+			})
+		})
+	}
+}
+
+// If the circuit opens while a call waits for a slot, the call returns the slot and waits for the circuit.
+func TestBreakerWait_quotaReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &resilienthttp.Transport{Breaker: fragile(5 * time.Second), RateLimit: &resilienthttp.RateLimit{MaxInFlight: 1}}
+		tr.Base = failsAt(after(time.Second, status(503)), status(200))
+		begun := time.Now()
+		var calls sync.WaitGroup
+		calls.Go(func() { once(t, tr, "/fails") })
+		synctest.Wait()
+		calls.Go(func() {
+			resp, err := tr.RoundTrip(get(t))
+			if assert.NoError(t, err) {
+				assert.NoError(t, resp.Body.Close())
+				assert.True(t, lastOf(t, resp).Held)
+				assert.GreaterOrEqual(t, time.Since(begun), 6*time.Second)
+			}
+		})
+		synctest.Wait()
+		require.Equal(t, 1, tr.State().Scopes[0].Queued)
+		require.Zero(t, held(tr), "it waits for the slot")
+		time.Sleep(time.Second + 1)
+		require.Equal(t, 1, held(tr))
+		require.EqualValues(t, 1, slots(t, tr).Remaining)
+		once(t, tr, "/", with(resilienthttp.PriorityCritical))
+		require.Equal(t, time.Second+1, time.Since(begun))
+		calls.Wait()
+	})
+}
+
+// A held call that ends early leaves the queue, and the next one is the probe: the caller cancels, or a hook panics or
+// exits the goroutine while the call waits or becomes the probe.
+func TestBreakerWait_ends(t *testing.T) {
+	panics, exits := func() { panic("hook") }, runtime.Goexit
+	type options = func(context.Context) context.Context
+	onQueue := func(do func()) options {
+		return func(ctx context.Context) context.Context {
+			return resilienthttp.WithTrace(ctx, &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { do() }})
+		}
+	}
+	onProbe := func(do func()) options {
+		return func(ctx context.Context) context.Context {
+			return resilienthttp.WithTrace(ctx, &resilienthttp.Trace{BreakerChange: func(resilienthttp.BreakerChange) { do() }})
+		}
+	}
+	cancels := func(ctx context.Context) context.Context {
+		ctx, cancel := context.WithCancel(ctx)
+		time.AfterFunc(2*time.Second, cancel)
+		return ctx
+	}
+	const s = time.Second
+	for _, row := range []struct {
+		name     string
+		ctx      options
+		onChange func() // of the Breaker, for the first probe
+		want     error  // nil: the call does not return
+		from, to time.Duration
+	}{
+		{"canceled", cancels, nil, context.Canceled, 2 * s, 2 * s},
+		{"QueueWait panics", onQueue(panics), nil, nil, 0, 0},
+		{"QueueWait exits", onQueue(exits), nil, nil, 0, 0},
+		{"BreakerChange panics", onProbe(panics), nil, nil, 4 * s, 5 * s},
+		{"BreakerChange exits", onProbe(exits), nil, nil, 4 * s, 5 * s},
+		{"OnChange panics", nil, panics, nil, 4 * s, 5 * s},
+		{"OnChange exits", nil, exits, nil, 4 * s, 5 * s},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(4 * s)
+				var probes atomic.Int64
+				b.OnChange = func(c resilienthttp.BreakerChange) {
+					if c.To == resilienthttp.StateHalfOpen && probes.Add(1) == 1 && row.onChange != nil {
+						row.onChange()
+					}
+				}
+				base := failsAt(status(503), status(200))
+				tr := &resilienthttp.Transport{Base: base, Breaker: b}
+				once(t, tr, "/fails")
+				begun := time.Now()
+				var calls sync.WaitGroup
+				req := newRequest(t, http.MethodPost, "http://api.test/first", "")
+				body := trackBody(req, "text")
+				if row.ctx != nil {
+					req = req.WithContext(row.ctx(t.Context()))
+				}
+				calls.Go(func() {
+					defer func() {
+						_ = recover()
+						assert.GreaterOrEqual(t, time.Since(begun), row.from)
+						assert.LessOrEqual(t, time.Since(begun), row.to)
+					}()
+					_, err := tr.RoundTrip(req)
+					assert.Error(t, err)
+					assert.ErrorIs(t, err, row.want)
+				})
+				synctest.Wait()
+				calls.Go(func() {
+					resp, err := tr.RoundTrip(get(t))
+					if assert.NoError(t, err) {
+						assert.NoError(t, resp.Body.Close())
+						assert.GreaterOrEqual(t, time.Since(begun), 4*s)
+						assert.LessOrEqual(t, time.Since(begun), 5*s)
+					}
+				})
+				time.Sleep(2*s + 1)
+				want := 1
+				if row.from > 2*s {
+					want = 2
+				}
+				require.Equal(t, want, held(tr))
+				require.Equal(t, want, tr.State().Scopes[0].Queued)
+				calls.Wait()
+				for _, s := range tr.State().Scopes {
+					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+				}
+				require.Len(t, base.calls(), 2, "the first call was not sent")
+				body.requireClosedOnce(t, 1)
+			})
+		})
+	}
+}
+
+// A held call is sent as often as another one: an unsafe request without a key once, if the server may have done the work.
+func TestBreakerWait_sent(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		method string
+		probe  step
+		want   int
+		err    string
+	}{
+		{"POST, 200: once", http.MethodPost, status(200), 1, ""},
+		{"POST, 503: once", http.MethodPost, status(503), 1, ""},
+		{"POST, reset: once", http.MethodPost, failing(errReset), 1, errReset.Error()},
+		{"POST, refused: it is held again", http.MethodPost, refused, 2, ""},
+		{"GET, reset: it is held again", http.MethodGet, failing(errReset), 2, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(2 * time.Second)
+				base := script(status(503), row.probe, status(200))
+				tr := withoutKeys(&resilienthttp.Transport{Base: base, Breaker: b, Policy: every(time.Millisecond)})
+				once(t, tr, "/")
+				time.AfterFunc(time.Second, tr.CloseIdleConnections) // it does not end the wait
+				req := newRequest(t, row.method, "http://api.test/", "")
+				body := trackBody(req, "text")
+				resp, err := tr.RoundTrip(req)
+				if row.err != "" {
+					require.ErrorContains(t, err, row.err)
+				} else {
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+				}
+				sent := base.calls()
+				require.Len(t, sent, 1+row.want)
+				require.EqualValues(t, 1, base.idleClosed.Load())
+				for i := range sent[1:] {
+					require.GreaterOrEqual(t, sent[i+1].At.Sub(sent[i].At), 2*time.Second)
+					require.Equal(t, "text", sent[i+1].Text)
+				}
+				body.requireClosedOnce(t, row.want)
+				require.Zero(t, held(tr))
+			})
+		})
+	}
+}
+
+// State, hooks, the transcript and the error name the wait for the circuit.
+func TestBreakerWait_reports(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		maxWait time.Duration
+		title   string // of the transcript
+		rows    []string
+		err     string
+	}{
+		{"sent", time.Minute, "GET to api.test: 200, 1 attempt", []string{"queue wait for the circuit", "attempt 1 200, success"}, ""},
+		{"not sent", 2 * time.Second, "GET to api.test: circuit breaker is open: the server has failed for 2s, waited 2s, nothing sent", []string{
+			"queue wait for the circuit", "rejected circuit breaker is open: the server has failed for 2s, waited 2s, next call in",
+		}, "resilienthttp: circuit breaker is open: the server has failed for 2s, waited 2s; not before 2000-01-01T00:00:0"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := fragile(4 * time.Second)
+				b.MaxWait = row.maxWait
+				var queued []resilienthttp.Attempt
+				tr := &resilienthttp.Transport{Breaker: b, Base: failsAt(status(503), status(200)), Trace: &resilienthttp.Trace{
+					QueueWait: func(a *resilienthttp.Attempt) { queued = append(queued, *a) },
+				}}
+				once(t, tr, "/fails")
+				begun := time.Now()
+				time.AfterFunc(time.Second, func() {
+					s := tr.State().Scopes[0]
+					assert.Equal(t, 1, s.Breaker.Waiting)
+					assert.Equal(t, 1, s.Queued)
+					assert.Equal(t, resilienthttp.StateOpen, s.Breaker.State)
+					assert.Equal(t, begun, s.Breaker.FailingSince)
+				})
+				resp, err := tr.RoundTrip(get(t))
+				text := resilienthttp.Explain(resp, err)
+				require.True(t, strings.HasPrefix(text, row.title), text)
+				for _, cells := range row.rows {
+					require.Contains(t, withoutTimes(text), cells)
+				}
+				require.Len(t, queued, 1)
+				require.True(t, queued[0].Held)
+				require.False(t, queued[0].FixedLimit)
+				s := tr.State().Scopes[0].Breaker
+				require.Zero(t, s.Waiting)
+				if row.err == "" {
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					a := lastOf(t, resp)
+					require.True(t, a.Held)
+					require.GreaterOrEqual(t, a.QueueWait, 4*time.Second)
+					require.Equal(t, a.QueueWait, a.Start.Sub(begun))
+					require.Zero(t, s.FailingSince, "the circuit is closed")
+					return
+				}
+				require.True(t, strings.HasPrefix(err.Error(), row.err), err.Error())
+				require.Equal(t, begun, s.FailingSince)
+			})
+		})
+	}
+}
+
+// withoutTimes returns a transcript without its durations, and with single spaces.
+func withoutTimes(text string) string {
+	words := strings.Fields(text)
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool {
+		_, err := time.ParseDuration(w)
+		return err == nil
+	}), " ")
+}
+
+// A thousand calls wait for a server that is away for four seconds, and some are canceled: every call ends, nothing is left,
+// and the server is not overrun when it is back.
+func TestBreakerWait_crowd(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		fault step
+		calls int
+		gone  float64 // ratio of callers that cancel within some seconds
+		least float64 // ratio of the others that succeed
+	}{
+		{"503", status(503), 12_000, 0, 0.99},
+		{"refused, callers cancel", refused, 12_000, 0.3, 0.99},
+		{"timeout, callers cancel", hanging, 1000, 0.3, 0.8},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const begins, ends, last = 10 * time.Second, 14 * time.Second, 40 * time.Second
+				begun := time.Now()
+				var mu sync.Mutex
+				sent, perSecond := map[string]int{}, map[time.Duration]int{}
+				tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					mu.Lock()
+					sent[r.URL.Path]++
+					perSecond[time.Since(begun)/time.Second]++
+					mu.Unlock()
+					if at := time.Since(begun); at >= begins && at < ends {
+						return row.fault(r)
+					}
+					return after(10*time.Millisecond, status(200))(r)
+				})}
+				var calls sync.WaitGroup
+				var stayed, succeeded atomic.Int64
+				for i := range row.calls {
+					time.Sleep(rand.N(2 * last / time.Duration(row.calls)))
+					calls.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+						defer cancel()
+						stays := rand.Float64() >= row.gone
+						if stays {
+							stayed.Add(1)
+						} else {
+							time.AfterFunc(rand.N(5*time.Second), cancel)
+						}
+						req := newRequest(t, http.MethodGet, "http://api.test/"+strconv.Itoa(i), "")
+						resp, err := tr.RoundTrip(req.WithContext(ctx))
+						if err != nil {
+							return
+						}
+						if stays && resp.StatusCode == 200 {
+							succeeded.Add(1)
+						}
+						_ = resp.Body.Close()
+					})
+				}
+				calls.Wait()
+				attempts := slices.Max(slices.Collect(maps.Values(sent)))
+				require.LessOrEqual(t, attempts, tr.State().Policy.MaxAttempts)
+				most := slices.Max(slices.Collect(maps.Values(perSecond)))
+				require.LessOrEqual(t, float64(most), 3*float64(row.calls)/last.Seconds())
+				require.GreaterOrEqual(t, float64(succeeded.Load()), row.least*float64(stayed.Load()))
+				for _, s := range tr.State().Scopes {
+					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+				}
+			})
+		})
+	}
 }

@@ -731,7 +731,13 @@ func TestQuota_MaxWait(t *testing.T) {
 	}
 }
 
-// A call that is canceled at the time of its permit has either the permit or the cancellation.
+// beginning is a Waiter: what happens while a call begins to wait.
+type beginning func()
+
+func (b beginning) WaitBegins(time.Time, bool) { b() }
+func (beginning) WaitEnds()                    {}
+
+// A call that is canceled at the time of its permit has either the permit or the cancellation. The permit is not lost.
 func TestQuota_cancelWithPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
@@ -739,12 +745,16 @@ func TestQuota_cancelWithPermit(t *testing.T) {
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())
+			granted := beginning(func() {
+				b.Mu.Lock()
+				defer b.Mu.Unlock()
+				b.Grant(permitOf(b).flight)
+				cancel()
+			})
 			b.Mu.Lock()
-			e, refused := b.Join(time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: time.Hour})
+			e, refused := b.Join(time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: time.Hour, Waiter: granted})
 			require.Nil(t, refused)
-			b.Grant(permitOf(b).flight)
 			b.Mu.Unlock()
-			cancel()
 			turn, refused := b.Wait(e)
 			seen[refused == nil] = true
 			if refused == nil {
