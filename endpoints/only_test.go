@@ -132,7 +132,7 @@ func TestWithEndpoint_listInBase(t *testing.T) {
 func TestNotBefore_ofList(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newList(t, func(tr *endpoints.Transport) {
-			tr.Transport.Breaker = &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: 10 * time.Second, MaxCooldown: 10 * time.Second}
+			tr.Transport.Breaker = &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: 10 * time.Second, MaxCooldown: 10 * time.Second, MaxWait: -1}
 		}, faulttest.OK("a"), faulttest.OK("b"))
 		l.setDown("a.test", answers(http.StatusInternalServerError, nil))
 		_, err := l.get("/x") // a's circuit opens, and b responds

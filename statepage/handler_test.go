@@ -694,7 +694,7 @@ func TestPage_incidents(t *testing.T) {
 				return refused(r)
 			}
 			return answering(200).RoundTrip(r)
-		}, 10 * time.Second, "bad", `^api\.test fails: all 10[01] calls since 00:05:00\.0 \(10 s ago\) failed\. Last failure .*: connection_refused`},
+		}, 10 * time.Second, "bad", `^api\.test fails: all 8\d calls since 00:05:00\.0 \(10 s ago\) failed\. Last failure .*: connection_refused \(connection refused\)\. Calls wait for it: 1\d\. Nothing is sent until 00:05:1`},
 		{"400 only: red, though no retry follows", func(bad time.Duration, r *http.Request) (*http.Response, error) {
 			if bad >= 0 {
 				return answering(400).RoundTrip(r)

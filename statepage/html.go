@@ -356,6 +356,9 @@ func newScopeRow(o ownedScope) scopeRow {
 	if n := o.Breaker.Openings; n > 0 {
 		r.SlowStart = "opened " + plural(n, "time") + " in 5 min"
 	}
+	if since := o.Breaker.FailingSince; !since.IsZero() {
+		r.SlowStart = "fails since " + clock(since)
+	}
 	if o.Breaker.SlowStartLimit > 0 {
 		r.SlowStart = "at most " + formatRemaining(o.Breaker.SlowStartLimit) + " in flight"
 	}

@@ -113,6 +113,8 @@ type breakerView struct {
 	Since          time.Time `json:"since,omitzero"`
 	NotBefore      time.Time `json:"not_before,omitzero"`
 	SlowStartLimit float64   `json:"slow_start_limit,omitempty"`
+	FailingSince   time.Time `json:"failing_since,omitzero"`
+	Waiting        int       `json:"waiting,omitempty"`
 }
 
 type budgetView struct {
@@ -186,7 +188,7 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	v := scopeView{
 		Scope: s.Scope, Priority: priority.Format(int8(s.Priority)), Health: healthOf(s, now), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
 		Responses: newResponsesView(&s.Responses), LastMinute: minuteView(s.LastMinute),
-		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Openings, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit},
+		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Openings, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit, s.Breaker.FailingSince, s.Breaker.Waiting},
 		Budget:  budgetView(s.Budget),
 		Latency: newLatencyView(&s.Latency),
 		Slowest: newCallView(&s.Slowest),
@@ -246,6 +248,8 @@ func (s *scopeView) action(now time.Time) string {
 		return " until " + clock(b.Until) + " (" + timeUntil(b.Until, now) + ")"
 	}
 	switch b := s.Blocked; {
+	case b != nil && s.Breaker.Waiting > 0:
+		return "Calls wait for it: " + count(s.Breaker.Waiting) + ". Nothing is sent" + until(b) + "."
 	case b != nil && b.Rejecting && s.Breaker.State == resilienthttp.StateOpen.String():
 		return "Calls are rejected" + until(b) + ", then a probe is sent."
 	case b != nil && b.Rejecting:
@@ -289,7 +293,7 @@ func newFailureView(f *resilienthttp.FailureStatus) *failureView {
 func blockedBy(s *resilienthttp.ScopeState, now time.Time) *blockedView {
 	b := &s.Breaker
 	rejecting := func(reason string) *blockedView {
-		return &blockedView{Rejecting: true, Until: b.NotBefore, Reason: reason}
+		return &blockedView{Rejecting: b.Waiting == 0, Until: b.NotBefore, Reason: reason}
 	}
 	results := plural(b.Failures, "failure") + " in " + plural(b.Calls, "attempt") + lastFailure(&s.Failure)
 	switch {

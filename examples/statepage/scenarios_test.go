@@ -117,7 +117,7 @@ func TestStatePageInChromium_scenarios(t *testing.T) {
 	complaints.listen(ctx)
 	for _, row := range []struct{ name, address, class, text string }{
 		{"a healthy minute: green", pages["healthy"], "good", "No call has failed in the last 5 min."},
-		{"a total outage of one host: red, with since, cause and action", pages["outage"], "bad", ": connection_refused (connection refused). Calls are rejected until "},
+		{"a total outage of one host: red, with since, cause and action", pages["outage"], "bad", ": connection_refused (connection refused). "},
 		{"a partial failure: not green", pages["partial"], "warn", "mail.example is degraded"},
 		{"a long quota name: green", pages["quota"], "good", "No call has failed in the last 5 min."},
 		{"16,384 scopes: the count", crowd, "bad", "16,383 more scopes fail."},

@@ -184,7 +184,7 @@ func TestCreateCharge(t *testing.T) {
 			},
 		}, {
 			name: "circuit opens: the response is returned", script: always(unavailable),
-			client:   func(c *vendorsdk.Client) { c.Breaker = &resilienthttp.Breaker{MinRequests: 1} },
+			client:   func(c *vendorsdk.Client) { c.Breaker = &resilienthttp.Breaker{MinRequests: 1, MaxWait: -1} },
 			requests: 1, check: func(t *testing.T, err error, _ *faulttest.Server) {
 				requireError(t, err, http.StatusServiceUnavailable)
 			},
@@ -259,12 +259,13 @@ func TestCreateCharge(t *testing.T) {
 	}
 }
 
-// While the circuit is open, calls fail at once with ErrBreakerOpen and a NotBefore.
+// With a negative MaxWait, calls fail at once while the circuit is open, with ErrBreakerOpen and a NotBefore.
 func TestCreateCharge_openCircuit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		srv := faulttest.NewInMemory(t, unavailable)
-		client := &vendorsdk.Client{BaseURL: srv.URL, APIKey: "sk_test", Base: srv.Transport(), Breaker: &resilienthttp.Breaker{MinRequests: 1}}
+		client := &vendorsdk.Client{BaseURL: srv.URL, APIKey: "sk_test", Base: srv.Transport(), Breaker: &resilienthttp.Breaker{MinRequests: 1, MaxWait: -1}}
+		client.Policy.MaxAttempts = -1
 		_, err := client.CreateCharge(t.Context(), vendorsdk.ChargeParams{Reference: "invoice-1"})
 		requireError(t, err, http.StatusServiceUnavailable)
 
