@@ -251,33 +251,32 @@ func TestBreakerWait_layers(t *testing.T) {
 		})
 	}
 	// A copy of an attempt in flight does not wait either, and the attempt goes on.
-	hedge := &resilienthttp.Hedge{Delay: time.Second}
+	const s = time.Second
 	for _, row := range []struct {
 		name  string
 		hedge *resilienthttp.Hedge
-		open  bool
+		opens time.Duration
 		want  int // attempts
 	}{
-		{"a hedge and a second attempt, closed: they are sent", hedge, false, 3},
-		{"a hedge and a second attempt, open: at once", hedge, true, 1},
-		{"a second attempt, closed: it is sent", nil, false, 2},
-		{"a second attempt, open: at once", nil, true, 1},
+		{"a hedge and a second attempt, closed: they are sent", &resilienthttp.Hedge{Delay: s, MaxRatio: -1}, 41 * s, 3},
+		{"a hedge, open: at once", &resilienthttp.Hedge{Delay: s, MaxRatio: -1}, s / 2, 1},
+		{"a second attempt, closed: it is sent", nil, 41 * s, 2},
+		{"a second attempt, open: at once", nil, 29 * s, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := fragile(35 * time.Second)
+				b := fragile(35 * s)
 				b.MaxWait = time.Minute
-				tr := &resilienthttp.Transport{Breaker: b, Hedge: row.hedge, Base: failsAt(status(503), after(40*time.Second, status(200)))}
-				if row.open {
-					time.AfterFunc(time.Second/2, func() { once(t, tr, "/fails") })
-				}
+				tr := &resilienthttp.Transport{Breaker: b, Hedge: row.hedge, Base: failsAt(status(503), after(40*s, status(200)))}
+				opens := time.AfterFunc(row.opens, func() { once(t, tr, "/fails") })
+				defer opens.Stop()
 				for at := range 39 {
-					time.AfterFunc(time.Duration(at)*time.Second+time.Second/4, func() { assert.Zero(t, held(tr)) })
+					time.AfterFunc(time.Duration(at)*s+s/4, func() { assert.Zero(t, held(tr)) })
 				}
 				begun := time.Now()
 				resp, err := tr.RoundTrip(get(t))
 				require.NoError(t, err)
-				require.Equal(t, 40*time.Second, time.Since(begun), "the first attempt goes on")
+				require.Equal(t, 40*s, time.Since(begun), "the first attempt goes on")
 				require.Equal(t, "status 200", readAll(t, resp))
 				require.Len(t, resilienthttp.Attempts(resp), row.want)
 			})
