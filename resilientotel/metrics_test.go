@@ -139,7 +139,7 @@ func TestNumbersAgree(t *testing.T) {
 				return respond(req, status), nil
 			}),
 			Hedge: &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1}, RateLimit: &resilienthttp.RateLimit{Limit: 30, Burst: 1},
-			Breaker: &resilienthttp.Breaker{MinRequests: 10},
+			Breaker: &resilienthttp.Breaker{MinRequests: 10, MaxWait: 2 * time.Second},
 			Trace: &resilienthttp.Trace{
 				AttemptDone:   func(a *resilienthttp.Attempt) { seen.Lock(); seen.attempts++; seen.Unlock() },
 				Rejected:      func(*resilienthttp.Call) { seen.Lock(); seen.rejected++; seen.Unlock() },
@@ -210,6 +210,7 @@ func TestNumbersAgree(t *testing.T) {
 		require.Equal(t, []string{"down.test", "up.test"}, []string{state.Scopes[0].Scope, state.Scopes[1].Scope})
 		require.Positive(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=fixed_limit}"])
 		require.Positive(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=backoff}"])
+		require.Positive(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=down.test resilienthttp.wait.cause=circuit}"])
 		require.Zero(t, all["resilienthttp.client.wait.duration{resilienthttp.scope=up.test resilienthttp.wait.cause=quota}"])
 		spans := 0
 		for _, s := range r.spans.Ended() {

@@ -37,7 +37,7 @@ func documented() map[string]any {
 // undocumented are fields without a numeric default.
 func undocumented() []string {
 	return []string{
-		"Budget.Static", "Breaker.Static", "Breaker.OnChange",
+		"Budget.Static", "Breaker.Static", "Breaker.OnChange", "Breaker.MaxWait",
 		"RateLimit.Limit", "RateLimit.Burst", "RateLimit.MaxInFlight", "RateLimit.IgnoreHeaders", "RateLimit.Key", "RateLimit.Shared",
 		"Policy.AttemptTimeout", "Policy.ReadTimeout", "Policy.Backoff", "Policy.Classify", "Policy.ClassifyBody",
 		"Hedge.Delay",

@@ -64,14 +64,14 @@ func TestOurs(t *testing.T) {
 	}
 
 	r := short(t, "outage", peers.Ours, Shared)
-	require.LessOrEqual(t, r.WorstSecond, 1.15)
-	require.Less(t, r.AttemptsPerCall(), 1.0)
-	require.InDelta(t, 0.76, r.Success(), 0.01, "0.75 without retries; a short outage is over before the last wait is")
+	require.LessOrEqual(t, r.WorstSecond, 2.5, "calls that waited, beside new ones")
+	require.Less(t, r.AttemptsPerCall(), 1.1)
+	require.GreaterOrEqual(t, r.Success(), 0.95, "0.75 without waits: the outage is shorter than the calls' time")
 	require.True(t, r.Recovered)
 	require.LessOrEqual(t, r.Recovery, time.Second)
 
 	r = short(t, "brownout", peers.Ours, Shared)
-	require.Less(t, r.AttemptsPerCall(), 1.0)
+	require.Less(t, r.AttemptsPerCall(), 1.1)
 	require.Greater(t, r.Success(), 0.6, "0.51 without retries, 0.14 with naive ones")
 	require.True(t, r.Recovered)
 

@@ -25,7 +25,7 @@ type hangingServer struct {
 
 // The targets of a server that only hangs.
 const (
-	hangOpens    = 10 * time.Second // the time until calls fail at once, plus hangTimeouts timeouts
+	hangOpens    = 20 * time.Second // the time until calls fail at once, plus hangTimeouts timeouts: until then calls wait
 	hangTimeouts = 6
 	hangHeld     = 0.2 // the mean time of a call after that, of the timeout
 	hangHeldFew  = 0.8 // the same times the calls per second, of a client with few calls

@@ -29,10 +29,13 @@ func baseScenarios() []Scenario {
 			Targets: []Target{
 				atMost("load in the worst second", worstDuring, 1.25, "%.3f").shared().worstSeed(),
 				atMost("load in the worst second", worstDuring, 2.1, "%.3f").perClient().worstSeed(),
-				atMost("attempts per call", Result.AttemptsPerCall, 1.02, "%.3f"),
+				atMost("attempts per call", Result.AttemptsPerCall, 1.02, "%.3f").shared(),
+				atMost("attempts per call", Result.AttemptsPerCall, 1.2, "%.3f").perClient(),
 				atLeast("success", Result.Success, 0.750, "%.4f").orBare(),
-				recoversWithin(2 * time.Second),
-				atMost("peak load after recovery", peakAfter, 1.15, "%.3f").worstSeed(),
+				recoversWithin(2 * time.Second).shared(),
+				recoversWithin(5 * time.Second).perClient(),
+				atMost("peak load after recovery", peakAfter, 1.5, "%.3f").shared().worstSeed(),
+				atMost("peak load after recovery", peakAfter, 3, "%.3f").perClient().worstSeed(),
 			},
 		},
 		{
