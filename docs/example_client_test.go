@@ -114,7 +114,7 @@ func outageExample(t *testing.T, away, deadline time.Duration, times ...time.Dur
 	var rows [][]string
 	for i, p := range phases {
 		rows = append(rows, []string{
-			transcript.Duration(times[i]), tens(p.begun), tens(p.answered), tens(p.sent), "at most " + halves(p.longest), p.circuit(),
+			transcript.Duration(times[i]), twenties(p.begun), twenties(p.answered), twenties(p.sent), "at most " + roundedUp(p.longest, time.Second/2), p.circuit(),
 		})
 	}
 	return transcript.Table([]string{"from", "calls begun", "answered", "requests sent", "a call takes", "circuit"}, rows)
@@ -153,25 +153,22 @@ func (p *phase) add(r *outage, from, until time.Duration) {
 func (p *phase) circuit() string {
 	switch {
 	case p.opens > 0:
-		return "opens within " + halves(p.opens)
+		return "opens within " + roundedUp(p.opens, time.Second)
 	case p.closes > 0:
-		return "closes within " + halves(p.closes)
+		return "closes within " + roundedUp(p.closes, time.Second)
 	}
 	return ""
 }
 
-// halves rounds up to half seconds.
-func halves(d time.Duration) string {
-	return transcript.Duration((d + time.Second/2 - 1).Truncate(time.Second / 2))
-}
+func roundedUp(d, step time.Duration) string { return transcript.Duration((d + step - 1).Truncate(step)) }
 
-// tens returns the number, or the range of the numbers in tens.
-func tens(numbers []int) string {
+// twenties returns the number, or the range of the numbers in steps of 20, so that it is always the same.
+func twenties(numbers []int) string {
 	least, most := slices.Min(numbers), slices.Max(numbers)
 	if least == most {
 		return strconv.Itoa(least)
 	}
-	return fmt.Sprintf("%d–%d", least/10*10, (most+9)/10*10)
+	return fmt.Sprintf("%d–%d", least/20*20, (most+19)/20*20)
 }
 
 // outage is what happens while a server is away. Times are since the start, calls have the time of their begin.
