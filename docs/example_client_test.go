@@ -160,7 +160,9 @@ func (p *phase) circuit() string {
 	return ""
 }
 
-func roundedUp(d, step time.Duration) string { return transcript.Duration((d + step - 1).Truncate(step)) }
+func roundedUp(d, step time.Duration) string {
+	return transcript.Duration((d + step - 1).Truncate(step))
+}
 
 // twenties returns the number, or the range of the numbers in steps of 20, so that it is always the same.
 func twenties(numbers []int) string {
