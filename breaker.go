@@ -12,8 +12,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. If
-// it stays away, calls are rejected. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
+// Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
+// failed for 20 s, calls are rejected. Each scope has a circuit for each [Priority]. It opens when FailureRatio of
 // at least MinRequests results in the Window are failures, or after a series of failures. See docs/circuit-breaker.md.
 //
 // The zero value has the defaults below. A Breaker is safe for concurrent use, may be shared by
@@ -32,16 +32,16 @@ type Breaker struct {
 	// duration means 10 s. The minimum is 1 ms.
 	Window time.Duration
 
-	// Cooldown is the minimum time for which a circuit stays open. Zero means 100 ms. A negative
+	// Cooldown is the minimum time between two probes. Zero means 100 ms. A negative
 	// duration means 1 ms, the minimum.
 	Cooldown time.Duration
 
-	// MaxCooldown is the maximum time for which a circuit stays open, without jitter. Zero means
+	// MaxCooldown is the maximum time between two probes, without jitter. Zero means
 	// 2 s. A duration below Cooldown means Cooldown.
 	MaxCooldown time.Duration
 
-	// Probes is the number of requests that a half-open circuit admits. Zero means 3. A
-	// negative number means 1.
+	// Probes is the number of results of probes after which a circuit closes. All are sent at once after the first
+	// success. Zero means 3. A negative number means 1.
 	Probes int
 
 	// MaxWait is how long a call may wait, from its beginning, for a server that fails. Zero means until its deadline,
@@ -50,7 +50,7 @@ type Breaker struct {
 	MaxWait time.Duration
 
 	// Static disables adaptive behavior. The circuit then opens by FailureRatio alone, and the cooldown does not
-	// follow latencies. There is no slow start.
+	// follow latencies. There is no slow start, and calls wait only if MaxWait is set.
 	Static bool
 
 	// OnChange is called after each change of a circuit, in the goroutine of the request that
@@ -68,7 +68,7 @@ type BreakerState int
 const (
 	// StateClosed means that requests are sent. An unknown scope is closed.
 	StateClosed = BreakerState(circuit.Closed)
-	// StateHalfOpen means that a few requests are sent as probes.
+	// StateHalfOpen means that a probe may be sent, or is in flight.
 	StateHalfOpen = BreakerState(circuit.HalfOpen)
 	// StateOpen means that requests wait or are rejected.
 	StateOpen = BreakerState(circuit.Open)

@@ -136,7 +136,7 @@ func TestBreakerWait_howLong(t *testing.T) {
 	}
 }
 
-// A call whose retry is held returns the server's last response, with its body unread.
+// A call with a held retry returns the server's last response, with its body unread.
 func TestBreakerWait_lastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(503))

@@ -10,8 +10,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
-// A budget limits the retries of 50 calls that all fail to 10: five tokens at the start, and a
-// tenth of a token for each call.
+// A budget limits the retries of 50 calls that all fail quickly to 20: five tokens at the start, a
+// tenth of a token for each call, and half a token for each retry.
 func ExampleBudget() {
 	api := faulttest.New(nil, faulttest.Status(http.StatusInternalServerError))
 	defer api.Close()
@@ -19,7 +19,7 @@ func ExampleBudget() {
 	transport := &resilienthttp.Transport{
 		Policy:  resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Millisecond)},
 		Budget:  &resilienthttp.Budget{Ratio: 0.1, Burst: 5}, // the defaults
-		Breaker: &resilienthttp.Breaker{FailureRatio: -1},    // off, or it would reject most calls
+		Breaker: &resilienthttp.Breaker{FailureRatio: -1},    // off, or most calls would wait
 	}
 	client := &http.Client{Transport: transport}
 	var last resilienthttp.Attempt

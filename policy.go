@@ -148,7 +148,7 @@ func WithPolicy(ctx context.Context, p Policy) context.Context {
 
 // WithSingleAttempt returns a context with which each call makes one attempt, without retry or hedge.
 // Use it if another layer owns the retries: a queue, a workflow engine, an outer client. Keys,
-// breaker, limits and deadlines still apply.
+// breaker, limits and deadlines still apply, but the call does not wait for an open circuit.
 func WithSingleAttempt(ctx context.Context) context.Context {
 	return withOptions(ctx, func(o *callOptions) { o.single = true })
 }

@@ -252,7 +252,7 @@ func (c *call) spare(at time.Time) time.Duration {
 }
 
 // room is spare for a retry, which needs one and a half times the usual latency. In a full queue a retry with less time
-// makes the server work for nobody.
+// makes work without a result.
 func (c *call) room(at time.Time) time.Duration {
 	if c.deadline.IsZero() {
 		return math.MaxInt64

@@ -30,8 +30,8 @@ type ScopeState struct {
 	Budget   BudgetStatus
 	Quotas   []QuotaStatus // by bucket; nil: none is known
 
-	// The numbers of attempts that wait for response headers and for a permit of the rate limit,
-	// and of calls that wait before a retry.
+	// The numbers of attempts that wait for response headers and for a permit of the circuit or the rate
+	// limit, and of calls that wait before a retry.
 	InFlight, Queued, RetryWaiting int
 
 	Responses  ResponseStatus // how the calls of the last 5 min ended
@@ -86,7 +86,7 @@ type BreakerStatus struct {
 	Openings int
 
 	Since          time.Time // the time of the last change; zero: there is no circuit
-	NotBefore      time.Time // requests are rejected until then; zero: they are not rejected
+	NotBefore      time.Time // the next request may be sent then; zero: now
 	SlowStartLimit float64   // maximum of requests in flight; below 1 means one with pauses, and zero no limit
 	FailingSince   time.Time // the first failure of the outage; zero: the circuit is closed
 	Waiting        int       // calls that wait for the circuit

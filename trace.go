@@ -103,7 +103,7 @@ type Trace struct {
 	AttemptStart func(*Attempt) // called just before an attempt is sent
 	AttemptDone  func(*Attempt) // called when it has response headers or an error, and a verdict
 
-	// QueueWait is called when an attempt begins to wait for a permit of the rate limit, maybe
+	// QueueWait is called when an attempt begins to wait for the circuit (Held) or the rate limit, maybe
 	// more than once. Its Request is the caller's, its Start is zero, its QueueWait is the time
 	// so far, and its RetryWait is the estimated wait.
 	QueueWait func(*Attempt)
@@ -164,8 +164,8 @@ func AttemptNumber(ctx context.Context) (number int, hedge bool) {
 
 // NotBefore returns the earliest time for another call, from the results of http.Client.Do or
 // Transport.RoundTrip. After a rejection or another *Error it is that of the error. After a failed response, it is
-// the end of the wait that the server asked for, or the time until which an open circuit or a quota rejects
-// calls, if that is later. It does not matter why the call was not retried. Zero means unknown, as after a
+// the end of the wait that the server asked for, or the time until which an open circuit or a quota sends
+// no call, if that is later. It does not matter why the call was not retried. Zero means unknown, as after a
 // refused connection while the circuit is closed: then wait as long as you like. Callers get equal times, so add jitter.
 func NotBefore(resp *http.Response, err error) time.Time {
 	if failed, ok := errors.AsType[*Error](err); ok {

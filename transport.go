@@ -30,7 +30,7 @@ type Transport struct {
 	DeadlineHeader DeadlineHeader // sends the deadline of a call to the server
 	Budget         *Budget        // limits retries; nil: a new one with the defaults
 	RateLimit      *RateLimit     // limits the rate of requests; nil: a new one with the defaults
-	Breaker        *Breaker       // rejects calls to a failing scope; nil: a new one with the defaults
+	Breaker        *Breaker       // calls wait for a failing scope; nil: a new one with the defaults
 	Hedge          *Hedge         // sends a second request if one is slow; nil: no hedges
 	Trace          *Trace         // hooks for the events of a call; nil: no hooks
 

@@ -67,16 +67,16 @@ func spread(times []time.Duration) string {
 	return slices.Min(times).Truncate(digit/4).String() + "–" + longest.String()
 }
 
-// retryBudgetExample has an outage of a minute, and one failure after it.
+// retryBudgetExample has an outage of more than two minutes, and one failure after it.
 func retryBudgetExample(t *testing.T) string {
 	api := faulttest.NewInMemory(t, faulttest.Script{
-		{Until: time.Minute, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
-		{After: 130 * time.Second, Times: 1, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
+		{Until: 135 * time.Second, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
+		{After: 295 * time.Second, Times: 1, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
 		{Handler: usual(faulttest.OK(""))},
 	})
 	transport := &resilienthttp.Transport{Base: api.Transport()}
 	e := newEvents("calls", "attempts", "result", "no retry because", "tokens left")
-	for time.Since(e.start) < 150*time.Second {
+	for time.Since(e.start) < 320*time.Second {
 		at := time.Now()
 		resp, err := call(t, transport, http.MethodGet, api.URL+"/orders", "")
 		require.NoError(t, err)
@@ -91,23 +91,137 @@ func retryBudgetExample(t *testing.T) string {
 	return e.String()
 }
 
-// circuitBreakerExample makes two calls a second. The server fails for a while.
-func circuitBreakerExample(t *testing.T) string {
-	api := faulttest.NewInMemory(t, faulttest.Script{
-		{After: 10 * time.Second, Until: 15 * time.Second, Handler: usual(faulttest.Status(http.StatusInternalServerError))},
-		{Handler: usual(faulttest.OK(""))},
-	})
-	e := newEvents("calls", "result", "sent", "circuit")
-	breaker := &resilienthttp.Breaker{Cooldown: time.Second}
-	transport := &resilienthttp.Transport{Base: api.Transport(), Breaker: breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-	for time.Since(e.start) < 18*time.Second {
-		at, before := time.Now(), api.Total()
-		resp, err := call(t, transport, http.MethodGet, api.URL+"/orders", "")
-		sent := map[bool]string{true: "yes", false: "no"}[api.Total() > before]
-		e.addCall(at, "", result(resp, err), sent, breaker.State("fault.test", resilienthttp.PriorityDefault).String())
-		time.Sleep(500*time.Millisecond - time.Since(at))
+// shortOutageExample has a server that is away for four seconds.
+func shortOutageExample(t *testing.T) string {
+	return outageExample(t, 4*time.Second, 10*time.Second, 0, 10*time.Second, 14*time.Second, 20*time.Second)
+}
+
+// longOutageExample has a server that is away for longer than calls wait for it.
+func longOutageExample(t *testing.T) string {
+	return outageExample(t, 40*time.Second, 10*time.Second, 0, 10*time.Second, 30*time.Second, 50*time.Second, 60*time.Second)
+}
+
+// outageExample makes eight calls a second. The server is away from the second of the times on. Probes have random delays, so
+// the figures of 50 runs are ranges.
+func outageExample(t *testing.T, away, deadline time.Duration, times ...time.Duration) string {
+	phases := make([]phase, len(times)-1)
+	for range 50 {
+		r := newOutage(t, times[1], away, deadline, times[len(phases)])
+		for i := range phases {
+			phases[i].add(r, times[i], times[i+1])
+		}
 	}
-	return e.String()
+	var rows [][]string
+	for i, p := range phases {
+		rows = append(rows, []string{
+			transcript.Duration(times[i]), twenties(p.begun), twenties(p.answered), twenties(p.sent), "at most " + roundedUp(p.longest, time.Second/2), p.circuit(),
+		})
+	}
+	return transcript.Table([]string{"from", "calls begun", "answered", "requests sent", "a call takes", "circuit"}, rows)
+}
+
+// phase is a part of the runs.
+type phase struct {
+	begun, answered, sent  []int // of each run
+	longest, opens, closes time.Duration
+}
+
+func (p *phase) add(r *outage, from, until time.Duration) {
+	begun, answered := 0, 0
+	for at, took := range r.took {
+		if at < from || at >= until {
+			continue
+		}
+		begun++
+		if r.answered[at] {
+			answered++
+		}
+		p.longest = max(p.longest, took)
+	}
+	in := func(times []time.Duration) []time.Duration {
+		return slices.DeleteFunc(slices.Clone(times), func(at time.Duration) bool { return at < from || at >= until })
+	}
+	p.begun, p.answered, p.sent = append(p.begun, begun), append(p.answered, answered), append(p.sent, len(in(r.sent)))
+	for _, at := range in(r.opened) {
+		p.opens = max(p.opens, at-from)
+	}
+	for _, at := range in(r.closed) {
+		p.closes = max(p.closes, at-from)
+	}
+}
+
+func (p *phase) circuit() string {
+	switch {
+	case p.opens > 0:
+		return "opens within " + roundedUp(p.opens, time.Second)
+	case p.closes > 0:
+		return "closes within " + roundedUp(p.closes, time.Second)
+	}
+	return ""
+}
+
+func roundedUp(d, step time.Duration) string {
+	return transcript.Duration((d + step - 1).Truncate(step))
+}
+
+// twenties returns the number, or the range of the numbers in steps of 20, so that it is always the same.
+func twenties(numbers []int) string {
+	least, most := slices.Min(numbers), slices.Max(numbers)
+	if least == most {
+		return strconv.Itoa(least)
+	}
+	return fmt.Sprintf("%d–%d", least/20*20, (most+19)/20*20)
+}
+
+// outage is what happens while a server is away. Times are since the start, calls have the time of their begin.
+type outage struct {
+	took                 map[time.Duration]time.Duration
+	answered             map[time.Duration]bool
+	sent, opened, closed []time.Duration
+}
+
+// newOutage makes eight calls a second until the end.
+func newOutage(t *testing.T, from, away, deadline, end time.Duration) *outage {
+	start, every := time.Now(), time.Second/8
+	r := &outage{took: map[time.Duration]time.Duration{}, answered: map[time.Duration]bool{}}
+	var mu sync.Mutex
+	note := func(times *[]time.Duration) (at time.Duration) {
+		mu.Lock()
+		defer mu.Unlock()
+		at = time.Since(start)
+		*times = append(*times, at)
+		return at
+	}
+	base := func(*http.Request) (*http.Response, error) {
+		at := note(&r.sent)
+		time.Sleep(latency)
+		if at >= from && at < from+away {
+			return (&statusOrError{status: http.StatusServiceUnavailable}).RoundTrip(nil)
+		}
+		return (&statusOrError{status: http.StatusOK}).RoundTrip(nil)
+	}
+	transport := &resilienthttp.Transport{Base: observed(base), Breaker: &resilienthttp.Breaker{OnChange: func(c resilienthttp.BreakerChange) {
+		switch resilienthttp.StateClosed {
+		case c.From:
+			note(&r.opened)
+		case c.To:
+			note(&r.closed)
+		}
+	}}}
+	var all sync.WaitGroup
+	for at := time.Duration(0); at < end; at += every {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			defer cancel()
+			resp, err := call(t, transport, http.MethodGet, "http://api.test/orders", "", with(ctx))
+			mu.Lock()
+			defer mu.Unlock()
+			r.took[at], r.answered[at] = time.Since(start)-at, err == nil && resp.StatusCode == http.StatusOK
+		})
+		time.Sleep(every)
+	}
+	all.Wait()
+	return r
 }
 
 // quotaExample has a server that grants three requests in ten seconds and says so.

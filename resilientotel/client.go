@@ -80,7 +80,7 @@ type call struct {
 	caller   context.Context //nolint:containedctx // the parent of the call
 	response context.Context //nolint:containedctx // the context of Response.Request
 
-	queued     bool   // it has waited in the queue of the rate limiter
+	queued     bool   // it has waited in the queue of the circuit or the rate limiter
 	queueCause string // of the last wait in a queue
 	described  bool   // callDone has set the attributes of the span
 }

@@ -87,14 +87,14 @@ const (
 	outcomeCanceled  = "canceled"        // by the caller
 )
 
-// The values of resilienthttp.wait.cause. A call in the queue of the rate limiter waits for
+// The values of resilienthttp.wait.cause. A call in a queue waits for the circuit,
 // fixed_limit or quota. The gauge of waiting calls does not distinguish them.
 const (
 	waitBackoff    = "backoff"     // before a retry
 	waitQuota      = "quota"       // for a quota of the server
 	waitCircuit    = "circuit"     // for a server that fails
 	waitFixedLimit = "fixed_limit" // for RateLimit.Limit or MaxInFlight
-	waitRateLimit  = "rate_limit"  // for either
+	waitRateLimit  = "rate_limit"  // for any of these
 )
 
 // The values of resilienthttp.rejected_by.

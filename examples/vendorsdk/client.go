@@ -58,7 +58,7 @@ type Client struct {
 	// call, use resilienthttp.WithPolicy.
 	Policy resilienthttp.Policy
 
-	// Breaker rejects calls during an outage of the API. Nil means a private one with the
+	// Breaker lets calls wait during an outage of the API. Nil means a private one with the
 	// defaults.
 	Breaker *resilienthttp.Breaker
 

@@ -1,9 +1,9 @@
 // Package circuit is the engine of the circuit breaker. It has a circuit for each scope and
 // priority. It knows scopes, times and results, but not HTTP.
 //
-// A circuit is closed (requests are sent), open (requests are rejected) or half-open (a few
-// probes are sent). Circuit.Admit returns a Permit for one attempt, or a Rejection. The caller
-// must call Done or Cancel on the Permit once. Admit and Done return the change of state that
+// A circuit is closed (requests are sent), open (requests wait or are rejected) or half-open (a probe is in flight, or
+// may be sent). Circuit.Admit returns a Permit for one attempt, or a Rejection. After a Rejection, Circuit.Wait waits. The
+// caller must call Done or Cancel on the Permit once. Admit and Done return the change of state that
 // they made. The package calls no callbacks. See docs/circuit-breaker.md.
 package circuit
 

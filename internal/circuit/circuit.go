@@ -41,7 +41,7 @@ type State int
 const (
 	Closed   State = iota // requests are sent
 	HalfOpen              // a few requests are sent as probes
-	Open                  // requests are rejected
+	Open                  // requests wait or are rejected
 )
 
 // Change is a change of a circuit from one state to another. From is the To of the previous
@@ -195,7 +195,7 @@ type Status struct {
 	Calls, Failures int       // results of the Window; if not closed, those for which it opened
 	Openings        int       // how often the closed circuit opened in the last 5 min
 	Since           time.Time // the last change, or the first use of the Breaker; zero: no circuit
-	NotBefore       time.Time // requests are rejected until then; zero: they are not
+	NotBefore       time.Time // no request is sent until then; zero: one may be sent
 	Limit           float64   // maximum of requests in flight under slow start; zero: none
 	Outage          time.Time // the first failure of the outage; zero: the circuit is closed
 	Waiting         int       // calls that wait for the circuit

@@ -110,7 +110,7 @@ func (o *outageOf) nothingLeft(t *testing.T) {
 	}
 }
 
-// L2: when the circuit closes, calls are released in the order in which they began, at one and a half times the usual
+// §4.30: when the circuit closes, calls are released in the order in which they began, at one and a half times the usual
 // rate, but all within the length of the outage.
 func TestWaiting_release(t *testing.T) {
 	for _, tt := range []struct {
@@ -204,7 +204,7 @@ func TestWaiting_probe(t *testing.T) {
 	}
 }
 
-// A wait ends without a permit: when its caller cancels, or after MaxWait, or at once.
+// §4.28, §4.29: A wait ends without a permit: when its caller cancels, or after MaxWait, or at once.
 func TestWaiting_ends(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -402,7 +402,7 @@ type hooked struct {
 func (w *hooked) WaitBegins(time.Time, bool) { w.begins() }
 func (w *hooked) WaitEnds()                  { w.ended.Add(1) }
 
-// A call that gets its permit in the instant in which it leaves returns it: nothing is lost.
+// §4.31: A call that gets its permit in the instant in which it leaves returns it: nothing is lost.
 func TestWaiting_returnsPermits(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -1,7 +1,7 @@
 // Package retrybudget is the engine of the retry budget and of the ratio of hedges. Each scope
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
-// A call adds a part of a token. A retry takes one token, or five after a timeout, before it
+// A call adds a part of a token. A retry takes Request.Cost tokens, or five after a timeout, before it
 // waits. A retry that succeeds returns its tokens and adds two. The bucket starts with
 // Rules.Tokens. It holds that many, plus the tokens that calls have added in the last Recent. See
 // docs/retry-budget.md.
