@@ -286,10 +286,10 @@ func (a *attempt) observe(resp *http.Response, err error) {
 			a.report.Latency = now.Sub(a.report.Start)
 		}
 	}
+	a.classify(&info)
 	a.outcome = a.breakerOutcome(&info)
 	result := circuit.Result{Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again()}
 	a.noteOutcome(now)
-	a.classify(&info)
 	a.stage = stageReported
 	a.reportQuota(&info, now)
 	a.leaveFlight() // after reportQuota, which counts the other attempts in flight

@@ -416,3 +416,25 @@ func TestFleet_outage(t *testing.T) {
 		})
 	}
 }
+
+// §4.15: a 500 that Classify calls a success is the answer of a server that works; the other verdicts change retries alone.
+func TestBreaker_classifiedSuccess(t *testing.T) {
+	for verdict, want := range map[resilienthttp.Verdict]resilienthttp.BreakerState{
+		resilienthttp.VerdictDefault: resilienthttp.StateOpen, resilienthttp.VerdictPermanent: resilienthttp.StateOpen,
+		resilienthttp.VerdictTransient: resilienthttp.StateOpen, resilienthttp.VerdictSuccess: resilienthttp.StateClosed,
+	} {
+		t.Run(verdict.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{
+					Base:    script(status(500)),
+					Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Hour, MaxWait: -1},
+					Policy:  resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return verdict }},
+				}
+				resp, err := tr.RoundTrip(get(t))
+				require.NoError(t, err)
+				require.Equal(t, "status 500", readAll(t, resp))
+				require.Equal(t, want, tr.State().Scopes[0].Breaker.State)
+			})
+		})
+	}
+}

@@ -196,7 +196,7 @@ func direct(ctx func(context.Context) context.Context, header ...string) caller 
 	}
 }
 
-// below is a caller whose Transport is the Base of another one.
+// below is a caller with a Transport is the Base of another one.
 func below(tb testing.TB, tr *resilienthttp.Transport) error {
 	_, err := (&resilienthttp.Transport{Base: tr}).RoundTrip(get(tb))
 	return err

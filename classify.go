@@ -179,7 +179,7 @@ func (a *attempt) breakerOutcome(info *responseInfo) circuit.Outcome {
 		switch status := a.report.Response.StatusCode; {
 		case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && info.exhausted:
 			return circuit.Responded // a limit works as it should
-		case status >= http.StatusInternalServerError:
+		case status >= http.StatusInternalServerError && a.report.Verdict != VerdictSuccess: // Classify knows better
 			return circuit.Failure
 		}
 		return circuit.Success

@@ -49,8 +49,8 @@ type Policy struct {
 
 	// Classify overrides the classification of an attempt by its status, header and error. nil
 	// and VerdictDefault leave the decision to the table of docs/retries.md. The circuit breaker
-	// ignores the result. Classify may set Attempt.RetryAfter. It must not read the body, and must
-	// be safe for concurrent use.
+	// counts VerdictSuccess, and ignores the others. Classify may set Attempt.RetryAfter. It must not
+	// read the body, and must be safe for concurrent use.
 	Classify func(*Attempt) Verdict `json:"-"`
 
 	// ClassifyBody is Classify with the first 16 KiB of the body of a 4xx or 5xx response, or the
@@ -159,7 +159,7 @@ type Verdict int
 const (
 	// VerdictDefault leaves the decision to the classification table.
 	VerdictDefault Verdict = iota
-	// VerdictSuccess ends the call with the response.
+	// VerdictSuccess ends the call with the response, and is a success for the circuit breaker.
 	VerdictSuccess
 	// VerdictPermanent ends the call, because a retry would have the same result.
 	VerdictPermanent

@@ -86,13 +86,6 @@ func TestClassify(t *testing.T) {
 		require.Len(t, attempts, 1)
 		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 	})
-	t.Run("does not change what the breaker counts", func(t *testing.T) {
-		transport := bareTransport(puppetStatus(500), 1)
-		transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
-		transport.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictSuccess }
-		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.Equal(t, resilienthttp.StateOpen, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
-	})
 }
 
 // The policy of one call replaces the whole policy of the Transport.

@@ -88,13 +88,13 @@ const (
 )
 
 // The values of resilienthttp.wait.cause. A call in a queue waits for the circuit,
-// fixed_limit or quota. The gauge of waiting calls does not distinguish them.
+// fixed_limit or quota. The gauge of waiting calls does not distinguish the last two.
 const (
 	waitBackoff    = "backoff"     // before a retry
 	waitQuota      = "quota"       // for a quota of the server
 	waitCircuit    = "circuit"     // for a server that fails
 	waitFixedLimit = "fixed_limit" // for RateLimit.Limit or MaxInFlight
-	waitRateLimit  = "rate_limit"  // for any of these
+	waitRateLimit  = "rate_limit"  // for either
 )
 
 // The values of resilienthttp.rejected_by.

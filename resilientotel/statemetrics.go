@@ -42,11 +42,11 @@ func (m *stateMetrics) all() []metric.Observable {
 
 // scopeSum is the state of one scope in all wrapped Transports.
 type scopeSum struct {
-	breaker                      int64
-	budget                       float64
-	hasBudget                    bool
-	active, queued, retryWaiting int64
-	quotas                       map[string]quotaSum // by bucket
+	breaker                            int64
+	budget                             float64
+	hasBudget                          bool
+	active, held, queued, retryWaiting int64
+	quotas                             map[string]quotaSum // by bucket
 }
 
 type quotaSum struct{ limit, remaining int64 }
@@ -59,7 +59,8 @@ func (q quotaSum) isFuller(p quotaSum) bool {
 func (s *scopeSum) add(of *resilienthttp.ScopeState, buckets *names) {
 	s.breaker = max(s.breaker, int64(of.Breaker.State))
 	s.active += int64(of.InFlight)
-	s.queued += int64(of.Queued)
+	s.held += int64(of.Breaker.Waiting)
+	s.queued += int64(max(of.Queued-of.Breaker.Waiting, 0)) // the two are read one after the other
 	s.retryWaiting += int64(of.RetryWaiting)
 	if remaining := of.Budget.Remaining; remaining >= 0 {
 		if !s.hasBudget || remaining < s.budget {
@@ -107,6 +108,7 @@ func (m *stateMetrics) observeScope(o metric.Observer, scope []attribute.KeyValu
 	o.ObserveInt64(m.breaker, sum.breaker, attributes)
 	o.ObserveInt64(m.active, sum.active, attributes)
 	o.ObserveInt64(m.waiting, sum.queued, observed(append(slices.Clip(scope), keyWaitCause.String(waitRateLimit))...))
+	o.ObserveInt64(m.waiting, sum.held, observed(append(slices.Clip(scope), keyWaitCause.String(waitCircuit))...))
 	o.ObserveInt64(m.waiting, sum.retryWaiting, observed(append(slices.Clip(scope), keyWaitCause.String(waitBackoff))...))
 	if sum.hasBudget {
 		o.ObserveFloat64(m.budget, sum.budget, attributes)

@@ -1,6 +1,7 @@
 package resilientotel
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -40,6 +41,33 @@ func TestWaitingCallsAndQuotas(t *testing.T) {
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		near(t, 0, total(r.metrics(t), metricWaitingCalls))
+	})
+}
+
+// T12: a call that waits for the circuit has its own cause, while it waits and afterwards, also if its caller cancels it.
+func TestWaitingCalls_circuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := record()
+		rt := r.Wrap(&resilienthttp.Transport{
+			Base: script(answer{status: 503}), Policy: resilienthttp.Policy{MaxAttempts: -1},
+			Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Hour},
+		})
+		require.NoError(t, called(t, rt, get(t, t.Context(), "http://api.test/")))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- called(t, rt, get(t, ctx, "http://api.test/")) }()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		const series = "{resilienthttp.scope=api.test resilienthttp.wait.cause="
+		all := r.metrics(t)
+		near(t, 1, all[metricWaitingCalls+series+"circuit}"])
+		near(t, 0, all[metricWaitingCalls+series+"rate_limit}"])
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		all = r.metrics(t)
+		near(t, 0, total(all, metricWaitingCalls))
+		near(t, 3, all["resilienthttp.client.wait.duration"+series+"circuit}"])
+		near(t, 3, total(all, "resilienthttp.client.wait.duration"))
 	})
 }
 

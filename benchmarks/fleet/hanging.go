@@ -28,7 +28,7 @@ const (
 	hangOpens    = 20 * time.Second // the time until calls fail at once, plus hangTimeouts timeouts: until then calls wait
 	hangTimeouts = 6
 	hangHeld     = 0.2 // the mean time of a call after that, of the timeout
-	hangHeldFew  = 0.8 // the same times the calls per second, of a client with few calls
+	hangHeldFew  = 1   // the same times the calls per second, of a client with few calls: a probe a second
 	hangCalls    = 400 // calls that are measured, at least
 	hangNewRate  = 5   // a new client with fewer calls per second may not open its circuit
 )
