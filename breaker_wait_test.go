@@ -355,6 +355,7 @@ func TestBreakerWait_quota(t *testing.T) {
 				once(t, tr, "/fails", batch)
 				time.Sleep(3 * time.Second) // the quotas are full again
 				var calls sync.WaitGroup
+				defer calls.Wait()
 				for range 3 {
 					calls.Go(func() {
 						resp, err := tr.RoundTrip(get(t).WithContext(batch(t.Context())))
@@ -387,6 +388,7 @@ func TestBreakerWait_quotaReturned(t *testing.T) {
 		tr.Base = failsAt(after(time.Second, status(503)), status(200))
 		begun := time.Now()
 		var calls sync.WaitGroup
+		defer calls.Wait()
 		calls.Go(func() { once(t, tr, "/fails") })
 		synctest.Wait()
 		calls.Go(func() {
@@ -459,6 +461,7 @@ func TestBreakerWait_ends(t *testing.T) {
 				once(t, tr, "/fails")
 				begun := time.Now()
 				var calls sync.WaitGroup
+				defer calls.Wait()
 				req := newRequest(t, http.MethodPost, "http://api.test/first", "")
 				body := trackBody(req, "text")
 				if row.ctx != nil {
