@@ -136,7 +136,7 @@ func TestBreakerWait_howLong(t *testing.T) {
 	}
 }
 
-// A call whose retry is held returns the server's last response, with its body unread.
+// If the circuit holds the retry of a call, the call returns the server's last response, with its body unread.
 func TestBreakerWait_lastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(503))
@@ -196,7 +196,7 @@ func direct(ctx func(context.Context) context.Context, header ...string) caller 
 	}
 }
 
-// below is a caller whose Transport is the Base of another one.
+// below is a caller with a Transport that is the Base of another one.
 func below(tb testing.TB, tr *resilienthttp.Transport) error {
 	_, err := (&resilienthttp.Transport{Base: tr}).RoundTrip(get(tb))
 	return err
