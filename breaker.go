@@ -125,7 +125,7 @@ const (
 
 // passBreaker takes a permit of the circuit. It may wait for it. It returns the time of the permit.
 func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
-	circuit, begin := a.record().circuit, now
+	circuit := a.record().circuit
 	permit, rejection := circuit.Admit(now)
 	mustNotWait := a.concurrent || a.visit != nil && a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
@@ -139,7 +139,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	case ended != nil:
 		return now, c.canceled(ended)
 	default:
-		return now, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore, hold: heldFor(now.Sub(begin), rejection.Outage, now)}
+		return now, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore, hold: heldFor(now.Sub(c.accounted), rejection.Outage, now)}
 	}
 	a.circuit = permit // before the hook, which may panic
 	if permit.Change != nil {

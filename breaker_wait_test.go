@@ -136,7 +136,11 @@ func TestBreakerWait_howLong(t *testing.T) {
 	}
 }
 
+<<<<<<< HEAD
 // A call with a held retry returns the server's last response, with its body unread.
+=======
+// If the circuit holds the retry of a call, the call returns the server's last response, with its body unread.
+>>>>>>> l2-tests
 func TestBreakerWait_lastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(503))
@@ -196,7 +200,11 @@ func direct(ctx func(context.Context) context.Context, header ...string) caller 
 	}
 }
 
+<<<<<<< HEAD
 // below is a caller with a Transport is the Base of another one.
+=======
+// below is a caller with a Transport that is the Base of another one.
+>>>>>>> l2-tests
 func below(tb testing.TB, tr *resilienthttp.Transport) error {
 	_, err := (&resilienthttp.Transport{Base: tr}).RoundTrip(get(tb))
 	return err
@@ -355,6 +363,7 @@ func TestBreakerWait_quota(t *testing.T) {
 				once(t, tr, "/fails", batch)
 				time.Sleep(3 * time.Second) // the quotas are full again
 				var calls sync.WaitGroup
+				defer calls.Wait()
 				for range 3 {
 					calls.Go(func() {
 						resp, err := tr.RoundTrip(get(t).WithContext(batch(t.Context())))
@@ -387,6 +396,7 @@ func TestBreakerWait_quotaReturned(t *testing.T) {
 		tr.Base = failsAt(after(time.Second, status(503)), status(200))
 		begun := time.Now()
 		var calls sync.WaitGroup
+		defer calls.Wait()
 		calls.Go(func() { once(t, tr, "/fails") })
 		synctest.Wait()
 		calls.Go(func() {
@@ -459,6 +469,7 @@ func TestBreakerWait_ends(t *testing.T) {
 				once(t, tr, "/fails")
 				begun := time.Now()
 				var calls sync.WaitGroup
+				defer calls.Wait()
 				req := newRequest(t, http.MethodPost, "http://api.test/first", "")
 				body := trackBody(req, "text")
 				if row.ctx != nil {

@@ -17,9 +17,9 @@ import (
 )
 
 // newHeldList returns a list of a and b. Their circuits open at the first failure, for five seconds.
-func newHeldList(t *testing.T) *list {
+func newHeldList(t *testing.T, maxWait time.Duration) *list {
 	return newList(t, func(tr *endpoints.Transport) {
-		tr.Transport.Breaker = &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: 5 * time.Second, MaxCooldown: 5 * time.Second}
+		tr.Transport.Breaker = &resilienthttp.Breaker{MaxWait: maxWait, FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: 5 * time.Second, MaxCooldown: 5 * time.Second}
 	}, faulttest.Status(200), faulttest.Status(200))
 }
 
@@ -48,21 +48,23 @@ func TestBreakerWait_endpoints(t *testing.T) {
 	const s = time.Second
 	for _, row := range []struct {
 		name     string
+		maxWait  time.Duration
 		down     []string // their circuits open now
 		back     string   // after the cooldown
 		option   func(context.Context) context.Context
 		answers  string
 		from, to time.Duration
 	}{
-		{"a is held: b at once", []string{"a"}, "", nil, "b", 0, 0},
-		{"b is held: a at once", []string{"b"}, "", nil, "a", 0, 0},
-		{"all are held, b is back: b after its cooldown", []string{"a", "b"}, "b", nil, "b", 5 * s, 7*s + s/2},
-		{"all are held, none is back: an error", []string{"a", "b"}, "", nil, "", 10 * s, 10 * s},
-		{"all are held, a single attempt: an error at once", []string{"a", "b"}, "b", resilienthttp.WithSingleAttempt, "", 0, 0},
+		{"a is held: b at once", 0, []string{"a"}, "", nil, "b", 0, 0},
+		{"b is held: a at once", 0, []string{"b"}, "", nil, "a", 0, 0},
+		{"all are held, b is back: b after its cooldown", 0, []string{"a", "b"}, "b", nil, "b", 5 * s, 7*s + s/2},
+		{"all are held, none is back: an error", 0, []string{"a", "b"}, "", nil, "", 10 * s, 10 * s},
+		{"all are held, MaxWait: as long", 4 * s, []string{"a", "b"}, "b", nil, "", 4 * s, 4 * s},
+		{"all are held, a single attempt: an error at once", 0, []string{"a", "b"}, "b", resilienthttp.WithSingleAttempt, "", 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newHeldList(t)
+				l := newHeldList(t, row.maxWait)
 				ctx := t.Context()
 				if row.option != nil {
 					ctx = row.option(ctx)
@@ -86,8 +88,8 @@ func TestBreakerWait_endpoints(t *testing.T) {
 					require.NoError(t, err)
 					require.Equal(t, row.answers, lastVisited(resp))
 				}
-				if row.to == 10*s {
-					require.ErrorContains(t, err, "the server has failed for 10s, waited ")
+				if row.maxWait > 0 {
+					require.ErrorContains(t, err, "the server has failed for 4s, waited 4s")
 				}
 				require.Zero(t, l.held())
 			})
@@ -99,7 +101,7 @@ func TestBreakerWait_endpoints(t *testing.T) {
 func TestBreakerWait_endpointsLookAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const s = time.Second
-		l := newHeldList(t)
+		l := newHeldList(t, 0)
 		for _, name := range []string{"a", "b"} {
 			l.setDown(name+".test", refused)
 			_, _ = l.only(t.Context(), name)
@@ -107,6 +109,7 @@ func TestBreakerWait_endpointsLookAgain(t *testing.T) {
 		begun := time.Now()
 		at := func(d time.Duration) { time.Sleep(time.Until(begun.Add(d))) }
 		var calls sync.WaitGroup
+		defer calls.Wait()
 		at(7 * s) // a probe at a fails: the next one may follow after 12 s
 		_, _ = l.only(t.Context(), "a")
 		at(9 * s) // a probe at b responds after 11.5 s. Before 14 s no other one may follow
