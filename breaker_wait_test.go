@@ -136,11 +136,7 @@ func TestBreakerWait_howLong(t *testing.T) {
 	}
 }
 
-<<<<<<< HEAD
-// A call with a held retry returns the server's last response, with its body unread.
-=======
 // If the circuit holds the retry of a call, the call returns the server's last response, with its body unread.
->>>>>>> l2-tests
 func TestBreakerWait_lastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(503))
@@ -200,11 +196,7 @@ func direct(ctx func(context.Context) context.Context, header ...string) caller 
 	}
 }
 
-<<<<<<< HEAD
-// below is a caller with a Transport is the Base of another one.
-=======
 // below is a caller with a Transport that is the Base of another one.
->>>>>>> l2-tests
 func below(tb testing.TB, tr *resilienthttp.Transport) error {
 	_, err := (&resilienthttp.Transport{Base: tr}).RoundTrip(get(tb))
 	return err
