@@ -51,6 +51,7 @@ type call struct {
 	repeated      bool // an outer layer sends the same request again
 	callerKey     bool // the caller chose the key
 	sendsDeadline bool // attempts have a deadline header
+	scopeFails    bool // the last call of the scope had failed when this one began
 	traced        bool // a hook is set
 	rejected      bool // breaker or rate limit ended the call
 	finished      bool
@@ -121,6 +122,7 @@ func (c *call) begin() *Error {
 		c.findEndpoints(list)
 	} else {
 		c.record = c.config.record(c.scope, c.priority, c.start)
+		c.scopeFails = c.record.fails(c.start.Sub(c.origin))
 	}
 	send, err := c.chooseKey()
 	if err != nil {

@@ -34,6 +34,7 @@ func (c *call) findEndpoints(list *route.Route) {
 // use notes the endpoint of an attempt that is not concurrent, or of the next retry.
 func (c *call) use(v *route.Visit) {
 	c.visit, c.record = v, c.endpoints.records[v.Index]
+	c.scopeFails = c.record.fails(c.start.Sub(c.origin))
 }
 
 // record returns the state of the scope to which the attempt goes.

@@ -136,6 +136,8 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 		s.over, s.reopened = false, true
 	}
 	switch {
+	case c.scopeFails:
+		s.over = true
 	case failed.timedOut() && !s.timedOut && c.record.succeededWithin(recentSuccess, now.Sub(c.origin)):
 		s.timedOut, s.step = true, max(s.step, afterTimeout)
 	case failed.timedOut():

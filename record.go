@@ -27,6 +27,7 @@ type record struct {
 	queued, retryWaiting atomic.Int32
 	rest                 route.Rest // of package endpoints
 
+	failing   atomic.Bool   // the last finished call failed, and nothing has succeeded since
 	succeeded atomic.Int64  // time of the last success since the origin, to successInterval; zero means never
 	created   time.Duration // since the origin
 
@@ -90,6 +91,9 @@ const successInterval = 100 * time.Millisecond
 // noteSuccess notes a success at a time since the origin. It reports whether that was a
 // sample of the latencies.
 func (r *record) noteSuccess(at, took time.Duration) (sampled bool) {
+	if r.failing.Load() {
+		r.failing.Store(false)
+	}
 	if last := r.succeeded.Load(); last != 0 && at-time.Duration(last) < successInterval {
 		return false
 	}
@@ -103,6 +107,11 @@ func (r *record) noteSuccess(at, took time.Duration) (sampled bool) {
 func (r *record) succeededWithin(before, at time.Duration) bool {
 	last := r.succeeded.Load()
 	return last > 0 && at-time.Duration(last) <= before
+}
+
+// fails reports whether the last finished call had failed at a time, and nothing has succeeded lately.
+func (r *record) fails(at time.Duration) bool {
+	return r.failing.Load() && !r.succeededWithin(recentSuccess, at)
 }
 
 // noteOutcome notes how the attempt has ended.
@@ -151,6 +160,9 @@ func (a *attempt) class() responseClass {
 
 // noteEnd notes how the call has ended.
 func (c *call) noteEnd(resp *http.Response) {
+	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.record().failing.Load() {
+		c.last.record().failing.Store(true)
+	}
 	end := c.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
 		end = time.Now()
@@ -184,6 +196,11 @@ func (c *call) class() responseClass {
 		return c.last.class()
 	}
 	return classNone
+}
+
+// failed reports whether the circuit breaker counts the attempt as a failure.
+func (a *attempt) failed() bool {
+	return a.outcome == circuit.Failure || a.outcome == circuit.Timeout
 }
 
 func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
