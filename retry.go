@@ -159,12 +159,10 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	return wait, nil
 }
 
-// costOf returns the tokens of a retry. A failure that was quicker than a quick response has cost the server little. While
-// nothing succeeds, it is no single failure, and many clients would retry at once.
+// costOf returns the tokens of a retry. A failure that was quicker than a quick response has cost the server little.
 func (c *call) costOf(last *attempt) float64 {
-	r := last.record()
-	quick := r.responses.Get()
-	if last.tooMany() || last.report.Latency >= quick || !r.succeededWithin(recentSuccess, time.Since(c.origin)) {
+	quick := last.record().responses.Get()
+	if last.tooMany() || quick > 0 && last.report.Latency >= quick {
 		return 1
 	}
 	return quickCost
