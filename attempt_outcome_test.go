@@ -32,18 +32,32 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// §4.15: the outer circuit does not count a rejection of an inner Transport.
-func TestInnerRejection_notCountedByOuterBreaker(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := bareTransport(puppetStatus(500), 1)
-		inner.Breaker = &resilienthttp.Breaker{MinRequests: 1}
-		tripped(t, inner, newCall(t.Context(), t, http.MethodGet, ""))
-		outer := bareTransport(inner, 1)
-		outer.Breaker = &resilienthttp.Breaker{MinRequests: 1}
-		_, err := outer.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-		require.Equal(t, resilienthttp.StateClosed, outer.Breaker.State("api.test", resilienthttp.PriorityDefault))
-	})
+// §4.15: the outer circuit counts a rejection by an inner circuit as the failure that it stands for, and one by a rate limit not.
+func TestInnerRejection_countedByOuterBreaker(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		inner func(*resilienthttp.Transport)
+		want  error
+		state resilienthttp.BreakerState
+	}{
+		{"by its circuit: the server is away", func(tr *resilienthttp.Transport) { tr.Breaker = &resilienthttp.Breaker{MinRequests: 1} }, resilienthttp.ErrBreakerOpen, resilienthttp.StateOpen},
+		{"by its rate limit", func(tr *resilienthttp.Transport) {
+			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
+		}, resilienthttp.ErrRateLimited, resilienthttp.StateClosed},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := bareTransport(puppetStatus(500), 1)
+				row.inner(inner)
+				tripped(t, inner, newCall(t.Context(), t, http.MethodGet, ""))
+				outer := bareTransport(inner, 1)
+				outer.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+				_, err := outer.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+				require.ErrorIs(t, err, row.want)
+				require.Equal(t, row.state, outer.Breaker.State("api.test", resilienthttp.PriorityDefault))
+			})
+		})
+	}
 }
 
 // http.Client recognizes ErrSchemeMismatch only in a bare RecordHeaderError.

@@ -28,12 +28,15 @@ func TestBreakerWait_outage(t *testing.T) {
 		name    string
 		fault   step
 		maxWait time.Duration
+		nested  bool // two Transports, one above the other
 		most    int64
 		least   int64
 	}{
-		{"503", status(503), 0, 0, 0},
-		{"connection refused", refused, 0, 0, 0},
-		{"503, rejected at once", status(503), -1, 32, 16},
+		{"503", status(503), 0, false, 0, 0},
+		{"connection refused", refused, 0, false, 0, 0},
+		{"503, rejected at once", status(503), -1, false, 32, 16},
+		{"nested, 503", status(503), 0, true, 0, 0},
+		{"nested, connection refused", refused, 0, true, 0, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -46,6 +49,9 @@ func TestBreakerWait_outage(t *testing.T) {
 					}
 					return status(200)(r)
 				})
+				if row.nested {
+					tr = &resilienthttp.Transport{Base: tr}
+				}
 				var lost atomic.Int64
 				var calls sync.WaitGroup
 				for range 200 {
@@ -198,7 +204,7 @@ func direct(ctx func(context.Context) context.Context, header ...string) caller 
 
 // below is a caller with a Transport that is the Base of another one.
 func below(tb testing.TB, tr *resilienthttp.Transport) error {
-	_, err := (&resilienthttp.Transport{Base: tr}).RoundTrip(get(tb))
+	_, err := (&resilienthttp.Transport{Base: tr, Policy: resilienthttp.Policy{MaxAttempts: -1}}).RoundTrip(get(tb))
 	return err
 }
 

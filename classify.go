@@ -150,7 +150,7 @@ const statusOverloaded = 529
 // classifyError is the table of errors. An unknown error is transient.
 func classifyError(err error) Verdict {
 	if neterr.Malformed(err) || neterr.Untrusted(err) || neterr.SchemeMismatch(err) || neterr.UnknownHost(err) ||
-		neterr.Permanent(err) || rejectedInside(err) != nil || errors.Is(err, errBrokenBase) {
+		neterr.Permanent(err) || limitedInside(err) || errors.Is(err, errBrokenBase) {
 		return VerdictPermanent
 	}
 	if neterr.Throttled(err) {
@@ -159,8 +159,14 @@ func classifyError(err error) Verdict {
 	return VerdictTransient
 }
 
-// rejectedInside returns the error of an inner Transport that rejected the request, or nil. It
-// would reject a retry too.
+// limitedInside reports whether an inner Transport rejected the request by its rate limit. It would reject a retry too. If
+// its circuit is open, the server is away, and the outer Transport waits for it.
+func limitedInside(err error) bool {
+	inner := rejectedInside(err)
+	return inner != nil && !errors.Is(inner, ErrBreakerOpen)
+}
+
+// rejectedInside returns the error of an inner Transport that rejected the request, or nil.
 func rejectedInside(err error) *Error {
 	inner, ok := errors.AsType[*Error](err)
 	if ok && (errors.Is(inner, ErrBreakerOpen) || errors.Is(inner, ErrRateLimited)) {
@@ -184,7 +190,7 @@ func (a *attempt) breakerOutcome(info *responseInfo) circuit.Outcome {
 		}
 		return circuit.Success
 	case endError:
-		if err := a.report.Err; neterr.Malformed(err) || neterr.FromIntermediary(err) || rejectedInside(err) != nil || errors.Is(err, errBrokenBase) {
+		if err := a.report.Err; neterr.Malformed(err) || neterr.FromIntermediary(err) || limitedInside(err) || errors.Is(err, errBrokenBase) {
 			return circuit.None // it did not reach the server
 		}
 		return circuit.Failure

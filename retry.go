@@ -122,7 +122,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	switch {
 	case held:
 		state.unread = true
-		state.restsTo = now.Add(c.backoff(last, now))
+		state.restsTo = now.Add(min(c.backoff(last, now), c.mayHold(c.record, now)/2))
 		wait = last.report.RetryAfter
 	case !moves:
 		wait = c.backoff(last, now)
