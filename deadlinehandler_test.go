@@ -439,15 +439,15 @@ func TestTransportInsideTransport(t *testing.T) {
 			require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with its remaining time")
 		})
 	})
-	t.Run("§4.15 a rejection of the inner Transport is not retried", func(t *testing.T) {
+	t.Run("§4.15 a rejection by the rate limit of the inner Transport is not retried", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			base, count := failing()
 			inner := bareTransport(base, 1)
-			inner.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+			inner.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
 			tripped(t, inner, newCall(t.Context(), t, http.MethodGet, ""))
 			require.Equal(t, 1, *count)
 			_, err := bareTransport(inner, 3).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+			require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
 			var e *resilienthttp.Error
 			require.ErrorAs(t, err, &e)
 			require.Len(t, e.Attempts, 1)
