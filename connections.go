@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,7 +25,7 @@ import (
 type Connections struct {
 	// Transport makes the connections. It is not modified: Connections uses clones, so limits such
 	// as MaxConnsPerHost are per clone. A host with slow or silent HTTP/2 connections may use
-	// up to three. nil means NewBase().
+	// up to three. A clone has no protocols of RegisterProtocol: calls of their schemes fail. nil means NewBase().
 	Transport *http.Transport
 
 	// MaxAge is the age from which connections get no new requests, for example to follow DNS. The
@@ -149,27 +148,10 @@ func cloneOf(t *http.Transport) *http.Transport {
 	return c
 }
 
-// clonable reports whether a clone behaves like t. It does not have the protocols of RegisterProtocol,
-// and an HTTP/2 that golang.org/x/net/http2 has configured shares the connections of t.
+// clonable reports whether a clone behaves like t. An HTTP/2 that golang.org/x/net/http2 has configured shares the
+// connections of t.
 func clonable(t *http.Transport) bool {
-	if t.Clone().TLSNextProto["h2"] != nil {
-		return false
-	}
-	// net/http has no way to ask for the protocols.
-	registered := reflect.ValueOf(t).Elem().FieldByName("altProto")
-	if !registered.IsValid() || registered.Kind() != reflect.Struct || registered.NumField() != 1 {
-		return true
-	}
-	protocols := registered.Field(0).Elem()
-	if protocols.Kind() != reflect.Map {
-		return true
-	}
-	for of := protocols.MapRange(); of.Next(); {
-		if of.Key().String() != "https" || of.Value().Elem().Type().PkgPath() != "net/http" {
-			return false
-		}
-	}
-	return true
+	return t.Clone().TLSNextProto["h2"] == nil
 }
 
 func (p *pools) expired() bool { return p.life > 0 && time.Since(p.start) >= p.life }

@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"math"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -26,7 +25,7 @@ type block struct {
 	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
-	level float64   // how often a quota was exhausted again after its reset
+	level int       // how often a quota was exhausted again after its reset
 }
 
 const (
@@ -36,9 +35,7 @@ const (
 	minStreak, minStreakTime = 8, time.Second
 
 	maxDoubled = 30 * time.Second // maximum of a doubled wait
-
-	maxLevel   = 5    // 2^5 s are more than maxDoubled
-	levelDecay = 0.25 // a success lowers the level by this
+	maxLevel   = 5                // 2^5 s are more than maxDoubled
 )
 
 // rejection is the content of a rejection.
@@ -85,7 +82,7 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 	if b.level == 0 {
 		return wait
 	}
-	wait = time.Duration(min(float64(wait)*math.Exp2(b.level), float64(max(maxDoubled, wait))))
+	wait = max(wait, min(wait<<b.level, maxDoubled))
 	return wait + rand.N(wait/4+1)
 }
 
@@ -94,7 +91,7 @@ func (b *block) succeed(sent time.Time) {
 	if sent.After(b.cause) {
 		b.until = time.Time{}
 	}
-	if b.level = max(b.level-levelDecay, 0); b.level == 0 && b.until.IsZero() {
+	if b.level = 0; b.until.IsZero() {
 		b.shown = time.Time{}
 	}
 }
