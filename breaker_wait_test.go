@@ -60,7 +60,7 @@ func TestBreakerWait_outage(t *testing.T) {
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 						defer cancel()
 						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-						if err != nil || resp.StatusCode != 200 {
+						if err != nil || resp.StatusCode != http.StatusOK {
 							lost.Add(1)
 						}
 						if err == nil {
@@ -167,11 +167,12 @@ func failsAt(fault, elsewhere step) *scriptedBase {
 
 // once makes a call that makes no retry and does not wait.
 func once(tb testing.TB, tr http.RoundTripper, path string, options ...func(context.Context) context.Context) {
-	ctx := resilienthttp.WithSingleAttempt(tb.Context())
+	req := newRequest(tb, http.MethodGet, "http://api.test"+path, "")
+	req = req.WithContext(resilienthttp.WithSingleAttempt(tb.Context()))
 	for _, option := range options {
-		ctx = option(ctx)
+		req = req.WithContext(option(req.Context()))
 	}
-	if resp, err := tr.RoundTrip(newRequest(tb, http.MethodGet, "http://api.test"+path, "").WithContext(ctx)); err == nil {
+	if resp, err := tr.RoundTrip(req); err == nil {
 		_ = resp.Body.Close()
 	}
 }
@@ -671,7 +672,7 @@ func TestBreakerWait_crowd(t *testing.T) {
 						if err != nil {
 							return
 						}
-						if stays && resp.StatusCode == 200 {
+						if stays && resp.StatusCode == http.StatusOK {
 							succeeded.Add(1)
 						}
 						_ = resp.Body.Close()

@@ -201,10 +201,9 @@ func newOutage(t *testing.T, from, away, deadline, end time.Duration) *outage {
 		return (&statusOrError{status: http.StatusOK}).RoundTrip(nil)
 	}
 	transport := &resilienthttp.Transport{Base: observed(base), Breaker: &resilienthttp.Breaker{OnChange: func(c resilienthttp.BreakerChange) {
-		switch resilienthttp.StateClosed {
-		case c.From:
+		if c.From == resilienthttp.StateClosed {
 			note(&r.opened)
-		case c.To:
+		} else if c.To == resilienthttp.StateClosed {
 			note(&r.closed)
 		}
 	}}}
