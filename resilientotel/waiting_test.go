@@ -57,7 +57,7 @@ func TestWaitingCalls_circuit(t *testing.T) {
 		ended := make(chan error)
 		req := get(t, ctx, "http://api.test/")
 		go func() {
-			_, err := rt.RoundTrip(req) //nolint:bodyclose // an error
+			_, err := rt.RoundTrip(req)
 			ended <- err
 		}()
 		time.Sleep(3 * time.Second)
