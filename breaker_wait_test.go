@@ -691,3 +691,30 @@ func TestBreakerWait_crowd(t *testing.T) {
 		})
 	}
 }
+
+// §4.29: when the server has failed for 20 s, a probe that fails is not retried: its call would wait in vain.
+func TestBreakerWait_lateProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		})
+		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+		begun := time.Now()
+		var calls sync.WaitGroup
+		var probes atomic.Int64
+		for time.Since(begun) < time.Minute {
+			at := time.Now()
+			calls.Go(func() {
+				_, err := tr.RoundTrip(get(t)) //nolint:bodyclose // an error
+				if took := time.Since(at); at.Sub(begun) > 25*time.Second {
+					probes.Add(int64(took / time.Second))
+					assert.LessOrEqual(t, took, time.Second, err)
+				}
+			})
+			time.Sleep(370 * time.Millisecond)
+		}
+		calls.Wait()
+		require.Greater(t, probes.Load(), int64(10))
+	})
+}

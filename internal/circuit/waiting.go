@@ -72,7 +72,14 @@ func (c *Circuit) waitingCalls() int64 {
 	return c.waiting.queue.Len()
 }
 
-// tooLate reports whether the server has failed for so long that a call does not begin to wait. The circuit is locked.
+// TooLate reports whether the server has failed for so long that a call does not begin to wait.
+func (c *Circuit) TooLate(now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tooLate(now)
+}
+
+// tooLate is TooLate for a locked circuit.
 func (c *Circuit) tooLate(now time.Time) bool {
 	return c.opening != nil && now.Sub(c.outage.since) > maxOutage
 }
