@@ -692,7 +692,7 @@ func TestBreakerWait_crowd(t *testing.T) {
 	}
 }
 
-// §4.29: when the server has failed for 20 s, a probe that fails is not retried: its call would wait in vain.
+// §4.29: when the server has failed for 20 s, a probe that fails is not retried: its call would wait for nothing.
 func TestBreakerWait_lateProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(func(r *http.Request) (*http.Response, error) {
@@ -706,7 +706,7 @@ func TestBreakerWait_lateProbes(t *testing.T) {
 		for time.Since(begun) < time.Minute {
 			at := time.Now()
 			calls.Go(func() {
-				_, err := tr.RoundTrip(get(t)) //nolint:bodyclose // an error
+				_, err := tr.RoundTrip(get(t))
 				if took := time.Since(at); at.Sub(begun) > 25*time.Second {
 					probes.Add(int64(took / time.Second))
 					assert.LessOrEqual(t, took, time.Second, err)
