@@ -85,6 +85,16 @@ func patient(t *testing.T) context.Context {
 	return ctx
 }
 
+// reserveSoon is Reserve by a caller that repeats it while the store is busy: racers are more than its connections.
+func reserveSoon(ctx context.Context, store driver.Store, claim driver.Claim) (driver.Reservation, error) {
+	for {
+		got, err := store.Reserve(ctx, claim)
+		if !errors.Is(err, driver.ErrStoreBusy) || ctx.Err() != nil {
+			return got, err
+		}
+	}
+}
+
 // ended returns a context that has ended.
 func ended(t *testing.T) context.Context {
 	t.Helper()
