@@ -27,8 +27,8 @@ func judge(t *testing.T, s Scenario, seed uint64) (missed []Verdict) {
 	return missed
 }
 
-// findsEnd are the calls of two seconds of the shortest scenario: a probe a second finds the end of the hang, and slow start follows.
-const findsEnd = 0.01
+// findsEnd are the calls of some two seconds: a probe a second finds the end of the hang, and slow start follows.
+const findsEnd = 0.02
 
 // L2: the circuit of a server that only hangs opens, and callers are then held for a small part of
 // their timeout. These draws are fixed; `fleet -hangs` has fresh ones. The client's jitter is not
