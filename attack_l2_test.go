@@ -1,0 +1,477 @@
+package resilienthttp_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// 1. A held call keeps the connection of its last response. With MaxConnsPerHost the held calls have all connections, and
+// new calls, which are preferred as probes, wait for one: the healthy server is not reached until the held calls end.
+func TestAttack_heldResponsesPinConnections(t *testing.T) {
+	var away atomic.Bool
+	const conns = 8
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		time.Sleep(150 * time.Millisecond)
+		if away.Load() {
+			w.WriteHeader(503)
+			_, _ = io.WriteString(w, "away")
+		}
+	}))
+	defer srv.Close()
+	base := &http.Transport{MaxConnsPerHost: conns}
+	defer base.CloseIdleConnections()
+	tr := &resilienthttp.Transport{Base: base}
+	do := func(ctx context.Context) (time.Duration, error) {
+		begun := time.Now()
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+		if err != nil {
+			return 0, err
+		}
+		resp, err := tr.RoundTrip(req)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode != 200 {
+				err = errors.New(resp.Status)
+			}
+		}
+		return time.Since(begun), err
+	}
+	for range 30 {
+		_, err := do(t.Context())
+		require.NoError(t, err)
+		time.Sleep(10 * time.Millisecond)
+	}
+	away.Store(true)
+	begun := time.Now()
+	time.AfterFunc(time.Second, func() { away.Store(false) }) // a restart of one second
+	var calls sync.WaitGroup
+	var failed, slow atomic.Int64
+	var last atomic.Value
+	for range 6 * 40 {
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			at := time.Since(begun)
+			took, err := do(ctx)
+			if err != nil {
+				failed.Add(1)
+				last.Store(fmt.Sprint(err))
+			} else if at > 2*time.Second && took > time.Second {
+				slow.Add(1)
+			}
+		})
+		time.Sleep(25 * time.Millisecond)
+	}
+	calls.Wait()
+	t.Logf("failed %d, slow %d of 240; last %v", failed.Load(), slow.Load(), last.Load())
+	require.Zero(t, failed.Load())
+	require.Zero(t, slow.Load(), "calls that begin a second after the server is back take longer than a second")
+}
+
+// 2. The probe is the call that began first: with equal deadlines the one that has no time left.
+func TestAttack_probesHaveNoTime(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		fault    step
+		takes    time.Duration // after the outage
+		away     time.Duration
+		deadline time.Duration
+		warm     bool
+	}{
+		{"503, warm, as usual", status(503), 20 * time.Millisecond, 6 * time.Second, time.Second, true},
+		{"503, warm, one and a half of usual", status(503), 30 * time.Millisecond, 6 * time.Second, time.Second, true},
+		{"503, cold start", status(503), 20 * time.Millisecond, 6 * time.Second, time.Second, false},
+		{"503, warm, 2 s", status(503), 30 * time.Millisecond, 6 * time.Second, 2 * time.Second, true},
+		{"hanging, warm", hanging, 30 * time.Millisecond, 6 * time.Second, time.Second, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				from := time.Duration(0)
+				if row.warm {
+					from = 10 * time.Second
+				}
+				back := from + row.away
+				var mu sync.Mutex
+				sent := map[int]int{}
+				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					at := time.Since(begun)
+					mu.Lock()
+					sent[int(at/time.Second)]++
+					mu.Unlock()
+					switch {
+					case at < from:
+						return after(20*time.Millisecond, status(200))(r)
+					case at < back:
+						return row.fault(r)
+					}
+					return after(row.takes, status(200))(r)
+				})}
+				var calls sync.WaitGroup
+				ok, of := map[int]int{}, map[int]int{}
+				for time.Since(begun) < back+25*time.Second {
+					at := time.Since(begun)
+					calls.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+						defer cancel()
+						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+						mu.Lock()
+						defer mu.Unlock()
+						of[int(at/time.Second)]++
+						if err == nil {
+							if resp.StatusCode == 200 {
+								ok[int(at/time.Second)]++
+							}
+							_ = resp.Body.Close()
+						}
+					})
+					time.Sleep(5 * time.Millisecond) // 200 a second
+				}
+				calls.Wait()
+				var text strings.Builder
+				for i := int(from / time.Second); i < int((back+25*time.Second)/time.Second); i++ {
+					fmt.Fprintf(&text, "%d: %d/%d sent %d; ", i, ok[i], of[i], sent[i])
+				}
+				t.Log(text.String())
+				first := int(back/time.Second) + 2
+				require.Greater(t, ok[first], of[first]*9/10, "calls that begin two seconds after the server is back")
+			})
+		})
+	}
+}
+
+// 3. Retries that wait for Retry-After while the circuit is open have no jitter and no token: all are sent at once if the
+// circuit has closed in the meantime.
+func TestAttack_retryAfterHerd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		var mu sync.Mutex
+		perMS := map[int]int{}
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			at := time.Since(begun)
+			mu.Lock()
+			perMS[int(at/time.Millisecond)]++
+			mu.Unlock()
+			if at >= 10*time.Second && at < 10*time.Second+600*time.Millisecond {
+				return after(10*time.Millisecond, status(503, "Retry-After", "3"))(r)
+			}
+			return after(10*time.Millisecond, status(200))(r)
+		})}
+		var calls sync.WaitGroup
+		one := func() {
+			calls.Go(func() {
+				resp, err := tr.RoundTrip(get(t))
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+			})
+		}
+		for time.Since(begun) < 10*time.Second {
+			one()
+			time.Sleep(20 * time.Millisecond)
+		}
+		for i := range 20 {
+			one()
+			time.Sleep(25 * time.Millisecond)
+			if i == 18 { // the circuit opens while a batch is in flight
+				for range 500 {
+					one()
+				}
+			}
+		}
+		for range 100 {
+			one()
+			time.Sleep(20 * time.Millisecond)
+		}
+		calls.Wait()
+		most, at := 0, 0
+		for ms, n := range perMS {
+			if ms > 10_800 && n > most {
+				most, at = n, ms
+			}
+		}
+		t.Logf("%d requests in the millisecond %d", most, at)
+		require.Less(t, most, 50, "requests in one millisecond")
+	})
+}
+
+// 4. The drain of the last response is a part of the retry's latency, and of its timeout.
+func TestAttack_drainCountsInLatency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := withBody(503, &slowBody{closed: make(chan struct{})})
+		b := fragile(time.Second)
+		base := script(slow, status(200))
+		tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{AttemptTimeout: 90 * time.Millisecond}}
+		resp, err := tr.RoundTrip(get(t))
+		for _, a := range resilienthttp.Attempts(resp) {
+			t.Log(a.Number, a.Start, a.Latency, a.Err)
+		}
+		require.NoError(t, err)
+		require.Zero(t, lastOf(t, resp).Latency)
+		require.NoError(t, resp.Body.Close())
+		require.Len(t, resilienthttp.Attempts(resp), 2)
+	})
+}
+
+// slowBody blocks until it is closed.
+type slowBody struct {
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (b *slowBody) Read([]byte) (int, error) { <-b.closed; return 0, io.EOF }
+func (b *slowBody) Close() error             { b.once.Do(func() { close(b.closed) }); return nil }
+
+// 5. A client that begins while its server is away does not know the usual latency: 100 ms are slow, so ten calls a second
+// are released, and the healthy server's callers run out of time.
+func TestAttack_releaseWithoutBaseline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if time.Since(begun) < 4*time.Second {
+				return refused(r)
+			}
+			return after(150*time.Millisecond, status(200))(r)
+		})}
+		var calls sync.WaitGroup
+		var lost atomic.Int64
+		for time.Since(begun) < 20*time.Second {
+			calls.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				if err != nil || resp.StatusCode != 200 {
+					lost.Add(1)
+				}
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+			})
+			time.Sleep(10 * time.Millisecond)
+		}
+		calls.Wait()
+		t.Log("lost", lost.Load(), "of the 400 calls that began in the outage")
+		require.Less(t, lost.Load(), int64(20))
+	})
+}
+
+// 6. A circuit that nobody has used since an outage rejects a burst of calls at once: "the server has failed for 1h".
+func TestAttack_idleCircuitRejects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if at := time.Since(begun); at >= 10*time.Second && at < 13*time.Second {
+				return refused(r)
+			}
+			return after(10*time.Millisecond, status(200))(r)
+		})}
+		var calls sync.WaitGroup
+		one := func(d time.Duration, lost *atomic.Int64) {
+			calls.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), d)
+				defer cancel()
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				if err != nil {
+					lost.Add(1)
+					return
+				}
+				_ = resp.Body.Close()
+			})
+		}
+		var before, lost atomic.Int64
+		for time.Since(begun) < 12*time.Second { // the job ends in the outage of three seconds
+			one(500*time.Millisecond, &before)
+			time.Sleep(50 * time.Millisecond)
+		}
+		calls.Wait()
+		time.Sleep(time.Hour)
+		for range 100 {
+			one(10*time.Second, &lost)
+		}
+		calls.Wait()
+		require.Zero(t, lost.Load(), "of 100 calls an hour later")
+	})
+}
+
+// 7. A held retry that the rate limit rejects loses the last response, although its body was kept.
+func TestAttack_rateLimitAfterHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := script(status(503), status(200))
+		tr := &resilienthttp.Transport{Base: base, Breaker: fragile(2 * time.Second), RateLimit: &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: -1}}
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err, "the last response")
+		require.Equal(t, "status 503", readAll(t, resp))
+		base.requireBalance(t)
+	})
+}
+
+// 9. The times of a call are its latency.
+func TestAttack_timings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var done *resilienthttp.Call
+		tr := &resilienthttp.Transport{
+			Base: script(after(time.Second, status(503, "Retry-After", "1")), status(503)), Breaker: fragile(time.Hour),
+			Trace: &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = c }},
+		}
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		_ = resp.Body.Close()
+		q, f, r := done.Timings()
+		t.Log(done.Explain())
+		require.Equal(t, done.Latency, q+f+r, "%v %v %v", q, f, r)
+	})
+}
+
+// 10. A Base that sends the request, and whose second call an open circuit rejects.
+func TestAttack_innerSecondCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := &resilienthttp.Transport{Base: script(status(503)), Breaker: fragile(time.Hour)}
+		once(t, inner, "/")
+		var paid int
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			_ = r.Body.Close()
+			paid++ // the payment is done
+			_, err := inner.RoundTrip(newRequest(t, http.MethodPost, "http://api.test/audit", "x").WithContext(r.Context()))
+			return nil, err
+		})
+		tr := withoutKeys(&resilienthttp.Transport{Base: base, Policy: every(time.Millisecond)})
+		_, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://api.test/pay", "x"))
+		require.Error(t, err)
+		require.Equal(t, 1, paid)
+	})
+}
+
+// 12. Chaos: at most one POST without a key that may have done the work; all bodies are closed; nothing is left.
+func TestAttack_chaos(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				rnd := rand.New(rand.NewPCG(seed, 1))
+				begun := time.Now()
+				var mu sync.Mutex
+				work := map[string]int{}
+				float := func() float64 { mu.Lock(); defer mu.Unlock(); return rnd.Float64() }
+				ends := 10*time.Second + time.Duration(float()*float64(10*time.Second))
+				base := script(func(r *http.Request) (*http.Response, error) {
+					at := time.Since(begun)
+					id := r.Header.Get("X-Id")
+					does := func() { mu.Lock(); work[id]++; mu.Unlock() }
+					time.Sleep(time.Duration(float() * float64(20*time.Millisecond)))
+					if err := r.Context().Err(); err != nil {
+						return nil, err
+					}
+					if at < 5*time.Second || at > ends {
+						does()
+						return status(200)(r)
+					}
+					switch x := float(); {
+					case x < .2:
+						return refused(r)
+					case x < .4:
+						does()
+						return nil, errReset
+					case x < .5:
+						does()
+						return status(500)(r)
+					case x < .6:
+						return status(503, "Retry-After", "1")(r)
+					case x < .7:
+						does()
+						return hanging(r)
+					case x < .75:
+						return status(429)(r)
+					case x < .8:
+						does()
+						return withBody(502, &slowBody{closed: make(chan struct{})})(r)
+					default:
+						return status(503)(r)
+					}
+				})
+				limit := &resilienthttp.RateLimit{}
+				if seed%3 == 0 {
+					limit = &resilienthttp.RateLimit{Limit: 30, MaxWait: 2 * time.Second, MaxInFlight: 20}
+				}
+				tr := withoutKeys(&resilienthttp.Transport{Base: base, RateLimit: limit, Policy: resilienthttp.Policy{AttemptTimeout: time.Second}})
+				if seed%4 == 1 {
+					tr.Hedge = &resilienthttp.Hedge{Delay: 15 * time.Millisecond, MaxRatio: -1}
+				}
+				if seed%5 == 2 {
+					tr.Trace = &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) {
+						if float() < .05 {
+							panic("hook")
+						}
+					}}
+				}
+				if seed%2 == 0 {
+					tr.Breaker = fragile(300 * time.Millisecond)
+				}
+				var calls sync.WaitGroup
+				for i := range 1500 {
+					calls.Go(func() {
+						defer func() { _ = recover() }()
+						ctx, cancel := context.WithTimeout(t.Context(), time.Duration((.2+5*float())*float64(time.Second)))
+						defer cancel()
+						if float() < .3 {
+							time.AfterFunc(time.Duration(float()*float64(3*time.Second)), cancel)
+						}
+						method := http.MethodPost
+						if float() < .3 {
+							method = http.MethodGet
+						}
+						req := newRequest(t, method, "http://api.test/", "x").WithContext(ctx)
+						id := fmt.Sprint(method, i)
+						req.Header.Set("X-Id", id)
+						resp, err := tr.RoundTrip(req)
+						doubt := resilienthttp.InDoubt(resp, err)
+						mu.Lock()
+						n := work[id]
+						mu.Unlock()
+						if method == http.MethodPost {
+							assert.LessOrEqual(t, n, 1, id)
+							if n > 0 && (err != nil || resp.StatusCode != 200) {
+								assert.True(t, doubt, "%s: %s", id, resilienthttp.Explain(resp, err))
+							}
+						}
+						var failed *resilienthttp.Error
+						if errors.As(err, &failed) && n > 0 {
+							assert.False(t, failed.NotSent())
+						}
+						if err == nil {
+							if resp.StatusCode == 503 {
+								text, err := io.ReadAll(resp.Body)
+								assert.True(t, err != nil && ctx.Err() != nil || bytes.Equal(text, []byte("status 503")), "%q %v", text, err)
+							}
+							_ = resp.Body.Close()
+						}
+					})
+					time.Sleep(time.Duration(float() * float64(40*time.Millisecond)))
+				}
+				calls.Wait()
+				time.Sleep(time.Second)
+				base.requireBalance(t)
+				for _, s := range tr.State().Scopes {
+					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+				}
+			})
+		})
+	}
+}
