@@ -242,10 +242,10 @@ func (q *Queue[P]) Grant(p P) { q.finish(entryAt[P](q.calls.Front()), p, nil) }
 // GrantTo gives a permit to a call. The lock is held.
 func (q *Queue[P]) GrantTo(e *Entry[P], p P) { q.finish(e, p, nil) }
 
-// Probe returns the first of the calls that were sent least often and do not rest. If all of them rest, e is nil, and at
-// is when the first may be a probe. The lock is held.
+// Probe returns the last of the calls that were sent least often and do not rest: it has the most time left. If all of
+// them rest, e is nil, and at is when the first may be a probe. The lock is held.
 func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
-	for place := q.calls.Front(); place != nil; place = place.Next() {
+	for place := q.calls.Back(); place != nil; place = place.Prev() {
 		switch next := entryAt[P](place); {
 		case next.RestsTo.After(now):
 			if at.IsZero() || next.RestsTo.Before(at) {
