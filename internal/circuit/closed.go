@@ -60,7 +60,8 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	at := now.Sub(c.breaker.origin)
 	releasing := s.releasing.Load()
 	if releasing && r.Outcome != None {
-		s.pressed.Store(r.Outcome == Failure || r.Took >= minSlow(c.baseline.Get()))
+		usual := c.baseline.Get() // unknown: nothing is slow
+		s.pressed.Store(r.Outcome == Failure || usual > 0 && r.Took >= minSlow(usual))
 	}
 	switch r.Outcome {
 	case Success:
