@@ -63,11 +63,12 @@ func (c *call) retry() {
 		}
 		failed = c.canceled(err)
 	}
-	if unread := c.retries != nil && c.retries.unread; unread && failed.Reason != ErrBreakerOpen {
+	if c.retries != nil && c.retries.unread {
+		if c.last.report.Response != nil && c.ctx.Err() == nil {
+			c.stop(failed.Reason) // a call that was held returns the response that it has
+			return
+		}
 		c.last.discard()
-	} else if unread && c.last.report.Response != nil {
-		c.stop(failed.Reason) // a call that was held returns the response that it has
-		return
 	}
 	c.fail(failed)
 }
