@@ -94,6 +94,9 @@ func (c *call) prepare(a *attempt) *Error {
 		now, err = c.passGates(a, now)
 	}
 	if err == nil {
+		if !a.concurrent {
+			now = c.discardHeld(now) // its time is no part of the attempt
+		}
 		err = c.makeRequest(a, now)
 	}
 	if err != nil {

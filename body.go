@@ -178,6 +178,22 @@ func (a *attempt) discard() {
 	}
 }
 
+// readAhead reads the beginning of the body. If it is the whole body, its connection can be reused before the caller reads
+// it.
+func (a *attempt) readAhead() {
+	if a.body == nil {
+		return
+	}
+	size := int64(prefixLimit)
+	if n := a.report.Response.ContentLength; n > 0 {
+		size = min(size, n+1) // one more, for the end
+	}
+	p := &prefixBody{ReadCloser: a.body, prefix: make([]byte, size), filled: make(chan struct{})}
+	a.body = p
+	go p.fill()
+	p.wait(a.call.ctx)
+}
+
 // inBackground runs f and then closes done. A user's body may panic, and the caller cannot
 // recover in this goroutine.
 func inBackground(f func()) (done <-chan struct{}) {

@@ -95,7 +95,9 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 		c.traceAttempt(retryWait, &last.report)
 	}
 	c.setRetryWaiting(true)
-	if !c.retries.unread {
+	if c.retries.unread {
+		last.readAhead() // so that its connection is free: the probe needs one
+	} else {
 		last.discard() // the drain is a part of the wait
 	}
 	return c.retries.due, true
@@ -284,11 +286,17 @@ func (c *call) prepareRetry() error {
 	if err := c.prepare(next); err != nil {
 		return err
 	}
-	if c.retries.unread {
-		c.last.discard()
-		c.retries.unread = false
-	}
 	return nil
+}
+
+// discardHeld closes the last response, if the call was held: its retry has all permits.
+func (c *call) discardHeld(now time.Time) time.Time {
+	if c.retries == nil || !c.retries.unread {
+		return now
+	}
+	c.last.discard()
+	c.retries.unread = false
+	return time.Now()
 }
 
 func (a *attempt) timedOut() bool {
