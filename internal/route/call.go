@@ -138,6 +138,11 @@ func (c *Call) Pass(v *Visit, concurrent bool, now time.Time, try func() *Reject
 		if concurrent {
 			return
 		}
+		if v.moves { // none that is new admits it: one that was tried may
+			v.moves, v.AtOnce = false, false
+			c.Pass(v, concurrent, now, try)
+			return
+		}
 		v.AtOnce, v.Server = false, best
 	}
 	c.enter(v, v.Server)
