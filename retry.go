@@ -110,7 +110,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	now := time.Now()
 	held := !moves && c.record.circuit.Holds(now) && c.mayHold(c.record, now) > 0 // the retry waits for the circuit
 	switch {
-	case !c.repeatable && !last.didNothing() && !last.permitted:
+	case !c.repeatable && (!last.didNothing() || rejectedInside(last.report.Err) != nil) && !last.permitted: // Base may have sent it before
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable
