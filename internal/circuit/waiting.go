@@ -181,6 +181,10 @@ func (w *waiting) sendNext(now time.Time) (wake time.Time) {
 		least = w.circuit.breaker.rules.Cooldown // the server cannot do more
 	}
 	w.release.Take(now, least)
-	w.queue.Grant(p)
+	if w.circuit.closed.Load().slowStart.Load() != nil {
+		w.queue.GrantTo(w.queue.Last(), p) // it has the most time left: the queue may be as long as the deadlines
+	} else {
+		w.queue.Grant(p)
+	}
 	return time.Time{}
 }

@@ -242,6 +242,9 @@ func (q *Queue[P]) Grant(p P) { q.finish(entryAt[P](q.calls.Front()), p, nil) }
 // GrantTo gives a permit to a call. The lock is held.
 func (q *Queue[P]) GrantTo(e *Entry[P], p P) { q.finish(e, p, nil) }
 
+// Last returns the call that began last. The lock is held.
+func (q *Queue[P]) Last() *Entry[P] { return entryAt[P](q.calls.Back()) }
+
 // Probe returns the last of the calls that were sent least often and do not rest: it has the most time left. If all of
 // them rest, e is nil, and at is when the first may be a probe. The lock is held.
 func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
