@@ -125,8 +125,11 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	switch {
 	case held:
 		state.unread = true
-		state.restsTo = now.Add(min(c.backoff(last, now), c.mayHold(c.record, now)/2))
-		wait = last.report.RetryAfter
+		backoff := c.backoff(last, now)
+		state.restsTo = now.Add(min(backoff, c.mayHold(c.record, now)/2))
+		if last.report.RetryAfter > 0 {
+			wait = backoff // the circuit may have closed then, and no longer spread the retries
+		}
 	case !moves:
 		wait = c.backoff(last, now)
 	}
@@ -143,7 +146,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
 	}
-	if !held || c.record.circuit.Slow() { // otherwise it costs the server nothing, because the circuit paces it
+	if !held || wait > 0 || c.record.circuit.Slow() { // otherwise it costs the server nothing, because the circuit paces it
 		permit, ok := c.takeTokens(retrybudget.Request{
 			Slow:      !moves && last.timedOut(),
 			Batch:     c.priority == PriorityBatch,
