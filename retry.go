@@ -137,7 +137,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	blocked := c.blockedUntil(now) // zero: not blocked; differences to it saturate
 	longest := c.policy.MaxRetryAfter
 	switch {
-	case !held && c.record.circuit.Rejects(at) != nil && c.mayHold(c.record, at) <= 0, !moves && c.record.circuit.TooLate(now):
+	case !held && c.record.circuit.Rejects(at) != nil && c.mayHold(c.record, at) <= 0, !moves && c.record.circuit.TooLate():
 		return 0, ErrBreakerOpen
 	case longest > 0 && (!moves && last.report.RetryAfter > longest || blocked.Sub(at) > longest):
 		return 0, ErrRetryAfter

@@ -85,7 +85,14 @@ type Permit struct {
 }
 
 // Current reports whether the circuit has not changed since it admitted the attempt.
-func (p Permit) Current() bool { return p.circuit.closed.Load() == p.closed }
+func (p Permit) Current() bool {
+	if p.opening == nil {
+		return p.circuit.closed.Load() == p.closed
+	}
+	p.circuit.mu.Lock()
+	defer p.circuit.mu.Unlock()
+	return p.circuit.opening == p.opening
+}
 
 // Rejection is the result for a request that is not admitted.
 type Rejection struct {

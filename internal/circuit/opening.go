@@ -15,6 +15,7 @@ import (
 type opening struct {
 	hold    hold.Hold
 	opened  tally         // the results that opened the circuit
+	failed  time.Time     // the last failure
 	slowest time.Duration // highest latency of a failure since the circuit was last closed
 
 	halfOpen     bool          // a probe was sent since the last change to open
@@ -26,7 +27,7 @@ type opening struct {
 // newOpening returns the opening after a failure. took is the latency of the failure, and slowest the highest one of the
 // streak. usual is the time between two results before the outage.
 func newOpening(rules *Rules, took, slowest, usual time.Duration, now time.Time) *opening {
-	o := &opening{slowest: slowest}
+	o := &opening{slowest: slowest, failed: now}
 	o.hold.Begin(now, rules.firstCooldown(took, usual))
 	return o
 }
@@ -64,6 +65,7 @@ func (c *Circuit) doneProbe(o *opening, r Result, now time.Time) *Change {
 	switch r.Outcome {
 	case Failure:
 		o.results.failures++
+		o.failed = now
 		o.slowest = max(o.slowest, r.Took)
 	case Success, Responded:
 		o.lastResponse = r.Took

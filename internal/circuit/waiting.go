@@ -52,7 +52,7 @@ func (c *Circuit) Wait(now time.Time, limits waitqueue.Limits) (Permit, *Rejecti
 func (c *Circuit) join(now time.Time, limits waitqueue.Limits) (Permit, *waitqueue.Entry[Permit], *Rejection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if limits.MaxWait <= 0 || c.tooLate(now) || c.waitingCalls() >= maxWaiting {
+	if limits.MaxWait <= 0 || c.tooLate() || c.waitingCalls() >= maxWaiting {
 		p, rejected := c.admit(now)
 		return p, nil, rejected
 	}
@@ -73,15 +73,15 @@ func (c *Circuit) waitingCalls() int64 {
 }
 
 // TooLate reports whether the server has failed for so long that a call does not begin to wait.
-func (c *Circuit) TooLate(now time.Time) bool {
+func (c *Circuit) TooLate() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.tooLate(now)
+	return c.tooLate()
 }
 
 // tooLate is TooLate for a locked circuit.
-func (c *Circuit) tooLate(now time.Time) bool {
-	return c.opening != nil && now.Sub(c.outage.since) > maxOutage
+func (c *Circuit) tooLate() bool {
+	return c.opening != nil && c.opening.failed.Sub(c.outage.since) > maxOutage
 }
 
 // Holds reports whether a call would be rejected now, and may wait instead.
@@ -91,7 +91,7 @@ func (c *Circuit) Holds(now time.Time) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.rejects(now) != nil && !c.tooLate(now)
+	return c.rejects(now) != nil && !c.tooLate()
 }
 
 // Slow reports whether the server has too much work: the last outage began with slow failures.

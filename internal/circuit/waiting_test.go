@@ -160,7 +160,7 @@ func TestWaiting_release(t *testing.T) {
 	}
 }
 
-// L2: the probe is the call that was sent least often, of those that do not rest.
+// L2: the probe is the call that was sent least often, of those that do not rest, and of these the one with the most time left.
 func TestWaiting_probe(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -169,9 +169,9 @@ func TestWaiting_probe(t *testing.T) {
 		again time.Duration // how long a call rests that was a probe
 		want  []int
 	}{
-		{"each in its turn", [3]time.Duration{}, [3]int{}, 0, []int{0, 1, 2, 0, 1, 2}},
-		{"those sent less often first", [3]time.Duration{}, [3]int{2, 0, 1}, 0, []int{1, 1, 2, 0, 1, 2}},
-		{"one rests", [3]time.Duration{0, time.Hour, 0}, [3]int{}, 0, []int{0, 2, 0, 2}},
+		{"each in its turn", [3]time.Duration{}, [3]int{}, 0, []int{2, 1, 0, 2, 1, 0}},
+		{"those sent less often first", [3]time.Duration{}, [3]int{2, 0, 1}, 0, []int{1, 2, 1, 2, 1, 0}},
+		{"one rests", [3]time.Duration{0, time.Hour, 0}, [3]int{}, 0, []int{2, 0, 2, 0}},
 		{"all rest: the first that has rested", [3]time.Duration{3 * time.Second, 2 * time.Second, time.Hour}, [3]int{}, time.Hour, []int{1, 0}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -208,7 +208,7 @@ func TestWaiting_probe(t *testing.T) {
 func TestWaiting_ends(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		after   time.Duration // of the outage, in which the server is not probed
+		after   time.Duration // of the outage, until the last failure
 		others  int           // calls that wait already
 		maxWait time.Duration
 		cancel  time.Duration // 0: not
@@ -233,6 +233,9 @@ func TestWaiting_ends(t *testing.T) {
 					require.Nil(t, rejected)
 				}
 				time.Sleep(time.Until(c.Status(time.Now()).Outage.Add(tt.after)))
+				c.mu.Lock()
+				c.opening.failed = time.Now() // a probe
+				c.mu.Unlock()
 				require.Equal(t, tt.after <= maxOutage, c.Holds(time.Now()))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -385,7 +388,7 @@ func TestWaiting_slowStart(t *testing.T) {
 		require.True(t, o.Find(host).Holds(time.Now()) || time.Now().Equal(closed))
 		o.calls.Wait()
 		require.Equal(t, 1, most)
-		require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, o.sent)
+		require.Equal(t, []int{0, 9, 8, 7, 6, 5, 4, 3, 2, 1}, o.sent, "the one with the most time left")
 		for i := range 10 {
 			require.Nil(t, o.ended[i])
 		}

@@ -247,8 +247,8 @@ func TestQueue_probe(t *testing.T) {
 		at    time.Duration
 	}{
 		{"no call", nil, -1, 0},
-		{"the first", []call{{}, {}}, 0, 0},
-		{"sent least often", []call{{sent: 3}, {sent: 1}, {sent: 2}, {sent: 1}}, 1, 0},
+		{"the last", []call{{}, {}}, 1, 0},
+		{"sent least often", []call{{sent: 3}, {sent: 1}, {sent: 2}, {sent: 1}}, 3, 0},
 		{"not sent", []call{{sent: 3}, {sent: 1}, {}}, 2, 0},
 		{"one rests", []call{{rests: 1}, {sent: 1}}, 1, 0},
 		{"it has rested", []call{{sent: 1}, {rests: -1}}, 1, 0},

@@ -18,13 +18,13 @@ import (
 // 2b. Slow start releases the call that began first: it has no time left, so no response comes in time, and the limit does
 // not grow. The server is healthy, and no call succeeds.
 func TestAttack_slowStartHasNoTime(t *testing.T) {
-	for _, away := range []time.Duration{1, 2, 3, 4, 6, 10} {
-		for _, takes := range []time.Duration{20, 30, 50} {
-			t.Run(fmt.Sprint(away, "s, ", takes, "ms"), func(t *testing.T) {
+	for _, away := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 6 * time.Second, 10 * time.Second} {
+		for _, takes := range []time.Duration{20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond} {
+			t.Run(fmt.Sprint(away, ", ", takes), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					begun := time.Now()
 					const from = 10 * time.Second
-					back := from + away*time.Second
+					back := from + away
 					var mu sync.Mutex
 					tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 						switch at := time.Since(begun); {
@@ -33,7 +33,7 @@ func TestAttack_slowStartHasNoTime(t *testing.T) {
 						case at < back:
 							return hanging(r)
 						}
-						return after(takes*time.Millisecond, status(200))(r)
+						return after(takes, status(200))(r)
 					})}
 					var calls sync.WaitGroup
 					ok, of := map[int]int{}, map[int]int{}
@@ -47,7 +47,7 @@ func TestAttack_slowStartHasNoTime(t *testing.T) {
 							defer mu.Unlock()
 							of[int(at/time.Second)]++
 							if err == nil {
-								if resp.StatusCode == 200 {
+								if resp.StatusCode == http.StatusOK {
 									ok[int(at/time.Second)]++
 								}
 								_ = resp.Body.Close()

@@ -36,7 +36,7 @@ func TestAttack_movesWaitsAlthoughAnotherIsClosed(t *testing.T) {
 		}
 		l.setDown("a.test", roundTripper(func(r *http.Request) (*http.Response, error) { // one failure
 			l.setDown("a.test", nil)
-			return &http.Response{StatusCode: 503, Header: http.Header{}, Body: &blocks{closed: make(chan struct{})}, Request: r}, nil
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: &blocks{closed: make(chan struct{})}, Request: r}, nil
 		}))
 		l.setDown("b.test", refused)
 		time.AfterFunc(50*time.Millisecond, func() {

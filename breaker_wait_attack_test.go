@@ -30,7 +30,7 @@ func TestAttack_heldResponsesPinConnections(t *testing.T) {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		time.Sleep(150 * time.Millisecond)
 		if away.Load() {
-			w.WriteHeader(503)
+			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = io.WriteString(w, "away")
 		}
 	}))
@@ -48,7 +48,7 @@ func TestAttack_heldResponsesPinConnections(t *testing.T) {
 		if err == nil {
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
-			if resp.StatusCode != 200 {
+			if resp.StatusCode != http.StatusOK {
 				err = errors.New(resp.Status)
 			}
 		}
@@ -137,7 +137,7 @@ func TestAttack_probesHaveNoTime(t *testing.T) {
 						defer mu.Unlock()
 						of[int(at/time.Second)]++
 						if err == nil {
-							if resp.StatusCode == 200 {
+							if resp.StatusCode == http.StatusOK {
 								ok[int(at/time.Second)]++
 							}
 							_ = resp.Body.Close()
@@ -261,7 +261,7 @@ func TestAttack_releaseWithoutBaseline(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 				defer cancel()
 				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				if err != nil || resp.StatusCode != 200 {
+				if err != nil || resp.StatusCode != http.StatusOK {
 					lost.Add(1)
 				}
 				if err == nil {
@@ -276,7 +276,7 @@ func TestAttack_releaseWithoutBaseline(t *testing.T) {
 	})
 }
 
-// 6. A circuit that nobody has used since an outage rejects a burst of calls at once: "the server has failed for 1h".
+// 6. A circuit that no call has used since an outage rejects a burst of calls at once: "the server has failed for 1h".
 func TestAttack_idleCircuitRejects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
@@ -343,7 +343,7 @@ func TestAttack_timings(t *testing.T) {
 	})
 }
 
-// 10. A Base that sends the request, and whose second call an open circuit rejects.
+// 10. A Base sends the request, and then makes a second call, which an open circuit rejects.
 func TestAttack_innerSecondCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &resilienthttp.Transport{Base: script(status(503)), Breaker: fragile(time.Hour)}
@@ -450,7 +450,7 @@ func TestAttack_chaos(t *testing.T) {
 						mu.Unlock()
 						if method == http.MethodPost {
 							assert.LessOrEqual(t, n, 1, id)
-							if n > 0 && (err != nil || resp.StatusCode != 200) {
+							if n > 0 && (err != nil || resp.StatusCode != http.StatusOK) {
 								assert.True(t, doubt, "%s: %s", id, resilienthttp.Explain(resp, err))
 							}
 						}
@@ -459,7 +459,7 @@ func TestAttack_chaos(t *testing.T) {
 							assert.False(t, failed.NotSent())
 						}
 						if err == nil {
-							if resp.StatusCode == 503 {
+							if resp.StatusCode == http.StatusServiceUnavailable {
 								text, err := io.ReadAll(resp.Body)
 								assert.True(t, err != nil && ctx.Err() != nil || bytes.Equal(text, []byte("status 503")), "%q %v", text, err)
 							}
