@@ -972,8 +972,8 @@ func TestTransportErrors(t *testing.T) {
 		{"a text that quotes the URL", errors.New(`Get "http://x.test/?unsupported protocol scheme ": EOF`), transient, true},
 		{"a text that quotes the server", errors.New(`malformed HTTP response "http: no Host in request URL"`), transient, true},
 		{"a text that quotes a timeout", errors.New(`malformed HTTP response "net/http: TLS handshake timeout"`), transient, true},
-		{"circuit of a Transport inside", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, transient, false},
-		{"limit of a Transport inside", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}, permanent, false},
+		{"circuit of a Transport inside", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}, transient, true},
+		{"limit of a Transport inside", &resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}, permanent, true},
 		{"limit inside, after an attempt", &resilienthttp.Error{
 			Reason: resilienthttp.ErrRateLimited, Attempts: []resilienthttp.Attempt{{Number: 1, Err: io.EOF}},
 		}, permanent, true},

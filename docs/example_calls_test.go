@@ -119,6 +119,8 @@ func endpointsPostExample(t *testing.T) string {
 // endpointsBackExample makes two GETs a second. The first region refuses connections for ten seconds.
 func endpointsBackExample(t *testing.T) string {
 	frankfurt, list := regions(t, usual(faulttest.OK("")))
+	// Jitter must not decide whether a call in half a second is a probe.
+	list.Transport.Breaker = &resilienthttp.Breaker{Cooldown: 600 * time.Millisecond, MaxCooldown: 600 * time.Millisecond}
 	e := newEvents("calls", "attempts")
 	down := func() bool { now := time.Since(e.start); return now >= 2*time.Second && now < 12*time.Second }
 	list.Transport.Base = observed(func(req *http.Request) (*http.Response, error) {

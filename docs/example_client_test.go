@@ -114,7 +114,7 @@ func outageExample(t *testing.T, away, deadline time.Duration, times ...time.Dur
 	var rows [][]string
 	for i, p := range phases {
 		rows = append(rows, []string{
-			transcript.Duration(times[i]), twenties(p.begun), twenties(p.answered), twenties(p.sent), "at most " + roundedUp(p.longest, time.Second/2), p.circuit(),
+			transcript.Duration(times[i]), twenties(p.begun), twenties(p.answered), p.requests(), "at most " + p.longestTime(), p.circuit(),
 		})
 	}
 	return transcript.Table([]string{"from", "calls begun", "answered", "requests sent", "a call takes", "circuit"}, rows)
@@ -148,6 +148,25 @@ func (p *phase) add(r *outage, from, until time.Duration) {
 	for _, at := range in(r.closed) {
 		p.closes = max(p.closes, at-from)
 	}
+}
+
+// requests returns how many were sent in each run, or a bound that is the same each time.
+func (p *phase) requests() string {
+	begun, most := p.begun[0], slices.Max(p.sent)
+	switch {
+	case slices.Min(p.sent) == most:
+		return strconv.Itoa(most)
+	case 10*most <= 9*begun:
+		return "at most " + strconv.Itoa(begun)
+	}
+	return "at most " + strconv.Itoa(2*begun)
+}
+
+func (p *phase) longestTime() string {
+	if p.longest <= time.Second/2 {
+		return roundedUp(p.longest, time.Second/2)
+	}
+	return roundedUp(p.longest, 5*time.Second)
 }
 
 func (p *phase) circuit() string {
