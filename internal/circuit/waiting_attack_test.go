@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Current is true for a probe of an opening that is over, if the circuit has opened again.
+// A probe of an opening that is over is not current, also if the circuit has opened again.
 func TestPermit_currentOfAnOldProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(Rules{FailureRatio: .01, MinRequests: 1, Probes: 1}, time.Now())
