@@ -37,7 +37,7 @@ func calling(t *testing.T, answer provider, times int, hosts ...string) *resilie
 	n := 0
 	transport := &resilienthttp.Transport{
 		Policy:  resilienthttp.Policy{MaxAttempts: -1},
-		Breaker: &resilienthttp.Breaker{FailureRatio: 0.5, Cooldown: time.Hour},
+		Breaker: &resilienthttp.Breaker{FailureRatio: 0.5, Cooldown: time.Hour, MaxWait: -1},
 		Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 			n++
 			return answer(n, r)
