@@ -188,9 +188,8 @@ func (a *attempt) readAhead() {
 	if n := a.report.Response.ContentLength; n > 0 {
 		size = min(size, n+1) // one more, for the end
 	}
-	p := &prefixBody{ReadCloser: a.body, prefix: make([]byte, size), filled: make(chan struct{})}
+	p := readingAhead(a.body, size)
 	a.body = p
-	go p.fill()
 	p.wait(a.call.ctx)
 }
 

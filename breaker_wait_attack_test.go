@@ -86,6 +86,32 @@ func TestAttack_heldResponsesPinConnections(t *testing.T) {
 	require.Zero(t, slow.Load(), "calls that begin a second after the server is back take longer than a second")
 }
 
+// steadyCalls makes 200 calls a second for a time. It returns the successes and the calls that began in each second.
+func steadyCalls(t *testing.T, tr *resilienthttp.Transport, deadline, length time.Duration) (ok, of map[int]int) {
+	ok, of = map[int]int{}, map[int]int{}
+	var mu sync.Mutex
+	var calls sync.WaitGroup
+	for begun := time.Now(); time.Since(begun) < length; time.Sleep(5 * time.Millisecond) {
+		second := int(time.Since(begun) / time.Second)
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			defer cancel()
+			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+			mu.Lock()
+			defer mu.Unlock()
+			of[second]++
+			if err == nil {
+				if resp.StatusCode == http.StatusOK {
+					ok[second]++
+				}
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	calls.Wait()
+	return ok, of
+}
+
 // 2. The probe is the call that began first: with equal deadlines the one that has no time left.
 func TestAttack_probesHaveNoTime(t *testing.T) {
 	for _, row := range []struct {
@@ -125,27 +151,7 @@ func TestAttack_probesHaveNoTime(t *testing.T) {
 					}
 					return after(row.takes, status(200))(r)
 				})}
-				var calls sync.WaitGroup
-				ok, of := map[int]int{}, map[int]int{}
-				for time.Since(begun) < back+25*time.Second {
-					at := time.Since(begun)
-					calls.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
-						defer cancel()
-						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-						mu.Lock()
-						defer mu.Unlock()
-						of[int(at/time.Second)]++
-						if err == nil {
-							if resp.StatusCode == http.StatusOK {
-								ok[int(at/time.Second)]++
-							}
-							_ = resp.Body.Close()
-						}
-					})
-					time.Sleep(5 * time.Millisecond) // 200 a second
-				}
-				calls.Wait()
+				ok, of := steadyCalls(t, tr, row.deadline, back+25*time.Second)
 				var text strings.Builder
 				for i := int(from / time.Second); i < int((back+25*time.Second)/time.Second); i++ {
 					fmt.Fprintf(&text, "%d: %d/%d sent %d; ", i, ok[i], of[i], sent[i])
@@ -155,6 +161,39 @@ func TestAttack_probesHaveNoTime(t *testing.T) {
 				require.Greater(t, ok[first], of[first]*9/10, "calls that begin two seconds after the server is back")
 			})
 		})
+	}
+}
+
+// 2b. Slow start releases the call that began first: it has no time left, so no response comes in time, and the limit does
+// not grow. The server is healthy, and no call succeeds.
+func TestAttack_slowStartHasNoTime(t *testing.T) {
+	for _, away := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 6 * time.Second, 10 * time.Second} {
+		for _, takes := range []time.Duration{20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond} {
+			t.Run(fmt.Sprint(away, ", ", takes), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					begun := time.Now()
+					const from = 10 * time.Second
+					back := from + away
+					tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+						switch at := time.Since(begun); {
+						case at < from:
+							return after(20*time.Millisecond, status(200))(r)
+						case at < back:
+							return hanging(r)
+						}
+						return after(takes, status(200))(r)
+					})}
+					ok, of := steadyCalls(t, tr, time.Second, back+40*time.Second)
+					var text strings.Builder
+					for i := int(back / time.Second); i < int(back/time.Second)+40; i++ {
+						fmt.Fprintf(&text, "%d ", ok[i])
+					}
+					t.Log("successes of 200 in each second since the server is back:", text.String())
+					first := int(back/time.Second) + 5
+					require.Greater(t, ok[first], of[first]*9/10, "calls that begin five seconds after the server is back")
+				})
+			})
+		}
 	}
 }
 

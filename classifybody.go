@@ -28,9 +28,8 @@ func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
 	if resp.ContentLength > 0 {
 		size = min(size, resp.ContentLength)
 	}
-	p := &prefixBody{ReadCloser: resp.Body, prefix: make([]byte, size), filled: make(chan struct{})}
+	p := readingAhead(resp.Body, size)
 	resp.Body = p
-	go p.fill()
 	return p.wait((*attemptContext)(a)), true
 }
 
@@ -56,6 +55,13 @@ type prefixBody struct {
 	err    error // the error after the prefix
 	enough bool  // stop reading ahead
 	filled chan struct{}
+}
+
+// readingAhead returns the body, and begins to read its first bytes.
+func readingAhead(body io.ReadCloser, size int64) *prefixBody {
+	p := &prefixBody{ReadCloser: body, prefix: make([]byte, size), filled: make(chan struct{})}
+	go p.fill()
+	return p
 }
 
 // fill reads ahead until the prefix is full, or enough is set.

@@ -108,7 +108,11 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 // endpoint that the call has not tried needs no wait.
 func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason error) {
 	now := time.Now()
-	held := !moves && c.record.circuit.Holds(now) && c.mayHold(c.record, now) > 0 // the retry waits for the circuit
+	hold := time.Duration(0) // how long the retry may wait for the circuit
+	if !moves && c.record.circuit.Holds(now) {
+		hold = c.mayHold(c.record, now)
+	}
+	held := hold > 0
 	switch {
 	case !c.repeatable && (!last.didNothing() || rejectedInside(last.report.Err) != nil) && !last.permitted: // Base may have sent it before
 		return 0, ErrNotIdempotent
@@ -126,7 +130,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	case held:
 		state.unread = true
 		backoff := c.backoff(last, now)
-		state.restsTo = now.Add(min(backoff, c.mayHold(c.record, now)/2))
+		state.restsTo = now.Add(min(backoff, hold/2))
 		if last.report.RetryAfter > 0 {
 			wait = backoff // the circuit may have closed then, and no longer spread the retries
 		}

@@ -8,7 +8,7 @@ import (
 )
 
 // waiting are the calls that wait for a circuit. While it is not closed, the one that was sent least often is the next
-// probe. When it has closed, they are released in the order in which they began, and new calls do not wait behind them.
+// probe. When it has closed, they are released in the order in which they began (see sendNext), and new calls do not wait behind them.
 type waiting struct {
 	circuit *Circuit
 	queue   waitqueue.Queue[Permit]
@@ -72,8 +72,12 @@ func (c *Circuit) waitingCalls() int64 {
 	return c.waiting.queue.Len()
 }
 
-// TooLate reports whether the server has failed for so long that a call does not begin to wait.
+// TooLate reports whether the server has failed for so long that a call does not begin to wait. For a closed circuit it
+// takes no lock.
 func (c *Circuit) TooLate() bool {
+	if c.closed.Load() != nil {
+		return false
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.tooLate()
@@ -167,7 +171,7 @@ func (w *waiting) sendProbe(now time.Time) (wake time.Time) {
 	return time.Time{}
 }
 
-// sendNext releases the call that began first.
+// sendNext releases the call that began first, or under slow start the one that began last.
 func (w *waiting) sendNext(now time.Time) (wake time.Time) {
 	if next := w.release.Next(); now.Before(next) {
 		return next

@@ -139,7 +139,7 @@ func (c *Call) Pass(v *Visit, concurrent bool, now time.Time, try func() *Reject
 			return
 		}
 		if v.moves { // none that is new admits it: one that was tried may
-			v.moves, v.AtOnce = false, false
+			v.moves = false
 			c.Pass(v, concurrent, now, try)
 			return
 		}
