@@ -294,12 +294,13 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	result := circuit.Result{Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again()}
 	a.noteOutcome(now)
 	a.stage = stageReported
+	change := a.circuit.Done(result, now) // before the slot is free: the call that gets it asks whether the circuit has opened
 	a.reportQuota(&info, now)
 	a.leaveFlight() // after reportQuota, which counts the other attempts in flight
 	if a.visit != nil {
 		c.endpoints.Done(a.visit, a.report.Start, now, a.outcome == circuit.Success, a.report.Verdict.retryable(), a.didNothing(), a.report.RetryAfter)
 	}
-	if change := a.circuit.Done(result, now); change != nil {
+	if change != nil {
 		c.breakerChanged(change)
 	}
 	a.noteConnection()
