@@ -291,7 +291,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	}
 	a.classify(&info)
 	a.outcome = a.breakerOutcome(&info)
-	result := circuit.Result{Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again()}
+	result := circuit.Result{Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again(), InFlight: a.record().inFlight.Count() - 1}
 	a.noteOutcome(now)
 	a.stage = stageReported
 	change := a.circuit.Done(result, now) // before the slot is free: the call that gets it asks whether the circuit has opened

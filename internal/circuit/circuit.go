@@ -71,6 +71,8 @@ type Result struct {
 	Took    time.Duration
 	TimeOut bool // a Failure by a timeout
 	Retry   bool // not the first attempt of its call
+
+	InFlight int // other attempts in flight: a queue answers them later than it rejects
 }
 
 // Permit permits one attempt. The caller must call Done or Cancel once; the methods of the

@@ -22,8 +22,7 @@ type closed struct {
 // failureStreak describes the failures since the last success.
 type failureStreak struct {
 	attempts int           // attempts in the last Window
-	slow     int           // slow ones among these attempts
-	waited   int           // slow ones and timeouts
+	slow     int           // slow ones and timeouts among these attempts
 	calls    int           // first attempts of calls in the whole streak
 	since    time.Duration // time of the first of the attempts
 	ratio    float64       // ratio of failures before the streak
@@ -39,6 +38,9 @@ const (
 	// of the streak, if attempts failed independently at the ratio of failures before the streak.
 	maxStreakChance = -13.8
 )
+
+// overload reports whether a third of the failures were slow: the server has too much work.
+func (s *failureStreak) overload() bool { return 3*s.slow >= s.attempts }
 
 // tally is a number of results and of their failures.
 type tally struct{ results, failures int }
@@ -94,16 +96,13 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		}
 		*streak = failureStreak{since: at, ratio: ratio}
 	} else if at-streak.since > rules.Window {
-		streak.attempts, streak.slow, streak.waited, streak.since = 0, 0, 0, at
+		streak.attempts, streak.slow, streak.since = 0, 0, at
 	}
 	streak.attempts++
 	streak.slowest = max(streak.slowest, r.Took)
 	slow := isSlowFailure(c.baseline.Get(), r)
 	if slow {
 		streak.slow++
-	}
-	if slow || r.TimeOut {
-		streak.waited++
 	}
 	if !r.Retry {
 		streak.calls++
@@ -116,7 +115,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	took, slowest := r.Took, r.Took
 	switch {
-	case 2*streak.slow >= streak.attempts:
+	case streak.overload():
 		slowest = streak.slowest
 	case slow: // among many quick ones it does not indicate a queue
 		took, slowest = 0, 0
@@ -136,25 +135,29 @@ func (c *Circuit) noteOutage(streak *failureStreak, sum tally, now time.Time) {
 	if usual == 0 || age >= span {
 		usual = max(min(span, age)/time.Duration(sum.results), 1)
 	}
-	c.outage = outage{since: c.breaker.origin.Add(streak.since), usual: usual, ratio: streak.ratio, slow: 2*streak.waited >= streak.attempts}
+	c.outage = outage{since: c.breaker.origin.Add(streak.since), usual: usual, ratio: streak.ratio, slow: streak.overload()}
 }
 
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the streak. A streak opens it if
 // chance does not explain it. So a client with a call a second need not wait for MinRequests results. The retries of one
-// call alone never open the circuit.
+// call alone never open the circuit. Attempts in flight count as successes, because a full queue rejects at once and
+// answers late; not in a streak of timeouts, because then they hang too.
 func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Duration) bool {
 	rules := &c.breaker.rules
 	if rules.off() {
 		return false
 	}
-	if sum.results >= rules.MinRequests && rules.tooMany(sum.failures, sum.results) {
+	if rules.Static {
+		return sum.results >= rules.MinRequests && rules.tooMany(sum.failures, sum.results)
+	}
+	if sum.results >= rules.MinRequests && rules.tooMany(sum.failures, sum.results+r.InFlight) {
 		return true
 	}
-	least := minStreakTime
-	if 2*streak.waited < streak.attempts {
-		least = minQuickTime
+	least, attempts := minQuickTime, max(minStreak, r.InFlight)
+	if streak.overload() {
+		least, attempts = minStreakTime, minStreak
 	}
-	if rules.Static || r.Retry || streak.calls < 2 || streak.attempts < minStreak || at-streak.since < least {
+	if r.Retry || streak.calls < 2 || streak.attempts < attempts || at-streak.since < least {
 		return false
 	}
 	byChance := float64(streak.attempts)*math.Log(streak.ratio) > maxStreakChance

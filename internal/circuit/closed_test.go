@@ -119,6 +119,37 @@ func TestClosed_failureStreak(t *testing.T) {
 	}
 }
 
+// Law L2: a full queue rejects at once and answers late, so requests in flight count as successes.
+func TestClosed_inFlight(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		rules    Rules
+		timeouts int // one of so many failures is a timeout; 0: none
+		inFlight int
+		every    time.Duration
+		sent     int
+	}{
+		{"none", Rules{}, 0, 0, time.Second / 10, 5},
+		{"as many as fail", Rules{}, 0, 12, time.Second / 10, 12},
+		{"by ratio: nine tenths of all", Rules{}, 0, 3, time.Millisecond, 297},
+		{"a fifth are timeouts", Rules{}, 5, 12, time.Second / 2, 12},
+		{"a third are timeouts: they hang too", Rules{}, 3, 12, time.Second / 2, 6},
+		{"static", Rules{Static: true, FailureRatio: 0.5}, 0, 100, time.Millisecond, 30},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, at, sent := record(tt.rules), epoch, 0
+			b.run(at, strings.Repeat("S", 30))
+			for b.path() == "" && sent < 1000 {
+				sent++
+				r := Result{Outcome: Failure, InFlight: tt.inFlight, TimeOut: tt.timeouts > 0 && sent%tt.timeouts == 0}
+				b.done(b.must(t, at), r, at)
+				at = at.Add(tt.every)
+			}
+			require.Equal(t, tt.sent, sent)
+		})
+	}
+}
+
 // A circuit that has just closed opens after as few failures as before: the server was healthy before the outage.
 func TestClosed_opensAgainAsEarly(t *testing.T) {
 	b, at := record(Rules{Probes: 1}), epoch

@@ -9,10 +9,10 @@ const slowFailure = 100 * time.Millisecond
 // minSlow is the minimum latency of a slow failure.
 func minSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*baseline) }
 
-// isSlowFailure reports whether a failure indicates a long queue. Without a baseline none
-// does.
+// isSlowFailure reports whether a failure indicates a long queue. Without a baseline only a
+// timeout does.
 func isSlowFailure(baseline time.Duration, r Result) bool {
-	return baseline > 0 && (r.TimeOut || r.Took >= minSlow(baseline))
+	return r.TimeOut || baseline > 0 && r.Took >= minSlow(baseline)
 }
 
 // minTimeout is the minimum latency of an attempt without a response that is a failure when

@@ -22,6 +22,7 @@ type slowStart struct {
 	loaded         time.Time     // time when half of the limit was last in flight
 	paused         time.Time     // no request is admitted until then
 	quiet          time.Time     // time of the last rejection or slow failure
+	most           float64       // ratio of slow failures that causes a cut
 	cut            time.Time     // time of the last cut
 	results        float64       // recent results since the last cut, without quick failures
 	failures       float64       // failures among these results
@@ -31,7 +32,8 @@ const (
 	initialLimit = 0.25
 	minLimit     = 0.125
 	cutRatio     = 0.25 // limit after a cut, as a ratio of the requests in flight
-	maxFailures  = 0.2  // ratio of slow failures that causes a cut
+	maxFailures  = 0.2  // least ratio of slow failures that causes a cut
+	overUsual    = 1.5  // and the least one in ratios of failures before the outage, because those are no queue
 	maxResults   = 20   // maximum of the results that a cut needs
 	maxWindows   = 6    // windows without a cut after which slow start ends
 
@@ -40,13 +42,13 @@ const (
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
-// latency. It is nil if the slowest failure was quick, or no slower than the response: then the
+// latency. usual is the ratio of failures before the outage. It is nil if the slowest failure was quick, or no slower than the response: then the
 // server has no long queue.
-func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration, now time.Time) *slowStart {
+func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration, usual float64, now time.Time) *slowStart {
 	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
 		return nil
 	}
-	return &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
+	return &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now, most: max(maxFailures, overUsual*usual)}
 }
 
 func (l *slowStart) expired(now time.Time) bool {
@@ -124,7 +126,7 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 		return
 	}
 	l.count(1)
-	if l.failures < maxFailures*l.results || l.results < min(inFlight/2, maxResults) {
+	if l.failures < l.most*l.results || l.results < min(inFlight/2, maxResults) {
 		return
 	}
 	l.size = max(cutRatio*min(l.size, inFlight), minLimit)

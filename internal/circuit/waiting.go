@@ -28,7 +28,7 @@ type outage struct {
 	since time.Time     // of the first failure
 	usual time.Duration // between two results before
 	ratio float64       // of failures before
-	slow  bool          // half of the failures were slow: the server has too much work
+	slow  bool          // the server has too much work
 }
 
 // Wait waits for the permit of a call that Admit has rejected.
