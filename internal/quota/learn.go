@@ -8,6 +8,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 )
 
+// smallLimit is a quota for which the unit of most resets, a second, is long. If only rejections show that it is used
+// up within that unit, it is not followed: it may be the size of a token bucket that has more in a moment.
+const smallLimit = 10
+
 // learn adds the observations of a response.
 func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	now = b.tick(now)
@@ -27,6 +31,9 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		field := &a.Quota.Dimensions[i]
 		b.account.known.Store(true)
 		d := b.dimension(field)
+		if o.rejected && !d.shownOnSuccess && field.Reset <= time.Second && field.Limit < smallLimit {
+			continue
+		}
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
 		first, before := d.version == 0, d.remaining
