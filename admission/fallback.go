@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/hold"
 )
 
 const (
@@ -53,14 +55,10 @@ type storeWithFallback struct {
 	mu        sync.Mutex
 	connected bool      // there was a good answer
 	connectBy time.Time // zero before the first call
-	// internal/circuit does not fit: it has no ratio of the last 20 answers, and its cooldown has
-	// jitter, but a probe is sent each second.
-	fallback bool
-	period   int       // counts the first good answer, and each change of fallback
-	probing  bool      // a probe is in progress
-	probeAt  time.Time // no probe is sent before
-	answers  [maxAnswers]storeAnswer
-	next     int // the index in answers of the next one
+	fallback  hold.Hold // only probes call the store
+	period    int       // counts the first good answer, and each change of fallback
+	answers   [maxAnswers]storeAnswer
+	next      int // the index in answers of the next one
 }
 
 // storeAnswer is the result of a call in the past.
@@ -134,12 +132,14 @@ func (s *storeWithFallback) allow() (storeCall, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if s.fallback && (s.probing || now.Before(s.probeAt)) || s.calls.Load() >= maxStoreCalls {
+	if now.Before(s.fallback.Next(now)) || s.calls.Load() >= maxStoreCalls {
 		return storeCall{}, false
 	}
 	s.calls.Add(1)
-	s.probing = s.fallback
-	call := storeCall{timeout: s.timeout, period: s.period, probe: s.fallback}
+	call := storeCall{timeout: s.timeout, period: s.period, probe: s.fallback.Held()}
+	if call.probe {
+		s.fallback.Test(now)
+	}
 	if !s.connected {
 		if s.connectBy.IsZero() {
 			s.connectBy = now.Add(connectTimeout)
@@ -157,7 +157,7 @@ func (s *storeWithFallback) abandon(call storeCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if call.probe {
-		s.probing = false
+		s.fallback.Cancel(time.Now())
 	}
 }
 
@@ -173,11 +173,11 @@ func (s *storeWithFallback) note(call storeCall, bad, late bool) {
 		call.period = s.period
 	}
 	switch {
+	case call.probe && bad:
+		s.fallback.Fail(now, probeInterval, probeInterval)
+		return
 	case call.probe:
-		s.probing, s.probeAt = false, now.Add(probeInterval)
-		if !bad {
-			s.change(false)
-		}
+		s.change(hold.Hold{})
 		return
 	case call.period != s.period:
 		return // it says nothing about the store as it is now
@@ -187,13 +187,14 @@ func (s *storeWithFallback) note(call storeCall, bad, late bool) {
 	s.answers[s.next] = storeAnswer{now, bad}
 	s.next = (s.next + 1) % maxAnswers
 	if bad && s.mostlyBad(now) {
-		s.probeAt = now.Add(probeInterval)
-		s.change(true)
+		var fallback hold.Hold
+		fallback.Begin(now, probeInterval)
+		s.change(fallback)
 	}
 }
 
 // change begins or ends the fallback. The caller holds the lock.
-func (s *storeWithFallback) change(fallback bool) {
+func (s *storeWithFallback) change(fallback hold.Hold) {
 	s.fallback, s.answers = fallback, [maxAnswers]storeAnswer{}
 	s.period++
 }

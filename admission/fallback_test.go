@@ -71,7 +71,7 @@ func TestQuota_storeFails(t *testing.T) {
 }
 
 // A12: the fallback begins when more than half of the last 20 answers are late, and ends
-// with the first good answer to a probe, which is sent once a second.
+// with the first good answer to a probe, which is sent once a second, with up to a quarter of it as jitter.
 func TestQuota_fallbackBeginsAndEnds(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestQuota_fallbackBeginsAndEnds(t *testing.T) {
 			require.LessOrEqual(t, l.slow, 100*time.Millisecond)
 
 			store.setDelay(time.Millisecond)
-			sleep(time.Second)
+			sleep(1300 * time.Millisecond)
 			before = store.calls.Load()
 			sent := l.send(t, time.Second)[http.StatusOK]
 			require.Equal(t, int64(sent), store.calls.Load()-before)
@@ -186,7 +186,7 @@ func TestQuota_probes(t *testing.T) {
 			ask(t, h)
 		}
 		require.EqualValues(t, 3, store.calls.Load())
-		sleep(10 * time.Millisecond)
+		sleep(300 * time.Millisecond) // the jitter of a probe
 		var all sync.WaitGroup
 		for range 10 {
 			all.Go(func() { ask(t, h) })
@@ -194,7 +194,7 @@ func TestQuota_probes(t *testing.T) {
 		all.Wait()
 		require.EqualValues(t, 4, store.calls.Load(), "one probe")
 
-		sleep(time.Second)
+		sleep(1300 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		ask(t, h, func(r *http.Request) { *r = *r.WithContext(ctx) })
@@ -258,7 +258,7 @@ func TestQuota_lateAnswerAfterFallback(t *testing.T) {
 				ask(t, h)
 			})
 		}
-		sleep(4200 * time.Millisecond)
+		sleep(4400 * time.Millisecond)
 		store.setDelay(time.Millisecond)
 		before := store.calls.Load()
 		ask(t, h) // the probe ends the fallback

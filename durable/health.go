@@ -25,8 +25,8 @@ import (
 type gatewayHealth struct {
 	workers int // of the gateway
 
-	// internal/circuit does not fit: it has no count of failures in a row, and only the result of a
-	// probe closes it, not any answer or a person.
+	// internal/hold does not fit: its interval grows with each failure, and attempts that were in
+	// flight when this hold began fail too.
 	failures int           // attempts in a row without an answer
 	failedAt time.Time     // the last of them
 	failed   Outcome       // its outcome

@@ -247,7 +247,7 @@ const (
 )
 
 // Rest is the time until which calls prefer other servers: a response has asked for a wait, or an
-// attempt probes the server. It is safe for concurrent use.
+// attempt probes the server. It is safe for concurrent use. internal/hold does not fit: it needs a lock in each call.
 type Rest struct {
 	until atomic.Int64 // Unix time in nanoseconds
 	safe  atomic.Int64 // when a call with a safe method last met the server; 0: never

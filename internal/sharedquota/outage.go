@@ -6,7 +6,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
-// outage is what a process does without the store.
+// outage is what a process does without the store. internal/hold does not fit: the share is used, and no call waits.
 type outage struct {
 	down bool
 	next time.Duration // when the share suffices for the next request
