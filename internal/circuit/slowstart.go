@@ -22,18 +22,17 @@ type slowStart struct {
 	loaded         time.Time     // time when half of the limit was last in flight
 	paused         time.Time     // no request is admitted until then
 	quiet          time.Time     // time of the last rejection or slow failure
-	most           float64       // ratio of slow failures that causes a cut
 	cut            time.Time     // time of the last cut
 	results        float64       // recent results since the last cut, without quick failures
 	failures       float64       // failures among these results
+	quickOnes      float64       // quick responses among them
 }
 
 const (
 	initialLimit = 0.25
 	minLimit     = 0.125
 	cutRatio     = 0.25 // limit after a cut, as a ratio of the requests in flight
-	maxFailures  = 0.2  // least ratio of slow failures that causes a cut
-	overUsual    = 1.5  // and the least one in ratios of failures before the outage, because those are no queue
+	maxFailures  = 0.2  // ratio of slow failures that causes a cut
 	maxResults   = 20   // maximum of the results that a cut needs
 	maxWindows   = 6    // windows without a cut after which slow start ends
 
@@ -42,13 +41,13 @@ const (
 )
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
-// latency. usual is the ratio of failures before the outage. It is nil if the slowest failure was quick, or no slower than the response: then the
+// latency. It is nil if the slowest failure was quick, or no slower than the response: then the
 // server has no long queue.
-func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration, usual float64, now time.Time) *slowStart {
+func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration, now time.Time) *slowStart {
 	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
 		return nil
 	}
-	return &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now, most: max(maxFailures, overUsual*usual)}
+	return &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
 }
 
 func (l *slowStart) expired(now time.Time) bool {
@@ -92,6 +91,7 @@ func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
 		l.count(0)
 		l.grow(sent, took)
 		if took <= l.quick {
+			l.quickOnes++
 			return
 		}
 		maxPause = min(maxPause, l.rules.Window/2) // a slow response is still a response
@@ -126,11 +126,11 @@ func (l *slowStart) shrink(sent, now time.Time, inFlight float64) {
 		return
 	}
 	l.count(1)
-	if l.failures < l.most*l.results || l.results < min(inFlight/2, maxResults) {
+	if l.failures < max(maxFailures*l.results, l.quickOnes) || l.results < min(inFlight/2, maxResults) {
 		return
 	}
 	l.size = max(cutRatio*min(l.size, inFlight), minLimit)
-	l.cut, l.results, l.failures = now, 0, 0
+	l.cut, l.results, l.failures, l.quickOnes = now, 0, 0, 0
 }
 
 // count counts a result. Above a number of results it halves the counts, so that old results have
@@ -141,5 +141,6 @@ func (l *slowStart) count(failures float64) {
 	if l.results > max(maxResults, 2*l.size) {
 		l.results /= 2
 		l.failures /= 2
+		l.quickOnes /= 2
 	}
 }

@@ -15,7 +15,7 @@ const usualLatency, outageLatency = 10 * time.Millisecond, 500 * time.Millisecon
 func defaultRules() *Rules { r := Rules{}.withDefaults(); return &r }
 
 func newLimit() *slowStart {
-	return newSlowStart(defaultRules(), usualLatency, outageLatency, usualLatency, 0, epoch)
+	return newSlowStart(defaultRules(), usualLatency, outageLatency, usualLatency, epoch)
 }
 
 // sized returns a slowStart with a limit.
@@ -62,34 +62,35 @@ func TestSlowStart_afterSlowFailuresOnly(t *testing.T) {
 		{"static", &Rules{Static: true}, usualLatency, outageLatency, usualLatency, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, tt.worst, tt.took, 0, epoch) != nil)
+			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, tt.worst, tt.took, epoch) != nil)
 		})
 	}
 }
 
-// Law L2: failures that are as frequent as before the outage are no queue.
-func TestSlowStart_usualFailures(t *testing.T) {
+// Law L2: while more requests are answered quickly than fail slowly, the failures are no queue.
+func TestSlowStart_quickResponsesBeside(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
-		usual      float64 // ratio of failures before
-		every      int     // how many responses there are for each slow failure, and it
+		took       time.Duration // of the responses
+		every      int           // how many responses there are for each slow failure, and it
 		grows, cut bool
 	}{
-		{"a quarter fails, none did before", 0, 4, false, true},
-		{"a quarter fails, as before", 0.25, 4, true, false},
-		{"half fail, as before", 0.5, 2, true, false},
-		{"half fail, a quarter did before", 0.25, 2, false, true},
+		{"a quarter fails slowly, the others are quick", usualLatency, 4, true, false},
+		{"a third fails slowly, the others are quick", usualLatency, 3, true, false},
+		{"all fail slowly", usualLatency, 1, false, true},
+		{"a quarter fails slowly, the others are slow", outageLatency / 4, 4, false, true},
+		{"a tenth fails slowly, the others are slow", outageLatency / 4, 10, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(defaultRules(), usualLatency, outageLatency, usualLatency, tt.usual, epoch), epoch
+			l, now := newLimit(), epoch
 			cut := l.cut
-			for i := range 40 {
+			for i := range 100 {
 				now = now.Add(10 * time.Second)
 				require.Nil(t, l.admit(now))
 				sent, outcome := now, Success
-				now = now.Add(usualLatency)
+				now = now.Add(tt.took)
 				if i%tt.every == tt.every-1 {
-					outcome, now = Failure, now.Add(outageLatency)
+					outcome, now = Failure, sent.Add(outageLatency)
 				}
 				l.done(sent, now, outcome)
 			}
@@ -237,7 +238,7 @@ func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 // Successes of long ago do not hide that half of the requests fail now.
 func TestSlowStart_forgetsOldResults(t *testing.T) {
 	const worst, took = 100 * time.Millisecond, 50 * time.Millisecond // too slow for the limit to grow
-	l, now, failures := newSlowStart(defaultRules(), usualLatency, worst, usualLatency, 0, epoch), epoch, 0
+	l, now, failures := newSlowStart(defaultRules(), usualLatency, worst, usualLatency, epoch), epoch, 0
 	l.size = 40
 	for i := 0; l.size == 40; i++ {
 		_, ok := l.ask(now)
@@ -320,7 +321,7 @@ func TestSlowStart_pauses(t *testing.T) {
 		{"baseline unknown, more: shorter each time", 0, 32 * ms, []time.Duration{86 * ms, 78 * ms, 71 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(defaultRules(), tt.baseline, outageLatency, usualLatency, 0, epoch), epoch
+			l, now := newSlowStart(defaultRules(), tt.baseline, outageLatency, usualLatency, epoch), epoch
 			for _, want := range tt.want {
 				_, ok := l.ask(now)
 				require.True(t, ok)
@@ -357,7 +358,7 @@ func TestSlowStart_pauseIsBounded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MaxCooldown: tt.most}.withDefaults()
-			l := newSlowStart(&rules, usualLatency, outageLatency, usualLatency, 0, epoch)
+			l := newSlowStart(&rules, usualLatency, outageLatency, usualLatency, epoch)
 			_, ok := l.ask(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
@@ -386,7 +387,7 @@ func TestSlowStart_admitsAfterLostRequest(t *testing.T) {
 		{"a quicker failure since", outageLatency, 200 * time.Millisecond, outageLatency, outageLatency},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(defaultRules(), usualLatency, tt.worst, usualLatency, 0, epoch), epoch
+			l, now := newSlowStart(defaultRules(), usualLatency, tt.worst, usualLatency, epoch), epoch
 			if tt.failed > 0 {
 				l.admit(now)
 				l.done(now, now.Add(tt.failed), Failure)
