@@ -308,10 +308,10 @@ func hasField(h http.Header, canonical string) bool {
 	return false
 }
 
-// safeMethod is RFC 9110 section 9.2.1.
+// safeMethod is RFC 9110 section 9.2.1, RFC 10008 (QUERY), RFC 4918 (PROPFIND), RFC 3253 (REPORT) and RFC 5323 (SEARCH).
 func safeMethod(method string) bool {
 	switch method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, "QUERY", "PROPFIND", "REPORT", "SEARCH":
 		return true
 	}
 	return false

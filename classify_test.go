@@ -844,10 +844,15 @@ func TestRepeatability(t *testing.T) {
 		})
 	}
 	t.Run("§4.8 idempotent methods", func(t *testing.T) {
-		for _, method := range []string{"", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"} {
+		for _, method := range []string{"", "GET", "HEAD", "OPTIONS", "TRACE", "QUERY", "PROPFIND", "REPORT", "SEARCH", "PUT", "DELETE"} {
 			req := newCall(t.Context(), t, method, "")
 			req.Method = method
 			require.Len(t, tripped(t, bareTransport(puppetStatus(500), 2), req), 2, method)
+		}
+		for _, method := range []string{"query", "COPY", "LOCK"} { // methods are case-sensitive
+			req := newCall(t.Context(), t, method, "")
+			req.Method = method
+			require.Len(t, tripped(t, bareTransport(puppetStatus(500), 2), req), 1, method)
 		}
 	})
 }

@@ -49,6 +49,7 @@ func TestSlowAttempt_copies(t *testing.T) {
 		{name: "GET, the copy is answered first", method: "GET", copies: []copyOf{never, {after: s}}, want: "1 lost, 2 200", took: 31 * s, sent: []time.Duration{0, 30 * s}},
 		{name: "POST, generated key, 40 s", method: "POST", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 		{name: "POST, own key, 40 s", method: "POST", ctx: own, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
+		{name: "QUERY, 40 s", method: "QUERY", copies: []copyOf{{after: 40 * s}}, want: "1 200, 2 lost", took: 40 * s, sent: []time.Duration{0, 30 * s}},
 		{name: "PUT, 40 s", method: "PUT", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 		{name: "PUT, own key, 40 s", method: "PUT", ctx: own, copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},
 		{name: "DELETE, 40 s", method: "DELETE", copies: []copyOf{{after: 40 * s}}, want: "1 200", took: 40 * s, sent: []time.Duration{0}},

@@ -89,7 +89,7 @@ func (c *configErrors) headers(t *Transport) {
 }
 
 var usualMethods = []string{ //nolint:gochecknoglobals // never written to
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions, "QUERY",
 }
 
 func (c *configErrors) base(t *Transport) {
