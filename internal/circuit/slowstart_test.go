@@ -94,7 +94,7 @@ func TestSlowStart_quickResponsesBeside(t *testing.T) {
 				}
 				l.done(sent, now, outcome)
 			}
-			require.Equal(t, tt.cut, l.cut != cut)
+			require.Equal(t, tt.cut, !l.cut.Equal(cut))
 			require.Equal(t, tt.grows, l.size >= 1)
 		})
 	}
