@@ -39,7 +39,11 @@ func TestFailover(t *testing.T) {
 			require.NoError(t, standby.Restart(t.Context()))
 			require.NoError(t, standby.Promote(t.Context()))
 
-			chargeAll(t, standby, charges, 0, 2*each) // the clients repeat all
+			for range 6 { // the clients repeat all, until a busy machine answers all of them
+				if len(chargeAll(t, standby, charges, 0, 2*each)) == 2*each {
+					break
+				}
+			}
 			twice := 0
 			for _, key := range append(acknowledged, behind...) {
 				if charges[key] > 1 {
