@@ -165,7 +165,7 @@ func (p Permit) Done(r Result, now time.Time) *Change {
 	if r.Outcome == Timeout {
 		r.Outcome = None
 		if r.Took >= minTimeout(c.baseline.Get()) {
-			r.Outcome = Failure
+			r.Outcome, r.TimeOut = Failure, true
 		}
 	}
 	if p.ended == nil && r.Outcome != Failure {

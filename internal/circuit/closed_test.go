@@ -150,6 +150,18 @@ func TestClosed_inFlight(t *testing.T) {
 	}
 }
 
+// Law L2: a server that has hung from the first call on, so that its usual latency is unknown, and each call is ended by its deadline.
+func TestClosed_hangsFromTheBeginning(t *testing.T) {
+	b, at := record(Rules{}), epoch
+	for range 60 {
+		b.done(b.must(t, at), Result{Outcome: Timeout, Took: 30 * time.Second, InFlight: 600}, at)
+		if at = at.Add(time.Second / 20); b.path() != "" {
+			break
+		}
+	}
+	require.Equal(t, "open", b.path())
+}
+
 // A circuit that has just closed opens after as few failures as before: the server was healthy before the outage.
 func TestClosed_opensAgainAsEarly(t *testing.T) {
 	b, at := record(Rules{Probes: 1}), epoch
