@@ -156,7 +156,7 @@ func (s *storeWithFallback) allow() (storeCall, bool) {
 func (s *storeWithFallback) abandon(call storeCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if call.probe {
+	if call.probe && call.period == s.period {
 		s.fallback.Cancel(time.Now())
 	}
 }
@@ -173,29 +173,29 @@ func (s *storeWithFallback) note(call storeCall, bad, late bool) {
 		call.period = s.period
 	}
 	switch {
+	case call.period != s.period:
+		return // it says nothing about the store as it is now
 	case call.probe && bad:
 		s.fallback.Fail(now, probeInterval, probeInterval)
 		return
 	case call.probe:
-		s.change(hold.Hold{})
+		s.fallback.End(now)
+		s.changed()
 		return
-	case call.period != s.period:
-		return // it says nothing about the store as it is now
 	case late && !s.connected && now.Before(s.connectBy):
 		return // the store may be connecting
 	}
 	s.answers[s.next] = storeAnswer{now, bad}
 	s.next = (s.next + 1) % maxAnswers
 	if bad && s.mostlyBad(now) {
-		var fallback hold.Hold
-		fallback.Begin(now, probeInterval)
-		s.change(fallback)
+		s.fallback.Begin(now, probeInterval)
+		s.changed()
 	}
 }
 
-// change begins or ends the fallback. The caller holds the lock.
-func (s *storeWithFallback) change(fallback hold.Hold) {
-	s.fallback, s.answers = fallback, [maxAnswers]storeAnswer{}
+// changed forgets the answers of before the fallback began or ended. The caller holds the lock.
+func (s *storeWithFallback) changed() {
+	s.answers = [maxAnswers]storeAnswer{}
 	s.period++
 }
 

@@ -268,6 +268,32 @@ func TestQuota_lateAnswerAfterFallback(t *testing.T) {
 	})
 }
 
+// A12: a late answer to a probe says nothing about the store after the fallback that it tested.
+func TestQuota_lateProbeAfterFallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(slowStore)
+		store.setDelay(time.Millisecond)
+		h := (&admission.Quota{Limit: 1000, Store: store, Timeout: 3 * time.Second}).Handler(ok())
+		ask(t, h)
+		store.setDelay(hangs)
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() { ask(t, h) })
+		}
+		all.Wait() // the fallback begins at 3 s
+		sleep(1300 * time.Millisecond)
+		probed := store.calls.Load()
+		all.Go(func() { ask(t, h) }) // a probe that is late after 3 s
+		sleep(1300 * time.Millisecond)
+		store.setDelay(time.Millisecond)
+		ask(t, h) // a second probe ends the fallback
+		require.Equal(t, probed+2, store.calls.Load(), "two probes")
+		all.Wait()
+		ask(t, h)
+		require.Equal(t, probed+3, store.calls.Load(), "the store is called")
+	})
+}
+
 // A12: what the store rejects is not admitted by the local bucket when a later answer is
 // late or the fallback begins.
 func TestQuota_localBucketOfRejectedKey(t *testing.T) {
