@@ -42,7 +42,7 @@ type standing uint8
 
 const (
 	followed standing = iota
-	silent            // no response of its window shows it: ignored until one does
+	silent            // no response of its window shows it, or it is new: ignored until one does
 	refuted           // successes contradict it: ignored until a rejection shows it
 )
 

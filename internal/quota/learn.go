@@ -9,7 +9,7 @@ import (
 )
 
 // smallLimit is a quota for which the unit of most resets, a second, is long. If only rejections show that it is used
-// up within that unit, it is not followed: it may be the size of a token bucket that has more in a moment.
+// up within that unit, it is not learned: it may be the size of a token bucket that has more in a moment.
 const smallLimit = 10
 
 // learn adds the observations of a response.
@@ -102,6 +102,6 @@ func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 		b.dims = append(b.dims, dimension{})
 		stalest = len(b.dims) - 1
 	}
-	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed}
+	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed, standing: silent}
 	return &b.dims[stalest]
 }
