@@ -72,7 +72,7 @@ type Result struct {
 	TimeOut bool // a Failure by a timeout
 	Retry   bool // not the first attempt of its call
 
-	InFlight int // other attempts in flight: a queue answers them later than it rejects
+	InFlight int // other attempts in flight in the scope
 }
 
 // Permit permits one attempt. The caller must call Done or Cancel once; the methods of the

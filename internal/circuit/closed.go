@@ -147,10 +147,11 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	if rules.off() {
 		return false
 	}
+	enough := sum.results >= rules.MinRequests
 	if rules.Static {
-		return sum.results >= rules.MinRequests && rules.tooMany(sum.failures, sum.results)
+		return enough && rules.tooMany(sum.failures, sum.results)
 	}
-	if sum.results >= rules.MinRequests && rules.tooMany(sum.failures, sum.results+r.InFlight) {
+	if enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
 		return true
 	}
 	least, attempts := minQuickTime, max(minStreak, r.InFlight)
