@@ -288,6 +288,7 @@ func TestBudget_rewardsOnce(t *testing.T) {
 				before := known(t, transport).Budget.Remaining
 				base.copies, base.arrivals = row.copies, nil
 				require.Equal(t, row.want, story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+				synctest.Wait() // a second attempt has its reward just after the call has its response
 				require.InDelta(t, row.change, known(t, transport).Budget.Remaining-before, 0.01)
 				base.balanced(t)
 			})

@@ -20,7 +20,7 @@ type charges struct {
 }
 
 func newCharges(r *run) *charges {
-	c := &charges{run: r, reconciler: reconciler{store: r.ledger.records}, readOnly: readOnlyCheck{client: r.client}}
+	c := &charges{run: r, reconciler: reconciler{store: r.ledger.records}, readOnly: readOnlyCheck{client: r.client, patience: 20 * time.Second}}
 	if r.at.bank != nil {
 		c.bank = newBankClient(r.at.bank.Socket, keylessBank())
 	}

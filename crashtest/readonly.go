@@ -16,7 +16,8 @@ import (
 
 // readOnlyCheck sends duplicates and new keys while the database is read-only.
 type readOnlyCheck struct {
-	client *client
+	client   *client
+	patience time.Duration // with requests that get no response: zero means that each is sent once
 
 	mu       sync.Mutex
 	receipts []bank.Charge // of some orders that were booked
@@ -48,7 +49,7 @@ func (c *readOnlyCheck) add(known outcome) {
 
 // wait returns when there is an order to duplicate.
 func (c *readOnlyCheck) wait(ctx context.Context) {
-	for range 1000 {
+	for range 6000 {
 		c.mu.Lock()
 		n := len(c.receipts)
 		c.mu.Unlock()
@@ -58,11 +59,21 @@ func (c *readOnlyCheck) wait(ctx context.Context) {
 	}
 }
 
-// run is called while the database is read-only. Each request is sent once. Other
-// faults may prevent a response, which proves nothing.
+// run is called while the database is read-only. Other faults, and a slow machine, may prevent a response, which proves
+// nothing. So there are further requests until there is a response of each kind.
 func (c *readOnlyCheck) run(ctx context.Context) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for end := time.Now().Add(c.patience); ; {
+		c.sendDuplicates(ctx)
+		c.sendNewKeys(ctx)
+		if c.replayed > 0 && c.rejected > 0 || len(c.wrong) > 0 || ctx.Err() != nil || !time.Now().Before(end) {
+			return
+		}
+	}
+}
+
+func (c *readOnlyCheck) sendDuplicates(ctx context.Context) {
 	for _, known := range c.receipts {
 		receipt, replayed, err := c.client.askOnce(ctx, known.Order)
 		switch {
@@ -72,6 +83,9 @@ func (c *readOnlyCheck) run(ctx context.Context) {
 			c.failf("a duplicate of %s got another response", known.Reference)
 		}
 	}
+}
+
+func (c *readOnlyCheck) sendNewKeys(ctx context.Context) {
 	for range newKeysPerStrike {
 		c.sent++
 		o := bank.Order{Reference: fmt.Sprintf("read-only:%d", c.sent), Amount: 101}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -61,6 +63,25 @@ func TestReadOnlyCheck(t *testing.T) {
 			assert.Equal(t, row.passes, len(check.verdict(1)) == 0, "%v", check.verdict(1))
 		})
 	}
+	t.Run("no response to the first requests: there are further ones", func(t *testing.T) {
+		t.Parallel()
+		var requests atomic.Int64
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch n := requests.Add(1); {
+			case n <= 1+newKeysPerStrike:
+				panic(http.ErrAbortHandler)
+			case r.Header.Get("Idempotency-Key") == known.Reference:
+				replay(known, replayed)(w, r)
+			default:
+				unavailable(w, r)
+			}
+		}))
+		defer server.Close()
+		check := readOnlyCheck{client: newClient(server.URL, paymentsApp), patience: time.Minute}
+		check.add(outcome{state: booked, receipt: known})
+		check.run(t.Context())
+		assert.Empty(t, check.verdict(1))
+	})
 	check := readOnlyCheck{unanswered: []string{"read-only:1"}}
 	ledger := []bank.Charge{known}
 	for i := range 3 {

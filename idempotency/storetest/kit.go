@@ -85,12 +85,44 @@ func patient(t *testing.T) context.Context {
 	return ctx
 }
 
-// reserveSoon is Reserve by a caller that repeats it while the store is busy: racers are more than its connections.
-func reserveSoon(ctx context.Context, store driver.Store, claim driver.Claim) (driver.Reservation, error) {
+// patiently returns a Store with callers that repeat a claim while it is busy: racers are more than its connections, and a slow
+// machine opens few.
+func patiently(store driver.Store) driver.Store {
+	if transactor, ok := store.(driver.Transactor); ok {
+		return patientTransactor{transactor}
+	}
+	return patientStore{store}
+}
+
+type patientStore struct{ driver.Store }
+
+func (s patientStore) Reserve(ctx context.Context, claim driver.Claim) (got driver.Reservation, err error) {
+	err = whileBusy(ctx, func() error {
+		got, err = s.Store.Reserve(ctx, claim)
+		return err
+	})
+	return got, err
+}
+
+type patientTransactor struct{ driver.Transactor }
+
+func (s patientTransactor) Reserve(ctx context.Context, claim driver.Claim) (driver.Reservation, error) {
+	return patientStore{s.Transactor}.Reserve(ctx, claim)
+}
+
+func (s patientTransactor) Begin(ctx context.Context, claim driver.Claim, limit time.Duration) (got driver.Reservation, tx driver.Transaction, err error) {
+	err = whileBusy(ctx, func() error {
+		got, tx, err = s.Transactor.Begin(ctx, claim, limit)
+		return err
+	})
+	return got, tx, err
+}
+
+// whileBusy repeats a claim while the store is busy.
+func whileBusy(ctx context.Context, claim func() error) error {
 	for {
-		got, err := store.Reserve(ctx, claim)
-		if !errors.Is(err, driver.ErrStoreBusy) || ctx.Err() != nil {
-			return got, err
+		if err := claim(); !errors.Is(err, driver.ErrStoreBusy) || ctx.Err() != nil {
+			return err
 		}
 	}
 }

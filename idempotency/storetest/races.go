@@ -98,7 +98,7 @@ func (k *kit) raceReserves(t *testing.T) {
 			ctx := patient(t)
 			together(len(got), func(i int) {
 				var err error
-				if got[i], err = reserveSoon(ctx, k.handle(i/raceKeys), k.claim(ids[i%raceKeys])); err != nil {
+				if got[i], err = k.handle(i/raceKeys).Reserve(ctx, k.claim(ids[i%raceKeys])); err != nil {
 					t.Errorf("Reserve: got %v, want no error", err)
 				}
 			})
@@ -142,7 +142,7 @@ func (k *kit) raceTakeover(t *testing.T, second driver.Decision, do func(context
 			return
 		}
 		var err error
-		if got[i/2], err = reserveSoon(ctx, k.handle(1+i/2), k.claim(leases[i/2].ID)); err != nil {
+		if got[i/2], err = k.handle(1+i/2).Reserve(ctx, k.claim(leases[i/2].ID)); err != nil {
 			t.Errorf("Reserve: got %v, want no error", err)
 		}
 	})
@@ -184,7 +184,7 @@ func (k *kit) raceRelease(t *testing.T) {
 		if i < raceKeys {
 			err = k.handle(i).Release(ctx, lease)
 		} else {
-			got[i], err = reserveSoon(ctx, k.handle(i/raceKeys), k.claim(lease.ID))
+			got[i], err = k.handle(i/raceKeys).Reserve(ctx, k.claim(lease.ID))
 		}
 		if err != nil {
 			t.Errorf("Release or Reserve: got %v, want no error", err)

@@ -84,10 +84,10 @@ func (s Suite) Run(t *testing.T) {
 		s.Rows = 2000
 	}
 	k := &kit{Suite: s, scope: "storetest " + rand.Text()}
-	k.store = s.Open(t)
+	k.store = patiently(s.Open(t))
 	k.again = k.store
 	if s.Again != nil {
-		k.again = s.Again(t)
+		k.again = patiently(s.Again(t))
 	}
 	t.Run("Check", k.testCheck)
 	t.Run("Reserve", k.testReserve)

@@ -127,7 +127,7 @@ func (k *kit) sweepReserved(t *testing.T) {
 	together(2+len(got), func(i int) {
 		var err error
 		if i < len(got) {
-			got[i], err = reserveSoon(ctx, k.handle(i), k.claim(leases[i/2].ID))
+			got[i], err = k.handle(i).Reserve(ctx, k.claim(leases[i/2].ID))
 			claims.Add(1)
 		}
 		for i >= len(got) && claims.Load() < int64(len(got)) && err == nil {
