@@ -88,23 +88,23 @@ func chargeAll(t *testing.T, server *postgrestest.Server, charges map[string]int
 	defer cancel()
 	var all sync.WaitGroup
 	var mu sync.Mutex
+	charge := func(key string) error {
+		_, err := idempotency.Do(ctx, store, "shop", "charge", key, idempotency.NewFingerprint([]byte(key)), func(context.Context) (idempotency.Result, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			charges[key]++
+			return idempotency.Result{}, nil
+		})
+		if err == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			acknowledged = append(acknowledged, key)
+		}
+		return err
+	}
 	for i := from; i < to; i++ {
 		all.Go(func() {
-			key := fmt.Sprint("order ", i)
-			for ctx.Err() == nil {
-				_, err := idempotency.Do(ctx, store, "shop", "charge", key, idempotency.NewFingerprint([]byte(key)), func(context.Context) (idempotency.Result, error) {
-					mu.Lock()
-					defer mu.Unlock()
-					charges[key]++
-					return idempotency.Result{}, nil
-				})
-				if err == nil {
-					mu.Lock()
-					defer mu.Unlock()
-					acknowledged = append(acknowledged, key)
-					return
-				}
-				_ = sleep.Context(ctx, 100*time.Millisecond)
+			for charge(fmt.Sprint("order ", i)) != nil && sleep.Context(ctx, 100*time.Millisecond) == nil {
 			}
 		})
 	}
