@@ -104,7 +104,10 @@ func chargeAll(t *testing.T, server *postgrestest.Server, charges map[string]int
 	}
 	for i := from; i < to; i++ {
 		all.Go(func() {
-			for charge(fmt.Sprint("order ", i)) != nil && sleep.Context(ctx, 100*time.Millisecond) == nil {
+			for charge(fmt.Sprint("order ", i)) != nil {
+				if sleep.Context(ctx, 100*time.Millisecond) != nil {
+					return
+				}
 			}
 		})
 	}
