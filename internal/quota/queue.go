@@ -16,7 +16,7 @@ func (b *bucket) Dispatch(now time.Time) {
 		wake = b.step(now)
 	}
 	if b.Len() == 0 {
-		b.heldSince, b.after.end = time.Time{}, time.Time{}
+		b.heldSince, b.after.end, wake = time.Time{}, time.Time{}, time.Time{} // Sweep may have rejected the last one
 	}
 	b.WakeAt(wake, b.latest)
 }

@@ -79,11 +79,11 @@ func TestBucket_newCallIsLast(t *testing.T) {
 // Calls that are sent, rejected and canceled at random leave nothing behind.
 func TestBucket_stress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, with(Config{MaxWait: 20 * time.Second}), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		s := newQuotaScript(t, with(Config{MaxWait: 20 * time.Second}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(rand.N(50 * time.Millisecond))
 			switch rand.N(8) {
 			case 0:
-				exhausted(time.Second).ServeHTTP(w, nil)
+				exhausted(time.Second).ServeHTTP(w, r)
 			case 1:
 				setFields(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", rand.N(50), "RateLimit-Reset", 1)
 			case 2, 3, 4, 5:
