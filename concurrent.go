@@ -59,7 +59,7 @@ func (a *attempt) payForCopy() (ok bool) {
 	c, now := a.call, time.Now()
 	switch {
 	case !a.report.Hedge:
-		if c.spare(now) >= 0 {
+		if c.room(now) >= 0 {
 			a.paid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.record(), c.record)
 		}
 	case c.mayHedge(now):

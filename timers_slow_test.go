@@ -114,6 +114,38 @@ func TestSlowAttempt_copies(t *testing.T) {
 	}
 }
 
+// §4.25: a copy leaves one and a half of the usual latency before the deadline, because in a full queue it would make work
+// without a result.
+func TestSlowAttempt_roomOfCopies(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		usual time.Duration // of the calls before
+		want  string
+	}{
+		{"usually quick: a copy", 100 * time.Millisecond, "1 200, 2 lost"},
+		{"as slow as there is room: a copy", 3 * time.Second, "1 200, 2 lost"},
+		{"slower: none", 3600 * time.Millisecond, "1 200"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := newHedgeBase()
+				transport := bareTransport(base, 2)
+				call := func(after time.Duration) string {
+					base.copies, base.arrivals = []copyOf{{after: after}, {after: after}}, nil
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					return story(tripped(t, transport, newCall(ctx, t, http.MethodGet, "")))
+				}
+				for range 5 {
+					require.Equal(t, "1 200", call(row.usual))
+				}
+				require.Equal(t, row.want, call(6*time.Second))
+				base.balanced(t)
+			})
+		})
+	}
+}
+
 // §4.16, §4.25: a copy takes tokens and needs permits without waiting; otherwise there is no
 // copy. The first attempt is not affected.
 func TestSlowAttempt_permitsOfCopies(t *testing.T) {

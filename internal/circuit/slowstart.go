@@ -42,12 +42,17 @@ const (
 
 // newSlowStart returns the slow start of a circuit that closes after a probe with the given
 // latency. It is nil if the slowest failure was quick, or no slower than the response: then the
-// server has no long queue.
-func newSlowStart(rules *Rules, baseline, slowestFailure, response time.Duration, now time.Time) *slowStart {
+// server has no long queue. After a quick response the limit is a quarter of what was in flight before, at most 20;
+// usual is the time between two results then.
+func newSlowStart(rules *Rules, baseline, usual, slowestFailure, response time.Duration, now time.Time) *slowStart {
 	if rules.Static || slowestFailure < max(minSlow(baseline), response) {
 		return nil
 	}
-	return &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
+	l := &slowStart{rules: rules, quick: max(2*baseline, slowestFailure/16), slowestFailure: slowestFailure, size: initialLimit, quiet: now, cut: now}
+	if response <= l.quick {
+		l.size = min(max(l.size, l.size*float64(baseline)/float64(usual)), maxResults)
+	}
+	return l
 }
 
 func (l *slowStart) expired(now time.Time) bool {

@@ -15,7 +15,7 @@ const usualLatency, outageLatency = 10 * time.Millisecond, 500 * time.Millisecon
 func defaultRules() *Rules { r := Rules{}.withDefaults(); return &r }
 
 func newLimit() *slowStart {
-	return newSlowStart(defaultRules(), usualLatency, outageLatency, usualLatency, epoch)
+	return newSlowStart(defaultRules(), usualLatency, time.Second, outageLatency, usualLatency, epoch)
 }
 
 // sized returns a slowStart with a limit.
@@ -62,7 +62,29 @@ func TestSlowStart_afterSlowFailuresOnly(t *testing.T) {
 		{"static", &Rules{Static: true}, usualLatency, outageLatency, usualLatency, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, tt.worst, tt.took, epoch) != nil)
+			require.Equal(t, tt.want, newSlowStart(tt.rules, tt.typical, time.Second, tt.worst, tt.took, epoch) != nil)
+		})
+	}
+}
+
+// L2: after a quick response the limit is a quarter of what was in flight before the outage, because a server that takes
+// long for each response would need many of them to grow it.
+func TestSlowStart_initialLimit(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name                  string
+		baseline, usual, took time.Duration
+		want                  float64
+	}{
+		{"27 in flight before", 740 * ms, 27 * ms, 740 * ms, 6.85},
+		{"less than one", 10 * ms, time.Second, 10 * ms, .25},
+		{"a response that is not quick", 740 * ms, 27 * ms, 1900 * ms, .25},
+		{"a latency that is not known", 0, 27 * ms, 10 * ms, .25},
+		{"many: at most 20", 10 * time.Second, ms, 10 * time.Second, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newSlowStart(defaultRules(), tt.baseline, tt.usual, 30*time.Second, tt.took, epoch)
+			require.InDelta(t, tt.want, l.size, .01)
 		})
 	}
 }
@@ -238,7 +260,7 @@ func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 // Successes of long ago do not hide that half of the requests fail now.
 func TestSlowStart_forgetsOldResults(t *testing.T) {
 	const worst, took = 100 * time.Millisecond, 50 * time.Millisecond // too slow for the limit to grow
-	l, now, failures := newSlowStart(defaultRules(), usualLatency, worst, usualLatency, epoch), epoch, 0
+	l, now, failures := newSlowStart(defaultRules(), usualLatency, time.Second, worst, usualLatency, epoch), epoch, 0
 	l.size = 40
 	for i := 0; l.size == 40; i++ {
 		_, ok := l.ask(now)
@@ -321,7 +343,7 @@ func TestSlowStart_pauses(t *testing.T) {
 		{"baseline unknown, more: shorter each time", 0, 32 * ms, []time.Duration{86 * ms, 78 * ms, 71 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(defaultRules(), tt.baseline, outageLatency, usualLatency, epoch), epoch
+			l, now := newSlowStart(defaultRules(), tt.baseline, time.Second, outageLatency, usualLatency, epoch), epoch
 			for _, want := range tt.want {
 				_, ok := l.ask(now)
 				require.True(t, ok)
@@ -358,7 +380,7 @@ func TestSlowStart_pauseIsBounded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			rules := Rules{MaxCooldown: tt.most}.withDefaults()
-			l := newSlowStart(&rules, usualLatency, outageLatency, usualLatency, epoch)
+			l := newSlowStart(&rules, usualLatency, time.Second, outageLatency, usualLatency, epoch)
 			_, ok := l.ask(epoch)
 			require.True(t, ok)
 			now := epoch.Add(DefaultWindow - time.Second)
@@ -387,7 +409,7 @@ func TestSlowStart_admitsAfterLostRequest(t *testing.T) {
 		{"a quicker failure since", outageLatency, 200 * time.Millisecond, outageLatency, outageLatency},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, now := newSlowStart(defaultRules(), usualLatency, tt.worst, usualLatency, epoch), epoch
+			l, now := newSlowStart(defaultRules(), usualLatency, time.Second, tt.worst, usualLatency, epoch), epoch
 			if tt.failed > 0 {
 				l.admit(now)
 				l.done(now, now.Add(tt.failed), Failure)
@@ -441,7 +463,7 @@ func TestSlowStart_expiresWithoutCuts(t *testing.T) {
 func slowStarted(t *testing.T) (b *recorded, at time.Time) {
 	b, at = record(Rules{MinRequests: 4}), epoch
 	b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
-	at = b.openedBy(t, at, outageLatency)
+	at = b.openedBy(t, at.Add(time.Second), outageLatency)
 	at, _ = b.rejects(at)
 	for range DefaultProbes {
 		b.done(b.must(t, at), Result{Outcome: Success, Took: usualLatency}, at)
