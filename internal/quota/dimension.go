@@ -20,6 +20,8 @@ type dimension struct {
 	since     time.Time // start of this window; zero: unknown
 
 	end        end
+	part       float64       // of the unit of the reset that calls wait
+	first      time.Time     // when the first request after a reset was sent; zero: none was
 	short      bool          // a rejection shows that too little remains
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
@@ -42,19 +44,20 @@ type standing uint8
 
 const (
 	followed standing = iota
-	silent            // no response of its window shows it, or it is new: ignored until one does
+	silent            // no response of its window shows it: ignored until one does
 	refuted           // successes contradict it: ignored until a rejection shows it
 )
 
 // end is the end of a window: between early and reset. The zero value is unknown.
 type end struct {
 	early, reset time.Time
+	likely       time.Time // between them
 	cut          time.Time // the end of the longest block, if the reset is later; zero: it is not
 	guessed      bool      // estimated from the last window
 }
 
 // until returns the time until which calls wait.
-func (e end) until() time.Time { return sooner(e.reset, e.cut) }
+func (e end) until() time.Time { return sooner(sooner(e.likely, e.reset), e.cut) }
 
 // maxZeros is the number of windows without a remaining count, while requests are served, after
 // which the dimension is ignored.
@@ -99,6 +102,7 @@ func (d *dimension) learn(o *observation) bool {
 			d.take(o)
 		}
 		d.end.early, d.end.reset, d.end.cut = sooner(early, reset), reset, o.end.cut
+		d.guess()
 	}
 	return true
 }
@@ -111,6 +115,30 @@ func (d *dimension) take(o *observation) {
 	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
 	d.short = o.rejected && o.field.Remaining == 0
 	d.end = o.end
+	d.guess()
+}
+
+// initialPart is the part of a reset's unit that calls wait at first.
+const initialPart = 0.25
+
+// guess guesses when the reset is. Most servers round it up to a second. That is long for a token bucket that only
+// rejections show, so a part of it is waited if it is half of the wait.
+func (d *dimension) guess() {
+	d.end.likely = d.end.reset
+	if unit := d.end.reset.Sub(d.end.early); !d.shownOnSuccess && d.end.reset.Sub(d.at) <= 2*unit {
+		d.end.likely = d.end.early.Add(time.Duration(d.part * float64(unit)))
+	}
+}
+
+// test learns the part from the result of the first request after a reset.
+func (d *dimension) test(sent time.Time, a *Response) {
+	switch {
+	case d.first.IsZero() || !sent.Equal(d.first):
+	case a.served():
+		d.part /= 2
+	case a.rejected():
+		d.part = min(4*d.part+initialPart, 1)
+	}
 }
 
 // bucketMoves is how often the reset of a token bucket must move. bucketPart is the part of it that
@@ -204,6 +232,9 @@ func (d *dimension) usedByOthers() int64 {
 // sent counts a request that is sent. The server may begin a window with it.
 func (d *dimension) sent(now time.Time) {
 	d.own++
+	if d.first.Before(d.since) {
+		d.first = now
+	}
 	if d.end.reset.IsZero() && d.window > 0 && d.standing == followed {
 		d.end = end{early: now, reset: now.Add(d.window), guessed: true}
 	}

@@ -3,6 +3,7 @@ package quota
 import (
 	"fmt"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -92,7 +93,7 @@ func TestQuota_shownInRejectionsOnly(t *testing.T) {
 	}{
 		{aligned, 10 * time.Second, 0.9, 20 * 27},
 		{fromFirst, 10 * time.Second, 0.9, 20 * 27},
-		{aligned, time.Second, 0.95, 4 * 270},
+		{aligned, time.Second, 0.95, 8 * 270}, // a part of the second is waited: see TestDimension_test
 	} {
 		t.Run(fmt.Sprintf("%v, %v", row.kind, row.window), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,6 +118,86 @@ func TestQuota_shownInRejectionsOnly(t *testing.T) {
 				assert.GreaterOrEqual(t, used, row.used)
 				time.Sleep(time.Minute)
 			})
+		})
+	}
+}
+
+// A token bucket of which only rejections tell has more within the second to which its reset is rounded up, also if its
+// responses take longer than that.
+func TestQuota_bucketShownInRejectionsOnly(t *testing.T) {
+	for _, row := range []struct {
+		rate, burst float64
+		took        time.Duration // by a response
+		calls       float64       // per token
+	}{
+		{18, 3, 8300 * time.Millisecond, 1.2},
+		{50, 5, 20 * time.Millisecond, 1.2},
+		{5, 1, 300 * time.Millisecond, 1.5},
+		{2, 2, 100 * time.Millisecond, 1.5},
+	} {
+		t.Run(fmt.Sprintf("%v/s of %v, %v", row.rate, row.burst, row.took), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tokens, last, served := row.burst, time.Now(), 0
+				var mu sync.Mutex
+				server := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					mu.Lock()
+					now := time.Now()
+					tokens, last = min(row.burst, tokens+row.rate*now.Sub(last).Seconds()), now
+					admitted := tokens >= 1
+					if admitted {
+						tokens--
+						served++
+					}
+					mu.Unlock()
+					if admitted {
+						time.Sleep(row.took)
+						return
+					}
+					setFields(w.Header(), "RateLimit-Policy", fmt.Sprintf(`"p";q=%v;w=1`, row.rate), "RateLimit", `"p";r=0;t=1`, "Retry-After", 1)
+					w.WriteHeader(http.StatusTooManyRequests)
+				})
+				c := client(direct{handler: server, up: time.Millisecond}, with(Config{MaxWait: time.Minute}))
+				const length = time.Minute
+				calls := int(row.calls * row.rate * length.Seconds())
+				var all sync.WaitGroup
+				for range calls {
+					all.Go(func() { _, _ = get(t.Context(), c, "http://mem.test") })
+					time.Sleep(length / time.Duration(calls))
+				}
+				mu.Lock()
+				assert.GreaterOrEqual(t, float64(served), .6*row.rate*length.Seconds())
+				mu.Unlock()
+				all.Wait()
+			})
+		})
+	}
+}
+
+// The part of the reset's unit that calls wait follows the first request after the reset.
+func TestDimension_test(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		statuses []int // of the first requests
+		want     float64
+	}{
+		{"none", nil, .25},
+		{"served", []int{200}, .125},
+		{"served twice", []int{200, 404}, .0625},
+		{"rejected: all of it", []int{429}, 1},
+		{"rejected after two that were served", []int{200, 200, 429}, .5},
+		{"a failure says nothing", []int{502}, .25},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := dimension{part: initialPart}, time.Now()
+			for _, status := range row.statuses {
+				d.since = now
+				d.sent(now)
+				d.sent(now.Add(1))
+				d.test(now.Add(1), &Response{Status: http.StatusOK})
+				d.test(now, &Response{Status: status})
+				now = now.Add(time.Second)
+			}
+			require.InDelta(t, row.want, d.part, 1e-9)
 		})
 	}
 }

@@ -8,10 +8,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 )
 
-// smallLimit is a quota for which the unit of most resets, a second, is long. If only rejections show that it is used
-// up within that unit, it is not learned: it may be the size of a token bucket that has more in a moment.
-const smallLimit = 10
-
 // learn adds the observations of a response.
 func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	now = b.tick(now)
@@ -27,13 +23,13 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		clock = &b.clock
 	}
 	own := p.bucket == b
+	for i := range b.dims {
+		b.dims[i].test(p.sent, a)
+	}
 	for i := range a.Quota.Dimensions {
 		field := &a.Quota.Dimensions[i]
 		b.account.known.Store(true)
 		d := b.dimension(field)
-		if o.rejected && !d.shownOnSuccess && field.Reset <= time.Second && field.Limit < smallLimit {
-			continue
-		}
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
 		first, before := d.version == 0, d.remaining
@@ -102,6 +98,6 @@ func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
 		b.dims = append(b.dims, dimension{})
 		stalest = len(b.dims) - 1
 	}
-	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed, standing: silent}
+	b.dims[stalest] = dimension{name: field.Name, costed: field.Costed, part: initialPart}
 	return &b.dims[stalest]
 }

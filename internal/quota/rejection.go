@@ -25,6 +25,7 @@ type block struct {
 	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
+	test  time.Time // when the first request after it was sent; zero: none was
 	level int       // how often a quota was exhausted again after its reset
 }
 
@@ -72,13 +73,20 @@ func (b *block) extend(until, cause time.Time) {
 	}
 }
 
-// double returns the wait for an exhausted quota. A request that was sent before the last reset
-// gives no new information.
+// send notes the first request after a reset.
+func (b *block) send(now time.Time) {
+	if b.test.IsZero() && !b.shown.IsZero() && !now.Before(b.shown) {
+		b.test = now
+	}
+}
+
+// double returns the wait for an exhausted quota. A request that was sent before the last reset gives no new information,
+// nor does one behind the first after it: the first may be served, and its response late.
 func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
-	if !b.shown.IsZero() && !sent.Before(b.shown) {
+	if !b.shown.IsZero() && !sent.Before(b.shown) && (b.test.IsZero() || !sent.After(b.test)) {
 		b.level = min(b.level+1, maxLevel)
 	}
-	b.shown = later(b.shown, now.Add(wait))
+	b.shown, b.test = later(b.shown, now.Add(wait)), time.Time{}
 	if b.level == 0 {
 		return wait
 	}

@@ -106,6 +106,13 @@ func TestBlock_doubles(t *testing.T) {
 	}
 	b.succeed(now.Add(1))
 	require.InDelta(t, 1, step(&b, time.Second), 0)
+	b.send(now)
+	now = now.Add(time.Millisecond) // a request behind the first one, of which nothing is known yet
+	require.InDelta(t, 1, step(&b, time.Second), 0)
+	b.send(now)
+	require.InDelta(t, 2.25, step(&b, time.Second), .25, "the first one is rejected")
+	b.succeed(now.Add(1))
+	require.InDelta(t, 1, step(&b, time.Second), 0)
 	now = now.Add(-time.Second / 2) // a request that was sent before the block ended
 	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 1)
 	require.Zero(t, b.level)
@@ -146,10 +153,10 @@ func TestLimiter_responses(t *testing.T) {
 		{name: "429 with an invalid Retry-After", status: 429, header: []any{"Retry-After", "soon"}},
 		{name: "exhausted", status: 429, header: exhausted(), once: 15 * time.Second},
 		{name: "exhausted, 403", status: 403, header: exhausted(), once: 15 * time.Second},
-		{name: "exhausted for a second", status: 429, header: exhausted("RateLimit-Reset", 1), once: time.Second},
-		{name: "exhausted for a second, below ten", status: 429, header: exhausted("RateLimit-Limit", 9, "RateLimit-Reset", 1)},
-		{name: "exhausted for two seconds, below ten", status: 429, header: exhausted("RateLimit-Limit", 9, "RateLimit-Reset", 2), once: 2 * time.Second},
-		{name: "exhausted for a second, below ten, by a success", status: 200, header: exhausted("RateLimit-Limit", 1, "RateLimit-Reset", 1), once: time.Second},
+		{name: "exhausted for a second: a quarter of it", status: 429, header: exhausted("RateLimit-Reset", 1), once: 240 * time.Millisecond},
+		{name: "exhausted for two seconds", status: 429, header: exhausted("RateLimit-Reset", 2), once: 1240 * time.Millisecond},
+		{name: "exhausted for three seconds: all of them", status: 429, header: exhausted("RateLimit-Reset", 3), once: 3 * time.Second},
+		{name: "exhausted for a second by a success", status: 200, header: exhausted("RateLimit-Limit", 1, "RateLimit-Reset", 1), once: time.Second},
 		{name: "exhausted by a success", status: 200, header: exhausted(), once: 15 * time.Second},
 		{name: "exhausted, and a longer Retry-After of its own", status: 429, header: exhausted("Retry-After", 30), once: 15 * time.Second},
 		{name: "exhausted, without a reset", status: 429, header: retryAfter(20, "RateLimit-Remaining", 0), once: 20 * time.Second},

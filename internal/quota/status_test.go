@@ -36,15 +36,6 @@ func TestEach(t *testing.T) {
 		require.Equal(t, int64(6), l.accounts.Peek(accountKey{scope: e.scope}).general.dims[0].remaining-l.accounts.Peek(accountKey{scope: e.scope}).general.inflight, "Each changes nothing")
 		e.done()
 	})
-	synctest.Test(t, func(t *testing.T) {
-		l := with(Config{})
-		e := newExchange(t.Context(), l)
-		require.Nil(t, e.enter())
-		e.status = http.StatusTooManyRequests
-		e.header = http.Header{"X-Ratelimit-Limit": {"9"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"1"}}
-		e.done()
-		require.Empty(t, each(l), "a quota that is not learned")
-	})
 	for _, row := range []struct {
 		name      string
 		remaining []int // in the responses, one a second
