@@ -589,8 +589,7 @@ func TestUpgradeStaysWritable(t *testing.T) {
 // response, retried or not.
 func TestReverseProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := new(memhttp.Network)
-		t.Cleanup(n.Close)
+		n := memhttp.NewNetwork(t)
 		var log faulttest.Log
 		n.Serve(t, "backend.test", log.Record(faulttest.Cycle(
 			faulttest.Status(503),

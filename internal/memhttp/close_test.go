@@ -230,6 +230,6 @@ func TestLogs(t *testing.T) {
 		server.ErrorLog.Print("too late")
 		require.Len(t, tb.log, 2)
 		require.Contains(t, tb.log[0], "http: panic serving 192.0.2.1:1025: oh no")
-		require.Equal(t, "memhttp: Close of http://mem.test has waited 5s for 1 handlers and 1 connections", tb.log[1])
+		require.Equal(t, "http://mem.test: Close has waited 5s for handlers that do not return", tb.log[1])
 	})
 }

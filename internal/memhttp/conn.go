@@ -1,7 +1,7 @@
 package memhttp
 
 import (
-	"fmt"
+	"cmp"
 	"io"
 	"net"
 	"os"
@@ -23,7 +23,7 @@ import (
 //   - After a deadline, calls fail with [os.ErrDeadlineExceeded], also if there is data. After
 //     Close they fail with [net.ErrClosed]. All errors but io.EOF are [*net.OpError]s.
 type Conn struct {
-	mu            *sync.Mutex // of both ends
+	wake          *sync.Cond // of both ends, with their mutex
 	in, out       *stream
 	local, remote addr
 	onClose       func()
@@ -33,8 +33,6 @@ type Conn struct {
 	linger0     bool
 }
 
-var _ net.Conn = (*Conn)(nil)
-
 // addr is a "host:port". Its network is "tcp", as callers of RemoteAddr expect.
 type addr string
 
@@ -43,44 +41,30 @@ func (a addr) String() string { return string(a) }
 
 // newConns returns the two ends of a connection.
 func newConns(client, server addr, up, down time.Duration) (c, s *Conn) {
-	mu := new(sync.Mutex)
-	request, response := newStream(mu, up), newStream(mu, down)
-	c = &Conn{mu: mu, in: response, out: request, local: client, remote: server}
-	s = &Conn{mu: mu, in: request, out: response, local: server, remote: client}
+	wake := sync.NewCond(new(sync.Mutex))
+	request, response := &stream{wake: wake, delay: up}, &stream{wake: wake, delay: down}
+	c = &Conn{wake: wake, in: response, out: request, local: client, remote: server}
+	s = &Conn{wake: wake, in: request, out: response, local: server, remote: client}
 	return c, s
 }
 
-// Reset resets conn: its peer gets ECONNRESET. conn must be a *Conn, or wrap one as a
-// *tls.Conn does; otherwise Reset panics. A handler gets its connection with
-// [http.Hijacker] or with [RequestConn].
-func Reset(conn net.Conn) {
-	c := unwrap(conn)
+// Reset resets c: its peer gets ECONNRESET. A handler gets its connection with [RequestConn].
+func Reset(c *Conn) {
 	_ = c.SetLinger(0) // fails if c is closed already
 	_ = c.Close()
 }
 
-func unwrap(conn net.Conn) *Conn {
-	if w, ok := conn.(interface{ NetConn() net.Conn }); ok {
-		conn = w.NetConn()
-	}
-	c, ok := conn.(*Conn)
-	if !ok {
-		panic(fmt.Sprintf("memhttp: a %T is not of this network", conn))
-	}
-	return c
-}
-
 // Read returns the data that has arrived. If there is none, it waits.
 func (c *Conn) Read(p []byte) (int, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.wake.L.Lock()
+	defer c.wake.L.Unlock()
 	for {
 		switch {
 		case c.closed:
 			return 0, c.fail("read", net.ErrClosed)
 		case len(p) == 0:
 			return 0, nil
-		case c.in.readBy.passed:
+		case c.in.readBy.passed():
 			return 0, c.fail("read", os.ErrDeadlineExceeded)
 		case c.in.arrived > 0:
 			return c.in.pull(p), nil
@@ -89,115 +73,74 @@ func (c *Conn) Read(p []byte) (int, error) {
 		case c.in.fin:
 			return 0, io.EOF
 		}
-		c.in.canRead.Wait()
+		c.wake.Wait()
 	}
 }
 
-// Write returns when all of p is in the buffer. Concurrent writes are not interleaved.
+// Write returns when all of p is in the buffer. Concurrent writes of more than the buffer holds
+// may be interleaved.
 func (c *Conn) Write(p []byte) (n int, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	// A flag instead of a second mutex, because waiting for a mutex is not durable.
-	for c.out.writing {
-		if err := c.writeError(); err != nil {
-			return 0, err
-		}
-		c.out.canWrite.Wait()
-	}
-	c.out.writing = true
-	defer func() {
-		c.out.writing = false
-		c.out.canWrite.Broadcast()
-	}()
+	c.wake.L.Lock()
+	defer c.wake.L.Unlock()
 	for {
-		if err := c.writeError(); err != nil {
-			return n, err
+		switch {
+		case c.closed:
+			return n, c.fail("write", net.ErrClosed)
+		case c.out.writeBy.passed():
+			return n, c.fail("write", os.ErrDeadlineExceeded)
+		case c.writeClosed:
+			return n, c.fail("write", os.NewSyscallError("write", syscall.EPIPE))
+		case c.out.refusal != 0:
+			return n, c.fail("write", os.NewSyscallError("write", c.out.refusal))
 		}
-		if n == len(p) {
+		k := c.out.push(p[n:], c.in)
+		if n += k; n == len(p) {
 			return n, nil
 		}
-		if k := c.out.push(p[n:], c.in); k > 0 {
-			if n += k; n == len(p) {
-				return n, nil
-			}
-			continue
+		if k == 0 {
+			c.wake.Wait()
 		}
-		c.out.canWrite.Wait()
 	}
-}
-
-// writeError returns the error of a write now, or nil.
-func (c *Conn) writeError() error {
-	switch {
-	case c.closed:
-		return c.fail("write", net.ErrClosed)
-	case c.out.writeBy.passed:
-		return c.fail("write", os.ErrDeadlineExceeded)
-	case c.writeClosed:
-		return c.fail("write", os.NewSyscallError("write", syscall.EPIPE))
-	case c.out.refusal != nil:
-		return c.fail("write", os.NewSyscallError("write", c.out.refusal))
-	}
-	return nil
 }
 
 // Close closes both directions. It resets the connection if there is unread data or after
 // SetLinger(0).
 func (c *Conn) Close() error {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return c.fail("close", net.ErrClosed)
-	}
-	c.closed = true
-	c.in.gone = true
-	switch {
-	case c.linger0 || c.in.data.n > 0:
-		c.out.reset(c.in, c.writeClosed)
-	case !c.writeClosed:
-		c.out.finish()
-	}
-	c.in.data, c.in.arrived = ring{}, 0
-	c.in.readBy.reset(time.Time{})
-	c.out.writeBy.reset(time.Time{})
-	c.in.canRead.Broadcast()
-	c.out.canWrite.Broadcast()
-	c.mu.Unlock()
-
-	if c.onClose != nil {
+	err := c.set("close", func() {
+		c.closed = true
+		c.in.gone = true
+		switch {
+		case c.linger0 || c.in.data.Len() > 0:
+			c.out.reset(c.in, c.writeClosed)
+		case !c.writeClosed:
+			c.out.finish()
+		}
+		c.in.readBy.set(c.in, time.Time{})
+		c.out.writeBy.set(c.out, time.Time{})
+	})
+	if err == nil && c.onClose != nil {
 		c.onClose()
 	}
-	return nil
+	return err
 }
 
 // CloseWrite closes the write direction: the peer reads io.EOF after the written data, and
 // can still write.
-func (c *Conn) CloseWrite() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case c.closed:
-		return c.fail("close", net.ErrClosed)
-	case c.in.rst:
-		return c.fail("close", os.NewSyscallError("shutdown", syscall.ENOTCONN))
-	case !c.writeClosed:
-		c.writeClosed = true
-		c.out.finish()
-		c.out.canWrite.Broadcast()
-	}
-	return nil
+func (c *Conn) CloseWrite() (err error) {
+	closed := c.set("close", func() {
+		switch {
+		case c.in.rst:
+			err = c.fail("close", os.NewSyscallError("shutdown", syscall.ENOTCONN))
+		case !c.writeClosed:
+			c.writeClosed = true
+			c.out.finish()
+		}
+	})
+	return cmp.Or(closed, err)
 }
 
 // SetLinger with 0 makes Close reset the connection. Any other number restores the default.
-func (c *Conn) SetLinger(sec int) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return c.fail("set", net.ErrClosed)
-	}
-	c.linger0 = sec == 0
-	return nil
-}
+func (c *Conn) SetLinger(sec int) error { return c.set("set", func() { c.linger0 = sec == 0 }) }
 
 // LocalAddr returns "192.0.2.1:" and a port for a client, and the dialed host and port for
 // a server.
@@ -208,34 +151,38 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
 // SetDeadline sets both deadlines, for blocked and future calls. The zero time means no
 // deadline.
-func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
+func (c *Conn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t) // fails if the next call does
+	return c.SetWriteDeadline(t)
+}
 
 // SetReadDeadline sets the deadline of reads.
-func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, true, false) }
+func (c *Conn) SetReadDeadline(t time.Time) error {
+	return c.set("set", func() { c.in.readBy.set(c.in, t) })
+}
 
 // SetWriteDeadline sets the deadline of writes.
-func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
+func (c *Conn) SetWriteDeadline(t time.Time) error {
+	return c.set("set", func() { c.out.writeBy.set(c.out, t) })
+}
 
-func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// set calls f with the mutex held, and wakes blocked calls. It fails if c is closed.
+func (c *Conn) set(op string, f func()) error {
+	c.wake.L.Lock()
+	defer c.wake.L.Unlock()
 	if c.closed {
-		return c.fail("set", net.ErrClosed)
+		return c.fail(op, net.ErrClosed)
 	}
-	if read {
-		c.in.readBy.reset(t)
-	}
-	if write {
-		c.out.writeBy.reset(t)
-	}
+	f()
+	c.wake.Broadcast()
 	return nil
 }
 
 // abort resets both directions for both ends, without delay. Each owner must still close
 // its end.
 func (c *Conn) abort() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.wake.L.Lock()
+	defer c.wake.L.Unlock()
 	c.in.abort()
 	c.out.abort()
 }

@@ -123,50 +123,6 @@ func TestConn_pingPong(t *testing.T) {
 	})
 }
 
-// Concurrent writes are not interleaved, and they wait durably.
-func TestConn_doesNotInterleaveWrites(t *testing.T) {
-	both(t, func(t *testing.T) {
-		a, b := pair(t)
-		const writers, size = 8, bufferSize + 1000
-		var wg sync.WaitGroup
-		for i := range writers {
-			wg.Go(func() {
-				n, err := a.Write(bytes.Repeat([]byte{byte(i)}, size))
-				assert.NoError(t, err)
-				assert.Equal(t, size, n)
-			})
-		}
-		time.Sleep(time.Millisecond) // in a bubble: until all of them block
-		buf := make([]byte, size)
-		for range writers {
-			_, err := io.ReadFull(b, buf)
-			require.NoError(t, err)
-			require.Equal(t, size, bytes.Count(buf, buf[:1]))
-		}
-		wg.Wait()
-	})
-}
-
-// The end of one Write wakes the next one, also without another read.
-func TestConn_endOfWriteWakesNextWriter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := pair(t)
-		for range 20 {
-			fill(t, a)
-			var wg sync.WaitGroup
-			for range 8 {
-				wg.Go(func() { write(t, a, "x") })
-			}
-			synctest.Wait()
-			_, err := io.ReadFull(b, make([]byte, bufferSize))
-			require.NoError(t, err)
-			wg.Wait()
-			_, err = io.ReadFull(b, make([]byte, 8))
-			require.NoError(t, err)
-		}
-	})
-}
-
 // All methods run concurrently, for the race detector.
 func TestConn_race(t *testing.T) {
 	both(t, func(t *testing.T) {
@@ -230,11 +186,6 @@ func TestConn_errorText(t *testing.T) {
 	Reset(b)
 	_, err := a.Read(make([]byte, 1))
 	require.EqualError(t, err, "read tcp a:1->b:2: read: connection reset by peer")
-}
-
-func TestReset_panicsForOtherConns(t *testing.T) {
-	c, _ := net.Pipe()
-	require.Panics(t, func() { Reset(c) })
 }
 
 // Unlike TCP, all later calls return the reset.

@@ -148,7 +148,7 @@ func TestResets(t *testing.T) {
 		want    string // of the response body, before the error; none: the request fails
 		err     error
 	}{
-		{"before reading", func(w http.ResponseWriter, _ *http.Request) { memhttp.Reset(hijack(w)) }, "body", "", syscall.ECONNRESET},
+		{"before reading", func(w http.ResponseWriter, _ *http.Request) { memhttp.Reset(hijack(w).(*memhttp.Conn)) }, "body", "", syscall.ECONNRESET},
 		{"without hijacking", func(_ http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) }, "", "", syscall.ECONNRESET},
 		{"linger and close", func(w http.ResponseWriter, _ *http.Request) {
 			c := hijack(w).(*memhttp.Conn)

@@ -3,12 +3,9 @@ package memhttp_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -218,37 +215,8 @@ func (c countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The caller's hooks are called.
-func TestConfigure_keepsHooks(t *testing.T) {
-	both(t, func(t *testing.T) {
-		type key struct{}
-		var states atomic.Int32
-		s := memhttp.NewServer(t, nil, memhttp.Host("own.test"), memhttp.Configure(func(s *http.Server) {
-			s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				_, _ = fmt.Fprint(w, r.Host, r.Context().Value(key{}), " ", memhttp.RequestConn(r) != nil)
-				go func() { <-r.Context().Done() }()
-			})
-			s.BaseContext = func(net.Listener) context.Context { return context.WithValue(context.Background(), key{}, 1) }
-			s.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
-				return context.WithValue(ctx, key{}, ctx.Value(key{}).(int)+1)
-			}
-			s.ConnState = func(net.Conn, http.ConnState) { states.Add(1) }
-		}))
-		require.Equal(t, "http://own.test", s.URL)
-		_, body := get(t, &http.Client{Transport: s.Transport()}, s.URL)
-		require.Equal(t, "own.test2 true", body)
-		require.Positive(t, states.Load())
-	})
-}
-
 func TestRequestConn_panicsForOtherRequests(t *testing.T) {
 	require.Panics(t, func() { memhttp.RequestConn(mustGet(t, "http://mem.test")) })
-}
-
-func TestNewServer_nilHandlerIsDefaultServeMux(t *testing.T) {
-	s := memhttp.NewServer(t, nil)
-	status, _ := get(t, &http.Client{Transport: s.Transport()}, s.URL)
-	require.Equal(t, http.StatusNotFound, status)
 }
 
 func TestCertificates(t *testing.T) {

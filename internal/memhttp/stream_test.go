@@ -2,7 +2,6 @@ package memhttp
 
 import (
 	"io"
-	"math/rand/v2"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -46,35 +45,4 @@ func TestConn_latencyLosesOneWrite(t *testing.T) {
 		require.Equal(t, bufferSize, n)
 		require.Equal(t, 3*time.Second, time.Since(begin))
 	})
-}
-
-func TestRing(t *testing.T) {
-	var r ring
-	require.Zero(t, r.write(nil))
-	require.Zero(t, r.read(make([]byte, 1)))
-	rng := rand.New(rand.NewPCG(1, 2))
-	var in, out byte // what is written and read counts up
-	for range 10_000 {
-		p := make([]byte, rng.IntN(20_000))
-		if rng.IntN(2) == 0 {
-			for i := range p {
-				p[i] = in + byte(i)
-			}
-			before := r.n
-			n := r.write(p)
-			require.Equal(t, min(len(p), bufferSize-before), n)
-			in += byte(n)
-		} else {
-			before := r.n
-			n := r.read(p)
-			require.Equal(t, min(len(p), before), n)
-			for i := range n {
-				if p[i] != out+byte(i) {
-					t.Fatalf("byte %d is %d, want %d", i, p[i], out+byte(i))
-				}
-			}
-			out += byte(n)
-		}
-		require.LessOrEqual(t, len(r.buf), bufferSize)
-	}
 }
