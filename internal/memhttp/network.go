@@ -124,7 +124,8 @@ func (n *Network) dial(ctx context.Context, address string) (*Conn, error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(n.life, cancel)()
+	stop := context.AfterFunc(n.life, cancel)
+	defer stop()
 	fault, err := find(n, n.faults, address)
 	if err != nil {
 		return nil, err

@@ -153,7 +153,13 @@ type connKey struct{}
 // RequestConn returns the server's end of the connection of r, which must be the request of a
 // handler of a [Server]; otherwise it panics. It is for faults and deadlines: its data belongs
 // to net/http. Reset(RequestConn(r)) resets the connection without hijacking, also for HTTP/2.
-func RequestConn(r *http.Request) *Conn { return r.Context().Value(connKey{}).(*Conn) }
+func RequestConn(r *http.Request) *Conn {
+	c, ok := r.Context().Value(connKey{}).(*Conn)
+	if !ok {
+		panic("memhttp: not a request to a handler of a Server")
+	}
+	return c
+}
 
 // Transport returns a new http.Transport for this server and the others on its network. It has
 // no timeouts and no proxy. The caller may change it before its first use.
