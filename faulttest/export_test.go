@@ -1,9 +1,6 @@
 package faulttest
 
-import (
-	"io"
-	"time"
-)
+import "io"
 
 // QuotaKeys returns the number of keys in q's memory.
 func QuotaKeys(q *Quota) int {
@@ -19,8 +16,5 @@ func LogMemory(l *Log) (requests, conns int) {
 	return len(l.kept), len(l.conns)
 }
 
-// SetLogAfter sets the time after which Close of s logs that it waits.
-func SetLogAfter(s *Server, d time.Duration) { s.logAfter = d }
-
 // ServerLog returns the destination of net/http's log.
-func ServerLog(s *Server) io.Writer { return s.tcp }
+func ServerLog(s *Server) io.Writer { return s.server.Config.ErrorLog.Writer() }

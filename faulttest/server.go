@@ -4,15 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"log"
 	"net"
 	"net/http"
 	"runtime"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
@@ -56,14 +53,11 @@ type Server struct {
 	client    *http.Client
 	transport *http.Transport
 	end       context.CancelCauseFunc
-	mem       *memhttp.Server // in memory
-	tcp       *loopback       // on a socket
+	server    *memhttp.Server // also of a socket
 	conns     connections
 	closed    sync.Once
 	started   serverOptions
 	misused   sync.Once // a field was set after Start
-
-	logAfter time.Duration // the time after which Close logs that it waits; default: 5s
 }
 
 // New starts a Server with that handler on a loopback socket. It is closed when the test ends. If tb
@@ -102,11 +96,6 @@ func (s *Server) Start(tb TB) {
 	s.start(tb, life)
 	config := func(c *http.Server) {
 		s.conns.configure(c)
-		if s.HTTP2 && !s.InMemory {
-			c.Protocols = new(http.Protocols)
-			c.Protocols.SetHTTP1(true)
-			c.Protocols.SetUnencryptedHTTP2(true)
-		}
 		c.BaseContext = func(net.Listener) context.Context { return life }
 		c.ConnState = func(conn net.Conn, to http.ConnState) {
 			if to == http.StateClosed || to == http.StateHijacked {
@@ -117,41 +106,37 @@ func (s *Server) Start(tb TB) {
 	t := asTesting{tb: tb}
 	if s.Network != nil {
 		s.InMemory = true
-		if s.Network.mem == nil {
+		if s.Network.server == nil || !s.Network.started.InMemory {
 			panic("faulttest: Server.Network is not in memory, or not started")
 		}
 	}
 	s.started = s.options()
 	script := s.Record(s.guarded(tb))
+	options := []memhttp.Option{memhttp.Configure(config)}
+	if s.HTTP2 {
+		options = append(options, memhttp.HTTP2())
+	}
+	dial := new(net.Dialer).DialContext
 	if s.InMemory {
-		options := []memhttp.Option{memhttp.Configure(config), memhttp.Wrap(s.conns.listener)}
-		if s.HTTP2 {
-			options = append(options, memhttp.HTTP2())
-		}
-		host := s.Host
-		if host == "" {
-			host = "fault.test"
-		}
+		host := cmp.Or(s.Host, "fault.test")
+		options = append(options, memhttp.Wrap(s.conns.listener))
 		if s.Network != nil {
 			if strings.EqualFold(s.Network.URL, "http://"+host) {
 				panic(fmt.Sprintf("faulttest: Server.Host: %s is the host of Server.Network already", host))
 			}
-			s.mem = s.Network.mem.Net.Serve(t, host, script, options...)
+			s.server = s.Network.server.Net.Serve(t, host, script, options...)
 		} else {
-			s.mem = memhttp.NewServer(t, script, append(options, memhttp.Host(host))...)
+			s.server = memhttp.NewServer(t, script, append(options, memhttp.Host(host))...)
 		}
-		s.URL, s.transport = s.mem.URL, s.mem.Transport()
+		dial = s.server.Net.DialContext
 	} else {
-		s.transport = &http.Transport{}
-		if s.HTTP2 {
-			s.transport.Protocols = new(http.Protocols)
-			s.transport.Protocols.SetUnencryptedHTTP2(true)
-		}
-		s.tcp = listen(t, script, config, s.conns.listener)
-		s.tcp.logAfter = cmp.Or(s.logAfter, 5*time.Second)
-		s.URL = s.tcp.url
+		socket := listen()
+		options = append(options, memhttp.Host(socket.Addr().String()),
+			memhttp.Wrap(func(net.Listener) net.Listener { return s.conns.listener(socket) }))
+		s.server = memhttp.NewServer(t, script, options...)
 	}
-	s.transport.DialContext = s.dialer(s.transport.DialContext)
+	s.URL, s.transport = s.server.URL, s.server.Transport()
+	s.transport.DialContext = s.dialer(dial)
 	s.client = &http.Client{Transport: s.transport}
 	t.Cleanup(func() {
 		if err := s.optionsError(); err != nil {
@@ -180,9 +165,6 @@ func (s *Server) Silence() { s.conns.silence() }
 // dialer returns a DialContext that dials the hosts of this server's network alone. A test must
 // neither reach a real provider by mistake, nor take a wrong URL for a server that is down.
 func (s *Server) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(address)
 		if err == nil && !s.reaches(address, host) {
@@ -195,8 +177,8 @@ func (s *Server) dialer(dial func(context.Context, string, string) (net.Conn, er
 }
 
 func (s *Server) reaches(address, host string) bool {
-	if s.mem != nil {
-		return s.mem.Net.Known(address)
+	if s.started.InMemory {
+		return s.server.Net.Known(address)
 	}
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
@@ -213,11 +195,7 @@ func (s *Server) Close() {
 		s.end(errClosed)
 		s.transport.CloseIdleConnections()
 		s.conns.close()
-		if s.mem != nil {
-			s.mem.Close()
-		} else {
-			s.tcp.close()
-		}
+		s.server.Close()
 		s.conns.drain.Wait()
 	})
 }
@@ -231,22 +209,8 @@ func inBubble() bool {
 	return bytes.Contains(head, []byte("synctest bubble"))
 }
 
-// loopback is an http.Server on a socket, with a close that waits for handlers and connections.
-type loopback struct {
-	url      string
-	tb       asTesting
-	server   *http.Server
-	logAfter time.Duration
-
-	served chan struct{} // closed when Serve has returned
-
-	mu     sync.Mutex
-	idle   sync.Cond
-	busy   int // handlers and connections
-	closed bool
-}
-
-func listen(tb asTesting, h http.Handler, config func(*http.Server), wrap func(net.Listener) net.Listener) *loopback {
+// listen returns a listener on a loopback socket.
+func listen() net.Listener {
 	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
 	if err != nil {
 		var err6 error
@@ -254,67 +218,5 @@ func listen(tb asTesting, h http.Handler, config func(*http.Server), wrap func(n
 			panic(fmt.Sprintf("faulttest: cannot listen on a loopback socket: %v; %v", err, err6))
 		}
 	}
-	lo := &loopback{url: "http://" + l.Addr().String(), tb: tb, served: make(chan struct{})}
-	lo.idle.L = &lo.mu
-	lo.server = &http.Server{ //nolint:gosec // no timeouts: a fault may take any time
-		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			lo.count(1)
-			defer lo.count(-1)
-			h.ServeHTTP(w, r)
-		}),
-		ErrorLog: log.New(lo, "", 0),
-	}
-	config(lo.server)
-	state := lo.server.ConnState
-	lo.server.ConnState = func(conn net.Conn, to http.ConnState) {
-		state(conn, to)
-		switch to { //nolint:exhaustive // the other states are between these
-		case http.StateNew:
-			lo.count(1)
-		case http.StateClosed, http.StateHijacked:
-			lo.count(-1)
-		}
-	}
-	go func() {
-		defer close(lo.served)
-		if err := lo.server.Serve(wrap(l)); !errors.Is(err, http.ErrServerClosed) {
-			tb.Errorf("faulttest: %v", err)
-		}
-	}()
-	return lo
-}
-
-func (lo *loopback) count(n int) {
-	lo.mu.Lock()
-	defer lo.mu.Unlock()
-	if lo.busy += n; lo.busy == 0 {
-		lo.idle.Broadcast()
-	}
-}
-
-// Write is the destination of net/http's log. It drops lines after close, because a T must not be
-// used after its test.
-func (lo *loopback) Write(p []byte) (int, error) {
-	lo.mu.Lock()
-	defer lo.mu.Unlock()
-	if !lo.closed {
-		lo.tb.Logf("%s: %s", lo.url, strings.TrimSpace(string(p)))
-	}
-	return len(p), nil
-}
-
-func (lo *loopback) close() {
-	_ = lo.server.Close()
-	<-lo.served
-	_ = lo.server.Close() // closes connections that were being accepted
-	slow := time.AfterFunc(lo.logAfter, func() {
-		_, _ = fmt.Fprintf(lo, "Close has waited %v for handlers that do not return", lo.logAfter)
-	})
-	defer slow.Stop()
-	lo.mu.Lock()
-	defer lo.mu.Unlock()
-	for lo.busy > 0 {
-		lo.idle.Wait()
-	}
-	lo.closed = true
+	return l
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -92,8 +93,9 @@ func TestServer_Start(t *testing.T) {
 	oops := faulttest.New(&fake, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("oops") }))
 	_, _, err := send(t, oops.Client(), http.MethodPost, oops.URL, "")
 	require.ErrorIs(t, err, io.EOF)
-	require.Len(t, fake.cleanups, 1)
-	fake.cleanups[0]()
+	for _, end := range slices.Backward(fake.cleanups) {
+		end()
+	}
 	assert.Contains(t, fake.logged(), oops.URL+": http: panic serving")
 	assert.Empty(t, fake.failures())
 
@@ -206,20 +208,14 @@ func TestNewInMemory_hourOfBackoff(t *testing.T) {
 // Close logs that it waits for a handler.
 func TestServer_slowClose(t *testing.T) {
 	t.Parallel()
-	var fake fakeTB
-	release := make(chan struct{})
-	srv := &faulttest.Server{Script: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })}
-	faulttest.SetLogAfter(srv, 50*time.Millisecond)
-	srv.Start(&fake)
-	go func() { _, _, _ = send(t, srv.Client(), http.MethodGet, srv.URL, "") }()
-	require.Eventually(t, func() bool { return srv.Total() == 1 }, time.Minute, time.Millisecond)
-	closed := make(chan struct{})
-	go func() { srv.Close(); close(closed) }()
-	require.Eventually(t, func() bool {
-		return strings.Contains(fake.logged(), "Close has waited 50ms for handlers that do not return")
-	}, time.Minute, 10*time.Millisecond)
-	close(release)
-	<-closed
+	synctest.Test(t, func(t *testing.T) {
+		var fake fakeTB
+		srv := faulttest.NewInMemory(&fake, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Hour) }))
+		go func() { _, _, _ = send(t, srv.Client(), http.MethodGet, srv.URL, "") }()
+		synctest.Wait()
+		srv.Close()
+		assert.Contains(t, fake.logged(), "Close has waited 5s for handlers that do not return")
+	})
 }
 
 // The time of the cancellation is recorded, also if the execution continues.

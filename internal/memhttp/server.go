@@ -28,6 +28,7 @@ type Server struct {
 
 	tb       testing.TB
 	listener *listener
+	served   chan struct{}      // closed when Serve has returned
 	end      context.CancelFunc // ends the base context of all requests
 	roots    *x509.CertPool     // of a server with TLS
 
@@ -39,7 +40,7 @@ type Server struct {
 
 	mu     sync.Mutex
 	idle   sync.Cond // busy is 0
-	busy   int       // running handlers, connections that net/http serves, and its Serve
+	busy   int       // running handlers, and connections that net/http serves
 	closed bool
 }
 
@@ -66,7 +67,8 @@ func Latency(up, down time.Duration) Option { return func(s *Server) { s.up, s.d
 // [RequestConn] panics.
 func Configure(f func(*http.Server)) Option { return func(s *Server) { f(s.Config) } }
 
-// Wrap makes the server accept connections from wrap(l), where l is its listener.
+// Wrap makes the server accept connections from wrap(l), where l is its listener. That may be a
+// socket, outside of a bubble: then [Host] is its address.
 func Wrap(wrap func(l net.Listener) net.Listener) Option { return func(s *Server) { s.wrap = wrap } }
 
 // NewServer starts a server on a new Network. Both are closed when tb ends. In a bubble tb must
@@ -77,7 +79,7 @@ func NewServer(tb testing.TB, h http.Handler, opts ...Option) *Server {
 
 // Serve starts a server like [NewServer], on n and with the name host.
 func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Option) *Server {
-	s := &Server{Net: n, tb: tb, host: host, busy: 1}
+	s := &Server{Net: n, tb: tb, host: host, served: make(chan struct{})}
 	s.idle.L = &s.mu
 	// Requests end with the server. net/http does not end the request of a closed
 	// connection if no goroutine reads from the connection.
@@ -131,9 +133,9 @@ func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Opti
 		serve = func(l net.Listener) error { return s.Config.ServeTLS(l, "", "") }
 	}
 	go func() {
-		defer s.count(-1)
+		defer close(s.served)
 		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
-			tb.Errorf("memhttp: %s: %v", s.URL, err)
+			tb.Errorf("%s: %v", s.URL, err)
 		}
 	}()
 	tb.Cleanup(s.Close)
@@ -200,6 +202,8 @@ func (s *Server) Close() {
 	// After the reset, because it writes to TLS connections under a lock, which must not
 	// block. It prevents that requests are served that have arrived already.
 	_ = s.Config.Close() // its error is the listener's
+	<-s.served
+	_ = s.Config.Close() // closes connections that were being accepted
 
 	slow := time.AfterFunc(5*time.Second, func() {
 		_, _ = tbWriter{s}.Write([]byte("Close has waited 5s for handlers that do not return"))
