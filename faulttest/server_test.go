@@ -139,6 +139,8 @@ func TestServer_Network(t *testing.T) {
 		}
 		login.AssertRequests(t, 2)
 		api.AssertAttempts(t, 2)
+		login.Close() // ends neither the network nor the other server
+		assert.Equal(t, 200, status(t, api, http.MethodGet, "/"))
 	})
 }
 
