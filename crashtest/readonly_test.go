@@ -55,7 +55,7 @@ func TestReadOnlyCheck(t *testing.T) {
 				}
 			}))
 			defer server.Close()
-			check := readOnlyCheck{client: newClient(server.URL, paymentsApp)}
+			check := readOnlyCheck{client: newClient(server.URL)}
 			check.add(outcome{state: booked, receipt: known})
 			check.add(outcome{state: declined})
 			check.wait(t.Context())
@@ -77,7 +77,7 @@ func TestReadOnlyCheck(t *testing.T) {
 			}
 		}))
 		defer server.Close()
-		check := readOnlyCheck{client: newClient(server.URL, paymentsApp), patience: time.Minute}
+		check := readOnlyCheck{client: newClient(server.URL), patience: time.Minute}
 		check.add(outcome{state: booked, receipt: known})
 		check.run(t.Context())
 		assert.Empty(t, check.verdict(1))

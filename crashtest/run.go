@@ -69,7 +69,7 @@ func (s scenario) run(ctx context.Context, out io.Writer) (_ *run, err error) {
 		return nil, err
 	}
 	defer l.close()
-	r := &run{scenario: s, at: at, ledger: l, client: newClient("http://"+at.Front.Addr(), s.app), outcomes: make([]outcome, s.orders)}
+	r := &run{scenario: s, at: at, ledger: l, client: newClient("http://" + at.Front.Addr()), outcomes: make([]outcome, s.orders)}
 	defer r.client.http.CloseIdleConnections()
 	var work load
 	if s.app == paymentsApp {

@@ -30,7 +30,7 @@ func serve(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	responses.Timeout = attemptTimeouts[*app]
+	responses.Timeout = attemptTimeout
 	l, err := openLedger(ctx, *app, *database, *dsn)
 	if err != nil {
 		return err
