@@ -242,15 +242,22 @@ func TestQuota_storeConnects(t *testing.T) {
 	}
 }
 
+// hangingStore returns a store that hangs after its first answer, and a handler that waits 3 s for it.
+func hangingStore(t *testing.T) (*slowStore, http.Handler) {
+	t.Helper()
+	store := new(slowStore)
+	store.setDelay(time.Millisecond)
+	h := (&admission.Quota{Limit: 1000, Store: store, Timeout: 3 * time.Second}).Handler(ok())
+	ask(t, h)
+	store.setDelay(hangs)
+	return store, h
+}
+
 // A12: a late answer to a call from before the fallback says nothing about the store after
 // it.
 func TestQuota_lateAnswerAfterFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(slowStore)
-		store.setDelay(time.Millisecond)
-		h := (&admission.Quota{Limit: 1000, Store: store, Timeout: 3 * time.Second}).Handler(ok())
-		ask(t, h)
-		store.setDelay(hangs)
+		store, h := hangingStore(t)
 		var all sync.WaitGroup
 		for n := range 32 { // late from 3 s to 6.1 s; the fallback begins at 3.1 s
 			all.Go(func() {
@@ -271,11 +278,7 @@ func TestQuota_lateAnswerAfterFallback(t *testing.T) {
 // A12: a late answer to a probe says nothing about the store after the fallback that it tested.
 func TestQuota_lateProbeAfterFallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := new(slowStore)
-		store.setDelay(time.Millisecond)
-		h := (&admission.Quota{Limit: 1000, Store: store, Timeout: 3 * time.Second}).Handler(ok())
-		ask(t, h)
-		store.setDelay(hangs)
+		store, h := hangingStore(t)
 		var all sync.WaitGroup
 		for range 3 {
 			all.Go(func() { ask(t, h) })
