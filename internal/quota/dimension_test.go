@@ -93,7 +93,7 @@ func TestQuota_shownInRejectionsOnly(t *testing.T) {
 	}{
 		{aligned, 10 * time.Second, 0.9, 20 * 27},
 		{fromFirst, 10 * time.Second, 0.9, 20 * 27},
-		{aligned, time.Second, 0.95, 8 * 270}, // a part of the second is waited: see TestDimension_test
+		{aligned, time.Second, 0.95, 7 * 270}, // a part of the second is waited: see TestDimension_test
 	} {
 		t.Run(fmt.Sprintf("%v, %v", row.kind, row.window), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

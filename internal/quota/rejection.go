@@ -13,9 +13,9 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
-// them ask. The first success of a request that was sent later ends that block. If a quota is
-// exhausted again after its reset, without a success between, the block is twice as long, because
-// other clients use the quota too.
+// them ask. The first success of a request that was sent later ends that block. If the first request
+// after the reset of an exhausted quota is rejected again, the block is twice as long, because other
+// clients use the quota too.
 type block struct {
 	until time.Time // end of the block; zero: none
 	cause time.Time // a success of a request that was sent later ends the block
@@ -25,7 +25,7 @@ type block struct {
 	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
-	test  time.Time // when the first request after it was sent; zero: none was
+	test  time.Time // when the first request after it was sent; earlier: none was
 	level int       // how often a quota was exhausted again after its reset
 }
 
@@ -74,19 +74,23 @@ func (b *block) extend(until, cause time.Time) {
 }
 
 // send notes the first request after a reset.
-func (b *block) send(now time.Time) {
-	if b.test.IsZero() && !b.shown.IsZero() && !now.Before(b.shown) {
-		b.test = now
+func (b *block) send(now time.Time) { b.test = firstSince(b.test, b.shown, now) }
+
+// firstSince returns when the first request since a time was sent: now, if the one that is known was earlier.
+func firstSince(known, since, now time.Time) time.Time {
+	if known.Before(since) && !now.Before(since) {
+		return now
 	}
+	return known
 }
 
 // double returns the wait for an exhausted quota. A request that was sent before the last reset gives no new information,
 // nor does one behind the first after it: the first may be served, and its response late.
 func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
-	if !b.shown.IsZero() && !sent.Before(b.shown) && (b.test.IsZero() || !sent.After(b.test)) {
+	if !b.shown.IsZero() && !sent.Before(b.shown) && (b.test.Before(b.shown) || !sent.After(b.test)) {
 		b.level = min(b.level+1, maxLevel)
 	}
-	b.shown, b.test = later(b.shown, now.Add(wait)), time.Time{}
+	b.shown = later(b.shown, now.Add(wait))
 	if b.level == 0 {
 		return wait
 	}
