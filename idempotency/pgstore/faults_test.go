@@ -139,13 +139,10 @@ func TestHandler_sixtyRequestsOnPoolOfFour(t *testing.T) {
 				}))
 			h.Transactional = true
 			atOnce(60, func(i int) {
-				var w *httptest.ResponseRecorder
-				for end := time.Now().Add(time.Minute); w == nil || w.Code == http.StatusServiceUnavailable && time.Now().Before(end); {
-					w = httptest.NewRecorder() // again after a 503: a slow machine opens few connections in a second
-					r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/charges", http.NoBody)
-					r.Header.Set("Idempotency-Key", strconv.Itoa(i))
-					h.ServeHTTP(w, r)
-				}
+				w := httptest.NewRecorder()
+				r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/charges", http.NoBody)
+				r.Header.Set("Idempotency-Key", strconv.Itoa(i))
+				h.ServeHTTP(w, r)
 				assert.Equal(t, http.StatusCreated, w.Code, w.Body.String())
 			})
 			n, err := count(t.Context(), "effect")
