@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil { // the runs mostly wait
+	if err := flag.Set("test.parallel", "2"); err != nil { // each run has processes of its own
 		panic(err)
 	}
 	os.Exit(m.Run())

@@ -26,7 +26,8 @@
 // executed again, unless synchronous_standby_names names it. See docs/server-idempotency.md.
 //
 // PgBouncer may pool transactions. Before its version 1.21, and behind other proxies, pgx
-// must not prepare statements: default_query_exec_mode=exec in the DSN.
+// must not prepare statements: default_query_exec_mode=exec in the DSN. Its query_wait_timeout
+// must be below the callers' attempt timeout.
 //
 // A service without the right to make tables sets Options.NoMigration, and needs:
 //

@@ -28,7 +28,9 @@ type Bouncer struct {
 }
 
 // bouncerSettings sets server_login_retry because its default of 15 s would delay the
-// first connection after a restart of the server.
+// first connection after a restart of the server. It sets query_wait_timeout because
+// PgBouncer does not see that a waiting client has gone: it makes a connection for it
+// first, and a queue of clients that have gone never ends. The default is 120 s.
 const bouncerSettings = `[databases]
 postgres = host=%[1]s port=5432 user=postgres
 
@@ -40,6 +42,7 @@ pool_mode = transaction
 default_pool_size = 30
 max_client_conn = 500
 server_login_retry = 0.1
+query_wait_timeout = 0.5
 ignore_startup_parameters = extra_float_digits
 logfile = %[2]s/log
 pidfile = %[2]s/pid
