@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // timeout is the time limit of a call.
@@ -19,7 +19,7 @@ const timeout = 2 * time.Second
 
 // fleet has the clients.
 type fleet struct {
-	url            string
+	server         *faulttest.Server
 	shop, partner  *resilienthttp.Transport
 	throughShop    *http.Client
 	throughPartner *http.Client
@@ -30,8 +30,8 @@ type fleet struct {
 	calls          sync.WaitGroup
 }
 
-func newFleet(url string, t *counters) *fleet {
-	f := &fleet{url: url, counters: t}
+func newFleet(server *faulttest.Server, t *counters) *fleet {
+	f := &fleet{server: server, counters: t}
 	f.shop = &resilienthttp.Transport{Base: f.base("shop-token", shopCaller)}
 	f.partner = &resilienthttp.Transport{Base: f.base("partner-token", func(http.Header) caller { return partner })}
 	f.throughShop, f.throughPartner = &http.Client{Transport: f.shop}, &http.Client{Transport: f.partner}
@@ -41,7 +41,7 @@ func newFleet(url string, t *counters) *fleet {
 }
 
 func (f *fleet) base(token string, callerOf func(http.Header) caller) http.RoundTripper {
-	connections := resilienthttp.NewBase()
+	connections := f.server.Transport().Clone()
 	f.connections = append(f.connections, connections)
 	return &counted{Transport: connections, token: token, callerOf: callerOf, counters: f.counters}
 }
@@ -68,8 +68,10 @@ func (f *fleet) send(ctx context.Context, shopRate, scraperRate, bulkRate float6
 	f.calls.Go(func() {
 		atRate(ctx, bulkRate, func() { f.calls.Go(func() { f.charge(ctx, f.bulk, bulk) }) })
 	})
+	n := 0
 	atRate(ctx, shopRate, func() {
-		c := randomCaller()
+		c := shopCallerOf(n)
+		n++
 		f.calls.Go(func() { f.charge(ctx, f.throughShop, c) })
 	})
 	f.calls.Wait()
@@ -92,9 +94,9 @@ func atRate(ctx context.Context, rate float64, do func()) {
 	}
 }
 
-// randomCaller returns the priority of the shop's next call.
-func randomCaller() caller {
-	switch n := rand.IntN(10); {
+// shopCallerOf returns the priority of the shop's call with a number: of ten calls one is critical and three are batch.
+func shopCallerOf(n int) caller {
+	switch n %= 10; {
 	case n < 1:
 		return critical
 	case n < 7:
@@ -109,7 +111,7 @@ func (f *fleet) charge(ctx context.Context, client *http.Client, c caller) {
 	defer cancel()
 	ctx = resilienthttp.WithPriority(ctx, c.priority())
 	key := "invoice-" + strconv.FormatInt(f.number.Add(1), 10)
-	req, err := http.NewRequestWithContext(resilienthttp.WithIdempotencyKey(ctx, key), http.MethodPost, f.url, http.NoBody)
+	req, err := http.NewRequestWithContext(resilienthttp.WithIdempotencyKey(ctx, key), http.MethodPost, f.server.URL, http.NoBody)
 	if err != nil {
 		f.counters.call(c, 0, err)
 		return

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // phase is a part of the run. The loads are multiples of the capacity.
@@ -21,18 +23,22 @@ type phase struct {
 	slower     int64 // the API takes this many times as long
 }
 
-// Clients with three phases of load. The assertions hold on any machine.
+// Clients with three phases of load, in virtual time: a slow machine would change their rates.
 func TestFleet(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, checkFleet)
+}
+
+func checkFleet(t *testing.T) {
 	const workers, service = 4, 40 * time.Millisecond
 	capacity := workers / service.Seconds()
 	charges := newCharges(workers, service)
 	g, err := newGateway(charges, int(capacity))
 	require.NoError(t, err)
-	server := httptest.NewServer(g.handler())
+	server := faulttest.NewInMemory(t, g.handler())
 	defer server.Close()
 	var counts counters
-	fleet := newFleet(server.URL, &counts)
+	fleet := newFleet(server, &counts)
 	defer fleet.close()
 
 	ended := map[string]figures{}
