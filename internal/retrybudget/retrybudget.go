@@ -94,7 +94,7 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	if b.tokens+rounding < cost || r.Batch && b.tokens <= capacity/2 {
 		return Permit{}, false
 	}
-	b.tokens -= cost
+	b.tokens = max(b.tokens-cost, 0)
 	w := &withdrawal{from: b, cost: cost}
 	if !r.Displaces && !rules.Static {
 		w.reward = cost + reward
