@@ -247,7 +247,7 @@ func (c *call) exchange(a *attempt) {
 
 // send gives the attempt to Base, and observes the outcome.
 func (a *attempt) send() {
-	if a.call.traced {
+	if a.call.traced() {
 		a.announce()
 	}
 	a.sent, a.inFlight = true, true
@@ -308,7 +308,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if resp != nil {
 		a.adopt(resp)
 	}
-	if c.traced && !a.concurrent {
+	if c.traced() && !a.concurrent {
 		c.traceAttempt(attemptDone, &a.report)
 	}
 	a.stage = stageOver

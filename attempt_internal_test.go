@@ -16,7 +16,7 @@ func TestRejectedAttempt_holdsNothing(t *testing.T) {
 		tr := &Transport{RateLimit: &RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}}
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
 		require.NoError(t, err)
-		c := &call{config: tr.configured(), request: req}
+		c := &call{facts: facts{config: tr.configured(), request: req}}
 		require.Nil(t, c.begin())
 		require.Nil(t, c.prepare(&c.first))
 		require.NotZero(t, c.first.circuit)

@@ -10,56 +10,30 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/outerclient"
-	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // call is one RoundTrip: the state that its attempts share. It contains the first attempt,
 // so that a call with one attempt is one allocation.
 type call struct {
-	*config
+	facts
 
-	request   *http.Request           // the caller's, never modified
-	before    *http.Response          // the redirect that led to the call; nil: none. A program may set another one later
-	ctx       context.Context         // the caller's, which also ends with Request.Cancel
-	cancel    context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else nil
-	options   *callOptions
-	policy    *Policy // the context's, or the Transport's
-	scope     string
-	quotaKey  string       // of RateLimit.Key
-	record    *record      // of the last attempt that is not concurrent
-	visit     *route.Visit // of that attempt; nil without endpoints
-	endpoints *endpoints   // nil: the request has one server
-	header    http.Header  // header of every attempt; the caller's map if nothing is added
-	key       string       // idempotency key; "": none
+	record     *record      // of the last attempt that is not concurrent
+	visit      *route.Visit // of that attempt; nil without endpoints
+	scopeFails bool         // the last call of its scope had failed when this one began
+	endpoints  *endpoints   // nil: the request has one server
 
-	start    time.Time
-	deadline time.Time // zero: none
-	number   int       // number of the current attempt, without hedges; guarded by mu while copies run
-	priority Priority
-	depth    uint8 // number of calls around this one
-
+	number    int   // number of the current attempt, without hedges; guarded by mu while copies run
 	conflicts uint8 // retries after a 409 while the server may be at work; guarded by mu
 	seconds   uint8 // second attempts that were sent; guarded by mu
 
-	safe          bool // the method is safe
-	repeatable    bool // the method is idempotent, or there is a key
-	hasBody       bool // each attempt needs a new body
-	replayable    bool // there is no body, or GetBody returns a new one
-	single        bool // another layer owns the retries
-	repeated      bool // an outer layer sends the same request again
-	callerKey     bool // the caller chose the key
-	sendsDeadline bool // attempts have a deadline header
-	scopeFails    bool // the last call of the scope had failed when this one began
-	traced        bool // a hook is set
-	rejected      bool // breaker or rate limit ended the call
-	finished      bool
-	ended         bool          // the result and the latency are known
-	unknown       bool          // the result of an attempt is unknown; guarded by mu
-	redirected    atomic.Bool   // the key was used for the redirect that the response asked for
-	misdirected   atomic.Bool   // a response was 421
-	avoid         atomic.Uint32 // pools of Connections that an attempt uses, or in which it timed out: a set of bits
+	rejected    bool // breaker or rate limit ended the call
+	finished    bool
+	ended       bool          // the result and the latency are known
+	unknown     bool          // the result of an attempt is unknown; guarded by mu
+	redirected  atomic.Bool   // the key was used for the redirect that the response asked for
+	misdirected atomic.Bool   // a response was 421
+	avoid       atomic.Uint32 // pools of Connections that an attempt uses, or in which it timed out: a set of bits
 
 	accounted time.Time     // all time before is counted in the report of an attempt, or in waited
 	waited    time.Duration // time after the last attempt that its report does not count yet
@@ -75,86 +49,35 @@ type call struct {
 	responseRequest http.Request // Response.Request: the caller's request, with a responseContext
 }
 
-// begin sets the fields that all attempts share, and rejects a request that cannot be sent.
+// begin finds the facts of the call, and the server of its first attempt. It rejects a request that cannot be sent.
 func (c *call) begin() *Error {
-	c.first.call, c.first.report.call, c.first.report.Number, c.number = c, c, 1, 1
+	c.first.call, c.first.report.call = c, c
+	c.first.report.Number, c.number = 1, 1
 	if c.request != nil {
 		c.before = c.request.Response
 	}
 	if err := c.check(); err != nil {
 		return &Error{Err: err}
 	}
-	req, ctx := c.request, c.request.Context()
-	list, routed := ctx.(*route.Route)
-	if routed {
-		ctx = list.Context
-		req = req.WithContext(ctx)
-		c.request = req
-	}
-	if sent, ok := ctx.(*responseContext); ok {
-		// The program sends a Response.Request. Its context would keep the previous call in memory.
-		ctx = sent.request.Context()
-		req = req.WithContext(ctx)
-		c.request = req
-	}
-	c.start = time.Now()
-	c.options = optionsOf(ctx)
-	if err := c.choosePolicy(); err != nil {
-		return &Error{Err: err}
-	}
-	c.traced = c.trace != nil || len(c.options.traces) > 0
-	c.single, c.priority = c.options.single, Priority(c.options.priority)
-	if c.single { // true for every call inside another Transport
-		if err := c.nest(ctx); err != nil {
-			return &Error{Err: err}
-		}
-	}
-	c.single = c.single || !c.ownsRetries && len(req.Header) > 0 && outerclient.OwnsRetries(req.Header)
-	c.deadline, c.sendsDeadline = ctx.Deadline()
-	c.sendsDeadline = c.sendsDeadline && !c.deadlineHeader.Disabled
-	if c.scope = req.URL.Host; c.config.scope != nil {
-		c.scope = c.config.scope(req)
-	}
-	if c.rateLimit.Key != nil {
-		c.quotaKey = c.rateLimit.Key(req)
-	}
-	if routed {
-		c.findEndpoints(list)
-	} else {
-		c.record = c.config.record(c.scope, c.priority, c.start)
-		c.scopeFails = c.record.fails(c.start.Sub(c.origin))
-	}
-	send, err := c.chooseKey()
+	known, list, err := factsOf(c.config, c.request)
 	if err != nil {
 		return &Error{Err: err}
 	}
-	c.safe = safeMethod(req.Method)
-	idempotent := c.safe || req.Method == http.MethodPut || req.Method == http.MethodDelete
-	c.repeatable = idempotent || c.key != ""
-	if routed {
-		c.endpoints.Safe, c.endpoints.Free = c.safe, idempotent || c.key != "" && list.Shared
+	c.facts = known
+	c.accounted = c.start
+	c.findServers(list)
+	if c.key.invalid != nil {
+		return &Error{Err: c.key.invalid}
 	}
-	if InDoubt(c.before, nil) && !idempotent {
+	if InDoubt(c.before, nil) && !c.idempotent {
 		if callOf(c.before) != nil && c.redirectedAway(c.visit) {
 			return &Error{Err: errRedirected}
 		}
-		if routed {
+		if c.endpoints != nil {
 			c.endpoints.Bind(c.visit)
 		}
 	}
-	c.hasBody = req.Body != nil && req.Body != http.NoBody
-	c.replayable = !c.hasBody || req.GetBody != nil
-	if now := c.start.Sub(c.origin); !c.single && c.failedCalls.Any(now) {
-		c.repeated = c.failedCalls.Has(c.requestID(), now)
-		c.single = c.repeated
-	}
-	c.addHeaders(send)
-	c.responseRequest = *req.WithContext((*responseContext)(c))
-	c.accounted = c.start
-	c.ctx = ctx
-	if req.Cancel != nil {
-		c.ctx, c.cancel = mergeRequestCancel(req)
-	}
+	c.responseRequest = *c.request.WithContext((*responseContext)(c))
 	if err := c.ctx.Err(); err != nil {
 		return c.canceled(err)
 	}
@@ -172,59 +95,6 @@ func (c *call) check() error {
 		return fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
 	}
 	return c.invalid
-}
-
-// choosePolicy sets the policy of the call: the context's, or the Transport's.
-func (c *call) choosePolicy() error {
-	c.policy = c.options.policy
-	if c.policy == nil {
-		c.policy = c.config.policy.Load()
-		return nil
-	}
-	return errors.Join(c.options.invalid, c.deadlineHeader.checkMargin(c.policy))
-}
-
-// nest finds the call of an outer Transport, if there is one.
-func (c *call) nest(ctx context.Context) error {
-	outer, ok := ctx.Value(attemptKey{}).(*attempt)
-	if !ok {
-		return nil
-	}
-	c.priority = outer.call.priority
-	// A Transport that fetches a token through itself needs two levels.
-	const maxDepth = 8
-	if c.depth = outer.call.depth + 1; c.depth > maxDepth {
-		return fmt.Errorf("%w: the Transport is its own Base", neterr.ErrMisconfigured)
-	}
-	return nil
-}
-
-// addHeaders sets the header that all attempts share: the caller's map, or a copy with added
-// fields.
-func (c *call) addHeaders(sendKey bool) {
-	c.header = c.request.Header
-	owned, prioritized := c.ownsRetries || c.options.owned, c.priority != PriorityDefault && !hasField(c.header, priority.Header)
-	if !sendKey && !owned && !prioritized && c.header != nil {
-		return
-	}
-	c.header = cloneHeader(c.header)
-	if sendKey {
-		c.header[c.idempotency.Header] = []string{c.key}
-	}
-	if owned {
-		c.header[retryOwnerHeader] = []string{retryOwnerCaller}
-	}
-	if prioritized {
-		c.header[priority.Header] = []string{c.priority.String()}
-	}
-}
-
-// cloneHeader is Header.Clone, but never returns nil.
-func cloneHeader(h http.Header) http.Header {
-	if h == nil {
-		return make(http.Header)
-	}
-	return h.Clone()
 }
 
 // canceled returns the error of a call after its context has ended with err.
@@ -278,7 +148,7 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	c.noteEnd(resp)
 	c.ended = true
-	if c.traced {
+	if c.traced() {
 		c.traceDone()
 	}
 	c.finished = true

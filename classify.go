@@ -82,7 +82,7 @@ const maxConflicts = 2
 // result of one is unknown, or still to come. The server then knows the key, and a 409 is not the
 // result of the call.
 func (c *call) mayBeAtWork(a *attempt) bool {
-	if c.key == "" {
+	if c.key.value == "" {
 		return false
 	}
 	c.mu.Lock()

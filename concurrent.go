@@ -36,7 +36,7 @@ func (r *hedgedCall) copy(of *attempt, hedge bool) {
 	if of.visit != nil {
 		a.visit, _ = r.call.endpoints.Next(of.visit, false, true, time.Now())
 	}
-	if r.call.traced {
+	if r.call.traced() {
 		a.announced = make(chan struct{})
 	}
 	begun := false
@@ -216,7 +216,7 @@ func (r *hedgedCall) outcome() *attempt {
 		entry := r.entry(a)
 		state := c.retryState()
 		state.later = append(state.later, entry)
-		if c.traced {
+		if c.traced() {
 			c.traceAttempt(attemptDone, &entry.report)
 		}
 		if entry == a && a != result && (a == r.kept || !a.report.Hedge) {

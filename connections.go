@@ -321,7 +321,7 @@ func (a *attempt) noteConnection() {
 			c.avoid.And(^(uint32(1) << conn.pool))
 		}
 	}
-	if left && c.traced {
+	if left && c.traced() {
 		c.traceAttempt(connectionLeft, a.soFar())
 	}
 }

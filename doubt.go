@@ -199,7 +199,7 @@ func (c *call) redirectedAway(to *route.Visit) bool {
 	}
 	was, is := from.server(from.last.visit), c.server(to)
 	if was.Scope != "" && is.Scope != "" {
-		return was.Scope != is.Scope && !(c.key != "" && c.endpoints.Shared)
+		return was.Scope != is.Scope && !(c.key.value != "" && c.endpoints.Shared)
 	}
 	return !hostmatch.SameOrigin(was.URL, is.URL)
 }

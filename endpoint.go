@@ -15,8 +15,13 @@ type endpoints struct {
 	records []*record
 }
 
-// findEndpoints finds the state of each endpoint. Transport.Scope splits the scopes.
-func (c *call) findEndpoints(list *route.Route) {
+// findServers finds the state of the server, or of each endpoint. Transport.Scope splits the scopes of endpoints.
+func (c *call) findServers(list *route.Route) {
+	if list == nil {
+		c.record = c.config.record(c.scope, c.priority, c.start)
+		c.scopeFails = c.record.fails(c.start.Sub(c.origin))
+		return
+	}
 	e := &endpoints{records: make([]*record, len(list.Targets))}
 	e.Call = route.NewCall(list, func(t *route.Target, i int) (*circuit.Circuit, *route.Rest) {
 		name := t.Scope
@@ -27,6 +32,7 @@ func (c *call) findEndpoints(list *route.Route) {
 		e.records[i] = r
 		return r.circuit, &r.rest
 	})
+	e.Safe, e.Free = c.safe, c.idempotent || c.key.value != "" && list.Shared
 	c.endpoints, c.first.visit = e, e.First()
 	c.use(c.first.visit)
 }

@@ -98,34 +98,41 @@ func (i *Idempotency) tooShortForKeys() bool {
 	return generates && i.MaxLength > 0 && i.MaxLength < generatedLength
 }
 
-// chooseKey finds or makes the key of the call. send is false if the request already has it.
-func (c *call) chooseKey() (send bool, err error) {
-	i, req := &c.idempotency, c.request
-	if c.key = i.callersKey(req.Header); c.key != "" {
-		c.callerKey = true
-		return false, nil
+// idempotencyKey is the key of a call. The zero value is none.
+type idempotencyKey struct {
+	value   string
+	callers bool  // the caller chose it
+	added   bool  // the request does not have it, so the attempts add it
+	invalid error // of NewKey or the context: the call cannot be sent
+}
+
+// chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey.
+func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotencyKey {
+	if key := i.callersKey(req.Header); key != "" {
+		return idempotencyKey{value: key, callers: true}
 	}
-	own := c.options.key != ""
-	if i.Hosts != nil && !hostmatch.Match(i.Hosts, req.URL) || !own && (i.Disabled || !slices.Contains(i.Methods, method(req))) {
-		return false, nil
+	own := ofContext != ""
+	if !own && (i.Disabled || !slices.Contains(i.Methods, method(req))) {
+		return idempotencyKey{}
 	}
-	key := c.options.key
+	if i.Hosts != nil && !hostmatch.Match(i.Hosts, req.URL) {
+		return idempotencyKey{}
+	}
+	key := ofContext
 	if !own {
 		if key = i.redirectedKey(req); key != "" {
-			c.key = key
-			return true, nil
+			return idempotencyKey{value: key, added: true}
 		}
 		if key = i.generate(req); key == "" {
-			return false, nil
+			return idempotencyKey{}
 		}
 	}
 	if own || i.NewKey != nil {
 		if err := i.check(key); err != nil {
-			return false, err
+			return idempotencyKey{invalid: err}
 		}
 	}
-	c.key, c.callerKey = i.encode(key), own
-	return true, nil
+	return idempotencyKey{value: i.encode(key), callers: own, added: true}
 }
 
 func (i *Idempotency) generate(req *http.Request) string {
@@ -184,7 +191,7 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 		if c.redirected.Swap(true) {
 			return "" // the program sends Response.Request again: another operation
 		}
-		return c.key
+		return c.key.value
 	}
 	return headerValue(before.Header, i.Header)
 }

@@ -284,8 +284,8 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 	if a.Err != nil {
 		attrs = append(attrs, errorAttrs(a.Err)...)
 	}
-	if a.call != nil && a.call.key != "" {
-		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.call.key)))
+	if a.call != nil && a.call.key.value != "" {
+		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.call.key.value)))
 	}
 	return append(attrs, quotaAttrs(a.quota)...)
 }

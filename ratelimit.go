@@ -269,7 +269,7 @@ func (q *queuedAttempt) WaitEnds() { (*attempt)(q).record().queued.Add(-1) }
 func (a *attempt) beginQueue(until time.Time) {
 	c := a.call
 	a.record().queued.Add(1)
-	if c.traced {
+	if c.traced() {
 		now := time.Now()
 		report := a.report
 		report.Request, report.QueueWait, report.RetryWait = c.request, now.Sub(c.accounted), max(until.Sub(now), 0)

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/outerclient"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 )
@@ -91,7 +90,7 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 		return time.Time{}, false
 	}
 	last.report.RetryWait = wait
-	if c.traced {
+	if c.traced() {
 		c.traceAttempt(retryWait, &last.report)
 	}
 	c.setRetryWaiting(true)
@@ -114,7 +113,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	}
 	held := hold > 0
 	switch {
-	case !c.repeatable && (!last.didNothing() || rejectedInside(last.report.Err) != nil) && !last.permitted: // Base may have sent it before
+	case !c.repeatable() && (!last.didNothing() || rejectedInside(last.report.Err) != nil) && !last.permitted: // Base may have sent it before
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable
@@ -122,7 +121,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 		return 0, c.whyNoAttempt()
 	case last.end == endTimeout && c.policy.AttemptTimeout == 0: // after maxResponseTime
 		return 0, c.whyNoAttempt()
-	case c.single:
+	case c.single():
 		return 0, ErrSingleAttempt
 	}
 	state := c.retryState()
@@ -364,7 +363,7 @@ func (c *call) whyNoAttempt() error {
 // noteFailedCall remembers the request of a failed call, and forgets a repeated request that
 // succeeded.
 func (c *call) noteFailedCall() {
-	if c.ownsRetries || c.single && !c.repeated || c.last == nil {
+	if c.ownsRetries || c.owner == ownerOther || c.last == nil {
 		return
 	}
 	switch {
@@ -372,22 +371,7 @@ func (c *call) noteFailedCall() {
 		// The server has not failed. The caller was asked to call again, and this will be its call.
 	case c.failure != nil || c.last.report.Verdict.retryable():
 		c.failedCalls.Add(c.requestID(), time.Since(c.origin))
-	case c.repeated:
+	case c.owner == ownerRepeater:
 		c.failedCalls.Remove(c.requestID())
-	}
-}
-
-// outerMayRetry reports whether the outer client is known to retry without a count of its retries.
-func (c *call) outerMayRetry() bool { return !c.ownsRetries && outerclient.MayRetry(c.request.Header) }
-
-// requestID identifies the request if an outer client sends it again.
-func (c *call) requestID() outerclient.RequestID {
-	switch req := c.request; {
-	case c.callerKey:
-		return c.failedCalls.Named(c.key, c.scope, method(req), req.URL)
-	case c.outerMayRetry():
-		return c.failedCalls.Named("", c.scope, method(req), req.URL)
-	default:
-		return outerclient.Pointers(req)
 	}
 }

@@ -82,7 +82,7 @@ func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration 
 
 // hedges returns the scope's record, or nil if the call must not be hedged.
 func (c *call) hedges() *hedgeScope {
-	if c.record.hedges == nil || c.single || c.key == "" && !c.safe || !c.replayable {
+	if c.record.hedges == nil || c.single() || c.key.value == "" && !c.safe || !c.replayable {
 		return nil
 	}
 	return c.record.hedges
@@ -92,7 +92,7 @@ func (c *call) hedges() *hedgeScope {
 // safe: a server may reject the second of two requests with the same key, although it serves the
 // first.
 func (c *call) maySendSecond() bool {
-	return c.safe && c.replayable && !c.single && !isStream(c.request.Header)
+	return c.safe && c.replayable && !c.single() && !isStream(c.request.Header)
 }
 
 // maxSeconds is the maximum number of second attempts of a call.
@@ -169,7 +169,7 @@ func (a *attempt) due() (hedge, copies, left bool) {
 		t.hedge, hedge, copies = 0, true, true
 	case t.slow > 0 && idle >= t.slow:
 		t.slow, copies = 0, c.maySendSecond() && c.number < c.maxAttempts() && c.seconds < maxSeconds
-		left = !copies && a.leaveSilent() && c.traced
+		left = !copies && a.leaveSilent() && c.traced()
 	}
 	if wait, planned := t.next(age, idle); planned {
 		t.timer.Reset(max(wait, 0))

@@ -64,7 +64,7 @@ func NewClient() *http.Client { return &http.Client{Transport: &Transport{}} }
 // modify the request, closes its Body in every case, and returns either a response or an *Error.
 // The caller must close the response's Body. It is safe for concurrent use.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	c := &call{config: t.configured(), request: req}
+	c := &call{facts: facts{config: t.configured(), request: req}}
 	defer c.cleanUp()
 	if err := c.begin(); err != nil {
 		err.before = c.before

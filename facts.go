@@ -1,0 +1,197 @@
+package resilienthttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/outerclient"
+	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/route"
+)
+
+// facts is what is known of a call when it begins. None of it changes later.
+type facts struct {
+	*config
+
+	request *http.Request           // the caller's, never modified
+	before  *http.Response          // the redirect that led to the call; nil: none. A program may set another one later
+	ctx     context.Context         // the caller's, which also ends with Request.Cancel
+	cancel  context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else nil
+	options *callOptions
+	policy  *Policy // the context's, or the Transport's
+
+	start    time.Time
+	deadline time.Time // zero: none
+	scope    string
+	quotaKey string // of RateLimit.Key
+	key      idempotencyKey
+	header   http.Header // header of every attempt; the caller's map if nothing is added
+
+	owner    retryOwner
+	priority Priority
+	depth    uint8 // number of calls around this one
+
+	safe          bool // the method is safe
+	idempotent    bool // the method is idempotent
+	hasBody       bool // each attempt needs a new body
+	replayable    bool // there is no body, or GetBody returns a new one
+	sendsDeadline bool // attempts have a deadline header
+}
+
+// retryOwner is the layer that retries a call.
+type retryOwner uint8
+
+const (
+	ownerCall     retryOwner = iota // the call itself
+	ownerOther                      // another layer
+	ownerRepeater                   // an outer layer, which sends the same request again
+)
+
+// factsOf finds the facts of a call, and its list of endpoints, or nil.
+func factsOf(c *config, asked *http.Request) (f facts, list *route.Route, err error) {
+	req, list := unwrapped(asked)
+	ctx, start := req.Context(), time.Now()
+	options := optionsOf(ctx)
+	policy, err := c.policyOf(options)
+	if err != nil {
+		return facts{}, nil, err
+	}
+	importance, depth, err := nesting(ctx, options)
+	if err != nil {
+		return facts{}, nil, err
+	}
+	deadline, bounded := ctx.Deadline()
+	safe := safeMethod(req.Method)
+	hasBody := req.Body != nil && req.Body != http.NoBody
+	f = facts{
+		config: c, request: req, before: req.Response, ctx: ctx, options: options, policy: policy,
+		start: start, deadline: deadline, scope: req.URL.Host, priority: importance, depth: depth,
+		safe: safe, idempotent: safe || req.Method == http.MethodPut || req.Method == http.MethodDelete,
+		hasBody: hasBody, replayable: !hasBody || req.GetBody != nil,
+		sendsDeadline: bounded && !c.deadlineHeader.Disabled,
+	}
+	if c.scope != nil {
+		f.scope = c.scope(req)
+	}
+	if c.rateLimit.Key != nil {
+		f.quotaKey = c.rateLimit.Key(req)
+	}
+	f.key = c.idempotency.chooseKey(req, options.key)
+	f.owner = f.findOwner()
+	f.header = f.sharedHeader()
+	if req.Cancel != nil {
+		f.ctx, f.cancel = mergeRequestCancel(req)
+	}
+	return f, list, nil
+}
+
+// unwrapped returns the request with the program's context, and the list of endpoints that the context has.
+func unwrapped(req *http.Request) (*http.Request, *route.Route) {
+	list, routed := req.Context().(*route.Route)
+	if routed {
+		req = req.WithContext(list.Context)
+	}
+	if sent, ok := req.Context().(*responseContext); ok {
+		// The program sends a Response.Request. Its context would keep the previous call in memory.
+		req = req.WithContext(sent.request.Context())
+	}
+	return req, list
+}
+
+// policyOf returns the policy of a call: the context's, or the Transport's.
+func (c *config) policyOf(options *callOptions) (*Policy, error) {
+	if options.policy == nil {
+		return c.policy.Load(), nil
+	}
+	return options.policy, errors.Join(options.invalid, c.deadlineHeader.checkMargin(options.policy))
+}
+
+// nesting returns the priority of a call, and the number of calls around it. The call of an outer Transport decides
+// about the priority of a call inside.
+func nesting(ctx context.Context, options *callOptions) (importance Priority, depth uint8, err error) {
+	importance = Priority(options.priority)
+	if !options.single { // it is set for every call inside another Transport
+		return importance, 0, nil
+	}
+	outer, ok := ctx.Value(attemptKey{}).(*attempt)
+	if !ok {
+		return importance, 0, nil
+	}
+	// A Transport that fetches a token through itself needs two levels.
+	const maxDepth = 8
+	depth = outer.call.depth + 1
+	if depth > maxDepth {
+		return 0, 0, fmt.Errorf("%w: the Transport is its own Base", neterr.ErrMisconfigured)
+	}
+	return outer.call.priority, depth, nil
+}
+
+// findOwner returns the layer that retries the call.
+func (f *facts) findOwner() retryOwner {
+	header := f.request.Header
+	if f.options.single || !f.ownsRetries && len(header) > 0 && outerclient.OwnsRetries(header) {
+		return ownerOther
+	}
+	if now := f.start.Sub(f.origin); f.failedCalls.Any(now) && f.failedCalls.Has(f.requestID(), now) {
+		return ownerRepeater
+	}
+	return ownerCall
+}
+
+// single reports whether another layer owns the retries.
+func (f *facts) single() bool { return f.owner != ownerCall }
+
+// repeatable reports whether the request may be sent again after an attempt that the server may have executed.
+func (f *facts) repeatable() bool { return f.idempotent || f.key.value != "" }
+
+// traced reports whether a hook is set.
+func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) > 0 }
+
+// sharedHeader returns the header that all attempts share: the caller's map, or a copy with added
+// fields.
+func (f *facts) sharedHeader() http.Header {
+	header := f.request.Header
+	owned := f.ownsRetries || f.options.owned
+	prioritized := f.priority != PriorityDefault && !hasField(header, priority.Header)
+	if !f.key.added && !owned && !prioritized && header != nil {
+		return header
+	}
+	header = cloneHeader(header)
+	if f.key.added {
+		header[f.idempotency.Header] = []string{f.key.value}
+	}
+	if owned {
+		header[retryOwnerHeader] = []string{retryOwnerCaller}
+	}
+	if prioritized {
+		header[priority.Header] = []string{f.priority.String()}
+	}
+	return header
+}
+
+// cloneHeader is Header.Clone, but never returns nil.
+func cloneHeader(h http.Header) http.Header {
+	if h == nil {
+		return make(http.Header)
+	}
+	return h.Clone()
+}
+
+// outerMayRetry reports whether the outer client is known to retry without a count of its retries.
+func (f *facts) outerMayRetry() bool { return !f.ownsRetries && outerclient.MayRetry(f.request.Header) }
+
+// requestID identifies the request if an outer client sends it again.
+func (f *facts) requestID() outerclient.RequestID {
+	switch req := f.request; {
+	case f.key.callers:
+		return f.failedCalls.Named(f.key.value, f.scope, method(req), req.URL)
+	case f.outerMayRetry():
+		return f.failedCalls.Named("", f.scope, method(req), req.URL)
+	default:
+		return outerclient.Pointers(req)
+	}
+}
