@@ -130,7 +130,7 @@ func (a *attempt) again() bool {
 func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	a.report.Start, a.deadline = now, c.deadline
 	if !a.concurrent {
-		a.report.QueueWait = now.Sub(c.accounted)
+		a.report.QueueWait = now.Sub(c.timeline.accounted)
 	}
 	c.planTimers(a, now)
 	header := a.visit.Header(c.header)

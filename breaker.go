@@ -139,7 +139,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	case ended != nil:
 		return now, c.canceled(ended)
 	default:
-		return now, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore, hold: heldFor(now.Sub(c.accounted), rejection.Outage, now)}
+		return now, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore, hold: heldFor(now.Sub(c.timeline.accounted), rejection.Outage, now)}
 	}
 	a.circuit = permit // before the hook, which may panic
 	if permit.Change != nil {

@@ -35,10 +35,7 @@ type call struct {
 	misdirected atomic.Bool   // a response was 421
 	avoid       atomic.Uint32 // pools of Connections that an attempt uses, or in which it timed out: a set of bits
 
-	accounted time.Time     // all time before is counted in the report of an attempt, or in waited
-	waited    time.Duration // time after the last attempt that its report does not count yet
-	queueWait time.Duration // after the last attempt: see Call.QueueWait
-	latency   time.Duration // of a call that has ended
+	timeline timeline
 
 	mu      sync.Mutex  // guards the timers and copies of an attempt
 	last    *attempt    // the call's outcome so far; nil: nothing was sent
@@ -64,7 +61,7 @@ func (c *call) begin() *Error {
 		return &Error{Err: err}
 	}
 	c.facts = known
-	c.accounted = c.start
+	c.timeline.accounted = c.start
 	c.findServers(list)
 	if c.key.invalid != nil {
 		return &Error{Err: c.key.invalid}
@@ -119,7 +116,7 @@ func (c *call) fail(err *Error) {
 
 // stop notes why the next attempt is not sent.
 func (c *call) stop(reason error) {
-	c.queueWait = time.Since(c.accounted)
+	c.timeline.queued = time.Since(c.timeline.accounted)
 	if c.last != nil {
 		c.last.report.StopReason = reason
 		c.noteTrailingWait()

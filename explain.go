@@ -48,7 +48,7 @@ func (c *Call) Explain() string { return explain(c, true).text() }
 func (c *call) done() *Call {
 	done := Call{
 		Scope: c.record.name, Request: c.request, Attempts: c.attempts(),
-		Start: c.start, Latency: c.latency, QueueWait: c.queueWait,
+		Start: c.start, Latency: c.timeline.latency, QueueWait: c.timeline.queued,
 	}
 	switch {
 	case !c.ended:

@@ -272,7 +272,7 @@ func (a *attempt) beginQueue(until time.Time) {
 	if c.traced() {
 		now := time.Now()
 		report := a.report
-		report.Request, report.QueueWait, report.RetryWait = c.request, now.Sub(c.accounted), max(until.Sub(now), 0)
+		report.Request, report.QueueWait, report.RetryWait = c.request, now.Sub(c.timeline.accounted), max(until.Sub(now), 0)
 		c.traceAttempt(queueWait, &report)
 	}
 }

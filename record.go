@@ -163,12 +163,12 @@ func (c *call) noteEnd(resp *http.Response) {
 	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.record().failing.Load() {
 		c.last.record().failing.Store(true)
 	}
-	end := c.accounted // the end of a call that had one attempt
+	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
 		end = time.Now()
 	}
 	took, at := end.Sub(c.start), end.Sub(c.origin)
-	c.latency = took
+	c.timeline.latency = took
 	c.record.ended.add(c.failingSince(c.record), at, c.class())
 	if c.record.slowest.isSlower(at, took) {
 		c.record.slowest.note(at, c.status(resp, took))
@@ -205,7 +205,7 @@ func (a *attempt) failed() bool {
 
 func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
 	var one [1]Attempt // most calls need no memory
-	done := Call{Attempts: c.appendAttempts(one[:0]), QueueWait: c.queueWait}
+	done := Call{Attempts: c.appendAttempts(one[:0]), QueueWait: c.timeline.queued}
 	s := CallStatus{Start: c.start, Latency: took}
 	s.QueueWait, s.InFlight, s.RetryWait = done.Timings()
 	for i := range done.Attempts {

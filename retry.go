@@ -245,9 +245,7 @@ func (c *call) getBody() bool {
 	if state.body, state.bodyErr = c.newBody(); state.bodyErr == nil {
 		return true
 	}
-	now := time.Now() // GetBody may have taken long
-	c.waited += now.Sub(c.accounted)
-	c.accounted = now
+	c.timeline.wait(time.Now()) // GetBody may have taken long
 	return false
 }
 
@@ -282,10 +280,8 @@ func (c *call) reserve(response time.Duration) time.Duration {
 
 // prepareRetry prepares the retry after its wait. A gate may reject it.
 func (c *call) prepareRetry() error {
-	now := time.Now()
 	c.setRetryWaiting(false)
-	c.waited += now.Sub(c.accounted)
-	c.last.report.RetryWait, c.accounted = c.waited, now
+	c.last.report.RetryWait = c.timeline.wait(time.Now())
 	c.number++
 	next := &attempt{call: c, visit: c.visit, report: Attempt{call: c, Number: c.number}}
 	c.retries.next = next
@@ -317,30 +313,6 @@ func (a *attempt) tooMany() bool {
 
 func (a *attempt) responded(statuses ...int) bool {
 	return a.end == endResponse && slices.Contains(statuses, a.report.Response.StatusCode)
-}
-
-// noteTime notes how much time the attempt's report contains, with the wait for copies.
-func (c *call) noteTime(a *attempt) {
-	c.accounted, c.waited = a.report.Start.Add(a.report.Latency), 0
-	if a.hedged == nil || !a.hedged.waited && len(a.hedged.copies) == 0 {
-		return
-	}
-	now := time.Now()
-	a.report.RetryWait, c.accounted = max(now.Sub(c.accounted), 0), now
-	if c.last == a {
-		c.waited = a.report.RetryWait
-	}
-}
-
-// noteTrailingWait notes the wait after the last attempt. If copies follow the attempt, it is
-// the attempt's RetryWait; otherwise it is the call's QueueWait.
-func (c *call) noteTrailingWait() {
-	if c.retries != nil && len(c.retries.later) > 0 && c.last != c.retries.later[len(c.retries.later)-1] {
-		c.last.report.RetryWait = c.waited
-	} else {
-		c.queueWait += c.waited
-	}
-	c.waited = 0
 }
 
 // maxAttempts returns the maximum number of attempts of the call. It is at most two if an outer
