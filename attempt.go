@@ -3,7 +3,6 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"net/http/httptrace"
 	"sync/atomic"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
@@ -19,54 +17,59 @@ import (
 // attempt is one request of a call. It is also its context and the body of its response (see
 // attemptContext, responseBody and upgradedBody), so that an attempt is one allocation.
 type attempt struct {
-	call        *call
-	visit       *route.Visit // nil: the call has no endpoints
-	end         endReason
-	stage       stage
-	sent        bool                        // Base has the request, and must close its body
-	permitted   bool                        // a should-retry header permits to repeat it, at the same server
-	conflict    bool                        // the response is a 409 while the server may be at work: see mayBeAtWork
-	concurrent  bool                        // another attempt is in flight: this one must not wait
-	inFlight    bool                        // Base has it, and it has no outcome yet
-	sampled     bool                        // the duration of its body is counted
-	inTime      bool                        // it had its outcome before there was a winner; guarded by call.mu
-	endsContext bool                        // its end cancels the call's context
-	reached     atomic.Uint32               // how far Base came: reachedDial and so on
+	call  *call
+	visit *route.Visit // nil: the call has no endpoints
+	attemptResult
+
+	phase       attemptPhase
+	concurrent  bool        // another attempt is in flight: this one must not wait
+	inTime      bool        // it had its outcome before there was a winner; guarded by call.mu
+	endsContext bool        // its end cancels the call's context
+	released    atomic.Bool // the context has ended
+	life        atomic.Pointer[lifetime]
+
+	request   http.Request  // for Base
+	deadline  time.Time     // the earlier of the call's and its own; zero: none
+	announced chan struct{} // closed after AttemptStart of a copy; nil without hooks
+	report    Attempt
+	attemptConn
+
+	permits permits
+	timers  attemptTimers
+	hedged  *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
+	upload  bodyProgress // of its request body
+	attemptBody
+}
+
+// attemptPhase is the progress of an attempt. Only the attempt's goroutine knows it.
+type attemptPhase uint8
+
+const (
+	phasePreparing attemptPhase = iota
+	phaseAbandoned              // it is over, and Base never had it
+	phaseSent                   // Base has the request, and must close its body
+	phaseOver                   // it was sent, and the outcome is complete
+)
+
+// sent reports whether Base has got the request.
+func (p attemptPhase) sent() bool { return p >= phaseSent }
+
+// attemptResult is how an attempt ended, apart from its report.
+type attemptResult struct {
+	outcome   circuit.Outcome // that the breaker counts
+	end       endReason
+	permitted bool // a should-retry header permits to repeat it, at the same server
+	conflict  bool // the response is a 409 while the server may be at work: see mayBeAtWork
+}
+
+// attemptConn is what Base did to send an attempt.
+type attemptConn struct {
 	hooks       httptrace.ClientTrace       // of its request: see watch
+	reached     atomic.Uint32               // how far Base came: reachedDial and so on
 	pool        atomic.Uint32               // 1 + number of its pool of Connections; zero means none
 	conn        atomic.Pointer[watchedConn] // its HTTP/2 connection of Connections
 	readsBefore atomic.Uint64               // watchedConn.reads when it got the connection
-	announced   chan struct{}               // closed after AttemptStart of a copy; nil without hooks
-	report      Attempt
-	deadline    time.Time // the earlier of the call's and its own; zero: none
-
-	request http.Request // the request for Base
-
-	circuit circuit.Permit
-	outcome circuit.Outcome    // that the breaker counts
-	quota   *quota.Permit      // nil: no quota is known
-	slot    *quota.Slot        // of quota; nil: none. Calls inside the attempt read it
-	paid    retrybudget.Permit // tokens of this attempt, if it is a retry or a copy
-
-	timers attemptTimers
-	hedged *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
-	upload bodyProgress // of its request body
-
-	body      io.ReadCloser // the response's body
-	closed    atomic.Bool   // body is closed
-	released  atomic.Bool   // the context has ended
-	life      atomic.Pointer[lifetime]
-	readTimer *time.Timer // of Policy.ReadTimeout
 }
-
-// stage is the progress of an attempt.
-type stage uint8
-
-const (
-	stageOpen     stage = iota
-	stageReported       // the gates have its result: the permits must not be canceled
-	stageOver           // the outcome is complete, and abandon does nothing
-)
 
 // endReason is how an attempt ended, in addition to its status and error.
 type endReason uint8
@@ -114,10 +117,10 @@ func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 			return now, err
 		}
 		now, err = c.passRateLimit(a, now)
-		if err != nil || a.circuit.Current() {
+		if err != nil || a.permits.circuit.Current() {
 			return now, err
 		}
-		a.returnPermits(now)
+		a.cancelPermits(now)
 	}
 }
 
@@ -229,7 +232,8 @@ func (c *call) exchange(a *attempt) {
 			hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
 		}
 	} else {
-		a.paid, c.retries.permit = c.retries.permit, retrybudget.Permit{}
+		a.permits.tokens = c.retries.permit
+		c.retries.permit = retrybudget.Permit{}
 		c.retries.later = append(c.retries.later, a)
 	}
 	a.send()
@@ -241,7 +245,7 @@ func (c *call) exchange(a *attempt) {
 		}
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
-	a.paid.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge))
+	a.permits.tokens.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge))
 	c.noteTime(a)
 }
 
@@ -250,8 +254,8 @@ func (a *attempt) send() {
 	if a.call.traced() {
 		a.announce()
 	}
-	a.sent, a.inFlight = true, true
-	a.record().inFlight.Begin(a.report.Start.Sub(a.call.origin))
+	a.phase = phaseSent
+	a.enterFlight()
 	a.observe(a.call.base.RoundTrip(&a.request))
 }
 
@@ -291,16 +295,8 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	}
 	a.classify(&info)
 	a.outcome = a.breakerOutcome(&info)
-	result := circuit.Result{Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again(), InFlight: a.record().inFlight.Count() - 1}
 	a.noteOutcome(now)
-	a.stage = stageReported
-	change := a.circuit.Done(result, now) // before the slot is free: the call that gets it asks whether the circuit has opened
-	a.reportQuota(&info, now)
-	a.leaveFlight() // after reportQuota, which counts the other attempts in flight
-	if a.visit != nil {
-		c.endpoints.Done(a.visit, a.report.Start, now, a.outcome == circuit.Success, a.report.Verdict.retryable(), a.didNothing(), a.report.RetryAfter)
-	}
-	if change != nil {
+	if change := a.donePermits(&info, now); change != nil {
 		c.breakerChanged(change)
 	}
 	a.noteConnection()
@@ -311,14 +307,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	if c.traced() && !a.concurrent {
 		c.traceAttempt(attemptDone, &a.report)
 	}
-	a.stage = stageOver
-}
-
-func (a *attempt) leaveFlight() {
-	if a.inFlight {
-		a.inFlight = false
-		a.record().inFlight.End(a.report.Start.Sub(a.call.origin))
-	}
+	a.phase = phaseOver
 }
 
 // oneOf enforces the contract of http.RoundTripper: either a response or an error.
@@ -377,38 +366,28 @@ func (a *attempt) hasFinalResponse() bool {
 
 // abandon releases what an attempt without an outcome holds.
 func (a *attempt) abandon() {
-	if a.stage == stageOver {
+	if a.phase == phaseAbandoned || a.phase == phaseOver {
 		return
 	}
-	if a.stage == stageOpen {
-		a.returnPermits(time.Now())
+	sent := a.phase.sent()
+	a.cancelPermits(time.Now())
+	if sent {
+		a.phase = phaseOver
+	} else {
+		a.phase = phaseAbandoned
+		a.permits.tokens.Cancel()
 	}
-	a.stage = stageOver
-	a.leaveFlight()
 	a.stopTimer()
-	if !a.sent {
-		a.paid.Cancel()
-	}
 	if resp := a.report.Response; resp != nil {
 		if resp.Body != nil {
 			<-inBackground(func() { _ = resp.Body.Close() })
 		}
 		a.report.Response = nil
 	}
-	if !a.sent && a != &a.call.first {
+	if !sent && a != &a.call.first {
 		closeRequestBody(&a.request)
 	}
 	a.release()
-}
-
-func (a *attempt) returnPermits(now time.Time) {
-	a.circuit.Cancel(now)
-	a.circuit = circuit.Permit{}
-	if a.quota != nil {
-		a.quota.Cancel(now)
-		a.quota = nil
-	}
-	a.visit.EndProbe(time.Time{})
 }
 
 // release ends the attempt's context, and so all work of Base for the attempt. It may be called

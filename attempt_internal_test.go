@@ -19,17 +19,17 @@ func TestRejectedAttempt_holdsNothing(t *testing.T) {
 		c := &call{facts: facts{config: tr.configured(), request: req}}
 		require.Nil(t, c.begin())
 		require.Nil(t, c.prepare(&c.first))
-		require.NotZero(t, c.first.circuit)
-		require.NotNil(t, c.first.quota)
+		require.NotZero(t, c.first.permits.circuit)
+		require.NotNil(t, c.first.permits.quota)
 		hedge := &attempt{call: c, hedged: &hedgedCall{call: c, first: &c.first}, concurrent: true}
 		rejected := c.prepare(hedge)
 		require.ErrorIs(t, rejected, ErrRateLimited)
-		require.Zero(t, hedge.circuit)
-		require.Nil(t, hedge.quota)
+		require.Zero(t, hedge.permits.circuit)
+		require.Nil(t, hedge.permits.quota)
 		hedge.abandon()
 		c.first.abandon()
-		require.Zero(t, c.first.circuit)
-		require.Nil(t, c.first.quota)
+		require.Zero(t, c.first.permits.circuit)
+		require.Nil(t, c.first.permits.quota)
 		time.Sleep(time.Hour) // its timer has no effect
 	})
 }

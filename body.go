@@ -121,6 +121,14 @@ func (w watchedWriter) Write(p []byte) (written int, err error) {
 	}
 }
 
+// attemptBody is the body of an attempt's response.
+type attemptBody struct {
+	body      io.ReadCloser
+	readTimer *time.Timer // of Policy.ReadTimeout
+	closed    atomic.Bool
+	sampled   bool // its duration is counted
+}
+
 // adopt returns the response to the call: the attempt ends when the response's body ends.
 func (a *attempt) adopt(resp *http.Response) {
 	resp.Request = &a.call.responseRequest

@@ -141,7 +141,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	default:
 		return now, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore, hold: heldFor(now.Sub(c.timeline.accounted), rejection.Outage, now)}
 	}
-	a.circuit = permit // before the hook, which may panic
+	a.permits.circuit = permit // before the hook, which may panic
 	if permit.Change != nil {
 		c.breakerChanged(permit.Change)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // call is one RoundTrip: the state that its attempts share. It contains the first attempt,
@@ -18,24 +17,17 @@ import (
 type call struct {
 	facts
 
-	record     *record      // of the last attempt that is not concurrent
-	visit      *route.Visit // of that attempt; nil without endpoints
-	scopeFails bool         // the last call of its scope had failed when this one began
-	endpoints  *endpoints   // nil: the request has one server
+	destination
+	endpoints *endpoints // nil: the request has one server
 
-	number    int   // number of the current attempt, without hedges; guarded by mu while copies run
-	conflicts uint8 // retries after a 409 while the server may be at work; guarded by mu
-	seconds   uint8 // second attempts that were sent; guarded by mu
-
-	rejected    bool // breaker or rate limit ended the call
-	finished    bool
-	ended       bool          // the result and the latency are known
-	unknown     bool          // the result of an attempt is unknown; guarded by mu
-	redirected  atomic.Bool   // the key was used for the redirect that the response asked for
-	misdirected atomic.Bool   // a response was 421
-	avoid       atomic.Uint32 // pools of Connections that an attempt uses, or in which it timed out: a set of bits
-
+	tally
 	timeline timeline
+	poolUse
+
+	rejected   bool // breaker or rate limit ended the call
+	finished   bool
+	ended      bool        // the result and the latency are known
+	redirected atomic.Bool // the key was used for the redirect that the response asked for
 
 	mu      sync.Mutex  // guards the timers and copies of an attempt
 	last    *attempt    // the call's outcome so far; nil: nothing was sent
@@ -44,6 +36,14 @@ type call struct {
 	first   attempt
 
 	responseRequest http.Request // Response.Request: the caller's request, with a responseContext
+}
+
+// tally is the number of attempts, and what they did. call.mu guards it while copies run.
+type tally struct {
+	number    int   // of the current attempt, without hedges
+	conflicts uint8 // retries after a 409 while the server may be at work
+	seconds   uint8 // second attempts that were sent
+	unknown   bool  // the result of an attempt is unknown
 }
 
 // begin finds the facts of the call, and the server of its first attempt. It rejects a request that cannot be sent.
@@ -172,7 +172,7 @@ func (c *call) endContext() {
 // cleanUp closes the caller's body if no attempt did. If begin failed, or if user code panicked
 // or ended the goroutine, it also releases the attempts.
 func (c *call) cleanUp() {
-	if !c.first.sent {
+	if !c.first.phase.sent() {
 		closeRequestBody(c.request)
 	}
 	if c.finished || c.start.IsZero() {

@@ -44,7 +44,6 @@ func (r *hedgedCall) copy(of *attempt, hedge bool) {
 		if !begun {
 			_ = recover() // GetBody or a hook may panic; the caller cannot recover in this goroutine
 			a.abandon()
-			a.paid.Cancel()
 			r.change(func() { r.preparing-- })
 		}
 	}()
@@ -60,10 +59,10 @@ func (a *attempt) payForCopy() (ok bool) {
 	switch {
 	case !a.report.Hedge:
 		if c.room(now) >= 0 {
-			a.paid, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.record(), c.record)
+			a.permits.tokens, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.record(), c.record)
 		}
 	case c.mayHedge(now):
-		a.paid, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
+		a.permits.tokens, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
 	}
 	return ok
 }
@@ -136,7 +135,7 @@ func (a *attempt) fail(err error) {
 	a.report.Latency = time.Since(a.report.Start)
 	a.report.Err = err
 	a.report.Verdict = VerdictTransient
-	if a.sent {
+	if a.phase.sent() {
 		a.call.noteUnknown()
 	}
 }
@@ -161,7 +160,7 @@ func (r *hedgedCall) finish(a *attempt) {
 			r.latest = a
 		}
 	})
-	a.paid.Done(won)
+	a.permits.tokens.Done(won)
 	if a.report.Hedge {
 		r.first.record().hedges.credit.done(won)
 	}
@@ -276,7 +275,7 @@ func (r *hedgedCall) entry(a *attempt) *attempt {
 	}
 	report := *a.soFar()
 	report.Err, report.Verdict = neterr.ErrSuperseded, VerdictPermanent
-	return &attempt{call: a.call, end: endSuperseded, report: report}
+	return &attempt{call: a.call, attemptResult: attemptResult{end: endSuperseded}, report: report}
 }
 
 // cancelCopies cancels the copies of an attempt after its Base panicked.

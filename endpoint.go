@@ -15,6 +15,13 @@ type endpoints struct {
 	records []*record
 }
 
+// destination is where the last attempt that is not concurrent goes, or the next retry.
+type destination struct {
+	record     *record
+	visit      *route.Visit // nil without endpoints
+	scopeFails bool         // the last call of the scope had failed when this one began
+}
+
 // findServers finds the state of the server, or of each endpoint. Transport.Scope splits the scopes of endpoints.
 func (c *call) findServers(list *route.Route) {
 	if list == nil {
@@ -76,7 +83,7 @@ func (c *call) passEndpoints(a *attempt, now time.Time) (at time.Time, err *Erro
 			if at, err = c.passGates(a, at); err == nil || !err.byGate() {
 				return nil
 			}
-			a.returnPermits(at)
+			a.cancelPermits(at)
 			return &route.Rejection{Waits: err.Reason != ErrBreakerOpen, Until: err.NotBefore}
 		})
 		if err == nil || err.Reason != ErrBreakerOpen || at.Sub(begin) < endpointHold { // it may wait no longer

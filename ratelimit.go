@@ -115,8 +115,8 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 		}
 		return now, failed
 	}
-	a.quota, a.slot = &permit, permit.Slot()
-	if a.quota.Waited {
+	a.permits.quota, a.permits.slot = &permit, permit.Slot()
+	if permit.Waited {
 		now = time.Now()
 	}
 	return now, nil
@@ -129,8 +129,8 @@ func (c *call) slotAround() *quota.Slot {
 		if !ok {
 			break
 		}
-		if outer.slot != nil {
-			return outer.slot
+		if outer.permits.slot != nil {
+			return outer.permits.slot
 		}
 		c = outer.call
 	}
@@ -198,8 +198,10 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		r.AsksToWait, r.RetryAfter = wait > 0, wait
 	}
 	switch {
-	case a.quota != nil:
-		a.quota.Done(&r, now)
+	case a.permits.quota != nil:
+		permit := a.permits.quota
+		a.permits.quota = nil
+		permit.Done(&r, now)
 	case r.Shows(), a.record().quotas.Active():
 		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now, int64(a.record().inFlight.Count()-1))
 	}

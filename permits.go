@@ -1,0 +1,64 @@
+package resilienthttp
+
+import (
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/circuit"
+	"github.com/resilienthttp/resilienthttp/internal/latency"
+	"github.com/resilienthttp/resilienthttp/internal/quota"
+	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
+)
+
+// permits is what an attempt holds. donePermits and cancelPermits end all but the tokens. Each forgets what it
+// ends, so that a panic in a hook, and the abandon that follows, end nothing twice.
+type permits struct {
+	circuit  circuit.Permit
+	quota    *quota.Permit      // nil: no quota is known
+	slot     *quota.Slot        // of quota; nil: none. It stays, because calls inside the attempt read it
+	tokens   retrybudget.Permit // of a retry or a copy. Their result is that of the call
+	inFlight *latency.InFlight  // counts the attempt; nil: Base does not have it, or it has its outcome
+}
+
+// donePermits gives the gates the result of the attempt. The circuit has it before the slot is free, because the call
+// that gets the slot asks whether the circuit has opened. The quotas have it while the attempt still counts as in
+// flight, because they count the others.
+func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change {
+	held := a.permits.circuit
+	a.permits.circuit = circuit.Permit{}
+	change := held.Done(circuit.Result{
+		Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again(),
+		InFlight: a.record().inFlight.Count() - 1,
+	}, now)
+	a.reportQuota(info, now)
+	a.leaveFlight()
+	if a.visit != nil {
+		a.call.endpoints.Done(a.visit, a.report.Start, now, a.outcome == circuit.Success, a.report.Verdict.retryable(), a.didNothing(), a.report.RetryAfter)
+	}
+	return change
+}
+
+// cancelPermits returns what an attempt without a result holds. A gate rejects it, or Base panicked.
+func (a *attempt) cancelPermits(now time.Time) {
+	p := &a.permits
+	p.circuit.Cancel(now)
+	p.circuit = circuit.Permit{}
+	if p.quota != nil {
+		p.quota.Cancel(now)
+		p.quota = nil
+	}
+	a.visit.EndProbe(time.Time{})
+	a.leaveFlight()
+}
+
+// enterFlight counts the attempt as in flight, from the start in its report.
+func (a *attempt) enterFlight() {
+	a.permits.inFlight = &a.record().inFlight
+	a.permits.inFlight.Begin(a.report.Start.Sub(a.call.origin))
+}
+
+func (a *attempt) leaveFlight() {
+	if counted := a.permits.inFlight; counted != nil {
+		a.permits.inFlight = nil
+		counted.End(a.report.Start.Sub(a.call.origin))
+	}
+}
