@@ -264,7 +264,7 @@ func (a *attempt) announce() {
 	if a.announced != nil {
 		defer close(a.announced)
 	}
-	a.call.traceAttempt(attemptStart, &a.report)
+	runHooks(a.call, attemptStart, &a.report)
 }
 
 // observe receives the outcome from Base, classifies it, and reports it to the gates.
@@ -305,7 +305,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 		a.adopt(resp)
 	}
 	if c.traced() && !a.concurrent {
-		c.traceAttempt(attemptDone, &a.report)
+		runHooks(c, attemptDone, &a.report)
 	}
 	a.phase = phaseOver
 }

@@ -179,11 +179,7 @@ func (a *attempt) discard() {
 	}
 	a.release() // unblocks a Read that obeys its context
 	closed := inBackground(func() { _ = a.closeBody() })
-	enough.Reset(drainTime)
-	select {
-	case <-closed: // Close has unblocked the Read
-	case <-enough.C:
-	}
+	waitFor(closed, drainTime) // Close unblocks a Read that does not obey its context
 }
 
 // readAhead reads the beginning of the body. If it is the whole body, its connection can be reused before the caller reads

@@ -218,9 +218,5 @@ func (c *call) breakerChanged(change *circuit.Change) {
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)
 	}
-	c.eachTrace(func(t *Trace) {
-		if t.BreakerChange != nil {
-			t.BreakerChange(event)
-		}
-	})
+	runHooks(c, breakerChange, event)
 }

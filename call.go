@@ -24,7 +24,8 @@ type call struct {
 	timeline timeline
 	poolUse
 
-	rejected   bool // breaker or rate limit ended the call
+	seconds    uint8 // second attempts that were sent; guarded by mu
+	rejected   bool  // breaker or rate limit ended the call
 	finished   bool
 	ended      bool        // the result and the latency are known
 	redirected atomic.Bool // the key was used for the redirect that the response asked for
@@ -38,12 +39,11 @@ type call struct {
 	responseRequest http.Request // Response.Request: the caller's request, with a responseContext
 }
 
-// tally is the number of attempts, and what they did. call.mu guards it while copies run.
+// tally is the number of attempts, and what they did.
 type tally struct {
-	number    int   // of the current attempt, without hedges
-	conflicts uint8 // retries after a 409 while the server may be at work
-	seconds   uint8 // second attempts that were sent
-	unknown   bool  // the result of an attempt is unknown
+	number    int           // of the current attempt, without hedges; guarded by call.mu while copies run
+	conflicts atomic.Uint32 // retries after a 409 while the server may be at work
+	unknown   atomic.Bool   // the result of an attempt is unknown
 }
 
 // begin finds the facts of the call, and the server of its first attempt. It rejects a request that cannot be sent.

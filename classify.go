@@ -17,7 +17,7 @@ import (
 // retry.
 func (a *attempt) classify(info *responseInfo) {
 	if a.report.Resent {
-		a.call.noteUnknown()
+		a.call.unknown.Store(true)
 	}
 	switch a.end {
 	case endResponse:
@@ -57,7 +57,7 @@ func (a *attempt) classify(info *responseInfo) {
 	}
 	a.permitted = info.hint == doRetry
 	if a.resultUnknown() {
-		a.call.noteUnknown()
+		a.call.unknown.Store(true)
 	}
 }
 
@@ -87,19 +87,8 @@ func (c *call) mayBeAtWork(a *attempt) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.conflicts < maxConflicts && (c.unknown || a.hedged != nil && a.hedged.othersInFlight(a))
-}
-
-func (c *call) noteConflictRetry() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.conflicts++
-}
-
-func (c *call) noteUnknown() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unknown = true
+	// Under the lock, because an attempt stores unknown before it takes the lock and is no longer in flight.
+	return c.conflicts.Load() < maxConflicts && (c.unknown.Load() || a.hedged != nil && a.hedged.othersInFlight(a))
 }
 
 // overrule replaces the verdict of the table by v, if v is a verdict.

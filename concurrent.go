@@ -136,7 +136,7 @@ func (a *attempt) fail(err error) {
 	a.report.Err = err
 	a.report.Verdict = VerdictTransient
 	if a.phase.sent() {
-		a.call.noteUnknown()
+		a.call.unknown.Store(true)
 	}
 }
 
@@ -216,7 +216,7 @@ func (r *hedgedCall) outcome() *attempt {
 		state := c.retryState()
 		state.later = append(state.later, entry)
 		if c.traced() {
-			c.traceAttempt(attemptDone, &entry.report)
+			runHooks(c, attemptDone, &entry.report)
 		}
 		if entry == a && a != result && (a == r.kept || !a.report.Hedge) {
 			a.discard()

@@ -328,7 +328,7 @@ func (a *attempt) noteConnection() {
 		}
 	}
 	if left && c.traced() {
-		c.traceAttempt(connectionLeft, a.soFar())
+		runHooks(c, connectionLeft, a.soFar())
 	}
 }
 

@@ -31,9 +31,9 @@ type facts struct {
 	key      idempotencyKey
 	header   http.Header // header of every attempt; the caller's map if nothing is added
 
+	outer    *attempt // of an outer Transport that makes the call; nil: none
 	owner    retryOwner
 	priority Priority
-	depth    uint8 // number of calls around this one
 
 	safe          bool // the method is safe
 	idempotent    bool // the method is idempotent
@@ -60,16 +60,20 @@ func factsOf(c *config, asked *http.Request) (f facts, list *route.Route, err er
 	if err != nil {
 		return facts{}, nil, err
 	}
-	importance, depth, err := nesting(ctx, options)
+	outer, err := outerAttempt(ctx, options)
 	if err != nil {
 		return facts{}, nil, err
+	}
+	importance := Priority(options.priority)
+	if outer != nil {
+		importance = outer.call.priority
 	}
 	deadline, bounded := ctx.Deadline()
 	safe := safeMethod(req.Method)
 	hasBody := req.Body != nil && req.Body != http.NoBody
 	f = facts{
 		config: c, request: req, before: req.Response, ctx: ctx, options: options, policy: policy,
-		start: start, deadline: deadline, scope: req.URL.Host, priority: importance, depth: depth,
+		start: start, deadline: deadline, scope: req.URL.Host, outer: outer, priority: importance,
 		safe: safe, idempotent: safe || req.Method == http.MethodPut || req.Method == http.MethodDelete,
 		hasBody: hasBody, replayable: !hasBody || req.GetBody != nil,
 		sendsDeadline: bounded && !c.deadlineHeader.Disabled,
@@ -110,24 +114,22 @@ func (c *config) policyOf(options *callOptions) (*Policy, error) {
 	return options.policy, errors.Join(options.invalid, c.deadlineHeader.checkMargin(options.policy))
 }
 
-// nesting returns the priority of a call, and the number of calls around it. The call of an outer Transport decides
-// about the priority of a call inside.
-func nesting(ctx context.Context, options *callOptions) (importance Priority, depth uint8, err error) {
-	importance = Priority(options.priority)
+// outerAttempt returns the attempt of an outer Transport that makes the call, or nil.
+func outerAttempt(ctx context.Context, options *callOptions) (*attempt, error) {
 	if !options.single { // it is set for every call inside another Transport
-		return importance, 0, nil
+		return nil, nil
 	}
-	outer, ok := ctx.Value(attemptKey{}).(*attempt)
-	if !ok {
-		return importance, 0, nil
-	}
+	outer, _ := ctx.Value(attemptKey{}).(*attempt)
 	// A Transport that fetches a token through itself needs two levels.
 	const maxDepth = 8
-	depth = outer.call.depth + 1
-	if depth > maxDepth {
-		return 0, 0, fmt.Errorf("%w: the Transport is its own Base", neterr.ErrMisconfigured)
+	depth := 0
+	for a := outer; a != nil; a = a.call.outer {
+		depth++
 	}
-	return outer.call.priority, depth, nil
+	if depth > maxDepth {
+		return nil, fmt.Errorf("%w: the Transport is its own Base", neterr.ErrMisconfigured)
+	}
+	return outer, nil
 }
 
 // findOwner returns the layer that retries the call.

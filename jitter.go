@@ -46,9 +46,7 @@ func DecorrelatedJitter(base, max time.Duration) Backoff {
 
 // Constant returns d for every retry, without jitter. A negative d means 0.
 func Constant(d time.Duration) Backoff {
-	if d < 0 {
-		d = 0
-	}
+	d = max(d, 0)
 	return func(int, time.Duration) time.Duration { return d }
 }
 

@@ -124,15 +124,10 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 
 // slotAround returns the slot of the nearest attempt around the call that has one, or nil.
 func (c *call) slotAround() *quota.Slot {
-	for c.depth > 0 {
-		outer, ok := c.ctx.Value(attemptKey{}).(*attempt)
-		if !ok {
-			break
+	for a := c.outer; a != nil; a = a.call.outer {
+		if a.permits.slot != nil {
+			return a.permits.slot
 		}
-		if outer.permits.slot != nil {
-			return outer.permits.slot
-		}
-		c = outer.call
 	}
 	return nil
 }
@@ -154,7 +149,7 @@ func (a *attempt) exhausted(now time.Time) *QuotaStatus {
 	if !a.record().quotas.Active() {
 		return nil
 	}
-	q, ok := a.record().quotas.Exhausted(a.call.quotaRequest(a.visit), now)
+	q, ok := a.record().quotas.get().Exhausted(a.call.quotaRequest(a.visit), now)
 	if !ok {
 		return nil
 	}
@@ -215,7 +210,7 @@ func (c *call) blockedUntil(now time.Time) time.Time {
 	if !c.record.quotas.Active() {
 		return time.Time{}
 	}
-	return c.record.quotas.BlockedUntil(c.quotaRequest(c.visit), now)
+	return c.record.quotas.get().BlockedUntil(c.quotaRequest(c.visit), now)
 }
 
 // quotaRequest describes an attempt to the engine. The credential is a keyed hash.
@@ -275,6 +270,6 @@ func (a *attempt) beginQueue(until time.Time) {
 		now := time.Now()
 		report := a.report
 		report.Request, report.QueueWait, report.RetryWait = c.request, now.Sub(c.timeline.accounted), max(until.Sub(now), 0)
-		c.traceAttempt(queueWait, &report)
+		runHooks(c, queueWait, &report)
 	}
 }

@@ -91,7 +91,7 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 	}
 	last.report.RetryWait = wait
 	if c.traced() {
-		c.traceAttempt(retryWait, &last.report)
+		runHooks(c, retryWait, &last.report)
 	}
 	c.setRetryWaiting(true)
 	if c.retries.unread {
@@ -162,7 +162,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 		state.permit = permit
 	}
 	if last.conflict {
-		c.noteConflictRetry()
+		c.conflicts.Add(1)
 	}
 	state.due = at
 	return wait, nil

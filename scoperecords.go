@@ -208,13 +208,3 @@ func (q *scopeQuotas) Observe(r quota.Request, resp *quota.Response, sent, now t
 	q.get().Observe(r, resp, sent, now, inFlight)
 	q.of.remember()
 }
-
-// BlockedUntil is that of quota.Set.
-func (q *scopeQuotas) BlockedUntil(r quota.Request, now time.Time) time.Time {
-	return q.get().BlockedUntil(r, now)
-}
-
-// Exhausted is that of quota.Set.
-func (q *scopeQuotas) Exhausted(r quota.Request, now time.Time) (quota.Status, bool) {
-	return q.get().Exhausted(r, now)
-}

@@ -146,7 +146,7 @@ func (a *attempt) reportLeft() {
 		_ = recover() // a hook may panic; the caller cannot recover in this goroutine
 		a.hedged.change(func() { a.hedged.preparing-- })
 	}()
-	a.call.traceAttempt(connectionLeft, a.soFar())
+	runHooks(a.call, connectionLeft, a.soFar())
 }
 
 // due handles the events that are due, and sets the timer for the next. copies is true if the

@@ -177,32 +177,29 @@ func NotBefore(resp *http.Response, err error) time.Time {
 	return time.Time{}
 }
 
-// attemptHook selects one of the hooks that get an Attempt.
-type attemptHook func(*Trace) func(*Attempt)
+// The hooks, for runHooks.
+func attemptStart(t *Trace) func(*Attempt)       { return t.AttemptStart }
+func attemptDone(t *Trace) func(*Attempt)        { return t.AttemptDone }
+func retryWait(t *Trace) func(*Attempt)          { return t.RetryWait }
+func queueWait(t *Trace) func(*Attempt)          { return t.QueueWait }
+func connectionLeft(t *Trace) func(*Attempt)     { return t.ConnectionLeft }
+func rejected(t *Trace) func(*Call)              { return t.Rejected }
+func callDone(t *Trace) func(*Call)              { return t.CallDone }
+func breakerChange(t *Trace) func(BreakerChange) { return t.BreakerChange }
 
-func attemptStart(t *Trace) func(*Attempt) { return t.AttemptStart }
-func attemptDone(t *Trace) func(*Attempt)  { return t.AttemptDone }
-func retryWait(t *Trace) func(*Attempt)    { return t.RetryWait }
-func queueWait(t *Trace) func(*Attempt)    { return t.QueueWait }
-
-func connectionLeft(t *Trace) func(*Attempt) { return t.ConnectionLeft }
-
-// eachTrace calls f for the Transport's hooks, and then for those of the context.
-func (c *call) eachTrace(f func(*Trace)) {
+// runHooks calls one hook: the Transport's, and then those of the context.
+func runHooks[E any](c *call, pick func(*Trace) func(E), event E) {
+	run := func(t *Trace) {
+		if hook := pick(t); hook != nil {
+			hook(event)
+		}
+	}
 	if c.trace != nil {
-		f(c.trace)
+		run(c.trace)
 	}
 	for _, t := range c.options.traces {
-		f(t)
+		run(t)
 	}
-}
-
-func (c *call) traceAttempt(pick attemptHook, a *Attempt) {
-	c.eachTrace(func(t *Trace) {
-		if hook := pick(t); hook != nil {
-			hook(a)
-		}
-	})
 }
 
 // soFar returns the report of an attempt that may be in flight.
@@ -217,17 +214,9 @@ func (a *attempt) soFar() *Attempt {
 func (c *call) traceDone() {
 	done := c.done()
 	if c.rejected {
-		c.eachTrace(func(t *Trace) {
-			if t.Rejected != nil {
-				t.Rejected(done)
-			}
-		})
+		runHooks(c, rejected, done)
 	}
-	c.eachTrace(func(t *Trace) {
-		if t.CallDone != nil {
-			t.CallDone(done)
-		}
-	})
+	runHooks(c, callDone, done)
 }
 
 // notBefore returns the earliest time for another call, or zero.
