@@ -251,11 +251,10 @@ func (c *call) exchange(a *attempt) {
 
 // send gives the attempt to Base, and observes the outcome.
 func (a *attempt) send() {
-	if a.call.traced() {
-		a.announce()
-	}
+	a.announce()
 	a.phase = phaseSent
-	a.enterFlight()
+	a.permits.inFlight = &a.record().inFlight
+	a.permits.inFlight.Begin(a.report.Start.Sub(a.call.origin))
 	a.observe(a.call.base.RoundTrip(&a.request))
 }
 

@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"math"
 	"sync"
 	"time"
@@ -73,13 +74,7 @@ func (b *Budget) peek(name string) *budgetScope {
 
 func (b *Budget) configure() {
 	b.off = b.Ratio < 0 || math.IsNaN(b.Ratio)
-	ratio, tokens := b.Ratio, b.Burst
-	if ratio == 0 {
-		ratio = defaultBudgetRatio
-	}
-	if tokens == 0 {
-		tokens = defaultBudgetBurst
-	}
+	ratio, tokens := cmp.Or(b.Ratio, defaultBudgetRatio), cmp.Or(b.Burst, defaultBudgetBurst)
 	b.rules = retrybudget.Rules{Origin: time.Now(), Ratio: ratio, Tokens: float64(tokens), Static: b.Static}.Checked()
 	b.scopes.Held = (*budgetScope).Held
 }

@@ -215,9 +215,7 @@ func (r *hedgedCall) outcome() *attempt {
 		entry := r.entry(a)
 		state := c.retryState()
 		state.later = append(state.later, entry)
-		if c.traced() {
-			runHooks(c, attemptDone, &entry.report)
-		}
+		runHooks(c, attemptDone, &entry.report)
 		if entry == a && a != result && (a == r.kept || !a.report.Hedge) {
 			a.discard()
 		}

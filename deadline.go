@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"net/http"
 	"net/textproto"
 	"strconv"
@@ -43,10 +44,7 @@ func (d DeadlineHeader) withDefaults() DeadlineHeader {
 
 // deadlineField returns the canonical name of the deadline's field. "" means the default.
 func deadlineField(name string) string {
-	if name == "" {
-		return defaultDeadlineHeader
-	}
-	return textproto.CanonicalMIMEHeaderKey(name)
+	return textproto.CanonicalMIMEHeaderKey(cmp.Or(name, defaultDeadlineHeader))
 }
 
 // minLeft is the shortest time that is sent.

@@ -106,7 +106,6 @@ func unwrapped(req *http.Request) (*http.Request, *route.Route) {
 	return req, list
 }
 
-// policyOf returns the policy of a call: the context's, or the Transport's.
 func (c *config) policyOf(options *callOptions) (*Policy, error) {
 	if options.policy == nil {
 		return c.policy.Load(), nil
@@ -132,7 +131,6 @@ func outerAttempt(ctx context.Context, options *callOptions) (*attempt, error) {
 	return outer, nil
 }
 
-// findOwner returns the layer that retries the call.
 func (f *facts) findOwner() retryOwner {
 	header := f.request.Header
 	if f.options.single || !f.ownsRetries && len(header) > 0 && outerclient.OwnsRetries(header) {
@@ -150,7 +148,6 @@ func (f *facts) single() bool { return f.owner != ownerCall }
 // repeatable reports whether the request may be sent again after an attempt that the server may have executed.
 func (f *facts) repeatable() bool { return f.idempotent || f.key.value != "" }
 
-// traced reports whether a hook is set.
 func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) > 0 }
 
 // sharedHeader returns the header that all attempts share: the caller's map, or a copy with added

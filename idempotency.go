@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -73,10 +74,7 @@ func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 }
 
 func (i Idempotency) withDefaults() Idempotency {
-	if i.Header == "" {
-		i.Header = defaultKeyHeader
-	}
-	i.Header = textproto.CanonicalMIMEHeaderKey(i.Header)
+	i.Header = textproto.CanonicalMIMEHeaderKey(cmp.Or(i.Header, defaultKeyHeader))
 	if i.Methods == nil {
 		i.Methods = []string{http.MethodPost, http.MethodPatch}
 	} else {

@@ -50,12 +50,6 @@ func (a *attempt) cancelPermits(now time.Time) {
 	a.leaveFlight()
 }
 
-// enterFlight counts the attempt as in flight, from the start in its report.
-func (a *attempt) enterFlight() {
-	a.permits.inFlight = &a.record().inFlight
-	a.permits.inFlight.Begin(a.report.Start.Sub(a.call.origin))
-}
-
 func (a *attempt) leaveFlight() {
 	if counted := a.permits.inFlight; counted != nil {
 		a.permits.inFlight = nil

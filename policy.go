@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -62,17 +63,8 @@ type Policy struct {
 
 // withDefaults leaves Backoff and AttemptTimeout unset: their defaults depend on events.
 func (p Policy) withDefaults() Policy {
-	switch {
-	case p.MaxAttempts == 0:
-		p.MaxAttempts = defaultMaxAttempts
-	case p.MaxAttempts < 0:
-		p.MaxAttempts = 1
-	case p.MaxAttempts > maxMaxAttempts:
-		p.MaxAttempts = maxMaxAttempts
-	}
-	if p.MaxRetryAfter == 0 {
-		p.MaxRetryAfter = defaultMaxRetryAfter
-	}
+	p.MaxAttempts = min(max(cmp.Or(p.MaxAttempts, defaultMaxAttempts), 1), maxMaxAttempts)
+	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxRetryAfter)
 	return p
 }
 

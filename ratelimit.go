@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/http"
@@ -91,13 +92,8 @@ func (l *RateLimit) config() quota.Config {
 	if c.Burst <= 0 {
 		c.Burst = int(min(max(math.Ceil(float64(c.Limit)), 1), math.MaxInt32))
 	}
-	if c.MaxWait == 0 {
-		c.MaxWait = defaultMaxWait
-	}
-	if c.MaxBlock == 0 {
-		c.MaxBlock = defaultMaxBlock
-	}
-	c.MaxBlock = min(c.MaxBlock, quota.Horizon)
+	c.MaxWait = cmp.Or(c.MaxWait, defaultMaxWait)
+	c.MaxBlock = min(cmp.Or(c.MaxBlock, defaultMaxBlock), quota.Horizon)
 	c.Follow = !l.IgnoreHeaders && c.MaxBlock > 0
 	return c
 }

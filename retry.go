@@ -90,9 +90,7 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 		return time.Time{}, false
 	}
 	last.report.RetryWait = wait
-	if c.traced() {
-		runHooks(c, retryWait, &last.report)
-	}
+	runHooks(c, retryWait, &last.report)
 	c.setRetryWaiting(true)
 	if c.retries.unread {
 		last.readAhead() // so that its connection is free: the probe needs one

@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -149,9 +150,7 @@ func (t *Transport) configure() {
 		c.breaker, c.own.breaker = &Breaker{}, true
 	}
 	c.idempotency, c.deadlineHeader = t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
-	if c.maxScopes = t.MaxScopes; c.maxScopes == 0 {
-		c.maxScopes = scope.DefaultMax
-	}
+	c.maxScopes = cmp.Or(t.MaxScopes, scope.DefaultMax)
 	c.records = c.newRecords()
 	if c.invalid = t.Validate(); c.invalid == nil {
 		c.native = native(c.base) // an invalid Base may be a nil pointer
