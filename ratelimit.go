@@ -201,7 +201,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	case a.quota != nil:
 		a.quota.Done(&r, now)
 	case r.Shows(), a.record().quotas.Active():
-		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now, int64(a.record().inFlight.Count()-1))
+		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now)
 	}
 	if r.Status == http.StatusTooManyRequests {
 		a.report.quota = a.exhausted(now)

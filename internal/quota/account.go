@@ -10,16 +10,11 @@ import (
 )
 
 // accountKey identifies the quotas of one credential in a scope. Servers count requests by credential,
-// not by client.
+// not by client. Its strings are those of the Set.
 type accountKey struct {
 	scope      string
 	credential uint64
 	key        string // Request.Key
-}
-
-func (k accountKey) clone() accountKey {
-	k.scope, k.key = strings.Clone(k.scope), strings.Clone(k.key)
-	return k
 }
 
 // account is the quotas of one credential and key: the general bucket, and those of the Limiter that
@@ -33,9 +28,6 @@ type account struct {
 	general bucket
 }
 
-// keep reports whether the account has information. Others are evicted first.
-func (a *account) keep() bool { return a.known.Load() }
-
 // bucketKey identifies a bucket that routes have of their own. Those of an evicted account are never
 // found again.
 type bucketKey struct {
@@ -44,20 +36,17 @@ type bucketKey struct {
 	id      uint64
 }
 
-func (k bucketKey) clone() bucketKey {
-	k.name = strings.Clone(k.name)
-	return k
-}
-
 // initBuckets sets what the maps of the Limiter do.
 func (l *Limiter) initBuckets() {
-	l.accounts.Clone = accountKey.clone
-	l.accounts.Keep = (*account).keep
+	l.accounts.Keep = func(a *account) bool { return a.known.Load() } // others are evicted first
 	l.accounts.Init = func(k accountKey, a *account) {
 		a.accountKey, a.limiter = k, l
 		a.general.init(bucketKey{account: a})
 	}
-	l.buckets.Clone = bucketKey.clone
+	l.buckets.Clone = func(k bucketKey) bucketKey {
+		k.name = strings.Clone(k.name) // a part of a header
+		return k
+	}
 	l.buckets.Init = func(k bucketKey, b *bucket) { b.init(k) }
 }
 

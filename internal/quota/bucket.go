@@ -23,7 +23,6 @@ type bucket struct {
 	waitqueue.Queue[flight]
 	knowledge
 	inflight int64
-	early    int64     // of these, without a permit
 	version  uint64    // number of responses, which orders observations
 	latest   time.Time // the latest time that tick returned
 }
@@ -70,28 +69,27 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 
 // enter takes the permit. It waits for it if the limits allow. A hedge takes none of the last half. A call that would
 // be rejected may be a probe.
-func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) *Rejection {
+func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) (waited bool, rejected *Rejection) {
 	b.Mu.Lock()
 	now = b.tick(now)
 	granted, e, rejected := b.TakeOrJoin(now, limits)
 	if e != nil {
 		b.Mu.Unlock()
 		p.flight, rejected = b.Wait(e)
-		p.Waited = true
-		return rejected
+		return true, rejected
 	}
 	defer b.Mu.Unlock()
 	p.flight = granted
 	switch {
 	case rejected == nil && r.NoWait && b.lessThanHalfLeft(now):
 		b.finish(&granted, false)
-		return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
+		return false, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
 	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(p, now):
 		p.probe = true
 		b.use(&p.flight, now)
-		return nil
+		return false, nil
 	}
-	return rejected
+	return false, rejected
 }
 
 // use counts a request as in flight.

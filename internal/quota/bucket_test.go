@@ -741,7 +741,7 @@ func (beginning) WaitEnds()                    {}
 func TestQuota_cancelWithPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false}, time.Hour, 1)
+		b.block.reject(rejection{sent: time.Now(), now: time.Now(), wait: time.Second, shown: true}, time.Hour, 1)
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -846,43 +846,6 @@ func TestQuotaStress(t *testing.T) {
 	})
 }
 
-// Requests that are in flight when the first response with a quota arrives are counted, and their
-// results wake others.
-func TestSet_firstResponse(t *testing.T) {
-	rounds := 2000
-	if testing.Short() {
-		rounds = 200
-	}
-	for range rounds {
-		l := with(Config{MaxWait: 20 * time.Second}) // as long as a lost wake-up would take
-		begun := time.Now()
-		var calls sync.WaitGroup
-		for i := range 4 {
-			calls.Go(func() {
-				e := newExchange(t.Context(), l)
-				if i == 0 {
-					e.header = http.Header{"Ratelimit-Limit": {"3"}, "Ratelimit-Remaining": {"1"}, "Ratelimit-Reset": {"3600"}}
-				}
-				for range 3 {
-					if e.enter() != nil {
-						return // the last of the quota is taken
-					}
-					if i == 3 {
-						e.Cancel(time.Now())
-					} else {
-						e.done()
-					}
-				}
-			})
-		}
-		calls.Wait()
-		require.Less(t, time.Since(begun), 15*time.Second)
-		b := &l.accounts.Peek(accountKey{scope: "api.example.com"}).general
-		require.Zero(t, b.inflight)
-		require.Zero(t, b.Len())
-	}
-}
-
 func BenchmarkLimiter(b *testing.B) {
 	for _, row := range []struct {
 		name   string
@@ -906,7 +869,7 @@ func BenchmarkLimiter(b *testing.B) {
 			for next() {
 				set := e.Set(e.scope)
 				if !set.Active() {
-					set.Observe(e.Request, said, now, now, 0)
+					set.Observe(e.Request, said, now, now)
 					continue
 				}
 				t, refused := set.Admit(e.ctx, e.Request, now)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
@@ -35,7 +34,6 @@ type paced struct {
 
 	base      http.RoundTripper
 	maxClosed time.Duration
-	unknown   atomic.Int64 // requests in flight without a permit
 }
 
 func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -49,9 +47,6 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, &refusedError{*refusal, context.Cause(req.Context())}
 		}
 	}
-	if !active {
-		p.unknown.Add(1)
-	}
 	sent := time.Now()
 	resp, err := p.base.RoundTrip(req)
 	now, answer := time.Now(), new(Response)
@@ -61,8 +56,7 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if active {
 		permit.Done(answer, now)
 	} else {
-		set.Observe(r, answer, sent, now, p.unknown.Load()-1)
-		p.unknown.Add(-1)
+		set.Observe(r, answer, sent, now)
 	}
 	return resp, err
 }

@@ -68,7 +68,7 @@ type Limiter struct {
 // New returns a Limiter.
 func New(c Config) *Limiter {
 	l := &Limiter{Config: c, origin: time.Now(), seed: maphash.MakeSeed()}
-	l.sets.Keep = (*Set).keep
+	l.sets.Keep = (*Set).Active // others have no information, and are evicted first
 	l.sets.Held = (*Set).Held
 	l.sets.Clone = strings.Clone
 	l.sets.Init = func(scope string, s *Set) { s.init(l, scope) }

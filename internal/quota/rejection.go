@@ -21,7 +21,6 @@ type block struct {
 	cause time.Time // a success of a request that was sent later ends the block
 
 	streak int64         // consecutive rejections
-	first  time.Time     // the time of the first of them
 	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
@@ -31,9 +30,8 @@ type block struct {
 
 const (
 	// The scope is blocked after minStreak consecutive rejections, and as many as there are
-	// requests in flight, over the time that they ask for or minStreakTime. Many rejections in a
-	// moment may only be the end of a window of a second.
-	minStreak, minStreakTime = 8, time.Second
+	// requests in flight.
+	minStreak = 8
 
 	maxDoubled = 30 * time.Second // maximum of a doubled wait
 	maxLevel   = 5                // 2^5 s are more than maxDoubled
@@ -50,7 +48,7 @@ type rejection struct {
 // reject counts a rejection. longest is the maximum of a block.
 func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 	if b.streak++; b.streak == 1 {
-		b.first, b.least = r.now, r.wait
+		b.least = r.wait
 	}
 	b.least = min(b.least, r.wait)
 	wait := min(r.wait, longest)
@@ -60,7 +58,7 @@ func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 			b.extend(r.now.Add(wait), r.now.Add(wait)) // no success ends it earlier
 		}
 	case r.shown:
-	case b.streak >= max(minStreak, inflight) && r.now.Sub(b.first) >= min(b.least, minStreakTime):
+	case b.streak >= max(minStreak, inflight):
 		if wait = min(b.least, longest); wait > 0 { // 0: the server rounds the rest of a second down
 			b.extend(r.now.Add(wait), r.sent)
 		}
