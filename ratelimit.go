@@ -13,6 +13,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/route"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -138,13 +139,13 @@ func (c *call) slotAround() *quota.Slot {
 }
 
 // rateLimited returns the error of a call without a permit.
-func (c *call) rateLimited(r *quota.Rejection) *Error {
+func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
 	switch r.Reason {
-	case quota.Canceled:
+	case waitqueue.Canceled:
 		return c.canceled(c.ctx.Err())
-	case quota.DeadlineExceeded:
+	case waitqueue.DeadlineExceeded:
 		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: r.NotBefore}
-	case quota.MaxWaitExceeded:
+	case waitqueue.MaxWaitExceeded:
 	}
 	return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
 }
@@ -252,9 +253,9 @@ func credential(h http.Header, u *url.URL) string {
 // queuedAttempt is an attempt that waits in the queue.
 type queuedAttempt attempt
 
-var _ quota.Waiter = (*queuedAttempt)(nil)
+var _ waitqueue.Waiter = (*queuedAttempt)(nil)
 
-// WaitBegins implements quota.Waiter.
+// WaitBegins implements waitqueue.Waiter.
 func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	if q.report.FixedLimit = fixed; !fixed {
 		q.report.quota = (*attempt)(q).exhausted(time.Now())
@@ -262,7 +263,7 @@ func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	(*attempt)(q).beginQueue(until)
 }
 
-// WaitEnds implements quota.Waiter.
+// WaitEnds implements waitqueue.Waiter.
 func (q *queuedAttempt) WaitEnds() { (*attempt)(q).record().queued.Add(-1) }
 
 // beginQueue counts and reports an attempt that begins to wait for a permit.

@@ -69,7 +69,7 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 
 // enter takes the permit. It waits for it if the limits allow. A hedge takes none of the last half. A call that would
 // be rejected may be a probe.
-func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) (waited bool, rejected *Rejection) {
+func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) (waited bool, rejected *waitqueue.Rejection) {
 	b.Mu.Lock()
 	now = b.tick(now)
 	granted, e, rejected := b.TakeOrJoin(now, limits)
@@ -83,7 +83,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 	switch {
 	case rejected == nil && r.NoWait && b.lessThanHalfLeft(now):
 		b.finish(&granted, false)
-		return false, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
+		return false, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: now}
 	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(p, now):
 		p.probe = true
 		b.use(&p.flight, now)
@@ -95,7 +95,6 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 // use counts a request as in flight.
 func (b *bucket) use(f *flight, now time.Time) {
 	b.inflight++
-	b.block.send(now)
 	for i := range b.dims {
 		b.dims[i].sent(now)
 	}

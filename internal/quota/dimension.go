@@ -76,7 +76,7 @@ func (d *dimension) learn(o *observation) bool {
 	case d.end.reset.IsZero(), d.end.guessed:
 		d.take(o)
 	case o.end.early.After(d.end.reset):
-		if d.end.early.After(o.now) && d.refills(o) {
+		if d.end.early.After(o.now) {
 			d.resetMoves++
 		}
 		d.take(o)
@@ -161,13 +161,6 @@ func (d *dimension) need() int64 {
 	return 1
 }
 
-// refills reports whether the reset may be the time at which a token bucket is full: half of the
-// tokens need half of the window. The reset of a sliding window is always a whole window away.
-func (d *dimension) refills(o *observation) bool {
-	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
-	return o.field.Window == 0 || o.end.reset.Sub(o.now) <= time.Duration(used*float64(o.field.Window))+time.Second
-}
-
 func (d *dimension) learnSize(o *observation) {
 	if limit := min(o.field.Limit, maxLimit); limit > 0 && limit != d.limit {
 		d.limit, d.served = limit, 0
@@ -217,7 +210,9 @@ func (d *dimension) usedByOthers() int64 {
 // sent counts a request that is sent. The server may begin a window with it.
 func (d *dimension) sent(now time.Time) {
 	d.own++
-	d.first = firstSince(d.first, d.since, now)
+	if d.first.Before(d.since) && !now.Before(d.since) {
+		d.first = now
+	}
 	if d.end.reset.IsZero() && d.window > 0 && d.standing == followed {
 		d.end = end{early: now, reset: now.Add(d.window), guessed: true}
 	}

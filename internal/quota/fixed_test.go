@@ -57,15 +57,15 @@ func TestStaticLimit_rejects(t *testing.T) {
 		name      string
 		limit     Config
 		deadline  time.Duration
-		reason    Reason
+		reason    waitqueue.Reason
 		notBefore time.Duration // for the first refused
 		served    int           // of ten calls at once
 	}{
-		{"MaxWait", Config{Limit: 1, MaxWait: 3 * time.Second}, time.Hour, MaxWaitExceeded, 4 * time.Second, 4},
-		{"MaxWait by default", Config{Limit: 0.1}, time.Hour, MaxWaitExceeded, 70 * time.Second, 7},
-		{"never wait", Config{Limit: 1, MaxWait: -1}, time.Hour, MaxWaitExceeded, time.Second, 1},
-		{"deadline", Config{Limit: 1}, 4500 * time.Millisecond, DeadlineExceeded, 5 * time.Second, 5},
-		{"tiny", Config{Limit: math.SmallestNonzeroFloat64}, time.Hour, DeadlineExceeded, 24 * time.Hour, 1},
+		{"MaxWait", Config{Limit: 1, MaxWait: 3 * time.Second}, time.Hour, waitqueue.MaxWaitExceeded, 4 * time.Second, 4},
+		{"MaxWait by default", Config{Limit: 0.1}, time.Hour, waitqueue.MaxWaitExceeded, 70 * time.Second, 7},
+		{"never wait", Config{Limit: 1, MaxWait: -1}, time.Hour, waitqueue.MaxWaitExceeded, time.Second, 1},
+		{"deadline", Config{Limit: 1}, 4500 * time.Millisecond, waitqueue.DeadlineExceeded, 5 * time.Second, 5},
+		{"tiny", Config{Limit: math.SmallestNonzeroFloat64}, time.Hour, waitqueue.DeadlineExceeded, 24 * time.Hour, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestStaticLimit_MaxWait(t *testing.T) {
 					served.Add(1)
 					return
 				}
-				assert.Equal(t, MaxWaitExceeded, refused.Reason)
+				assert.Equal(t, waitqueue.MaxWaitExceeded, refused.Reason)
 			})
 		}
 		calls.Wait()

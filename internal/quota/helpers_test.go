@@ -11,6 +11,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // with returns a Limiter with RateLimit's defaults for the fields that are not set.
@@ -42,7 +43,7 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	set, permit := p.Set(req.URL.Host), Permit{}
 	active := set.Active()
 	if active {
-		var refusal *Rejection
+		var refusal *waitqueue.Rejection
 		if permit, refusal = set.Admit(req.Context(), r, time.Now()); refusal != nil {
 			return nil, &refusedError{*refusal, context.Cause(req.Context())}
 		}
@@ -83,7 +84,7 @@ func answerOf(status int, h http.Header, now time.Time) *Response {
 
 // refusedError is a Rejection as an error.
 type refusedError struct {
-	Rejection
+	waitqueue.Rejection
 
 	cause error
 }
@@ -108,7 +109,7 @@ func get(ctx context.Context, client *http.Client, url string, header ...string)
 	resp, err := client.Do(req)
 	if err != nil {
 		if !errors.As(err, &refused) {
-			refused = &refusedError{Rejection{Reason: notRefused}, err}
+			refused = &refusedError{waitqueue.Rejection{Reason: notRefused}, err}
 		}
 		return 0, refused
 	}
@@ -118,7 +119,7 @@ func get(ctx context.Context, client *http.Client, url string, header ...string)
 }
 
 // notRefused is of a request that was sent, and failed.
-const notRefused Reason = 255
+const notRefused waitqueue.Reason = 255
 
 // exchange is a request and its response, for tests that use the Limiter directly.
 type exchange struct {
@@ -140,7 +141,7 @@ func newExchange(ctx context.Context, l *Limiter) *exchange {
 	}
 }
 
-func (e *exchange) enter() (refused *Rejection) {
+func (e *exchange) enter() (refused *waitqueue.Rejection) {
 	e.Permit, refused = e.Set(e.scope).Admit(e.ctx, e.Request, time.Now())
 	return refused
 }

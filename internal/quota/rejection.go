@@ -13,7 +13,7 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
-// them ask. The first success of a request that was sent later ends that block. If the first request
+// them ask. The first success of a request that was sent later ends that block. If a request
 // after the reset of an exhausted quota is rejected again, the block is twice as long, because other
 // clients use the quota too.
 type block struct {
@@ -24,7 +24,6 @@ type block struct {
 	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
-	test  time.Time // when the first request after it was sent; earlier: none was
 	level int       // how often a quota was exhausted again after its reset
 }
 
@@ -71,21 +70,9 @@ func (b *block) extend(until, cause time.Time) {
 	}
 }
 
-// send notes the first request after a reset.
-func (b *block) send(now time.Time) { b.test = firstSince(b.test, b.shown, now) }
-
-// firstSince returns when the first request since a time was sent: now, if the one that is known was earlier.
-func firstSince(known, since, now time.Time) time.Time {
-	if known.Before(since) && !now.Before(since) {
-		return now
-	}
-	return known
-}
-
-// double returns the wait for an exhausted quota. A request that was sent before the last reset gives no new information,
-// nor does one behind the first after it: the first may be served, and its response late.
+// double returns the wait for an exhausted quota. A request that was sent before the last reset gives no new information.
 func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
-	if !b.shown.IsZero() && !sent.Before(b.shown) && (b.test.Before(b.shown) || !sent.After(b.test)) {
+	if !b.shown.IsZero() && !sent.Before(b.shown) {
 		b.level = min(b.level+1, maxLevel)
 	}
 	b.shown = later(b.shown, now.Add(wait))

@@ -82,7 +82,7 @@ func (s *Set) Active() bool { return s.active.Load() }
 
 // Admit waits for a permit, or rejects the request. It returns as soon as ctx is done. First the
 // server's quota must admit the request. Then Admit takes the tokens and the slot: see count.
-func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rejection) {
+func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *waitqueue.Rejection) {
 	l := s.limiter
 	g := passage{now: now}
 	g.limits = waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
@@ -93,7 +93,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rej
 		p := Permit{set: s}
 		if l.Follow {
 			if r.NoWait && s.limitedLately(g.now) {
-				return Permit{}, &Rejection{Reason: MaxWaitExceeded, NotBefore: g.now}
+				return Permit{}, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: g.now}
 			}
 			p = s.permit(&r)
 			waited, rejected := p.bucket.enter(&p, &r, g.now, g.limits)
@@ -118,7 +118,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rej
 // use it. All calls of a scope need the fixed limit, so a slot that waits for it keeps no other call back;
 // a token that waits for a slot would be sent too late and together with others. After a rejection, or if a
 // Waiter panics, count cancels p.
-func (s *Set) count(g *passage, p *Permit, around *Slot) (rejected *Rejection) {
+func (s *Set) count(g *passage, p *Permit, around *Slot) (rejected *waitqueue.Rejection) {
 	admitted := false
 	defer func() {
 		if !admitted {
@@ -164,7 +164,7 @@ func (g *passage) pass(waited bool) {
 }
 
 // takeToken takes a token of a shared quota, if there is one.
-func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *Rejection {
+func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *waitqueue.Rejection {
 	if of == nil {
 		return nil
 	}
