@@ -26,6 +26,9 @@ type dimension struct {
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
 
+	plausible bool // a response has shown a remaining count or a limit of 1, or a rejection shows it
+	zeros     int  // windows before it was plausible
+
 	base, own    int64     // what remained when this window was first seen, and requests since then
 	span         time.Time // when a span of a window began, in which requests are counted
 	spanEnd      time.Time
@@ -56,6 +59,10 @@ type end struct {
 // until returns the time until which calls wait.
 func (e end) until() time.Time { return sooner(sooner(e.likely, e.reset), e.cut) }
 
+// maxZeros is the number of windows without a remaining count, while requests are served, after
+// which the dimension is ignored.
+const maxZeros = 3
+
 // learn adds an observation. It returns false if that is of the previous window.
 //
 // Responses may arrive in another order than the server wrote them. An observation is newer if
@@ -64,6 +71,11 @@ func (e end) until() time.Time { return sooner(sooner(e.likely, e.reset), e.cut)
 func (d *dimension) learn(o *observation) bool {
 	d.mentioned = o.version
 	if d.standing == refuted && !o.rejected {
+		return true
+	}
+	d.plausible = d.plausible || o.rejected || o.field.Remaining > 0 || o.field.Limit == 1
+	if !d.plausible && d.zeros >= maxZeros {
+		d.standing = refuted
 		return true
 	}
 	d.standing = followed
@@ -180,6 +192,9 @@ func (d *dimension) over(now time.Time) bool {
 func (d *dimension) roll(now time.Time, inflight int64) bool {
 	if !d.over(now) {
 		return false
+	}
+	if !d.plausible {
+		d.zeros++
 	}
 	ended, refilled := d.end, d.refilled(now)
 	d.old, d.since, d.end = inflight, ended.until(), end{}
