@@ -116,7 +116,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 		}
 		return now, failed
 	}
-	a.quota, a.slot = &permit, permit.Slot()
+	a.quota, a.slot = &permit, permit.Slot
 	if a.quota.Waited {
 		now = time.Now()
 	}

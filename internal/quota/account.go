@@ -2,7 +2,6 @@ package quota
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -34,20 +33,6 @@ type bucketKey struct {
 	account *account
 	name    string // the server's; may be "" for an id
 	id      uint64
-}
-
-// initBuckets sets what the maps of the Limiter do.
-func (l *Limiter) initBuckets() {
-	l.accounts.Keep = func(a *account) bool { return a.known.Load() } // others are evicted first
-	l.accounts.Init = func(k accountKey, a *account) {
-		a.accountKey, a.limiter = k, l
-		a.general.init(bucketKey{account: a})
-	}
-	l.buckets.Clone = func(k bucketKey) bucketKey {
-		k.name = strings.Clone(k.name) // a part of a header
-		return k
-	}
-	l.buckets.Init = func(k bucketKey, b *bucket) { b.init(k) }
 }
 
 // init makes a bucket of an account.

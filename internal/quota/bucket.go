@@ -57,12 +57,9 @@ func (b *bucket) tick(now time.Time) time.Time {
 // maxLate is the longest delay between reading the clock and getting the lock.
 const maxLate = time.Minute
 
-// general returns the account's bucket for routes without one of their own; maybe b.
-func (b *bucket) general() *bucket { return &b.account.general }
-
 // blockedUntil returns the end of the block of the bucket or of the general one, or zero.
 func (b *bucket) blockedUntil(now time.Time) time.Time {
-	general := b.general()
+	general := &b.account.general
 	general.tick(now)
 	return later(b.block.at(now), general.block.at(now))
 }
@@ -109,8 +106,6 @@ type opening struct {
 	blocked bool      // rejections have blocked the scope until then
 	recheck time.Time // wait for a response of a request in flight, at most until then; zero: no wait
 }
-
-func (o *opening) free(now time.Time) bool { return o.recheck.IsZero() && !o.at.After(now) }
 
 func (b *bucket) opening(now time.Time) opening {
 	o := opening{at: b.blockedUntil(now)}

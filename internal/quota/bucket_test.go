@@ -622,7 +622,7 @@ func (beginning) WaitEnds()                    {}
 func TestQuota_cancelWithPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		b.block.reject(rejection{sent: time.Now(), now: time.Now(), wait: time.Second, shown: true}, time.Hour, 1)
+		b.block.extend(time.Now().Add(time.Second), time.Now())
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())

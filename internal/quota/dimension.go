@@ -233,15 +233,12 @@ func (d *dimension) sent(now time.Time) {
 	}
 }
 
-// inWindow returns the number of requests in flight that were sent in this window.
-func (d *dimension) inWindow(inflight int64) int64 { return max(inflight-d.old, 0) }
-
 // left returns the remaining count after the requests in flight are served.
 func (d *dimension) left(now time.Time, inflight int64) int64 {
 	if d.costed {
 		return d.refilled(now)
 	}
-	return d.refilled(now) - d.inWindow(inflight)
+	return d.refilled(now) - max(inflight-d.old, 0) // those of an earlier window do not count
 }
 
 // refilled returns the remaining count with what a token bucket has gained since.

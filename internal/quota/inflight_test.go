@@ -157,7 +157,7 @@ func TestSlots_areReturned(t *testing.T) {
 		{"Cancel, and Done by mistake", Config{MaxInFlight: 2}, func(t *testing.T, e *exchange) {
 			require.Nil(t, e.enter())
 			e.Permit.Cancel(time.Now())
-			e.Permit.Slot().release(time.Now())
+			e.Permit.Slot.release(time.Now())
 		}},
 		{"a hedge without a slot", Config{MaxInFlight: 1}, func(t *testing.T, e *exchange) {
 			e.NoWait = true

@@ -130,7 +130,7 @@ func (s *Set) count(g *passage, p *Permit, around *Slot) (rejected *waitqueue.Re
 		rejected = g.takeToken(p, p.bucket.shared)
 	}
 	if rejected == nil && s.slots != nil {
-		p.slot, waited, rejected = s.slots.enterSlot(around, g.now, g.limits)
+		p.Slot, waited, rejected = s.slots.enterSlot(around, g.now, g.limits)
 		g.pass(waited)
 	}
 	if rejected == nil {
