@@ -92,6 +92,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 // use counts a request as in flight.
 func (b *bucket) use(f *flight, now time.Time) {
 	b.inflight++
+	b.block.send(now)
 	for i := range b.dims {
 		b.dims[i].sent(now)
 	}

@@ -225,9 +225,7 @@ func (d *dimension) usedByOthers() int64 {
 // sent counts a request that is sent. The server may begin a window with it.
 func (d *dimension) sent(now time.Time) {
 	d.own++
-	if d.first.Before(d.since) && !now.Before(d.since) {
-		d.first = now
-	}
+	d.first = firstSince(d.first, d.since, now)
 	if d.end.reset.IsZero() && d.window > 0 && d.standing == followed {
 		d.end = end{early: now, reset: now.Add(d.window), guessed: true}
 	}

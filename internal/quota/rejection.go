@@ -13,7 +13,7 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
-// them ask. The first success of a request that was sent later ends that block. If a request
+// them ask. The first success of a request that was sent later ends that block. If the first request
 // after the reset of an exhausted quota is rejected again, the block is twice as long, because other
 // clients use the quota too.
 type block struct {
@@ -21,25 +21,39 @@ type block struct {
 	cause time.Time // a success of a request that was sent later ends the block
 
 	streak int64         // consecutive rejections
+	first  time.Time     // the time of the first of them
 	least  time.Duration // the shortest wait that they ask for; 0: one of them asks for none
 
 	shown time.Time // the latest reset of an exhausted quota; zero: successes have followed
+	test  time.Time // when the first request after it was sent; earlier: none was
 	level int       // how often a quota was exhausted again after its reset
 }
 
 const (
 	// The scope is blocked after minStreak consecutive rejections, and as many as there are
-	// requests in flight.
-	minStreak = 8
+	// requests in flight, over the time that they ask for or minStreakTime. Many rejections in a
+	// moment may only be the end of a window of a second.
+	minStreak, minStreakTime = 8, time.Second
 
 	maxDoubled = 30 * time.Second // maximum of a doubled wait
 	maxLevel   = 5                // 2^5 s are more than maxDoubled
 )
 
+// send notes the first request after a reset.
+func (b *block) send(now time.Time) { b.test = firstSince(b.test, b.shown, now) }
+
+// firstSince returns when the first request since a time was sent: now, if the one that is known was earlier.
+func firstSince(known, since, now time.Time) time.Time {
+	if known.Before(since) && !now.Before(since) {
+		return now
+	}
+	return known
+}
+
 // count counts a rejection that asks for a wait; 0: for none.
-func (b *block) count(wait time.Duration) {
+func (b *block) count(now time.Time, wait time.Duration) {
 	if b.streak++; b.streak == 1 {
-		b.least = wait
+		b.first, b.least = now, wait
 	}
 	b.least = min(b.least, wait)
 }
@@ -47,7 +61,10 @@ func (b *block) count(wait time.Duration) {
 // exhaust counts a rejection that shows an exhausted quota. known is true if a dimension waits for its reset: then
 // only a doubled wait blocks.
 func (b *block) exhaust(sent, now time.Time, wait, longest time.Duration, known bool) {
-	if !b.shown.IsZero() && !sent.Before(b.shown) { // a request from before the last reset gives no new information
+	// A request from before the last reset gives no new information. Nor does one behind the first after it: the first may
+	// be served, and its response late.
+	again := !b.shown.IsZero() && !sent.Before(b.shown)
+	if again && (b.test.Before(b.shown) || !sent.After(b.test)) {
 		b.level = min(b.level+1, maxLevel)
 	}
 	b.shown = later(b.shown, now.Add(wait))
@@ -137,12 +154,13 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		return // doubling is not needed: the store divides the quota between the processes
 	}
 	wait, longest := min(a.RetryAfter, b.limiter.MaxBlock), b.limiter.MaxBlock
-	of.block.count(wait)
+	of.block.count(now, wait)
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
 	switch {
 	case shown && wait > 0:
 		of.block.exhaust(p.sent, now, wait, longest, known)
 	case shown, of.block.least == 0: // the server rounds the rest of a second down
+	case now.Sub(of.block.first) < min(of.block.least, minStreakTime):
 	case of.block.streak >= max(minStreak, b.inflight):
 		of.block.extend(now.Add(of.block.least), p.sent)
 	}
