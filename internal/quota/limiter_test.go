@@ -142,6 +142,21 @@ func TestSet_observe(t *testing.T) {
 	})
 }
 
+// §4.17: many rejections in a moment may only be the end of a window of a second. They block if nothing else comes back
+// for longer.
+func TestSet_rejectionsOfASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := with(Config{}).Set("a")
+		for i := range 1001 {
+			require.True(t, s.BlockedUntil(Request{}, time.Now()).IsZero(), "after %d", i)
+			now := time.Now()
+			s.Observe(Request{}, answerOf(http.StatusTooManyRequests, http.Header{"Retry-After": {"1"}}, now), now, now)
+			time.Sleep(time.Millisecond)
+		}
+		require.False(t, s.BlockedUntil(Request{}, time.Now()).IsZero())
+	})
+}
+
 // §4.17: a failure between rejections shows that the server does not reject all requests.
 func TestSet_failuresEndAStreak(t *testing.T) {
 	for _, row := range []struct {
