@@ -14,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/route"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -111,7 +112,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 		}
 		return now, failed
 	}
-	a.permits.quota, a.permits.slot = &permit, permit.Slot()
+	a.permits.quota, a.permits.slot = &permit, permit.Slot
 	if permit.Waited {
 		now = time.Now()
 	}
@@ -129,13 +130,13 @@ func (c *call) slotAround() *quota.Slot {
 }
 
 // rateLimited returns the error of a call without a permit.
-func (c *call) rateLimited(r *quota.Rejection) *Error {
+func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
 	switch r.Reason {
-	case quota.Canceled:
+	case waitqueue.Canceled:
 		return c.canceled(c.ctx.Err())
-	case quota.DeadlineExceeded:
+	case waitqueue.DeadlineExceeded:
 		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: r.NotBefore}
-	case quota.MaxWaitExceeded:
+	case waitqueue.MaxWaitExceeded:
 	}
 	return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
 }
@@ -194,7 +195,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		a.permits.quota = nil
 		permit.Done(&r, now)
 	case r.Shows(), a.record().quotas.Active():
-		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now, int64(a.record().inFlight.Count()-1))
+		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now)
 	}
 	if r.Status == http.StatusTooManyRequests {
 		a.report.quota = a.exhausted(now)
@@ -245,9 +246,9 @@ func credential(h http.Header, u *url.URL) string {
 // queuedAttempt is an attempt that waits in the queue.
 type queuedAttempt attempt
 
-var _ quota.Waiter = (*queuedAttempt)(nil)
+var _ waitqueue.Waiter = (*queuedAttempt)(nil)
 
-// WaitBegins implements quota.Waiter.
+// WaitBegins implements waitqueue.Waiter.
 func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	if q.report.FixedLimit = fixed; !fixed {
 		q.report.quota = (*attempt)(q).exhausted(time.Now())
@@ -255,7 +256,7 @@ func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	(*attempt)(q).beginQueue(until)
 }
 
-// WaitEnds implements quota.Waiter.
+// WaitEnds implements waitqueue.Waiter.
 func (q *queuedAttempt) WaitEnds() { (*attempt)(q).record().queued.Add(-1) }
 
 // beginQueue counts and reports an attempt that begins to wait for a permit.

@@ -2,7 +2,6 @@ package quota
 
 import (
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -10,16 +9,11 @@ import (
 )
 
 // accountKey identifies the quotas of one credential in a scope. Servers count requests by credential,
-// not by client.
+// not by client. Its strings are those of the Set.
 type accountKey struct {
 	scope      string
 	credential uint64
 	key        string // Request.Key
-}
-
-func (k accountKey) clone() accountKey {
-	k.scope, k.key = strings.Clone(k.scope), strings.Clone(k.key)
-	return k
 }
 
 // account is the quotas of one credential and key: the general bucket, and those of the Limiter that
@@ -33,32 +27,12 @@ type account struct {
 	general bucket
 }
 
-// keep reports whether the account has information. Others are evicted first.
-func (a *account) keep() bool { return a.known.Load() }
-
 // bucketKey identifies a bucket that routes have of their own. Those of an evicted account are never
 // found again.
 type bucketKey struct {
 	account *account
 	name    string // the server's; may be "" for an id
 	id      uint64
-}
-
-func (k bucketKey) clone() bucketKey {
-	k.name = strings.Clone(k.name)
-	return k
-}
-
-// initBuckets sets what the maps of the Limiter do.
-func (l *Limiter) initBuckets() {
-	l.accounts.Clone = accountKey.clone
-	l.accounts.Keep = (*account).keep
-	l.accounts.Init = func(k accountKey, a *account) {
-		a.accountKey, a.limiter = k, l
-		a.general.init(bucketKey{account: a})
-	}
-	l.buckets.Clone = bucketKey.clone
-	l.buckets.Init = func(k bucketKey, b *bucket) { b.init(k) }
 }
 
 // init makes a bucket of an account.

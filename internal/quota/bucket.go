@@ -23,7 +23,6 @@ type bucket struct {
 	waitqueue.Queue[flight]
 	knowledge
 	inflight int64
-	early    int64     // of these, without a permit
 	version  uint64    // number of responses, which orders observations
 	latest   time.Time // the latest time that tick returned
 }
@@ -58,40 +57,36 @@ func (b *bucket) tick(now time.Time) time.Time {
 // maxLate is the longest delay between reading the clock and getting the lock.
 const maxLate = time.Minute
 
-// general returns the account's bucket for routes without one of their own; maybe b.
-func (b *bucket) general() *bucket { return &b.account.general }
-
 // blockedUntil returns the end of the block of the bucket or of the general one, or zero.
 func (b *bucket) blockedUntil(now time.Time) time.Time {
-	general := b.general()
+	general := &b.account.general
 	general.tick(now)
 	return later(b.block.at(now), general.block.at(now))
 }
 
 // enter takes the permit. It waits for it if the limits allow. A hedge takes none of the last half. A call that would
 // be rejected may be a probe.
-func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) *Rejection {
+func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) (waited bool, rejected *waitqueue.Rejection) {
 	b.Mu.Lock()
 	now = b.tick(now)
 	granted, e, rejected := b.TakeOrJoin(now, limits)
 	if e != nil {
 		b.Mu.Unlock()
 		p.flight, rejected = b.Wait(e)
-		p.Waited = true
-		return rejected
+		return true, rejected
 	}
 	defer b.Mu.Unlock()
 	p.flight = granted
 	switch {
 	case rejected == nil && r.NoWait && b.lessThanHalfLeft(now):
 		b.finish(&granted, false)
-		return &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
+		return false, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: now}
 	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(p, now):
 		p.probe = true
 		b.use(&p.flight, now)
-		return nil
+		return false, nil
 	}
-	return rejected
+	return false, rejected
 }
 
 // use counts a request as in flight.
@@ -112,8 +107,6 @@ type opening struct {
 	blocked bool      // rejections have blocked the scope until then
 	recheck time.Time // wait for a response of a request in flight, at most until then; zero: no wait
 }
-
-func (o *opening) free(now time.Time) bool { return o.recheck.IsZero() && !o.at.After(now) }
 
 func (b *bucket) opening(now time.Time) opening {
 	o := opening{at: b.blockedUntil(now)}

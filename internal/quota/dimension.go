@@ -88,7 +88,7 @@ func (d *dimension) learn(o *observation) bool {
 	case d.end.reset.IsZero(), d.end.guessed:
 		d.take(o)
 	case o.end.early.After(d.end.reset):
-		if d.end.early.After(o.now) && d.refills(o) {
+		if d.end.early.After(o.now) {
 			d.resetMoves++
 		}
 		d.take(o)
@@ -173,13 +173,6 @@ func (d *dimension) need() int64 {
 	return 1
 }
 
-// refills reports whether the reset may be the time at which a token bucket is full: half of the
-// tokens need half of the window. The reset of a sliding window is always a whole window away.
-func (d *dimension) refills(o *observation) bool {
-	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
-	return o.field.Window == 0 || o.end.reset.Sub(o.now) <= time.Duration(used*float64(o.field.Window))+time.Second
-}
-
 func (d *dimension) learnSize(o *observation) {
 	if limit := min(o.field.Limit, maxLimit); limit > 0 && limit != d.limit {
 		d.limit, d.served = limit, 0
@@ -238,15 +231,12 @@ func (d *dimension) sent(now time.Time) {
 	}
 }
 
-// inWindow returns the number of requests in flight that were sent in this window.
-func (d *dimension) inWindow(inflight int64) int64 { return max(inflight-d.old, 0) }
-
 // left returns the remaining count after the requests in flight are served.
 func (d *dimension) left(now time.Time, inflight int64) int64 {
 	if d.costed {
 		return d.refilled(now)
 	}
-	return d.refilled(now) - d.inWindow(inflight)
+	return d.refilled(now) - max(inflight-d.old, 0) // those of an earlier window do not count
 }
 
 // refilled returns the remaining count with what a token bucket has gained since.

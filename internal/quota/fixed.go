@@ -108,7 +108,7 @@ type Slot struct {
 
 // enterSlot takes a slot, and waits for it if the limits allow. An attempt inside an attempt that holds a
 // slot needs none: with one of its own, the two could wait for each other.
-func (s *fixedLimit) enterSlot(around *Slot, now time.Time, limits waitqueue.Limits) (slot *Slot, waited bool, rejected *Rejection) {
+func (s *fixedLimit) enterSlot(around *Slot, now time.Time, limits waitqueue.Limits) (slot *Slot, waited bool, rejected *waitqueue.Rejection) {
 	for outer := around; outer != nil; outer = outer.around {
 		if outer.of == s && outer.held.Load() {
 			return nil, false, nil

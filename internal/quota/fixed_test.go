@@ -57,15 +57,15 @@ func TestStaticLimit_rejects(t *testing.T) {
 		name      string
 		limit     Config
 		deadline  time.Duration
-		reason    Reason
+		reason    waitqueue.Reason
 		notBefore time.Duration // for the first refused
 		served    int           // of ten calls at once
 	}{
-		{"MaxWait", Config{Limit: 1, MaxWait: 3 * time.Second}, time.Hour, MaxWaitExceeded, 4 * time.Second, 4},
-		{"MaxWait by default", Config{Limit: 0.1}, time.Hour, MaxWaitExceeded, 70 * time.Second, 7},
-		{"never wait", Config{Limit: 1, MaxWait: -1}, time.Hour, MaxWaitExceeded, time.Second, 1},
-		{"deadline", Config{Limit: 1}, 4500 * time.Millisecond, DeadlineExceeded, 5 * time.Second, 5},
-		{"tiny", Config{Limit: math.SmallestNonzeroFloat64}, time.Hour, DeadlineExceeded, 24 * time.Hour, 1},
+		{"MaxWait", Config{Limit: 1, MaxWait: 3 * time.Second}, time.Hour, waitqueue.MaxWaitExceeded, 4 * time.Second, 4},
+		{"MaxWait by default", Config{Limit: 0.1}, time.Hour, waitqueue.MaxWaitExceeded, 70 * time.Second, 7},
+		{"never wait", Config{Limit: 1, MaxWait: -1}, time.Hour, waitqueue.MaxWaitExceeded, time.Second, 1},
+		{"deadline", Config{Limit: 1}, 4500 * time.Millisecond, waitqueue.DeadlineExceeded, 5 * time.Second, 5},
+		{"tiny", Config{Limit: math.SmallestNonzeroFloat64}, time.Hour, waitqueue.DeadlineExceeded, 24 * time.Hour, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -167,26 +167,6 @@ func TestStaticLimit_afterBlock(t *testing.T) {
 	}
 }
 
-// If the server blocks the scope while a call waits for a token, the call is not sent and returns
-// the token.
-func TestStaticLimit_blockedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, with(Config{Limit: 1, Burst: 1}), faulttest.Sequence(late(500*time.Millisecond, exhausted(5*time.Second)), faulttest.OK("")))
-		var calls sync.WaitGroup
-		for range 3 {
-			calls.Go(func() { _, _ = s.get(t, "/") })
-			synctest.Wait()
-		}
-		b := s.bucket(t)
-		calls.Wait()
-		requests := s.Requests()
-		require.Len(t, requests, 3)
-		assert.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 5500*time.Millisecond)
-		requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].ReceivedAt })
-		assert.Zero(t, b.inflight)
-	})
-}
-
 // A wait for a reset reduces the maximum wait for a token.
 func TestStaticLimit_MaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -202,7 +182,7 @@ func TestStaticLimit_MaxWait(t *testing.T) {
 					served.Add(1)
 					return
 				}
-				assert.Equal(t, MaxWaitExceeded, refused.Reason)
+				assert.Equal(t, waitqueue.MaxWaitExceeded, refused.Reason)
 			})
 		}
 		calls.Wait()

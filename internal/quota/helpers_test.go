@@ -7,11 +7,11 @@ import (
 	"io"
 	"math"
 	"net/http"
-	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // with returns a Limiter with RateLimit's defaults for the fields that are not set.
@@ -35,7 +35,6 @@ type paced struct {
 
 	base      http.RoundTripper
 	maxClosed time.Duration
-	unknown   atomic.Int64 // requests in flight without a permit
 }
 
 func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -44,13 +43,10 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	set, permit := p.Set(req.URL.Host), Permit{}
 	active := set.Active()
 	if active {
-		var refusal *Rejection
+		var refusal *waitqueue.Rejection
 		if permit, refusal = set.Admit(req.Context(), r, time.Now()); refusal != nil {
 			return nil, &refusedError{*refusal, context.Cause(req.Context())}
 		}
-	}
-	if !active {
-		p.unknown.Add(1)
 	}
 	sent := time.Now()
 	resp, err := p.base.RoundTrip(req)
@@ -61,8 +57,7 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if active {
 		permit.Done(answer, now)
 	} else {
-		set.Observe(r, answer, sent, now, p.unknown.Load()-1)
-		p.unknown.Add(-1)
+		set.Observe(r, answer, sent, now)
 	}
 	return resp, err
 }
@@ -89,7 +84,7 @@ func answerOf(status int, h http.Header, now time.Time) *Response {
 
 // refusedError is a Rejection as an error.
 type refusedError struct {
-	Rejection
+	waitqueue.Rejection
 
 	cause error
 }
@@ -114,7 +109,7 @@ func get(ctx context.Context, client *http.Client, url string, header ...string)
 	resp, err := client.Do(req)
 	if err != nil {
 		if !errors.As(err, &refused) {
-			refused = &refusedError{Rejection{Reason: notRefused}, err}
+			refused = &refusedError{waitqueue.Rejection{Reason: notRefused}, err}
 		}
 		return 0, refused
 	}
@@ -124,7 +119,7 @@ func get(ctx context.Context, client *http.Client, url string, header ...string)
 }
 
 // notRefused is of a request that was sent, and failed.
-const notRefused Reason = 255
+const notRefused waitqueue.Reason = 255
 
 // exchange is a request and its response, for tests that use the Limiter directly.
 type exchange struct {
@@ -146,7 +141,7 @@ func newExchange(ctx context.Context, l *Limiter) *exchange {
 	}
 }
 
-func (e *exchange) enter() (refused *Rejection) {
+func (e *exchange) enter() (refused *waitqueue.Rejection) {
 	e.Permit, refused = e.Set(e.scope).Admit(e.ctx, e.Request, time.Now())
 	return refused
 }

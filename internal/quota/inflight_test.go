@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -70,7 +71,7 @@ func TestSlots_tokensTooLate(t *testing.T) {
 		go func() { _ = second.enter() }()
 		synctest.Wait()
 		begun := time.Now()
-		require.Equal(t, Rejection{Reason: MaxWaitExceeded, NotBefore: begun.Add(2 * time.Second)}, *third.enter())
+		require.Equal(t, waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: begun.Add(2 * time.Second)}, *third.enter())
 		require.Zero(t, time.Since(begun))
 	})
 }
@@ -80,7 +81,7 @@ func TestSlots_notBeforeIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := with(Config{Limit: 10, MaxInFlight: 1, MaxWait: -1})
 		require.Nil(t, newExchange(t.Context(), l).enter())
-		require.Equal(t, Rejection{Reason: MaxWaitExceeded}, *newExchange(t.Context(), l).enter())
+		require.Equal(t, waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded}, *newExchange(t.Context(), l).enter())
 	})
 }
 
@@ -143,24 +144,24 @@ func TestSlots_areReturned(t *testing.T) {
 		end    func(t *testing.T, e *exchange)
 	}{
 		{"no token", Config{MaxInFlight: 2, Limit: 0.001, MaxWait: time.Second}, func(t *testing.T, e *exchange) {
-			require.Equal(t, MaxWaitExceeded, e.enter().Reason)
+			require.Equal(t, waitqueue.MaxWaitExceeded, e.enter().Reason)
 		}},
 		{"a Waiter that panics in the wait for a token", Config{MaxInFlight: 2, Limit: 1}, func(t *testing.T, e *exchange) {
-			e.Waiter = &recordingWaiter{panics: true}
+			e.Waiter = panickingWaiter{}
 			require.Panics(t, func() { e.enter() })
 		}},
 		{"a Waiter that panics in the wait for a slot", Config{MaxInFlight: 1}, func(t *testing.T, e *exchange) {
-			e.Waiter = &recordingWaiter{panics: true}
+			e.Waiter = panickingWaiter{}
 			require.Panics(t, func() { e.enter() })
 		}},
 		{"Cancel, and Done by mistake", Config{MaxInFlight: 2}, func(t *testing.T, e *exchange) {
 			require.Nil(t, e.enter())
 			e.Permit.Cancel(time.Now())
-			e.Permit.Slot().release(time.Now())
+			e.Permit.Slot.release(time.Now())
 		}},
 		{"a hedge without a slot", Config{MaxInFlight: 1}, func(t *testing.T, e *exchange) {
 			e.NoWait = true
-			require.Equal(t, Rejection{Reason: MaxWaitExceeded}, *e.enter())
+			require.Equal(t, waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded}, *e.enter())
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -192,3 +193,9 @@ func TestSlots_status(t *testing.T) {
 		require.Equal(t, 3, l.freeSlots(e.scope))
 	})
 }
+
+// panickingWaiter is a Waiter that panics.
+type panickingWaiter struct{}
+
+func (panickingWaiter) WaitBegins(time.Time, bool) { panic("waiter") }
+func (panickingWaiter) WaitEnds()                  {}

@@ -68,11 +68,20 @@ type Limiter struct {
 // New returns a Limiter.
 func New(c Config) *Limiter {
 	l := &Limiter{Config: c, origin: time.Now(), seed: maphash.MakeSeed()}
-	l.sets.Keep = (*Set).keep
+	l.sets.Keep = (*Set).Active // others have no information, and are evicted first
 	l.sets.Held = (*Set).Held
 	l.sets.Clone = strings.Clone
 	l.sets.Init = func(scope string, s *Set) { s.init(l, scope) }
-	l.initBuckets()
+	l.accounts.Keep = func(a *account) bool { return a.known.Load() } // others are evicted first
+	l.accounts.Init = func(k accountKey, a *account) {
+		a.accountKey, a.limiter = k, l
+		a.general.init(bucketKey{account: a})
+	}
+	l.buckets.Clone = func(k bucketKey) bucketKey {
+		k.name = strings.Clone(k.name) // a part of a header
+		return k
+	}
+	l.buckets.Init = func(k bucketKey, b *bucket) { b.init(k) }
 	l.routes.Max = maxRoutes
 	return l
 }

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // respond makes a request and reports its response.
-func respond(t *testing.T, l *Limiter, path string, status int, header ...string) *Rejection {
+func respond(t *testing.T, l *Limiter, path string, status int, header ...string) *waitqueue.Rejection {
 	e := newExchange(t.Context(), l)
 	e.Path, e.status = path, status
 	for i := 0; i < len(header); i += 2 {
@@ -66,7 +68,7 @@ func TestNoWait_spendsNoShortQuota(t *testing.T) {
 				refused := e.enter()
 				require.Equal(t, row.sent, refused == nil)
 				if !row.sent {
-					require.Equal(t, MaxWaitExceeded, refused.Reason)
+					require.Equal(t, waitqueue.MaxWaitExceeded, refused.Reason)
 				}
 				e.NoWait = false
 				require.Nil(t, e.enter(), "the call itself is sent")
@@ -168,38 +170,21 @@ func TestProbe_intervals(t *testing.T) {
 	})
 }
 
-// A count that is late shows what was left of the last window. It looks as if others used the quota, so
-// calls that would be rejected test it at once, one after another.
-func TestProbe_lateCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const ok = http.StatusOK
-		l := with(Config{MaxWait: -1})
-		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 2, 600)...))
-		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 1, 600)...))
-		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 0, 600)...))
-		time.Sleep(601 * time.Second)
-		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 0, 600)...), "late")
-		require.NotNil(t, respond(t, l, "/", ok))
-		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 1, 600)...), "a probe")
-		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 0, 600)...))
-	})
-}
-
 // §4.17: a server that tells the truth is believed: what looks like more than its limit is not.
 func TestQuota_truthIsNotRefuted(t *testing.T) {
 	const ok, limited = http.StatusOK, http.StatusTooManyRequests
 	for _, row := range []struct {
 		name   string
-		before func(t *testing.T, respond func(path string, status int, header ...string) *Rejection)
+		before func(t *testing.T, respond func(path string, status int, header ...string) *waitqueue.Rejection)
 	}{
-		{"another route is served", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+		{"another route is served", func(t *testing.T, respond func(string, int, ...string) *waitqueue.Rejection) {
 			require.Nil(t, respond("/", ok, quotaHeader(10, 9, 60)...))
 			for range 25 {
 				require.Nil(t, respond("/other", ok))
 				time.Sleep(time.Second)
 			}
 		}},
-		{"a rejection had a longer reset", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+		{"a rejection had a longer reset", func(t *testing.T, respond func(string, int, ...string) *waitqueue.Rejection) {
 			require.Nil(t, respond("/", ok, quotaHeader(10, 9, 1)...))
 			require.Nil(t, respond("/", limited, quotaHeader(10, 0, 60)...))
 			time.Sleep(61 * time.Second)
@@ -211,12 +196,12 @@ func TestQuota_truthIsNotRefuted(t *testing.T) {
 				time.Sleep(1100 * time.Millisecond)
 			}
 		}},
-		{"a 304 costs nothing", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+		{"a 304 costs nothing", func(t *testing.T, respond func(string, int, ...string) *waitqueue.Rejection) {
 			for range 21 {
 				require.Nil(t, respond("/", http.StatusNotModified, quotaHeader(10, 5, 3600)...))
 			}
 		}},
-		{"a window of less than a second", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+		{"a window of less than a second", func(t *testing.T, respond func(string, int, ...string) *waitqueue.Rejection) {
 			for range 10 {
 				for left := 9; left >= 0; left-- {
 					fields := []string{"X-RateLimit-Limit-Requests", "10", "X-RateLimit-Remaining-Requests", strconv.Itoa(left), "X-RateLimit-Reset-Requests", "0.2"}
@@ -226,7 +211,7 @@ func TestQuota_truthIsNotRefuted(t *testing.T) {
 				time.Sleep(201 * time.Millisecond)
 			}
 		}},
-		{"the limit falls", func(t *testing.T, respond func(string, int, ...string) *Rejection) {
+		{"the limit falls", func(t *testing.T, respond func(string, int, ...string) *waitqueue.Rejection) {
 			for i := range 40 {
 				require.Nil(t, respond("/", ok, quotaHeader(100, 99-i, 60)...))
 			}
@@ -235,7 +220,7 @@ func TestQuota_truthIsNotRefuted(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := with(Config{MaxWait: -1})
-				row.before(t, func(path string, status int, header ...string) *Rejection {
+				row.before(t, func(path string, status int, header ...string) *waitqueue.Rejection {
 					return respond(t, l, path, status, header...)
 				})
 				require.Nil(t, respond(t, l, "/", ok, quotaHeader(10, 0, 30)...))

@@ -9,7 +9,8 @@ import (
 // Permit permits one request. The caller must call Done or Cancel once. Both do nothing on
 // the zero Permit.
 type Permit struct {
-	Waited bool // the request waited for the permit
+	Waited bool  // the request waited for the permit
+	Slot   *Slot // held until Done or Cancel; nil: none
 
 	flight
 	otherRoute bool // only rejections of other routes show the exhaustion
@@ -18,7 +19,6 @@ type Permit struct {
 	bucket     *bucket            // nil: headers are ignored
 	fixed      *fixedLimit        // the fixed limit that issued a token; nil: none
 	shared     *sharedquota.Quota // the shared quota that issued token; nil: none
-	slot       *Slot              // nil: none
 
 	method, path string
 }
@@ -30,12 +30,9 @@ type flight struct {
 	sent    time.Time
 }
 
-// Slot returns the slot that the permit holds until Done or Cancel, or nil.
-func (p *Permit) Slot() *Slot { return p.slot }
-
 // Cancel returns a permit that was not used.
 func (p *Permit) Cancel(now time.Time) {
-	p.slot.release(now)
+	p.Slot.release(now)
 	if p.fixed != nil {
 		p.fixed.Cancel(struct{}{}, now)
 	}
@@ -71,7 +68,7 @@ func (p *Permit) renew(now time.Time) bool {
 
 // Done reports the result of the request.
 func (p *Permit) Done(resp *Response, now time.Time) {
-	defer p.slot.release(now) // after what the response says about the quota
+	defer p.Slot.release(now) // after what the response says about the quota
 	b := p.bucket
 	var of *bucket // the bucket that the response names
 	if b != nil {

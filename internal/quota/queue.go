@@ -53,7 +53,8 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 
 // Take implements waitqueue.Gate.
 func (b *bucket) Take(now time.Time) (f flight, ok bool) {
-	if o := b.opening(b.tick(now)); !o.free(now) {
+	o := b.opening(b.tick(now))
+	if !o.recheck.IsZero() || o.at.After(now) {
 		return f, false
 	}
 	b.use(&f, b.latest)

@@ -183,7 +183,7 @@ func TestRelease_isEstimated(t *testing.T) {
 			setFields(h, "RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, remaining, reset))
 			return answerOf(status, h, time.Now())
 		}
-		s.Observe(Request{}, shows(http.StatusTooManyRequests, 0, 3), time.Now(), time.Now(), 0)
+		s.Observe(Request{}, shows(http.StatusTooManyRequests, 0, 3), time.Now(), time.Now())
 		deadline := time.Now().Add(3100 * time.Millisecond)
 		ctx, cancel := context.WithDeadline(t.Context(), deadline)
 		defer cancel()
@@ -209,5 +209,22 @@ func TestRelease_isEstimated(t *testing.T) {
 		require.NotZero(t, sent.Load())
 		require.NotZero(t, refused.Load())
 		require.Less(t, waitedInVain.Load(), int64(5), "a release is not exact")
+	})
+}
+
+// If the request that is sent alone after a reset is not sent, the next one is sent alone instead.
+func TestAlone_notSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		b.after = release{alone: time.Now().Add(time.Second), since: time.Now()}
+		first := permitOf(b)
+		o := b.opening(time.Now())
+		require.False(t, o.recheck.IsZero())
+		first.Cancel(time.Now())
+		o = b.opening(time.Now())
+		require.True(t, o.recheck.IsZero(), "the next one may be sent")
+		permitOf(b)
+		o = b.opening(time.Now())
+		require.False(t, o.recheck.IsZero(), "it goes alone")
 	})
 }

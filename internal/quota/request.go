@@ -26,24 +26,8 @@ type Request struct {
 	// Around is the slot of the attempt of which the request is a part, or nil.
 	Around *Slot
 	// Waiter is called for each wait. nil means none.
-	Waiter Waiter
+	Waiter waitqueue.Waiter
 }
-
-// Waiter is called when a request begins to wait, and when the wait ends.
-type Waiter = waitqueue.Waiter
-
-// Rejection is the result of a request that gets no permit.
-type Rejection = waitqueue.Rejection
-
-// Reason is the reason of a rejection.
-type Reason = waitqueue.Reason
-
-// The reasons.
-const (
-	MaxWaitExceeded  = waitqueue.MaxWaitExceeded
-	DeadlineExceeded = waitqueue.DeadlineExceeded
-	Canceled         = waitqueue.Canceled
-)
 
 // Response is the result of a request.
 type Response struct {

@@ -20,12 +20,11 @@ type Set struct {
 	limiter *Limiter
 	scope   string
 	active  atomic.Bool
-	named   atomic.Bool            // some routes have their own bucket
-	limited atomic.Int64           // time of the last 429 since the limiter's origin; 0: never
-	first   atomic.Pointer[bucket] // made the Set active, and counts the requests without a permit
-	fixed   *fixedLimit            // the fixed limit of this process; nil: none
-	shared  *sharedquota.Quota     // the fixed limit of many processes; nil: none
-	slots   *fixedLimit            // the requests at once; nil: no limit
+	named   atomic.Bool        // some routes have their own bucket
+	limited atomic.Int64       // time of the last 429 since the limiter's origin; 0: never
+	fixed   *fixedLimit        // the fixed limit of this process; nil: none
+	shared  *sharedquota.Quota // the fixed limit of many processes; nil: none
+	slots   *fixedLimit        // the requests at once; nil: no limit
 
 	mu   sync.Mutex
 	keys map[string]string // of requests; guarded by mu
@@ -77,95 +76,81 @@ func (s *Set) init(l *Limiter, scope string) {
 	s.active.Store(l.Limit > 0 || l.MaxInFlight > 0 || l.Follow && l.Shared != nil)
 }
 
-// keep reports whether the Set has information. Others are evicted first.
-func (s *Set) keep() bool { return s.active.Load() }
-
 // Active reports whether a request needs a permit. It is false as long as there is no limit of the
 // client's own, and no response has shown a quota or was a rejection. Once true, it stays true.
 func (s *Set) Active() bool { return s.active.Load() }
 
 // Admit waits for a permit, or rejects the request. It returns as soon as ctx is done. First the
 // server's quota must admit the request. Then Admit takes the tokens and the slot: see count.
-func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *Rejection) {
+func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *waitqueue.Rejection) {
 	l := s.limiter
-	limits := waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
+	g := passage{now: now}
+	g.limits = waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
 	if r.NoWait || r.AtOnce {
-		limits.MaxWait = 0
+		g.limits.MaxWait = 0
 	}
-	begun, waited := now, false
 	for {
 		p := Permit{set: s}
 		if l.Follow {
-			if r.NoWait && s.limitedLately(now) {
-				return Permit{}, &Rejection{Reason: MaxWaitExceeded, NotBefore: now}
+			if r.NoWait && s.limitedLately(g.now) {
+				return Permit{}, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: g.now}
 			}
 			p = s.permit(&r)
-			if rejected := p.bucket.enter(&p, &r, now, limits); rejected != nil {
+			waited, rejected := p.bucket.enter(&p, &r, g.now, g.limits)
+			if g.pass(waited); rejected != nil {
 				return Permit{}, rejected
 			}
-			waited = waited || p.Waited
 		}
-		if p.Waited {
-			now = time.Now()
-			limits.MaxWait = l.MaxWait - now.Sub(begun)
-		}
-		counted, rejected := s.count(&p, r.Around, now, limits)
-		if rejected != nil {
+		waits := g.waits
+		if rejected := s.count(&g, &p, r.Around); rejected != nil {
 			return Permit{}, rejected
 		}
-		if counted {
-			waited = true
-			if now = time.Now(); !p.renew(now) {
-				p.Cancel(now) // during the wait the server blocked the scope, or named another bucket
-				limits.MaxWait = l.MaxWait - now.Sub(begun)
-				continue
-			}
+		if g.waits == waits || p.renew(g.now) {
+			p.Waited = g.waits > 0
+			return p, nil
 		}
-		p.Waited = waited
-		return p, nil
+		p.Cancel(g.now) // during the wait the server blocked the scope, or named another bucket
 	}
 }
 
-// count takes a token of the quota that processes share, then a slot, then a token of the fixed limit,
-// and reports whether the request waited. The order loses nothing. A call that waits for a quota has no
-// slot: calls with another credential could use it. All calls of a scope need the fixed limit, so a
-// slot that waits for it keeps no other call back; a token that waits for a slot would be sent too late
-// and together with others. After a rejection, or if a Waiter panics, count cancels p.
-func (s *Set) count(p *Permit, around *Slot, now time.Time, limits waitqueue.Limits) (waited bool, rejected *Rejection) {
+// count takes a token of the quota that processes share, then a slot, then a token of the fixed limit.
+// The order loses nothing. A call that waits for a quota has no slot: calls with another credential could
+// use it. All calls of a scope need the fixed limit, so a slot that waits for it keeps no other call back;
+// a token that waits for a slot would be sent too late and together with others. After a rejection, or if a
+// Waiter panics, count cancels p.
+func (s *Set) count(g *passage, p *Permit, around *Slot) (rejected *waitqueue.Rejection) {
 	admitted := false
 	defer func() {
 		if !admitted {
 			p.Cancel(time.Now())
 		}
 	}()
-	g := passage{now: now, limits: limits}
-	if p.bucket != nil && p.bucket.shared != nil {
+	var waited bool
+	if p.bucket != nil {
 		rejected = g.takeToken(p, p.bucket.shared)
 	}
 	if rejected == nil && s.slots != nil {
-		var in bool
-		p.slot, in, rejected = s.slots.enterSlot(around, g.now, g.limits)
-		g.pass(in)
+		p.Slot, waited, rejected = s.slots.enterSlot(around, g.now, g.limits)
+		g.pass(waited)
 	}
-	if rejected == nil && s.shared != nil {
+	if rejected == nil {
 		rejected = g.takeToken(p, s.shared)
 	}
 	if rejected == nil && s.fixed != nil {
-		var in bool
-		if _, in, rejected = s.fixed.Enter(g.now, g.limits); rejected == nil {
+		if _, waited, rejected = s.fixed.Enter(g.now, g.limits); rejected == nil {
 			p.fixed = s.fixed
 		}
-		g.pass(in)
+		g.pass(waited)
 	}
 	admitted = rejected == nil
-	return g.waited, rejected
+	return rejected
 }
 
-// passage is the way of one request through the gates behind the server's quota.
+// passage is the way of one request through the gates.
 type passage struct {
 	now    time.Time
 	limits waitqueue.Limits
-	waited bool
+	waits  int // in how many of them it waited
 }
 
 // pass notes that a gate is passed. A wait there takes a part of MaxWait.
@@ -173,11 +158,16 @@ func (g *passage) pass(waited bool) {
 	if waited {
 		now := time.Now()
 		g.limits.MaxWait -= now.Sub(g.now)
-		g.now, g.waited = now, true
+		g.now = now
+		g.waits++
 	}
 }
 
-func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *Rejection {
+// takeToken takes a token of a shared quota, if there is one.
+func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *waitqueue.Rejection {
+	if of == nil {
+		return nil
+	}
 	token, waited, rejected := of.Enter(g.now, g.limits)
 	if g.pass(waited); rejected == nil {
 		p.shared, p.token = of, token
@@ -186,10 +176,8 @@ func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *Rejection {
 }
 
 // Observe learns from the result of a request without a permit, because the Set was not active.
-// The first response that shows a quota or is a rejection makes the Set active. inFlight is the
-// number of other requests without a permit that are in flight then. Each of them must call
-// Observe too, also without a response.
-func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight int64) {
+// The first response that shows a quota or is a rejection makes the Set active.
+func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
 	if !s.limiter.Follow || !s.active.Load() && !resp.Shows() {
 		return
 	}
@@ -197,28 +185,8 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	p.sent = s.limiter.steady(sent)
 	of := s.learn(&p, resp, now)
 	of.Mu.Lock()
-	if s.first.CompareAndSwap(nil, of) {
-		of.early = inFlight + 1
-		of.inflight += of.early
-	}
-	of.Mu.Unlock()
-	first := s.first.Load()
-	if first.leave(&p, now); of != first {
-		of.Mu.Lock()
-		defer of.Mu.Unlock()
-		of.Dispatch(now)
-	}
-}
-
-// leave removes a request without a permit from those in flight.
-func (b *bucket) leave(p *Permit, now time.Time) {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	if b.early > 0 {
-		b.early--
-		b.finish(&p.flight, true)
-		b.Dispatch(now)
-	}
+	defer of.Mu.Unlock()
+	of.Dispatch(now)
 }
 
 // permit returns a permit of the request's bucket that is not counted yet.

@@ -21,14 +21,14 @@ type Status struct {
 // a time, and no lock while it calls f.
 func (l *Limiter) Each(now time.Time, f func(Status)) {
 	now = l.steady(now)
-	l.accounts.All(func(_ accountKey, a *account) bool {
-		a.general.each(now, f)
+	each := func(b *bucket) bool {
+		for _, s := range b.status(Status{Scope: b.account.scope, Key: b.account.key, Bucket: b.name}, now) {
+			f(s)
+		}
 		return true
-	})
-	l.buckets.All(func(_ bucketKey, b *bucket) bool {
-		b.each(now, f)
-		return true
-	})
+	}
+	l.accounts.All(func(_ accountKey, a *account) bool { return each(&a.general) })
+	l.buckets.All(func(_ bucketKey, b *bucket) bool { return each(b) })
 	l.sets.All(func(name string, s *Set) bool {
 		for _, of := range []*fixedLimit{s.slots, s.fixed} {
 			if of != nil {
@@ -58,12 +58,6 @@ func (s *Set) Exhausted(r Request, now time.Time) (longest Status, ok bool) {
 		}
 	}
 	return longest, ok
-}
-
-func (b *bucket) each(now time.Time, f func(Status)) {
-	for _, s := range b.status(Status{Scope: b.account.scope, Key: b.account.key, Bucket: b.name}, now) {
-		f(s)
-	}
 }
 
 // status returns the status of each dimension, or of the block. It changes nothing.
