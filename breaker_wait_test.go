@@ -142,6 +142,21 @@ func TestBreakerWait_howLong(t *testing.T) {
 	}
 }
 
+// §4.16: the circuit paces the retries that wait for it, so they take no tokens: not after a timeout, either.
+func TestBreakerWait_takesNoTokens(t *testing.T) {
+	for name, failed := range map[string]step{"503": status(503), "refused": refused, "timeout": hanging} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{
+					Budget: &resilienthttp.Budget{Burst: -1}, Breaker: fragile(time.Second), Base: script(failed, status(200)),
+					Policy: resilienthttp.Policy{AttemptTimeout: time.Second},
+				}
+				require.Len(t, tripped(t, tr, get(t)), 2)
+			})
+		})
+	}
+}
+
 // If the circuit holds the retry of a call, the call returns the server's last response, with its body unread.
 func TestBreakerWait_lastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

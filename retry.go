@@ -147,7 +147,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
 	}
-	if !held || wait > 0 || c.record.circuit.Slow() { // otherwise it costs the server nothing, because the circuit paces it
+	if !held || wait > 0 { // otherwise it costs the server nothing, because the circuit paces it
 		permit, ok := c.takeTokens(retrybudget.Request{
 			Slow:      !moves && last.timedOut(),
 			Batch:     c.priority == PriorityBatch,
