@@ -97,8 +97,9 @@ func (c *call) prepare(a *attempt) *Error {
 		now, err = c.passGates(a, now)
 	}
 	if err == nil {
-		if !a.concurrent {
-			now = c.discardHeld(now) // its time is no part of the attempt
+		held := c.retries != nil && c.retries.unread
+		if held && !a.concurrent {
+			now = c.discardHeld() // its time is no part of the attempt
 		}
 		err = c.makeRequest(a, now)
 	}

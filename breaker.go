@@ -152,7 +152,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 // the retries waits.
 func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	longest := c.breaker.MaxWait
-	if c.single() || longest < 0 || longest == 0 && c.breaker.Static {
+	if c.owner != ownerCall || longest < 0 || longest == 0 && c.breaker.Static {
 		return 0
 	}
 	switch {

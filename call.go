@@ -66,7 +66,7 @@ func (c *call) begin() *Error {
 	if c.key.invalid != nil {
 		return &Error{Err: c.key.invalid}
 	}
-	if InDoubt(c.before, nil) && !c.idempotent {
+	if c.before != nil && !c.idempotent && InDoubt(c.before, nil) {
 		if callOf(c.before) != nil && c.redirectedAway(c.visit) {
 			return &Error{Err: errRedirected}
 		}

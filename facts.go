@@ -60,11 +60,13 @@ func factsOf(c *config, asked *http.Request) (f facts, list *route.Route, err er
 	if err != nil {
 		return facts{}, nil, err
 	}
-	outer, err := outerAttempt(ctx, options)
-	if err != nil {
-		return facts{}, nil, err
-	}
 	importance := Priority(options.priority)
+	var outer *attempt
+	if options.single { // it is set for every call inside another Transport
+		if outer, err = outerAttempt(ctx); err != nil {
+			return facts{}, nil, err
+		}
+	}
 	if outer != nil {
 		importance = outer.call.priority
 	}
@@ -114,10 +116,7 @@ func (c *config) policyOf(options *callOptions) (*Policy, error) {
 }
 
 // outerAttempt returns the attempt of an outer Transport that makes the call, or nil.
-func outerAttempt(ctx context.Context, options *callOptions) (*attempt, error) {
-	if !options.single { // it is set for every call inside another Transport
-		return nil, nil
-	}
+func outerAttempt(ctx context.Context) (*attempt, error) {
 	outer, _ := ctx.Value(attemptKey{}).(*attempt)
 	// A Transport that fetches a token through itself needs two levels.
 	const maxDepth = 8
@@ -141,9 +140,6 @@ func (f *facts) findOwner() retryOwner {
 	}
 	return ownerCall
 }
-
-// single reports whether another layer owns the retries.
-func (f *facts) single() bool { return f.owner != ownerCall }
 
 // repeatable reports whether the request may be sent again after an attempt that the server may have executed.
 func (f *facts) repeatable() bool { return f.idempotent || f.key.value != "" }

@@ -119,7 +119,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 		return 0, c.whyNoAttempt()
 	case last.end == endTimeout && c.policy.AttemptTimeout == 0: // after maxResponseTime
 		return 0, c.whyNoAttempt()
-	case c.single():
+	case c.owner != ownerCall:
 		return 0, ErrSingleAttempt
 	}
 	state := c.retryState()
@@ -289,11 +289,8 @@ func (c *call) prepareRetry() error {
 	return nil
 }
 
-// discardHeld closes the last response, if the call was held: its retry has all permits.
-func (c *call) discardHeld(now time.Time) time.Time {
-	if c.retries == nil || !c.retries.unread {
-		return now
-	}
+// discardHeld closes the last response of a call that was held, because its retry has all permits.
+func (c *call) discardHeld() (now time.Time) {
 	c.last.discard()
 	c.retries.unread = false
 	return time.Now()

@@ -82,7 +82,7 @@ func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration 
 
 // hedges returns the scope's record, or nil if the call must not be hedged.
 func (c *call) hedges() *hedgeScope {
-	if c.record.hedges == nil || c.single() || c.key.value == "" && !c.safe || !c.replayable {
+	if c.record.hedges == nil || c.owner != ownerCall || c.key.value == "" && !c.safe || !c.replayable {
 		return nil
 	}
 	return c.record.hedges
@@ -92,7 +92,7 @@ func (c *call) hedges() *hedgeScope {
 // safe: a server may reject the second of two requests with the same key, although it serves the
 // first.
 func (c *call) maySendSecond() bool {
-	return c.safe && c.replayable && !c.single() && !isStream(c.request.Header)
+	return c.safe && c.replayable && c.owner == ownerCall && !isStream(c.request.Header)
 }
 
 // maxSeconds is the maximum number of second attempts of a call.
