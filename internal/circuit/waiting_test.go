@@ -506,7 +506,7 @@ func TestWaiting_stress(t *testing.T) {
 			assert.Equal(t, Closed, c.State(time.Now()))
 			assert.Zero(t, c.Status(time.Now()).Waiting)
 			wg.Wait()
-			require.Greater(t, done.Load(), int64(calls*8/10))
+			require.Greater(t, done.Load(), int64(calls*7/10)) // one of ten cancels, and some deadlines are short
 			(&outageOf{recorded: &recorded{Breaker: c.breaker}}).nothingLeft(t)
 		})
 	}

@@ -170,6 +170,23 @@ func TestProbe_intervals(t *testing.T) {
 	})
 }
 
+// A count that is late shows what was left of the last window. It looks as if others used the quota, so
+// calls that would be rejected test it at once, one after another.
+func TestProbe_lateCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ok = http.StatusOK
+		l := with(Config{MaxWait: -1})
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 2, 600)...))
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 1, 600)...))
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 0, 600)...))
+		time.Sleep(601 * time.Second)
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 0, 600)...), "late")
+		require.NotNil(t, respond(t, l, "/", ok))
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 1, 600)...), "a probe")
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(3, 0, 600)...))
+	})
+}
+
 // §4.17: a server that tells the truth is believed: what looks like more than its limit is not.
 func TestQuota_truthIsNotRefuted(t *testing.T) {
 	const ok, limited = http.StatusOK, http.StatusTooManyRequests

@@ -59,7 +59,9 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 		}
 		other := d.rejected && !p.set.wasRejected(p.method, p.path)
 		may, p.otherRoute = true, p.otherRoute || other
-		proven = proven || d.proven && !other
+		// A count that is late looks as if others had used nearly all before this process did.
+		late := d.usedByOthers() > 0 && 4*d.own <= d.base
+		proven = proven || d.proven && !other && !late
 	}
 	return may && (b.Len() == 0 || !proven) && b.probes.due(now, proven)
 }
