@@ -88,7 +88,7 @@ func (d *dimension) learn(o *observation) bool {
 	case d.end.reset.IsZero(), d.end.guessed:
 		d.take(o)
 	case o.end.early.After(d.end.reset):
-		if d.end.early.After(o.now) {
+		if d.end.early.After(o.now) && d.refills(o) {
 			d.resetMoves++
 		}
 		d.take(o)
@@ -171,6 +171,13 @@ func (d *dimension) need() int64 {
 		return max(d.limit/bucketPart, 1)
 	}
 	return 1
+}
+
+// refills reports whether the reset may be the time at which a token bucket is full: half of the
+// tokens need half of the window. The reset of a sliding window is always a whole window away.
+func (d *dimension) refills(o *observation) bool {
+	used := 1 - float64(o.field.Remaining)/float64(max(d.limit, 1))
+	return o.field.Window == 0 || o.end.reset.Sub(o.now) <= time.Duration(used*float64(o.field.Window))+time.Second
 }
 
 func (d *dimension) learnSize(o *observation) {

@@ -182,3 +182,31 @@ func TestQuota_rejectionOfPreviousWindow(t *testing.T) {
 		require.Nil(t, respond(t, l, "/", http.StatusOK))
 	})
 }
+
+// A sliding window is not a token bucket: its reset moves too, but is always a window away.
+func TestQuota_slidingWindow(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		reset func(used int) int // in seconds
+		wait  time.Duration      // when nothing is left
+	}{
+		{"full when the used tokens have come: a token bucket", func(used int) int { return used * 6 / 10 }, 600 * time.Millisecond},
+		{"a window away, however much remains: a sliding window", func(int) int { return 60 }, time.Minute},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(Config{MaxWait: -1})
+				for used := 10; used <= 100; used += 10 {
+					time.Sleep(3 * time.Second)
+					e := newExchange(t.Context(), l)
+					require.Nil(t, e.enter())
+					setFields(e.header, "RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, 100-used, row.reset(used)))
+					e.done()
+				}
+				rejected := newExchange(t.Context(), l).enter()
+				require.NotNil(t, rejected)
+				require.InDelta(t, row.wait.Seconds(), time.Until(rejected.NotBefore).Seconds(), 0.5)
+			})
+		})
+	}
+}

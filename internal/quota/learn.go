@@ -15,6 +15,8 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	o := observation{sent: p.sent, now: now, longest: b.limiter.MaxBlock, version: b.version, rejected: a.rejected()}
 	if took := max(now.Sub(o.sent), 0); !o.rejected && (b.RTT == 0 || took < b.RTT) {
 		b.RTT = took
+	} else if !o.rejected {
+		b.RTT += (took - b.RTT) / 64 // one quick response, of a proxy for example, does not count forever
 	}
 	var clock *serverClock
 	if !a.Quota.Date.IsZero() && b.clock.observe(a.Quota.Date, o.sent, now) {

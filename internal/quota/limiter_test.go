@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -265,5 +266,31 @@ func TestLimiter_thousandGoroutines(t *testing.T) {
 			require.InDelta(t, s.slots.burst, s.slots.tokens, 0)
 			require.Zero(t, s.slots.Len()+s.fixed.Len())
 		}
+	})
+}
+
+// A call that has less time after the reset than a response takes is not sent, even if a proxy has once responded at once.
+func TestLimiter_responsesGetSlower(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: time.Hour})
+		reset := time.Now().Add(time.Hour)
+		left := 400
+		respond := func(took time.Duration) {
+			e := newExchange(t.Context(), l)
+			require.Nil(t, e.enter())
+			time.Sleep(took)
+			left--
+			setFields(e.header, "RateLimit-Limit", 400, "RateLimit-Remaining", left, "RateLimit-Reset", int(time.Until(reset).Seconds()))
+			e.done()
+		}
+		respond(time.Millisecond)
+		for left > 0 {
+			respond(2 * time.Second)
+		}
+		late := newExchange(t.Context(), l)
+		late.Deadline, late.MaxBlock = reset.Add(500*time.Millisecond), time.Hour
+		rejected := late.enter()
+		require.NotNil(t, rejected)
+		require.Equal(t, waitqueue.DeadlineExceeded, rejected.Reason)
 	})
 }

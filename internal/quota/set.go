@@ -183,10 +183,11 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
 	}
 	p := s.permit(&r)
 	p.sent = s.limiter.steady(sent)
-	of := s.learn(&p, resp, now)
-	of.Mu.Lock()
-	defer of.Mu.Unlock()
-	of.Dispatch(now)
+	s.learn(&p, resp, now)
+	b := p.bucket // a success may end the block of calls that wait in it, also if the response names another one
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	b.Dispatch(now)
 }
 
 // permit returns a permit of the request's bucket that is not counted yet.
