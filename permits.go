@@ -20,7 +20,8 @@ type permits struct {
 }
 
 // donePermits gives the gates the result of the attempt. The circuit has it before the slot is free, because the call
-// that gets the slot asks whether the circuit has opened.
+// that gets the slot asks whether the circuit has opened. The quotas have it while the attempt still counts as in
+// flight, because they count the others.
 func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change {
 	held := a.permits.circuit
 	a.permits.circuit = circuit.Permit{}

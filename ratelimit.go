@@ -195,7 +195,7 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		a.permits.quota = nil
 		permit.Done(&r, now)
 	case r.Shows(), a.record().quotas.Active():
-		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now)
+		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now, int64(a.record().inFlight.Count()-1))
 	}
 	if r.Status == http.StatusTooManyRequests {
 		a.report.quota = a.exhausted(now)

@@ -204,7 +204,7 @@ func (q *scopeQuotas) Active() bool {
 }
 
 // Observe is that of quota.Set.
-func (q *scopeQuotas) Observe(r quota.Request, resp *quota.Response, sent, now time.Time) {
-	q.get().Observe(r, resp, sent, now)
+func (q *scopeQuotas) Observe(r quota.Request, resp *quota.Response, sent, now time.Time, inFlight int64) {
+	q.get().Observe(r, resp, sent, now, inFlight)
 	q.of.remember()
 }

@@ -23,6 +23,7 @@ type bucket struct {
 	waitqueue.Queue[flight]
 	knowledge
 	inflight int64
+	early    int64     // of these, without a permit
 	version  uint64    // number of responses, which orders observations
 	latest   time.Time // the latest time that tick returned
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
@@ -35,6 +36,7 @@ type paced struct {
 
 	base      http.RoundTripper
 	maxClosed time.Duration
+	unknown   atomic.Int64 // requests in flight without a permit
 }
 
 func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -48,6 +50,9 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 			return nil, &refusedError{*refusal, context.Cause(req.Context())}
 		}
 	}
+	if !active {
+		p.unknown.Add(1)
+	}
 	sent := time.Now()
 	resp, err := p.base.RoundTrip(req)
 	now, answer := time.Now(), new(Response)
@@ -57,7 +62,8 @@ func (p *paced) RoundTrip(req *http.Request) (*http.Response, error) {
 	if active {
 		permit.Done(answer, now)
 	} else {
-		set.Observe(r, answer, sent, now)
+		set.Observe(r, answer, sent, now, p.unknown.Load()-1)
+		p.unknown.Add(-1)
 	}
 	return resp, err
 }

@@ -115,9 +115,9 @@ func TestSet_active(t *testing.T) {
 			l.Follow = !row.ignore
 			s, now := l.Set("a"), time.Now()
 			require.Equal(t, row.before, s.Active())
-			s.Observe(Request{}, answerOf(row.status, row.header, now), now, now)
+			s.Observe(Request{}, answerOf(row.status, row.header, now), now, now, 0)
 			require.Equal(t, row.after, s.Active())
-			s.Observe(Request{}, answerOf(ok, nil, now), now, now)
+			s.Observe(Request{}, answerOf(ok, nil, now), now, now, 0)
 			require.Equal(t, row.after, s.Active(), "it stays so")
 			require.Same(t, s, l.Set("a"))
 			require.NotSame(t, s, l.Set("b"))
@@ -132,10 +132,10 @@ func TestSet_observe(t *testing.T) {
 		wait := http.Header{"Retry-After": {"20"}}
 		for i := range 16 {
 			now := time.Now()
-			s.Observe(Request{}, answerOf(http.StatusTooManyRequests, wait, now), now, now)
+			s.Observe(Request{}, answerOf(http.StatusTooManyRequests, wait, now), now, now, 0)
 			if i == 7 {
 				require.False(t, s.BlockedUntil(Request{}, now).IsZero(), "all results are rejections")
-				s.Observe(Request{}, answerOf(http.StatusOK, nil, now), now.Add(1), now)
+				s.Observe(Request{}, answerOf(http.StatusOK, nil, now), now.Add(1), now, 0)
 				require.True(t, s.BlockedUntil(Request{}, now).IsZero())
 			}
 			time.Sleep(150 * time.Millisecond)
@@ -151,7 +151,7 @@ func TestSet_rejectionsOfASecond(t *testing.T) {
 		for i := range 1001 {
 			require.True(t, s.BlockedUntil(Request{}, time.Now()).IsZero(), "after %d", i)
 			now := time.Now()
-			s.Observe(Request{}, answerOf(http.StatusTooManyRequests, http.Header{"Retry-After": {"1"}}, now), now, now)
+			s.Observe(Request{}, answerOf(http.StatusTooManyRequests, http.Header{"Retry-After": {"1"}}, now), now, now, 0)
 			time.Sleep(time.Millisecond)
 		}
 		require.False(t, s.BlockedUntil(Request{}, time.Now()).IsZero())
@@ -185,7 +185,7 @@ func TestSet_failuresEndAStreak(t *testing.T) {
 						r.Path = "/another"
 						setFields(header, "X-RateLimit-Bucket", "b")
 					}
-					s.Observe(r, answerOf(status, header, now), now, now)
+					s.Observe(r, answerOf(status, header, now), now, now, 0)
 					time.Sleep(150 * time.Millisecond)
 				}
 				require.Equal(t, row.blocked, !s.BlockedUntil(Request{}, time.Now()).IsZero())
@@ -293,4 +293,62 @@ func TestLimiter_responsesGetSlower(t *testing.T) {
 		require.NotNil(t, rejected)
 		require.Equal(t, waitqueue.DeadlineExceeded, rejected.Reason)
 	})
+}
+
+// TestSet_countsEarlyRequests checks that requests that were sent before a response showed the
+// quota count as in flight until their results are observed.
+func TestSet_countsEarlyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{MaxWait: time.Minute, MaxBlock: time.Hour, Follow: true}).Set("api.test")
+		shows := func(remaining int, inFlight int64) {
+			header := http.Header{}
+			setFields(header, "RateLimit-Limit", 5, "RateLimit-Remaining", remaining, "RateLimit-Reset", 10)
+			now := time.Now()
+			s.Observe(Request{}, answerOf(http.StatusOK, header, now), now, now, inFlight)
+		}
+		admits := func() bool {
+			p, rejected := s.Admit(t.Context(), Request{NoWait: true}, time.Now())
+			if rejected == nil {
+				p.Cancel(time.Now())
+			}
+			return rejected == nil
+		}
+		shows(4, 4)
+		require.True(t, s.Active())
+		require.False(t, admits(), "what remains is in flight")
+		for range 2 { // two fail without a response
+			s.Observe(Request{}, new(Response), time.Now(), time.Now(), 0)
+		}
+		p, rejected := s.Admit(t.Context(), Request{}, time.Now())
+		require.Nil(t, rejected, "two of four are left")
+		p.Cancel(time.Now())
+		shows(3, 0)
+		shows(2, 0)
+		shows(1, 0) // one more than was in flight
+		p, rejected = s.Admit(t.Context(), Request{}, time.Now())
+		require.Nil(t, rejected)
+		p.Cancel(time.Now())
+	})
+}
+
+// A request without a permit counts only while it is in flight, even if several first responses
+// arrive together.
+func TestSet_forgetsEarlyRequests(t *testing.T) {
+	for range 200 {
+		s := New(Config{MaxWait: time.Minute, MaxBlock: time.Hour, Follow: true}).Set("api.test")
+		const requests = 16
+		var inFlight atomic.Int64
+		inFlight.Store(requests)
+		var all sync.WaitGroup
+		for i := range requests {
+			all.Go(func() {
+				header, now := http.Header{}, time.Now()
+				setFields(header, "RateLimit-Limit", 100, "RateLimit-Remaining", 99-i, "RateLimit-Reset", 3600)
+				s.Observe(Request{}, answerOf(http.StatusOK, header, now), now, now, inFlight.Load()-1)
+				inFlight.Add(-1)
+			})
+		}
+		all.Wait()
+		require.LessOrEqual(t, s.first.Load().inflight, int64(0))
+	}
 }

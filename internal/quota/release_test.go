@@ -183,7 +183,7 @@ func TestRelease_isEstimated(t *testing.T) {
 			setFields(h, "RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, remaining, reset))
 			return answerOf(status, h, time.Now())
 		}
-		s.Observe(Request{}, shows(http.StatusTooManyRequests, 0, 3), time.Now(), time.Now())
+		s.Observe(Request{}, shows(http.StatusTooManyRequests, 0, 3), time.Now(), time.Now(), 0)
 		deadline := time.Now().Add(3100 * time.Millisecond)
 		ctx, cancel := context.WithDeadline(t.Context(), deadline)
 		defer cancel()

@@ -26,6 +26,8 @@ type Set struct {
 	shared  *sharedquota.Quota // the fixed limit of many processes; nil: none
 	slots   *fixedLimit        // the requests at once; nil: no limit
 
+	first atomic.Pointer[bucket] // made the Set active, and counts the requests without a permit
+
 	mu   sync.Mutex
 	keys map[string]string // of requests; guarded by mu
 }
@@ -176,17 +178,39 @@ func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *waitqueue.Rejecti
 }
 
 // Observe learns from the result of a request without a permit, because the Set was not active.
-// The first response that shows a quota or is a rejection makes the Set active.
-func (s *Set) Observe(r Request, resp *Response, sent, now time.Time) {
+// The first response that shows a quota or is a rejection makes the Set active. inFlight is the
+// number of other requests without a permit that are in flight then. Each of them must call
+// Observe too, also without a response.
+func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight int64) {
 	if !s.limiter.Follow || !s.active.Load() && !resp.Shows() {
 		return
 	}
 	p := s.permit(&r)
 	p.sent = s.limiter.steady(sent)
-	s.learn(&p, resp, now)
-	b := p.bucket // a success may end the block of calls that wait in it, also if the response names another one
+	of := s.learn(&p, resp, now)
+	of.Mu.Lock()
+	if s.first.CompareAndSwap(nil, of) {
+		of.early = inFlight + 1
+		of.inflight += of.early
+	}
+	of.Mu.Unlock()
+	first := s.first.Load()
+	first.leave(&p, now)
+	if b := p.bucket; b != first { // a success may end the block of calls that wait in it
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
+		b.Dispatch(now)
+	}
+}
+
+// leave removes a request without a permit from those in flight.
+func (b *bucket) leave(p *Permit, now time.Time) {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
+	if b.early > 0 {
+		b.early--
+		b.finish(&p.flight, true)
+	}
 	b.Dispatch(now)
 }
 
