@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/scanner"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,21 +21,13 @@ const modulePath = "github.com/resilienthttp/resilienthttp/"
 // structure prints how large the inside of the root and of internal/ is: what calls pass, the largest structs, comments
 // inside functions, and lines of code by folder. It judges nothing.
 func structure([]string) error {
-	names, err := tracked("*.go")
+	texts, err := contents(":(glob)*.go", "internal/*.go", ":!*_test.go")
 	if err != nil {
 		return err
 	}
 	var files []*source
-	for _, name := range names {
-		own := !strings.Contains(name, "/") || strings.HasPrefix(name, "internal/")
-		if !own || strings.HasSuffix(name, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		f, err := parseSource(name, text)
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		f, err := parseSource(name, []byte(texts[name]))
 		if err != nil {
 			return err
 		}
@@ -221,7 +214,11 @@ func printPasses(files []*source) error {
 
 // passed counts the functions and files with a counter above zero in a profile.
 func passed(files []*source, profile string) (functions, in int, err error) {
-	seen := map[string]bool{}
+	type place struct {
+		file string
+		line int // of a function; 0: the file
+	}
+	seen := map[place]bool{}
 	for _, l := range lines(profile)[1:] {
 		file, rest, _ := strings.Cut(l, ":")
 		f := slices.IndexFunc(files, func(s *source) bool { return modulePath+s.name == file })
@@ -234,15 +231,15 @@ func passed(files []*source, profile string) (functions, in int, err error) {
 			return 0, 0, errors.New("a profile with the line " + l)
 		}
 		for _, fn := range files[f].functions {
-			if fn.first <= line && line <= fn.last && !seen[file+fmt.Sprint(fn.first)] {
-				seen[file+fmt.Sprint(fn.first)] = true
-				functions++
+			if fn.first <= line && line <= fn.last {
+				seen[place{file, fn.first}], seen[place{file, 0}] = true, true
 			}
 		}
-		if !seen[file] {
-			seen[file] = true
+	}
+	for p := range seen {
+		if p.line == 0 {
 			in++
 		}
 	}
-	return functions, in, nil
+	return len(seen) - in, in, nil
 }

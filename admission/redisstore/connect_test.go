@@ -4,11 +4,11 @@ import (
 	"context"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/admission"
@@ -36,19 +36,16 @@ func TestConnecting(t *testing.T) {
 				Store: &redisstore.Store{Client: client, Prefix: name},
 			}
 			var all sync.WaitGroup
-			var admitted atomic.Int64
 			for range 20 {
 				all.Go(func() {
 					for range 5 {
 						result, err := q.Take(t.Context(), "k", 1)
-						if err == nil && result.OK {
-							admitted.Add(1)
-						}
+						assert.NoError(t, err)
+						assert.True(t, result.OK)
 					}
 				})
 			}
 			all.Wait()
-			require.Greater(t, admitted.Load(), int64(50), "of 100: a machine that is too busy gets some answers too late")
 			// The store decides soon, also on a machine that is too busy to answer in time at first.
 			require.Eventually(t, func() bool {
 				before := client.Get(t.Context(), name+name+":k").Val() // "" before the first answer

@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -73,6 +74,9 @@ func TestQuota(t *testing.T) {
 	} {
 		t.Run(row.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				if testing.Short() {
+					row.direct = true
+				}
 				got := row.run(t)
 				if row.least == 0 {
 					row.least = 0.98
@@ -276,6 +280,27 @@ func TestQuotaInFlight(t *testing.T) {
 	})
 }
 
+// Of the responses to concurrent requests, the one with the lowest remaining count is the newest.
+func TestQuota_outOfOrderResponses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, with(Config{}), faulttest.Script{
+			{Route: "/first", Handler: late(2*time.Second, says(10, 8, time.Minute))}, // its answer comes last
+			{Route: "/second", Handler: says(10, 7, time.Minute)},
+			{Handler: says(10, 9, time.Minute)}, // the third is sent when both are back: newer, and the server knows best
+		})
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		var calls sync.WaitGroup
+		calls.Go(func() { _, _ = s.get(t, "/first") })
+		synctest.Wait()
+		calls.Go(func() { _, _ = s.get(t, "/second") })
+		calls.Wait()
+		assert.EqualValues(t, 7, b.dims[0].remaining)
+		_, _ = s.get(t, "/third")
+		assert.EqualValues(t, 9, b.dims[0].remaining)
+	})
+}
+
 // Responses that come in one tick of the clock are ordered by what was known when their requests were sent.
 func TestQuota_outOfOrderWithinATick(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -298,6 +323,34 @@ func TestQuota_outOfOrderWithinATick(t *testing.T) {
 		}
 		require.Empty(t, enter(), "10 are left, for those in flight")
 	})
+}
+
+// A request that lost its response counts, unless a later response already shows what remains.
+func TestQuota_lostResponse(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		later bool // a request that was sent with the lost one has shown a count since
+		want  int64
+	}{
+		{"the newest response came before it: it counts", false, 8},
+		{"a response came since: that knows best", true, 7},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := with(Config{})
+				first, lost, other := newExchange(t.Context(), l), newExchange(t.Context(), l), newExchange(t.Context(), l)
+				require.Nil(t, first.enter())
+				first.shows(10, 9, 60)
+				require.Nil(t, lost.enter())
+				require.Nil(t, other.enter())
+				if row.later {
+					other.shows(10, 7, 60)
+				}
+				lost.Permit.Done(&Response{}, time.Now())
+				require.Equal(t, row.want, l.accounts.Peek(accountKey{scope: first.scope}).general.dims[0].remaining)
+			})
+		})
+	}
 }
 
 // The time between the beginning of a call and its queue is no wait in the queue.
@@ -532,6 +585,24 @@ func permitOf(b *bucket) Permit {
 // newBucket returns a bucket without a key.
 func newBucket() *bucket { return &with(Config{}).accounts.Get(accountKey{}).general }
 
+// If the request that is sent alone after a reset is not sent, the next one is sent alone
+// instead.
+func TestAlone_notSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket()
+		b.after = release{alone: time.Now().Add(time.Second), since: time.Now()}
+		first := permitOf(b)
+		o := b.opening(time.Now())
+		require.False(t, o.recheck.IsZero())
+		first.Cancel(time.Now())
+		o = b.opening(time.Now())
+		require.True(t, o.recheck.IsZero(), "the next one may be sent")
+		permitOf(b)
+		o = b.opening(time.Now())
+		require.False(t, o.recheck.IsZero(), "it goes alone")
+	})
+}
+
 // A queued call is rejected as soon as its permit would be too late, and leaves the queue.
 func TestQuota_rejectsQueuedCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -609,7 +680,55 @@ func TestQuotaCancel(t *testing.T) {
 		assert.EqualValues(t, 1, b.Len())
 		b.Mu.Unlock()
 		calls.Wait()
+
+		// The timer stops when the last call leaves the queue.
+		ctx, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		_, refused := get(ctx, s.client, s.URL, "Authorization", "other")
+		require.Nil(t, refused)
+		ctx, stop = context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, stop)
+		_, refused = get(ctx, s.client, s.URL)
+		require.ErrorIs(t, refused, context.Canceled)
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
+		assert.True(t, b.Alarm().IsZero())
 	})
+}
+
+// A call that waits for a response of a request in flight waits no longer than MaxWait.
+func TestQuota_MaxWait(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		maxWait time.Duration
+		took    time.Duration
+	}{
+		{"some", 2 * time.Second, 2 * time.Second},
+		{"none", -1, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				said := says(10, 1, 5*time.Minute)
+				s := newQuotaScript(t, with(Config{MaxWait: row.maxWait}), faulttest.Script{
+					{Route: "/hang", Handler: late(10*time.Second, said)}, {Handler: said},
+				})
+				_, _ = s.get(t, "/")
+				s.bucket(t)
+				var calls sync.WaitGroup
+				calls.Go(func() { _, _ = s.get(t, "/hang") })
+				synctest.Wait()
+				took, err := s.get(t, "/")
+				require.NotNil(t, err)
+				assert.Equal(t, waitqueue.MaxWaitExceeded, err.Reason)
+				assert.Equal(t, row.took, took)
+				if row.maxWait > 0 {
+					assert.InDelta(t, row.took.Seconds(), err.NotBefore.Sub(begun).Seconds(), 0.001, "it may be any moment, still")
+				}
+				calls.Wait()
+			})
+		})
+	}
 }
 
 // beginning is a Waiter: what happens while a call begins to wait.
@@ -622,7 +741,7 @@ func (beginning) WaitEnds()                    {}
 func TestQuota_cancelWithPermit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket()
-		b.block.extend(time.Now().Add(time.Second), time.Now())
+		b.block.reject(rejection{time.Now(), time.Now(), time.Second, true, false}, time.Hour, 1)
 		seen := map[bool]bool{}
 		for range 64 {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -662,5 +781,179 @@ func TestQuota_lateRejection(t *testing.T) {
 		require.Equal(t, 8*time.Second, b.RTT, "a rejection is quicker than work")
 		took, _ = s.get(t, "/")
 		assert.GreaterOrEqual(t, took, 18*time.Second)
+	})
+}
+
+// A timer that fires too early is set again.
+func TestQueue_earlyTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, with(Config{}), says(10, 0, 10*time.Second))
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			took, err := s.get(t, "/")
+			assert.Nil(t, err)
+			assert.InDelta(t, 10, took.Seconds(), 0.1)
+		})
+		time.Sleep(5 * time.Second)
+		b.Mu.Lock()
+		b.Dispatch(time.Now())
+		b.Mu.Unlock()
+		calls.Wait()
+	})
+}
+
+// Calls that are sent, rejected and canceled at random leave no request in flight, no queued call
+// and no timer.
+func TestQuotaStress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var n atomic.Int64
+		s := newQuotaScript(t, with(Config{Limit: 400, MaxWait: 20 * time.Second}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(rand.N(100 * time.Millisecond))
+			switch left := 50 - int(n.Add(1)%50); rand.N(20) {
+			case 0:
+				faulttest.ResetAfterRead.ServeHTTP(w, r)
+			case 1:
+				faulttest.Unavailable(200*time.Millisecond, faulttest.Fraction).ServeHTTP(w, r)
+			case 2:
+			default:
+				reset := rand.N(500*time.Millisecond) + time.Millisecond
+				setFields(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", left-1, "RateLimit-Reset", reset.Seconds())
+			}
+		}))
+		_, _ = s.get(t, "/")
+		b := s.bucket(t)
+		calls := 20
+		if testing.Short() {
+			calls = 5
+		}
+		var callers sync.WaitGroup
+		for range 200 {
+			callers.Go(func() {
+				for range calls {
+					ctx, cancel := context.WithTimeout(t.Context(), rand.N(2*time.Second))
+					_, _ = get(ctx, s.client, s.URL)
+					cancel()
+				}
+			})
+		}
+		callers.Wait()
+		assert.Zero(t, b.inflight)
+		fixed := s.limiter.Set("mem.test").fixed
+		assert.Zero(t, fixed.Len())
+		assert.True(t, fixed.Alarm().IsZero())
+	})
+}
+
+// Requests that are in flight when the first response with a quota arrives are counted, and their
+// results wake others.
+func TestSet_firstResponse(t *testing.T) {
+	rounds := 2000
+	if testing.Short() {
+		rounds = 200
+	}
+	for range rounds {
+		l := with(Config{MaxWait: 20 * time.Second}) // as long as a lost wake-up would take
+		begun := time.Now()
+		var calls sync.WaitGroup
+		for i := range 4 {
+			calls.Go(func() {
+				e := newExchange(t.Context(), l)
+				if i == 0 {
+					e.header = http.Header{"Ratelimit-Limit": {"3"}, "Ratelimit-Remaining": {"1"}, "Ratelimit-Reset": {"3600"}}
+				}
+				for range 3 {
+					if e.enter() != nil {
+						return // the last of the quota is taken
+					}
+					if i == 3 {
+						e.Cancel(time.Now())
+					} else {
+						e.done()
+					}
+				}
+			})
+		}
+		calls.Wait()
+		require.Less(t, time.Since(begun), 15*time.Second)
+		b := &l.accounts.Peek(accountKey{scope: "api.example.com"}).general
+		require.Zero(t, b.inflight)
+		require.Zero(t, b.Len())
+	}
+}
+
+func BenchmarkLimiter(b *testing.B) {
+	for _, row := range []struct {
+		name   string
+		limit  *Limiter
+		answer http.Header
+	}{
+		{"nothing known", with(Config{}), http.Header{}},
+		{"delta", with(Config{}), http.Header{
+			"Ratelimit-Limit": {"1000000000"}, "Ratelimit-Remaining": {"999999999"}, "Ratelimit-Reset": {"50"},
+		}},
+		{"GitHub", with(Config{}), http.Header{
+			"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Reset": {"99999999999"},
+			"X-Ratelimit-Resource": {"core"}, "Date": {"Tue, 15 Nov 1994 08:12:31 GMT"},
+		}},
+		{"fixed limit", with(Config{Limit: 1e9}), http.Header{}},
+	} {
+		loop := func(next func() bool) {
+			e := newExchange(context.Background(), row.limit)
+			now := time.Now()
+			said := answerOf(http.StatusOK, row.answer, now)
+			for next() {
+				set := e.Set(e.scope)
+				if !set.Active() {
+					set.Observe(e.Request, said, now, now, 0)
+					continue
+				}
+				t, refused := set.Admit(e.ctx, e.Request, now)
+				if refused != nil {
+					b.Error(refused)
+				}
+				t.Done(said, now)
+			}
+		}
+		b.Run(row.name, func(b *testing.B) {
+			b.ReportAllocs()
+			loop(b.Loop)
+		})
+		b.Run(row.name+", parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) { loop(pb.Next) })
+		})
+	}
+}
+
+// A quota is used up when responses begin to take longer than its window: the requests in flight
+// then say nothing about the next window.
+func TestQuota_serverThatBecomesSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in2026(300 * time.Millisecond)
+		server := &quotaServer{kind: aligned, limit: 60, window: time.Second, dialect: quotaDialectNamed("delta")}
+		var work atomic.Int64
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server.ServeHTTP(w, r)
+			time.Sleep(time.Duration(work.Load()))
+		})
+		c := client(direct{handler: handler, up: time.Millisecond, down: time.Millisecond}, with(Config{MaxWait: time.Hour}))
+		stop := time.Now().Add(5 * time.Minute)
+		for range 200 {
+			go func() {
+				for time.Now().Before(stop) {
+					_, _ = get(t.Context(), c, "http://mem.test")
+				}
+			}()
+		}
+		time.Sleep(30 * time.Second)
+		work.Store(int64(1500 * time.Millisecond))
+		time.Sleep(90 * time.Second)
+		server.measure()
+		time.Sleep(time.Until(stop))
+		used, _ := server.share()
+		assert.GreaterOrEqual(t, used, 0.9)
+		time.Sleep(time.Minute)
 	})
 }

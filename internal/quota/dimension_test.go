@@ -4,13 +4,48 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
+
+// A reset beyond MaxBlock is not waited for. After MaxBlock the quota is not full, so one request
+// is sent as a probe.
+func TestDimension_resetBeyondMaxBlock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var left atomic.Int64
+		left.Store(3)
+		s := newQuotaScript(t, with(Config{MaxBlock: 10 * time.Second, MaxWait: time.Hour}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n := left.Add(-1)
+			answer := says(5000, int(max(n, 0)), 24*time.Hour)
+			if n < 0 {
+				answer.Status = http.StatusTooManyRequests
+			}
+			late(100*time.Millisecond, answer).ServeHTTP(w, r)
+		}))
+		_, _ = s.get(t, "/")
+		time.Sleep(11 * time.Second)
+		for range 20 {
+			go func() { _, _ = s.get(t, "/") }()
+		}
+		time.Sleep(time.Second)
+		s.AssertRequests(t, 1+2) // the two that remained
+		time.Sleep(15 * time.Second)
+		assert.LessOrEqual(t, s.Total(), 1+2+2, "one in MaxBlock\n%s", s.Transcript())
+		left.Store(100)
+		time.Sleep(25 * time.Second)
+		b := s.bucket(t)
+		b.Mu.Lock()
+		defer b.Mu.Unlock()
+		assert.EqualValues(t, 0, b.Len())
+	})
+}
 
 // A new limit of the server is used, whether it is lower or higher.
 func TestQuotaLimitChanges(t *testing.T) {
@@ -138,75 +173,266 @@ func TestQuota_bucketShownInRejectionsOnly(t *testing.T) {
 	}
 }
 
-// A quota with a reset that moves away three times is a token bucket: when it is empty, requests are sent one by one as
-// it refills. After a rejection a quarter must refill first.
-func TestQuota_tokenBucket(t *testing.T) {
+// The part of the reset's unit that calls wait follows the first request after the reset.
+func TestDimension_test(t *testing.T) {
 	for _, row := range []struct {
-		name   string
-		moves  int
-		status int // of the response that shows 0 left
-		wait   time.Duration
+		name     string
+		statuses []int // of the first requests
+		want     float64
 	}{
-		{"two moves: a window may have begun unseen", 2, http.StatusOK, 40 * time.Second},
-		{"three moves: a token bucket", 3, http.StatusOK, 100 * time.Millisecond},
-		{"a token bucket after a rejection", 3, http.StatusTooManyRequests, 10 * time.Second},
+		{"none", nil, .25},
+		{"served", []int{200}, .125},
+		{"served twice", []int{200, 404}, .0625},
+		{"rejected: all of it", []int{429}, 1},
+		{"rejected after two that were served", []int{200, 200, 429}, .5},
+		{"a failure says nothing", []int{502}, .25},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{})
-				for i := range row.moves {
-					require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(400, 390-10*i, 5+5*i)...))
-				}
-				require.Nil(t, respond(t, l, "/", row.status, quotaHeader(400, 0, 40)...))
-				begun := time.Now()
-				require.Nil(t, respond(t, l, "/", http.StatusOK))
-				require.InDelta(t, row.wait.Seconds(), time.Since(begun).Seconds(), .05+row.wait.Seconds()/20)
-			})
+			d, now := dimension{part: initialPart}, time.Now()
+			for _, status := range row.statuses {
+				d.since = now
+				d.sent(now)
+				d.sent(now.Add(1))
+				d.test(now.Add(1), &Response{Status: http.StatusOK})
+				d.test(now, &Response{Status: status})
+				now = now.Add(time.Second)
+			}
+			require.InDelta(t, row.want, d.part, 1e-9)
 		})
 	}
 }
 
-// A rejection of the last millisecond of a window that arrives in the next one does not exhaust the next one.
-func TestQuota_rejectionOfPreviousWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := with(Config{MaxWait: -1})
-		require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(10, 5, 10)...))
-		time.Sleep(10*time.Second - time.Millisecond)
-		late := newExchange(t.Context(), l)
-		require.Nil(t, late.enter())
-		time.Sleep(2 * time.Millisecond)
-		require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(10, 9, 10)...))
-		late.status = http.StatusTooManyRequests
-		setFields(late.header, "RateLimit-Limit", 10, "RateLimit-Remaining", 0, "RateLimit-Reset", 1)
-		late.done()
-		require.Nil(t, respond(t, l, "/", http.StatusOK))
-	})
+// seen is a quota as a response has it.
+func seen(limit, remaining int64, reset time.Duration) ratelimitheader.Dimension {
+	return ratelimitheader.Dimension{Limit: limit, Remaining: remaining, Reset: reset}
+}
+
+// observe lets the dimension learn from one response, as a bucket does.
+func observe(d *dimension, field ratelimitheader.Dimension, sent, now time.Time, rejected bool) {
+	o := observation{sent: sent, now: now, longest: time.Hour, newer: true, rejected: rejected}
+	o.read(&field, nil)
+	current := d.learn(&o)
+	a := Response{Status: http.StatusTooManyRequests}
+	if rejected && a.exhausts(&field) {
+		d.reject(now, current)
+	}
+}
+
+// opens returns when the dimension has enough for a request.
+func (d *dimension) opens(now time.Time) time.Time {
+	if d.refill() > 0 {
+		return d.refilledAt(0, 0)
+	}
+	return d.end.reset
+}
+
+// A quota with a moving reset is a token bucket: when it is empty, requests are sent one by one as it
+// refills. After a rejection a quarter must refill first.
+func TestDimension_tokenBucket(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		moves    int
+		rejected bool
+		wait     time.Duration
+	}{
+		{"a window: the reset stays", 0, false, 40 * time.Second},
+		{"two moves: a window may have begun unseen", 2, false, 40 * time.Second},
+		{"three moves: a token bucket", 3, false, 100 * time.Millisecond},
+		{"a token bucket after a rejection", 3, true, 10 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := dimension{}, time.Now()
+			observe(&d, seen(400, 390, 2*time.Second), now, now, false)
+			for i := range row.moves {
+				now = now.Add(10 * time.Millisecond)
+				observe(&d, seen(400, 380-int64(i), time.Duration(i+3)*2*time.Second), now, now, false)
+			}
+			if row.moves == 0 {
+				d = dimension{}
+			}
+			d.remaining, d.end.reset = 1, now.Add(40*time.Second)
+			observe(&d, seen(400, 0, 40*time.Second), now, now, row.rejected)
+			require.True(t, d.exhausted(now))
+			late := observation{field: seen(400, 7, 41*time.Second), sent: now.Add(-time.Second), now: now, longest: time.Hour}
+			late.read(&late.field, nil)
+			d.learn(&late)
+			require.Zero(t, d.remaining, "a response from before says nothing")
+			require.Equal(t, row.wait, d.opens(now).Sub(now).Round(time.Millisecond))
+			require.True(t, d.exhausted(now.Add(row.wait-time.Millisecond)))
+			require.False(t, d.exhausted(now.Add(row.wait+time.Millisecond)))
+		})
+	}
+}
+
+// A response that another has overtaken shows that its request was counted later: the token bucket had gained two
+// tokens by then, not three.
+func TestDimension_tokenBucketOvertaken(t *testing.T) {
+	sent := time.Now()
+	at := sent.Add(50 * time.Millisecond)
+	d := dimension{resetMoves: bucketMoves}
+	observe(&d, seen(1000, 500, 500*time.Millisecond), sent, at, false)
+	at = at.Add(3 * time.Millisecond)
+	require.EqualValues(t, 503, d.left(at, 0))
+	overtaken := observation{sent: sent, now: at, longest: time.Hour}
+	field := seen(1000, 502, 498*time.Millisecond)
+	overtaken.read(&field, nil)
+	d.learn(&overtaken)
+	require.EqualValues(t, 502, d.left(at, 0))
+}
+
+// A later reset does not indicate a token bucket if it is that of the next window, begun in the second that
+// was rounded up.
+func TestDimension_otherMovingResets(t *testing.T) {
+	d, now := dimension{}, time.Now()
+	for i := range int64(2 * bucketMoves) {
+		observe(&d, seen(400, 390-i, time.Minute), now, now, false)
+		now = now.Add(59500 * time.Millisecond)
+	}
+	require.Less(t, d.resetMoves, bucketMoves)
 }
 
 // A sliding window is not a token bucket: its reset moves too, but is always a window away.
-func TestQuota_slidingWindow(t *testing.T) {
+func TestDimension_slidingWindow(t *testing.T) {
 	for _, row := range []struct {
 		name  string
-		reset func(used int) int // in seconds
-		wait  time.Duration      // when nothing is left
+		reset func(used int64) time.Duration
+		wait  time.Duration
 	}{
-		{"full when the used tokens have come: a token bucket", func(used int) int { return used * 6 / 10 }, 600 * time.Millisecond},
-		{"a window away, however much remains: a sliding window", func(int) int { return 60 }, time.Minute},
+		{"full when the used tokens have come: a token bucket", func(used int64) time.Duration { return time.Duration(used) * 600 * time.Millisecond }, 600 * time.Millisecond},
+		{"a window away, however much remains: a sliding window", func(int64) time.Duration { return time.Minute }, time.Minute},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{MaxWait: -1})
-				for used := 10; used <= 100; used += 10 {
-					time.Sleep(3 * time.Second)
-					e := newExchange(t.Context(), l)
-					require.Nil(t, e.enter())
-					setFields(e.header, "RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, 100-used, row.reset(used)))
-					e.done()
-				}
-				rejected := newExchange(t.Context(), l).enter()
-				require.NotNil(t, rejected)
-				require.InDelta(t, row.wait.Seconds(), time.Until(rejected.NotBefore).Seconds(), 0.5)
-			})
+			d, now := dimension{}, time.Now()
+			for used := int64(10); used <= 100; used += 10 {
+				now = now.Add(3 * time.Second)
+				field := seen(100, 100-used, row.reset(used))
+				field.Window = time.Minute
+				observe(&d, field, now, now, false)
+			}
+			require.Equal(t, row.wait, d.opens(now).Sub(now).Round(time.Millisecond))
+		})
+	}
+}
+
+// An announced exhaustion is confirmed if the reset refills the quota as announced. A token bucket
+// refills one by one.
+func TestDimension_confirmed(t *testing.T) {
+	for _, row := range []struct {
+		name          string
+		moves         int
+		limit, brings int64
+		want          bool
+	}{
+		{"a window, half of the limit", 0, 400, 200, true},
+		{"a window, less", 0, 400, 199, false},
+		{"a token bucket, one", bucketMoves, 400, 1, true},
+		{"two moves, one", bucketMoves - 1, 400, 1, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			now := time.Now()
+			d := dimension{resetMoves: row.moves, limit: row.limit, claimed: true}
+			observe(&d, seen(row.limit, row.brings, 10*time.Second), now, now, false)
+			require.Equal(t, row.want, d.proven)
+		})
+	}
+}
+
+// A rejection of the last millisecond of a window that arrives in the next one does not exhaust
+// the next one.
+func TestDimension_rejectionOfPreviousWindow(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		sent time.Duration // after the window began
+		want bool
+	}{
+		{"sent before the window began", -2 * time.Millisecond, false},
+		{"sent in the window", time.Millisecond, true},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			begun := time.Now()
+			d := dimension{
+				name: "requests", shownOnSuccess: true, limit: 400, remaining: 399, window: 10 * time.Second,
+				since: begun, end: end{early: begun.Add(9 * time.Second), reset: begun.Add(10 * time.Second)},
+			}
+			field := seen(400, 0, 3*time.Millisecond)
+			if row.want {
+				field.Reset = 9998 * time.Millisecond
+			}
+			observe(&d, field, begun.Add(row.sent), begun.Add(2*time.Millisecond), true)
+			require.Equal(t, row.want, d.exhausted(begun.Add(3*time.Millisecond)))
+		})
+	}
+}
+
+// §4.17: more requests than two windows allow, within the length of one, contradict a quota.
+func TestDimension_contradicted(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		served int
+		within time.Duration
+		d      dimension
+		want   bool
+	}{
+		{"as many as two windows allow", 20, 900 * time.Millisecond, dimension{}, false},
+		{"more than two windows allow", 21, 900 * time.Millisecond, dimension{}, true},
+		{"more, and served requests show it", 21, 900 * time.Millisecond, dimension{shownOnSuccess: true}, true},
+		{"more, in more time", 42, 3 * time.Second, dimension{}, false},
+		{"more, of a token bucket, which is full at its reset", 21, 900 * time.Millisecond, dimension{shownOnSuccess: true, resetMoves: bucketMoves}, true},
+		{"requests that cost several units", 100, 900 * time.Millisecond, dimension{costed: true}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := row.d, time.Now()
+			d.limit, d.window, d.end.reset = 10, time.Second, now.Add(time.Second)
+			for i := range row.served {
+				sent := now.Add(row.within * time.Duration(i) / time.Duration(row.served))
+				d.count(&observation{sent: sent, now: sent.Add(time.Millisecond)})
+			}
+			now = now.Add(row.within)
+			require.Equal(t, row.want, d.contradicted(now))
+			observe(&d, seen(10, 0, time.Second), now, now, true)
+			require.Equal(t, row.want, d.standing == refuted, "after a rejection that shows it")
+			observe(&d, seen(10, 0, time.Second), now.Add(4*time.Second), now.Add(4*time.Second), true)
+			require.NotEqual(t, refuted, d.standing, "after a while")
+		})
+	}
+}
+
+// A quota that only rejections show ends with its window. Another one begins a new window.
+func TestDimension_endsWithItsWindow(t *testing.T) {
+	for _, spoken := range []bool{false, true} {
+		now := time.Now()
+		d := dimension{shownOnSuccess: spoken}
+		observe(&d, seen(10, 0, 5*time.Second), now, now, true)
+		require.False(t, d.roll(now.Add(4*time.Second), 3))
+		require.True(t, d.exhausted(now.Add(4*time.Second)))
+		require.True(t, d.roll(now.Add(5*time.Second), 3))
+		require.Equal(t, !spoken, d.ignored())
+		if spoken {
+			require.EqualValues(t, 10, d.left(now.Add(5*time.Second), 3), "three are in flight across the reset, and count in their own window")
+			require.EqualValues(t, 9, d.left(now.Add(5*time.Second), 4))
+		}
+	}
+}
+
+// A rejection shows that tokens are exhausted if few are left, and not if many are left.
+func TestDimension_costed(t *testing.T) {
+	for _, row := range []struct {
+		name      string
+		remaining int64
+		costed    bool
+		want      bool
+	}{
+		{"none is left", 0, true, true},
+		{"fewer than a tenth are left", 99, true, true},
+		{"a tenth is left: something else rejects", 100, true, false},
+		{"one request is left: something else rejects", 1, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			d, now := dimension{costed: row.costed}, time.Now()
+			field := seen(1000, row.remaining, 20*time.Second)
+			field.Costed = row.costed
+			observe(&d, field, now, now, true)
+			require.Equal(t, row.want, d.exhausted(now))
 		})
 	}
 }

@@ -167,6 +167,26 @@ func TestStaticLimit_afterBlock(t *testing.T) {
 	}
 }
 
+// If the server blocks the scope while a call waits for a token, the call is not sent and returns
+// the token.
+func TestStaticLimit_blockedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, with(Config{Limit: 1, Burst: 1}), faulttest.Sequence(late(500*time.Millisecond, exhausted(5*time.Second)), faulttest.OK("")))
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() { _, _ = s.get(t, "/") })
+			synctest.Wait()
+		}
+		b := s.bucket(t)
+		calls.Wait()
+		requests := s.Requests()
+		require.Len(t, requests, 3)
+		assert.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 5500*time.Millisecond)
+		requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].ReceivedAt })
+		assert.Zero(t, b.inflight)
+	})
+}
+
 // A wait for a reset reduces the maximum wait for a token.
 func TestStaticLimit_MaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -147,11 +147,11 @@ func TestSlots_areReturned(t *testing.T) {
 			require.Equal(t, waitqueue.MaxWaitExceeded, e.enter().Reason)
 		}},
 		{"a Waiter that panics in the wait for a token", Config{MaxInFlight: 2, Limit: 1}, func(t *testing.T, e *exchange) {
-			e.Waiter = panickingWaiter{}
+			e.Waiter = &recordingWaiter{panics: true}
 			require.Panics(t, func() { e.enter() })
 		}},
 		{"a Waiter that panics in the wait for a slot", Config{MaxInFlight: 1}, func(t *testing.T, e *exchange) {
-			e.Waiter = panickingWaiter{}
+			e.Waiter = &recordingWaiter{panics: true}
 			require.Panics(t, func() { e.enter() })
 		}},
 		{"Cancel, and Done by mistake", Config{MaxInFlight: 2}, func(t *testing.T, e *exchange) {
@@ -193,9 +193,3 @@ func TestSlots_status(t *testing.T) {
 		require.Equal(t, 3, l.freeSlots(e.scope))
 	})
 }
-
-// panickingWaiter is a Waiter that panics.
-type panickingWaiter struct{}
-
-func (panickingWaiter) WaitBegins(time.Time, bool) { panic("waiter") }
-func (panickingWaiter) WaitEnds()                  {}

@@ -125,8 +125,20 @@ func TestSet_active(t *testing.T) {
 	}
 }
 
-// A response to a request without a permit counts: a success ends a streak of rejections, and the block by it.
+// A response to a request without a permit counts: its quota delays later requests, and a success
+// ends a streak of rejections.
 func TestSet_observe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{MaxWait: -1})
+		s, now := l.Set("a"), time.Now()
+		s.Observe(Request{}, answerOf(http.StatusOK, http.Header{
+			"Ratelimit-Limit": {"10"}, "Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"30"},
+		}, now), now, now, 0)
+		_, rejected := s.Admit(t.Context(), Request{}, now)
+		require.NotNil(t, rejected)
+		require.InDelta(t, 30, rejected.NotBefore.Sub(now).Seconds(), 1.5)
+		require.Zero(t, l.accounts.Get(accountKey{scope: "a"}).general.inflight)
+	})
 	synctest.Test(t, func(t *testing.T) {
 		s := with(Config{}).Set("a")
 		wait := http.Header{"Retry-After": {"20"}}
@@ -140,21 +152,6 @@ func TestSet_observe(t *testing.T) {
 			}
 			time.Sleep(150 * time.Millisecond)
 		}
-	})
-}
-
-// §4.17: many rejections in a moment may only be the end of a window of a second. They block if nothing else comes back
-// for longer.
-func TestSet_rejectionsOfASecond(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := with(Config{}).Set("a")
-		for i := range 1001 {
-			require.True(t, s.BlockedUntil(Request{}, time.Now()).IsZero(), "after %d", i)
-			now := time.Now()
-			s.Observe(Request{}, answerOf(http.StatusTooManyRequests, http.Header{"Retry-After": {"1"}}, now), now, now, 0)
-			time.Sleep(time.Millisecond)
-		}
-		require.False(t, s.BlockedUntil(Request{}, time.Now()).IsZero())
 	})
 }
 
@@ -191,6 +188,64 @@ func TestSet_failuresEndAStreak(t *testing.T) {
 				require.Equal(t, row.blocked, !s.BlockedUntil(Request{}, time.Now()).IsZero())
 			})
 		})
+	}
+}
+
+// TestSet_countsEarlyRequests checks that requests that were sent before a response showed the
+// quota count as in flight until their results are observed.
+func TestSet_countsEarlyRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{MaxWait: time.Minute, MaxBlock: time.Hour, Follow: true}).Set("api.test")
+		shows := func(remaining int, inFlight int64) {
+			header := http.Header{}
+			setFields(header, "RateLimit-Limit", 5, "RateLimit-Remaining", remaining, "RateLimit-Reset", 10)
+			now := time.Now()
+			s.Observe(Request{}, answerOf(http.StatusOK, header, now), now, now, inFlight)
+		}
+		admits := func() bool {
+			p, rejected := s.Admit(t.Context(), Request{NoWait: true}, time.Now())
+			if rejected == nil {
+				p.Cancel(time.Now())
+			}
+			return rejected == nil
+		}
+		shows(4, 4)
+		require.True(t, s.Active())
+		require.False(t, admits(), "what remains is in flight")
+		for range 2 { // two fail without a response
+			s.Observe(Request{}, new(Response), time.Now(), time.Now(), 0)
+		}
+		p, rejected := s.Admit(t.Context(), Request{}, time.Now())
+		require.Nil(t, rejected, "two of four are left")
+		p.Cancel(time.Now())
+		shows(3, 0)
+		shows(2, 0)
+		shows(1, 0) // one more than was in flight
+		p, rejected = s.Admit(t.Context(), Request{}, time.Now())
+		require.Nil(t, rejected)
+		p.Cancel(time.Now())
+	})
+}
+
+// A request without a permit counts only while it is in flight, even if several first responses
+// arrive together.
+func TestSet_forgetsEarlyRequests(t *testing.T) {
+	for range 200 {
+		s := New(Config{MaxWait: time.Minute, MaxBlock: time.Hour, Follow: true}).Set("api.test")
+		const requests = 16
+		var inFlight atomic.Int64
+		inFlight.Store(requests)
+		var all sync.WaitGroup
+		for i := range requests {
+			all.Go(func() {
+				header, now := http.Header{}, time.Now()
+				setFields(header, "RateLimit-Limit", 100, "RateLimit-Remaining", 99-i, "RateLimit-Reset", 3600)
+				s.Observe(Request{}, answerOf(http.StatusOK, header, now), now, now, inFlight.Load()-1)
+				inFlight.Add(-1)
+			})
+		}
+		all.Wait()
+		require.LessOrEqual(t, s.first.Load().inflight, int64(0))
 	}
 }
 
@@ -257,7 +312,6 @@ func TestLimiter_thousandGoroutines(t *testing.T) {
 			buckets++
 			require.Zero(t, b.inflight)
 			require.Zero(t, b.Len())
-			require.True(t, b.Alarm().IsZero(), "a queue that was swept empty leaves no timer")
 			return true
 		})
 		require.Greater(t, buckets, 100, "many are evicted")
@@ -293,62 +347,4 @@ func TestLimiter_responsesGetSlower(t *testing.T) {
 		require.NotNil(t, rejected)
 		require.Equal(t, waitqueue.DeadlineExceeded, rejected.Reason)
 	})
-}
-
-// TestSet_countsEarlyRequests checks that requests that were sent before a response showed the
-// quota count as in flight until their results are observed.
-func TestSet_countsEarlyRequests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := New(Config{MaxWait: time.Minute, MaxBlock: time.Hour, Follow: true}).Set("api.test")
-		shows := func(remaining int, inFlight int64) {
-			header := http.Header{}
-			setFields(header, "RateLimit-Limit", 5, "RateLimit-Remaining", remaining, "RateLimit-Reset", 10)
-			now := time.Now()
-			s.Observe(Request{}, answerOf(http.StatusOK, header, now), now, now, inFlight)
-		}
-		admits := func() bool {
-			p, rejected := s.Admit(t.Context(), Request{NoWait: true}, time.Now())
-			if rejected == nil {
-				p.Cancel(time.Now())
-			}
-			return rejected == nil
-		}
-		shows(4, 4)
-		require.True(t, s.Active())
-		require.False(t, admits(), "what remains is in flight")
-		for range 2 { // two fail without a response
-			s.Observe(Request{}, new(Response), time.Now(), time.Now(), 0)
-		}
-		p, rejected := s.Admit(t.Context(), Request{}, time.Now())
-		require.Nil(t, rejected, "two of four are left")
-		p.Cancel(time.Now())
-		shows(3, 0)
-		shows(2, 0)
-		shows(1, 0) // one more than was in flight
-		p, rejected = s.Admit(t.Context(), Request{}, time.Now())
-		require.Nil(t, rejected)
-		p.Cancel(time.Now())
-	})
-}
-
-// A request without a permit counts only while it is in flight, even if several first responses
-// arrive together.
-func TestSet_forgetsEarlyRequests(t *testing.T) {
-	for range 200 {
-		s := New(Config{MaxWait: time.Minute, MaxBlock: time.Hour, Follow: true}).Set("api.test")
-		const requests = 16
-		var inFlight atomic.Int64
-		inFlight.Store(requests)
-		var all sync.WaitGroup
-		for i := range requests {
-			all.Go(func() {
-				header, now := http.Header{}, time.Now()
-				setFields(header, "RateLimit-Limit", 100, "RateLimit-Remaining", 99-i, "RateLimit-Reset", 3600)
-				s.Observe(Request{}, answerOf(http.StatusOK, header, now), now, now, inFlight.Load()-1)
-				inFlight.Add(-1)
-			})
-		}
-		all.Wait()
-		require.LessOrEqual(t, s.first.Load().inflight, int64(0))
-	}
 }

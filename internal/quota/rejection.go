@@ -39,6 +39,40 @@ const (
 	maxLevel   = 5                // 2^5 s are more than maxDoubled
 )
 
+// rejection is the content of a rejection.
+type rejection struct {
+	sent, now time.Time
+	wait      time.Duration // the wait that it asks for; 0: none
+	shown     bool          // it shows an exhausted quota
+	known     bool          // the dimension already waits for its reset: only doubling adds a block
+}
+
+// reject counts a rejection. longest is the maximum of a block.
+func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
+	if b.streak++; b.streak == 1 {
+		b.first, b.least = r.now, r.wait
+	}
+	b.least = min(b.least, r.wait)
+	wait := min(r.wait, longest)
+	switch {
+	case r.shown && wait > 0:
+		if wait = min(b.double(r.sent, r.now, wait), longest); wait > 0 && (!r.known || b.level > 0) {
+			b.extend(r.now.Add(wait), r.now.Add(wait)) // no success ends it earlier
+		}
+	case r.shown:
+	case b.streak >= max(minStreak, inflight) && r.now.Sub(b.first) >= min(b.least, minStreakTime):
+		if wait = min(b.least, longest); wait > 0 { // 0: the server rounds the rest of a second down
+			b.extend(r.now.Add(wait), r.sent)
+		}
+	}
+}
+
+func (b *block) extend(until, cause time.Time) {
+	if until.After(b.until) {
+		b.until, b.cause = until, cause
+	}
+}
+
 // send notes the first request after a reset.
 func (b *block) send(now time.Time) { b.test = firstSince(b.test, b.shown, now) }
 
@@ -50,37 +84,18 @@ func firstSince(known, since, now time.Time) time.Time {
 	return known
 }
 
-// count counts a rejection that asks for a wait; 0: for none.
-func (b *block) count(now time.Time, wait time.Duration) {
-	if b.streak++; b.streak == 1 {
-		b.first, b.least = now, wait
-	}
-	b.least = min(b.least, wait)
-}
-
-// exhaust counts a rejection that shows an exhausted quota. known is true if a dimension waits for its reset: then
-// only a doubled wait blocks.
-func (b *block) exhaust(sent, now time.Time, wait, longest time.Duration, known bool) {
-	// A request from before the last reset gives no new information. Nor does one behind the first after it: the first may
-	// be served, and its response late.
-	again := !b.shown.IsZero() && !sent.Before(b.shown)
-	if again && (b.test.Before(b.shown) || !sent.After(b.test)) {
+// double returns the wait for an exhausted quota. A request that was sent before the last reset gives no new information,
+// nor does one behind the first after it: the first may be served, and its response late.
+func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
+	if !b.shown.IsZero() && !sent.Before(b.shown) && (b.test.Before(b.shown) || !sent.After(b.test)) {
 		b.level = min(b.level+1, maxLevel)
 	}
 	b.shown = later(b.shown, now.Add(wait))
-	if b.level > 0 {
-		wait = max(wait, min(wait<<b.level, maxDoubled))
-		wait = min(wait+rand.N(wait/4+1), longest)
+	if b.level == 0 {
+		return wait
 	}
-	if !known || b.level > 0 {
-		b.extend(now.Add(wait), now.Add(wait)) // no success ends it earlier
-	}
-}
-
-func (b *block) extend(until, cause time.Time) {
-	if until.After(b.until) {
-		b.until, b.cause = until, cause
-	}
+	wait = max(wait, min(wait<<b.level, maxDoubled))
+	return wait + rand.N(wait/4+1)
 }
 
 func (b *block) succeed(sent time.Time) {
@@ -153,15 +168,6 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	if known && b.shared != nil {
 		return // doubling is not needed: the store divides the quota between the processes
 	}
-	wait, longest := min(a.RetryAfter, b.limiter.MaxBlock), b.limiter.MaxBlock
-	of.block.count(now, wait)
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	switch {
-	case shown && wait > 0:
-		of.block.exhaust(p.sent, now, wait, longest, known)
-	case shown, of.block.least == 0: // the server rounds the rest of a second down
-	case now.Sub(of.block.first) < min(of.block.least, minStreakTime):
-	case of.block.streak >= max(minStreak, b.inflight):
-		of.block.extend(now.Add(of.block.least), p.sent)
-	}
+	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
 }

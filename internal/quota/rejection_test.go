@@ -17,31 +17,106 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// Blocks of a quota that is shown double while the first request after each is rejected, up to 30 s. One success takes
-// that back.
-func TestBlock_doubles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, with(Config{}), faulttest.Script{
-			{Route: "/served", Handler: faulttest.OK("")}, {Handler: exhausted(time.Second)},
+// TestBlock checks, step by step, which rejections block, until when, and what ends it.
+func TestBlock(t *testing.T) {
+	const s, ms = time.Second, time.Millisecond
+	type step func(b *block, start time.Time)
+	rejected := func(sent, came, wait time.Duration) step {
+		return func(b *block, start time.Time) {
+			b.reject(rejection{sent: start.Add(sent), now: start.Add(came), wait: wait}, time.Hour, 1)
+		}
+	}
+	shown := func(exact bool, at, wait time.Duration) step {
+		return func(b *block, start time.Time) {
+			b.reject(rejection{start.Add(at), start.Add(at), wait, true, exact}, time.Hour, 1)
+		}
+	}
+	served := func(sent time.Duration) step {
+		return func(b *block, start time.Time) { b.succeed(start.Add(sent)) }
+	}
+	streak := func(n int, from, gap time.Duration, inflight int64) step {
+		return func(b *block, start time.Time) {
+			for i := range n {
+				at := start.Add(from + time.Duration(i)*gap)
+				b.reject(rejection{sent: at, now: at.Add(10 * ms), wait: s}, time.Hour, inflight)
+			}
+		}
+	}
+	for _, row := range []struct {
+		name  string
+		steps []step
+		until time.Duration // 0: it is not blocked
+	}{
+		{"one rejection: its own call waits", []step{rejected(0, 0, s)}, 0},
+		{"a thousand within a second: not yet", []step{streak(1000, 0, ms, 1)}, 0},
+		{"a second of rejections: blocked", []step{streak(1001, 0, ms, 1)}, 1010*ms + s},
+		{"seven: too few", []step{streak(7, 0, s, 1)}, 0},
+		{"eight over a second: blocked", []step{streak(8, 0, 150*ms, 1)}, 1060*ms + s},
+		{"fewer than are in flight: not yet", []step{streak(9, 0, s, 10)}, 0},
+		{"as many as are in flight: blocked", []step{streak(10, 0, s, 10)}, 9010*ms + s},
+		{"a success between: a new streak", []step{streak(7, 0, 150*ms, 1), served(901 * ms), streak(7, s, 150*ms, 1)}, 0},
+		{"a success of an earlier request between: a new streak too", []step{streak(7, 0, 150*ms, 1), served(-s), streak(7, s, 150*ms, 1)}, 0},
+		{"a success of a later request: ends it", []step{streak(8, 0, 150*ms, 1), served(1055 * ms)}, 0},
+		{"a success of an earlier request: does not", []step{streak(8, 0, 150*ms, 1), served(1045 * ms)}, 1060*ms + s},
+		{"no wait is asked for: never", []step{func(b *block, start time.Time) {
+			for i := range 20 {
+				rejected(time.Duration(i)*s, time.Duration(i)*s, 0)(b, start)
+			}
+		}}, 0},
+		{"again after its end: not doubled", []step{streak(8, 0, 150*ms, 1), streak(8, 3*s, 150*ms, 1)}, 4060*ms + s},
+		{"one asks for more: as long as all ask", []step{streak(8, 0, 150*ms, 1), rejected(1100*ms, 1100*ms, 30*s)}, 1100*ms + s},
+		{"one does not say: not blocked", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 0},
+		{"shown: at once", []step{shown(false, 0, s)}, s},
+		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
+		{"shown, and a success: it stays", []step{shown(false, 0, s), served(ms)}, s},
+		{"longer than MaxBlock: cut", []step{shown(false, 0, 3*time.Hour)}, time.Hour},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var b block
+			start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+			for _, step := range row.steps {
+				step(&b, start)
+			}
+			until := b.at(start.Add(max(row.until-10*ms, 50*ms)))
+			if row.until == 0 {
+				require.Zero(t, until)
+				return
+			}
+			require.Equal(t, row.until, until.Sub(start))
+			require.Zero(t, b.at(until), "it is over")
 		})
-		blocked := func() time.Duration {
-			return max(time.Until(s.limiter.Set("mem.test").BlockedUntil(Request{}, time.Now())), 0)
-		}
-		for i, want := range []float64{1, 2, 4, 8, 16, 30, 30} {
-			_, refused := s.get(t, "/")
-			require.Nil(t, refused)
-			require.GreaterOrEqual(t, blocked().Seconds(), want, "block %d", i)
-			require.LessOrEqual(t, blocked().Seconds(), want*1.25, "block %d", i)
-		}
-		_, refused := s.get(t, "/served")
-		require.Nil(t, refused)
-		for range 2 { // the second is behind the first one, of which nothing is known yet
-			go func() { _, _ = s.get(t, "/") }()
-		}
-		time.Sleep(time.Millisecond)
-		require.InDelta(t, 1, blocked().Seconds(), .01)
-		time.Sleep(time.Minute)
-	})
+	}
+}
+
+// TestBlock_doubles checks that blocks of a quota that is shown double while no request
+// is served between them, up to 30 s, and that one success takes that back.
+func TestBlock_doubles(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	step := func(b *block, wait time.Duration) float64 {
+		b.reject(rejection{now, now, wait, true, false}, time.Hour, 1)
+		until := b.at(now)
+		took := until.Sub(now)
+		now = until
+		return took.Seconds()
+	}
+	var b block
+	for i, want := range []float64{1, 2, 4, 8, 16, 30, 30} {
+		got := step(&b, time.Second)
+		require.GreaterOrEqual(t, got, want, "block %d", i)
+		require.LessOrEqual(t, got, want*1.25, "block %d", i)
+	}
+	b.succeed(now.Add(1))
+	require.InDelta(t, 1, step(&b, time.Second), 0)
+	b.send(now)
+	now = now.Add(time.Millisecond) // a request behind the first one, of which nothing is known yet
+	require.InDelta(t, 1, step(&b, time.Second), 0)
+	b.send(now)
+	require.InDelta(t, 2.25, step(&b, time.Second), .25, "the first one is rejected")
+	b.succeed(now.Add(1))
+	require.InDelta(t, 1, step(&b, time.Second), 0)
+	now = now.Add(-time.Second / 2) // a request that was sent before the block ended
+	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 1)
+	require.Zero(t, b.level)
 }
 
 // §4.17: which responses delay other calls than their own, after one and after many of
@@ -50,9 +125,6 @@ func TestLimiter_responses(t *testing.T) {
 	const forever = 365 * 24 * time.Hour
 	exhausted := func(more ...any) []any {
 		return append([]any{"RateLimit-Limit", 10, "RateLimit-Remaining", 0, "RateLimit-Reset", 15}, more...)
-	}
-	tokens := func(remaining int) []any {
-		return []any{"X-RateLimit-Limit-Tokens", 1000, "X-RateLimit-Remaining-Tokens", remaining, "X-RateLimit-Reset-Tokens", "20s"}
 	}
 	retryAfter := func(seconds int64, more ...any) []any { return append([]any{"Retry-After", seconds}, more...) }
 	for _, row := range []struct {
@@ -90,8 +162,6 @@ func TestLimiter_responses(t *testing.T) {
 		{name: "exhausted, and a longer Retry-After of its own", status: 429, header: exhausted("Retry-After", 30), once: 15 * time.Second},
 		{name: "exhausted, without a reset", status: 429, header: retryAfter(20, "RateLimit-Remaining", 0), once: 20 * time.Second},
 		{name: "503, and an exhausted quota", status: 503, header: exhausted("Retry-After", 20), once: 15 * time.Second},
-		{name: "tokens: less than a tenth is left", status: 429, header: tokens(99), once: 20 * time.Second},
-		{name: "tokens: a tenth is left, so something else rejects", status: 429, header: tokens(100)},
 		{name: "from a cache", status: 200, header: exhausted("Age", 3)},
 		{name: "beyond MaxWait", status: 429, header: retryAfter(20), config: Config{MaxWait: 10 * time.Second}, often: 20 * time.Second, refused: true, reason: waitqueue.MaxWaitExceeded},
 		{name: "never wait", status: 429, header: retryAfter(2), config: Config{MaxWait: -1}, often: 2 * time.Second, refused: true, reason: waitqueue.MaxWaitExceeded},

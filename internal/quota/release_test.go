@@ -211,20 +211,3 @@ func TestRelease_isEstimated(t *testing.T) {
 		require.Less(t, waitedInVain.Load(), int64(5), "a release is not exact")
 	})
 }
-
-// If the request that is sent alone after a reset is not sent, the next one is sent alone instead.
-func TestAlone_notSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBucket()
-		b.after = release{alone: time.Now().Add(time.Second), since: time.Now()}
-		first := permitOf(b)
-		o := b.opening(time.Now())
-		require.False(t, o.recheck.IsZero())
-		first.Cancel(time.Now())
-		o = b.opening(time.Now())
-		require.True(t, o.recheck.IsZero(), "the next one may be sent")
-		permitOf(b)
-		o = b.opening(time.Now())
-		require.False(t, o.recheck.IsZero(), "it goes alone")
-	})
-}

@@ -13,7 +13,7 @@ import (
 )
 
 // Segments that look like an ID are replaced in a route.
-func TestRoute_looksLikeID(t *testing.T) {
+func TestRouteKeys(t *testing.T) {
 	for segment, id := range map[string]bool{
 		"": false, "repos": false, "v10": false, "oauth2": false, "2": true, "123456789012345678": true, "@me": false,
 		"deadbeef": false, "deadbeef01": true, "3f2504e0-4f89-11d3-9a0c-0305e82c3301": true, "01ARZ3NDEKTSV4RRFFQ69G5FAV": true,
@@ -21,6 +21,18 @@ func TestRoute_looksLikeID(t *testing.T) {
 	} {
 		assert.Equal(t, id, looksLikeID(segment), segment)
 	}
+	l := with(Config{})
+	keys := func(method, path string) routeKeys { return l.routeKeys("api.example.com", method, path) }
+	one, two := keys("GET", "/api/v10/channels/123/messages"), keys("GET", "/api/v10/channels/456/messages")
+	assert.Equal(t, one.keys, two.keys)
+	assert.NotEqual(t, one.id, two.id)
+	assert.NotEqual(t, one.keys[0], keys("POST", "/api/v10/channels/123/messages").keys[0])
+	pins := keys("POST", "/api/v10/channels/123/pins")
+	assert.Equal(t, one.keys[1:], pins.keys[1:], "its beginnings are theirs")
+	assert.Equal(t, 4, one.n)
+	assert.Equal(t, 1, keys("GET", "/").n)
+	assert.Equal(t, 1, keys("GET", "").n)
+	assert.Equal(t, 2, keys("GET", "/a/b").n)
 }
 
 // A bucket with a name is known for the routes that it was seen for, and for paths with the same

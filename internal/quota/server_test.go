@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 // quotaKind is how a server counts.
@@ -292,6 +294,7 @@ type quotaRun struct {
 	skew    time.Duration
 	offset  time.Duration // of the start from a full second
 	open    bool          // requests arrive at twice the speed, with deadlines; else loops
+	direct  bool          // without net/http
 	jitter  bool          // latencies differ, so that responses arrive in another order
 }
 
@@ -321,7 +324,15 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 		kind: r.kind, limit: r.limit, window: r.window, dialect: quotaDialectNamed(r.dialect), skew: r.skew, work: r.work,
 	}
 	up, down := r.latency/2, r.latency-r.latency/2
-	c := client(direct{s, up, down, r.jitter}, with(Config{MaxWait: time.Hour}))
+	var base http.RoundTripper = direct{s, up, down, r.jitter}
+	url := "http://mem.test"
+	if !r.direct && !r.jitter {
+		server := memhttp.NewServer(t, s, memhttp.Latency(up, down))
+		transport := server.Transport()
+		transport.MaxIdleConnsPerHost = 10000
+		base, url = transport, server.URL
+	}
+	c := client(base, with(Config{MaxWait: time.Hour}))
 
 	trip := r.latency + r.work
 	ctx, stop := context.WithCancel(t.Context())
@@ -330,7 +341,7 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 	var result quotaResult
 	one := func(ctx context.Context) (refused bool) {
 		begun := time.Now()
-		_, err := get(ctx, c, "http://mem.test")
+		_, err := get(ctx, c, url)
 		if err == nil || ctx.Err() == context.Canceled {
 			return false
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
+	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -540,6 +541,26 @@ func TestSharedQuota_notShown(t *testing.T) {
 		require.Zero(t, refused)
 		require.Greater(t, served, 900, "no call waits")
 		require.LessOrEqual(t, f.store.trips.Load(), int64(1))
+		f.stop()
+	})
+}
+
+// Tokens that a Permit returns are available again, and nothing is left in the store.
+func TestSharedQuota_returnsTokens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in2026(0)
+		f := newFleet(t, inTenSeconds(), 1, Config{MaxWait: time.Hour, Limit: 10, Burst: 50})
+		l := f.all[0].Limiter
+		for range 30 {
+			ticket, refused := l.Set("").Admit(t.Context(), Request{}, time.Now())
+			require.Nil(t, refused)
+			ticket.Cancel(time.Now())
+		}
+		time.Sleep(500 * time.Millisecond)
+		rule := sharedquota.FixedRule(10, 50)
+		left, err := f.store.memory.Load().Take(t.Context(), "limit|", 0, 0, rule)
+		require.NoError(t, err)
+		require.Equal(t, rule.Capacity(), left.Remaining)
 		f.stop()
 	})
 }

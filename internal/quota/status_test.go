@@ -99,3 +99,50 @@ func TestEach(t *testing.T) {
 		})
 	})
 }
+
+// recordingWaiter is a Waiter that records its calls.
+type recordingWaiter struct {
+	turns  []time.Duration
+	fixed  []bool
+	ends   int
+	panics bool
+}
+
+func (w *recordingWaiter) WaitBegins(turn time.Time, fixed bool) {
+	if w.panics {
+		panic("waiter")
+	}
+	w.fixed = append(w.fixed, fixed)
+	w.turns = append(w.turns, time.Until(turn))
+}
+
+func (w *recordingWaiter) WaitEnds() { w.ends++ }
+
+// A Waiter is called with the estimate if a request waits, and not if it is sent or rejected at
+// once. A call with a Waiter that panics leaves the queue.
+func TestWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{Limit: 0.1, Burst: 1, MaxWait: 15 * time.Second})
+		e, w := newExchange(t.Context(), l), &recordingWaiter{}
+		e.Request.Waiter = w
+		require.Nil(t, e.enter())
+		require.Empty(t, w.turns)
+		require.Nil(t, e.enter())
+		require.Equal(t, []time.Duration{10 * time.Second}, w.turns)
+		require.Equal(t, []bool{true}, w.fixed, "it waits for the fixed limit")
+		require.Equal(t, 1, w.ends)
+		e.Request.NoWait = true
+		require.NotNil(t, e.enter())
+		e.Request.NoWait = false
+		require.Len(t, w.turns, 1, "it was rejected at once")
+		w.panics = true
+		require.Panics(t, func() { e.enter() })
+		require.Equal(t, 2, w.ends, "WaitEnds is called for each wait")
+		w.panics = false
+		require.Zero(t, l.Set("api.example.com").fixed.Len())
+		begun := time.Now()
+		require.Nil(t, e.enter())
+		require.InDelta(t, 10, time.Since(begun).Seconds(), 0.001, "and took no permit of another call")
+		require.Equal(t, int64(3), l.accounts.Peek(accountKey{scope: e.scope}).general.inflight, "and none in flight")
+	})
+}
