@@ -714,7 +714,7 @@ func TestConnections_log(t *testing.T) {
 func TestConnections_nginx(t *testing.T) {
 	program, err := exec.LookPath("nginx")
 	if err != nil {
-		t.Skip("nginx is not installed")
+		t.Skip("nginx is not installed, or not in PATH")
 	}
 	for _, protocol := range []string{"HTTP/1.1", "HTTP/2"} {
 		t.Run(protocol, func(t *testing.T) {

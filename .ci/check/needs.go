@@ -20,15 +20,14 @@ type need struct {
 
 func allNeeds() []need {
 	cc, _ := output(".", nil, "go", "env", "CC")
-	sbin := []string{"/usr/sbin"}
 	return []need{
 		{"go", nil, nil, "everything"},
 		{"git", nil, []string{"git"}, "the list of files"},
 		{strings.TrimSpace(cc), nil, []string{"gcc", "libc6-dev"}, "the race detector"},
 		// The directories of internal/dbtest/postgrestest. It is needed beside RESILIENTHTTP_POSTGRES_DSN too: some tests crash their server.
 		{"postgres", []string{"/usr/lib/postgresql/*/bin"}, []string{"postgresql"}, "the tests of stores in PostgreSQL"},
-		{"pgbouncer", sbin, []string{"pgbouncer"}, "tests of stores behind a pooler"},
-		{"nginx", sbin, []string{"nginx-light"}, "the test of a server's restart"},
+		{"pgbouncer", nil, []string{"pgbouncer"}, "tests of stores behind a pooler"},
+		{"nginx", nil, []string{"nginx-light"}, "the test of a server's restart"},
 		{"redis-server", nil, []string{"redis-server"}, "the tests of stores in Redis"},
 		{"chromium", nil, []string{"chromium"}, "the tests of pages"},
 		{"promtool", nil, []string{"prometheus"}, "the tests of alerts"},
