@@ -27,7 +27,9 @@ const nearOracle = 0.98
 // Summary has the misses of trials, by criterion and family.
 type Summary struct {
 	Draws, Missed int
-	Requests      int // of all three clients
+	Requests      int     // of all three clients
+	Gain          float64 // mean of the ratio of calls that are served, less a bare client's
+	Rejected      float64 // rejections ÷ a bare client's, of all draws together
 	Took          time.Duration
 	Applied       map[Criterion]int
 	Misses        map[Criterion]int
@@ -38,8 +40,11 @@ type Summary struct {
 // Summarize summarizes trials.
 func Summarize(trials []Trial) Summary {
 	s := Summary{Applied: map[Criterion]int{}, Misses: map[Criterion]int{}, Families: map[string]map[Criterion]int{}, Of: map[string]int{}}
+	rejected, bare := 0, 0
 	for _, t := range trials {
 		s.Draws++
+		s.Gain += float64(t.Ours.Served-t.Bare.Served) / float64(max(t.Bare.Calls, 1)*len(trials))
+		rejected, bare = rejected+t.Ours.Rejected, bare+t.Bare.Rejected
 		s.Requests += t.Bare.Sent + t.Oracle.Sent + t.Ours.Sent
 		s.Took += t.Took
 		family := t.Family()
@@ -61,6 +66,7 @@ func Summarize(trials []Trial) Summary {
 			s.Families[family][m.Criterion]++
 		}
 	}
+	s.Rejected = float64(rejected) / float64(max(bare, 1))
 	return s
 }
 
@@ -78,6 +84,7 @@ func (s Summary) Passes() bool {
 func (s Summary) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d draws, %d with a miss; %d requests in %.0f s of running draws\n", s.Draws, s.Missed, s.Requests, s.Took.Seconds())
+	fmt.Fprintf(&b, "beside a bare client: %+.4f of the calls served, %.3f of its rejections\n", s.Gain, s.Rejected)
 	for _, c := range Criteria() {
 		fmt.Fprintf(&b, "%-22s %4d of %4d missed (%.1f %%)\n", c, s.Misses[c], s.Applied[c], 100*float64(s.Misses[c])/float64(max(s.Applied[c], 1)))
 	}
