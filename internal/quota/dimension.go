@@ -137,7 +137,7 @@ func (d *dimension) test(sent time.Time, a *Response) {
 	case a.served():
 		d.part /= 2
 	case a.rejected():
-		d.part = min(4*d.part+initialPart, 1)
+		d.part = min(2*d.part+initialPart/4, 1)
 	}
 }
 
