@@ -75,7 +75,7 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 		of = p.set.learn(p, resp, now)
 		b.Mu.Lock()
 		if p.probe {
-			b.probes.end(resp, b.tick(now))
+			b.endProbe(p, resp, b.tick(now))
 		}
 		if resp.Status == 0 && !resp.NotSent {
 			b.lose(p)

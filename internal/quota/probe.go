@@ -46,6 +46,20 @@ func (p *probes) end(a *Response, now time.Time) {
 	p.next = now.Add(p.interval)
 }
 
+// endProbe records the result of a probe. One that is served ends a wait that only rejections of its own routes have shown.
+func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
+	b.probes.end(a, now)
+	if !a.served() || p.otherRoute {
+		return
+	}
+	for i := range b.dims {
+		if d := &b.dims[i]; !d.shownOnSuccess && d.exhausted(now) {
+			d.silence()
+			b.after = release{next: now, end: now.Add(maxAlone)}
+		}
+	}
+}
+
 // mayProbe reports whether a request that would be rejected is sent as a probe.
 func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 	if !b.blockedUntil(now).IsZero() {

@@ -1,0 +1,190 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// limiterModel decides about a request of a path at a time since the start: a status, and names and values of fields.
+type limiterModel func(at time.Duration, path string) (status int, fields []any)
+
+// window is a fixed window of a limit. used returns what remains, and until when.
+type fixedWindow struct {
+	limit  int
+	length time.Duration
+	offset time.Duration
+	slot   time.Duration
+	used   int
+}
+
+func (w *fixedWindow) take(at time.Duration) (ok bool, remaining int, reset time.Duration) {
+	at += w.offset
+	if slot := at / w.length; slot != w.slot {
+		w.slot, w.used = slot, 0
+	}
+	if ok = w.used < w.limit; ok {
+		w.used++
+	}
+	return ok, w.limit - w.used, (w.slot+1)*w.length - at
+}
+
+func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
+
+// limiterLoad is who calls: workers that call again and again, with a pause and a path each,
+// in processes with a Transport each.
+type limiterLoad struct {
+	processes, workers int
+	pause              time.Duration
+	paths              []string
+}
+
+// serve counts the calls that are served in a time, with one Transport for each process.
+func (l limiterLoad) serve(t *testing.T, model limiterModel, length time.Duration, client func(http.RoundTripper) http.RoundTripper) (served int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		var mu sync.Mutex
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			code, fields := model(time.Since(begin), r.URL.Path)
+			mu.Unlock()
+			time.Sleep(20 * time.Millisecond)
+			var header []string
+			for _, x := range fields {
+				header = append(header, fmt.Sprint(x))
+			}
+			return response(r, code, "", header...), nil
+		})
+		var all sync.WaitGroup
+		for range l.processes {
+			tr := client(base)
+			for i := range l.workers {
+				all.Go(func() {
+					time.Sleep(time.Duration(i) * 7 * time.Millisecond)
+					for time.Since(begin) < length {
+						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+						req := get(t).WithContext(ctx)
+						req.URL.Path = l.paths[i%len(l.paths)]
+						resp, err := tr.RoundTrip(req)
+						if err == nil {
+							readAll(t, resp)
+						}
+						if mu.Lock(); err == nil && resp.StatusCode == http.StatusOK && time.Since(begin) < length {
+							served++
+						}
+						mu.Unlock()
+						cancel()
+						time.Sleep(l.pause)
+					}
+				})
+			}
+		}
+		all.Wait()
+	})
+	return served
+}
+
+// Limiters that tell badly: a call is rejected here only if the server would have rejected it too. Each family is drawn with
+// other numbers three times, beside a client without a Transport.
+func TestRateLimit_badlyTold(t *testing.T) {
+	const s = time.Second
+	for _, family := range []struct {
+		name  string
+		least float64 // of a bare client's
+		model func(r *rand.Rand) limiterModel
+		load  limiterLoad
+	}{
+		{"one 429 says that nothing remains for an hour, beside successes", .90, func(r *rand.Rand) limiterModel {
+			n, stray, reset := 0, 50+r.IntN(200), (10+r.IntN(50))*60
+			return func(time.Duration, string) (int, []any) {
+				if n++; n == stray {
+					return 429, []any{"RateLimit-Limit", 100, "RateLimit-Remaining", 0, "RateLimit-Reset", reset}
+				}
+				return 200, nil
+			}
+		}, limiterLoad{1, 10, s, []string{"/"}}},
+		{"two routes with a limit and a reset each", .95, func(r *rand.Rand) limiterModel {
+			windows := map[string]*fixedWindow{
+				"/a": {limit: 20 + r.IntN(40), length: 10 * s},
+				"/b": {limit: 60 + r.IntN(60), length: 10 * s, offset: time.Duration(1+r.IntN(8)) * s},
+			}
+			return func(at time.Duration, path string) (int, []any) {
+				ok, left, reset := windows[path].take(at)
+				fields := []any{"X-Rate-Limit-Limit", windows[path].limit, "X-Rate-Limit-Remaining", left, "X-Rate-Limit-Reset", seconds(reset)}
+				if !ok {
+					return 429, fields
+				}
+				return 200, fields
+			}
+		}, limiterLoad{1, 20, s / 2, []string{"/a", "/b"}}},
+		{"two quotas of one path with equal limits", .50, func(r *rand.Rand) limiterModel {
+			one := &fixedWindow{limit: 50 + r.IntN(100), length: 10 * s}
+			two := &fixedWindow{limit: one.limit, length: 10 * s, offset: time.Duration(1+r.IntN(8)) * s}
+			n := 0
+			return func(at time.Duration, _ string) (int, []any) {
+				w := one
+				if n++; n%4 == 0 {
+					w = two
+				}
+				ok, left, reset := w.take(at)
+				fields := []any{"X-RateLimit-Limit", w.limit, "X-RateLimit-Remaining", left, "X-RateLimit-Reset", seconds(reset)}
+				if !ok {
+					return 429, fields
+				}
+				return 200, fields
+			}
+		}, limiterLoad{1, 20, s, []string{"/"}}},
+		{"a quota that is refuted, and then gone", .95, func(r *rand.Rand) limiterModel {
+			until, limit := time.Duration(20+r.IntN(40))*s, 5+r.IntN(20)
+			return func(at time.Duration, _ string) (int, []any) {
+				if at < until {
+					return 200, []any{"X-RateLimit-Limit", limit, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", 60}
+				}
+				return 200, nil
+			}
+		}, limiterLoad{1, 10, s / 2, []string{"/"}}},
+		{"processes beside a small quota that only 429s show", .95, func(r *rand.Rand) limiterModel {
+			w := &fixedWindow{limit: 2 + r.IntN(3), length: 5 * s}
+			return func(at time.Duration, _ string) (int, []any) {
+				if ok, left, reset := w.take(at); !ok {
+					return 429, []any{"X-RateLimit-Limit", w.limit, "X-RateLimit-Remaining", left, "X-RateLimit-Reset", seconds(reset)}
+				}
+				return 200, nil
+			}
+		}, limiterLoad{2, 2, s, []string{"/"}}},
+		{"a small token bucket that only 429s show", .95, func(r *rand.Rand) limiterModel {
+			burst, rate := float64(1+r.IntN(2)), float64(1+r.IntN(2))
+			tokens, last := burst, time.Duration(0)
+			return func(at time.Duration, _ string) (int, []any) {
+				tokens, last = min(burst, tokens+rate*(at-last).Seconds()), at
+				if tokens < 1 {
+					return 429, []any{"RateLimit-Limit", strconv.FormatFloat(burst, 'f', 0, 64), "RateLimit-Remaining", 0, "RateLimit-Reset", 1, "Retry-After", 1}
+				}
+				tokens--
+				return 200, nil
+			}
+		}, limiterLoad{1, 4, s, []string{"/"}}},
+	} {
+		for seed := range uint64(3) {
+			t.Run(fmt.Sprint(family.name, ", ", seed), func(t *testing.T) {
+				const length = 3 * time.Minute
+				model := func() limiterModel { return family.model(rand.New(rand.NewPCG(seed, 1))) }
+				bare := family.load.serve(t, model(), length, func(base http.RoundTripper) http.RoundTripper { return base })
+				ours := family.load.serve(t, model(), length, func(base http.RoundTripper) http.RoundTripper { return &resilienthttp.Transport{Base: base} })
+				t.Logf("served %d, bare %d: %.2f", ours, bare, float64(ours)/float64(bare))
+				assert.GreaterOrEqual(t, float64(ours), family.least*float64(bare))
+			})
+		}
+	}
+}
