@@ -11,14 +11,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
-	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // attempt is one request of a call. It is also its context and the body of its response (see
 // attemptContext, responseBody and upgradedBody), so that an attempt is one allocation.
 type attempt struct {
 	call  *call
-	visit *route.Visit // nil: the call has no endpoints
+	visit visit
 	attemptResult
 
 	phase       attemptPhase
@@ -90,12 +89,7 @@ func (c *call) prepare(a *attempt) *Error {
 	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
 		now = time.Now() // functions of the user may have taken long
 	}
-	var err *Error
-	if a.visit != nil {
-		now, err = c.passEndpoints(a, now)
-	} else {
-		now, err = c.passGates(a, now)
-	}
+	now, err := c.passGates(a, now)
 	if err == nil {
 		held := c.retries != nil && c.retries.unread
 		if held && !a.concurrent {
@@ -109,12 +103,12 @@ func (c *call) prepare(a *attempt) *Error {
 	return err
 }
 
-// passGates asks the breaker and then the rate limit for a permit. If the circuit changes while the attempt waits for
-// the rate limit, it begins again.
-func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
+// passServer asks the breaker and then the rate limit of a server for a permit. If the circuit changes while the attempt
+// waits for the rate limit, it begins again.
+func (c *call) passServer(a *attempt, now time.Time) (at time.Time, err *Error) {
 	for {
 		now, err = c.passBreaker(a, now)
-		if err != nil || !a.record().quotas.Active() {
+		if err != nil || !a.visit.Record.quotas.Active() {
 			return now, err
 		}
 		now, err = c.passRateLimit(a, now)
@@ -123,11 +117,6 @@ func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 		}
 		a.cancelPermits(now)
 	}
-}
-
-// again reports whether the call has sent an attempt to the server before.
-func (a *attempt) again() bool {
-	return a != &a.call.first && (a.visit == nil || a.visit.Again)
 }
 
 // makeRequest plans the timers of the attempt, and makes its request.
@@ -153,8 +142,8 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	}
 	a.watch()
 	a.request = *c.request.WithContext((*attemptContext)(a))
-	if v := a.visit; v != nil {
-		a.request.URL, a.request.Host, a.report.Endpoint = c.endpoints.URL(v.Target, c.request.URL), "", v.Name
+	if v := &a.visit; v.Server != nil {
+		a.request.URL, a.request.Host, a.report.Endpoint = c.route.URL(v.Target, c.request.URL), "", v.Name
 	}
 	if c.hedge != nil || a.concurrent {
 		// A copy may be in flight at the same time, and even after the call.
@@ -225,7 +214,7 @@ func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
 // first response that needs no retry, or else the last failure.
 func (c *call) exchange(a *attempt) {
-	if !a.again() && c.record.bucket != nil {
+	if !a.visit.Again && c.record.bucket != nil {
 		c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
 	}
 	if a == &c.first {
@@ -241,9 +230,7 @@ func (c *call) exchange(a *attempt) {
 	c.last = a
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
-		if c.last.visit != nil {
-			c.use(c.last.visit) // a copy at another endpoint may have won
-		}
+		c.use(c.last.visit.Record) // a copy at another endpoint may have won
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
 	a.permits.tokens.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge))
@@ -254,7 +241,7 @@ func (c *call) exchange(a *attempt) {
 func (a *attempt) send() {
 	a.announce()
 	a.phase = phaseSent
-	a.permits.inFlight = &a.record().inFlight
+	a.permits.inFlight = &a.visit.Record.inFlight
 	a.permits.inFlight.Begin(a.report.Start.Sub(a.call.origin))
 	a.observe(a.call.base.RoundTrip(&a.request))
 }

@@ -240,7 +240,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case err == io.EOF && a.sampled:
-		a.record().bodies.Follow(time.Since(a.report.Start.Add(a.report.Latency)))
+		a.visit.Record.bodies.Follow(time.Since(a.report.Start.Add(a.report.Latency)))
 	case err == io.EOF:
 	case a.cause() == ErrReadTimeout:
 		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts(), call: a.call}

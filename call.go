@@ -18,8 +18,6 @@ type call struct {
 	facts
 
 	destination
-	endpoints *endpoints // nil: the request has one server
-
 	tally
 	timeline timeline
 	poolUse
@@ -48,7 +46,7 @@ type tally struct {
 
 // begin finds the facts of the call, and the server of its first attempt. It rejects a request that cannot be sent.
 func (c *call) begin() *Error {
-	c.first.call, c.first.report.call = c, c
+	c.first.call, c.first.report.of = c, &c.first
 	c.first.report.Number, c.number = 1, 1
 	if c.request != nil {
 		c.before = c.request.Response
@@ -67,12 +65,10 @@ func (c *call) begin() *Error {
 		return &Error{Err: c.key.invalid}
 	}
 	if c.before != nil && !c.idempotent && InDoubt(c.before, nil) {
-		if callOf(c.before) != nil && c.redirectedAway(c.visit) {
+		if callOf(c.before) != nil && c.redirectedAway(&c.first.visit) {
 			return &Error{Err: errRedirected}
 		}
-		if c.endpoints != nil {
-			c.endpoints.Bind(c.visit)
-		}
+		c.route.Bind(&c.first.visit)
 	}
 	c.responseRequest = *c.request.WithContext((*responseContext)(c))
 	if err := c.ctx.Err(); err != nil {
@@ -133,8 +129,8 @@ func (c *call) finish() (*http.Response, error) {
 		c.noteTrailingWait()
 		if resp = c.last.report.Response; resp == nil {
 			c.failure = c.lastError()
-		} else if c.endpoints != nil {
-			c.endpoints.Answered = c.last.visit.Target
+		} else if c.route != nil {
+			c.route.Answered = c.last.visit.Target
 		}
 	}
 	c.setRetryWaiting(false)

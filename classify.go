@@ -188,7 +188,7 @@ func (a *attempt) breakerOutcome(info *responseInfo) circuit.Outcome {
 	case endDeadline:
 		return circuit.Timeout
 	case endSuperseded:
-		if a.visit != nil && a.visit.Lost {
+		if a.visit.Lost {
 			return circuit.Timeout
 		}
 	default:

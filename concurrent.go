@@ -7,6 +7,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // hedgedCall is an attempt of the call's goroutine with its copies: hedges, and further attempts
@@ -31,11 +32,8 @@ type hedgedCall struct {
 
 // copy sends a copy of an attempt.
 func (r *hedgedCall) copy(of *attempt, hedge bool) {
-	a := &attempt{call: r.call, hedged: r, concurrent: true}
-	a.report = Attempt{call: of.call, Number: of.report.Number, Hedge: hedge, Concurrent: true}
-	if of.visit != nil {
-		a.visit, _ = r.call.endpoints.Next(of.visit, false, true, time.Now())
-	}
+	a := &attempt{call: r.call, visit: r.call.route.Next(&of.visit, route.Copy, time.Now()), hedged: r, concurrent: true}
+	a.report = Attempt{of: a, Number: of.report.Number, Hedge: hedge, Concurrent: true}
 	if r.call.traced() {
 		a.announced = make(chan struct{})
 	}
@@ -59,7 +57,7 @@ func (a *attempt) payForCopy() (ok bool) {
 	switch {
 	case !a.report.Hedge:
 		if c.room(now) >= 0 {
-			a.permits.tokens, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.record(), c.record)
+			a.permits.tokens, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.visit.Record, c.record)
 		}
 	case c.mayHedge(now):
 		a.permits.tokens, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
@@ -162,7 +160,7 @@ func (r *hedgedCall) finish(a *attempt) {
 	})
 	a.permits.tokens.Done(won)
 	if a.report.Hedge {
-		r.first.record().hedges.credit.done(won)
+		r.first.visit.Record.hedges.credit.done(won)
 	}
 	if useless {
 		a.discard()
@@ -194,8 +192,8 @@ func (r *hedgedCall) win(winner *attempt) {
 func (r *hedgedCall) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.first) {
 		if a != r.winner && !a.inTime {
-			if a.visit != nil && r.winner != nil {
-				a.visit.Lost = a.visit.Server != r.winner.visit.Server
+			if r.winner != nil && a.visit.Server != r.winner.visit.Server {
+				a.visit.Lost = true
 			}
 			a.endWith(neterr.ErrSuperseded)
 		}

@@ -279,7 +279,7 @@ func (a *attempt) gotConn(conn net.Conn) {
 		a.conn.Store(watched)
 		a.call.avoid.Or(1 << watched.pool)
 	}
-	if record := a.record(); record.protocol.Load() != protocol {
+	if record := a.visit.Record; record.protocol.Load() != protocol {
 		record.protocol.Store(protocol)
 	}
 }

@@ -84,7 +84,7 @@ func (a *attempt) repeatBody() (io.ReadCloser, error) {
 
 // known returns what is known of the attempt's work, also if a program has made the Attempt.
 func (a *Attempt) known() fact {
-	if a.call == nil {
+	if a.of == nil {
 		return factOf(a.Response, a.Err)
 	}
 	return a.fact
@@ -176,7 +176,7 @@ func undecided(attempts []Attempt) bool {
 // at another origin does not tell of them.
 func (c *call) inDoubt(resp *http.Response) bool {
 	done := succeeded(resp)
-	if InDoubt(c.before, nil) && (!done || c.safe || c.redirectedAway(c.last.visit)) {
+	if InDoubt(c.before, nil) && (!done || c.safe || c.redirectedAway(&c.last.visit)) {
 		return true
 	}
 	switch {
@@ -192,21 +192,21 @@ var errRedirected = neterr.Named("redirected_in_doubt", "redirected to another s
 
 // redirectedAway reports whether a redirect leads to a server that does not know the key of the call before it, and
 // would do the work a second time. It does if a program made the redirect.
-func (c *call) redirectedAway(to *route.Visit) bool {
+func (c *call) redirectedAway(to *visit) bool {
 	from := callOf(c.before)
 	if from == nil || from.last == nil {
 		return true
 	}
-	was, is := from.server(from.last.visit), c.server(to)
+	was, is := from.server(&from.last.visit), c.server(to)
 	if was.Scope != "" && is.Scope != "" {
-		return was.Scope != is.Scope && !(c.key.value != "" && c.endpoints.Shared)
+		return was.Scope != is.Scope && !(c.key.value != "" && c.route.Shared)
 	}
 	return !hostmatch.SameOrigin(was.URL, is.URL)
 }
 
 // server returns the URL of a visit, and its scope if the call has endpoints.
-func (c *call) server(v *route.Visit) route.Target {
-	if v == nil {
+func (c *call) server(v *visit) route.Target {
+	if v.Server == nil {
 		return route.Target{URL: c.request.URL}
 	}
 	return *v.Target

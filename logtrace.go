@@ -100,10 +100,10 @@ func (l *traceLogger) queued(a *Attempt) {
 // slow logs that the scope of an attempt is slow. An attempt that begins shows it only by the age of
 // those in flight.
 func (l *traceLogger) slow(a *Attempt) {
-	if a.call == nil {
+	if a.of == nil {
 		return
 	}
-	r, at := a.call.record, time.Since(a.call.origin)
+	r, at := a.of.call.record, time.Since(a.of.call.origin)
 	if a.Latency == 0 && !r.attemptsAreOld(at) {
 		return
 	}
@@ -245,10 +245,10 @@ func attemptKeyOf(event string, a *Attempt) logKey {
 }
 
 func (a *Attempt) scope() string {
-	if a.call == nil {
+	if a.of == nil {
 		return a.Request.URL.Host
 	}
-	return a.call.scopeOf(a.Endpoint)
+	return a.of.visit.Record.name
 }
 
 // attrs name the request, its scope and the attempt.
@@ -284,8 +284,8 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 	if a.Err != nil {
 		attrs = append(attrs, errorAttrs(a.Err)...)
 	}
-	if a.call != nil && a.call.key.value != "" {
-		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.call.key.value)))
+	if a.of != nil && a.of.call.key.value != "" {
+		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.of.call.key.value)))
 	}
 	return append(attrs, quotaAttrs(a.quota)...)
 }

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/internal/quota"
-	"github.com/resilienthttp/resilienthttp/internal/route"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -102,9 +101,9 @@ func (l *RateLimit) config() quota.Config {
 // passRateLimit waits for a permit of the quotas and takes it. It returns the time of the permit.
 // A concurrent attempt never waits.
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
-	r := c.quotaRequest(a.visit)
-	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit != nil && a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
-	permit, rejection := a.record().quotas.get().Admit(c.ctx, r, now)
+	r := c.quotaRequest(&a.visit)
+	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
+	permit, rejection := a.visit.Record.quotas.get().Admit(c.ctx, r, now)
 	if rejection != nil {
 		failed := c.rateLimited(rejection)
 		if failed.byGate() {
@@ -143,10 +142,10 @@ func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
 
 // exhausted returns the server's quota that keeps the attempt back, or nil.
 func (a *attempt) exhausted(now time.Time) *QuotaStatus {
-	if !a.record().quotas.Active() {
+	if !a.visit.Record.quotas.Active() {
 		return nil
 	}
-	q, ok := a.record().quotas.get().Exhausted(a.call.quotaRequest(a.visit), now)
+	q, ok := a.visit.Record.quotas.get().Exhausted(a.call.quotaRequest(&a.visit), now)
 	if !ok {
 		return nil
 	}
@@ -194,24 +193,24 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		permit := a.permits.quota
 		a.permits.quota = nil
 		permit.Done(&r, now)
-	case r.Shows(), a.record().quotas.Active():
-		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now, int64(a.record().inFlight.Count()-1))
+	case r.Shows(), a.visit.Record.quotas.Active():
+		a.visit.Record.quotas.Observe(c.quotaRequest(&a.visit), &r, a.report.Start, now, int64(a.visit.Record.inFlight.Count()-1))
 	}
 	if r.Status == http.StatusTooManyRequests {
 		a.report.quota = a.exhausted(now)
 	}
 }
 
-// blockedUntil returns the time until which rejections block the call's scope, or zero.
-func (c *call) blockedUntil(now time.Time) time.Time {
-	if !c.record.quotas.Active() {
+// blockedUntil returns the time until which rejections block a server, or zero.
+func (c *call) blockedUntil(v *visit, now time.Time) time.Time {
+	if !v.Record.quotas.Active() {
 		return time.Time{}
 	}
-	return c.record.quotas.get().BlockedUntil(c.quotaRequest(c.visit), now)
+	return v.Record.quotas.get().BlockedUntil(c.quotaRequest(v), now)
 }
 
 // quotaRequest describes an attempt to the engine. The credential is a keyed hash.
-func (c *call) quotaRequest(v *route.Visit) quota.Request {
+func (c *call) quotaRequest(v *visit) quota.Request {
 	r := quota.Request{
 		Key: c.quotaKey, Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter,
@@ -257,12 +256,12 @@ func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 }
 
 // WaitEnds implements waitqueue.Waiter.
-func (q *queuedAttempt) WaitEnds() { (*attempt)(q).record().queued.Add(-1) }
+func (q *queuedAttempt) WaitEnds() { (*attempt)(q).visit.Record.queued.Add(-1) }
 
 // beginQueue counts and reports an attempt that begins to wait for a permit.
 func (a *attempt) beginQueue(until time.Time) {
 	c := a.call
-	a.record().queued.Add(1)
+	a.visit.Record.queued.Add(1)
 	if c.traced() {
 		now := time.Now()
 		report := a.report

@@ -116,7 +116,7 @@ func (r *record) fails(at time.Duration) bool {
 
 // noteOutcome notes how the attempt has ended.
 func (a *attempt) noteOutcome(now time.Time) {
-	r, at := a.record(), now.Sub(a.call.origin)
+	r, at := a.visit.Record, now.Sub(a.call.origin)
 	switch {
 	case a.outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
@@ -132,9 +132,9 @@ func (a *attempt) noteOutcome(now time.Time) {
 // noteFailure notes the attempt if it has failed, after it was classified.
 func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
-		made(&a.record().failure).note(now, a.report.Response, a.report.Err)
-		a.record().remember()
-		a.record().ended.fail(a.call.failingSince(a.record()))
+		made(&a.visit.Record.failure).note(now, a.report.Response, a.report.Err)
+		a.visit.Record.remember()
+		a.visit.Record.ended.fail(a.call.failingSince(a.visit.Record))
 	}
 }
 
@@ -160,8 +160,8 @@ func (a *attempt) class() responseClass {
 
 // noteEnd notes how the call has ended.
 func (c *call) noteEnd(resp *http.Response) {
-	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.record().failing.Load() {
-		c.last.record().failing.Store(true)
+	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.visit.Record.failing.Load() {
+		c.last.visit.Record.failing.Store(true)
 	}
 	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 const (
@@ -52,15 +54,15 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		if c.maySendSecond() || a.record().protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
+		if c.maySendSecond() || a.visit.Record.protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
 			a.timers.slow = slowAfter(a.concurrent, left, bounded)
 		}
 	}
-	if a.visit != nil && c.maySendSecond() { // another endpoint answers if this one hangs
-		a.timers.slow = a.visit.Slow(a.timers.slow, a.record().responses.Get())
+	if a.visit.Probes && c.maySendSecond() { // another endpoint answers if this one hangs
+		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.responses.Get())
 	}
 	if c.hedges() != nil && !a.concurrent {
-		if delay, ok := c.hedge.delay(&a.record().latencies, now.Sub(c.origin)); ok {
+		if delay, ok := c.hedge.delay(&a.visit.Record.latencies, now.Sub(c.origin)); ok {
 			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
 	}
