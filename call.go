@@ -3,7 +3,6 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -51,9 +50,6 @@ func (c *call) begin() *Error {
 	if c.request != nil {
 		c.before = c.request.Response
 	}
-	if err := c.check(); err != nil {
-		return &Error{Err: err}
-	}
 	known, list, err := factsOf(c.config, c.request)
 	if err != nil {
 		return &Error{Err: err}
@@ -75,19 +71,6 @@ func (c *call) begin() *Error {
 		return c.canceled(err)
 	}
 	return nil
-}
-
-// check rejects a request that no RoundTripper could send, and an invalid configuration.
-func (c *call) check() error {
-	switch req := c.request; {
-	case req == nil:
-		return fmt.Errorf("%w: nil Request", neterr.ErrMalformed)
-	case req.URL == nil:
-		return fmt.Errorf("%w: nil Request.URL", neterr.ErrMalformed)
-	case req.Body == nil && req.ContentLength != 0:
-		return fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
-	}
-	return c.invalid
 }
 
 // canceled returns the error of a call after its context has ended with err.
@@ -142,7 +125,11 @@ func (c *call) finish() (*http.Response, error) {
 	c.noteEnd(resp)
 	c.ended = true
 	if c.traced() {
-		c.traceDone()
+		done := c.done()
+		if c.rejected {
+			runHooks(c, rejected, done)
+		}
+		runHooks(c, callDone, done)
 	}
 	c.finished = true
 	if resp != nil {
@@ -196,7 +183,6 @@ func closeRequestBody(req *http.Request) {
 	}
 }
 
-// lastError returns the *Error of a call that ended with the error of its last attempt.
 func (c *call) lastError() *Error {
 	last := &c.last.report
 	e := &Error{Reason: last.StopReason, Err: last.Err, Attempts: c.attempts()}
@@ -217,7 +203,6 @@ func (c *call) lastError() *Error {
 	return e
 }
 
-// attempts returns the reports of the attempts so far.
 func (c *call) attempts() []Attempt { return c.appendAttempts(nil) }
 
 func (c *call) appendAttempts(records []Attempt) []Attempt {
@@ -270,7 +255,6 @@ func (c *call) awaitClientTimeout() {
 	}
 }
 
-// waitFor waits until done is closed, at most for d.
 func waitFor(done <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -252,7 +252,7 @@ func (r *responseInfo) parseFailure(h http.Header, now time.Time) {
 // parseHint reads the should-retry header of Stripe, or of OpenAI, Anthropic and others.
 func parseHint(h http.Header) retryHint {
 	for _, name := range [...]string{"Stripe-Should-Retry", "X-Should-Retry"} {
-		switch value := strings.TrimSpace(headerValue(h, name)); {
+		switch value := strings.TrimSpace(h.Get(name)); {
 		case strings.EqualFold(value, "true"):
 			return doRetry
 		case strings.EqualFold(value, "false"):
@@ -277,14 +277,6 @@ func method(req *http.Request) string {
 		return http.MethodGet
 	}
 	return req.Method
-}
-
-// headerValue is Header.Get for a name that is canonical.
-func headerValue(h http.Header, canonical string) string {
-	if values := h[canonical]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
 }
 
 // hasField reports whether the header has the field, in any case: net/http sends names unchanged.

@@ -30,7 +30,6 @@ type hedgedCall struct {
 	waited    bool          // it came after the outcome of the first attempt
 }
 
-// copy sends a copy of an attempt.
 func (r *hedgedCall) copy(of *attempt, hedge bool) {
 	a := &attempt{call: r.call, visit: r.call.route.Next(&of.visit, route.Copy, time.Now()), hedged: r, concurrent: true}
 	a.report = Attempt{of: a, Number: of.report.Number, Hedge: hedge, Concurrent: true}
@@ -122,8 +121,16 @@ func (r *hedgedCall) run(a *attempt) {
 			a.fail(neterr.New("goroutine of a concurrent attempt exited"))
 		}
 	}()
+	if a.announced != nil {
+		a.announce()
+	}
 	a.send()
 	returned = true
+}
+
+func (a *attempt) announce() {
+	defer close(a.announced)
+	runHooks(a.call, attemptStart, &a.report)
 }
 
 // fail sets the outcome of an attempt for which Base returned none.
@@ -188,7 +195,6 @@ func (r *hedgedCall) win(winner *attempt) {
 	r.cancelOthers()
 }
 
-// cancelOthers cancels the attempts without an outcome.
 func (r *hedgedCall) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.first) {
 		if a != r.winner && !a.inTime {
@@ -225,7 +231,6 @@ func (r *hedgedCall) outcome() *attempt {
 	return result
 }
 
-// wait waits for the outcome.
 func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()

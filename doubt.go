@@ -73,8 +73,10 @@ func (a *attempt) known() fact {
 }
 
 // mayRepeatUnseen reports whether Base may hide its connections, and so that net/http below it sends the request again on
-// another one. Of a request with a body, repeatBody still shows it.
-func (a *attempt) mayRepeatUnseen() bool { return !a.call.native && netHTTPRepeats(&a.request) }
+// another one, after a server has read it, although its method is not safe. Of a request with a body, repeatBody still shows it.
+func (a *attempt) mayRepeatUnseen() bool {
+	return !a.call.native && (a.request.Header.Get("Idempotency-Key") != "" || a.request.Header.Get("X-Idempotency-Key") != "")
+}
 
 // repeatBody is GetBody of a request that may be sent again unseen.
 func (a *attempt) repeatBody() (io.ReadCloser, error) {
@@ -88,12 +90,6 @@ func (a *Attempt) known() fact {
 		return factOf(a.Response, a.Err)
 	}
 	return a.fact
-}
-
-// netHTTPRepeats reports whether net/http may send the request again by itself, after a server has read it, although
-// its method is not safe.
-func netHTTPRepeats(req *http.Request) bool {
-	return headerValue(req.Header, "Idempotency-Key") != "" || headerValue(req.Header, "X-Idempotency-Key") != ""
 }
 
 func provesNotSent(err error) bool {

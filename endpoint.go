@@ -15,7 +15,7 @@ type visit = route.Visit[*record]
 type destination struct {
 	route      *route.Call[*record] // of package endpoints; nil: the request has one server
 	record     *record
-	scopeFails bool // the last call of the scope had failed when this one began
+	scopeFails bool // the last call of the scope had failed when this one began, and nothing has succeeded lately
 }
 
 // findServers finds the state of the server, or of each endpoint. Transport.Scope splits the scopes of endpoints.
@@ -40,7 +40,7 @@ func (c *call) findServers(list *route.Route) {
 // use notes the state of the server of an attempt that is not concurrent, or of the next retry.
 func (c *call) use(r *record) {
 	if c.record != r {
-		c.record, c.scopeFails = r, r.fails(c.start.Sub(c.origin))
+		c.record, c.scopeFails = r, r.failing.Load() && !r.succeededWithin(recentSuccess, c.start.Sub(c.origin))
 	}
 }
 

@@ -36,7 +36,6 @@ type traceLogger struct {
 	limit  logLimiter
 }
 
-// to returns the logger of the next record.
 func (l *traceLogger) to() *slog.Logger {
 	if l.logger == nil {
 		return slog.Default()
@@ -226,7 +225,6 @@ func (l *traceLogger) breaker(change BreakerChange) {
 	l.log(context.Background(), slog.LevelWarn, key, attrs)
 }
 
-// reasonOf returns the name of the Reason of a call's error, or "".
 func reasonOf(err error) string {
 	if failed, ok := errors.AsType[*Error](err); ok && failed.Reason != nil {
 		return neterr.Name(failed.Reason)
@@ -251,7 +249,6 @@ func (a *Attempt) scope() string {
 	return a.of.visit.Record.name
 }
 
-// attrs name the request, its scope and the attempt.
 func (a *Attempt) attrs() []slog.Attr {
 	return append(requestAttrs(a.Request), slog.String("scope", a.scope()), slog.Int("attempt", a.Number))
 }
@@ -264,7 +261,6 @@ func requestAttrs(req *http.Request) []slog.Attr {
 	return attrs
 }
 
-// statusAttrs are the status of a response, and its error.type from 400 on.
 func statusAttrs(resp *http.Response) []slog.Attr {
 	attrs := []slog.Attr{slog.Int("http.response.status_code", resp.StatusCode)}
 	if resp.StatusCode >= http.StatusBadRequest {
@@ -321,7 +317,6 @@ const (
 	maxLogScope   = 128  // bytes of a scope with a count; an attacker may choose it
 )
 
-// limit returns how many equal records are written in which period.
 func (k logKey) limit() (burst int, period time.Duration) {
 	if k.event == clientErrorsEvent || k.event == slowEvent {
 		return 1, rarePeriod

@@ -103,7 +103,7 @@ func (l *RateLimit) config() quota.Config {
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest(&a.visit)
 	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
-	permit, rejection := a.visit.Record.quotas.get().Admit(c.ctx, r, now)
+	permit, rejection := a.visit.Record.quotaSet().Admit(c.ctx, r, now)
 	if rejection != nil {
 		failed := c.rateLimited(rejection)
 		if failed.byGate() {
@@ -128,7 +128,6 @@ func (c *call) slotAround() *quota.Slot {
 	return nil
 }
 
-// rateLimited returns the error of a call without a permit.
 func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
 	switch r.Reason {
 	case waitqueue.Canceled:
@@ -142,10 +141,7 @@ func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
 
 // exhausted returns the server's quota that keeps the attempt back, or nil.
 func (a *attempt) exhausted(now time.Time) *QuotaStatus {
-	if !a.visit.Record.quotas.Active() {
-		return nil
-	}
-	q, ok := a.visit.Record.quotas.get().Exhausted(a.call.quotaRequest(&a.visit), now)
+	q, ok := a.visit.Record.quotas.Load().Exhausted(a.call.quotaRequest(&a.visit), now)
 	if !ok {
 		return nil
 	}
@@ -169,7 +165,6 @@ func (q *QuotaStatus) said() string {
 	return text
 }
 
-// until returns the time at which the quota admits requests again.
 func (q *QuotaStatus) until() time.Time {
 	if q.BlockedUntil.After(q.Reset) {
 		return q.BlockedUntil
@@ -193,20 +188,13 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		permit := a.permits.quota
 		a.permits.quota = nil
 		permit.Done(&r, now)
-	case r.Shows(), a.visit.Record.quotas.Active():
-		a.visit.Record.quotas.Observe(c.quotaRequest(&a.visit), &r, a.report.Start, now, int64(a.visit.Record.inFlight.Count()-1))
+	case r.Shows(), a.visit.Record.quotas.Load().Active():
+		a.visit.Record.quotaSet().Observe(c.quotaRequest(&a.visit), &r, a.report.Start, now, int64(a.visit.Record.inFlight.Count()-1))
+		a.visit.Record.remember()
 	}
 	if r.Status == http.StatusTooManyRequests {
 		a.report.quota = a.exhausted(now)
 	}
-}
-
-// blockedUntil returns the time until which rejections block a server, or zero.
-func (c *call) blockedUntil(v *visit, now time.Time) time.Time {
-	if !v.Record.quotas.Active() {
-		return time.Time{}
-	}
-	return v.Record.quotas.get().BlockedUntil(c.quotaRequest(v), now)
 }
 
 // quotaRequest describes an attempt to the engine. The credential is a keyed hash.
@@ -221,10 +209,9 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 	return r
 }
 
-// credential returns the credential of a request, or "".
 func credential(h http.Header, u *url.URL) string {
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"} {
-		if secret := headerValue(h, name); secret != "" {
+		if secret := h.Get(name); secret != "" {
 			return secret
 		}
 	}
@@ -258,7 +245,6 @@ func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 // WaitEnds implements waitqueue.Waiter.
 func (q *queuedAttempt) WaitEnds() { (*attempt)(q).visit.Record.queued.Add(-1) }
 
-// beginQueue counts and reports an attempt that begins to wait for a permit.
 func (a *attempt) beginQueue(until time.Time) {
 	c := a.call
 	a.visit.Record.queued.Add(1)

@@ -136,7 +136,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		wait = c.backoff(last, now)
 	}
 	at := now.Add(wait)
-	blocked := c.blockedUntil(to, now) // zero: not blocked; differences to it saturate
+	blocked := to.Record.quotas.Load().BlockedUntil(c.quotaRequest(to), now) // zero: not blocked; differences to it saturate
 	longest := c.policy.MaxRetryAfter
 	switch {
 	case !held && c.record.circuit.Rejects(at) != nil && c.mayHold(c.record, at) <= 0, !moves && c.record.circuit.TooLate():
@@ -187,7 +187,7 @@ func (c *call) noteNotBefore() {
 	if c.route != nil {
 		at = openUntil(now, c.route.Records...)
 	} else { // another endpoint may have a quota left
-		at = later(openUntil(now, c.record), c.blockedUntil(&c.first.visit, now))
+		at = later(openUntil(now, c.record), c.record.quotas.Load().BlockedUntil(c.quotaRequest(&c.first.visit), now))
 	}
 	if c.last != nil && c.last.report.RetryAfter > 0 {
 		last := &c.last.report
@@ -269,10 +269,12 @@ func (c *call) room(at time.Time) time.Duration {
 // of a quick response of the scope, at least the given time, and enough for a deadline header.
 func (c *call) reserve(response time.Duration) time.Duration {
 	least := minLeft
-	if c.sendsDeadline {
+	if !c.deadlineHeader.Disabled {
 		least += c.deadlineHeader.Margin
 	}
-	return max(least, max(c.record.responses.Get(), response)+c.bodyDuration())
+	// Without the bound, a stream of minutes would prevent the retries of other calls.
+	body := min(c.record.bodies.Get(), c.deadline.Sub(c.start)/4)
+	return max(least, max(c.record.responses.Get(), response)+body)
 }
 
 // prepareRetry prepares the retry after its wait. A gate may reject it.
@@ -287,13 +289,6 @@ func (c *call) prepareRetry() error {
 		return err
 	}
 	return nil
-}
-
-// discardHeld closes the last response of a call that was held, because its retry has all permits.
-func (c *call) discardHeld() (now time.Time) {
-	c.last.discard()
-	c.retries.unread = false
-	return time.Now()
 }
 
 func (a *attempt) timedOut() bool {
@@ -319,7 +314,6 @@ func (c *call) maxAttempts() int {
 	return 2
 }
 
-// whyNoAttempt returns the reason why the call may make no further attempt.
 func (c *call) whyNoAttempt() error {
 	if c.number < c.policy.MaxAttempts && c.outerMayRetry() {
 		return ErrSingleAttempt

@@ -143,7 +143,6 @@ func Attempts(resp *http.Response) []Attempt {
 	return nil
 }
 
-// callOf returns the call that returned the response, or nil.
 func callOf(resp *http.Response) *call {
 	if resp == nil || resp.Request == nil {
 		return nil
@@ -211,15 +210,6 @@ func (a *attempt) soFar() *Attempt {
 	}
 }
 
-func (c *call) traceDone() {
-	done := c.done()
-	if c.rejected {
-		runHooks(c, rejected, done)
-	}
-	runHooks(c, callDone, done)
-}
-
-// notBefore returns the earliest time for another call, or zero.
 func (c *call) notBefore() time.Time {
 	if c.retries == nil {
 		return time.Time{}

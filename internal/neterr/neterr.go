@@ -93,7 +93,6 @@ func NotConnected(err error) bool {
 	return dns || connect || errors.Is(err, syscall.ECONNREFUSED) || dialing(err) || handshakeFailed(err)
 }
 
-// dialing reports whether err occurred before there was a connection.
 func dialing(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && (op.Op == "dial" || op.Op == "proxyconnect" || strings.HasPrefix(op.Op, "socks"))
