@@ -75,7 +75,7 @@ func (a *attempt) known() fact {
 // mayRepeatUnseen reports whether Base may hide its connections, and so that net/http below it sends the request again on
 // another one, after a server has read it, although its method is not safe. Of a request with a body, repeatBody still shows it.
 func (a *attempt) mayRepeatUnseen() bool {
-	return !a.call.native && (a.request.Header.Get("Idempotency-Key") != "" || a.request.Header.Get("X-Idempotency-Key") != "")
+	return !a.call.native && (headerValue(a.request.Header, "Idempotency-Key") != "" || headerValue(a.request.Header, "X-Idempotency-Key") != "")
 }
 
 // repeatBody is GetBody of a request that may be sent again unseen.

@@ -106,7 +106,7 @@ type idempotencyKey struct {
 
 // chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey.
 func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotencyKey {
-	if key := req.Header.Get(i.Header); key != "" {
+	if key := headerValue(req.Header, i.Header); key != "" {
 		return idempotencyKey{value: key, callers: true}
 	}
 	for name, values := range req.Header { // in any case: net/http sends names unchanged

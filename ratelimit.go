@@ -211,7 +211,7 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 
 func credential(h http.Header, u *url.URL) string {
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"} {
-		if secret := h.Get(name); secret != "" {
+		if secret := headerValue(h, name); secret != "" {
 			return secret
 		}
 	}

@@ -34,7 +34,7 @@ func Kind(err error) string {
 		return "canceled"
 	case fromProxy(err):
 		return "proxy"
-	case isDNS(err):
+	case has[*net.DNSError](err):
 		return "dns"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection_refused"
@@ -55,19 +55,12 @@ var kindNames = [...]string{"breaker_open", "rate_limited", "read_timeout"} //no
 
 // fromProxy reports whether the request failed at a proxy or on the way to it.
 func fromProxy(err error) bool {
-	_, connect := errors.AsType[*ConnectError](err)
 	op, ok := errors.AsType[*net.OpError](err)
-	return connect || ok && (op.Op == "proxyconnect" || op.Op == "socks connect") || rejectedByProxy(err)
-}
-
-func isDNS(err error) bool {
-	_, ok := errors.AsType[*net.DNSError](err)
-	return ok
+	return has[*ConnectError](err) || ok && (op.Op == "proxyconnect" || op.Op == "socks connect") || rejectedByProxy(err)
 }
 
 func fromTLS(err error) bool {
-	_, record := errors.AsType[tls.RecordHeaderError](err)
-	return record || Untrusted(err) || handshakeFailed(err) || SchemeMismatch(err) || alert(err) != 0
+	return has[tls.RecordHeaderError](err) || Untrusted(err) || handshakeFailed(err) || SchemeMismatch(err) || alert(err) != 0
 }
 
 // closedByServer reports whether the connection ended without an error of the operating
