@@ -11,14 +11,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
-	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // attempt is one request of a call. It is also its context and the body of its response (see
 // attemptContext, responseBody and upgradedBody), so that an attempt is one allocation.
 type attempt struct {
 	call  *call
-	visit *route.Visit // nil: the call has no endpoints
+	visit visit
 	attemptResult
 
 	phase       attemptPhase
@@ -51,7 +50,6 @@ const (
 	phaseOver                   // it was sent, and the outcome is complete
 )
 
-// sent reports whether Base has got the request.
 func (p attemptPhase) sent() bool { return p >= phaseSent }
 
 // attemptResult is how an attempt ended, apart from its report.
@@ -64,7 +62,7 @@ type attemptResult struct {
 
 // attemptConn is what Base did to send an attempt.
 type attemptConn struct {
-	hooks       httptrace.ClientTrace       // of its request: see watch
+	hooks       httptrace.ClientTrace       // of its request
 	reached     atomic.Uint32               // how far Base came: reachedDial and so on
 	pool        atomic.Uint32               // 1 + number of its pool of Connections; zero means none
 	conn        atomic.Pointer[watchedConn] // its HTTP/2 connection of Connections
@@ -83,23 +81,18 @@ const (
 	endSuperseded           // a concurrent attempt had its response first
 )
 
-// prepare passes the gates and makes the request. After an
-// error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
+// prepare passes the gates and makes the request. After an error the attempt holds nothing. Otherwise the caller must send or abandon the attempt.
 func (c *call) prepare(a *attempt) *Error {
 	now := c.start
 	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
 		now = time.Now() // functions of the user may have taken long
 	}
-	var err *Error
-	if a.visit != nil {
-		now, err = c.passEndpoints(a, now)
-	} else {
-		now, err = c.passGates(a, now)
-	}
+	now, err := c.passGates(a, now)
 	if err == nil {
-		held := c.retries != nil && c.retries.unread
-		if held && !a.concurrent {
-			now = c.discardHeld() // its time is no part of the attempt
+		if held := c.retries != nil && c.retries.unread; held && !a.concurrent {
+			c.last.discard() // its retry has all permits
+			c.retries.unread = false
+			now = time.Now() // the time of that is no part of the attempt
 		}
 		err = c.makeRequest(a, now)
 	}
@@ -109,12 +102,12 @@ func (c *call) prepare(a *attempt) *Error {
 	return err
 }
 
-// passGates asks the breaker and then the rate limit for a permit. If the circuit changes while the attempt waits for
-// the rate limit, it begins again.
-func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
+// passServer asks the breaker and then the rate limit of a server for a permit. If the circuit changes while the attempt
+// waits for the rate limit, it begins again.
+func (c *call) passServer(a *attempt, now time.Time) (at time.Time, err *Error) {
 	for {
 		now, err = c.passBreaker(a, now)
-		if err != nil || !a.record().quotas.Active() {
+		if err != nil || !a.visit.Record.quotas.Load().Active() {
 			return now, err
 		}
 		now, err = c.passRateLimit(a, now)
@@ -125,12 +118,6 @@ func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 	}
 }
 
-// again reports whether the call has sent an attempt to the server before.
-func (a *attempt) again() bool {
-	return a != &a.call.first && (a.visit == nil || a.visit.Again)
-}
-
-// makeRequest plans the timers of the attempt, and makes its request.
 func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	a.report.Start, a.deadline = now, c.deadline
 	if !a.concurrent {
@@ -138,7 +125,7 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	}
 	c.planTimers(a, now)
 	header := a.visit.Header(c.header)
-	if c.sendsDeadline {
+	if !c.deadline.IsZero() && !c.deadlineHeader.Disabled {
 		var ok bool
 		if header, ok = c.deadlineHeader.header(header, a.deadline, now); !ok {
 			return &Error{Reason: ErrDeadline}
@@ -151,10 +138,15 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 			return err
 		}
 	}
-	a.watch()
+	// The hooks note whether Base got a connection, and which. Without one, an EOF, a reset or a timeout proves that
+	// nothing was sent.
+	a.hooks.GetConn, a.hooks.GotConn = a.onGetConn, a.onGotConn
+	if httptrace.ContextClientTrace(c.ctx) != nil {
+		httptrace.WithClientTrace(c.ctx, &a.hooks) // adds the caller's hooks
+	}
 	a.request = *c.request.WithContext((*attemptContext)(a))
-	if v := a.visit; v != nil {
-		a.request.URL, a.request.Host, a.report.Endpoint = c.endpoints.URL(v.Target, c.request.URL), "", v.Name
+	if v := &a.visit; v.Server != nil {
+		a.request.URL, a.request.Host, a.report.Endpoint = c.route.URL(v.Target, c.request.URL), "", v.Name
 	}
 	if c.hedge != nil || a.concurrent {
 		// A copy may be in flight at the same time, and even after the call.
@@ -170,7 +162,11 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 	}
 	a.request.RequestURI = "" // ReverseProxy leaves it set
 	a.report.Request = &a.request
-	a.startTimer()
+	if wait, planned := a.timers.next(0, 0); planned {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		a.timers.timer = time.AfterFunc(wait, a.onTimer)
+	}
 	return nil
 }
 
@@ -200,15 +196,6 @@ func (k keyOf) Value(key any) any {
 	return nil
 }
 
-// watch sets the hooks of the attempt's request, beside those of the caller. They note whether Base got a connection, and
-// which. Without one, an EOF, a reset or a timeout proves that nothing was sent.
-func (a *attempt) watch() {
-	a.hooks.GetConn, a.hooks.GotConn = a.onGetConn, a.onGotConn
-	if httptrace.ContextClientTrace(a.call.ctx) != nil {
-		httptrace.WithClientTrace(a.call.ctx, &a.hooks) // adds the caller's hooks
-	}
-}
-
 func (a *attempt) onGetConn(string) {
 	if !a.reached.CompareAndSwap(0, reachedDial) {
 		a.reached.CompareAndSwap(reachedConn, reachedAgain)
@@ -225,25 +212,24 @@ func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
 // first response that needs no retry, or else the last failure.
 func (c *call) exchange(a *attempt) {
-	if !a.again() && c.record.bucket != nil {
+	if !a.visit.Again && c.record.bucket != nil {
 		c.record.bucket.Deposit(&c.budget.rules, a.report.Start)
 	}
 	if a == &c.first {
-		if hedges := c.hedges(); hedges != nil {
-			hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
+		if c.hedge != nil && c.mayBeHedged() {
+			c.record.hedges.bucket.Deposit(&c.hedge.rules, a.report.Start)
 		}
 	} else {
 		a.permits.tokens = c.retries.permit
 		c.retries.permit = retrybudget.Permit{}
 		c.retries.later = append(c.retries.later, a)
 	}
+	runHooks(c, attemptStart, &a.report)
 	a.send()
 	c.last = a
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
-		if c.last.visit != nil {
-			c.use(c.last.visit) // a copy at another endpoint may have won
-		}
+		c.use(c.last.visit.Record) // a copy at another endpoint may have won
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
 	a.permits.tokens.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge))
@@ -252,19 +238,10 @@ func (c *call) exchange(a *attempt) {
 
 // send gives the attempt to Base, and observes the outcome.
 func (a *attempt) send() {
-	a.announce()
 	a.phase = phaseSent
-	a.permits.inFlight = &a.record().inFlight
+	a.permits.inFlight = &a.visit.Record.inFlight
 	a.permits.inFlight.Begin(a.report.Start.Sub(a.call.origin))
 	a.observe(a.call.base.RoundTrip(&a.request))
-}
-
-// announce calls the AttemptStart hooks.
-func (a *attempt) announce() {
-	if a.announced != nil {
-		defer close(a.announced)
-	}
-	runHooks(a.call, attemptStart, &a.report)
 }
 
 // observe receives the outcome from Base, classifies it, and reports it to the gates.

@@ -28,7 +28,6 @@ func (a *attempt) lifetime() *lifetime {
 
 func (a *attempt) endWith(cause error) { a.lifetime().cancel(cause) }
 
-// cause returns the cause for which the attempt's context has ended, or nil.
 func (a *attempt) cause() error {
 	if life := a.life.Load(); life != nil {
 		return context.Cause(life)

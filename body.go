@@ -38,7 +38,6 @@ func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 	return body, nil
 }
 
-// newBody calls GetBody.
 func (c *call) newBody() (io.ReadCloser, error) {
 	body, err := c.request.GetBody()
 	if err == nil && (body == nil || body == http.NoBody) {
@@ -53,7 +52,6 @@ func (c *call) newBody() (io.ReadCloser, error) {
 	return body, nil
 }
 
-// longUpload reports whether the upload of the request body may take long.
 func (c *call) longUpload() bool {
 	return c.hasBody && (c.request.ContentLength <= 0 || c.request.ContentLength > smallBody)
 }
@@ -240,7 +238,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	case err == nil:
 		return n, nil
 	case err == io.EOF && a.sampled:
-		a.record().bodies.Follow(time.Since(a.report.Start.Add(a.report.Latency)))
+		a.visit.Record.bodies.Follow(time.Since(a.report.Start.Add(a.report.Latency)))
 	case err == io.EOF:
 	case a.cause() == ErrReadTimeout:
 		err = &Error{Reason: ErrReadTimeout, Attempts: a.call.attempts(), call: a.call}
@@ -256,12 +254,6 @@ func (a *attempt) onReadTimeout() {
 	defer func() { _ = recover() }() // of Close: the caller cannot recover in this goroutine
 	a.endWith(ErrReadTimeout)
 	_ = a.closeBody()
-}
-
-// bodyDuration is the usual duration of a quick response's body, at most a quarter of the call's
-// time. Without this bound, a stream of minutes would prevent the retries of other calls.
-func (c *call) bodyDuration() time.Duration {
-	return min(c.record.bodies.Get(), c.deadline.Sub(c.start)/4)
 }
 
 func (b *responseBody) Close() error { return (*attempt)(b).closeBody() }

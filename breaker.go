@@ -120,16 +120,15 @@ const (
 	maxHold          = 30 * time.Second // default of Breaker.MaxWait, with a deadline
 	maxHoldUnbounded = 10 * time.Second // without one
 	maxHoldSlow      = 3 * time.Second  // for a server that fails slowly
-	endpointHold     = time.Second      // at one endpoint, before the call looks at the others again
 )
 
 // passBreaker takes a permit of the circuit. It may wait for it. It returns the time of the permit.
 func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
-	circuit := a.record().circuit
+	circuit := a.visit.Record.circuit
 	permit, rejection := circuit.Admit(now)
-	mustNotWait := a.concurrent || a.visit != nil && a.visit.AtOnce // another endpoint may admit it
+	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
-		if longest := c.mayHold(a.record(), now); longest > 0 {
+		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
 			permit, rejection = circuit.Wait(now, c.holdLimits(a, longest))
 			now = time.Now()
 		}
@@ -172,10 +171,7 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 }
 
 func (c *call) holdLimits(a *attempt, longest time.Duration) waitqueue.Limits {
-	limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: longest, Waiter: (*heldAttempt)(a), Since: c.start, Sent: a.report.Number - 1}
-	if a.visit != nil {
-		limits.MaxWait = min(longest, endpointHold) // then another endpoint may be back
-	}
+	limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(longest, c.route.MaxHold()), Waiter: (*heldAttempt)(a), Since: c.start, Sent: a.report.Number - 1}
 	if c.retries != nil {
 		limits.RestsTo = c.retries.restsTo
 	}
@@ -206,7 +202,7 @@ func (h *heldAttempt) WaitBegins(until time.Time, _ bool) {
 }
 
 // WaitEnds implements waitqueue.Waiter.
-func (h *heldAttempt) WaitEnds() { (*attempt)(h).record().queued.Add(-1) }
+func (h *heldAttempt) WaitEnds() { (*attempt)(h).visit.Record.queued.Add(-1) }
 
 // breakerChanged calls OnChange, and then the hooks of the call that caused the change. The
 // caller must not hold a lock.

@@ -3,7 +3,6 @@ package resilienthttp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -18,8 +17,6 @@ type call struct {
 	facts
 
 	destination
-	endpoints *endpoints // nil: the request has one server
-
 	tally
 	timeline timeline
 	poolUse
@@ -48,13 +45,10 @@ type tally struct {
 
 // begin finds the facts of the call, and the server of its first attempt. It rejects a request that cannot be sent.
 func (c *call) begin() *Error {
-	c.first.call, c.first.report.call = c, c
+	c.first.call, c.first.report.of = c, &c.first
 	c.first.report.Number, c.number = 1, 1
 	if c.request != nil {
 		c.before = c.request.Response
-	}
-	if err := c.check(); err != nil {
-		return &Error{Err: err}
 	}
 	known, list, err := factsOf(c.config, c.request)
 	if err != nil {
@@ -67,31 +61,16 @@ func (c *call) begin() *Error {
 		return &Error{Err: c.key.invalid}
 	}
 	if c.before != nil && !c.idempotent && InDoubt(c.before, nil) {
-		if callOf(c.before) != nil && c.redirectedAway(c.visit) {
+		if callOf(c.before) != nil && c.redirectedAway(&c.first.visit) {
 			return &Error{Err: errRedirected}
 		}
-		if c.endpoints != nil {
-			c.endpoints.Bind(c.visit)
-		}
+		c.route.Bind(&c.first.visit)
 	}
 	c.responseRequest = *c.request.WithContext((*responseContext)(c))
 	if err := c.ctx.Err(); err != nil {
 		return c.canceled(err)
 	}
 	return nil
-}
-
-// check rejects a request that no RoundTripper could send, and an invalid configuration.
-func (c *call) check() error {
-	switch req := c.request; {
-	case req == nil:
-		return fmt.Errorf("%w: nil Request", neterr.ErrMalformed)
-	case req.URL == nil:
-		return fmt.Errorf("%w: nil Request.URL", neterr.ErrMalformed)
-	case req.Body == nil && req.ContentLength != 0:
-		return fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
-	}
-	return c.invalid
 }
 
 // canceled returns the error of a call after its context has ended with err.
@@ -133,8 +112,8 @@ func (c *call) finish() (*http.Response, error) {
 		c.noteTrailingWait()
 		if resp = c.last.report.Response; resp == nil {
 			c.failure = c.lastError()
-		} else if c.endpoints != nil {
-			c.endpoints.Answered = c.last.visit.Target
+		} else if c.route != nil {
+			c.route.Answered = c.last.visit.Target
 		}
 	}
 	c.setRetryWaiting(false)
@@ -146,7 +125,11 @@ func (c *call) finish() (*http.Response, error) {
 	c.noteEnd(resp)
 	c.ended = true
 	if c.traced() {
-		c.traceDone()
+		done := c.done()
+		if c.rejected {
+			runHooks(c, rejected, done)
+		}
+		runHooks(c, callDone, done)
 	}
 	c.finished = true
 	if resp != nil {
@@ -200,7 +183,6 @@ func closeRequestBody(req *http.Request) {
 	}
 }
 
-// lastError returns the *Error of a call that ended with the error of its last attempt.
 func (c *call) lastError() *Error {
 	last := &c.last.report
 	e := &Error{Reason: last.StopReason, Err: last.Err, Attempts: c.attempts()}
@@ -221,7 +203,6 @@ func (c *call) lastError() *Error {
 	return e
 }
 
-// attempts returns the reports of the attempts so far.
 func (c *call) attempts() []Attempt { return c.appendAttempts(nil) }
 
 func (c *call) appendAttempts(records []Attempt) []Attempt {
@@ -274,7 +255,6 @@ func (c *call) awaitClientTimeout() {
 	}
 }
 
-// waitFor waits until done is closed, at most for d.
 func waitFor(done <-chan struct{}, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

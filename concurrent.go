@@ -7,6 +7,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // hedgedCall is an attempt of the call's goroutine with its copies: hedges, and further attempts
@@ -29,13 +30,9 @@ type hedgedCall struct {
 	waited    bool          // it came after the outcome of the first attempt
 }
 
-// copy sends a copy of an attempt.
 func (r *hedgedCall) copy(of *attempt, hedge bool) {
-	a := &attempt{call: r.call, hedged: r, concurrent: true}
-	a.report = Attempt{call: of.call, Number: of.report.Number, Hedge: hedge, Concurrent: true}
-	if of.visit != nil {
-		a.visit, _ = r.call.endpoints.Next(of.visit, false, true, time.Now())
-	}
+	a := &attempt{call: r.call, visit: r.call.route.Next(&of.visit, route.Copy, time.Now()), hedged: r, concurrent: true}
+	a.report = Attempt{of: a, Number: of.report.Number, Hedge: hedge, Concurrent: true}
 	if r.call.traced() {
 		a.announced = make(chan struct{})
 	}
@@ -59,7 +56,7 @@ func (a *attempt) payForCopy() (ok bool) {
 	switch {
 	case !a.report.Hedge:
 		if c.room(now) >= 0 {
-			a.permits.tokens, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.record(), c.record)
+			a.permits.tokens, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.visit.Record, c.record)
 		}
 	case c.mayHedge(now):
 		a.permits.tokens, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)
@@ -124,8 +121,16 @@ func (r *hedgedCall) run(a *attempt) {
 			a.fail(neterr.New("goroutine of a concurrent attempt exited"))
 		}
 	}()
+	if a.announced != nil {
+		a.announce()
+	}
 	a.send()
 	returned = true
+}
+
+func (a *attempt) announce() {
+	defer close(a.announced)
+	runHooks(a.call, attemptStart, &a.report)
 }
 
 // fail sets the outcome of an attempt for which Base returned none.
@@ -162,7 +167,7 @@ func (r *hedgedCall) finish(a *attempt) {
 	})
 	a.permits.tokens.Done(won)
 	if a.report.Hedge {
-		r.first.record().hedges.credit.done(won)
+		r.first.visit.Record.hedges.credit.done(won)
 	}
 	if useless {
 		a.discard()
@@ -190,12 +195,11 @@ func (r *hedgedCall) win(winner *attempt) {
 	r.cancelOthers()
 }
 
-// cancelOthers cancels the attempts without an outcome.
 func (r *hedgedCall) cancelOthers() {
 	for _, a := range append(slices.Clip(r.copies), r.first) {
 		if a != r.winner && !a.inTime {
-			if a.visit != nil && r.winner != nil {
-				a.visit.Lost = a.visit.Server != r.winner.visit.Server
+			if r.winner != nil && a.visit.Server != r.winner.visit.Server {
+				a.visit.Lost = true
 			}
 			a.endWith(neterr.ErrSuperseded)
 		}
@@ -227,7 +231,6 @@ func (r *hedgedCall) outcome() *attempt {
 	return result
 }
 
-// wait waits for the outcome.
 func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()

@@ -77,7 +77,6 @@ func (c *Connections) transport() *http.Transport {
 	return c.base
 }
 
-// current returns the pools for a new request.
 func (c *Connections) current() *pools {
 	p := c.pools.Load()
 	if p != nil && !p.expired() {
@@ -133,7 +132,7 @@ func newPools(t *http.Transport, maxAge time.Duration) *pools {
 	if maxAge > 0 {
 		p.life = maxAge - rand.N(maxAge/4+1)
 	}
-	p.shared = !clonable(t)
+	p.shared = t.Clone().TLSNextProto["h2"] != nil                       // of golang.org/x/net/http2: a clone shares the connections of t
 	p.watched = !p.shared && t.DialTLSContext == nil && t.DialTLS == nil //nolint:staticcheck // a deprecated field may be set
 	return p
 }
@@ -148,15 +147,8 @@ func cloneOf(t *http.Transport) *http.Transport {
 	return c
 }
 
-// clonable reports whether a clone behaves like t. An HTTP/2 that golang.org/x/net/http2 has configured shares the
-// connections of t.
-func clonable(t *http.Transport) bool {
-	return t.Clone().TLSNextProto["h2"] == nil
-}
-
 func (p *pools) expired() bool { return p.life > 0 && time.Since(p.start) >= p.life }
 
-// transport returns the Transport of a pool.
 func (p *pools) transport(number int) *http.Transport {
 	if t := p.transports[number].Load(); t != nil {
 		return t
@@ -231,11 +223,6 @@ func (p *pools) leave(key poolKey, conn *watchedConn) bool {
 	return true
 }
 
-// unencryptedHTTP2 reports whether t uses HTTP/2 without TLS.
-func unencryptedHTTP2(t *http.Transport) bool {
-	return t.Protocols != nil && t.Protocols.UnencryptedHTTP2() && !t.Protocols.HTTP1()
-}
-
 func (p *pools) closeIdle() {
 	for i := range p.transports {
 		if t := p.transports[i].Load(); t != nil {
@@ -266,7 +253,6 @@ const (
 	protocolHTTP2
 )
 
-// gotConn is called when the attempt has a connection.
 func (a *attempt) gotConn(conn net.Conn) {
 	watched, http2 := watchedBelow(conn)
 	if watched == nil {
@@ -279,7 +265,7 @@ func (a *attempt) gotConn(conn net.Conn) {
 		a.conn.Store(watched)
 		a.call.avoid.Or(1 << watched.pool)
 	}
-	if record := a.record(); record.protocol.Load() != protocol {
+	if record := a.visit.Record; record.protocol.Load() != protocol {
 		record.protocol.Store(protocol)
 	}
 }

@@ -73,8 +73,10 @@ func (a *attempt) known() fact {
 }
 
 // mayRepeatUnseen reports whether Base may hide its connections, and so that net/http below it sends the request again on
-// another one. Of a request with a body, repeatBody still shows it.
-func (a *attempt) mayRepeatUnseen() bool { return !a.call.native && netHTTPRepeats(&a.request) }
+// another one, after a server has read it, although its method is not safe. Of a request with a body, repeatBody still shows it.
+func (a *attempt) mayRepeatUnseen() bool {
+	return !a.call.native && (headerValue(a.request.Header, "Idempotency-Key") != "" || headerValue(a.request.Header, "X-Idempotency-Key") != "")
+}
 
 // repeatBody is GetBody of a request that may be sent again unseen.
 func (a *attempt) repeatBody() (io.ReadCloser, error) {
@@ -84,16 +86,10 @@ func (a *attempt) repeatBody() (io.ReadCloser, error) {
 
 // known returns what is known of the attempt's work, also if a program has made the Attempt.
 func (a *Attempt) known() fact {
-	if a.call == nil {
+	if a.of == nil {
 		return factOf(a.Response, a.Err)
 	}
 	return a.fact
-}
-
-// netHTTPRepeats reports whether net/http may send the request again by itself, after a server has read it, although
-// its method is not safe.
-func netHTTPRepeats(req *http.Request) bool {
-	return headerValue(req.Header, "Idempotency-Key") != "" || headerValue(req.Header, "X-Idempotency-Key") != ""
 }
 
 func provesNotSent(err error) bool {
@@ -176,7 +172,7 @@ func undecided(attempts []Attempt) bool {
 // at another origin does not tell of them.
 func (c *call) inDoubt(resp *http.Response) bool {
 	done := succeeded(resp)
-	if InDoubt(c.before, nil) && (!done || c.safe || c.redirectedAway(c.last.visit)) {
+	if InDoubt(c.before, nil) && (!done || c.safe || c.redirectedAway(&c.last.visit)) {
 		return true
 	}
 	switch {
@@ -192,21 +188,21 @@ var errRedirected = neterr.Named("redirected_in_doubt", "redirected to another s
 
 // redirectedAway reports whether a redirect leads to a server that does not know the key of the call before it, and
 // would do the work a second time. It does if a program made the redirect.
-func (c *call) redirectedAway(to *route.Visit) bool {
+func (c *call) redirectedAway(to *visit) bool {
 	from := callOf(c.before)
 	if from == nil || from.last == nil {
 		return true
 	}
-	was, is := from.server(from.last.visit), c.server(to)
+	was, is := from.server(&from.last.visit), c.server(to)
 	if was.Scope != "" && is.Scope != "" {
-		return was.Scope != is.Scope && !(c.key.value != "" && c.endpoints.Shared)
+		return was.Scope != is.Scope && !(c.key.value != "" && c.route.Shared)
 	}
 	return !hostmatch.SameOrigin(was.URL, is.URL)
 }
 
 // server returns the URL of a visit, and its scope if the call has endpoints.
-func (c *call) server(v *route.Visit) route.Target {
-	if v == nil {
+func (c *call) server(v *visit) route.Target {
+	if v.Server == nil {
 		return route.Target{URL: c.request.URL}
 	}
 	return *v.Target

@@ -8,85 +8,58 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
-// endpoints is the list of a call of package endpoints, with the state of each endpoint's scope.
-type endpoints struct {
-	*route.Call
-
-	records []*record
-}
+// visit is where one attempt goes, with the state of the scope.
+type visit = route.Visit[*record]
 
 // destination is where the last attempt that is not concurrent goes, or the next retry.
 type destination struct {
+	route      *route.Call[*record] // of package endpoints; nil: the request has one server
 	record     *record
-	visit      *route.Visit // nil without endpoints
-	scopeFails bool         // the last call of the scope had failed when this one began
+	scopeFails bool // the last call of the scope had failed when this one began, and nothing has succeeded lately
 }
 
 // findServers finds the state of the server, or of each endpoint. Transport.Scope splits the scopes of endpoints.
 func (c *call) findServers(list *route.Route) {
 	if list == nil {
-		c.record = c.config.record(c.scope, c.priority, c.start)
-		c.scopeFails = c.record.fails(c.start.Sub(c.origin))
-		return
+		c.first.visit.Record = c.config.record(c.scope, c.priority, c.start)
+	} else {
+		c.route = route.NewCall(list, func(t *route.Target) (*record, *circuit.Circuit, *route.Rest) {
+			name := t.Scope
+			if c.config.scope != nil {
+				name += " " + c.scope
+			}
+			r := c.config.record(name, c.priority, c.start)
+			return r, r.circuit, &r.rest
+		})
+		c.route.Safe, c.route.Free = c.safe, c.idempotent || c.key.value != "" && list.Shared
+		c.first.visit = c.route.First()
 	}
-	e := &endpoints{records: make([]*record, len(list.Targets))}
-	e.Call = route.NewCall(list, func(t *route.Target, i int) (*circuit.Circuit, *route.Rest) {
-		name := t.Scope
-		if c.config.scope != nil {
-			name += " " + c.scope
-		}
-		r := c.config.record(name, c.priority, c.start)
-		e.records[i] = r
-		return r.circuit, &r.rest
-	})
-	e.Safe, e.Free = c.safe, c.idempotent || c.key.value != "" && list.Shared
-	c.endpoints, c.first.visit = e, e.First()
-	c.use(c.first.visit)
+	c.use(c.first.visit.Record)
 }
 
-// use notes the endpoint of an attempt that is not concurrent, or of the next retry.
-func (c *call) use(v *route.Visit) {
-	c.visit, c.record = v, c.endpoints.records[v.Index]
-	c.scopeFails = c.record.fails(c.start.Sub(c.origin))
+// use notes the state of the server of an attempt that is not concurrent, or of the next retry.
+func (c *call) use(r *record) {
+	if c.record != r {
+		c.record, c.scopeFails = r, r.failing.Load() && !r.succeededWithin(recentSuccess, c.start.Sub(c.origin))
+	}
 }
 
-// record returns the state of the scope to which the attempt goes.
-func (a *attempt) record() *record {
-	if a.visit == nil {
-		return a.call.record
-	}
-	return a.call.endpoints.records[a.visit.Index]
-}
-
-// scopeOf returns the scope of the attempts to an endpoint. "" is one that was not sent.
-func (c *call) scopeOf(endpoint string) string {
-	if c.endpoints == nil {
-		return c.scope
-	}
-	for i := range c.endpoints.Targets {
-		if c.endpoints.Targets[i].Name == endpoint {
-			return c.endpoints.records[i].name
-		}
-	}
-	return c.record.name
-}
-
-// passEndpoints passes the gates of the first endpoint that admits the attempt. If the circuits of all hold it, it looks
-// again now and then.
-func (c *call) passEndpoints(a *attempt, now time.Time) (at time.Time, err *Error) {
+// passGates passes the gates of the first server that admits the attempt. If the circuits of all endpoints hold it, it
+// looks again now and then.
+func (c *call) passGates(a *attempt, now time.Time) (at time.Time, err *Error) {
 	for at = now; ; {
 		begin := at
-		c.endpoints.Pass(a.visit, a.concurrent, at, func() *route.Rejection {
+		c.route.Pass(&a.visit, a.concurrent, at, func() *route.Rejection {
 			if !a.concurrent {
-				c.use(a.visit)
+				c.use(a.visit.Record)
 			}
-			if at, err = c.passGates(a, at); err == nil || !err.byGate() {
+			if at, err = c.passServer(a, at); err == nil || !err.byGate() {
 				return nil
 			}
 			a.cancelPermits(at)
 			return &route.Rejection{Waits: err.Reason != ErrBreakerOpen, Until: err.NotBefore}
 		})
-		if err == nil || err.Reason != ErrBreakerOpen || at.Sub(begin) < endpointHold { // it may wait no longer
+		if err == nil || err.Reason != ErrBreakerOpen || at.Sub(begin) < c.route.MaxHold() { // it may wait no longer
 			return at, err
 		}
 	}
@@ -95,13 +68,14 @@ func (c *call) passEndpoints(a *attempt, now time.Time) (at time.Time, err *Erro
 // planMove plans the retry, at another endpoint if the request may move. A 421, or a 409 while the
 // server may be at work, is about this endpoint.
 func (c *call) planMove(last *attempt) (wait time.Duration, reason error) {
-	if c.endpoints == nil {
-		return c.planRetry(last, false)
+	kind := route.Retry
+	if last.conflict || last.responded(http.StatusMisdirectedRequest) {
+		kind = route.RetryHere
 	}
-	next, moves := c.endpoints.Next(last.visit, last.conflict || last.responded(http.StatusMisdirectedRequest), false, time.Now())
-	c.use(next)
-	if wait, reason = c.planRetry(last, moves); reason != nil {
-		c.use(last.visit)
+	next := c.route.Next(&last.visit, kind, time.Now())
+	c.use(next.Record)
+	if wait, reason = c.planRetry(last, &next); reason != nil {
+		c.use(last.visit.Record)
 	}
 	return wait, reason
 }

@@ -130,7 +130,6 @@ func title(c *Call, ended bool) string {
 	return text + ", " + sent(c) + ", " + transcript.Duration(c.Latency) + began(c)
 }
 
-// sent returns the number of attempts and hedges.
 func sent(c *Call) string {
 	attempts, hedges := 0, 0
 	for i := range c.Attempts {
@@ -156,7 +155,6 @@ func counted(n int, noun string) string {
 	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-// began returns the start of the call, and its deadline.
 func began(c *Call) (text string) {
 	const form = "15:04:05.000"
 	start := c.start().UTC()
@@ -222,7 +220,6 @@ func described(err error) string {
 	return ErrorType(err) + " (" + text + ")"
 }
 
-// wait adds the wait before a retry.
 func (e *explanation) wait(from, to time.Duration, failed []Attempt) {
 	reason := "backoff before the retry"
 	last := slices.MaxFunc(failed, func(a, b Attempt) int { return a.Start.Add(a.Latency).Compare(b.Start.Add(b.Latency)) })

@@ -35,11 +35,10 @@ type facts struct {
 	owner    retryOwner
 	priority Priority
 
-	safe          bool // the method is safe
-	idempotent    bool // the method is idempotent
-	hasBody       bool // each attempt needs a new body
-	replayable    bool // there is no body, or GetBody returns a new one
-	sendsDeadline bool // attempts have a deadline header
+	safe       bool // the method is safe
+	idempotent bool // the method is idempotent
+	hasBody    bool // each attempt needs a new body
+	replayable bool // there is no body, or GetBody returns a new one
 }
 
 // retryOwner is the layer that retries a call.
@@ -51,14 +50,33 @@ const (
 	ownerRepeater                   // an outer layer, which sends the same request again
 )
 
-// factsOf finds the facts of a call, and its list of endpoints, or nil.
-func factsOf(c *config, asked *http.Request) (f facts, list *route.Route, err error) {
-	req, list := unwrapped(asked)
+// factsOf finds the facts of a call, and its list of endpoints, or nil. It rejects a request that no RoundTripper could
+// send.
+func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err error) {
+	switch {
+	case req == nil:
+		return facts{}, nil, fmt.Errorf("%w: nil Request", neterr.ErrMalformed)
+	case req.URL == nil:
+		return facts{}, nil, fmt.Errorf("%w: nil Request.URL", neterr.ErrMalformed)
+	case req.Body == nil && req.ContentLength != 0:
+		return facts{}, nil, fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
+	case c.invalid != nil:
+		return facts{}, nil, c.invalid
+	}
+	list, routed := req.Context().(*route.Route)
+	if routed {
+		req = req.WithContext(list.Context)
+	}
+	if sent, ok := req.Context().(*responseContext); ok {
+		// The program sends a Response.Request. Its context would keep the previous call in memory.
+		req = req.WithContext(sent.request.Context())
+	}
 	ctx, start := req.Context(), time.Now()
-	options := optionsOf(ctx)
-	policy, err := c.policyOf(options)
-	if err != nil {
-		return facts{}, nil, err
+	options, policy := optionsOf(ctx), c.policy.Load()
+	if own := options.policy; own != nil {
+		if policy, err = own, errors.Join(options.invalid, c.deadlineHeader.checkMargin(own)); err != nil {
+			return facts{}, nil, err
+		}
 	}
 	importance := Priority(options.priority)
 	var outer *attempt
@@ -71,6 +89,9 @@ func factsOf(c *config, asked *http.Request) (f facts, list *route.Route, err er
 		importance = outer.call.priority
 	}
 	deadline, bounded := ctx.Deadline()
+	if bounded && deadline.IsZero() {
+		deadline = deadline.Add(1) // zero means none
+	}
 	safe := safeMethod(req.Method)
 	hasBody := req.Body != nil && req.Body != http.NoBody
 	f = facts{
@@ -78,7 +99,6 @@ func factsOf(c *config, asked *http.Request) (f facts, list *route.Route, err er
 		start: start, deadline: deadline, scope: req.URL.Host, outer: outer, priority: importance,
 		safe: safe, idempotent: safe || req.Method == http.MethodPut || req.Method == http.MethodDelete,
 		hasBody: hasBody, replayable: !hasBody || req.GetBody != nil,
-		sendsDeadline: bounded && !c.deadlineHeader.Disabled,
 	}
 	if c.scope != nil {
 		f.scope = c.scope(req)
@@ -93,26 +113,6 @@ func factsOf(c *config, asked *http.Request) (f facts, list *route.Route, err er
 		f.ctx, f.cancel = mergeRequestCancel(req)
 	}
 	return f, list, nil
-}
-
-// unwrapped returns the request with the program's context, and the list of endpoints that the context has.
-func unwrapped(req *http.Request) (*http.Request, *route.Route) {
-	list, routed := req.Context().(*route.Route)
-	if routed {
-		req = req.WithContext(list.Context)
-	}
-	if sent, ok := req.Context().(*responseContext); ok {
-		// The program sends a Response.Request. Its context would keep the previous call in memory.
-		req = req.WithContext(sent.request.Context())
-	}
-	return req, list
-}
-
-func (c *config) policyOf(options *callOptions) (*Policy, error) {
-	if options.policy == nil {
-		return c.policy.Load(), nil
-	}
-	return options.policy, errors.Join(options.invalid, c.deadlineHeader.checkMargin(options.policy))
 }
 
 // outerAttempt returns the attempt of an outer Transport that makes the call, or nil.
@@ -179,7 +179,6 @@ func cloneHeader(h http.Header) http.Header {
 // outerMayRetry reports whether the outer client is known to retry without a count of its retries.
 func (f *facts) outerMayRetry() bool { return !f.ownsRetries && outerclient.MayRetry(f.request.Header) }
 
-// requestID identifies the request if an outer client sends it again.
 func (f *facts) requestID() outerclient.RequestID {
 	switch req := f.request; {
 	case f.key.callers:

@@ -106,8 +106,14 @@ type idempotencyKey struct {
 
 // chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey.
 func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotencyKey {
-	if key := i.callersKey(req.Header); key != "" {
+	if key := headerValue(req.Header, i.Header); key != "" {
 		return idempotencyKey{value: key, callers: true}
+	}
+	for name, values := range req.Header { // in any case: net/http sends names unchanged
+		named := len(name) == len(i.Header) && strings.EqualFold(name, i.Header)
+		if named && len(values) > 0 && values[0] != "" {
+			return idempotencyKey{value: values[0], callers: true}
+		}
 	}
 	own := ofContext != ""
 	if !own && (i.Disabled || !slices.Contains(i.Methods, method(req))) {
@@ -130,46 +136,29 @@ func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotency
 			return idempotencyKey{invalid: err}
 		}
 	}
-	return idempotencyKey{value: i.encode(key), callers: own, added: true}
+	if i.Quoted {
+		if _, rest, ok := structured.String(key); !ok || rest != "" {
+			key = structured.Quote(key)
+		}
+	}
+	return idempotencyKey{value: key, callers: own, added: true}
 }
 
 func (i *Idempotency) generate(req *http.Request) string {
 	if i.NewKey != nil {
 		return i.NewKey(req)
 	}
-	if key := invocationKey(req); key != "" {
-		return key
+	// An outer SDK sends one random UUID with all its attempts. A random key would differ between them. One invocation
+	// may send several requests, for example to several regions.
+	invocation := outerclient.InvocationID(req.Header)
+	if parsed, err := uuid.Parse(invocation); err == nil && parsed.Version() == 4 {
+		text := invocation + " " + method(req) + " " + req.URL.String() + " " + strconv.FormatInt(req.ContentLength, 10)
+		return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String()
 	}
 	var id uuid.UUID // uuid.NewString would allocate three times
 	_, _ = rand.Read(id[:])
 	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80 // version 4, variant of RFC 9562
 	return id.String()
-}
-
-// invocationKey derives a key from the random UUID that an outer SDK sends with all its attempts.
-// A random key would differ between them. It returns "" without a UUID.
-func invocationKey(req *http.Request) string {
-	id := outerclient.InvocationID(req.Header)
-	if parsed, err := uuid.Parse(id); err != nil || parsed.Version() != 4 {
-		return ""
-	}
-	// One invocation may send several requests, for example to several regions.
-	text := id + " " + method(req) + " " + req.URL.String() + " " + strconv.FormatInt(req.ContentLength, 10)
-	return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String()
-}
-
-// callersKey returns the key that the caller has set, in any case of the field's name: net/http
-// sends the name unchanged.
-func (i *Idempotency) callersKey(h http.Header) string {
-	if key := headerValue(h, i.Header); key != "" {
-		return key
-	}
-	for name := range h {
-		if len(name) == len(i.Header) && strings.EqualFold(name, i.Header) && headerValue(h, name) != "" {
-			return headerValue(h, name)
-		}
-	}
-	return ""
 }
 
 // redirectedKey returns the key of the previous request if its response, a 307 or 308 of the same
@@ -191,14 +180,7 @@ func (i *Idempotency) redirectedKey(req *http.Request) string {
 		}
 		return c.key.value
 	}
-	return headerValue(before.Header, i.Header)
-}
-
-func (i *Idempotency) encode(key string) string {
-	if _, rest, ok := structured.String(key); !i.Quoted || ok && rest == "" {
-		return key
-	}
-	return structured.Quote(key)
+	return before.Header.Get(i.Header)
 }
 
 // check rejects a key that is too long for the API, or that package idempotency would reject.

@@ -36,7 +36,6 @@ type traceLogger struct {
 	limit  logLimiter
 }
 
-// to returns the logger of the next record.
 func (l *traceLogger) to() *slog.Logger {
 	if l.logger == nil {
 		return slog.Default()
@@ -100,10 +99,10 @@ func (l *traceLogger) queued(a *Attempt) {
 // slow logs that the scope of an attempt is slow. An attempt that begins shows it only by the age of
 // those in flight.
 func (l *traceLogger) slow(a *Attempt) {
-	if a.call == nil {
+	if a.of == nil {
 		return
 	}
-	r, at := a.call.record, time.Since(a.call.origin)
+	r, at := a.of.call.record, time.Since(a.of.call.origin)
 	if a.Latency == 0 && !r.attemptsAreOld(at) {
 		return
 	}
@@ -226,7 +225,6 @@ func (l *traceLogger) breaker(change BreakerChange) {
 	l.log(context.Background(), slog.LevelWarn, key, attrs)
 }
 
-// reasonOf returns the name of the Reason of a call's error, or "".
 func reasonOf(err error) string {
 	if failed, ok := errors.AsType[*Error](err); ok && failed.Reason != nil {
 		return neterr.Name(failed.Reason)
@@ -245,13 +243,12 @@ func attemptKeyOf(event string, a *Attempt) logKey {
 }
 
 func (a *Attempt) scope() string {
-	if a.call == nil {
+	if a.of == nil {
 		return a.Request.URL.Host
 	}
-	return a.call.scopeOf(a.Endpoint)
+	return a.of.visit.Record.name
 }
 
-// attrs name the request, its scope and the attempt.
 func (a *Attempt) attrs() []slog.Attr {
 	return append(requestAttrs(a.Request), slog.String("scope", a.scope()), slog.Int("attempt", a.Number))
 }
@@ -264,7 +261,6 @@ func requestAttrs(req *http.Request) []slog.Attr {
 	return attrs
 }
 
-// statusAttrs are the status of a response, and its error.type from 400 on.
 func statusAttrs(resp *http.Response) []slog.Attr {
 	attrs := []slog.Attr{slog.Int("http.response.status_code", resp.StatusCode)}
 	if resp.StatusCode >= http.StatusBadRequest {
@@ -284,8 +280,8 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 	if a.Err != nil {
 		attrs = append(attrs, errorAttrs(a.Err)...)
 	}
-	if a.call != nil && a.call.key.value != "" {
-		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.call.key.value)))
+	if a.of != nil && a.of.call.key.value != "" {
+		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.of.call.key.value)))
 	}
 	return append(attrs, quotaAttrs(a.quota)...)
 }
@@ -321,7 +317,6 @@ const (
 	maxLogScope   = 128  // bytes of a scope with a count; an attacker may choose it
 )
 
-// limit returns how many equal records are written in which period.
 func (k logKey) limit() (burst int, period time.Duration) {
 	if k.event == clientErrorsEvent || k.event == slowEvent {
 		return 1, rarePeriod

@@ -7,6 +7,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/latency"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 // permits is what an attempt holds. donePermits and cancelPermits end all but the tokens. Each forgets what it
@@ -26,14 +27,15 @@ func (a *attempt) donePermits(info *responseInfo, now time.Time) *circuit.Change
 	held := a.permits.circuit
 	a.permits.circuit = circuit.Permit{}
 	change := held.Done(circuit.Result{
-		Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.again(),
-		InFlight: a.record().inFlight.Count() - 1,
+		Outcome: a.outcome, Took: a.report.Latency, TimeOut: a.timedOut(), Retry: a.visit.Again,
+		InFlight: a.visit.Record.inFlight.Count() - 1,
 	}, now)
 	a.reportQuota(info, now)
 	a.leaveFlight()
-	if a.visit != nil {
-		a.call.endpoints.Done(a.visit, a.report.Start, now, a.outcome == circuit.Success, a.report.Verdict.retryable(), a.didNothing(), a.report.RetryAfter)
-	}
+	a.call.route.Done(&a.visit, route.Result{
+		Sent: a.report.Start, Now: now, Success: a.outcome == circuit.Success, Failure: a.report.Verdict.retryable(),
+		NoWork: a.didNothing(), RetryAfter: a.report.RetryAfter,
+	})
 	return change
 }
 

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/internal/quota"
-	"github.com/resilienthttp/resilienthttp/internal/route"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -102,9 +101,9 @@ func (l *RateLimit) config() quota.Config {
 // passRateLimit waits for a permit of the quotas and takes it. It returns the time of the permit.
 // A concurrent attempt never waits.
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
-	r := c.quotaRequest(a.visit)
-	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit != nil && a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
-	permit, rejection := a.record().quotas.get().Admit(c.ctx, r, now)
+	r := c.quotaRequest(&a.visit)
+	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
+	permit, rejection := a.visit.Record.quotaSet().Admit(c.ctx, r, now)
 	if rejection != nil {
 		failed := c.rateLimited(rejection)
 		if failed.byGate() {
@@ -129,7 +128,6 @@ func (c *call) slotAround() *quota.Slot {
 	return nil
 }
 
-// rateLimited returns the error of a call without a permit.
 func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
 	switch r.Reason {
 	case waitqueue.Canceled:
@@ -143,10 +141,7 @@ func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
 
 // exhausted returns the server's quota that keeps the attempt back, or nil.
 func (a *attempt) exhausted(now time.Time) *QuotaStatus {
-	if !a.record().quotas.Active() {
-		return nil
-	}
-	q, ok := a.record().quotas.get().Exhausted(a.call.quotaRequest(a.visit), now)
+	q, ok := a.visit.Record.quotas.Load().Exhausted(a.call.quotaRequest(&a.visit), now)
 	if !ok {
 		return nil
 	}
@@ -170,7 +165,6 @@ func (q *QuotaStatus) said() string {
 	return text
 }
 
-// until returns the time at which the quota admits requests again.
 func (q *QuotaStatus) until() time.Time {
 	if q.BlockedUntil.After(q.Reset) {
 		return q.BlockedUntil
@@ -194,24 +188,17 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 		permit := a.permits.quota
 		a.permits.quota = nil
 		permit.Done(&r, now)
-	case r.Shows(), a.record().quotas.Active():
-		a.record().quotas.Observe(c.quotaRequest(a.visit), &r, a.report.Start, now, int64(a.record().inFlight.Count()-1))
+	case r.Shows(), a.visit.Record.quotas.Load().Active():
+		a.visit.Record.quotaSet().Observe(c.quotaRequest(&a.visit), &r, a.report.Start, now, int64(a.visit.Record.inFlight.Count()-1))
+		a.visit.Record.remember()
 	}
 	if r.Status == http.StatusTooManyRequests {
 		a.report.quota = a.exhausted(now)
 	}
 }
 
-// blockedUntil returns the time until which rejections block the call's scope, or zero.
-func (c *call) blockedUntil(now time.Time) time.Time {
-	if !c.record.quotas.Active() {
-		return time.Time{}
-	}
-	return c.record.quotas.get().BlockedUntil(c.quotaRequest(c.visit), now)
-}
-
 // quotaRequest describes an attempt to the engine. The credential is a keyed hash.
-func (c *call) quotaRequest(v *route.Visit) quota.Request {
+func (c *call) quotaRequest(v *visit) quota.Request {
 	r := quota.Request{
 		Key: c.quotaKey, Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter,
@@ -222,7 +209,6 @@ func (c *call) quotaRequest(v *route.Visit) quota.Request {
 	return r
 }
 
-// credential returns the credential of a request, or "".
 func credential(h http.Header, u *url.URL) string {
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"} {
 		if secret := headerValue(h, name); secret != "" {
@@ -257,12 +243,11 @@ func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 }
 
 // WaitEnds implements waitqueue.Waiter.
-func (q *queuedAttempt) WaitEnds() { (*attempt)(q).record().queued.Add(-1) }
+func (q *queuedAttempt) WaitEnds() { (*attempt)(q).visit.Record.queued.Add(-1) }
 
-// beginQueue counts and reports an attempt that begins to wait for a permit.
 func (a *attempt) beginQueue(until time.Time) {
 	c := a.call
-	a.record().queued.Add(1)
+	a.visit.Record.queued.Add(1)
 	if c.traced() {
 		now := time.Now()
 		report := a.report

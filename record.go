@@ -109,14 +109,8 @@ func (r *record) succeededWithin(before, at time.Duration) bool {
 	return last > 0 && at-time.Duration(last) <= before
 }
 
-// fails reports whether the last finished call had failed at a time, and nothing has succeeded lately.
-func (r *record) fails(at time.Duration) bool {
-	return r.failing.Load() && !r.succeededWithin(recentSuccess, at)
-}
-
-// noteOutcome notes how the attempt has ended.
 func (a *attempt) noteOutcome(now time.Time) {
-	r, at := a.record(), now.Sub(a.call.origin)
+	r, at := a.visit.Record, now.Sub(a.call.origin)
 	switch {
 	case a.outcome == circuit.Success:
 		r.latencies.Add(at, a.report.Latency)
@@ -129,12 +123,11 @@ func (a *attempt) noteOutcome(now time.Time) {
 	}
 }
 
-// noteFailure notes the attempt if it has failed, after it was classified.
 func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
-		made(&a.record().failure).note(now, a.report.Response, a.report.Err)
-		a.record().remember()
-		a.record().ended.fail(a.call.failingSince(a.record()))
+		made(&a.visit.Record.failure).note(now, a.report.Response, a.report.Err)
+		a.visit.Record.remember()
+		a.visit.Record.ended.fail(a.call.failingSince(a.visit.Record))
 	}
 }
 
@@ -158,10 +151,9 @@ func (a *attempt) class() responseClass {
 	return classServerError
 }
 
-// noteEnd notes how the call has ended.
 func (c *call) noteEnd(resp *http.Response) {
-	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.record().failing.Load() {
-		c.last.record().failing.Store(true)
+	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.visit.Record.failing.Load() {
+		c.last.visit.Record.failing.Store(true)
 	}
 	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
@@ -272,7 +264,6 @@ func (e *endCounts) add(start, at time.Duration, class responseClass) {
 	}
 }
 
-// fail notes that an attempt of a call has failed.
 func (e *endCounts) fail(start time.Duration) {
 	if e.failing.Load() == 0 {
 		e.failing.CompareAndSwap(0, int64(max(start, 1)))
@@ -309,7 +300,6 @@ func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) Respon
 	return s
 }
 
-// setRetryWaiting notes whether the call waits before a retry.
 func (c *call) setRetryWaiting(waiting bool) {
 	if c.retries == nil || c.retries.waiting == waiting {
 		return
@@ -336,7 +326,6 @@ const slowestPeriod = 30 * time.Second
 
 func periodOf(at time.Duration) int64 { return int64(max(at, 0)/slowestPeriod) + 1 }
 
-// isSlower reports whether a call that ended at a time since the origin is the slowest.
 func (s *slowestCall) isSlower(at, took time.Duration) bool {
 	is, has := periodOf(at), s.period.Load()
 	return is > has || is == has && int64(took) > s.least.Load()

@@ -19,6 +19,7 @@ const quickCost = 0.5
 // retryState is the part of a call that is needed only after the first attempt.
 type retryState struct {
 	later   []*attempt         // the attempts after the first, in the order of their starts
+	to      visit              // where the next retry goes
 	next    *attempt           // the last retry that was prepared
 	due     time.Time          // when the next retry may be sent
 	restsTo time.Time          // while the circuit holds it, it is no probe before
@@ -103,8 +104,8 @@ func (c *call) shouldRetry() (at time.Time, retry bool) {
 // planRetry decides about a retry. It reserves the next wait of the series, a body, and then the
 // tokens of the budget. reason is the StopReason if there is no retry. A retry that moves to an
 // endpoint that the call has not tried needs no wait.
-func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason error) {
-	now := time.Now()
+func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason error) {
+	now, moves := time.Now(), to.Moves()
 	hold := time.Duration(0) // how long the retry may wait for the circuit
 	if !moves && c.record.circuit.Holds(now) {
 		hold = c.mayHold(c.record, now)
@@ -135,7 +136,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 		wait = c.backoff(last, now)
 	}
 	at := now.Add(wait)
-	blocked := c.blockedUntil(now) // zero: not blocked; differences to it saturate
+	blocked := to.Record.quotas.Load().BlockedUntil(c.quotaRequest(to), now) // zero: not blocked; differences to it saturate
 	longest := c.policy.MaxRetryAfter
 	switch {
 	case !held && c.record.circuit.Rejects(at) != nil && c.mayHold(c.record, at) <= 0, !moves && c.record.circuit.TooLate():
@@ -153,7 +154,7 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 			Batch:     c.priority == PriorityBatch,
 			Displaces: !moves && last.tooMany(),
 			Cost:      c.costOf(last),
-		}, now, c.record, last.record())
+		}, now, c.record, last.visit.Record)
 		if !ok {
 			return 0, ErrBudgetExhausted
 		}
@@ -162,13 +163,13 @@ func (c *call) planRetry(last *attempt, moves bool) (wait time.Duration, reason 
 	if last.conflict {
 		c.conflicts.Add(1)
 	}
-	state.due = at
+	state.due, state.to = at, *to
 	return wait, nil
 }
 
 // costOf returns the tokens of a retry. A failure that was quicker than a quick response has cost the server little.
 func (c *call) costOf(last *attempt) float64 {
-	quick := last.record().responses.Get()
+	quick := last.visit.Record.responses.Get()
 	if last.tooMany() || quick > 0 && last.report.Latency >= quick {
 		return 1
 	}
@@ -182,9 +183,11 @@ func (c *call) noteNotBefore() {
 		return
 	}
 	now := time.Now()
-	at := c.openUntil(now)
-	if c.endpoints == nil { // another endpoint may have a quota left
-		at = later(at, c.blockedUntil(now))
+	var at time.Time
+	if c.route != nil {
+		at = openUntil(now, c.route.Records...)
+	} else { // another endpoint may have a quota left
+		at = later(openUntil(now, c.record), c.record.quotas.Load().BlockedUntil(c.quotaRequest(&c.first.visit), now))
 	}
 	if c.last != nil && c.last.report.RetryAfter > 0 {
 		last := &c.last.report
@@ -207,11 +210,7 @@ func later(a, b time.Time) time.Time {
 }
 
 // openUntil returns the earliest time at which a circuit admits another call, or zero if one does now.
-func (c *call) openUntil(now time.Time) (at time.Time) {
-	records := []*record{c.record}
-	if c.endpoints != nil {
-		records = c.endpoints.records
-	}
+func openUntil(now time.Time, records ...*record) (at time.Time) {
 	for _, r := range records {
 		rejection := r.circuit.Rejects(now)
 		switch {
@@ -270,10 +269,12 @@ func (c *call) room(at time.Time) time.Duration {
 // of a quick response of the scope, at least the given time, and enough for a deadline header.
 func (c *call) reserve(response time.Duration) time.Duration {
 	least := minLeft
-	if c.sendsDeadline {
+	if !c.deadlineHeader.Disabled {
 		least += c.deadlineHeader.Margin
 	}
-	return max(least, max(c.record.responses.Get(), response)+c.bodyDuration())
+	// Without the bound, a stream of minutes would prevent the retries of other calls.
+	body := min(c.record.bodies.Get(), c.deadline.Sub(c.start)/4)
+	return max(least, max(c.record.responses.Get(), response)+body)
 }
 
 // prepareRetry prepares the retry after its wait. A gate may reject it.
@@ -281,19 +282,13 @@ func (c *call) prepareRetry() error {
 	c.setRetryWaiting(false)
 	c.last.report.RetryWait = c.timeline.wait(time.Now())
 	c.number++
-	next := &attempt{call: c, visit: c.visit, report: Attempt{call: c, Number: c.number}}
+	next := &attempt{call: c, visit: c.retries.to}
+	next.report.of, next.report.Number = next, c.number
 	c.retries.next = next
 	if err := c.prepare(next); err != nil {
 		return err
 	}
 	return nil
-}
-
-// discardHeld closes the last response of a call that was held, because its retry has all permits.
-func (c *call) discardHeld() (now time.Time) {
-	c.last.discard()
-	c.retries.unread = false
-	return time.Now()
 }
 
 func (a *attempt) timedOut() bool {
@@ -319,7 +314,6 @@ func (c *call) maxAttempts() int {
 	return 2
 }
 
-// whyNoAttempt returns the reason why the call may make no further attempt.
 func (c *call) whyNoAttempt() error {
 	if c.number < c.policy.MaxAttempts && c.outerMayRetry() {
 		return ErrSingleAttempt

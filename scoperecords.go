@@ -19,9 +19,9 @@ type scopeRecords struct {
 	config *config
 	name   string
 
-	bucket *budgetScope // nil: retries have no limit
-	hedges *hedgeScope  // nil: there is no Hedge
-	quotas scopeQuotas
+	bucket *budgetScope              // nil: retries have no limit
+	hedges *hedgeScope               // nil: there is no Hedge
+	quotas atomic.Pointer[quota.Set] // nil: see quotaSet
 
 	usual  record                    // of PriorityDefault
 	others [2]atomic.Pointer[record] // of PriorityBatch and PriorityCritical; nil: not used yet
@@ -42,17 +42,6 @@ const (
 	replacementsPeriod = time.Second
 )
 
-// newRecords returns the map of the scopes.
-func (c *config) newRecords() *scope.Map[string, scopeRecords] {
-	return &scope.Map[string, scopeRecords]{
-		Max:     c.maxScopes,
-		Init:    func(name string, s *scopeRecords) { s.init(c, name) },
-		Keep:    (*scopeRecords).keep,
-		Evicted: (*scopeRecords).evict,
-	}
-}
-
-// record returns the record of a scope and priority for a call that starts now.
 func (c *config) record(name string, p Priority, now time.Time) *record {
 	s := c.records.Find(name)
 	if s == nil {
@@ -75,8 +64,9 @@ func (c *config) record(name string, p Priority, now time.Time) *record {
 // one call uses the state, and the map gets the scope only if that call fails or shows a quota.
 func (c *config) newScope(name string, now time.Time) *scopeRecords {
 	at, next := now.Sub(c.origin), time.Duration(c.replace.Load())
+	own := c.own.breaker && c.own.budget && c.own.rateLimit && c.hedge == nil // no other Transport uses the parts
 	switch {
-	case !c.ownParts() || !c.records.Full():
+	case !own || !c.records.Full():
 		return c.records.Get(name)
 	case next <= at+replacementsPeriod && c.replace.CompareAndSwap(int64(next), int64(max(next, at)+replacementsPeriod/replacements)):
 		return c.records.Get(name)
@@ -85,11 +75,6 @@ func (c *config) newScope(name string, now time.Time) *scopeRecords {
 	s.unlisted.Store(true)
 	s.init(c, name)
 	return s
-}
-
-// ownParts reports whether no other Transport uses the parts of this one.
-func (c *config) ownParts() bool {
-	return c.own.breaker && c.own.budget && c.own.rateLimit && c.hedge == nil
 }
 
 func (s *scopeRecords) init(c *config, name string) {
@@ -101,8 +86,8 @@ func (s *scopeRecords) init(c *config, name string) {
 	if s.hedges != nil {
 		s.hold(&s.hedges.Refs)
 	}
-	if s.quotas.of = s; !c.own.rateLimit {
-		s.quotas.get()
+	if !c.own.rateLimit {
+		s.quotaSet()
 	}
 	s.usual.init(s, PriorityDefault)
 }
@@ -122,8 +107,8 @@ func (r *record) init(s *scopeRecords, p Priority) {
 // fails, or has a quota.
 func (s *scopeRecords) remember() {
 	if s.unlisted.Load() {
-		if listed := s.config.records.Get(s.name); s.quotas.set.Load() != nil {
-			listed.quotas.get()
+		if listed := s.config.records.Get(s.name); s.quotas.Load() != nil {
+			listed.quotaSet()
 		}
 	}
 }
@@ -151,14 +136,13 @@ func (s *scopeRecords) evict() {
 
 // keep reports whether other scopes must be evicted first.
 func (s *scopeRecords) keep() bool {
-	kept := s.quotas.Active()
+	kept := s.quotas.Load().Active()
 	for r := range s.all() {
 		kept = kept || r.circuit.NotClosed() || r.inFlight.Count() > 0
 	}
 	return kept
 }
 
-// all returns the records and their priorities.
 func (s *scopeRecords) all() iter.Seq2[*record, Priority] {
 	return func(yield func(*record, Priority) bool) {
 		if !yield(&s.usual, PriorityDefault) {
@@ -180,31 +164,14 @@ func (s *scopeRecords) other(p Priority) *atomic.Pointer[record] {
 	return &s.others[1]
 }
 
-// scopeQuotas is the quotas of a scope. If no other Transport uses the RateLimit, they are created
-// when a response shows the first one.
-type scopeQuotas struct {
-	of  *scopeRecords
-	set atomic.Pointer[quota.Set]
-}
-
-func (q *scopeQuotas) get() *quota.Set {
-	if set := q.set.Load(); set != nil {
+// quotaSet returns the quotas of the scope. If no other Transport uses the RateLimit, they are created when a response
+// shows the first one.
+func (s *scopeRecords) quotaSet() *quota.Set {
+	if set := s.quotas.Load(); set != nil {
 		return set
 	}
-	if set := q.of.config.rateLimit.engine().Set(q.of.name); q.set.CompareAndSwap(nil, set) {
-		q.of.hold(&set.Refs)
+	if set := s.config.rateLimit.engine().Set(s.name); s.quotas.CompareAndSwap(nil, set) {
+		s.hold(&set.Refs)
 	}
-	return q.set.Load()
-}
-
-// Active is that of quota.Set.
-func (q *scopeQuotas) Active() bool {
-	set := q.set.Load()
-	return set != nil && set.Active()
-}
-
-// Observe is that of quota.Set.
-func (q *scopeQuotas) Observe(r quota.Request, resp *quota.Response, sent, now time.Time, inFlight int64) {
-	q.get().Observe(r, resp, sent, now, inFlight)
-	q.of.remember()
+	return s.quotas.Load()
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
@@ -184,7 +183,11 @@ func (c *config) state(now time.Time) []ScopeState {
 		if r != nil {
 			circuit, bucket = r.circuit, r.bucket
 		}
-		s.Breaker = breakerStatus(circuit.Status(now))
+		b := circuit.Status(now)
+		s.Breaker = BreakerStatus{
+			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: b.Openings, Since: b.Since,
+			NotBefore: b.NotBefore, SlowStartLimit: b.Limit, FailingSince: b.Outage, Waiting: b.Waiting,
+		}
 		s.Budget = BudgetStatus(c.budget.status(bucket, now))
 		if r != nil {
 			r.describe(s, c.origin, at)
@@ -200,7 +203,6 @@ type knownScope struct {
 	record *record
 }
 
-// knows reports whether there is a record.
 func (c *config) knows(key scope.Key) bool {
 	s := c.records.Peek(key.Name)
 	return s != nil && (key.Class == int8(PriorityDefault) || s.other(Priority(key.Class)).Load() != nil)
@@ -230,13 +232,6 @@ func (c *config) knownScopes(now time.Time) []knownScope {
 // compareKeys orders scopes by name, each before its priorities.
 func compareKeys(a, b scope.Key) int {
 	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(priority.Format(a.Class), priority.Format(b.Class)))
-}
-
-func breakerStatus(s circuit.Status) BreakerStatus {
-	return BreakerStatus{
-		State: BreakerState(s.State), Calls: s.Calls, Failures: s.Failures, Openings: s.Openings, Since: s.Since,
-		NotBefore: s.NotBefore, SlowStartLimit: s.Limit, FailingSince: s.Outage, Waiting: s.Waiting,
-	}
 }
 
 func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.Time) {

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
 const (
@@ -39,7 +41,6 @@ func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, plann
 	return wait, planned
 }
 
-// planTimers sets the attempt's timers.
 func (c *call) planTimers(a *attempt, now time.Time) {
 	left, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
 	switch timeout := c.policy.AttemptTimeout; {
@@ -52,40 +53,29 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		if c.maySendSecond() || a.record().protocol.Load() == protocolHTTP2 && !isStream(c.request.Header) {
-			a.timers.slow = slowAfter(a.concurrent, left, bounded)
+		switch mayBeSlow := c.maySendSecond() || a.visit.Record.protocol.Load() == protocolHTTP2 && !isStream(c.request.Header); {
+		case !mayBeSlow, a.concurrent && !bounded: // a copy gets no copy of its own, unless there is a deadline
+		case a.concurrent:
+			a.timers.slow = left / 2
+		case bounded:
+			a.timers.slow = min(slowResponse, left/2)
+		default:
+			a.timers.slow = slowResponse
 		}
 	}
-	if a.visit != nil && c.maySendSecond() { // another endpoint answers if this one hangs
-		a.timers.slow = a.visit.Slow(a.timers.slow, a.record().responses.Get())
+	if a.visit.Probes && c.maySendSecond() { // another endpoint answers if this one hangs
+		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.responses.Get())
 	}
-	if c.hedges() != nil && !a.concurrent {
-		if delay, ok := c.hedge.delay(&a.record().latencies, now.Sub(c.origin)); ok {
+	if c.hedge != nil && !a.concurrent && c.mayBeHedged() {
+		if delay, ok := c.hedge.delay(&a.visit.Record.latencies, now.Sub(c.origin)); ok {
 			a.timers.hedge, a.timers.hedgeDelay = delay, delay
 		}
 	}
 }
 
-// slowAfter returns the age at which a slow attempt gets a copy; 0 means never. A copy gets no
-// copy of its own, unless there is a deadline.
-func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration {
-	switch {
-	case bounded && concurrent:
-		return left / 2
-	case bounded:
-		return min(slowResponse, left/2)
-	case concurrent:
-		return 0
-	}
-	return slowResponse
-}
-
-// hedges returns the scope's record, or nil if the call must not be hedged.
-func (c *call) hedges() *hedgeScope {
-	if c.record.hedges == nil || c.owner != ownerCall || c.key.value == "" && !c.safe || !c.replayable {
-		return nil
-	}
-	return c.record.hedges
+// mayBeHedged reports whether the server may get the request of the call twice.
+func (c *call) mayBeHedged() bool {
+	return c.owner == ownerCall && c.replayable && (c.safe || c.key.value != "")
 }
 
 // maySendSecond reports whether a slow attempt of the call gets a second one. The method must be
@@ -111,14 +101,6 @@ func isStream(h http.Header) bool {
 	return false
 }
 
-func (a *attempt) startTimer() {
-	if wait, planned := a.timers.next(0, 0); planned {
-		a.call.mu.Lock()
-		defer a.call.mu.Unlock()
-		a.timers.timer = time.AfterFunc(wait, a.onTimer)
-	}
-}
-
 // stopTimer stops the timer. No copy begins after it.
 func (a *attempt) stopTimer() {
 	if a.timers.timer != nil {
@@ -129,57 +111,64 @@ func (a *attempt) stopTimer() {
 	}
 }
 
+// timerEvent is what the timer's goroutine must do.
+type timerEvent uint8
+
+const (
+	nothing        timerEvent = iota
+	sendHedge                 // send a hedge
+	sendSecond                // send another attempt
+	leftConnection            // report that the attempt's connection is out of use
+)
+
 // onTimer runs in a new goroutine.
 func (a *attempt) onTimer() {
-	hedge, copies, left := a.due()
-	if left {
-		a.reportLeft()
-	}
-	if copies {
-		a.hedged.copy(a, hedge)
+	switch event := a.due(); event {
+	case sendHedge, sendSecond:
+		a.hedged.copy(a, event == sendHedge)
+	case leftConnection:
+		defer func() {
+			_ = recover() // a hook may panic; the caller cannot recover in this goroutine
+			a.hedged.change(func() { a.hedged.preparing-- })
+		}()
+		runHooks(a.call, connectionLeft, a.soFar())
+	case nothing:
 	}
 }
 
-// reportLeft reports that the attempt's timer took its connection out of use.
-func (a *attempt) reportLeft() {
-	defer func() {
-		_ = recover() // a hook may panic; the caller cannot recover in this goroutine
-		a.hedged.change(func() { a.hedged.preparing-- })
-	}()
-	runHooks(a.call, connectionLeft, a.soFar())
-}
-
-// due handles the events that are due, and sets the timer for the next. copies is true if the
-// caller must send a copy: a hedge, or another attempt. left is true if the caller must report that
-// the attempt's connection is out of use.
-func (a *attempt) due() (hedge, copies, left bool) {
+// due handles the events that are due, and sets the timer for the next.
+func (a *attempt) due() (event timerEvent) {
 	c, t := a.call, &a.timers
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if t.stopped || a.hedged != nil && a.hedged.over {
-		return false, false, false // RoundTrip may have returned, and the caller may reuse the request
+		return nothing // RoundTrip may have returned, and the caller may reuse the request
 	}
 	age := time.Since(a.report.Start)
 	idle := age - a.upload.last()
 	switch {
 	case t.cut > 0 && idle >= t.cut:
 		a.endWith(ErrAttemptTimeout)
-		return false, false, false
+		return nothing
 	case t.hedge > 0 && age >= t.hedge:
-		t.hedge, hedge, copies = 0, true, true
+		t.hedge, event = 0, sendHedge
 	case t.slow > 0 && idle >= t.slow:
-		t.slow, copies = 0, c.maySendSecond() && c.number < c.maxAttempts() && c.seconds < maxSeconds
-		left = !copies && a.leaveSilent() && c.traced()
+		t.slow = 0
+		if c.maySendSecond() && c.number < c.maxAttempts() && c.seconds < maxSeconds {
+			event = sendSecond
+		} else if a.leaveSilent() && c.traced() {
+			event = leftConnection
+		}
 	}
 	if wait, planned := t.next(age, idle); planned {
 		t.timer.Reset(max(wait, 0))
 	}
-	if !copies && !left {
-		return hedge, false, false
+	if event == nothing {
+		return nothing
 	}
 	if a.hedged == nil {
 		a.hedged = &hedgedCall{call: c, first: a}
 	}
 	a.hedged.preparing++
-	return hedge, copies, left
+	return event
 }

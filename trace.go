@@ -19,7 +19,7 @@ type Attempt struct {
 	Resent     bool   // net/http has sent it again by itself, because a reused connection broke: see InDoubt
 
 	fact  fact         // what is known of its work
-	call  *call        // nil: a program made it
+	of    *attempt     // nil: a program made it
 	quota *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
@@ -143,7 +143,6 @@ func Attempts(resp *http.Response) []Attempt {
 	return nil
 }
 
-// callOf returns the call that returned the response, or nil.
 func callOf(resp *http.Response) *call {
 	if resp == nil || resp.Request == nil {
 		return nil
@@ -206,20 +205,11 @@ func runHooks[E any](c *call, pick func(*Trace) func(E), event E) {
 func (a *attempt) soFar() *Attempt {
 	r := &a.report
 	return &Attempt{
-		call: a.call, Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit, Held: r.Held, Endpoint: r.Endpoint,
+		of: a, Number: r.Number, Hedge: r.Hedge, Concurrent: r.Concurrent, FixedLimit: r.FixedLimit, Held: r.Held, Endpoint: r.Endpoint,
 		Request: r.Request, Start: r.Start, QueueWait: r.QueueWait, Latency: time.Since(r.Start),
 	}
 }
 
-func (c *call) traceDone() {
-	done := c.done()
-	if c.rejected {
-		runHooks(c, rejected, done)
-	}
-	runHooks(c, callDone, done)
-}
-
-// notBefore returns the earliest time for another call, or zero.
 func (c *call) notBefore() time.Time {
 	if c.retries == nil {
 		return time.Time{}

@@ -138,7 +138,10 @@ func (t *Transport) configure() {
 	policy := t.Policy.withDefaults()
 	c.policy.Store(&policy)
 	if c.base == nil {
-		c.base = t.defaultBase()
+		c.base = usualbase.Replaced(t)
+	}
+	if c.base == nil {
+		c.base = &Connections{}
 	}
 	if c.budget == nil {
 		c.budget, c.own.budget = &Budget{}, true
@@ -151,7 +154,10 @@ func (t *Transport) configure() {
 	}
 	c.idempotency, c.deadlineHeader = t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
 	c.maxScopes = cmp.Or(t.MaxScopes, scope.DefaultMax)
-	c.records = c.newRecords()
+	c.records = &scope.Map[string, scopeRecords]{
+		Max: c.maxScopes, Init: func(name string, s *scopeRecords) { s.init(c, name) },
+		Keep: (*scopeRecords).keep, Evicted: (*scopeRecords).evict,
+	}
 	if c.invalid = t.Validate(); c.invalid == nil {
 		c.native = native(c.base) // an invalid Base may be a nil pointer
 	}
@@ -172,14 +178,6 @@ func native(base http.RoundTripper) bool {
 		}
 	}
 	return false
-}
-
-// defaultBase returns the Base of a Transport without one.
-func (t *Transport) defaultBase() http.RoundTripper {
-	if replaced := usualbase.Replaced(t); replaced != nil {
-		return replaced
-	}
-	return &Connections{}
 }
 
 // NewBase returns the Transport that a nil Connections.Transport means: a clone of

@@ -90,9 +90,9 @@ func (c *watchedConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-// dial returns a DialContext that watches the connections of a pool.
 func (p *pools) dial(t *http.Transport, number int) func(context.Context, string, string) (net.Conn, error) {
-	dial, plain := t.DialContext, unencryptedHTTP2(t)
+	dial := t.DialContext
+	plain := t.Protocols != nil && t.Protocols.UnencryptedHTTP2() && !t.Protocols.HTTP1()
 	if dial == nil {
 		dial = new(net.Dialer).DialContext
 		if old := t.Dial; old != nil { //nolint:staticcheck // a deprecated field may be set

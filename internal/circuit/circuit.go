@@ -54,7 +54,7 @@ type Change struct {
 }
 
 // Outcome is the meaning of an attempt's result for the circuit.
-type Outcome int
+type Outcome uint8
 
 // The outcomes of an attempt.
 const (

@@ -80,7 +80,6 @@ func (l *slowStart) admit(now time.Time) *Rejection {
 	return nil
 }
 
-// done records the result of a request that was admitted.
 func (l *slowStart) done(sent, now time.Time, outcome Outcome) {
 	inFlight, took := float64(l.inFlight), now.Sub(sent)
 	l.inFlight--

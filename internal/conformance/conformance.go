@@ -129,7 +129,6 @@ func request(t *testing.T, ctx context.Context) (*http.Request, *body) {
 	return req, b
 }
 
-// finish reads and closes a response.
 func finish(t *testing.T, resp *http.Response) string {
 	t.Helper()
 	text, err := io.ReadAll(resp.Body)

@@ -26,7 +26,6 @@ func Match(patterns []string, u *url.URL) bool {
 	return false
 }
 
-// isSubdomain reports whether host is a subdomain of domain.
 func isSubdomain(host, domain string) bool {
 	label, ok := strings.CutSuffix(host, "."+domain)
 	return ok && label != ""

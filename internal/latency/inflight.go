@@ -12,13 +12,13 @@ type InFlight struct{ state atomic.Uint64 }
 
 const countBits = 20 // at most a million attempts
 
-func startOf(at time.Duration) uint64 { return uint64(at.Milliseconds())<<countBits | 1 }
-
 // Begin adds an attempt that starts at a time since the origin.
-func (f *InFlight) Begin(at time.Duration) { f.state.Add(startOf(at)) }
+func (f *InFlight) Begin(at time.Duration) { f.state.Add(uint64(at.Milliseconds())<<countBits | 1) }
 
 // End removes an attempt that Begin has added at the same time since the origin.
-func (f *InFlight) End(start time.Duration) { f.state.Add(-startOf(start)) }
+func (f *InFlight) End(start time.Duration) {
+	f.state.Add(-(uint64(start.Milliseconds())<<countBits | 1))
+}
 
 // Count returns the number of attempts.
 func (f *InFlight) Count() int { return int(f.state.Load() & (1<<countBits - 1)) }

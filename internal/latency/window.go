@@ -64,7 +64,6 @@ func (w *Window) Add(at, took time.Duration) {
 // tookBits are those of a latency in microseconds: up to an hour.
 const tookBits = 32
 
-// noteSlowest notes a sample that is slower than those of its slot.
 func (w *Window) noteSlowest(epoch int64, took time.Duration) {
 	place := &w.slowest[epoch%slots]
 	micros := (max(took, 0) + time.Microsecond - 1) / time.Microsecond

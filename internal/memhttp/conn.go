@@ -39,7 +39,6 @@ type addr string
 func (addr) Network() string  { return "tcp" }
 func (a addr) String() string { return string(a) }
 
-// newConns returns the two ends of a connection.
 func newConns(client, server addr, up, down time.Duration) (c, s *Conn) {
 	wake := sync.NewCond(new(sync.Mutex))
 	request, response := &stream{wake: wake, delay: up}, &stream{wake: wake, delay: down}

@@ -95,7 +95,6 @@ func (s *stream) pull(p []byte) int {
 	return k
 }
 
-// finish ends the stream after the written data.
 func (s *stream) finish() {
 	s.after(s.delay, func() { s.fin, s.arrived = true, s.data.Len() })
 }

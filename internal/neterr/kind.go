@@ -7,6 +7,8 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -32,7 +34,7 @@ func Kind(err error) string {
 		return "canceled"
 	case fromProxy(err):
 		return "proxy"
-	case isDNS(err):
+	case has[*net.DNSError](err):
 		return "dns"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "connection_refused"
@@ -53,21 +55,49 @@ var kindNames = [...]string{"breaker_open", "rate_limited", "read_timeout"} //no
 
 // fromProxy reports whether the request failed at a proxy or on the way to it.
 func fromProxy(err error) bool {
-	_, connect := errors.AsType[*ConnectError](err)
 	op, ok := errors.AsType[*net.OpError](err)
-	return connect || ok && (op.Op == "proxyconnect" || op.Op == "socks connect") || rejectedByProxy(err)
-}
-
-func isDNS(err error) bool {
-	_, ok := errors.AsType[*net.DNSError](err)
-	return ok
+	return has[*ConnectError](err) || ok && (op.Op == "proxyconnect" || op.Op == "socks connect") || rejectedByProxy(err)
 }
 
 func fromTLS(err error) bool {
-	_, record := errors.AsType[tls.RecordHeaderError](err)
-	return record || Untrusted(err) || handshakeFailed(err) || SchemeMismatch(err) || alert(err) != 0
+	return has[tls.RecordHeaderError](err) || Untrusted(err) || handshakeFailed(err) || SchemeMismatch(err) || alert(err) != 0
 }
 
 // closedByServer reports whether the connection ended without an error of the operating
 // system.
 func closedByServer(err error) bool { return hasPrefix(err, closedTexts[:]) }
+
+// The error codes of RFC 9113 section 7.
+const (
+	refusedStream   = 0x7
+	enhanceYourCalm = 0xb
+)
+
+// streamError has the fields of net/http's error of an HTTP/2 stream, which errors.As converts.
+type streamError struct {
+	StreamID uint32
+	Code     uint32
+	Cause    error
+}
+
+func (s streamError) Error() string {
+	return "HTTP/2 stream error " + strconv.FormatUint(uint64(s.Code), 10)
+}
+
+func streamCode(err error, code uint32) bool {
+	stream, ok := errors.AsType[streamError](err)
+	return ok && stream.Code == code
+}
+
+// NotProcessed reports whether the server says that it has not processed the request:
+// REFUSED_STREAM of HTTP/2.
+func NotProcessed(err error) bool { return streamCode(err, refusedStream) }
+
+// Throttled reports whether the server says that the client sends too much: ENHANCE_YOUR_CALM of
+// HTTP/2, for a request or for the connection.
+func Throttled(err error) bool {
+	return streamCode(err, enhanceYourCalm) || anyInnermost(err, func(err error) bool {
+		rest, ok := strings.CutPrefix(err.Error(), "http2: server sent GOAWAY and closed the connection; LastStreamID=")
+		return ok && strings.HasPrefix(strings.TrimLeft(rest, "0123456789"), ", ErrCode=ENHANCE_YOUR_CALM,")
+	})
+}

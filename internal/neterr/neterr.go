@@ -62,6 +62,12 @@ func anyInnermost(err error, is func(error) bool) bool {
 	return anyOf(err, func(err error) bool { return wrapped(err) == nil && is(err) })
 }
 
+// has reports whether there is an error of a type in the tree of err.
+func has[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
 // anyOf reports whether is returns true for an error in the tree of err. Unlike errors.As
 // it also finds errors by their text.
 func anyOf(err error, is func(error) bool) bool {
@@ -88,12 +94,9 @@ func NotSent(err error) bool {
 
 // NotConnected reports whether there was no connection to the server or to a proxy, or no TLS on it.
 func NotConnected(err error) bool {
-	_, dns := errors.AsType[*net.DNSError](err)
-	_, connect := errors.AsType[*ConnectError](err)
-	return dns || connect || errors.Is(err, syscall.ECONNREFUSED) || dialing(err) || handshakeFailed(err)
+	return has[*net.DNSError](err) || has[*ConnectError](err) || errors.Is(err, syscall.ECONNREFUSED) || dialing(err) || handshakeFailed(err)
 }
 
-// dialing reports whether err occurred before there was a connection.
 func dialing(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && (op.Op == "dial" || op.Op == "proxyconnect" || strings.HasPrefix(op.Op, "socks"))
@@ -108,10 +111,7 @@ func invalidAddress(err error) bool {
 	if address, ok := errors.AsType[*net.AddrError](err); ok {
 		return address.Err != "no suitable address found" // DNS may return other addresses later
 	}
-	_, network := errors.AsType[net.UnknownNetworkError](err)
-	_, invalid := errors.AsType[net.InvalidAddrError](err)
-	_, unparsed := errors.AsType[*net.ParseError](err)
-	return network || invalid || unparsed
+	return has[net.UnknownNetworkError](err) || has[net.InvalidAddrError](err) || has[*net.ParseError](err)
 }
 
 // UnknownHost reports whether the host name does not exist. Resolvers also return this while

@@ -17,18 +17,14 @@ func Untrusted(err error) bool {
 	case 42, 43, 44, 45, 46, 48, 49, 116:
 		return true
 	}
-	_, verification := errors.AsType[*tls.CertificateVerificationError](err)
-	_, authority := errors.AsType[x509.UnknownAuthorityError](err)
-	_, hostname := errors.AsType[x509.HostnameError](err)
-	_, invalid := errors.AsType[x509.CertificateInvalidError](err)
-	_, roots := errors.AsType[x509.SystemRootsError](err)
-	return verification || authority || hostname || invalid || roots
+	return has[*tls.CertificateVerificationError](err) || has[x509.UnknownAuthorityError](err) || has[x509.HostnameError](err) ||
+		has[x509.CertificateInvalidError](err) || has[x509.SystemRootsError](err)
 }
 
 // handshakeFailed reports whether the TLS handshake was not completed, so that no request
 // was sent.
 func handshakeFailed(err error) bool {
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+	if has[*tls.CertificateVerificationError](err) {
 		return true
 	}
 	// Conn is set for the first record only.

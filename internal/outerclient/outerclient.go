@@ -51,7 +51,7 @@ func InvocationID(h http.Header) string {
 	return fieldValue(first(h, googleClient), " ", googleInvocation)
 }
 
-// first is Header.Get for a name that is canonical.
+// first is Header.Get for a name that is canonical, which is much quicker.
 func first(h http.Header, canonical string) string {
 	if values := h[canonical]; len(values) > 0 {
 		return values[0]

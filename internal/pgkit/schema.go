@@ -79,7 +79,6 @@ func (s *Schema) versions() string {
 	return s.Fill("{{schema}}") + pgx.Identifier{s.Versions}.Sanitize()
 }
 
-// note records that step v was executed.
 func (s *Schema) note(v int) string {
 	return fmt.Sprintf(`INSERT INTO %s (version, oldest) VALUES (%d, %d)`, s.versions(), v+1, s.Steps[v].Oldest)
 }

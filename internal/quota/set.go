@@ -79,8 +79,8 @@ func (s *Set) init(l *Limiter, scope string) {
 }
 
 // Active reports whether a request needs a permit. It is false as long as there is no limit of the
-// client's own, and no response has shown a quota or was a rejection. Once true, it stays true.
-func (s *Set) Active() bool { return s.active.Load() }
+// client's own, and no response has shown a quota or was a rejection. Once true, it stays true. A nil Set has none.
+func (s *Set) Active() bool { return s != nil && s.active.Load() }
 
 // Admit waits for a permit, or rejects the request. It returns as soon as ctx is done. First the
 // server's quota must admit the request. Then Admit takes the tokens and the slot: see count.
@@ -249,7 +249,7 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 // BlockedUntil returns the end of the block of a request, or zero. The caller calls it before it
 // waits for a retry.
 func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
-	if !s.limiter.Follow || !s.active.Load() {
+	if !s.Active() || !s.limiter.Follow {
 		return time.Time{}
 	}
 	b := s.bucketOf(s.account(&r), r.Method, r.Path)

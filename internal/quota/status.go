@@ -47,7 +47,7 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 // Exhausted returns the status of the server's quota for which a request must wait longest, or
 // false.
 func (s *Set) Exhausted(r Request, now time.Time) (longest Status, ok bool) {
-	if !s.limiter.Follow || !s.active.Load() {
+	if !s.Active() || !s.limiter.Follow {
 		return longest, false
 	}
 	now = s.limiter.steady(now)

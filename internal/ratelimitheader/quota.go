@@ -30,7 +30,6 @@ func newQuota(name string) quota {
 	return quota{name: name, limit: unknown, remaining: unknown, used: unknown, reset: moment{wait: unknown}}
 }
 
-// quota returns the quota with that name.
 func (p *parser) quota(name string, listed bool) *quota {
 	switch name {
 	case custom:
@@ -149,7 +148,6 @@ func (p *parser) complete(q *quota) {
 	}
 }
 
-// addNamed adds the quotas with a name.
 func (p *parser) addNamed(listed bool) {
 	for i := range p.count {
 		q := &p.named[i]

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -9,90 +10,120 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 )
 
-// Server is a target of a call, with what all calls know of it.
-type Server struct {
+// Server is a target of a list, with what all calls know of it. Record is what the caller keeps for it.
+type Server[R any] struct {
 	*Target
 
-	Index   int
+	Record  R
 	Circuit *circuit.Circuit
 	Rest    *Rest
 
+	index int
 	tried bool // the call has sent an attempt to it; guarded by Call.mu
 }
 
-// Call is what a call knows of its servers. It is safe for concurrent use.
-type Call struct {
+// Call is what a call knows of its servers. A nil Call has one, which its request names. It is safe for concurrent use.
+type Call[R any] struct {
 	*Route
+
+	Records []R // of the targets, in their order
 
 	Safe bool // the method is safe
 	Free bool // two servers may get the request, whatever the first one did
 
 	mu      sync.Mutex
-	servers []Server
+	servers []Server[R]
 	bound   bool // a server may have done the work; guarded by mu
 }
 
-// NewCall returns the servers of a call that has sent nothing. circuits and rests are those of the
-// targets, in their order.
-func NewCall(r *Route, server func(t *Target, i int) (*circuit.Circuit, *Rest)) *Call {
-	c := &Call{Route: r, servers: make([]Server, len(r.Targets))}
+// NewCall returns the servers of a call that has sent nothing.
+func NewCall[R any](r *Route, server func(*Target) (R, *circuit.Circuit, *Rest)) *Call[R] {
+	c := &Call[R]{Route: r, servers: make([]Server[R], len(r.Targets))}
 	for i := range r.Targets {
-		s := Server{Target: &r.Targets[i], Index: i}
-		s.Circuit, s.Rest = server(s.Target, i)
-		c.servers[i] = s
+		s := Server[R]{Target: &r.Targets[i], index: i}
+		s.Record, s.Circuit, s.Rest = server(s.Target)
+		c.servers[i], c.Records = s, append(c.Records, s.Record)
 	}
 	return c
 }
 
-// Visit is where one attempt goes. Its methods accept nil: the call has no list.
-type Visit struct {
-	*Server
+// Visit is where one attempt goes.
+type Visit[R any] struct {
+	*Server[R] // nil: the server that the request names
 
+	Record R
 	Again  bool // the call has sent an attempt to the server before
 	AtOnce bool // the attempt must not wait for a permit, because another server may have one
 	Probes bool // the attempt probes the server, and other calls do not: see Rest
 	Lost   bool // an attempt at another server had its response first
-
-	moves bool // after a failure elsewhere; only servers that the call has not tried
-	alone bool // no other server may get the attempt
+	reach  reach
 }
 
+// reach is which servers may get an attempt.
+type reach uint8
+
+const (
+	all     reach = iota
+	untried       // after a failure elsewhere: those that the call has not tried
+	one           // that of the Visit
+)
+
+// Moves reports whether the attempt goes at once to a server that the call has not tried.
+func (v *Visit[R]) Moves() bool { return v.reach == untried }
+
+// Kind is why an attempt follows another one.
+type Kind uint8
+
+// The kinds of Next.
+const (
+	Retry     Kind = iota
+	RetryHere      // the last server must get it
+	Copy           // the other one is in flight
+)
+
 // Header returns the header of a request to the server.
-func (v *Visit) Header(h http.Header) http.Header {
-	if v == nil {
+func (v *Visit[R]) Header(h http.Header) http.Header {
+	if v.Server == nil {
 		return h
 	}
 	return v.Apply(h)
 }
 
 // First returns the Visit of the first attempt.
-func (c *Call) First() *Visit { return &Visit{Server: &c.servers[c.Route.First]} }
+func (c *Call[R]) First() Visit[R] { return visit(&c.servers[c.Route.First]) }
 
-// Next returns the Visit of an attempt after another one. moves means that it goes at once to a
-// server that the call has not tried. Otherwise it goes to the next server that would admit it. stay
-// means that the last server must get it. A copy of an attempt in flight goes elsewhere only if the
-// call is Free.
-func (c *Call) Next(last *Visit, stay, concurrent bool, now time.Time) (next *Visit, moves bool) {
+func visit[R any](s *Server[R]) Visit[R] { return Visit[R]{Server: s, Record: s.Record} }
+
+// Next returns the Visit of an attempt after another one. A retry moves to a server that the call has not tried.
+// If there is none, it goes to the next server that would admit it. A copy goes elsewhere only if the call is Free.
+func (c *Call[R]) Next(last *Visit[R], kind Kind, now time.Time) Visit[R] {
+	if c == nil {
+		return Visit[R]{Record: last.Record, Again: true}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next = &Visit{Server: last.Server, alone: stay || !c.Free && (c.bound || concurrent)}
-	if next.alone {
-		return next, false
+	next := visit(last.Server)
+	if kind == RetryHere || !c.Free && (c.bound || kind == Copy) {
+		next.reach = one
+		return next
 	}
 	for i := range c.servers[1:] {
-		switch s := c.at(last.Index + 1 + i); {
+		switch s := c.at(last.index + 1 + i); {
 		case s.Circuit.Rejects(now) != nil || s.Rest.resting(now):
 		case !s.tried:
-			next.Server, next.moves = s, !concurrent
-			return next, true
+			next = visit(s)
+			if kind == Retry {
+				next.reach = untried
+			}
+			return next
 		case next.Server == last.Server:
-			next.Server = s
+			next = visit(s)
 		}
 	}
-	return next, false
+	return next
 }
 
-func (c *Call) at(i int) *Server { return &c.servers[i%len(c.servers)] }
+func (c *Call[R]) at(i int) *Server[R] { return &c.servers[i%len(c.servers)] }
 
 // Rejection is the result of the gates of a server.
 type Rejection struct {
@@ -100,26 +131,43 @@ type Rejection struct {
 	Until time.Time // when; zero: unknown
 }
 
+// MaxHold returns how long an attempt waits for the circuit of one server: then another one may be back.
+func (c *Call[R]) MaxHold() time.Duration {
+	if c == nil {
+		return math.MaxInt64
+	}
+	return time.Second
+}
+
 // Bind keeps a call at the server of its first attempt, unless it is Free: the server redirected a call that is in
 // doubt.
-func (c *Call) Bind(v *Visit) {
+func (c *Call[R]) Bind(v *Visit[R]) {
+	if c == nil {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bound, v.alone = true, !c.Free
+	if c.bound = true; !c.Free {
+		v.reach = one
+	}
 }
 
 // Pass calls try for one server after the other, until it returns nil. The servers that work come
 // first, and no attempt waits while another server may admit it. If none does, the attempt waits for
 // the first permit, unless it is a copy.
-func (c *Call) Pass(v *Visit, concurrent bool, now time.Time, try func() *Rejection) {
-	if start := v.Index; !v.alone {
-		var best *Server
+func (c *Call[R]) Pass(v *Visit[R], concurrent bool, now time.Time, try func() *Rejection) {
+	if c == nil {
+		try()
+		return
+	}
+	if start := v.index; v.reach != one {
+		var best *Server[R]
 		var soonest *Rejection
 		v.AtOnce = true
 		for _, careful := range [...]bool{true, false} {
 			for i := range c.servers {
 				s := c.at(start + i)
-				if v.moves && c.wasTried(s) || careful && !c.prefers(v, s, now) {
+				if v.Moves() && c.wasTried(s) || careful && !c.prefers(v, s, now) {
 					continue
 				}
 				c.enter(v, s)
@@ -138,8 +186,8 @@ func (c *Call) Pass(v *Visit, concurrent bool, now time.Time, try func() *Reject
 		if concurrent {
 			return
 		}
-		if v.moves { // none that is new admits it: one that was tried may
-			v.moves = false
+		if v.Moves() { // none that is new admits it: one that was tried may
+			v.reach = all
 			c.Pass(v, concurrent, now, try)
 			return
 		}
@@ -151,19 +199,20 @@ func (c *Call) Pass(v *Visit, concurrent bool, now time.Time, try func() *Reject
 	}
 }
 
-func (c *Call) wasTried(s *Server) bool {
+func (c *Call[R]) wasTried(s *Server[R]) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return s.tried
 }
 
-func (c *Call) enter(v *Visit, s *Server) {
+func (c *Call[R]) enter(v *Visit[R], s *Server[R]) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v.Server, v.Again, s.tried = s, s.tried, true
+	v.Server, v.Record = s, s.Record
+	v.Again, s.tried = s.tried, true
 }
 
-func (c *Call) leave(v *Visit) {
+func (c *Call[R]) leave(v *Visit[R]) {
 	v.EndProbe(time.Time{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -172,7 +221,7 @@ func (c *Call) leave(v *Visit) {
 
 // prefers reports whether the attempt may use the server before the others: the server works, or the
 // attempt probes it now. An unsafe attempt leaves probes to safe ones, if any meet the server.
-func (c *Call) prefers(v *Visit, s *Server, now time.Time) bool {
+func (c *Call[R]) prefers(v *Visit[R], s *Server[R], now time.Time) bool {
 	if c.Safe {
 		s.Rest.noteSafe(now)
 	}
@@ -190,40 +239,47 @@ func (c *Call) prefers(v *Visit, s *Server, now time.Time) bool {
 }
 
 // EndProbe ends the probe of an attempt. Another one may follow at the given time.
-func (v *Visit) EndProbe(next time.Time) {
-	if v != nil && v.Probes {
+func (v *Visit[R]) EndProbe(next time.Time) {
+	if v.Probes {
 		v.Probes = false
 		v.Rest.until.Store(stamp(next))
 	}
 }
 
-// Done notes the result of an attempt. A result that is neither a success nor a failure says nothing
-// about the server. noWork means that the server did not begin the work of the attempt, and
-// retryAfter is the wait that it asks for.
-func (c *Call) Done(v *Visit, sent, now time.Time, success, failure, noWork bool, retryAfter time.Duration) {
-	if success {
+// Result is how an attempt ended. Neither a success nor a failure says nothing about the server.
+type Result struct {
+	Sent, Now  time.Time
+	Success    bool
+	Failure    bool          // a reason for a retry
+	NoWork     bool          // the server did not begin the work of the attempt
+	RetryAfter time.Duration // the wait that the server asks for
+}
+
+// Done notes the result of an attempt.
+func (c *Call[R]) Done(v *Visit[R], r Result) {
+	if c == nil {
+		return
+	}
+	if r.Success {
 		v.EndProbe(time.Time{})
 	} else {
-		v.EndProbe(sent.Add(ProbePause))
+		v.EndProbe(r.Sent.Add(ProbePause))
 	}
-	if failure && retryAfter > 0 {
-		v.Rest.until.Store(stamp(now.Add(min(retryAfter, maxRest))))
+	if r.Failure && r.RetryAfter > 0 {
+		v.Rest.until.Store(stamp(r.Now.Add(min(r.RetryAfter, maxRest))))
 	}
-	if !noWork { // also after a failure that is no reason for a retry: a copy may have one
+	if !r.NoWork { // also after a failure that is no reason for a retry: a copy may have one
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.bound = true
 	}
 }
 
-// Slow returns the age at which the attempt gets a second one elsewhere: slow, or less for a probe. usual is
+// Slow returns the age at which a probe gets a second attempt elsewhere: slow, or less. usual is
 // the latency of the server's quick responses. Zero means never for slow, and unknown for usual.
-func (v *Visit) Slow(slow, usual time.Duration) time.Duration {
+func Slow(slow, usual time.Duration) time.Duration {
 	probe := max(2*usual, minSlowProbe)
-	switch {
-	case !v.Probes:
-		return slow
-	case usual == 0:
+	if usual == 0 {
 		probe = maxSlowProbe
 	}
 	if slow == 0 {

@@ -15,14 +15,14 @@ import (
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // list is a call with n servers.
-func list(n int) *Call {
+func list(n int) *Call[int] {
 	r := &Route{Targets: make([]Target, n)}
 	breaker := circuit.New(circuit.Rules{}, epoch)
-	return NewCall(r, func(*Target, int) (*circuit.Circuit, *Rest) { return breaker.New(scope.Key{}), new(Rest) })
+	return NewCall(r, func(*Target) (int, *circuit.Circuit, *Rest) { return 0, breaker.New(scope.Key{}), new(Rest) })
 }
 
 // open opens the circuit of a server.
-func (c *Call) open(i int) {
+func (c *Call[R]) open(i int) {
 	for range 100 {
 		p, rejection := c.servers[i].Circuit.Admit(epoch)
 		if rejection != nil {
@@ -33,13 +33,13 @@ func (c *Call) open(i int) {
 }
 
 // pass returns the servers that Pass tries, if none but the given one admits the attempt.
-func (c *Call) pass(v *Visit, concurrent bool, admits int, waits bool) (tried []int) {
+func (c *Call[R]) pass(v *Visit[R], concurrent bool, admits int, waits bool) (tried []int) {
 	c.Pass(v, concurrent, epoch, func() *Rejection {
-		tried = append(tried, v.Index)
-		if v.Index == admits || !v.AtOnce {
+		tried = append(tried, v.index)
+		if v.index == admits || !v.AtOnce {
 			return nil
 		}
-		return &Rejection{Waits: waits, Until: epoch.Add(time.Duration(v.Index))}
+		return &Rejection{Waits: waits, Until: epoch.Add(time.Duration(v.index))}
 	})
 	return tried
 }
@@ -47,8 +47,8 @@ func (c *Call) pass(v *Visit, concurrent bool, admits int, waits bool) (tried []
 func TestPass(t *testing.T) {
 	for _, row := range []struct {
 		name    string
-		prepare func(*Call)
-		visit   func(*Call) *Visit
+		prepare func(*Call[int])
+		visit   func(*Call[int]) Visit[int]
 		copy    bool
 		admits  int
 		waits   bool
@@ -57,20 +57,20 @@ func TestPass(t *testing.T) {
 		{"the first works", nil, nil, false, 0, false, []int{0}},
 		{"the first has no permit: the next", nil, nil, false, 1, true, []int{0, 1}},
 		{"none has a permit: it waits for the first that is free", nil, nil, false, -1, true, []int{0, 1, 2, 0, 1, 2, 0}},
-		{"the circuit of the first is open: the others first", func(c *Call) { c.open(0); c.servers[0].Rest.claim(epoch, time.Second) }, nil, false, 1, false, []int{1}},
-		{"one call probes", func(c *Call) { c.Safe = true; c.open(0) }, nil, false, 0, false, []int{0}},
-		{"a safe call met the server a minute ago: an unsafe one does not probe", func(c *Call) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(-time.Minute)) }, nil, false, 1, false, []int{1}},
-		{"no safe call met it for longer: an unsafe one probes", func(c *Call) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(-time.Minute - 1)) }, nil, false, 0, false, []int{0}},
-		{"the clock was set back since: an unsafe one probes", func(c *Call) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(1)) }, nil, false, 0, false, []int{0}},
-		{"all circuits are open: as one server", func(c *Call) { c.open(0); c.open(1); c.open(2) }, nil, false, 0, false, []int{0}},
+		{"the circuit of the first is open: the others first", func(c *Call[int]) { c.open(0); c.servers[0].Rest.claim(epoch, time.Second) }, nil, false, 1, false, []int{1}},
+		{"one call probes", func(c *Call[int]) { c.Safe = true; c.open(0) }, nil, false, 0, false, []int{0}},
+		{"a safe call met the server a minute ago: an unsafe one does not probe", func(c *Call[int]) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(-time.Minute)) }, nil, false, 1, false, []int{1}},
+		{"no safe call met it for longer: an unsafe one probes", func(c *Call[int]) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(-time.Minute - 1)) }, nil, false, 0, false, []int{0}},
+		{"the clock was set back since: an unsafe one probes", func(c *Call[int]) { c.open(0); c.servers[0].Rest.noteSafe(epoch.Add(1)) }, nil, false, 0, false, []int{0}},
+		{"all circuits are open: as one server", func(c *Call[int]) { c.open(0); c.open(1); c.open(2) }, nil, false, 0, false, []int{0}},
 		{"a copy never waits", nil, nil, true, -1, true, []int{0, 1, 2, 0, 1, 2}},
-		{"a visit that must stay waits there", func(c *Call) { c.bound = true }, func(c *Call) *Visit {
-			v, _ := c.Next(c.First(), false, false, epoch)
-			return v
+		{"a visit that must stay waits there", func(c *Call[int]) { c.bound = true }, func(c *Call[int]) Visit[int] {
+			v := c.First()
+			return c.Next(&v, Retry, epoch)
 		}, false, -1, true, []int{0}},
-		{"a move skips what the call has tried", func(c *Call) { c.servers[0].tried = true }, func(c *Call) *Visit {
-			v, moves := c.Next(c.First(), false, false, epoch)
-			if !moves {
+		{"a move skips what the call has tried", func(c *Call[int]) { c.servers[0].tried = true }, func(c *Call[int]) Visit[int] {
+			v := c.First()
+			if v = c.Next(&v, Retry, epoch); !v.Moves() {
 				panic("stays")
 			}
 			return v
@@ -85,7 +85,7 @@ func TestPass(t *testing.T) {
 			if row.visit != nil {
 				v = row.visit(c)
 			}
-			require.Equal(t, row.want, c.pass(v, row.copy, row.admits, row.waits))
+			require.Equal(t, row.want, c.pass(&v, row.copy, row.admits, row.waits))
 		})
 	}
 }
@@ -120,7 +120,7 @@ func TestDone(t *testing.T) {
 			c := list(2)
 			v := c.First()
 			v.Probes = v.Rest.claim(epoch, time.Hour)
-			c.Done(v, epoch, epoch, row.success, row.failure, row.noWork, row.retryAfter)
+			c.Done(&v, Result{epoch, epoch, row.success, row.failure, row.noWork, row.retryAfter})
 			require.Equal(t, row.rests > 0, v.Rest.resting(epoch))
 			if row.rests > 0 {
 				require.True(t, v.Rest.resting(epoch.Add(row.rests-1)))
@@ -133,18 +133,15 @@ func TestDone(t *testing.T) {
 
 func TestSlow(t *testing.T) {
 	for _, row := range []struct {
-		probes            bool
 		slow, usual, want time.Duration
 	}{
-		{false, time.Minute, time.Second, time.Minute},
-		{false, 0, time.Second, 0},
-		{true, time.Minute, time.Second, 2 * time.Second},
-		{true, 0, time.Second, 2 * time.Second},
-		{true, time.Minute, time.Millisecond, 100 * time.Millisecond},
-		{true, time.Minute, 0, time.Second},
-		{true, 10 * time.Millisecond, time.Second, 10 * time.Millisecond},
+		{time.Minute, time.Second, 2 * time.Second},
+		{0, time.Second, 2 * time.Second},
+		{time.Minute, time.Millisecond, 100 * time.Millisecond},
+		{time.Minute, 0, time.Second},
+		{10 * time.Millisecond, time.Second, 10 * time.Millisecond},
 	} {
-		require.Equal(t, row.want, (&Visit{Probes: row.probes}).Slow(row.slow, row.usual), row)
+		require.Equal(t, row.want, Slow(row.slow, row.usual), row)
 	}
 }
 
@@ -157,7 +154,7 @@ func TestApply(t *testing.T) {
 	got.Add("X-Key", "more")
 	require.Equal(t, []string{"secret"}, target.Header["X-Key"])
 	require.Equal(t, "secret", target.Apply(nil).Get("X-Key"))
-	require.Nil(t, (*Visit)(nil).Header(nil))
+	require.Nil(t, (&Visit[int]{}).Header(nil))
 }
 
 // FuzzSetPath requires that a path keeps its escapes and cannot change the host.

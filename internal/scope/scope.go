@@ -76,8 +76,9 @@ func (m *Map[K, V]) Get(key K) *V {
 
 // Find returns the V of key, or nil if there is none. It marks the entry as used.
 func (m *Map[K, V]) Find(key K) *V {
-	e := m.find(key)
-	if e == nil {
+	v, _ := m.index.Load(key)
+	e, ok := v.(*entry[K, V])
+	if !ok {
 		return nil
 	}
 	if !e.used.Load() { // a store at each call would contend for the cache line
@@ -91,7 +92,8 @@ func (m *Map[K, V]) Full() bool { return m.Len() >= m.limit() }
 
 // Peek returns the V of key, or nil if there is none. It does not mark the entry as used.
 func (m *Map[K, V]) Peek(key K) *V {
-	if e := m.find(key); e != nil {
+	v, _ := m.index.Load(key)
+	if e, ok := v.(*entry[K, V]); ok {
 		return &e.value
 	}
 	return nil
@@ -109,12 +111,6 @@ func (m *Map[K, V]) All(f func(K, *V) bool) {
 
 // Len returns the number of entries.
 func (m *Map[K, V]) Len() int { return int(m.count.Load()) }
-
-func (m *Map[K, V]) find(key K) *entry[K, V] {
-	v, _ := m.index.Load(key)
-	e, _ := v.(*entry[K, V])
-	return e
-}
 
 // add creates the entry of a new key. If its shard is full of protected entries, it tries others,
 // one at a time. After that it evicts a protected entry.
@@ -165,3 +161,25 @@ func (m *Map[K, V]) clone(key K) K {
 	}
 	return key
 }
+
+// Key identifies shared state: a scope, and a class of calls within it that has its own state (a
+// priority). The zero Class is the default.
+type Key struct {
+	Name  string
+	Class int8
+}
+
+// Clone copies the name, which may be a part of a larger string.
+func (k Key) Clone() Key { return Key{strings.Clone(k.Name), k.Class} }
+
+// Refs counts the records that point to a map's value: see Map.Held.
+type Refs struct{ n atomic.Int32 }
+
+// Acquire counts one more record.
+func (r *Refs) Acquire() { r.n.Add(1) }
+
+// Release ends one Acquire.
+func (r *Refs) Release() { r.n.Add(-1) }
+
+// Held reports whether a record points to the value.
+func (r *Refs) Held() bool { return r.n.Load() > 0 }

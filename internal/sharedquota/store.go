@@ -41,7 +41,6 @@ func (q *Quota) take(beside string, want, least int64, r quotastore.Rule, apply 
 	}, apply}
 }
 
-// writeBlock shows all processes that the quota is exhausted.
 func (q *Quota) writeBlock() *storeCall {
 	until := q.block
 	q.block = time.Time{}
@@ -101,7 +100,6 @@ func (q *Quota) nextCall(now time.Duration) *storeCall {
 	return nil
 }
 
-// run makes a store call.
 func (q *Quota) run(c *storeCall) {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
