@@ -41,7 +41,7 @@ func (w *fixedWindow) take(at time.Duration) (ok bool, remaining int, reset time
 
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// limiterLoad is who calls: workers that call again and again, with a pause and a path each,
+// limiterLoad is the calling side: workers that call again and again, with a pause and a path each,
 // in processes with a Transport each.
 type limiterLoad struct {
 	processes, workers int
