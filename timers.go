@@ -82,7 +82,7 @@ func slowAfter(concurrent bool, left time.Duration, bounded bool) time.Duration 
 
 // hedges returns the scope's record, or nil if the call must not be hedged.
 func (c *call) hedges() *hedgeScope {
-	if c.record.hedges == nil || c.owner != ownerCall || c.key.value == "" && !c.safe || !c.replayable {
+	if c.record.hedges == nil || c.owner != ownerCall || c.key.value == "" && !c.safe && !c.harmless || !c.replayable {
 		return nil
 	}
 	return c.record.hedges
