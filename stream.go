@@ -3,9 +3,8 @@ package resilienthttp
 import (
 	"errors"
 	"io"
+	"math"
 	"net/http"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/eventstream"
@@ -14,7 +13,6 @@ import (
 
 const (
 	heldLimit   = 64 << 10         // bytes of a stream after which its response is returned
-	heldChunk   = 4 << 10          // least room for one Read
 	pendingTime = 10 * time.Second // time after the first pending event after which the response is returned
 )
 
@@ -49,8 +47,7 @@ func (a *attempt) holds(resp *http.Response) bool {
 	if a.call.policy.Stream == nil || resp == nil || resp.StatusCode != http.StatusOK || resp.Body == nil || a.request.Method == http.MethodHead {
 		return false
 	}
-	kind, _, _ := strings.Cut(headerValue(resp.Header, "Content-Type"), ";")
-	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream") && headerValue(resp.Header, "Content-Encoding") == ""
+	return mediaType(resp.Header) == "text/event-stream" && headerValue(resp.Header, "Content-Encoding") == ""
 }
 
 // hold reads the stream of a response until it is the answer, or the attempt has failed. Without an answer and without
@@ -82,27 +79,24 @@ type heldStream struct {
 	rules   *Stream
 	body    *heldBody
 	events  eventstream.Splitter
-	timer   *time.Timer // nil: nothing limits the time
-	returns bool        // the response is returned when the timer fires; otherwise the attempt ends
-	pending bool        // a pending event was there
-	failure uint16      // the status that the failure event is like; 0: none
+	pending bool   // a pending event was there
+	failure uint16 // the status that the failure event is like; 0: none
 }
 
 // read reads until the response is to be returned.
 func (h *heldStream) read(a *attempt) error {
-	end := time.Now().Add(max(h.rules.FirstEvent, 0))
-	var expired <-chan time.Time
-	if h.rules.FirstEvent > 0 {
-		h.timer = time.NewTimer(h.rules.FirstEvent)
-		expired = h.timer.C
+	limit := h.rules.FirstEvent
+	if limit <= 0 {
+		limit = math.MaxInt64
 	}
-	defer h.stop()
-	for {
-		next := h.body.read()
+	timer, end := time.NewTimer(limit), time.Now().Add(limit)
+	defer timer.Stop()
+	for returns := false; ; { // whether the response is returned when the timer fires
+		next := h.body.read(heldLimit)
 		select {
 		case <-next.done:
-		case <-expired:
-			if !h.returns {
+		case <-timer.C:
+			if !returns {
 				a.endWith(ErrAttemptTimeout)
 				return ErrAttemptTimeout
 			}
@@ -114,17 +108,10 @@ func (h *heldStream) read(a *attempt) error {
 		if enough, err := h.judge(next); enough || err != nil {
 			return err
 		}
-		if h.pending && !h.returns && (expired == nil || time.Until(end) >= pendingTime) {
-			h.stop()
-			h.timer, h.returns = time.NewTimer(pendingTime), true
-			expired = h.timer.C
+		if h.pending && !returns && time.Until(end) >= pendingTime {
+			timer.Reset(pendingTime)
+			returns = true
 		}
-	}
-}
-
-func (h *heldStream) stop() {
-	if h.timer != nil {
-		h.timer.Stop()
 	}
 }
 
@@ -173,64 +160,4 @@ func (h *heldStream) decides(e eventstream.Event) bool {
 	default:
 	}
 	return true
-}
-
-// heldBody is the body of a response that was held. Its reader first gets what was read before, and then what the server
-// sends, at once. Close may be called during a Read, as for net/http's bodies.
-type heldBody struct {
-	io.ReadCloser
-
-	held []byte    // that the reader has not received
-	err  error     // the error after held
-	next *bodyRead // in flight when the response was returned; nil: none
-}
-
-// bodyRead is one Read in a goroutine of its own, so that the time of the attempt can end first. done is closed when the
-// rest is known.
-type bodyRead struct {
-	done     <-chan struct{}
-	bytes    []byte
-	err      error
-	returned bool // false: it panicked
-}
-
-// read begins a Read into the memory after the held bytes.
-func (b *heldBody) read() *bodyRead {
-	if cap(b.held)-len(b.held) < heldChunk/2 {
-		b.held = slices.Grow(b.held, max(heldChunk, len(b.held)))
-	}
-	room := b.held[len(b.held):min(cap(b.held), heldLimit)]
-	next := &bodyRead{}
-	next.done = inBackground(func() {
-		n, err := b.ReadCloser.Read(room)
-		next.bytes, next.err, next.returned = room[:min(max(n, 0), len(room))], err, true
-	})
-	return next
-}
-
-// take adds what a Read has brought to the held bytes.
-func (b *heldBody) take(next *bodyRead) {
-	b.held, b.err = append(b.held, next.bytes...), next.err
-}
-
-// Read implements io.Reader.
-func (b *heldBody) Read(p []byte) (int, error) {
-	if b.next != nil && len(b.held) == 0 {
-		if len(p) == 0 {
-			return 0, nil // two Reads at once would be an error
-		}
-		<-b.next.done
-		b.held, b.err, b.next = b.next.bytes, b.next.err, nil
-	}
-	switch {
-	case len(b.held) > 0:
-		n := copy(p, b.held)
-		if b.held = b.held[n:]; len(b.held) == 0 {
-			b.held = nil // the memory: the stream may go on for long
-		}
-		return n, nil
-	case b.err != nil:
-		return 0, b.err
-	}
-	return b.ReadCloser.Read(p)
 }

@@ -735,6 +735,34 @@ func TestPolicy_Idempotent(t *testing.T) {
 	})
 }
 
+// A POST that may be done twice moves to the next endpoint after a failure in doubt, as a GET does.
+func TestPolicy_Idempotent_moves(t *testing.T) {
+	for _, may := range []bool{true, false} {
+		t.Run(fmt.Sprint(may), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				network := memhttp.NewNetwork(t)
+				one := network.Serve(t, "one.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+				network.Serve(t, "two.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+				policy := resilienthttp.Policy{Idempotent: func(*http.Request) bool { return may }}
+				tr := &endpoints.Transport{
+					Endpoints: []endpoints.Endpoint{{Name: "one", URL: &url.URL{Scheme: "http", Host: "one.test"}}, {Name: "two", URL: &url.URL{Scheme: "http", Host: "two.test"}}},
+					Transport: &resilienthttp.Transport{Base: one.Transport(), Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}},
+				}
+				start := time.Now()
+				resp, err := tr.RoundTrip(newRequest(t, "POST", "http://one.test/", "{}"))
+				if !may {
+					require.ErrorIs(t, err, resilienthttp.ErrNotIdempotent)
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, "two", lastOf(t, resp).Endpoint)
+				require.Zero(t, time.Since(start), "without a wait")
+				readAll(t, resp)
+			})
+		})
+	}
+}
+
 // L5: a slow request gets no second attempt because of Idempotent.
 func TestPolicy_Idempotent_noSecondAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -747,6 +775,32 @@ func TestPolicy_Idempotent_noSecondAttempt(t *testing.T) {
 		readAll(t, resp)
 		require.EqualValues(t, 1, server.requests.Load())
 	})
+}
+
+// BenchmarkStream compares a response that is no stream, with and without Policy.Stream, and a stream of one event.
+func BenchmarkStream(b *testing.B) {
+	stream := roundTripper(func(r *http.Request) (*http.Response, error) {
+		return response(r, 200, content, "Content-Type", "text/event-stream"), nil
+	})
+	for _, row := range []struct {
+		name   string
+		base   http.RoundTripper
+		policy resilienthttp.Policy
+	}{{"no stream, without Policy.Stream", instant{}, resilienthttp.Policy{}}, {"no stream", instant{}, streamPolicy()}, {"stream", stream, streamPolicy()}} {
+		b.Run(row.name, func(b *testing.B) {
+			tr := &resilienthttp.Transport{Base: row.base, Policy: row.policy}
+			req := newRequest(b, "GET", "http://mem.test", "")
+			b.ReportAllocs()
+			for b.Loop() {
+				resp, err := tr.RoundTrip(req)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		})
+	}
 }
 
 var errStop = errors.New("stop")
