@@ -27,9 +27,10 @@ type Policy struct {
 	MaxAttempts int
 
 	// AttemptTimeout is the maximum time from sending a request until its response headers
-	// arrive. A request body above 64 KiB that makes progress extends it. Zero means the call's
-	// deadline, or 15 minutes; a slow safe request then gets a second, concurrent attempt.
-	// Negative means no timeout and no concurrent attempt. See docs/deadlines.md.
+	// arrive, or until the return of a Stream. A request body above 64 KiB that makes progress
+	// extends it. Zero means the call's deadline, or 15 minutes; a slow safe request then gets a
+	// second, concurrent attempt. Negative means no timeout and no concurrent attempt. See
+	// docs/deadlines.md.
 	AttemptTimeout time.Duration
 
 	// ReadTimeout is the maximum time for which one Read of a response body may block, except
@@ -77,7 +78,7 @@ func (p Policy) withDefaults() Policy {
 	p.MaxAttempts = min(max(cmp.Or(p.MaxAttempts, defaultMaxAttempts), 1), maxMaxAttempts)
 	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxRetryAfter)
 	if p.Stream != nil {
-		stream := *p.Stream // the program may read a new configuration into its own
+		stream := *p.Stream // a program may read a new configuration into its own while calls use this one
 		p.Stream = &stream
 	}
 	return p

@@ -692,6 +692,16 @@ func TestStream_explain(t *testing.T) {
 	})
 }
 
+// The program may change its Stream, and that of State, for the next SetPolicy.
+func TestStream_isCopied(t *testing.T) {
+	mine := &resilienthttp.Stream{FirstEvent: time.Second}
+	tr := &resilienthttp.Transport{}
+	require.NoError(t, tr.SetPolicy(resilienthttp.Policy{Stream: mine}))
+	mine.FirstEvent = time.Minute
+	tr.State().Policy.Stream.FirstEvent = time.Hour
+	require.Equal(t, time.Second, tr.State().Policy.Stream.FirstEvent)
+}
+
 // Policy.Idempotent: repeats a POST that is in doubt, and is asked once a call.
 func TestPolicy_Idempotent(t *testing.T) {
 	for _, row := range []struct {
