@@ -38,8 +38,9 @@ type Stream struct {
 
 // The errors of a stream without an answer.
 var (
-	errStreamEnded = neterr.New("event stream ended before its first event")
-	errStreamBroke = neterr.New("event stream broke before its first event")
+	errStreamEnded  = neterr.New("event stream ended before its first event")
+	errStreamBroke  = neterr.New("event stream broke before its first event")
+	errStreamSilent = neterr.New("event stream had no event of content within FirstEvent")
 )
 
 // holds reports whether the response must not be returned before its first event.
@@ -98,7 +99,7 @@ func (h *heldStream) read(a *attempt) error {
 		case <-timer.C:
 			if !returns {
 				a.endWith(ErrAttemptTimeout)
-				return ErrAttemptTimeout
+				return errStreamSilent
 			}
 			h.body.next = next
 			return nil

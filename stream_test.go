@@ -7,11 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -419,6 +421,43 @@ func TestStream_failures(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// S4, S5: the error of a stream that was silent.
+func TestStream_silenceIsATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := resilienthttp.Policy{Stream: &resilienthttp.Stream{FirstEvent: 5 * time.Second}}
+		tr, url := streamClient(t, policy, streaming(wait(time.Hour)))
+		_, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+		failed := asError(t, err)
+		require.Equal(t, resilienthttp.ErrAttemptTimeout, failed.Reason)
+		require.True(t, failed.Timeout())
+		require.Equal(t, resilienthttp.ErrNotIdempotent, failed.Attempts[0].StopReason)
+		require.Equal(t, "timeout", resilienthttp.ErrorType(err))
+		require.Equal(t, "resilienthttp: attempt timed out: event stream had no event of content within FirstEvent (attempt 1)", failed.Error())
+	})
+}
+
+// S5: when its stream has begun the server has the request, whatever the error of the body looks like.
+func TestStream_begunIsInDoubt(t *testing.T) {
+	for name, broken := range map[string]error{
+		"as if not connected": &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
+		"as if not processed": errors.New("stream error: stream ID 1; REFUSED_STREAM; received from peer"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := script(withBody(200, &pieces{stream: ping, piece: 100, end: broken}, "Content-Type", "text/event-stream"), status(200))
+				policy := streamPolicy()
+				policy.Idempotent = nil
+				tr := &resilienthttp.Transport{Base: base, Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}}
+				_, err := tr.RoundTrip(newRequest(t, "POST", "http://mem.test", "{}"))
+				require.ErrorIs(t, err, broken)
+				require.Len(t, asError(t, err).Attempts, 1)
+				require.True(t, resilienthttp.InDoubt(nil, err))
+				require.False(t, asError(t, err).NotSent())
+			})
+		})
 	}
 }
 
