@@ -58,6 +58,7 @@ type attemptResult struct {
 	end       endReason
 	permitted bool // a should-retry header permits to repeat it, at the same server
 	conflict  bool // the response is a 409 while the server may be at work: see mayBeAtWork
+	begun     bool // its event stream has begun, so the server has the request
 }
 
 // attemptConn is what Base did to send an attempt.
@@ -247,6 +248,9 @@ func (a *attempt) send() {
 // observe receives the outcome from Base, classifies it, and reports it to the gates.
 func (a *attempt) observe(resp *http.Response, err error) {
 	c := a.call
+	if err == nil && a.holds(resp) {
+		resp, err = a.hold(resp)
+	}
 	a.report.Latency = time.Since(a.report.Start)
 	now := a.report.Start.Add(a.report.Latency)
 	a.stopTimer()
@@ -263,7 +267,7 @@ func (a *attempt) observe(resp *http.Response, err error) {
 
 	// Code of Base and of Classify may panic here. It runs before the gates have the result, so
 	// abandon can still return the permits.
-	info := parseResponse(resp, now, c.rateLimit.IgnoreHeaders)
+	info := parseResponse(resp, a.report.status(), now, c.rateLimit.IgnoreHeaders)
 	if c.policy.ClassifyBody != nil {
 		if info.prefix, info.read = a.readPrefix(resp); info.read {
 			now = time.Now()

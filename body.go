@@ -190,9 +190,9 @@ func (a *attempt) readAhead() {
 	if n := a.report.Response.ContentLength; n > 0 {
 		size = min(size, n+1) // one more, for the end
 	}
-	p := readingAhead(a.body, size)
-	a.body = p
-	p.wait(a.call.ctx)
+	body := &heldBody{ReadCloser: a.body}
+	a.body = body
+	body.fill(a.call.ctx, int(size))
 }
 
 // inBackground runs f and then closes done. A user's body may panic, and the caller cannot

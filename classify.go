@@ -21,7 +21,7 @@ func (a *attempt) classify(info *responseInfo) {
 	}
 	switch a.end {
 	case endResponse:
-		status := a.report.Response.StatusCode
+		status := a.report.status()
 		a.conflict = status == http.StatusConflict && !info.asksToWait && a.call.mayBeAtWork(a)
 		info.atWork = a.conflict
 		a.report.Verdict = info.verdict(status)
@@ -49,7 +49,7 @@ func (a *attempt) classify(info *responseInfo) {
 		return
 	}
 	resp := a.report.Response
-	if resp != nil && resp.StatusCode < http.StatusBadRequest { // only Classify says that it is a failure
+	if resp != nil && a.report.status() < http.StatusBadRequest { // only Classify says that it is a failure
 		info.parseFailure(resp.Header, a.report.Start.Add(a.report.Latency))
 		if a.report.RetryAfter == 0 {
 			a.report.RetryAfter = info.wait()
@@ -171,7 +171,7 @@ var errBrokenBase = neterr.New("Base returned neither a response nor an error")
 func (a *attempt) breakerOutcome(info *responseInfo) circuit.Outcome {
 	switch a.end {
 	case endResponse:
-		switch status := a.report.Response.StatusCode; {
+		switch status := a.report.status(); {
 		case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable && info.exhausted:
 			return circuit.Responded // a limit works as it should
 		case status >= http.StatusInternalServerError && a.report.Verdict != VerdictSuccess: // Classify knows better
@@ -222,12 +222,12 @@ const (
 // parseResponse reads the header of a response. It reads some fields of failures only. Of
 // failures it also reads quotas that are ignored, because the verdict and the wait of the call
 // depend on them.
-func parseResponse(resp *http.Response, now time.Time, ignoreQuotas bool) responseInfo {
+func parseResponse(resp *http.Response, status int, now time.Time, ignoreQuotas bool) responseInfo {
 	var info responseInfo
 	if resp == nil || len(resp.Header) == 0 {
 		return info
 	}
-	failure := resp.StatusCode >= http.StatusBadRequest
+	failure := status >= http.StatusBadRequest
 	if failure || !ignoreQuotas {
 		info.quota, _ = ratelimitheader.Parse(resp.Header, now)
 	}

@@ -3,16 +3,16 @@ package resilienthttp
 import (
 	"context"
 	"io"
-	"mime"
 	"net/http"
+	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
 const (
 	prefixLimit = 16 << 10               // maximum bytes of a failure's body for ClassifyBody
 	prefixTime  = 100 * time.Millisecond // maximum time to wait for them
+	heldChunk   = 4 << 10                // usual room for one Read
 )
 
 // readPrefix returns the beginning of a failure's body for ClassifyBody. read is false if
@@ -28,14 +28,14 @@ func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
 	if resp.ContentLength > 0 {
 		size = min(size, resp.ContentLength)
 	}
-	p := readingAhead(resp.Body, size)
-	resp.Body = p
-	return p.wait((*attemptContext)(a)), true
+	body := &heldBody{ReadCloser: resp.Body}
+	resp.Body = body
+	return body.fill((*attemptContext)(a), int(size)), true
 }
 
 // streams reports whether the body is a stream of events.
 func streams(h http.Header) bool {
-	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	kind := mediaType(h)
 	switch kind {
 	case "text/event-stream", "multipart/x-mixed-replace", "application/x-ndjson", "application/jsonl":
 		return true
@@ -43,76 +43,87 @@ func streams(h http.Header) bool {
 	return strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
 }
 
-// prefixBody is a body with a beginning that was read ahead. Its reader gets the whole body.
-// Close may be called during a Read, as for net/http's bodies.
-type prefixBody struct {
-	io.ReadCloser
-
-	mu     sync.Mutex
-	prefix []byte
-	n      int   // bytes of the prefix that were read ahead
-	read   int   // bytes of them that the reader has received
-	err    error // the error after the prefix
-	enough bool  // stop reading ahead
-	filled chan struct{}
+// mediaType returns the media type of a body in lower case, without its parameters.
+func mediaType(h http.Header) string {
+	kind, _, _ := strings.Cut(headerValue(h, "Content-Type"), ";")
+	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// readingAhead returns the body, and begins to read its first bytes.
-func readingAhead(body io.ReadCloser, size int64) *prefixBody {
-	p := &prefixBody{ReadCloser: body, prefix: make([]byte, size), filled: make(chan struct{})}
-	go p.fill()
-	return p
-}
-
-// fill reads ahead until the prefix is full, or enough is set.
-func (p *prefixBody) fill() {
-	defer close(p.filled)
-	// A body of the user's may panic. The caller could not recover here, and the body will
-	// panic again when the caller reads it.
-	defer func() { _ = recover() }()
-	for more := true; more; {
-		n, err := p.ReadCloser.Read(p.prefix[p.n:])
-		p.mu.Lock()
-		p.n, p.err = min(p.n+max(n, 0), len(p.prefix)), err
-		more = err == nil && !p.enough && p.n < len(p.prefix)
-		p.mu.Unlock()
-	}
-}
-
-// wait returns the part of the prefix that arrives within prefixTime.
-func (p *prefixBody) wait(ctx context.Context) []byte {
+// fill holds the first bytes of the body: those that arrive within prefixTime, at most limit.
+func (b *heldBody) fill(ctx context.Context, limit int) []byte {
 	enough := time.NewTimer(prefixTime)
 	defer enough.Stop()
-	select {
-	case <-p.filled:
-	case <-enough.C:
-	case <-ctx.Done():
+	for b.next == nil && b.err == nil && len(b.held) < limit {
+		b.next = b.read(limit)
+		select {
+		case <-b.next.done:
+			if !b.next.returned {
+				return b.held // it panics again when the caller reads it
+			}
+			b.take(b.next)
+		case <-enough.C:
+		case <-ctx.Done():
+		}
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.enough = true
-	return p.prefix[:p.n:p.n]
+	return slices.Clip(b.held)
 }
 
-// Read returns the prefix first.
-func (p *prefixBody) Read(b []byte) (int, error) {
-	if n, err := p.readAhead(b); n > 0 || err != nil || len(b) == 0 {
-		return n, err
-	}
-	<-p.filled
-	if n, err := p.readAhead(b); n > 0 || err != nil {
-		return n, err
-	}
-	return p.ReadCloser.Read(b)
+// heldBody is the body of a response that was held. Its reader first gets what was read before, and then what the server
+// sends, at once. Close may be called during a Read, as for net/http's bodies.
+type heldBody struct {
+	io.ReadCloser
+
+	held []byte    // that the reader has not received
+	err  error     // the error after held
+	next *bodyRead // in flight when the response was returned; nil: none
 }
 
-func (p *prefixBody) readAhead(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := copy(b, p.prefix[p.read:p.n])
-	p.read += n
-	if n == 0 && p.read == p.n {
-		return 0, p.err
+// bodyRead is one Read in a goroutine of its own, so that the time of the attempt can end first. done is closed when the
+// rest is known.
+type bodyRead struct {
+	done     <-chan struct{}
+	bytes    []byte
+	err      error
+	returned bool // false: it panicked
+}
+
+// read begins a Read into the memory after the held bytes, which are fewer than limit.
+func (b *heldBody) read(limit int) *bodyRead {
+	if cap(b.held)-len(b.held) < heldChunk/2 {
+		b.held = slices.Grow(b.held, min(max(heldChunk, len(b.held)), limit-len(b.held)))
 	}
-	return n, nil
+	room := b.held[len(b.held):min(cap(b.held), limit)]
+	next := &bodyRead{}
+	next.done = inBackground(func() {
+		n, err := b.ReadCloser.Read(room)
+		next.bytes, next.err, next.returned = room[:min(max(n, 0), len(room))], err, true
+	})
+	return next
+}
+
+// take adds what a Read has brought to the held bytes.
+func (b *heldBody) take(next *bodyRead) {
+	b.held, b.err, b.next = append(b.held, next.bytes...), next.err, nil
+}
+
+// Read implements io.Reader.
+func (b *heldBody) Read(p []byte) (int, error) {
+	if b.next != nil && len(b.held) == 0 {
+		if len(p) == 0 {
+			return 0, nil // two Reads at once would be an error
+		}
+		<-b.next.done
+		b.take(b.next)
+	}
+	switch {
+	case len(b.held) > 0:
+		n := copy(p, b.held)
+		if b.held = b.held[n:]; len(b.held) == 0 {
+			b.held = nil // the memory: the stream may go on for long
+		}
+		return n, nil
+	case b.err != nil:
+		return 0, b.err
+	}
+	return b.ReadCloser.Read(p)
 }

@@ -38,11 +38,15 @@ func factOf(resp *http.Response, err error) fact {
 		}
 		return inDoubt
 	}
-	switch status := resp.StatusCode; status {
+	return factOfStatus(resp.StatusCode, resp.Header)
+}
+
+func factOfStatus(status int, header http.Header) fact {
+	switch status {
 	case http.StatusRequestTimeout, http.StatusMisdirectedRequest, http.StatusTooEarly, http.StatusTooManyRequests:
 		return noWork
 	case http.StatusServiceUnavailable:
-		if _, asksToWait := retryafter.Parse(resp.Header, time.Time{}); asksToWait {
+		if _, asksToWait := retryafter.Parse(header, time.Time{}); asksToWait {
 			return noWork
 		}
 		return inDoubt
@@ -59,8 +63,10 @@ func factOf(resp *http.Response, err error) fact {
 func (a *attempt) known() fact {
 	resp, err := a.report.Response, a.report.Err
 	switch reached, said := a.reached.Load(), factOf(resp, err); {
-	case a.report.Resent && !succeeded(resp):
+	case a.report.Resent && !a.report.succeeded(), a.begun && resp == nil:
 		return inDoubt
+	case a.report.event != 0:
+		return factOfStatus(int(a.report.event), nil)
 	case resp == nil && reached == reachedDial && a.call.native:
 		return notSent
 	case said == notSent && reached >= reachedConn:
@@ -100,6 +106,8 @@ func provesNotSent(err error) bool {
 }
 
 func succeeded(resp *http.Response) bool { return resp != nil && resp.StatusCode/100 == 2 }
+
+func (a *Attempt) succeeded() bool { return a.event == 0 && succeeded(a.Response) }
 
 // NotSent reports whether it is certain that no byte of the request was written. This is so if
 // the first attempt was rejected or canceled, or if each attempt failed before its connection was
@@ -165,13 +173,13 @@ func (e *Error) inDoubt() bool {
 
 // undecided reports whether one of the attempts may have been executed. A success too, if it is not the result of the call.
 func undecided(attempts []Attempt) bool {
-	return slices.ContainsFunc(attempts, func(a Attempt) bool { return a.known() == inDoubt || succeeded(a.Response) })
+	return slices.ContainsFunc(attempts, func(a Attempt) bool { return a.known() == inDoubt || a.succeeded() })
 }
 
 // inDoubt is InDoubt for the response of a call. The calls before it, which were redirected, count too: a success
 // at another origin does not tell of them.
 func (c *call) inDoubt(resp *http.Response) bool {
-	done := succeeded(resp)
+	done := succeeded(resp) && c.last.report.event == 0
 	if InDoubt(c.before, nil) && (!done || c.safe || c.redirectedAway(&c.last.visit)) {
 		return true
 	}

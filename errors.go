@@ -52,8 +52,8 @@ var (
 	ErrNotReplayable = neterr.Named("not_replayable", "request body cannot be replayed")
 
 	// ErrNotIdempotent means that a retry could do the work twice. The method is not idempotent
-	// (RFC 9110 section 9.2), there is no idempotency key, and the server may have processed the
-	// request.
+	// (RFC 9110 section 9.2), there is no idempotency key, Policy.Idempotent does not permit it, and
+	// the server may have processed the request.
 	ErrNotIdempotent = neterr.Named("not_idempotent", "request is not idempotent")
 
 	// ErrRetryAfter means that the server asks for a longer wait than Policy.MaxRetryAfter.

@@ -205,10 +205,14 @@ func outcome(a *Attempt) string {
 }
 
 func judged(a *Attempt) string {
-	if a.Resent {
-		return a.Verdict.String() + ", sent again by net/http"
+	text := a.Verdict.String()
+	if a.event != 0 {
+		text = "failure event, " + text
 	}
-	return a.Verdict.String()
+	if a.Resent {
+		text += ", sent again by net/http"
+	}
+	return text
 }
 
 // described returns the type of an error, and its text without paths, queries and values.

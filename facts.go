@@ -36,7 +36,8 @@ type facts struct {
 	priority Priority
 
 	safe       bool // the method is safe
-	idempotent bool // the method is idempotent
+	idempotent bool // the method is idempotent, or the request is harmless
+	harmless   bool // Policy.Idempotent says that it may be done twice
 	hasBody    bool // each attempt needs a new body
 	replayable bool // there is no body, or GetBody returns a new one
 }
@@ -105,6 +106,9 @@ func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err erro
 	}
 	if c.rateLimit.Key != nil {
 		f.quotaKey = c.rateLimit.Key(req)
+	}
+	if policy.Idempotent != nil && policy.Idempotent(req) {
+		f.harmless, f.idempotent = true, true
 	}
 	f.key = c.idempotency.chooseKey(req, options.key)
 	f.owner = f.findOwner()

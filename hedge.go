@@ -19,8 +19,8 @@ const (
 )
 
 // Hedge sends a second request if an attempt is slower than usual. The first response that needs
-// no retry wins, and the other request is canceled. Only requests with a safe method or an
-// idempotency key, and a replayable body, are hedged; both have the same key. A hedge never waits
+// no retry wins, and the other request is canceled. Only requests with a safe method, an
+// idempotency key or Policy.Idempotent, and a replayable body, are hedged; both have the same key. A hedge never waits
 // for breaker or rate limit, and counts against MaxRatio, not against Budget or MaxAttempts.
 //
 // The zero value hedges after the 95th percentile of latencies, at most 5 % of the calls. A Hedge

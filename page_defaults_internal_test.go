@@ -25,6 +25,7 @@ func defaultsPages() []defaultsPage {
 		{"retries", []string{"Policy.MaxAttempts", "Policy.Classify"}},
 		{"backoff", []string{"Policy.MaxAttempts", "Policy.MaxRetryAfter", "Policy.Backoff"}},
 		{"deadlines", []string{"Policy.AttemptTimeout", "Policy.ReadTimeout", "DeadlineHeader.", "DeadlineHandler."}},
+		{"streams", []string{"Policy.Idempotent", "Policy.Stream", "Stream."}},
 		{"hedging", []string{"Transport.Hedge", "Hedge."}},
 		{"retry-budget", []string{"Budget."}},
 		{"circuit-breaker", []string{"Breaker."}},
@@ -57,7 +58,7 @@ func TestDefaults_pagesEqualCode(t *testing.T) {
 func TestDefaults_everyFieldHasARow(t *testing.T) {
 	want := map[string]bool{}
 	for _, configuration := range []any{
-		Transport{}, Connections{}, Policy{}, Idempotency{}, DeadlineHeader{}, DeadlineHandler{}, Budget{}, RateLimit{}, Breaker{}, Hedge{},
+		Transport{}, Connections{}, Policy{}, Stream{}, Idempotency{}, DeadlineHeader{}, DeadlineHandler{}, Budget{}, RateLimit{}, Breaker{}, Hedge{},
 	} {
 		typ := reflect.TypeOf(configuration)
 		for _, field := range reflect.VisibleFields(typ) {
@@ -150,6 +151,10 @@ func policyRows(t *testing.T, p *Policy) []doctable.Row {
 		{Field: "Policy.Backoff", Default: zero(t, p.Backoff, strings.Join(waits, ", ")+", the last wait"), Unit: "function", Range: "negative result: no wait"},
 		{Field: "Policy.Classify", Default: zero(t, p.Classify, "the table"), Unit: "function", Range: "safe for concurrent use"},
 		{Field: "Policy.ClassifyBody", Default: zero(t, p.ClassifyBody, "the table"), Unit: "function", Range: "safe for concurrent use"},
+		{Field: "Policy.Idempotent", Default: zero(t, p.Idempotent, "by method and key"), Unit: "function", Range: "safe for concurrent use"},
+		{Field: "Policy.Stream", Default: zero(t, p.Stream, "returned at the headers"), Unit: "pointer", Range: ""},
+		{Field: "Stream.FirstEvent", Default: zero(t, Stream{}.FirstEvent, "none"), Unit: "duration after the headers", Range: "negative: none"},
+		{Field: "Stream.Classify", Default: zero(t, Stream{}.Classify, "each event is content"), Unit: "function", Range: "safe for concurrent use"},
 	}
 }
 

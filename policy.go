@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -26,9 +27,10 @@ type Policy struct {
 	MaxAttempts int
 
 	// AttemptTimeout is the maximum time from sending a request until its response headers
-	// arrive. A request body above 64 KiB that makes progress extends it. Zero means the call's
-	// deadline, or 15 minutes; a slow safe request then gets a second, concurrent attempt.
-	// Negative means no timeout and no concurrent attempt. See docs/deadlines.md.
+	// arrive, or until the return of a Stream. A request body above 64 KiB that makes progress
+	// extends it. Zero means the call's deadline, or 15 minutes; a slow safe request then gets a
+	// second, concurrent attempt. Negative means no timeout and no concurrent attempt. See
+	// docs/deadlines.md.
 	AttemptTimeout time.Duration
 
 	// ReadTimeout is the maximum time for which one Read of a response body may block, except
@@ -59,12 +61,26 @@ type Policy struct {
 	// still reads the whole body. It is called before Classify, and not for streams
 	// (text/event-stream, NDJSON, gRPC).
 	ClassifyBody func(*Attempt, []byte) Verdict `json:"-"`
+
+	// Idempotent reports whether a request may be done twice, although its method does not say so and no key is sent,
+	// for example a completion of a language model. Such a request is retried and moves between endpoints like a PUT,
+	// and is hedged if Hedge is set; a slow one gets no second attempt. nil means by method and key. It is called once
+	// a call, must not read Request.Body (GetBody returns a copy), and must be safe for concurrent use.
+	Idempotent func(*http.Request) bool `json:"-"`
+
+	// Stream holds an event stream until its first event of content. nil means that a response is an answer when its
+	// headers are there.
+	Stream *Stream
 }
 
 // withDefaults leaves Backoff and AttemptTimeout unset: their defaults depend on events.
 func (p Policy) withDefaults() Policy {
 	p.MaxAttempts = min(max(cmp.Or(p.MaxAttempts, defaultMaxAttempts), 1), maxMaxAttempts)
 	p.MaxRetryAfter = cmp.Or(p.MaxRetryAfter, defaultMaxRetryAfter)
+	if p.Stream != nil {
+		stream := *p.Stream // a program may read a new configuration into its own while calls use this one
+		p.Stream = &stream
+	}
 	return p
 }
 
@@ -159,6 +175,9 @@ const (
 	VerdictTransient
 	// VerdictThrottled is a failure that is retried, because the server asks for fewer requests.
 	VerdictThrottled
+	// VerdictPending is neither content nor failure. Only Stream.Classify may return it: elsewhere
+	// it is VerdictDefault.
+	VerdictPending
 )
 
 // String returns the verdict's name in lower case.
@@ -174,6 +193,8 @@ func (v Verdict) String() string {
 		return "transient"
 	case VerdictThrottled:
 		return "throttled"
+	case VerdictPending:
+		return "pending"
 	default:
 		return "unknown"
 	}

@@ -176,10 +176,7 @@ func (q *QuotaStatus) until() time.Time {
 // the quotas are not active.
 func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 	c := a.call
-	r := quota.Response{NotSent: a.report.fact == notSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
-	if resp := a.report.Response; resp != nil {
-		r.Status = resp.StatusCode
-	}
+	r := quota.Response{Status: a.report.status(), NotSent: a.report.fact == notSent, Quota: info.quota, AsksToWait: info.asksToWait, RetryAfter: info.retryAfter}
 	if wait := a.report.RetryAfter; wait != info.wait() { // Classify has changed it
 		r.AsksToWait, r.RetryAfter = wait > 0, wait
 	}

@@ -143,9 +143,11 @@ func (a *attempt) class() responseClass {
 		return classNetworkError
 	case a.report.Verdict == VerdictSuccess:
 		return classSuccess
-	case resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusRequestTimeout:
+	}
+	switch status := a.report.status(); {
+	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
 		return classThrottled
-	case resp.StatusCode >= http.StatusBadRequest && resp.StatusCode < http.StatusInternalServerError:
+	case status >= http.StatusBadRequest && status < http.StatusInternalServerError:
 		return classClientError
 	}
 	return classServerError

@@ -118,7 +118,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		return 0, ErrNotReplayable
 	case c.number >= c.maxAttempts(), !moves && !held && c.retries != nil && c.retries.series.endsWith(last):
 		return 0, c.whyNoAttempt()
-	case last.end == endTimeout && c.policy.AttemptTimeout == 0: // after maxResponseTime
+	case last.end == endTimeout && c.policy.AttemptTimeout == 0 && last.report.Latency >= maxResponseTime:
 		return 0, c.whyNoAttempt()
 	case c.owner != ownerCall:
 		return 0, ErrSingleAttempt
@@ -302,7 +302,7 @@ func (a *attempt) tooMany() bool {
 }
 
 func (a *attempt) responded(statuses ...int) bool {
-	return a.end == endResponse && slices.Contains(statuses, a.report.Response.StatusCode)
+	return a.end == endResponse && slices.Contains(statuses, a.report.status())
 }
 
 // maxAttempts returns the maximum number of attempts of the call. It is at most two if an outer

@@ -119,9 +119,9 @@ type QuotaStatus struct {
 	UsedByOthers int64
 }
 
-// LatencyStatus is the time to the response headers in the last 45 to 60 s, of responses below
-// 500 other than 429. An attempt that a hedge superseded counts with the delay of the hedge. The
-// quantiles are up to a third too high, and never above the slowest response.
+// LatencyStatus is the time to the response headers, or to the return of a Stream, in the last 45 to
+// 60 s, of responses below 500 other than 429. An attempt that a hedge superseded counts with the
+// delay of the hedge. The quantiles are up to a third too high, and never above the slowest response.
 type LatencyStatus struct {
 	P50, P95, P99 time.Duration
 	Samples       int // responses; zero means that the quantiles are unknown
@@ -165,7 +165,7 @@ func (t *Transport) State() State {
 	now := time.Now()
 	s := State{At: now}
 	if t.used.Load() {
-		s.Policy = *t.config.policy.Load()
+		s.Policy = t.config.policy.Load().withDefaults() // a copy of its Stream
 		s.Scopes = t.config.state(now)
 	}
 	return s

@@ -75,7 +75,7 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 
 // mayBeHedged reports whether the server may get the request of the call twice.
 func (c *call) mayBeHedged() bool {
-	return c.owner == ownerCall && c.replayable && (c.safe || c.key.value != "")
+	return c.owner == ownerCall && c.replayable && (c.safe || c.harmless || c.key.value != "")
 }
 
 // maySendSecond reports whether a slow attempt of the call gets a second one. The method must be

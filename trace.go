@@ -19,6 +19,7 @@ type Attempt struct {
 	Resent     bool   // net/http has sent it again by itself, because a reused connection broke: see InDoubt
 
 	fact  fact         // what is known of its work
+	event uint16       // the status that the failure event of its stream is like; 0: none
 	of    *attempt     // nil: a program made it
 	quota *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
 
@@ -33,7 +34,7 @@ type Attempt struct {
 	Start   time.Time // when the attempt was sent
 
 	// Latency is the time from Start to the response headers or the error. It includes the wait
-	// for the bytes that Policy.ClassifyBody gets.
+	// for the bytes that Policy.ClassifyBody gets, and for the first event of Policy.Stream.
 	Latency time.Duration
 
 	// QueueWait is the time that the attempt waited for breaker and rate limit: from the start of
@@ -202,6 +203,17 @@ func runHooks[E any](c *call, pick func(*Trace) func(E), event E) {
 }
 
 // soFar returns the report of an attempt that may be in flight.
+// status returns the status that the response is like: its own, or that of the failure event of its stream. 0 means none.
+func (a *Attempt) status() int {
+	switch {
+	case a.event != 0:
+		return int(a.event)
+	case a.Response != nil:
+		return a.Response.StatusCode
+	}
+	return 0
+}
+
 func (a *attempt) soFar() *Attempt {
 	r := &a.report
 	return &Attempt{

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp"
 )
 
 // A successful call allocates no more than a bare client with a timeout for each attempt. The
@@ -33,4 +35,15 @@ func TestAllocations(t *testing.T) {
 	assert.LessOrEqual(t, added["GET"].size, 1.75*1024, "bytes of a GET")
 	assert.LessOrEqual(t, added["POST-64B"].allocs, 11.0, "allocations of a POST with a generated key")
 	assert.LessOrEqual(t, added["POST-1MiB"].size, added["POST-64B"].size+128, "bytes of a large POST: the body is not copied")
+}
+
+// A response that is no stream pays nothing for Policy.Stream, and a request nothing for Policy.Idempotent.
+func TestAllocations_noStream(t *testing.T) {
+	policy := streamPolicy()
+	for _, l := range loads {
+		without, size := allocations(requester(l, &http.Client{Transport: &resilienthttp.Transport{Base: instant{}}}))
+		with, sizeWith := allocations(requester(l, &http.Client{Transport: &resilienthttp.Transport{Base: instant{}, Policy: policy}}))
+		assert.InDelta(t, without, with, 0.1, l.name)
+		assert.InDelta(t, size, sizeWith, 64, l.name)
+	}
 }

@@ -50,6 +50,9 @@ func (p *Policy) check() error {
 	c.Duration("Policy.AttemptTimeout", p.AttemptTimeout)
 	c.Duration("Policy.ReadTimeout", p.ReadTimeout)
 	c.Duration("Policy.MaxRetryAfter", p.MaxRetryAfter)
+	if p.Stream != nil {
+		c.Duration("Policy.Stream.FirstEvent", p.Stream.FirstEvent)
+	}
 	return c.Err()
 }
 

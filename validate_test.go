@@ -36,12 +36,12 @@ func TestValidate(t *testing.T) {
 		{"MaxAge in nanoseconds", &fields{Base: &resilienthttp.Connections{MaxAge: 60}}, []string{"Connections.MaxAge is 60ns"}},
 		{"nil Base of our type", &fields{Base: (*fields)(nil)}, []string{"nil"}},
 		{"nanoseconds", &fields{
-			Policy:         resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60},
+			Policy:         resilienthttp.Policy{AttemptTimeout: 5, ReadTimeout: 30, MaxRetryAfter: 60, Stream: &resilienthttp.Stream{FirstEvent: 20}},
 			DeadlineHeader: resilienthttp.DeadlineHeader{Margin: 2},
 			RateLimit:      &resilienthttp.RateLimit{MaxWait: 60, MaxBlock: 3}, Hedge: &resilienthttp.Hedge{Delay: 100},
 			Breaker: &resilienthttp.Breaker{Window: 10, Cooldown: 100, MaxCooldown: 200, MaxWait: 300},
 		}, []string{
-			"Policy.AttemptTimeout is 5ns", "Policy.ReadTimeout", "Policy.MaxRetryAfter", "DeadlineHeader.Margin",
+			"Policy.AttemptTimeout is 5ns", "Policy.ReadTimeout", "Policy.MaxRetryAfter", "Policy.Stream.FirstEvent is 20ns", "DeadlineHeader.Margin",
 			"RateLimit.MaxWait", "RateLimit.MaxBlock", "Hedge.Delay", "Breaker.Window", "Breaker.Cooldown", "Breaker.MaxCooldown", "Breaker.MaxWait",
 		}},
 		{"the least of all may be meant", &fields{

@@ -45,7 +45,7 @@ func knownOf(t *resilienthttp.Transport) known {
 
 const all = `{
 	"Policy": {"MaxAttempts": 3, "AttemptTimeout": "5s", "ReadTimeout": "1m30s", "MaxRetryAfter": "-1s",
-		"Backoff": {"Strategy": "Constant", "Base": "3s"}},
+		"Backoff": {"Strategy": "Constant", "Base": "3s"}, "Stream": {"FirstEvent": "20s"}},
 	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "disabled": true},
 	"DeadlineHeader": {"Name": "X-By", "Margin": "20ms", "Disabled": true},
 	"Budget": {"Ratio": 0.2, "Burst": -1, "Static": true},
@@ -60,7 +60,7 @@ func TestRead(t *testing.T) {
 		var tr resilienthttp.Transport
 		require.NoError(t, config.Read(iotest.OneByteReader(strings.NewReader(all)), &tr))
 		want := &resilienthttp.Transport{
-			Policy:         resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second},
+			Policy:         resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second, Stream: &resilienthttp.Stream{FirstEvent: 20 * time.Second}},
 			Idempotency:    resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Disabled: true},
 			DeadlineHeader: resilienthttp.DeadlineHeader{Name: "X-By", Margin: 20 * time.Millisecond, Disabled: true},
 			Budget:         &resilienthttp.Budget{Ratio: 0.2, Burst: -1, Static: true},

@@ -1,21 +1,25 @@
 package vendors
 
 import (
+	"cmp"
 	"net/http"
 
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// Anthropic returns a Transport for api.anthropic.com. The API does not honour keys, so a POST
-// is retried only if the response means that it was not executed: 429, 408, 503 with
-// Retry-After, or x-should-retry, which Anthropic sends. A 429 of a spend limit
-// (enforced_spend_limit_reached) is not retried. overloaded_error is throttling with any
-// status. AttemptTimeout is 10 min and ReadTimeout 60 s. Each family of models has quotas of its
-// own: RateLimit.Key is the family of the body's model.
+// Anthropic returns a Transport for api.anthropic.com. The API does not honour keys. A completion (a POST to messages,
+// complete or count_tokens) may be done twice, so it is retried like a GET: a second one may be billed.
+// t.Policy.Idempotent = nil turns it off. Any other POST is retried only if the response means that it was not executed:
+// 429, 408, 503 with Retry-After, or x-should-retry, which Anthropic sends. A 429 of a spend limit
+// (enforced_spend_limit_reached) is not retried. overloaded_error is throttling with any status.
+//
+// A stream is an answer when its first event of content is there: see resilienthttp.Stream. AttemptTimeout and
+// ReadTimeout are 10 min. Each family of models has quotas of its own: RateLimit.Key is the family of the body's model.
 //
 // Sources, read 2026-11-20: https://docs.claude.com/en/api/errors,
 // https://docs.claude.com/en/api/rate-limits,
-// https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/anthropic-529-overloaded-error.
+// https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/anthropic-529-overloaded-error; read 2026-11-25:
+// https://docs.claude.com/en/docs/build-with-claude/streaming.
 func Anthropic(hosts ...string) *resilienthttp.Transport {
 	return profile{
 		hosts: []string{"api.anthropic.com"},
@@ -38,5 +42,29 @@ func Anthropic(hosts ...string) *resilienthttp.Transport {
 		},
 		quotaKey:       func(r *http.Request) string { return familyOf(modelOf(r)) },
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
+		event: anthropicEvent, harmless: []string{"messages", "complete", "count_tokens"},
 	}.transport(hosts)
+}
+
+func anthropicEvent(name string, data []byte) resilienthttp.Verdict {
+	event := parse[struct {
+		Type  string `json:"type"`
+		Error struct {
+			Type string `json:"type"`
+		} `json:"error"`
+	}](data)
+	switch cmp.Or(name, event.Type) {
+	case "ping", "message_start":
+		return resilienthttp.VerdictPending
+	case "error":
+	default:
+		return resilienthttp.VerdictDefault
+	}
+	switch event.Error.Type {
+	case "overloaded_error", "rate_limit_error":
+		return resilienthttp.VerdictThrottled
+	case "api_error":
+		return resilienthttp.VerdictTransient
+	}
+	return resilienthttp.VerdictPermanent
 }

@@ -11,7 +11,7 @@
 //
 // Requests to other hosts get no idempotency key and no vendor rules, for example after a
 // redirect. If an API does not honour keys, none is sent: a POST is then retried only if it was
-// not executed. X-Request-Deadline is not sent, because these APIs do not know it.
+// not executed, or if it is a completion of a model, which may be done and billed twice. X-Request-Deadline is not sent, because these APIs do not know it.
 //
 //	           keys                                      error codes and limits
 //	Stripe     Idempotency-Key, 255 characters, 24 h     lock_timeout, idempotency_key_in_use: retried
@@ -19,9 +19,9 @@
 //	Adyen      Idempotency-Key, 64 characters, 7 d       transient-error: true: retried; 704 without it: not
 //	Square     in the body: see [Square]                 TEMPORARY_ERROR: retried
 //	GitHub     none                                      403 of a secondary limit: throttled
-//	OpenAI     none                                      429 of billing: not retried; 10 min, 60 s without data
+//	OpenAI     none; completions are retried             429 of billing: not retried; streams: see [OpenAI]
 //	Azure      none                                      as OpenAI; one scope for each deployment
-//	Anthropic  none                                      429 of a spend limit: not retried; overloaded: throttled
+//	Anthropic  none; completions are retried             429 of a spend limit: not retried; overloaded: throttled
 //	Google     none                                      wait of the body; 403 of a rate: throttled; quota of a day: not retried
 //	Slack      none                                      one scope for each method
 //	Atlassian  none                                      one scope for each site

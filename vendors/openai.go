@@ -1,54 +1,112 @@
 package vendors
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// Language models need long timeouts: for the response header, and between two reads of a
-// stream.
+// Language models need long timeouts: for the response header, and between two reads of a stream. Good reasoning turns
+// are silent for 32 to 304 s, and the vendors' SDKs wait for ten minutes.
 const (
 	modelAttemptTimeout = 10 * time.Minute
-	modelReadTimeout    = time.Minute
+	modelReadTimeout    = 10 * time.Minute
 )
 
-// OpenAI returns a Transport for api.openai.com and its regions. The API does not honour keys,
-// so a POST is retried only if the response means that it was not executed: 429, 408, 503 with
-// Retry-After, or x-should-retry, which OpenAI sends. A 429 of billing (insufficient_quota and
-// similar codes) is not retried. AttemptTimeout is 10 min and ReadTimeout 60 s. Each model has
-// quotas of its own: RateLimit.Key is the body's model.
+// completions are the paths of OpenAI with work that may be done twice. /threads/ID/messages and the like are not among them.
+var completions = []string{"completions", "responses", "embeddings"} //nolint:gochecknoglobals // never written to
+
+// OpenAI returns a Transport for api.openai.com and its regions. The API does not honour keys. A completion (a POST to
+// completions, responses or embeddings) may be done twice, so it is retried like a GET: a second one may be billed, and
+// one with a conversation adds its input twice. t.Policy.Idempotent = nil turns it off. Any other POST is retried only
+// if the response means that it was not executed: 429, 408, 503 with Retry-After, or x-should-retry, which OpenAI sends.
 //
-// Source, read 2026-11-20, for https://platform.openai.com/docs/guides/error-codes:
-// https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/openai-insufficient-quota.
+// A 429 of billing (insufficient_quota and similar codes) is not retried. A stream is an answer when its first event of
+// content is there: see resilienthttp.Stream. AttemptTimeout and ReadTimeout are 10 min. Each model has quotas of its
+// own: RateLimit.Key is the body's model.
+//
+// Sources, read 2026-11-25, for https://platform.openai.com/docs/guides/error-codes:
+// https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/openai-insufficient-quota; events:
+// https://developers.openai.com/api/reference/resources/responses/streaming-events.md; errors in them:
+// https://github.com/anomalyco/opencode/issues/25730, https://github.com/Soju06/codex-lb/issues/1313.
 func OpenAI(hosts ...string) *resilienthttp.Transport {
 	return profile{
 		hosts:          []string{"api.openai.com", "*.api.openai.com"},
 		verdict:        openAIVerdict,
 		quotaKey:       modelOf,
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
+		event: openAIEvent, harmless: completions,
 	}.transport(hosts)
 }
 
-func openAIVerdict(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
-	apiError := parse[struct {
-		Error struct {
-			Type string `json:"type"`
-			Code any    `json:"code"` // Azure's may be a number
-		} `json:"error"`
-	}](body).Error
-	if apiError.Type == "insufficient_quota" {
-		return resilienthttp.VerdictPermanent
+// openAIError is the error of a body or an event.
+type openAIError struct {
+	Type string `json:"type"`
+	Code any    `json:"code"` // Azure's may be a number
+}
+
+// ofBilling reports whether the account has no money left. That is no limit of a rate.
+func (e openAIError) ofBilling() bool {
+	if e.Type == "insufficient_quota" {
+		return true
 	}
-	switch apiError.Code {
+	switch e.Code {
 	case "insufficient_quota", "credit_balance_exhausted", "organization_spend_limit_exceeded",
 		"project_spend_limit_exceeded", "organization_usage_limit_exceeded":
+		return true
+	}
+	return false
+}
+
+func openAIVerdict(_ *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+	if parse[struct {
+		Error openAIError `json:"error"`
+	}](body).Error.ofBilling() {
 		return resilienthttp.VerdictPermanent
 	}
 	return resilienthttp.VerdictDefault
+}
+
+// openAIEvent classifies an event of a Response or a chat completion. The error is at one of three places. That of a
+// chat completion has no type.
+func openAIEvent(name string, data []byte) resilienthttp.Verdict {
+	event := parse[struct {
+		openAIError
+
+		Error    *openAIError `json:"error"`
+		Response struct {
+			Error openAIError `json:"error"`
+		} `json:"response"`
+	}](data)
+	switch name = cmp.Or(name, event.Type); {
+	case name == "error" && event.Error == nil:
+		return event.verdict()
+	case name == "error", name == "" && event.Error != nil:
+		return event.Error.verdict()
+	case name == "response.failed":
+		return event.Response.Error.verdict()
+	case slices.Contains([]string{"ping", "response.created", "response.in_progress", "response.queued"}, name):
+		return resilienthttp.VerdictPending
+	}
+	return resilienthttp.VerdictDefault
+}
+
+// verdict is that of an error in an event. What is unknown is transient.
+func (e openAIError) verdict() resilienthttp.Verdict {
+	code, _ := e.Code.(string)
+	switch {
+	case e.ofBilling(), e.Type == "invalid_request_error", strings.HasPrefix(code, "invalid_"),
+		slices.Contains([]string{"context_length_exceeded", "content_filter", "content_policy_violation", "cyber_policy"}, code):
+		return resilienthttp.VerdictPermanent
+	case slices.Contains([]string{"rate_limit_exceeded", "rate_limit_error", "server_is_overloaded", "slow_down", "overloaded_error"}, cmp.Or(code, e.Type)):
+		return resilienthttp.VerdictThrottled
+	}
+	return resilienthttp.VerdictTransient
 }
 
 // AzureOpenAI returns a Transport for the hosts of Azure resources. If your resources have custom
@@ -63,6 +121,7 @@ func AzureOpenAI(hosts ...string) *resilienthttp.Transport {
 		verdict:        openAIVerdict,
 		scope:          azureScope,
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
+		event: openAIEvent, harmless: completions,
 	}.transport(hosts)
 }
 

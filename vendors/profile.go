@@ -3,6 +3,7 @@ package vendors
 import (
 	"encoding/json"
 	"net/http"
+	"path"
 	"slices"
 	"time"
 
@@ -30,6 +31,12 @@ type profile struct {
 
 	// attemptTimeout and readTimeout are those of resilienthttp.Policy.
 	attemptTimeout, readTimeout time.Duration
+
+	// event is Stream.Classify. It has no host. nil means no Stream.
+	event func(name string, data []byte) resilienthttp.Verdict
+
+	// harmless are the last elements of the paths to which a POST may be done twice.
+	harmless []string
 }
 
 // transport returns a Transport for the profile's hosts and additional ones.
@@ -48,6 +55,14 @@ func (p profile) transport(hosts []string) *resilienthttp.Transport {
 				return resilienthttp.VerdictDefault
 			}
 			return p.verdict(a, body)
+		}
+	}
+	if p.event != nil {
+		t.Policy.Stream = &resilienthttp.Stream{Classify: p.event}
+	}
+	if p.harmless != nil {
+		t.Policy.Idempotent = func(r *http.Request) bool {
+			return r.Method == http.MethodPost && slices.Contains(p.harmless, path.Base(r.URL.Path)) && hostmatch.Match(known, r.URL)
 		}
 	}
 	if p.scope != nil {

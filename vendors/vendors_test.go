@@ -230,10 +230,13 @@ func TestModels_longTimeouts(t *testing.T) {
 		p := v.new().Policy
 		if slices.Contains([]string{"OpenAI", "AzureOpenAI", "Anthropic"}, v.name) {
 			assert.Equal(t, 10*time.Minute, p.AttemptTimeout, v.name)
-			assert.Equal(t, time.Minute, p.ReadTimeout, v.name)
+			assert.Equal(t, 10*time.Minute, p.ReadTimeout, v.name)
+			assert.Zero(t, p.Stream.FirstEvent, v.name)
 		} else {
 			assert.Zero(t, p.AttemptTimeout, v.name)
 			assert.Zero(t, p.ReadTimeout, v.name)
+			assert.Nil(t, p.Stream, v.name)
+			assert.Nil(t, p.Idempotent, v.name)
 		}
 	}
 }

@@ -40,6 +40,7 @@ func undocumented() []string {
 		"Budget.Static", "Breaker.Static", "Breaker.OnChange", "Breaker.MaxWait",
 		"RateLimit.Limit", "RateLimit.Burst", "RateLimit.MaxInFlight", "RateLimit.IgnoreHeaders", "RateLimit.Key", "RateLimit.Shared",
 		"Policy.AttemptTimeout", "Policy.ReadTimeout", "Policy.Backoff", "Policy.Classify", "Policy.ClassifyBody",
+		"Policy.Idempotent", "Policy.Stream",
 		"Hedge.Delay",
 	}
 }
