@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"net/http"
 	"net/textproto"
-	"strconv"
 	"time"
 )
 
 const (
 	defaultDeadlineHeader = "X-Request-Deadline"
-	timeoutHeader         = "X-Request-Timeout-Ms"
 	retryOwnerHeader      = "X-Retry-Owner"
 	retryOwnerCaller      = "caller"
 
@@ -22,11 +20,16 @@ const (
 // that knows the field. The zero value sends X-Request-Deadline if the call has a deadline, from
 // its context or from http.Client.Timeout. The field has a time in UTC (RFC 3339 with
 // milliseconds): the earlier of the call's deadline and the attempt's timeout, minus Margin.
-// X-Request-Timeout-Ms has the remaining milliseconds. A receiver prefers it, because clocks
+// X-Request-Timeout-Ms, or Relative, has the remaining time. A receiver prefers it, because clocks
 // differ. See docs/deadlines.md.
 type DeadlineHeader struct {
 	// Name is the name of the field. "" means X-Request-Deadline.
 	Name string
+
+	// Relative is the name of the field with the remaining time, rounded down. "" means
+	// X-Request-Timeout-Ms. "grpc-timeout" gets a number of at most eight digits and its unit. Any
+	// other name, for example Envoy's "x-envoy-expected-rq-timeout-ms", gets milliseconds.
+	Relative string
 
 	// Margin is subtracted from the time that is sent, for the network. If less than 1 ms is
 	// left, the call ends with ErrDeadline. Zero or a negative duration means none.
@@ -38,6 +41,7 @@ type DeadlineHeader struct {
 
 func (d DeadlineHeader) withDefaults() DeadlineHeader {
 	d.Name = deadlineField(d.Name)
+	d.Relative = textproto.CanonicalMIMEHeaderKey(cmp.Or(d.Relative, timeoutHeader))
 	d.Margin = max(d.Margin, 0)
 	return d
 }
@@ -58,6 +62,9 @@ func (d *DeadlineHeader) header(h http.Header, deadline, now time.Time) (http.He
 	}
 	h = h.Clone()
 	h[d.Name] = []string{now.Add(left).UTC().Format(deadlineFormat)}
-	h[timeoutHeader] = []string{strconv.FormatInt(left.Milliseconds(), 10)}
+	if d.Relative != timeoutHeader {
+		delete(h, timeoutHeader) // a proxy's copy of what it received says too much
+	}
+	h[d.Relative] = []string{formatRelative(d.Relative, left)}
 	return h, true
 }

@@ -2,10 +2,8 @@ package resilienthttp
 
 import (
 	"context"
-	"errors"
-	"math"
 	"net/http"
-	"strconv"
+	"net/textproto"
 	"strings"
 	"time"
 )
@@ -25,6 +23,12 @@ type DeadlineHandler struct {
 
 	// Header is the name of the deadline's field. "" means X-Request-Deadline.
 	Header string
+
+	// Relative are the names of the fields with the remaining time, in the forms of
+	// DeadlineHeader.Relative. Of several, the shortest time counts. nil means X-Request-Timeout-Ms
+	// alone, and an empty list none. Any client can send a field: name those of Envoy or gRPC only
+	// behind a trusted edge, and set Max.
+	Relative []string
 
 	// Max is the longest time that the handler accepts from a caller. Zero or a negative duration
 	// means no limit. A request without a deadline gets none.
@@ -70,7 +74,15 @@ func (d DeadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // received returns the time that is left to a request, at most Max.
 func (d DeadlineHandler) received(h http.Header, now time.Time) (left time.Duration, ok bool) {
-	left, ok = parseTimeout(headerValue(h, timeoutHeader))
+	if d.Relative == nil {
+		left, ok = parseRelative(timeoutHeader, headerValue(h, timeoutHeader))
+	}
+	for _, name := range d.Relative {
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		if other, valid := parseRelative(name, headerValue(h, name)); valid && (!ok || other < left) {
+			left, ok = other, true
+		}
+	}
 	if !ok {
 		left, ok = parseDeadline(headerValue(h, deadlineField(d.Header)), now)
 	}
@@ -78,18 +90,6 @@ func (d DeadlineHandler) received(h http.Header, now time.Time) (left time.Durat
 		left = min(left, d.Max)
 	}
 	return left, ok
-}
-
-// parseTimeout parses whole milliseconds. A negative number is a deadline that has passed. A
-// number that is too large is clamped.
-func parseTimeout(value string) (time.Duration, bool) {
-	value = strings.TrimSpace(value)
-	ms, err := strconv.ParseInt(value, 10, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) || value[0] == '+' {
-		return 0, false
-	}
-	const maxMillis = math.MaxInt64 / int64(time.Millisecond)
-	return time.Duration(min(max(ms, -1), maxMillis)) * time.Millisecond, true
 }
 
 func parseDeadline(value string, now time.Time) (time.Duration, bool) {

@@ -47,7 +47,7 @@ const all = `{
 	"Policy": {"MaxAttempts": 3, "AttemptTimeout": "5s", "ReadTimeout": "1m30s", "MaxRetryAfter": "-1s",
 		"Backoff": {"Strategy": "Constant", "Base": "3s"}},
 	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "disabled": true},
-	"DeadlineHeader": {"Name": "X-By", "Margin": "20ms", "Disabled": true},
+	"DeadlineHeader": {"Name": "X-By", "Relative": "grpc-timeout", "Margin": "20ms", "Disabled": true},
 	"Budget": {"Ratio": 0.2, "Burst": -1, "Static": true},
 	"RateLimit": {"Limit": 50.5, "Burst": 7, "MaxInFlight": 4, "maxWait": "10s", "MaxBlock": "2h", "IgnoreHeaders": true},
 	"Breaker": {"FailureRatio": 0.5, "MinRequests": 9, "Window": "11s", "Cooldown": "1s", "MaxCooldown": "4s", "Probes": 2, "MaxWait": "9s", "Static": true},
@@ -62,7 +62,7 @@ func TestRead(t *testing.T) {
 		want := &resilienthttp.Transport{
 			Policy:         resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second},
 			Idempotency:    resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Disabled: true},
-			DeadlineHeader: resilienthttp.DeadlineHeader{Name: "X-By", Margin: 20 * time.Millisecond, Disabled: true},
+			DeadlineHeader: resilienthttp.DeadlineHeader{Name: "X-By", Relative: "grpc-timeout", Margin: 20 * time.Millisecond, Disabled: true},
 			Budget:         &resilienthttp.Budget{Ratio: 0.2, Burst: -1, Static: true},
 			RateLimit:      &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxInFlight: 4, MaxWait: 10 * time.Second, MaxBlock: 2 * time.Hour, IgnoreHeaders: true},
 			Breaker: &resilienthttp.Breaker{
