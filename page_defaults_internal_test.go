@@ -200,6 +200,7 @@ func rateLimitRows(t *testing.T, l *RateLimit) []doctable.Row {
 		{Field: "RateLimit.MaxBlock", Default: c.MaxBlock, Unit: "duration", Range: "up to " + doctable.Format(quota.Horizon) + "; negative: quotas and blocks off"},
 		{Field: "RateLimit.IgnoreHeaders", Default: !c.Follow, Unit: "bool", Range: ""},
 		{Field: "RateLimit.Key", Default: zero(t, l.Key, "one key"), Unit: "function", Range: "safe for concurrent use"},
+		{Field: "RateLimit.Cost", Default: zero(t, l.Cost, "unknown"), Unit: "function", Range: "0 or less: unknown"},
 		{Field: "RateLimit.Shared", Default: zero(t, c.Shared, "own quotas"), Unit: "`quotastore.Store`", Range: ""},
 	}
 }

@@ -147,6 +147,7 @@ func TestRead_invalidText(t *testing.T) {
 		{"percentage as ratio", `{"Breaker": {"FailureRatio": 50}}`, []string{"Breaker.FailureRatio is 50"}},
 		{"functions", `{"Base": {}, "Trace": {"CallDone": 1, "Nothing": 2}, "Policy": {"Classify": "x"}}`, []string{"Base: can only", "Trace: can only", "Policy.Classify: can only"}},
 		{"fields of Connections", `{"Connections": {"MaxAge": 5, "Transport": {}}}`, []string{"Connections.MaxAge: got 5, want duration", "Connections.Transport: unknown field"}},
+		{"a function", `{"RateLimit": {"Cost": 3}}`, []string{"RateLimit.Cost: can only be set in Go"}},
 		{"empty Trace", `{"Trace": {}}`, []string{"Trace: can only be set in Go"}},
 		{"list items of wrong types", `{"Idempotency": {"Methods": ["POST", 1, null], "Hosts": [["a.test"]]}}`, []string{
 			"Idempotency.Methods[1]: got 1, want string", "Idempotency.Hosts[0]: got list, want string",

@@ -11,7 +11,8 @@ import (
 // Retry-After, or x-should-retry, which Anthropic sends. A 429 of a spend limit
 // (enforced_spend_limit_reached) is not retried. overloaded_error is throttling with any
 // status. AttemptTimeout is 10 min and ReadTimeout 60 s. Each family of models has quotas of its
-// own: RateLimit.Key is the family of the body's model.
+// own: RateLimit.Key is the family of the body's model. RateLimit.Cost estimates the tokens of a
+// request: a quarter of its bytes, and max_tokens.
 //
 // Sources, read 2026-11-20: https://docs.claude.com/en/api/errors,
 // https://docs.claude.com/en/api/rate-limits,
@@ -36,6 +37,7 @@ func Anthropic(hosts ...string) *resilienthttp.Transport {
 			}
 			return resilienthttp.VerdictDefault
 		},
+		cost:           tokensOf,
 		quotaKey:       func(r *http.Request) string { return familyOf(modelOf(r)) },
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
 	}.transport(hosts)

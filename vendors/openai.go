@@ -20,7 +20,8 @@ const (
 // so a POST is retried only if the response means that it was not executed: 429, 408, 503 with
 // Retry-After, or x-should-retry, which OpenAI sends. A 429 of billing (insufficient_quota and
 // similar codes) is not retried. AttemptTimeout is 10 min and ReadTimeout 60 s. Each model has
-// quotas of its own: RateLimit.Key is the body's model.
+// quotas of its own: RateLimit.Key is the body's model. RateLimit.Cost estimates the tokens of a
+// request: a quarter of its bytes, and max_tokens.
 //
 // Source, read 2026-11-20, for https://platform.openai.com/docs/guides/error-codes:
 // https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/openai-insufficient-quota.
@@ -29,6 +30,7 @@ func OpenAI(hosts ...string) *resilienthttp.Transport {
 		hosts:          []string{"api.openai.com", "*.api.openai.com"},
 		verdict:        openAIVerdict,
 		quotaKey:       modelOf,
+		cost:           tokensOf,
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
 	}.transport(hosts)
 }
@@ -62,6 +64,7 @@ func AzureOpenAI(hosts ...string) *resilienthttp.Transport {
 		hosts:          []string{"*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"},
 		verdict:        openAIVerdict,
 		scope:          azureScope,
+		cost:           tokensOf,
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
 	}.transport(hosts)
 }
