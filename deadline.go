@@ -3,18 +3,14 @@ package resilienthttp
 import (
 	"cmp"
 	"context"
-	"errors"
-	"math"
 	"net/http"
 	"net/textproto"
-	"strconv"
 	"strings"
 	"time"
 )
 
 const (
 	defaultDeadlineHeader = "X-Request-Deadline"
-	timeoutHeader         = "X-Request-Timeout-Ms"
 	retryOwnerHeader      = "X-Retry-Owner"
 	retryOwnerCaller      = "caller"
 
@@ -26,11 +22,16 @@ const (
 // that knows the field. The zero value sends X-Request-Deadline if the call has a deadline, from
 // its context or from http.Client.Timeout. The field has a time in UTC (RFC 3339 with
 // milliseconds): the earlier of the call's deadline and the attempt's timeout, minus Margin.
-// X-Request-Timeout-Ms has the remaining milliseconds. A receiver prefers it, because clocks
+// X-Request-Timeout-Ms, or Relative, has the remaining time. A receiver prefers it, because clocks
 // differ. See docs/deadlines.md.
 type DeadlineHeader struct {
 	// Name is the name of the field. "" means X-Request-Deadline.
 	Name string
+
+	// Relative is the name of the field with the remaining time, rounded down. "" means
+	// X-Request-Timeout-Ms. "grpc-timeout" gets a number of at most eight digits and its unit. Any
+	// other name, for example Envoy's "x-envoy-expected-rq-timeout-ms", gets milliseconds.
+	Relative string
 
 	// Margin is subtracted from the time that is sent, for the network. If less than 1 ms is
 	// left, the call ends with ErrDeadline. Zero or a negative duration means none.
@@ -42,6 +43,7 @@ type DeadlineHeader struct {
 
 func (d DeadlineHeader) withDefaults() DeadlineHeader {
 	d.Name = deadlineField(d.Name)
+	d.Relative = textproto.CanonicalMIMEHeaderKey(cmp.Or(d.Relative, timeoutHeader))
 	d.Margin = max(d.Margin, 0)
 	return d
 }
@@ -62,7 +64,10 @@ func (d *DeadlineHeader) header(h http.Header, deadline, now time.Time) (http.He
 	}
 	h = h.Clone()
 	h[d.Name] = []string{now.Add(left).UTC().Format(deadlineFormat)}
-	h[timeoutHeader] = []string{strconv.FormatInt(left.Milliseconds(), 10)}
+	if d.Relative != timeoutHeader {
+		delete(h, timeoutHeader) // a proxy's copy of what it received says too much
+	}
+	h[d.Relative] = []string{formatRelative(d.Relative, left)}
 	return h, true
 }
 
@@ -81,6 +86,12 @@ type DeadlineHandler struct {
 
 	// Header is the name of the deadline's field. "" means X-Request-Deadline.
 	Header string
+
+	// Relative are the names of the fields with the remaining time, in the forms of
+	// DeadlineHeader.Relative. Of several, the shortest time counts. nil means X-Request-Timeout-Ms
+	// alone, and an empty list none. Any client can send a field: name those of Envoy or gRPC only
+	// behind a trusted edge, and set Max.
+	Relative []string
 
 	// Max is the longest time that the handler accepts from a caller. Zero or a negative duration
 	// means no limit. A request without a deadline gets none.
@@ -124,27 +135,24 @@ func (d DeadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.Next.ServeHTTP(w, r)
 }
 
+// received returns the time that is left to a request, at most Max.
 func (d DeadlineHandler) received(h http.Header, now time.Time) (left time.Duration, ok bool) {
-	left, ok = parseTimeout(h.Get(timeoutHeader))
+	if d.Relative == nil {
+		left, ok = parseRelative(timeoutHeader, headerValue(h, timeoutHeader))
+	}
+	for _, name := range d.Relative {
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		if other, valid := parseRelative(name, headerValue(h, name)); valid && (!ok || other < left) {
+			left, ok = other, true
+		}
+	}
 	if !ok {
-		left, ok = parseDeadline(h.Get(deadlineField(d.Header)), now)
+		left, ok = parseDeadline(headerValue(h, deadlineField(d.Header)), now)
 	}
 	if ok && d.Max > 0 {
 		left = min(left, d.Max)
 	}
 	return left, ok
-}
-
-// parseTimeout parses whole milliseconds. A negative number is a deadline that has passed. A
-// number that is too large is clamped.
-func parseTimeout(value string) (time.Duration, bool) {
-	value = strings.TrimSpace(value)
-	ms, err := strconv.ParseInt(value, 10, 64)
-	if err != nil && !errors.Is(err, strconv.ErrRange) || value[0] == '+' {
-		return 0, false
-	}
-	const maxMillis = math.MaxInt64 / int64(time.Millisecond)
-	return time.Duration(min(max(ms, -1), maxMillis)) * time.Millisecond, true
 }
 
 func parseDeadline(value string, now time.Time) (time.Duration, bool) {

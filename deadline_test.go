@@ -127,6 +127,30 @@ func TestDeadlineIsSent(t *testing.T) {
 			})
 		})
 	}
+	for _, row := range []struct{ name, relative, field, value string }{
+		{"Envoy's field", "x-envoy-expected-rq-timeout-ms", "X-Envoy-Expected-Rq-Timeout-Ms", "5000"},
+		{"gRPC's field", "grpc-timeout", "Grpc-Timeout", "5000000u"},
+		{"gRPC's field in another case", "GRPC-Timeout", "Grpc-Timeout", "5000000u"},
+		{"a field of one's own: milliseconds", "x-time-left", "X-Time-Left", "5000"},
+		{"the default, written out", "x-request-timeout-ms", timeoutField, "5000"},
+	} {
+		t.Run("§4.19 "+row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var got http.Header
+				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+					got = req.Header.Clone()
+					return puppetAnswer(req, 200), nil
+				}), 1)
+				transport.DeadlineHeader.Relative = row.relative
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				req := newCall(ctx, t, http.MethodGet, "")
+				req.Header = http.Header{timeoutField: {"99999"}, row.field: {"77"}} // a proxy's copy of what it received
+				tripped(t, transport, req)
+				require.Equal(t, http.Header{deadlineField: {"2000-01-01T00:00:05.000Z"}, row.field: {row.value}}, got)
+			})
+		})
+	}
 	t.Run("§4.19 http.Client.Timeout", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var got http.Header

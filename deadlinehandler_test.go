@@ -81,6 +81,32 @@ func TestDeadlineIsReceived(t *testing.T) {
 		{"malformed, an HTTP date", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"Sat, 01 Jan 2000 00:00:20 GMT"}} }, none},
 		{"malformed, epoch seconds", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"946684800"}} }, none},
 		{"malformed, no zone", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T00:00:03"}} }, none},
+		{"Envoy's field, by name", resilienthttp.DeadlineHandler{Relative: []string{"x-envoy-expected-rq-timeout-ms"}}, func() http.Header {
+			return http.Header{"X-Envoy-Expected-Rq-Timeout-Ms": {"1500"}, timeoutField: {"10"}, deadlineField: {in(time.Hour)}}
+		}, 1500 * time.Millisecond},
+		{"gRPC's field, by name", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout"}}, func() http.Header {
+			return http.Header{"Grpc-Timeout": {"1500m"}, timeoutField: {"10"}, deadlineField: {in(time.Hour)}}
+		}, 1500 * time.Millisecond},
+		{"a field without its name: ignored", resilienthttp.DeadlineHandler{}, func() http.Header {
+			return http.Header{"Grpc-Timeout": {"1S"}, "X-Envoy-Expected-Rq-Timeout-Ms": {"1500"}}
+		}, none},
+		{"of several the shortest counts", resilienthttp.DeadlineHandler{Relative: []string{"X-Request-Timeout-Ms", "grpc-timeout", "x-left"}}, func() http.Header {
+			return http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"1500m"}, "X-Left": {"2000"}}
+		}, 1500 * time.Millisecond},
+		{"of several one has passed", resilienthttp.DeadlineHandler{Relative: []string{"X-Request-Timeout-Ms", "grpc-timeout"}}, func() http.Header {
+			return http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"0n"}}
+		}, 0},
+		{"of several one is malformed: ignored", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout", "X-Request-Timeout-Ms"}}, func() http.Header {
+			return http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"1s"}}
+		}, 3 * time.Second},
+		{"all malformed, absolute counts", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout"}}, func() http.Header {
+			return http.Header{timeoutField: {"10"}, "Grpc-Timeout": {"123456789S"}, deadlineField: {in(3 * time.Second)}}
+		}, 3 * time.Second},
+		{"gRPC's field, with Max", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout"}, Max: time.Minute}, func() http.Header {
+			return http.Header{"Grpc-Timeout": {"99999999H"}}
+		}, time.Minute},
+		{"an empty list: none", resilienthttp.DeadlineHandler{Relative: []string{}}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, none},
+		{"a name that cannot be one: ignored", resilienthttp.DeadlineHandler{Relative: []string{"no way", ""}}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, none},
 		{"malformed, the 32nd", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-32T00:00:03Z"}} }, none},
 	} {
 		t.Run("§4.19 "+row.name, func(t *testing.T) {

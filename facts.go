@@ -27,7 +27,7 @@ type facts struct {
 	start    time.Time
 	deadline time.Time // zero: none
 	scope    string
-	quotaKey string // of RateLimit.Key
+	quotas   *quotaNeeds // of RateLimit.Key and Cost; nil: neither is set
 	key      idempotencyKey
 	header   http.Header // header of every attempt; the caller's map if nothing is added
 
@@ -104,12 +104,10 @@ func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err erro
 	if c.scope != nil {
 		f.scope = c.scope(req)
 	}
-	if c.rateLimit.Key != nil {
-		f.quotaKey = c.rateLimit.Key(req)
-	}
 	if policy.Idempotent != nil && policy.Idempotent(req) {
 		f.harmless, f.idempotent = true, true
 	}
+	f.quotas = c.rateLimit.needs(req)
 	f.key = c.idempotency.chooseKey(req, options.key)
 	f.owner = f.findOwner()
 	f.header = f.sharedHeader()

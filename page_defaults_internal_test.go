@@ -170,10 +170,12 @@ func headerRows(t *testing.T, i *Idempotency, d *DeadlineHeader) []doctable.Row 
 		{Field: "Idempotency.Hosts", Default: zero(t, i.Hosts, "all"), Unit: "host patterns", Range: "lower case; empty: none"},
 		{Field: "Idempotency.Disabled", Default: i.Disabled, Unit: "bool", Range: ""},
 		{Field: "DeadlineHeader.Name", Default: "`" + d.Name + "`", Unit: "field name", Range: ""},
+		{Field: "DeadlineHeader.Relative", Default: "`" + d.Relative + "`", Unit: "field name", Range: "`grpc-timeout` has a unit, others milliseconds"},
 		{Field: "DeadlineHeader.Margin", Default: zero(t, d.Margin, "0"), Unit: "duration", Range: "negative: 0"},
 		{Field: "DeadlineHeader.Disabled", Default: d.Disabled, Unit: "bool", Range: ""},
 		{Field: "DeadlineHandler.Next", Default: "none: each response is 500", Unit: "handler", Range: ""},
 		{Field: "DeadlineHandler.Header", Default: "`" + deadlineField(h.Header) + "`", Unit: "field name", Range: ""},
+		{Field: "DeadlineHandler.Relative", Default: zero(t, h.Relative, "`"+timeoutHeader+"`"), Unit: "field names", Range: "the shortest counts; empty: none"},
 		{Field: "DeadlineHandler.Max", Default: zero(t, h.Max, "no limit"), Unit: "duration", Range: "negative: no limit"},
 		{Field: "DeadlineHandler.TrustPriority", Default: h.TrustPriority, Unit: "bool", Range: ""},
 	}
@@ -203,6 +205,7 @@ func rateLimitRows(t *testing.T, l *RateLimit) []doctable.Row {
 		{Field: "RateLimit.MaxBlock", Default: c.MaxBlock, Unit: "duration", Range: "up to " + doctable.Format(quota.Horizon) + "; negative: quotas and blocks off"},
 		{Field: "RateLimit.IgnoreHeaders", Default: !c.Follow, Unit: "bool", Range: ""},
 		{Field: "RateLimit.Key", Default: zero(t, l.Key, "one key"), Unit: "function", Range: "safe for concurrent use"},
+		{Field: "RateLimit.Cost", Default: zero(t, l.Cost, "unknown"), Unit: "function", Range: "0 or less: unknown"},
 		{Field: "RateLimit.Shared", Default: zero(t, c.Shared, "own quotas"), Unit: "`quotastore.Store`", Range: ""},
 	}
 }

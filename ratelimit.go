@@ -67,6 +67,13 @@ type RateLimit struct {
 	// scope has at most 64 keys; further ones share one. nil means one key.
 	Key func(*http.Request) string
 
+	// Cost estimates how many tokens a request will cost, for quotas that count tokens. The request
+	// takes them from the quota until a response shows what remains. A call that costs more than what
+	// is left waits for enough, and one above the limit is sent when the quota is full. It is called
+	// once a call, must be safe for concurrent use, and must not read Request.Body (GetBody returns a
+	// copy). nil, NaN and results ≤ 0 mean that the cost is unknown until responses show it.
+	Cost func(*http.Request) float64
+
 	// Shared is a store, for example admission/redisstore, with which processes share one quota:
 	// Limit and Burst, equal in all of them, or else the quotas that the server advertises. Burst
 	// is then at least the requests of 0.5 s. If the store fails, each process uses an equal share.
@@ -96,6 +103,29 @@ func (l *RateLimit) config() quota.Config {
 	c.MaxBlock = min(cmp.Or(c.MaxBlock, defaultMaxBlock), quota.Horizon)
 	c.Follow = !l.IgnoreHeaders && c.MaxBlock > 0
 	return c
+}
+
+// quotaNeeds says which quotas a call needs, and what it takes from those of tokens; 0 means unknown.
+type quotaNeeds struct {
+	key  string
+	cost int64
+}
+
+// needs calls Key and Cost. It returns nil without them, so that other calls take no memory.
+func (l *RateLimit) needs(req *http.Request) *quotaNeeds {
+	if l.Key == nil && l.Cost == nil {
+		return nil
+	}
+	n := &quotaNeeds{}
+	if l.Key != nil {
+		n.key = l.Key(req)
+	}
+	if l.Cost != nil {
+		if cost := l.Cost(req); cost > 0 { // false for NaN
+			n.cost = int64(math.Ceil(min(cost, quota.MaxCost)))
+		}
+	}
+	return n
 }
 
 // passRateLimit waits for a permit of the quotas and takes it. It returns the time of the permit.
@@ -197,8 +227,11 @@ func (a *attempt) reportQuota(info *responseInfo, now time.Time) {
 // quotaRequest describes an attempt to the engine. The credential is a keyed hash.
 func (c *call) quotaRequest(v *visit) quota.Request {
 	r := quota.Request{
-		Key: c.quotaKey, Method: c.request.Method, Path: c.request.URL.Path,
+		Method: c.request.Method, Path: c.request.URL.Path,
 		Deadline: c.deadline, MaxBlock: c.policy.MaxRetryAfter,
+	}
+	if c.quotas != nil {
+		r.Key, r.Cost = c.quotas.key, c.quotas.cost
 	}
 	if secret := credential(v.Header(c.request.Header), c.request.URL); secret != "" {
 		r.Credential = c.rateLimit.engine().Hash(secret)

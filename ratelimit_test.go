@@ -685,6 +685,55 @@ func TestWrongQuotas_costOneCall(t *testing.T) {
 	}
 }
 
+// §4.17: RateLimit.Cost is called once a call. A call that costs more than what is left waits.
+func TestRateLimit_Cost(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		cost float64
+		wait time.Duration
+	}{
+		{"enough is left", 300, 0},
+		{"rounded up: not enough", 300.01, time.Minute},
+		{"more than the limit: until the quota is full", math.Inf(1), time.Minute},
+		{"NaN: unknown", math.NaN(), 0},
+		{"negative: unknown", -1, 0},
+		{"zero: unknown", 0, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				asked, begin := 0, time.Now()
+				tokens := func(left int) []string {
+					reset := max(time.Minute-time.Since(begin), time.Second)
+					return []string{"X-Ratelimit-Limit-Tokens", "1000", "X-Ratelimit-Remaining-Tokens", strconv.Itoa(left), "X-Ratelimit-Reset-Tokens", reset.String()}
+				}
+				sent := 0
+				tr := &resilienthttp.Transport{
+					Policy: resilienthttp.Policy{MaxAttempts: 2, Backoff: resilienthttp.Constant(0)},
+					RateLimit: &resilienthttp.RateLimit{MaxWait: 2 * time.Minute, Cost: func(r *http.Request) float64 {
+						asked++
+						return row.cost
+					}},
+					Base: puppet(func(req *http.Request) (*http.Response, error) {
+						resp := puppetAnswer(req, 503)
+						if sent++; sent != 1 {
+							resp.StatusCode = 200
+						}
+						for i, h := 0, tokens(300); i < len(h); i += 2 {
+							resp.Header.Set(h[i], h[i+1])
+						}
+						return resp, nil
+					}),
+				}
+				tripped(t, tr, newCall(t.Context(), t, http.MethodPut, "body"))
+				require.Equal(t, 1, asked, "two attempts")
+				took := time.Since(begin)
+				require.GreaterOrEqual(t, took, row.wait)
+				require.LessOrEqual(t, took, row.wait+row.wait/5, "spread after the wait, for other processes")
+			})
+		})
+	}
+}
+
 // Each value of Key has quotas and holds of its own. Key is called once a call, retries included.
 func TestRateLimit_Key(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -72,8 +72,10 @@ func (c *configErrors) headers(t *Transport) {
 	i, d := t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
 	c.Header("Idempotency.Header", i.Header)
 	c.Header("DeadlineHeader.Name", d.Name)
+	c.Header("DeadlineHeader.Relative", d.Relative)
 	c.Check(i.Header == d.Name, "Idempotency.Header and DeadlineHeader.Name are the same")
-	for _, ours := range [...]string{timeoutHeader, retryOwnerHeader} {
+	c.Check(d.Relative == retryOwnerHeader, "DeadlineHeader.Relative is "+retryOwnerHeader+", which the Transport sends already")
+	for _, ours := range slices.Compact([]string{timeoutHeader, d.Relative, retryOwnerHeader}) {
 		c.Check(i.Header == ours || d.Name == ours, "Idempotency.Header or DeadlineHeader.Name is "+ours+", which the Transport sends already")
 	}
 	c.Check(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")

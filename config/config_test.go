@@ -47,7 +47,7 @@ const all = `{
 	"Policy": {"MaxAttempts": 3, "AttemptTimeout": "5s", "ReadTimeout": "1m30s", "MaxRetryAfter": "-1s",
 		"Backoff": {"Strategy": "Constant", "Base": "3s"}, "Stream": {"FirstEvent": "20s"}},
 	"idempotency": {"header": "X-Key", "maxLength": 64, "hosts": ["*.api.test"], "methods": ["POST", "DELETE"], "disabled": true},
-	"DeadlineHeader": {"Name": "X-By", "Margin": "20ms", "Disabled": true},
+	"DeadlineHeader": {"Name": "X-By", "Relative": "grpc-timeout", "Margin": "20ms", "Disabled": true},
 	"Budget": {"Ratio": 0.2, "Burst": -1, "Static": true},
 	"RateLimit": {"Limit": 50.5, "Burst": 7, "MaxInFlight": 4, "maxWait": "10s", "MaxBlock": "2h", "IgnoreHeaders": true},
 	"Breaker": {"FailureRatio": 0.5, "MinRequests": 9, "Window": "11s", "Cooldown": "1s", "MaxCooldown": "4s", "Probes": 2, "MaxWait": "9s", "Static": true},
@@ -62,7 +62,7 @@ func TestRead(t *testing.T) {
 		want := &resilienthttp.Transport{
 			Policy:         resilienthttp.Policy{MaxAttempts: 3, AttemptTimeout: 5 * time.Second, ReadTimeout: 90 * time.Second, MaxRetryAfter: -time.Second, Stream: &resilienthttp.Stream{FirstEvent: 20 * time.Second}},
 			Idempotency:    resilienthttp.Idempotency{Header: "X-Key", Methods: []string{"POST", "DELETE"}, MaxLength: 64, Hosts: []string{"*.api.test"}, Disabled: true},
-			DeadlineHeader: resilienthttp.DeadlineHeader{Name: "X-By", Margin: 20 * time.Millisecond, Disabled: true},
+			DeadlineHeader: resilienthttp.DeadlineHeader{Name: "X-By", Relative: "grpc-timeout", Margin: 20 * time.Millisecond, Disabled: true},
 			Budget:         &resilienthttp.Budget{Ratio: 0.2, Burst: -1, Static: true},
 			RateLimit:      &resilienthttp.RateLimit{Limit: 50.5, Burst: 7, MaxInFlight: 4, MaxWait: 10 * time.Second, MaxBlock: 2 * time.Hour, IgnoreHeaders: true},
 			Breaker: &resilienthttp.Breaker{
@@ -147,6 +147,7 @@ func TestRead_invalidText(t *testing.T) {
 		{"percentage as ratio", `{"Breaker": {"FailureRatio": 50}}`, []string{"Breaker.FailureRatio is 50"}},
 		{"functions", `{"Base": {}, "Trace": {"CallDone": 1, "Nothing": 2}, "Policy": {"Classify": "x"}}`, []string{"Base: can only", "Trace: can only", "Policy.Classify: can only"}},
 		{"fields of Connections", `{"Connections": {"MaxAge": 5, "Transport": {}}}`, []string{"Connections.MaxAge: got 5, want duration", "Connections.Transport: unknown field"}},
+		{"a function", `{"RateLimit": {"Cost": 3}}`, []string{"RateLimit.Cost: can only be set in Go"}},
 		{"empty Trace", `{"Trace": {}}`, []string{"Trace: can only be set in Go"}},
 		{"list items of wrong types", `{"Idempotency": {"Methods": ["POST", 1, null], "Hosts": [["a.test"]]}}`, []string{
 			"Idempotency.Methods[1]: got 1, want string", "Idempotency.Hosts[0]: got list, want string",

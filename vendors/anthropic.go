@@ -15,6 +15,7 @@ import (
 //
 // A stream is an answer when its first event of content is there: see resilienthttp.Stream. AttemptTimeout and
 // ReadTimeout are 10 min. Each family of models has quotas of its own: RateLimit.Key is the family of the body's model.
+// RateLimit.Cost estimates the tokens of a request: a quarter of its bytes, and max_tokens.
 //
 // Sources, read 2026-11-20: https://docs.claude.com/en/api/errors,
 // https://docs.claude.com/en/api/rate-limits,
@@ -40,6 +41,7 @@ func Anthropic(hosts ...string) *resilienthttp.Transport {
 			}
 			return resilienthttp.VerdictDefault
 		},
+		cost:           tokensOf,
 		quotaKey:       func(r *http.Request) string { return familyOf(modelOf(r)) },
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
 		event: anthropicEvent, harmless: []string{"messages", "complete", "count_tokens"},

@@ -12,7 +12,7 @@ import (
 )
 
 // Language models need long timeouts: for the response header, and between two reads of a stream. Good reasoning turns
-// are silent for 32 to 304 s, and the vendors' SDKs wait for ten minutes.
+// are silent for 32 to 304 s.
 const (
 	modelAttemptTimeout = 10 * time.Minute
 	modelReadTimeout    = 10 * time.Minute
@@ -28,7 +28,8 @@ var completions = []string{"completions", "responses", "embeddings"} //nolint:go
 //
 // A 429 of billing (insufficient_quota and similar codes) is not retried. A stream is an answer when its first event of
 // content is there: see resilienthttp.Stream. AttemptTimeout and ReadTimeout are 10 min. Each model has quotas of its
-// own: RateLimit.Key is the body's model.
+// own: RateLimit.Key is the body's model. RateLimit.Cost estimates the tokens of a request: a quarter of its bytes, and
+// max_tokens.
 //
 // Sources, read 2026-11-25, for https://platform.openai.com/docs/guides/error-codes:
 // https://learn.microsoft.com/microsoft-cloud/dev/dev-proxy/concepts/openai-insufficient-quota; events:
@@ -39,6 +40,7 @@ func OpenAI(hosts ...string) *resilienthttp.Transport {
 		hosts:          []string{"api.openai.com", "*.api.openai.com"},
 		verdict:        openAIVerdict,
 		quotaKey:       modelOf,
+		cost:           tokensOf,
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
 		event: openAIEvent, harmless: completions,
 	}.transport(hosts)
@@ -120,6 +122,7 @@ func AzureOpenAI(hosts ...string) *resilienthttp.Transport {
 		hosts:          []string{"*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"},
 		verdict:        openAIVerdict,
 		scope:          azureScope,
+		cost:           tokensOf,
 		attemptTimeout: modelAttemptTimeout, readTimeout: modelReadTimeout,
 		event: openAIEvent, harmless: completions,
 	}.transport(hosts)

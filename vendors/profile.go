@@ -29,6 +29,9 @@ type profile struct {
 	// quotaKey is RateLimit.Key for requests to one of the hosts. nil means one key.
 	quotaKey func(*http.Request) string
 
+	// cost is RateLimit.Cost for requests to one of the hosts. nil means that it is unknown.
+	cost func(*http.Request) float64
+
 	// attemptTimeout and readTimeout are those of resilienthttp.Policy.
 	attemptTimeout, readTimeout time.Duration
 
@@ -73,15 +76,23 @@ func (p profile) transport(hosts []string) *resilienthttp.Transport {
 			return p.scope(r)
 		}
 	}
-	if p.quotaKey != nil {
-		t.RateLimit = &resilienthttp.RateLimit{Key: func(r *http.Request) string {
-			if !hostmatch.Match(known, r.URL) {
-				return ""
-			}
-			return p.quotaKey(r)
-		}}
+	if p.quotaKey != nil || p.cost != nil {
+		t.RateLimit = &resilienthttp.RateLimit{Key: ofHosts(known, p.quotaKey), Cost: ofHosts(known, p.cost)}
 	}
 	return t
+}
+
+// ofHosts returns f for requests to the hosts; for others it returns the zero value.
+func ofHosts[T any](hosts []string, f func(*http.Request) T) func(*http.Request) T {
+	if f == nil {
+		return nil
+	}
+	return func(r *http.Request) (result T) {
+		if hostmatch.Match(hosts, r.URL) {
+			result = f(r)
+		}
+		return result
+	}
 }
 
 // parse decodes a JSON body. Fields that are missing or have another type stay zero.

@@ -121,7 +121,7 @@ func (c *Circuit) dispatch(now time.Time) {
 }
 
 // Take implements waitqueue.Gate.
-func (w *waiting) Take(now time.Time) (Permit, bool) {
+func (w *waiting) Take(now time.Time, _ int64) (Permit, bool) {
 	p, rejected := w.circuit.admit(now)
 	return p, rejected == nil
 }
@@ -135,7 +135,9 @@ func (w *waiting) Return(p Permit, now time.Time) {
 }
 
 // Estimate implements waitqueue.Gate. When the server will be back is unknown.
-func (w *waiting) Estimate(now time.Time, _ int64) (at time.Time, blocked bool) { return now, false }
+func (w *waiting) Estimate(now time.Time, _ waitqueue.Load, _ int64) (at time.Time, blocked bool) {
+	return now, false
+}
 
 // Dispatch implements waitqueue.Gate.
 func (w *waiting) Dispatch(now time.Time) {

@@ -25,6 +25,7 @@ type bucket struct {
 	inflight int64
 	early    int64     // of these, without a permit
 	version  uint64    // number of responses, which orders observations
+	spent    int64     // the estimated costs of all requests, which orders those too
 	latest   time.Time // the latest time that tick returned
 }
 
@@ -84,6 +85,7 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 		return false, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: now}
 	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(p, now):
 		p.probe = true
+		p.cost = r.Cost
 		b.use(&p.flight, now)
 		return false, nil
 	}
@@ -93,13 +95,14 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 // use counts a request as in flight.
 func (b *bucket) use(f *flight, now time.Time) {
 	b.inflight++
+	b.spent += f.cost
 	b.block.send(now)
 	for i := range b.dims {
-		b.dims[i].sent(now)
+		b.dims[i].sent(now, f.cost)
 	}
 	b.after.sent = b.after.sent || now.Before(b.after.alone)
 	b.probes.inFlight = b.probes.inFlight || f.probe
-	f.version, f.sent = b.version, now
+	f.version, f.sent, f.spent = b.version, now, b.spent
 }
 
 // opening is the time at which the next request may be sent.
@@ -109,7 +112,8 @@ type opening struct {
 	recheck time.Time // wait for a response of a request in flight, at most until then; zero: no wait
 }
 
-func (b *bucket) opening(now time.Time) opening {
+// opening returns when a request of that cost may be sent.
+func (b *bucket) opening(now time.Time, cost int64) opening {
 	o := opening{at: b.blockedUntil(now)}
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
@@ -117,11 +121,12 @@ func (b *bucket) opening(now time.Time) opening {
 		if d.over(now) {
 			b.roll(d, now)
 		}
+		need := d.need(cost)
 		switch {
-		case d.ignored(), d.left(now, b.inflight) >= d.need():
+		case d.ignored(), d.left(now, b.inflight) >= need:
 		case d.refill() > 0:
-			o.recheck = sooner(o.recheck, d.refilledAt(0, b.inflight))
-		case d.remaining <= 0 || d.costed:
+			o.recheck = sooner(o.recheck, d.refilledAt(need, b.inflight))
+		case d.remaining <= 0 || d.costed && d.refilled(now) < need:
 			if d.end.until().After(o.at) {
 				o.at, o.blocked = d.end.until(), false
 			}
@@ -137,7 +142,8 @@ func (b *bucket) opening(now time.Time) opening {
 
 // roll begins a new window of a dimension after its reset.
 func (b *bucket) roll(d *dimension, now time.Time) {
-	empty := d.left(now, b.inflight) < d.need()
+	empty := d.left(now, b.inflight) < d.need(0)
+	d.upTo = b.spent
 	if !d.roll(now, b.inflight) {
 		return
 	}
@@ -160,6 +166,9 @@ func (b *bucket) lose(p *Permit) {
 // instead, or is the probe.
 func (b *bucket) finish(f *flight, sent bool) {
 	b.inflight--
+	if !sent {
+		b.owe(-f.cost)
+	}
 	for i := range b.dims {
 		if d := &b.dims[i]; d.old > 0 && f.sent.Before(d.since) {
 			d.old--

@@ -5,6 +5,7 @@ import "time"
 // dimension is one quota of a bucket: requests, tokens, or the window of a policy. The bucket's
 // lock guards it. Its times are by the local clock.
 type dimension struct {
+	costs
 	name           string
 	costed         bool // a request takes more than one unit: those in flight cannot be counted
 	shownOnSuccess bool // responses to served requests show it; otherwise only rejections do
@@ -110,6 +111,7 @@ func (d *dimension) learn(o *observation) bool {
 // take replaces the known values by the observation.
 func (d *dimension) take(o *observation) {
 	refilled := d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit
+	d.learnCost(o)
 	d.proven = d.proven || d.claimed && o.field.Remaining > 0 && refilled
 	d.claimed = o.field.Remaining == 0
 	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
@@ -157,20 +159,24 @@ func (d *dimension) refill() float64 {
 	return float64(d.limit-d.remaining) / d.end.reset.Sub(d.at).Seconds()
 }
 
-// refilledAt returns when a token bucket has enough for a request with that many ahead of it.
-func (d *dimension) refilledAt(ahead, inflight int64) time.Time {
-	lacking := d.need() + ahead - d.left(d.at, inflight)
+// refilledAt returns when so much is left of a token bucket.
+func (d *dimension) refilledAt(needed, inflight int64) time.Time {
+	lacking := needed - d.left(d.at, inflight)
 	wait := min(float64(lacking)/d.refill()*float64(time.Second), float64(Horizon))
 	return sooner(d.at.Add(time.Duration(wait)+1), d.end.cut) // 1 ns later, because of rounding
 }
 
-// need returns what must be left for a request. After a rejection it is a part of a token bucket:
-// others use the bucket too, or a request takes several units.
-func (d *dimension) need() int64 {
-	if d.short && d.refill() > 0 {
-		return max(d.limit/bucketPart, 1)
+// need returns what must be left for a request, at most all of the quota. After a rejection it is a part of a token
+// bucket: others use the bucket too, or a request takes several units.
+func (d *dimension) need(cost int64) int64 {
+	need := int64(1)
+	if d.costed {
+		need = max(min(d.expect(cost), d.limit), 1)
 	}
-	return 1
+	if d.short && d.refill() > 0 {
+		need = max(d.limit/bucketPart, need)
+	}
+	return need
 }
 
 // refills reports whether the reset may be the time at which a token bucket is full: half of the
@@ -205,6 +211,7 @@ func (d *dimension) roll(now time.Time, inflight int64) bool {
 	}
 	ended, refilled := d.end, d.refilled(now)
 	d.old, d.since, d.end = inflight, ended.until(), end{}
+	d.owed = 0
 	switch {
 	case !d.shownOnSuccess:
 		d.silence()
@@ -230,8 +237,9 @@ func (d *dimension) usedByOthers() int64 {
 }
 
 // sent counts a request that is sent. The server may begin a window with it.
-func (d *dimension) sent(now time.Time) {
+func (d *dimension) sent(now time.Time, cost int64) {
 	d.own++
+	d.owed += cost
 	d.first = firstSince(d.first, d.since, now)
 	if d.end.reset.IsZero() && d.window > 0 && d.standing == followed {
 		d.end = end{early: now, reset: now.Add(d.window), guessed: true}
@@ -241,7 +249,7 @@ func (d *dimension) sent(now time.Time) {
 // left returns the remaining count after the requests in flight are served.
 func (d *dimension) left(now time.Time, inflight int64) int64 {
 	if d.costed {
-		return d.refilled(now)
+		return d.refilled(now) - max(d.expect(d.owed), 0)
 	}
 	return d.refilled(now) - max(inflight-d.old, 0) // those of an earlier window do not count
 }
@@ -263,7 +271,7 @@ func (d *dimension) silence() {
 
 // exhausted reports whether nothing remains until a reset in the future.
 func (d *dimension) exhausted(now time.Time) bool {
-	return !d.ignored() && d.left(now, d.old) < d.need() && d.end.until().After(now)
+	return !d.ignored() && d.left(now, d.old) < d.need(0) && d.end.until().After(now)
 }
 
 // reject records a rejection that shows that the dimension is exhausted.
@@ -284,9 +292,9 @@ func (d *dimension) estimate(now, since time.Time, ahead, inflight int64, trip t
 	switch {
 	case d.ignored():
 		return now
-	case d.refill() > 0 && d.left(now, inflight) < d.need()+ahead:
-		return d.refilledAt(ahead, inflight)
-	case d.costed, d.limit <= 0, d.window <= 0, ahead < d.left(now, d.old):
+	case d.refill() > 0 && d.left(now, inflight) < d.need(0)+ahead:
+		return d.refilledAt(d.need(0)+ahead, inflight)
+	case d.limit <= 0, d.window <= 0, ahead < d.left(now, d.old):
 		return now // the requests in flight may still use it up
 	}
 	beyond := ahead - max(d.left(now, inflight), 0)

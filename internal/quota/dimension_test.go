@@ -194,8 +194,8 @@ func TestDimension_test(t *testing.T) {
 			d, now := dimension{part: initialPart}, time.Now()
 			for _, status := range row.statuses {
 				d.since = now
-				d.sent(now)
-				d.sent(now.Add(1))
+				d.sent(now, 0)
+				d.sent(now.Add(1), 0)
 				d.test(now.Add(1), &Response{Status: http.StatusOK})
 				d.test(now, &Response{Status: status})
 				now = now.Add(time.Second)
@@ -224,7 +224,7 @@ func observe(d *dimension, field ratelimitheader.Dimension, sent, now time.Time,
 // opens returns when the dimension has enough for a request.
 func (d *dimension) opens(now time.Time) time.Time {
 	if d.refill() > 0 {
-		return d.refilledAt(0, 0)
+		return d.refilledAt(d.need(0), 0)
 	}
 	return d.end.reset
 }

@@ -53,7 +53,7 @@ func (s *fixedLimit) fill(now time.Time) {
 }
 
 // Take implements waitqueue.Gate.
-func (s *fixedLimit) Take(now time.Time) (token struct{}, ok bool) {
+func (s *fixedLimit) Take(now time.Time, _ int64) (token struct{}, ok bool) {
 	s.fill(now)
 	const epsilon = 1e-9 // rounding error
 	if s.tokens < 1-epsilon {
@@ -68,17 +68,18 @@ func (s *fixedLimit) Return(struct{}, time.Time) { s.tokens++ }
 
 // Estimate implements waitqueue.Gate. When a slot is free is unknown, so a call waits as long as it may. A call
 // that would get its token too late does not wait for a slot first.
-func (s *fixedLimit) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
+func (s *fixedLimit) Estimate(now time.Time, ahead waitqueue.Load, _ int64) (at time.Time, blocked bool) {
 	s.fill(now)
 	switch {
 	case s.rate > 0:
-		return now.Add(s.timeOf(max(float64(ahead+1)-s.tokens, 0))), false
+		return now.Add(s.timeOf(max(float64(ahead.Calls+1)-s.tokens, 0))), false
 	case s.next == nil:
 		return at, false
 	}
 	s.next.mu.Lock()
 	defer s.next.mu.Unlock()
-	if token, _ := s.next.Estimate(now, ahead+s.next.Len()); token.After(now) {
+	ahead.Calls += s.next.Len()
+	if token, _ := s.next.Estimate(now, ahead, 0); token.After(now) {
 		at = token
 	}
 	return at, false
@@ -93,7 +94,7 @@ func (s *fixedLimit) timeOf(tokens float64) time.Duration {
 func (s *fixedLimit) Dispatch(now time.Time) {
 	var wake time.Time
 	if s.GrantAll(now); s.Len() > 0 && s.rate > 0 {
-		wake, _ = s.Estimate(now, 0)
+		wake, _ = s.Estimate(now, waitqueue.Load{}, 0)
 	}
 	s.tokens = min(s.tokens, s.burst)
 	s.WakeAt(wake, now)

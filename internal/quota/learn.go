@@ -23,6 +23,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		clock = &b.clock
 	}
 	own := p.bucket == b
+	o.own, o.cost, o.spent, o.after = own, p.cost, p.spent, b.spent-p.spent
 	for i := range b.dims {
 		b.dims[i].test(p.sent, a)
 	}
@@ -37,7 +38,8 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		if first || d.remaining > before {
 			d.begin(b.inflight - 1) // without the one of the response
 		}
-		if o.rejected && a.exhausts(field) {
+		explained := d.costed && 0 < field.Remaining && field.Remaining < p.cost // a smaller one may be served
+		if o.rejected && a.exhausts(field) && !explained {
 			d.reject(now, current)
 			p.set.markRejected(p.method, p.path)
 		}

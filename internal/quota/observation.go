@@ -9,8 +9,12 @@ import (
 // resetSlack is the largest difference between two exact observations of one reset.
 const resetSlack = 10 * time.Millisecond
 
-// maxLimit bounds the limits that servers advertise, for the arithmetic.
-const maxLimit = 1 << 40
+// maxLimit bounds the limits that servers advertise, for the arithmetic. MaxCost bounds Request.Cost: a
+// million calls cost less than the largest integer.
+const (
+	maxLimit = 1 << 40
+	MaxCost  = maxLimit
+)
 
 // observation is the content of one response for one dimension, by the local clock.
 type observation struct {
@@ -22,6 +26,10 @@ type observation struct {
 	rejected  bool          // the request was rejected
 	newer     bool          // the request was sent after the last observation
 	version   uint64        // the bucket's version
+	own       bool          // the request was sent from this bucket
+	cost      int64         // the estimate of the request
+	spent     int64         // the bucket's, when it was sent
+	after     int64         // the estimates of those that were sent after it
 }
 
 // read reads a field. Servers round a reset up, mostly to a second. A duration counts from the

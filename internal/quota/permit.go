@@ -28,6 +28,8 @@ type flight struct {
 	probe   bool   // it is sent although the quota seems to be exhausted
 	version uint64 // the bucket's version when it was sent
 	sent    time.Time
+	cost    int64 // estimated; 0: unknown
+	spent   int64 // the bucket's, with this cost
 }
 
 // Cancel returns a permit that was not used.
@@ -58,7 +60,7 @@ func (p *Permit) renew(now time.Time) bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	now = b.tick(now)
-	if o := b.opening(now); o.at.After(now) && !p.probe {
+	if o := b.opening(now, p.cost); o.at.After(now) && !p.probe {
 		return false
 	}
 	b.finish(&p.flight, false)
@@ -79,6 +81,9 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 		}
 		if resp.Status == 0 && !resp.NotSent {
 			b.lose(p)
+		}
+		if resp.NotSent || resp.rejected() && len(resp.Quota.Dimensions) == 0 {
+			b.owe(-p.cost)
 		}
 		b.finish(&p.flight, true)
 		b.Dispatch(now)

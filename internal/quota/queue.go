@@ -24,7 +24,7 @@ func (b *bucket) Dispatch(now time.Time) {
 // step releases the call at the head, or returns when that is possible.
 func (b *bucket) step(now time.Time) (wake time.Time) {
 	now = b.tick(now)
-	o := b.opening(now)
+	o := b.opening(now, b.HeadCost())
 	interval := b.after.interval(now, b.Len())
 	switch {
 	case o.at.After(now):
@@ -45,18 +45,19 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	case interval > 0: // an eighth more or less
 		b.after.next = now.Add(interval - interval/8 + rand.N(interval/4+1))
 	}
-	var f flight
+	f := flight{cost: b.HeadCost()}
 	b.use(&f, now)
 	b.Grant(f)
 	return time.Time{}
 }
 
 // Take implements waitqueue.Gate.
-func (b *bucket) Take(now time.Time) (f flight, ok bool) {
-	o := b.opening(b.tick(now))
+func (b *bucket) Take(now time.Time, cost int64) (f flight, ok bool) {
+	o := b.opening(b.tick(now), cost)
 	if !o.recheck.IsZero() || o.at.After(now) {
 		return f, false
 	}
+	f.cost = cost
 	b.use(&f, b.latest)
 	return f, true
 }
@@ -65,17 +66,21 @@ func (b *bucket) Take(now time.Time) (f flight, ok bool) {
 func (b *bucket) Return(f flight, _ time.Time) { b.finish(&f, false) }
 
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other, and are released evenly.
-func (b *bucket) Estimate(now time.Time, ahead int64) (at time.Time, blocked bool) {
+func (b *bucket) Estimate(now time.Time, ahead waitqueue.Load, cost int64) (at time.Time, blocked bool) {
 	now = b.tick(now)
-	o := b.opening(now)
+	o := b.opening(now, cost)
 	at, since := later(now, o.at), now
 	if !b.heldSince.IsZero() {
 		since = b.heldSince
 	} else if interval := b.after.interval(now, b.Len()+1); interval > 0 && b.Len() > 0 {
-		at = later(at, b.after.next.Add(interval*time.Duration(ahead)))
+		at = later(at, b.after.next.Add(interval*time.Duration(ahead.Calls)))
 	}
 	for i := range b.dims {
-		at = later(at, b.dims[i].estimate(now, since, ahead, b.inflight, b.RTT))
+		if d := &b.dims[i]; d.costed {
+			at = later(at, d.estimateCost(now, ahead, cost))
+		} else {
+			at = later(at, d.estimate(now, since, ahead.Calls, b.inflight, b.RTT))
+		}
 	}
 	return at, o.blocked
 }

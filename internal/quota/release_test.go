@@ -68,9 +68,9 @@ func TestRelease_earlierResponse(t *testing.T) {
 		b.after = release{alone: time.Now().Add(time.Second), since: time.Now()}
 		first := permitOf(b)
 		b.finish(&earlier.flight, true)
-		require.NotZero(t, b.opening(time.Now()).recheck, "others still wait for the first")
+		require.NotZero(t, b.opening(time.Now(), 0).recheck, "others still wait for the first")
 		b.finish(&first.flight, true)
-		require.Zero(t, b.opening(time.Now()).recheck)
+		require.Zero(t, b.opening(time.Now(), 0).recheck)
 	})
 }
 
@@ -140,7 +140,7 @@ func TestRelease_estimateBeforeIt(t *testing.T) {
 		reset := now.Add(500 * time.Millisecond)
 		b.dims = []dimension{{limit: 100, window: time.Minute, end: end{early: reset, reset: reset}}}
 		b.heldSince = now.Add(-50 * time.Second)
-		at, _ := b.Estimate(now, 14)
+		at, _ := b.Estimate(now, waitqueue.Load{Calls: 14}, 0)
 		require.Equal(t, reset.Add(1500*time.Millisecond), at, "15 calls, 10 s for 100")
 	})
 }
@@ -156,7 +156,7 @@ func TestRelease_estimateDuringIt(t *testing.T) {
 		}
 		b.block, b.heldSince = block{}, time.Time{}
 		b.after = release{next: now.Add(time.Second), end: now.Add(time.Minute), spacing: 2 * time.Second}
-		at, _ := b.Estimate(now, 3)
+		at, _ := b.Estimate(now, waitqueue.Load{Calls: 3}, 0)
 		require.Equal(t, now.Add(7*time.Second), at)
 	})
 }

@@ -13,6 +13,8 @@ type Request struct {
 	Key          string // the user's name of the quotas; those of two keys are independent
 	Method, Path string // a server may have a bucket for each
 
+	// Cost estimates what the request takes from quotas that do not count requests. 0 means unknown.
+	Cost int64
 	// Deadline is the time by which the response must arrive; zero means none.
 	Deadline time.Time
 	// MaxBlock is the longest wait while rejections block the scope. If it is 0 or less, MaxWait

@@ -87,7 +87,7 @@ func (s *Set) Active() bool { return s != nil && s.active.Load() }
 func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *waitqueue.Rejection) {
 	l := s.limiter
 	g := passage{now: now}
-	g.limits = waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter}
+	g.limits = waitqueue.Limits{Ctx: ctx, Deadline: r.Deadline, MaxWait: l.MaxWait, MaxBlock: r.MaxBlock, Waiter: r.Waiter, Cost: r.Cost}
 	if r.NoWait || r.AtOnce {
 		g.limits.MaxWait = 0
 	}
@@ -186,7 +186,7 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 		return
 	}
 	p := s.permit(&r)
-	p.sent = s.limiter.steady(sent)
+	p.sent, p.cost = s.limiter.steady(sent), r.Cost
 	of := s.learn(&p, resp, now)
 	of.Mu.Lock()
 	if s.first.CompareAndSwap(nil, of) {

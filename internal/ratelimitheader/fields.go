@@ -16,6 +16,7 @@ const (
 	partInterval // HubSpot's window in milliseconds, which is also its reset
 	partUsage    // Shopify's used count and limit
 	partUnit
+	partCost // what this request took
 	partPartition
 
 	// The parts of several quotas, or of all.
@@ -117,7 +118,7 @@ func partOf(key string) part {
 	switch key {
 	case "Limit", "Max", "limit", "total", "q":
 		return partLimit
-	case "Remaining", "remaining", "r":
+	case "Remaining", "remaining", "r", "a": // a, w and c are in the IETF draft's open change
 		return partRemaining
 	case "Used":
 		return partUsed
@@ -129,6 +130,8 @@ func partOf(key string) part {
 		return partWindow
 	case "Interval-Milliseconds":
 		return partInterval
+	case "c":
+		return partCost
 	case "qu":
 		return partUnit
 	case "pk":

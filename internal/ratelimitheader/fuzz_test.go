@@ -27,6 +27,7 @@ func FuzzParse(f *testing.F) {
 		"Ratelimit: limit=100, remaining=50, reset=30\nRatelimit-Policy: 100;w=10",
 		"Ratelimit-Limit: 100, 100;w=60\nRatelimit-Remaining: 50\nRatelimit-Reset: 30",
 		"Ratelimit: (1 \"x\";a=?1 %\"f%c3\");b=@-1, *t:/;c=-1.5;r=9223372036854775808;t=1e9",
+		"Ratelimit: \"p\";a=1;w=1;c=9;pk=:YQ==:\nRatelimit-Policy: \"p\";q=9;w=60",
 		"Age: 5\nRatelimit: \"p\";r=1;t=1",
 	} {
 		f.Add(lines)

@@ -187,6 +187,66 @@ func TestIETFCurrentDraft(t *testing.T) {
 	})
 }
 
+// The draft's open change: a for r, w for t in RateLimit, and c, the cost of the request.
+func TestIETFOpenChange(t *testing.T) {
+	run(t, []test{
+		{
+			name:   "one policy",
+			header: header("RateLimit-Policy", `"burst";q=100;w=60`, "RateLimit", `"burst";a=80;w=45`),
+			want:   dimensions(Dimension{Name: "burst", Limit: 100, Remaining: 80, Reset: 45 * time.Second, Window: time.Minute}),
+		},
+		{
+			name:   "no policy: the window is unknown",
+			header: header("RateLimit", `"burst";w=45;a=80`),
+			want:   dimensions(Dimension{Name: "burst", Remaining: 80, Reset: 45 * time.Second}),
+		},
+		{
+			name: "several policies and a partition key",
+			header: header("RateLimit-Policy", `"burst";q=100;w=60, "daily";q=1000;w=86400`,
+				"RateLimit", `"burst";a=0;w=40;pk=:YQ==:, "daily";a=3;w=3600;pk=:YQ==:`),
+			want: State{Bucket: "YQ==", Exhausted: true, Dimensions: []Dimension{
+				{Name: "burst", Limit: 100, Reset: 40 * time.Second, Window: time.Minute},
+				{Name: "daily", Limit: 1000, Remaining: 3, Reset: time.Hour, Window: 24 * time.Hour},
+			}},
+		},
+		{
+			name:   "one policy in each draft's letters",
+			header: header("RateLimit", `"old";r=9;t=4, "new";a=8;w=5`),
+			want: dimensions(
+				Dimension{Name: "old", Remaining: 9, Reset: 4 * time.Second},
+				Dimension{Name: "new", Remaining: 8, Reset: 5 * time.Second},
+			),
+		},
+		{
+			name:   "letters of both: t is the reset, and w the window",
+			header: header("RateLimit", `"p";a=9;t=4;w=60`),
+			want:   dimensions(Dimension{Name: "p", Remaining: 9, Reset: 4 * time.Second, Window: time.Minute}),
+		},
+		{
+			name:   "the window of a policy is no reset",
+			header: header("RateLimit", `"p";a=9`, "RateLimit-Policy", `"p";q=100;w=60`),
+		},
+		{name: "w is zero: nothing to wait for", header: header("RateLimit", `"p";a=9;w=0`)},
+		{name: "w is malformed", header: header("RateLimit", `"p";a=9;w=x`)},
+		{name: "a is negative", header: header("RateLimit", `"p";a=-1;w=5`)},
+		{
+			name:   "a cost of several units: requests in flight cannot be counted",
+			header: header("RateLimit-Policy", `"p";q=100;w=60`, "RateLimit", `"p";a=80;w=45;c=5`),
+			want:   dimensions(Dimension{Name: "p", Limit: 100, Remaining: 80, Reset: 45 * time.Second, Window: time.Minute, Costed: true}),
+		},
+		{
+			name:   "a cost of one",
+			header: header("RateLimit", `"p";a=80;w=45;c=1`),
+			want:   dimensions(Dimension{Name: "p", Remaining: 80, Reset: 45 * time.Second}),
+		},
+		{
+			name:   "a malformed cost",
+			header: header("RateLimit", `"p";r=80;t=45;c=-5`),
+			want:   dimensions(Dimension{Name: "p", Remaining: 80, Reset: 45 * time.Second}),
+		},
+	})
+}
+
 func TestIETFOldDrafts(t *testing.T) {
 	run(t, []test{
 		{

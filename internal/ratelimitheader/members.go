@@ -34,13 +34,26 @@ func (p *parser) readMembers(q *quota, line, unit string) {
 	}
 }
 
-// setAll sets the parts of q, such as "q=100;w=60".
+// setAll sets the parts of q, such as "q=100;w=60". Beside what remains, a window without a reset is the
+// reset: the draft's open change has a=50;w=30 for r=50;t=30, and the policy has the window.
 func (p *parser) setAll(q *quota, pairs string) {
+	var remaining, reset bool
+	window := q.window
+	q.window = 0
 	for pairs != "" {
 		var pair string
 		pair, pairs = cut(pairs, ';')
 		key, value, _ := strings.Cut(retryafter.Trim(pair), "=")
-		p.set(q, partOf(key), value)
+		part := partOf(key)
+		p.set(q, part, value)
+		remaining = remaining || part == partRemaining
+		reset = reset || part == partReset
+	}
+	switch {
+	case q.window == 0:
+		q.window = window
+	case remaining && !reset:
+		q.window, q.reset = window, moment{wait: q.window}
 	}
 }
 

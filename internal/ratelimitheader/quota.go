@@ -23,6 +23,7 @@ type quota struct {
 	limit, remaining, used int64 // or unknown
 	reset                  moment
 	window                 time.Duration
+	cost                   int64  // of the request; 0: unknown
 	unit                   string // what a listed quota counts; "" means requests, unless its name says otherwise
 }
 
@@ -85,6 +86,8 @@ func (p *parser) set(q *quota, part part, value string) (ok bool) {
 		return q.setUsage(value)
 	case partUnit:
 		q.unit = strings.Trim(value, `"`)
+	case partCost:
+		return setCount(&q.cost, value)
 	case partPartition: // each has quotas of its own
 		if key := strings.Trim(value, `:"`); key != "" && len(p.partitions) < MaxDimensions && !slices.Contains(p.partitions, key) {
 			p.partitions = append(p.partitions, key)
@@ -190,7 +193,7 @@ func (p *parser) add(q *quota) {
 		Reset:     q.reset.wait,
 		Instant:   q.reset.instant,
 		Window:    q.window,
-		Costed:    q.costed(),
+		Costed:    q.costed() || q.cost > 1,
 	})
 }
 

@@ -26,7 +26,7 @@
 //   - Zendesk: https://developer.zendesk.com/documentation/ticketing/using-the-zendesk-api/best-practices-for-avoiding-rate-limiting/
 //   - Shopify: https://shopify.dev/docs/api/admin-rest/usage/rate-limits
 //   - IETF: https://datatracker.ietf.org/doc/draft-ietf-httpapi-ratelimit-headers/, draft -11
-//     (list of policies), -07 (dictionary) and -06 and older (three fields)
+//     (list of policies), its open change (https://github.com/ietf-wg-httpapi/ratelimit-headers/pull/164), -07 (dictionary) and -06 and older (three fields)
 package ratelimitheader
 
 import (
@@ -67,8 +67,8 @@ type Dimension struct {
 	// Window is the length of the policy's window (w=60), at most MaxReset, or 0 if it is
 	// unknown.
 	Window time.Duration
-	// Costed is true if the quota does not count requests but tokens or bytes. Requests in
-	// flight cannot be counted against it.
+	// Costed is true if the quota does not count requests but tokens or bytes, or if the request
+	// took more than one of it. Requests in flight cannot be counted against it.
 	Costed bool
 }
 

@@ -88,7 +88,7 @@ func (q *Quota) Remaining() (int64, bool) {
 }
 
 // Take implements waitqueue.Gate.
-func (q *Quota) Take(t time.Time) (Permit, bool) {
+func (q *Quota) Take(t time.Time, _ int64) (Permit, bool) {
 	now := q.since(t)
 	switch {
 	case q.rule.Limit == 0:
@@ -109,10 +109,10 @@ func (q *Quota) Return(p Permit, _ time.Time) {
 }
 
 // Estimate implements waitqueue.Gate. The usage of other processes is unknown.
-func (q *Quota) Estimate(t time.Time, ahead int64) (at time.Time, blocked bool) {
+func (q *Quota) Estimate(t time.Time, ahead waitqueue.Load, _ int64) (at time.Time, blocked bool) {
 	now := q.since(t)
 	wait := max(q.after-now, 0)
-	if beyond := ahead - q.allocation.tokens - q.allocation.inStore; beyond > 0 && q.rule.Limit > 0 {
+	if beyond := ahead.Calls - q.allocation.tokens - q.allocation.inStore; beyond > 0 && q.rule.Limit > 0 {
 		wait += q.interval(float64(beyond))
 	}
 	return t.Add(wait), false

@@ -22,16 +22,19 @@ const EstimateSlack = 2 * time.Second
 
 // Gate issues the permits. Its methods are called under the queue's lock.
 type Gate[P any] interface {
-	// Take takes a permit if no call waits.
-	Take(now time.Time) (p P, ok bool)
+	// Take takes a permit if no call waits. cost is Limits.Cost.
+	Take(now time.Time, cost int64) (p P, ok bool)
 	// Dispatch grants permits to the calls at the head, and sets the timer for the next.
 	Dispatch(now time.Time)
-	// Estimate returns when a call would get a permit that has the given number of calls ahead of
+	// Estimate returns when a call of that cost would get a permit that has those calls ahead of
 	// it. blocked is true if rejections have blocked the scope until then.
-	Estimate(now time.Time, ahead int64) (at time.Time, blocked bool)
+	Estimate(now time.Time, ahead Load, cost int64) (at time.Time, blocked bool)
 	// Return returns an unused permit.
 	Return(p P, now time.Time)
 }
+
+// Load is a number of calls, and what they cost together.
+type Load struct{ Calls, Cost int64 }
 
 // Limits bound the wait of a call.
 type Limits struct {
@@ -43,6 +46,7 @@ type Limits struct {
 	Since    time.Time     // when the call began; zero: when it joins
 	Sent     int           // how often it was sent
 	RestsTo  time.Time     // it is no probe before
+	Cost     int64         // what it takes from a quota that does not count calls; 0: unknown
 
 	slack time.Duration
 }
@@ -79,6 +83,7 @@ type Queue[P any] struct {
 	RTT   time.Duration // shortest time from the permit to the response
 
 	calls list.List // of *Entry[P]
+	cost  int64     // of all calls
 	timer *time.Timer
 	alarm time.Time // when the timer fires; zero: never
 }
@@ -95,6 +100,8 @@ type Entry[P any] struct {
 	rejected *Rejection
 	place    *list.Element
 }
+
+func (q *Queue[P]) load() Load { return Load{q.Len(), q.cost} }
 
 // Len returns the number of calls that wait.
 func (q *Queue[P]) Len() int64 { return int64(q.calls.Len()) }
@@ -119,7 +126,7 @@ func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, reject
 // TakeOrJoin takes a permit, or queues the call. The lock is held.
 func (q *Queue[P]) TakeOrJoin(now time.Time, limits Limits) (p P, e *Entry[P], rejected *Rejection) {
 	if q.Len() == 0 {
-		if p, ok := q.Gate.Take(now); ok {
+		if p, ok := q.Gate.Take(now, limits.Cost); ok {
 			return p, nil, nil
 		}
 	}
@@ -129,7 +136,7 @@ func (q *Queue[P]) TakeOrJoin(now time.Time, limits Limits) (p P, e *Entry[P], r
 
 // Join queues a call, unless its permit would come too late. The lock is held.
 func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
-	at, blocked := q.Gate.Estimate(now, q.Len())
+	at, blocked := q.Gate.Estimate(now, q.load(), limits.Cost)
 	wait := max(at.Sub(now), 0)
 	trip := q.RTT
 	if q.Len() > 0 {
@@ -155,6 +162,7 @@ func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
 
 // insert queues the call behind those that began before it.
 func (q *Queue[P]) insert(e *Entry[P]) {
+	q.cost += e.Cost
 	place := q.calls.Back()
 	for place != nil && entryAt[P](place).Since.After(e.Since) {
 		place = place.Prev()
@@ -204,9 +212,9 @@ func (q *Queue[P]) leave(e *Entry[P], reason Reason) (none P, r *Rejection) {
 	r = &Rejection{Reason: reason}
 	switch {
 	case !e.done:
-		q.calls.Remove(e.place)
+		q.remove(e)
 		if reason == MaxWaitExceeded {
-			r.NotBefore, _ = q.Gate.Estimate(now, q.Len())
+			r.NotBefore, _ = q.Gate.Estimate(now, q.load(), e.Cost)
 		}
 	case e.rejected != nil || reason == MaxWaitExceeded:
 		return e.permit, e.rejected
@@ -228,7 +236,7 @@ func (q *Queue[P]) Cancel(p P, now time.Time) {
 // GrantAll grants permits as long as the gate has some. The lock is held.
 func (q *Queue[P]) GrantAll(now time.Time) {
 	for q.Len() > 0 {
-		p, ok := q.Gate.Take(now)
+		p, ok := q.Gate.Take(now, q.HeadCost())
 		if !ok {
 			return
 		}
@@ -241,6 +249,9 @@ func (q *Queue[P]) Grant(p P) { q.finish(entryAt[P](q.calls.Front()), p, nil) }
 
 // GrantTo gives a permit to a call. The lock is held.
 func (q *Queue[P]) GrantTo(e *Entry[P], p P) { q.finish(e, p, nil) }
+
+// HeadCost returns the cost of the call at the head. The lock is held.
+func (q *Queue[P]) HeadCost() int64 { return entryAt[P](q.calls.Front()).Cost }
 
 // Last returns the call that began last. The lock is held.
 func (q *Queue[P]) Last() *Entry[P] { return entryAt[P](q.calls.Back()) }
@@ -264,23 +275,29 @@ func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
 }
 
 func (q *Queue[P]) finish(e *Entry[P], p P, r *Rejection) {
-	q.calls.Remove(e.place)
+	q.remove(e)
 	e.permit, e.rejected, e.done = p, r, true
 	close(e.ready)
 }
 
+func (q *Queue[P]) remove(e *Entry[P]) {
+	q.calls.Remove(e.place)
+	q.cost -= e.Cost
+}
+
 // Sweep rejects the calls that would now get their permit too late. The lock is held.
 func (q *Queue[P]) Sweep(now time.Time) {
-	ahead := int64(0)
+	var ahead Load
 	var next *list.Element
 	for place := q.calls.Front(); place != nil; place = next {
 		next = place.Next()
 		e := entryAt[P](place)
-		at, blocked := q.Gate.Estimate(now, ahead)
+		at, blocked := q.Gate.Estimate(now, ahead, e.Cost)
 		if r := e.check(e.joined, at, q.RTT, blocked); r != nil {
 			q.finish(e, e.permit, r)
 		} else {
-			ahead++
+			ahead.Calls++
+			ahead.Cost += e.Cost
 		}
 	}
 }

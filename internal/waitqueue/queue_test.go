@@ -44,13 +44,13 @@ func (g *gate) Dispatch(now time.Time) {
 	g.WakeAt(wake, now)
 }
 
-func (g *gate) Estimate(_ time.Time, ahead int64) (time.Time, bool) {
-	return g.next.Add(time.Duration(ahead) * time.Second), g.blocked
+func (g *gate) Estimate(_ time.Time, ahead Load, _ int64) (time.Time, bool) {
+	return g.next.Add(time.Duration(ahead.Calls) * time.Second), g.blocked
 }
 
 func (g *gate) Return(p int, _ time.Time) { g.returned = append(g.returned, p) }
 
-func (g *gate) Take(now time.Time) (int, bool) {
+func (g *gate) Take(now time.Time, _ int64) (int, bool) {
 	if now.Before(g.next) {
 		return 0, false
 	}
@@ -231,6 +231,44 @@ func TestQueue_isInTheOrderOfSince(t *testing.T) {
 		}
 		calls.Wait()
 		require.Zero(t, g.Len())
+	})
+}
+
+// costGate has a permit for no call, and notes what the queue asks.
+type costGate struct {
+	gate
+	asked []Load // what is ahead, with the call's own cost in the next item
+}
+
+func (g *costGate) Estimate(now time.Time, ahead Load, cost int64) (time.Time, bool) {
+	g.asked = append(g.asked, ahead, Load{Cost: cost})
+	return now, false
+}
+
+// The queue says what the calls ahead cost together, also after some of them have left.
+func TestQueue_cost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &costGate{gate: *newGate()}
+		g.Mu, g.Gate, g.next = &g.mu, g, time.Now().Add(time.Hour)
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		var entries []*Entry[int]
+		for i, cost := range []int64{100, 20, 3} {
+			e, rejected := g.Join(time.Now(), Limits{Ctx: t.Context(), MaxWait: time.Minute, Cost: cost, Since: time.Now().Add(time.Duration(i))})
+			require.Nil(t, rejected)
+			entries = append(entries, e)
+		}
+		require.Equal(t, []Load{{}, {0, 100}, {1, 100}, {0, 20}, {2, 120}, {0, 3}}, g.asked)
+		require.EqualValues(t, 100, g.HeadCost())
+		g.Grant(1)
+		require.EqualValues(t, 20, g.HeadCost())
+		g.mu.Unlock()
+		_, _ = g.leave(entries[1], Canceled)
+		g.mu.Lock()
+		require.Equal(t, Load{1, 3}, g.load())
+		g.asked = nil
+		g.Sweep(time.Now())
+		require.Equal(t, []Load{{}, {0, 3}}, g.asked)
 	})
 }
 

@@ -1,0 +1,98 @@
+package quota
+
+import (
+	"math"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+)
+
+// costs is what a dimension that counts tokens knows of estimates (Request.Cost). A request takes its
+// estimate from the quota until a response shows what remains. Responses also show which share of their
+// estimates requests take, and later ones count that share of theirs.
+type costs struct {
+	owed    int64     // estimates of the requests that were sent after the one that showed what remains
+	shownBy time.Time // when the request was sent that showed what remains
+	upTo    int64     // bucket.spent when that one was sent, or when the window began
+	share   float64   // what requests took of their estimates; 0 until a response shows it
+	samples float64   // of share
+}
+
+// maxSamples is how many of the last responses decide on the share. maxShare bounds it, because others may use
+// the quota too.
+const (
+	maxSamples = 8
+	maxShare   = 2
+	shareError = 0.05
+)
+
+// expect returns what requests with such estimates take together. A share of nearly 1 is 1: servers round what
+// remains, and a request that needs a little more than it seems would be rejected.
+func (c *costs) expect(estimates int64) int64 {
+	if c.samples == 0 || math.Abs(c.share-1) < shareError {
+		return estimates
+	}
+	return int64(math.Ceil(float64(estimates) * c.share))
+}
+
+// owe adds the estimate of a request that is sent; a negative one is of a request that took nothing.
+func (b *bucket) owe(cost int64) {
+	for i := range b.dims {
+		if d := &b.dims[i]; d.costed {
+			d.owed += cost
+		}
+	}
+}
+
+// learnCost learns the share, before the dimension takes the observation. A rejected request took nothing.
+func (d *dimension) learnCost(o *observation) {
+	estimates, permitted := o.spent-d.upTo, o.spent != 0
+	if !permitted { // it was sent before a quota was known, and so were those before it
+		estimates = o.cost
+	}
+	switch {
+	case !d.costed || !o.own:
+		return
+	case !o.rejected && d.version > 0 && estimates > 0 && o.sent.After(d.shownBy):
+		used := float64(d.remaining-o.field.Remaining) + d.gained(o)
+		d.samples = min(d.samples+1, maxSamples)
+		d.share += (min(max(used/float64(estimates), 0), maxShare) - d.share) / d.samples
+	}
+	d.shownBy = later(d.shownBy, o.sent)
+	if permitted {
+		d.owed, d.upTo = o.after, o.spent
+	}
+}
+
+// gained returns what a token bucket has gained since the last observation. Its reset is when it is full.
+func (d *dimension) gained(o *observation) float64 {
+	if d.refill() == 0 && !o.end.early.After(d.end.reset) {
+		return 0
+	}
+	rate := float64(d.limit-o.field.Remaining) / o.end.reset.Sub(o.now).Seconds()
+	return max(rate*o.now.Sub(d.at).Seconds(), 0)
+}
+
+// estimateCost is estimate for a dimension that counts tokens.
+func (d *dimension) estimateCost(now time.Time, ahead waitqueue.Load, cost int64) time.Time {
+	before := max(d.expect(ahead.Cost), ahead.Calls)
+	if d.limit > 0 {
+		before = min(before, ahead.Calls*d.limit)
+	}
+	needed := d.need(cost) + before
+	switch {
+	case d.ignored(), d.left(now, 0) >= needed:
+		return now
+	case d.refill() > 0:
+		return d.refilledAt(needed, 0)
+	case cost <= 0, d.limit <= 0, d.window <= 0, d.refilled(now) >= needed:
+		return now // the requests in flight may take less
+	}
+	reset := d.end.until()
+	if reset.IsZero() {
+		reset = now.Add(d.window)
+	}
+	beyond := needed - max(d.left(now, 0), 0)
+	windows := min((beyond-1)/d.limit, int64(Horizon/d.window))
+	return reset.Add(time.Duration(windows) * d.window)
+}

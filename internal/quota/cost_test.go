@@ -1,0 +1,196 @@
+package quota
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+)
+
+func TestDimension_need(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		d    dimension
+		cost int64
+		want int64
+	}{
+		{"tokens: the cost", dimension{costed: true, limit: 1000}, 300, 300},
+		{"tokens, an unknown cost: one", dimension{costed: true, limit: 1000}, 0, 1},
+		{"tokens, a cost above the limit: the limit", dimension{costed: true, limit: 1000}, 3000, 1000},
+		{"tokens, an unknown limit: one", dimension{costed: true}, 300, 1},
+		{"requests: one", dimension{limit: 1000}, 300, 1},
+		{"tokens, a learned share", dimension{costed: true, limit: 1000, costs: costs{share: .1, samples: 1}}, 301, 31},
+		{"tokens, a share of nearly 1", dimension{costed: true, limit: 1000, costs: costs{share: .97, samples: 1}}, 300, 300},
+		{"tokens, requests that take more", dimension{costed: true, limit: 1000, costs: costs{share: 1.5, samples: 1}}, 300, 450},
+	} {
+		t.Run(row.name, func(t *testing.T) { require.Equal(t, row.want, row.d.need(row.cost)) })
+	}
+}
+
+// tokens is a Set of which responses have shown a quota of tokens.
+type tokens struct {
+	t     *testing.T
+	set   *Set
+	reset time.Time
+}
+
+func newTokens(t *testing.T) *tokens {
+	t.Helper()
+	s := New(Config{MaxWait: time.Hour, MaxBlock: time.Hour, Follow: true}).Set("api")
+	q := &tokens{t, s, time.Now().Add(time.Minute)}
+	s.Observe(Request{}, q.response(http.StatusOK, 1000), time.Now(), time.Now(), 0)
+	return q
+}
+
+// response is a response that shows what remains of 1,000 tokens a minute; a negative number shows nothing.
+func (q *tokens) response(status, remaining int) *Response {
+	r := &Response{Status: status}
+	if remaining >= 0 {
+		r.Quota, _ = ratelimitheader.Parse(http.Header{
+			"X-Ratelimit-Limit-Tokens": {"1000"}, "X-Ratelimit-Remaining-Tokens": {strconv.Itoa(remaining)},
+			"X-Ratelimit-Reset-Tokens": {time.Until(q.reset).String()},
+		}, time.Now())
+	}
+	return r
+}
+
+// admit returns the permit of a request, or when it would be sent.
+func (q *tokens) admit(cost int64) (*Permit, time.Duration) {
+	q.t.Helper()
+	p, rejected := q.set.Admit(q.t.Context(), Request{Cost: cost, AtOnce: true}, time.Now())
+	if rejected != nil {
+		return nil, time.Until(rejected.NotBefore)
+	}
+	return &p, 0
+}
+
+func (q *tokens) requireLeft(want int64) {
+	q.t.Helper()
+	q.set.limiter.Each(time.Now(), func(s Status) { require.Equal(q.t, want, s.Remaining) })
+}
+
+// §4.17: a request takes its estimate from the quota until a response shows what remains.
+func TestQuota_cost(t *testing.T) {
+	const ok, throttled = http.StatusOK, http.StatusTooManyRequests
+	for _, row := range []struct {
+		name string
+		run  func(q *tokens)
+		left int64
+	}{
+		{"in flight: taken", func(q *tokens) { q.admit(400); q.admit(300) }, 300},
+		{"an unknown cost takes nothing", func(q *tokens) { q.admit(0) }, 1000},
+		{"not enough: until the reset", func(q *tokens) {
+			p, _ := q.admit(700)
+			p.Done(q.response(ok, 300), time.Now())
+			_, wait := q.admit(400)
+			require.Equal(q.t, time.Until(q.reset), wait)
+		}, 300},
+		{"not enough for a large request: a small one is sent", func(q *tokens) {
+			p, _ := q.admit(700)
+			p.Done(q.response(ok, 300), time.Now())
+			p, _ = q.admit(300)
+			require.NotNil(q.t, p)
+		}, 0},
+		{"above the limit: sent when the quota is full", func(q *tokens) {
+			p, _ := q.admit(5000)
+			require.NotNil(q.t, p)
+			_, wait := q.admit(1)
+			require.Zero(q.t, wait, "those in flight may take less")
+		}, 0},
+		{"responses in another order: the later request's count, and what was sent after it", func(q *tokens) {
+			first, _ := q.admit(100)
+			second, _ := q.admit(200)
+			q.admit(300)
+			second.Done(q.response(ok, 700), time.Now())
+			first.Done(q.response(ok, 900), time.Now())
+		}, 400},
+		{"canceled: returned", func(q *tokens) { p, _ := q.admit(400); p.Cancel(time.Now()) }, 1000},
+		{"not sent: returned", func(q *tokens) { p, _ := q.admit(400); p.Done(&Response{NotSent: true}, time.Now()) }, 1000},
+		{"lost: taken", func(q *tokens) { p, _ := q.admit(400); p.Done(&Response{}, time.Now()) }, 600},
+		{"rejected without a count: returned", func(q *tokens) { p, _ := q.admit(400); p.Done(q.response(throttled, -1), time.Now()) }, 1000},
+		{"rejected because of its cost: smaller ones are sent", func(q *tokens) {
+			p, _ := q.admit(400)
+			p.Done(q.response(throttled, 90), time.Now())
+			p, _ = q.admit(90)
+			require.NotNil(q.t, p)
+		}, 0},
+		{"rejected although it seemed enough: nothing is left", func(q *tokens) {
+			p, _ := q.admit(50)
+			p.Done(q.response(throttled, 90), time.Now())
+		}, 0},
+		{"a share is learned", func(q *tokens) {
+			p, _ := q.admit(400)
+			p.Done(q.response(ok, 960), time.Now()) // a tenth
+			q.admit(400)
+		}, 920},
+		{"a share of two at most, because others may use the quota", func(q *tokens) {
+			p, _ := q.admit(100)
+			p.Done(q.response(ok, 500), time.Now())
+			q.admit(100)
+		}, 300},
+		{"the reset: a new window owes nothing", func(q *tokens) {
+			p, _ := q.admit(400)
+			p.Done(q.response(ok, 600), time.Now())
+			q.admit(500)
+			time.Sleep(time.Minute)
+			q.admit(500)
+			p, _ = q.admit(500)
+			require.NotNil(q.t, p)
+		}, 0},
+		{"the reset: the share is learned from the new window", func(q *tokens) {
+			p, _ := q.admit(400)
+			p.Done(q.response(ok, 600), time.Now())
+			time.Sleep(time.Minute)
+			q.reset = q.reset.Add(time.Minute)
+			p, _ = q.admit(200)
+			p.Done(q.response(ok, 800), time.Now())
+			q.admit(300)
+		}, 500},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newTokens(t)
+				time.Sleep(time.Millisecond) // requests after the one that has shown the quota
+				row.run(q)
+				q.requireLeft(row.left)
+			})
+		})
+	}
+}
+
+// A call waits for the windows that the calls ahead of it use up, or until a bucket has refilled.
+func TestDimension_estimateCost(t *testing.T) {
+	now := time.Now()
+	window := dimension{costed: true, limit: 1000, remaining: 500, at: now, window: time.Minute, end: end{early: now.Add(time.Minute), reset: now.Add(time.Minute)}}
+	bucket := window
+	bucket.resetMoves = bucketMoves // 500 tokens a minute
+	owing := window
+	owing.owed = 400
+	for _, row := range []struct {
+		name  string
+		d     dimension
+		ahead waitqueue.Load
+		cost  int64
+		want  time.Duration
+	}{
+		{"enough", window, waitqueue.Load{}, 500, 0},
+		{"not enough", window, waitqueue.Load{}, 501, time.Minute},
+		{"an unknown cost", window, waitqueue.Load{Calls: 100}, 0, 0},
+		{"enough, but not for those ahead", window, waitqueue.Load{Calls: 1, Cost: 200}, 400, time.Minute},
+		{"a window for those ahead", window, waitqueue.Load{Calls: 3, Cost: 1500}, 400, 2 * time.Minute},
+		{"costs above the limit: a window each", window, waitqueue.Load{Calls: 2, Cost: 9000}, 9000, 3 * time.Minute},
+		{"enough when those in flight take less", owing, waitqueue.Load{}, 400, 0},
+		{"those in flight count beyond that", owing, waitqueue.Load{Calls: 1, Cost: 701}, 400, 2 * time.Minute},
+		{"a bucket: it refills", bucket, waitqueue.Load{}, 550, 6*time.Second + 1},
+		{"a bucket with a call ahead", bucket, waitqueue.Load{Calls: 1, Cost: 100}, 550, 18*time.Second + 1},
+		{"ignored", dimension{costed: true, standing: silent, limit: 10}, waitqueue.Load{}, 100, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) { require.Equal(t, row.want, row.d.estimateCost(now, row.ahead, row.cost).Sub(now)) })
+	}
+}

@@ -1,0 +1,77 @@
+package vendors
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"mime"
+	"net/http"
+)
+
+const (
+	// bytesPerToken is OpenAI's rule of thumb for English text.
+	bytesPerToken = 4
+
+	// maxTokenDigits bounds the numbers that are read. Larger ones mean nothing.
+	maxTokenDigits = 9
+)
+
+// tokensOf estimates the tokens of a request to an API for language models: a quarter of the bytes of its
+// JSON, and the most tokens that the response may have. 0 means unknown: a body of another type, or of
+// unknown length. Like modelOf it reads a copy of the body until the member "model"; what follows counts
+// only if it is in the buffer then.
+func tokensOf(r *http.Request) float64 {
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if r.GetBody == nil || r.ContentLength <= 0 || kind != "" && kind != "application/json" {
+		return 0
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return 0
+	}
+	defer body.Close()
+	s := &jsonScanner{bufio.NewReader(io.LimitReader(body, maxModelBody))}
+	return float64(r.ContentLength)/bytesPerToken + float64(s.maxTokens())
+}
+
+// maxTokens returns the number of tokens that the response may have, or 0 if the object does not say so.
+func (s *jsonScanner) maxTokens() (most int64) {
+	if s.token() != '{' {
+		return 0
+	}
+	for s.token() == '"' {
+		key, ok := s.text()
+		if !ok || s.token() != ':' {
+			return most
+		}
+		number, end := int64(0), s.token()
+		switch key {
+		case "max_tokens", "max_completion_tokens", "max_output_tokens":
+			number, end = s.number(end)
+		default:
+			end = s.skip(end)
+		}
+		most = max(most, number)
+		if end != ',' {
+			return most
+		}
+		if key == "model" { // a prompt may follow
+			rest, _ := s.in.Peek(s.in.Buffered())
+			s.in = bufio.NewReader(bytes.NewReader(rest))
+		}
+	}
+	return most
+}
+
+// number returns a whole number and the byte after it. Another value is 0.
+func (s *jsonScanner) number(first byte) (number int64, end byte) {
+	c := first
+	for digits := 0; c >= '0' && c <= '9' && digits < maxTokenDigits; digits++ {
+		number = 10*number + int64(c-'0')
+		c = s.token()
+	}
+	if c != ',' && c != '}' {
+		return 0, s.skip(c)
+	}
+	return number, c
+}
