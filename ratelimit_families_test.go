@@ -36,7 +36,7 @@ func (w *fixedWindow) take(at time.Duration) (ok bool, remaining int, reset time
 	if ok = w.used < w.limit; ok {
 		w.used++
 	}
-	return ok, w.limit - w.used, (w.slot+1)*w.length - at
+	return ok, w.limit - w.used, w.length - at%w.length
 }
 
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
