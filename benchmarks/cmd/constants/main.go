@@ -5,7 +5,7 @@
 //	go run ./benchmarks/cmd/constants -boards=random,ride internal/circuit .
 //
 // The boards are 60 drawn rate limiters (zoo), 60 random compositions (random), and the targets of a sample of the ride and of
-// the small calls of crons (ride). The noise is what three runs without a change differ by, to either side of them. Run it in the
+// the small calls of crons (ride). The noise is what six runs without a change differ by, to either side of them. Run it in the
 // root of the repository. A constant takes a minute, because each change is a build.
 package main
 
@@ -77,7 +77,7 @@ func run(names, folders []string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	usual := map[string][]float64{}
-	for range 3 {
+	for range 6 {
 		figures, err := measure(dir, "{}", chosen)
 		if err != nil {
 			return err
