@@ -163,7 +163,7 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				return 200, nil
 			}
 		}, limiterLoad{2, 2, s, []string{"/"}}},
-		{"a small token bucket that only 429s show", .90, func(r *rand.Rand) limiterModel {
+		{"a small token bucket that only 429s show", .50, func(r *rand.Rand) limiterModel {
 			burst, rate := float64(1+r.IntN(2)), float64(1+r.IntN(2))
 			tokens, last := burst, time.Duration(0)
 			return func(at time.Duration, _ string) (int, []any) {

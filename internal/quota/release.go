@@ -76,9 +76,10 @@ func (b *bucket) release(now time.Time) {
 func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
 
 // spacing returns the time between two calls after such a wait: they could use up the quota in half of it. If responses
-// do not show what remains, they are sent at the rate of the quota. At least one is sent each second.
+// do not show what remains, they are sent at 2.5 times the rate of the quota, because more than twice of it contradicts
+// a quota that does not exist. At least one is sent each second.
 func (d *dimension) spacing(waited time.Duration) time.Duration {
-	all := d.window
+	all := 2 * d.window / 5
 	if d.standing == followed {
 		all = min(d.window/2, spread(waited))
 	}

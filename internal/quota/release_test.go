@@ -17,7 +17,7 @@ import (
 )
 
 // §4.17: calls are released so that the quota could be used up in half of the wait, and within 10 s. If responses do
-// not show what remains, they are released at the rate of the quota.
+// not show what remains, they are released at 2.5 times the rate of the quota.
 func TestRelease_spacing(t *testing.T) {
 	for _, row := range []struct {
 		name          string
@@ -31,7 +31,7 @@ func TestRelease_spacing(t *testing.T) {
 		{"a short window: half of it", 100, time.Second, time.Minute, followed, 5 * time.Millisecond},
 		{"a small quota: a second", 3, time.Minute, time.Minute, followed, time.Second},
 		{"no wait: not zero", 100, time.Minute, 0, followed, 1},
-		{"not shown: the rate", 100, time.Minute, 8 * time.Second, silent, 600 * time.Millisecond},
+		{"not shown: 2.5 times the rate", 100, time.Minute, 8 * time.Second, silent, 240 * time.Millisecond},
 		{"not shown, a small quota: a second", 3, time.Minute, 8 * time.Second, silent, time.Second},
 	} {
 		t.Run(row.name, func(t *testing.T) {
