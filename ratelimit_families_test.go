@@ -114,7 +114,7 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				return 200, nil
 			}
 		}, limiterLoad{1, 10, s, []string{"/"}}},
-		{"two routes with a limit and a reset each", .65, func(r *rand.Rand) limiterModel {
+		{"two routes with a limit and a reset each", .95, func(r *rand.Rand) limiterModel {
 			windows := map[string]*fixedWindow{
 				"/a": {limit: 20 + r.IntN(40), length: 10 * s},
 				"/b": {limit: 60 + r.IntN(60), length: 10 * s, offset: time.Duration(1+r.IntN(8)) * s},

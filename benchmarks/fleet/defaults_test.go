@@ -38,7 +38,7 @@ func documented() map[string]any {
 func undocumented() []string {
 	return []string{
 		"Budget.Static", "Breaker.Static", "Breaker.OnChange", "Breaker.MaxWait",
-		"RateLimit.Limit", "RateLimit.Burst", "RateLimit.MaxInFlight", "RateLimit.IgnoreHeaders", "RateLimit.Key", "RateLimit.Shared",
+		"RateLimit.Limit", "RateLimit.Burst", "RateLimit.MaxInFlight", "RateLimit.IgnoreHeaders", "RateLimit.Key", "RateLimit.Cost", "RateLimit.Shared",
 		"Policy.AttemptTimeout", "Policy.ReadTimeout", "Policy.Backoff", "Policy.Classify", "Policy.ClassifyBody",
 		"Policy.Idempotent", "Policy.Stream",
 		"Hedge.Delay",

@@ -10,10 +10,11 @@ type dimension struct {
 	costed         bool // a request takes more than one unit: those in flight cannot be counted
 	shownOnSuccess bool // responses to served requests show it; otherwise only rejections do
 	standing       standing
-	claimed        bool  // the newest response says that nothing remains
-	proven         bool  // such a claim was true: the reset refilled it as it had said, or a request was rejected
-	rejected       bool  // a request was rejected
-	limit          int64 // 0: unknown
+	claimed        bool   // the newest response says that nothing remains
+	proven         bool   // such a claim was true: the reset refilled it as it had said, or a request was rejected
+	rejected       bool   // a request was rejected
+	limit          int64  // 0: unknown
+	limitRoute     uint64 // the route that showed the limit first
 
 	remaining int64     // as the newest response says
 	at        time.Time // when that response came

@@ -31,6 +31,9 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		field := &a.Quota.Dimensions[i]
 		b.account.known.Store(true)
 		d := b.dimension(field)
+		if field.Limit != d.limit {
+			d.limitRoute = p.set.route(p)
+		}
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
 		first, before := d.version == 0, d.remaining
@@ -81,17 +84,26 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	return s
 }
 
+func (b *bucket) known(name string) *dimension {
+	for i := range b.dims {
+		if b.dims[i].name == name {
+			return &b.dims[i]
+		}
+	}
+	return nil
+}
+
 // maxDimensions bounds the memory that a hostile server can use.
 const maxDimensions = 2 * ratelimitheader.MaxDimensions
 
 // dimension returns the dimension of the field. A new one replaces the one that was mentioned
 // longest ago.
 func (b *bucket) dimension(field *ratelimitheader.Dimension) *dimension {
+	if d := b.known(field.Name); d != nil {
+		return d
+	}
 	stalest := 0
 	for i := range b.dims {
-		if b.dims[i].name == field.Name {
-			return &b.dims[i]
-		}
 		if b.dims[i].mentioned < b.dims[stalest].mentioned {
 			stalest = i
 		}

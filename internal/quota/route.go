@@ -132,6 +132,25 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 	return l.buckets.Get(named.key(p.bucket.account, &k))
 }
 
+// ofOtherRoute reports whether the response shows another limit than the one that another route has shown.
+func (b *bucket) ofOtherRoute(p *Permit, a *Response) bool {
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	if b != &b.account.general {
+		return false
+	}
+	for i := range a.Quota.Dimensions {
+		field := &a.Quota.Dimensions[i]
+		if d := b.known(field.Name); d != nil && d.limit > 0 && field.Limit > 0 && field.Limit != d.limit && d.limitRoute != p.set.route(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// route returns the hash of the request's route.
+func (s *Set) route(p *Permit) uint64 { return s.limiter.routeKeys(s.scope, p.method, p.path).keys[0] }
+
 // markRejected records that an exhausted quota has rejected the route.
 func (s *Set) markRejected(method, path string) {
 	key := s.limiter.routeKeys(s.scope, method, path).keys[0]
