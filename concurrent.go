@@ -178,7 +178,7 @@ func (r *hedgedCall) finish(a *attempt) {
 // unsafe method is not while another attempt is in flight, because the server may reject the
 // second of two requests with the same key. The lock is held.
 func (r *hedgedCall) mayWin(a *attempt) bool {
-	status := a.report.Response.StatusCode
+	status := a.report.status()
 	return r.call.safe || !a.report.Hedge || status < 400 || status >= 500 || !r.othersInFlight(a)
 }
 

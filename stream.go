@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/eventstream"
@@ -48,7 +49,8 @@ func (a *attempt) holds(resp *http.Response) bool {
 	if a.call.policy.Stream == nil || resp == nil || resp.StatusCode != http.StatusOK || resp.Body == nil || a.request.Method == http.MethodHead {
 		return false
 	}
-	return mediaType(resp.Header) == "text/event-stream" && headerValue(resp.Header, "Content-Encoding") == ""
+	encoding := headerValue(resp.Header, "Content-Encoding")
+	return mediaType(resp.Header) == "text/event-stream" && (encoding == "" || strings.EqualFold(encoding, "identity"))
 }
 
 // hold reads the stream of a response until it is the answer, or the attempt has failed. Without an answer and without

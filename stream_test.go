@@ -253,7 +253,7 @@ func TestStream_hostile(t *testing.T) {
 		{"gzip", []any{gz, zipped(ping + content)}, ""},
 		{"gzip that the caller asked for", []any{gz, zipped(overloaded)}, "gzip"},
 		{"broken gzip after content", []any{gz, zipped(content), "no gzip"}, ""},
-		{"no empty line at the end", []any{"event: a\ndata: x"}, ""},
+		{"no empty line at the end", []any{"event: a\ndata: x\n"}, ""},
 		{"only comments, for long", []any{": c\n\n", wait(8 * time.Second), ": c\n\n", wait(8 * time.Second), ": c\n\n"}, ""},
 		{"break after content", []any{content, abort{}}, ""},
 		{"break after content, later", []any{content, wait(time.Second), "data: y", abort{}}, ""},
@@ -678,6 +678,18 @@ func TestStream_hedge(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A failure event of a hedge is like a 4xx: the first request may still succeed.
+func TestStream_hedgeFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := inTurn(streaming(wait(5*time.Second), content), streaming(invalid))
+		tr, url := streamClient(t, streamPolicy(), server)
+		tr.Hedge = &resilienthttp.Hedge{Delay: 2 * time.Second, MaxRatio: -1}
+		resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+		require.NoError(t, err)
+		require.Equal(t, content, readAll(t, resp))
+	})
 }
 
 // L5: a slow stream gets no second attempt, because the server has answered.

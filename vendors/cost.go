@@ -26,7 +26,7 @@ func tokensOf(r *http.Request) float64 {
 		return 0
 	}
 	body, err := r.GetBody()
-	if err != nil {
+	if err != nil || body == nil {
 		return 0
 	}
 	defer body.Close()

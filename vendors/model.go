@@ -25,7 +25,7 @@ func modelOf(r *http.Request) string {
 		return unknownModel
 	}
 	body, err := r.GetBody()
-	if err != nil {
+	if err != nil || body == nil {
 		return unknownModel
 	}
 	defer body.Close()

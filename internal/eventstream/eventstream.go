@@ -49,11 +49,9 @@ func (s *Splitter) Next(chunk []byte) (e Event, rest []byte, ok bool) {
 	return Event{}, nil, false
 }
 
-// End returns the event that the stream did not complete with an empty line. Clients of some APIs read it.
+// End returns the event that the stream did not complete with an empty line. Clients of some APIs read it. A line that is
+// cut off does not count.
 func (s *Splitter) End() (e Event, ok bool) {
-	if len(s.line) > 0 {
-		_, _ = s.endLine()
-	}
 	if len(s.data) == 0 {
 		return Event{}, false
 	}

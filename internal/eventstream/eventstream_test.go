@@ -65,7 +65,8 @@ func TestSplitter(t *testing.T) {
 		{"an event without data is none, and its name is lost", "event: error\n\ndata: x\n\n", []string{"pending", "|x"}},
 		{"empty lines are nothing", "\n\r\n\r\n\ndata: x\n\n\n\n", []string{"|x"}},
 		{"no empty line at the end", "event: a\ndata: x\n", []string{"a|x"}},
-		{"no end of the last line", "event: a\ndata: x", []string{"a|x"}},
+		{"the last line is cut off", "event: a\ndata: x", nil},
+		{"the last event has no empty line", "event: a\ndata: x\n", []string{"a|x"}},
 		{"a comment at the end", "data: x\n\n: bye", []string{"|x"}},
 		{"a name without data at the end", "event: a", nil},
 		{"nothing", "", nil},
@@ -105,17 +106,14 @@ func reference(stream string) (all []string) {
 		name, lines, fields = "", nil, false
 	}
 	split := strings.Split(stream, "\n")
-	for i, line := range split {
-		last := i == len(split)-1
+	for _, line := range split[:len(split)-1] { // the last one is cut off, or empty
 		field, value, _ := strings.Cut(line, ":")
 		value = strings.TrimPrefix(value, " ")
 		switch {
-		case line == "" && !last:
-			flush(false)
 		case line == "":
-		case field == "" && !last:
-			all = append(all, "pending")
+			flush(false)
 		case field == "":
+			all = append(all, "pending")
 		default:
 			fields = true
 			if field == "event" {

@@ -167,7 +167,7 @@ func (b *bucket) lose(p *Permit) {
 func (b *bucket) finish(f *flight, sent bool) {
 	b.inflight--
 	if !sent {
-		b.owe(-f.cost)
+		b.giveBack(f)
 	}
 	for i := range b.dims {
 		if d := &b.dims[i]; d.old > 0 && f.sent.Before(d.since) {

@@ -35,11 +35,21 @@ func (c *costs) expect(estimates int64) int64 {
 	return int64(math.Ceil(float64(estimates) * c.share))
 }
 
-// owe adds the estimate of a request that is sent; a negative one is of a request that took nothing.
-func (b *bucket) owe(cost int64) {
+// giveBack returns the estimate of a request that took nothing, unless a later response or a reset has done so.
+func (b *bucket) giveBack(f *flight) {
+	last := f.spent == b.spent
+	if last {
+		b.spent -= f.cost
+	}
 	for i := range b.dims {
-		if d := &b.dims[i]; d.costed {
-			d.owed += cost
+		switch d := &b.dims[i]; {
+		case !d.costed:
+		case f.spent <= d.upTo:
+			d.upTo = min(d.upTo, b.spent)
+		case last:
+			d.owed -= f.cost
+		default: // responses of the requests after it show what they took without it
+			d.owed, d.upTo = d.owed-f.cost, d.upTo+f.cost
 		}
 	}
 }

@@ -111,6 +111,37 @@ func TestQuota_cost(t *testing.T) {
 			first.Done(q.response(ok, 900), time.Now())
 		}, 400},
 		{"canceled: returned", func(q *tokens) { p, _ := q.admit(400); p.Cancel(time.Now()) }, 1000},
+		{"canceled: no share is learned from it", func(q *tokens) {
+			p, _ := q.admit(200)
+			p.Cancel(time.Now())
+			p, _ = q.admit(200)
+			p.Done(q.response(ok, 800), time.Now())
+			q.admit(400)
+		}, 400},
+		{"canceled, and another one is in flight: no share is learned from it", func(q *tokens) {
+			canceled, _ := q.admit(200)
+			p, _ := q.admit(200)
+			canceled.Cancel(time.Now())
+			p.Done(q.response(ok, 800), time.Now())
+			q.admit(400)
+		}, 400},
+		{"rejected when a later response has shown what remains: not returned again", func(q *tokens) {
+			rejected, _ := q.admit(400)
+			p, _ := q.admit(100)
+			p.Done(q.response(ok, 500), time.Now())
+			rejected.Done(q.response(throttled, -1), time.Now())
+		}, 500},
+		{"rejected after the reset: not returned to the new window", func(q *tokens) {
+			rejected, _ := q.admit(900)
+			time.Sleep(time.Minute)
+			q.admit(100)
+			rejected.Done(q.response(throttled, -1), time.Now())
+		}, 900},
+		{"renewed after the reset: taken from the new window", func(q *tokens) {
+			p, _ := q.admit(900)
+			time.Sleep(time.Minute)
+			require.True(q.t, p.renew(time.Now()))
+		}, 100},
 		{"not sent: returned", func(q *tokens) { p, _ := q.admit(400); p.Done(&Response{NotSent: true}, time.Now()) }, 1000},
 		{"lost: taken", func(q *tokens) { p, _ := q.admit(400); p.Done(&Response{}, time.Now()) }, 600},
 		{"rejected without a count: returned", func(q *tokens) { p, _ := q.admit(400); p.Done(q.response(throttled, -1), time.Now()) }, 1000},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -325,5 +326,34 @@ func TestProbe_waitsForAToken(t *testing.T) {
 		}
 		calls.Wait()
 		require.EqualValues(t, 1, probes.Load())
+	})
+}
+
+// A probe of one window is answered in the next one: its 200 does not end the wait that a newer rejection has shown.
+func TestProbe_ofEarlierWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New(Config{MaxWait: -1, MaxBlock: time.Hour, Follow: true}).Set("api")
+		throttled := func(seconds string) *Response {
+			r := &Response{Status: http.StatusTooManyRequests}
+			r.Quota, _ = ratelimitheader.Parse(http.Header{"Ratelimit-Limit": {"100"}, "Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {seconds}}, time.Now())
+			return r
+		}
+		admit := func() (p Permit, rejected bool) {
+			p, rejection := s.Admit(t.Context(), Request{Method: http.MethodGet, Path: "/"}, time.Now())
+			return p, rejection != nil
+		}
+		s.Observe(Request{Method: http.MethodGet, Path: "/"}, throttled("10"), time.Now(), time.Now(), 0)
+		var probe Permit
+		for rejected := true; rejected; probe, rejected = admit() {
+			time.Sleep(500 * time.Millisecond)
+		}
+		require.True(t, probe.probe)
+		time.Sleep(20 * time.Second)
+		p, rejected := admit()
+		require.False(t, rejected)
+		p.Done(throttled("600"), time.Now())
+		probe.Done(&Response{Status: http.StatusOK}, time.Now())
+		_, rejected = admit()
+		require.True(t, rejected)
 	})
 }

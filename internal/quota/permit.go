@@ -83,7 +83,7 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 			b.lose(p)
 		}
 		if resp.NotSent || resp.rejected() && len(resp.Quota.Dimensions) == 0 {
-			b.owe(-p.cost)
+			b.giveBack(&p.flight)
 		}
 		b.finish(&p.flight, true)
 		b.Dispatch(now)

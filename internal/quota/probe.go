@@ -53,7 +53,7 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 		return
 	}
 	for i := range b.dims {
-		if d := &b.dims[i]; !d.shownOnSuccess && d.exhausted(now) {
+		if d := &b.dims[i]; !d.shownOnSuccess && d.version <= p.version && d.exhausted(now) {
 			d.silence()
 			b.after = release{next: now, end: now.Add(maxAlone)}
 		}
