@@ -559,7 +559,7 @@ func TestState_concurrentCalls(t *testing.T) {
 			code = 503
 		}
 		return response(r, code, "", "X-RateLimit-Limit", "1000000", "X-RateLimit-Remaining", "999999", "X-RateLimit-Reset", "60"), nil
-	}), Policy: resilienthttp.Policy{Backoff: atOnce}, Hedge: &resilienthttp.Hedge{}}
+	}), Policy: resilienthttp.Policy{Backoff: atOnce}, Hedge: &resilienthttp.Hedge{}, Breaker: &resilienthttp.Breaker{MaxWait: 20 * time.Millisecond}}
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {

@@ -65,8 +65,8 @@ func anthropicEvent(name string, data []byte) resilienthttp.Verdict {
 	switch event.Error.Type {
 	case "overloaded_error", "rate_limit_error":
 		return resilienthttp.VerdictThrottled
-	case "invalid_request_error", "authentication_error", "billing_error", "permission_error", "not_found_error", "request_too_large":
-		return resilienthttp.VerdictPermanent
+	case "api_error", "timeout_error", "": // "": it cannot be read
+		return resilienthttp.VerdictTransient
 	}
-	return resilienthttp.VerdictTransient // api_error, timeout_error, and what is unknown
+	return resilienthttp.VerdictPermanent
 }
