@@ -19,7 +19,7 @@ import (
 // limiterModel decides about a request of a path at a time since the start: a status, and names and values of fields.
 type limiterModel func(at time.Duration, path string) (status int, fields []any)
 
-// window is a fixed window of a limit. used returns what remains, and until when.
+// fixedWindow is a window of a limit. take returns what remains, and for how long.
 type fixedWindow struct {
 	limit  int
 	length time.Duration

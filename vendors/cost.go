@@ -22,11 +22,11 @@ const (
 // only if it is in the buffer then.
 func tokensOf(r *http.Request) float64 {
 	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if r.GetBody == nil || r.ContentLength <= 0 || kind != "" && kind != "application/json" {
+	if r.ContentLength <= 0 || kind != "" && kind != "application/json" {
 		return 0
 	}
-	body, err := r.GetBody()
-	if err != nil || body == nil {
+	body := copyOf(r)
+	if body == nil {
 		return 0
 	}
 	defer body.Close()

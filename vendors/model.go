@@ -21,11 +21,8 @@ const (
 // modelOf returns the model of a request to an API for language models: the member "model" of a
 // JSON object, or the part "model" of a form. It reads a copy of the body.
 func modelOf(r *http.Request) string {
-	if r.GetBody == nil {
-		return unknownModel
-	}
-	body, err := r.GetBody()
-	if err != nil || body == nil {
+	body := copyOf(r)
+	if body == nil {
 		return unknownModel
 	}
 	defer body.Close()
@@ -40,6 +37,18 @@ func modelOf(r *http.Request) string {
 		return unknownModel
 	}
 	return model
+}
+
+// copyOf returns a copy of the request's body, or nil if there is none.
+func copyOf(r *http.Request) io.ReadCloser {
+	if r.GetBody == nil {
+		return nil
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return nil
+	}
+	return body
 }
 
 // partNamed returns the content of the form's part with the name, or "".

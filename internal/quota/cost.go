@@ -98,11 +98,7 @@ func (d *dimension) estimateCost(now time.Time, ahead waitqueue.Load, cost int64
 	case cost <= 0, d.limit <= 0, d.window <= 0, d.refilled(now) >= needed:
 		return now // the requests in flight may take less
 	}
-	reset := d.end.until()
-	if reset.IsZero() {
-		reset = now.Add(d.window)
-	}
 	beyond := needed - max(d.left(now, 0), 0)
 	windows := min((beyond-1)/d.limit, int64(Horizon/d.window))
-	return reset.Add(time.Duration(windows) * d.window)
+	return d.nextReset(now).Add(time.Duration(windows) * d.window)
 }

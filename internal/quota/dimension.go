@@ -1,6 +1,10 @@
 package quota
 
-import "time"
+import (
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
+)
 
 // dimension is one quota of a bucket: requests, tokens, or the window of a policy. The bucket's
 // lock guards it. Its times are by the local clock.
@@ -187,8 +191,14 @@ func (d *dimension) refills(o *observation) bool {
 	return o.field.Window == 0 || o.end.reset.Sub(o.now) <= time.Duration(used*float64(o.field.Window))+time.Second
 }
 
+// newLimit returns the limit that a response shows, and whether it is another one than before.
+func (d *dimension) newLimit(field *ratelimitheader.Dimension) (limit int64, changed bool) {
+	limit = min(field.Limit, maxLimit)
+	return limit, limit > 0 && limit != d.limit
+}
+
 func (d *dimension) learnSize(o *observation) {
-	if limit := min(o.field.Limit, maxLimit); limit > 0 && limit != d.limit {
+	if limit, changed := d.newLimit(&o.field); changed {
 		d.limit, d.served = limit, 0
 	}
 	if d.window = min(max(d.window, o.window, time.Second), o.longest); o.field.Window > 0 {
@@ -287,6 +297,14 @@ func (d *dimension) reject(now time.Time, current bool) {
 	d.proven, d.rejected = true, true
 }
 
+// nextReset returns the end of the window, or of one that begins now if it is unknown.
+func (d *dimension) nextReset(now time.Time) time.Time {
+	if reset := d.end.until(); !reset.IsZero() {
+		return reset
+	}
+	return now.Add(d.window)
+}
+
 // estimate returns when a request could be sent that has the given number of calls ahead of it. The first of them
 // has waited since a time.
 func (d *dimension) estimate(now, since time.Time, ahead, inflight int64, trip time.Duration) time.Time {
@@ -299,10 +317,7 @@ func (d *dimension) estimate(now, since time.Time, ahead, inflight int64, trip t
 		return now // the requests in flight may still use it up
 	}
 	beyond := ahead - max(d.left(now, inflight), 0)
-	reset := d.end.until()
-	if reset.IsZero() {
-		reset = now.Add(d.window)
-	}
+	reset := d.nextReset(now)
 	period := d.window + min(trip, d.alone()) // a window may begin with its first request
 	windows := min(beyond/d.limit, int64(Horizon/period))
 	return reset.Add(time.Duration(windows)*period + d.spacing(reset.Sub(since))*time.Duration(beyond%d.limit+1))

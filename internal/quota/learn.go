@@ -31,7 +31,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		field := &a.Quota.Dimensions[i]
 		b.account.known.Store(true)
 		d := b.dimension(field)
-		if field.Limit != d.limit {
+		if _, changed := d.newLimit(field); changed {
 			d.limitRoute = p.set.route(p)
 		}
 		o.newer = own && p.version >= d.version
@@ -50,7 +50,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 	if own && a.served() && a.Status != http.StatusNotModified { // GitHub counts no 304
 		for i := range b.dims {
 			if b.dims[i].serve(&o) {
-				b.after = release{next: now, end: now.Add(maxAlone)} // it followed what is not a quota
+				b.releaseEvenly(now) // it followed what is not a quota
 			}
 		}
 	}

@@ -55,7 +55,7 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 	for i := range b.dims {
 		if d := &b.dims[i]; !d.shownOnSuccess && d.version <= p.version && d.exhausted(now) {
 			d.silence()
-			b.after = release{next: now, end: now.Add(maxAlone)}
+			b.releaseEvenly(now)
 		}
 	}
 }

@@ -72,6 +72,9 @@ func (b *bucket) release(now time.Time) {
 	b.after, b.heldSince = r, time.Time{}
 }
 
+// releaseEvenly sends the calls that have waited for what does not hold one by one.
+func (b *bucket) releaseEvenly(now time.Time) { b.after = release{next: now, end: now.Add(maxAlone)} }
+
 // spread returns the time over which calls are released that have waited so long.
 func spread(waited time.Duration) time.Duration { return min(waited/2, maxSpread) }
 

@@ -2,8 +2,11 @@ package quota
 
 import (
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync/atomic"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
 // maxRoutes is the number of routes of which the bucket is kept, of all servers.
@@ -134,18 +137,19 @@ func (s *Set) learnRoute(p *Permit, named namedBucket) *bucket {
 
 // ofOtherRoute reports whether the response shows another limit than the one that another route has shown.
 func (b *bucket) ofOtherRoute(p *Permit, a *Response) bool {
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
-	if b != &b.account.general {
+	if b != &b.account.general || len(a.Quota.Dimensions) == 0 {
 		return false
 	}
-	for i := range a.Quota.Dimensions {
-		field := &a.Quota.Dimensions[i]
-		if d := b.known(field.Name); d != nil && d.limit > 0 && field.Limit > 0 && field.Limit != d.limit && d.limitRoute != p.set.route(p) {
-			return true
+	b.Mu.Lock()
+	defer b.Mu.Unlock()
+	return slices.ContainsFunc(a.Quota.Dimensions, func(field ratelimitheader.Dimension) bool {
+		d := b.known(field.Name)
+		if d == nil || d.limit <= 0 {
+			return false
 		}
-	}
-	return false
+		_, changed := d.newLimit(&field)
+		return changed && d.limitRoute != p.set.route(p)
+	})
 }
 
 // route returns the hash of the request's route.
