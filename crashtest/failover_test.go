@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -41,6 +43,7 @@ func TestFailover(t *testing.T) {
 			for key := range charges {
 				charges[key] = 1 // those of before are of calls that a busy machine did not answer
 			}
+			catchUp(t, primary, standby)
 			require.NoError(t, standby.Shutdown(t.Context())) // it is behind from now on
 			behind := chargeAll(t, primary, charges, each, 2*each, wait)
 			require.NoError(t, primary.Crash())
@@ -73,6 +76,25 @@ func createTables(ctx context.Context, server *postgrestest.Server) error {
 	}
 	defer pool.Close()
 	return pgstore.Migrate(ctx, pool, nil)
+}
+
+// catchUp waits until the standby has all that the primary has. Otherwise it may have a claim without its result: nothing
+// knows then whether the key was charged, and a person must decide.
+func catchUp(t *testing.T, primary, standby *postgrestest.Server) {
+	t.Helper()
+	ask := func(server *postgrestest.Server, query string, result any, args ...any) error {
+		conn, err := pgx.Connect(t.Context(), server.DSN())
+		if err != nil {
+			return err
+		}
+		return errors.Join(conn.QueryRow(t.Context(), query, args...).Scan(result), conn.Close(t.Context()))
+	}
+	var position string
+	require.NoError(t, ask(primary, "SELECT pg_current_wal_lsn()::text", &position))
+	require.Eventually(t, func() bool {
+		there := false
+		return ask(standby, "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn", &there, position) == nil && there
+	}, time.Minute, 10*time.Millisecond)
 }
 
 // chargeAll charges keys at the same time, and counts the charges. It returns the keys with an acknowledged record. A call
