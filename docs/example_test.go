@@ -29,6 +29,7 @@ func TestExamples(t *testing.T) {
 	}{
 		{page: "retries", story: retriesExample},
 		{page: "idempotency-keys", story: idempotencyKeysExample},
+		{page: "payments", story: paymentsExample},
 		{page: "deadlines", story: deadlinesExample},
 		{page: "hedging", story: hedgingExample},
 		{page: "errors", story: errorsExample},

@@ -39,7 +39,7 @@ func TestBoldBest(t *testing.T) {
 	}
 }
 
-// The costs in docs/performance.md are written by hand.
+// The costs in docs/performance.md and README.md are written by hand.
 func TestPerformancePage_hasTheMeasuredCosts(t *testing.T) {
 	root, err := report.Root()
 	require.NoError(t, err)
@@ -49,6 +49,7 @@ func TestPerformancePage_hasTheMeasuredCosts(t *testing.T) {
 		return string(text)
 	}
 	page := read("docs/performance.md")
+	require.Regexp(t, `takes 1\.16 ± 0\.22 times as long`, read("README.md"))
 	for cost, measured := range map[string][2]string{
 		"1.16 ± 0.22 times a bare client": {"overhead", "| **resilienthttp** | 1.16 ± 0.22 |"},
 		"2.2 times that of a timeout":     {"overhead", "| GET, scopes: 1 | 2.827µs | 1.916µs | 4.22µs | 2.20 |"},
