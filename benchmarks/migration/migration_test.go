@@ -163,7 +163,7 @@ func patient(base http.RoundTripper) do {
 	}
 }
 
-// pending is a Base that makes a 200 whose work is not done a 425: nothing was done yet.
+// pending is a Base that makes a 200 a 425 if the work is not done.
 type pending struct{ next http.RoundTripper }
 
 func (p pending) RoundTrip(req *http.Request) (*http.Response, error) {
