@@ -67,7 +67,7 @@ func unguarded(base http.RoundTripper) do {
 		Breaker: &resilienthttp.Breaker{
 			FailureRatio: 0.9, MinRequests: 20, Window: 10 * time.Second, // ReadyToTrip, Interval
 			Cooldown: 5 * time.Second, MaxCooldown: 5 * time.Second, // Timeout
-			Probes: 3, // MaxRequests
+			Probes: 3,                 // MaxRequests
 			Static: true, MaxWait: -1, // calls are rejected, and do not wait
 		},
 	}}

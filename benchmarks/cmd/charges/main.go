@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,7 +28,7 @@ func main() {
 	key := flag.Bool("key", false, "send a key with each charge")
 	flag.Parse()
 	bubble.Main(func(t *testing.T) error {
-		fmt.Print(table(t, *key))
+		_, _ = fmt.Fprint(os.Stdout, table(t, *key))
 		return nil
 	})
 }
@@ -102,7 +103,7 @@ func run(library peers.Peer, key bool) result {
 				r.slowest = max(r.slowest, time.Since(began))
 			}
 		})
-		time.Sleep(time.Second / 50)
+		<-time.After(time.Second / 50)
 	}
 	calls.Wait()
 	r.sent = api.Total()

@@ -13,7 +13,7 @@ func TestWriteSection_replacesOnlyItsOwn(t *testing.T) {
 	require.NoError(t, WriteSection(root, "docs/a.md", "a", "one\n"))
 	require.NoError(t, WriteSection(root, "docs/a.md", "b", "two"))
 	require.NoError(t, WriteSection(root, "docs/a.md", "a", "three"))
-	text, err := os.ReadFile(filepath.Join(root, "docs/a.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "a.md"))
 	require.NoError(t, err)
 	require.Equal(t, "<!-- a:begin -->\nthree\n<!-- a:end -->\n\n<!-- b:begin -->\ntwo\n<!-- b:end -->\n", string(text))
 	section, err := Section(root, "docs/a.md", "a")
