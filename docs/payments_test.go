@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -66,10 +67,10 @@ func (s *shop) pay(ctx context.Context, p *payment) error {
 	case err == nil && resp.StatusCode/100 == 2 && !doubt:
 		p.State = paid
 	case doubt || before == inDoubt: // only a 2xx, or a person, ends it
-	case err == nil && resp.StatusCode == http.StatusPaymentRequired:
-		p.State = declined
+	case err == nil && slices.Contains([]int{400, 402, 422}, resp.StatusCode):
+		p.State = declined // the same request gets the same response
 	default:
-		p.State = before // nothing was done
+		p.State = before // nothing was done: a 429, a 503, a wrong credential
 	}
 	p.Again = resilienthttp.NotBefore(resp, err)
 	return s.store(p)
@@ -114,6 +115,8 @@ func TestPayments(t *testing.T) {
 		{"all responses are lost: in doubt", open, inDoubt, lost(charges), 0},
 		{"in doubt, and charged: paid", inDoubt, paid, charges, 1},
 		{"declined: declined", open, declined, status(http.StatusPaymentRequired), 1},
+		{"an invalid request: declined, or it would be repeated for ever", open, declined, status(http.StatusUnprocessableEntity), 1},
+		{"a wrong credential: open, until it is corrected", open, open, status(http.StatusUnauthorized), 1},
 		{"in doubt, and declined: in doubt, because the provider may have forgotten the key", inDoubt, inDoubt, status(http.StatusPaymentRequired), 1},
 		{"a decline after a lost response: in doubt", open, inDoubt, faulttest.Sequence(lost(charges), status(http.StatusPaymentRequired)), 2},
 		{"too many requests for longer than the call: open", open, open, faulttest.Unavailable(time.Hour, faulttest.Seconds), 1},
