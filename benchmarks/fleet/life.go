@@ -77,8 +77,8 @@ func lifeTable(results map[string]Result) string {
 			}
 			row = append(row, cell)
 		}
-		others := sent[:len(sent)-1]
-		table.Row(append(row, fmt.Sprintf("%d, %d–%d", sent[len(sent)-1], slices.Min(others), slices.Max(others)))...)
+		ours, others := sent[len(sent)-1], sent[:len(sent)-1]
+		table.Row(append(row, fmt.Sprintf("%d, up to %d", ours, slices.Max(others)))...)
 	}
 	return strings.TrimSpace(table.String())
 }
