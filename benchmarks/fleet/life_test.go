@@ -1,11 +1,14 @@
 package fleet
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,6 +35,11 @@ func TestLife_isInReadme(t *testing.T) {
 	}
 	got, err := report.Section(root, "README.md", overviewSection)
 	require.NoError(t, err)
+
+	page, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(page), fmt.Sprintf("Two minutes, %g calls a second through one client, deadline %v s", life()[0].Load.Rate, life()[0].Load.Deadline.Seconds()))
+	require.Equal(t, 2*time.Minute, life()[0].Length())
 
 	figure := regexp.MustCompile(`\d+`)
 	wanted, shown := strings.Split(want, "\n"), strings.Split(got, "\n")

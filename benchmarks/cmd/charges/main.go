@@ -35,7 +35,7 @@ func main() {
 
 // charge is the program: one call, and its error.
 func charge(client peers.Client, url string, key bool) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(`{"amount": 100}`))
 	if err != nil {
@@ -55,7 +55,13 @@ func charge(client peers.Client, url string, key bool) error {
 	return nil
 }
 
-const customers = 500
+// README.md names these numbers.
+const (
+	customers = 500
+	perSecond = 50
+	deadline  = 10 * time.Second
+	away      = 4 * time.Second
+)
 
 // result is what the ledger of the API and the callers say.
 type result struct {
@@ -65,7 +71,7 @@ type result struct {
 	sent    int             // requests to the API
 }
 
-// run makes 50 calls a second through one client. The API executes each key once, and each request without a key.
+// run makes all calls through one client. The API executes each key once, and each request without a key.
 func run(library peers.Peer, key bool) result {
 	r := result{ledger: map[string]int{}, failed: map[string]bool{}}
 	var mu sync.Mutex
@@ -84,7 +90,7 @@ func run(library peers.Peer, key bool) result {
 		return first && strings.HasSuffix(req.URL.Path, "0")
 	}
 	api := faulttest.NewInMemory(nil, faulttest.Script{
-		{After: 4 * time.Second, Until: 8 * time.Second, Handler: faulttest.Status(http.StatusServiceUnavailable)},
+		{After: away, Until: 2 * away, Handler: faulttest.Status(http.StatusServiceUnavailable)},
 		{Match: tenth, Handler: faulttest.LoseResponse(work)},
 		{Handler: work},
 	})
@@ -103,7 +109,7 @@ func run(library peers.Peer, key bool) result {
 				r.slowest = max(r.slowest, time.Since(began))
 			}
 		})
-		<-time.After(time.Second / 50)
+		<-time.After(time.Second / perSecond)
 	}
 	calls.Wait()
 	r.sent = api.Total()
