@@ -47,15 +47,15 @@ func newShop(store func(*payment) error) *shop {
 
 // pay makes one call for a payment that is not paid or declined. Another process may repeat it.
 func (s *shop) pay(ctx context.Context, p *payment) error {
-	before := p.State
-	p.State = inDoubt // if this process dies, the call may have been sent
-	if err := s.store(p); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, p.Key), 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL, strings.NewReader(p.Body))
 	if err != nil {
+		return err
+	}
+	before := p.State
+	p.State = inDoubt // if this process dies, the call may have been sent
+	if err := s.store(p); err != nil {
 		return err
 	}
 	resp, err := s.client.Do(req)
