@@ -96,9 +96,38 @@ func shortOutageExample(t *testing.T) string {
 	return outageExample(t, 4*time.Second, 10*time.Second, 0, 10*time.Second, 14*time.Second, 20*time.Second)
 }
 
-// longOutageExample has a server that is away for longer than calls wait for it.
-func longOutageExample(t *testing.T) string {
-	return outageExample(t, 40*time.Second, 10*time.Second, 0, 10*time.Second, 30*time.Second, 50*time.Second, 60*time.Second)
+// deadlinesOfOutages has the least ratio, of some runs, of the calls that begin while a server is away and are answered.
+func deadlinesOfOutages(t *testing.T) string {
+	const before = 10 * time.Second
+	titles, rows := []string{"away for"}, [][]string(nil)
+	for _, deadline := range []time.Duration{10 * time.Second, 30 * time.Second, 0} {
+		row := []string{"deadline " + transcript.Duration(deadline)}
+		if deadline == 0 {
+			row[0] = "no deadline"
+		}
+		for _, away := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 20 * time.Second, 40 * time.Second} {
+			if len(rows) == 0 {
+				titles = append(titles, transcript.Duration(away))
+			}
+			least := 100
+			for range 5 {
+				var begun, answered int
+				r := newOutage(t, before, away, deadline, before+away)
+				for at := range r.took {
+					if at >= before {
+						begun++
+						if r.answered[at] {
+							answered++
+						}
+					}
+				}
+				least = min(least, 100*answered/begun)
+			}
+			row = append(row, fmt.Sprintf("%d %%", least/5*5)) // a run differs from another by a call or two
+		}
+		rows = append(rows, row)
+	}
+	return transcript.Table(titles, rows)
 }
 
 // outageExample makes eight calls a second. The server is away from the second of the times on. Probes have random delays, so
@@ -163,7 +192,7 @@ func (p *phase) requests() string {
 }
 
 func (p *phase) longestTime() string {
-	if p.longest <= time.Second/2 {
+	if p.longest <= 5*latency { // no call waited
 		return roundedUp(p.longest, time.Second/2)
 	}
 	return roundedUp(p.longest, 5*time.Second)
@@ -199,7 +228,7 @@ type outage struct {
 	sent, opened, closed []time.Duration
 }
 
-// newOutage makes eight calls a second until the end.
+// newOutage makes eight calls a second until the end. A deadline of 0 is none.
 func newOutage(t *testing.T, from, away, deadline, end time.Duration) *outage {
 	start, every := time.Now(), time.Second/8
 	r := &outage{took: map[time.Duration]time.Duration{}, answered: map[time.Duration]bool{}}
@@ -229,7 +258,10 @@ func newOutage(t *testing.T, from, away, deadline, end time.Duration) *outage {
 	var all sync.WaitGroup
 	for at := time.Duration(0); at < end; at += every {
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if deadline > 0 {
+				ctx, cancel = context.WithTimeout(ctx, deadline)
+			}
 			defer cancel()
 			resp, err := call(t, transport, http.MethodGet, "http://api.test/orders", "", with(ctx))
 			mu.Lock()

@@ -29,6 +29,7 @@ func TestExamples(t *testing.T) {
 	}{
 		{page: "retries", story: retriesExample},
 		{page: "idempotency-keys", story: idempotencyKeysExample},
+		{page: "payments", story: paymentsExample},
 		{page: "deadlines", story: deadlinesExample},
 		{page: "hedging", story: hedgingExample},
 		{page: "errors", story: errorsExample},
@@ -39,7 +40,7 @@ func TestExamples(t *testing.T) {
 		{page: "backoff", story: backoffExample},
 		{page: "retry-budget", story: retryBudgetExample},
 		{page: "circuit-breaker", story: shortOutageExample},
-		{"circuit-breaker", "circuit-breaker-long", longOutageExample},
+		{"circuit-breaker", "circuit-breaker-deadlines", deadlinesOfOutages},
 		{"rate-limits", "rate-limits-quota", quotaExample},
 		{"rate-limits", "rate-limits-bucket", bucketExample},
 		{"rate-limits", "rate-limits-rejections", rejectionsExample},

@@ -32,6 +32,7 @@ func TestFAQ(t *testing.T) {
 		{"504 from DeadlineHandler: the deadline had passed", faqPassedDeadline},
 		{"long polls: AttemptTimeout -1 sends one request", faqLongPoll},
 		{"two layers retry: OwnsRetries leaves one", faqLayers},
+		{"no retries for one call: WithSingleAttempt, and a negative MaxAttempts for all", faqNoRetries},
 		{"Retry-After 3600: returned at once, NotBefore has the time", faqRetryAfter},
 	} {
 		t.Run(row.name, func(t *testing.T) { synctest.Test(t, row.try) })
@@ -211,4 +212,22 @@ func faqRetryAfter(t *testing.T) {
 	require.Equal(t, resilienthttp.ErrRetryAfter, last.StopReason)
 	require.GreaterOrEqual(t, last.RetryWait, time.Hour)
 	require.WithinRange(t, resilienthttp.NotBefore(resp, err), start.Add(time.Hour), start.Add(2*time.Hour))
+}
+
+func faqNoRetries(t *testing.T) {
+	srv := faulttest.NewInMemory(t, faulttest.Status(http.StatusInternalServerError))
+	for _, row := range []struct {
+		ctx      context.Context
+		policy   resilienthttp.Policy
+		attempts int
+	}{
+		{t.Context(), resilienthttp.Policy{}, 5},
+		{resilienthttp.WithSingleAttempt(t.Context()), resilienthttp.Policy{}, 1},
+		{t.Context(), resilienthttp.Policy{MaxAttempts: -1}, 1},
+	} {
+		transport := &resilienthttp.Transport{Base: srv.Transport(), Policy: row.policy}
+		resp, err := call(t, transport, http.MethodGet, srv.URL, "", with(row.ctx))
+		require.NoError(t, err)
+		require.Len(t, resilienthttp.Attempts(resp), row.attempts)
+	}
 }

@@ -24,6 +24,9 @@ const unlimited = "unlimited"
 // maxSentence is the longest sentence of a page, in words.
 const maxSentence = 35
 
+// maxWords is the number of words that all pages may have together, without code and without what is generated.
+const maxWords = 22_000
+
 // documents checks README.md and docs/*.md: the words of each page (10 % more are allowed),
 // the sentences, the links, the blocks of Go, and one page for each exported name of the root.
 func documents([]string) error {
@@ -109,7 +112,10 @@ func checkPageList(list string, pages map[string]string, names []string) (wrong 
 			wrong = append(wrong, pageList+": no page for "+name)
 		}
 	}
-	fmt.Printf("%d words in README.md and docs/, %d of them in code\n", sum, inCode)
+	fmt.Printf("%d words by hand in README.md and docs/, and %d in code\n", sum-inCode, inCode)
+	if sum-inCode > maxWords {
+		wrong = append(wrong, fmt.Sprintf("all pages: %d words by hand, want at most %d", sum-inCode, maxWords))
+	}
 	return wrong
 }
 

@@ -24,6 +24,23 @@ func TestCheckPageList(t *testing.T) {
 	}
 }
 
+func TestCheckPageList_sum(t *testing.T) {
+	code := "```go\n" + strings.Repeat("code ", 1000) + "\n```\n"
+	for _, row := range []struct {
+		name string
+		n    int
+		want string
+	}{
+		{"as many as all pages may have, beside code: no problem", maxWords, ""},
+		{"one more: a problem", maxWords + 1, "all pages: 22001 words by hand, want at most 22000"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			pages := map[string]string{"README.md": strings.Repeat("word ", row.n-1) + "Name\n" + code}
+			expect(t, checkPageList("README.md 99999 Name\n", pages, []string{"Name"}), row.want)
+		})
+	}
+}
+
 func TestCountWords_generated(t *testing.T) {
 	for _, kind := range []string{"defaults", "example", "overview"} {
 		if got := countWords("one two\n<!-- " + kind + ":begin x -->\n| a | b |\n<!-- " + kind + ":end -->\nthree"); got != 3 {

@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// picture is the one binary file: a screenshot of the lab for README.md.
+// picture is the one binary file: a screenshot of the lab for docs/performance.md.
 const picture = "docs/lab.png"
 
 // format checks gofmt -s, and that no binary file was added by mistake.

@@ -9,7 +9,7 @@ import (
 )
 
 // promisePage has an item for each promise: "- **§4.1** A sentence.", and the tests that hold it.
-const promisePage = "docs/invariants.md"
+const promisePage = "docs/maintainers/invariants.md"
 
 var (
 	promiseItem = regexp.MustCompile(`^- \*\*(\S+)\*\* `)

@@ -13,7 +13,7 @@ func TestCheckPromises(t *testing.T) {
 		{"a number that no test names: a problem", page + "- **D3** New. `TestA`.\n", a, "no comment of a test names D3"},
 		{"a number is not its beginning", page + "- **§4.2** New. `TestA`.\n", a + "// §4.22\n", "no comment of a test names §4.2"},
 		{"a number in code only: a problem", page + "- **D5** New. `TestA`.\n", a + "func TestD5() { x(D5) }\n", "names D5"},
-		{"a label that is not on the page: a problem", page, a + "// D1, D9: as promised.\n", "a_test.go:3: D1 is not in docs/invariants.md"},
+		{"a label that is not on the page: a problem", page, a + "// D1, D9: as promised.\n", "a_test.go:3: D1 is not in docs/maintainers/invariants.md"},
 		{"the second of two labels: a problem", page, a + "// D2, D9: as promised.\n", "D9 is not in"},
 		{"a label of an unknown letter: a problem", page, a + "x() // N1\n", "N1 is not in"},
 		{"a label of a row: a problem", page, a + "{\"D8: a row\"},\n", "D8 is not in"},

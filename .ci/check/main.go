@@ -25,7 +25,7 @@ func commands() []command {
 		{"format", "gofmt -s, and no file that is not text", format},
 		{"modules", "go.mod, go.sum, go.work and go.work.sum are complete and minimal", modules},
 		{"apart", "print the modules that are not in go.work", printApart},
-		{"invariants", "each promise of docs/invariants.md has a test, and each number in a test is a promise", invariants},
+		{"invariants", "each promise of docs/maintainers/invariants.md has a test, and each number in a test is a promise", invariants},
 		{"words", "no more of the words to avoid than before", words},
 		{"documents", "the pages: words, sentences, links, code, and a page for each exported name", documents},
 		{"corpora", "each fuzz target has inputs under version control", corpora},

@@ -9,8 +9,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// overviewSection is the name of the markers in docs/performance.md.
-const overviewSection = "overview"
+// The generated table is between markers of this name, in docs/performance.md and, with other rows, in README.md.
+const (
+	overviewSection = "overview"
+	performancePage = "docs/performance.md"
+)
 
 // overview are the rows of the table in docs/performance.md.
 func overview() []struct {
@@ -96,5 +99,5 @@ func WriteOverview(root string) error {
 	if err != nil {
 		return err
 	}
-	return report.WriteSection(root, overviewSection, text)
+	return report.WriteSection(root, performancePage, overviewSection, text)
 }

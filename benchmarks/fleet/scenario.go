@@ -45,12 +45,12 @@ func Scenarios() []Scenario {
 }
 
 // Named returns the scenarios of a comma-separated list of names, Row numbers, or of
-// all, base, failures and gates. It knows the names of DrawnHangs too.
+// all, base, failures, gates and life. It knows the names of DrawnHangs too.
 func Named(names string) (found []Scenario, err error) {
 	for name := range strings.SplitSeq(names, ",") {
 		some := named(name)
 		if len(some) == 0 {
-			return nil, fmt.Errorf("fleet: no scenario %q (want all, base, failures, gates, a row number, or %s)", name, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("fleet: no scenario %q (want all, base, failures, gates, life, a row number, or %s)", name, strings.Join(Names(), ", "))
 		}
 		found = append(found, some...)
 	}
@@ -67,11 +67,13 @@ func named(name string) []Scenario {
 		return FailureScenarios()
 	case "gates":
 		return gates()
+	case "life":
+		return life()
 	}
 	if s, ok := drawnHang(name); ok {
 		return []Scenario{s}
 	}
-	return slices.DeleteFunc(slices.Concat(Scenarios(), ride(), gates()), func(s Scenario) bool {
+	return slices.DeleteFunc(slices.Concat(Scenarios(), ride(), gates(), life()), func(s Scenario) bool {
 		return s.Name != name && (s.Row == 0 || strconv.Itoa(s.Row) != name)
 	})
 }

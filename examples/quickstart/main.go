@@ -1,5 +1,6 @@
-// Quickstart compares two clients that charge 500 customers through a faulty payment API: a
-// resilienthttp.Transport with its zero value, and a for loop with three attempts.
+// Quickstart compares two applications that charge 500 customers through a faulty payment API. One has a
+// resilienthttp.Transport with its zero value, and repeats a call that failed later, with the same key: the bank has so many
+// faults that the retry budget ends some calls. The other has a for loop with three attempts.
 //
 // Run it from the root of the repository. It needs only Go, and takes about fifteen seconds.
 // The first build takes a minute, because it downloads and compiles SQLite:
@@ -58,7 +59,7 @@ func main() {
 		s.log = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	}
 
-	fmt.Printf("Two clients charge %d customers through a faulty bank: a resilienthttp.Transport and a for loop.\n", s.charges)
+	fmt.Printf("Two applications charge %d customers through a faulty bank: one has a resilienthttp.Transport and repeats failed calls, one a for loop.\n", s.charges)
 	fmt.Println("The bank loses responses, is overloaded, is slow, has a quota, and has an outage of 3 s. This takes about 15 s.")
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	result, err := s.run(ctx, os.Stdout)

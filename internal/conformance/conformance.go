@@ -1,6 +1,6 @@
 // Package conformance tests an http.RoundTripper that wraps another one: the requirements of
 // http.RoundTripper's documentation, and the expectations of http.Client,
-// httputil.ReverseProxy and other callers (§4.1 to §4.6 of docs/invariants.md).
+// httputil.ReverseProxy and other callers (§4.1 to §4.6 of docs/maintainers/invariants.md).
 package conformance
 
 import (

@@ -3,7 +3,7 @@
 //	GOWORK=off go -C tools run ./release v0.2.0
 //
 // Each module then requires this version of the other modules of the repository, and the section Unreleased of CHANGELOG.md
-// gets the version. It prints the tags of the release, one a line. It changes files only: docs/releasing.md has the other steps.
+// gets the version. It prints the tags of the release, one a line. It changes files only: CONTRIBUTING.md has the other steps.
 package main
 
 import (

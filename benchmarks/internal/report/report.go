@@ -1,5 +1,5 @@
 // Package report writes measured results: whole files in benchmarks/results, and
-// sections of docs/performance.md between two markers.
+// sections of pages between two markers.
 package report
 
 import (
@@ -15,7 +15,6 @@ import (
 const (
 	resultsDir = "benchmarks/results"
 	plotsDir   = "docs"
-	page       = "docs/performance.md"
 )
 
 // Root returns the repository's root, from any directory in the repository.
@@ -62,9 +61,8 @@ func write(name, text string) error {
 	return os.WriteFile(name, []byte(text), 0o644) //nolint:gosec // documentation
 }
 
-// WriteSection replaces the section of docs/performance.md between its markers, or
-// appends it.
-func WriteSection(root, section, text string) error {
+// WriteSection replaces the section of a page between its markers, or appends it.
+func WriteSection(root, page, section, text string) error {
 	name := filepath.Join(root, page)
 	old, err := os.ReadFile(name) //nolint:gosec // the caller's directory
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -77,8 +75,8 @@ func WriteSection(root, section, text string) error {
 	return write(name, text)
 }
 
-// Section returns the text between the section's markers in docs/performance.md.
-func Section(root, section string) (string, error) {
+// Section returns the text between the section's markers in a page.
+func Section(root, page, section string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, page)) //nolint:gosec // the caller's directory
 	if err != nil {
 		return "", err

@@ -10,16 +10,16 @@ import (
 
 func TestWriteSection_replacesOnlyItsOwn(t *testing.T) {
 	root := t.TempDir()
-	require.NoError(t, WriteSection(root, "a", "one\n"))
-	require.NoError(t, WriteSection(root, "b", "two"))
-	require.NoError(t, WriteSection(root, "a", "three"))
-	text, err := os.ReadFile(filepath.Join(root, page))
+	require.NoError(t, WriteSection(root, "docs/a.md", "a", "one\n"))
+	require.NoError(t, WriteSection(root, "docs/a.md", "b", "two"))
+	require.NoError(t, WriteSection(root, "docs/a.md", "a", "three"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "a.md"))
 	require.NoError(t, err)
 	require.Equal(t, "<!-- a:begin -->\nthree\n<!-- a:end -->\n\n<!-- b:begin -->\ntwo\n<!-- b:end -->\n", string(text))
-	section, err := Section(root, "a")
+	section, err := Section(root, "docs/a.md", "a")
 	require.NoError(t, err)
 	require.Equal(t, "three", section)
-	_, err = Section(root, "c")
+	_, err = Section(root, "docs/a.md", "c")
 	require.ErrorContains(t, err, "c:begin")
 }
 

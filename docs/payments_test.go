@@ -1,0 +1,161 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
+)
+
+const (
+	open     = "open"
+	inDoubt  = "in doubt"
+	paid     = "paid"
+	declined = "declined"
+)
+
+// payment is a row of a table: what is stored before the call, and what the call changes.
+type payment struct {
+	Key, Body, URL string
+	State          string
+	Again          time.Time // not before
+}
+
+// shop has the payments.
+type shop struct {
+	client *http.Client
+	store  func(*payment) error
+}
+
+// newShop has the wrap of README.md.
+func newShop(store func(*payment) error) *shop {
+	client := &http.Client{
+		Transport: &resilienthttp.Transport{}, // Base: your own RoundTripper, if you have one
+	}
+	return &shop{client, store}
+}
+
+// pay makes one call for a payment that is not paid or declined. Another process may repeat it.
+func (s *shop) pay(ctx context.Context, p *payment) error {
+	ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, p.Key), 30*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL, strings.NewReader(p.Body))
+	if err != nil {
+		return err
+	}
+	before := p.State
+	p.State = inDoubt // if this process dies, the call may have been sent
+	if err := s.store(p); err != nil {
+		return err
+	}
+	resp, err := s.client.Do(req)
+	if err == nil {
+		defer resp.Body.Close()
+	}
+	doubt := resilienthttp.InDoubt(resp, err)
+	switch {
+	case err == nil && resp.StatusCode/100 == 2 && !doubt:
+		p.State = paid
+	case doubt || before == inDoubt: // only a 2xx, or a person, ends it
+	case err == nil && slices.Contains([]int{400, 402, 422}, resp.StatusCode):
+		p.State = declined // the same request gets the same response
+	default:
+		p.State = before // nothing was done: a 429, a 503, a wrong credential
+	}
+	p.Again = resilienthttp.NotBefore(resp, err)
+	return s.store(p)
+}
+
+// shopAt has the Base of a bank in memory.
+func shopAt(bank *faulttest.Server) (*shop, *payment) {
+	s := newShop(func(*payment) error { return nil })
+	s.client.Transport.(*resilienthttp.Transport).Base = bank.Transport()
+	return s, &payment{Key: "shop-7:invoice:001", Body: `{"amount":100}`, URL: bank.URL + "/charges", State: open}
+}
+
+// paymentsExample loses all responses of one call, and repeats the call later.
+func paymentsExample(t *testing.T) string {
+	var charges faulttest.Idempotent
+	bank := faulttest.NewInMemory(t, faulttest.Script{{Until: time.Minute, Handler: lost(&charges)}, {Handler: usual(&charges)}})
+	s, p := shopAt(bank)
+	e := newEvents("state before", "state after", "charges at the bank")
+	for _, at := range []time.Duration{0, 2 * time.Minute} {
+		time.Sleep(at - time.Since(e.start))
+		before, began := p.State, time.Now()
+		require.NoError(t, s.pay(t.Context(), p))
+		e.addAt(began, before, p.State, fmt.Sprint(charges.Executions()[p.Key]))
+	}
+	return e.String()
+}
+
+// TestPayments tries what docs/payments.md says of each state.
+func TestPayments(t *testing.T) {
+	var charges http.Handler = &faulttest.Idempotent{}
+	status := func(code int) http.Handler { return usual(faulttest.Status(code)) }
+	elsewhere := func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "http://elsewhere.test/charges", http.StatusTemporaryRedirect)
+	}
+	for _, row := range []struct {
+		name, before, after string
+		bank                http.Handler
+		requests            int // 0: any number
+	}{
+		{"charged: paid", open, paid, charges, 1},
+		{"the first response is lost: the retry's is the same, paid", open, paid, faulttest.Sequence(lost(charges), charges), 2},
+		{"all responses are lost: in doubt", open, inDoubt, lost(charges), 0},
+		{"in doubt, and charged: paid", inDoubt, paid, charges, 1},
+		{"declined: declined", open, declined, status(http.StatusPaymentRequired), 1},
+		{"an invalid request: declined, or it would be repeated for ever", open, declined, status(http.StatusUnprocessableEntity), 1},
+		{"a wrong credential: open, until it is corrected", open, open, status(http.StatusUnauthorized), 1},
+		{"in doubt, and declined: in doubt, because the provider may have forgotten the key", inDoubt, inDoubt, status(http.StatusPaymentRequired), 1},
+		{"a decline after a lost response: in doubt", open, inDoubt, faulttest.Sequence(lost(charges), status(http.StatusPaymentRequired)), 2},
+		{"too many requests for longer than the call: open", open, open, faulttest.Unavailable(time.Hour, faulttest.Seconds), 1},
+		{"in doubt, and then not sent: in doubt", inDoubt, inDoubt, faulttest.Unavailable(time.Hour, faulttest.Seconds), 1},
+		{"a redirect's GET after a lost response: in doubt", open, inDoubt, faulttest.Script{
+			{Route: "POST /charges", Handler: faulttest.Sequence(lost(charges), http.RedirectHandler("/charges/1", http.StatusSeeOther))},
+			{Handler: usual(faulttest.OK(""))},
+		}, 3},
+		{"redirected to another server after a lost response: not followed, in doubt", open, inDoubt, faulttest.Sequence(lost(charges), http.HandlerFunc(elsewhere)), 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bank := faulttest.NewInMemory(t, row.bank)
+				s, p := shopAt(bank)
+				p.State = row.before
+				require.NoError(t, s.pay(t.Context(), p))
+				require.Equal(t, row.after, p.State)
+				require.True(t, row.requests == 0 || row.requests == bank.Total(), bank.Transcript())
+			})
+		})
+	}
+}
+
+// What cannot be stored is not sent, and what is being sent is stored as in doubt.
+func TestPayments_storedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bank := faulttest.NewInMemory(t, faulttest.OK(""))
+		s, p := shopAt(bank)
+		full := errors.New("disk full")
+		s.store = func(*payment) error { return full }
+		require.ErrorIs(t, s.pay(t.Context(), p), full)
+		require.Zero(t, bank.Total())
+		var states []string
+		s.store = func(p *payment) error {
+			states = append(states, fmt.Sprint(p.State, ", requests: ", bank.Total()))
+			return nil
+		}
+		p.State = open
+		require.NoError(t, s.pay(t.Context(), p))
+		require.Equal(t, []string{"in doubt, requests: 0", "paid, requests: 1"}, states)
+	})
+}
