@@ -153,7 +153,7 @@ type CallStatus struct {
 type FailureStatus struct {
 	At        time.Time
 	Status    int    // of the response; zero means none
-	ErrorType string // the status, or the result of ErrorType
+	ErrorType string // the status from 400 on, the Verdict of a response below 400, or the result of ErrorType
 	Err       string // the error, without paths, queries and values; "" with a response
 }
 

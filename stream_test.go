@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -378,6 +379,8 @@ func TestStream_failures(t *testing.T) {
 				return resilienthttp.VerdictPending
 			}
 		}},
+		{"§4.10: a header written before the failure says retry, in doubt", []any{header{"X-Should-Retry": "true"}, internal}, false, 1, "event", nil, true, nil},
+		{"§4.10: a header written before the failure says retry, permanent", []any{header{"X-Should-Retry": "true"}, invalid}, true, 1, "event", nil, false, nil},
 		{"a header says do not retry", []any{header{"X-Should-Retry": "false"}, overloaded}, true, 1, "event", nil, false, nil},
 	} {
 		for _, h2 := range []bool{false, true} {
@@ -493,6 +496,75 @@ func TestStream_countsAsStatus(t *testing.T) {
 				s := tr.State().Scopes[0]
 				require.Equal(t, row.open, s.Breaker.State == resilienthttp.StateOpen)
 				row.check(t, s)
+			})
+		})
+	}
+}
+
+// S5: State, and the records of LogTrace, name the verdict of a failure event, because its status is 200.
+func TestStream_failureIsNamed(t *testing.T) {
+	for _, row := range []struct{ name, events, want string }{
+		{"overloaded: throttled", overloaded, "throttled"},
+		{"internal: transient", internal, "transient"},
+		{"invalid: permanent", invalid, "permanent"},
+		{"content: none", content, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var text bytes.Buffer
+				policy := streamPolicy()
+				policy.MaxAttempts = 1
+				tr, url := streamClient(t, policy, streaming(row.events))
+				tr.Trace = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
+				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+				require.NoError(t, err)
+				readAll(t, resp)
+				want := resilienthttp.FailureStatus{}
+				if row.want != "" {
+					want = resilienthttp.FailureStatus{At: time.Now(), Status: 200, ErrorType: row.want}
+				}
+				require.Equal(t, want, tr.State().Scopes[0].Failure)
+				records := strings.Split(strings.TrimSpace(text.String()), "\n")
+				require.Len(t, records, 2, "of the attempt and of the call")
+				for _, record := range records {
+					require.Contains(t, record, "http.response.status_code=200")
+					require.Equal(t, row.want != "", strings.Contains(record, " error.type="+row.want), record)
+				}
+			})
+		})
+	}
+}
+
+// S5: a throttled event reaches the quotas as a 429 does: eight in a row hold the scope, and others do not.
+func TestStream_throttledReachesQuotas(t *testing.T) {
+	for _, row := range []struct {
+		name, events string
+		status       int
+		held         bool
+	}{
+		{"throttled", overloaded, http.StatusOK, true},
+		{"429", content, http.StatusTooManyRequests, true},
+		{"transient", internal, http.StatusOK, false},
+		{"permanent", invalid, http.StatusOK, false},
+		{"content", content, http.StatusOK, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy := streamPolicy()
+				policy.MaxAttempts = 1
+				tr, url := streamClient(t, policy, streaming(header{"Retry-After": "20"}, row.status, row.events))
+				tr.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
+				for range 8 {
+					resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+					require.NoError(t, err)
+					readAll(t, resp)
+					time.Sleep(150 * time.Millisecond)
+				}
+				blocked := time.Time{}
+				for _, q := range tr.State().Scopes[0].Quotas {
+					blocked = q.BlockedUntil
+				}
+				require.Equal(t, row.held, !blocked.IsZero(), blocked)
 			})
 		})
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -202,7 +203,6 @@ func runHooks[E any](c *call, pick func(*Trace) func(E), event E) {
 	}
 }
 
-// soFar returns the report of an attempt that may be in flight.
 // status returns the status that the response is like: its own, or that of the failure event of its stream. 0 means none.
 func (a *Attempt) status() int {
 	switch {
@@ -214,6 +214,21 @@ func (a *Attempt) status() int {
 	return 0
 }
 
+// errorType returns the error.type of an attempt: its status from 400 on, the verdict of a failure below 400, which is of
+// the event of a stream or of Classify, or the type of its error. "" means none.
+func (a *Attempt) errorType() string {
+	switch {
+	case a.Response == nil:
+		return ErrorType(a.Err)
+	case a.Response.StatusCode >= http.StatusBadRequest:
+		return strconv.Itoa(a.Response.StatusCode)
+	case a.Verdict > VerdictSuccess:
+		return a.Verdict.String()
+	}
+	return ""
+}
+
+// soFar returns the report of an attempt that may be in flight.
 func (a *attempt) soFar() *Attempt {
 	r := &a.report
 	return &Attempt{

@@ -165,6 +165,7 @@ func TestErrorTypeAndOutcome(t *testing.T) {
 		"another type of error: failed":             {&resilienthttp.Call{Err: errors.New("x")}, "_OTHER", "failed"},
 		"status out of range: other":                {&resilienthttp.Call{Response: &http.Response{StatusCode: 1000}}, "_OTHER", "success"},
 		"status 200: success":                       {status(200, resilienthttp.VerdictSuccess), "", "success"},
+		"failure event of a stream: its verdict":    {status(200, resilienthttp.VerdictThrottled), "throttled", "failed"},
 		"status 404: permanent error":               {status(404, resilienthttp.VerdictPermanent), "404", "permanent_error"},
 		"status 503: failed":                        {status(503, resilienthttp.VerdictTransient), "503", "failed"},
 	} {
