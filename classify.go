@@ -38,7 +38,7 @@ func (a *attempt) classify(info *responseInfo) {
 	}
 	a.report.RetryAfter = info.wait()
 	policy := a.call.policy
-	if info.read {
+	if info.read && policy.ClassifyBody != nil {
 		a.overrule(policy.ClassifyBody(&a.report, info.prefix))
 	}
 	if policy.Classify != nil {

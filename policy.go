@@ -59,7 +59,7 @@ type Policy struct {
 	// ClassifyBody is Classify with the first 16 KiB of the body of a 4xx or 5xx response, or the
 	// bytes that arrive within 100 ms. They may be compressed, and must not be kept. The caller
 	// still reads the whole body. It is called before Classify, and not for streams
-	// (text/event-stream, NDJSON, gRPC).
+	// (text/event-stream, NDJSON, gRPC). Without it, only problems of a 429 or 503 are read so: see Attempt.Policies.
 	ClassifyBody func(*Attempt, []byte) Verdict `json:"-"`
 
 	// Idempotent reports whether a request may be done twice, although its method does not say so and no key is sent,

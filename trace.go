@@ -48,6 +48,10 @@ type Attempt struct {
 	// the rate limit use what they leave, at most 365 days. It never makes a request repeatable.
 	RetryAfter time.Duration
 
+	// Policies are the policies of a quota that the server says were violated: the problem quota-exceeded of a 429 or 503
+	// (draft-ietf-httpapi-ratelimit-headers). Its body is read as for Policy.ClassifyBody. nil means none.
+	Policies []string
+
 	// RetryWait is the wait before the next attempt: the backoff, the wait that the server asks
 	// for, and the end of concurrent attempts. Without a next attempt, it is the wait that the
 	// server asked for, or the time until the end of concurrent attempts.
