@@ -831,13 +831,16 @@ func TestPolicy_Idempotent(t *testing.T) {
 		name       string
 		idempotent func(*http.Request) bool
 		method     string
+		status     int
 		attempts   int
 	}{
-		{"nil: by method", nil, "POST", 1},
-		{"true", harmless, "POST", 3},
-		{"false", func(*http.Request) bool { return false }, "POST", 1},
-		{"false does not make a PUT unsafe", func(*http.Request) bool { return false }, "PUT", 3},
-		{"by path", func(r *http.Request) bool { return r.URL.Path == "/v1/responses" }, "POST", 1},
+		{"nil: by method", nil, "POST", 500, 1},
+		{"true", harmless, "POST", 500, 3},
+		{"true, 503", harmless, "POST", 503, 3},
+		{"nil, 503", nil, "POST", 503, 1},
+		{"false", func(*http.Request) bool { return false }, "POST", 500, 1},
+		{"false does not make a PUT unsafe", func(*http.Request) bool { return false }, "PUT", 500, 3},
+		{"by path", func(r *http.Request) bool { return r.URL.Path == "/v1/responses" }, "POST", 500, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -846,7 +849,7 @@ func TestPolicy_Idempotent(t *testing.T) {
 				if policy.Idempotent = nil; row.idempotent != nil {
 					policy.Idempotent = func(r *http.Request) bool { asked++; return row.idempotent(r) }
 				}
-				tr, url := streamClient(t, policy, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+				tr, url := streamClient(t, policy, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(row.status) }))
 				resp, err := tr.RoundTrip(newRequest(t, row.method, url, "{}"))
 				require.NoError(t, err)
 				require.Len(t, resilienthttp.Attempts(resp), row.attempts)

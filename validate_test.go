@@ -79,6 +79,7 @@ func TestValidate(t *testing.T) {
 		{"hosts", &fields{Idempotency: resilienthttp.Idempotency{Hosts: []string{"https://api.test", "*.API.test", "", "*.ok.test", "ok.test:80"}, MaxLength: -1}}, []string{
 			"Idempotency.Hosts has \"https://api.test\", must be a host", "Idempotency.Hosts has \"*.API.test\", must be in lower case", "Idempotency.Hosts has an empty host", "Idempotency.MaxLength",
 		}},
+		{"QUERY in lower case", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"query"}}}, []string{"\"query\" must be \"QUERY\""}},
 		{"a method in lower case", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"post"}}}, []string{"POST"}},
 		{"a method of one's own", &fields{Idempotency: resilienthttp.Idempotency{Methods: []string{"Charge"}}}, nil},
 		{"a header that means something else", &fields{Idempotency: resilienthttp.Idempotency{Header: "authorization"}}, []string{"Authorization"}},

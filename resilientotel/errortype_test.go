@@ -182,6 +182,7 @@ func TestValues(t *testing.T) {
 	require.Equal(t, []string{"closed", "half_open", "open", "_OTHER"}, []string{
 		stateName(resilienthttp.StateClosed), stateName(resilienthttp.StateHalfOpen), stateName(resilienthttp.StateOpen), stateName(math.MaxInt8),
 	})
+	require.Equal(t, []string{"GET", "QUERY", "_OTHER"}, []string{methodName(""), methodName("QUERY"), methodName("PROPFIND")})
 	for given, want := range map[string]string{
 		"https://api.test/a?b#c": "https://api.test", "https://api.test": "https://api.test", "http://a.test:80?x": "http://a.test:80",
 		"http://[::1]:8/x": "http://[::1]:8", "mailto:user@example.com": "mailto:", "": ":", "unix:///run/x": "unix://",
