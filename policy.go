@@ -182,22 +182,11 @@ const (
 
 // String returns the verdict's name in lower case.
 func (v Verdict) String() string {
-	switch v {
-	case VerdictDefault:
-		return "default"
-	case VerdictSuccess:
-		return "success"
-	case VerdictPermanent:
-		return "permanent"
-	case VerdictTransient:
-		return "transient"
-	case VerdictThrottled:
-		return "throttled"
-	case VerdictPending:
-		return "pending"
-	default:
+	names := [...]string{"default", "success", "permanent", "transient", "throttled", "pending"}
+	if v < 0 || int(v) >= len(names) {
 		return "unknown"
 	}
+	return names[v]
 }
 
 func (v Verdict) retryable() bool { return v == VerdictTransient || v == VerdictThrottled }
