@@ -274,7 +274,9 @@ func (a *attempt) observe(resp *http.Response, err error) {
 			a.report.Latency = now.Sub(a.report.Start)
 		}
 		if problem {
-			a.report.Policies = violatedPolicies(info.prefix)
+			if names := violatedPolicies(info.prefix); names != nil {
+				a.report.named = &names
+			}
 		}
 	}
 	a.classify(&info)

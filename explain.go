@@ -193,8 +193,8 @@ func outcome(a *Attempt) string {
 		if a.RetryAfter > 0 {
 			text += ", server asks to wait " + transcript.Duration(a.RetryAfter)
 		}
-		if len(a.Policies) > 0 {
-			text += ", violated: " + strings.Join(a.Policies, ", ")
+		if len(a.Policies()) > 0 {
+			text += ", violated: " + strings.Join(a.Policies(), ", ")
 		}
 		if a.quota != nil && a.Response.StatusCode == http.StatusTooManyRequests {
 			text += ", " + a.quota.said()

@@ -283,8 +283,8 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 	if a.of != nil && a.of.call.key.value != "" {
 		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.of.call.key.value)))
 	}
-	if len(a.Policies) > 0 {
-		attrs = append(attrs, slog.String("quota_policies", strings.Join(a.Policies, ", ")))
+	if len(a.Policies()) > 0 {
+		attrs = append(attrs, slog.String("quota_policies", strings.Join(a.Policies(), ", ")))
 	}
 	return append(attrs, quotaAttrs(a.quota)...)
 }

@@ -384,7 +384,7 @@ func (f *lastFailure) note(at time.Time, a *Attempt) {
 	if at.Sub(f.last.At) < failureInterval {
 		return
 	}
-	f.last = FailureStatus{At: at, ErrorType: a.errorType(), Policies: a.Policies}
+	f.last = FailureStatus{At: at, ErrorType: a.errorType(), Policies: a.Policies()}
 	if a.Response != nil {
 		f.last.Status = a.Response.StatusCode
 	} else {

@@ -22,6 +22,7 @@ type Attempt struct {
 	fact  fact         // what is known of its work
 	event uint16       // the status that the failure event of its stream is like; 0: none
 	of    *attempt     // nil: a program made it
+	named *[]string    // see Policies; nil: none
 	quota *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
@@ -47,10 +48,6 @@ type Attempt struct {
 	// Policy.Classify may set it to a wait that is elsewhere, such as in the body. The call and
 	// the rate limit use what they leave, at most 365 days. It never makes a request repeatable.
 	RetryAfter time.Duration
-
-	// Policies are the policies of a quota that the server says were violated: the problem quota-exceeded of a 429 or 503
-	// (draft-ietf-httpapi-ratelimit-headers). Its body is read as for Policy.ClassifyBody. nil means none.
-	Policies []string
 
 	// RetryWait is the wait before the next attempt: the backoff, the wait that the server asks
 	// for, and the end of concurrent attempts. Without a next attempt, it is the wait that the
@@ -216,6 +213,15 @@ func (a *Attempt) status() int {
 		return a.Response.StatusCode
 	}
 	return 0
+}
+
+// Policies returns the policies of a quota that the server says were violated: the problem quota-exceeded of a 429 or 503
+// (draft-ietf-httpapi-ratelimit-headers). Its body is read as for Policy.ClassifyBody. nil means none.
+func (a *Attempt) Policies() []string {
+	if a.named == nil {
+		return nil
+	}
+	return *a.named
 }
 
 // errorType returns the error.type of an attempt: its status from 400 on, the verdict of a failure below 400, which is of
