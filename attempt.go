@@ -268,10 +268,15 @@ func (a *attempt) observe(resp *http.Response, err error) {
 	// Code of Base and of Classify may panic here. It runs before the gates have the result, so
 	// abandon can still return the permits.
 	info := parseResponse(resp, a.report.status(), now, c.rateLimit.IgnoreHeaders)
-	if c.policy.ClassifyBody != nil {
+	if problem := isQuotaProblem(resp); problem || c.policy.ClassifyBody != nil {
 		if info.prefix, info.read = a.readPrefix(resp); info.read {
 			now = time.Now()
 			a.report.Latency = now.Sub(a.report.Start)
+		}
+		if problem {
+			if names := violatedPolicies(info.prefix); names != nil {
+				a.report.named = &names
+			}
 		}
 	}
 	a.classify(&info)

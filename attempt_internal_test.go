@@ -33,3 +33,15 @@ func TestRejectedAttempt_holdsNothing(t *testing.T) {
 		time.Sleep(time.Hour) // its timer has no effect
 	})
 }
+
+// The names of violated policies are short and printable, whatever the body is.
+func FuzzViolatedPolicies(f *testing.F) {
+	f.Add([]byte(`{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","violated-policies":["daily"]}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		names := violatedPolicies(body)
+		require.LessOrEqual(t, len(names), 16)
+		for _, name := range names {
+			require.Regexp(t, `^[ -~]{1,128}$`, name)
+		}
+	})
+}

@@ -38,7 +38,7 @@ func (a *attempt) classify(info *responseInfo) {
 	}
 	a.report.RetryAfter = info.wait()
 	policy := a.call.policy
-	if info.read {
+	if info.read && policy.ClassifyBody != nil {
 		a.overrule(policy.ClassifyBody(&a.report, info.prefix))
 	}
 	if policy.Classify != nil {
@@ -233,6 +233,9 @@ func parseResponse(resp *http.Response, status int, now time.Time, ignoreQuotas 
 	}
 	if failure {
 		info.parseFailure(resp.Header, now)
+		if resp.StatusCode < http.StatusBadRequest && info.hint == doRetry {
+			info.hint = noHint // the server wrote the header of a stream before the stream failed
+		}
 	}
 	return info
 }

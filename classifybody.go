@@ -2,11 +2,14 @@ package resilienthttp
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
 const (
@@ -15,8 +18,35 @@ const (
 	heldChunk   = 4 << 10                // usual room for one Read
 )
 
-// readPrefix returns the beginning of a failure's body for ClassifyBody. read is false if
-// ClassifyBody must not be called: for other responses and for streams.
+// isQuotaProblem reports whether the body may be the problem quota-exceeded: only such a body is read without ClassifyBody.
+func isQuotaProblem(resp *http.Response) bool {
+	return resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) &&
+		mediaType(resp.Header) == "application/problem+json"
+}
+
+// violatedPolicies returns the names of the policies in the problem quota-exceeded of
+// draft-ietf-httpapi-ratelimit-headers. Other names than those of RateLimit-Policy are left out: a line feed would forge a
+// line of a transcript.
+func violatedPolicies(problem []byte) (names []string) {
+	var p struct {
+		Type     string   `json:"type"`
+		Policies []string `json:"violated-policies"`
+	}
+	_ = json.Unmarshal(problem, &p) // what is not text stays ""
+	if p.Type != "https://iana.org/assignments/http-problem-types#quota-exceeded" {
+		return nil
+	}
+	for _, name := range p.Policies {
+		printable := strings.IndexFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) < 0
+		if name != "" && len(name) <= ratelimitheader.MaxName && printable && len(names) < ratelimitheader.MaxDimensions {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// readPrefix returns the beginning of a failure's body. read is false if ClassifyBody must not be called: for other
+// responses and for streams.
 func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
 	if resp == nil || resp.StatusCode < http.StatusBadRequest || streams(resp.Header) {
 		return nil, false

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -262,4 +264,86 @@ func TestClassifyBody_canceled(t *testing.T) {
 		synctest.Wait()
 		base.requireBalance(t)
 	})
+}
+
+// §4.17a: the problem quota-exceeded of a 429 or 503 names its policies in Attempt, State, Explain and the log. No other body
+// is read for it.
+func TestQuotaExceeded(t *testing.T) {
+	const kind = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	problem := func(policies string) string {
+		return `{"type":"` + kind + `","title":"too many","violated-policies":` + policies + `}`
+	}
+	daily := problem(`["daily"]`)
+	for _, row := range []struct {
+		name, media, body string
+		status            int
+		want              []string
+		read              bool // before the caller does
+	}{
+		{"one policy", "application/problem+json", daily, 429, []string{"daily"}, true},
+		{"two policies, and a parameter", "Application/Problem+JSON; charset=utf-8", problem(`["daily","per user"]`), 429, []string{"daily", "per user"}, true},
+		{"503", "application/problem+json", daily, 503, []string{"daily"}, true},
+		{"no policies", "application/problem+json", problem(`null`), 429, nil, true},
+		{"another type", "application/problem+json", strings.Replace(daily, "quota-exceeded", "date", 1), 429, nil, true},
+		{"not JSON", "application/problem+json", daily[1:], 429, nil, true},
+		{"above 16 KiB", "application/problem+json", problem(`["` + strings.Repeat("x", 16<<10) + `"]`), 429, nil, true},
+		{"names that would forge a line, or are no text", "application/problem+json", problem(`["a\nb","é","\u007f","",7,{"x":1},"` + strings.Repeat("x", 129) + `","ok"]`), 429, []string{"ok"}, true},
+		{"16 names at most", "application/problem+json", problem(`["p"` + strings.Repeat(`,"p"`, 99) + `]`), 429, slices.Repeat([]string{"p"}, 16), true},
+		{"another media type: not read", "application/json", daily, 429, nil, false},
+		{"another status: not read", "application/problem+json", daily, 500, nil, false},
+		{"a success: not read", "application/problem+json", daily, 200, nil, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var log strings.Builder
+				body := &countedReader{Reader: strings.NewReader(row.body)}
+				tr := &resilienthttp.Transport{
+					Policy: resilienthttp.Policy{MaxAttempts: 1},
+					Trace:  resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, nil))),
+					Base: puppet(func(req *http.Request) (*http.Response, error) {
+						resp := puppetAnswer(req, row.status, "Content-Type", row.media)
+						resp.Body, resp.ContentLength = io.NopCloser(body), -1
+						return resp, nil
+					}),
+				}
+				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
+				require.NoError(t, err)
+				require.Equal(t, row.read, body.reads > 0)
+				require.Equal(t, row.body, readAll(t, resp), "the caller reads the body whole")
+				require.Equal(t, row.want, resilienthttp.Attempts(resp)[0].Policies())
+				require.Equal(t, row.want, tr.State().Scopes[0].Failure.Policies)
+				said := strings.Join(row.want, ", ")
+				require.Equal(t, row.want != nil, strings.Contains(resilienthttp.Explain(resp, nil), ", violated: "+said))
+				require.Equal(t, row.want != nil, strings.Contains(log.String(), "quota_policies="), log.String())
+			})
+		})
+	}
+	t.Run("a body that does not arrive: after 100 ms", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			read, write := io.Pipe()
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 1}, Base: puppet(func(req *http.Request) (*http.Response, error) {
+				resp := puppetAnswer(req, 429, "Content-Type", "application/problem+json")
+				resp.Body, resp.ContentLength = read, -1
+				return resp, nil
+			})}
+			began := time.Now()
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
+			require.NoError(t, err)
+			require.Equal(t, 100*time.Millisecond, time.Since(began))
+			require.Nil(t, resilienthttp.Attempts(resp)[0].Policies())
+			go func() { _, _ = io.WriteString(write, daily); _ = write.Close() }()
+			require.Equal(t, daily, readAll(t, resp))
+		})
+	})
+}
+
+type countedReader struct {
+	io.Reader
+
+	reads int
+}
+
+func (r *countedReader) Read(p []byte) (int, error) {
+	r.reads++
+	return r.Reader.Read(p)
 }

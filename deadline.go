@@ -63,10 +63,13 @@ func (d *DeadlineHeader) header(h http.Header, deadline, now time.Time) (http.He
 		return nil, false
 	}
 	h = h.Clone()
-	h[d.Name] = []string{now.Add(left).UTC().Format(deadlineFormat)}
-	if d.Relative != timeoutHeader {
-		delete(h, timeoutHeader) // a proxy's copy of what it received says too much
+	for name := range h { // the caller's, and a proxy's copy of what it received: in any case, as net/http sends names unchanged
+		switch textproto.CanonicalMIMEHeaderKey(name) {
+		case d.Name, d.Relative, timeoutHeader:
+			delete(h, name)
+		}
 	}
+	h[d.Name] = []string{now.Add(left).UTC().Format(deadlineFormat)}
 	h[d.Relative] = []string{formatRelative(d.Relative, left)}
 	return h, true
 }

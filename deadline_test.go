@@ -145,7 +145,10 @@ func TestDeadlineIsSent(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
 				req := newCall(ctx, t, http.MethodGet, "")
-				req.Header = http.Header{timeoutField: {"99999"}, row.field: {"77"}} // a proxy's copy of what it received
+				req.Header = http.Header{ // a proxy's copy of what it received, also in lower case: net/http sends such names unchanged
+					timeoutField: {"99999"}, strings.ToLower(timeoutField): {"99999"}, row.field: {"77"}, strings.ToLower(row.field): {"77"},
+					strings.ToLower(deadlineField): {"1999-12-31T00:00:00Z"},
+				}
 				tripped(t, transport, req)
 				require.Equal(t, http.Header{deadlineField: {"2000-01-01T00:00:05.000Z"}, row.field: {row.value}}, got)
 			})

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
@@ -191,6 +192,9 @@ func outcome(a *Attempt) string {
 		text := strconv.Itoa(a.Response.StatusCode) + ", " + judged(a)
 		if a.RetryAfter > 0 {
 			text += ", server asks to wait " + transcript.Duration(a.RetryAfter)
+		}
+		if len(a.Policies()) > 0 {
+			text += ", violated: " + strings.Join(a.Policies(), ", ")
 		}
 		if a.quota != nil && a.Response.StatusCode == http.StatusTooManyRequests {
 			text += ", " + a.quota.said()

@@ -156,11 +156,11 @@ func (l *traceLogger) call(c *Call) {
 			key.kind = strings.TrimSpace(key.kind + " " + kind)
 		}
 	}
-	if c.Response != nil {
-		key.kind = strconv.Itoa(c.Response.StatusCode)
-		attrs = append(attrs, statusAttrs(c.Response)...)
-	}
 	for _, a := range c.Attempts { // at most one has a StopReason; a hedge may follow it
+		if a.Response != nil && a.Response == c.Response {
+			key.kind = strconv.Itoa(c.Response.StatusCode)
+			attrs = append(attrs, a.statusAttrs()...)
+		}
 		if a.StopReason != nil {
 			fail(neterr.Name(a.StopReason))
 			attrs = append(attrs, slog.String("stop_reason", neterr.Name(a.StopReason)))
@@ -206,7 +206,7 @@ func (l *traceLogger) clientErrors(done *Call) {
 		return
 	}
 	attrs := append(requestAttrs(done.Request), slog.String("scope", done.Scope))
-	attrs = append(attrs, statusAttrs(done.Response)...)
+	attrs = append(attrs, c.last.report.statusAttrs()...)
 	l.log(done.Request.Context(), slog.LevelWarn, logKey{event: clientErrorsEvent, scope: done.Scope},
 		append(attrs, slog.Int("client_errors", responses.ClientErrors), slog.Int("calls", responses.Calls)))
 }
@@ -261,10 +261,10 @@ func requestAttrs(req *http.Request) []slog.Attr {
 	return attrs
 }
 
-func statusAttrs(resp *http.Response) []slog.Attr {
-	attrs := []slog.Attr{slog.Int("http.response.status_code", resp.StatusCode)}
-	if resp.StatusCode >= http.StatusBadRequest {
-		attrs = append(attrs, slog.String("error.type", strconv.Itoa(resp.StatusCode)))
+func (a *Attempt) statusAttrs() []slog.Attr {
+	attrs := []slog.Attr{slog.Int("http.response.status_code", a.Response.StatusCode)}
+	if kind := a.errorType(); kind != "" {
+		attrs = append(attrs, slog.String("error.type", kind))
 	}
 	return attrs
 }
@@ -275,13 +275,16 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 		attrs = append(attrs, slog.Bool("hedge", true))
 	}
 	if a.Response != nil {
-		attrs = append(attrs, statusAttrs(a.Response)...)
+		attrs = append(attrs, a.statusAttrs()...)
 	}
 	if a.Err != nil {
 		attrs = append(attrs, errorAttrs(a.Err)...)
 	}
 	if a.of != nil && a.of.call.key.value != "" {
 		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.of.call.key.value)))
+	}
+	if len(a.Policies()) > 0 {
+		attrs = append(attrs, slog.String("quota_policies", strings.Join(a.Policies(), ", ")))
 	}
 	return append(attrs, quotaAttrs(a.quota)...)
 }

@@ -1,15 +1,22 @@
 package resilienthttp_test
 
 import (
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/endpoints"
+	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 // TestRetriesPage tries each row of the table of status codes in docs/retries.md.
@@ -74,5 +81,83 @@ func tryStatus(t *testing.T, status int, ask bool, verdict string, keyed, unkeye
 		attempts := tripped(t, transport, newCall(ctx, t, request.method, "body"))
 		require.Equal(t, verdict, attempts[0].Verdict.String(), "%d %s, asks to wait: %v", status, request.name, ask)
 		require.Equal(t, request.retried, len(attempts) == 2, "%d %s, asks to wait: %v", status, request.name, ask)
+	}
+}
+
+// §4.8: a QUERY, which has a body, is treated as a GET is everywhere: after a 502, on a reused connection that breaks, by hedges,
+// by second endpoints. A LOCK, of which nothing is known, is not.
+func TestQuery(t *testing.T) {
+	const slow = 5 * time.Second
+	for _, row := range []struct {
+		name    string
+		first   http.Handler // of the second request of the call's server: the first one opens a connection
+		second  bool         // there is a second endpoint
+		changes func(*resilienthttp.Transport)
+		took    time.Duration
+	}{
+		{"a 502", faulttest.Reply{Status: 502}, false, nil, time.Second},
+		{"a reused connection breaks", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }), false, nil, time.Second},
+		{"slow: hedged", faulttest.Reply{Delay: slow}, false, func(tr *resilienthttp.Transport) { tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond} }, 100 * time.Millisecond},
+		{"a 500: the next endpoint", faulttest.Reply{Status: 500}, true, nil, 0},
+	} {
+		for method, want := range map[string]bool{"GET": true, "QUERY": true, "PROPFIND": true, "REPORT": true, "SEARCH": true, "LOCK": false} {
+			t.Run(row.name+", "+method, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					network := memhttp.NewNetwork(t)
+					var got []string
+					record := func(h http.Handler) http.Handler {
+						return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+							body, _ := io.ReadAll(r.Body)
+							got = append(got, r.Method+" "+string(body))
+							h.ServeHTTP(w, r)
+						})
+					}
+					ok := faulttest.OK("ok")
+					one := network.Serve(t, "one.test", record(inTurn(ok, row.first, ok)))
+					network.Serve(t, "two.test", record(ok))
+					inner := &resilienthttp.Transport{Base: one.Transport(), Idempotency: resilienthttp.Idempotency{Disabled: true}}
+					if row.changes != nil {
+						row.changes(inner)
+					}
+					tr := &endpoints.Transport{Endpoints: []endpoints.Endpoint{{URL: &url.URL{Scheme: "http", Host: "one.test"}}}, Transport: inner}
+					if row.second {
+						tr.Endpoints = append(tr.Endpoints, endpoints.Endpoint{URL: &url.URL{Scheme: "http", Host: "two.test"}})
+					}
+					resp, err := tr.RoundTrip(newRequest(t, "POST", "http://one.test/", ""))
+					require.NoError(t, err)
+					readAll(t, resp)
+					began := time.Now()
+					resp, err = tr.RoundTrip(newRequest(t, method, "http://one.test/", "q"))
+					succeeded := err == nil && resp.StatusCode == http.StatusOK && time.Since(began) <= row.took
+					if err == nil {
+						readAll(t, resp)
+					}
+					require.Equal(t, want, succeeded)
+					for _, request := range got[1:] {
+						require.Equal(t, method+" q", request, "each attempt has the body")
+					}
+				})
+			})
+		}
+	}
+}
+
+// The page says what http.Client does with a redirect of a QUERY. If this fails with a new release of Go, the page is to change.
+func TestQuery_redirects(t *testing.T) {
+	for status, want := range map[int]string{301: "GET ", 302: "GET ", 307: "QUERY q", 308: "QUERY q"} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			got := ""
+			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				body, _ := io.ReadAll(r.Body)
+				if got = r.Method + " " + string(body); r.URL.Path == "/" {
+					http.Redirect(w, r, "/moved", status)
+				}
+			}))
+			client := &http.Client{Transport: &resilienthttp.Transport{Base: server.Transport()}}
+			resp, err := client.Do(newRequest(t, "QUERY", server.URL+"/", "q"))
+			require.NoError(t, err)
+			readAll(t, resp)
+			require.Equal(t, want, got)
+		})
 	}
 }

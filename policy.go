@@ -59,7 +59,7 @@ type Policy struct {
 	// ClassifyBody is Classify with the first 16 KiB of the body of a 4xx or 5xx response, or the
 	// bytes that arrive within 100 ms. They may be compressed, and must not be kept. The caller
 	// still reads the whole body. It is called before Classify, and not for streams
-	// (text/event-stream, NDJSON, gRPC).
+	// (text/event-stream, NDJSON, gRPC). Without it, only problems of a 429 or 503 are read so: see Attempt.Policies.
 	ClassifyBody func(*Attempt, []byte) Verdict `json:"-"`
 
 	// Idempotent reports whether a request may be done twice, although its method does not say so and no key is sent,
@@ -182,22 +182,11 @@ const (
 
 // String returns the verdict's name in lower case.
 func (v Verdict) String() string {
-	switch v {
-	case VerdictDefault:
-		return "default"
-	case VerdictSuccess:
-		return "success"
-	case VerdictPermanent:
-		return "permanent"
-	case VerdictTransient:
-		return "transient"
-	case VerdictThrottled:
-		return "throttled"
-	case VerdictPending:
-		return "pending"
-	default:
+	names := [...]string{"default", "success", "permanent", "transient", "throttled", "pending"}
+	if v < 0 || int(v) >= len(names) {
 		return "unknown"
 	}
+	return names[v]
 }
 
 func (v Verdict) retryable() bool { return v == VerdictTransient || v == VerdictThrottled }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -125,7 +124,7 @@ func (a *attempt) noteOutcome(now time.Time) {
 
 func (a *attempt) noteFailure(now time.Time) {
 	if class := a.class(); class != classSuccess && class != classNone {
-		made(&a.visit.Record.failure).note(now, a.report.Response, a.report.Err)
+		made(&a.visit.Record.failure).note(now, &a.report)
 		a.visit.Record.remember()
 		a.visit.Record.ended.fail(a.call.failingSince(a.visit.Record))
 	}
@@ -377,7 +376,7 @@ type lastFailure struct {
 const failureInterval = 10 * time.Millisecond
 
 // note notes a failure, unless another goroutine does.
-func (f *lastFailure) note(at time.Time, resp *http.Response, err error) {
+func (f *lastFailure) note(at time.Time, a *Attempt) {
 	if !f.mu.TryLock() {
 		return
 	}
@@ -385,14 +384,11 @@ func (f *lastFailure) note(at time.Time, resp *http.Response, err error) {
 	if at.Sub(f.last.At) < failureInterval {
 		return
 	}
-	f.last = FailureStatus{At: at}
-	if resp != nil {
-		f.last.Status, f.last.ErrorType = resp.StatusCode, neterr.Other
-		if resp.StatusCode >= http.StatusBadRequest {
-			f.last.ErrorType = strconv.Itoa(resp.StatusCode)
-		}
+	f.last = FailureStatus{At: at, ErrorType: a.errorType(), Policies: a.Policies()}
+	if a.Response != nil {
+		f.last.Status = a.Response.StatusCode
 	} else {
-		f.last.ErrorType, f.last.Err = ErrorType(err), neterr.SafeText(err)
+		f.last.Err = neterr.SafeText(a.Err)
 	}
 }
 

@@ -152,9 +152,10 @@ type CallStatus struct {
 // FailureStatus is a failed attempt. Attempts that the caller canceled are not failures.
 type FailureStatus struct {
 	At        time.Time
-	Status    int    // of the response; zero means none
-	ErrorType string // the status, or the result of ErrorType
-	Err       string // the error, without paths, queries and values; "" with a response
+	Status    int      // of the response; zero means none
+	ErrorType string   // the status from 400 on, the Verdict of a response below 400, or the result of ErrorType
+	Err       string   // the error, without paths, queries and values; "" with a response
+	Policies  []string // see Attempt.Policies
 }
 
 // State returns the state of the Transport. Before the first call it is empty, and fields may

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -378,6 +379,8 @@ func TestStream_failures(t *testing.T) {
 				return resilienthttp.VerdictPending
 			}
 		}},
+		{"§4.10: a header written before the failure says retry, in doubt", []any{header{"X-Should-Retry": "true"}, internal}, false, 1, "event", nil, true, nil},
+		{"§4.10: a header written before the failure says retry, permanent", []any{header{"X-Should-Retry": "true"}, invalid}, true, 1, "event", nil, false, nil},
 		{"a header says do not retry", []any{header{"X-Should-Retry": "false"}, overloaded}, true, 1, "event", nil, false, nil},
 	} {
 		for _, h2 := range []bool{false, true} {
@@ -493,6 +496,75 @@ func TestStream_countsAsStatus(t *testing.T) {
 				s := tr.State().Scopes[0]
 				require.Equal(t, row.open, s.Breaker.State == resilienthttp.StateOpen)
 				row.check(t, s)
+			})
+		})
+	}
+}
+
+// S5: State, and the records of LogTrace, name the verdict of a failure event, because its status is 200.
+func TestStream_failureIsNamed(t *testing.T) {
+	for _, row := range []struct{ name, events, want string }{
+		{"overloaded: throttled", overloaded, "throttled"},
+		{"internal: transient", internal, "transient"},
+		{"invalid: permanent", invalid, "permanent"},
+		{"content: none", content, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var text bytes.Buffer
+				policy := streamPolicy()
+				policy.MaxAttempts = 1
+				tr, url := streamClient(t, policy, streaming(row.events))
+				tr.Trace = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
+				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+				require.NoError(t, err)
+				readAll(t, resp)
+				want := resilienthttp.FailureStatus{}
+				if row.want != "" {
+					want = resilienthttp.FailureStatus{At: time.Now(), Status: 200, ErrorType: row.want}
+				}
+				require.Equal(t, want, tr.State().Scopes[0].Failure)
+				records := strings.Split(strings.TrimSpace(text.String()), "\n")
+				require.Len(t, records, 2, "of the attempt and of the call")
+				for _, record := range records {
+					require.Contains(t, record, "http.response.status_code=200")
+					require.Equal(t, row.want != "", strings.Contains(record, " error.type="+row.want), record)
+				}
+			})
+		})
+	}
+}
+
+// S5: a throttled event reaches the quotas as a 429 does: eight in a row hold the scope, and others do not.
+func TestStream_throttledReachesQuotas(t *testing.T) {
+	for _, row := range []struct {
+		name, events string
+		status       int
+		held         bool
+	}{
+		{"throttled", overloaded, http.StatusOK, true},
+		{"429", content, http.StatusTooManyRequests, true},
+		{"transient", internal, http.StatusOK, false},
+		{"permanent", invalid, http.StatusOK, false},
+		{"content", content, http.StatusOK, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				policy := streamPolicy()
+				policy.MaxAttempts = 1
+				tr, url := streamClient(t, policy, streaming(header{"Retry-After": "20"}, row.status, row.events))
+				tr.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
+				for range 8 {
+					resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+					require.NoError(t, err)
+					readAll(t, resp)
+					time.Sleep(150 * time.Millisecond)
+				}
+				blocked := time.Time{}
+				for _, q := range tr.State().Scopes[0].Quotas {
+					blocked = q.BlockedUntil
+				}
+				require.Equal(t, row.held, !blocked.IsZero(), blocked)
 			})
 		})
 	}
@@ -759,13 +831,16 @@ func TestPolicy_Idempotent(t *testing.T) {
 		name       string
 		idempotent func(*http.Request) bool
 		method     string
+		status     int
 		attempts   int
 	}{
-		{"nil: by method", nil, "POST", 1},
-		{"true", harmless, "POST", 3},
-		{"false", func(*http.Request) bool { return false }, "POST", 1},
-		{"false does not make a PUT unsafe", func(*http.Request) bool { return false }, "PUT", 3},
-		{"by path", func(r *http.Request) bool { return r.URL.Path == "/v1/responses" }, "POST", 1},
+		{"nil: by method", nil, "POST", 500, 1},
+		{"true", harmless, "POST", 500, 3},
+		{"true, 503", harmless, "POST", 503, 3},
+		{"nil, 503", nil, "POST", 503, 1},
+		{"false", func(*http.Request) bool { return false }, "POST", 500, 1},
+		{"false does not make a PUT unsafe", func(*http.Request) bool { return false }, "PUT", 500, 3},
+		{"by path", func(r *http.Request) bool { return r.URL.Path == "/v1/responses" }, "POST", 500, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -774,7 +849,7 @@ func TestPolicy_Idempotent(t *testing.T) {
 				if policy.Idempotent = nil; row.idempotent != nil {
 					policy.Idempotent = func(r *http.Request) bool { asked++; return row.idempotent(r) }
 				}
-				tr, url := streamClient(t, policy, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }))
+				tr, url := streamClient(t, policy, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(row.status) }))
 				resp, err := tr.RoundTrip(newRequest(t, row.method, url, "{}"))
 				require.NoError(t, err)
 				require.Len(t, resilienthttp.Attempts(resp), row.attempts)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -21,6 +22,7 @@ type Attempt struct {
 	fact  fact         // what is known of its work
 	event uint16       // the status that the failure event of its stream is like; 0: none
 	of    *attempt     // nil: a program made it
+	named *[]string    // see Policies; nil: none
 	quota *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
 
 	Request  *http.Request  // as it was sent, with added headers; it must not be modified
@@ -202,7 +204,6 @@ func runHooks[E any](c *call, pick func(*Trace) func(E), event E) {
 	}
 }
 
-// soFar returns the report of an attempt that may be in flight.
 // status returns the status that the response is like: its own, or that of the failure event of its stream. 0 means none.
 func (a *Attempt) status() int {
 	switch {
@@ -214,6 +215,30 @@ func (a *Attempt) status() int {
 	return 0
 }
 
+// Policies returns the policies of a quota that the server says were violated: the problem quota-exceeded of a 429 or 503
+// (draft-ietf-httpapi-ratelimit-headers). Its body is read as for Policy.ClassifyBody. nil means none.
+func (a *Attempt) Policies() []string {
+	if a.named == nil {
+		return nil
+	}
+	return *a.named
+}
+
+// errorType returns the error.type of an attempt: its status from 400 on, the verdict of a failure below 400, which is of
+// the event of a stream or of Classify, or the type of its error. "" means none.
+func (a *Attempt) errorType() string {
+	switch {
+	case a.Response == nil:
+		return ErrorType(a.Err)
+	case a.Response.StatusCode >= http.StatusBadRequest:
+		return strconv.Itoa(a.Response.StatusCode)
+	case a.Verdict > VerdictSuccess:
+		return a.Verdict.String()
+	}
+	return ""
+}
+
+// soFar returns the report of an attempt that may be in flight.
 func (a *attempt) soFar() *Attempt {
 	r := &a.report
 	return &Attempt{

@@ -8,6 +8,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
+	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
@@ -73,10 +74,16 @@ func (c *configErrors) headers(t *Transport) {
 	c.Header("Idempotency.Header", i.Header)
 	c.Header("DeadlineHeader.Name", d.Name)
 	c.Header("DeadlineHeader.Relative", d.Relative)
-	c.Check(i.Header == d.Name, "Idempotency.Header and DeadlineHeader.Name are the same")
-	c.Check(d.Relative == retryOwnerHeader, "DeadlineHeader.Relative is "+retryOwnerHeader+", which the Transport sends already")
-	for _, ours := range slices.Compact([]string{timeoutHeader, d.Relative, retryOwnerHeader}) {
-		c.Check(i.Header == ours || d.Name == ours, "Idempotency.Header or DeadlineHeader.Name is "+ours+", which the Transport sends already")
+	fields := [...]struct{ field, header string }{{"Idempotency.Header", i.Header}, {"DeadlineHeader.Name", d.Name}, {"DeadlineHeader.Relative", d.Relative}}
+	for n, f := range fields {
+		ours := []string{retryOwnerHeader, priority.Header, timeoutHeader}
+		if n == len(fields)-1 {
+			ours = ours[:2] // the last one is the default of Relative
+		}
+		c.Check(slices.Contains(ours, f.header), f.field+" is "+f.header+", which the Transport uses already")
+		for _, other := range fields[:n] {
+			c.Check(f.header == other.header, other.field+" and "+f.field+" are the same")
+		}
 	}
 	c.Check(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
 	c.Check(t.Idempotency.tooShortForKeys(), fmt.Sprintf(

@@ -16,7 +16,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-var errTooLong = errors.New("download: body is longer than its Content-Length")
+// slowTime is the time of blocked Reads in which MinProgress must arrive.
+const slowTime = time.Minute
+
+var (
+	errTooLong = errors.New("download: body is longer than its Content-Length")
+	errSlow    = fmt.Errorf("download: fewer bytes in %v than MinProgress", slowTime)
+)
 
 // body is the body of a response. Its bytes come from one response after the other. As bodies of
 // net/http, one goroutine reads it, and any goroutine closes it.
@@ -32,7 +38,9 @@ type body struct {
 	broken    error         // what interrupted the download; nil: the part can be read
 	fruitless int           // resumes since the last byte
 	waited    time.Duration // the last wait
-	result    error         // what every Read returns from now on
+	progress  progress
+	slow      *time.Timer // closes the part; nil before its first Read
+	result    error       // what every Read returns from now on
 
 	mu     sync.Mutex
 	part   io.ReadCloser      // the body of the last response
@@ -68,7 +76,7 @@ func (b *body) readPart(p []byte) (int, error) {
 	if int64(len(p)) > left {
 		p = p[:max(left, 1)] // at the end one byte more: a Base may send too many
 	}
-	n, err := b.part.Read(p)
+	n, err := b.readInTime(p)
 	if int64(n) > left {
 		b.result = errTooLong
 		return 0, errTooLong
@@ -82,18 +90,66 @@ func (b *body) readPart(p []byte) (int, error) {
 		return n, io.EOF
 	case err == nil && (b.offset < b.end || b.end == b.length):
 		return n, nil
-	case err == nil || err == io.EOF: // a part may be shorter than requested
+	case err == nil || errors.Is(err, io.EOF): // a part may be shorter than requested
 		err = io.ErrUnexpectedEOF
 	}
 	b.broken = err
 	return n, err
 }
 
+// progress is how much the server has sent since there was last enough.
+type progress struct {
+	bytes   int64
+	blocked time.Duration // the time of the Reads for them: a slow caller is not counted
+	missed  int           // how often slowTime has passed before there was enough
+}
+
+func (p *progress) add(n, enough int64, took time.Duration) {
+	p.bytes += n
+	p.blocked += took
+	switch {
+	case p.bytes >= enough:
+		*p = progress{}
+	case p.blocked >= slowTime:
+		*p = progress{missed: p.missed + 1}
+	}
+}
+
+// readInTime reads from the part. It closes the part if too few bytes arrive.
+func (b *body) readInTime(p []byte) (int, error) {
+	enough := b.transport.minProgress()
+	if enough < 0 {
+		return b.part.Read(p)
+	}
+	began, left := time.Now(), slowTime-b.progress.blocked
+	if b.slow == nil {
+		part := b.part
+		b.slow = time.AfterFunc(left, func() {
+			defer func() { _ = recover() }() // of Close: the caller cannot recover in this goroutine
+			_ = part.Close()
+		})
+	} else {
+		b.slow.Reset(left)
+	}
+	n, err := b.part.Read(p)
+	if !b.slow.Stop() {
+		err = errSlow
+	}
+	b.progress.add(int64(n), enough, time.Since(began))
+	return n, err
+}
+
 // resume opens the next part. Its error is the result of the download.
 func (b *body) resume() error {
-	if b.fruitless >= b.transport.maxResumes() {
+	most := b.transport.maxResumes()
+	switch {
+	case b.fruitless >= most:
 		return b.failure(fmt.Sprintf("%d brought no byte", b.fruitless))
+	case b.progress.missed > most:
+		return b.failure(fmt.Sprintf("%d brought too few bytes", most))
 	}
+	began := time.Now() // a server may be slow before its headers too
+	defer func() { b.progress.add(0, b.transport.minProgress(), time.Since(began)) }()
 	ctx := b.context()
 	_ = b.part.Close()
 	if b.fruitless++; b.fruitless > 1 {
@@ -151,7 +207,7 @@ func (b *body) install(part io.ReadCloser, end int64) bool {
 	if b.closed {
 		return false
 	}
-	b.part, b.end, b.broken = part, end, nil
+	b.part, b.end, b.broken, b.slow = part, end, nil, nil
 	return true
 }
 

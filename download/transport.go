@@ -1,6 +1,7 @@
 package download
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"strings"
@@ -24,16 +25,25 @@ type Transport struct {
 	// circuit breaker and the deadline of the request. nil means a new resilienthttp.Transport.
 	Base http.RoundTripper
 
-	// MaxResumes is the maximum number of resumes in a row that bring no byte. The second of them
-	// and those after it wait for up to 100 ms, 200 ms … 2 s, at random. Zero means 10. A negative
-	// number means that nothing is resumed.
+	// MaxResumes is the maximum number of resumes in a row that bring no byte, or too few (see
+	// MinProgress). The second of them and those after it wait for up to 100 ms, 200 ms … 2 s, at
+	// random. Zero means 10. A negative number means that nothing is resumed.
 	MaxResumes int
+
+	// MinProgress is the least number of bytes, or the rest, that must arrive while Reads have been
+	// blocked for a minute in all. Otherwise the connection counts as broken, and the download goes
+	// on with another one. A caller that reads slowly is not counted. Zero means 60,000, which is
+	// 1 kB/s. A negative number means no minimum.
+	MinProgress int64
 
 	once sync.Once
 	base http.RoundTripper
 }
 
-const defaultMaxResumes = 10
+const (
+	defaultMaxResumes  = 10
+	defaultMinProgress = 60_000
+)
 
 var _ http.RoundTripper = (*Transport)(nil)
 
@@ -94,12 +104,9 @@ func (t *Transport) inner() http.RoundTripper {
 	return t.base
 }
 
-func (t *Transport) maxResumes() int {
-	if t.MaxResumes == 0 {
-		return defaultMaxResumes
-	}
-	return t.MaxResumes
-}
+func (t *Transport) maxResumes() int { return cmp.Or(t.MaxResumes, defaultMaxResumes) }
+
+func (t *Transport) minProgress() int64 { return cmp.Or(t.MinProgress, defaultMinProgress) }
 
 // resumable reports whether the rest of the response to the request could be requested.
 func resumable(req *http.Request) bool {

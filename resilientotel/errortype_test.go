@@ -165,6 +165,7 @@ func TestErrorTypeAndOutcome(t *testing.T) {
 		"another type of error: failed":             {&resilienthttp.Call{Err: errors.New("x")}, "_OTHER", "failed"},
 		"status out of range: other":                {&resilienthttp.Call{Response: &http.Response{StatusCode: 1000}}, "_OTHER", "success"},
 		"status 200: success":                       {status(200, resilienthttp.VerdictSuccess), "", "success"},
+		"failure event of a stream: its verdict":    {status(200, resilienthttp.VerdictThrottled), "throttled", "failed"},
 		"status 404: permanent error":               {status(404, resilienthttp.VerdictPermanent), "404", "permanent_error"},
 		"status 503: failed":                        {status(503, resilienthttp.VerdictTransient), "503", "failed"},
 	} {
@@ -181,6 +182,7 @@ func TestValues(t *testing.T) {
 	require.Equal(t, []string{"closed", "half_open", "open", "_OTHER"}, []string{
 		stateName(resilienthttp.StateClosed), stateName(resilienthttp.StateHalfOpen), stateName(resilienthttp.StateOpen), stateName(math.MaxInt8),
 	})
+	require.Equal(t, []string{"GET", "QUERY", "_OTHER"}, []string{methodName(""), methodName("QUERY"), methodName("PROPFIND")})
 	for given, want := range map[string]string{
 		"https://api.test/a?b#c": "https://api.test", "https://api.test": "https://api.test", "http://a.test:80?x": "http://a.test:80",
 		"http://[::1]:8/x": "http://[::1]:8", "mailto:user@example.com": "mailto:", "": ":", "unix:///run/x": "unix://",

@@ -29,19 +29,24 @@ func outcomeOf(c *resilienthttp.Call) string {
 }
 
 func outcomeOfResponse(c *resilienthttp.Call) string {
+	switch verdictOf(c) {
+	case resilienthttp.VerdictSuccess:
+		return outcomeSuccess
+	case resilienthttp.VerdictPermanent:
+		return outcomePermanent
+	default:
+		return outcomeFailed
+	}
+}
+
+// verdictOf returns the verdict of a call's response.
+func verdictOf(c *resilienthttp.Call) resilienthttp.Verdict {
 	for i := range c.Attempts {
 		if a := &c.Attempts[i]; a.Response == c.Response {
-			switch a.Verdict {
-			case resilienthttp.VerdictSuccess:
-				return outcomeSuccess
-			case resilienthttp.VerdictPermanent:
-				return outcomePermanent
-			default:
-				return outcomeFailed
-			}
+			return a.Verdict
 		}
 	}
-	return outcomeSuccess
+	return resilienthttp.VerdictSuccess
 }
 
 // gateOf returns the gate that rejected the call, or "".
@@ -73,9 +78,17 @@ func stopReason(err error) string {
 // errorTypeOf returns the error.type of a call, or "" for a call without an error.
 func errorTypeOf(c *resilienthttp.Call) string {
 	if c.Response != nil {
-		return errorTypeOfStatus(c.Response.StatusCode)
+		return errorTypeOfResponse(c.Response.StatusCode, verdictOf(c))
 	}
 	return resilienthttp.ErrorType(c.Err)
+}
+
+// errorTypeOfResponse returns the error.type of a response. A failure below 400, such as an event of a stream, has its verdict.
+func errorTypeOfResponse(status int, verdict resilienthttp.Verdict) string {
+	if status < http.StatusBadRequest && verdict > resilienthttp.VerdictSuccess {
+		return verdict.String()
+	}
+	return errorTypeOfStatus(status)
 }
 
 // errorTypeOfStatus returns the status code as error.type, or "" for one below 400.
@@ -104,7 +117,7 @@ func retryReason(failed, retry *resilienthttp.Attempt) string {
 
 func failureOf(a *resilienthttp.Attempt) string {
 	if a.Response != nil {
-		return statusName(a.Response.StatusCode)
+		return errorTypeOfResponse(a.Response.StatusCode, a.Verdict)
 	}
 	return resilienthttp.ErrorType(a.Err)
 }

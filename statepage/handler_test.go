@@ -794,3 +794,18 @@ func TestPage_halfOpen(t *testing.T) {
 		require.Equal(t, "probing", d.Blocked.Rows[0].Word)
 	})
 }
+
+// T16: a failure of which the status says nothing has the verdict of its event, and a 429 the policies that it names.
+func TestPage_failureText(t *testing.T) {
+	for want, f := range map[string]resilienthttp.FailureStatus{
+		"status 503":                           {Status: 503, ErrorType: "503"},
+		"status 200 (throttled)":               {Status: 200, ErrorType: "throttled"},
+		"status 429 (violated: daily, hourly)": {Status: 429, ErrorType: "429", Policies: []string{"daily", "hourly"}},
+		"timeout (too late)":                   {ErrorType: "timeout", Err: "too late"},
+	} {
+		f.At = time.Now()
+		v := newFailureView(&f)
+		require.Equal(t, want, endedWith(v.Status, v.ErrorType, v.Error))
+		require.Equal(t, ", the last one: "+want, lastFailure(&f))
+	}
+}

@@ -286,7 +286,7 @@ func newFailureView(f *resilienthttp.FailureStatus) *failureView {
 	case f.ErrorType == "timeout":
 		class = "timeout"
 	}
-	return &failureView{f.At, class, f.ErrorType, f.Status, f.Err}
+	return &failureView{f.At, class, f.ErrorType, f.Status, failureText(f)}
 }
 
 // blockedBy returns why calls are rejected or wait, the worst reason; nil: they pass.
@@ -358,14 +358,28 @@ func lastFailure(f *resilienthttp.FailureStatus) string {
 	if f.At.IsZero() {
 		return ""
 	}
-	return ", the last one: " + endedWith(f.Status, f.ErrorType, f.Err)
+	return ", the last one: " + endedWith(f.Status, f.ErrorType, failureText(f))
+}
+
+// failureText returns the error, or the policies that the response names; "" means neither.
+func failureText(f *resilienthttp.FailureStatus) string {
+	if len(f.Policies) > 0 {
+		return "violated: " + strings.Join(f.Policies, ", ")
+	}
+	return f.Err
 }
 
 // endedWith describes a response or an error.
 func endedWith(status int, errorType, text string) string {
 	switch {
 	case status != 0:
-		return "status " + strconv.Itoa(status)
+		if text == "" && status < http.StatusBadRequest {
+			text = errorType // of the event of a stream
+		}
+		if text != "" {
+			text = " (" + text + ")"
+		}
+		return "status " + strconv.Itoa(status) + text
 	case errorType == "" || errorType == neterr.Other:
 		return text
 	}

@@ -119,14 +119,29 @@ func (b *body) Close() error {
 // request returns a request with a body that cannot be replayed.
 func request(t *testing.T, ctx context.Context) (*http.Request, *body) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/things?a=b", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, ctx, http.MethodPost, "http://api.test/things?a=b")
 	req.Header.Set("X-Mine", "value")
 	b := &body{Reader: strings.NewReader("content")}
 	req.Body, req.ContentLength = b, 7
 	return req, b
+}
+
+func newRequest(t *testing.T, ctx context.Context, method, url string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return req
+}
+
+func exchange(t *testing.T, rt http.RoundTripper, req *http.Request) {
+	t.Helper()
+	resp, err := rt.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish(t, resp)
 }
 
 func finish(t *testing.T, resp *http.Response) string {
@@ -166,11 +181,7 @@ func requestNotModified(t *testing.T, wrap func(http.RoundTripper) http.RoundTri
 	rt := wrap(answering(http.StatusOK))
 	req, _ := request(t, context.Background())
 	fields, deep := *req, req.Clone(req.Context())
-	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	finish(t, resp)
+	exchange(t, rt, req)
 	if req.Context() != fields.Context() || req.Body != fields.Body || req.URL != fields.URL ||
 		!reflect.DeepEqual(req.URL, deep.URL) || !reflect.DeepEqual(req.Header, deep.Header) ||
 		req.ContentLength != fields.ContentLength || req.Method != fields.Method || req.Host != fields.Host {
@@ -240,10 +251,7 @@ func upgraded(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{"Upgrade": {"x"}}, Body: conn, Request: r}, nil
 	}))
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://api.test/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, context.Background(), http.MethodGet, "http://api.test/")
 	resp, err := rt.RoundTrip(req)
 	if err != nil {
 		t.Fatal(err)
@@ -277,11 +285,7 @@ func bodyArrives(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 		}))
 		req, _ := request(t, context.Background())
 		req.ContentLength = length
-		resp, err := rt.RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		finish(t, resp)
+		exchange(t, rt, req)
 	}
 }
 
@@ -309,10 +313,7 @@ func contextEndsWithBody(t *testing.T, wrap func(http.RoundTripper) http.RoundTr
 func responsesClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	for _, status := range []int{200, 429, 500, 503} {
 		b := answering(status)
-		req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://api.test/", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := newRequest(t, context.Background(), http.MethodGet, "http://api.test/")
 		resp, err := wrap(b).RoundTrip(req)
 		if err != nil {
 			t.Fatal(err)
@@ -366,16 +367,9 @@ func requestURI(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 		}
 		return answering(http.StatusOK).answer(r)
 	}))
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://api.test/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, context.Background(), http.MethodGet, "http://api.test/")
 	req.RequestURI = "/things"
-	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	finish(t, resp)
+	exchange(t, rt, req)
 }
 
 func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
@@ -398,10 +392,7 @@ func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 
 func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	client := &http.Client{Transport: wrap(answering(http.StatusOK))}
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://api.test/", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := newRequest(t, context.Background(), http.MethodGet, "http://api.test/")
 	resp, err := client.Do(req)
 	if err != nil {
 		t.Fatal(err)
