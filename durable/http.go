@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
