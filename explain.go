@@ -197,7 +197,7 @@ func outcome(a *Attempt) string {
 			text += ", violated: " + strings.Join(a.Policies(), ", ")
 		}
 		if a.quota != nil && a.Response.StatusCode == http.StatusTooManyRequests {
-			text += ", " + a.quota.said()
+			text += ", " + quotaSaid(a.quota)
 		}
 		return text
 	case errors.Is(a.Err, neterr.ErrSuperseded):
@@ -251,7 +251,7 @@ func (e *explanation) queue(from, to time.Duration, a *Attempt) {
 		reason = "wait for the circuit"
 	}
 	if a != nil && a.quota != nil && (a.Response == nil || a.Response.StatusCode != http.StatusTooManyRequests) {
-		reason += ": " + a.quota.said()
+		reason += ": " + quotaSaid(a.quota)
 	}
 	e.row(transcript.Duration(from), "queue", transcript.Duration(to-from), reason)
 }
