@@ -164,7 +164,7 @@ func (b *getBodyError) Unwrap() error { return b.err }
 func (e *Error) summary() string {
 	switch {
 	case e.quota != nil:
-		return e.Reason.Error() + ": " + e.quota.said()
+		return e.Reason.Error() + ": " + quotaSaid(e.quota)
 	case e.hold != "":
 		return e.Reason.Error() + ": " + e.hold
 	case e.Reason != nil && e.Err != nil:

@@ -76,7 +76,7 @@ func explain(c *Call, ended bool) *explanation {
 	var free time.Duration // the end of the attempts so far
 	for i := range c.Attempts {
 		a := &c.Attempts[i]
-		at := a.Start.Sub(c.start())
+		at := a.Start.Sub(c.Start)
 		if !a.Concurrent {
 			sentAfter := at - a.QueueWait
 			if i > 0 && (a.Endpoint == "" || sentAfter-free >= shortWait) { // otherwise the call moved at once
@@ -102,14 +102,6 @@ func (e *explanation) text() string {
 }
 
 func (e *explanation) row(cells ...string) { e.rows = append(e.rows, cells) }
-
-// start returns the start of the call. An Error that a program has made has only attempts.
-func (c *Call) start() time.Time {
-	if c.Start.IsZero() && len(c.Attempts) > 0 {
-		return c.Attempts[0].Start
-	}
-	return c.Start
-}
 
 // title returns the first line: which call it was, and how it ended.
 func title(c *Call, ended bool) string {
@@ -158,7 +150,7 @@ func counted(n int, noun string) string {
 
 func began(c *Call) (text string) {
 	const form = "15:04:05.000"
-	start := c.start().UTC()
+	start := c.Start.UTC()
 	if start.IsZero() {
 		return ""
 	}
@@ -197,7 +189,7 @@ func outcome(a *Attempt) string {
 			text += ", violated: " + strings.Join(a.Policies(), ", ")
 		}
 		if a.quota != nil && a.Response.StatusCode == http.StatusTooManyRequests {
-			text += ", " + a.quota.said()
+			text += ", " + quotaSaid(a.quota)
 		}
 		return text
 	case errors.Is(a.Err, neterr.ErrSuperseded):
@@ -251,7 +243,7 @@ func (e *explanation) queue(from, to time.Duration, a *Attempt) {
 		reason = "wait for the circuit"
 	}
 	if a != nil && a.quota != nil && (a.Response == nil || a.Response.StatusCode != http.StatusTooManyRequests) {
-		reason += ": " + a.quota.said()
+		reason += ": " + quotaSaid(a.quota)
 	}
 	e.row(transcript.Duration(from), "queue", transcript.Duration(to-from), reason)
 }
@@ -283,7 +275,7 @@ func (e *explanation) end(free time.Duration) {
 	if reason == "" {
 		return
 	}
-	if after := c.NotBefore.Sub(c.start().Add(c.Latency)); !c.NotBefore.IsZero() && after > 0 {
+	if after := c.NotBefore.Sub(c.Start.Add(c.Latency)); !c.NotBefore.IsZero() && after > 0 {
 		reason += ", next call in " + transcript.Duration(after)
 	}
 	e.row(transcript.Duration(c.Latency), event, "", reason)

@@ -122,7 +122,7 @@ func quotaAttrs(q *QuotaStatus) []slog.Attr {
 	if q.UsedByOthers > 0 {
 		attrs = append(attrs, slog.Int64("quota_used_by_others", q.UsedByOthers))
 	}
-	if until := q.until(); !until.IsZero() {
+	if until := quotaUntil(q); !until.IsZero() {
 		attrs = append(attrs, slog.Time("quota_until", until.UTC()))
 	}
 	return attrs

@@ -179,12 +179,12 @@ func (a *attempt) exhausted(now time.Time) *QuotaStatus {
 	return &status
 }
 
-// said describes what keeps calls back. It is empty for nil.
-func (q *QuotaStatus) said() string {
+// quotaSaid describes what keeps calls back. It is empty for nil.
+func quotaSaid(q *QuotaStatus) string {
 	if q == nil {
 		return ""
 	}
-	until := q.until().UTC().Format(time.TimeOnly)
+	until := quotaUntil(q).UTC().Format(time.TimeOnly)
 	if q.Limit == 0 || q.Remaining > 0 {
 		return "blocked by the server until " + until
 	}
@@ -195,7 +195,7 @@ func (q *QuotaStatus) said() string {
 	return text
 }
 
-func (q *QuotaStatus) until() time.Time {
+func quotaUntil(q *QuotaStatus) time.Time {
 	if q.BlockedUntil.After(q.Reset) {
 		return q.BlockedUntil
 	}

@@ -50,7 +50,7 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.Slowest, s.Failure = r.slowest.read(at), r.failure.Load().read()
 	s.Responses = r.ended.read(at, window.Buckets, origin)
 	minute := r.ended.read(at, recentBuckets, origin)
-	s.LastMinute = MinuteStatus{minute.Calls, minute.Failures()}
+	s.LastMinute = MinuteStatus{Calls: minute.Calls, Failures: minute.Failures()}
 }
 
 func (r *record) latency(at time.Duration) LatencyStatus {

@@ -22,9 +22,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/admission/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
+
+func TestMemory_conforms(t *testing.T) {
+	storetest.Run(t, func(*testing.T) quotastore.Store { return new(quotastore.Memory) })
+}
 
 // ok returns a handler that answers 200.
 func ok() http.Handler {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // reconciler asks the bank for the unknown outcomes and completes their records.
@@ -39,13 +38,13 @@ func (r *reconciler) reconcile(ctx context.Context, ended bool) (n int, err erro
 	return r.booked + r.none - before, nil
 }
 
-func (r *reconciler) reconcileOne(ctx context.Context, lease driver.Lease, ended bool) error {
+func (r *reconciler) reconcileOne(ctx context.Context, lease idempotency.Lease, ended bool) error {
 	found, err := r.bank.bookings(ctx, lease.Key)
 	switch {
 	case err != nil:
 		return err
 	case len(found) > 0:
-		err = r.store.Complete(ctx, lease, driver.Outcome{
+		err = r.store.Complete(ctx, lease, idempotency.Outcome{
 			Status: idempotency.Completed, Result: receipt(found[0]), TTL: 24 * time.Hour,
 		})
 		if err == nil {

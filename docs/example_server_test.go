@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,7 +18,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/admission"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/transcript"
@@ -92,32 +90,12 @@ func admissionExample(t *testing.T) string {
 	}, "Retry-After").String()
 }
 
-// process is the Store of a process. After its crash, nothing that it does has an effect.
-type process struct {
-	durable.Store
-
-	crashed atomic.Bool
-}
-
-var errCrashed = errors.New("the process has crashed")
-
-func (p *process) Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
-	if p.crashed.Load() {
-		return nil, errCrashed
-	}
-	return p.Store.Apply(ctx, events)
-}
-
-func (p *process) Heartbeat(ctx context.Context, worker string, lease time.Duration) (time.Time, error) {
-	if p.crashed.Load() {
-		return time.Time{}, errCrashed
-	}
-	return p.Store.Heartbeat(ctx, worker, lease)
-}
+// process is the Store of a process. After its crash, it is another one: nothing that the process does has an effect.
+type process struct{ durable.Store }
 
 // changes are hooks that add a line for each change of an intent.
 func changes(e *events, process string) *durable.Trace {
-	return &durable.Trace{Changed: func(c *driver.Change) {
+	return &durable.Trace{Changed: func(c *durable.Change) {
 		state, outcome := c.Record.State.String(), c.Record.Reason
 		if c.Before != c.Record.State {
 			state = fmt.Sprintf("%s → %s", c.Before, c.Record.State)
@@ -164,7 +142,8 @@ func durableExample(t *testing.T) string {
 	running, end := context.WithCancel(t.Context())
 	first := engine("first", dying, observed(func(req *http.Request) (*http.Response, error) {
 		resp, err := psp.Transport().RoundTrip(req)
-		dying.crashed.Store(true)
+		synctest.Wait() // the process uses its Store no more until the crash
+		dying.Store = new(durable.Memory)
 		end()
 		return resp, err
 	}))

@@ -1,14 +1,14 @@
 package durable
 
 import (
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
-// The types that a program shares with the authors of stores. Package driver documents
+// The types that a program shares with the stores. Package durable/internal/driver documents
 // their fields.
 type (
-	// Store keeps the intents: a sqlitestore, a pgstore, or Memory.
+	// Store keeps the intents: a sqlitestore, a pgstore, or Memory. Other stores are not possible yet.
 	Store = driver.Store
 
 	// Memory is a Store in the memory of one process, for tests.
@@ -22,6 +22,12 @@ type (
 
 	// Receipt is the result of Enqueue.
 	Receipt = driver.Receipt
+
+	// Result is the result of an intent of EnqueueBatch. Its method Receipt returns the receipt.
+	Result = driver.Result
+
+	// Change is a change of an intent, for Trace.Changed.
+	Change = driver.Change
 
 	// Record is the stored state of an intent.
 	Record = driver.Record
@@ -182,6 +188,6 @@ var (
 	ErrStale = driver.ErrStale
 )
 
-// IdempotencyKey returns the idempotency key under which an intent is sent in an epoch. See
-// driver.IdempotencyKey.
+// IdempotencyKey returns the idempotency key under which an intent is sent in an epoch. A
+// resend has the same key. The epoch, from 1, ends with a decline.
 func IdempotencyKey(id idempotency.ID, epoch int) string { return driver.IdempotencyKey(id, epoch) }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // batchPage is the number of intents of one commit.
@@ -13,7 +13,7 @@ const batchPage = 1000
 // EnqueueBatch enqueues many intents, a thousand in a commit. It returns a Result for each, in
 // their order, with its own Err; Result.Receipt is its receipt. After an error some intents may
 // be stored, and it is safe to enqueue all again.
-func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]driver.Result, error) {
+func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]Result, error) {
 	c, err := e.start()
 	if err != nil {
 		return nil, err
@@ -37,7 +37,7 @@ func (e *Engine) EnqueueBatch(ctx context.Context, intents []Intent) ([]driver.R
 }
 
 // enqueueAll enqueues the intents for the gateways of the Engine.
-func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
+func (c *core) enqueueAll(ctx context.Context, events []driver.Event) ([]Result, error) {
 	results := make([]driver.Result, len(events))
 	known := make([]driver.Event, 0, len(events))
 	places := make([]int, 0, len(events))
@@ -70,7 +70,7 @@ func (c *core) routed(gateway string) error {
 }
 
 // applyAll applies events for a caller.
-func (c *core) applyAll(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
+func (c *core) applyAll(ctx context.Context, events []driver.Event) ([]Result, error) {
 	results, err := c.Store.Apply(ctx, events)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // Redrive is how dead letters are redriven.

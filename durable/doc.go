@@ -34,6 +34,6 @@
 // in doubt. The work may be done twice if a provider forgets keys within KeyTTL, or if a send
 // takes effect after VisibilityDelay.
 //
-// Package durable/console is a web page for dead letters, lists, holds and jobs. Package
-// durable/driver is for authors of stores. See docs/durable.md.
+// Package durable/console is a web page for dead letters, lists, holds and jobs. A store
+// of your own is not possible before v0.1.0. See docs/durable.md.
 package durable

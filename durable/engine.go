@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
@@ -105,7 +105,7 @@ const (
 
 // Validate returns all errors of the configuration, joined. Each is an ErrInvalid. Call it when
 // the program starts. It also rejects durations without a unit: 30 is thirty nanoseconds. It
-// calls Validate of each Gateway that is a Validator.
+// calls the method Validate() error of each Gateway that has one.
 func (e *Engine) Validate() error {
 	wrong := validate.Errors{Of: ErrInvalid}
 	wrong.Check(e.Store == nil, "Store is nil")
@@ -144,7 +144,7 @@ func (e *Engine) validGateway(wrong *validate.Errors, name string, gateway Gatew
 	wrong.Append(driver.ValidateName("gateway", name))
 	wrong.Check(gateway == nil, fmt.Sprintf("gateway %q is nil", name))
 	wrong.Check(ownConcurrency(gateway) < 0, fmt.Sprintf("gateway %q: Concurrency is negative", name))
-	if v, ok := gateway.(Validator); ok {
+	if v, ok := gateway.(validator); ok {
 		if err := v.Validate(); err != nil {
 			wrong.Append(fmt.Errorf("%w: gateway %q: %w", ErrInvalid, name, err))
 		}

@@ -32,9 +32,8 @@ type Protector interface {
 	KeyPolicy() (keyTTL, visibilityDelay time.Duration)
 }
 
-// Validator is a Gateway that checks its configuration. Engine.Validate calls it, and an Engine
-// with an invalid Gateway does not start.
-type Validator interface {
+// validator is a Gateway that checks its configuration. An Engine with an invalid Gateway does not start.
+type validator interface {
 	// Validate returns what is wrong with the configuration.
 	Validate() error
 }

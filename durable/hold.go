@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // Hold stops sending to a gateway, in all processes that share the Store: from now on its

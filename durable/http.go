@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
@@ -63,7 +63,7 @@ type HTTP struct {
 
 var (
 	_ Gateway   = HTTP{}
-	_ Validator = HTTP{}
+	_ validator = HTTP{}
 )
 
 // keyHeader is the default header of the key.
@@ -74,7 +74,7 @@ const codeRequest = "request"
 
 var errNoRequest = errors.New("durable: HTTP.NewRequest is nil")
 
-// Validate implements Validator.
+// Validate returns what is wrong with the configuration. Engine.Validate calls it.
 func (h HTTP) Validate() error {
 	if h.NewRequest == nil {
 		return errNoRequest

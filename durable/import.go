@@ -7,7 +7,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 

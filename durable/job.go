@@ -3,7 +3,7 @@ package durable
 import (
 	"context"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // Jobs lists the newest jobs first, at most a hundred.

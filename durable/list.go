@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 

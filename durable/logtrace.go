@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 )
 

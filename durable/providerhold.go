@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // providerHold is how an Engine follows a provider that asked to wait: for a gateway, or for one

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // Schedule is the default Policy. It retries transient failures and unknown outcomes for

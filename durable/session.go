@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )

@@ -1,12 +1,10 @@
 package durable
 
-import "github.com/resilienthttp/resilienthttp/durable/driver"
-
 // Trace has hooks that an Engine calls synchronously, outside of locks, from many goroutines.
 // nil hooks are not called. A Change has payload, result and error text: do not log them.
 type Trace struct {
 	// Changed is called for each change of an intent that this Engine made.
-	Changed func(*driver.Change)
+	Changed func(*Change)
 
 	// Held is called when the Engine begins to hold a gateway, by itself, for a person or for its
 	// provider, and when that ends: then held is false. A hold with an Until ends without a call.
@@ -17,7 +15,7 @@ type Trace struct {
 	Failed func(error)
 }
 
-func (t *Trace) changed(c *driver.Change) {
+func (t *Trace) changed(c *Change) {
 	if t != nil && t.Changed != nil {
 		t.Changed(c)
 	}

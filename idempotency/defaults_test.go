@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/doctable"
 )
 
@@ -34,7 +34,6 @@ func TestDefaults(t *testing.T) {
 		{Field: "ProblemBase", Default: "this page", Unit: "start of the type of problems", Range: "a URL"},
 	})
 	doctable.Check(t, page, "sweeper", []doctable.Row{
-		{Field: "Batch", Default: defaultBatch, Unit: "records that one operation changes", Range: "≥ 0"},
 		{Field: "Every", Default: defaultEvery, Unit: "time between two sweeps", Range: "≥ 0"},
 	})
 }

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -256,7 +256,7 @@ func (m *message) run(e *execution, work func(context.Context) (Result, error)) 
 	began := time.Now()
 	returned := false
 	defer func() {
-		m.event.Work = time.Since(began)
+		m.event.work = time.Since(began)
 		if returned {
 			return
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // A client that got no response sends its request again. The second request is not executed:
@@ -203,7 +202,7 @@ func reconcile(ctx context.Context, store idempotency.Store, bank bank) error {
 		case err != nil:
 			continue // still unknown
 		case charged: // the next request with the key gets the receipt
-			err = store.Complete(ctx, record.Lease(), driver.Outcome{Status: driver.Completed, Result: receipt})
+			err = store.Complete(ctx, record.Lease(), idempotency.Outcome{Status: idempotency.Completed, Result: receipt})
 		default: // the next request with the key is executed
 			err = store.Release(ctx, record.Lease())
 		}

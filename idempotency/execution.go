@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // Execution is one execution of an operation. FromContext returns it.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 

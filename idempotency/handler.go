@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
@@ -335,7 +335,7 @@ func (v *requestHandler) run(e *execution, c *capture) Status {
 	began := time.Now()
 	returned := false
 	defer func() {
-		v.event.Work = time.Since(began)
+		v.event.work = time.Since(began)
 		if returned {
 			return
 		}

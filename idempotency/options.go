@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // SetReference sets the place of the execution's result: a row's id or an object's name,

@@ -1,11 +1,12 @@
 package idempotency
 
-import "github.com/resilienthttp/resilienthttp/idempotency/driver"
+import "github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 
-// The types that a service shares with the authors of stores. Package driver
-// documents them.
+// The types that a service shares with the stores. Package idempotency/internal/driver
+// documents their fields.
 type (
-	// Store keeps the records: a sqlitestore, pgstore, redisstore, or Memory.
+	// Store keeps the records: a sqlitestore, pgstore, redisstore, or Memory. Other stores are not
+	// possible yet.
 	Store = driver.Store
 
 	// Memory is a Store in the memory of one process, for tests and for services
@@ -23,6 +24,12 @@ type (
 
 	// Status is the state of a record.
 	Status = driver.Status
+
+	// Lease is the proof of an execution that it holds a record. Record.Lease is a reconciler's.
+	Lease = driver.Lease
+
+	// Outcome is the end of an execution, with which a reconciler completes an Unknown record.
+	Outcome = driver.Outcome
 )
 
 // The statuses with which an execution ends. See ClassifyStatus.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // A thousand clients request fifty operations. The store fails, hangs and loses answers. The

@@ -1,11 +1,12 @@
 package idempotency
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -19,9 +20,6 @@ type Sweeper struct {
 	// Trace.Unknown is called for each record that becomes Unknown. nil means none.
 	Trace *Trace
 
-	// Batch is the maximum number of records that one operation changes. Zero means 500.
-	Batch int
-
 	// Every is the time between two sweeps if there is nothing left to sweep. Zero means 1 min.
 	Every time.Duration
 
@@ -31,7 +29,7 @@ type Sweeper struct {
 }
 
 const (
-	defaultBatch = 500
+	batch        = 500 // records that one operation changes
 	defaultEvery = time.Minute
 
 	// pauseRatio is the pause after a batch, in multiples of its duration.
@@ -40,19 +38,13 @@ const (
 
 // Run sweeps until ctx ends, and returns its error. It starts no goroutine.
 func (s *Sweeper) Run(ctx context.Context) error {
-	if s.Store == nil || s.Batch < 0 || s.Every < 0 {
-		return fmt.Errorf("%w: Sweeper: Store is nil, or Batch or Every is negative", ErrInvalid)
+	if s.Store == nil || s.Every < 0 {
+		return fmt.Errorf("%w: Sweeper: Store is nil, or Every is negative", ErrInvalid)
 	}
-	batch, every := s.Batch, s.Every
-	if batch == 0 {
-		batch = defaultBatch
-	}
-	if every == 0 {
-		every = defaultEvery
-	}
+	every := cmp.Or(s.Every, defaultEvery)
 	for ctx.Err() == nil {
 		began := time.Now()
-		more, err := s.sweep(ctx, batch)
+		more, err := s.sweep(ctx)
 		if err != nil && ctx.Err() == nil && s.OnError != nil {
 			s.OnError(err)
 		}
@@ -67,7 +59,7 @@ func (s *Sweeper) Run(ctx context.Context) error {
 
 // sweep is one batch. Records that became Unknown are reported also if there was an
 // error after some of them.
-func (s *Sweeper) sweep(ctx context.Context, batch int) (more bool, err error) {
+func (s *Sweeper) sweep(ctx context.Context) (more bool, err error) {
 	reaped, err := s.Store.Reap(ctx, batch)
 	for i := range reaped {
 		t := traceEvent{trace: s.Trace, event: Event{Lease: driver.Lease{ID: reaped[i].ID, Generation: reaped[i].Generation}}}

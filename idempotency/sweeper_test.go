@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // fill makes records that expire in a day.
@@ -168,21 +168,21 @@ func TestClaimFindsTheDeadAfterTheirTTL(t *testing.T) {
 func TestSweeper_reportsManyDeadExecutions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory))
-		for i := range 25 {
+		for i := range 1025 {
 			die(t, store, fmt.Sprint(i), driver.TakeoverDefault)
 		}
 		time.Sleep(time.Minute)
 		var reports hooks
-		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace(), Batch: 10, Every: time.Hour})
+		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace(), Every: time.Hour})
 		time.Sleep(time.Second)
 		require.ErrorIs(t, stop(), context.Canceled)
 		seen := map[string]bool{}
 		for _, event := range reports.unknowns() {
 			seen[event.Key] = true
 		}
-		assert.Len(t, seen, 25)
-		assert.Len(t, reports.unknowns(), 25)
-		assert.Equal(t, 4, store.count(onAbandon), "two full batches, one of 5, and an empty one")
+		assert.Len(t, seen, 1025)
+		assert.Len(t, reports.unknowns(), 1025)
+		assert.Equal(t, 4, store.count(onAbandon), "two full batches, one of 25, and an empty one")
 	})
 }
 
@@ -229,9 +229,9 @@ func TestSweeper_withoutTrace(t *testing.T) {
 func TestSweeper_pausesBetweenBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{onSweep, 1, always, fault{linger: 50 * time.Millisecond}})
-		fill(t, store, 100)
+		fill(t, store, 5000)
 		time.Sleep(25 * time.Hour)
-		stop := running(t, &idempotency.Sweeper{Store: store, Batch: 10, Every: time.Hour})
+		stop := running(t, &idempotency.Sweeper{Store: store, Every: time.Hour})
 		time.Sleep(time.Minute)
 		require.ErrorIs(t, stop(), context.Canceled)
 		calls := store.times(onSweep)
@@ -279,9 +279,8 @@ func TestSweeper_endsInASweep(t *testing.T) {
 
 func TestSweeper_misconfigured(t *testing.T) {
 	for name, s := range map[string]*idempotency.Sweeper{
-		"no store":         {},
-		"a negative batch": {Store: new(idempotency.Memory), Batch: -1},
-		"a negative time":  {Store: new(idempotency.Memory), Every: -1},
+		"no store":        {},
+		"a negative time": {Store: new(idempotency.Memory), Every: -1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.ErrorIs(t, s.Run(t.Context()), idempotency.ErrInvalid)

@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // Disposition is what was done with a request or message. Its text is the value in
@@ -75,8 +75,10 @@ type Event struct {
 	// Code is the HTTP status of the response. It is 0 outside of HTTP.
 	Code int
 
-	// Latency is the total duration. Work is the part of the handler or work.
-	Latency, Work time.Duration
+	// Latency is the total duration.
+	Latency time.Duration
+
+	work time.Duration // the part of the handler or work
 
 	// Err is the error, if there is one.
 	Err error
@@ -189,7 +191,7 @@ func (l traceLogger) log(e *Event, level slog.Level, message, event string, attr
 
 func (l traceLogger) done(e *Event) {
 	attrs := []slog.Attr{
-		slog.String("disposition", string(e.Disposition)), slog.Duration("duration", e.Latency), slog.Duration("work_duration", e.Work),
+		slog.String("disposition", string(e.Disposition)), slog.Duration("duration", e.Latency), slog.Duration("work_duration", e.work),
 	}
 	if e.Code != 0 {
 		attrs = append(attrs, slog.Int("http.response.status_code", e.Code))

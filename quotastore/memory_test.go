@@ -13,12 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/quotastore"
-	"github.com/resilienthttp/resilienthttp/quotastore/storetest"
 )
-
-func TestMemory_conforms(t *testing.T) {
-	storetest.Run(t, func(*testing.T) quotastore.Store { return new(quotastore.Memory) })
-}
 
 // A5: 1,000 goroutines never take more than Burst + rate × time from a bucket that fills meanwhile,
 // though they ask for far more.

@@ -10,9 +10,9 @@ import (
 // allows at once. Waiting does not help.
 var ErrExceedsBurst = errors.New("quotastore: more than the rule ever allows at once")
 
-// Store keeps the quotas of keys. Memory is a Store, admission/redisstore is another,
-// and quotastore/storetest tests any Store. A Store must be safe for concurrent use,
-// and its methods must return when their context is done.
+// Store keeps the quotas of keys. Memory is a Store, and admission/redisstore is another.
+// A Store must be safe for concurrent use, and its methods must return when their context
+// is done.
 type Store interface {
 	// Take takes want units from the key's quota, or fewer if fewer are left, but at
 	// least min, in one atomic step. With min below 1 it may take nothing; want 0 only

@@ -26,7 +26,6 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	idempotencydriver "github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 const (
@@ -136,12 +135,17 @@ func exportOfIncident(t *testing.T) string {
 		_, _ = e.Enqueue(ctx, durable.Intent{ID: idempotency.ID{Scope: "shop", Operation: "pay", Key: strconv.Itoa(intents)}, Gateway: "bank"})
 	})
 
-	store := &unreliable{new(idempotency.Memory), func() bool { return time.Since(began) > 2*incidentAfter && time.Since(began) < 3*incidentAfter }}
-	work := &idempotency.Executor{Store: store, Trace: i.TraceIdempotency(nil)}
+	trace := i.TraceIdempotency(nil)
+	work := &idempotency.Executor{Store: new(idempotency.Memory), Trace: trace}
+	full := &idempotency.Executor{Store: &idempotency.Memory{MaxKeys: 1}, Trace: trace} // the store of some minutes of the incident
 	requests := 0
 	each(5*time.Second, func() {
 		requests++
-		_, _ = work.Do(ctx, idempotency.ID{Scope: "shop", Operation: "mail", Key: strconv.Itoa(requests)}, idempotency.NewFingerprint(nil),
+		executor := work
+		if time.Since(began) > 2*incidentAfter && time.Since(began) < 3*incidentAfter {
+			executor = full
+		}
+		_, _ = executor.Do(ctx, idempotency.ID{Scope: "shop", Operation: "mail", Key: strconv.Itoa(requests)}, idempotency.NewFingerprint(nil),
 			func(context.Context) (idempotency.Result, error) {
 				if failing() {
 					return idempotency.Result{}, idempotency.ErrUnknown
@@ -197,17 +201,3 @@ func samples(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 type sending func() durable.Outcome
 
 func (s sending) Send(context.Context, *durable.Send) durable.Outcome { return s() }
-
-// unreliable is a store that is down for some minutes of the incident.
-type unreliable struct {
-	idempotency.Store
-
-	down func() bool
-}
-
-func (u *unreliable) Reserve(ctx context.Context, claim idempotencydriver.Claim) (idempotencydriver.Reservation, error) {
-	if u.down() {
-		return idempotencydriver.Reservation{}, errors.New("connection refused")
-	}
-	return u.Store.Reserve(ctx, claim)
-}

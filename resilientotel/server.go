@@ -8,7 +8,6 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
@@ -94,7 +93,7 @@ func (i *Instrumentation) addEngine(e *durable.Engine) {
 }
 
 // intentChanged is a hook.
-func (i *Instrumentation) intentChanged(c *driver.Change) {
+func (i *Instrumentation) intentChanged(c *durable.Change) {
 	finished := c.FinishedAttempt
 	if finished == nil {
 		return

@@ -18,9 +18,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	idempotencydriver "github.com/resilienthttp/resilienthttp/idempotency/driver"
 )
 
 // The disposition of a request is counted and is an attribute of its span.
@@ -54,6 +52,13 @@ func TestIdempotency(t *testing.T) {
 	near(t, 2.0, r.metrics(t)["resilienthttp.server.idempotency.requests{resilienthttp.disposition=executed}"])
 }
 
+// dying is the store of a process that dies before the end of its work.
+type dying struct{ idempotency.Store }
+
+func (dying) Complete(context.Context, idempotency.Lease, idempotency.Outcome) error {
+	return errors.New("died")
+}
+
 // A Sweeper finds the record of a dead process, and no client has repeated its request: the alert must
 // not wait for one.
 func TestIdempotency_sweeperFindsUnknown(t *testing.T) {
@@ -65,11 +70,11 @@ func TestIdempotency_sweeperFindsUnknown(t *testing.T) {
 		value, ok := r.metrics(t)[unknown]
 		require.True(t, ok, "an increase needs a first value")
 		require.Zero(t, value)
-		_, err := store.Reserve(t.Context(), idempotencydriver.Claim{
-			ID: idempotency.ID{Scope: "shop", Operation: "charge", Key: "1"}, Fingerprint: "v1:", Owner: idempotencydriver.NewOwner(),
-			Lease: time.Second, TTL: time.Hour,
+		dead := &idempotency.Executor{Store: dying{store}, Options: idempotency.Options{Lease: time.Second}}
+		_, err := dead.Do(t.Context(), idempotency.ID{Scope: "shop", Operation: "charge", Key: "1"}, "v1:", func(context.Context) (idempotency.Result, error) {
+			return idempotency.Result{}, nil
 		})
-		require.NoError(t, err)
+		require.Error(t, err)
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -112,7 +117,7 @@ func TestDurable(t *testing.T) {
 		e := &durable.Engine{
 			Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": psp{}},
 			Policy: durable.Schedule{Backoff: resilienthttp.Constant(time.Minute)}, // not at once
-			Trace:  &durable.Trace{Changed: func(*driver.Change) { changes.Add(1) }},
+			Trace:  &durable.Trace{Changed: func(*durable.Change) { changes.Add(1) }},
 		}
 		r.Watch(e)
 		r.Watch(e) // the second call does nothing

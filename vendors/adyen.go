@@ -3,16 +3,12 @@ package vendors
 import (
 	"cmp"
 	"strings"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// AdyenKeyTTL is the minimum time for which Adyen stores a key, for durable.Engine.KeyTTL.
-const AdyenKeyTTL = 7 * 24 * time.Hour
-
 // Adyen returns a Transport for *.adyen.com and *.adyenpayments.com, the test and live
-// endpoints. Each POST gets a key of at most 64 characters. Adyen stores keys per region. An
+// endpoints. Each POST gets a key of at most 64 characters. Adyen stores keys per region, for at least 7 d (durable.Engine.KeyTTL). An
 // error with the header transient-error: true is retried with the same key. Error 704 (already
 // processed or in progress) without this header is not retried. See [AdyenDecline] for declined
 // cards.

@@ -2,19 +2,14 @@ package vendors
 
 import (
 	"cmp"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// PayPalKeyTTL is the minimum time for which PayPal stores a key of an order, for
-// durable.Engine.KeyTTL. Keys of payments are stored longer. PayPal can raise it to 72 h for an
-// account.
-const PayPalKeyTTL = 6 * time.Hour
-
 // PayPal returns a Transport for api-m.paypal.com, its sandbox, and their older names. Each POST
 // gets a key in PayPal-Request-Id. Not all of PayPal's APIs honour it: check the reference of
-// your API. PREVIOUS_REQUEST_IN_PROGRESS is retried. See [PayPalDecline] for declined cards.
+// your API. PayPal stores the key of an order for at least 6 h (durable.Engine.KeyTTL), and those of
+// payments longer. PREVIOUS_REQUEST_IN_PROGRESS is retried. See [PayPalDecline] for declined cards.
 //
 // Sources, read 2026-11-20: https://developer.paypal.com/api/rest/reference/idempotency/,
 // https://developer.paypal.com/api/payments/v2/errors/previous_request_in_progress; retention

@@ -2,15 +2,12 @@ package vendors
 
 import (
 	"cmp"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp"
 )
 
-// StripeKeyTTL is the minimum time for which Stripe stores a key, for durable.Engine.KeyTTL.
-const StripeKeyTTL = 24 * time.Hour
-
-// Stripe returns a Transport for *.stripe.com. Each POST gets a key. The Transport retries a
+// Stripe returns a Transport for *.stripe.com. Each POST gets a key, which
+// Stripe stores for at least 24 h (durable.Engine.KeyTTL). The Transport retries a
 // lock timeout (lock_timeout, 400 or 429) and a key with a request in progress
 // (idempotency_key_in_use, 409). Stripe-Should-Retry has precedence. See [StripeDecline] for
 // declined cards.

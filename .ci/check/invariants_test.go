@@ -4,7 +4,7 @@ import "testing"
 
 func TestCheckPromises(t *testing.T) {
 	const page = "# Invariants\n\nAbout `TestOther`.\n\n## Transport\n\n" +
-		"- **§4.1** A sentence.\n  Tests: `TestA`,\n  `durable/driver.TestB`.\n- **D2** Another. Tests: `durable.FuzzC`.\n\n## End\n\nSee `TestOther`.\n"
+		"- **§4.1** A sentence.\n  Tests: `TestA`,\n  `durable/internal/driver.TestB`.\n- **D2** Another. Tests: `durable.FuzzC`.\n\n## End\n\nSee `TestOther`.\n"
 	const a = "// §4.1: as promised.\nfunc TestA(t *testing.T) {}\n"
 	for _, row := range []struct {
 		name, page, test, want string
@@ -28,7 +28,7 @@ func TestCheckPromises(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			expect(t, checkPromises(row.page, map[string]string{
 				"a_test.go": row.test, "durable/c_test.go": "// D2\nfunc FuzzC(f *testing.F) {}\n",
-				"durable/driver/b_test.go": "func TestB(t *testing.T) {}\n",
+				"durable/internal/driver/b_test.go": "func TestB(t *testing.T) {}\n",
 			}), row.want)
 		})
 	}

@@ -28,6 +28,7 @@ func commands() []command {
 		{"invariants", "each promise of docs/maintainers/invariants.md has a test, and each number in a test is a promise", invariants},
 		{"words", "no more of the words to avoid than before", words},
 		{"documents", "the pages: words, sentences, links, code, and a page for each exported name", documents},
+		{"names", "no more exported names than a user can learn", names},
 		{"corpora", "each fuzz target has inputs under version control", corpora},
 		{"fuzz", "run each fuzz target for FUZZTIME, a minute", fuzz},
 		{"readme", "run | test: print that command of README.md", readmeCommand},

@@ -26,8 +26,8 @@ var blockSource string
 //nolint:gochecknoglobals // They are never changed.
 var takeScript, blockScript = redis.NewScript(headSource + takeSource), redis.NewScript(headSource + blockSource)
 
-// DefaultPrefix is the prefix of the keys in Redis if Store.Prefix is empty.
-const DefaultPrefix = "quota:"
+// defaultPrefix is the prefix of the keys in Redis if Store.Prefix is empty.
+const defaultPrefix = "quota:"
 
 // Store is a quotastore.Store in Redis. It is safe for concurrent use; its fields must
 // not change after its first use.
@@ -41,7 +41,7 @@ type Store struct {
 	// redis.UniversalClient. The Store does not close it.
 	Client redis.Scripter
 
-	// Prefix is the prefix of the keys in Redis. "" means DefaultPrefix.
+	// Prefix is the prefix of the keys in Redis. "" means "quota:".
 	Prefix string
 }
 
@@ -114,7 +114,7 @@ func (s *Store) name(key string) string {
 		key = "sha256:" + hex.EncodeToString(sum[:])
 	}
 	if s.Prefix == "" {
-		return DefaultPrefix + key
+		return defaultPrefix + key
 	}
 	return s.Prefix + key
 }

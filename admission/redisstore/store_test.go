@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/admission/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/admission/redisstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/redistest"
 	"github.com/resilienthttp/resilienthttp/quotastore"
-	"github.com/resilienthttp/resilienthttp/quotastore/storetest"
 )
 
 // options returns the options of the package's documentation, with longer timeouts.

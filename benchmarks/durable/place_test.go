@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
@@ -70,19 +68,19 @@ func (h *house) intent() durable.Intent {
 
 func tenant(i int) string { return fmt.Sprintf("tenant %02d", i%tenants) }
 
-// batch inserts n intents in one commit.
+// batch inserts n intents, a thousand in a commit.
 func (h *house) batch(n int) {
 	h.b.Helper()
-	events := make([]driver.Event, n)
-	for i := range events {
-		events[i] = driver.Event{Kind: driver.EventEnqueue, Intent: h.intent()}
+	intents := make([]durable.Intent, n)
+	for i := range intents {
+		intents[i] = h.intent()
 	}
-	h.apply(events)
+	h.enqueue(intents)
 }
 
-func (h *house) apply(events []driver.Event) {
+func (h *house) enqueue(intents []durable.Intent) {
 	h.b.Helper()
-	results, err := h.store.Apply(h.b.Context(), events)
+	results, err := (&durable.Engine{Store: h.store, Gateways: nothing()}).EnqueueBatch(h.b.Context(), intents)
 	require.NoError(h.b, err)
 	for i := range results {
 		require.NoError(h.b, results[i].Err)
@@ -103,7 +101,7 @@ func (h *house) run(engine *durable.Engine, done chan<- struct{}) (stop func()) 
 	h.b.Helper()
 	engine.Store = h.store
 	engine.Trace = &durable.Trace{
-		Changed: func(c *driver.Change) {
+		Changed: func(c *durable.Change) {
 			if c.Record.State == durable.StateDone {
 				done <- struct{}{}
 			}
@@ -223,42 +221,4 @@ func run(b *testing.B, pool *pgxpool.Pool, config *river.Config, done chan<- str
 		require.NoError(b, client.Stop(context.WithoutCancel(b.Context())))
 		unsubscribe()
 	}
-}
-
-// fill copies one waiting row: either for the tenants in turn, or for tenant 42 after one copy
-// for each tenant. The copies are due later, one microsecond apart.
-func (h *house) fill(rows int, lopsided bool, due time.Duration) {
-	h.b.Helper()
-	ctx := h.b.Context()
-	h.batch(1) // to be copied
-	columns, err := h.pool.Query(ctx, `SELECT column_name FROM information_schema.columns
-		WHERE table_schema = current_schema() AND table_name = 'durable_intent' AND column_name <> 'seq'`)
-	require.NoError(h.b, err)
-	names, err := pgx.CollectRows(columns, pgx.RowTo[string])
-	require.NoError(h.b, err)
-	values := make([]string, len(names))
-	scope := fmt.Sprintf(`('tenant ' || lpad((CASE WHEN $2 AND n >= %d THEN 42 ELSE n %% %d END)::text, 2, '0'))`, tenants, tenants)
-	for i, name := range names {
-		names[i] = pgx.Identifier{name}.Sanitize()
-		values[i] = "i." + names[i]
-		switch name {
-		case "id":
-			values[i] = fmt.Sprintf(`encode(substr(sha256(int4send(octet_length(%[1]s)) || convert_to(%[1]s, 'UTF8') ||
-				int4send(octet_length(operation)) || convert_to(operation, 'UTF8') || convert_to('old ' || n, 'UTF8')), 1, 16), 'hex')::uuid`, scope)
-		case "scope":
-			values[i] = scope
-		case "key":
-			values[i] = `'old ' || n`
-		case "next_at":
-			values[i] = `now() + ($3::bigint + n) * interval '1 microsecond'`
-		}
-	}
-	list := strings.Join(names, ", ")
-	_, err = h.pool.Exec(ctx, `INSERT INTO durable_intent (`+list+`) SELECT `+strings.Join(values, ", ")+`
-		FROM durable_intent i, generate_series(0, $1::int - 1) n`, rows, lopsided, due.Microseconds())
-	require.NoError(h.b, err)
-	_, err = h.pool.Exec(ctx, `DELETE FROM durable_intent WHERE key = 'order 1'`)
-	require.NoError(h.b, err)
-	_, err = h.pool.Exec(ctx, `VACUUM (ANALYZE) durable_intent`) // instead of autovacuum during the measurement
-	require.NoError(h.b, err)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
 )
@@ -96,12 +95,12 @@ func (h *house) riverwork(n int) (int, time.Duration) {
 	h.b.Helper()
 	client := newClient(h.b, h.pool, &river.Config{})
 	var jobs []river.InsertManyParams
-	events := make([]driver.Event, n)
-	for i := range events {
-		events[i] = driver.Event{Kind: driver.EventEnqueue, Intent: h.intent()}
-		jobs = append(jobs, river.InsertManyParams{Args: riverwork.Args(events[i].Intent.ID)})
+	intents := make([]durable.Intent, n)
+	for i := range intents {
+		intents[i] = h.intent()
+		jobs = append(jobs, river.InsertManyParams{Args: riverwork.Args(intents[i].ID)})
 	}
-	h.apply(events)
+	h.enqueue(intents)
 	_, err := client.InsertMany(h.b.Context(), jobs)
 	require.NoError(h.b, err)
 

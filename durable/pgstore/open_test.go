@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )

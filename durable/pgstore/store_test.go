@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
-	"github.com/resilienthttp/resilienthttp/durable/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 

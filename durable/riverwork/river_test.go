@@ -20,7 +20,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/durable/pgstore"
 	"github.com/resilienthttp/resilienthttp/durable/riverwork"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"

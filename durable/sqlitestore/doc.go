@@ -17,7 +17,7 @@
 //
 // SQLite has one write lock for the file. Reads do not wait for it. In one process, writers
 // queue. Those that end attempts are first. The first writer writes for all that wait, in one
-// transaction. Other processes try every few milliseconds. After Options.BusyTimeout a
+// transaction. Other processes try every few milliseconds. After 10 s a
 // verb fails with ErrLocked, and can be repeated.
 //
 // Transactions in the same file should be short. If a lease cannot be renewed in time, the

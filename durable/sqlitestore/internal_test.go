@@ -16,8 +16,8 @@ import (
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
-	"github.com/resilienthttp/resilienthttp/durable/storetest"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )

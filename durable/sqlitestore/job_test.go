@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // D22: a job with 20,000 dead letters finishes, whichever process works a page.

@@ -5,15 +5,13 @@ import (
 	"database/sql"
 	"embed"
 	"errors"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
 // Errors of the store, in addition to those of package durable. Find them with errors.Is.
 var (
-	// ErrLocked means that SQLite's write lock was not free within Options.BusyTimeout. Nothing
-	// was changed.
+	// ErrLocked means that SQLite's write lock was not free within 10 s. Nothing was changed.
 	ErrLocked = sqlitekit.ErrLocked
 
 	// ErrMoved means that the database's file was removed, renamed or replaced. Nothing was
@@ -42,15 +40,6 @@ func schema() sqlitekit.Schema {
 // there is nothing to do. ErrSchema: from is no version.
 func Schema(from int) (string, error) { return schema().From(from) }
 
-// Options are the options of a store. The zero value works:
-//
-//	store, err := sqlitestore.Options{BusyTimeout: time.Second}.Open(ctx, "app.db")
-type Options struct {
-	// BusyTimeout is how long a verb waits for SQLite's write lock. Zero means 10 s. A negative
-	// duration means that it does not wait.
-	BusyTimeout time.Duration
-}
-
 // Open opens the database in the file at path, and creates a missing file, but no
 // directory. No character of path is special. "" and ":memory:" are rejected.
 //
@@ -59,7 +48,13 @@ type Options struct {
 // and -shm.
 //
 // Errors are ErrSchema, those of io/fs, and SQLite's.
-func Open(ctx context.Context, path string) (*Store, error) { return Options{}.Open(ctx, path) }
+func Open(ctx context.Context, path string) (*Store, error) {
+	kit, err := sqlitekit.Open(ctx, path, sqlitekit.Settings{Schema: schema()})
+	if err != nil {
+		return nil, err
+	}
+	return prepared(ctx, kit)
+}
 
 // New returns a store in a database that the caller has opened with the driver of
 // modernc.org/sqlite. The store has its own connections to the file.
@@ -67,28 +62,12 @@ func Open(ctx context.Context, path string) (*Store, error) { return Options{}.O
 // The database must be a file in WAL mode ("_pragma=journal_mode(WAL)"), with writable
 // connections and synchronous=FULL (the default) or EXTRA. Use "_txlock=immediate" and a busy
 // timeout for the transactions of WithTx.
-func New(ctx context.Context, db *sql.DB) (*Store, error) { return Options{}.New(ctx, db) }
-
-// Open is like the function Open, with these options.
-func (o Options) Open(ctx context.Context, path string) (*Store, error) {
-	kit, err := sqlitekit.Open(ctx, path, o.settings())
+func New(ctx context.Context, db *sql.DB) (*Store, error) {
+	kit, err := sqlitekit.New(ctx, db, sqlitekit.Settings{Schema: schema()})
 	if err != nil {
 		return nil, err
 	}
 	return prepared(ctx, kit)
-}
-
-// New is like the function New, with these options.
-func (o Options) New(ctx context.Context, db *sql.DB) (*Store, error) {
-	kit, err := sqlitekit.New(ctx, db, o.settings())
-	if err != nil {
-		return nil, err
-	}
-	return prepared(ctx, kit)
-}
-
-func (o Options) settings() sqlitekit.Settings {
-	return sqlitekit.Settings{Schema: schema(), BusyTimeout: o.BusyTimeout}
 }
 
 // prepared returns the store, or closes it after an error.

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
-	"github.com/resilienthttp/resilienthttp/durable/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 

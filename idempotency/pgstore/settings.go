@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 

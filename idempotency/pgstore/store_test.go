@@ -7,9 +7,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
-	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 

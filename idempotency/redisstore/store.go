@@ -38,7 +38,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 //go:embed store.lua

@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/redisstore"
-	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/redistest"
 )
 

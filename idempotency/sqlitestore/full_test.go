@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // allow limits the growth of the database in pages; negative: no limit.

@@ -58,7 +58,9 @@ func Open(ctx context.Context, path string) (*Store, error) { return Options{}.O
 // connections must be writable and have synchronous=FULL, SQLite's default, or
 // EXTRA. Otherwise New returns an error. "_txlock=immediate" and a busy timeout are
 // good for the application's other transactions; Begin needs neither.
-func New(ctx context.Context, db *sql.DB) (*Store, error) { return Options{}.New(ctx, db) }
+func New(ctx context.Context, db *sql.DB) (*Store, error) {
+	return opened(ctx)(sqlitekit.New(ctx, db, Options{}.settings(schema())))
+}
 
 // Open is like the function Open, with these options.
 func (o Options) Open(ctx context.Context, path string) (*Store, error) {
@@ -68,11 +70,6 @@ func (o Options) Open(ctx context.Context, path string) (*Store, error) {
 // open is Open for a version of the package with this schema.
 func (o Options) open(ctx context.Context, path string, schema sqlitekit.Schema) (*Store, error) {
 	return opened(ctx)(sqlitekit.Open(ctx, path, o.settings(schema)))
-}
-
-// New is like the function New, with these options.
-func (o Options) New(ctx context.Context, db *sql.DB) (*Store, error) {
-	return opened(ctx)(sqlitekit.New(ctx, db, o.settings(schema())))
 }
 
 func (o Options) settings(schema sqlitekit.Schema) sqlitekit.Settings {

@@ -6,7 +6,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // operations are the operations that Store and Tx have in common.

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
-	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 

@@ -10,7 +10,7 @@ import (
 
 	sqlite3 "modernc.org/sqlite/lib"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 

@@ -9,9 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
-	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 )
 
 func open(tb testing.TB, path string) *sqlitestore.Store {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 

@@ -18,9 +18,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/idempotency/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
-	"github.com/resilienthttp/resilienthttp/idempotency/storetest"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 

@@ -168,28 +168,6 @@ func TestSlowStart_growsInTenRounds(t *testing.T) {
 	}
 }
 
-// Failures that led to a cut do not count for the next.
-func TestSlowStart_cutsOnNewResults(t *testing.T) {
-	l, now := sized(80), epoch.Add(time.Second)
-	for _, round := range []struct {
-		failures int
-		want     float64
-	}{{80, 61.0 / 4}, {1, 61.0 / 4}} {
-		sent := now
-		l.fill(sent)
-		now = now.Add(outageLatency)
-		for i := range l.inFlight {
-			outcome := Success
-			if i < round.failures {
-				outcome = Failure
-			}
-			l.done(sent, now, outcome)
-		}
-		require.InDelta(t, round.want, l.size, 1e-9)
-		now = now.Add(time.Second)
-	}
-}
-
 // L2: a server with quick failures has no queue. So the limit grows although half of the requests fail.
 func TestSlowStart_quickFailures(t *testing.T) {
 	for _, tt := range []struct {
@@ -257,25 +235,6 @@ func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 	}
 }
 
-// Successes of long ago do not hide that half of the requests fail now.
-func TestSlowStart_forgetsOldResults(t *testing.T) {
-	const worst, took = 100 * time.Millisecond, 50 * time.Millisecond // too slow for the limit to grow
-	l, now, failures := newSlowStart(defaultRules(), usualLatency, time.Second, worst, usualLatency, epoch), epoch, 0
-	l.size = 40
-	for i := 0; l.size == 40; i++ {
-		_, ok := l.ask(now)
-		require.True(t, ok)
-		sent, outcome := now, Success
-		now = now.Add(took)
-		if i >= 180 && i%2 == 0 {
-			outcome = Failure
-			failures++
-		}
-		l.done(sent, now, outcome)
-	}
-	require.Less(t, failures, 50)
-}
-
 func TestSlowStart_cut(t *testing.T) {
 	// The results come at once, of requests that were sent at once. F is a failure, S a
 	// response too slow for the limit to grow.
@@ -308,22 +267,6 @@ func TestSlowStart_cut(t *testing.T) {
 			require.InDelta(t, tt.want, l.size, 1e-9)
 		})
 	}
-}
-
-func TestSlowStart_toleratesAFewFailures(t *testing.T) {
-	const slow = 100 * time.Millisecond // quick responses would raise the limit
-	l, now := sized(40), epoch
-	for i := range 4000 {
-		_, ok := l.ask(now)
-		require.True(t, ok)
-		outcome := Success
-		if i%10 == 9 {
-			outcome = Failure
-		}
-		now = now.Add(slow)
-		l.done(now.Add(-slow), now, outcome)
-	}
-	require.GreaterOrEqual(t, l.size, 40.0)
 }
 
 // Below one, the limit is a pause after each request: the first has one of three times its
@@ -501,17 +444,6 @@ func TestSlowStart_expiresWithoutRejections(t *testing.T) {
 			require.True(t, l.expired(epoch.Add(tt.want+1)))
 		})
 	}
-}
-
-// A circuit that slow start limits pauses after a slow response.
-func TestCircuit_slowStartPauses(t *testing.T) {
-	b, at := slowStarted(t)
-	permit := b.must(t, at)
-	at = at.Add(100 * time.Millisecond)
-	b.done(permit, Result{Outcome: Success, Took: 100 * time.Millisecond}, at)
-	notBefore, rejects := b.rejects(at)
-	require.True(t, rejects)
-	require.InDelta(t, 270*time.Millisecond, notBefore.Sub(at), float64(time.Millisecond))
 }
 
 // The latency during slow start is no baseline: it contains the queue.

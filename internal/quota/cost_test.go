@@ -13,26 +13,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-func TestDimension_need(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		d    dimension
-		cost int64
-		want int64
-	}{
-		{"tokens: the cost", dimension{costed: true, limit: 1000}, 300, 300},
-		{"tokens, an unknown cost: one", dimension{costed: true, limit: 1000}, 0, 1},
-		{"tokens, a cost above the limit: the limit", dimension{costed: true, limit: 1000}, 3000, 1000},
-		{"tokens, an unknown limit: one", dimension{costed: true}, 300, 1},
-		{"requests: one", dimension{limit: 1000}, 300, 1},
-		{"tokens, a learned share", dimension{costed: true, limit: 1000, costs: costs{share: .1, samples: 1}}, 301, 31},
-		{"tokens, a share of nearly 1", dimension{costed: true, limit: 1000, costs: costs{share: .97, samples: 1}}, 300, 300},
-		{"tokens, requests that take more", dimension{costed: true, limit: 1000, costs: costs{share: 1.5, samples: 1}}, 300, 450},
-	} {
-		t.Run(row.name, func(t *testing.T) { require.Equal(t, row.want, row.d.need(row.cost)) })
-	}
-}
-
 // tokens is a Set of which responses have shown a quota of tokens.
 type tokens struct {
 	t     *testing.T

@@ -93,7 +93,7 @@ func TestQuota_shownInRejectionsOnly(t *testing.T) {
 	}{
 		{aligned, 10 * time.Second, 0.9, 20 * 27},
 		{fromFirst, 10 * time.Second, 0.9, 20 * 27},
-		{aligned, time.Second, 0.95, 7 * 270}, // a part of the second is waited: see TestDimension_test
+		{aligned, time.Second, 0.95, 7 * 270}, // a part of the second is waited
 	} {
 		t.Run(fmt.Sprintf("%v, %v", row.kind, row.window), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -175,36 +175,6 @@ func TestQuota_bucketShownInRejectionsOnly(t *testing.T) {
 	}
 }
 
-// The part of the reset's unit that calls wait follows the first request after the reset.
-func TestDimension_test(t *testing.T) {
-	for _, row := range []struct {
-		name     string
-		statuses []int // of the first requests
-		want     float64
-	}{
-		{"none", nil, .25},
-		{"served", []int{200}, .125},
-		{"served twice", []int{200, 404}, .0625},
-		{"rejected: twice as much, and a sixteenth", []int{429}, .5625},
-		{"rejected twice: all of it", []int{429, 429}, 1},
-		{"rejected after two that were served", []int{200, 200, 429}, .1875},
-		{"a failure says nothing", []int{502}, .25},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			d, now := dimension{part: initialPart}, time.Now()
-			for _, status := range row.statuses {
-				d.since = now
-				d.sent(now, 0)
-				d.sent(now.Add(1), 0)
-				d.test(now.Add(1), &Response{Status: http.StatusOK})
-				d.test(now, &Response{Status: status})
-				now = now.Add(time.Second)
-			}
-			require.InDelta(t, row.want, d.part, 1e-9)
-		})
-	}
-}
-
 // seen is a quota as a response has it.
 func seen(limit, remaining int64, reset time.Duration) ratelimitheader.Dimension {
 	return ratelimitheader.Dimension{Limit: limit, Remaining: remaining, Reset: reset}
@@ -227,60 +197,6 @@ func (d *dimension) opens(now time.Time) time.Time {
 		return d.refilledAt(d.need(0), 0)
 	}
 	return d.end.reset
-}
-
-// A quota with a moving reset is a token bucket: when it is empty, requests are sent one by one as it
-// refills. After a rejection a quarter must refill first.
-func TestDimension_tokenBucket(t *testing.T) {
-	for _, row := range []struct {
-		name     string
-		moves    int
-		rejected bool
-		wait     time.Duration
-	}{
-		{"a window: the reset stays", 0, false, 40 * time.Second},
-		{"two moves: a window may have begun unseen", 2, false, 40 * time.Second},
-		{"three moves: a token bucket", 3, false, 100 * time.Millisecond},
-		{"a token bucket after a rejection", 3, true, 10 * time.Second},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			d, now := dimension{}, time.Now()
-			observe(&d, seen(400, 390, 2*time.Second), now, now, false)
-			for i := range row.moves {
-				now = now.Add(10 * time.Millisecond)
-				observe(&d, seen(400, 380-int64(i), time.Duration(i+3)*2*time.Second), now, now, false)
-			}
-			if row.moves == 0 {
-				d = dimension{}
-			}
-			d.remaining, d.end.reset = 1, now.Add(40*time.Second)
-			observe(&d, seen(400, 0, 40*time.Second), now, now, row.rejected)
-			require.True(t, d.exhausted(now))
-			late := observation{field: seen(400, 7, 41*time.Second), sent: now.Add(-time.Second), now: now, longest: time.Hour}
-			late.read(&late.field, nil)
-			d.learn(&late)
-			require.Zero(t, d.remaining, "a response from before says nothing")
-			require.Equal(t, row.wait, d.opens(now).Sub(now).Round(time.Millisecond))
-			require.True(t, d.exhausted(now.Add(row.wait-time.Millisecond)))
-			require.False(t, d.exhausted(now.Add(row.wait+time.Millisecond)))
-		})
-	}
-}
-
-// A response that another has overtaken shows that its request was counted later: the token bucket had gained two
-// tokens by then, not three.
-func TestDimension_tokenBucketOvertaken(t *testing.T) {
-	sent := time.Now()
-	at := sent.Add(50 * time.Millisecond)
-	d := dimension{resetMoves: bucketMoves}
-	observe(&d, seen(1000, 500, 500*time.Millisecond), sent, at, false)
-	at = at.Add(3 * time.Millisecond)
-	require.EqualValues(t, 503, d.left(at, 0))
-	overtaken := observation{sent: sent, now: at, longest: time.Hour}
-	field := seen(1000, 502, 498*time.Millisecond)
-	overtaken.read(&field, nil)
-	d.learn(&overtaken)
-	require.EqualValues(t, 502, d.left(at, 0))
 }
 
 // A later reset does not indicate a token bucket if it is that of the next window, begun in the second that
@@ -363,79 +279,6 @@ func TestDimension_rejectionOfPreviousWindow(t *testing.T) {
 			}
 			observe(&d, field, begun.Add(row.sent), begun.Add(2*time.Millisecond), true)
 			require.Equal(t, row.want, d.exhausted(begun.Add(3*time.Millisecond)))
-		})
-	}
-}
-
-// §4.17: more requests than two windows allow, within the length of one, contradict a quota.
-func TestDimension_contradicted(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		served int
-		within time.Duration
-		d      dimension
-		want   bool
-	}{
-		{"as many as two windows allow", 20, 900 * time.Millisecond, dimension{}, false},
-		{"more than two windows allow", 21, 900 * time.Millisecond, dimension{}, true},
-		{"more, and served requests show it", 21, 900 * time.Millisecond, dimension{shownOnSuccess: true}, true},
-		{"more, in more time", 42, 3 * time.Second, dimension{}, false},
-		{"more, of a token bucket, which is full at its reset", 21, 900 * time.Millisecond, dimension{shownOnSuccess: true, resetMoves: bucketMoves}, true},
-		{"requests that cost several units", 100, 900 * time.Millisecond, dimension{costed: true}, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			d, now := row.d, time.Now()
-			d.limit, d.window, d.end.reset = 10, time.Second, now.Add(time.Second)
-			for i := range row.served {
-				sent := now.Add(row.within * time.Duration(i) / time.Duration(row.served))
-				d.count(&observation{sent: sent, now: sent.Add(time.Millisecond)})
-			}
-			now = now.Add(row.within)
-			require.Equal(t, row.want, d.contradicted(now))
-			observe(&d, seen(10, 0, time.Second), now, now, true)
-			require.Equal(t, row.want, d.standing == refuted, "after a rejection that shows it")
-			observe(&d, seen(10, 0, time.Second), now.Add(4*time.Second), now.Add(4*time.Second), true)
-			require.NotEqual(t, refuted, d.standing, "after a while")
-		})
-	}
-}
-
-// A quota that only rejections show ends with its window. Another one begins a new window.
-func TestDimension_endsWithItsWindow(t *testing.T) {
-	for _, spoken := range []bool{false, true} {
-		now := time.Now()
-		d := dimension{shownOnSuccess: spoken}
-		observe(&d, seen(10, 0, 5*time.Second), now, now, true)
-		require.False(t, d.roll(now.Add(4*time.Second), 3))
-		require.True(t, d.exhausted(now.Add(4*time.Second)))
-		require.True(t, d.roll(now.Add(5*time.Second), 3))
-		require.Equal(t, !spoken, d.ignored())
-		if spoken {
-			require.EqualValues(t, 10, d.left(now.Add(5*time.Second), 3), "three are in flight across the reset, and count in their own window")
-			require.EqualValues(t, 9, d.left(now.Add(5*time.Second), 4))
-		}
-	}
-}
-
-// A rejection shows that tokens are exhausted if few are left, and not if many are left.
-func TestDimension_costed(t *testing.T) {
-	for _, row := range []struct {
-		name      string
-		remaining int64
-		costed    bool
-		want      bool
-	}{
-		{"none is left", 0, true, true},
-		{"fewer than a tenth are left", 99, true, true},
-		{"a tenth is left: something else rejects", 100, true, false},
-		{"one request is left: something else rejects", 1, false, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			d, now := dimension{costed: row.costed}, time.Now()
-			field := seen(1000, row.remaining, 20*time.Second)
-			field.Costed = row.costed
-			observe(&d, field, now, now, true)
-			require.Equal(t, row.want, d.exhausted(now))
 		})
 	}
 }

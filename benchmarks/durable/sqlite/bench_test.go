@@ -16,7 +16,6 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/driver"
 	"github.com/resilienthttp/resilienthttp/durable/sqlitestore"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/interleave"
@@ -40,16 +39,17 @@ func newHouse(b *testing.B) *house {
 	return &house{b: b, store: store}
 }
 
-// batch inserts n intents of 100 tenants in one commit.
+// batch inserts n intents of 100 tenants, a thousand in a commit.
 func (h *house) batch(n int) {
 	h.b.Helper()
-	events := make([]driver.Event, n)
-	for i := range events {
+	intents := make([]durable.Intent, n)
+	for i := range intents {
 		h.next++
 		id := idempotency.ID{Scope: fmt.Sprintf("tenant %02d", h.next%100), Operation: "charge", Key: fmt.Sprint("order ", h.next)}
-		events[i] = driver.Event{Kind: driver.EventEnqueue, Intent: durable.Intent{ID: id, Gateway: "psp", Payload: []byte(payload)}}
+		intents[i] = durable.Intent{ID: id, Gateway: "psp", Payload: []byte(payload)}
 	}
-	results, err := h.store.Apply(h.b.Context(), events)
+	engine := &durable.Engine{Store: h.store, Gateways: map[string]durable.Gateway{"psp": noop{}}}
+	results, err := engine.EnqueueBatch(h.b.Context(), intents)
 	require.NoError(h.b, err)
 	for i := range results {
 		require.NoError(h.b, results[i].Err)
@@ -69,7 +69,7 @@ func (h *house) work(n int) (int, time.Duration) {
 	h.batch(n)
 	done := make(chan struct{}, n)
 	engine := &durable.Engine{Store: h.store, Gateways: map[string]durable.Gateway{"psp": noop{}}, Trace: &durable.Trace{
-		Changed: func(c *driver.Change) {
+		Changed: func(c *durable.Change) {
 			if c.Record.State == durable.StateDone {
 				done <- struct{}{}
 			}

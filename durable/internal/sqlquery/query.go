@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/durable/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // Dialect is what differs between databases.

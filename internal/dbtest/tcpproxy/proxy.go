@@ -47,12 +47,6 @@ func Listen(ctx context.Context, dial func(context.Context) (net.Conn, error)) (
 // Addr is the proxy's address, as host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Port is the port of Addr.
-func (p *Proxy) Port() int {
-	addr, _ := p.listener.Addr().(*net.TCPAddr)
-	return addr.Port
-}
-
 // Halt delays all data until Resume, in both directions, on existing and on new
 // connections. The end of a connection is delayed too. No data is lost.
 func (p *Proxy) Halt() { p.gate.shut() }

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// nameLimits are the limits of exported names: functions, types, methods, fields, constants and variables. Embedded fields
+// are not counted. "" is all packages that users import.
+func nameLimits() map[string]int {
+	return map[string]int{"": 1050, ".": 225, "durable": 185, "idempotency": 99}
+}
+
+// names fails if a user must learn more names than nameLimits.
+func names([]string) error {
+	texts, err := contents("*.go", ":!*_test.go", ":!*internal/*", ":!.ci", ":!benchmarks", ":!crashtest", ":!examples", ":!tools")
+	if err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	for name, text := range texts {
+		n, err := namesOf(text)
+		if err != nil {
+			return err
+		}
+		counts[path.Dir(name)] += n
+		counts[""] += n
+	}
+	var wrong []string
+	for _, dir := range slices.Sorted(maps.Keys(counts)) {
+		fmt.Printf("%5d  %s\n", counts[dir], cmp.Or(dir, "all"))
+		if limit, ok := nameLimits()[dir]; ok && counts[dir] > limit {
+			wrong = append(wrong, fmt.Sprintf("%s: %d exported names (want at most %d)", cmp.Or(dir, "all"), counts[dir], limit))
+		}
+	}
+	return problems("names", wrong)
+}
+
+// namesOf counts the exported names that a file declares.
+func namesOf(text string) (n int, err error) {
+	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
+	if err != nil {
+		return 0, err
+	}
+	ast.FileExports(file)
+	ast.Inspect(file, func(node ast.Node) bool {
+		switch d := node.(type) {
+		case *ast.FuncDecl:
+			if d.Recv == nil || ast.IsExported(strings.TrimLeft(types.ExprString(d.Recv.List[0].Type), "*")) {
+				n++
+			}
+			return false
+		case *ast.TypeSpec:
+			n++
+		case *ast.ValueSpec:
+			n += len(d.Names)
+			return false
+		case *ast.FuncType: // parameters
+			return false
+		case *ast.Field:
+			n += len(d.Names)
+			return false
+		}
+		return true
+	})
+	return n, nil
+}

@@ -1,0 +1,512 @@
+package driver_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+var (
+	id    = idempotency.ID{Scope: "comp1", Operation: "POST /charges", Key: "invoice:001"}
+	epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	terms = driver.Terms{KeyTTL: 24 * time.Hour, VisibilityDelay: 15 * time.Minute, CanQuery: true}
+	blind = driver.Terms{KeyTTL: 24 * time.Hour, VisibilityDelay: 15 * time.Minute}
+)
+
+// inState is a record in a state, an hour after it was sent first, if it was.
+func inState(state driver.State, doubt bool) driver.Record {
+	in := driver.Intent{ID: id, Gateway: "psp", Payload: []byte("pay")}
+	r := driver.Record{
+		Intent: in, Fingerprint: driver.FingerprintOf(&in), State: state, Epoch: 1, InDoubt: doubt,
+		CreatedAt: epoch.Add(-time.Hour), UpdatedAt: epoch.Add(-time.Hour), RetryWindowStart: epoch.Add(-time.Hour), NextAt: epoch,
+	}
+	if state != driver.StatePending {
+		r.Generation, r.Attempts, r.FirstSentAt, r.LastSentAt = 1, 1, epoch.Add(-time.Hour), epoch.Add(-time.Hour)
+		r.ClaimedAt = epoch.Add(-time.Minute)
+	}
+	if state.Held() {
+		r.Worker = "w"
+	}
+	if state == driver.StateDead {
+		r.DeadLetterID, r.Reason, r.Class = 1, driver.ReasonDeclined, driver.ClassDeclined
+	}
+	return r
+}
+
+func event(kind driver.EventKind) driver.Event {
+	e := driver.Event{Kind: kind, Intent: driver.Intent{ID: id}, Worker: "w", Generation: 1, Terms: &terms, By: "ann"}
+	if kind == driver.EventRedrive || kind == driver.EventResolve {
+		e.Generation = 0 // whatever was seen
+	}
+	return e
+}
+
+// sawn is an event of a person that saw the intent in this state.
+func sawn(e driver.Event, generation, letter int64) driver.Event {
+	e.Generation, e.DeadLetterID = generation, letter
+	return e
+}
+
+func finish(class driver.Class, do driver.Action) driver.Event {
+	e := event(driver.EventFinish)
+	e.Outcome.Class = class
+	e.Decision = driver.Decision{Action: do, At: epoch.Add(time.Minute)}
+	return e
+}
+
+func resolve(class driver.Class) driver.Event {
+	e := event(driver.EventResolve)
+	e.Outcome.Class = class
+	return e
+}
+
+// D14: eight states times all events. The name of a state is the new state, "=" means that nothing
+// is written, and other texts are errors, which write nothing.
+func TestDecide_table(t *testing.T) {
+	same := event(driver.EventEnqueue)
+	same.Intent = inState(driver.StatePending, false).Intent
+	other := same
+	other.Intent.Payload = []byte("other")
+	stray := event(driver.EventClaim)
+	stray.Terms = nil
+	mute := event(driver.EventClaim)
+	mute.Terms = &driver.Terms{}
+	foreign := finish(driver.ClassSucceeded, driver.Retry)
+	foreign.Worker = "x"
+	early := finish(driver.ClassSucceeded, driver.Retry)
+	early.Generation = 0
+
+	stolen := event(driver.EventLeaseExpired)
+	stolen.Worker = "x"
+
+	columns := "absent pending waiting sending sending? querying? unknown? done dead dead? canceled"
+	states := map[string]driver.State{}
+	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
+		states[state.String()] = state
+	}
+	for _, row := range []struct {
+		name  string
+		event driver.Event
+		want  string // in the order of columns; "?": in doubt
+	}{
+		//                                                                     absent    pending   waiting   sending  sending? querying?  unknown?  done     dead     dead?    canceled
+		{"enqueue the same", same, "                                            pending   =         =         =        =        =        =         =        =        =        ="},
+		{"enqueue another", other, "                                            pending   mismatch  mismatch  mismatch mismatch mismatch mismatch  mismatch waiting  mismatch mismatch"},
+		{"claim", event(driver.EventClaim), "                                  notfound  sending   sending   state    state    state    sending?  state    state    state    state"},
+		{"claim, no keys, no finder", mute, "                                   notfound  sending   sending   state    state    state    dead?     state    state    state    state"},
+		{"claim, no gateway", stray, "                                          notfound  dead      dead      state    state    state    dead?     state    state    state    state"},
+		{"succeeded", finish(driver.ClassSucceeded, driver.Bury), "           notfound  fenced    fenced    done     done     done     fenced    fenced   fenced   fenced   fenced"},
+		{"refused, retry", finish(driver.ClassDeclined, driver.Retry), "       notfound  fenced    fenced    waiting  unknown? waiting  fenced    fenced   fenced   fenced   fenced"},
+		{"refused, bury", finish(driver.ClassDeclined, driver.Bury), "         notfound  fenced    fenced    dead     unknown? dead     fenced    fenced   fenced   fenced   fenced"},
+		{"failed, retry", finish(driver.ClassFailed, driver.Retry), "         notfound  fenced    fenced    waiting  unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
+		{"failed, ask", finish(driver.ClassFailed, driver.Query), "             notfound  fenced    fenced    waiting  unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
+		{"failed, bury", finish(driver.ClassFailed, driver.Bury), "           notfound  fenced    fenced    dead     dead?    dead?    fenced    fenced   fenced   fenced   fenced"},
+		{"unknown, retry", finish(driver.ClassUnknown, driver.Retry), "       notfound  fenced    fenced    unknown? unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
+		{"unknown, bury", finish(driver.ClassUnknown, driver.Bury), "         notfound  fenced    fenced    dead?    dead?    dead?    fenced    fenced   fenced   fenced   fenced"},
+		{"not found", finish(driver.ClassNotFound, driver.Retry), "           notfound  fenced    fenced    unknown? unknown? waiting  fenced    fenced   fenced   fenced   fenced"},
+		{"a class of the future", finish(99, driver.Retry), "                  notfound  fenced    fenced    unknown? unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
+		{"another worker's", foreign, "                                         notfound  fenced    fenced    fenced   fenced   fenced   fenced    fenced   fenced   fenced   fenced"},
+		{"an earlier generation's", early, "                                    notfound  fenced    fenced    fenced   fenced   fenced   fenced    fenced   fenced   fenced   fenced"},
+		{"lose", event(driver.EventLeaseExpired), "                                    notfound  fenced    fenced    unknown? unknown? unknown? fenced    fenced   fenced   fenced   fenced"},
+		{"lose another's", stolen, "                                            notfound  fenced    fenced    fenced   fenced   fenced   fenced    fenced   fenced   fenced   fenced"},
+		{"redrive", event(driver.EventRedrive), "                              notfound  state     state     state    state    state    state     state    waiting  unknown? state"},
+		{"redrive the letter that was seen", sawn(event(driver.EventRedrive), 1, 1), "                                 notfound  stale     stale     stale    stale    stale    stale     stale    waiting  unknown? stale"},
+		{"redrive another letter", sawn(event(driver.EventRedrive), 2, 2), "                                 notfound  stale     stale     stale    stale    stale    stale     stale    stale    stale    stale"},
+		{"redrive what was seen unknown", sawn(event(driver.EventRedrive), 1, 0), "                                 notfound  stale     state     state    state    state    state     state    stale    stale    state"},
+		{"resolve the letter that was seen", sawn(resolve(driver.ClassSucceeded), 1, 1), "                                 notfound  stale     stale     stale    stale    stale    stale     stale    done     done stale"},
+		{"resolve what was seen unknown", sawn(resolve(driver.ClassSucceeded), 1, 0), "                                 notfound  stale     state     state    state    state    done      state    stale    stale    state"},
+		{"resolve what was claimed since", sawn(resolve(driver.ClassSucceeded), 2, 0), "                                 notfound  stale     stale     stale    stale    stale    stale     stale    stale    stale    stale"},
+		{"resolve as succeeded", resolve(driver.ClassSucceeded), "             notfound  state     state     state    state    state    done      state    done     done     state"},
+		{"resolve as refused", resolve(driver.ClassDeclined), "                 notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
+		{"resolve as failed", resolve(driver.ClassFailed), "                   notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
+		{"resolve as not found", resolve(driver.ClassNotFound), "              notfound  state     state     state    state    state    waiting   state    dead     dead     state"},
+		{"resolve as unknown", resolve(driver.ClassUnknown), "                 invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
+		{"cancel", event(driver.EventCancel), "                                notfound  canceled canceled state    state    state    state     state    state    state    ="},
+		{"erase", event(driver.EventErase), "                                 notfound  state     state     state    state    state    state     done     canceled state   canceled"},
+		{"erase by no person", driver.Event{Kind: driver.EventErase, Intent: driver.Intent{ID: id}}, "invalid invalid invalid invalid invalid invalid invalid invalid invalid invalid invalid"},
+		{"no event", event(0), "                                                invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
+		{"an event of the future", event(99), "                                 invalid   invalid   invalid   invalid  invalid  invalid  invalid   invalid  invalid  invalid  invalid"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			wants := strings.Fields(row.want)
+			for i, column := range strings.Fields(columns) {
+				var r *driver.Record
+				if column != "absent" {
+					name, doubt := strings.CutSuffix(column, "?")
+					record := inState(states[name], doubt)
+					r = &record
+				}
+				var before driver.Record
+				if r != nil {
+					before = *r
+				}
+				change, err := driver.Decide(r, &row.event, epoch)
+				if r != nil {
+					require.Equal(t, before, *r, "%s: Decide has changed its argument", column)
+				}
+				want := map[string]error{
+					"mismatch": driver.ErrMismatch, "notfound": driver.ErrNotFound, "state": driver.ErrInvalidState,
+					"fenced": driver.ErrFenced, "stale": driver.ErrStale, "invalid": driver.ErrInvalid,
+				}[wants[i]]
+				if want != nil || wants[i] == "=" {
+					require.ErrorIs(t, err, want, column)
+					assert.Equal(t, driver.Change{Record: before, Before: before.State}, change, "%s: something is written", column)
+					continue
+				}
+				require.NoError(t, err, column)
+				got := change.Record.State.String()
+				if change.Record.InDoubt {
+					got += "?"
+				}
+				assert.Equal(t, wants[i], got, column)
+				assert.NotEqual(t, driver.StepKeep, change.Step, column)
+				assert.Equal(t, epoch, change.Record.UpdatedAt, column)
+				assertSane(t, &change)
+			}
+		})
+	}
+}
+
+// assertSane checks what holds for every record that is written.
+func assertSane(t *testing.T, c *driver.Change) {
+	t.Helper()
+	r := &c.Record
+	assert.Equal(t, r.State.Held(), r.Worker != "", "only a held intent has a worker")
+	assert.Equal(t, r.State == driver.StateDead, r.DeadLetterID != 0, "only a dead intent has a dead letter")
+	assert.Equal(t, r.State.Held() && c.Before.Claimable(), c.StartedAttempt != nil && c.StartedAttempt.Kind < driver.KindResolve, "only a claim begins an attempt")
+	switch r.State {
+	case driver.StatePending, driver.StateWaiting, driver.StateDone, driver.StateCanceled:
+		assert.False(t, r.InDoubt, "%v, and in doubt", r.State)
+	case driver.StateUnknown, driver.StateQuerying:
+		assert.True(t, r.InDoubt, "%v, and not in doubt", r.State)
+	default:
+	}
+	if r.State.Claimable() {
+		assert.False(t, r.NextAt.Before(r.UpdatedAt), "due before it was decided")
+	}
+}
+
+// An intent is not claimed a microsecond before it is due. A clock that was set back does not
+// reduce the age of a record.
+func TestDecide_clock(t *testing.T) {
+	claim := event(driver.EventClaim)
+	for _, state := range []driver.State{driver.StatePending, driver.StateWaiting, driver.StateUnknown} {
+		r := inState(state, state == driver.StateUnknown)
+		_, err := driver.Decide(&r, &claim, epoch.Add(-time.Microsecond))
+		require.ErrorIs(t, err, driver.ErrInvalidState)
+		change, err := driver.Decide(&r, &claim, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, epoch, change.StartedAttempt.SentAt)
+
+		r = inState(state, state == driver.StateUnknown)
+		r.UpdatedAt = epoch.Add(time.Hour)
+		change, err = driver.Decide(&r, &claim, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, r.UpdatedAt, change.Record.UpdatedAt)
+		assert.Equal(t, r.UpdatedAt, change.Record.ClaimedAt)
+		assert.Equal(t, r.UpdatedAt, change.StartedAttempt.SentAt)
+	}
+}
+
+// D5: only a declined intent can be enqueued again with another payload. For other dead intents
+// that is a mismatch.
+func TestDecide_revise(t *testing.T) {
+	mended := event(driver.EventEnqueue)
+	mended.Intent = inState(driver.StateDead, false).Intent
+	mended.Intent.Payload = []byte("mended")
+	for class, want := range map[driver.Class]error{
+		driver.ClassUnknown: driver.ErrMismatch, driver.ClassFailed: driver.ErrMismatch,
+		driver.ClassNotFound: driver.ErrMismatch, driver.ClassDeclined: nil,
+	} {
+		r := inState(driver.StateDead, false)
+		r.Class = class
+		change, err := driver.Decide(&r, &mended, epoch)
+		require.ErrorIs(t, err, want, class)
+		assert.Equal(t, want == nil, change.Revised, class)
+		r.InDoubt = true
+		_, err = driver.Decide(&r, &mended, epoch)
+		require.ErrorIs(t, err, driver.ErrMismatch, class)
+	}
+}
+
+// D3: the next step after an unknown outcome.
+func TestDecide_unknown(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		terms driver.Terms
+		age   time.Duration // of the epoch
+		ask   bool
+		late  bool // past its deadline
+		want  driver.State
+	}{
+		{"the key protects", terms, time.Hour, false, false, driver.StateSending},
+		{"the key protects, and no status queries", blind, time.Hour, false, false, driver.StateSending},
+		{"the last use of the key: its TTL less the visibility delay", terms, 24*time.Hour - terms.VisibilityDelay - time.Microsecond, false, false, driver.StateSending},
+		{"a resend could arrive after the key's end: query", terms, 24*time.Hour - terms.VisibilityDelay, false, false, driver.StateQuerying},
+		{"the same without status queries: dead", blind, 24*time.Hour - blind.VisibilityDelay, false, false, driver.StateDead},
+		{"keys protect nothing", driver.Terms{KeyTTL: -1, CanQuery: true}, 0, false, false, driver.StateQuerying},
+		{"keys protect nothing, and no status queries", driver.Terms{KeyTTL: -1}, 0, false, false, driver.StateDead},
+		{"the policy asks", terms, time.Hour, true, false, driver.StateQuerying},
+		{"the policy asks, and no status queries", blind, time.Hour, true, false, driver.StateSending},
+		{"past the deadline", terms, time.Hour, false, true, driver.StateQuerying},
+		{"past the deadline, and no status queries", blind, time.Hour, false, true, driver.StateDead},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := inState(driver.StateUnknown, true)
+			r.FirstSentAt, r.QueryNext = epoch.Add(-row.age), row.ask
+			if row.late {
+				r.Deadline = epoch
+			}
+			e := event(driver.EventClaim)
+			e.Terms = &row.terms
+			change, err := driver.Decide(&r, &e, epoch)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, change.Record.State)
+			assert.Equal(t, 1, change.Record.Epoch, "an unknown outcome never ends the epoch")
+			if row.want == driver.StateDead {
+				assert.Equal(t, driver.ReasonUnresolved, change.Record.Reason)
+				return
+			}
+			assert.Equal(t, driver.IdempotencyKey(id, 1), change.StartedAttempt.Key)
+		})
+	}
+}
+
+// D3: ClassNotFound counts only if the query began VisibilityDelay after the last send.
+func TestDecide_notFound(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		asks time.Duration // after the last send
+		want driver.State
+	}{
+		{"at once", 0, driver.StateUnknown},
+		{"just before", 15*time.Minute - time.Microsecond, driver.StateUnknown},
+		{"settled", 15 * time.Minute, driver.StateWaiting},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := inState(driver.StateQuerying, true)
+			r.ClaimedAt = r.LastSentAt.Add(row.asks)
+			e := finish(driver.ClassNotFound, driver.Retry)
+			change, err := driver.Decide(&r, &e, epoch) // answered long after
+			require.NoError(t, err)
+			assert.Equal(t, row.want, change.Record.State)
+		})
+	}
+}
+
+// D4: while the key protects, only a definite decline ends the epoch.
+func TestDecide_epoch(t *testing.T) {
+	newKey := func(class driver.Class) driver.Event {
+		e := finish(class, driver.Retry)
+		e.Decision.NewKey = true
+		return e
+	}
+	for _, row := range []struct {
+		name  string
+		state driver.State
+		doubt bool
+		event driver.Event
+		want  int
+	}{
+		{"refused", driver.StateSending, false, finish(driver.ClassDeclined, driver.Retry), 2},
+		{"refused, but perhaps done before", driver.StateSending, true, finish(driver.ClassDeclined, driver.Retry), 1},
+		{"refused, as was found", driver.StateQuerying, true, finish(driver.ClassDeclined, driver.Retry), 2},
+		{"failed", driver.StateSending, false, finish(driver.ClassFailed, driver.Retry), 1},
+		{"failed, and a new key is wanted", driver.StateSending, false, newKey(driver.ClassFailed), 2},
+		{"failed, but perhaps done before, and a new key is wanted", driver.StateSending, true, newKey(driver.ClassFailed), 1},
+		{"unknown", driver.StateSending, false, finish(driver.ClassUnknown, driver.Retry), 1},
+		{"unknown, and a new key is wanted", driver.StateSending, false, newKey(driver.ClassUnknown), 1},
+		{"a status query without a result, and a new key is wanted", driver.StateQuerying, true, newKey(driver.ClassUnknown), 1},
+		{"lost", driver.StateSending, false, event(driver.EventLeaseExpired), 1},
+		{"redriven after a refusal that has ended it", driver.StateDead, false, event(driver.EventRedrive), 1},
+		{"redriven in doubt", driver.StateDead, true, event(driver.EventRedrive), 1},
+		{"found not to be done, by a person", driver.StateDead, true, resolve(driver.ClassNotFound), 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := inState(row.state, row.doubt)
+			change, err := driver.Decide(&r, &row.event, epoch)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, change.Record.Epoch)
+			assert.Equal(t, row.want != 1, change.Record.FirstSentAt.IsZero(), "the next epoch begins with its first send")
+		})
+	}
+	t.Run("a key that would not protect the next send is left", func(t *testing.T) {
+		r := inState(driver.StateWaiting, false)
+		r.FirstSentAt = epoch.Add(-24 * time.Hour)
+		e := event(driver.EventClaim)
+		change, err := driver.Decide(&r, &e, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, 2, change.Record.Epoch)
+		assert.Equal(t, epoch, change.Record.FirstSentAt)
+		assert.Equal(t, driver.IdempotencyKey(id, 2), change.StartedAttempt.Key)
+	})
+	t.Run("keys differ by epoch, tenant, operation and key", func(t *testing.T) {
+		keys := map[string]bool{}
+		for _, id := range []idempotency.ID{
+			id, {Scope: "comp", Operation: "1POST /charges", Key: "invoice:001"}, {Scope: "comp2", Operation: id.Operation, Key: id.Key},
+			{Scope: id.Scope, Operation: id.Operation, Key: "invoice:002"}, {Scope: id.Scope, Operation: "POST /chargesinvoice", Key: ":001"},
+		} {
+			keys[driver.IdempotencyKey(id, 1)] = true
+			keys[driver.IdempotencyKey(id, 2)] = true
+		}
+		assert.Len(t, keys, 10)
+		assert.Equal(t, "9d2d5a58d2a2f0faaa4624bccdc2c36b15e5eb70", driver.IdempotencyKey(id, 1), "it must never change: providers store it")
+	})
+}
+
+// D3, D4: a decline of a resend ends the doubt only if it comes from the part of the provider
+// that knows keys, and after the visibility delay of the earlier sends. Until then the intent is
+// sent under the same key, or queried.
+func TestDecide_declinedInDoubt(t *testing.T) {
+	settled := epoch.Add(15 * time.Minute)
+	for _, row := range []struct {
+		name    string
+		terms   driver.Terms
+		age     time.Duration // of the send with the unknown result, when the resend was claimed
+		outcome driver.Outcome
+		do      driver.Action
+		state   driver.State
+		ask     bool
+		want    time.Time // due not before
+	}{
+		{"it may yet be done", blind, time.Minute, driver.Outcome{}, driver.Retry, driver.StateUnknown, false, settled.Add(-time.Minute)},
+		{"it may yet be done, and the policy buries", blind, time.Minute, driver.Outcome{}, driver.Bury, driver.StateUnknown, false, settled.Add(-time.Minute)},
+		{"the last instant", blind, 15*time.Minute - time.Microsecond, driver.Outcome{}, driver.Bury, driver.StateUnknown, false, epoch},
+		{"settled", blind, 15 * time.Minute, driver.Outcome{}, driver.Retry, driver.StateWaiting, false, epoch},
+		{"settled, and the policy buries", blind, 15 * time.Minute, driver.Outcome{}, driver.Bury, driver.StateDead, false, time.Time{}},
+		{"it can be asked", terms, time.Minute, driver.Outcome{}, driver.Bury, driver.StateUnknown, true, epoch},
+		{"with status queries, after the visibility delay", terms, time.Hour, driver.Outcome{}, driver.Bury, driver.StateUnknown, true, epoch},
+		{"401, after the visibility delay", blind, time.Hour, driver.Outcome{Status: 401}, driver.Retry, driver.StateUnknown, false, epoch},
+		{"403, after the visibility delay", blind, time.Hour, driver.Outcome{Status: 403}, driver.Retry, driver.StateUnknown, false, epoch},
+		{"402, after the visibility delay", blind, time.Hour, driver.Outcome{Status: 402}, driver.Retry, driver.StateWaiting, false, epoch},
+		{"unsent, settled", blind, time.Hour, driver.Outcome{Err: unsent{errors.New("no")}}, driver.Retry, driver.StateUnknown, false, epoch},
+		{"unsent, and the policy buries", blind, time.Hour, driver.Outcome{Err: unsent{errors.New("no")}}, driver.Bury, driver.StateDead, false, time.Time{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := inState(driver.StateSending, true)
+			r.ClaimedAt = epoch
+			r.LastSentAt = epoch.Add(-row.age)
+			e := finish(driver.ClassDeclined, row.do)
+			e.Terms = &row.terms
+			e.Outcome = row.outcome
+			e.Outcome.Class = driver.ClassDeclined
+			change, err := driver.Decide(&r, &e, epoch.Add(time.Second))
+			require.NoError(t, err)
+			got := &change.Record
+			assert.Equal(t, row.state, got.State)
+			assert.Equal(t, row.ask, got.QueryNext)
+			assert.Equal(t, r.LastSentAt, got.LastSentAt, "what was surely not done moves nothing")
+			if !row.want.IsZero() {
+				assert.False(t, got.NextAt.Before(row.want), "due at %v", got.NextAt)
+			}
+			assertSane(t, &change)
+		})
+	}
+}
+
+// Any time of a Policy results in a time that is neither past nor too far away. If it would pass
+// the deadline, the intent is dead.
+func TestDecide_times(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		at       time.Time
+		deadline time.Time
+		class    driver.Class
+		state    driver.State
+		want     time.Time
+	}{
+		{"as wanted", epoch.Add(time.Hour), time.Time{}, driver.ClassFailed, driver.StateWaiting, epoch.Add(time.Hour)},
+		{"none", time.Time{}, time.Time{}, driver.ClassFailed, driver.StateWaiting, epoch},
+		{"past", epoch.Add(-time.Hour), time.Time{}, driver.ClassFailed, driver.StateWaiting, epoch},
+		{"a nanosecond later is not earlier", epoch.Add(1), time.Time{}, driver.ClassFailed, driver.StateWaiting, epoch.Add(time.Microsecond)},
+		{"the year 9999", time.Date(9999, 12, 31, 23, 59, 59, 999999999, time.UTC), time.Time{}, driver.ClassFailed, driver.StateWaiting, epoch.Add(30 * 24 * time.Hour)},
+		{"past the deadline", epoch.Add(time.Hour), epoch.Add(time.Hour), driver.ClassFailed, driver.StateDead, time.Time{}},
+		{"past the deadline, but in doubt", epoch.Add(time.Hour), epoch.Add(time.Minute), driver.ClassUnknown, driver.StateUnknown, epoch.Add(time.Minute)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := inState(driver.StateSending, false)
+			r.Deadline = row.deadline
+			e := finish(row.class, driver.Retry)
+			e.Decision.At = row.at
+			change, err := driver.Decide(&r, &e, epoch)
+			require.NoError(t, err)
+			require.Equal(t, row.state, change.Record.State)
+			if row.state == driver.StateDead {
+				assert.Equal(t, driver.ReasonDeadline, change.DeadLettered.Reason)
+				return
+			}
+			assert.Equal(t, row.want, change.Record.NextAt)
+		})
+	}
+}
+
+// D3: after its worker died, an intent is sent again while its key protects. If it was being
+// queried, it is queried again.
+func TestDecide_leaseExpiredDuringQuery(t *testing.T) {
+	lose := event(driver.EventLeaseExpired)
+	for state, ask := range map[driver.State]bool{driver.StateSending: false, driver.StateQuerying: true} {
+		r := inState(state, true)
+		change, err := driver.Decide(&r, &lose, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, ask, change.Record.QueryNext, state)
+	}
+}
+
+// An intent of a dead worker is due at once, after any number of claims. If its worker dies again
+// and again, it waits.
+func TestDecide_leaseExpired(t *testing.T) {
+	r := inState(driver.StateSending, false)
+	r.Claims, r.Code = 1000, "24"
+	lose := event(driver.EventLeaseExpired)
+	for i, want := range []time.Duration{0, 0, 0, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
+		change, err := driver.Decide(&r, &lose, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, want, change.Record.NextAt.Sub(epoch), "lease_expired %d times running", i+1)
+		r.Code = change.Record.Code
+	}
+	for code, want := range map[string]time.Duration{
+		"": 0, "lease_expired": 0, "lease_expired -7": 0, "lease_expired in transit": 0, "7": 0, "lease_expired 2": 0, "lease_expired 99": 4096 * time.Second, "lease_expired 9223372036854775807": 4096 * time.Second,
+	} {
+		r.Code = code
+		change, err := driver.Decide(&r, &lose, epoch)
+		require.NoError(t, err)
+		assert.Equal(t, min(want, time.Hour), change.Record.NextAt.Sub(epoch), code)
+	}
+}
+
+// D7: attempts counts sends. unsent is an error which proves that nothing was sent.
+type unsent struct{ error }
+
+func (unsent) NotSent() bool { return true }
+
+func TestDecide_unsent(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		class driver.Class
+		err   error
+		want  int
+	}{
+		{"sent", driver.ClassFailed, errors.New("no"), 1},
+		{"unsent", driver.ClassFailed, unsent{errors.New("no")}, 0},
+		{"unsent, by an error that is wrapped", driver.ClassFailed, errors.Join(errors.New("no"), unsent{errors.New("no")}), 0},
+		{"refused, unsent", driver.ClassDeclined, unsent{errors.New("no")}, 0},
+		{"unknown is never unsent", driver.ClassUnknown, unsent{errors.New("no")}, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := inState(driver.StateSending, false)
+			e := finish(row.class, driver.Retry)
+			e.Outcome.Err = row.err
+			change, err := driver.Decide(&r, &e, epoch)
+			require.NoError(t, err)
+			assert.Equal(t, row.want, change.Record.Attempts)
+			assert.NotNil(t, change.FinishedAttempt, "the journal's row stays")
+		})
+	}
+}

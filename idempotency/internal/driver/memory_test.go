@@ -1,0 +1,507 @@
+package driver_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"net/http"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
+)
+
+func TestMemory_conforms(t *testing.T) {
+	before := runtime.NumGoroutine()
+	storetest.Run(t, func(*testing.T) driver.Store { return new(driver.Memory) })
+	for range 1000 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines are left over", runtime.NumGoroutine()-before)
+}
+
+func memoryClaim(key string) driver.Claim {
+	return driver.Claim{
+		ID:          driver.ID{Scope: "tenant", Operation: "POST /charges", Key: key},
+		Fingerprint: "v1:a", Owner: driver.NewOwner(), Lease: time.Minute, TTL: 24 * time.Hour,
+		Takeover: driver.Reexecute,
+	}
+}
+
+// TestMemory_clock: in virtual time each boundary is exact.
+func TestMemory_clock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store driver.Memory
+		decision := func(takeover driver.Takeover) driver.Decision {
+			claim := memoryClaim("k")
+			claim.Takeover = takeover
+			reservation, err := store.Reserve(t.Context(), claim)
+			require.NoError(t, err)
+			return reservation.Decision
+		}
+		abandon := func() []driver.Record {
+			abandoned, err := store.Reap(t.Context(), 10)
+			require.NoError(t, err)
+			return abandoned
+		}
+		sweep := func() int {
+			n, err := store.Sweep(t.Context(), 10)
+			require.NoError(t, err)
+			return n
+		}
+
+		started := time.Now()
+		reservation, err := store.Reserve(t.Context(), memoryClaim("k"))
+		require.NoError(t, err)
+		assert.True(t, reservation.Record.Started.Equal(started))
+		assert.True(t, reservation.Record.LeaseExpires.Equal(started.Add(time.Minute)))
+		assert.True(t, reservation.Record.Expires.Equal(started.Add(24*time.Hour)))
+
+		time.Sleep(time.Minute - 1)
+		assert.Equal(t, driver.DecisionInProgress, decision(0))
+		require.NoError(t, store.Renew(t.Context(), reservation.Record.Lease(), time.Hour))
+		time.Sleep(time.Hour - 1)
+		assert.Equal(t, driver.DecisionInProgress, decision(0))
+		time.Sleep(time.Nanosecond)
+		assert.Equal(t, driver.Acquired, decision(driver.MarkUnknown))
+
+		time.Sleep(time.Minute - 1)
+		assert.Empty(t, abandon())
+		time.Sleep(time.Nanosecond)
+		time.Sleep(7 * 24 * time.Hour)
+		assert.Zero(t, sweep(), "what will be unknown stays")
+		abandoned := abandon()
+		require.Len(t, abandoned, 1)
+		assert.Equal(t, driver.Unknown, abandoned[0].Status)
+		assert.Equal(t, time.Now(), abandoned[0].Updated)
+		assert.Empty(t, abandon())
+		assert.Equal(t, driver.DecisionUnknown, decision(driver.Reexecute))
+		time.Sleep(7 * 24 * time.Hour)
+		assert.Zero(t, sweep(), "what is unknown stays")
+
+		record, err := store.Load(t.Context(), reservation.Record.ID)
+		require.NoError(t, err)
+		outcome := driver.Outcome{Status: driver.Completed, TTL: 24 * time.Hour}
+		require.NoError(t, store.Complete(t.Context(), record.Lease(), outcome))
+		time.Sleep(24*time.Hour - 1)
+		assert.Zero(t, sweep())
+		assert.Equal(t, driver.Done, decision(driver.Reexecute))
+		time.Sleep(time.Nanosecond)
+		_, err = store.Load(t.Context(), record.ID)
+		assert.ErrorIs(t, err, driver.ErrNotFound)
+		assert.Equal(t, 1, sweep())
+		assert.Zero(t, sweep())
+	})
+}
+
+// TestMemory_unknown: the list has no records that were resolved since its beginning. The loop may resolve records.
+func TestMemory_unknown(t *testing.T) {
+	var store driver.Memory
+	ctx := t.Context()
+	for _, key := range []string{"3", "1", "2"} {
+		reservation, err := store.Reserve(ctx, memoryClaim(key))
+		require.NoError(t, err)
+		require.NoError(t, store.Complete(ctx, reservation.Record.Lease(), driver.Outcome{Status: driver.Unknown}))
+	}
+	seen := 0
+	for record, err := range store.Unknown(ctx, "tenant") {
+		require.NoError(t, err)
+		seen++
+		require.NoError(t, store.Release(ctx, record.Lease()))
+		record.Key = "2"
+		other, err := store.Load(ctx, record.ID)
+		require.NoError(t, err)
+		_ = store.Release(ctx, other.Lease())
+	}
+	assert.Equal(t, 2, seen, "one was resolved meanwhile")
+}
+
+// TestMemory_keepsNames: a name that is a part of a large string does not keep the string in
+// memory.
+func TestMemory_keepsNames(t *testing.T) {
+	var store driver.Memory
+	const rows, size = 64, 1 << 20
+	before := heapInUse()
+	for i := range rows {
+		header := strings.Repeat("x", size) + fmt.Sprintf("%020d", i)
+		claim := memoryClaim(header[size:])
+		if i%2 == 0 {
+			claim.Scope, claim.Operation = header[:10], header[10:20]
+		} else {
+			claim.Scope, claim.Operation = "", ""
+		}
+		_, err := store.Reserve(t.Context(), claim)
+		require.NoError(t, err)
+	}
+	assert.Less(t, heapInUse()-before, int64(rows*size/4))
+	runtime.KeepAlive(&store)
+}
+
+// TestMemoryShrinks: a million records that were swept take no memory.
+func TestMemoryShrinks(t *testing.T) {
+	var store driver.Memory
+	const rows = 50_000
+	before := heapInUse()
+	for i := range rows {
+		claim := memoryClaim(strconv.Itoa(i))
+		claim.Lease, claim.TTL = 1, 1
+		_, err := store.Reserve(t.Context(), claim)
+		require.NoError(t, err)
+	}
+	full := heapInUse() - before
+	n, err := store.Sweep(t.Context(), 2*rows)
+	require.NoError(t, err)
+	assert.Equal(t, rows, n)
+	left := heapInUse() - before
+	t.Logf("%d bytes for each record, and %d in all when they were swept", full/rows, left)
+	assert.Less(t, full/rows, int64(800))
+	assert.Less(t, left, full/20)
+	runtime.KeepAlive(&store)
+}
+
+func heapInUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+// TestMemory_stress is for the race detector: results are read and changed while others are
+// returned, and records are swept as soon as possible.
+func TestMemory_stress(t *testing.T) {
+	var store driver.Memory
+	var running, effects sync.Map // by key
+	var executed atomic.Int64
+	ctx := t.Context()
+	var all, sweeping sync.WaitGroup
+	for range 16 {
+		all.Go(func() {
+			for range 500 {
+				key := strconv.Itoa(rand.IntN(200))
+				claim := memoryClaim(key)
+				reservation, err := store.Reserve(ctx, claim)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				spoil(reservation.Record.Result)
+				if reservation.Decision != driver.Acquired {
+					continue
+				}
+				lease := reservation.Record.Lease()
+				if other, busy := running.LoadOrStore(key, lease.Owner); busy {
+					t.Errorf("%s is executed by %s and by %s", key, other, lease.Owner)
+				}
+				_ = store.Renew(ctx, lease, time.Hour)
+				release := rand.IntN(3) == 0
+				running.Delete(key)
+				if release {
+					err = store.Release(ctx, lease)
+				} else {
+					if _, twice := effects.LoadOrStore(key, true); twice {
+						t.Errorf("%s is executed twice", key)
+					}
+					executed.Add(1)
+					result := driver.Result{Code: http.StatusCreated, Header: http.Header{"X": {key}}, Body: []byte(key)}
+					err = store.Complete(ctx, lease, driver.Outcome{Status: driver.Completed, Result: result})
+					spoil(result)
+				}
+				if err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	sweeping.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			claim := memoryClaim("short " + strconv.Itoa(i%10))
+			claim.Lease, claim.TTL = 1, 1
+			if _, err := store.Reserve(ctx, claim); err != nil {
+				t.Error(err)
+			}
+			if _, err := store.Sweep(ctx, rand.IntN(20)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	all.Wait()
+	close(done)
+	sweeping.Wait()
+
+	effects.Range(func(key, _ any) bool {
+		record, err := store.Load(ctx, memoryClaim(key.(string)).ID)
+		assert.NoError(t, err)
+		assert.Equal(t, key, string(record.Result.Body))
+		assert.Equal(t, []string{key.(string)}, record.Result.Header["X"])
+		return true
+	})
+	t.Logf("%d operations of 200 were executed", executed.Load())
+}
+
+// spoil changes a result. No other result may change with it.
+func spoil(r driver.Result) {
+	for _, values := range r.Header {
+		values[0] = "spoiled"
+	}
+	for i := range r.Body {
+		r.Body[i] = 'x'
+	}
+}
+
+func ExampleMemory() {
+	var store driver.Memory
+	ctx := context.Background()
+	claim := driver.Claim{
+		ID:    driver.ID{Scope: "comp1", Operation: "import-invoices", Key: "comp1:invoice:001"},
+		Owner: driver.NewOwner(), Lease: time.Minute, TTL: 7 * 24 * time.Hour,
+	}
+	first, _ := store.Reserve(ctx, claim)
+	fmt.Println(first.Decision)
+
+	claim.Owner = driver.NewOwner()
+	second, _ := store.Reserve(ctx, claim)
+	fmt.Println(second.Decision)
+
+	outcome := driver.Outcome{Status: driver.Completed, Result: driver.Result{Reference: "row 17"}}
+	_ = store.Complete(ctx, first.Record.Lease(), outcome)
+	third, _ := store.Reserve(ctx, claim)
+	fmt.Println(third.Decision, third.Record.Result.Reference)
+	// Output:
+	// acquired
+	// in_progress
+	// done row 17
+}
+
+// benchmarkResult is a result as a handler stores it.
+func benchmarkResult() driver.Result {
+	return driver.Result{
+		Code:   http.StatusCreated,
+		Header: http.Header{"Content-Type": {"application/json"}, "Location": {"/charges/1"}},
+		Body:   []byte(`{"id":"ch_1","amount":1000,"currency":"eur","status":"succeeded"}`),
+	}
+}
+
+// manyKeys are made before the measurement, because a request brings its key.
+func manyKeys() []string {
+	all := make([]string, 100_000)
+	for i := range all {
+		all[i] = "key " + strconv.Itoa(i)
+	}
+	return all
+}
+
+// BenchmarkMemoryOperation is one operation, from its claim to its result, in a
+// store that grows to a hundred thousand records and begins anew.
+func BenchmarkMemoryOperation(b *testing.B) {
+	var store *driver.Memory
+	outcome := driver.Outcome{Status: driver.Completed, Result: benchmarkResult()}
+	claim := memoryClaim("")
+	all := manyKeys()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if i%len(all) == 0 {
+			store = &driver.Memory{MaxKeys: -1}
+		}
+		claim.Key = all[i%len(all)]
+		reservation, err := store.Reserve(b.Context(), claim)
+		if err != nil || reservation.Decision != driver.Acquired {
+			b.Fatal(reservation.Decision, err)
+		}
+		if err := store.Complete(b.Context(), reservation.Record.Lease(), outcome); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkMemoryOperationParallel is the same from all processors, and keys come
+// again: their records are released.
+func BenchmarkMemoryOperationParallel(b *testing.B) {
+	store := &driver.Memory{MaxKeys: -1}
+	all := manyKeys()
+	var next atomic.Int64
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		claim := memoryClaim("")
+		for pb.Next() {
+			claim.Key = all[int(next.Add(1))%len(all)]
+			reservation, _ := store.Reserve(b.Context(), claim)
+			if err := store.Release(b.Context(), reservation.Record.Lease()); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+}
+
+// BenchmarkMemoryReplay measures a claim of a finished operation.
+func BenchmarkMemoryReplay(b *testing.B) {
+	store := &driver.Memory{MaxKeys: -1}
+	claim := memoryClaim("k")
+	reservation, _ := store.Reserve(b.Context(), claim)
+	outcome := driver.Outcome{Status: driver.Completed, Result: benchmarkResult()}
+	_ = store.Complete(b.Context(), reservation.Record.Lease(), outcome)
+	b.ReportAllocs()
+	for b.Loop() {
+		if got, err := store.Reserve(b.Context(), claim); err != nil || got.Decision != driver.Done {
+			b.Fatal(got.Decision, err)
+		}
+	}
+}
+
+// BenchmarkMemorySweep is how long claims take while a million expired records
+// are swept, and while there is nothing to sweep. With -short it only shows that it
+// runs.
+func BenchmarkMemorySweep(b *testing.B) {
+	for _, rows := range []int{0, 1_000_000} {
+		if testing.Short() {
+			rows = min(rows, 2000)
+		}
+		b.Run(strconv.Itoa(rows)+" expired", func(b *testing.B) {
+			store := &driver.Memory{MaxKeys: -1}
+			claim := memoryClaim("")
+			claim.Lease, claim.TTL = 1, 1
+			for i := range rows {
+				claim.Key = "expired " + strconv.Itoa(i)
+				_, _ = store.Reserve(b.Context(), claim)
+			}
+			runtime.GC()
+			stop := make(chan struct{})
+			var sweeping sync.WaitGroup
+			sweeping.Go(func() {
+				for {
+					select {
+					case <-stop:
+						return
+					default:
+						if n, _ := store.Sweep(b.Context(), 500); n == 0 {
+							<-stop
+							return
+						}
+					}
+				}
+			})
+			claim.Lease, claim.TTL = time.Hour, time.Hour
+			const claims = 100_000
+			took := make([]time.Duration, 0, claims)
+			for i := 0; b.Loop(); i++ {
+				claim.Key = strconv.Itoa(i)
+				began := time.Now()
+				_, _ = store.Reserve(b.Context(), claim)
+				if len(took) < claims {
+					took = append(took, time.Since(began))
+				}
+			}
+			close(stop)
+			sweeping.Wait()
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2]), "p50-ns")
+			b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
+			b.ReportMetric(float64(took[len(took)-1]), "worst-ns")
+		})
+	}
+}
+
+func TestMemory_isFull(t *testing.T) {
+	const limit = 3
+	for _, row := range []struct {
+		name    string
+		prepare func(t *testing.T, m *driver.Memory)
+		want    error
+	}{
+		{"keys inside their TTL: the new key is rejected", func(*testing.T, *driver.Memory) {}, driver.ErrStoreBusy},
+		{"one key past its TTL: it makes space for the new key", func(t *testing.T, m *driver.Memory) {
+			lease := driver.Lease{}
+			for record := range recordsOf(t, m) {
+				lease = record.Lease()
+			}
+			require.NoError(t, m.Complete(t.Context(), lease, driver.Outcome{Status: driver.Completed, TTL: time.Second}))
+			time.Sleep(time.Second)
+		}, nil},
+		{"all keys Unknown and past their TTL: the new key is rejected", func(t *testing.T, m *driver.Memory) {
+			for record := range recordsOf(t, m) {
+				require.NoError(t, m.Complete(t.Context(), record.Lease(), driver.Outcome{Status: driver.Unknown}))
+			}
+			time.Sleep(30 * 24 * time.Hour)
+		}, driver.ErrStoreBusy},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := &driver.Memory{MaxKeys: limit}
+				for i := range limit {
+					_, err := m.Reserve(t.Context(), memoryClaim(strconv.Itoa(i)))
+					require.NoError(t, err)
+				}
+				row.prepare(t, m)
+				_, err := m.Reserve(t.Context(), memoryClaim("one more"))
+				require.ErrorIs(t, err, row.want)
+				if row.want == nil {
+					return
+				}
+				for record := range recordsOf(t, m) { // none was forgotten
+					_, err := m.Reserve(t.Context(), memoryClaim(record.Key))
+					require.NoError(t, err)
+				}
+			})
+		})
+	}
+}
+
+// recordsOf returns the first records of TestMemory_isFull.
+func recordsOf(t *testing.T, m *driver.Memory) iter.Seq[driver.Record] {
+	t.Helper()
+	return func(yield func(driver.Record) bool) {
+		for i := range 3 {
+			record, err := m.Load(t.Context(), memoryClaim(strconv.Itoa(i)).ID)
+			require.NoError(t, err)
+			if !yield(record) {
+				return
+			}
+		}
+	}
+}
+
+// I3: a scope that claims keys without end, all of them in doubt, leaves records to the others.
+func TestMemory_scopesAreIndependent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var m driver.Memory
+		fill := func(scope string, from int) (n int) {
+			for ; ; n++ {
+				claim := memoryClaim(strconv.Itoa(from + n))
+				claim.Scope = scope
+				reservation, err := m.Reserve(t.Context(), claim)
+				if err != nil {
+					require.ErrorIs(t, err, driver.ErrStoreBusy)
+					return n
+				}
+				require.NoError(t, m.Complete(t.Context(), reservation.Record.Lease(), driver.Outcome{Status: driver.Unknown}))
+			}
+		}
+		for _, want := range []int{58_255, 6_472, 720, 80} { // eight ninths of the rest
+			scope := strconv.Itoa(want)
+			assert.Equal(t, want, fill(scope, 0))
+			time.Sleep(30 * 24 * time.Hour)
+			assert.Zero(t, fill(scope, want), "no record in doubt is deleted")
+		}
+	})
+}

@@ -1,0 +1,63 @@
+package driver_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+)
+
+// TestStatus: numbers and names do not change. Numbers are stored, and names are in dashboards.
+func TestStatus(t *testing.T) {
+	for _, row := range []struct {
+		status   driver.Status
+		number   uint8
+		name     string
+		finished bool
+	}{
+		{0, 0, "invalid", false},
+		{driver.InProgress, 1, "in_progress", false},
+		{driver.Completed, 2, "completed", true},
+		{driver.FailedRetryable, 3, "failed_retryable", false},
+		{driver.FailedFinal, 4, "failed_final", true},
+		{driver.CompletedUnreplayable, 5, "completed_unreplayable", true},
+		{driver.Unknown, 6, "unknown", false},
+		{7, 7, "invalid", false},
+		{255, 255, "invalid", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.number, uint8(row.status))
+			assert.Equal(t, row.name, row.status.String())
+			assert.Equal(t, row.finished, row.status.Finished())
+		})
+	}
+}
+
+func TestRecordLease(t *testing.T) {
+	record := driver.Record{
+		ID: driver.ID{Scope: "s", Operation: "o", Key: "k"}, Owner: "me", Generation: 3,
+	}
+	assert.Equal(t, driver.Lease{ID: record.ID, Owner: "me", Generation: 3}, record.Lease())
+}
+
+// TestKeyFor: the key depends on the ID and the call, and on nothing else.
+func TestKeyFor(t *testing.T) {
+	id := driver.ID{Scope: "comp1", Operation: "charge", Key: "invoice:001"}
+	const key = "b4394f3bfbf3545b4622c8b1bac994da9f2a568f"
+	assert.Equal(t, key, id.KeyFor("capture"), "it must never change: other services store it")
+	seen := map[string]string{}
+	for name, made := range map[string]string{
+		"itself":            id.KeyFor("capture"),
+		"another call":      id.KeyFor("refund"),
+		"no call":           id.KeyFor(""),
+		"another tenant":    (&driver.ID{Scope: "comp2", Operation: "charge", Key: "invoice:001"}).KeyFor("capture"),
+		"another operation": (&driver.ID{Scope: "comp1", Operation: "refund", Key: "invoice:001"}).KeyFor("capture"),
+		"another key":       (&driver.ID{Scope: "comp1", Operation: "charge", Key: "invoice:002"}).KeyFor("capture"),
+		"split elsewhere":   (&driver.ID{Scope: "comp1c", Operation: "harge", Key: "invoice:001"}).KeyFor("capture"),
+	} {
+		assert.Len(t, made, 40)
+		assert.Empty(t, seen[made], name)
+		seen[made] = name
+	}
+}

@@ -1,0 +1,133 @@
+package driver_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+)
+
+func TestHeader(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		header http.Header
+	}{
+		{"nil", nil},
+		{"empty", http.Header{}},
+		{"ASCII", http.Header{"Content-Type": {"application/json"}, "Link": {"<a>", "<b>"}}},
+		{"not UTF-8: bytes stay the same", http.Header{"X-Name": {"M\xfcller", "\xff\xfe\x00", "ü"}, "\x80": nil}},
+		{"names: stay as they are", http.Header{"x-lower": {"1"}, "X-Lower": {"2"}, "": {""}}},
+		{"no values: nil and empty stay different", http.Header{"Date": nil, "X-None": {}}},
+		{"long", http.Header{"X-Long": {strings.Repeat("x", 100_000)}, "X-Many": make([]string, 1000)}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			text, err := driver.EncodeHeader(row.header)
+			require.NoError(t, err)
+			got, err := driver.DecodeHeader(text)
+			require.NoError(t, err)
+			assert.Equal(t, row.header, got)
+		})
+	}
+	for _, damaged := range []string{
+		"", "x", "null", "[]", "{", "}", `{"A`, `{"A"}`, `{"A":`, `{"A":"1"}`, `{"A":["1"]`, `{"A":["1"}`, `{"A":["1",]}`, `{"A":["1"],}`, `{"A":["1"]}x`,
+	} {
+		_, err := driver.DecodeHeader([]byte(damaged))
+		require.ErrorContains(t, err, "stored header", "%q", damaged)
+	}
+}
+
+func FuzzDecodeHeader(f *testing.F) {
+	for _, text := range []string{`{"A":["1","2"],"B":null,"C":[]}`, `{"M\u00fc":["\u00ff"]}`, "{", "null"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		h, err := driver.DecodeHeader(text)
+		if err != nil {
+			return
+		}
+		var want http.Header
+		require.NoError(t, json.Unmarshal(text, &want))
+		if !bytes.ContainsFunc(text, func(r rune) bool { return r >= 0x80 || r == '\\' }) {
+			assert.Equal(t, want, h)
+		}
+		again, err := driver.EncodeHeader(h)
+		require.NoError(t, err)
+		decoded, err := driver.DecodeHeader(again)
+		require.NoError(t, err)
+		assert.Equal(t, h, decoded)
+	})
+}
+
+func TestPages(t *testing.T) {
+	failure := errors.New("no")
+	all := []driver.ID{{Key: "1"}, {Scope: "a", Key: "1"}, {Scope: "a", Key: "2"}, {Scope: "a", Operation: "o", Key: "0"}, {Scope: "b", Key: "1"}}
+	for _, row := range []struct {
+		name, scope string
+		fails       bool
+		want, reads int
+	}{
+		{"all scopes: every record", "", false, 5, 3},
+		{"one scope: its records", "a", false, 3, 2},
+		{"unknown scope: none", "c", false, 0, 1},
+		{"error: the list ends", "", true, 0, 1},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, reads := 0, 0
+			for r, err := range driver.Pages(row.scope, 2, func(after driver.ID, limit int) (page []driver.Record, err error) {
+				if reads++; row.fails {
+					return nil, failure
+				}
+				for _, id := range all {
+					later := id.Scope > after.Scope || id.Scope == after.Scope &&
+						(id.Operation > after.Operation || id.Operation == after.Operation && id.Key > after.Key)
+					if later && len(page) < limit {
+						page = append(page, driver.Record{ID: id})
+					}
+				}
+				return page, nil
+			}) {
+				if row.fails {
+					require.ErrorIs(t, err, failure)
+					continue
+				}
+				require.NoError(t, err)
+				assert.True(t, row.scope == "" || r.Scope == row.scope)
+				got++
+			}
+			assert.Equal(t, []int{row.want, row.reads}, []int{got, reads})
+		})
+	}
+	for _, err := range driver.Pages("", 2, func(driver.ID, int) ([]driver.Record, error) { return make([]driver.Record, 2), nil }) {
+		require.NoError(t, err)
+		break // nothing is read after it
+	}
+}
+
+func TestBegunAndStored(t *testing.T) {
+	now := time.Unix(100, 0)
+	claim := driver.Claim{
+		ID: driver.ID{Key: "k"}, Fingerprint: "v1:a", Owner: "me", Lease: time.Second, TTL: time.Hour, Takeover: driver.Resume,
+	}
+	want := driver.Record{
+		ID: claim.ID, Fingerprint: "v1:a", Status: driver.InProgress, Owner: "me", Generation: 1, Takeover: driver.Resume,
+		Started: now, Updated: now, LeaseExpires: now.Add(time.Second), Expires: now.Add(time.Hour),
+	}
+	assert.Equal(t, want, claim.Begun(nil, now))
+	want.Generation = 8
+	assert.Equal(t, want, claim.Begun(&driver.Record{ID: claim.ID, Generation: 7}, now))
+
+	result := driver.Result{Code: 201, Reference: "r"}
+	for status, want := range map[driver.Status]driver.Result{
+		driver.Completed: result, driver.FailedFinal: result, driver.CompletedUnreplayable: {}, driver.Unknown: {},
+	} {
+		assert.Equal(t, want, (&driver.Outcome{Status: status, Result: result}).Stored(), status.String())
+	}
+}

@@ -1,0 +1,123 @@
+// Package storetest tests implementations of [driver.Store]: each operation, the
+// transitions between the statuses of a record and no others, the leases, and races.
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, func(t *testing.T) driver.Store { return open(t) })
+//	}
+//
+// A store that is a [driver.Transactor] is tested further. The suite then needs to
+// know how the work writes:
+//
+//	storetest.Suite{
+//		Open:  func(t *testing.T) driver.Store { return store },
+//		Write: func(ctx context.Context, tx any, id string) error { … tx.(*sql.Tx) … },
+//		Count: func(ctx context.Context, id string) (int, error) { … },
+//	}.Run(t)
+//
+// # Requirements beyond the documentation of Store
+//
+//   - Every operation treats an expired record as absent, swept or not: Renew, Complete
+//     and Release fail with ErrLeaseLost.
+//   - Reserve returns the record that Load returns. Their times are equal.
+//   - Results are returned as they were given. A nil header or body differs from an
+//     empty one. Header values are bytes that need not be UTF-8.
+//   - Codes have the range of int.
+//   - Names are compared byte by byte, and Unknown lists them in the order of their bytes.
+//   - Load, Renew, Complete and Release reject the names that Reserve rejects, with
+//     ErrInvalid.
+//   - A claim that races with another operation on the same record may be answered with
+//     DecisionInProgress and the record as it was. One of several claims is granted.
+//   - A record that is Unknown cannot be completed as Unknown, or renewed.
+package storetest
+
+import (
+	"context"
+	"crypto/rand"
+	"testing"
+
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+)
+
+// Suite describes the store that is tested. Only Open is required, and Write and Count
+// for a Transactor. Run does not change it.
+type Suite struct {
+	// Open opens the store. Run calls it once. The store need not be empty, but must not be
+	// used by others during the tests.
+	Open func(t *testing.T) driver.Store
+
+	// Again opens another Store with the same records and a connection of its own, as
+	// another process does. Run calls it once, after Open, and runs the races between the
+	// two. nil means that there is only one.
+	Again func(t *testing.T) driver.Store
+
+	// Write writes a row named id into a table of the test, through the Value of a
+	// [driver.Transaction].
+	Write func(ctx context.Context, tx any, id string) error
+
+	// Count returns the number of committed rows named id. It must not wait for an open
+	// transaction that has written such rows.
+	Count func(ctx context.Context, id string) (int, error)
+
+	// Queues means that a claim through Again waits for the end of transactional work on the
+	// same operation, because the database has one writer. false means that it is answered
+	// with DecisionInProgress at once.
+	Queues bool
+
+	// Rows is the number of expired records in the test of a large sweep. Zero means 2,000. A
+	// negative number disables the test.
+	Rows int
+
+	// Fill writes that many finished and expired records. nil means by calls of Reserve.
+	Fill func(ctx context.Context, rows int) error
+}
+
+// Run tests the store that open returns, which must not be a Transactor.
+func Run(t *testing.T, open func(t *testing.T) driver.Store) {
+	t.Helper()
+	Suite{Open: open}.Run(t)
+}
+
+// Run tests the store.
+func (s Suite) Run(t *testing.T) {
+	t.Helper()
+	if s.Rows == 0 {
+		s.Rows = 2000
+	}
+	k := &kit{Suite: s, scope: "storetest " + rand.Text()}
+	k.store = patiently(s.Open(t))
+	k.again = k.store
+	if s.Again != nil {
+		k.again = patiently(s.Again(t))
+	}
+	t.Run("Check", k.testCheck)
+	t.Run("Reserve", k.testReserve)
+	t.Run("Lease", k.testLease)
+	t.Run("Life", k.testLife)
+	t.Run("Reconciler", k.testReconciler)
+	t.Run("Times", k.testTimes)
+	t.Run("Results", k.testResults)
+	t.Run("Copies", k.testCopies)
+	t.Run("Names", k.testNames)
+	t.Run("Invalid", k.testInvalid)
+	t.Run("Canceled", k.testCanceled)
+	t.Run("Races", k.testRaces)
+	if transactor, ok := k.store.(driver.Transactor); ok {
+		t.Run("Transactions", func(t *testing.T) { k.testTransactions(t, transactor) })
+	}
+	t.Run("Reap", k.testReap)
+	t.Run("Unknown", k.testUnknown)
+	t.Run("Sweep", k.testSweep)
+	if s.Rows > 0 {
+		t.Run("Rows", k.testRows)
+	}
+}
+
+// testCheck calls Check more than once, and with a context that has ended.
+func (k *kit) testCheck(t *testing.T) {
+	for i := range 4 {
+		must(t, "Check", k.handle(i).Check(patient(t)))
+	}
+	if err := k.store.Check(ended(t)); err == nil {
+		t.Error("Check with a context that has ended: got nil, want an error")
+	}
+}

@@ -1,0 +1,190 @@
+package storetest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+)
+
+// testResults stores results and compares what the store returns.
+func (k *kit) testResults(t *testing.T) {
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	large := bytes.Repeat(every, 4096)
+	latin1 := string(every[0xa0:]) // net/http permits it in values
+
+	for _, row := range []struct {
+		name   string
+		result driver.Result
+	}{
+		{"nothing", driver.Result{}},
+		{"an answer", answer()},
+		{"empty header", driver.Result{Header: http.Header{}}},
+		{"empty body", driver.Result{Body: []byte{}}},
+		{"several values in order", driver.Result{Header: http.Header{
+			"Link": {"</2>; rel=next", "</1>; rel=prev", "</2>; rel=next"}, "Vary": {"Accept", "Origin"},
+		}}},
+		{"a name without values, which disables the default of net/http", driver.Result{Header: http.Header{"Content-Type": nil}}},
+		{"empty values", driver.Result{Header: http.Header{"X-Empty": {"", ""}}}},
+		{"names as they are written", driver.Result{Header: http.Header{"x-lower": {"1"}, "X-Lower": {"2"}, "ETag": {`W/"a"`}}}},
+		{"values with quotes, commas and blanks", driver.Result{Header: http.Header{
+			"X": {`"a", 'b'; c="\"\\"`, " a  b ", "a\tb", "{}", "[1]", "null", "NULL", "<&>"},
+		}}},
+		{"values that are not UTF-8", driver.Result{Header: http.Header{"Content-Disposition": {"attachment; filename=\"r\xe9sum\xe9\"", latin1}}}},
+		{"values in UTF-8", driver.Result{Header: http.Header{"X": {"žluťoučký 🐎", "e\u0301", "\u00e9", "\ufffd", "\u2028"}}}},
+		{"many values", driver.Result{Header: http.Header{"X": strings.Split(strings.Repeat("a b c ", 1000), " ")}}},
+		{"every byte", driver.Result{Body: every}},
+		{"NUL", driver.Result{Body: []byte{0}}},
+		{"text", driver.Result{Body: []byte("  {\"a\": 1.0, \"a\": 2}\r\n ")}},
+		{"hexadecimal", driver.Result{Body: []byte(`\x00`)}},
+		{"one MiB", driver.Result{Body: large}},
+		{"reference", driver.Result{Reference: "s3://bucket/žluťoučký 🐎?a='b'&c=%00\\ "}},
+		{"code -1", driver.Result{Code: -1}},
+		{"the largest code", driver.Result{Code: math.MaxInt}},
+		{"the smallest code", driver.Result{Code: math.MinInt}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for _, status := range []driver.Status{driver.Completed, driver.FailedFinal} {
+				id := k.id()
+				k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: status, Result: row.result})
+				wantResult(t, "of Load", k.load(t, id).Result, row.result)
+				reservation, err := k.again.Reserve(patient(t), k.claim(id))
+				must(t, "Reserve", err)
+				wantReservation(t, "Reserve", reservation, driver.Reservation{Decision: driver.Done})
+				wantResult(t, "of Reserve", reservation.Record.Result, row.result)
+			}
+		})
+	}
+}
+
+// testCopies changes a result that was given to the store, and results that it returned.
+func (k *kit) testCopies(t *testing.T) {
+	spoil := func(r driver.Result) {
+		for name, values := range r.Header {
+			for i := range values {
+				values[i] = "spoiled"
+			}
+			r.Header[name+"-Spoiled"] = values
+		}
+		for i := range r.Body {
+			r.Body[i] = 'x'
+		}
+	}
+	id := k.id()
+	given := answer()
+	k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: driver.Completed, Result: given})
+	check := func(after string) {
+		t.Helper()
+		wantResult(t, "after a change of "+after, k.load(t, id).Result, answer())
+	}
+	spoil(given)
+	check("the argument of Complete")
+	spoil(k.load(t, id).Result)
+	check("the result of Load")
+	spoil(k.reserve(t, k.claim(id)).Record.Result)
+	check("the result of Reserve")
+}
+
+// testNames uses similar names.
+func (k *kit) testNames(t *testing.T) {
+	t.Run("records", func(t *testing.T) {
+		all := similarIDs()
+		for i, id := range all {
+			reservation := k.reserve(t, k.claim(id))
+			if reservation.Decision != driver.Acquired {
+				t.Errorf("Reserve of %q: got %v of %q, want acquired", id, reservation.Decision, reservation.Record.ID)
+				continue
+			}
+			k.complete(t, reservation.Record.Lease(), driver.Outcome{
+				Status: driver.Completed, Result: driver.Result{Code: i},
+			})
+		}
+		for i, id := range all {
+			if record := k.find(t, id); record.ID != id || record.Result.Code != i {
+				t.Errorf("Load of %q: got the record of %q", id, record.ID)
+			}
+		}
+	})
+
+	t.Run("fingerprints", func(t *testing.T) {
+		id := k.id()
+		k.acquire(t, k.claim(id))
+		for _, other := range []driver.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v1:aa", "v1:a\u0301", "v2:a", "v1:%", "v1:_"} {
+			claim := k.claim(id)
+			claim.Fingerprint = other
+			equal(t, fmt.Sprintf("Reserve with fingerprint %q", other), k.reserve(t, claim).Decision, driver.Mismatch)
+		}
+		for other, want := range map[driver.Fingerprint]driver.Decision{
+			"v3:b:a": driver.DecisionInProgress, "v3:b": driver.DecisionInProgress, "v3:a:b": driver.Mismatch,
+		} {
+			claim := k.claim(id)
+			claim.Fingerprint = other
+			equal(t, fmt.Sprintf("Reserve with fingerprint %q of a record of version 1", other), k.reserve(t, claim).Decision, want)
+		}
+		claim := k.claim(k.id())
+		claim.Fingerprint = ""
+		k.acquire(t, claim)
+		equal(t, "Reserve with a fingerprint after one without", k.reserve(t, k.claim(claim.ID)).Decision, driver.Mismatch)
+		claim.Owner = driver.NewOwner()
+		equal(t, "Reserve without a fingerprint again", k.reserve(t, claim).Decision, driver.DecisionInProgress)
+	})
+
+	t.Run("owners", func(t *testing.T) {
+		claim := k.claim(k.id())
+		claim.Owner = "žluťoučký 'kůň' \\ %_ e"
+		lease := k.acquire(t, claim)
+		for _, other := range []string{
+			"", strings.ToUpper(claim.Owner), claim.Owner + " ", claim.Owner + "\u0301", "%", strings.ReplaceAll(claim.Owner, "ů", "u"),
+		} {
+			lost := lease
+			lost.Owner = other
+			k.cannotWrite(t, lost)
+		}
+		k.complete(t, lease, driver.Outcome{Status: driver.Completed})
+	})
+}
+
+// similarIDs returns ids that are similar, but not equal to each other or to those of other runs.
+func similarIDs() []driver.ID {
+	u := rand.Text()
+	all := make(map[driver.ID]bool) // without a suffix, some are equal
+	add := func(scope, operation, key string) {
+		all[driver.ID{Scope: scope, Operation: operation, Key: key}] = true
+	}
+	for _, name := range []string{
+		"", " ", "  ", "a", "A", "a ", " a", "a\t", "a\n", "a\r\n", "\u00a0a", "\u200ba", "\ufeffa",
+		"aa", "ａ", "ä", "a\u0308", "å", "\u212b", "K", "\u212a", "k", "ß", "ss", "SS", "ẞ", "i", "I", "ı", "İ", "ﬁ", "fi",
+		"1", "01", "1.0", "1e0", "+1", "-0", "0", "NULL", "null", "nil", "true", "'", "''", `"`, `""`, `\`, `\\`, "%", "_", "?", "$1", "*",
+		"/", ":", "|", ",", ".", "-", "--", ";", "\x01", "\x1f", "\x7f", "\u0080", "\ufffd", "\uffff", "\U0010ffff", "🐎", "🐎\ufe0f",
+	} {
+		add(u+name, "op", "key")
+		add(u, "op"+name, "key")
+		add(u, "op", "key"+name)
+	}
+	long := u + strings.Repeat("x", driver.MaxName-len(u)-1)
+	for _, separator := range []string{"", " ", "/", ":", "|", ",", "\x1f", "\n", `","`, "'"} {
+		add(u+"1", "b"+separator+"c", "d"+separator)
+		add(u+"1"+separator+"b", "c", "d"+separator)
+		add(u+"1", "b", "c"+separator+"d"+separator)
+		add(u+"1"+separator, "b"+separator+"c", "d")
+	}
+	add(u, "", u)
+	add("", u, u)
+	add("", "", u)
+	add(long+"1", long+"1", long+"1")
+	add(long+"2", long+"1", long+"1")
+	add(long+"1", long+"2", long+"1")
+	add(long+"1", long+"1", long+"2")
+	add(u, "long", strings.Repeat("🐎", 128))
+	return slices.Collect(maps.Keys(all))
+}
