@@ -794,7 +794,7 @@ func TestPanickingResult_releasesPermits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base := script(status(http.StatusOK, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "40", "X-RateLimit-Reset", "3000"), answer)
-				tr := &resilienthttp.Transport{Base: base}
+				tr := &resilienthttp.Transport{Base: base, Breaker: &resilienthttp.Breaker{Static: true}}
 				send := func() error {
 					resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
 					if err == nil {

@@ -271,17 +271,23 @@ func TestBudget_rewardsOnce(t *testing.T) {
 		copies []copyOf
 		want   string
 		change float64 // of the tokens
+		new    bool    // the client has had no successful response
 	}{
-		{"retry succeeds: its token returns, and two", []copyOf{{status: 500}, {}}, "1 500, 2 200", 2},
-		{"retry after too many requests: nothing returns", []copyOf{{status: 429}, {}}, "1 429, 2 200", -1},
-		{"second attempt of a retry succeeds: the same, and its own token stays taken", []copyOf{{status: 500}, {after: 10 * time.Hour}, {}}, "1 500, 2 lost, 3 200", 1.5},
-		{"retry succeeds beside a second attempt: the same", []copyOf{{status: 500}, {after: 40 * time.Second}, {after: 10 * time.Hour}}, "1 500, 2 200, 3 lost", 1},
+		{"retry succeeds: its token returns, and two", []copyOf{{status: 500}, {}}, "1 500, 2 200", 2, false},
+		{"retry after too many requests: nothing returns", []copyOf{{status: 429}, {}}, "1 429, 2 200", -1, false},
+		{"second attempt of a retry succeeds: the same, and its own token stays taken", []copyOf{{status: 500}, {after: 10 * time.Hour}, {}}, "1 500, 2 lost, 3 200", 1.5, false},
+		{"retry succeeds beside a second attempt: the same", []copyOf{{status: 500}, {after: 40 * time.Second}, {after: 10 * time.Hour}}, "1 500, 2 200, 3 lost", 1, false},
+		{"the same by a client that does not know what is slow: it takes five", []copyOf{{status: 500}, {after: 40 * time.Second}, {after: 10 * time.Hour}}, "1 500, 2 200, 3 lost", -3, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(copyOf{status: 500})
+				base := newHedgeBase(copyOf{})
 				transport := bareTransport(base, 4)
 				transport.Budget = &resilienthttp.Budget{Ratio: 1e-9, Burst: 20}
+				if !row.new {
+					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+				}
+				base.copies = []copyOf{{status: 500}}
 				for range 5 {
 					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 				}

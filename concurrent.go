@@ -56,7 +56,10 @@ func (a *attempt) payForCopy() (ok bool) {
 	switch {
 	case !a.report.Hedge:
 		if c.room(now) >= 0 {
-			a.permits.tokens, ok = c.takeTokens(retrybudget.Request{Batch: c.priority == PriorityBatch}, now, a.visit.Record, c.record)
+			a.permits.tokens, ok = c.takeTokens(retrybudget.Request{
+				Slow:  c.record.circuit.Usual() == 0, // then the server may have too many requests, as after a timeout
+				Batch: c.priority == PriorityBatch,
+			}, now, a.visit.Record, c.record)
 		}
 	case c.mayHedge(now):
 		a.permits.tokens, ok = c.hedge.admit(c.record, now.Sub(c.origin), now)

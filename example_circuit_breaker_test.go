@@ -43,11 +43,11 @@ func ExampleBreaker() {
 		}
 		_ = resp.Body.Close()
 	}
-	fmt.Println("requests:", api.Total())
+	fmt.Println("requests:", api.Total()) // ten failures after two successes: that is no chance
 	// Output:
 	// circuit: closed → open
 	// rejected; wait: true
-	// requests: 20
+	// requests: 12
 }
 
 // With a scope for each endpoint, the failures of one endpoint do not open the circuit of the

@@ -414,7 +414,7 @@ func TestCircuit_oneChangeInStep(t *testing.T) {
 func TestCircuit_countsAllResults(t *testing.T) {
 	for _, failures := range []int{898, 899} {
 		for range 5 {
-			b := record(Rules{MinRequests: 1000})
+			b := record(Rules{MinRequests: 1000, Static: true})
 			var wg sync.WaitGroup
 			for i := range 999 {
 				wg.Go(func() {
@@ -638,7 +638,7 @@ func TestCircuit_clockThatGoesBack(t *testing.T) {
 		do   func(t *testing.T, b *recorded, at time.Time)
 	}{
 		{"open", 0, func(*testing.T, *recorded, time.Time) {}},
-		{"half-open, the probe hangs", time.Minute, func(t *testing.T, b *recorded, at time.Time) { t.Helper(); b.must(t, at) }},
+		{"half-open, the probe hangs", time.Second / 2, func(t *testing.T, b *recorded, at time.Time) { t.Helper(); b.must(t, at) }},
 		{"slow start", time.Second / 2, func(t *testing.T, b *recorded, at time.Time) {
 			t.Helper()
 			for range DefaultProbes {
@@ -652,7 +652,7 @@ func TestCircuit_clockThatGoesBack(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{MinRequests: 1})
-			at := b.openedBy(t, epoch, tt.took)
+			at := b.openedBy(t, epoch.Add(tt.took), tt.took)
 			until, rejects := b.rejects(at)
 			require.True(t, rejects)
 			tt.do(t, b, until)

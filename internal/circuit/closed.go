@@ -16,6 +16,7 @@ type closed struct {
 	releasing atomic.Bool               // calls that have waited are being released
 	pressed   atomic.Bool               // the last result since then was slow or a failure
 	streak    failureStreak             // guarded by Circuit.mu
+	answered  atomic.Int64              // when the last request that succeeded was sent
 	slowStart atomic.Pointer[slowStart] // nil: none; *slowStart is guarded by Circuit.mu
 }
 
@@ -30,9 +31,8 @@ type failureStreak struct {
 }
 
 const (
-	minStreak     = 5 // minimum attempts of a streak that opens the circuit
-	minStreakTime = 2 * time.Second
-	minQuickTime  = 300 * time.Millisecond // of a streak of quick failures
+	minStreak     = 5               // minimum attempts of a streak that opens the circuit
+	minStreakTime = 2 * time.Second // of a streak of slow failures
 
 	// maxStreakChance is the logarithm of one in a million. It is compared with the probability
 	// of the streak, if attempts failed independently at the ratio of failures before the streak.
@@ -68,6 +68,7 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	switch r.Outcome {
 	case Success:
 		s.results.Add(at, c.breaker.rules.Window, 0, 1)
+		s.answered.Store(int64(at - r.Took))
 		if s.failing.Load() {
 			s.failing.Store(false)
 		}
@@ -87,6 +88,10 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		return nil // the circuit has changed since the attempt was admitted
 	}
 	rules, at, streak := &c.breaker.rules, now.Sub(c.breaker.origin), &s.streak
+	if answered := time.Duration(s.answered.Load()); !rules.Static && at-r.Took < answered && answered <= at {
+		s.results.Add(at, rules.Window, 1, 0)
+		return nil // the server has answered a later request
+	}
 	sum := s.tally(rules, at)
 	if !s.failing.Swap(true) {
 		// One more success and failure, because few results prove little.
@@ -139,8 +144,8 @@ func (c *Circuit) noteOutage(streak *failureStreak, sum tally, now time.Time) {
 }
 
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the streak. A streak opens it if
-// chance does not explain it. So a client with a call a second need not wait for MinRequests results. The retries of one
-// call alone never open the circuit. Attempts in flight count as successes, because a full queue rejects at once and
+// chance does not explain it, and not all are retries of one call. So a client with a call a second need not wait for
+// MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because a full queue rejects at once and
 // answers late; not in a streak of timeouts, because then they hang too.
 func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Duration) bool {
 	rules := &c.breaker.rules
@@ -154,11 +159,13 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	if enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
 		return true
 	}
-	least, attempts := minQuickTime, max(minStreak, r.InFlight)
+	attempts := max(minStreak, r.InFlight)
 	if streak.overload() {
-		least, attempts = minStreakTime, minStreak
+		if attempts = minStreak; at-streak.since < minStreakTime {
+			return false
+		}
 	}
-	if r.Retry || streak.calls < 2 || streak.attempts < attempts || at-streak.since < least {
+	if streak.calls < 2 || streak.attempts < attempts {
 		return false
 	}
 	byChance := float64(streak.attempts)*math.Log(streak.ratio) > maxStreakChance

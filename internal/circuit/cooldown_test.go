@@ -44,7 +44,7 @@ func TestOpening_cooldown(t *testing.T) {
 				if rules.MaxCooldown == 0 {
 					rules.MaxCooldown = 4 * time.Second
 				}
-				b, at := record(rules), epoch
+				b, at := record(rules), epoch.Add(tt.took)
 				if tt.took >= slowFailure {
 					b.Circuit(host).outage.usual = 200 * ms // at least one of five calls is a probe
 				}

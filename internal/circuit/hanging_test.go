@@ -42,7 +42,7 @@ func (b *recorded) fail(start time.Time, longest time.Duration, kinds ...kind) (
 }
 
 // L2: a server that only hangs opens the circuit two seconds after the first timeout, and one that fails quickly after
-// 300 ms, however many attempts are in flight: they were sent after those that have failed.
+// five results, however many attempts are in flight: they were sent after those that have failed.
 func TestClosed_opensForHangingServer(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
@@ -57,8 +57,8 @@ func TestClosed_opensForHangingServer(t *testing.T) {
 		{"200 calls a second, timeout of 5 s", []kind{{every: s / 200, fails: 5 * s}}, 7 * s},
 		{"200 calls a second, timeout of 60 s: twenty failures", []kind{{every: s / 200, fails: 60 * s}}, 60 * s},
 		{"timeouts of 5 s and 30 s: the shorter one", []kind{{every: s / 20, fails: 5 * s}, {every: s / 20, fails: 30 * s}}, 7 * s},
-		{"503 at once, or timeout of 10 s: as quick ones", []kind{{every: s / 20, rejected: true}, {every: s / 20, fails: 10 * s}}, 3 * s / 10},
-		{"503 at once", []kind{{every: s / 20, rejected: true}}, 3 * s / 10},
+		{"503 at once, or timeout of 10 s: as quick ones", []kind{{every: s / 20, rejected: true}, {every: s / 20, fails: 10 * s}}, s / 5},
+		{"503 at once", []kind{{every: s / 20, rejected: true}}, s / 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{})

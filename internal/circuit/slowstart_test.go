@@ -216,6 +216,7 @@ func TestCircuit_oneSlowFailureAmongQuickOnes(t *testing.T) {
 			for range tt.quick + tt.slow {
 				permits = append(permits, b.must(t, at))
 			}
+			at = at.Add(300 * time.Millisecond)
 			for i, p := range permits {
 				took := time.Duration(0)
 				if i >= tt.quick {
