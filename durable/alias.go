@@ -17,7 +17,8 @@ type (
 	// Outbox enqueues and cancels intents within a transaction of the caller.
 	Outbox = driver.Outbox
 
-	// Intent is a call that must not be lost.
+	// Intent is a call that must not be lost. It has an ID (Scope, Operation, Key), the Gateway that sends it, the Payload of
+	// at most 1 MiB, and optionally Fingerprint, NotBefore, Deadline, Batch and Row.
 	Intent = driver.Intent
 
 	// Receipt is the result of Enqueue.
@@ -29,7 +30,8 @@ type (
 	// Change is a change of an intent, for Trace.Changed.
 	Change = driver.Change
 
-	// Record is the stored state of an intent.
+	// Record is the stored state of an intent: the Intent, its State, NextAt, Attempts, whether it is InDoubt, and of its last
+	// outcome Class, Code, Reference and Result. A dead letter has a Reason and a DeadLetterID.
 	Record = driver.Record
 
 	// Seen is the state of an intent that a person saw before deciding about it.
@@ -62,8 +64,8 @@ type (
 	// State is the state of an intent.
 	State = driver.State
 
-	// Outcome is the result of a send or of a status query. The zero value means that the
-	// result is unknown.
+	// Outcome is the result of a send or of a status query: the Class, the provider's Code and Reference, the HTTP Status, the
+	// Result that is stored with a success, NotBefore, and Err. The zero value means that the result is unknown.
 	Outcome = driver.Outcome
 
 	// Class is what an Outcome says about the work.

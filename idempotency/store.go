@@ -13,10 +13,10 @@ type (
 	// that may lose their keys at exit. The zero value holds up to 65,536 keys.
 	Memory = driver.Memory
 
-	// ID identifies an operation by scope, operation and key.
+	// ID identifies an operation by Scope (the tenant), Operation ("POST /charges") and Key.
 	ID = driver.ID
 
-	// Result is a handler's stored response, or the result of the work of Do.
+	// Result is a handler's stored response, or the result of the work of Do: Code, Header, Body and Reference.
 	Result = driver.Result
 
 	// Fingerprint is the same for two requests if they are the same request.
@@ -28,7 +28,7 @@ type (
 	// Lease is the proof of an execution that it holds a record. Record.Lease is a reconciler's.
 	Lease = driver.Lease
 
-	// Outcome is the end of an execution, with which a reconciler completes an Unknown record.
+	// Outcome is the end of an execution, with which a reconciler completes an Unknown record: Status, Result and TTL.
 	Outcome = driver.Outcome
 )
 
