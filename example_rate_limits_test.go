@@ -20,7 +20,7 @@ func ExampleRateLimit() {
 	transport := &resilienthttp.Transport{
 		RateLimit: &resilienthttp.RateLimit{
 			Limit:   5, // requests per second, retries and hedges included
-			Burst:   2, // at most 2 + 5 × seconds are sent; by default Burst is Limit
+			Burst:   2, // at most 2 + 5 × s
 			MaxWait: -1,
 		},
 	}
