@@ -95,6 +95,11 @@ type BreakerChange struct {
 	From, To BreakerState
 	At       time.Time
 	Openings int // how often the closed circuit has opened in the last 5 min, with this change
+
+	// Opened is when the circuit opened, Failures of Calls are the attempts for which it did, and
+	// FailedProbes is the number of probes that have failed since then.
+	Opened                        time.Time
+	Calls, Failures, FailedProbes int
 }
 
 // State returns the state of the circuit of a scope and priority. An unknown priority means
@@ -209,7 +214,7 @@ func (h *heldAttempt) WaitEnds() { (*attempt)(h).visit.Record.queued.Add(-1) }
 func (c *call) breakerChanged(change *circuit.Change) {
 	event := BreakerChange{
 		Scope: change.Key.Name, Priority: Priority(change.Key.Class), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At,
-		Openings: change.Openings,
+		Openings: change.Openings, Opened: change.Opened, Calls: change.Calls, Failures: change.Failures, FailedProbes: change.FailedProbes,
 	}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)

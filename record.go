@@ -42,6 +42,7 @@ type record struct {
 
 	slowest slowestCall
 	failure atomic.Pointer[lastFailure] // nil: no failure yet
+	said    atomic.Pointer[scopeLog]    // nil: nothing yet
 }
 
 func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {

@@ -74,6 +74,9 @@ type BreakerStatus struct {
 	// circuit is not closed, they are the results that opened it.
 	Calls, Failures int
 
+	Opened       time.Time // when the circuit opened; zero: it is closed
+	FailedProbes int       // probes that failed since then
+
 	// Openings is how often a closed circuit has opened in the last 5 min.
 	Openings int
 
@@ -113,7 +116,7 @@ func (c *config) state(now time.Time) []ScopeState {
 		b := circuit.Status(now)
 		s.Breaker = BreakerStatus{
 			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: b.Openings, Since: b.Since,
-			NotBefore: b.NotBefore, SlowStartLimit: b.Limit, FailingSince: b.Outage, Waiting: b.Waiting,
+			NotBefore: b.NotBefore, SlowStartLimit: b.Limit, FailingSince: b.Outage, Waiting: b.Waiting, Opened: b.Opened, FailedProbes: b.FailedProbes,
 		}
 		s.Budget = BudgetStatus(c.budget.status(bucket, now))
 		if r != nil {

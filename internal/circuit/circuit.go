@@ -51,6 +51,9 @@ type Change struct {
 	From, To State
 	At       time.Time
 	Openings int // see Status
+
+	Opened                        time.Time // see Status; the change to closed has them too
+	Calls, Failures, FailedProbes int
 }
 
 // Outcome is the meaning of an attempt's result for the circuit.
@@ -202,6 +205,8 @@ func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
 type Status struct {
 	State           State
 	Calls, Failures int       // results of the Window; if not closed, those for which it opened
+	Opened          time.Time // zero: the circuit is closed
+	FailedProbes    int       // since it opened
 	Openings        int       // how often the closed circuit opened in the last 5 min
 	Since           time.Time // the last change, or the first use of the Breaker; zero: no circuit
 	NotBefore       time.Time // no request is sent until then; zero: one may be sent
@@ -226,6 +231,7 @@ func (c *Circuit) Status(now time.Time) Status {
 	}
 	if o := c.opening; o != nil {
 		s.State, s.Calls, s.Failures, s.Outage = HalfOpen, o.opened.results, o.opened.failures, c.outage.since
+		s.Opened, s.FailedProbes = o.hold.Since(), o.failedProbes
 		if !o.halfOpen && rejection != nil {
 			s.State = Open
 		} else if !o.halfOpen {
@@ -245,7 +251,7 @@ func (c *Circuit) Status(now time.Time) Status {
 // State returns the State of the Status.
 func (c *Circuit) State(now time.Time) State { return c.Status(now).State }
 
-// changed returns the change. The circuit is locked.
+// changed returns a change during the opening. The circuit is locked.
 func (c *Circuit) changed(from, to State, now time.Time) *Change {
 	if now.After(c.since) { // a goroutine that read the clock first may get the lock last
 		c.since = now
@@ -256,7 +262,11 @@ func (c *Circuit) changed(from, to State, now time.Time) *Change {
 		}
 		c.openings.Add(at, openingsWindow, 1, 0)
 	}
-	return &Change{Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now)}
+	o := c.opening
+	return &Change{
+		Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now),
+		Opened: o.hold.Since(), Calls: o.opened.results, Failures: o.opened.failures, FailedProbes: o.failedProbes,
+	}
 }
 
 // openingsWindow is the time for which openings are counted.
