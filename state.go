@@ -36,6 +36,8 @@ type ScopeState struct {
 
 	Responses  ResponseStatus // how the calls of the last 5 min ended
 	LastMinute MinuteStatus   // the calls of the last 56 to 75 s
+	History    []MinuteStatus // the calls of the last 5 min, in 16 parts of 18.75 s, the oldest first
+	HistoryAt  time.Time      // the start of the last part, which is not over
 	Latency    LatencyStatus
 	Slowest    CallStatus    // the slowest call of the last 30 to 60 s; zero: none
 	Failure    FailureStatus // the last failure, or one within 10 ms of it; zero: none
@@ -47,7 +49,7 @@ type (
 	// the number of calls that failed.
 	ResponseStatus = status.Responses
 
-	// MinuteStatus counts the calls of the last minute and the failures among them.
+	// MinuteStatus counts the calls of the last minute, or of a part of the History, and the failures among them.
 	MinuteStatus = status.Minute
 
 	// BudgetStatus is the content of the retry budget of a scope.
