@@ -227,7 +227,7 @@ func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
 	if resp != nil {
 		s.Status = resp.StatusCode
 	} else {
-		s.Err = c.failure.summary()
+		s.Err = c.failure.cause()
 	}
 	return s
 }
