@@ -240,9 +240,9 @@ func (l *traceLogger) breaker(change BreakerChange) {
 		attrs = append(attrs, slog.String("priority", p.String()))
 	}
 	attrs = append(attrs, slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
-		slog.Int("openings", change.Openings), slog.Int("attempts", change.Calls), slog.Int("failures", change.Failures))
+		slog.Int("openings", change.Openings.Count), slog.Int("attempts", change.Openings.Attempts), slog.Int("failures", change.Openings.Failures))
 	if change.To == StateClosed {
-		attrs = append(attrs, slog.Duration("duration", change.At.Sub(change.Opened)), slog.Int("failed_probes", change.FailedProbes))
+		attrs = append(attrs, slog.Duration("duration", change.At.Sub(change.Openings.At)), slog.Int("failed_probes", change.Openings.FailedProbes))
 	}
 	l.log(context.Background(), slog.LevelWarn, "breaker_changed", 0, attrs)
 }

@@ -52,16 +52,16 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.Responses = r.ended.read(at, window.Buckets, origin)
 	minute := r.ended.read(at, recentBuckets, origin)
 	s.LastMinute = MinuteStatus{Calls: minute.Calls, Failures: minute.Failures()}
-	s.History, s.HistoryAt = make([]MinuteStatus, window.Buckets), origin.Add(at.Truncate(responsesWindow/window.Buckets))
+	s.Responses.History, s.Responses.HistoryAt = make([]MinuteStatus, window.Buckets), origin.Add(at.Truncate(responsesWindow/window.Buckets))
 	answersFail := s.Responses.Failures() > failuresWithoutAnswers(&s.Responses)
 	newer := MinuteStatus{}
-	for i := range s.History {
+	for i := range s.Responses.History {
 		sum := r.ended.read(at, i+1, origin)
 		all := MinuteStatus{Calls: sum.Calls, Failures: failuresWithoutAnswers(&sum)}
 		if answersFail {
 			all.Failures += sum.ClientErrors - sum.Throttled
 		}
-		s.History[window.Buckets-1-i] = MinuteStatus{Calls: max(all.Calls-newer.Calls, 0), Failures: max(all.Failures-newer.Failures, 0)} // calls end meanwhile
+		s.Responses.History[window.Buckets-1-i] = MinuteStatus{Calls: max(all.Calls-newer.Calls, 0), Failures: max(all.Failures-newer.Failures, 0)} // calls end meanwhile
 		newer = all
 	}
 }

@@ -36,8 +36,6 @@ type ScopeState struct {
 
 	Responses  ResponseStatus // how the calls of the last 5 min ended
 	LastMinute MinuteStatus   // the calls of the last 56 to 75 s
-	History    []MinuteStatus // the calls of the last 5 min, in 16 parts of 18.75 s, the oldest first
-	HistoryAt  time.Time      // the start of the last part, which is not over
 	Latency    LatencyStatus
 	Slowest    CallStatus    // the slowest call of the last 30 to 60 s; zero: none
 	Failure    FailureStatus // the last failure, or one within 10 ms of it; zero: none
@@ -49,7 +47,7 @@ type (
 	// the number of calls that failed.
 	ResponseStatus = status.Responses
 
-	// MinuteStatus counts the calls of the last minute, or of a part of the History, and the failures among them.
+	// MinuteStatus counts the calls of the last minute and the failures among them.
 	MinuteStatus = status.Minute
 
 	// BudgetStatus is the content of the retry budget of a scope.
@@ -76,11 +74,7 @@ type BreakerStatus struct {
 	// circuit is not closed, they are the results that opened it.
 	Calls, Failures int
 
-	Opened       time.Time // when the circuit opened; zero: it is closed
-	FailedProbes int       // probes that failed since then
-
-	// Openings is how often a closed circuit has opened in the last 5 min.
-	Openings int
+	Openings status.Openings
 
 	Since          time.Time // the time of the last change; zero: there is no circuit
 	NotBefore      time.Time // the next request may be sent then; zero: now
@@ -117,8 +111,8 @@ func (c *config) state(now time.Time) []ScopeState {
 		}
 		b := circuit.Status(now)
 		s.Breaker = BreakerStatus{
-			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: b.Openings, Since: b.Since,
-			NotBefore: b.NotBefore, SlowStartLimit: b.Limit, FailingSince: b.Outage, Waiting: b.Waiting, Opened: b.Opened, FailedProbes: b.FailedProbes,
+			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: status.Openings(b.Openings), Since: b.Since,
+			NotBefore: b.NotBefore, SlowStartLimit: b.Limit, FailingSince: b.Outage, Waiting: b.Waiting,
 		}
 		s.Budget = BudgetStatus(c.budget.status(bucket, now))
 		if r != nil {

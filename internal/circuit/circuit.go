@@ -50,10 +50,7 @@ type Change struct {
 	Key      scope.Key
 	From, To State
 	At       time.Time
-	Openings int // see Status
-
-	Opened                        time.Time // see Status; the change to closed has them too
-	Calls, Failures, FailedProbes int
+	Openings Openings
 }
 
 // Outcome is the meaning of an attempt's result for the circuit.
@@ -201,13 +198,19 @@ func (c *Circuit) Usual() time.Duration { return c.baseline.Get() }
 // Cancel returns the permit of an attempt that was not sent or has no known result.
 func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
 
+// Openings are how often the closed circuit opened in the last 5 min, and what the last one began with, until the circuit
+// closes and in that change.
+type Openings struct {
+	Count                            int
+	At                               time.Time
+	Attempts, Failures, FailedProbes int
+}
+
 // Status describes a circuit.
 type Status struct {
 	State           State
-	Calls, Failures int       // results of the Window; if not closed, those for which it opened
-	Opened          time.Time // zero: the circuit is closed
-	FailedProbes    int       // since it opened
-	Openings        int       // how often the closed circuit opened in the last 5 min
+	Calls, Failures int // results of the Window; if not closed, those for which it opened
+	Openings        Openings
 	Since           time.Time // the last change, or the first use of the Breaker; zero: no circuit
 	NotBefore       time.Time // no request is sent until then; zero: one may be sent
 	Limit           float64   // maximum of requests in flight under slow start; zero: none
@@ -231,7 +234,6 @@ func (c *Circuit) Status(now time.Time) Status {
 	}
 	if o := c.opening; o != nil {
 		s.State, s.Calls, s.Failures, s.Outage = HalfOpen, o.opened.results, o.opened.failures, c.outage.since
-		s.Opened, s.FailedProbes = o.hold.Since(), o.failedProbes
 		if !o.halfOpen && rejection != nil {
 			s.State = Open
 		} else if !o.halfOpen {
@@ -262,21 +264,20 @@ func (c *Circuit) changed(from, to State, now time.Time) *Change {
 		}
 		c.openings.Add(at, openingsWindow, 1, 0)
 	}
-	o := c.opening
-	return &Change{
-		Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now),
-		Opened: o.hold.Since(), Calls: o.opened.results, Failures: o.opened.failures, FailedProbes: o.failedProbes,
-	}
+	return &Change{Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now)}
 }
 
 // openingsWindow is the time for which openings are counted.
 const openingsWindow = 5 * time.Minute
 
-// countOpenings returns how often the closed circuit has opened lately. The circuit is locked.
-func (c *Circuit) countOpenings(now time.Time) int {
-	if c.openings == nil {
-		return 0
+// countOpenings describes the openings. The circuit is locked.
+func (c *Circuit) countOpenings(now time.Time) (o Openings) {
+	if c.openings != nil {
+		n, _ := c.openings.Sum(now.Sub(c.breaker.origin), openingsWindow)
+		o.Count = int(n)
 	}
-	n, _ := c.openings.Sum(now.Sub(c.breaker.origin), openingsWindow)
-	return int(n)
+	if last := c.opening; last != nil {
+		o.At, o.Attempts, o.Failures, o.FailedProbes = last.hold.Since(), last.opened.results, last.opened.failures, last.failedProbes
+	}
+	return o
 }
