@@ -10,6 +10,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/internal/transcript"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
+	"github.com/resilienthttp/resilienthttp/statepage/status"
 )
 
 // Breaker is a circuit breaker: while a server only fails, calls wait for it, and single probes test it. When it has
@@ -94,7 +95,7 @@ type BreakerChange struct {
 	Priority Priority // each priority of a scope has a circuit
 	From, To BreakerState
 	At       time.Time
-	Openings int // how often the closed circuit has opened in the last 5 min, with this change
+	Openings status.Openings // with this change
 }
 
 // State returns the state of the circuit of a scope and priority. An unknown priority means
@@ -209,7 +210,7 @@ func (h *heldAttempt) WaitEnds() { (*attempt)(h).visit.Record.queued.Add(-1) }
 func (c *call) breakerChanged(change *circuit.Change) {
 	event := BreakerChange{
 		Scope: change.Key.Name, Priority: Priority(change.Key.Class), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At,
-		Openings: change.Openings,
+		Openings: status.Openings(change.Openings),
 	}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)

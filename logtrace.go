@@ -21,19 +21,21 @@ import (
 // time of each record. Failed attempts and changes of a circuit are warnings, failed calls are
 // errors, and waits are written at the level info. If the logger writes the level debug, the record
 // of a failed call has the transcript of Call.Explain. A record has no path, query, header value or
-// body, and only a short hash of the idempotency key. At most ten equal records are written in
-// ten seconds, and ten of any kind in a second. docs/telemetry.md lists the events and keys.
+// body, and only a short hash of the idempotency key. In a second, at most 100 failed calls are written, and all
+// that are in doubt, and at most ten records of each other event. docs/telemetry.md lists the events and keys.
 func LogTrace(logger *slog.Logger) *Trace {
 	l := &traceLogger{logger: logger}
 	return &Trace{
-		AttemptStart: l.slow, AttemptDone: l.attempt, QueueWait: l.queued, ConnectionLeft: l.connectionLeft, RetryWait: l.retry,
+		AttemptStart: l.pace, AttemptDone: l.attempt, QueueWait: l.queued, ConnectionLeft: l.connectionLeft, RetryWait: l.retry,
 		CallDone: l.call, BreakerChange: l.breaker,
 	}
 }
 
 type traceLogger struct {
 	logger *slog.Logger
-	limit  logLimiter
+
+	mu     sync.Mutex
+	events map[string]*eventCount // a few
 }
 
 func (l *traceLogger) to() *slog.Logger {
@@ -43,20 +45,15 @@ func (l *traceLogger) to() *slog.Logger {
 	return l.logger
 }
 
-// log writes a record, unless too many equal ones were written.
-func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, attrs []slog.Attr) {
+// log writes a record, unless too many of its event were written. A rate of 0 means that each is written.
+func (l *traceLogger) log(ctx context.Context, level slog.Level, event string, rate int, attrs []slog.Attr) {
 	logger := l.to()
-	enabled := logger.Enabled(ctx, level)
-	if level == slog.LevelDebug && l.limit.pending.Load() && logger.Enabled(ctx, slog.LevelWarn) {
-		logSuppressed(ctx, logger, slog.LevelWarn, l.limit.flush(time.Now()))
-	}
-	if !enabled {
+	if !logger.Enabled(ctx, level) {
 		return
 	}
-	if level > slog.LevelDebug {
-		suppressed, write, others := l.limit.admit(key, level, time.Now())
-		logSuppressed(ctx, logger, max(level, slog.LevelWarn), others)
-		if !write {
+	if level > slog.LevelDebug && rate > 0 {
+		suppressed, ok := l.admit(event, rate, time.Now())
+		if !ok {
 			return
 		}
 		if suppressed > 0 {
@@ -64,16 +61,7 @@ func (l *traceLogger) log(ctx context.Context, level slog.Level, key logKey, att
 		}
 	}
 	//nolint:sloglint // one of a few messages, each a constant
-	logger.LogAttrs(ctx, level, strings.ReplaceAll(key.event, "_", " "), append([]slog.Attr{slog.String("event", key.event)}, attrs...)...)
-}
-
-// logSuppressed reports the suppressed records.
-func logSuppressed(ctx context.Context, logger *slog.Logger, level slog.Level, others []suppressedRecords) {
-	for _, s := range others {
-		logger.LogAttrs(ctx, level, "records suppressed", slog.String("event", "records_suppressed"),
-			slog.String("suppressed_event", s.event), slog.String("scope", s.scope), slog.String("suppressed_kind", s.kind),
-			slog.Int("suppressed", s.suppressed))
-	}
+	logger.LogAttrs(ctx, level, strings.ReplaceAll(event, "_", " "), append([]slog.Attr{slog.String("event", event)}, attrs...)...)
 }
 
 func (l *traceLogger) attempt(a *Attempt) {
@@ -85,31 +73,44 @@ func (l *traceLogger) attempt(a *Attempt) {
 	if a.QueueWait >= time.Millisecond {
 		attrs = append(attrs, slog.Duration("queue_wait", a.QueueWait))
 	}
-	l.log(a.Request.Context(), level, attemptKeyOf(event, a), attrs)
-	if a.Latency >= latency.SlowMore {
-		l.slow(a)
-	}
+	l.log(a.Request.Context(), level, event, otherRate, attrs)
+	l.pace(a)
 }
 
 func (l *traceLogger) queued(a *Attempt) {
 	attrs := append(a.attrs(), slog.Duration("estimated_wait", a.RetryWait))
-	l.log(a.Request.Context(), slog.LevelInfo, logKey{event: "attempt_queued", scope: a.scope()}, append(attrs, quotaAttrs(a.quota)...))
+	l.log(a.Request.Context(), slog.LevelInfo, "attempt_queued", otherRate, append(attrs, quotaAttrs(a.quota)...))
 }
 
-// slow logs that the scope of an attempt is slow. An attempt that begins shows it only by the age of
-// those in flight.
-func (l *traceLogger) slow(a *Attempt) {
+// pace logs that the scope of an attempt is slow, and that it is no longer. An attempt that begins shows only the age of
+// those in flight, and only one that succeeds tells that the server is quick again.
+func (l *traceLogger) pace(a *Attempt) {
 	if a.of == nil {
 		return
 	}
-	r, at := a.of.call.record, time.Since(a.of.call.origin)
-	if a.Latency == 0 && !r.attemptsAreOld(at) {
+	r, now := a.of.call.record, time.Now()
+	at, said := now.Sub(a.of.call.origin), r.said.Load()
+	wasSlow := said != nil && said.slow.Load()
+	switch {
+	case a.Latency == 0 && r.attemptsAreOld(at), a.Latency >= latency.SlowMore:
+	case wasSlow && a.Verdict == VerdictSuccess:
+	default:
 		return
 	}
-	if s := r.latency(at); s.Slow {
-		l.log(a.Request.Context(), slog.LevelWarn, logKey{event: slowEvent, scope: r.name}, append(requestAttrs(a.Request),
-			slog.String("scope", r.name), slog.Duration("usual_latency", s.UsualP50), slog.Duration("latency", s.P50), slog.Int("samples", s.Samples),
+	s := r.latency(at)
+	attrs := append(requestAttrs(a.Request),
+		slog.String("scope", r.name), slog.Duration("usual_latency", s.UsualP50), slog.Duration("latency", s.P50), slog.Int("samples", s.Samples))
+	said = made(&r.said)
+	if s.Slow && said.due(&said.slowAt, now) {
+		said.noteSlow(now)
+		l.log(a.Request.Context(), slog.LevelWarn, "scope_slow", 0, append(attrs,
 			slog.Int("attempts_in_flight", r.inFlight.Count()), slog.Duration("in_flight_age", s.InFlightAge)))
+	}
+	if s.Slow || !wasSlow || s.Samples < latency.FewestSamples {
+		return
+	}
+	if lasted, ok := said.noteQuick(now); ok {
+		l.log(a.Request.Context(), slog.LevelWarn, "scope_recovered", 0, append(attrs, slog.Duration("duration", lasted)))
 	}
 }
 
@@ -129,19 +130,19 @@ func quotaAttrs(q *QuotaStatus) []slog.Attr {
 }
 
 func (l *traceLogger) connectionLeft(a *Attempt) {
-	l.log(a.Request.Context(), slog.LevelWarn, logKey{event: "connection_left", scope: a.scope()}, append(a.attrs(), slog.Duration("duration", a.Latency)))
+	l.log(a.Request.Context(), slog.LevelWarn, "connection_left", otherRate, append(a.attrs(), slog.Duration("duration", a.Latency)))
 }
 
 func (l *traceLogger) retry(a *Attempt) {
 	attrs := append(attemptAttrs(a), slog.Duration("retry_wait", a.RetryWait))
-	l.log(a.Request.Context(), slog.LevelInfo, attemptKeyOf("retry_scheduled", a), attrs)
+	l.log(a.Request.Context(), slog.LevelInfo, "retry_scheduled", otherRate, attrs)
 }
 
 // slowWait is the wait of a successful call from which it is logged at the level info.
 const slowWait = time.Second
 
 func (l *traceLogger) call(c *Call) {
-	level, key := slog.LevelDebug, logKey{event: "call_done", scope: c.Scope}
+	level, event, rate := slog.LevelDebug, "call_done", otherRate
 	queueWait, inFlight, retryWait := c.Timings()
 	if queueWait+retryWait >= slowWait {
 		level = slog.LevelInfo
@@ -150,40 +151,55 @@ func (l *traceLogger) call(c *Call) {
 	if queueWait+retryWait >= time.Millisecond {
 		attrs = append(attrs, slog.Duration("queue_wait", queueWait), slog.Duration("in_flight", inFlight), slog.Duration("retry_wait", retryWait))
 	}
-	fail := func(kind string) {
-		level, key.event = slog.LevelError, "call_failed"
-		if !strings.HasSuffix(key.kind, kind) {
-			key.kind = strings.TrimSpace(key.kind + " " + kind)
+	failed, of := c.Err != nil, (*call)(nil)
+	for i := range c.Attempts { // at most one has a StopReason; a hedge may follow it
+		a := &c.Attempts[i]
+		if a.of != nil {
+			of = a.of.call
 		}
-	}
-	for _, a := range c.Attempts { // at most one has a StopReason; a hedge may follow it
 		if a.Response != nil && a.Response == c.Response {
-			key.kind = strconv.Itoa(c.Response.StatusCode)
 			attrs = append(attrs, a.statusAttrs()...)
+			failed = failed || a.status() >= http.StatusInternalServerError && a.Verdict != VerdictSuccess // permanent, such as 501
 		}
 		if a.StopReason != nil {
-			fail(neterr.Name(a.StopReason))
+			failed = true
 			attrs = append(attrs, slog.String("stop_reason", neterr.Name(a.StopReason)))
 		}
 	}
 	if c.Err != nil {
-		fail(reasonOf(c.Err))
 		attrs = append(attrs, errorAttrs(c.Err)...)
 	}
-	if failed, ok := errors.AsType[*Error](c.Err); ok {
-		attrs = append(attrs, quotaAttrs(failed.quota)...)
+	if err, ok := errors.AsType[*Error](c.Err); ok {
+		of = err.call
+		attrs = append(attrs, quotaAttrs(err.quota)...)
 	}
 	if !c.NotBefore.IsZero() {
 		attrs = append(attrs, slog.Time("not_before", notEarlier(c.NotBefore)))
 	}
-	ctx := c.Request.Context()
-	if key.event == "call_failed" && l.to().Enabled(ctx, slog.LevelDebug) {
-		attrs = append(attrs, slog.String("transcript", c.Explain()))
+	ctx, doubt := c.Request.Context(), InDoubt(c.Response, c.Err)
+	if failed || doubt {
+		level, event, rate = slog.LevelError, "call_failed", failedCallRate
+		attrs = append(attrs, keyAttrs(of)...)
+		if doubt {
+			rate = 0 // a person has to look at it
+			attrs = append(attrs, slog.Bool("in_doubt", true))
+		}
+		if l.to().Enabled(ctx, slog.LevelDebug) {
+			attrs = append(attrs, slog.String("transcript", c.Explain()))
+		}
 	}
-	l.log(ctx, level, key, attrs)
-	if key.event == "call_done" && c.Response != nil {
+	l.log(ctx, level, event, rate, attrs)
+	if event == "call_done" && c.Response != nil {
 		l.clientErrors(c)
 	}
+}
+
+// keyAttrs are the hash of the idempotency key of a call, or none.
+func keyAttrs(c *call) []slog.Attr {
+	if c == nil || c.key.value == "" {
+		return nil
+	}
+	return []slog.Attr{slog.String("idempotency_key_hash", idempotencykey.Hash(c.key.value))}
 }
 
 // Responses 4xx other than 401 and 403 are logged if there are more.
@@ -205,41 +221,30 @@ func (l *traceLogger) clientErrors(done *Call) {
 		(responses.Calls < minClientErrorCalls || float64(responses.ClientErrors) <= maxClientErrorRatio*float64(responses.Calls)) {
 		return
 	}
+	if said := made(&c.record.said); !said.due(&said.clientsAt, now) {
+		return
+	}
 	attrs := append(requestAttrs(done.Request), slog.String("scope", done.Scope))
 	attrs = append(attrs, c.last.report.statusAttrs()...)
-	l.log(done.Request.Context(), slog.LevelWarn, logKey{event: clientErrorsEvent, scope: done.Scope},
+	l.log(done.Request.Context(), slog.LevelWarn, "client_errors", 0,
 		append(attrs, slog.Int("client_errors", responses.ClientErrors), slog.Int("calls", responses.Calls)))
 }
 
+// breaker logs the opening and the closing of a circuit, not each probe.
 func (l *traceLogger) breaker(change BreakerChange) {
-	key := logKey{event: breakerEvent, scope: change.Scope, kind: change.To.String()}
+	if change.From != StateClosed && change.To != StateClosed {
+		return
+	}
 	attrs := []slog.Attr{slog.String("scope", change.Scope)}
 	if p := change.Priority; p != PriorityDefault {
-		key.kind += " " + p.String()
 		attrs = append(attrs, slog.String("priority", p.String()))
 	}
-	if change.Openings > 0 {
-		attrs = append(attrs, slog.Int("openings", change.Openings))
+	attrs = append(attrs, slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
+		slog.Int("openings", change.Openings.Count), slog.Int("attempts", change.Openings.Attempts), slog.Int("failures", change.Openings.Failures))
+	if change.To == StateClosed {
+		attrs = append(attrs, slog.Duration("duration", change.At.Sub(change.Openings.At)), slog.Int("failed_probes", change.Openings.FailedProbes))
 	}
-	attrs = append(attrs, slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At))
-	l.log(context.Background(), slog.LevelWarn, key, attrs)
-}
-
-func reasonOf(err error) string {
-	if failed, ok := errors.AsType[*Error](err); ok && failed.Reason != nil {
-		return neterr.Name(failed.Reason)
-	}
-	return ""
-}
-
-// attemptKeyOf returns the key of an attempt's records. All errors are one kind, because their
-// texts differ.
-func attemptKeyOf(event string, a *Attempt) logKey {
-	kind := a.Verdict.String()
-	if a.Response != nil {
-		kind = strconv.Itoa(a.Response.StatusCode)
-	}
-	return logKey{event: event, scope: a.scope(), kind: kind}
+	l.log(context.Background(), slog.LevelWarn, "breaker_changed", 0, attrs)
 }
 
 func (a *Attempt) scope() string {
@@ -280,8 +285,8 @@ func attemptAttrs(a *Attempt) []slog.Attr {
 	if a.Err != nil {
 		attrs = append(attrs, errorAttrs(a.Err)...)
 	}
-	if a.of != nil && a.of.call.key.value != "" {
-		attrs = append(attrs, slog.String("idempotency_key_hash", idempotencykey.Hash(a.of.call.key.value)))
+	if a.of != nil {
+		attrs = append(attrs, keyAttrs(a.of.call)...)
 	}
 	if len(a.Policies()) > 0 {
 		attrs = append(attrs, slog.String("quota_policies", strings.Join(a.Policies(), ", ")))
@@ -298,142 +303,73 @@ func errorAttrs(err error) []slog.Attr {
 	return []slog.Attr{slog.String("error.type", ErrorType(err)), slog.String("error", neterr.SafeText(err))}
 }
 
-// logKey is equal for records that are counted together.
-type logKey struct{ event, scope, kind string }
-
+// The most records of an event in a second, those of failed calls and of all others.
 const (
-	logPeriod = 10 * time.Second
-	logBurst  = 10 // equal records in logPeriod
-	logRate   = 10 // records per second, of all kinds
-	errorRate = 8  // records per second without breaker_changed
-	otherRate = 5  // records per second without breaker_changed and call_failed
-
-	breakerEvent = "breaker_changed"
-
-	// These events are written once in rarePeriod.
-	clientErrorsEvent = "client_errors"
-	slowEvent         = "scope_slow"
-	rarePeriod        = time.Minute
-
-	maxLogKeys    = 1024 // keys with a count; all others share one
-	maxSuppressed = 4    // records_suppressed before one record
-	maxLogScope   = 128  // bytes of a scope with a count; an attacker may choose it
+	failedCallRate = 100
+	otherRate      = 10
 )
 
-func (k logKey) limit() (burst int, period time.Duration) {
-	if k.event == clientErrorsEvent || k.event == slowEvent {
-		return 1, rarePeriod
-	}
-	return logBurst, logPeriod
+// eventCount counts the records of an event.
+type eventCount struct {
+	second              time.Time // its start
+	written, suppressed int       // in this second, and since a record was written
 }
 
-// rate returns how many records per second may be written before one of this key. A flood of
-// attempts must hide neither failed calls nor changes of a circuit.
-func (k logKey) rate(level slog.Level) int {
-	switch {
-	case k.event == breakerEvent:
-		return logRate
-	case level >= slog.LevelError:
-		return errorRate
-	}
-	return otherRate
-}
-
-// logLimiter counts records. It is safe for concurrent use, and bounded.
-type logLimiter struct {
-	pending atomic.Bool // there are suppressed records that are not reported
-
-	mu      sync.Mutex
-	counts  map[logKey]*logCount
-	second  time.Time // start of the current second
-	written int       // records in this second
-}
-
-type logCount struct {
-	since               time.Time
-	written, suppressed int
-}
-
-type suppressedRecords struct {
-	logKey
-
-	suppressed int
-}
-
-// admit reports whether a record is written, and how many equal ones were suppressed before.
-// others are the suppressed records of other keys after their period.
-func (l *logLimiter) admit(key logKey, level slog.Level, now time.Time) (suppressed int, write bool, others []suppressedRecords) {
+// admit reports whether a record may be written, and how many of its event were suppressed before it.
+func (l *traceLogger) admit(event string, rate int, now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	others = l.sweep(key, now)
-	count := l.counts[key]
-	if count == nil {
-		count = l.add(key, now)
+	if l.events == nil {
+		l.events = map[string]*eventCount{}
 	}
-	burst, period := key.limit()
-	if now.Sub(count.since) >= period {
-		count.since, count.written = now, 0
+	c := l.events[event]
+	if c == nil {
+		c = new(eventCount)
+		l.events[event] = c
 	}
-	if count.written >= burst || l.written >= key.rate(level) {
-		count.suppressed++
-		l.pending.Store(true)
-		return 0, false, others
+	if now.Sub(c.second) >= time.Second {
+		c.second, c.written = now, 0
 	}
-	count.written++
-	l.written++
-	if count.written == 1 { // the first of a period reports what was suppressed before
-		suppressed, count.suppressed = count.suppressed, 0
+	if c.written >= rate {
+		c.suppressed++
+		return 0, false
 	}
-	return suppressed, true, others
+	c.written++
+	suppressed, c.suppressed = c.suppressed, 0
+	return suppressed, true
 }
 
-// add creates the count of a key. Above maxLogKeys one count serves all others of the event.
-func (l *logLimiter) add(key logKey, now time.Time) *logCount {
-	if l.counts == nil {
-		l.counts = make(map[logKey]*logCount)
-	}
-	if len(l.counts) >= maxLogKeys || len(key.scope) > maxLogScope {
-		key = logKey{event: key.event, scope: "others"}
-		if count := l.counts[key]; count != nil {
-			return count
-		}
-	}
-	key.scope, key.kind = strings.Clone(key.scope), strings.Clone(key.kind)
-	count := &logCount{since: now}
-	l.counts[key] = count
-	return count
+// scopeLog is what the log has said of a scope.
+type scopeLog struct {
+	slow atomic.Bool // the scope
+
+	mu                       sync.Mutex
+	since, slowAt, clientsAt time.Time // since when it is slow, and the times of the records
 }
 
-// flush returns the suppressed records of past periods, a few at a time.
-func (l *logLimiter) flush(now time.Time) []suppressedRecords {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.sweep(logKey{}, now)
+// due reports whether a record may be written that is written once a minute.
+func (s *scopeLog) due(last *time.Time, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now.Sub(*last) < time.Minute {
+		return false
+	}
+	*last = now
+	return true
 }
 
-// sweep removes the counts of past periods, except that of a key, once a second. It returns their
-// suppressed records, a few at a time.
-func (l *logLimiter) sweep(except logKey, now time.Time) (others []suppressedRecords) {
-	if now.Sub(l.second) < time.Second {
-		return nil
+// noteSlow notes that the scope is slow.
+func (s *scopeLog) noteSlow(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.slow.Swap(true) {
+		s.since = now
 	}
-	l.second, l.written = now, 0
-	pending := false
-	for key, count := range l.counts {
-		if _, period := key.limit(); key == except || now.Sub(count.since) < period {
-			pending = pending || count.suppressed > 0
-			continue
-		}
-		if count.suppressed > 0 {
-			if len(others) == maxSuppressed {
-				pending = true
-				continue
-			}
-			others = append(others, suppressedRecords{key, count.suppressed})
-			l.written++
-		}
-		delete(l.counts, key)
-	}
-	l.pending.Store(pending)
-	return others
+}
+
+// noteQuick notes that it is no longer. It returns how long it was, and false if it was not.
+func (s *scopeLog) noteQuick(now time.Time) (lasted time.Duration, wasSlow bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return now.Sub(s.since), s.slow.Swap(false)
 }

@@ -21,7 +21,7 @@ var logKeys = []string{
 	"duration", "queue_wait", "in_flight", "retry_wait", "estimated_wait", "work_duration",
 	"usual_latency", "latency", "samples", "attempts_in_flight", "in_flight_age", "openings",
 	"quota_limit", "quota_remaining", "quota_used_by_others", "quota_policies", "quota_until",
-	"suppressed", "suppressed_event", "suppressed_kind", "client_errors", "calls", "transcript",
+	"suppressed", "in_doubt", "failures", "failed_probes", "client_errors", "calls", "transcript",
 	"from", "to", "at", "batch", "row_number", "gateway", "holder", "until", "next_probe",
 }
 

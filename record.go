@@ -42,6 +42,7 @@ type record struct {
 
 	slowest slowestCall
 	failure atomic.Pointer[lastFailure] // nil: no failure yet
+	said    atomic.Pointer[scopeLog]    // nil: nothing yet
 }
 
 func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
@@ -51,6 +52,23 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	s.Responses = r.ended.read(at, window.Buckets, origin)
 	minute := r.ended.read(at, recentBuckets, origin)
 	s.LastMinute = MinuteStatus{Calls: minute.Calls, Failures: minute.Failures()}
+	s.Responses.History, s.Responses.HistoryAt = make([]MinuteStatus, window.Buckets), origin.Add(at.Truncate(responsesWindow/window.Buckets))
+	answersFail := s.Responses.Failures() > failuresWithoutAnswers(&s.Responses)
+	newer := MinuteStatus{}
+	for i := range s.Responses.History {
+		sum := r.ended.read(at, i+1, origin)
+		all := MinuteStatus{Calls: sum.Calls, Failures: failuresWithoutAnswers(&sum)}
+		if answersFail {
+			all.Failures += sum.ClientErrors - sum.Throttled
+		}
+		s.Responses.History[window.Buckets-1-i] = MinuteStatus{Calls: max(all.Calls-newer.Calls, 0), Failures: max(all.Failures-newer.Failures, 0)} // calls end meanwhile
+		newer = all
+	}
+}
+
+// failuresWithoutAnswers counts failures without responses 4xx other than 408 and 429.
+func failuresWithoutAnswers(r *ResponseStatus) int {
+	return r.Throttled + r.ServerErrors + r.NetworkErrors + r.Timeouts + r.Rejected
 }
 
 func (r *record) latency(at time.Duration) LatencyStatus {
@@ -209,7 +227,7 @@ func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
 	if resp != nil {
 		s.Status = resp.StatusCode
 	} else {
-		s.Err = c.failure.summary()
+		s.Err = c.failure.cause()
 	}
 	return s
 }

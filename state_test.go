@@ -392,7 +392,13 @@ func TestState_responses(t *testing.T) {
 				return nil, errReset
 			})}
 			answered(t, tr)
-			require.Equal(t, "no retries left: connection broke", known(t, tr).Slowest.Err)
+			require.Equal(t, "connection broke (no retries left)", known(t, tr).Slowest.Err)
+			time.Sleep(time.Minute)
+			req := get(t)
+			req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("charge")) // as package durable sends it
+			_, err := tr.RoundTrip(req)
+			require.Error(t, err)
+			require.Equal(t, "connection broke (request body cannot be replayed)", known(t, tr).Slowest.Err)
 		})
 	})
 	t.Run("Since: the first failed attempt, while the call waits before its retry", func(t *testing.T) {

@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +28,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -616,7 +619,7 @@ func TestLogTrace(t *testing.T) {
 			require.Len(t, records, 4)
 			require.Equal(t, map[string]any{
 				"level": "WARN", "msg": "breaker changed", "event": "breaker_changed", "scope": "api.test",
-				"openings": 1.0, "from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z",
+				"openings": 1.0, "from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z", "attempts": 1.0, "failures": 1.0,
 			}, records[0])
 			require.Equal(t, map[string]any{
 				"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "GET", "server.address": "api.test",
@@ -678,23 +681,11 @@ func TestLogTrace(t *testing.T) {
 					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 					time.Sleep(10 * time.Millisecond)
 				}
-				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 				time.Sleep(20 * time.Second)
-				tripped(t, &resilienthttp.Transport{Base: puppetStatus(501), Trace: trace}, newCall(t.Context(), t, http.MethodGet, ""))
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			})
-			recorded := map[any]int{}
-			for _, r := range records {
-				if r["event"] == "records_suppressed" {
-					r["event"] = r["suppressed_event"]
-				} else {
-					recorded[r["event"]]++
-				}
-				if left, ok := r["suppressed"].(float64); ok {
-					recorded[r["event"]] += int(left)
-				}
-			}
-			require.LessOrEqual(t, len(records), 2*10+2*10+10, "of 2,000")
-			require.Equal(t, map[any]int{"attempt_failed": 1001, "attempt_done": 1, "call_failed": 1001, "call_done": 1}, recorded, "each record is written or counted")
+			require.LessOrEqual(t, len(records), 1001+10*10+1, "of 2,002")
+			require.Equal(t, map[any]int{"attempt_failed": 1001, "call_failed": 1001}, written(records), "each record is written or counted")
 		})
 	})
 	t.Run("an empty method is GET", func(t *testing.T) {
@@ -749,11 +740,7 @@ func (h *contextHandler) Handle(ctx context.Context, _ slog.Record) error {
 func written(records []map[string]any) map[any]int {
 	events := map[any]int{}
 	for _, r := range records {
-		if r["event"] == "records_suppressed" {
-			r["event"] = r["suppressed_event"]
-		} else {
-			events[r["event"]]++
-		}
+		events[r["event"]]++
 		if n, ok := r["suppressed"].(float64); ok {
 			events[r["event"]] += int(n)
 		}
@@ -761,11 +748,11 @@ func written(records []map[string]any) map[any]int {
 	return events
 }
 
-// T13: LogTrace writes at most ten records a second, for any number of hosts, and counts the
-// others.
+// T13: LogTrace writes at most 100 failed calls a second and ten records of another event, for any number of hosts, and
+// counts the others.
 func TestLogTrace_manyHosts(t *testing.T) {
 	for _, hosts := range []int{1, 20, 200, 3000} {
-		t.Run(fmt.Sprintf("%d hosts fail: ten records a second", hosts), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d hosts fail: each record is written or counted", hosts), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const calls, seconds = 3000, 15
 				records, _ := logged(t, func(trace *resilienthttp.Trace) {
@@ -775,32 +762,15 @@ func TestLogTrace_manyHosts(t *testing.T) {
 						tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i%hosts), ""))
 						time.Sleep(seconds * time.Second / calls)
 					}
-					for range 20 * hosts { // the next records report what was suppressed
-						time.Sleep(time.Second)
-						tripped(t, transport, newRequest(t, http.MethodGet, "http://last.test/", ""))
-						if hosts > 200 {
-							break
-						}
-					}
+					time.Sleep(time.Second)
+					tripped(t, transport, newRequest(t, http.MethodGet, "http://last.test/", "")) // it reports what was suppressed
 				})
-				n := 0
-				for _, r := range records {
-					if r["server.address"] != "last.test" {
-						n++
-					}
-				}
-				events := written(records)
-				require.Greater(t, n, 40)
-				if hosts > 200 {
-					require.LessOrEqual(t, len(records), 10*(seconds+2))
-					return
-				}
-				require.Equal(t, calls+20*hosts, events["attempt_failed"], "no record is lost")
-				require.Equal(t, calls+20*hosts, events["call_failed"], "no record is lost")
+				require.LessOrEqual(t, len(records), (10+100)*(seconds+2))
+				require.Equal(t, map[any]int{"attempt_failed": calls + 1, "call_failed": calls + 1}, written(records), "no record is lost")
 			})
 		})
 	}
-	t.Run("in any second: at most ten", func(t *testing.T) {
+	t.Run("in any second: at most 100 and ten", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			handler := &timesHandler{}
 			transport := bareTransport(puppetStatus(500), 1)
@@ -814,7 +784,7 @@ func TestLogTrace_manyHosts(t *testing.T) {
 				perSecond[at.Unix()]++
 			}
 			for second, n := range perSecond {
-				require.LessOrEqual(t, n, 10, second)
+				require.LessOrEqual(t, n, 110, second)
 			}
 			require.Greater(t, len(handler.times), 30)
 		})
@@ -878,6 +848,113 @@ func (h *timesHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
+// T13: the log of a night has each failed call with its key, all that are in doubt, and two changes of
+// the circuit for one outage.
+func TestLogTrace_night(t *testing.T) {
+	pick := func(records []map[string]any, event string) (picked []map[string]any) {
+		for _, r := range records {
+			if r["event"] == event {
+				picked = append(picked, r)
+			}
+		}
+		return picked
+	}
+	t.Run("an outage of a minute: two changes, and each call", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			start, failed := time.Now(), map[string]bool{}
+			var state resilienthttp.BreakerStatus
+			var refused atomic.Int64
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				tr := &resilienthttp.Transport{Trace: trace, Base: puppet(func(req *http.Request) (*http.Response, error) {
+					if at := time.Since(start); at >= time.Minute && at < 2*time.Minute {
+						refused.Add(1)
+						return nil, syscall.ECONNREFUSED
+					}
+					return puppetAnswer(req, 200), nil
+				})}
+				var mu sync.Mutex
+				var calls sync.WaitGroup
+				for i := range 3 * 60 * 8 {
+					if i == 110*8 {
+						state = tr.State().Scopes[0].Breaker
+					}
+					calls.Go(func() {
+						ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(t.Context(), strconv.Itoa(i)), 10*time.Second)
+						defer cancel()
+						resp, err := tr.RoundTrip(newCall(ctx, t, http.MethodPost, "charge"))
+						if err == nil {
+							require.NoError(t, resp.Body.Close())
+							return
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						failed[idempotencykey.Hash(strconv.Itoa(i))] = true
+					})
+					time.Sleep(time.Second / 8)
+				}
+				calls.Wait()
+			})
+			changes := pick(records, "breaker_changed")
+			require.Len(t, changes, 2)
+			require.Equal(t, []any{"closed", "open"}, []any{changes[0]["from"], changes[0]["to"]})
+			require.Equal(t, []any{"half-open", "closed"}, []any{changes[1]["from"], changes[1]["to"]})
+			require.GreaterOrEqual(t, changes[0]["failures"], 5.0)
+			require.NotContains(t, changes[0], "failed_probes")
+			require.InDelta(t, 60e9, changes[1]["duration"], 3e9)
+			require.Equal(t, int(refused.Load()), int(changes[0]["failures"].(float64))+int(changes[1]["failed_probes"].(float64)))
+			require.Equal(t, start.Add(time.Minute).Truncate(time.Second), state.Openings.At.Truncate(time.Second))
+			require.Positive(t, state.Openings.FailedProbes)
+			require.Less(t, float64(state.Openings.FailedProbes), changes[1]["failed_probes"])
+
+			require.Greater(t, len(failed), 100)
+			hashes := map[string]bool{}
+			for _, r := range pick(records, "call_failed") {
+				require.NotContains(t, r, "suppressed")
+				require.NotContains(t, r, "in_doubt", "a refused connection is no doubt")
+				require.False(t, hashes[r["idempotency_key_hash"].(string)], "one record a call")
+				hashes[r["idempotency_key_hash"].(string)] = true
+			}
+			require.Equal(t, failed, hashes)
+		})
+	})
+	for _, row := range []struct {
+		name, method       string
+		status             int
+		written, leftOut   int // of 500 calls in a second, and the next one
+		inDoubt, hasRecord bool
+	}{
+		{"a POST without key ends with 500: in doubt, each is written", http.MethodPost, 500, 501, 0, true, true},
+		{"a POST ends with 501: in doubt, each is written", http.MethodPost, 501, 501, 0, true, true},
+		{"a GET ends with 500: the next record counts those above 100", http.MethodGet, 500, 101, 400, false, true},
+		{"a GET ends with 501: failed, too", http.MethodGet, 501, 101, 400, false, true},
+		{"a GET ends with 404: not failed", http.MethodGet, 404, 0, 0, false, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				records, _ := logged(t, func(trace *resilienthttp.Trace) {
+					tr := bareTransport(puppetStatus(row.status), 1)
+					tr.Trace, tr.Breaker = trace, &resilienthttp.Breaker{FailureRatio: -1}
+					for range 500 {
+						tripped(t, tr, newCall(t.Context(), t, row.method, ""))
+						time.Sleep(time.Millisecond)
+					}
+					time.Sleep(time.Second)
+					tripped(t, tr, newCall(t.Context(), t, row.method, ""))
+				})
+				calls := pick(records, "call_failed")
+				require.Len(t, calls, row.written)
+				if !row.hasRecord {
+					return
+				}
+				last := calls[len(calls)-1]
+				doubt, _ := last["in_doubt"].(bool)
+				leftOut, _ := last["suppressed"].(float64)
+				require.Equal(t, []any{row.inDoubt, row.leftOut}, []any{doubt, int(leftOut)})
+			})
+		})
+	}
+}
+
 // T13: responses 4xx that are not retried are logged once a minute and scope.
 func TestLogTrace_clientErrors(t *testing.T) {
 	for _, row := range []struct {
@@ -934,10 +1011,11 @@ func TestLogTrace_slow(t *testing.T) {
 		usual, then  time.Duration
 		least, most  int // records in three minutes
 		usualSeconds float64
+		recovers     bool // after three minutes
 	}{
-		{"2.1 s instead of 40 ms", 40 * time.Millisecond, 2100 * time.Millisecond, 2, 4, 0.04},
-		{"no response", 40 * time.Millisecond, time.Hour, 2, 4, 0.04},
-		{"100 ms instead of 40 ms: not logged", 40 * time.Millisecond, 100 * time.Millisecond, 0, 0, 0},
+		{"2.1 s instead of 40 ms", 40 * time.Millisecond, 2100 * time.Millisecond, 2, 4, 0.04, true},
+		{"no response", 40 * time.Millisecond, time.Hour, 2, 4, 0.04, false},
+		{"100 ms instead of 40 ms: not logged", 40 * time.Millisecond, 100 * time.Millisecond, 0, 0, 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -945,7 +1023,7 @@ func TestLogTrace_slow(t *testing.T) {
 				records, _ := logged(t, func(trace *resilienthttp.Trace) {
 					transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 						took := row.usual
-						if time.Since(start) > 5*time.Minute {
+						if at := time.Since(start); at > 5*time.Minute && at < 8*time.Minute {
 							took = row.then
 						}
 						select {
@@ -958,7 +1036,7 @@ func TestLogTrace_slow(t *testing.T) {
 					transport.Trace, transport.RateLimit = trace, &resilienthttp.RateLimit{}
 					ctx, cancel := context.WithCancel(t.Context())
 					var calls sync.WaitGroup
-					for time.Since(start) < 8*time.Minute {
+					for time.Since(start) < 10*time.Minute && (row.recovers || time.Since(start) < 8*time.Minute) {
 						calls.Go(func() {
 							if resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, "")); err == nil {
 								_ = resp.Body.Close()
@@ -969,11 +1047,18 @@ func TestLogTrace_slow(t *testing.T) {
 					cancel()
 					calls.Wait()
 				})
-				n := 0
+				n, recovered := 0, 0
 				for _, r := range records {
+					if r["event"] == "scope_recovered" {
+						recovered++
+						require.InDelta(t, 165e9, r["duration"], 15e9)
+						require.InDelta(t, row.usualSeconds*1e9, r["latency"], 0.06e9)
+						require.LessOrEqual(t, row.least, n, "after the slow ones")
+					}
 					if r["event"] != "scope_slow" {
 						continue
 					}
+					require.Zero(t, recovered, "it does not flap")
 					n++
 					require.Equal(t, []any{"WARN", "scope slow", "api.test"}, []any{r["level"], r["msg"], r["scope"]})
 					require.InDelta(t, row.usualSeconds*1e9, r["usual_latency"], 0.06e9)
@@ -981,6 +1066,7 @@ func TestLogTrace_slow(t *testing.T) {
 				}
 				require.GreaterOrEqual(t, n, row.least)
 				require.LessOrEqual(t, n, row.most)
+				require.Equal(t, row.recovers, recovered == 1)
 			})
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -320,7 +321,7 @@ func TestPage_answers(t *testing.T) {
 		require.Regexp(t, `down\.test fails: 1 of 1 call in the last minute failed, no success since `+at+` \(10 s ago\)\. Last failure 10 s ago: status 503\. `+
 			`Calls are rejected until `+at+` \(in \d+(\.\d+)? min\), then a probe is sent\. 1 of 2 scopes fails 25 % of 4 calls in the last minute failed`, text)
 		require.Regexp(t, `What fails .* down\.test client-0 failing 100 % 1 of 1 100 % 1 of 1 1 × 5xx status 503 at `+at+` `+at+` .* ago Calls are rejected until `+at, text)
-		require.Regexp(t, `down\.test client-0 rejecting \d\d:\d\d:\d\d\.\d in .* The circuit is open: 1 failure in 1 attempt, the last one: status 503\.`, text)
+		require.Regexp(t, `down\.test client-0 rejecting `+at+` in .* The circuit is open since 00:00:00\.0, after 1 of 1 attempt failed; 0 probes failed since\. Last failure: status 503\.`, text)
 		require.Regexp(t, `bank\.test client-1 (9|10)(\.\d+)? s It waited (9|10)(\.\d+)? s in the queue, 20 ms for the server\. status 200`, text)
 		require.Regexp(t, `bank\.test client-1 requests 0 of 2 \d\d:\d\d:\d\d\.\d in`, text)
 	})
@@ -808,4 +809,90 @@ func TestPage_failureText(t *testing.T) {
 		require.Equal(t, want, endedWith(v.Status, v.ErrorType, v.Error))
 		require.Equal(t, ", the last one: "+want, lastFailure(&f))
 	}
+}
+
+// The page says since when a circuit is open, for which failures, and how many probes have failed since.
+func TestPage_openCircuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const onset = 5 * time.Minute
+		refused := 0
+		tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) {
+			if at >= onset {
+				refused++
+				return nil, syscall.ECONNREFUSED
+			}
+			return answering(200).RoundTrip(r)
+		})
+		time.Sleep(onset + time.Minute + 10*time.Millisecond)
+		synctest.Wait()
+		p := decoded(t, of(tr), "")
+		b, reason := &p.Transports[0].Scopes[0].Breaker, p.Transports[0].Scopes[0].Blocked.Reason
+		require.Equal(t, refused, b.Failures+b.FailedProbes)
+		require.Greater(t, b.FailedProbes, 30)
+		require.Contains(t, reason, fmt.Sprintf("%s, after %d of %d attempts failed; %d probes failed since. Last failure: connection_refused (connection refused).",
+			clock(b.Opened), b.Failures, b.Calls, b.FailedProbes))
+		require.Regexp(t, `^The circuit is (open since|half-open: the next calls are probes\. It opened at) 00:05:00\.\d, after`, reason)
+	})
+}
+
+// T16: responses 4xx are failures in each figure and in the picture if the headline counts them.
+func TestPage_answersOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := staged(t, time.Second, func(at time.Duration, r *http.Request) (*http.Response, error) {
+			if at >= 5*time.Minute {
+				return answering(404).RoundTrip(r)
+			}
+			return answering(200).RoundTrip(r)
+		})
+		time.Sleep(5*time.Minute + 15*time.Second + time.Millisecond)
+		p := decoded(t, of(tr), "")
+		require.Equal(t, []any{"good", 0, 0}, []any{p.Headline.Class, p.Transports[0].Scopes[0].Responses.Failures, slices.Max(p.Transports[0].Scopes[0].History.Failures)}, "16 of them are answers")
+		time.Sleep(14 * time.Second)
+		p = decoded(t, of(tr), "")
+		d := newPageData(p, 0)
+		require.Contains(t, p.Headline.Text, "api.test fails: all 30 calls since 00:05:00.0 ")
+		f := d.Failing.Rows[0]
+		require.Equal(t, []string{"30 × 4xx", "30"}, []string{f.Kinds, strings.Fields(f.Calls)[0]})
+		require.Equal(t, "30", strings.Fields(f.Minute)[0])
+		require.NotEqual(t, "0 %", d.Stats[1].Figure)
+		failures := p.Transports[0].Scopes[0].History.Failures
+		require.Equal(t, []int{19, 11}, failures[len(failures)-2:], "of 18.75 s")
+		require.Zero(t, failures[len(failures)-3])
+		require.NotEmpty(t, f.History.Failures)
+	})
+}
+
+// The picture of the last 5 min has a bar for each part, and its rates are those of the calls.
+func TestPage_history(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := of(called(t, answering(200)))
+		require.NotContains(t, asked(h, http.MethodGet, "/").Body.String(), `<svg class="history"`, "no call has ended")
+		tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) {
+			if at >= 6*time.Minute && at < 6*time.Minute+75*time.Second/2 && at%time.Second == 0 {
+				return answering(500).RoundTrip(r)
+			}
+			return answering(200).RoundTrip(r)
+		})
+		h = of(tr)
+		time.Sleep(7*time.Minute + 10*time.Millisecond)
+		p := decoded(t, h, "")
+		history := p.Transports[0].Scopes[0].History
+		calls, failed := 0, 0
+		for i := range history.Calls {
+			calls, failed = calls+history.Calls[i], failed+history.Failures[i]
+		}
+		require.Equal(t, []int{p.Transports[0].Scopes[0].Responses.Calls, 38}, []int{calls, failed})
+		require.Equal(t, []int{16, 16}, []int{len(history.Calls), len(history.Failures)})
+		require.InDelta(t, 187.5, history.Calls[3], 1)
+		require.Equal(t, time.Date(2000, 1, 1, 0, 6, 52, 500_000_000, time.UTC), history.At.UTC(), "22 steps")
+		d := newPageData(p, 0)
+		require.Equal(t, "At most 10 calls per second, failed: 1", d.History.Label)
+		require.Equal(t, 16, strings.Count(d.History.Calls, "M"))
+		require.Equal(t, 3, strings.Count(d.History.Failures, "M"))
+		require.Regexp(t, `M93\.75 100v-(99|100)`, d.History.Calls, "the last step is not over")
+		require.Contains(t, d.History.Failures, "M81.25 100v-10", "the picture is as wide as 5 min, and as high as the highest rate")
+		html := asked(h, http.MethodGet, "/").Body.String()
+		require.Contains(t, html, `<path class="failed" d="`+d.History.Failures+`"/>`)
+		require.Equal(t, 2, strings.Count(html, `<svg class="history"`), "of all scopes, and of the degraded one")
+	})
 }

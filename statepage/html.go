@@ -39,6 +39,7 @@ type pageData struct {
 	Headline            headline
 	Errors              []string // of configurations
 	Stats               []stat
+	History             *picture // of all scopes; nil: no call
 	Failing             section[failingRow]
 	Blocked             section[blockedRow]
 	Slow                section[slowRow]
@@ -71,6 +72,7 @@ type failingRow struct {
 	Class, Word                              string
 	MinuteRatio, Minute, Ratio, Calls, Kinds string
 	Last, LastAt, Since, Ago, Action         string
+	History                                  *picture
 }
 
 type blockedRow struct {
@@ -134,6 +136,7 @@ func newPageData(p *page, refresh int) *pageData {
 	d.Quotas = quotaSection(all, p.At)
 	d.Scopes = newSection(all, maxScopes, newScopeRow)
 	d.Stats = statsOf(all, d)
+	d.History = newPicture(all, p.At)
 	for i := range p.Sources {
 		v := &p.Sources[i]
 		o := sourceSection{Name: v.Name, Error: v.Error}
@@ -208,6 +211,7 @@ func failingSection(all []ownedScope, now time.Time) section[failingRow] {
 		r := failingRow{owner: o.owner(), Class: o.Health.class(), Word: string(o.Health), Kinds: kindsOf(&o.Responses), Action: o.Action}
 		r.MinuteRatio, r.Minute = failedOf(o.LastMinute.Failures, o.LastMinute.Calls)
 		r.Ratio, r.Calls = failedOf(o.Responses.Failures, o.Responses.Calls)
+		r.History = newPicture([]ownedScope{o}, now)
 		if r.Last = o.slowness(); r.Last != "" {
 			return r
 		}
@@ -233,7 +237,7 @@ func failedOf(failures, calls int) (ratio, failed string) {
 func kindsOf(r *responsesView) string {
 	var kinds []string
 	answers := r.ClientErrors - r.Throttled
-	if 2*answers <= r.Calls {
+	if r.Failures <= r.Rejected+r.NetworkErrors+r.Timeouts+r.ServerErrors+r.Throttled {
 		answers = 0 // not failures
 	}
 	for _, kind := range []struct {

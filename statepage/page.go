@@ -43,6 +43,7 @@ type scopeView struct {
 	Action       string        `json:"action,omitempty"` // what the Transport does about the failures
 	Responses    responsesView `json:"responses"`
 	LastMinute   minuteView    `json:"last_minute"`
+	History      historyView   `json:"history,omitzero"`
 	Failure      *failureView  `json:"last_failure,omitempty"`
 	Blocked      *blockedView  `json:"blocked,omitempty"`
 	Breaker      breakerView   `json:"breaker"`
@@ -85,6 +86,28 @@ type minuteView struct {
 	Failures int `json:"failures"`
 }
 
+// historyView has the calls of the last 5 min, the oldest part first. The last one is not over.
+type historyView struct {
+	Step     float64   `json:"step_seconds"`
+	At       time.Time `json:"last_step_at"`
+	Calls    []int     `json:"calls"`
+	Failures []int     `json:"failures"`
+}
+
+// historyStep is the length of a part of ResponseStatus.History.
+const historyStep = 18750 * time.Millisecond
+
+func newHistoryView(s *resilienthttp.ScopeState) historyView {
+	if len(s.Responses.History) == 0 {
+		return historyView{} // the scope of a shared circuit without a call
+	}
+	v := historyView{historyStep.Seconds(), s.Responses.HistoryAt, make([]int, len(s.Responses.History)), make([]int, len(s.Responses.History))}
+	for i, part := range s.Responses.History {
+		v.Calls[i], v.Failures[i] = part.Calls, part.Failures
+	}
+	return v
+}
+
 func newResponsesView(r *resilienthttp.ResponseStatus) responsesView {
 	return responsesView{r.Calls, r.Failures(), r.ClientErrors, r.Throttled, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Rejected, r.Since, r.CallsSince}
 }
@@ -109,6 +132,8 @@ type breakerView struct {
 	State          string    `json:"state"`
 	Calls          int       `json:"calls"`
 	Failures       int       `json:"failures"`
+	Opened         time.Time `json:"opened,omitzero"`
+	FailedProbes   int       `json:"failed_probes,omitempty"`
 	Openings       int       `json:"openings"` // of the last 5 min
 	Since          time.Time `json:"since,omitzero"`
 	NotBefore      time.Time `json:"not_before,omitzero"`
@@ -187,8 +212,8 @@ func newPage(title string, transports map[string]*resilienthttp.Transport, sourc
 func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	v := scopeView{
 		Scope: s.Scope, Priority: priority.Format(int8(s.Priority)), Health: healthOf(s, now), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
-		Responses: newResponsesView(&s.Responses), LastMinute: minuteView(s.LastMinute),
-		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Openings, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit, s.Breaker.FailingSince, s.Breaker.Waiting},
+		Responses: newResponsesView(&s.Responses), LastMinute: minuteView(s.LastMinute), History: newHistoryView(s),
+		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Openings.At, s.Breaker.Openings.FailedProbes, s.Breaker.Openings.Count, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit, s.Breaker.FailingSince, s.Breaker.Waiting},
 		Budget:  budgetView(s.Budget),
 		Latency: newLatencyView(&s.Latency),
 		Slowest: newCallView(&s.Slowest),
@@ -197,9 +222,23 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	for _, q := range s.Quotas {
 		v.Quotas = append(v.Quotas, quotaView(q))
 	}
+	if since := s.Responses.CallsSince; allFail(since, s.Failure.Status) {
+		v.countNewest(since)
+	}
 	v.Blocked = blockedBy(s, now)
 	v.Action = v.action(now)
 	return v
+}
+
+// countNewest counts the newest calls as failures. If all fail, answers such as 404 are failures too.
+func (s *scopeView) countNewest(calls int) {
+	s.Responses.Failures = max(s.Responses.Failures, min(calls, s.Responses.Calls))
+	s.LastMinute.Failures = max(s.LastMinute.Failures, min(calls, s.LastMinute.Calls))
+	h := &s.History
+	for i, n := range slices.Backward(h.Calls) {
+		h.Failures[i] = max(h.Failures[i], min(calls, n))
+		calls = max(calls-n, 0)
+	}
 }
 
 // healthOf never returns ok while calls fail. A failed attempt counts before its call has ended.
@@ -295,14 +334,18 @@ func blockedBy(s *resilienthttp.ScopeState, now time.Time) *blockedView {
 	rejecting := func(reason string) *blockedView {
 		return &blockedView{Rejecting: b.Waiting == 0, Until: b.NotBefore, Reason: reason}
 	}
-	results := plural(b.Failures, "failure") + " in " + plural(b.Calls, "attempt") + lastFailure(&s.Failure)
+	opened := clock(b.Openings.At) + ", after " + ratioOf(b.Failures, b.Calls) + agree(b.Calls, " attempt", " attempts") + " failed; " +
+		plural(b.Openings.FailedProbes, "probe") + " failed since."
+	if f := &s.Failure; !f.At.IsZero() {
+		opened += " Last failure: " + endedWith(f.Status, f.ErrorType, failureText(f)) + "."
+	}
 	switch {
 	case b.State == resilienthttp.StateOpen:
-		return rejecting("The circuit is open: " + results + ".")
+		return rejecting("The circuit is open since " + opened)
 	case b.State == resilienthttp.StateHalfOpen && b.NotBefore.After(now):
-		return rejecting("The circuit is half-open: probes are in flight. It opened after " + results + ".")
+		return rejecting("The circuit is half-open: probes are in flight. It opened at " + opened)
 	case b.State == resilienthttp.StateHalfOpen:
-		return &blockedView{Reason: "The circuit is half-open: the next calls are probes. It opened after " + results + "."}
+		return &blockedView{Reason: "The circuit is half-open: the next calls are probes. It opened at " + opened}
 	case b.NotBefore.After(now):
 		return rejecting("The circuit closes slowly after slow failures" + lastFailure(&s.Failure) + ": it limits the requests in flight.")
 	}

@@ -53,6 +53,9 @@ func (s *Spec) run(t *testing.T, progress func(float64)) *Report {
 	for i, result := range fleet.RunAll(t, runs, nil, func(fleet.Result) {}) {
 		r.Runs = append(r.Runs, newRun(labels[i], &result, watches[i]))
 	}
+	if s.grid != nil {
+		r.propose(s.variants())
+	}
 	return r
 }
 

@@ -54,7 +54,7 @@ func fieldGroups() []fieldGroup {
 	return []fieldGroup{
 		{"Clients", []field{
 			{Name: "clients", Label: "Number", Hint: "at most 10,000", Initial: "1000", set: number(1, maxClients, func(s *Spec) *int { return &s.clients })},
-			{Name: "every", Label: "Each calls every", Hint: "for example 1s", Initial: "1s", set: span(10*time.Millisecond, maxTotal, func(s *Spec) *time.Duration { return &s.every })},
+			{Name: "rate", Label: "Calls per second", Hint: "of all clients together", Initial: "1000", set: perSecond},
 			{
 				Name: "arrivals", Label: "Arrivals", Initial: "random", Options: []option{{"random", "random (Poisson)"}, {"regular", "regular"}},
 				set: choice(func(s *Spec, v string) { s.regular = v == "regular" }, "random", "regular"),
@@ -241,6 +241,15 @@ func ratio(s *Spec, text string) error {
 		return fmt.Errorf("%.40q (want a number above 0, at most 1)", text)
 	}
 	s.share = f
+	return nil
+}
+
+func perSecond(s *Spec, text string) error {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(f >= 0.01 && f <= 100_000) {
+		return fmt.Errorf("%.40q (want 0.01 to 100000)", text)
+	}
+	s.rate = f
 	return nil
 }
 

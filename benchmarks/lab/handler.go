@@ -92,6 +92,7 @@ func isLoopback(host string) bool {
 
 // formView is the page with the values of its URL.
 type formView struct {
+	APIs    []Preset
 	Presets []Preset
 	Groups  []groupView
 	Peers   []peerView
@@ -116,7 +117,7 @@ type peerView struct {
 
 func (h *handler) form(w http.ResponseWriter, r *http.Request) {
 	values := r.URL.Query()
-	view := formView{Presets: Presets(), Errors: FormError{}}
+	view := formView{APIs: APIs(), Presets: Presets(), Errors: FormError{}}
 	_, err := Parse(values)
 	_ = errors.As(err, &view.Errors)
 	for _, g := range fieldGroups() {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
 // Report is the result of an experiment.
@@ -20,6 +23,8 @@ type Report struct {
 	Seconds int        // in which calls arrive
 	Band    [2]float64 // the failure, in seconds
 	Runs    []Run      // the bare client first
+
+	Proposal *Proposal // nil: no values were tried
 }
 
 // Run is the result of one library. Times are in seconds. P50s and P99s are of the successful calls
@@ -82,7 +87,33 @@ func endedBy(o fleet.Observation) string {
 	case o.Response != nil:
 		return "status " + strconv.Itoa(o.Response.StatusCode)
 	}
-	return strings.ReplaceAll(strings.TrimPrefix(resilienthttp.ErrorType(o.Err), "_"), "_", " ")
+	kind := resilienthttp.ErrorType(o.Err)
+	if kind == "_OTHER" {
+		return textOf(o.Err)
+	}
+	return strings.ReplaceAll(kind, "_", " ")
+}
+
+var (
+	address = regexp.MustCompile(`(?i)\b((get|post) )?"?https?://[^\s"]+"?:? ?`)
+	figure  = regexp.MustCompile(`\d+`)
+)
+
+// textOf returns the text of another library's error, without what differs from call to call.
+func textOf(err error) string {
+	if outer, ok := errors.AsType[*url.Error](err); ok {
+		err = outer.Err
+	}
+	text := figure.ReplaceAllString(address.ReplaceAllString(err.Error(), ""), "n")
+	for _, next := range []string{". ", ", ", "\n"} { // the last response, and the errors of other attempts
+		text, _, _ = strings.Cut(text, next)
+	}
+	text = strings.Join(strings.Fields(text), " ")
+	const most = 60
+	if runes := []rune(text); len(runes) > most {
+		text = string(runes[:most]) + "…"
+	}
+	return text
 }
 
 func newRun(name string, r *fleet.Result, w *watch) Run {
@@ -149,9 +180,20 @@ func (r *Report) Sentences() (all []string) {
 			}
 			text += fmt.Sprintf(" Failed calls: %s. They ended by: %s.", grouped(failed), strings.Join(causes, ", "))
 		}
+		if names := run.knobs(); len(names) > 0 && run.Name == peers.Ours {
+			text += " These fields decide about them: " + strings.Join(names, ", ") + "."
+		}
 		all = append(all, text)
 	}
 	return all
+}
+
+// Grid returns the fields that the verdict names, as a list; "" means none, or that their values were tried.
+func (r *Report) Grid() string {
+	if i := slices.IndexFunc(r.Runs, func(run Run) bool { return run.Name == peers.Ours }); i > 0 && r.Proposal == nil {
+		return strings.Join(r.Runs[i].knobs(), " ")
+	}
+	return ""
 }
 
 // percent has one digit, and more if a failure would not be visible.

@@ -48,19 +48,21 @@ async function* lines(response) {
 	}
 }
 
-async function run() {
+async function run(grid = []) {
 	if (controller) controller.abort();
 	const own = controller = new AbortController();
 	const busy = is => {
 		for (const id of ["progress", "stop"]) element(id).hidden = !is;
 	};
 	showErrors({});
+	const body = new URLSearchParams(new FormData(form));
+	for (const name of grid) body.append("grid", name);
 	element("failed").textContent = element("result").innerHTML = "";
 	element("progress").value = 0;
 	busy(true);
 	let ended = false;
 	try {
-		const response = await fetch("/run", {method: "POST", body: new URLSearchParams(new FormData(form)), signal: own.signal});
+		const response = await fetch("/run", {method: "POST", body, signal: own.signal});
 		if (!(response.headers.get("Content-Type") || "").startsWith("application/x-ndjson")) throw new Error(await response.text());
 		for await (const line of lines(response)) ended = show(JSON.parse(line)) || ended;
 		if (!ended) throw new Error("The run ended without a result.");
@@ -78,6 +80,9 @@ form.addEventListener("submit", event => {
 element("again").addEventListener("click", () => {
 	form.elements.seed.value = Math.floor(Math.random() * 1e6);
 	run();
+});
+element("result").addEventListener("click", event => {
+	if (event.target.id === "propose") run(event.target.dataset.grid.split(" "));
 });
 element("stop").addEventListener("click", () => controller.abort());
 showErrors(Object.fromEntries([...document.querySelectorAll("p.error[id^='error-']:not(:empty)")].map(e => [e.id.slice(6), e.textContent])));

@@ -25,10 +25,11 @@ type Spec struct {
 	name string
 	seed uint64
 
-	clients         int
-	every, deadline time.Duration
-	regular, post   bool
-	topology        fleet.Topology
+	clients       int
+	rate          float64 // calls per second of all clients
+	deadline      time.Duration
+	regular, post bool
+	topology      fleet.Topology
 
 	server fleet.Server
 
@@ -42,6 +43,7 @@ type Spec struct {
 
 	peers  []string // without bare
 	config string   // JSON; "": the zero Transport
+	grid   []knob   // the fields of which other values are tried; nil: none
 
 	values url.Values // those that differ from the initial ones
 }
@@ -63,7 +65,7 @@ func (e FormError) Error() string {
 // values.
 func Parse(values url.Values) (*Spec, error) {
 	s, errs := &Spec{values: url.Values{}}, FormError{}
-	known := map[string]bool{peersField: true}
+	known := map[string]bool{peersField: true, gridField: true}
 	for _, g := range fieldGroups() {
 		for _, f := range g.Fields {
 			known[f.Name] = true
@@ -86,6 +88,9 @@ func Parse(values url.Values) (*Spec, error) {
 	}
 	if err := s.setPeers(values); err != nil {
 		errs[peersField] = err.Error()
+	}
+	if err := s.setGrid(values[gridField]); err != nil {
+		errs[""] = err.Error()
 	}
 	if len(errs) == 0 {
 		s.check(errs)
@@ -128,11 +133,9 @@ func (s *Spec) check(errs FormError) {
 		errs["arrivals"] = "a surge needs random arrivals"
 	}
 	if calls := s.calls(); calls > maxCalls {
-		errs["every"] = fmt.Sprintf("%.0f calls (want at most %d)", calls, maxCalls)
+		errs["rate"] = fmt.Sprintf("%.0f calls (want at most %d)", calls, maxCalls)
 	}
 }
-
-func (s *Spec) rate() float64 { return float64(s.clients) / s.every.Seconds() }
 
 // calls is the number of calls of a library.
 func (s *Spec) calls() float64 {
@@ -140,7 +143,7 @@ func (s *Spec) calls() float64 {
 	if s.failure == failSurge {
 		length += (s.factor - 1) * s.length.Seconds()
 	}
-	return s.rate() * length
+	return s.rate * length
 }
 
 // Query returns the fields that differ from their initial values, as the query of a URL.
@@ -170,9 +173,9 @@ func (s *Spec) Scenario() fleet.Scenario {
 func (s *Spec) load() fleet.Load {
 	l := fleet.Load{}
 	if s.regular {
-		l.Every = s.every
-	} else if s.rate() != fleet.Rate {
-		l.Rate = s.rate()
+		l.Every = time.Duration(float64(s.clients) / s.rate * float64(time.Second))
+	} else if s.rate != fleet.Rate {
+		l.Rate = s.rate
 	}
 	if s.clients != fleet.Clients {
 		l.Clients = s.clients
@@ -224,6 +227,13 @@ func (s *Spec) runs() (runs []fleet.Config, labels []string) {
 	}
 	sc := s.Scenario()
 	add(bare, bare, sc)
+	if s.grid != nil {
+		for _, v := range s.variants() {
+			sc.Configure = fleet.Configured(v.config)
+			add(peers.Ours, v.label, sc)
+		}
+		return runs, labels
+	}
 	for _, name := range s.peers {
 		add(name, name, sc)
 		if s.config != "" && name == peers.Ours {

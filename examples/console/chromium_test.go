@@ -313,5 +313,5 @@ func (b *browser) legible() {
 	chromium.Legible(b.ctx, b.T, map[string]string{
 		"list": b.url + "/?resolved=1&scope=tenant" + script, "intents": b.url + "/?view=intents&scope=tenant" + script, "intent": intent,
 		"counts": b.url + "/?view=counts", "confirm": b.url + "/?view=redrive&scope=tenant" + script, "problem": b.url + "/?view=intents&state=lost",
-	}, "main section", map[int64]string{1280: "wide", 1151: "table", 800: "half", 320: "narrow"})
+	}, "main section", map[int64]string{1280: "wide", 1060: "table", 800: "half", 320: "narrow"})
 }

@@ -147,7 +147,7 @@ func TestStatePageInChromium_scenarios(t *testing.T) {
 	t.Cleanup(usual.Close)
 	pages["usual"] = usual.URL
 
-	widths := map[int64]string{1280: "wide", 1160: "tablet", 800: "half", 360: "narrow"}
+	widths := map[int64]string{1280: "wide", 1100: "tablet", 1060: "small", 800: "half", 360: "narrow"}
 	chromium.Legible(ctx, t, pages, "#scopes", widths)
 	chromium.Legible(ctx, t, map[string]string{"crowd": crowd + "/?scope=host-3-409"}, "#scopes", widths)
 

@@ -50,7 +50,7 @@ type Change struct {
 	Key      scope.Key
 	From, To State
 	At       time.Time
-	Openings int // see Status
+	Openings Openings
 }
 
 // Outcome is the meaning of an attempt's result for the circuit.
@@ -198,11 +198,19 @@ func (c *Circuit) Usual() time.Duration { return c.baseline.Get() }
 // Cancel returns the permit of an attempt that was not sent or has no known result.
 func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
 
+// Openings are how often the closed circuit opened in the last 5 min, and what the last one began with, until the circuit
+// closes and in that change.
+type Openings struct {
+	Count                            int
+	At                               time.Time
+	Attempts, Failures, FailedProbes int
+}
+
 // Status describes a circuit.
 type Status struct {
 	State           State
-	Calls, Failures int       // results of the Window; if not closed, those for which it opened
-	Openings        int       // how often the closed circuit opened in the last 5 min
+	Calls, Failures int // results of the Window; if not closed, those for which it opened
+	Openings        Openings
 	Since           time.Time // the last change, or the first use of the Breaker; zero: no circuit
 	NotBefore       time.Time // no request is sent until then; zero: one may be sent
 	Limit           float64   // maximum of requests in flight under slow start; zero: none
@@ -245,7 +253,7 @@ func (c *Circuit) Status(now time.Time) Status {
 // State returns the State of the Status.
 func (c *Circuit) State(now time.Time) State { return c.Status(now).State }
 
-// changed returns the change. The circuit is locked.
+// changed returns a change during the opening. The circuit is locked.
 func (c *Circuit) changed(from, to State, now time.Time) *Change {
 	if now.After(c.since) { // a goroutine that read the clock first may get the lock last
 		c.since = now
@@ -262,11 +270,14 @@ func (c *Circuit) changed(from, to State, now time.Time) *Change {
 // openingsWindow is the time for which openings are counted.
 const openingsWindow = 5 * time.Minute
 
-// countOpenings returns how often the closed circuit has opened lately. The circuit is locked.
-func (c *Circuit) countOpenings(now time.Time) int {
-	if c.openings == nil {
-		return 0
+// countOpenings describes the openings. The circuit is locked.
+func (c *Circuit) countOpenings(now time.Time) (o Openings) {
+	if c.openings != nil {
+		n, _ := c.openings.Sum(now.Sub(c.breaker.origin), openingsWindow)
+		o.Count = int(n)
 	}
-	n, _ := c.openings.Sum(now.Sub(c.breaker.origin), openingsWindow)
-	return int(n)
+	if last := c.opening; last != nil {
+		o.At, o.Attempts, o.Failures, o.FailedProbes = last.hold.Since(), last.opened.results, last.opened.failures, last.failedProbes
+	}
+	return o
 }

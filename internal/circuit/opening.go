@@ -18,6 +18,8 @@ type opening struct {
 	failed  time.Time     // the last failure
 	slowest time.Duration // highest latency of a failure since the circuit was last closed
 
+	failedProbes int
+
 	halfOpen     bool          // a probe was sent since the last change to open
 	results      tally         // results of probes since then
 	inFlight     int           // probes without a result; after a success those that were sent since then
@@ -65,6 +67,7 @@ func (c *Circuit) doneProbe(o *opening, r Result, now time.Time) *Change {
 	switch r.Outcome {
 	case Failure:
 		o.results.failures++
+		o.failedProbes++
 		o.failed = now
 		o.slowest = max(o.slowest, r.Took)
 	case Success, Responded:
@@ -100,10 +103,11 @@ func (c *Circuit) judge(took time.Duration, now time.Time) *Change {
 		}
 		next := new(closed)
 		next.slowStart.Store(newSlowStart(rules, c.baseline.Get(), c.outage.usual, o.slowest, o.lastResponse, now))
+		change := c.changed(from, Closed, now)
 		c.opening = nil
 		c.closed.Store(next)
 		c.startRelease(now)
-		return c.changed(from, Closed, now)
+		return change
 	}
 	return nil
 }

@@ -34,6 +34,9 @@ func (h *Hold) End(now time.Time) (lasted time.Duration) {
 // Held reports whether there is a hold.
 func (h *Hold) Held() bool { return !h.since.IsZero() }
 
+// Since returns when the hold began.
+func (h *Hold) Since() time.Time { return h.since }
+
 // Next returns when a test may be sent. A clock that was set back, as in the next testing/synctest bubble, is behind the
 // beginning: then it may be sent at once. A smaller step is the delay between reading the clock and getting the lock.
 func (h *Hold) Next(now time.Time) time.Time {

@@ -17,8 +17,10 @@ type Usual struct {
 }
 
 const (
-	usualSteps   = 64 // the slowest pace
-	usualSamples = 4  // the least number of samples of a median
+	usualSteps = 64 // the slowest pace
+
+	// FewestSamples is the least number of samples of a median.
+	FewestSamples = 4
 )
 
 // Follow makes the step of this time, unless it is made or the Window has too few samples.
@@ -28,7 +30,7 @@ func (u *Usual) Follow(at time.Duration, w *Window) {
 		return
 	}
 	recent := w.Histogram(at)
-	if recent.samples < usualSamples {
+	if recent.samples < FewestSamples {
 		u.last.CompareAndSwap(epoch, last) // the next sample may be the last one that is missing
 		return
 	}
@@ -70,7 +72,7 @@ func (u *Usual) IsSlow(recent *Histogram, old bool) bool {
 	if recent.samples < fewSamples {
 		factor *= slowFactor
 	}
-	return old || p50 > 0 && recent.samples >= usualSamples && now > p99 && float64(now) >= factor*float64(p50) && now >= p50+SlowMore
+	return old || p50 > 0 && recent.samples >= FewestSamples && now > p99 && float64(now) >= factor*float64(p50) && now >= p50+SlowMore
 }
 
 // IsOld reports whether the mean age of n attempts in flight is more than 5 s and twice the usual

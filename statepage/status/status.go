@@ -20,6 +20,9 @@ type Responses struct {
 	// of calls that have ended since then: all failed.
 	Since      time.Time
 	CallsSince int
+
+	History   []Minute  // the calls in 16 parts of 18.75 s, the oldest first
+	HistoryAt time.Time // the start of the last part, which is not over
 }
 
 // Failures returns the number of calls that failed. Responses 400 to 499 other than 408 and 429
@@ -33,7 +36,17 @@ func (r Responses) Failures() int {
 	return failures
 }
 
-// Minute counts the calls of the last minute and the failures among them, as Responses
+// Openings are those of a circuit.
+type Openings struct {
+	Count int // how often the closed circuit has opened in the last 5 min
+
+	// At is when the circuit opened last, Failures of Attempts are those for which it did, and FailedProbes is the number of
+	// probes that have failed since then. They are zero once it is closed. The change to closed has them too.
+	At                               time.Time
+	Attempts, Failures, FailedProbes int
+}
+
+// Minute counts the calls of the last minute, or of a part of the History, and the failures among them, as Responses
 // does.
 type Minute struct{ Calls, Failures int }
 
