@@ -95,7 +95,9 @@ type BreakerChange struct {
 	Priority Priority // each priority of a scope has a circuit
 	From, To BreakerState
 	At       time.Time
-	Openings status.Openings // with this change
+	Openings int // how often the closed circuit has opened in the last 5 min, with this change
+
+	status.Opening
 }
 
 // State returns the state of the circuit of a scope and priority. An unknown priority means
@@ -210,10 +212,14 @@ func (h *heldAttempt) WaitEnds() { (*attempt)(h).visit.Record.queued.Add(-1) }
 func (c *call) breakerChanged(change *circuit.Change) {
 	event := BreakerChange{
 		Scope: change.Key.Name, Priority: Priority(change.Key.Class), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At,
-		Openings: status.Openings(change.Openings),
+		Openings: change.Openings.Count, Opening: openingOf(change.Openings),
 	}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)
 	}
 	runHooks(c, breakerChange, event)
+}
+
+func openingOf(o circuit.Openings) status.Opening {
+	return status.Opening{OpenedAt: o.At, Attempts: o.Attempts, Failures: o.Failures, FailedProbes: o.FailedProbes}
 }

@@ -240,9 +240,9 @@ func (l *traceLogger) breaker(change BreakerChange) {
 		attrs = append(attrs, slog.String("priority", p.String()))
 	}
 	attrs = append(attrs, slog.String("from", change.From.String()), slog.String("to", change.To.String()), slog.Time("at", change.At),
-		slog.Int("openings", change.Openings.Count), slog.Int("attempts", change.Openings.Attempts), slog.Int("failures", change.Openings.Failures))
+		slog.Int("openings", change.Openings), slog.Int("attempts", change.Attempts), slog.Int("failures", change.Failures))
 	if change.To == StateClosed {
-		attrs = append(attrs, slog.Duration("duration", change.At.Sub(change.Openings.At)), slog.Int("failed_probes", change.Openings.FailedProbes))
+		attrs = append(attrs, slog.Duration("duration", change.At.Sub(change.OpenedAt)), slog.Int("failed_probes", change.FailedProbes))
 	}
 	l.log(context.Background(), slog.LevelWarn, "breaker_changed", 0, attrs)
 }

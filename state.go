@@ -74,7 +74,10 @@ type BreakerStatus struct {
 	// circuit is not closed, they are the results that opened it.
 	Calls, Failures int
 
-	Openings status.Openings
+	// Openings is how often a closed circuit has opened in the last 5 min.
+	Openings int
+
+	status.Opening
 
 	Since          time.Time // the time of the last change; zero: there is no circuit
 	NotBefore      time.Time // the next request may be sent then; zero: now
@@ -111,7 +114,7 @@ func (c *config) state(now time.Time) []ScopeState {
 		}
 		b := circuit.Status(now)
 		s.Breaker = BreakerStatus{
-			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: status.Openings(b.Openings), Since: b.Since,
+			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: b.Openings.Count, Opening: openingOf(b.Openings), Since: b.Since,
 			NotBefore: b.NotBefore, SlowStartLimit: b.Limit, FailingSince: b.Outage, Waiting: b.Waiting,
 		}
 		s.Budget = BudgetStatus(c.budget.status(bucket, now))

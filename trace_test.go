@@ -902,9 +902,9 @@ func TestLogTrace_night(t *testing.T) {
 			require.NotContains(t, changes[0], "failed_probes")
 			require.InDelta(t, 60e9, changes[1]["duration"], 3e9)
 			require.Equal(t, int(refused.Load()), int(changes[0]["failures"].(float64))+int(changes[1]["failed_probes"].(float64)))
-			require.Equal(t, start.Add(time.Minute).Truncate(time.Second), state.Openings.At.Truncate(time.Second))
-			require.Positive(t, state.Openings.FailedProbes)
-			require.Less(t, float64(state.Openings.FailedProbes), changes[1]["failed_probes"])
+			require.Equal(t, start.Add(time.Minute).Truncate(time.Second), state.OpenedAt.Truncate(time.Second))
+			require.Positive(t, state.FailedProbes)
+			require.Less(t, float64(state.FailedProbes), changes[1]["failed_probes"])
 
 			require.Greater(t, len(failed), 100)
 			hashes := map[string]bool{}

@@ -213,7 +213,7 @@ func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	v := scopeView{
 		Scope: s.Scope, Priority: priority.Format(int8(s.Priority)), Health: healthOf(s, now), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
 		Responses: newResponsesView(&s.Responses), LastMinute: minuteView(s.LastMinute), History: newHistoryView(s),
-		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.Openings.At, s.Breaker.Openings.FailedProbes, s.Breaker.Openings.Count, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit, s.Breaker.FailingSince, s.Breaker.Waiting},
+		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.OpenedAt, s.Breaker.FailedProbes, s.Breaker.Openings, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit, s.Breaker.FailingSince, s.Breaker.Waiting},
 		Budget:  budgetView(s.Budget),
 		Latency: newLatencyView(&s.Latency),
 		Slowest: newCallView(&s.Slowest),
@@ -334,8 +334,8 @@ func blockedBy(s *resilienthttp.ScopeState, now time.Time) *blockedView {
 	rejecting := func(reason string) *blockedView {
 		return &blockedView{Rejecting: b.Waiting == 0, Until: b.NotBefore, Reason: reason}
 	}
-	opened := clock(b.Openings.At) + ", after " + ratioOf(b.Failures, b.Calls) + agree(b.Calls, " attempt", " attempts") + " failed; " +
-		plural(b.Openings.FailedProbes, "probe") + " failed since."
+	opened := clock(b.OpenedAt) + ", after " + ratioOf(b.Failures, b.Calls) + agree(b.Calls, " attempt", " attempts") + " failed; " +
+		plural(b.FailedProbes, "probe") + " failed since."
 	if f := &s.Failure; !f.At.IsZero() {
 		opened += " Last failure: " + endedWith(f.Status, f.ErrorType, failureText(f)) + "."
 	}

@@ -36,13 +36,10 @@ func (r Responses) Failures() int {
 	return failures
 }
 
-// Openings are those of a circuit.
-type Openings struct {
-	Count int // how often the closed circuit has opened in the last 5 min
-
-	// At is when the circuit opened last, Failures of Attempts are those for which it did, and FailedProbes is the number of
-	// probes that have failed since then. They are zero once it is closed. The change to closed has them too.
-	At                               time.Time
+// Opening is when a circuit opened, the Failures of Attempts for which it did, and how many probes have failed since then. It
+// is zero once the circuit is closed. The change to closed has it too.
+type Opening struct {
+	OpenedAt                         time.Time
 	Attempts, Failures, FailedProbes int
 }
 
