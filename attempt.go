@@ -36,7 +36,7 @@ type attempt struct {
 	permits permits
 	timers  attemptTimers
 	hedged  *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
-	upload  bodyProgress // of its request body
+	upload  atomic.Int64 // when its request body last made progress, since its start
 	attemptBody
 }
 

@@ -269,18 +269,10 @@ type responseContext call
 
 type callKey struct{}
 
-var _ context.Context = (*responseContext)(nil)
-
-// Deadline implements context.Context.
 func (c *responseContext) Deadline() (time.Time, bool) { return c.request.Context().Deadline() }
+func (c *responseContext) Done() <-chan struct{}       { return c.request.Context().Done() }
+func (c *responseContext) Err() error                  { return c.request.Context().Err() }
 
-// Done implements context.Context.
-func (c *responseContext) Done() <-chan struct{} { return c.request.Context().Done() }
-
-// Err implements context.Context.
-func (c *responseContext) Err() error { return c.request.Context().Err() }
-
-// Value implements context.Context.
 func (c *responseContext) Value(key any) any {
 	if key == (callKey{}) {
 		return (*call)(c)

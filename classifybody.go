@@ -136,7 +136,6 @@ func (b *heldBody) take(next *bodyRead) {
 	b.held, b.err, b.next = append(b.held, next.bytes...), next.err, nil
 }
 
-// Read implements io.Reader.
 func (b *heldBody) Read(p []byte) (int, error) {
 	if b.next != nil && len(b.held) == 0 {
 		if len(p) == 0 {

@@ -79,7 +79,7 @@ func (c *Connections) transport() *http.Transport {
 
 func (c *Connections) current() *pools {
 	p := c.pools.Load()
-	if p != nil && !p.expired() {
+	if p != nil && (p.life == 0 || time.Since(p.start) < p.life) {
 		return p
 	}
 	if p == nil {
@@ -146,8 +146,6 @@ func cloneOf(t *http.Transport) *http.Transport {
 	}
 	return c
 }
-
-func (p *pools) expired() bool { return p.life > 0 && time.Since(p.start) >= p.life }
 
 func (p *pools) transport(number int) *http.Transport {
 	if t := p.transports[number].Load(); t != nil {
@@ -328,8 +326,7 @@ func (a *attempt) wasOvertaken() bool {
 	return a.hedged != nil && a.hedged.winner != nil && a.hedged.winner.report.Start.After(a.report.Start)
 }
 
-// misdirected reports whether the server rejects the connection for this host: RFC 9110 section
-// 15.5.20. Another connection may reach a server that does not.
+// misdirected reports whether the server rejects the connection for this host. Another one may reach a server that does not.
 func (a *attempt) misdirected() bool {
 	return a.responded(http.StatusMisdirectedRequest) && a.pool.Load() > 0
 }

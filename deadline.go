@@ -150,18 +150,11 @@ func (d DeadlineHandler) received(h http.Header, now time.Time) (left time.Durat
 		}
 	}
 	if !ok {
-		left, ok = parseDeadline(headerValue(h, deadlineField(d.Header)), now)
+		at, err := time.Parse(time.RFC3339, strings.TrimSpace(headerValue(h, deadlineField(d.Header))))
+		left, ok = at.Sub(now), err == nil // Sub saturates
 	}
 	if ok && d.Max > 0 {
 		left = min(left, d.Max)
 	}
 	return left, ok
-}
-
-func parseDeadline(value string, now time.Time) (time.Duration, bool) {
-	at, err := time.Parse(time.RFC3339, strings.TrimSpace(value))
-	if err != nil {
-		return 0, false
-	}
-	return at.Sub(now), true // Sub saturates
 }

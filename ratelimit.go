@@ -262,9 +262,6 @@ func credential(h http.Header, u *url.URL) string {
 // queuedAttempt is an attempt that waits in the queue.
 type queuedAttempt attempt
 
-var _ waitqueue.Waiter = (*queuedAttempt)(nil)
-
-// WaitBegins implements waitqueue.Waiter.
 func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	if q.report.FixedLimit = fixed; !fixed {
 		q.report.quota = (*attempt)(q).exhausted(time.Now())
@@ -272,7 +269,6 @@ func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	(*attempt)(q).beginQueue(until)
 }
 
-// WaitEnds implements waitqueue.Waiter.
 func (q *queuedAttempt) WaitEnds() { (*attempt)(q).visit.Record.queued.Add(-1) }
 
 func (a *attempt) beginQueue(until time.Time) {

@@ -171,8 +171,10 @@ func (a *attempt) class() responseClass {
 }
 
 func (c *call) noteEnd(resp *http.Response) {
-	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.visit.Record.failing.Load() {
-		c.last.visit.Record.failing.Store(true)
+	if a := c.last; a != nil && a.report.Verdict.retryable() && (a.outcome == circuit.Failure || a.outcome == circuit.Timeout) {
+		if failing := &a.visit.Record.failing; !failing.Load() {
+			failing.Store(true)
+		}
 	}
 	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
@@ -207,11 +209,6 @@ func (c *call) class() responseClass {
 		return c.last.class()
 	}
 	return classNone
-}
-
-// failed reports whether the circuit breaker counts the attempt as a failure.
-func (a *attempt) failed() bool {
-	return a.outcome == circuit.Failure || a.outcome == circuit.Timeout
 }
 
 func (c *call) status(resp *http.Response, took time.Duration) CallStatus {

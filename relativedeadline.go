@@ -34,26 +34,25 @@ func parseRelative(name, value string) (time.Duration, bool) {
 	if name == grpcTimeoutHeader {
 		return parseGRPCTimeout(value)
 	}
-	return parseMillis(value)
-}
-
-// formatRelative returns the value of the field for the remaining time, rounded down, because the
-// receiver must not work longer than its caller waits.
-func formatRelative(name string, left time.Duration) string {
-	if name == grpcTimeoutHeader {
-		return formatGRPCTimeout(left)
-	}
-	return strconv.FormatInt(left.Milliseconds(), 10)
-}
-
-// parseMillis parses whole milliseconds. A negative number is a deadline that has passed.
-func parseMillis(value string) (time.Duration, bool) {
 	ms, err := strconv.ParseInt(value, 10, 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) || value[0] == '+' {
 		return 0, false
 	}
 	const maxMillis = math.MaxInt64 / int64(time.Millisecond)
-	return time.Duration(min(max(ms, -1), maxMillis)) * time.Millisecond, true
+	return time.Duration(min(max(ms, -1), maxMillis)) * time.Millisecond, true // negative: the deadline has passed
+}
+
+// formatRelative returns the value of the field for the remaining time, rounded down, because the
+// receiver must not work longer than its caller waits.
+func formatRelative(name string, left time.Duration) string {
+	if name != grpcTimeoutHeader {
+		return strconv.FormatInt(left.Milliseconds(), 10)
+	}
+	unit := 0
+	for left/grpcUnits[unit].length > grpcMax {
+		unit++ // a Duration has fewer than 3,000,000 hours
+	}
+	return strconv.FormatInt(int64(left/grpcUnits[unit].length), 10) + string(grpcUnits[unit].letter)
 }
 
 // parseGRPCTimeout parses one to eight digits and a unit.
@@ -73,14 +72,4 @@ func parseGRPCTimeout(value string) (time.Duration, bool) {
 		}
 	}
 	return 0, false
-}
-
-// formatGRPCTimeout uses the finest unit with at most eight digits.
-func formatGRPCTimeout(left time.Duration) string {
-	unit := 0
-	for left/grpcUnits[unit].length > grpcMax {
-		unit++ // a Duration has fewer than 3,000,000 hours
-	}
-	count := int64(left / grpcUnits[unit].length)
-	return strconv.FormatInt(count, 10) + string(grpcUnits[unit].letter)
 }

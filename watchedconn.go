@@ -82,7 +82,6 @@ func (c *watchedConn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// SyscallConn implements syscall.Conn.
 func (c *watchedConn) SyscallConn() (syscall.RawConn, error) {
 	if raw, ok := c.Conn.(syscall.Conn); ok {
 		return raw.SyscallConn()
