@@ -39,9 +39,9 @@ type addr string
 func (addr) Network() string  { return "tcp" }
 func (a addr) String() string { return string(a) }
 
-func newConns(client, server addr, up, down time.Duration) (c, s *Conn) {
+func newConns(client, server addr) (c, s *Conn) {
 	wake := sync.NewCond(new(sync.Mutex))
-	request, response := &stream{wake: wake, delay: up}, &stream{wake: wake, delay: down}
+	request, response := &stream{wake: wake}, &stream{wake: wake}
 	c = &Conn{wake: wake, in: response, out: request, local: client, remote: server}
 	s = &Conn{wake: wake, in: request, out: response, local: server, remote: client}
 	return c, s
@@ -53,7 +53,7 @@ func Reset(c *Conn) {
 	_ = c.Close()
 }
 
-// Read returns the data that has arrived. If there is none, it waits.
+// Read returns data. If there is none, it waits.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.wake.L.Lock()
 	defer c.wake.L.Unlock()
@@ -65,8 +65,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return 0, nil
 		case c.in.readBy.passed():
 			return 0, c.fail("read", os.ErrDeadlineExceeded)
-		case c.in.arrived > 0:
-			return c.in.pull(p), nil
+		case c.in.data.Len() > 0:
+			n, _ := c.in.data.Read(p)
+			c.wake.Broadcast()
+			return n, nil
 		case c.in.rst:
 			return 0, c.fail("read", os.NewSyscallError("read", syscall.ECONNRESET))
 		case c.in.fin:
@@ -92,7 +94,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		case c.out.refusal != 0:
 			return n, c.fail("write", os.NewSyscallError("write", c.out.refusal))
 		}
-		k := c.out.push(p[n:], c.in)
+		k := c.out.push(p[n:])
 		if n += k; n == len(p) {
 			return n, nil
 		}
@@ -109,10 +111,12 @@ func (c *Conn) Close() error {
 		c.closed = true
 		c.in.gone = true
 		switch {
+		case (c.linger0 || c.in.data.Len() > 0) && c.writeClosed: // a reset after the end only makes writes fail
+			c.in.refusal = cmp.Or(c.in.refusal, syscall.EPIPE)
 		case c.linger0 || c.in.data.Len() > 0:
-			c.out.reset(c.in, c.writeClosed)
-		case !c.writeClosed:
-			c.out.finish()
+			c.out.rst, c.in.refusal = true, cmp.Or(c.in.refusal, syscall.ECONNRESET)
+		default:
+			c.out.fin = true
 		}
 		c.in.readBy.set(c.in, time.Time{})
 		c.out.writeBy.set(c.out, time.Time{})
@@ -131,8 +135,7 @@ func (c *Conn) CloseWrite() (err error) {
 		case c.in.rst:
 			err = c.fail("close", os.NewSyscallError("shutdown", syscall.ENOTCONN))
 		case !c.writeClosed:
-			c.writeClosed = true
-			c.out.finish()
+			c.writeClosed, c.out.fin = true, true
 		}
 	})
 	return cmp.Or(closed, err)
@@ -177,8 +180,7 @@ func (c *Conn) set(op string, f func()) error {
 	return nil
 }
 
-// abort resets both directions for both ends, without delay. Each owner must still close
-// its end.
+// abort resets both directions for both ends. Each owner must still close its end.
 func (c *Conn) abort() {
 	c.wake.L.Lock()
 	defer c.wake.L.Unlock()
