@@ -70,19 +70,7 @@ func Start(ctx context.Context) (*Server, error) {
 // the test is skipped.
 func StartTB(tb testing.TB) *Server {
 	tb.Helper()
-	s, err := Start(tb.Context())
-	if errors.Is(err, ErrNotInstalled) {
-		tb.Skip(err)
-	}
-	if err != nil {
-		tb.Fatalf("starting a Redis server: %v", err)
-	}
-	tb.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return s
+	return procguard.StartTB(tb, func() (*Server, error) { return Start(tb.Context()) }, ErrNotInstalled)
 }
 
 func (s *Server) start(ctx context.Context) error {
