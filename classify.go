@@ -282,14 +282,6 @@ func method(req *http.Request) string {
 	return req.Method
 }
 
-// headerValue is Header.Get for a name that is canonical, which is much quicker.
-func headerValue(h http.Header, canonical string) string {
-	if values := h[canonical]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
-}
-
 // hasField reports whether the header has the field, in any case: net/http sends names unchanged.
 func hasField(h http.Header, canonical string) bool {
 	for name := range h {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
@@ -75,7 +76,7 @@ func streams(h http.Header) bool {
 
 // mediaType returns the media type of a body in lower case, without its parameters.
 func mediaType(h http.Header) string {
-	kind, _, _ := strings.Cut(headerValue(h, "Content-Type"), ";")
+	kind, _, _ := strings.Cut(field.Value(h, "Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 

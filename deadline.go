@@ -7,6 +7,8 @@ import (
 	"net/textproto"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 const (
@@ -141,16 +143,16 @@ func (d DeadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // received returns the time that is left to a request, at most Max.
 func (d DeadlineHandler) received(h http.Header, now time.Time) (left time.Duration, ok bool) {
 	if d.Relative == nil {
-		left, ok = parseRelative(timeoutHeader, headerValue(h, timeoutHeader))
+		left, ok = parseRelative(timeoutHeader, field.Value(h, timeoutHeader))
 	}
 	for _, name := range d.Relative {
 		name = textproto.CanonicalMIMEHeaderKey(name)
-		if other, valid := parseRelative(name, headerValue(h, name)); valid && (!ok || other < left) {
+		if other, valid := parseRelative(name, field.Value(h, name)); valid && (!ok || other < left) {
 			left, ok = other, true
 		}
 	}
 	if !ok {
-		at, err := time.Parse(time.RFC3339, strings.TrimSpace(headerValue(h, deadlineField(d.Header))))
+		at, err := time.Parse(time.RFC3339, strings.TrimSpace(field.Value(h, deadlineField(d.Header))))
 		left, ok = at.Sub(now), err == nil // Sub saturates
 	}
 	if ok && d.Max > 0 {

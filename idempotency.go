@@ -14,11 +14,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outerclient"
-	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
 const defaultKeyHeader = "Idempotency-Key"
@@ -106,7 +106,7 @@ type idempotencyKey struct {
 
 // chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey.
 func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotencyKey {
-	if key := headerValue(req.Header, i.Header); key != "" {
+	if key := field.Value(req.Header, i.Header); key != "" {
 		return idempotencyKey{value: key, callers: true}
 	}
 	for name, values := range req.Header { // in any case: net/http sends names unchanged
@@ -137,8 +137,8 @@ func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotency
 		}
 	}
 	if i.Quoted {
-		if _, rest, ok := structured.String(key); !ok || rest != "" {
-			key = structured.Quote(key)
+		if _, rest, ok := field.String(key); !ok || rest != "" {
+			key = field.Quote(key)
 		}
 	}
 	return idempotencyKey{value: key, callers: own, added: true}

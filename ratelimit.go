@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
@@ -241,7 +242,7 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 
 func credential(h http.Header, u *url.URL) string {
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"} {
-		if secret := headerValue(h, name); secret != "" {
+		if secret := field.Value(h, name); secret != "" {
 			return secret
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/eventstream"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
@@ -49,7 +50,7 @@ func (a *attempt) holds(resp *http.Response) bool {
 	if a.call.policy.Stream == nil || resp == nil || resp.StatusCode != http.StatusOK || resp.Body == nil || a.request.Method == http.MethodHead {
 		return false
 	}
-	encoding := headerValue(resp.Header, "Content-Encoding")
+	encoding := field.Value(resp.Header, "Content-Encoding")
 	return mediaType(resp.Header) == "text/event-stream" && (encoding == "" || strings.EqualFold(encoding, "identity"))
 }
 

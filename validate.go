@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
@@ -76,7 +76,7 @@ func (c *configErrors) headers(t *Transport) {
 	c.Header("DeadlineHeader.Relative", d.Relative)
 	fields := [...]struct{ field, header string }{{"Idempotency.Header", i.Header}, {"DeadlineHeader.Name", d.Name}, {"DeadlineHeader.Relative", d.Relative}}
 	for n, f := range fields {
-		ours := []string{retryOwnerHeader, priority.Header, timeoutHeader}
+		ours := []string{retryOwnerHeader, field.PriorityHeader, timeoutHeader}
 		if n == len(fields)-1 {
 			ours = ours[:2] // the last one is the default of Relative
 		}

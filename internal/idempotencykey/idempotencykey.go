@@ -10,7 +10,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/resilienthttp/resilienthttp/internal/structured"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // MaxLength is the maximum length of a key in characters, as for Stripe and most others.
@@ -20,9 +20,9 @@ const MaxLength = 255
 // string (IETF draft) are equal; parameters after the string are ignored. A value that
 // begins with a quote but is not such a string is a bare key, because the client may not
 // know structured fields. A value with a comma outside of quotes is a bare key too.
-func Parse(field string) (string, error) {
-	key := strings.Trim(field, " \t")
-	if text, rest, ok := structured.String(key); ok && (rest == "" || rest[0] == ';') {
+func Parse(value string) (string, error) {
+	key := strings.Trim(value, " \t")
+	if text, rest, ok := field.String(key); ok && (rest == "" || rest[0] == ';') {
 		key = text
 	}
 	if err := check(key); err != nil {
