@@ -90,12 +90,6 @@ func (i Idempotency) withDefaults() Idempotency {
 // generatedLength is the length of generated keys, which are UUIDs.
 const generatedLength = 36
 
-// tooShortForKeys reports whether generated keys would be longer than MaxLength.
-func (i *Idempotency) tooShortForKeys() bool {
-	generates := !i.Disabled && i.NewKey == nil && (i.Methods == nil || len(i.Methods) > 0)
-	return generates && i.MaxLength > 0 && i.MaxLength < generatedLength
-}
-
 // idempotencyKey is the key of a call. The zero value is none.
 type idempotencyKey struct {
 	value   string

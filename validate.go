@@ -86,7 +86,8 @@ func (c *configErrors) headers(t *Transport) {
 		}
 	}
 	c.Check(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
-	c.Check(t.Idempotency.tooShortForKeys(), fmt.Sprintf(
+	generates := !i.Disabled && i.NewKey == nil && len(i.Methods) > 0
+	c.Check(generates && t.Idempotency.MaxLength > 0 && t.Idempotency.MaxLength < generatedLength, fmt.Sprintf(
 		"Idempotency.MaxLength is %d, must be at least %d for generated keys (or set NewKey)", t.Idempotency.MaxLength, generatedLength))
 	for _, pattern := range i.Hosts {
 		if err := hostmatch.Check(pattern); err != nil {

@@ -24,6 +24,7 @@ func New(text string) error { return &TextError{text: text} }
 func Named(name, text string) error { return &TextError{text, name} }
 
 func (t *TextError) Error() string { return t.text }
+func (t *TextError) kind() string  { return t.name }
 
 // TimeoutError is a TextError that is a timeout for net, net/http and context.
 type TimeoutError struct{ TextError }
@@ -39,11 +40,8 @@ func (t *TimeoutError) Is(target error) bool { return target == context.Deadline
 
 // Name returns the name of err itself, not of an error that it wraps, or "".
 func Name(err error) string {
-	switch e := err.(type) { //nolint:errorlint // of this very error
-	case *TextError:
-		return e.name
-	case *TimeoutError:
-		return e.name
+	if named, ok := err.(interface{ kind() string }); ok { //nolint:errorlint // of this very error
+		return named.kind()
 	}
 	return ""
 }
