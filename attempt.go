@@ -207,7 +207,20 @@ func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
 	if !a.reached.CompareAndSwap(0, reachedConn) && !a.reached.CompareAndSwap(reachedDial, reachedConn) {
 		a.reached.Store(reachedAgain) // HTTP/2 does not always report that it requests one
 	}
-	a.gotConn(info.Conn)
+	watched, http2 := watchedBelow(info.Conn)
+	if watched == nil {
+		return // Base is not a Connections
+	}
+	protocol := protocolHTTP1
+	if http2 {
+		protocol = protocolHTTP2
+		a.readsBefore.Store(watched.reads.Load())
+		a.conn.Store(watched)
+		a.call.avoid.Or(1 << watched.pool)
+	}
+	if record := a.visit.Record; record.protocol.Load() != protocol {
+		record.protocol.Store(protocol)
+	}
 }
 
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the

@@ -251,23 +251,6 @@ const (
 	protocolHTTP2
 )
 
-func (a *attempt) gotConn(conn net.Conn) {
-	watched, http2 := watchedBelow(conn)
-	if watched == nil {
-		return // Base is not a Connections
-	}
-	protocol := protocolHTTP1
-	if http2 {
-		protocol = protocolHTTP2
-		a.readsBefore.Store(watched.reads.Load())
-		a.conn.Store(watched)
-		a.call.avoid.Or(1 << watched.pool)
-	}
-	if record := a.visit.Record; record.protocol.Load() != protocol {
-		record.protocol.Store(protocol)
-	}
-}
-
 // watchedBelow returns the watched connection below TLS, and whether it is HTTP/2.
 func watchedBelow(conn net.Conn) (watched *watchedConn, http2 bool) {
 	outermost, _ := conn.(*tls.Conn)
