@@ -185,8 +185,10 @@ func (c *Conn) set(op string, f func()) error {
 func (c *Conn) abort() {
 	c.wake.L.Lock()
 	defer c.wake.L.Unlock()
-	c.in.abort()
-	c.out.abort()
+	for _, s := range []*stream{c.in, c.out} {
+		s.rst, s.refusal = !s.fin, cmp.Or(s.refusal, syscall.ECONNRESET)
+	}
+	c.wake.Broadcast()
 }
 
 func (c *Conn) fail(op string, err error) error {
@@ -251,11 +253,4 @@ func (s *stream) push(p []byte) int {
 		s.wake.Broadcast()
 	}
 	return k
-}
-
-// abort resets the stream.
-func (s *stream) abort() {
-	s.rst = !s.fin
-	s.refusal = cmp.Or(s.refusal, syscall.ECONNRESET)
-	s.wake.Broadcast()
 }

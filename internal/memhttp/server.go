@@ -115,10 +115,10 @@ func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Opti
 		}
 	}
 
-	s.listener = n.listen(s.host)
-	listener := net.Listener(s.listener)
+	accepts := n.Listen(s.host)
+	s.listener = accepts.(*listener) //nolint:errcheck // Listen returns nothing else
 	if s.wrap != nil {
-		listener = s.wrap(listener)
+		accepts = s.wrap(accepts)
 	}
 	serve := s.Config.Serve
 	s.URL = "http://" + s.host
@@ -129,7 +129,7 @@ func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Opti
 	}
 	go func() {
 		defer close(s.served)
-		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		if err := serve(accepts); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			tb.Errorf("%s: %v", s.URL, err)
 		}
 	}()

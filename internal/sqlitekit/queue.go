@@ -51,9 +51,9 @@ func (w *Waiter) index() int {
 	return 1
 }
 
-// enter waits until w may write. After a nil error the caller must call leave,
+// Enter waits until w may write, at most for timeout. After a nil error the caller must call Leave,
 // unless w was taken.
-func (q *writerQueue) enter(ctx context.Context, w *Waiter, timeout time.Duration) (err error) {
+func (q *writerQueue) Enter(ctx context.Context, w *Waiter, timeout time.Duration) (err error) {
 	w.ready = make(chan struct{})
 	if q.join(w) {
 		return nil
@@ -75,7 +75,7 @@ func (q *writerQueue) enter(ctx context.Context, w *Waiter, timeout time.Duratio
 	if w.taken {
 		return nil
 	}
-	q.leave(w)
+	q.Leave(w)
 	return err
 }
 
@@ -122,8 +122,8 @@ func (q *writerQueue) quit(w *Waiter) bool {
 	return true
 }
 
-// leave lets the next waiter write. It does nothing for a waiter that may not write.
-func (q *writerQueue) leave(w *Waiter) {
+// Leave lets the next waiter write. It does nothing for a waiter that may not write.
+func (q *writerQueue) Leave(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.holder != w {
@@ -172,16 +172,6 @@ func (d *DB) LockTimeout() time.Duration {
 	}
 	return max(d.settings.BusyTimeout, 0)
 }
-
-// Enter waits in the queue of this store's writers, at most for timeout. After a
-// nil error the caller must call Leave.
-func (d *DB) Enter(ctx context.Context, w *Waiter, timeout time.Duration) error {
-	return d.queue.enter(ctx, w, timeout)
-}
-
-// Leave lets the next writer of the queue write. It does nothing for a waiter that
-// may not write.
-func (d *DB) Leave(w *Waiter) { d.queue.leave(w) }
 
 // Retry calls try until its error is not SQLITE_BUSY. The writers of this store
 // wait in a queue (see Enter); the lock may still belong to another process or to

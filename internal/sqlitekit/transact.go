@@ -31,7 +31,7 @@ func (d *DB) Transact(ctx context.Context, w *Waiter, work func(context.Context,
 				return err
 			}
 			if taken == nil {
-				taken = d.queue.take(maxTaken)
+				taken = d.take(maxTaken)
 			}
 			for _, each := range taken {
 				if err := each.work(ctx, tx); err != nil {

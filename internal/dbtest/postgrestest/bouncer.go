@@ -100,13 +100,20 @@ func (b *Bouncer) Socket() string { return filepath.Join(b.dir, ".s.PGSQL.5432")
 
 // Runs reports whether PgBouncer accepts connections. Version 1.18 may exit with "bad
 // client state" when a cancel request arrives for a connection that is being closed.
-func (b *Bouncer) Runs() bool { return b.listens() }
+func (b *Bouncer) Runs() bool {
+	conn, err := net.Dial("unix", b.Socket()) //nolint:noctx // A Unix socket answers or fails at once.
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
 
 // Crash kills PgBouncer with SIGKILL and returns when it has exited. It returns nil if
 // PgBouncer had exited before. Restart starts it again.
 func (b *Bouncer) Crash() error {
 	pid, err := b.pid()
-	if errors.Is(err, os.ErrNotExist) && !b.listens() {
+	if errors.Is(err, os.ErrNotExist) && !b.Runs() {
 		return nil
 	}
 	if err != nil {
@@ -115,7 +122,7 @@ func (b *Bouncer) Crash() error {
 	if err := kill(pid); err != nil {
 		return err
 	}
-	for b.listens() {
+	for b.Runs() {
 		time.Sleep(time.Millisecond) //nolint:forbidigo // The process was killed.
 	}
 	return os.Remove(b.lock()) // See Server.Crash.
@@ -164,7 +171,7 @@ func (b *Bouncer) run(ctx context.Context) error {
 func (b *Bouncer) waitUntilReady(ctx context.Context) error {
 	for {
 		_, err := b.pid()
-		if err == nil && b.listens() {
+		if err == nil && b.Runs() {
 			return nil
 		}
 		if timeout := sleep.Context(ctx, time.Millisecond); timeout != nil {
@@ -179,15 +186,6 @@ func (b *Bouncer) pid() (int, error) {
 		return 0, err
 	}
 	return firstNumber(file)
-}
-
-func (b *Bouncer) listens() bool {
-	conn, err := net.Dial("unix", b.Socket()) //nolint:noctx // A Unix socket answers or fails at once.
-	if err != nil {
-		return false
-	}
-	_ = conn.Close()
-	return true
 }
 
 // Stop stops PgBouncer, if it runs, and removes its directory. It may be called more
