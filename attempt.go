@@ -250,7 +250,6 @@ func (c *call) exchange(a *attempt) {
 	c.noteTime(a)
 }
 
-// send gives the attempt to Base, and observes the outcome.
 func (a *attempt) send() {
 	a.phase = phaseSent
 	a.permits.inFlight = &a.visit.Record.inFlight
@@ -358,7 +357,6 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 	return endTimeout, neterr.With(ErrAttemptTimeout, err)
 }
 
-// hasFinalResponse reports whether the attempt got a response that ends the call.
 func (a *attempt) hasFinalResponse() bool {
 	return a.end == endResponse && !a.report.Verdict.retryable()
 }

@@ -104,7 +104,6 @@ func (w watchedWriter) Write(p []byte) (written int, err error) {
 	}
 }
 
-// attemptBody is the body of an attempt's response.
 type attemptBody struct {
 	body      io.ReadCloser
 	readTimer *time.Timer // of Policy.ReadTimeout
@@ -131,7 +130,6 @@ func (a *attempt) adopt(resp *http.Response) {
 	}
 }
 
-// closeBody closes the response's body, once.
 func (a *attempt) closeBody() error {
 	if a.closed.Swap(true) {
 		return nil

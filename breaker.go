@@ -106,7 +106,6 @@ func (b *Breaker) State(name string, p Priority) BreakerState {
 	return BreakerState(b.circuits(now).Find(scope.Key{Name: name, Class: int8(p.known())}).State(now))
 }
 
-// circuits returns the engine. The first call creates it from the fields.
 func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 	b.once.Do(func() {
 		b.engine = circuit.New(circuit.Rules{
@@ -187,7 +186,6 @@ func heldFor(waited time.Duration, outage, now time.Time) string {
 	return strings.Join(said, ", ")
 }
 
-// heldAttempt is an attempt that waits for the circuit.
 type heldAttempt attempt
 
 func (h *heldAttempt) WaitBegins(until time.Time, _ bool) {

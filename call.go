@@ -280,7 +280,6 @@ func (c *responseContext) Value(key any) any {
 	return c.request.Context().Value(key)
 }
 
-// timeline is where the time of a call went.
 type timeline struct {
 	accounted time.Time     // all time before is in the report of an attempt, or in waited
 	waited    time.Duration // after the last attempt, and not in its report yet

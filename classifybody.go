@@ -64,7 +64,6 @@ func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
 	return body.fill((*attemptContext)(a), int(size)), true
 }
 
-// streams reports whether the body is a stream of events.
 func streams(h http.Header) bool {
 	kind := mediaType(h)
 	switch kind {

@@ -121,7 +121,6 @@ type pools struct {
 	silent  sync.Map     // poolKey to *watchedConn
 }
 
-// poolKey is a host in a pool.
 type poolKey struct {
 	scheme, host string
 	pool         int
@@ -251,7 +250,6 @@ const (
 	protocolHTTP2
 )
 
-// watchedBelow returns the watched connection below TLS, and whether it is HTTP/2.
 func watchedBelow(conn net.Conn) (watched *watchedConn, http2 bool) {
 	outermost, _ := conn.(*tls.Conn)
 	for conn != nil {

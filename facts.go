@@ -42,7 +42,6 @@ type facts struct {
 	replayable bool // there is no body, or GetBody returns a new one
 }
 
-// retryOwner is the layer that retries a call.
 type retryOwner uint8
 
 const (

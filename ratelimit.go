@@ -85,7 +85,6 @@ type RateLimit struct {
 	limiter *quota.Limiter
 }
 
-// engine returns the limiter. The first call creates it from the fields.
 func (l *RateLimit) engine() *quota.Limiter {
 	l.once.Do(func() { l.limiter = quota.New(l.config()) })
 	return l.limiter
@@ -260,7 +259,6 @@ func credential(h http.Header, u *url.URL) string {
 	return ""
 }
 
-// queuedAttempt is an attempt that waits in the queue.
 type queuedAttempt attempt
 
 func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {

@@ -148,7 +148,6 @@ func (a *attempt) noteFailure(now time.Time) {
 	}
 }
 
-// class returns how the attempt ended, for ResponseStatus.
 func (a *attempt) class() responseClass {
 	resp, err := a.report.Response, a.report.Err
 	switch {
@@ -194,7 +193,6 @@ func (c *call) failingSince(r *record) time.Duration {
 	return max(c.start.Sub(c.origin), time.Duration(r.succeeded.Load()))
 }
 
-// class returns how the call ended, for ResponseStatus.
 func (c *call) class() responseClass {
 	switch {
 	case c.failure == nil:
@@ -387,7 +385,6 @@ type lastFailure struct {
 	last FailureStatus
 }
 
-// failureInterval is how often a failure is noted.
 const failureInterval = 10 * time.Millisecond
 
 // note notes a failure, unless another goroutine does.

@@ -78,7 +78,6 @@ func (a *attempt) hold(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
-// heldStream is a stream before it is the answer.
 type heldStream struct {
 	rules   *Stream
 	body    *heldBody
@@ -87,7 +86,6 @@ type heldStream struct {
 	failure uint16 // the status that the failure event is like; 0: none
 }
 
-// read reads until the response is to be returned.
 func (h *heldStream) read(a *attempt) error {
 	limit := h.rules.FirstEvent
 	if limit <= 0 {

@@ -253,7 +253,6 @@ func upgraded(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	}
 }
 
-// roundTripper is a base that is a function.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -213,7 +213,6 @@ type stream struct {
 	writeBy deadline      // of writes
 }
 
-// deadline is a time after which calls fail.
 type deadline struct {
 	at    time.Time // zero: none
 	timer *time.Timer

@@ -152,7 +152,6 @@ func (n *Network) Close() {
 	}
 }
 
-// listener listens on one host of a network.
 type listener struct {
 	network *Network
 	host    string
@@ -164,7 +163,6 @@ type listener struct {
 	open    map[*Conn]bool // client ends that are not closed
 }
 
-// connect makes a connection and adds its server end to the backlog.
 func (l *listener) connect(address string) (*Conn, error) {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()

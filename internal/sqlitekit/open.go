@@ -42,7 +42,6 @@ func Open(ctx context.Context, path string, settings Settings) (*DB, error) {
 	return d.opened(ctx, path, "rwc")
 }
 
-// workBusyTimeout is the busy timeout of the application's own transactions.
 const workBusyTimeout = 10 * time.Second
 
 // New uses a database that the application has opened with modernc.org/sqlite. It

@@ -148,13 +148,11 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 	}
 }
 
-// explained adds PgBouncer's log to err.
 func (b *Bouncer) explained(err error) error {
 	log, _ := os.ReadFile(filepath.Join(b.dir, "log"))
 	return fmt.Errorf("%w\n%s", err, log)
 }
 
-// run starts PgBouncer as a daemon.
 func (b *Bouncer) run(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, b.program, "--daemon", "--quiet", b.settings()) //nolint:gosec // PgBouncer.
 	cmd.Dir = b.dir

@@ -76,7 +76,6 @@ func execute(tb testing.TB, dsn, statement string) {
 	}
 }
 
-// withParameter adds a connection parameter to the DSN.
 func withParameter(tb testing.TB, dsn, name, value string) string {
 	tb.Helper()
 	if !strings.Contains(dsn, "://") {

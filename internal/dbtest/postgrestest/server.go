@@ -147,7 +147,6 @@ func (s *Server) start(ctx context.Context) error {
 	return s.Restart(ctx)
 }
 
-// configure appends to postgresql.conf.
 func (s *Server) configure(format string, args ...any) error {
 	conf, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -157,7 +156,6 @@ func (s *Server) configure(format string, args ...any) error {
 	return errors.Join(err, conf.Close())
 }
 
-// cleanupScript stops the server and removes its directory.
 const cleanupScript = `"$0" stop --silent --wait --mode=immediate --pgdata="$1/data"
 rm -rf "$1"`
 
@@ -261,7 +259,6 @@ func (s *Server) data() string               { return filepath.Join(s.dir, "data
 func (s *Server) log() string                { return filepath.Join(s.dir, "log") }
 func (s *Server) program(name string) string { return filepath.Join(s.bin, name) }
 
-// run runs one of PostgreSQL's programs and waits for its end.
 func (s *Server) run(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, s.program(name), args...) //nolint:gosec // A program of PostgreSQL's.
 	cmd.Dir = s.dir
@@ -273,7 +270,6 @@ func (s *Server) run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// prepareCleanup makes a cleanup process run as the account.
 func (a account) prepareCleanup(cmd *exec.Cmd) {
 	cmd.Env = environment()
 	a.prepare(cmd)

@@ -84,7 +84,6 @@ func (s *Server) start(ctx context.Context) error {
 	return s.Restart(ctx)
 }
 
-// startTimeout is the maximum time of a start.
 const startTimeout = time.Minute
 
 // Restart starts the server again, after a Crash. It returns when the server has read
