@@ -95,12 +95,6 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// responseRate returns the number of responses per second in the last minute.
-func (r *record) responseRate(at time.Duration) float64 {
-	recent := r.latencies.Histogram(at)
-	return float64(recent.Samples()) / max(min(at-r.created, time.Minute).Seconds(), 1)
-}
-
 // successInterval is how often a success is noted. The processors of a busy client must not
 // write to shared memory at each call.
 const successInterval = 100 * time.Millisecond

@@ -22,9 +22,8 @@ var ErrNoBouncer = errors.New("PgBouncer is not installed: on Debian, apt-get in
 // prepared statements of the other connection do not exist. (PgBouncer 1.21 and later
 // can prepare them again.) Its methods are not safe for concurrent use.
 type Bouncer struct {
-	program, dir string
-	as           account
-	cleanup      *procguard.Cleanup
+	program string
+	home
 }
 
 // bouncerSettings sets server_login_retry because its default of 15 s would delay the
@@ -61,7 +60,7 @@ func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bouncer{program: program, as: server.as}
+	b := &Bouncer{program, home{as: server.as}}
 	if b.dir, err = newDir(b.as, ""); err != nil {
 		return nil, err
 	}
@@ -93,10 +92,6 @@ func (b *Bouncer) start(ctx context.Context, server *Server) error {
 	}
 	return b.Restart(ctx)
 }
-
-// Socket is the path of its Unix socket, which serves PostgreSQL's protocol for the
-// database "postgres" and the user "postgres".
-func (b *Bouncer) Socket() string { return filepath.Join(b.dir, ".s.PGSQL.5432") }
 
 // Runs reports whether PgBouncer accepts connections. Version 1.18 may exit with "bad
 // client state" when a cancel request arrives for a connection that is being closed.
@@ -185,10 +180,6 @@ func (b *Bouncer) pid() (int, error) {
 	}
 	return firstNumber(file)
 }
-
-// Stop stops PgBouncer, if it runs, and removes its directory. It may be called more
-// than once.
-func (b *Bouncer) Stop() error { return errors.Join(b.cleanup.Run(), os.RemoveAll(b.dir)) }
 
 func (b *Bouncer) lock() string     { return filepath.Join(b.dir, "pid") }
 func (b *Bouncer) settings() string { return filepath.Join(b.dir, "pgbouncer.ini") }

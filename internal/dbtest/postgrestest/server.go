@@ -26,10 +26,22 @@ import (
 // Server is a running PostgreSQL server with a new cluster. It flushes writes to disk
 // as in production. Its methods are not safe for concurrent use.
 type Server struct {
-	bin, dir string
-	as       account
-	cleanup  *procguard.Cleanup
+	bin string
+	home
 }
+
+// home is the directory of a server or a PgBouncer, which also has its Unix socket.
+type home struct {
+	dir     string
+	as      account
+	cleanup *procguard.Cleanup
+}
+
+// Socket is the path of the Unix socket. PgBouncer's serves the database "postgres" and the user "postgres".
+func (h *home) Socket() string { return filepath.Join(h.dir, ".s.PGSQL.5432") }
+
+// Stop stops the process, if it runs, and removes its directory. It may be called more than once.
+func (h *home) Stop() error { return errors.Join(h.cleanup.Run(), os.RemoveAll(h.dir)) }
 
 // settings is appended to postgresql.conf. The server listens only on a Unix socket in
 // a private directory, so it needs no port and no password.
@@ -55,7 +67,7 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startIn(ctx, &Server{bin: bin, as: as}, dir, (*Server).start)
+	return startIn(ctx, &Server{bin, home{as: as}}, dir, (*Server).start)
 }
 
 func startIn(ctx context.Context, s *Server, parent string, start func(*Server, context.Context) error) (*Server, error) {
@@ -76,7 +88,7 @@ func startIn(ctx context.Context, s *Server, parent string, start func(*Server, 
 // its own when Promote is called. The server's synchronous_standby_names is "standby" if synchronous is true: a
 // commit then waits for the standby. Otherwise a commit may be lost with the server.
 func (s *Server) Standby(ctx context.Context, synchronous bool) (*Server, error) {
-	standby, err := startIn(ctx, &Server{bin: s.bin, as: s.as}, filepath.Dir(s.dir), func(standby *Server, ctx context.Context) error {
+	standby, err := startIn(ctx, &Server{s.bin, home{as: s.as}}, filepath.Dir(s.dir), func(standby *Server, ctx context.Context) error {
 		if err := standby.run(ctx, "pg_basebackup", "--pgdata", standby.data(), "--host", s.dir, "--username=postgres",
 			"--checkpoint=fast", "--no-sync", "--write-recovery-conf"); err != nil {
 			return err
@@ -245,15 +257,6 @@ func (s *Server) Restart(ctx context.Context) error {
 func (s *Server) Shutdown(ctx context.Context) error {
 	return s.run(ctx, "pg_ctl", "stop", "--silent", "--wait", "--mode=fast", "--pgdata", s.data())
 }
-
-// Stop stops the server, if it runs, and removes its directory. It may be called more
-// than once.
-func (s *Server) Stop() error {
-	return errors.Join(s.cleanup.Run(), os.RemoveAll(s.dir))
-}
-
-// Socket is the path of the server's Unix socket.
-func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
 
 func (s *Server) data() string               { return filepath.Join(s.dir, "data") }
 func (s *Server) log() string                { return filepath.Join(s.dir, "log") }
