@@ -136,13 +136,19 @@ func newRequest(t *testing.T, ctx context.Context, method, url string) *http.Req
 	return req
 }
 
-func exchange(t *testing.T, do func(*http.Request) (*http.Response, error), req *http.Request) (*http.Response, string) {
+// exchanged is a response with its body, which is closed.
+type exchanged struct {
+	*http.Response
+	text string
+}
+
+func exchange(t *testing.T, do func(*http.Request) (*http.Response, error), req *http.Request) exchanged {
 	t.Helper()
 	resp, err := do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return resp, finish(t, resp)
+	return exchanged{resp, finish(t, resp)}
 }
 
 func finish(t *testing.T, resp *http.Response) string {
@@ -166,8 +172,8 @@ func oneOfTwo(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	}
 	for _, status := range []int{100, 200, 204, 304, 400, 401, 404, 409, 418, 429, 500, 501, 503, 599} {
 		req, _ := request(t, context.Background())
-		if resp, text := exchange(t, wrap(answering(status)).RoundTrip, req); resp.StatusCode != status || text != "answer" {
-			t.Errorf("status %d: got %d with %q", status, resp.StatusCode, text)
+		if resp := exchange(t, wrap(answering(status)).RoundTrip, req); resp.StatusCode != status || resp.text != "answer" {
+			t.Errorf("status %d: got %d with %q", status, resp.StatusCode, resp.text)
 		}
 	}
 }
@@ -215,7 +221,7 @@ func redirectsReturned(t *testing.T, wrap func(http.RoundTripper) http.RoundTrip
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		for _, location := range []string{"http://other.test/", "/relative", "http://[::1%zz/"} {
 			req, _ := request(t, context.Background())
-			resp, _ := exchange(t, wrap(answering(status, "Location", location)).RoundTrip, req)
+			resp := exchange(t, wrap(answering(status, "Location", location)).RoundTrip, req)
 			if resp.StatusCode != status || resp.Header.Get("Location") != location {
 				t.Errorf("%d to %s: got %d to %s", status, location, resp.StatusCode, resp.Header.Get("Location"))
 			}
@@ -376,6 +382,6 @@ func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 
 func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	client := &http.Client{Transport: wrap(answering(http.StatusOK))}
-	resp, _ := exchange(t, client.Do, newRequest(t, context.Background(), http.MethodGet, "http://api.test/"))
+	resp := exchange(t, client.Do, newRequest(t, context.Background(), http.MethodGet, "http://api.test/"))
 	exchange(t, client.Do, resp.Request)
 }

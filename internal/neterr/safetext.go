@@ -40,7 +40,7 @@ func (t *TimeoutError) Is(target error) bool { return target == context.Deadline
 
 // Name returns the name of err itself, not of an error that it wraps, or "".
 func Name(err error) string {
-	if named, ok := err.(interface{ kind() string }); ok { //nolint:errorlint // of this very error
+	if named, ok := err.(interface{ kind() string }); ok {
 		return named.kind()
 	}
 	return ""
