@@ -36,7 +36,7 @@ type attempt struct {
 	permits permits
 	timers  attemptTimers
 	hedged  *hedgedCall  // the attempt and its copies; nil: no copy. Guarded by call.mu until stopTimer
-	upload  bodyProgress // of its request body
+	upload  atomic.Int64 // when its request body last made progress, since its start
 	attemptBody
 }
 
@@ -207,7 +207,20 @@ func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
 	if !a.reached.CompareAndSwap(0, reachedConn) && !a.reached.CompareAndSwap(reachedDial, reachedConn) {
 		a.reached.Store(reachedAgain) // HTTP/2 does not always report that it requests one
 	}
-	a.gotConn(info.Conn)
+	watched, http2 := watchedBelow(info.Conn)
+	if watched == nil {
+		return // Base is not a Connections
+	}
+	protocol := protocolHTTP1
+	if http2 {
+		protocol = protocolHTTP2
+		a.readsBefore.Store(watched.reads.Load())
+		a.conn.Store(watched)
+		a.call.avoid.Or(1 << watched.pool)
+	}
+	if record := a.visit.Record; record.protocol.Load() != protocol {
+		record.protocol.Store(protocol)
+	}
 }
 
 // exchange sends a prepared attempt, and copies if it is slow. The call's outcome so far is the
@@ -237,7 +250,6 @@ func (c *call) exchange(a *attempt) {
 	c.noteTime(a)
 }
 
-// send gives the attempt to Base, and observes the outcome.
 func (a *attempt) send() {
 	a.phase = phaseSent
 	a.permits.inFlight = &a.visit.Record.inFlight
@@ -345,7 +357,6 @@ func (a *attempt) translate(err error, now time.Time) (endReason, error) {
 	return endTimeout, neterr.With(ErrAttemptTimeout, err)
 }
 
-// hasFinalResponse reports whether the attempt got a response that ends the call.
 func (a *attempt) hasFinalResponse() bool {
 	return a.end == endResponse && !a.report.Verdict.retryable()
 }

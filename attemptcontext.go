@@ -42,15 +42,9 @@ type attemptContext attempt
 
 type attemptKey struct{}
 
-var _ context.Context = (*attemptContext)(nil)
-
-// Deadline implements context.Context.
 func (a *attemptContext) Deadline() (time.Time, bool) { return a.deadline, !a.deadline.IsZero() }
+func (a *attemptContext) Done() <-chan struct{}       { return (*attempt)(a).lifetime().Done() }
 
-// Done implements context.Context.
-func (a *attemptContext) Done() <-chan struct{} { return (*attempt)(a).lifetime().Done() }
-
-// Err implements context.Context.
 func (a *attemptContext) Err() error {
 	if a.life.Load() == nil && !a.released.Load() && a.call.ctx.Err() == nil {
 		return nil
@@ -63,7 +57,6 @@ func (a *attemptContext) Err() error {
 	return err
 }
 
-// Value implements context.Context.
 func (a *attemptContext) Value(key any) any {
 	if key == traceKey {
 		return &a.hooks

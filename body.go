@@ -33,7 +33,11 @@ func (c *call) bodyFor(a *attempt) (io.ReadCloser, *Error) {
 		body, c.retries.body = c.retries.body, nil
 	}
 	if c.longUpload() && (a.timers.cut > 0 || a.timers.slow > 0) {
-		body = a.upload.watch(body, a.report.Start)
+		watched := &watchedBody{body, a}
+		if _, ok := body.(io.WriterTo); ok {
+			return &watchedWriterTo{watched}, nil
+		}
+		return watched, nil
 	}
 	return body, nil
 }
@@ -56,29 +60,11 @@ func (c *call) longUpload() bool {
 	return c.hasBody && (c.request.ContentLength <= 0 || c.request.ContentLength > smallBody)
 }
 
-// bodyProgress is when the request body of an attempt last made progress. An attempt that makes
-// progress does not time out.
-type bodyProgress struct {
-	at atomic.Int64 // since the attempt's start
-}
-
-func (p *bodyProgress) last() time.Duration { return time.Duration(p.at.Load()) }
-
-// watch wraps a body, and keeps its WriteTo.
-func (p *bodyProgress) watch(body io.ReadCloser, start time.Time) io.ReadCloser {
-	watched := &watchedBody{body, p, start}
-	if _, ok := body.(io.WriterTo); ok {
-		return &watchedWriterTo{watched}
-	}
-	return watched
-}
-
-// watchedBody is a request body that notes its progress.
+// watchedBody is a request body that notes its progress. An attempt that makes progress does not time out.
 type watchedBody struct {
 	io.ReadCloser
 
-	progress *bodyProgress
-	start    time.Time
+	attempt *attempt
 }
 
 func (b *watchedBody) Read(p []byte) (int, error) {
@@ -87,14 +73,13 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *watchedBody) note() { b.progress.at.Store(int64(time.Since(b.start))) }
+func (b *watchedBody) note() { b.attempt.upload.Store(int64(time.Since(b.attempt.report.Start))) }
 
 // watchedWriterTo is a watchedBody that can write itself.
 type watchedWriterTo struct{ *watchedBody }
 
-// WriteTo implements io.WriterTo.
 func (b *watchedWriterTo) WriteTo(w io.Writer) (int64, error) {
-	return b.ReadCloser.(io.WriterTo).WriteTo(watchedWriter{w, b.watchedBody}) //nolint:errcheck // watch checks it
+	return b.ReadCloser.(io.WriterTo).WriteTo(watchedWriter{w, b.watchedBody}) //nolint:errcheck // bodyFor checks it
 }
 
 // watchedWriter writes in chunks, because WriteTo may write a whole body at once.
@@ -119,7 +104,6 @@ func (w watchedWriter) Write(p []byte) (written int, err error) {
 	}
 }
 
-// attemptBody is the body of an attempt's response.
 type attemptBody struct {
 	body      io.ReadCloser
 	readTimer *time.Timer // of Policy.ReadTimeout
@@ -146,7 +130,6 @@ func (a *attempt) adopt(resp *http.Response) {
 	}
 }
 
-// closeBody closes the response's body, once.
 func (a *attempt) closeBody() error {
 	if a.closed.Swap(true) {
 		return nil

@@ -108,7 +108,6 @@ func (b *Breaker) State(name string, p Priority) BreakerState {
 	return BreakerState(b.circuits(now).Find(scope.Key{Name: name, Class: int8(p.known())}).State(now))
 }
 
-// circuits returns the engine. The first call creates it from the fields.
 func (b *Breaker) circuits(now time.Time) *circuit.Breaker {
 	b.once.Do(func() {
 		b.engine = circuit.New(circuit.Rules{
@@ -132,7 +131,11 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
-			permit, rejection = circuit.Wait(now, c.holdLimits(a, longest))
+			limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(longest, c.route.MaxHold()), Waiter: (*heldAttempt)(a), Since: c.start, Sent: a.report.Number - 1}
+			if c.retries != nil {
+				limits.RestsTo = c.retries.restsTo
+			}
+			permit, rejection = circuit.Wait(now, limits)
 			now = time.Now()
 		}
 	}
@@ -173,14 +176,6 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	return min(c.start.Add(longest).Sub(now), left)
 }
 
-func (c *call) holdLimits(a *attempt, longest time.Duration) waitqueue.Limits {
-	limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(longest, c.route.MaxHold()), Waiter: (*heldAttempt)(a), Since: c.start, Sent: a.report.Number - 1}
-	if c.retries != nil {
-		limits.RestsTo = c.retries.restsTo
-	}
-	return limits
-}
-
 // heldFor describes a circuit for which a call has waited.
 func heldFor(waited time.Duration, outage, now time.Time) string {
 	var said []string
@@ -193,18 +188,13 @@ func heldFor(waited time.Duration, outage, now time.Time) string {
 	return strings.Join(said, ", ")
 }
 
-// heldAttempt is an attempt that waits for the circuit.
 type heldAttempt attempt
 
-var _ waitqueue.Waiter = (*heldAttempt)(nil)
-
-// WaitBegins implements waitqueue.Waiter.
 func (h *heldAttempt) WaitBegins(until time.Time, _ bool) {
 	h.report.Held = true
 	(*attempt)(h).beginQueue(until)
 }
 
-// WaitEnds implements waitqueue.Waiter.
 func (h *heldAttempt) WaitEnds() { (*attempt)(h).visit.Record.queued.Add(-1) }
 
 // breakerChanged calls OnChange, and then the hooks of the call that caused the change. The

@@ -167,7 +167,6 @@ func rejectedInside(err error) *Error {
 // errBrokenBase means that Base broke the contract of http.RoundTripper.
 var errBrokenBase = neterr.New("Base returned neither a response nor an error")
 
-// breakerOutcome returns the result that the circuit breaker counts.
 func (a *attempt) breakerOutcome(info *responseInfo) circuit.Outcome {
 	switch a.end {
 	case endResponse:
@@ -210,7 +209,6 @@ type responseInfo struct {
 	read       bool          // prefix was read
 }
 
-// retryHint is the value of a should-retry header.
 type retryHint uint8
 
 const (
@@ -240,7 +238,6 @@ func parseResponse(resp *http.Response, status int, now time.Time, ignoreQuotas 
 	return info
 }
 
-// parseFailure reads the fields of failures.
 func (r *responseInfo) parseFailure(h http.Header, now time.Time) {
 	r.hint = parseHint(h)
 	r.retryAfter, r.asksToWait = retryafter.Parse(h, now)
@@ -280,14 +277,6 @@ func method(req *http.Request) string {
 		return http.MethodGet
 	}
 	return req.Method
-}
-
-// headerValue is Header.Get for a name that is canonical, which is much quicker.
-func headerValue(h http.Header, canonical string) string {
-	if values := h[canonical]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
 }
 
 // hasField reports whether the header has the field, in any case: net/http sends names unchanged.

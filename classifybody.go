@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
@@ -63,7 +64,6 @@ func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
 	return body.fill((*attemptContext)(a), int(size)), true
 }
 
-// streams reports whether the body is a stream of events.
 func streams(h http.Header) bool {
 	kind := mediaType(h)
 	switch kind {
@@ -75,7 +75,7 @@ func streams(h http.Header) bool {
 
 // mediaType returns the media type of a body in lower case, without its parameters.
 func mediaType(h http.Header) string {
-	kind, _, _ := strings.Cut(headerValue(h, "Content-Type"), ";")
+	kind, _, _ := strings.Cut(field.Value(h, "Content-Type"), ";")
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
@@ -136,7 +136,6 @@ func (b *heldBody) take(next *bodyRead) {
 	b.held, b.err, b.next = append(b.held, next.bytes...), next.err, nil
 }
 
-// Read implements io.Reader.
 func (b *heldBody) Read(p []byte) (int, error) {
 	if b.next != nil && len(b.held) == 0 {
 		if len(p) == 0 {

@@ -79,7 +79,7 @@ func (c *Connections) transport() *http.Transport {
 
 func (c *Connections) current() *pools {
 	p := c.pools.Load()
-	if p != nil && !p.expired() {
+	if p != nil && (p.life == 0 || time.Since(p.start) < p.life) {
 		return p
 	}
 	if p == nil {
@@ -121,7 +121,6 @@ type pools struct {
 	silent  sync.Map     // poolKey to *watchedConn
 }
 
-// poolKey is a host in a pool.
 type poolKey struct {
 	scheme, host string
 	pool         int
@@ -146,8 +145,6 @@ func cloneOf(t *http.Transport) *http.Transport {
 	}
 	return c
 }
-
-func (p *pools) expired() bool { return p.life > 0 && time.Since(p.start) >= p.life }
 
 func (p *pools) transport(number int) *http.Transport {
 	if t := p.transports[number].Load(); t != nil {
@@ -253,24 +250,6 @@ const (
 	protocolHTTP2
 )
 
-func (a *attempt) gotConn(conn net.Conn) {
-	watched, http2 := watchedBelow(conn)
-	if watched == nil {
-		return // Base is not a Connections
-	}
-	protocol := protocolHTTP1
-	if http2 {
-		protocol = protocolHTTP2
-		a.readsBefore.Store(watched.reads.Load())
-		a.conn.Store(watched)
-		a.call.avoid.Or(1 << watched.pool)
-	}
-	if record := a.visit.Record; record.protocol.Load() != protocol {
-		record.protocol.Store(protocol)
-	}
-}
-
-// watchedBelow returns the watched connection below TLS, and whether it is HTTP/2.
 func watchedBelow(conn net.Conn) (watched *watchedConn, http2 bool) {
 	outermost, _ := conn.(*tls.Conn)
 	for conn != nil {
@@ -328,8 +307,7 @@ func (a *attempt) wasOvertaken() bool {
 	return a.hedged != nil && a.hedged.winner != nil && a.hedged.winner.report.Start.After(a.report.Start)
 }
 
-// misdirected reports whether the server rejects the connection for this host: RFC 9110 section
-// 15.5.20. Another connection may reach a server that does not.
+// misdirected reports whether the server rejects the connection for this host. Another one may reach a server that does not.
 func (a *attempt) misdirected() bool {
 	return a.responded(http.StatusMisdirectedRequest) && a.pool.Load() > 0
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
@@ -81,7 +82,7 @@ func (a *attempt) known() fact {
 // mayRepeatUnseen reports whether Base may hide its connections, and so that net/http below it sends the request again on
 // another one, after a server has read it, although its method is not safe. Of a request with a body, repeatBody still shows it.
 func (a *attempt) mayRepeatUnseen() bool {
-	return !a.call.native && (headerValue(a.request.Header, "Idempotency-Key") != "" || headerValue(a.request.Header, "X-Idempotency-Key") != "")
+	return !a.call.native && (field.Value(a.request.Header, "Idempotency-Key") != "" || field.Value(a.request.Header, "X-Idempotency-Key") != "")
 }
 
 // repeatBody is GetBody of a request that may be sent again unseen.

@@ -134,11 +134,10 @@ func (e *Error) Error() string {
 // Unwrap returns the reason, the cause, the StopReason, and the error of the last attempt.
 func (e *Error) Unwrap() []error {
 	errs := make([]error, 0, 4)
-	if e.Reason != nil {
-		errs = append(errs, e.Reason)
-	}
-	if e.Err != nil {
-		errs = append(errs, e.Err)
+	for _, err := range [...]error{e.Reason, e.Err} {
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
 	for i := range e.Attempts { // at most one has a StopReason; a hedge may follow it
 		if stop := e.Attempts[i].StopReason; stop != nil {

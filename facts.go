@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outerclient"
-	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 )
 
@@ -42,7 +42,6 @@ type facts struct {
 	replayable bool // there is no body, or GetBody returns a new one
 }
 
-// retryOwner is the layer that retries a call.
 type retryOwner uint8
 
 const (
@@ -153,7 +152,7 @@ func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) >
 func (f *facts) sharedHeader() http.Header {
 	header := f.request.Header
 	owned := f.ownsRetries || f.options.owned
-	prioritized := f.priority != PriorityDefault && !hasField(header, priority.Header)
+	prioritized := f.priority != PriorityDefault && !hasField(header, field.PriorityHeader)
 	if !f.key.added && !owned && !prioritized && header != nil {
 		return header
 	}
@@ -165,7 +164,7 @@ func (f *facts) sharedHeader() http.Header {
 		header[retryOwnerHeader] = []string{retryOwnerCaller}
 	}
 	if prioritized {
-		header[priority.Header] = []string{f.priority.String()}
+		header[field.PriorityHeader] = []string{f.priority.String()}
 	}
 	return header
 }

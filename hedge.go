@@ -100,8 +100,12 @@ func (h *Hedge) admit(r *record, at time.Duration, now time.Time) (retrybudget.P
 	if h.unlimited {
 		return retrybudget.Permit{}, true
 	}
-	if h.fixed == 0 && !r.hedges.credit.admit(r.responseRate(at), now) {
-		return retrybudget.Permit{}, false
+	if h.fixed == 0 {
+		recent := r.latencies.Histogram(at)
+		perSecond := float64(recent.Samples()) / max(min(at-r.created, time.Minute).Seconds(), 1) // in the last minute
+		if !r.hedges.credit.admit(perSecond, now) {
+			return retrybudget.Permit{}, false
+		}
 	}
 	return r.hedges.bucket.Admit(retrybudget.Request{}, &h.rules, now)
 }

@@ -14,11 +14,11 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/outerclient"
-	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
 const defaultKeyHeader = "Idempotency-Key"
@@ -90,12 +90,6 @@ func (i Idempotency) withDefaults() Idempotency {
 // generatedLength is the length of generated keys, which are UUIDs.
 const generatedLength = 36
 
-// tooShortForKeys reports whether generated keys would be longer than MaxLength.
-func (i *Idempotency) tooShortForKeys() bool {
-	generates := !i.Disabled && i.NewKey == nil && (i.Methods == nil || len(i.Methods) > 0)
-	return generates && i.MaxLength > 0 && i.MaxLength < generatedLength
-}
-
 // idempotencyKey is the key of a call. The zero value is none.
 type idempotencyKey struct {
 	value   string
@@ -106,7 +100,7 @@ type idempotencyKey struct {
 
 // chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey.
 func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotencyKey {
-	if key := headerValue(req.Header, i.Header); key != "" {
+	if key := field.Value(req.Header, i.Header); key != "" {
 		return idempotencyKey{value: key, callers: true}
 	}
 	for name, values := range req.Header { // in any case: net/http sends names unchanged
@@ -137,8 +131,8 @@ func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotency
 		}
 	}
 	if i.Quoted {
-		if _, rest, ok := structured.String(key); !ok || rest != "" {
-			key = structured.Quote(key)
+		if _, rest, ok := field.String(key); !ok || rest != "" {
+			key = field.Quote(key)
 		}
 	}
 	return idempotencyKey{value: key, callers: own, added: true}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,11 +105,14 @@ func TestQuery(t *testing.T) {
 			t.Run(row.name+", "+method, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					network := memhttp.NewNetwork(t)
+					var mu sync.Mutex
 					var got []string
 					record := func(h http.Handler) http.Handler {
 						return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 							body, _ := io.ReadAll(r.Body)
+							mu.Lock() // a hedge and the attempt before it have handlers of their own
 							got = append(got, r.Method+" "+string(body))
+							mu.Unlock()
 							h.ServeHTTP(w, r)
 						})
 					}

@@ -84,7 +84,6 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// callOptions are the options that a context has for its calls.
 type callOptions struct {
 	policy   *Policy
 	invalid  error // of the policy: every call returns it

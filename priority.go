@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // Priority is the importance of a call. An overloaded server (admission.Shedder) drops Batch
@@ -16,14 +16,14 @@ type Priority int8
 
 const (
 	// PriorityBatch is for calls that can wait: imports, reports, prefetching.
-	PriorityBatch = Priority(priority.Batch)
+	PriorityBatch = Priority(field.Batch)
 
 	// PriorityDefault is the priority of a call without one.
-	PriorityDefault = Priority(priority.Default)
+	PriorityDefault = Priority(field.Default)
 
 	// PriorityCritical is for calls that must succeed if the server can serve any: a payment, a
 	// login. Use it for a small part of the load only.
-	PriorityCritical = Priority(priority.Critical)
+	PriorityCritical = Priority(field.Critical)
 )
 
 // String returns "batch", "default" or "critical", and a number for any other value.
@@ -32,7 +32,7 @@ func (p Priority) String() string {
 	case PriorityDefault:
 		return "default"
 	case PriorityBatch, PriorityCritical:
-		return priority.Format(int8(p))
+		return field.FormatPriority(int8(p))
 	}
 	return "Priority(" + strconv.Itoa(int(p)) + ")"
 }
@@ -59,8 +59,8 @@ func PriorityFromContext(ctx context.Context) Priority { return Priority(options
 
 // receivePriority adds the priority of a request's header to the context.
 func receivePriority(ctx context.Context, h http.Header) context.Context {
-	if values := h[priority.Header]; len(values) > 0 {
-		if p := Priority(priority.Parse(values[0])); p != PriorityFromContext(ctx) {
+	if values := h[field.PriorityHeader]; len(values) > 0 {
+		if p := Priority(field.ParsePriority(values[0])); p != PriorityFromContext(ctx) {
 			return WithPriority(ctx, p)
 		}
 	}

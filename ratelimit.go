@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
@@ -84,7 +85,6 @@ type RateLimit struct {
 	limiter *quota.Limiter
 }
 
-// engine returns the limiter. The first call creates it from the fields.
 func (l *RateLimit) engine() *quota.Limiter {
 	l.once.Do(func() { l.limiter = quota.New(l.config()) })
 	return l.limiter
@@ -241,7 +241,7 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 
 func credential(h http.Header, u *url.URL) string {
 	for _, name := range [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Private-Token"} {
-		if secret := headerValue(h, name); secret != "" {
+		if secret := field.Value(h, name); secret != "" {
 			return secret
 		}
 	}
@@ -259,12 +259,8 @@ func credential(h http.Header, u *url.URL) string {
 	return ""
 }
 
-// queuedAttempt is an attempt that waits in the queue.
 type queuedAttempt attempt
 
-var _ waitqueue.Waiter = (*queuedAttempt)(nil)
-
-// WaitBegins implements waitqueue.Waiter.
 func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	if q.report.FixedLimit = fixed; !fixed {
 		q.report.quota = (*attempt)(q).exhausted(time.Now())
@@ -272,7 +268,6 @@ func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	(*attempt)(q).beginQueue(until)
 }
 
-// WaitEnds implements waitqueue.Waiter.
 func (q *queuedAttempt) WaitEnds() { (*attempt)(q).visit.Record.queued.Add(-1) }
 
 func (a *attempt) beginQueue(until time.Time) {

@@ -95,12 +95,6 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// responseRate returns the number of responses per second in the last minute.
-func (r *record) responseRate(at time.Duration) float64 {
-	recent := r.latencies.Histogram(at)
-	return float64(recent.Samples()) / max(min(at-r.created, time.Minute).Seconds(), 1)
-}
-
 // successInterval is how often a success is noted. The processors of a busy client must not
 // write to shared memory at each call.
 const successInterval = 100 * time.Millisecond
@@ -148,7 +142,6 @@ func (a *attempt) noteFailure(now time.Time) {
 	}
 }
 
-// class returns how the attempt ended, for ResponseStatus.
 func (a *attempt) class() responseClass {
 	resp, err := a.report.Response, a.report.Err
 	switch {
@@ -171,8 +164,10 @@ func (a *attempt) class() responseClass {
 }
 
 func (c *call) noteEnd(resp *http.Response) {
-	if c.last != nil && c.last.report.Verdict.retryable() && c.last.failed() && !c.last.visit.Record.failing.Load() {
-		c.last.visit.Record.failing.Store(true)
+	if a := c.last; a != nil && a.report.Verdict.retryable() && (a.outcome == circuit.Failure || a.outcome == circuit.Timeout) {
+		if failing := &a.visit.Record.failing; !failing.Load() {
+			failing.Store(true)
+		}
 	}
 	end := c.timeline.accounted // the end of a call that had one attempt
 	if c.retries != nil || c.failure != nil {
@@ -192,7 +187,6 @@ func (c *call) failingSince(r *record) time.Duration {
 	return max(c.start.Sub(c.origin), time.Duration(r.succeeded.Load()))
 }
 
-// class returns how the call ended, for ResponseStatus.
 func (c *call) class() responseClass {
 	switch {
 	case c.failure == nil:
@@ -207,11 +201,6 @@ func (c *call) class() responseClass {
 		return c.last.class()
 	}
 	return classNone
-}
-
-// failed reports whether the circuit breaker counts the attempt as a failure.
-func (a *attempt) failed() bool {
-	return a.outcome == circuit.Failure || a.outcome == circuit.Timeout
 }
 
 func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
@@ -390,7 +379,6 @@ type lastFailure struct {
 	last FailureStatus
 }
 
-// failureInterval is how often a failure is noted.
 const failureInterval = 10 * time.Millisecond
 
 // note notes a failure, unless another goroutine does.

@@ -31,7 +31,6 @@ type scopeRecords struct {
 	held     []*scope.Refs // entries of other maps, which must stay there; guarded by mu
 }
 
-// maxMaxScopes is the maximum of Transport.MaxScopes.
 const maxMaxScopes = 1_000_000
 
 // A full map replaces this number of scopes at once, and then the same number in each period. To

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/quota"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 	"github.com/resilienthttp/resilienthttp/statepage/status"
@@ -160,7 +160,7 @@ func (c *config) knownScopes(now time.Time) []knownScope {
 
 // compareKeys orders scopes by name, each before its priorities.
 func compareKeys(a, b scope.Key) int {
-	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(priority.Format(a.Class), priority.Format(b.Class)))
+	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(field.FormatPriority(a.Class), field.FormatPriority(b.Class)))
 }
 
 func (l *RateLimit) describe(scopes []ScopeState, known []knownScope, now time.Time) {

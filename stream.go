@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/eventstream"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
@@ -49,7 +50,7 @@ func (a *attempt) holds(resp *http.Response) bool {
 	if a.call.policy.Stream == nil || resp == nil || resp.StatusCode != http.StatusOK || resp.Body == nil || a.request.Method == http.MethodHead {
 		return false
 	}
-	encoding := headerValue(resp.Header, "Content-Encoding")
+	encoding := field.Value(resp.Header, "Content-Encoding")
 	return mediaType(resp.Header) == "text/event-stream" && (encoding == "" || strings.EqualFold(encoding, "identity"))
 }
 
@@ -77,7 +78,6 @@ func (a *attempt) hold(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
-// heldStream is a stream before it is the answer.
 type heldStream struct {
 	rules   *Stream
 	body    *heldBody
@@ -86,7 +86,6 @@ type heldStream struct {
 	failure uint16 // the status that the failure event is like; 0: none
 }
 
-// read reads until the response is to be returned.
 func (h *heldStream) read(a *attempt) error {
 	limit := h.rules.FirstEvent
 	if limit <= 0 {

@@ -179,7 +179,6 @@ func NotBefore(resp *http.Response, err error) time.Time {
 	return time.Time{}
 }
 
-// The hooks, for runHooks.
 func attemptStart(t *Trace) func(*Attempt)       { return t.AttemptStart }
 func attemptDone(t *Trace) func(*Attempt)        { return t.AttemptDone }
 func retryWait(t *Trace) func(*Attempt)          { return t.RetryWait }

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/priority"
 	"github.com/resilienthttp/resilienthttp/internal/validate"
 )
 
@@ -76,7 +76,7 @@ func (c *configErrors) headers(t *Transport) {
 	c.Header("DeadlineHeader.Relative", d.Relative)
 	fields := [...]struct{ field, header string }{{"Idempotency.Header", i.Header}, {"DeadlineHeader.Name", d.Name}, {"DeadlineHeader.Relative", d.Relative}}
 	for n, f := range fields {
-		ours := []string{retryOwnerHeader, priority.Header, timeoutHeader}
+		ours := []string{retryOwnerHeader, field.PriorityHeader, timeoutHeader}
 		if n == len(fields)-1 {
 			ours = ours[:2] // the last one is the default of Relative
 		}
@@ -86,7 +86,8 @@ func (c *configErrors) headers(t *Transport) {
 		}
 	}
 	c.Check(t.Idempotency.MaxLength < 0, "Idempotency.MaxLength is negative")
-	c.Check(t.Idempotency.tooShortForKeys(), fmt.Sprintf(
+	generates := !i.Disabled && i.NewKey == nil && len(i.Methods) > 0
+	c.Check(generates && t.Idempotency.MaxLength > 0 && t.Idempotency.MaxLength < generatedLength, fmt.Sprintf(
 		"Idempotency.MaxLength is %d, must be at least %d for generated keys (or set NewKey)", t.Idempotency.MaxLength, generatedLength))
 	for _, pattern := range i.Hosts {
 		if err := hostmatch.Check(pattern); err != nil {

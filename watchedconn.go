@@ -32,7 +32,6 @@ func (c *watchedConn) isSilent() bool {
 	return c.silentAt.Load() == c.reads.Load()+1 && !c.closed.Load()
 }
 
-// isHTTP2 reports whether the connection with TLS on it, or without, is HTTP/2.
 func (c *watchedConn) isHTTP2(secure *tls.Conn) bool {
 	if c.protocol.Load() == protocolUnknown {
 		protocol := protocolHTTP1
@@ -44,7 +43,6 @@ func (c *watchedConn) isHTTP2(secure *tls.Conn) bool {
 	return c.protocol.Load() == protocolHTTP2
 }
 
-// NetConn returns the connection of the dialer.
 func (c *watchedConn) NetConn() net.Conn { return c.Conn }
 
 func (c *watchedConn) Read(p []byte) (int, error) {
@@ -74,7 +72,6 @@ func (c *watchedConn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(struct{ io.Writer }{c.Conn}, r)
 }
 
-// CloseWrite ends the writing half.
 func (c *watchedConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -82,7 +79,6 @@ func (c *watchedConn) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// SyscallConn implements syscall.Conn.
 func (c *watchedConn) SyscallConn() (syscall.RawConn, error) {
 	if raw, ok := c.Conn.(syscall.Conn); ok {
 		return raw.SyscallConn()

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/structured"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // policy is what a Quota advertises: quota units in each window.
@@ -29,7 +29,7 @@ func newPolicy(name string, r Rule, costed bool) policy {
 	perUnit := float64(r.Window) / float64(r.Limit)
 	p.seconds = wholeSeconds(time.Duration(perUnit * float64(p.quota)))
 	p.excess = time.Duration(perUnit * float64(r.Capacity()-p.quota))
-	quoted := structured.Quote(name)
+	quoted := field.Quote(name)
 	p.limit = strconv.Itoa(p.quota)
 	p.header = quoted + ";q=" + p.limit + ";w=" + strconv.FormatInt(p.seconds, 10)
 	if costed {

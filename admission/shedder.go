@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // Shedder limits how many requests are in flight, and finds the limit from their latency:
@@ -99,10 +99,7 @@ type ShedderState struct {
 // critical, or PriorityDefault for all other values. Any client can send the field, so use
 // it behind your own edge only.
 func PriorityFromHeader(r *http.Request) resilienthttp.Priority {
-	if values := r.Header[priority.Header]; len(values) > 0 {
-		return resilienthttp.Priority(priority.Parse(values[0]))
-	}
-	return resilienthttp.PriorityDefault
+	return resilienthttp.Priority(field.ParsePriority(field.Value(r.Header, field.PriorityHeader)))
 }
 
 func (s *Shedder) init() {

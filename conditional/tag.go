@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/entitytag"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // condition is a header field that makes a PUT conditional.
@@ -16,7 +16,7 @@ func ifNoneExists() condition { return condition{"If-None-Match", "*"} }
 // conditionOf returns the condition that the resource is unchanged since a response with this
 // header. Its name is "" if the header has no usable validator.
 func conditionOf(h http.Header, useDates bool) condition {
-	if tag := entitytag.Strong(h); tag != "" {
+	if tag := field.StrongTag(h); tag != "" {
 		return condition{"If-Match", tag}
 	}
 	if useDates && hasStrongDate(h) {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/entitytag"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -237,7 +237,7 @@ func (b *body) check(resp *http.Response) (end int64, why string) {
 		return 0, fmt.Sprintf("bytes %d-%d of %d instead of %d-%d of %d", first, last, total, b.offset, b.length-1, b.length)
 	case strings.HasPrefix(strings.ToLower(resp.Header.Get("Content-Type")), "multipart/byteranges"):
 		return 0, "more than one range"
-	case entitytag.Strong(resp.Header) != b.tag:
+	case field.StrongTag(resp.Header) != b.tag:
 		return 0, "another ETag"
 	case resp.Uncompressed || resp.Header.Get("Content-Encoding") != b.encoding:
 		return 0, "another Content-Encoding"

@@ -8,7 +8,7 @@ import (
 	"sync"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/entitytag"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // Transport is an http.RoundTripper that continues downloads. If reading the body of a 200
@@ -126,7 +126,7 @@ type version struct {
 
 // versionOf returns the version of a whole body, if the server can continue it.
 func versionOf(resp *http.Response) (version, bool) {
-	v := version{entitytag.Strong(resp.Header), resp.Header.Get("Content-Encoding"), resp.ContentLength}
+	v := version{field.StrongTag(resp.Header), resp.Header.Get("Content-Encoding"), resp.ContentLength}
 	ok := resp.StatusCode == http.StatusOK && !resp.Uncompressed && v.tag != "" && v.length > 0
 	return v, ok && acceptsBytes(resp.Header)
 }

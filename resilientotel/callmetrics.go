@@ -11,7 +11,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // callMetrics are the metrics that are recorded at the end of a call.
@@ -144,5 +144,5 @@ func (m *callMetrics) recordRejection(ctx context.Context, gate, scope string) {
 }
 
 func (m *callMetrics) recordTransition(change resilienthttp.BreakerChange, scope string) {
-	m.breakers.Add(context.Background(), 1, m.breakerSeries.of(scoped{scope, stateName(change.To), priority.Format(int8(change.Priority))}).add...)
+	m.breakers.Add(context.Background(), 1, m.breakerSeries.of(scoped{scope, stateName(change.To), field.FormatPriority(int8(change.Priority))}).add...)
 }

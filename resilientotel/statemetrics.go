@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/internal/priority"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // stateMetrics are the metrics that are read from Transport.State at each collection.
@@ -91,7 +91,7 @@ func (m *stateMetrics) observe(o metric.Observer, transports []*resilienthttp.Tr
 	for _, t := range transports {
 		state := t.State()
 		for i := range state.Scopes {
-			name := series{scopes.of(state.Scopes[i].Scope), priority.Format(int8(state.Scopes[i].Priority))}
+			name := series{scopes.of(state.Scopes[i].Scope), field.FormatPriority(int8(state.Scopes[i].Priority))}
 			if sums[name] == nil {
 				sums[name] = &scopeSum{}
 			}

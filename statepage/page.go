@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
-	"github.com/resilienthttp/resilienthttp/internal/priority"
 )
 
 // version is that of the JSON.
@@ -211,7 +211,7 @@ func newPage(title string, transports map[string]*resilienthttp.Transport, sourc
 
 func newScopeView(s *resilienthttp.ScopeState, now time.Time) scopeView {
 	v := scopeView{
-		Scope: s.Scope, Priority: priority.Format(int8(s.Priority)), Health: healthOf(s, now), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
+		Scope: s.Scope, Priority: field.FormatPriority(int8(s.Priority)), Health: healthOf(s, now), InFlight: s.InFlight, Queued: s.Queued, RetryWaiting: s.RetryWaiting,
 		Responses: newResponsesView(&s.Responses), LastMinute: minuteView(s.LastMinute), History: newHistoryView(s),
 		Breaker: breakerView{s.Breaker.State.String(), s.Breaker.Calls, s.Breaker.Failures, s.Breaker.OpenedAt, s.Breaker.FailedProbes, s.Breaker.Openings, s.Breaker.Since, s.Breaker.NotBefore, s.Breaker.SlowStartLimit, s.Breaker.FailingSince, s.Breaker.Waiting},
 		Budget:  budgetView(s.Budget),

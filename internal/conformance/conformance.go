@@ -4,6 +4,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,13 +136,19 @@ func newRequest(t *testing.T, ctx context.Context, method, url string) *http.Req
 	return req
 }
 
-func exchange(t *testing.T, rt http.RoundTripper, req *http.Request) {
+// exchanged is a response with its body, which is closed.
+type exchanged struct {
+	*http.Response
+	text string
+}
+
+func exchange(t *testing.T, do func(*http.Request) (*http.Response, error), req *http.Request) exchanged {
 	t.Helper()
-	resp, err := rt.RoundTrip(req)
+	resp, err := do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	finish(t, resp)
+	return exchanged{resp, finish(t, resp)}
 }
 
 func finish(t *testing.T, resp *http.Response) string {
@@ -164,24 +171,17 @@ func oneOfTwo(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 		t.Errorf("got %v and %v, want the base's error alone", resp, err)
 	}
 	for _, status := range []int{100, 200, 204, 304, 400, 401, 404, 409, 418, 429, 500, 501, 503, 599} {
-		rt := wrap(answering(status))
 		req, _ := request(t, context.Background())
-		resp, err := rt.RoundTrip(req)
-		if err != nil || resp == nil {
-			t.Errorf("status %d: got %v and %v", status, resp, err)
-			continue
-		}
-		if text := finish(t, resp); resp.StatusCode != status || text != "answer" {
-			t.Errorf("status %d: got %d with %q", status, resp.StatusCode, text)
+		if resp := exchange(t, wrap(answering(status)).RoundTrip, req); resp.StatusCode != status || resp.text != "answer" {
+			t.Errorf("status %d: got %d with %q", status, resp.StatusCode, resp.text)
 		}
 	}
 }
 
 func requestNotModified(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
-	rt := wrap(answering(http.StatusOK))
 	req, _ := request(t, context.Background())
 	fields, deep := *req, req.Clone(req.Context())
-	exchange(t, rt, req)
+	exchange(t, wrap(answering(http.StatusOK)).RoundTrip, req)
 	if req.Context() != fields.Context() || req.Body != fields.Body || req.URL != fields.URL ||
 		!reflect.DeepEqual(req.URL, deep.URL) || !reflect.DeepEqual(req.Header, deep.Header) ||
 		req.ContentLength != fields.ContentLength || req.Method != fields.Method || req.Host != fields.Host {
@@ -204,11 +204,7 @@ func bodyClosedOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper
 		"canceled before": {base: answering(http.StatusOK), ctx: gone},
 		"no URL":          {base: answering(http.StatusOK), change: func(r *http.Request) { r.URL = nil }},
 	} {
-		ctx := call.ctx
-		if ctx == nil {
-			ctx = context.Background()
-		}
-		req, b := request(t, ctx)
+		req, b := request(t, cmp.Or(call.ctx, context.Background()))
 		if call.change != nil {
 			call.change(req)
 		}
@@ -225,12 +221,7 @@ func redirectsReturned(t *testing.T, wrap func(http.RoundTripper) http.RoundTrip
 	for _, status := range []int{301, 302, 303, 307, 308} {
 		for _, location := range []string{"http://other.test/", "/relative", "http://[::1%zz/"} {
 			req, _ := request(t, context.Background())
-			resp, err := wrap(answering(status, "Location", location)).RoundTrip(req)
-			if err != nil {
-				t.Errorf("%d to %s: %v", status, location, err)
-				continue
-			}
-			finish(t, resp)
+			resp := exchange(t, wrap(answering(status, "Location", location)).RoundTrip, req)
 			if resp.StatusCode != status || resp.Header.Get("Location") != location {
 				t.Errorf("%d to %s: got %d to %s", status, location, resp.StatusCode, resp.Header.Get("Location"))
 			}
@@ -268,7 +259,6 @@ func upgraded(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	}
 }
 
-// roundTripper is a base that is a function.
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -285,7 +275,7 @@ func bodyArrives(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 		}))
 		req, _ := request(t, context.Background())
 		req.ContentLength = length
-		exchange(t, rt, req)
+		exchange(t, rt.RoundTrip, req)
 	}
 }
 
@@ -369,7 +359,7 @@ func requestURI(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	}))
 	req := newRequest(t, context.Background(), http.MethodGet, "http://api.test/")
 	req.RequestURI = "/things"
-	exchange(t, rt, req)
+	exchange(t, rt.RoundTrip, req)
 }
 
 func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
@@ -392,15 +382,6 @@ func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 
 func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	client := &http.Client{Transport: wrap(answering(http.StatusOK))}
-	req := newRequest(t, context.Background(), http.MethodGet, "http://api.test/")
-	resp, err := client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	finish(t, resp)
-	again, err := client.Do(resp.Request)
-	if err != nil {
-		t.Fatalf("sending Response.Request: %v", err)
-	}
-	finish(t, again)
+	resp := exchange(t, client.Do, newRequest(t, context.Background(), http.MethodGet, "http://api.test/"))
+	exchange(t, client.Do, resp.Request)
 }

@@ -58,7 +58,6 @@ func (s *Splitter) End() (e Event, ok bool) {
 	return s.dispatch(), true
 }
 
-// endLine handles a complete line.
 func (s *Splitter) endLine() (e Event, ok bool) {
 	line := s.line
 	s.line = s.line[:0]

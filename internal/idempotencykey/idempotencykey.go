@@ -10,23 +10,19 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/resilienthttp/resilienthttp/internal/structured"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // MaxLength is the maximum length of a key in characters, as for Stripe and most others.
 const MaxLength = 255
 
-// errBlank and the other errors continue after the caller's name for the key. They never
-// contain the key.
-var errBlank = errors.New("has no visible character")
-
 // Parse returns the key in a field's value. A bare key and the same key as a structured-field
 // string (IETF draft) are equal; parameters after the string are ignored. A value that
 // begins with a quote but is not such a string is a bare key, because the client may not
 // know structured fields. A value with a comma outside of quotes is a bare key too.
-func Parse(field string) (string, error) {
-	key := strings.Trim(field, " \t")
-	if text, rest, ok := structured.String(key); ok && (rest == "" || rest[0] == ';') {
+func Parse(value string) (string, error) {
+	key := strings.Trim(value, " \t")
+	if text, rest, ok := field.String(key); ok && (rest == "" || rest[0] == ';') {
 		key = text
 	}
 	if err := check(key); err != nil {
@@ -44,10 +40,8 @@ func Check(key string) error {
 	if key[0] == ' ' || key[len(key)-1] == ' ' {
 		return errors.New("has a space at its end")
 	}
-	if _, err := Parse(key); err != nil {
-		return err
-	}
-	return nil
+	_, err := Parse(key)
+	return err
 }
 
 // Hash returns a short hash of a key for logs. Client and server log the same hash, so that
@@ -58,7 +52,7 @@ func Hash(key string) string {
 }
 
 // check rejects keys that header parsers on the way could change: those that are too long,
-// blank, or not visible ASCII.
+// blank, or not visible ASCII. Its errors continue after the caller's name for the key, and do not contain it.
 func check(key string) error {
 	if len(key) > MaxLength {
 		return fmt.Errorf("has %d characters, more than %d", len(key), MaxLength)
@@ -69,7 +63,7 @@ func check(key string) error {
 		}
 	}
 	if strings.Trim(key, " ") == "" {
-		return errBlank
+		return errors.New("has no visible character")
 	}
 	return nil
 }

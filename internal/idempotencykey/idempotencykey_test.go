@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
-	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
 func TestParse(t *testing.T) {
@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		{"one character", "~", "~", ""},
 		{"255", longest, longest, ""},
 		{"255 in quotes", `"` + longest + `"`, longest, ""},
-		{"255 that are all escaped", structured.Quote(strings.Repeat(`"`, 255)), strings.Repeat(`"`, 255), ""},
+		{"255 that are all escaped", field.Quote(strings.Repeat(`"`, 255)), strings.Repeat(`"`, 255), ""},
 
 		{"empty", "", "", "no visible character"},
 		{"blanks", " \t ", "", "no visible character"},
@@ -98,7 +98,7 @@ func FuzzKey(f *testing.F) {
 		if key, err := idempotencykey.Parse(s); err == nil {
 			require.NotEmpty(t, strings.TrimSpace(key))
 			require.LessOrEqual(t, len(key), idempotencykey.MaxLength)
-			again, err := idempotencykey.Parse(structured.Quote(key))
+			again, err := idempotencykey.Parse(field.Quote(key))
 			require.NoError(t, err)
 			require.Equal(t, key, again)
 		} else {

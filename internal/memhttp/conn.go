@@ -1,6 +1,7 @@
 package memhttp
 
 import (
+	"bytes"
 	"cmp"
 	"io"
 	"net"
@@ -39,9 +40,9 @@ type addr string
 func (addr) Network() string  { return "tcp" }
 func (a addr) String() string { return string(a) }
 
-func newConns(client, server addr, up, down time.Duration) (c, s *Conn) {
+func newConns(client, server addr) (c, s *Conn) {
 	wake := sync.NewCond(new(sync.Mutex))
-	request, response := &stream{wake: wake, delay: up}, &stream{wake: wake, delay: down}
+	request, response := &stream{wake: wake}, &stream{wake: wake}
 	c = &Conn{wake: wake, in: response, out: request, local: client, remote: server}
 	s = &Conn{wake: wake, in: request, out: response, local: server, remote: client}
 	return c, s
@@ -53,7 +54,7 @@ func Reset(c *Conn) {
 	_ = c.Close()
 }
 
-// Read returns the data that has arrived. If there is none, it waits.
+// Read returns data. If there is none, it waits.
 func (c *Conn) Read(p []byte) (int, error) {
 	c.wake.L.Lock()
 	defer c.wake.L.Unlock()
@@ -65,8 +66,10 @@ func (c *Conn) Read(p []byte) (int, error) {
 			return 0, nil
 		case c.in.readBy.passed():
 			return 0, c.fail("read", os.ErrDeadlineExceeded)
-		case c.in.arrived > 0:
-			return c.in.pull(p), nil
+		case c.in.data.Len() > 0:
+			n, _ := c.in.data.Read(p)
+			c.wake.Broadcast()
+			return n, nil
 		case c.in.rst:
 			return 0, c.fail("read", os.NewSyscallError("read", syscall.ECONNRESET))
 		case c.in.fin:
@@ -92,7 +95,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 		case c.out.refusal != 0:
 			return n, c.fail("write", os.NewSyscallError("write", c.out.refusal))
 		}
-		k := c.out.push(p[n:], c.in)
+		k := c.out.push(p[n:])
 		if n += k; n == len(p) {
 			return n, nil
 		}
@@ -109,10 +112,12 @@ func (c *Conn) Close() error {
 		c.closed = true
 		c.in.gone = true
 		switch {
+		case (c.linger0 || c.in.data.Len() > 0) && c.writeClosed: // a reset after the end only makes writes fail
+			c.in.refusal = cmp.Or(c.in.refusal, syscall.EPIPE)
 		case c.linger0 || c.in.data.Len() > 0:
-			c.out.reset(c.in, c.writeClosed)
-		case !c.writeClosed:
-			c.out.finish()
+			c.out.rst, c.in.refusal = true, cmp.Or(c.in.refusal, syscall.ECONNRESET)
+		default:
+			c.out.fin = true
 		}
 		c.in.readBy.set(c.in, time.Time{})
 		c.out.writeBy.set(c.out, time.Time{})
@@ -131,8 +136,7 @@ func (c *Conn) CloseWrite() (err error) {
 		case c.in.rst:
 			err = c.fail("close", os.NewSyscallError("shutdown", syscall.ENOTCONN))
 		case !c.writeClosed:
-			c.writeClosed = true
-			c.out.finish()
+			c.writeClosed, c.out.fin = true, true
 		}
 	})
 	return cmp.Or(closed, err)
@@ -177,15 +181,75 @@ func (c *Conn) set(op string, f func()) error {
 	return nil
 }
 
-// abort resets both directions for both ends, without delay. Each owner must still close
-// its end.
+// abort resets both directions for both ends. Each owner must still close its end.
 func (c *Conn) abort() {
 	c.wake.L.Lock()
 	defer c.wake.L.Unlock()
-	c.in.abort()
-	c.out.abort()
+	for _, s := range []*stream{c.in, c.out} {
+		s.rst, s.refusal = !s.fin, cmp.Or(s.refusal, syscall.ECONNRESET)
+	}
+	c.wake.Broadcast()
 }
 
 func (c *Conn) fail(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.local.Network(), Source: c.local, Addr: c.remote, Err: err}
+}
+
+// bufferSize is the number of unread bytes that one direction of a connection holds before writes block.
+const bufferSize = 64 << 10
+
+// stream is one direction of a connection, from its writer to its reader. Both directions
+// share one mutex, so that a close or a reset changes both at the same time.
+type stream struct {
+	wake *sync.Cond // of the connection, with its mutex: all blocked calls wait for it
+
+	data bytes.Buffer
+	fin  bool // the stream ends after data
+	rst  bool // the connection was reset after data
+
+	gone    bool          // the reader has closed its end
+	refusal syscall.Errno // the error of all further writes, after a reset or a close
+	readBy  deadline      // of reads
+	writeBy deadline      // of writes
+}
+
+type deadline struct {
+	at    time.Time // zero: none
+	timer *time.Timer
+}
+
+func (d *deadline) set(s *stream, t time.Time) {
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	*d = deadline{}
+	if !t.IsZero() {
+		wait := time.Until(t)
+		// Not t itself: without a monotonic reading the timer could fire a moment before
+		// that time, and the waiters would then wait forever.
+		d.at = time.Now().Add(wait)
+		d.timer = time.AfterFunc(wait, func() {
+			s.wake.L.Lock()
+			defer s.wake.L.Unlock()
+			s.wake.Broadcast()
+		})
+	}
+}
+
+func (d *deadline) passed() bool { return !d.at.IsZero() && time.Until(d.at) <= 0 }
+
+// push adds as much of p as fits and returns that number of bytes. 0 means that the writer must wait.
+func (s *stream) push(p []byte) int {
+	k := min(len(p), bufferSize-s.data.Len())
+	switch {
+	case k == 0: // without a wake-up, because waiting writers would wake each other forever
+	case s.gone:
+		// The writer's kernel accepts the bytes, the peer's kernel answers with a
+		// reset, and only the next write fails.
+		s.refusal = cmp.Or(s.refusal, syscall.EPIPE)
+	default:
+		s.data.Write(p[:k])
+		s.wake.Broadcast()
+	}
+	return k
 }

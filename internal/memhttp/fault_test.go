@@ -49,15 +49,6 @@ func TestClientTimeouts(t *testing.T) {
 			timeout: true, after: 2 * time.Minute,
 		},
 		{
-			name: "dial", handler: sleep, opts: []memhttp.Option{memhttp.Latency(time.Minute, time.Minute)},
-			client:  func(c *http.Client, _ *http.Transport) { c.Timeout = 90 * time.Second },
-			timeout: true, after: 90 * time.Second,
-		},
-		{
-			name: "latency", handler: hello, opts: []memhttp.Option{memhttp.Latency(time.Minute, 2*time.Minute)},
-			after: 6 * time.Minute, // a dial and an exchange
-		},
-		{
 			name: "http.TimeoutHandler", handler: http.TimeoutHandler(untilGone, time.Second, "late"),
 			after: time.Second,
 		},

@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // Network is a set of hosts that can be dialed by name. [NewNetwork] makes one. A Network is safe
@@ -40,16 +39,14 @@ func NewNetwork(tb testing.TB) *Network {
 // ports that never had a listener of their own. Listen panics if the host has a listener that is
 // not closed. As with TCP, a dial succeeds before Accept. Closing the listener resets
 // connections that were not accepted.
-func (n *Network) Listen(host string) net.Listener { return n.listen(host, 0, 0) }
-
-func (n *Network) listen(host string, up, down time.Duration) *listener {
+func (n *Network) Listen(host string) net.Listener {
 	host = strings.ToLower(host)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if l := n.hosts[host]; l != nil && !l.closed {
 		panic(fmt.Sprintf("memhttp: %s is listening already", host))
 	}
-	l := &listener{network: n, host: host, up: up, down: down, open: make(map[*Conn]bool)}
+	l := &listener{network: n, host: host, open: make(map[*Conn]bool)}
 	l.wake.L = &n.mu
 	n.hosts[host] = l
 	return l
@@ -139,13 +136,6 @@ func (n *Network) dial(ctx context.Context, address string) (*Conn, error) {
 	if l == nil {
 		return nil, Refuse(ctx)
 	}
-	if roundTrip := l.up + l.down; roundTrip > 0 {
-		select {
-		case <-time.After(roundTrip):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 	return l.connect(strings.ToLower(address))
 }
 
@@ -162,11 +152,9 @@ func (n *Network) Close() {
 	}
 }
 
-// listener listens on one host of a network.
 type listener struct {
-	network  *Network
-	host     string
-	up, down time.Duration
+	network *Network
+	host    string
 
 	wake    sync.Cond // Accept waits for it
 	backlog []*Conn
@@ -175,7 +163,6 @@ type listener struct {
 	open    map[*Conn]bool // client ends that are not closed
 }
 
-// connect makes a connection and adds its server end to the backlog.
 func (l *listener) connect(address string) (*Conn, error) {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()
@@ -185,7 +172,7 @@ func (l *listener) connect(address string) (*Conn, error) {
 	// The client's address is from the block that RFC 5737 reserves for documentation.
 	l.network.clients++
 	client := fmt.Sprintf("192.0.2.1:%d", 1024+l.network.clients%(1<<16-1024))
-	c, s := newConns(addr(client), addr(address), l.up, l.down)
+	c, s := newConns(addr(client), addr(address))
 	c.onClose = func() {
 		l.network.mu.Lock()
 		defer l.network.mu.Unlock()

@@ -112,7 +112,8 @@ func TestDialContext(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n := memhttp.NewNetwork(t)
-				n.Serve(t, "a.test", hello, memhttp.Latency(time.Hour, time.Hour))
+				n.Serve(t, "a.test", hello)
+				n.SetDialFault("a.test", memhttp.Hang)
 				ctx := row.ctx
 				if ctx == nil {
 					c, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -131,21 +132,14 @@ func TestDialContext(t *testing.T) {
 
 // Close ends dials that http.Transport does not wait for.
 func TestNetworkClose_endsDials(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		fault func(context.Context) error
-	}{{"fault", memhttp.Hang}, {"latency", nil}} {
-		t.Run(row.name, func(t *testing.T) {
-			both(t, func(t *testing.T) {
-				s := memhttp.NewServer(t, hello, memhttp.Latency(time.Hour, time.Hour))
-				s.Net.SetDialFault("mem.test", row.fault)
-				s.Net.SetDialFault("other.test", row.fault)
-				c := &http.Client{Transport: s.Transport().Clone(), Timeout: time.Millisecond}
-				_, err := c.Get(s.URL)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-			})
-		})
-	}
+	both(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, hello)
+		s.Net.SetDialFault("mem.test", memhttp.Hang)
+		s.Net.SetDialFault("other.test", memhttp.Hang)
+		c := &http.Client{Transport: s.Transport().Clone(), Timeout: time.Millisecond}
+		_, err := c.Get(s.URL)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
 }
 
 func TestNetworkClose_refusesLaterDials(t *testing.T) {

@@ -35,7 +35,6 @@ type Server struct {
 	// Set by options.
 	host       string
 	http2, tls bool
-	up, down   time.Duration
 	wrap       func(net.Listener) net.Listener
 
 	mu     sync.Mutex
@@ -57,10 +56,6 @@ func HTTP2() Option { return func(s *Server) { s.http2 = true } }
 // TLS makes the server use HTTPS, with a certificate for its host that only
 // [Server.Transport] trusts. The certificate is valid from 1990 to 2090.
 func TLS() Option { return func(s *Server) { s.tls = true } }
-
-// Latency delays the clients' data by up and the server's data by down. A dial takes up plus
-// down. The 64 KiB of a direction include data in flight.
-func Latency(up, down time.Duration) Option { return func(s *Server) { s.up, s.down = up, down } }
 
 // Configure lets f change the http.Server before it starts: timeouts, hooks, limits. With a
 // BaseContext of f, Close does not end the contexts of requests; with a ConnContext of f,
@@ -120,10 +115,10 @@ func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Opti
 		}
 	}
 
-	s.listener = n.listen(s.host, s.up, s.down)
-	listener := net.Listener(s.listener)
+	accepts := n.Listen(s.host)
+	s.listener = accepts.(*listener) //nolint:errcheck // Listen returns nothing else
 	if s.wrap != nil {
-		listener = s.wrap(listener)
+		accepts = s.wrap(accepts)
 	}
 	serve := s.Config.Serve
 	s.URL = "http://" + s.host
@@ -134,7 +129,7 @@ func (n *Network) Serve(tb testing.TB, host string, h http.Handler, opts ...Opti
 	}
 	go func() {
 		defer close(s.served)
-		if err := serve(listener); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
+		if err := serve(accepts); !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, net.ErrClosed) {
 			tb.Errorf("%s: %v", s.URL, err)
 		}
 	}()

@@ -37,7 +37,6 @@ var protocols = []struct {
 	{"h2c", []memhttp.Option{memhttp.HTTP2()}, 2},
 	{"https/1", []memhttp.Option{memhttp.TLS()}, 1},
 	{"https/2", []memhttp.Option{memhttp.TLS(), memhttp.HTTP2()}, 2},
-	{"latency", []memhttp.Option{memhttp.Latency(time.Millisecond, 2*time.Millisecond)}, 1},
 }
 
 func each(t *testing.T, f func(t *testing.T, major int, opts []memhttp.Option)) {

@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -130,16 +129,6 @@ func TestConn_behavesLikeTCP(t *testing.T) {
 			t.Run("memory", func(t *testing.T) {
 				x, y := pair(t)
 				run(t, [2]tcpConn{x, y})
-			})
-			t.Run("memory, delayed", func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					x, y := pair(t, time.Second, time.Second)
-					ends := [2]tcpConn{x, y}
-					for _, s := range row.steps {
-						s.do(t, ends[s.end])
-						time.Sleep(3 * time.Second) // more than a round trip
-					}
-				})
 			})
 			t.Run("loopback", func(t *testing.T) {
 				if runtime.GOOS != "linux" {

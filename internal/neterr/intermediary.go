@@ -21,8 +21,14 @@ func FromIntermediary(err error) bool {
 // Permanent reports whether a retry would fail with the same error: the error's method
 // Permanent returns true, a proxy rejects the client, or a token endpoint the credentials.
 func Permanent(err error) bool {
+	if isPermanent(err) || rejectedByProxy(err) {
+		return true
+	}
 	token := findTokenError(err)
-	return isPermanent(err) || rejectedByProxy(err) || token != nil && !token.temporary()
+	if token == nil || slices.Contains([]string{"temporarily_unavailable", "server_error", "slow_down"}, token.code) {
+		return false // the same credentials may get a token later
+	}
+	return token.code != "" || !temporary4xx(token.status) && token.status < http.StatusInternalServerError
 }
 
 func isPermanent(err error) bool {
@@ -54,18 +60,12 @@ func rejectedByProxy(err error) bool {
 		return e.Status >= 400 && e.Status <= 499 && !temporary4xx(e.Status)
 	}
 	phrases := [...]string{"Bad Request", "Unauthorized", "Forbidden", "Method Not Allowed", "Proxy Authentication Required"}
-	return rejectedBySOCKS(err) || anyInnermost(err, func(err error) bool {
-		return slices.ContainsFunc(phrases[:], func(phrase string) bool { return strings.EqualFold(err.Error(), phrase) })
-	})
-}
-
-// rejectedBySOCKS reports whether a SOCKS5 proxy rejects the client's credentials, its
-// command or its address, or does not support SOCKS5. The other replies of RFC 1928 (host
-// unreachable, connection refused) are about the server. net/http has no type for a reply.
-func rejectedBySOCKS(err error) bool {
 	return anyOf(err, func(err error) bool {
-		op, ok := err.(*net.OpError) //nolint:errorlint // anyOf unwraps
-		return ok && strings.HasPrefix(op.Op, "socks") && hasPrefix(op.Err, socksTexts[:])
+		// SOCKS5 rejects credentials, a command or an address. The other replies of RFC 1928 are about the server.
+		if op, ok := err.(*net.OpError); ok && strings.HasPrefix(op.Op, "socks") { //nolint:errorlint // anyOf unwraps
+			return hasPrefix(op.Err, socksTexts[:])
+		}
+		return wrapped(err) == nil && slices.ContainsFunc(phrases[:], func(phrase string) bool { return strings.EqualFold(err.Error(), phrase) })
 	})
 }
 
@@ -106,15 +106,4 @@ func findTokenError(err error) (found *tokenError) {
 		return true
 	})
 	return found
-}
-
-// temporary reports whether the same credentials may get a token later.
-func (e *tokenError) temporary() bool {
-	switch e.code {
-	case "":
-		return temporary4xx(e.status) || e.status >= http.StatusInternalServerError
-	case "temporarily_unavailable", "server_error", "slow_down":
-		return true
-	}
-	return false
 }

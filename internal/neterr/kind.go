@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -25,14 +24,18 @@ var ErrSuperseded = New("another copy of the request had its response first")
 // is "" for nil.
 func Kind(err error) string {
 	rejected := ""
+	op, _ := errors.AsType[*net.OpError](err)
 	switch {
 	case err == nil:
 		return ""
-	case anyOf(err, func(err error) bool { rejected = Name(err); return slices.Contains(kindNames[:], rejected) }):
+	case anyOf(err, func(err error) bool {
+		rejected = Name(err)
+		return rejected == "breaker_open" || rejected == "rate_limited" || rejected == "read_timeout"
+	}):
 		return rejected
 	case errors.Is(err, context.Canceled):
 		return "canceled"
-	case fromProxy(err):
+	case op != nil && (op.Op == "proxyconnect" || op.Op == "socks connect"), has[*ConnectError](err), rejectedByProxy(err):
 		return "proxy"
 	case has[*net.DNSError](err):
 		return "dns"
@@ -40,32 +43,15 @@ func Kind(err error) string {
 		return "connection_refused"
 	case TimedOut(err):
 		return "timeout"
-	case fromTLS(err):
+	case has[tls.RecordHeaderError](err), Untrusted(err), handshakeFailed(err), SchemeMismatch(err), alert(err) != 0:
 		return "tls"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNABORTED):
 		return "connection_reset"
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), closedByServer(err):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), hasPrefix(err, closedTexts[:]):
 		return "eof"
 	}
 	return Other
 }
-
-// kindNames are the names of sentinels that are kinds.
-var kindNames = [...]string{"breaker_open", "rate_limited", "read_timeout"} //nolint:gochecknoglobals // never written to
-
-// fromProxy reports whether the request failed at a proxy or on the way to it.
-func fromProxy(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
-	return has[*ConnectError](err) || ok && (op.Op == "proxyconnect" || op.Op == "socks connect") || rejectedByProxy(err)
-}
-
-func fromTLS(err error) bool {
-	return has[tls.RecordHeaderError](err) || Untrusted(err) || handshakeFailed(err) || SchemeMismatch(err) || alert(err) != 0
-}
-
-// closedByServer reports whether the connection ended without an error of the operating
-// system.
-func closedByServer(err error) bool { return hasPrefix(err, closedTexts[:]) }
 
 // The error codes of RFC 9113 section 7.
 const (

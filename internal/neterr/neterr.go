@@ -30,15 +30,12 @@ var ErrMisconfigured = errors.New("invalid configuration")
 
 // Malformed reports whether the request itself is invalid, so that every retry would fail
 // with the same error.
-func Malformed(err error) bool { return invalid(err) || invalidBody(err) }
+func Malformed(err error) bool { return invalid(err) || hasPrefix(err, bodyTexts[:]) }
 
 // invalid reports whether the request was rejected before any byte of it was written.
 func invalid(err error) bool {
 	return errors.Is(err, ErrMalformed) || errors.Is(err, ErrMisconfigured) || invalidAddress(err) || hasPrefix(err, invalidTexts[:])
 }
-
-// invalidBody reports whether net/http rejected the request after it had written a part.
-func invalidBody(err error) bool { return hasPrefix(err, bodyTexts[:]) }
 
 // hasPrefix reports whether an innermost error begins with one of the texts. The rest of a
 // text proves nothing: errors quote URLs and responses of servers.
@@ -48,10 +45,8 @@ func hasPrefix(err error, texts []string) bool {
 
 // prefix returns the one of texts with which text begins, or "".
 func prefix(text string, texts []string) string {
-	for _, known := range texts {
-		if strings.HasPrefix(text, known) {
-			return known
-		}
+	if i := slices.IndexFunc(texts, func(known string) bool { return strings.HasPrefix(text, known) }); i >= 0 {
+		return texts[i]
 	}
 	return ""
 }

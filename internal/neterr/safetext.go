@@ -24,6 +24,7 @@ func New(text string) error { return &TextError{text: text} }
 func Named(name, text string) error { return &TextError{text, name} }
 
 func (t *TextError) Error() string { return t.text }
+func (t *TextError) kind() string  { return t.name }
 
 // TimeoutError is a TextError that is a timeout for net, net/http and context.
 type TimeoutError struct{ TextError }
@@ -39,11 +40,8 @@ func (t *TimeoutError) Is(target error) bool { return target == context.Deadline
 
 // Name returns the name of err itself, not of an error that it wraps, or "".
 func Name(err error) string {
-	switch e := err.(type) { //nolint:errorlint // of this very error
-	case *TextError:
-		return e.name
-	case *TimeoutError:
-		return e.name
+	if named, ok := err.(interface{ kind() string }); ok {
+		return named.kind()
 	}
 	return ""
 }
@@ -105,8 +103,13 @@ func textOf(err error) string {
 	case x509.UnknownAuthorityError, x509.HostnameError, x509.CertificateInvalidError:
 		return err.Error() // names in certificates, which are public
 	}
+	t := elem(err)
 	switch {
-	case isOwn(err), isFixed(err):
+	case slices.ContainsFunc(wrapped(err), func(err error) bool { return err == ErrMalformed || err == ErrMisconfigured }):
+		return err.Error()
+	case t.PkgPath() == strings.TrimSuffix(reflect.TypeFor[TextError]().PkgPath(), "/internal/neterr"): // the root, which calls SafeText
+		return err.Error()
+	case t.Kind() >= reflect.Bool && t.Kind() <= reflect.Complex128, t.Size() == 0: // a number, or no fields: it has no text
 		return err.Error()
 	case findTokenError(err) != nil:
 		return "no token from the token endpoint (its answer is not shown)"
@@ -159,20 +162,6 @@ func join(label, cause string) string {
 		return label + cause
 	}
 	return label + ": " + cause
-}
-
-// isOwn reports whether the text of err is this module's: err wraps ErrMalformed or
-// ErrMisconfigured directly, or its type belongs to the root package, which calls SafeText.
-func isOwn(err error) bool {
-	return slices.ContainsFunc(wrapped(err), func(err error) bool { return err == ErrMalformed || err == ErrMisconfigured }) ||
-		elem(err).PkgPath() == strings.TrimSuffix(reflect.TypeFor[TextError]().PkgPath(), "/internal/neterr")
-}
-
-// isFixed reports whether an error of this type cannot contain a text: it is a number or has
-// no fields.
-func isFixed(err error) bool {
-	t := elem(err)
-	return t.Kind() >= reflect.Bool && t.Kind() <= reflect.Complex128 || t.Size() == 0
 }
 
 func elem(err error) reflect.Type {

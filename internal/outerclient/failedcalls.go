@@ -37,7 +37,6 @@ type RequestID struct {
 
 func (id RequestID) known() bool { return id.text != 0 || id.header != 0 }
 
-// failedCall is the last failure of a request.
 type failedCall struct {
 	mu    sync.Mutex
 	at    time.Duration

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // The fields in which SDKs report their retries: of AWS ("attempt=1; max=3"), of SDKs that
@@ -26,37 +28,29 @@ const (
 // OwnsRetries reports whether an outer SDK owns the retries of the request: it makes more than one
 // attempt, or this attempt is not its first.
 func OwnsRetries(h http.Header) bool {
-	if value := first(h, awsAttempts); value != "" && max(fieldNumber(value, "; ", "max="), fieldNumber(value, "; ", "attempt=")) > 1 {
+	if value := field.Value(h, awsAttempts); value != "" && max(fieldNumber(value, "; ", "max="), fieldNumber(value, "; ", "attempt=")) > 1 {
 		return true
 	}
-	if value := first(h, stainlessRetries); value != "" && fieldNumber(value, " ", "") > 0 {
+	if value := field.Value(h, stainlessRetries); value != "" && fieldNumber(value, " ", "") > 0 {
 		return true
 	}
-	value := first(h, googleClient)
+	value := field.Value(h, googleClient)
 	return value != "" && fieldNumber(value, " ", googleAttempt) > 1
 }
 
 // MayRetry reports whether the outer client is known to retry without a count of its retries:
 // stripe-go, Vault's client, or azcore ("azsdk-go-azblob/v1.6.0").
 func MayRetry(h http.Header) bool {
-	return first(h, "X-Stripe-Client-User-Agent") != "" || first(h, "X-Vault-Request") != "" ||
-		strings.Contains(first(h, "User-Agent"), "azsdk-")
+	return field.Value(h, "X-Stripe-Client-User-Agent") != "" || field.Value(h, "X-Vault-Request") != "" ||
+		strings.Contains(field.Value(h, "User-Agent"), "azsdk-")
 }
 
 // InvocationID returns the ID that an outer SDK sends with all its attempts, or "".
 func InvocationID(h http.Header) string {
-	if id := first(h, awsInvocation); id != "" {
+	if id := field.Value(h, awsInvocation); id != "" {
 		return id
 	}
-	return fieldValue(first(h, googleClient), " ", googleInvocation)
-}
-
-// first is Header.Get for a name that is canonical, which is much quicker.
-func first(h http.Header, canonical string) string {
-	if values := h[canonical]; len(values) > 0 {
-		return values[0]
-	}
-	return ""
+	return fieldValue(field.Value(h, googleClient), " ", googleInvocation)
 }
 
 // fieldValue returns the text after the prefix, in the first part of a value that has the prefix.

@@ -44,7 +44,6 @@ type Querier interface {
 
 type pgxSender struct{ db Querier }
 
-// Send implements Sender.
 func (s pgxSender) Send(ctx context.Context, statements ...*Statement) error {
 	if len(statements) == 1 { // which a batch would make slower
 		each := statements[0]
@@ -87,22 +86,15 @@ func (s *Statement) receive(rows pgx.Rows, _ error) error {
 
 // SQL sends through a *sql.Tx, a *sql.Conn or a *sql.DB with the driver of pgx, each
 // statement in a round trip of its own.
-func SQL(db interface {
+func SQL(db sqlDB) Sender { return sqlSender{db} }
+
+type sqlDB interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-},
-) Sender {
-	return sqlSender{db}
 }
 
-type sqlSender struct {
-	db interface {
-		ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-		QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	}
-}
+type sqlSender struct{ sqlDB }
 
-// Send implements Sender.
 func (s sqlSender) Send(ctx context.Context, statements ...*Statement) error {
 	for _, each := range statements {
 		if err := s.send(ctx, each); err != nil {
@@ -114,14 +106,14 @@ func (s sqlSender) Send(ctx context.Context, statements ...*Statement) error {
 
 func (s sqlSender) send(ctx context.Context, each *Statement) error {
 	if each.Scan == nil {
-		result, err := s.db.ExecContext(ctx, each.Text, each.Args...)
+		result, err := s.ExecContext(ctx, each.Text, each.Args...)
 		if err != nil {
 			return err
 		}
 		each.Affected, err = result.RowsAffected()
 		return err
 	}
-	rows, err := s.db.QueryContext(ctx, each.Text, each.Args...)
+	rows, err := s.QueryContext(ctx, each.Text, each.Args...)
 	if err != nil {
 		return err
 	}

@@ -327,7 +327,11 @@ func (r quotaRun) run(t *testing.T) quotaResult {
 	var base http.RoundTripper = direct{s, up, down, r.jitter}
 	url := "http://mem.test"
 	if !r.direct && !r.jitter {
-		server := memhttp.NewServer(t, s, memhttp.Latency(up, down))
+		server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			time.Sleep(up)
+			s.ServeHTTP(w, req)
+			time.Sleep(down)
+		}))
 		transport := server.Transport()
 		transport.MaxIdleConnsPerHost = 10000
 		base, url = transport, server.URL

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/structured"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 // FuzzParse builds a header from lines and checks Parse's documented guarantees.
@@ -109,7 +109,7 @@ func FuzzMembers(f *testing.F) {
 		if !printable(name) || !printable(comment) || len(name) > MaxName || len(comment) > maxLine/4 || wait >= 9e8 {
 			t.Skip()
 		}
-		line := fmt.Sprintf("%s;comment=%s;r=%d;t=%d", structured.Quote(name), structured.Quote(comment), remaining, wait)
+		line := fmt.Sprintf("%s;comment=%s;r=%d;t=%d", field.Quote(name), field.Quote(comment), remaining, wait)
 		want := State{Exhausted: remaining == 0}
 		if wait > 0 {
 			q := quota{name: name}

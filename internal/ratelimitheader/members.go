@@ -4,8 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
-	"github.com/resilienthttp/resilienthttp/internal/structured"
 )
 
 // This file reads the structured fields of the IETF's drafts (RFC 9651): lists and dictionaries. It
@@ -59,7 +59,7 @@ func (p *parser) setAll(q *quota, pairs string) {
 
 // nameOf returns the name of a policy, which is a string or a token (RFC 9651).
 func nameOf(head string) (name string, ok bool) {
-	if name, rest, ok := structured.String(head); ok {
+	if name, rest, ok := field.String(head); ok {
 		return name, rest == ""
 	}
 	letter := head != "" && head[0]|' ' >= 'a' && head[0]|' ' <= 'z'

@@ -9,7 +9,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// parser builds a State from one header.
 type parser struct {
 	header     http.Header
 	now        time.Time
@@ -74,7 +73,6 @@ func (p *parser) setBucket(name string, perID bool) (ok bool) {
 	return true
 }
 
-// finish sets the state, after all fields are read.
 func (p *parser) finish() {
 	if p.state.Bucket == "" {
 		p.setBucket(strings.Join(p.partitions, ","), false)

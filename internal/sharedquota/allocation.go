@@ -54,7 +54,6 @@ func (a *allocation) lacks(waiting int64) int64 {
 	return target - a.tokens
 }
 
-// takeTokens takes tokens from the store, or returns some.
 func (q *Quota) takeTokens(want int64) *storeCall {
 	a := &q.allocation
 	if want < 0 {

@@ -44,7 +44,6 @@ func (q *Quota) report() *storeCall {
 // four times, and the own one four times.
 const heartbeat, heartbeatTTL, heartbeats = 2 * time.Second, 7 * time.Second, 3.5
 
-// members is the number of processes.
 type members struct {
 	n    float64       // an estimate
 	next time.Duration // when the next heartbeat is due

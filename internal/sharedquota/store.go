@@ -20,7 +20,6 @@ const (
 	callTimeout = time.Second
 )
 
-// callStatus is the state of the last store call.
 type callStatus struct {
 	running        bool
 	began, timeout time.Duration

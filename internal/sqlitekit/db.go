@@ -21,6 +21,8 @@ import (
 // concurrent use. Any number of them, in any number of processes of one machine,
 // may share a file.
 type DB struct {
+	writerQueue
+
 	settings Settings
 	closed   atomic.Bool
 
@@ -40,8 +42,7 @@ type DB struct {
 	Read, Write, Sweeper *sql.DB
 
 	readers chan struct{} // one slot for each connection of Read
-	queue   writerQueue
-	logged  atomic.Int64 // records swept since the last checkpoint, approximately
+	logged  atomic.Int64  // records swept since the last checkpoint, approximately
 }
 
 // ErrClosed means that the store is closed.
@@ -78,7 +79,7 @@ func (d *DB) Exclusive(ctx context.Context, w *Waiter, timeout time.Duration, wr
 	if w.taken {
 		return w.err
 	}
-	defer d.queue.leave(w)
+	defer d.Leave(w)
 	if err := d.File.Check(); err != nil {
 		return err
 	}

@@ -85,14 +85,6 @@ type File struct {
 	info fs.FileInfo
 }
 
-func newFile(path string) (File, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return File{}, fmt.Errorf("sqlitestore: %w", err)
-	}
-	return File{Path: path, info: info}, nil
-}
-
 // Check returns ErrMoved or nil.
 func (f *File) Check() error {
 	if runtime.GOOS == "windows" {

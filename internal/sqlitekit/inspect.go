@@ -10,58 +10,47 @@ import (
 	"modernc.org/sqlite"
 )
 
-// inspection is what New must know about the application's database.
-type inspection struct {
-	path        string
-	busyTimeout int64 // milliseconds
-}
-
-// inspect reports whether a store can use the application's database.
-func inspect(ctx context.Context, db *sql.DB) (found inspection, err error) {
+// inspect reports whether a store can use the application's database. busyTimeout is in milliseconds.
+func inspect(ctx context.Context, db *sql.DB) (path string, busyTimeout int64, err error) {
 	conn, err := db.Conn(ctx)
 	if err != nil {
-		return found, err
+		return "", 0, err
 	}
 	defer func() { _ = conn.Close() }() // returns it to the pool
-	if err := checkDriver(conn); err != nil {
-		return found, err
-	}
-	if err := read(ctx, conn, `SELECT file FROM pragma_database_list WHERE name = 'main'`, &found.path); err != nil {
-		return found, err
-	}
-	if found.path == "" {
-		return found, errors.New("the database is in memory, want a file")
-	}
-	var journal string
-	var queryOnly bool
-	err = errors.Join(
-		read(ctx, conn, "PRAGMA busy_timeout", &found.busyTimeout),
-		read(ctx, conn, "PRAGMA journal_mode", &journal),
-		read(ctx, conn, "PRAGMA query_only", &queryOnly))
-	switch {
-	case err != nil:
-		return found, err
-	case journal != "wal":
-		return found, fmt.Errorf("the journal mode is %s, must be WAL (open the database with _pragma=journal_mode(WAL))", journal)
-	case queryOnly:
-		return found, errors.New("the database is opened with query_only, must be writable")
-	}
-	return found, CheckSynchronous(ctx, conn)
-}
-
-func read(ctx context.Context, conn *sql.Conn, query string, to any) error {
-	return conn.QueryRowContext(ctx, query).Scan(to)
-}
-
-// checkDriver returns an error for a read-only database.
-func checkDriver(conn *sql.Conn) error {
-	return OnConn(conn, func(c Conn) error {
+	if err := OnConn(conn, func(c Conn) error {
 		readOnly, err := c.IsReadOnly("main")
 		if err == nil && readOnly {
 			err = errors.New("the database is read-only")
 		}
 		return err
-	})
+	}); err != nil {
+		return "", 0, err
+	}
+	if err := read(ctx, conn, `SELECT file FROM pragma_database_list WHERE name = 'main'`, &path); err != nil {
+		return "", 0, err
+	}
+	if path == "" {
+		return path, busyTimeout, errors.New("the database is in memory, want a file")
+	}
+	var journal string
+	var queryOnly bool
+	err = errors.Join(
+		read(ctx, conn, "PRAGMA busy_timeout", &busyTimeout),
+		read(ctx, conn, "PRAGMA journal_mode", &journal),
+		read(ctx, conn, "PRAGMA query_only", &queryOnly))
+	switch {
+	case err != nil:
+		return "", 0, err
+	case journal != "wal":
+		return path, busyTimeout, fmt.Errorf("the journal mode is %s, must be WAL (open the database with _pragma=journal_mode(WAL))", journal)
+	case queryOnly:
+		return path, busyTimeout, errors.New("the database is opened with query_only, must be writable")
+	}
+	return path, busyTimeout, CheckSynchronous(ctx, conn)
+}
+
+func read(ctx context.Context, conn *sql.Conn, query string, to any) error {
+	return conn.QueryRowContext(ctx, query).Scan(to)
 }
 
 // Conn is a connection of the driver.

@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"strconv"
 	"time"
@@ -41,26 +42,28 @@ func Open(ctx context.Context, path string, settings Settings) (*DB, error) {
 	return d.opened(ctx, path, "rwc")
 }
 
-// workBusyTimeout is the busy timeout of the application's own transactions.
 const workBusyTimeout = 10 * time.Second
 
 // New uses a database that the application has opened with modernc.org/sqlite. It
 // must be a file in WAL mode, and its connections must be writable and have
 // synchronous=FULL or EXTRA. Otherwise New returns an error.
 func New(ctx context.Context, work *sql.DB, settings Settings) (*DB, error) {
-	found, err := inspect(ctx, work)
+	path, busyTimeout, err := inspect(ctx, work)
 	if err != nil {
 		return nil, fmt.Errorf("sqlitestore: %w", err)
 	}
-	d := &DB{settings: settings, Work: work, BusyTimeout: found.busyTimeout}
-	return d.opened(ctx, found.path, "rw")
+	d := &DB{settings: settings, Work: work, BusyTimeout: busyTimeout}
+	return d.opened(ctx, path, "rw")
 }
 
 // opened prepares the database. After an error it closes the pools.
 func (d *DB) opened(ctx context.Context, path, mode string) (*DB, error) {
 	err := d.prepareDatabase(ctx, path, mode)
 	if err == nil {
-		d.File, err = newFile(path)
+		d.File.Path = path
+		if d.File.info, err = os.Stat(path); err != nil {
+			err = fmt.Errorf("sqlitestore: %w", err)
+		}
 	}
 	if err == nil {
 		err = d.openPools(path)

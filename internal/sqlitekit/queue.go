@@ -3,10 +3,16 @@ package sqlitekit
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // writerQueue is the order in which a store's writers take SQLite's write lock: first the holders
@@ -45,9 +51,9 @@ func (w *Waiter) index() int {
 	return 1
 }
 
-// enter waits until w may write. After a nil error the caller must call leave,
+// Enter waits until w may write, at most for timeout. After a nil error the caller must call Leave,
 // unless w was taken.
-func (q *writerQueue) enter(ctx context.Context, w *Waiter, timeout time.Duration) (err error) {
+func (q *writerQueue) Enter(ctx context.Context, w *Waiter, timeout time.Duration) (err error) {
 	w.ready = make(chan struct{})
 	if q.join(w) {
 		return nil
@@ -69,7 +75,7 @@ func (q *writerQueue) enter(ctx context.Context, w *Waiter, timeout time.Duratio
 	if w.taken {
 		return nil
 	}
-	q.leave(w)
+	q.Leave(w)
 	return err
 }
 
@@ -116,8 +122,8 @@ func (q *writerQueue) quit(w *Waiter) bool {
 	return true
 }
 
-// leave lets the next waiter write. It does nothing for a waiter that may not write.
-func (q *writerQueue) leave(w *Waiter) {
+// Leave lets the next waiter write. It does nothing for a waiter that may not write.
+func (q *writerQueue) Leave(w *Waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.holder != w {
@@ -146,4 +152,55 @@ func (q *writerQueue) count() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.grants
+}
+
+// ErrLocked means that SQLite's write lock was not free within
+// Settings.BusyTimeout. Nothing was changed.
+var ErrLocked = errors.New("sqlitestore: the write lock is not free")
+
+const (
+	defaultBusyTimeout = 10 * time.Second
+
+	firstPause   = time.Millisecond
+	longestPause = 4 * time.Millisecond
+)
+
+// LockTimeout returns the maximum time that a writer waits for the write lock.
+func (d *DB) LockTimeout() time.Duration {
+	if d.settings.BusyTimeout == 0 {
+		return defaultBusyTimeout
+	}
+	return max(d.settings.BusyTimeout, 0)
+}
+
+// Retry calls try until its error is not SQLITE_BUSY. The writers of this store
+// wait in a queue (see Enter); the lock may still belong to another process or to
+// a transaction of the application. The connections' busy timeout is 0, because
+// SQLite waits without regard to a context.
+func (d *DB) Retry(ctx context.Context, timeout time.Duration, try func() error) error {
+	began := time.Now()
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := try()
+		if !isBusy(err) {
+			return err
+		}
+		if time.Since(began) >= timeout {
+			return fmt.Errorf("%w after %v: %w", ErrLocked, timeout, err)
+		}
+		if err := sleep.Context(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+// isBusy reports whether a lock kept the statement from doing anything.
+func isBusy(err error) bool { return HasCode(err, sqlite3.SQLITE_BUSY) }
+
+// HasCode reports whether err has one of SQLite's primary result codes.
+func HasCode(err error, codes ...int) bool {
+	var e *sqlite.Error
+	return errors.As(err, &e) && slices.Contains(codes, e.Code()&0xff)
 }

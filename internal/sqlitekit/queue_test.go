@@ -36,18 +36,18 @@ func TestWriterQueue_order(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var queue writerQueue
 				first := &Waiter{}
-				require.NoError(t, queue.enter(t.Context(), first, time.Hour))
+				require.NoError(t, queue.Enter(t.Context(), first, time.Hour))
 				var order []string
 				for _, each := range row.waiters {
 					go func() {
 						w := &Waiter{HoldsLease: each.holdsLease}
-						assert.NoError(t, queue.enter(t.Context(), w, time.Hour))
+						assert.NoError(t, queue.Enter(t.Context(), w, time.Hour))
 						order = append(order, each.name)
-						queue.leave(w)
+						queue.Leave(w)
 					}()
 					synctest.Wait()
 				}
-				queue.leave(first)
+				queue.Leave(first)
 				synctest.Wait()
 				assert.Equal(t, row.want, order)
 			})
@@ -59,7 +59,7 @@ func TestWriterQueue_waitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var queue writerQueue
 		first := &Waiter{}
-		require.NoError(t, queue.enter(t.Context(), first, 0), "a free queue grants at once")
+		require.NoError(t, queue.Enter(t.Context(), first, 0), "a free queue grants at once")
 		for _, row := range []struct {
 			name             string
 			context, timeout time.Duration
@@ -70,14 +70,14 @@ func TestWriterQueue_waitEnds(t *testing.T) {
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), row.context)
 			began, w := time.Now(), &Waiter{}
-			require.ErrorIs(t, queue.enter(ctx, w, row.timeout), row.want, row.name)
+			require.ErrorIs(t, queue.Enter(ctx, w, row.timeout), row.want, row.name)
 			assert.Equal(t, time.Second, time.Since(began), row.name)
 			cancel()
-			queue.leave(w) // does nothing
-			require.ErrorIs(t, queue.enter(t.Context(), &Waiter{}, 0), ErrLocked, "the first still writes")
+			queue.Leave(w) // does nothing
+			require.ErrorIs(t, queue.Enter(t.Context(), &Waiter{}, 0), ErrLocked, "the first still writes")
 		}
-		queue.leave(first)
-		require.NoError(t, queue.enter(t.Context(), &Waiter{}, 0), "waiters that left are forgotten")
+		queue.Leave(first)
+		require.NoError(t, queue.Enter(t.Context(), &Waiter{}, 0), "waiters that left are forgotten")
 	})
 }
 
@@ -93,11 +93,11 @@ func TestWriterQueue_stress(t *testing.T) {
 			for j := range 500 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration((i*j)%97)*time.Microsecond)
 				w := &Waiter{HoldsLease: j%4 == 3}
-				if queue.enter(ctx, w, time.Hour) == nil {
+				if queue.Enter(ctx, w, time.Hour) == nil {
 					held++
 					assert.Equal(t, 1, held)
 					held--
-					queue.leave(w)
+					queue.Leave(w)
 				}
 				cancel()
 			}

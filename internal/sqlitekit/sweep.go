@@ -40,7 +40,7 @@ const (
 func (d *DB) Sweep(
 	ctx context.Context, limit int, batch func(ctx context.Context, tx *sql.Tx, limit int) (int, error),
 ) (swept int, err error) {
-	grants := d.queue.count()
+	grants := d.count()
 	for swept < limit {
 		n, took, err := d.sweepOnce(ctx, min(SweepBatch, limit-swept), batch)
 		swept += n
@@ -52,7 +52,7 @@ func (d *DB) Sweep(
 			d.checkpoint(ctx, "PASSIVE")
 		}
 		before := grants
-		if grants = d.queue.count(); grants > before+1 { // more than this batch
+		if grants = d.count(); grants > before+1 { // more than this batch
 			took *= sweepRatio
 		}
 		if err := sleep.Context(ctx, max(sweepPause, took)); err != nil {

@@ -31,9 +31,14 @@ func (d *DB) Transact(ctx context.Context, w *Waiter, work func(context.Context,
 				return err
 			}
 			if taken == nil {
-				taken = d.queue.take(maxTaken)
+				taken = d.take(maxTaken)
 			}
-			return doAll(ctx, tx, taken)
+			for _, each := range taken {
+				if err := each.work(ctx, tx); err != nil {
+					return err
+				}
+			}
+			return nil
 		})
 		if err == nil || isBusy(err) || len(taken) == 0 {
 			return err
@@ -44,15 +49,6 @@ func (d *DB) Transact(ctx context.Context, w *Waiter, work func(context.Context,
 		return transact(ctx, d.Write, work)
 	})
 	return err
-}
-
-func doAll(ctx context.Context, tx *sql.Tx, taken []*Waiter) error {
-	for _, each := range taken {
-		if err := each.work(ctx, tx); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // notify gives the taken writers their result.

@@ -34,7 +34,7 @@ func begin(t *testing.T, first func(context.Context, *sql.Tx) error) *group {
 		})
 	}()
 	<-working
-	l.given = l.d.queue.count()
+	l.given = l.d.count()
 	return l
 }
 
@@ -49,13 +49,13 @@ func (l *group) come(ctx context.Context, t *testing.T, work func(context.Contex
 }
 
 func (l *group) length() int {
-	l.d.queue.mu.Lock()
-	defer l.d.queue.mu.Unlock()
-	return len(l.d.queue.queues[0]) + len(l.d.queue.queues[1])
+	l.d.mu.Lock()
+	defer l.d.mu.Unlock()
+	return len(l.d.queues[0]) + len(l.d.queues[1])
 }
 
 // grants returns the number of writers after the first that were let write.
-func (l *group) grants() int { return int(l.d.queue.count() - l.given) }
+func (l *group) grants() int { return int(l.d.count() - l.given) }
 
 // The work of waiting writers is done in the transaction before them.
 func TestTransact_groupCommit(t *testing.T) {

@@ -22,9 +22,8 @@ var ErrNoBouncer = errors.New("PgBouncer is not installed: on Debian, apt-get in
 // prepared statements of the other connection do not exist. (PgBouncer 1.21 and later
 // can prepare them again.) Its methods are not safe for concurrent use.
 type Bouncer struct {
-	program, dir string
-	as           account
-	cleanup      *procguard.Cleanup
+	program string
+	home
 }
 
 // bouncerSettings sets server_login_retry because its default of 15 s would delay the
@@ -61,7 +60,7 @@ func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Bouncer{program: program, as: server.as}
+	b := &Bouncer{program, home{as: server.as}}
 	if b.dir, err = newDir(b.as, ""); err != nil {
 		return nil, err
 	}
@@ -94,19 +93,22 @@ func (b *Bouncer) start(ctx context.Context, server *Server) error {
 	return b.Restart(ctx)
 }
 
-// Socket is the path of its Unix socket, which serves PostgreSQL's protocol for the
-// database "postgres" and the user "postgres".
-func (b *Bouncer) Socket() string { return filepath.Join(b.dir, ".s.PGSQL.5432") }
-
 // Runs reports whether PgBouncer accepts connections. Version 1.18 may exit with "bad
 // client state" when a cancel request arrives for a connection that is being closed.
-func (b *Bouncer) Runs() bool { return b.listens() }
+func (b *Bouncer) Runs() bool {
+	conn, err := net.Dial("unix", b.Socket()) //nolint:noctx // A Unix socket answers or fails at once.
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
 
 // Crash kills PgBouncer with SIGKILL and returns when it has exited. It returns nil if
 // PgBouncer had exited before. Restart starts it again.
 func (b *Bouncer) Crash() error {
 	pid, err := b.pid()
-	if errors.Is(err, os.ErrNotExist) && !b.listens() {
+	if errors.Is(err, os.ErrNotExist) && !b.Runs() {
 		return nil
 	}
 	if err != nil {
@@ -115,7 +117,7 @@ func (b *Bouncer) Crash() error {
 	if err := kill(pid); err != nil {
 		return err
 	}
-	for b.listens() {
+	for b.Runs() {
 		time.Sleep(time.Millisecond) //nolint:forbidigo // The process was killed.
 	}
 	return os.Remove(b.lock()) // See Server.Crash.
@@ -141,13 +143,11 @@ func (b *Bouncer) Restart(ctx context.Context) error {
 	}
 }
 
-// explained adds PgBouncer's log to err.
 func (b *Bouncer) explained(err error) error {
 	log, _ := os.ReadFile(filepath.Join(b.dir, "log"))
 	return fmt.Errorf("%w\n%s", err, log)
 }
 
-// run starts PgBouncer as a daemon.
 func (b *Bouncer) run(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, b.program, "--daemon", "--quiet", b.settings()) //nolint:gosec // PgBouncer.
 	cmd.Dir = b.dir
@@ -164,7 +164,7 @@ func (b *Bouncer) run(ctx context.Context) error {
 func (b *Bouncer) waitUntilReady(ctx context.Context) error {
 	for {
 		_, err := b.pid()
-		if err == nil && b.listens() {
+		if err == nil && b.Runs() {
 			return nil
 		}
 		if timeout := sleep.Context(ctx, time.Millisecond); timeout != nil {
@@ -180,19 +180,6 @@ func (b *Bouncer) pid() (int, error) {
 	}
 	return firstNumber(file)
 }
-
-func (b *Bouncer) listens() bool {
-	conn, err := net.Dial("unix", b.Socket()) //nolint:noctx // A Unix socket answers or fails at once.
-	if err != nil {
-		return false
-	}
-	_ = conn.Close()
-	return true
-}
-
-// Stop stops PgBouncer, if it runs, and removes its directory. It may be called more
-// than once.
-func (b *Bouncer) Stop() error { return errors.Join(b.cleanup.Run(), os.RemoveAll(b.dir)) }
 
 func (b *Bouncer) lock() string     { return filepath.Join(b.dir, "pid") }
 func (b *Bouncer) settings() string { return filepath.Join(b.dir, "pgbouncer.ini") }

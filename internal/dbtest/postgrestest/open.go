@@ -10,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
 )
 
 // Variable is the name of the environment variable with the DSN of a database for
@@ -58,19 +60,7 @@ func Open(tb testing.TB) string {
 // ends. Without PostgreSQL on this machine the test is skipped.
 func StartTB(tb testing.TB) *Server {
 	tb.Helper()
-	server, err := Start(tb.Context(), "")
-	if errors.Is(err, ErrNotInstalled) {
-		tb.Skip(err)
-	}
-	if err != nil {
-		tb.Fatalf("starting a PostgreSQL server: %v", err)
-	}
-	tb.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return server
+	return procguard.StartTB(tb, func() (*Server, error) { return Start(tb.Context(), "") }, ErrNotInstalled)
 }
 
 func execute(tb testing.TB, dsn, statement string) {
@@ -86,7 +76,6 @@ func execute(tb testing.TB, dsn, statement string) {
 	}
 }
 
-// withParameter adds a connection parameter to the DSN.
 func withParameter(tb testing.TB, dsn, name, value string) string {
 	tb.Helper()
 	if !strings.Contains(dsn, "://") {

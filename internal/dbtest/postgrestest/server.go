@@ -26,10 +26,22 @@ import (
 // Server is a running PostgreSQL server with a new cluster. It flushes writes to disk
 // as in production. Its methods are not safe for concurrent use.
 type Server struct {
-	bin, dir string
-	as       account
-	cleanup  *procguard.Cleanup
+	bin string
+	home
 }
+
+// home is the directory of a server or a PgBouncer, which also has its Unix socket.
+type home struct {
+	dir     string
+	as      account
+	cleanup *procguard.Cleanup
+}
+
+// Socket is the path of the Unix socket. PgBouncer's serves the database "postgres" and the user "postgres".
+func (h *home) Socket() string { return filepath.Join(h.dir, ".s.PGSQL.5432") }
+
+// Stop stops the process, if it runs, and removes its directory. It may be called more than once.
+func (h *home) Stop() error { return errors.Join(h.cleanup.Run(), os.RemoveAll(h.dir)) }
 
 // settings is appended to postgresql.conf. The server listens only on a Unix socket in
 // a private directory, so it needs no port and no password.
@@ -55,7 +67,7 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startIn(ctx, &Server{bin: bin, as: as}, dir, (*Server).start)
+	return startIn(ctx, &Server{bin, home{as: as}}, dir, (*Server).start)
 }
 
 func startIn(ctx context.Context, s *Server, parent string, start func(*Server, context.Context) error) (*Server, error) {
@@ -76,7 +88,7 @@ func startIn(ctx context.Context, s *Server, parent string, start func(*Server, 
 // its own when Promote is called. The server's synchronous_standby_names is "standby" if synchronous is true: a
 // commit then waits for the standby. Otherwise a commit may be lost with the server.
 func (s *Server) Standby(ctx context.Context, synchronous bool) (*Server, error) {
-	standby, err := startIn(ctx, &Server{bin: s.bin, as: s.as}, filepath.Dir(s.dir), func(standby *Server, ctx context.Context) error {
+	standby, err := startIn(ctx, &Server{s.bin, home{as: s.as}}, filepath.Dir(s.dir), func(standby *Server, ctx context.Context) error {
 		if err := standby.run(ctx, "pg_basebackup", "--pgdata", standby.data(), "--host", s.dir, "--username=postgres",
 			"--checkpoint=fast", "--no-sync", "--write-recovery-conf"); err != nil {
 			return err
@@ -147,7 +159,6 @@ func (s *Server) start(ctx context.Context) error {
 	return s.Restart(ctx)
 }
 
-// configure appends to postgresql.conf.
 func (s *Server) configure(format string, args ...any) error {
 	conf, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -157,7 +168,6 @@ func (s *Server) configure(format string, args ...any) error {
 	return errors.Join(err, conf.Close())
 }
 
-// cleanupScript stops the server and removes its directory.
 const cleanupScript = `"$0" stop --silent --wait --mode=immediate --pgdata="$1/data"
 rm -rf "$1"`
 
@@ -248,20 +258,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return s.run(ctx, "pg_ctl", "stop", "--silent", "--wait", "--mode=fast", "--pgdata", s.data())
 }
 
-// Stop stops the server, if it runs, and removes its directory. It may be called more
-// than once.
-func (s *Server) Stop() error {
-	return errors.Join(s.cleanup.Run(), os.RemoveAll(s.dir))
-}
-
-// Socket is the path of the server's Unix socket.
-func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
-
 func (s *Server) data() string               { return filepath.Join(s.dir, "data") }
 func (s *Server) log() string                { return filepath.Join(s.dir, "log") }
 func (s *Server) program(name string) string { return filepath.Join(s.bin, name) }
 
-// run runs one of PostgreSQL's programs and waits for its end.
 func (s *Server) run(ctx context.Context, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, s.program(name), args...) //nolint:gosec // A program of PostgreSQL's.
 	cmd.Dir = s.dir
@@ -273,7 +273,6 @@ func (s *Server) run(ctx context.Context, name string, args ...string) error {
 	return nil
 }
 
-// prepareCleanup makes a cleanup process run as the account.
 func (a account) prepareCleanup(cmd *exec.Cmd) {
 	cmd.Env = environment()
 	a.prepare(cmd)

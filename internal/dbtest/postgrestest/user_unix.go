@@ -40,7 +40,6 @@ func serverAccount() (account, error) {
 // other reports whether the account differs from the user of this process, which is then root.
 func (a account) other() bool { return a.credential != nil }
 
-// own makes the account the owner of a directory.
 func (a account) own(dir string) error {
 	if !a.other() {
 		return nil
@@ -54,5 +53,4 @@ func (a account) prepare(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: a.credential}
 }
 
-// kill sends SIGKILL.
 func kill(pid int) error { return syscall.Kill(pid, syscall.SIGKILL) }

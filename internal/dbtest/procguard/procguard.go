@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"testing"
 )
 
 // Cleanup is a child process that waits until this process calls Run or exits, and then
@@ -34,6 +35,25 @@ func Start(prepare func(*exec.Cmd), script string, args ...string) (*Cleanup, er
 		return nil, errors.Join(err, w.Close())
 	}
 	return &Cleanup{cmd, w}, nil
+}
+
+// StartTB starts a server for a test, and stops it when the test ends. If start fails with notInstalled, the test is
+// skipped.
+func StartTB[S interface{ Stop() error }](tb testing.TB, start func() (S, error), notInstalled error) S {
+	tb.Helper()
+	server, err := start()
+	if errors.Is(err, notInstalled) {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatalf("starting a server: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return server
 }
 
 // Run runs the script and returns when it has ended. The script's exit status is

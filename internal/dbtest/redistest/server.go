@@ -70,19 +70,7 @@ func Start(ctx context.Context) (*Server, error) {
 // the test is skipped.
 func StartTB(tb testing.TB) *Server {
 	tb.Helper()
-	s, err := Start(tb.Context())
-	if errors.Is(err, ErrNotInstalled) {
-		tb.Skip(err)
-	}
-	if err != nil {
-		tb.Fatalf("starting a Redis server: %v", err)
-	}
-	tb.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			tb.Error(err)
-		}
-	})
-	return s
+	return procguard.StartTB(tb, func() (*Server, error) { return Start(tb.Context()) }, ErrNotInstalled)
 }
 
 func (s *Server) start(ctx context.Context) error {
@@ -96,7 +84,6 @@ func (s *Server) start(ctx context.Context) error {
 	return s.Restart(ctx)
 }
 
-// startTimeout is the maximum time of a start.
 const startTimeout = time.Minute
 
 // Restart starts the server again, after a Crash. It returns when the server has read

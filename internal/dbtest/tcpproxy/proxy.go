@@ -97,7 +97,6 @@ func (p *Proxy) accept() {
 	}
 }
 
-// forward forwards a connection until it ends.
 func (p *Proxy) forward(client net.Conn) {
 	c := &Conn{proxy: p, client: client, ended: make(chan struct{})}
 	if !p.add(c) {

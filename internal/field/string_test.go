@@ -1,4 +1,4 @@
-package structured_test
+package field_test
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/internal/structured"
+	"github.com/resilienthttp/resilienthttp/internal/field"
 )
 
 func TestString(t *testing.T) {
@@ -36,7 +36,7 @@ func TestString(t *testing.T) {
 		{"not ASCII", `"ü"`, "", `"ü"`, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			text, rest, ok := structured.String(tt.in)
+			text, rest, ok := field.String(tt.in)
 			require.Equal(t, tt.ok, ok)
 			require.Equal(t, tt.text, text)
 			require.Equal(t, tt.rest, rest)
@@ -50,10 +50,10 @@ func FuzzString(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if text, rest, ok := structured.String(s); ok {
-			require.Equal(t, s, structured.Quote(text)+rest)
+		if text, rest, ok := field.String(s); ok {
+			require.Equal(t, s, field.Quote(text)+rest)
 		}
-		text, rest, ok := structured.String(structured.Quote(s) + "x")
+		text, rest, ok := field.String(field.Quote(s) + "x")
 		visible := !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 		require.Equal(t, visible, ok)
 		if ok {

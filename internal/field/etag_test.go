@@ -1,4 +1,4 @@
-package entitytag
+package field
 
 import (
 	"net/http"
@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestStrong(t *testing.T) {
+func TestStrongTag(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name string
@@ -31,7 +31,7 @@ func TestStrong(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			require.Equal(t, row.want, Strong(http.Header{"Etag": row.give}))
+			require.Equal(t, row.want, StrongTag(http.Header{"Etag": row.give}))
 		})
 	}
 }
