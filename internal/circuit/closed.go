@@ -127,7 +127,9 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	c.noteOutage(streak, sum, now)
 	c.opening = newOpening(rules, took, slowest, c.outage.usual, now)
-	c.opening.opened = sum
+	if c.opening.opened = sum; !rules.tooMany(sum.failures, sum.results) { // the streak opens it
+		c.opening.opened = tally{streak.attempts, streak.attempts}
+	}
 	c.closed.Store(nil)
 	return c.changed(Closed, Open, now)
 }

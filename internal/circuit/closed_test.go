@@ -295,3 +295,20 @@ func TestClosed_slowStartAfterMostlySlowFailures(t *testing.T) {
 		})
 	}
 }
+
+// T16: the results that opened a circuit are those of the streak, or else those of the Window.
+func TestClosed_resultsThatOpened(t *testing.T) {
+	for _, tt := range []struct {
+		rules           Rules
+		results         string
+		calls, failures int
+	}{
+		{Rules{}, strings.Repeat("S", 30) + "FFFFF", 5, 5},
+		{Rules{FailureRatio: 0.5, MinRequests: 6}, "SSSFFF", 6, 3},
+	} {
+		b := record(tt.rules)
+		b.run(epoch, tt.results)
+		s := b.Find(host).Status(epoch)
+		require.Equal(t, []int{tt.calls, tt.failures}, []int{s.Calls, s.Failures})
+	}
+}
