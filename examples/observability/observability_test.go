@@ -35,7 +35,7 @@ func TestRun_answersThreeQuestions(t *testing.T) {
 	require.Regexp(t, `bank\.example  `+waited, out.last("in the queue"))
 
 	// Which hosts are rejected now, and how much of the quota is used?
-	require.Regexp(t, `mail\.example  until \d\d:\d\d:\d\d  The circuit is open: 20 failures in 20 attempts, the last one: status 502\.`, out.last("circuit is open"))
+	require.Regexp(t, `mail\.example  until \d\d:\d\d:\d\d  The circuit is open since \d\d:\d\d:\d\d\.\d, after 20 of 20 attempts failed; 0 probes failed since\. Last failure: status 502\.`, out.last("circuit is open"))
 	require.Regexp(t, `bank\.example  requests  19 of 20 remain`, out.last("of 20 remain"))
 
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(page) }))
@@ -48,7 +48,7 @@ func TestRun_answersThreeQuestions(t *testing.T) {
 	}
 	require.Regexp(t, `Slowest calls .* bank\.example shop `+waited+`.* status 201`, shown("#slow"))
 	require.Regexp(t, `What fails .* mail\.example shop .*502`, shown("#failing"))
-	require.Regexp(t, `Blocked scopes .* mail\.example shop \w+ \d\d:\d\d:\d\d.* The circuit is open: 20 failures in 20 attempts, the last one: status 502\.`, shown("#blocked"))
+	require.Regexp(t, `Blocked scopes .* mail\.example shop \w+ \d\d:\d\d:\d\d.* The circuit is open since \d\d:\d\d:\d\d\.\d, after 20 of 20 attempts failed; 0 probes failed since\. Last failure: status 502\.`, shown("#blocked"))
 	require.Regexp(t, `Quotas .* bank\.example shop requests 19 of 20 `, shown("#quotas"))
 	chromium.Legible(browser, t, map[string]string{"observability": server.URL}, "#quotas", map[int64]string{1280: "wide", 360: "narrow"})
 }
