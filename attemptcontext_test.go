@@ -282,6 +282,20 @@ func TestClientTimeout_errorText(t *testing.T) {
 	})
 }
 
+// §4.18a: InDoubt knows http.Client.Timeout, which hides the *Error.
+func TestClientTimeout_inDoubt(t *testing.T) {
+	for method, want := range map[string]bool{http.MethodPost: true, http.MethodGet: false} {
+		synctest.Test(t, func(t *testing.T) {
+			client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: script(hanging)}}
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://api.test/", nil)
+			require.NoError(t, err)
+			resp, err := client.Do(req)
+			require.ErrorContains(t, err, "Client.Timeout")
+			require.Equal(t, want, resilienthttp.InDoubt(resp, err), method)
+		})
+	}
+}
+
 // http.Client.Timeout ends the context and closes Request.Cancel, in either order. Hooks see a
 // deadline in both cases.
 func TestClientTimeoutIsADeadline(t *testing.T) {
