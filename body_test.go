@@ -243,6 +243,7 @@ func TestReadTimeout(t *testing.T) {
 						require.ErrorIs(t, err, tt.is, "a second Read returns the same error")
 					}
 					require.NoError(t, resp.Body.Close())
+					synctest.Wait() // at the limit the timer's goroutine closes it
 					base.requireBalance(t)
 				})
 			})
