@@ -202,14 +202,10 @@ func (h *heldAttempt) WaitEnds() { (*attempt)(h).visit.Record.queued.Add(-1) }
 func (c *call) breakerChanged(change *circuit.Change) {
 	event := BreakerChange{
 		Scope: change.Key.Name, Priority: Priority(change.Key.Class), From: BreakerState(change.From), To: BreakerState(change.To), At: change.At,
-		Openings: change.Openings.Count, Opening: openingOf(change.Openings),
+		Openings: change.Openings, Opening: status.Opening(change.Opening),
 	}
 	if c.breaker.OnChange != nil {
 		c.breaker.OnChange(event)
 	}
 	runHooks(c, breakerChange, event)
-}
-
-func openingOf(o circuit.Openings) status.Opening {
-	return status.Opening{OpenedAt: o.At, Attempts: o.Attempts, Failures: o.Failures, FailedProbes: o.FailedProbes}
 }

@@ -72,6 +72,10 @@ type explanation struct {
 }
 
 func explain(c *Call, ended bool) *explanation {
+	if c.Start.IsZero() && len(c.Attempts) > 0 { // a program has made the call, or its Error
+		begun := *c
+		begun.Start, c = c.Attempts[0].Start, &begun
+	}
 	e := &explanation{call: c, title: title(c, ended)}
 	var free time.Duration // the end of the attempts so far
 	for i := range c.Attempts {

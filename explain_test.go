@@ -251,6 +251,19 @@ func TestExplain_withoutCall(t *testing.T) {
 		resilienthttp.Explain(nil, err), "a call that did not begin")
 }
 
+// The times of a Call or an Error that a program has made begin with the first attempt.
+func TestExplain_madeByAProgram(t *testing.T) {
+	attempts := []resilienthttp.Attempt{{Request: get(t), Number: 1, Start: time.Date(2026, 7, 28, 9, 0, 0, 0, time.UTC), Latency: time.Second, Err: io.EOF}}
+	for _, got := range []string{
+		resilienthttp.Explain(nil, &resilienthttp.Error{Err: io.EOF, Attempts: attempts}),
+		(&resilienthttp.Call{Err: io.EOF, Attempts: attempts}).Explain(),
+	} {
+		lines := strings.Split(got, "\n")
+		require.Contains(t, lines[0], "began 2026-07-28 09:00:00.000")
+		require.Regexp(t, `^0s +attempt 1 +1s `, lines[2])
+	}
+}
+
 // Explain does not read the body, and knows the error of a body.
 func TestExplain_body(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -247,15 +247,12 @@ func (l *traceLogger) breaker(change BreakerChange) {
 	l.log(context.Background(), slog.LevelWarn, "breaker_changed", 0, attrs)
 }
 
-func (a *Attempt) scope() string {
-	if a.of == nil {
-		return a.Request.URL.Host
-	}
-	return a.of.visit.Record.name
-}
-
 func (a *Attempt) attrs() []slog.Attr {
-	return append(requestAttrs(a.Request), slog.String("scope", a.scope()), slog.Int("attempt", a.Number))
+	scope := a.Request.URL.Host
+	if a.of != nil {
+		scope = a.of.visit.Record.name
+	}
+	return append(requestAttrs(a.Request), slog.String("scope", scope), slog.Int("attempt", a.Number))
 }
 
 func requestAttrs(req *http.Request) []slog.Attr {

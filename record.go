@@ -53,22 +53,18 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 	minute := r.ended.read(at, recentBuckets, origin)
 	s.LastMinute = MinuteStatus{Calls: minute.Calls, Failures: minute.Failures()}
 	s.Responses.History, s.Responses.HistoryAt = make([]MinuteStatus, window.Buckets), origin.Add(at.Truncate(responsesWindow/window.Buckets))
-	answersFail := s.Responses.Failures() > failuresWithoutAnswers(&s.Responses)
+	n, calls := r.ended.counts(at, window.Buckets)
+	answersFail := s.Responses.Failures() > calls-n[classSuccess]-n[classClientError]
 	newer := MinuteStatus{}
 	for i := range s.Responses.History {
-		sum := r.ended.read(at, i+1, origin)
-		all := MinuteStatus{Calls: sum.Calls, Failures: failuresWithoutAnswers(&sum)}
-		if answersFail {
-			all.Failures += sum.ClientErrors - sum.Throttled
+		n, calls := r.ended.counts(at, i+1)
+		all := MinuteStatus{Calls: calls, Failures: calls - n[classSuccess]}
+		if !answersFail {
+			all.Failures -= n[classClientError]
 		}
 		s.Responses.History[window.Buckets-1-i] = MinuteStatus{Calls: max(all.Calls-newer.Calls, 0), Failures: max(all.Failures-newer.Failures, 0)} // calls end meanwhile
 		newer = all
 	}
-}
-
-// failuresWithoutAnswers counts failures without responses 4xx other than 408 and 429.
-func failuresWithoutAnswers(r *ResponseStatus) int {
-	return r.Throttled + r.ServerErrors + r.NetworkErrors + r.Timeouts + r.Rejected
 }
 
 func (r *record) latency(at time.Duration) LatencyStatus {
@@ -286,21 +282,25 @@ func (e *endCounts) counter(class responseClass) *window.Counter {
 	return e.others[class/2].Load()
 }
 
-// read counts the calls in the newest buckets of the window.
-func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
-	var n [classes]int
+// counts returns the number of calls of each class, and of all, in the newest buckets of the window.
+func (e *endCounts) counts(at time.Duration, buckets int) (n [classes]int, calls int) {
 	for pair := range classes / 2 {
 		if c := e.counter(2 * pair); c != nil {
 			first, second := c.Newest(at, responsesWindow, buckets)
 			n[2*pair], n[2*pair+1] = int(first), int(second)
+			calls += n[2*pair] + n[2*pair+1]
 		}
 	}
+	return n, calls
+}
+
+// read describes the calls in the newest buckets of the window.
+func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
+	n, calls := e.counts(at, buckets)
 	s := ResponseStatus{
+		Calls:        calls,
 		ClientErrors: n[classClientError] + n[classThrottled], Throttled: n[classThrottled], ServerErrors: n[classServerError],
 		NetworkErrors: n[classNetworkError], Timeouts: n[classTimeout], Rejected: n[classRejected],
-	}
-	for _, calls := range n {
-		s.Calls += calls
 	}
 	if since := e.failing.Load(); since != 0 {
 		s.Since, s.CallsSince = origin.Add(time.Duration(since)), int(e.failed.Load())

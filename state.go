@@ -114,7 +114,7 @@ func (c *config) state(now time.Time) []ScopeState {
 		}
 		b := circuit.Status(now)
 		s.Breaker = BreakerStatus{
-			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: b.Openings.Count, Opening: openingOf(b.Openings), Since: b.Since,
+			State: BreakerState(b.State), Calls: b.Calls, Failures: b.Failures, Openings: b.Openings, Opening: status.Opening(b.Opening), Since: b.Since,
 			NotBefore: b.NotBefore, SlowStartLimit: b.Limit, FailingSince: b.Outage, Waiting: b.Waiting,
 		}
 		s.Budget = BudgetStatus(c.budget.status(bucket, now))

@@ -22,6 +22,10 @@ func life() []Scenario {
 			Server: Server{Faults: []Fault{{Response: response}}},
 		}
 	}
+	var surges []Surge
+	for at := 30 * time.Second; at <= 90*time.Second; at += 30 * time.Second {
+		surges = append(surges, Surge{From: at, To: at + 5*time.Second, Factor: 2.5})
+	}
 	all := []Scenario{
 		away("restart-2s", "a restart of 2 s", 2*time.Second, Response{Err: ErrRefused}),
 		away("restart-8s", "a restart of 8 s", 8*time.Second, Response{Err: ErrRefused}),
@@ -32,7 +36,7 @@ func life() []Scenario {
 		},
 		{
 			Name: "life-quota", Note: "a quota of 60 calls a second, and three times 5 s with 100",
-			Server: Server{Limit: Limit{Quota: 60}}, Load: Load{Rate: 40},
+			Server: Server{Limit: Limit{Quota: 60}}, Load: Load{Rate: 40, Surges: surges},
 		},
 		away("outage-1m", "an outage of a minute", time.Minute, Response{Status: http.StatusServiceUnavailable}),
 	}
@@ -47,9 +51,6 @@ func life() []Scenario {
 		if s.Length() == 0 {
 			s.During = 2 * time.Minute
 		}
-	}
-	for at := 30 * time.Second; at <= 90*time.Second; at += 30 * time.Second {
-		all[4].Load.Surges = append(all[4].Load.Surges, Surge{From: at, To: at + 5*time.Second, Factor: 2.5})
 	}
 	return all
 }

@@ -23,12 +23,23 @@ import (
 // do sends a request. It closes the body.
 type do func(*http.Request) (status int, err error)
 
+func sender(client *http.Client) do {
+	return func(req *http.Request) (int, error) {
+		resp, err := client.Do(req)
+		if err != nil {
+			return 0, err
+		}
+		defer resp.Body.Close()
+		return resp.StatusCode, nil
+	}
+}
+
 // errStatus is a response that counts as a failure.
 var errStatus = errors.New("server error")
 
 // guarded is a client with gobreaker: a 501 of this API is no failure.
 func guarded(base http.RoundTripper) do {
-	client := &http.Client{Transport: base}
+	send := sender(&http.Client{Transport: base})
 	breaker := gobreaker.NewCircuitBreaker[int](gobreaker.Settings{
 		MaxRequests:  3,
 		Interval:     10 * time.Second,
@@ -38,15 +49,11 @@ func guarded(base http.RoundTripper) do {
 	})
 	return func(req *http.Request) (int, error) {
 		return breaker.Execute(func() (int, error) {
-			resp, err := client.Do(req)
-			if err != nil {
-				return 0, err
+			status, err := send(req)
+			if status >= 500 && status != http.StatusNotImplemented {
+				err = errStatus
 			}
-			defer resp.Body.Close()
-			if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
-				return resp.StatusCode, errStatus
-			}
-			return resp.StatusCode, nil
+			return status, err
 		})
 	}
 }
@@ -71,14 +78,7 @@ func unguarded(base http.RoundTripper) do {
 			Static: true, MaxWait: -1, // calls are rejected, and do not wait
 		},
 	}}
-	return func(req *http.Request) (int, error) {
-		resp, err := client.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode, nil
-	}
+	return sender(client)
 }
 
 // Both open after 20 failures, reject calls for the time out, and close after three successes.
@@ -200,14 +200,7 @@ func resilient(base http.RoundTripper) do {
 			},
 		},
 	}}
-	return func(req *http.Request) (int, error) {
-		resp, err := client.Do(req)
-		if err != nil {
-			return 0, err
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode, nil
-	}
+	return sender(client)
 }
 
 // Both wait as the API says, and repeat a 200 that is not done.

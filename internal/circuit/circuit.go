@@ -50,7 +50,8 @@ type Change struct {
 	Key      scope.Key
 	From, To State
 	At       time.Time
-	Openings Openings
+	Openings int // see Status
+	Opening  Opening
 }
 
 // Outcome is the meaning of an attempt's result for the circuit.
@@ -198,19 +199,19 @@ func (c *Circuit) Usual() time.Duration { return c.baseline.Get() }
 // Cancel returns the permit of an attempt that was not sent or has no known result.
 func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
 
-// Openings are how often the closed circuit opened in the last 5 min, and what the last one began with, until the circuit
-// closes and in that change.
-type Openings struct {
-	Count                            int
-	At                               time.Time
+// Opening is when a circuit opened, the results for which it did, and the probes that have failed since. It is zero while the
+// circuit is closed, but not in the change that closes it.
+type Opening struct {
+	OpenedAt                         time.Time
 	Attempts, Failures, FailedProbes int
 }
 
 // Status describes a circuit.
 type Status struct {
 	State           State
-	Calls, Failures int // results of the Window; if not closed, those for which it opened
-	Openings        Openings
+	Calls, Failures int       // results of the Window; if not closed, those for which it opened
+	Openings        int       // how often the closed circuit opened in the last 5 min
+	Opening         Opening   // zero: the circuit is closed
 	Since           time.Time // the last change, or the first use of the Breaker; zero: no circuit
 	NotBefore       time.Time // no request is sent until then; zero: one may be sent
 	Limit           float64   // maximum of requests in flight under slow start; zero: none
@@ -226,7 +227,7 @@ func (c *Circuit) Status(now time.Time) Status {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	s := Status{Since: c.since, Openings: c.countOpenings(now)}
+	s := Status{Since: c.since, Openings: c.countOpenings(now), Opening: c.opening.describe()}
 	s.Waiting = int(c.waitingCalls())
 	rejection := c.rejects(now)
 	if rejection != nil {
@@ -264,20 +265,17 @@ func (c *Circuit) changed(from, to State, now time.Time) *Change {
 		}
 		c.openings.Add(at, openingsWindow, 1, 0)
 	}
-	return &Change{Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now)}
+	return &Change{Key: c.key, From: from, To: to, At: c.since, Openings: c.countOpenings(now), Opening: c.opening.describe()}
 }
 
 // openingsWindow is the time for which openings are counted.
 const openingsWindow = 5 * time.Minute
 
-// countOpenings describes the openings. The circuit is locked.
-func (c *Circuit) countOpenings(now time.Time) (o Openings) {
-	if c.openings != nil {
-		n, _ := c.openings.Sum(now.Sub(c.breaker.origin), openingsWindow)
-		o.Count = int(n)
+// countOpenings returns how often the closed circuit has opened lately. The circuit is locked.
+func (c *Circuit) countOpenings(now time.Time) int {
+	if c.openings == nil {
+		return 0
 	}
-	if last := c.opening; last != nil {
-		o.At, o.Attempts, o.Failures, o.FailedProbes = last.hold.Since(), last.opened.results, last.opened.failures, last.failedProbes
-	}
-	return o
+	n, _ := c.openings.Sum(now.Sub(c.breaker.origin), openingsWindow)
+	return int(n)
 }

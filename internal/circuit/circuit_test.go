@@ -194,9 +194,9 @@ func TestCircuit_changesAreContiguous(t *testing.T) {
 	probe := b.must(t, t1)
 	b.done(probe, Result{Outcome: Success}, t1.Add(-time.Second)) // a clock that went back
 	require.Equal(t, []Change{
-		{host, Closed, Open, epoch, Openings{1, epoch, 1, 1, 0}},
-		{host, Open, HalfOpen, t1, Openings{1, epoch, 1, 1, 0}},
-		{host, HalfOpen, Closed, t1, Openings{1, epoch, 1, 1, 0}},
+		{host, Closed, Open, epoch, 1, Opening{epoch, 1, 1, 0}},
+		{host, Open, HalfOpen, t1, 1, Opening{epoch, 1, 1, 0}},
+		{host, HalfOpen, Closed, t1, 1, Opening{epoch, 1, 1, 0}},
 	}, b.changes)
 }
 
@@ -224,9 +224,9 @@ func TestCircuit_status(t *testing.T) {
 	require.Equal(t, Status{State: Closed, Calls: 3, Since: epoch}, b.Find(host).Status(epoch))
 	until := b.opened(t, epoch.Add(time.Second))
 	begun := epoch.Add(time.Second)
-	open := Status{State: Open, Calls: 6, Failures: 3, Openings: Openings{1, begun, 6, 3, 0}, Since: begun, NotBefore: until, Outage: begun}
+	open := Status{State: Open, Calls: 6, Failures: 3, Openings: 1, Opening: Opening{begun, 6, 3, 0}, Since: begun, NotBefore: until, Outage: begun}
 	require.Equal(t, open, b.Find(host).Status(until.Add(-1)))
-	half := Status{State: HalfOpen, Calls: 6, Failures: 3, Openings: Openings{1, begun, 6, 3, 0}, Since: until, Outage: begun}
+	half := Status{State: HalfOpen, Calls: 6, Failures: 3, Openings: 1, Opening: Opening{begun, 6, 3, 0}, Since: until, Outage: begun}
 	require.Equal(t, half, b.Find(host).Status(until), "as the next request will find it")
 	require.Equal(t, "open", b.path(), "State and Status change nothing")
 	probe := b.must(t, until)
@@ -236,8 +236,8 @@ func TestCircuit_status(t *testing.T) {
 	require.Equal(t, half, got)
 	b.done(probe, Result{Outcome: Failure}, until)
 	again := b.Find(host).Status(until)
-	require.Equal(t, []int{6, 3, 1}, []int{again.Calls, again.Failures, again.Openings.FailedProbes}, "for which it opened, and since")
-	require.Equal(t, begun, again.Openings.At)
+	require.Equal(t, []int{6, 3, 1}, []int{again.Calls, again.Failures, again.Opening.FailedProbes}, "for which it opened, and since")
+	require.Equal(t, begun, again.Opening.OpenedAt)
 	require.Equal(t, Open, again.State)
 	var names []string
 	b.NotClosed(func(key scope.Key) { names = append(names, key.Name) })
@@ -245,11 +245,11 @@ func TestCircuit_status(t *testing.T) {
 	b.done(b.must(t, again.NotBefore), Result{Outcome: Success}, again.NotBefore)
 	b.NotClosed(func(scope.Key) { t.Error("closed") })
 	require.Equal(t, Closed, b.Find(host).Status(again.NotBefore).State)
-	require.Equal(t, 1, b.Find(host).Status(again.NotBefore).Openings.Count, "the failed probe is no opening of a closed circuit")
+	require.Equal(t, 1, b.Find(host).Status(again.NotBefore).Openings, "the failed probe is no opening of a closed circuit")
 	until = b.opened(t, again.NotBefore.Add(time.Second))
-	require.Equal(t, 2, b.Find(host).Status(until).Openings.Count)
-	require.Zero(t, b.Find(host).Status(until).Openings.FailedProbes, "of this opening")
-	require.Zero(t, b.Find(host).Status(until.Add(6*time.Minute)).Openings.Count, "of the last 5 min")
+	require.Equal(t, 2, b.Find(host).Status(until).Openings)
+	require.Zero(t, b.Find(host).Status(until).Opening.FailedProbes, "of this opening")
+	require.Zero(t, b.Find(host).Status(until.Add(6*time.Minute)).Openings, "of the last 5 min")
 }
 
 func TestCircuit_statusOfSlowStart(t *testing.T) {

@@ -88,15 +88,15 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 		return nil // the circuit has changed since the attempt was admitted
 	}
 	rules, at, streak := &c.breaker.rules, now.Sub(c.breaker.origin), &s.streak
+	s.results.Add(at, rules.Window, 1, 0)
 	if answered := time.Duration(s.answered.Load()); !rules.Static && at-r.Took < answered && answered <= at {
-		s.results.Add(at, rules.Window, 1, 0)
 		return nil // the server has answered a later request
 	}
 	sum := s.tally(rules, at)
 	if !s.failing.Swap(true) {
-		// One more success and failure, because few results prove little.
-		ratio := float64(sum.failures+1) / float64(sum.results+2)
-		if sum.results < minStreak && c.outage.ratio > 0 {
+		// That before this failure, with one more success and failure, because few results prove little.
+		ratio := float64(sum.failures) / float64(sum.results+1)
+		if sum.results <= minStreak && c.outage.ratio > 0 {
 			ratio = min(ratio, c.outage.ratio) // it has just closed
 		}
 		*streak = failureStreak{since: at, ratio: ratio}
@@ -112,9 +112,6 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	if !r.Retry {
 		streak.calls++
 	}
-	s.results.Add(at, rules.Window, 1, 0)
-	sum.results++
-	sum.failures++
 	if !c.tooMany(streak, sum, r, at) {
 		return nil
 	}

@@ -58,6 +58,14 @@ func (c *Circuit) admitProbe(now time.Time) (Permit, *Rejection) {
 	return p, nil
 }
 
+// describe returns the Opening, of which a nil one is zero.
+func (o *opening) describe() Opening {
+	if o == nil {
+		return Opening{}
+	}
+	return Opening{OpenedAt: o.hold.Since(), Attempts: o.opened.results, Failures: o.opened.failures, FailedProbes: o.failedProbes}
+}
+
 // doneProbe records the result of a probe. The circuit is locked.
 func (c *Circuit) doneProbe(o *opening, r Result, now time.Time) *Change {
 	if c.opening != o {
