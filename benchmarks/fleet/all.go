@@ -2,11 +2,10 @@ package fleet
 
 import (
 	"cmp"
-	"runtime"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/bubble"
 )
 
 // RunAll makes the runs in parallel, the longest first, and calls done with each result in
@@ -14,33 +13,14 @@ import (
 // takes results from keep and adds new ones to it; keep may be nil.
 func RunAll(t *testing.T, runs []Config, keep *Checkpoint, done func(Result)) []Result {
 	t.Helper()
-	results := make([]chan Result, len(runs))
-	for i := range runs {
-		results[i] = make(chan Result, 1)
-	}
-	longest := longestFirst(runs)
-	var next atomic.Int64
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for n := int(next.Add(1)) - 1; n < len(runs); n = int(next.Add(1)) - 1 {
-				i := longest[n]
-				result, ok := keep.Get(runs[i])
-				if !ok {
-					t.Run(runs[i].String(), func(t *testing.T) { result = Run(t, runs[i]) })
-					keep.add(result)
-				}
-				results[i] <- result
-			}
-		})
-	}
-	defer workers.Wait() // a subtest must not outlive the test
-	all := make([]Result, len(runs))
-	for i := range results {
-		all[i] = <-results[i]
-		done(all[i])
-	}
-	return all
+	return bubble.All(len(runs), longestFirst(runs), func(i int) Result {
+		result, ok := keep.Get(runs[i])
+		if !ok {
+			t.Run(runs[i].String(), func(t *testing.T) { result = Run(t, runs[i]) })
+			keep.add(result)
+		}
+		return result
+	}, done)
 }
 
 // longestFirst returns the indexes of the runs, the longest run first. A long run at the end

@@ -32,22 +32,22 @@ func TestAPIMeter_fields(t *testing.T) {
 		{api: apiRejections, burst: 1, admitted: map[string]string{"X-Ratelimit-Limit": ""}, rejected: map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Reset": "1"}},
 	} {
 		t.Run(string(row.api), func(t *testing.T) {
-			m := newAPIMeter(Limit{API: row.api, Quota: row.quota, Window: time.Minute, Rate: 1, Burst: row.burst}, epoch())
+			m := newAPIMeter(Limit{API: row.api, Quota: row.quota, Window: time.Minute, Rate: 1, Burst: row.burst}, Epoch())
 			check := func(want map[string]string, h http.Header) {
 				for name, value := range want {
 					require.Equal(t, value, h.Get(name), name)
 				}
 			}
-			h, ok := m.admit(epoch())
+			h, ok := m.admit(Epoch())
 			require.True(t, ok)
 			check(row.admitted, h)
-			h, ok = m.admit(epoch())
+			h, ok = m.admit(Epoch())
 			require.False(t, ok)
 			check(row.rejected, h)
 			if row.rejectedLacks != "" {
 				require.Empty(t, h.Get(row.rejectedLacks))
 			}
-			_, ok = m.admit(epoch().Add(time.Minute))
+			_, ok = m.admit(Epoch().Add(time.Minute))
 			require.True(t, ok, "a minute later")
 		})
 	}

@@ -91,7 +91,7 @@ func deadlineName(d time.Duration) string {
 }
 
 // duringOutage returns the calls to the path that were made in the scenario's During.
-func (r Result) duringOutage(path string) (some []*call) {
+func (r Result) duringOutage(path string) (some []*Call) {
 	from, to := r.Scenario.Before, r.Scenario.Before+r.Scenario.During
 	for _, c := range r.calls {
 		if c.path == path && c.at >= from && c.at < to {

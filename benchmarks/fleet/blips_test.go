@@ -50,7 +50,7 @@ func TestBlips_measureEachKindOfFailure(t *testing.T) {
 	for _, s := range blips() {
 		r := Result{Config: Config{Scenario: s}}
 		for i := range 20 {
-			r.calls = append(r.calls, &call{at: s.Before, path: "/reset", success: i > 0, latency: time.Duration(i) * time.Second})
+			r.calls = append(r.calls, &Call{at: s.Before, path: "/reset", success: i > 0, latency: time.Duration(i) * time.Second})
 		}
 		measured := map[string]float64{}
 		for _, g := range s.Targets {
@@ -65,7 +65,7 @@ func TestBlips_measureEachKindOfFailure(t *testing.T) {
 }
 
 func TestMetSuccess_countsOnlyItsPathDuringTheOutage(t *testing.T) {
-	r := Result{Config: Config{Scenario: Scenario{Before: 10, During: 10}}, calls: []*call{
+	r := Result{Config: Config{Scenario: Scenario{Before: 10, During: 10}}, calls: []*Call{
 		{at: 9, path: "/a", success: true, latency: time.Hour}, {at: 10, path: "/b", success: true, latency: time.Hour},
 		{at: 10, path: "/a", success: true, latency: time.Second}, {at: 19, path: "/a", success: true, latency: 2 * time.Second},
 		{at: 19, path: "/a", latency: time.Hour}, {at: 20, path: "/a", success: true, latency: time.Hour}, {at: 12, path: "/c"},

@@ -21,30 +21,30 @@ type Composition struct {
 // composition has many clients with few calls each, and an outage or a brownout. Every tenth has
 // few callers and a small quota. Of ten, those that end in 2, 5 and 8 are services: see service.
 func Compose(seed uint64, number int) Composition {
-	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1000))}
+	c := &composer{Dice: Dice{rand.New(rand.NewPCG(seed, uint64(number)+1000))}}
 	c.scenario = Scenario{Name: fmt.Sprintf("random-%d", number)}
 	switch {
 	case number%5 == 4:
 		c.smallFleet()
-		oneOf(c, c.outages, c.brownout)()
-		c.faults(c.rand.IntN(3))
+		OneOf(c.Dice, c.outages, c.brownout)()
+		c.faults(c.IntN(3))
 	case number%10 == 7:
 		c.faults(c.fewCallers())
 	case number%10 == 2 || number%10 == 5 || number%10 == 8:
 		c.service()
-		c.some(1+c.rand.IntN(3), c.bucket, c.besideOthers, c.coldStart, oneOf(c, c.errors, c.hanging),
-			oneOf(c, c.rejections, c.outages), oneOf(c, c.brokenBackends, c.restarts, c.slowResponses))
+		c.some(1+c.IntN(3), c.bucket, c.besideOthers, c.coldStart, OneOf(c.Dice, c.errors, c.hanging),
+			OneOf(c.Dice, c.rejections, c.outages), OneOf(c.Dice, c.brokenBackends, c.restarts, c.slowResponses))
 	default:
 		c.clients()
-		c.faults(1 + c.rand.IntN(3))
+		c.faults(1 + c.IntN(3))
 	}
 	c.scenario.Note = strings.Join(c.notes, "; ")
-	return Composition{Number: number, Topology: c.topology, Scenario: c.scenario, Seed: mix(seed) + uint64(number)}
+	return Composition{Number: number, Topology: c.topology, Scenario: c.scenario, Seed: Mix(seed) + uint64(number)}
 }
 
 // composer draws one composition.
 type composer struct {
-	rand     *rand.Rand
+	Dice
 	scenario Scenario
 	topology Topology
 	rate     float64
@@ -55,12 +55,9 @@ func (c *composer) describef(format string, args ...any) {
 	c.notes = append(c.notes, fmt.Sprintf(format, args...))
 }
 
-// chance returns true with the probability.
-func (c *composer) chance(share float64) bool { return c.rand.Float64() < share }
-
 // between draws from a logarithmic scale, with two digits.
 func (c *composer) between(low, high float64) float64 {
-	v := low * math.Pow(high/low, c.rand.Float64())
+	v := c.Log(low, high)
 	unit := math.Pow(10, math.Floor(math.Log10(v))-1)
 	return math.Round(v/unit) * unit
 }
@@ -68,9 +65,6 @@ func (c *composer) between(low, high float64) float64 {
 func (c *composer) span(low, high time.Duration) time.Duration {
 	return time.Duration(c.between(low.Seconds(), high.Seconds()) * float64(time.Second)).Round(time.Millisecond)
 }
-
-// oneOf draws one of the values.
-func oneOf[T any](c *composer, of ...T) T { return of[c.rand.IntN(len(of))] }
 
 // The ranges of random values.
 const (
@@ -86,7 +80,7 @@ const (
 // clients draws the clients, their rate and their calls.
 func (c *composer) clients() {
 	l := &c.scenario.Load
-	c.topology = oneOf(c, Shared, Own)
+	c.topology = OneOf(c.Dice, Shared, Own)
 	l.Clients = 1
 	if c.rate = c.between(slowest, fastest); c.topology == Own {
 		l.Clients = int(c.between(10, 500))
@@ -99,31 +93,31 @@ func (c *composer) clients() {
 // other faults.
 func (c *composer) fewCallers() int {
 	l := &c.scenario.Load
-	c.topology = oneOf(c, Shared, Own)
-	l.Clients = 1 + c.rand.IntN(8)
+	c.topology = OneOf(c.Dice, Shared, Own)
+	l.Clients = 1 + c.IntN(8)
 	quota := c.between(leastQuota, mostQuota)
 	c.rate = quota * c.between(0.7, 3)
 	c.calls()
 	c.limitTo(quota)
-	return c.rand.IntN(2)
+	return c.IntN(2)
 }
 
 // calls draws the calls of clients with a rate, and the duration.
 func (c *composer) calls() {
 	l := &c.scenario.Load
 	l.Rate = c.rate
-	l.Deadline = oneOf(c, -1, time.Second, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
-	l.Method = oneOf(c, http.MethodGet, http.MethodGet, http.MethodPost)
+	l.Deadline = OneOf(c.Dice, -1, time.Second, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
+	l.Method = OneOf(c.Dice, http.MethodGet, http.MethodGet, http.MethodPost)
 	calls := c.between(1.3*minCalls, 6000)
 	c.describef("%s, %d clients, %.3g/s, %s, deadline %v", c.topology, l.Clients, c.rate, l.Method, l.Deadline)
-	if c.chance(0.3) {
+	if c.Likely(0.3) {
 		l.Bare = 0.1
 		calls /= 0.9
 		c.describef("10 %% of the load from bare clients")
 	}
 	length := max(time.Duration(calls/c.rate*float64(time.Second)), shortRun)
 	c.scenario.During = length.Round(time.Second)
-	c.scenario.Server = Server{Workers: -1, Service: c.span(5*time.Millisecond, 200*time.Millisecond), AttemptTimeout: oneOf(c, -1, 2*time.Second, 10*time.Second)}
+	c.scenario.Server = Server{Workers: -1, Service: c.span(5*time.Millisecond, 200*time.Millisecond), AttemptTimeout: OneOf(c.Dice, -1, 2*time.Second, 10*time.Second)}
 	if l.Deadline < 0 {
 		c.scenario.Server.AttemptTimeout = 30 * time.Second // hanging attempts must end
 	}
@@ -137,17 +131,17 @@ func (c *composer) smallFleet() {
 	c.topology = Own
 	l.Every = c.span(5*time.Second, time.Minute)
 	l.Clients = int(min(c.between(minCalls, 6000), fastest*l.Every.Seconds()))
-	l.Deadline = oneOf(c, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
-	l.Method = oneOf(c, http.MethodGet, http.MethodGet, http.MethodPost)
+	l.Deadline = OneOf(c.Dice, 5*time.Second, 10*time.Second, 30*time.Second, 30*time.Second, time.Minute)
+	l.Method = OneOf(c.Dice, http.MethodGet, http.MethodGet, http.MethodPost)
 	c.rate = l.perSecond()
 	length := time.Duration(c.between(2, 4) * float64(l.Every))
 	c.scenario.During = max(length, shortRun).Round(time.Second)
 	c.describef("%d clients with a call every %v, %s, deadline %v", l.Clients, l.Every, l.Method, l.Deadline)
 
-	s.Workers = oneOf(c, 4, 6, 12)
+	s.Workers = OneOf(c.Dice, 4, 6, 12)
 	s.Service = time.Duration(float64(s.Workers) / (c.rate * c.between(1.3, 3)) * float64(time.Second)).Round(time.Microsecond)
 	s.Queue = max(int(c.span(200*time.Millisecond, 5*time.Second).Seconds()*s.capacity()), 1)
-	s.AttemptTimeout = max(oneOf(c, 500*time.Millisecond, 2*time.Second, 10*time.Second), 2*s.Service)
+	s.AttemptTimeout = max(OneOf(c.Dice, 500*time.Millisecond, 2*time.Second, 10*time.Second), 2*s.Service)
 	c.describef("%d workers of %v, that is %.3g/s, a queue of %d, attempts time out after %v", s.Workers, s.Service, s.capacity(), s.Queue, s.AttemptTimeout)
 }
 
@@ -157,16 +151,16 @@ func (c *composer) service() {
 	const mostCalls, longest = 12000, 10 * time.Minute
 	l := &c.scenario.Load
 	c.topology, l.Clients = Shared, 1
-	if c.chance(0.4) {
-		c.topology, l.Clients = Own, 2+c.rand.IntN(29)
+	if c.Likely(0.4) {
+		c.topology, l.Clients = Own, 2+c.IntN(29)
 	}
 	c.rate = c.between(0.7, 250)
 	c.calls()
 	l.Bare = 0
 	length := min(c.span(time.Minute, longest), time.Duration(mostCalls/c.rate*float64(time.Second)))
 	c.scenario.During = max(length, shortRun, time.Duration(1.3*minCalls/c.rate*float64(time.Second))).Round(time.Second)
-	if c.chance(0.3) {
-		workers := 2 + c.rand.IntN(59)
+	if c.Likely(0.3) {
+		workers := 2 + c.IntN(59)
 		l.Rate, l.Workers = 0, workers
 		response := c.scenario.Server.Service
 		l.Think = max(time.Duration(float64(workers)/c.rate*float64(time.Second))-response, response)
@@ -178,8 +172,8 @@ func (c *composer) service() {
 
 // sometimes draws the whole run, or a part in its middle.
 func (c *composer) sometimes(f Fault) Fault {
-	if run := float64(c.scenario.During); c.chance(0.5) {
-		f.From, f.To = time.Duration(run*(0.1+0.25*c.rand.Float64())), time.Duration(run*(0.4+0.3*c.rand.Float64()))
+	if run := float64(c.scenario.During); c.Likely(0.5) {
+		f.From, f.To = time.Duration(run*(0.1+0.25*c.Float64())), time.Duration(run*(0.4+0.3*c.Float64()))
 		c.describef("from %v to %v:", f.From.Round(time.Second), f.To.Round(time.Second))
 	}
 	return f
@@ -187,11 +181,11 @@ func (c *composer) sometimes(f Fault) Fault {
 
 // bucket draws a token bucket that tells its state, mostly only on its rejections.
 func (c *composer) bucket() {
-	window := float64(oneOf(c, 1, 1, 10, 60))
-	quota := max(math.Floor(c.rate*(0.4+c.rand.Float64())*window), 1)
+	window := float64(OneOf(c.Dice, 1, 1, 10, 60))
+	quota := max(math.Floor(c.rate*(0.4+c.Float64())*window), 1)
 	c.scenario.Server.Limit = Limit{
-		API: oneOf(c, apiRejections, apiRejections, apiRejections, apiAnthropic), Rate: quota / window,
-		Burst: int(max(quota*oneOf(c, 1, 0.2), 1)),
+		API: OneOf(c.Dice, apiRejections, apiRejections, apiRejections, apiAnthropic), Rate: quota / window,
+		Burst: int(max(quota*OneOf(c.Dice, 1, 0.2), 1)),
 	}
 	c.describef("a token bucket of %.3g/s, burst %d, tells as %s", quota/window, c.scenario.Server.Limit.Burst, c.scenario.Server.Limit.API)
 }
@@ -200,10 +194,10 @@ func (c *composer) bucket() {
 func (c *composer) besideOthers() {
 	f := Fault{Path: export}
 	what := "nothing"
-	if f.Response.Hang = c.chance(0.4); !f.Response.Hang {
+	if f.Response.Hang = c.Likely(0.4); !f.Response.Hang {
 		f.Response, what = c.failure()
 	}
-	share, others := c.between(0.05, 0.9), 1+c.rand.IntN(4)
+	share, others := c.between(0.05, 0.9), 1+c.IntN(4)
 	c.scenario.Load.Paths = []Part{{export, share}}
 	for i := range others {
 		c.scenario.Load.Paths = append(c.scenario.Load.Paths, Part{fmt.Sprintf("/path-%d", i), (1 - share) / float64(others)})
@@ -235,7 +229,7 @@ func (c *composer) faults(n int) {
 
 // some draws n of the kinds.
 func (c *composer) some(n int, kinds ...func()) {
-	c.rand.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
+	c.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	for _, kind := range kinds[:n] {
 		kind()
 	}
@@ -245,7 +239,7 @@ func (c *composer) add(f Fault) { c.scenario.Server.Faults = append(c.scenario.S
 
 // failure draws a response or an error.
 func (c *composer) failure() (Response, string) {
-	switch oneOf(c, "500", "502", "503", "reset", "refused") {
+	switch OneOf(c.Dice, "500", "502", "503", "reset", "refused") {
 	case "500":
 		return Response{Status: http.StatusInternalServerError}, "500"
 	case "502":
@@ -268,7 +262,7 @@ func (c *composer) errors() {
 func (c *composer) path() {
 	resp, name := c.failure()
 	share := c.between(0.05, 0.6)
-	if c.chance(0.4) {
+	if c.Likely(0.4) {
 		resp = Response{Status: http.StatusGatewayTimeout, After: c.span(100*time.Millisecond, 3*time.Second)}
 		name = fmt.Sprintf("504 after %v", resp.After)
 	}
@@ -281,10 +275,10 @@ const backendsDrawn = 10
 
 func (c *composer) brokenBackends() {
 	resp, name := c.failure()
-	if c.chance(0.3) {
+	if c.Likely(0.3) {
 		resp, name = Response{Hang: true}, "nothing"
 	}
-	n := 1 + c.rand.IntN(5)
+	n := 1 + c.IntN(5)
 	c.scenario.Server.Backends = backendsDrawn
 	c.add(Fault{Backends: upTo(n), Response: resp})
 	c.describef("%d of 10 backends return %s", n, name)
@@ -297,20 +291,20 @@ func (c *composer) hanging() {
 }
 
 func (c *composer) rejections() {
-	resp := Response{Status: oneOf(c, http.StatusServiceUnavailable, http.StatusTooManyRequests), RetryAfter: oneOf(c, 1, 1, 1, 2, 5, 30)}
+	resp := Response{Status: OneOf(c.Dice, http.StatusServiceUnavailable, http.StatusTooManyRequests), RetryAfter: OneOf(c.Dice, 1, 1, 1, 2, 5, 30)}
 	f := Fault{Share: c.between(0.003, 0.2), Response: resp}
 	c.add(f)
 	c.describef("%.3g of responses are %d with Retry-After: %d", f.Share, resp.Status, resp.RetryAfter)
 }
 
 // limit draws a limit near the offered rate.
-func (c *composer) limit() { c.limitTo(c.rate * (0.5 + 0.8*c.rand.Float64())) }
+func (c *composer) limit() { c.limitTo(c.rate * (0.5 + 0.8*c.Float64())) }
 
 // limitTo draws a limit of the rate.
 func (c *composer) limitTo(granted float64) {
-	says := oneOf(c, AllHeaders, HeadersOnRejections, RetryAfterOnly, NoHeaders)
+	says := OneOf(c.Dice, AllHeaders, HeadersOnRejections, RetryAfterOnly, NoHeaders)
 	l := Limit{Headers: says}
-	if c.chance(0.5) {
+	if c.Likely(0.5) {
 		l.Window = time.Second
 		for _, wider := range []time.Duration{10 * time.Second, time.Minute, time.Hour} {
 			if granted*l.Window.Seconds() < 5 {
@@ -321,7 +315,7 @@ func (c *composer) limitTo(granted float64) {
 		c.describef("a quota of %d in %v, headers: %v", l.Quota, l.Window, says)
 	} else {
 		l.Rate, l.Burst = granted, int(c.between(1, 30))
-		l.Status = oneOf(c, http.StatusTooManyRequests, http.StatusServiceUnavailable)
+		l.Status = OneOf(c.Dice, http.StatusTooManyRequests, http.StatusServiceUnavailable)
 		c.describef("a token bucket of %.3g/s, burst %d, status %d, headers: %v", l.Rate, l.Burst, l.Status, says)
 	}
 	c.scenario.Server.Limit = l
@@ -330,14 +324,14 @@ func (c *composer) limitTo(granted float64) {
 // capacity draws workers with about the offered rate, and a queue with a maximum wait.
 func (c *composer) capacity() {
 	s := &c.scenario.Server
-	factor := 0.7 + 0.6*c.rand.Float64()
+	factor := 0.7 + 0.6*c.Float64()
 	if s.Workers = int(math.Round(c.rate * factor * s.Service.Seconds())); s.Workers < 1 {
 		s.Workers = 1
 		s.Service = min(time.Duration(float64(time.Second)/(c.rate*factor)), time.Second/2).Round(time.Millisecond)
 	}
 	wait := c.span(50*time.Millisecond, 5*time.Second)
 	s.Queue = max(int(wait.Seconds()*s.capacity()), 1)
-	s.RetryAfter = oneOf(c, 0, 1, 1)
+	s.RetryAfter = OneOf(c.Dice, 0, 1, 1)
 	c.describef("%d workers of %v, that is %.3g/s; a queue of %d; 503 with Retry-After: %d", s.Workers, s.Service, s.capacity(), s.Queue, s.RetryAfter)
 }
 
@@ -346,8 +340,8 @@ const maxOutages = 20
 // outages spreads outages over the run.
 func (c *composer) outages() {
 	resp, name := c.failure()
-	if c.chance(0.3) {
-		resp = Response{Status: http.StatusServiceUnavailable, RetryAfter: oneOf(c, 1, 5, 10)}
+	if c.Likely(0.3) {
+		resp = Response{Status: http.StatusServiceUnavailable, RetryAfter: OneOf(c.Dice, 1, 5, 10)}
 		name = fmt.Sprintf("503 with Retry-After: %d", resp.RetryAfter)
 	}
 	run := c.scenario.During
@@ -381,7 +375,7 @@ func (c *composer) brownout() {
 	run := c.scenario.During
 	from := run / 4
 	to := from + time.Duration(c.between(0.1, 0.33)*float64(run))
-	left := max(int(float64(c.scenario.Server.Workers)*(0.2+0.6*c.rand.Float64())), 1)
+	left := max(int(float64(c.scenario.Server.Workers)*(0.2+0.6*c.Float64())), 1)
 	c.scenario.Server.Staff = []Staff{{From: from, To: to, Workers: left}}
 	c.describef("%d workers from %v to %v", left, from.Round(time.Second), to.Round(time.Second))
 }

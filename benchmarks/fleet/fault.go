@@ -51,13 +51,13 @@ type attempt struct {
 
 // matches reports whether the fault, the i-th of the scenario, applies to the attempt. It has
 // happened the given number of times.
-func (f *Fault) matches(v attempt, s *Scenario, d random, i, happened int) bool {
+func (f *Fault) matches(v attempt, s *Scenario, d Chance, i, happened int) bool {
 	from, to := stretch(f.From, f.To, s)
 	return v.at >= from && v.at < to &&
 		(f.Path == "" || f.Path == v.path) &&
 		(f.Backends == nil || slices.Contains(f.Backends, v.backend)) &&
 		(f.Times == 0 || happened < f.Times) &&
-		(f.Share == 0 || d.fraction(v.call, v.attempt, drawFault+2*i) < f.Share)
+		(f.Share == 0 || d.Fraction(v.call, v.attempt, drawFault+2*i) < f.Share)
 }
 
 // stretch is the time from..to, or the scenario's During. During has no end if there is no

@@ -14,7 +14,7 @@ import (
 // ask makes the first attempt of a call to the path.
 func ask(t *testing.T, s *server, id int, path string) reply {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(withCall(t.Context(), &call{id: id}), 5*time.Second)
+	ctx, cancel := context.WithTimeout(withCall(t.Context(), &Call{id: id}), 5*time.Second)
 	defer cancel()
 	start := time.Now()
 	resp, err := s.RoundTrip(request(ctx, http.MethodGet, path))
@@ -111,7 +111,7 @@ func TestFault_periods(t *testing.T) {
 			if r := ask(t, s, second, "/"); r.status == 500 || errors.Is(r.err, syscall.ECONNREFUSED) {
 				bad = append(bad, second)
 			}
-			<-time.After(time.Until(epoch().Add(time.Duration(second+1) * time.Second)))
+			<-time.After(time.Until(Epoch().Add(time.Duration(second+1) * time.Second)))
 		}
 		require.Equal(t, []int{10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 25}, bad)
 	})
@@ -122,7 +122,7 @@ func TestFault_periods(t *testing.T) {
 func TestFault_dependsOnCallAndAttempt(t *testing.T) {
 	outcome := func() (statuses []int) {
 		inBubble(t, Scenario{During: time.Minute, Server: Server{Workers: -1, Faults: []Fault{{Share: 0.5, Response: Response{Status: 500}}}}}, func(t *testing.T, s *server) {
-			c := &call{id: 3}
+			c := &Call{id: 3}
 			for range 40 {
 				resp, err := s.RoundTrip(request(withCall(t.Context(), c), http.MethodGet, "/"))
 				require.NoError(t, err)

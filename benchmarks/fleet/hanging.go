@@ -68,16 +68,16 @@ func drawnHang(name string) (s Scenario, ok bool) {
 
 // drawHang draws a server. Every third one hangs so shortly that its circuit need not open.
 func drawHang(seed uint64, number int) hangingServer {
-	c := &composer{rand: rand.New(rand.NewPCG(seed, uint64(number)+2000))}
+	c := &composer{Dice: Dice{rand.New(rand.NewPCG(seed, uint64(number)+2000))}}
 	h := hangingServer{
 		name:    fmt.Sprintf("hang-%d-%d", seed, number),
-		timeout: oneOf(c, time.Second, 2*time.Second, 3*time.Second, 5*time.Second, 10*time.Second, 30*time.Second, c.span(time.Second, time.Minute)),
-		attempt: c.chance(0.5),
-		rate:    oneOf(c, 2, 20, 200, c.between(2, 200)),
-		even:    c.chance(0.3),
-		method:  oneOf(c, http.MethodGet, http.MethodPost),
+		timeout: OneOf(c.Dice, time.Second, 2*time.Second, 3*time.Second, 5*time.Second, 10*time.Second, 30*time.Second, c.span(time.Second, time.Minute)),
+		attempt: c.Likely(0.5),
+		rate:    OneOf(c.Dice, 2, 20, 200, c.between(2, 200)),
+		even:    c.Likely(0.3),
+		method:  OneOf(c.Dice, http.MethodGet, http.MethodPost),
 		usual:   c.span(5*time.Millisecond, 100*time.Millisecond),
-		healthy: oneOf(c, 0, 10*time.Second, 30*time.Second, c.span(5*time.Second, time.Minute)),
+		healthy: OneOf(c.Dice, 0, 10*time.Second, 30*time.Second, c.span(5*time.Second, time.Minute)),
 	}
 	if h.rate < hangNewRate || number%3 == 2 {
 		h.healthy = max(h.healthy, 10*time.Second)

@@ -24,8 +24,10 @@ type Load struct {
 	Every  time.Duration // the interval of the calls of a client
 	Spread time.Duration // the first call is at a random time of it; 0: Every. The calls of a Burst are evenly spaced over it
 
-	Workers int           // each makes one call after another
-	Think   time.Duration // the pause between them
+	Workers int             // each makes one call after another
+	Think   time.Duration   // the pause between them
+	Starts  []time.Duration // of the workers; nil: at once
+	Least   time.Duration   // for which a call takes its worker at least
 
 	Burst int // calls at once, every Every, each time from new clients
 
@@ -94,8 +96,11 @@ func (l Load) scaled(scale func(time.Duration) time.Duration) Load {
 }
 
 // schedule returns the calls of a run, by time. It returns none for Workers.
-func (s Scenario) schedule(seed uint64, clients int) []*call {
-	var calls []*call
+func (s Scenario) schedule(seed uint64, clients int) []*Call {
+	var calls []*Call
+	if s.Model != nil {
+		return s.Model.Calls()
+	}
 	switch l := s.Load; {
 	case l.Workers > 0:
 	case l.Burst > 0:
@@ -112,22 +117,22 @@ func (s Scenario) schedule(seed uint64, clients int) []*call {
 }
 
 // assign sets the id of a call, and its path and client by chance.
-func (s Scenario) assign(c *call, id int, seed uint64) {
+func (s Scenario) assign(c *Call, id int, seed uint64) {
 	c.id, c.path = id, "/"
-	d := random{seed}
-	chance := d.fraction(id, 0, drawPath)
+	d := Chance{seed}
+	chance := d.Fraction(id, 0, drawPath)
 	for _, part := range s.Load.Paths {
 		if chance -= part.Share; chance < 0 {
 			c.path = part.Path
 			break
 		}
 	}
-	if s.Load.Bare > 0 && d.fraction(id, 0, drawBare) < s.Load.Bare {
+	if s.Load.Bare > 0 && d.Fraction(id, 0, drawBare) < s.Load.Bare {
 		c.client = -1
 	}
 }
 
-func (l Load) poisson(length time.Duration, seed uint64, clients int) (calls []*call) {
+func (l Load) poisson(length time.Duration, seed uint64, clients int) (calls []*Call) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	gap := func(at time.Duration) time.Duration {
 		if l.Even {
@@ -136,7 +141,7 @@ func (l Load) poisson(length time.Duration, seed uint64, clients int) (calls []*
 		return time.Duration(random.ExpFloat64() / l.rateAt(at) * float64(time.Second))
 	}
 	for at := gap(0); at < length; at += gap(at) {
-		calls = append(calls, &call{at: at, client: random.IntN(l.clients()) % clients})
+		calls = append(calls, &Call{at: at, client: random.IntN(l.clients()) % clients})
 	}
 	return calls
 }
@@ -150,7 +155,7 @@ func (l Load) rateAt(at time.Duration) float64 {
 	return l.perSecond()
 }
 
-func (l Load) rounds(length time.Duration, seed uint64, clients int) (calls []*call) {
+func (l Load) rounds(length time.Duration, seed uint64, clients int) (calls []*Call) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	spread := l.Spread
 	if spread == 0 {
@@ -158,19 +163,19 @@ func (l Load) rounds(length time.Duration, seed uint64, clients int) (calls []*c
 	}
 	for i := range l.clients() {
 		for at := time.Duration(random.Int64N(int64(spread))); at < length; at += l.Every {
-			calls = append(calls, &call{at: at, client: i % clients})
+			calls = append(calls, &Call{at: at, client: i % clients})
 		}
 	}
-	slices.SortStableFunc(calls, func(a, b *call) int { return int(a.at - b.at) })
+	slices.SortStableFunc(calls, func(a, b *Call) int { return int(a.at - b.at) })
 	return calls
 }
 
 // bursts come from one new client each, or from one client per call.
-func (l Load) bursts(length time.Duration, clients int) (calls []*call) {
+func (l Load) bursts(length time.Duration, clients int) (calls []*Call) {
 	total := l.Burst * l.burstsIn(length)
 	for i := range total {
 		at := time.Duration(i/l.Burst)*l.Every + l.Spread*time.Duration(i%l.Burst)/time.Duration(l.Burst)
-		calls = append(calls, &call{at: at, client: i * clients / total})
+		calls = append(calls, &Call{at: at, client: i * clients / total})
 	}
 	return calls
 }

@@ -15,15 +15,15 @@ func TestSchedule(t *testing.T) {
 		clients int // in the topology
 		calls   float64
 		within  float64
-		check   func(t *testing.T, calls []*call)
+		check   func(t *testing.T, calls []*Call)
 	}{
 		{"a Poisson process", Load{Rate: 50}, 1, 3000, 220, nil},
-		{"evenly", Load{Rate: 50, Even: true}, 1, 2999, 1, func(t *testing.T, calls []*call) {
+		{"evenly", Load{Rate: 50, Even: true}, 1, 2999, 1, func(t *testing.T, calls []*Call) {
 			t.Helper()
 			require.Equal(t, 20*time.Millisecond, calls[1].at-calls[0].at)
 		}},
 		{"with a surge", Load{Rate: 50, Surges: []Surge{{From: 20 * time.Second, To: 30 * time.Second, Factor: 5}}}, 1, 5000, 300, nil},
-		{"dealt to clients", Load{Rate: 50, Clients: 7}, 7, 3000, 220, func(t *testing.T, calls []*call) {
+		{"dealt to clients", Load{Rate: 50, Clients: 7}, 7, 3000, 220, func(t *testing.T, calls []*Call) {
 			t.Helper()
 			seen := map[int]bool{}
 			for _, c := range calls {
@@ -31,7 +31,7 @@ func TestSchedule(t *testing.T) {
 			}
 			require.Len(t, seen, 7)
 		}},
-		{"each client in turn", Load{Every: 10 * time.Second, Clients: 20}, 20, 120, 0, func(t *testing.T, calls []*call) {
+		{"each client in turn", Load{Every: 10 * time.Second, Clients: 20}, 20, 120, 0, func(t *testing.T, calls []*Call) {
 			t.Helper()
 			last := map[int]time.Duration{}
 			for _, c := range calls {
@@ -41,13 +41,13 @@ func TestSchedule(t *testing.T) {
 				last[c.client] = c.at
 			}
 		}},
-		{"each in the same stretch", Load{Every: 30 * time.Second, Spread: time.Second, Clients: 20}, 20, 40, 0, func(t *testing.T, calls []*call) {
+		{"each in the same stretch", Load{Every: 30 * time.Second, Spread: time.Second, Clients: 20}, 20, 40, 0, func(t *testing.T, calls []*Call) {
 			t.Helper()
 			for _, c := range calls {
 				require.Less(t, c.at%(30*time.Second), time.Second)
 			}
 		}},
-		{"in bursts of a new client", Load{Burst: 5, Every: 20 * time.Second}, 3, 15, 0, func(t *testing.T, calls []*call) {
+		{"in bursts of a new client", Load{Burst: 5, Every: 20 * time.Second}, 3, 15, 0, func(t *testing.T, calls []*Call) {
 			t.Helper()
 			for i, c := range calls {
 				require.Equal(t, i/5, c.client)

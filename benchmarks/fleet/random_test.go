@@ -10,11 +10,11 @@ import (
 // A random value depends only on the seed, call, attempt and purpose.
 func TestRandom_dependsOnlyOnItsArguments(t *testing.T) {
 	const n = 10000
-	d := random{Seed}
+	d := Chance{Seed}
 	sum, low := 0.0, 0
 	for call := range n {
-		v := d.fraction(call, 1, drawFault)
-		require.Equal(t, v, d.fraction(call, 1, drawFault)) //nolint:testifylint // exactly
+		v := d.Fraction(call, 1, drawFault)
+		require.Equal(t, v, d.Fraction(call, 1, drawFault)) //nolint:testifylint // exactly
 		require.GreaterOrEqual(t, v, 0.0)
 		require.Less(t, v, 1.0)
 		sum += v
@@ -24,8 +24,8 @@ func TestRandom_dependsOnlyOnItsArguments(t *testing.T) {
 	}
 	require.InDelta(t, 0.5, sum/n, 0.012, "four standard deviations")
 	require.InDelta(t, 0.1*n, low, 120, "four standard deviations")
-	same := d.fraction(7, 2, drawFault)
-	for _, other := range []float64{d.fraction(8, 2, drawFault), d.fraction(7, 3, drawFault), d.fraction(7, 2, drawFault+1), random{Seed + 1}.fraction(7, 2, drawFault)} {
+	same := d.Fraction(7, 2, drawFault)
+	for _, other := range []float64{d.Fraction(8, 2, drawFault), d.Fraction(7, 3, drawFault), d.Fraction(7, 2, drawFault+1), Chance{Seed + 1}.Fraction(7, 2, drawFault)} {
 		require.NotEqual(t, same, other)
 	}
 	for call := range 100 {

@@ -44,14 +44,14 @@ type Result struct {
 
 	arrived  []time.Duration // times of the attempts; only during measure
 	rejected []int           // 429s per second
-	calls    []*call         // by id; only during measure
+	calls    []*Call         // by id; only during measure
 	outcomes []bool          // which calls succeeded, by id
 }
 
 // Share counts calls and successful calls.
 type Share struct{ Calls, Succeeded int }
 
-func (s *Share) count(c *call) {
+func (s *Share) count(c *Call) {
 	s.Calls++
 	if c.success {
 		s.Succeeded++
@@ -70,6 +70,9 @@ func (r *run) result() Result {
 	s := r.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.Scenario.Model != nil {
+		return Result{Config: r.Config} // its seconds may be millions
+	}
 	calls := r.measured()
 	res := Result{
 		Config: r.Config, Offered: len(calls), Paths: map[string]Share{},
@@ -175,7 +178,7 @@ type tallied struct {
 	good    series // successful, in tenths of a second
 }
 
-func tally(calls []*call) tallied {
+func tally(calls []*Call) tallied {
 	t := tallied{fine: series{width: fine}, good: series{width: fine}}
 	for _, c := range calls {
 		t.offered.add(c.at)

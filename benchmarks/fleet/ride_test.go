@@ -59,16 +59,16 @@ func TestRideWant(t *testing.T) {
 func TestBackAfterOutage(t *testing.T) {
 	const ms = time.Millisecond
 	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
-	usual, held := &call{at: at(1), latency: 20 * ms, success: true}, &call{at: at(11), latency: 3 * time.Second, success: true}
+	usual, held := &Call{at: at(1), latency: 20 * ms, success: true}, &Call{at: at(11), latency: 3 * time.Second, success: true}
 	for name, tt := range map[string]struct {
-		calls []*call
+		calls []*Call
 		want  float64
 	}{
-		"all as before: at once":                              {[]*call{usual, {at: at(12.5), latency: 119 * ms, success: true}}, 0},
-		"slow calls after the outage: their last second":      {[]*call{usual, {at: at(12.5), latency: 200 * ms, success: true}, {at: at(15.5), latency: 200 * ms, success: true}}, 4},
-		"a call fails: as a slow one":                         {[]*call{usual, {at: at(13.5), latency: ms}}, 2},
-		"the last call of the outage ends: counts from there": {[]*call{usual, held, {at: at(15.5), latency: 200 * ms, success: true}}, 2},
-		"slow only while it waits: at once":                   {[]*call{usual, held, {at: at(12.5), latency: 200 * ms, success: true}}, 0},
+		"all as before: at once":                              {[]*Call{usual, {at: at(12.5), latency: 119 * ms, success: true}}, 0},
+		"slow calls after the outage: their last second":      {[]*Call{usual, {at: at(12.5), latency: 200 * ms, success: true}, {at: at(15.5), latency: 200 * ms, success: true}}, 4},
+		"a call fails: as a slow one":                         {[]*Call{usual, {at: at(13.5), latency: ms}}, 2},
+		"the last call of the outage ends: counts from there": {[]*Call{usual, held, {at: at(15.5), latency: 200 * ms, success: true}}, 2},
+		"slow only while it waits: at once":                   {[]*Call{usual, held, {at: at(12.5), latency: 200 * ms, success: true}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := Scenario{Before: 10 * time.Second, During: 2 * time.Second, After: 10 * time.Second}

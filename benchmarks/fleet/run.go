@@ -39,6 +39,7 @@ type Config struct {
 
 // Observation is a call that has ended. The body of its Response is closed.
 type Observation struct {
+	ID          int
 	At, Latency time.Duration // At is since the start
 	Success     bool
 	Response    *http.Response
@@ -59,9 +60,9 @@ func Run(t *testing.T, c Config) Result {
 	return r
 }
 
-// epoch is the start of the runs. A bubble starts in the year 2000, in which Unix seconds
+// Epoch is the start of the runs without a Phase. A bubble starts in the year 2000, in which Unix seconds
 // have nine digits; clients do not recognize these as a timestamp.
-func epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
+func Epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
 
 // run is the state of one run.
 type run struct {
@@ -74,7 +75,7 @@ type run struct {
 	group   sync.WaitGroup
 
 	mu    sync.Mutex
-	calls []*call
+	calls []*Call
 }
 
 // warmUp is the time before a run during which the clients are created, each at a random
@@ -83,7 +84,7 @@ type run struct {
 const warmUp = 30 * time.Second
 
 func newRun(c Config) *run {
-	r := &run{Config: c, start: epoch()}
+	r := &run{Config: c, start: Epoch().Add(c.Scenario.Phase)}
 	r.server = newServer(c.Scenario, r.start, c.Seed)
 	r.base = r.server
 	for range c.Scenario.Tiers - 1 {
@@ -118,11 +119,17 @@ func (r *run) client(n int) peers.Client {
 func (r *run) run() Result {
 	r.calls = r.Scenario.schedule(r.Seed, len(r.clients))
 	timer := time.NewTimer(0)
+	idle := make(chan *Call)
 	for _, c := range r.calls {
 		timer.Reset(c.at - time.Since(r.start))
 		<-timer.C
-		r.group.Go(func() { r.call(c) })
+		select {
+		case idle <- c:
+		default:
+			r.group.Go(func() { r.serve(c, idle) })
+		}
 	}
+	close(idle)
 	for i := range r.Scenario.Load.Workers {
 		r.group.Go(func() { r.work(i) })
 	}
@@ -139,26 +146,48 @@ func (r *run) run() Result {
 	return r.result()
 }
 
+// serve makes the call and then others. A new goroutine for each would have to grow its stack again.
+func (r *run) serve(c *Call, idle <-chan *Call) {
+	r.call(c)
+	for c := range idle {
+		r.call(c)
+	}
+}
+
 // work makes one call after another.
 func (r *run) work(worker int) {
 	const most = 1 << 20 // calls of a worker
-	for i := range most {
+	load, timer := r.Scenario.Load, time.NewTimer(0)
+	if load.Starts != nil {
+		timer.Reset(load.Starts[worker])
+	}
+	for n := range most {
+		<-timer.C
 		at := time.Since(r.start)
 		if at >= r.Scenario.Length() {
 			return
 		}
-		c := &call{at: at, client: worker % len(r.clients)}
-		r.Scenario.assign(c, worker*most+i, r.Seed)
+		c := r.next(worker, worker*most+n, n, at)
 		r.mu.Lock()
 		r.calls = append(r.calls, c)
 		r.mu.Unlock()
 		r.call(c)
-		time.Sleep(r.Scenario.Load.Think) //nolint:forbidigo // a pause in virtual time
+		timer.Reset(max(at+load.Least-time.Since(r.start), 0) + load.Think)
 	}
 }
 
+// next returns the n-th call of a worker.
+func (r *run) next(worker, id, n int, at time.Duration) *Call {
+	if m := r.Scenario.Model; m != nil {
+		return m.Work(worker, n, at)
+	}
+	c := &Call{at: at, client: worker % len(r.clients)}
+	r.Scenario.assign(c, id, r.Seed)
+	return c
+}
+
 // call makes one call.
-func (r *run) call(c *call) {
+func (r *run) call(c *Call) {
 	ctx := withCall(context.Background(), c)
 	if deadline := r.Scenario.Load.deadline(); deadline > 0 {
 		var cancel context.CancelFunc
@@ -169,7 +198,11 @@ func (r *run) call(c *call) {
 	if c.client >= 0 {
 		client = r.clients[c.client]
 	}
-	resp, err := client.Do(prioritized(request(ctx, r.Scenario.Load.method(), c.path), r.Peer.Name))
+	req := request(ctx, r.Scenario.Load.method(), c.path)
+	if c.model != "" {
+		req.Header.Set("X-Model", c.model)
+	}
+	resp, err := client.Do(prioritized(req, r.Peer.Name))
 	c.success = err == nil && resp.StatusCode < http.StatusBadRequest
 	if err == nil {
 		c.status = resp.StatusCode
@@ -180,7 +213,7 @@ func (r *run) call(c *call) {
 	}
 	c.latency = time.Since(r.start) - c.at
 	if r.Watch != nil && c.client >= 0 {
-		r.Watch(Observation{At: c.at, Latency: c.latency, Success: c.success, Response: resp, Err: err})
+		r.Watch(Observation{ID: c.id, At: c.at, Latency: c.latency, Success: c.success, Response: resp, Err: err})
 	}
 }
 
@@ -200,8 +233,8 @@ func request(ctx context.Context, method, path string) *http.Request {
 }
 
 // measured returns the calls of measured clients, by id.
-func (r *run) measured() []*call {
-	calls := slices.DeleteFunc(slices.Clone(r.calls), func(c *call) bool { return c.client < 0 })
-	slices.SortFunc(calls, func(a, b *call) int { return a.id - b.id })
+func (r *run) measured() []*Call {
+	calls := slices.DeleteFunc(slices.Clone(r.calls), func(c *Call) bool { return c.client < 0 })
+	slices.SortFunc(calls, func(a, b *Call) int { return a.id - b.id })
 	return calls
 }

@@ -26,6 +26,8 @@ type Scenario struct {
 
 	Server  Server
 	Load    Load
+	Model   Model         // instead of the Server; nil: none
+	Phase   time.Duration // from a whole minute to the start
 	Targets []Target
 	Shows   string // the What of the target in the plot, or met; "": success of all calls
 

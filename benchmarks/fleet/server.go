@@ -102,7 +102,7 @@ func (s Server) scaled(scale func(time.Duration) time.Duration) Server {
 type server struct {
 	scenario Scenario
 	start    time.Time
-	random   random
+	random   Chance
 	pool     *pool
 	gate     *gate        // in front of the pool; nil: none
 	stray    atomic.Int64 // attempts without a call
@@ -120,7 +120,7 @@ type server struct {
 
 func newServer(s Scenario, start time.Time, seed uint64) *server {
 	sv := &server{
-		scenario: s, start: start, random: random{seed},
+		scenario: s, start: start, random: Chance{seed},
 		limiter: newLimiter(s.Server.Limit, start), happened: make([]int, len(s.Server.Faults)),
 	}
 	sv.pool = &pool{workers: sv.workers, queueMax: s.Server.queue()}
@@ -164,7 +164,9 @@ func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	v := s.newAttempt(req)
-	s.count(v)
+	if s.scenario.Model == nil {
+		s.count(v)
+	}
 	if s.gate != nil {
 		return s.throughGate(req)
 	}
@@ -193,7 +195,7 @@ func (s *server) newAttempt(req *http.Request) attempt {
 	}
 	v.backend = max(slices.Index(s.scenario.Server.Hosts, "http://"+req.URL.Host), 0)
 	if n := s.scenario.Server.Backends; n > 0 {
-		v.backend = int(s.random.fraction(v.call, v.attempt, drawBackend) * float64(n))
+		v.backend = int(s.random.Fraction(v.call, v.attempt, drawBackend) * float64(n))
 	}
 	return v
 }
@@ -250,6 +252,10 @@ func (s *server) count(v attempt) {
 // arrive returns the response of an attempt, and the job to wait for, if there is one. Faults
 // apply first, then the limit, then the queue.
 func (s *server) arrive(v attempt) (Response, http.Header, *job) {
+	if m := s.scenario.Model; m != nil {
+		resp, header := m.Arrive(v.call, v.attempt, v.at)
+		return resp, header, nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	resp, worked := Response{Status: http.StatusOK}, true

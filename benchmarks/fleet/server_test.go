@@ -51,7 +51,7 @@ func crowd(ctx context.Context, s *server, n int) []reply {
 func inBubble(t *testing.T, scenario Scenario, f func(t *testing.T, s *server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		<-time.After(time.Until(epoch()))
+		<-time.After(time.Until(Epoch()))
 		f(t, newServer(scenario, time.Now(), Seed))
 	})
 }

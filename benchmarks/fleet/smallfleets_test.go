@@ -44,7 +44,7 @@ func TestSmallFleets_areAsDescribed(t *testing.T) {
 
 // The period includes its start and excludes its end.
 func TestSuccessBetween(t *testing.T) {
-	r := Result{calls: []*call{
+	r := Result{calls: []*Call{
 		{at: 0, success: true}, {at: 1, success: true}, {at: 2}, {at: 3}, {at: 4, success: true},
 	}}
 	require.InDelta(t, 1.0/3, r.successBetween(1, 4), 1e-9)

@@ -3,11 +3,10 @@ package fleet
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
@@ -48,25 +47,18 @@ func Random(t *testing.T, seed uint64, n int, libraries []peers.Peer, done func(
 	t.Helper()
 	var all []Trial
 	for number := 0; len(all) < n; {
-		batch := make([]Trial, 4*runtime.GOMAXPROCS(0))
-		limit := make(chan struct{}, runtime.GOMAXPROCS(0))
-		var group sync.WaitGroup
-		for i := range batch {
+		const batch = 8
+		bubble.All(batch, nil, func(i int) (trial Trial) {
 			c := Compose(seed, number+i)
-			limit <- struct{}{}
-			group.Go(func() {
-				defer func() { <-limit }()
-				t.Run(c.Scenario.Name, func(t *testing.T) { batch[i] = c.run(t, libraries) })
-			})
-		}
-		group.Wait()
-		number += len(batch)
-		for _, trial := range batch {
+			t.Run(c.Scenario.Name, func(t *testing.T) { trial = c.run(t, libraries) })
+			return trial
+		}, func(trial Trial) {
 			if len(trial.Of) > 0 && len(all) < n {
 				all = append(all, trial)
 				done(trial)
 			}
-		}
+		})
+		number += batch
 	}
 	return all
 }

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 )
 
 // Each dialect as its API documents it: 40 of 100 requests remain, the reset is in 29.5 s.
 func TestDialects(t *testing.T) {
-	at := epoch().Add(500 * time.Millisecond)
+	at := fleet.Epoch().Add(500 * time.Millisecond)
 	requests := shown{name: "requests", unit: Requests, limit: 100, remaining: 40, reset: 29500 * time.Millisecond, window: time.Minute}
 	tokens := shown{name: "tokens", unit: Tokens, limit: 9000, remaining: 8000, reset: 2250 * time.Millisecond, window: time.Minute}
 	const reset = "1767225630"

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 )
 
 // Says is what responses tell about the quota.
@@ -109,7 +111,7 @@ type Draw struct {
 
 // New returns the draw with the number, always the same for a seed.
 func New(seed uint64, number int) Draw {
-	d := &drawer{rand: rand.New(rand.NewPCG(seed, uint64(number)+1))}
+	d := &drawer{Dice: fleet.Dice{Rand: rand.New(rand.NewPCG(seed, uint64(number)+1))}}
 	d.Seed, d.Number = seed, number
 	d.limits()
 	d.speech()
@@ -123,23 +125,14 @@ func New(seed uint64, number int) Draw {
 // drawer draws one Draw.
 type drawer struct {
 	Draw
-	rand *rand.Rand
+	fleet.Dice
 }
 
-func (d *drawer) chance(share float64) bool { return d.rand.Float64() < share }
-
-// log draws from a logarithmic scale.
-func (d *drawer) log(low, high float64) float64 {
-	return low * math.Pow(high/low, d.rand.Float64())
-}
-
-func (d *drawer) count(low, high float64) int { return max(int(math.Round(d.log(low, high))), 1) }
+func (d *drawer) count(low, high float64) int { return max(int(math.Round(d.Log(low, high))), 1) }
 
 func (d *drawer) span(low, high time.Duration) time.Duration {
-	return time.Duration(d.log(float64(low), float64(high)))
+	return time.Duration(d.Log(float64(low), float64(high)))
 }
-
-func pick[T any](d *drawer, of ...T) T { return of[d.rand.IntN(len(of))] }
 
 const (
 	maxQuota = 10_000
@@ -148,26 +141,26 @@ const (
 
 // limits draws one or two limits. The first one names the family.
 func (d *drawer) limits() {
-	kind := pick(d, kinds()...)
+	kind := fleet.OneOf(d.Dice, kinds()...)
 	if kind == Concurrency {
-		d.Says = pick(d, SaysWait, SaysWrong, SaysNothing)
+		d.Says = fleet.OneOf(d.Dice, SaysWait, SaysWrong, SaysNothing)
 	} else {
-		d.Says = pick(d, append(allSays(), SaysAll, SaysAll)...)
+		d.Says = fleet.OneOf(d.Dice, append(allSays(), SaysAll, SaysAll)...)
 	}
 	d.Load.Paths, d.Load.Models, d.Load.Tokens = 1, 1, 1
-	if d.chance(0.6) {
-		d.Load.Paths = 2 + d.rand.IntN(19)
+	if d.Likely(0.6) {
+		d.Load.Paths = 2 + d.IntN(19)
 	}
 	first := d.limit(kind)
 	d.Limits = []Limit{first}
 	if kind == Concurrency {
 		return
 	}
-	switch c := d.rand.Float64(); {
+	switch c := d.Float64(); {
 	case c < 0.10 && d.Says != SaysShared:
-		d.split(pick(d, ByPath, ByModel), false)
+		d.split(fleet.OneOf(d.Dice, ByPath, ByModel), false)
 	case c < 0.17 && d.Says != SaysShared:
-		d.split(pick(d, ByPath, ByModel), true)
+		d.split(fleet.OneOf(d.Dice, ByPath, ByModel), true)
 	case c < 0.27:
 		d.hourly()
 	case c < 0.34:
@@ -182,7 +175,7 @@ func (d *drawer) limit(kind Kind) Limit {
 	l.Window = d.span(time.Second, day).Round(time.Second)
 	switch kind {
 	case FixedWindow:
-		l.Clock = d.chance(0.5)
+		l.Clock = d.Likely(0.5)
 	case TokenBucket, GCRA:
 		l.Burst = d.count(1, float64(l.Quota))
 	case Concurrency:
@@ -200,7 +193,7 @@ func (d *drawer) split(by Split, global bool) {
 		keys = &d.Load.Models
 	}
 	if *keys == 1 {
-		*keys = 2 + d.rand.IntN(4)
+		*keys = 2 + d.IntN(4)
 	}
 	own := l
 	own.Name, own.Split = string(by), by
@@ -208,7 +201,7 @@ func (d *drawer) split(by Split, global bool) {
 		d.Limits[0] = own
 		return
 	}
-	own.Quota = max(int(float64(l.Quota)/float64(*keys)*d.log(1.2, 3)), 1)
+	own.Quota = max(int(float64(l.Quota)/float64(*keys)*d.Log(1.2, 3)), 1)
 	own.Burst = min(max(int(float64(l.Burst)/float64(*keys)*2), 1), own.Quota)
 	d.Limits = []Limit{l, own}
 }
@@ -220,13 +213,13 @@ func (d *drawer) hourly() {
 	long := short
 	short.Name, long.Name = "burst", "long"
 	long.Kind, long.Clock = FixedWindow, true
-	factor := d.log(5, 100)
+	factor := d.Log(5, 100)
 	long.Window = (time.Duration(factor * float64(short.Window))).Round(time.Second)
-	if d.chance(0.3) {
+	if d.Likely(0.3) {
 		long.Window = day
 		factor = float64(day) / float64(short.Window)
 	}
-	long.Quota = max(int(float64(short.Quota)*factor*d.log(0.2, 0.9)), 1)
+	long.Quota = max(int(float64(short.Quota)*factor*d.Log(0.2, 0.9)), 1)
 	d.Limits = []Limit{short, long}
 }
 
@@ -235,7 +228,7 @@ func (d *drawer) tokens() {
 	d.Load.Tokens = d.count(20, 2000)
 	l := d.Limits[0]
 	l.Name, l.Unit = "tokens", Tokens
-	cost := d.log(0.3, 2) * float64(d.Load.Tokens)
+	cost := d.Log(0.3, 2) * float64(d.Load.Tokens)
 	l.Quota = max(int(float64(l.Quota)*cost), maxCost*d.Load.Tokens)
 	l.Burst = max(int(float64(l.Burst)*cost), maxCost*d.Load.Tokens)
 	d.Limits = append(d.Limits, l)
@@ -245,7 +238,7 @@ func (d *drawer) tokens() {
 func (d *drawer) secondary() {
 	far := d.Limits[0]
 	d.Limits[0].Secret = true
-	factor := d.log(10, 500)
+	factor := d.Log(10, 500)
 	far.Quota, far.Burst = int(float64(far.Quota)*factor), int(float64(far.Burst)*factor)
 	d.Limits = []Limit{far, d.Limits[0]}
 }
@@ -254,31 +247,31 @@ func (d *drawer) secondary() {
 func (d *drawer) speech() {
 	switch d.Says {
 	case SaysWrong:
-		d.Wrong = pick(d, WrongRemaining0, WrongNegative, WrongLimit0, WrongPast, WrongHour)
+		d.Wrong = fleet.OneOf(d.Dice, WrongRemaining0, WrongNegative, WrongLimit0, WrongPast, WrongHour)
 		if d.Limits[0].Kind == Concurrency {
 			d.Wrong = WrongLimit0
 		}
 	case SaysLate:
 		d.Lag = d.span(100*time.Millisecond, 10*time.Second)
 	case SaysShared:
-		d.Others = d.log(0.05, 0.6)
+		d.Others = d.Log(0.05, 0.6)
 	case SaysCached:
-		d.Cached = 0.5 + 0.4*d.rand.Float64()
+		d.Cached = 0.5 + 0.4*d.Float64()
 	default:
 	}
-	d.Next = d.chance(0.3)
-	d.Skew = pick(d, 0, 0, 0, time.Hour, -time.Hour, 3*time.Second)
+	d.Next = d.Likely(0.3)
+	d.Skew = fleet.OneOf(d.Dice, 0, 0, 0, time.Hour, -time.Hour, 3*time.Second)
 	if d.Skew == 0 {
-		d.NoDate = d.chance(0.2)
+		d.NoDate = d.Likely(0.2)
 	}
 	if d.Says == SaysWait || d.Says == SaysNothing {
 		return
 	}
 	fit := slices.DeleteFunc(dialects(), func(l dialect) bool { return !d.fits(l) })
-	if len(d.shownLimits()) > 1 && d.chance(0.7) {
+	if len(d.shownLimits()) > 1 && d.Likely(0.7) {
 		fit = slices.DeleteFunc(fit, func(l dialect) bool { return !l.many })
 	}
-	d.Dialect = pick(d, fit...).name
+	d.Dialect = fleet.OneOf(d.Dice, fit...).name
 	if d.Dialect == "shopify" { // a full bucket is empty after 20 s
 		d.Limits[0].Window = 20 * time.Second * time.Duration(d.Limits[0].Quota) / time.Duration(d.Limits[0].Burst)
 	}
@@ -304,18 +297,18 @@ func (d *drawer) fits(l dialect) bool {
 
 // rejection draws the rejections.
 func (d *drawer) rejection() {
-	d.Status = pick(d, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests,
+	d.Status = fleet.OneOf(d.Dice, http.StatusTooManyRequests, http.StatusTooManyRequests, http.StatusTooManyRequests,
 		http.StatusServiceUnavailable, http.StatusForbidden, http.StatusBadRequest)
 	switch d.Says {
 	case SaysWait:
-		d.Wait = pick(d, WaitSeconds, WaitSeconds, WaitDate, WaitMillis)
+		d.Wait = fleet.OneOf(d.Dice, WaitSeconds, WaitSeconds, WaitDate, WaitMillis)
 	case SaysNothing:
-		d.Wait = pick(d, WaitNone, WaitNone, WaitZero, WaitShort)
+		d.Wait = fleet.OneOf(d.Dice, WaitNone, WaitNone, WaitZero, WaitShort)
 	default:
-		d.Wait = pick(d, WaitSeconds, WaitSeconds, WaitDate, WaitMillis, WaitZero, WaitNone, WaitNone, WaitShort)
+		d.Wait = fleet.OneOf(d.Dice, WaitSeconds, WaitSeconds, WaitDate, WaitMillis, WaitZero, WaitNone, WaitNone, WaitShort)
 	}
 	if d.Limits[0].Kind != Concurrency {
-		switch c := d.rand.Float64(); {
+		switch c := d.Float64(); {
 		case c < 0.10:
 			d.Penalty = Counts
 		case c < 0.15:
@@ -326,19 +319,19 @@ func (d *drawer) rejection() {
 
 // trouble draws other failures for 5 % of the draws.
 func (d *drawer) trouble() {
-	if !d.chance(0.05) {
+	if !d.Likely(0.05) {
 		return
 	}
 	t := &d.Trouble
-	switch d.rand.IntN(3) {
+	switch d.IntN(3) {
 	case 0:
-		t.Errors = d.log(0.01, 0.2)
+		t.Errors = d.Log(0.01, 0.2)
 		t.underneath = fmt.Sprintf("%.2g of requests get 500", t.Errors)
 	case 1:
-		t.Slow, t.SlowBy = d.log(0.01, 0.2), d.span(time.Second, 5*time.Second)
+		t.Slow, t.SlowBy = d.Log(0.01, 0.2), d.span(time.Second, 5*time.Second)
 		t.underneath = fmt.Sprintf("%.2g of responses are %v slower", t.Slow, t.SlowBy.Round(time.Millisecond))
 	default:
-		t.DownAt = time.Duration(d.rand.Float64() * float64(d.Length))
+		t.DownAt = time.Duration(d.Float64() * float64(d.Length))
 		t.DownFor = min(d.span(time.Second, 30*time.Second), d.Length/4)
 		t.underneath = fmt.Sprintf("down for %v", t.DownFor.Round(time.Millisecond))
 	}

@@ -1,12 +1,14 @@
 package zoo
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"sync/atomic"
+	"strconv"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 )
 
 // LoadKind is a kind of load.
@@ -50,17 +52,17 @@ const (
 // load draws the calls. Rate and length are drawn together: they make at most maxCalls.
 func (d *drawer) load() {
 	l := &d.Load
-	l.Kind = pick(d, loads()...)
+	l.Kind = fleet.OneOf(d.Dice, loads()...)
 	l.Service = d.span(5*time.Millisecond, time.Second)
-	l.Factor = d.log(0.3, 3)
-	if l.Processes = 1; d.chance(0.5) {
+	l.Factor = d.Log(0.3, 3)
+	if l.Processes = 1; d.Likely(0.5) {
 		l.Processes = d.count(2, 50)
 	}
 	first := d.drawnLimit()
 	if first.Kind == Concurrency {
 		l.Service = d.span(50*time.Millisecond, 5*time.Second)
 	}
-	calls := d.log(3000, 18_000)
+	calls := d.Log(3000, 18_000)
 	if first.Kind != Concurrency { // small quotas make few calls
 		perWindow := d.perSecond() * first.refill().Seconds() * l.Factor
 		windows := min(max(calls/perWindow, minWindows), maxWindows)
@@ -74,7 +76,7 @@ func (d *drawer) load() {
 	case Workers:
 		l.Workers = d.count(1, 200)
 		l.Processes = min(l.Processes, l.Workers)
-		l.Factor = d.log(0.3, 10)
+		l.Factor = d.Log(0.3, 10)
 		cycle := time.Duration(float64(l.Workers) / (d.perSecond() * l.Factor) * float64(time.Second))
 		if first.Kind != Concurrency {
 			l.Service = max(min(l.Service, cycle), time.Millisecond)
@@ -90,19 +92,19 @@ func (d *drawer) load() {
 		l.Period = time.Duration(float64(l.Burst) / rate * float64(time.Second))
 	}
 	d.Length = time.Duration(calls / rate * float64(time.Second))
-	if l.Deadline = pick(d, 0, 0, time.Second, 5*time.Second, 30*time.Second, time.Minute); l.Deadline > 0 {
+	if l.Deadline = fleet.OneOf(d.Dice, 0, 0, time.Second, 5*time.Second, 30*time.Second, time.Minute); l.Deadline > 0 {
 		l.Deadline = max(l.Deadline, 5*l.Service)
 	}
-	d.Phase = time.Duration(d.rand.Float64() * float64(d.Limits[len(d.Limits)-1].Window))
+	d.Phase = time.Duration(d.Float64() * float64(d.Limits[len(d.Limits)-1].Window))
 }
 
 // begin draws a burst at the start of every fourth draw that is open or has workers. Its random values
 // are its own, so that the rest of a draw is what it was without it.
 func (d *drawer) begin() {
-	d.rand = rand.New(rand.NewPCG(^d.Seed, uint64(d.Number)+1))
-	if limit := d.drawnLimit(); limit.Kind != Concurrency && d.Load.Kind != Bursts && d.chance(0.25) {
+	d.Rand = rand.New(rand.NewPCG(^d.Seed, uint64(d.Number)+1))
+	if limit := d.drawnLimit(); limit.Kind != Concurrency && d.Load.Kind != Bursts && d.Likely(0.25) {
 		units := float64(limit.capacity()) / d.unitsOf(limit)
-		d.Load.First = min(max(int(units*d.log(0.2, 2)), 2), 500)
+		d.Load.First = min(max(int(units*d.Log(0.2, 2)), 2), 500)
 	}
 }
 
@@ -116,7 +118,7 @@ func (d Draw) unitsOf(l Limit) float64 {
 
 // queued is how long a call of the burst at the start waits in the server. Without that, responses come
 // so close together that calls meanwhile are few.
-func (l Load) queued(c *call) time.Duration {
+func (l Load) queued(c call) time.Duration {
 	const atOnce = 8
 	return time.Duration(max(-c.id, 0)/atOnce) * l.Service
 }
@@ -177,34 +179,41 @@ func short(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// call is one call. The context of its requests carries it to the server.
+// call is one call, as its id tells.
 type call struct {
-	id                   int
-	at                   time.Duration // since the start of the calls
-	process, path, model int
-	tokens               int
-	attempts             atomic.Int32
-	granted              bool // the oracle has taken its units
-}
-
-type callKey struct{}
-
-func callOf(ctx context.Context) *call {
-	c, _ := ctx.Value(callKey{}).(*call)
-	return c
+	id                           int
+	process, path, model, tokens int
 }
 
 // newCall returns the call with the id.
-func (d Draw) newCall(id int, at time.Duration) *call {
-	l, r := d.Load, random{d.Seed ^ mix(uint64(d.Number))}
-	return &call{
-		id: id, at: at,
-		process: int(r.fraction(id, 0, drawProcess) * float64(l.Processes)),
-		path:    int(r.fraction(id, 0, drawPath) * float64(l.Paths)),
-		model:   int(r.fraction(id, 0, drawModel) * float64(l.Models)),
-		tokens:  d.cost(r.fraction(id, 0, drawTokens)),
+func (d Draw) newCall(id int) call {
+	l, r := d.Load, d.chance()
+	c := call{
+		id:      id,
+		process: int(r.Fraction(id, 0, drawProcess) * float64(l.Processes)),
+		path:    int(r.Fraction(id, 0, drawPath) * float64(l.Paths)),
+		model:   int(r.Fraction(id, 0, drawModel) * float64(l.Models)),
+		tokens:  d.cost(r.Fraction(id, 0, drawTokens)),
 	}
+	if l.Kind == Workers && id >= 0 {
+		c.process = id / maxCalls % l.Processes
+	}
+	return c
 }
+
+func (d Draw) chance() fleet.Chance { return fleet.Chance{Seed: d.Seed ^ fleet.Mix(uint64(d.Number))} }
+
+// The purposes of random values.
+const (
+	drawProcess = iota
+	drawPath
+	drawModel
+	drawTokens
+	drawService
+	drawCached
+	drawError
+	drawSlow
+)
 
 // cost is 0.2 to 2.6 times the mean: the mean of the square of a fraction is a third.
 func (d Draw) cost(fraction float64) int {
@@ -215,10 +224,19 @@ func (d Draw) cost(fraction float64) int {
 // their order, and with it a run, does not depend on chance.
 const apart = time.Microsecond
 
-// schedule returns the calls, by time. Those of Workers are not among them.
-func (d Draw) schedule() (calls []*call) {
+// at is the call with the id in the simulator.
+func (d Draw) at(id int, at time.Duration) *fleet.Call {
+	c, model := d.newCall(id), ""
+	if d.Load.Models > 1 {
+		model = strconv.Itoa(c.model)
+	}
+	return fleet.NewCall(id, at, c.process, "/path-"+strconv.Itoa(c.path), model)
+}
+
+// Calls implements fleet.Model.
+func (d Draw) Calls() (calls []*fleet.Call) {
 	for i := range d.Load.First {
-		calls = append(calls, d.newCall(-1-i, time.Duration(i)*apart))
+		calls = append(calls, d.at(-1-i, time.Duration(i)*apart))
 	}
 	began := time.Duration(d.Load.First) * apart
 	switch d.Load.Kind {
@@ -228,15 +246,33 @@ func (d Draw) schedule() (calls []*call) {
 			return max(time.Duration(random.ExpFloat64()/d.Load.Rate*float64(time.Second)), 1)
 		}
 		for at := began + gap(); at < d.Length && len(calls) < maxCalls; at += gap() {
-			calls = append(calls, d.newCall(len(calls)-d.Load.First, at))
+			calls = append(calls, d.at(len(calls)-d.Load.First, at))
 		}
 	case Bursts:
 		for begin := time.Duration(0); begin < d.Length; begin += d.Load.Period {
 			for i := range d.Load.Burst {
-				calls = append(calls, d.newCall(len(calls), begin+time.Duration(i)*apart))
+				calls = append(calls, d.at(len(calls), begin+time.Duration(i)*apart))
 			}
 		}
 	case Workers:
 	}
 	return calls
+}
+
+// Work implements fleet.Model.
+func (d Draw) Work(worker, n int, at time.Duration) *fleet.Call { return d.at(worker*maxCalls+n, at) }
+
+// scenario is the draw in the simulator. Workers start at different times. A call that fails at once takes its
+// worker as long as the shortest response: otherwise workers without a pause make all calls within a hold.
+func (d Draw) scenario(s *server) fleet.Scenario {
+	l := d.Load
+	load := fleet.Load{Clients: l.Processes, Deadline: cmp.Or(l.Deadline, -1), Workers: l.Workers, Think: l.Think, Least: l.took(0)}
+	for i := range l.Workers {
+		cycle := (l.Think + l.Service) * time.Duration(i) / time.Duration(l.Workers)
+		load.Starts = append(load.Starts, cycle+time.Duration(l.First+i)*apart)
+	}
+	return fleet.Scenario{
+		Name: fmt.Sprintf("zoo-%d-%d", d.Seed, d.Number), Phase: d.Phase, During: d.Length,
+		Model: s, Server: fleet.Server{AttemptTimeout: -1}, Load: load,
+	}
 }

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 )
 
 // patience is how long a call of the oracle waits for units at most: as long as a call of this
@@ -26,9 +28,16 @@ func newOracle(s *server) *oracle {
 	return &oracle{server: s, queues: map[[2]int][]*waiter{}}
 }
 
+// client is the oracle of a process.
+type client struct {
+	*oracle
+	base http.RoundTripper
+}
+
 // Do implements peers.Client.
-func (o *oracle) Do(req *http.Request) (*http.Response, error) {
-	c, most := callOf(req.Context()), o.patience(req)
+func (o client) Do(req *http.Request) (*http.Response, error) {
+	c := o.server.newCall(fleet.CallID(req.Context()))
+	most := o.patience(req, c)
 	if most <= 0 {
 		return nil, http.ErrHandlerTimeout
 	}
@@ -60,15 +69,15 @@ func (o *oracle) Do(req *http.Request) (*http.Response, error) {
 		wait := o.grant(c)
 		if wait <= 0 {
 			o.leave(key, w)
-			return o.server.RoundTrip(req)
+			return o.base.RoundTrip(req)
 		}
 		retry.Reset(wait + time.Duration(key[0]+key[1])*apart)
 	}
 }
 
 // patience is the time after which a call would get its response too late.
-func (o *oracle) patience(req *http.Request) time.Duration {
-	c, most := callOf(req.Context()), patience
+func (o *oracle) patience(req *http.Request, c call) time.Duration {
+	most := patience
 	if deadline, ok := req.Context().Deadline(); ok {
 		v := visit{call: c, attempt: 1, now: clock()}
 		most = min(most, time.Until(deadline)-o.server.duration(v)-apart)
@@ -77,7 +86,7 @@ func (o *oracle) patience(req *http.Request) time.Duration {
 }
 
 // queue is the queue of a call. Calls that share all limits share it.
-func (o *oracle) queue(c *call) (key [2]int) {
+func (o *oracle) queue(c call) (key [2]int) {
 	for _, l := range o.server.Limits {
 		switch l.Split {
 		case ByPath:
@@ -91,7 +100,7 @@ func (o *oracle) queue(c *call) (key [2]int) {
 }
 
 // grant takes the units of the call, or returns how long the call must wait.
-func (o *oracle) grant(c *call) time.Duration {
+func (o *oracle) grant(c call) time.Duration {
 	s, now := o.server, clock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +109,7 @@ func (o *oracle) grant(c *call) time.Duration {
 	}
 	v := visit{call: c, attempt: 1, now: now}
 	s.take(c, now, now+s.duration(v))
-	c.granted = true
+	s.granted[c.id] = true
 	return 0
 }
 

@@ -1,29 +1,22 @@
 package zoo
 
 import (
-	"errors"
-	"io"
 	"math"
-	"net"
 	"net/http"
-	"os"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 )
 
-// epoch is the start of the model's clock.
-func epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }
-
 // clock is the time since the epoch.
-func clock() time.Duration { return time.Since(epoch()) }
+func clock() time.Duration { return time.Since(fleet.Epoch()) }
 
-// server is the model of a server, and the base RoundTripper of all clients. It must be created and
-// used in a synctest bubble.
+// server is the model of a server.
 type server struct {
 	Draw
-	random  random
+	random  fleet.Chance
 	dialect dialect
 
 	mu       sync.Mutex
@@ -32,6 +25,7 @@ type server struct {
 	cache    map[int]cached // by path
 	others   time.Duration  // the next request of other clients
 	locked   time.Duration  // all requests are rejected until then
+	granted  map[int]bool   // calls, by id, of which the oracle has taken the units
 	sent     int
 	rejected int
 }
@@ -50,8 +44,8 @@ type cached struct {
 
 func newServer(d Draw) *server {
 	s := &server{
-		Draw: d, random: random{d.Seed ^ mix(uint64(d.Number))}, dialect: d.dialect(),
-		history: map[meter][]count{}, cache: map[int]cached{}, others: math.MaxInt64,
+		Draw: d, random: d.chance(), dialect: d.dialect(),
+		history: map[meter][]count{}, cache: map[int]cached{}, granted: map[int]bool{}, others: math.MaxInt64,
 	}
 	for range d.Limits {
 		s.meters = append(s.meters, map[int]meter{})
@@ -63,7 +57,7 @@ func newServer(d Draw) *server {
 }
 
 // of returns the meters of a call, in the order of the limits. The server is locked.
-func (s *server) of(c *call) []meter {
+func (s *server) of(c call) []meter {
 	all := make([]meter, 0, 2)
 	for i, l := range s.Limits {
 		key := 0
@@ -85,7 +79,7 @@ func (s *server) of(c *call) []meter {
 }
 
 // cost is what a call takes of a limit.
-func (c *call) cost(l Limit) int {
+func (c call) cost(l Limit) int {
 	if l.Unit == Tokens {
 		return c.tokens
 	}
@@ -94,7 +88,7 @@ func (c *call) cost(l Limit) int {
 
 // earliest is the first time at which the call is permitted if nothing else is. The server is
 // locked.
-func (s *server) earliest(c *call, now time.Duration) time.Duration {
+func (s *server) earliest(c call, now time.Duration) time.Duration {
 	s.serveOthers(now)
 	at := max(now, s.locked)
 	for i, m := range s.of(c) {
@@ -113,7 +107,7 @@ func (s *server) serveOthers(now time.Duration) {
 	if l.Unit == Tokens {
 		gap *= time.Duration(s.Load.Tokens)
 	}
-	m := s.of(&call{})[0]
+	m := s.of(call{})[0]
 	for ; s.others <= now; s.others += gap {
 		if m.earliest(s.others, 1) <= s.others {
 			m.take(s.others, s.others, 1)
@@ -122,85 +116,57 @@ func (s *server) serveOthers(now time.Duration) {
 }
 
 // take takes the units of a permitted call until it ends. The server is locked.
-func (s *server) take(c *call, now, until time.Duration) {
+func (s *server) take(c call, now, until time.Duration) {
 	for i, m := range s.of(c) {
 		m.take(now, until, c.cost(s.Limits[i]))
 	}
 }
 
-// errRefused is the error of a client if the server is down.
-var errRefused error = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
-
-// RoundTrip implements http.RoundTripper.
-func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
-	c := callOf(ctx)
-	if c == nil {
-		return nil, errors.New("zoo: a request without a call")
+// Arrive implements fleet.Model.
+func (s *server) Arrive(id, attempt int, at time.Duration) (fleet.Response, http.Header) {
+	v := visit{call: s.newCall(id), attempt: attempt, now: s.Phase + at}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.sent++
+	if down := s.Trouble.DownAt; at >= down && at < down+s.Trouble.DownFor {
+		return fleet.Response{Err: fleet.ErrRefused}, nil
 	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	v := visit{call: c, attempt: int(c.attempts.Add(1)), now: clock()}
-	status, header, ok := s.arrive(v)
-	if !ok {
-		return nil, errRefused
-	}
-	timer := time.NewTimer(s.duration(v))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	return &http.Response{
-		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status,
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: header, Body: io.NopCloser(http.NoBody), Request: req,
-	}, nil
+	status, header := s.respond(v)
+	return fleet.Response{Status: status, After: s.duration(v)}, header
 }
 
 // visit is one request.
 type visit struct {
-	*call
+	call
 	attempt int
 	now     time.Duration
 }
 
 // duration is the time until the response.
 func (s *server) duration(v visit) time.Duration {
-	took := s.Load.took(s.random.fraction(v.id, v.attempt, drawService))
+	took := s.Load.took(s.random.Fraction(v.id, v.attempt, drawService))
 	took += s.Load.queued(v.call)
-	if t := s.Trouble; t.Slow > 0 && s.random.fraction(v.id, v.attempt, drawSlow) < t.Slow {
+	if t := s.Trouble; t.Slow > 0 && s.random.Fraction(v.id, v.attempt, drawSlow) < t.Slow {
 		took += t.SlowBy
 	}
 	return took
 }
 
-// arrive decides about a request. ok is false if the server is down.
-func (s *server) arrive(v visit) (status int, header http.Header, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.sent++
-	t, now := s.Trouble, v.now
-	if since := now - s.Phase; since >= t.DownAt && since < t.DownAt+t.DownFor {
-		return 0, nil, false
-	}
-	permitted := v.granted
-	if !permitted {
-		if at := s.earliest(v.call, now); at > now {
+// respond decides about a request. The server is locked.
+func (s *server) respond(v visit) (status int, header http.Header) {
+	if !s.granted[v.id] {
+		if at := s.earliest(v.call, v.now); at > v.now {
 			s.rejected++
 			s.punish(v)
-			return s.Status, s.rejection(v, max(at, s.locked)-now), true
+			return s.Status, s.rejection(v, max(at, s.locked)-v.now)
 		}
-		s.take(v.call, now, now+s.duration(v))
+		s.take(v.call, v.now, v.now+s.duration(v))
 	}
-	v.granted = false
-	status = http.StatusOK
-	if t.Errors > 0 && s.random.fraction(v.id, v.attempt, drawError) < t.Errors {
-		status = http.StatusInternalServerError
+	delete(s.granted, v.id)
+	if t := s.Trouble; t.Errors > 0 && s.random.Fraction(v.id, v.attempt, drawError) < t.Errors {
+		return http.StatusInternalServerError, s.success(v)
 	}
-	return status, s.success(v), true
+	return http.StatusOK, s.success(v)
 }
 
 // punish applies the penalty of a rejection.
@@ -230,7 +196,7 @@ func (s *server) success(v visit) http.Header {
 		}
 	default:
 	}
-	if old, ok := s.cache[v.path]; ok && s.Cached > 0 && s.random.fraction(v.id, v.attempt, drawCached) < s.Cached {
+	if old, ok := s.cache[v.path]; ok && s.Cached > 0 && s.random.Fraction(v.id, v.attempt, drawCached) < s.Cached {
 		h = old.header.Clone()
 		h.Set("Age", strconv.Itoa(1+int((v.now-old.at).Seconds())))
 		return h
@@ -253,7 +219,7 @@ func (s *server) rejection(v visit, wait time.Duration) http.Header {
 	case WaitSeconds:
 		h.Set("Retry-After", strconv.Itoa(seconds))
 	case WaitDate:
-		h.Set("Retry-After", epoch().Add(v.now+wait+s.Skew+time.Second-1).UTC().Format(http.TimeFormat))
+		h.Set("Retry-After", fleet.Epoch().Add(v.now+wait+s.Skew+time.Second-1).UTC().Format(http.TimeFormat))
 	case WaitMillis:
 		name := "Retry-After-Ms"
 		if s.Number%2 == 0 {
@@ -273,12 +239,12 @@ func (s *server) dated(now time.Duration) http.Header {
 	if s.NoDate {
 		return http.Header{}
 	}
-	return http.Header{"Date": {epoch().Add(now + s.Skew).UTC().Format(http.TimeFormat)}}
+	return http.Header{"Date": {fleet.Epoch().Add(now + s.Skew).UTC().Format(http.TimeFormat)}}
 }
 
 // describe writes the quotas.
 func (s *server) describe(h http.Header, v visit) {
-	p := page{date: epoch().Add(v.now + s.Skew), noReset: s.Says == SaysNoReset}
+	p := page{date: fleet.Epoch().Add(v.now + s.Skew), noReset: s.Says == SaysNoReset}
 	for i, m := range s.of(v.call) {
 		l := s.Limits[i]
 		if l.Secret {

@@ -1,39 +1,31 @@
 package zoo
 
 import (
-	"context"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 )
 
+// response is what a server says to a request.
+type response struct {
+	fleet.Response
+	Header http.Header
+}
+
 // twice sends two requests, of which a limit of one in a minute rejects the second one.
-func twice(t *testing.T, change func(*Draw)) (permitted, rejected *http.Response) {
-	t.Helper()
-	d := tenWindows(func(d *Draw) {
+func twice(change func(*Draw)) (permitted, rejected response) {
+	s := newServer(tenWindows(func(d *Draw) {
 		d.Limits[0].Quota, d.Limits[0].Clock = 1, true
 		d.Status, d.Phase, d.Number = http.StatusTooManyRequests, 90*time.Second, 1
 		change(d)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(d)
-		<-time.After(d.Phase - clock())
-		permitted, rejected = send(t, s, 0), send(t, s, 1)
-	})
+	}))
+	permitted.Response, permitted.Header = s.Arrive(0, 1, 0)
+	rejected.Response, rejected.Header = s.Arrive(1, 1, 0)
 	return permitted, rejected
-}
-
-func send(t *testing.T, s *server, id int) *http.Response {
-	t.Helper()
-	r := run{Draw: s.Draw}
-	c := &call{id: id, tokens: 1}
-	resp, err := s.RoundTrip(r.request(context.WithValue(t.Context(), callKey{}, c), c))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	return resp
 }
 
 func TestServer_says(t *testing.T) {
@@ -79,7 +71,7 @@ func TestServer_says(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			first, second := twice(t, row.change)
+			first, second := twice(row.change)
 			for name, value := range row.on {
 				require.Equal(t, value, first.Header.Get(name), "on the permitted request: %s", name)
 			}
@@ -91,32 +83,21 @@ func TestServer_says(t *testing.T) {
 }
 
 func TestServer_trouble(t *testing.T) {
-	first, second := twice(t, func(d *Draw) { d.Trouble.Errors, d.Status = 1, http.StatusForbidden })
-	require.Equal(t, http.StatusInternalServerError, first.StatusCode, "after it was counted")
-	require.Equal(t, http.StatusForbidden, second.StatusCode)
+	first, second := twice(func(d *Draw) { d.Trouble.Errors, d.Status = 1, http.StatusForbidden })
+	require.Equal(t, http.StatusInternalServerError, first.Status, "after it was counted")
+	require.Equal(t, http.StatusForbidden, second.Status)
 
-	synctest.Test(t, func(t *testing.T) {
-		s := newServer(tenWindows(func(d *Draw) { d.Trouble.DownAt, d.Trouble.DownFor = time.Second, time.Second }))
-		<-time.After(-clock())
-		c := &call{tokens: 1}
-		req := (&run{Draw: s.Draw}).request(context.WithValue(t.Context(), callKey{}, c), c)
-		for _, up := range []bool{true, false, true} {
-			resp, err := s.RoundTrip(req)
-			if up {
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-			} else {
-				require.ErrorIs(t, err, errRefused)
-			}
-			time.Sleep(time.Second)
-		}
-	})
+	s := newServer(tenWindows(func(d *Draw) { d.Trouble.DownAt, d.Trouble.DownFor = time.Second, time.Second }))
+	for second, err := range []error{nil, fleet.ErrRefused, nil} {
+		resp, _ := s.Arrive(0, 1+second, time.Duration(second)*time.Second)
+		require.Equal(t, err, resp.Err)
+	}
 }
 
 // Other clients use a part of a quota.
 func TestServer_others(t *testing.T) {
 	d := tenWindows(func(d *Draw) { d.Says, d.Others, d.Limits[0].Clock = SaysShared, 0.4, true })
-	s, c, got := newServer(d), &call{tokens: 1}, 0
+	s, c, got := newServer(d), call{tokens: 1}, 0
 	for now := time.Duration(0); now < time.Hour; now += 100 * time.Millisecond {
 		if s.earliest(c, now) <= now {
 			s.take(c, now, now)

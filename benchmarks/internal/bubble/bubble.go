@@ -4,6 +4,9 @@ package bubble
 import (
 	"fmt"
 	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -29,4 +32,33 @@ func Run[T any](t *testing.T, f func() T) (result T) {
 	t.Helper()
 	synctest.Test(t, func(*testing.T) { result = f() })
 	return result
+}
+
+// All runs n tests in parallel, and calls done with each result in the order of their numbers. The tests
+// begin in the given order; nil: of their numbers.
+func All[R any](n int, order []int, run func(i int) R, done func(R)) []R {
+	results := make([]chan R, n)
+	for i := range results {
+		results[i] = make(chan R, 1)
+	}
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for k := int(next.Add(1)) - 1; k < n; k = int(next.Add(1)) - 1 {
+				i := k
+				if order != nil {
+					i = order[k]
+				}
+				results[i] <- run(i)
+			}
+		})
+	}
+	defer workers.Wait() // a subtest must not outlive the test
+	all := make([]R, n)
+	for i := range results {
+		all[i] = <-results[i]
+		done(all[i])
+	}
+	return all
 }
