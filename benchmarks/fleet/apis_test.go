@@ -9,7 +9,7 @@ import (
 )
 
 // Headers of the first permitted request and of a rejection.
-func TestAPIMeter_fields(t *testing.T) {
+func TestLimiter_fieldsOfAPIs(t *testing.T) {
 	for _, row := range []struct {
 		api           API
 		quota, burst  int
@@ -20,7 +20,7 @@ func TestAPIMeter_fields(t *testing.T) {
 		{api: apiGitHub, quota: 1, admitted: map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": "1767225660"}, rejected: map[string]string{"Retry-After": "60"}},
 		{api: apiZendesk, quota: 1, admitted: map[string]string{"Ratelimit-Reset": "60"}, rejected: map[string]string{"Retry-After": "60"}},
 		{api: apiIETF, quota: 1, admitted: map[string]string{"Ratelimit": `"default";r=0;t=60`, "Ratelimit-Policy": `"default";q=1;w=60`}, rejected: map[string]string{"Ratelimit": `"default";r=0;t=60`}},
-		{api: apiDiscord, quota: 1, admitted: map[string]string{"X-Ratelimit-Bucket": "abcd1234", "X-Ratelimit-Reset-After": "60.000"}, rejected: map[string]string{"X-Ratelimit-Remaining": "0"}},
+		{api: apiDiscord, quota: 1, admitted: map[string]string{"X-Ratelimit-Bucket": "bucket", "X-Ratelimit-Reset-After": "60.000"}, rejected: map[string]string{"X-Ratelimit-Remaining": "0"}},
 		{api: apiJira, quota: 1, admitted: map[string]string{"X-Ratelimit-Remaining": "0", "X-Ratelimit-Reset": ""}, rejected: map[string]string{"X-Ratelimit-Reset": "2026-01-01T00:01Z"}},
 		{api: apiJiraDC, burst: 1, admitted: map[string]string{"X-Ratelimit-Remaining": "0"}, rejected: map[string]string{"Retry-After": "1"}, rejectedLacks: "X-Ratelimit-Reset"},
 		{api: apiOkta, burst: 1, admitted: map[string]string{"X-Ratelimit-Limit": "1000"}, rejected: map[string]string{"X-Ratelimit-Limit": "0", "X-Ratelimit-Remaining": "0"}},
@@ -32,7 +32,7 @@ func TestAPIMeter_fields(t *testing.T) {
 		{api: apiRejections, burst: 1, admitted: map[string]string{"X-Ratelimit-Limit": ""}, rejected: map[string]string{"X-Ratelimit-Limit": "1", "X-Ratelimit-Reset": "1"}},
 	} {
 		t.Run(string(row.api), func(t *testing.T) {
-			m := newAPIMeter(Limit{API: row.api, Quota: row.quota, Window: time.Minute, Rate: 1, Burst: row.burst}, Epoch())
+			m := newLimiter(Limit{API: row.api, Quota: row.quota, Window: time.Minute, Rate: float64(row.burst), Burst: row.burst})
 			check := func(want map[string]string, h http.Header) {
 				for name, value := range want {
 					require.Equal(t, value, h.Get(name), name)

@@ -22,7 +22,7 @@ func TestLimiter_headers(t *testing.T) {
 		{"a bucket, nothing", Limit{Rate: 0.001, Burst: 1, Headers: NoHeaders}, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l := newLimiter(row.limit, Epoch())
+			l := newLimiter(row.limit)
 			for i, want := range [][]string{row.in, row.refused} {
 				header, ok := l.admit(Epoch())
 				require.Equal(t, i == 0, ok)
@@ -48,7 +48,7 @@ func TestLimiter_permittedRequests(t *testing.T) {
 		{"a bucket", Limit{Rate: 20, Burst: 10}, 209},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			l := newLimiter(row.limit, Epoch())
+			l := newLimiter(row.limit)
 			in := 0
 			for i := range 1000 {
 				if _, ok := l.admit(Epoch().Add(time.Duration(i) * 10 * time.Millisecond)); ok {

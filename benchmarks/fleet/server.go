@@ -108,7 +108,7 @@ type server struct {
 	stray    atomic.Int64 // attempts without a call
 
 	mu       sync.Mutex
-	limiter  *limiter
+	limiter  *limit
 	happened []int // number of times that each fault has happened
 	load     series
 	limited  series // rejected by the limit
@@ -121,7 +121,7 @@ type server struct {
 func newServer(s Scenario, start time.Time, seed uint64) *server {
 	sv := &server{
 		scenario: s, start: start, random: Chance{seed},
-		limiter: newLimiter(s.Server.Limit, start), happened: make([]int, len(s.Server.Faults)),
+		limiter: newLimiter(s.Server.Limit), happened: make([]int, len(s.Server.Faults)),
 	}
 	sv.pool = &pool{workers: sv.workers, queueMax: s.Server.queue()}
 	return sv

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
+	"github.com/resilienthttp/resilienthttp/benchmarks/limiter"
 )
 
 // Says is what responses tell about the quota.
@@ -88,7 +89,7 @@ type Draw struct {
 	Seed   uint64
 	Number int
 
-	Limits  []Limit
+	Limits  []limiter.Limit
 	Says    Says
 	Wrong   Wrong
 	Dialect string
@@ -141,8 +142,8 @@ const (
 
 // limits draws one or two limits. The first one names the family.
 func (d *drawer) limits() {
-	kind := fleet.OneOf(d.Dice, kinds()...)
-	if kind == Concurrency {
+	kind := fleet.OneOf(d.Dice, limiter.Kinds()...)
+	if kind == limiter.Concurrency {
 		d.Says = fleet.OneOf(d.Dice, SaysWait, SaysWrong, SaysNothing)
 	} else {
 		d.Says = fleet.OneOf(d.Dice, append(allSays(), SaysAll, SaysAll)...)
@@ -152,15 +153,15 @@ func (d *drawer) limits() {
 		d.Load.Paths = 2 + d.IntN(19)
 	}
 	first := d.limit(kind)
-	d.Limits = []Limit{first}
-	if kind == Concurrency {
+	d.Limits = []limiter.Limit{first}
+	if kind == limiter.Concurrency {
 		return
 	}
 	switch c := d.Float64(); {
 	case c < 0.10 && d.Says != SaysShared:
-		d.split(fleet.OneOf(d.Dice, ByPath, ByModel), false)
+		d.split(fleet.OneOf(d.Dice, limiter.ByPath, limiter.ByModel), false)
 	case c < 0.17 && d.Says != SaysShared:
-		d.split(fleet.OneOf(d.Dice, ByPath, ByModel), true)
+		d.split(fleet.OneOf(d.Dice, limiter.ByPath, limiter.ByModel), true)
 	case c < 0.27:
 		d.hourly()
 	case c < 0.34:
@@ -170,26 +171,26 @@ func (d *drawer) limits() {
 	}
 }
 
-func (d *drawer) limit(kind Kind) Limit {
-	l := Limit{Name: "requests", Unit: Requests, Kind: kind, Quota: d.count(1, maxQuota)}
+func (d *drawer) limit(kind limiter.Kind) limiter.Limit {
+	l := limiter.Limit{Name: "requests", Unit: limiter.Requests, Kind: kind, Quota: d.count(1, maxQuota)}
 	l.Window = d.span(time.Second, day).Round(time.Second)
 	switch kind {
-	case FixedWindow:
+	case limiter.FixedWindow:
 		l.Clock = d.Likely(0.5)
-	case TokenBucket, GCRA:
+	case limiter.TokenBucket, limiter.GCRA:
 		l.Burst = d.count(1, float64(l.Quota))
-	case Concurrency:
+	case limiter.Concurrency:
 		l.Quota = d.count(1, 200)
-	case SlidingWindow:
+	case limiter.SlidingWindow:
 	}
 	return l
 }
 
 // split makes the limit one of each path or model, with a global one beside it or not.
-func (d *drawer) split(by Split, global bool) {
+func (d *drawer) split(by limiter.Split, global bool) {
 	l := d.Limits[0]
 	keys := &d.Load.Paths
-	if by == ByModel {
+	if by == limiter.ByModel {
 		keys = &d.Load.Models
 	}
 	if *keys == 1 {
@@ -203,7 +204,7 @@ func (d *drawer) split(by Split, global bool) {
 	}
 	own.Quota = max(int(float64(l.Quota)/float64(*keys)*d.Log(1.2, 3)), 1)
 	own.Burst = min(max(int(float64(l.Burst)/float64(*keys)*2), 1), own.Quota)
-	d.Limits = []Limit{l, own}
+	d.Limits = []limiter.Limit{l, own}
 }
 
 // hourly adds a limit of a longer time and a lower rate.
@@ -212,7 +213,7 @@ func (d *drawer) hourly() {
 	short.Window = min(short.Window, time.Hour)
 	long := short
 	short.Name, long.Name = "burst", "long"
-	long.Kind, long.Clock = FixedWindow, true
+	long.Kind, long.Clock = limiter.FixedWindow, true
 	factor := d.Log(5, 100)
 	long.Window = (time.Duration(factor * float64(short.Window))).Round(time.Second)
 	if d.Likely(0.3) {
@@ -220,14 +221,14 @@ func (d *drawer) hourly() {
 		factor = float64(day) / float64(short.Window)
 	}
 	long.Quota = max(int(float64(short.Quota)*factor*d.Log(0.2, 0.9)), 1)
-	d.Limits = []Limit{short, long}
+	d.Limits = []limiter.Limit{short, long}
 }
 
 // tokens adds a limit of tokens, which are exhausted before or after the requests.
 func (d *drawer) tokens() {
 	d.Load.Tokens = d.count(20, 2000)
 	l := d.Limits[0]
-	l.Name, l.Unit = "tokens", Tokens
+	l.Name, l.Unit = "tokens", limiter.Tokens
 	cost := d.Log(0.3, 2) * float64(d.Load.Tokens)
 	l.Quota = max(int(float64(l.Quota)*cost), maxCost*d.Load.Tokens)
 	l.Burst = max(int(float64(l.Burst)*cost), maxCost*d.Load.Tokens)
@@ -240,7 +241,7 @@ func (d *drawer) secondary() {
 	d.Limits[0].Secret = true
 	factor := d.Log(10, 500)
 	far.Quota, far.Burst = int(float64(far.Quota)*factor), int(float64(far.Burst)*factor)
-	d.Limits = []Limit{far, d.Limits[0]}
+	d.Limits = []limiter.Limit{far, d.Limits[0]}
 }
 
 // speech draws what the responses say.
@@ -248,7 +249,7 @@ func (d *drawer) speech() {
 	switch d.Says {
 	case SaysWrong:
 		d.Wrong = fleet.OneOf(d.Dice, WrongRemaining0, WrongNegative, WrongLimit0, WrongPast, WrongHour)
-		if d.Limits[0].Kind == Concurrency {
+		if d.Limits[0].Kind == limiter.Concurrency {
 			d.Wrong = WrongLimit0
 		}
 	case SaysLate:
@@ -267,30 +268,30 @@ func (d *drawer) speech() {
 	if d.Says == SaysWait || d.Says == SaysNothing {
 		return
 	}
-	fit := slices.DeleteFunc(dialects(), func(l dialect) bool { return !d.fits(l) })
+	fit := slices.DeleteFunc(limiter.Dialects(), func(l limiter.Dialect) bool { return !d.fits(l) })
 	if len(d.shownLimits()) > 1 && d.Likely(0.7) {
-		fit = slices.DeleteFunc(fit, func(l dialect) bool { return !l.many })
+		fit = slices.DeleteFunc(fit, func(l limiter.Dialect) bool { return !l.Many })
 	}
-	d.Dialect = fleet.OneOf(d.Dice, fit...).name
+	d.Dialect = fleet.OneOf(d.Dice, fit...).Name
 	if d.Dialect == "shopify" { // a full bucket is empty after 20 s
 		d.Limits[0].Window = 20 * time.Second * time.Duration(d.Limits[0].Quota) / time.Duration(d.Limits[0].Burst)
 	}
 }
 
 // fits reports whether servers with such limits write the dialect.
-func (d *drawer) fits(l dialect) bool {
+func (d *drawer) fits(l limiter.Dialect) bool {
 	first := d.Limits[0]
-	switch l.name {
+	switch l.Name {
 	case "shopify":
-		return len(d.Limits) == 1 && first.Kind == TokenBucket && d.Wrong == "" && d.Says != SaysNoReset
+		return len(d.Limits) == 1 && first.Kind == limiter.TokenBucket && d.Wrong == "" && d.Says != SaysNoReset
 	case "atlassian":
-		return first.Kind == FixedWindow && first.Window >= 20*time.Minute
+		return first.Kind == limiter.FixedWindow && first.Window >= 20*time.Minute
 	case "x":
 		return len(d.Limits) == 1 || d.Limits[1].Window == day && d.Limits[1].Name == "long"
 	case "hubspot":
 		return len(d.Limits) == 1 || d.Limits[1].Name == "long"
 	case "openai", "azure", "anthropic":
-		return len(d.Limits) == 1 || d.Limits[1].Unit == Tokens
+		return len(d.Limits) == 1 || d.Limits[1].Unit == limiter.Tokens
 	}
 	return true
 }
@@ -307,7 +308,7 @@ func (d *drawer) rejection() {
 	default:
 		d.Wait = fleet.OneOf(d.Dice, WaitSeconds, WaitSeconds, WaitDate, WaitMillis, WaitZero, WaitNone, WaitNone, WaitShort)
 	}
-	if d.Limits[0].Kind != Concurrency {
+	if d.Limits[0].Kind != limiter.Concurrency {
 		switch c := d.Float64(); {
 		case c < 0.10:
 			d.Penalty = Counts
@@ -343,7 +344,7 @@ func (d Draw) Family() string {
 }
 
 // drawnLimit is the limit with the kind that was drawn: the secondary one if there is one.
-func (d Draw) drawnLimit() Limit {
+func (d Draw) drawnLimit() limiter.Limit {
 	if last := d.Limits[len(d.Limits)-1]; last.Secret {
 		return last
 	}
@@ -351,23 +352,23 @@ func (d Draw) drawnLimit() Limit {
 }
 
 // shownLimits are the limits that headers may show.
-func (d Draw) shownLimits() []Limit {
-	return slices.DeleteFunc(slices.Clone(d.Limits), func(l Limit) bool { return l.Secret })
+func (d Draw) shownLimits() []limiter.Limit {
+	return slices.DeleteFunc(slices.Clone(d.Limits), func(l limiter.Limit) bool { return l.Secret })
 }
 
-func (d Draw) dialect() dialect {
-	i := slices.IndexFunc(dialects(), func(l dialect) bool { return l.name == d.Dialect })
+func (d Draw) dialect() limiter.Dialect {
+	i := slices.IndexFunc(limiter.Dialects(), func(l limiter.Dialect) bool { return l.Name == d.Dialect })
 	if i < 0 {
-		return dialect{}
+		return limiter.Dialect{}
 	}
-	return dialects()[i]
+	return limiter.Dialects()[i]
 }
 
 // perSecond is the mean rate of calls that the limits permit.
 func (d Draw) perSecond() float64 {
 	rate := math.Inf(1)
 	for i, l := range d.Limits {
-		r := l.perSecond(d.Load.Service)
+		r := l.PerSecond(d.Load.Service)
 		r /= d.unitsOf(l)
 		if i == 0 {
 			r *= 1 - d.Others
@@ -378,13 +379,13 @@ func (d Draw) perSecond() float64 {
 }
 
 // keys is the number of quotas of a limit.
-func (d Draw) keys(l Limit) int {
+func (d Draw) keys(l limiter.Limit) int {
 	switch l.Split {
-	case ByPath:
+	case limiter.ByPath:
 		return d.Load.Paths
-	case ByModel:
+	case limiter.ByModel:
 		return d.Load.Models
-	case All:
+	case limiter.All:
 	}
 	return 1
 }

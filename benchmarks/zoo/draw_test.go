@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/limiter"
 )
 
 const draws = 2000
@@ -22,7 +24,7 @@ func TestNew_drawsAllFamilies(t *testing.T) {
 			d.Family(), d.Wrong, "dialect " + d.Dialect, d.Wait, d.Status, d.Penalty, d.Skew, fmt.Sprintf("clock %v %s", l.Clock, l.Kind),
 			fmt.Sprintf("limits %d %s, secret %v", len(d.Limits), d.Limits[len(d.Limits)-1].Name, d.Limits[len(d.Limits)-1].Secret), "split " + string(l.Split),
 			fmt.Sprint("errors ", d.Trouble.Errors > 0), fmt.Sprint("slow ", d.Trouble.Slow > 0), fmt.Sprint("down ", d.Trouble.DownFor > 0),
-			fmt.Sprint("no Date ", d.NoDate), fmt.Sprint("next ", d.Next), fmt.Sprint("first ", d.Load.First > d.drawnLimit().capacity(), d.Load.First > 0), fmt.Sprint("deadline ", d.Load.Deadline > 0),
+			fmt.Sprint("no Date ", d.NoDate), fmt.Sprint("next ", d.Next), fmt.Sprint("first ", d.Load.First > d.drawnLimit().Capacity(), d.Load.First > 0), fmt.Sprint("deadline ", d.Load.Deadline > 0),
 		} {
 			seen[fmt.Sprint(what)]++
 		}
@@ -37,9 +39,9 @@ func TestNew_drawsAllFamilies(t *testing.T) {
 			require.LessOrEqual(t, d.Load.Factor, 3.0, "%v", d)
 		}
 	}
-	for _, kind := range kinds() {
+	for _, kind := range limiter.Kinds() {
 		for _, says := range allSays() {
-			if kind == Concurrency && !slices.Contains([]Says{SaysWait, SaysWrong, SaysNothing}, says) {
+			if kind == limiter.Concurrency && !slices.Contains([]Says{SaysWait, SaysWrong, SaysNothing}, says) {
 				continue
 			}
 			for _, load := range loads() {
@@ -55,8 +57,8 @@ func TestNew_drawsAllFamilies(t *testing.T) {
 	} {
 		require.Positive(t, seen[fmt.Sprint(what)], "%v", what)
 	}
-	for _, l := range dialects() {
-		require.Positive(t, seen["dialect "+l.name], l.name)
+	for _, l := range limiter.Dialects() {
+		require.Positive(t, seen["dialect "+l.Name], l.Name)
 	}
 	troubled := seen["errors true"] + seen["slow true"] + seen["down true"]
 	require.InDelta(t, 0.05*draws, troubled, 40, "four standard deviations")

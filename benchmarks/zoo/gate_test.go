@@ -59,7 +59,7 @@ func TestGate(t *testing.T) {
 			t.Error(again.Line())
 		}
 	}
-	require.Len(t, families, 4*len(allSays())*len(loads())+3*len(loads()), "of four kinds, and of Concurrency, which can say three things")
+	require.Len(t, families, 4*len(allSays())*len(loads())+3*len(loads()), "of four kinds, and of limiter.Concurrency, which can say three things")
 }
 
 // A bare client and the oracle have the same figures in each run. The oracle is never rejected and

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/limiter"
 )
 
 // Criterion is a rule that each draw, or nearly each draw, keeps.
@@ -104,7 +106,7 @@ func (d Draw) firstFlight() int {
 	if d.Load.Processes == 1 && d.Others == 0 && !d.split() {
 		first = 0
 		for _, l := range d.Limits {
-			first = max(first, d.Load.First-int(float64(l.capacity())/d.unitsOf(l)))
+			first = max(first, d.Load.First-int(float64(l.Capacity())/d.unitsOf(l)))
 		}
 	}
 	return d.Load.firstFlight() + first
@@ -138,11 +140,11 @@ func (d Draw) tellsAll() bool {
 // dialectTells reports whether the headers, where they are sent, tell everything.
 func (d Draw) dialectTells() bool {
 	l := d.dialect()
-	if l.blind || len(d.Limits) > 1 && !l.many {
+	if l.Blind || len(d.Limits) > 1 && !l.Many {
 		return false
 	}
 	for _, limit := range d.Limits {
-		if limit.Secret || limit.Kind == Concurrency || limit.Split == ByModel {
+		if limit.Secret || limit.Kind == limiter.Concurrency || limit.Split == limiter.ByModel {
 			return false
 		}
 	}
@@ -152,7 +154,7 @@ func (d Draw) dialectTells() bool {
 // exact reports whether the unit of resets is at most a tenth of each window.
 func (d Draw) exact() bool {
 	for _, l := range d.Limits {
-		if d.dialect().unit > l.refill()/10 {
+		if d.dialect().Unit > l.Refill()/10 {
 			return false
 		}
 	}
@@ -162,7 +164,7 @@ func (d Draw) exact() bool {
 // foreseeable reports whether a client can know that its next request is permitted.
 func (d Draw) foreseeable() bool {
 	for _, l := range d.Limits {
-		if l.continuous() && (d.Load.Processes > 1 || d.Others > 0 || l.Unit == Tokens) {
+		if l.Continuous() && (d.Load.Processes > 1 || d.Others > 0 || l.Unit == limiter.Tokens) {
 			return false
 		}
 	}
@@ -172,7 +174,7 @@ func (d Draw) foreseeable() bool {
 // rejectionsTell reports whether rejections tell how long the quota is exhausted.
 func (d Draw) rejectionsTell() bool {
 	for _, l := range d.Limits {
-		if l.Kind == Concurrency || l.Split == ByModel {
+		if l.Kind == limiter.Concurrency || l.Split == limiter.ByModel {
 			return false
 		}
 	}
@@ -188,13 +190,13 @@ func (d Draw) rejectionsTell() bool {
 
 // split reports whether a limit is one of each path or model.
 func (d Draw) split() bool {
-	return slices.ContainsFunc(d.Limits, func(l Limit) bool { return l.Split != All })
+	return slices.ContainsFunc(d.Limits, func(l limiter.Limit) bool { return l.Split != limiter.All })
 }
 
 // windows is the number of windows in which the calls find the limits, of all limits and keys.
 func (d Draw) windows() (n float64) {
 	for _, l := range d.Limits {
-		n += (math.Ceil(float64(d.Length)/float64(l.refill())) + 1) * float64(d.keys(l))
+		n += (math.Ceil(float64(d.Length)/float64(l.Refill())) + 1) * float64(d.keys(l))
 	}
 	return n
 }

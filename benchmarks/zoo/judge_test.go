@@ -5,12 +5,14 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/limiter"
 )
 
 // tenWindows is a draw of one process and worker, in nine windows and a part of two others.
 func tenWindows(change func(*Draw)) Draw {
 	d := Draw{
-		Limits: []Limit{{Name: "requests", Unit: Requests, Kind: FixedWindow, Quota: 100, Window: time.Minute}},
+		Limits: []limiter.Limit{{Name: "requests", Unit: limiter.Requests, Kind: limiter.FixedWindow, Quota: 100, Window: time.Minute}},
 		Says:   SaysAll, Dialect: "github", Wait: WaitSeconds, Length: 9 * time.Minute,
 		Load: Load{Kind: Workers, Workers: 1, Processes: 1, Paths: 1, Models: 1, Tokens: 1},
 	}
@@ -25,7 +27,7 @@ func TestTrial_Judge(t *testing.T) {
 	rejected := func(n int) Figures { return Figures{Served: 1000, Rejected: n} }
 	nothing := func(d *Draw) { d.Says, d.Dialect, d.Wait = SaysNothing, "", WaitNone }
 	rejections := func(d *Draw) { d.Says = SaysRejections }
-	byPath := func(d *Draw) { nothing(d); d.Limits[0].Split, d.Load.Paths = ByPath, 2 }
+	byPath := func(d *Draw) { nothing(d); d.Limits[0].Split, d.Load.Paths = limiter.ByPath, 2 }
 	for _, row := range []struct {
 		name               string
 		change             func(*Draw)
@@ -73,7 +75,7 @@ func TestDraw_applies(t *testing.T) {
 			d.Limits = append(d.Limits, l)
 		}
 	}
-	kind := func(k Kind) func(*Draw) {
+	kind := func(k limiter.Kind) func(*Draw) {
 		return func(d *Draw) { d.Limits[0].Kind, d.Limits[0].Burst = k, 100 }
 	}
 	with := func(changes ...func(*Draw)) func(*Draw) {
@@ -95,12 +97,12 @@ func TestDraw_applies(t *testing.T) {
 		{"all responses tell, partly from a cache", saying(SaysCached), and(NearOracle, FewWhereAllTell)},
 		{"all responses tell, others compete for a window", with(saying(SaysShared), func(d *Draw) { d.Others = 0.2 }), and(NearOracle, FewWhereAllTell)},
 		{"processes compete for a window", two, and(NearOracle, FewWhereAllTell)},
-		{"processes compete for a bucket", with(kind(TokenBucket), two), and(NearOracle, FewWhereRejectionsTell)},
-		{"a bucket", kind(TokenBucket), and(NearOracle, FewWhereAllTell)},
-		{"a bucket of tokens", with(kind(TokenBucket), func(d *Draw) { d.Limits[0].Unit = Tokens }), and(NearOracle, FewWhereRejectionsTell)},
-		{"requests at once", kind(Concurrency), always},
-		{"quotas of models", func(d *Draw) { d.Limits[0].Split = ByModel }, always},
-		{"quotas of paths", func(d *Draw) { d.Limits[0].Split = ByPath }, and(NearOracle, FewWhereAllTell)},
+		{"processes compete for a bucket", with(kind(limiter.TokenBucket), two), and(NearOracle, FewWhereRejectionsTell)},
+		{"a bucket", kind(limiter.TokenBucket), and(NearOracle, FewWhereAllTell)},
+		{"a bucket of tokens", with(kind(limiter.TokenBucket), func(d *Draw) { d.Limits[0].Unit = limiter.Tokens }), and(NearOracle, FewWhereRejectionsTell)},
+		{"requests at once", kind(limiter.Concurrency), always},
+		{"quotas of models", func(d *Draw) { d.Limits[0].Split = limiter.ByModel }, always},
+		{"quotas of paths", func(d *Draw) { d.Limits[0].Split = limiter.ByPath }, and(NearOracle, FewWhereAllTell)},
 		{"a second limit that is secret", second(true), and(FewWhereRejectionsTell)},
 		{"the same without Retry-After", with(second(true), noWait), always},
 		{"two limits in a dialect of one", with(second(false), noWait), always},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
+	"github.com/resilienthttp/resilienthttp/benchmarks/limiter"
 )
 
 // LoadKind is a kind of load.
@@ -59,15 +60,15 @@ func (d *drawer) load() {
 		l.Processes = d.count(2, 50)
 	}
 	first := d.drawnLimit()
-	if first.Kind == Concurrency {
+	if first.Kind == limiter.Concurrency {
 		l.Service = d.span(50*time.Millisecond, 5*time.Second)
 	}
 	calls := d.Log(3000, 18_000)
-	if first.Kind != Concurrency { // small quotas make few calls
-		perWindow := d.perSecond() * first.refill().Seconds() * l.Factor
+	if first.Kind != limiter.Concurrency { // small quotas make few calls
+		perWindow := d.perSecond() * first.Refill().Seconds() * l.Factor
 		windows := min(max(calls/perWindow, minWindows), maxWindows)
-		if first.refill() < first.Window { // of a bucket that is small beside its window
-			windows = max(windows, minWindows*first.Window.Seconds()/first.refill().Seconds())
+		if first.Refill() < first.Window { // of a bucket that is small beside its window
+			windows = max(windows, minWindows*first.Window.Seconds()/first.Refill().Seconds())
 		}
 		calls = min(perWindow*windows, maxCalls)
 	}
@@ -78,7 +79,7 @@ func (d *drawer) load() {
 		l.Processes = min(l.Processes, l.Workers)
 		l.Factor = d.Log(0.3, 10)
 		cycle := time.Duration(float64(l.Workers) / (d.perSecond() * l.Factor) * float64(time.Second))
-		if first.Kind != Concurrency {
+		if first.Kind != limiter.Concurrency {
 			l.Service = max(min(l.Service, cycle), time.Millisecond)
 		}
 		l.Think = max(cycle-l.Service, 0)
@@ -102,15 +103,15 @@ func (d *drawer) load() {
 // are its own, so that the rest of a draw is what it was without it.
 func (d *drawer) begin() {
 	d.Rand = rand.New(rand.NewPCG(^d.Seed, uint64(d.Number)+1))
-	if limit := d.drawnLimit(); limit.Kind != Concurrency && d.Load.Kind != Bursts && d.Likely(0.25) {
-		units := float64(limit.capacity()) / d.unitsOf(limit)
+	if limit := d.drawnLimit(); limit.Kind != limiter.Concurrency && d.Load.Kind != Bursts && d.Likely(0.25) {
+		units := float64(limit.Capacity()) / d.unitsOf(limit)
 		d.Load.First = min(max(int(units*d.Log(0.2, 2)), 2), 500)
 	}
 }
 
 // unitsOf is the mean number of units that a call takes.
-func (d Draw) unitsOf(l Limit) float64 {
-	if l.Unit == Tokens {
+func (d Draw) unitsOf(l limiter.Limit) float64 {
+	if l.Unit == limiter.Tokens {
 		return float64(d.Load.Tokens)
 	}
 	return 1

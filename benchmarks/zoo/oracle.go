@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
+	"github.com/resilienthttp/resilienthttp/benchmarks/limiter"
 )
 
 // patience is how long a call of the oracle waits for units at most: as long as a call of this
@@ -89,11 +90,11 @@ func (o *oracle) patience(req *http.Request, c call) time.Duration {
 func (o *oracle) queue(c call) (key [2]int) {
 	for _, l := range o.server.Limits {
 		switch l.Split {
-		case ByPath:
+		case limiter.ByPath:
 			key[0] = c.path
-		case ByModel:
+		case limiter.ByModel:
 			key[1] = c.model
-		case All:
+		case limiter.All:
 		}
 	}
 	return key

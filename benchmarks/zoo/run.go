@@ -9,6 +9,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/benchmarks/limiter"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
@@ -90,7 +91,7 @@ func (d Draw) run(t *testing.T, s *server, newClient func(peers.Setting) peers.C
 // ones: a client that sends all serves the cheap ones, and one that waits serves them in order.
 func (d Draw) weight(id int) int {
 	for _, l := range d.Limits {
-		if l.Unit == Tokens {
+		if l.Unit == limiter.Tokens {
 			return d.newCall(id).tokens
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
+	"github.com/resilienthttp/resilienthttp/benchmarks/limiter"
 )
 
 // clock is the time since the epoch.
@@ -17,11 +18,11 @@ func clock() time.Duration { return time.Since(fleet.Epoch()) }
 type server struct {
 	Draw
 	random  fleet.Chance
-	dialect dialect
+	dialect limiter.Dialect
 
 	mu       sync.Mutex
-	meters   []map[int]meter // of each limit, by the key of its split
-	history  map[meter][]count
+	meters   []map[int]limiter.Meter // of each limit, by the key of its split
+	history  map[limiter.Meter][]count
 	cache    map[int]cached // by path
 	others   time.Duration  // the next request of other clients
 	locked   time.Duration  // all requests are rejected until then
@@ -45,10 +46,10 @@ type cached struct {
 func newServer(d Draw) *server {
 	s := &server{
 		Draw: d, random: d.chance(), dialect: d.dialect(),
-		history: map[meter][]count{}, cache: map[int]cached{}, granted: map[int]bool{}, others: math.MaxInt64,
+		history: map[limiter.Meter][]count{}, cache: map[int]cached{}, granted: map[int]bool{}, others: math.MaxInt64,
 	}
 	for range d.Limits {
-		s.meters = append(s.meters, map[int]meter{})
+		s.meters = append(s.meters, map[int]limiter.Meter{})
 	}
 	if d.Others > 0 {
 		s.others = d.Phase
@@ -57,20 +58,20 @@ func newServer(d Draw) *server {
 }
 
 // of returns the meters of a call, in the order of the limits. The server is locked.
-func (s *server) of(c call) []meter {
-	all := make([]meter, 0, 2)
+func (s *server) of(c call) []limiter.Meter {
+	all := make([]limiter.Meter, 0, 2)
 	for i, l := range s.Limits {
 		key := 0
 		switch l.Split {
-		case ByPath:
+		case limiter.ByPath:
 			key = c.path
-		case ByModel:
+		case limiter.ByModel:
 			key = c.model
-		case All:
+		case limiter.All:
 		}
 		m := s.meters[i][key]
 		if m == nil {
-			m = newMeter(l)
+			m = limiter.New(l)
 			s.meters[i][key] = m
 		}
 		all = append(all, m)
@@ -79,8 +80,8 @@ func (s *server) of(c call) []meter {
 }
 
 // cost is what a call takes of a limit.
-func (c call) cost(l Limit) int {
-	if l.Unit == Tokens {
+func (c call) cost(l limiter.Limit) int {
+	if l.Unit == limiter.Tokens {
 		return c.tokens
 	}
 	return 1
@@ -92,7 +93,7 @@ func (s *server) earliest(c call, now time.Duration) time.Duration {
 	s.serveOthers(now)
 	at := max(now, s.locked)
 	for i, m := range s.of(c) {
-		at = max(at, m.earliest(now, c.cost(s.Limits[i])))
+		at = max(at, m.Earliest(now, c.cost(s.Limits[i])))
 	}
 	return at
 }
@@ -103,14 +104,14 @@ func (s *server) serveOthers(now time.Duration) {
 		return
 	}
 	l := s.Limits[0]
-	gap := max(time.Duration(float64(time.Second)/(s.Others*l.perSecond(0))), 1)
-	if l.Unit == Tokens {
+	gap := max(time.Duration(float64(time.Second)/(s.Others*l.PerSecond(0))), 1)
+	if l.Unit == limiter.Tokens {
 		gap *= time.Duration(s.Load.Tokens)
 	}
 	m := s.of(call{})[0]
 	for ; s.others <= now; s.others += gap {
-		if m.earliest(s.others, 1) <= s.others {
-			m.take(s.others, s.others, 1)
+		if m.Earliest(s.others, 1) <= s.others {
+			m.Take(s.others, s.others, 1)
 		}
 	}
 }
@@ -118,7 +119,7 @@ func (s *server) serveOthers(now time.Duration) {
 // take takes the units of a permitted call until it ends. The server is locked.
 func (s *server) take(c call, now, until time.Duration) {
 	for i, m := range s.of(c) {
-		m.take(now, until, c.cost(s.Limits[i]))
+		m.Take(now, until, c.cost(s.Limits[i]))
 	}
 }
 
@@ -174,7 +175,7 @@ func (s *server) punish(v visit) {
 	switch s.Penalty {
 	case Counts:
 		for i, m := range s.of(v.call) {
-			m.fine(v.now, v.cost(s.Limits[i]))
+			m.Fine(v.now, v.cost(s.Limits[i]))
 		}
 	case Locks:
 		if s.locked <= v.now {
@@ -191,7 +192,7 @@ func (s *server) success(v visit) http.Header {
 	case SaysRejections, SaysWait, SaysNothing:
 		return h
 	case SaysWrong:
-		if s.Limits[0].Kind == Concurrency {
+		if s.Limits[0].Kind == limiter.Concurrency {
 			return h
 		}
 	default:
@@ -244,53 +245,53 @@ func (s *server) dated(now time.Duration) http.Header {
 
 // describe writes the quotas.
 func (s *server) describe(h http.Header, v visit) {
-	p := page{date: fleet.Epoch().Add(v.now + s.Skew), noReset: s.Says == SaysNoReset}
+	p := limiter.Page{Date: fleet.Epoch().Add(v.now + s.Skew), NoReset: s.Says == SaysNoReset}
 	for i, m := range s.of(v.call) {
 		l := s.Limits[i]
 		if l.Secret {
 			continue
 		}
-		p.quotas = append(p.quotas, s.shown(l, m, v.now))
-		if l.Split == ByPath && s.dialect.names {
-			p.bucket = "path-" + strconv.Itoa(v.path)
+		p.Quotas = append(p.Quotas, s.shown(l, m, v.now))
+		if l.Split == limiter.ByPath && s.dialect.Paths {
+			p.Bucket = "path-" + strconv.Itoa(v.path)
 		}
 	}
-	if !s.dialect.many && len(p.quotas) == 2 && p.quotas[1].share() < p.quotas[0].share() {
-		p.quotas = p.quotas[1:] // the one that is exhausted first
+	if !s.dialect.Many && len(p.Quotas) == 2 && share(p.Quotas[1]) < share(p.Quotas[0]) {
+		p.Quotas = p.Quotas[1:] // the one that is exhausted first
 	}
-	if !s.dialect.many {
-		p.quotas = p.quotas[:1]
+	if !s.dialect.Many {
+		p.Quotas = p.Quotas[:1]
 	}
-	s.dialect.write(h, p)
+	s.dialect.Write(h, p)
 }
 
-func (q shown) share() float64 { return float64(q.remaining) / float64(q.limit) }
+func share(q limiter.Shown) float64 { return float64(q.Remaining) / float64(q.Limit) }
 
 // shown is what responses show of a limit.
-func (s *server) shown(l Limit, m meter, now time.Duration) shown {
-	remaining, reset := m.left(now)
+func (s *server) shown(l limiter.Limit, m limiter.Meter, now time.Duration) limiter.Shown {
+	remaining, reset := m.Left(now)
 	if remaining == 0 && s.Next {
-		reset = m.earliest(now, 1) - now
+		reset = m.Earliest(now, 1) - now
 	}
 	reset = max(reset, s.locked-now)
-	q := shown{name: l.Name, unit: l.Unit, limit: l.capacity(), remaining: s.late(m, now, remaining), reset: reset, window: l.refill()}
+	q := limiter.Shown{Name: l.Name, Unit: l.Unit, Limit: l.Capacity(), Remaining: s.late(m, now, remaining), Reset: reset, Window: l.Refill()}
 	switch s.Wrong {
 	case WrongRemaining0:
-		q.remaining = 0
+		q.Remaining = 0
 	case WrongNegative:
-		q.remaining = -1
+		q.Remaining = -1
 	case WrongLimit0:
-		q.limit, q.remaining = 0, 0
+		q.Limit, q.Remaining = 0, 0
 	case WrongPast:
-		q.reset = -time.Hour
+		q.Reset = -time.Hour
 	case WrongHour:
-		q.reset += time.Hour
+		q.Reset += time.Hour
 	}
 	return q
 }
 
 // late returns the remaining count of the time that is Lag ago.
-func (s *server) late(m meter, now time.Duration, remaining int) int {
+func (s *server) late(m limiter.Meter, now time.Duration, remaining int) int {
 	if s.Lag == 0 {
 		return remaining
 	}

@@ -1,4 +1,4 @@
-package zoo
+package limiter
 
 import (
 	"math/rand/v2"
@@ -79,7 +79,7 @@ func limitsToTest() map[string]Limit {
 func TestMeter_grantsTheLimit(t *testing.T) {
 	for name, l := range limitsToTest() {
 		t.Run(name, func(t *testing.T) {
-			random, m := rand.New(rand.NewPCG(1, 2)), newMeter(l)
+			random, m := rand.New(rand.NewPCG(1, 2)), New(l)
 			var all []visited
 			units := 0
 			const end = 20 * time.Minute
@@ -88,17 +88,17 @@ func TestMeter_grantsTheLimit(t *testing.T) {
 				if l.Unit == Tokens {
 					v.cost = 1 + random.IntN(5)
 				}
-				if m.earliest(now, v.cost) > now {
+				if m.Earliest(now, v.cost) > now {
 					continue
 				}
-				m.take(now, v.until, v.cost)
+				m.Take(now, v.until, v.cost)
 				all, units = append(all, v), units+v.cost
 			}
 			require.True(t, l.keeps(all))
 			held := 5 * time.Second
-			require.Greater(t, float64(units), 0.8*l.perSecond(held)*end.Seconds())
+			require.Greater(t, float64(units), 0.8*l.PerSecond(held)*end.Seconds())
 			require.False(t, l.keeps(append(all, all[len(all)-1], all[len(all)-1], all[len(all)-1], all[len(all)-1], all[len(all)-1],
-				visited{all[len(all)-1].at, all[len(all)-1].until, l.capacity()})), "the check finds what is too much")
+				visited{all[len(all)-1].at, all[len(all)-1].until, l.Capacity()})), "the check finds what is too much")
 		})
 	}
 }
@@ -108,30 +108,30 @@ func TestMeter_tellsTheTruth(t *testing.T) {
 	for name, l := range limitsToTest() {
 		t.Run(name, func(t *testing.T) {
 			now := time.Hour
-			fresh := func() meter {
-				m := newMeter(l)
-				for i := range l.capacity() {
+			fresh := func() Meter {
+				m := New(l)
+				for i := range l.Capacity() {
 					at := now + time.Duration(i)*time.Millisecond
-					require.LessOrEqual(t, m.earliest(at, 1), at)
-					left, _ := m.left(at)
-					require.Equal(t, l.capacity()-i, left)
-					m.take(at, now+10*time.Second+time.Duration(i)*time.Second, 1)
+					require.LessOrEqual(t, m.Earliest(at, 1), at)
+					left, _ := m.Left(at)
+					require.Equal(t, l.Capacity()-i, left)
+					m.Take(at, now+10*time.Second+time.Duration(i)*time.Second, 1)
 				}
 				return m
 			}
-			full := now + time.Duration(l.capacity())*time.Millisecond
+			full := now + time.Duration(l.Capacity())*time.Millisecond
 			m := fresh()
-			left, reset := m.left(full)
+			left, reset := m.Left(full)
 			require.Zero(t, left)
-			next := m.earliest(full, 1)
+			next := m.Earliest(full, 1)
 			require.Greater(t, next, full)
-			require.Greater(t, m.earliest(next-time.Millisecond, 1), next-time.Millisecond)
-			require.LessOrEqual(t, m.earliest(next, 1), next)
+			require.Greater(t, m.Earliest(next-time.Millisecond, 1), next-time.Millisecond)
+			require.LessOrEqual(t, m.Earliest(next, 1), next)
 			require.LessOrEqual(t, next, full+reset)
 			if l.Kind != Concurrency {
 				m = fresh()
-				left, _ = m.left(full + reset + time.Millisecond)
-				require.Equal(t, l.capacity(), left, "all are available at the reset")
+				left, _ = m.Left(full + reset + time.Millisecond)
+				require.Equal(t, l.Capacity(), left, "all are available at the reset")
 			}
 		})
 	}
@@ -141,19 +141,19 @@ func TestMeter_tellsTheTruth(t *testing.T) {
 func TestMeter_fine(t *testing.T) {
 	for name, l := range limitsToTest() {
 		t.Run(name, func(t *testing.T) {
-			m, now := newMeter(l), time.Hour
-			for range l.capacity() {
-				m.take(now, now+time.Minute, 1)
+			m, now := New(l), time.Hour
+			for range l.Capacity() {
+				m.Take(now, now+time.Minute, 1)
 			}
-			before := m.earliest(now, 1)
+			before := m.Earliest(now, 1)
 			at := now + (before-now)/2
-			m.fine(at, 1)
-			if after := m.earliest(at, 1); l.Kind == FixedWindow || l.Kind == SlidingWindow || l.Kind == Concurrency {
+			m.Fine(at, 1)
+			if after := m.Earliest(at, 1); l.Kind == FixedWindow || l.Kind == SlidingWindow || l.Kind == Concurrency {
 				require.Equal(t, before, after)
 			} else {
 				require.Greater(t, after, before)
 			}
-			if left, _ := m.left(at); left != 0 {
+			if left, _ := m.Left(at); left != 0 {
 				t.Errorf("got %d, want none", left)
 			}
 		})

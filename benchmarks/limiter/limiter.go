@@ -1,4 +1,4 @@
-package zoo
+package limiter
 
 import (
 	"fmt"
@@ -17,7 +17,8 @@ const (
 	Concurrency   Kind = "concurrency" // Quota requests at once
 )
 
-func kinds() []Kind { return []Kind{FixedWindow, SlidingWindow, TokenBucket, GCRA, Concurrency} }
+// Kinds returns the kinds.
+func Kinds() []Kind { return []Kind{FixedWindow, SlidingWindow, TokenBucket, GCRA, Concurrency} }
 
 // Unit is what a limit counts.
 type Unit string
@@ -51,33 +52,33 @@ type Limit struct {
 	Secret bool // no header shows it
 }
 
-// perSecond is the number of units that are granted per second. A Concurrency limit grants them
+// PerSecond is the number of units that are granted per second. A Concurrency limit grants them
 // by the time for which a request holds a slot.
-func (l Limit) perSecond(held time.Duration) float64 {
+func (l Limit) PerSecond(held time.Duration) float64 {
 	if l.Kind == Concurrency {
 		return float64(l.Quota) / held.Seconds()
 	}
 	return float64(l.Quota) / l.Window.Seconds()
 }
 
-// capacity is the maximum number of units at once.
-func (l Limit) capacity() int {
+// Capacity is the maximum number of units at once.
+func (l Limit) Capacity() int {
 	if l.Kind == TokenBucket || l.Kind == GCRA {
 		return l.Burst
 	}
 	return l.Quota
 }
 
-// refill is the time in which capacity units are granted: the window that criteria count.
-func (l Limit) refill() time.Duration {
+// Refill is the time in which capacity units are granted: the window that criteria count.
+func (l Limit) Refill() time.Duration {
 	if l.Kind == TokenBucket || l.Kind == GCRA {
 		return time.Duration(float64(l.Window) * float64(l.Burst) / float64(l.Quota))
 	}
 	return l.Window
 }
 
-// continuous reports whether units are granted one by one, and not all at one moment.
-func (l Limit) continuous() bool { return l.Kind != FixedWindow }
+// Continuous reports whether units are granted one by one, and not all at one moment.
+func (l Limit) Continuous() bool { return l.Kind != FixedWindow }
 
 func (l Limit) String() string {
 	text := fmt.Sprintf("%s of %d", l.Kind, l.Quota)
@@ -100,21 +101,22 @@ func (l Limit) String() string {
 	return text
 }
 
-// meter counts the units of one Limit. Times are since the start of the model's clock and never
+// Meter counts the units of one Limit. Times are since the start of the model's clock and never
 // go back. It is not safe for concurrent use.
-type meter interface {
-	// earliest is the first time, not before now, at which cost units are granted if nothing
+type Meter interface {
+	// Earliest is the first time, not before now, at which cost units are granted if nothing
 	// else is taken meanwhile.
-	earliest(now time.Duration, cost int) time.Duration
-	// take takes units that are granted now. until is when the request ends.
-	take(now, until time.Duration, cost int)
-	// fine takes up to cost units for a rejected request.
-	fine(now time.Duration, cost int)
-	// left returns the remaining units, and the time until all units are available.
-	left(now time.Duration) (remaining int, reset time.Duration)
+	Earliest(now time.Duration, cost int) time.Duration
+	// Take takes units that are granted now. until is when the request ends.
+	Take(now, until time.Duration, cost int)
+	// Fine takes up to cost units for a rejected request.
+	Fine(now time.Duration, cost int)
+	// Left returns the remaining units, and the time until all units are available.
+	Left(now time.Duration) (remaining int, reset time.Duration)
 }
 
-func newMeter(l Limit) meter {
+// New returns the meter of a limit, with all units.
+func New(l Limit) Meter {
 	switch l.Kind {
 	case FixedWindow:
 		return &windowMeter{Limit: l, begins: -l.Window}

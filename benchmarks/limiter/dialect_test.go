@@ -1,4 +1,4 @@
-package zoo
+package limiter
 
 import (
 	"net/http"
@@ -6,15 +6,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 )
 
 // Each dialect as its API documents it: 40 of 100 requests remain, the reset is in 29.5 s.
 func TestDialects(t *testing.T) {
-	at := fleet.Epoch().Add(500 * time.Millisecond)
-	requests := shown{name: "requests", unit: Requests, limit: 100, remaining: 40, reset: 29500 * time.Millisecond, window: time.Minute}
-	tokens := shown{name: "tokens", unit: Tokens, limit: 9000, remaining: 8000, reset: 2250 * time.Millisecond, window: time.Minute}
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(500 * time.Millisecond)
+	requests := Shown{Name: "requests", Unit: Requests, Limit: 100, Remaining: 40, Reset: 29500 * time.Millisecond, Window: time.Minute}
+	tokens := Shown{Name: "tokens", Unit: Tokens, Limit: 9000, Remaining: 8000, Reset: 2250 * time.Millisecond, Window: time.Minute}
 	const reset = "1767225630"
 	want := map[string]map[string]string{
 		"github": {"X-Ratelimit-Limit": "100", "X-Ratelimit-Remaining": "40", "X-Ratelimit-Used": "60", "X-Ratelimit-Reset": reset, "X-Ratelimit-Resource": "path-1"},
@@ -40,7 +38,7 @@ func TestDialects(t *testing.T) {
 			"Anthropic-Ratelimit-Tokens-Limit": "9000", "Anthropic-Ratelimit-Tokens-Remaining": "8000", "Anthropic-Ratelimit-Tokens-Reset": "2026-01-01T00:00:03Z",
 		},
 		"discord": {
-			"X-Ratelimit-Limit": "100", "X-Ratelimit-Remaining": "40", "X-Ratelimit-Reset": reset, "X-Ratelimit-Reset-After": "29.5", "X-Ratelimit-Bucket": "path-1",
+			"X-Ratelimit-Limit": "100", "X-Ratelimit-Remaining": "40", "X-Ratelimit-Reset": reset + ".000", "X-Ratelimit-Reset-After": "29.500", "X-Ratelimit-Bucket": "path-1",
 		},
 		"reddit":         {"X-Ratelimit-Used": "60", "X-Ratelimit-Remaining": "40.0", "X-Ratelimit-Reset": "30"},
 		"zendesk":        {"X-Rate-Limit": "100", "X-Rate-Limit-Remaining": "40", "Ratelimit-Reset": "30"},
@@ -61,26 +59,26 @@ func TestDialects(t *testing.T) {
 		},
 		"cloudflare": {"Ratelimit-Policy": `"burst";q=100;w=60`, "Ratelimit": `"default";r=40;t=30`},
 	}
-	require.Len(t, dialects(), len(want))
-	for _, l := range dialects() {
-		t.Run(l.name, func(t *testing.T) {
-			p := page{quotas: []shown{requests}, date: at}
-			if l.many {
-				p.quotas = append(p.quotas, tokens)
+	require.Len(t, Dialects(), len(want))
+	for _, l := range Dialects() {
+		t.Run(l.Name, func(t *testing.T) {
+			p := Page{Quotas: []Shown{requests}, Date: at}
+			if l.Many {
+				p.Quotas = append(p.Quotas, tokens)
 			}
-			if l.names {
-				p.bucket = "path-1"
+			if l.Paths {
+				p.Bucket = "path-1"
 			}
 			h := http.Header{}
-			l.write(h, p)
+			l.Write(h, p)
 			got := map[string]string{}
 			for name := range h {
 				got[name] = h.Get(name)
 			}
-			require.Equal(t, want[l.name], got)
+			require.Equal(t, want[l.Name], got)
 
-			h, p.noReset = http.Header{}, true
-			l.write(h, p)
+			h, p.NoReset = http.Header{}, true
+			l.Write(h, p)
 			for name, values := range h {
 				require.NotContains(t, name, "Reset")
 				require.NotRegexp(t, `reset|;t=|Z$`, values[0], name)

@@ -1,4 +1,4 @@
-package zoo
+package limiter
 
 import (
 	"math"
@@ -25,7 +25,7 @@ func (m *windowMeter) roll(now time.Duration) {
 	}
 }
 
-func (m *windowMeter) earliest(now time.Duration, cost int) time.Duration {
+func (m *windowMeter) Earliest(now time.Duration, cost int) time.Duration {
 	m.roll(now)
 	if m.used+cost <= m.Quota {
 		return now
@@ -33,14 +33,14 @@ func (m *windowMeter) earliest(now time.Duration, cost int) time.Duration {
 	return m.begins + m.Window
 }
 
-func (m *windowMeter) take(now, _ time.Duration, cost int) {
+func (m *windowMeter) Take(now, _ time.Duration, cost int) {
 	m.roll(now)
 	m.used += cost
 }
 
-func (m *windowMeter) fine(now time.Duration, cost int) { m.take(now, 0, cost) }
+func (m *windowMeter) Fine(now time.Duration, cost int) { m.Take(now, 0, cost) }
 
-func (m *windowMeter) left(now time.Duration) (int, time.Duration) {
+func (m *windowMeter) Left(now time.Duration) (int, time.Duration) {
 	if now >= m.begins+m.Window && !m.Clock {
 		return m.Quota, m.Window // it would begin now
 	}
@@ -67,7 +67,7 @@ func (m *slidingMeter) drop(now time.Duration) {
 	}
 }
 
-func (m *slidingMeter) earliest(now time.Duration, cost int) time.Duration {
+func (m *slidingMeter) Earliest(now time.Duration, cost int) time.Duration {
 	m.drop(now)
 	used, at := m.used, now
 	for i := 0; used+cost > m.Quota; i++ {
@@ -77,15 +77,15 @@ func (m *slidingMeter) earliest(now time.Duration, cost int) time.Duration {
 	return at
 }
 
-func (m *slidingMeter) take(now, _ time.Duration, cost int) {
+func (m *slidingMeter) Take(now, _ time.Duration, cost int) {
 	m.drop(now)
 	m.taken = append(m.taken, taken{now, cost})
 	m.used += cost
 }
 
-func (m *slidingMeter) fine(now time.Duration, cost int) { m.take(now, 0, cost) }
+func (m *slidingMeter) Fine(now time.Duration, cost int) { m.Take(now, 0, cost) }
 
-func (m *slidingMeter) left(now time.Duration) (int, time.Duration) {
+func (m *slidingMeter) Left(now time.Duration) (int, time.Duration) {
 	m.drop(now)
 	if len(m.taken) == 0 {
 		return m.Quota, m.Window
@@ -103,32 +103,32 @@ type bucketMeter struct {
 const tiny = 1e-6 // sums of fractions are not exact
 
 func (m *bucketMeter) refillTo(now time.Duration) {
-	m.tokens = min(m.tokens+(now-m.last).Seconds()*m.perSecond(0), float64(m.Burst))
+	m.tokens = min(m.tokens+(now-m.last).Seconds()*m.PerSecond(0), float64(m.Burst))
 	m.last = now
 }
 
-func (m *bucketMeter) earliest(now time.Duration, cost int) time.Duration {
+func (m *bucketMeter) Earliest(now time.Duration, cost int) time.Duration {
 	m.refillTo(now)
 	if lack := float64(cost) - m.tokens; lack > tiny {
-		return now + time.Duration(math.Ceil(lack/m.perSecond(0)*float64(time.Second)))
+		return now + time.Duration(math.Ceil(lack/m.PerSecond(0)*float64(time.Second)))
 	}
 	return now
 }
 
-func (m *bucketMeter) take(now, _ time.Duration, cost int) {
+func (m *bucketMeter) Take(now, _ time.Duration, cost int) {
 	m.refillTo(now)
 	m.tokens -= float64(cost)
 }
 
-func (m *bucketMeter) fine(now time.Duration, cost int) {
+func (m *bucketMeter) Fine(now time.Duration, cost int) {
 	m.refillTo(now)
 	m.tokens = max(m.tokens-float64(cost), 0)
 }
 
-func (m *bucketMeter) left(now time.Duration) (int, time.Duration) {
+func (m *bucketMeter) Left(now time.Duration) (int, time.Duration) {
 	m.refillTo(now)
 	lack := float64(m.Burst) - m.tokens
-	return max(int(m.tokens+tiny), 0), time.Duration(lack / m.perSecond(0) * float64(time.Second))
+	return max(int(m.tokens+tiny), 0), time.Duration(lack / m.PerSecond(0) * float64(time.Second))
 }
 
 // gcraMeter is a GCRA: full is the time at which all units are available.
@@ -138,7 +138,7 @@ type gcraMeter struct {
 	full float64
 }
 
-func (m *gcraMeter) earliest(now time.Duration, cost int) time.Duration {
+func (m *gcraMeter) Earliest(now time.Duration, cost int) time.Duration {
 	at := m.full + float64(cost-m.Burst)*m.step
 	if at-float64(now) < 1 {
 		return now
@@ -146,16 +146,16 @@ func (m *gcraMeter) earliest(now time.Duration, cost int) time.Duration {
 	return time.Duration(math.Ceil(at))
 }
 
-func (m *gcraMeter) take(now, _ time.Duration, cost int) {
+func (m *gcraMeter) Take(now, _ time.Duration, cost int) {
 	m.full = max(m.full, float64(now)) + float64(cost)*m.step
 }
 
-func (m *gcraMeter) fine(now time.Duration, cost int) {
-	m.take(now, 0, cost)
+func (m *gcraMeter) Fine(now time.Duration, cost int) {
+	m.Take(now, 0, cost)
 	m.full = min(m.full, float64(now)+float64(m.Burst)*m.step)
 }
 
-func (m *gcraMeter) left(now time.Duration) (int, time.Duration) {
+func (m *gcraMeter) Left(now time.Duration) (int, time.Duration) {
 	wait := max(m.full-float64(now), 0)
 	return max(int(float64(m.Burst)-wait/m.step+tiny), 0), time.Duration(wait)
 }
@@ -172,22 +172,22 @@ func (m *slotMeter) free(now time.Duration) {
 	}
 }
 
-func (m *slotMeter) earliest(now time.Duration, _ int) time.Duration {
+func (m *slotMeter) Earliest(now time.Duration, _ int) time.Duration {
 	if m.free(now); len(m.ends) < m.Quota {
 		return now
 	}
 	return m.ends[len(m.ends)-m.Quota]
 }
 
-func (m *slotMeter) take(now, until time.Duration, _ int) {
+func (m *slotMeter) Take(now, until time.Duration, _ int) {
 	m.free(now)
 	i, _ := slices.BinarySearch(m.ends, until)
 	m.ends = slices.Insert(m.ends, i, until)
 }
 
-func (m *slotMeter) fine(time.Duration, int) {}
+func (m *slotMeter) Fine(time.Duration, int) {}
 
-func (m *slotMeter) left(now time.Duration) (int, time.Duration) {
+func (m *slotMeter) Left(now time.Duration) (int, time.Duration) {
 	if m.free(now); len(m.ends) == 0 {
 		return m.Quota, 0
 	}
