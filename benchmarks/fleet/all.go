@@ -9,16 +9,11 @@ import (
 )
 
 // RunAll makes the runs in parallel, the longest first, and calls done with each result in
-// the order of runs. Runs have separate virtual times and do not affect each other. RunAll
-// takes results from keep and adds new ones to it; keep may be nil.
-func RunAll(t *testing.T, runs []Config, keep *Checkpoint, done func(Result)) []Result {
+// the order of runs. Runs have separate virtual times and do not affect each other.
+func RunAll(t *testing.T, runs []Config, done func(Result)) []Result {
 	t.Helper()
-	return bubble.All(len(runs), longestFirst(runs), func(i int) Result {
-		result, ok := keep.Get(runs[i])
-		if !ok {
-			t.Run(runs[i].String(), func(t *testing.T) { result = Run(t, runs[i]) })
-			keep.add(result)
-		}
+	return bubble.All(len(runs), longestFirst(runs), func(i int) (result Result) {
+		t.Run(runs[i].String(), func(t *testing.T) { result = Run(t, runs[i]) })
 		return result
 	}, done)
 }

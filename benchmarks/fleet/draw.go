@@ -19,33 +19,29 @@ var plotted = []string{ //nolint:gochecknoglobals // a table
 	"aws-sdk-go-v2", "failsafe-go-full", "gobreaker+backoff+rate",
 }
 
-// Draw draws the plots of the base scenarios below the root, as svg or png. It draws the
-// first seed of each row.
-func Draw(root, format string, rows *Rows) error {
+// The plot of docs/performance.md.
+const (
+	plottedScenario = "brownout"
+	brownoutPlot    = "fleet-brownout-own.svg"
+)
+
+// Draw draws the brownout of clients with a Transport each below the root: the first seed of each row.
+func Draw(root string, rows *Rows) error {
 	var results []Result
 	for _, key := range rows.keys {
-		results = append(results, rows.results[key][0])
-	}
-	for _, name := range []string{"outage", "brownout"} {
-		for _, topology := range []Topology{Shared, Own} {
-			file, err := report.Plot(root, fmt.Sprintf("fleet-%s-%s.%s", name, topology, format))
-			if err != nil {
-				return err
-			}
-			if err := drawSeries(file, pick(results, name, topology)); err != nil {
-				return err
-			}
+		if r := rows.results[key][0]; r.Scenario.Name == plottedScenario && r.Topology == Own {
+			results = append(results, r)
 		}
 	}
-	file, err := report.Plot(root, "fleet-tail."+format)
-	if err != nil {
+	file, err := report.Plot(root, brownoutPlot)
+	if err != nil || len(results) == 0 {
 		return err
 	}
-	return drawTail(file, pick(results, "tail", Shared))
+	return drawSeries(file, results)
 }
 
 // DrawScenarios draws all scenarios from the table in benchmarks/results/scenarios.md.
-func DrawScenarios(root, format string) error {
+func DrawScenarios(root string) error {
 	rows, err := report.Rows(root, "scenarios", scenarioHeading)
 	if err != nil {
 		return err
@@ -73,7 +69,7 @@ func DrawScenarios(root, format string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	file, err := report.Plot(root, scenarioPlot+"."+format)
+	file, err := report.Plot(root, scenarioPlot+".svg")
 	if err != nil {
 		return err
 	}
@@ -90,22 +86,14 @@ func figure(cell string) float64 {
 	return value
 }
 
-func pick(results []Result, scenario string, topology Topology) []Result {
-	return slices.DeleteFunc(slices.Clone(results), func(r Result) bool {
-		return r.Scenario.Name != scenario || r.Topology != topology
-	})
-}
-
 // drawSeries draws the load on the server and the goodput over time.
 func drawSeries(file string, results []Result) error {
-	if len(results) == 0 {
-		return nil
-	}
 	s := results[0].Scenario
 	band := [][2]float64{{s.Before.Seconds(), (s.Before + s.During).Seconds()}}
-	transports := map[Topology]string{Shared: "one shared Transport", Own: "one Transport for each of 1000 clients"}[results[0].Topology]
-	load := chart.Panel{Title: fmt.Sprintf("Load on the server, %s: %s", s.Name, transports),
-		X: "seconds", Y: "requests / offered calls", Max: 5.5, Bands: band, XStep: 10, YStep: 1}
+	load := chart.Panel{
+		Title: fmt.Sprintf("Load on the server, %s: one Transport for each of 1000 clients", s.Name),
+		X:     "seconds", Y: "requests / offered calls", Max: 5.5, Bands: band, XStep: 10, YStep: 1,
+	}
 	good := chart.Panel{Title: "Goodput", X: "seconds", Y: "successful / offered calls", Max: 1.5, Bands: band, XStep: 10, YStep: 0.5}
 	for _, name := range plotted {
 		i := slices.IndexFunc(results, func(r Result) bool { return r.Peer.Name == name })
@@ -140,26 +128,4 @@ func recoveryText(r Result) string {
 		return "no recovery"
 	}
 	return fmt.Sprintf("recovers in %.1f s", r.Recovery.Seconds())
-}
-
-// drawTail draws tail latency and additional load of the libraries with hedging, of a bare
-// client and of the zero Transport.
-func drawTail(file string, results []Result) error {
-	var points []chart.Point
-	for _, r := range results {
-		if strings.Contains(r.Peer.Name, "hedged") || r.Peer.Name == "bare" || r.Peer.Name == peers.Ours {
-			name := r.Peer.Name
-			if r.Success() < 0.999 {
-				name = fmt.Sprintf("%s (%.0f %% succeed)", name, 100*r.Success())
-			}
-			points = append(points, chart.Point{
-				Name: name, X: 100 * (r.AttemptsPerCall() - 1), Y: milliseconds(r.P99),
-				Ours: strings.HasPrefix(r.Peer.Name, peers.Ours),
-			})
-		}
-	}
-	if len(points) == 0 {
-		return nil
-	}
-	return chart.Scatter(file, 620, 380, "5 % of responses take 1 s, the others 20 ms; one shared Transport", "additional load, %", "p99, ms", points)
 }

@@ -92,7 +92,7 @@ func TestPlotted_containsAllDefaults(t *testing.T) {
 // The command writes these results after a few short runs.
 func TestResults_haveAllSections(t *testing.T) {
 	var rows Rows
-	for _, scenario := range []string{"outage", "quota", "tail"} {
+	for _, scenario := range []string{"outage", "quota", "tail", "brownout"} {
 		for _, topology := range []Topology{Shared, Own} {
 			for _, peer := range []string{"bare", peers.Ours, peers.OursHedged} {
 				rows.Add(scaled(t, 2*time.Second, scenario, peer, topology))
@@ -100,15 +100,15 @@ func TestResults_haveAllSections(t *testing.T) {
 		}
 	}
 	text := LibraryResults(&rows) + TargetResults(&rows) + ScenarioResults(&rows, []Tally{{Peer: peers.Ours, Trials: 100, Harmed: 2, Worst: -0.03, Mean: 0.05}})
-	for _, want := range []string{"| **resilienthttp** |", "## Outage", "## Quota", "## Tail", "load in the worst second", "# Failure scenarios", "# Targets", "100 random combinations", "6 of 6 rows", "](../../docs/fleet-outage-own.svg)"} {
+	for _, want := range []string{"| **resilienthttp** |", "## Outage", "## Quota", "## Tail", "load in the worst second", "# Failure scenarios", "# Targets", "100 random combinations", "8 of 8 rows", "](../../docs/fleet-brownout-own.svg)"} {
 		require.Contains(t, text, want)
 	}
 	dir := t.TempDir()
-	require.NoError(t, Draw(dir, "svg", &rows))
-	require.Error(t, DrawScenarios(dir, "svg"), "there is no table yet")
+	require.NoError(t, Draw(dir, &rows))
+	require.Error(t, DrawScenarios(dir), "there is no table yet")
 	require.NoError(t, report.WriteResults(dir, "scenarios", "", ScenarioResults(&rows, nil)))
-	require.NoError(t, DrawScenarios(dir, "svg"))
-	for _, file := range []string{"fleet-outage-shared.svg", "fleet-outage-own.svg", "fleet-tail.svg", "fleet-scenarios.svg"} {
+	require.NoError(t, DrawScenarios(dir))
+	for _, file := range []string{"fleet-brownout-own.svg", "fleet-scenarios.svg"} {
 		require.FileExists(t, filepath.Join(dir, "docs", file))
 	}
 }

@@ -61,36 +61,8 @@ func TestRunAll_returnsResultsInTheOrderOfTheRuns(t *testing.T) {
 		runs = append(runs, Config{Scenario: s, Peer: bare[0], Topology: Own, Seed: Seed})
 	}
 	var rates []float64
-	RunAll(t, runs, nil, func(r Result) { rates = append(rates, r.Scenario.Load.Rate) })
+	RunAll(t, runs, func(r Result) { rates = append(rates, r.Scenario.Load.Rate) })
 	require.Equal(t, []float64{10, 1000, 100}, rates)
-}
-
-func TestChanges_reportsVerdictsAndSuccess(t *testing.T) {
-	var rows, before Rows
-	add := func(to *Rows, name string, succeeded int, measured float64) {
-		target := atMost("a", func(Result) float64 { return measured }, 10, "%.0f")
-		r := Result{Config: Config{Scenario: Scenario{Name: name, Targets: []Target{target}}, Peer: peers.Peer{Name: peers.Ours}, Topology: Own}, Offered: 1000, Succeeded: succeeded}
-		r.measure()
-		to.Add(r)
-	}
-	for _, row := range []struct {
-		name         string
-		was, is      int
-		wasAt, nowAt float64
-	}{
-		{"the same", 900, 900, 5, 5},
-		{"reached", 900, 904, 12, 9},
-		{"missed", 900, 896, 9, 12},
-		{"less", 900, 890, 9, 10},
-	} {
-		add(&before, row.name, row.was, row.wasAt)
-		add(&rows, row.name, row.is, row.nowAt)
-	}
-	add(&rows, "new", 100, 20)
-	require.Equal(t, `reached                    own    met            a ≤ 10: 9, was 12
-missed                     own    MISSED         a ≤ 10: 12, by 2, was 9
-less                       own    success 0.8900, was 0.9000
-`, rows.Changes(&before))
 }
 
 func TestVerdictText_listsMetThenMissed(t *testing.T) {

@@ -99,13 +99,8 @@ func (t Verdict) cell() string {
 func writeScenario(text *strings.Builder, s Scenario, rows []Row) {
 	fmt.Fprintf(text, "## %s: %s\n\n", strings.ToUpper(s.Name[:1])+s.Name[1:], s.Note)
 	hasPhases := s.Before > 0
-	if hasPhases {
-		for _, topology := range []Topology{Shared, Own} {
-			fmt.Fprint(text, report.PlotLink(fmt.Sprintf("%s, Transport %s: load and goodput over time", s.Name, topology.label()), fmt.Sprintf("fleet-%s-%s.svg", s.Name, topology)))
-		}
-	}
-	if s.Name == "tail" {
-		fmt.Fprint(text, report.PlotLink("Tail latency and additional load", "fleet-tail.svg"))
+	if s.Name == plottedScenario {
+		fmt.Fprint(text, report.PlotLink(s.Name+", Transport per client: load and goodput over time", brownoutPlot))
 	}
 	for _, topology := range []Topology{Shared, Own} {
 		heading := []string{"Transport: " + topology.label(), "attempts", "success", "p50", "p99", "p99.9"}

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"time"
@@ -108,32 +107,6 @@ func (r *Rows) VerdictText() string {
 		}
 	}
 	return reached.String() + below.String() + missed.String()
-}
-
-// Changes lists the differences from an earlier run: verdicts, and success that changed by
-// more than 0.005.
-func (r *Rows) Changes(before *Rows) string {
-	const margin = 0.005
-	var text strings.Builder
-	for _, key := range r.keys {
-		row, was := r.results[key], before.results[key]
-		targets := r.VerdictsOf(row)
-		if len(was) == 0 || len(targets) == 0 {
-			continue
-		}
-		name := fmt.Sprintf("%-26s %-6s", row[0].Scenario.Name, row[0].Topology)
-		if by := success(row) - success(was); math.Abs(by) > margin {
-			fmt.Fprintf(&text, "%s success %.4f, was %.4f\n", name, success(row), success(was))
-		}
-		earlier := before.VerdictsOf(was)
-		for _, t := range targets {
-			i := slices.IndexFunc(earlier, func(e Verdict) bool { return e.What == t.What && e.Goal == t.Goal })
-			if i >= 0 && earlier[i].Reached != t.Reached {
-				fmt.Fprintf(&text, "%s %s, was %s\n", name, t, earlier[i].Measured)
-			}
-		}
-	}
-	return text.String()
 }
 
 const totalCount = "all"

@@ -8,7 +8,7 @@
 //
 //	go run ./benchmarks/cmd/fleet -group=small,blips
 //	go run ./benchmarks/cmd/fleet -group=ride-quick -peer=ours
-//	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3 -series
+//	go run ./benchmarks/cmd/fleet -scenario=outage,7 -peer=ours,bare -seeds=3
 //	go run ./benchmarks/cmd/fleet -random=300
 //	go run ./benchmarks/cmd/fleet -random=300 -peer=ours,variants
 //	go run ./benchmarks/cmd/fleet -random-only=17 -peer=ours,aws-sdk-go-v2
@@ -24,10 +24,6 @@
 // measured.
 //
 // With -seeds=3 a figure is the mean of three seeds. With -all the other libraries run too.
-// Compare two versions of the code with a checkpoint:
-//
-//	go run ./benchmarks/cmd/fleet -keep=before.json
-//	go run ./benchmarks/cmd/fleet -against=before.json
 //
 // Try a configuration of this library, as JSON of package config:
 //
@@ -38,15 +34,13 @@
 //	go run ./benchmarks/cmd/fleet -write           # this library; other libraries keep their stored results
 //	go run ./benchmarks/cmd/fleet -all -write      # all libraries: an hour
 //	go run ./benchmarks/cmd/fleet -scenario=gates -write
-//	go run ./benchmarks/cmd/fleet -scenario=brownout -peer=all -draw
 //	go run ./benchmarks/cmd/fleet -stored
 //
 // The first command runs three seeds and 300 random compositions. It writes
 // benchmarks/results/scenarios.md and targets.md, the plot of all scenarios, and the table
-// of docs/performance.md. -all adds libraries.md and its plots. The third command writes
-// load-shedding.md. -draw writes only the plots of the base scenarios that are run. -stored
-// runs nothing: it writes the plot of all scenarios and the table of docs/performance.md
-// from the stored results.
+// of docs/performance.md. -all adds libraries.md and its plot. The third command writes
+// load-shedding.md. -stored runs nothing: it writes the plot of all scenarios and the table of
+// docs/performance.md from the stored results.
 package main
 
 import (
@@ -60,7 +54,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
@@ -71,11 +64,10 @@ import (
 )
 
 type options struct {
-	group, scenario, peer, topology, out, plots, keep, against, config string
-	seconds                                                            float64
-	seed                                                               uint64
-	seeds, random, only, zoo, zooDraw, hangs, gate                     int
-	series, targets, write, all, remember, draw, stored                bool
+	group, scenario, peer, topology, out, config   string
+	seed                                           uint64
+	seeds, random, only, zoo, zooDraw, hangs, gate int
+	targets, write, all, remember, stored          bool
 }
 
 // The defaults of -write.
@@ -91,15 +83,11 @@ func main() {
 	flag.StringVar(&o.scenario, "scenario", "all", "comma-separated: all, base, failures, gates, the number of a row, or names: "+strings.Join(fleet.Names(), ", "))
 	flag.StringVar(&o.peer, "peer", "", "comma-separated: ours, variants (ours with mechanisms switched off), defaults, all, or names: "+strings.Join(peers.Names(), ", ")+" (default ours,bare)")
 	flag.StringVar(&o.topology, "topology", "both", "shared (one Transport for all callers), own (one per client) or both")
-	flag.Float64Var(&o.seconds, "seconds", 0, "virtual time during which calls arrive, in `seconds`; scales all phases; 0: the scenario's own")
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "seed of the arrivals and the server")
 	flag.IntVar(&o.seeds, "seeds", 0, "number of seeds, starting at -seed; 0: 1, or with -write 3 for this library and a bare client")
-	flag.BoolVar(&o.series, "series", false, "also print arrivals, load and goodput per second")
 	flag.BoolVar(&o.targets, "targets", true, "also print the verdicts of "+peers.Ours)
 	flag.BoolVar(&o.write, "write", false, "write benchmarks/results, the plots and the table of docs/performance.md; needs all runs, or all of -scenario=gates")
 	flag.StringVar(&o.out, "out", "", "write the results of any runs below this directory instead of the repository")
-	flag.BoolVar(&o.draw, "draw", false, "write only the plots of the base scenarios that are run")
-	flag.StringVar(&o.plots, "plots", "svg", "format of the plots: svg or png")
 	flag.IntVar(&o.random, "random", 0, "run only `n` random compositions of faults with the libraries in -peer and a bare client")
 	flag.IntVar(&o.only, "random-only", -1, "run only the random composition with this number")
 	flag.IntVar(&o.zoo, "zoo", 0, "run only `n` drawn rate limiters with the library in -peer, a bare client and an oracle")
@@ -108,8 +96,6 @@ func main() {
 	flag.IntVar(&o.hangs, "hangs", 0, "run only `n` drawn servers that hang")
 	flag.BoolVar(&o.remember, "remember", false, "store the results of other libraries in benchmarks/fleet/peers.json, as -all -write does")
 	flag.StringVar(&o.config, "config", "", "a configuration of this library as `JSON` of package config, in addition to the scenario's own")
-	flag.StringVar(&o.keep, "keep", "", "a checkpoint `file`: stored runs are not repeated")
-	flag.StringVar(&o.against, "against", "", "print the changes since the checkpoint `file`")
 	flag.BoolVar(&o.stored, "stored", false, "run nothing: write the plot of all scenarios and the table of docs/performance.md from benchmarks/results")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
@@ -120,7 +106,7 @@ func main() {
 
 // unchanged reports whether the scenarios run as they are, in both topologies.
 func (o options) unchanged() bool {
-	return o.group == "" && o.topology == "both" && o.seconds == 0 && o.config == ""
+	return o.group == "" && o.topology == "both" && o.config == ""
 }
 
 // whole reports whether all scenarios run.
@@ -157,33 +143,14 @@ func (o options) run(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	var kept *fleet.Checkpoint
-	if o.keep != "" {
-		if kept, err = fleet.OpenCheckpoint(o.keep); err != nil {
-			return err
-		}
-	}
 	rows := fleet.Rows{}
 	if rows.Peers, err = fleet.ReadPeerResults(); err != nil {
 		return err
 	}
-	before, had := fleet.Rows{Peers: rows.Peers}, (*fleet.Checkpoint)(nil)
-	if o.against != "" {
-		if _, err = os.Stat(o.against); err != nil { // OpenCheckpoint would create it
-			return err
-		}
-		if had, err = fleet.OpenCheckpoint(o.against); err != nil {
-			return err
-		}
-	}
 	say(fleet.Header())
-	fleet.RunAll(t, runs, kept, func(r fleet.Result) {
-		if was, ok := had.Get(r.Config); ok {
-			before.Add(was)
-		}
+	fleet.RunAll(t, runs, func(r fleet.Result) {
 		if row := rows.Add(r); len(row) == o.seedsOf(r.Config) {
 			say(fleet.Line(row))
-			o.more(r)
 		}
 	})
 	if text := rows.PhaseText(); text != "" {
@@ -195,13 +162,10 @@ func (o options) run(t *testing.T) error {
 	if text := rows.RideText(); text != "" {
 		say(text)
 	}
-	if had != nil {
-		say("changes since " + o.against + ":\n" + rows.Changes(&before))
-	}
 	if o.remember {
 		err = remember(&rows, nil)
 	}
-	return errors.Join(err, kept.Close(), had.Close(), o.report(t, &rows))
+	return errors.Join(err, o.report(t, &rows))
 }
 
 // check reports flags that contradict each other.
@@ -215,8 +179,8 @@ func (o options) check() error {
 		return errors.New("fleet: want -zoo or -zoo-draw, not both")
 	case o.config == "":
 		return nil
-	case o.keep != "" || o.remember || o.random > 0 || o.only >= 0 || o.zoo > 0 || o.zooDraw >= 0:
-		return errors.New("fleet: -config is for scenarios, without -keep and -remember")
+	case o.remember || o.random > 0 || o.only >= 0 || o.zoo > 0 || o.zooDraw >= 0:
+		return errors.New("fleet: -config is for scenarios, without -remember")
 	}
 	if err := config.Read(strings.NewReader(o.config), &resilienthttp.Transport{}); err != nil {
 		return fmt.Errorf("fleet: -config: %w", err)
@@ -248,9 +212,6 @@ func (o options) runs() (runs []fleet.Config, err error) {
 		return nil, fmt.Errorf("fleet: no topology %q (want shared, own or both)", t)
 	}
 	for _, s := range scenarios {
-		if o.seconds > 0 {
-			s = s.Scaled(time.Duration(o.seconds * float64(time.Second)))
-		}
 		if o.config != "" {
 			s = s.With(fleet.Configured(o.config))
 		}
@@ -326,9 +287,6 @@ func (o options) compositions(t *testing.T) ([]fleet.Tally, error) {
 	if o.only >= 0 {
 		trial := fleet.Alone(t, o.seed, o.only, libraries)
 		say(trial)
-		for _, r := range trial.Of {
-			o.more(r)
-		}
 		return nil, nil
 	}
 	trials := fleet.Random(t, o.seed, o.random, libraries, func(trial fleet.Trial) {
@@ -345,34 +303,14 @@ func (o options) compositions(t *testing.T) ([]fleet.Tally, error) {
 
 func say(line any) { _, _ = fmt.Fprintln(os.Stdout, line) }
 
-func (o options) more(r fleet.Result) {
-	if !o.series {
-		return
-	}
-	say("     second arrivals load goodput")
-	for i := range r.Load {
-		say(fmt.Sprintf("     %6d %8d %4d %7d", i, at(r.Arrivals, i), r.Load[i], at(r.Goodput, i)))
-	}
-}
-
-func at(s []int, i int) int {
-	if i < len(s) {
-		return s[i]
-	}
-	return 0
-}
-
-// report writes the results if -write, -draw or -out asks for it.
+// report writes the results if -write or -out asks for it.
 func (o options) report(t *testing.T, rows *fleet.Rows) error {
-	if !o.draw && !o.write && o.out == "" {
+	if !o.write && o.out == "" {
 		return nil
 	}
 	root, err := o.root()
 	if err != nil {
 		return err
-	}
-	if o.draw {
-		return fleet.Draw(root, o.plots, rows)
 	}
 	if o.scenario == "gates" {
 		return report.WriteResults(root, "load-shedding", command+" -scenario=gates -write", fleet.GateResults(rows))
@@ -384,14 +322,14 @@ func (o options) report(t *testing.T, rows *fleet.Rows) error {
 	err = errors.Join(
 		report.WriteResults(root, "scenarios", command+" -write", fleet.ScenarioResults(rows, tallies)),
 		report.WriteResults(root, "targets", command+" -write", fleet.TargetResults(rows)),
-		fleet.DrawScenarios(root, o.plots))
+		fleet.DrawScenarios(root))
 	if o.whole() {
 		err = errors.Join(err, fleet.WriteOverview(root))
 	}
 	if err != nil || !o.all && o.peer != "all" {
 		return err
 	}
-	err = errors.Join(fleet.Draw(root, o.plots, rows), report.WriteResults(root, "libraries", command+" -all -write", fleet.LibraryResults(rows)))
+	err = errors.Join(fleet.Draw(root, rows), report.WriteResults(root, "libraries", command+" -all -write", fleet.LibraryResults(rows)))
 	if err != nil || o.out != "" {
 		return err
 	}
@@ -413,7 +351,7 @@ func (o options) writeStored() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(fleet.DrawScenarios(root, o.plots), fleet.WriteOverview(root))
+	return errors.Join(fleet.DrawScenarios(root), fleet.WriteOverview(root))
 }
 
 // drawn runs the random compositions of a whole run. Libraries that are not run keep their

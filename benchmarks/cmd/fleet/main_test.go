@@ -16,19 +16,18 @@ func TestOptions_check(t *testing.T) {
 		change func(*options)
 		err    string
 	}{
-		"no flags: accepted":               {func(*options) {}, ""},
-		"-write of all runs: accepted":     {func(o *options) { o.write = true }, ""},
-		"-write of all gates: accepted":    {func(o *options) { o.write, o.scenario = true, "gates" }, ""},
-		"-write of a group: rejected":      {func(o *options) { o.write, o.group = true, "small" }, "all runs"},
-		"-write of a topology: rejected":   {func(o *options) { o.write, o.topology = true, "own" }, "all runs"},
-		"-write of shorter runs: rejected": {func(o *options) { o.write, o.seconds = true, 5 }, "all runs"},
-		"-group and -scenario: rejected":   {func(o *options) { o.group, o.scenario = "small", "7" }, "not both"},
-		"-zoo and -zoo-draw: rejected":     {func(o *options) { o.zoo, o.zooDraw = 10, 7 }, "not both"},
-		"-config: accepted":                {func(o *options) { o.config = `{"Policy": {"MaxAttempts": 3}}` }, ""},
-		"-config of a field: rejected":     {func(o *options) { o.config = `{"Policy": {"Attempts": 3}}` }, "Attempts"},
-		"-config and -write: rejected":     {func(o *options) { o.config, o.write = `{}`, true }, "all runs"},
-		"-config and -keep: rejected":      {func(o *options) { o.config, o.keep = `{}`, "runs" }, "without -keep"},
-		"-config and -zoo: rejected":       {func(o *options) { o.config, o.zoo = `{}`, 10 }, "for scenarios"},
+		"no flags: accepted":              {func(*options) {}, ""},
+		"-write of all runs: accepted":    {func(o *options) { o.write = true }, ""},
+		"-write of all gates: accepted":   {func(o *options) { o.write, o.scenario = true, "gates" }, ""},
+		"-write of a group: rejected":     {func(o *options) { o.write, o.group = true, "small" }, "all runs"},
+		"-write of a topology: rejected":  {func(o *options) { o.write, o.topology = true, "own" }, "all runs"},
+		"-group and -scenario: rejected":  {func(o *options) { o.group, o.scenario = "small", "7" }, "not both"},
+		"-zoo and -zoo-draw: rejected":    {func(o *options) { o.zoo, o.zooDraw = 10, 7 }, "not both"},
+		"-config: accepted":               {func(o *options) { o.config = `{"Policy": {"MaxAttempts": 3}}` }, ""},
+		"-config of a field: rejected":    {func(o *options) { o.config = `{"Policy": {"Attempts": 3}}` }, "Attempts"},
+		"-config and -write: rejected":    {func(o *options) { o.config, o.write = `{}`, true }, "all runs"},
+		"-config and -remember: rejected": {func(o *options) { o.config, o.remember = `{}`, true }, "without -remember"},
+		"-config and -zoo: rejected":      {func(o *options) { o.config, o.zoo = `{}`, 10 }, "for scenarios"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := all

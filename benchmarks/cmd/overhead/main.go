@@ -1,12 +1,11 @@
 // Overhead measures what each library adds to a request that succeeds at once: see package
-// overhead. It writes benchmarks/results/overhead.md and its plot.
+// overhead. It writes benchmarks/results/overhead.md.
 //
 //	go run ./benchmarks/cmd/overhead
 package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -17,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/benchmarks/internal/chart"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/overhead"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
@@ -33,7 +31,6 @@ func main() {
 	hosts := flag.Bool("hosts", false, "only measure calls to many hosts in turn")
 	binary := flag.Bool("binary", false, "only measure the size that a library adds to a binary")
 	write := flag.Bool("write", true, "write benchmarks/results/overhead.md if all peers are measured")
-	redraw := flag.Bool("draw", false, "only draw the plot from benchmarks/results/overhead.md")
 	flag.Parse()
 	do := func() error { return run(*peer, *rounds, *batch, *write) }
 	if *added {
@@ -47,9 +44,6 @@ func main() {
 	}
 	if *binary {
 		do = func() error { return writeSizes(os.Stdout) }
-	}
-	if *redraw {
-		do = drawStored
 	}
 	if *serve {
 		do = overhead.Serve
@@ -106,16 +100,7 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(report.WriteResults(root, "overhead", "go run ./benchmarks/cmd/overhead", text), draw(root))
-}
-
-// drawStored draws the plot from the stored results.
-func drawStored() error {
-	root, err := report.Root()
-	if err != nil {
-		return err
-	}
-	return draw(root)
+	return report.WriteResults(root, "overhead", "go run ./benchmarks/cmd/overhead", text)
 }
 
 // writeAdded writes a table of the CPU time added to a bare client's call.
@@ -202,7 +187,7 @@ Machine: %s.
 - *In memory*: the base RoundTripper reads the body without a copy. A high ratio for 1 MiB means that the library copies the body.
 - Bytes and allocations are added to those of a bare client, per request.
 
-%s`, report.Machine(), report.PlotLink("Time over loopback, as a ratio to a bare client", "overhead.svg"))
+`, report.Machine())
 	loads := overhead.Loads()
 	for _, way := range []overhead.Way{overhead.Loopback(""), overhead.InMemory()} {
 		heading := []string{"time, " + way.Name}
@@ -260,31 +245,4 @@ func bytes(n float64) string {
 	default:
 		return fmt.Sprintf("%.0f B", math.Abs(n))
 	}
-}
-
-// draw draws the GET over loopback, from one goroutine and from 16, from the stored results.
-func draw(root string) error {
-	rows, err := report.Rows(root, "overhead", "time, "+overhead.Loopback("").Name)
-	if err != nil {
-		return err
-	}
-	var bars []chart.Bar
-	for _, cells := range rows {
-		bar := chart.Bar{Name: strings.Trim(cells[0], "*")}
-		bar.Ours = strings.HasPrefix(bar.Name, peers.Ours)
-		for _, i := range []int{1, 1 + len(overhead.Loads())} {
-			median, _, _ := strings.Cut(cells[i], " ")
-			value, err := strconv.ParseFloat(median, 64)
-			if err != nil {
-				return err
-			}
-			bar.Values = append(bar.Values, value)
-		}
-		bars = append(bars, bar)
-	}
-	file, err := report.Plot(root, "overhead.svg")
-	if err != nil {
-		return err
-	}
-	return chart.Bars(file, 800, 440, "GET over loopback", "time, as a ratio to a bare client", []string{"one goroutine", "16 goroutines"}, bars)
 }

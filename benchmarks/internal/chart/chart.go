@@ -1,5 +1,5 @@
-// Package chart draws the plots of the documentation with gonum/plot, as SVG or PNG by the
-// file's extension. The plots have a white background, so that they are legible on dark pages.
+// Package chart draws the plots of the documentation with gonum/plot, as SVG. Their colors follow the
+// reader's theme.
 package chart
 
 import (
@@ -8,17 +8,14 @@ import (
 	"image/color"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
-	_ "gonum.org/v1/plot/vg/vgimg" // PNG
-	_ "gonum.org/v1/plot/vg/vgsvg" // SVG
+	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // Line is one line of a panel.
@@ -132,7 +129,7 @@ func SVG(width, height float64, panel Panel) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return render("svg", width, height, [][]*plot.Plot{{p}}, nil)
+	return render(width, height, [][]*plot.Plot{{p}}, nil)
 }
 
 // Color returns the color of line i as #rrggbb.
@@ -142,19 +139,15 @@ func Color(i int) string {
 }
 
 func save(file string, width, height float64, plots [][]*plot.Plot, legend *plot.Legend) error {
-	picture, err := render(strings.TrimPrefix(filepath.Ext(file), "."), width, height, plots, legend)
+	picture, err := render(width, height, plots, legend)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(file, picture, 0o644) //nolint:gosec // documentation
 }
 
-// render returns the picture in the format svg or png.
-func render(format string, width, height float64, plots [][]*plot.Plot, legend *plot.Legend) ([]byte, error) {
-	canvas, err := draw.NewFormattedCanvas(vg.Length(width), vg.Length(height), format)
-	if err != nil {
-		return nil, err
-	}
+func render(width, height float64, plots [][]*plot.Plot, legend *plot.Legend) ([]byte, error) {
+	canvas := vgsvg.New(vg.Length(width), vg.Length(height))
 	dc := draw.New(canvas)
 	dc.FillPolygon(color.White, []vg.Point{{}, {X: dc.Max.X}, dc.Max, {Y: dc.Max.Y}}) // themed changes it on dark pages
 	pad := vg.Points(6)
@@ -173,10 +166,7 @@ func render(format string, width, height float64, plots [][]*plot.Plot, legend *
 	if _, err := canvas.WriteTo(&out); err != nil {
 		return nil, err
 	}
-	if format == "svg" {
-		return themed(portable(out.Bytes())), nil
-	}
-	return out.Bytes(), nil
+	return themed(portable(out.Bytes())), nil
 }
 
 func (panel Panel) plot() (*plot.Plot, error) {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"image"
-	_ "image/png"
 	"io"
 	"math"
 	"os"
@@ -65,50 +63,7 @@ func TestWriteSVG(t *testing.T) {
 	require.Contains(t, string(svg), darkStyle)
 }
 
-// All lines are visible, this library on top, and none is under the legend.
-func TestWritePNG(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "lines.png")
-	drawn(t, file)
-	data, err := os.ReadFile(file)
-	require.NoError(t, err)
-	picture, _, err := image.Decode(bytes.NewReader(data))
-	require.NoError(t, err)
-	bounds := picture.Bounds()
-	legend := bounds.Max.X - legendWidth*bounds.Dx()/600
-	count := func(from, to, i int) (n int) {
-		r, g, b, _ := palette[i].RGBA()
-		for x := from; x < to; x++ {
-			for y := bounds.Min.Y; y < bounds.Max.Y; y++ {
-				if pr, pg, pb, _ := picture.At(x, y).RGBA(); pr == r && pg == g && pb == b {
-					n++
-				}
-			}
-		}
-		return n
-	}
-	require.Greater(t, count(bounds.Min.X, legend, 0), 1000, "a thick line in our colour")
-	samples := count(legend, bounds.Max.X, 0)
-	require.Positive(t, samples, "its sample in the legend")
-	require.Less(t, samples, 500, "and no more of it")
-}
-
-func TestBars(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "bars.svg")
-	require.NoError(t, Bars(file, 400, 300, "title", "ratio", []string{"one", "two"},
-		[]Bar{{Name: "first", Values: []float64{1, 2}}, {Name: "second", Values: []float64{2, 3}}}))
-	require.Subset(t, texts(t, file), []string{"title", "ratio", "one", "two", "first", "second"})
-}
-
-func TestScatter(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "points.svg")
-	require.NoError(t, Scatter(file, 400, 300, "title", "extra load, %", "p99, ms", []Point{
-		{Name: "slow", X: 0, Y: 1000}, {Name: "slow too", X: 0.01, Y: 1000}, {Name: "hedged", X: 5, Y: 70, Ours: true},
-	}))
-	require.Subset(t, texts(t, file), []string{"title", "extra load, %", "p99, ms", "slow, slow too", "hedged"})
-}
-
 func TestWrite_errors(t *testing.T) {
-	require.Error(t, Write(filepath.Join(t.TempDir(), "lines.bmp"), 100, 100, Panel{Lines: []Line{ramp("a", 1)}}))
 	require.Error(t, Write(filepath.Join(t.TempDir(), "missing", "lines.svg"), 100, 100, Panel{Lines: []Line{ramp("a", 1)}}))
 }
 

@@ -15,7 +15,7 @@ import (
 // All colors of the documents' plots are legible on a light and on a dark page: WCAG 2.2 asks for a
 // contrast of 3 for graphics (success criterion 1.4.11). Pale areas below dark marks are excepted.
 func TestTheme(t *testing.T) {
-	pale := map[string]bool{"#F0F0F0": true, "#A6CDE6": true, "#F5B98C": true, "#E69F00": true, "#56B4E9": true, "#CC79A7": true}
+	pale := map[string]bool{"#F0F0F0": true, "#A6CDE6": true, "#E69F00": true, "#56B4E9": true, "#CC79A7": true}
 	dark := map[string]string{}
 	for _, rule := range regexp.MustCompile(`(?:fill|stroke):(#[0-9A-F]{6})"\] \{ (?:fill|stroke): (#[0-9a-f]{6})`).FindAllStringSubmatch(darkStyle, -1) {
 		dark[rule[1]] = rule[2]
@@ -47,7 +47,7 @@ func TestTheme(t *testing.T) {
 			}
 		}
 	}
-	require.GreaterOrEqual(t, drawn, 8)
+	require.Equal(t, 2, drawn)
 }
 
 func contrast(t *testing.T, a, b string) float64 {
