@@ -38,20 +38,6 @@ func TestInGroups(t *testing.T) {
 }
 
 // Runs of a bare client are short.
-func TestLongestFirst(t *testing.T) {
-	with := func(s Scenario, peer string) Config {
-		return Config{Scenario: s, Peer: peers.Peer{Name: peer}, Topology: Own}
-	}
-	runs := []Config{
-		with(Scenario{During: time.Minute, Load: Load{Rate: 10, Clients: 10}}, "bare"),
-		with(Scenario{During: time.Minute, Load: Load{Every: 10 * time.Second, Clients: 10000}}, peers.Ours),
-		with(Scenario{During: time.Minute, Load: Load{Rate: 10, Clients: 10}}, peers.Ours),
-		with(Scenario{During: time.Minute, Load: Load{Workers: 20}}, peers.Ours),
-		with(Scenario{During: time.Hour, Load: Load{Rate: 10, Clients: 10}}, peers.Ours),
-	}
-	require.Equal(t, []int{1, 3, 4, 2, 0}, longestFirst(runs))
-}
-
 func TestRunAll_returnsResultsInTheOrderOfTheRuns(t *testing.T) {
 	bare, err := peers.Named("bare")
 	require.NoError(t, err)

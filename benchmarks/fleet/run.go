@@ -60,6 +60,16 @@ func Run(t *testing.T, c Config) Result {
 	return r
 }
 
+// RunAll makes the runs in parallel, and calls done with each result in the order of runs. Runs have
+// separate virtual times and do not affect each other.
+func RunAll(t *testing.T, runs []Config, done func(Result)) []Result {
+	t.Helper()
+	return bubble.All(len(runs), func(i int) (result Result) {
+		t.Run(runs[i].String(), func(t *testing.T) { result = Run(t, runs[i]) })
+		return result
+	}, done)
+}
+
 // Epoch is the start of the runs without a Phase. A bubble starts in the year 2000, in which Unix seconds
 // have nine digits; clients do not recognize these as a timestamp.
 func Epoch() time.Time { return time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC) }

@@ -97,12 +97,7 @@ func writeComparisons(text *strings.Builder, rows *Rows) {
 func (r *Rows) summary(tallies []Tally) (lines []string) {
 	lines = append(lines, r.targetsReached(), r.means(), r.atLeastBare(), r.atLeastBestPeer())
 	lines = append(lines, randomCompositions(tallies)...)
-	for _, about := range []func() string{r.aboutOutage, r.aboutBrownout, r.aboutQuota, r.aboutCrons, r.missedTargets} {
-		if line := about(); line != "" {
-			lines = append(lines, line)
-		}
-	}
-	return lines
+	return append(lines, r.missedTargets())
 }
 
 func (r *Rows) targetsReached() string {
@@ -197,62 +192,6 @@ func randomCompositions(tallies []Tally) []string {
 	}
 	return []string{fmt.Sprintf("**%d random combinations of faults**, compared with a bare client call by call (worse: by more than 0.01 and three standard deviations): %s.",
 		tallies[0].Trials, strings.Join(parts, "; "))}
-}
-
-// find returns the comparison of a scenario in a topology.
-func (r *Rows) find(scenario string, t Topology) (comparison, bool) {
-	all := r.comparisons()
-	i := slices.IndexFunc(all, func(g comparison) bool { return g.scenario.Name == scenario && g.topology == t })
-	if i < 0 {
-		return comparison{}, false
-	}
-	return all[i], true
-}
-
-// both returns the rows of a scenario in both topologies.
-func (r *Rows) both(scenario string) (shared, perClient comparison, ok bool) {
-	shared, one := r.find(scenario, Shared)
-	perClient, two := r.find(scenario, Own)
-	return shared, perClient, one && two
-}
-
-func (r *Rows) aboutOutage() string {
-	shared, own, ok := r.both("outage")
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf("**Server down for 30 s**: the load in the worst second is %.2f times the offered load with a shared Transport, %.2f times with 1000 Transports; attempts per call %.2f and %.2f; recovery %s and %s.",
-		shared.ours.worst(worstDuring), own.ours.worst(worstDuring), shared.ours.average(Result.AttemptsPerCall), own.ours.average(Result.AttemptsPerCall), shared.ours.recovery(), own.ours.recovery())
-}
-
-func (r *Rows) aboutBrownout() string {
-	shared, own, ok := r.both("brownout")
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf("**Half of the capacity for 60 s**: success %.3f with a shared Transport, %.3f with 1000; a bare client %.3f; a perfect load shedder 0.874.",
-		success(shared.ours), success(own.ours), success(shared.bare))
-}
-
-func (r *Rows) aboutQuota() string {
-	shared, own, ok := r.both("quota")
-	if !ok {
-		return ""
-	}
-	return fmt.Sprintf("**A quota of 100/s for 200/s**: a shared Transport uses %.1f %% of it and gets %.0f 429s after the first window; 1000 Transports get %.0f, bare clients %.0f.",
-		100*shared.ours.average(quotaUsed), shared.ours.average(tooManyLater), own.ours.average(tooMany), own.bare.average(tooMany))
-}
-
-func (r *Rows) aboutCrons() string {
-	var parts []string
-	for _, length := range []string{"20s", "5s", "200ms"} {
-		g, ok := r.find("cron-"+length+"-500", Own)
-		if !ok {
-			return ""
-		}
-		parts = append(parts, fmt.Sprintf("%.2f in an outage of %s", g.ours.average(Result.SuccessDuring), length))
-	}
-	return "**One call a minute during an outage** (status 500), success: " + strings.Join(parts, ", ") + "; a bare client 0."
 }
 
 // missedTargets names the scenarios in which a target is missed.

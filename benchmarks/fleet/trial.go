@@ -48,7 +48,7 @@ func Random(t *testing.T, seed uint64, n int, libraries []peers.Peer, done func(
 	var all []Trial
 	for number := 0; len(all) < n; {
 		const batch = 8
-		bubble.All(batch, nil, func(i int) (trial Trial) {
+		bubble.All(batch, func(i int) (trial Trial) {
 			c := Compose(seed, number+i)
 			t.Run(c.Scenario.Name, func(t *testing.T) { trial = c.run(t, libraries) })
 			return trial

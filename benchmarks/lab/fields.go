@@ -54,12 +54,12 @@ func fieldGroups() []fieldGroup {
 	return []fieldGroup{
 		{"Clients", []field{
 			{Name: "clients", Label: "Number", Hint: "at most 10,000", Initial: "1000", set: number(1, maxClients, func(s *Spec) *int { return &s.clients })},
-			{Name: "rate", Label: "Calls per second", Hint: "of all clients together", Initial: "1000", set: perSecond},
+			{Name: "rate", Label: "Calls per second", Hint: "of all clients together", Initial: "1000", set: float(0.01, 100_000, func(s *Spec) *float64 { return &s.rate })},
 			{
 				Name: "arrivals", Label: "Arrivals", Initial: "random", Options: []option{{"random", "random (Poisson)"}, {"regular", "regular"}},
 				set: choice(func(s *Spec, v string) { s.regular = v == "regular" }, "random", "regular"),
 			},
-			{Name: "deadline", Label: "Deadline of a call", Hint: "or none", Initial: "30s", set: orNone(-1, span(time.Millisecond, time.Hour, func(s *Spec) *time.Duration { return &s.deadline }), func(s *Spec) *time.Duration { return &s.deadline })},
+			{Name: "deadline", Label: "Deadline of a call", Hint: "or none", Initial: "30s", set: orNone(none, -1, span(time.Millisecond, time.Hour, func(s *Spec) *time.Duration { return &s.deadline }), func(s *Spec) *time.Duration { return &s.deadline })},
 			{
 				Name: "method", Label: "Method", Initial: "GET", Options: []option{{"GET", "GET"}, {"POST", "POST, with a generated key"}},
 				set: choice(func(s *Spec, v string) { s.post = v == "POST" }, "GET", "POST"),
@@ -72,10 +72,10 @@ func fieldGroups() []fieldGroup {
 		}},
 		{"Server", []field{
 			{Name: "workers", Label: "Workers", Hint: "or unlimited", Initial: "12", set: server(12, "unlimited", number(1, 100_000, workers), workers)},
-			{Name: "service", Label: "Time of a request", Initial: "10ms", set: serverSpan(10*time.Millisecond, "", span(time.Millisecond/10, time.Minute, service), service)},
+			{Name: "service", Label: "Time of a request", Initial: "10ms", set: server(10*time.Millisecond, "", span(time.Millisecond/10, time.Minute, service), service)},
 			{Name: "queue", Label: "Queue", Hint: "requests, or none", Initial: "1000", set: server(1000, none, number(1, 1_000_000, queue), queue)},
 			{Name: "full", Label: "Retry-After of a full queue", Hint: "seconds; 0: none", Initial: "0", set: number(0, 3600, func(s *Spec) *int { return &s.server.RetryAfter })},
-			{Name: "timeout", Label: "Timeout of an attempt", Hint: "or none", Initial: "500ms", set: serverSpan(500*time.Millisecond, none, span(time.Millisecond, time.Hour, timeout), timeout)},
+			{Name: "timeout", Label: "Timeout of an attempt", Hint: "or none", Initial: "500ms", set: server(500*time.Millisecond, none, span(time.Millisecond, time.Hour, timeout), timeout)},
 			{Name: "quota", Label: "Quota", Hint: "requests a window; 0: none", Initial: "0", set: number(0, 1_000_000, func(s *Spec) *int { return &s.server.Limit.Quota })},
 			{Name: "window", Label: "Window of the quota", Hint: "whole seconds", Initial: "1s", set: window},
 			{
@@ -105,7 +105,7 @@ func fieldGroups() []fieldGroup {
 			{Name: "start", Kinds: timed, Label: "Starts at", Initial: "10s", set: span(0, maxTotal, func(s *Spec) *time.Duration { return &s.start })},
 			{Name: "length", Kinds: timed, Label: "Lasts", Initial: "30s", set: span(0, maxTotal, func(s *Spec) *time.Duration { return &s.length })},
 			{Name: "total", Label: "Whole run", Hint: "at most 10m", Initial: "60s", set: span(time.Second, maxTotal, func(s *Spec) *time.Duration { return &s.full })},
-			{Name: "share", Kinds: ofRequests, Label: "Ratio of the requests", Hint: "above 0, at most 1", Initial: "1", set: ratio},
+			{Name: "share", Kinds: ofRequests, Label: "Ratio of the requests", Hint: "at most 1", Initial: "1", set: float(0.0001, 1, func(s *Spec) *float64 { return &s.share })},
 			{Name: "status", Kinds: failStatus, Label: "Status", Hint: "of a status", Initial: "503", set: number(400, 599, func(s *Spec) *int { return &s.status })},
 			{Name: "after", Kinds: failStatus, Label: "Retry-After", Hint: "seconds; 0: none", Initial: "0", set: number(0, 3600, func(s *Spec) *int { return &s.retryAfter })},
 			{
@@ -113,9 +113,9 @@ func fieldGroups() []fieldGroup {
 				set: choice(func(s *Spec, v string) { s.worked = v == "yes" }, "no", "yes"),
 			},
 			{Name: "slow", Kinds: failSlow, Label: "Slow responses take", Initial: "1s", set: span(time.Millisecond, maxTotal, func(s *Spec) *time.Duration { return &s.slow })},
-			{Name: "slowest", Kinds: failSlow, Label: "to", Hint: "or none: all equal", Initial: none, set: orNone(0, span(time.Millisecond, maxTotal, func(s *Spec) *time.Duration { return &s.slowest }), func(s *Spec) *time.Duration { return &s.slowest })},
+			{Name: "slowest", Kinds: failSlow, Label: "to", Hint: "or none: all equal", Initial: none, set: orNone(none, 0, span(time.Millisecond, maxTotal, func(s *Spec) *time.Duration { return &s.slowest }), func(s *Spec) *time.Duration { return &s.slowest })},
 			{Name: "left", Kinds: failWorkers, Label: "Workers that are left", Initial: "6", set: number(0, 100_000, func(s *Spec) *int { return &s.left })},
-			{Name: "factor", Kinds: failSurge, Label: "Calls, as a multiple", Initial: "3", set: factor},
+			{Name: "factor", Kinds: failSurge, Label: "Calls, as a multiple", Initial: "3", set: float(0.1, 100, func(s *Spec) *float64 { return &s.factor })},
 		}},
 		{"Run", []field{
 			{Name: "seed", Label: "Seed", Hint: "of arrivals and server", Initial: strconv.Itoa(fleet.Seed), set: func(s *Spec, v string) (err error) {
@@ -168,10 +168,10 @@ func span(low, high time.Duration, to func(*Spec) *time.Duration) func(*Spec, st
 	}
 }
 
-// orNone accepts "none" for the value.
-func orNone(value time.Duration, set func(*Spec, string) error, to func(*Spec) *time.Duration) func(*Spec, string) error {
+// orNone accepts a word for the value.
+func orNone[T int | time.Duration](word string, value T, set func(*Spec, string) error, to func(*Spec) *T) func(*Spec, string) error {
 	return func(s *Spec, text string) error {
-		if text == none {
+		if text == word {
 			*to(s) = value
 			return nil
 		}
@@ -179,28 +179,12 @@ func orNone(value time.Duration, set func(*Spec, string) error, to func(*Spec) *
 	}
 }
 
-// server sets a number of fleet.Server: 0 for its default, -1 for the word.
-func server(standard int, word string, set func(*Spec, string) error, to func(*Spec) *int) func(*Spec, string) error {
-	return func(s *Spec, text string) error {
-		if text == word {
-			*to(s) = -1
-			return nil
-		}
-		err := set(s, text)
-		if *to(s) == standard {
-			*to(s) = 0
-		}
-		return err
+// server sets a value of fleet.Server: 0 for its default, -1 for the word; "": no word.
+func server[T int | time.Duration](standard T, word string, set func(*Spec, string) error, to func(*Spec) *T) func(*Spec, string) error {
+	if word != "" {
+		set = orNone(word, -1, set, to)
 	}
-}
-
-// serverSpan is server for a duration.
-func serverSpan(standard time.Duration, word string, set func(*Spec, string) error, to func(*Spec) *time.Duration) func(*Spec, string) error {
 	return func(s *Spec, text string) error {
-		if text == word && word != "" {
-			*to(s) = -1
-			return nil
-		}
 		err := set(s, text)
 		if *to(s) == standard {
 			*to(s) = 0
@@ -235,31 +219,15 @@ func window(s *Spec, text string) error {
 	return nil
 }
 
-func ratio(s *Spec, text string) error {
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(f > 0 && f <= 1) {
-		return fmt.Errorf("%.40q (want a number above 0, at most 1)", text)
+func float(low, high float64, to func(*Spec) *float64) func(*Spec, string) error {
+	return func(s *Spec, text string) error {
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(f >= low && f <= high) {
+			return fmt.Errorf("%.40q (want %g to %g)", text, low, high)
+		}
+		*to(s) = f
+		return nil
 	}
-	s.share = f
-	return nil
-}
-
-func perSecond(s *Spec, text string) error {
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(f >= 0.01 && f <= 100_000) {
-		return fmt.Errorf("%.40q (want 0.01 to 100000)", text)
-	}
-	s.rate = f
-	return nil
-}
-
-func factor(s *Spec, text string) error {
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(f >= 0.1 && f <= 100) {
-		return fmt.Errorf("%.40q (want 0.1 to 100)", text)
-	}
-	s.factor = f
-	return nil
 }
 
 // configuration reads a configuration, and reports all its errors by field.

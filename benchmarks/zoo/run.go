@@ -42,7 +42,7 @@ func Trials(t *testing.T, seed uint64, first, n int, library peers.Peer, done fu
 // Try runs the draws in parallel, and calls done with each in their order.
 func Try(t *testing.T, draws []Draw, library peers.Peer, done func(Trial)) []Trial {
 	t.Helper()
-	return bubble.All(len(draws), nil, func(i int) (trial Trial) {
+	return bubble.All(len(draws), func(i int) (trial Trial) {
 		began := time.Now()
 		t.Run(fmt.Sprintf("%d-%d", draws[i].Seed, draws[i].Number), func(t *testing.T) { trial = draws[i].Try(t, library) })
 		trial.Took = time.Since(began)

@@ -34,9 +34,8 @@ func Run[T any](t *testing.T, f func() T) (result T) {
 	return result
 }
 
-// All runs n tests in parallel, and calls done with each result in the order of their numbers. The tests
-// begin in the given order; nil: of their numbers.
-func All[R any](n int, order []int, run func(i int) R, done func(R)) []R {
+// All runs n tests in parallel, and calls done with each result in the order of their numbers.
+func All[R any](n int, run func(i int) R, done func(R)) []R {
 	results := make([]chan R, n)
 	for i := range results {
 		results[i] = make(chan R, 1)
@@ -45,11 +44,7 @@ func All[R any](n int, order []int, run func(i int) R, done func(R)) []R {
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
-			for k := int(next.Add(1)) - 1; k < n; k = int(next.Add(1)) - 1 {
-				i := k
-				if order != nil {
-					i = order[k]
-				}
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				results[i] <- run(i)
 			}
 		})
