@@ -21,14 +21,11 @@ const pageList = ".ci/pages"
 // unlimited stands for the number of words of a page that may have any, and does not count in the sum.
 const unlimited = "unlimited"
 
-// maxSentence is the longest sentence of a page, in words.
-const maxSentence = 35
-
 // maxWords is the number of words that all pages may have together, without code and without what is generated.
 const maxWords = 22_000
 
 // documents checks README.md and docs/*.md: the words of each page (10 % more are allowed),
-// the sentences, the links, the blocks of Go, and one page for each exported name of the root.
+// the links, the blocks of Go, and one page for each exported name of the root.
 func documents([]string) error {
 	pages, err := contents("README.md", "docs/*.md")
 	if err != nil {
@@ -52,7 +49,6 @@ func documents([]string) error {
 	}
 	wrong := checkPageList(string(list), pages, names)
 	for name, page := range pages {
-		wrong = append(wrong, checkSentences(name, page)...)
 		wrong = append(wrong, checkBlocks(name, page, code)...)
 	}
 	for name, page := range linking {
@@ -171,41 +167,6 @@ func topLevel(file *ast.File) (names []string) {
 		}
 	}
 	return slices.DeleteFunc(names, func(name string) bool { return !ast.IsExported(name) })
-}
-
-var (
-	sentenceEnd = regexp.MustCompile(`[.!?:;](\s|$)`)
-	numbered    = regexp.MustCompile(`^\d+\. `)
-)
-
-// checkSentences finds sentences that are too long, outside of code and tables.
-func checkSentences(name, page string) (wrong []string) {
-	code := false
-	var paragraph []string
-	flush := func() {
-		for _, sentence := range sentenceEnd.Split(strings.Join(paragraph, " "), -1) {
-			if n := len(strings.Fields(sentence)); n > maxSentence {
-				wrong = append(wrong, fmt.Sprintf("%s: a sentence of %d words, want at most %d: %.60s…", name, n, maxSentence, sentence))
-			}
-		}
-		paragraph = nil
-	}
-	for line := range strings.SplitSeq(page, "\n") {
-		line = strings.TrimSpace(line)
-		switch {
-		case strings.HasPrefix(line, "```"):
-			code = !code
-			flush()
-		case code || strings.HasPrefix(line, "|") || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "<"):
-		case line == "" || strings.HasPrefix(line, "- ") || numbered.MatchString(line):
-			flush()
-			paragraph = append(paragraph, line)
-		default:
-			paragraph = append(paragraph, line)
-		}
-	}
-	flush()
-	return wrong
 }
 
 // checkBlocks finds blocks of Go that are no part of the code, which tests compile and run. The
