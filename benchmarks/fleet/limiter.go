@@ -98,18 +98,22 @@ const (
 type limit struct {
 	Limit
 	meter limiter.Meter // nil: all requests are permitted
+	cost  int           // units of a request
 	whole int           // permitted since the start
 }
 
 func newLimiter(l Limit) *limit {
-	m := &limit{Limit: l}
+	m := &limit{Limit: l, cost: 1}
+	if l.API == apiOpenAI {
+		m.cost = callTokens
+	}
 	switch {
 	case l.API == apiOkta:
 		m.meter = limiter.New(limiter.Limit{Kind: limiter.Concurrency, Quota: l.Burst})
 	case l.Quota > 0: // a window of an API starts with its first request, others by the clock
 		m.meter = limiter.New(limiter.Limit{Kind: limiter.FixedWindow, Quota: l.Quota, Window: l.window(), Clock: l.API == ""})
 	case l.Rate > 0:
-		m.meter = limiter.New(limiter.Limit{Kind: limiter.TokenBucket, Quota: 1, Window: seconds(1 / l.Rate), Burst: l.Burst})
+		m.meter = limiter.New(limiter.Limit{Kind: limiter.TokenBucket, Quota: m.cost, Window: seconds(1 / l.Rate), Burst: m.cost * l.Burst})
 	}
 	return m
 }
@@ -124,11 +128,11 @@ func (l *limit) admit(now time.Time) (header http.Header, ok bool) {
 		late = at % time.Second
 		at -= late
 	}
-	if ok = l.meter.Earliest(at, 1) <= at; ok {
-		l.meter.Take(at, at+oktaService, 1)
+	if ok = l.meter.Earliest(at, l.cost) <= at; ok {
+		l.meter.Take(at, at+oktaService, l.cost)
 		l.whole++
 	}
-	s := state{now: now, ok: ok, wait: l.meter.Earliest(at, 1) - at - late}
+	s := state{now: now, ok: ok, wait: l.meter.Earliest(at, l.cost) - at - late}
 	s.remaining, s.reset = l.meter.Left(at)
 	s.reset -= late
 	switch {
@@ -193,10 +197,10 @@ func (l *limit) tell(s state) http.Header {
 	case apiGitHubSecondary:
 		quota.Dialect, quota.Limit, quota.Remaining = faulttest.GitHub, farQuota*l.Quota, farQuota*l.Quota-l.whole
 		quota.Reset = s.until(time.Hour)
-	case apiOpenAI: // one bucket of calls; each call takes callTokens tokens
-		tokens := faulttest.RateLimit{Dialect: faulttest.OpenAI, Name: "Tokens", Limit: callTokens * l.Burst, Remaining: callTokens * s.remaining, Reset: s.reset}
+	case apiOpenAI: // each call takes callTokens tokens
+		tokens := faulttest.RateLimit{Dialect: faulttest.OpenAI, Name: "Tokens", Limit: callTokens * l.Burst, Remaining: s.remaining, Reset: s.reset}
 		maps.Copy(h, tokens.Header(s.now))
-		quota.Dialect, quota.Limit, quota.Remaining, quota.Reset = faulttest.OpenAI, 10*l.Burst, 9*l.Burst+s.remaining, s.reset/10
+		quota.Dialect, quota.Limit, quota.Remaining, quota.Reset = faulttest.OpenAI, 10*l.Burst, 9*l.Burst+s.remaining/callTokens, s.reset/10
 		retryAfter = ""
 	case apiJira:
 		reset := ""
