@@ -7,7 +7,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -19,11 +18,15 @@ import (
 // is not one of package durable's, roll back and begin anew, as after every error of
 // PostgreSQL. That includes deadlocks between transactions that enqueue the same intents in
 // different orders. Above the isolation level read committed, the commit may fail with 40001.
-func (s *Store) WithTx(tx pgx.Tx) driver.Outbox { return outbox{joined{pgkit.PGX(tx)}, s} }
+func (s *Store) WithTx(tx pgx.Tx) driver.Outbox {
+	return driver.Within(outbox{joined{pgkit.PGX(tx)}, s}.apply)
+}
 
 // WithSQLTx is WithTx for database/sql, with the driver of pgx/v5/stdlib. It takes more round
 // trips, because database/sql cannot send two statements at once.
-func (s *Store) WithSQLTx(tx *sql.Tx) driver.Outbox { return outbox{joined{pgkit.SQL(tx)}, s} }
+func (s *Store) WithSQLTx(tx *sql.Tx) driver.Outbox {
+	return driver.Within(outbox{joined{pgkit.SQL(tx)}, s}.apply)
+}
 
 // joined is a transaction of the caller. The caller commits it.
 type joined struct{ pgkit.Sender }
@@ -38,30 +41,15 @@ type outbox struct {
 	s *Store
 }
 
-// Enqueue implements durable.Outbox.
-func (o outbox) Enqueue(ctx context.Context, in driver.Intent) (driver.Receipt, error) {
-	result, err := o.apply(ctx, driver.Event{Kind: driver.EventEnqueue, Intent: in})
-	if err != nil {
-		return driver.Receipt{}, err
-	}
-	return result.Receipt(), nil
-}
-
-// Cancel implements durable.Outbox.
-func (o outbox) Cancel(ctx context.Context, id idempotency.ID) error {
-	_, err := o.apply(ctx, driver.Event{Kind: driver.EventCancel, Intent: driver.Intent{ID: id}})
-	return err
-}
-
-func (o outbox) apply(ctx context.Context, e driver.Event) (*driver.Result, error) {
+func (o outbox) apply(ctx context.Context, e driver.Event) (driver.Result, error) {
 	if err := e.Validate(); err != nil {
-		return nil, err // without a round trip
+		return driver.Result{}, err // without a round trip
 	}
 	a := &application{is: o.s.within(ctx), events: []driver.Event{e}}
 	a.collect()
 	results, err := a.run(ctx, o.t)
 	if err != nil {
-		return nil, pgkit.Ended(ctx, err)
+		return driver.Result{}, pgkit.Ended(ctx, err)
 	}
-	return &results[0], results[0].Err
+	return results[0], results[0].Err
 }

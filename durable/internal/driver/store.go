@@ -106,6 +106,26 @@ type Outbox interface {
 	Cancel(ctx context.Context, id idempotency.ID) error
 }
 
+// Within returns the Outbox that applies its events with apply.
+func Within(apply func(context.Context, Event) (Result, error)) Outbox { return within(apply) }
+
+type within func(context.Context, Event) (Result, error)
+
+// Enqueue implements Outbox.
+func (apply within) Enqueue(ctx context.Context, in Intent) (Receipt, error) {
+	result, err := apply(ctx, Event{Kind: EventEnqueue, Intent: in})
+	if err != nil {
+		return Receipt{}, err
+	}
+	return result.Receipt(), nil
+}
+
+// Cancel implements Outbox.
+func (apply within) Cancel(ctx context.Context, id idempotency.ID) error {
+	_, err := apply(ctx, Event{Kind: EventCancel, Intent: Intent{ID: id}})
+	return err
+}
+
 // Result is the result of an event.
 type Result struct {
 	Change
