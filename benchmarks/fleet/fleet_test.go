@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func scaled(t *testing.T, length time.Duration, scenario, peer string, topology 
 	require.NoError(t, err)
 	libraries, err := peers.Named(peer)
 	require.NoError(t, err)
-	r := Run(t, Config{Scenario: scenarios[0].Scaled(length), Peer: libraries[0], Topology: topology, Seed: Seed})
+	r := Run(t, Config{Scenario: scenarios[0].scaledTo(length), Peer: libraries[0], Topology: topology, Seed: Seed})
 	t.Logf("\n%s\n%s", Header(), Line(Row{r}))
 	return r
 }
@@ -111,4 +112,41 @@ func TestResults_haveAllSections(t *testing.T) {
 	for _, file := range []string{"fleet-brownout-own.svg", "fleet-scenarios.svg"} {
 		require.FileExists(t, filepath.Join(dir, "docs", file))
 	}
+}
+
+// scaledTo returns the scenario with all times scaled to the length.
+func (s Scenario) scaledTo(length time.Duration) Scenario {
+	scale := func(d time.Duration) time.Duration {
+		return time.Duration(float64(d) * float64(length) / float64(s.Length())).Round(time.Second / 10)
+	}
+	s.Server, s.Load = s.Server.scaled(scale), s.Load.scaled(scale)
+	s.Before, s.During, s.After = scale(s.Before), scale(s.During), scale(s.After)
+	return s
+}
+
+// scaled returns the server with scaled times of its faults.
+func (s Server) scaled(scale func(time.Duration) time.Duration) Server {
+	faults, staff, paces := make([]Fault, len(s.Faults)), make([]Staff, len(s.Staff)), slices.Clone(s.Paces)
+	for i, f := range s.Faults {
+		f.From, f.To = scale(f.From), scale(f.To)
+		faults[i] = f
+	}
+	for i, p := range s.Staff {
+		p.From, p.To = scale(p.From), scale(p.To)
+		staff[i] = p
+	}
+	for i := range paces {
+		paces[i].From, paces[i].To = scale(paces[i].From), scale(paces[i].To)
+	}
+	s.Faults, s.Staff, s.Paces = faults, staff, paces
+	return s
+}
+
+// scaled returns the load with scaled times of its surges.
+func (l Load) scaled(scale func(time.Duration) time.Duration) Load {
+	l.Surges = slices.Clone(l.Surges)
+	for i := range l.Surges {
+		l.Surges[i].From, l.Surges[i].To = scale(l.Surges[i].From), scale(l.Surges[i].To)
+	}
+	return l
 }

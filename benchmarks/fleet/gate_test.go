@@ -20,7 +20,7 @@ func TestGates(t *testing.T) {
 		require.NoError(t, err)
 		libraries, err := peers.Named(peer)
 		require.NoError(t, err)
-		s[0] = s[0].Scaled(6 * time.Second)
+		s[0] = s[0].scaledTo(6 * time.Second)
 		s[0].Server.Workers, s[0].Server.Queue, s[0].Load.Rate = defaultWorkers/3, defaultQueue/3, Rate/3
 		r := Run(t, Config{Scenario: s[0], Peer: libraries[0], Topology: Shared, Seed: Seed})
 		t.Logf("goodput %.3f, critical %.3f, default %.3f, batch %.3f, attempts %.3f",

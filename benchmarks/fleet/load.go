@@ -86,15 +86,6 @@ func (l Load) deadline() time.Duration {
 	return l.Deadline
 }
 
-// scaled returns the load with scaled times of its surges.
-func (l Load) scaled(scale func(time.Duration) time.Duration) Load {
-	l.Surges = slices.Clone(l.Surges)
-	for i := range l.Surges {
-		l.Surges[i].From, l.Surges[i].To = scale(l.Surges[i].From), scale(l.Surges[i].To)
-	}
-	return l
-}
-
 // schedule returns the calls of a run, by time. It returns none for Workers.
 func (s Scenario) schedule(seed uint64, clients int) []*Call {
 	var calls []*Call

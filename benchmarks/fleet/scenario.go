@@ -91,16 +91,6 @@ func Names() (names []string) {
 // Length is the time during which calls arrive.
 func (s Scenario) Length() time.Duration { return s.Before + s.During + s.After }
 
-// Scaled returns the scenario with all times scaled to the length.
-func (s Scenario) Scaled(length time.Duration) Scenario {
-	scale := func(d time.Duration) time.Duration {
-		return time.Duration(float64(d) * float64(length) / float64(s.Length())).Round(time.Second / 10)
-	}
-	s.Server, s.Load = s.Server.scaled(scale), s.Load.scaled(scale)
-	s.Before, s.During, s.After = scale(s.Before), scale(s.During), scale(s.After)
-	return s
-}
-
 // ceiling is the maximum ratio of calls that the server's limit and workers can serve
 // while calls arrive.
 func (s Scenario) ceiling() float64 {

@@ -79,24 +79,6 @@ func (s Server) attemptTimeout() time.Duration {
 	return s.AttemptTimeout
 }
 
-// scaled returns the server with scaled times of its faults.
-func (s Server) scaled(scale func(time.Duration) time.Duration) Server {
-	faults, staff, paces := make([]Fault, len(s.Faults)), make([]Staff, len(s.Staff)), slices.Clone(s.Paces)
-	for i, f := range s.Faults {
-		f.From, f.To = scale(f.From), scale(f.To)
-		faults[i] = f
-	}
-	for i, p := range s.Staff {
-		p.From, p.To = scale(p.From), scale(p.To)
-		staff[i] = p
-	}
-	for i := range paces {
-		paces[i].From, paces[i].To = scale(paces[i].From), scale(paces[i].To)
-	}
-	s.Faults, s.Staff, s.Paces = faults, staff, paces
-	return s
-}
-
 // server is the model and the base RoundTripper of all clients, without a network. It must
 // be created and used in a synctest bubble.
 type server struct {

@@ -1,8 +1,8 @@
 // Constants shows what each numeric constant of a package is worth: it halves and doubles them one at a time, and prints which
 // figures of fixed draws change by more than the noise.
 //
-//	go run ./benchmarks/cmd/constants internal/quota
-//	go run ./benchmarks/cmd/constants -boards=random,ride internal/circuit .
+//	go run ./benchmarks/cmd/constants                           # all boards, the root and each folder of internal: hours
+//	go run ./benchmarks/cmd/constants -boards=zoo internal/quota
 //
 // The boards are 60 drawn rate limiters (zoo), 60 random compositions (random), and the targets of a sample of the ride and of
 // the small calls of crons (ride). The noise is what six runs without a change differ by, to either side of them. Run it in the
@@ -56,9 +56,14 @@ type constant struct {
 }
 
 func main() {
-	names := flag.String("boards", "zoo", "comma-separated: zoo, random, ride")
+	names := flag.String("boards", "zoo,random,ride", "comma-separated: zoo, random, ride")
 	flag.Parse()
-	if err := run(strings.Split(*names, ","), flag.Args()); err != nil {
+	folders := flag.Args()
+	if len(folders) == 0 {
+		folders, _ = filepath.Glob("internal/*") // the pattern is right
+		folders = append(folders, ".")
+	}
+	if err := run(strings.Split(*names, ","), folders); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -68,8 +73,8 @@ func say(words ...any) { _, _ = fmt.Fprintln(os.Stdout, words...) }
 
 func run(names, folders []string) error {
 	chosen := slices.DeleteFunc(boards(), func(b board) bool { return !slices.Contains(names, b.name) })
-	if len(chosen) == 0 || len(folders) == 0 {
-		return errors.New("usage: constants [-boards=zoo,random,ride] FOLDER…")
+	if len(chosen) == 0 {
+		return errors.New("usage: constants [-boards=zoo,random,ride] [FOLDER…]")
 	}
 	dir, err := os.MkdirTemp("", "constants")
 	if err != nil {
