@@ -1,15 +1,8 @@
 package fleet
 
 import (
-	"fmt"
 	"net/http"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
-	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
 // life are failures that each user of an API has met: two minutes, some 50 calls a second through one client, a deadline of
@@ -54,34 +47,3 @@ func life() []Scenario {
 	}
 	return all
 }
-
-// lifePeers are the columns of the comparison.
-func lifePeers() []string {
-	return slices.Concat([]string{"bare"}, peers.Defaults(), []string{peers.Ours})
-}
-
-// lifeTable is the comparison in README.md: how many of 1,000 calls failed, and the requests that the server got. The fewest
-// failures are bold, whichever library has them.
-func lifeTable(results map[string]Result) string {
-	table := report.NewTable(slices.Concat([]string{"of 1,000 calls fail"}, lifePeers(), []string{"requests: ours, others"})...)
-	for _, s := range life() {
-		var failed, sent []int
-		for _, peer := range lifePeers() {
-			r := results[s.Name+"/"+peer]
-			failed, sent = append(failed, perThousand(r.Offered-r.Succeeded, r)), append(sent, perThousand(r.Attempts, r))
-		}
-		row := []string{s.Note}
-		for _, n := range failed {
-			cell := strconv.Itoa(n)
-			if n == slices.Min(failed) {
-				cell = "**" + cell + "**"
-			}
-			row = append(row, cell)
-		}
-		ours, others := sent[len(sent)-1], sent[:len(sent)-1]
-		table.Row(append(row, fmt.Sprintf("%d, up to %d", ours, slices.Max(others)))...)
-	}
-	return strings.TrimSpace(table.String())
-}
-
-func perThousand(n int, r Result) int { return (1000*n + r.Offered/2) / r.Offered }

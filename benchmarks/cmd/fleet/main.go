@@ -37,10 +37,10 @@
 //	go run ./benchmarks/cmd/fleet -stored
 //
 // The first command runs three seeds and 300 random compositions. It writes
-// benchmarks/results/scenarios.md and targets.md, the plot of all scenarios, and the table
-// of docs/performance.md. -all adds libraries.md and its plot. The third command writes
-// load-shedding.md. -stored runs nothing: it writes the plot of all scenarios and the table of
-// docs/performance.md from the stored results.
+// benchmarks/results/scenarios.md and targets.md, and the plot of all scenarios. Then
+// UPDATE_DOCS=1 go test ./benchmarks/fleet -run=Overview writes the table of docs/performance.md.
+// -all adds libraries.md and its plot. The third command writes load-shedding.md. -stored runs
+// nothing: it writes the plot of all scenarios from the stored results.
 package main
 
 import (
@@ -86,7 +86,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "seed of the arrivals and the server")
 	flag.IntVar(&o.seeds, "seeds", 0, "number of seeds, starting at -seed; 0: 1, or with -write 3 for this library and a bare client")
 	flag.BoolVar(&o.targets, "targets", true, "also print the verdicts of "+peers.Ours)
-	flag.BoolVar(&o.write, "write", false, "write benchmarks/results, the plots and the table of docs/performance.md; needs all runs, or all of -scenario=gates")
+	flag.BoolVar(&o.write, "write", false, "write benchmarks/results and the plots; needs all runs, or all of -scenario=gates")
 	flag.StringVar(&o.out, "out", "", "write the results of any runs below this directory instead of the repository")
 	flag.IntVar(&o.random, "random", 0, "run only `n` random compositions of faults with the libraries in -peer and a bare client")
 	flag.IntVar(&o.only, "random-only", -1, "run only the random composition with this number")
@@ -96,7 +96,7 @@ func main() {
 	flag.IntVar(&o.hangs, "hangs", 0, "run only `n` drawn servers that hang")
 	flag.BoolVar(&o.remember, "remember", false, "store the results of other libraries in benchmarks/fleet/peers.json, as -all -write does")
 	flag.StringVar(&o.config, "config", "", "a configuration of this library as `JSON` of package config, in addition to the scenario's own")
-	flag.BoolVar(&o.stored, "stored", false, "run nothing: write the plot of all scenarios and the table of docs/performance.md from benchmarks/results")
+	flag.BoolVar(&o.stored, "stored", false, "run nothing: write the plot of all scenarios from benchmarks/results")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
 	log.SetOutput(io.Discard) //nolint:forbidigo // a command may
@@ -323,9 +323,6 @@ func (o options) report(t *testing.T, rows *fleet.Rows) error {
 		report.WriteResults(root, "scenarios", command+" -write", fleet.ScenarioResults(rows, tallies)),
 		report.WriteResults(root, "targets", command+" -write", fleet.TargetResults(rows)),
 		fleet.DrawScenarios(root))
-	if o.whole() {
-		err = errors.Join(err, fleet.WriteOverview(root))
-	}
 	if err != nil || !o.all && o.peer != "all" {
 		return err
 	}
@@ -351,7 +348,7 @@ func (o options) writeStored() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(fleet.DrawScenarios(root), fleet.WriteOverview(root))
+	return fleet.DrawScenarios(root)
 }
 
 // drawn runs the random compositions of a whole run. Libraries that are not run keep their

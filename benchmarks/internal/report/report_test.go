@@ -8,31 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestWriteSection_replacesOnlyItsOwn(t *testing.T) {
-	root := t.TempDir()
-	require.NoError(t, WriteSection(root, "docs/a.md", "a", "one\n"))
-	require.NoError(t, WriteSection(root, "docs/a.md", "b", "two"))
-	require.NoError(t, WriteSection(root, "docs/a.md", "a", "three"))
-	text, err := os.ReadFile(filepath.Join(root, "docs", "a.md"))
-	require.NoError(t, err)
-	require.Equal(t, "<!-- a:begin -->\nthree\n<!-- a:end -->\n\n<!-- b:begin -->\ntwo\n<!-- b:end -->\n", string(text))
-	section, err := Section(root, "docs/a.md", "a")
-	require.NoError(t, err)
-	require.Equal(t, "three", section)
-	_, err = Section(root, "docs/a.md", "c")
-	require.ErrorContains(t, err, "c:begin")
-}
-
-func TestReplaced(t *testing.T) {
-	text, err := replaced("before\n<!-- a:begin -->\nold\n<!-- a:end -->\nafter\n", "a", "new")
-	require.NoError(t, err)
-	require.Equal(t, "before\n<!-- a:begin -->\nnew\n<!-- a:end -->\nafter\n", text, "text outside the markers is kept")
-	for _, broken := range []string{"<!-- a:begin -->", "<!-- a:end -->", "<!-- a:end --><!-- a:begin -->"} {
-		_, err := replaced(broken, "a", "new")
-		require.Error(t, err)
-	}
-}
-
 func TestWriteResults_marksTheFileAsGenerated(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, WriteResults(root, "a", "go run ./a", "# A\n\ntext\n\n"))
