@@ -4,9 +4,8 @@
 //	go run ./benchmarks/cmd/fleet     # packages fleet and zoo: failures and limits of a server, in virtual time
 //	go run ./benchmarks/cmd/overhead  # package overhead: costs of a successful request
 //	go run ./benchmarks/cmd/matrix    # package matrix: behavior of each library
-//	go run ./benchmarks/cmd/jitter    # package jitter: calls by backoff strategy
 //
-// The commands write benchmarks/results, the plots in docs and the table of
-// docs/performance.md; fleet does so only with -write. -h lists the flags. The tests of this
+// The commands write benchmarks/results and the plots in docs; fleet does so only with -write.
+// -h lists the flags. With UPDATE_DOCS=1, tests write tables. The tests of this
 // module are short versions of the same experiments.
 package benchmarks
