@@ -19,8 +19,9 @@ import (
 const modulePath = "github.com/resilienthttp/resilienthttp/"
 
 // structure prints how large the inside of the root and of internal/ is: what calls pass, the largest structs, comments
-// inside functions, and lines of code by folder. It judges nothing.
-func structure([]string) error {
+// inside functions, and lines of code by folder. With the argument "functions" it also prints the names of the functions
+// that calls pass. It judges nothing.
+func structure(args []string) error {
 	texts, err := contents(":(glob)*.go", "internal/*.go", ":!*_test.go")
 	if err != nil {
 		return err
@@ -35,7 +36,7 @@ func structure([]string) error {
 	}
 	printStructs(files)
 	printFolders(files)
-	return printPasses(files)
+	return printPasses(files, slices.Contains(args, "functions"))
 }
 
 // source is a file.
@@ -176,7 +177,7 @@ func printFolders(files []*source) {
 }
 
 // printPasses prints how many functions and files the calls of package passes go through, by the counters of coverage.
-func printPasses(files []*source) error {
+func printPasses(files []*source, names bool) error {
 	dir, err := os.MkdirTemp("", "structure")
 	if err != nil {
 		return err
@@ -202,23 +203,27 @@ func printPasses(files []*source) error {
 		if err != nil {
 			return err
 		}
-		functions, in, err := passed(files, string(text))
+		functions, err := passed(files, string(text))
 		if err != nil {
 			return err
 		}
 		name, part, _ := strings.Cut(filepath.Base(of), ".")
-		fmt.Printf("%-40s %9d %9d\n", name+" "+map[string]string{"before": "before Base", "whole": "whole"}[part], functions, in)
+		in := map[string]bool{}
+		for _, f := range functions {
+			file, _, _ := strings.Cut(f, ":")
+			in[file] = true
+		}
+		fmt.Printf("%-40s %9d %9d\n", name+" "+map[string]string{"before": "before Base", "whole": "whole"}[part], len(functions), len(in))
+		if names {
+			fmt.Println("  " + strings.Join(functions, "\n  "))
+		}
 	}
 	return nil
 }
 
-// passed counts the functions and files with a counter above zero in a profile.
-func passed(files []*source, profile string) (functions, in int, err error) {
-	type place struct {
-		file string
-		line int // of a function; 0: the file
-	}
-	seen := map[place]bool{}
+// passed returns the functions with a counter above zero in a profile, as file:line name, in order.
+func passed(files []*source, profile string) ([]string, error) {
+	var functions []string
 	for _, l := range lines(profile)[1:] {
 		file, rest, _ := strings.Cut(l, ":")
 		f := slices.IndexFunc(files, func(s *source) bool { return modulePath+s.name == file })
@@ -228,18 +233,14 @@ func passed(files []*source, profile string) (functions, in int, err error) {
 		begin, _, _ := strings.Cut(rest, ".")
 		line, err := strconv.Atoi(begin)
 		if err != nil {
-			return 0, 0, errors.New("a profile with the line " + l)
+			return nil, errors.New("a profile with the line " + l)
 		}
 		for _, fn := range files[f].functions {
 			if fn.first <= line && line <= fn.last {
-				seen[place{file, fn.first}], seen[place{file, 0}] = true, true
+				functions = append(functions, fmt.Sprintf("%s:%d %s", files[f].name, fn.first, fn.name))
 			}
 		}
 	}
-	for p := range seen {
-		if p.line == 0 {
-			in++
-		}
-	}
-	return len(seen) - in, in, nil
+	slices.Sort(functions)
+	return slices.Compact(functions), nil
 }

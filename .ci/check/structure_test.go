@@ -34,7 +34,7 @@ func TestStructure(t *testing.T) {
 	assert.Equal(t, []function{{"first", 10, 17}, {"second", 19, 19}}, f.functions)
 	assert.Equal(t, [...]int{12, 4, 3}, [...]int{f.code, f.inside, f.comments}, "code, code in functions, comments in functions")
 
-	functions, files, err := passed([]*source{f}, "mode: atomic\n"+modulePath+"file.go:10.21,13.12 2 1\n"+modulePath+"file.go:19.17,19.26 1 0\nother/file.go:1.1,2.2 1 1\n")
+	functions, err := passed([]*source{f}, "mode: atomic\n"+modulePath+"file.go:10.21,13.12 2 1\n"+modulePath+"file.go:19.17,19.26 1 0\nother/file.go:1.1,2.2 1 1\n")
 	require.NoError(t, err)
-	assert.Equal(t, [...]int{1, 1}, [...]int{functions, files})
+	assert.Equal(t, []string{"file.go:10 first"}, functions)
 }
