@@ -157,10 +157,9 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 // the retries waits.
 func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	longest := c.breaker.MaxWait
-	if c.owner != ownerCall || longest < 0 || longest == 0 && c.breaker.Static {
-		return 0
-	}
 	switch {
+	case c.owner != ownerCall, longest < 0, longest == 0 && c.breaker.Static:
+		return 0
 	case longest > 0:
 	case r.circuit.Slow():
 		longest = maxHoldSlow

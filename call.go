@@ -60,7 +60,7 @@ func (c *call) begin() *Error {
 	if c.key.invalid != nil {
 		return &Error{Err: c.key.invalid}
 	}
-	if c.before != nil && !c.idempotent && InDoubt(c.before, nil) {
+	if c.before != nil && c.repeats == repeatsWork && InDoubt(c.before, nil) {
 		if callOf(c.before) != nil && c.redirectedAway(&c.first.visit) {
 			return &Error{Err: errRedirected}
 		}

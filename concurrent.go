@@ -83,7 +83,8 @@ func (r *hedgedCall) begin(a *attempt) bool {
 	c := r.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.over || !a.report.Hedge && (c.number >= c.maxAttempts() || c.seconds >= maxSeconds) {
+	noneLeft := c.number >= c.maxAttempts() || c.seconds >= maxSeconds
+	if r.over || noneLeft && !a.report.Hedge {
 		return false
 	}
 	if !a.report.Hedge {
@@ -181,8 +182,9 @@ func (r *hedgedCall) finish(a *attempt) {
 // unsafe method is not while another attempt is in flight, because the server may reject the
 // second of two requests with the same key. The lock is held.
 func (r *hedgedCall) mayWin(a *attempt) bool {
-	status := a.report.status()
-	return r.call.safe || !a.report.Hedge || status < 400 || status >= 500 || !r.othersInFlight(a)
+	clientError := a.report.status()/100 == 4
+	ofSecond := clientError && a.report.Hedge && r.call.repeats != repeatsNothing
+	return !ofSecond || !r.othersInFlight(a)
 }
 
 // othersInFlight reports whether another attempt of the call has no outcome yet. The lock is held.
@@ -223,7 +225,8 @@ func (r *hedgedCall) outcome() *attempt {
 		state := c.retryState()
 		state.later = append(state.later, entry)
 		runHooks(c, attemptDone, &entry.report)
-		if entry == a && a != result && (a == r.kept || !a.report.Hedge) {
+		held := a == r.kept || !a.report.Hedge // finish has discarded the others
+		if held && entry == a && a != result {
 			a.discard()
 		}
 	}
@@ -306,7 +309,8 @@ func (r *hedgedCall) cancelAll() (done []*attempt) {
 		r.sleep()
 	}
 	for _, a := range append(slices.Clip(r.copies), r.first) {
-		if a.inTime && (a == r.winner || a == r.kept || !a.report.Hedge) {
+		held := a == r.winner || a == r.kept || !a.report.Hedge
+		if held && a.inTime {
 			done = append(done, a)
 		}
 	}

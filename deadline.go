@@ -47,15 +47,10 @@ type DeadlineHeader struct {
 }
 
 func (d DeadlineHeader) withDefaults() DeadlineHeader {
-	d.Name = deadlineField(d.Name)
+	d.Name = textproto.CanonicalMIMEHeaderKey(cmp.Or(d.Name, defaultDeadlineHeader))
 	d.Relative = textproto.CanonicalMIMEHeaderKey(cmp.Or(d.Relative, timeoutHeader))
 	d.Margin = max(d.Margin, 0)
 	return d
-}
-
-// deadlineField returns the canonical name of the deadline's field. "" means the default.
-func deadlineField(name string) string {
-	return textproto.CanonicalMIMEHeaderKey(cmp.Or(name, defaultDeadlineHeader))
 }
 
 // minLeft is the shortest time that is sent.
@@ -155,7 +150,7 @@ func (d DeadlineHandler) received(h http.Header, now time.Time) (left time.Durat
 		}
 	}
 	if !ok {
-		at, err := time.Parse(time.RFC3339, strings.TrimSpace(field.Value(h, deadlineField(d.Header))))
+		at, err := time.Parse(time.RFC3339, strings.TrimSpace(h.Get(cmp.Or(d.Header, defaultDeadlineHeader))))
 		left, ok = at.Sub(now), err == nil // Sub saturates
 	}
 	if ok && d.Max > 0 {

@@ -92,7 +92,7 @@ func (h *Hedge) delay(latencies *latency.Window, at time.Duration) (time.Duratio
 	recent := latencies.Histogram(at)
 	// Most responses may take exactly the quantile, to the precision of the clock. They are not
 	// slow.
-	return recent.Quantile(h.level) + 1, recent.Samples() >= minLatencies
+	return recent.Quantile(h.level) + 1, recent.Samples >= minLatencies
 }
 
 // admit takes a token for one hedge at a time since the origin of the record.
@@ -102,7 +102,7 @@ func (h *Hedge) admit(r *record, at time.Duration, now time.Time) (retrybudget.P
 	}
 	if h.fixed == 0 {
 		recent := r.latencies.Histogram(at)
-		perSecond := float64(recent.Samples()) / max(min(at-r.created, time.Minute).Seconds(), 1) // in the last minute
+		perSecond := float64(recent.Samples) / max(min(at-r.created, time.Minute).Seconds(), 1) // in the last minute
 		if !r.hedges.credit.admit(perSecond, now) {
 			return retrybudget.Permit{}, false
 		}

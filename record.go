@@ -69,9 +69,9 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 
 func (r *record) latency(at time.Duration) LatencyStatus {
 	recent := r.latencies.Histogram(at)
-	quantile := func(q float64) time.Duration { return min(recent.Quantile(q), recent.Slowest()) } // not the end of its bucket
+	quantile := func(q float64) time.Duration { return min(recent.Quantile(q), recent.Slowest) } // not the end of its bucket
 	s := LatencyStatus{
-		P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99), Samples: recent.Samples(),
+		P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99), Samples: recent.Samples,
 		InFlightAge: r.inFlight.Age(at), Slow: r.usual.IsSlow(&recent, r.attemptsAreOld(at)),
 	}
 	s.UsualP50, s.UsualP99, _ = r.usual.Get()
@@ -143,7 +143,7 @@ func (a *attempt) class() responseClass {
 	switch {
 	case a.end == endCanceled || a.end == endSuperseded:
 		return classNone
-	case a.end == endTimeout || a.end == endDeadline || resp == nil && neterr.TimedOut(err):
+	case a.end == endTimeout, a.end == endDeadline, resp == nil && neterr.TimedOut(err):
 		return classTimeout
 	case resp == nil:
 		return classNetworkError
@@ -160,7 +160,9 @@ func (a *attempt) class() responseClass {
 }
 
 func (c *call) noteEnd(resp *http.Response) {
-	if a := c.last; a != nil && a.report.Verdict.retryable() && (a.outcome == circuit.Failure || a.outcome == circuit.Timeout) {
+	a := c.last
+	failed := a != nil && (a.outcome == circuit.Failure || a.outcome == circuit.Timeout)
+	if failed && a.report.Verdict.retryable() {
 		if failing := &a.visit.Record.failing; !failing.Load() {
 			failing.Store(true)
 		}

@@ -28,6 +28,7 @@ type attemptTimers struct {
 
 	timer   *time.Timer // fires at the first of these; nil: none
 	stopped bool        // the attempt has its outcome
+	second  bool        // slow sends a second attempt
 }
 
 // next returns the time until the next event of an attempt with the given age. idle is the time
@@ -43,6 +44,11 @@ func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, plann
 
 func (c *call) planTimers(a *attempt, now time.Time) {
 	left, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
+	// The method must be safe: a server may reject the second of two requests with the same key, although it serves the first.
+	second := c.repeats == repeatsNothing && c.replayable && c.owner == ownerCall
+	watched := a.visit.Record.protocol.Load() == protocolHTTP2
+	mayBeSlow := (second || watched) && !isStream(c.request.Header)
+	a.timers.second = second && mayBeSlow
 	switch timeout := c.policy.AttemptTimeout; {
 	case timeout > 0 && (!bounded || timeout < left):
 		a.timers.cut = timeout
@@ -53,7 +59,7 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		switch mayBeSlow := c.maySendSecond() || a.visit.Record.protocol.Load() == protocolHTTP2 && !isStream(c.request.Header); {
+		switch {
 		case !mayBeSlow, a.concurrent && !bounded: // a copy gets no copy of its own, unless there is a deadline
 		case a.concurrent:
 			a.timers.slow = left / 2
@@ -63,7 +69,7 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 			a.timers.slow = slowResponse
 		}
 	}
-	if a.visit.Probes && c.maySendSecond() { // another endpoint answers if this one hangs
+	if a.visit.Probes && a.timers.second { // another endpoint answers if this one hangs
 		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.responses.Get())
 	}
 	if c.hedge != nil && !a.concurrent && c.mayBeHedged() {
@@ -75,14 +81,8 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 
 // mayBeHedged reports whether the server may get the request of the call twice.
 func (c *call) mayBeHedged() bool {
-	return c.owner == ownerCall && c.replayable && (c.safe || c.harmless || c.key.value != "")
-}
-
-// maySendSecond reports whether a slow attempt of the call gets a second one. The method must be
-// safe: a server may reject the second of two requests with the same key, although it serves the
-// first.
-func (c *call) maySendSecond() bool {
-	return c.safe && c.replayable && c.owner == ownerCall && !isStream(c.request.Header)
+	harmless := c.repeats >= repeatsByLeave || c.key.value != ""
+	return harmless && c.replayable && c.owner == ownerCall
 }
 
 // maxSeconds is the maximum number of second attempts of a call.
@@ -154,7 +154,7 @@ func (a *attempt) due() (event timerEvent) {
 		t.hedge, event = 0, sendHedge
 	case t.slow > 0 && idle >= t.slow:
 		t.slow = 0
-		if c.maySendSecond() && c.number < c.maxAttempts() && c.seconds < maxSeconds {
+		if t.second && c.number < c.maxAttempts() && c.seconds < maxSeconds {
 			event = sendSecond
 		} else if a.leaveSilent() && c.traced() {
 			event = leftConnection

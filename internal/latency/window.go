@@ -107,12 +107,12 @@ func (w *Window) Histogram(at time.Duration) (h Histogram) {
 	for i := range w.few {
 		if sample := w.few[i].Load(); int64(sample>>bucketBits) >= min(oldest, maxEpoch) {
 			h.counts[sample%buckets]++
-			h.samples++
+			h.Samples++
 		}
 	}
 	for i := range w.slowest {
 		if sample := w.slowest[i].Load(); int64(sample>>tookBits) >= oldest {
-			h.slowest = max(h.slowest, time.Duration(sample&(1<<tookBits-1))*time.Microsecond)
+			h.Slowest = max(h.Slowest, time.Duration(sample&(1<<tookBits-1))*time.Microsecond)
 		}
 	}
 	many := w.many.Load()
@@ -127,7 +127,7 @@ func (w *Window) Histogram(at time.Duration) (h Histogram) {
 		for b := range s.counts {
 			count := uint64(s.counts[b].Load())
 			h.counts[b] += count
-			h.samples += count
+			h.Samples += int(count)
 		}
 	}
 	return h
@@ -137,26 +137,20 @@ func (w *Window) Histogram(at time.Duration) (h Histogram) {
 // one.
 type Histogram struct {
 	counts  [buckets]uint64
-	samples uint64
-	slowest time.Duration
+	Samples int
+	Slowest time.Duration // rounded up to a microsecond
 }
-
-// Slowest returns the slowest latency, rounded up to a microsecond.
-func (h *Histogram) Slowest() time.Duration { return h.slowest }
-
-// Samples returns the number of latencies.
-func (h *Histogram) Samples() int { return int(h.samples) }
 
 // Quantile returns the latency that a ratio q of the samples did not exceed. It is at most a
 // third too high, and never too low. Without samples it is 0. A q below 0 means 0; a q above
 // 1, and NaN, mean 1.
 func (h *Histogram) Quantile(q float64) time.Duration {
-	if h.samples == 0 {
+	if h.Samples == 0 {
 		return 0
 	}
-	rank := h.samples
+	rank := uint64(h.Samples)
 	if q < 1 {
-		rank = uint64(max(math.Ceil(q*float64(h.samples)), 1))
+		rank = uint64(max(math.Ceil(q*float64(h.Samples)), 1))
 	}
 	b := 0
 	for upTo := h.counts[0]; upTo < rank && b < buckets-1; upTo += h.counts[b] {

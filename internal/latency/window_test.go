@@ -152,5 +152,5 @@ func BenchmarkQuantile(b *testing.B) {
 // quantile returns a quantile of the Window, and the number of its samples.
 func quantile(w *Window, at time.Duration, q float64) (time.Duration, int) {
 	h := w.Histogram(at)
-	return h.Quantile(q), h.Samples()
+	return h.Quantile(q), h.Samples
 }

@@ -94,7 +94,7 @@ func NotConnected(err error) bool {
 
 func dialing(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
-	return ok && (op.Op == "dial" || op.Op == "proxyconnect" || strings.HasPrefix(op.Op, "socks"))
+	return ok && (slices.Contains([]string{"dial", "proxyconnect"}, op.Op) || strings.HasPrefix(op.Op, "socks"))
 }
 
 // invalidAddress reports whether the dialer rejected the address, such as a port above
@@ -126,6 +126,6 @@ func SchemeMismatch(err error) bool {
 // TimedOut reports whether err is a timeout or an expired deadline.
 func TimedOut(err error) bool {
 	var timeout interface{ Timeout() bool }
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.As(err, &timeout) && timeout.Timeout()
+	passed := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+	return passed || errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -210,8 +210,9 @@ const rounding = 2 * time.Second
 func (p *parser) addUnnamed(q *quota, name string) {
 	for i := range p.state.Dimensions {
 		d := &p.state.Dimensions[i]
-		if d.Remaining == q.remaining && (d.Limit == 0 || q.limit <= 0 || d.Limit == q.limit) &&
-			(d.Reset-q.reset.wait).Abs() <= rounding {
+		sameLimit := d.Limit == 0 || q.limit <= 0 || d.Limit == q.limit
+		sameReset := (d.Reset - q.reset.wait).Abs() <= rounding
+		if d.Remaining == q.remaining && sameLimit && sameReset {
 			d.Limit, d.Window = max(d.Limit, q.limit), max(d.Window, q.window)
 			return
 		}

@@ -103,7 +103,7 @@ func parseFixed(s string) (t time.Time, ok bool) {
 	month := strings.Index("JanFebMarAprMayJunJulAugSepOctNovDec", s[8:11])
 	day, year := digits(s[5:7]), digits(s[12:16])
 	hour, minute, second := digits(s[17:19]), digits(s[20:22]), digits(s[23:25])
-	if min(weekday, month, day, year, hour, minute, second) < 0 || weekday%3+month%3 > 0 || minute > 59 || second > 59 {
+	if min(weekday, month, day, year, hour, minute, second) < 0 || weekday%3+month%3 > 0 || max(minute, second) > 59 {
 		return t, false
 	}
 	t = time.Date(year, time.Month(1+month/3), day, hour, minute, second, 0, time.UTC)

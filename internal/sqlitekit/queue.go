@@ -141,13 +141,11 @@ func (q *writerQueue) Leave(w *Waiter) {
 	}
 }
 
-// grant is called under the mutex.
 func (q *writerQueue) grant(w *Waiter) {
 	q.holder = w
 	q.grants++
 }
 
-// count returns how many times a waiter was let write.
 func (q *writerQueue) count() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()

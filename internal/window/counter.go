@@ -49,9 +49,6 @@ type Counter struct {
 	awakening sync.Mutex // for the first events after a very long idle time
 }
 
-// wrap returns the tag of an epoch.
-func wrap(epoch int64) uint64 { return uint64(uint16(epoch / Buckets)) }
-
 // epoch returns the number of a bucket. It rounds the width down, so that the window is never too
 // long.
 func epoch(now, length time.Duration) int64 {
@@ -64,7 +61,7 @@ func (c *Counter) Add(now, length time.Duration, a, b uint32) {
 	if e > last {
 		last = c.advance(e)
 	}
-	tag, bucket := wrap(last), &c.ring[last%Buckets]
+	tag, bucket := uint64(uint16(last/Buckets)), &c.ring[last%Buckets]
 	for {
 		old := bucket.Load()
 		if old>>tagShift != tag {
@@ -89,7 +86,7 @@ func (c *Counter) Newest(now, length time.Duration, buckets int) (a, b uint64) {
 	// Buckets after last may have any tag, after a long idle time also that of this wrap.
 	last := c.last.Load()
 	for i := max(max(epoch(now, length), last)-int64(buckets)+1, 0); i <= last; i++ {
-		if word := c.ring[i%Buckets].Load(); word>>tagShift == wrap(i) {
+		if word := c.ring[i%Buckets].Load(); word>>tagShift == uint64(uint16(i/Buckets)) {
 			a, b = a+(word>>countBits&CounterMax), b+(word&CounterMax)
 		}
 	}
@@ -110,7 +107,7 @@ func (c *Counter) advance(e int64) int64 {
 	// is cleared without a comparison.
 	blind := e-last >= wrapsUntilClear*Buckets
 	for i := max(last+1, e-Buckets+1); i <= e; i++ {
-		bucket, tag := &c.ring[i%Buckets], wrap(i)
+		bucket, tag := &c.ring[i%Buckets], uint64(uint16(i/Buckets))
 		// Tags overflow: a tag is older if it is less than half of their range behind.
 		for old := bucket.Load(); blind || int16(old>>tagShift-tag) < 0; old = bucket.Load() {
 			if bucket.CompareAndSwap(old, tag<<tagShift) {
