@@ -134,11 +134,15 @@ func (s *scopeRecords) evict() {
 
 // keep reports whether other scopes must be evicted first.
 func (s *scopeRecords) keep() bool {
-	kept := s.quotas.Load().Active()
-	for r := range s.all() {
-		kept = kept || r.circuit.NotClosed() || r.inFlight.Count() > 0
+	if s.quotas.Load().Active() {
+		return true
 	}
-	return kept
+	for r := range s.all() {
+		if r.circuit.NotClosed() || r.inFlight.Count() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *scopeRecords) all() iter.Seq2[*record, Priority] {
@@ -159,6 +163,7 @@ func (s *scopeRecords) quotaSet() *quota.Set {
 	}
 	if set := s.config.rateLimit.engine().Set(s.name); s.quotas.CompareAndSwap(nil, set) {
 		s.hold(&set.Refs)
+		s.config.replace.Add(-int64(replacementsPeriod / replacements)) // a scope with a quota is kept in any case
 	}
 	return s.quotas.Load()
 }
