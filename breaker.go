@@ -175,7 +175,6 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	return min(c.start.Add(longest).Sub(now), left)
 }
 
-// heldFor describes a circuit for which a call has waited.
 func heldFor(waited time.Duration, outage, now time.Time) string {
 	var said []string
 	if !outage.IsZero() {

@@ -93,7 +93,6 @@ func (c *call) fail(err *Error) {
 	c.failure, c.rejected = err, err.byGate()
 }
 
-// stop notes why the next attempt is not sent.
 func (c *call) stop(reason error) {
 	c.timeline.queued = time.Since(c.timeline.accounted)
 	if c.last != nil {

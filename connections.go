@@ -209,7 +209,6 @@ func (p *pools) isSilent(key poolKey) bool {
 	return false
 }
 
-// forget ends the entry of a connection that is closed, or not silent any more.
 func (p *pools) forget(key poolKey, conn *watchedConn) {
 	if p.silent.CompareAndDelete(key, conn) {
 		p.suspect.Add(-1)

@@ -28,7 +28,6 @@ const (
 	resultKnown             // its response says what became of it
 )
 
-// factOf returns what the result of a request says of its work.
 func factOf(resp *http.Response, err error) fact {
 	if resp == nil {
 		switch {

@@ -181,7 +181,6 @@ func name(a *Attempt) string {
 	return text
 }
 
-// outcome says how an attempt ended, and what the verdict is.
 func outcome(a *Attempt) string {
 	switch {
 	case a.Response != nil:

@@ -57,7 +57,6 @@ type hedgeScope struct {
 	credit hedgeCredit
 }
 
-// scope returns the state of a scope, or nil without a Hedge.
 func (h *Hedge) scope(name string) *hedgeScope {
 	if h == nil {
 		return nil

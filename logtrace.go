@@ -25,7 +25,7 @@ import (
 // body, and only a short hash of the idempotency key. In a second, at most 100 failed calls are written, and all
 // that are in doubt, and at most ten records of each other event. docs/telemetry.md lists the events and keys.
 func LogTrace(logger *slog.Logger) *Trace {
-	l := &traceLogger{logger: logger}
+	l := &traceLogger{logger: logger, events: map[string]eventCount{}}
 	return &Trace{
 		AttemptStart: l.pace, AttemptDone: l.attempt, QueueWait: l.queued, ConnectionLeft: l.connectionLeft, RetryWait: l.retry,
 		CallDone: l.call, BreakerChange: l.breaker,
@@ -36,7 +36,7 @@ type traceLogger struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	events map[string]*eventCount // a few
+	events map[string]eventCount // a few
 }
 
 func (l *traceLogger) to() *slog.Logger {
@@ -115,7 +115,6 @@ func (l *traceLogger) pace(a *Attempt) {
 	}
 }
 
-// quotaAttrs describe an exhausted quota, or none for nil.
 func quotaAttrs(q *QuotaStatus) []slog.Attr {
 	if q == nil {
 		return nil
@@ -195,7 +194,6 @@ func (l *traceLogger) call(c *Call) {
 	}
 }
 
-// keyAttrs are the hash of the idempotency key of a call, or none.
 func keyAttrs(c *call) []slog.Attr {
 	if c == nil || c.key.value == "" {
 		return nil
@@ -317,14 +315,8 @@ type eventCount struct {
 func (l *traceLogger) admit(event string, rate int, now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.events == nil {
-		l.events = map[string]*eventCount{}
-	}
 	c := l.events[event]
-	if c == nil {
-		c = new(eventCount)
-		l.events[event] = c
-	}
+	defer func() { l.events[event] = c }()
 	if now.Sub(c.second) >= time.Second {
 		c.second, c.written = now, 0
 	}

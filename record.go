@@ -249,7 +249,6 @@ const (
 	recentBuckets   = 4
 )
 
-// add counts a call that began and ended at times since the origin.
 func (e *endCounts) add(start, at time.Duration, class responseClass) {
 	if class == classNone {
 		return
@@ -284,7 +283,6 @@ func (e *endCounts) counter(class responseClass) *window.Counter {
 	return e.others[class/2].Load()
 }
 
-// counts returns the number of calls of each class, and of all, in the newest buckets of the window.
 func (e *endCounts) counts(at time.Duration, buckets int) (n [classes]int, calls int) {
 	for pair := range classes / 2 {
 		if c := e.counter(2 * pair); c != nil {
@@ -296,7 +294,6 @@ func (e *endCounts) counts(at time.Duration, buckets int) (n [classes]int, calls
 	return n, calls
 }
 
-// read describes the calls in the newest buckets of the window.
 func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
 	n, calls := e.counts(at, buckets)
 	s := ResponseStatus{

@@ -34,7 +34,6 @@ type retryState struct {
 	notBefore time.Time // of the call that has ended; zero: unknown
 }
 
-// release releases the tokens and the body of a retry that is not sent.
 func (s *retryState) release() {
 	s.permit.Cancel()
 	if body := s.body; body != nil {
@@ -280,7 +279,6 @@ func (c *call) reserve(response time.Duration) time.Duration {
 	return max(least, max(c.record.responses.Get(), response)+body)
 }
 
-// prepareRetry prepares the retry after its wait. A gate may reject it.
 func (c *call) prepareRetry() error {
 	c.setRetryWaiting(false)
 	c.last.report.RetryWait = c.timeline.wait(time.Now())

@@ -121,7 +121,6 @@ func (s *scopeRecords) hold(entry *scope.Refs) {
 	}
 }
 
-// evict is called when the scope has left the map. Calls may still use it.
 func (s *scopeRecords) evict() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -140,7 +140,6 @@ func (h *heldStream) judge(next *bodyRead) (enough bool, err error) {
 	return false, neterr.With(errStreamEnded, io.ErrUnexpectedEOF)
 }
 
-// decides reports whether the event is content or a failure.
 func (h *heldStream) decides(e eventstream.Event) bool {
 	verdict := VerdictPending
 	switch {

@@ -1,6 +1,5 @@
-// Package neterr classifies errors of net/http, net and crypto/tls. It reports whether the
-// request is invalid, whether it may have reached the server, and whether a retry can
-// succeed. [SafeText] returns a text that is safe to log.
+// Package neterr classifies errors of net/http, net and crypto/tls. It reports whether the request is invalid, whether
+// it may have reached the server, and whether a retry can succeed. [SafeText] returns a text that is safe to log.
 //
 // Errors are distinguished by errors.As and errors.Is. Where net/http offers no type, the
 // beginning of the innermost error's text decides. These texts have not changed in ten
@@ -24,12 +23,10 @@ import (
 // ErrMalformed is wrapped by errors about requests that this module rejects as malformed.
 var ErrMalformed = errors.New("invalid request")
 
-// ErrMisconfigured is wrapped by errors about this module's configuration, which fail every
-// request.
+// ErrMisconfigured is wrapped by errors about this module's configuration, which fail every request.
 var ErrMisconfigured = errors.New("invalid configuration")
 
-// Malformed reports whether the request itself is invalid, so that every retry would fail
-// with the same error.
+// Malformed reports whether the request itself is invalid, so that every retry would fail with the same error.
 func Malformed(err error) bool { return invalid(err) || hasPrefix(err, bodyTexts[:]) }
 
 // invalid reports whether the request was rejected before any byte of it was written.
@@ -51,13 +48,11 @@ func prefix(text string, texts []string) string {
 	return ""
 }
 
-// anyInnermost reports whether is returns true for an error in the tree of err that wraps
-// no other error.
+// anyInnermost reports whether is returns true for an error in the tree of err that wraps no other error.
 func anyInnermost(err error, is func(error) bool) bool {
 	return anyOf(err, func(err error) bool { return wrapped(err) == nil && is(err) })
 }
 
-// has reports whether there is an error of a type in the tree of err.
 func has[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
@@ -69,7 +64,6 @@ func anyOf(err error, is func(error) bool) bool {
 	return err != nil && (is(err) || slices.ContainsFunc(wrapped(err), func(err error) bool { return anyOf(err, is) }))
 }
 
-// wrapped returns the errors that err wraps directly.
 func wrapped(err error) []error {
 	switch wrapper := err.(type) { //nolint:errorlint // the errors that this very error wraps
 	case interface{ Unwrap() error }:

@@ -120,9 +120,8 @@ func (q *quota) setUsage(value string) (ok bool) {
 	return true
 }
 
-// fill copies what q lacks from other, if the two may be the same quota: at most one of
-// them has a remaining count, or both have the same. Zendesk sends half of its quota as
-// X-Rate-Limit and half as RateLimit.
+// fill copies what q lacks from other, if the two may be the same quota: at most one of them has a remaining count, or
+// both have the same. Zendesk sends half of its quota as X-Rate-Limit and half as RateLimit.
 func (q *quota) fill(other *quota) {
 	if q.remaining >= 0 && other.remaining >= 0 && q.remaining != other.remaining {
 		return

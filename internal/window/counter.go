@@ -1,5 +1,4 @@
-// Package window counts events in a sliding window of time, without a lock and with an error of
-// at most one bucket.
+// Package window counts events in a sliding window of time, without a lock and with an error of at most one bucket.
 //
 // A time is a time.Duration since an origin that the owner chooses, from one monotonic clock. The
 // owner passes the length of the window with each call and must not change it.
@@ -18,16 +17,14 @@ const (
 	// MinLength is the minimum length of a window. A shorter length means this one.
 	MinLength = time.Millisecond
 
-	// CounterMax is the maximum of each count within one bucket. A larger count stays at this
-	// value.
+	// CounterMax is the maximum of each count within one bucket. A larger count stays at this value.
 	CounterMax = 1<<countBits - 1
 
 	countBits = 24
 	tagShift  = 2 * countBits
 
-	// Tags are compared as signed 16-bit differences, so they must be less than 1<<15 wraps
-	// apart. After a longer idle time (three days for a window of ten seconds), the buckets are
-	// cleared without a comparison.
+	// Tags are compared as signed 16-bit differences, so they must be less than 1<<15 wraps apart. After a longer idle
+	// time (three days for a window of ten seconds), the buckets are cleared without a comparison.
 	wrapsUntilLock  = 1 << 14
 	wrapsUntilClear = 3 << 13
 )
@@ -36,21 +33,18 @@ const (
 // that ends now. The zero value is ready for use. It must not be copied after its first use. It
 // is safe for concurrent use, and counts each event exactly once.
 //
-// The window moves in steps of a sixteenth, and is never longer than its length. A time that is
-// earlier than a previous one counts as that one: goroutines that read the clock and count a
-// moment later may differ in their order.
+// The window moves in steps of a sixteenth, and is never longer than its length. A time that is earlier than a previous
+// one counts as that one: goroutines that read the clock and count a moment later may differ in their order.
 type Counter struct {
-	// Each bucket is one word: 16 bits of tag, the number of the wrap around the ring, and 24
-	// bits for each count. So one compare-and-swap moves a bucket to the next wrap or counts in
-	// it, and no count is lost.
+	// Each bucket is one word: 16 bits of tag, the number of the wrap around the ring, and 24 bits for each count. So
+	// one compare-and-swap moves a bucket to the next wrap or counts in it, and no count is lost.
 	ring [Buckets]atomic.Uint64
 	last atomic.Int64 // newest epoch (time in bucket widths)
 
 	awakening sync.Mutex // for the first events after a very long idle time
 }
 
-// epoch returns the number of a bucket. It rounds the width down, so that the window is never too
-// long.
+// epoch returns the number of a bucket. It rounds the width down, so that the window is never too long.
 func epoch(now, length time.Duration) int64 {
 	return int64(max(now, 0) / (max(length, MinLength) / Buckets))
 }
@@ -93,9 +87,8 @@ func (c *Counter) Newest(now, length time.Duration, buckets int) (a, b uint64) {
 	return a, b
 }
 
-// advance prepares the buckets up to epoch e. It returns e, or a later epoch that another
-// goroutine has reached. It moves also buckets without events, so that none is more than one wrap
-// behind and 16 bits of tag are enough.
+// advance prepares the buckets up to epoch e. It returns e, or a later epoch that another goroutine has reached. It
+// moves also buckets without events, so that none is more than one wrap behind and 16 bits of tag are enough.
 func (c *Counter) advance(e int64) int64 {
 	last := c.last.Load()
 	if e-last >= wrapsUntilLock*Buckets {
