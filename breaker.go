@@ -168,11 +168,11 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	default:
 		longest = maxHold
 	}
-	left := c.spare(now)
+	remaining := c.spare(now)
 	if c.last != nil {
-		left = c.room(now)
+		remaining = c.room(now)
 	}
-	return min(c.start.Add(longest).Sub(now), left)
+	return min(c.start.Add(longest).Sub(now), remaining)
 }
 
 func heldFor(waited time.Duration, outage, now time.Time) string {

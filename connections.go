@@ -36,8 +36,8 @@ type Connections struct {
 	// means no limit.
 	MaxAge time.Duration
 
-	first sync.Once
-	base  *http.Transport // Transport, or NewBase()
+	once sync.Once
+	base *http.Transport // Transport, or NewBase()
 
 	mu    sync.Mutex // guards the creation of pools
 	pools atomic.Pointer[pools]
@@ -79,7 +79,7 @@ func (c *Connections) CloseIdleConnections() {
 func (c *Connections) Unwrap() http.RoundTripper { return c.transport() }
 
 func (c *Connections) transport() *http.Transport {
-	c.first.Do(func() {
+	c.once.Do(func() {
 		if c.base = c.Transport; c.base == nil {
 			c.base = NewBase()
 		}
@@ -291,10 +291,10 @@ func (a *attempt) leaveSilent() bool {
 // or a 421 avoids the pool.
 func (a *attempt) noteConnection() {
 	c := a.call
-	left := false
+	abandoned := false
 	switch {
 	case a.timedOut(), a.wasOvertaken():
-		left = a.leaveSilent()
+		abandoned = a.leaveSilent()
 	case a.misdirected():
 		c.avoid.Or(1 << (a.pool.Load() - 1))
 	default:
@@ -302,7 +302,7 @@ func (a *attempt) noteConnection() {
 			c.avoid.And(^(uint32(1) << conn.pool))
 		}
 	}
-	if left && c.traced() {
+	if abandoned && c.traced() {
 		runHooks(c, connectionLeft, a.soFar())
 	}
 }

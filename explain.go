@@ -272,11 +272,11 @@ func (e *explanation) end(free time.Duration) {
 	case failed != nil && (len(c.Attempts) == 0 || c.Latency-free >= shortWait): // canceled during a wait
 		event, reason = "end", described(failed)
 	}
-	if left := c.Latency - free; left >= shortWait && reason != "" {
+	if remaining := c.Latency - free; remaining >= shortWait && reason != "" {
 		if len(c.Attempts) == 0 {
 			e.queue(0, c.Latency, nil)
 		} else {
-			e.row(transcript.Duration(free), "wait", transcript.Duration(left), "for a retry that was not sent")
+			e.row(transcript.Duration(free), "wait", transcript.Duration(remaining), "for a retry that was not sent")
 		}
 	}
 	if reason == "" {

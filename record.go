@@ -69,7 +69,7 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 
 func (r *record) latency(at time.Duration) LatencyStatus {
 	recent := r.latencies.Histogram(at)
-	quantile := func(q float64) time.Duration { return min(recent.Quantile(q), recent.Slowest) } // not the end of its bucket
+	quantile := func(q float64) time.Duration { return min(recent.Quantile(q), recent.Slowest) } // not the end of its bin
 	s := LatencyStatus{
 		P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99), Samples: recent.Samples,
 		InFlightAge: r.inFlight.Age(at), Slow: r.usual.IsSlow(&recent, r.attemptsAreOld(at)),

@@ -110,10 +110,10 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		hold = c.mayHold(c.record, now)
 	}
 	held := hold > 0
-	paced := !moves && !held                                              // by the series of waits
-	noWork := last.didNothing() && rejectedInside(last.report.Err) == nil // otherwise Base may have sent it before
+	paced := !moves && !held                                                   // by the series of waits
+	nothingDone := last.didNothing() && rejectedInside(last.report.Err) == nil // otherwise Base may have sent it before
 	switch {
-	case !noWork && !last.permitted && !c.repeatable():
+	case !nothingDone && !last.permitted && !c.repeatable():
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable

@@ -35,22 +35,22 @@ type attemptTimers struct {
 // since its request body made progress. Progress delays all events but the hedge.
 func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, planned bool) {
 	for _, event := range [...]struct{ at, after time.Duration }{{t.hedge, age}, {t.slow, idle}, {t.cut, idle}} {
-		if left := event.at - event.after; event.at > 0 && (!planned || left < wait) {
-			wait, planned = left, true
+		if remaining := event.at - event.after; event.at > 0 && (!planned || remaining < wait) {
+			wait, planned = remaining, true
 		}
 	}
 	return wait, planned
 }
 
 func (c *call) planTimers(a *attempt, now time.Time) {
-	left, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
+	remaining, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
 	// The method must be safe: a server may reject the second of two requests with the same key, although it serves the first.
 	second := c.repeats == repeatsNothing && c.replayable && c.owner == ownerCall
 	watched := a.visit.Record.protocol.Load() == protocolHTTP2
 	mayBeSlow := (second || watched) && !isStream(c.request.Header)
 	a.timers.second = second && mayBeSlow
 	switch timeout := c.policy.AttemptTimeout; {
-	case timeout > 0 && (!bounded || timeout < left):
+	case timeout > 0 && (!bounded || timeout < remaining):
 		a.timers.cut = timeout
 		if !c.longUpload() { // the upload may extend the timeout
 			a.deadline = now.Add(timeout)
@@ -62,9 +62,9 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		switch {
 		case !mayBeSlow, a.concurrent && !bounded: // a copy gets no copy of its own, unless there is a deadline
 		case a.concurrent:
-			a.timers.slow = left / 2
+			a.timers.slow = remaining / 2
 		case bounded:
-			a.timers.slow = min(slowResponse, left/2)
+			a.timers.slow = min(slowResponse, remaining/2)
 		default:
 			a.timers.slow = slowResponse
 		}
@@ -167,7 +167,7 @@ func (a *attempt) due() (event timerEvent) {
 		return nothing
 	}
 	if a.hedged == nil {
-		a.hedged = &hedgedCall{call: c, first: a}
+		a.hedged = &hedgedCall{call: c, original: a}
 	}
 	a.hedged.preparing++
 	return event

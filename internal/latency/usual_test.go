@@ -155,7 +155,7 @@ func TestUsual_adapts(t *testing.T) {
 	require.Equal(t, 2*time.Second, slowest)
 }
 
-// The slowest sample bounds the quantiles, which are the ends of buckets.
+// The slowest sample bounds the quantiles, which are the ends of bins.
 func TestHistogram_Slowest(t *testing.T) {
 	var w Window
 	require.Zero(t, new(Histogram).Slowest)

@@ -326,8 +326,8 @@ func stamp(t time.Time) int64 {
 }
 
 func (r *Rest) resting(now time.Time) bool {
-	left := r.until.Load() - stamp(now)
-	return left > 0 && left <= int64(maxRest) // more: the clock was set back
+	remaining := r.until.Load() - stamp(now)
+	return remaining > 0 && remaining <= int64(maxRest) // more: the clock was set back
 }
 
 // claim makes the caller the only one that probes.
