@@ -125,7 +125,10 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		a.report.QueueWait = now.Sub(c.timeline.accounted)
 	}
 	c.planTimers(a, now)
-	header := a.visit.Header(c.header)
+	header, server := c.header, a.visit.Server
+	if server != nil {
+		header = server.Apply(header)
+	}
 	if !c.deadline.IsZero() && !c.deadlineHeader.Disabled {
 		var ok bool
 		if header, ok = c.deadlineHeader.header(header, a.deadline, now); !ok {
@@ -146,13 +149,14 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 		httptrace.WithClientTrace(c.ctx, &a.hooks) // adds the caller's hooks
 	}
 	a.request = *c.request.WithContext((*attemptContext)(a))
-	if v := &a.visit; v.Server != nil {
-		a.request.URL, a.request.Host, a.report.Endpoint = c.route.URL(v.Target, c.request.URL), "", v.Name
+	if server != nil {
+		a.request.URL, a.request.Host = c.route.URL(server.Target, c.request.URL), ""
+		a.report.Endpoint = server.Name
 	}
 	if c.hedge != nil || a.concurrent {
 		// A copy may be in flight at the same time, and even after the call.
 		url := *a.request.URL
-		a.request.URL, header = &url, cloneHeader(header)
+		a.request.URL, header = &url, header.Clone()
 	}
 	a.request.Header, a.request.Body = header, body
 	if a.request.GetBody != nil && a.mayRepeatUnseen() {

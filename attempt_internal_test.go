@@ -21,7 +21,7 @@ func TestRejectedAttempt_holdsNothing(t *testing.T) {
 		require.Nil(t, c.prepare(&c.first))
 		require.NotZero(t, c.first.permits.circuit)
 		require.NotNil(t, c.first.permits.quota)
-		hedge := &attempt{call: c, visit: c.first.visit, hedged: &hedgedCall{call: c, first: &c.first}, concurrent: true}
+		hedge := &attempt{call: c, visit: c.first.visit, hedged: &hedgedCall{call: c, original: &c.first}, concurrent: true}
 		rejected := c.prepare(hedge)
 		require.ErrorIs(t, rejected, ErrRateLimited)
 		require.Zero(t, hedge.permits.circuit)

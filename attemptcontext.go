@@ -67,8 +67,6 @@ func (a *attemptContext) Value(key any) any {
 			return nestedOptionsOwned
 		}
 		return nestedOptions
-	case callKey:
-		return a.call
 	case attemptKey:
 		return (*attempt)(a)
 	}

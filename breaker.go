@@ -157,10 +157,9 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 // the retries waits.
 func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	longest := c.breaker.MaxWait
-	if c.owner != ownerCall || longest < 0 || longest == 0 && c.breaker.Static {
-		return 0
-	}
 	switch {
+	case c.owner != ownerCall, longest < 0, longest == 0 && c.breaker.Static:
+		return 0
 	case longest > 0:
 	case r.circuit.Slow():
 		longest = maxHoldSlow
@@ -169,14 +168,13 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 	default:
 		longest = maxHold
 	}
-	left := c.spare(now)
+	remaining := c.spare(now)
 	if c.last != nil {
-		left = c.room(now)
+		remaining = c.room(now)
 	}
-	return min(c.start.Add(longest).Sub(now), left)
+	return min(c.start.Add(longest).Sub(now), remaining)
 }
 
-// heldFor describes a circuit for which a call has waited.
 func heldFor(waited time.Duration, outage, now time.Time) string {
 	var said []string
 	if !outage.IsZero() {

@@ -60,7 +60,7 @@ func (c *call) begin() *Error {
 	if c.key.invalid != nil {
 		return &Error{Err: c.key.invalid}
 	}
-	if c.before != nil && !c.idempotent && InDoubt(c.before, nil) {
+	if c.before != nil && c.repeats == repeatsWork && InDoubt(c.before, nil) {
 		if callOf(c.before) != nil && c.redirectedAway(&c.first.visit) {
 			return &Error{Err: errRedirected}
 		}
@@ -93,7 +93,6 @@ func (c *call) fail(err *Error) {
 	c.failure, c.rejected = err, err.byGate()
 }
 
-// stop notes why the next attempt is not sent.
 func (c *call) stop(reason error) {
 	c.timeline.queued = time.Since(c.timeline.accounted)
 	if c.last != nil {

@@ -88,7 +88,8 @@ func (c *call) mayBeAtWork(a *attempt) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	// Under the lock, because an attempt stores unknown before it takes the lock and is no longer in flight.
-	return c.conflicts.Load() < maxConflicts && (c.unknown.Load() || a.hedged != nil && a.hedged.othersInFlight(a))
+	knowsKey := c.unknown.Load() || a.hedged != nil && a.hedged.othersInFlight(a)
+	return knowsKey && c.conflicts.Load() < maxConflicts
 }
 
 // overrule replaces the verdict of the table by v, if v is a verdict.
@@ -138,11 +139,11 @@ const statusOverloaded = 529
 
 // classifyError is the table of errors. An unknown error is transient.
 func classifyError(err error) Verdict {
-	if neterr.Malformed(err) || neterr.Untrusted(err) || neterr.SchemeMismatch(err) || neterr.UnknownHost(err) ||
-		neterr.Permanent(err) || limitedInside(err) || errors.Is(err, errBrokenBase) {
+	switch {
+	case neterr.Malformed(err), neterr.Untrusted(err), neterr.SchemeMismatch(err), neterr.UnknownHost(err),
+		neterr.Permanent(err), limitedInside(err), errors.Is(err, errBrokenBase):
 		return VerdictPermanent
-	}
-	if neterr.Throttled(err) {
+	case neterr.Throttled(err):
 		return VerdictThrottled
 	}
 	return VerdictTransient
@@ -178,7 +179,9 @@ func (a *attempt) breakerOutcome(info *responseInfo) circuit.Outcome {
 		}
 		return circuit.Success
 	case endError:
-		if err := a.report.Err; neterr.Malformed(err) || neterr.FromIntermediary(err) || limitedInside(err) || errors.Is(err, errBrokenBase) {
+		err := a.report.Err
+		ours := neterr.Malformed(err) || limitedInside(err) || errors.Is(err, errBrokenBase)
+		if ours || neterr.FromIntermediary(err) {
 			return circuit.None // it did not reach the server
 		}
 		return circuit.Failure
@@ -269,24 +272,6 @@ func (r *responseInfo) wait() time.Duration {
 		return r.retryAfter
 	}
 	return r.reset
-}
-
-// method returns the request's method. "" means GET.
-func method(req *http.Request) string {
-	if req.Method == "" {
-		return http.MethodGet
-	}
-	return req.Method
-}
-
-// hasField reports whether the header has the field, in any case: net/http sends names unchanged.
-func hasField(h http.Header, canonical string) bool {
-	for name := range h {
-		if len(name) == len(canonical) && strings.EqualFold(name, canonical) {
-			return true
-		}
-	}
-	return false
 }
 
 // safeMethod is RFC 9110 section 9.2.1, RFC 10008 (QUERY), RFC 4918 (PROPFIND), RFC 3253 (REPORT) and RFC 5323 (SEARCH).

@@ -21,7 +21,7 @@ const (
 
 // isQuotaProblem reports whether the body may be the problem quota-exceeded: only such a body is read without ClassifyBody.
 func isQuotaProblem(resp *http.Response) bool {
-	return resp != nil && (resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable) &&
+	return resp != nil && slices.Contains([]int{http.StatusTooManyRequests, http.StatusServiceUnavailable}, resp.StatusCode) &&
 		mediaType(resp.Header) == "application/problem+json"
 }
 
@@ -39,7 +39,8 @@ func violatedPolicies(problem []byte) (names []string) {
 	}
 	for _, name := range p.Policies {
 		printable := strings.IndexFunc(name, func(r rune) bool { return r < ' ' || r > '~' }) < 0
-		if name != "" && len(name) <= ratelimitheader.MaxName && printable && len(names) < ratelimitheader.MaxDimensions {
+		valid := name != "" && len(name) <= ratelimitheader.MaxName && printable
+		if valid && len(names) < ratelimitheader.MaxDimensions {
 			names = append(names, name)
 		}
 	}
@@ -131,7 +132,6 @@ func (b *heldBody) read(limit int) *bodyRead {
 	return next
 }
 
-// take adds what a Read has brought to the held bytes.
 func (b *heldBody) take(next *bodyRead) {
 	b.held, b.err, b.next = append(b.held, next.bytes...), next.err, nil
 }

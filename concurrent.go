@@ -15,8 +15,8 @@ import (
 // cancels the others. A failure does not win while a response is possible. call.mu guards the
 // fields.
 type hedgedCall struct {
-	call  *call
-	first *attempt
+	call     *call
+	original *attempt
 
 	over      bool // there is a winner, or nothing is in flight: no copy may begin
 	preparing int  // copies in preparation, which read the caller's request
@@ -83,7 +83,8 @@ func (r *hedgedCall) begin(a *attempt) bool {
 	c := r.call
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.over || !a.report.Hedge && (c.number >= c.maxAttempts() || c.seconds >= maxSeconds) {
+	noneLeft := c.number >= c.maxAttempts() || c.seconds >= maxSeconds
+	if r.over || noneLeft && !a.report.Hedge {
 		return false
 	}
 	if !a.report.Hedge {
@@ -170,7 +171,7 @@ func (r *hedgedCall) finish(a *attempt) {
 	})
 	a.permits.tokens.Done(won)
 	if a.report.Hedge {
-		r.first.visit.Record.hedges.credit.done(won)
+		r.original.visit.Record.hedges.credit.done(won)
 	}
 	if useless {
 		a.discard()
@@ -181,13 +182,14 @@ func (r *hedgedCall) finish(a *attempt) {
 // unsafe method is not while another attempt is in flight, because the server may reject the
 // second of two requests with the same key. The lock is held.
 func (r *hedgedCall) mayWin(a *attempt) bool {
-	status := a.report.status()
-	return r.call.safe || !a.report.Hedge || status < 400 || status >= 500 || !r.othersInFlight(a)
+	clientError := a.report.status()/100 == 4
+	ofSecond := clientError && a.report.Hedge && r.call.repeats != repeatsNothing
+	return !ofSecond || !r.othersInFlight(a)
 }
 
 // othersInFlight reports whether another attempt of the call has no outcome yet. The lock is held.
 func (r *hedgedCall) othersInFlight(a *attempt) bool {
-	if !r.first.inTime && a != r.first || r.preparing > 0 {
+	if !r.original.inTime && a != r.original || r.preparing > 0 {
 		return true
 	}
 	return slices.ContainsFunc(r.copies, func(c *attempt) bool { return c != a && !c.inTime })
@@ -199,7 +201,7 @@ func (r *hedgedCall) win(winner *attempt) {
 }
 
 func (r *hedgedCall) cancelOthers() {
-	for _, a := range append(slices.Clip(r.copies), r.first) {
+	for _, a := range append(slices.Clip(r.copies), r.original) {
 		if a != r.winner && !a.inTime {
 			if r.winner != nil && a.visit.Server != r.winner.visit.Server {
 				a.visit.Lost = true
@@ -223,12 +225,13 @@ func (r *hedgedCall) outcome() *attempt {
 		state := c.retryState()
 		state.later = append(state.later, entry)
 		runHooks(c, attemptDone, &entry.report)
-		if entry == a && a != result && (a == r.kept || !a.report.Hedge) {
+		held := a == r.kept || !a.report.Hedge // finish has discarded the others
+		if held && entry == a && a != result {
 			a.discard()
 		}
 	}
-	if len(copies) > 0 && r.first != result {
-		r.first.discard()
+	if len(copies) > 0 && r.original != result {
+		r.original.discard()
 	}
 	r.decided = true
 	return result
@@ -237,13 +240,13 @@ func (r *hedgedCall) outcome() *attempt {
 func (r *hedgedCall) wait() (result *attempt, copies []*attempt) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
-	r.first.inTime = true
+	r.original.inTime = true
 	switch {
 	case r.winner != nil:
-	case r.first.hasFinalResponse():
-		r.win(r.first)
+	case r.original.hasFinalResponse():
+		r.win(r.original)
 	default:
-		r.latest = r.first
+		r.latest = r.original
 	}
 	// A copy in preparation reads the caller's request, which the caller may reuse after the call.
 	for r.preparing > 0 || r.winner == nil && r.running > 0 {
@@ -305,8 +308,9 @@ func (r *hedgedCall) cancelAll() (done []*attempt) {
 	for r.preparing > 0 {
 		r.sleep()
 	}
-	for _, a := range append(slices.Clip(r.copies), r.first) {
-		if a.inTime && (a == r.winner || a == r.kept || !a.report.Hedge) {
+	for _, a := range append(slices.Clip(r.copies), r.original) {
+		held := a == r.winner || a == r.kept || !a.report.Hedge
+		if held && a.inTime {
 			done = append(done, a)
 		}
 	}

@@ -2,6 +2,7 @@ package resilienthttp
 
 import (
 	"crypto/tls"
+	"fmt"
 	"math/bits"
 	"math/rand/v2"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
 // Connections sends requests by net/http's Transport. A connection that is silent gets no new
@@ -33,8 +36,8 @@ type Connections struct {
 	// means no limit.
 	MaxAge time.Duration
 
-	first sync.Once
-	base  *http.Transport // Transport, or NewBase()
+	once sync.Once
+	base *http.Transport // Transport, or NewBase()
 
 	mu    sync.Mutex // guards the creation of pools
 	pools atomic.Pointer[pools]
@@ -44,17 +47,24 @@ var _ http.RoundTripper = (*Connections)(nil)
 
 // RoundTrip implements http.RoundTripper.
 func (c *Connections) RoundTrip(req *http.Request) (*http.Response, error) {
-	p := c.current()
-	if !p.watched || req == nil || req.URL == nil {
-		return p.transport(0).RoundTrip(req)
+	p, number := c.current(), 0
+	if req.URL == nil {
+		return p.transport(number).RoundTrip(req) // its error says so
 	}
 	attempt, _ := req.Context().Value(attemptKey{}).(*attempt)
-	if attempt == nil {
-		return p.transport(p.choose(poolKey{scheme: req.URL.Scheme, host: req.URL.Host}, 0)).RoundTrip(req)
+	switch {
+	case !p.watched:
+	case attempt == nil:
+		number = p.choose(poolKey{scheme: req.URL.Scheme, host: req.URL.Host}, 0)
+	default:
+		number = p.choose(attempt.poolKey(), attempt.call.avoid.Load())
+		attempt.pool.Store(uint32(number) + 1)
 	}
-	number := p.choose(attempt.poolKey(), attempt.call.avoid.Load())
-	attempt.pool.Store(uint32(number) + 1)
-	return p.transport(number).RoundTrip(req)
+	resp, err := p.transport(number).RoundTrip(req)
+	if known := req.URL.Scheme == "http" || req.URL.Scheme == "https"; err != nil && !known && !p.shared {
+		err = fmt.Errorf("%w: Connections sends http and https only (want the Transport of RegisterProtocol as Base): %w", neterr.ErrMalformed, err)
+	}
+	return resp, err
 }
 
 // CloseIdleConnections closes the connections of its clones that are not in use. Transport's own method does not
@@ -69,7 +79,7 @@ func (c *Connections) CloseIdleConnections() {
 func (c *Connections) Unwrap() http.RoundTripper { return c.transport() }
 
 func (c *Connections) transport() *http.Transport {
-	c.first.Do(func() {
+	c.once.Do(func() {
 		if c.base = c.Transport; c.base == nil {
 			c.base = NewBase()
 		}
@@ -199,7 +209,6 @@ func (p *pools) isSilent(key poolKey) bool {
 	return false
 }
 
-// forget ends the entry of a connection that is closed, or not silent any more.
 func (p *pools) forget(key poolKey, conn *watchedConn) {
 	if p.silent.CompareAndDelete(key, conn) {
 		p.suspect.Add(-1)
@@ -237,7 +246,8 @@ const (
 // Transport does not report that, so drain looks again after pauses that double.
 func (p *pools) drain(pause time.Duration) {
 	p.closeIdle()
-	if p.watched && p.open.Load() == 0 || p.shared || pause > maxDrain {
+	drained := p.watched && p.open.Load() == 0
+	if drained || p.shared || pause > maxDrain {
 		return
 	}
 	time.AfterFunc(pause, func() { p.drain(2 * pause) })
@@ -281,10 +291,10 @@ func (a *attempt) leaveSilent() bool {
 // or a 421 avoids the pool.
 func (a *attempt) noteConnection() {
 	c := a.call
-	left := false
+	abandoned := false
 	switch {
 	case a.timedOut(), a.wasOvertaken():
-		left = a.leaveSilent()
+		abandoned = a.leaveSilent()
 	case a.misdirected():
 		c.avoid.Or(1 << (a.pool.Load() - 1))
 	default:
@@ -292,7 +302,7 @@ func (a *attempt) noteConnection() {
 			c.avoid.And(^(uint32(1) << conn.pool))
 		}
 	}
-	if left && c.traced() {
+	if abandoned && c.traced() {
 		runHooks(c, connectionLeft, a.soFar())
 	}
 }

@@ -551,11 +551,23 @@ func TestConnections_misdirected(t *testing.T) {
 
 // C2: a Transport that a clone would not behave like is used itself, with one pool.
 func TestConnections_onePool(t *testing.T) {
-	t.Run("RegisterProtocol: the error names the scheme", func(t *testing.T) {
+	t.Run("RegisterProtocol: the error names the scheme and the remedy", func(t *testing.T) {
 		base := resilienthttp.NewBase()
 		base.RegisterProtocol("test", instant{})
-		_, err := (&http.Client{Transport: &resilienthttp.Connections{Transport: base}}).Get("test://host/")
-		require.ErrorContains(t, err, `unsupported protocol scheme "test"`)
+		connections := &resilienthttp.Connections{Transport: base}
+		for _, transport := range []http.RoundTripper{connections, &resilienthttp.Transport{Base: connections}} {
+			_, err := (&http.Client{Transport: transport}).Get("test://host/secret")
+			require.ErrorContains(t, err, "invalid request: Connections sends http and https only (want the Transport of RegisterProtocol as Base): "+
+				`unsupported protocol scheme "test"`)
+			if failed, ok := errors.AsType[*resilienthttp.Error](err); ok {
+				require.Len(t, failed.Attempts, 1, "no retry")
+				require.True(t, failed.NotSent())
+				require.NotContains(t, failed.Error(), "secret")
+			}
+		}
+		resp, err := (&http.Client{Transport: &resilienthttp.Transport{Base: base}}).Get("test://host/")
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
 	})
 	t.Run("x/net/http2: its RoundTripper is used", func(t *testing.T) {
 		// golang.org/x/net/http2.ConfigureTransport sets these two.

@@ -47,15 +47,10 @@ type DeadlineHeader struct {
 }
 
 func (d DeadlineHeader) withDefaults() DeadlineHeader {
-	d.Name = deadlineField(d.Name)
+	d.Name = textproto.CanonicalMIMEHeaderKey(cmp.Or(d.Name, defaultDeadlineHeader))
 	d.Relative = textproto.CanonicalMIMEHeaderKey(cmp.Or(d.Relative, timeoutHeader))
 	d.Margin = max(d.Margin, 0)
 	return d
-}
-
-// deadlineField returns the canonical name of the deadline's field. "" means the default.
-func deadlineField(name string) string {
-	return textproto.CanonicalMIMEHeaderKey(cmp.Or(name, defaultDeadlineHeader))
 }
 
 // minLeft is the shortest time that is sent.
@@ -63,8 +58,8 @@ const minLeft = time.Millisecond
 
 // header returns a copy of h with the deadline, or false if less than minLeft would be left.
 func (d *DeadlineHeader) header(h http.Header, deadline, now time.Time) (http.Header, bool) {
-	left := max(deadline.Sub(now), 0) - d.Margin // max, since Sub saturates
-	if left < minLeft {
+	remaining := max(deadline.Sub(now), 0) - d.Margin // max, since Sub saturates
+	if remaining < minLeft {
 		return nil, false
 	}
 	h = h.Clone()
@@ -74,8 +69,8 @@ func (d *DeadlineHeader) header(h http.Header, deadline, now time.Time) (http.He
 			delete(h, name)
 		}
 	}
-	h[d.Name] = []string{now.Add(left).UTC().Format(deadlineFormat)}
-	h[d.Relative] = []string{formatRelative(d.Relative, left)}
+	h[d.Name] = []string{now.Add(remaining).UTC().Format(deadlineFormat)}
+	h[d.Relative] = []string{formatRelative(d.Relative, remaining)}
 	return h, true
 }
 
@@ -126,13 +121,13 @@ func (d DeadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.EqualFold(strings.TrimSpace(r.Header.Get(retryOwnerHeader)), retryOwnerCaller) {
 		ctx = withOptions(ctx, func(o *callOptions) { o.single, o.owned = true, true })
 	}
-	if left, ok := d.received(r.Header, time.Now()); ok {
-		if left <= 0 {
+	if remaining, ok := d.received(r.Header, time.Now()); ok {
+		if remaining <= 0 {
 			http.Error(w, "the caller's deadline has passed", http.StatusGatewayTimeout)
 			return
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, left)
+		ctx, cancel = context.WithTimeout(ctx, remaining)
 		defer cancel()
 	}
 	if ctx != r.Context() {
@@ -144,24 +139,24 @@ func (d DeadlineHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // received returns the time that is left to a request, at most Max.
-func (d DeadlineHandler) received(h http.Header, now time.Time) (left time.Duration, ok bool) {
+func (d DeadlineHandler) received(h http.Header, now time.Time) (remaining time.Duration, ok bool) {
 	if d.Relative == nil {
-		left, ok = parseRelative(timeoutHeader, field.Value(h, timeoutHeader))
+		remaining, ok = parseRelative(timeoutHeader, field.Value(h, timeoutHeader))
 	}
 	for _, name := range d.Relative {
 		name = textproto.CanonicalMIMEHeaderKey(name)
-		if other, valid := parseRelative(name, field.Value(h, name)); valid && (!ok || other < left) {
-			left, ok = other, true
+		if other, valid := parseRelative(name, field.Value(h, name)); valid && (!ok || other < remaining) {
+			remaining, ok = other, true
 		}
 	}
 	if !ok {
-		at, err := time.Parse(time.RFC3339, strings.TrimSpace(field.Value(h, deadlineField(d.Header))))
-		left, ok = at.Sub(now), err == nil // Sub saturates
+		at, err := time.Parse(time.RFC3339, strings.TrimSpace(h.Get(cmp.Or(d.Header, defaultDeadlineHeader))))
+		remaining, ok = at.Sub(now), err == nil // Sub saturates
 	}
 	if ok && d.Max > 0 {
-		left = min(left, d.Max)
+		remaining = min(remaining, d.Max)
 	}
-	return left, ok
+	return remaining, ok
 }
 
 const (
@@ -200,15 +195,15 @@ func parseRelative(name, value string) (time.Duration, bool) {
 
 // formatRelative returns the value of the field for the remaining time, rounded down, because the
 // receiver must not work longer than its caller waits.
-func formatRelative(name string, left time.Duration) string {
+func formatRelative(name string, remaining time.Duration) string {
 	if name != grpcTimeoutHeader {
-		return strconv.FormatInt(left.Milliseconds(), 10)
+		return strconv.FormatInt(remaining.Milliseconds(), 10)
 	}
 	unit := 0
-	for left/grpcUnits[unit].length > grpcMax {
+	for remaining/grpcUnits[unit].length > grpcMax {
 		unit++ // a Duration has fewer than 3,000,000 hours
 	}
-	return strconv.FormatInt(int64(left/grpcUnits[unit].length), 10) + string(grpcUnits[unit].letter)
+	return strconv.FormatInt(int64(remaining/grpcUnits[unit].length), 10) + string(grpcUnits[unit].letter)
 }
 
 // parseGRPCTimeout parses one to eight digits and a unit.

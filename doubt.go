@@ -28,7 +28,6 @@ const (
 	resultKnown             // its response says what became of it
 )
 
-// factOf returns what the result of a request says of its work.
 func factOf(resp *http.Response, err error) fact {
 	if resp == nil {
 		switch {
@@ -70,13 +69,14 @@ func (a *attempt) known() fact {
 		return factOfStatus(int(a.report.event), nil)
 	case resp == nil && reached == reachedDial && a.call.native:
 		return notSent
-	case said == notSent && reached >= reachedConn:
-		return inDoubt // it had a connection, and an alert may come after the handshake, or the error from the body
-	case said == notSent && reached == 0 && a.mayRepeatUnseen() && !a.call.hasBody && neterr.NotConnected(err):
-		return inDoubt
-	default:
+	case said != notSent:
 		return said
+	case reached >= reachedConn:
+		return inDoubt // it had a connection, and an alert may come after the handshake, or the error from the body
+	case reached == reachedDial, a.call.hasBody, !a.mayRepeatUnseen(), !neterr.NotConnected(err):
+		return notSent
 	}
+	return inDoubt
 }
 
 // mayRepeatUnseen reports whether Base may hide its connections, and so that net/http below it sends the request again on
@@ -121,11 +121,14 @@ func (e *Error) NotSent() bool {
 			return false
 		}
 	}
-	if e.before != nil {
+	switch {
+	case e.before != nil:
 		return false
+	case len(e.Attempts) > 0, e.Err == nil, errors.Is(e.Err, ErrRateLimited),
+		errors.Is(e.Err, context.Canceled), errors.Is(e.Err, context.DeadlineExceeded):
+		return true
 	}
-	return len(e.Attempts) > 0 || e.Err == nil || errors.Is(e.Err, ErrRateLimited) || provesNotSent(e.Err) ||
-		errors.Is(e.Err, context.Canceled) || errors.Is(e.Err, context.DeadlineExceeded)
+	return provesNotSent(e.Err)
 }
 
 // InDoubt reports whether a call may have been executed although its result does not tell of it, from the
@@ -162,7 +165,7 @@ func (e *Error) inDoubt() bool {
 		return false
 	case unsafeRequest(e.before):
 		return true
-	case e.call != nil && e.call.safe:
+	case e.call != nil && e.call.repeats == repeatsNothing:
 		return false
 	case len(e.Attempts) == 0:
 		return true
@@ -181,13 +184,15 @@ func undecided(attempts []Attempt) bool {
 // at another origin does not tell of them.
 func (c *call) inDoubt(resp *http.Response) bool {
 	done := succeeded(resp) && c.last.report.event == 0
-	if InDoubt(c.before, nil) && (!done || c.safe || c.redirectedAway(&c.last.visit)) {
+	safe := c.repeats == repeatsNothing
+	tells := done && !safe && !c.redirectedAway(&c.last.visit)
+	if !tells && InDoubt(c.before, nil) {
 		return true
 	}
 	switch {
 	case done:
 		return false
-	case c.safe:
+	case safe:
 		return unsafeRequest(c.before) // a GET that fails after a 303 does not undo what was done before
 	}
 	return undecided(c.attempts())

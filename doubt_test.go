@@ -429,3 +429,17 @@ func TestInDoubt_redirects(t *testing.T) {
 		})
 	}
 }
+
+// A Classify may ask for the doubt of its attempt, of which the call knows nothing yet.
+func TestInDoubt_withinClassify(t *testing.T) {
+	transport := &resilienthttp.Transport{Base: instant{}}
+	transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+		require.False(t, resilienthttp.InDoubt(a.Response, a.Err))
+		require.Nil(t, resilienthttp.Attempts(a.Response))
+		return resilienthttp.VerdictDefault
+	}
+	resp, err := (&http.Client{Transport: transport}).Post("http://api.test/", "text/plain", strings.NewReader("x"))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Len(t, resilienthttp.Attempts(resp), 1)
+}

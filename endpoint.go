@@ -31,7 +31,8 @@ func (c *call) findServers(list *route.Route) {
 			r := c.config.record(name, c.priority, c.start)
 			return r, r.circuit, &r.rest
 		})
-		c.route.Safe, c.route.Free = c.safe, c.idempotent || c.key.value != "" && list.Shared
+		c.route.Safe = c.repeats == repeatsNothing
+		c.route.Free = c.repeats >= repeatsResult || c.key.value != "" && list.Shared
 		c.first.visit = c.route.First()
 	}
 	c.use(c.first.visit.Record)

@@ -111,7 +111,7 @@ func (e *explanation) row(cells ...string) { e.rows = append(e.rows, cells) }
 func title(c *Call, ended bool) string {
 	text := cmp.Or(c.Scope, "call")
 	if c.Request != nil {
-		text = method(c.Request) + " to " + text
+		text = cmp.Or(c.Request.Method, http.MethodGet) + " to " + text
 	}
 	failed, _ := errors.AsType[*Error](c.Err)
 	switch {
@@ -181,7 +181,6 @@ func name(a *Attempt) string {
 	return text
 }
 
-// outcome says how an attempt ended, and what the verdict is.
 func outcome(a *Attempt) string {
 	switch {
 	case a.Response != nil:
@@ -192,7 +191,7 @@ func outcome(a *Attempt) string {
 		if len(a.Policies()) > 0 {
 			text += ", violated: " + strings.Join(a.Policies(), ", ")
 		}
-		if a.quota != nil && a.Response.StatusCode == http.StatusTooManyRequests {
+		if a.quota != nil && a.status() == http.StatusTooManyRequests {
 			text += ", " + quotaSaid(a.quota)
 		}
 		return text
@@ -243,10 +242,14 @@ func (e *explanation) queue(from, to time.Duration, a *Attempt) {
 	}
 	reason := "wait for the rate limit"
 	failed, _ := errors.AsType[*Error](e.call.Err)
-	if a != nil && a.Held || a == nil && failed != nil && failed.Reason == ErrBreakerOpen {
+	held := failed != nil && failed.Reason == ErrBreakerOpen
+	if a != nil {
+		held = a.Held
+	}
+	if held {
 		reason = "wait for the circuit"
 	}
-	if a != nil && a.quota != nil && (a.Response == nil || a.Response.StatusCode != http.StatusTooManyRequests) {
+	if a != nil && a.quota != nil && a.status() != http.StatusTooManyRequests { // otherwise the result has it
 		reason += ": " + quotaSaid(a.quota)
 	}
 	e.row(transcript.Duration(from), "queue", transcript.Duration(to-from), reason)
@@ -269,11 +272,11 @@ func (e *explanation) end(free time.Duration) {
 	case failed != nil && (len(c.Attempts) == 0 || c.Latency-free >= shortWait): // canceled during a wait
 		event, reason = "end", described(failed)
 	}
-	if left := c.Latency - free; left >= shortWait && reason != "" {
+	if remaining := c.Latency - free; remaining >= shortWait && reason != "" {
 		if len(c.Attempts) == 0 {
 			e.queue(0, c.Latency, nil)
 		} else {
-			e.row(transcript.Duration(free), "wait", transcript.Duration(left), "for a retry that was not sent")
+			e.row(transcript.Duration(free), "wait", transcript.Duration(remaining), "for a retry that was not sent")
 		}
 	}
 	if reason == "" {

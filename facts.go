@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,12 +36,20 @@ type facts struct {
 	owner    retryOwner
 	priority Priority
 
-	safe       bool // the method is safe
-	idempotent bool // the method is idempotent, or the request is harmless
-	harmless   bool // Policy.Idempotent says that it may be done twice
+	repeats    repetition
 	hasBody    bool // each attempt needs a new body
 	replayable bool // there is no body, or GetBody returns a new one
 }
+
+// repetition is what a second execution of the request would do. Each is less than the one before.
+type repetition uint8
+
+const (
+	repeatsWork    repetition = iota
+	repeatsResult             // the method is idempotent: the result is the same
+	repeatsByLeave            // Policy.Idempotent says that the request may be done twice
+	repeatsNothing            // the method is safe
+)
 
 type retryOwner uint8
 
@@ -92,19 +101,22 @@ func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err erro
 	if bounded && deadline.IsZero() {
 		deadline = deadline.Add(1) // zero means none
 	}
-	safe := safeMethod(req.Method)
 	hasBody := req.Body != nil && req.Body != http.NoBody
 	f = facts{
 		config: c, request: req, before: req.Response, ctx: ctx, options: options, policy: policy,
 		start: start, deadline: deadline, scope: req.URL.Host, outer: outer, priority: importance,
-		safe: safe, idempotent: safe || req.Method == http.MethodPut || req.Method == http.MethodDelete,
 		hasBody: hasBody, replayable: !hasBody || req.GetBody != nil,
 	}
 	if c.scope != nil {
 		f.scope = c.scope(req)
 	}
-	if policy.Idempotent != nil && policy.Idempotent(req) {
-		f.harmless, f.idempotent = true, true
+	switch byLeave := policy.Idempotent != nil && policy.Idempotent(req); {
+	case safeMethod(req.Method):
+		f.repeats = repeatsNothing
+	case byLeave:
+		f.repeats = repeatsByLeave
+	case req.Method == http.MethodPut, req.Method == http.MethodDelete:
+		f.repeats = repeatsResult
 	}
 	f.quotas = c.rateLimit.needs(req)
 	f.key = c.idempotency.chooseKey(req, options.key)
@@ -133,7 +145,8 @@ func outerAttempt(ctx context.Context) (*attempt, error) {
 
 func (f *facts) findOwner() retryOwner {
 	header := f.request.Header
-	if f.options.single || !f.ownsRetries && len(header) > 0 && outerclient.OwnsRetries(header) {
+	sdk := !f.ownsRetries && len(header) > 0 && outerclient.OwnsRetries(header)
+	if sdk || f.options.single {
 		return ownerOther
 	}
 	if now := f.start.Sub(f.origin); f.failedCalls.Any(now) && f.failedCalls.Has(f.requestID(), now) {
@@ -143,7 +156,7 @@ func (f *facts) findOwner() retryOwner {
 }
 
 // repeatable reports whether the request may be sent again after an attempt that the server may have executed.
-func (f *facts) repeatable() bool { return f.idempotent || f.key.value != "" }
+func (f *facts) repeatable() bool { return f.repeats >= repeatsResult || f.key.value != "" }
 
 func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) > 0 }
 
@@ -152,11 +165,14 @@ func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) >
 func (f *facts) sharedHeader() http.Header {
 	header := f.request.Header
 	owned := f.ownsRetries || f.options.owned
-	prioritized := f.priority != PriorityDefault && !hasField(header, field.PriorityHeader)
-	if !f.key.added && !owned && !prioritized && header != nil {
+	prioritized := f.priority != PriorityDefault && field.NameIn(header, field.PriorityHeader) == ""
+	adds := f.key.added || owned || prioritized
+	if !adds && header != nil {
 		return header
 	}
-	header = cloneHeader(header)
+	if header = header.Clone(); header == nil {
+		header = http.Header{}
+	}
 	if f.key.added {
 		header[f.idempotency.Header] = []string{f.key.value}
 	}
@@ -169,23 +185,15 @@ func (f *facts) sharedHeader() http.Header {
 	return header
 }
 
-// cloneHeader is Header.Clone, but never returns nil.
-func cloneHeader(h http.Header) http.Header {
-	if h == nil {
-		return make(http.Header)
-	}
-	return h.Clone()
-}
-
 // outerMayRetry reports whether the outer client is known to retry without a count of its retries.
 func (f *facts) outerMayRetry() bool { return !f.ownsRetries && outerclient.MayRetry(f.request.Header) }
 
 func (f *facts) requestID() outerclient.RequestID {
 	switch req := f.request; {
 	case f.key.callers:
-		return f.failedCalls.Named(f.key.value, f.scope, method(req), req.URL)
+		return f.failedCalls.Named(f.key.value, f.scope, cmp.Or(req.Method, http.MethodGet), req.URL)
 	case f.outerMayRetry():
-		return f.failedCalls.Named("", f.scope, method(req), req.URL)
+		return f.failedCalls.Named("", f.scope, cmp.Or(req.Method, http.MethodGet), req.URL)
 	default:
 		return outerclient.Pointers(req)
 	}

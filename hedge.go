@@ -57,7 +57,6 @@ type hedgeScope struct {
 	credit hedgeCredit
 }
 
-// scope returns the state of a scope, or nil without a Hedge.
 func (h *Hedge) scope(name string) *hedgeScope {
 	if h == nil {
 		return nil
@@ -92,7 +91,7 @@ func (h *Hedge) delay(latencies *latency.Window, at time.Duration) (time.Duratio
 	recent := latencies.Histogram(at)
 	// Most responses may take exactly the quantile, to the precision of the clock. They are not
 	// slow.
-	return recent.Quantile(h.level) + 1, recent.Samples() >= minLatencies
+	return recent.Quantile(h.level) + 1, recent.Samples >= minLatencies
 }
 
 // admit takes a token for one hedge at a time since the origin of the record.
@@ -102,7 +101,7 @@ func (h *Hedge) admit(r *record, at time.Duration, now time.Time) (retrybudget.P
 	}
 	if h.fixed == 0 {
 		recent := r.latencies.Histogram(at)
-		perSecond := float64(recent.Samples()) / max(min(at-r.created, time.Minute).Seconds(), 1) // in the last minute
+		perSecond := float64(recent.Samples) / max(min(at-r.created, time.Minute).Seconds(), 1) // in the last minute
 		if !r.hedges.credit.admit(perSecond, now) {
 			return retrybudget.Permit{}, false
 		}

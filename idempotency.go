@@ -10,7 +10,6 @@ import (
 	"net/textproto"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/google/uuid"
 
@@ -100,17 +99,11 @@ type idempotencyKey struct {
 
 // chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey.
 func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotencyKey {
-	if key := field.Value(req.Header, i.Header); key != "" {
-		return idempotencyKey{value: key, callers: true}
-	}
-	for name, values := range req.Header { // in any case: net/http sends names unchanged
-		named := len(name) == len(i.Header) && strings.EqualFold(name, i.Header)
-		if named && len(values) > 0 && values[0] != "" {
-			return idempotencyKey{value: values[0], callers: true}
-		}
+	if values := req.Header[field.NameIn(req.Header, i.Header)]; len(values) > 0 && values[0] != "" {
+		return idempotencyKey{value: values[0], callers: true}
 	}
 	own := ofContext != ""
-	if !own && (i.Disabled || !slices.Contains(i.Methods, method(req))) {
+	if !own && (i.Disabled || !slices.Contains(i.Methods, cmp.Or(req.Method, http.MethodGet))) {
 		return idempotencyKey{}
 	}
 	if i.Hosts != nil && !hostmatch.Match(i.Hosts, req.URL) {
@@ -118,7 +111,10 @@ func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotency
 	}
 	key := ofContext
 	if !own {
-		if key = i.redirectedKey(req); key != "" {
+		if req.Response != nil {
+			key = i.redirectedKey(req)
+		}
+		if key != "" {
 			return idempotencyKey{value: key, added: true}
 		}
 		if key = i.generate(req); key == "" {
@@ -146,7 +142,7 @@ func (i *Idempotency) generate(req *http.Request) string {
 	// may send several requests, for example to several regions.
 	invocation := outerclient.InvocationID(req.Header)
 	if parsed, err := uuid.Parse(invocation); err == nil && parsed.Version() == 4 {
-		text := invocation + " " + method(req) + " " + req.URL.String() + " " + strconv.FormatInt(req.ContentLength, 10)
+		text := invocation + " " + cmp.Or(req.Method, http.MethodGet) + " " + req.URL.String() + " " + strconv.FormatInt(req.ContentLength, 10)
 		return uuid.NewHash(sha256.New(), uuid.Nil, []byte(text), 8).String()
 	}
 	var id uuid.UUID // uuid.NewString would allocate three times
@@ -160,11 +156,11 @@ func (i *Idempotency) generate(req *http.Request) string {
 // Another origin has not received the key, so its request gets a new one.
 func (i *Idempotency) redirectedKey(req *http.Request) string {
 	from := req.Response
-	if from == nil || from.Request == nil || from.Request.URL == nil ||
-		from.StatusCode != http.StatusTemporaryRedirect && from.StatusCode != http.StatusPermanentRedirect {
+	repeats := from.StatusCode == http.StatusTemporaryRedirect || from.StatusCode == http.StatusPermanentRedirect
+	before := from.Request
+	if !repeats || before == nil || before.URL == nil {
 		return ""
 	}
-	before := from.Request
 	if before.Method != req.Method || !hostmatch.SameOrigin(before.URL, req.URL) {
 		return ""
 	}

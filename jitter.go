@@ -145,18 +145,18 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	case failed.report.fact == notSent, failed.responded(http.StatusTooManyRequests, http.StatusServiceUnavailable, statusOverloaded):
 		s.step = max(s.step, afterOverload)
 	}
-	attempts, left := c.policy.MaxAttempts, c.timeLeft(failed, now)
+	attempts, remaining := c.policy.MaxAttempts, c.timeLeft(failed, now)
 	if attempts > defaultMaxAttempts {
 		s.step = min(s.step, len(earlyWaits))
 	}
 	s.over = s.over || s.step > len(earlyWaits) || c.number > max(attempts-2, 1)
 	if s.over {
-		return left
+		return remaining
 	}
 	wait := earlyWaits[s.step-1]
-	if minLeftBefore*float64(wait) > float64(left) {
+	if minLeftBefore*float64(wait) > float64(remaining) {
 		s.over = true
-		return left
+		return remaining
 	}
 	if s.timedOut {
 		s.step = len(earlyWaits)

@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -24,7 +25,7 @@ import (
 // body, and only a short hash of the idempotency key. In a second, at most 100 failed calls are written, and all
 // that are in doubt, and at most ten records of each other event. docs/telemetry.md lists the events and keys.
 func LogTrace(logger *slog.Logger) *Trace {
-	l := &traceLogger{logger: logger}
+	l := &traceLogger{logger: logger, events: map[string]eventCount{}}
 	return &Trace{
 		AttemptStart: l.pace, AttemptDone: l.attempt, QueueWait: l.queued, ConnectionLeft: l.connectionLeft, RetryWait: l.retry,
 		CallDone: l.call, BreakerChange: l.breaker,
@@ -35,7 +36,7 @@ type traceLogger struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
-	events map[string]*eventCount // a few
+	events map[string]eventCount // a few
 }
 
 func (l *traceLogger) to() *slog.Logger {
@@ -90,7 +91,7 @@ func (l *traceLogger) pace(a *Attempt) {
 	}
 	r, now := a.of.call.record, time.Now()
 	at, said := now.Sub(a.of.call.origin), r.said.Load()
-	wasSlow := said != nil && said.slow.Load()
+	wasSlow := said != nil && said.slowSince.Load() != 0
 	switch {
 	case a.Latency == 0 && r.attemptsAreOld(at), a.Latency >= latency.SlowMore:
 	case wasSlow && a.Verdict == VerdictSuccess:
@@ -102,19 +103,18 @@ func (l *traceLogger) pace(a *Attempt) {
 		slog.String("scope", r.name), slog.Duration("usual_latency", s.UsualP50), slog.Duration("latency", s.P50), slog.Int("samples", s.Samples))
 	said = made(&r.said)
 	if s.Slow && said.due(&said.slowAt, now) {
-		said.noteSlow(now)
+		said.slowSince.CompareAndSwap(0, int64(at))
 		l.log(a.Request.Context(), slog.LevelWarn, "scope_slow", 0, append(attrs,
 			slog.Int("attempts_in_flight", r.inFlight.Count()), slog.Duration("in_flight_age", s.InFlightAge)))
 	}
 	if s.Slow || !wasSlow || s.Samples < latency.FewestSamples {
 		return
 	}
-	if lasted, ok := said.noteQuick(now); ok {
-		l.log(a.Request.Context(), slog.LevelWarn, "scope_recovered", 0, append(attrs, slog.Duration("duration", lasted)))
+	if since := time.Duration(said.slowSince.Swap(0)); since != 0 {
+		l.log(a.Request.Context(), slog.LevelWarn, "scope_recovered", 0, append(attrs, slog.Duration("duration", at-since)))
 	}
 }
 
-// quotaAttrs describe an exhausted quota, or none for nil.
 func quotaAttrs(q *QuotaStatus) []slog.Attr {
 	if q == nil {
 		return nil
@@ -194,7 +194,6 @@ func (l *traceLogger) call(c *Call) {
 	}
 }
 
-// keyAttrs are the hash of the idempotency key of a call, or none.
 func keyAttrs(c *call) []slog.Attr {
 	if c == nil || c.key.value == "" {
 		return nil
@@ -212,13 +211,13 @@ const (
 // has many.
 func (l *traceLogger) clientErrors(done *Call) {
 	c, ok := done.Response.Request.Context().Value(callKey{}).(*call)
-	if !ok || c.last == nil || c.last.class() != classClientError && c.last.class() != classThrottled {
+	if !ok || c.last.class() != classClientError && c.last.class() != classThrottled {
 		return
 	}
 	now, code := time.Now(), done.Response.StatusCode
 	responses := c.record.ended.read(now.Sub(c.origin), window.Buckets, c.origin)
-	if code != http.StatusUnauthorized && code != http.StatusForbidden &&
-		(responses.Calls < minClientErrorCalls || float64(responses.ClientErrors) <= maxClientErrorRatio*float64(responses.Calls)) {
+	many := responses.Calls >= minClientErrorCalls && float64(responses.ClientErrors) > maxClientErrorRatio*float64(responses.Calls)
+	if code != http.StatusUnauthorized && code != http.StatusForbidden && !many {
 		return
 	}
 	if said := made(&c.record.said); !said.due(&said.clientsAt, now) {
@@ -256,7 +255,7 @@ func (a *Attempt) attrs() []slog.Attr {
 }
 
 func requestAttrs(req *http.Request) []slog.Attr {
-	attrs := []slog.Attr{slog.String("http.request.method", method(req)), slog.String("server.address", req.URL.Hostname())}
+	attrs := []slog.Attr{slog.String("http.request.method", cmp.Or(req.Method, http.MethodGet)), slog.String("server.address", req.URL.Hostname())}
 	if port, err := strconv.Atoi(req.URL.Port()); err == nil {
 		attrs = append(attrs, slog.Int("server.port", port))
 	}
@@ -316,14 +315,8 @@ type eventCount struct {
 func (l *traceLogger) admit(event string, rate int, now time.Time) (suppressed int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.events == nil {
-		l.events = map[string]*eventCount{}
-	}
 	c := l.events[event]
-	if c == nil {
-		c = new(eventCount)
-		l.events[event] = c
-	}
+	defer func() { l.events[event] = c }()
 	if now.Sub(c.second) >= time.Second {
 		c.second, c.written = now, 0
 	}
@@ -338,10 +331,10 @@ func (l *traceLogger) admit(event string, rate int, now time.Time) (suppressed i
 
 // scopeLog is what the log has said of a scope.
 type scopeLog struct {
-	slow atomic.Bool // the scope
+	slowSince atomic.Int64 // the origin's time; 0: the scope is not slow
 
-	mu                       sync.Mutex
-	since, slowAt, clientsAt time.Time // since when it is slow, and the times of the records
+	mu                sync.Mutex
+	slowAt, clientsAt time.Time // of the records
 }
 
 // due reports whether a record may be written that is written once a minute.
@@ -353,20 +346,4 @@ func (s *scopeLog) due(last *time.Time, now time.Time) bool {
 	}
 	*last = now
 	return true
-}
-
-// noteSlow notes that the scope is slow.
-func (s *scopeLog) noteSlow(now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.slow.Swap(true) {
-		s.since = now
-	}
-}
-
-// noteQuick notes that it is no longer. It returns how long it was, and false if it was not.
-func (s *scopeLog) noteQuick(now time.Time) (lasted time.Duration, wasSlow bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return now.Sub(s.since), s.slow.Swap(false)
 }

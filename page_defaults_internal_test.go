@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"reflect"
 	"strings"
 	"testing"
@@ -174,7 +175,7 @@ func headerRows(t *testing.T, i *Idempotency, d *DeadlineHeader) []doctable.Row 
 		{Field: "DeadlineHeader.Margin", Default: zero(t, d.Margin, "0"), Unit: "duration", Range: "negative: 0"},
 		{Field: "DeadlineHeader.Disabled", Default: d.Disabled, Unit: "bool", Range: ""},
 		{Field: "DeadlineHandler.Next", Default: "none: each response is 500", Unit: "handler", Range: ""},
-		{Field: "DeadlineHandler.Header", Default: "`" + deadlineField(h.Header) + "`", Unit: "field name", Range: ""},
+		{Field: "DeadlineHandler.Header", Default: "`" + cmp.Or(h.Header, defaultDeadlineHeader) + "`", Unit: "field name", Range: ""},
 		{Field: "DeadlineHandler.Relative", Default: zero(t, h.Relative, "`"+timeoutHeader+"`"), Unit: "field names", Range: "the shortest counts; empty: none"},
 		{Field: "DeadlineHandler.Max", Default: zero(t, h.Max, "no limit"), Unit: "duration", Range: "negative: no limit"},
 		{Field: "DeadlineHandler.TrustPriority", Default: h.TrustPriority, Unit: "bool", Range: ""},

@@ -57,7 +57,6 @@ func WithPriority(ctx context.Context, p Priority) context.Context {
 // PriorityDefault.
 func PriorityFromContext(ctx context.Context) Priority { return Priority(optionsOf(ctx).priority) }
 
-// receivePriority adds the priority of a request's header to the context.
 func receivePriority(ctx context.Context, h http.Header) context.Context {
 	if values := h[field.PriorityHeader]; len(values) > 0 {
 		if p := Priority(field.ParsePriority(values[0])); p != PriorityFromContext(ctx) {

@@ -132,7 +132,10 @@ func (l *RateLimit) needs(req *http.Request) *quotaNeeds {
 // A concurrent attempt never waits.
 func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	r := c.quotaRequest(&a.visit)
-	r.NoWait, r.AtOnce, r.Around, r.Waiter = a.concurrent, a.visit.AtOnce, c.slotAround(), (*queuedAttempt)(a)
+	r.NoWait, r.AtOnce, r.Waiter = a.concurrent, a.visit.AtOnce, (*queuedAttempt)(a)
+	for outer := c.outer; outer != nil && r.Around == nil; outer = outer.call.outer {
+		r.Around = outer.permits.slot
+	}
 	permit, rejection := a.visit.Record.quotaSet().Admit(c.ctx, r, now)
 	if rejection != nil {
 		failed := c.rateLimited(rejection)
@@ -146,16 +149,6 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 		now = time.Now()
 	}
 	return now, nil
-}
-
-// slotAround returns the slot of the nearest attempt around the call that has one, or nil.
-func (c *call) slotAround() *quota.Slot {
-	for a := c.outer; a != nil; a = a.call.outer {
-		if a.permits.slot != nil {
-			return a.permits.slot
-		}
-	}
-	return nil
 }
 
 func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
@@ -233,7 +226,11 @@ func (c *call) quotaRequest(v *visit) quota.Request {
 	if c.quotas != nil {
 		r.Key, r.Cost = c.quotas.key, c.quotas.cost
 	}
-	if secret := credential(v.Header(c.request.Header), c.request.URL); secret != "" {
+	header := c.request.Header
+	if v.Server != nil {
+		header = v.Apply(header)
+	}
+	if secret := credential(header, c.request.URL); secret != "" {
 		r.Credential = c.rateLimit.engine().Hash(secret)
 	}
 	return r

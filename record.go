@@ -69,9 +69,9 @@ func (r *record) describe(s *ScopeState, origin time.Time, at time.Duration) {
 
 func (r *record) latency(at time.Duration) LatencyStatus {
 	recent := r.latencies.Histogram(at)
-	quantile := func(q float64) time.Duration { return min(recent.Quantile(q), recent.Slowest()) } // not the end of its bucket
+	quantile := func(q float64) time.Duration { return min(recent.Quantile(q), recent.Slowest) } // not the end of its bin
 	s := LatencyStatus{
-		P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99), Samples: recent.Samples(),
+		P50: quantile(0.5), P95: quantile(0.95), P99: quantile(0.99), Samples: recent.Samples,
 		InFlightAge: r.inFlight.Age(at), Slow: r.usual.IsSlow(&recent, r.attemptsAreOld(at)),
 	}
 	s.UsualP50, s.UsualP99, _ = r.usual.Get()
@@ -143,7 +143,7 @@ func (a *attempt) class() responseClass {
 	switch {
 	case a.end == endCanceled || a.end == endSuperseded:
 		return classNone
-	case a.end == endTimeout || a.end == endDeadline || resp == nil && neterr.TimedOut(err):
+	case a.end == endTimeout, a.end == endDeadline, resp == nil && neterr.TimedOut(err):
 		return classTimeout
 	case resp == nil:
 		return classNetworkError
@@ -160,7 +160,9 @@ func (a *attempt) class() responseClass {
 }
 
 func (c *call) noteEnd(resp *http.Response) {
-	if a := c.last; a != nil && a.report.Verdict.retryable() && (a.outcome == circuit.Failure || a.outcome == circuit.Timeout) {
+	a := c.last
+	failed := a != nil && (a.outcome == circuit.Failure || a.outcome == circuit.Timeout)
+	if failed && a.report.Verdict.retryable() {
 		if failing := &a.visit.Record.failing; !failing.Load() {
 			failing.Store(true)
 		}
@@ -247,7 +249,6 @@ const (
 	recentBuckets   = 4
 )
 
-// add counts a call that began and ended at times since the origin.
 func (e *endCounts) add(start, at time.Duration, class responseClass) {
 	if class == classNone {
 		return
@@ -282,7 +283,6 @@ func (e *endCounts) counter(class responseClass) *window.Counter {
 	return e.others[class/2].Load()
 }
 
-// counts returns the number of calls of each class, and of all, in the newest buckets of the window.
 func (e *endCounts) counts(at time.Duration, buckets int) (n [classes]int, calls int) {
 	for pair := range classes / 2 {
 		if c := e.counter(2 * pair); c != nil {
@@ -294,7 +294,6 @@ func (e *endCounts) counts(at time.Duration, buckets int) (n [classes]int, calls
 	return n, calls
 }
 
-// read describes the calls in the newest buckets of the window.
 func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
 	n, calls := e.counts(at, buckets)
 	s := ResponseStatus{

@@ -34,7 +34,6 @@ type retryState struct {
 	notBefore time.Time // of the call that has ended; zero: unknown
 }
 
-// release releases the tokens and the body of a retry that is not sent.
 func (s *retryState) release() {
 	s.permit.Cancel()
 	if body := s.body; body != nil {
@@ -111,12 +110,14 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		hold = c.mayHold(c.record, now)
 	}
 	held := hold > 0
+	paced := !moves && !held                                                   // by the series of waits
+	nothingDone := last.didNothing() && rejectedInside(last.report.Err) == nil // otherwise Base may have sent it before
 	switch {
-	case !c.repeatable() && (!last.didNothing() || rejectedInside(last.report.Err) != nil) && !last.permitted: // Base may have sent it before
+	case !nothingDone && !last.permitted && !c.repeatable():
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable
-	case c.number >= c.maxAttempts(), !moves && !held && c.retries != nil && c.retries.series.endsWith(last):
+	case c.number >= c.maxAttempts(), paced && c.retries != nil && c.retries.series.endsWith(last):
 		return 0, c.whyNoAttempt()
 	case last.end == endTimeout && c.policy.AttemptTimeout == 0 && last.report.Latency >= maxResponseTime:
 		return 0, c.whyNoAttempt()
@@ -132,18 +133,19 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		if last.report.RetryAfter > 0 {
 			wait = backoff // the circuit may have closed then, and no longer spread the retries
 		}
-	case !moves:
+	case paced:
 		wait = c.backoff(last, now)
 	}
 	at := now.Add(wait)
 	blocked := to.Record.quotas.Load().BlockedUntil(c.quotaRequest(to), now) // zero: not blocked; differences to it saturate
 	longest := c.policy.MaxRetryAfter
+	tooLong := !moves && last.report.RetryAfter > longest || blocked.Sub(at) > longest
 	switch {
 	case !held && c.record.circuit.Rejects(at) != nil && c.mayHold(c.record, at) <= 0, !moves && c.record.circuit.TooLate():
 		return 0, ErrBreakerOpen
-	case longest > 0 && (!moves && last.report.RetryAfter > longest || blocked.Sub(at) > longest):
+	case longest > 0 && tooLong:
 		return 0, ErrRetryAfter
-	case !moves && c.room(at) < 0 || c.spare(at) < 0 || c.spare(blocked) < 0:
+	case !moves && c.room(at) < 0, c.spare(at) < 0, c.spare(blocked) < 0:
 		return 0, ErrDeadline
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
@@ -277,7 +279,6 @@ func (c *call) reserve(response time.Duration) time.Duration {
 	return max(least, max(c.record.responses.Get(), response)+body)
 }
 
-// prepareRetry prepares the retry after its wait. A gate may reject it.
 func (c *call) prepareRetry() error {
 	c.setRetryWaiting(false)
 	c.last.report.RetryWait = c.timeline.wait(time.Now())
@@ -298,7 +299,10 @@ func (a *attempt) timedOut() bool {
 // tooMany reports whether the server says that it has too many requests: a 429 that asks for no
 // wait, or a 503 that asks for one.
 func (a *attempt) tooMany() bool {
-	return a.responded(http.StatusTooManyRequests) && a.report.RetryAfter == 0 || a.responded(http.StatusServiceUnavailable) && a.report.RetryAfter > 0
+	if a.report.RetryAfter > 0 {
+		return a.responded(http.StatusServiceUnavailable)
+	}
+	return a.responded(http.StatusTooManyRequests)
 }
 
 func (a *attempt) responded(statuses ...int) bool {

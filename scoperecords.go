@@ -23,8 +23,8 @@ type scopeRecords struct {
 	hedges *hedgeScope               // nil: there is no Hedge
 	quotas atomic.Pointer[quota.Set] // nil: see quotaSet
 
-	usual  record                    // of PriorityDefault
-	others [2]atomic.Pointer[record] // of PriorityBatch and PriorityCritical; nil: not used yet
+	byPriority    [3]atomic.Pointer[record] // from PriorityBatch on; nil: not used yet
+	defaultRecord record                    // that of PriorityDefault: most scopes need one memory
 
 	unlisted atomic.Bool // it is not in config.records: it was evicted, or never added
 	mu       sync.Mutex
@@ -46,26 +46,24 @@ func (c *config) record(name string, p Priority, now time.Time) *record {
 	if s == nil {
 		s = c.newScope(name, now)
 	}
-	if p == PriorityDefault {
-		return &s.usual
-	}
-	other := s.other(p)
-	if r := other.Load(); r != nil {
+	own := &s.byPriority[p-PriorityBatch]
+	if r := own.Load(); r != nil {
 		return r
 	}
 	r := new(record)
 	r.init(s, p)
-	other.CompareAndSwap(nil, r) // another goroutine may have been first
-	return other.Load()
+	own.CompareAndSwap(nil, r) // another goroutine may have been first
+	return own.Load()
 }
 
 // newScope returns the state of a new scope. If the map is full and enough scopes were replaced, only
 // one call uses the state, and the map gets the scope only if that call fails or shows a quota.
 func (c *config) newScope(name string, now time.Time) *scopeRecords {
 	at, next := now.Sub(c.origin), time.Duration(c.replace.Load())
-	own := c.own.breaker && c.own.budget && c.own.rateLimit && c.hedge == nil // no other Transport uses the parts
 	switch {
-	case !own || !c.records.Full():
+	case !c.own.breaker, !c.own.budget, !c.own.rateLimit, c.hedge != nil: // another Transport may use the parts
+		return c.records.Get(name)
+	case !c.records.Full():
 		return c.records.Get(name)
 	case next <= at+replacementsPeriod && c.replace.CompareAndSwap(int64(next), int64(max(next, at)+replacementsPeriod/replacements)):
 		return c.records.Get(name)
@@ -88,7 +86,8 @@ func (s *scopeRecords) init(c *config, name string) {
 	if !c.own.rateLimit {
 		s.quotaSet()
 	}
-	s.usual.init(s, PriorityDefault)
+	s.defaultRecord.init(s, PriorityDefault)
+	s.byPriority[PriorityDefault-PriorityBatch].Store(&s.defaultRecord)
 }
 
 func (r *record) init(s *scopeRecords, p Priority) {
@@ -122,7 +121,6 @@ func (s *scopeRecords) hold(entry *scope.Refs) {
 	}
 }
 
-// evict is called when the scope has left the map. Calls may still use it.
 func (s *scopeRecords) evict() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -135,32 +133,25 @@ func (s *scopeRecords) evict() {
 
 // keep reports whether other scopes must be evicted first.
 func (s *scopeRecords) keep() bool {
-	kept := s.quotas.Load().Active()
-	for r := range s.all() {
-		kept = kept || r.circuit.NotClosed() || r.inFlight.Count() > 0
+	if s.quotas.Load().Active() {
+		return true
 	}
-	return kept
+	for r := range s.all() {
+		if r.circuit.NotClosed() || r.inFlight.Count() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *scopeRecords) all() iter.Seq2[*record, Priority] {
 	return func(yield func(*record, Priority) bool) {
-		if !yield(&s.usual, PriorityDefault) {
-			return
-		}
-		for _, p := range [...]Priority{PriorityBatch, PriorityCritical} {
-			if r := s.other(p).Load(); r != nil && !yield(r, p) {
+		for i := range s.byPriority {
+			if r := s.byPriority[i].Load(); r != nil && !yield(r, PriorityBatch+Priority(i)) {
 				return
 			}
 		}
 	}
-}
-
-// other returns where the record of a priority other than PriorityDefault is.
-func (s *scopeRecords) other(p Priority) *atomic.Pointer[record] {
-	if p == PriorityBatch {
-		return &s.others[0]
-	}
-	return &s.others[1]
 }
 
 // quotaSet returns the quotas of the scope. If no other Transport uses the RateLimit, they are created when a response
@@ -171,6 +162,7 @@ func (s *scopeRecords) quotaSet() *quota.Set {
 	}
 	if set := s.config.rateLimit.engine().Set(s.name); s.quotas.CompareAndSwap(nil, set) {
 		s.hold(&set.Refs)
+		s.config.replace.Add(-int64(replacementsPeriod / replacements)) // a scope with a quota is kept in any case
 	}
 	return s.quotas.Load()
 }

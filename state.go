@@ -134,7 +134,7 @@ type knownScope struct {
 
 func (c *config) knows(key scope.Key) bool {
 	s := c.records.Peek(key.Name)
-	return s != nil && (key.Class == int8(PriorityDefault) || s.other(Priority(key.Class)).Load() != nil)
+	return s != nil && s.byPriority[key.Class-int8(PriorityBatch)].Load() != nil
 }
 
 // knownScopes returns the scopes of the State, sorted with compareKeys.
@@ -149,9 +149,6 @@ func (c *config) knownScopes(now time.Time) []knownScope {
 	c.breaker.circuits(now).NotClosed(func(key scope.Key) {
 		if !c.knows(key) {
 			known = append(known, knownScope{key, nil})
-			if key.Class != int8(PriorityDefault) && c.records.Peek(key.Name) == nil {
-				known = append(known, knownScope{scope.Key{Name: key.Name}, nil}) // State shows the shared quotas at the scope itself
-			}
 		}
 	})
 	slices.SortFunc(known, func(a, b knownScope) int { return compareKeys(a.Key, b.Key) })

@@ -47,7 +47,8 @@ var (
 
 // holds reports whether the response must not be returned before its first event.
 func (a *attempt) holds(resp *http.Response) bool {
-	if a.call.policy.Stream == nil || resp == nil || resp.StatusCode != http.StatusOK || resp.Body == nil || a.request.Method == http.MethodHead {
+	content := resp != nil && resp.StatusCode == http.StatusOK && resp.Body != nil
+	if a.call.policy.Stream == nil || !content || a.request.Method == http.MethodHead {
 		return false
 	}
 	encoding := field.Value(resp.Header, "Content-Encoding")
@@ -139,7 +140,6 @@ func (h *heldStream) judge(next *bodyRead) (enough bool, err error) {
 	return false, neterr.With(errStreamEnded, io.ErrUnexpectedEOF)
 }
 
-// decides reports whether the event is content or a failure.
 func (h *heldStream) decides(e eventstream.Event) bool {
 	verdict := VerdictPending
 	switch {

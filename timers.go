@@ -28,23 +28,29 @@ type attemptTimers struct {
 
 	timer   *time.Timer // fires at the first of these; nil: none
 	stopped bool        // the attempt has its outcome
+	second  bool        // slow sends a second attempt
 }
 
 // next returns the time until the next event of an attempt with the given age. idle is the time
 // since its request body made progress. Progress delays all events but the hedge.
 func (t *attemptTimers) next(age, idle time.Duration) (wait time.Duration, planned bool) {
 	for _, event := range [...]struct{ at, after time.Duration }{{t.hedge, age}, {t.slow, idle}, {t.cut, idle}} {
-		if left := event.at - event.after; event.at > 0 && (!planned || left < wait) {
-			wait, planned = left, true
+		if remaining := event.at - event.after; event.at > 0 && (!planned || remaining < wait) {
+			wait, planned = remaining, true
 		}
 	}
 	return wait, planned
 }
 
 func (c *call) planTimers(a *attempt, now time.Time) {
-	left, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
+	remaining, bounded := c.deadline.Sub(now), !c.deadline.IsZero()
+	// The method must be safe: a server may reject the second of two requests with the same key, although it serves the first.
+	second := c.repeats == repeatsNothing && c.replayable && c.owner == ownerCall
+	watched := a.visit.Record.protocol.Load() == protocolHTTP2
+	mayBeSlow := (second || watched) && !isStream(c.request.Header)
+	a.timers.second = second && mayBeSlow
 	switch timeout := c.policy.AttemptTimeout; {
-	case timeout > 0 && (!bounded || timeout < left):
+	case timeout > 0 && (!bounded || timeout < remaining):
 		a.timers.cut = timeout
 		if !c.longUpload() { // the upload may extend the timeout
 			a.deadline = now.Add(timeout)
@@ -53,17 +59,17 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 		if !bounded {
 			a.timers.cut = maxResponseTime
 		}
-		switch mayBeSlow := c.maySendSecond() || a.visit.Record.protocol.Load() == protocolHTTP2 && !isStream(c.request.Header); {
+		switch {
 		case !mayBeSlow, a.concurrent && !bounded: // a copy gets no copy of its own, unless there is a deadline
 		case a.concurrent:
-			a.timers.slow = left / 2
+			a.timers.slow = remaining / 2
 		case bounded:
-			a.timers.slow = min(slowResponse, left/2)
+			a.timers.slow = min(slowResponse, remaining/2)
 		default:
 			a.timers.slow = slowResponse
 		}
 	}
-	if a.visit.Probes && c.maySendSecond() { // another endpoint answers if this one hangs
+	if a.visit.Probes && a.timers.second { // another endpoint answers if this one hangs
 		a.timers.slow = route.Slow(a.timers.slow, a.visit.Record.responses.Get())
 	}
 	if c.hedge != nil && !a.concurrent && c.mayBeHedged() {
@@ -75,14 +81,8 @@ func (c *call) planTimers(a *attempt, now time.Time) {
 
 // mayBeHedged reports whether the server may get the request of the call twice.
 func (c *call) mayBeHedged() bool {
-	return c.owner == ownerCall && c.replayable && (c.safe || c.harmless || c.key.value != "")
-}
-
-// maySendSecond reports whether a slow attempt of the call gets a second one. The method must be
-// safe: a server may reject the second of two requests with the same key, although it serves the
-// first.
-func (c *call) maySendSecond() bool {
-	return c.safe && c.replayable && c.owner == ownerCall && !isStream(c.request.Header)
+	harmless := c.repeats >= repeatsByLeave || c.key.value != ""
+	return harmless && c.replayable && c.owner == ownerCall
 }
 
 // maxSeconds is the maximum number of second attempts of a call.
@@ -154,7 +154,7 @@ func (a *attempt) due() (event timerEvent) {
 		t.hedge, event = 0, sendHedge
 	case t.slow > 0 && idle >= t.slow:
 		t.slow = 0
-		if c.maySendSecond() && c.number < c.maxAttempts() && c.seconds < maxSeconds {
+		if t.second && c.number < c.maxAttempts() && c.seconds < maxSeconds {
 			event = sendSecond
 		} else if a.leaveSilent() && c.traced() {
 			event = leftConnection
@@ -167,7 +167,7 @@ func (a *attempt) due() (event timerEvent) {
 		return nothing
 	}
 	if a.hedged == nil {
-		a.hedged = &hedgedCall{call: c, first: a}
+		a.hedged = &hedgedCall{call: c, original: a}
 	}
 	a.hedged.preparing++
 	return event

@@ -122,9 +122,7 @@ type config struct {
 }
 
 func (t *Transport) configured() *config {
-	if !t.used.Load() {
-		t.once.Do(t.configure)
-	}
+	t.once.Do(t.configure)
 	return &t.config
 }
 

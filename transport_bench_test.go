@@ -248,3 +248,37 @@ func BenchmarkQuotaCall(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkQuotaHosts measures calls with quota headers to 30,000 hosts in turn, interleaved with calls to one host, and
+// reports the median ratio of the two. A Transport keeps half as many scopes.
+func BenchmarkQuotaHosts(b *testing.B) {
+	urls := make([]string, 30_000)
+	for i := range urls {
+		urls[i] = fmt.Sprintf("http://api-%d.example/v1/charges", i)
+	}
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := instant{}.RoundTrip(r)
+		resp.Header["Ratelimit-Policy"], resp.Header["Ratelimit"] = []string{`"default";q=1000000000;w=3600`}, []string{`"default";r=999999999;t=3600`}
+		return resp, err
+	})
+	client := func(urls []string) func() time.Duration {
+		do, next := requester(loads[0], &http.Client{Transport: &resilienthttp.Transport{Base: base}}), 0
+		calls := func(n int) time.Duration {
+			start := time.Now()
+			for range n {
+				do(urls[next%len(urls)])
+				next++
+			}
+			return time.Since(start)
+		}
+		calls(len(urls)) // state that is created once
+		return func() time.Duration { return calls(1000) }
+	}
+	one, many := client(urls[:1]), client(urls)
+	var ratios []float64
+	for b.Loop() {
+		ratios = append(ratios, float64(many())/float64(one()))
+	}
+	slices.Sort(ratios)
+	b.ReportMetric(ratios[len(ratios)/2], "x-one-host")
+}

@@ -34,8 +34,11 @@ func (c *watchedConn) isSilent() bool {
 
 func (c *watchedConn) isHTTP2(secure *tls.Conn) bool {
 	if c.protocol.Load() == protocolUnknown {
-		protocol := protocolHTTP1
-		if secure == nil && c.plain || secure != nil && secure.ConnectionState().NegotiatedProtocol == "h2" {
+		protocol, http2 := protocolHTTP1, c.plain
+		if secure != nil {
+			http2 = secure.ConnectionState().NegotiatedProtocol == "h2"
+		}
+		if http2 {
 			protocol = protocolHTTP2
 		}
 		c.protocol.Store(protocol)

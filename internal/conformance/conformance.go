@@ -180,12 +180,10 @@ func oneOfTwo(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 
 func requestNotModified(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	req, _ := request(t, context.Background())
-	fields, deep := *req, req.Clone(req.Context())
+	url, before := req.URL, req.Clone(req.Context())
 	exchange(t, wrap(answering(http.StatusOK)).RoundTrip, req)
-	if req.Context() != fields.Context() || req.Body != fields.Body || req.URL != fields.URL ||
-		!reflect.DeepEqual(req.URL, deep.URL) || !reflect.DeepEqual(req.Header, deep.Header) ||
-		req.ContentLength != fields.ContentLength || req.Method != fields.Method || req.Host != fields.Host {
-		t.Errorf("the request was modified:\n%+v\n%+v", deep, req)
+	if req.URL != url || !reflect.DeepEqual(req, before) {
+		t.Errorf("the request was modified:\n%+v\n%+v", before, req)
 	}
 }
 

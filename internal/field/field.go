@@ -14,6 +14,19 @@ func Value(h http.Header, canonical string) string {
 	return ""
 }
 
+// NameIn returns the name of a field in a header, or "" without it. It may be in any case, because net/http sends names unchanged.
+func NameIn(h http.Header, canonical string) string {
+	if _, ok := h[canonical]; ok {
+		return canonical
+	}
+	for name := range h {
+		if len(name) == len(canonical) && strings.EqualFold(name, canonical) {
+			return name
+		}
+	}
+	return ""
+}
+
 // String parses the string at the beginning of s (RFC 9651, section 4.2.5), and returns its
 // text and the rest of s. ok is false, and rest is s, if there is no valid string. A string
 // has quotes, visible ASCII and spaces, and the escapes \" and \\.

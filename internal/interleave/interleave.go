@@ -22,12 +22,12 @@ type Contender struct {
 // the median of the rounds' ratios of the first contender's rate to that of the other.
 func Rates(b *testing.B, rounds int, contenders ...Contender) {
 	b.Helper()
-	left := 0
+	remaining := 0
 	rates := Turns(func() bool {
-		if left--; left >= 0 {
+		if remaining--; remaining >= 0 {
 			return true
 		}
-		left = rounds - 1
+		remaining = rounds - 1
 		return b.Loop()
 	}, contenders...)
 	for i, c := range contenders {

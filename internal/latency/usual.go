@@ -30,14 +30,14 @@ func (u *Usual) Follow(at time.Duration, w *Window) {
 		return
 	}
 	recent := w.Histogram(at)
-	if recent.samples < FewestSamples {
+	if recent.Samples < FewestSamples {
 		u.last.CompareAndSwap(epoch, last) // the next sample may be the last one that is missing
 		return
 	}
 	part := 1 / float64(min(u.steps.Add(1), usualSteps))
-	approach(&u.p50, min(recent.Quantile(0.5), recent.slowest), part, part)
-	approach(&u.p99, min(recent.Quantile(0.99), recent.slowest), part, part)
-	approach(&u.utmost, recent.Slowest(), part, 3)
+	approach(&u.p50, min(recent.Quantile(0.5), recent.Slowest), part, part)
+	approach(&u.p99, min(recent.Quantile(0.99), recent.Slowest), part, part)
+	approach(&u.utmost, recent.Slowest, part, 3)
 }
 
 // approach moves the value towards next, by at most these parts of itself.
@@ -69,10 +69,12 @@ const (
 func (u *Usual) IsSlow(recent *Histogram, old bool) bool {
 	p50, p99, _ := u.Get()
 	now, factor := recent.Quantile(0.5), slowFactor
-	if recent.samples < fewSamples {
+	if recent.Samples < fewSamples {
 		factor *= slowFactor
 	}
-	return old || p50 > 0 && recent.samples >= FewestSamples && now > p99 && float64(now) >= factor*float64(p50) && now >= p50+SlowMore
+	known := p50 > 0 && recent.Samples >= FewestSamples
+	slow := now > p99 && now >= p50+SlowMore && float64(now) >= factor*float64(p50)
+	return old || known && slow
 }
 
 // IsOld reports whether the mean age of n attempts in flight is more than 5 s and twice the usual

@@ -155,19 +155,19 @@ func TestUsual_adapts(t *testing.T) {
 	require.Equal(t, 2*time.Second, slowest)
 }
 
-// The slowest sample bounds the quantiles, which are the ends of buckets.
+// The slowest sample bounds the quantiles, which are the ends of bins.
 func TestHistogram_Slowest(t *testing.T) {
 	var w Window
-	require.Zero(t, new(Histogram).Slowest())
+	require.Zero(t, new(Histogram).Slowest)
 	w.Add(time.Second, 43*time.Millisecond)
 	w.Add(20*time.Second, 20*time.Millisecond)
 	h := w.Histogram(50 * time.Second)
-	require.Equal(t, 43*time.Millisecond, h.Slowest())
-	require.Greater(t, h.Quantile(1), h.Slowest())
+	require.Equal(t, 43*time.Millisecond, h.Slowest)
+	require.Greater(t, h.Quantile(1), h.Slowest)
 	h = w.Histogram(61 * time.Second)
-	require.Equal(t, 20*time.Millisecond, h.Slowest(), "that of the first slot has expired")
+	require.Equal(t, 20*time.Millisecond, h.Slowest, "that of the first slot has expired")
 	h = w.Histogram(10 * time.Minute)
-	require.Zero(t, h.Slowest())
+	require.Zero(t, h.Slowest)
 }
 
 // The mean age is exact for any starts, also after years, and for many goroutines.

@@ -15,7 +15,7 @@ import (
 // The zero value is ready for use. It is safe for concurrent use and takes no lock. Samples that
 // arrive while a slot is cleared may be lost. None counts twice.
 type Window struct {
-	few  [maxFew]atomic.Uint32 // epochs and buckets of the last samples; zero means none
+	few  [maxFew]atomic.Uint32 // epochs and bins of the last samples; zero means none
 	next atomic.Uint32         // number of samples in few
 	many atomic.Pointer[histograms]
 
@@ -25,40 +25,40 @@ type Window struct {
 type histograms [slots]slot
 
 const (
-	maxFew     = 19 // the number of samples in a minute that need no histogram
-	bucketBits = 6  // of an entry of few; the others are the epoch
-	maxEpoch   = 1<<(32-bucketBits) - 1
+	maxFew   = 19 // the number of samples in a minute that need no histogram
+	binBits  = 6  // of an entry of few; the others are the epoch
+	maxEpoch = 1<<(32-binBits) - 1
 
-	slots   = 4
-	length  = 15 * time.Second // length of a slot
-	buckets = 64
+	slots  = 4
+	length = 15 * time.Second // length of a slot
+	bins   = 64
 
-	// The first bucket ends at 2^lowest nanoseconds, about 65 µs: no network is faster. With
-	// perOctave buckets for each power of two, the last one ends above ten minutes.
+	// The first bin ends at 2^lowest nanoseconds, about 65 µs: no network is faster. With
+	// perOctave bins for each power of two, the last one ends above ten minutes.
 	lowest    = 16
 	perOctave = 8.0 / 3
 )
 
 type slot struct {
 	epoch  atomic.Int64 // number of the slot since the origin, from 1; zero means unused
-	counts [buckets]atomic.Uint32
+	counts [bins]atomic.Uint32
 }
 
 func epochOf(at time.Duration) int64 { return int64(max(at, 0)/length) + 1 }
 
 // Add records a response that arrived at a time since the origin.
 func (w *Window) Add(at, took time.Duration) {
-	epoch, bucket := epochOf(at), bucketOf(took)
+	epoch, bin := epochOf(at), binOf(took)
 	w.noteSlowest(epoch, took)
 	many := w.many.Load()
 	if many == nil {
-		if w.addFew(epoch, bucket) {
+		if w.addFew(epoch, bin) {
 			return
 		}
 		w.many.CompareAndSwap(nil, new(histograms))
 		many = w.many.Load()
 	}
-	many.add(epoch, bucket)
+	many.add(epoch, bin)
 }
 
 // tookBits are those of a latency in microseconds: up to an hour.
@@ -76,17 +76,17 @@ func (w *Window) noteSlowest(epoch int64, took time.Duration) {
 }
 
 // addFew replaces the oldest of the few samples, if that is no longer in the window.
-func (w *Window) addFew(epoch int64, bucket int) bool {
+func (w *Window) addFew(epoch int64, bin int) bool {
 	epoch = min(epoch, maxEpoch)
 	place := &w.few[(w.next.Add(1)-1)%maxFew]
 	old := place.Load()
-	if old != 0 && int64(old>>bucketBits) > epoch-slots {
+	if old != 0 && int64(old>>binBits) > epoch-slots {
 		return false
 	}
-	return place.CompareAndSwap(old, uint32(epoch<<bucketBits|int64(bucket)))
+	return place.CompareAndSwap(old, uint32(epoch<<binBits|int64(bin)))
 }
 
-func (h *histograms) add(epoch int64, bucket int) {
+func (h *histograms) add(epoch int64, bin int) {
 	s := &h[epoch%slots]
 	if old := s.epoch.Load(); old != epoch {
 		if old > epoch {
@@ -98,21 +98,21 @@ func (h *histograms) add(epoch int64, bucket int) {
 			}
 		}
 	}
-	s.counts[bucket].Add(1)
+	s.counts[bin].Add(1)
 }
 
 // Histogram returns a copy of the latencies.
 func (w *Window) Histogram(at time.Duration) (h Histogram) {
 	oldest := max(epochOf(at)-slots+1, 1)
 	for i := range w.few {
-		if sample := w.few[i].Load(); int64(sample>>bucketBits) >= min(oldest, maxEpoch) {
-			h.counts[sample%buckets]++
-			h.samples++
+		if sample := w.few[i].Load(); int64(sample>>binBits) >= min(oldest, maxEpoch) {
+			h.counts[sample%bins]++
+			h.Samples++
 		}
 	}
 	for i := range w.slowest {
 		if sample := w.slowest[i].Load(); int64(sample>>tookBits) >= oldest {
-			h.slowest = max(h.slowest, time.Duration(sample&(1<<tookBits-1))*time.Microsecond)
+			h.Slowest = max(h.Slowest, time.Duration(sample&(1<<tookBits-1))*time.Microsecond)
 		}
 	}
 	many := w.many.Load()
@@ -127,59 +127,53 @@ func (w *Window) Histogram(at time.Duration) (h Histogram) {
 		for b := range s.counts {
 			count := uint64(s.counts[b].Load())
 			h.counts[b] += count
-			h.samples += count
+			h.Samples += int(count)
 		}
 	}
 	return h
 }
 
-// Histogram is a histogram of latencies. Each bucket ends at 1.3 times the end of the previous
+// Histogram is a histogram of latencies. Each bin ends at 1.3 times the end of the previous
 // one.
 type Histogram struct {
-	counts  [buckets]uint64
-	samples uint64
-	slowest time.Duration
+	counts  [bins]uint64
+	Samples int
+	Slowest time.Duration // rounded up to a microsecond
 }
-
-// Slowest returns the slowest latency, rounded up to a microsecond.
-func (h *Histogram) Slowest() time.Duration { return h.slowest }
-
-// Samples returns the number of latencies.
-func (h *Histogram) Samples() int { return int(h.samples) }
 
 // Quantile returns the latency that a ratio q of the samples did not exceed. It is at most a
 // third too high, and never too low. Without samples it is 0. A q below 0 means 0; a q above
 // 1, and NaN, mean 1.
 func (h *Histogram) Quantile(q float64) time.Duration {
-	if h.samples == 0 {
+	if h.Samples == 0 {
 		return 0
 	}
-	rank := h.samples
+	rank := uint64(h.Samples)
 	if q < 1 {
-		rank = uint64(max(math.Ceil(q*float64(h.samples)), 1))
+		rank = uint64(max(math.Ceil(q*float64(h.Samples)), 1))
 	}
 	b := 0
-	for upTo := h.counts[0]; upTo < rank && b < buckets-1; upTo += h.counts[b] {
+	for upTo := h.counts[0]; upTo < rank && b < bins-1; upTo += h.counts[b] {
 		b++
 	}
 	return ends[b]
 }
 
-// bucketOf returns the first bucket that ends at the latency or later.
-func bucketOf(took time.Duration) int {
+// binOf returns the first bin that ends at the latency or later.
+func binOf(took time.Duration) int {
 	if took <= 1<<lowest {
 		return 0
 	}
 	octave := bits.Len64(uint64(took-1)) - 1
 	b := int(float64(octave-lowest) * perOctave)
-	for b < buckets-1 && took > ends[b] {
+	for b < bins-1 && took > ends[b] {
 		b++
 	}
-	return min(b, buckets-1)
+	return min(b, bins-1)
 }
 
-// ends are the longest latencies of the buckets.
-var ends = func() (e [buckets]time.Duration) { //nolint:gochecknoglobals // never written to
+// ends are the longest latencies of the bins.
+var ends = func() (e [bins]time.Duration) { //nolint:gochecknoglobals // never written to
 	for b := range e {
 		e[b] = time.Duration(math.Exp2(lowest + float64(b)/perOctave))
 	}

@@ -53,14 +53,14 @@ func TestWindow_quantile(t *testing.T) {
 	}
 }
 
-func TestBuckets(t *testing.T) {
+func TestBins(t *testing.T) {
 	for _, took := range []time.Duration{math.MinInt64, -1, 0, 1, 1 << lowest, math.MaxInt64} {
-		require.NotPanics(t, func() { bucketOf(took) })
+		require.NotPanics(t, func() { binOf(took) })
 	}
 	for range 10_000 {
 		took := time.Duration(math.Exp2(10 + 34*rand.Float64()))
-		b := bucketOf(took)
-		if b < buckets-1 {
+		b := binOf(took)
+		if b < bins-1 {
 			require.LessOrEqual(t, took, ends[b])
 		}
 		if b > 0 {
@@ -68,7 +68,7 @@ func TestBuckets(t *testing.T) {
 		}
 	}
 	require.True(t, slices.IsSorted(ends[:]))
-	require.Greater(t, ends[buckets-2], 10*time.Minute)
+	require.Greater(t, ends[bins-2], 10*time.Minute)
 }
 
 // The twentieth sample of a minute makes the histograms.
@@ -152,5 +152,5 @@ func BenchmarkQuantile(b *testing.B) {
 // quantile returns a quantile of the Window, and the number of its samples.
 func quantile(w *Window, at time.Duration, q float64) (time.Duration, int) {
 	h := w.Histogram(at)
-	return h.Quantile(q), h.Samples()
+	return h.Quantile(q), h.Samples
 }

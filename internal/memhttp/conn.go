@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// Conn is one end of an in-memory connection of a [Network]. The zero value is not usable.
-// It is safe for concurrent use, and Close ends blocked calls. It behaves as a TCP
-// connection of Linux:
+// Conn is one end of an in-memory connection of a [Network]. The zero value is not usable. It is safe for concurrent
+// use, and Close ends blocked calls. It behaves as a TCP connection of Linux:
 //
 //   - Each direction holds 64 KiB. A Write blocks while it is full.
 //   - After the peer's Close or CloseWrite, Read returns the remaining data, then [io.EOF].
@@ -79,8 +78,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// Write returns when all of p is in the buffer. Concurrent writes of more than the buffer holds
-// may be interleaved.
+// Write returns when all of p is in the buffer. Concurrent writes of more than the buffer holds may be interleaved.
 func (c *Conn) Write(p []byte) (n int, err error) {
 	c.wake.L.Lock()
 	defer c.wake.L.Unlock()
@@ -105,8 +103,7 @@ func (c *Conn) Write(p []byte) (n int, err error) {
 	}
 }
 
-// Close closes both directions. It resets the connection if there is unread data or after
-// SetLinger(0).
+// Close closes both directions. It resets the connection if there is unread data or after SetLinger(0).
 func (c *Conn) Close() error {
 	err := c.set("close", func() {
 		c.closed = true
@@ -128,8 +125,7 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// CloseWrite closes the write direction: the peer reads io.EOF after the written data, and
-// can still write.
+// CloseWrite closes the write direction: the peer reads io.EOF after the written data, and can still write.
 func (c *Conn) CloseWrite() (err error) {
 	closed := c.set("close", func() {
 		switch {
@@ -145,15 +141,13 @@ func (c *Conn) CloseWrite() (err error) {
 // SetLinger with 0 makes Close reset the connection. Any other number restores the default.
 func (c *Conn) SetLinger(sec int) error { return c.set("set", func() { c.linger0 = sec == 0 }) }
 
-// LocalAddr returns "192.0.2.1:" and a port for a client, and the dialed host and port for
-// a server.
+// LocalAddr returns "192.0.2.1:" and a port for a client, and the dialed host and port for a server.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
 // RemoteAddr returns the LocalAddr of the peer.
 func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 
-// SetDeadline sets both deadlines, for blocked and future calls. The zero time means no
-// deadline.
+// SetDeadline sets both deadlines, for blocked and future calls. The zero time means no deadline.
 func (c *Conn) SetDeadline(t time.Time) error {
 	_ = c.SetReadDeadline(t) // fails if the next call does
 	return c.SetWriteDeadline(t)
@@ -244,8 +238,7 @@ func (s *stream) push(p []byte) int {
 	switch {
 	case k == 0: // without a wake-up, because waiting writers would wake each other forever
 	case s.gone:
-		// The writer's kernel accepts the bytes, the peer's kernel answers with a
-		// reset, and only the next write fails.
+		// The writer's kernel accepts the bytes, the peer's kernel answers with a reset, and only the next write fails.
 		s.refusal = cmp.Or(s.refusal, syscall.EPIPE)
 	default:
 		s.data.Write(p[:k])

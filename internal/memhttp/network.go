@@ -35,10 +35,9 @@ func NewNetwork(tb testing.TB) *Network {
 	return n
 }
 
-// Listen returns a listener for a host, with or without a port. A host without a port has all
-// ports that never had a listener of their own. Listen panics if the host has a listener that is
-// not closed. As with TCP, a dial succeeds before Accept. Closing the listener resets
-// connections that were not accepted.
+// Listen returns a listener for a host, with or without a port. A host without a port has all ports that never had a
+// listener of their own. Listen panics if the host has a listener that is not closed. As with TCP, a dial succeeds
+// before Accept. Closing the listener resets connections that were not accepted.
 func (n *Network) Listen(host string) net.Listener {
 	host = strings.ToLower(host)
 	n.mu.Lock()
@@ -58,7 +57,6 @@ func (n *Network) Known(address string) bool {
 	return l != nil
 }
 
-// find returns what m has for a host:port, or for its host.
 func find[V any](n *Network, m map[string]V, address string) (found V, err error) {
 	host, _, err := net.SplitHostPort(address)
 	n.mu.Lock()
@@ -74,10 +72,9 @@ func find[V any](n *Network, m map[string]V, address string) (found V, err error
 // Transport returns a new http.Transport that dials this network.
 func (n *Network) Transport() *http.Transport { return &http.Transport{DialContext: n.DialContext} }
 
-// SetDialFault sets a fault for all later dials of host, a name or a "host:port", also
-// without a listener. If f returns an error, the dial fails with it, wrapped in a
-// [*net.OpError] if necessary. f may block until its context ends, and must be safe for
-// concurrent use. A nil f removes the fault. See [Refuse] and [Hang].
+// SetDialFault sets a fault for all later dials of host, a name or a "host:port", also without a listener. If f returns
+// an error, the dial fails with it, wrapped in a [*net.OpError] if necessary. f may block until its context ends, and
+// must be safe for concurrent use. A nil f removes the fault. See [Refuse] and [Hang].
 func (n *Network) SetDialFault(host string, f func(ctx context.Context) error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -94,9 +91,8 @@ func Refuse(context.Context) error {
 	return os.NewSyscallError("connect", syscall.ECONNREFUSED)
 }
 
-// Hang is a fault for [Network.SetDialFault]: the dial blocks until its context ends or the
-// network is closed. http.Transport detaches dials from their requests, so a dial may last
-// longer than its request.
+// Hang is a fault for [Network.SetDialFault]: the dial blocks until its context ends or the network is closed.
+// http.Transport detaches dials from their requests, so a dial may last longer than its request.
 func Hang(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
@@ -215,8 +211,7 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// abort resets all connections that their clients have not closed. The server reads the end
-// of the others.
+// abort resets all connections that their clients have not closed. The server reads the end of the others.
 func (l *listener) abort() {
 	l.network.mu.Lock()
 	defer l.network.mu.Unlock()

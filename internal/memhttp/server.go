@@ -18,9 +18,8 @@ import (
 	"time"
 )
 
-// Server is an http.Server on a host of an in-memory [Network]. [NewServer] and
-// [Network.Serve] start one; the zero value is not usable. It is safe for concurrent use,
-// inside the bubble in which it was made.
+// Server is an http.Server on a host of an in-memory [Network]. [NewServer] and [Network.Serve] start one; the zero
+// value is not usable. It is safe for concurrent use, inside the bubble in which it was made.
 type Server struct {
 	URL    string       // "http://mem.test": scheme and host, without a slash at the end
 	Config *http.Server // for its methods, such as Shutdown; its fields must not be changed
@@ -57,9 +56,8 @@ func HTTP2() Option { return func(s *Server) { s.http2 = true } }
 // [Server.Transport] trusts. The certificate is valid from 1990 to 2090.
 func TLS() Option { return func(s *Server) { s.tls = true } }
 
-// Configure lets f change the http.Server before it starts: timeouts, hooks, limits. With a
-// BaseContext of f, Close does not end the contexts of requests; with a ConnContext of f,
-// [RequestConn] panics.
+// Configure lets f change the http.Server before it starts: timeouts, hooks, limits. With a BaseContext of f, Close
+// does not end the contexts of requests; with a ConnContext of f, [RequestConn] panics.
 func Configure(f func(*http.Server)) Option { return func(s *Server) { f(s.Config) } }
 
 // Wrap makes the server accept connections from wrap(l), where l is its listener. That may be a
@@ -173,23 +171,20 @@ func (s *Server) Transport() *http.Transport {
 	return t
 }
 
-// Conns returns the number of connections that were opened to the server, and of those that
-// their clients have not closed, to find leaks. net/http closes connections in the background:
-// call synctest.Wait first.
+// Conns returns the number of connections that were opened to the server, and of those that their clients have not
+// closed, to find leaks. net/http closes connections in the background: call synctest.Wait first.
 func (s *Server) Conns() (opened, open int) {
 	s.Net.mu.Lock()
 	defer s.Net.mu.Unlock()
 	return s.listener.opened, len(s.listener.open)
 }
 
-// ResetConns resets all connections, busy or idle, as after a restart of the machine. The
-// server still listens.
+// ResetConns resets all connections, busy or idle, as after a restart of the machine. The server still listens.
 func (s *Server) ResetConns() { s.listener.abort() }
 
-// Close stops listening, ends the contexts of requests, resets connections and waits until
-// all handlers have returned, including those with hijacked connections. It may be called
-// more than once. A handler must not call it, because it would wait for itself. Another server
-// can use the host afterwards.
+// Close stops listening, ends the contexts of requests, resets connections and waits until all handlers have returned,
+// including those with hijacked connections. It may be called more than once. A handler must not call it, because it
+// would wait for itself. Another server can use the host afterwards.
 func (s *Server) Close() {
 	s.end()
 	_ = s.listener.Close() // fails if it is closed already

@@ -14,14 +14,12 @@ import (
 // Other is the kind of an error of no known type.
 const Other = "_OTHER"
 
-// ErrSuperseded is the cause with which the slower copies of a request are canceled. It is not a
-// failure.
+// ErrSuperseded is the cause with which the slower copies of a request are canceled. It is not a failure.
 var ErrSuperseded = New("another copy of the request had its response first")
 
-// Kind returns the value of OpenTelemetry's error.type for an error of an attempt:
-// breaker_open, rate_limited or read_timeout if err wraps an error of this name (see Named),
-// canceled, proxy, dns, connection_refused, timeout, tls, connection_reset, eof, or Other. It
-// is "" for nil.
+// Kind returns the value of OpenTelemetry's error.type for an error of an attempt: breaker_open, rate_limited or
+// read_timeout if err wraps an error of this name (see Named), canceled, proxy, dns, connection_refused, timeout, tls,
+// connection_reset, eof, or Other. It is "" for nil.
 func Kind(err error) string {
 	rejected := ""
 	op, _ := errors.AsType[*net.OpError](err)
@@ -75,8 +73,7 @@ func streamCode(err error, code uint32) bool {
 	return ok && stream.Code == code
 }
 
-// NotProcessed reports whether the server says that it has not processed the request:
-// REFUSED_STREAM of HTTP/2.
+// NotProcessed reports whether the server says that it has not processed the request: REFUSED_STREAM of HTTP/2.
 func NotProcessed(err error) bool { return streamCode(err, refusedStream) }
 
 // Throttled reports whether the server says that the client sends too much: ENHANCE_YOUR_CALM of

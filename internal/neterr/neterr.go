@@ -1,6 +1,5 @@
-// Package neterr classifies errors of net/http, net and crypto/tls. It reports whether the
-// request is invalid, whether it may have reached the server, and whether a retry can
-// succeed. [SafeText] returns a text that is safe to log.
+// Package neterr classifies errors of net/http, net and crypto/tls. It reports whether the request is invalid, whether
+// it may have reached the server, and whether a retry can succeed. [SafeText] returns a text that is safe to log.
 //
 // Errors are distinguished by errors.As and errors.Is. Where net/http offers no type, the
 // beginning of the innermost error's text decides. These texts have not changed in ten
@@ -24,12 +23,10 @@ import (
 // ErrMalformed is wrapped by errors about requests that this module rejects as malformed.
 var ErrMalformed = errors.New("invalid request")
 
-// ErrMisconfigured is wrapped by errors about this module's configuration, which fail every
-// request.
+// ErrMisconfigured is wrapped by errors about this module's configuration, which fail every request.
 var ErrMisconfigured = errors.New("invalid configuration")
 
-// Malformed reports whether the request itself is invalid, so that every retry would fail
-// with the same error.
+// Malformed reports whether the request itself is invalid, so that every retry would fail with the same error.
 func Malformed(err error) bool { return invalid(err) || hasPrefix(err, bodyTexts[:]) }
 
 // invalid reports whether the request was rejected before any byte of it was written.
@@ -51,13 +48,11 @@ func prefix(text string, texts []string) string {
 	return ""
 }
 
-// anyInnermost reports whether is returns true for an error in the tree of err that wraps
-// no other error.
+// anyInnermost reports whether is returns true for an error in the tree of err that wraps no other error.
 func anyInnermost(err error, is func(error) bool) bool {
 	return anyOf(err, func(err error) bool { return wrapped(err) == nil && is(err) })
 }
 
-// has reports whether there is an error of a type in the tree of err.
 func has[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
@@ -69,7 +64,6 @@ func anyOf(err error, is func(error) bool) bool {
 	return err != nil && (is(err) || slices.ContainsFunc(wrapped(err), func(err error) bool { return anyOf(err, is) }))
 }
 
-// wrapped returns the errors that err wraps directly.
 func wrapped(err error) []error {
 	switch wrapper := err.(type) { //nolint:errorlint // the errors that this very error wraps
 	case interface{ Unwrap() error }:
@@ -94,7 +88,7 @@ func NotConnected(err error) bool {
 
 func dialing(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
-	return ok && (op.Op == "dial" || op.Op == "proxyconnect" || strings.HasPrefix(op.Op, "socks"))
+	return ok && (slices.Contains([]string{"dial", "proxyconnect"}, op.Op) || strings.HasPrefix(op.Op, "socks"))
 }
 
 // invalidAddress reports whether the dialer rejected the address, such as a port above
@@ -126,6 +120,6 @@ func SchemeMismatch(err error) bool {
 // TimedOut reports whether err is a timeout or an expired deadline.
 func TimedOut(err error) bool {
 	var timeout interface{ Timeout() bool }
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.As(err, &timeout) && timeout.Timeout()
+	passed := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+	return passed || errors.As(err, &timeout) && timeout.Timeout()
 }

@@ -67,10 +67,9 @@ const (
 	hidden = " (not shown)"
 )
 
-// SafeText returns a text for err without any URL path or query, header value or body. The
-// text is one line of at most 256 bytes. It shows the texts of this module, of numbers and
-// of types without fields, and the beginnings of a few texts of net/http. Of all other errors
-// it shows the kind, the type and the errors that they wrap.
+// SafeText returns a text for err without any URL path or query, header value or body. The text is one line of at most
+// 256 bytes. It shows the texts of this module, of numbers and of types without fields, and the beginnings of a few
+// texts of net/http. Of all other errors it shows the kind, the type and the errors that they wrap.
 func SafeText(err error) string {
 	text := strings.ToValidUTF8(textOf(err), "")
 	if len(text) > maxText {
@@ -172,7 +171,6 @@ func elem(err error) reflect.Type {
 	return t
 }
 
-// operation returns the operation and the IP address of a net.OpError.
 func operation(e *net.OpError) string {
 	text := prefix(e.Op, operations[:])
 	switch address := e.Addr.(type) {

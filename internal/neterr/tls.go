@@ -8,8 +8,7 @@ import (
 	"reflect"
 )
 
-// Untrusted reports whether the TLS handshake failed because of a certificate, the client's
-// or the peer's.
+// Untrusted reports whether the TLS handshake failed because of a certificate, the client's or the peer's.
 func Untrusted(err error) bool {
 	switch alert(err) {
 	// bad_certificate, unsupported_certificate, certificate_revoked, certificate_expired, certificate_unknown, unknown_ca,
@@ -21,8 +20,7 @@ func Untrusted(err error) bool {
 		has[x509.CertificateInvalidError](err) || has[x509.SystemRootsError](err)
 }
 
-// handshakeFailed reports whether the TLS handshake was not completed, so that no request
-// was sent.
+// handshakeFailed reports whether the TLS handshake was not completed, so that no request was sent.
 func handshakeFailed(err error) bool {
 	if has[*tls.CertificateVerificationError](err) {
 		return true

@@ -50,7 +50,11 @@ func InvocationID(h http.Header) string {
 	if id := field.Value(h, awsInvocation); id != "" {
 		return id
 	}
-	return fieldValue(field.Value(h, googleClient), " ", googleInvocation)
+	client := field.Value(h, googleClient)
+	if client == "" {
+		return ""
+	}
+	return fieldValue(client, " ", googleInvocation)
 }
 
 // fieldValue returns the text after the prefix, in the first part of a value that has the prefix.

@@ -1,6 +1,5 @@
-// Package pgkit contains what the stores in PostgreSQL share: schema migrations with
-// versions, statements that share a round trip, durable transactions and retries. It
-// knows nothing of the stored data.
+// Package pgkit contains what the stores in PostgreSQL share: schema migrations with versions, statements that share a
+// round trip, durable transactions and retries. It knows nothing of the stored data.
 //
 // The stores' packages are named pgstore, so the texts of its errors begin with that.
 package pgkit
@@ -29,8 +28,7 @@ func HasCode(err error, codes ...string) bool {
 	return ok && slices.Contains(codes, e.Code)
 }
 
-// Retryable reports whether a transaction that failed with err had no effect and may
-// succeed if it is executed again.
+// Retryable reports whether a transaction that failed with err had no effect and may succeed if it is executed again.
 func Retryable(err error) bool {
 	return HasCode(err, SerializationFailure, DeadlockDetected, LockNotAvailable)
 }

@@ -10,12 +10,10 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// ErrSchema means that the tables are not those that the store's package reads and
-// writes.
+// ErrSchema means that the tables are not those that the store's package reads and writes.
 var ErrSchema = errors.New("pgstore: schema mismatch")
 
-// Step makes one version of the tables from the version before. A released step is never
-// changed.
+// Step makes one version of the tables from the version before. A released step is never changed.
 type Step struct {
 	// Text is SQL. {{schema}} is replaced by the quoted name of the tables' schema and a
 	// dot. See Schema.Names for more placeholders.
@@ -54,8 +52,7 @@ type DB interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// ReadSteps reads steps from files, in the order of their names. None of them excludes
-// older programs.
+// ReadSteps reads steps from files, in the order of their names. None of them excludes older programs.
 func ReadSteps(files fs.FS, match string) []Step {
 	names, _ := fs.Glob(files, match) // fails for a bad pattern only
 	steps := make([]Step, len(names))
@@ -83,9 +80,8 @@ func (s *Schema) note(v int) string {
 	return fmt.Sprintf(`INSERT INTO %s (version, oldest) VALUES (%d, %d)`, s.versions(), v+1, s.Steps[v].Oldest)
 }
 
-// From returns the SQL that Migrate executes where the tables have version from; 0 means
-// that there are none. It is empty if there is nothing to do. The error is an ErrSchema:
-// from is no version.
+// From returns the SQL that Migrate executes where the tables have version from; 0 means that there are none. It is
+// empty if there is nothing to do. The error is an ErrSchema: from is no version.
 func (s *Schema) From(from int) (string, error) {
 	if from < 0 || from > len(s.Steps) {
 		return "", fmt.Errorf("%w: there is no version %d", ErrSchema, from)
@@ -100,10 +96,9 @@ func (s *Schema) From(from int) (string, error) {
 	return text.String(), nil
 }
 
-// Check compares the tables with those that the program needs. It needs no right to
-// write, and no statement of it fails because a table or a column is missing, so that a
-// transaction of the caller stays usable. The error is an ErrSchema that says what to
-// run, or PostgreSQL's.
+// Check compares the tables with those that the program needs. It needs no right to write, and no statement of it fails
+// because a table or a column is missing, so that a transaction of the caller stays usable. The error is an ErrSchema
+// that says what to run, or PostgreSQL's.
 func (s *Schema) Check(ctx context.Context, through Sender) error {
 	v, err := s.version(ctx, through)
 	switch {
@@ -121,10 +116,9 @@ func (s *Schema) Check(ctx context.Context, through Sender) error {
 	return err
 }
 
-// Migrate makes the tables or brings them up to date, in one transaction. It takes no
-// lock if there is nothing to do. Many processes may call it at once. The error is an
-// ErrSchema if a newer program has made changes that this one cannot work with, or if
-// another program made the tables.
+// Migrate makes the tables or brings them up to date, in one transaction. It takes no lock if there is nothing to do.
+// Many processes may call it at once. The error is an ErrSchema if a newer program has made changes that this one
+// cannot work with, or if another program made the tables.
 func (s *Schema) Migrate(ctx context.Context, db DB) error {
 	v, err := s.version(ctx, PGX(db))
 	if err != nil || v >= len(s.Steps) {
@@ -156,9 +150,8 @@ func (s *Schema) version(ctx context.Context, through Sender) (v int, err error)
 	return v, err
 }
 
-// compare compares the columns of a table, and reports whether it exists. It reads the
-// catalog as a table, because functions such as to_regclass may answer from a cache that
-// is as old as the transaction.
+// compare compares the columns of a table, and reports whether it exists. It reads the catalog as a table, because
+// functions such as to_regclass may answer from a cache that is as old as the transaction.
 func (s *Schema) compare(ctx context.Context, through Sender, table string, want map[string]string) (exists bool, err error) {
 	got := map[string]string{}
 	err = through.Send(ctx, &Statement{Text: `SELECT a.attname::text, pg_catalog.format_type(a.atttypid, NULL)
@@ -189,14 +182,12 @@ func (s *Schema) compare(ctx context.Context, through Sender, table string, want
 	return true, nil
 }
 
-// foreign returns an ErrSchema that wraps err and says what to do about tables that the
-// store did not make.
+// foreign returns an ErrSchema that wraps err and says what to do about tables that the store did not make.
 func foreign(err error) error {
 	return fmt.Errorf("%w: %w: run pgstore.Migrate, or choose another name in Options if another program made the table", ErrSchema, err)
 }
 
-// SchemaError returns err, as an ErrSchema that says what to do if PostgreSQL misses a
-// table or a column.
+// SchemaError returns err, as an ErrSchema that says what to do if PostgreSQL misses a table or a column.
 func SchemaError(err error) error {
 	const undefinedTable, undefinedColumn = "42P01", "42703"
 	if HasCode(err, undefinedTable, undefinedColumn) && !errors.Is(err, ErrSchema) {
@@ -205,8 +196,7 @@ func SchemaError(err error) error {
 	return err
 }
 
-// upgrade is one transaction. Other processes that migrate wait for its lock, and find
-// the tables made.
+// upgrade is one transaction. Other processes that migrate wait for its lock, and find the tables made.
 func (s *Schema) upgrade(ctx context.Context, t Sender) error {
 	err := t.Send(ctx, &Statement{
 		Text: `SELECT pg_advisory_xact_lock(hashtextextended('resilienthttp pgstore ' || $1::text, 0))`,
@@ -230,8 +220,7 @@ func (s *Schema) upgrade(ctx context.Context, t Sender) error {
 	return nil
 }
 
-// create looks for the schema first, because CREATE SCHEMA IF NOT EXISTS needs a
-// privilege even if the schema exists.
+// create looks for the schema first, because CREATE SCHEMA IF NOT EXISTS needs a privilege even if the schema exists.
 func (s *Schema) create(ctx context.Context, t Sender) error {
 	if s.Name == "" {
 		return nil

@@ -12,8 +12,7 @@ import (
 const Durable = `CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
 	THEN set_config('synchronous_commit', 'on', true) END`
 
-// Begin begins a transaction with statements that see all earlier commits,
-// whatever the database's default isolation.
+// Begin begins a transaction with statements that see all earlier commits, whatever the database's default isolation.
 const Begin = `begin isolation level read committed`
 
 // Transaction is a transaction on its own connection. BEGIN shares a round trip with the
@@ -24,9 +23,8 @@ type Transaction struct {
 	begun bool
 }
 
-// Transact calls work with a transaction. work ends it with Commit; otherwise it is
-// rolled back. setting is a statement that is sent at its beginning; "" means none.
-// After a Retryable error work is called again, with a new transaction.
+// Transact calls work with a transaction. work ends it with Commit; otherwise it is rolled back. setting is a statement
+// that is sent at its beginning; "" means none. After a Retryable error work is called again, with a new transaction.
 func Transact(ctx context.Context, pool *pgxpool.Pool, setting string, work func(*Transaction) error) error {
 	return Retry(ctx, func() error {
 		conn, err := pool.Acquire(ctx)

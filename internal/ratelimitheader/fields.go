@@ -28,8 +28,7 @@ const (
 	partGlobal
 )
 
-// mayLimit reports whether a field begins as those of the table do. It is called for each field of
-// each response.
+// mayLimit reports whether a field begins as those of the table do. It is called for each field of each response.
 func mayLimit(field string) bool {
 	switch field[:min(len(field), 4)] {
 	case "Anth", "Beta", "Rate", "X-Ap", "X-Hu", "X-Ra", "X-Sh", "X-Us", "Zend":

@@ -8,9 +8,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
-// This file reads the structured fields of the IETF's drafts (RFC 9651): lists and dictionaries. It
-// ignores a malformed member, and not its whole line, because the others may be all that a server
-// says about its quotas.
+// This file reads the structured fields of the IETF's drafts (RFC 9651): lists and dictionaries. It ignores a malformed
+// member, and not its whole line, because the others may be all that a server says about its quotas.
 
 // readMembers reads a line of RateLimit or RateLimit-Policy, or a limit with policies. The members
 // have one of three forms: a named quota or its policy ("burst";r=9;t=40), a part of q (limit=10),
@@ -57,7 +56,6 @@ func (p *parser) setAll(q *quota, pairs string) {
 	}
 }
 
-// nameOf returns the name of a policy, which is a string or a token (RFC 9651).
 func nameOf(head string) (name string, ok bool) {
 	if name, rest, ok := field.String(head); ok {
 		return name, rest == ""

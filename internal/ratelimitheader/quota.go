@@ -120,9 +120,8 @@ func (q *quota) setUsage(value string) (ok bool) {
 	return true
 }
 
-// fill copies what q lacks from other, if the two may be the same quota: at most one of
-// them has a remaining count, or both have the same. Zendesk sends half of its quota as
-// X-Rate-Limit and half as RateLimit.
+// fill copies what q lacks from other, if the two may be the same quota: at most one of them has a remaining count, or
+// both have the same. Zendesk sends half of its quota as X-Rate-Limit and half as RateLimit.
 func (q *quota) fill(other *quota) {
 	if q.remaining >= 0 && other.remaining >= 0 && q.remaining != other.remaining {
 		return
@@ -210,8 +209,9 @@ const rounding = 2 * time.Second
 func (p *parser) addUnnamed(q *quota, name string) {
 	for i := range p.state.Dimensions {
 		d := &p.state.Dimensions[i]
-		if d.Remaining == q.remaining && (d.Limit == 0 || q.limit <= 0 || d.Limit == q.limit) &&
-			(d.Reset-q.reset.wait).Abs() <= rounding {
+		sameLimit := d.Limit == 0 || q.limit <= 0 || d.Limit == q.limit
+		sameReset := (d.Reset - q.reset.wait).Abs() <= rounding
+		if d.Remaining == q.remaining && sameLimit && sameReset {
 			d.Limit, d.Window = max(d.Limit, q.limit), max(d.Window, q.window)
 			return
 		}

@@ -37,8 +37,7 @@ import (
 )
 
 const (
-	// MaxDimensions is the maximum number of dimensions that [Parse] returns. Real servers
-	// send at most six.
+	// MaxDimensions is the maximum number of dimensions that [Parse] returns. Real servers send at most six.
 	MaxDimensions = 16
 	// maxFields is the maximum number of fields about quotas. A response with more has no quotas.
 	maxFields = 32
@@ -57,15 +56,13 @@ type Dimension struct {
 	Limit int64
 	// Remaining is the remaining quota, at least 0, without its fraction.
 	Remaining int64
-	// Reset is the time from the moment when the server wrote the response until the
-	// quota is reset, in (0, MaxReset].
+	// Reset is the time from the moment when the server wrote the response until the quota is reset, in (0, MaxReset].
 	Reset time.Duration
 	// Instant is the moment of the reset by the server's clock, in UTC, if the server sent
 	// a moment (an epoch time or a date); otherwise zero. Reset is then Instant minus the
 	// response's Date, or minus the client's time if there is no Date.
 	Instant time.Time
-	// Window is the length of the policy's window (w=60), at most MaxReset, or 0 if it is
-	// unknown.
+	// Window is the length of the policy's window (w=60), at most MaxReset, or 0 if it is unknown.
 	Window time.Duration
 	// Costed is true if the quota does not count requests but tokens or bytes, or if the request
 	// took more than one of it. Requests in flight cannot be counted against it.
@@ -84,9 +81,8 @@ type State struct {
 	// Exhausted is true if a quota has 0 remaining, also if its reset is missing or past
 	// and the quota is therefore not in Dimensions.
 	Exhausted bool
-	// PerID is true if there is a bucket of that name for each id in the path. Discord's
-	// X-RateLimit-Bucket names a kind of request; each channel, guild or webhook has its
-	// own quota.
+	// PerID is true if there is a bucket of that name for each id in the path. Discord's X-RateLimit-Bucket names a
+	// kind of request; each channel, guild or webhook has its own quota.
 	PerID bool
 	// Date is the response's Date if a Dimension has an Instant; otherwise zero.
 	Date time.Time
@@ -95,15 +91,13 @@ type State struct {
 	Dimensions []Dimension
 }
 
-// Parse parses the quotas in the response header h. It uses now, the client's time, only
-// for absolute times in a response without a valid Date. It is meant for every response,
-// and allocates nothing for one without quotas.
+// Parse parses the quotas in the response header h. It uses now, the client's time, only for absolute times in a
+// response without a valid Date. It is meant for every response, and allocates nothing for one without quotas.
 //
-// A reset is a duration with units (12ms, 6m0s), an RFC 3339 or HTTP date, or a number:
-// above 1e11 epoch milliseconds, above 1e9 epoch seconds, otherwise seconds. Times are compared
-// with the Date of the response, because the client's clock may be wrong. A dimension
-// needs a valid remaining count and a reset in the future; others, and 0 of a limit of 0,
-// are dropped. Of several lines of a count or a reset the first valid one counts.
+// A reset is a duration with units (12ms, 6m0s), an RFC 3339 or HTTP date, or a number: above 1e11 epoch milliseconds,
+// above 1e9 epoch seconds, otherwise seconds. Times are compared with the Date of the response, because the client's
+// clock may be wrong. A dimension needs a valid remaining count and a reset in the future; others, and 0 of a limit of
+// 0, are dropped. Of several lines of a count or a reset the first valid one counts.
 //
 // The result is false without any dimension. Bucket, Global and Exhausted are set
 // nevertheless, except for a response from a cache (Age > 0).
@@ -145,9 +139,8 @@ func Parse(h http.Header, now time.Time) (State, bool) {
 	return p.state, len(p.state.Dimensions) > 0
 }
 
-// cached reports whether the response comes from a cache: the fields "SHOULD be ignored
-// on responses that come from cache" (IETF draft, section 7.3). The first valid Age counts
-// (RFC 9111, section 5.1).
+// cached reports whether the response comes from a cache: the fields "SHOULD be ignored on responses that come from
+// cache" (IETF draft, section 7.3). The first valid Age counts (RFC 9111, section 5.1).
 func cached(h http.Header) bool {
 	for _, v := range h["Age"] {
 		if n, ok := number(v); ok {

@@ -25,8 +25,7 @@ import (
 // stay within the range of time.Duration and time.Time.
 const Max = 365 * 24 * time.Hour
 
-// maxDate is the maximum length of a value that is parsed as an HTTP date. The longest
-// valid date has 33 bytes.
+// maxDate is the maximum length of a value that is parsed as an HTTP date. The longest valid date has 33 bytes.
 const maxDate = 64
 
 // Parse returns the wait that the response with header h asks for, in [0, Max]. The first
@@ -59,8 +58,7 @@ func Parse(h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// Date returns the Date of the response with header h (RFC 9110, section 6.6.1), or now if
-// it is absent or malformed.
+// Date returns the Date of the response with header h (RFC 9110, section 6.6.1), or now if it is absent or malformed.
 func Date(h http.Header, now time.Time) time.Time {
 	for _, v := range h["Date"] {
 		if t, ok := ParseDate(v); ok {
@@ -103,7 +101,7 @@ func parseFixed(s string) (t time.Time, ok bool) {
 	month := strings.Index("JanFebMarAprMayJunJulAugSepOctNovDec", s[8:11])
 	day, year := digits(s[5:7]), digits(s[12:16])
 	hour, minute, second := digits(s[17:19]), digits(s[20:22]), digits(s[23:25])
-	if min(weekday, month, day, year, hour, minute, second) < 0 || weekday%3+month%3 > 0 || minute > 59 || second > 59 {
+	if min(weekday, month, day, year, hour, minute, second) < 0 || weekday%3+month%3 > 0 || max(minute, second) > 59 {
 		return t, false
 	}
 	t = time.Date(year, time.Month(1+month/3), day, hour, minute, second, 0, time.UTC)
@@ -136,9 +134,8 @@ type Number struct {
 	Nanos int64
 }
 
-// ParseNumber parses digits, with an optional point and more digits ("1.5"), and optional
-// blanks around them. All else is malformed, such as a sign or an exponent. A number that is
-// too large is reduced to math.MaxInt64.
+// ParseNumber parses digits, with an optional point and more digits ("1.5"), and optional blanks around them. All else
+// is malformed, such as a sign or an exponent. A number that is too large is reduced to math.MaxInt64.
 func ParseNumber(s string) (n Number, ok bool) {
 	s = Trim(s)
 	point := 0
@@ -168,8 +165,7 @@ func ParseNumber(s string) (n Number, ok bool) {
 
 func isDigit(c byte) bool { return c-'0' <= 9 }
 
-// Duration returns n times unit, in [0, Max], rounded down to a nanosecond. The unit must
-// be in (0, 24h].
+// Duration returns n times unit, in [0, Max], rounded down to a nanosecond. The unit must be in (0, 24h].
 func (n Number) Duration(unit time.Duration) time.Duration {
 	if n.Whole > int64(Max/unit) {
 		return Max
@@ -182,9 +178,8 @@ func (n Number) Duration(unit time.Duration) time.Duration {
 	return Clamp(d)
 }
 
-// Time returns the moment n units after the Unix epoch, in UTC. The unit must be
-// time.Second or time.Millisecond. A number that is too large is reduced to 1e13 s, with
-// which time.Time can still calculate.
+// Time returns the moment n units after the Unix epoch, in UTC. The unit must be time.Second or time.Millisecond. A
+// number that is too large is reduced to 1e13 s, with which time.Time can still calculate.
 func (n Number) Time(unit time.Duration) time.Time {
 	perSecond := int64(time.Second / unit)
 	seconds := min(n.Whole/perSecond, 1e13)

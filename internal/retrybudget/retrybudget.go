@@ -1,10 +1,9 @@
 // Package retrybudget is the engine of the retry budget and of the ratio of hedges. Each scope
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
-// A call adds a part of a token. A retry takes Request.Cost tokens, or five after a timeout, before it
-// waits. A retry that succeeds returns its tokens and adds two. The bucket starts with
-// Rules.Tokens. It holds that many, plus the tokens that calls have added in the last Recent. See
-// docs/retry-budget.md.
+// A call adds a part of a token. A retry takes Request.Cost tokens, or five after a timeout, before it waits. A retry
+// that succeeds returns its tokens and adds two. The bucket starts with Rules.Tokens. It holds that many, plus the
+// tokens that calls have added in the last Recent. See docs/retry-budget.md.
 package retrybudget
 
 import (
@@ -102,8 +101,7 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	return Permit{w}, true
 }
 
-// fill adds the tokens of the calls since the last fill, and returns the capacity. The bucket is
-// locked.
+// fill adds the tokens of the calls since the last fill, and returns the capacity. The bucket is locked.
 func (b *Bucket) fill(rules *Rules, now time.Time) (capacity float64) {
 	if !b.begun {
 		b.begun, b.tokens = true, rules.Tokens

@@ -2,7 +2,6 @@ package route
 
 import (
 	"math"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -81,14 +80,6 @@ const (
 	Copy           // the other one is in flight
 )
 
-// Header returns the header of a request to the server.
-func (v *Visit[R]) Header(h http.Header) http.Header {
-	if v.Server == nil {
-		return h
-	}
-	return v.Apply(h)
-}
-
 // First returns the Visit of the first attempt.
 func (c *Call[R]) First() Visit[R] { return visit(&c.servers[c.Route.First]) }
 
@@ -103,7 +94,8 @@ func (c *Call[R]) Next(last *Visit[R], kind Kind, now time.Time) Visit[R] {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	next := visit(last.Server)
-	if kind == RetryHere || !c.Free && (c.bound || kind == Copy) {
+	bound := c.bound || kind == Copy
+	if kind == RetryHere || bound && !c.Free {
 		next.reach = one
 		return next
 	}
@@ -167,7 +159,8 @@ func (c *Call[R]) Pass(v *Visit[R], concurrent bool, now time.Time, try func() *
 		for _, careful := range [...]bool{true, false} {
 			for i := range c.servers {
 				s := c.at(start + i)
-				if v.Moves() && c.wasTried(s) || careful && !c.prefers(v, s, now) {
+				known := v.Moves() && c.wasTried(s)
+				if known || careful && !c.prefers(v, s, now) {
 					continue
 				}
 				c.enter(v, s)
@@ -178,7 +171,9 @@ func (c *Call[R]) Pass(v *Visit[R], concurrent bool, now time.Time, try func() *
 				if c.Safe && r.Waits {
 					s.Rest.safe.Store(0) // its quota is used up, so it cannot probe for the others
 				}
-				if c.leave(v); soonest == nil || r.Waits && (!soonest.Waits || r.Until.Before(soonest.Until)) {
+				c.leave(v)
+				waitsLess := soonest == nil || !soonest.Waits || r.Until.Before(soonest.Until)
+				if soonest == nil || r.Waits && waitsLess {
 					best, soonest = s, r
 				}
 			}
@@ -331,8 +326,8 @@ func stamp(t time.Time) int64 {
 }
 
 func (r *Rest) resting(now time.Time) bool {
-	left := r.until.Load() - stamp(now)
-	return left > 0 && left <= int64(maxRest) // more: the clock was set back
+	remaining := r.until.Load() - stamp(now)
+	return remaining > 0 && remaining <= int64(maxRest) // more: the clock was set back
 }
 
 // claim makes the caller the only one that probes.

@@ -154,7 +154,7 @@ func TestApply(t *testing.T) {
 	got.Add("X-Key", "more")
 	require.Equal(t, []string{"secret"}, target.Header["X-Key"])
 	require.Equal(t, "secret", target.Apply(nil).Get("X-Key"))
-	require.Nil(t, (&Visit[int]{}).Header(nil))
+	require.Nil(t, (&Target{}).Apply(nil))
 }
 
 // FuzzSetPath requires that a path keeps its escapes and cannot change the host.

@@ -1,7 +1,6 @@
-// Package sqlitekit is the common part of the SQLite stores of package idempotency
-// and package durable. It opens the database file with separate connections for
-// reading, writing and sweeping, migrates the tables, and waits for SQLite's write
-// lock. It does not depend on what a store keeps.
+// Package sqlitekit is the common part of the SQLite stores of package idempotency and package durable. It opens the
+// database file with separate connections for reading, writing and sweeping, migrates the tables, and waits for
+// SQLite's write lock. It does not depend on what a store keeps.
 //
 // Both packages are named sqlitestore, and error texts begin with that name.
 package sqlitekit
@@ -17,9 +16,8 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// DB is a store's connections to a database. Open and New make one. It is safe for
-// concurrent use. Any number of them, in any number of processes of one machine,
-// may share a file.
+// DB is a store's connections to a database. Open and New make one. It is safe for concurrent use. Any number of them,
+// in any number of processes of one machine, may share a file.
 type DB struct {
 	writerQueue
 
@@ -35,10 +33,9 @@ type DB struct {
 	Owned       bool
 	BusyTimeout int64
 
-	// Read, Write and Sweeper are the store's own pools, independent of the size and
-	// the settings of Work. Read does not wait for writers. Write has one connection,
-	// which flushes each commit (synchronous=FULL). Sweeper has one connection, which
-	// does not flush and leaves checkpoints to Sweep.
+	// Read, Write and Sweeper are the store's own pools, independent of the size and the settings of Work. Read does
+	// not wait for writers. Write has one connection, which flushes each commit (synchronous=FULL). Sweeper has one
+	// connection, which does not flush and leaves checkpoints to Sweep.
 	Read, Write, Sweeper *sql.DB
 
 	readers chan struct{} // one slot for each connection of Read
@@ -48,8 +45,7 @@ type DB struct {
 // ErrClosed means that the store is closed.
 var ErrClosed = errors.New("sqlitestore: closed")
 
-// Reading calls query, which reads from Read without a lock. It waits for a free
-// connection until ctx ends.
+// Reading calls query, which reads from Read without a lock. It waits for a free connection until ctx ends.
 //
 // A statement that has begun does not receive ctx. It takes microseconds, SQLite
 // can be interrupted only between its steps, and watching ctx costs a goroutine.
@@ -66,9 +62,8 @@ func (d *DB) Reading(ctx context.Context, query func(context.Context) error) err
 	return d.Retry(ctx, d.LockTimeout(), func() error { return query(context.WithoutCancel(ctx)) })
 }
 
-// Exclusive calls write when w is first in the queue, and again while another
-// process has the write lock. ctx ends the wait. A statement that has begun is not
-// interrupted, so that its result is known.
+// Exclusive calls write when w is first in the queue, and again while another process has the write lock. ctx ends the
+// wait. A statement that has begun is not interrupted, so that its result is known.
 func (d *DB) Exclusive(ctx context.Context, w *Waiter, timeout time.Duration, write func(context.Context) error) error {
 	if err := d.Usable(ctx); err != nil {
 		return err
@@ -113,9 +108,8 @@ func (d *DB) Usable(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close closes the store's connections, and Work if it is owned. An open
-// transaction of Work may still be committed; everything else fails with
-// ErrClosed. A second call does nothing.
+// Close closes the store's connections, and Work if it is owned. An open transaction of Work may still be committed;
+// everything else fails with ErrClosed. A second call does nothing.
 func (d *DB) Close() error {
 	if d.closed.Swap(true) {
 		return nil

@@ -42,13 +42,11 @@ func resolve(path string) (string, error) {
 	return path, nil
 }
 
-// privateMode returns a URI parameter that makes SQLite create the database with
-// mode 0600, and nothing if the file exists. SQLite gives -wal and -shm the mode of
-// the database. done must be called after the database was created.
+// privateMode returns a URI parameter that makes SQLite create the database with mode 0600, and nothing if the file
+// exists. SQLite gives -wal and -shm the mode of the database. done must be called after the database was created.
 //
-// The parameter names a file to copy the mode from. Package os must not create the
-// database: closing it would drop the locks that other connections of this process
-// have on it.
+// The parameter names a file to copy the mode from. Package os must not create the database: closing it would drop the
+// locks that other connections of this process have on it.
 func privateMode(path string) (parameter string, done func(), err error) {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return "", func() {}, nil // Other errors are SQLite's to report.
@@ -76,8 +74,7 @@ func DataSource(path, mode string, pragmas ...string) string {
 // File checks whether the database is still the file that was opened. SQLite does
 // not: on Unix it continues to write to a file that has no name any more.
 //
-// It never opens the file. Closing it would drop SQLite's locks, because locks
-// belong to the process.
+// It never opens the file. Closing it would drop SQLite's locks, because locks belong to the process.
 type File struct {
 	// Path is the absolute path.
 	Path string

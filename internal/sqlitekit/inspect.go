@@ -62,9 +62,8 @@ type Conn interface {
 	IsReadOnly(schema string) (bool, error)
 }
 
-// OnConn calls do with the driver's own connection, without the wrappers of
-// instrumentation. It returns an error for another driver: two SQLite libraries in
-// one process drop each other's locks on a file, which damages the database.
+// OnConn calls do with the driver's own connection, without the wrappers of instrumentation. It returns an error for
+// another driver: two SQLite libraries in one process drop each other's locks on a file, which damages the database.
 func OnConn(conn *sql.Conn, do func(Conn) error) error {
 	return conn.Raw(func(c any) error {
 		for {

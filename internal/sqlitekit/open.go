@@ -44,9 +44,8 @@ func Open(ctx context.Context, path string, settings Settings) (*DB, error) {
 
 const workBusyTimeout = 10 * time.Second
 
-// New uses a database that the application has opened with modernc.org/sqlite. It
-// must be a file in WAL mode, and its connections must be writable and have
-// synchronous=FULL or EXTRA. Otherwise New returns an error.
+// New uses a database that the application has opened with modernc.org/sqlite. It must be a file in WAL mode, and its
+// connections must be writable and have synchronous=FULL or EXTRA. Otherwise New returns an error.
 func New(ctx context.Context, work *sql.DB, settings Settings) (*DB, error) {
 	path, busyTimeout, err := inspect(ctx, work)
 	if err != nil {
@@ -77,8 +76,7 @@ func (d *DB) opened(ctx context.Context, path, mode string) (*DB, error) {
 	return d, nil
 }
 
-// prepareDatabase creates the file, if mode permits it, its write-ahead log and the
-// tables.
+// prepareDatabase creates the file, if mode permits it, its write-ahead log and the tables.
 func (d *DB) prepareDatabase(ctx context.Context, path, mode string) error {
 	private, done, err := privateMode(path)
 	if err != nil {

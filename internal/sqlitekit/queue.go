@@ -15,11 +15,10 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// writerQueue is the order in which a store's writers take SQLite's write lock: first the holders
-// of leases, then the others, each in the order of arrival. A lease must not be lost because a
-// claim waited before its renewal. SQLite's own waiting is not fair and does not end with a
-// context. Writers of other processes and the application's own transactions are not in the
-// queue: see DB.Retry.
+// writerQueue is the order in which a store's writers take SQLite's write lock: first the holders of leases, then the
+// others, each in the order of arrival. A lease must not be lost because a claim waited before its renewal. SQLite's
+// own waiting is not fair and does not end with a context. Writers of other processes and the application's own
+// transactions are not in the queue: see DB.Retry.
 type writerQueue struct {
 	mu     sync.Mutex
 	holder *Waiter
@@ -51,8 +50,7 @@ func (w *Waiter) index() int {
 	return 1
 }
 
-// Enter waits until w may write, at most for timeout. After a nil error the caller must call Leave,
-// unless w was taken.
+// Enter waits until w may write, at most for timeout. After a nil error the caller must call Leave, unless w was taken.
 func (q *writerQueue) Enter(ctx context.Context, w *Waiter, timeout time.Duration) (err error) {
 	w.ready = make(chan struct{})
 	if q.join(w) {
@@ -109,7 +107,6 @@ func (q *writerQueue) join(w *Waiter) bool {
 	return false
 }
 
-// quit removes w from the queue, and reports whether it was still there.
 func (q *writerQueue) quit(w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -141,21 +138,18 @@ func (q *writerQueue) Leave(w *Waiter) {
 	}
 }
 
-// grant is called under the mutex.
 func (q *writerQueue) grant(w *Waiter) {
 	q.holder = w
 	q.grants++
 }
 
-// count returns how many times a waiter was let write.
 func (q *writerQueue) count() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.grants
 }
 
-// ErrLocked means that SQLite's write lock was not free within
-// Settings.BusyTimeout. Nothing was changed.
+// ErrLocked means that SQLite's write lock was not free within Settings.BusyTimeout. Nothing was changed.
 var ErrLocked = errors.New("sqlitestore: the write lock is not free")
 
 const (
@@ -173,10 +167,9 @@ func (d *DB) LockTimeout() time.Duration {
 	return max(d.settings.BusyTimeout, 0)
 }
 
-// Retry calls try until its error is not SQLITE_BUSY. The writers of this store
-// wait in a queue (see Enter); the lock may still belong to another process or to
-// a transaction of the application. The connections' busy timeout is 0, because
-// SQLite waits without regard to a context.
+// Retry calls try until its error is not SQLITE_BUSY. The writers of this store wait in a queue (see Enter); the lock
+// may still belong to another process or to a transaction of the application. The connections' busy timeout is 0,
+// because SQLite waits without regard to a context.
 func (d *DB) Retry(ctx context.Context, timeout time.Duration, try func() error) error {
 	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -196,7 +189,6 @@ func (d *DB) Retry(ctx context.Context, timeout time.Duration, try func() error)
 	}
 }
 
-// isBusy reports whether a lock kept the statement from doing anything.
 func isBusy(err error) bool { return HasCode(err, sqlite3.SQLITE_BUSY) }
 
 // HasCode reports whether err has one of SQLite's primary result codes.

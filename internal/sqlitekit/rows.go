@@ -6,8 +6,7 @@ import (
 	"errors"
 )
 
-// Statement is a statement that is ready to run: a *sql.Stmt, or the text of a
-// statement in a transaction (see In).
+// Statement is a statement that is ready to run: a *sql.Stmt, or the text of a statement in a transaction (see In).
 type Statement interface {
 	// QueryContext runs a statement that returns rows.
 	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)

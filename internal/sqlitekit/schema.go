@@ -15,13 +15,11 @@ import (
 // the store's package reads and writes. Nothing was changed.
 var ErrSchema = errors.New("sqlitestore: the schema does not fit")
 
-// Schema describes a store's tables and how each version is made from the one
-// before.
+// Schema describes a store's tables and how each version is made from the one before.
 //
-// The table Versions has a row for each version that was made. Its column oldest is
-// the oldest version of the package that can work with the tables. A released
-// script never changes. A new script leaves the tables usable for older versions of
-// the package, or excludes them by its row.
+// The table Versions has a row for each version that was made. Its column oldest is the oldest version of the package
+// that can work with the tables. A released script never changes. A new script leaves the tables usable for older
+// versions of the package, or excludes them by its row.
 type Schema struct {
 	Versions string
 	Scripts  []string // the first makes version 1
@@ -54,8 +52,7 @@ func (s Schema) From(from int) (string, error) {
 // of the package that can work with them.
 type version struct{ number, oldest int }
 
-// Check returns ErrSchema unless the tables are those of this version. It needs no
-// right to write.
+// Check returns ErrSchema unless the tables are those of this version. It needs no right to write.
 func (d *DB) Check(ctx context.Context) error {
 	return d.Reading(ctx, func(ctx context.Context) error { return d.settings.Schema.check(ctx, d.Read) })
 }
@@ -89,8 +86,7 @@ func prepares(ctx context.Context, db *sql.DB, text string) error {
 	return err
 }
 
-// foreign is an ErrSchema if err is about the text of a statement: a table or a
-// column is missing.
+// foreign is an ErrSchema if err is about the text of a statement: a table or a column is missing.
 func (s Schema) foreign(err error) error {
 	if !HasCode(err, sqlite3.SQLITE_ERROR) {
 		return err

@@ -32,11 +32,10 @@ const (
 	checkpointEvery = 1000
 )
 
-// Sweep deletes up to limit records. It calls batch, which deletes up to its limit
-// and returns the number, until batch deletes nothing. Each call has a transaction
-// of its own on Sweeper, so that other writers can write in between. Deletions are
-// not flushed to disk: a record that reappears is swept again. If the write lock is
-// not free, Sweep returns early without an error.
+// Sweep deletes up to limit records. It calls batch, which deletes up to its limit and returns the number, until batch
+// deletes nothing. Each call has a transaction of its own on Sweeper, so that other writers can write in between.
+// Deletions are not flushed to disk: a record that reappears is swept again. If the write lock is not free, Sweep
+// returns early without an error.
 func (d *DB) Sweep(
 	ctx context.Context, limit int, batch func(ctx context.Context, tx *sql.Tx, limit int) (int, error),
 ) (swept int, err error) {
@@ -80,8 +79,7 @@ func (d *DB) sweepOnce(
 	return n, took, err
 }
 
-// UnlessLocked returns nil for an ErrLocked, and any other err. It is for callers
-// that can try again later.
+// UnlessLocked returns nil for an ErrLocked, and any other err. It is for callers that can try again later.
 func UnlessLocked(err error) error {
 	if errors.Is(err, ErrLocked) {
 		return nil

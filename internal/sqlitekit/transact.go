@@ -9,17 +9,15 @@ import (
 // maxTaken is the maximum number of other writers in one transaction. It bounds the wait of the first for the last.
 const maxTaken = 64
 
-// errPanicked means that the work of another writer in the same transaction
-// panicked.
+// errPanicked means that the work of another writer in the same transaction panicked.
 var errPanicked = errors.New("sqlitestore: the work of another writer in the same transaction panicked")
 
 // Transact calls work in a transaction on Write, commits if work returns nil, and
 // rolls back otherwise. The transaction has the write lock from its beginning.
 //
-// It is a group commit: the writer also does the work of the writers that wait in
-// the queue, in the same transaction and with one flush to disk. If any of them
-// fails, each work is repeated in a transaction of its own. So work may be called
-// again, and in another goroutine.
+// It is a group commit: the writer also does the work of the writers that wait in the queue, in the same transaction
+// and with one flush to disk. If any of them fails, each work is repeated in a transaction of its own. So work may be
+// called again, and in another goroutine.
 func (d *DB) Transact(ctx context.Context, w *Waiter, work func(context.Context, *sql.Tx) error) (err error) {
 	w.work = work
 	var taken []*Waiter
@@ -51,7 +49,6 @@ func (d *DB) Transact(ctx context.Context, w *Waiter, work func(context.Context,
 	return err
 }
 
-// notify gives the taken writers their result.
 func notify(taken []*Waiter, err error) {
 	for _, each := range taken {
 		each.err = err

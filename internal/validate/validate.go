@@ -74,8 +74,9 @@ var standardFields = [...]string{ //nolint:gochecknoglobals // never written to
 func Token(name string) bool {
 	for n := range len(name) {
 		c := name[n]
-		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
-		if !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
+		letter := c|' ' >= 'a' && c|' ' <= 'z'
+		digit := c >= '0' && c <= '9'
+		if !letter && !digit && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
 			return false
 		}
 	}

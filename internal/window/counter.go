@@ -1,5 +1,4 @@
-// Package window counts events in a sliding window of time, without a lock and with an error of
-// at most one bucket.
+// Package window counts events in a sliding window of time, without a lock and with an error of at most one bucket.
 //
 // A time is a time.Duration since an origin that the owner chooses, from one monotonic clock. The
 // owner passes the length of the window with each call and must not change it.
@@ -18,16 +17,14 @@ const (
 	// MinLength is the minimum length of a window. A shorter length means this one.
 	MinLength = time.Millisecond
 
-	// CounterMax is the maximum of each count within one bucket. A larger count stays at this
-	// value.
+	// CounterMax is the maximum of each count within one bucket. A larger count stays at this value.
 	CounterMax = 1<<countBits - 1
 
 	countBits = 24
 	tagShift  = 2 * countBits
 
-	// Tags are compared as signed 16-bit differences, so they must be less than 1<<15 wraps
-	// apart. After a longer idle time (three days for a window of ten seconds), the buckets are
-	// cleared without a comparison.
+	// Tags are compared as signed 16-bit differences, so they must be less than 1<<15 wraps apart. After a longer idle
+	// time (three days for a window of ten seconds), the buckets are cleared without a comparison.
 	wrapsUntilLock  = 1 << 14
 	wrapsUntilClear = 3 << 13
 )
@@ -36,24 +33,18 @@ const (
 // that ends now. The zero value is ready for use. It must not be copied after its first use. It
 // is safe for concurrent use, and counts each event exactly once.
 //
-// The window moves in steps of a sixteenth, and is never longer than its length. A time that is
-// earlier than a previous one counts as that one: goroutines that read the clock and count a
-// moment later may differ in their order.
+// The window moves in steps of a sixteenth, and is never longer than its length. A time that is earlier than a previous
+// one counts as that one: goroutines that read the clock and count a moment later may differ in their order.
 type Counter struct {
-	// Each bucket is one word: 16 bits of tag, the number of the wrap around the ring, and 24
-	// bits for each count. So one compare-and-swap moves a bucket to the next wrap or counts in
-	// it, and no count is lost.
+	// Each bucket is one word: 16 bits of tag, the number of the wrap around the ring, and 24 bits for each count. So
+	// one compare-and-swap moves a bucket to the next wrap or counts in it, and no count is lost.
 	ring [Buckets]atomic.Uint64
 	last atomic.Int64 // newest epoch (time in bucket widths)
 
 	awakening sync.Mutex // for the first events after a very long idle time
 }
 
-// wrap returns the tag of an epoch.
-func wrap(epoch int64) uint64 { return uint64(uint16(epoch / Buckets)) }
-
-// epoch returns the number of a bucket. It rounds the width down, so that the window is never too
-// long.
+// epoch returns the number of a bucket. It rounds the width down, so that the window is never too long.
 func epoch(now, length time.Duration) int64 {
 	return int64(max(now, 0) / (max(length, MinLength) / Buckets))
 }
@@ -64,7 +55,7 @@ func (c *Counter) Add(now, length time.Duration, a, b uint32) {
 	if e > last {
 		last = c.advance(e)
 	}
-	tag, bucket := wrap(last), &c.ring[last%Buckets]
+	tag, bucket := uint64(uint16(last/Buckets)), &c.ring[last%Buckets]
 	for {
 		old := bucket.Load()
 		if old>>tagShift != tag {
@@ -89,16 +80,15 @@ func (c *Counter) Newest(now, length time.Duration, buckets int) (a, b uint64) {
 	// Buckets after last may have any tag, after a long idle time also that of this wrap.
 	last := c.last.Load()
 	for i := max(max(epoch(now, length), last)-int64(buckets)+1, 0); i <= last; i++ {
-		if word := c.ring[i%Buckets].Load(); word>>tagShift == wrap(i) {
+		if word := c.ring[i%Buckets].Load(); word>>tagShift == uint64(uint16(i/Buckets)) {
 			a, b = a+(word>>countBits&CounterMax), b+(word&CounterMax)
 		}
 	}
 	return a, b
 }
 
-// advance prepares the buckets up to epoch e. It returns e, or a later epoch that another
-// goroutine has reached. It moves also buckets without events, so that none is more than one wrap
-// behind and 16 bits of tag are enough.
+// advance prepares the buckets up to epoch e. It returns e, or a later epoch that another goroutine has reached. It
+// moves also buckets without events, so that none is more than one wrap behind and 16 bits of tag are enough.
 func (c *Counter) advance(e int64) int64 {
 	last := c.last.Load()
 	if e-last >= wrapsUntilLock*Buckets {
@@ -110,7 +100,7 @@ func (c *Counter) advance(e int64) int64 {
 	// is cleared without a comparison.
 	blind := e-last >= wrapsUntilClear*Buckets
 	for i := max(last+1, e-Buckets+1); i <= e; i++ {
-		bucket, tag := &c.ring[i%Buckets], wrap(i)
+		bucket, tag := &c.ring[i%Buckets], uint64(uint16(i/Buckets))
 		// Tags overflow: a tag is older if it is less than half of their range behind.
 		for old := bucket.Load(); blind || int16(old>>tagShift-tag) < 0; old = bucket.Load() {
 			if bucket.CompareAndSwap(old, tag<<tagShift) {

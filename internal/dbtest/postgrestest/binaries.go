@@ -19,8 +19,7 @@ var ErrNotInstalled = errors.New("no PostgreSQL server is installed: on Debian, 
 // because several versions may be installed.
 const debian = "/usr/lib/postgresql"
 
-// binaries returns the directory of the server's programs: the one in PATH, or the
-// newest version of Debian's.
+// binaries returns the directory of the server's programs: the one in PATH, or the newest version of Debian's.
 func binaries() (string, error) {
 	if runtime.GOOS == "windows" || runtime.GOOS == "plan9" {
 		return "", fmt.Errorf("%w (none is started on %s)", ErrNotInstalled, runtime.GOOS)

@@ -17,19 +17,17 @@ import (
 // ErrNoBouncer means that PgBouncer is not installed.
 var ErrNoBouncer = errors.New("PgBouncer is not installed: on Debian, apt-get install pgbouncer")
 
-// Bouncer is a running PgBouncer in front of a Server, in transaction pooling mode. Two
-// transactions of one client may use different connections to the server, where
-// prepared statements of the other connection do not exist. (PgBouncer 1.21 and later
-// can prepare them again.) Its methods are not safe for concurrent use.
+// Bouncer is a running PgBouncer in front of a Server, in transaction pooling mode. Two transactions of one client may
+// use different connections to the server, where prepared statements of the other connection do not exist. (PgBouncer
+// 1.21 and later can prepare them again.) Its methods are not safe for concurrent use.
 type Bouncer struct {
 	program string
 	home
 }
 
-// bouncerSettings sets server_login_retry because its default of 15 s would delay the
-// first connection after a restart of the server. It sets query_wait_timeout because
-// PgBouncer does not see that a waiting client has gone: it makes a connection for it
-// first, and a queue of clients that have gone never ends. The default is 120 s.
+// bouncerSettings sets server_login_retry because its default of 15 s would delay the first connection after a restart
+// of the server. It sets query_wait_timeout because PgBouncer does not see that a waiting client has gone: it makes a
+// connection for it first, and a queue of clients that have gone never ends. The default is 120 s.
 const bouncerSettings = `[databases]
 postgres = host=%[1]s port=5432 user=postgres
 
@@ -52,9 +50,8 @@ const bouncerCleanupScript = `[ -e "$0/pid" ] && [ ! -s "$0/pid" ] && sleep 1
 kill -9 "$(cat "$0/pid")"
 rm -rf "$0"`
 
-// StartBouncer starts a PgBouncer in front of the server. Stop, or the end of this
-// process, stops it and removes its directory. Without PgBouncer on this machine the
-// error is ErrNoBouncer.
+// StartBouncer starts a PgBouncer in front of the server. Stop, or the end of this process, stops it and removes its
+// directory. Without PgBouncer on this machine the error is ErrNoBouncer.
 func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 	program, err := bouncerProgram()
 	if err != nil {
@@ -70,8 +67,7 @@ func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 	return b, nil
 }
 
-// bouncerProgram returns the path of PgBouncer. Debian installs it in /usr/sbin, which is
-// in the PATH of root only.
+// bouncerProgram returns the path of PgBouncer. Debian installs it in /usr/sbin, which is in the PATH of root only.
 func bouncerProgram() (string, error) {
 	for _, name := range [...]string{"pgbouncer", "/usr/sbin/pgbouncer"} {
 		if program, err := exec.LookPath(name); err == nil {
@@ -159,8 +155,7 @@ func (b *Bouncer) run(ctx context.Context) error {
 	return nil
 }
 
-// waitUntilReady waits until PgBouncer accepts connections and has written its pid file,
-// which Crash reads.
+// waitUntilReady waits until PgBouncer accepts connections and has written its pid file, which Crash reads.
 func (b *Bouncer) waitUntilReady(ctx context.Context) error {
 	for {
 		_, err := b.pid()

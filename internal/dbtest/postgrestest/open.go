@@ -14,9 +14,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
 )
 
-// Variable is the name of the environment variable with the DSN of a database for
-// tests: a URL, or key=value pairs such as "host=… user=…". The DSN's user must be
-// allowed to create schemas.
+// Variable is the name of the environment variable with the DSN of a database for tests: a URL, or key=value pairs such
+// as "host=… user=…". The DSN's user must be allowed to create schemas.
 const Variable = "RESILIENTHTTP_POSTGRES_DSN"
 
 // driver is the name under which pgx/v5/stdlib registers itself with database/sql. The
@@ -31,11 +30,10 @@ var shared = sync.OnceValues(func() (*Server, error) {
 	return Start(context.Background(), "")
 })
 
-// Open returns a DSN for pgx with a new, empty schema as search path. All tests of a
-// process share one server, or the database of RESILIENTHTTP_POSTGRES_DSN if it is set.
-// The schema is dropped when the test ends. Its name is also the application_name of the
-// connections. Without PostgreSQL on this machine the test is skipped. The caller must
-// import github.com/jackc/pgx/v5/stdlib.
+// Open returns a DSN for pgx with a new, empty schema as search path. All tests of a process share one server, or the
+// database of RESILIENTHTTP_POSTGRES_DSN if it is set. The schema is dropped when the test ends. Its name is also the
+// application_name of the connections. Without PostgreSQL on this machine the test is skipped. The caller must import
+// github.com/jackc/pgx/v5/stdlib.
 func Open(tb testing.TB) string {
 	tb.Helper()
 	dsn := os.Getenv(Variable)

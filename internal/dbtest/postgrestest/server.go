@@ -1,6 +1,5 @@
-// Package postgrestest starts PostgreSQL servers for tests and examples. Each server
-// has a temporary directory and runs the installed binaries. It is stopped and removed
-// when the process that started it exits, however it exits.
+// Package postgrestest starts PostgreSQL servers for tests and examples. Each server has a temporary directory and runs
+// the installed binaries. It is stopped and removed when the process that started it exits, however it exits.
 //
 // [Open] is for tests, [Start] for programs, and [StartBouncer] starts a PgBouncer in
 // front of a server. If RESILIENTHTTP_POSTGRES_DSN is set, Open uses that database.
@@ -54,10 +53,9 @@ max_connections = 200
 logging_collector = off
 `
 
-// Start makes a new cluster in a new directory below dir and starts its server. An
-// empty dir means the system's temporary directory. Stop, or the end of this process,
-// stops the server and removes its directory. Without PostgreSQL on this machine the
-// error is an ErrNotInstalled.
+// Start makes a new cluster in a new directory below dir and starts its server. An empty dir means the system's
+// temporary directory. Stop, or the end of this process, stops the server and removes its directory. Without PostgreSQL
+// on this machine the error is an ErrNotInstalled.
 func Start(ctx context.Context, dir string) (*Server, error) {
 	bin, err := binaries()
 	if err != nil {
@@ -182,9 +180,8 @@ func (s *Server) DSN() string {
 	return u.String()
 }
 
-// Crash kills the server with SIGKILL. On Linux it also kills the processes of the
-// server's connections, which would otherwise answer for another moment. Restart starts
-// the server again.
+// Crash kills the server with SIGKILL. On Linux it also kills the processes of the server's connections, which would
+// otherwise answer for another moment. Restart starts the server again.
 func (s *Server) Crash() error {
 	lock := filepath.Join(s.data(), "postmaster.pid")
 	head, err := os.ReadFile(lock) //nolint:gosec // Our own.
@@ -207,7 +204,6 @@ func (s *Server) Crash() error {
 	return errors.Join(err, os.Remove(lock), os.Remove(s.Socket()+".lock"))
 }
 
-// firstNumber parses the first line of a file, such as a pid file.
 func firstNumber(file []byte) (int, error) {
 	first, _, _ := strings.Cut(string(file), "\n")
 	return strconv.Atoi(first)
@@ -252,8 +248,7 @@ func (s *Server) Restart(ctx context.Context) error {
 	}
 }
 
-// Shutdown closes the connections and stops the server in an orderly way. Restart
-// starts it again.
+// Shutdown closes the connections and stops the server in an orderly way. Restart starts it again.
 func (s *Server) Shutdown(ctx context.Context) error {
 	return s.run(ctx, "pg_ctl", "stop", "--silent", "--wait", "--mode=fast", "--pgdata", s.data())
 }

@@ -17,8 +17,7 @@ type account struct {
 	credential *syscall.Credential
 }
 
-// serverAccount returns the account for the server. PostgreSQL does not run as root, so
-// root uses another account.
+// serverAccount returns the account for the server. PostgreSQL does not run as root, so root uses another account.
 func serverAccount() (account, error) {
 	if os.Geteuid() != 0 {
 		return account{}, nil

@@ -9,10 +9,9 @@ import (
 	"testing"
 )
 
-// Cleanup is a child process that waits until this process calls Run or exits, and then
-// runs a shell script. A panic, a SIGKILL and the timeout of go test also start the
-// script, because the child waits for the end of a pipe. The zero value is not usable;
-// a nil *Cleanup does nothing. The methods are not safe for concurrent use.
+// Cleanup is a child process that waits until this process calls Run or exits, and then runs a shell script. A panic, a
+// SIGKILL and the timeout of go test also start the script, because the child waits for the end of a pipe. The zero
+// value is not usable; a nil *Cleanup does nothing. The methods are not safe for concurrent use.
 type Cleanup struct {
 	cmd  *exec.Cmd
 	pipe io.Closer // the child waits until its end of this pipe is closed

@@ -1,6 +1,5 @@
-// Package redistest starts Redis servers for tests. Each server has a temporary
-// directory and runs the installed program. It is stopped and removed when the process
-// that started it exits, however it exits.
+// Package redistest starts Redis servers for tests. Each server has a temporary directory and runs the installed
+// program. It is stopped and removed when the process that started it exits, however it exits.
 package redistest
 
 import (
@@ -17,14 +16,14 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // ErrNotInstalled means that no Redis server is installed.
 var ErrNotInstalled = errors.New("no Redis server is installed: on Debian, apt-get install redis-server")
 
-// Server is a running Redis server. It listens only on a Unix socket in a private
-// directory. It appends each write to a file before it answers, so a killed server loses
-// no write. Its methods are not safe for concurrent use.
+// Server is a running Redis server. It listens only on a Unix socket in a private directory. It appends each write to a
+// file before it answers, so a killed server loses no write. Its methods are not safe for concurrent use.
 type Server struct {
 	program, dir string
 	cmd          *exec.Cmd
@@ -66,8 +65,7 @@ func Start(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// StartTB starts a server and stops it when the test ends. Without Redis on this machine
-// the test is skipped.
+// StartTB starts a server and stops it when the test ends. Without Redis on this machine the test is skipped.
 func StartTB(tb testing.TB) *Server {
 	tb.Helper()
 	return procguard.StartTB(tb, func() (*Server, error) { return Start(tb.Context()) }, ErrNotInstalled)
@@ -102,11 +100,9 @@ func (s *Server) Restart(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if sleep.Context(ctx, time.Millisecond) != nil {
 			log, _ := os.ReadFile(s.path("log")) // It explains err, if it exists.
 			return fmt.Errorf("%w\n%s", err, log)
-		case <-time.After(time.Millisecond):
 		}
 	}
 }
@@ -127,8 +123,7 @@ func (s *Server) ping() error {
 	return err
 }
 
-// Crash kills the server with SIGKILL and returns when it has exited. Restart starts it
-// again.
+// Crash kills the server with SIGKILL and returns when it has exited. Restart starts it again.
 func (s *Server) Crash() error {
 	if s.cmd == nil {
 		return nil
@@ -139,15 +134,13 @@ func (s *Server) Crash() error {
 	return errors.Join(err, os.RemoveAll(s.path("pid")))
 }
 
-// Pause suspends the server's process until Resume: connections stay open and get no
-// answer.
+// Pause suspends the server's process until Resume: connections stay open and get no answer.
 func (s *Server) Pause() error { return pause(s.cmd.Process) }
 
 // Resume ends Pause.
 func (s *Server) Resume() error { return resume(s.cmd.Process) }
 
-// Stop stops the server, if it runs, and removes its directory. It may be called more
-// than once.
+// Stop stops the server, if it runs, and removes its directory. It may be called more than once.
 func (s *Server) Stop() error {
 	return errors.Join(s.Crash(), s.cleanup.Run(), os.RemoveAll(s.dir))
 }

@@ -21,12 +21,10 @@ type Conn struct {
 	closed bool
 }
 
-// Cut closes both sides in an orderly way (FIN), as the end of a process does. Data in
-// transit is lost.
+// Cut closes both sides in an orderly way (FIN), as the end of a process does. Data in transit is lost.
 func (c *Conn) Cut() { c.close(nil) }
 
-// Reset resets both sides (RST, if they are TCP), as a crash or a firewall does. Data in
-// transit is lost.
+// Reset resets both sides (RST, if they are TCP), as a crash or a firewall does. Data in transit is lost.
 func (c *Conn) Reset() {
 	c.close(func(conn net.Conn) {
 		if tcp, ok := conn.(*net.TCPConn); ok {
@@ -38,9 +36,8 @@ func (c *Conn) Reset() {
 // Halt delays all data of this connection until Resume, in both directions.
 func (c *Conn) Halt() { c.gate.shut() }
 
-// Mute delays the data from the server until Resume, but not the data from the client.
-// If the connection ends before Resume, the server has done the work and the client has
-// no answer.
+// Mute delays the data from the server until Resume, but not the data from the client. If the connection ends before
+// Resume, the server has done the work and the client has no answer.
 func (c *Conn) Mute() { c.mute.shut() }
 
 // Resume ends Halt and Mute of this connection. Proxy.Halt stays in effect.
@@ -106,8 +103,7 @@ func (c *Conn) pump(to, from net.Conn) {
 	}
 }
 
-// pass waits for the delay and for the gates. It returns false if the connection has
-// ended.
+// pass waits for the delay and for the gates. It returns false if the connection has ended.
 func (c *Conn) pass() bool {
 	if delay := time.Duration(c.proxy.delay.Load()); delay > 0 {
 		timer := time.NewTimer(delay)

@@ -13,9 +13,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Proxy accepts TCP connections on a loopback port and forwards them, in both
-// directions, to the connections that dial returns. [Listen] makes one. It is safe for
-// concurrent use.
+// Proxy accepts TCP connections on a loopback port and forwards them, in both directions, to the connections that dial
+// returns. [Listen] makes one. It is safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	dial     func(context.Context) (net.Conn, error)
@@ -30,9 +29,8 @@ type Proxy struct {
 	work  sync.WaitGroup
 }
 
-// Listen starts a proxy on a free port. It calls dial once for each connection, with a
-// context that Close cancels. If dial fails, the proxy resets the connection. The
-// proxy does not end with ctx; the caller must call Close.
+// Listen starts a proxy on a free port. It calls dial once for each connection, with a context that Close cancels. If
+// dial fails, the proxy resets the connection. The proxy does not end with ctx; the caller must call Close.
 func Listen(ctx context.Context, dial func(context.Context) (net.Conn, error)) (*Proxy, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -54,8 +52,7 @@ func (p *Proxy) Halt() { p.gate.shut() }
 // Resume ends Halt.
 func (p *Proxy) Resume() { p.gate.open() }
 
-// Delay makes the proxy wait for d before it forwards each chunk that it reads. Zero
-// means no delay.
+// Delay makes the proxy wait for d before it forwards each chunk that it reads. Zero means no delay.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // Conns returns the open connections in no particular order.
