@@ -145,7 +145,7 @@ func TestTransport_firstDown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slow := faulttest.Reply{Body: "ok", Delay: latency}
 				l := newList(t, func(tr *endpoints.Transport) { tr.SharedKeys = row.shared }, slow, slow)
-				const fails, recovers, ends = 20 * time.Second, 80 * time.Second, 100 * time.Second
+				const fails, recovers, ends = 15 * time.Second, 75 * time.Second, 90 * time.Second
 				all := load{rate: row.rate, length: ends, method: row.method, deadline: 10 * time.Second}.run(t, l, "http://a.test/x", map[time.Duration]func(){
 					fails:    func() { l.setDown("a.test", row.down) },
 					recovers: func() { l.setDown("a.test", nil) },
