@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"math"
 	"net/http"
 	"runtime"
@@ -205,46 +204,4 @@ func allocations(do func(string)) (allocs, size float64) {
 		size = min(size, float64(after.TotalAlloc-before.TotalAlloc)/calls)
 	}
 	return allocs, size
-}
-
-// BenchmarkQuotaCall measures calls with quota headers in the response, interleaved with calls
-// that get as many other fields, and reports the median ratio of the two.
-func BenchmarkQuotaCall(b *testing.B) {
-	dialects := map[string]http.Header{
-		"none":      {},
-		"github":    {"X-Ratelimit-Limit": {"1000000000"}, "X-Ratelimit-Remaining": {"999999999"}, "X-Ratelimit-Used": {"1"}, "X-Ratelimit-Reset": {"1767229200"}, "X-Ratelimit-Resource": {"core"}},
-		"openai":    {"X-Ratelimit-Limit-Requests": {"1000000000"}, "X-Ratelimit-Limit-Tokens": {"1000000000"}, "X-Ratelimit-Remaining-Requests": {"999999999"}, "X-Ratelimit-Remaining-Tokens": {"999999999"}, "X-Ratelimit-Reset-Requests": {"12ms"}, "X-Ratelimit-Reset-Tokens": {"6m0s"}},
-		"ietf":      {"Ratelimit-Policy": {`"default";q=1000000000;w=3600`}, "Ratelimit": {`"default";r=999999999;t=3600`}},
-		"ietf-2020": {"Ratelimit-Limit": {"1000000000"}, "Ratelimit-Remaining": {"999999999"}, "Ratelimit-Reset": {"3600"}},
-	}
-	client := func(quotas http.Header) func(string) {
-		return requester(loads[0], &http.Client{Transport: &resilienthttp.Transport{
-			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				resp, err := instant{}.RoundTrip(r)
-				maps.Copy(resp.Header, quotas)
-				return resp, err
-			}),
-		}})
-	}
-	for name, quotas := range dialects {
-		b.Run(name, func(b *testing.B) {
-			others := http.Header{}
-			for i := range len(quotas) {
-				others[fmt.Sprintf("X-Other-%d", i)] = []string{"1"}
-			}
-			without, with := client(others), client(quotas)
-			var ratios []float64
-			rounds := func(do func(string)) (sum float64) {
-				for range 10 { // a single round would have the garbage collections of both, or none
-					sum += round(do, []string{oneURL})
-				}
-				return sum
-			}
-			for b.Loop() {
-				ratios = append(ratios, rounds(with)/rounds(without))
-			}
-			slices.Sort(ratios)
-			b.ReportMetric(ratios[len(ratios)/2], "x-without")
-		})
-	}
 }

@@ -804,48 +804,6 @@ func TestCapture_withoutFlusher(t *testing.T) {
 	require.Equal(t, "ab", rec.Body.String())
 }
 
-// BenchmarkCapture measures the cost of a small JSON response in addition to the bare handler.
-func BenchmarkCapture(b *testing.B) {
-	body := []byte(`{"id":"ch_123","amount":1999,"currency":"eur","status":"succeeded"}`)
-	handler := func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusCreated)
-		w.Write(body)
-	}
-	r := httptest.NewRequest(http.MethodPost, "/", nil)
-	b.Run("bare", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			handler(&discard{header: http.Header{}}, r)
-		}
-	})
-	b.Run("captured", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			captured(handler, 1<<20)(&discard{header: http.Header{}}, r)
-		}
-	})
-	b.Run("with its result", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			w := &discard{header: http.Header{}}
-			c := newCapture(w, r, 1<<20)
-			handler(c, r)
-			c.finish()
-			_ = c.result()
-			_ = c.sendResponse(w)
-			c.close()
-		}
-	})
-	b.Run("replay", func(b *testing.B) {
-		b.ReportAllocs()
-		res := Result{Code: 201, Header: http.Header{"Content-Type": {"application/json"}}, Body: body}
-		for b.Loop() {
-			replay(&discard{header: http.Header{}}, res)
-		}
-	})
-}
-
 type discard struct{ header http.Header }
 
 func (d *discard) Header() http.Header         { return d.header }
