@@ -126,18 +126,18 @@ func TestTransport_firstDown(t *testing.T) {
 		opens   time.Duration // by when its circuit is open
 		success float64
 	}{
-		{"refused, GET", refused, http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"reset, GET", reset, http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"503, GET", answers(503, nil), http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"503 with Retry-After, GET", answers(503, http.Header{"Retry-After": {"2"}}), http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"429, GET", answers(429, nil), http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"429 with Retry-After, GET", answers(429, http.Header{"Retry-After": {"2"}}), http.MethodGet, false, 50, 5 * time.Second, .999},
+		{"refused, GET", refused, http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"reset, GET", reset, http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"503, GET", answers(503, nil), http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"503 with Retry-After, GET", answers(503, http.Header{"Retry-After": {"2"}}), http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"429, GET", answers(429, nil), http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"429 with Retry-After, GET", answers(429, http.Header{"Retry-After": {"2"}}), http.MethodGet, false, 25, 5 * time.Second, .999},
 		{"429, 200 GETs in a second", answers(429, nil), http.MethodGet, false, 200, 5 * time.Second, .999},
 		{"500, 200 GETs in a second", answers(500, nil), http.MethodGet, false, 200, 5 * time.Second, .999},
 		{"hangs, GET", hangs, http.MethodGet, false, 50, 25 * time.Second, .999},
-		{"refused, POST", refused, http.MethodPost, false, 50, 5 * time.Second, .999},
-		{"429, POST", answers(429, nil), http.MethodPost, false, 50, 5 * time.Second, .999},
-		{"503, POST with shared keys", answers(503, nil), http.MethodPost, true, 50, 5 * time.Second, .999},
+		{"refused, POST", refused, http.MethodPost, false, 25, 5 * time.Second, .999},
+		{"429, POST", answers(429, nil), http.MethodPost, false, 25, 5 * time.Second, .999},
+		{"503, POST with shared keys", answers(503, nil), http.MethodPost, true, 25, 5 * time.Second, .999},
 		{"503, POST", answers(503, nil), http.MethodPost, false, 50, 5 * time.Second, .95},
 		{"refused, two GETs in a second", refused, http.MethodGet, false, 2, 20 * time.Second, .999},
 	} {
