@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -441,63 +440,6 @@ func TestDo_ambiguousEndIsUnknown(t *testing.T) {
 	}
 }
 
-// A consumer charges a bank, and its context ends before the bank answers. The queue delivers
-// the message again until it is done or unknown. The bank counts the charges.
-func TestDo_chargesOnceOverRedeliveries(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		away  time.Duration // the store, from the charge on
-		limit time.Duration
-		term  time.Duration // until the context of each consumer ends
-	}{
-		{name: "the store is away for 1.5 leases", away: 45 * time.Second},
-		{name: "the limit passes", limit: time.Second},
-		{name: "SIGTERM", term: time.Second},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var bank int
-				var back time.Time
-				store := faulty(new(idempotency.Memory))
-				var mu sync.Mutex
-				store.chaos = func(string) fault {
-					mu.Lock()
-					defer mu.Unlock()
-					if time.Now().Before(back) {
-						return fault{before: errDown}
-					}
-					return fault{}
-				}
-				x := &idempotency.Executor{Store: store, Options: idempotency.Options{Timeout: row.limit}}
-				var err error
-				for range 100 {
-					ctx, cancel := context.WithCancel(t.Context())
-					if row.term > 0 {
-						time.AfterFunc(row.term, cancel)
-					}
-					_, err = x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
-						mu.Lock()
-						bank++
-						if bank == 1 {
-							back = time.Now().Add(row.away)
-						}
-						mu.Unlock()
-						<-ctx.Done()
-						return idempotency.Result{}, fmt.Errorf("the bank: %w", ctx.Err())
-					})
-					cancel()
-					if err == nil || errors.Is(err, idempotency.ErrUnknown) {
-						break
-					}
-					time.Sleep(2 * time.Second)
-				}
-				require.ErrorIs(t, err, idempotency.ErrUnknown)
-				assert.Equal(t, 1, bank)
-			})
-		})
-	}
-}
-
 func isPermanent(err error) bool {
 	_, ok := errors.AsType[*idempotency.PermanentError](err)
 	return ok
@@ -666,22 +608,6 @@ func TestDo_joined(t *testing.T) {
 	}
 }
 
-// A goroutine that work leaves behind gets no transaction while the record is being written.
-func TestDo_txAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := &idempotency.Executor{
-			Store: faultyTx(newLedger(), rule{onCommit, 1, 0, fault{delay: time.Second}}), Options: idempotency.Options{Transactional: true},
-		}
-		late := make(chan error, 1)
-		_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
-			time.AfterFunc(time.Second/2, func() { late <- txOf[*ledgerTx](ctx) })
-			return doResult, nil
-		})
-		require.NoError(t, err)
-		require.ErrorIs(t, <-late, idempotency.ErrNoTransaction)
-	})
-}
-
 // With a store within the caller's transaction, work is transactional for any Options, and the
 // caller commits.
 func TestDo_withinACallersTransaction(t *testing.T) {
@@ -795,34 +721,6 @@ func TestDo_limitAndHeartbeat(t *testing.T) {
 		require.ErrorIs(t, err, idempotency.ErrUnknown)
 		assert.Equal(t, time.Minute, time.Since(began))
 		assert.Equal(t, 5, store.count(onRenew))
-	})
-}
-
-func TestDo_afterACrash(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, policy := range []driver.Takeover{driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {
-			store := new(idempotency.Memory)
-			_, err := store.Reserve(t.Context(), driver.Claim{
-				ID: doID, Owner: "the dead", Lease: time.Second, TTL: time.Hour, Takeover: policy,
-			})
-			require.NoError(t, err)
-			time.Sleep(2 * time.Second)
-			var remembered hooks
-			x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
-			var got idempotency.Execution
-			_, err = x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
-				got, _ = idempotency.FromContext(ctx)
-				return doResult, nil
-			})
-			if policy == driver.TakeoverDefault {
-				require.ErrorIs(t, err, idempotency.ErrUnknown)
-				assert.Len(t, remembered.unknowns(), 1)
-				continue
-			}
-			require.NoError(t, err)
-			assert.EqualValues(t, 2, got.Generation)
-			assert.Equal(t, policy == idempotency.Resume, got.Resumed)
-		}
 	})
 }
 

@@ -422,8 +422,6 @@ func TestMap_hitsDoNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { k.Get(key); k.Peek(key) }))
 }
 
-var sink *int
-
 // TestMap_heldEntriesStay checks that a held entry is never evicted while a Map has less than
 // 16 times Max, and that others are.
 func TestMap_heldEntriesStay(t *testing.T) {
