@@ -100,7 +100,7 @@ func TestShedder_rejectsNothingBelowCapacity(t *testing.T) {
 	t.Parallel()
 	type row struct {
 		load float64
-		most int // seeds with rejections, of 40
+		most int // seeds with rejections, of 100
 	}
 	rows := []row{{load: 0.6}, {load: 0.7, most: 1}}
 	if allSeeds() > 0 {
@@ -120,7 +120,7 @@ func TestShedder_rejectsNothingBelowCapacity(t *testing.T) {
 				return
 			}
 			bad := 0
-			for seed := range 40 {
+			for seed := range 100 {
 				bad += servers()[seed%len(servers())].rejects(t, row.load, seed)
 			}
 			assert.LessOrEqual(t, bad, row.most)

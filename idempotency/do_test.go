@@ -736,3 +736,47 @@ func TestDo_returnsAResultThatIsNotStored(t *testing.T) {
 	require.ErrorIs(t, err, idempotency.ErrUnreplayable)
 	assert.Equal(t, []idempotency.Disposition{idempotency.Unreplayable}, remembered.dispositions())
 }
+
+func TestDo_afterACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, policy := range []driver.Takeover{driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {
+			store := new(idempotency.Memory)
+			_, err := store.Reserve(t.Context(), driver.Claim{
+				ID: doID, Owner: "the dead", Lease: time.Second, TTL: time.Hour, Takeover: policy,
+			})
+			require.NoError(t, err)
+			time.Sleep(2 * time.Second)
+			var remembered hooks
+			x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
+			var got idempotency.Execution
+			_, err = x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+				got, _ = idempotency.FromContext(ctx)
+				return doResult, nil
+			})
+			if policy == driver.TakeoverDefault {
+				require.ErrorIs(t, err, idempotency.ErrUnknown)
+				assert.Len(t, remembered.unknowns(), 1)
+				continue
+			}
+			require.NoError(t, err)
+			assert.EqualValues(t, 2, got.Generation)
+			assert.Equal(t, policy == idempotency.Resume, got.Resumed)
+		}
+	})
+}
+
+// A goroutine that work leaves behind gets no transaction while the record is being written.
+func TestDo_txAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &idempotency.Executor{
+			Store: faultyTx(newLedger(), rule{onCommit, 1, 0, fault{delay: time.Second}}), Options: idempotency.Options{Transactional: true},
+		}
+		late := make(chan error, 1)
+		_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+			time.AfterFunc(time.Second/2, func() { late <- txOf[*ledgerTx](ctx) })
+			return doResult, nil
+		})
+		require.NoError(t, err)
+		require.ErrorIs(t, <-late, idempotency.ErrNoTransaction)
+	})
+}
