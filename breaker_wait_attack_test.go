@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,70 +19,70 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // 1. A held call keeps the connection of its last response. With MaxConnsPerHost the held calls have all connections, and
 // new calls, which are preferred as probes, wait for one: the healthy server is not reached until the held calls end.
 func TestAttack_heldResponsesPinConnections(t *testing.T) {
-	var away atomic.Bool
-	const conns = 8
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		time.Sleep(150 * time.Millisecond)
-		if away.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = io.WriteString(w, "away")
-		}
-	}))
-	defer srv.Close()
-	base := &http.Transport{MaxConnsPerHost: conns}
-	defer base.CloseIdleConnections()
-	tr := &resilienthttp.Transport{Base: base}
-	do := func(ctx context.Context) (time.Duration, error) {
-		begun := time.Now()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
-		if err != nil {
-			return 0, err
-		}
-		resp, err := tr.RoundTrip(req)
-		if err == nil {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		srv := faulttest.NewInMemory(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(150 * time.Millisecond)
+			if away.Load() {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				_, _ = io.WriteString(w, "away")
+			}
+		}))
+		base := srv.Transport()
+		base.MaxConnsPerHost = 8
+		tr := &resilienthttp.Transport{Base: base}
+		do := func(ctx context.Context) error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+			if err != nil {
+				return err
+			}
+			resp, err := tr.RoundTrip(req)
+			if err != nil {
+				return err
+			}
 			_, _ = io.Copy(io.Discard, resp.Body)
 			_ = resp.Body.Close()
 			if resp.StatusCode != http.StatusOK {
-				err = errors.New(resp.Status)
+				return errors.New(resp.Status)
 			}
+			return nil
 		}
-		return time.Since(begun), err
-	}
-	for range 30 {
-		_, err := do(t.Context())
-		require.NoError(t, err)
-		time.Sleep(10 * time.Millisecond)
-	}
-	away.Store(true)
-	begun := time.Now()
-	time.AfterFunc(time.Second, func() { away.Store(false) }) // a restart of one second
-	var calls sync.WaitGroup
-	var failed, slow atomic.Int64
-	var last atomic.Value
-	for range 6 * 40 {
-		calls.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			at := time.Since(begun)
-			took, err := do(ctx)
-			if err != nil {
-				failed.Add(1)
-				last.Store(fmt.Sprint(err))
-			} else if at > 2*time.Second && took > time.Second {
-				slow.Add(1)
-			}
-		})
-		time.Sleep(25 * time.Millisecond)
-	}
-	calls.Wait()
-	t.Logf("failed %d, slow %d of 240; last %v", failed.Load(), slow.Load(), last.Load())
-	require.LessOrEqual(t, failed.Load(), int64(12))
-	require.Zero(t, slow.Load(), "calls that begin a second after the server is back take longer than a second")
+		for range 30 {
+			require.NoError(t, do(t.Context()))
+			time.Sleep(10 * time.Millisecond)
+		}
+		away.Store(true)
+		begun := time.Now()
+		time.AfterFunc(time.Second, func() { away.Store(false) }) // a restart of one second
+		var calls sync.WaitGroup
+		var failed, slow atomic.Int64
+		var last atomic.Value
+		for range 6 * 40 {
+			calls.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				start := time.Now()
+				err := do(ctx)
+				if err != nil {
+					failed.Add(1)
+					last.Store(fmt.Sprint(err))
+				} else if start.Sub(begun) > 2*time.Second && time.Since(start) > time.Second {
+					slow.Add(1)
+				}
+			})
+			time.Sleep(25 * time.Millisecond)
+		}
+		calls.Wait()
+		t.Logf("failed %d, slow %d of 240; last %v", failed.Load(), slow.Load(), last.Load())
+		require.LessOrEqual(t, failed.Load(), int64(12))
+		require.Zero(t, slow.Load(), "calls that begin a second after the server is back take longer than a second")
+	})
 }
 
 // steadyCalls makes 200 calls a second for a time. It returns the successes and the calls that began in each second.
@@ -167,7 +166,7 @@ func TestAttack_probesHaveNoTime(t *testing.T) {
 // 2b. Slow start releases the call that began first: it has no time left, so no response comes in time, and the limit does
 // not grow. The server is healthy, and no call succeeds.
 func TestAttack_slowStartHasNoTime(t *testing.T) {
-	for _, away := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second, 6 * time.Second, 10 * time.Second} {
+	for _, away := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second} {
 		for _, takes := range []time.Duration{20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond} {
 			t.Run(fmt.Sprint(away, ", ", takes), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -698,7 +698,8 @@ func TestConnections_concurrent(t *testing.T) {
 		c.CloseIdleConnections()
 	}
 	work.Wait()
-	_, err := s.send(t, client, t.Context(), http.MethodGet, nil)
+	transport.CloseIdleConnections()
+	_, err := s.send(t, &http.Client{Transport: c}, t.Context(), http.MethodGet, nil) // without a time limit
 	require.NoError(t, err)
 	c.CloseIdleConnections()
 }

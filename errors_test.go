@@ -769,7 +769,7 @@ func TestRepeatedByNetHTTP(t *testing.T) {
 				transport.Policy.MaxAttempts = -1
 			}
 			post := func(path string) (*http.Response, error) {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				t.Cleanup(cancel)
 				req, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+path, strings.NewReader(row.body))
 				require.NoError(t, err)

@@ -281,16 +281,3 @@ func TestBackoffDoesNotAllocate(t *testing.T) {
 		})
 	}
 }
-
-func BenchmarkBackoff(b *testing.B) {
-	for name, strategy := range backoffStrategies() {
-		b.Run(name, func(b *testing.B) {
-			backoff := strategy(100*time.Millisecond, 10*time.Second)
-			b.ReportAllocs()
-			var prev time.Duration
-			for b.Loop() {
-				prev = backoff(3, prev)
-			}
-		})
-	}
-}

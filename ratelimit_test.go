@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -531,28 +530,6 @@ func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
 		require.Zero(t, time.Since(begun))
 		base.requireBalance(t)
 	})
-}
-
-// BenchmarkQuotaHeaders measures the cost of a response with many quotas.
-func BenchmarkQuotaHeaders(b *testing.B) {
-	line := `"p";r=50;t=30,` + strings.Repeat(`"q";r=1;t=1,`, 600) + `"z";r=1;t=1`
-	lines := make([]string, 1200)
-	for i := range lines {
-		lines[i] = line
-	}
-	for _, l := range []*resilienthttp.RateLimit{{}, {IgnoreHeaders: true}} {
-		b.Run("ignored="+strconv.FormatBool(l.IgnoreHeaders), func(b *testing.B) {
-			tr := &resilienthttp.Transport{RateLimit: l, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Ratelimit": lines}, Body: http.NoBody, Request: r}, nil
-			})}
-			b.ReportAllocs()
-			for b.Loop() {
-				resp, err := tr.RoundTrip(get(b))
-				require.NoError(b, err)
-				_ = resp.Body.Close()
-			}
-		})
-	}
 }
 
 // §4.17: the remaining count of a rejection is not a limit. A server that sends one such

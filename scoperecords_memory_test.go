@@ -15,7 +15,7 @@ import (
 
 // §4.18: a healthy scope takes at most 2 KB, and its histogram of latencies one more.
 func TestMaxScopes_memoryOfAScope(t *testing.T) {
-	const hosts = 4000
+	const hosts = 2000
 	urls := make([]string, hosts)
 	for i := range urls {
 		urls[i] = fmt.Sprintf("http://api-%d.example/v1/charges", i)

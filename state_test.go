@@ -323,11 +323,13 @@ func TestState_responses(t *testing.T) {
 		})
 	}
 	t.Run("the breaker rejects the retry of a lost response: rejected", func(t *testing.T) {
-		tr := &resilienthttp.Transport{Base: script(failing(errReset)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Minute}}
-		_, err := tr.RoundTrip(get(t))
-		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-		require.Equal(t, 1, responsesOf(tr).Rejected)
-		require.Zero(t, responsesOf(tr).NetworkErrors)
+		synctest.Test(t, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Minute}}
+			_, err := tr.RoundTrip(get(t))
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+			require.Equal(t, 1, responsesOf(tr).Rejected)
+			require.Zero(t, responsesOf(tr).NetworkErrors)
+		})
 	})
 	t.Run("canceled by the caller: not counted", func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())

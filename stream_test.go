@@ -913,32 +913,6 @@ func TestPolicy_Idempotent_noSecondAttempt(t *testing.T) {
 	})
 }
 
-// BenchmarkStream compares a response that is no stream, with and without Policy.Stream, and a stream of one event.
-func BenchmarkStream(b *testing.B) {
-	stream := roundTripper(func(r *http.Request) (*http.Response, error) {
-		return response(r, 200, content, "Content-Type", "text/event-stream"), nil
-	})
-	for _, row := range []struct {
-		name   string
-		base   http.RoundTripper
-		policy resilienthttp.Policy
-	}{{"no stream, without Policy.Stream", instant{}, resilienthttp.Policy{}}, {"no stream", instant{}, streamPolicy()}, {"stream", stream, streamPolicy()}} {
-		b.Run(row.name, func(b *testing.B) {
-			tr := &resilienthttp.Transport{Base: row.base, Policy: row.policy}
-			req := newRequest(b, "GET", "http://mem.test", "")
-			b.ReportAllocs()
-			for b.Loop() {
-				resp, err := tr.RoundTrip(req)
-				if err != nil {
-					b.Fatal(err)
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-			}
-		})
-	}
-}
-
 var errStop = errors.New("stop")
 
 // FuzzStream: whatever the server sends, in whatever pieces, the caller reads the same bytes, or the call fails.

@@ -19,7 +19,7 @@ import (
 // A17: a key that sends a fifth of the capacity, beside 5,000 requests a second that each have
 // a new key.
 func TestShedder_inventedKeysPushNoKeyOut(t *testing.T) {
-	for _, workers := range []int{4, 12, 40} {
+	for _, workers := range []int{4, 40} {
 		t.Run(strconv.Itoa(workers)+" workers", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const service, length, invented = 10 * time.Millisecond, 6 * time.Second, 5000.0

@@ -113,12 +113,12 @@ func TestQuota_fewLateAnswers(t *testing.T) {
 		length  time.Duration
 		seeds   uint64
 	}{
-		{"1 in 1,000, half of the limit", .001, 50, false, 1, 1, 20 * time.Second, 5},
-		{"1 in 1,000, 3 times the limit", .001, 300, false, 1, 1.02, 10 * time.Second, 5},
-		{"1 in 1,000, 30 times the limit", .001, 3000, false, 1, 1.02, 5 * time.Second, 2},
-		{"1 in 1,000, 30 times the limit, sliding", .001, 3000, true, 1, 1.02, 5 * time.Second, 2},
-		{"1 in 1,000, 20 times the limit, 10 servers", .001, 2000, false, 10, 1.02, 5 * time.Second, 2},
-		{"1 in 100, 3 times the limit", .01, 300, false, 1, 1.02, 10 * time.Second, 5},
+		{"1 in 1,000, half of the limit", .001, 50, false, 1, 1, 20 * time.Second, 2},
+		{"1 in 1,000, 3 times the limit", .001, 300, false, 1, 1.02, 10 * time.Second, 2},
+		{"1 in 1,000, 30 times the limit", .001, 3000, false, 1, 1.02, 5 * time.Second, 1},
+		{"1 in 1,000, 30 times the limit, sliding", .001, 3000, true, 1, 1.02, 5 * time.Second, 1},
+		{"1 in 1,000, 20 times the limit, 10 servers", .001, 2000, false, 10, 1.02, 5 * time.Second, 1},
+		{"1 in 100, 3 times the limit", .01, 300, false, 1, 1.02, 10 * time.Second, 2},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for seed := range row.seeds {

@@ -194,27 +194,6 @@ func TestFairQueue_indexFindsWhatAWalkFinds(t *testing.T) {
 	}
 }
 
-// A17: a decision is an arrival, an eviction, the end of a request and the choice of the next.
-func BenchmarkConcurrencyGate_keys(b *testing.B) {
-	for _, keys := range []int{100, 10_000} {
-		b.Run(strconv.Itoa(keys), func(b *testing.B) {
-			g, enter := manyKeys(keys)
-			names := make([]string, 2*keys)
-			for i := range names {
-				names[i] = strconv.Itoa(i)
-				g.know(names[i])
-			}
-			last := &waiter{key: &g.shared}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				enter(names[i%len(names)])
-				g.done(0, sample{took: -1}, last.key, last.class)
-				last = g.admitNext()
-			}
-		})
-	}
-}
-
 // A request yields the processor if that costs little compared to its latency, or if the
 // latency is unknown.
 func TestConcurrencyGate_yields(t *testing.T) {

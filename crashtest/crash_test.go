@@ -33,10 +33,8 @@ func TestMain(m *testing.M) {
 func TestPayments_bookEachChargeOnce(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ database, faults string }{
-		{chaos.SQLite, "wire,disk"},
-		{chaos.SQLite, "readonly"},
-		{chaos.Postgres, "readonly"},
-		{chaos.Postgres, "wire,backends,postmaster"},
+		{chaos.SQLite, "wire,disk,readonly"},
+		{chaos.Postgres, "wire,backends,postmaster,readonly"},
 		{chaos.Postgres, "wire,backends,pgbouncer"},
 	} {
 		for _, mode := range modes[paymentsApp] {
@@ -66,7 +64,7 @@ func TestDurable_chargesEachOrderOnce(t *testing.T) {
 	} {
 		t.Run(row.database+" "+row.mode, func(t *testing.T) {
 			t.Parallel()
-			r := check(t, "-app", durableApp, "-orders", "400", "-kills", "10", "-stops", "1", "-strikes", "1", "-outage", "12s",
+			r := check(t, "-app", durableApp, "-orders", "250", "-kills", "6", "-stops", "1", "-strikes", "1", "-outage", "12s",
 				"-db", row.database, "-mode", row.mode, "-faults", row.faults)
 			assert.Positive(t, r.audit.canceled, "canceled orders")
 			assert.Positive(t, r.figure("sends with unknown result"))

@@ -44,7 +44,7 @@ func TestCause(t *testing.T) {
 	failing.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
 	transport := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{FailureRatio: -1}}
 	defer transport.CloseIdleConnections()
-	open := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01, Cooldown: time.Hour}, Scope: func(*http.Request) string { return "psp" }}
+	open := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01, Cooldown: time.Hour, MaxWait: -1}, Scope: func(*http.Request) string { return "psp" }}
 	defer open.CloseIdleConnections()
 	if resp, err := (&http.Client{Transport: open}).Get(failing.URL + "/503"); err == nil {
 		_ = resp.Body.Close()

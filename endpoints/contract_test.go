@@ -182,7 +182,7 @@ func TestTransport_trafficReturns(t *testing.T) {
 							return l.RoundTrip(req)
 						})
 					}
-					const fails, recovers, ends = 10 * time.Second, 70 * time.Second, 190 * time.Second
+					const fails, recovers, ends = 10 * time.Second, 70 * time.Second, 160 * time.Second
 					var both sync.WaitGroup
 					both.Go(func() {
 						load{rate: 5, length: ends, method: http.MethodGet, deadline: 5 * time.Second}.run(t, in(row.get), "http://a.test/status", nil)

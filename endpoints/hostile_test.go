@@ -98,7 +98,7 @@ func TestTransport_hostile(t *testing.T) {
 					Transport: &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: 500 * time.Millisecond, MaxAttempts: 3, Backoff: resilienthttp.Constant(time.Millisecond)}},
 				}
 				t.Cleanup(tr.CloseIdleConnections)
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				t.Cleanup(cancel)
 				req, err := http.NewRequestWithContext(ctx, method, first+"/x", strings.NewReader("hello"))
 				require.NoError(t, err)

@@ -111,7 +111,7 @@ func TestTransport_kill9(t *testing.T) {
 				if caller%2 == 0 {
 					method = http.MethodPost
 				}
-				ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(context.Background(), key), 20*time.Second)
+				ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(context.Background(), key), time.Minute)
 				req, err := http.NewRequestWithContext(ctx, method, "http://"+firstAt+"/"+key, strings.NewReader("x"))
 				if !assert.NoError(t, err) {
 					cancel()

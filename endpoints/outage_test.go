@@ -126,18 +126,18 @@ func TestTransport_firstDown(t *testing.T) {
 		opens   time.Duration // by when its circuit is open
 		success float64
 	}{
-		{"refused, GET", refused, http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"reset, GET", reset, http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"503, GET", answers(503, nil), http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"503 with Retry-After, GET", answers(503, http.Header{"Retry-After": {"2"}}), http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"429, GET", answers(429, nil), http.MethodGet, false, 50, 5 * time.Second, .999},
-		{"429 with Retry-After, GET", answers(429, http.Header{"Retry-After": {"2"}}), http.MethodGet, false, 50, 5 * time.Second, .999},
+		{"refused, GET", refused, http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"reset, GET", reset, http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"503, GET", answers(503, nil), http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"503 with Retry-After, GET", answers(503, http.Header{"Retry-After": {"2"}}), http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"429, GET", answers(429, nil), http.MethodGet, false, 25, 5 * time.Second, .999},
+		{"429 with Retry-After, GET", answers(429, http.Header{"Retry-After": {"2"}}), http.MethodGet, false, 25, 5 * time.Second, .999},
 		{"429, 200 GETs in a second", answers(429, nil), http.MethodGet, false, 200, 5 * time.Second, .999},
 		{"500, 200 GETs in a second", answers(500, nil), http.MethodGet, false, 200, 5 * time.Second, .999},
 		{"hangs, GET", hangs, http.MethodGet, false, 50, 25 * time.Second, .999},
-		{"refused, POST", refused, http.MethodPost, false, 50, 5 * time.Second, .999},
-		{"429, POST", answers(429, nil), http.MethodPost, false, 50, 5 * time.Second, .999},
-		{"503, POST with shared keys", answers(503, nil), http.MethodPost, true, 50, 5 * time.Second, .999},
+		{"refused, POST", refused, http.MethodPost, false, 25, 5 * time.Second, .999},
+		{"429, POST", answers(429, nil), http.MethodPost, false, 25, 5 * time.Second, .999},
+		{"503, POST with shared keys", answers(503, nil), http.MethodPost, true, 25, 5 * time.Second, .999},
 		{"503, POST", answers(503, nil), http.MethodPost, false, 50, 5 * time.Second, .95},
 		{"refused, two GETs in a second", refused, http.MethodGet, false, 2, 20 * time.Second, .999},
 	} {
@@ -145,7 +145,7 @@ func TestTransport_firstDown(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slow := faulttest.Reply{Body: "ok", Delay: latency}
 				l := newList(t, func(tr *endpoints.Transport) { tr.SharedKeys = row.shared }, slow, slow)
-				const fails, recovers, ends = 20 * time.Second, 80 * time.Second, 100 * time.Second
+				const fails, recovers, ends = 15 * time.Second, 75 * time.Second, 90 * time.Second
 				all := load{rate: row.rate, length: ends, method: row.method, deadline: 10 * time.Second}.run(t, l, "http://a.test/x", map[time.Duration]func(){
 					fails:    func() { l.setDown("a.test", row.down) },
 					recovers: func() { l.setDown("a.test", nil) },

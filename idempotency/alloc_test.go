@@ -15,6 +15,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
 
+// blackHole is a ResponseWriter that discards everything.
+type blackHole struct{ header http.Header }
+
+func (b *blackHole) Header() http.Header         { return b.header }
+func (b *blackHole) WriteHeader(int)             {}
+func (b *blackHole) Write(p []byte) (int, error) { return len(p), nil }
+
 // TestHandler_allocations bounds what a Handler and Memory allocate for a request. The
 // race detector allocates too, so it runs without.
 func TestHandler_allocations(t *testing.T) {

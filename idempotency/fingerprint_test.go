@@ -2,7 +2,6 @@ package idempotency
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -291,40 +290,4 @@ func FuzzRequestFingerprint(f *testing.F) {
 
 		require.Equal(t, bytes.Equal(body, other), fp == RequestFingerprint(r, other))
 	})
-}
-
-func BenchmarkRequestFingerprint(b *testing.B) {
-	charge := `{"id":"ch_%06d","amount":1999,"currency":"eur","ok":true}`
-	list := func(size int) []byte {
-		var body bytes.Buffer
-		body.WriteString(`{"charges":[`)
-		for n := 0; body.Len() < size-70; n++ {
-			if n > 0 {
-				body.WriteByte(',')
-			}
-			fmt.Fprintf(&body, charge, n)
-		}
-		body.WriteString(`],"account":"acct_1"}`)
-		return body.Bytes()
-	}
-	for _, row := range []struct {
-		name string
-		kind string
-		body []byte
-	}{
-		{"JSON/64B", "application/json", []byte(fmt.Sprintf(charge, 1))},
-		{"JSON/4KiB", "application/json", list(4 << 10)},
-		{"JSON/1MiB", "application/json", list(1 << 20)},
-		{"bytes/1MiB", "application/octet-stream", list(1 << 20)},
-	} {
-		b.Run(row.name, func(b *testing.B) {
-			r := httptest.NewRequest(http.MethodPost, "/charges", nil)
-			r.Header.Set("Content-Type", row.kind)
-			b.SetBytes(int64(len(row.body)))
-			b.ReportAllocs()
-			for b.Loop() {
-				RequestFingerprint(r, row.body)
-			}
-		})
-	}
 }

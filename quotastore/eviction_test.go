@@ -40,31 +40,30 @@ func (a *attacker) makeUp(n, units int) {
 	a.t.Helper()
 	for range n {
 		a.keys++
-		_, err := a.store.Take(a.t.Context(), "made-up-"+strconv.Itoa(a.keys), units, units, a.rule)
-		require.NoError(a.t, err)
+		if _, err := a.store.Take(a.t.Context(), "made-up-"+strconv.Itoa(a.keys), units, units, a.rule); err != nil {
+			a.t.Fatal(err)
+		}
 	}
 }
 
 // A13: with a million made-up keys, an attacker gets no further guesses on an account that
 // is used up.
 func TestMemory_millionMadeUpKeys(t *testing.T) {
-	for _, sliding := range []bool{false, true} {
-		for _, units := range []int{1, 4} {
-			t.Run(fmt.Sprintf("sliding %v, %d units each: 0 further guesses", sliding, units), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					a := newAttacker(t, new(quotastore.Memory), sliding)
-					a.makeUp(70_000, units)
-					a.guess(10)
-					require.Equal(t, 5, a.guesses)
-					for range 60 {
-						a.makeUp(1_000_000/60, units)
-						a.guess(1)
-					}
-					require.Equal(t, 5, a.guesses)
-					require.LessOrEqual(t, a.store.Len(), 65_536)
-				})
+	for sliding, units := range map[bool]int{false: 1, true: 4} {
+		t.Run(fmt.Sprintf("sliding %v, %d units each: 0 further guesses", sliding, units), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := newAttacker(t, new(quotastore.Memory), sliding)
+				a.makeUp(70_000, units)
+				a.guess(10)
+				require.Equal(t, 5, a.guesses)
+				for range 60 {
+					a.makeUp(1_000_000/60, units)
+					a.guess(1)
+				}
+				require.Equal(t, 5, a.guesses)
+				require.LessOrEqual(t, a.store.Len(), 65_536)
 			})
-		}
+		})
 	}
 }
 

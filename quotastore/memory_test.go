@@ -149,37 +149,3 @@ func TestMemory_takeAllocations(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(1000, func() { _, _ = store.Take(ctx, "key", 1, 1, rule) }))
 	}
 }
-
-func BenchmarkMemoryTake(b *testing.B) {
-	for _, sliding := range []bool{false, true} {
-		for _, keys := range []int{1, 10_000, 1_000_000} {
-			b.Run("sliding="+strconv.FormatBool(sliding)+"/keys="+strconv.Itoa(keys), func(b *testing.B) {
-				var store quotastore.Memory
-				rule := quotastore.Rule{Limit: 1000, Window: time.Minute, Sliding: sliding}
-				names := make([]string, keys)
-				for i := range names {
-					names[i] = "tenant-" + strconv.Itoa(i)
-				}
-				ctx := context.Background()
-				b.ReportAllocs()
-				n := 0
-				for b.Loop() {
-					_, _ = store.Take(ctx, names[n], 1, 1, rule)
-					if n++; n == keys {
-						n = 0
-					}
-				}
-			})
-		}
-	}
-	b.Run("parallel", func(b *testing.B) {
-		var store quotastore.Memory
-		rule := quotastore.Rule{Limit: 1000, Window: time.Minute}
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				_, _ = store.Take(context.Background(), "one", 1, 1, rule)
-			}
-		})
-	})
-}

@@ -296,18 +296,3 @@ func TestStore_foreignValues(t *testing.T) {
 	_, err := s.Take(t.Context(), "k", 1, 1, hourly)
 	require.ErrorContains(t, err, "WRONGTYPE")
 }
-
-func BenchmarkTake(b *testing.B) {
-	s := &redisstore.Store{Client: connect(b, redistest.StartTB(b))}
-	for name, sliding := range map[string]bool{"bucket": false, "window": true} {
-		rule := quotastore.Rule{Limit: 1 << 30, Window: time.Minute, Sliding: sliding}
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := s.Take(b.Context(), name, 1, 1, rule); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}

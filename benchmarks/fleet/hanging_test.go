@@ -35,7 +35,7 @@ const findsEnd = 0.02
 // seeded: a draw must miss a target twice to fail.
 func TestHanging_targets(t *testing.T) {
 	if testing.Short() {
-		t.Skip("thirty runs")
+		t.Skip("a dozen runs")
 	}
 	for _, s := range append(hanging(), DrawnHangs(gateSeed, gateHangs)...) {
 		missed := judge(t, s, Seed)
@@ -48,7 +48,7 @@ func TestHanging_targets(t *testing.T) {
 
 const (
 	gateSeed  = 1
-	gateHangs = 24
+	gateHangs = 8
 )
 
 // A bare client misses each target of a hanging server.

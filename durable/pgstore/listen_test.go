@@ -22,7 +22,7 @@ import (
 )
 
 // patience is the time after which a test fails that waits for something.
-const patience = 5 * time.Second
+const patience = time.Minute
 
 // listener is an Engine on a store, which would poll an hour later.
 type listener struct {

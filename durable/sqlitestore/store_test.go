@@ -4,10 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -40,20 +37,6 @@ func within(t *testing.T, s driver.Store, work func(driver.Outbox) error) error 
 		return err
 	}
 	return tx.Commit()
-}
-
-// TestOpen_fileMode: a new database file, its -wal and its -shm are private.
-func TestOpen_fileMode(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("files have no mode")
-	}
-	path := filepath.Join(t.TempDir(), "test.db")
-	open(t, path)
-	for _, suffix := range []string{"", "-wal", "-shm"} {
-		info, err := os.Stat(path + suffix)
-		require.NoError(t, err)
-		assert.Equal(t, fs.FileMode(0o600), info.Mode(), suffix)
-	}
 }
 
 // TestOpened has two handles, as two processes have.

@@ -20,7 +20,7 @@ var (
 	one     = flag.Uint64("seed", 0, "run only the script of this seed")
 	times   = flag.Int("times", 20, "how often -seed runs: the library's jitter is not of the seed")
 	scripts = flag.Int("scripts", 0, "number of fresh scripts; 0: as many as fit into -seconds")
-	seconds = flag.Int("seconds", 20, "time for fresh scripts")
+	seconds = flag.Int("seconds", 8, "time for fresh scripts")
 )
 
 const gate = 500 // scripts that always run: the seeds from 1 on

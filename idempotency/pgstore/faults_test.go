@@ -164,7 +164,7 @@ func TestClaim_poolInUse(t *testing.T) {
 		}{
 			{"no deadline: 1s", 0, time.Second},
 			{"deadline in a minute: 1s", time.Minute, time.Second},
-			{"deadline in 2 seconds: 200ms", 2 * time.Second, 200 * time.Millisecond},
+			{"deadline in 9 seconds: 900ms", 9 * time.Second, 900 * time.Millisecond},
 		} {
 			t.Run(f.name+"/"+row.name, func(t *testing.T) {
 				t.Parallel()

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
-	"github.com/resilienthttp/resilienthttp/idempotency/pgstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/postgrestest"
 )
 
@@ -128,17 +127,4 @@ func bounds(t *testing.T, db interface {
 		all = append(all, value)
 	}
 	return all
-}
-
-// BenchmarkTransactionSettings measures, through TCP, transactional work with and without
-// the settings that detect a lost host.
-func BenchmarkTransactionSettings(b *testing.B) {
-	all := newBenchAt(b, overTCP(b), nil)
-	without, err := pgstore.WithoutKeepalive(b.Context(), all.store)
-	require.NoError(b, err)
-	with := all.store
-	all.compare(b, 16, []kind{
-		{"without", func(s *service, ctx context.Context) error { return s.joinedIn(ctx, without) }},
-		{"with", func(s *service, ctx context.Context) error { return s.joinedIn(ctx, with) }},
-	})
 }

@@ -56,25 +56,6 @@ func BenchmarkModes(b *testing.B) {
 	}
 }
 
-// BenchmarkMillions compares a table of five million completed records with an empty
-// one. With -short it only runs.
-func BenchmarkMillions(b *testing.B) {
-	rows := 5_000_000
-	if testing.Short() {
-		rows = 5000
-	}
-	full := benchmarkStore(b)
-	fill(b, full, rows)
-	execute(b, full.DB(), "UPDATE idempotency_records SET expires = expires + 4000000000000")
-	var keys atomic.Int64
-	empty, modes := benchmarkModes(b, benchmarkStore(b)), benchmarkModes(b, full)
-	for _, mode := range []string{"transactional", "nontransactional", "replay"} {
-		b.Run(mode, func(b *testing.B) {
-			compare(b, 1, &keys, map[string]func(key string) error{"empty": empty[mode], "full": modes[mode]}, "empty")
-		})
-	}
-}
-
 // compare reports the microseconds of each mode and the ratio of its speed to base's.
 func compare(
 	b *testing.B, clients int, keys *atomic.Int64, modes map[string]func(key string) error, base string,
@@ -199,27 +180,5 @@ func replay(tb testing.TB, store *sqlitestore.Store) func(key string) error {
 	return func(string) error {
 		_, _, err := store.Begin(context.Background(), claim, 0)
 		return err
-	}
-}
-
-// Each mode alone, with one client, for profiles and for counting flushes to disk.
-// Transactional work flushes as often as raw, nontransactional work twice as often:
-//
-//	go test -c && strace -f -c -e trace=fsync,fdatasync \
-//		./sqlitestore.test -test.run '^$' -test.bench Transactional -test.benchtime 300x
-
-func BenchmarkRaw(b *testing.B)              { alone(b, "raw") }
-func BenchmarkTransactional(b *testing.B)    { alone(b, "transactional") }
-func BenchmarkNontransactional(b *testing.B) { alone(b, "nontransactional") }
-func BenchmarkReplay(b *testing.B)           { alone(b, "replay") }
-
-func alone(b *testing.B, mode string) {
-	b.Helper()
-	op := benchmarkModes(b, benchmarkStore(b))[mode]
-	var keys atomic.Int64
-	for b.Loop() {
-		if err := op(benchmarkKey(&keys)); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

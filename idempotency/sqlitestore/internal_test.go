@@ -38,19 +38,6 @@ func pragma(t *testing.T, db *sql.DB, name string) (value int) {
 	return value
 }
 
-// TestOpen_pragmas: which connections flush. strace counts the flushes: see
-// BenchmarkTransactional.
-func TestOpen_pragmas(t *testing.T) {
-	s := openInternal(t)
-	const normal, full = 1, 2
-	assert.Equal(t, full, pragma(t, s.kit.Work, "synchronous"))
-	assert.Equal(t, full, pragma(t, s.kit.Work, "synchronous"))
-	assert.Equal(t, full, pragma(t, s.kit.Write, "synchronous"))
-	assert.Equal(t, normal, pragma(t, s.kit.Sweeper, "synchronous"))
-	assert.Equal(t, 0, pragma(t, s.kit.Write, "busy_timeout"))
-	assert.Equal(t, 1, pragma(t, s.kit.Work, "foreign_keys"))
-}
-
 // TestStore_writesFlush: writes use the connection that flushes.
 func TestStore_writesFlush(t *testing.T) {
 	s := openInternal(t)

@@ -3,7 +3,6 @@ package sqlitestore
 import (
 	"context"
 	"database/sql"
-	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -15,15 +14,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-// later returns two later versions: the second adds, the third excludes older versions
-// of the package.
+// later returns a later version, which adds.
 func later() sqlitekit.Schema {
 	s := schema()
 	s.Scripts = append(s.Scripts,
 		`ALTER TABLE idempotency_records ADD COLUMN note TEXT NOT NULL DEFAULT '';
 		CREATE INDEX idempotency_records_owner ON idempotency_records (owner);
-		INSERT INTO idempotency_schema (version, oldest, applied) VALUES (2, 1, 0);`,
-		`INSERT INTO idempotency_schema (version, oldest, applied) VALUES (3, 3, 0);`)
+		INSERT INTO idempotency_schema (version, oldest, applied) VALUES (2, 1, 0);`)
 	return s
 }
 
@@ -78,18 +75,8 @@ func TestSchema_anotherTool(t *testing.T) {
 	assert.Equal(t, want, tables(t, db))
 }
 
-func TestSchemaFrom(t *testing.T) {
-	text, err := Schema(len(schema().Scripts))
-	require.NoError(t, err)
-	assert.Empty(t, text)
-	for _, from := range []int{-1, len(schema().Scripts) + 1} {
-		_, err = Schema(from)
-		require.ErrorIs(t, err, ErrSchema)
-	}
-}
-
-// TestSchema_versions is a rolling deploy: while a newer version starts, the older one
-// works, may restart, and may come back after the newer one is gone.
+// TestSchema_versions is a rolling deploy: while a newer version starts, the older one works. That it may restart and come back
+// is a test of sqlitekit.
 func TestSchema_versions(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	openAs := func(known int) (*Store, error) {
@@ -124,39 +111,5 @@ func TestSchema_versions(t *testing.T) {
 		}.Run(t)
 	})
 	require.NoError(t, older.Close())
-	for i, known := range []int{1, 2, 1} {
-		t.Run(fmt.Sprintf("restart %d as version %d", i, known), func(t *testing.T) {
-			s, err := openAs(known)
-			require.NoError(t, err)
-			answer, err := s.Reserve(t.Context(), internalClaim("before"))
-			require.NoError(t, err)
-			assert.Equal(t, driver.Done, answer.Decision)
-			require.NoError(t, s.Close())
-		})
-	}
-
-	latest, err := openAs(3)
-	require.NoError(t, err)
-	require.NoError(t, latest.Close())
-	for _, known := range []int{1, 2} {
-		_, err = openAs(known)
-		require.ErrorIs(t, err, ErrSchema)
-	}
 	require.NoError(t, newer.Close())
-}
-
-// TestSchema_migrationFails: a failed migration changes nothing.
-func TestSchema_migrationFails(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "test.db")
-	bad := schema()
-	bad.Scripts = append(bad.Scripts, "CREATE TABLE half (x); SELECT nonsense FROM nowhere")
-	_, err := Options{}.open(t.Context(), path, bad)
-	require.ErrorContains(t, err, "version 2 of the schema")
-	db, err := sql.Open("sqlite", path)
-	require.NoError(t, err)
-	defer func() { _ = db.Close() }()
-	assert.Empty(t, tables(t, db))
-	s, err := Open(t.Context(), path)
-	require.NoError(t, err)
-	require.NoError(t, s.Close())
 }

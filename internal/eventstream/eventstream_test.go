@@ -138,15 +138,3 @@ func FuzzSplitter(f *testing.F) {
 		require.Equal(t, reference(stream), events(stream, piece, true))
 	})
 }
-
-func BenchmarkSplitter(b *testing.B) {
-	chunk := []byte("event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"text\":\"hello\"}}\n\n")
-	b.SetBytes(int64(len(chunk)))
-	b.ReportAllocs()
-	var s Splitter
-	for b.Loop() {
-		if _, _, ok := s.Next(chunk); !ok {
-			b.Fatal("no event")
-		}
-	}
-}

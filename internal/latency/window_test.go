@@ -132,23 +132,6 @@ func TestWindow_stress(t *testing.T) {
 	require.Equal(t, maxFew+1+goroutines*each, samples)
 }
 
-func BenchmarkAdd(b *testing.B) {
-	var r Window
-	b.ReportAllocs()
-	for b.Loop() {
-		r.Add(time.Second, 23*time.Millisecond)
-	}
-}
-
-func BenchmarkQuantile(b *testing.B) {
-	var r Window
-	r.Add(time.Second, 23*time.Millisecond)
-	b.ReportAllocs()
-	for b.Loop() {
-		quantile(&r, time.Second, 0.95)
-	}
-}
-
 // quantile returns a quantile of the Window, and the number of its samples.
 func quantile(w *Window, at time.Duration, q float64) (time.Duration, int) {
 	h := w.Histogram(at)

@@ -252,21 +252,3 @@ func mustGet(t *testing.T, url string) *http.Request {
 	require.NoError(t, err)
 	return req
 }
-
-func BenchmarkRequest(b *testing.B) {
-	for _, p := range protocols[:4] {
-		b.Run(p.name, func(b *testing.B) {
-			s := memhttp.NewServer(b, hello, p.opts...)
-			c := &http.Client{Transport: s.Transport()}
-			b.ReportAllocs()
-			for b.Loop() {
-				resp, err := c.Get(s.URL)
-				if err != nil {
-					b.Fatal(err)
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-			}
-		})
-	}
-}

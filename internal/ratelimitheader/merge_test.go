@@ -174,17 +174,3 @@ func TestParse_limitsLinesAndBytes(t *testing.T) {
 		{name: "a limit after too many", header: header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...), want: dimensions(Dimension{Remaining: 9, Reset: 30 * s})},
 	})
 }
-
-// BenchmarkHostile parses a header of several megabytes.
-func BenchmarkHostile(b *testing.B) {
-	line := `"p";r=50;t=30,` + strings.Repeat(`"q";r=1;t=1,`, 600) + `"z";r=1;t=1`
-	h := header()
-	for range 1200 {
-		h["Ratelimit"] = append(h["Ratelimit"], line)
-	}
-	b.SetBytes(int64(len(line) * 1200))
-	b.ReportAllocs()
-	for b.Loop() {
-		_, _ = Parse(h, now)
-	}
-}

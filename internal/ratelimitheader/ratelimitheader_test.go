@@ -245,26 +245,3 @@ func ordinary() http.Header {
 		"Connection", "keep-alive",
 	)
 }
-
-func BenchmarkParse(b *testing.B) {
-	for _, bb := range []struct {
-		name   string
-		fields []string
-	}{
-		{"none", nil},
-		{"github", []string{"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "4966", "X-RateLimit-Used", "34", "X-RateLimit-Reset", "1705318200", "X-RateLimit-Resource", "core"}},
-		{"openai", []string{"x-ratelimit-limit-requests", "60", "x-ratelimit-limit-tokens", "150000", "x-ratelimit-remaining-requests", "59", "x-ratelimit-remaining-tokens", "149984", "x-ratelimit-reset-requests", "1s", "x-ratelimit-reset-tokens", "6m0s"}},
-		{"ietf", []string{"RateLimit-Policy", `"burst";q=100;w=60,"daily";q=1000;w=86400`, "RateLimit", `"burst";r=99;t=40, "daily";r=3;t=3600`}},
-	} {
-		h := ordinary()
-		for i := 0; i < len(bb.fields); i += 2 {
-			h.Add(bb.fields[i], bb.fields[i+1])
-		}
-		b.Run(bb.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = Parse(h, now)
-			}
-		})
-	}
-}

@@ -334,22 +334,3 @@ func ordinary() http.Header {
 		"Connection", "keep-alive",
 	)
 }
-
-func BenchmarkParse(b *testing.B) {
-	absent := ordinary()
-	seconds := ordinary()
-	seconds.Set("Retry-After", "120")
-	date := ordinary()
-	date.Set("Retry-After", "Wed, 21 Oct 2015 07:28:30 GMT")
-	for _, bb := range []struct {
-		name   string
-		header http.Header
-	}{{"absent", absent}, {"seconds", seconds}, {"date", date}} {
-		b.Run(bb.name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				_, _ = Parse(bb.header, now)
-			}
-		})
-	}
-}

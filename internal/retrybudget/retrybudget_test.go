@@ -364,22 +364,3 @@ func TestDeposit_doesNotAllocate(t *testing.T) {
 		b.calls(1, now)
 	}))
 }
-
-func BenchmarkBucket(b *testing.B) {
-	parallel := func(b *testing.B, f func()) {
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				f()
-			}
-		})
-	}
-	b.Run("deposit", func(b *testing.B) {
-		s := with(Rules{Ratio: 0.1})
-		parallel(b, func() { s.calls(1, epoch) })
-	})
-	b.Run("rejected", func(b *testing.B) {
-		s := with(Rules{Ratio: 0.1})
-		parallel(b, func() { s.take(epoch, Request{}) })
-	})
-}

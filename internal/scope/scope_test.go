@@ -1,7 +1,6 @@
 package scope
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
@@ -289,7 +288,7 @@ func TestMap_evictedValueStaysValid(t *testing.T) {
 	}
 	require.Nil(t, m.Peek(0))
 	// The cleanups run in a goroutine, which may be late on a busy machine.
-	for began := time.Now(); freed.Load() < others-10 && time.Since(began) < 10*time.Second; runtime.Gosched() {
+	for began := time.Now(); freed.Load() < others-10 && time.Since(began) < time.Minute; runtime.Gosched() {
 		runtime.GC()
 	}
 	require.GreaterOrEqual(t, freed.Load(), int64(others-10), "the held value keeps others in memory")
@@ -421,96 +420,6 @@ func TestMap_hitsDoNotAllocate(t *testing.T) {
 	key := Key{"api.example.com", 1}
 	k.Get(key)
 	require.Zero(t, testing.AllocsPerRun(100, func() { k.Get(key); k.Peek(key) }))
-}
-
-var sink *int
-
-func BenchmarkGet(b *testing.B) {
-	for _, n := range []int{1, 100, 4096} {
-		keys := make([]string, n)
-		var m Map[string, int]
-		for i := range keys {
-			keys[i] = fmt.Sprintf("host-%d.example.com", i)
-			m.Get(keys[i])
-		}
-		b.Run(fmt.Sprintf("hosts=%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				sink = m.Get(keys[i])
-				if i++; i == n {
-					i = 0
-				}
-			}
-		})
-		b.Run(fmt.Sprintf("parallel/hosts=%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				i := 0
-				for pb.Next() {
-					if m.Get(keys[i]) == nil {
-						b.Error("nil")
-					}
-					if i++; i == n {
-						i = 0
-					}
-				}
-			})
-		})
-	}
-}
-
-// One new host after the other, each of which evicts an old one.
-func BenchmarkInsert(b *testing.B) {
-	for _, tt := range []struct {
-		name string
-		keep func(*int) bool
-	}{
-		{"plain", nil},
-		{"all-kept", func(*int) bool { return true }},
-	} {
-		b.Run(tt.name, func(b *testing.B) {
-			m := Map[string, int]{Keep: tt.keep}
-			keys := make([]string, 1<<20)
-			for i := range keys {
-				keys[i] = "host-" + strconv.Itoa(i)
-			}
-			b.ReportAllocs()
-			i := 0
-			for b.Loop() {
-				m.Get(keys[i&(1<<20-1)])
-				i++
-			}
-		})
-		b.Run(tt.name+"/parallel", func(b *testing.B) {
-			m := Map[int64, int]{Keep: tt.keep}
-			var next atomic.Int64
-			b.ReportAllocs()
-			b.RunParallel(func(pb *testing.PB) {
-				for pb.Next() {
-					m.Get(next.Add(1))
-				}
-			})
-		})
-	}
-}
-
-// BenchmarkManyHosts is a crawler: many goroutines, and several times more hosts than Max, so
-// that most calls add one. -cpu 8 -mutexprofile shows how long they wait for each other.
-func BenchmarkManyHosts(b *testing.B) {
-	var m Map[string, [8]int64]
-	hosts := make([]string, 20_000)
-	for i := range hosts {
-		hosts[i] = "host-" + strconv.Itoa(i) + ".example.com"
-	}
-	b.ReportAllocs()
-	b.SetParallelism(25)
-	b.RunParallel(func(pb *testing.PB) {
-		r := rand.New(rand.NewPCG(1, rand.Uint64()))
-		for pb.Next() {
-			m.Get(hosts[r.IntN(len(hosts))])
-		}
-	})
 }
 
 // TestMap_heldEntriesStay checks that a held entry is never evicted while a Map has less than

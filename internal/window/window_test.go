@@ -253,33 +253,3 @@ func TestCounter_doesNotAllocate(t *testing.T) {
 		c.Sum(now, length)
 	}))
 }
-
-func BenchmarkCounter(b *testing.B) {
-	b.Run("add", func(b *testing.B) {
-		var c Counter
-		b.ReportAllocs()
-		now := time.Hour
-		for b.Loop() {
-			now += time.Microsecond
-			c.Add(now, length, 1, 0)
-		}
-	})
-	b.Run("add/parallel", func(b *testing.B) {
-		var c Counter
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			now := time.Hour
-			for pb.Next() {
-				now += time.Microsecond
-				c.Add(now, length, 1, 0)
-			}
-		})
-	})
-	b.Run("sum", func(b *testing.B) {
-		var c Counter
-		c.Add(time.Hour, length, 1, 1)
-		for b.Loop() {
-			c.Sum(time.Hour, length)
-		}
-	})
-}

@@ -136,8 +136,8 @@ func explore(p modelProvider, change func(*model)) *model {
 	start.record = enqueued.Record
 	m.add(start, "enqueued")
 	for len(m.queue) > 0 && m.bad == "" {
-		w := m.queue[0]
-		m.queue = m.queue[1:]
+		w := m.queue[len(m.queue)-1] // the newest, because then few wait
+		m.queue = m.queue[:len(m.queue)-1]
 		m.step(w)
 	}
 	return m
