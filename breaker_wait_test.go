@@ -33,6 +33,7 @@ func TestBreakerWait_outage(t *testing.T) {
 		least   int64
 	}{
 		{"503", status(503), 0, false, 0, 0},
+		{"503, Retry-After: 2", status(503, "Retry-After", "2"), 0, false, 0, 0},
 		{"connection refused", refused, 0, false, 0, 0},
 		{"503, rejected at once", status(503), -1, false, 32, 16},
 		{"nested, 503", status(503), 0, true, 0, 0},
@@ -144,7 +145,7 @@ func TestBreakerWait_howLong(t *testing.T) {
 
 // §4.16: the circuit paces the retries that wait for it, so they take no tokens: not after a timeout, either.
 func TestBreakerWait_takesNoTokens(t *testing.T) {
-	for name, failed := range map[string]step{"503": status(503), "refused": refused, "timeout": hanging} {
+	for name, failed := range map[string]step{"503": status(503), "503, Retry-After: 2": status(503, "Retry-After", "2"), "refused": refused, "timeout": hanging} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tr := &resilienthttp.Transport{

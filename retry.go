@@ -131,7 +131,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		backoff := c.backoff(last, now)
 		state.restsTo = now.Add(min(backoff, hold/2))
 		if last.report.RetryAfter > 0 {
-			wait = backoff // the circuit may have closed then, and no longer spread the retries
+			wait = backoff // the circuit may close earlier
 		}
 	case paced:
 		wait = c.backoff(last, now)
@@ -150,7 +150,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
 	}
-	if !held || wait > 0 { // otherwise it costs the server nothing, because the circuit paces it
+	if !held { // otherwise it costs the server nothing, because the circuit paces it
 		permit, ok := c.takeTokens(retrybudget.Request{
 			Slow:      !moves && last.timedOut(),
 			Batch:     c.priority == PriorityBatch,
