@@ -34,6 +34,10 @@ const (
 	minStreak     = 5               // minimum attempts of a streak that opens the circuit
 	minStreakTime = 2 * time.Second // of a streak of slow failures
 
+	// A streak of quick failures lasts at least as long as a usual response takes, because a server that rejects what it
+	// cannot do still answers the others. maxQuickTime bounds that.
+	maxQuickTime = 300 * time.Millisecond
+
 	// maxStreakChance is the logarithm of one in a million. It is compared with the probability
 	// of the streak, if attempts failed independently at the ratio of failures before the streak.
 	maxStreakChance = -13.8
@@ -144,8 +148,8 @@ func (c *Circuit) noteOutage(streak *failureStreak, sum tally, now time.Time) {
 
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the streak. A streak opens it if
 // chance does not explain it, and not all are retries of one call. So a client with a call a second need not wait for
-// MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because a full queue rejects at once and
-// answers late; not in a streak of timeouts, because then they hang too.
+// MinRequests results, and of many calls at once few use up retries. Attempts in flight count as successes, because a full
+// queue rejects at once and answers late; not in a streak of timeouts, because then they hang too.
 func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Duration) bool {
 	rules := &c.breaker.rules
 	if rules.off() {
@@ -158,13 +162,11 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	if enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
 		return true
 	}
-	attempts := max(minStreak, r.InFlight)
+	attempts, least := max(minStreak, r.InFlight), min(c.baseline.Get(), maxQuickTime)
 	if streak.overload() {
-		if attempts = minStreak; at-streak.since < minStreakTime {
-			return false
-		}
+		attempts, least = minStreak, minStreakTime
 	}
-	if streak.calls < 2 || streak.attempts < attempts {
+	if streak.calls < 2 || streak.attempts < attempts || at-streak.since < least {
 		return false
 	}
 	byChance := float64(streak.attempts)*math.Log(streak.ratio) > maxStreakChance

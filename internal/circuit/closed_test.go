@@ -91,7 +91,7 @@ func TestClosed_failureStreak(t *testing.T) {
 		{"no results before: twenty, .5^20", Rules{MinRequests: 100}, "", many("F", 40), s / 4, 20},
 		{"four calls: closed", Rules{}, many("S", 30), "FFFF", s, 4},
 		{"four calls a second: five", Rules{}, many("S", 60), many("F", 20), s / 4, 5},
-		{"at one time: five", Rules{}, many("S", 60), many("F", 20), 0, 5},
+		{"at one time: closed", Rules{}, many("S", 60), many("F", 20), 0, 20},
 		{"a success in between: closed", Rules{}, many("S", 30), "FFFFSFFFFSFFFF", s / 2, 14},
 		{"canceled calls in between: do not count", Rules{}, many("S", 30), "FFFFNNF", s, 7},
 		{"429 in between: do not count", Rules{}, many("S", 30), "FFFFAAF", s, 7},
@@ -111,6 +111,43 @@ func TestClosed_failureStreak(t *testing.T) {
 				if b.path() != "" {
 					break
 				}
+				at = at.Add(tt.every)
+			}
+			require.Equal(t, tt.sent, sent)
+		})
+	}
+}
+
+// Law L2: a streak of quick failures lasts at least as long as a usual response, because a server that rejects what it cannot
+// do still answers the others. So a server that takes a third of 300 calls a second is not away.
+func TestClosed_streakLasts(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name        string
+		usual       time.Duration
+		every, upTo time.Duration
+		sent        int // of a hundred that fail, until the circuit opens
+	}{
+		{"no response before", 0, 0, 0, 20}, // .5^20: see TestClosed_failureStreak
+		{"40 ms", 40 * ms, 5 * ms, 0, 9},
+		{"40 ms, and a response within that time", 40 * ms, 5 * ms, 35 * ms, 100},
+		{"40 ms, fewer than five within that time", 40 * ms, 20 * ms, 0, 5},
+		{"1 s: 0.3 s is enough", 1000 * ms, 5 * ms, 0, 61},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, at, sent, begun := record(Rules{}), epoch, 0, epoch
+			for range 60 {
+				if tt.usual > 0 {
+					b.done(b.must(t, at), Result{Outcome: Success, Took: tt.usual}, at)
+				}
+			}
+			for b.path() == "" && sent < 100 {
+				if tt.upTo > 0 && at.Sub(begun) >= tt.upTo {
+					b.done(b.must(t, at), Result{Outcome: Success, Took: tt.usual}, at)
+					begun = at
+				}
+				sent++
+				b.done(b.must(t, at), Result{Outcome: Failure}, at)
 				at = at.Add(tt.every)
 			}
 			require.Equal(t, tt.sent, sent)
@@ -306,9 +343,12 @@ func TestClosed_resultsThatOpened(t *testing.T) {
 		{Rules{}, strings.Repeat("S", 30) + "FFFFF", 5, 5},
 		{Rules{FailureRatio: 0.5, MinRequests: 6}, "SSSFFF", 6, 3},
 	} {
-		b := record(tt.rules)
-		b.run(epoch, tt.results)
-		s := b.Find(host).Status(epoch)
+		b, at := record(tt.rules), epoch
+		for i := range tt.results {
+			b.run(at, tt.results[i:i+1])
+			at = at.Add(time.Millisecond)
+		}
+		s := b.Find(host).Status(at)
 		require.Equal(t, []int{tt.calls, tt.failures}, []int{s.Calls, s.Failures})
 	}
 }
