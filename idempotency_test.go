@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"sync"
@@ -150,13 +151,18 @@ func TestKeyIsSent(t *testing.T) {
 		require.Equal(t, ledger.keys[0], `"`+strings.Trim(ledger.keys[0], `"`)+`"`)
 	})
 	t.Run("§4.8 a caller's key under a name of another case", func(t *testing.T) {
-		ledger := &keyLedger{}
-		transport := bareTransport(ledger, 1)
-		req := newCall(t.Context(), t, "POST", "body")
-		req.Header = http.Header{"idempotency-key": {"mine"}}
-		tripped(t, transport, req)
-		require.Equal(t, []string{"<none>"}, ledger.keys, "the caller's key is not replaced, and there is one field")
-		require.Equal(t, http.Header{"idempotency-key": {"mine"}}, req.Header)
+		for _, header := range []http.Header{{"idempotency-key": {"mine"}}, {"Idempotency-Key": {""}, "idempotency-key": {"mine"}}} {
+			sent := http.Header{}
+			transport := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				maps.Copy(sent, r.Header)
+				return status(200)(r)
+			})}
+			req := newCall(t.Context(), t, "POST", "body")
+			req.Header = header.Clone()
+			tripped(t, transport, req)
+			require.Equal(t, header, sent, "the caller's key is not replaced, and there is one field")
+			require.Equal(t, header, req.Header)
+		}
 	})
 	t.Run("§4.8 the request is repeatable with it", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(500), 2)

@@ -14,17 +14,19 @@ func Value(h http.Header, canonical string) string {
 	return ""
 }
 
-// NameIn returns the name of a field in a header, or "" without it. It may be in any case, because net/http sends names unchanged.
-func NameIn(h http.Header, canonical string) string {
-	if _, ok := h[canonical]; ok {
+// NameIn returns the name of a field in a header, or "" without it. It may be in any case, because net/http sends names
+// unchanged. A field with a value comes before an empty one.
+func NameIn(h http.Header, canonical string) (found string) {
+	if Value(h, canonical) != "" {
 		return canonical
 	}
-	for name := range h {
-		if len(name) == len(canonical) && strings.EqualFold(name, canonical) {
-			return name
+	for name, values := range h {
+		same := len(name) == len(canonical) && strings.EqualFold(name, canonical)
+		if same && (found == "" || len(values) > 0 && values[0] != "") {
+			found = name
 		}
 	}
-	return ""
+	return found
 }
 
 // String parses the string at the beginning of s (RFC 9651, section 4.2.5), and returns its
