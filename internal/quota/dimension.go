@@ -15,8 +15,7 @@ type dimension struct {
 	shownOnSuccess bool // responses to served requests show it; otherwise only rejections do
 	standing       standing
 	claimed        bool   // the newest response says that nothing remains
-	proven         bool   // such a claim was true: the reset refilled it as it had said, or a request was rejected
-	rejected       bool   // a request was rejected
+	proof          proof  // that such a claim was true
 	limit          int64  // 0: unknown
 	limitRoute     uint64 // the route that showed the limit first
 
@@ -32,8 +31,7 @@ type dimension struct {
 	resetMoves int           // how often the reset moved to a later time before it was reached
 	window     time.Duration // the server's window, or the longest that was observed
 
-	plausible bool // a response has shown a remaining count or a limit of 1, or a rejection shows it
-	zeros     int  // windows before it was plausible
+	zeros int // windows in which no response has shown a remaining count or a limit of 1; plausible: one has, or a rejection
 
 	base, own    int64     // what remained when this window was first seen, and requests since then
 	span         time.Time // when a span of a window began, in which requests are counted
@@ -54,6 +52,15 @@ const (
 	refuted           // successes contradict it: ignored until a rejection shows it
 )
 
+// proof is what has shown that a count of 0 is true.
+type proof uint8
+
+const (
+	unproven          proof = iota
+	provenByReset           // it refilled the quota as it had said
+	provenByRejection       // of a request
+)
+
 // end is the end of a window: between early and reset. The zero value is unknown.
 type end struct {
 	early, reset time.Time
@@ -67,7 +74,7 @@ func (e end) until() time.Time { return sooner(sooner(e.likely, e.reset), e.cut)
 
 // maxZeros is the number of windows without a remaining count, while requests are served, after
 // which the dimension is ignored.
-const maxZeros = 3
+const maxZeros, plausible = 3, -1
 
 // learn adds an observation. It returns false if that is of the previous window.
 //
@@ -79,8 +86,10 @@ func (d *dimension) learn(o *observation) bool {
 	if d.standing == refuted && !o.rejected {
 		return true
 	}
-	d.plausible = d.plausible || o.rejected || o.field.Remaining > 0 || o.field.Limit == 1
-	if !d.plausible && d.zeros >= maxZeros {
+	if o.rejected || o.field.Remaining > 0 || o.field.Limit == 1 {
+		d.zeros = plausible
+	}
+	if d.zeros >= maxZeros {
 		d.standing = refuted
 		return true
 	}
@@ -115,9 +124,11 @@ func (d *dimension) learn(o *observation) bool {
 
 // take replaces the known values by the observation.
 func (d *dimension) take(o *observation) {
-	refilled := d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit
+	asSaid := d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit
 	d.learnCost(o)
-	d.proven = d.proven || d.claimed && o.field.Remaining > 0 && refilled
+	if d.claimed && o.field.Remaining > 0 && asSaid {
+		d.proof = max(d.proof, provenByReset)
+	}
 	d.claimed = o.field.Remaining == 0
 	d.remaining, d.at, d.version = o.field.Remaining, o.now, o.version
 	d.short = o.rejected && o.field.Remaining == 0
@@ -217,7 +228,7 @@ func (d *dimension) roll(now time.Time, inflight int64) bool {
 	if !d.over(now) {
 		return false
 	}
-	if !d.plausible {
+	if d.zeros != plausible {
 		d.zeros++
 	}
 	ended, refilled := d.end, d.refilled(now)
@@ -294,7 +305,7 @@ func (d *dimension) reject(now time.Time, current bool) {
 		d.standing = refuted
 		return
 	}
-	d.proven, d.rejected = true, true
+	d.proof = provenByRejection
 }
 
 // nextReset returns the end of the window, or of one that begins now if it is unknown.

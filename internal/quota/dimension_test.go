@@ -251,7 +251,7 @@ func TestDimension_confirmed(t *testing.T) {
 			now := time.Now()
 			d := dimension{resetMoves: row.moves, limit: row.limit, claimed: true}
 			observe(&d, seen(row.limit, row.brings, 10*time.Second), now, now, false)
-			require.Equal(t, row.want, d.proven)
+			require.Equal(t, row.want, d.proof != unproven)
 		})
 	}
 }

@@ -71,11 +71,11 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 		if !d.exhausted(now) {
 			continue
 		}
-		other := d.rejected && !p.set.wasRejected(p.method, p.path)
+		other := d.proof == provenByRejection && !p.set.wasRejected(p.method, p.path)
 		may, p.otherRoute = true, p.otherRoute || other
 		// A count that is late looks as if others had used nearly all before this process did.
 		late := d.usedByOthers() > 0 && 4*d.own <= d.base
-		proven = proven || d.proven && !other && !late
+		proven = proven || d.proof != unproven && !other && !late
 	}
 	return may && (b.Len() == 0 || !proven) && b.probes.due(now, proven)
 }

@@ -59,7 +59,7 @@ func (b *bucket) release(now time.Time) {
 			continue
 		}
 		r.alone = sooner(r.alone, now.Add(d.alone()))
-		if d.costed || d.limit <= 0 || d.standing == silent && !d.rejected {
+		if d.costed || d.limit <= 0 || d.standing == silent && d.proof != provenByRejection {
 			continue
 		}
 		if s := d.spacing(waited); r.spacing == 0 || s < r.spacing {
