@@ -98,6 +98,9 @@ func (w watchedWriter) Write(p []byte) (written int, err error) {
 		if err != nil || written == len(p) {
 			return written, err
 		}
+		if n < len(chunk) {
+			return written, io.ErrShortWrite
+		}
 	}
 }
 

@@ -80,6 +80,44 @@ func TestBreakerWait_outage(t *testing.T) {
 	}
 }
 
+// L2: a server that is back for half a second and away again gets its waiting calls as slowly as one that stays. Otherwise
+// all that have waited since the first failure would be sent within the length of the second one.
+func TestBreakerWait_flaps(t *testing.T) {
+	for name, flaps := range map[string]int{"back": 0, "back at the second time": 1, "at the fourth": 3} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const begins, away, flap = 5 * time.Second, 9 * time.Second, time.Second / 2
+				begun, back := time.Now(), begins+away+time.Duration(flaps)*2*flap
+				var mu sync.Mutex
+				sent := map[time.Duration]int{} // in each half second
+				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					at := time.Since(begun)
+					mu.Lock()
+					sent[at/flap]++
+					mu.Unlock()
+					if since := at - begins - away; at > begins && at < back && (since < 0 || since/flap%2 == 1) {
+						return status(503, "Retry-After", "1")(r)
+					}
+					return after(40*time.Millisecond, status(200))(r)
+				})}
+				var calls sync.WaitGroup
+				for time.Since(begun) < back+4*time.Second {
+					time.Sleep(5 * time.Millisecond)
+					calls.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+						defer cancel()
+						if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
+							_ = resp.Body.Close()
+						}
+					})
+				}
+				calls.Wait()
+				require.LessOrEqual(t, slices.Max(slices.Collect(maps.Values(sent))), 300, "usual are 100")
+			})
+		})
+	}
+}
+
 // fragile is a Breaker that opens at the first failure for a cooldown. Calls wait for it.
 func fragile(cooldown time.Duration) *resilienthttp.Breaker {
 	return &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: cooldown, MaxCooldown: cooldown}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/resilienthttp/resilienthttp/internal/field"
 	"github.com/resilienthttp/resilienthttp/internal/hostmatch"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
@@ -80,9 +79,12 @@ func (a *attempt) known() fact {
 }
 
 // mayRepeatUnseen reports whether Base may hide its connections, and so that net/http below it sends the request again on
-// another one, after a server has read it, although its method is not safe. Of a request with a body, repeatBody still shows it.
+// another one, after a server has read it, although its method is not safe. For net/http a field without a value is enough. Of
+// a request with a body, repeatBody still shows it.
 func (a *attempt) mayRepeatUnseen() bool {
-	return !a.call.native && (field.Value(a.request.Header, "Idempotency-Key") != "" || field.Value(a.request.Header, "X-Idempotency-Key") != "")
+	_, standard := a.request.Header["Idempotency-Key"]
+	_, older := a.request.Header["X-Idempotency-Key"]
+	return !a.call.native && (standard || older)
 }
 
 // repeatBody is GetBody of a request that may be sent again unseen.

@@ -96,6 +96,7 @@ func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
 		{"refused, behind a Base: in doubt", http.MethodPost, "", "", passing, []string{vanish}, 0, true},
 		{"429, behind a Base: in doubt", http.MethodPost, "", "", passing, []string{cut, raw("429 Too Many Requests")}, 429, true},
 		{"refused, behind a Base that hides it: in doubt", http.MethodPost, "", "", hidden, []string{vanish}, 0, true},
+		{"refused, a key without a value, behind a Base that hides it: in doubt", http.MethodPost, "", "Idempotency-Key", hidden, []string{vanish}, 0, true},
 		{"refused, with a body, behind a Base that hides it: in doubt", http.MethodPost, "charge", "", hidden, []string{vanish}, 0, true},
 		{"429, with a body, behind a Base that hides it: in doubt", http.MethodPost, "charge", "", hidden, []string{cut, raw("429 Too Many Requests")}, 429, true},
 	} {
@@ -116,7 +117,11 @@ func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
 				synctest.Wait()
 
 				req := newRequest(t, row.method, "http://api.test/", row.body)
-				if row.field != "" {
+				switch row.field {
+				case "":
+				case "Idempotency-Key":
+					req.Header[row.field] = []string{}
+				default:
 					req.Header.Set(row.field, "one")
 				}
 				resp, err = tr.RoundTrip(req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
@@ -167,12 +168,14 @@ func (f *facts) sharedHeader() http.Header {
 	owned := f.ownsRetries || f.options.owned
 	prioritized := f.priority != PriorityDefault && field.NameIn(header, field.PriorityHeader) == ""
 	adds := f.key.added || owned || prioritized
-	if !adds && header != nil {
+	empty := f.emptyKeyField()
+	if !adds && header != nil && empty == "" {
 		return header
 	}
 	if header = header.Clone(); header == nil {
 		header = http.Header{}
 	}
+	delete(header, empty)
 	if f.key.added {
 		header[f.idempotency.Header] = []string{f.key.value}
 	}
@@ -183,6 +186,19 @@ func (f *facts) sharedHeader() http.Header {
 		header[field.PriorityHeader] = []string{f.priority.String()}
 	}
 	return header
+}
+
+// emptyKeyField returns the name of a field of the key without a value beside the key: a server would find two fields.
+func (f *facts) emptyKeyField() string {
+	if f.key.value == "" {
+		return ""
+	}
+	for name := range f.request.Header {
+		if len(name) == len(f.idempotency.Header) && strings.EqualFold(name, f.idempotency.Header) && field.Value(f.request.Header, name) == "" {
+			return name
+		}
+	}
+	return ""
 }
 
 // outerMayRetry reports whether the outer client is known to retry without a count of its retries.

@@ -151,17 +151,24 @@ func TestKeyIsSent(t *testing.T) {
 		require.Equal(t, ledger.keys[0], `"`+strings.Trim(ledger.keys[0], `"`)+`"`)
 	})
 	t.Run("§4.8 a caller's key under a name of another case", func(t *testing.T) {
-		for _, header := range []http.Header{{"idempotency-key": {"mine"}}, {"Idempotency-Key": {""}, "idempotency-key": {"mine"}}} {
+		for _, row := range []struct{ header, sent http.Header }{
+			{http.Header{"idempotency-key": {"mine"}}, http.Header{"idempotency-key": {"mine"}}},
+			{http.Header{"Idempotency-Key": {""}, "idempotency-key": {"mine"}}, http.Header{"idempotency-key": {"mine"}}},
+			{http.Header{"idempotency-key": {""}}, http.Header{"Idempotency-Key": {"made"}}},
+		} {
 			sent := http.Header{}
-			transport := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				maps.Copy(sent, r.Header)
-				return status(200)(r)
-			})}
+			transport := &resilienthttp.Transport{
+				Idempotency: resilienthttp.Idempotency{NewKey: func(*http.Request) string { return "made" }},
+				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					maps.Copy(sent, r.Header)
+					return status(200)(r)
+				}),
+			}
 			req := newCall(t.Context(), t, "POST", "body")
-			req.Header = header.Clone()
+			req.Header = row.header.Clone()
 			tripped(t, transport, req)
-			require.Equal(t, header, sent, "the caller's key is not replaced, and there is one field")
-			require.Equal(t, header, req.Header)
+			require.Equal(t, row.sent, sent, "the caller's key is not replaced, and there is one field")
+			require.Equal(t, row.header, req.Header)
 		}
 	})
 	t.Run("§4.8 the request is repeatable with it", func(t *testing.T) {

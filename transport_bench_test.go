@@ -187,14 +187,14 @@ func round(do func(string), urls []string) float64 {
 	return float64(time.Since(start)) / float64(calls*workers)
 }
 
-// allocations are the allocations and bytes of one call, averaged over many: the least of three such means, because what
+// allocations are the allocations and bytes of one call, averaged over many: the least of six such means, because what
 // else the machine does empties pools.
 func allocations(do func(string)) (allocs, size float64) {
 	const calls = 2000
 	do(oneURL) // state that is created once
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	allocs, size = math.Inf(1), math.Inf(1)
-	for range 3 {
+	for range 6 {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		for range calls {

@@ -162,7 +162,7 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	if enough && rules.tooMany(sum.failures, sum.results+r.InFlight) {
 		return true
 	}
-	attempts, least := max(minStreak, r.InFlight), min(c.baseline.Get(), maxQuickTime)
+	attempts, least := max(minStreak, r.InFlight), min(c.baseline.Get(), maxQuickTime, rules.Window/2)
 	if streak.overload() {
 		attempts, least = minStreak, minStreakTime
 	}

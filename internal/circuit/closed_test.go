@@ -124,18 +124,20 @@ func TestClosed_streakLasts(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name        string
+		rules       Rules
 		usual       time.Duration
 		every, upTo time.Duration
 		sent        int // of a hundred that fail, until the circuit opens
 	}{
-		{"no response before", 0, 0, 0, 20}, // .5^20: see TestClosed_failureStreak
-		{"40 ms", 40 * ms, 5 * ms, 0, 9},
-		{"40 ms, and a response within that time", 40 * ms, 5 * ms, 35 * ms, 100},
-		{"40 ms, fewer than five within that time", 40 * ms, 20 * ms, 0, 5},
-		{"1 s: 0.3 s is enough", 1000 * ms, 5 * ms, 0, 61},
+		{"no response before", Rules{}, 0, 0, 0, 20}, // .5^20: see TestClosed_failureStreak
+		{"40 ms", Rules{}, 40 * ms, 5 * ms, 0, 9},
+		{"40 ms, and a response within that time", Rules{}, 40 * ms, 5 * ms, 35 * ms, 100},
+		{"40 ms, fewer than five within that time", Rules{}, 40 * ms, 20 * ms, 0, 5},
+		{"1 s: 0.3 s is enough", Rules{}, 1000 * ms, 5 * ms, 0, 61},
+		{"1 s, a Window of 0.1 s: half of it", Rules{Window: 100 * ms}, 1000 * ms, 5 * ms, 0, 11},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, at, sent, begun := record(Rules{}), epoch, 0, epoch
+			b, at, sent, begun := record(tt.rules), epoch, 0, epoch
 			for range 60 {
 				if tt.usual > 0 {
 					b.done(b.must(t, at), Result{Outcome: Success, Took: tt.usual}, at)

@@ -105,12 +105,19 @@ func (c *Circuit) Slow() bool {
 	return c.outage.slow
 }
 
-// startRelease plans the release of the calls that wait. The circuit is locked.
+// startRelease plans the release of the calls that wait. It takes no longer than the outage, or than the first of them has
+// waited, if the circuit has opened again meanwhile. The circuit is locked.
 func (c *Circuit) startRelease(now time.Time) {
-	if w := c.waiting; w != nil {
-		c.closed.Load().releasing.Store(w.queue.Len() > 0)
-		w.release.Begin(now, int(w.queue.Len()), time.Duration(float64(c.outage.usual)/releaseRate), now.Sub(c.outage.since))
+	w := c.waiting
+	if w == nil {
+		return
 	}
+	longest := now.Sub(c.outage.since)
+	if w.queue.Len() > 0 {
+		longest = max(longest, now.Sub(w.queue.First().Since))
+	}
+	c.closed.Load().releasing.Store(w.queue.Len() > 0)
+	w.release.Begin(now, int(w.queue.Len()), time.Duration(float64(c.outage.usual)/releaseRate), longest)
 }
 
 // dispatch sends the calls that need not wait any longer. The circuit is locked.

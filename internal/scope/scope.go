@@ -124,13 +124,12 @@ func (m *Map[K, V]) add(key K) *V {
 	}
 	key = m.clone(key)
 	shards, own := uint64(len(m.shards)), m.next.Add(1)-1
-	last := min(maxShards, shards) - 1
-	for i := range last {
+	for i := range min(maxShards, shards) {
 		if v := m.shards[(own+i)%shards].add(m, key, false); v != nil {
 			return v
 		}
 	}
-	return m.shards[(own+last)%shards].add(m, key, true)
+	return m.shards[own%shards].add(m, key, true)
 }
 
 func (m *Map[K, V]) init() {

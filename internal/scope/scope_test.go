@@ -166,7 +166,6 @@ func TestMap_keep(t *testing.T) {
 		{name: "all but one in sixteen", max: 640, kept: 600, inserts: 50_000, survivors: 600},
 		{name: "all but one of a few", max: 10, kept: 9, inserts: 1000, survivors: 9},
 		// The search is bounded, so some kept entries are evicted.
-		{name: "all of many: one of each shard", max: 4096, kept: 4096, inserts: 50_000, survivors: 4096 - 4096/shardSize - maxShards},
 		{name: "nearly all of many", max: 4096, kept: 4095, inserts: 1000, survivors: 3000},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -201,8 +200,9 @@ func TestMap_searchIsBounded(t *testing.T) {
 	for i := range inserts {
 		m.Get(-1 - i)
 	}
-	require.Less(t, asked, 5*inserts, "a search that fails is two turns of the hand, and after it the next 64 keys do not search")
-	require.GreaterOrEqual(t, asked, inserts, "the newest entry of the shard is asked nevertheless")
+	const maxAsked = (maxShards + 1) * 2 * shardSize // two turns of the hand in each shard
+	require.LessOrEqual(t, asked, inserts*maxAsked)
+	require.Greater(t, asked, inserts*maxAsked/2, "the test is of searches that fail")
 }
 
 // §4.18: a million hosts leave memory flat.

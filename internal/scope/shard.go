@@ -21,8 +21,6 @@ type shard[K comparable, V any] struct {
 	size int // maximum of the ring
 	ring []*entry[K, V]
 	hand int
-
-	crowded int // how many new keys do not search again, because the last search found only protected entries
 }
 
 // add stores a new key. If the shard is full, it replaces another entry. It returns nil if all
@@ -66,14 +64,6 @@ func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 // that the second finds each entry that may be evicted. If held entries have made the ring longer,
 // later keys search in the rest of it. The shard is locked and full.
 func (s *shard[K, V]) victim(m *Map[K, V]) (index int, free bool) {
-	crowded := s.crowded > 0
-	if crowded {
-		s.crowded--
-		newest := (s.hand + len(s.ring) - 1) % len(s.ring) // it may not be protected: only this one was not searched
-		if e := s.ring[newest]; !m.held(e) && !m.kept(e) {
-			return newest, true
-		}
-	}
 	index = -1
 	for range min(len(s.ring), 2*s.size) * 2 {
 		i := s.hand
@@ -83,17 +73,14 @@ func (s *shard[K, V]) victim(m *Map[K, V]) (index int, free bool) {
 		if used {
 			e.used.Store(false)
 		}
-		switch {
-		case used, m.held(e):
-		case crowded, !m.kept(e):
+		held := m.Held != nil && m.Held(&e.value)
+		switch kept := m.Keep != nil && m.Keep(&e.value); {
+		case held || used:
+		case !kept:
 			return i, true
 		case index < 0:
 			index = i
 		}
 	}
-	s.hand, s.crowded = (index+1)%len(s.ring), len(s.ring)
 	return index, false
 }
-
-func (m *Map[K, V]) held(e *entry[K, V]) bool { return m.Held != nil && m.Held(&e.value) }
-func (m *Map[K, V]) kept(e *entry[K, V]) bool { return m.Keep != nil && m.Keep(&e.value) }

@@ -245,13 +245,16 @@ func (q *Queue[P]) GrantAll(now time.Time) {
 }
 
 // Grant gives a permit to the call at the head. The lock is held.
-func (q *Queue[P]) Grant(p P) { q.finish(entryAt[P](q.calls.Front()), p, nil) }
+func (q *Queue[P]) Grant(p P) { q.finish(q.First(), p, nil) }
 
 // GrantTo gives a permit to a call. The lock is held.
 func (q *Queue[P]) GrantTo(e *Entry[P], p P) { q.finish(e, p, nil) }
 
 // HeadCost returns the cost of the call at the head. The lock is held.
-func (q *Queue[P]) HeadCost() int64 { return entryAt[P](q.calls.Front()).Cost }
+func (q *Queue[P]) HeadCost() int64 { return q.First().Cost }
+
+// First returns the call that began first. The lock is held.
+func (q *Queue[P]) First() *Entry[P] { return entryAt[P](q.calls.Front()) }
 
 // Last returns the call that began last. The lock is held.
 func (q *Queue[P]) Last() *Entry[P] { return entryAt[P](q.calls.Back()) }
