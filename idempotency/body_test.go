@@ -1,9 +1,12 @@
 package idempotency
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -108,6 +111,15 @@ func TestReadBody_ofNone(t *testing.T) {
 	}
 }
 
+// TestReadBody_tellsWhy: the cause is in the error.
+func TestReadBody_tellsWhy(t *testing.T) {
+	broken := errors.New("broken")
+	r := httptest.NewRequest(http.MethodPost, "/", iotest.ErrReader(broken))
+	_, err := readBody(r, 10)
+	require.ErrorIs(t, err, errBodyCut)
+	require.ErrorIs(t, err, broken)
+}
+
 // TestReadBody_trustsNoLength: a large Content-Length alone allocates no memory.
 func TestReadBody_trustsNoLength(t *testing.T) {
 	under := &watchedBody{Reader: readerFunc(func(p []byte) (int, error) {
@@ -133,4 +145,42 @@ func TestUnreadBodyClosedWhileRead(t *testing.T) {
 	reader.Go(func() { _, _ = io.Copy(io.Discard, iotest.OneByteReader(r.Body)) })
 	require.NoError(t, r.Body.Close())
 	reader.Wait()
+}
+
+// TestReadBody_overTheWire: bodies as net/http reads them from a connection.
+func TestReadBody_overTheWire(t *testing.T) {
+	for _, row := range []struct {
+		name, request, want string
+	}{
+		{"with its length", "Content-Length: 5\r\n\r\nhello", `"hello" 5 <nil> map[]`},
+		{"chunked with a trailer", "Transfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", `"hello" -1 <nil> map[X-Sum:[1]]`},
+		{"expects a continue", "Content-Length: 5\r\nExpect: 100-continue\r\n\r\nhello", `"hello" 5 <nil> map[]`},
+		{"expects a continue, too large", "Content-Length: 50\r\nExpect: 100-continue\r\n\r\n", `"" 50 idempotency: request body too large map[]`},
+		{"ends early", "Content-Length: 6\r\n\r\nhello", `"" 6 idempotency: request body cut short: unexpected EOF map[]`},
+		{"chunks that are none", "Transfer-Encoding: chunked\r\n\r\nzz\r\nhello\r\n", `"" -1 idempotency: request body cut short: invalid byte in chunk length map[]`},
+		{"chunks too many", "Transfer-Encoding: chunked\r\n\r\n6\r\nhello!\r\n6\r\nhello!\r\n0\r\n\r\n", `"" -1 idempotency: request body too large map[]`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got := make(chan string, 1)
+			s := newServer(t, func(_ http.ResponseWriter, r *http.Request) {
+				body, err := readBody(r, 10)
+				got <- fmt.Sprintf("%q %d %v %v", body, r.ContentLength, err, r.Trailer)
+			}, false)
+			conn, err := net.Dial("tcp", s.Listener.Addr().String())
+			require.NoError(t, err)
+			defer conn.Close()
+			head, body, _ := strings.Cut(row.request, "\r\n\r\n")
+			_, _ = fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\n%s\r\n\r\n", head)
+			answer := bufio.NewReader(conn)
+			if strings.Contains(row.name, "continue") && body != "" {
+				line, err := answer.ReadString('\n')
+				require.NoError(t, err)
+				require.Equal(t, "HTTP/1.1 100 Continue\r\n", line)
+			}
+			_, err = io.WriteString(conn, body)
+			require.NoError(t, err)
+			require.NoError(t, conn.(*net.TCPConn).CloseWrite())
+			require.Equal(t, row.want, <-got)
+		})
+	}
 }

@@ -2,6 +2,7 @@ package idempotency
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -412,6 +414,34 @@ func TestCapture_statuses(t *testing.T) {
 	}
 }
 
+// TestCapture_holdsBack: only informational responses are sent before sendResponse. They do not
+// change the real header.
+func TestCapture_holdsBack(t *testing.T) {
+	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	w.Header().Set("X-Outer", "1")
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	c.Header().Set("Location", "/charges/1")
+	c.Header().Del("X-Outer")
+	c.WriteHeader(http.StatusEarlyHints)
+	require.Equal(t, []int{103}, w.codes)
+	c.WriteHeader(http.StatusCreated)
+	write(c, "a")
+	c.Flush()
+	require.NoError(t, c.FlushError())
+	write(c, strings.Repeat("b", 2*testLimit))
+	c.finish()
+	require.Equal(t, []int{103}, w.codes)
+	require.Zero(t, w.Body.Len())
+	require.False(t, w.Flushed)
+	require.Equal(t, http.Header{"X-Outer": {"1"}}, w.Header())
+
+	require.NoError(t, c.sendResponse(w))
+	require.Equal(t, []int{103, 201}, w.codes)
+	require.Equal(t, 1+2*testLimit, w.Body.Len())
+	require.Equal(t, http.Header{"Location": {"/charges/1"}}, w.Header())
+}
+
 // deadlineRecorder also records statuses and deadlines.
 type deadlineRecorder struct {
 	*httptest.ResponseRecorder
@@ -578,6 +608,62 @@ func TestCapture_manyWriters(t *testing.T) {
 	require.Equal(t, strings.Repeat(string(piece), w.Body.Len()/len(piece)), w.Body.String())
 }
 
+// TestCapture_tooLarge: the limit of the memory is exact to the byte, and the file has no name.
+func TestCapture_tooLarge(t *testing.T) {
+	for _, row := range []struct {
+		name     string
+		limit    int64
+		writes   []int
+		tooLarge bool
+	}{
+		{"nothing, and no room", 0, nil, false},
+		{"a byte, and no room", 0, []int{1}, true},
+		{"one below", 100, []int{99}, false},
+		{"all of it", 100, []int{60, 40}, false},
+		{"one above", 100, []int{60, 41}, true},
+		{"above at once", 100, []int{100000}, true},
+		{"above in many", 100, []int{99, 1, 1, 5000, 70000, 3}, true},
+		{"no limit", -1, []int{100000}, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Setenv("TMPDIR", dir)
+			t.Setenv("TMP", dir)
+			w := httptest.NewRecorder()
+			c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), row.limit)
+			var want bytes.Buffer
+			for n, size := range row.writes {
+				p := bytes.Repeat([]byte{byte('a' + n)}, size)
+				want.Write(p)
+				written, err := io.Copy(c, onlyReader{bytes.NewReader(p)})
+				require.NoError(t, err)
+				require.EqualValues(t, size, written)
+			}
+			c.finish()
+			require.Equal(t, row.tooLarge, c.body.beyond)
+			require.NoError(t, c.body.err)
+			if row.limit >= 0 {
+				require.LessOrEqual(t, int64(len(c.body.memory)), row.limit)
+			}
+			require.NoError(t, c.sendResponse(w))
+			require.Equal(t, want.String(), w.Body.String())
+			if !row.tooLarge {
+				require.Equal(t, want.String(), string(c.result().Body))
+			}
+			file := c.body.file
+			require.Equal(t, file != nil && runtime.GOOS == "windows", c.body.named)
+			c.close()
+			c.close()
+			left, err := os.ReadDir(dir)
+			require.NoError(t, err)
+			require.Empty(t, left)
+			if file != nil {
+				require.ErrorIs(t, file.Close(), os.ErrClosed)
+			}
+		})
+	}
+}
+
 // TestHandler_givesTheFileBack: the file is removed for each end of a request, also if the
 // response was not sent.
 func TestHandler_givesTheFileBack(t *testing.T) {
@@ -676,6 +762,21 @@ func TestCapture_fullDisk(t *testing.T) {
 	}
 }
 
+// TestCapture_clientGone: sendResponse returns an error.
+func TestCapture_clientGone(t *testing.T) {
+	for name, after := range map[string]int{"in the first write": 0, "in the file": 1} {
+		t.Run(name, func(t *testing.T) {
+			w := &brokenWriter{ResponseRecorder: httptest.NewRecorder(), after: after}
+			c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+			defer c.close()
+			write(c, strings.Repeat("a", 2*testLimit))
+			c.finish()
+			require.ErrorIs(t, c.sendResponse(w), io.ErrClosedPipe)
+			require.Equal(t, after*testLimit, w.Body.Len())
+		})
+	}
+}
+
 type brokenWriter struct {
 	*httptest.ResponseRecorder
 
@@ -688,6 +789,26 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 	}
 	return w.ResponseRecorder.Write(p)
 }
+
+// TestCapture_withoutFlusher: a real writer that cannot flush causes no error.
+func TestCapture_withoutFlusher(t *testing.T) {
+	rec := httptest.NewRecorder()
+	w := struct{ http.ResponseWriter }{rec}
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	write(c, "a")
+	c.Flush()
+	write(c, "b")
+	c.finish()
+	require.NoError(t, c.sendResponse(w))
+	require.Equal(t, "ab", rec.Body.String())
+}
+
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discard) WriteHeader(int)             {}
 
 // TestCapture_overRecorder: writers of other packages get the handler's own calls, including an
 // implicit WriteHeader.

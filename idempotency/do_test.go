@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -440,6 +441,63 @@ func TestDo_ambiguousEndIsUnknown(t *testing.T) {
 	}
 }
 
+// A consumer charges a bank, and its context ends before the bank answers. The queue delivers
+// the message again until it is done or unknown. The bank counts the charges.
+func TestDo_chargesOnceOverRedeliveries(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		away  time.Duration // the store, from the charge on
+		limit time.Duration
+		term  time.Duration // until the context of each consumer ends
+	}{
+		{name: "the store is away for 1.5 leases", away: 45 * time.Second},
+		{name: "the limit passes", limit: time.Second},
+		{name: "SIGTERM", term: time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var bank int
+				var back time.Time
+				store := faulty(new(idempotency.Memory))
+				var mu sync.Mutex
+				store.chaos = func(string) fault {
+					mu.Lock()
+					defer mu.Unlock()
+					if time.Now().Before(back) {
+						return fault{before: errDown}
+					}
+					return fault{}
+				}
+				x := &idempotency.Executor{Store: store, Options: idempotency.Options{Timeout: row.limit}}
+				var err error
+				for range 100 {
+					ctx, cancel := context.WithCancel(t.Context())
+					if row.term > 0 {
+						time.AfterFunc(row.term, cancel)
+					}
+					_, err = x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
+						mu.Lock()
+						bank++
+						if bank == 1 {
+							back = time.Now().Add(row.away)
+						}
+						mu.Unlock()
+						<-ctx.Done()
+						return idempotency.Result{}, fmt.Errorf("the bank: %w", ctx.Err())
+					})
+					cancel()
+					if err == nil || errors.Is(err, idempotency.ErrUnknown) {
+						break
+					}
+					time.Sleep(2 * time.Second)
+				}
+				require.ErrorIs(t, err, idempotency.ErrUnknown)
+				assert.Equal(t, 1, bank)
+			})
+		})
+	}
+}
+
 func isPermanent(err error) bool {
 	_, ok := errors.AsType[*idempotency.PermanentError](err)
 	return ok
@@ -608,6 +666,22 @@ func TestDo_joined(t *testing.T) {
 	}
 }
 
+// A goroutine that work leaves behind gets no transaction while the record is being written.
+func TestDo_txAfterTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &idempotency.Executor{
+			Store: faultyTx(newLedger(), rule{onCommit, 1, 0, fault{delay: time.Second}}), Options: idempotency.Options{Transactional: true},
+		}
+		late := make(chan error, 1)
+		_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+			time.AfterFunc(time.Second/2, func() { late <- txOf[*ledgerTx](ctx) })
+			return doResult, nil
+		})
+		require.NoError(t, err)
+		require.ErrorIs(t, <-late, idempotency.ErrNoTransaction)
+	})
+}
+
 // With a store within the caller's transaction, work is transactional for any Options, and the
 // caller commits.
 func TestDo_withinACallersTransaction(t *testing.T) {
@@ -724,19 +798,6 @@ func TestDo_limitAndHeartbeat(t *testing.T) {
 	})
 }
 
-func TestDo_returnsAResultThatIsNotStored(t *testing.T) {
-	store := new(idempotency.Memory)
-	reservation, err := store.Reserve(t.Context(), driver.Claim{ID: doID, Owner: "o", Lease: time.Second, TTL: time.Hour})
-	require.NoError(t, err)
-	require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(),
-		driver.Outcome{Status: driver.CompletedUnreplayable}))
-	var remembered hooks
-	x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
-	_, err = x.Do(t.Context(), doID, "", nothing)
-	require.ErrorIs(t, err, idempotency.ErrUnreplayable)
-	assert.Equal(t, []idempotency.Disposition{idempotency.Unreplayable}, remembered.dispositions())
-}
-
 func TestDo_afterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, policy := range []driver.Takeover{driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {
@@ -765,18 +826,15 @@ func TestDo_afterACrash(t *testing.T) {
 	})
 }
 
-// A goroutine that work leaves behind gets no transaction while the record is being written.
-func TestDo_txAfterTheEnd(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := &idempotency.Executor{
-			Store: faultyTx(newLedger(), rule{onCommit, 1, 0, fault{delay: time.Second}}), Options: idempotency.Options{Transactional: true},
-		}
-		late := make(chan error, 1)
-		_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
-			time.AfterFunc(time.Second/2, func() { late <- txOf[*ledgerTx](ctx) })
-			return doResult, nil
-		})
-		require.NoError(t, err)
-		require.ErrorIs(t, <-late, idempotency.ErrNoTransaction)
-	})
+func TestDo_returnsAResultThatIsNotStored(t *testing.T) {
+	store := new(idempotency.Memory)
+	reservation, err := store.Reserve(t.Context(), driver.Claim{ID: doID, Owner: "o", Lease: time.Second, TTL: time.Hour})
+	require.NoError(t, err)
+	require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(),
+		driver.Outcome{Status: driver.CompletedUnreplayable}))
+	var remembered hooks
+	x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
+	_, err = x.Do(t.Context(), doID, "", nothing)
+	require.ErrorIs(t, err, idempotency.ErrUnreplayable)
+	assert.Equal(t, []idempotency.Disposition{idempotency.Unreplayable}, remembered.dispositions())
 }

@@ -29,6 +29,21 @@ func TestFromContextOutsideOfAnExecution(t *testing.T) {
 	assert.NotPanics(t, func() { idempotency.CommitOnFailure(t.Context()) })
 }
 
+func TestTx_isOneTransaction(t *testing.T) {
+	r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
+		first, err := idempotency.Tx[*ledgerTx](req.Context())
+		assert.NoError(t, err)
+		second, err := idempotency.Tx[*ledgerTx](context.WithValue(req.Context(), errDown, 1))
+		assert.NoError(t, err)
+		assert.Same(t, first, second)
+		e, ok := idempotency.FromContext(req.Context())
+		assert.True(t, ok)
+		assert.Equal(t, first.lease, e.Lease)
+		w.WriteHeader(http.StatusCreated)
+	}, transactional)
+	assert.Equal(t, http.StatusCreated, r.post(t).Code)
+}
+
 func TestTx_isOneTransactionForSeveralGoroutines(t *testing.T) {
 	store := newLedger()
 	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {

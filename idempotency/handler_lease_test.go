@@ -120,6 +120,17 @@ func TestRenewal_hangs(t *testing.T) {
 	})
 }
 
+// The answer to a renewal is lost, but the lease was renewed. The next renewal succeeds.
+func TestRenewal_answerLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cause atomic.Value
+		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, fault: fault{after: errLost}})
+		r := newRig(store, working(time.Minute, &cause))
+		assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		assert.Nil(t, cause.Load())
+	})
+}
+
 func TestRenewal_failsUntilTheLeaseIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := faulty(new(idempotency.Memory), rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})

@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -385,6 +386,16 @@ func TestHandler_longPathsAreToldApart(t *testing.T) {
 	assert.EqualValues(t, 2, r.executions.Load())
 }
 
+func TestHandler_oneKeyForTwoOperations(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
+	for _, path := range []string{"/charges", "/refunds"} {
+		req := request(t)
+		req.URL.Path = path
+		assert.Equal(t, http.StatusCreated, serve(r, req).Code)
+	}
+	assert.EqualValues(t, 2, r.executions.Load())
+}
+
 func TestHandler_mismatch(t *testing.T) {
 	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
 	r.Operation = func(*http.Request) string { return "charge" }
@@ -476,6 +487,22 @@ func TestHandler_duplicateInFlight(t *testing.T) {
 		}
 		assert.Equal(t, began, time.Now(), "a duplicate gets its response at once")
 		requireReplay(t, <-first, r.post(t))
+		assert.EqualValues(t, 1, r.executions.Load())
+	})
+}
+
+func TestHandler_duplicateWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			time.Sleep(10 * time.Second)
+			answer(http.StatusCreated, "made")(w, req)
+		}, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
+		first := r.goPost(t)
+		synctest.Wait()
+		began := time.Now()
+		again := r.post(t)
+		assert.Less(t, time.Since(began), 11*time.Second, "it has waited past the end of the first")
+		requireReplay(t, <-first, again)
 		assert.EqualValues(t, 1, r.executions.Load())
 	})
 }
@@ -1044,6 +1071,27 @@ func TestHandler_panics(t *testing.T) {
 	}
 }
 
+// After a panic, the next execution has Resumed set, as after a crash.
+func TestHandler_panicIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var resumed []bool
+		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+			e, ok := idempotency.FromContext(req.Context())
+			assert.True(t, ok)
+			resumed = append(resumed, e.Resumed)
+			if !e.Resumed {
+				panic("test")
+			}
+			w.WriteHeader(http.StatusOK)
+		}, takeover(idempotency.Resume))
+		servePanicking(r, request(t))
+		assert.Empty(t, r.unknowns())
+		time.Sleep(time.Second) // not the 30 of a lease
+		assert.Equal(t, http.StatusOK, r.post(t).Code)
+		assert.Equal(t, []bool{false, true}, resumed)
+	})
+}
+
 // If a resumed execution had no effect, the next one has Resumed set too.
 func TestHandler_resumesUntilAnExecutionSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1291,6 +1339,23 @@ func TestHandler_maxSpoolIsAtLeastMaxResponse(t *testing.T) {
 		h.MaxResponse, h.MaxSpool = 2<<30, spool
 		require.NoError(t, h.Validate())
 	}
+}
+
+func TestHandler_concurrentFirstRequests(t *testing.T) {
+	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			w := r.post(t)
+			if w.Code != http.StatusConflict {
+				assert.Equal(t, http.StatusCreated, w.Code)
+				assert.Equal(t, "made", w.Body.String())
+			}
+		})
+	}
+	wg.Wait()
+	assert.EqualValues(t, 1, r.executions.Load())
+	assert.Len(t, r.dispositions(), 50)
 }
 
 // A record is kept for the TTL, from the beginning of the execution.

@@ -288,6 +288,17 @@ func TestTrailersOfMiddleware(t *testing.T) {
 	}
 }
 
+// TestResult_keepsContentOfMiddleware: fields that describe the body are stored with it.
+func TestResult_keepsContentOfMiddleware(t *testing.T) {
+	w := httptest.NewRecorder()
+	w.Header().Set("Content-Type", "application/json")
+	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
+	defer c.close()
+	write(c, "{}")
+	c.finish()
+	require.Equal(t, http.Header{"Content-Type": {"application/json"}}, c.result().Header)
+}
+
 // TestResult_leavesMiddlewaresOwn: fields that middleware sets for one response are not stored, such
 // as the Content-Encoding of compression and a Content-Security-Policy with a nonce.
 func TestResult_leavesMiddlewaresOwn(t *testing.T) {
@@ -301,6 +312,24 @@ func TestResult_leavesMiddlewaresOwn(t *testing.T) {
 		require.Equal(t, http.Header{"Content-Type": {"application/json"}}, c.result().Header, name)
 		c.close()
 	}
+}
+
+// TestReplay_besideMiddleware: a replay replaces the fields that it has, and keeps the others.
+func TestReplay_besideMiddleware(t *testing.T) {
+	w := httptest.NewRecorder()
+	for _, name := range []string{"X-Request-Id", "Vary", "X-Frame-Options", "Set-Cookie", "Date"} {
+		w.Header().Set(name, "new")
+	}
+	stored := http.Header{"Vary": {"Accept"}, "X-Frame-Options": {}, "Location": {"/charges/1"}}
+	replay(w, Result{Code: 201, Header: stored, Body: []byte("x")})
+	require.Equal(t, 201, w.Code)
+	require.Equal(t, "x", w.Body.String())
+	require.Equal(t, http.Header{
+		"X-Request-Id": {"new"}, "Vary": {"Accept"}, "X-Frame-Options": nil, "Set-Cookie": {"new"}, "Date": {"new"},
+		"Location": {"/charges/1"}, "Idempotency-Replayed": {"true"},
+	}, w.Header())
+	w.Header()["Vary"][0] = "changed"
+	require.Equal(t, "Accept", stored.Get("Vary"), "the store's header is its own")
 }
 
 // TestReplay_ofAReconcilersResult: the reconciler need not set a status.

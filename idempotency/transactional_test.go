@@ -112,6 +112,23 @@ func TestTransactional_duplicateWaits(t *testing.T) {
 	}
 }
 
+// A duplicate waits no longer than DuplicateWait.
+func TestTransactional_duplicateGetsNoResult(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newLedger()
+		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+			time.Sleep(time.Minute)
+			w.WriteHeader(http.StatusCreated)
+		}, transactional, func(h *idempotency.Handler) { h.DuplicateWait = 5 * time.Second })
+		first := r.goPost(t)
+		synctest.Wait()
+		began := time.Now()
+		requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+		assert.InDelta(t, 5, time.Since(began).Seconds(), 0.3)
+		<-first
+	})
+}
+
 // Transactional work takes two round trips in addition to its own statements.
 func TestTransactional_isOneBeginAndOneCommit(t *testing.T) {
 	for _, row := range []struct {
@@ -426,6 +443,29 @@ func TestStoreFails_transactionalFailure(t *testing.T) {
 	}
 }
 
+// The same for the first request alone: the response and the ledger agree at that moment.
+func TestCommit_andLedgerAgree(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		rules  []rule
+		code   int
+		ledger int
+	}{
+		{"committed", nil, 201, 100},
+		{"not committed", []rule{{onCommit, 1, 0, fault{before: errDown}}}, 503, 0},
+		{"committed, unheard", []rule{{onCommit, 1, 0, fault{after: errLost}}}, 201, 100},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := faultyTx(newLedger(), row.rules...)
+				w := newRig(store, charge(t, 201), transactional).post(t)
+				assert.Equal(t, row.code, w.Code)
+				assert.Equal(t, row.ledger, store.Store.(*ledgerStore).sum("acct"))
+			})
+		})
+	}
+}
+
 // A rollback that fails leaves nothing behind: the transaction is not committed. So the response
 // "nothing was done" is correct.
 func TestRollbackFails(t *testing.T) {
@@ -576,5 +616,25 @@ func TestClientGoneInATransaction(t *testing.T) {
 		assert.Equal(t, http.StatusCreated, first.Code)
 		assert.Equal(t, 100, store.sum("acct"))
 		requireReplay(t, first, r.post(t))
+	})
+}
+
+// A hundred duplicates of a running request hold no connection of the store.
+func TestDuplicatesHoldNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newLedger()
+		var inside atomic.Int64
+		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+			inside.Add(1)
+			time.Sleep(time.Minute)
+			w.WriteHeader(http.StatusCreated)
+		}, transactional, func(h *idempotency.Handler) { h.DuplicateWait = 10 * time.Second })
+		for range 100 {
+			r.goPost(t)
+		}
+		synctest.Wait()
+		assert.Equal(t, 1, store.transactions())
+		time.Sleep(2 * time.Minute)
+		assert.EqualValues(t, 1, inside.Load())
 	})
 }
