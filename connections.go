@@ -61,7 +61,7 @@ func (c *Connections) RoundTrip(req *http.Request) (*http.Response, error) {
 		attempt.pool.Store(uint32(number) + 1)
 	}
 	resp, err := p.transport(number).RoundTrip(req)
-	if known := req.URL.Scheme == "http" || req.URL.Scheme == "https"; err != nil && !known && !p.shared {
+	if err != nil && !p.shared && req.URL.Scheme != "http" && req.URL.Scheme != "https" {
 		err = fmt.Errorf("%w: Connections sends http and https only (want the Transport of RegisterProtocol as Base): %w", neterr.ErrMalformed, err)
 	}
 	return resp, err

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
@@ -166,10 +165,17 @@ func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) >
 func (f *facts) sharedHeader() http.Header {
 	header := f.request.Header
 	owned := f.ownsRetries || f.options.owned
-	prioritized := f.priority != PriorityDefault && field.NameIn(header, field.PriorityHeader) == ""
-	adds := f.key.added || owned || prioritized
-	empty := f.emptyKeyField()
-	if !adds && header != nil && empty == "" {
+	prioritized := false
+	if f.priority != PriorityDefault {
+		name, empty := field.Find(header, field.PriorityHeader)
+		prioritized = name == "" && empty == ""
+	}
+	empty := "" // a field of the key without a value: a server would find two fields
+	if f.key.value != "" {
+		_, empty = field.Find(header, f.idempotency.Header)
+	}
+	changes := f.key.added || empty != "" || owned || prioritized
+	if !changes && header != nil {
 		return header
 	}
 	if header = header.Clone(); header == nil {
@@ -188,29 +194,16 @@ func (f *facts) sharedHeader() http.Header {
 	return header
 }
 
-// emptyKeyField returns the name of a field of the key without a value beside the key: a server would find two fields.
-func (f *facts) emptyKeyField() string {
-	if f.key.value == "" {
-		return ""
-	}
-	for name := range f.request.Header {
-		if len(name) == len(f.idempotency.Header) && strings.EqualFold(name, f.idempotency.Header) && field.Value(f.request.Header, name) == "" {
-			return name
-		}
-	}
-	return ""
-}
-
 // outerMayRetry reports whether the outer client is known to retry without a count of its retries.
 func (f *facts) outerMayRetry() bool { return !f.ownsRetries && outerclient.MayRetry(f.request.Header) }
 
 func (f *facts) requestID() outerclient.RequestID {
-	switch req := f.request; {
+	req, key := f.request, ""
+	switch {
 	case f.key.callers:
-		return f.failedCalls.Named(f.key.value, f.scope, cmp.Or(req.Method, http.MethodGet), req.URL)
-	case f.outerMayRetry():
-		return f.failedCalls.Named("", f.scope, cmp.Or(req.Method, http.MethodGet), req.URL)
-	default:
+		key = f.key.value
+	case !f.outerMayRetry():
 		return outerclient.Pointers(req)
 	}
+	return f.failedCalls.Named(key, f.scope, cmp.Or(req.Method, http.MethodGet), req.URL)
 }

@@ -99,8 +99,8 @@ type idempotencyKey struct {
 
 // chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey.
 func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotencyKey {
-	if values := req.Header[field.NameIn(req.Header, i.Header)]; len(values) > 0 && values[0] != "" {
-		return idempotencyKey{value: values[0], callers: true}
+	if name, _ := field.Find(req.Header, i.Header); name != "" {
+		return idempotencyKey{value: field.Value(req.Header, name), callers: true}
 	}
 	own := ofContext != ""
 	if !own && (i.Disabled || !slices.Contains(i.Methods, cmp.Or(req.Method, http.MethodGet))) {

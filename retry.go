@@ -150,7 +150,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
 	}
-	if !held { // otherwise it costs the server nothing, because the circuit paces it
+	if !held { // otherwise the circuit paces it, or has paced the attempt before the Retry-After
 		permit, ok := c.takeTokens(retrybudget.Request{
 			Slow:      !moves && last.timedOut(),
 			Batch:     c.priority == PriorityBatch,

@@ -149,6 +149,9 @@ func (c *config) knownScopes(now time.Time) []knownScope {
 	c.breaker.circuits(now).NotClosed(func(key scope.Key) {
 		if !c.knows(key) {
 			known = append(known, knownScope{key, nil})
+			if key.Class != int8(PriorityDefault) && c.records.Peek(key.Name) == nil {
+				known = append(known, knownScope{scope.Key{Name: key.Name}, nil}) // State shows the shared quotas at the scope itself
+			}
 		}
 	})
 	slices.SortFunc(known, func(a, b knownScope) int { return compareKeys(a.Key, b.Key) })

@@ -94,6 +94,25 @@ func TestState(t *testing.T) {
 		require.Equal(t, resilienthttp.StateOpen, scopes[0].Breaker.State)
 		require.Equal(t, "other.test", scopes[1].Scope)
 	})
+	t.Run("an open batch circuit of such a scope: its shared quotas are at the scope itself", func(t *testing.T) {
+		breaker, limit := nervous(time.Hour), &resilienthttp.RateLimit{}
+		first := &resilienthttp.Transport{
+			Base:    script(status(500, "RateLimit-Limit", "10", "RateLimit-Remaining", "4", "RateLimit-Reset", "60")),
+			Breaker: breaker, RateLimit: limit, Policy: resilienthttp.Policy{MaxAttempts: -1},
+		}
+		resp, err := first.RoundTrip(get(t).WithContext(resilienthttp.WithPriority(t.Context(), resilienthttp.PriorityBatch)))
+		require.NoError(t, err)
+		readAll(t, resp)
+		other := &resilienthttp.Transport{Base: script(status(200)), Breaker: breaker, RateLimit: limit}
+		resp, err = other.RoundTrip(newRequest(t, http.MethodGet, "http://other.test", ""))
+		require.NoError(t, err)
+		readAll(t, resp)
+		scopes := other.State().Scopes
+		require.Len(t, scopes, 3)
+		require.Len(t, scopes[0].Quotas, 1)
+		require.Equal(t, resilienthttp.PriorityBatch, scopes[1].Priority)
+		require.Equal(t, resilienthttp.StateOpen, scopes[1].Breaker.State)
+	})
 	t.Run("the limit after slow failures", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &resilienthttp.Transport{

@@ -804,12 +804,6 @@ func TestCapture_withoutFlusher(t *testing.T) {
 	require.Equal(t, "ab", rec.Body.String())
 }
 
-type discard struct{ header http.Header }
-
-func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
-func (d *discard) WriteHeader(int)             {}
-
 // TestCapture_overRecorder: writers of other packages get the handler's own calls, including an
 // implicit WriteHeader.
 func TestCapture_overRecorder(t *testing.T) {

@@ -112,12 +112,12 @@ func (c *Circuit) startRelease(now time.Time) {
 	if w == nil {
 		return
 	}
-	longest := now.Sub(c.outage.since)
-	if w.queue.Len() > 0 {
+	calls, longest := w.queue.Len(), now.Sub(c.outage.since)
+	if calls > 0 {
 		longest = max(longest, now.Sub(w.queue.First().Since))
 	}
-	c.closed.Load().releasing.Store(w.queue.Len() > 0)
-	w.release.Begin(now, int(w.queue.Len()), time.Duration(float64(c.outage.usual)/releaseRate), longest)
+	c.closed.Load().releasing.Store(calls > 0)
+	w.release.Begin(now, int(calls), time.Duration(float64(c.outage.usual)/releaseRate), longest)
 }
 
 // dispatch sends the calls that need not wait any longer. The circuit is locked.

@@ -14,19 +14,19 @@ func Value(h http.Header, canonical string) string {
 	return ""
 }
 
-// NameIn returns the name of a field in a header, or "" without it. It may be in any case, because net/http sends names
-// unchanged. A field with a value comes before an empty one.
-func NameIn(h http.Header, canonical string) (found string) {
-	if Value(h, canonical) != "" {
-		return canonical
-	}
-	for name, values := range h {
-		same := len(name) == len(canonical) && strings.EqualFold(name, canonical)
-		if same && (found == "" || len(values) > 0 && values[0] != "") {
-			found = name
+// Find returns the name of a field with a value in a header, and that of one without, or "". They may be in any case, because
+// net/http sends names unchanged. The canonical one comes first.
+func Find(h http.Header, canonical string) (name, empty string) {
+	for other := range h {
+		switch {
+		case len(other) != len(canonical) || !strings.EqualFold(other, canonical):
+		case Value(h, other) == "":
+			empty = other
+		case name != canonical:
+			name = other
 		}
 	}
-	return found
+	return name, empty
 }
 
 // String parses the string at the beginning of s (RFC 9651, section 4.2.5), and returns its
