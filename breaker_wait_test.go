@@ -35,6 +35,7 @@ func TestBreakerWait_outage(t *testing.T) {
 		{"503", status(503), 0, false, 0, 0},
 		{"503, Retry-After: 2", status(503, "Retry-After", "2"), 0, false, 0, 0},
 		{"connection refused", refused, 0, false, 0, 0},
+		{"429 that asks for no wait", status(429), 0, false, 6, 0}, // 30 without a hold
 		{"503, rejected at once", status(503), -1, false, 32, 16},
 		{"nested, 503", status(503), 0, true, 0, 0},
 		{"nested, connection refused", refused, 0, true, 0, 0},

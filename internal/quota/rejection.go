@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/http"
 	"slices"
@@ -13,7 +14,7 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
-// them ask. The first success of a request that was sent later ends that block. If the first request
+// them ask, or have lasted. The first success of a request that was sent later ends that block. If the first request
 // after the reset of an exhausted quota is rejected again, the block is twice as long, because other
 // clients use the quota too.
 type block struct {
@@ -35,6 +36,10 @@ const (
 	// moment may only be the end of a window of a second.
 	minStreak, minStreakTime = 8, time.Second
 
+	// If they ask for no wait, the block is as long as they have lasted, within these bounds. Rejections of less time, or
+	// of less than a response takes, may be all that requests above a limit of those in flight get.
+	minUnasked, maxUnasked = 300 * time.Millisecond, 2 * time.Second
+
 	maxDoubled = 30 * time.Second // maximum of a doubled wait
 	maxLevel   = 5                // 2^5 s are more than maxDoubled
 )
@@ -47,8 +52,8 @@ type rejection struct {
 	known     bool          // the dimension already waits for its reset: only doubling adds a block
 }
 
-// reject counts a rejection. longest is the maximum of a block.
-func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
+// reject counts a rejection. longest is the maximum of a block, and quick the latency of a quick response.
+func (b *block) reject(r rejection, longest, quick time.Duration, inflight int64) {
 	if b.streak++; b.streak == 1 {
 		b.first, b.least = r.now, r.wait
 	}
@@ -60,9 +65,11 @@ func (b *block) reject(r rejection, longest time.Duration, inflight int64) {
 			b.extend(r.now.Add(wait), r.now.Add(wait)) // no success ends it earlier
 		}
 	case r.shown:
-	case b.streak >= max(minStreak, inflight) && r.now.Sub(b.first) >= min(b.least, minStreakTime):
-		if wait = min(b.least, longest); wait > 0 { // 0: the server rounds the rest of a second down
-			b.extend(r.now.Add(wait), r.sent)
+	default:
+		lasted := r.now.Sub(b.first)
+		wait = cmp.Or(b.least, min(max(lasted, quick, minUnasked), maxUnasked))
+		if b.streak >= max(minStreak, inflight) && lasted >= min(wait, minStreakTime) {
+			b.extend(r.now.Add(min(wait, longest)), r.sent)
 		}
 	}
 }
@@ -169,5 +176,5 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		return // doubling is not needed: the store divides the quota between the processes
 	}
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
-	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.inflight)
+	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.RTT, b.inflight)
 }

@@ -23,12 +23,12 @@ func TestBlock(t *testing.T) {
 	type step func(b *block, start time.Time)
 	rejected := func(sent, came, wait time.Duration) step {
 		return func(b *block, start time.Time) {
-			b.reject(rejection{sent: start.Add(sent), now: start.Add(came), wait: wait}, time.Hour, 1)
+			b.reject(rejection{sent: start.Add(sent), now: start.Add(came), wait: wait}, time.Hour, 0, 1)
 		}
 	}
 	shown := func(exact bool, at, wait time.Duration) step {
 		return func(b *block, start time.Time) {
-			b.reject(rejection{start.Add(at), start.Add(at), wait, true, exact}, time.Hour, 1)
+			b.reject(rejection{start.Add(at), start.Add(at), wait, true, exact}, time.Hour, 0, 1)
 		}
 	}
 	served := func(sent time.Duration) step {
@@ -38,7 +38,15 @@ func TestBlock(t *testing.T) {
 		return func(b *block, start time.Time) {
 			for i := range n {
 				at := start.Add(from + time.Duration(i)*gap)
-				b.reject(rejection{sent: at, now: at.Add(10 * ms), wait: s}, time.Hour, inflight)
+				b.reject(rejection{sent: at, now: at.Add(10 * ms), wait: s}, time.Hour, 0, inflight)
+			}
+		}
+	}
+	unasked := func(n int, gap, quick time.Duration) step {
+		return func(b *block, start time.Time) {
+			for i := range n {
+				at := start.Add(time.Duration(i) * gap)
+				b.reject(rejection{sent: at, now: at}, time.Hour, quick, 1)
 			}
 		}
 	}
@@ -58,14 +66,12 @@ func TestBlock(t *testing.T) {
 		{"a success of an earlier request between: a new streak too", []step{streak(7, 0, 150*ms, 1), served(-s), streak(7, s, 150*ms, 1)}, 0},
 		{"a success of a later request: ends it", []step{streak(8, 0, 150*ms, 1), served(1055 * ms)}, 0},
 		{"a success of an earlier request: does not", []step{streak(8, 0, 150*ms, 1), served(1045 * ms)}, 1060*ms + s},
-		{"no wait is asked for: never", []step{func(b *block, start time.Time) {
-			for i := range 20 {
-				rejected(time.Duration(i)*s, time.Duration(i)*s, 0)(b, start)
-			}
-		}}, 0},
-		{"again after its end: not doubled", []step{streak(8, 0, 150*ms, 1), streak(8, 3*s, 150*ms, 1)}, 4060*ms + s},
-		{"one asks for more: as long as all ask", []step{streak(8, 0, 150*ms, 1), rejected(1100*ms, 1100*ms, 30*s)}, 1100*ms + s},
-		{"one does not say: not blocked", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 0},
+		{"no wait is asked for: as long as it has lasted, at most 2 s", []step{unasked(20, s, 0)}, 21 * s},
+		{"no wait is asked for, seven: too few", []step{unasked(7, s, 0)}, 0},
+		{"no wait is asked for, for less than .3 s: not yet", []step{unasked(100, ms, 0)}, 0},
+		{"no wait is asked for, for .3 s: blocked", []step{unasked(301, ms, 0)}, 600 * ms},
+		{"no wait is asked for, for less than a response takes: not yet", []step{unasked(301, ms, 500*ms)}, 0},
+		{"one does not say: as long as it has lasted", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 2120 * ms},
 		{"shown: at once", []step{shown(false, 0, s)}, s},
 		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
 		{"shown, and a success: it stays", []step{shown(false, 0, s), served(ms)}, s},
@@ -93,7 +99,7 @@ func TestBlock(t *testing.T) {
 func TestBlock_doubles(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	step := func(b *block, wait time.Duration) float64 {
-		b.reject(rejection{now, now, wait, true, false}, time.Hour, 1)
+		b.reject(rejection{now, now, wait, true, false}, time.Hour, 0, 1)
 		until := b.at(now)
 		took := until.Sub(now)
 		now = until
@@ -115,7 +121,7 @@ func TestBlock_doubles(t *testing.T) {
 	b.succeed(now.Add(1))
 	require.InDelta(t, 1, step(&b, time.Second), 0)
 	now = now.Add(-time.Second / 2) // a request that was sent before the block ended
-	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 1)
+	b.reject(rejection{now, now, time.Second, true, false}, time.Hour, 0, 1)
 	require.Zero(t, b.level)
 }
 
@@ -148,10 +154,10 @@ func TestLimiter_responses(t *testing.T) {
 		{name: "500", status: 500, header: retryAfter(20)},
 		{name: "304", status: 304, header: retryAfter(20)},
 		{name: "milliseconds", status: 429, header: []any{"Retry-After-Ms", 1500}, often: 1500 * time.Millisecond},
-		{name: "bare 429", status: 429},
+		{name: "bare 429: as long as they have lasted", status: 429, often: 1050 * time.Millisecond},
 		{name: "bare 403", status: 403},
-		{name: "429 with a date in the past", status: 429, header: []any{"Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"}},
-		{name: "429 with an invalid Retry-After", status: 429, header: []any{"Retry-After", "soon"}},
+		{name: "429 with a date in the past", status: 429, header: []any{"Retry-After", "Fri, 31 Dec 1999 23:59:59 GMT"}, often: 1050 * time.Millisecond},
+		{name: "429 with an invalid Retry-After", status: 429, header: []any{"Retry-After", "soon"}, often: 1050 * time.Millisecond},
 		{name: "exhausted", status: 429, header: exhausted(), once: 15 * time.Second},
 		{name: "exhausted, 403", status: 403, header: exhausted(), once: 15 * time.Second},
 		{name: "exhausted for a second: a quarter of it", status: 429, header: exhausted("RateLimit-Reset", 1), once: 240 * time.Millisecond},
@@ -173,7 +179,7 @@ func TestLimiter_responses(t *testing.T) {
 		{name: "MaxBlock cuts resets too", status: 429, header: exhausted("RateLimit-Reset", 99999999), config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
 		{name: "the year 9999", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z"}, config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
 		{name: "the year 9999, with a Date in the year 1", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", "9999-12-31T23:59:59Z", "Date", "Mon, 01 Jan 0001 00:00:00 GMT"}, config: Config{MaxBlock: 30 * time.Second}, once: 30 * time.Second},
-		{name: "the year 1970", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", 1000000001}},
+		{name: "the year 1970", status: 429, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", 1000000001}, often: 1050 * time.Millisecond},
 		{name: "a bucket's", status: 429, header: retryAfter(20, "X-RateLimit-Bucket", "b"), often: 20 * time.Second},
 		{name: "a bucket's, another route", status: 429, header: retryAfter(20, "X-RateLimit-Bucket", "b"), otherRoute: true},
 		{name: "a bucket's global 429", status: 429, header: retryAfter(20, "X-RateLimit-Bucket", "b", "X-RateLimit-Global", "true"), otherRoute: true, often: 20 * time.Second},
