@@ -73,29 +73,30 @@ func withinSQL(t *testing.T, p *place, store *pgstore.Store, work func(driver.Ou
 	return finish(t, work(store.WithSQLTx(tx)), tx.Commit, tx.Rollback)
 }
 
-// suite runs the tests with two pools, as two processes have.
+// suite runs the tests with two pools, as two processes have. The tables are made once and emptied for each test: to make
+// them and their connections costs more than most tests.
 func suite(t *testing.T, configure func(*pgxpool.Config), inside within) storetest.Suite {
 	t.Helper()
-	places := make(map[driver.Store]*place)
+	p := &place{dsn: postgrestest.Open(t)}
+	p.pool = newPool(t, p.dsn, configure)
+	again := newPool(t, p.dsn, configure)
+	db, err := sql.Open("pgx", p.dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, db.Close()) })
+	p.db = db
 	return storetest.Suite{
 		Rows: 200,
 		Open: func(t *testing.T) driver.Store {
-			p := &place{dsn: postgrestest.Open(t)}
-			p.pool = newPool(t, p.dsn, configure)
-			db, err := sql.Open("pgx", p.dsn)
-			require.NoError(t, err)
-			t.Cleanup(func() { assert.NoError(t, db.Close()) })
-			p.db = db
 			store := newStore(t, p.pool)
-			places[store] = p
+			_, err := db.ExecContext(t.Context(), `DO $$ BEGIN EXECUTE 'TRUNCATE ' || (SELECT string_agg(tablename, ', ') FROM pg_tables
+				WHERE schemaname = current_schema() AND tablename <> 'durable_schema'); END $$`)
+			require.NoError(t, err)
 			return store
 		},
-		Again: func(t *testing.T, first driver.Store) driver.Store {
-			return newStore(t, newPool(t, places[first].dsn, configure))
-		},
+		Again: func(t *testing.T, _ driver.Store) driver.Store { return newStore(t, again) },
 		WithTx: func(t *testing.T, store driver.Store, work func(driver.Outbox) error) error {
 			t.Helper()
-			return inside(t, places[store], store.(*pgstore.Store), work)
+			return inside(t, p, store.(*pgstore.Store), work)
 		},
 	}
 }
