@@ -41,8 +41,9 @@ func library(t *testing.T, name string) peers.Peer {
 	return found[0]
 }
 
-// This library keeps all criteria in the draws of the gate, which are of all families. The client's
-// jitter is not seeded: a draw must miss a criterion twice to fail.
+// This library keeps all criteria in the draws of the gate, which are of all families. The client's jitter is not seeded: a draw
+// must miss a criterion twice to fail. The oracle is never rejected and keeps all criteria: they can be kept. It and a bare client
+// have the same figures in each run.
 func TestGate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a hundred runs")
@@ -51,6 +52,14 @@ func TestGate(t *testing.T) {
 	families := map[string]bool{}
 	for _, trial := range Try(t, gate(t), ours, func(Trial) {}) {
 		families[trial.Family()] = true
+		ofOracle := trial
+		ofOracle.Ours = trial.Oracle
+		require.Empty(t, ofOracle.Judge(), "%s", ofOracle.Line())
+		require.Zero(t, trial.Oracle.Rejected, "%v", trial.Draw)
+		if trial.Number%4 == 0 {
+			require.Equal(t, trial.Bare, trial.bare(t), "%v", trial.Draw)
+			require.Equal(t, trial.Oracle, trial.oracle(t), "%v", trial.Draw)
+		}
 		if len(trial.Judge()) == 0 {
 			continue
 		}
@@ -60,21 +69,6 @@ func TestGate(t *testing.T) {
 		}
 	}
 	require.Len(t, families, 4*len(allSays())*len(loads())+3*len(loads()), "of four kinds, and of limiter.Concurrency, which can say three things")
-}
-
-// A bare client and the oracle have the same figures in each run. The oracle is never rejected and
-// keeps all criteria: they can be kept.
-func TestTry_repeats(t *testing.T) {
-	for _, d := range gate(t) {
-		bare, oracle := d.bare(t), d.oracle(t)
-		require.Zero(t, oracle.Rejected, "%v", d)
-		trial := Trial{Draw: d, Bare: bare, Oracle: oracle, Ours: oracle}
-		require.Empty(t, trial.Judge(), "%s", trial.Line())
-		if d.Number%4 == 0 {
-			require.Equal(t, bare, d.bare(t), "%v", d)
-			require.Equal(t, oracle, d.oracle(t), "%v", d)
-		}
-	}
 }
 
 // brokenClient is a client that is wrong in one way.
