@@ -2,6 +2,7 @@ package pgstore
 
 import (
 	"context"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
@@ -17,3 +18,6 @@ func WithoutKeepalive(ctx context.Context, s *Store) (*Store, error) {
 	without.settings, err = newTransactionSettings(ctx, pgkit.PGX(conn), true, s.is.lock)
 	return &without, err
 }
+
+// SetClaimWait sets how long a claim waits for a connection.
+func SetClaimWait(s *Store, wait time.Duration) { s.conns.claimWait = wait }
