@@ -14,8 +14,8 @@ import (
 func answers(t *testing.T, p peers.Peer) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, probe := range Probes() {
-		all[probe.Name] = probe.Ask(t, p)
+	for _, probe := range allProbes() {
+		all[probe.Name] = probe.ask(t, p)
 	}
 	return all
 }
@@ -81,9 +81,9 @@ func TestPeers(t *testing.T) {
 		{"aws-sdk-go-v2", "Retry-After: 3", "**undercut**", "adjustForRetryAfterHeader reads only X-Amz-Retry-After"},
 		{"gobreaker+backoff+rate", "POST 500", "1", "by design"},
 	} {
-		for _, probe := range Probes() {
+		for _, probe := range allProbes() {
 			if probe.Name == row.probe {
-				require.Equal(t, row.want, probe.Ask(t, named(t, row.peer)), "%s, %s: %s", row.peer, row.probe, row.because)
+				require.Equal(t, row.want, probe.ask(t, named(t, row.peer)), "%s, %s: %s", row.peer, row.probe, row.because)
 			}
 		}
 	}

@@ -1,46 +1,23 @@
-// Matrix tests the behavior of each library: see package matrix. It writes
-// benchmarks/results/behavior.md.
-//
-//	go run ./benchmarks/cmd/matrix
-package main
+package matrix
 
 import (
-	"flag"
 	"fmt"
-	"io"
-	"log"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/resilienthttp/resilienthttp/benchmarks/internal/bubble"
+	"github.com/stretchr/testify/require"
+
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
-	"github.com/resilienthttp/resilienthttp/benchmarks/matrix"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-func main() {
-	write := flag.Bool("write", true, "write benchmarks/results/behavior.md")
-	flag.Parse()
-	// net/http logs that a RoundTripper returned both a response and an error.
-	log.SetOutput(io.Discard) //nolint:forbidigo // a command may
-	bubble.Main(func(t *testing.T) error {
-		text := section(t)
-		_, _ = fmt.Fprintln(os.Stdout, text)
-		if !*write {
-			return nil
-		}
-		root, err := report.Root()
-		if err != nil {
-			return err
-		}
-		return report.WriteResults(root, "behavior", "go run ./benchmarks/cmd/matrix", text)
-	})
-}
-
-func section(t *testing.T) string {
-	t.Helper()
+// behavior.md has these results. The waits of its last table are random for some libraries. UPDATE_DOCS=1 writes the page.
+func TestResults(t *testing.T) {
+	root, err := report.Root()
+	require.NoError(t, err)
 	var text strings.Builder
 	fmt.Fprint(&text, `# Behavior of each library
 
@@ -52,9 +29,10 @@ it sends one attempt, except after a 429, which means that the server did no wor
 
 `)
 	libraries := slices.DeleteFunc(peers.All(), func(p peers.Peer) bool { return p.Name == peers.OursHedgedAt }) // behaves as the other hedged configuration
-	tables := matrix.Tables()
-	for i, probes := range tables {
-		fmt.Fprintln(&text, table(t, libraries, probes))
+	var all []string
+	for i, probes := range tables() {
+		all = append(all, table(t, libraries, probes).String())
+		fmt.Fprintln(&text, all[i])
 		for _, p := range probes {
 			if i > 0 {
 				fmt.Fprintf(&text, "- *%s*: %s.\n", p.Name, p.Note)
@@ -67,10 +45,17 @@ it sends one attempt, except after a 429, which means that the server did no wor
 		configured.Row(p.Name, p.Note)
 	}
 	fmt.Fprintf(&text, "## Configurations\n\nThese configurations apply to all experiments.\n\n%s\n", configured)
-	return text.String()
+	if os.Getenv("UPDATE_DOCS") == "1" {
+		require.NoError(t, report.WriteResults(root, "behavior", "UPDATE_DOCS=1 go test ./benchmarks/matrix", text.String()))
+	}
+	page, err := os.ReadFile(filepath.Join(root, "benchmarks", "results", "behavior.md"))
+	require.NoError(t, err)
+	for _, shown := range []string{all[0], all[1], configured.String()} {
+		require.Contains(t, string(page), shown, "run the test with UPDATE_DOCS=1")
+	}
 }
 
-func table(t *testing.T, libraries []peers.Peer, probes []matrix.Probe) *report.Table {
+func table(t *testing.T, libraries []peers.Peer, probes []probe) *report.Table {
 	t.Helper()
 	heading := []string{"library"}
 	for _, p := range probes {
@@ -80,7 +65,7 @@ func table(t *testing.T, libraries []peers.Peer, probes []matrix.Probe) *report.
 	for _, peer := range libraries {
 		cells := []string{peer.Name}
 		for _, p := range probes {
-			cells = append(cells, p.Ask(t, peer))
+			cells = append(cells, p.ask(t, peer))
 		}
 		table.Row(cells...)
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Probe is one test.
-type Probe struct {
+// probe is one test.
+type probe struct {
 	Name string
 	Note string // a description
 	run  func(peers.Peer) string
 }
 
-// Ask runs the probe with one peer in virtual time.
-func (p Probe) Ask(t *testing.T, peer peers.Peer) string {
+// ask runs the probe with one peer in virtual time.
+func (p probe) ask(t *testing.T, peer peers.Peer) string {
 	t.Helper()
 	return bubble.Run(t, func() string { return p.run(peer) })
 }
@@ -80,13 +80,13 @@ func newRequest(ctx context.Context, method string, body io.Reader) *http.Reques
 }
 
 // attemptsAt counts the attempts if all of them get the status, or a timeout.
-func attemptsAt(method string, status int) Probe {
+func attemptsAt(method string, status int) probe {
 	what := "timeout"
 	if status > 0 {
 		what = fmt.Sprint(status)
 	}
 	script := func(int) answer { return answer{status: status, after: 10 * time.Millisecond} }
-	return Probe{
+	return probe{
 		Name: method + " " + what,
 		Note: fmt.Sprintf("attempts of a %s if all responses are %s", method, what),
 		run: func(p peers.Peer) string {

@@ -13,15 +13,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Tables returns the probes by table: attempts; bodies and results; waits and side effects.
-func Tables() [][]Probe {
-	var attempts []Probe
+// tables returns the probes by table: attempts; bodies and results; waits and side effects.
+func tables() [][]probe {
+	var attempts []probe
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		for _, status := range []int{http.StatusInternalServerError, http.StatusServiceUnavailable, http.StatusTooManyRequests, 0} {
 			attempts = append(attempts, attemptsAt(method, status))
 		}
 	}
-	return [][]Probe{attempts, {
+	return [][]probe{attempts, {
 		{"body replayed", "a PUT of 64 KiB, 503 until the third attempt: whether all attempts have the same complete body", bodyReplayed},
 		{"body of a stream", "a PUT of 1 MiB from a reader without GetBody: streamed, or read into memory first", bodyStreamed},
 		{"Retry-After: 3", "on a 429, twenty calls: whether the library waits as long, or sends a retry earlier (undercut)", retryAfter(http.StatusTooManyRequests, seconds)},
@@ -37,8 +37,8 @@ func Tables() [][]Probe {
 	}}
 }
 
-// Probes returns the probes of all tables.
-func Probes() []Probe { return slices.Concat(Tables()...) }
+// allProbes returns the probes of all tables.
+func allProbes() []probe { return slices.Concat(tables()...) }
 
 // seconds and date are the formats of Retry-After, with the time that they mean.
 func seconds() (string, time.Time) { return "3", time.Now().Add(3 * time.Second) }
