@@ -5,6 +5,5 @@
 // round, and the median over the rounds. Noise of the machine affects all clients of a round.
 // Rounds are many and short, so that most of them are not interrupted.
 //
-// MeasureCPU and MeasureHosts take the lower quartile of CPU times instead, without the garbage
-// collector.
+// The tables of MemoryCPU, LoopbackCPU and Hosts have the lower quartile of CPU times instead, without the garbage collector.
 package overhead

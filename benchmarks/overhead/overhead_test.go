@@ -2,11 +2,13 @@ package overhead
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
@@ -40,41 +42,38 @@ func TestMeasure(t *testing.T) {
 	require.Less(t, rows[1].Bytes, 8192.0)
 }
 
-func TestMeasureAdded(t *testing.T) {
-	for _, scopes := range []int{1, 10} {
-		added, err := MeasureAdded(Config{Rounds: 3, Batch: time.Millisecond}, Loads()[0], scopes)
+// Each time of a table is positive.
+func requireTimes(t *testing.T, table *report.Table, rows ...string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(table.String()), "\n")[2:]
+	require.Len(t, lines, len(rows))
+	for i, line := range lines {
+		cells := strings.Split(strings.Trim(line, "| "), " | ")
+		require.Equal(t, rows[i], cells[0])
+		took, err := time.ParseDuration(cells[1])
 		require.NoError(t, err)
-		require.Positive(t, added.Bare)
+		require.Positive(t, took, line)
 	}
-	require.InDelta(t, 1.5, Added{Floor: 2, Ours: 3}.Ratio(), 0)
-	require.InDelta(t, 3, Added{Ours: 3}.Ratio(), 0, "nothing to divide by")
+}
+
+func TestAdded(t *testing.T) {
+	requireTimes(t, Added(3, time.Millisecond, 1, 10), "GET, scopes: 1", "GET, scopes: 10", "POST 64 B, scopes: 1", "POST 64 B, scopes: 10")
+	require.Equal(t, "1.50", ratio(3, 2))
+	require.Equal(t, "–", ratio(3, 0), "nothing to divide by")
 	require.Positive(t, processorTime())
 }
 
-// The test compares no times: they depend on other programs.
-func TestMeasureHosts(t *testing.T) {
-	rows := MeasureHosts(2, 50, 20, []int{1, 30})
-	require.Len(t, rows, 2)
-	require.Equal(t, 30, rows[1].Hosts)
-	require.Positive(t, rows[1].Bytes)
+func TestHosts(t *testing.T) {
+	table := Hosts(2, 50, 20, 1, 30)
+	require.Regexp(t, `\| 1 \| .*\n\| 30 \| .* \| [1-9]\d* \|\n$`, table.String(), "hosts, and bytes of each")
 }
 
-func TestMeasureCPU(t *testing.T) {
-	for _, r := range MeasureCPU(2, 50) {
-		require.Positive(t, r.Floor, r.Load.Name)
-		require.Positive(t, r.Quotas, r.Load.Name)
-	}
+func TestCPU(t *testing.T) {
+	requireTimes(t, MemoryCPU(2, 50), "GET", "POST 64 B")
 	url, stop, err := StartServer(serveFlag)
 	require.NoError(t, err)
 	defer stop()
-	for _, r := range MeasureLoopbackCPU(url, 2, 20) {
-		require.Positive(t, r.Bare, r.Load.Name)
-		require.Positive(t, r.Ours, r.Load.Name)
-	}
-	require.InDelta(t, 1.5, CPURow{Bare: 2, Floor: 2, Ours: 3}.OfBare(), 0)
-	require.InDelta(t, 1.5, CPURow{Floor: 2, Ours: 3}.OfFloor(), 0)
-	require.InDelta(t, 2, CPURow{Ours: 3, Quotas: 6}.OfQuotas(), 0)
-	require.Zero(t, CPURow{Ours: 3}.OfBare(), "nothing to divide by")
+	requireTimes(t, LoopbackCPU(url, 2, 20), "GET", "POST 64 B")
 }
 
 func TestProgram_Size(t *testing.T) {

@@ -6,13 +6,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -33,19 +32,19 @@ func main() {
 	write := flag.Bool("write", true, "write benchmarks/results/overhead.md if all peers are measured")
 	flag.Parse()
 	do := func() error { return run(*peer, *rounds, *batch, *write) }
-	if *added {
-		do = func() error { return writeAdded(os.Stdout, *rounds, *batch) }
-	}
-	if *cpu {
-		do = func() error { return writeCPU(os.Stdout, *rounds) }
-	}
-	if *hosts {
-		do = func() error { return writeHosts(os.Stdout, *rounds) }
-	}
-	if *binary {
-		do = func() error { return writeSizes(os.Stdout) }
-	}
-	if *serve {
+	switch {
+	case *added:
+		do = func() error { return say(overhead.Added(*rounds, *batch, scopes()...)) }
+	case *cpu:
+		do = func() error { return sayCPU(*rounds) }
+	case *hosts:
+		do = func() error { return say(overhead.Hosts(*rounds, 5000, 0, 1, 1000, 5000, 10_000, 20_000, 40_000)) }
+	case *binary:
+		do = func() error {
+			table, err := sizes()
+			return errors.Join(err, say(table))
+		}
+	case *serve:
 		do = overhead.Serve
 	}
 	if err := do(); err != nil {
@@ -81,17 +80,13 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 		}
 	}
 	text := section(libraries, results)
-	var floor strings.Builder
-	if err := writeAdded(&floor, rounds, 5*batch); err != nil {
+	table, err := sizes()
+	if err != nil {
 		return err
 	}
 	text += "\n## CPU time of a call\n\nIn memory, compared with the minimum for a timeout per attempt: context.WithTimeout and a body\n" +
-		"that cancels it. `-added` measures only this.\n\n" + floor.String()
-	var sizes strings.Builder
-	if err := writeSizes(&sizes); err != nil {
-		return err
-	}
-	text += "\n## Size of a binary\n\nA program that sends one GET. `-binary` measures only this.\n\n" + sizes.String()
+		"that cancels it. `-added` measures only this.\n\n" + overhead.Added(rounds, 5*batch, scopes()...).String() +
+		"\n## Size of a binary\n\nA program that sends one GET. `-binary` measures only this.\n\n" + table.String()
 	_, _ = fmt.Fprintln(os.Stdout, text)
 	if !write || peer != "all" {
 		return nil
@@ -103,71 +98,38 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 	return report.WriteResults(root, "overhead", "go run ./benchmarks/cmd/overhead", text)
 }
 
-// writeAdded writes a table of the CPU time added to a bare client's call.
-func writeAdded(w io.Writer, rounds int, batch time.Duration) error {
-	table := report.NewTable("CPU time", "bare", "added by a timeout", "added by resilienthttp", "ratio")
-	for _, load := range overhead.Loads()[:2] {
-		for _, scopes := range []int{1, 1000} {
-			added, err := overhead.MeasureAdded(overhead.Config{Rounds: rounds, Batch: batch}, load, scopes)
-			if err != nil {
-				return err
-			}
-			table.Row(fmt.Sprintf("%s, scopes: %d", load.Name, scopes), added.Bare.String(), added.Floor.String(), added.Ours.String(), fmt.Sprintf("%.2f", added.Ratio()))
-		}
-	}
-	_, err := fmt.Fprintln(w, table)
+func say(text any) error {
+	_, err := fmt.Fprintln(os.Stdout, text)
 	return err
 }
 
-// writeCPU writes tables of the CPU time of whole calls with a context that can be canceled.
-func writeCPU(w io.Writer, rounds int) error {
+// scopes are the numbers of scopes of the table of added times.
+func scopes() []int { return []int{1, 1000} }
+
+func sayCPU(rounds int) error {
 	url, stop, err := overhead.StartServer("-serve")
 	if err != nil {
 		return err
 	}
 	defer stop()
-	const inMemory, overLoopback = 3000, 500
-	memory := report.NewTable("CPU time, in memory", "timeout", "resilienthttp", "ratio", "with a quota", "ratio to none")
-	for _, r := range overhead.MeasureCPU(rounds, inMemory) {
-		memory.Row(r.Load.Name, r.Floor.String(), r.Ours.String(), twoDigits(r.OfFloor()), r.Quotas.String(), twoDigits(r.OfQuotas()))
-	}
-	loopback := report.NewTable("CPU time, loopback", "bare", "timeout", "resilienthttp", "ratio to bare")
-	for _, r := range overhead.MeasureLoopbackCPU(url, rounds, overLoopback) {
-		loopback.Row(r.Load.Name, r.Bare.String(), r.Floor.String(), r.Ours.String(), twoDigits(r.OfBare()))
-	}
-	_, err = fmt.Fprintf(w, "%s\n%s\n", memory, loopback)
-	return err
+	return errors.Join(say(overhead.MemoryCPU(rounds, 3000)), say(overhead.LoopbackCPU(url, rounds, 500)))
 }
 
-// writeHosts writes a table of the cost of calls to many hosts.
-func writeHosts(w io.Writer, rounds int) error {
-	const calls = 5000
-	table := report.NewTable("hosts in turn", "CPU time added to a call", "ratio to one host", "bytes a host")
-	for _, r := range overhead.MeasureHosts(rounds, calls, 0, []int{1, 1000, 5000, 10_000, 20_000, 40_000}) {
-		table.Row(strconv.Itoa(r.Hosts), r.Added.String(), twoDigits(r.Ratio), strconv.Itoa(r.Bytes))
-	}
-	_, err := fmt.Fprintln(w, table)
-	return err
-}
-
-func twoDigits(x float64) string { return strconv.FormatFloat(x, 'f', 2, 64) }
-
-// writeSizes writes a table of the sizes of binaries.
-func writeSizes(w io.Writer) error {
+// sizes is a table of the binaries.
+func sizes() (*report.Table, error) {
 	table := report.NewTable("binary", "MB", "added to net/http, MB")
 	var least int64
 	for _, p := range overhead.Programs() {
 		size, err := p.Size(context.Background())
 		if err != nil {
-			return err
+			return table, err
 		}
 		if p.Import == "" {
 			least = size
 		}
 		table.Row(p.Name, fmt.Sprintf("%.2f", float64(size)/1e6), fmt.Sprintf("%.2f", float64(size-least)/1e6))
 	}
-	_, err := fmt.Fprintln(w, table)
-	return err
+	return table, nil
 }
 
 func column(w overhead.Way, l overhead.Load) string {
