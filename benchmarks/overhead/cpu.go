@@ -23,7 +23,7 @@ func Added(rounds int, batch time.Duration, scopes ...int) *report.Table {
 	table := report.NewTable("CPU time", "bare", "added by a timeout", "added by resilienthttp", "ratio")
 	for _, l := range Loads()[:2] {
 		for _, n := range scopes {
-			callers := callersOf(l, hosts(n), instant{}, floor{instant{}}, &resilienthttp.Transport{Base: instant{}})
+			callers := callersOf(context.Background(), l, hosts(n), instant{}, floor{instant{}}, &resilienthttp.Transport{Base: instant{}})
 			for _, c := range callers {
 				c.calls(2 * n) // creates the state of each scope
 			}
@@ -65,9 +65,8 @@ func LoopbackCPU(url string, rounds, calls int) *report.Table {
 func cancelable(l Load, urls []string, rounds, calls int, bases ...http.RoundTripper) []time.Duration {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	callers := callersOf(l, urls, bases...)
+	callers := callersOf(ctx, l, urls, bases...)
 	for _, c := range callers {
-		c.ctx = ctx
 		c.calls(calls)
 	}
 	return cpuTimes(callers, rounds, calls, 0.25)
@@ -80,7 +79,7 @@ func Hosts(rounds, calls, maxScopes int, numbers ...int) *report.Table {
 	var all []*caller
 	var memory []string
 	for _, n := range numbers {
-		callers := callersOf(Loads()[0], hosts(n), instant{}, &resilienthttp.Transport{Base: instant{}, MaxScopes: maxScopes})
+		callers := callersOf(context.Background(), Loads()[0], hosts(n), instant{}, &resilienthttp.Transport{Base: instant{}, MaxScopes: maxScopes})
 		callers[0].calls(n)
 		before := heap()
 		callers[1].calls(n)
@@ -105,9 +104,9 @@ func hosts(n int) (urls []string) {
 	return urls
 }
 
-func callersOf(l Load, urls []string, bases ...http.RoundTripper) (callers []*caller) {
+func callersOf(ctx context.Context, l Load, urls []string, bases ...http.RoundTripper) (callers []*caller) {
 	for _, base := range bases {
-		callers = append(callers, &caller{client: &http.Client{Transport: base}, load: l, way: Way{URLs: urls}, payload: make([]byte, l.Size)})
+		callers = append(callers, &caller{client: &http.Client{Transport: base}, load: l, way: Way{URLs: urls}, payload: make([]byte, l.Size), ctx: ctx})
 	}
 	return callers
 }

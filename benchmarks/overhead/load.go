@@ -72,12 +72,12 @@ type caller struct {
 	batch   int // calls in each round
 	turn    int // index in way.URLs; one goroutine only
 
-	ctx context.Context // of the requests; nil: context.Background()
+	ctx context.Context // of the requests
 }
 
 func newCaller(p peers.Peer, l Load, w Way) *caller {
 	base := w.Base()
-	return &caller{client: p.New(peers.Setting{Base: base}), base: base, load: l, way: w, payload: make([]byte, l.Size)}
+	return &caller{client: p.New(peers.Setting{Base: base}), base: base, load: l, way: w, payload: make([]byte, l.Size), ctx: context.Background()}
 }
 
 func (c *caller) call() {
@@ -90,11 +90,7 @@ func (c *caller) call() {
 		url = c.way.URLs[c.turn%n]
 		c.turn++
 	}
-	ctx := c.ctx
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	req, err := http.NewRequestWithContext(ctx, c.load.Method, url, body)
+	req, err := http.NewRequestWithContext(c.ctx, c.load.Method, url, body)
 	if err != nil {
 		panic(err) // the arguments are constants
 	}
