@@ -34,13 +34,11 @@
 //	go run ./benchmarks/cmd/fleet -write           # this library; other libraries keep their stored results
 //	go run ./benchmarks/cmd/fleet -all -write      # all libraries: an hour
 //	go run ./benchmarks/cmd/fleet -scenario=gates -write
-//	go run ./benchmarks/cmd/fleet -stored
 //
 // The first command runs three seeds and 300 random compositions. It writes
 // benchmarks/results/scenarios.md and targets.md, and the plot of all scenarios. Then
 // UPDATE_DOCS=1 go test ./benchmarks/fleet -run=Overview writes the table of docs/performance.md.
-// -all adds libraries.md and its plot. The third command writes load-shedding.md. -stored runs
-// nothing: it writes the plot of all scenarios from the stored results.
+// -all adds libraries.md and its plot. The third command writes load-shedding.md.
 package main
 
 import (
@@ -67,7 +65,7 @@ type options struct {
 	group, scenario, peer, topology, out, config   string
 	seed                                           uint64
 	seeds, random, only, zoo, zooDraw, hangs, gate int
-	targets, write, all, remember, stored          bool
+	targets, write, all, remember                  bool
 }
 
 // The defaults of -write.
@@ -96,7 +94,6 @@ func main() {
 	flag.IntVar(&o.hangs, "hangs", 0, "run only `n` drawn servers that hang")
 	flag.BoolVar(&o.remember, "remember", false, "store the results of other libraries in benchmarks/fleet/peers.json, as -all -write does")
 	flag.StringVar(&o.config, "config", "", "a configuration of this library as `JSON` of package config, in addition to the scenario's own")
-	flag.BoolVar(&o.stored, "stored", false, "run nothing: write the plot of all scenarios from benchmarks/results")
 	flag.Parse()
 	// net/http logs that a RoundTripper returned both a response and an error.
 	log.SetOutput(io.Discard) //nolint:forbidigo // a command may
@@ -122,9 +119,6 @@ func (o options) gates() bool {
 func (o options) run(t *testing.T) error {
 	if err := o.check(); err != nil {
 		return err
-	}
-	if o.stored {
-		return o.writeStored()
 	}
 	if o.gate > 0 {
 		return o.runGate(t)
@@ -341,14 +335,6 @@ func (o options) root() (string, error) {
 		return o.out, nil
 	}
 	return report.Root()
-}
-
-func (o options) writeStored() error {
-	root, err := o.root()
-	if err != nil {
-		return err
-	}
-	return fleet.DrawScenarios(root)
 }
 
 // drawn runs the random compositions of a whole run. Libraries that are not run keep their
