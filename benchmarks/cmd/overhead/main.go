@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -22,47 +21,40 @@ import (
 
 func main() {
 	serve := flag.Bool("serve", false, "run the server; the command starts itself with this flag")
-	peer := flag.String("peer", "all", "comma-separated: all, or names: "+strings.Join(peers.Names(), ", "))
 	rounds := flag.Int("rounds", 151, "number of rounds; the result is their median")
-	batch := flag.Duration("batch", 2*time.Millisecond, "time of each library in a round")
 	added := flag.Bool("added", false, "only measure the CPU time that this library and a timeout alone add")
 	cpu := flag.Bool("cpu", false, "only measure the CPU time of calls, in memory and over loopback")
 	hosts := flag.Bool("hosts", false, "only measure calls to many hosts in turn")
 	binary := flag.Bool("binary", false, "only measure the size that a library adds to a binary")
-	write := flag.Bool("write", true, "write benchmarks/results/overhead.md if all peers are measured")
 	flag.Parse()
-	do := func() error { return run(*peer, *rounds, *batch, *write) }
+	var err error
 	switch {
 	case *added:
-		do = func() error { return say(overhead.Added(*rounds, *batch, scopes()...)) }
+		err = say(overhead.Added(*rounds, batch, scopes()...))
 	case *cpu:
-		do = func() error { return sayCPU(*rounds) }
+		err = sayCPU(*rounds)
 	case *hosts:
-		do = func() error { return say(overhead.Hosts(*rounds, 5000, 0, 1, 1000, 5000, 10_000, 20_000, 40_000)) }
+		err = say(overhead.Hosts(*rounds, 5000, 0, 1, 1000, 5000, 10_000, 20_000, 40_000))
 	case *binary:
-		do = func() error {
-			table, err := sizes()
-			return errors.Join(err, say(table))
-		}
+		var table *report.Table
+		table, err = sizes()
+		err = errors.Join(err, say(table))
 	case *serve:
-		do = overhead.Serve
+		err = overhead.Serve()
+	default:
+		err = run(*rounds)
 	}
-	if err := do(); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(peer string, rounds int, batch time.Duration, write bool) error {
-	libraries, err := peers.Named(peer)
-	if err != nil {
-		return err
-	}
-	bare, err := peers.Named("bare")
-	if err != nil {
-		return err
-	}
-	libraries = slices.Concat(bare, slices.DeleteFunc(libraries, func(p peers.Peer) bool { return p.Name == "bare" }))
+// batch is the time of each library in a round.
+const batch = 2 * time.Millisecond
+
+func run(rounds int) error {
+	libraries := peers.All() // the bare client is the first
 	url, stop, err := overhead.StartServer("-serve")
 	if err != nil {
 		return err
@@ -87,12 +79,11 @@ func run(peer string, rounds int, batch time.Duration, write bool) error {
 	text += "\n## CPU time of a call\n\nIn memory, compared with the minimum for a timeout per attempt: context.WithTimeout and a body\n" +
 		"that cancels it. `-added` measures only this.\n\n" + overhead.Added(rounds, 5*batch, scopes()...).String() +
 		"\n## Size of a binary\n\nA program that sends one GET. `-binary` measures only this.\n\n" + table.String()
-	_, _ = fmt.Fprintln(os.Stdout, text)
-	if !write || peer != "all" {
-		return nil
-	}
 	root, err := report.Root()
 	if err != nil {
+		return err
+	}
+	if err := say(text); err != nil {
 		return err
 	}
 	return report.WriteResults(root, "overhead", "go run ./benchmarks/cmd/overhead", text)
