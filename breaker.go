@@ -77,15 +77,11 @@ const (
 
 // String returns "closed", "half-open" or "open".
 func (s BreakerState) String() string {
-	switch s {
-	case StateClosed:
-		return "closed"
-	case StateHalfOpen:
-		return "half-open"
-	case StateOpen:
-		return "open"
+	names := [...]string{StateClosed: "closed", StateHalfOpen: "half-open", StateOpen: "open"}
+	if s < 0 || int(s) >= len(names) {
+		return fmt.Sprintf("BreakerState(%d)", int(s))
 	}
-	return fmt.Sprintf("BreakerState(%d)", int(s))
+	return names[s]
 }
 
 // BreakerChange is a change of a circuit from one state to another. Each change of a scope begins

@@ -79,24 +79,24 @@ func (c *call) mayHedge(now time.Time) bool {
 
 // begin counts a prepared copy as running. It returns false if the outcome is known or no attempt
 // is left.
-func (r *hedgedCall) begin(a *attempt) bool {
+func (r *hedgedCall) begin(a *attempt) (begun bool) {
 	c := r.call
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	noneLeft := c.number >= c.maxAttempts() || c.seconds >= maxSeconds
-	if r.over || noneLeft && !a.report.Hedge {
-		return false
-	}
-	if !a.report.Hedge {
-		c.seconds++
-		c.number++
-		a.report.Number = c.number
-	}
-	r.preparing--
-	r.running++
-	r.copies = append(r.copies, a)
-	r.notify()
-	return true
+	r.change(func() {
+		noneLeft := c.number >= c.maxAttempts() || c.seconds >= maxSeconds
+		if r.over || noneLeft && !a.report.Hedge {
+			return
+		}
+		if !a.report.Hedge {
+			c.seconds++
+			c.number++
+			a.report.Number = c.number
+		}
+		r.preparing--
+		r.running++
+		r.copies = append(r.copies, a)
+		begun = true
+	})
+	return begun
 }
 
 // change makes a change under the lock, and wakes wait.
@@ -104,10 +104,6 @@ func (r *hedgedCall) change(change func()) {
 	r.call.mu.Lock()
 	defer r.call.mu.Unlock()
 	change()
-	r.notify()
-}
-
-func (r *hedgedCall) notify() {
 	if r.changed != nil {
 		close(r.changed)
 		r.changed = nil

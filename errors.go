@@ -3,6 +3,7 @@ package resilienthttp
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -133,16 +134,9 @@ func (e *Error) Error() string {
 
 // Unwrap returns the reason, the cause, the StopReason, and the error of the last attempt.
 func (e *Error) Unwrap() []error {
-	errs := make([]error, 0, 4)
-	for _, err := range [...]error{e.Reason, e.Err} {
-		if err != nil {
-			errs = append(errs, err)
-		}
-	}
+	errs := append(make([]error, 0, 4), e.Reason, e.Err)
 	for i := range e.Attempts { // at most one has a StopReason; a hedge may follow it
-		if stop := e.Attempts[i].StopReason; stop != nil {
-			errs = append(errs, stop)
-		}
+		errs = append(errs, e.Attempts[i].StopReason)
 	}
 	if n := len(e.Attempts); n > 0 {
 		last := &e.Attempts[n-1]
@@ -150,7 +144,7 @@ func (e *Error) Unwrap() []error {
 			errs = append(errs, last.Err)
 		}
 	}
-	return errs
+	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 }
 
 // getBodyError is the error of GetBody, which prevented a retry.

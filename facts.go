@@ -118,7 +118,9 @@ func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err erro
 	case req.Method == http.MethodPut, req.Method == http.MethodDelete:
 		f.repeats = repeatsResult
 	}
-	f.quotas = c.rateLimit.needs(req)
+	if limit := c.rateLimit; limit.Key != nil || limit.Cost != nil { // other calls take no memory for it
+		f.quotas = limit.needs(req)
+	}
 	f.key = c.idempotency.chooseKey(req, options.key)
 	f.owner = f.findOwner()
 	f.header = f.sharedHeader()
@@ -154,9 +156,6 @@ func (f *facts) findOwner() retryOwner {
 	}
 	return ownerCall
 }
-
-// repeatable reports whether the request may be sent again after an attempt that the server may have executed.
-func (f *facts) repeatable() bool { return f.repeats >= repeatsResult || f.key.value != "" }
 
 func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) > 0 }
 

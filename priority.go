@@ -1,6 +1,7 @@
 package resilienthttp
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -28,13 +29,10 @@ const (
 
 // String returns "batch", "default" or "critical", and a number for any other value.
 func (p Priority) String() string {
-	switch p {
-	case PriorityDefault:
+	if p == PriorityDefault {
 		return "default"
-	case PriorityBatch, PriorityCritical:
-		return field.FormatPriority(int8(p))
 	}
-	return "Priority(" + strconv.Itoa(int(p)) + ")"
+	return cmp.Or(field.FormatPriority(int8(p)), "Priority("+strconv.Itoa(int(p))+")")
 }
 
 // known returns p, or PriorityDefault for an unknown value.

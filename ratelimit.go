@@ -111,11 +111,8 @@ type quotaNeeds struct {
 	cost int64
 }
 
-// needs calls Key and Cost. It returns nil without them, so that other calls take no memory.
+// needs calls Key and Cost.
 func (l *RateLimit) needs(req *http.Request) *quotaNeeds {
-	if l.Key == nil && l.Cost == nil {
-		return nil
-	}
 	n := &quotaNeeds{}
 	if l.Key != nil {
 		n.key = l.Key(req)
@@ -136,7 +133,7 @@ func (c *call) passRateLimit(a *attempt, now time.Time) (time.Time, *Error) {
 	for outer := c.outer; outer != nil && r.Around == nil; outer = outer.call.outer {
 		r.Around = outer.permits.slot
 	}
-	permit, rejection := a.visit.Record.quotaSet().Admit(c.ctx, r, now)
+	permit, rejection := a.visit.Record.quotas.Load().Admit(c.ctx, r, now)
 	if rejection != nil {
 		failed := c.rateLimited(rejection)
 		if failed.byGate() {

@@ -112,8 +112,9 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 	held := hold > 0
 	paced := !moves && !held                                                   // by the series of waits
 	nothingDone := last.didNothing() && rejectedInside(last.report.Err) == nil // otherwise Base may have sent it before
+	repeatable := c.repeats >= repeatsResult || c.key.value != ""              // after an attempt that the server may have executed
 	switch {
-	case !nothingDone && !last.permitted && !c.repeatable():
+	case !nothingDone && !last.permitted && !repeatable:
 		return 0, ErrNotIdempotent
 	case !c.replayable:
 		return 0, ErrNotReplayable

@@ -89,14 +89,7 @@ func (c *Circuit) tooLate() bool {
 }
 
 // Holds reports whether a call would be rejected now, and may wait instead.
-func (c *Circuit) Holds(now time.Time) bool {
-	if s := c.closed.Load(); s != nil && s.slowStart.Load() == nil {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.rejects(now) != nil && !c.tooLate()
-}
+func (c *Circuit) Holds(now time.Time) bool { return c.Rejects(now) != nil && !c.TooLate() }
 
 // Slow reports whether the server has too much work: the last outage began with slow failures.
 func (c *Circuit) Slow() bool {

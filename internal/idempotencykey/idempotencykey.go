@@ -57,10 +57,8 @@ func check(key string) error {
 	if len(key) > MaxLength {
 		return fmt.Errorf("has %d characters, more than %d", len(key), MaxLength)
 	}
-	for n := range len(key) {
-		if c := key[n]; c < ' ' || c > '~' {
-			return fmt.Errorf("has a character that is not visible ASCII at position %d", n)
-		}
+	if n := strings.IndexFunc(key, func(r rune) bool { return r < ' ' || r > '~' }); n >= 0 {
+		return fmt.Errorf("has a character that is not visible ASCII at position %d", n)
 	}
 	if strings.Trim(key, " ") == "" {
 		return errors.New("has no visible character")

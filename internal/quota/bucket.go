@@ -63,7 +63,10 @@ const maxLate = time.Minute
 func (b *bucket) blockedUntil(now time.Time) time.Time {
 	general := &b.account.general
 	general.tick(now)
-	return later(b.block.at(now), general.block.at(now))
+	if until := later(b.block.until, general.block.until); until.After(now) {
+		return until
+	}
+	return time.Time{}
 }
 
 // enter takes the permit. It waits for it if the limits allow. A hedge takes none of the last half. A call that would
@@ -96,9 +99,15 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Li
 func (b *bucket) use(f *flight, now time.Time) {
 	b.inflight++
 	b.spent += f.cost
-	b.block.send(now)
+	b.block.test = firstSince(b.block.test, b.block.shown, now)
 	for i := range b.dims {
-		b.dims[i].sent(now, f.cost)
+		d := &b.dims[i]
+		d.own++
+		d.owed += f.cost
+		d.first = firstSince(d.first, d.since, now)
+		if d.end.reset.IsZero() && d.window > 0 && d.standing == followed { // the server may begin a window with it
+			d.end = end{early: now, reset: now.Add(d.window), guessed: true}
+		}
 	}
 	b.after.sent = b.after.sent || now.Before(b.after.alone)
 	b.probes.inFlight = b.probes.inFlight || f.probe
@@ -123,7 +132,7 @@ func (b *bucket) opening(now time.Time, cost int64) opening {
 		}
 		need := d.need(cost)
 		switch {
-		case d.ignored(), d.left(now, b.inflight) >= need:
+		case d.standing != followed, d.left(now, b.inflight) >= need:
 		case d.refill() > 0:
 			o.recheck = sooner(o.recheck, d.refilledAt(need, b.inflight))
 		case d.remaining <= 0 || d.costed && d.refilled(now) < need:

@@ -91,7 +91,7 @@ func (d *dimension) estimateCost(now time.Time, ahead waitqueue.Load, cost int64
 	}
 	needed := d.need(cost) + before
 	switch {
-	case d.ignored(), d.left(now, 0) >= needed:
+	case d.standing != followed, d.left(now, 0) >= needed:
 		return now
 	case d.refill() > 0:
 		return d.refilledAt(needed, 0)

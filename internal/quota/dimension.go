@@ -43,7 +43,7 @@ type dimension struct {
 	version   uint64 // the bucket's version when remaining was learned
 }
 
-// standing tells whether a dimension counts.
+// standing tells whether a dimension counts. One that is not followed is ignored.
 type standing uint8
 
 const (
@@ -258,16 +258,6 @@ func (d *dimension) usedByOthers() int64 {
 	return max(d.base-d.remaining-d.own, 0)
 }
 
-// sent counts a request that is sent. The server may begin a window with it.
-func (d *dimension) sent(now time.Time, cost int64) {
-	d.own++
-	d.owed += cost
-	d.first = firstSince(d.first, d.since, now)
-	if d.end.reset.IsZero() && d.window > 0 && d.standing == followed {
-		d.end = end{early: now, reset: now.Add(d.window), guessed: true}
-	}
-}
-
 // left returns the remaining count after the requests in flight are served.
 func (d *dimension) left(now time.Time, inflight int64) int64 {
 	if d.costed {
@@ -282,8 +272,6 @@ func (d *dimension) refilled(now time.Time) int64 {
 	return d.remaining + int64(d.refill()*now.Sub(d.at).Seconds()+exact)
 }
 
-func (d *dimension) ignored() bool { return d.standing != followed }
-
 // silence ignores the dimension until a response shows it.
 func (d *dimension) silence() {
 	if d.standing == followed {
@@ -293,7 +281,7 @@ func (d *dimension) silence() {
 
 // exhausted reports whether nothing remains until a reset in the future.
 func (d *dimension) exhausted(now time.Time) bool {
-	return !d.ignored() && d.left(now, d.old) < d.need(0) && d.end.until().After(now)
+	return d.standing == followed && d.left(now, d.old) < d.need(0) && d.end.until().After(now)
 }
 
 // reject records a rejection that shows that the dimension is exhausted.
@@ -320,7 +308,7 @@ func (d *dimension) nextReset(now time.Time) time.Time {
 // has waited since a time.
 func (d *dimension) estimate(now, since time.Time, ahead, inflight int64, trip time.Duration) time.Time {
 	switch {
-	case d.ignored():
+	case d.standing != followed:
 		return now
 	case d.refill() > 0 && d.left(now, inflight) < d.need(0)+ahead:
 		return d.refilledAt(d.need(0)+ahead, inflight)

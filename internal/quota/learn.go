@@ -44,7 +44,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		explained := d.costed && 0 < field.Remaining && field.Remaining < p.cost // a smaller one may be served
 		if o.rejected && a.exhausts(field) && !explained {
 			d.reject(now, current)
-			p.set.markRejected(p.method, p.path)
+			b.limiter.routes.Get(p.set.route(p)).rejected.Store(true)
 		}
 	}
 	if own && a.served() && a.Status != http.StatusNotModified { // GitHub counts no 304
@@ -67,7 +67,7 @@ func (b *bucket) observed(a *Response, now time.Time) sharedquota.Observation {
 	exhausted := a.Quota.Exhausted
 	for i := range b.dims {
 		d := &b.dims[i]
-		if d.mentioned != b.version || d.ignored() || d.costed || d.limit <= 0 || d.window <= 0 {
+		if d.mentioned != b.version || d.standing != followed || d.costed || d.limit <= 0 || d.window <= 0 {
 			continue
 		}
 		if s.Limit == 0 || d.window < s.Window {

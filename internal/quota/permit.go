@@ -54,7 +54,7 @@ func (p *Permit) renew(now time.Time) bool {
 	if b == nil {
 		return true
 	}
-	if b.shared != nil && p.set.bucketOf(b.account, p.method, p.path) != b {
+	if b.shared != nil && p.set.routeBucket(b.account, p.method, p.path) != b {
 		return false
 	}
 	b.Mu.Lock()

@@ -71,7 +71,7 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 		if !d.exhausted(now) {
 			continue
 		}
-		other := d.proof == provenByRejection && !p.set.wasRejected(p.method, p.path)
+		other := d.proof == provenByRejection && !p.set.wasRejected(p)
 		may, p.otherRoute = true, p.otherRoute || other
 		// A count that is late looks as if others had used nearly all before this process did.
 		late := d.usedByOthers() > 0 && 4*d.own <= d.base

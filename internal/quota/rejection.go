@@ -80,9 +80,6 @@ func (b *block) extend(until, cause time.Time) {
 	}
 }
 
-// send notes the first request after a reset.
-func (b *block) send(now time.Time) { b.test = firstSince(b.test, b.shown, now) }
-
 // firstSince returns when the first request since a time was sent: now, if the one that is known was earlier.
 func firstSince(known, since, now time.Time) time.Time {
 	if known.Before(since) && !now.Before(since) {
@@ -113,14 +110,6 @@ func (b *block) succeed(sent time.Time) {
 	if b.level = 0; b.until.IsZero() {
 		b.shown = time.Time{}
 	}
-}
-
-// at returns the end of the block, or zero if there is none.
-func (b *block) at(now time.Time) time.Time {
-	if !b.until.After(now) {
-		return time.Time{}
-	}
-	return b.until
 }
 
 // rejected reports whether a limit rejected the request, so that the server has done no work.

@@ -86,10 +86,20 @@ func looksLikeID(segment string) bool {
 }
 
 // bucketOf returns the bucket of the request, as far as it is known.
-func (s *Set) bucketOf(a *account, method, path string) *bucket {
+func (s *Set) bucketOf(r *Request) *bucket {
+	key := r.Key
+	if key != "" {
+		key = s.key(key)
+	}
+	a := s.limiter.accounts.Get(accountKey{scope: s.scope, credential: r.Credential, key: key})
 	if !s.named.Load() {
 		return &a.general
 	}
+	return s.routeBucket(a, r.Method, r.Path)
+}
+
+// routeBucket returns the bucket that a response has named for a route, or the general one.
+func (s *Set) routeBucket(a *account, method, path string) *bucket {
 	l := s.limiter
 	k := l.routeKeys(s.scope, method, path)
 	for _, hash := range k.keys[:k.n] {
@@ -155,13 +165,7 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response) bool {
 // route returns the hash of the request's route.
 func (s *Set) route(p *Permit) uint64 { return s.limiter.routeKeys(s.scope, p.method, p.path).keys[0] }
 
-// markRejected records that an exhausted quota has rejected the route.
-func (s *Set) markRejected(method, path string) {
-	key := s.limiter.routeKeys(s.scope, method, path).keys[0]
-	s.limiter.routes.Get(key).rejected.Store(true)
-}
-
-func (s *Set) wasRejected(method, path string) bool {
-	r := s.limiter.routes.Peek(s.limiter.routeKeys(s.scope, method, path).keys[0])
+func (s *Set) wasRejected(p *Permit) bool {
+	r := s.limiter.routes.Peek(s.route(p))
 	return r != nil && r.rejected.Load()
 }

@@ -40,9 +40,6 @@ const (
 
 // key returns the key of a request's bucket, in memory of its own.
 func (s *Set) key(key string) string {
-	if key == "" {
-		return ""
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if known, ok := s.keys[key]; ok {
@@ -57,11 +54,6 @@ func (s *Set) key(key string) string {
 	key = strings.Clone(key)
 	s.keys[key] = key
 	return key
-}
-
-// account returns the account of a request.
-func (s *Set) account(r *Request) *account {
-	return s.limiter.accounts.Get(accountKey{scope: s.scope, credential: r.Credential, key: s.key(r.Key)})
 }
 
 func (s *Set) init(l *Limiter, scope string) {
@@ -97,7 +89,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *wai
 			if r.NoWait && s.limitedLately(g.now) {
 				return Permit{}, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: g.now}
 			}
-			p = s.permit(&r)
+			p = Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path}
 			waited, rejected := p.bucket.enter(&p, &r, g.now, g.limits)
 			if g.pass(waited); rejected != nil {
 				return Permit{}, rejected
@@ -128,14 +120,14 @@ func (s *Set) count(g *passage, p *Permit, around *Slot) (rejected *waitqueue.Re
 		}
 	}()
 	var waited bool
-	if p.bucket != nil {
-		rejected = g.takeToken(p, p.bucket.shared)
+	if b := p.bucket; b != nil && b.shared != nil {
+		rejected = g.takeToken(p, b.shared)
 	}
 	if rejected == nil && s.slots != nil {
 		p.Slot, waited, rejected = s.slots.enterSlot(around, g.now, g.limits)
 		g.pass(waited)
 	}
-	if rejected == nil {
+	if rejected == nil && s.shared != nil {
 		rejected = g.takeToken(p, s.shared)
 	}
 	if rejected == nil && s.fixed != nil {
@@ -165,11 +157,8 @@ func (g *passage) pass(waited bool) {
 	}
 }
 
-// takeToken takes a token of a shared quota, if there is one.
+// takeToken takes a token of a shared quota.
 func (g *passage) takeToken(p *Permit, of *sharedquota.Quota) *waitqueue.Rejection {
-	if of == nil {
-		return nil
-	}
 	token, waited, rejected := of.Enter(g.now, g.limits)
 	if g.pass(waited); rejected == nil {
 		p.shared, p.token = of, token
@@ -185,7 +174,7 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	if !s.limiter.Follow || !s.active.Load() && !resp.Shows() {
 		return
 	}
-	p := s.permit(&r)
+	p := Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path}
 	p.sent, p.cost = s.limiter.steady(sent), r.Cost
 	of := s.learn(&p, resp, now)
 	of.Mu.Lock()
@@ -212,12 +201,6 @@ func (b *bucket) leave(p *Permit, now time.Time) {
 		b.finish(&p.flight, true)
 	}
 	b.Dispatch(now)
-}
-
-// permit returns a permit of the request's bucket that is not counted yet.
-func (s *Set) permit(r *Request) Permit {
-	bucket := s.bucketOf(s.account(r), r.Method, r.Path)
-	return Permit{set: s, bucket: bucket, method: r.Method, path: r.Path}
 }
 
 // learn learns from a response, and returns the bucket that the response names.
@@ -252,7 +235,7 @@ func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
 	if !s.Active() || !s.limiter.Follow {
 		return time.Time{}
 	}
-	b := s.bucketOf(s.account(&r), r.Method, r.Path)
+	b := s.bucketOf(&r)
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	return b.blockedUntil(b.tick(now))

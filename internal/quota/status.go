@@ -51,7 +51,7 @@ func (s *Set) Exhausted(r Request, now time.Time) (longest Status, ok bool) {
 		return longest, false
 	}
 	now = s.limiter.steady(now)
-	for _, q := range s.bucketOf(s.account(&r), r.Method, r.Path).status(Status{}, now) {
+	for _, q := range s.bucketOf(&r).status(Status{}, now) {
 		exhausted := q.Limit > 0 && q.Remaining <= 0 && q.Reset.After(now)
 		if (exhausted || q.BlockedUntil.After(now)) && (!ok || later(q.Reset, q.BlockedUntil).After(later(longest.Reset, longest.BlockedUntil))) {
 			longest, ok = q, true
@@ -69,7 +69,7 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 	defer b.Mu.Unlock()
 	s.BlockedUntil = b.blockedUntil(now)
 	for _, d := range b.dims { // copies
-		if d.roll(now, b.inflight); d.ignored() {
+		if d.roll(now, b.inflight); d.standing != followed {
 			continue
 		}
 		s.Dimension, s.Limit, s.Remaining, s.Reset = d.name, d.limit, max(d.left(now, b.inflight), 0), time.Time{}

@@ -125,7 +125,7 @@ func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, reject
 
 // TakeOrJoin takes a permit, or queues the call. The lock is held.
 func (q *Queue[P]) TakeOrJoin(now time.Time, limits Limits) (p P, e *Entry[P], rejected *Rejection) {
-	if q.Len() == 0 {
+	if q.calls.Len() == 0 {
 		if p, ok := q.Gate.Take(now, limits.Cost); ok {
 			return p, nil, nil
 		}

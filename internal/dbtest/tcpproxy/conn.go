@@ -1,20 +1,24 @@
 package tcpproxy
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Conn is a connection that a Proxy forwards. It is safe for concurrent use.
 type Conn struct {
 	proxy  *Proxy
 	client net.Conn
-	gate   gate          // for both directions
-	mute   gate          // for data from the server
-	ended  chan struct{} // closed with the connection
+	gate   gate            // for both directions
+	mute   gate            // for data from the server
+	ctx    context.Context //nolint:containedctx // It ends with the connection.
+	end    context.CancelFunc
 
 	mu     sync.Mutex
 	server net.Conn // nil until dial has returned
@@ -22,16 +26,10 @@ type Conn struct {
 }
 
 // Cut closes both sides in an orderly way (FIN), as the end of a process does. Data in transit is lost.
-func (c *Conn) Cut() { c.close(nil) }
+func (c *Conn) Cut() { c.close(-1) }
 
 // Reset resets both sides (RST, if they are TCP), as a crash or a firewall does. Data in transit is lost.
-func (c *Conn) Reset() {
-	c.close(func(conn net.Conn) {
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0)
-		}
-	})
-}
+func (c *Conn) Reset() { c.close(0) }
 
 // Halt delays all data of this connection until Resume, in both directions.
 func (c *Conn) Halt() { c.gate.shut() }
@@ -46,20 +44,21 @@ func (c *Conn) Resume() {
 	c.mute.open()
 }
 
-func (c *Conn) close(prepare func(net.Conn)) {
+// close closes both sides with this argument of SetLinger.
+func (c *Conn) close(linger int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return
 	}
 	c.closed = true
-	close(c.ended)
+	c.end()
 	for _, conn := range []net.Conn{c.client, c.server} {
 		if conn == nil {
 			continue
 		}
-		if prepare != nil {
-			prepare(conn)
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			_ = tcp.SetLinger(linger)
 		}
 		_ = conn.Close()
 	}
@@ -83,7 +82,7 @@ func (c *Conn) pump(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
-		if !c.pass() || to == c.client && !c.mute.pass(c.ended) {
+		if !c.pass() || to == c.client && !c.mute.pass(c.ctx.Done()) {
 			return
 		}
 		if _, failed := to.Write(buffer[:n]); failed != nil {
@@ -105,16 +104,10 @@ func (c *Conn) pump(to, from net.Conn) {
 
 // pass waits for the delay and for the gates. It returns false if the connection has ended.
 func (c *Conn) pass() bool {
-	if delay := time.Duration(c.proxy.delay.Load()); delay > 0 {
-		timer := time.NewTimer(delay)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-c.ended:
-			return false
-		}
+	if delay := time.Duration(c.proxy.delay.Load()); delay > 0 && sleep.Context(c.ctx, delay) != nil {
+		return false
 	}
-	return c.gate.pass(c.ended) && c.proxy.gate.pass(c.ended)
+	return c.gate.pass(c.ctx.Done()) && c.proxy.gate.pass(c.ctx.Done())
 }
 
 // gate delays data while it is shut. The zero value is open.

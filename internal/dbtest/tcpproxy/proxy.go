@@ -24,8 +24,7 @@ type Proxy struct {
 	gate     gate         // for all connections
 	delay    atomic.Int64 // a time.Duration
 
-	mu    sync.Mutex
-	conns map[*Conn]struct{}
+	conns sync.Map // of *Conn
 	work  sync.WaitGroup
 }
 
@@ -36,7 +35,7 @@ func Listen(ctx context.Context, dial func(context.Context) (net.Conn, error)) (
 	if err != nil {
 		return nil, err
 	}
-	p := &Proxy{listener: listener, dial: dial, conns: map[*Conn]struct{}{}}
+	p := &Proxy{listener: listener, dial: dial}
 	p.ctx, p.end = context.WithCancel(context.WithoutCancel(ctx))
 	p.work.Go(p.accept)
 	return p, nil
@@ -56,12 +55,9 @@ func (p *Proxy) Resume() { p.gate.open() }
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
 // Conns returns the open connections in no particular order.
-func (p *Proxy) Conns() []*Conn {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	conns := make([]*Conn, 0, len(p.conns))
-	for c := range p.conns {
-		conns = append(conns, c)
+func (p *Proxy) Conns() (conns []*Conn) {
+	for c := range p.conns.Range {
+		conns = append(conns, c.(*Conn)) //nolint:errcheck // it has nothing else
 	}
 	return conns
 }
@@ -95,12 +91,14 @@ func (p *Proxy) accept() {
 }
 
 func (p *Proxy) forward(client net.Conn) {
-	c := &Conn{proxy: p, client: client, ended: make(chan struct{})}
-	if !p.add(c) {
-		c.Cut()
+	c := &Conn{proxy: p, client: client}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	p.conns.Store(c, nil)
+	defer p.conns.Delete(c)
+	if p.ctx.Err() != nil {
+		c.Cut() // Close may not have found it
 		return
 	}
-	defer p.remove(c)
 	if !c.pass() {
 		return
 	}
@@ -114,18 +112,4 @@ func (p *Proxy) forward(client net.Conn) {
 	c.pump(server, client)
 	back.Wait()
 	c.Cut()
-}
-
-// add registers a connection. It returns false if the proxy is closed.
-func (p *Proxy) add(c *Conn) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.conns[c] = struct{}{}
-	return p.ctx.Err() == nil
-}
-
-func (p *Proxy) remove(c *Conn) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.conns, c)
 }
