@@ -211,13 +211,11 @@ func (a *attempt) onGotConn(info httptrace.GotConnInfo) {
 	if !a.reached.CompareAndSwap(0, reachedConn) && !a.reached.CompareAndSwap(reachedDial, reachedConn) {
 		a.reached.Store(reachedAgain) // HTTP/2 does not always report that it requests one
 	}
-	watched, http2 := watchedBelow(info.Conn)
+	watched, protocol := watchedBelow(info.Conn)
 	if watched == nil {
 		return // Base is not a Connections
 	}
-	protocol := protocolHTTP1
-	if http2 {
-		protocol = protocolHTTP2
+	if protocol == protocolHTTP2 {
 		a.readsBefore.Store(watched.reads.Load())
 		a.conn.Store(watched)
 		a.call.avoid.Or(1 << watched.pool)

@@ -47,13 +47,11 @@ func (c *call) newBody() (io.ReadCloser, error) {
 	if err == nil && (body == nil || body == http.NoBody) {
 		err = neterr.New("returned no body")
 	}
-	if err != nil {
-		if body != nil {
-			_ = body.Close()
-		}
-		return nil, err
+	if err != nil && body != nil {
+		_ = body.Close()
+		body = nil
 	}
-	return body, nil
+	return body, err
 }
 
 func (c *call) longUpload() bool {
@@ -169,13 +167,11 @@ func (a *attempt) readAhead() {
 	if a.body == nil {
 		return
 	}
-	size := int64(prefixLimit)
-	if n := a.report.Response.ContentLength; n > 0 {
-		size = min(size, n+1) // one more, for the end
+	length := a.report.Response.ContentLength
+	if length > 0 {
+		length++ // for the end
 	}
-	body := &heldBody{ReadCloser: a.body}
-	a.body = body
-	body.fill(a.call.ctx, int(size))
+	holdBeginning(a.call.ctx, &a.body, length)
 }
 
 // inBackground runs f and then closes done. A user's body may panic, and the caller cannot

@@ -132,23 +132,15 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	c.finished = true
 	if resp != nil {
-		if c.cancel != nil { // the context ends with the body of the response
-			c.last.endsContext = true
-			if c.last.released.Load() {
-				c.cancel(nil)
-			}
+		c.last.endsContext = true // the context ends with the body of the response
+		if c.last.released.Load() {
+			c.cancel(nil)
 		}
 		return resp, nil
 	}
-	c.endContext()
+	c.cancel(nil)
 	c.awaitClientTimeout()
 	return nil, c.failure
-}
-
-func (c *call) endContext() {
-	if c.cancel != nil {
-		c.cancel(nil)
-	}
 }
 
 // cleanUp closes the caller's body if no attempt did. If begin failed, or if user code panicked
@@ -170,7 +162,7 @@ func (c *call) cleanUp() {
 	}
 	c.first.abandon()
 	c.first.cancelCopies()
-	c.endContext()
+	c.cancel(nil)
 	if c.last != nil && c.last.body != nil {
 		_ = c.last.closeBody()
 	}

@@ -56,13 +56,7 @@ func (a *attempt) readPrefix(resp *http.Response) (prefix []byte, read bool) {
 	if resp.Body == nil || resp.Body == http.NoBody {
 		return nil, true
 	}
-	size := int64(prefixLimit)
-	if resp.ContentLength > 0 {
-		size = min(size, resp.ContentLength)
-	}
-	body := &heldBody{ReadCloser: resp.Body}
-	resp.Body = body
-	return body.fill((*attemptContext)(a), int(size)), true
+	return holdBeginning((*attemptContext)(a), &resp.Body, resp.ContentLength), true
 }
 
 func streams(h http.Header) bool {
@@ -80,8 +74,14 @@ func mediaType(h http.Header) string {
 	return strings.ToLower(strings.TrimSpace(kind))
 }
 
-// fill holds the first bytes of the body: those that arrive within prefixTime, at most limit.
-func (b *heldBody) fill(ctx context.Context, limit int) []byte {
+// holdBeginning replaces a body by one that holds its first bytes: those that arrive within prefixTime, at most prefixLimit
+// and the length if that is known.
+func holdBeginning(ctx context.Context, body *io.ReadCloser, length int64) []byte {
+	b, limit := &heldBody{ReadCloser: *body}, prefixLimit
+	*body = b
+	if length > 0 {
+		limit = int(min(prefixLimit, length))
+	}
 	enough := time.NewTimer(prefixTime)
 	defer enough.Stop()
 	for b.next == nil && b.err == nil && len(b.held) < limit {

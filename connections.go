@@ -260,12 +260,12 @@ const (
 	protocolHTTP2
 )
 
-func watchedBelow(conn net.Conn) (watched *watchedConn, http2 bool) {
+func watchedBelow(conn net.Conn) (watched *watchedConn, protocol uint32) {
 	outermost, _ := conn.(*tls.Conn)
 	for conn != nil {
 		if watched, ok := conn.(*watchedConn); ok {
-			http2 = watched.isHTTP2(outermost)
-			return watched, http2
+			protocol = watched.protocolBelow(outermost)
+			return watched, protocol
 		}
 		wrapper, ok := conn.(interface{ NetConn() net.Conn })
 		if !ok {
@@ -273,7 +273,7 @@ func watchedBelow(conn net.Conn) (watched *watchedConn, http2 bool) {
 		}
 		conn = wrapper.NetConn()
 	}
-	return nil, false
+	return nil, protocolUnknown
 }
 
 func (a *attempt) poolKey() poolKey {

@@ -28,16 +28,15 @@ const (
 )
 
 func factOf(resp *http.Response, err error) fact {
-	if resp == nil {
-		switch {
-		case provesNotSent(err):
-			return notSent
-		case neterr.NotProcessed(err):
-			return noWork
-		}
-		return inDoubt
+	switch {
+	case resp != nil:
+		return factOfStatus(resp.StatusCode, resp.Header)
+	case provesNotSent(err):
+		return notSent
+	case neterr.NotProcessed(err):
+		return noWork
 	}
-	return factOfStatus(resp.StatusCode, resp.Header)
+	return inDoubt
 }
 
 func factOfStatus(status int, header http.Header) fact {

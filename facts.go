@@ -21,7 +21,7 @@ type facts struct {
 	request *http.Request           // the caller's, never modified
 	before  *http.Response          // the redirect that led to the call; nil: none. A program may set another one later
 	ctx     context.Context         // the caller's, which also ends with Request.Cancel
-	cancel  context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else nil
+	cancel  context.CancelCauseFunc // cancels ctx if it was made for Request.Cancel; else it does nothing
 	options *callOptions
 	policy  *Policy // the context's, or the Transport's
 
@@ -103,7 +103,7 @@ func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err erro
 	}
 	hasBody := req.Body != nil && req.Body != http.NoBody
 	f = facts{
-		config: c, request: req, before: req.Response, ctx: ctx, options: options, policy: policy,
+		config: c, request: req, before: req.Response, ctx: ctx, cancel: func(error) {}, options: options, policy: policy,
 		start: start, deadline: deadline, scope: req.URL.Host, outer: outer, priority: importance,
 		hasBody: hasBody, replayable: !hasBody || req.GetBody != nil,
 	}

@@ -74,15 +74,11 @@ func WithIdempotencyKey(ctx context.Context, key string) context.Context {
 
 func (i Idempotency) withDefaults() Idempotency {
 	i.Header = textproto.CanonicalMIMEHeaderKey(cmp.Or(i.Header, defaultKeyHeader))
+	i.Methods, i.Hosts = slices.Clone(i.Methods), slices.Clone(i.Hosts)
 	if i.Methods == nil {
 		i.Methods = []string{http.MethodPost, http.MethodPatch}
-	} else {
-		i.Methods = slices.Clone(i.Methods)
 	}
-	if i.MaxLength <= 0 || i.MaxLength > idempotencykey.MaxLength {
-		i.MaxLength = idempotencykey.MaxLength
-	}
-	i.Hosts = slices.Clone(i.Hosts)
+	i.MaxLength = min(cmp.Or(max(i.MaxLength, 0), idempotencykey.MaxLength), idempotencykey.MaxLength)
 	return i
 }
 

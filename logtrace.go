@@ -39,12 +39,7 @@ type traceLogger struct {
 	events map[string]eventCount // a few
 }
 
-func (l *traceLogger) to() *slog.Logger {
-	if l.logger == nil {
-		return slog.Default()
-	}
-	return l.logger
-}
+func (l *traceLogger) to() *slog.Logger { return cmp.Or(l.logger, slog.Default()) }
 
 // log writes a record, unless too many of its event were written. A rate of 0 means that each is written.
 func (l *traceLogger) log(ctx context.Context, level slog.Level, event string, rate int, attrs []slog.Attr) {
@@ -123,7 +118,7 @@ func quotaAttrs(q *QuotaStatus) []slog.Attr {
 	if q.UsedByOthers > 0 {
 		attrs = append(attrs, slog.Int64("quota_used_by_others", q.UsedByOthers))
 	}
-	if until := quotaUntil(q); !until.IsZero() {
+	if until := later(q.Reset, q.BlockedUntil); !until.IsZero() {
 		attrs = append(attrs, slog.Time("quota_until", until.UTC()))
 	}
 	return attrs

@@ -154,9 +154,9 @@ func (c *call) rateLimited(r *waitqueue.Rejection) *Error {
 		return c.canceled(c.ctx.Err())
 	case waitqueue.DeadlineExceeded:
 		return &Error{Reason: ErrDeadline, Err: ErrRateLimited, NotBefore: r.NotBefore}
-	case waitqueue.MaxWaitExceeded:
+	default:
+		return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
 	}
-	return &Error{Reason: ErrRateLimited, NotBefore: r.NotBefore}
 }
 
 // exhausted returns the server's quota that keeps the attempt back, or nil.
@@ -174,7 +174,7 @@ func quotaSaid(q *QuotaStatus) string {
 	if q == nil {
 		return ""
 	}
-	until := quotaUntil(q).UTC().Format(time.TimeOnly)
+	until := later(q.Reset, q.BlockedUntil).UTC().Format(time.TimeOnly)
 	if q.Limit == 0 || q.Remaining > 0 {
 		return "blocked by the server until " + until
 	}
@@ -183,13 +183,6 @@ func quotaSaid(q *QuotaStatus) string {
 		text += fmt.Sprintf(", other processes used %d", q.UsedByOthers)
 	}
 	return text
-}
-
-func quotaUntil(q *QuotaStatus) time.Time {
-	if q.BlockedUntil.After(q.Reset) {
-		return q.BlockedUntil
-	}
-	return q.Reset
 }
 
 // reportQuota reports the response of the attempt to the quotas. Attempts have no permit while

@@ -61,11 +61,9 @@ func (c *config) record(name string, p Priority, now time.Time) *record {
 func (c *config) newScope(name string, now time.Time) *scopeRecords {
 	at, next := now.Sub(c.origin), time.Duration(c.replace.Load())
 	switch {
-	case !c.own.breaker, !c.own.budget, !c.own.rateLimit, c.hedge != nil: // another Transport may use the parts
-		return c.records.Get(name)
-	case !c.records.Full():
-		return c.records.Get(name)
-	case next <= at+replacementsPeriod && c.replace.CompareAndSwap(int64(next), int64(max(next, at)+replacementsPeriod/replacements)):
+	case !c.own.breaker, !c.own.budget, !c.own.rateLimit, c.hedge != nil, // another Transport may use the parts
+		!c.records.Full(),
+		next <= at+replacementsPeriod && c.replace.CompareAndSwap(int64(next), int64(max(next, at)+replacementsPeriod/replacements)):
 		return c.records.Get(name)
 	}
 	s := new(scopeRecords)

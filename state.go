@@ -132,26 +132,22 @@ type knownScope struct {
 	record *record
 }
 
-func (c *config) knows(key scope.Key) bool {
-	s := c.records.Peek(key.Name)
-	return s != nil && s.byPriority[key.Class-int8(PriorityBatch)].Load() != nil
-}
-
 // knownScopes returns the scopes of the State, sorted with compareKeys.
 func (c *config) knownScopes(now time.Time) []knownScope {
 	known := make([]knownScope, 0, c.records.Len())
-	c.records.All(func(name string, s *scopeRecords) bool {
+	for name, s := range c.records.All {
 		for r, p := range s.all() {
 			known = append(known, knownScope{scope.Key{Name: name, Class: int8(p)}, r})
 		}
-		return true
-	})
+	}
 	c.breaker.circuits(now).NotClosed(func(key scope.Key) {
-		if !c.knows(key) {
-			known = append(known, knownScope{key, nil})
-			if key.Class != int8(PriorityDefault) && c.records.Peek(key.Name) == nil {
-				known = append(known, knownScope{scope.Key{Name: key.Name}, nil}) // State shows the shared quotas at the scope itself
-			}
+		s := c.records.Peek(key.Name)
+		if s != nil && s.byPriority[key.Class-int8(PriorityBatch)].Load() != nil {
+			return
+		}
+		known = append(known, knownScope{key, nil})
+		if s == nil && key.Class != int8(PriorityDefault) {
+			known = append(known, knownScope{scope.Key{Name: key.Name}, nil}) // State shows the shared quotas at the scope itself
 		}
 	})
 	slices.SortFunc(known, func(a, b knownScope) int { return compareKeys(a.Key, b.Key) })

@@ -32,7 +32,8 @@ func (c *watchedConn) isSilent() bool {
 	return c.silentAt.Load() == c.reads.Load()+1 && !c.closed.Load()
 }
 
-func (c *watchedConn) isHTTP2(secure *tls.Conn) bool {
+// protocolBelow returns the protocol of the connection, for which secure has the result of ALPN; nil: it has no TLS.
+func (c *watchedConn) protocolBelow(secure *tls.Conn) uint32 {
 	if c.protocol.Load() == protocolUnknown {
 		protocol, http2 := protocolHTTP1, c.plain
 		if secure != nil {
@@ -43,7 +44,7 @@ func (c *watchedConn) isHTTP2(secure *tls.Conn) bool {
 		}
 		c.protocol.Store(protocol)
 	}
-	return c.protocol.Load() == protocolHTTP2
+	return c.protocol.Load()
 }
 
 func (c *watchedConn) NetConn() net.Conn { return c.Conn }

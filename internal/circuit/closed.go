@@ -52,7 +52,7 @@ type tally struct{ results, failures int }
 func (t tally) succeeded() bool { return t.results > t.failures }
 
 func (s *closed) tally(rules *Rules, at time.Duration) tally {
-	failures, successes := s.results.Sum(at, rules.Window)
+	failures, successes := s.results.Newest(at, rules.Window, window.Buckets)
 	return tally{results: int(failures + successes), failures: int(failures)}
 }
 
@@ -66,8 +66,7 @@ func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {
 	at := now.Sub(c.breaker.origin)
 	releasing := s.releasing.Load()
 	if releasing && r.Outcome != None {
-		usual := c.baseline.Get() // unknown: nothing is slow
-		s.pressed.Store(r.Outcome == Failure || usual > 0 && r.Took >= minSlow(usual))
+		s.pressed.Store(r.Outcome == Failure || isSlow(c.baseline.Get(), r.Took))
 	}
 	switch r.Outcome {
 	case Success:
@@ -109,7 +108,7 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	streak.attempts++
 	streak.slowest = max(streak.slowest, r.Took)
-	slow := isSlowFailure(c.baseline.Get(), r)
+	slow := r.TimeOut || isSlow(c.baseline.Get(), r.Took)
 	if slow {
 		streak.slow++
 	}
@@ -180,11 +179,8 @@ const slowFailure = 100 * time.Millisecond
 // minSlow is the minimum latency of a slow failure.
 func minSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*baseline) }
 
-// isSlowFailure reports whether a failure indicates a long queue. Without a baseline only a
-// timeout does.
-func isSlowFailure(baseline time.Duration, r Result) bool {
-	return r.TimeOut || baseline > 0 && r.Took >= minSlow(baseline)
-}
+// isSlow reports whether a result indicates a long queue. Without a baseline nothing is slow.
+func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= minSlow(baseline) }
 
 // minTimeout is the minimum latency of an attempt without a response that is a failure when
 // the deadline of the call ends it.

@@ -15,8 +15,6 @@ type waiting struct {
 	release hold.Release
 }
 
-var _ waitqueue.Gate[Permit] = (*waiting)(nil)
-
 const (
 	maxWaiting  = 20_000           // calls that wait for one circuit
 	maxOutage   = 20 * time.Second // of a server for which calls begin to wait

@@ -144,11 +144,17 @@ type exchanged struct {
 
 func exchange(t *testing.T, do func(*http.Request) (*http.Response, error), req *http.Request) exchanged {
 	t.Helper()
+	resp := send(t, do, req)
+	return exchanged{resp, finish(t, resp)}
+}
+
+func send(t *testing.T, do func(*http.Request) (*http.Response, error), req *http.Request) *http.Response {
+	t.Helper()
 	resp, err := do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return exchanged{resp, finish(t, resp)}
+	return resp
 }
 
 func finish(t *testing.T, resp *http.Response) string {
@@ -240,11 +246,7 @@ func upgraded(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: http.StatusSwitchingProtocols, Header: http.Header{"Upgrade": {"x"}}, Body: conn, Request: r}, nil
 	}))
-	req := newRequest(t, context.Background(), http.MethodGet, "http://api.test/")
-	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := send(t, rt.RoundTrip, newRequest(t, context.Background(), http.MethodGet, "http://api.test/"))
 	writer, ok := resp.Body.(io.Writer)
 	if !ok {
 		t.Fatalf("a %T is not an io.Writer", resp.Body)
@@ -285,10 +287,7 @@ func contextEndsWithBody(t *testing.T, wrap func(http.RoundTripper) http.RoundTr
 		return b.RoundTrip(r)
 	}))
 	req, _ := request(t, context.Background())
-	resp, err := rt.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	resp := send(t, rt.RoundTrip, req) //nolint:bodyclose // finish closes it
 	<-time.After(time.Hour)
 	if err := sent.Err(); err != nil {
 		t.Errorf("the context ended before the body was read: %v", err)
@@ -301,11 +300,7 @@ func contextEndsWithBody(t *testing.T, wrap func(http.RoundTripper) http.RoundTr
 func responsesClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	for _, status := range []int{200, 429, 500, 503} {
 		b := answering(status)
-		req := newRequest(t, context.Background(), http.MethodGet, "http://api.test/")
-		resp, err := wrap(b).RoundTrip(req)
-		if err != nil {
-			t.Fatal(err)
-		}
+		resp := send(t, wrap(b).RoundTrip, newRequest(t, context.Background(), http.MethodGet, "http://api.test/"))
 		_ = resp.Body.Close() // unread
 		synctest.Wait()
 		if opened, closed := b.opened.Load(), b.closed.Load(); opened != closed {

@@ -3,9 +3,11 @@
 package hostmatch
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -14,21 +16,13 @@ import (
 // example.com, but not example.com.
 func Match(patterns []string, u *url.URL) bool {
 	host, name := strings.ToLower(u.Host), strings.ToLower(u.Hostname())
-	for _, pattern := range patterns {
-		if domain, ok := strings.CutPrefix(pattern, "*."); ok {
-			if isSubdomain(host, domain) || isSubdomain(name, domain) {
-				return true
-			}
-		} else if pattern == host || pattern == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return matches(pattern, host) || matches(pattern, name) })
 }
 
-func isSubdomain(host, domain string) bool {
-	label, ok := strings.CutSuffix(host, "."+domain)
-	return ok && label != ""
+func matches(pattern, host string) bool {
+	domain, all := strings.CutPrefix(pattern, "*.")
+	label, below := strings.CutSuffix(host, "."+domain)
+	return pattern == host || all && below && label != ""
 }
 
 // Check returns an error if the pattern is invalid. Its text continues after the name of a
@@ -52,13 +46,6 @@ func SameOrigin(a, b *url.URL) bool {
 }
 
 func port(u *url.URL) string {
-	switch explicit := u.Port(); {
-	case explicit != "":
-		return explicit
-	case strings.EqualFold(u.Scheme, "https"):
-		return "443"
-	case strings.EqualFold(u.Scheme, "http"):
-		return "80"
-	}
-	return ""
+	defaults := map[string]string{"http": "80", "https": "443"}
+	return cmp.Or(u.Port(), defaults[strings.ToLower(u.Scheme)])
 }

@@ -6,11 +6,19 @@
 package outerclient
 
 import (
+	"hash/maphash"
 	"net/http"
+	"net/url"
+	"reflect"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"weak"
 
 	"github.com/resilienthttp/resilienthttp/internal/field"
+	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
 // The fields in which SDKs report their retries: of AWS ("attempt=1; max=3"), of SDKs that
@@ -74,4 +82,91 @@ func fieldNumber(value, separator, prefix string) int {
 		return 0
 	}
 	return n
+}
+
+const (
+	repeatWindow   = 10 * time.Second // maximum time from a failure to its repetition by an outer layer; later ones are the caller's
+	maxRepeats     = 10               // consecutive failures of one request, after which it counts as a new one
+	maxFailedCalls = 1024
+)
+
+// FailedCalls are the requests that failed in the last 10 s. Times count from an origin that
+// the caller chooses. FailedCalls is safe for concurrent use, and must not be copied.
+type FailedCalls struct {
+	until    atomic.Int64 // when the last of them expires; zero means none
+	seed     maphash.Seed
+	requests scope.Map[RequestID, failedCall]
+}
+
+// RequestID identifies a request that an outer client sends again. See [FailedCalls.Named] and
+// [Pointers].
+type RequestID struct {
+	text   uint64 // hash of texts; or 0
+	url    weak.Pointer[url.URL]
+	header uintptr
+}
+
+func (id RequestID) known() bool { return id.text != 0 || id.header != 0 }
+
+type failedCall struct {
+	mu    sync.Mutex
+	at    time.Duration
+	times int // consecutive failures; zero means that it has succeeded since
+}
+
+// NewFailedCalls returns FailedCalls without a failure.
+func NewFailedCalls() *FailedCalls {
+	return &FailedCalls{seed: maphash.MakeSeed(), requests: scope.Map[RequestID, failedCall]{Max: maxFailedCalls}}
+}
+
+// Pointers identifies a request by the pointers that its shallow copies share. http.Client and
+// go-retryablehttp make shallow copies. A request without a Header cannot be identified: programs
+// use one URL for many requests.
+func Pointers(r *http.Request) RequestID {
+	return RequestID{url: weak.Make(r.URL), header: reflect.ValueOf(r.Header).Pointer()}
+}
+
+// Named identifies a request by its idempotency key, scope, method and URL, because an outer
+// client may make a deep copy. The key may be "".
+func (f *FailedCalls) Named(key, scope, method string, u *url.URL) RequestID {
+	return RequestID{text: maphash.Comparable(f.seed, [...]string{key, scope, method, u.Path, u.RawQuery})}
+}
+
+// Any reports whether a request failed in the minute before now. It is quicker than Has.
+func (f *FailedCalls) Any(now time.Duration) bool { return int64(now) < f.until.Load() }
+
+// Has reports whether the request failed in the minute before now.
+func (f *FailedCalls) Has(id RequestID, now time.Duration) bool {
+	call := f.requests.Peek(id)
+	if call == nil || !id.known() {
+		return false
+	}
+	call.mu.Lock()
+	defer call.mu.Unlock()
+	return call.times > 0 && call.times < maxRepeats && now-call.at < repeatWindow
+}
+
+// Add notes that the request has failed.
+func (f *FailedCalls) Add(id RequestID, now time.Duration) {
+	if !id.known() {
+		return
+	}
+	call := f.requests.Get(id)
+	call.mu.Lock()
+	defer call.mu.Unlock()
+	if call.times >= maxRepeats || now-call.at >= repeatWindow {
+		call.times = 0
+	}
+	call.at = now
+	call.times++
+	f.until.Store(int64(now + repeatWindow))
+}
+
+// Remove forgets the request, because it has succeeded.
+func (f *FailedCalls) Remove(id RequestID) {
+	if call := f.requests.Peek(id); call != nil {
+		call.mu.Lock()
+		defer call.mu.Unlock()
+		call.times = 0
+	}
 }

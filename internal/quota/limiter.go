@@ -4,8 +4,8 @@
 // The headings of docs/rate-limits.md and where they are:
 //
 //   - Quotas that responses show: dimension.go, one quota; observation.go, what a response says of it;
-//     learn.go, a bucket learns from a response; clock.go, the server's clock.
-//   - Routes: route.go; account.go, the quotas of a credential and Key.
+//     and the server's clock; learn.go, a bucket learns from a response.
+//   - Routes: route.go; bucket.go has the quotas of a credential and Key.
 //   - Rejections: rejection.go.
 //   - Successes and probes: probe.go.
 //   - After a wait: release.go.

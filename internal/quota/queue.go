@@ -7,8 +7,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-var _ waitqueue.Gate[flight] = (*bucket)(nil)
-
 // Dispatch implements waitqueue.Gate.
 func (b *bucket) Dispatch(now time.Time) {
 	var wake time.Time

@@ -29,7 +29,7 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 	}
 	l.accounts.All(func(_ accountKey, a *account) bool { return each(&a.general) })
 	l.buckets.All(func(_ bucketKey, b *bucket) bool { return each(b) })
-	l.sets.All(func(name string, s *Set) bool {
+	for name, s := range l.sets.All {
 		for _, of := range []*fixedLimit{s.slots, s.fixed} {
 			if of != nil {
 				f(of.status(name, now))
@@ -40,8 +40,7 @@ func (l *Limiter) Each(now time.Time, f func(Status)) {
 				f(Status{Scope: name, Fixed: true, Limit: int64(l.Burst), Remaining: remaining})
 			}
 		}
-		return true
-	})
+	}
 }
 
 // Exhausted returns the status of the server's quota for which a request must wait longest, or

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -207,7 +209,7 @@ func TestBucket_likeOneThatIsFilledAtOnce(t *testing.T) {
 		b := with(Rules{Ratio: r.Float64() * 2, Tokens: float64(r.IntN(10))})
 		tokens, now := b.rules.Tokens, epoch
 		capacity := func() float64 {
-			recent, _ := b.recent.Sum(now.Sub(epoch), Recent)
+			recent, _ := b.recent.Newest(now.Sub(epoch), Recent, window.Buckets)
 			return b.rules.Tokens + b.rules.Ratio*float64(recent)
 		}
 		var out []Permit

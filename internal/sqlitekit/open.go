@@ -110,24 +110,15 @@ func ensureWAL(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-func (d *DB) openPools(path string) (err error) {
+// openPools opens pools of connections that never wait for locks: see DB.Retry.
+func (d *DB) openPools(path string) error {
+	const noWait = "busy_timeout(0)"
 	d.readers = make(chan struct{}, readers())
-	for _, each := range []struct {
-		pool    **sql.DB
-		size    int
-		pragmas []string
-	}{
-		{&d.Read, readers(), []string{"query_only(ON)"}},
-		{&d.Write, 1, []string{"synchronous(FULL)"}},
-		{&d.Sweeper, 1, []string{"synchronous(NORMAL)", "wal_autocheckpoint(0)"}},
-	} {
-		// The connections never wait for locks: see DB.Retry.
-		source := DataSource(path, "rw", append(each.pragmas, "busy_timeout(0)")...)
-		if *each.pool, err = openPool(source, each.size); err != nil {
-			return err
-		}
-	}
-	return nil
+	var errs [3]error
+	d.Read, errs[0] = openPool(DataSource(path, "rw", "query_only(ON)", noWait), readers())
+	d.Write, errs[1] = openPool(DataSource(path, "rw", "synchronous(FULL)", noWait), 1)
+	d.Sweeper, errs[2] = openPool(DataSource(path, "rw", "synchronous(NORMAL)", "wal_autocheckpoint(0)", noWait), 1)
+	return errors.Join(errs[:]...)
 }
 
 func openPool(source string, size int) (*sql.DB, error) {

@@ -1,6 +1,7 @@
 package sqlitekit
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -161,10 +162,7 @@ const (
 
 // LockTimeout returns the maximum time that a writer waits for the write lock.
 func (d *DB) LockTimeout() time.Duration {
-	if d.settings.BusyTimeout == 0 {
-		return defaultBusyTimeout
-	}
-	return max(d.settings.BusyTimeout, 0)
+	return max(cmp.Or(d.settings.BusyTimeout, defaultBusyTimeout), 0)
 }
 
 // Retry calls try until its error is not SQLITE_BUSY. The writers of this store wait in a queue (see Enter); the lock

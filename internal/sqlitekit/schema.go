@@ -71,19 +71,13 @@ func (s Schema) check(ctx context.Context, db *sql.DB) error {
 			ErrSchema, found.number, known)
 	}
 	for _, probe := range s.Probes {
-		if err := prepares(ctx, db, probe); err != nil {
+		statement, err := db.PrepareContext(ctx, probe)
+		if err != nil {
 			return s.foreign(err)
 		}
+		_ = statement.Close() //nolint:sqlclosecheck // in a loop
 	}
 	return nil
-}
-
-func prepares(ctx context.Context, db *sql.DB, text string) error {
-	statement, err := db.PrepareContext(ctx, text)
-	if err == nil {
-		defer func() { _ = statement.Close() }()
-	}
-	return err
 }
 
 // foreign is an ErrSchema if err is about the text of a statement: a table or a column is missing.

@@ -32,13 +32,14 @@ const (
 	checkpointEvery = 1000
 )
 
+// Batch deletes up to limit records, and returns their number.
+type Batch func(ctx context.Context, tx *sql.Tx, limit int) (int, error)
+
 // Sweep deletes up to limit records. It calls batch, which deletes up to its limit and returns the number, until batch
 // deletes nothing. Each call has a transaction of its own on Sweeper, so that other writers can write in between.
 // Deletions are not flushed to disk: a record that reappears is swept again. If the write lock is not free, Sweep
 // returns early without an error.
-func (d *DB) Sweep(
-	ctx context.Context, limit int, batch func(ctx context.Context, tx *sql.Tx, limit int) (int, error),
-) (swept int, err error) {
+func (d *DB) Sweep(ctx context.Context, limit int, batch Batch) (swept int, err error) {
 	grants := d.count()
 	for swept < limit {
 		n, took, err := d.sweepOnce(ctx, min(SweepBatch, limit-swept), batch)
@@ -62,9 +63,7 @@ func (d *DB) Sweep(
 }
 
 // sweepOnce deletes one batch. took is the time under the lock.
-func (d *DB) sweepOnce(
-	ctx context.Context, limit int, batch func(context.Context, *sql.Tx, int) (int, error),
-) (n int, took time.Duration, err error) {
+func (d *DB) sweepOnce(ctx context.Context, limit int, batch Batch) (n int, took time.Duration, err error) {
 	err = d.Exclusive(ctx, &Waiter{}, SweepTimeout, func(ctx context.Context) error {
 		began := time.Now()
 		defer func() { took = time.Since(began) }()

@@ -40,12 +40,9 @@ func Table(titles []string, rows [][]string) string {
 
 // Duration returns d with about three digits.
 func Duration(d time.Duration) string {
-	unit := time.Duration(1)
-	for u := time.Second; u > 1; u /= 10 {
-		if d.Abs() >= u {
-			unit = u / 100
-			break
-		}
+	unit := time.Second
+	for unit > 1 && d.Abs() < unit {
+		unit /= 10
 	}
-	return d.Round(max(unit, 1)).String()
+	return d.Round(max(unit/100, 1)).String()
 }

@@ -35,11 +35,7 @@ func (l *Errors) Addf(format string, args ...any) {
 }
 
 // Append adds err unchanged, unless it is nil.
-func (l *Errors) Append(err error) {
-	if err != nil {
-		l.all = append(l.all, err)
-	}
-}
+func (l *Errors) Append(err error) { l.all = append(l.all, err) }
 
 // Duration adds an error for a positive duration below a microsecond, which probably has no unit:
 // 5 means five nanoseconds. 1 ns is allowed, as the minimum where 0 means the default.
@@ -72,13 +68,9 @@ var standardFields = [...]string{ //nolint:gochecknoglobals // never written to
 // Token reports whether name is a token (RFC 9110, section 5.6.2), as the names of methods
 // and of header fields are.
 func Token(name string) bool {
-	for n := range len(name) {
-		c := name[n]
-		letter := c|' ' >= 'a' && c|' ' <= 'z'
-		digit := c >= '0' && c <= '9'
-		if !letter && !digit && !strings.ContainsRune("!#$%&'*+-.^_`|~", rune(c)) {
-			return false
-		}
-	}
-	return name != ""
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		letter := r|' ' >= 'a' && r|' ' <= 'z'
+		digit := r >= '0' && r <= '9'
+		return !letter && !digit && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)
+	})
 }

@@ -69,11 +69,6 @@ func (c *Counter) Add(now, length time.Duration, a, b uint32) {
 	}
 }
 
-// Sum returns the number of events of each kind in the window.
-func (c *Counter) Sum(now, length time.Duration) (a, b uint64) {
-	return c.Newest(now, length, Buckets)
-}
-
 // Newest returns the number of events of each kind in the newest of the window's Buckets, from 1
 // to all. The newest of all is in use, so n buckets cover between n-1 and n times their width.
 func (c *Counter) Newest(now, length time.Duration, buckets int) (a, b uint64) {

@@ -57,7 +57,7 @@ func TestCounter(t *testing.T) {
 			for _, o := range tt.ops {
 				c.Add(o.at, length, o.a, o.b)
 			}
-			a, b := c.Sum(tt.at, length)
+			a, b := c.Newest(tt.at, length, Buckets)
 			require.Equal(t, [2]uint64{tt.wantA, tt.wantB}, [2]uint64{a, b})
 		})
 	}
@@ -68,7 +68,7 @@ func TestCounter_lengths(t *testing.T) {
 		t.Run(length.String(), func(t *testing.T) {
 			var c Counter
 			c.Add(time.Second, length, 1, 1)
-			a, b := c.Sum(time.Second, length)
+			a, b := c.Newest(time.Second, length, Buckets)
 			require.Equal(t, [2]uint64{1, 1}, [2]uint64{a, b})
 		})
 	}
@@ -82,7 +82,7 @@ func TestCounter_roundOfTags(t *testing.T) {
 	for turn := range time.Duration(1<<16 + 1) {
 		now := time.Duration(int64(turn)*int64(length)) + 7*time.Second // always in another bucket
 		if turn > 0 {
-			a, _ := c.Sum(now, length)
+			a, _ := c.Newest(now, length, Buckets)
 			require.EqualValues(t, 1, a, "turn %d", turn)
 		}
 		c.Add(now, length, 1, 0)
@@ -163,7 +163,7 @@ func TestCounter_stress(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				a, b := c.Sum(time.Duration(clock.Load()), length)
+				a, b := c.Newest(time.Duration(clock.Load()), length, Buckets)
 				require.EqualValues(t, goroutines*(each/20), a)
 				require.EqualValues(t, 2*goroutines*(each/20), b)
 			}
@@ -209,7 +209,7 @@ func TestCounter_stressAwakening(t *testing.T) {
 				for done.Load() < r*goroutines {
 					runtime.Gosched()
 				}
-				if a, _ := c.Sum(time.Duration(r)*tt.gap, MinLength); a != goroutines {
+				if a, _ := c.Newest(time.Duration(r)*tt.gap, MinLength, Buckets); a != goroutines {
 					lost++
 				}
 			}
@@ -235,7 +235,7 @@ func TestCounter_stressWrapping(t *testing.T) {
 				added.Add(1)
 				c.Add(now-time.Duration(r.Int64N(int64(length))), length, 1, 1)
 				limit := added.Load() + 8
-				if a, b := c.Sum(now, length); a > uint64(limit) || b > uint64(limit) {
+				if a, b := c.Newest(now, length, Buckets); a > uint64(limit) || b > uint64(limit) {
 					t.Errorf("%d, %d counted of %d", a, b, limit)
 				}
 			}
@@ -250,6 +250,6 @@ func TestCounter_doesNotAllocate(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		now += 100 * time.Millisecond
 		c.Add(now, length, 1, 0)
-		c.Sum(now, length)
+		c.Newest(now, length, Buckets)
 	}))
 }

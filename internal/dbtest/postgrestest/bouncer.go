@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // ErrNoBouncer means that PgBouncer is not installed.
@@ -79,7 +78,7 @@ func bouncerProgram() (string, error) {
 
 func (b *Bouncer) start(ctx context.Context, server *Server) error {
 	var err error
-	if b.cleanup, err = procguard.Start(b.as.prepareCleanup, bouncerCleanupScript, b.dir); err != nil {
+	if b.cleanup, err = procguard.Start(b.as.prepareCommand, bouncerCleanupScript, b.dir); err != nil {
 		return err
 	}
 	settings := fmt.Sprintf(bouncerSettings, server.dir, b.dir)
@@ -103,12 +102,12 @@ func (b *Bouncer) Runs() bool {
 // Crash kills PgBouncer with SIGKILL and returns when it has exited. It returns nil if
 // PgBouncer had exited before. Restart starts it again.
 func (b *Bouncer) Crash() error {
-	pid, err := b.pid()
+	pid, err := firstNumber(b.lock())
 	if errors.Is(err, os.ErrNotExist) && !b.Runs() {
 		return nil
 	}
 	if err != nil {
-		return b.explained(err)
+		return procguard.Explained(err, b.log())
 	}
 	if err := kill(pid); err != nil {
 		return err
@@ -122,58 +121,20 @@ func (b *Bouncer) Crash() error {
 // Restart starts PgBouncer again, after a Crash. It returns when PgBouncer accepts
 // connections. It waits at most one minute.
 func (b *Bouncer) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for {
-		err := b.run(ctx)
-		if err == nil {
-			err = b.waitUntilReady(ctx)
-		}
-		if err == nil {
-			return nil
-		}
-		// The killed process may not have exited yet.
-		if sleep.Context(ctx, 10*time.Millisecond) != nil {
-			return b.explained(err)
-		}
-	}
-}
-
-func (b *Bouncer) explained(err error) error {
-	log, _ := os.ReadFile(filepath.Join(b.dir, "log"))
-	return fmt.Errorf("%w\n%s", err, log)
-}
-
-func (b *Bouncer) run(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, b.program, "--daemon", "--quiet", b.settings()) //nolint:gosec // PgBouncer.
-	cmd.Dir = b.dir
-	cmd.Env = environment()
-	b.as.prepare(cmd)
-	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("pgbouncer: %w\n%s", err, output)
-	}
-	return nil
-}
-
-// waitUntilReady waits until PgBouncer accepts connections and has written its pid file, which Crash reads.
-func (b *Bouncer) waitUntilReady(ctx context.Context) error {
-	for {
-		_, err := b.pid()
-		if err == nil && b.Runs() {
-			return nil
-		}
-		if timeout := sleep.Context(ctx, time.Millisecond); timeout != nil {
-			return errors.Join(timeout, err)
-		}
-	}
-}
-
-func (b *Bouncer) pid() (int, error) {
-	file, err := os.ReadFile(b.lock())
+	err := procguard.Await(ctx, 10*time.Millisecond, b.log(), func(ctx context.Context) error {
+		return b.execute(ctx, b.program, "--daemon", "--quiet", b.settings())
+	})
 	if err != nil {
-		return 0, err
+		return err
 	}
-	return firstNumber(file)
+	// It has written its pid file, which Crash reads.
+	return procguard.Await(ctx, time.Millisecond, b.log(), func(context.Context) error {
+		_, err := firstNumber(b.lock())
+		if err == nil && !b.Runs() {
+			err = errors.New("PgBouncer accepts no connections")
+		}
+		return err
+	})
 }
 
 func (b *Bouncer) lock() string     { return filepath.Join(b.dir, "pid") }

@@ -38,14 +38,7 @@ func Open(tb testing.TB) string {
 	tb.Helper()
 	dsn := os.Getenv(Variable)
 	if dsn == "" {
-		server, err := shared()
-		if errors.Is(err, ErrNotInstalled) {
-			tb.Skip(err)
-		}
-		if err != nil {
-			tb.Fatalf("starting a PostgreSQL server: %v", err)
-		}
-		dsn = server.DSN()
+		dsn = procguard.Started(tb, shared, ErrNotInstalled).DSN()
 	}
 	// A schema, not a database: it is made in 1 ms instead of 100 ms.
 	schema := "test_" + strings.ToLower(rand.Text()[:16])

@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Server is a running PostgreSQL server with a new cluster. It flushes writes to disk
@@ -38,6 +37,8 @@ type home struct {
 
 // Socket is the path of the Unix socket. PgBouncer's serves the database "postgres" and the user "postgres".
 func (h *home) Socket() string { return filepath.Join(h.dir, ".s.PGSQL.5432") }
+
+func (h *home) log() string { return filepath.Join(h.dir, "log") }
 
 // Stop stops the process, if it runs, and removes its directory. It may be called more than once.
 func (h *home) Stop() error { return errors.Join(h.cleanup.Run(), os.RemoveAll(h.dir)) }
@@ -73,7 +74,7 @@ func startIn(ctx context.Context, s *Server, parent string, start func(*Server, 
 	if s.dir, err = newDir(s.as, parent); err != nil {
 		return nil, err
 	}
-	if s.cleanup, err = procguard.Start(s.as.prepareCleanup, cleanupScript, s.program("pg_ctl"), s.dir); err == nil {
+	if s.cleanup, err = procguard.Start(s.as.prepareCommand, cleanupScript, s.program("pg_ctl"), s.dir); err == nil {
 		err = start(s, ctx)
 	}
 	if err != nil {
@@ -184,11 +185,7 @@ func (s *Server) DSN() string {
 // otherwise answer for another moment. Restart starts the server again.
 func (s *Server) Crash() error {
 	lock := filepath.Join(s.data(), "postmaster.pid")
-	head, err := os.ReadFile(lock) //nolint:gosec // Our own.
-	if err != nil {
-		return err
-	}
-	pid, err := firstNumber(head)
+	pid, err := firstNumber(lock)
 	if err != nil {
 		return err
 	}
@@ -204,8 +201,13 @@ func (s *Server) Crash() error {
 	return errors.Join(err, os.Remove(lock), os.Remove(s.Socket()+".lock"))
 }
 
-func firstNumber(file []byte) (int, error) {
-	first, _, _ := strings.Cut(string(file), "\n")
+// firstNumber returns the first line of a file, which is the process's number.
+func firstNumber(file string) (int, error) {
+	text, err := os.ReadFile(file) //nolint:gosec // Our own.
+	if err != nil {
+		return 0, err
+	}
+	first, _, _ := strings.Cut(string(text), "\n")
 	return strconv.Atoi(first)
 }
 
@@ -226,26 +228,12 @@ func processesIn(dir string) []int {
 	return pids
 }
 
-// startTimeout is the maximum time of a start, including recovery.
-const startTimeout = time.Minute
-
 // Restart starts the server again, after a Crash or Shutdown. It returns when the
 // server accepts connections. It waits at most one minute.
 func (s *Server) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	for {
-		err := s.run(ctx, "pg_ctl", "start", "--silent", "--wait", "--pgdata", s.data(), "--log", s.log())
-		if err == nil {
-			return nil
-		}
-		// The child processes of a killed server may run for another moment, and until
-		// they exit a new server does not start.
-		if sleep.Context(ctx, 100*time.Millisecond) != nil {
-			log, _ := os.ReadFile(s.log()) // It explains err, if it exists.
-			return fmt.Errorf("%w\n%s", err, log)
-		}
-	}
+	return procguard.Await(ctx, 100*time.Millisecond, s.log(), func(ctx context.Context) error {
+		return s.run(ctx, "pg_ctl", "start", "--silent", "--wait", "--pgdata", s.data(), "--log", s.log())
+	})
 }
 
 // Shutdown closes the connections and stops the server in an orderly way. Restart starts it again.
@@ -254,21 +242,24 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 func (s *Server) data() string               { return filepath.Join(s.dir, "data") }
-func (s *Server) log() string                { return filepath.Join(s.dir, "log") }
 func (s *Server) program(name string) string { return filepath.Join(s.bin, name) }
 
 func (s *Server) run(ctx context.Context, name string, args ...string) error {
-	cmd := exec.CommandContext(ctx, s.program(name), args...) //nolint:gosec // A program of PostgreSQL's.
-	cmd.Dir = s.dir
-	cmd.Env = environment()
-	s.as.prepare(cmd)
+	return s.execute(ctx, s.program(name), args...)
+}
+
+// execute runs a program of PostgreSQL's, or PgBouncer.
+func (h *home) execute(ctx context.Context, program string, args ...string) error {
+	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // one of these two
+	cmd.Dir = h.dir
+	h.as.prepareCommand(cmd)
 	if output, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", name, err, output)
+		return fmt.Errorf("%s: %w\n%s", filepath.Base(program), err, output)
 	}
 	return nil
 }
 
-func (a account) prepareCleanup(cmd *exec.Cmd) {
+func (a account) prepareCommand(cmd *exec.Cmd) {
 	cmd.Env = environment()
 	a.prepare(cmd)
 }

@@ -2,11 +2,16 @@
 package procguard
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"testing"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // Cleanup is a child process that waits until this process calls Run or exits, and then runs a shell script. A panic, a
@@ -36,9 +41,8 @@ func Start(prepare func(*exec.Cmd), script string, args ...string) (*Cleanup, er
 	return &Cleanup{cmd, w}, nil
 }
 
-// StartTB starts a server for a test, and stops it when the test ends. If start fails with notInstalled, the test is
-// skipped.
-func StartTB[S interface{ Stop() error }](tb testing.TB, start func() (S, error), notInstalled error) S {
+// Started starts a server for a test. If start fails with notInstalled, the test is skipped.
+func Started[S any](tb testing.TB, start func() (S, error), notInstalled error) S {
 	tb.Helper()
 	server, err := start()
 	if errors.Is(err, notInstalled) {
@@ -47,12 +51,41 @@ func StartTB[S interface{ Stop() error }](tb testing.TB, start func() (S, error)
 	if err != nil {
 		tb.Fatalf("starting a server: %v", err)
 	}
+	return server
+}
+
+// StartTB is Started, and stops the server when the test ends.
+func StartTB[S interface{ Stop() error }](tb testing.TB, start func() (S, error), notInstalled error) S {
+	tb.Helper()
+	server := Started(tb, start, notInstalled)
 	tb.Cleanup(func() {
 		if err := server.Stop(); err != nil {
 			tb.Error(err)
 		}
 	})
 	return server
+}
+
+// Await calls start, which starts a server or asks it, until it returns nil. It waits at most one minute, which includes a
+// recovery. The child processes of a killed server may run for another moment, and until they exit a new server does not start.
+func Await(ctx context.Context, pause time.Duration, log string, start func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		err := start(ctx)
+		if err == nil {
+			return nil
+		}
+		if sleep.Context(ctx, pause) != nil {
+			return Explained(err, log)
+		}
+	}
+}
+
+// Explained returns err with the content of a log, if that exists.
+func Explained(err error, log string) error {
+	text, _ := os.ReadFile(log) //nolint:gosec // Our own.
+	return fmt.Errorf("%w\n%s", err, text)
 }
 
 // Run runs the script and returns when it has ended. The script's exit status is

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/procguard"
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // ErrNotInstalled means that no Redis server is installed.
@@ -82,29 +81,16 @@ func (s *Server) start(ctx context.Context) error {
 	return s.Restart(ctx)
 }
 
-const startTimeout = time.Minute
-
 // Restart starts the server again, after a Crash. It returns when the server has read
 // its file and accepts commands. It waits at most one minute.
 func (s *Server) Restart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
 	s.cmd = exec.Command(s.program, s.path("redis.conf")) //nolint:gosec,noctx // The server outlives the context.
 	s.cmd.Dir = s.dir
 	newSession(s.cmd)
 	if err := s.cmd.Start(); err != nil {
 		return err
 	}
-	for {
-		err := s.ping()
-		if err == nil {
-			return nil
-		}
-		if sleep.Context(ctx, time.Millisecond) != nil {
-			log, _ := os.ReadFile(s.path("log")) // It explains err, if it exists.
-			return fmt.Errorf("%w\n%s", err, log)
-		}
-	}
+	return procguard.Await(ctx, time.Millisecond, s.path("log"), func(context.Context) error { return s.ping() })
 }
 
 func (s *Server) ping() error {
