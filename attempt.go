@@ -20,12 +20,11 @@ type attempt struct {
 	visit visit
 	attemptResult
 
-	phase       attemptPhase
-	concurrent  bool        // another attempt is in flight: this one must not wait
-	inTime      bool        // it had its outcome before there was a winner; guarded by call.mu
-	endsContext bool        // its end cancels the call's context
-	released    atomic.Bool // the context has ended
-	life        atomic.Pointer[lifetime]
+	phase      attemptPhase
+	concurrent bool // another attempt is in flight: this one must not wait
+	inTime     bool // it had its outcome before there was a winner; guarded by call.mu
+	life       atomic.Pointer[lifetime]
+	lifeEnd    atomic.Uint32 // lifeEnded, lifeEndsCall
 
 	request   http.Request  // for Base
 	deadline  time.Time     // the earlier of the call's and its own; zero: none
@@ -392,13 +391,14 @@ func (a *attempt) abandon() {
 // release ends the attempt's context, and so all work of Base for the attempt. It may be called
 // more than once, and is safe for concurrent use.
 func (a *attempt) release() {
-	if a.released.Swap(true) {
+	before := a.lifeEnd.Or(lifeEnded)
+	if before&lifeEnded != 0 {
 		return
 	}
 	if life := a.life.Load(); life != nil {
 		life.cancel(nil)
 	}
-	if a.endsContext {
+	if before&lifeEndsCall != 0 {
 		a.call.cancel(nil)
 	}
 }

@@ -20,11 +20,19 @@ func (a *attempt) lifetime() *lifetime {
 	ctx, cancel := context.WithCancelCause(a.call.ctx)
 	if !a.life.CompareAndSwap(nil, &lifetime{ctx, cancel}) {
 		cancel(nil) // another goroutine was first
-	} else if a.released.Load() {
+	} else if a.released() {
 		cancel(nil)
 	}
 	return a.life.Load()
 }
+
+// The bits of attempt.lifeEnd.
+const (
+	lifeEnded    = 1 << iota // the context has ended
+	lifeEndsCall             // its end cancels the call's context
+)
+
+func (a *attempt) released() bool { return a.lifeEnd.Load()&lifeEnded != 0 }
 
 func (a *attempt) endWith(cause error) { a.lifetime().cancel(cause) }
 
@@ -46,7 +54,7 @@ func (a *attemptContext) Deadline() (time.Time, bool) { return a.deadline, !a.de
 func (a *attemptContext) Done() <-chan struct{}       { return (*attempt)(a).lifetime().Done() }
 
 func (a *attemptContext) Err() error {
-	if a.life.Load() == nil && !a.released.Load() && a.call.ctx.Err() == nil {
+	if a.life.Load() == nil && !(*attempt)(a).released() && a.call.ctx.Err() == nil {
 		return nil
 	}
 	life := (*attempt)(a).lifetime()

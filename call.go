@@ -132,8 +132,7 @@ func (c *call) finish() (*http.Response, error) {
 	}
 	c.finished = true
 	if resp != nil {
-		c.last.endsContext = true // the context ends with the body of the response
-		if c.last.released.Load() {
+		if c.last.lifeEnd.Or(lifeEndsCall)&lifeEnded != 0 { // else the context ends with the body of the response
 			c.cancel(nil)
 		}
 		return resp, nil
