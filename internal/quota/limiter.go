@@ -3,7 +3,7 @@
 //
 // The headings of docs/rate-limits.md and where they are:
 //
-//   - Quotas that responses show: dimension.go, one quota; observation.go, what a response says of it;
+//   - Quotas that responses show: dimension.go, one quota; observation.go, what a response says of it,
 //     and the server's clock; learn.go, a bucket learns from a response.
 //   - Routes: route.go; bucket.go has the quotas of a credential and Key.
 //   - Rejections: rejection.go.
