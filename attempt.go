@@ -388,6 +388,19 @@ func (a *attempt) abandon() {
 	a.release()
 }
 
+// beginQueue notes that the attempt waits: for the circuit if it is held, else for the rate limit.
+func (a *attempt) beginQueue(until time.Time, held bool) {
+	c := a.call
+	a.visit.Record.queued.Add(1)
+	if c.traced() {
+		now := time.Now()
+		report := a.report
+		report.Request, report.Held = c.request, held
+		report.QueueWait, report.RetryWait = now.Sub(c.timeline.accounted), max(until.Sub(now), 0)
+		runHooks(c, queueWait, &report)
+	}
+}
+
 // release ends the attempt's context, and so all work of Base for the attempt. It may be called
 // more than once, and is safe for concurrent use.
 func (a *attempt) release() {

@@ -186,7 +186,7 @@ type heldAttempt attempt
 
 func (h *heldAttempt) WaitBegins(until time.Time, _ bool) {
 	h.report.Held = true
-	(*attempt)(h).beginQueue(until)
+	(*attempt)(h).beginQueue(until, true)
 }
 
 func (h *heldAttempt) WaitEnds() { (*attempt)(h).visit.Record.queued.Add(-1) }

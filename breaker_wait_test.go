@@ -774,3 +774,19 @@ func TestBreakerWait_lateProbes(t *testing.T) {
 		require.Greater(t, probes.Load(), int64(10))
 	})
 }
+
+// T12: an attempt that waits for the circuit and then for the limit says so each time.
+func TestBreakerWait_thenLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held []bool
+		tr := &resilienthttp.Transport{Breaker: fragile(4 * time.Second), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Base: failsAt(status(503), status(200)), Trace: &resilienthttp.Trace{
+			QueueWait: func(a *resilienthttp.Attempt) { held = append(held, a.Held) },
+		}}
+		once(t, tr, "/fails")
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, []bool{true, false}, held)
+		require.True(t, lastOf(t, resp).Held)
+	})
+}

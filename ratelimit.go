@@ -252,18 +252,7 @@ func (q *queuedAttempt) WaitBegins(until time.Time, fixed bool) {
 	if q.report.FixedLimit = fixed; !fixed {
 		q.report.quota = (*attempt)(q).exhausted(time.Now())
 	}
-	(*attempt)(q).beginQueue(until)
+	(*attempt)(q).beginQueue(until, false)
 }
 
 func (q *queuedAttempt) WaitEnds() { (*attempt)(q).visit.Record.queued.Add(-1) }
-
-func (a *attempt) beginQueue(until time.Time) {
-	c := a.call
-	a.visit.Record.queued.Add(1)
-	if c.traced() {
-		now := time.Now()
-		report := a.report
-		report.Request, report.QueueWait, report.RetryWait = c.request, now.Sub(c.timeline.accounted), max(until.Sub(now), 0)
-		runHooks(c, queueWait, &report)
-	}
-}

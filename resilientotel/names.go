@@ -6,7 +6,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 )
 
-// The names of all metrics that this package exports. Those of attempts are otelhttp's.
+// The names of all metrics that this package exports. Those of attempts are otelhttp's. A new one has its instrument where
+// those of its kind are (callmetrics.go, statemetrics.go, servermetrics.go), a row in docs/telemetry.md, a panel in
+// docs/grafana.json, and something in doEverything of the tests that records it.
 const (
 	metricCallDuration     = "resilienthttp.client.call.duration"
 	metricWaitDuration     = "resilienthttp.client.wait.duration"

@@ -50,7 +50,8 @@ const (
 )
 
 // meaningOf is the table of the fields. "Limit", or "limit", is the last word of what is before the
-// part and the name of the quota. Its "m" is the first one of each field in the table.
+// part and the name of the quota. Its "m" is the first one of each field in the table: another field would need a
+// case of its own before. A new field begins as one of mayLimit does.
 func meaningOf(field string) meaning {
 	i := min(strings.IndexByte(field, 'm')+len("mit"), len(field))
 	suffix := strings.TrimPrefix(field[i:], "-")
