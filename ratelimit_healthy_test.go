@@ -2,6 +2,7 @@ package resilienthttp_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"sync"
@@ -167,4 +168,56 @@ func TestRefutedQuota_releasesEvenly(t *testing.T) {
 			require.Greater(t, sent[i+10].Sub(sent[i]), 20*time.Millisecond, "ten requests at once, %v after the start", sent[i].Sub(sent[0]))
 		}
 	})
+}
+
+// Rejections that ask for no wait may be those of one customer or path: they delay no new call of another.
+func TestHealthyServer_beside429s(t *testing.T) {
+	for _, row := range []struct {
+		name            string
+		healthy, others float64 // new calls a second
+		path            string  // of the others
+	}{
+		{"one of twenty is served, another path: nearly at once", 1, 19, "/other"},
+		{"one of ten, the same path: nearly at once", 2, 18, "/"},
+		{"one of five, slowly: nearly at once", 1, 4, "/"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				random, begun := rand.New(rand.NewPCG(1, 2)), time.Now()
+				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					if r.Header.Get("Customer") == "rejected" {
+						return after(20*time.Millisecond, status(429))(r)
+					}
+					return after(50*time.Millisecond, status(200))(r)
+				})}
+				var calls, served atomic.Int64
+				var wg sync.WaitGroup
+				for time.Since(begun) < time.Minute {
+					time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second) / (row.healthy + row.others)))
+					healthy := random.Float64()*(row.healthy+row.others) < row.healthy
+					wg.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+						defer cancel()
+						req, start := get(t).WithContext(ctx), time.Now()
+						if !healthy {
+							req.URL.Path = row.path
+							req.Header.Set("Customer", "rejected")
+						}
+						resp, err := tr.RoundTrip(req)
+						if !healthy {
+							return
+						}
+						if calls.Add(1); err == nil && resp.StatusCode == http.StatusOK && time.Since(start) < 100*time.Millisecond {
+							served.Add(1)
+						}
+					})
+				}
+				wg.Wait()
+				require.GreaterOrEqual(t, float64(served.Load())/float64(calls.Load()), .99)
+				for _, s := range tr.State().Scopes {
+					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting)
+				}
+			})
+		})
+	}
 }

@@ -151,7 +151,8 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 	case c.hasBody && !c.getBody():
 		return 0, ErrNotReplayable
 	}
-	if !held { // otherwise the circuit paces it, or has paced the attempt before the Retry-After
+	limited := last.tooMany() && !blocked.IsZero() // then one retry is sent at a time
+	if !held && !limited {                         // otherwise the circuit paces it, or has paced the attempt before the Retry-After
 		permit, ok := c.takeTokens(retrybudget.Request{
 			Slow:      !moves && last.timedOut(),
 			Batch:     c.priority == PriorityBatch,

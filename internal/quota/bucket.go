@@ -99,10 +99,14 @@ func (b *bucket) tick(now time.Time) time.Time {
 const maxLate = time.Minute
 
 // blockedUntil returns the end of the block of the bucket or of the general one, or zero.
-func (b *bucket) blockedUntil(now time.Time) time.Time {
+func (b *bucket) blockedUntil(now time.Time, again bool) time.Time {
 	general := &b.account.general
 	general.tick(now)
-	if until := later(b.block.until, general.block.until); until.After(now) {
+	until := later(b.block.until, general.block.until)
+	if again {
+		until = later(until, b.block.again)
+	}
+	if until.After(now) {
 		return until
 	}
 	return time.Time{}
@@ -113,6 +117,12 @@ func (b *bucket) blockedUntil(now time.Time) time.Time {
 func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) (waited bool, rejected *waitqueue.Rejection) {
 	b.Mu.Lock()
 	now = b.tick(now)
+	if !r.Again && !b.block.again.IsZero() && b.opening(now, r.Cost, false).open(now) {
+		defer b.Mu.Unlock()
+		p.cost = r.Cost
+		b.use(&p.flight, now)
+		return false, nil // what waits here are retries
+	}
 	granted, e, rejected := b.TakeOrJoin(now, limits)
 	if e != nil {
 		b.Mu.Unlock()
@@ -160,9 +170,11 @@ type opening struct {
 	recheck time.Time // wait for a response of a request in flight, at most until then; zero: no wait
 }
 
+func (o opening) open(now time.Time) bool { return o.recheck.IsZero() && !o.at.After(now) }
+
 // opening returns when a request of that cost may be sent.
-func (b *bucket) opening(now time.Time, cost int64) opening {
-	o := opening{at: b.blockedUntil(now)}
+func (b *bucket) opening(now time.Time, cost int64, again bool) opening {
+	o := opening{at: b.blockedUntil(now, again)}
 	o.blocked = !o.at.IsZero()
 	for i := range b.dims {
 		d := &b.dims[i]
@@ -182,7 +194,7 @@ func (b *bucket) opening(now time.Time, cost int64) opening {
 			o.recheck = sooner(o.recheck, d.end.until())
 		}
 	}
-	if b.after.sent && now.Before(b.after.alone) {
+	if again && b.after.sent && now.Before(b.after.alone) {
 		o.recheck = sooner(o.recheck, b.after.alone)
 	}
 	return o

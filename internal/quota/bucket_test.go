@@ -592,13 +592,13 @@ func TestAlone_notSent(t *testing.T) {
 		b := newBucket()
 		b.after = release{alone: time.Now().Add(time.Second), since: time.Now()}
 		first := permitOf(b)
-		o := b.opening(time.Now(), 0)
+		o := b.opening(time.Now(), 0, true)
 		require.False(t, o.recheck.IsZero())
 		first.Cancel(time.Now())
-		o = b.opening(time.Now(), 0)
+		o = b.opening(time.Now(), 0, true)
 		require.True(t, o.recheck.IsZero(), "the next one may be sent")
 		permitOf(b)
-		o = b.opening(time.Now(), 0)
+		o = b.opening(time.Now(), 0, true)
 		require.False(t, o.recheck.IsZero(), "it goes alone")
 	})
 }

@@ -62,7 +62,7 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 
 // mayProbe reports whether a request that would be rejected is sent as a probe.
 func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
-	if !b.blockedUntil(now).IsZero() {
+	if !b.blockedUntil(now, p.again).IsZero() {
 		return false
 	}
 	may, proven := false, false

@@ -15,6 +15,9 @@ func (b *bucket) Dispatch(now time.Time) {
 	}
 	if b.Len() == 0 {
 		b.heldSince, b.after.end, wake = time.Time{}, time.Time{}, time.Time{} // Sweep may have rejected the last one
+		if !b.block.again.After(b.latest) {
+			b.block.again = time.Time{}
+		}
 	}
 	b.WakeAt(wake, b.latest)
 }
@@ -22,7 +25,7 @@ func (b *bucket) Dispatch(now time.Time) {
 // step releases the call at the head, or returns when that is possible.
 func (b *bucket) step(now time.Time) (wake time.Time) {
 	now = b.tick(now)
-	o := b.opening(now, b.HeadCost())
+	o := b.opening(now, b.HeadCost(), true)
 	interval := b.after.interval(now, b.Len())
 	switch {
 	case o.at.After(now):
@@ -51,8 +54,7 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 
 // Take implements waitqueue.Gate.
 func (b *bucket) Take(now time.Time, cost int64) (f flight, ok bool) {
-	o := b.opening(b.tick(now), cost)
-	if !o.recheck.IsZero() || o.at.After(now) {
+	if !b.opening(b.tick(now), cost, true).open(now) {
 		return f, false
 	}
 	f.cost = cost
@@ -66,7 +68,7 @@ func (b *bucket) Return(f flight, _ time.Time) { b.finish(&f, false) }
 // Estimate implements waitqueue.Gate. Calls use the quota of one window after the other, and are released evenly.
 func (b *bucket) Estimate(now time.Time, ahead waitqueue.Load, cost int64) (at time.Time, blocked bool) {
 	now = b.tick(now)
-	o := b.opening(now, cost)
+	o := b.opening(now, cost, true)
 	at, since := later(now, o.at), now
 	if !b.heldSince.IsZero() {
 		since = b.heldSince

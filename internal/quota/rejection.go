@@ -14,11 +14,13 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
-// them ask, or have lasted. The first success of a request that was sent later ends that block. If the first request
+// them ask. The first success of a request that was sent later ends that block. If they ask for no wait, the block is
+// of retries alone: new calls are sent, because another customer or path may be served. If the first request
 // after the reset of an exhausted quota is rejected again, the block is twice as long, because other
 // clients use the quota too.
 type block struct {
 	until time.Time // end of the block; zero: none
+	again time.Time // end of the block of retries, which rejections that ask for no wait make; zero: none
 	cause time.Time // a success of a request that was sent later ends the block
 
 	streak int64         // consecutive rejections
@@ -36,7 +38,7 @@ const (
 	// moment may only be the end of a window of a second.
 	minStreak, minStreakTime = 8, time.Second
 
-	// If they ask for no wait, the block is as long as they have lasted, within these bounds. Rejections of less time, or
+	// If they ask for no wait, the block of retries is as long as they have lasted, within these bounds. Rejections of less time, or
 	// of less than a response takes, may be all that requests above a limit of those in flight get.
 	minUnasked, maxUnasked = 300 * time.Millisecond, 2 * time.Second
 
@@ -68,7 +70,11 @@ func (b *block) reject(r rejection, longest, quick time.Duration, inflight int64
 	default:
 		lasted := r.now.Sub(b.first)
 		wait = cmp.Or(b.least, min(max(lasted, quick, minUnasked), maxUnasked))
-		if b.streak >= max(minStreak, inflight) && lasted >= min(wait, minStreakTime) {
+		switch {
+		case b.streak < max(minStreak, inflight), lasted < min(wait, minStreakTime):
+		case b.least == 0:
+			b.again = r.now.Add(min(wait, longest))
+		default:
 			b.extend(r.now.Add(min(wait, longest)), r.sent)
 		}
 	}
@@ -104,6 +110,9 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 
 func (b *block) succeed(sent time.Time) {
 	b.streak = 0
+	if b.again.After(sent) {
+		b.again = sent // over, but its retries may wait for one another
+	}
 	if sent.After(b.cause) {
 		b.until = time.Time{}
 	}

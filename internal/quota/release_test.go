@@ -68,9 +68,9 @@ func TestRelease_earlierResponse(t *testing.T) {
 		b.after = release{alone: time.Now().Add(time.Second), since: time.Now()}
 		first := permitOf(b)
 		b.finish(&earlier.flight, true)
-		require.NotZero(t, b.opening(time.Now(), 0).recheck, "others still wait for the first")
+		require.NotZero(t, b.opening(time.Now(), 0, true).recheck, "others still wait for the first")
 		b.finish(&first.flight, true)
-		require.Zero(t, b.opening(time.Now(), 0).recheck)
+		require.Zero(t, b.opening(time.Now(), 0, true).recheck)
 	})
 }
 

@@ -89,7 +89,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *wai
 			if r.NoWait && s.limitedLately(g.now) {
 				return Permit{}, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: g.now}
 			}
-			p = Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path}
+			p = Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path, again: r.Again}
 			waited, rejected := p.bucket.enter(&p, &r, g.now, g.limits)
 			if g.pass(waited); rejected != nil {
 				return Permit{}, rejected
@@ -174,7 +174,7 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	if !s.limiter.Follow || !s.active.Load() && !resp.Shows() {
 		return
 	}
-	p := Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path}
+	p := Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path, again: r.Again}
 	p.sent, p.cost = s.limiter.steady(sent), r.Cost
 	of := s.learn(&p, resp, now)
 	of.Mu.Lock()
@@ -238,5 +238,5 @@ func (s *Set) BlockedUntil(r Request, now time.Time) time.Time {
 	b := s.bucketOf(&r)
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	return b.blockedUntil(b.tick(now))
+	return b.blockedUntil(b.tick(now), r.Again)
 }

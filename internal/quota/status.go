@@ -66,7 +66,7 @@ func (b *bucket) status(s Status, now time.Time) (all []Status) {
 	}
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
-	s.BlockedUntil = b.blockedUntil(now)
+	s.BlockedUntil = b.blockedUntil(now, true)
 	for _, d := range b.dims { // copies
 		if d.roll(now, b.inflight); d.standing != followed {
 			continue
