@@ -140,3 +140,27 @@ func TestState_sharedLimit(t *testing.T) {
 		pass(time.Second)
 	})
 }
+
+// MaxWait is a wait for the quota: a call that never waits for one waits for the store, or all would be rejected for ever.
+func TestRateLimit_sharedNeverWaits(t *testing.T) {
+	for _, row := range []struct {
+		name  string
+		limit *resilienthttp.RateLimit
+	}{
+		{"Limit: all are sent", &resilienthttp.RateLimit{Limit: 10, MaxWait: -1}},
+		{"quotas of the server: all are sent", &resilienthttp.RateLimit{MaxWait: -1}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				row.limit.Shared = new(quotastore.Memory)
+				tr := &resilienthttp.Transport{RateLimit: row.limit, Base: script(status(200))}
+				for range 3 {
+					resp, err := tr.RoundTrip(get(t))
+					require.NoError(t, err)
+					readAll(t, resp)
+					pass(time.Second)
+				}
+			})
+		})
+	}
+}

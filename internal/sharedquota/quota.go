@@ -87,6 +87,14 @@ func (q *Quota) Remaining() (int64, bool) {
 	return max(q.allocation.inStore+q.allocation.tokens, 0), q.allocation.at > 0
 }
 
+// Enter takes a permit. A call that must not wait for the quota waits for the store: nothing else begins a store call.
+func (q *Quota) Enter(t time.Time, limits waitqueue.Limits) (Permit, bool, *waitqueue.Rejection) {
+	if limits.MaxWait < 0 {
+		limits.MaxWait = firstTimeout
+	}
+	return q.Queue.Enter(t, limits)
+}
+
 // Take implements waitqueue.Gate.
 func (q *Quota) Take(t time.Time, _ int64) (Permit, bool) {
 	now := q.since(t)
