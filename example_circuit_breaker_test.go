@@ -14,8 +14,9 @@ import (
 // A circuit opens when 90 % of 20 results are failures. The next call is rejected without a
 // request.
 func ExampleBreaker() {
-	served := []http.Handler{faulttest.Status(http.StatusOK), faulttest.Status(http.StatusOK)}
-	api := faulttest.New(nil, faulttest.Sequence(append(served, faulttest.Status(http.StatusInternalServerError))...))
+	const takes = 5 * time.Millisecond
+	served, failed := faulttest.Reply{Status: http.StatusOK, Delay: takes}, faulttest.Reply{Status: http.StatusInternalServerError, Delay: takes}
+	api := faulttest.New(nil, faulttest.Sequence(served, served, failed))
 	defer api.Close()
 
 	transport := &resilienthttp.Transport{
