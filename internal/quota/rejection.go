@@ -72,6 +72,7 @@ func (b *block) reject(r rejection, longest, quick time.Duration, inflight int64
 		wait = cmp.Or(b.least, min(max(lasted, quick, minUnasked), maxUnasked))
 		switch {
 		case b.streak < max(minStreak, inflight), lasted < min(wait, minStreakTime):
+		case b.least == 0 && lasted > time.Duration(b.streak)*maxUnasked: // so few calls say little of the next second
 		case b.least == 0:
 			b.again = r.now.Add(min(wait, longest))
 		default:

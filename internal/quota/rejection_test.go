@@ -75,6 +75,7 @@ func TestBlock(t *testing.T) {
 		{"a success of an earlier request: does not", []step{streak(8, 0, 150*ms, 1), served(1045 * ms)}, 1060*ms + s},
 		{"no wait is asked for: as long as it has lasted, at most 2 s", []step{unasked(20, s, 0)}, 21 * s},
 		{"no wait is asked for, seven: too few", []step{unasked(7, s, 0)}, 0},
+		{"no wait is asked for, one each three seconds: too few", []step{unasked(20, 3*s, 0)}, 0},
 		{"no wait is asked for, for less than .3 s: not yet", []step{unasked(100, ms, 0)}, 0},
 		{"no wait is asked for, for .3 s: blocked", []step{unasked(301, ms, 0)}, 600 * ms},
 		{"no wait is asked for, for less than a response takes: not yet", []step{unasked(301, ms, 500*ms)}, 0},
