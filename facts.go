@@ -121,9 +121,10 @@ func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err erro
 	if limit := c.rateLimit; limit.Key != nil || limit.Cost != nil { // other calls take no memory for it
 		f.quotas = limit.needs(req)
 	}
-	f.key = c.idempotency.chooseKey(req, options.key)
+	name, empty := field.Find(req.Header, c.idempotency.Header)
+	f.key = c.idempotency.chooseKey(req, name, options.key)
 	f.owner = f.findOwner()
-	f.header = f.sharedHeader()
+	f.header = f.sharedHeader(empty)
 	if req.Cancel != nil {
 		f.ctx, f.cancel = mergeRequestCancel(req)
 	}
@@ -160,18 +161,17 @@ func (f *facts) findOwner() retryOwner {
 func (f *facts) traced() bool { return f.trace != nil || len(f.options.traces) > 0 }
 
 // sharedHeader returns the header that all attempts share: the caller's map, or a copy with added
-// fields.
-func (f *facts) sharedHeader() http.Header {
+// fields. empty is the name of a field of the key without a value: with a key, a server would find two fields.
+func (f *facts) sharedHeader(empty string) http.Header {
 	header := f.request.Header
 	owned := f.ownsRetries || f.options.owned
 	prioritized := false
 	if f.priority != PriorityDefault {
-		name, empty := field.Find(header, field.PriorityHeader)
-		prioritized = name == "" && empty == ""
+		name, unset := field.Find(header, field.PriorityHeader)
+		prioritized = name == "" && unset == ""
 	}
-	empty := "" // a field of the key without a value: a server would find two fields
-	if f.key.value != "" {
-		_, empty = field.Find(header, f.idempotency.Header)
+	if f.key.value == "" {
+		empty = "" // it stays as the caller sent it
 	}
 	changes := f.key.added || empty != "" || owned || prioritized
 	if !changes && header != nil {

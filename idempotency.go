@@ -78,7 +78,9 @@ func (i Idempotency) withDefaults() Idempotency {
 	if i.Methods == nil {
 		i.Methods = []string{http.MethodPost, http.MethodPatch}
 	}
-	i.MaxLength = min(cmp.Or(max(i.MaxLength, 0), idempotencykey.MaxLength), idempotencykey.MaxLength)
+	if i.MaxLength <= 0 || i.MaxLength > idempotencykey.MaxLength {
+		i.MaxLength = idempotencykey.MaxLength
+	}
 	return i
 }
 
@@ -93,9 +95,9 @@ type idempotencyKey struct {
 	invalid error // of NewKey or the context: the call cannot be sent
 }
 
-// chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey.
-func (i *Idempotency) chooseKey(req *http.Request, ofContext string) idempotencyKey {
-	if name, _ := field.Find(req.Header, i.Header); name != "" {
+// chooseKey finds or makes the key of a request. ofContext is the key of WithIdempotencyKey, and name that of a field with a key.
+func (i *Idempotency) chooseKey(req *http.Request, name, ofContext string) idempotencyKey {
+	if name != "" {
 		return idempotencyKey{value: field.Value(req.Header, name), callers: true}
 	}
 	own := ofContext != ""

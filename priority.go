@@ -1,7 +1,6 @@
 package resilienthttp
 
 import (
-	"cmp"
 	"context"
 	"net/http"
 	"strconv"
@@ -29,10 +28,13 @@ const (
 
 // String returns "batch", "default" or "critical", and a number for any other value.
 func (p Priority) String() string {
-	if p == PriorityDefault {
+	switch p {
+	case PriorityDefault:
 		return "default"
+	case PriorityBatch, PriorityCritical:
+		return field.FormatPriority(int8(p))
 	}
-	return cmp.Or(field.FormatPriority(int8(p)), "Priority("+strconv.Itoa(int(p))+")")
+	return "Priority(" + strconv.Itoa(int(p)) + ")"
 }
 
 // known returns p, or PriorityDefault for an unknown value.

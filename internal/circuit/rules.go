@@ -40,7 +40,10 @@ type Rules struct {
 func (r Rules) withDefaults() Rules {
 	r.FailureRatio = min(cmp.Or(r.FailureRatio, DefaultFailureRatio), 1)
 	r.MinRequests = max(cmp.Or(r.MinRequests, DefaultMinRequests), 1)
-	r.Window = max(cmp.Or(max(r.Window, 0), DefaultWindow), window.MinLength)
+	if r.Window <= 0 {
+		r.Window = DefaultWindow
+	}
+	r.Window = max(r.Window, window.MinLength)
 	r.Cooldown = min(max(cmp.Or(r.Cooldown, DefaultCooldown), minCooldown), maxCooldown)
 	r.MaxCooldown = min(max(cmp.Or(r.MaxCooldown, DefaultMaxCooldown), r.Cooldown), maxCooldown)
 	r.Probes = max(cmp.Or(r.Probes, DefaultProbes), 1)

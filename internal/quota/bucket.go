@@ -98,7 +98,8 @@ func (b *bucket) tick(now time.Time) time.Time {
 // maxLate is the longest delay between reading the clock and getting the lock.
 const maxLate = time.Minute
 
-// blockedUntil returns the end of the block of the bucket or of the general one, or zero.
+// blockedUntil returns the end of the block of the bucket or of the general one, or zero. A call that was sent before (again)
+// also waits for the block of retries.
 func (b *bucket) blockedUntil(now time.Time, again bool) time.Time {
 	general := &b.account.general
 	general.tick(now)

@@ -174,7 +174,7 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	if !s.limiter.Follow || !s.active.Load() && !resp.Shows() {
 		return
 	}
-	p := Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path, again: r.Again}
+	p := Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path}
 	p.sent, p.cost = s.limiter.steady(sent), r.Cost
 	of := s.learn(&p, resp, now)
 	of.Mu.Lock()
