@@ -62,11 +62,11 @@ type attemptResult struct {
 
 // attemptConn is what Base did to send an attempt.
 type attemptConn struct {
-	hooks       httptrace.ClientTrace       // of its request
-	reached     atomic.Uint32               // how far Base came: reachedDial and so on
-	pool        atomic.Uint32               // 1 + number of its pool of Connections; zero means none
-	conn        atomic.Pointer[watchedConn] // its HTTP/2 connection of Connections
-	readsBefore atomic.Uint64               // watchedConn.reads when it got the connection
+	hooks       atomic.Pointer[httptrace.ClientTrace] // of its request; nil: Base has not asked for them
+	reached     atomic.Uint32                         // how far Base came: reachedDial and so on
+	pool        atomic.Uint32                         // 1 + number of its pool of Connections; zero means none
+	conn        atomic.Pointer[watchedConn]           // its HTTP/2 connection of Connections
+	readsBefore atomic.Uint64                         // watchedConn.reads when it got the connection
 }
 
 // endReason is how an attempt ended, in addition to its status and error.
@@ -141,12 +141,6 @@ func (c *call) makeRequest(a *attempt, now time.Time) *Error {
 			return err
 		}
 	}
-	// The hooks note whether Base got a connection, and which. Without one, an EOF, a reset or a timeout proves that
-	// nothing was sent.
-	a.hooks.GetConn, a.hooks.GotConn = a.onGetConn, a.onGotConn
-	if httptrace.ContextClientTrace(c.ctx) != nil {
-		httptrace.WithClientTrace(c.ctx, &a.hooks) // adds the caller's hooks
-	}
 	a.request = *c.request.WithContext((*attemptContext)(a))
 	if server != nil {
 		a.request.URL, a.request.Host = c.route.URL(server.Target, c.request.URL), ""
@@ -198,6 +192,20 @@ type keyOf struct {
 func (k keyOf) Value(key any) any {
 	*k.key = key
 	return nil
+}
+
+// trace returns the hooks of the request. They note whether Base got a connection, and which. Without one, an EOF, a reset
+// or a timeout proves that nothing was sent.
+func (a *attempt) trace() *httptrace.ClientTrace {
+	if hooks := a.hooks.Load(); hooks != nil {
+		return hooks
+	}
+	hooks := &httptrace.ClientTrace{GetConn: a.onGetConn, GotConn: a.onGotConn}
+	if ctx := a.call.ctx; httptrace.ContextClientTrace(ctx) != nil {
+		httptrace.WithClientTrace(ctx, hooks) // adds the caller's hooks
+	}
+	a.hooks.CompareAndSwap(nil, hooks) // another goroutine may have been first
+	return a.hooks.Load()
 }
 
 func (a *attempt) onGetConn(string) {
@@ -280,7 +288,8 @@ func (a *attempt) observe(resp *http.Response, err error) {
 
 	// Code of Base and of Classify may panic here. It runs before the gates have the result, so
 	// abandon can still return the permits.
-	info := parseResponse(resp, a.report.status(), now, c.rateLimit.IgnoreHeaders)
+	var info responseInfo
+	info.parse(resp, a.report.status(), now, c.rateLimit.IgnoreHeaders)
 	if problem := isQuotaProblem(resp); problem || c.policy.ClassifyBody != nil {
 		if info.prefix, info.read = a.readPrefix(resp); info.read {
 			now = time.Now()

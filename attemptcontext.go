@@ -67,7 +67,7 @@ func (a *attemptContext) Err() error {
 
 func (a *attemptContext) Value(key any) any {
 	if key == traceKey {
-		return &a.hooks
+		return (*attempt)(a).trace()
 	}
 	switch key.(type) {
 	case optionsKey:

@@ -50,11 +50,10 @@ func (c *call) begin() *Error {
 	if c.request != nil {
 		c.before = c.request.Response
 	}
-	known, list, err := factsOf(c.config, c.request)
+	list, err := c.find()
 	if err != nil {
 		return &Error{Err: err}
 	}
-	c.facts = known
 	c.timeline.accounted = c.start
 	c.findServers(list)
 	if c.key.invalid != nil {

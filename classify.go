@@ -220,25 +220,22 @@ const (
 	doNotRetry
 )
 
-// parseResponse reads the header of a response. It reads some fields of failures only. Of
-// failures it also reads quotas that are ignored, because the verdict and the wait of the call
-// depend on them.
-func parseResponse(resp *http.Response, status int, now time.Time, ignoreQuotas bool) responseInfo {
-	var info responseInfo
-	if resp == nil || len(resp.Header) == 0 {
-		return info
+// parse reads the header of a response. It reads some fields of failures only. Of failures it also reads quotas that are
+// ignored, because the verdict and the wait of the call depend on them.
+func (r *responseInfo) parse(resp *http.Response, status int, now time.Time, ignoreQuotas bool) {
+	if resp == nil {
+		return
 	}
 	failure := status >= http.StatusBadRequest
 	if failure || !ignoreQuotas {
-		info.quota, _ = ratelimitheader.Parse(resp.Header, now)
+		r.quota, _ = ratelimitheader.Parse(resp.Header, now)
 	}
 	if failure {
-		info.parseFailure(resp.Header, now)
-		if resp.StatusCode < http.StatusBadRequest && info.hint == doRetry {
-			info.hint = noHint // the server wrote the header of a stream before the stream failed
+		r.parseFailure(resp.Header, now)
+		if resp.StatusCode < http.StatusBadRequest && r.hint == doRetry {
+			r.hint = noHint // the server wrote the header of a stream before the stream failed
 		}
 	}
-	return info
 }
 
 func (r *responseInfo) parseFailure(h http.Header, now time.Time) {

@@ -59,18 +59,19 @@ const (
 	ownerRepeater                   // an outer layer, which sends the same request again
 )
 
-// factsOf finds the facts of a call, and its list of endpoints, or nil. It rejects a request that no RoundTripper could
-// send.
-func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err error) {
+// find finds the facts of a call with a config and a request, and its list of endpoints, or nil. It rejects a request that
+// no RoundTripper could send.
+func (f *facts) find() (list *route.Route, err error) {
+	req := f.request
 	switch {
 	case req == nil:
-		return facts{}, nil, fmt.Errorf("%w: nil Request", neterr.ErrMalformed)
+		return nil, fmt.Errorf("%w: nil Request", neterr.ErrMalformed)
 	case req.URL == nil:
-		return facts{}, nil, fmt.Errorf("%w: nil Request.URL", neterr.ErrMalformed)
+		return nil, fmt.Errorf("%w: nil Request.URL", neterr.ErrMalformed)
 	case req.Body == nil && req.ContentLength != 0:
-		return facts{}, nil, fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
-	case c.invalid != nil:
-		return facts{}, nil, c.invalid
+		return nil, fmt.Errorf("%w: ContentLength %d with nil Body", neterr.ErrMalformed, req.ContentLength)
+	case f.invalid != nil:
+		return nil, f.invalid
 	}
 	list, routed := req.Context().(*route.Route)
 	if routed {
@@ -80,37 +81,35 @@ func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err erro
 		// The program sends a Response.Request. Its context would keep the previous call in memory.
 		req = req.WithContext(sent.request.Context())
 	}
-	ctx, start := req.Context(), time.Now()
-	options, policy := optionsOf(ctx), c.policy.Load()
-	if own := options.policy; own != nil {
-		if policy, err = own, errors.Join(options.invalid, c.deadlineHeader.checkMargin(own)); err != nil {
-			return facts{}, nil, err
+	start := time.Now()
+	f.request, f.ctx, f.cancel = req, req.Context(), func(error) {}
+	f.options, f.policy = optionsOf(f.ctx), f.config.policy.Load()
+	if own := f.options.policy; own != nil {
+		if f.policy, err = own, errors.Join(f.options.invalid, f.deadlineHeader.checkMargin(own)); err != nil {
+			return nil, err
 		}
 	}
-	importance := Priority(options.priority)
-	var outer *attempt
-	if options.single { // it is set for every call inside another Transport
-		if outer, err = outerAttempt(ctx); err != nil {
-			return facts{}, nil, err
+	f.priority = Priority(f.options.priority)
+	if f.options.single { // it is set for every call inside another Transport
+		if f.outer, err = outerAttempt(f.ctx); err != nil {
+			return nil, err
 		}
 	}
-	if outer != nil {
-		importance = outer.call.priority
+	if f.outer != nil {
+		f.priority = f.outer.call.priority
 	}
-	deadline, bounded := ctx.Deadline()
+	deadline, bounded := f.ctx.Deadline()
 	if bounded && deadline.IsZero() {
 		deadline = deadline.Add(1) // zero means none
 	}
-	hasBody := req.Body != nil && req.Body != http.NoBody
-	f = facts{
-		config: c, request: req, before: req.Response, ctx: ctx, cancel: func(error) {}, options: options, policy: policy,
-		start: start, deadline: deadline, scope: req.URL.Host, outer: outer, priority: importance,
-		hasBody: hasBody, replayable: !hasBody || req.GetBody != nil,
+	f.start, f.deadline = start, deadline
+	f.hasBody = req.Body != nil && req.Body != http.NoBody
+	f.replayable = !f.hasBody || req.GetBody != nil
+	f.scope = req.URL.Host
+	if f.config.scope != nil {
+		f.scope = f.config.scope(req)
 	}
-	if c.scope != nil {
-		f.scope = c.scope(req)
-	}
-	switch byLeave := policy.Idempotent != nil && policy.Idempotent(req); {
+	switch byLeave := f.policy.Idempotent != nil && f.policy.Idempotent(req); {
 	case safeMethod(req.Method):
 		f.repeats = repeatsNothing
 	case byLeave:
@@ -118,17 +117,17 @@ func factsOf(c *config, req *http.Request) (f facts, list *route.Route, err erro
 	case req.Method == http.MethodPut, req.Method == http.MethodDelete:
 		f.repeats = repeatsResult
 	}
-	if limit := c.rateLimit; limit.Key != nil || limit.Cost != nil { // other calls take no memory for it
+	if limit := f.rateLimit; limit.Key != nil || limit.Cost != nil { // other calls take no memory for it
 		f.quotas = limit.needs(req)
 	}
-	name, empty := field.Find(req.Header, c.idempotency.Header)
-	f.key = c.idempotency.chooseKey(req, name, options.key)
+	name, empty := field.Find(req.Header, f.idempotency.Header)
+	f.key = f.idempotency.chooseKey(req, name, f.options.key)
 	f.owner = f.findOwner()
 	f.header = f.sharedHeader(empty)
 	if req.Cancel != nil {
 		f.ctx, f.cancel = mergeRequestCancel(req)
 	}
-	return f, list, nil
+	return list, nil
 }
 
 // outerAttempt returns the attempt of an outer Transport that makes the call, or nil.

@@ -16,11 +16,11 @@ type Attempt struct {
 	Concurrent bool   // it was sent while another was in flight: a hedge, or because that was slow
 	FixedLimit bool   // it waited for RateLimit.Limit or MaxInFlight, and not for a quota of the server
 	Held       bool   // it waited for the circuit
-	Endpoint   string // its Name in package endpoints; "" means that the call has no list
 	Resent     bool   // net/http has sent it again by itself, because a reused connection broke: see InDoubt
+	fact       fact   // what is known of its work
+	event      uint16 // the status that the failure event of its stream is like; 0: none
+	Endpoint   string // its Name in package endpoints; "" means that the call has no list
 
-	fact  fact         // what is known of its work
-	event uint16       // the status that the failure event of its stream is like; 0: none
 	of    *attempt     // nil: a program made it
 	named *[]string    // see Policies; nil: none
 	quota *QuotaStatus // the exhausted quota for which it waited, or that its 429 shows; nil: none
