@@ -102,7 +102,9 @@ const maxLate = time.Minute
 // also waits for the block of retries.
 func (b *bucket) blockedUntil(now time.Time, again bool) time.Time {
 	general := &b.account.general
-	general.tick(now)
+	if general != b {
+		general.tick(now)
+	}
 	until := later(b.block.until, general.block.until)
 	if again {
 		until = later(until, b.block.again)
@@ -115,7 +117,7 @@ func (b *bucket) blockedUntil(now time.Time, again bool) time.Time {
 
 // enter takes the permit. It waits for it if the limits allow. A hedge takes none of the last half. A call that would
 // be rejected may be a probe.
-func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits waitqueue.Limits) (waited bool, rejected *waitqueue.Rejection) {
+func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.Limits) (waited bool, rejected *waitqueue.Rejection) {
 	b.Mu.Lock()
 	now = b.tick(now)
 	if !r.Again && !b.block.again.IsZero() && b.opening(now, r.Cost, false).open(now) {

@@ -75,8 +75,8 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 	b := p.bucket
 	var of *bucket // the bucket that the response names
 	if b != nil {
-		of = p.set.learn(p, resp, now)
 		b.Mu.Lock()
+		of = p.set.learn(p, resp, now)
 		if p.probe {
 			b.endProbe(p, resp, b.tick(now))
 		}

@@ -54,11 +54,11 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 
 // Take implements waitqueue.Gate.
 func (b *bucket) Take(now time.Time, cost int64) (f flight, ok bool) {
-	if !b.opening(b.tick(now), cost, true).open(now) {
+	if !b.opening(now, cost, true).open(now) {
 		return f, false
 	}
 	f.cost = cost
-	b.use(&f, b.latest)
+	b.use(&f, now)
 	return f, true
 }
 

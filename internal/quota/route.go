@@ -150,8 +150,6 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response) bool {
 	if b != &b.account.general || len(a.Quota.Dimensions) == 0 {
 		return false
 	}
-	b.Mu.Lock()
-	defer b.Mu.Unlock()
 	return slices.ContainsFunc(a.Quota.Dimensions, func(field ratelimitheader.Dimension) bool {
 		d := b.known(field.Name)
 		if d == nil || d.limit <= 0 {

@@ -90,7 +90,7 @@ func (s *Set) Admit(ctx context.Context, r Request, now time.Time) (Permit, *wai
 				return Permit{}, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: g.now}
 			}
 			p = Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path, again: r.Again}
-			waited, rejected := p.bucket.enter(&p, &r, g.now, g.limits)
+			waited, rejected := p.bucket.enter(&p, &r, g.now, &g.limits)
 			if g.pass(waited); rejected != nil {
 				return Permit{}, rejected
 			}
@@ -176,13 +176,13 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 	}
 	p := Permit{set: s, bucket: s.bucketOf(&r), method: r.Method, path: r.Path}
 	p.sent, p.cost = s.limiter.steady(sent), r.Cost
+	p.bucket.Mu.Lock()
 	of := s.learn(&p, resp, now)
-	of.Mu.Lock()
 	if s.first.CompareAndSwap(nil, of) {
 		of.early = inFlight + 1
 		of.inflight += of.early
 	}
-	of.Mu.Unlock()
+	p.bucket.Mu.Unlock()
 	first := s.first.Load()
 	first.leave(&p, now)
 	if b := p.bucket; b != first { // a success may end the block of calls that wait in it
@@ -203,7 +203,7 @@ func (b *bucket) leave(p *Permit, now time.Time) {
 	b.Dispatch(now)
 }
 
-// learn learns from a response, and returns the bucket that the response names.
+// learn learns from a response, and returns the bucket that the response names. The account is locked.
 func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	of = p.bucket
 	if a.Status == 0 {
@@ -221,8 +221,6 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	if a.rejected() {
 		s.limited.Store(max(int64(now.Sub(s.limiter.origin)), 1))
 	}
-	of.Mu.Lock()
-	defer of.Mu.Unlock()
 	if of.learn(p, a, now); of != p.bucket {
 		of.Dispatch(now)
 	}

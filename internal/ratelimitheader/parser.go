@@ -2,7 +2,6 @@ package ratelimitheader
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -88,9 +87,6 @@ func (p *parser) finish() {
 	p.addNamed(false)
 	if p.state.Global {
 		p.state.Bucket, p.state.PerID = "", false
-	}
-	if slices.ContainsFunc(p.state.Dimensions, func(d Dimension) bool { return !d.Instant.IsZero() }) {
-		p.state.Date = p.date
 	}
 }
 

@@ -182,6 +182,9 @@ func (p *parser) add(q *quota) {
 	if q.reset.wait <= 0 || p.has(q.name) {
 		return
 	}
+	if !q.reset.instant.IsZero() {
+		p.state.Date = p.date
+	}
 	if p.state.Dimensions == nil {
 		p.state.Dimensions = make([]Dimension, 0, max(p.count, 1))
 	}

@@ -113,7 +113,7 @@ func entryAt[P any](place *list.Element) *Entry[P] {
 // Enter takes a permit. It waits for it if the limits allow.
 func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, rejected *Rejection) {
 	q.Mu.Lock()
-	p, e, rejected := q.TakeOrJoin(now, limits)
+	p, e, rejected := q.TakeOrJoin(now, &limits)
 	if e == nil && rejected == nil {
 		q.Gate.Dispatch(now)
 	}
@@ -124,13 +124,13 @@ func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, reject
 }
 
 // TakeOrJoin takes a permit, or queues the call. The lock is held.
-func (q *Queue[P]) TakeOrJoin(now time.Time, limits Limits) (p P, e *Entry[P], rejected *Rejection) {
+func (q *Queue[P]) TakeOrJoin(now time.Time, limits *Limits) (p P, e *Entry[P], rejected *Rejection) {
 	if q.calls.Len() == 0 {
 		if p, ok := q.Gate.Take(now, limits.Cost); ok {
 			return p, nil, nil
 		}
 	}
-	e, rejected = q.Join(now, limits)
+	e, rejected = q.Join(now, *limits)
 	return p, e, rejected
 }
 
