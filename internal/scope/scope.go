@@ -243,22 +243,22 @@ func (s *shard[K, V]) add(m *Map[K, V], key K, evictKept bool) *V {
 
 // victim returns the index of the entry to evict. free is false if all entries are protected, and
 // the index is negative if all are held. The first round of the hand clears the used marks, so
-// that the second finds each entry that may be evicted. If held entries have made the ring longer,
-// later keys search in the rest of it. The shard is locked and full.
+// that the second finds each entry that may be evicted; without a used entry there is none. If held
+// entries have made the ring longer, later keys search in the rest of it. The shard is locked and full.
 func (s *shard[K, V]) victim(m *Map[K, V]) (index int, free bool) {
 	index = -1
-	for range min(len(s.ring), 2*s.size) * 2 {
+	unused := 0 // entries since the last used one: after a round of them, the next finds the same
+	for steps := 2 * min(len(s.ring), 2*s.size); steps > 0 && unused < len(s.ring); steps-- {
 		i := s.hand
 		s.hand = (i + 1) % len(s.ring)
 		e := s.ring[i]
-		used := e.used.Load()
-		if used {
+		unused++
+		switch {
+		case e.used.Load():
 			e.used.Store(false)
-		}
-		held := m.Held != nil && m.Held(&e.value)
-		switch kept := m.Keep != nil && m.Keep(&e.value); {
-		case held || used:
-		case !kept:
+			unused = 0
+		case m.Held != nil && m.Held(&e.value):
+		case m.Keep == nil || !m.Keep(&e.value):
 			return i, true
 		case index < 0:
 			index = i
