@@ -56,6 +56,7 @@ func Repeat(ctx context.Context, again func(error) bool, f func(last error) erro
 		if try == Tries || !again(err) {
 			return err
 		}
+		// Two transactions that have locked each other out must not meet again.
 		if err := sleep.Jittered(ctx, pause); err != nil {
 			return err
 		}
@@ -65,6 +66,7 @@ func Repeat(ctx context.Context, again func(error) bool, f func(last error) erro
 
 // Ended returns err, joined with the context's own error if the context has ended.
 func Ended(ctx context.Context, err error) error {
+	// A canceled statement may return an error of the connection alone, and callers look for the context's.
 	if err == nil || ctx.Err() == nil || errors.Is(err, ctx.Err()) {
 		return err
 	}

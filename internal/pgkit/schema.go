@@ -167,7 +167,7 @@ func (s *Schema) compare(ctx context.Context, through Sender, table string, want
 	if err != nil || len(got) == 0 && table == s.Versions {
 		return false, err
 	}
-	if len(got) == 0 {
+	if len(got) == 0 { // the versions say that it was made
 		return false, foreign(fmt.Errorf("table %q does not exist", table))
 	}
 	for name, kind := range want {
@@ -205,7 +205,7 @@ func (s *Schema) upgrade(ctx context.Context, t Sender) error {
 	if err != nil {
 		return err
 	}
-	v, err := s.version(ctx, t)
+	v, err := s.version(ctx, t) // again: another process may have held the lock to migrate
 	if err != nil || v >= len(s.Steps) {
 		return err
 	}
@@ -245,7 +245,7 @@ func (s *Schema) apply(ctx context.Context, t Sender, v int) error {
 			continue
 		}
 		err := t.Send(ctx, &Statement{Text: text})
-		if HasCode(err, duplicateTable) {
+		if HasCode(err, duplicateTable) { // the versions do not have it, so another program made it
 			return foreign(err)
 		}
 		if err != nil {

@@ -85,7 +85,7 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	cost := 1.0
 	switch {
 	case rules.Static:
-	case r.Slow:
+	case r.Slow: // a small bucket must not make it impossible
 		cost = max(1, min(rules.Tokens, slowCost))
 	case r.Cost > 0:
 		cost = r.Cost
@@ -103,7 +103,7 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 
 // fill adds the tokens of the calls since the last fill, and returns the capacity. The bucket is locked.
 func (b *Bucket) fill(rules *Rules, now time.Time) (capacity float64) {
-	if !b.begun {
+	if !b.begun { // the zero Bucket does not know the rules, and is full
 		b.begun, b.tokens = true, rules.Tokens
 	}
 	calls := b.calls.Load() // before the capacity, which then contains them

@@ -24,6 +24,7 @@ func (q *Quota) useShare(now time.Duration) bool {
 	if !q.outage.down || now < max(q.after, q.outage.next) {
 		return false
 	}
+	// A pause saves up no share: a burst of it could exceed the quota together with those of the others.
 	q.outage.next = max(q.outage.next, now-callInterval) + q.interval(q.members.n)
 	q.allocation.owe(now)
 	return true

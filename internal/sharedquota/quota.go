@@ -110,7 +110,7 @@ func (q *Quota) Take(t time.Time, _ int64) (Permit, bool) {
 // Return implements waitqueue.Gate.
 func (q *Quota) Return(p Permit, _ time.Time) {
 	if p == permitFirst {
-		q.first.sent = 0
+		q.first.sent = 0 // another one may be the first at once
 	} else if p == permitToken {
 		q.allocation.tokens++
 	}
@@ -120,6 +120,7 @@ func (q *Quota) Return(p Permit, _ time.Time) {
 func (q *Quota) Estimate(t time.Time, ahead waitqueue.Load, _ int64) (at time.Time, blocked bool) {
 	now := q.since(t)
 	wait := max(q.after-now, 0)
+	// What this process has and what the store had are used first; the rest comes at the rule's rate.
 	if beyond := ahead.Calls - q.allocation.tokens - q.allocation.inStore; beyond > 0 && q.rule.Limit > 0 {
 		wait += q.interval(float64(beyond))
 	}
@@ -135,14 +136,15 @@ func (q *Quota) interval(tokens float64) time.Duration {
 func (q *Quota) Dispatch(t time.Time) {
 	now := q.since(t)
 	if q.call.running && now >= q.call.began+q.call.timeout {
-		q.fail(now)
+		q.fail(now) // before the grants, which may then use the share
 	}
 	q.GrantAll(t)
 	wake := q.proceed(now)
+	// The first request may hang: after firstTime another one is sent to learn the rule.
 	if again := q.first.sent + firstTime; q.Len() > 0 && again > now {
 		wake = min(wake, again)
 	}
-	if q.Len() > 0 && q.outage.down && q.rule.Limit > 0 {
+	if q.Len() > 0 && q.outage.down && q.rule.Limit > 0 { // their share grows with time, whatever the store does
 		wake = min(wake, max(q.after, q.outage.next))
 	}
 	if wake == never {

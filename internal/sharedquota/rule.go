@@ -45,7 +45,7 @@ func (q *Quota) takeRule(want, least, limit int64, apply applyFunc) *storeCall {
 func (q *Quota) readRule() *storeCall {
 	most := min(int64(maxShared+1)<<windowBits, math.MaxInt)
 	return q.takeRule(0, 0, most, func(t quotastore.Result, _ time.Duration) {
-		q.stored = most - int64(t.Remaining)
+		q.stored = most - int64(t.Remaining) // a Take of nothing shows what was taken: the number itself
 		limit, window := q.stored>>windowBits, time.Duration(q.stored&(1<<windowBits-1))*time.Second
 		if q.rule.Limit > 0 {
 			limit = int64(q.rule.Limit)
@@ -102,8 +102,10 @@ func (q *Quota) Observe(o Observation, p Permit, t time.Time) {
 	if p == permitFirst {
 		q.first = first{nothing: o.Served && o.Limit == 0}
 	}
+	// The rule must fit into its number in the store.
 	limit, window := min(o.Limit, maxShared, math.MaxInt>>windowBits), min(max(o.Window.Round(time.Second), time.Second), maxWindow)
 	if fixed := q.rule.Burst > 0; !fixed && limit > 0 && (limit != int64(q.rule.Limit) || window > q.rule.Window) {
+		// The first request had no token, but the server has counted it.
 		if p == permitFirst && q.rule.Limit == 0 {
 			q.allocation.owe(now)
 		}

@@ -42,7 +42,7 @@ func (q *Quota) take(beside string, want, least int64, r quotastore.Rule, apply 
 
 func (q *Quota) writeBlock() *storeCall {
 	until := q.block
-	q.block = time.Time{}
+	q.block = time.Time{} // a failed write is not repeated: this process obeys its own block
 	return &storeCall{func(ctx context.Context) (quotastore.Result, error) {
 		return quotastore.Result{}, q.store.Block(ctx, q.key, until)
 	}, func(quotastore.Result, time.Duration) {}}
@@ -60,11 +60,12 @@ func (q *Quota) proceed(now time.Duration) (wake time.Duration) {
 		}
 	}
 	switch {
+	// The end of a running call wakes the queue, and without requests there is nothing to do.
 	case q.call.running && q.outage.down, !q.call.running && q.Len() == 0 && q.allocation.tokens == 0:
 		return never
 	case q.call.running:
 		return q.call.began + q.call.timeout
-	case q.after > now:
+	case q.after > now: // other processes may return tokens before
 		return min(q.after, now+callInterval)
 	}
 	return now + callInterval
@@ -104,7 +105,7 @@ func (q *Quota) run(c *storeCall) {
 	defer cancel()
 	result, err := quotastore.Result{}, errors.New("the store panicked")
 	defer func() {
-		_ = recover()
+		_ = recover() // the store is the program's code, and no caller is above this goroutine
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		t := time.Now()
@@ -112,6 +113,7 @@ func (q *Quota) run(c *storeCall) {
 		if q.call.running = false; err == nil {
 			c.apply(result, now)
 		}
+		// A late result is used, but requests must not wait for a store that is so slow.
 		if err != nil || now > q.call.began+q.call.timeout {
 			q.fail(now)
 		} else {
