@@ -248,8 +248,10 @@ func (b *upgradedBody) Write(p []byte) (int, error) {
 }
 
 // CloseWrite ends the writing half, as httputil.ReverseProxy does.
-func (b *upgradedBody) CloseWrite() error {
-	if half, ok := b.body.(interface{ CloseWrite() error }); ok {
+func (b *upgradedBody) CloseWrite() error { return closeWrite(b.body) }
+
+func closeWrite(conn any) error {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
 	return http.ErrNotSupported

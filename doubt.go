@@ -150,9 +150,6 @@ func InDoubt(resp *http.Response, err error) bool {
 		safe := ok && safeMethod(strings.ToUpper(failed.Op)) // http.Client: the method of its first request
 		return !safe && (resp != nil || !provesNotSent(err))
 	}
-	if resp == nil {
-		return false
-	}
 	if c := callOf(resp); c != nil {
 		return c.inDoubt(resp)
 	}

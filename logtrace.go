@@ -205,8 +205,8 @@ const (
 // clientErrors logs a response 4xx that is not retried: each 401 and 403, and others if the scope
 // has many.
 func (l *traceLogger) clientErrors(done *Call) {
-	c, ok := done.Response.Request.Context().Value(callKey{}).(*call)
-	if !ok || c.last.class() != classClientError && c.last.class() != classThrottled {
+	c := callOf(done.Response)
+	if c == nil || c.last.class() != classClientError && c.last.class() != classThrottled {
 		return
 	}
 	now, code := time.Now(), done.Response.StatusCode

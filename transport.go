@@ -129,27 +129,16 @@ func (t *Transport) configured() *config {
 func (t *Transport) configure() {
 	c := &t.config
 	*c = config{
-		base: t.Base, budget: t.Budget, rateLimit: t.RateLimit, breaker: t.Breaker,
+		base:   cmp.Or[http.RoundTripper](t.Base, usualbase.Replaced(t), &Connections{}),
+		budget: cmp.Or(t.Budget, &Budget{}), rateLimit: cmp.Or(t.RateLimit, &RateLimit{}), breaker: cmp.Or(t.Breaker, &Breaker{}),
 		hedge: t.Hedge, scope: t.Scope, ownsRetries: t.OwnsRetries, trace: t.Trace,
 		origin: time.Now(), failedCalls: outerclient.NewFailedCalls(),
 	}
+	c.own.budget = t.Budget == nil
+	c.own.rateLimit = t.RateLimit == nil
+	c.own.breaker = t.Breaker == nil
 	policy := t.Policy.withDefaults()
 	c.policy.Store(&policy)
-	if c.base == nil {
-		c.base = usualbase.Replaced(t)
-	}
-	if c.base == nil {
-		c.base = &Connections{}
-	}
-	if c.budget == nil {
-		c.budget, c.own.budget = &Budget{}, true
-	}
-	if c.rateLimit == nil {
-		c.rateLimit, c.own.rateLimit = &RateLimit{}, true
-	}
-	if c.breaker == nil {
-		c.breaker, c.own.breaker = &Breaker{}, true
-	}
 	c.idempotency, c.deadlineHeader = t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
 	c.maxScopes = cmp.Or(t.MaxScopes, scope.DefaultMax)
 	c.records = &scope.Map[string, scopeRecords]{

@@ -71,11 +71,9 @@ type configErrors struct{ validate.Errors }
 
 func (c *configErrors) headers(t *Transport) {
 	i, d := t.Idempotency.withDefaults(), t.DeadlineHeader.withDefaults()
-	c.Header("Idempotency.Header", i.Header)
-	c.Header("DeadlineHeader.Name", d.Name)
-	c.Header("DeadlineHeader.Relative", d.Relative)
 	fields := [...]struct{ field, header string }{{"Idempotency.Header", i.Header}, {"DeadlineHeader.Name", d.Name}, {"DeadlineHeader.Relative", d.Relative}}
 	for n, f := range fields {
+		c.Header(f.field, f.header)
 		ours := []string{retryOwnerHeader, field.PriorityHeader, timeoutHeader}
 		if n == len(fields)-1 {
 			ours = ours[:2] // the last one is the default of Relative

@@ -106,6 +106,10 @@ func answering(status int, header ...string) *base {
 	}}
 }
 
+func failing() *base {
+	return &base{answer: func(*http.Request) (*http.Response, error) { return nil, errBroken }}
+}
+
 // body is a request's body that counts calls of Close.
 type body struct {
 	io.Reader
@@ -170,8 +174,7 @@ func finish(t *testing.T, resp *http.Response) string {
 }
 
 func oneOfTwo(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
-	failing := &base{answer: func(*http.Request) (*http.Response, error) { return nil, errBroken }}
-	rt := wrap(failing)
+	rt := wrap(failing())
 	req, _ := request(t, context.Background())
 	if resp, err := rt.RoundTrip(req); resp != nil || !errors.Is(err, errBroken) { //nolint:bodyclose // there is none
 		t.Errorf("got %v and %v, want the base's error alone", resp, err)
@@ -196,7 +199,6 @@ func requestNotModified(t *testing.T, wrap func(http.RoundTripper) http.RoundTri
 func bodyClosedOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	failing := &base{answer: func(*http.Request) (*http.Response, error) { return nil, errBroken }}
 	for name, call := range map[string]struct {
 		base   *base
 		ctx    context.Context //nolint:containedctx // a row's input
@@ -204,7 +206,7 @@ func bodyClosedOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper
 	}{
 		"answered":        {base: answering(http.StatusOK)},
 		"unavailable":     {base: answering(http.StatusServiceUnavailable)},
-		"failed":          {base: failing},
+		"failed":          {base: failing()},
 		"canceled before": {base: answering(http.StatusOK), ctx: gone},
 		"no URL":          {base: answering(http.StatusOK), change: func(r *http.Request) { r.URL = nil }},
 	} {
@@ -223,6 +225,7 @@ func bodyClosedOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper
 
 func redirectsReturned(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	for _, status := range []int{301, 302, 303, 307, 308} {
+		// http.Client reports a Location that is no URL, so a RoundTripper returns it.
 		for _, location := range []string{"http://other.test/", "/relative", "http://[::1%zz/"} {
 			req, _ := request(t, context.Background())
 			resp := exchange(t, wrap(answering(status, "Location", location)).RoundTrip, req)
@@ -288,7 +291,7 @@ func contextEndsWithBody(t *testing.T, wrap func(http.RoundTripper) http.RoundTr
 	}))
 	req, _ := request(t, context.Background())
 	resp := send(t, rt.RoundTrip, req) //nolint:bodyclose // finish closes it
-	<-time.After(time.Hour)
+	<-time.After(time.Hour)            // longer than the timeouts of an attempt: the caller may read slowly
 	if err := sent.Err(); err != nil {
 		t.Errorf("the context ended before the body was read: %v", err)
 	}
@@ -301,7 +304,7 @@ func responsesClosed(t *testing.T, wrap func(http.RoundTripper) http.RoundTrippe
 	for _, status := range []int{200, 429, 500, 503} {
 		b := answering(status)
 		resp := send(t, wrap(b).RoundTrip, newRequest(t, context.Background(), http.MethodGet, "http://api.test/"))
-		_ = resp.Body.Close() // unread
+		_ = resp.Body.Close() // unread, so nothing but Close ends it
 		synctest.Wait()
 		if opened, closed := b.opened.Load(), b.closed.Load(); opened != closed {
 			t.Errorf("status %d: %d response bodies, %d closed", status, opened, closed)
@@ -338,6 +341,7 @@ func manyAtOnce(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 		})
 	}
 	wg.Wait()
+	// One response for each request: nothing was sent twice, and none was dropped.
 	if opened, closed := b.opened.Load(), b.closed.Load(); opened != closed || opened != 320 {
 		t.Errorf("%d response bodies, %d closed, want 320", opened, closed)
 	}
@@ -356,13 +360,10 @@ func requestURI(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 }
 
 func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
-	rt := wrap(roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.Body != nil {
-			_ = r.Body.Close()
-		}
+	rt := wrap(&base{answer: func(r *http.Request) (*http.Response, error) {
 		<-r.Context().Done()
 		return nil, r.Context().Err()
-	}))
+	}})
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(time.Second, cancel)
 	req, _ := request(t, ctx)
@@ -376,5 +377,5 @@ func canceled(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 func sentAgain(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) {
 	client := &http.Client{Transport: wrap(answering(http.StatusOK))}
 	resp := exchange(t, client.Do, newRequest(t, context.Background(), http.MethodGet, "http://api.test/"))
-	exchange(t, client.Do, resp.Request)
+	exchange(t, client.Do, resp.Request) // its context must not have ended with the first call
 }

@@ -236,19 +236,16 @@ func (s *Server) certify() {
 		NotBefore:    time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC),
 		NotAfter:     time.Date(2090, 1, 1, 0, 0, 0, 0, time.UTC),
 	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		panic(err)
-	}
-	leaf, err := x509.ParseCertificate(der)
-	if err != nil {
-		panic(err)
-	}
+	key := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	der := must(x509.CreateCertificate(rand.Reader, template, template, key.Public(), key))
 	s.roots = x509.NewCertPool()
-	s.roots.AddCert(leaf)
+	s.roots.AddCert(must(x509.ParseCertificate(der)))
 	s.Config.TLSConfig = &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}}
+}
+
+func must[V any](v V, err error) V {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

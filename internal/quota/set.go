@@ -182,14 +182,12 @@ func (s *Set) Observe(r Request, resp *Response, sent, now time.Time, inFlight i
 		of.early = inFlight + 1
 		of.inflight += of.early
 	}
-	p.bucket.Mu.Unlock()
 	first := s.first.Load()
-	first.leave(&p, now)
-	if b := p.bucket; b != first { // a success may end the block of calls that wait in it
-		b.Mu.Lock()
-		defer b.Mu.Unlock()
-		b.Dispatch(now)
+	if p.bucket != first { // a success may end the block of calls that wait in it
+		p.bucket.Dispatch(now)
 	}
+	p.bucket.Mu.Unlock()
+	first.leave(&p, now)
 }
 
 // leave removes a request without a permit from those in flight.

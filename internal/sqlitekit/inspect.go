@@ -26,25 +26,22 @@ func inspect(ctx context.Context, db *sql.DB) (path string, busyTimeout int64, e
 	}); err != nil {
 		return "", 0, err
 	}
-	if err := read(ctx, conn, `SELECT file FROM pragma_database_list WHERE name = 'main'`, &path); err != nil {
-		return "", 0, err
-	}
-	if path == "" {
-		return path, busyTimeout, errors.New("the database is in memory, want a file")
-	}
 	var journal string
 	var queryOnly bool
 	err = errors.Join(
+		read(ctx, conn, `SELECT file FROM pragma_database_list WHERE name = 'main'`, &path),
 		read(ctx, conn, "PRAGMA busy_timeout", &busyTimeout),
 		read(ctx, conn, "PRAGMA journal_mode", &journal),
 		read(ctx, conn, "PRAGMA query_only", &queryOnly))
 	switch {
 	case err != nil:
 		return "", 0, err
+	case path == "":
+		return "", 0, errors.New("the database is in memory, want a file")
 	case journal != "wal":
-		return path, busyTimeout, fmt.Errorf("the journal mode is %s, must be WAL (open the database with _pragma=journal_mode(WAL))", journal)
+		return "", 0, fmt.Errorf("the journal mode is %s, must be WAL (open the database with _pragma=journal_mode(WAL))", journal)
 	case queryOnly:
-		return path, busyTimeout, errors.New("the database is opened with query_only, must be writable")
+		return "", 0, errors.New("the database is opened with query_only, must be writable")
 	}
 	return path, busyTimeout, CheckSynchronous(ctx, conn)
 }

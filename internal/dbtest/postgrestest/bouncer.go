@@ -57,13 +57,8 @@ func StartBouncer(ctx context.Context, server *Server) (*Bouncer, error) {
 		return nil, err
 	}
 	b := &Bouncer{program, home{as: server.as}}
-	if b.dir, err = newDir(b.as, ""); err != nil {
-		return nil, err
-	}
-	if err := b.start(ctx, server); err != nil {
-		return nil, errors.Join(err, b.Stop())
-	}
-	return b, nil
+	err = b.begin("", func() error { return b.start(ctx, server) }, bouncerCleanupScript)
+	return b, err
 }
 
 // bouncerProgram returns the path of PgBouncer. Debian installs it in /usr/sbin, which is in the PATH of root only.
@@ -77,12 +72,8 @@ func bouncerProgram() (string, error) {
 }
 
 func (b *Bouncer) start(ctx context.Context, server *Server) error {
-	var err error
-	if b.cleanup, err = procguard.Start(b.as.prepareCommand, bouncerCleanupScript, b.dir); err != nil {
-		return err
-	}
-	settings := fmt.Sprintf(bouncerSettings, server.dir, b.dir)
-	if err := os.WriteFile(b.settings(), []byte(settings), 0o644); err != nil { //nolint:gosec // The account reads it.
+	//nolint:gosec // The account reads it.
+	if err := os.WriteFile(b.settings(), fmt.Appendf(nil, bouncerSettings, server.dir, b.dir), 0o644); err != nil {
 		return err
 	}
 	return b.Restart(ctx)

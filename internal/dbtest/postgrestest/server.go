@@ -66,28 +66,32 @@ func Start(ctx context.Context, dir string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return startIn(ctx, &Server{bin, home{as: as}}, dir, (*Server).start)
+	s := &Server{bin, home{as: as}}
+	err = s.begin(dir, func() error { return s.start(ctx) }, cleanupScript, s.program("pg_ctl"))
+	return s, err
 }
 
-func startIn(ctx context.Context, s *Server, parent string, start func(*Server, context.Context) error) (*Server, error) {
-	var err error
-	if s.dir, err = newDir(s.as, parent); err != nil {
-		return nil, err
+// begin makes the directory below parent, and starts the process of its cleanup and then its own. The directory is the
+// last argument of the script. After an error nothing is left.
+func (h *home) begin(parent string, start func() error, script string, args ...string) (err error) {
+	if h.dir, err = newDir(h.as, parent); err != nil {
+		return err
 	}
-	if s.cleanup, err = procguard.Start(s.as.prepareCommand, cleanupScript, s.program("pg_ctl"), s.dir); err == nil {
-		err = start(s, ctx)
+	if h.cleanup, err = procguard.Start(h.as.prepareCommand, script, append(args, h.dir)...); err == nil {
+		err = start()
 	}
 	if err != nil {
-		return nil, errors.Join(err, s.Stop())
+		return errors.Join(err, h.Stop())
 	}
-	return s, nil
+	return nil
 }
 
 // Standby starts a hot standby of the server, which follows it under the name "standby", and becomes a server of
 // its own when Promote is called. The server's synchronous_standby_names is "standby" if synchronous is true: a
 // commit then waits for the standby. Otherwise a commit may be lost with the server.
 func (s *Server) Standby(ctx context.Context, synchronous bool) (*Server, error) {
-	standby, err := startIn(ctx, &Server{s.bin, home{as: s.as}}, filepath.Dir(s.dir), func(standby *Server, ctx context.Context) error {
+	standby := &Server{s.bin, home{as: s.as}}
+	err := standby.begin(filepath.Dir(s.dir), func() error {
 		if err := standby.run(ctx, "pg_basebackup", "--pgdata", standby.data(), "--host", s.dir, "--username=postgres",
 			"--checkpoint=fast", "--no-sync", "--write-recovery-conf"); err != nil {
 			return err
@@ -96,7 +100,7 @@ func (s *Server) Standby(ctx context.Context, synchronous bool) (*Server, error)
 			return err
 		}
 		return standby.Restart(ctx)
-	})
+	}, cleanupScript, s.program("pg_ctl"))
 	if err != nil || !synchronous {
 		return standby, err
 	}

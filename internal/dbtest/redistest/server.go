@@ -58,7 +58,14 @@ func Start(ctx context.Context) (*Server, error) {
 	if s.dir, err = os.MkdirTemp("/tmp", "redis"); err != nil { // the path of a socket must be short
 		return nil, err
 	}
-	if err := s.start(ctx); err != nil {
+	err = os.WriteFile(s.path("redis.conf"), fmt.Appendf(nil, settings, s.dir), 0o600)
+	if err == nil {
+		s.cleanup, err = procguard.Start(newSession, cleanupScript, s.dir)
+	}
+	if err == nil {
+		err = s.Restart(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Stop())
 	}
 	return s, nil
@@ -68,17 +75,6 @@ func Start(ctx context.Context) (*Server, error) {
 func StartTB(tb testing.TB) *Server {
 	tb.Helper()
 	return procguard.StartTB(tb, func() (*Server, error) { return Start(tb.Context()) }, ErrNotInstalled)
-}
-
-func (s *Server) start(ctx context.Context) error {
-	if err := os.WriteFile(s.path("redis.conf"), fmt.Appendf(nil, settings, s.dir), 0o600); err != nil {
-		return err
-	}
-	var err error
-	if s.cleanup, err = procguard.Start(newSession, cleanupScript, s.dir); err != nil {
-		return err
-	}
-	return s.Restart(ctx)
 }
 
 // Restart starts the server again, after a Crash. It returns when the server has read
