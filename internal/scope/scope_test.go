@@ -473,3 +473,15 @@ func TestMap_findAndFull(t *testing.T) {
 	require.Nil(t, m.Find("b"))
 	require.False(t, (&Map[string, int]{}).Full())
 }
+
+// The only entry without protection was used: the first round of the hand clears its mark, and the second finds it.
+func TestShard_usedVictim(t *testing.T) {
+	m := Map[int, int]{Max: 4, Keep: func(v *int) bool { return *v != 2 }}
+	for i := range 4 {
+		*m.Get(i) = i
+	}
+	m.Find(2)
+	index, free := m.shards[0].victim(&m)
+	require.True(t, free)
+	require.Equal(t, 2, index)
+}
