@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -401,4 +402,20 @@ func TestAttemptContext(t *testing.T) {
 			require.Equal(t, context.DeadlineExceeded, err, "the errors of a context with a deadline")
 		})
 	})
+}
+
+// The caller's hooks see what Base does, beside those of the attempt.
+func TestAttemptContext_callersHooks(t *testing.T) {
+	asked := 0
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GetConn: func(string) { asked++ }})
+	client := &http.Client{Transport: &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+		httptrace.ContextClientTrace(r.Context()).GetConn("api.example:80")
+		return instant{}.RoundTrip(r)
+	})}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, oneURL, nil)
+	require.NoError(t, err)
+	resp, err := client.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Equal(t, 1, asked)
 }
