@@ -3,7 +3,6 @@ package pgstore_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,13 +34,9 @@ type kind struct {
 }
 
 // kinds are the ways to compare. raw is the service's own transaction without a record.
-// hand3 and hand2 are the same work with the record, written by hand with pgx: in three
-// round trips as the store, and in two, with the work in the flight of its record.
 var kinds = []kind{
 	{"raw", (*service).raw},
 	{"joined", (*service).joined},
-	{"hand3", (*service).hand3},
-	{"hand2", (*service).hand2},
 	{"detached", (*service).detached},
 	{"replay", (*service).replayDetached},
 	{"joined-replay", (*service).replayJoined},
@@ -62,48 +57,9 @@ func (s *service) raw(ctx context.Context) error {
 	})
 }
 
-// The statements of hand3 and hand2.
-const (
-	handLock = `SELECT pg_try_advisory_xact_lock(hashtextextended($1::text || chr(1) || $2::text || chr(1) || $3::text, 0))`
-	handLoad = `SELECT status, fingerprint, code, header, body FROM idempotency_records WHERE scope = $1 AND operation = $2 AND key = $3`
-
-	handInsert = `INSERT INTO idempotency_records
-		(scope, operation, key, fingerprint, status, owner, generation, takeover, started, updated, expires, code, header, body)
-		VALUES ($1, $2, $3, $4, 2, $5, 1, 0, now(), now(), now() + interval '1 day', 201, $6, $7)`
-)
-
-func (s *service) hand3(ctx context.Context) error { return s.hand(ctx, false) }
-func (s *service) hand2(ctx context.Context) error { return s.hand(ctx, true) }
-
-func (s *service) hand(ctx context.Context, two bool) error {
-	conn, err := s.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	key := s.key()
-	var begin, commit pgx.Batch
-	begin.Queue("begin")
-	begin.Queue(handLock, "tenant", "POST /charges", key)
-	begin.Queue(handLoad, "tenant", "POST /charges", key)
-	if err := conn.SendBatch(ctx, &begin).Close(); err != nil {
-		return err
-	}
-	if two {
-		commit.Queue(insertCharge, key)
-	} else if _, err := conn.Exec(ctx, insertCharge, key); err != nil {
-		return err
-	}
-	commit.Queue(handInsert, "tenant", "POST /charges", key, "v1:a", driver.NewOwner(), `{"Content-Type":["application/json"]}`, completed.Result.Body)
-	commit.Queue("commit")
-	return conn.SendBatch(ctx, &commit).Close()
-}
-
-func (s *service) joined(ctx context.Context) error { return s.joinedIn(ctx, s.store) }
-
-func (s *service) joinedIn(ctx context.Context, store *pgstore.Store) error {
+func (s *service) joined(ctx context.Context) error {
 	claim := benchClaim(s.key())
-	reservation, tx, err := store.Begin(ctx, claim, time.Minute)
+	reservation, tx, err := s.store.Begin(ctx, claim, time.Minute)
 	if err != nil || tx == nil {
 		return fmt.Errorf("%v, %w", reservation.Decision, err)
 	}
@@ -147,29 +103,19 @@ func benchClaim(key string) driver.Claim {
 	return claim
 }
 
-func newBench(b *testing.B, configure func(*pgxpool.Config)) *service {
+func newBench(b *testing.B) *service {
 	b.Helper()
-	return newBenchAt(b, postgrestest.Open(b), configure)
-}
-
-func newBenchAt(b *testing.B, dsn string, configure func(*pgxpool.Config)) *service {
-	b.Helper()
-	pool := newPool(b, dsn, func(c *pgxpool.Config) {
-		c.MaxConns, c.MinConns = 64, 64
-		if configure != nil {
-			configure(c)
-		}
-	})
+	dsn := postgrestest.Open(b)
+	pool := newPool(b, dsn, func(c *pgxpool.Config) { c.MaxConns, c.MinConns = 64, 64 })
 	_, err := pool.Exec(b.Context(), `CREATE TABLE charges (
 		id text PRIMARY KEY, account text NOT NULL, amount bigint NOT NULL, note text NOT NULL, created timestamptz NOT NULL DEFAULT now()
 	)`)
 	require.NoError(b, err)
 	all := &service{pool: pool, store: newStore(b, pool)}
-	near := newStore(b, newPool(b, dsn, nil)) // pool may have one connection, to a database that is far away
 	for n := range int64(replayed) {
-		reservation, err := near.Reserve(b.Context(), benchClaim(benchKey(-1-n)))
+		reservation, err := all.store.Reserve(b.Context(), benchClaim(benchKey(-1-n)))
 		require.NoError(b, err)
-		require.NoError(b, near.Complete(b.Context(), reservation.Record.Lease(), completed))
+		require.NoError(b, all.store.Complete(b.Context(), reservation.Record.Lease(), completed))
 	}
 	return all
 }
@@ -181,7 +127,7 @@ func newBenchAt(b *testing.B, dsn string, configure func(*pgxpool.Config)) *serv
 //
 //	go test -run '^$' -bench Compare -benchtime 20x .
 func BenchmarkCompare(b *testing.B) {
-	all := newBench(b, nil)
+	all := newBench(b)
 	for _, clients := range []int{1, 16, 64} {
 		b.Run(fmt.Sprintf("clients=%d", clients), func(b *testing.B) { all.compare(b, clients, kinds) })
 	}
@@ -256,109 +202,6 @@ func processorTime(pids []int) (total time.Duration) {
 func median(all []float64) float64 {
 	sorted := slices.Sorted(slices.Values(all))
 	return sorted[len(sorted)/2]
-}
-
-// BenchmarkDistance measures one client with a database that is 4 ms away. A ratio of the rates
-// of 1/1.05 is a latency of 1.05.
-//
-//	go test -run '^$' -bench Distance -benchtime 20x .
-func BenchmarkDistance(b *testing.B) {
-	all := newBench(b, func(c *pgxpool.Config) {
-		c.MaxConns, c.MinConns = 1, 1
-		c.ConnConfig.DialFunc = distant(b, 2*time.Millisecond)
-	})
-	all.compare(b, 1, kinds)
-}
-
-// distant dials through a proxy that delays all data by d, in each direction.
-func distant(b *testing.B, d time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
-	b.Helper()
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		server, err := (&net.Dialer{}).DialContext(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer listener.Close() //nolint:errcheck // It has served.
-		client, err := (&net.Dialer{}).DialContext(ctx, "tcp", listener.Addr().String())
-		if err != nil {
-			return nil, err
-		}
-		proxy, err := listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		go delay(server, proxy, d)
-		go delay(proxy, server, d)
-		return client, nil
-	}
-}
-
-// delay copies data after a delay.
-func delay(to, from net.Conn, d time.Duration) {
-	type parcel struct {
-		bytes []byte
-		due   time.Time
-	}
-	parcels := make(chan parcel, 1000)
-	go func() {
-		defer close(parcels)
-		for {
-			buffer := make([]byte, 16<<10)
-			n, err := from.Read(buffer)
-			if err != nil {
-				return
-			}
-			parcels <- parcel{buffer[:n], time.Now().Add(d)}
-		}
-	}()
-	for p := range parcels {
-		<-time.After(time.Until(p.due))
-		if _, err := to.Write(p.bytes); err != nil {
-			_ = from.Close()
-		}
-	}
-	_ = to.Close()
-}
-
-// BenchmarkRows compares on an empty table and on one of five million records (with
-// -short, of a thousand).
-func BenchmarkRows(b *testing.B) {
-	millions := 5_000_000
-	if testing.Short() {
-		millions = 1000
-	}
-	for _, rows := range []int{0, millions} {
-		all := newBench(b, nil)
-		all.fill(b, rows)
-		for _, clients := range []int{1, 16} {
-			b.Run(fmt.Sprintf("rows=%d/clients=%d", rows, clients), func(b *testing.B) { all.compare(b, clients, kinds) })
-		}
-	}
-}
-
-// fill writes records. It builds the indexes after that, which is faster.
-func (s *service) fill(b *testing.B, rows int) {
-	b.Helper()
-	var indexes []string
-	err := s.pool.QueryRow(b.Context(), `SELECT array_agg(indexdef) FROM pg_indexes
-		WHERE tablename = 'idempotency_records' AND indexname <> 'idempotency_records_pkey' AND schemaname = current_schema()`).Scan(&indexes)
-	require.NoError(b, err)
-	execute := func(statement string) {
-		_, err := s.pool.Exec(b.Context(), statement)
-		require.NoError(b, err, statement)
-	}
-	execute(`ALTER TABLE idempotency_records DROP CONSTRAINT idempotency_records_pkey`)
-	execute(`DROP INDEX idempotency_records_expires, idempotency_records_open`)
-	require.NoError(b, fill(b.Context(), s.pool, rows))
-	execute(`ALTER TABLE idempotency_records ADD PRIMARY KEY (scope, operation, key)`)
-	for _, index := range indexes {
-		execute(index)
-	}
-	execute(`VACUUM ANALYZE idempotency_records`)
 }
 
 // atOnce calls f n times concurrently, and waits.

@@ -2,8 +2,6 @@ package sqlitestore_test
 
 import (
 	"context"
-	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
 )
 
@@ -97,60 +94,4 @@ func TestSweep_amongTransactions(t *testing.T) {
 		}
 		require.Less(t, time.Now(), deadline)
 	}
-}
-
-// BenchmarkClaimsWhileSweeping reports the 99th percentile of a claim's duration, alone
-// and while a million expired records are swept, interleaved. With -short it only runs.
-func BenchmarkClaimsWhileSweeping(b *testing.B) {
-	rows, claims := 1_000_000, 10_000
-	if testing.Short() {
-		rows, claims = 2000, 100
-	}
-	store := open(b, filepath.Join(b.TempDir(), "bench.db"))
-	fill(b, store, rows)
-	var (
-		keys atomic.Int64
-		took [2][]time.Duration // alone, and with a sweep
-
-		elapsed time.Duration
-	)
-	before := rowsLeft(b, store)
-	b.ResetTimer()
-	for b.Loop() {
-		for i := range took {
-			ctx, cancel := context.WithCancel(b.Context())
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				if i == 1 {
-					_ = (&idempotency.Sweeper{Store: store}).Run(ctx)
-				}
-			}()
-			sweeping := time.Now()
-			for range claims {
-				began := time.Now()
-				_, err := store.Reserve(b.Context(), claimOf(benchmarkKey(&keys)))
-				took[i] = append(took[i], time.Since(began))
-				if err != nil {
-					b.Fatal(err)
-				}
-			}
-			if i == 1 {
-				elapsed += time.Since(sweeping)
-			}
-			cancel()
-			<-ended
-		}
-	}
-	at := func(i, percent int) float64 {
-		slices.Sort(took[i])
-		return float64(took[i][len(took[i])*percent/100].Microseconds())
-	}
-	b.ReportMetric(at(0, 50), "p50-µs")
-	b.ReportMetric(at(0, 99), "p99-µs")
-	b.ReportMetric(at(1, 50), "sweeping-p50-µs")
-	b.ReportMetric(at(1, 99), "sweeping-p99-µs")
-	b.ReportMetric(at(1, 99)/at(0, 99), "p99-times")
-	b.ReportMetric(float64(before-rowsLeft(b, store)+int(keys.Load()))/elapsed.Seconds(), "swept/s")
-	b.ReportMetric(0, "ns/op")
 }

@@ -23,8 +23,7 @@ const (
 	sweepPause = time.Millisecond
 
 	// sweepRatio is the ratio of pause to batch while other writers of this process are
-	// active. It keeps batches out of their 99th percentile. Measured by
-	// BenchmarkClaimsWhileSweeping of idempotency/sqlitestore; smaller batches are worse.
+	// active. It keeps batches out of their 99th percentile. Smaller batches are worse.
 	sweepRatio = 10
 
 	// checkpointEvery is the number of swept records after which the write-ahead log is

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -335,25 +334,6 @@ func BenchmarkMemoryOperation(b *testing.B) {
 	}
 }
 
-// BenchmarkMemoryOperationParallel is the same from all processors, and keys come
-// again: their records are released.
-func BenchmarkMemoryOperationParallel(b *testing.B) {
-	store := &driver.Memory{MaxKeys: -1}
-	all := manyKeys()
-	var next atomic.Int64
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		claim := memoryClaim("")
-		for pb.Next() {
-			claim.Key = all[int(next.Add(1))%len(all)]
-			reservation, _ := store.Reserve(b.Context(), claim)
-			if err := store.Release(b.Context(), reservation.Record.Lease()); err != nil {
-				b.Error(err)
-			}
-		}
-	})
-}
-
 // BenchmarkMemoryReplay measures a claim of a finished operation.
 func BenchmarkMemoryReplay(b *testing.B) {
 	store := &driver.Memory{MaxKeys: -1}
@@ -366,59 +346,6 @@ func BenchmarkMemoryReplay(b *testing.B) {
 		if got, err := store.Reserve(b.Context(), claim); err != nil || got.Decision != driver.Done {
 			b.Fatal(got.Decision, err)
 		}
-	}
-}
-
-// BenchmarkMemorySweep is how long claims take while a million expired records
-// are swept, and while there is nothing to sweep. With -short it only shows that it
-// runs.
-func BenchmarkMemorySweep(b *testing.B) {
-	for _, rows := range []int{0, 1_000_000} {
-		if testing.Short() {
-			rows = min(rows, 2000)
-		}
-		b.Run(strconv.Itoa(rows)+" expired", func(b *testing.B) {
-			store := &driver.Memory{MaxKeys: -1}
-			claim := memoryClaim("")
-			claim.Lease, claim.TTL = 1, 1
-			for i := range rows {
-				claim.Key = "expired " + strconv.Itoa(i)
-				_, _ = store.Reserve(b.Context(), claim)
-			}
-			runtime.GC()
-			stop := make(chan struct{})
-			var sweeping sync.WaitGroup
-			sweeping.Go(func() {
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						if n, _ := store.Sweep(b.Context(), 500); n == 0 {
-							<-stop
-							return
-						}
-					}
-				}
-			})
-			claim.Lease, claim.TTL = time.Hour, time.Hour
-			const claims = 100_000
-			took := make([]time.Duration, 0, claims)
-			for i := 0; b.Loop(); i++ {
-				claim.Key = strconv.Itoa(i)
-				began := time.Now()
-				_, _ = store.Reserve(b.Context(), claim)
-				if len(took) < claims {
-					took = append(took, time.Since(began))
-				}
-			}
-			close(stop)
-			sweeping.Wait()
-			slices.Sort(took)
-			b.ReportMetric(float64(took[len(took)/2]), "p50-ns")
-			b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
-			b.ReportMetric(float64(took[len(took)-1]), "worst-ns")
-		})
 	}
 }
 
