@@ -29,6 +29,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -45,17 +46,15 @@ func TestInnerRejection_countedByOuterBreaker(t *testing.T) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
 		}, resilienthttp.ErrRateLimited, resilienthttp.StateClosed},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := bareTransport(puppetStatus(500), 1)
-				row.inner(inner)
-				tripped(t, inner, newCall(t.Context(), t, http.MethodGet, ""))
-				outer := bareTransport(inner, 1)
-				outer.Breaker = &resilienthttp.Breaker{MinRequests: 1}
-				_, err := outer.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-				require.ErrorIs(t, err, row.want)
-				require.Equal(t, row.state, outer.Breaker.State("api.test", resilienthttp.PriorityDefault))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			inner := bareTransport(puppetStatus(500), 1)
+			row.inner(inner)
+			tripped(t, inner, newCall(t.Context(), t, http.MethodGet, ""))
+			outer := bareTransport(inner, 1)
+			outer.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+			_, err := outer.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+			require.ErrorIs(t, err, row.want)
+			require.Equal(t, row.state, outer.Breaker.State("api.test", resilienthttp.PriorityDefault))
 		})
 	}
 }
@@ -85,27 +84,23 @@ func TestBadBases(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, readAll(t, resp))
 	})
-	t.Run("nil bodies, retried", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(withBody(503, nil))
-			resp, err := (&http.Client{Transport: &resilienthttp.Transport{Base: base}}).Do(get(t))
-			require.NoError(t, err)
-			require.Equal(t, 503, resp.StatusCode)
-			require.Empty(t, readAll(t, resp))
-			require.Len(t, base.calls(), 4)
-		})
+	bubble.Run(t, "nil bodies, retried", func(t *testing.T) {
+		base := script(withBody(503, nil))
+		resp, err := (&http.Client{Transport: &resilienthttp.Transport{Base: base}}).Do(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 503, resp.StatusCode)
+		require.Empty(t, readAll(t, resp))
+		require.Len(t, base.calls(), 4)
 	})
-	t.Run("an error that cannot be compared", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			_, err := (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t))
-			require.Error(t, err)
-			require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
-			require.Equal(t, "resilienthttp: no retries left: resilienthttp_test.listError (not shown) (attempt 5 ended with resilienthttp_test.listError (not shown))", err.Error())
-			ctx, cancel := context.WithCancelCause(t.Context())
-			cancel(listError{"c"})
-			_, err = (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t).WithContext(ctx))
-			require.ErrorIs(t, err, context.Canceled)
-		})
+	bubble.Run(t, "an error that cannot be compared", func(t *testing.T) {
+		_, err := (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t))
+		require.Error(t, err)
+		require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
+		require.Equal(t, "resilienthttp: no retries left: resilienthttp_test.listError (not shown) (attempt 5 ended with resilienthttp_test.listError (not shown))", err.Error())
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(listError{"c"})
+		_, err = (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
 	})
 	t.Run("panics", func(t *testing.T) {
 		// All permits are returned: see TestPanic_releasesPermits.
@@ -116,41 +111,35 @@ func TestBadBases(t *testing.T) {
 		require.NoError(t, err)
 		readAll(t, resp)
 	})
-	t.Run("panics in a retry", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(status(503), panicking("boom"), status(200))
-			tr := &resilienthttp.Transport{Base: base, Budget: tokens(1)}
-			require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
-			base.requireBalance(t)
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
-			readAll(t, resp)
-		})
+	bubble.Run(t, "panics in a retry", func(t *testing.T) {
+		base := script(status(503), panicking("boom"), status(200))
+		tr := &resilienthttp.Transport{Base: base, Budget: tokens(1)}
+		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
+		base.requireBalance(t)
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		readAll(t, resp)
 	})
-	t.Run("ends its goroutine", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, status(200))
-			tr := &resilienthttp.Transport{Base: base}
-			done, req := make(chan bool), get(t)
-			go func() {
-				defer close(done)
-				_, _ = tr.RoundTrip(req)
-				done <- true
-			}()
-			require.False(t, <-done)
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
-			readAll(t, resp)
-		})
+	bubble.Run(t, "ends its goroutine", func(t *testing.T) {
+		base := script(func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, status(200))
+		tr := &resilienthttp.Transport{Base: base}
+		done, req := make(chan bool), get(t)
+		go func() {
+			defer close(done)
+			_, _ = tr.RoundTrip(req)
+			done <- true
+		}()
+		require.False(t, <-done)
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		readAll(t, resp)
 	})
-	t.Run("a hedge panics, and the first copy answers", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(after(2*time.Second, status(200)), panicking("boom"))
-			resp, err := (&resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}).RoundTrip(get(t))
-			require.NoError(t, err)
-			require.Equal(t, 200, resp.StatusCode)
-			readAll(t, resp)
-		})
+	bubble.Run(t, "a hedge panics, and the first copy answers", func(t *testing.T) {
+		base := script(after(2*time.Second, status(200)), panicking("boom"))
+		resp, err := (&resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}).RoundTrip(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		readAll(t, resp)
 	})
 	t.Run("the hooks of a hedge panic, and the first copy answers", func(t *testing.T) {
 		boom := func(a *resilienthttp.Attempt) {
@@ -173,31 +162,27 @@ func TestBadBases(t *testing.T) {
 				r.GetBody = func() (io.ReadCloser, error) { panic("boom") }
 			},
 		} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					base := script(after(3*time.Second, status(200)), status(500))
-					tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
-					req := newRequest(t, "PUT", "http://api.test/", "content")
-					arrange(tr, req)
-					resp, err := tr.RoundTrip(req)
-					require.NoError(t, err)
-					require.Equal(t, 200, resp.StatusCode)
-					readAll(t, resp)
-					synctest.Wait()
-					base.requireBalance(t)
-				})
+			bubble.Run(t, name, func(t *testing.T) {
+				base := script(after(3*time.Second, status(200)), status(500))
+				tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
+				req := newRequest(t, "PUT", "http://api.test/", "content")
+				arrange(tr, req)
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+				readAll(t, resp)
+				synctest.Wait()
+				base.requireBalance(t)
 			})
 		}
 	})
-	t.Run("the first copy panics beside a hedge", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(func(*http.Request) (*http.Response, error) {
-				time.Sleep(2 * time.Second)
-				panic("boom")
-			}, hanging)
-			tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
-			require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
-		})
+	bubble.Run(t, "the first copy panics beside a hedge", func(t *testing.T) {
+		base := script(func(*http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			panic("boom")
+		}, hanging)
+		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
+		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
 	})
 }
 
@@ -234,32 +219,30 @@ func TestDeadlineSeenEarly(t *testing.T) {
 		{"something else", errReset, errReset},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				step := func(*http.Request) (*http.Response, error) {
-					time.Sleep(time.Second)
-					return nil, tt.err
-				}
-				ctx := earlyContext{t.Context(), time.Now().Add(time.Second)}
-				put := newRequest(t, http.MethodPut, "http://api.test/", "")
-				_, err := (&resilienthttp.Transport{Base: script(step)}).RoundTrip(put.WithContext(ctx))
-				require.ErrorIs(t, err, tt.is)
-				require.ErrorIs(t, err, tt.err)
-				require.Len(t, asError(t, err).Attempts, 1)
-				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "no wait fits")
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			step := func(*http.Request) (*http.Response, error) {
+				time.Sleep(time.Second)
+				return nil, tt.err
+			}
+			ctx := earlyContext{t.Context(), time.Now().Add(time.Second)}
+			put := newRequest(t, http.MethodPut, "http://api.test/", "")
+			_, err := (&resilienthttp.Transport{Base: script(step)}).RoundTrip(put.WithContext(ctx))
+			require.ErrorIs(t, err, tt.is)
+			require.ErrorIs(t, err, tt.err)
+			require.Len(t, asError(t, err).Attempts, 1)
+			require.ErrorIs(t, err, resilienthttp.ErrDeadline, "no wait fits")
 
-				if tt.err == errReset {
-					return
-				}
-				// The same with the attempt's timeout, at the time at which its
-				// timer fires.
-				base := script(after(time.Second, failing(tt.err)))
-				_, err = (&resilienthttp.Transport{
-					Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: -1},
-				}).RoundTrip(get(t))
-				require.Len(t, base.calls(), 1)
-				require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
-			})
+			if tt.err == errReset {
+				return
+			}
+			// The same with the attempt's timeout, at the time at which its
+			// timer fires.
+			base := script(after(time.Second, failing(tt.err)))
+			_, err = (&resilienthttp.Transport{
+				Base: base, Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: -1},
+			}).RoundTrip(get(t))
+			require.Len(t, base.calls(), 1)
+			require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
 		})
 	}
 }
@@ -288,35 +271,31 @@ func TestCallerCanceled_noRetry(t *testing.T) {
 		require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict)
 		require.ErrorIs(t, attempts[0].Err, context.Canceled)
 	})
-	t.Run("§4.9 deadline", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				<-req.Context().Done()
-				return nil, errors.New("some words of Base's")
-			}), 3)
-			transport.Policy.Classify = always
-			attempts := tripped(t, transport, newCall(ctx, t, http.MethodPut, ""))
-			require.Len(t, attempts, 1)
-			require.ErrorIs(t, attempts[0].Err, context.DeadlineExceeded)
-		})
+	bubble.Run(t, "§4.9 deadline", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, errors.New("some words of Base's")
+		}), 3)
+		transport.Policy.Classify = always
+		attempts := tripped(t, transport, newCall(ctx, t, http.MethodPut, ""))
+		require.Len(t, attempts, 1)
+		require.ErrorIs(t, attempts[0].Err, context.DeadlineExceeded)
 	})
-	t.Run("§4.9 attempt timeout may pass", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				<-req.Context().Done()
-				return nil, req.Context().Err()
-			}), 3)
-			transport.Policy.AttemptTimeout = time.Second
-			attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			require.Len(t, attempts, 3)
-			require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict)
-			require.ErrorIs(t, attempts[0].Err, resilienthttp.ErrAttemptTimeout)
-			attempts = tripped(t, unkeyed(transport), newCall(t.Context(), t, http.MethodPost, "body"))
-			require.Len(t, attempts, 1, "§4.8: it may have been processed")
-			require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
-		})
+	bubble.Run(t, "§4.9 attempt timeout may pass", func(t *testing.T) {
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		}), 3)
+		transport.Policy.AttemptTimeout = time.Second
+		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Len(t, attempts, 3)
+		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict)
+		require.ErrorIs(t, attempts[0].Err, resilienthttp.ErrAttemptTimeout)
+		attempts = tripped(t, unkeyed(transport), newCall(t.Context(), t, http.MethodPost, "body"))
+		require.Len(t, attempts, 1, "§4.8: it may have been processed")
+		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
 	})
 }
 
@@ -631,17 +610,15 @@ func TestHandshakes(t *testing.T) {
 			served.AssertRequests(t, 0)
 		})
 	}
-	t.Run("§4.8 handshake timeout", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			n := memhttp.NewNetwork(t)
-			l := n.Listen("silent.test")
-			t.Cleanup(func() { _ = l.Close() })
-			base := n.Transport()
-			base.TLSHandshakeTimeout = time.Second
-			attempts := realPOST(t, base, "https://silent.test/")
-			require.Len(t, attempts, 2)
-			require.Equal(t, time.Second, attempts[0].Latency)
-		})
+	bubble.Run(t, "§4.8 handshake timeout", func(t *testing.T) {
+		n := memhttp.NewNetwork(t)
+		l := n.Listen("silent.test")
+		t.Cleanup(func() { _ = l.Close() })
+		base := n.Transport()
+		base.TLSHandshakeTimeout = time.Second
+		attempts := realPOST(t, base, "https://silent.test/")
+		require.Len(t, attempts, 2)
+		require.Equal(t, time.Second, attempts[0].Latency)
 	})
 	t.Run("§4.8 hung up in the handshake, under instrumentation", func(t *testing.T) {
 		for name, row := range map[string]struct {
@@ -653,45 +630,39 @@ func TestHandshakes(t *testing.T) {
 			"that loops":        {func(base http.RoundTripper) http.RoundTripper { u := &unwrapping{base, nil}; u.inner = u; return u }, 1},
 			"that unwraps none": {func(base http.RoundTripper) http.RoundTripper { return &unwrapping{base, nil} }, 1},
 		} {
-			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					n := memhttp.NewNetwork(t)
-					l := n.Listen("silent.test")
-					t.Cleanup(func() { _ = l.Close() })
-					go func() {
-						for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
-							_ = conn.Close() // an EOF could also mean that the request was sent
-						}
-					}()
-					base := n.Transport()
-					t.Cleanup(base.CloseIdleConnections)
-					req := newRequest(t, http.MethodPost, "https://silent.test/", "charge")
-					require.Len(t, tripped(t, unkeyed(bareTransport(row.wrap(base), 2)), req), row.attempts)
-				})
+			bubble.Run(t, name, func(t *testing.T) {
+				n := memhttp.NewNetwork(t)
+				l := n.Listen("silent.test")
+				t.Cleanup(func() { _ = l.Close() })
+				go func() {
+					for conn, err := l.Accept(); err == nil; conn, err = l.Accept() {
+						_ = conn.Close() // an EOF could also mean that the request was sent
+					}
+				}()
+				base := n.Transport()
+				t.Cleanup(base.CloseIdleConnections)
+				req := newRequest(t, http.MethodPost, "https://silent.test/", "charge")
+				require.Len(t, tripped(t, unkeyed(bareTransport(row.wrap(base), 2)), req), row.attempts)
 			})
 		}
 	})
-	t.Run("§4.8 refused, in memory", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			attempts := realPOST(t, memhttp.NewNetwork(t).Transport(), "http://unknown.test/")
-			require.Len(t, attempts, 2)
-		})
+	bubble.Run(t, "§4.8 refused, in memory", func(t *testing.T) {
+		attempts := realPOST(t, memhttp.NewNetwork(t).Transport(), "http://unknown.test/")
+		require.Len(t, attempts, 2)
 	})
-	t.Run("§4.8 broken after the handshake", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			// The response is a record of the wrong version: the same type of error
-			// as for a server without TLS, but the request has arrived.
-			var served faulttest.Log
-			server := memhttp.NewServer(t, served.Record(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				_, _ = memhttp.RequestConn(r).Write([]byte{23, 9, 9, 0, 1, 0})
-				<-r.Context().Done()
-			})), memhttp.TLS())
-			attempts := realPOST(t, server.Transport(), server.URL)
-			var record tls.RecordHeaderError
-			require.ErrorAs(t, attempts[0].Err, &record)
-			require.Len(t, attempts, 1)
-			served.AssertRequests(t, 1)
-		})
+	bubble.Run(t, "§4.8 broken after the handshake", func(t *testing.T) {
+		// The response is a record of the wrong version: the same type of error
+		// as for a server without TLS, but the request has arrived.
+		var served faulttest.Log
+		server := memhttp.NewServer(t, served.Record(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = memhttp.RequestConn(r).Write([]byte{23, 9, 9, 0, 1, 0})
+			<-r.Context().Done()
+		})), memhttp.TLS())
+		attempts := realPOST(t, server.Transport(), server.URL)
+		var record tls.RecordHeaderError
+		require.ErrorAs(t, attempts[0].Err, &record)
+		require.Len(t, attempts, 1)
+		served.AssertRequests(t, 1)
 	})
 }
 

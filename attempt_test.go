@@ -22,6 +22,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -51,35 +52,33 @@ func TestAttemptTimeout(t *testing.T) {
 		{"shorter than the call's deadline", 6 * time.Second, 10 * time.Second, []step{hanging}, 10 * time.Second, 2, resilienthttp.ErrDeadline},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(tt.steps...)
-				policy := every(time.Second)
-				policy.AttemptTimeout = tt.timeout
-				tr := &resilienthttp.Transport{Base: base, Policy: policy}
-				req := newRequest(t, http.MethodPut, "http://api.test/things", "")
-				if tt.ctx > 0 {
-					ctx, cancel := context.WithTimeout(t.Context(), tt.ctx)
-					defer cancel()
-					req = req.WithContext(ctx)
-				}
-				start := time.Now()
-				resp, err := tr.RoundTrip(req)
-				require.Equal(t, tt.took, time.Since(start))
-				require.Len(t, base.calls(), tt.tries)
-				if tt.is == nil {
-					require.NoError(t, err)
-					time.Sleep(time.Hour) // no timeout ends the body
-					readAll(t, resp)
-				} else {
-					require.ErrorIs(t, err, tt.is)
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.NotErrorIs(t, err, context.Canceled)
-					require.True(t, asError(t, err).Timeout())
-					require.Len(t, asError(t, err).Attempts, tt.tries)
-				}
-				base.requireBalance(t)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(tt.steps...)
+			policy := every(time.Second)
+			policy.AttemptTimeout = tt.timeout
+			tr := &resilienthttp.Transport{Base: base, Policy: policy}
+			req := newRequest(t, http.MethodPut, "http://api.test/things", "")
+			if tt.ctx > 0 {
+				ctx, cancel := context.WithTimeout(t.Context(), tt.ctx)
+				defer cancel()
+				req = req.WithContext(ctx)
+			}
+			start := time.Now()
+			resp, err := tr.RoundTrip(req)
+			require.Equal(t, tt.took, time.Since(start))
+			require.Len(t, base.calls(), tt.tries)
+			if tt.is == nil {
+				require.NoError(t, err)
+				time.Sleep(time.Hour) // no timeout ends the body
+				readAll(t, resp)
+			} else {
+				require.ErrorIs(t, err, tt.is)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.NotErrorIs(t, err, context.Canceled)
+				require.True(t, asError(t, err).Timeout())
+				require.Len(t, asError(t, err).Attempts, tt.tries)
+			}
+			base.requireBalance(t)
 		})
 	}
 }
@@ -115,42 +114,40 @@ func TestAttemptTimeoutOfRealTransports(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, own := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, own timeout %v", tt.name, own), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var log faulttest.Log
-					s := memhttp.NewServer(t, log.Record(faulttest.Hang), tt.options...)
-					s.Net.SetDialFault("mem.test", tt.dial)
-					policy := every(time.Second)
-					req := newRequest(t, "PUT", s.URL, "body")
-					want, tries := resilienthttp.ErrAttemptTimeout, 2
-					if own {
-						policy.AttemptTimeout = time.Second
-					} else {
-						ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-						defer cancel()
-						req = req.WithContext(ctx)
-						want, tries = resilienthttp.ErrDeadline, 1
-					}
-					tr := &resilienthttp.Transport{Base: s.Transport(), Policy: policy}
-					start := time.Now()
-					_, err := tr.RoundTrip(req)
-					require.Equal(t, 3*time.Second, time.Since(start))
-					require.ErrorIs(t, err, want)
-					require.ErrorIs(t, err, context.DeadlineExceeded)
-					require.NotErrorIs(t, err, context.Canceled)
-					require.True(t, asError(t, err).Timeout())
-					for _, a := range asError(t, err).Attempts {
-						require.NotErrorIs(t, a.Err, context.Canceled)
-						require.ErrorIs(t, a.Err, context.DeadlineExceeded)
-					}
-					require.Len(t, asError(t, err).Attempts, tries)
-					if tt.dial == nil {
-						log.AssertAttempts(t, tries)
-					}
-					if own && tt.dial == nil {
-						log.AssertSpacing(t, time.Second, time.Second)
-					}
-				})
+			bubble.Run(t, fmt.Sprintf("%s, own timeout %v", tt.name, own), func(t *testing.T) {
+				var log faulttest.Log
+				s := memhttp.NewServer(t, log.Record(faulttest.Hang), tt.options...)
+				s.Net.SetDialFault("mem.test", tt.dial)
+				policy := every(time.Second)
+				req := newRequest(t, "PUT", s.URL, "body")
+				want, tries := resilienthttp.ErrAttemptTimeout, 2
+				if own {
+					policy.AttemptTimeout = time.Second
+				} else {
+					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+					defer cancel()
+					req = req.WithContext(ctx)
+					want, tries = resilienthttp.ErrDeadline, 1
+				}
+				tr := &resilienthttp.Transport{Base: s.Transport(), Policy: policy}
+				start := time.Now()
+				_, err := tr.RoundTrip(req)
+				require.Equal(t, 3*time.Second, time.Since(start))
+				require.ErrorIs(t, err, want)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.NotErrorIs(t, err, context.Canceled)
+				require.True(t, asError(t, err).Timeout())
+				for _, a := range asError(t, err).Attempts {
+					require.NotErrorIs(t, a.Err, context.Canceled)
+					require.ErrorIs(t, a.Err, context.DeadlineExceeded)
+				}
+				require.Len(t, asError(t, err).Attempts, tries)
+				if tt.dial == nil {
+					log.AssertAttempts(t, tries)
+				}
+				if own && tt.dial == nil {
+					log.AssertSpacing(t, time.Second, time.Second)
+				}
 			})
 		}
 	}
@@ -263,77 +260,75 @@ func TestPanic_releasesPermits(t *testing.T) {
 	}
 	for place, arrange := range places {
 		for name, how := range map[string]func(){"panics": boom, "ends the goroutine": runtime.Goexit} {
-			t.Run(place+" "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var armed atomic.Bool
-					contexts := map[context.Context]bool{}
-					base := script(
-						status(500, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3000"),
-						status(500), status(200),
-					)
-					limits := &resilienthttp.RateLimit{}
-					breaker := &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: time.Second, MaxCooldown: time.Second}
-					tr := &resilienthttp.Transport{
-						Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-							contexts[r.Context()] = true
-							return base.RoundTrip(r)
-						}),
-						RateLimit: limits, Breaker: breaker, Trace: &resilienthttp.Trace{}, Policy: every(0),
+			bubble.Run(t, place+" "+name, func(t *testing.T) {
+				var armed atomic.Bool
+				contexts := map[context.Context]bool{}
+				base := script(
+					status(500, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "3000"),
+					status(500), status(200),
+				)
+				limits := &resilienthttp.RateLimit{}
+				breaker := &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: time.Second, MaxCooldown: time.Second}
+				tr := &resilienthttp.Transport{
+					Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+						contexts[r.Context()] = true
+						return base.RoundTrip(r)
+					}),
+					RateLimit: limits, Breaker: breaker, Trace: &resilienthttp.Trace{}, Policy: every(0),
+				}
+				arrange(func() {
+					if armed.Load() {
+						how()
 					}
-					arrange(func() {
-						if armed.Load() {
-							how()
-						}
-					}, tr, base)
-					single := func() *http.Request { return get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())) }
+				}, tr, base)
+				single := func() *http.Request { return get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())) }
 
-					resp, err := tr.RoundTrip(single()) // opens the circuit, and leaves one request of the quota
-					require.NoError(t, err)
-					readAll(t, resp)
-					require.Equal(t, resilienthttp.StateOpen, breaker.State("api.test", resilienthttp.PriorityDefault))
-					time.Sleep(2 * time.Second) // now one probe is let through
+				resp, err := tr.RoundTrip(single()) // opens the circuit, and leaves one request of the quota
+				require.NoError(t, err)
+				readAll(t, resp)
+				require.Equal(t, resilienthttp.StateOpen, breaker.State("api.test", resilienthttp.PriorityDefault))
+				time.Sleep(2 * time.Second) // now one probe is let through
 
-					armed.Store(true)
-					var got any
-					returned := false
-					plain, last := get(t), single()
-					done := make(chan struct{})
-					go func() {
-						defer close(done)
-						defer func() { got = recover() }()
-						if place == "RetryWait" || place == "Backoff" {
-							// These run only before a retry.
-							tr := &resilienthttp.Transport{Base: tr.Base, Breaker: never(), Trace: tr.Trace, Policy: tr.Policy}
-							resp, _ = tr.RoundTrip(plain)
-						} else {
-							resp, _ = tr.RoundTrip(last)
-						}
-						returned = true
-					}()
-					<-done
-					armed.Store(false)
-					require.False(t, returned)
-					if name == "panics" {
-						require.Equal(t, "boom", got)
+				armed.Store(true)
+				var got any
+				returned := false
+				plain, last := get(t), single()
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { got = recover() }()
+					if place == "RetryWait" || place == "Backoff" {
+						// These run only before a retry.
+						tr := &resilienthttp.Transport{Base: tr.Base, Breaker: never(), Trace: tr.Trace, Policy: tr.Policy}
+						resp, _ = tr.RoundTrip(plain)
 					} else {
-						require.Nil(t, got)
+						resp, _ = tr.RoundTrip(last)
 					}
-					synctest.Wait()
-					base.requireBalance(t)
-					for ctx := range contexts {
-						require.Error(t, ctx.Err(), "the context of the attempt has not ended")
-					}
+					returned = true
+				}()
+				<-done
+				armed.Store(false)
+				require.False(t, returned)
+				if name == "panics" {
+					require.Equal(t, "boom", got)
+				} else {
+					require.Nil(t, got)
+				}
+				synctest.Wait()
+				base.requireBalance(t)
+				for ctx := range contexts {
+					require.Error(t, ctx.Err(), "the context of the attempt has not ended")
+				}
 
-					if place == "Base" || place == "AttemptStart" {
-						// The attempt has no result, so that both permits are returned.
-						base.steps = []step{status(200)}
-						start := time.Now()
-						resp, err = tr.RoundTrip(single())
-						require.NoError(t, err, "the probe's slot was not returned")
-						require.Zero(t, time.Since(start), "the permit of the request was not returned")
-						readAll(t, resp)
-					}
-				})
+				if place == "Base" || place == "AttemptStart" {
+					// The attempt has no result, so that both permits are returned.
+					base.steps = []step{status(200)}
+					start := time.Now()
+					resp, err = tr.RoundTrip(single())
+					require.NoError(t, err, "the probe's slot was not returned")
+					require.Zero(t, time.Since(start), "the permit of the request was not returned")
+					readAll(t, resp)
+				}
 			})
 		}
 	}
@@ -482,28 +477,26 @@ func TestGetBodyFails(t *testing.T) {
 			"resilienthttp: attempt timed out: GetBody: *errors.errorString (not shown): attempt timed out: context deadline exceeded (attempt 1)",
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(row.first, status(200))
-				req := newRequest(t, http.MethodPost, "http://api.test/", "body")
-				req.GetBody = row.getBody
-				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
-				tr.Policy.AttemptTimeout = time.Minute
-				resp, err := tr.RoundTrip(req)
-				require.Len(t, base.calls(), 1)
-				if row.is == nil {
-					require.NoError(t, err)
-					require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).StopReason)
-					require.Equal(t, "status "+strconv.Itoa(resp.StatusCode), readAll(t, resp))
-				}
-				for _, is := range row.is {
-					require.ErrorIs(t, err, is)
-				}
-				if row.is != nil {
-					require.EqualError(t, err, row.text)
-				}
-				base.requireBalance(t)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(row.first, status(200))
+			req := newRequest(t, http.MethodPost, "http://api.test/", "body")
+			req.GetBody = row.getBody
+			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+			tr.Policy.AttemptTimeout = time.Minute
+			resp, err := tr.RoundTrip(req)
+			require.Len(t, base.calls(), 1)
+			if row.is == nil {
+				require.NoError(t, err)
+				require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).StopReason)
+				require.Equal(t, "status "+strconv.Itoa(resp.StatusCode), readAll(t, resp))
+			}
+			for _, is := range row.is {
+				require.ErrorIs(t, err, is)
+			}
+			if row.is != nil {
+				require.EqualError(t, err, row.text)
+			}
+			base.requireBalance(t)
 		})
 	}
 }
@@ -578,50 +571,44 @@ func TestRejectedAttempt_returnsPermits(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, resilienthttp.StateHalfOpen, tr.Breaker.State("api.test", resilienthttp.PriorityDefault))
 	}
-	t.Run("by the rate limit", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{
-				Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
-				RateLimit: &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}, Policy: resilienthttp.Policy{MaxAttempts: -1},
-			}
-			halfOpen(t, tr)
-			for range 3 {
-				_, err := tr.RoundTrip(get(t))
-				require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "the reason is not the breaker")
-			}
-		})
+	bubble.Run(t, "by the rate limit", func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
+			RateLimit: &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}, Policy: resilienthttp.Policy{MaxAttempts: -1},
+		}
+		halfOpen(t, tr)
+		for range 3 {
+			_, err := tr.RoundTrip(get(t))
+			require.ErrorIs(t, err, resilienthttp.ErrRateLimited, "the reason is not the breaker")
+		}
 	})
-	t.Run("by the deadline", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{
-				Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
-				DeadlineHeader: resilienthttp.DeadlineHeader{Margin: time.Hour}, Policy: resilienthttp.Policy{MaxAttempts: -1},
-			}
-			halfOpen(t, tr)
-			for range 3 {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				_, err := tr.RoundTrip(get(t).WithContext(ctx))
-				cancel()
-				require.ErrorIs(t, err, resilienthttp.ErrDeadline, "the reason is not the breaker")
-			}
-		})
+	bubble.Run(t, "by the deadline", func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Base: script(status(500)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Minute},
+			DeadlineHeader: resilienthttp.DeadlineHeader{Margin: time.Hour}, Policy: resilienthttp.Policy{MaxAttempts: -1},
+		}
+		halfOpen(t, tr)
+		for range 3 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := tr.RoundTrip(get(t).WithContext(ctx))
+			cancel()
+			require.ErrorIs(t, err, resilienthttp.ErrDeadline, "the reason is not the breaker")
+		}
 	})
 }
 
 // Bodies that fail or panic in Close or Read.
 func TestBadBodies(t *testing.T) {
-	t.Run("Close fails", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(status(503), status(200))
-			req := newRequest(t, "PUT", "http://api.test/", "")
-			bodies := trackBody(req, "content")
-			bodies.bodies[0].err = errReset
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-			require.NoError(t, err)
-			require.Equal(t, 200, resp.StatusCode)
-			readAll(t, resp)
-			bodies.requireClosedOnce(t, 2)
-		})
+	bubble.Run(t, "Close fails", func(t *testing.T) {
+		base := script(status(503), status(200))
+		req := newRequest(t, "PUT", "http://api.test/", "")
+		bodies := trackBody(req, "content")
+		bodies.bodies[0].err = errReset
+		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		readAll(t, resp)
+		bodies.requireClosedOnce(t, 2)
 	})
 	t.Run("Close fails, and the call is rejected", func(t *testing.T) {
 		req := newRequest(t, "PUT", "http://api.test/", "")
@@ -634,16 +621,14 @@ func TestBadBodies(t *testing.T) {
 		require.NotErrorIs(t, err, errReset)
 		bodies.requireClosedOnce(t, 1)
 	})
-	t.Run("Read fails", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
-			tr := &resilienthttp.Transport{Base: s.Transport()}
-			req := newRequest(t, "PUT", s.URL, "")
-			req.Body, req.ContentLength = errorBody{}, 7
-			_, err := tr.RoundTrip(req)
-			require.ErrorIs(t, err, errReset)
-			require.ErrorIs(t, err, resilienthttp.ErrNotReplayable)
-		})
+	bubble.Run(t, "Read fails", func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+		tr := &resilienthttp.Transport{Base: s.Transport()}
+		req := newRequest(t, "PUT", s.URL, "")
+		req.Body, req.ContentLength = errorBody{}, 7
+		_, err := tr.RoundTrip(req)
+		require.ErrorIs(t, err, errReset)
+		require.ErrorIs(t, err, resilienthttp.ErrNotReplayable)
 	})
 }
 
@@ -791,29 +776,27 @@ func TestPanickingResult_releasesPermits(t *testing.T) {
 			return resp, errReset
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(status(http.StatusOK, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "40", "X-RateLimit-Reset", "3000"), answer)
-				tr := &resilienthttp.Transport{Base: base, Breaker: &resilienthttp.Breaker{Static: true}}
-				send := func() error {
-					resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
-					if err == nil {
-						readAll(t, resp)
-					}
-					return err
+		bubble.Run(t, name, func(t *testing.T) {
+			base := script(status(http.StatusOK, "X-RateLimit-Limit", "1000", "X-RateLimit-Remaining", "40", "X-RateLimit-Reset", "3000"), answer)
+			tr := &resilienthttp.Transport{Base: base, Breaker: &resilienthttp.Breaker{Static: true}}
+			send := func() error {
+				resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+				if err == nil {
+					readAll(t, resp)
 				}
+				return err
+			}
+			require.NoError(t, send())
+			for range 30 {
+				require.Panics(t, func() { _ = send() })
+			}
+			base.steps = []step{status(http.StatusInternalServerError)}
+			start := time.Now()
+			for range 19 { // 20 results, with the previous one
 				require.NoError(t, send())
-				for range 30 {
-					require.Panics(t, func() { _ = send() })
-				}
-				base.steps = []step{status(http.StatusInternalServerError)}
-				start := time.Now()
-				for range 19 { // 20 results, with the previous one
-					require.NoError(t, send())
-				}
-				require.Zero(t, time.Since(start), "permits were not returned to the limiter")
-				require.ErrorIs(t, send(), resilienthttp.ErrBreakerOpen, "permits were not returned to the circuit")
-			})
+			}
+			require.Zero(t, time.Since(start), "permits were not returned to the limiter")
+			require.ErrorIs(t, send(), resilienthttp.ErrBreakerOpen, "permits were not returned to the circuit")
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // §4.5: a context that Base derives from an attempt's context ends with the attempt, with the
@@ -31,57 +32,53 @@ func TestContextsDerivedFromAttempts(t *testing.T) {
 	}
 	for name, parent := range parents {
 		t.Run(name, func(t *testing.T) {
-			t.Run("end with the body", func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var derived, sent context.Context
-					var kept, stopped atomic.Int64
-					tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-						before := runtime.NumGoroutine()
-						ctx, cancel := context.WithCancel(r.Context())
-						t.Cleanup(cancel)
-						derived, sent = ctx, r.Context() //nolint:fatcontext // looked at, not passed on
-						context.AfterFunc(r.Context(), func() { kept.Add(1) })
-						for range 3 {
-							stop := context.AfterFunc(r.Context(), func() { stopped.Add(1) })
-							require.True(t, stop())
-							require.False(t, stop(), "once")
-						}
-						require.LessOrEqual(t, runtime.NumGoroutine(), before, "no goroutine watches the context")
-						return response(r, 200, "body"), nil
-					})}
-					resp, err := tr.RoundTrip(get(t).WithContext(parent(t)))
-					require.NoError(t, err)
-					require.NoError(t, derived.Err())
-					require.NoError(t, resp.Body.Close())
-					<-derived.Done()
-					require.Equal(t, context.Canceled, derived.Err())
-					synctest.Wait()
-					require.EqualValues(t, 1, kept.Load())
-					require.Zero(t, stopped.Load())
-
-					context.AfterFunc(sent, func() { kept.Add(1) })
-					synctest.Wait()
-					require.EqualValues(t, 2, kept.Load(), "at once after the end")
-				})
-			})
-			t.Run("end with the attempt timeout", func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var cause error
-					tr := &resilienthttp.Transport{
-						Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: time.Minute},
-						Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-							ctx, cancel := context.WithCancel(r.Context())
-							defer cancel()
-							<-ctx.Done()
-							cause = context.Cause(ctx)
-							return nil, ctx.Err()
-						}),
+			bubble.Run(t, "end with the body", func(t *testing.T) {
+				var derived, sent context.Context
+				var kept, stopped atomic.Int64
+				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					before := runtime.NumGoroutine()
+					ctx, cancel := context.WithCancel(r.Context())
+					t.Cleanup(cancel)
+					derived, sent = ctx, r.Context() //nolint:fatcontext // looked at, not passed on
+					context.AfterFunc(r.Context(), func() { kept.Add(1) })
+					for range 3 {
+						stop := context.AfterFunc(r.Context(), func() { stopped.Add(1) })
+						require.True(t, stop())
+						require.False(t, stop(), "once")
 					}
-					_, err := tr.RoundTrip(get(t).WithContext(parent(t)))
-					require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
-					require.NotErrorIs(t, err, context.Canceled)
-					require.ErrorIs(t, cause, context.DeadlineExceeded)
-				})
+					require.LessOrEqual(t, runtime.NumGoroutine(), before, "no goroutine watches the context")
+					return response(r, 200, "body"), nil
+				})}
+				resp, err := tr.RoundTrip(get(t).WithContext(parent(t)))
+				require.NoError(t, err)
+				require.NoError(t, derived.Err())
+				require.NoError(t, resp.Body.Close())
+				<-derived.Done()
+				require.Equal(t, context.Canceled, derived.Err())
+				synctest.Wait()
+				require.EqualValues(t, 1, kept.Load())
+				require.Zero(t, stopped.Load())
+
+				context.AfterFunc(sent, func() { kept.Add(1) })
+				synctest.Wait()
+				require.EqualValues(t, 2, kept.Load(), "at once after the end")
+			})
+			bubble.Run(t, "end with the attempt timeout", func(t *testing.T) {
+				var cause error
+				tr := &resilienthttp.Transport{
+					Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: time.Minute},
+					Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+						ctx, cancel := context.WithCancel(r.Context())
+						defer cancel()
+						<-ctx.Done()
+						cause = context.Cause(ctx)
+						return nil, ctx.Err()
+					}),
+				}
+				_, err := tr.RoundTrip(get(t).WithContext(parent(t)))
+				require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
+				require.NotErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, cause, context.DeadlineExceeded)
 			})
 		})
 	}
@@ -160,58 +157,50 @@ func TestRequestCancel(t *testing.T) {
 		{"in an attempt", script(hanging), time.Second},
 		{"in a wait", script(status(503)), time.Second},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cancel := make(chan struct{})
-				if row.at < 0 {
-					close(cancel)
-				} else {
-					time.AfterFunc(row.at, func() { close(cancel) })
-				}
-				req := get(t)
-				req.Cancel = cancel
-				start := time.Now()
-				_, err := (&resilienthttp.Transport{Base: row.base, Policy: every(time.Hour)}).RoundTrip(req)
-				require.ErrorIs(t, err, context.Canceled)
-				require.Equal(t, max(row.at, 0), time.Since(start))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			cancel := make(chan struct{})
+			if row.at < 0 {
+				close(cancel)
+			} else {
+				time.AfterFunc(row.at, func() { close(cancel) })
+			}
+			req := get(t)
+			req.Cancel = cancel
+			start := time.Now()
+			_, err := (&resilienthttp.Transport{Base: row.base, Policy: every(time.Hour)}).RoundTrip(req)
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, max(row.at, 0), time.Since(start))
 		})
 	}
-	t.Run("a context that never ends says that its deadline has passed", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			req := newCall(oddContext{t.Context(), time.Now().Add(time.Second)}, t, http.MethodGet, "")
-			cancel := make(chan struct{})
-			req.Cancel = cancel
-			time.AfterFunc(2*time.Second, func() { close(cancel) })
-			start := time.Now()
-			_, err := (&resilienthttp.Transport{Base: script(hanging)}).RoundTrip(req)
-			require.ErrorIs(t, err, context.Canceled)
-			require.Less(t, time.Since(start), 2*time.Second+50*time.Millisecond, "§4.13: within milliseconds")
-		})
+	bubble.Run(t, "a context that never ends says that its deadline has passed", func(t *testing.T) {
+		req := newCall(oddContext{t.Context(), time.Now().Add(time.Second)}, t, http.MethodGet, "")
+		cancel := make(chan struct{})
+		req.Cancel = cancel
+		time.AfterFunc(2*time.Second, func() { close(cancel) })
+		start := time.Now()
+		_, err := (&resilienthttp.Transport{Base: script(hanging)}).RoundTrip(req)
+		require.ErrorIs(t, err, context.Canceled)
+		require.Less(t, time.Since(start), 2*time.Second+50*time.Millisecond, "§4.13: within milliseconds")
 	})
-	t.Run("while the body is read", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			cancel := make(chan struct{})
-			time.AfterFunc(time.Second, func() { close(cancel) })
-			req := get(t)
-			req.Cancel = cancel
-			base := roundTripper(func(r *http.Request) (*http.Response, error) {
-				return withBody(200, untilDone{r.Context()})(r)
-			})
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-			require.NoError(t, err)
-			_, err = io.ReadAll(resp.Body)
-			require.ErrorIs(t, err, context.Canceled)
-			require.NoError(t, resp.Body.Close())
+	bubble.Run(t, "while the body is read", func(t *testing.T) {
+		cancel := make(chan struct{})
+		time.AfterFunc(time.Second, func() { close(cancel) })
+		req := get(t)
+		req.Cancel = cancel
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			return withBody(200, untilDone{r.Context()})(r)
 		})
+		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, resp.Body.Close())
 	})
-	t.Run("not at all, and a hook panics", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { // which reports goroutines that are left
-			req := get(t)
-			req.Cancel = make(chan struct{})
-			require.Panics(t, func() {
-				_, _ = (&resilienthttp.Transport{Base: script(panicking("odd"))}).RoundTrip(req)
-			})
+	bubble.Run(t, "not at all, and a hook panics", func(t *testing.T) { // which reports goroutines that are left
+		req := get(t)
+		req.Cancel = make(chan struct{})
+		require.Panics(t, func() {
+			_, _ = (&resilienthttp.Transport{Base: script(panicking("odd"))}).RoundTrip(req)
 		})
 	})
 	t.Run("not at all", func(t *testing.T) {
@@ -261,25 +250,21 @@ func TestClientTimeout_errorText(t *testing.T) {
 			})
 		}
 	})
-	t.Run("a Base that knows Request.Cancel alone", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := roundTripper(func(r *http.Request) (*http.Response, error) {
-				<-r.Cancel // as bases of ten years ago do
-				return nil, io.ErrClosedPipe
-			})
-			start := time.Now()
-			_, err := (&http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: base}}).Get("http://api.test/")
-			require.ErrorContains(t, err, "Client.Timeout exceeded while awaiting headers")
-			require.Equal(t, time.Second, time.Since(start))
+	bubble.Run(t, "a Base that knows Request.Cancel alone", func(t *testing.T) {
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			<-r.Cancel // as bases of ten years ago do
+			return nil, io.ErrClosedPipe
 		})
+		start := time.Now()
+		_, err := (&http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: base}}).Get("http://api.test/")
+		require.ErrorContains(t, err, "Client.Timeout exceeded while awaiting headers")
+		require.Equal(t, time.Second, time.Since(start))
 	})
-	t.Run("the context's deadline came first", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: script(hanging)}}
-			_, err := client.Do(newRequest(t, http.MethodPut, "http://api.test/", "").WithContext(withDeadline(t, time.Second)))
-			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
-			require.Len(t, asError(t, err).Attempts, 1, "errors.As finds the *Error")
-		})
+	bubble.Run(t, "the context's deadline came first", func(t *testing.T) {
+		client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: script(hanging)}}
+		_, err := client.Do(newRequest(t, http.MethodPut, "http://api.test/", "").WithContext(withDeadline(t, time.Second)))
+		require.ErrorIs(t, err, resilienthttp.ErrDeadline)
+		require.Len(t, asError(t, err).Attempts, 1, "errors.As finds the *Error")
 	})
 }
 
@@ -389,18 +374,16 @@ func TestAttemptContext(t *testing.T) {
 			require.Empty(t, readAll(t, resp))
 		})
 	}
-	t.Run("with errors of a timeout", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var err error
-			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				<-r.Context().Done()
-				err = r.Context().Err()
-				return nil, err
-			})}
-			_, rtErr := tr.RoundTrip(get(t))
-			require.ErrorIs(t, rtErr, resilienthttp.ErrAttemptTimeout)
-			require.Equal(t, context.DeadlineExceeded, err, "the errors of a context with a deadline")
-		})
+	bubble.Run(t, "with errors of a timeout", func(t *testing.T) {
+		var err error
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			err = r.Context().Err()
+			return nil, err
+		})}
+		_, rtErr := tr.RoundTrip(get(t))
+		require.ErrorIs(t, rtErr, resilienthttp.ErrAttemptTimeout)
+		require.Equal(t, context.DeadlineExceeded, err, "the errors of a context with a deadline")
 	})
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -110,28 +111,26 @@ func TestDiscardedResponsesAreDrained(t *testing.T) {
 		{"nil", nil, 0, 0},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if b, ok := tt.body.(*blocking); ok {
-					*b = blocking{closed: make(chan struct{})} // of this bubble
-				}
-				base := script(withBody(503, tt.body), status(200))
-				tr := &resilienthttp.Transport{Base: base, Policy: every(0)}
-				start := time.Now()
-				resp, err := tr.RoundTrip(get(t))
-				require.NoError(t, err)
-				require.Equal(t, tt.took, time.Since(start))
-				time.Sleep(time.Second) // until a Read that cannot be canceled returns
-				drained := base.reads.Load()
-				if tt.reads < 0 {
-					require.Equal(t, -tt.reads, drained)
-				} else {
-					require.LessOrEqual(t, drained, tt.reads)
-				}
-				require.Equal(t, 200, resp.StatusCode)
-				readAll(t, resp)
-				base.requireBalance(t)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			if b, ok := tt.body.(*blocking); ok {
+				*b = blocking{closed: make(chan struct{})} // of this bubble
+			}
+			base := script(withBody(503, tt.body), status(200))
+			tr := &resilienthttp.Transport{Base: base, Policy: every(0)}
+			start := time.Now()
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			require.Equal(t, tt.took, time.Since(start))
+			time.Sleep(time.Second) // until a Read that cannot be canceled returns
+			drained := base.reads.Load()
+			if tt.reads < 0 {
+				require.Equal(t, -tt.reads, drained)
+			} else {
+				require.LessOrEqual(t, drained, tt.reads)
+			}
+			require.Equal(t, 200, resp.StatusCode)
+			readAll(t, resp)
+			base.requireBalance(t)
 		})
 	}
 }
@@ -167,16 +166,14 @@ func TestCancelEndsTheDrain(t *testing.T) {
 			return r
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(withBody(503, newBlocking()), status(200))
-				start := time.Now()
-				_, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Second)}).RoundTrip(leave(get(t)))
-				require.ErrorIs(t, err, context.Canceled)
-				require.Equal(t, 10*time.Millisecond, time.Since(start))
-				require.Len(t, asError(t, err).Attempts, 1)
-				base.requireBalance(t)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			base := script(withBody(503, newBlocking()), status(200))
+			start := time.Now()
+			_, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Second)}).RoundTrip(leave(get(t)))
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, 10*time.Millisecond, time.Since(start))
+			require.Len(t, asError(t, err).Attempts, 1)
+			base.requireBalance(t)
 		})
 	}
 }
@@ -207,45 +204,43 @@ func TestReadTimeout(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, h2 := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					options := []memhttp.Option{}
-					if h2 {
-						options = append(options, memhttp.HTTP2())
+			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
+				options := []memhttp.Option{}
+				if h2 {
+					options = append(options, memhttp.HTTP2())
+				}
+				s := memhttp.NewServer(t, tt.handler, options...)
+				base := &countingBase{base: s.Transport()}
+				tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: tt.limit}}
+				resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
+				require.NoError(t, err)
+				start := time.Now()
+				got, buf := 0, make([]byte, 128<<10)
+				for err == nil {
+					var n int
+					n, err = resp.Body.Read(buf)
+					got += n
+					if n > 0 && err == nil {
+						time.Sleep(tt.pause)
 					}
-					s := memhttp.NewServer(t, tt.handler, options...)
-					base := &countingBase{base: s.Transport()}
-					tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: tt.limit}}
-					resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
-					require.NoError(t, err)
-					start := time.Now()
-					got, buf := 0, make([]byte, 128<<10)
-					for err == nil {
-						var n int
-						n, err = resp.Body.Read(buf)
-						got += n
-						if n > 0 && err == nil {
-							time.Sleep(tt.pause)
-						}
-					}
-					require.Equal(t, tt.got, got)
-					if tt.took > 0 {
-						require.Equal(t, tt.took, time.Since(start))
-					}
-					if tt.is == nil {
-						require.Equal(t, io.EOF, err)
-					} else {
-						require.ErrorIs(t, err, tt.is)
-						require.True(t, asError(t, err).Timeout())
-						require.NotErrorIs(t, err, context.Canceled)
-						require.Len(t, asError(t, err).Attempts, 1)
-						_, err = resp.Body.Read(buf)
-						require.ErrorIs(t, err, tt.is, "a second Read returns the same error")
-					}
-					require.NoError(t, resp.Body.Close())
-					synctest.Wait() // at the limit the timer's goroutine closes it
-					base.requireBalance(t)
-				})
+				}
+				require.Equal(t, tt.got, got)
+				if tt.took > 0 {
+					require.Equal(t, tt.took, time.Since(start))
+				}
+				if tt.is == nil {
+					require.Equal(t, io.EOF, err)
+				} else {
+					require.ErrorIs(t, err, tt.is)
+					require.True(t, asError(t, err).Timeout())
+					require.NotErrorIs(t, err, context.Canceled)
+					require.Len(t, asError(t, err).Attempts, 1)
+					_, err = resp.Body.Read(buf)
+					require.ErrorIs(t, err, tt.is, "a second Read returns the same error")
+				}
+				require.NoError(t, resp.Body.Close())
+				synctest.Wait() // at the limit the timer's goroutine closes it
+				base.requireBalance(t)
 			})
 		}
 	}
@@ -377,28 +372,26 @@ func TestDeadline_timeForBody(t *testing.T) {
 		{"an answer's, after two failures", answer(200, 6), []step{status(503), status(503), answer(200, 6)}, 200},
 		{"after one of ten minutes", answer(200, 12000), []step{status(503), status(503), status(200)}, 200},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(row.known)
-				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) })}
-				resp, err := tr.RoundTrip(get(t))
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(row.known)
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) })}
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			readAll(t, resp)
+			ends := 0
+			for range 100 {
+				base = script(row.steps...)
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
 				require.NoError(t, err)
-				readAll(t, resp)
-				ends := 0
-				for range 100 {
-					base = script(row.steps...)
-					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-					resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-					require.NoError(t, err)
-					if resp.StatusCode == row.ends {
-						ends++
-					}
-					readAll(t, resp) // or it fails
-					cancel()
-					time.Sleep(20 * time.Second)
+				if resp.StatusCode == row.ends {
+					ends++
 				}
-				require.GreaterOrEqual(t, ends, 95, "calls that end in time")
-			})
+				readAll(t, resp) // or it fails
+				cancel()
+				time.Sleep(20 * time.Second)
+			}
+			require.GreaterOrEqual(t, ends, 95, "calls that end in time")
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 	scopestatus "github.com/resilienthttp/resilienthttp/statepage/status"
 )
@@ -119,47 +120,45 @@ func TestBreaker(t *testing.T) {
 			{"failures slower than answers", 90 * ms, 100 * ms, 225 * ms, ms, false},
 			{"timeouts", 700 * ms, 100 * ms, 1250 * ms, ms, true},
 		} {
-			t.Run(form.name+"/"+tt.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					if form.name == "static" {
-						tt.least, tt.most, tt.limited = 100*ms, 125*ms, false
-					}
-					transport := &resilienthttp.Transport{
-						Breaker: form.breaker(), Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: 500 * ms},
-					}
-					server, call := switched(t, transport)
-					server.set(500, tt.took)
-					// Half of the calls must be sent after the first failure.
-					require.Equal(t, all.MinRequests/2, passing(t, call, all.MinRequests/2))
-					require.Equal(t, all.MinRequests/2-1, passing(t, call, all.MinRequests/2-1))
-					require.Equal(t, 1, passing(t, call, 1), "one failure less does not open the circuit")
-					opened := time.Now()
-					_, _, err := call(t.Context())
-					require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-					until := asError(t, err).NotBefore
-					require.GreaterOrEqual(t, until.Sub(opened), tt.least)
-					require.LessOrEqual(t, until.Sub(opened), tt.most)
-					require.Zero(t, passing(t, call, 10))
+			bubble.Run(t, form.name+"/"+tt.name, func(t *testing.T) {
+				if form.name == "static" {
+					tt.least, tt.most, tt.limited = 100*ms, 125*ms, false
+				}
+				transport := &resilienthttp.Transport{
+					Breaker: form.breaker(), Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: 500 * ms},
+				}
+				server, call := switched(t, transport)
+				server.set(500, tt.took)
+				// Half of the calls must be sent after the first failure.
+				require.Equal(t, all.MinRequests/2, passing(t, call, all.MinRequests/2))
+				require.Equal(t, all.MinRequests/2-1, passing(t, call, all.MinRequests/2-1))
+				require.Equal(t, 1, passing(t, call, 1), "one failure less does not open the circuit")
+				opened := time.Now()
+				_, _, err := call(t.Context())
+				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+				until := asError(t, err).NotBefore
+				require.GreaterOrEqual(t, until.Sub(opened), tt.least)
+				require.LessOrEqual(t, until.Sub(opened), tt.most)
+				require.Zero(t, passing(t, call, 10))
 
-					time.Sleep(time.Until(until))
-					server.set(200, tt.answer)
-					if form.name == "static" {
-						require.Equal(t, all.Probes, passing(t, call, 10), "half-open")
-					} else {
-						require.Equal(t, 1, passing(t, call, 10), "one, until it succeeds")
-						require.Equal(t, all.Probes-1, passing(t, call, all.Probes-1), "half-open")
-					}
-					if !tt.limited {
-						require.Equal(t, 100, passing(t, call, 100))
-						return
-					}
-					require.Equal(t, 1, passing(t, call, 100), "slow start admits one request")
-					for range 40 {
-						passing(t, call, 50)
-						time.Sleep(10 * ms)
-					}
-					require.Equal(t, 100, passing(t, call, 100), "slow start has ended")
-				})
+				time.Sleep(time.Until(until))
+				server.set(200, tt.answer)
+				if form.name == "static" {
+					require.Equal(t, all.Probes, passing(t, call, 10), "half-open")
+				} else {
+					require.Equal(t, 1, passing(t, call, 10), "one, until it succeeds")
+					require.Equal(t, all.Probes-1, passing(t, call, all.Probes-1), "half-open")
+				}
+				if !tt.limited {
+					require.Equal(t, 100, passing(t, call, 100))
+					return
+				}
+				require.Equal(t, 1, passing(t, call, 100), "slow start admits one request")
+				for range 40 {
+					passing(t, call, 50)
+					time.Sleep(10 * ms)
+				}
+				require.Equal(t, 100, passing(t, call, 100), "slow start has ended")
 			})
 		}
 	}
@@ -181,23 +180,21 @@ func TestBreaker_limitsAreNoFailures(t *testing.T) {
 		{"500 that shows an exhausted quota", 500, []string{"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0"}, true},
 		{"429", 429, nil, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{
-					Base: script(status(row.status, row.header...)), Policy: resilienthttp.Policy{MaxAttempts: -1},
-					RateLimit: &resilienthttp.RateLimit{IgnoreHeaders: true},
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: script(status(row.status, row.header...)), Policy: resilienthttp.Policy{MaxAttempts: -1},
+				RateLimit: &resilienthttp.RateLimit{IgnoreHeaders: true},
+			}
+			opened := false
+			for range 60 {
+				resp, err := tr.RoundTrip(single(get(t)))
+				if opened = errors.Is(err, resilienthttp.ErrBreakerOpen); opened {
+					break
 				}
-				opened := false
-				for range 60 {
-					resp, err := tr.RoundTrip(single(get(t)))
-					if opened = errors.Is(err, resilienthttp.ErrBreakerOpen); opened {
-						break
-					}
-					readAll(t, resp)
-					time.Sleep(time.Millisecond)
-				}
-				require.Equal(t, row.opens, opened)
-			})
+				readAll(t, resp)
+				time.Sleep(time.Millisecond)
+			}
+			require.Equal(t, row.opens, opened)
 		})
 	}
 }
@@ -208,25 +205,23 @@ func TestBreakerMaxCooldown(t *testing.T) {
 	for name, breaker := range map[string]*resilienthttp.Breaker{
 		"zero value": {}, "MaxCooldown": {MaxCooldown: all.MaxCooldown}, "written out": &all, "static": {Static: true},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				transport := &resilienthttp.Transport{Breaker: breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-				server, call := switched(t, transport)
-				server.set(500, 900*time.Millisecond)
-				var longest time.Duration
-				for range 30 {
-					if passing(t, call, 50) < 20 {
-						_, _, err := call(t.Context())
-						require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-						wait := time.Until(asError(t, err).NotBefore)
-						require.Positive(t, wait)
-						longest = max(longest, wait)
-						time.Sleep(wait)
-					}
+		bubble.Run(t, name, func(t *testing.T) {
+			transport := &resilienthttp.Transport{Breaker: breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+			server, call := switched(t, transport)
+			server.set(500, 900*time.Millisecond)
+			var longest time.Duration
+			for range 30 {
+				if passing(t, call, 50) < 20 {
+					_, _, err := call(t.Context())
+					require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+					wait := time.Until(asError(t, err).NotBefore)
+					require.Positive(t, wait)
+					longest = max(longest, wait)
+					time.Sleep(wait)
 				}
-				require.GreaterOrEqual(t, longest+time.Second, all.MaxCooldown, "from one probe to the next, and a probe takes almost a second")
-				require.LessOrEqual(t, longest, all.MaxCooldown*5/4)
-			})
+			}
+			require.GreaterOrEqual(t, longest+time.Second, all.MaxCooldown, "from one probe to the next, and a probe takes almost a second")
+			require.LessOrEqual(t, longest, all.MaxCooldown*5/4)
 		})
 	}
 }
@@ -375,45 +370,43 @@ func TestFleet_outage(t *testing.T) {
 		{"shared", true, 1.25},
 		{"own", false, 2.3},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin := time.Now()
-				var seconds [int((quiet + outage) / time.Second)]atomic.Int64
-				base := roundTripper(func(r *http.Request) (*http.Response, error) {
-					since := time.Since(begin)
-					if i := int(since / time.Second); i < len(seconds) {
-						seconds[i].Add(1)
-					}
-					time.Sleep(10 * time.Millisecond)
-					if since < quiet || since >= quiet+outage {
-						return response(r, 200, ""), nil
-					}
-					return response(r, 503, ""), nil
-				})
-				transports := make([]*resilienthttp.Transport, clients)
-				for i := range transports {
-					if transports[i] = (&resilienthttp.Transport{Base: base}); tt.shared {
-						transports[i] = transports[0]
-					}
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			begin := time.Now()
+			var seconds [int((quiet + outage) / time.Second)]atomic.Int64
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				since := time.Since(begin)
+				if i := int(since / time.Second); i < len(seconds) {
+					seconds[i].Add(1)
 				}
-				dice := rand.New(rand.NewPCG(1, 2))
-				var wg sync.WaitGroup
-				for time.Since(begin) < quiet+outage {
-					time.Sleep(time.Duration(dice.ExpFloat64() * float64(time.Second) / clients))
-					transport := transports[dice.IntN(clients)]
-					wg.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-						defer cancel()
-						if resp, err := transport.RoundTrip(get(t).WithContext(ctx)); err == nil {
-							_ = resp.Body.Close()
-						}
-					})
+				time.Sleep(10 * time.Millisecond)
+				if since < quiet || since >= quiet+outage {
+					return response(r, 200, ""), nil
 				}
-				wg.Wait()
-				for i := range seconds {
-					assert.LessOrEqual(t, float64(seconds[i].Load())/clients, tt.most, "second %d", i)
-				}
+				return response(r, 503, ""), nil
 			})
+			transports := make([]*resilienthttp.Transport, clients)
+			for i := range transports {
+				if transports[i] = (&resilienthttp.Transport{Base: base}); tt.shared {
+					transports[i] = transports[0]
+				}
+			}
+			dice := rand.New(rand.NewPCG(1, 2))
+			var wg sync.WaitGroup
+			for time.Since(begin) < quiet+outage {
+				time.Sleep(time.Duration(dice.ExpFloat64() * float64(time.Second) / clients))
+				transport := transports[dice.IntN(clients)]
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					defer cancel()
+					if resp, err := transport.RoundTrip(get(t).WithContext(ctx)); err == nil {
+						_ = resp.Body.Close()
+					}
+				})
+			}
+			wg.Wait()
+			for i := range seconds {
+				assert.LessOrEqual(t, float64(seconds[i].Load())/clients, tt.most, "second %d", i)
+			}
 		})
 	}
 }
@@ -424,18 +417,16 @@ func TestBreaker_classifiedSuccess(t *testing.T) {
 		resilienthttp.VerdictDefault: resilienthttp.StateOpen, resilienthttp.VerdictPermanent: resilienthttp.StateOpen,
 		resilienthttp.VerdictTransient: resilienthttp.StateOpen, resilienthttp.VerdictSuccess: resilienthttp.StateClosed,
 	} {
-		t.Run(verdict.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{
-					Base:    script(status(500)),
-					Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Hour, MaxWait: -1},
-					Policy:  resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return verdict }},
-				}
-				resp, err := tr.RoundTrip(get(t))
-				require.NoError(t, err)
-				require.Equal(t, "status 500", readAll(t, resp))
-				require.Equal(t, want, tr.State().Scopes[0].Breaker.State)
-			})
+		bubble.Run(t, verdict.String(), func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base:    script(status(500)),
+				Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Hour, MaxWait: -1},
+				Policy:  resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return verdict }},
+			}
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			require.Equal(t, "status 500", readAll(t, resp))
+			require.Equal(t, want, tr.State().Scopes[0].Breaker.State)
 		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // uncapped is the number of retries where nothing but MaxAttempts ends them.
@@ -68,20 +69,18 @@ func TestBudget_retriesThatSucceed(t *testing.T) {
 		{"429 without Retry-After: they do not", status(429), 5},
 		{"503 with Retry-After: they do not", status(503, "Retry-After", "1"), 5},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var base http.RoundTripper
-				transport := &resilienthttp.Transport{
-					Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }),
-					Budget: &resilienthttp.Budget{Ratio: 1e-9}, Breaker: never(),
-				}
-				retried := 0
-				for range 20 {
-					base = script(tt.failed, status(200))
-					retried += len(tripped(t, transport, get(t))) - 1
-				}
-				require.Equal(t, tt.want, retried)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			var base http.RoundTripper
+			transport := &resilienthttp.Transport{
+				Base:   roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }),
+				Budget: &resilienthttp.Budget{Ratio: 1e-9}, Breaker: never(),
+			}
+			retried := 0
+			for range 20 {
+				base = script(tt.failed, status(200))
+				retried += len(tripped(t, transport, get(t))) - 1
+			}
+			require.Equal(t, tt.want, retried)
 		})
 	}
 }
@@ -113,10 +112,8 @@ func TestBudget_retriesOfAFailingCall(t *testing.T) {
 		{"ratio is +Inf", &budget{Ratio: inf, Burst: -1}, 1, uncapped},
 		{"static", &budget{Static: true}, 109, 15},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				require.Equal(t, tt.want, budgetRetries(t, tt.budget, tt.calls))
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			require.Equal(t, tt.want, budgetRetries(t, tt.budget, tt.calls))
 		})
 	}
 }
@@ -218,29 +215,27 @@ func TestBudget_successfulRetriesAreFree(t *testing.T) {
 		{"so does the first retry", 2, 200},
 		{"the first attempt fails, the retry gets a 404", 1, 404},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				succeeded := 0
-				attempt := 0
-				transport := &resilienthttp.Transport{
-					Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: 2}, Breaker: never(), Policy: every(0),
-					Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-						if attempt++; attempt%(tt.fails+1) != 0 {
-							return status(500)(r)
-						}
-						return status(tt.final)(r)
-					}),
-				}
-				for range 100 {
-					resp, err := transport.RoundTrip(get(t))
-					require.NoError(t, err)
-					readAll(t, resp)
-					if resp.StatusCode == tt.final {
-						succeeded++
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			succeeded := 0
+			attempt := 0
+			transport := &resilienthttp.Transport{
+				Budget: &resilienthttp.Budget{Ratio: 1e-9, Burst: 2}, Breaker: never(), Policy: every(0),
+				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					if attempt++; attempt%(tt.fails+1) != 0 {
+						return status(500)(r)
 					}
+					return status(tt.final)(r)
+				}),
+			}
+			for range 100 {
+				resp, err := transport.RoundTrip(get(t))
+				require.NoError(t, err)
+				readAll(t, resp)
+				if resp.StatusCode == tt.final {
+					succeeded++
 				}
-				require.Equal(t, 100, succeeded)
-			})
+			}
+			require.Equal(t, 100, succeeded)
 		})
 	}
 }
@@ -257,16 +252,14 @@ func TestBudget_retryAfterATimeout(t *testing.T) {
 		{"three of three: none remains", &resilienthttp.Budget{Ratio: 1e-9, Burst: 3}, 0},
 		{"static: four of five remain", &resilienthttp.Budget{Ratio: 1e-9, Static: true}, 4},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				transport := &resilienthttp.Transport{
-					Budget: tt.budget, Breaker: never(), Base: script(hanging),
-					Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2},
-				}
-				_, err := transport.RoundTrip(get(t))
-				require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
-				require.InDelta(t, tt.want, transport.State().Scopes[0].Budget.Remaining, 1e-6)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			transport := &resilienthttp.Transport{
+				Budget: tt.budget, Breaker: never(), Base: script(hanging),
+				Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 2},
+			}
+			_, err := transport.RoundTrip(get(t))
+			require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
+			require.InDelta(t, tt.want, transport.State().Scopes[0].Budget.Remaining, 1e-6)
 		})
 	}
 }
@@ -324,25 +317,23 @@ func TestBudget_rewardsOnce(t *testing.T) {
 		{"retry succeeds beside a second attempt: the same", []copyOf{{status: 500}, {after: 40 * time.Second}, {after: 10 * time.Hour}}, "1 500, 2 200, 3 lost", 1, false},
 		{"the same by a client that does not know what is slow: it takes five", []copyOf{{status: 500}, {after: 40 * time.Second}, {after: 10 * time.Hour}}, "1 500, 2 200, 3 lost", -3, true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(copyOf{})
-				transport := bareTransport(base, 4)
-				transport.Budget = &resilienthttp.Budget{Ratio: 1e-9, Burst: 20}
-				if !row.new {
-					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				}
-				base.copies = []copyOf{{status: 500}}
-				for range 5 {
-					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				}
-				before := known(t, transport).Budget.Remaining
-				base.copies, base.arrivals = row.copies, nil
-				require.Equal(t, row.want, story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-				synctest.Wait() // a second attempt has its reward just after the call has its response
-				require.InDelta(t, row.change, known(t, transport).Budget.Remaining-before, 0.01)
-				base.balanced(t)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			transport := bareTransport(base, 4)
+			transport.Budget = &resilienthttp.Budget{Ratio: 1e-9, Burst: 20}
+			if !row.new {
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			}
+			base.copies = []copyOf{{status: 500}}
+			for range 5 {
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			}
+			before := known(t, transport).Budget.Remaining
+			base.copies, base.arrivals = row.copies, nil
+			require.Equal(t, row.want, story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			synctest.Wait() // a second attempt has its reward just after the call has its response
+			require.InDelta(t, row.change, known(t, transport).Budget.Remaining-before, 0.01)
+			base.balanced(t)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // brokenClose is a body that panics in Close.
@@ -63,35 +64,33 @@ func TestCleanUp_brokenClose(t *testing.T) {
 		{name: "the caller's Close", status: 200, body: func(context.Context) io.ReadCloser { return brokenClose{strings.NewReader("x")} }},
 		{name: "a discarded response", status: 503, then: 200, body: func(context.Context) io.ReadCloser { return brokenClose{strings.NewReader("x")} }},
 	} {
-		t.Run("§4.5 "+row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var contexts []context.Context
-				transport := &resilienthttp.Transport{
-					Policy: resilienthttp.Policy{ReadTimeout: time.Second, Backoff: resilienthttp.Constant(0)},
-					Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-						if contexts = append(contexts, r.Context()); len(contexts) > 1 {
-							return response(r, row.then, "x"), nil
-						}
-						return withBody(row.status, row.body(r.Context()))(r)
-					}),
-				}
-				req := get(t)
-				req.Cancel = make(chan struct{}) // derives the call's context, which must end too
-				resp, err := transport.RoundTrip(req)
-				require.NoError(t, err)
-				switch {
-				case row.then != 0:
-					readAll(t, resp)
-				case row.read != nil:
-					_, err = io.ReadAll(resp.Body)
-					require.ErrorIs(t, err, row.read)
-				default:
-					require.Panics(t, func() { _ = resp.Body.Close() })
-				}
-				for _, ctx := range contexts {
-					require.Error(t, ctx.Err())
-				}
-			})
+		bubble.Run(t, "§4.5 "+row.name, func(t *testing.T) {
+			var contexts []context.Context
+			transport := &resilienthttp.Transport{
+				Policy: resilienthttp.Policy{ReadTimeout: time.Second, Backoff: resilienthttp.Constant(0)},
+				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					if contexts = append(contexts, r.Context()); len(contexts) > 1 {
+						return response(r, row.then, "x"), nil
+					}
+					return withBody(row.status, row.body(r.Context()))(r)
+				}),
+			}
+			req := get(t)
+			req.Cancel = make(chan struct{}) // derives the call's context, which must end too
+			resp, err := transport.RoundTrip(req)
+			require.NoError(t, err)
+			switch {
+			case row.then != 0:
+				readAll(t, resp)
+			case row.read != nil:
+				_, err = io.ReadAll(resp.Body)
+				require.ErrorIs(t, err, row.read)
+			default:
+				require.Panics(t, func() { _ = resp.Body.Close() })
+			}
+			for _, ctx := range contexts {
+				require.Error(t, ctx.Err())
+			}
 		})
 	}
 }
@@ -167,25 +166,23 @@ func TestAttemptContext_errIsStable(t *testing.T) {
 		{"closed, then the deadline", 500 * time.Millisecond, 100 * time.Millisecond, context.Canceled},
 		{"closed after the deadline", 4 * time.Second, 3 * time.Second, context.DeadlineExceeded},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				var sent context.Context
-				transport := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					sent = r.Context() //nolint:fatcontext // checked after the call
-					return response(r, 200, "x"), nil
-				})}
-				resp, err := transport.RoundTrip(get(t).WithContext(ctx))
-				require.NoError(t, err)
-				time.AfterFunc(row.closes, func() { _ = resp.Body.Close() })
-				time.Sleep(row.asks)
-				synctest.Wait()
-				require.Equal(t, row.context, sent.Err())
-				time.Sleep(5 * time.Second)
-				<-sent.Done()
-				require.Equal(t, row.context, sent.Err())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			var sent context.Context
+			transport := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				sent = r.Context() //nolint:fatcontext // checked after the call
+				return response(r, 200, "x"), nil
+			})}
+			resp, err := transport.RoundTrip(get(t).WithContext(ctx))
+			require.NoError(t, err)
+			time.AfterFunc(row.closes, func() { _ = resp.Body.Close() })
+			time.Sleep(row.asks)
+			synctest.Wait()
+			require.Equal(t, row.context, sent.Err())
+			time.Sleep(5 * time.Second)
+			<-sent.Done()
+			require.Equal(t, row.context, sent.Err())
 		})
 	}
 }
@@ -230,50 +227,48 @@ func rateLimited(l *resilienthttp.RateLimit, steps ...step) *resilienthttp.Trans
 // scopes, of one Transport or of two that share the Breaker.
 func TestRecord_keepsOpenCircuits(t *testing.T) {
 	for _, transports := range []int{1, 2} {
-		t.Run(strconv.Itoa(transports), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				breaker := &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour, MaxCooldown: time.Hour}
-				all := make([]*resilienthttp.Transport, transports)
+		bubble.Run(t, strconv.Itoa(transports), func(t *testing.T) {
+			breaker := &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour, MaxCooldown: time.Hour}
+			all := make([]*resilienthttp.Transport, transports)
+			for i := range all {
+				all[i] = bareTransport(puppet(func(r *http.Request) (*http.Response, error) {
+					if strings.HasPrefix(r.URL.Path, "/bad") {
+						return puppetAnswer(r, http.StatusInternalServerError), nil
+					}
+					return puppetAnswer(r, http.StatusOK), nil
+				}), 1)
+				all[i].Breaker = breaker
+				all[i].Scope = func(r *http.Request) string {
+					if strings.HasPrefix(r.URL.Path, "/bad") {
+						return r.URL.Path
+					}
+					return strconv.Itoa(i) + r.URL.Path
+				}
+			}
+			call := func(i int, path string) error {
+				resp, err := all[i].RoundTrip(newRequest(t, http.MethodGet, "http://api.test"+path, ""))
+				if err == nil {
+					readAll(t, resp)
+				}
+				return err
+			}
+			const bad, good = 100, 8000
+			for n := range bad {
+				require.NoError(t, call(0, "/bad"+strconv.Itoa(n)))
+			}
+			for n := range good {
 				for i := range all {
-					all[i] = bareTransport(puppet(func(r *http.Request) (*http.Response, error) {
-						if strings.HasPrefix(r.URL.Path, "/bad") {
-							return puppetAnswer(r, http.StatusInternalServerError), nil
-						}
-						return puppetAnswer(r, http.StatusOK), nil
-					}), 1)
-					all[i].Breaker = breaker
-					all[i].Scope = func(r *http.Request) string {
-						if strings.HasPrefix(r.URL.Path, "/bad") {
-							return r.URL.Path
-						}
-						return strconv.Itoa(i) + r.URL.Path
-					}
+					require.NoError(t, call(i, "/good"+strconv.Itoa(n)))
 				}
-				call := func(i int, path string) error {
-					resp, err := all[i].RoundTrip(newRequest(t, http.MethodGet, "http://api.test"+path, ""))
-					if err == nil {
-						readAll(t, resp)
-					}
-					return err
+			}
+			for n := range bad {
+				path := "/bad" + strconv.Itoa(n)
+				require.Equal(t, resilienthttp.StateOpen, breaker.State(path, resilienthttp.PriorityDefault))
+				for i := range all {
+					require.ErrorIs(t, call(i, path), resilienthttp.ErrBreakerOpen)
 				}
-				const bad, good = 100, 8000
-				for n := range bad {
-					require.NoError(t, call(0, "/bad"+strconv.Itoa(n)))
-				}
-				for n := range good {
-					for i := range all {
-						require.NoError(t, call(i, "/good"+strconv.Itoa(n)))
-					}
-				}
-				for n := range bad {
-					path := "/bad" + strconv.Itoa(n)
-					require.Equal(t, resilienthttp.StateOpen, breaker.State(path, resilienthttp.PriorityDefault))
-					for i := range all {
-						require.ErrorIs(t, call(i, path), resilienthttp.ErrBreakerOpen)
-					}
-				}
-				require.Less(t, len(all[0].State().Scopes), 4096*2)
-			})
+			}
+			require.Less(t, len(all[0].State().Scopes), 4096*2)
 		})
 	}
 }

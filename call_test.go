@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -154,21 +155,19 @@ func TestNilHeader(t *testing.T) {
 		"ownership added":  {OwnsRetries: true},
 		"no key, but owns": {OwnsRetries: true, Idempotency: resilienthttp.Idempotency{Disabled: true}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-				tr.Base = s.Transport()
-				for _, method := range []string{"GET", "POST", ""} {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-					req := newRequest(t, method, s.URL, "").WithContext(ctx)
-					req.Method, req.Header = method, nil
-					resp, err := tr.RoundTrip(req)
-					require.NoError(t, err)
-					readAll(t, resp)
-					require.Nil(t, req.Header)
-					cancel()
-				}
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			tr.Base = s.Transport()
+			for _, method := range []string{"GET", "POST", ""} {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				req := newRequest(t, method, s.URL, "").WithContext(ctx)
+				req.Method, req.Header = method, nil
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				readAll(t, resp)
+				require.Nil(t, req.Header)
+				cancel()
+			}
 		})
 	}
 }

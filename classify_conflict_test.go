@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // provider is a Base that does the work of a key once. While the work lasts it responds 409 to
@@ -102,35 +103,33 @@ func TestConflict_whileTheServerMayBeAtWork(t *testing.T) {
 		{name: "should-retry false decides first", provider: &provider{works: 3 * s, loses: 10 * ms, header: http.Header{"X-Should-Retry": {"false"}}}, want: 409, sent: 2},
 		{name: "without a key: not repeated", provider: &provider{works: 3 * s, loses: 10 * ms}, arrange: func(t *resilienthttp.Transport) { t.Idempotency.Disabled = true }, want: 0, sent: 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := row.provider
-				base.done = map[string]time.Time{}
-				transport := &resilienthttp.Transport{Base: base}
-				if row.arrange != nil {
-					row.arrange(transport)
-				}
-				ctx := t.Context()
-				if row.ctx != nil {
-					ctx = row.ctx(ctx)
-				}
-				if row.deadline > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, row.deadline)
-					defer cancel()
-				}
-				resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodPost, "charge"))
-				if row.want == 0 {
-					require.Error(t, err)
-				} else {
-					require.NoError(t, err)
-					require.Equal(t, row.want, resp.StatusCode)
-					readAll(t, resp)
-				}
-				synctest.Wait()
-				require.Len(t, base.done, 1, "the work is done once")
-				require.Equal(t, row.sent, base.requests)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := row.provider
+			base.done = map[string]time.Time{}
+			transport := &resilienthttp.Transport{Base: base}
+			if row.arrange != nil {
+				row.arrange(transport)
+			}
+			ctx := t.Context()
+			if row.ctx != nil {
+				ctx = row.ctx(ctx)
+			}
+			if row.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, row.deadline)
+				defer cancel()
+			}
+			resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodPost, "charge"))
+			if row.want == 0 {
+				require.Error(t, err)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, row.want, resp.StatusCode)
+				readAll(t, resp)
+			}
+			synctest.Wait()
+			require.Len(t, base.done, 1, "the work is done once")
+			require.Equal(t, row.sent, base.requests)
 		})
 	}
 	t.Run("without another attempt, or after a known failure: final", func(t *testing.T) {
@@ -169,13 +168,11 @@ func TestHedge_keepsA4xxOfAnUnsafeMethod(t *testing.T) {
 		{"POST: a 409 to the first attempt, while the hedge is at work", "POST", []copyOf{{after: 2 * s, status: 409}, {after: 5 * s, status: 201}}, "1 409, 1h 201"},
 		{"GET: the hedge wins", "GET", []copyOf{{after: 3 * s}, {status: 404}}, "1 lost, 1h 404"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(row.copies...)
-				transport := hedging(base, 3, &resilienthttp.Hedge{Delay: s, MaxRatio: -1})
-				require.Equal(t, row.want, story(tripped(t, transport, newCall(t.Context(), t, row.method, ""))))
-				base.balanced(t)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := newHedgeBase(row.copies...)
+			transport := hedging(base, 3, &resilienthttp.Hedge{Delay: s, MaxRatio: -1})
+			require.Equal(t, row.want, story(tripped(t, transport, newCall(t.Context(), t, row.method, ""))))
+			base.balanced(t)
 		})
 	}
 }

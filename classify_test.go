@@ -26,6 +26,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -87,59 +88,51 @@ func TestRetryAfter(t *testing.T) {
 		{"reset of a quota that is left", 429, []string{"X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "12"}, 0},
 		{"Retry-After before the reset", 429, []string{"Retry-After", "3", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "12"}, 3 * time.Second},
 	} {
-		t.Run("§4.11 "+row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				transport := bareTransport(onceThen(row.status, row.header...), 2)
-				transport.Policy.Backoff = func(int, time.Duration) time.Duration { return backoff }
-				start := time.Now()
-				attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				require.Len(t, attempts, 2)
-				require.Equal(t, backoff+row.want, attempts[0].RetryWait)
-				require.Equal(t, backoff+row.want, time.Since(start))
-				require.NoError(t, attempts[0].StopReason)
-			})
+		bubble.Run(t, "§4.11 "+row.name, func(t *testing.T) {
+			transport := bareTransport(onceThen(row.status, row.header...), 2)
+			transport.Policy.Backoff = func(int, time.Duration) time.Duration { return backoff }
+			start := time.Now()
+			attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			require.Len(t, attempts, 2)
+			require.Equal(t, backoff+row.want, attempts[0].RetryWait)
+			require.Equal(t, backoff+row.want, time.Since(start))
+			require.NoError(t, attempts[0].StopReason)
 		})
 	}
-	t.Run("§4.11 jitter only adds", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			different := map[time.Duration]bool{}
-			for range 200 {
-				transport := bareTransport(onceThen(503, "Retry-After", "5"), 2)
-				transport.Policy.Backoff = nil
-				attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				wait := attempts[0].RetryWait
-				require.GreaterOrEqual(t, wait, 5*time.Second)
-				require.LessOrEqual(t, wait, 5*time.Second*3/2, "jitter is at most half of the wait")
-				different[wait] = true
-			}
-			require.Greater(t, len(different), 100)
-		})
-	})
-	t.Run("§4.11 with the limiter on, it is not waited for twice", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+	bubble.Run(t, "§4.11 jitter only adds", func(t *testing.T) {
+		different := map[time.Duration]bool{}
+		for range 200 {
 			transport := bareTransport(onceThen(503, "Retry-After", "5"), 2)
-			transport.RateLimit = nil
-			start := time.Now()
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
-			require.Less(t, time.Since(start), 5500*time.Millisecond)
-		})
-	})
-	t.Run("§4.11 each attempt has its own", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			answers := []string{"3", "0", "11"}
-			n := -1
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				if n++; n < len(answers) {
-					return puppetAnswer(req, 429, "Retry-After", answers[n]), nil
-				}
-				return puppetAnswer(req, 200), nil
-			}), 4)
+			transport.Policy.Backoff = nil
 			attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			require.Len(t, attempts, 4)
-			for i, want := range []time.Duration{3 * time.Second, 0, 11 * time.Second} {
-				require.Equal(t, want, attempts[i].RetryWait)
+			wait := attempts[0].RetryWait
+			require.GreaterOrEqual(t, wait, 5*time.Second)
+			require.LessOrEqual(t, wait, 5*time.Second*3/2, "jitter is at most half of the wait")
+			different[wait] = true
+		}
+		require.Greater(t, len(different), 100)
+	})
+	bubble.Run(t, "§4.11 with the limiter on, it is not waited for twice", func(t *testing.T) {
+		transport := bareTransport(onceThen(503, "Retry-After", "5"), 2)
+		transport.RateLimit = nil
+		start := time.Now()
+		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+		require.Less(t, time.Since(start), 5500*time.Millisecond)
+	})
+	bubble.Run(t, "§4.11 each attempt has its own", func(t *testing.T) {
+		answers := []string{"3", "0", "11"}
+		n := -1
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			if n++; n < len(answers) {
+				return puppetAnswer(req, 429, "Retry-After", answers[n]), nil
 			}
-		})
+			return puppetAnswer(req, 200), nil
+		}), 4)
+		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Len(t, attempts, 4)
+		for i, want := range []time.Duration{3 * time.Second, 0, 11 * time.Second} {
+			require.Equal(t, want, attempts[i].RetryWait)
+		}
 	})
 }
 
@@ -162,103 +155,89 @@ func TestRetryAfterTooLong(t *testing.T) {
 		{"the year 9999", []string{"Date", date, "Retry-After", "Fri, 31 Dec 9999 23:59:59 GMT"}, 0, year},
 		{"reset of a quota", []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "3600"}, 0, time.Hour},
 	} {
-		t.Run("§4.11 "+row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				transport := bareTransport(puppetStatus(429, row.header...), 3)
-				transport.Policy.MaxRetryAfter = row.most
-				start := time.Now()
-				resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-				require.NoError(t, err)
-				require.Zero(t, time.Since(start), "at once")
-				body, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				require.Equal(t, "body", string(body), "unread")
-				require.NoError(t, resp.Body.Close())
-				attempts := resilienthttp.Attempts(resp)
-				require.Len(t, attempts, 1)
-				require.Equal(t, resilienthttp.ErrRetryAfter, attempts[0].StopReason)
-				require.Equal(t, row.want, attempts[0].RetryWait)
-			})
-		})
-	}
-	t.Run("§4.11 no limit", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			transport := bareTransport(onceThen(503, "Retry-After", "86400"), 2)
-			transport.Policy.MaxRetryAfter = -1
+		bubble.Run(t, "§4.11 "+row.name, func(t *testing.T) {
+			transport := bareTransport(puppetStatus(429, row.header...), 3)
+			transport.Policy.MaxRetryAfter = row.most
 			start := time.Now()
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
-			require.Equal(t, 24*time.Hour, time.Since(start))
-		})
-	})
-	t.Run("§4.11 no limit and no end", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			transport := bareTransport(onceThen(503, "Retry-After", "99999999999999999999"), 2)
-			transport.Policy.MaxRetryAfter = -1
-			transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 1<<63 - 1 }
-			start := time.Now()
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
-			require.Equal(t, 2*year, time.Since(start))
-		})
-	})
-	t.Run("§4.11 later calls are rejected while the scope is blocked", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			transport := bareTransport(onceThen(429, "Retry-After", "600", "RateLimit-Remaining", "0"), 3)
-			transport.RateLimit = nil
-			start := time.Now()
-			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-			require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-			var e *resilienthttp.Error
-			require.ErrorAs(t, err, &e)
-			require.WithinDuration(t, start.Add(600*time.Second), e.NotBefore, 0)
-			require.Zero(t, time.Since(start))
-			other := newCall(t.Context(), t, http.MethodGet, "")
-			other.URL.Host = "other.test"
-			require.Len(t, tripped(t, transport, other), 1, "another scope is not blocked")
-			time.Sleep(600 * time.Second)
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 1)
-		})
-	})
-	t.Run("§4.11 after a retry", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var n int
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				if n++; n == 2 {
-					return puppetAnswer(req, 429, "Retry-After", "3600"), nil
-				}
-				return puppetAnswer(req, 503), nil
-			}), 4)
-			attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			require.Len(t, attempts, 2)
-			require.Equal(t, resilienthttp.ErrRetryAfter, attempts[1].StopReason)
-			require.Equal(t, time.Hour, attempts[1].RetryWait)
-			require.NoError(t, attempts[0].StopReason)
-		})
-	})
-	t.Run("§4.12 a wait beyond the deadline is not begun", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			start := time.Now()
-			attempts := tripped(t, bareTransport(puppetStatus(503, "Retry-After", "10"), 3), newCall(ctx, t, http.MethodGet, ""))
-			require.Zero(t, time.Since(start))
-			require.Len(t, attempts, 1)
-			require.Equal(t, resilienthttp.ErrDeadline, attempts[0].StopReason)
-			require.Equal(t, 10*time.Second, attempts[0].RetryWait)
-		})
-	})
-	t.Run("§4.11 the body is left on the wire", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			server := faulttest.NewInMemory(t, faulttest.Reply{Status: 429, RetryAfter: time.Hour, Body: strings.Repeat("x", 1<<20)})
-			client := &http.Client{Transport: bareTransport(server.Transport(), 3)}
-			resp, err := client.Get(server.URL)
+			resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
 			require.NoError(t, err)
+			require.Zero(t, time.Since(start), "at once")
 			body, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
-			require.Len(t, body, 1<<20)
+			require.Equal(t, "body", string(body), "unread")
 			require.NoError(t, resp.Body.Close())
-			server.AssertAttempts(t, 1)
+			attempts := resilienthttp.Attempts(resp)
+			require.Len(t, attempts, 1)
+			require.Equal(t, resilienthttp.ErrRetryAfter, attempts[0].StopReason)
+			require.Equal(t, row.want, attempts[0].RetryWait)
 		})
+	}
+	bubble.Run(t, "§4.11 no limit", func(t *testing.T) {
+		transport := bareTransport(onceThen(503, "Retry-After", "86400"), 2)
+		transport.Policy.MaxRetryAfter = -1
+		start := time.Now()
+		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+		require.Equal(t, 24*time.Hour, time.Since(start))
+	})
+	bubble.Run(t, "§4.11 no limit and no end", func(t *testing.T) {
+		transport := bareTransport(onceThen(503, "Retry-After", "99999999999999999999"), 2)
+		transport.Policy.MaxRetryAfter = -1
+		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 1<<63 - 1 }
+		start := time.Now()
+		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+		require.Equal(t, 2*year, time.Since(start))
+	})
+	bubble.Run(t, "§4.11 later calls are rejected while the scope is blocked", func(t *testing.T) {
+		transport := bareTransport(onceThen(429, "Retry-After", "600", "RateLimit-Remaining", "0"), 3)
+		transport.RateLimit = nil
+		start := time.Now()
+		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+		require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+		var e *resilienthttp.Error
+		require.ErrorAs(t, err, &e)
+		require.WithinDuration(t, start.Add(600*time.Second), e.NotBefore, 0)
+		require.Zero(t, time.Since(start))
+		other := newCall(t.Context(), t, http.MethodGet, "")
+		other.URL.Host = "other.test"
+		require.Len(t, tripped(t, transport, other), 1, "another scope is not blocked")
+		time.Sleep(600 * time.Second)
+		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 1)
+	})
+	bubble.Run(t, "§4.11 after a retry", func(t *testing.T) {
+		var n int
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			if n++; n == 2 {
+				return puppetAnswer(req, 429, "Retry-After", "3600"), nil
+			}
+			return puppetAnswer(req, 503), nil
+		}), 4)
+		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Len(t, attempts, 2)
+		require.Equal(t, resilienthttp.ErrRetryAfter, attempts[1].StopReason)
+		require.Equal(t, time.Hour, attempts[1].RetryWait)
+		require.NoError(t, attempts[0].StopReason)
+	})
+	bubble.Run(t, "§4.12 a wait beyond the deadline is not begun", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		attempts := tripped(t, bareTransport(puppetStatus(503, "Retry-After", "10"), 3), newCall(ctx, t, http.MethodGet, ""))
+		require.Zero(t, time.Since(start))
+		require.Len(t, attempts, 1)
+		require.Equal(t, resilienthttp.ErrDeadline, attempts[0].StopReason)
+		require.Equal(t, 10*time.Second, attempts[0].RetryWait)
+	})
+	bubble.Run(t, "§4.11 the body is left on the wire", func(t *testing.T) {
+		server := faulttest.NewInMemory(t, faulttest.Reply{Status: 429, RetryAfter: time.Hour, Body: strings.Repeat("x", 1<<20)})
+		client := &http.Client{Transport: bareTransport(server.Transport(), 3)}
+		resp, err := client.Get(server.URL)
+		require.NoError(t, err)
+		body, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.Len(t, body, 1<<20)
+		require.NoError(t, resp.Body.Close())
+		server.AssertAttempts(t, 1)
 	})
 }
 
@@ -450,36 +429,34 @@ func TestBadRetryAfter(t *testing.T) {
 			if field != "Retry-After" && strings.Contains(v.value, "GMT") {
 				continue
 			}
-			t.Run(field+" "+v.value[:min(len(v.value), 40)], func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					base := script(status(429, field, v.value, "RateLimit-Remaining", "0"), status(200))
-					tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
-					start := time.Now()
-					resp, err := tr.RoundTrip(get(t))
-					require.NoError(t, err)
-					if v.how == tooLong {
-						require.Equal(t, 429, resp.StatusCode)
-						require.Zero(t, time.Since(start))
-						require.Equal(t, resilienthttp.ErrRetryAfter, lastOf(t, resp).StopReason)
-						require.GreaterOrEqual(t, lastOf(t, resp).RetryWait, 2562*time.Hour) // the shortest, in milliseconds
-						require.LessOrEqual(t, lastOf(t, resp).RetryWait, 365*24*time.Hour)
-					} else {
-						require.Equal(t, 200, resp.StatusCode)
-						require.Equal(t, time.Second, time.Since(start))
-					}
-					readAll(t, resp)
-					again, err := tr.RoundTrip(get(t))
-					if v.how == tooLong {
-						require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-						require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour)
-						require.Positive(t, time.Until(asError(t, err).NotBefore))
-						time.Sleep(time.Hour)
-						again, err = tr.RoundTrip(get(t))
-					}
-					require.NoError(t, err)
-					readAll(t, again)
-					base.requireBalance(t)
-				})
+			bubble.Run(t, field+" "+v.value[:min(len(v.value), 40)], func(t *testing.T) {
+				base := script(status(429, field, v.value, "RateLimit-Remaining", "0"), status(200))
+				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+				start := time.Now()
+				resp, err := tr.RoundTrip(get(t))
+				require.NoError(t, err)
+				if v.how == tooLong {
+					require.Equal(t, 429, resp.StatusCode)
+					require.Zero(t, time.Since(start))
+					require.Equal(t, resilienthttp.ErrRetryAfter, lastOf(t, resp).StopReason)
+					require.GreaterOrEqual(t, lastOf(t, resp).RetryWait, 2562*time.Hour) // the shortest, in milliseconds
+					require.LessOrEqual(t, lastOf(t, resp).RetryWait, 365*24*time.Hour)
+				} else {
+					require.Equal(t, 200, resp.StatusCode)
+					require.Equal(t, time.Second, time.Since(start))
+				}
+				readAll(t, resp)
+				again, err := tr.RoundTrip(get(t))
+				if v.how == tooLong {
+					require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+					require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour)
+					require.Positive(t, time.Until(asError(t, err).NotBefore))
+					time.Sleep(time.Hour)
+					again, err = tr.RoundTrip(get(t))
+				}
+				require.NoError(t, err)
+				readAll(t, again)
+				base.requireBalance(t)
 			})
 		}
 	}
@@ -501,28 +478,26 @@ func TestBadResets(t *testing.T) {
 	for _, name := range names {
 		for _, value := range values {
 			for _, code := range []int{200, 429} {
-				t.Run(fmt.Sprintf("%s %s %d", name, value, code), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // past 1e9 s
-						base := script(status(code, fmt.Sprintf(prefix[name], "Limit"), "10", fmt.Sprintf(prefix[name], "Remaining"), "0", name, value), status(200))
-						tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
-						start := time.Now()
-						resp, err := tr.RoundTrip(get(t))
-						require.NoError(t, err)
-						readAll(t, resp)
-						require.LessOrEqual(t, time.Since(start), 2*time.Minute)
+				bubble.Run(t, fmt.Sprintf("%s %s %d", name, value, code), func(t *testing.T) {
+					time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // past 1e9 s
+					base := script(status(code, fmt.Sprintf(prefix[name], "Limit"), "10", fmt.Sprintf(prefix[name], "Remaining"), "0", name, value), status(200))
+					tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+					start := time.Now()
+					resp, err := tr.RoundTrip(get(t))
+					require.NoError(t, err)
+					readAll(t, resp)
+					require.LessOrEqual(t, time.Since(start), 2*time.Minute)
+					resp, err = tr.RoundTrip(get(t))
+					if err != nil {
+						require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+						require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxBlock, and the time of the release")
+						time.Sleep(time.Hour + time.Second)
 						resp, err = tr.RoundTrip(get(t))
-						if err != nil {
-							require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-							require.LessOrEqual(t, time.Until(asError(t, err).NotBefore), time.Hour+time.Second, "MaxBlock, and the time of the release")
-							time.Sleep(time.Hour + time.Second)
-							resp, err = tr.RoundTrip(get(t))
-						}
-						require.NoError(t, err)
-						readAll(t, resp)
-						require.LessOrEqual(t, len(base.calls()), 3)
-						base.requireBalance(t)
-					})
+					}
+					require.NoError(t, err)
+					readAll(t, resp)
+					require.LessOrEqual(t, len(base.calls()), 3)
+					base.requireBalance(t)
 				})
 			}
 		}
@@ -1053,28 +1028,26 @@ func TestMalformedRequests(t *testing.T) {
 			if proto.name == "HTTP/2" && (row.name == "short body" || row.name == "control character" || row.name == "trailer that is none") {
 				continue // no error, or another one
 			}
-			t.Run("§4.9 "+row.name+"/"+proto.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), proto.options...)
-					// Errors during a write are reported, once in some
-					// ten thousand times, as a closed connection.
-					for range 10 {
-						transport := bareTransport(server.Transport(), 2)
-						transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
-						req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-						require.NoError(t, err)
-						row.change(req)
-						attempts := tripped(t, transport, req)
-						if errors.Is(attempts[0].Err, net.ErrClosed) {
-							continue
-						}
-						require.Len(t, attempts, 1)
-						require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
-						require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("mem.test", resilienthttp.PriorityDefault))
-						return
+			bubble.Run(t, "§4.9 "+row.name+"/"+proto.name, func(t *testing.T) {
+				server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), proto.options...)
+				// Errors during a write are reported, once in some
+				// ten thousand times, as a closed connection.
+				for range 10 {
+					transport := bareTransport(server.Transport(), 2)
+					transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
+					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+					require.NoError(t, err)
+					row.change(req)
+					attempts := tripped(t, transport, req)
+					if errors.Is(attempts[0].Err, net.ErrClosed) {
+						continue
 					}
-					t.Fatal("net/http never says what is wrong")
-				})
+					require.Len(t, attempts, 1)
+					require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
+					require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("mem.test", resilienthttp.PriorityDefault))
+					return
+				}
+				t.Fatal("net/http never says what is wrong")
 			})
 		}
 	}
@@ -1103,34 +1076,30 @@ func TestMalformedRequests(t *testing.T) {
 			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State(req.URL.Host, resilienthttp.PriorityDefault))
 		})
 	}
-	t.Run("§4.9 host header/proxy", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			proxy := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), memhttp.Host("proxy.test"))
-			base := proxy.Transport()
-			base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"})
-			req := newCall(t.Context(), t, http.MethodGet, "")
-			req.Host = "a b"
-			attempts := tripped(t, bareTransport(base, 2), req)
-			require.Len(t, attempts, 1)
-			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
-		})
+	bubble.Run(t, "§4.9 host header/proxy", func(t *testing.T) {
+		proxy := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), memhttp.Host("proxy.test"))
+		base := proxy.Transport()
+		base.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy.test"})
+		req := newCall(t.Context(), t, http.MethodGet, "")
+		req.Host = "a b"
+		attempts := tripped(t, bareTransport(base, 2), req)
+		require.Len(t, attempts, 1)
+		require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
 	})
-	t.Run("§4.9 header list too large for HTTP/2", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
-				memhttp.HTTP2(), memhttp.Configure(func(s *http.Server) { s.MaxHeaderBytes = 1 << 10 }))
-			transport := bareTransport(server.Transport(), 2)
-			send := func(size int) []resilienthttp.Attempt {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-				require.NoError(t, err)
-				req.Header.Set("X-Large", strings.Repeat("x", size))
-				return tripped(t, transport, req)
-			}
-			send(1) // the settings arrive with the first response
-			attempts := send(1 << 16)
-			require.Len(t, attempts, 1)
-			require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
-		})
+	bubble.Run(t, "§4.9 header list too large for HTTP/2", func(t *testing.T) {
+		server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}),
+			memhttp.HTTP2(), memhttp.Configure(func(s *http.Server) { s.MaxHeaderBytes = 1 << 10 }))
+		transport := bareTransport(server.Transport(), 2)
+		send := func(size int) []resilienthttp.Attempt {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
+			require.NoError(t, err)
+			req.Header.Set("X-Large", strings.Repeat("x", size))
+			return tripped(t, transport, req)
+		}
+		send(1) // the settings arrive with the first response
+		attempts := send(1 << 16)
+		require.Len(t, attempts, 1)
+		require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
 	})
 }
 
@@ -1138,27 +1107,25 @@ func TestMalformedRequests(t *testing.T) {
 // and without a Date.
 func TestEpochResetInABubble(t *testing.T) {
 	for _, date := range []bool{true, false} {
-		t.Run(fmt.Sprintf("Date %v", date), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var at []time.Time
-				base := puppet(func(r *http.Request) (*http.Response, error) {
-					now := time.Now()
-					if at = append(at, now); len(at) > 1 {
-						return puppetStatus(200)(r)
-					}
-					fields := []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Add(30*time.Second).Unix(), 10)}
-					if date {
-						fields = append(fields, "Date", now.UTC().Format(http.TimeFormat))
-					}
-					return puppetStatus(429, fields...)(r)
-				})
-				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-				require.NoError(t, err)
-				readAll(t, resp)
-				require.Equal(t, 200, resp.StatusCode)
-				require.GreaterOrEqual(t, at[1].Sub(at[0]), 30*time.Second)
-				require.Less(t, at[1].Sub(at[0]), time.Minute)
+		bubble.Run(t, fmt.Sprintf("Date %v", date), func(t *testing.T) {
+			var at []time.Time
+			base := puppet(func(r *http.Request) (*http.Response, error) {
+				now := time.Now()
+				if at = append(at, now); len(at) > 1 {
+					return puppetStatus(200)(r)
+				}
+				fields := []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", strconv.FormatInt(now.Add(30*time.Second).Unix(), 10)}
+				if date {
+					fields = append(fields, "Date", now.UTC().Format(http.TimeFormat))
+				}
+				return puppetStatus(429, fields...)(r)
 			})
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
+			require.NoError(t, err)
+			readAll(t, resp)
+			require.Equal(t, 200, resp.StatusCode)
+			require.GreaterOrEqual(t, at[1].Sub(at[0]), 30*time.Second)
+			require.Less(t, at[1].Sub(at[0]), time.Minute)
 		})
 	}
 }

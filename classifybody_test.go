@@ -16,6 +16,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // TestClassifyBody: the error's code decides (V1, V4).
@@ -58,21 +59,19 @@ func TestClassifyBody(t *testing.T) {
 		{"no verdict", 503, "not a verdict", "GET", false, nil, 4, resilienthttp.VerdictTransient},
 		{"overruled by Classify", 429, quota, "GET", false, toTransient, 4, resilienthttp.VerdictTransient},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := faulttest.NewInMemory(t, faulttest.Reply{Status: row.status, Body: row.body})
-				tr := &resilienthttp.Transport{
-					Base:        api.Transport(),
-					Policy:      resilienthttp.Policy{ClassifyBody: byCode, Classify: row.classify},
-					Idempotency: resilienthttp.Idempotency{Disabled: row.keyless},
-				}
-				resp, err := tr.RoundTrip(newRequest(t, row.method, api.URL, map[bool]string{true: "{}"}[row.method == "POST"]))
-				require.NoError(t, err)
-				require.Equal(t, row.status, resp.StatusCode)
-				require.Equal(t, row.body, readAll(t, resp), "the caller still reads it whole")
-				require.Len(t, resilienthttp.Attempts(resp), row.attempts)
-				require.Equal(t, row.verdict, lastOf(t, resp).Verdict)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			api := faulttest.NewInMemory(t, faulttest.Reply{Status: row.status, Body: row.body})
+			tr := &resilienthttp.Transport{
+				Base:        api.Transport(),
+				Policy:      resilienthttp.Policy{ClassifyBody: byCode, Classify: row.classify},
+				Idempotency: resilienthttp.Idempotency{Disabled: row.keyless},
+			}
+			resp, err := tr.RoundTrip(newRequest(t, row.method, api.URL, map[bool]string{true: "{}"}[row.method == "POST"]))
+			require.NoError(t, err)
+			require.Equal(t, row.status, resp.StatusCode)
+			require.Equal(t, row.body, readAll(t, resp), "the caller still reads it whole")
+			require.Len(t, resilienthttp.Attempts(resp), row.attempts)
+			require.Equal(t, row.verdict, lastOf(t, resp).Verdict)
 		})
 	}
 }
@@ -102,30 +101,28 @@ func TestClassifyBody_prefix(t *testing.T) {
 		{"lines", "GET", faulttest.Reply{Status: 400, Body: "{}", Header: text("application/x-ndjson")}, 0, "", 0},
 		{"gRPC", "GET", faulttest.Reply{Status: 400, Body: "{}", Header: text("application/grpc+proto")}, 0, "", 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := faulttest.NewInMemory(t, row.reply)
-				calls, seen := 0, ""
-				tr := &resilienthttp.Transport{Base: api.Transport(), Policy: resilienthttp.Policy{
-					ClassifyBody: func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
-						calls, seen = calls+1, string(body)
-						require.NotNil(t, a.Response)
-						return resilienthttp.VerdictPermanent
-					},
-				}}
-				began := time.Now()
-				resp, err := tr.RoundTrip(newRequest(t, row.method, api.URL, ""))
-				require.NoError(t, err)
-				require.Equal(t, row.took, time.Since(began))
-				require.Equal(t, row.took, lastOf(t, resp).Latency, "§4.24")
-				require.Equal(t, row.calls, calls)
-				require.Equal(t, row.seen, seen)
-				want := row.reply.Body
-				if row.method == "HEAD" {
-					want = ""
-				}
-				require.Equal(t, want, readAll(t, resp), "whole")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			api := faulttest.NewInMemory(t, row.reply)
+			calls, seen := 0, ""
+			tr := &resilienthttp.Transport{Base: api.Transport(), Policy: resilienthttp.Policy{
+				ClassifyBody: func(a *resilienthttp.Attempt, body []byte) resilienthttp.Verdict {
+					calls, seen = calls+1, string(body)
+					require.NotNil(t, a.Response)
+					return resilienthttp.VerdictPermanent
+				},
+			}}
+			began := time.Now()
+			resp, err := tr.RoundTrip(newRequest(t, row.method, api.URL, ""))
+			require.NoError(t, err)
+			require.Equal(t, row.took, time.Since(began))
+			require.Equal(t, row.took, lastOf(t, resp).Latency, "§4.24")
+			require.Equal(t, row.calls, calls)
+			require.Equal(t, row.seen, seen)
+			want := row.reply.Body
+			if row.method == "HEAD" {
+				want = ""
+			}
+			require.Equal(t, want, readAll(t, resp), "whole")
 		})
 	}
 }
@@ -170,38 +167,32 @@ func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 		require.Equal(t, errReset, err)
 		require.NoError(t, resp.Body.Close())
 	})
-	t.Run("a slow body is read as it arrives", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			api := faulttest.NewInMemory(t, faulttest.Reply{Status: 400, Body: "0123456789", Pause: 30 * time.Millisecond})
-			tr := &resilienthttp.Transport{Base: api.Transport(), Policy: resilienthttp.Policy{ClassifyBody: permanent}}
-			began := time.Now()
-			resp, err := tr.RoundTrip(newRequest(t, "GET", api.URL, ""))
+	bubble.Run(t, "a slow body is read as it arrives", func(t *testing.T) {
+		api := faulttest.NewInMemory(t, faulttest.Reply{Status: 400, Body: "0123456789", Pause: 30 * time.Millisecond})
+		tr := &resilienthttp.Transport{Base: api.Transport(), Policy: resilienthttp.Policy{ClassifyBody: permanent}}
+		began := time.Now()
+		resp, err := tr.RoundTrip(newRequest(t, "GET", api.URL, ""))
+		require.NoError(t, err)
+		for range 4 {
+			_, err = io.ReadFull(resp.Body, make([]byte, 1))
 			require.NoError(t, err)
-			for range 4 {
-				_, err = io.ReadFull(resp.Body, make([]byte, 1))
-				require.NoError(t, err)
-			}
-			require.Equal(t, 120*time.Millisecond, time.Since(began))
-			require.Equal(t, "456789", readAll(t, resp))
-		})
+		}
+		require.Equal(t, 120*time.Millisecond, time.Since(began))
+		require.Equal(t, "456789", readAll(t, resp))
 	})
-	t.Run("a body that never arrives, closed", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base, resp := ask(t, newBlocking(), resilienthttp.Policy{})
-			require.NoError(t, resp.Body.Close())
-			synctest.Wait()
-			base.requireBalance(t)
-		})
+	bubble.Run(t, "a body that never arrives, closed", func(t *testing.T) {
+		base, resp := ask(t, newBlocking(), resilienthttp.Policy{})
+		require.NoError(t, resp.Body.Close())
+		synctest.Wait()
+		base.requireBalance(t)
 	})
-	t.Run("a body that never arrives, with ReadTimeout", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base, resp := ask(t, newBlocking(), resilienthttp.Policy{ReadTimeout: time.Second})
-			_, err := resp.Body.Read(make([]byte, 1))
-			require.ErrorIs(t, err, resilienthttp.ErrReadTimeout)
-			require.NoError(t, resp.Body.Close())
-			synctest.Wait()
-			base.requireBalance(t)
-		})
+	bubble.Run(t, "a body that never arrives, with ReadTimeout", func(t *testing.T) {
+		base, resp := ask(t, newBlocking(), resilienthttp.Policy{ReadTimeout: time.Second})
+		_, err := resp.Body.Read(make([]byte, 1))
+		require.ErrorIs(t, err, resilienthttp.ErrReadTimeout)
+		require.NoError(t, resp.Body.Close())
+		synctest.Wait()
+		base.requireBalance(t)
 	})
 	t.Run("a body that panics", func(t *testing.T) {
 		_, resp := ask(t, io.NopCloser(panickingReader{}), resilienthttp.Policy{})
@@ -293,47 +284,43 @@ func TestQuotaExceeded(t *testing.T) {
 		{"another status: not read", "application/problem+json", daily, 500, nil, false},
 		{"a success: not read", "application/problem+json", daily, 200, nil, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var log strings.Builder
-				body := &countedReader{Reader: strings.NewReader(row.body)}
-				tr := &resilienthttp.Transport{
-					Policy: resilienthttp.Policy{MaxAttempts: 1},
-					Trace:  resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, nil))),
-					Base: puppet(func(req *http.Request) (*http.Response, error) {
-						resp := puppetAnswer(req, row.status, "Content-Type", row.media)
-						resp.Body, resp.ContentLength = io.NopCloser(body), -1
-						return resp, nil
-					}),
-				}
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
-				require.NoError(t, err)
-				require.Equal(t, row.read, body.reads > 0)
-				require.Equal(t, row.body, readAll(t, resp), "the caller reads the body whole")
-				require.Equal(t, row.want, resilienthttp.Attempts(resp)[0].Policies())
-				require.Equal(t, row.want, tr.State().Scopes[0].Failure.Policies)
-				said := strings.Join(row.want, ", ")
-				require.Equal(t, row.want != nil, strings.Contains(resilienthttp.Explain(resp, nil), ", violated: "+said))
-				require.Equal(t, row.want != nil, strings.Contains(log.String(), "quota_policies="), log.String())
-			})
-		})
-	}
-	t.Run("a body that does not arrive: after 100 ms", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			read, write := io.Pipe()
-			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 1}, Base: puppet(func(req *http.Request) (*http.Response, error) {
-				resp := puppetAnswer(req, 429, "Content-Type", "application/problem+json")
-				resp.Body, resp.ContentLength = read, -1
-				return resp, nil
-			})}
-			began := time.Now()
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var log strings.Builder
+			body := &countedReader{Reader: strings.NewReader(row.body)}
+			tr := &resilienthttp.Transport{
+				Policy: resilienthttp.Policy{MaxAttempts: 1},
+				Trace:  resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, nil))),
+				Base: puppet(func(req *http.Request) (*http.Response, error) {
+					resp := puppetAnswer(req, row.status, "Content-Type", row.media)
+					resp.Body, resp.ContentLength = io.NopCloser(body), -1
+					return resp, nil
+				}),
+			}
 			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
 			require.NoError(t, err)
-			require.Equal(t, 100*time.Millisecond, time.Since(began))
-			require.Nil(t, resilienthttp.Attempts(resp)[0].Policies())
-			go func() { _, _ = io.WriteString(write, daily); _ = write.Close() }()
-			require.Equal(t, daily, readAll(t, resp))
+			require.Equal(t, row.read, body.reads > 0)
+			require.Equal(t, row.body, readAll(t, resp), "the caller reads the body whole")
+			require.Equal(t, row.want, resilienthttp.Attempts(resp)[0].Policies())
+			require.Equal(t, row.want, tr.State().Scopes[0].Failure.Policies)
+			said := strings.Join(row.want, ", ")
+			require.Equal(t, row.want != nil, strings.Contains(resilienthttp.Explain(resp, nil), ", violated: "+said))
+			require.Equal(t, row.want != nil, strings.Contains(log.String(), "quota_policies="), log.String())
 		})
+	}
+	bubble.Run(t, "a body that does not arrive: after 100 ms", func(t *testing.T) {
+		read, write := io.Pipe()
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 1}, Base: puppet(func(req *http.Request) (*http.Response, error) {
+			resp := puppetAnswer(req, 429, "Content-Type", "application/problem+json")
+			resp.Body, resp.ContentLength = read, -1
+			return resp, nil
+		})}
+		began := time.Now()
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
+		require.NoError(t, err)
+		require.Equal(t, 100*time.Millisecond, time.Since(began))
+		require.Nil(t, resilienthttp.Attempts(resp)[0].Policies())
+		go func() { _, _ = io.WriteString(write, daily); _ = write.Close() }()
+		require.Equal(t, daily, readAll(t, resp))
 	})
 }
 

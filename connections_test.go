@@ -27,6 +27,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -184,27 +185,25 @@ func TestConnections_silentConnection(t *testing.T) {
 		{"POST through a wrapper: at most 5 s", http.MethodPost, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, true, 50},
 		{"GET through a wrapper: none fails", http.MethodGet, []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil, true, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := newOnMemory(t, afterMillis(20), row.opts...)
-				transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace()}
-				if row.wrap {
-					transport.Base = opaque{transport.Base}
-				}
-				if row.hedge != nil {
-					transport.Hedge = &resilienthttp.Hedge{}
-				}
-				defer transport.CloseIdleConnections()
-				failed, _ := m.load(t, transport, row.method, 5)
-				require.Zero(t, failed, "before")
-				before := m.dialed()
-				m.silence()
-				failed, calls := m.load(t, transport, row.method, 40)
-				t.Logf("failed %d of %d, left %d, dialed %d and %d", failed, calls, m.left.Load(), before, m.dialed()-before)
-				require.LessOrEqual(t, failed, row.max)
-				require.Positive(t, m.left.Load(), "hook")
-				require.LessOrEqual(t, m.dialed()-before, 3, "new connections")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			m := newOnMemory(t, afterMillis(20), row.opts...)
+			transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace()}
+			if row.wrap {
+				transport.Base = opaque{transport.Base}
+			}
+			if row.hedge != nil {
+				transport.Hedge = &resilienthttp.Hedge{}
+			}
+			defer transport.CloseIdleConnections()
+			failed, _ := m.load(t, transport, row.method, 5)
+			require.Zero(t, failed, "before")
+			before := m.dialed()
+			m.silence()
+			failed, calls := m.load(t, transport, row.method, 40)
+			t.Logf("failed %d of %d, left %d, dialed %d and %d", failed, calls, m.left.Load(), before, m.dialed()-before)
+			require.LessOrEqual(t, failed, row.max)
+			require.Positive(t, m.left.Load(), "hook")
+			require.LessOrEqual(t, m.dialed()-before, 3, "new connections")
 		})
 	}
 }
@@ -307,34 +306,32 @@ func TestConnections_slowServerKeepsConnection(t *testing.T) {
 		{"a hundred POSTs", 100, http.MethodPost, resilienthttp.Policy{}},
 		{"a hundred GETs that time out", 100, http.MethodGet, resilienthttp.Policy{AttemptTimeout: 3 * time.Second, MaxAttempts: 1}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var slow atomic.Bool
-				m := newOnMemory(t, func(w http.ResponseWriter, _ *http.Request) {
-					for range 8 {
-						if !slow.Load() {
-							return
-						}
-						time.Sleep(time.Second)
-						w.WriteHeader(http.StatusEarlyHints) // a frame
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var slow atomic.Bool
+			m := newOnMemory(t, func(w http.ResponseWriter, _ *http.Request) {
+				for range 8 {
+					if !slow.Load() {
+						return
 					}
-				}, memhttp.HTTP2(), memhttp.TLS())
-				transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(), Policy: row.policy, Breaker: &resilienthttp.Breaker{FailureRatio: -1}}
-				defer transport.CloseIdleConnections()
-				_, err := m.call(t, transport, row.method, 10*time.Second)
-				require.NoError(t, err)
-				slow.Store(true)
-				var work sync.WaitGroup
-				for range row.calls {
-					work.Go(func() { _, _ = m.call(t, transport, row.method, 10*time.Second) })
+					time.Sleep(time.Second)
+					w.WriteHeader(http.StatusEarlyHints) // a frame
 				}
-				work.Wait()
-				slow.Store(false)
-				_, err = m.call(t, transport, row.method, 10*time.Second)
-				require.NoError(t, err)
-				require.Zero(t, m.left.Load())
-				require.Equal(t, 1, m.dialed())
-			})
+			}, memhttp.HTTP2(), memhttp.TLS())
+			transport := &resilienthttp.Transport{Base: &resilienthttp.Connections{Transport: m.base}, Trace: m.trace(), Policy: row.policy, Breaker: &resilienthttp.Breaker{FailureRatio: -1}}
+			defer transport.CloseIdleConnections()
+			_, err := m.call(t, transport, row.method, 10*time.Second)
+			require.NoError(t, err)
+			slow.Store(true)
+			var work sync.WaitGroup
+			for range row.calls {
+				work.Go(func() { _, _ = m.call(t, transport, row.method, 10*time.Second) })
+			}
+			work.Wait()
+			slow.Store(false)
+			_, err = m.call(t, transport, row.method, 10*time.Second)
+			require.NoError(t, err)
+			require.Zero(t, m.left.Load())
+			require.Equal(t, 1, m.dialed())
 		})
 	}
 }
@@ -400,44 +397,42 @@ func TestConnections_maxAge(t *testing.T) {
 		{"HTTP/1.1", nil, nil},
 		{"HTTP/2", []memhttp.Option{memhttp.HTTP2(), memhttp.TLS()}, nil},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				release := make(chan struct{})
-				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if r.Method == http.MethodPut {
-						<-release
-					}
-					_, _ = io.WriteString(w, "hello")
-				}), row.opts...)
-				base := s.Transport()
-				m := &onMemory{url: s.URL, base: base}
-				c := &resilienthttp.Connections{Transport: base, MaxAge: time.Hour}
-				defer c.CloseIdleConnections()
-				var work sync.WaitGroup
-				work.Go(func() {
-					status, err := m.call(t, c, http.MethodPut, 0)
-					assert.NoError(t, err)
-					assert.Equal(t, http.StatusOK, status)
-				})
-				synctest.Wait()
-				for range 61 {
-					_, err := m.call(t, c, http.MethodGet, 0)
-					require.NoError(t, err)
-					time.Sleep(time.Minute)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			release := make(chan struct{})
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodPut {
+					<-release
 				}
-				opened, open := s.Conns()
-				t.Logf("opened %d, open %d", opened, open)
-				require.Less(t, open, opened+1)
-				before := opened
-				close(release)
-				work.Wait()
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				_, open = s.Conns()
-				require.Equal(t, 1, open, "the old connection is closed")
-				require.GreaterOrEqual(t, before, 2)
-				require.LessOrEqual(t, before, 3)
+				_, _ = io.WriteString(w, "hello")
+			}), row.opts...)
+			base := s.Transport()
+			m := &onMemory{url: s.URL, base: base}
+			c := &resilienthttp.Connections{Transport: base, MaxAge: time.Hour}
+			defer c.CloseIdleConnections()
+			var work sync.WaitGroup
+			work.Go(func() {
+				status, err := m.call(t, c, http.MethodPut, 0)
+				assert.NoError(t, err)
+				assert.Equal(t, http.StatusOK, status)
 			})
+			synctest.Wait()
+			for range 61 {
+				_, err := m.call(t, c, http.MethodGet, 0)
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+			}
+			opened, open := s.Conns()
+			t.Logf("opened %d, open %d", opened, open)
+			require.Less(t, open, opened+1)
+			before := opened
+			close(release)
+			work.Wait()
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			_, open = s.Conns()
+			require.Equal(t, 1, open, "the old connection is closed")
+			require.GreaterOrEqual(t, before, 2)
+			require.LessOrEqual(t, before, 3)
 		})
 	}
 }
@@ -514,35 +509,33 @@ func TestConnections_misdirected(t *testing.T) {
 			{"the server says no: no retry", 1, "false", true, http.StatusMisdirectedRequest, 1},
 		} {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
-				t.Run(protocol.name+", "+row.name+", "+method, func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						var requests atomic.Int64
-						var mu sync.Mutex
-						seen := map[string]int{}
-						m := newOnMemory(t, func(w http.ResponseWriter, r *http.Request) {
-							requests.Add(1)
-							mu.Lock()
-							defer mu.Unlock()
-							if seen[r.RemoteAddr] == 0 {
-								seen[r.RemoteAddr] = len(seen) + 1
-							}
-							if seen[r.RemoteAddr] <= row.misdirected {
-								if row.header != "" {
-									w.Header().Set("X-Should-Retry", row.header)
-								}
-								w.WriteHeader(http.StatusMisdirectedRequest)
-							}
-						}, protocol.opts...)
-						transport := &resilienthttp.Transport{Base: m.base, Idempotency: resilienthttp.Idempotency{Disabled: true}}
-						if row.connections {
-							transport.Base = &resilienthttp.Connections{Transport: m.base}
+				bubble.Run(t, protocol.name+", "+row.name+", "+method, func(t *testing.T) {
+					var requests atomic.Int64
+					var mu sync.Mutex
+					seen := map[string]int{}
+					m := newOnMemory(t, func(w http.ResponseWriter, r *http.Request) {
+						requests.Add(1)
+						mu.Lock()
+						defer mu.Unlock()
+						if seen[r.RemoteAddr] == 0 {
+							seen[r.RemoteAddr] = len(seen) + 1
 						}
-						defer transport.CloseIdleConnections()
-						status, err := m.call(t, transport, method, 0)
-						require.NoError(t, err)
-						require.Equal(t, row.status, status)
-						require.Equal(t, row.requests, requests.Load())
-					})
+						if seen[r.RemoteAddr] <= row.misdirected {
+							if row.header != "" {
+								w.Header().Set("X-Should-Retry", row.header)
+							}
+							w.WriteHeader(http.StatusMisdirectedRequest)
+						}
+					}, protocol.opts...)
+					transport := &resilienthttp.Transport{Base: m.base, Idempotency: resilienthttp.Idempotency{Disabled: true}}
+					if row.connections {
+						transport.Base = &resilienthttp.Connections{Transport: m.base}
+					}
+					defer transport.CloseIdleConnections()
+					status, err := m.call(t, transport, method, 0)
+					require.NoError(t, err)
+					require.Equal(t, row.status, status)
+					require.Equal(t, row.requests, requests.Load())
 				})
 			}
 		}

@@ -6,12 +6,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 const (
@@ -34,25 +34,23 @@ func TestDeadline_noTimeForHeader(t *testing.T) {
 		{"before it", 1940 * time.Millisecond, false, 2},
 		{"no deadline header", 1960 * time.Millisecond, true, 2},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(status(503), status(200))
-				tr := &resilienthttp.Transport{
-					Base: base, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(row.wait)},
-					DeadlineHeader: resilienthttp.DeadlineHeader{Margin: 50 * time.Millisecond, Disabled: row.off},
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				defer cancel()
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				require.NoError(t, err)
-				readAll(t, resp)
-				attempts := resilienthttp.Attempts(resp)
-				require.Len(t, attempts, row.calls)
-				if row.calls == 1 {
-					require.Equal(t, 503, resp.StatusCode)
-					require.ErrorIs(t, attempts[0].StopReason, resilienthttp.ErrDeadline)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(status(503), status(200))
+			tr := &resilienthttp.Transport{
+				Base: base, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(row.wait)},
+				DeadlineHeader: resilienthttp.DeadlineHeader{Margin: 50 * time.Millisecond, Disabled: row.off},
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+			require.NoError(t, err)
+			readAll(t, resp)
+			attempts := resilienthttp.Attempts(resp)
+			require.Len(t, attempts, row.calls)
+			if row.calls == 1 {
+				require.Equal(t, 503, resp.StatusCode)
+				require.ErrorIs(t, attempts[0].StopReason, resilienthttp.ErrDeadline)
+			}
 		})
 	}
 }
@@ -90,41 +88,39 @@ func TestDeadlineIsSent(t *testing.T) {
 		},
 		{name: "a huge one", attempt: -1, call: math.MaxInt64, deadline: "2292-04-10T23:47:16.854Z", timeout: "9223372036854"},
 	} {
-		t.Run("§4.19 "+row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var got http.Header
-				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-					got = req.Header.Clone()
-					return puppetAnswer(req, 200), nil
-				}), 1)
-				transport.Policy.AttemptTimeout = row.attempt
-				transport.DeadlineHeader = row.config
-				ctx := t.Context()
-				if row.call > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, row.call)
-					defer cancel()
-				}
-				req := newCall(ctx, t, http.MethodGet, "")
-				if row.header != nil {
-					req.Header = row.header
-				}
-				before := req.Header.Clone()
-				tripped(t, transport, req)
-				require.Equal(t, before, req.Header, "§4.2")
-				field := deadlineField
-				if row.config.Name != "" {
-					field = http.CanonicalHeaderKey(row.config.Name)
-					require.NotContains(t, got, deadlineField)
-				}
-				if row.deadline == "" {
-					require.NotContains(t, got, field)
-					require.NotContains(t, got, timeoutField)
-					return
-				}
-				require.Equal(t, []string{row.deadline}, got[field])
-				require.Equal(t, []string{row.timeout}, got[timeoutField])
-			})
+		bubble.Run(t, "§4.19 "+row.name, func(t *testing.T) {
+			var got http.Header
+			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+				got = req.Header.Clone()
+				return puppetAnswer(req, 200), nil
+			}), 1)
+			transport.Policy.AttemptTimeout = row.attempt
+			transport.DeadlineHeader = row.config
+			ctx := t.Context()
+			if row.call > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, row.call)
+				defer cancel()
+			}
+			req := newCall(ctx, t, http.MethodGet, "")
+			if row.header != nil {
+				req.Header = row.header
+			}
+			before := req.Header.Clone()
+			tripped(t, transport, req)
+			require.Equal(t, before, req.Header, "§4.2")
+			field := deadlineField
+			if row.config.Name != "" {
+				field = http.CanonicalHeaderKey(row.config.Name)
+				require.NotContains(t, got, deadlineField)
+			}
+			if row.deadline == "" {
+				require.NotContains(t, got, field)
+				require.NotContains(t, got, timeoutField)
+				return
+			}
+			require.Equal(t, []string{row.deadline}, got[field])
+			require.Equal(t, []string{row.timeout}, got[timeoutField])
 		})
 	}
 	for _, row := range []struct{ name, relative, field, value string }{
@@ -134,39 +130,35 @@ func TestDeadlineIsSent(t *testing.T) {
 		{"a field of one's own: milliseconds", "x-time-left", "X-Time-Left", "5000"},
 		{"the default, written out", "x-request-timeout-ms", timeoutField, "5000"},
 	} {
-		t.Run("§4.19 "+row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var got http.Header
-				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-					got = req.Header.Clone()
-					return puppetAnswer(req, 200), nil
-				}), 1)
-				transport.DeadlineHeader.Relative = row.relative
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				req := newCall(ctx, t, http.MethodGet, "")
-				req.Header = http.Header{ // a proxy's copy of what it received, also in lower case: net/http sends such names unchanged
-					timeoutField: {"99999"}, strings.ToLower(timeoutField): {"99999"}, row.field: {"77"}, strings.ToLower(row.field): {"77"},
-					strings.ToLower(deadlineField): {"1999-12-31T00:00:00Z"},
-				}
-				tripped(t, transport, req)
-				require.Equal(t, http.Header{deadlineField: {"2000-01-01T00:00:05.000Z"}, row.field: {row.value}}, got)
-			})
-		})
-	}
-	t.Run("§4.19 http.Client.Timeout", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, "§4.19 "+row.name, func(t *testing.T) {
 			var got http.Header
-			client := &http.Client{Timeout: 5 * time.Second, Transport: bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 				got = req.Header.Clone()
 				return puppetAnswer(req, 200), nil
-			}), 1)}
-			resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, "2000-01-01T00:00:05.000Z", got.Get(deadlineField))
-			require.Equal(t, "5000", got.Get(timeoutField))
+			}), 1)
+			transport.DeadlineHeader.Relative = row.relative
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			req := newCall(ctx, t, http.MethodGet, "")
+			req.Header = http.Header{ // a proxy's copy of what it received, also in lower case: net/http sends such names unchanged
+				timeoutField: {"99999"}, strings.ToLower(timeoutField): {"99999"}, row.field: {"77"}, strings.ToLower(row.field): {"77"},
+				strings.ToLower(deadlineField): {"1999-12-31T00:00:00Z"},
+			}
+			tripped(t, transport, req)
+			require.Equal(t, http.Header{deadlineField: {"2000-01-01T00:00:05.000Z"}, row.field: {row.value}}, got)
 		})
+	}
+	bubble.Run(t, "§4.19 http.Client.Timeout", func(t *testing.T) {
+		var got http.Header
+		client := &http.Client{Timeout: 5 * time.Second, Transport: bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			got = req.Header.Clone()
+			return puppetAnswer(req, 200), nil
+		}), 1)}
+		resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, "2000-01-01T00:00:05.000Z", got.Get(deadlineField))
+		require.Equal(t, "5000", got.Get(timeoutField))
 	})
 	t.Run("§4.19 UTC, wherever the caller is", func(t *testing.T) {
 		var got string
@@ -183,41 +175,37 @@ func TestDeadlineIsSent(t *testing.T) {
 		require.WithinDuration(t, deadline, at, 2*time.Millisecond)
 		require.False(t, at.After(deadline))
 	})
-	t.Run("§4.19 what is left shrinks from attempt to attempt", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var got []string
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				got = append(got, req.Header.Get(timeoutField)+" "+strings.TrimPrefix(req.Header.Get(deadlineField), "2000-01-01T00:"))
-				time.Sleep(time.Second)
-				return puppetAnswer(req, 503), nil
-			}), 4)
-			transport.Policy.AttemptTimeout = 5 * time.Second
-			transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 2 * time.Second }
-			ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
-			defer cancel()
-			attempts := tripped(t, transport, newCall(ctx, t, http.MethodPost, "body"))
-			require.Equal(t, []string{"5000 00:05.000Z", "5000 00:08.000Z", "5000 00:11.000Z", "2000 00:11.000Z"}, got)
-			require.Equal(t, resilienthttp.ErrMaxAttempts, attempts[3].StopReason)
-		})
+	bubble.Run(t, "§4.19 what is left shrinks from attempt to attempt", func(t *testing.T) {
+		var got []string
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			got = append(got, req.Header.Get(timeoutField)+" "+strings.TrimPrefix(req.Header.Get(deadlineField), "2000-01-01T00:"))
+			time.Sleep(time.Second)
+			return puppetAnswer(req, 503), nil
+		}), 4)
+		transport.Policy.AttemptTimeout = 5 * time.Second
+		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 2 * time.Second }
+		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
+		defer cancel()
+		attempts := tripped(t, transport, newCall(ctx, t, http.MethodPost, "body"))
+		require.Equal(t, []string{"5000 00:05.000Z", "5000 00:08.000Z", "5000 00:11.000Z", "2000 00:11.000Z"}, got)
+		require.Equal(t, resilienthttp.ErrMaxAttempts, attempts[3].StopReason)
 	})
-	t.Run("§4.19 nothing left after the margin", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			for _, margin := range []time.Duration{time.Second, time.Second - time.Microsecond, math.MaxInt64} {
-				sent := false
-				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-					sent = true
-					return puppetAnswer(req, 200), nil
-				}), 3)
-				transport.DeadlineHeader.Margin = margin
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
-				cancel()
-				require.Nil(t, resp)
-				require.ErrorIs(t, err, resilienthttp.ErrDeadline)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.False(t, sent)
-			}
-		})
+	bubble.Run(t, "§4.19 nothing left after the margin", func(t *testing.T) {
+		for _, margin := range []time.Duration{time.Second, time.Second - time.Microsecond, math.MaxInt64} {
+			sent := false
+			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+				sent = true
+				return puppetAnswer(req, 200), nil
+			}), 3)
+			transport.DeadlineHeader.Margin = margin
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
+			cancel()
+			require.Nil(t, resp)
+			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.False(t, sent)
+		}
 	})
 	t.Run("a header that cannot be one", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(200), 1)

@@ -12,13 +12,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -109,72 +109,66 @@ func TestDeadlineIsReceived(t *testing.T) {
 		{"a name that cannot be one: ignored", resilienthttp.DeadlineHandler{Relative: []string{"no way", ""}}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, none},
 		{"malformed, the 32nd", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-32T00:00:03Z"}} }, none},
 	} {
-		t.Run("§4.19 "+row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				served, left := false, none
-				handler := row.config
-				handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					served = true
-					if deadline, ok := r.Context().Deadline(); ok {
-						left = time.Until(deadline)
-					}
-				})
-				req := httptest.NewRequest(http.MethodGet, "/", nil)
-				req.Header = row.header()
-				recorder := httptest.NewRecorder()
-				handler.ServeHTTP(recorder, req)
-				if row.left == 0 {
-					require.False(t, served, "before any work")
-					require.Equal(t, http.StatusGatewayTimeout, recorder.Code)
-					return
+		bubble.Run(t, "§4.19 "+row.name, func(t *testing.T) {
+			served, left := false, none
+			handler := row.config
+			handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				served = true
+				if deadline, ok := r.Context().Deadline(); ok {
+					left = time.Until(deadline)
 				}
-				require.True(t, served)
-				require.Equal(t, row.left, left)
-				require.Equal(t, http.StatusOK, recorder.Code)
 			})
+			req := httptest.NewRequest(http.MethodGet, "/", nil)
+			req.Header = row.header()
+			recorder := httptest.NewRecorder()
+			handler.ServeHTTP(recorder, req)
+			if row.left == 0 {
+				require.False(t, served, "before any work")
+				require.Equal(t, http.StatusGatewayTimeout, recorder.Code)
+				return
+			}
+			require.True(t, served)
+			require.Equal(t, row.left, left)
+			require.Equal(t, http.StatusOK, recorder.Code)
 		})
 	}
-	t.Run("§4.19 the context ends at the deadline and with the handler", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var ended func() error
-			server := memhttp.NewServer(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				ended = r.Context().Err
-				if r.URL.Path == "/wait" {
-					<-r.Context().Done()
-					w.WriteHeader(http.StatusGatewayTimeout)
-				}
-			})})
-			call := func(path string) int {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
-				require.NoError(t, err)
-				req.Header.Set(timeoutField, "2000")
-				resp, err := (&http.Client{Transport: server.Transport()}).Do(req)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				return resp.StatusCode
+	bubble.Run(t, "§4.19 the context ends at the deadline and with the handler", func(t *testing.T) {
+		var ended func() error
+		server := memhttp.NewServer(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ended = r.Context().Err
+			if r.URL.Path == "/wait" {
+				<-r.Context().Done()
+				w.WriteHeader(http.StatusGatewayTimeout)
 			}
-			start := time.Now()
-			require.Equal(t, 504, call("/wait"))
-			require.Equal(t, 2*time.Second, time.Since(start))
-			require.Equal(t, context.DeadlineExceeded, ended())
-			require.Equal(t, 200, call("/"))
-			require.Equal(t, context.Canceled, ended(), "no timer remains")
-		})
+		})})
+		call := func(path string) int {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+			require.NoError(t, err)
+			req.Header.Set(timeoutField, "2000")
+			resp, err := (&http.Client{Transport: server.Transport()}).Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			return resp.StatusCode
+		}
+		start := time.Now()
+		require.Equal(t, 504, call("/wait"))
+		require.Equal(t, 2*time.Second, time.Since(start))
+		require.Equal(t, context.DeadlineExceeded, ended())
+		require.Equal(t, 200, call("/"))
+		require.Equal(t, context.Canceled, ended(), "no timer remains")
 	})
-	t.Run("§4.19 an earlier deadline of the server's own stays", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var left time.Duration
-			handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				deadline, _ := r.Context().Deadline()
-				left = time.Until(deadline)
-			})}
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
-			req.Header.Set(timeoutField, "60000")
-			handler.ServeHTTP(httptest.NewRecorder(), req)
-			require.Equal(t, time.Second, left)
-		})
+	bubble.Run(t, "§4.19 an earlier deadline of the server's own stays", func(t *testing.T) {
+		var left time.Duration
+		handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			deadline, _ := r.Context().Deadline()
+			left = time.Until(deadline)
+		})}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+		req.Header.Set(timeoutField, "60000")
+		handler.ServeHTTP(httptest.NewRecorder(), req)
+		require.Equal(t, time.Second, left)
 	})
 	t.Run("§4.19 without headers the request passes as it is", func(t *testing.T) {
 		req := httptest.NewRequest(http.MethodGet, "/", nil)
@@ -184,28 +178,26 @@ func TestDeadlineIsReceived(t *testing.T) {
 		})}.ServeHTTP(httptest.NewRecorder(), req)
 		require.Same(t, req, got)
 	})
-	t.Run("§4.19 two clocks that disagree, over the wire", func(t *testing.T) {
-		// Sender and receiver have the same clock (year 2000), so
-		// a proxy changes the absolute field.
-		synctest.Test(t, func(t *testing.T) {
-			var left time.Duration
-			server := memhttp.NewServer(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				deadline, _ := r.Context().Deadline()
-				left = time.Until(deadline)
-			})})
-			base := server.Transport()
-			skewed := puppet(func(req *http.Request) (*http.Response, error) {
-				req = req.Clone(req.Context())
-				req.Header.Set(deadlineField, "1999-01-01T00:00:00.000Z")
-				return base.RoundTrip(req)
-			})
-			client := &http.Client{Transport: bareTransport(skewed, 1), Timeout: 7 * time.Second}
-			resp, err := client.Get(server.URL)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, 200, resp.StatusCode)
-			require.Equal(t, 7*time.Second, left)
+	// Sender and receiver have the same clock (year 2000), so
+	// a proxy changes the absolute field.
+	bubble.Run(t, "§4.19 two clocks that disagree, over the wire", func(t *testing.T) {
+		var left time.Duration
+		server := memhttp.NewServer(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			deadline, _ := r.Context().Deadline()
+			left = time.Until(deadline)
+		})})
+		base := server.Transport()
+		skewed := puppet(func(req *http.Request) (*http.Response, error) {
+			req = req.Clone(req.Context())
+			req.Header.Set(deadlineField, "1999-01-01T00:00:00.000Z")
+			return base.RoundTrip(req)
 		})
+		client := &http.Client{Transport: bareTransport(skewed, 1), Timeout: 7 * time.Second}
+		resp, err := client.Get(server.URL)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, 7*time.Second, left)
 	})
 }
 
@@ -442,43 +434,39 @@ func TestTransportInsideTransport(t *testing.T) {
 		require.Equal(t, ledger.keys[0], ledger.keys[2])
 		require.Len(t, ledger.keys[0], 36)
 	})
-	t.Run("§4.20 a token fetched with the attempt's context", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var timeouts []string
-			tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				timeouts = append(timeouts, req.Header.Get(timeoutField))
-				time.Sleep(time.Second)
-				return puppetAnswer(req, 503), nil
-			}), 5)
-			outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				resp, err := tokens.RoundTrip(newCall(req.Context(), t, http.MethodPost, "grant"))
-				if err != nil {
-					return nil, err
-				}
-				defer resp.Body.Close()
-				return puppetAnswer(req, resp.StatusCode), nil
-			}), 3)
-			outer.Policy.AttemptTimeout = 4 * time.Second
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
-			tripped(t, outer, newCall(ctx, t, http.MethodGet, ""))
-			require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with its remaining time")
-		})
+	bubble.Run(t, "§4.20 a token fetched with the attempt's context", func(t *testing.T) {
+		var timeouts []string
+		tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			timeouts = append(timeouts, req.Header.Get(timeoutField))
+			time.Sleep(time.Second)
+			return puppetAnswer(req, 503), nil
+		}), 5)
+		outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			resp, err := tokens.RoundTrip(newCall(req.Context(), t, http.MethodPost, "grant"))
+			if err != nil {
+				return nil, err
+			}
+			defer resp.Body.Close()
+			return puppetAnswer(req, resp.StatusCode), nil
+		}), 3)
+		outer.Policy.AttemptTimeout = 4 * time.Second
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		tripped(t, outer, newCall(ctx, t, http.MethodGet, ""))
+		require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with its remaining time")
 	})
-	t.Run("§4.15 a rejection by the rate limit of the inner Transport is not retried", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base, count := failing()
-			inner := bareTransport(base, 1)
-			inner.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
-			tripped(t, inner, newCall(t.Context(), t, http.MethodGet, ""))
-			require.Equal(t, 1, *count)
-			_, err := bareTransport(inner, 3).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-			require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-			var e *resilienthttp.Error
-			require.ErrorAs(t, err, &e)
-			require.Len(t, e.Attempts, 1)
-			require.Equal(t, 1, *count)
-		})
+	bubble.Run(t, "§4.15 a rejection by the rate limit of the inner Transport is not retried", func(t *testing.T) {
+		base, count := failing()
+		inner := bareTransport(base, 1)
+		inner.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
+		tripped(t, inner, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, 1, *count)
+		_, err := bareTransport(inner, 3).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+		require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+		var e *resilienthttp.Error
+		require.ErrorAs(t, err, &e)
+		require.Len(t, e.Attempts, 1)
+		require.Equal(t, 1, *count)
 	})
 	t.Run("§4.20 after the call the context is the caller's again", func(t *testing.T) {
 		base, count := failing()
@@ -488,15 +476,13 @@ func TestTransportInsideTransport(t *testing.T) {
 		tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
 		require.Equal(t, 6, *count)
 	})
-	t.Run("§4.20 hedges of the inner one neither", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: time.Minute}, copyOf{})
-			inner := hedging(base, 1, &resilienthttp.Hedge{Delay: time.Second})
-			outer := bareTransport(inner, 1)
-			outer.Policy.AttemptTimeout = -1
-			tripped(t, outer, newCall(t.Context(), t, http.MethodGet, ""))
-			require.Equal(t, 1, base.sent())
-		})
+	bubble.Run(t, "§4.20 hedges of the inner one neither", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: time.Minute}, copyOf{})
+		inner := hedging(base, 1, &resilienthttp.Hedge{Delay: time.Second})
+		outer := bareTransport(inner, 1)
+		outer.Policy.AttemptTimeout = -1
+		tripped(t, outer, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, 1, base.sent())
 	})
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -100,48 +101,46 @@ func TestInDoubt_sentAgainByNetHTTP(t *testing.T) {
 		{"refused, with a body, behind a Base that hides it: in doubt", http.MethodPost, "charge", "", hidden, []string{vanish}, 0, true},
 		{"429, with a body, behind a Base that hides it: in doubt", http.MethodPost, "charge", "", hidden, []string{cut, raw("429 Too Many Requests")}, 429, true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := memhttp.NewNetwork(t)
-				answering(t, n, "api.test", append([]string{ok}, row.answers...)...)
-				base := n.Transport()
-				t.Cleanup(base.CloseIdleConnections)
-				tr := bareTransport(base, 3)
-				if row.wrap != nil {
-					tr.Base = row.wrap(base)
-				}
-				tr.Idempotency.Disabled = row.field != ""
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
-				require.NoError(t, err)
-				readAll(t, resp) // its connection is reused
-				synctest.Wait()
+		bubble.Run(t, row.name, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			answering(t, n, "api.test", append([]string{ok}, row.answers...)...)
+			base := n.Transport()
+			t.Cleanup(base.CloseIdleConnections)
+			tr := bareTransport(base, 3)
+			if row.wrap != nil {
+				tr.Base = row.wrap(base)
+			}
+			tr.Idempotency.Disabled = row.field != ""
+			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
+			require.NoError(t, err)
+			readAll(t, resp) // its connection is reused
+			synctest.Wait()
 
-				req := newRequest(t, row.method, "http://api.test/", row.body)
-				switch row.field {
-				case "":
-				case "Idempotency-Key":
-					req.Header[row.field] = []string{}
-				default:
-					req.Header.Set(row.field, "one")
-				}
-				resp, err = tr.RoundTrip(req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))
-				attempts := resilienthttp.Attempts(resp)
-				if row.status == 0 {
-					failed := asError(t, err)
-					assert.False(t, failed.NotSent())
-					attempts = failed.Attempts
-				} else {
-					require.NoError(t, err)
-					assert.Equal(t, row.status, resp.StatusCode)
-					readAll(t, resp)
-				}
-				require.Len(t, attempts, 1)
-				assert.True(t, attempts[0].Resent || row.wrap != nil)
-				assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err))
-				if row.wrap == nil {
-					assert.Contains(t, resilienthttp.Explain(resp, err), "sent again by net/http")
-				}
-			})
+			req := newRequest(t, row.method, "http://api.test/", row.body)
+			switch row.field {
+			case "":
+			case "Idempotency-Key":
+				req.Header[row.field] = []string{}
+			default:
+				req.Header.Set(row.field, "one")
+			}
+			resp, err = tr.RoundTrip(req.WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+			attempts := resilienthttp.Attempts(resp)
+			if row.status == 0 {
+				failed := asError(t, err)
+				assert.False(t, failed.NotSent())
+				attempts = failed.Attempts
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, row.status, resp.StatusCode)
+				readAll(t, resp)
+			}
+			require.Len(t, attempts, 1)
+			assert.True(t, attempts[0].Resent || row.wrap != nil)
+			assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err))
+			if row.wrap == nil {
+				assert.Contains(t, resilienthttp.Explain(resp, err), "sent again by net/http")
+			}
 		})
 	}
 }
@@ -255,22 +254,20 @@ func TestInDoubt_attempts(t *testing.T) {
 		{"GET, reset", http.MethodGet, []step{reset}, false},
 		{"malformed", "bad method", []step{failing(errors.New(`net/http: invalid method "bad method"`))}, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := bareTransport(script(row.steps...), len(row.steps))
-				tr.Policy.AttemptTimeout = time.Second
-				if strings.HasPrefix(row.name, "a success") {
-					tr.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient } // of a 200 too
-				}
-				req := newRequest(t, http.MethodPost, "http://api.test/", "charge")
-				req.Method = row.method
-				req.Header.Set("Idempotency-Key", "one")
-				resp, err := tr.RoundTrip(req)
-				if err == nil {
-					readAll(t, resp)
-				}
-				assert.Equal(t, row.want, resilienthttp.InDoubt(resp, err), resilienthttp.Explain(resp, err))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := bareTransport(script(row.steps...), len(row.steps))
+			tr.Policy.AttemptTimeout = time.Second
+			if strings.HasPrefix(row.name, "a success") {
+				tr.Policy.Classify = func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient } // of a 200 too
+			}
+			req := newRequest(t, http.MethodPost, "http://api.test/", "charge")
+			req.Method = row.method
+			req.Header.Set("Idempotency-Key", "one")
+			resp, err := tr.RoundTrip(req)
+			if err == nil {
+				readAll(t, resp)
+			}
+			assert.Equal(t, row.want, resilienthttp.InDoubt(resp, err), resilienthttp.Explain(resp, err))
 		})
 	}
 }
@@ -342,29 +339,27 @@ func TestInDoubt_bodyFails(t *testing.T) {
 		{"rejected by another Transport", &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen}},
 		{"malformed", errors.New(`unsupported protocol scheme "ftp"`)},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n, seen := memhttp.NewNetwork(t), 0
-				n.Serve(t, "api.test", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					seen++
-					_, _ = io.Copy(io.Discard, r.Body)
-				}))
-				base := n.Transport()
-				t.Cleanup(base.CloseIdleConnections)
-				tr := bareTransport(base, 3)
-				tr.Idempotency.Disabled = true
-				req := newRequest(t, http.MethodPost, "http://api.test/", "charge")
-				req.ContentLength = -1
-				req.GetBody = func() (io.ReadCloser, error) {
-					return io.NopCloser(io.MultiReader(strings.NewReader("charge"), iotest.ErrReader(row.err))), nil
-				}
-				req.Body, _ = req.GetBody()
-				resp, err := tr.RoundTrip(req)
-				synctest.Wait()
-				require.Equal(t, 1, seen)
-				assert.False(t, asError(t, err).NotSent())
-				assert.True(t, resilienthttp.InDoubt(resp, err))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			n, seen := memhttp.NewNetwork(t), 0
+			n.Serve(t, "api.test", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				seen++
+				_, _ = io.Copy(io.Discard, r.Body)
+			}))
+			base := n.Transport()
+			t.Cleanup(base.CloseIdleConnections)
+			tr := bareTransport(base, 3)
+			tr.Idempotency.Disabled = true
+			req := newRequest(t, http.MethodPost, "http://api.test/", "charge")
+			req.ContentLength = -1
+			req.GetBody = func() (io.ReadCloser, error) {
+				return io.NopCloser(io.MultiReader(strings.NewReader("charge"), iotest.ErrReader(row.err))), nil
+			}
+			req.Body, _ = req.GetBody()
+			resp, err := tr.RoundTrip(req)
+			synctest.Wait()
+			require.Equal(t, 1, seen)
+			assert.False(t, asError(t, err).NotSent())
+			assert.True(t, resilienthttp.InDoubt(resp, err))
 		})
 	}
 }
@@ -406,31 +401,29 @@ func TestInDoubt_redirects(t *testing.T) {
 			return nil
 		}, fails: true, inDoubt: true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := memhttp.NewNetwork(t)
-				answering(t, n, "api.test", row.a...)
-				if row.b != nil {
-					answering(t, n, "b.test", row.b...)
-				}
-				base := n.Transport()
-				t.Cleanup(base.CloseIdleConnections)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				client := &http.Client{Transport: bareTransport(base, 2)}
-				if row.check != nil {
-					client.CheckRedirect = func(*http.Request, []*http.Request) error { return row.check(cancel) }
-				}
-				resp, err := client.Do(newCall(ctx, t, row.method, "charge"))
-				if err == nil {
-					readAll(t, resp)
-				}
-				assert.Equal(t, row.fails, err != nil)
-				assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err), "%v", err)
-				if failed, ours := errors.AsType[*resilienthttp.Error](err); ours {
-					assert.False(t, failed.NotSent())
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			answering(t, n, "api.test", row.a...)
+			if row.b != nil {
+				answering(t, n, "b.test", row.b...)
+			}
+			base := n.Transport()
+			t.Cleanup(base.CloseIdleConnections)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			client := &http.Client{Transport: bareTransport(base, 2)}
+			if row.check != nil {
+				client.CheckRedirect = func(*http.Request, []*http.Request) error { return row.check(cancel) }
+			}
+			resp, err := client.Do(newCall(ctx, t, row.method, "charge"))
+			if err == nil {
+				readAll(t, resp)
+			}
+			assert.Equal(t, row.fails, err != nil)
+			assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err), "%v", err)
+			if failed, ours := errors.AsType[*resilienthttp.Error](err); ours {
+				assert.False(t, failed.NotSent())
+			}
 		})
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/statepage"
@@ -189,51 +190,49 @@ func TestErrorsAreFound(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{Base: script(tt.step), Policy: every(time.Second)}
-				client := &http.Client{Transport: tr}
-				if tt.setup != nil {
-					tt.setup(tr, client)
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: script(tt.step), Policy: every(time.Second)}
+			client := &http.Client{Transport: tr}
+			if tt.setup != nil {
+				tt.setup(tr, client)
+			}
+			var err error
+			for range max(tt.calls, 1) {
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if tt.ctx != nil {
+					ctx, cancel = tt.ctx(ctx)
 				}
-				var err error
-				for range max(tt.calls, 1) {
-					ctx, cancel := t.Context(), context.CancelFunc(func() {})
-					if tt.ctx != nil {
-						ctx, cancel = tt.ctx(ctx)
-					}
-					req := get(t).WithContext(ctx)
-					if broken, ok := ctx.Value(brokenBody{}).(error); ok {
-						req.Method = "PUT"
-						trackBody(req, "content")
-						req.GetBody = func() (io.ReadCloser, error) { return nil, broken }
-					}
-					var resp *http.Response
-					resp, err = client.Do(req)
-					if err == nil {
-						readAll(t, resp)
-					}
-					cancel()
+				req := get(t).WithContext(ctx)
+				if broken, ok := ctx.Value(brokenBody{}).(error); ok {
+					req.Method = "PUT"
+					trackBody(req, "content")
+					req.GetBody = func() (io.ReadCloser, error) { return nil, broken }
 				}
-				require.Error(t, err)
-				var outer *url.Error
-				require.ErrorAs(t, err, &outer)
-				for _, is := range tt.is {
-					require.ErrorIs(t, err, is)
+				var resp *http.Response
+				resp, err = client.Do(req)
+				if err == nil {
+					readAll(t, resp)
 				}
-				for _, isNot := range tt.isNot {
-					require.NotErrorIs(t, err, isNot)
-				}
-				require.Equal(t, tt.timeout, outer.Timeout(), "url.Error.Timeout")
-				if tt.timeout {
-					requireTimeout(t, err)
-				}
-				e := asError(t, err)
-				require.Equal(t, tt.timeout, e.Timeout())
-				require.Equal(t, tt.reason, e.Reason)
-				require.NotContains(t, e.Error(), "querysecret")
-				require.True(t, strings.HasPrefix(e.Error(), "resilienthttp: "), e.Error())
-			})
+				cancel()
+			}
+			require.Error(t, err)
+			var outer *url.Error
+			require.ErrorAs(t, err, &outer)
+			for _, is := range tt.is {
+				require.ErrorIs(t, err, is)
+			}
+			for _, isNot := range tt.isNot {
+				require.NotErrorIs(t, err, isNot)
+			}
+			require.Equal(t, tt.timeout, outer.Timeout(), "url.Error.Timeout")
+			if tt.timeout {
+				requireTimeout(t, err)
+			}
+			e := asError(t, err)
+			require.Equal(t, tt.timeout, e.Timeout())
+			require.Equal(t, tt.reason, e.Reason)
+			require.NotContains(t, e.Error(), "querysecret")
+			require.True(t, strings.HasPrefix(e.Error(), "resilienthttp: "), e.Error())
 		})
 	}
 }
@@ -418,45 +417,43 @@ var quoting = map[string]error{
 // the text of an Error, into State or into the log. errors.Is still finds the error.
 func TestErrorTextsKeepSecrets(t *testing.T) {
 	for name, err := range quoting {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var log bytes.Buffer
-				trace := resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-				call := func(name string, tr *resilienthttp.Transport, change func(*http.Request)) {
-					t.Helper()
-					tr.Trace = trace
-					req := newRequest(t, "PUT", "http://api.test/?"+secret, secret)
-					req.Header.Set("Authorization", secret)
-					if change != nil {
-						change(req)
-					}
-					_, got := tr.RoundTrip(req)
-					require.ErrorIs(t, got, err, name)
-					require.NotContains(t, got.Error(), secret, name)
-					require.NotContains(t, got.Error(), "\n", name)
-					require.NotContains(t, fmt.Sprintf("%+v", tr.State()), secret, name)
-					for _, a := range asError(t, got).Attempts {
-						e := &resilienthttp.Error{Err: a.Err, Attempts: []resilienthttp.Attempt{a}}
-						require.NotContains(t, e.Error(), secret, name)
-					}
+		bubble.Run(t, name, func(t *testing.T) {
+			var log bytes.Buffer
+			trace := resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			call := func(name string, tr *resilienthttp.Transport, change func(*http.Request)) {
+				t.Helper()
+				tr.Trace = trace
+				req := newRequest(t, "PUT", "http://api.test/?"+secret, secret)
+				req.Header.Set("Authorization", secret)
+				if change != nil {
+					change(req)
 				}
-				call("Base", &resilienthttp.Transport{Base: script(failing(err))}, nil)
-				call("Base, then the breaker", &resilienthttp.Transport{Base: script(failing(err)), Breaker: nervous(time.Hour)}, nil)
-				call("GetBody", &resilienthttp.Transport{Base: script(failing(errReset))}, func(r *http.Request) {
-					r.GetBody = func() (io.ReadCloser, error) { return nil, err }
-				})
-				call("GetBody, wrapped", &resilienthttp.Transport{Base: script(failing(errReset))}, func(r *http.Request) {
-					r.GetBody = func() (io.ReadCloser, error) { return nil, fmt.Errorf("cannot: %w", err) }
-				})
-				ctx, cancel := context.WithCancelCause(t.Context())
-				call("the cause of a cancellation", &resilienthttp.Transport{Base: script(status(503)), Policy: every(time.Hour)}, func(r *http.Request) {
-					*r = *r.WithContext(ctx)
-					time.AfterFunc(time.Second, func() { cancel(err) })
-				})
-				call("canceled before", &resilienthttp.Transport{Base: script(status(503))}, func(r *http.Request) { *r = *r.WithContext(ctx) })
-				require.NotContains(t, log.String(), secret)
-				require.NotEmpty(t, log.String())
+				_, got := tr.RoundTrip(req)
+				require.ErrorIs(t, got, err, name)
+				require.NotContains(t, got.Error(), secret, name)
+				require.NotContains(t, got.Error(), "\n", name)
+				require.NotContains(t, fmt.Sprintf("%+v", tr.State()), secret, name)
+				for _, a := range asError(t, got).Attempts {
+					e := &resilienthttp.Error{Err: a.Err, Attempts: []resilienthttp.Attempt{a}}
+					require.NotContains(t, e.Error(), secret, name)
+				}
+			}
+			call("Base", &resilienthttp.Transport{Base: script(failing(err))}, nil)
+			call("Base, then the breaker", &resilienthttp.Transport{Base: script(failing(err)), Breaker: nervous(time.Hour)}, nil)
+			call("GetBody", &resilienthttp.Transport{Base: script(failing(errReset))}, func(r *http.Request) {
+				r.GetBody = func() (io.ReadCloser, error) { return nil, err }
 			})
+			call("GetBody, wrapped", &resilienthttp.Transport{Base: script(failing(errReset))}, func(r *http.Request) {
+				r.GetBody = func() (io.ReadCloser, error) { return nil, fmt.Errorf("cannot: %w", err) }
+			})
+			ctx, cancel := context.WithCancelCause(t.Context())
+			call("the cause of a cancellation", &resilienthttp.Transport{Base: script(status(503)), Policy: every(time.Hour)}, func(r *http.Request) {
+				*r = *r.WithContext(ctx)
+				time.AfterFunc(time.Second, func() { cancel(err) })
+			})
+			call("canceled before", &resilienthttp.Transport{Base: script(status(503))}, func(r *http.Request) { *r = *r.WithContext(ctx) })
+			require.NotContains(t, log.String(), secret)
+			require.NotEmpty(t, log.String())
 		})
 	}
 }
@@ -546,28 +543,26 @@ func TestMalformedResponsesKeepSecrets(t *testing.T) {
 		"endless header":              "HTTP/1.1 200 OK\r\nSet-Cookie: " + strings.Repeat(secret, 400_000) + "\r\n\r\n",
 	}
 	for name, text := range responses {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				network := memhttp.NewNetwork(t)
-				serveRaw(t, network.Listen("api.test"), func(conn net.Conn) {
-					_, _ = conn.Read(make([]byte, 4096))
-					_, _ = io.WriteString(conn, text)
-				})
-				var log bytes.Buffer
-				tr := &resilienthttp.Transport{
-					Base:  network.Transport(),
-					Trace: resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
-				}
-				resp, err := tr.RoundTrip(newRequest(t, "GET", "http://api.test/?"+secret, ""))
-				if err == nil { // net/http takes some of these
-					_ = resp.Body.Close()
-				} else {
-					require.NotContains(t, err.Error(), secret)
-					require.NotContains(t, err.Error(), "s3c")
-					require.Less(t, len(err.Error()), 1000)
-				}
-				require.NotContains(t, log.String(), secret)
+		bubble.Run(t, name, func(t *testing.T) {
+			network := memhttp.NewNetwork(t)
+			serveRaw(t, network.Listen("api.test"), func(conn net.Conn) {
+				_, _ = conn.Read(make([]byte, 4096))
+				_, _ = io.WriteString(conn, text)
 			})
+			var log bytes.Buffer
+			tr := &resilienthttp.Transport{
+				Base:  network.Transport(),
+				Trace: resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))),
+			}
+			resp, err := tr.RoundTrip(newRequest(t, "GET", "http://api.test/?"+secret, ""))
+			if err == nil { // net/http takes some of these
+				_ = resp.Body.Close()
+			} else {
+				require.NotContains(t, err.Error(), secret)
+				require.NotContains(t, err.Error(), "s3c")
+				require.Less(t, len(err.Error()), 1000)
+			}
+			require.NotContains(t, log.String(), secret)
 		})
 	}
 }
@@ -643,20 +638,18 @@ func TestError_NotSent(t *testing.T) {
 			return err
 		}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{
-					Base: script(row.steps...), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
-					Policy: resilienthttp.Policy{AttemptTimeout: 10 * time.Second, MaxAttempts: 2},
-				}
-				var err error
-				if row.call != nil {
-					err = row.call(tr)
-				} else {
-					_, err = tr.RoundTrip(get(t))
-				}
-				require.Equal(t, row.want, asError(t, err).NotSent(), "%v", err)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: script(row.steps...), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
+				Policy: resilienthttp.Policy{AttemptTimeout: 10 * time.Second, MaxAttempts: 2},
+			}
+			var err error
+			if row.call != nil {
+				err = row.call(tr)
+			} else {
+				_, err = tr.RoundTrip(get(t))
+			}
+			require.Equal(t, row.want, asError(t, err).NotSent(), "%v", err)
 		})
 	}
 	require.True(t, (&resilienthttp.Error{Reason: resilienthttp.ErrRateLimited}).NotSent())

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // T18: the transcript has one line for each attempt, wait and decision, and no part of the request.
@@ -162,54 +163,52 @@ at    event      took  result
 		},
 	}
 	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{
-					Base: script(test.steps...), Policy: every(time.Second), Breaker: never(), RateLimit: &resilienthttp.RateLimit{},
-					Idempotency: resilienthttp.Idempotency{Disabled: true},
+		bubble.Run(t, test.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: script(test.steps...), Policy: every(time.Second), Breaker: never(), RateLimit: &resilienthttp.RateLimit{},
+				Idempotency: resilienthttp.Idempotency{Disabled: true},
+			}
+			tr.Policy.Backoff = func(_ int, _ time.Duration) time.Duration { return time.Second }
+			if test.setup != nil {
+				test.setup(tr)
+			}
+			if tr.RateLimit.Limit == 0 && tr.Hedge == nil {
+				tr.RateLimit.IgnoreHeaders = true // the jitter of a Retry-After is random
+			}
+			var reported string
+			var log strings.Builder
+			hooks := resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			for range max(test.calls, 1) {
+				log.Reset()
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if test.ctx != nil {
+					ctx, cancel = test.ctx(ctx)
 				}
-				tr.Policy.Backoff = func(_ int, _ time.Duration) time.Duration { return time.Second }
-				if test.setup != nil {
-					test.setup(tr)
+				ctx = resilienthttp.WithTrace(ctx, hooks)
+				ctx = resilienthttp.WithTrace(ctx, &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { reported = c.Explain() }})
+				req := newRequest(t, "GET", "http://api.test/things?token="+secret, "")
+				req.Method = test.method
+				req.Header.Set("Authorization", secret)
+				resp, err := (&http.Client{Transport: tr}).Do(req.WithContext(ctx))
+				got := resilienthttp.Explain(resp, err)
+				if resp != nil {
+					require.NoError(t, resp.Body.Close())
 				}
-				if tr.RateLimit.Limit == 0 && tr.Hedge == nil {
-					tr.RateLimit.IgnoreHeaders = true // the jitter of a Retry-After is random
-				}
-				var reported string
-				var log strings.Builder
-				hooks := resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
-				for range max(test.calls, 1) {
-					log.Reset()
-					ctx, cancel := t.Context(), context.CancelFunc(func() {})
-					if test.ctx != nil {
-						ctx, cancel = test.ctx(ctx)
-					}
-					ctx = resilienthttp.WithTrace(ctx, hooks)
-					ctx = resilienthttp.WithTrace(ctx, &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { reported = c.Explain() }})
-					req := newRequest(t, "GET", "http://api.test/things?token="+secret, "")
-					req.Method = test.method
-					req.Header.Set("Authorization", secret)
-					resp, err := (&http.Client{Transport: tr}).Do(req.WithContext(ctx))
-					got := resilienthttp.Explain(resp, err)
-					if resp != nil {
-						require.NoError(t, resp.Body.Close())
-					}
-					cancel()
-					synctest.Wait()
-					require.Equal(t, got, resilienthttp.Explain(resp, err), "after Close too")
-					require.Equal(t, got, reported)
-					require.NotContains(t, got, secret)
-					require.NotContains(t, got, "things")
-					reported = got
-				}
-				title, rows, _ := strings.Cut(reported, "\n")
-				title, began, found := strings.Cut(title, ", began 2000-01-01 ")
-				require.True(t, found, reported)
-				require.Regexp(t, `^00:00:[0-9.]{6}(?:, deadline .*)?$`, began)
-				require.Equal(t, strings.TrimPrefix(test.want, "\n"), aMinute.ReplaceAllString(title+"\n"+rows, "about 1m"))
-				_, record, failed := strings.Cut(log.String(), "event=call_failed")
-				require.Equal(t, failed, strings.HasSuffix(record, "transcript="+quoteText(reported)+"\n"), log.String())
-			})
+				cancel()
+				synctest.Wait()
+				require.Equal(t, got, resilienthttp.Explain(resp, err), "after Close too")
+				require.Equal(t, got, reported)
+				require.NotContains(t, got, secret)
+				require.NotContains(t, got, "things")
+				reported = got
+			}
+			title, rows, _ := strings.Cut(reported, "\n")
+			title, began, found := strings.Cut(title, ", began 2000-01-01 ")
+			require.True(t, found, reported)
+			require.Regexp(t, `^00:00:[0-9.]{6}(?:, deadline .*)?$`, began)
+			require.Equal(t, strings.TrimPrefix(test.want, "\n"), aMinute.ReplaceAllString(title+"\n"+rows, "about 1m"))
+			_, record, failed := strings.Cut(log.String(), "event=call_failed")
+			require.Equal(t, failed, strings.HasSuffix(record, "transcript="+quoteText(reported)+"\n"), log.String())
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -218,51 +219,49 @@ func TestHedge(t *testing.T) {
 		},
 	} {
 		for _, kind := range []string{"GET", "POST"} {
-			t.Run(row.name+"/"+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					base := newHedgeBase(row.copies...)
-					attempts := row.attempts
-					if attempts == 0 {
-						attempts = -1
-					}
-					transport := hedging(base, attempts, &resilienthttp.Hedge{Delay: s, MaxRatio: -1})
-					body := ""
-					if kind == "POST" {
-						body = "charge"
-					}
-					req := newCall(t.Context(), t, kind, body)
-					start := time.Now()
-					resp, err := transport.RoundTrip(req)
-					require.Equal(t, row.took, time.Since(start))
-					want := row.want
-					if strings.Contains(row.name, "permanently") {
-						want = strings.Replace(want, "broken", http.ErrSchemeMismatch.Error(), 1)
-					}
-					if row.body == "" {
-						var e *resilienthttp.Error
-						require.ErrorAs(t, err, &e)
-						require.Equal(t, want, story(e.Attempts))
-						require.ErrorIs(t, err, broken)
-						require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
-						base.balanced(t)
-						return
-					}
-					require.NoError(t, err)
-					require.Equal(t, want, story(resilienthttp.Attempts(resp)))
-					synctest.Wait()
-					read, err := io.ReadAll(resp.Body)
-					require.NoError(t, err, "the winner's body stays readable")
-					require.Equal(t, row.body, string(read))
-					require.NoError(t, resp.Body.Close())
+			bubble.Run(t, row.name+"/"+kind, func(t *testing.T) {
+				base := newHedgeBase(row.copies...)
+				attempts := row.attempts
+				if attempts == 0 {
+					attempts = -1
+				}
+				transport := hedging(base, attempts, &resilienthttp.Hedge{Delay: s, MaxRatio: -1})
+				body := ""
+				if kind == "POST" {
+					body = "charge"
+				}
+				req := newCall(t.Context(), t, kind, body)
+				start := time.Now()
+				resp, err := transport.RoundTrip(req)
+				require.Equal(t, row.took, time.Since(start))
+				want := row.want
+				if strings.Contains(row.name, "permanently") {
+					want = strings.Replace(want, "broken", http.ErrSchemeMismatch.Error(), 1)
+				}
+				if row.body == "" {
+					var e *resilienthttp.Error
+					require.ErrorAs(t, err, &e)
+					require.Equal(t, want, story(e.Attempts))
+					require.ErrorIs(t, err, broken)
+					require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
 					base.balanced(t)
-					if kind == "POST" {
-						require.NotEmpty(t, base.keys[0])
-						for i := range base.keys {
-							require.Equal(t, base.keys[0], base.keys[i], "§4.8: the same key on both")
-							require.Equal(t, "charge", base.bodies[i])
-						}
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, want, story(resilienthttp.Attempts(resp)))
+				synctest.Wait()
+				read, err := io.ReadAll(resp.Body)
+				require.NoError(t, err, "the winner's body stays readable")
+				require.Equal(t, row.body, string(read))
+				require.NoError(t, resp.Body.Close())
+				base.balanced(t)
+				if kind == "POST" {
+					require.NotEmpty(t, base.keys[0])
+					for i := range base.keys {
+						require.Equal(t, base.keys[0], base.keys[i], "§4.8: the same key on both")
+						require.Equal(t, "charge", base.bodies[i])
 					}
-				})
+				}
 			})
 		}
 	}
@@ -341,31 +340,29 @@ func TestHedge_eligibleRequests(t *testing.T) {
 			r.GetBody = func() (io.ReadCloser, error) { panic("gone") }
 		}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{after: time.Second})
-				// One hedge in ten seconds.
-				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: 1e-9})
-				transport.Idempotency = row.config
-				ctx := t.Context()
-				if row.ctx != nil {
-					ctx = row.ctx(ctx)
-				}
-				req := newCall(ctx, t, row.method, row.body)
-				if row.change != nil {
-					row.change(req)
-				}
-				attempts := tripped(t, transport, req)
-				if row.hedged {
-					require.Equal(t, "1 lost, 1h 200", story(attempts))
-				} else {
-					require.Equal(t, "1 200", story(attempts))
-					// No token was taken: another call gets the hedge.
-					base.copies = []copyOf{{after: 5 * time.Second}}
-					require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
-				}
-				base.balanced(t)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{after: time.Second})
+			// One hedge in ten seconds.
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: 1e-9})
+			transport.Idempotency = row.config
+			ctx := t.Context()
+			if row.ctx != nil {
+				ctx = row.ctx(ctx)
+			}
+			req := newCall(ctx, t, row.method, row.body)
+			if row.change != nil {
+				row.change(req)
+			}
+			attempts := tripped(t, transport, req)
+			if row.hedged {
+				require.Equal(t, "1 lost, 1h 200", story(attempts))
+			} else {
+				require.Equal(t, "1 200", story(attempts))
+				// No token was taken: another call gets the hedge.
+				base.copies = []copyOf{{after: 5 * time.Second}}
+				require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+			}
+			base.balanced(t)
 		})
 	}
 }
@@ -433,110 +430,96 @@ func TestHedgeDelay(t *testing.T) {
 			return 500 * ms
 		}, 500 * ms, 500 * ms},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(copyOf{})
-				transport := hedging(base, -1, row.hedge)
-				learn(t, transport, base, row.calls, row.latency)
-				delay, hedged := after(t, transport, base)
-				require.Equal(t, row.max > 0, hedged)
-				require.GreaterOrEqual(t, delay, row.min)
-				most := row.max
-				if row.hedge.Delay == 0 {
-					most += row.max*3/10 + 1 // as precise as internal/latency is
-				}
-				require.LessOrEqual(t, delay, most, "longer than the quantile, within the precision")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := newHedgeBase(copyOf{})
+			transport := hedging(base, -1, row.hedge)
+			learn(t, transport, base, row.calls, row.latency)
+			delay, hedged := after(t, transport, base)
+			require.Equal(t, row.max > 0, hedged)
+			require.GreaterOrEqual(t, delay, row.min)
+			most := row.max
+			if row.hedge.Delay == 0 {
+				most += row.max*3/10 + 1 // as precise as internal/latency is
+			}
+			require.LessOrEqual(t, delay, most, "longer than the quantile, within the precision")
 		})
 	}
-	t.Run("the delay follows the latencies", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{})
-			hedge := &resilienthttp.Hedge{MaxRatio: -1}
-			transport := hedging(base, -1, hedge)
-			learn(t, transport, base, 128, flat)
-			learn(t, transport, base, 160, func(int) time.Duration { return 80 * ms })
-			delay, _ := after(t, transport, base)
-			require.Greater(t, delay, 80*ms)
-			require.Less(t, delay, 104*ms)
-		})
+	bubble.Run(t, "the delay follows the latencies", func(t *testing.T) {
+		base := newHedgeBase(copyOf{})
+		hedge := &resilienthttp.Hedge{MaxRatio: -1}
+		transport := hedging(base, -1, hedge)
+		learn(t, transport, base, 128, flat)
+		learn(t, transport, base, 160, func(int) time.Duration { return 80 * ms })
+		delay, _ := after(t, transport, base)
+		require.Greater(t, delay, 80*ms)
+		require.Less(t, delay, 104*ms)
 	})
-	t.Run("failures do not count", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: ms, status: 503})
-			hedge := &resilienthttp.Hedge{MaxRatio: -1}
-			transport := hedging(base, -1, hedge)
-			for range 40 {
-				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			}
-			_, hedged := after(t, transport, base)
-			require.False(t, hedged)
-		})
+	bubble.Run(t, "failures do not count", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: ms, status: 503})
+		hedge := &resilienthttp.Hedge{MaxRatio: -1}
+		transport := hedging(base, -1, hedge)
+		for range 40 {
+			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		}
+		_, hedged := after(t, transport, base)
+		require.False(t, hedged)
 	})
-	t.Run("responses with equal latencies are not slow", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: 50 * ms})
-			transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
-			for range 100 {
-				require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 1)
-			}
-		})
+	bubble.Run(t, "responses with equal latencies are not slow", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 50 * ms})
+		transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
+		for range 100 {
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 1)
+		}
 	})
-	t.Run("a canceled attempt counts with the delay", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			// If canceled attempts did not count, the quantile would fall.
-			base := newHedgeBase(copyOf{})
-			hedge := &resilienthttp.Hedge{MaxRatio: -1}
-			transport := hedging(base, -1, hedge)
-			learn(t, transport, base, 20, flat)
-			for range 200 {
-				base.mu.Lock()
-				base.copies = []copyOf{{after: time.Second}, {after: 10 * ms}}
-				base.arrivals = nil
-				base.mu.Unlock()
-				require.Equal(t, "1 lost, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			}
-			delay, hedged := after(t, transport, base)
-			require.True(t, hedged)
-			require.GreaterOrEqual(t, delay, 50*ms)
-			require.Less(t, delay, 65*ms, "the delay does not rise")
-		})
+	bubble.Run(t, "a canceled attempt counts with the delay", func(t *testing.T) {
+		// If canceled attempts did not count, the quantile would fall.
+		base := newHedgeBase(copyOf{})
+		hedge := &resilienthttp.Hedge{MaxRatio: -1}
+		transport := hedging(base, -1, hedge)
+		learn(t, transport, base, 20, flat)
+		for range 200 {
+			base.mu.Lock()
+			base.copies = []copyOf{{after: time.Second}, {after: 10 * ms}}
+			base.arrivals = nil
+			base.mu.Unlock()
+			require.Equal(t, "1 lost, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		}
+		delay, hedged := after(t, transport, base)
+		require.True(t, hedged)
+		require.GreaterOrEqual(t, delay, 50*ms)
+		require.Less(t, delay, 65*ms, "the delay does not rise")
 	})
-	t.Run("hedges do not shorten the delay", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			// If canceled attempts did not count, the quantile would fall with each hedge.
-			base := newHedgeBase(copyOf{})
-			hedge := &resilienthttp.Hedge{MaxRatio: -1}
-			transport := hedging(base, -1, hedge)
-			tail := func(i int) time.Duration {
-				if i%25 == 0 {
-					return time.Second
-				}
-				return ramp(i)
+	bubble.Run(t, "hedges do not shorten the delay", func(t *testing.T) {
+		// If canceled attempts did not count, the quantile would fall with each hedge.
+		base := newHedgeBase(copyOf{})
+		hedge := &resilienthttp.Hedge{MaxRatio: -1}
+		transport := hedging(base, -1, hedge)
+		tail := func(i int) time.Duration {
+			if i%25 == 0 {
+				return time.Second
 			}
-			learn(t, transport, base, 100, tail)
-			hedges := 0
-			for i := range 1000 {
-				base.mu.Lock()
-				base.copies, base.arrivals = []copyOf{{after: tail(i * 37)}, {}}, nil
-				base.mu.Unlock()
-				hedges += len(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))) - 1
-			}
-			require.Less(t, hedges, 100, "of a thousand")
-			require.Greater(t, hedges, 20)
-		})
+			return ramp(i)
+		}
+		learn(t, transport, base, 100, tail)
+		hedges := 0
+		for i := range 1000 {
+			base.mu.Lock()
+			base.copies, base.arrivals = []copyOf{{after: tail(i * 37)}, {}}, nil
+			base.mu.Unlock()
+			hedges += len(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))) - 1
+		}
+		require.Less(t, hedges, 100, "of a thousand")
+		require.Greater(t, hedges, 20)
 	})
-	t.Run("each scope has its own", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{})
-			transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
-			learn(t, transport, base, 30, flat)
-			base.copies = []copyOf{{after: 10 * time.Second}}
-			other := newCall(t.Context(), t, http.MethodGet, "")
-			other.URL.Host = "other.test"
-			require.Equal(t, "1 200", story(tripped(t, transport, other)))
-			require.Equal(t, "1 200, 1h lost", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-		})
+	bubble.Run(t, "each scope has its own", func(t *testing.T) {
+		base := newHedgeBase(copyOf{})
+		transport := hedging(base, -1, &resilienthttp.Hedge{MaxRatio: -1})
+		learn(t, transport, base, 30, flat)
+		base.copies = []copyOf{{after: 10 * time.Second}}
+		other := newCall(t.Context(), t, http.MethodGet, "")
+		other.URL.Host = "other.test"
+		require.Equal(t, "1 200", story(tripped(t, transport, other)))
+		require.Equal(t, "1 200, 1h lost", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 	})
 }
 
@@ -568,134 +551,112 @@ func TestHedge_MaxRatio(t *testing.T) {
 		{"more than all", 3, 400, 400, 400},
 		{"no cap", -1, 400, 400, 400},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(twoMS)
-				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: row.ratio})
-				hedges := slow(t, transport, base, row.calls, 0)
-				require.GreaterOrEqual(t, hedges, row.min)
-				require.LessOrEqual(t, hedges, row.max)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := newHedgeBase(twoMS)
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: row.ratio})
+			hedges := slow(t, transport, base, row.calls, 0)
+			require.GreaterOrEqual(t, hedges, row.min)
+			require.LessOrEqual(t, hedges, row.max)
 		})
 	}
-	t.Run("retries are not calls", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: 2 * time.Millisecond, status: 500})
-			transport := hedging(base, 50, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: 0.5})
-			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			require.Equal(t, 51, base.sent())
-		})
+	bubble.Run(t, "retries are not calls", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 2 * time.Millisecond, status: 500})
+		transport := hedging(base, 50, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: 0.5})
+		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, 51, base.sent())
 	})
-	t.Run("a hedge that is not sent returns its token", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(twoMS)
-			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
-			transport.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1}
-			require.Zero(t, slow(t, transport, base, 3, 2*time.Second), "the limiter has no permit for the hedge")
-			open := hedging(base, -1, transport.Hedge)
-			require.Equal(t, 1, slow(t, open, base, 3, 0))
-		})
+	bubble.Run(t, "a hedge that is not sent returns its token", func(t *testing.T) {
+		base := newHedgeBase(twoMS)
+		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
+		transport.RateLimit = &resilienthttp.RateLimit{Limit: 1, Burst: 1}
+		require.Zero(t, slow(t, transport, base, 3, 2*time.Second), "the limiter has no permit for the hedge")
+		open := hedging(base, -1, transport.Hedge)
+		require.Equal(t, 1, slow(t, open, base, 3, 0))
 	})
-	t.Run("§4.16 hedges do not use the budget", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(twoMS)
-			transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
-			transport.Budget = tokens(1)
-			require.Equal(t, 100, slow(t, transport, base, 100, 0), "an exhausted budget does not matter")
-			base.mu.Lock()
-			base.copies = []copyOf{{status: 500}}
-			base.mu.Unlock()
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the hedge's token remains")
-		})
+	bubble.Run(t, "§4.16 hedges do not use the budget", func(t *testing.T) {
+		base := newHedgeBase(twoMS)
+		transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+		transport.Budget = tokens(1)
+		require.Equal(t, 100, slow(t, transport, base, 100, 0), "an exhausted budget does not matter")
+		base.mu.Lock()
+		base.copies = []copyOf{{status: 500}}
+		base.mu.Unlock()
+		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the hedge's token remains")
 	})
-	t.Run("§4.15 a half-open circuit admits no hedge", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Millisecond})
-			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
-			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Second}
-			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			time.Sleep(2 * time.Second)
-			require.Equal(t, "1 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
-		})
+	bubble.Run(t, "§4.15 a half-open circuit admits no hedge", func(t *testing.T) {
+		base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Millisecond})
+		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+		transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, Probes: 1, Cooldown: time.Second}
+		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		time.Sleep(2 * time.Second)
+		require.Equal(t, "1 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
+		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
 	})
-	t.Run("§4.15 the breaker does not count a canceled attempt", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: time.Hour}, copyOf{})
-			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
-			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01}
-			require.Equal(t, "1 lost, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
-		})
+	bubble.Run(t, "§4.15 the breaker does not count a canceled attempt", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: time.Hour}, copyOf{})
+		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+		transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, FailureRatio: 0.01}
+		require.Equal(t, "1 lost, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
 	})
 }
 
 // Each copy has its own attempt timeout. Both have the call's deadline.
 func TestHedgeTimeout(t *testing.T) {
-	t.Run("the first times out, the hedge does not", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: time.Hour}, copyOf{after: 2500 * time.Millisecond})
-			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: 2 * time.Second})
-			transport.Policy.AttemptTimeout = 3 * time.Second
-			start := time.Now()
-			require.Equal(t, "1 timeout, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			require.Equal(t, 4500*time.Millisecond, time.Since(start))
-			base.balanced(t)
-		})
+	bubble.Run(t, "the first times out, the hedge does not", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: time.Hour}, copyOf{after: 2500 * time.Millisecond})
+		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: 2 * time.Second})
+		transport.Policy.AttemptTimeout = 3 * time.Second
+		start := time.Now()
+		require.Equal(t, "1 timeout, 1h 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		require.Equal(t, 4500*time.Millisecond, time.Since(start))
+		base.balanced(t)
 	})
-	t.Run("both time out", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: time.Hour})
-			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: 2 * time.Second})
-			transport.Policy.AttemptTimeout = 3 * time.Second
-			start := time.Now()
-			require.Equal(t, "1 timeout, 1h timeout", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			require.Equal(t, 5*time.Second, time.Since(start))
-		})
+	bubble.Run(t, "both time out", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: time.Hour})
+		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: 2 * time.Second})
+		transport.Policy.AttemptTimeout = 3 * time.Second
+		start := time.Now()
+		require.Equal(t, "1 timeout, 1h timeout", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		require.Equal(t, 5*time.Second, time.Since(start))
 	})
-	t.Run("the call's deadline", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-			defer cancel()
-			base := newHedgeBase(copyOf{after: time.Hour})
-			transport := hedging(base, 3, &resilienthttp.Hedge{Delay: 2 * time.Second})
-			transport.Policy.AttemptTimeout = -1
-			start := time.Now()
-			_, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
-			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
-			var e *resilienthttp.Error
-			require.ErrorAs(t, err, &e)
-			require.Equal(t, "1 gone, 1h gone", story(e.Attempts))
-			require.Equal(t, 3*time.Second, time.Since(start))
-		})
+	bubble.Run(t, "the call's deadline", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		base := newHedgeBase(copyOf{after: time.Hour})
+		transport := hedging(base, 3, &resilienthttp.Hedge{Delay: 2 * time.Second})
+		transport.Policy.AttemptTimeout = -1
+		start := time.Now()
+		_, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, ""))
+		require.ErrorIs(t, err, resilienthttp.ErrDeadline)
+		var e *resilienthttp.Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, "1 gone, 1h gone", story(e.Attempts))
+		require.Equal(t, 3*time.Second, time.Since(start))
 	})
-	t.Run("§4.13 the caller cancels with both in flight", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			base := newHedgeBase(copyOf{after: time.Hour})
-			time.AfterFunc(5*time.Second, cancel)
-			start := time.Now()
-			_, err := hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
-			require.ErrorIs(t, err, context.Canceled)
-			require.Equal(t, 5*time.Second, time.Since(start))
-			require.Equal(t, 2, base.sent(), "there is no retry")
-			base.balanced(t)
-		})
+	bubble.Run(t, "§4.13 the caller cancels with both in flight", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		base := newHedgeBase(copyOf{after: time.Hour})
+		time.AfterFunc(5*time.Second, cancel)
+		start := time.Now()
+		_, err := hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, 5*time.Second, time.Since(start))
+		require.Equal(t, 2, base.sent(), "there is no retry")
+		base.balanced(t)
 	})
-	t.Run("§4.19 each copy has its own deadline header", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			var recorded minutes
-			base := newHedgeBase(copyOf{after: 2 * time.Second}, copyOf{after: time.Second})
-			transport := hedging(puppet(func(req *http.Request) (*http.Response, error) {
-				recorded.addf("%s", req.Header.Get("X-Request-Timeout-Ms"))
-				return base.RoundTrip(req)
-			}), 3, &resilienthttp.Hedge{Delay: 1500 * time.Millisecond})
-			tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-			require.Equal(t, []string{"10000", "8500"}, recorded.read())
-		})
+	bubble.Run(t, "§4.19 each copy has its own deadline header", func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var recorded minutes
+		base := newHedgeBase(copyOf{after: 2 * time.Second}, copyOf{after: time.Second})
+		transport := hedging(puppet(func(req *http.Request) (*http.Response, error) {
+			recorded.addf("%s", req.Header.Get("X-Request-Timeout-Ms"))
+			return base.RoundTrip(req)
+		}), 3, &resilienthttp.Hedge{Delay: 1500 * time.Millisecond})
+		tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+		require.Equal(t, []string{"10000", "8500"}, recorded.read())
 	})
 }
 
@@ -713,85 +674,71 @@ func TestHedgePanic(t *testing.T) {
 		{"first fails, hedge panics", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, panics: true}}, "1 503, 1h panic in a concurrent attempt: Base is broken"},
 		{"first fails, hedge exits", []copyOf{{after: 2 * time.Second, status: 503}, {after: 3 * time.Second, exits: true}}, "1 503, 1h goroutine of a concurrent attempt exited"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(row.copies...)
-				require.Equal(t, row.want, story(tripped(t, hedging(base, -1, hedge()), newCall(t.Context(), t, http.MethodGet, ""))))
-				base.balanced(t)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := newHedgeBase(row.copies...)
+			require.Equal(t, row.want, story(tripped(t, hedging(base, -1, hedge()), newCall(t.Context(), t, http.MethodGet, ""))))
+			base.balanced(t)
 		})
 	}
-	t.Run("first panics, hedge in flight", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: 2 * time.Second, panics: true}, copyOf{after: time.Hour})
-			require.PanicsWithValue(t, "Base is broken", func() {
-				_, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-			})
-			synctest.Wait()
-			require.Len(t, base.canceled, 1)
-			base.balanced(t)
+	bubble.Run(t, "first panics, hedge in flight", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 2 * time.Second, panics: true}, copyOf{after: time.Hour})
+		require.PanicsWithValue(t, "Base is broken", func() {
+			_, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
 		})
+		synctest.Wait()
+		require.Len(t, base.canceled, 1)
+		base.balanced(t)
 	})
-	t.Run("first panics when the hedge has won", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: time.Hour, panics: true}, copyOf{after: time.Second})
-			require.PanicsWithValue(t, "Base is broken", func() {
-				_, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-			})
-			base.balanced(t)
+	bubble.Run(t, "first panics when the hedge has won", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: time.Hour, panics: true}, copyOf{after: time.Second})
+		require.PanicsWithValue(t, "Base is broken", func() {
+			_, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
 		})
+		base.balanced(t)
 	})
-	t.Run("first exits, hedge in flight", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: 2 * time.Second, exits: true}, copyOf{after: time.Hour})
-			var wg sync.WaitGroup
-			wg.Go(func() { _, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, "")) })
-			wg.Wait()
-			base.balanced(t)
-		})
+	bubble.Run(t, "first exits, hedge in flight", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 2 * time.Second, exits: true}, copyOf{after: time.Hour})
+		var wg sync.WaitGroup
+		wg.Go(func() { _, _ = hedging(base, 3, hedge()).RoundTrip(newCall(t.Context(), t, http.MethodGet, "")) })
+		wg.Wait()
+		base.balanced(t)
 	})
-	t.Run("the hedge returns its permits", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Second}, copyOf{panics: true}, copyOf{})
-			transport := hedging(base, -1, hedge())
-			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, Probes: 2, Cooldown: time.Hour, Static: true}
-			call := func() []resilienthttp.Attempt {
-				return tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+	bubble.Run(t, "the hedge returns its permits", func(t *testing.T) {
+		base := newHedgeBase(copyOf{status: 500}, copyOf{after: 2 * time.Second}, copyOf{panics: true}, copyOf{})
+		transport := hedging(base, -1, hedge())
+		transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, Probes: 2, Cooldown: time.Hour, Static: true}
+		call := func() []resilienthttp.Attempt {
+			return tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		}
+		call() // opens the circuit
+		time.Sleep(2 * time.Hour)
+		require.Equal(t, "1 200, 1h panic in a concurrent attempt: Base is broken", story(call()))
+		require.Equal(t, "1 200", story(call()), "the slot is free")
+		require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
+	})
+	bubble.Run(t, "Classify panics for the hedge", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
+		transport := hedging(base, -1, hedge())
+		transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+			if a.Hedge {
+				panic("odd")
 			}
-			call() // opens the circuit
-			time.Sleep(2 * time.Hour)
-			require.Equal(t, "1 200, 1h panic in a concurrent attempt: Base is broken", story(call()))
-			require.Equal(t, "1 200", story(call()), "the slot is free")
-			require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
-		})
+			return resilienthttp.VerdictDefault
+		}
+		require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		base.balanced(t)
 	})
-	t.Run("Classify panics for the hedge", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
-			transport := hedging(base, -1, hedge())
-			transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
-				if a.Hedge {
-					panic("odd")
-				}
-				return resilienthttp.VerdictDefault
+	bubble.Run(t, "AttemptStart of the hedge panics", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
+		transport := hedging(base, -1, hedge())
+		transport.Trace = &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
+			if a.Hedge {
+				panic("odd")
 			}
-			require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			base.balanced(t)
-		})
-	})
-	t.Run("AttemptStart of the hedge panics", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
-			transport := hedging(base, -1, hedge())
-			transport.Trace = &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
-				if a.Hedge {
-					panic("odd")
-				}
-			}}
-			require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			require.Equal(t, 1, base.sent())
-			base.balanced(t)
-		})
+		}}
+		require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		require.Equal(t, 1, base.sent())
+		base.balanced(t)
 	})
 }
 
@@ -813,68 +760,60 @@ func TestHedgeTrace(t *testing.T) {
 			"T start 1", "T start 1h", "T done 1 transient", "T done 1h throttled", "T wait 1 0s", "T start 2", "T done 2 success", "T call 3",
 		}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var m minutes
-				base := newHedgeBase(row.copies...)
-				transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Second})
-				transport.Trace = m.trace("T")
-				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				synctest.Wait()
-				require.Equal(t, row.want, m.read())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var m minutes
+			base := newHedgeBase(row.copies...)
+			transport := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Second})
+			transport.Trace = m.trace("T")
+			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			synctest.Wait()
+			require.Equal(t, row.want, m.read())
 		})
 	}
-	t.Run("never out of order", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			for n := range 500 {
-				var m minutes
-				base := newHedgeBase(copyOf{after: time.Millisecond})
-				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
-				transport.Trace = m.trace("T")
-				start := transport.Trace.AttemptStart
-				transport.Trace.AttemptStart = func(a *resilienthttp.Attempt) {
-					if a.Hedge && n%2 == 0 {
-						runtime.Gosched()
-					}
-					start(a)
+	bubble.Run(t, "never out of order", func(t *testing.T) {
+		for n := range 500 {
+			var m minutes
+			base := newHedgeBase(copyOf{after: time.Millisecond})
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond, MaxRatio: -1})
+			transport.Trace = m.trace("T")
+			start := transport.Trace.AttemptStart
+			transport.Trace.AttemptStart = func(a *resilienthttp.Attempt) {
+				if a.Hedge && n%2 == 0 {
+					runtime.Gosched()
 				}
-				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				synctest.Wait()
-				lines := m.read()
-				require.Equal(t, "T call "+strconv.Itoa(len(lines)/2), lines[len(lines)-1], "%q", lines)
-				if len(lines) > 3 {
-					require.Contains(t, lines[:2+1], "T start 1h", "%q", lines)
-					require.Contains(t, lines[len(lines)-2], "done 1h", "%q", lines)
-				}
+				start(a)
 			}
-		})
-	})
-	t.Run("LogTrace", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var out bytes.Buffer
-			base := newHedgeBase(copyOf{after: 10 * time.Second}, copyOf{})
-			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second})
-			transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
 			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			require.Equal(t, 1, strings.Count(out.String(), `"hedge":true`))
-			require.NotContains(t, out.String(), "WARN", "a canceled hedge is not a failure")
-			require.NotContains(t, out.String(), "ERROR")
-		})
+			synctest.Wait()
+			lines := m.read()
+			require.Equal(t, "T call "+strconv.Itoa(len(lines)/2), lines[len(lines)-1], "%q", lines)
+			if len(lines) > 3 {
+				require.Contains(t, lines[:2+1], "T start 1h", "%q", lines)
+				require.Contains(t, lines[len(lines)-2], "done 1h", "%q", lines)
+			}
+		}
 	})
-	t.Run("LogTrace, a failure before a hedge", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			records, _ := logged(t, func(trace *resilienthttp.Trace) {
-				base := newHedgeBase(copyOf{after: 2 * time.Second, status: 500})
-				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second})
-				transport.Trace = trace
-				require.Equal(t, "1 500, 1h 500", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			})
-			call := records[len(records)-1]
-			require.Equal(t, "call_failed", call["event"])
-			require.Equal(t, "ERROR", call["level"])
-			require.Equal(t, "max_attempts", call["stop_reason"])
+	bubble.Run(t, "LogTrace", func(t *testing.T) {
+		var out bytes.Buffer
+		base := newHedgeBase(copyOf{after: 10 * time.Second}, copyOf{})
+		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second})
+		transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, 1, strings.Count(out.String(), `"hedge":true`))
+		require.NotContains(t, out.String(), "WARN", "a canceled hedge is not a failure")
+		require.NotContains(t, out.String(), "ERROR")
+	})
+	bubble.Run(t, "LogTrace, a failure before a hedge", func(t *testing.T) {
+		records, _ := logged(t, func(trace *resilienthttp.Trace) {
+			base := newHedgeBase(copyOf{after: 2 * time.Second, status: 500})
+			transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Second})
+			transport.Trace = trace
+			require.Equal(t, "1 500, 1h 500", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
 		})
+		call := records[len(records)-1]
+		require.Equal(t, "call_failed", call["event"])
+		require.Equal(t, "ERROR", call["level"])
+		require.Equal(t, "max_attempts", call["stop_reason"])
 	})
 }
 
@@ -892,112 +831,104 @@ func TestHedge_simultaneousEvents(t *testing.T) {
 		{"one answers, the other fails", []copyOf{{after: 2 * time.Millisecond}, {after: time.Millisecond, status: 503}}},
 		{"both fail together", []copyOf{{after: 2 * time.Millisecond, status: 503}, {after: time.Millisecond, status: 500}}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				stories := map[string]int{}
-				for range 300 {
-					base := newHedgeBase(row.copies...)
-					transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
-					resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-					require.NoError(t, err)
-					if row.copies[0].status == 0 || row.copies[1].status == 0 && base.sent() == 2 {
-						require.Equal(t, 200, resp.StatusCode, "a failure has won: %s", story(resilienthttp.Attempts(resp)))
-					}
-					body, err := io.ReadAll(resp.Body)
-					require.NoError(t, err)
-					require.Equal(t, "body of "+resp.Header.Get("X-Copy"), string(body))
-					require.NoError(t, resp.Body.Close())
-					stories[story(resilienthttp.Attempts(resp))]++
-					base.balanced(t)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			stories := map[string]int{}
+			for range 300 {
+				base := newHedgeBase(row.copies...)
+				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
+				resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+				require.NoError(t, err)
+				if row.copies[0].status == 0 || row.copies[1].status == 0 && base.sent() == 2 {
+					require.Equal(t, 200, resp.StatusCode, "a failure has won: %s", story(resilienthttp.Attempts(resp)))
 				}
-				t.Log(stories)
-			})
+				body, err := io.ReadAll(resp.Body)
+				require.NoError(t, err)
+				require.Equal(t, "body of "+resp.Header.Get("X-Copy"), string(body))
+				require.NoError(t, resp.Body.Close())
+				stories[story(resilienthttp.Attempts(resp))]++
+				base.balanced(t)
+			}
+			t.Log(stories)
 		})
 	}
-	t.Run("the caller cancels at the time of the response", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			for range 300 {
-				ctx, cancel := context.WithCancel(t.Context())
-				time.AfterFunc(2*time.Millisecond, cancel)
-				base := newHedgeBase(copyOf{after: 2 * time.Millisecond}, copyOf{after: time.Millisecond})
-				resp, err := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
-				if err == nil {
-					require.NoError(t, resp.Body.Close())
-				} else {
-					require.ErrorIs(t, err, context.Canceled)
-				}
-				base.balanced(t)
-				cancel()
+	bubble.Run(t, "the caller cancels at the time of the response", func(t *testing.T) {
+		for range 300 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(2*time.Millisecond, cancel)
+			base := newHedgeBase(copyOf{after: 2 * time.Millisecond}, copyOf{after: time.Millisecond})
+			resp, err := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond}).RoundTrip(newCall(ctx, t, http.MethodGet, ""))
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			} else {
+				require.ErrorIs(t, err, context.Canceled)
 			}
-		})
+			base.balanced(t)
+			cancel()
+		}
 	})
 }
 
 // Hedging over net/http's transport: the request of the loser is canceled at its server.
 func TestHedgeOverNetHTTP(t *testing.T) {
 	for name, options := range map[string][]memhttp.Option{"HTTP/1": nil, "HTTP/2": {memhttp.HTTP2()}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var asked, left atomic.Int64
-				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if asked.Add(1)%2 == 1 {
-						<-r.Context().Done() // the server sees the cancellation
-						left.Add(1)
-						return
-					}
-					_, _ = io.WriteString(w, strings.Repeat("x", 1<<16))
-					w.(http.Flusher).Flush()
-					time.Sleep(3 * time.Second)
-					_, _ = io.WriteString(w, "end")
-				}), options...)
-				client := &http.Client{Transport: hedging(server.Transport(), -1, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1})}
-				for range 5 {
-					resp, err := client.Get(server.URL)
-					require.NoError(t, err)
-					require.Equal(t, "1 lost, 1h 200", story(resilienthttp.Attempts(resp)))
-					body, err := io.ReadAll(resp.Body)
-					require.NoError(t, err)
-					require.Len(t, body, 1<<16+3)
-					require.NoError(t, resp.Body.Close())
-				}
-				synctest.Wait()
-				require.EqualValues(t, 10, asked.Load())
-				require.EqualValues(t, 5, left.Load())
-				_, open := server.Conns()
-				require.LessOrEqual(t, open, 1)
-			})
-		})
-	}
-	t.Run("the body of a copy that is too late", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var asked atomic.Int64
+		bubble.Run(t, name, func(t *testing.T) {
+			var asked, left atomic.Int64
 			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				// Both have sent their headers by the time the second is read.
-				if asked.Add(1) == 1 {
-					time.Sleep(2 * time.Second)
-				} else {
-					time.Sleep(time.Second)
+				if asked.Add(1)%2 == 1 {
+					<-r.Context().Done() // the server sees the cancellation
+					left.Add(1)
+					return
 				}
+				_, _ = io.WriteString(w, strings.Repeat("x", 1<<16))
 				w.(http.Flusher).Flush()
-				for r.Context().Err() == nil { // without end
-					if _, err := w.Write(make([]byte, 1<<10)); err != nil {
-						return
-					}
-				}
-			}))
-			for range 20 {
-				asked.Store(0)
-				client := &http.Client{Transport: hedging(server.Transport(), -1, &resilienthttp.Hedge{Delay: time.Second})}
+				time.Sleep(3 * time.Second)
+				_, _ = io.WriteString(w, "end")
+			}), options...)
+			client := &http.Client{Transport: hedging(server.Transport(), -1, &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1})}
+			for range 5 {
 				resp, err := client.Get(server.URL)
 				require.NoError(t, err)
-				_, err = io.ReadFull(resp.Body, make([]byte, 1<<17))
+				require.Equal(t, "1 lost, 1h 200", story(resilienthttp.Attempts(resp)))
+				body, err := io.ReadAll(resp.Body)
 				require.NoError(t, err)
+				require.Len(t, body, 1<<16+3)
 				require.NoError(t, resp.Body.Close())
-				synctest.Wait()
-				_, open := server.Conns()
-				require.Zero(t, open, "§4.5")
 			}
+			synctest.Wait()
+			require.EqualValues(t, 10, asked.Load())
+			require.EqualValues(t, 5, left.Load())
+			_, open := server.Conns()
+			require.LessOrEqual(t, open, 1)
 		})
+	}
+	bubble.Run(t, "the body of a copy that is too late", func(t *testing.T) {
+		var asked atomic.Int64
+		server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			// Both have sent their headers by the time the second is read.
+			if asked.Add(1) == 1 {
+				time.Sleep(2 * time.Second)
+			} else {
+				time.Sleep(time.Second)
+			}
+			w.(http.Flusher).Flush()
+			for r.Context().Err() == nil { // without end
+				if _, err := w.Write(make([]byte, 1<<10)); err != nil {
+					return
+				}
+			}
+		}))
+		for range 20 {
+			asked.Store(0)
+			client := &http.Client{Transport: hedging(server.Transport(), -1, &resilienthttp.Hedge{Delay: time.Second})}
+			resp, err := client.Get(server.URL)
+			require.NoError(t, err)
+			_, err = io.ReadFull(resp.Body, make([]byte, 1<<17))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			synctest.Wait()
+			_, open := server.Conns()
+			require.Zero(t, open, "§4.5")
+		}
 	})
 }
 
@@ -1103,25 +1034,19 @@ func TestHedge_stopsWhenLosing(t *testing.T) {
 		}
 		return hedges
 	}
-	t.Run("they win", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{})
-			require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1}), base, 1000, 3*time.Second), 75)
-		})
+	bubble.Run(t, "they win", func(t *testing.T) {
+		base := newHedgeBase(copyOf{})
+		require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1}), base, 1000, 3*time.Second), 75)
 	})
-	t.Run("they lose", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{})
-			transport := hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1})
-			require.Less(t, load(t, transport, base, 1000, 100*ms), 6)
-			time.Sleep(5 * time.Minute)
-			require.Greater(t, load(t, transport, base, 1000, 3*time.Second), 60, "hedges resume when they win")
-		})
+	bubble.Run(t, "they lose", func(t *testing.T) {
+		base := newHedgeBase(copyOf{})
+		transport := hedging(base, -1, &resilienthttp.Hedge{Quantile: 0.5, MaxRatio: 0.1})
+		require.Less(t, load(t, transport, base, 1000, 100*ms), 6)
+		time.Sleep(5 * time.Minute)
+		require.Greater(t, load(t, transport, base, 1000, 3*time.Second), 60, "hedges resume when they win")
 	})
-	t.Run("a fixed delay always hedges", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{})
-			require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Delay: 20 * ms, MaxRatio: 0.1}), base, 1000, 100*ms), 90)
-		})
+	bubble.Run(t, "a fixed delay always hedges", func(t *testing.T) {
+		base := newHedgeBase(copyOf{})
+		require.Greater(t, load(t, hedging(base, -1, &resilienthttp.Hedge{Delay: 20 * ms, MaxRatio: 0.1}), base, 1000, 100*ms), 90)
 	})
 }

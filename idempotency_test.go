@@ -18,6 +18,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -506,58 +507,54 @@ func TestKeyOverRedirects(t *testing.T) {
 			where: []string{"POST api.test/", "POST api.test/b"}, same: []bool{true},
 		},
 	} {
-		t.Run("§4.8 "+row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := memhttp.NewNetwork(t)
-				var seen faulttest.Log
-				n.Serve(t, "api.test", seen.Record(row.first))
-				n.Serve(t, "other.test", seen.Record(nil))
-				n.Serve(t, "back.test", seen.Record(leads(307, "http://api.test/b")))
-				transport := bareTransport(n.Transport(), 3)
-				transport.Idempotency = row.config
-				client := &http.Client{Transport: transport}
-				req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), row.key), t, http.MethodPost, "charge")
-				if row.header != "" {
-					req.Header.Set("Idempotency-Key", row.header)
-				}
-				resp, err := client.Do(req)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				require.Equal(t, 200, resp.StatusCode)
-				var where []string
-				for i, q := range seen.Requests() {
-					where = append(where, q.Method+" "+strings.ToLower(strings.Split(q.Host, ":")[0])+q.URI)
-					if q.Method == http.MethodPost {
-						require.NotEmpty(t, q.Key)
-						require.Equal(t, "charge", string(q.Body))
-					}
-					if i > 0 {
-						require.Equal(t, row.same[i-1], q.Key == seen.Requests()[i-1].Key, "%s", seen.Transcript())
-					}
-				}
-				require.Equal(t, row.where, where)
-				if row.key+row.header != "" {
-					require.Equal(t, "mine", seen.Requests()[0].Key)
-				}
-			})
-		})
-	}
-	t.Run("§4.8 over attempts on both sides of the redirect", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			srv := &faulttest.Server{InMemory: true, Host: "api.test", Script: faulttest.Script{
-				{Route: "/{$}", Handler: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), leads(308, "/b"))},
-				{Route: "/b", Handler: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), faulttest.Status(201))},
-			}}
-			srv.Start(t)
-			client := &http.Client{Transport: bareTransport(srv.Transport(), 3)}
-			resp, err := client.Do(newCall(t.Context(), t, http.MethodPost, "charge"))
+		bubble.Run(t, "§4.8 "+row.name, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			var seen faulttest.Log
+			n.Serve(t, "api.test", seen.Record(row.first))
+			n.Serve(t, "other.test", seen.Record(nil))
+			n.Serve(t, "back.test", seen.Record(leads(307, "http://api.test/b")))
+			transport := bareTransport(n.Transport(), 3)
+			transport.Idempotency = row.config
+			client := &http.Client{Transport: transport}
+			req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), row.key), t, http.MethodPost, "charge")
+			if row.header != "" {
+				req.Header.Set("Idempotency-Key", row.header)
+			}
+			resp, err := client.Do(req)
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
-			require.Equal(t, 201, resp.StatusCode)
-			srv.AssertAttempts(t, 6)
-			srv.AssertKeys(t, 1)
-			srv.AssertBodies(t)
+			require.Equal(t, 200, resp.StatusCode)
+			var where []string
+			for i, q := range seen.Requests() {
+				where = append(where, q.Method+" "+strings.ToLower(strings.Split(q.Host, ":")[0])+q.URI)
+				if q.Method == http.MethodPost {
+					require.NotEmpty(t, q.Key)
+					require.Equal(t, "charge", string(q.Body))
+				}
+				if i > 0 {
+					require.Equal(t, row.same[i-1], q.Key == seen.Requests()[i-1].Key, "%s", seen.Transcript())
+				}
+			}
+			require.Equal(t, row.where, where)
+			if row.key+row.header != "" {
+				require.Equal(t, "mine", seen.Requests()[0].Key)
+			}
 		})
+	}
+	bubble.Run(t, "§4.8 over attempts on both sides of the redirect", func(t *testing.T) {
+		srv := &faulttest.Server{InMemory: true, Host: "api.test", Script: faulttest.Script{
+			{Route: "/{$}", Handler: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), leads(308, "/b"))},
+			{Route: "/b", Handler: faulttest.Sequence(faulttest.Status(500), faulttest.Status(500), faulttest.Status(201))},
+		}}
+		srv.Start(t)
+		client := &http.Client{Transport: bareTransport(srv.Transport(), 3)}
+		resp, err := client.Do(newCall(t.Context(), t, http.MethodPost, "charge"))
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 201, resp.StatusCode)
+		srv.AssertAttempts(t, 6)
+		srv.AssertKeys(t, 1)
+		srv.AssertBodies(t)
 	})
 }
 

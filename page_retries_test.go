@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,6 +16,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -102,45 +102,43 @@ func TestQuery(t *testing.T) {
 		{"a 500: the next endpoint", faulttest.Reply{Status: 500}, true, nil, 0},
 	} {
 		for method, want := range map[string]bool{"GET": true, "QUERY": true, "PROPFIND": true, "REPORT": true, "SEARCH": true, "LOCK": false} {
-			t.Run(row.name+", "+method, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					network := memhttp.NewNetwork(t)
-					var mu sync.Mutex
-					var got []string
-					record := func(h http.Handler) http.Handler {
-						return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-							body, _ := io.ReadAll(r.Body)
-							mu.Lock() // a hedge and the attempt before it have handlers of their own
-							got = append(got, r.Method+" "+string(body))
-							mu.Unlock()
-							h.ServeHTTP(w, r)
-						})
-					}
-					ok := faulttest.OK("ok")
-					one := network.Serve(t, "one.test", record(inTurn(ok, row.first, ok)))
-					network.Serve(t, "two.test", record(ok))
-					inner := &resilienthttp.Transport{Base: one.Transport(), Idempotency: resilienthttp.Idempotency{Disabled: true}}
-					if row.changes != nil {
-						row.changes(inner)
-					}
-					tr := &endpoints.Transport{Endpoints: []endpoints.Endpoint{{URL: &url.URL{Scheme: "http", Host: "one.test"}}}, Transport: inner}
-					if row.second {
-						tr.Endpoints = append(tr.Endpoints, endpoints.Endpoint{URL: &url.URL{Scheme: "http", Host: "two.test"}})
-					}
-					resp, err := tr.RoundTrip(newRequest(t, "POST", "http://one.test/", ""))
-					require.NoError(t, err)
+			bubble.Run(t, row.name+", "+method, func(t *testing.T) {
+				network := memhttp.NewNetwork(t)
+				var mu sync.Mutex
+				var got []string
+				record := func(h http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						body, _ := io.ReadAll(r.Body)
+						mu.Lock() // a hedge and the attempt before it have handlers of their own
+						got = append(got, r.Method+" "+string(body))
+						mu.Unlock()
+						h.ServeHTTP(w, r)
+					})
+				}
+				ok := faulttest.OK("ok")
+				one := network.Serve(t, "one.test", record(inTurn(ok, row.first, ok)))
+				network.Serve(t, "two.test", record(ok))
+				inner := &resilienthttp.Transport{Base: one.Transport(), Idempotency: resilienthttp.Idempotency{Disabled: true}}
+				if row.changes != nil {
+					row.changes(inner)
+				}
+				tr := &endpoints.Transport{Endpoints: []endpoints.Endpoint{{URL: &url.URL{Scheme: "http", Host: "one.test"}}}, Transport: inner}
+				if row.second {
+					tr.Endpoints = append(tr.Endpoints, endpoints.Endpoint{URL: &url.URL{Scheme: "http", Host: "two.test"}})
+				}
+				resp, err := tr.RoundTrip(newRequest(t, "POST", "http://one.test/", ""))
+				require.NoError(t, err)
+				readAll(t, resp)
+				began := time.Now()
+				resp, err = tr.RoundTrip(newRequest(t, method, "http://one.test/", "q"))
+				succeeded := err == nil && resp.StatusCode == http.StatusOK && time.Since(began) <= row.took
+				if err == nil {
 					readAll(t, resp)
-					began := time.Now()
-					resp, err = tr.RoundTrip(newRequest(t, method, "http://one.test/", "q"))
-					succeeded := err == nil && resp.StatusCode == http.StatusOK && time.Since(began) <= row.took
-					if err == nil {
-						readAll(t, resp)
-					}
-					require.Equal(t, want, succeeded)
-					for _, request := range got[1:] {
-						require.Equal(t, method+" q", request, "each attempt has the body")
-					}
-				})
+				}
+				require.Equal(t, want, succeeded)
+				for _, request := range got[1:] {
+					require.Equal(t, method+" q", request, "each attempt has the body")
+				}
 			})
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // An invalid policy, of SetPolicy or WithPolicy, sends nothing and changes nothing (§4.27).
@@ -30,34 +31,32 @@ func TestSetPolicy_invalid(t *testing.T) {
 		{"all errors", resilienthttp.Policy{ReadTimeout: 5, MaxRetryAfter: 5}, 0, "Policy.MaxRetryAfter"},
 		{"errors of the policy and of the margin", resilienthttp.Policy{AttemptTimeout: 5}, time.Second, "DeadlineHeader.Margin"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sent := 0
-				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-					sent++
-					return puppetAnswer(req, 500), nil
-				}), 3)
-				transport.DeadlineHeader.Margin = row.margin
-				_, errOfCall := transport.RoundTrip(newCall(resilienthttp.WithPolicy(t.Context(), row.give), t, http.MethodGet, ""))
-				sentByCall := sent
-				err := transport.SetPolicy(row.give)
-				if row.want == "" {
-					require.NoError(t, errOfCall)
-					require.NoError(t, err)
-					return
-				}
-				require.ErrorContains(t, errOfCall, row.want)
-				require.ErrorContains(t, errOfCall, strings.ReplaceAll(err.Error(), "\n", "; "), "the same error, in a line")
-				require.Zero(t, sentByCall)
-				require.ErrorContains(t, err, row.want)
-				require.Equal(t, resilienthttp.ErrorType(errOfCall), resilienthttp.ErrorType(err))
-				require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 3, "the policy of before")
+		bubble.Run(t, row.name, func(t *testing.T) {
+			sent := 0
+			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+				sent++
+				return puppetAnswer(req, 500), nil
+			}), 3)
+			transport.DeadlineHeader.Margin = row.margin
+			_, errOfCall := transport.RoundTrip(newCall(resilienthttp.WithPolicy(t.Context(), row.give), t, http.MethodGet, ""))
+			sentByCall := sent
+			err := transport.SetPolicy(row.give)
+			if row.want == "" {
+				require.NoError(t, errOfCall)
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, errOfCall, row.want)
+			require.ErrorContains(t, errOfCall, strings.ReplaceAll(err.Error(), "\n", "; "), "the same error, in a line")
+			require.Zero(t, sentByCall)
+			require.ErrorContains(t, err, row.want)
+			require.Equal(t, resilienthttp.ErrorType(errOfCall), resilienthttp.ErrorType(err))
+			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 3, "the policy of before")
 
-				fresh := bareTransport(puppetStatus(200), 1)
-				fresh.Policy, fresh.DeadlineHeader = row.give, transport.DeadlineHeader
-				require.ErrorContains(t, fresh.Validate(), row.want, "Validate knows the same errors")
-				require.Error(t, fresh.SetPolicy(resilienthttp.Policy{}), "an invalid Transport stays invalid")
-			})
+			fresh := bareTransport(puppetStatus(200), 1)
+			fresh.Policy, fresh.DeadlineHeader = row.give, transport.DeadlineHeader
+			require.ErrorContains(t, fresh.Validate(), row.want, "Validate knows the same errors")
+			require.Error(t, fresh.SetPolicy(resilienthttp.Policy{}), "an invalid Transport stays invalid")
 		})
 	}
 }

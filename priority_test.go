@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 const priorityField = "X-Request-Priority"
@@ -46,29 +47,27 @@ func TestPriorityIsSent(t *testing.T) {
 		},
 		{name: "and goes out without a context's", header: http.Header{priorityField: {"gold"}}, want: []string{"gold"}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var got [][]string
-				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-					got = append(got, req.Header[priorityField])
-					if len(got) == 1 {
-						return puppetAnswer(req, http.StatusInternalServerError), nil
-					}
-					return puppetAnswer(req, http.StatusOK), nil
-				}), 2)
-				ctx := t.Context()
-				if row.decorate != nil {
-					ctx = row.decorate(ctx)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var got [][]string
+			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+				got = append(got, req.Header[priorityField])
+				if len(got) == 1 {
+					return puppetAnswer(req, http.StatusInternalServerError), nil
 				}
-				req := newCall(ctx, t, http.MethodGet, "")
-				if row.header != nil {
-					req.Header = row.header
-				}
-				before := stateOf(req)
-				tripped(t, transport, req)
-				require.Equal(t, [][]string{row.want, row.want}, got, "each attempt")
-				before.requireUnchanged(t)
-			})
+				return puppetAnswer(req, http.StatusOK), nil
+			}), 2)
+			ctx := t.Context()
+			if row.decorate != nil {
+				ctx = row.decorate(ctx)
+			}
+			req := newCall(ctx, t, http.MethodGet, "")
+			if row.header != nil {
+				req.Header = row.header
+			}
+			before := stateOf(req)
+			tripped(t, transport, req)
+			require.Equal(t, [][]string{row.want, row.want}, got, "each attempt")
+			before.requireUnchanged(t)
 		})
 	}
 }
@@ -166,39 +165,37 @@ func TestPriorityString(t *testing.T) {
 func TestEachPriorityHasItsCircuit(t *testing.T) {
 	const s = time.Second
 	for _, failing := range priorities {
-		t.Run(failing.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var changes []resilienthttp.BreakerChange
-				breaker := nervous(4 * s)
-				breaker.OnChange = func(c resilienthttp.BreakerChange) { changes = append(changes, c) }
-				transport := bareTransport(refusingPriority(failing, http.StatusServiceUnavailable), -1)
-				transport.Breaker = breaker
-				states := func() map[resilienthttp.Priority]resilienthttp.BreakerState {
-					all := map[resilienthttp.Priority]resilienthttp.BreakerState{}
-					for _, recorded := range transport.State().Scopes {
-						require.Equal(t, "api.test", recorded.Scope)
-						all[recorded.Priority] = recorded.Breaker.State
-						require.Equal(t, recorded.Breaker.State, breaker.State(recorded.Scope, recorded.Priority))
-					}
-					return all
+		bubble.Run(t, failing.String(), func(t *testing.T) {
+			var changes []resilienthttp.BreakerChange
+			breaker := nervous(4 * s)
+			breaker.OnChange = func(c resilienthttp.BreakerChange) { changes = append(changes, c) }
+			transport := bareTransport(refusingPriority(failing, http.StatusServiceUnavailable), -1)
+			transport.Breaker = breaker
+			states := func() map[resilienthttp.Priority]resilienthttp.BreakerState {
+				all := map[resilienthttp.Priority]resilienthttp.BreakerState{}
+				for _, recorded := range transport.State().Scopes {
+					require.Equal(t, "api.test", recorded.Scope)
+					all[recorded.Priority] = recorded.Breaker.State
+					require.Equal(t, recorded.Breaker.State, breaker.State(recorded.Scope, recorded.Priority))
 				}
-				for _, p := range priorities {
-					require.Len(t, tripped(t, transport, of(t, p)), 1)
+				return all
+			}
+			for _, p := range priorities {
+				require.Len(t, tripped(t, transport, of(t, p)), 1)
+			}
+			for _, p := range priorities {
+				want := 1
+				if p == failing {
+					want = 0 // rejected
 				}
-				for _, p := range priorities {
-					want := 1
-					if p == failing {
-						want = 0 // rejected
-					}
-					require.Len(t, tripped(t, transport, of(t, p)), want, "%v", p)
-				}
-				want := map[resilienthttp.Priority]resilienthttp.BreakerState{resilienthttp.PriorityBatch: 0, resilienthttp.PriorityDefault: 0, resilienthttp.PriorityCritical: 0}
-				want[failing] = resilienthttp.StateOpen
-				require.Equal(t, want, states())
-				require.Len(t, changes, 1)
-				require.Equal(t, "api.test", changes[0].Scope)
-				require.Equal(t, failing, changes[0].Priority)
-			})
+				require.Len(t, tripped(t, transport, of(t, p)), want, "%v", p)
+			}
+			want := map[resilienthttp.Priority]resilienthttp.BreakerState{resilienthttp.PriorityBatch: 0, resilienthttp.PriorityDefault: 0, resilienthttp.PriorityCritical: 0}
+			want[failing] = resilienthttp.StateOpen
+			require.Equal(t, want, states())
+			require.Len(t, changes, 1)
+			require.Equal(t, "api.test", changes[0].Scope)
+			require.Equal(t, failing, changes[0].Priority)
 		})
 	}
 }
@@ -271,32 +268,30 @@ func TestRejections_blockAllPriorities(t *testing.T) {
 		{"one alone", []string{"Retry-After", "20"}, 1, nil},
 		{"proof", []string{"Retry-After", "20", "RateLimit-Remaining", "0"}, 1, priorities},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				transport := &resilienthttp.Transport{
-					Base: refusingPriority(resilienthttp.PriorityBatch, http.StatusTooManyRequests, row.header...), Policy: resilienthttp.Policy{MaxAttempts: -1},
-					RateLimit: &resilienthttp.RateLimit{MaxWait: -1},
+		bubble.Run(t, row.name, func(t *testing.T) {
+			transport := &resilienthttp.Transport{
+				Base: refusingPriority(resilienthttp.PriorityBatch, http.StatusTooManyRequests, row.header...), Policy: resilienthttp.Policy{MaxAttempts: -1},
+				RateLimit: &resilienthttp.RateLimit{MaxWait: -1},
+			}
+			for range row.runs {
+				tripped(t, transport, of(t, resilienthttp.PriorityBatch))
+				time.Sleep(200 * time.Millisecond)
+			}
+			var closed []resilienthttp.Priority
+			for _, p := range priorities {
+				if _, err := transport.RoundTrip(of(t, p)); err != nil {
+					require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+					closed = append(closed, p)
 				}
-				for range row.runs {
-					tripped(t, transport, of(t, resilienthttp.PriorityBatch))
-					time.Sleep(200 * time.Millisecond)
+			}
+			require.Equal(t, row.closed, closed)
+			for _, recorded := range transport.State().Scopes {
+				until := time.Time{}
+				for _, q := range recorded.Quotas {
+					until = q.BlockedUntil
 				}
-				var closed []resilienthttp.Priority
-				for _, p := range priorities {
-					if _, err := transport.RoundTrip(of(t, p)); err != nil {
-						require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-						closed = append(closed, p)
-					}
-				}
-				require.Equal(t, row.closed, closed)
-				for _, recorded := range transport.State().Scopes {
-					until := time.Time{}
-					for _, q := range recorded.Quotas {
-						until = q.BlockedUntil
-					}
-					require.Equal(t, recorded.Priority == resilienthttp.PriorityDefault && len(row.closed) == 3, !until.IsZero(), recorded.Priority)
-				}
-			})
+				require.Equal(t, recorded.Priority == resilienthttp.PriorityDefault && len(row.closed) == 3, !until.IsZero(), recorded.Priority)
+			}
 		})
 	}
 }
@@ -366,25 +361,23 @@ func TestBatch_noHedgeWithLowBudget(t *testing.T) {
 		{"default, more", resilienthttp.PriorityDefault, 6, true},
 		{"critical, all", resilienthttp.PriorityCritical, 11, true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				failing := true
-				var sent atomic.Int64
-				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-					if failing {
-						return puppetAnswer(req, http.StatusInternalServerError), nil
-					}
-					sent.Add(1)
-					return after(time.Second, status(http.StatusOK))(req)
-				}), 2)
-				transport.Budget, transport.Hedge = tokens(11), &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: -1}
-				for range row.taken {
-					tripped(t, transport, of(t, resilienthttp.PriorityCritical))
+		bubble.Run(t, row.name, func(t *testing.T) {
+			failing := true
+			var sent atomic.Int64
+			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+				if failing {
+					return puppetAnswer(req, http.StatusInternalServerError), nil
 				}
-				failing = false
-				tripped(t, transport, of(t, row.priority))
-				require.Equal(t, row.hedged, sent.Load() == 2, "%d sent", sent.Load())
-			})
+				sent.Add(1)
+				return after(time.Second, status(http.StatusOK))(req)
+			}), 2)
+			transport.Budget, transport.Hedge = tokens(11), &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: -1}
+			for range row.taken {
+				tripped(t, transport, of(t, resilienthttp.PriorityCritical))
+			}
+			failing = false
+			tripped(t, transport, of(t, row.priority))
+			require.Equal(t, row.hedged, sent.Load() == 2, "%d sent", sent.Load())
 		})
 	}
 }

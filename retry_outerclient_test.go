@@ -7,13 +7,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // One layer retries. If an outer SDK reports retries, the Transport makes single attempts.
@@ -41,21 +41,19 @@ func TestRetriesOfAnSDK(t *testing.T) {
 		{"Google, no count", "X-Goog-Api-Client", "gl-go/1.26.0 gccl/1.50.0", false},
 		{"an unknown field", "X-Other", "attempt=2; max=3", false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(status(503))
-				req := get(t)
-				req.Header.Set(row.header, row.value)
-				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-				require.NoError(t, err)
-				readAll(t, resp)
-				if row.owns {
-					require.Len(t, base.calls(), 1)
-					require.Equal(t, resilienthttp.ErrSingleAttempt, lastOf(t, resp).StopReason)
-				} else {
-					require.Len(t, base.calls(), 4)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(status(503))
+			req := get(t)
+			req.Header.Set(row.header, row.value)
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+			require.NoError(t, err)
+			readAll(t, resp)
+			if row.owns {
+				require.Len(t, base.calls(), 1)
+				require.Equal(t, resilienthttp.ErrSingleAttempt, lastOf(t, resp).StopReason)
+			} else {
+				require.Len(t, base.calls(), 4)
+			}
 		})
 	}
 }
@@ -163,27 +161,25 @@ func TestOuterRetries(t *testing.T) {
 			name string
 			step step
 		}{{"503", status(503)}, {"an error", failing(errReset)}} {
-			t.Run(row.name+", "+how.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					base := script(how.step)
-					tr := bareTransport(base, ours)
-					client := &http.Client{Transport: tr}
-					if row.change != nil {
-						row.change(client, tr)
+			bubble.Run(t, row.name+", "+how.name, func(t *testing.T) {
+				base := script(how.step)
+				tr := bareTransport(base, ours)
+				client := &http.Client{Transport: tr}
+				if row.change != nil {
+					row.change(client, tr)
+				}
+				first := get(t)
+				if row.first != nil {
+					row.first(first)
+				}
+				for range own {
+					resp, err := client.Do(row.again(first))
+					if err == nil {
+						readAll(t, resp)
 					}
-					first := get(t)
-					if row.first != nil {
-						row.first(first)
-					}
-					for range own {
-						resp, err := client.Do(row.again(first))
-						if err == nil {
-							readAll(t, resp)
-						}
-						time.Sleep(time.Second)
-					}
-					require.Len(t, base.calls(), row.want)
-				})
+					time.Sleep(time.Second)
+				}
+				require.Len(t, base.calls(), row.want)
 			})
 		}
 	}
@@ -216,34 +212,32 @@ func TestRepeatedRequest(t *testing.T) {
 		{name: "after an answer that is no failure: an independent call", steps: []step{status(404)}, want: ours},
 		{name: "after a retry that succeeded: an independent call", steps: []step{status(503), status(200)}, want: ours},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(append(row.steps, status(503))...)
-				tr := bareTransport(base, ours)
-				send := func(change func(*http.Request)) (resp *http.Response, arrivals int) {
-					before := len(base.calls())
-					req := get(t)
-					key(req)
-					if change != nil {
-						change(req)
-					}
-					resp, err := tr.RoundTrip(req)
-					require.NoError(t, err)
-					readAll(t, resp)
-					return resp, len(base.calls()) - before
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(append(row.steps, status(503))...)
+			tr := bareTransport(base, ours)
+			send := func(change func(*http.Request)) (resp *http.Response, arrivals int) {
+				before := len(base.calls())
+				req := get(t)
+				key(req)
+				if change != nil {
+					change(req)
 				}
-				for range max(row.calls, 1) {
-					send(nil)
-				}
-				time.Sleep(row.wait)
-				resp, arrivals := send(row.next)
-				require.Equal(t, row.want, arrivals)
-				want := resilienthttp.ErrMaxAttempts
-				if row.want == 1 {
-					want = resilienthttp.ErrSingleAttempt
-				}
-				require.Equal(t, want, lastOf(t, resp).StopReason)
-			})
+				resp, err := tr.RoundTrip(req)
+				require.NoError(t, err)
+				readAll(t, resp)
+				return resp, len(base.calls()) - before
+			}
+			for range max(row.calls, 1) {
+				send(nil)
+			}
+			time.Sleep(row.wait)
+			resp, arrivals := send(row.next)
+			require.Equal(t, row.want, arrivals)
+			want := resilienthttp.ErrMaxAttempts
+			if row.want == 1 {
+				want = resilienthttp.ErrSingleAttempt
+			}
+			require.Equal(t, want, lastOf(t, resp).StopReason)
 		})
 	}
 }
@@ -272,28 +266,26 @@ func TestRepeatedRequest_notSent(t *testing.T) {
 		}, []step{failing(errReset)}, 0, resilienthttp.ErrRateLimited},
 		{"connection refused", nil, []step{refused, refused, refused, refused}, 0, syscall.ECONNREFUSED},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(append(row.steps, status(503))...)
-				tr := bareTransport(base, ours)
-				if row.change != nil {
-					row.change(tr)
-				}
-				for range row.calls {
-					resp, err := tr.RoundTrip(get(t))
-					require.NoError(t, err)
-					readAll(t, resp)
-				}
-				req := get(t)
-				_, err := tr.RoundTrip(req)
-				require.ErrorIs(t, err, row.want)
-				time.Sleep(2 * time.Second)
-				before := len(base.calls())
-				resp, err := tr.RoundTrip(req)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(append(row.steps, status(503))...)
+			tr := bareTransport(base, ours)
+			if row.change != nil {
+				row.change(tr)
+			}
+			for range row.calls {
+				resp, err := tr.RoundTrip(get(t))
 				require.NoError(t, err)
 				readAll(t, resp)
-				require.Len(t, base.calls(), before+ours)
-			})
+			}
+			req := get(t)
+			_, err := tr.RoundTrip(req)
+			require.ErrorIs(t, err, row.want)
+			time.Sleep(2 * time.Second)
+			before := len(base.calls())
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			readAll(t, resp)
+			require.Len(t, base.calls(), before+ours)
 		})
 	}
 }

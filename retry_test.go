@@ -23,34 +23,33 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // None of the traps of go-retryablehttp's loop that internal/retryloop lists has an effect. Each
 // subtest uses the loop.
 func TestRetryLoopTraps(t *testing.T) {
-	t.Run("body", func(t *testing.T) {
-		// The loop reads request bodies into memory, and never closes the caller's.
-		synctest.Test(t, func(t *testing.T) {
-			const size = 8 << 20
-			base := &scriptedBase{unread: true, steps: []step{status(503), failing(errReset), status(200)}}
-			req := newRequest(t, "PUT", "http://api.test/", "")
-			var opened, closed int
-			open := func() (io.ReadCloser, error) {
-				opened++
-				return onClose{io.LimitReader(zeros{}, size), func() { closed++ }}, nil
-			}
-			req.Body, _ = open()
-			req.GetBody, req.ContentLength = open, size
-			var before, now runtime.MemStats
-			runtime.ReadMemStats(&before)
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-			runtime.ReadMemStats(&now)
-			require.NoError(t, err)
-			readAll(t, resp)
-			require.Equal(t, 3, opened)
-			require.Equal(t, 3, closed)
-			require.Less(t, now.TotalAlloc-before.TotalAlloc, uint64(size/4))
-		})
+	// The loop reads request bodies into memory, and never closes the caller's.
+	bubble.Run(t, "body", func(t *testing.T) {
+		const size = 8 << 20
+		base := &scriptedBase{unread: true, steps: []step{status(503), failing(errReset), status(200)}}
+		req := newRequest(t, "PUT", "http://api.test/", "")
+		var opened, closed int
+		open := func() (io.ReadCloser, error) {
+			opened++
+			return onClose{io.LimitReader(zeros{}, size), func() { closed++ }}, nil
+		}
+		req.Body, _ = open()
+		req.GetBody, req.ContentLength = open, size
+		var before, now runtime.MemStats
+		runtime.ReadMemStats(&before)
+		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+		runtime.ReadMemStats(&now)
+		require.NoError(t, err)
+		readAll(t, resp)
+		require.Equal(t, 3, opened)
+		require.Equal(t, 3, closed)
+		require.Less(t, now.TotalAlloc-before.TotalAlloc, uint64(size/4))
 	})
 	t.Run("redirect", func(t *testing.T) {
 		// The loop would follow a redirect after a retry.
@@ -66,15 +65,13 @@ func TestRetryLoopTraps(t *testing.T) {
 			})
 		}
 	})
-	t.Run("bad location", func(t *testing.T) {
-		// And parse its Location, and fail.
-		synctest.Test(t, func(t *testing.T) {
-			base := script(failing(errReset), status(302, "Location", "http://[::1%zz/"))
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-			require.NoError(t, err)
-			require.Equal(t, 302, resp.StatusCode)
-			require.Equal(t, "status 302", readAll(t, resp))
-		})
+	// And parse its Location, and fail.
+	bubble.Run(t, "bad location", func(t *testing.T) {
+		base := script(failing(errReset), status(302, "Location", "http://[::1%zz/"))
+		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 302, resp.StatusCode)
+		require.Equal(t, "status 302", readAll(t, resp))
 	})
 	t.Run("content length", func(t *testing.T) {
 		// The loop drops Content-Length, so that a body becomes chunked, and an empty
@@ -95,66 +92,58 @@ func TestRetryLoopTraps(t *testing.T) {
 			})
 		}
 	})
-	t.Run("request URI", func(t *testing.T) {
-		// The loop rejects a request that a server has received.
-		synctest.Test(t, func(t *testing.T) {
-			base := script(status(503), status(200))
-			req := get(t)
-			req.RequestURI = "/things"
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-			require.NoError(t, err)
-			require.Equal(t, "status 200", readAll(t, resp))
-			require.Empty(t, base.calls()[1].Request.RequestURI)
-		})
+	// The loop rejects a request that a server has received.
+	bubble.Run(t, "request URI", func(t *testing.T) {
+		base := script(status(503), status(200))
+		req := get(t)
+		req.RequestURI = "/things"
+		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+		require.NoError(t, err)
+		require.Equal(t, "status 200", readAll(t, resp))
+		require.Empty(t, base.calls()[1].Request.RequestURI)
 	})
-	t.Run("idle connections", func(t *testing.T) {
-		// The loop closes those of every host when a call fails.
-		synctest.Test(t, func(t *testing.T) {
-			base := script(failing(errReset))
-			tr := &resilienthttp.Transport{Base: base, Breaker: never()}
-			_, err := tr.RoundTrip(get(t))
-			require.ErrorIs(t, err, errReset)
+	// The loop closes those of every host when a call fails.
+	bubble.Run(t, "idle connections", func(t *testing.T) {
+		base := script(failing(errReset))
+		tr := &resilienthttp.Transport{Base: base, Breaker: never()}
+		_, err := tr.RoundTrip(get(t))
+		require.ErrorIs(t, err, errReset)
 
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Millisecond, cancel)
-			_, err = tr.RoundTrip(get(t).WithContext(ctx)) // in the backoff
-			require.ErrorIs(t, err, context.Canceled)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		_, err = tr.RoundTrip(get(t).WithContext(ctx)) // in the backoff
+		require.ErrorIs(t, err, context.Canceled)
 
-			base.steps = []step{status(503, "Retry-After", "1")}
-			limited := &resilienthttp.Transport{Base: base, RateLimit: &resilienthttp.RateLimit{MaxWait: -1}, Breaker: nervous(time.Hour)}
-			resp, err := limited.RoundTrip(get(t)) // rejected by a gate
-			require.NoError(t, err)
-			readAll(t, resp)
-			_, err = limited.RoundTrip(get(t))
-			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-			require.Zero(t, base.idleClosed.Load())
-		})
+		base.steps = []step{status(503, "Retry-After", "1")}
+		limited := &resilienthttp.Transport{Base: base, RateLimit: &resilienthttp.RateLimit{MaxWait: -1}, Breaker: nervous(time.Hour)}
+		resp, err := limited.RoundTrip(get(t)) // rejected by a gate
+		require.NoError(t, err)
+		readAll(t, resp)
+		_, err = limited.RoundTrip(get(t))
+		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+		require.Zero(t, base.idleClosed.Load())
 	})
-	t.Run("cancel in backoff", func(t *testing.T) {
-		// The loop returns a bare context error.
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(time.Second, cancel)
-			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Policy: every(time.Hour)}
-			_, err := tr.RoundTrip(get(t).WithContext(ctx))
-			require.ErrorIs(t, err, context.Canceled)
-			require.ErrorIs(t, err, errReset)
-			require.Len(t, asError(t, err).Attempts, 1)
-			require.Equal(t, "resilienthttp: context canceled (attempt 1 ended with connection broke)", err.Error())
-		})
+	// The loop returns a bare context error.
+	bubble.Run(t, "cancel in backoff", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		tr := &resilienthttp.Transport{Base: script(failing(errReset)), Policy: every(time.Hour)}
+		_, err := tr.RoundTrip(get(t).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, errReset)
+		require.Len(t, asError(t, err).Attempts, 1)
+		require.Equal(t, "resilienthttp: context canceled (attempt 1 ended with connection broke)", err.Error())
 	})
-	t.Run("endless body", func(t *testing.T) {
-		// The loop drains responses without a time limit.
-		synctest.Test(t, func(t *testing.T) {
-			base := script(withBody(503, trickle{time.Second}), withBody(503, newBlocking()), status(200))
-			start := time.Now()
-			resp, err := (&resilienthttp.Transport{Base: base, Policy: every(0)}).RoundTrip(get(t))
-			require.NoError(t, err)
-			require.Equal(t, 200*time.Millisecond, time.Since(start))
-			readAll(t, resp)
-			time.Sleep(time.Minute)
-			base.requireBalance(t)
-		})
+	// The loop drains responses without a time limit.
+	bubble.Run(t, "endless body", func(t *testing.T) {
+		base := script(withBody(503, trickle{time.Second}), withBody(503, newBlocking()), status(200))
+		start := time.Now()
+		resp, err := (&resilienthttp.Transport{Base: base, Policy: every(0)}).RoundTrip(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 200*time.Millisecond, time.Since(start))
+		readAll(t, resp)
+		time.Sleep(time.Minute)
+		base.requireBalance(t)
 	})
 	t.Run("silence", func(t *testing.T) {
 		// The loop logs to stderr.
@@ -178,39 +167,35 @@ func TestRetryLoopTraps(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, string(logged))
 	})
-	t.Run("request", func(t *testing.T) {
-		// The loop calls CheckRetry without the request: a decision by method, key and
-		// body must work for calls that share one Transport.
-		synctest.Test(t, func(t *testing.T) {
-			base := roundTripper(status(500))
-			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Idempotency: resilienthttp.Idempotency{Disabled: true}}
-			var wg sync.WaitGroup
-			for i := range 32 {
-				wg.Go(func() {
-					method := []string{"GET", "POST"}[i%2]
-					resp, err := tr.RoundTrip(newRequest(t, method, "http://api.test/", ""))
-					if err != nil || len(resilienthttp.Attempts(resp)) != []int{6, 1}[i%2] {
-						t.Errorf("%s: %v, %v", method, err, resilienthttp.Attempts(resp))
-					}
-				})
-			}
-			wg.Wait()
-		})
-	})
-	t.Run("last response", func(t *testing.T) {
-		// The loop replaces the last response by an error, and closes its body.
-		synctest.Test(t, func(t *testing.T) {
-			n := 0
-			base := script(func(r *http.Request) (*http.Response, error) {
-				n++
-				return response(r, 503, fmt.Sprintf("the body of attempt %d", n)), nil
+	// The loop calls CheckRetry without the request: a decision by method, key and
+	// body must work for calls that share one Transport.
+	bubble.Run(t, "request", func(t *testing.T) {
+		base := roundTripper(status(500))
+		tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, Idempotency: resilienthttp.Idempotency{Disabled: true}}
+		var wg sync.WaitGroup
+		for i := range 32 {
+			wg.Go(func() {
+				method := []string{"GET", "POST"}[i%2]
+				resp, err := tr.RoundTrip(newRequest(t, method, "http://api.test/", ""))
+				if err != nil || len(resilienthttp.Attempts(resp)) != []int{6, 1}[i%2] {
+					t.Errorf("%s: %v, %v", method, err, resilienthttp.Attempts(resp))
+				}
 			})
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-			require.NoError(t, err)
-			require.Equal(t, 503, resp.StatusCode)
-			require.Equal(t, int64(3), base.closed.Load())
-			require.Equal(t, "the body of attempt 4", readAll(t, resp))
+		}
+		wg.Wait()
+	})
+	// The loop replaces the last response by an error, and closes its body.
+	bubble.Run(t, "last response", func(t *testing.T) {
+		n := 0
+		base := script(func(r *http.Request) (*http.Response, error) {
+			n++
+			return response(r, 503, fmt.Sprintf("the body of attempt %d", n)), nil
 		})
+		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 503, resp.StatusCode)
+		require.Equal(t, int64(3), base.closed.Load())
+		require.Equal(t, "the body of attempt 4", readAll(t, resp))
 	})
 }
 
@@ -258,65 +243,59 @@ func TestStopReason_order(t *testing.T) {
 	}
 	for i := range reasons {
 		for _, alone := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, alone %v", reasons[i].name, alone), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					base := script(status(500, "Retry-After", "20"), status(200))
-					s := &setup{
-						tr: &resilienthttp.Transport{
-							Base: base, Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
-							Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Second), MaxRetryAfter: -1},
-						},
-						req: newRequest(t, "PUT", "http://api.test/", "body"), ctx: t.Context(),
+			bubble.Run(t, fmt.Sprintf("%s, alone %v", reasons[i].name, alone), func(t *testing.T) {
+				base := script(status(500, "Retry-After", "20"), status(200))
+				s := &setup{
+					tr: &resilienthttp.Transport{
+						Base: base, Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
+						Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(time.Second), MaxRetryAfter: -1},
+					},
+					req: newRequest(t, "PUT", "http://api.test/", "body"), ctx: t.Context(),
+				}
+				for j := i; j < len(reasons); j++ {
+					if j == i || !alone {
+						reasons[j].apply(s)
 					}
-					for j := i; j < len(reasons); j++ {
-						if j == i || !alone {
-							reasons[j].apply(s)
-						}
-					}
-					start := time.Now()
-					resp, err := s.tr.RoundTrip(s.req.WithContext(s.ctx))
-					require.NoError(t, err)
-					require.Zero(t, time.Since(start), "there is no wait after the last attempt (§4.13)")
-					require.Equal(t, 500, resp.StatusCode)
-					require.Len(t, base.calls(), 1)
-					last := lastOf(t, resp)
-					require.Equal(t, reasons[i].stop, last.StopReason)
-					require.Equal(t, 20*time.Second, last.RetryWait, "the wait that the server asked for")
-					require.Equal(t, resilienthttp.VerdictTransient, last.Verdict)
-					require.Equal(t, "status 500", readAll(t, resp))
-					base.requireBalance(t)
-				})
+				}
+				start := time.Now()
+				resp, err := s.tr.RoundTrip(s.req.WithContext(s.ctx))
+				require.NoError(t, err)
+				require.Zero(t, time.Since(start), "there is no wait after the last attempt (§4.13)")
+				require.Equal(t, 500, resp.StatusCode)
+				require.Len(t, base.calls(), 1)
+				last := lastOf(t, resp)
+				require.Equal(t, reasons[i].stop, last.StopReason)
+				require.Equal(t, 20*time.Second, last.RetryWait, "the wait that the server asked for")
+				require.Equal(t, resilienthttp.VerdictTransient, last.Verdict)
+				require.Equal(t, "status 500", readAll(t, resp))
+				base.requireBalance(t)
 			})
 		}
 	}
-	t.Run("none applies", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(status(500, "Retry-After", "20"), status(200))
-			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
-			start := time.Now()
-			resp, err := tr.RoundTrip(newRequest(t, "PUT", "http://api.test/", "body"))
-			require.NoError(t, err)
-			require.Equal(t, 200, resp.StatusCode)
-			require.Equal(t, 21*time.Second, time.Since(start))
-			require.Equal(t, 21*time.Second, resilienthttp.Attempts(resp)[0].RetryWait)
-			require.NoError(t, resilienthttp.Attempts(resp)[0].StopReason)
-			readAll(t, resp)
-		})
+	bubble.Run(t, "none applies", func(t *testing.T) {
+		base := script(status(500, "Retry-After", "20"), status(200))
+		tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+		start := time.Now()
+		resp, err := tr.RoundTrip(newRequest(t, "PUT", "http://api.test/", "body"))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, 21*time.Second, time.Since(start))
+		require.Equal(t, 21*time.Second, resilienthttp.Attempts(resp)[0].RetryWait)
+		require.NoError(t, resilienthttp.Attempts(resp)[0].StopReason)
+		readAll(t, resp)
 	})
-	t.Run("the verdict is the first of all", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			for _, code := range []int{200, 302, 400, 404, 422, 501} {
-				base := script(status(code))
-				s := &setup{tr: &resilienthttp.Transport{Base: base}, req: newRequest(t, "PUT", "http://api.test/", "body"), ctx: t.Context()}
-				for _, r := range reasons {
-					r.apply(s)
-				}
-				resp, err := s.tr.RoundTrip(s.req.WithContext(s.ctx))
-				require.NoError(t, err)
-				require.NoError(t, lastOf(t, resp).StopReason)
-				readAll(t, resp)
+	bubble.Run(t, "the verdict is the first of all", func(t *testing.T) {
+		for _, code := range []int{200, 302, 400, 404, 422, 501} {
+			base := script(status(code))
+			s := &setup{tr: &resilienthttp.Transport{Base: base}, req: newRequest(t, "PUT", "http://api.test/", "body"), ctx: t.Context()}
+			for _, r := range reasons {
+				r.apply(s)
 			}
-		})
+			resp, err := s.tr.RoundTrip(s.req.WithContext(s.ctx))
+			require.NoError(t, err)
+			require.NoError(t, lastOf(t, resp).StopReason)
+			readAll(t, resp)
+		}
 	})
 }
 
@@ -358,25 +337,23 @@ func TestStopReason_inError(t *testing.T) {
 		}, resilienthttp.ErrBudgetExhausted},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{Base: script(failing(errReset)), Policy: every(time.Second)}
-				req := tt.setup(tr, newRequest(t, "PUT", "http://api.test/", "body"))
-				start := time.Now()
-				_, err := tr.RoundTrip(req)
-				require.ErrorIs(t, err, tt.stop)
-				require.ErrorIs(t, err, errReset)
-				e := asError(t, err)
-				require.Equal(t, tt.stop, e.Reason)
-				require.Equal(t, tt.stop, e.Attempts[0].StopReason)
-				require.Zero(t, time.Since(start))
-				if tt.stop == resilienthttp.ErrBreakerOpen {
-					require.GreaterOrEqual(t, e.NotBefore.Sub(start), time.Hour)
-				} else {
-					require.True(t, e.NotBefore.IsZero())
-				}
-				require.Equal(t, tt.stop == resilienthttp.ErrDeadline, e.Timeout())
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Policy: every(time.Second)}
+			req := tt.setup(tr, newRequest(t, "PUT", "http://api.test/", "body"))
+			start := time.Now()
+			_, err := tr.RoundTrip(req)
+			require.ErrorIs(t, err, tt.stop)
+			require.ErrorIs(t, err, errReset)
+			e := asError(t, err)
+			require.Equal(t, tt.stop, e.Reason)
+			require.Equal(t, tt.stop, e.Attempts[0].StopReason)
+			require.Zero(t, time.Since(start))
+			if tt.stop == resilienthttp.ErrBreakerOpen {
+				require.GreaterOrEqual(t, e.NotBefore.Sub(start), time.Hour)
+			} else {
+				require.True(t, e.NotBefore.IsZero())
+			}
+			require.Equal(t, tt.stop == resilienthttp.ErrDeadline, e.Timeout())
 		})
 	}
 }
@@ -410,30 +387,28 @@ func TestWaits(t *testing.T) {
 		{"no waits at all", every(0), 0, []step{status(503)}, 0, 6, 503, nil},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(tt.steps...)
-				tr := &resilienthttp.Transport{Base: base, Policy: tt.policy, Breaker: never()}
-				ctx := t.Context()
-				if tt.deadline > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
-					defer cancel()
-				}
-				start := time.Now()
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				require.Equal(t, tt.took, time.Since(start))
-				require.Len(t, base.calls(), tt.attempts)
-				if tt.status > 0 {
-					require.NoError(t, err)
-					require.Equal(t, tt.status, resp.StatusCode)
-					require.Equal(t, fmt.Sprintf("status %d", tt.status), readAll(t, resp))
-				} else {
-					require.ErrorIs(t, err, tt.is)
-					require.Len(t, asError(t, err).Attempts, tt.attempts)
-				}
-				base.requireBalance(t)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(tt.steps...)
+			tr := &resilienthttp.Transport{Base: base, Policy: tt.policy, Breaker: never()}
+			ctx := t.Context()
+			if tt.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+				defer cancel()
+			}
+			start := time.Now()
+			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+			require.Equal(t, tt.took, time.Since(start))
+			require.Len(t, base.calls(), tt.attempts)
+			if tt.status > 0 {
+				require.NoError(t, err)
+				require.Equal(t, tt.status, resp.StatusCode)
+				require.Equal(t, fmt.Sprintf("status %d", tt.status), readAll(t, resp))
+			} else {
+				require.ErrorIs(t, err, tt.is)
+				require.Len(t, asError(t, err).Attempts, tt.attempts)
+			}
+			base.requireBalance(t)
 		})
 	}
 }
@@ -513,84 +488,74 @@ func TestCancelInBackoff(t *testing.T) {
 		},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(tt.step)
-				tr := &resilienthttp.Transport{Base: base, Policy: every(800 * time.Millisecond)}
-				start := time.Now()
-				_, err := tr.RoundTrip(tt.leave(get(t)))
-				require.Equal(t, time.Second, time.Since(start))
-				require.Len(t, base.calls(), 2)
-				for _, is := range tt.is {
-					require.ErrorIs(t, err, is)
-				}
-				require.NotErrorIs(t, err, resilienthttp.ErrDeadline)
-				require.False(t, asError(t, err).Timeout())
-				attempts := asError(t, err).Attempts
-				require.Len(t, attempts, 2)
-				require.Equal(t, 800*time.Millisecond, attempts[1].RetryWait)
-				require.Equal(t, tt.text, err.Error())
-				base.requireBalance(t)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(tt.step)
+			tr := &resilienthttp.Transport{Base: base, Policy: every(800 * time.Millisecond)}
+			start := time.Now()
+			_, err := tr.RoundTrip(tt.leave(get(t)))
+			require.Equal(t, time.Second, time.Since(start))
+			require.Len(t, base.calls(), 2)
+			for _, is := range tt.is {
+				require.ErrorIs(t, err, is)
+			}
+			require.NotErrorIs(t, err, resilienthttp.ErrDeadline)
+			require.False(t, asError(t, err).Timeout())
+			attempts := asError(t, err).Attempts
+			require.Len(t, attempts, 2)
+			require.Equal(t, 800*time.Millisecond, attempts[1].RetryWait)
+			require.Equal(t, tt.text, err.Error())
+			base.requireBalance(t)
 		})
 	}
 }
 
 // §4.7, §4.12, §4.13: http.Client.Timeout is a deadline.
 func TestClientTimeout(t *testing.T) {
-	t.Run("no wait that would pass it is begun", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(status(503))
-			client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
-			start := time.Now()
-			resp, err := client.Do(get(t))
-			require.NoError(t, err)
-			require.Equal(t, 3*time.Second, time.Since(start))
-			require.Equal(t, resilienthttp.ErrDeadline, lastOf(t, resp).StopReason)
-			require.Equal(t, "status 503", readAll(t, resp))
-			require.Len(t, base.calls(), 2)
-		})
+	bubble.Run(t, "no wait that would pass it is begun", func(t *testing.T) {
+		base := script(status(503))
+		client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
+		start := time.Now()
+		resp, err := client.Do(get(t))
+		require.NoError(t, err)
+		require.Equal(t, 3*time.Second, time.Since(start))
+		require.Equal(t, resilienthttp.ErrDeadline, lastOf(t, resp).StopReason)
+		require.Equal(t, "status 503", readAll(t, resp))
+		require.Len(t, base.calls(), 2)
 	})
-	t.Run("it ends an attempt", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(status(503), hanging)
-			client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
-			start := time.Now()
-			_, err := client.Do(get(t))
-			require.Equal(t, 5*time.Second, time.Since(start))
-			requireTimeout(t, err)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			base.requireBalance(t)
-		})
+	bubble.Run(t, "it ends an attempt", func(t *testing.T) {
+		base := script(status(503), hanging)
+		client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: base, Policy: every(3 * time.Second)}}
+		start := time.Now()
+		_, err := client.Do(get(t))
+		require.Equal(t, 5*time.Second, time.Since(start))
+		requireTimeout(t, err)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		base.requireBalance(t)
 	})
-	t.Run("it ends the reading of the body", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := faulttest.NewInMemory(t, faulttest.Reply{Fault: faulttest.Stalled, At: -1})
-			client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: s.Transport()}}
-			resp, err := client.Get(s.URL)
-			require.NoError(t, err)
-			start := time.Now()
-			_, err = io.ReadAll(resp.Body)
-			require.Equal(t, 5*time.Second, time.Since(start))
-			requireTimeout(t, err)
-			require.NoError(t, resp.Body.Close())
-		})
+	bubble.Run(t, "it ends the reading of the body", func(t *testing.T) {
+		s := faulttest.NewInMemory(t, faulttest.Reply{Fault: faulttest.Stalled, At: -1})
+		client := &http.Client{Timeout: 5 * time.Second, Transport: &resilienthttp.Transport{Base: s.Transport()}}
+		resp, err := client.Get(s.URL)
+		require.NoError(t, err)
+		start := time.Now()
+		_, err = io.ReadAll(resp.Body)
+		require.Equal(t, 5*time.Second, time.Since(start))
+		requireTimeout(t, err)
+		require.NoError(t, resp.Body.Close())
 	})
-	t.Run("with Request.Cancel, in the backoff", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(status(503))
-			client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: base, Policy: every(time.Minute)}}
-			req := get(t)
-			cancel := make(chan struct{})
-			req.Cancel = cancel
-			time.AfterFunc(time.Second, func() { close(cancel) })
-			start := time.Now()
-			_, err := client.Do(req)
-			require.Equal(t, time.Second, time.Since(start))
-			require.ErrorIs(t, err, context.Canceled)
-			require.Len(t, asError(t, err).Attempts, 1)
-			base.requireBalance(t)
-		})
+	bubble.Run(t, "with Request.Cancel, in the backoff", func(t *testing.T) {
+		base := script(status(503))
+		client := &http.Client{Timeout: time.Hour, Transport: &resilienthttp.Transport{Base: base, Policy: every(time.Minute)}}
+		req := get(t)
+		cancel := make(chan struct{})
+		req.Cancel = cancel
+		time.AfterFunc(time.Second, func() { close(cancel) })
+		start := time.Now()
+		_, err := client.Do(req)
+		require.Equal(t, time.Second, time.Since(start))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Len(t, asError(t, err).Attempts, 1)
+		base.requireBalance(t)
 	})
 }
 
@@ -661,19 +626,17 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 		}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(status(408), status(200))
-				tr := &resilienthttp.Transport{
-					Base: base, Policy: every(10 * time.Second), Budget: tokens(1), Breaker: nervous(time.Minute),
-					RateLimit: &resilienthttp.RateLimit{},
-				}
-				tt.call(t, tr)
-				require.Len(t, base.calls(), 1)
-				base.requireBalance(t)
-				require.True(t, retried(t, tr), "the token is still taken")
-				require.False(t, retried(t, tr), "there was one token")
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(status(408), status(200))
+			tr := &resilienthttp.Transport{
+				Base: base, Policy: every(10 * time.Second), Budget: tokens(1), Breaker: nervous(time.Minute),
+				RateLimit: &resilienthttp.RateLimit{},
+			}
+			tt.call(t, tr)
+			require.Len(t, base.calls(), 1)
+			base.requireBalance(t)
+			require.True(t, retried(t, tr), "the token is still taken")
+			require.False(t, retried(t, tr), "there was one token")
 		})
 	}
 }
@@ -692,30 +655,28 @@ func openBreaker(tb testing.TB, tr *resilienthttp.Transport) {
 // The call ends with an *Error that has the attempts and NotBefore.
 func TestBreakerOpensDuringTheWait(t *testing.T) {
 	for name, first := range map[string]step{"after a status": status(408), "after an error": failing(errReset)} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var opened time.Time
-				breaker := &resilienthttp.Breaker{
-					FailureRatio: 0.6, MinRequests: 2, Probes: 1, Cooldown: time.Hour, MaxCooldown: time.Hour, Window: time.Hour,
-					OnChange: func(c resilienthttp.BreakerChange) { opened = c.At },
-				}
-				base := script(first, status(200))
-				tr := &resilienthttp.Transport{Base: base, Policy: every(10 * time.Second), Breaker: breaker}
-				time.AfterFunc(5*time.Second, func() { openBreaker(t, tr) })
-				start := time.Now()
-				_, err := tr.RoundTrip(get(t))
-				require.Equal(t, 10*time.Second, time.Since(start))
-				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-				e := asError(t, err)
-				require.Equal(t, resilienthttp.ErrBreakerOpen, e.Reason)
-				require.Len(t, e.Attempts, 1)
-				require.Equal(t, resilienthttp.ErrBreakerOpen, e.Attempts[0].StopReason)
-				synctest.Wait()
-				require.GreaterOrEqual(t, e.NotBefore.Sub(opened), time.Hour)
-				require.False(t, e.Timeout())
-				require.Len(t, base.calls(), 1)
-				base.requireBalance(t)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			var opened time.Time
+			breaker := &resilienthttp.Breaker{
+				FailureRatio: 0.6, MinRequests: 2, Probes: 1, Cooldown: time.Hour, MaxCooldown: time.Hour, Window: time.Hour,
+				OnChange: func(c resilienthttp.BreakerChange) { opened = c.At },
+			}
+			base := script(first, status(200))
+			tr := &resilienthttp.Transport{Base: base, Policy: every(10 * time.Second), Breaker: breaker}
+			time.AfterFunc(5*time.Second, func() { openBreaker(t, tr) })
+			start := time.Now()
+			_, err := tr.RoundTrip(get(t))
+			require.Equal(t, 10*time.Second, time.Since(start))
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+			e := asError(t, err)
+			require.Equal(t, resilienthttp.ErrBreakerOpen, e.Reason)
+			require.Len(t, e.Attempts, 1)
+			require.Equal(t, resilienthttp.ErrBreakerOpen, e.Attempts[0].StopReason)
+			synctest.Wait()
+			require.GreaterOrEqual(t, e.NotBefore.Sub(opened), time.Hour)
+			require.False(t, e.Timeout())
+			require.Len(t, base.calls(), 1)
+			base.requireBalance(t)
 		})
 	}
 }
@@ -763,27 +724,25 @@ func TestTokensTakenEqualRetriesSent(t *testing.T) {
 // If the caller cancels at the time at which an attempt fails, the result is returned at once.
 func TestCancel_withResult(t *testing.T) {
 	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				base := script(func(r *http.Request) (*http.Response, error) {
-					cancel()
-					return next(r)
-				})
-				start := time.Now()
-				resp, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Hour)}).RoundTrip(get(t).WithContext(ctx))
-				require.Zero(t, time.Since(start))
-				if name == "a status" {
-					require.NoError(t, err)
-					require.Equal(t, "status 503", readAll(t, resp))
-				} else {
-					require.ErrorIs(t, err, context.Canceled)
-					require.ErrorIs(t, err, errReset)
-					require.Len(t, asError(t, err).Attempts, 1)
-				}
-				require.Len(t, base.calls(), 1)
-				base.requireBalance(t)
+		bubble.Run(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			base := script(func(r *http.Request) (*http.Response, error) {
+				cancel()
+				return next(r)
 			})
+			start := time.Now()
+			resp, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Hour)}).RoundTrip(get(t).WithContext(ctx))
+			require.Zero(t, time.Since(start))
+			if name == "a status" {
+				require.NoError(t, err)
+				require.Equal(t, "status 503", readAll(t, resp))
+			} else {
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, errReset)
+				require.Len(t, asError(t, err).Attempts, 1)
+			}
+			require.Len(t, base.calls(), 1)
+			base.requireBalance(t)
 		})
 	}
 }
@@ -831,25 +790,23 @@ func TestRequestsAreIndependent(t *testing.T) {
 // The caller cancels after the attempt failed and before the wait begins.
 func TestCancelBetweenAttemptAndWait(t *testing.T) {
 	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				base := script(next)
-				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Hour), Budget: tokens(1), Trace: &resilienthttp.Trace{
-					AttemptDone: func(*resilienthttp.Attempt) { cancel() },
-				}}
-				start := time.Now()
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				require.Zero(t, time.Since(start))
-				if name == "a status" {
-					require.NoError(t, err)
-					require.Equal(t, "status 503", readAll(t, resp))
-				} else {
-					require.ErrorIs(t, err, context.Canceled)
-					require.ErrorIs(t, err, errReset)
-				}
-				base.requireBalance(t)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			base := script(next)
+			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Hour), Budget: tokens(1), Trace: &resilienthttp.Trace{
+				AttemptDone: func(*resilienthttp.Attempt) { cancel() },
+			}}
+			start := time.Now()
+			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+			require.Zero(t, time.Since(start))
+			if name == "a status" {
+				require.NoError(t, err)
+				require.Equal(t, "status 503", readAll(t, resp))
+			} else {
+				require.ErrorIs(t, err, context.Canceled)
+				require.ErrorIs(t, err, errReset)
+			}
+			base.requireBalance(t)
 		})
 	}
 }
@@ -872,31 +829,29 @@ func TestSingleClient_getsItsAttempts(t *testing.T) {
 		{"429 with Retry-After", status(429, "Retry-After", "1"), true, 0},
 		{"reset", failing(errReset), true, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(status(200))
-				transport := &resilienthttp.Transport{Base: base}
-				if tt.served {
-					_, err := transport.RoundTrip(get(t))
-					require.NoError(t, err)
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(status(200))
+			transport := &resilienthttp.Transport{Base: base}
+			if tt.served {
+				_, err := transport.RoundTrip(get(t))
+				require.NoError(t, err)
+			}
+			for range 3 {
+				base.mu.Lock()
+				base.steps = []step{tt.failure, tt.failure, tt.failure, status(200)}
+				base.sent = nil
+				base.mu.Unlock()
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if tt.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
 				}
-				for range 3 {
-					base.mu.Lock()
-					base.steps = []step{tt.failure, tt.failure, tt.failure, status(200)}
-					base.sent = nil
-					base.mu.Unlock()
-					ctx, cancel := t.Context(), context.CancelFunc(func() {})
-					if tt.deadline > 0 {
-						ctx, cancel = context.WithTimeout(ctx, tt.deadline)
-					}
-					resp, err := transport.RoundTrip(get(t).WithContext(ctx))
-					require.NoError(t, err)
-					require.Equal(t, 200, resp.StatusCode)
-					require.Len(t, resilienthttp.Attempts(resp), 4)
-					readAll(t, resp)
-					cancel()
-				}
-			})
+				resp, err := transport.RoundTrip(get(t).WithContext(ctx))
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+				require.Len(t, resilienthttp.Attempts(resp), 4)
+				readAll(t, resp)
+				cancel()
+			}
 		})
 	}
 }
@@ -975,43 +930,41 @@ func TestWaitsBeforeRetries(t *testing.T) {
 		},
 		{name: "responses after 8 s: the last wait is a second", failure: after(8*s, status(500)), want: []time.Duration{100 * ms, 500 * ms, restMin}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for range 20 {
-					var base http.RoundTripper
-					tr := &resilienthttp.Transport{
-						Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }), Policy: tt.policy,
-						Budget: &resilienthttp.Budget{Ratio: -1}, Breaker: never(),
-					}
-					for _, one := range tt.before {
-						base = script(one)
-						tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
-					}
-					time.Sleep(tt.pause)
-					base = script(tt.failure)
-					ctx, cancel := t.Context(), context.CancelFunc(func() {})
-					if tt.deadline > 0 {
-						ctx, cancel = context.WithTimeout(ctx, tt.deadline)
-					}
-					begun := time.Now()
-					attempts := tripped(t, tr, get(t).WithContext(ctx))
-					cancel()
-					require.Len(t, attempts, len(tt.want)+1)
-					for i, want := range tt.want {
-						failed := attempts[i].Start.Add(attempts[i].Latency)
-						switch end := attempts[0].Start.Add(attempts[0].Latency + 10*s); {
-						case want == restMin:
-							want = s
-						case want == rest && tt.deadline > 0 && tt.deadline <= time.Minute:
-							want = begun.Add(tt.deadline - ms).Sub(failed)
-						case want == rest:
-							want = end.Sub(failed)
-						}
-						require.LessOrEqual(t, attempts[i].RetryWait, want, "wait %d", i+1)
-						require.GreaterOrEqual(t, attempts[i].RetryWait, want*3/4, "wait %d", i+1)
-					}
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			for range 20 {
+				var base http.RoundTripper
+				tr := &resilienthttp.Transport{
+					Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) }), Policy: tt.policy,
+					Budget: &resilienthttp.Budget{Ratio: -1}, Breaker: never(),
 				}
-			})
+				for _, one := range tt.before {
+					base = script(one)
+					tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+				}
+				time.Sleep(tt.pause)
+				base = script(tt.failure)
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if tt.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+				}
+				begun := time.Now()
+				attempts := tripped(t, tr, get(t).WithContext(ctx))
+				cancel()
+				require.Len(t, attempts, len(tt.want)+1)
+				for i, want := range tt.want {
+					failed := attempts[i].Start.Add(attempts[i].Latency)
+					switch end := attempts[0].Start.Add(attempts[0].Latency + 10*s); {
+					case want == restMin:
+						want = s
+					case want == rest && tt.deadline > 0 && tt.deadline <= time.Minute:
+						want = begun.Add(tt.deadline - ms).Sub(failed)
+					case want == rest:
+						want = end.Sub(failed)
+					}
+					require.LessOrEqual(t, attempts[i].RetryWait, want, "wait %d", i+1)
+					require.GreaterOrEqual(t, attempts[i].RetryWait, want*3/4, "wait %d", i+1)
+				}
+			}
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // visit makes a call to a host.
@@ -52,13 +53,11 @@ func TestMaxScopes(t *testing.T) {
 		{"all have a fixed limit", &resilienthttp.Transport{Base: ok, MaxScopes: 70, RateLimit: &resilienthttp.RateLimit{Limit: 100}}, 3000, 70},
 		{"all fail", &resilienthttp.Transport{Base: roundTripper(status(500)), MaxScopes: 70, Policy: resilienthttp.Policy{MaxAttempts: -1}}, 3000, 70},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				for i := range row.hosts {
-					require.NoError(t, visit(t, row.tr, strconv.Itoa(i)+".test"))
-				}
-				require.Len(t, row.tr.State().Scopes, row.want)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			for i := range row.hosts {
+				require.NoError(t, visit(t, row.tr, strconv.Itoa(i)+".test"))
+			}
+			require.Len(t, row.tr.State().Scopes, row.want)
 		})
 	}
 }
@@ -98,20 +97,18 @@ func TestMaxScopes_remembersWhatMatters(t *testing.T) {
 				require.GreaterOrEqual(t, time.Since(begun), 30*time.Second)
 			}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{MaxScopes: 100, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-					if r.URL.Host == "new.test" {
-						return row.first(r)
-					}
-					return status(200)(r)
-				})
-				crawl(t, tr)
-				_ = visit(t, tr, "new.test")
-				row.after(t, tr)
-				require.LessOrEqual(t, len(tr.State().Scopes), 100)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{MaxScopes: 100, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.URL.Host == "new.test" {
+					return row.first(r)
+				}
+				return status(200)(r)
 			})
+			crawl(t, tr)
+			_ = visit(t, tr, "new.test")
+			row.after(t, tr)
+			require.LessOrEqual(t, len(tr.State().Scopes), 100)
 		})
 	}
 }

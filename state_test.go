@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // known returns the State of the only scope.
@@ -61,26 +62,24 @@ func TestState(t *testing.T) {
 			require.Equal(t, []string{"a.test", "b.test", "c.test"}, names)
 		}
 	})
-	t.Run("scopes that reject, until when and why", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Breaker: nervous(4 * s), Policy: resilienthttp.Policy{MaxAttempts: -1}}
-			answered(t, tr)
-			opened := time.Now()
-			time.Sleep(s)
-			scope := known(t, tr)
-			require.Equal(t, "api.test", scope.Scope)
-			b := scope.Breaker
-			require.Equal(t, resilienthttp.StateOpen, b.State)
-			require.Equal(t, opened, b.Since)
-			require.WithinRange(t, b.NotBefore, opened.Add(4*s), opened.Add(5*s))
-			require.Equal(t, 1, b.Failures)
-			require.Equal(t, 1, b.Calls)
-			require.Equal(t, resilienthttp.FailureStatus{At: opened, ErrorType: "_OTHER", Err: "connection broke"}, scope.Failure)
-			time.Sleep(4 * s)
-			b = known(t, tr).Breaker
-			require.Equal(t, resilienthttp.StateHalfOpen, b.State)
-			require.Zero(t, b.NotBefore, "the numbers are zero")
-		})
+	bubble.Run(t, "scopes that reject, until when and why", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(failing(errReset)), Breaker: nervous(4 * s), Policy: resilienthttp.Policy{MaxAttempts: -1}}
+		answered(t, tr)
+		opened := time.Now()
+		time.Sleep(s)
+		scope := known(t, tr)
+		require.Equal(t, "api.test", scope.Scope)
+		b := scope.Breaker
+		require.Equal(t, resilienthttp.StateOpen, b.State)
+		require.Equal(t, opened, b.Since)
+		require.WithinRange(t, b.NotBefore, opened.Add(4*s), opened.Add(5*s))
+		require.Equal(t, 1, b.Failures)
+		require.Equal(t, 1, b.Calls)
+		require.Equal(t, resilienthttp.FailureStatus{At: opened, ErrorType: "_OTHER", Err: "connection broke"}, scope.Failure)
+		time.Sleep(4 * s)
+		b = known(t, tr).Breaker
+		require.Equal(t, resilienthttp.StateHalfOpen, b.State)
+		require.Zero(t, b.NotBefore, "the numbers are zero")
 	})
 	t.Run("an open circuit of a scope that only another Transport has used", func(t *testing.T) {
 		shared := nervous(time.Hour)
@@ -113,138 +112,126 @@ func TestState(t *testing.T) {
 		require.Equal(t, resilienthttp.PriorityBatch, scopes[1].Priority)
 		require.Equal(t, resilienthttp.StateOpen, scopes[1].Breaker.State)
 	})
-	t.Run("the limit after slow failures", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{
-				Base:    script(after(s, status(503)), after(s, status(200))),
-				Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: s, MaxCooldown: s},
-				Policy:  resilienthttp.Policy{MaxAttempts: -1},
-			}
-			answered(t, tr)
-			time.Sleep(2 * s)
-			answered(t, tr)
-			require.Positive(t, known(t, tr).Breaker.SlowStartLimit)
-		})
+	bubble.Run(t, "the limit after slow failures", func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Base:    script(after(s, status(503)), after(s, status(200))),
+			Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Probes: 1, Cooldown: s, MaxCooldown: s},
+			Policy:  resilienthttp.Policy{MaxAttempts: -1},
+		}
+		answered(t, tr)
+		time.Sleep(2 * s)
+		answered(t, tr)
+		require.Positive(t, known(t, tr).Breaker.SlowStartLimit)
 	})
-	t.Run("how full the quotas are", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{
-				Base: script(status(200, "X-RateLimit-Limit-Requests", "10", "X-RateLimit-Remaining-Requests", "7", "X-RateLimit-Reset-Requests", "30s",
-					"X-RateLimit-Limit-Tokens", "1000", "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "2s")),
-				RateLimit: &resilienthttp.RateLimit{Limit: 2, Burst: 4},
-			}
-			begun := time.Now()
-			answered(t, tr)
-			quotas := known(t, tr).Quotas
-			require.Len(t, quotas, 3)
-			own, requests, words := quotas[0], quotas[1], quotas[2]
-			require.Equal(t, resilienthttp.QuotaStatus{Bucket: "fixed", Limit: 4, Remaining: 3, Reset: begun.Add(s / 2)}, own)
-			require.Equal(t, "requests", requests.Bucket)
-			require.Equal(t, []int64{10, 7}, []int64{requests.Limit, requests.Remaining})
-			require.WithinDuration(t, begun.Add(30*s), requests.Reset, s)
-			require.Equal(t, "tokens", words.Bucket)
-			require.Zero(t, words.Remaining)
-			time.Sleep(3 * s)
-			require.EqualValues(t, 1000, known(t, tr).Quotas[2].Remaining, "after the reset")
-			require.Zero(t, known(t, tr).Quotas[2].Reset)
-		})
+	bubble.Run(t, "how full the quotas are", func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Base: script(status(200, "X-RateLimit-Limit-Requests", "10", "X-RateLimit-Remaining-Requests", "7", "X-RateLimit-Reset-Requests", "30s",
+				"X-RateLimit-Limit-Tokens", "1000", "X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "2s")),
+			RateLimit: &resilienthttp.RateLimit{Limit: 2, Burst: 4},
+		}
+		begun := time.Now()
+		answered(t, tr)
+		quotas := known(t, tr).Quotas
+		require.Len(t, quotas, 3)
+		own, requests, words := quotas[0], quotas[1], quotas[2]
+		require.Equal(t, resilienthttp.QuotaStatus{Bucket: "fixed", Limit: 4, Remaining: 3, Reset: begun.Add(s / 2)}, own)
+		require.Equal(t, "requests", requests.Bucket)
+		require.Equal(t, []int64{10, 7}, []int64{requests.Limit, requests.Remaining})
+		require.WithinDuration(t, begun.Add(30*s), requests.Reset, s)
+		require.Equal(t, "tokens", words.Bucket)
+		require.Zero(t, words.Remaining)
+		time.Sleep(3 * s)
+		require.EqualValues(t, 1000, known(t, tr).Quotas[2].Remaining, "after the reset")
+		require.Zero(t, known(t, tr).Quotas[2].Reset)
 	})
-	t.Run("blocked by a rejection", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Base: script(status(429, "Retry-After", "20", "RateLimit-Remaining", "0")), Policy: resilienthttp.Policy{MaxAttempts: -1}}
-			for range 20 {
-				answered(t, tr)
-				time.Sleep(25 * s)
-			}
+	bubble.Run(t, "blocked by a rejection", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(status(429, "Retry-After", "20", "RateLimit-Remaining", "0")), Policy: resilienthttp.Policy{MaxAttempts: -1}}
+		for range 20 {
 			answered(t, tr)
+			time.Sleep(25 * s)
+		}
+		answered(t, tr)
+		scope := known(t, tr)
+		require.NotEmpty(t, scope.Quotas)
+		held := scope.Quotas[0]
+		until := held.BlockedUntil
+		if until.IsZero() {
+			until = held.Reset
+		}
+		require.True(t, until.After(time.Now()), "%+v", held)
+		require.Equal(t, 429, scope.Failure.Status)
+	})
+	bubble.Run(t, "numbers in flight, queued and before a retry", func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Base:      script(after(5*s, status(503)), after(5*s, status(200))),
+			RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(5 * s), Breaker: never(),
+		}
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(func() { answered(t, tr) })
+			synctest.Wait()
+		}
+		at := func() []int {
+			synctest.Wait()
 			scope := known(t, tr)
-			require.NotEmpty(t, scope.Quotas)
-			held := scope.Quotas[0]
-			until := held.BlockedUntil
-			if until.IsZero() {
-				until = held.Reset
-			}
-			require.True(t, until.After(time.Now()), "%+v", held)
-			require.Equal(t, 429, scope.Failure.Status)
-		})
+			return []int{scope.InFlight, scope.Queued, scope.RetryWaiting}
+		}
+		require.Equal(t, []int{1, 2, 0}, at())
+		time.Sleep(6 * s)
+		require.Equal(t, []int{0, 2, 1}, at())
+		time.Sleep(5 * s)
+		require.Equal(t, []int{1, 2, 0}, at(), "the retry is queued")
+		wg.Wait()
+		require.Equal(t, []int{0, 0, 0}, at())
 	})
-	t.Run("numbers in flight, queued and before a retry", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{
-				Base:      script(after(5*s, status(503)), after(5*s, status(200))),
-				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(5 * s), Breaker: never(),
-			}
-			var wg sync.WaitGroup
-			for range 3 {
-				wg.Go(func() { answered(t, tr) })
-				synctest.Wait()
-			}
-			at := func() []int {
-				synctest.Wait()
-				scope := known(t, tr)
-				return []int{scope.InFlight, scope.Queued, scope.RetryWaiting}
-			}
-			require.Equal(t, []int{1, 2, 0}, at())
-			time.Sleep(6 * s)
-			require.Equal(t, []int{0, 2, 1}, at())
-			time.Sleep(5 * s)
-			require.Equal(t, []int{1, 2, 0}, at(), "the retry is queued")
-			wg.Wait()
-			require.Equal(t, []int{0, 0, 0}, at())
+	bubble.Run(t, "numbers are zero after cancellations and panics", func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Base:      script(status(503), hanging, panicking("base"), status(200)),
+			RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(5 * s), Breaker: never(),
+		}
+		canceled, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(2*s, cancel)
+		_, err := tr.RoundTrip(get(t).WithContext(canceled)) // before its retry
+		require.ErrorIs(t, err, context.Canceled)
+		canceled, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(2*s, cancel)
+		_, err = tr.RoundTrip(get(t).WithContext(canceled)) // queued
+		require.ErrorIs(t, err, context.Canceled)
+		time.Sleep(20 * s)
+		_, err = tr.RoundTrip(get(t).WithContext(withDeadline(t, s)))
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(20 * s)
+		require.Panics(t, func() { answered(t, tr) })
+		answered(t, tr)
+		panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{
+			QueueWait: func(*resilienthttp.Attempt) { panic("hook") },
 		})
+		require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // queued
+		scope := known(t, tr)
+		require.Equal(t, []int{0, 0, 0}, []int{scope.InFlight, scope.Queued, scope.RetryWaiting})
+		begun := time.Now()
+		answered(t, tr)
+		require.Less(t, time.Since(begun), 11*s, "the call that panicked has left the queue")
 	})
-	t.Run("numbers are zero after cancellations and panics", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{
-				Base:      script(status(503), hanging, panicking("base"), status(200)),
-				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Policy: every(5 * s), Breaker: never(),
-			}
-			canceled, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(2*s, cancel)
-			_, err := tr.RoundTrip(get(t).WithContext(canceled)) // before its retry
-			require.ErrorIs(t, err, context.Canceled)
-			canceled, cancel = context.WithCancel(t.Context())
-			time.AfterFunc(2*s, cancel)
-			_, err = tr.RoundTrip(get(t).WithContext(canceled)) // queued
-			require.ErrorIs(t, err, context.Canceled)
-			time.Sleep(20 * s)
-			_, err = tr.RoundTrip(get(t).WithContext(withDeadline(t, s)))
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			time.Sleep(20 * s)
-			require.Panics(t, func() { answered(t, tr) })
-			answered(t, tr)
-			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{
-				QueueWait: func(*resilienthttp.Attempt) { panic("hook") },
-			})
-			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) }) // queued
-			scope := known(t, tr)
-			require.Equal(t, []int{0, 0, 0}, []int{scope.InFlight, scope.Queued, scope.RetryWaiting})
-			begun := time.Now()
-			answered(t, tr)
-			require.Less(t, time.Since(begun), 11*s, "the call that panicked has left the queue")
-		})
-	})
-	t.Run("the slowest call, with its times", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{
-				Base:   script(status(200), after(2*s, status(503)), after(s, status(200)), status(204)),
-				Policy: every(3 * s), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1},
-			}
-			answered(t, tr)
-			begun := time.Now()
-			answered(t, tr) // 10 s queued, 2 s, 3 s of backoff and 5 s queued, 1 s
-			want := resilienthttp.CallStatus{Start: begun, Latency: 21 * s, QueueWait: 15 * s, InFlight: 3 * s, RetryWait: 3 * s, Attempts: 2, Status: 200}
-			got := known(t, tr).Slowest
-			near := func(a, b time.Duration) { require.InDelta(t, a.Seconds(), b.Seconds(), 0.001) }
-			near(want.QueueWait, got.QueueWait)
-			near(want.Latency, got.Latency)
-			want.QueueWait, want.Latency = got.QueueWait, got.Latency
-			require.Equal(t, want, got)
-			answered(t, tr) // is quicker
-			require.Equal(t, want, known(t, tr).Slowest)
-			time.Sleep(time.Minute)
-			require.Zero(t, known(t, tr).Slowest, "it is forgotten")
-		})
+	bubble.Run(t, "the slowest call, with its times", func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Base:   script(status(200), after(2*s, status(503)), after(s, status(200)), status(204)),
+			Policy: every(3 * s), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1},
+		}
+		answered(t, tr)
+		begun := time.Now()
+		answered(t, tr) // 10 s queued, 2 s, 3 s of backoff and 5 s queued, 1 s
+		want := resilienthttp.CallStatus{Start: begun, Latency: 21 * s, QueueWait: 15 * s, InFlight: 3 * s, RetryWait: 3 * s, Attempts: 2, Status: 200}
+		got := known(t, tr).Slowest
+		near := func(a, b time.Duration) { require.InDelta(t, a.Seconds(), b.Seconds(), 0.001) }
+		near(want.QueueWait, got.QueueWait)
+		near(want.Latency, got.Latency)
+		want.QueueWait, want.Latency = got.QueueWait, got.Latency
+		require.Equal(t, want, got)
+		answered(t, tr) // is quicker
+		require.Equal(t, want, known(t, tr).Slowest)
+		time.Sleep(time.Minute)
+		require.Zero(t, known(t, tr).Slowest, "it is forgotten")
 	})
 	t.Run("a budget without a limit", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(200)), Budget: &resilienthttp.Budget{Ratio: -1}}
@@ -302,53 +289,49 @@ func TestState_responses(t *testing.T) {
 		}}, 0, counts{calls: 1, server: 1, failures: 1}, true},
 		{"a success after failures: not failing", []step{status(500), status(500), status(200)}, single, 0, counts{calls: 3, server: 2, failures: 2}, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				tr := &resilienthttp.Transport{Base: script(row.steps...), Policy: row.policy}
-				for range row.want.calls {
-					ctx := t.Context()
-					if row.timeout > 0 {
-						limited, cancel := context.WithTimeout(ctx, row.timeout)
-						t.Cleanup(cancel)
-						ctx = limited
-					}
-					if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
-						readAll(t, resp)
-					}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			began := time.Now()
+			tr := &resilienthttp.Transport{Base: script(row.steps...), Policy: row.policy}
+			for range row.want.calls {
+				ctx := t.Context()
+				if row.timeout > 0 {
+					limited, cancel := context.WithTimeout(ctx, row.timeout)
+					t.Cleanup(cancel)
+					ctx = limited
 				}
-				check := func(r resilienthttp.ResponseStatus) {
-					t.Helper()
-					require.Equal(t, row.want, counts{r.Calls, r.ClientErrors, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Throttled, r.Failures()})
+				if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
+					readAll(t, resp)
 				}
-				check(known(t, tr).Responses)
-				minute := resilienthttp.MinuteStatus{Calls: row.want.calls, Failures: row.want.failures}
-				require.Equal(t, minute, known(t, tr).LastMinute)
-				if since := known(t, tr).Responses.Since; row.failing {
-					require.WithinRange(t, since, began, began.Add(row.timeout+time.Microsecond))
-				} else {
-					require.Zero(t, since)
-				}
-				time.Sleep(55 * time.Second)
-				require.Equal(t, minute, known(t, tr).LastMinute)
-				time.Sleep(20 * time.Second)
-				require.Zero(t, known(t, tr).LastMinute)
-				time.Sleep(3*time.Minute + 15*time.Second)
-				check(known(t, tr).Responses)
-				time.Sleep(time.Minute)
-				require.Zero(t, known(t, tr).Responses.Calls, "older results do not count")
-				require.Equal(t, row.failing, !known(t, tr).Responses.Since.IsZero(), "Since stays")
-			})
+			}
+			check := func(r resilienthttp.ResponseStatus) {
+				t.Helper()
+				require.Equal(t, row.want, counts{r.Calls, r.ClientErrors, r.ServerErrors, r.NetworkErrors, r.Timeouts, r.Throttled, r.Failures()})
+			}
+			check(known(t, tr).Responses)
+			minute := resilienthttp.MinuteStatus{Calls: row.want.calls, Failures: row.want.failures}
+			require.Equal(t, minute, known(t, tr).LastMinute)
+			if since := known(t, tr).Responses.Since; row.failing {
+				require.WithinRange(t, since, began, began.Add(row.timeout+time.Microsecond))
+			} else {
+				require.Zero(t, since)
+			}
+			time.Sleep(55 * time.Second)
+			require.Equal(t, minute, known(t, tr).LastMinute)
+			time.Sleep(20 * time.Second)
+			require.Zero(t, known(t, tr).LastMinute)
+			time.Sleep(3*time.Minute + 15*time.Second)
+			check(known(t, tr).Responses)
+			time.Sleep(time.Minute)
+			require.Zero(t, known(t, tr).Responses.Calls, "older results do not count")
+			require.Equal(t, row.failing, !known(t, tr).Responses.Since.IsZero(), "Since stays")
 		})
 	}
-	t.Run("the breaker rejects the retry of a lost response: rejected", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Minute}}
-			_, err := tr.RoundTrip(get(t))
-			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-			require.Equal(t, 1, responsesOf(tr).Rejected)
-			require.Zero(t, responsesOf(tr).NetworkErrors)
-		})
+	bubble.Run(t, "the breaker rejects the retry of a lost response: rejected", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(failing(errReset)), Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Minute}}
+		_, err := tr.RoundTrip(get(t))
+		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+		require.Equal(t, 1, responsesOf(tr).Rejected)
+		require.Zero(t, responsesOf(tr).NetworkErrors)
 	})
 	t.Run("canceled by the caller: not counted", func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -361,15 +344,13 @@ func TestState_responses(t *testing.T) {
 		require.Zero(t, responsesOf(tr).Calls)
 		require.Zero(t, responsesOf(tr).Since)
 	})
-	t.Run("canceled in the wait after a 503: not counted", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, stop := context.WithCancel(t.Context())
-			tr := &resilienthttp.Transport{Base: script(status(503)), Policy: every(time.Hour)}
-			time.AfterFunc(time.Second, stop)
-			_, err := tr.RoundTrip(get(t).WithContext(ctx))
-			require.ErrorIs(t, err, context.Canceled)
-			require.Zero(t, responsesOf(tr).Calls)
-		})
+	bubble.Run(t, "canceled in the wait after a 503: not counted", func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		tr := &resilienthttp.Transport{Base: script(status(503)), Policy: every(time.Hour)}
+		time.AfterFunc(time.Second, stop)
+		_, err := tr.RoundTrip(get(t).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Zero(t, responsesOf(tr).Calls)
 	})
 	t.Run("rejected by the breaker: failures of their own", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(500)), Policy: single, Breaker: nervous(time.Hour)}
@@ -379,80 +360,70 @@ func TestState_responses(t *testing.T) {
 		r := responsesOf(tr)
 		require.Equal(t, []int{10, 1, 9, 10}, []int{r.Calls, r.ServerErrors, r.Rejected, r.Failures()})
 	})
-	t.Run("rejected by the rate limit before the first attempt: since then", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 1, Burst: 1, MaxWait: -1}}
-			answered(t, tr)
-			answered(t, tr)
-			r := responsesOf(tr)
-			require.Equal(t, []int{2, 1, 1}, []int{r.Calls, r.Rejected, r.Failures()})
-			require.WithinRange(t, r.Since, time.Now(), time.Now().Add(time.Microsecond))
-		})
+	bubble.Run(t, "rejected by the rate limit before the first attempt: since then", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 1, Burst: 1, MaxWait: -1}}
+		answered(t, tr)
+		answered(t, tr)
+		r := responsesOf(tr)
+		require.Equal(t, []int{2, 1, 1}, []int{r.Calls, r.Rejected, r.Failures()})
+		require.WithinRange(t, r.Since, time.Now(), time.Now().Add(time.Microsecond))
 	})
-	t.Run("the deadline passes in the queue: a timeout", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Base: script(status(200)), Policy: single, RateLimit: &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: time.Hour}}
-			answered(t, tr)
-			ctx, stop := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { stop(context.DeadlineExceeded) })
-			_, err := tr.RoundTrip(get(t).WithContext(ctx))
-			require.Error(t, err)
-			require.Equal(t, 1, responsesOf(tr).Calls, "canceled with a cause: not counted")
-			limited, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err = tr.RoundTrip(get(t).WithContext(limited))
-			require.ErrorIs(t, err, resilienthttp.ErrDeadline)
-			r := responsesOf(tr)
-			require.Equal(t, []int{2, 1}, []int{r.Calls, r.Failures()})
-		})
+	bubble.Run(t, "the deadline passes in the queue: a timeout", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(status(200)), Policy: single, RateLimit: &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: time.Hour}}
+		answered(t, tr)
+		ctx, stop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { stop(context.DeadlineExceeded) })
+		_, err := tr.RoundTrip(get(t).WithContext(ctx))
+		require.Error(t, err)
+		require.Equal(t, 1, responsesOf(tr).Calls, "canceled with a cause: not counted")
+		limited, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err = tr.RoundTrip(get(t).WithContext(limited))
+		require.ErrorIs(t, err, resilienthttp.ErrDeadline)
+		r := responsesOf(tr)
+		require.Equal(t, []int{2, 1}, []int{r.Calls, r.Failures()})
 	})
-	t.Run("the slowest call: its cause, and why it was not repeated", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Policy: single, Base: roundTripper(func(*http.Request) (*http.Response, error) {
-				time.Sleep(time.Second)
-				return nil, errReset
-			})}
-			answered(t, tr)
-			require.Equal(t, "connection broke (no retries left)", known(t, tr).Slowest.Err)
-			time.Sleep(time.Minute)
-			req := get(t)
-			req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("charge")) // as package durable sends it
-			_, err := tr.RoundTrip(req)
-			require.Error(t, err)
-			require.Equal(t, "connection broke (request body cannot be replayed)", known(t, tr).Slowest.Err)
-		})
+	bubble.Run(t, "the slowest call: its cause, and why it was not repeated", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Policy: single, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			time.Sleep(time.Second)
+			return nil, errReset
+		})}
+		answered(t, tr)
+		require.Equal(t, "connection broke (no retries left)", known(t, tr).Slowest.Err)
+		time.Sleep(time.Minute)
+		req := get(t)
+		req.Method, req.Body = http.MethodPut, io.NopCloser(strings.NewReader("charge")) // as package durable sends it
+		_, err := tr.RoundTrip(req)
+		require.Error(t, err)
+		require.Equal(t, "connection broke (request body cannot be replayed)", known(t, tr).Slowest.Err)
 	})
-	t.Run("Since: the first failed attempt, while the call waits before its retry", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			began := time.Now()
-			tr := &resilienthttp.Transport{Base: script(status(503), status(200)), Policy: every(time.Minute)}
-			done, req := make(chan struct{}), get(t)
-			go func() {
-				defer close(done)
-				resp, err := tr.RoundTrip(req)
-				if assert.NoError(t, err) {
-					assert.NoError(t, resp.Body.Close())
-				}
-			}()
-			time.Sleep(30 * time.Second)
-			require.WithinRange(t, responsesOf(tr).Since, began, began.Add(time.Microsecond))
-			<-done
-			require.Zero(t, responsesOf(tr).Since)
-		})
-	})
-	t.Run("a call each 10 s, all 403: all fail, with the last one", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Base: script(status(403)), Policy: single}
-			for range 60 {
-				answered(t, tr)
-				time.Sleep(10 * time.Second)
+	bubble.Run(t, "Since: the first failed attempt, while the call waits before its retry", func(t *testing.T) {
+		began := time.Now()
+		tr := &resilienthttp.Transport{Base: script(status(503), status(200)), Policy: every(time.Minute)}
+		done, req := make(chan struct{}), get(t)
+		go func() {
+			defer close(done)
+			resp, err := tr.RoundTrip(req)
+			if assert.NoError(t, err) {
+				assert.NoError(t, resp.Body.Close())
 			}
-			scope := known(t, tr)
-			require.InDelta(t, 29, scope.Responses.Calls, 1.5)
-			require.Equal(t, scope.Responses.Calls, scope.Responses.ClientErrors)
-			require.Equal(t, 10*time.Minute, time.Since(scope.Responses.Since).Round(time.Second))
-			require.Equal(t, resilienthttp.FailureStatus{At: time.Now().Add(-10 * time.Second), Status: 403, ErrorType: "403"}, scope.Failure)
-		})
+		}()
+		time.Sleep(30 * time.Second)
+		require.WithinRange(t, responsesOf(tr).Since, began, began.Add(time.Microsecond))
+		<-done
+		require.Zero(t, responsesOf(tr).Since)
+	})
+	bubble.Run(t, "a call each 10 s, all 403: all fail, with the last one", func(t *testing.T) {
+		tr := &resilienthttp.Transport{Base: script(status(403)), Policy: single}
+		for range 60 {
+			answered(t, tr)
+			time.Sleep(10 * time.Second)
+		}
+		scope := known(t, tr)
+		require.InDelta(t, 29, scope.Responses.Calls, 1.5)
+		require.Equal(t, scope.Responses.Calls, scope.Responses.ClientErrors)
+		require.Equal(t, 10*time.Minute, time.Since(scope.Responses.Since).Round(time.Second))
+		require.Equal(t, resilienthttp.FailureStatus{At: time.Now().Add(-10 * time.Second), Status: 403, ErrorType: "403"}, scope.Failure)
 	})
 	t.Run("a thousand goroutines: each call once", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -147,23 +148,21 @@ func TestStream_returns(t *testing.T) {
 		{"a permanent failure, with its event", 0, []any{ping, invalid, "data: x\n\n"}, ping + invalid + "data: x\n\n", 0},
 	} {
 		for _, h2 := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, HTTP/2 %v", row.name, h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var options []memhttp.Option
-					if h2 {
-						options = append(options, memhttp.HTTP2())
-					}
-					server := inTurn(streaming(row.steps...))
-					policy := streamPolicy()
-					policy.Stream.FirstEvent = row.first
-					tr, url := streamClient(t, policy, server, options...)
-					start := time.Now()
-					resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-					require.NoError(t, err)
-					require.Equal(t, row.took, time.Since(start))
-					require.Equal(t, row.want, readAll(t, resp))
-					require.EqualValues(t, 1, server.requests.Load(), "nothing is repeated")
-				})
+			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", row.name, h2), func(t *testing.T) {
+				var options []memhttp.Option
+				if h2 {
+					options = append(options, memhttp.HTTP2())
+				}
+				server := inTurn(streaming(row.steps...))
+				policy := streamPolicy()
+				policy.Stream.FirstEvent = row.first
+				tr, url := streamClient(t, policy, server, options...)
+				start := time.Now()
+				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+				require.NoError(t, err)
+				require.Equal(t, row.took, time.Since(start))
+				require.Equal(t, row.want, readAll(t, resp))
+				require.EqualValues(t, 1, server.requests.Load(), "nothing is repeated")
 			})
 		}
 	}
@@ -205,25 +204,23 @@ func TestStream_chunksAtOnce(t *testing.T) {
 // S1: the figures of docs/streams.md: a turn that is pending at once, and has content later, beside a bare client.
 func TestStream_turns(t *testing.T) {
 	for content, held := range map[time.Duration]time.Duration{500 * time.Millisecond: 500 * time.Millisecond, 30 * time.Second: 10 * time.Second, 300 * time.Second: 10 * time.Second} {
-		t.Run(content.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := memhttp.NewServer(t, streaming(ping, wait(content), "data: x\n\n"))
-				for name, row := range map[string]struct {
-					rt   http.RoundTripper
-					took time.Duration
-				}{"bare": {s.Transport(), 0}, "ours": {&resilienthttp.Transport{Base: s.Transport(), Policy: streamPolicy()}, held}} {
-					start := time.Now()
-					resp, err := row.rt.RoundTrip(newRequest(t, "POST", s.URL, "{}"))
-					require.NoError(t, err)
-					require.Equal(t, row.took, time.Since(start), name)
-					first := make([]byte, len(ping))
-					_, err = io.ReadFull(resp.Body, first)
-					require.NoError(t, err)
-					require.Equal(t, row.took, time.Since(start), name)
-					readAll(t, resp)
-					require.Equal(t, content, time.Since(start), name)
-				}
-			})
+		bubble.Run(t, content.String(), func(t *testing.T) {
+			s := memhttp.NewServer(t, streaming(ping, wait(content), "data: x\n\n"))
+			for name, row := range map[string]struct {
+				rt   http.RoundTripper
+				took time.Duration
+			}{"bare": {s.Transport(), 0}, "ours": {&resilienthttp.Transport{Base: s.Transport(), Policy: streamPolicy()}, held}} {
+				start := time.Now()
+				resp, err := row.rt.RoundTrip(newRequest(t, "POST", s.URL, "{}"))
+				require.NoError(t, err)
+				require.Equal(t, row.took, time.Since(start), name)
+				first := make([]byte, len(ping))
+				_, err = io.ReadFull(resp.Body, first)
+				require.NoError(t, err)
+				require.Equal(t, row.took, time.Since(start), name)
+				readAll(t, resp)
+				require.Equal(t, content, time.Since(start), name)
+			}
 		})
 	}
 }
@@ -268,29 +265,27 @@ func TestStream_hostile(t *testing.T) {
 		{"a longer content type", []any{header{"Content-Type": "text/event-stream2"}, overloaded}, ""},
 	} {
 		for _, h2 := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, HTTP/2 %v", row.name, h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var options []memhttp.Option
-					if h2 {
-						options = append(options, memhttp.HTTP2())
+			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", row.name, h2), func(t *testing.T) {
+				var options []memhttp.Option
+				if h2 {
+					options = append(options, memhttp.HTTP2())
+				}
+				s := memhttp.NewServer(t, streaming(row.steps...), options...)
+				read := func(rt http.RoundTripper) (string, string) {
+					req := newRequest(t, "POST", s.URL, "{}")
+					if row.asks != "" {
+						req.Header.Set("Accept-Encoding", row.asks)
 					}
-					s := memhttp.NewServer(t, streaming(row.steps...), options...)
-					read := func(rt http.RoundTripper) (string, string) {
-						req := newRequest(t, "POST", s.URL, "{}")
-						if row.asks != "" {
-							req.Header.Set("Accept-Encoding", row.asks)
-						}
-						resp, err := rt.RoundTrip(req)
-						require.NoError(t, err)
-						body, err := io.ReadAll(resp.Body)
-						require.NoError(t, resp.Body.Close())
-						return fmt.Sprint(resp.StatusCode, resp.ContentLength, resp.Uncompressed, resp.Header.Get("Content-Type"), string(body)), fmt.Sprint(err)
-					}
-					wantBody, wantErr := read(s.Transport())
-					body, err := read(&resilienthttp.Transport{Base: s.Transport(), Policy: streamPolicy()})
-					require.Equal(t, wantBody, body)
-					require.Equal(t, wantErr, err)
-				})
+					resp, err := rt.RoundTrip(req)
+					require.NoError(t, err)
+					body, err := io.ReadAll(resp.Body)
+					require.NoError(t, resp.Body.Close())
+					return fmt.Sprint(resp.StatusCode, resp.ContentLength, resp.Uncompressed, resp.Header.Get("Content-Type"), string(body)), fmt.Sprint(err)
+				}
+				wantBody, wantErr := read(s.Transport())
+				body, err := read(&resilienthttp.Transport{Base: s.Transport(), Policy: streamPolicy()})
+				require.Equal(t, wantBody, body)
+				require.Equal(t, wantErr, err)
 			})
 		}
 	}
@@ -320,19 +315,17 @@ func TestStream_failureInAnyForm(t *testing.T) {
 		"the stream goes on":   {overloaded, wait(time.Hour)},
 	} {
 		for _, h2 := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, HTTP/2 %v", name, h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var options []memhttp.Option
-					if h2 {
-						options = append(options, memhttp.HTTP2())
-					}
-					server := inTurn(streaming(steps...), streaming(content))
-					tr, url := streamClient(t, streamPolicy(), server, options...)
-					resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-					require.NoError(t, err)
-					require.Equal(t, content, readAll(t, resp))
-					require.EqualValues(t, 2, server.requests.Load())
-				})
+			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", name, h2), func(t *testing.T) {
+				var options []memhttp.Option
+				if h2 {
+					options = append(options, memhttp.HTTP2())
+				}
+				server := inTurn(streaming(steps...), streaming(content))
+				tr, url := streamClient(t, streamPolicy(), server, options...)
+				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+				require.NoError(t, err)
+				require.Equal(t, content, readAll(t, resp))
+				require.EqualValues(t, 2, server.requests.Load())
 			})
 		}
 	}
@@ -384,44 +377,42 @@ func TestStream_failures(t *testing.T) {
 		{"a header says do not retry", []any{header{"X-Should-Retry": "false"}, overloaded}, true, 1, "event", nil, false, nil},
 	} {
 		for _, h2 := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, HTTP/2 %v", row.name, h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var options []memhttp.Option
-					if h2 {
-						options = append(options, memhttp.HTTP2())
-					}
-					server := inTurn(streaming(row.first...), streaming(content))
-					policy := streamPolicy()
-					policy.Stream.FirstEvent = 5 * time.Second
-					if !row.harmless {
-						policy.Idempotent = nil
-					}
-					if row.didChange != nil {
-						row.didChange(&policy)
-					}
-					tr, url := streamClient(t, policy, server, options...)
-					base := &countingBase{base: tr.Base}
-					tr.Base = base
-					resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-					require.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err))
-					switch row.class {
-					case "content":
-						require.NoError(t, err)
-						require.Equal(t, content, readAll(t, resp))
-						attempts := resilienthttp.Attempts(resp)
-						require.Len(t, attempts, 2)
-						require.True(t, attempts[0].Verdict == resilienthttp.VerdictThrottled || attempts[0].Verdict == resilienthttp.VerdictTransient)
-					case "event":
-						require.NoError(t, err)
-						require.Equal(t, row.first[len(row.first)-1], readAll(t, resp))
-					case "error":
-						require.ErrorIs(t, err, row.is)
-						require.Nil(t, resp)
-						require.False(t, asError(t, err).NotSent())
-					}
-					require.Equal(t, row.requests, server.requests.Load())
-					base.requireBalance(t)
-				})
+			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", row.name, h2), func(t *testing.T) {
+				var options []memhttp.Option
+				if h2 {
+					options = append(options, memhttp.HTTP2())
+				}
+				server := inTurn(streaming(row.first...), streaming(content))
+				policy := streamPolicy()
+				policy.Stream.FirstEvent = 5 * time.Second
+				if !row.harmless {
+					policy.Idempotent = nil
+				}
+				if row.didChange != nil {
+					row.didChange(&policy)
+				}
+				tr, url := streamClient(t, policy, server, options...)
+				base := &countingBase{base: tr.Base}
+				tr.Base = base
+				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+				require.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err))
+				switch row.class {
+				case "content":
+					require.NoError(t, err)
+					require.Equal(t, content, readAll(t, resp))
+					attempts := resilienthttp.Attempts(resp)
+					require.Len(t, attempts, 2)
+					require.True(t, attempts[0].Verdict == resilienthttp.VerdictThrottled || attempts[0].Verdict == resilienthttp.VerdictTransient)
+				case "event":
+					require.NoError(t, err)
+					require.Equal(t, row.first[len(row.first)-1], readAll(t, resp))
+				case "error":
+					require.ErrorIs(t, err, row.is)
+					require.Nil(t, resp)
+					require.False(t, asError(t, err).NotSent())
+				}
+				require.Equal(t, row.requests, server.requests.Load())
+				base.requireBalance(t)
 			})
 		}
 	}
@@ -448,18 +439,16 @@ func TestStream_begunIsInDoubt(t *testing.T) {
 		"as if not connected": &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
 		"as if not processed": errors.New("stream error: stream ID 1; REFUSED_STREAM; received from peer"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(withBody(200, &pieces{stream: ping, piece: 100, end: broken}, "Content-Type", "text/event-stream"), status(200))
-				policy := streamPolicy()
-				policy.Idempotent = nil
-				tr := &resilienthttp.Transport{Base: base, Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}}
-				_, err := tr.RoundTrip(newRequest(t, "POST", "http://mem.test", "{}"))
-				require.ErrorIs(t, err, broken)
-				require.Len(t, asError(t, err).Attempts, 1)
-				require.True(t, resilienthttp.InDoubt(nil, err))
-				require.False(t, asError(t, err).NotSent())
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			base := script(withBody(200, &pieces{stream: ping, piece: 100, end: broken}, "Content-Type", "text/event-stream"), status(200))
+			policy := streamPolicy()
+			policy.Idempotent = nil
+			tr := &resilienthttp.Transport{Base: base, Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}}
+			_, err := tr.RoundTrip(newRequest(t, "POST", "http://mem.test", "{}"))
+			require.ErrorIs(t, err, broken)
+			require.Len(t, asError(t, err).Attempts, 1)
+			require.True(t, resilienthttp.InDoubt(nil, err))
+			require.False(t, asError(t, err).NotSent())
 		})
 	}
 }
@@ -480,23 +469,21 @@ func TestStream_countsAsStatus(t *testing.T) {
 		{"an end: a network error", ping, true, func(t *testing.T, s resilienthttp.ScopeState) { require.NotZero(t, s.Responses.NetworkErrors) }},
 		{"content: a success", content, false, func(t *testing.T, s resilienthttp.ScopeState) { require.Zero(t, s.Responses.Failures()) }},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := streamPolicy()
-				policy.MaxAttempts = 1
-				tr, url := streamClient(t, policy, streaming(row.events))
-				tr.Breaker = &resilienthttp.Breaker{MaxWait: -1, Cooldown: time.Minute, MaxCooldown: time.Minute}
-				for range 30 {
-					resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-					if err == nil {
-						readAll(t, resp)
-					}
-					time.Sleep(10 * time.Millisecond)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			policy := streamPolicy()
+			policy.MaxAttempts = 1
+			tr, url := streamClient(t, policy, streaming(row.events))
+			tr.Breaker = &resilienthttp.Breaker{MaxWait: -1, Cooldown: time.Minute, MaxCooldown: time.Minute}
+			for range 30 {
+				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+				if err == nil {
+					readAll(t, resp)
 				}
-				s := tr.State().Scopes[0]
-				require.Equal(t, row.open, s.Breaker.State == resilienthttp.StateOpen)
-				row.check(t, s)
-			})
+				time.Sleep(10 * time.Millisecond)
+			}
+			s := tr.State().Scopes[0]
+			require.Equal(t, row.open, s.Breaker.State == resilienthttp.StateOpen)
+			row.check(t, s)
 		})
 	}
 }
@@ -509,28 +496,26 @@ func TestStream_failureIsNamed(t *testing.T) {
 		{"invalid: permanent", invalid, "permanent"},
 		{"content: none", content, ""},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var text bytes.Buffer
-				policy := streamPolicy()
-				policy.MaxAttempts = 1
-				tr, url := streamClient(t, policy, streaming(row.events))
-				tr.Trace = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
-				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-				require.NoError(t, err)
-				readAll(t, resp)
-				want := resilienthttp.FailureStatus{}
-				if row.want != "" {
-					want = resilienthttp.FailureStatus{At: time.Now(), Status: 200, ErrorType: row.want}
-				}
-				require.Equal(t, want, tr.State().Scopes[0].Failure)
-				records := strings.Split(strings.TrimSpace(text.String()), "\n")
-				require.Len(t, records, 2, "of the attempt and of the call")
-				for _, record := range records {
-					require.Contains(t, record, "http.response.status_code=200")
-					require.Equal(t, row.want != "", strings.Contains(record, " error.type="+row.want), record)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var text bytes.Buffer
+			policy := streamPolicy()
+			policy.MaxAttempts = 1
+			tr, url := streamClient(t, policy, streaming(row.events))
+			tr.Trace = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
+			resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+			require.NoError(t, err)
+			readAll(t, resp)
+			want := resilienthttp.FailureStatus{}
+			if row.want != "" {
+				want = resilienthttp.FailureStatus{At: time.Now(), Status: 200, ErrorType: row.want}
+			}
+			require.Equal(t, want, tr.State().Scopes[0].Failure)
+			records := strings.Split(strings.TrimSpace(text.String()), "\n")
+			require.Len(t, records, 2, "of the attempt and of the call")
+			for _, record := range records {
+				require.Contains(t, record, "http.response.status_code=200")
+				require.Equal(t, row.want != "", strings.Contains(record, " error.type="+row.want), record)
+			}
 		})
 	}
 }
@@ -548,24 +533,22 @@ func TestStream_throttledReachesQuotas(t *testing.T) {
 		{"permanent", invalid, http.StatusOK, false},
 		{"content", content, http.StatusOK, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				policy := streamPolicy()
-				policy.MaxAttempts = 1
-				tr, url := streamClient(t, policy, streaming(header{"Retry-After": "20"}, row.status, row.events))
-				tr.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
-				for range 8 {
-					resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-					require.NoError(t, err)
-					readAll(t, resp)
-					time.Sleep(150 * time.Millisecond)
-				}
-				blocked := time.Time{}
-				for _, q := range tr.State().Scopes[0].Quotas {
-					blocked = q.BlockedUntil
-				}
-				require.Equal(t, row.held, !blocked.IsZero(), blocked)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			policy := streamPolicy()
+			policy.MaxAttempts = 1
+			tr, url := streamClient(t, policy, streaming(header{"Retry-After": "20"}, row.status, row.events))
+			tr.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
+			for range 8 {
+				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+				require.NoError(t, err)
+				readAll(t, resp)
+				time.Sleep(150 * time.Millisecond)
+			}
+			blocked := time.Time{}
+			for _, q := range tr.State().Scopes[0].Quotas {
+				blocked = q.BlockedUntil
+			}
+			require.Equal(t, row.held, !blocked.IsZero(), blocked)
 		})
 	}
 }
@@ -573,34 +556,32 @@ func TestStream_throttledReachesQuotas(t *testing.T) {
 // S4: FirstEvent ends the attempt, and a call with endpoints goes to the next one; without Idempotent it stays.
 func TestStream_firstEventMoves(t *testing.T) {
 	for _, harmlessCall := range []bool{true, false} {
-		t.Run(fmt.Sprintf("Idempotent %v", harmlessCall), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				network := memhttp.NewNetwork(t)
-				silent, healthy := inTurn(streaming(wait(time.Hour))), inTurn(streaming(wait(time.Second), content))
-				one := network.Serve(t, "one.test", silent)
-				network.Serve(t, "two.test", healthy)
-				policy := resilienthttp.Policy{Stream: &resilienthttp.Stream{FirstEvent: 5 * time.Second, Classify: byName}}
-				if harmlessCall {
-					policy.Idempotent = harmless
-				}
-				client := &http.Client{Transport: &endpoints.Transport{
-					Endpoints: []endpoints.Endpoint{{Name: "one", URL: &url.URL{Scheme: "http", Host: "one.test"}}, {Name: "two", URL: &url.URL{Scheme: "http", Host: "two.test"}}},
-					Transport: &resilienthttp.Transport{Base: one.Transport(), Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}},
-				}}
-				start := time.Now()
-				resp, err := client.Do(newRequest(t, "POST", "http://one.test/", "{}"))
-				if !harmlessCall {
-					require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
-					require.Equal(t, 5*time.Second, time.Since(start))
-					require.Zero(t, healthy.requests.Load())
-					return
-				}
-				require.NoError(t, err)
-				require.Equal(t, 6*time.Second, time.Since(start), "the next endpoint gets it at once")
-				require.Equal(t, content, readAll(t, resp))
-				require.Equal(t, "two", lastOf(t, resp).Endpoint)
-				require.EqualValues(t, 1, silent.requests.Load())
-			})
+		bubble.Run(t, fmt.Sprintf("Idempotent %v", harmlessCall), func(t *testing.T) {
+			network := memhttp.NewNetwork(t)
+			silent, healthy := inTurn(streaming(wait(time.Hour))), inTurn(streaming(wait(time.Second), content))
+			one := network.Serve(t, "one.test", silent)
+			network.Serve(t, "two.test", healthy)
+			policy := resilienthttp.Policy{Stream: &resilienthttp.Stream{FirstEvent: 5 * time.Second, Classify: byName}}
+			if harmlessCall {
+				policy.Idempotent = harmless
+			}
+			client := &http.Client{Transport: &endpoints.Transport{
+				Endpoints: []endpoints.Endpoint{{Name: "one", URL: &url.URL{Scheme: "http", Host: "one.test"}}, {Name: "two", URL: &url.URL{Scheme: "http", Host: "two.test"}}},
+				Transport: &resilienthttp.Transport{Base: one.Transport(), Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}},
+			}}
+			start := time.Now()
+			resp, err := client.Do(newRequest(t, "POST", "http://one.test/", "{}"))
+			if !harmlessCall {
+				require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
+				require.Equal(t, 5*time.Second, time.Since(start))
+				require.Zero(t, healthy.requests.Load())
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, 6*time.Second, time.Since(start), "the next endpoint gets it at once")
+			require.Equal(t, content, readAll(t, resp))
+			require.Equal(t, "two", lastOf(t, resp).Endpoint)
+			require.EqualValues(t, 1, silent.requests.Load())
 		})
 	}
 }
@@ -681,19 +662,17 @@ func TestStream_cancel(t *testing.T) {
 				return script(withBody(200, newBlocking(), "Content-Type", "text/event-stream"))
 			},
 		} {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					counted := &countingBase{base: base(t)}
-					tr := &resilienthttp.Transport{Base: counted, Policy: streamPolicy()}
-					ctx, cancel := row.ctx(t.Context())
-					defer cancel()
-					start := time.Now()
-					_, err := tr.RoundTrip(newRequest(t, "POST", "http://mem.test", "{}").WithContext(ctx))
-					require.ErrorIs(t, err, row.is)
-					require.Equal(t, 2*time.Second, time.Since(start))
-					require.Len(t, asError(t, err).Attempts, 1)
-					counted.requireBalance(t)
-				})
+			bubble.Run(t, name+", "+kind, func(t *testing.T) {
+				counted := &countingBase{base: base(t)}
+				tr := &resilienthttp.Transport{Base: counted, Policy: streamPolicy()}
+				ctx, cancel := row.ctx(t.Context())
+				defer cancel()
+				start := time.Now()
+				_, err := tr.RoundTrip(newRequest(t, "POST", "http://mem.test", "{}").WithContext(ctx))
+				require.ErrorIs(t, err, row.is)
+				require.Equal(t, 2*time.Second, time.Since(start))
+				require.Len(t, asError(t, err).Attempts, 1)
+				counted.requireBalance(t)
 			})
 		}
 	}
@@ -732,22 +711,20 @@ func TestStream_hedge(t *testing.T) {
 		requests int64
 		took     time.Duration
 	}{{true, 2, 3 * time.Second}, {false, 1, time.Minute}} {
-		t.Run(fmt.Sprintf("Idempotent %v", row.harmless), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := inTurn(streaming(wait(time.Minute), "data: first\n\n"), streaming(wait(time.Second), content))
-				policy := streamPolicy()
-				if !row.harmless {
-					policy.Idempotent = nil
-				}
-				tr, url := streamClient(t, policy, server)
-				tr.Hedge = &resilienthttp.Hedge{Delay: 2 * time.Second, MaxRatio: -1}
-				start := time.Now()
-				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-				require.NoError(t, err)
-				require.Equal(t, row.took, time.Since(start))
-				require.Equal(t, row.requests, server.requests.Load())
-				readAll(t, resp)
-			})
+		bubble.Run(t, fmt.Sprintf("Idempotent %v", row.harmless), func(t *testing.T) {
+			server := inTurn(streaming(wait(time.Minute), "data: first\n\n"), streaming(wait(time.Second), content))
+			policy := streamPolicy()
+			if !row.harmless {
+				policy.Idempotent = nil
+			}
+			tr, url := streamClient(t, policy, server)
+			tr.Hedge = &resilienthttp.Hedge{Delay: 2 * time.Second, MaxRatio: -1}
+			start := time.Now()
+			resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
+			require.NoError(t, err)
+			require.Equal(t, row.took, time.Since(start))
+			require.Equal(t, row.requests, server.requests.Load())
+			readAll(t, resp)
 		})
 	}
 }
@@ -842,24 +819,22 @@ func TestPolicy_Idempotent(t *testing.T) {
 		{"false does not make a PUT unsafe", func(*http.Request) bool { return false }, "PUT", 500, 3},
 		{"by path", func(r *http.Request) bool { return r.URL.Path == "/v1/responses" }, "POST", 500, 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				asked := 0
-				policy := streamPolicy()
-				if policy.Idempotent = nil; row.idempotent != nil {
-					policy.Idempotent = func(r *http.Request) bool { asked++; return row.idempotent(r) }
-				}
-				tr, url := streamClient(t, policy, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(row.status) }))
-				resp, err := tr.RoundTrip(newRequest(t, row.method, url, "{}"))
-				require.NoError(t, err)
-				require.Len(t, resilienthttp.Attempts(resp), row.attempts)
-				require.True(t, resilienthttp.InDoubt(resp, nil), "it may be done twice, but it may have been done")
-				require.Empty(t, resp.Request.Header)
-				if row.idempotent != nil {
-					require.Equal(t, 1, asked)
-				}
-				readAll(t, resp)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			asked := 0
+			policy := streamPolicy()
+			if policy.Idempotent = nil; row.idempotent != nil {
+				policy.Idempotent = func(r *http.Request) bool { asked++; return row.idempotent(r) }
+			}
+			tr, url := streamClient(t, policy, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(row.status) }))
+			resp, err := tr.RoundTrip(newRequest(t, row.method, url, "{}"))
+			require.NoError(t, err)
+			require.Len(t, resilienthttp.Attempts(resp), row.attempts)
+			require.True(t, resilienthttp.InDoubt(resp, nil), "it may be done twice, but it may have been done")
+			require.Empty(t, resp.Request.Header)
+			if row.idempotent != nil {
+				require.Equal(t, 1, asked)
+			}
+			readAll(t, resp)
 		})
 	}
 	t.Run("a panic reaches the caller, and the body is closed", func(t *testing.T) {
@@ -874,27 +849,25 @@ func TestPolicy_Idempotent(t *testing.T) {
 // A POST that may be done twice moves to the next endpoint after a failure in doubt, as a GET does.
 func TestPolicy_Idempotent_moves(t *testing.T) {
 	for _, may := range []bool{true, false} {
-		t.Run(fmt.Sprint(may), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				network := memhttp.NewNetwork(t)
-				one := network.Serve(t, "one.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-				network.Serve(t, "two.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-				policy := resilienthttp.Policy{Idempotent: func(*http.Request) bool { return may }}
-				tr := &endpoints.Transport{
-					Endpoints: []endpoints.Endpoint{{Name: "one", URL: &url.URL{Scheme: "http", Host: "one.test"}}, {Name: "two", URL: &url.URL{Scheme: "http", Host: "two.test"}}},
-					Transport: &resilienthttp.Transport{Base: one.Transport(), Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}},
-				}
-				start := time.Now()
-				resp, err := tr.RoundTrip(newRequest(t, "POST", "http://one.test/", "{}"))
-				if !may {
-					require.ErrorIs(t, err, resilienthttp.ErrNotIdempotent)
-					return
-				}
-				require.NoError(t, err)
-				require.Equal(t, "two", lastOf(t, resp).Endpoint)
-				require.Zero(t, time.Since(start), "without a wait")
-				readAll(t, resp)
-			})
+		bubble.Run(t, fmt.Sprint(may), func(t *testing.T) {
+			network := memhttp.NewNetwork(t)
+			one := network.Serve(t, "one.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+			network.Serve(t, "two.test", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+			policy := resilienthttp.Policy{Idempotent: func(*http.Request) bool { return may }}
+			tr := &endpoints.Transport{
+				Endpoints: []endpoints.Endpoint{{Name: "one", URL: &url.URL{Scheme: "http", Host: "one.test"}}, {Name: "two", URL: &url.URL{Scheme: "http", Host: "two.test"}}},
+				Transport: &resilienthttp.Transport{Base: one.Transport(), Policy: policy, Idempotency: resilienthttp.Idempotency{Disabled: true}},
+			}
+			start := time.Now()
+			resp, err := tr.RoundTrip(newRequest(t, "POST", "http://one.test/", "{}"))
+			if !may {
+				require.ErrorIs(t, err, resilienthttp.ErrNotIdempotent)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, "two", lastOf(t, resp).Endpoint)
+			require.Zero(t, time.Since(start), "without a wait")
+			readAll(t, resp)
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -78,38 +79,36 @@ func TestSlowAttempt_copies(t *testing.T) {
 		{name: "15 min without a deadline: the end", method: "POST", copies: []copyOf{never, {}}, want: "1 timeout", took: 15 * m, sent: []time.Duration{0}},
 		{name: "15 min without a deadline: the end of the second attempt too", method: "GET", copies: []copyOf{never}, want: "1 timeout, 2 timeout", took: 15*m + 30*s, sent: []time.Duration{0, 30 * s}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(row.copies...)
-				transport := bareTransport(base, row.max)
-				ctx := t.Context()
-				if row.ctx != nil {
-					ctx = row.ctx(ctx)
-				}
-				if row.deadline > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, row.deadline)
-					defer cancel()
-				}
-				body := "body"
-				if row.method == "GET" || row.method == "DELETE" {
-					body = ""
-				}
-				req := newCall(ctx, t, row.method, body)
-				maps.Copy(req.Header, row.header)
-				start := time.Now()
-				attempts := tripped(t, transport, req)
-				require.Equal(t, row.want, story(attempts))
-				require.Equal(t, row.took, time.Since(start))
-				var sent []time.Duration
-				for i, a := range attempts {
-					require.Equal(t, i+1, a.Number)
-					require.False(t, a.Hedge)
-					sent = append(sent, a.Start.Sub(start))
-				}
-				require.Equal(t, row.sent, sent)
-				base.balanced(t)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := newHedgeBase(row.copies...)
+			transport := bareTransport(base, row.max)
+			ctx := t.Context()
+			if row.ctx != nil {
+				ctx = row.ctx(ctx)
+			}
+			if row.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, row.deadline)
+				defer cancel()
+			}
+			body := "body"
+			if row.method == "GET" || row.method == "DELETE" {
+				body = ""
+			}
+			req := newCall(ctx, t, row.method, body)
+			maps.Copy(req.Header, row.header)
+			start := time.Now()
+			attempts := tripped(t, transport, req)
+			require.Equal(t, row.want, story(attempts))
+			require.Equal(t, row.took, time.Since(start))
+			var sent []time.Duration
+			for i, a := range attempts {
+				require.Equal(t, i+1, a.Number)
+				require.False(t, a.Hedge)
+				sent = append(sent, a.Start.Sub(start))
+			}
+			require.Equal(t, row.sent, sent)
+			base.balanced(t)
 		})
 	}
 }
@@ -126,22 +125,20 @@ func TestSlowAttempt_roomOfCopies(t *testing.T) {
 		{"as slow as there is room: a copy", 3 * time.Second, "1 200, 2 lost"},
 		{"slower: none", 3600 * time.Millisecond, "1 200"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase()
-				transport := bareTransport(base, 2)
-				call := func(after time.Duration) string {
-					base.copies, base.arrivals = []copyOf{{after: after}, {after: after}}, nil
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-					defer cancel()
-					return story(tripped(t, transport, newCall(ctx, t, http.MethodGet, "")))
-				}
-				for range 5 {
-					require.Equal(t, "1 200", call(row.usual))
-				}
-				require.Equal(t, row.want, call(6*time.Second))
-				base.balanced(t)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := newHedgeBase()
+			transport := bareTransport(base, 2)
+			call := func(after time.Duration) string {
+				base.copies, base.arrivals = []copyOf{{after: after}, {after: after}}, nil
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				return story(tripped(t, transport, newCall(ctx, t, http.MethodGet, "")))
+			}
+			for range 5 {
+				require.Equal(t, "1 200", call(row.usual))
+			}
+			require.Equal(t, row.want, call(6*time.Second))
+			base.balanced(t)
 		})
 	}
 }
@@ -157,52 +154,44 @@ func TestSlowAttempt_permitsOfCopies(t *testing.T) {
 		},
 		"none, that is set": func(tr *resilienthttp.Transport) { tr.Policy.AttemptTimeout = -1 },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(copyOf{after: 34 * time.Second}, copyOf{})
-				transport := bareTransport(base, 4)
-				arrange(transport)
-				require.Equal(t, "1 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-				base.balanced(t)
-			})
-		})
-	}
-	t.Run("a winner returns its tokens", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase()
-			transport := bareTransport(base, 4)
-			transport.Budget = tokens(1)
-			transport.Budget.Static = false
-			for range 5 {
-				base.copies, base.arrivals = []copyOf{{after: time.Hour}, {}}, nil
-				require.Equal(t, "1 lost, 2 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
-			}
-		})
-	})
-	t.Run("a copy that is not sent costs nothing", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := newHedgeBase(copyOf{after: 31 * time.Second})
-			transport := bareTransport(base, 4)
-			transport.Budget = tokens(1)
-			req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body")
-			body := req.GetBody
-			req.GetBody = func() (io.ReadCloser, error) { time.Sleep(2 * time.Second); return body() }
-			require.Equal(t, "1 200", story(tripped(t, transport, req)))
-			base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
-		})
-	})
-	t.Run("GetBody panics", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, name, func(t *testing.T) {
 			base := newHedgeBase(copyOf{after: 34 * time.Second}, copyOf{})
 			transport := bareTransport(base, 4)
-			transport.Budget = tokens(1)
-			req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body")
-			req.GetBody = func() (io.ReadCloser, error) { panic("odd") }
-			require.Equal(t, "1 200", story(tripped(t, transport, req)))
-			base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
-			require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the token was returned")
+			arrange(transport)
+			require.Equal(t, "1 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+			base.balanced(t)
 		})
+	}
+	bubble.Run(t, "a winner returns its tokens", func(t *testing.T) {
+		base := newHedgeBase()
+		transport := bareTransport(base, 4)
+		transport.Budget = tokens(1)
+		transport.Budget.Static = false
+		for range 5 {
+			base.copies, base.arrivals = []copyOf{{after: time.Hour}, {}}, nil
+			require.Equal(t, "1 lost, 2 200", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		}
+	})
+	bubble.Run(t, "a copy that is not sent costs nothing", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 31 * time.Second})
+		transport := bareTransport(base, 4)
+		transport.Budget = tokens(1)
+		req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body")
+		body := req.GetBody
+		req.GetBody = func() (io.ReadCloser, error) { time.Sleep(2 * time.Second); return body() }
+		require.Equal(t, "1 200", story(tripped(t, transport, req)))
+		base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
+		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
+	})
+	bubble.Run(t, "GetBody panics", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 34 * time.Second}, copyOf{})
+		transport := bareTransport(base, 4)
+		transport.Budget = tokens(1)
+		req := newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body")
+		req.GetBody = func() (io.ReadCloser, error) { panic("odd") }
+		require.Equal(t, "1 200", story(tripped(t, transport, req)))
+		base.copies, base.arrivals = []copyOf{{status: 503}, {}}, nil
+		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2, "the token was returned")
 	})
 }
 
@@ -276,50 +265,46 @@ func TestUploads(t *testing.T) {
 		{name: "answered in time after it", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, answer: 4 * time.Second, took: 44 * time.Second},
 		{name: "answered too late after it", body: zeroBody, length: 40 << 15, timeout: timeout, pause: time.Second, answer: 6 * time.Second, cut: true, took: 45 * time.Second},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls := 0
-				base := roundTripper(func(r *http.Request) (*http.Response, error) {
-					calls++
-					defer r.Body.Close()
-					wire := &slowWire{ctx: r.Context(), pause: row.pause, stall: row.stall}
-					if _, err := io.Copy(wire, r.Body); err != nil {
-						return nil, err
-					}
-					require.Equal(t, 40<<15, wire.sent)
-					return after(row.answer, status(200))(r)
-				})
-				transport := bareTransport(base, 1)
-				transport.Policy.AttemptTimeout = row.timeout
-				req := newCall(t.Context(), t, http.MethodPut, "")
-				req.Body, req.ContentLength = io.NopCloser(row.body()), row.length
-				start := time.Now()
-				resp, err := transport.RoundTrip(req)
-				require.Equal(t, row.took, time.Since(start))
-				if row.cut {
-					require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
-				} else {
-					require.NoError(t, err)
-					readAll(t, resp)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			calls := 0
+			base := roundTripper(func(r *http.Request) (*http.Response, error) {
+				calls++
+				defer r.Body.Close()
+				wire := &slowWire{ctx: r.Context(), pause: row.pause, stall: row.stall}
+				if _, err := io.Copy(wire, r.Body); err != nil {
+					return nil, err
 				}
-				require.Equal(t, 1, calls)
+				require.Equal(t, 40<<15, wire.sent)
+				return after(row.answer, status(200))(r)
 			})
+			transport := bareTransport(base, 1)
+			transport.Policy.AttemptTimeout = row.timeout
+			req := newCall(t.Context(), t, http.MethodPut, "")
+			req.Body, req.ContentLength = io.NopCloser(row.body()), row.length
+			start := time.Now()
+			resp, err := transport.RoundTrip(req)
+			require.Equal(t, row.took, time.Since(start))
+			if row.cut {
+				require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
+			} else {
+				require.NoError(t, err)
+				readAll(t, resp)
+			}
+			require.Equal(t, 1, calls)
 		})
 	}
-	t.Run("§4.19 no deadline header while progress extends the timeout", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			base := script(status(200))
-			transport := bareTransport(base, 1)
-			transport.Policy.AttemptTimeout = timeout
-			for length, want := range map[int64]string{1 << 10: "5000", 1 << 20: "60000"} {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				req := newCall(ctx, t, http.MethodPut, strings.Repeat("x", int(length)))
-				tripped(t, transport, req)
-				calls := base.calls()
-				require.Equal(t, want, calls[len(calls)-1].Header.Get("X-Request-Timeout-Ms"))
-				cancel()
-			}
-		})
+	bubble.Run(t, "§4.19 no deadline header while progress extends the timeout", func(t *testing.T) {
+		base := script(status(200))
+		transport := bareTransport(base, 1)
+		transport.Policy.AttemptTimeout = timeout
+		for length, want := range map[int64]string{1 << 10: "5000", 1 << 20: "60000"} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			req := newCall(ctx, t, http.MethodPut, strings.Repeat("x", int(length)))
+			tripped(t, transport, req)
+			calls := base.calls()
+			require.Equal(t, want, calls[len(calls)-1].Header.Get("X-Request-Timeout-Ms"))
+			cancel()
+		}
 	})
 	t.Run("small ones are not touched", func(t *testing.T) {
 		base := script(status(200))
@@ -465,59 +450,55 @@ func TestSlowAttempt_overHTTP(t *testing.T) {
 		options []memhttp.Option
 	}{{"HTTP/1", nil}, {"HTTP/2", []memhttp.Option{memhttp.HTTP2()}}} {
 		for method, calls := range map[string]int64{http.MethodGet: 2, http.MethodPost: 1} {
-			t.Run(proto.name+" "+method, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var served atomic.Int64
-					s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						served.Add(1)
-						_, _ = io.Copy(io.Discard, r.Body)
-						select {
-						case <-time.After(40 * time.Second):
-							_, _ = io.WriteString(w, "late")
-						case <-r.Context().Done():
-						}
-					}), proto.options...)
-					client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
-					defer client.CloseIdleConnections()
-					start := time.Now()
-					resp, err := client.Do(newRequest(t, method, s.URL, strings.Repeat("x", 4*int(calls%2))))
-					require.NoError(t, err)
-					require.Equal(t, "late", readAll(t, resp))
-					require.Equal(t, 40*time.Second, time.Since(start))
-					require.Equal(t, calls, served.Load())
-				})
-			})
-		}
-		t.Run(proto.name+" upload", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var served, size atomic.Int64
-				s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			bubble.Run(t, proto.name+" "+method, func(t *testing.T) {
+				var served atomic.Int64
+				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					served.Add(1)
-					buf := make([]byte, 64<<10)
-					for { // about 40 s for all of it
-						n, err := io.ReadFull(r.Body, buf)
-						if size.Add(int64(n)); err != nil {
-							return
-						}
-						time.Sleep(time.Second)
+					_, _ = io.Copy(io.Discard, r.Body)
+					select {
+					case <-time.After(40 * time.Second):
+						_, _ = io.WriteString(w, "late")
+					case <-r.Context().Done():
 					}
 				}), proto.options...)
-				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 buffers a megabyte
+				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
 				defer client.CloseIdleConnections()
-				for _, body := range []io.Reader{strings.NewReader(strings.Repeat("x", 40<<16)), io.LimitReader(zeros{}, 40<<16)} {
-					served.Store(0)
-					size.Store(0)
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, body)
-					require.NoError(t, err)
-					start := time.Now()
-					resp, err := client.Do(req)
-					require.NoError(t, err)
-					readAll(t, resp)
-					require.Greater(t, time.Since(start), 35*time.Second)
-					require.EqualValues(t, 1, served.Load())
-					require.EqualValues(t, 40<<16, size.Load())
-				}
+				start := time.Now()
+				resp, err := client.Do(newRequest(t, method, s.URL, strings.Repeat("x", 4*int(calls%2))))
+				require.NoError(t, err)
+				require.Equal(t, "late", readAll(t, resp))
+				require.Equal(t, 40*time.Second, time.Since(start))
+				require.Equal(t, calls, served.Load())
 			})
+		}
+		bubble.Run(t, proto.name+" upload", func(t *testing.T) {
+			var served, size atomic.Int64
+			s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				served.Add(1)
+				buf := make([]byte, 64<<10)
+				for { // about 40 s for all of it
+					n, err := io.ReadFull(r.Body, buf)
+					if size.Add(int64(n)); err != nil {
+						return
+					}
+					time.Sleep(time.Second)
+				}
+			}), proto.options...)
+			client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 buffers a megabyte
+			defer client.CloseIdleConnections()
+			for _, body := range []io.Reader{strings.NewReader(strings.Repeat("x", 40<<16)), io.LimitReader(zeros{}, 40<<16)} {
+				served.Store(0)
+				size.Store(0)
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, s.URL, body)
+				require.NoError(t, err)
+				start := time.Now()
+				resp, err := client.Do(req)
+				require.NoError(t, err)
+				readAll(t, resp)
+				require.Greater(t, time.Since(start), 35*time.Second)
+				require.EqualValues(t, 1, served.Load())
+				require.EqualValues(t, 40<<16, size.Load())
+			}
 		})
 	}
 }
@@ -541,20 +522,18 @@ func TestPanickingHook_closesBodies(t *testing.T) {
 		"both fail, the copy last":  {{after: 35 * time.Second, status: 503}, {after: 10 * time.Second, status: 502}},
 		"the copy answers":          {{after: 35 * time.Second, status: 503}, {after: 10 * time.Second}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := newHedgeBase(copies...)
-				transport := bareTransport(base, 4)
-				transport.Trace = &resilienthttp.Trace{AttemptDone: func(a *resilienthttp.Attempt) {
-					if a.Number == 2 {
-						panic("odd")
-					}
-				}}
-				require.PanicsWithValue(t, "odd", func() {
-					_, _ = transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-				})
-				base.balanced(t)
+		bubble.Run(t, name, func(t *testing.T) {
+			base := newHedgeBase(copies...)
+			transport := bareTransport(base, 4)
+			transport.Trace = &resilienthttp.Trace{AttemptDone: func(a *resilienthttp.Attempt) {
+				if a.Number == 2 {
+					panic("odd")
+				}
+			}}
+			require.PanicsWithValue(t, "odd", func() {
+				_, _ = transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
 			})
+			base.balanced(t)
 		})
 	}
 }

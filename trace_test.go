@@ -28,6 +28,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
@@ -231,62 +232,56 @@ func TestTraceContent(t *testing.T) {
 // §4.24: the hook is called when a wait begins.
 func TestTrace_QueueWait(t *testing.T) {
 	const s = time.Second
-	t.Run("queued for a quota", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			begun := time.Now()
-			recorded, number := make(chan time.Time, 2), make(chan int, 2)
-			tr := &resilienthttp.Transport{
-				Base: script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10")),
-				Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
-					require.Equal(t, "/things", a.Request.URL.Path, "the caller's")
-					require.InDelta(t, 10*s, a.RetryWait, float64(2*s))
-					require.Zero(t, a.Start)
-					require.False(t, a.FixedLimit, "the wait is for a quota of the server")
-					recorded <- time.Now()
-					number <- a.Number
-				}},
-			}
-			answered(t, tr)
-			require.Empty(t, recorded, "the first does not wait")
-			answered(t, tr)
-			require.Equal(t, begun, <-recorded)
-			require.Equal(t, 1, <-number)
-			require.GreaterOrEqual(t, time.Since(begun), 9*s)
-			require.GreaterOrEqual(t, known(t, tr).Slowest.QueueWait, 9*s)
-		})
+	bubble.Run(t, "queued for a quota", func(t *testing.T) {
+		begun := time.Now()
+		recorded, number := make(chan time.Time, 2), make(chan int, 2)
+		tr := &resilienthttp.Transport{
+			Base: script(status(200, "X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10")),
+			Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
+				require.Equal(t, "/things", a.Request.URL.Path, "the caller's")
+				require.InDelta(t, 10*s, a.RetryWait, float64(2*s))
+				require.Zero(t, a.Start)
+				require.False(t, a.FixedLimit, "the wait is for a quota of the server")
+				recorded <- time.Now()
+				number <- a.Number
+			}},
+		}
+		answered(t, tr)
+		require.Empty(t, recorded, "the first does not wait")
+		answered(t, tr)
+		require.Equal(t, begun, <-recorded)
+		require.Equal(t, 1, <-number)
+		require.GreaterOrEqual(t, time.Since(begun), 9*s)
+		require.GreaterOrEqual(t, known(t, tr).Slowest.QueueWait, 9*s)
 	})
-	t.Run("a retry, and no hedge", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var m minutes
-			tr := &resilienthttp.Transport{
-				Base: script(after(3*s, status(503)), status(200)), Policy: every(s), Breaker: never(),
-				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Hedge: &resilienthttp.Hedge{Delay: s},
-				Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
-					m.addf("%d after %v for %v, own %t", a.Number, a.QueueWait, a.RetryWait.Round(time.Millisecond), a.FixedLimit)
-				}},
-			}
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
-			require.Equal(t, []string{"2 after 0s for 6s, own true"}, m.read())
-			attempts := resilienthttp.Attempts(resp)
-			require.False(t, attempts[0].FixedLimit, "it did not wait")
-			require.True(t, attempts[1].FixedLimit)
-		})
+	bubble.Run(t, "a retry, and no hedge", func(t *testing.T) {
+		var m minutes
+		tr := &resilienthttp.Transport{
+			Base: script(after(3*s, status(503)), status(200)), Policy: every(s), Breaker: never(),
+			RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, Hedge: &resilienthttp.Hedge{Delay: s},
+			Trace: &resilienthttp.Trace{QueueWait: func(a *resilienthttp.Attempt) {
+				m.addf("%d after %v for %v, own %t", a.Number, a.QueueWait, a.RetryWait.Round(time.Millisecond), a.FixedLimit)
+			}},
+		}
+		resp, err := tr.RoundTrip(get(t))
+		require.NoError(t, err)
+		require.Equal(t, []string{"2 after 0s for 6s, own true"}, m.read())
+		attempts := resilienthttp.Attempts(resp)
+		require.False(t, attempts[0].FixedLimit, "it did not wait")
+		require.True(t, attempts[1].FixedLimit)
 	})
-	t.Run("a hook that panics returns the probe slot", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr := &resilienthttp.Transport{
-				Base: script(status(503), status(200)), Breaker: nervous(s), Policy: resilienthttp.Policy{MaxAttempts: -1},
-				RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1},
-			}
-			answered(t, tr)
-			time.Sleep(2 * s) // its circuit is half-open
-			panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { panic("hook") }})
-			require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) })
-			require.Zero(t, known(t, tr).Breaker.NotBefore, "the slot is free")
-			answered(t, tr)
-			require.Equal(t, resilienthttp.StateClosed, known(t, tr).Breaker.State)
-		})
+	bubble.Run(t, "a hook that panics returns the probe slot", func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Base: script(status(503), status(200)), Breaker: nervous(s), Policy: resilienthttp.Policy{MaxAttempts: -1},
+			RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1},
+		}
+		answered(t, tr)
+		time.Sleep(2 * s) // its circuit is half-open
+		panicky := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { panic("hook") }})
+		require.Panics(t, func() { _, _ = tr.RoundTrip(get(t).WithContext(panicky)) })
+		require.Zero(t, known(t, tr).Breaker.NotBefore, "the slot is free")
+		answered(t, tr)
+		require.Equal(t, resilienthttp.StateClosed, known(t, tr).Breaker.State)
 	})
 	t.Run("an attempt that is rejected at once does not wait", func(t *testing.T) {
 		var m minutes
@@ -313,26 +308,24 @@ func TestTrace_Rejected(t *testing.T) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, MaxWait: -1}
 		}, 1, resilienthttp.ErrRateLimited},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				transport := bareTransport(puppetStatus(500), 1)
-				row.change(transport)
-				var m minutes
-				var done *resilienthttp.Call
-				transport.Trace = m.trace("T")
-				call := transport.Trace.CallDone
-				transport.Trace.CallDone = func(c *resilienthttp.Call) { call(c); done = c }
-				for range row.before {
-					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				}
-				before := m.read()
-				_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-				require.ErrorIs(t, err, row.reason)
-				require.Equal(t, []string{"T refused 0", "T call 0"}, m.read()[len(before):])
-				require.Same(t, err, done.Err)
-				require.Empty(t, done.Attempts)
-				require.False(t, done.NotBefore.IsZero())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			transport := bareTransport(puppetStatus(500), 1)
+			row.change(transport)
+			var m minutes
+			var done *resilienthttp.Call
+			transport.Trace = m.trace("T")
+			call := transport.Trace.CallDone
+			transport.Trace.CallDone = func(c *resilienthttp.Call) { call(c); done = c }
+			for range row.before {
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+			}
+			before := m.read()
+			_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+			require.ErrorIs(t, err, row.reason)
+			require.Equal(t, []string{"T refused 0", "T call 0"}, m.read()[len(before):])
+			require.Same(t, err, done.Err)
+			require.Empty(t, done.Attempts)
+			require.False(t, done.NotBefore.IsZero())
 		})
 	}
 	t.Run("breaker opens", func(t *testing.T) {
@@ -475,17 +468,15 @@ func TestAttempts(t *testing.T) {
 		require.Equal(t, "second", attempts[1].Response.Header.Get("X-Which"))
 		require.Equal(t, 201, attempts[2].Response.StatusCode)
 	})
-	t.Run("http.Client with a Timeout, and after the body is closed", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			client := &http.Client{Transport: bareTransport(onceThen(503), 3), Timeout: time.Minute}
-			resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
-			require.NoError(t, err)
-			require.Equal(t, []int{1, 2}, numbers(resp))
-			_, err = io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, []int{1, 2}, numbers(resp))
-		})
+	bubble.Run(t, "http.Client with a Timeout, and after the body is closed", func(t *testing.T) {
+		client := &http.Client{Transport: bareTransport(onceThen(503), 3), Timeout: time.Minute}
+		resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
+		require.NoError(t, err)
+		require.Equal(t, []int{1, 2}, numbers(resp))
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, []int{1, 2}, numbers(resp))
 	})
 	t.Run("a redirect's last hop", func(t *testing.T) {
 		n := 0
@@ -517,22 +508,20 @@ func TestAttempts(t *testing.T) {
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, []int{1, 2}, numbers(resp))
 	})
-	t.Run("httputil.ReverseProxy", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			n := memhttp.NewNetwork(t)
-			n.Serve(t, "back.test", faulttest.Sequence(faulttest.Status(503), faulttest.OK("")))
-			var seen []int
-			n.Serve(t, "proxy.test", &httputil.ReverseProxy{
-				Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "back.test"}) },
-				Transport:      bareTransport(n.Transport(), 3),
-				ModifyResponse: func(resp *http.Response) error { seen = numbers(resp); return nil },
-			})
-			resp, err := (&http.Client{Transport: n.Transport()}).Get("http://proxy.test/")
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, 200, resp.StatusCode)
-			require.Equal(t, []int{1, 2}, seen)
+	bubble.Run(t, "httputil.ReverseProxy", func(t *testing.T) {
+		n := memhttp.NewNetwork(t)
+		n.Serve(t, "back.test", faulttest.Sequence(faulttest.Status(503), faulttest.OK("")))
+		var seen []int
+		n.Serve(t, "proxy.test", &httputil.ReverseProxy{
+			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "back.test"}) },
+			Transport:      bareTransport(n.Transport(), 3),
+			ModifyResponse: func(resp *http.Response) error { seen = numbers(resp); return nil },
 		})
+		resp, err := (&http.Client{Transport: n.Transport()}).Get("http://proxy.test/")
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, []int{1, 2}, seen)
 	})
 	t.Run("httputil.DumpResponse", func(t *testing.T) {
 		resp, err := bareTransport(onceThen(503), 3).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
@@ -570,78 +559,74 @@ func logged(t *testing.T, calls func(*resilienthttp.Trace)) (records []map[strin
 // The exact keys and levels of the records.
 func TestLogTrace(t *testing.T) {
 	ms := func(n float64) float64 { return n * 1e6 }
-	t.Run("a retry", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			n := 0
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				time.Sleep(5 * time.Millisecond)
-				if n++; n == 1 {
-					return nil, io.ErrUnexpectedEOF
-				}
-				return puppetAnswer(req, 201), nil
-			}), 3)
-			transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 100 * time.Millisecond }
-			records, _ := logged(t, func(trace *resilienthttp.Trace) {
-				transport.Trace = trace
-				tripped(t, transport, newCall(resilienthttp.WithIdempotencyKey(t.Context(), "invoice-1"), t, http.MethodPost, "body"))
-			})
-			const hash = "sha256:ed8d97c08bf3" // printf invoice-1 | sha256sum
-			require.Equal(t, []map[string]any{
-				{
-					"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "POST", "server.address": "api.test",
-					"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "duration": ms(5),
-				},
-				{
-					"level": "INFO", "msg": "retry scheduled", "event": "retry_scheduled", "http.request.method": "POST", "server.address": "api.test",
-					"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "retry_wait": ms(100),
-				},
-				{
-					"level": "DEBUG", "msg": "attempt done", "event": "attempt_done", "http.request.method": "POST", "server.address": "api.test",
-					"scope": "api.test", "attempt": 2.0, "verdict": "success", "http.response.status_code": 201.0, "idempotency_key_hash": hash, "duration": ms(5),
-				},
-				{
-					"level": "DEBUG", "msg": "call done", "event": "call_done", "http.request.method": "POST", "server.address": "api.test",
-					"scope": "api.test", "attempts": 2.0, "http.response.status_code": 201.0, "duration": ms(110),
-					"queue_wait": 0.0, "in_flight": ms(10), "retry_wait": ms(100),
-				},
-			}, records)
+	bubble.Run(t, "a retry", func(t *testing.T) {
+		n := 0
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(5 * time.Millisecond)
+			if n++; n == 1 {
+				return nil, io.ErrUnexpectedEOF
+			}
+			return puppetAnswer(req, 201), nil
+		}), 3)
+		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 100 * time.Millisecond }
+		records, _ := logged(t, func(trace *resilienthttp.Trace) {
+			transport.Trace = trace
+			tripped(t, transport, newCall(resilienthttp.WithIdempotencyKey(t.Context(), "invoice-1"), t, http.MethodPost, "body"))
 		})
+		const hash = "sha256:ed8d97c08bf3" // printf invoice-1 | sha256sum
+		require.Equal(t, []map[string]any{
+			{
+				"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "POST", "server.address": "api.test",
+				"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "duration": ms(5),
+			},
+			{
+				"level": "INFO", "msg": "retry scheduled", "event": "retry_scheduled", "http.request.method": "POST", "server.address": "api.test",
+				"scope": "api.test", "attempt": 1.0, "verdict": "transient", "error": "unexpected EOF", "error.type": "eof", "idempotency_key_hash": hash, "retry_wait": ms(100),
+			},
+			{
+				"level": "DEBUG", "msg": "attempt done", "event": "attempt_done", "http.request.method": "POST", "server.address": "api.test",
+				"scope": "api.test", "attempt": 2.0, "verdict": "success", "http.response.status_code": 201.0, "idempotency_key_hash": hash, "duration": ms(5),
+			},
+			{
+				"level": "DEBUG", "msg": "call done", "event": "call_done", "http.request.method": "POST", "server.address": "api.test",
+				"scope": "api.test", "attempts": 2.0, "http.response.status_code": 201.0, "duration": ms(110),
+				"queue_wait": 0.0, "in_flight": ms(10), "retry_wait": ms(100),
+			},
+		}, records)
 	})
-	t.Run("a failure, the breaker, and a rejection", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			transport := bareTransport(puppetStatus(500), 1)
-			transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, MaxWait: -1}
-			records, _ := logged(t, func(trace *resilienthttp.Trace) {
-				ctx := resilienthttp.WithTrace(t.Context(), trace)
-				tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-				tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-			})
-			require.Len(t, records, 4)
-			require.Equal(t, map[string]any{
-				"level": "WARN", "msg": "breaker changed", "event": "breaker_changed", "scope": "api.test",
-				"openings": 1.0, "from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z", "attempts": 1.0, "failures": 1.0,
-			}, records[0])
-			require.Equal(t, map[string]any{
-				"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "GET", "server.address": "api.test",
-				"scope": "api.test", "attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0,
-			}, records[1])
-			require.Equal(t, map[string]any{
-				"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
-				"scope": "api.test", "attempts": 1.0, "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0, "stop_reason": "max_attempts",
-				"transcript": records[2]["transcript"], "not_before": records[2]["not_before"],
-			}, records[2])
-			require.Contains(t, records[2]["transcript"], "GET to api.test: 500, 1 attempt, 0s, began 2000-01-01 00:00:00.000\nat  event      took  result\n0s  attempt 1  0s    500, transient\n0s  no retry         no retries left, next call in ")
-			require.Contains(t, records[3]["error"], "circuit breaker is open")
-			require.Contains(t, records[3], "not_before")
-			require.Contains(t, records[3]["transcript"], "next call in ")
-			delete(records[3], "transcript")
-			delete(records[3], "error")
-			delete(records[3], "not_before")
-			require.Equal(t, map[string]any{
-				"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
-				"scope": "api.test", "attempts": 0.0, "duration": 0.0, "error.type": "breaker_open",
-			}, records[3])
+	bubble.Run(t, "a failure, the breaker, and a rejection", func(t *testing.T) {
+		transport := bareTransport(puppetStatus(500), 1)
+		transport.Breaker = &resilienthttp.Breaker{MinRequests: 1, MaxWait: -1}
+		records, _ := logged(t, func(trace *resilienthttp.Trace) {
+			ctx := resilienthttp.WithTrace(t.Context(), trace)
+			tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+			tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
 		})
+		require.Len(t, records, 4)
+		require.Equal(t, map[string]any{
+			"level": "WARN", "msg": "breaker changed", "event": "breaker_changed", "scope": "api.test",
+			"openings": 1.0, "from": "closed", "to": "open", "at": "2000-01-01T00:00:00Z", "attempts": 1.0, "failures": 1.0,
+		}, records[0])
+		require.Equal(t, map[string]any{
+			"level": "WARN", "msg": "attempt failed", "event": "attempt_failed", "http.request.method": "GET", "server.address": "api.test",
+			"scope": "api.test", "attempt": 1.0, "verdict": "transient", "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0,
+		}, records[1])
+		require.Equal(t, map[string]any{
+			"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
+			"scope": "api.test", "attempts": 1.0, "http.response.status_code": 500.0, "error.type": "500", "duration": 0.0, "stop_reason": "max_attempts",
+			"transcript": records[2]["transcript"], "not_before": records[2]["not_before"],
+		}, records[2])
+		require.Contains(t, records[2]["transcript"], "GET to api.test: 500, 1 attempt, 0s, began 2000-01-01 00:00:00.000\nat  event      took  result\n0s  attempt 1  0s    500, transient\n0s  no retry         no retries left, next call in ")
+		require.Contains(t, records[3]["error"], "circuit breaker is open")
+		require.Contains(t, records[3], "not_before")
+		require.Contains(t, records[3]["transcript"], "next call in ")
+		delete(records[3], "transcript")
+		delete(records[3], "error")
+		delete(records[3], "not_before")
+		require.Equal(t, map[string]any{
+			"level": "ERROR", "msg": "call failed", "event": "call_failed", "http.request.method": "GET", "server.address": "api.test",
+			"scope": "api.test", "attempts": 0.0, "duration": 0.0, "error.type": "breaker_open",
+		}, records[3])
 	})
 	t.Run("a permanent error is logged at debug", func(t *testing.T) {
 		records, _ := logged(t, func(trace *resilienthttp.Trace) {
@@ -651,42 +636,38 @@ func TestLogTrace(t *testing.T) {
 		require.Equal(t, "DEBUG", records[0]["level"])
 		require.Equal(t, "DEBUG", records[1]["level"])
 	})
-	t.Run("why a call took ten seconds", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			records, _ := logged(t, func(trace *resilienthttp.Trace) {
-				transport := bareTransport(puppetStatus(200), 1)
-				transport.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
-				transport.Trace = trace
-				for range 2 {
-					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-				}
-			})
-			require.Len(t, records, 5)
-			require.Equal(t, map[string]any{
-				"level": "INFO", "msg": "attempt queued", "event": "attempt_queued", "http.request.method": "GET", "server.address": "api.test",
-				"scope": "api.test", "attempt": 1.0, "estimated_wait": ms(10_000),
-			}, records[2])
-			require.InDelta(t, ms(10_000), records[4]["queue_wait"], ms(1))
-			require.InDelta(t, ms(10_000), records[4]["duration"], ms(1))
-			require.Equal(t, "INFO", records[4]["level"])
-			require.Equal(t, []any{0.0, 0.0}, []any{records[4]["in_flight"], records[4]["retry_wait"]})
-		})
-	})
-	t.Run("an outage, with the number of suppressed records", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			records, _ := logged(t, func(trace *resilienthttp.Trace) {
-				transport := bareTransport(puppetStatus(500), 1)
-				transport.Trace = trace
-				for range 1000 {
-					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-					time.Sleep(10 * time.Millisecond)
-				}
-				time.Sleep(20 * time.Second)
+	bubble.Run(t, "why a call took ten seconds", func(t *testing.T) {
+		records, _ := logged(t, func(trace *resilienthttp.Trace) {
+			transport := bareTransport(puppetStatus(200), 1)
+			transport.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
+			transport.Trace = trace
+			for range 2 {
 				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-			})
-			require.LessOrEqual(t, len(records), 1001+10*10+1, "of 2,002")
-			require.Equal(t, map[any]int{"attempt_failed": 1001, "call_failed": 1001}, written(records), "each record is written or counted")
+			}
 		})
+		require.Len(t, records, 5)
+		require.Equal(t, map[string]any{
+			"level": "INFO", "msg": "attempt queued", "event": "attempt_queued", "http.request.method": "GET", "server.address": "api.test",
+			"scope": "api.test", "attempt": 1.0, "estimated_wait": ms(10_000),
+		}, records[2])
+		require.InDelta(t, ms(10_000), records[4]["queue_wait"], ms(1))
+		require.InDelta(t, ms(10_000), records[4]["duration"], ms(1))
+		require.Equal(t, "INFO", records[4]["level"])
+		require.Equal(t, []any{0.0, 0.0}, []any{records[4]["in_flight"], records[4]["retry_wait"]})
+	})
+	bubble.Run(t, "an outage, with the number of suppressed records", func(t *testing.T) {
+		records, _ := logged(t, func(trace *resilienthttp.Trace) {
+			transport := bareTransport(puppetStatus(500), 1)
+			transport.Trace = trace
+			for range 1000 {
+				tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+				time.Sleep(10 * time.Millisecond)
+			}
+			time.Sleep(20 * time.Second)
+			tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+		})
+		require.LessOrEqual(t, len(records), 1001+10*10+1, "of 2,002")
+		require.Equal(t, map[any]int{"attempt_failed": 1001, "call_failed": 1001}, written(records), "each record is written or counted")
 	})
 	t.Run("an empty method is GET", func(t *testing.T) {
 		records, _ := logged(t, func(trace *resilienthttp.Trace) {
@@ -752,42 +733,38 @@ func written(records []map[string]any) map[any]int {
 // counts the others.
 func TestLogTrace_manyHosts(t *testing.T) {
 	for _, hosts := range []int{1, 20, 200, 3000} {
-		t.Run(fmt.Sprintf("%d hosts fail: each record is written or counted", hosts), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const calls, seconds = 3000, 15
-				records, _ := logged(t, func(trace *resilienthttp.Trace) {
-					transport := bareTransport(puppetStatus(500), 1)
-					transport.Trace = trace
-					for i := range calls {
-						tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i%hosts), ""))
-						time.Sleep(seconds * time.Second / calls)
-					}
-					time.Sleep(time.Second)
-					tripped(t, transport, newRequest(t, http.MethodGet, "http://last.test/", "")) // it reports what was suppressed
-				})
-				require.LessOrEqual(t, len(records), (10+100)*(seconds+2))
-				require.Equal(t, map[any]int{"attempt_failed": calls + 1, "call_failed": calls + 1}, written(records), "no record is lost")
+		bubble.Run(t, fmt.Sprintf("%d hosts fail: each record is written or counted", hosts), func(t *testing.T) {
+			const calls, seconds = 3000, 15
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				transport := bareTransport(puppetStatus(500), 1)
+				transport.Trace = trace
+				for i := range calls {
+					tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i%hosts), ""))
+					time.Sleep(seconds * time.Second / calls)
+				}
+				time.Sleep(time.Second)
+				tripped(t, transport, newRequest(t, http.MethodGet, "http://last.test/", "")) // it reports what was suppressed
 			})
+			require.LessOrEqual(t, len(records), (10+100)*(seconds+2))
+			require.Equal(t, map[any]int{"attempt_failed": calls + 1, "call_failed": calls + 1}, written(records), "no record is lost")
 		})
 	}
-	t.Run("in any second: at most 100 and ten", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			handler := &timesHandler{}
-			transport := bareTransport(puppetStatus(500), 1)
-			transport.Trace = resilienthttp.LogTrace(slog.New(handler))
-			for i := range 5000 {
-				tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i%200), ""))
-				time.Sleep(time.Millisecond)
-			}
-			perSecond := map[int64]int{}
-			for _, at := range handler.times {
-				perSecond[at.Unix()]++
-			}
-			for second, n := range perSecond {
-				require.LessOrEqual(t, n, 110, second)
-			}
-			require.Greater(t, len(handler.times), 30)
-		})
+	bubble.Run(t, "in any second: at most 100 and ten", func(t *testing.T) {
+		handler := &timesHandler{}
+		transport := bareTransport(puppetStatus(500), 1)
+		transport.Trace = resilienthttp.LogTrace(slog.New(handler))
+		for i := range 5000 {
+			tripped(t, transport, newRequest(t, http.MethodGet, fmt.Sprintf("http://host-%d.test/", i%200), ""))
+			time.Sleep(time.Millisecond)
+		}
+		perSecond := map[int64]int{}
+		for _, at := range handler.times {
+			perSecond[at.Unix()]++
+		}
+		for second, n := range perSecond {
+			require.LessOrEqual(t, n, 110, second)
+		}
+		require.Greater(t, len(handler.times), 30)
 	})
 }
 
@@ -795,43 +772,41 @@ func TestLogTrace_manyHosts(t *testing.T) {
 // the number of all suppressed records, at each level of the logger.
 func TestLogTrace_shortOutage(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelError} {
-		t.Run(level.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var out bytes.Buffer
-				down := true
-				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-					if down {
-						return puppetAnswer(req, 503), nil
-					}
-					return puppetAnswer(req, 200), nil
-				}), 1)
-				transport.Breaker = &resilienthttp.Breaker{MinRequests: 100}
-				transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: level})))
-				call := func() { tripped(t, transport, newRequest(t, http.MethodGet, "http://api.test/", "")) }
-				for range 400 {
-					call()
-					time.Sleep(2 * time.Millisecond)
+		bubble.Run(t, level.String(), func(t *testing.T) {
+			var out bytes.Buffer
+			down := true
+			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+				if down {
+					return puppetAnswer(req, 503), nil
 				}
-				down = false
-				for range 60 {
-					time.Sleep(time.Second)
-					call()
-				}
-				down = true
+				return puppetAnswer(req, 200), nil
+			}), 1)
+			transport.Breaker = &resilienthttp.Breaker{MinRequests: 100}
+			transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: level})))
+			call := func() { tripped(t, transport, newRequest(t, http.MethodGet, "http://api.test/", "")) }
+			for range 400 {
 				call()
-				var records []map[string]any
-				for line := range strings.Lines(out.String()) {
-					var record map[string]any
-					require.NoError(t, json.Unmarshal([]byte(line), &record))
-					records = append(records, record)
-				}
-				events := written(records)
-				require.Equal(t, 401, events["call_failed"])
-				if level < slog.LevelError {
-					require.Positive(t, events["breaker_changed"])
-					require.Greater(t, events["attempt_failed"], 100)
-				}
-			})
+				time.Sleep(2 * time.Millisecond)
+			}
+			down = false
+			for range 60 {
+				time.Sleep(time.Second)
+				call()
+			}
+			down = true
+			call()
+			var records []map[string]any
+			for line := range strings.Lines(out.String()) {
+				var record map[string]any
+				require.NoError(t, json.Unmarshal([]byte(line), &record))
+				records = append(records, record)
+			}
+			events := written(records)
+			require.Equal(t, 401, events["call_failed"])
+			if level < slog.LevelError {
+				require.Positive(t, events["breaker_changed"])
+				require.Greater(t, events["attempt_failed"], 100)
+			}
 		})
 	}
 }
@@ -859,63 +834,61 @@ func TestLogTrace_night(t *testing.T) {
 		}
 		return picked
 	}
-	t.Run("an outage of a minute: two changes, and each call", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			start, failed := time.Now(), map[string]bool{}
-			var state resilienthttp.BreakerStatus
-			var refused atomic.Int64
-			records, _ := logged(t, func(trace *resilienthttp.Trace) {
-				tr := &resilienthttp.Transport{Trace: trace, Base: puppet(func(req *http.Request) (*http.Response, error) {
-					if at := time.Since(start); at >= time.Minute && at < 2*time.Minute {
-						refused.Add(1)
-						return nil, syscall.ECONNREFUSED
-					}
-					return puppetAnswer(req, 200), nil
-				})}
-				var mu sync.Mutex
-				var calls sync.WaitGroup
-				for i := range 3 * 60 * 8 {
-					if i == 110*8 {
-						state = tr.State().Scopes[0].Breaker
-					}
-					calls.Go(func() {
-						ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(t.Context(), strconv.Itoa(i)), 10*time.Second)
-						defer cancel()
-						resp, err := tr.RoundTrip(newCall(ctx, t, http.MethodPost, "charge"))
-						if err == nil {
-							require.NoError(t, resp.Body.Close())
-							return
-						}
-						mu.Lock()
-						defer mu.Unlock()
-						failed[idempotencykey.Hash(strconv.Itoa(i))] = true
-					})
-					time.Sleep(time.Second / 8)
+	bubble.Run(t, "an outage of a minute: two changes, and each call", func(t *testing.T) {
+		start, failed := time.Now(), map[string]bool{}
+		var state resilienthttp.BreakerStatus
+		var refused atomic.Int64
+		records, _ := logged(t, func(trace *resilienthttp.Trace) {
+			tr := &resilienthttp.Transport{Trace: trace, Base: puppet(func(req *http.Request) (*http.Response, error) {
+				if at := time.Since(start); at >= time.Minute && at < 2*time.Minute {
+					refused.Add(1)
+					return nil, syscall.ECONNREFUSED
 				}
-				calls.Wait()
-			})
-			changes := pick(records, "breaker_changed")
-			require.Len(t, changes, 2)
-			require.Equal(t, []any{"closed", "open"}, []any{changes[0]["from"], changes[0]["to"]})
-			require.Equal(t, []any{"half-open", "closed"}, []any{changes[1]["from"], changes[1]["to"]})
-			require.GreaterOrEqual(t, changes[0]["failures"], 5.0)
-			require.NotContains(t, changes[0], "failed_probes")
-			require.InDelta(t, 60e9, changes[1]["duration"], 3e9)
-			require.Equal(t, int(refused.Load()), int(changes[0]["failures"].(float64))+int(changes[1]["failed_probes"].(float64)))
-			require.Equal(t, start.Add(time.Minute).Truncate(time.Second), state.OpenedAt.Truncate(time.Second))
-			require.Positive(t, state.FailedProbes)
-			require.Less(t, float64(state.FailedProbes), changes[1]["failed_probes"])
-
-			require.Greater(t, len(failed), 100)
-			hashes := map[string]bool{}
-			for _, r := range pick(records, "call_failed") {
-				require.NotContains(t, r, "suppressed")
-				require.NotContains(t, r, "in_doubt", "a refused connection is no doubt")
-				require.False(t, hashes[r["idempotency_key_hash"].(string)], "one record a call")
-				hashes[r["idempotency_key_hash"].(string)] = true
+				return puppetAnswer(req, 200), nil
+			})}
+			var mu sync.Mutex
+			var calls sync.WaitGroup
+			for i := range 3 * 60 * 8 {
+				if i == 110*8 {
+					state = tr.State().Scopes[0].Breaker
+				}
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(t.Context(), strconv.Itoa(i)), 10*time.Second)
+					defer cancel()
+					resp, err := tr.RoundTrip(newCall(ctx, t, http.MethodPost, "charge"))
+					if err == nil {
+						require.NoError(t, resp.Body.Close())
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					failed[idempotencykey.Hash(strconv.Itoa(i))] = true
+				})
+				time.Sleep(time.Second / 8)
 			}
-			require.Equal(t, failed, hashes)
+			calls.Wait()
 		})
+		changes := pick(records, "breaker_changed")
+		require.Len(t, changes, 2)
+		require.Equal(t, []any{"closed", "open"}, []any{changes[0]["from"], changes[0]["to"]})
+		require.Equal(t, []any{"half-open", "closed"}, []any{changes[1]["from"], changes[1]["to"]})
+		require.GreaterOrEqual(t, changes[0]["failures"], 5.0)
+		require.NotContains(t, changes[0], "failed_probes")
+		require.InDelta(t, 60e9, changes[1]["duration"], 3e9)
+		require.Equal(t, int(refused.Load()), int(changes[0]["failures"].(float64))+int(changes[1]["failed_probes"].(float64)))
+		require.Equal(t, start.Add(time.Minute).Truncate(time.Second), state.OpenedAt.Truncate(time.Second))
+		require.Positive(t, state.FailedProbes)
+		require.Less(t, float64(state.FailedProbes), changes[1]["failed_probes"])
+
+		require.Greater(t, len(failed), 100)
+		hashes := map[string]bool{}
+		for _, r := range pick(records, "call_failed") {
+			require.NotContains(t, r, "suppressed")
+			require.NotContains(t, r, "in_doubt", "a refused connection is no doubt")
+			require.False(t, hashes[r["idempotency_key_hash"].(string)], "one record a call")
+			hashes[r["idempotency_key_hash"].(string)] = true
+		}
+		require.Equal(t, failed, hashes)
 	})
 	for _, row := range []struct {
 		name, method       string
@@ -929,28 +902,26 @@ func TestLogTrace_night(t *testing.T) {
 		{"a GET ends with 501: failed, too", http.MethodGet, 501, 101, 400, false, true},
 		{"a GET ends with 404: not failed", http.MethodGet, 404, 0, 0, false, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				records, _ := logged(t, func(trace *resilienthttp.Trace) {
-					tr := bareTransport(puppetStatus(row.status), 1)
-					tr.Trace, tr.Breaker = trace, &resilienthttp.Breaker{FailureRatio: -1}
-					for range 500 {
-						tripped(t, tr, newCall(t.Context(), t, row.method, ""))
-						time.Sleep(time.Millisecond)
-					}
-					time.Sleep(time.Second)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				tr := bareTransport(puppetStatus(row.status), 1)
+				tr.Trace, tr.Breaker = trace, &resilienthttp.Breaker{FailureRatio: -1}
+				for range 500 {
 					tripped(t, tr, newCall(t.Context(), t, row.method, ""))
-				})
-				calls := pick(records, "call_failed")
-				require.Len(t, calls, row.written)
-				if !row.hasRecord {
-					return
+					time.Sleep(time.Millisecond)
 				}
-				last := calls[len(calls)-1]
-				doubt, _ := last["in_doubt"].(bool)
-				leftOut, _ := last["suppressed"].(float64)
-				require.Equal(t, []any{row.inDoubt, row.leftOut}, []any{doubt, int(leftOut)})
+				time.Sleep(time.Second)
+				tripped(t, tr, newCall(t.Context(), t, row.method, ""))
 			})
+			calls := pick(records, "call_failed")
+			require.Len(t, calls, row.written)
+			if !row.hasRecord {
+				return
+			}
+			last := calls[len(calls)-1]
+			doubt, _ := last["in_doubt"].(bool)
+			leftOut, _ := last["suppressed"].(float64)
+			require.Equal(t, []any{row.inDoubt, row.leftOut}, []any{doubt, int(leftOut)})
 		})
 	}
 }
@@ -974,32 +945,30 @@ func TestLogTrace_clientErrors(t *testing.T) {
 		{"successes: not logged", []int{200}, time.Second, 300, 0},
 		{"5xx: not logged as client errors", []int{500}, time.Second, 300, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				records, _ := logged(t, func(trace *resilienthttp.Trace) {
-					n := 0
-					transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-						n++
-						return puppetAnswer(req, row.statuses[(n-1)%len(row.statuses)]), nil
-					}), 1)
-					transport.Trace = trace
-					for range row.calls {
-						tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-						time.Sleep(row.every)
-					}
-				})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
 				n := 0
-				for _, r := range records {
-					if r["event"] == "client_errors" {
-						n++
-						require.Equal(t, "WARN", r["level"])
-						require.Equal(t, "api.test", r["scope"])
-						require.Positive(t, r["client_errors"])
-						require.Equal(t, fmt.Sprint(r["http.response.status_code"]), r["error.type"])
-					}
+				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+					n++
+					return puppetAnswer(req, row.statuses[(n-1)%len(row.statuses)]), nil
+				}), 1)
+				transport.Trace = trace
+				for range row.calls {
+					tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
+					time.Sleep(row.every)
 				}
-				require.Equal(t, row.want, n)
 			})
+			n := 0
+			for _, r := range records {
+				if r["event"] == "client_errors" {
+					n++
+					require.Equal(t, "WARN", r["level"])
+					require.Equal(t, "api.test", r["scope"])
+					require.Positive(t, r["client_errors"])
+					require.Equal(t, fmt.Sprint(r["http.response.status_code"]), r["error.type"])
+				}
+			}
+			require.Equal(t, row.want, n)
 		})
 	}
 }
@@ -1017,57 +986,55 @@ func TestLogTrace_slow(t *testing.T) {
 		{"no response", 40 * time.Millisecond, time.Hour, 2, 4, 0.04, false},
 		{"100 ms instead of 40 ms: not logged", 40 * time.Millisecond, 100 * time.Millisecond, 0, 0, 0, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				records, _ := logged(t, func(trace *resilienthttp.Trace) {
-					transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-						took := row.usual
-						if at := time.Since(start); at > 5*time.Minute && at < 8*time.Minute {
-							took = row.then
+		bubble.Run(t, row.name, func(t *testing.T) {
+			start := time.Now()
+			records, _ := logged(t, func(trace *resilienthttp.Trace) {
+				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+					took := row.usual
+					if at := time.Since(start); at > 5*time.Minute && at < 8*time.Minute {
+						took = row.then
+					}
+					select {
+					case <-time.After(took):
+						return puppetAnswer(req, 200), nil
+					case <-req.Context().Done():
+						return nil, req.Context().Err()
+					}
+				}), 1)
+				transport.Trace, transport.RateLimit = trace, &resilienthttp.RateLimit{}
+				ctx, cancel := context.WithCancel(t.Context())
+				var calls sync.WaitGroup
+				for time.Since(start) < 10*time.Minute && (row.recovers || time.Since(start) < 8*time.Minute) {
+					calls.Go(func() {
+						if resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, "")); err == nil {
+							_ = resp.Body.Close()
 						}
-						select {
-						case <-time.After(took):
-							return puppetAnswer(req, 200), nil
-						case <-req.Context().Done():
-							return nil, req.Context().Err()
-						}
-					}), 1)
-					transport.Trace, transport.RateLimit = trace, &resilienthttp.RateLimit{}
-					ctx, cancel := context.WithCancel(t.Context())
-					var calls sync.WaitGroup
-					for time.Since(start) < 10*time.Minute && (row.recovers || time.Since(start) < 8*time.Minute) {
-						calls.Go(func() {
-							if resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodGet, "")); err == nil {
-								_ = resp.Body.Close()
-							}
-						})
-						time.Sleep(200 * time.Millisecond)
-					}
-					cancel()
-					calls.Wait()
-				})
-				n, recovered := 0, 0
-				for _, r := range records {
-					if r["event"] == "scope_recovered" {
-						recovered++
-						require.InDelta(t, 165e9, r["duration"], 15e9)
-						require.InDelta(t, row.usualSeconds*1e9, r["latency"], 0.06e9)
-						require.LessOrEqual(t, row.least, n, "after the slow ones")
-					}
-					if r["event"] != "scope_slow" {
-						continue
-					}
-					require.Zero(t, recovered, "it does not flap")
-					n++
-					require.Equal(t, []any{"WARN", "scope slow", "api.test"}, []any{r["level"], r["msg"], r["scope"]})
-					require.InDelta(t, row.usualSeconds*1e9, r["usual_latency"], 0.06e9)
-					require.NotZero(t, r["attempts_in_flight"])
+					})
+					time.Sleep(200 * time.Millisecond)
 				}
-				require.GreaterOrEqual(t, n, row.least)
-				require.LessOrEqual(t, n, row.most)
-				require.Equal(t, row.recovers, recovered == 1)
+				cancel()
+				calls.Wait()
 			})
+			n, recovered := 0, 0
+			for _, r := range records {
+				if r["event"] == "scope_recovered" {
+					recovered++
+					require.InDelta(t, 165e9, r["duration"], 15e9)
+					require.InDelta(t, row.usualSeconds*1e9, r["latency"], 0.06e9)
+					require.LessOrEqual(t, row.least, n, "after the slow ones")
+				}
+				if r["event"] != "scope_slow" {
+					continue
+				}
+				require.Zero(t, recovered, "it does not flap")
+				n++
+				require.Equal(t, []any{"WARN", "scope slow", "api.test"}, []any{r["level"], r["msg"], r["scope"]})
+				require.InDelta(t, row.usualSeconds*1e9, r["usual_latency"], 0.06e9)
+				require.NotZero(t, r["attempts_in_flight"])
+			}
+			require.GreaterOrEqual(t, n, row.least)
+			require.LessOrEqual(t, n, row.most)
+			require.Equal(t, row.recovers, recovered == 1)
 		})
 	}
 }
@@ -1161,35 +1128,33 @@ func TestTimings_addUp(t *testing.T) {
 		{name: "a slow copy fails", steps: []step{hang(45*s, 503), hang(9*s, 500), hang(s, 200)}},
 		{name: "a slow copy fails last", steps: []step{hang(35*s, 503), hang(9*s, 500), hang(s, 200)}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var done resilienthttp.Call
-				tr := &resilienthttp.Transport{
-					Base: script(row.steps...), Policy: every(10 * s), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
-					Trace: &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = *c }},
-				}
-				if row.change != nil {
-					row.change(tr)
-				}
-				for range max(row.calls, 1) {
-					ctx := t.Context()
-					if row.ctx > 0 {
-						ctx = withDeadline(t, row.ctx)
-					}
-					if row.cancel > 0 {
-						var cancel context.CancelFunc
-						ctx, cancel = context.WithCancel(ctx)
-						time.AfterFunc(row.cancel, cancel)
-					}
-					if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
-						readAll(t, resp)
-					}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var done resilienthttp.Call
+			tr := &resilienthttp.Transport{
+				Base: script(row.steps...), Policy: every(10 * s), Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1},
+				Trace: &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = *c }},
+			}
+			if row.change != nil {
+				row.change(tr)
+			}
+			for range max(row.calls, 1) {
+				ctx := t.Context()
+				if row.ctx > 0 {
+					ctx = withDeadline(t, row.ctx)
 				}
 				if row.cancel > 0 {
-					require.Equal(t, row.cancel, done.QueueWait)
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithCancel(ctx)
+					time.AfterFunc(row.cancel, cancel)
 				}
-				requireAccounted(t, &done)
-			})
+				if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
+					readAll(t, resp)
+				}
+			}
+			if row.cancel > 0 {
+				require.Equal(t, row.cancel, done.QueueWait)
+			}
+			requireAccounted(t, &done)
 		})
 	}
 }
@@ -1320,39 +1285,35 @@ func TestNotBefore(t *testing.T) {
 		{"fails without a response", &resilienthttp.Transport{Base: script(status(503)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
 		{"fails", &resilienthttp.Transport{Base: script(failing(errReset)), Policy: resilienthttp.Policy{MaxAttempts: -1}}, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				start := time.Now()
-				resp, err := (&http.Client{Transport: row.tr}).Do(get(t))
-				if err == nil {
-					readAll(t, resp)
-				}
-				want := time.Time{}
-				if row.want > 0 {
-					want = start.Add(row.want)
-				}
-				require.Equal(t, want, resilienthttp.NotBefore(resp, err))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			start := time.Now()
+			resp, err := (&http.Client{Transport: row.tr}).Do(get(t))
+			if err == nil {
+				readAll(t, resp)
+			}
+			want := time.Time{}
+			if row.want > 0 {
+				want = start.Add(row.want)
+			}
+			require.Equal(t, want, resilienthttp.NotBefore(resp, err))
 		})
 	}
-	t.Run("refused", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			client := &http.Client{Transport: &resilienthttp.Transport{
-				Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 0.7, Burst: 1, MaxWait: -1},
-			}}
-			resp, err := client.Do(get(t))
-			require.NoError(t, err)
-			readAll(t, resp)
-			resp, err = client.Do(get(t))
-			at := resilienthttp.NotBefore(resp, err)
-			require.Equal(t, asError(t, err).NotBefore, at)
-			_, text, recorded := strings.Cut(err.Error(), "not before ")
-			require.True(t, recorded)
-			printed, parseErr := time.Parse(time.RFC3339Nano, text)
-			require.NoError(t, parseErr)
-			require.False(t, printed.Before(at), "%v, %v", printed, at)
-			require.WithinDuration(t, at, printed, time.Millisecond)
-		})
+	bubble.Run(t, "refused", func(t *testing.T) {
+		client := &http.Client{Transport: &resilienthttp.Transport{
+			Base: script(status(200)), RateLimit: &resilienthttp.RateLimit{Limit: 0.7, Burst: 1, MaxWait: -1},
+		}}
+		resp, err := client.Do(get(t))
+		require.NoError(t, err)
+		readAll(t, resp)
+		resp, err = client.Do(get(t))
+		at := resilienthttp.NotBefore(resp, err)
+		require.Equal(t, asError(t, err).NotBefore, at)
+		_, text, recorded := strings.Cut(err.Error(), "not before ")
+		require.True(t, recorded)
+		printed, parseErr := time.Parse(time.RFC3339Nano, text)
+		require.NoError(t, parseErr)
+		require.False(t, printed.Before(at), "%v, %v", printed, at)
+		require.WithinDuration(t, at, printed, time.Millisecond)
 	})
 	t.Run("nothing", func(t *testing.T) {
 		require.Zero(t, resilienthttp.NotBefore(nil, nil))

@@ -31,6 +31,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/conformance"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
@@ -83,25 +84,23 @@ func TestResponseXorError(t *testing.T) {
 		{"neither response nor error", neither, 0, 1},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(tt.step)
-				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
-				resp, err := tr.RoundTrip(get(t))
-				require.Len(t, base.calls(), tt.attempts)
-				if tt.status == 0 && tt.name != "status 0" {
-					require.Error(t, err)
-					require.Nil(t, resp)
-					require.IsType(t, (*resilienthttp.Error)(nil), err)
-					require.Len(t, asError(t, err).Attempts, tt.attempts)
-				} else {
-					require.NoError(t, err)
-					require.NotNil(t, resp)
-					require.Equal(t, tt.status, resp.StatusCode)
-					require.Equal(t, "status "+strconv.Itoa(tt.status), readAll(t, resp))
-				}
-				base.requireBalance(t)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(tt.step)
+			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
+			resp, err := tr.RoundTrip(get(t))
+			require.Len(t, base.calls(), tt.attempts)
+			if tt.status == 0 && tt.name != "status 0" {
+				require.Error(t, err)
+				require.Nil(t, resp)
+				require.IsType(t, (*resilienthttp.Error)(nil), err)
+				require.Len(t, asError(t, err).Attempts, tt.attempts)
+			} else {
+				require.NoError(t, err)
+				require.NotNil(t, resp)
+				require.Equal(t, tt.status, resp.StatusCode)
+				require.Equal(t, "status "+strconv.Itoa(tt.status), readAll(t, resp))
+			}
+			base.requireBalance(t)
 		})
 	}
 }
@@ -203,25 +202,23 @@ func TestRequestIsNotModified(t *testing.T) {
 		}, []step{status(200)}},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(tt.steps...)
-				tr := tt.tr
-				tr.Base, tr.Policy = base, every(time.Second)
-				req := tt.req(t)
-				before := stateOf(req)
-				resp, err := tr.RoundTrip(req)
-				synctest.Wait()
-				before.requireUnchanged(t)
-				if err == nil {
-					require.NotSame(t, req, resp.Request)
-					readAll(t, resp)
-				}
-				before.requireUnchanged(t)
-				for _, s := range base.calls() {
-					require.NotSame(t, req, s.Request)
-				}
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(tt.steps...)
+			tr := tt.tr
+			tr.Base, tr.Policy = base, every(time.Second)
+			req := tt.req(t)
+			before := stateOf(req)
+			resp, err := tr.RoundTrip(req)
+			synctest.Wait()
+			before.requireUnchanged(t)
+			if err == nil {
+				require.NotSame(t, req, resp.Request)
+				readAll(t, resp)
+			}
+			before.requireUnchanged(t)
+			for _, s := range base.calls() {
+				require.NotSame(t, req, s.Request)
+			}
 		})
 	}
 }
@@ -375,45 +372,43 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		}, bodies: 1},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(tt.steps...)
-				c := &call{
-					base: base, tr: &resilienthttp.Transport{Base: base, Policy: every(time.Second)},
-					req: newRequest(t, "POST", "http://api.test/", ""),
-				}
-				c.bodies = trackBody(c.req, "content")
-				if tt.setup != nil {
-					tt.setup(t, c)
-				}
-				if tt.during != nil {
-					go tt.during(c)
-				}
-				var resp *http.Response
-				var err error
-				if tt.panics {
-					require.Panics(t, func() { _, err = c.tr.RoundTrip(c.req) })
-				} else {
-					resp, err = c.tr.RoundTrip(c.req)
-				}
-				switch {
-				case tt.panics:
-				case tt.is == nil:
-					require.NoError(t, err)
-					readAll(t, resp)
-				case tt.is == errAny:
-					require.Error(t, err)
-				default:
-					require.ErrorIs(t, err, tt.is)
-				}
-				synctest.Wait()
-				c.bodies.requireClosedOnce(t, tt.bodies)
-				base.requireBalance(t)
-				time.Sleep(2 * time.Hour) // until losers have ended
-				synctest.Wait()
-				c.bodies.requireClosedOnce(t, tt.bodies)
-				base.requireBalance(t)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(tt.steps...)
+			c := &call{
+				base: base, tr: &resilienthttp.Transport{Base: base, Policy: every(time.Second)},
+				req: newRequest(t, "POST", "http://api.test/", ""),
+			}
+			c.bodies = trackBody(c.req, "content")
+			if tt.setup != nil {
+				tt.setup(t, c)
+			}
+			if tt.during != nil {
+				go tt.during(c)
+			}
+			var resp *http.Response
+			var err error
+			if tt.panics {
+				require.Panics(t, func() { _, err = c.tr.RoundTrip(c.req) })
+			} else {
+				resp, err = c.tr.RoundTrip(c.req)
+			}
+			switch {
+			case tt.panics:
+			case tt.is == nil:
+				require.NoError(t, err)
+				readAll(t, resp)
+			case tt.is == errAny:
+				require.Error(t, err)
+			default:
+				require.ErrorIs(t, err, tt.is)
+			}
+			synctest.Wait()
+			c.bodies.requireClosedOnce(t, tt.bodies)
+			base.requireBalance(t)
+			time.Sleep(2 * time.Hour) // until losers have ended
+			synctest.Wait()
+			c.bodies.requireClosedOnce(t, tt.bodies)
+			base.requireBalance(t)
 		})
 	}
 }
@@ -525,25 +520,23 @@ func requireEcho(tb testing.TB, rw io.ReadWriter) {
 
 // §4.3: the body of a 101 is the connection, without timeouts.
 func TestUpgradeStaysWritable(t *testing.T) {
-	t.Run("in memory, for an hour", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := memhttp.NewServer(t, http.HandlerFunc(upgrade))
-			tr := &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: time.Second, ReadTimeout: time.Second}}
-			resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
-			require.NoError(t, err)
-			require.Equal(t, 101, resp.StatusCode)
-			conn, ok := resp.Body.(io.ReadWriteCloser)
-			require.True(t, ok, "the body of a 101 is writable")
-			for range 3 {
-				requireEcho(t, conn)
-				time.Sleep(time.Hour)
-			}
-			require.NoError(t, conn.Close())
-			require.NoError(t, conn.Close(), "a second Close does nothing")
-			synctest.Wait()
-			_, open := s.Conns()
-			require.Zero(t, open)
-		})
+	bubble.Run(t, "in memory, for an hour", func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(upgrade))
+		tr := &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: time.Second, ReadTimeout: time.Second}}
+		resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
+		require.NoError(t, err)
+		require.Equal(t, 101, resp.StatusCode)
+		conn, ok := resp.Body.(io.ReadWriteCloser)
+		require.True(t, ok, "the body of a 101 is writable")
+		for range 3 {
+			requireEcho(t, conn)
+			time.Sleep(time.Hour)
+		}
+		require.NoError(t, conn.Close())
+		require.NoError(t, conn.Close(), "a second Close does nothing")
+		synctest.Wait()
+		_, open := s.Conns()
+		require.Zero(t, open)
 	})
 	t.Run("over a socket", func(t *testing.T) {
 		s := httptest.NewServer(http.HandlerFunc(upgrade))
@@ -556,15 +549,13 @@ func TestUpgradeStaysWritable(t *testing.T) {
 		requireEcho(t, resp.Body.(io.ReadWriteCloser))
 		require.NoError(t, resp.Body.Close())
 	})
-	t.Run("after a retry", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), http.HandlerFunc(upgrade)))
-			tr := &resilienthttp.Transport{Base: s.Transport()}
-			resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
-			require.NoError(t, err)
-			requireEcho(t, resp.Body.(io.ReadWriteCloser))
-			require.NoError(t, resp.Body.Close())
-		})
+	bubble.Run(t, "after a retry", func(t *testing.T) {
+		s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), http.HandlerFunc(upgrade)))
+		tr := &resilienthttp.Transport{Base: s.Transport()}
+		resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
+		require.NoError(t, err)
+		requireEcho(t, resp.Body.(io.ReadWriteCloser))
+		require.NoError(t, resp.Body.Close())
 	})
 	t.Run("through httputil.ReverseProxy", func(t *testing.T) {
 		backend := httptest.NewServer(http.HandlerFunc(upgrade))
@@ -652,26 +643,24 @@ func TestBodyReplay(t *testing.T) {
 		{"of unknown length", func(r *http.Request) { r.ContentLength = 0 }, 0, false},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(status(500), failing(errReset), status(503), status(200))
-				req := newRequest(t, "PUT", "http://api.test/", "")
-				bodies := trackBody(req, "content")
-				tt.length(req)
-				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-				require.NoError(t, err)
-				readAll(t, resp)
-				calls := base.calls()
-				require.Len(t, calls, 4)
-				for i, s := range calls {
-					if tt.same {
-						require.Same(t, bodies.bodies[i], s.Body, "attempt %d", i+1)
-					}
-					require.Equal(t, "content", s.Text)
-					require.Equal(t, tt.want, s.ContentLength)
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(status(500), failing(errReset), status(503), status(200))
+			req := newRequest(t, "PUT", "http://api.test/", "")
+			bodies := trackBody(req, "content")
+			tt.length(req)
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+			require.NoError(t, err)
+			readAll(t, resp)
+			calls := base.calls()
+			require.Len(t, calls, 4)
+			for i, s := range calls {
+				if tt.same {
+					require.Same(t, bodies.bodies[i], s.Body, "attempt %d", i+1)
 				}
-				bodies.requireClosedOnce(t, 4)
-			})
+				require.Equal(t, "content", s.Text)
+				require.Equal(t, tt.want, s.ContentLength)
+			}
+			bodies.requireClosedOnce(t, 4)
 		})
 	}
 }
@@ -679,24 +668,22 @@ func TestBodyReplay(t *testing.T) {
 // §4.4: each attempt has the caller's Content-Length and chunking.
 func TestBodyOnTheWire(t *testing.T) {
 	for _, chunked := range []bool{false, true} {
-		t.Run(fmt.Sprintf("chunked %v", chunked), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.Status(503), faulttest.OK("")))
-				req := newRequest(t, "PUT", s.URL, "content")
-				if chunked {
-					req.ContentLength = -1
-				}
-				resp, err := (&resilienthttp.Transport{Base: s.Transport()}).RoundTrip(req)
-				require.NoError(t, err)
-				require.Equal(t, 200, resp.StatusCode)
-				readAll(t, resp)
-				s.AssertRequests(t, 3)
-				for _, q := range s.Requests() {
-					require.Equal(t, "content", string(q.Body))
-					require.True(t, q.BodyRead)
-					require.Equal(t, req.ContentLength, q.ContentLength, "attempt %d", q.Number)
-				}
-			})
+		bubble.Run(t, fmt.Sprintf("chunked %v", chunked), func(t *testing.T) {
+			s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.Status(503), faulttest.OK("")))
+			req := newRequest(t, "PUT", s.URL, "content")
+			if chunked {
+				req.ContentLength = -1
+			}
+			resp, err := (&resilienthttp.Transport{Base: s.Transport()}).RoundTrip(req)
+			require.NoError(t, err)
+			require.Equal(t, 200, resp.StatusCode)
+			readAll(t, resp)
+			s.AssertRequests(t, 3)
+			for _, q := range s.Requests() {
+				require.Equal(t, "content", string(q.Body))
+				require.True(t, q.BodyRead)
+				require.Equal(t, req.ContentLength, q.ContentLength, "attempt %d", q.Number)
+			}
 		})
 	}
 }
@@ -716,21 +703,19 @@ func TestNoGetBodyIsOneAttempt(t *testing.T) {
 		{"http.NoBody", http.NoBody, 4, resilienthttp.ErrMaxAttempts},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(status(503))
-				req := newRequest(t, "PUT", "http://api.test/", "")
-				req.Body = tt.body
-				if tt.body != nil && tt.body != http.NoBody {
-					req.ContentLength = -1
-				}
-				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-				require.NoError(t, err)
-				require.Equal(t, 503, resp.StatusCode)
-				require.Equal(t, tt.stop, lastOf(t, resp).StopReason)
-				require.Equal(t, "status 503", readAll(t, resp))
-				require.Len(t, base.calls(), tt.attempts)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			base := script(status(503))
+			req := newRequest(t, "PUT", "http://api.test/", "")
+			req.Body = tt.body
+			if tt.body != nil && tt.body != http.NoBody {
+				req.ContentLength = -1
+			}
+			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
+			require.NoError(t, err)
+			require.Equal(t, 503, resp.StatusCode)
+			require.Equal(t, tt.stop, lastOf(t, resp).StopReason)
+			require.Equal(t, "status 503", readAll(t, resp))
+			require.Len(t, base.calls(), tt.attempts)
 		})
 	}
 }
@@ -786,29 +771,27 @@ func TestMemoryIsFlat(t *testing.T) {
 // connection.
 func TestConnectionReuse(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
-		t.Run(fmt.Sprintf("HTTP/2 %v", h2), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				options := []memhttp.Option{}
-				if h2 {
-					options = append(options, memhttp.HTTP2())
-				}
-				var log faulttest.Log
-				body := strings.Repeat("x", 32<<10)
-				busy := faulttest.Reply{Status: 503, Body: body}
-				s := memhttp.NewServer(t, log.Record(faulttest.Cycle(busy, busy, faulttest.OK(body))), options...)
-				tr := &resilienthttp.Transport{Base: s.Transport()}
-				for range 4 {
-					resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
-					require.NoError(t, err)
-					require.Equal(t, 200, resp.StatusCode)
-					readAll(t, resp)
-				}
-				synctest.Wait()
-				opened, open := s.Conns()
-				require.Equal(t, 1, opened)
-				require.Equal(t, 1, open)
-				log.AssertRequests(t, 12)
-			})
+		bubble.Run(t, fmt.Sprintf("HTTP/2 %v", h2), func(t *testing.T) {
+			options := []memhttp.Option{}
+			if h2 {
+				options = append(options, memhttp.HTTP2())
+			}
+			var log faulttest.Log
+			body := strings.Repeat("x", 32<<10)
+			busy := faulttest.Reply{Status: 503, Body: body}
+			s := memhttp.NewServer(t, log.Record(faulttest.Cycle(busy, busy, faulttest.OK(body))), options...)
+			tr := &resilienthttp.Transport{Base: s.Transport()}
+			for range 4 {
+				resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
+				require.NoError(t, err)
+				require.Equal(t, 200, resp.StatusCode)
+				readAll(t, resp)
+			}
+			synctest.Wait()
+			opened, open := s.Conns()
+			require.Equal(t, 1, opened)
+			require.Equal(t, 1, open)
+			log.AssertRequests(t, 12)
 		})
 	}
 }
@@ -828,27 +811,25 @@ func TestNoConnectionIsLeaked(t *testing.T) {
 	}
 	for _, tt := range tests {
 		for _, h2 := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					options := []memhttp.Option{}
-					if h2 {
-						options = append(options, memhttp.HTTP2())
-					}
-					var log faulttest.Log
-					s := memhttp.NewServer(t, log.Record(faulttest.Sequence(tt.first, faulttest.OK("fine"))), options...)
-					base := &countingBase{base: s.Transport()}
-					tr := &resilienthttp.Transport{Base: base}
-					resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
-					require.NoError(t, err)
-					require.Equal(t, "fine", readAll(t, resp))
-					log.AssertAttempts(t, 2)
-					base.requireBalance(t)
-					synctest.Wait() // HTTP/2 ends its streams in the background
-					tr.CloseIdleConnections()
-					synctest.Wait()
-					_, open := s.Conns()
-					require.Zero(t, open)
-				})
+			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
+				options := []memhttp.Option{}
+				if h2 {
+					options = append(options, memhttp.HTTP2())
+				}
+				var log faulttest.Log
+				s := memhttp.NewServer(t, log.Record(faulttest.Sequence(tt.first, faulttest.OK("fine"))), options...)
+				base := &countingBase{base: s.Transport()}
+				tr := &resilienthttp.Transport{Base: base}
+				resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
+				require.NoError(t, err)
+				require.Equal(t, "fine", readAll(t, resp))
+				log.AssertAttempts(t, 2)
+				base.requireBalance(t)
+				synctest.Wait() // HTTP/2 ends its streams in the background
+				tr.CloseIdleConnections()
+				synctest.Wait()
+				_, open := s.Conns()
+				require.Zero(t, open)
 			})
 		}
 	}
@@ -1219,28 +1200,26 @@ func TestBadGates(t *testing.T) {
 		},
 		"an immense limit": {RateLimit: &resilienthttp.RateLimit{Limit: 1e300}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				steps := []step{status(200), status(503), failing(errReset), status(429, "Retry-After", "1"), status(200), status(500)}
-				base := script(steps...)
-				tr.Base = base
-				var sent atomic.Int64
-				tr.Trace = &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { sent.Add(1) }}
-				start := time.Now()
-				for range 50 {
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-					resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-					require.NotEqual(t, resp == nil, err == nil)
-					if err == nil {
-						readAll(t, resp)
-					}
-					cancel()
+		bubble.Run(t, name, func(t *testing.T) {
+			steps := []step{status(200), status(503), failing(errReset), status(429, "Retry-After", "1"), status(200), status(500)}
+			base := script(steps...)
+			tr.Base = base
+			var sent atomic.Int64
+			tr.Trace = &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { sent.Add(1) }}
+			start := time.Now()
+			for range 50 {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				require.NotEqual(t, resp == nil, err == nil)
+				if err == nil {
+					readAll(t, resp)
 				}
-				require.LessOrEqual(t, sent.Load(), int64(8*50))
-				require.LessOrEqual(t, time.Since(start), 50*time.Minute)
-				synctest.Wait()
-				base.requireBalance(t)
-			})
+				cancel()
+			}
+			require.LessOrEqual(t, sent.Load(), int64(8*50))
+			require.LessOrEqual(t, time.Since(start), 50*time.Minute)
+			synctest.Wait()
+			base.requireBalance(t)
 		})
 	}
 }

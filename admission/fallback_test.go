@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -38,34 +39,32 @@ func TestQuota_storeFails(t *testing.T) {
 			return quotastore.Result{}, nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var failures atomic.Int64
-				trace := &admission.Trace{StoreFailed: func(e *admission.Event) {
-					failures.Add(1)
-					require.Error(t, e.Err)
-				}}
-				h := (&admission.Quota{Limit: 3, Store: store, Trace: trace}).Handler(ok())
-				for n := range 4 {
-					began := time.Now()
-					want := http.StatusOK
-					if n == 3 {
-						want = http.StatusTooManyRequests
-					}
-					require.Equal(t, want, ask(t, h).StatusCode)
-					require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+		bubble.Run(t, name, func(t *testing.T) {
+			var failures atomic.Int64
+			trace := &admission.Trace{StoreFailed: func(e *admission.Event) {
+				failures.Add(1)
+				require.Error(t, e.Err)
+			}}
+			h := (&admission.Quota{Limit: 3, Store: store, Trace: trace}).Handler(ok())
+			for n := range 4 {
+				began := time.Now()
+				want := http.StatusOK
+				if n == 3 {
+					want = http.StatusTooManyRequests
 				}
-				require.Positive(t, failures.Load())
+				require.Equal(t, want, ask(t, h).StatusCode)
+				require.LessOrEqual(t, time.Since(began), 100*time.Millisecond)
+			}
+			require.Positive(t, failures.Load())
 
-				closed := &admission.Quota{Limit: 3, Store: store, FailClosed: true}
-				rejected := ask(t, closed.Handler(ok()))
-				require.Equal(t, http.StatusServiceUnavailable, rejected.StatusCode)
-				require.NotEmpty(t, rejected.Header.Get("Retry-After"))
-				require.Contains(t, readProblem(t, rejected).Type, "#store")
-				_, err := closed.Take(t.Context(), "k", 1)
-				require.ErrorIs(t, err, admission.ErrStore)
-				sleep(time.Minute) // until the store's goroutines have ended
-			})
+			closed := &admission.Quota{Limit: 3, Store: store, FailClosed: true}
+			rejected := ask(t, closed.Handler(ok()))
+			require.Equal(t, http.StatusServiceUnavailable, rejected.StatusCode)
+			require.NotEmpty(t, rejected.Header.Get("Retry-After"))
+			require.Contains(t, readProblem(t, rejected).Type, "#store")
+			_, err := closed.Take(t.Context(), "k", 1)
+			require.ErrorIs(t, err, admission.ErrStore)
+			sleep(time.Minute) // until the store's goroutines have ended
 		})
 	}
 }
@@ -118,30 +117,28 @@ func TestQuota_fallbackWithFewRequests(t *testing.T) {
 		{"errors, one after the other: three", 0, 0, 0, 3},
 		{"errors, 10 a second: three, and a probe a second", 100 * time.Millisecond, 0, 0, 5},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var calls atomic.Int64
-				store := storeFunc(func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Result, error) {
-					calls.Add(1)
-					if row.delay > 0 {
-						<-ctx.Done()
-					}
-					return quotastore.Result{}, errRefused
-				})
-				h := (&admission.Quota{Limit: 1000, Store: store}).Handler(ok())
-				slow := 0
-				for range 20 {
-					began := time.Now()
-					require.Equal(t, http.StatusOK, ask(t, h).StatusCode)
-					if time.Since(began) > 0 {
-						slow++
-					}
-					sleep(row.interval)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var calls atomic.Int64
+			store := storeFunc(func(ctx context.Context, _ string, _, _ int, _ quotastore.Rule) (quotastore.Result, error) {
+				calls.Add(1)
+				if row.delay > 0 {
+					<-ctx.Done()
 				}
-				t.Logf("%d requests waited, %d calls", slow, calls.Load())
-				require.LessOrEqual(t, slow, row.slowest)
-				require.LessOrEqual(t, calls.Load(), row.calls)
+				return quotastore.Result{}, errRefused
 			})
+			h := (&admission.Quota{Limit: 1000, Store: store}).Handler(ok())
+			slow := 0
+			for range 20 {
+				began := time.Now()
+				require.Equal(t, http.StatusOK, ask(t, h).StatusCode)
+				if time.Since(began) > 0 {
+					slow++
+				}
+				sleep(row.interval)
+			}
+			t.Logf("%d requests waited, %d calls", slow, calls.Load())
+			require.LessOrEqual(t, slow, row.slowest)
+			require.LessOrEqual(t, calls.Load(), row.calls)
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func tenant(r *http.Request) (string, error) {
@@ -70,35 +71,33 @@ func TestShedder_servesKeysWithFewSlotsFirst(t *testing.T) {
 			[]string{"2", "3", "1"},
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newGated()
-				s := &admission.Shedder{
-					Initial: row.limit, Min: row.limit, Max: row.limit, Queue: 10, MaxWait: time.Hour,
-					Priority: admission.PriorityFromHeader, Key: row.key,
-				}
-				h := s.Handler(g)
-				if row.key != nil {
-					makeKnown(t, g, h, "hog", "a", "b", "c")
-				}
-				ask := func(r request) {
-					later(t, h, by(r.priority), header("X-Name", r.name), header("X-Tenant", r.key))
-					synctest.Wait()
-				}
-				for _, r := range row.inFlight {
-					ask(r)
-				}
-				for _, r := range row.waiting {
-					ask(r)
-				}
-				require.Equal(t, len(row.waiting), s.State().Queued)
-				for range len(row.inFlight) + len(row.waiting) {
-					g.gate <- struct{}{}
-					synctest.Wait()
-				}
-				require.Equal(t, row.want, g.order[len(row.inFlight):])
-				require.Zero(t, s.State().InFlight)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			g := newGated()
+			s := &admission.Shedder{
+				Initial: row.limit, Min: row.limit, Max: row.limit, Queue: 10, MaxWait: time.Hour,
+				Priority: admission.PriorityFromHeader, Key: row.key,
+			}
+			h := s.Handler(g)
+			if row.key != nil {
+				makeKnown(t, g, h, "hog", "a", "b", "c")
+			}
+			ask := func(r request) {
+				later(t, h, by(r.priority), header("X-Name", r.name), header("X-Tenant", r.key))
+				synctest.Wait()
+			}
+			for _, r := range row.inFlight {
+				ask(r)
+			}
+			for _, r := range row.waiting {
+				ask(r)
+			}
+			require.Equal(t, len(row.waiting), s.State().Queued)
+			for range len(row.inFlight) + len(row.waiting) {
+				g.gate <- struct{}{}
+				synctest.Wait()
+			}
+			require.Equal(t, row.want, g.order[len(row.inFlight):])
+			require.Zero(t, s.State().InFlight)
 		})
 	}
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/admission"
 	"github.com/resilienthttp/resilienthttp/admission/internal/storetest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -190,25 +191,23 @@ func TestQuota_obedientClient(t *testing.T) {
 			return q
 		}()
 		for name, client := range clients {
-			t.Run(fmt.Sprintf("limit %d window %v burst %d sliding %v/%s", config.Limit, config.Window, config.Burst, config.Sliding, name), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					q := &admission.Quota{Limit: config.Limit, Window: config.Window, Burst: config.Burst, Sliding: config.Sliding}
-					h := q.Handler(ok())
-					last := ask(t, h)
-					whole := policyQuota(t, last)
-					for range 20 {
-						requests, wait := client(readLimit(t, last))
-						sleep(wait)
-						if requests == 0 {
-							requests = whole
-						}
-						for range requests {
-							last = ask(t, h)
-							require.Equal(t, http.StatusOK, last.StatusCode, "%v", last.Header)
-							sleep(rand.N(time.Millisecond))
-						}
+			bubble.Run(t, fmt.Sprintf("limit %d window %v burst %d sliding %v/%s", config.Limit, config.Window, config.Burst, config.Sliding, name), func(t *testing.T) {
+				q := &admission.Quota{Limit: config.Limit, Window: config.Window, Burst: config.Burst, Sliding: config.Sliding}
+				h := q.Handler(ok())
+				last := ask(t, h)
+				whole := policyQuota(t, last)
+				for range 20 {
+					requests, wait := client(readLimit(t, last))
+					sleep(wait)
+					if requests == 0 {
+						requests = whole
 					}
-				})
+					for range requests {
+						last = ask(t, h)
+						require.Equal(t, http.StatusOK, last.StatusCode, "%v", last.Header)
+						sleep(rand.N(time.Millisecond))
+					}
+				}
 			})
 		}
 	}
@@ -260,13 +259,11 @@ func TestQuota_policies(t *testing.T) {
 		{"units", &admission.Quota{Limit: 10, Cost: func(*http.Request) int { return 4 }}, `"default";q=10;w=60;qu="units"`, `"default";r=6;t=24`},
 		{"free of charge", &admission.Quota{Limit: 10, Cost: func(*http.Request) int { return -4 }}, `"default";q=10;w=60;qu="units"`, `"default";r=10;t=1`},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				resp := ask(t, row.quota.Handler(ok()))
-				require.Equal(t, http.StatusOK, resp.StatusCode)
-				require.Equal(t, row.policy, resp.Header.Get("RateLimit-Policy"))
-				require.Equal(t, row.want, resp.Header.Get("RateLimit"))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			resp := ask(t, row.quota.Handler(ok()))
+			require.Equal(t, http.StatusOK, resp.StatusCode)
+			require.Equal(t, row.policy, resp.Header.Get("RateLimit-Policy"))
+			require.Equal(t, row.want, resp.Header.Get("RateLimit"))
 		})
 	}
 }
@@ -341,26 +338,22 @@ func TestQuota_defaultKey(t *testing.T) {
 		{"a socket without addresses", "@", "@", true},
 		{"no address at all", "", "", true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := (&admission.Quota{Limit: 1}).Handler(ok())
-				require.Equal(t, http.StatusOK, ask(t, h, from(row.a)).StatusCode)
-				want := http.StatusOK
-				if row.same {
-					want = http.StatusTooManyRequests
-				}
-				require.Equal(t, want, ask(t, h, from(row.b)).StatusCode)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			h := (&admission.Quota{Limit: 1}).Handler(ok())
+			require.Equal(t, http.StatusOK, ask(t, h, from(row.a)).StatusCode)
+			want := http.StatusOK
+			if row.same {
+				want = http.StatusTooManyRequests
+			}
+			require.Equal(t, want, ask(t, h, from(row.b)).StatusCode)
 		})
 	}
-	t.Run("no header is trusted", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			h := (&admission.Quota{Limit: 1}).Handler(ok())
-			ask(t, h)
-			for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip"} {
-				require.Equal(t, http.StatusTooManyRequests, ask(t, h, header(name, "198.51.100.7")).StatusCode)
-			}
-		})
+	bubble.Run(t, "no header is trusted", func(t *testing.T) {
+		h := (&admission.Quota{Limit: 1}).Handler(ok())
+		ask(t, h)
+		for _, name := range []string{"X-Forwarded-For", "Forwarded", "X-Real-Ip", "True-Client-Ip", "Cf-Connecting-Ip"} {
+			require.Equal(t, http.StatusTooManyRequests, ask(t, h, header(name, "198.51.100.7")).StatusCode)
+		}
 	})
 }
 

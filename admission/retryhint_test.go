@@ -10,6 +10,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -31,31 +32,29 @@ func TestShedder_retryHint(t *testing.T) {
 		{name: "2 s, but the queue was empty once: none", stood: 2 * time.Second, emptied: true},
 		{name: "2 s, NoRetryHint: none", stood: 2 * time.Second, without: true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newGated()
-				s := &admission.Shedder{Max: 1, Queue: 1, MaxWait: time.Hour, Priority: admission.PriorityFromHeader, NoRetryHint: row.without}
-				h := s.Handler(g)
-				send := func() {
-					later(t, h, by("critical"))
-					synctest.Wait()
-				}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			g := newGated()
+			s := &admission.Shedder{Max: 1, Queue: 1, MaxWait: time.Hour, Priority: admission.PriorityFromHeader, NoRetryHint: row.without}
+			h := s.Handler(g)
+			send := func() {
+				later(t, h, by("critical"))
+				synctest.Wait()
+			}
+			send()
+			send() // it waits
+			sleep(row.stood)
+			if row.emptied {
+				g.gate <- struct{}{}
+				synctest.Wait()
 				send()
-				send() // it waits
-				sleep(row.stood)
-				if row.emptied {
-					g.gate <- struct{}{}
-					synctest.Wait()
-					send()
-				}
-				// A full queue of critical requests evicts the oldest. A newer critical one needs a
-				// deadline that is too short.
-				resp := ask(t, h, by(row.priority), within(t, -time.Second))
-				require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-				require.Equal(t, row.want, resp.Header.Get("X-Should-Retry"))
-				require.NotEmpty(t, resp.Header.Get("Retry-After"))
-				close(g.gate)
-			})
+			}
+			// A full queue of critical requests evicts the oldest. A newer critical one needs a
+			// deadline that is too short.
+			resp := ask(t, h, by(row.priority), within(t, -time.Second))
+			require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+			require.Equal(t, row.want, resp.Header.Get("X-Should-Retry"))
+			require.NotEmpty(t, resp.Header.Get("Retry-After"))
+			close(g.gate)
 		})
 	}
 }
@@ -70,30 +69,28 @@ func TestShedder_retryHintStopsTheClient(t *testing.T) {
 		{"with the hint: one attempt", false, 1},
 		{"NoRetryHint: two attempts", true, 2},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newGated()
-				s := &admission.Shedder{Max: 1, Queue: 1, MaxWait: time.Hour, Priority: admission.PriorityFromHeader, NoRetryHint: row.without}
-				h, sent := s.Handler(g), 0
-				for range 2 {
-					later(t, h, by("critical"))
-					synctest.Wait()
-				}
-				sleep(3 * time.Second)
-				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					sent++
-					h.ServeHTTP(w, r)
-				}))
-				client := &http.Client{Transport: &resilienthttp.Transport{Base: server.Transport(), Policy: resilienthttp.Policy{MaxAttempts: 2}}}
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
-				require.NoError(t, err)
-				resp, err := client.Do(req)
-				if err == nil {
-					require.NoError(t, resp.Body.Close())
-				}
-				require.Equal(t, row.sent, sent)
-				close(g.gate)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			g := newGated()
+			s := &admission.Shedder{Max: 1, Queue: 1, MaxWait: time.Hour, Priority: admission.PriorityFromHeader, NoRetryHint: row.without}
+			h, sent := s.Handler(g), 0
+			for range 2 {
+				later(t, h, by("critical"))
+				synctest.Wait()
+			}
+			sleep(3 * time.Second)
+			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				sent++
+				h.ServeHTTP(w, r)
+			}))
+			client := &http.Client{Transport: &resilienthttp.Transport{Base: server.Transport(), Policy: resilienthttp.Policy{MaxAttempts: 2}}}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+			require.NoError(t, err)
+			resp, err := client.Do(req)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			require.Equal(t, row.sent, sent)
+			close(g.gate)
 		})
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 const ms = time.Millisecond
@@ -200,27 +201,25 @@ func TestShedderServesBursts(t *testing.T) {
 		{"a queue of ten", 10, 10, 0, 20 + 10},
 		{"no queue", -1, 10, 0, 20},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				h := (&admission.Shedder{Queue: row.queue}).Handler(taking(5 * ms))
-				for range row.before {
-					require.Equal(t, http.StatusNoContent, ask(t, h).StatusCode)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			h := (&admission.Shedder{Queue: row.queue}).Handler(taking(5 * ms))
+			for range row.before {
+				require.Equal(t, http.StatusNoContent, ask(t, h).StatusCode)
+			}
+			time.Sleep(row.pause)
+			var burst []<-chan answer
+			for range 200 {
+				burst = append(burst, later(t, h))
+			}
+			served := 0
+			for _, answers := range burst {
+				a := <-answers
+				if a.status == http.StatusNoContent {
+					served++
 				}
-				time.Sleep(row.pause)
-				var burst []<-chan answer
-				for range 200 {
-					burst = append(burst, later(t, h))
-				}
-				served := 0
-				for _, answers := range burst {
-					a := <-answers
-					if a.status == http.StatusNoContent {
-						served++
-					}
-					require.LessOrEqual(t, a.took, 105*ms)
-				}
-				require.Equal(t, row.served, served)
-			})
+				require.LessOrEqual(t, a.took, 105*ms)
+			}
+			require.Equal(t, row.served, served)
 		})
 	}
 }
@@ -237,17 +236,15 @@ func TestShedderWaits(t *testing.T) {
 		{"a negative MaxWait: no wait", &admission.Shedder{Max: 1, MaxWait: -1}, nil, 0},
 		{"no queue", &admission.Shedder{Max: 1, Queue: -1}, nil, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newGated()
-				h := row.shedder.Handler(g)
-				later(t, h)
-				synctest.Wait()
-				got := <-later(t, h, row.change...)
-				require.Equal(t, http.StatusServiceUnavailable, got.status)
-				require.Equal(t, row.want, got.took)
-				close(g.gate)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			g := newGated()
+			h := row.shedder.Handler(g)
+			later(t, h)
+			synctest.Wait()
+			got := <-later(t, h, row.change...)
+			require.Equal(t, http.StatusServiceUnavailable, got.status)
+			require.Equal(t, row.want, got.took)
+			close(g.gate)
 		})
 	}
 }
@@ -341,17 +338,15 @@ func TestShedderPriority(t *testing.T) {
 		{"decided otherwise", func(*http.Request) resilienthttp.Priority { return resilienthttp.PriorityBatch }, "critical", resilienthttp.PriorityBatch},
 		{"an unknown value", func(*http.Request) resilienthttp.Priority { return 100 }, "critical", resilienthttp.PriorityDefault},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var got, traced resilienthttp.Priority = 99, 99
-				s := &admission.Shedder{Priority: row.priority, Trace: &admission.Trace{Admitted: func(e *admission.Event) { traced = e.Priority }}}
-				h := resilienthttp.DeadlineHandler{Next: s.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					got = resilienthttp.PriorityFromContext(r.Context())
-				}))}
-				ask(t, h, by(row.header))
-				require.Equal(t, row.want, got)
-				require.Equal(t, row.want, traced)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var got, traced resilienthttp.Priority = 99, 99
+			s := &admission.Shedder{Priority: row.priority, Trace: &admission.Trace{Admitted: func(e *admission.Event) { traced = e.Priority }}}
+			h := resilienthttp.DeadlineHandler{Next: s.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				got = resilienthttp.PriorityFromContext(r.Context())
+			}))}
+			ask(t, h, by(row.header))
+			require.Equal(t, row.want, got)
+			require.Equal(t, row.want, traced)
 		})
 	}
 }

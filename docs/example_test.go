@@ -9,13 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/doctable"
 	"github.com/resilienthttp/resilienthttp/internal/transcript"
 )
@@ -52,11 +52,9 @@ func TestExamples(t *testing.T) {
 		if name == "" {
 			name = row.page
 		}
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				time.Sleep(time.Until(time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC))) // a bubble begins in 2000
-				doctable.Example(t, row.page+".md", name, row.story(t))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			time.Sleep(time.Until(time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC))) // a bubble begins in 2000
+			doctable.Example(t, row.page+".md", name, row.story(t))
 		})
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // TestFAQ tries what docs/faq.md says: each symptom, how to see it, and the setting.
@@ -35,7 +35,7 @@ func TestFAQ(t *testing.T) {
 		{"no retries for one call: WithSingleAttempt, and a negative MaxAttempts for all", faqNoRetries},
 		{"Retry-After 3600: returned at once, NotBefore has the time", faqRetryAfter},
 	} {
-		t.Run(row.name, func(t *testing.T) { synctest.Test(t, row.try) })
+		bubble.Run(t, row.name, row.try)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 const (
@@ -127,15 +128,13 @@ func TestPayments(t *testing.T) {
 		}, 3},
 		{"redirected to another server after a lost response: not followed, in doubt", open, inDoubt, faulttest.Sequence(lost(charges), http.HandlerFunc(elsewhere)), 2},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				bank := faulttest.NewInMemory(t, row.bank)
-				s, p := shopAt(bank)
-				p.State = row.before
-				require.NoError(t, s.pay(t.Context(), p))
-				require.Equal(t, row.after, p.State)
-				require.True(t, row.requests == 0 || row.requests == bank.Total(), bank.Transcript())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			bank := faulttest.NewInMemory(t, row.bank)
+			s, p := shopAt(bank)
+			p.State = row.before
+			require.NoError(t, s.pay(t.Context(), p))
+			require.Equal(t, row.after, p.State)
+			require.True(t, row.requests == 0 || row.requests == bank.Total(), bank.Transcript())
 		})
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/download"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 var errBroken = errors.New("connection reset")
@@ -179,32 +179,30 @@ func TestBytes(t *testing.T) {
 		}}, alphabet, 1, "longer"},
 	} {
 		for _, size := range []int{1, 7, 512} {
-			t.Run(fmt.Sprintf("%s, reads of %d", row.name, size), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					o := &origin{content: alphabet, tag: strong, plan: row.plan}
-					resp, err := (&download.Transport{Base: o}).RoundTrip(request(t, t.Context(), "If-None-Match", `"v0"`))
+			bubble.Run(t, fmt.Sprintf("%s, reads of %d", row.name, size), func(t *testing.T) {
+				o := &origin{content: alphabet, tag: strong, plan: row.plan}
+				resp, err := (&download.Transport{Base: o}).RoundTrip(request(t, t.Context(), "If-None-Match", `"v0"`))
+				require.NoError(t, err)
+				got, err := readBy(size, resp.Body)
+				require.NoError(t, resp.Body.Close())
+				want := alphabet
+				if row.want != "" {
+					want = row.want
+				}
+				require.Equal(t, want, string(got))
+				require.Len(t, o.requests, row.requests)
+				require.Zero(t, o.open, "each body is closed")
+				if row.why == "" {
 					require.NoError(t, err)
-					got, err := readBy(size, resp.Body)
-					require.NoError(t, resp.Body.Close())
-					want := alphabet
-					if row.want != "" {
-						want = row.want
-					}
-					require.Equal(t, want, string(got))
-					require.Len(t, o.requests, row.requests)
-					require.Zero(t, o.open, "each body is closed")
-					if row.why == "" {
-						require.NoError(t, err)
-						return
-					}
-					require.ErrorContains(t, err, row.why)
-					require.NotErrorIs(t, err, io.EOF)
-					if row.why != "longer" && row.why != "unexpected EOF" {
-						require.ErrorIs(t, err, errBroken)
-					}
-					_, again := resp.Body.Read(make([]byte, 1))
-					require.Equal(t, err, again, "the error stays")
-				})
+					return
+				}
+				require.ErrorContains(t, err, row.why)
+				require.NotErrorIs(t, err, io.EOF)
+				if row.why != "longer" && row.why != "unexpected EOF" {
+					require.ErrorIs(t, err, errBroken)
+				}
+				_, again := resp.Body.Read(make([]byte, 1))
+				require.Equal(t, err, again, "the error stays")
 			})
 		}
 	}
@@ -349,27 +347,25 @@ func TestMaxResumes(t *testing.T) {
 		{"progress starts again", 1, 1, 26, false, false},
 		{"negative", -1, 0, 1, false, true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o := &origin{content: alphabet, tag: strong}
-				for range 100 {
-					o.plan = append(o.plan, cut(row.each, errBroken))
-				}
-				began := time.Now()
-				resp, err := (&download.Transport{Base: o, MaxResumes: row.max}).RoundTrip(request(t, t.Context()))
-				require.NoError(t, err)
-				got, err := io.ReadAll(resp.Body)
-				require.NoError(t, resp.Body.Close())
-				require.Len(t, o.requests, row.requests)
-				require.Equal(t, row.waits, time.Since(began) > 0)
-				require.Less(t, time.Since(began), 20*time.Second)
-				if row.fails {
-					require.ErrorIs(t, err, errBroken)
-					return
-				}
-				require.NoError(t, err)
-				require.Equal(t, alphabet, string(got))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			o := &origin{content: alphabet, tag: strong}
+			for range 100 {
+				o.plan = append(o.plan, cut(row.each, errBroken))
+			}
+			began := time.Now()
+			resp, err := (&download.Transport{Base: o, MaxResumes: row.max}).RoundTrip(request(t, t.Context()))
+			require.NoError(t, err)
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, resp.Body.Close())
+			require.Len(t, o.requests, row.requests)
+			require.Equal(t, row.waits, time.Since(began) > 0)
+			require.Less(t, time.Since(began), 20*time.Second)
+			if row.fails {
+				require.ErrorIs(t, err, errBroken)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, alphabet, string(got))
 		})
 	}
 }
@@ -392,42 +388,40 @@ func TestEnd(t *testing.T) {
 		{"while it waits", slices.Repeat([]change{cut(0, errBroken)}, 9), false, false},
 	} {
 		for _, way := range []string{"close", "cancel", "deadline"} {
-			t.Run(row.name+", "+way, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					o := &origin{content: alphabet, tag: strong, plan: append([]change{cut(10, errBroken)}, row.plan...)}
-					ctx, cancel := context.WithCancel(t.Context())
-					if way == "deadline" {
-						ctx, cancel = context.WithTimeout(t.Context(), 40*time.Millisecond)
-					}
-					defer cancel()
-					base := &second{origin: o, hang: row.hang, late: row.late}
-					resp, err := (&download.Transport{Base: base}).RoundTrip(request(t, ctx))
-					require.NoError(t, err)
-					done := make(chan error)
-					go func() {
-						_, err := io.ReadAll(resp.Body)
-						done <- err
-					}()
-					time.Sleep(40 * time.Millisecond)
-					began := time.Now()
-					switch way {
-					case "close":
-						require.NoError(t, resp.Body.Close())
-					case "cancel":
-						cancel()
-					}
-					err = <-done
-					require.Error(t, err)
-					require.NotErrorIs(t, err, io.EOF)
-					require.Zero(t, time.Since(began))
-					if way == "cancel" {
-						require.ErrorIs(t, err, context.Canceled)
-					}
+			bubble.Run(t, row.name+", "+way, func(t *testing.T) {
+				o := &origin{content: alphabet, tag: strong, plan: append([]change{cut(10, errBroken)}, row.plan...)}
+				ctx, cancel := context.WithCancel(t.Context())
+				if way == "deadline" {
+					ctx, cancel = context.WithTimeout(t.Context(), 40*time.Millisecond)
+				}
+				defer cancel()
+				base := &second{origin: o, hang: row.hang, late: row.late}
+				resp, err := (&download.Transport{Base: base}).RoundTrip(request(t, ctx))
+				require.NoError(t, err)
+				done := make(chan error)
+				go func() {
+					_, err := io.ReadAll(resp.Body)
+					done <- err
+				}()
+				time.Sleep(40 * time.Millisecond)
+				began := time.Now()
+				switch way {
+				case "close":
 					require.NoError(t, resp.Body.Close())
-					require.Zero(t, o.open)
-					_, err = resp.Body.Read(make([]byte, 1))
-					require.Error(t, err)
-				})
+				case "cancel":
+					cancel()
+				}
+				err = <-done
+				require.Error(t, err)
+				require.NotErrorIs(t, err, io.EOF)
+				require.Zero(t, time.Since(began))
+				if way == "cancel" {
+					require.ErrorIs(t, err, context.Canceled)
+				}
+				require.NoError(t, resp.Body.Close())
+				require.Zero(t, o.open)
+				_, err = resp.Body.Read(make([]byte, 1))
+				require.Error(t, err)
 			})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/download"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -92,39 +93,37 @@ func TestMinProgress(t *testing.T) {
 		{"no minimum", 20, -1, 0, []pace{{bytes: 1, each: time.Hour}}, 0, 1, 20 * time.Hour, ""},
 	} {
 		for _, h2 := range []bool{false, true} {
-			t.Run(row.name+", HTTP/2 "+strconv.FormatBool(h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					content := strings.Repeat(alphabet, row.size/len(alphabet)+1)[:row.size]
-					requests := 0
-					var options []memhttp.Option
-					if h2 {
-						options = append(options, memhttp.HTTP2())
-					}
-					server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						requests++
-						row.paces[min(requests, len(row.paces))-1].serve(w, r, content)
-					}), options...)
-					base := &resilienthttp.Transport{Base: server.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: time.Hour}}
-					transport := &download.Transport{Base: base, MinProgress: row.least, MaxResumes: row.max}
-					began := time.Now()
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/a", http.NoBody)
-					require.NoError(t, err)
-					resp, err := transport.RoundTrip(req)
-					require.NoError(t, err)
-					got, err := io.ReadAll(slowly{resp.Body, row.caller})
-					require.NoError(t, resp.Body.Close())
-					if row.caller == 0 {
-						require.LessOrEqual(t, time.Since(began), row.took)
-					}
-					require.Equal(t, row.requests, requests)
-					if row.why != "" {
-						require.ErrorContains(t, err, row.why)
-						require.True(t, strings.HasPrefix(content, string(got)))
-						return
-					}
-					require.NoError(t, err)
-					require.Equal(t, content, string(got))
-				})
+			bubble.Run(t, row.name+", HTTP/2 "+strconv.FormatBool(h2), func(t *testing.T) {
+				content := strings.Repeat(alphabet, row.size/len(alphabet)+1)[:row.size]
+				requests := 0
+				var options []memhttp.Option
+				if h2 {
+					options = append(options, memhttp.HTTP2())
+				}
+				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					requests++
+					row.paces[min(requests, len(row.paces))-1].serve(w, r, content)
+				}), options...)
+				base := &resilienthttp.Transport{Base: server.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: time.Hour}}
+				transport := &download.Transport{Base: base, MinProgress: row.least, MaxResumes: row.max}
+				began := time.Now()
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/a", http.NoBody)
+				require.NoError(t, err)
+				resp, err := transport.RoundTrip(req)
+				require.NoError(t, err)
+				got, err := io.ReadAll(slowly{resp.Body, row.caller})
+				require.NoError(t, resp.Body.Close())
+				if row.caller == 0 {
+					require.LessOrEqual(t, time.Since(began), row.took)
+				}
+				require.Equal(t, row.requests, requests)
+				if row.why != "" {
+					require.ErrorContains(t, err, row.why)
+					require.True(t, strings.HasPrefix(content, string(got)))
+					return
+				}
+				require.NoError(t, err)
+				require.Equal(t, content, string(got))
 			})
 		}
 	}

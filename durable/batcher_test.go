@@ -13,6 +13,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // slow is a Store with verbs as slow as those of a database, one at a time.
@@ -40,27 +41,25 @@ func (s *slow) Claim(ctx context.Context, claim driver.Claim) (driver.Claimed, e
 // there are workers, and so does a commit of outcomes.
 func TestGroups(t *testing.T) {
 	for name, takes := range map[string]time.Duration{"at once": 0, "as long as a verb": 3 * time.Millisecond} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &slow{&shaky{Store: new(durable.Memory)}, make(chan struct{}, 1)}
-				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-					time.Sleep(takes)
-					return durable.Outcome{Class: durable.ClassSucceeded}
-				}))
-				e.Store = store
-				const intents = 2000
-				var all []durable.Intent
-				for i := range intents {
-					all = append(all, pay("tenant "+strconv.Itoa(i%10), strconv.Itoa(i)))
-				}
-				_, err := e.EnqueueBatch(t.Context(), all)
-				require.NoError(t, err)
-				n, err := e.Work(t.Context(), intents)
-				require.NoError(t, err)
-				assert.Equal(t, intents, n)
-				assert.LessOrEqual(t, store.called("claim"), 2*intents/100)
-				assert.LessOrEqual(t, store.called("apply"), 2*intents/100)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &slow{&shaky{Store: new(durable.Memory)}, make(chan struct{}, 1)}
+			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+				time.Sleep(takes)
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			}))
+			e.Store = store
+			const intents = 2000
+			var all []durable.Intent
+			for i := range intents {
+				all = append(all, pay("tenant "+strconv.Itoa(i%10), strconv.Itoa(i)))
+			}
+			_, err := e.EnqueueBatch(t.Context(), all)
+			require.NoError(t, err)
+			n, err := e.Work(t.Context(), intents)
+			require.NoError(t, err)
+			assert.Equal(t, intents, n)
+			assert.LessOrEqual(t, store.called("claim"), 2*intents/100)
+			assert.LessOrEqual(t, store.called("apply"), 2*intents/100)
 		})
 	}
 }
@@ -77,40 +76,38 @@ func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 		"refused": {durable.Outcome{Class: durable.ClassDeclined, Code: "do_not_honor", Status: 402}, durable.StateDead, 2},
 		"unknown": {durable.Outcome{Err: context.DeadlineExceeded}, durable.StateUnknown, 2},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &shaky{Store: new(durable.Memory)}
-				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return row.outcome }))
-				e.Store = store
-				var states []durable.State
-				var opened *durable.DeadLetter
-				failed := 0
-				e.Trace = &durable.Trace{
-					Changed: func(c *driver.Change) {
-						if c.FinishedAttempt != nil {
-							states, opened = append(states, c.Record.State), c.DeadLettered
-						}
-					},
-					Failed: func(err error) {
-						failed++
-						require.ErrorIs(t, err, errSilent)
-					},
-				}
-				enqueue(t, e, pay("comp1", "1"))
-				lost := 0
-				store.set(func(verb string) error {
-					if verb == "apply" && lost < row.failed {
-						lost++
-						return errSilent
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &shaky{Store: new(durable.Memory)}
+			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { return row.outcome }))
+			e.Store = store
+			var states []durable.State
+			var opened *durable.DeadLetter
+			failed := 0
+			e.Trace = &durable.Trace{
+				Changed: func(c *driver.Change) {
+					if c.FinishedAttempt != nil {
+						states, opened = append(states, c.Record.State), c.DeadLettered
 					}
-					return nil
-				})
-				_, err := e.Work(t.Context(), 1)
-				require.NoError(t, err)
-				assert.Equal(t, []durable.State{row.state}, states)
-				assert.Equal(t, row.state == durable.StateDead, opened != nil)
-				assert.Equal(t, row.failed, failed)
+				},
+				Failed: func(err error) {
+					failed++
+					require.ErrorIs(t, err, errSilent)
+				},
+			}
+			enqueue(t, e, pay("comp1", "1"))
+			lost := 0
+			store.set(func(verb string) error {
+				if verb == "apply" && lost < row.failed {
+					lost++
+					return errSilent
+				}
+				return nil
 			})
+			_, err := e.Work(t.Context(), 1)
+			require.NoError(t, err)
+			assert.Equal(t, []durable.State{row.state}, states)
+			assert.Equal(t, row.state == durable.StateDead, opened != nil)
+			assert.Equal(t, row.failed, failed)
 		})
 	}
 }
@@ -221,38 +218,36 @@ func TestSendsWhileOutcomesAreStored(t *testing.T) {
 		{"a tenant's share is in use", 3, true, 3},
 		{"senders that are at work count", 100, true, 4},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &stuck{new(durable.Memory), make(chan struct{})}
-				sent := 0
-				var mu sync.Mutex
-				e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
-					mu.Lock()
-					sent++
-					mu.Unlock()
-					if row.busy {
-						<-ctx.Done()
-					}
-					return durable.Outcome{Class: durable.ClassSucceeded}
-				}))
-				e.Store, e.Concurrency, e.PerTenant, e.Timeout = store, 4, row.perTenant, -1
-				for i := range 20 {
-					enqueue(t, e, pay("tenant", strconv.Itoa(i)))
-				}
-				running(t, e)
-				time.Sleep(5 * time.Second)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := &stuck{new(durable.Memory), make(chan struct{})}
+			sent := 0
+			var mu sync.Mutex
+			e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
 				mu.Lock()
-				assert.Equal(t, row.sent, sent)
+				sent++
 				mu.Unlock()
-				close(store.open)
 				if row.busy {
-					return
+					<-ctx.Done()
 				}
-				time.Sleep(5 * time.Second)
-				stats, err := e.Stats(t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, map[durable.State]int{durable.StateDone: 20}, stats.States)
-			})
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			}))
+			e.Store, e.Concurrency, e.PerTenant, e.Timeout = store, 4, row.perTenant, -1
+			for i := range 20 {
+				enqueue(t, e, pay("tenant", strconv.Itoa(i)))
+			}
+			running(t, e)
+			time.Sleep(5 * time.Second)
+			mu.Lock()
+			assert.Equal(t, row.sent, sent)
+			mu.Unlock()
+			close(store.open)
+			if row.busy {
+				return
+			}
+			time.Sleep(5 * time.Second)
+			stats, err := e.Stats(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, map[durable.State]int{durable.StateDone: 20}, stats.States)
 		})
 	}
 }

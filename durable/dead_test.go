@@ -14,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // refusing is a Gateway that declines until open is true.
@@ -126,36 +127,34 @@ func TestRedrive(t *testing.T) {
 		{"at once", -1, 0},
 		{"as good as never", 1e-300, 30 * 24 * time.Hour},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				gateway := new(refusing)
-				e := through(gateway)
-				deadLetters(t, e, 500)
-				how := durable.Redrive{By: "ann", Note: "the bank is back", PerSecond: row.perSecond}
-				began := time.Now()
-				assert.Equal(t, 500, redrive(t, e, durable.Filter{}, how))
-				assert.Empty(t, letters(t, e, durable.Filter{}))
-				assert.Zero(t, redrive(t, e, durable.Filter{IncludeResolved: true}, how), "what is resolved is not redriven")
-				last := time.Duration(0)
-				for _, letter := range letters(t, e, durable.Filter{IncludeResolved: true}) {
-					assert.Equal(t, "ann", letter.By)
-					assert.Equal(t, "the bank is back", letter.Note)
-					record := find(t, e, letter.ID)
-					assert.Equal(t, durable.StateWaiting, record.State)
-					assert.Equal(t, 2, record.Epoch)
-					assert.Zero(t, record.Attempts)
-					last = max(last, record.NextAt.Sub(began))
-				}
-				assert.InDelta(t, row.last, last, float64(time.Microsecond))
+		bubble.Run(t, row.name, func(t *testing.T) {
+			gateway := new(refusing)
+			e := through(gateway)
+			deadLetters(t, e, 500)
+			how := durable.Redrive{By: "ann", Note: "the bank is back", PerSecond: row.perSecond}
+			began := time.Now()
+			assert.Equal(t, 500, redrive(t, e, durable.Filter{}, how))
+			assert.Empty(t, letters(t, e, durable.Filter{}))
+			assert.Zero(t, redrive(t, e, durable.Filter{IncludeResolved: true}, how), "what is resolved is not redriven")
+			last := time.Duration(0)
+			for _, letter := range letters(t, e, durable.Filter{IncludeResolved: true}) {
+				assert.Equal(t, "ann", letter.By)
+				assert.Equal(t, "the bank is back", letter.Note)
+				record := find(t, e, letter.ID)
+				assert.Equal(t, durable.StateWaiting, record.State)
+				assert.Equal(t, 2, record.Epoch)
+				assert.Zero(t, record.Attempts)
+				last = max(last, record.NextAt.Sub(began))
+			}
+			assert.InDelta(t, row.last, last, float64(time.Microsecond))
 
-				gateway.open.Store(true)
-				time.Sleep(last)
-				_, err := e.Work(t.Context(), 1000)
-				require.NoError(t, err)
-				stats, err := e.Stats(t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, map[durable.State]int{durable.StateDone: 500}, stats.States)
-			})
+			gateway.open.Store(true)
+			time.Sleep(last)
+			_, err := e.Work(t.Context(), 1000)
+			require.NoError(t, err)
+			stats, err := e.Stats(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, map[durable.State]int{durable.StateDone: 500}, stats.States)
 		})
 	}
 }

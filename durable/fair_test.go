@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // provider is a Gateway that may hang.
@@ -141,32 +142,30 @@ func TestHungGateway(t *testing.T) {
 			most:      map[string]int{"well": 50}, within: 5500 * time.Millisecond,
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := &durable.Engine{Store: new(durable.Memory), Gateways: make(map[string]durable.Gateway), KeyTTL: -1}
-				for name, p := range row.providers {
-					e.Gateways[name] = p.gateway()
+		bubble.Run(t, row.name, func(t *testing.T) {
+			e := &durable.Engine{Store: new(durable.Memory), Gateways: make(map[string]durable.Gateway), KeyTTL: -1}
+			for name, p := range row.providers {
+				e.Gateways[name] = p.gateway()
+			}
+			for _, name := range slices.Sorted(maps.Keys(row.intents)) {
+				for i := range row.intents[name] {
+					in := pay("tenant "+strconv.Itoa(i%row.tenants), name+strconv.Itoa(i))
+					in.Gateway = name
+					enqueue(t, e, in)
 				}
-				for _, name := range slices.Sorted(maps.Keys(row.intents)) {
-					for i := range row.intents[name] {
-						in := pay("tenant "+strconv.Itoa(i%row.tenants), name+strconv.Itoa(i))
-						in.Gateway = name
-						enqueue(t, e, in)
-					}
-				}
-				began := time.Now()
-				running(t, e)
-				time.Sleep(row.within)
-				synctest.Wait()
-				done, last, _ := row.providers["well"].report()
-				assert.Equal(t, row.intents["well"], done)
-				assert.LessOrEqual(t, last.Sub(began), row.within)
-				assert.GreaterOrEqual(t, 2*last.Sub(began), row.within, "the test is not strict any more")
-				for name, want := range row.most {
-					_, _, most := row.providers[name].report()
-					assert.Equal(t, want, most, name)
-				}
-			})
+			}
+			began := time.Now()
+			running(t, e)
+			time.Sleep(row.within)
+			synctest.Wait()
+			done, last, _ := row.providers["well"].report()
+			assert.Equal(t, row.intents["well"], done)
+			assert.LessOrEqual(t, last.Sub(began), row.within)
+			assert.GreaterOrEqual(t, 2*last.Sub(began), row.within, "the test is not strict any more")
+			for name, want := range row.most {
+				_, _, most := row.providers[name].report()
+				assert.Equal(t, want, most, name)
+			}
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // outage is a Gateway that returns another outcome for a time.
@@ -294,42 +295,40 @@ func TestHold_shortOrPartial(t *testing.T) {
 		{"one intent that fails all night: no hold in the morning", 20 * time.Hour, 1, 200, sick, time.Second},
 		{"a tenant with many intents that fail: probes reach the others", 0, 2000, 5, sick, 2 * time.Second},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				var mu sync.Mutex
-				enqueued, worst := make(map[string]time.Time), time.Duration(0)
-				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-					at := time.Since(began)
-					time.Sleep(50 * time.Millisecond)
-					if row.fails(s.ID.Scope, at) {
-						return durable.Outcome{Class: durable.ClassFailed, Status: 503}
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					worst = max(worst, time.Since(enqueued[s.ID.Key]))
-					delete(enqueued, s.ID.Key)
-					return durable.Outcome{Class: durable.ClassSucceeded}
-				}))
-				running(t, e)
-				for i := range row.sick {
-					enqueue(t, e, pay("sick", strconv.Itoa(i)))
+		bubble.Run(t, row.name, func(t *testing.T) {
+			began := time.Now()
+			var mu sync.Mutex
+			enqueued, worst := make(map[string]time.Time), time.Duration(0)
+			e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+				at := time.Since(began)
+				time.Sleep(50 * time.Millisecond)
+				if row.fails(s.ID.Scope, at) {
+					return durable.Outcome{Class: durable.ClassFailed, Status: 503}
 				}
-				time.Sleep(row.quiet)
-				for i := range 30 * row.rate {
-					key := "healthy " + strconv.Itoa(i)
-					mu.Lock()
-					enqueued[key] = time.Now()
-					mu.Unlock()
-					enqueue(t, e, pay("tenant "+strconv.Itoa(i%5), key))
-					time.Sleep(time.Second / time.Duration(row.rate))
-				}
-				time.Sleep(row.most)
 				mu.Lock()
 				defer mu.Unlock()
-				assert.Empty(t, enqueued)
-				assert.LessOrEqual(t, worst, row.most)
-			})
+				worst = max(worst, time.Since(enqueued[s.ID.Key]))
+				delete(enqueued, s.ID.Key)
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			}))
+			running(t, e)
+			for i := range row.sick {
+				enqueue(t, e, pay("sick", strconv.Itoa(i)))
+			}
+			time.Sleep(row.quiet)
+			for i := range 30 * row.rate {
+				key := "healthy " + strconv.Itoa(i)
+				mu.Lock()
+				enqueued[key] = time.Now()
+				mu.Unlock()
+				enqueue(t, e, pay("tenant "+strconv.Itoa(i%5), key))
+				time.Sleep(time.Second / time.Duration(row.rate))
+			}
+			time.Sleep(row.most)
+			mu.Lock()
+			defer mu.Unlock()
+			assert.Empty(t, enqueued)
+			assert.LessOrEqual(t, worst, row.most)
 		})
 	}
 }

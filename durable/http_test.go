@@ -19,6 +19,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -71,33 +72,31 @@ func TestHTTP_classes(t *testing.T) {
 		{599, "", durable.ClassUnknown, 0},
 	} {
 		for _, ours := range []bool{false, true} {
-			t.Run(fmt.Sprint(row.status, " ", row.header, " ", ours), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var requests atomic.Int64
-					server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						requests.Add(1)
-						assert.Equal(t, send().Key, r.Header.Get("Idempotency-Key"))
-						if name, value, ok := strings.Cut(row.header, ": "); ok {
-							w.Header().Set(name, value)
-						}
-						w.WriteHeader(row.status)
-					}))
-					var transport http.RoundTripper = server.Transport()
-					if ours {
-						transport = &resilienthttp.Transport{Base: server.Transport()}
+			bubble.Run(t, fmt.Sprint(row.status, " ", row.header, " ", ours), func(t *testing.T) {
+				var requests atomic.Int64
+				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					requests.Add(1)
+					assert.Equal(t, send().Key, r.Header.Get("Idempotency-Key"))
+					if name, value, ok := strings.Cut(row.header, ": "); ok {
+						w.Header().Set(name, value)
 					}
-					h := durable.HTTP{Client: &http.Client{Transport: transport}, NewRequest: post(server.URL)}
-					o := h.Send(t.Context(), send())
-					assert.Equal(t, row.want.String(), o.Class.String())
-					assert.Equal(t, row.status, o.Status)
-					assert.EqualValues(t, 1, requests.Load(), "one layer retries")
-					if row.asks == 0 {
-						assert.True(t, o.NotBefore.IsZero(), "%v", o.NotBefore)
-					} else {
-						assert.GreaterOrEqual(t, time.Until(o.NotBefore), row.asks)
-						assert.Less(t, time.Until(o.NotBefore), row.asks+row.asks/2+time.Second)
-					}
-				})
+					w.WriteHeader(row.status)
+				}))
+				var transport http.RoundTripper = server.Transport()
+				if ours {
+					transport = &resilienthttp.Transport{Base: server.Transport()}
+				}
+				h := durable.HTTP{Client: &http.Client{Transport: transport}, NewRequest: post(server.URL)}
+				o := h.Send(t.Context(), send())
+				assert.Equal(t, row.want.String(), o.Class.String())
+				assert.Equal(t, row.status, o.Status)
+				assert.EqualValues(t, 1, requests.Load(), "one layer retries")
+				if row.asks == 0 {
+					assert.True(t, o.NotBefore.IsZero(), "%v", o.NotBefore)
+				} else {
+					assert.GreaterOrEqual(t, time.Until(o.NotBefore), row.asks)
+					assert.Less(t, time.Until(o.NotBefore), row.asks+row.asks/2+time.Second)
+				}
 			})
 		}
 	}
@@ -122,30 +121,28 @@ func TestHTTP_errors(t *testing.T) {
 		{"anything", func(*http.Request) error { return errors.New("anything") }, nil, durable.ClassUnknown, false},
 	} {
 		for _, ours := range []bool{false, true} {
-			t.Run(fmt.Sprint(row.name, " ", ours), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					server := memhttp.NewServer(t, row.handler)
-					base := server.Transport()
-					calls := 0
-					var transport http.RoundTripper = roundTripper(func(r *http.Request) (*http.Response, error) {
-						calls++
-						if row.fail != nil {
-							return nil, row.fail(r)
-						}
-						return base.RoundTrip(r)
-					})
-					if ours {
-						transport = &resilienthttp.Transport{Base: transport}
+			bubble.Run(t, fmt.Sprint(row.name, " ", ours), func(t *testing.T) {
+				server := memhttp.NewServer(t, row.handler)
+				base := server.Transport()
+				calls := 0
+				var transport http.RoundTripper = roundTripper(func(r *http.Request) (*http.Response, error) {
+					calls++
+					if row.fail != nil {
+						return nil, row.fail(r)
 					}
-					h := durable.HTTP{Client: &http.Client{Transport: transport}, NewRequest: post(server.URL)}
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-					defer cancel()
-					o := h.Send(ctx, send())
-					assert.Equal(t, row.want.String(), o.Class.String())
-					assert.Equal(t, row.unsent, o.Unsent())
-					require.Error(t, o.Err)
-					assert.Equal(t, 1, calls)
+					return base.RoundTrip(r)
 				})
+				if ours {
+					transport = &resilienthttp.Transport{Base: transport}
+				}
+				h := durable.HTTP{Client: &http.Client{Transport: transport}, NewRequest: post(server.URL)}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				o := h.Send(ctx, send())
+				assert.Equal(t, row.want.String(), o.Class.String())
+				assert.Equal(t, row.unsent, o.Unsent())
+				require.Error(t, o.Err)
+				assert.Equal(t, 1, calls)
 			})
 		}
 	}
@@ -275,35 +272,33 @@ func TestHTTP_read(t *testing.T) {
 		{"an endless answer", strings.Repeat("x", 3<<20), false, durable.Outcome{Code: "24"}, durable.Outcome{Class: durable.ClassDeclined, Status: 402, Code: "24"}},
 		{"an answer that breaks off", "declined", true, durable.Outcome{Code: "24"}, durable.Outcome{Status: 402}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if row.cut {
-						w.Header().Set("Content-Length", "100")
-					}
-					w.WriteHeader(http.StatusPaymentRequired)
-					_, _ = io.WriteString(w, row.body)
-					if row.cut {
-						_ = http.NewResponseController(w).Flush()
-						memhttp.Reset(memhttp.RequestConn(r))
-					}
-				}))
-				h := durable.HTTP{
-					Client: &http.Client{Transport: server.Transport()}, NewRequest: post(server.URL),
-					Read: func(resp *http.Response, body []byte) durable.Outcome {
-						assert.Equal(t, http.StatusPaymentRequired, resp.StatusCode)
-						assert.Equal(t, row.body[:min(len(row.body), 1<<20)], string(body))
-						return row.said
-					},
-				}
-				o := h.Send(t.Context(), send())
+		bubble.Run(t, row.name, func(t *testing.T) {
+			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if row.cut {
-					require.ErrorContains(t, o.Err, "durable: read the response body")
-					o.Err = nil
+					w.Header().Set("Content-Length", "100")
 				}
-				assert.Equal(t, row.want, o)
-				synctest.Wait()
-			})
+				w.WriteHeader(http.StatusPaymentRequired)
+				_, _ = io.WriteString(w, row.body)
+				if row.cut {
+					_ = http.NewResponseController(w).Flush()
+					memhttp.Reset(memhttp.RequestConn(r))
+				}
+			}))
+			h := durable.HTTP{
+				Client: &http.Client{Transport: server.Transport()}, NewRequest: post(server.URL),
+				Read: func(resp *http.Response, body []byte) durable.Outcome {
+					assert.Equal(t, http.StatusPaymentRequired, resp.StatusCode)
+					assert.Equal(t, row.body[:min(len(row.body), 1<<20)], string(body))
+					return row.said
+				},
+			}
+			o := h.Send(t.Context(), send())
+			if row.cut {
+				require.ErrorContains(t, o.Err, "durable: read the response body")
+				o.Err = nil
+			}
+			assert.Equal(t, row.want, o)
+			synctest.Wait()
 		})
 	}
 }
@@ -314,24 +309,22 @@ func TestHTTP_redirect(t *testing.T) {
 	for status, want := range map[int]durable.Class{
 		http.StatusFound: durable.ClassUnknown, http.StatusSeeOther: durable.ClassUnknown, http.StatusTemporaryRedirect: durable.ClassSucceeded,
 	} {
-		t.Run(http.StatusText(status), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if r.URL.Path == "/" {
-						http.Redirect(w, r, "/elsewhere", status)
-					}
-				}))
-				asked := false
-				client := &http.Client{Transport: server.Transport(), CheckRedirect: func(*http.Request, []*http.Request) error {
-					asked = true
-					return nil
-				}}
-				h := durable.HTTP{Client: client, NewRequest: post(server.URL + "/")}
-				assert.Equal(t, want.String(), h.Send(t.Context(), send()).Class.String())
-				assert.Equal(t, want == durable.ClassSucceeded, asked)
-				client.CheckRedirect = nil
-				assert.Equal(t, want.String(), h.Send(t.Context(), send()).Class.String())
-			})
+		bubble.Run(t, http.StatusText(status), func(t *testing.T) {
+			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/" {
+					http.Redirect(w, r, "/elsewhere", status)
+				}
+			}))
+			asked := false
+			client := &http.Client{Transport: server.Transport(), CheckRedirect: func(*http.Request, []*http.Request) error {
+				asked = true
+				return nil
+			}}
+			h := durable.HTTP{Client: client, NewRequest: post(server.URL + "/")}
+			assert.Equal(t, want.String(), h.Send(t.Context(), send()).Class.String())
+			assert.Equal(t, want == durable.ClassSucceeded, asked)
+			client.CheckRedirect = nil
+			assert.Equal(t, want.String(), h.Send(t.Context(), send()).Class.String())
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // D22: Run executes a job page by page, at its rate, while it sends other intents.
@@ -82,31 +83,29 @@ func TestRun_continuesJobs(t *testing.T) {
 		{"a page fails: it is done later", errDown},
 		{"the answer of a page is lost: the next one is done", errSilent},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				gateway := new(refusing)
-				e := through(gateway)
-				deadLetters(t, e, 900)
-				gateway.open.Store(true)
-				store := &shaky{Store: e.Store}
-				store.set(func(verb string) error {
-					if verb == "job" && store.called("job") == 3 {
-						return row.fail
-					}
-					return nil
-				})
-				again := &durable.Engine{Store: store, Gateways: e.Gateways} // another process
-				id, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{PerSecond: -1})
-				require.NoError(t, err)
-				running(t, again)
-				time.Sleep(time.Minute)
-				job := jobOf(t, e, id)
-				assert.Equal(t, 900, job.Redriven)
-				assert.Zero(t, job.Skipped)
-				stats, err := e.Stats(t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, map[durable.State]int{durable.StateDone: 900}, stats.States)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			gateway := new(refusing)
+			e := through(gateway)
+			deadLetters(t, e, 900)
+			gateway.open.Store(true)
+			store := &shaky{Store: e.Store}
+			store.set(func(verb string) error {
+				if verb == "job" && store.called("job") == 3 {
+					return row.fail
+				}
+				return nil
 			})
+			again := &durable.Engine{Store: store, Gateways: e.Gateways} // another process
+			id, err := e.Redrive(t.Context(), durable.Filter{}, durable.Redrive{PerSecond: -1})
+			require.NoError(t, err)
+			running(t, again)
+			time.Sleep(time.Minute)
+			job := jobOf(t, e, id)
+			assert.Equal(t, 900, job.Redriven)
+			assert.Zero(t, job.Skipped)
+			stats, err := e.Stats(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, map[durable.State]int{durable.StateDone: 900}, stats.States)
 		})
 	}
 }

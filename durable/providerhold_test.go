@@ -22,6 +22,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/durable/internal/quotatest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // D25: 600 intents against 60 a minute, with the defaults of an Engine. In the first window, the
@@ -41,22 +42,20 @@ func TestProviderHold_quota(t *testing.T) {
 		{1, 100 * time.Millisecond, 60, true}, // and one in each second
 		{3, 100 * time.Millisecond, 180, true},
 	} {
-		t.Run(fmt.Sprintf("%d Engines, %v, evenly %v", row.engines, row.takes, row.evenly), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := &quotatest.Quota{Limit: 60, Window: time.Minute, Takes: row.takes, Evenly: row.evenly}
-				store := new(durable.Memory)
-				stores := make([]durable.Store, row.engines)
-				for i := range stores {
-					stores[i] = store
-				}
-				report := q.Run(t, 600, stores...)
-				assert.LessOrEqual(t, report.InFlight, 25*row.engines)
-				if !row.evenly { // else each intent that is rejected again and again waits longer
-					assert.LessOrEqual(t, report.Rejected[0], 25*row.engines)
-					assert.LessOrEqual(t, report.Took, 11*time.Minute)
-				}
-				assert.LessOrEqual(t, slices.Max(report.Rejected[1:]), row.window)
-			})
+		bubble.Run(t, fmt.Sprintf("%d Engines, %v, evenly %v", row.engines, row.takes, row.evenly), func(t *testing.T) {
+			q := &quotatest.Quota{Limit: 60, Window: time.Minute, Takes: row.takes, Evenly: row.evenly}
+			store := new(durable.Memory)
+			stores := make([]durable.Store, row.engines)
+			for i := range stores {
+				stores[i] = store
+			}
+			report := q.Run(t, 600, stores...)
+			assert.LessOrEqual(t, report.InFlight, 25*row.engines)
+			if !row.evenly { // else each intent that is rejected again and again waits longer
+				assert.LessOrEqual(t, report.Rejected[0], 25*row.engines)
+				assert.LessOrEqual(t, report.Took, 11*time.Minute)
+			}
+			assert.LessOrEqual(t, slices.Max(report.Rejected[1:]), row.window)
 		})
 	}
 }
@@ -126,57 +125,55 @@ func TestProviderHold(t *testing.T) {
 			return durable.Outcome{Class: durable.ClassDeclined, Status: 429, NotBefore: time.Now().Add(minute)}
 		}, false, 0, ""},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := &rejecting{outcome: row.outcome}
-				e := through(g)
-				if row.scopes {
-					e.Gateways["psp"] = perScope{g.Send}
-				}
-				var log bytes.Buffer
-				e.Trace = durable.LogTrace(slog.New(slog.NewTextHandler(&log, nil)))
-				running(t, e)
-				enqueue(t, e, pay("a", "first"))
-				synctest.Wait()
-				asked := time.Now()
-				enqueue(t, e, pay("a", "second"), pay("b", "third"))
-				due := pay("a", "deadline")
-				due.Deadline = time.Now().Add(20 * time.Second)
-				enqueue(t, e, due)
-				time.Sleep(5 * time.Second)
-				synctest.Wait() // what is read below was written before
-				holds, err := e.Holds(t.Context())
-				require.NoError(t, err)
-				if row.held == 0 {
-					assert.Empty(t, holds)
-					assertState(t, e, pay("a", "second").ID, durable.StateDone)
-					return
-				}
-				require.Len(t, holds, 1)
-				assert.True(t, holds[0].Provider)
-				assert.Equal(t, "provider", holds[0].Holder())
-				assert.Equal(t, map[bool]string{true: "a"}[row.scopes], holds[0].Scope)
-				assert.WithinDuration(t, asked.Add(row.held), holds[0].Until, 100*time.Millisecond)
-				assert.False(t, holds[0].Until.Before(asked.Add(row.held)))
-				if row.note != "" {
-					assert.Equal(t, row.note, holds[0].Note)
-				}
-				assert.Contains(t, log.String(), "event=gateway_held gateway=psp ")
-				assert.Contains(t, log.String(), fmt.Sprintf("holder=provider error.type=%d until=", journal(t, e, pay("a", "first").ID)[0].Status))
-				time.Sleep(row.held - 6*time.Second)
-				assert.Zero(t, find(t, e, pay("a", "second").ID).Claims)
-				assert.Equal(t, row.scopes, find(t, e, pay("b", "third").ID).State == durable.StateDone)
-				time.Sleep(min(row.held/10, minute) + 10*time.Second)
-				synctest.Wait()
-				for _, key := range []string{"asecond", "bthird"} {
-					assert.Contains(t, g.keys, key)
-				}
-				assert.Equal(t, !strings.HasPrefix(row.name, "a day"), slices.Contains(g.keys, "afirst"), "the one that was answered waits as asked")
-				assert.Equal(t, durable.ReasonDeadline, find(t, e, due.ID).Reason)
-				for i, at := range g.sends {
-					assert.True(t, row.scopes && g.keys[i] == "bthird" || !at.Before(asked.Add(row.held)), "%s at %v", g.keys[i], at.Sub(asked))
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			g := &rejecting{outcome: row.outcome}
+			e := through(g)
+			if row.scopes {
+				e.Gateways["psp"] = perScope{g.Send}
+			}
+			var log bytes.Buffer
+			e.Trace = durable.LogTrace(slog.New(slog.NewTextHandler(&log, nil)))
+			running(t, e)
+			enqueue(t, e, pay("a", "first"))
+			synctest.Wait()
+			asked := time.Now()
+			enqueue(t, e, pay("a", "second"), pay("b", "third"))
+			due := pay("a", "deadline")
+			due.Deadline = time.Now().Add(20 * time.Second)
+			enqueue(t, e, due)
+			time.Sleep(5 * time.Second)
+			synctest.Wait() // what is read below was written before
+			holds, err := e.Holds(t.Context())
+			require.NoError(t, err)
+			if row.held == 0 {
+				assert.Empty(t, holds)
+				assertState(t, e, pay("a", "second").ID, durable.StateDone)
+				return
+			}
+			require.Len(t, holds, 1)
+			assert.True(t, holds[0].Provider)
+			assert.Equal(t, "provider", holds[0].Holder())
+			assert.Equal(t, map[bool]string{true: "a"}[row.scopes], holds[0].Scope)
+			assert.WithinDuration(t, asked.Add(row.held), holds[0].Until, 100*time.Millisecond)
+			assert.False(t, holds[0].Until.Before(asked.Add(row.held)))
+			if row.note != "" {
+				assert.Equal(t, row.note, holds[0].Note)
+			}
+			assert.Contains(t, log.String(), "event=gateway_held gateway=psp ")
+			assert.Contains(t, log.String(), fmt.Sprintf("holder=provider error.type=%d until=", journal(t, e, pay("a", "first").ID)[0].Status))
+			time.Sleep(row.held - 6*time.Second)
+			assert.Zero(t, find(t, e, pay("a", "second").ID).Claims)
+			assert.Equal(t, row.scopes, find(t, e, pay("b", "third").ID).State == durable.StateDone)
+			time.Sleep(min(row.held/10, minute) + 10*time.Second)
+			synctest.Wait()
+			for _, key := range []string{"asecond", "bthird"} {
+				assert.Contains(t, g.keys, key)
+			}
+			assert.Equal(t, !strings.HasPrefix(row.name, "a day"), slices.Contains(g.keys, "afirst"), "the one that was answered waits as asked")
+			assert.Equal(t, durable.ReasonDeadline, find(t, e, due.ID).Reason)
+			for i, at := range g.sends {
+				assert.True(t, row.scopes && g.keys[i] == "bthird" || !at.Before(asked.Add(row.held)), "%s at %v", g.keys[i], at.Sub(asked))
+			}
 		})
 	}
 }
@@ -196,42 +193,40 @@ func TestProviderHold_believedAndTested(t *testing.T) {
 		{"all, for ever", func(string, time.Duration) bool { return true },
 			minutes(1, 3, 7, 12, 17, 22, 27, 32, 37, 42, 47), 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex
-				var limited []time.Duration
-				began := time.Now()
-				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-					mu.Lock()
-					defer mu.Unlock()
-					if !row.limits(s.ID.Scope, time.Since(began)) {
-						return durable.Outcome{Class: durable.ClassSucceeded}
-					}
-					limited = append(limited, time.Since(began))
-					return asks(503, 24*time.Hour)()
-				}))
-				running(t, e)
-				enqueue(t, e, pay("limited", "first"))
-				synctest.Wait()
-				for i := range 999 {
-					enqueue(t, e, pay("other", strconv.Itoa(i)))
-				}
-				time.Sleep(52 * time.Minute)
-				synctest.Wait()
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var mu sync.Mutex
+			var limited []time.Duration
+			began := time.Now()
+			e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
 				mu.Lock()
 				defer mu.Unlock()
-				require.Len(t, limited, 1+len(row.tests))
-				for i, at := range row.tests { // each hold begins at the answer, and ends up to a tenth later
-					assert.InDelta(t, at.Minutes(), limited[1+i].Minutes(), at.Minutes()/10+.1)
+				if !row.limits(s.ID.Scope, time.Since(began)) {
+					return durable.Outcome{Class: durable.ClassSucceeded}
 				}
-				done := 0
-				for i := range 999 {
-					if find(t, e, pay("other", strconv.Itoa(i)).ID).State == durable.StateDone {
-						done++
-					}
+				limited = append(limited, time.Since(began))
+				return asks(503, 24*time.Hour)()
+			}))
+			running(t, e)
+			enqueue(t, e, pay("limited", "first"))
+			synctest.Wait()
+			for i := range 999 {
+				enqueue(t, e, pay("other", strconv.Itoa(i)))
+			}
+			time.Sleep(52 * time.Minute)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			require.Len(t, limited, 1+len(row.tests))
+			for i, at := range row.tests { // each hold begins at the answer, and ends up to a tenth later
+				assert.InDelta(t, at.Minutes(), limited[1+i].Minutes(), at.Minutes()/10+.1)
+			}
+			done := 0
+			for i := range 999 {
+				if find(t, e, pay("other", strconv.Itoa(i)).ID).State == durable.StateDone {
+					done++
 				}
-				assert.Equal(t, row.done, done)
-			})
+			}
+			assert.Equal(t, row.done, done)
 		})
 	}
 }
@@ -464,37 +459,35 @@ func TestShutdown(t *testing.T) {
 			return durable.Outcome{Class: durable.ClassFailed, Err: &resilienthttp.Error{Err: ctx.Err(), Reason: resilienthttp.ErrRateLimited}}
 		}, durable.StateWaiting, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var keys []string
-				e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
-					if keys = append(keys, s.Key); len(keys) > 1 {
-						return durable.Outcome{Class: durable.ClassSucceeded}
-					}
-					<-ctx.Done()
-					return row.outcome(ctx)
-				}))
-				e.Policy = policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
-					t.Error("the Policy was called")
-					return durable.Decision{Action: durable.Bury, At: now.Add(time.Hour)}
-				})
-				in := pay("comp1", "1")
-				enqueue(t, e, in)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				require.NoError(t, e.Run(ctx))
-				record := find(t, e, in.ID)
-				assert.Equal(t, row.state, record.State)
-				assert.Equal(t, row.attempts, record.Attempts)
-				assert.Equal(t, row.attempts, record.Claims)
-				assert.False(t, record.NextAt.After(time.Now()))
-				n, err := e.Work(t.Context(), 1)
-				require.NoError(t, err)
-				assert.Equal(t, 1, n)
-				assertState(t, e, in.ID, durable.StateDone)
-				require.Len(t, keys, 2)
-				assert.Equal(t, keys[0], keys[1])
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var keys []string
+			e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
+				if keys = append(keys, s.Key); len(keys) > 1 {
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}
+				<-ctx.Done()
+				return row.outcome(ctx)
+			}))
+			e.Policy = policyFunc(func(_ *durable.History, now time.Time) durable.Decision {
+				t.Error("the Policy was called")
+				return durable.Decision{Action: durable.Bury, At: now.Add(time.Hour)}
 			})
+			in := pay("comp1", "1")
+			enqueue(t, e, in)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			require.NoError(t, e.Run(ctx))
+			record := find(t, e, in.ID)
+			assert.Equal(t, row.state, record.State)
+			assert.Equal(t, row.attempts, record.Attempts)
+			assert.Equal(t, row.attempts, record.Claims)
+			assert.False(t, record.NextAt.After(time.Now()))
+			n, err := e.Work(t.Context(), 1)
+			require.NoError(t, err)
+			assert.Equal(t, 1, n)
+			assertState(t, e, in.ID, durable.StateDone)
+			require.Len(t, keys, 2)
+			assert.Equal(t, keys[0], keys[1])
 		})
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func TestSchedule(t *testing.T) {
@@ -133,30 +133,28 @@ func TestSchedule_spansItsMaxAge(t *testing.T) {
 	} {
 		for _, class := range []durable.Class{durable.ClassFailed, durable.ClassUnknown} {
 			for _, outage := range []time.Duration{17 * time.Minute, row.age / 2, row.age - 2*time.Hour, row.age + 2*time.Hour} {
-				t.Run(fmt.Sprint(row.name, ", ", class, ", an outage of ", outage), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						began := time.Now()
-						gateway := gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-							if time.Since(began) < outage {
-								return durable.Outcome{Class: class, Code: "down"}
-							}
-							return durable.Outcome{Class: durable.ClassSucceeded}
-						})
-						e := through(gateway)
-						e.Policy, e.KeyTTL, e.Retention, e.PollInterval = row.policy, 100*day, -1, 10*time.Minute
-						e.LeaseDuration = time.Hour // the heartbeats of a month
-						in := pay("comp1", "1")
-						enqueue(t, e, in)
-						running(t, e)
-						time.Sleep(outage + 90*time.Minute)
-						record := find(t, e, in.ID)
-						if outage < row.age {
-							require.Equal(t, durable.StateDone, record.State, "%s after %d sends", record.Reason, record.Attempts)
-							return
+				bubble.Run(t, fmt.Sprint(row.name, ", ", class, ", an outage of ", outage), func(t *testing.T) {
+					began := time.Now()
+					gateway := gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+						if time.Since(began) < outage {
+							return durable.Outcome{Class: class, Code: "down"}
 						}
-						require.Equal(t, durable.StateDead, record.State)
-						assert.Greater(t, record.UpdatedAt.Sub(began), row.age-time.Hour, "dead too early")
+						return durable.Outcome{Class: durable.ClassSucceeded}
 					})
+					e := through(gateway)
+					e.Policy, e.KeyTTL, e.Retention, e.PollInterval = row.policy, 100*day, -1, 10*time.Minute
+					e.LeaseDuration = time.Hour // the heartbeats of a month
+					in := pay("comp1", "1")
+					enqueue(t, e, in)
+					running(t, e)
+					time.Sleep(outage + 90*time.Minute)
+					record := find(t, e, in.ID)
+					if outage < row.age {
+						require.Equal(t, durable.StateDone, record.State, "%s after %d sends", record.Reason, record.Attempts)
+						return
+					}
+					require.Equal(t, durable.StateDead, record.State)
+					assert.Greater(t, record.UpdatedAt.Sub(began), row.age-time.Hour, "dead too early")
 				})
 			}
 		}

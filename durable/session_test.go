@@ -19,6 +19,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func TestRun(t *testing.T) {
@@ -62,36 +63,34 @@ func TestRun(t *testing.T) {
 // if a Gateway ignores its context.
 func TestDrain(t *testing.T) {
 	for name, deaf := range map[string]bool{"a Gateway that listens": false, "one that does not": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				release := make(chan struct{})
-				e := &durable.Engine{Store: new(durable.Memory), DrainTimeout: 10 * time.Second, Gateways: map[string]durable.Gateway{
-					"psp": gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
-						if deaf {
-							<-release
-						}
-						<-ctx.Done()
-						return durable.Outcome{Err: ctx.Err()}
-					}),
-				}}
-				in := pay("comp1", "1")
-				_, err := e.Enqueue(t.Context(), in)
-				require.NoError(t, err)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				began := time.Now()
-				require.NoError(t, e.Run(ctx))
-				assert.LessOrEqual(t, time.Since(began), time.Minute+11*time.Second)
-				assert.GreaterOrEqual(t, time.Since(began), time.Minute+10*time.Second)
-				record, err := e.Find(t.Context(), in.ID)
-				require.NoError(t, err)
-				assert.Equal(t, durable.StateUnknown, record.State)
-				attempts, err := e.Attempts(t.Context(), in.ID)
-				require.NoError(t, err)
-				assert.Len(t, attempts, 1)
-				assert.False(t, attempts[0].FinishedAt.IsZero())
-				close(release)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			release := make(chan struct{})
+			e := &durable.Engine{Store: new(durable.Memory), DrainTimeout: 10 * time.Second, Gateways: map[string]durable.Gateway{
+				"psp": gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+					if deaf {
+						<-release
+					}
+					<-ctx.Done()
+					return durable.Outcome{Err: ctx.Err()}
+				}),
+			}}
+			in := pay("comp1", "1")
+			_, err := e.Enqueue(t.Context(), in)
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			require.NoError(t, e.Run(ctx))
+			assert.LessOrEqual(t, time.Since(began), time.Minute+11*time.Second)
+			assert.GreaterOrEqual(t, time.Since(began), time.Minute+10*time.Second)
+			record, err := e.Find(t.Context(), in.ID)
+			require.NoError(t, err)
+			assert.Equal(t, durable.StateUnknown, record.State)
+			attempts, err := e.Attempts(t.Context(), in.ID)
+			require.NoError(t, err)
+			assert.Len(t, attempts, 1)
+			assert.False(t, attempts[0].FinishedAt.IsZero())
+			close(release)
 		})
 	}
 }
@@ -434,41 +433,39 @@ func TestEngine_extremeTimes(t *testing.T) {
 		{"a backoff below zero", durable.Schedule{Backoff: func(int, time.Duration) time.Duration { return -1 << 63 }}, 0, time.Second, 3 * time.Second},
 		{"a backoff without end", durable.Schedule{MaxAge: -1, Backoff: func(int, time.Duration) time.Duration { return 1<<63 - 1 }}, 0, 30 * 24 * time.Hour, 30*24*time.Hour + 2*time.Second},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var at []time.Time
-				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-					at = append(at, time.Now())
-					if s.Number > 1 {
-						return durable.Outcome{Class: durable.ClassSucceeded}
-					}
-					o := durable.Outcome{Class: durable.ClassFailed}
-					if row.notBefore != 0 {
-						o.NotBefore = time.Now().Add(row.notBefore)
-					}
-					return o
-				}))
-				e.Policy, e.PollInterval = row.policy, 100*time.Millisecond
-				if row.most > time.Hour {
-					e.PollInterval = time.Second
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var at []time.Time
+			e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+				at = append(at, time.Now())
+				if s.Number > 1 {
+					return durable.Outcome{Class: durable.ClassSucceeded}
 				}
-				in := pay("comp1", "1")
-				enqueue(t, e, in)
-				_, err := e.Work(t.Context(), 0)
-				require.NoError(t, err)
-				next, err := e.WorkOne(t.Context(), in.ID)
-				require.NoError(t, err)
-				if !next.IsZero() {
-					time.Sleep(time.Until(next) - 5*time.Second)
+				o := durable.Outcome{Class: durable.ClassFailed}
+				if row.notBefore != 0 {
+					o.NotBefore = time.Now().Add(row.notBefore)
 				}
-				running(t, e)
-				time.Sleep(20 * time.Second)
-				synctest.Wait()
-				require.Len(t, at, 2)
-				assert.GreaterOrEqual(t, at[1].Sub(at[0]), row.least)
-				assert.LessOrEqual(t, at[1].Sub(at[0]), row.most)
-				assertState(t, e, in.ID, durable.StateDone)
-			})
+				return o
+			}))
+			e.Policy, e.PollInterval = row.policy, 100*time.Millisecond
+			if row.most > time.Hour {
+				e.PollInterval = time.Second
+			}
+			in := pay("comp1", "1")
+			enqueue(t, e, in)
+			_, err := e.Work(t.Context(), 0)
+			require.NoError(t, err)
+			next, err := e.WorkOne(t.Context(), in.ID)
+			require.NoError(t, err)
+			if !next.IsZero() {
+				time.Sleep(time.Until(next) - 5*time.Second)
+			}
+			running(t, e)
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			require.Len(t, at, 2)
+			assert.GreaterOrEqual(t, at[1].Sub(at[0]), row.least)
+			assert.LessOrEqual(t, at[1].Sub(at[0]), row.most)
+			assertState(t, e, in.ID, durable.StateDone)
 		})
 	}
 }
@@ -500,37 +497,35 @@ func TestEngine_deadLettersHaveReasons(t *testing.T) {
 			return durable.Outcome{Class: durable.ClassFailed}
 		}, durable.ReasonExhausted, false, 3},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var sends atomic.Int64
-				e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
-					sends.Add(1)
-					return row.send(ctx, s)
-				}))
-				e.Policy, e.Timeout, e.PollInterval = thrice{}, time.Minute, 30*time.Second
-				forever = make(chan struct{})
-				defer close(forever)
-				in := pay("comp1", "1")
-				if row.in != nil {
-					row.in(&in)
-				}
-				_, err := e.Store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: in}}) // as by an Outbox
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var sends atomic.Int64
+			e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
+				sends.Add(1)
+				return row.send(ctx, s)
+			}))
+			e.Policy, e.Timeout, e.PollInterval = thrice{}, time.Minute, 30*time.Second
+			forever = make(chan struct{})
+			defer close(forever)
+			in := pay("comp1", "1")
+			if row.in != nil {
+				row.in(&in)
+			}
+			_, err := e.Store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: in}}) // as by an Outbox
+			require.NoError(t, err)
+			time.Sleep(time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
+			defer cancel()
+			require.NoError(t, e.Run(ctx))
+			var letters []durable.DeadLetter
+			for letter, err := range e.Dead(t.Context(), durable.Filter{}) {
 				require.NoError(t, err)
-				time.Sleep(time.Minute)
-				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Hour)
-				defer cancel()
-				require.NoError(t, e.Run(ctx))
-				var letters []durable.DeadLetter
-				for letter, err := range e.Dead(t.Context(), durable.Filter{}) {
-					require.NoError(t, err)
-					letters = append(letters, letter)
-				}
-				require.Len(t, letters, 1)
-				assert.Equal(t, row.reason, letters[0].Reason)
-				assert.Equal(t, row.doubt, letters[0].InDoubt)
-				assert.EqualValues(t, row.sends, sends.Load())
-				assert.Equal(t, in.Payload, find(t, e, in.ID).Payload, "nothing is lost")
-			})
+				letters = append(letters, letter)
+			}
+			require.Len(t, letters, 1)
+			assert.Equal(t, row.reason, letters[0].Reason)
+			assert.Equal(t, row.doubt, letters[0].InDoubt)
+			assert.EqualValues(t, row.sends, sends.Load())
+			assert.Equal(t, in.Payload, find(t, e, in.ID).Payload, "nothing is lost")
 		})
 	}
 }
@@ -595,43 +590,41 @@ func TestFinders(t *testing.T) {
 			return durable.Outcome{Class: durable.ClassSucceeded}
 		}, durable.StateDone, 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sends, asks := 0, 0
-				var sent, asked time.Time
-				e := through(finderFunc{
-					func(context.Context, *durable.Send) durable.Outcome {
-						sends++
-						if sends > 1 {
-							assert.GreaterOrEqual(t, asked.Sub(sent), 15*time.Minute)
-							return durable.Outcome{Class: durable.ClassSucceeded}
-						}
-						sent = time.Now()
-						return durable.Outcome{}
-					},
-					func(_ context.Context, s *durable.Send) durable.Outcome {
-						asks++
-						asked = time.Now()
-						assert.Equal(t, durable.IdempotencyKey(s.ID, 1), s.Key)
-						assert.Equal(t, 1, s.Number)
-						return row.find(asks)
-					},
-				})
-				e.KeyTTL, e.PollInterval = -1, time.Minute
-				in := pay("comp1", "1")
-				enqueue(t, e, in)
-				running(t, e)
-				time.Sleep(80 * time.Hour)
-				synctest.Wait()
-				record := find(t, e, in.ID)
-				assert.Equal(t, row.state.String(), record.State.String())
-				assert.Equal(t, row.sends, sends)
-				assert.LessOrEqual(t, asks, 200, "it is asked ever more rarely")
-				if row.state == durable.StateDead {
-					assert.NotEmpty(t, record.Reason)
-					assert.Equal(t, record.Class != durable.ClassDeclined, record.InDoubt)
-				}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			sends, asks := 0, 0
+			var sent, asked time.Time
+			e := through(finderFunc{
+				func(context.Context, *durable.Send) durable.Outcome {
+					sends++
+					if sends > 1 {
+						assert.GreaterOrEqual(t, asked.Sub(sent), 15*time.Minute)
+						return durable.Outcome{Class: durable.ClassSucceeded}
+					}
+					sent = time.Now()
+					return durable.Outcome{}
+				},
+				func(_ context.Context, s *durable.Send) durable.Outcome {
+					asks++
+					asked = time.Now()
+					assert.Equal(t, durable.IdempotencyKey(s.ID, 1), s.Key)
+					assert.Equal(t, 1, s.Number)
+					return row.find(asks)
+				},
 			})
+			e.KeyTTL, e.PollInterval = -1, time.Minute
+			in := pay("comp1", "1")
+			enqueue(t, e, in)
+			running(t, e)
+			time.Sleep(80 * time.Hour)
+			synctest.Wait()
+			record := find(t, e, in.ID)
+			assert.Equal(t, row.state.String(), record.State.String())
+			assert.Equal(t, row.sends, sends)
+			assert.LessOrEqual(t, asks, 200, "it is asked ever more rarely")
+			if row.state == durable.StateDead {
+				assert.NotEmpty(t, record.Reason)
+				assert.Equal(t, record.Class != durable.ClassDeclined, record.InDoubt)
+			}
 		})
 	}
 }
@@ -707,31 +700,29 @@ func TestMaxAge_countsFromDue(t *testing.T) {
 // tried before it or not.
 func TestMaxAge_afterAHold(t *testing.T) {
 	for _, triedBefore := range []time.Duration{0, 20 * time.Minute, 170 * time.Minute} {
-		t.Run(fmt.Sprint("tried before for ", triedBefore), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-					return durable.Outcome{Class: durable.ClassFailed, Status: 500}
-				}))
-				e.Policy = durable.Schedule{MaxAge: 3 * time.Hour, Backoff: resilienthttp.FullJitter(time.Second, 10*time.Minute)}
-				running(t, e)
-				if triedBefore == 0 {
-					require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "maintenance"))
-				}
-				const many = 145
-				for i := range many {
-					enqueue(t, e, pay("a", strconv.Itoa(i)))
-				}
-				time.Sleep(triedBefore)
+		bubble.Run(t, fmt.Sprint("tried before for ", triedBefore), func(t *testing.T) {
+			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+				return durable.Outcome{Class: durable.ClassFailed, Status: 500}
+			}))
+			e.Policy = durable.Schedule{MaxAge: 3 * time.Hour, Backoff: resilienthttp.FullJitter(time.Second, 10*time.Minute)}
+			running(t, e)
+			if triedBefore == 0 {
 				require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "maintenance"))
-				time.Sleep(4 * time.Hour)
-				require.NoError(t, e.Release(t.Context(), "psp", "ann"))
-				time.Sleep(30 * time.Minute)
-				for i := range many {
-					require.NotEqual(t, durable.StateDead, find(t, e, pay("a", strconv.Itoa(i)).ID).State)
-				}
-				time.Sleep(6 * time.Hour)
-				assertState(t, e, pay("a", "7").ID, durable.StateDead)
-			})
+			}
+			const many = 145
+			for i := range many {
+				enqueue(t, e, pay("a", strconv.Itoa(i)))
+			}
+			time.Sleep(triedBefore)
+			require.NoError(t, e.Hold(t.Context(), "psp", time.Time{}, "ann", "maintenance"))
+			time.Sleep(4 * time.Hour)
+			require.NoError(t, e.Release(t.Context(), "psp", "ann"))
+			time.Sleep(30 * time.Minute)
+			for i := range many {
+				require.NotEqual(t, durable.StateDead, find(t, e, pay("a", strconv.Itoa(i)).ID).State)
+			}
+			time.Sleep(6 * time.Hour)
+			assertState(t, e, pay("a", "7").ID, durable.StateDead)
 		})
 	}
 }
@@ -847,33 +838,31 @@ func TestSweep(t *testing.T) {
 		{"the default, and a key that lives longer", 0, 120 * 24 * time.Hour, 120 * 24 * time.Hour},
 		{"for ever", -1, 0, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-					if s.ID.Key == "dead" {
-						return durable.Outcome{Class: durable.ClassDeclined}
-					}
-					return durable.Outcome{Class: durable.ClassSucceeded}
-				}))
-				e.Retention, e.KeyTTL, e.PollInterval = row.ttl, row.keyLife, time.Minute
-				done, dead := pay("comp1", "done"), pay("comp1", "dead")
-				enqueue(t, e, done, dead)
-				_, err := e.Work(t.Context(), 0)
-				require.NoError(t, err)
-				time.Sleep(max(row.after, 10*365*24*time.Hour*time.Duration(sign(row.after == 0))) - time.Hour)
-				running(t, e)
-				time.Sleep(50 * time.Minute)
-				synctest.Wait()
-				assertState(t, e, done.ID, durable.StateDone)
-				time.Sleep(15 * time.Minute)
-				if row.after != 0 {
-					_, err = e.Find(t.Context(), done.ID)
-					require.ErrorIs(t, err, durable.ErrNotFound)
-				} else {
-					assertState(t, e, done.ID, durable.StateDone)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+				if s.ID.Key == "dead" {
+					return durable.Outcome{Class: durable.ClassDeclined}
 				}
-				assertState(t, e, dead.ID, durable.StateDead)
-			})
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			}))
+			e.Retention, e.KeyTTL, e.PollInterval = row.ttl, row.keyLife, time.Minute
+			done, dead := pay("comp1", "done"), pay("comp1", "dead")
+			enqueue(t, e, done, dead)
+			_, err := e.Work(t.Context(), 0)
+			require.NoError(t, err)
+			time.Sleep(max(row.after, 10*365*24*time.Hour*time.Duration(sign(row.after == 0))) - time.Hour)
+			running(t, e)
+			time.Sleep(50 * time.Minute)
+			synctest.Wait()
+			assertState(t, e, done.ID, durable.StateDone)
+			time.Sleep(15 * time.Minute)
+			if row.after != 0 {
+				_, err = e.Find(t.Context(), done.ID)
+				require.ErrorIs(t, err, durable.ErrNotFound)
+			} else {
+				assertState(t, e, done.ID, durable.StateDone)
+			}
+			assertState(t, e, dead.ID, durable.StateDead)
 		})
 	}
 }

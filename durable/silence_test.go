@@ -14,6 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // silent is a Store with one verb that does not answer the first time, until its context
@@ -67,24 +68,22 @@ func (s *silent) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, 
 // Other verbs do not wait for the kernel to notice the dead connection.
 func TestEngine_silentStore(t *testing.T) {
 	for _, verb := range []string{"apply", "claim", "reap", "sweep"} {
-		t.Run(verb, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-					return durable.Outcome{Class: durable.ClassSucceeded}
-				}))
-				e.Store = &silent{Store: e.Store, verb: verb}
-				var failed []error
-				e.Trace = &durable.Trace{Failed: func(err error) { failed = append(failed, err) }}
-				in := pay("comp1", "1")
-				enqueue(t, e, in)
-				running(t, e)
-				time.Sleep(35 * time.Second)
-				assertState(t, e, in.ID, durable.StateDone)
-				assert.Len(t, journal(t, e, in.ID), 1)
-				require.Len(t, failed, 1)
-				require.ErrorIs(t, failed[0], context.DeadlineExceeded)
-				assert.ErrorContains(t, failed[0], "the store does not answer")
-			})
+		bubble.Run(t, verb, func(t *testing.T) {
+			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			}))
+			e.Store = &silent{Store: e.Store, verb: verb}
+			var failed []error
+			e.Trace = &durable.Trace{Failed: func(err error) { failed = append(failed, err) }}
+			in := pay("comp1", "1")
+			enqueue(t, e, in)
+			running(t, e)
+			time.Sleep(35 * time.Second)
+			assertState(t, e, in.ID, durable.StateDone)
+			assert.Len(t, journal(t, e, in.ID), 1)
+			require.Len(t, failed, 1)
+			require.ErrorIs(t, failed[0], context.DeadlineExceeded)
+			assert.ErrorContains(t, failed[0], "the store does not answer")
 		})
 	}
 }
@@ -127,23 +126,21 @@ func TestEngine_stopDuringClaim(t *testing.T) {
 				return err
 			},
 		} {
-			t.Run(row.name+": "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-						return durable.Outcome{Class: durable.ClassSucceeded}
-					}))
-					e.Store, e.DrainTimeout = &tardy{e.Store, row.by}, row.drain
-					in := pay("comp1", "1")
-					enqueue(t, e, in)
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-					defer cancel()
-					began := time.Now()
-					if err := work(e, ctx); err != nil {
-						require.True(t, errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded), err)
-					}
-					assert.LessOrEqual(t, time.Since(began), 10*time.Millisecond+row.longest)
-					assertState(t, e, in.ID, row.want)
-				})
+			bubble.Run(t, row.name+": "+name, func(t *testing.T) {
+				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				e.Store, e.DrainTimeout = &tardy{e.Store, row.by}, row.drain
+				in := pay("comp1", "1")
+				enqueue(t, e, in)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+				defer cancel()
+				began := time.Now()
+				if err := work(e, ctx); err != nil {
+					require.True(t, errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded), err)
+				}
+				assert.LessOrEqual(t, time.Since(began), 10*time.Millisecond+row.longest)
+				assertState(t, e, in.ID, row.want)
 			})
 		}
 	}
@@ -185,17 +182,15 @@ func (f *fast) Find(ctx context.Context, id idempotency.ID) (durable.Record, err
 // WorkOne returns a time by its caller's clock, not by the store's.
 func TestWorkOne_byOurClock(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, -time.Hour} {
-		t.Run(by.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { panic("sent") }))
-				e.Store = &fast{e.Store, by}
-				in := pay("comp1", "1")
-				in.NotBefore = time.Now().Add(2 * time.Hour)
-				enqueue(t, e, in)
-				next, err := e.WorkOne(t.Context(), in.ID)
-				require.NoError(t, err)
-				assert.WithinDuration(t, in.NotBefore, next, time.Millisecond)
-			})
+		bubble.Run(t, by.String(), func(t *testing.T) {
+			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome { panic("sent") }))
+			e.Store = &fast{e.Store, by}
+			in := pay("comp1", "1")
+			in.NotBefore = time.Now().Add(2 * time.Hour)
+			enqueue(t, e, in)
+			next, err := e.WorkOne(t.Context(), in.ID)
+			require.NoError(t, err)
+			assert.WithinDuration(t, in.NotBefore, next, time.Millisecond)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // D2: a send may last longer than its lease, as long as the heartbeat extends it.
@@ -51,47 +52,45 @@ func TestLostLease(t *testing.T) {
 		{"a Gateway that listens", true},
 		{"one that does not", false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &shaky{Store: new(durable.Memory)}
-				var first, ended time.Time
-				old := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
-					first = time.Now()
-					<-ctx.Done()
-					ended = time.Now()
-					if !row.listen {
-						time.Sleep(10 * time.Minute)
-					}
-					return durable.Outcome{Class: durable.ClassSucceeded, Reference: "old"}
-				}))
-				old.Store = store
-				var second time.Time
-				other := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-					second = time.Now()
-					assert.EqualValues(t, 2, s.Generation)
-					assert.Equal(t, durable.IdempotencyKey(s.ID, 1), s.Key)
-					time.Sleep(time.Minute)
-					return durable.Outcome{Class: durable.ClassSucceeded, Reference: "new"}
-				}))
-				other.Store = store.Store
-				in := pay("comp1", "1")
-				enqueue(t, old, in)
-				running(t, old)
-				synctest.Wait()
-				store.set(func(string) error { return errDown })
-				running(t, other)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := &shaky{Store: new(durable.Memory)}
+			var first, ended time.Time
+			old := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+				first = time.Now()
+				<-ctx.Done()
+				ended = time.Now()
+				if !row.listen {
+					time.Sleep(10 * time.Minute)
+				}
+				return durable.Outcome{Class: durable.ClassSucceeded, Reference: "old"}
+			}))
+			old.Store = store
+			var second time.Time
+			other := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+				second = time.Now()
+				assert.EqualValues(t, 2, s.Generation)
+				assert.Equal(t, durable.IdempotencyKey(s.ID, 1), s.Key)
 				time.Sleep(time.Minute)
-				store.set(nil)
-				time.Sleep(20 * time.Minute)
-				synctest.Wait()
-				assert.Equal(t, first.Add(30*time.Second*3/4), ended)
-				assert.GreaterOrEqual(t, second.Sub(first), 30*time.Second)
-				assert.LessOrEqual(t, second.Sub(first), 33*time.Second, "pick-up within Lease and two Polls")
-				record := find(t, other, in.ID)
-				assert.Equal(t, durable.StateDone, record.State)
-				assert.Equal(t, "new", record.Reference)
-				assert.Len(t, journal(t, other, in.ID), 2)
-			})
+				return durable.Outcome{Class: durable.ClassSucceeded, Reference: "new"}
+			}))
+			other.Store = store.Store
+			in := pay("comp1", "1")
+			enqueue(t, old, in)
+			running(t, old)
+			synctest.Wait()
+			store.set(func(string) error { return errDown })
+			running(t, other)
+			time.Sleep(time.Minute)
+			store.set(nil)
+			time.Sleep(20 * time.Minute)
+			synctest.Wait()
+			assert.Equal(t, first.Add(30*time.Second*3/4), ended)
+			assert.GreaterOrEqual(t, second.Sub(first), 30*time.Second)
+			assert.LessOrEqual(t, second.Sub(first), 33*time.Second, "pick-up within Lease and two Polls")
+			record := find(t, other, in.ID)
+			assert.Equal(t, durable.StateDone, record.State)
+			assert.Equal(t, "new", record.Reference)
+			assert.Len(t, journal(t, other, in.ID), 2)
 		})
 	}
 }
@@ -149,48 +148,46 @@ func (l *late) Heartbeat(context.Context, string, time.Duration) (time.Time, err
 // not keep them with its heartbeats.
 func TestWorker_lostAnswerToClaim(t *testing.T) {
 	for name, alone := range map[string]bool{"alone": true, "while it sends other things": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &shaky{Store: new(durable.Memory)}
-				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-					if s.ID.Key == "long" {
-						time.Sleep(4 * time.Minute)
-					}
-					return durable.Outcome{Class: durable.ClassSucceeded}
-				}))
-				e.Store = store
-				running(t, e)
-				if !alone {
-					enqueue(t, e, pay("comp1", "long"))
+		bubble.Run(t, name, func(t *testing.T) {
+			store := &shaky{Store: new(durable.Memory)}
+			e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+				if s.ID.Key == "long" {
+					time.Sleep(4 * time.Minute)
 				}
-				synctest.Wait()
-				lost := false
-				store.set(func(verb string) error {
-					if verb == "claim" && !lost {
-						lost = true
-						return errSilent
-					}
-					return nil
-				})
-				in := pay("comp1", "1")
-				enqueue(t, e, in)
-				time.Sleep(10 * time.Millisecond)
-				synctest.Wait()
-				require.True(t, lost)
-				assertState(t, e, in.ID, durable.StateSending)
-				later := pay("comp1", "2")
-				enqueue(t, e, later)
-				time.Sleep(10 * time.Second)
-				assertState(t, e, later.ID, durable.StateDone)
-				time.Sleep(6 * time.Minute)
-				assertState(t, e, in.ID, durable.StateDone)
-				if !alone {
-					assert.Len(t, journal(t, e, pay("comp1", "long").ID), 1, "what it knows of stays its own")
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			}))
+			e.Store = store
+			running(t, e)
+			if !alone {
+				enqueue(t, e, pay("comp1", "long"))
+			}
+			synctest.Wait()
+			lost := false
+			store.set(func(verb string) error {
+				if verb == "claim" && !lost {
+					lost = true
+					return errSilent
 				}
-				stats, err := e.Stats(t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, 1, stats.Workers)
+				return nil
 			})
+			in := pay("comp1", "1")
+			enqueue(t, e, in)
+			time.Sleep(10 * time.Millisecond)
+			synctest.Wait()
+			require.True(t, lost)
+			assertState(t, e, in.ID, durable.StateSending)
+			later := pay("comp1", "2")
+			enqueue(t, e, later)
+			time.Sleep(10 * time.Second)
+			assertState(t, e, later.ID, durable.StateDone)
+			time.Sleep(6 * time.Minute)
+			assertState(t, e, in.ID, durable.StateDone)
+			if !alone {
+				assert.Len(t, journal(t, e, pay("comp1", "long").ID), 1, "what it knows of stays its own")
+			}
+			stats, err := e.Stats(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, 1, stats.Workers)
 		})
 	}
 }
@@ -199,47 +196,45 @@ func TestWorker_lostAnswerToClaim(t *testing.T) {
 func TestStoreDown(t *testing.T) {
 	for _, verb := range []string{"all", "apply", "claim", "beat", "reap", "sweep"} {
 		for _, how := range []error{errDown, errSilent} {
-			t.Run(verb+": "+how.Error(), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := &shaky{Store: new(durable.Memory)}
-					var mu sync.Mutex
-					done := map[string]bool{}
-					e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-						time.Sleep(time.Second)
-						mu.Lock()
-						defer mu.Unlock()
-						done[s.Key] = true
-						return durable.Outcome{Class: durable.ClassSucceeded}
-					}))
-					e.Store = store
-					var failed atomic.Int64
-					e.Trace = &durable.Trace{Failed: func(error) { failed.Add(1) }}
-					for i := range 40 {
-						enqueue(t, e, pay("comp1", string(rune('a'+i))))
+			bubble.Run(t, verb+": "+how.Error(), func(t *testing.T) {
+				store := &shaky{Store: new(durable.Memory)}
+				var mu sync.Mutex
+				done := map[string]bool{}
+				e := through(gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
+					time.Sleep(time.Second)
+					mu.Lock()
+					defer mu.Unlock()
+					done[s.Key] = true
+					return durable.Outcome{Class: durable.ClassSucceeded}
+				}))
+				e.Store = store
+				var failed atomic.Int64
+				e.Trace = &durable.Trace{Failed: func(error) { failed.Add(1) }}
+				for i := range 40 {
+					enqueue(t, e, pay("comp1", string(rune('a'+i))))
+				}
+				running(t, e)
+				time.Sleep(1500 * time.Millisecond)
+				store.set(func(name string) error {
+					if verb == "all" || verb == name {
+						return how
 					}
-					running(t, e)
-					time.Sleep(1500 * time.Millisecond)
-					store.set(func(name string) error {
-						if verb == "all" || verb == name {
-							return how
-						}
-						return nil
-					})
-					time.Sleep(10 * time.Minute)
-					assert.Positive(t, failed.Load())
-					calls := 0
-					for _, name := range []string{"apply", "claim", "beat", "reap", "sweep"} {
-						calls += store.called(name)
-					}
-					assert.Less(t, calls, 6000, "ten a second at most")
-					store.set(nil)
-					time.Sleep(2 * time.Minute)
-					synctest.Wait()
-					stats, err := e.Stats(t.Context())
-					require.NoError(t, err)
-					assert.Equal(t, map[durable.State]int{durable.StateDone: 40}, stats.States)
-					assert.Len(t, done, 40)
+					return nil
 				})
+				time.Sleep(10 * time.Minute)
+				assert.Positive(t, failed.Load())
+				calls := 0
+				for _, name := range []string{"apply", "claim", "beat", "reap", "sweep"} {
+					calls += store.called(name)
+				}
+				assert.Less(t, calls, 6000, "ten a second at most")
+				store.set(nil)
+				time.Sleep(2 * time.Minute)
+				synctest.Wait()
+				stats, err := e.Stats(t.Context())
+				require.NoError(t, err)
+				assert.Equal(t, map[durable.State]int{durable.StateDone: 40}, stats.States)
+				assert.Len(t, done, 40)
 			})
 		}
 	}
@@ -310,33 +305,31 @@ func TestSendEnds(t *testing.T) {
 		{"a timeout", time.Minute, 0, [2]time.Duration{time.Minute, 11 * time.Minute}},
 		{"the last use of the key", 2 * time.Minute, 26 * time.Minute, [2]time.Duration{2 * time.Minute, 11 * time.Minute}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var began time.Time
-				var ended []time.Duration
-				e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
-					if s.Number == 1 {
-						began = time.Now()
-					}
-					<-ctx.Done()
-					ended = append(ended, time.Since(began))
-					return durable.Outcome{}
-				}))
-				e.Timeout, e.KeyTTL, e.PollInterval = row.timeout, row.keyLife, time.Millisecond
-				e.Policy = policyFunc(func(*durable.History, time.Time) durable.Decision {
-					return durable.Decision{At: began.Add(10 * time.Minute)}
-				})
-				enqueue(t, e, pay("comp1", "1"))
-				_, err := e.Work(t.Context(), 0)
-				require.NoError(t, err)
-				time.Sleep(time.Until(began.Add(10 * time.Minute)))
-				_, err = e.Work(t.Context(), 0)
-				require.NoError(t, err)
-				require.Len(t, ended, 2)
-				for i, want := range row.want {
-					assert.InDelta(t, want, ended[i], float64(10*time.Millisecond))
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var began time.Time
+			var ended []time.Duration
+			e := through(gatewayFunc(func(ctx context.Context, s *durable.Send) durable.Outcome {
+				if s.Number == 1 {
+					began = time.Now()
 				}
+				<-ctx.Done()
+				ended = append(ended, time.Since(began))
+				return durable.Outcome{}
+			}))
+			e.Timeout, e.KeyTTL, e.PollInterval = row.timeout, row.keyLife, time.Millisecond
+			e.Policy = policyFunc(func(*durable.History, time.Time) durable.Decision {
+				return durable.Decision{At: began.Add(10 * time.Minute)}
 			})
+			enqueue(t, e, pay("comp1", "1"))
+			_, err := e.Work(t.Context(), 0)
+			require.NoError(t, err)
+			time.Sleep(time.Until(began.Add(10 * time.Minute)))
+			_, err = e.Work(t.Context(), 0)
+			require.NoError(t, err)
+			require.Len(t, ended, 2)
+			for i, want := range row.want {
+				assert.InDelta(t, want, ended[i], float64(10*time.Millisecond))
+			}
 		})
 	}
 }
@@ -346,20 +339,18 @@ func TestEngine_graceAfterTimeout(t *testing.T) {
 	for after, want := range map[time.Duration]durable.State{
 		grace - time.Millisecond: durable.StateDone, grace + time.Millisecond: durable.StateUnknown,
 	} {
-		t.Run(after.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
-					<-ctx.Done()
-					time.Sleep(after)
-					return durable.Outcome{Class: durable.ClassSucceeded}
-				}))
-				in := pay("comp1", "1")
-				enqueue(t, e, in)
-				_, err := e.Work(t.Context(), 1)
-				require.NoError(t, err)
-				assertState(t, e, in.ID, want)
-				time.Sleep(time.Second)
-			})
+		bubble.Run(t, after.String(), func(t *testing.T) {
+			e := through(gatewayFunc(func(ctx context.Context, _ *durable.Send) durable.Outcome {
+				<-ctx.Done()
+				time.Sleep(after)
+				return durable.Outcome{Class: durable.ClassSucceeded}
+			}))
+			in := pay("comp1", "1")
+			enqueue(t, e, in)
+			_, err := e.Work(t.Context(), 1)
+			require.NoError(t, err)
+			assertState(t, e, in.ID, want)
+			time.Sleep(time.Second)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // newHeldList returns a list of a and b. Their circuits open at the first failure, for five seconds.
@@ -62,37 +63,35 @@ func TestBreakerWait_endpoints(t *testing.T) {
 		{"all are held, MaxWait: as long", 4 * s, []string{"a", "b"}, "b", nil, "", 4 * s, 4 * s},
 		{"all are held, a single attempt: an error at once", 0, []string{"a", "b"}, "b", resilienthttp.WithSingleAttempt, "", 0, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newHeldList(t, row.maxWait)
-				ctx := t.Context()
-				if row.option != nil {
-					ctx = row.option(ctx)
-				}
-				for _, name := range row.down {
-					l.setDown(name+".test", refused)
-					_, err := l.only(t.Context(), name)
-					require.Error(t, err)
-				}
-				if row.back != "" {
-					l.setDown(row.back+".test", nil)
-				}
-				begun := time.Now()
-				resp, err := l.doIn(ctx, http.MethodGet, "/", "")
-				require.GreaterOrEqual(t, time.Since(begun), row.from)
-				require.LessOrEqual(t, time.Since(begun), row.to)
-				if row.answers == "" {
-					require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-					require.True(t, resilienthttp.NotBefore(resp, err).After(time.Now()))
-				} else {
-					require.NoError(t, err)
-					require.Equal(t, row.answers, lastVisited(resp))
-				}
-				if row.maxWait > 0 {
-					require.ErrorContains(t, err, "the server has failed for 4s, waited 4s")
-				}
-				require.Zero(t, l.held())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := newHeldList(t, row.maxWait)
+			ctx := t.Context()
+			if row.option != nil {
+				ctx = row.option(ctx)
+			}
+			for _, name := range row.down {
+				l.setDown(name+".test", refused)
+				_, err := l.only(t.Context(), name)
+				require.Error(t, err)
+			}
+			if row.back != "" {
+				l.setDown(row.back+".test", nil)
+			}
+			begun := time.Now()
+			resp, err := l.doIn(ctx, http.MethodGet, "/", "")
+			require.GreaterOrEqual(t, time.Since(begun), row.from)
+			require.LessOrEqual(t, time.Since(begun), row.to)
+			if row.answers == "" {
+				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+				require.True(t, resilienthttp.NotBefore(resp, err).After(time.Now()))
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, row.answers, lastVisited(resp))
+			}
+			if row.maxWait > 0 {
+				require.ErrorContains(t, err, "the server has failed for 4s, waited 4s")
+			}
+			require.Zero(t, l.held())
 		})
 	}
 }

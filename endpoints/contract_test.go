@@ -20,6 +20,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // N6: a hedge takes the next endpoint if the request may go to several ones.
@@ -34,30 +35,28 @@ func TestTransport_hedges(t *testing.T) {
 		{"POST with a shared key", http.MethodPost, true, "a b"},
 		{"POST: to the same endpoint", http.MethodPost, false, "a a"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				slow := faulttest.Sequence(faulttest.Reply{Delay: time.Second, Body: "slow"}, faulttest.OK("quick"))
-				l := newList(t, func(tr *endpoints.Transport) {
-					tr.SharedKeys = row.shared
-					tr.Transport.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: -1}
-				}, slow, faulttest.OK("b"))
-				began := time.Now()
-				resp, err := l.do(row.method, "/x", map[string]string{http.MethodPost: "{}"}[row.method])
-				require.NoError(t, err)
-				require.Equal(t, 100*time.Millisecond, time.Since(began))
-				require.Equal(t, row.want, visited(resp, err))
-				attempts := resilienthttp.Attempts(resp)
-				require.True(t, attempts[1].Hedge)
-				if row.method == http.MethodPost {
-					keys := map[string]bool{}
-					for _, srv := range l.servers {
-						for _, q := range srv.Requests() {
-							keys[q.Header.Get("Idempotency-Key")] = true
-						}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			slow := faulttest.Sequence(faulttest.Reply{Delay: time.Second, Body: "slow"}, faulttest.OK("quick"))
+			l := newList(t, func(tr *endpoints.Transport) {
+				tr.SharedKeys = row.shared
+				tr.Transport.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: -1}
+			}, slow, faulttest.OK("b"))
+			began := time.Now()
+			resp, err := l.do(row.method, "/x", map[string]string{http.MethodPost: "{}"}[row.method])
+			require.NoError(t, err)
+			require.Equal(t, 100*time.Millisecond, time.Since(began))
+			require.Equal(t, row.want, visited(resp, err))
+			attempts := resilienthttp.Attempts(resp)
+			require.True(t, attempts[1].Hedge)
+			if row.method == http.MethodPost {
+				keys := map[string]bool{}
+				for _, srv := range l.servers {
+					for _, q := range srv.Requests() {
+						keys[q.Header.Get("Idempotency-Key")] = true
 					}
-					require.Len(t, keys, 1)
 				}
-			})
+				require.Len(t, keys, 1)
+			}
 		})
 	}
 }
@@ -92,41 +91,39 @@ func TestTransport_probes(t *testing.T) {
 		{"POSTs that hang: one at a time", false, 4500 * time.Millisecond, 15},
 		{"GETs probe: no POST", true, 500 * time.Millisecond, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newList(t, nil, faulttest.OK("a"), faulttest.OK("b"))
-				var posts, most, now atomic.Int32
-				l.setDown("a.test", roundTripper(func(req *http.Request) (*http.Response, error) {
-					if req.Method == http.MethodPost {
-						posts.Add(1)
-						if n := now.Add(1); n > most.Load() {
-							most.Store(n)
-						}
-						defer now.Add(-1)
-						time.Sleep(row.takes)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := newList(t, nil, faulttest.OK("a"), faulttest.OK("b"))
+			var posts, most, now atomic.Int32
+			l.setDown("a.test", roundTripper(func(req *http.Request) (*http.Response, error) {
+				if req.Method == http.MethodPost {
+					posts.Add(1)
+					if n := now.Add(1); n > most.Load() {
+						most.Store(n)
 					}
-					return answers(500, nil).RoundTrip(req)
-				}))
-				warm := load{rate: 50, length: 10 * time.Second, method: http.MethodPost, deadline: 5 * time.Second}
-				warm.run(t, l, "http://a.test/x", nil)
-				require.NotEqual(t, resilienthttp.StateClosed, l.Transport.Transport.State().Scopes[0].Breaker.State)
-				time.Sleep(10 * time.Second) // until the last POST of the warm-up is over
-				posts.Store(0)
-				most.Store(0)
-				var both sync.WaitGroup
-				both.Go(func() {
-					load{rate: 50, length: time.Minute, method: http.MethodPost, deadline: 5 * time.Second}.run(t, l, "http://a.test/x", nil)
-				})
-				if row.gets {
-					both.Go(func() {
-						load{rate: 5, length: time.Minute, method: http.MethodGet, deadline: 5 * time.Second}.run(t, l, "http://a.test/x", nil)
-					})
+					defer now.Add(-1)
+					time.Sleep(row.takes)
 				}
-				both.Wait()
-				t.Log("POSTs at a:", posts.Load())
-				assert.LessOrEqual(t, posts.Load(), row.limit+map[bool]int32{true: 1}[row.gets], "the first may be before the first GET")
-				assert.LessOrEqual(t, most.Load(), int32(1))
+				return answers(500, nil).RoundTrip(req)
+			}))
+			warm := load{rate: 50, length: 10 * time.Second, method: http.MethodPost, deadline: 5 * time.Second}
+			warm.run(t, l, "http://a.test/x", nil)
+			require.NotEqual(t, resilienthttp.StateClosed, l.Transport.Transport.State().Scopes[0].Breaker.State)
+			time.Sleep(10 * time.Second) // until the last POST of the warm-up is over
+			posts.Store(0)
+			most.Store(0)
+			var both sync.WaitGroup
+			both.Go(func() {
+				load{rate: 50, length: time.Minute, method: http.MethodPost, deadline: 5 * time.Second}.run(t, l, "http://a.test/x", nil)
 			})
+			if row.gets {
+				both.Go(func() {
+					load{rate: 5, length: time.Minute, method: http.MethodGet, deadline: 5 * time.Second}.run(t, l, "http://a.test/x", nil)
+				})
+			}
+			both.Wait()
+			t.Log("POSTs at a:", posts.Load())
+			assert.LessOrEqual(t, posts.Load(), row.limit+map[bool]int32{true: 1}[row.gets], "the first may be before the first GET")
+			assert.LessOrEqual(t, most.Load(), int32(1))
 		})
 	}
 }
@@ -171,32 +168,30 @@ func TestTransport_trafficReturns(t *testing.T) {
 		}, 5 * time.Second},
 	} {
 		for name, down := range map[string]http.RoundTripper{"refused": refused, "500": answers(500, nil)} {
-			t.Run(row.name+", "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					l := newList(t, row.edit, faulttest.OK("a"), faulttest.OK("b"))
-					in := func(with func(context.Context) context.Context) http.RoundTripper {
-						return roundTripper(func(req *http.Request) (*http.Response, error) {
-							if with != nil {
-								req = req.WithContext(with(req.Context()))
-							}
-							return l.RoundTrip(req)
-						})
-					}
-					const fails, recovers, ends = 10 * time.Second, 70 * time.Second, 160 * time.Second
-					var both sync.WaitGroup
-					both.Go(func() {
-						load{rate: 5, length: ends, method: http.MethodGet, deadline: 5 * time.Second}.run(t, in(row.get), "http://a.test/status", nil)
+			bubble.Run(t, row.name+", "+name, func(t *testing.T) {
+				l := newList(t, row.edit, faulttest.OK("a"), faulttest.OK("b"))
+				in := func(with func(context.Context) context.Context) http.RoundTripper {
+					return roundTripper(func(req *http.Request) (*http.Response, error) {
+						if with != nil {
+							req = req.WithContext(with(req.Context()))
+						}
+						return l.RoundTrip(req)
 					})
-					posts := load{rate: 4, length: ends, method: http.MethodPost, deadline: 5 * time.Second}.run(t, in(row.post), "http://a.test/charge", map[time.Duration]func(){
-						fails:    func() { l.setDown("a.test", down) },
-						recovers: func() { l.setDown("a.test", nil) },
-					})
-					both.Wait()
-					open := between(posts, fails+20*time.Second, recovers)
-					assert.Less(t, share(open, func(d done) bool { return d.endpoint == "a" }), .1)
-					back := between(posts, recovers+row.within, ends)
-					assert.Zero(t, share(back, func(d done) bool { return d.endpoint != "a" }))
+				}
+				const fails, recovers, ends = 10 * time.Second, 70 * time.Second, 160 * time.Second
+				var both sync.WaitGroup
+				both.Go(func() {
+					load{rate: 5, length: ends, method: http.MethodGet, deadline: 5 * time.Second}.run(t, in(row.get), "http://a.test/status", nil)
 				})
+				posts := load{rate: 4, length: ends, method: http.MethodPost, deadline: 5 * time.Second}.run(t, in(row.post), "http://a.test/charge", map[time.Duration]func(){
+					fails:    func() { l.setDown("a.test", down) },
+					recovers: func() { l.setDown("a.test", nil) },
+				})
+				both.Wait()
+				open := between(posts, fails+20*time.Second, recovers)
+				assert.Less(t, share(open, func(d done) bool { return d.endpoint == "a" }), .1)
+				back := between(posts, recovers+row.within, ends)
+				assert.Zero(t, share(back, func(d done) bool { return d.endpoint != "a" }))
 			})
 		}
 	}
@@ -310,29 +305,27 @@ func TestTransport_singleAttempt(t *testing.T) {
 		{"WithSingleAttempt", resilienthttp.WithSingleAttempt, nil},
 		{"an SDK that retries", func(ctx context.Context) context.Context { return ctx }, http.Header{"Amz-Sdk-Request": {"attempt=1; max=3"}}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newList(t, nil, faulttest.OK("a"), faulttest.OK("b"))
-				l.setDown("a.test", refused)
-				get := func() (*http.Response, error) {
-					req, err := http.NewRequestWithContext(row.ctx(t.Context()), http.MethodGet, "http://a.test/x", http.NoBody)
-					require.NoError(t, err)
-					req.Header = row.header.Clone()
-					resp, err := l.RoundTrip(req)
-					if err == nil {
-						require.NoError(t, resp.Body.Close())
-					}
-					return resp, err
-				}
-				resp, err := get()
-				require.Error(t, err)
-				require.Equal(t, "a", visited(resp, err))
-				for range 50 {
-					resp, err = get()
-				}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := newList(t, nil, faulttest.OK("a"), faulttest.OK("b"))
+			l.setDown("a.test", refused)
+			get := func() (*http.Response, error) {
+				req, err := http.NewRequestWithContext(row.ctx(t.Context()), http.MethodGet, "http://a.test/x", http.NoBody)
 				require.NoError(t, err)
-				require.Equal(t, "b", visited(resp, err), "the circuit of a is open")
-			})
+				req.Header = row.header.Clone()
+				resp, err := l.RoundTrip(req)
+				if err == nil {
+					require.NoError(t, resp.Body.Close())
+				}
+				return resp, err
+			}
+			resp, err := get()
+			require.Error(t, err)
+			require.Equal(t, "a", visited(resp, err))
+			for range 50 {
+				resp, err = get()
+			}
+			require.NoError(t, err)
+			require.Equal(t, "b", visited(resp, err), "the circuit of a is open")
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // §4.18a, N1: a POST that net/http has sent again by itself may be done, whatever the repetition gets. So it stays.
@@ -28,25 +29,23 @@ func TestTransport_sentAgainByNetHTTP(t *testing.T) {
 		{"503 with Retry-After", "{}", faulttest.Reply{Status: 503, RetryAfter: time.Second}},
 		{"503 with Retry-After, no body", "", faulttest.Reply{Status: 503, RetryAfter: time.Second}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				hangUp := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					_, _ = io.Copy(io.Discard, r.Body) // the work is done
-					conn, _, err := http.NewResponseController(w).Hijack()
-					if assert.NoError(t, err) {
-						assert.NoError(t, conn.Close())
-					}
-				})
-				l := newList(t, nil, faulttest.Sequence(faulttest.OK("warm"), hangUp, row.answer, faulttest.OK("a")), faulttest.OK("b"))
-				_, err := l.get("/x")
-				require.NoError(t, err)
-				synctest.Wait() // the connection is idle, and reused
-				resp, err := l.do(http.MethodPost, "/x", row.body)
-				require.NoError(t, err)
-				require.Equal(t, http.StatusOK, resp.StatusCode)
-				require.Equal(t, "a a", visited(resp, err), resilienthttp.Explain(resp, err))
-				l.servers["b.test"].AssertRequests(t, 0)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			hangUp := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body) // the work is done
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if assert.NoError(t, err) {
+					assert.NoError(t, conn.Close())
+				}
 			})
+			l := newList(t, nil, faulttest.Sequence(faulttest.OK("warm"), hangUp, row.answer, faulttest.OK("a")), faulttest.OK("b"))
+			_, err := l.get("/x")
+			require.NoError(t, err)
+			synctest.Wait() // the connection is idle, and reused
+			resp, err := l.do(http.MethodPost, "/x", row.body)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, resp.StatusCode)
+			require.Equal(t, "a a", visited(resp, err), resilienthttp.Explain(resp, err))
+			l.servers["b.test"].AssertRequests(t, 0)
 		})
 	}
 }
@@ -65,30 +64,28 @@ func TestTransport_redirectKeepsDoubt(t *testing.T) {
 			return answers(307, http.Header{"Location": {"/moved"}}).RoundTrip(req)
 		}), &resilienthttp.Hedge{Delay: 500 * time.Millisecond}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newList(t, func(tr *endpoints.Transport) { tr.Transport.Hedge = row.hedge }, faulttest.OK("a"), faulttest.OK("b"))
-				var sent, moved atomic.Int32
-				l.setDown("a.test", roundTripper(func(req *http.Request) (*http.Response, error) {
-					switch {
-					case req.URL.Path == "/moved" && moved.Add(1) == 1:
-						return answers(503, http.Header{"Retry-After": {"1"}}).RoundTrip(req)
-					case req.URL.Path == "/moved":
-						return answers(200, nil).RoundTrip(req)
-					case sent.Add(1) == 1:
-						return row.first.RoundTrip(req)
-					case row.hedge != nil:
-						return hangs.RoundTrip(req)
-					}
-					return answers(307, http.Header{"Location": {"/moved"}}).RoundTrip(req)
-				}))
-				resp, err := l.post("/x")
-				require.NoError(t, err)
-				require.Equal(t, http.StatusOK, resp.StatusCode)
-				require.Equal(t, "a a", visited(resp, err), resilienthttp.Explain(resp, err))
-				require.Equal(t, int32(2), sent.Load(), "the first call leaves a doubt")
-				l.servers["b.test"].AssertRequests(t, 0)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := newList(t, func(tr *endpoints.Transport) { tr.Transport.Hedge = row.hedge }, faulttest.OK("a"), faulttest.OK("b"))
+			var sent, moved atomic.Int32
+			l.setDown("a.test", roundTripper(func(req *http.Request) (*http.Response, error) {
+				switch {
+				case req.URL.Path == "/moved" && moved.Add(1) == 1:
+					return answers(503, http.Header{"Retry-After": {"1"}}).RoundTrip(req)
+				case req.URL.Path == "/moved":
+					return answers(200, nil).RoundTrip(req)
+				case sent.Add(1) == 1:
+					return row.first.RoundTrip(req)
+				case row.hedge != nil:
+					return hangs.RoundTrip(req)
+				}
+				return answers(307, http.Header{"Location": {"/moved"}}).RoundTrip(req)
+			}))
+			resp, err := l.post("/x")
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, resp.StatusCode)
+			require.Equal(t, "a a", visited(resp, err), resilienthttp.Explain(resp, err))
+			require.Equal(t, int32(2), sent.Load(), "the first call leaves a doubt")
+			l.servers["b.test"].AssertRequests(t, 0)
 		})
 	}
 }
@@ -111,32 +108,30 @@ func TestTransport_redirectInDoubt(t *testing.T) {
 		{"PUT to a, outside of the endpoint", http.MethodPut, "http://a.test/new", false, true, true},
 		{"PUT to b, outside of the endpoint", http.MethodPut, "http://b.test/new", false, true, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				followed, broken := false, false
-				base := roundTripper(func(req *http.Request) (*http.Response, error) {
-					switch {
-					case req.URL.Path == "/v1/old":
-						return refused.RoundTrip(req)
-					case req.URL.Path != "/api/old":
-						followed = true
-						return answers(200, nil).RoundTrip(req)
-					case !broken:
-						broken = true
-						return answers(500, nil).RoundTrip(req)
-					}
-					return answers(307, http.Header{"Location": {row.to}}).RoundTrip(req)
-				})
-				tr := &endpoints.Transport{
-					Endpoints:  []endpoints.Endpoint{{Name: "a", URL: parse(t, "http://a.test/v1")}, {Name: "b", URL: parse(t, "http://b.test/api")}},
-					Transport:  &resilienthttp.Transport{Base: base},
-					SharedKeys: row.shared,
+		bubble.Run(t, row.name, func(t *testing.T) {
+			followed, broken := false, false
+			base := roundTripper(func(req *http.Request) (*http.Response, error) {
+				switch {
+				case req.URL.Path == "/v1/old":
+					return refused.RoundTrip(req)
+				case req.URL.Path != "/api/old":
+					followed = true
+					return answers(200, nil).RoundTrip(req)
+				case !broken:
+					broken = true
+					return answers(500, nil).RoundTrip(req)
 				}
-				resp, err := send(t, tr, row.method, "http://a.test/v1/old", "{}")
-				assert.Equal(t, row.follows, followed)
-				assert.Equal(t, row.follows, err == nil)
-				assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err), "%v", err)
+				return answers(307, http.Header{"Location": {row.to}}).RoundTrip(req)
 			})
+			tr := &endpoints.Transport{
+				Endpoints:  []endpoints.Endpoint{{Name: "a", URL: parse(t, "http://a.test/v1")}, {Name: "b", URL: parse(t, "http://b.test/api")}},
+				Transport:  &resilienthttp.Transport{Base: base},
+				SharedKeys: row.shared,
+			}
+			resp, err := send(t, tr, row.method, "http://a.test/v1/old", "{}")
+			assert.Equal(t, row.follows, followed)
+			assert.Equal(t, row.follows, err == nil)
+			assert.Equal(t, row.inDoubt, resilienthttp.InDoubt(resp, err), "%v", err)
 		})
 	}
 }

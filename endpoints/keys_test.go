@@ -12,6 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // N5: two keys of one API, each with a quota. When the first is exhausted, calls use the second at
@@ -29,31 +30,29 @@ func TestTransport_keyPool(t *testing.T) {
 		{"Retry-After only, POST", faulttest.NoHeaders, 100, http.MethodPost},
 		{"a quota of ten", faulttest.OpenAI, 10, http.MethodPost},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				quota := &faulttest.Quota{Limit: row.limit, Window: time.Minute, Dialect: row.dialect, KeyFunc: faulttest.Credential,
-					Next: faulttest.Reply{Body: "ok", Delay: 200 * time.Millisecond}}
-				l := newList(t, keyPool, quota)
-				if row.dialect == faulttest.NoHeaders {
-					quota.RetryAfterFormat = faulttest.Seconds
-				}
-				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) // a window begins
-				const windows = 3
-				// a load of 1.5 of the first key's quota
-				all := load{rate: 1.5 * float64(row.limit) / 60, length: windows * time.Minute, method: row.method, deadline: 30 * time.Second}.
-					run(t, l, "http://a.test/v1/chat", nil)
-				accepted, rejected := quota.Counts()
-				t.Log("accepted", accepted, "rejected", rejected, "calls", len(all))
-				assert.InDelta(t, 1, share(all, succeeded), .01)
-				assert.LessOrEqual(t, rejected, 2*windows)
-				assert.LessOrEqual(t, p99(all), time.Second, "no call waits for a window")
-				used := map[string]int{}
-				for _, q := range l.servers["a.test"].Requests() {
-					used[q.Header.Get("Authorization")]++
-				}
-				assert.Len(t, used, 2)
-				assert.GreaterOrEqual(t, used["Bearer one"], windows*row.limit*8/10, "the first key is used first")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			quota := &faulttest.Quota{Limit: row.limit, Window: time.Minute, Dialect: row.dialect, KeyFunc: faulttest.Credential,
+				Next: faulttest.Reply{Body: "ok", Delay: 200 * time.Millisecond}}
+			l := newList(t, keyPool, quota)
+			if row.dialect == faulttest.NoHeaders {
+				quota.RetryAfterFormat = faulttest.Seconds
+			}
+			time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(time.Minute))) // a window begins
+			const windows = 3
+			// a load of 1.5 of the first key's quota
+			all := load{rate: 1.5 * float64(row.limit) / 60, length: windows * time.Minute, method: row.method, deadline: 30 * time.Second}.
+				run(t, l, "http://a.test/v1/chat", nil)
+			accepted, rejected := quota.Counts()
+			t.Log("accepted", accepted, "rejected", rejected, "calls", len(all))
+			assert.InDelta(t, 1, share(all, succeeded), .01)
+			assert.LessOrEqual(t, rejected, 2*windows)
+			assert.LessOrEqual(t, p99(all), time.Second, "no call waits for a window")
+			used := map[string]int{}
+			for _, q := range l.servers["a.test"].Requests() {
+				used[q.Header.Get("Authorization")]++
+			}
+			assert.Len(t, used, 2)
+			assert.GreaterOrEqual(t, used["Bearer one"], windows*row.limit*8/10, "the first key is used first")
 		})
 	}
 }

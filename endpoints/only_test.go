@@ -12,6 +12,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // N8: the first call ends in doubt, because a has lost all its responses. Its circuit opens. A repetition
@@ -25,37 +26,35 @@ func TestWithEndpoint_repeatsInDoubt(t *testing.T) {
 		{"pinned: the work is done once", true, "a 1 b 0"},
 		{"a new call: it is done twice", false, "a 1 b 1"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a, b := new(faulttest.Idempotent), new(faulttest.Idempotent)
-				l := newList(t, nil, a, b)
-				ctx := resilienthttp.WithIdempotencyKey(t.Context(), "invoice:001")
-				l.setDown("a.test", roundTripper(func(req *http.Request) (*http.Response, error) {
-					resp, err := l.servers["a.test"].Transport().RoundTrip(req.Clone(req.Context()))
-					if err == nil {
-						_ = resp.Body.Close()
-					}
-					return reset(req)
-				}))
-				_, err := l.doIn(ctx, http.MethodPost, "/charges", "{}")
-				failed := asError(err)
-				require.NotNil(t, failed)
-				require.False(t, failed.NotSent())
-				last := failed.Attempts[len(failed.Attempts)-1].Endpoint
-				require.Equal(t, "a", last)
-				for range 40 { // GETs open its circuit
-					_, _ = l.get("/")
+		bubble.Run(t, row.name, func(t *testing.T) {
+			a, b := new(faulttest.Idempotent), new(faulttest.Idempotent)
+			l := newList(t, nil, a, b)
+			ctx := resilienthttp.WithIdempotencyKey(t.Context(), "invoice:001")
+			l.setDown("a.test", roundTripper(func(req *http.Request) (*http.Response, error) {
+				resp, err := l.servers["a.test"].Transport().RoundTrip(req.Clone(req.Context()))
+				if err == nil {
+					_ = resp.Body.Close()
 				}
-				if row.pinned {
-					l.setDown("a.test", nil)
-					time.Sleep(10 * time.Second) // its circuit is half-open
-					ctx = endpoints.WithEndpoint(ctx, last)
-				}
-				resp, err := l.doIn(ctx, http.MethodPost, "/charges", "{}")
-				require.NoError(t, err)
-				require.Equal(t, http.StatusCreated, resp.StatusCode)
-				require.Equal(t, row.doneAt, fmt.Sprintf("a %d b %d", a.Executions()["invoice:001"], b.Executions()["invoice:001"]))
-			})
+				return reset(req)
+			}))
+			_, err := l.doIn(ctx, http.MethodPost, "/charges", "{}")
+			failed := asError(err)
+			require.NotNil(t, failed)
+			require.False(t, failed.NotSent())
+			last := failed.Attempts[len(failed.Attempts)-1].Endpoint
+			require.Equal(t, "a", last)
+			for range 40 { // GETs open its circuit
+				_, _ = l.get("/")
+			}
+			if row.pinned {
+				l.setDown("a.test", nil)
+				time.Sleep(10 * time.Second) // its circuit is half-open
+				ctx = endpoints.WithEndpoint(ctx, last)
+			}
+			resp, err := l.doIn(ctx, http.MethodPost, "/charges", "{}")
+			require.NoError(t, err)
+			require.Equal(t, http.StatusCreated, resp.StatusCode)
+			require.Equal(t, row.doneAt, fmt.Sprintf("a %d b %d", a.Executions()["invoice:001"], b.Executions()["invoice:001"]))
 		})
 	}
 }
@@ -86,27 +85,25 @@ func TestWithEndpoint_goesNowhereElse(t *testing.T) {
 // host, and removes Authorization.
 func TestWithEndpoint_redirects(t *testing.T) {
 	for _, location := range []string{"/next", "http://a.test/next", "http://b.test/next", "http://c.test/next"} {
-		t.Run(location, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var got []string
-				script := func(name string) http.Handler {
-					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						got = append(got, name+r.URL.Path+" "+r.Header.Get("Authorization"))
-						if r.URL.Path == "/x" {
-							w.Header().Set("Location", location)
-							w.WriteHeader(http.StatusTemporaryRedirect)
-						}
-					})
-				}
-				l := newList(t, nil, script("a"), script("b"), script("c"))
-				req, err := http.NewRequestWithContext(endpoints.WithEndpoint(t.Context(), "b"), http.MethodGet, "http://a.test/x", nil)
-				require.NoError(t, err)
-				req.Header.Set("Authorization", "secret")
-				resp, err := (&http.Client{Transport: l}).Do(req)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				require.Equal(t, []string{"b/x secret", "b/next secret"}, got)
-			})
+		bubble.Run(t, location, func(t *testing.T) {
+			var got []string
+			script := func(name string) http.Handler {
+				return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					got = append(got, name+r.URL.Path+" "+r.Header.Get("Authorization"))
+					if r.URL.Path == "/x" {
+						w.Header().Set("Location", location)
+						w.WriteHeader(http.StatusTemporaryRedirect)
+					}
+				})
+			}
+			l := newList(t, nil, script("a"), script("b"), script("c"))
+			req, err := http.NewRequestWithContext(endpoints.WithEndpoint(t.Context(), "b"), http.MethodGet, "http://a.test/x", nil)
+			require.NoError(t, err)
+			req.Header.Set("Authorization", "secret")
+			resp, err := (&http.Client{Transport: l}).Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, []string{"b/x secret", "b/next secret"}, got)
 		})
 	}
 }

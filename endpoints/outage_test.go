@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -17,6 +16,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // done is a call of a load.
@@ -141,25 +141,23 @@ func TestTransport_firstDown(t *testing.T) {
 		{"503, POST", answers(503, nil), http.MethodPost, false, 50, 5 * time.Second, .95},
 		{"refused, two GETs in a second", refused, http.MethodGet, false, 2, 20 * time.Second, .999},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				slow := faulttest.Reply{Body: "ok", Delay: latency}
-				l := newList(t, func(tr *endpoints.Transport) { tr.SharedKeys = row.shared }, slow, slow)
-				const fails, recovers, ends = 15 * time.Second, 75 * time.Second, 90 * time.Second
-				all := load{rate: row.rate, length: ends, method: row.method, deadline: 10 * time.Second}.run(t, l, "http://a.test/x", map[time.Duration]func(){
-					fails:    func() { l.setDown("a.test", row.down) },
-					recovers: func() { l.setDown("a.test", nil) },
-				})
-				healthy, outage := between(all, 0, fails), between(all, fails, recovers)
-				open, back := between(all, fails+row.opens, recovers), between(all, recovers+5*time.Second, ends)
-				report := fmt.Sprintf("success %.4f, p99 healthy %v, down %v, open %v, back %.3f", share(outage, succeeded), p99(healthy), p99(outage), p99(open),
-					share(back, func(d done) bool { return d.endpoint == "a" }))
-				t.Log(report)
-				assert.GreaterOrEqual(t, share(outage, succeeded), row.success, report)
-				assert.LessOrEqual(t, p99(open), p99(healthy)*3/2, report)
-				assert.GreaterOrEqual(t, share(back, func(d done) bool { return d.endpoint == "a" }), .95, report)
-				assert.Zero(t, share(healthy, func(d done) bool { return d.endpoint != "a" }))
+		bubble.Run(t, row.name, func(t *testing.T) {
+			slow := faulttest.Reply{Body: "ok", Delay: latency}
+			l := newList(t, func(tr *endpoints.Transport) { tr.SharedKeys = row.shared }, slow, slow)
+			const fails, recovers, ends = 15 * time.Second, 75 * time.Second, 90 * time.Second
+			all := load{rate: row.rate, length: ends, method: row.method, deadline: 10 * time.Second}.run(t, l, "http://a.test/x", map[time.Duration]func(){
+				fails:    func() { l.setDown("a.test", row.down) },
+				recovers: func() { l.setDown("a.test", nil) },
 			})
+			healthy, outage := between(all, 0, fails), between(all, fails, recovers)
+			open, back := between(all, fails+row.opens, recovers), between(all, recovers+5*time.Second, ends)
+			report := fmt.Sprintf("success %.4f, p99 healthy %v, down %v, open %v, back %.3f", share(outage, succeeded), p99(healthy), p99(outage), p99(open),
+				share(back, func(d done) bool { return d.endpoint == "a" }))
+			t.Log(report)
+			assert.GreaterOrEqual(t, share(outage, succeeded), row.success, report)
+			assert.LessOrEqual(t, p99(open), p99(healthy)*3/2, report)
+			assert.GreaterOrEqual(t, share(back, func(d done) bool { return d.endpoint == "a" }), .95, report)
+			assert.Zero(t, share(healthy, func(d done) bool { return d.endpoint != "a" }))
 		})
 	}
 }

@@ -6,13 +6,13 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // tokenQuota is an API with a quota of tokens for each credential, and OpenAI's headers.
@@ -98,25 +98,23 @@ func TestTransport_tokens(t *testing.T) {
 		{"a cost above the limit", &tokenQuota{takes: 2 * second}, 1e6, 60, 0},
 		{"an unknown cost", &tokenQuota{takes: 2 * second}, 0, 40, 100},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := row.api
-				api.limit, api.cost, api.tokens, api.at = 30_000, 3000, map[string]float64{}, map[string]time.Time{}
-				l := newList(t, func(tr *endpoints.Transport) {
-					keyPool(tr)
-					region := tr.Endpoints[0]
-					region.Name, region.URL = "region", parse(t, "http://b.test")
-					tr.Endpoints = append(tr.Endpoints, region)
-					if row.cost > 0 {
-						tr.Transport.RateLimit = &resilienthttp.RateLimit{Cost: func(*http.Request) float64 { return row.cost }}
-					}
-				}, api, api)
-				all := load{rate: 2, length: 30 * second, method: http.MethodPost, deadline: 90 * second}.run(t, l, "http://a.test/v1/chat", nil)
-				t.Log(len(all), "calls,", api.served, "served,", api.rejected, "rejected by the servers")
-				assert.Len(t, all, 60)
-				assert.GreaterOrEqual(t, int(math.Round(share(all, succeeded)*60)), row.served)
-				assert.LessOrEqual(t, api.rejected, row.rejected)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			api := row.api
+			api.limit, api.cost, api.tokens, api.at = 30_000, 3000, map[string]float64{}, map[string]time.Time{}
+			l := newList(t, func(tr *endpoints.Transport) {
+				keyPool(tr)
+				region := tr.Endpoints[0]
+				region.Name, region.URL = "region", parse(t, "http://b.test")
+				tr.Endpoints = append(tr.Endpoints, region)
+				if row.cost > 0 {
+					tr.Transport.RateLimit = &resilienthttp.RateLimit{Cost: func(*http.Request) float64 { return row.cost }}
+				}
+			}, api, api)
+			all := load{rate: 2, length: 30 * second, method: http.MethodPost, deadline: 90 * second}.run(t, l, "http://a.test/v1/chat", nil)
+			t.Log(len(all), "calls,", api.served, "served,", api.rejected, "rejected by the servers")
+			assert.Len(t, all, 60)
+			assert.GreaterOrEqual(t, int(math.Round(share(all, succeeded)*60)), row.served)
+			assert.LessOrEqual(t, api.rejected, row.rejected)
 		})
 	}
 }

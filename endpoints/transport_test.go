@@ -15,6 +15,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func asError(err error) *resilienthttp.Error {
@@ -68,33 +69,31 @@ func TestTransport_moves(t *testing.T) {
 		{"PATCH with a shared key, 503: it moves", http.MethodPatch, shared, busy, "a b"},
 		{"PATCH, 503: it stays", http.MethodPatch, nil, busy, "a a…"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newList(t, row.edit, faulttest.OK("a"), faulttest.OK("b"))
-				l.Transport.Transport.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
-				if row.first != nil {
-					l.setDown("a.test", row.first)
-				}
-				body := "{}"
-				if row.method == get {
-					body = ""
-				}
-				began := time.Now()
-				resp, err := l.do(row.method, "/x", body)
-				if stays, several := strings.CutSuffix(row.want, "…"); several {
-					require.Contains(t, visited(resp, err), stays)
-				} else {
-					require.Equal(t, row.want, visited(resp, err))
-				}
-				if row.want == "a b" {
-					require.NoError(t, err)
-					require.Equal(t, http.StatusOK, resp.StatusCode)
-					require.Less(t, time.Since(began), 10*time.Millisecond, "the first visit of an endpoint has no wait")
-					l.servers["b.test"].AssertRequests(t, 1)
-				} else {
-					l.servers["b.test"].AssertRequests(t, 0)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := newList(t, row.edit, faulttest.OK("a"), faulttest.OK("b"))
+			l.Transport.Transport.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
+			if row.first != nil {
+				l.setDown("a.test", row.first)
+			}
+			body := "{}"
+			if row.method == get {
+				body = ""
+			}
+			began := time.Now()
+			resp, err := l.do(row.method, "/x", body)
+			if stays, several := strings.CutSuffix(row.want, "…"); several {
+				require.Contains(t, visited(resp, err), stays)
+			} else {
+				require.Equal(t, row.want, visited(resp, err))
+			}
+			if row.want == "a b" {
+				require.NoError(t, err)
+				require.Equal(t, http.StatusOK, resp.StatusCode)
+				require.Less(t, time.Since(began), 10*time.Millisecond, "the first visit of an endpoint has no wait")
+				l.servers["b.test"].AssertRequests(t, 1)
+			} else {
+				l.servers["b.test"].AssertRequests(t, 0)
+			}
 		})
 	}
 }
@@ -133,24 +132,22 @@ func TestTransport_maxAttempts(t *testing.T) {
 		{"default: six", 0, "a b c a b c"},
 		{"seven", 7, "a b c a b c a"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newList(t, func(tr *endpoints.Transport) {
-					tr.Transport.Policy.MaxAttempts = row.maxAttempts
-					tr.Transport.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
-					tr.Transport.Budget = &resilienthttp.Budget{Ratio: -1}
-				}, faulttest.Status(500), faulttest.Status(500), faulttest.Status(500))
-				began := time.Now()
-				resp, err := l.get("/x")
-				require.NoError(t, err)
-				require.Equal(t, 500, resp.StatusCode)
-				require.Equal(t, row.want, visited(resp, err))
-				if len(row.want) <= len("a b c") {
-					require.Zero(t, time.Since(began).Truncate(10*time.Millisecond), "no wait before every endpoint was visited")
-				} else {
-					require.Greater(t, time.Since(began), 50*time.Millisecond, "then the series of waits")
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := newList(t, func(tr *endpoints.Transport) {
+				tr.Transport.Policy.MaxAttempts = row.maxAttempts
+				tr.Transport.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
+				tr.Transport.Budget = &resilienthttp.Budget{Ratio: -1}
+			}, faulttest.Status(500), faulttest.Status(500), faulttest.Status(500))
+			began := time.Now()
+			resp, err := l.get("/x")
+			require.NoError(t, err)
+			require.Equal(t, 500, resp.StatusCode)
+			require.Equal(t, row.want, visited(resp, err))
+			if len(row.want) <= len("a b c") {
+				require.Zero(t, time.Since(began).Truncate(10*time.Millisecond), "no wait before every endpoint was visited")
+			} else {
+				require.Greater(t, time.Since(began), 50*time.Millisecond, "then the series of waits")
+			}
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -94,34 +95,32 @@ func TestHandler_twoInARow(t *testing.T) {
 		{"in progress for another client, forwarded", passing, 0, true, http.StatusConflict},
 		{"in progress after the outer Timeout, forwarded", passing, time.Second, false, http.StatusBadGateway},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				inner := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
-					time.Sleep(5 * time.Second)
-					answer(http.StatusCreated, "made")(w, req)
-				})
-				server := memhttp.NewServer(t, inner)
-				target, err := url.Parse(server.URL)
-				require.NoError(t, err)
-				proxy := &httputil.ReverseProxy{Transport: server.Transport(), Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
-				outer := newRig(new(idempotency.Memory), proxy.ServeHTTP, row.change, func(h *idempotency.Handler) { h.Timeout = row.timeout })
-				if row.direct {
-					inner.goPost(t)
-					synctest.Wait()
-				}
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				assert.Equal(t, row.first, serve(outer, request(t).WithContext(ctx)).Code)
-				requireProblem(t, outer.post(t), http.StatusConflict, "in-progress")
-				time.Sleep(10 * time.Second)
-				for range 2 {
-					w := outer.post(t)
-					assert.Equal(t, http.StatusCreated, w.Code)
-					assert.Equal(t, "made", w.Body.String())
-				}
-				assert.EqualValues(t, 1, inner.executions.Load())
-				assert.Empty(t, outer.unknowns())
+		bubble.Run(t, row.name, func(t *testing.T) {
+			inner := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
+				time.Sleep(5 * time.Second)
+				answer(http.StatusCreated, "made")(w, req)
 			})
+			server := memhttp.NewServer(t, inner)
+			target, err := url.Parse(server.URL)
+			require.NoError(t, err)
+			proxy := &httputil.ReverseProxy{Transport: server.Transport(), Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }}
+			outer := newRig(new(idempotency.Memory), proxy.ServeHTTP, row.change, func(h *idempotency.Handler) { h.Timeout = row.timeout })
+			if row.direct {
+				inner.goPost(t)
+				synctest.Wait()
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			assert.Equal(t, row.first, serve(outer, request(t).WithContext(ctx)).Code)
+			requireProblem(t, outer.post(t), http.StatusConflict, "in-progress")
+			time.Sleep(10 * time.Second)
+			for range 2 {
+				w := outer.post(t)
+				assert.Equal(t, http.StatusCreated, w.Code)
+				assert.Equal(t, "made", w.Body.String())
+			}
+			assert.EqualValues(t, 1, inner.executions.Load())
+			assert.Empty(t, outer.unknowns())
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // This file is the contract of Do and Executor: the results of work, what the first caller
@@ -353,22 +354,20 @@ func TestDo_contextEndsDuringWork(t *testing.T) {
 		}, context.DeadlineExceeded, idempotency.FailedRetryable},
 		{"work is deaf", func(context.Context) (idempotency.Result, error) { return doResult, nil }, nil, idempotency.Completed},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{delay: time.Second}},
-					rule{onRelease, 1, 0, fault{delay: time.Second}})
-				x := &idempotency.Executor{Store: store}
-				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errGone)
-				defer cancel()
-				_, err := x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
-					<-ctx.Done()
-					assert.Equal(t, errGone, context.Cause(ctx))
-					return row.ends(ctx)
-				})
-				require.ErrorIs(t, err, row.err)
-				assert.Equal(t, row.status == idempotency.Unknown, errors.Is(err, idempotency.ErrUnknown))
-				requireRecord(t, store, doID, row.status)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory), rule{onComplete, 1, 0, fault{delay: time.Second}},
+				rule{onRelease, 1, 0, fault{delay: time.Second}})
+			x := &idempotency.Executor{Store: store}
+			ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errGone)
+			defer cancel()
+			_, err := x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
+				<-ctx.Done()
+				assert.Equal(t, errGone, context.Cause(ctx))
+				return row.ends(ctx)
 			})
+			require.ErrorIs(t, err, row.err)
+			assert.Equal(t, row.status == idempotency.Unknown, errors.Is(err, idempotency.ErrUnknown))
+			requireRecord(t, store, doID, row.status)
 		})
 	}
 }
@@ -454,46 +453,44 @@ func TestDo_chargesOnceOverRedeliveries(t *testing.T) {
 		{name: "the limit passes", limit: time.Second},
 		{name: "SIGTERM", term: time.Second},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var bank int
-				var back time.Time
-				store := faulty(new(idempotency.Memory))
-				var mu sync.Mutex
-				store.chaos = func(string) fault {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var bank int
+			var back time.Time
+			store := faulty(new(idempotency.Memory))
+			var mu sync.Mutex
+			store.chaos = func(string) fault {
+				mu.Lock()
+				defer mu.Unlock()
+				if time.Now().Before(back) {
+					return fault{before: errDown}
+				}
+				return fault{}
+			}
+			x := &idempotency.Executor{Store: store, Options: idempotency.Options{Timeout: row.limit}}
+			var err error
+			for range 100 {
+				ctx, cancel := context.WithCancel(t.Context())
+				if row.term > 0 {
+					time.AfterFunc(row.term, cancel)
+				}
+				_, err = x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
 					mu.Lock()
-					defer mu.Unlock()
-					if time.Now().Before(back) {
-						return fault{before: errDown}
+					bank++
+					if bank == 1 {
+						back = time.Now().Add(row.away)
 					}
-					return fault{}
+					mu.Unlock()
+					<-ctx.Done()
+					return idempotency.Result{}, fmt.Errorf("the bank: %w", ctx.Err())
+				})
+				cancel()
+				if err == nil || errors.Is(err, idempotency.ErrUnknown) {
+					break
 				}
-				x := &idempotency.Executor{Store: store, Options: idempotency.Options{Timeout: row.limit}}
-				var err error
-				for range 100 {
-					ctx, cancel := context.WithCancel(t.Context())
-					if row.term > 0 {
-						time.AfterFunc(row.term, cancel)
-					}
-					_, err = x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
-						mu.Lock()
-						bank++
-						if bank == 1 {
-							back = time.Now().Add(row.away)
-						}
-						mu.Unlock()
-						<-ctx.Done()
-						return idempotency.Result{}, fmt.Errorf("the bank: %w", ctx.Err())
-					})
-					cancel()
-					if err == nil || errors.Is(err, idempotency.ErrUnknown) {
-						break
-					}
-					time.Sleep(2 * time.Second)
-				}
-				require.ErrorIs(t, err, idempotency.ErrUnknown)
-				assert.Equal(t, 1, bank)
-			})
+				time.Sleep(2 * time.Second)
+			}
+			require.ErrorIs(t, err, idempotency.ErrUnknown)
+			assert.Equal(t, 1, bank)
 		})
 	}
 }
@@ -547,34 +544,32 @@ func TestDo_storeFails(t *testing.T) {
 			[]error{idempotency.ErrLeaseLost, errWork}, idempotency.LeaseLost, driver.InProgress,
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var calls atomic.Int64
-				var remembered hooks
-				store := faulty(new(idempotency.Memory), row.rules...)
-				x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
-				result, err := x.Do(t.Context(), doID, "", counted(&calls, doResult, row.work))
-				for _, want := range row.want {
-					require.ErrorIs(t, err, want)
-				}
-				assert.False(t, isPermanent(err))
-				if row.want == nil {
-					require.NoError(t, err)
-					assert.Equal(t, doResult, result)
-				} else {
-					assert.Zero(t, result, "a result that does not count")
-				}
-				assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
-				store.heal()
-				if row.status != 0 {
-					assert.Equal(t, row.status, mustLoad(t, store, doID).Status)
-				}
-				if row.work == idempotency.ErrUnknown {
-					assert.Len(t, remembered.unknowns(), 1, "rather twice than never")
-				} else {
-					assert.Empty(t, remembered.unknowns())
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var calls atomic.Int64
+			var remembered hooks
+			store := faulty(new(idempotency.Memory), row.rules...)
+			x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
+			result, err := x.Do(t.Context(), doID, "", counted(&calls, doResult, row.work))
+			for _, want := range row.want {
+				require.ErrorIs(t, err, want)
+			}
+			assert.False(t, isPermanent(err))
+			if row.want == nil {
+				require.NoError(t, err)
+				assert.Equal(t, doResult, result)
+			} else {
+				assert.Zero(t, result, "a result that does not count")
+			}
+			assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
+			store.heal()
+			if row.status != 0 {
+				assert.Equal(t, row.status, mustLoad(t, store, doID).Status)
+			}
+			if row.work == idempotency.ErrUnknown {
+				assert.Len(t, remembered.unknowns(), 1, "rather twice than never")
+			} else {
+				assert.Empty(t, remembered.unknowns())
+			}
 		})
 	}
 }
@@ -629,39 +624,37 @@ func TestDo_joined(t *testing.T) {
 		{name: "the rollback fails", rules: []rule{{onRollback, 1, 0, fault{after: errLost}}}, work: errWork, err: errWork, d: idempotency.StoreFailed},
 		{name: "Begin is down", rules: []rule{{onBegin, 1, always, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger := newLedger()
-				var remembered hooks
-				x := &idempotency.Executor{
-					Store: faultyTx(ledger, row.rules...), Options: idempotency.Options{Transactional: true}, Trace: remembered.trace(),
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ledger := newLedger()
+			var remembered hooks
+			x := &idempotency.Executor{
+				Store: faultyTx(ledger, row.rules...), Options: idempotency.Options{Transactional: true}, Trace: remembered.trace(),
+			}
+			result, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+				tx, err := idempotency.Tx[*ledgerTx](ctx)
+				require.NoError(t, err)
+				require.NoError(t, tx.Add("acct", 100))
+				if row.keep {
+					idempotency.CommitOnFailure(ctx)
 				}
-				result, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
-					tx, err := idempotency.Tx[*ledgerTx](ctx)
-					require.NoError(t, err)
-					require.NoError(t, tx.Add("acct", 100))
-					if row.keep {
-						idempotency.CommitOnFailure(ctx)
-					}
-					return doResult, row.work
-				})
-				require.ErrorIs(t, err, row.err)
-				if row.err == nil {
-					assert.Equal(t, doResult, result)
-				} else {
-					assert.Zero(t, result)
-				}
-				assert.Equal(t, row.status == idempotency.Unknown, errors.Is(err, idempotency.ErrUnknown))
-				assert.Equal(t, row.sum, ledger.sum("acct"))
-				assert.Zero(t, ledger.transactions())
-				requireRecord(t, ledger, doID, row.status)
-				assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
-				if row.status == idempotency.Unknown {
-					assert.Len(t, remembered.unknowns(), 1)
-				} else {
-					assert.Empty(t, remembered.unknowns())
-				}
+				return doResult, row.work
 			})
+			require.ErrorIs(t, err, row.err)
+			if row.err == nil {
+				assert.Equal(t, doResult, result)
+			} else {
+				assert.Zero(t, result)
+			}
+			assert.Equal(t, row.status == idempotency.Unknown, errors.Is(err, idempotency.ErrUnknown))
+			assert.Equal(t, row.sum, ledger.sum("acct"))
+			assert.Zero(t, ledger.transactions())
+			requireRecord(t, ledger, doID, row.status)
+			assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
+			if row.status == idempotency.Unknown {
+				assert.Len(t, remembered.unknowns(), 1)
+			} else {
+				assert.Empty(t, remembered.unknowns())
+			}
 		})
 	}
 }
@@ -733,37 +726,35 @@ func TestDo_withinACallersTransaction(t *testing.T) {
 			err: idempotency.ErrUnknown, d: idempotency.OutcomeUnknown, want: map[string]int{onBegin: 1, onCommit: 1},
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger := newLedger()
-				ledger.within = true
-				store := faultyTx(ledger, row.rules...)
-				var remembered hooks
-				x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
-				var err error
-				func() {
-					defer func() { assert.Equal(t, row.panics, recover() != nil) }()
-					_, err = x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
-						time.Sleep(10 * time.Minute)
-						require.NoError(t, ctx.Err())
-						tx, err := idempotency.Tx[*ledgerTx](ctx)
-						require.NoError(t, err)
-						require.NoError(t, tx.Add("acct", 100))
-						if row.keep {
-							idempotency.CommitOnFailure(ctx)
-						}
-						if row.panics {
-							panic("test")
-						}
-						return doResult, row.fails
-					})
-				}()
-				require.ErrorIs(t, err, row.err)
-				assert.Equal(t, row.want, store.counts())
-				assert.Equal(t, row.sum, ledger.sum("acct"))
-				requireRecord(t, ledger, doID, row.status)
-				assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ledger := newLedger()
+			ledger.within = true
+			store := faultyTx(ledger, row.rules...)
+			var remembered hooks
+			x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
+			var err error
+			func() {
+				defer func() { assert.Equal(t, row.panics, recover() != nil) }()
+				_, err = x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+					time.Sleep(10 * time.Minute)
+					require.NoError(t, ctx.Err())
+					tx, err := idempotency.Tx[*ledgerTx](ctx)
+					require.NoError(t, err)
+					require.NoError(t, tx.Add("acct", 100))
+					if row.keep {
+						idempotency.CommitOnFailure(ctx)
+					}
+					if row.panics {
+						panic("test")
+					}
+					return doResult, row.fails
+				})
+			}()
+			require.ErrorIs(t, err, row.err)
+			assert.Equal(t, row.want, store.counts())
+			assert.Equal(t, row.sum, ledger.sum("acct"))
+			requireRecord(t, ledger, doID, row.status)
+			assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // checkedStore is a store with a Check of its own.
@@ -140,25 +141,23 @@ func TestStoreThatCannotWrite(t *testing.T) {
 			return store, func() { store.rules = []rule{{onBegin, 1, always, fault{before: errReadOnly}}} }
 		}, transactional},
 	} {
-		t.Run(mode.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store, breakIt := mode.store()
-				code := http.StatusCreated
-				r := newRig(store, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }, mode.set)
-				first := r.post(t)
-				code = http.StatusNotFound
-				failed := serve(r, keyed(t, "failed"))
-				breakIt()
-				requireReplay(t, first, r.post(t))
-				requireReplay(t, failed, serve(r, keyed(t, "failed")))
-				assert.Equal(t, idempotency.Replayed, r.last(t).Disposition)
-				requireProblem(t, serve(r, withBody(request(t), `{"amount": 1}`)), http.StatusUnprocessableEntity, "mismatch")
-				w := serve(r, keyed(t, "new"))
-				requireProblem(t, w, http.StatusServiceUnavailable, "store")
-				assert.Equal(t, "1", w.Header().Get("Retry-After"))
-				require.ErrorIs(t, r.last(t).Err, errReadOnly)
-				assert.EqualValues(t, 2, r.executions.Load())
-			})
+		bubble.Run(t, mode.name, func(t *testing.T) {
+			store, breakIt := mode.store()
+			code := http.StatusCreated
+			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }, mode.set)
+			first := r.post(t)
+			code = http.StatusNotFound
+			failed := serve(r, keyed(t, "failed"))
+			breakIt()
+			requireReplay(t, first, r.post(t))
+			requireReplay(t, failed, serve(r, keyed(t, "failed")))
+			assert.Equal(t, idempotency.Replayed, r.last(t).Disposition)
+			requireProblem(t, serve(r, withBody(request(t), `{"amount": 1}`)), http.StatusUnprocessableEntity, "mismatch")
+			w := serve(r, keyed(t, "new"))
+			requireProblem(t, w, http.StatusServiceUnavailable, "store")
+			assert.Equal(t, "1", w.Header().Get("Retry-After"))
+			require.ErrorIs(t, r.last(t).Err, errReadOnly)
+			assert.EqualValues(t, 2, r.executions.Load())
 		})
 	}
 }
@@ -202,36 +201,34 @@ func TestDo_repeatsWorkAfterAConflict(t *testing.T) {
 		{"not transactional: unknown", new(idempotency.Memory), idempotency.Options{}, []error{&conflict{"40001"}}, 1, idempotency.ErrUnknown},
 		{"in the caller's transaction: the error", &ledgerStore{within: true, ledger: map[string]int{}, open: map[idempotency.ID]*ledgerTx{}}, idempotency.Options{}, []error{&conflict{"40001"}}, 1, &conflict{}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var remembered hooks
-				x := &idempotency.Executor{Store: row.store, Options: row.options, Trace: remembered.trace()}
-				runs := 0
-				_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
-					runs++
-					if tx, err := idempotency.Tx[*ledgerTx](ctx); err == nil {
-						assert.NoError(t, tx.Add("a", 1))
-					}
-					if runs <= len(row.failures) {
-						return idempotency.Result{}, row.failures[runs-1]
-					}
-					return doResult, nil
-				})
-				assert.Equal(t, row.runs, runs)
-				var want *conflict
-				switch {
-				case row.want == nil:
-					require.NoError(t, err)
-				case errors.As(row.want, &want):
-					require.ErrorAs(t, err, &want)
-				default:
-					require.ErrorIs(t, err, row.want)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var remembered hooks
+			x := &idempotency.Executor{Store: row.store, Options: row.options, Trace: remembered.trace()}
+			runs := 0
+			_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+				runs++
+				if tx, err := idempotency.Tx[*ledgerTx](ctx); err == nil {
+					assert.NoError(t, tx.Add("a", 1))
 				}
-				assert.Len(t, remembered.dispositions(), 1, "one event for one Do")
-				if store, ok := row.store.(faultyTransactor); ok && row.want == nil {
-					assert.Equal(t, 1, store.ledger.sum("a"), "the writes of one try")
+				if runs <= len(row.failures) {
+					return idempotency.Result{}, row.failures[runs-1]
 				}
+				return doResult, nil
 			})
+			assert.Equal(t, row.runs, runs)
+			var want *conflict
+			switch {
+			case row.want == nil:
+				require.NoError(t, err)
+			case errors.As(row.want, &want):
+				require.ErrorAs(t, err, &want)
+			default:
+				require.ErrorIs(t, err, row.want)
+			}
+			assert.Len(t, remembered.dispositions(), 1, "one event for one Do")
+			if store, ok := row.store.(faultyTransactor); ok && row.want == nil {
+				assert.Equal(t, 1, store.ledger.sum("a"), "the writes of one try")
+			}
 		})
 	}
 }
@@ -303,38 +300,34 @@ func TestDoJSON_repeatsWorkAfterAConflict(t *testing.T) {
 		t.Helper()
 		return idempotency.DoJSON(t.Context(), store, "comp1", "op", "1", "", work, options)
 	}
-	t.Run("the second try is committed", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			runs := 0
-			got, err := do(t, faultyTx(newLedger(), conflicted), func(context.Context) (int, error) {
-				runs++
-				return runs, nil
-			})
-			require.NoError(t, err)
-			assert.Equal(t, 2, got)
+	bubble.Run(t, "the second try is committed", func(t *testing.T) {
+		runs := 0
+		got, err := do(t, faultyTx(newLedger(), conflicted), func(context.Context) (int, error) {
+			runs++
+			return runs, nil
 		})
+		require.NoError(t, err)
+		assert.Equal(t, 2, got)
 	})
-	t.Run("another process commits between the tries", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ledger := newLedger()
-			store := faultyTx(ledger, conflicted)
-			runs := 0
-			other := make(chan error, 1)
-			got, err := do(t, store, func(context.Context) (int, error) {
-				runs++
-				go func() {
-					time.Sleep(time.Millisecond) // after the rollback, before the second try
-					_, err := idempotency.DoJSON(context.WithoutCancel(t.Context()), ledger, "comp1", "op", "1", "",
-						func(context.Context) (int, error) { return 7, nil }, options)
-					other <- err
-				}()
-				return 1, nil
-			})
-			require.NoError(t, err)
-			require.NoError(t, <-other)
-			assert.Equal(t, 1, runs)
-			assert.Equal(t, 7, got, "not the value that was rolled back")
+	bubble.Run(t, "another process commits between the tries", func(t *testing.T) {
+		ledger := newLedger()
+		store := faultyTx(ledger, conflicted)
+		runs := 0
+		other := make(chan error, 1)
+		got, err := do(t, store, func(context.Context) (int, error) {
+			runs++
+			go func() {
+				time.Sleep(time.Millisecond) // after the rollback, before the second try
+				_, err := idempotency.DoJSON(context.WithoutCancel(t.Context()), ledger, "comp1", "op", "1", "",
+					func(context.Context) (int, error) { return 7, nil }, options)
+				other <- err
+			}()
+			return 1, nil
 		})
+		require.NoError(t, err)
+		require.NoError(t, <-other)
+		assert.Equal(t, 1, runs)
+		assert.Equal(t, 7, got, "not the value that was rolled back")
 	})
 	t.Run("two Options are invalid", func(t *testing.T) {
 		_, err := idempotency.DoJSON(t.Context(), newLedger(), "comp1", "op", "1", "",
@@ -351,28 +344,26 @@ func TestClaim_seesTheCallersDeadline(t *testing.T) {
 		set  func(*idempotency.Handler)
 	}{{"leased", func(*idempotency.Handler) {}}, {"transactional", transactional}} {
 		for _, deadline := range []time.Duration{0, 300 * time.Millisecond, time.Minute} {
-			t.Run(fmt.Sprint(mode.name, ", ", deadline), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var seen []time.Duration
-					store := &deadlineStore{ledgerStore: newLedger(), see: func(ctx context.Context) {
-						if at, ok := ctx.Deadline(); ok {
-							seen = append(seen, time.Until(at))
-						}
-					}}
-					r := newRig(store, answer(http.StatusCreated, "made"), mode.set)
-					ctx, cancel := t.Context(), context.CancelFunc(func() {})
-					if deadline > 0 {
-						ctx, cancel = context.WithTimeout(ctx, deadline)
+			bubble.Run(t, fmt.Sprint(mode.name, ", ", deadline), func(t *testing.T) {
+				var seen []time.Duration
+				store := &deadlineStore{ledgerStore: newLedger(), see: func(ctx context.Context) {
+					if at, ok := ctx.Deadline(); ok {
+						seen = append(seen, time.Until(at))
 					}
-					defer cancel()
-					require.Equal(t, http.StatusCreated, serve(r, request(t).WithContext(ctx)).Code)
-					if deadline == 0 {
-						assert.Empty(t, seen)
-						return
-					}
-					require.Len(t, seen, 1)
-					assert.InDelta(t, deadline, seen[0], float64(500*time.Millisecond))
-				})
+				}}
+				r := newRig(store, answer(http.StatusCreated, "made"), mode.set)
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, deadline)
+				}
+				defer cancel()
+				require.Equal(t, http.StatusCreated, serve(r, request(t).WithContext(ctx)).Code)
+				if deadline == 0 {
+					assert.Empty(t, seen)
+					return
+				}
+				require.Len(t, seen, 1)
+				assert.InDelta(t, deadline, seen[0], float64(500*time.Millisecond))
 			})
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // This file tests heartbeats, lost leases, time limits and takeovers. Each test runs in
@@ -43,29 +44,27 @@ func TestHeartbeatEveryThirdOfTheLease(t *testing.T) {
 		{"three seconds", 3 * time.Second, time.Second},
 		{"an hour", time.Hour, 20 * time.Minute},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var cause atomic.Value
-				store := faulty(new(idempotency.Memory))
-				r := newRig(store, working(row.every*21/2, &cause), lease(row.lease),
-					func(h *idempotency.Handler) { h.Timeout = -1 })
-				began := time.Now()
-				first := r.goPost(t)
-				for range 100 {
-					time.Sleep(row.every / 10)
-					requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
-				}
-				assert.Equal(t, http.StatusCreated, (<-first).Code)
-				beats := store.times(onRenew)
-				require.Len(t, beats, 10)
-				for i, at := range beats {
-					assert.Equal(t, began.Add(time.Duration(i+1)*row.every), at)
-				}
-				time.Sleep(time.Hour)
-				assert.Equal(t, 10, store.count(onRenew), "a heartbeat after the end")
-				assert.Nil(t, cause.Load())
-				assert.Empty(t, r.renewals())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var cause atomic.Value
+			store := faulty(new(idempotency.Memory))
+			r := newRig(store, working(row.every*21/2, &cause), lease(row.lease),
+				func(h *idempotency.Handler) { h.Timeout = -1 })
+			began := time.Now()
+			first := r.goPost(t)
+			for range 100 {
+				time.Sleep(row.every / 10)
+				requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+			}
+			assert.Equal(t, http.StatusCreated, (<-first).Code)
+			beats := store.times(onRenew)
+			require.Len(t, beats, 10)
+			for i, at := range beats {
+				assert.Equal(t, began.Add(time.Duration(i+1)*row.every), at)
+			}
+			time.Sleep(time.Hour)
+			assert.Equal(t, 10, store.count(onRenew), "a heartbeat after the end")
+			assert.Nil(t, cause.Load())
+			assert.Empty(t, r.renewals())
 		})
 	}
 }
@@ -204,28 +203,26 @@ func TestTheLoserPanics(t *testing.T) {
 		{"and the work is repeated", idempotency.Reexecute, http.StatusAccepted, 0},
 		{"and is unknown already", idempotency.MarkUnknown, http.StatusConflict, 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := new(idempotency.Memory)
-				broken := faulty(store, rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
-				a := newRig(broken, func(http.ResponseWriter, *http.Request) {
-					time.Sleep(time.Minute)
-					panic("test")
-				}, takeover(row.policy))
-				b := newRig(store, answer(http.StatusAccepted, "the winner's"))
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					servePanicking(a, request(t))
-				}()
-				time.Sleep(31 * time.Second)
-				assert.Equal(t, row.won, b.post(t).Code)
-				<-done
-				assert.Empty(t, a.unknowns(), "it is no news of the loser's")
-				assert.Len(t, b.unknowns(), row.unknowns)
-				assert.Equal(t, row.won, b.post(t).Code)
-				assert.ErrorIs(t, a.last(t).Err, idempotency.ErrLeaseLost)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := new(idempotency.Memory)
+			broken := faulty(store, rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
+			a := newRig(broken, func(http.ResponseWriter, *http.Request) {
+				time.Sleep(time.Minute)
+				panic("test")
+			}, takeover(row.policy))
+			b := newRig(store, answer(http.StatusAccepted, "the winner's"))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				servePanicking(a, request(t))
+			}()
+			time.Sleep(31 * time.Second)
+			assert.Equal(t, row.won, b.post(t).Code)
+			<-done
+			assert.Empty(t, a.unknowns(), "it is no news of the loser's")
+			assert.Len(t, b.unknowns(), row.unknowns)
+			assert.Equal(t, row.won, b.post(t).Code)
+			assert.ErrorIs(t, a.last(t).Err, idempotency.ErrLeaseLost)
 		})
 	}
 }
@@ -293,37 +290,35 @@ func TestTakeoverAfterACrash(t *testing.T) {
 			h.Transactional, h.Takeover = true, idempotency.Resume
 		}, resumed: true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newLedger()
-				var seen idempotency.Execution
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					seen, _ = idempotency.FromContext(req.Context())
-					w.WriteHeader(http.StatusCreated)
-				}, row.change)
-				dead := crash(t, r.Handler, store, request(t))
-				time.Sleep(29 * time.Second)
-				requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
-				assert.Empty(t, r.unknowns())
-				time.Sleep(2 * time.Second)
-				if row.unknown {
-					requireUnknown(t, r)
-					require.Len(t, r.unknowns(), 1)
-					event := r.unknowns()[0]
-					assert.Equal(t, theID, event.ID)
-					require.ErrorContains(t, event.Err, "lease of an execution expired")
-					requireUnknown(t, r)
-					assert.Len(t, r.unknowns(), 1, "it has become unknown once")
-					assert.Zero(t, r.executions.Load())
-				} else {
-					assert.Equal(t, http.StatusCreated, r.post(t).Code)
-					assert.Equal(t, row.resumed, seen.Resumed)
-					assert.EqualValues(t, 2, seen.Generation)
-				}
-				// The execution was only slow, and ends after the takeover.
-				err := store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed})
-				assert.ErrorIs(t, err, idempotency.ErrLeaseLost)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := newLedger()
+			var seen idempotency.Execution
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				seen, _ = idempotency.FromContext(req.Context())
+				w.WriteHeader(http.StatusCreated)
+			}, row.change)
+			dead := crash(t, r.Handler, store, request(t))
+			time.Sleep(29 * time.Second)
+			requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
+			assert.Empty(t, r.unknowns())
+			time.Sleep(2 * time.Second)
+			if row.unknown {
+				requireUnknown(t, r)
+				require.Len(t, r.unknowns(), 1)
+				event := r.unknowns()[0]
+				assert.Equal(t, theID, event.ID)
+				require.ErrorContains(t, event.Err, "lease of an execution expired")
+				requireUnknown(t, r)
+				assert.Len(t, r.unknowns(), 1, "it has become unknown once")
+				assert.Zero(t, r.executions.Load())
+			} else {
+				assert.Equal(t, http.StatusCreated, r.post(t).Code)
+				assert.Equal(t, row.resumed, seen.Resumed)
+				assert.EqualValues(t, 2, seen.Generation)
+			}
+			// The execution was only slow, and ends after the takeover.
+			err := store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed})
+			assert.ErrorIs(t, err, idempotency.ErrLeaseLost)
 		})
 	}
 }
@@ -369,31 +364,29 @@ func TestLimit(t *testing.T) {
 		{"shorter than a heartbeat", time.Second, time.Second},
 		{"none", -1, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faulty(new(idempotency.Memory))
-				began := time.Now()
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					if row.want == 0 {
-						time.Sleep(24 * time.Hour)
-						assert.NoError(t, req.Context().Err())
-						w.WriteHeader(http.StatusOK)
-						return
-					}
-					<-req.Context().Done()
-					assert.Equal(t, row.want, time.Since(began))
-					assert.Equal(t, idempotency.ErrTimeLimit, context.Cause(req.Context()))
-					assert.Equal(t, context.DeadlineExceeded, req.Context().Err())
-					w.WriteHeader(http.StatusServiceUnavailable)
-				}, func(h *idempotency.Handler) { h.Timeout, h.TTL = row.limit, 7*24*time.Hour })
-				w := r.post(t)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory))
+			began := time.Now()
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
 				if row.want == 0 {
-					assert.Equal(t, http.StatusOK, w.Code)
+					time.Sleep(24 * time.Hour)
+					assert.NoError(t, req.Context().Err())
+					w.WriteHeader(http.StatusOK)
 					return
 				}
-				assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-				assert.Equal(t, []idempotency.Disposition{idempotency.OutcomeUnknown}, r.dispositions(), "it says that it did nothing, but it was cut off")
-			})
+				<-req.Context().Done()
+				assert.Equal(t, row.want, time.Since(began))
+				assert.Equal(t, idempotency.ErrTimeLimit, context.Cause(req.Context()))
+				assert.Equal(t, context.DeadlineExceeded, req.Context().Err())
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}, func(h *idempotency.Handler) { h.Timeout, h.TTL = row.limit, 7*24*time.Hour })
+			w := r.post(t)
+			if row.want == 0 {
+				assert.Equal(t, http.StatusOK, w.Code)
+				return
+			}
+			assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+			assert.Equal(t, []idempotency.Disposition{idempotency.OutcomeUnknown}, r.dispositions(), "it says that it did nothing, but it was cut off")
 		})
 	}
 }
@@ -468,18 +461,16 @@ func TestLimitAndDeadline(t *testing.T) {
 		{"limit first, transactional", transactional, time.Second, time.Minute, time.Second, idempotency.ErrTimeLimit},
 		{"deadline first, transactional", transactional, time.Minute, time.Second, time.Second, context.DeadlineExceeded},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				r := newRig(newLedger(), func(_ http.ResponseWriter, req *http.Request) {
-					<-req.Context().Done()
-					assert.Equal(t, row.want, time.Since(began))
-					assert.Equal(t, row.cause, context.Cause(req.Context()))
-				}, row.change, func(h *idempotency.Handler) { h.Timeout = row.limit })
-				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
-				defer cancel()
-				serve(r, request(t).WithContext(ctx))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			began := time.Now()
+			r := newRig(newLedger(), func(_ http.ResponseWriter, req *http.Request) {
+				<-req.Context().Done()
+				assert.Equal(t, row.want, time.Since(began))
+				assert.Equal(t, row.cause, context.Cause(req.Context()))
+			}, row.change, func(h *idempotency.Handler) { h.Timeout = row.limit })
+			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+			defer cancel()
+			serve(r, request(t).WithContext(ctx))
 		})
 	}
 }
@@ -546,17 +537,15 @@ func TestLeaseIsOverInTime(t *testing.T) {
 		{"the claim was slow", []rule{{onReserve, 1, 0, fault{linger: 4 * time.Second}}, {onRenew, 1, always, fault{before: errDown}}}},
 		{"the last renewal hangs", []rule{{onRenew, 1, 6, fault{before: errDown}}, {onRenew, 7, always, fault{delay: time.Hour}}}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				began := time.Now()
-				r := newRig(faulty(new(idempotency.Memory), row.rules...), func(w http.ResponseWriter, req *http.Request) {
-					<-req.Context().Done()
-					assert.Equal(t, 30*time.Second, time.Since(began))
-					assert.Equal(t, idempotency.ErrLeaseLost, context.Cause(req.Context()))
-					w.WriteHeader(http.StatusCreated)
-				})
-				assert.Equal(t, http.StatusCreated, r.post(t).Code)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			began := time.Now()
+			r := newRig(faulty(new(idempotency.Memory), row.rules...), func(w http.ResponseWriter, req *http.Request) {
+				<-req.Context().Done()
+				assert.Equal(t, 30*time.Second, time.Since(began))
+				assert.Equal(t, idempotency.ErrLeaseLost, context.Cause(req.Context()))
+				w.WriteHeader(http.StatusCreated)
 			})
+			assert.Equal(t, http.StatusCreated, r.post(t).Code)
 		})
 	}
 }
@@ -780,23 +769,21 @@ func TestClientGoneIsNoAmbiguousEnd(t *testing.T) {
 		{"its deadline passes: released", expiring, http.StatusServiceUnavailable, idempotency.FailedRetryable},
 		{"its deadline passes: completed", expiring, http.StatusCreated, idempotency.Completed},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := new(idempotency.Memory)
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					select {
-					case <-time.After(2 * time.Second): // the bank
-						w.WriteHeader(row.code)
-					case <-req.Context().Done():
-						w.WriteHeader(http.StatusGatewayTimeout)
-					}
-				})
-				ctx, cancel := row.end(t.Context())
-				defer cancel()
-				assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
-				requireRecord(t, store, theID, row.want)
-				assert.Empty(t, r.unknowns())
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := new(idempotency.Memory)
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				select {
+				case <-time.After(2 * time.Second): // the bank
+					w.WriteHeader(row.code)
+				case <-req.Context().Done():
+					w.WriteHeader(http.StatusGatewayTimeout)
+				}
 			})
+			ctx, cancel := row.end(t.Context())
+			defer cancel()
+			assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
+			requireRecord(t, store, theID, row.want)
+			assert.Empty(t, r.unknowns())
 		})
 	}
 }
@@ -823,49 +810,47 @@ func TestTheBankIsChargedOnce(t *testing.T) {
 		{name: "deadline and limit pass", change: func(h *idempotency.Handler) { h.Timeout = 2 * time.Second }, timeout: time.Second, code: 503},
 		{name: "the limit passes, and nothing is written", change: func(h *idempotency.Handler) { h.Timeout = time.Second }},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var bank atomic.Int64
-				var back atomic.Pointer[time.Time]
-				store := faulty(new(idempotency.Memory))
-				store.chaos = func(string) fault {
-					if until := back.Load(); until != nil && time.Now().Before(*until) {
-						return fault{before: errDown}
-					}
-					return fault{}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var bank atomic.Int64
+			var back atomic.Pointer[time.Time]
+			store := faulty(new(idempotency.Memory))
+			store.chaos = func(string) fault {
+				if until := back.Load(); until != nil && time.Now().Before(*until) {
+					return fault{before: errDown}
 				}
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					bank.Add(1)
-					if row.away > 0 && back.Load() == nil {
-						until := time.Now().Add(row.away)
-						back.Store(&until)
-					}
-					<-req.Context().Done() // the bank takes its time
-					if row.code != 0 {
-						w.WriteHeader(row.code)
-					}
-				}, func(h *idempotency.Handler) {
-					if row.change != nil {
-						row.change(h)
-					}
-				})
-				var w *httptest.ResponseRecorder
-				for range 100 {
-					ctx, cancel := t.Context(), context.CancelFunc(func() {})
-					if row.timeout > 0 {
-						ctx, cancel = context.WithTimeout(ctx, row.timeout)
-					}
-					w = serve(r, request(t).WithContext(ctx))
-					cancel()
-					if w.Code < 500 && w.Header().Get("Retry-After") == "" {
-						break
-					}
-					time.Sleep(2 * time.Second)
+				return fault{}
+			}
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				bank.Add(1)
+				if row.away > 0 && back.Load() == nil {
+					until := time.Now().Add(row.away)
+					back.Store(&until)
 				}
-				requireProblem(t, w, http.StatusConflict, "unknown")
-				assert.EqualValues(t, 1, bank.Load())
-				assert.NotEmpty(t, r.unknowns(), "Unknown is called")
+				<-req.Context().Done() // the bank takes its time
+				if row.code != 0 {
+					w.WriteHeader(row.code)
+				}
+			}, func(h *idempotency.Handler) {
+				if row.change != nil {
+					row.change(h)
+				}
 			})
+			var w *httptest.ResponseRecorder
+			for range 100 {
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if row.timeout > 0 {
+					ctx, cancel = context.WithTimeout(ctx, row.timeout)
+				}
+				w = serve(r, request(t).WithContext(ctx))
+				cancel()
+				if w.Code < 500 && w.Header().Get("Retry-After") == "" {
+					break
+				}
+				time.Sleep(2 * time.Second)
+			}
+			requireProblem(t, w, http.StatusConflict, "unknown")
+			assert.EqualValues(t, 1, bank.Load())
+			assert.NotEmpty(t, r.unknowns(), "Unknown is called")
 		})
 	}
 }

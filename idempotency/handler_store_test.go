@@ -14,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // This file tests a database that fails: before the claim, between effect and record, at the
@@ -162,11 +163,9 @@ func TestStoreFails_nonTransactionalWork(t *testing.T) {
 			again: 409, problem: "unknown", runs: 1,
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faulty(new(idempotency.Memory))
-				row.run(t, store, store, answer(ok, "made"))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory))
+			row.run(t, store, store, answer(ok, "made"))
 		})
 	}
 }
@@ -187,14 +186,12 @@ func TestStoreIsAskedNoMoreThanNeeded(t *testing.T) {
 			2, 1,
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faulty(new(idempotency.Memory), row.rules...)
-				r := newRig(store, answer(http.StatusCreated, ""))
-				assert.Equal(t, http.StatusServiceUnavailable, r.post(t).Code)
-				assert.Equal(t, row.completes, store.count(onComplete))
-				assert.Equal(t, row.loads, store.count(onLoad))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory), row.rules...)
+			r := newRig(store, answer(http.StatusCreated, ""))
+			assert.Equal(t, http.StatusServiceUnavailable, r.post(t).Code)
+			assert.Equal(t, row.completes, store.count(onComplete))
+			assert.Equal(t, row.loads, store.count(onLoad))
 		})
 	}
 }
@@ -218,11 +215,9 @@ func TestStoreFailsAroundARelease(t *testing.T) {
 			again: 409, problem: "unknown", runs: 1,
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faulty(new(idempotency.Memory))
-				row.run(t, store, store, answer(failed, "no"))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory))
+			row.run(t, store, store, answer(failed, "no"))
 		})
 	}
 }
@@ -266,18 +261,16 @@ func TestUnknown_isReportedAgainAfterAStoreError(t *testing.T) {
 		{"panic", func(http.ResponseWriter, *http.Request) { panic("test") }},
 		{"policy", answer(599, "")},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faulty(new(idempotency.Memory), rule{onComplete, 1, always, fault{before: errDown}})
-				r := newRig(store, row.work, func(h *idempotency.Handler) {
-					h.Classify = func(int) idempotency.Status { return idempotency.Unknown }
-				})
-				servePanicking(r, request(t))
-				require.Len(t, r.unknowns(), 1)
-				require.ErrorIs(t, r.unknowns()[0].Err, errDown)
-				requireUnknown(t, r) // the claim finds an execution that died
-				assert.EqualValues(t, 1, r.executions.Load())
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faulty(new(idempotency.Memory), rule{onComplete, 1, always, fault{before: errDown}})
+			r := newRig(store, row.work, func(h *idempotency.Handler) {
+				h.Classify = func(int) idempotency.Status { return idempotency.Unknown }
 			})
+			servePanicking(r, request(t))
+			require.Len(t, r.unknowns(), 1)
+			require.ErrorIs(t, r.unknowns()[0].Err, errDown)
+			requireUnknown(t, r) // the claim finds an execution that died
+			assert.EqualValues(t, 1, r.executions.Load())
 		})
 	}
 }
@@ -347,23 +340,21 @@ func TestReserveEndsSoonAfterItsClient(t *testing.T) {
 		{"the second hangs", 0, 3 * time.Second, time.Second, []rule{{onReserve, 1, 0, fault{delay: 2 * time.Second, after: errLost}}, {onReserve, 2, 0, hangs}}},
 	} {
 		for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, transactional} {
-			t.Run(row.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					var rules []rule
-					for _, r := range row.rules {
-						rules = append(rules, r, rule{onBegin, r.from, r.to, r.fault})
-					}
-					r := newRig(faultyTx(newLedger(), rules...), answer(http.StatusCreated, ""), lease(row.lease), change)
-					ctx, cancel := context.WithCancel(t.Context())
-					time.AfterFunc(row.stays, cancel)
-					began := time.Now()
-					if row.stays == 0 {
-						cancel()
-					}
-					serve(r, request(t).WithContext(ctx))
-					assert.LessOrEqual(t, time.Since(began), row.stays+row.most)
-					assert.Zero(t, r.executions.Load())
-				})
+			bubble.Run(t, row.name, func(t *testing.T) {
+				var rules []rule
+				for _, r := range row.rules {
+					rules = append(rules, r, rule{onBegin, r.from, r.to, r.fault})
+				}
+				r := newRig(faultyTx(newLedger(), rules...), answer(http.StatusCreated, ""), lease(row.lease), change)
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(row.stays, cancel)
+				began := time.Now()
+				if row.stays == 0 {
+					cancel()
+				}
+				serve(r, request(t).WithContext(ctx))
+				assert.LessOrEqual(t, time.Since(began), row.stays+row.most)
+				assert.Zero(t, r.executions.Load())
 			})
 		}
 	}
@@ -380,19 +371,17 @@ func TestHandler_doesNotBeginWorkAfterItsDeadline(t *testing.T) {
 		{"non-transactional", func(*idempotency.Handler) {}, idempotency.FailedRetryable},
 		{"transactional", transactional, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger := newLedger()
-				r := newRig(faultyTx(ledger, rule{onReserve, 1, 0, slow}, rule{onBegin, 1, 0, slow}), answer(http.StatusCreated, ""), row.change)
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				requireProblem(t, serve(r, request(t).WithContext(ctx)), http.StatusServiceUnavailable, "store")
-				require.ErrorIs(t, r.last(t).Err, context.DeadlineExceeded)
-				assert.Zero(t, r.executions.Load())
-				assert.Zero(t, ledger.transactions())
-				requireRecord(t, ledger, theID, row.record)
-				assert.Equal(t, http.StatusCreated, r.post(t).Code)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ledger := newLedger()
+			r := newRig(faultyTx(ledger, rule{onReserve, 1, 0, slow}, rule{onBegin, 1, 0, slow}), answer(http.StatusCreated, ""), row.change)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			requireProblem(t, serve(r, request(t).WithContext(ctx)), http.StatusServiceUnavailable, "store")
+			require.ErrorIs(t, r.last(t).Err, context.DeadlineExceeded)
+			assert.Zero(t, r.executions.Load())
+			assert.Zero(t, ledger.transactions())
+			requireRecord(t, ledger, theID, row.record)
+			assert.Equal(t, http.StatusCreated, r.post(t).Code)
 		})
 	}
 }
@@ -409,15 +398,13 @@ func TestReserveHangs(t *testing.T) {
 		{"non-transactional", func(*idempotency.Handler) {}, 10 * time.Second, map[string]int{onReserve: 2}},
 		{"transactional", transactional, 30 * time.Second, map[string]int{onBegin: 1}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faultyTx(newLedger(), rule{onReserve, 1, always, hangs}, rule{onBegin, 1, always, hangs})
-				r := newRig(store, answer(http.StatusCreated, ""), row.change)
-				began := time.Now()
-				requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
-				assert.LessOrEqual(t, time.Since(began), row.most)
-				assert.Equal(t, row.calls, store.counts())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faultyTx(newLedger(), rule{onReserve, 1, always, hangs}, rule{onBegin, 1, always, hangs})
+			r := newRig(store, answer(http.StatusCreated, ""), row.change)
+			began := time.Now()
+			requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
+			assert.LessOrEqual(t, time.Since(began), row.most)
+			assert.Equal(t, row.calls, store.counts())
 		})
 	}
 }
@@ -462,23 +449,21 @@ func TestClientLeavesBeforeTheClaimIsAnswered(t *testing.T) {
 		{"leaves, and the store fails", breaks, leaving(nil), idempotency.StoreFailed},
 	} {
 		for name, change := range map[string]func(*idempotency.Handler){"non-transactional": func(*idempotency.Handler) {}, "transactional": transactional} {
-			t.Run(row.name+", "+name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := faultyTx(newLedger(), rule{onReserve, 1, always, row.fault}, rule{onBegin, 1, always, row.fault})
-					r := newRig(store, answer(http.StatusCreated, ""), change)
-					ctx, cancel := row.end(t.Context())
-					defer cancel()
-					serve(r, request(t).WithContext(ctx))
-					assert.Equal(t, row.want, r.last(t).Disposition, "%v", r.last(t).Err)
-					assert.Zero(t, r.executions.Load())
+			bubble.Run(t, row.name+", "+name, func(t *testing.T) {
+				store := faultyTx(newLedger(), rule{onReserve, 1, always, row.fault}, rule{onBegin, 1, always, row.fault})
+				r := newRig(store, answer(http.StatusCreated, ""), change)
+				ctx, cancel := row.end(t.Context())
+				defer cancel()
+				serve(r, request(t).WithContext(ctx))
+				assert.Equal(t, row.want, r.last(t).Disposition, "%v", r.last(t).Err)
+				assert.Zero(t, r.executions.Load())
 
-					x := &idempotency.Executor{Store: store, Options: r.Options, Trace: r.trace()}
-					ctx, cancel = row.end(t.Context())
-					defer cancel()
-					_, err := x.Do(ctx, doID, "", nothing)
-					require.Error(t, err)
-					assert.Equal(t, row.want, r.last(t).Disposition, "%v", err)
-				})
+				x := &idempotency.Executor{Store: store, Options: r.Options, Trace: r.trace()}
+				ctx, cancel = row.end(t.Context())
+				defer cancel()
+				_, err := x.Do(ctx, doID, "", nothing)
+				require.Error(t, err)
+				assert.Equal(t, row.want, r.last(t).Disposition, "%v", err)
 			})
 		}
 	}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -794,15 +795,13 @@ func TestHandler_nothingWrittenAndTheStoreFails(t *testing.T) {
 		{"transactional", rule{onRollback, 1, 0, down}, transactional, 500, "no-response", idempotency.StoreFailed, 0},
 		{"lease lost", rule{onComplete, 1, 0, fault{before: idempotency.ErrLeaseLost}}, func(*idempotency.Handler) {}, 503, "lease-lost", idempotency.LeaseLost, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(faultyTx(newLedger(), row.rule), func(w http.ResponseWriter, _ *http.Request) {
-					w.Header().Set("Handler", "this")
-				}, row.change)
-				requireProblem(t, r.post(t), row.status, row.kind)
-				assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
-				assert.Len(t, r.unknowns(), row.unknowns)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			r := newRig(faultyTx(newLedger(), row.rule), func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Handler", "this")
+			}, row.change)
+			requireProblem(t, r.post(t), row.status, row.kind)
+			assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
+			assert.Len(t, r.unknowns(), row.unknowns)
 		})
 	}
 }
@@ -1029,44 +1028,42 @@ func TestHandler_panics(t *testing.T) {
 			want:   boom, status: idempotency.Unknown,
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newLedger()
-				change := row.change
-				if change == nil {
-					change = func(*idempotency.Handler) {}
-				}
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					if row.tx {
-						tx, err := idempotency.Tx[*ledgerTx](req.Context())
-						if assert.NoError(t, err) {
-							assert.NoError(t, tx.Add("acct", 100))
-						}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := newLedger()
+			change := row.change
+			if change == nil {
+				change = func(*idempotency.Handler) {}
+			}
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				if row.tx {
+					tx, err := idempotency.Tx[*ledgerTx](req.Context())
+					if assert.NoError(t, err) {
+						assert.NoError(t, tx.Add("acct", 100))
 					}
-					io.WriteString(w, "half a resp")
-					row.work()
-				}, change)
-				w, panicked := servePanicking(r, request(t))
-				assert.IsType(t, row.want, panicked)
-				if err, ok := row.want.(error); ok && !errors.As(err, new(*runtime.PanicNilError)) {
-					assert.Equal(t, row.want, panicked, "the panic goes on as it was")
 				}
-				assert.Empty(t, w.Body.String(), "nothing has left")
-				assert.Zero(t, store.sum("acct"))
-				assert.Zero(t, store.transactions())
-				requireRecord(t, store, theID, row.status)
-				assert.Equal(t, []idempotency.Disposition{idempotency.Panicked}, r.dispositions())
-				if row.status == idempotency.Unknown {
-					require.Len(t, r.unknowns(), 1)
-					assert.NotEmpty(t, r.unknowns()[0].Owner)
-					requireUnknown(t, r)
-					assert.EqualValues(t, 1, r.executions.Load())
-				} else {
-					assert.Empty(t, r.unknowns())
-					servePanicking(r, request(t))
-					assert.EqualValues(t, 2, r.executions.Load())
-				}
-			})
+				io.WriteString(w, "half a resp")
+				row.work()
+			}, change)
+			w, panicked := servePanicking(r, request(t))
+			assert.IsType(t, row.want, panicked)
+			if err, ok := row.want.(error); ok && !errors.As(err, new(*runtime.PanicNilError)) {
+				assert.Equal(t, row.want, panicked, "the panic goes on as it was")
+			}
+			assert.Empty(t, w.Body.String(), "nothing has left")
+			assert.Zero(t, store.sum("acct"))
+			assert.Zero(t, store.transactions())
+			requireRecord(t, store, theID, row.status)
+			assert.Equal(t, []idempotency.Disposition{idempotency.Panicked}, r.dispositions())
+			if row.status == idempotency.Unknown {
+				require.Len(t, r.unknowns(), 1)
+				assert.NotEmpty(t, r.unknowns()[0].Owner)
+				requireUnknown(t, r)
+				assert.EqualValues(t, 1, r.executions.Load())
+			} else {
+				assert.Empty(t, r.unknowns())
+				servePanicking(r, request(t))
+				assert.EqualValues(t, 2, r.executions.Load())
+			}
 		})
 	}
 }
@@ -1365,16 +1362,14 @@ func TestHandler_forgetsAfterTheTTL(t *testing.T) {
 		ttl  time.Duration
 		want time.Duration
 	}{{"default", 0, 24 * time.Hour}, {"a week", 7 * 24 * time.Hour, 7 * 24 * time.Hour}} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.TTL = row.ttl })
-				first := r.post(t)
-				time.Sleep(row.want - time.Second)
-				requireReplay(t, first, r.post(t))
-				time.Sleep(2 * time.Second)
-				assert.Empty(t, r.post(t).Header().Get("Idempotency-Replayed"))
-				assert.EqualValues(t, 2, r.executions.Load())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.TTL = row.ttl })
+			first := r.post(t)
+			time.Sleep(row.want - time.Second)
+			requireReplay(t, first, r.post(t))
+			time.Sleep(2 * time.Second)
+			assert.Empty(t, r.post(t).Header().Get("Idempotency-Replayed"))
+			assert.EqualValues(t, 2, r.executions.Load())
 		})
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"os"
 	"regexp"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // A problem's kind, status and fields are a contract with clients: change this
@@ -113,42 +113,40 @@ func TestProblemsAreAContract(t *testing.T) {
 			rig: func() *rig { return newRig(nil, ok) },
 		},
 	} {
-		t.Run(row.kind, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := row.rig()
-				send := func() *httptest.ResponseRecorder {
-					time.Sleep(time.Second)
-					req := request(t)
-					if row.request != nil {
-						row.request(req)
-					}
-					w, _ := servePanicking(r, req)
-					return w
+		bubble.Run(t, row.kind, func(t *testing.T) {
+			r := row.rig()
+			send := func() *httptest.ResponseRecorder {
+				time.Sleep(time.Second)
+				req := request(t)
+				if row.request != nil {
+					row.request(req)
 				}
-				w := send()
-				if row.twice {
-					w = send()
-				}
-				assert.Equal(t, row.status, w.Code)
-				want := map[string]any{"type": problemBase + row.kind, "title": row.title, "status": float64(row.status)}
-				if row.detail != "" {
-					want["detail"] = row.detail
-				}
-				var got map[string]any
-				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), "%s", w.Body)
-				assert.Equal(t, want, got)
+				w, _ := servePanicking(r, req)
+				return w
+			}
+			w := send()
+			if row.twice {
+				w = send()
+			}
+			assert.Equal(t, row.status, w.Code)
+			want := map[string]any{"type": problemBase + row.kind, "title": row.title, "status": float64(row.status)}
+			if row.detail != "" {
+				want["detail"] = row.detail
+			}
+			var got map[string]any
+			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &got), "%s", w.Body)
+			assert.Equal(t, want, got)
 
-				header := http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}}
-				if row.should != "" {
-					header.Set("X-Should-Retry", row.should)
-				}
-				if row.after != "" {
-					header.Set("Retry-After", row.after)
-				}
-				assert.Equal(t, header, w.Header())
-				event := r.last(t)
-				assert.Equal(t, row.status, event.Code)
-			})
+			header := http.Header{"Content-Type": {"application/problem+json"}, "Cache-Control": {"no-store"}}
+			if row.should != "" {
+				header.Set("X-Should-Retry", row.should)
+			}
+			if row.after != "" {
+				header.Set("Retry-After", row.after)
+			}
+			assert.Equal(t, header, w.Header())
+			event := r.last(t)
+			assert.Equal(t, row.status, event.Code)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // A thousand clients request fifty operations. The store fails, hangs and loses answers. The
@@ -177,43 +178,41 @@ func TestStress_nonTransactional(t *testing.T) {
 		{"by policy more often", idempotency.Reexecute, false},
 		{"resumed", idempotency.Resume, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &stress{}
-				memory := new(idempotency.Memory)
-				var effects [stressKeys]atomic.Int64
-				for range 4 {
-					store := faulty(memory)
-					store.chaos = trouble(&s.calm)
-					s.rigs = append(s.rigs, newRig(store, func(w http.ResponseWriter, r *http.Request) {
-						e, _ := idempotency.FromContext(r.Context())
-						var i int
-						fmt.Sscanf(e.Key, "key %d", &i) //nolint:errcheck // a test's own key
-						code := mischief(&s.calm, func() bool {
-							effects[i].Add(1)
-							return true
-						})
-						w.WriteHeader(code)
-						fmt.Fprint(w, e.Owner)
-					}, takeover(row.policy), lease(stressLease)))
+		bubble.Run(t, row.name, func(t *testing.T) {
+			s := &stress{}
+			memory := new(idempotency.Memory)
+			var effects [stressKeys]atomic.Int64
+			for range 4 {
+				store := faulty(memory)
+				store.chaos = trouble(&s.calm)
+				s.rigs = append(s.rigs, newRig(store, func(w http.ResponseWriter, r *http.Request) {
+					e, _ := idempotency.FromContext(r.Context())
+					var i int
+					fmt.Sscanf(e.Key, "key %d", &i) //nolint:errcheck // a test's own key
+					code := mischief(&s.calm, func() bool {
+						effects[i].Add(1)
+						return true
+					})
+					w.WriteHeader(code)
+					fmt.Fprint(w, e.Owner)
+				}, takeover(row.policy), lease(stressLease)))
+			}
+			s.run(t)
+			for i := range stressKeys {
+				key := fmt.Sprint("key ", i)
+				code := s.ask(t, key)
+				switch {
+				case !row.once:
+					assert.Equal(t, http.StatusCreated, code, key)
+				case code == http.StatusCreated:
+					assert.EqualValues(t, 1, effects[i].Load(), key)
+				default:
+					assert.Equal(t, http.StatusConflict, code, key)
+					assert.LessOrEqual(t, effects[i].Load(), int64(1), key)
+					assert.Empty(t, s.heard[key], "%s: reported a success without an effect", key)
 				}
-				s.run(t)
-				for i := range stressKeys {
-					key := fmt.Sprint("key ", i)
-					code := s.ask(t, key)
-					switch {
-					case !row.once:
-						assert.Equal(t, http.StatusCreated, code, key)
-					case code == http.StatusCreated:
-						assert.EqualValues(t, 1, effects[i].Load(), key)
-					default:
-						assert.Equal(t, http.StatusConflict, code, key)
-						assert.LessOrEqual(t, effects[i].Load(), int64(1), key)
-						assert.Empty(t, s.heard[key], "%s: reported a success without an effect", key)
-					}
-				}
-				s.verify(t)
-			})
+			}
+			s.verify(t)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // fill makes records that expire in a day.
@@ -84,46 +85,44 @@ func TestSweeperFindsTheDead(t *testing.T) {
 		{"again", idempotency.Reexecute, false},
 		{"resume", idempotency.Resume, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := new(idempotency.Memory)
-				dead := die(t, store, "k", row.policy)
-				var reports hooks
-				stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace()})
-				time.Sleep(29 * time.Second)
-				synctest.Wait()
-				assert.Empty(t, reports.unknowns(), "it is alive")
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := new(idempotency.Memory)
+			dead := die(t, store, "k", row.policy)
+			var reports hooks
+			stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace()})
+			time.Sleep(29 * time.Second)
+			synctest.Wait()
+			assert.Empty(t, reports.unknowns(), "it is alive")
+			requireRecord(t, store, dead.ID, driver.InProgress)
+
+			time.Sleep(2 * time.Minute)
+			synctest.Wait()
+			if !row.unknown {
 				requireRecord(t, store, dead.ID, driver.InProgress)
-
-				time.Sleep(2 * time.Minute)
+				time.Sleep(time.Hour)
 				synctest.Wait()
-				if !row.unknown {
-					requireRecord(t, store, dead.ID, driver.InProgress)
-					time.Sleep(time.Hour)
-					synctest.Wait()
-					requireRecord(t, store, dead.ID, 0)
-					n, err := store.Sweep(t.Context(), 10)
-					require.NoError(t, err)
-					assert.Zero(t, n, "it was deleted")
-					assert.Empty(t, reports.unknowns())
-				} else {
-					requireRecord(t, store, dead.ID, idempotency.Unknown)
-					require.Len(t, reports.unknowns(), 1)
-					event := reports.unknowns()[0]
-					assert.Equal(t, dead.ID, event.ID)
-					assert.EqualValues(t, 2, event.Generation)
-					require.ErrorContains(t, event.Err, "lease of an execution expired")
-					require.ErrorIs(t, store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed}), idempotency.ErrLeaseLost)
+				requireRecord(t, store, dead.ID, 0)
+				n, err := store.Sweep(t.Context(), 10)
+				require.NoError(t, err)
+				assert.Zero(t, n, "it was deleted")
+				assert.Empty(t, reports.unknowns())
+			} else {
+				requireRecord(t, store, dead.ID, idempotency.Unknown)
+				require.Len(t, reports.unknowns(), 1)
+				event := reports.unknowns()[0]
+				assert.Equal(t, dead.ID, event.ID)
+				assert.EqualValues(t, 2, event.Generation)
+				require.ErrorContains(t, event.Err, "lease of an execution expired")
+				require.ErrorIs(t, store.Complete(t.Context(), dead, driver.Outcome{Status: idempotency.Completed}), idempotency.ErrLeaseLost)
 
-					time.Sleep(7 * 24 * time.Hour)
-					synctest.Wait()
-					assert.Len(t, reports.unknowns(), 1, "once")
-					requireRecord(t, store, dead.ID, idempotency.Unknown)
-					_, err := idempotency.Do(t.Context(), store, dead.Scope, dead.Operation, dead.Key, "", nothing)
-					require.ErrorIs(t, err, idempotency.ErrUnknown)
-				}
-				require.ErrorIs(t, stop(), context.Canceled)
-			})
+				time.Sleep(7 * 24 * time.Hour)
+				synctest.Wait()
+				assert.Len(t, reports.unknowns(), 1, "once")
+				requireRecord(t, store, dead.ID, idempotency.Unknown)
+				_, err := idempotency.Do(t.Context(), store, dead.Scope, dead.Operation, dead.Key, "", nothing)
+				require.ErrorIs(t, err, idempotency.ErrUnknown)
+			}
+			require.ErrorIs(t, stop(), context.Canceled)
 		})
 	}
 }

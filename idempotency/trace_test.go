@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // journal is a log in JSON.
@@ -154,38 +155,36 @@ func TestLogTrace(t *testing.T) {
 			}},
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var j journal
-				r := row.rig()
-				r.Trace = idempotency.LogTrace(j.logger(slog.LevelDebug))
-				for range row.runs {
-					req := request(t)
-					req.Header.Set("Authorization", "Bearer secret-token")
-					servePanicking(r, req)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var j journal
+			r := row.rig()
+			r.Trace = idempotency.LogTrace(j.logger(slog.LevelDebug))
+			for range row.runs {
+				req := request(t)
+				req.Header.Set("Authorization", "Bearer secret-token")
+				servePanicking(r, req)
+			}
+			lines := j.lines(t)
+			require.Len(t, lines, len(row.want))
+			for i, got := range lines {
+				want := line{"scope": "", "operation": "POST /charges", "idempotency_key_hash": hash, "msg": strings.ReplaceAll(got["event"].(string), "_", " ")}
+				maps.Copy(want, row.want[i])
+				if _, ok := want["generation"]; ok {
+					assert.NotEmpty(t, got["execution"])
+					delete(got, "execution")
 				}
-				lines := j.lines(t)
-				require.Len(t, lines, len(row.want))
-				for i, got := range lines {
-					want := line{"scope": "", "operation": "POST /charges", "idempotency_key_hash": hash, "msg": strings.ReplaceAll(got["event"].(string), "_", " ")}
-					maps.Copy(want, row.want[i])
-					if _, ok := want["generation"]; ok {
-						assert.NotEmpty(t, got["execution"])
-						delete(got, "execution")
-					}
-					delete(got, "time")
-					if got["event"] == "request_handled" {
-						assert.Contains(t, got, "duration")
-						assert.Contains(t, got, "work_duration")
-						delete(got, "duration")
-						delete(got, "work_duration")
-					}
-					assert.Equal(t, want, got)
+				delete(got, "time")
+				if got["event"] == "request_handled" {
+					assert.Contains(t, got, "duration")
+					assert.Contains(t, got, "work_duration")
+					delete(got, "duration")
+					delete(got, "work_duration")
 				}
-				for _, secret := range []string{theKey, "amount", "secret-token", "made"} {
-					assert.NotContains(t, j.text.String(), secret)
-				}
-			})
+				assert.Equal(t, want, got)
+			}
+			for _, secret := range []string{theKey, "amount", "secret-token", "made"} {
+				assert.NotContains(t, j.text.String(), secret)
+			}
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // This file tests transactional work: that it is one transaction, what is committed and rolled
@@ -84,30 +85,28 @@ func TestTransactional_duplicateWaits(t *testing.T) {
 		code int // of the first
 		runs int64
 	}{{"for the result", http.StatusCreated, 1}, {"for its turn", http.StatusServiceUnavailable, 2}} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newLedger()
-				var calls atomic.Int64
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					time.Sleep(10 * time.Second)
-					code := http.StatusCreated
-					if calls.Add(1) == 1 {
-						code = row.code
-					}
-					charge(t, code)(w, req)
-				}, transactional, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
-				first := r.goPost(t)
-				time.Sleep(time.Second)
-				second := r.goPost(t)
-				time.Sleep(time.Second)
-				assert.Equal(t, 1, store.transactions())
-				assert.Equal(t, row.code, (<-first).Code)
-				again := <-second
-				assert.Equal(t, http.StatusCreated, again.Code)
-				assert.Equal(t, row.runs == 1, again.Header().Get("Idempotency-Replayed") != "")
-				assert.Equal(t, row.runs, calls.Load())
-				assert.Equal(t, 100, store.sum("acct"))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := newLedger()
+			var calls atomic.Int64
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				time.Sleep(10 * time.Second)
+				code := http.StatusCreated
+				if calls.Add(1) == 1 {
+					code = row.code
+				}
+				charge(t, code)(w, req)
+			}, transactional, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
+			first := r.goPost(t)
+			time.Sleep(time.Second)
+			second := r.goPost(t)
+			time.Sleep(time.Second)
+			assert.Equal(t, 1, store.transactions())
+			assert.Equal(t, row.code, (<-first).Code)
+			again := <-second
+			assert.Equal(t, http.StatusCreated, again.Code)
+			assert.Equal(t, row.runs == 1, again.Header().Get("Idempotency-Replayed") != "")
+			assert.Equal(t, row.runs, calls.Load())
+			assert.Equal(t, 100, store.sum("acct"))
 		})
 	}
 }
@@ -291,17 +290,15 @@ func TestStoreFails_transactionalWork(t *testing.T) {
 		named(overtaken, "another execution has the record at the commit", rule{onCommit, 1, 0, lease}),
 		named(undone, "a statement has failed", rule{onCommit, 1, 0, fault{before: fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)}}),
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger := newLedger()
-				store := faultyTx(ledger)
-				r := row.run(t, store, store.faultyStore, charge(t, ok), transactional)
-				assert.Equal(t, 100, ledger.sum("acct"), "one effect, whatever fails")
-				assert.Zero(t, ledger.transactions())
-				assert.Empty(t, r.unknowns())
-				counts := store.counts()
-				assert.Zero(t, counts[onReserve]+counts[onComplete]+counts[onRelease]+counts[onRenew], "transactional work has no lease")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ledger := newLedger()
+			store := faultyTx(ledger)
+			r := row.run(t, store, store.faultyStore, charge(t, ok), transactional)
+			assert.Equal(t, 100, ledger.sum("acct"), "one effect, whatever fails")
+			assert.Zero(t, ledger.transactions())
+			assert.Empty(t, r.unknowns())
+			counts := store.counts()
+			assert.Zero(t, counts[onReserve]+counts[onComplete]+counts[onRelease]+counts[onRenew], "transactional work has no lease")
 		})
 	}
 }
@@ -329,24 +326,22 @@ func TestCommit_withoutAnAnswerIsLookedUp(t *testing.T) {
 		{"committed", fault{after: errLost}, http.StatusCreated, ""},
 		{"not committed", fault{before: errLost}, http.StatusServiceUnavailable, "not committed"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faultyTx(newLedger(), rule{onCommit, 1, 0, row.rule})
-				work := charge(t, http.StatusCreated)
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					work(w, req)
-					<-req.Context().Done()
-					store.obey(rule{onBegin, 2, 10, fault{before: errDown}})
-				}, transactional, lease(time.Second))
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-				defer cancel()
-				assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
-				assert.Equal(t, 11, store.count(onBegin))
-				if row.says != "" {
-					require.ErrorContains(t, r.last(t).Err, row.says)
-					require.ErrorIs(t, r.last(t).Err, errLost)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faultyTx(newLedger(), rule{onCommit, 1, 0, row.rule})
+			work := charge(t, http.StatusCreated)
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				work(w, req)
+				<-req.Context().Done()
+				store.obey(rule{onBegin, 2, 10, fault{before: errDown}})
+			}, transactional, lease(time.Second))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
+			assert.Equal(t, 11, store.count(onBegin))
+			if row.says != "" {
+				require.ErrorContains(t, r.last(t).Err, row.says)
+				require.ErrorIs(t, r.last(t).Err, errLost)
+			}
 		})
 	}
 }
@@ -379,25 +374,23 @@ func TestCommit_isLostAndSomebodyElseIsAtIt(t *testing.T) {
 		{"and ends in time", 10 * time.Second, "lease-lost"},
 		{"and does not", 10 * time.Minute, "store"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ledger := newLedger()
-				store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
-				a := newRig(store, charge(t, http.StatusCreated), transactional)
-				work := charge(t, http.StatusCreated)
-				b := newRig(ledger, func(w http.ResponseWriter, r *http.Request) {
-					time.Sleep(row.takes)
-					work(w, r)
-				}, transactional)
-				response := a.goPost(t)
-				time.Sleep(time.Second)
-				won := b.goPost(t)
-				began := time.Now()
-				requireProblem(t, <-response, http.StatusServiceUnavailable, row.kind)
-				assert.Less(t, time.Since(began), time.Minute)
-				assert.Equal(t, http.StatusCreated, (<-won).Code)
-				assert.Equal(t, 100, ledger.sum("acct"))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ledger := newLedger()
+			store := faultyTx(ledger, rule{onCommit, 1, 0, fault{before: errDown}}, rule{onBegin, 2, 20, fault{before: errDown}})
+			a := newRig(store, charge(t, http.StatusCreated), transactional)
+			work := charge(t, http.StatusCreated)
+			b := newRig(ledger, func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(row.takes)
+				work(w, r)
+			}, transactional)
+			response := a.goPost(t)
+			time.Sleep(time.Second)
+			won := b.goPost(t)
+			began := time.Now()
+			requireProblem(t, <-response, http.StatusServiceUnavailable, row.kind)
+			assert.Less(t, time.Since(began), time.Minute)
+			assert.Equal(t, http.StatusCreated, (<-won).Code)
+			assert.Equal(t, 100, ledger.sum("acct"))
 		})
 	}
 }
@@ -420,24 +413,22 @@ func TestStoreFails_transactionalFailure(t *testing.T) {
 			named(undone, "it fails", fault{before: errDown}),
 			named(overtaken, "another execution has the record", fault{before: idempotency.ErrLeaseLost}),
 		} {
-			t.Run(fmt.Sprint(row.name, ", keep ", keep), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					ledger := newLedger()
-					store := faultyTx(ledger)
-					work := charge(t, no)
-					row.run(t, store, store.faultyStore, func(w http.ResponseWriter, r *http.Request) {
-						if keep {
-							idempotency.CommitOnFailure(r.Context())
-						}
-						work(w, r)
-					}, transactional)
+			bubble.Run(t, fmt.Sprint(row.name, ", keep ", keep), func(t *testing.T) {
+				ledger := newLedger()
+				store := faultyTx(ledger)
+				work := charge(t, no)
+				row.run(t, store, store.faultyStore, func(w http.ResponseWriter, r *http.Request) {
 					if keep {
-						assert.Equal(t, 100, ledger.sum("acct"))
-					} else {
-						assert.Empty(t, ledger.ledger)
+						idempotency.CommitOnFailure(r.Context())
 					}
-					assert.Zero(t, ledger.transactions())
-				})
+					work(w, r)
+				}, transactional)
+				if keep {
+					assert.Equal(t, 100, ledger.sum("acct"))
+				} else {
+					assert.Empty(t, ledger.ledger)
+				}
+				assert.Zero(t, ledger.transactions())
 			})
 		}
 	}
@@ -455,13 +446,11 @@ func TestCommit_andLedgerAgree(t *testing.T) {
 		{"not committed", []rule{{onCommit, 1, 0, fault{before: errDown}}}, 503, 0},
 		{"committed, unheard", []rule{{onCommit, 1, 0, fault{after: errLost}}}, 201, 100},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faultyTx(newLedger(), row.rules...)
-				w := newRig(store, charge(t, 201), transactional).post(t)
-				assert.Equal(t, row.code, w.Code)
-				assert.Equal(t, row.ledger, store.Store.(*ledgerStore).sum("acct"))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faultyTx(newLedger(), row.rules...)
+			w := newRig(store, charge(t, 201), transactional).post(t)
+			assert.Equal(t, row.code, w.Code)
+			assert.Equal(t, row.ledger, store.Store.(*ledgerStore).sum("acct"))
 		})
 	}
 }
@@ -478,27 +467,25 @@ func TestRollbackFails(t *testing.T) {
 		{"500, and it hangs", fault{delay: time.Hour}, func() {}},
 		{"panic", fault{before: errDown}, func() { panic("test") }},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faultyTx(newLedger(), rule{onRollback, 1, 0, row.rule})
-				work := charge(t, 500)
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					work(w, req)
-					row.work()
-				}, transactional)
-				began := time.Now()
-				w, panicked := servePanicking(r, request(t))
-				assert.LessOrEqual(t, time.Since(began), 10*time.Second)
-				requireRecord(t, store, theID, 0)
-				assert.Zero(t, store.ledger.sum("acct"))
-				assert.Len(t, r.dispositions(), 1)
-				assert.Empty(t, r.unknowns())
-				if panicked == nil {
-					assert.Equal(t, 500, w.Code)
-					assert.Equal(t, idempotency.Released, r.last(t).Disposition)
-				}
-				require.Error(t, r.last(t).Err, "the event has the error")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faultyTx(newLedger(), rule{onRollback, 1, 0, row.rule})
+			work := charge(t, 500)
+			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
+				work(w, req)
+				row.work()
+			}, transactional)
+			began := time.Now()
+			w, panicked := servePanicking(r, request(t))
+			assert.LessOrEqual(t, time.Since(began), 10*time.Second)
+			requireRecord(t, store, theID, 0)
+			assert.Zero(t, store.ledger.sum("acct"))
+			assert.Len(t, r.dispositions(), 1)
+			assert.Empty(t, r.unknowns())
+			if panicked == nil {
+				assert.Equal(t, 500, w.Code)
+				assert.Equal(t, idempotency.Released, r.last(t).Disposition)
+			}
+			require.Error(t, r.last(t).Err, "the event has the error")
 		})
 	}
 }
@@ -524,34 +511,32 @@ func TestWorkThatCommitsByItself(t *testing.T) {
 		{name: "the store is away in between", code: 201, rules: []rule{{onComplete, 1, 3, fault{before: errDown}}}},
 		{name: "the store hangs", code: 201, rules: []rule{{onReserve, 1, 0, fault{delay: time.Hour}}}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := faultyTx(newLedger(), append(row.rules,
-					rule{onCommit, 1, 0, fault{before: byItself}}, rule{onRefuse, 1, 0, fault{before: byItself}},
-					rule{onRollback, 1, 0, fault{before: byItself}})...)
-				r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
-					switch row.code {
-					case -1:
-					case 0:
-						panic("test")
-					default:
-						w.WriteHeader(row.code)
-					}
-				}, transactional, takeover(idempotency.Reexecute))
-				began := time.Now()
-				w, panicked := servePanicking(r, request(t))
-				if panicked == nil {
-					requireProblem(t, w, http.StatusConflict, "unknown")
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := faultyTx(newLedger(), append(row.rules,
+				rule{onCommit, 1, 0, fault{before: byItself}}, rule{onRefuse, 1, 0, fault{before: byItself}},
+				rule{onRollback, 1, 0, fault{before: byItself}})...)
+			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
+				switch row.code {
+				case -1:
+				case 0:
+					panic("test")
+				default:
+					w.WriteHeader(row.code)
 				}
-				assert.Less(t, time.Since(began), 20*time.Second, "an answer is an answer")
-				requireRecord(t, store, theID, idempotency.Unknown)
-				require.Len(t, r.unknowns(), 1)
-				require.ErrorIs(t, r.unknowns()[0].Err, idempotency.ErrUnknown)
-				assert.Len(t, r.dispositions(), 1)
-				time.Sleep(time.Minute)
-				requireUnknown(t, r)
-				assert.EqualValues(t, 1, r.executions.Load())
-			})
+			}, transactional, takeover(idempotency.Reexecute))
+			began := time.Now()
+			w, panicked := servePanicking(r, request(t))
+			if panicked == nil {
+				requireProblem(t, w, http.StatusConflict, "unknown")
+			}
+			assert.Less(t, time.Since(began), 20*time.Second, "an answer is an answer")
+			requireRecord(t, store, theID, idempotency.Unknown)
+			require.Len(t, r.unknowns(), 1)
+			require.ErrorIs(t, r.unknowns()[0].Err, idempotency.ErrUnknown)
+			assert.Len(t, r.dispositions(), 1)
+			time.Sleep(time.Minute)
+			requireUnknown(t, r)
+			assert.EqualValues(t, 1, r.executions.Load())
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -50,19 +51,17 @@ func (a *attacker) makeUp(n, units int) {
 // is used up.
 func TestMemory_millionMadeUpKeys(t *testing.T) {
 	for sliding, units := range map[bool]int{false: 1, true: 4} {
-		t.Run(fmt.Sprintf("sliding %v, %d units each: 0 further guesses", sliding, units), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := newAttacker(t, new(quotastore.Memory), sliding)
-				a.makeUp(70_000, units)
-				a.guess(10)
-				require.Equal(t, 5, a.guesses)
-				for range 60 {
-					a.makeUp(1_000_000/60, units)
-					a.guess(1)
-				}
-				require.Equal(t, 5, a.guesses)
-				require.LessOrEqual(t, a.store.Len(), 65_536)
-			})
+		bubble.Run(t, fmt.Sprintf("sliding %v, %d units each: 0 further guesses", sliding, units), func(t *testing.T) {
+			a := newAttacker(t, new(quotastore.Memory), sliding)
+			a.makeUp(70_000, units)
+			a.guess(10)
+			require.Equal(t, 5, a.guesses)
+			for range 60 {
+				a.makeUp(1_000_000/60, units)
+				a.guess(1)
+			}
+			require.Equal(t, 5, a.guesses)
+			require.LessOrEqual(t, a.store.Len(), 65_536)
 		})
 	}
 }
@@ -131,45 +130,43 @@ func TestMemory_evictsLeastUsed(t *testing.T) {
 		{"a blocked key that used the least: kept", []key{{bucket, 1}, {sliding, 200}}, 0, 1},
 		{"all are used up: the one that is whole first", []key{{quotastore.Rule{Limit: 10, Window: time.Minute}, 10}}, -1, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := quotastore.Memory{MaxKeys: 16}
-				left := func(name string, r quotastore.Rule) int {
-					result, err := store.Take(t.Context(), name, 0, 0, r)
-					require.NoError(t, err)
-					return result.Remaining
+		bubble.Run(t, row.name, func(t *testing.T) {
+			store := quotastore.Memory{MaxKeys: 16}
+			left := func(name string, r quotastore.Rule) int {
+				result, err := store.Take(t.Context(), name, 0, 0, r)
+				require.NoError(t, err)
+				return result.Remaining
+			}
+			take := func(name string, units int, r quotastore.Rule) {
+				_, err := store.Take(t.Context(), name, units, units, r)
+				require.NoError(t, err)
+			}
+			for n := range 16 {
+				k := key{bucket, 10}
+				if n < len(row.keys) {
+					k = row.keys[n]
 				}
-				take := func(name string, units int, r quotastore.Rule) {
-					_, err := store.Take(t.Context(), name, units, units, r)
-					require.NoError(t, err)
+				take(strconv.Itoa(n), k.used, k.rule)
+				if n == row.blocked {
+					require.NoError(t, store.Block(t.Context(), strconv.Itoa(n), time.Now().Add(time.Hour)))
 				}
-				for n := range 16 {
-					k := key{bucket, 10}
-					if n < len(row.keys) {
-						k = row.keys[n]
-					}
-					take(strconv.Itoa(n), k.used, k.rule)
-					if n == row.blocked {
-						require.NoError(t, store.Block(t.Context(), strconv.Itoa(n), time.Now().Add(time.Hour)))
-					}
+			}
+			sleep(time.Second)
+			take("new", 10, bucket)
+			require.Equal(t, 16, store.Len())
+			for n, k := range row.keys {
+				switch {
+				case n == row.evicted:
+					require.Equal(t, k.rule.Capacity(), left(strconv.Itoa(n), k.rule), "evicted")
+				case n == row.blocked:
+					require.Zero(t, left(strconv.Itoa(n), k.rule))
+				default:
+					require.Equal(t, k.rule.Capacity()-k.used, left(strconv.Itoa(n), k.rule), "key %d is kept", n)
 				}
-				sleep(time.Second)
-				take("new", 10, bucket)
-				require.Equal(t, 16, store.Len())
-				for n, k := range row.keys {
-					switch {
-					case n == row.evicted:
-						require.Equal(t, k.rule.Capacity(), left(strconv.Itoa(n), k.rule), "evicted")
-					case n == row.blocked:
-						require.Zero(t, left(strconv.Itoa(n), k.rule))
-					default:
-						require.Equal(t, k.rule.Capacity()-k.used, left(strconv.Itoa(n), k.rule), "key %d is kept", n)
-					}
-					if n == row.evicted {
-						break // the look has brought it back
-					}
+				if n == row.evicted {
+					break // the look has brought it back
 				}
-			})
+			}
 		})
 	}
 }

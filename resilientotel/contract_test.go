@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/conformance"
 )
 
@@ -98,15 +99,13 @@ func TestBaseIsOtelhttp(t *testing.T) {
 }
 
 func TestWrap(t *testing.T) {
-	t.Run("a second time: the same RoundTripper", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 200})}
-			first := r.Wrap(tr)
-			require.Same(t, first, r.Wrap(tr))
-			require.NoError(t, called(t, r.Wrap(tr), get(t, t.Context(), url)))
-			require.Len(t, r.spans.Ended(), 2)
-			near(t, 1.0, total(r.metrics(t), "#resilienthttp.client.call.duration"))
-		})
+	bubble.Run(t, "a second time: the same RoundTripper", func(t *testing.T) {
+		r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 200})}
+		first := r.Wrap(tr)
+		require.Same(t, first, r.Wrap(tr))
+		require.NoError(t, called(t, r.Wrap(tr), get(t, t.Context(), url)))
+		require.Len(t, r.spans.Ended(), 2)
+		near(t, 1.0, total(r.metrics(t), "#resilienthttp.client.call.duration"))
 	})
 	t.Run("nil: a new Transport", func(t *testing.T) {
 		rt := record().Wrap(nil)
@@ -124,40 +123,36 @@ func TestWrap(t *testing.T) {
 			}
 		}
 	})
-	t.Run("Trace: its hooks run after ours", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var ran []string
-			hook := func(name string) { ran = append(ran, name) }
-			r := record()
-			tr := &resilienthttp.Transport{
-				Base: script(answer{status: 503}, answer{status: 503}, answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.5, Burst: 1},
-				Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 2, Cooldown: 1e9, Probes: 1, MaxWait: -1}, Policy: every(1e9),
-				Trace: &resilienthttp.Trace{
-					AttemptStart: func(*resilienthttp.Attempt) { hook("start") }, AttemptDone: func(*resilienthttp.Attempt) { hook("done") },
-					RetryWait: func(*resilienthttp.Attempt) { hook("wait") }, QueueWait: func(*resilienthttp.Attempt) { hook("queued") },
-					Rejected: func(*resilienthttp.Call) { hook("rejected") }, CallDone: func(*resilienthttp.Call) { hook("call") },
-					BreakerChange: func(resilienthttp.BreakerChange) {
-						require.Positive(t, total(r.metrics(t), "resilienthttp.client.breaker.transitions"))
-						hook("breaker")
-					},
+	bubble.Run(t, "Trace: its hooks run after ours", func(t *testing.T) {
+		var ran []string
+		hook := func(name string) { ran = append(ran, name) }
+		r := record()
+		tr := &resilienthttp.Transport{
+			Base: script(answer{status: 503}, answer{status: 503}, answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.5, Burst: 1},
+			Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 2, Cooldown: 1e9, Probes: 1, MaxWait: -1}, Policy: every(1e9),
+			Trace: &resilienthttp.Trace{
+				AttemptStart: func(*resilienthttp.Attempt) { hook("start") }, AttemptDone: func(*resilienthttp.Attempt) { hook("done") },
+				RetryWait: func(*resilienthttp.Attempt) { hook("wait") }, QueueWait: func(*resilienthttp.Attempt) { hook("queued") },
+				Rejected: func(*resilienthttp.Call) { hook("rejected") }, CallDone: func(*resilienthttp.Call) { hook("call") },
+				BreakerChange: func(resilienthttp.BreakerChange) {
+					require.Positive(t, total(r.metrics(t), "resilienthttp.client.breaker.transitions"))
+					hook("breaker")
 				},
-			}
-			_ = called(t, r.Wrap(tr), get(t, t.Context(), url))
-			_ = called(t, r.Wrap(tr), get(t, t.Context(), url))
-			for _, want := range []string{"start", "done", "wait", "queued", "call", "breaker", "rejected"} {
-				require.Contains(t, ran, want)
-			}
-		})
+			},
+		}
+		_ = called(t, r.Wrap(tr), get(t, t.Context(), url))
+		_ = called(t, r.Wrap(tr), get(t, t.Context(), url))
+		for _, want := range []string{"start", "done", "wait", "queued", "call", "breaker", "rejected"} {
+			require.Contains(t, ran, want)
+		}
 	})
-	t.Run("the Transport is called without its wrapper: metrics and CLIENT spans", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 503}, answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}
-			r.Wrap(tr)
-			require.NoError(t, called(t, tr, get(t, t.Context(), url)))
-			near(t, 1.0, total(r.metrics(t), "#resilienthttp.client.call.duration"))
-			r.allEnded(t)
-			require.Len(t, r.spans.Ended(), 2, "the attempts")
-		})
+	bubble.Run(t, "the Transport is called without its wrapper: metrics and CLIENT spans", func(t *testing.T) {
+		r, tr := record(), &resilienthttp.Transport{Base: script(answer{status: 503}, answer{status: 200}), RateLimit: &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}}
+		r.Wrap(tr)
+		require.NoError(t, called(t, tr, get(t, t.Context(), url)))
+		near(t, 1.0, total(r.metrics(t), "#resilienthttp.client.call.duration"))
+		r.allEnded(t)
+		require.Len(t, r.spans.Ended(), 2, "the attempts")
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // derived returns a Base that, like net/http, waits on a context of its own.
@@ -53,35 +54,33 @@ func TestErrorType_sameEverywhere(t *testing.T) {
 			return nil, errors.New("s3cr3t")
 		}), cancel: time.Second, want: "canceled"},
 	} {
-		t.Run(row.name+": "+row.want, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := record()
-				row.policy.Backoff, row.policy.MaxAttempts = resilienthttp.Constant(time.Second), 2
-				rt := r.Wrap(&resilienthttp.Transport{Base: row.base, Policy: row.policy, Breaker: never()})
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if row.cancel > 0 {
-					time.AfterFunc(row.cancel, cancel)
+		bubble.Run(t, row.name+": "+row.want, func(t *testing.T) {
+			r := record()
+			row.policy.Backoff, row.policy.MaxAttempts = resilienthttp.Constant(time.Second), 2
+			rt := r.Wrap(&resilienthttp.Transport{Base: row.base, Policy: row.policy, Breaker: never()})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if row.cancel > 0 {
+				time.AfterFunc(row.cancel, cancel)
+			}
+			_ = called(t, rt, get(t, ctx, url))
+			for _, s := range r.spans.Ended() {
+				require.Equal(t, row.want, valueOf(s, "error.type"), "the span %s", s.Name())
+				require.Equal(t, "Error", s.Status().Code.String())
+			}
+			found := map[string]bool{}
+			for series := range r.metrics(t) {
+				name, rest, _ := strings.Cut(strings.TrimPrefix(series, "#"), "{")
+				switch name {
+				case "http.client.request.duration", "http.client.request.body.size", metricCallDuration:
+					require.Equal(t, row.want, errorTypeIn(rest), name)
+					found[name] = true
+				case metricRetries:
+					require.Contains(t, rest, "resilienthttp.retry.reason="+row.want+" ")
 				}
-				_ = called(t, rt, get(t, ctx, url))
-				for _, s := range r.spans.Ended() {
-					require.Equal(t, row.want, valueOf(s, "error.type"), "the span %s", s.Name())
-					require.Equal(t, "Error", s.Status().Code.String())
-				}
-				found := map[string]bool{}
-				for series := range r.metrics(t) {
-					name, rest, _ := strings.Cut(strings.TrimPrefix(series, "#"), "{")
-					switch name {
-					case "http.client.request.duration", "http.client.request.body.size", metricCallDuration:
-						require.Equal(t, row.want, errorTypeIn(rest), name)
-						found[name] = true
-					case metricRetries:
-						require.Contains(t, rest, "resilienthttp.retry.reason="+row.want+" ")
-					}
-				}
-				require.Len(t, found, 3)
-				require.NotContains(t, r.everything(t), "s3cr3t")
-			})
+			}
+			require.Len(t, found, 3)
+			require.NotContains(t, r.everything(t), "s3cr3t")
 		})
 	}
 }
@@ -98,33 +97,31 @@ func TestErrorType_ofTheBody(t *testing.T) {
 		{"no progress: read timeout", hangingBody{}, "read_timeout"},
 		{"end: no error", io.NopCloser(strings.NewReader("x")), ""},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := record()
-				rt := r.Wrap(&resilienthttp.Transport{
-					Policy: resilienthttp.Policy{ReadTimeout: time.Second},
-					Base: roundTripper(func(req *http.Request) (*http.Response, error) {
-						resp := respond(req, 200)
-						resp.Body, resp.ContentLength = row.body, -1
-						if _, ok := row.body.(hangingBody); ok {
-							resp.Body = hangingBody{req.Context()}
-						}
-						return resp, nil
-					}),
-				})
-				resp, err := rt.RoundTrip(get(t, t.Context(), url))
-				require.NoError(t, err)
-				_, err = io.ReadAll(resp.Body)
-				require.Equal(t, row.want != "", err != nil)
-				require.NoError(t, resp.Body.Close())
-				synctest.Wait() // the goroutine of a read timeout may end the attempt a moment after the read
-				r.allEnded(t)
-				require.Equal(t, row.want, valueOf(r.spans.Ended()[1], "error.type"))
-				require.NotContains(t, r.everything(t), "s3cr3t")
-				for series := range r.metrics(t) {
-					require.NotContains(t, series, "error.type")
-				}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			r := record()
+			rt := r.Wrap(&resilienthttp.Transport{
+				Policy: resilienthttp.Policy{ReadTimeout: time.Second},
+				Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+					resp := respond(req, 200)
+					resp.Body, resp.ContentLength = row.body, -1
+					if _, ok := row.body.(hangingBody); ok {
+						resp.Body = hangingBody{req.Context()}
+					}
+					return resp, nil
+				}),
 			})
+			resp, err := rt.RoundTrip(get(t, t.Context(), url))
+			require.NoError(t, err)
+			_, err = io.ReadAll(resp.Body)
+			require.Equal(t, row.want != "", err != nil)
+			require.NoError(t, resp.Body.Close())
+			synctest.Wait() // the goroutine of a read timeout may end the attempt a moment after the read
+			r.allEnded(t)
+			require.Equal(t, row.want, valueOf(r.spans.Ended()[1], "error.type"))
+			require.NotContains(t, r.everything(t), "s3cr3t")
+			for series := range r.metrics(t) {
+				require.NotContains(t, series, "error.type")
+			}
 		})
 	}
 }

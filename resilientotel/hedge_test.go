@@ -17,6 +17,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // attemptsOf returns the CLIENT spans in the order of their starts, each as its hedge outcome,
@@ -99,27 +100,25 @@ func TestHedgeOutcome(t *testing.T) {
 			want: []string{"lost canceled Error", "lost canceled Error", "lost canceled Error"}, errors: map[string]float64{"canceled": 3}, // the third is beside the slow two
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := record()
-				row.transport.Base = row.base
-				rt := r.Wrap(row.transport)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				time.AfterFunc(time.Minute, cancel)
-				_ = called(t, rt, get(t, ctx, url))
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				r.allEnded(t)
-				require.Equal(t, row.want, attemptsOf(r))
-				got := map[string]float64{}
-				for series, n := range r.metrics(t) {
-					if rest, ok := strings.CutPrefix(series, "#http.client.request.duration{"); ok {
-						got[errorTypeIn(rest)] += n
-					}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			r := record()
+			row.transport.Base = row.base
+			rt := r.Wrap(row.transport)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			time.AfterFunc(time.Minute, cancel)
+			_ = called(t, rt, get(t, ctx, url))
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			r.allEnded(t)
+			require.Equal(t, row.want, attemptsOf(r))
+			got := map[string]float64{}
+			for series, n := range r.metrics(t) {
+				if rest, ok := strings.CutPrefix(series, "#http.client.request.duration{"); ok {
+					got[errorTypeIn(rest)] += n
 				}
-				require.Equal(t, row.errors, got)
-			})
+			}
+			require.Equal(t, row.errors, got)
 		})
 	}
 }

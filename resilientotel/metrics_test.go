@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // T4: the number of series is bounded for any hosts, ports, scopes, methods and buckets.
@@ -298,32 +299,30 @@ func TestHedgesRetriesAndWaits(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := record()
-				row.transport.Base, row.transport.Breaker = row.base, never()
-				rt := r.Wrap(row.transport)
-				for i := range row.calls {
-					ctx := t.Context()
-					if row.cancel > 0 && i == row.calls-1 {
-						var cancel context.CancelFunc
-						ctx, cancel = context.WithCancel(ctx)
-						time.AfterFunc(row.cancel, cancel)
-					}
-					_ = called(t, rt, get(t, ctx, url))
+		bubble.Run(t, row.name, func(t *testing.T) {
+			r := record()
+			row.transport.Base, row.transport.Breaker = row.base, never()
+			rt := r.Wrap(row.transport)
+			for i := range row.calls {
+				ctx := t.Context()
+				if row.cancel > 0 && i == row.calls-1 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithCancel(ctx)
+					time.AfterFunc(row.cancel, cancel)
 				}
-				got := map[string]float64{}
-				for series, v := range r.metrics(t) {
-					series, of := strings.CutPrefix(series, "resilienthttp.client.")
-					if of && (strings.HasPrefix(series, "retries") || strings.HasPrefix(series, "hedges") || strings.HasPrefix(series, "wait.")) {
-						got[series] = v
-					}
+				_ = called(t, rt, get(t, ctx, url))
+			}
+			got := map[string]float64{}
+			for series, v := range r.metrics(t) {
+				series, of := strings.CutPrefix(series, "resilienthttp.client.")
+				if of && (strings.HasPrefix(series, "retries") || strings.HasPrefix(series, "hedges") || strings.HasPrefix(series, "wait.")) {
+					got[series] = v
 				}
-				require.Len(t, got, len(row.want), "%v", got)
-				for series, want := range row.want {
-					near(t, want, got[series], series)
-				}
-			})
+			}
+			require.Len(t, got, len(row.want), "%v", got)
+			for series, want := range row.want {
+				near(t, want, got[series], series)
+			}
 		})
 	}
 }

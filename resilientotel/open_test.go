@@ -18,6 +18,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // T2: no span stays open after a panic of a hook, a broken Base, a 101 or a cancellation.
@@ -102,34 +103,32 @@ func TestNoOpenSpan(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r, tr := record(), row.transport
-				if tr == nil {
-					tr = &resilienthttp.Transport{}
-				}
-				if tr.Base == nil {
-					failing.parent = nil
-					tr.Base = failing
-				}
-				rt, ctx := r.Wrap(tr), t.Context()
-				if row.ctx != nil {
-					ctx = row.ctx(ctx)
-				}
-				req := get(t, ctx, url)
-				switch {
-				case row.call != nil:
-					row.call(t, rt, req)
-				case row.panics:
-					require.Panics(t, func() { _, _ = rt.RoundTrip(req) })
-				default:
-					require.NoError(t, called(t, rt, req))
-				}
-				time.Sleep(time.Minute)
-				synctest.Wait()
-				r.allEnded(t)
-				require.NotContains(t, r.everything(t), "s3cr3t")
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			r, tr := record(), row.transport
+			if tr == nil {
+				tr = &resilienthttp.Transport{}
+			}
+			if tr.Base == nil {
+				failing.parent = nil
+				tr.Base = failing
+			}
+			rt, ctx := r.Wrap(tr), t.Context()
+			if row.ctx != nil {
+				ctx = row.ctx(ctx)
+			}
+			req := get(t, ctx, url)
+			switch {
+			case row.call != nil:
+				row.call(t, rt, req)
+			case row.panics:
+				require.Panics(t, func() { _, _ = rt.RoundTrip(req) })
+			default:
+				require.NoError(t, called(t, rt, req))
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			r.allEnded(t)
+			require.NotContains(t, r.everything(t), "s3cr3t")
 		})
 	}
 }
@@ -147,12 +146,10 @@ func TestBrokenBase(t *testing.T) {
 			return &http.Response{StatusCode: http.StatusOK, ContentLength: 5, Request: r}, nil
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, bare := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t, t.Context(), url))
-				_, wrapped := record().Wrap(&resilienthttp.Transport{Base: base}).RoundTrip(get(t, t.Context(), url))
-				require.Equal(t, fmt.Sprint(bare), fmt.Sprint(wrapped))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			_, bare := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t, t.Context(), url))
+			_, wrapped := record().Wrap(&resilienthttp.Transport{Base: base}).RoundTrip(get(t, t.Context(), url))
+			require.Equal(t, fmt.Sprint(bare), fmt.Sprint(wrapped))
 		})
 	}
 }

@@ -3,7 +3,6 @@ package resilientotel
 import (
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // The Options of the caller apply to the attempts. The providers and the propagator of the
@@ -73,24 +73,20 @@ func TestOptions(t *testing.T) {
 			},
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r, base := record(), script(answer{status: 503}, answer{status: 200})
-				r.Options = row.options
-				rt := r.Wrap(&resilienthttp.Transport{Base: base, Policy: every(time.Second)})
-				require.NoError(t, called(t, rt, get(t, t.Context(), "https://api.test:8443/v1/items?s3cr3t=1")))
-				r.allEnded(t)
-				row.check(t, r, base)
-				require.NotContains(t, r.everything(t), "s3cr3t")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			r, base := record(), script(answer{status: 503}, answer{status: 200})
+			r.Options = row.options
+			rt := r.Wrap(&resilienthttp.Transport{Base: base, Policy: every(time.Second)})
+			require.NoError(t, called(t, rt, get(t, t.Context(), "https://api.test:8443/v1/items?s3cr3t=1")))
+			r.allEnded(t)
+			row.check(t, r, base)
+			require.NotContains(t, r.everything(t), "s3cr3t")
 		})
 	}
-	t.Run("no propagator of the Instrumentation: the options'", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r, base := record(), script(answer{status: 200})
-			r.Propagator, r.Options = nil, []otelhttp.Option{otelhttp.WithPropagators(propagation.TraceContext{})}
-			require.NoError(t, called(t, r.Wrap(&resilienthttp.Transport{Base: base}), get(t, t.Context(), url)))
-			r.clientSpansAreOnTheWire(t, base)
-		})
+	bubble.Run(t, "no propagator of the Instrumentation: the options'", func(t *testing.T) {
+		r, base := record(), script(answer{status: 200})
+		r.Propagator, r.Options = nil, []otelhttp.Option{otelhttp.WithPropagators(propagation.TraceContext{})}
+		require.NoError(t, called(t, r.Wrap(&resilienthttp.Transport{Base: base}), get(t, t.Context(), url)))
+		r.clientSpansAreOnTheWire(t, base)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 const url = "https://api.test:8443/v1/charges/s3cr3t?s3cr3t=1"
@@ -147,21 +148,19 @@ internal call GET 0s–10s
 `,
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := record()
-				tr := row.transport
-				if tr == nil {
-					tr = &resilienthttp.Transport{}
-				}
-				tr.Base = row.base
-				row.calls(t, r.Wrap(tr))
-				synctest.Wait()
-				r.allEnded(t)
-				require.Equal(t, strings.TrimSpace(row.want), masked(r.tree()))
-				require.NotContains(t, r.everything(t), "s3cr3t")
-				r.clientSpansAreOnTheWire(t, row.base)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			r := record()
+			tr := row.transport
+			if tr == nil {
+				tr = &resilienthttp.Transport{}
+			}
+			tr.Base = row.base
+			row.calls(t, r.Wrap(tr))
+			synctest.Wait()
+			r.allEnded(t)
+			require.Equal(t, strings.TrimSpace(row.want), masked(r.tree()))
+			require.NotContains(t, r.everything(t), "s3cr3t")
+			r.clientSpansAreOnTheWire(t, row.base)
 		})
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -359,32 +360,30 @@ func TestPage_whatFails(t *testing.T) {
 		{"the last call of an hour ago failed: degraded", answering(503), time.Second, 3, time.Hour, healthDegraded, "", "status 503"},
 		{"successes: ok", answering(200), time.Second, 100, 0, healthOK, "", ""},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{Base: row.base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-				for range row.calls {
-					call(t, tr, "api.test")
-					time.Sleep(row.every)
-				}
-				time.Sleep(row.pause)
-				p := newPage("", map[string]*resilienthttp.Transport{"api": tr}, nil, "")
-				require.Equal(t, row.want, p.Transports[0].Scopes[0].Health)
-				d := newPageData(p, 0)
-				require.Equal(t, row.want.class(), d.Scopes.Rows[0].Class)
-				require.Equal(t, row.want.class(), d.Stats[0].Class)
-				require.Equal(t, row.want.class(), d.Headline.Class)
-				if row.want == healthOK {
-					require.Empty(t, d.Failing.Rows)
-					return
-				}
-				require.Equal(t, "1", d.Stats[0].Figure)
-				f := d.Failing.Rows[0]
-				require.Equal(t, []string{row.want.class(), string(row.want), row.last}, []string{f.Class, f.Word, f.Last})
-				require.NotEmpty(t, f.Since)
-				if row.kinds != "" {
-					require.Equal(t, row.kinds, f.Kinds)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: row.base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
+			for range row.calls {
+				call(t, tr, "api.test")
+				time.Sleep(row.every)
+			}
+			time.Sleep(row.pause)
+			p := newPage("", map[string]*resilienthttp.Transport{"api": tr}, nil, "")
+			require.Equal(t, row.want, p.Transports[0].Scopes[0].Health)
+			d := newPageData(p, 0)
+			require.Equal(t, row.want.class(), d.Scopes.Rows[0].Class)
+			require.Equal(t, row.want.class(), d.Stats[0].Class)
+			require.Equal(t, row.want.class(), d.Headline.Class)
+			if row.want == healthOK {
+				require.Empty(t, d.Failing.Rows)
+				return
+			}
+			require.Equal(t, "1", d.Stats[0].Figure)
+			f := d.Failing.Rows[0]
+			require.Equal(t, []string{row.want.class(), string(row.want), row.last}, []string{f.Class, f.Word, f.Last})
+			require.NotEmpty(t, f.Since)
+			if row.kinds != "" {
+				require.Equal(t, row.kinds, f.Kinds)
+			}
 		})
 	}
 	t.Run("an invalid configuration: the page names it", func(t *testing.T) {
@@ -560,45 +559,43 @@ func TestPage_outage(t *testing.T) {
 		"403":                answering(403),
 	} {
 		for _, every := range []time.Duration{20 * time.Millisecond, 4 * time.Second} {
-			t.Run(fmt.Sprintf("%s, one call in %v: never green", name, every), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					start := time.Now()
-					tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-						if now := time.Since(start); now >= began && now < ended {
-							return fails.RoundTrip(r)
-						}
-						return answering(200).RoundTrip(r)
-					})}
-					ctx, stop := context.WithCancel(t.Context())
-					var calls sync.WaitGroup
-					calls.Go(func() {
-						for ; ctx.Err() == nil; time.Sleep(every) {
-							calls.Go(func() { call(t, tr, "api.test") })
-						}
-					})
-					h := of(tr)
-					time.Sleep(began - time.Second)
-					require.Equal(t, "good", decoded(t, h, "").Headline.Class)
-					time.Sleep(time.Second + every)
-					for time.Since(start) < ended {
-						p := decoded(t, h, "")
-						d := newPageData(p, 0)
-						at := time.Since(start) - began
-						for class, where := range map[string]string{p.Headline.Class: "headline", d.Stats[0].Class: "first tile"} {
-							require.Contains(t, []string{"warn", "bad"}, class, "%s after %v: %s", where, at, p.Headline.Text)
-						}
-						require.Regexp(t, `since \d\d:`, p.Headline.Text, at)
-						require.NotEmpty(t, d.Failing.Rows[0].Since, at)
-						if at > 75*time.Second {
-							require.Equal(t, "bad", p.Headline.Class, at)
-						}
-						time.Sleep(time.Second)
+			bubble.Run(t, fmt.Sprintf("%s, one call in %v: never green", name, every), func(t *testing.T) {
+				start := time.Now()
+				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					if now := time.Since(start); now >= began && now < ended {
+						return fails.RoundTrip(r)
 					}
-					time.Sleep(7 * time.Minute)
-					require.Equal(t, "good", decoded(t, h, "").Headline.Class, "five minutes without a failure")
-					stop()
-					calls.Wait()
+					return answering(200).RoundTrip(r)
+				})}
+				ctx, stop := context.WithCancel(t.Context())
+				var calls sync.WaitGroup
+				calls.Go(func() {
+					for ; ctx.Err() == nil; time.Sleep(every) {
+						calls.Go(func() { call(t, tr, "api.test") })
+					}
 				})
+				h := of(tr)
+				time.Sleep(began - time.Second)
+				require.Equal(t, "good", decoded(t, h, "").Headline.Class)
+				time.Sleep(time.Second + every)
+				for time.Since(start) < ended {
+					p := decoded(t, h, "")
+					d := newPageData(p, 0)
+					at := time.Since(start) - began
+					for class, where := range map[string]string{p.Headline.Class: "headline", d.Stats[0].Class: "first tile"} {
+						require.Contains(t, []string{"warn", "bad"}, class, "%s after %v: %s", where, at, p.Headline.Text)
+					}
+					require.Regexp(t, `since \d\d:`, p.Headline.Text, at)
+					require.NotEmpty(t, d.Failing.Rows[0].Since, at)
+					if at > 75*time.Second {
+						require.Equal(t, "bad", p.Headline.Class, at)
+					}
+					time.Sleep(time.Second)
+				}
+				time.Sleep(7 * time.Minute)
+				require.Equal(t, "good", decoded(t, h, "").Headline.Class, "five minutes without a failure")
+				stop()
+				calls.Wait()
 			})
 		}
 	}
@@ -744,23 +741,21 @@ func TestPage_incidents(t *testing.T) {
 			return answering(429, "X-RateLimit-Limit", "300", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1000").RoundTrip(r)
 		}, 5 * time.Second, "bad", `The quota is exhausted: 0 of 300 remain\. .*Calls wait until .*\. Rejected in the last 5 min: \d+ calls?\.$`},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) { return row.base(at-onset, r) })
-				h := of(tr)
-				for range 59 {
-					time.Sleep(5 * time.Second)
-					p := decoded(t, h, "")
-					require.Equal(t, "good", p.Headline.Class, p.Headline.Text)
-				}
-				time.Sleep(5*time.Second + row.after)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := staged(t, 100*time.Millisecond, func(at time.Duration, r *http.Request) (*http.Response, error) { return row.base(at-onset, r) })
+			h := of(tr)
+			for range 59 {
+				time.Sleep(5 * time.Second)
 				p := decoded(t, h, "")
-				require.Equal(t, row.class, p.Headline.Class, p.Headline.Text)
-				require.Regexp(t, row.text, p.Headline.Text)
-				d := newPageData(p, 0)
-				require.Equal(t, row.class, d.Stats[0].Class)
-				require.NotEmpty(t, d.Failing.Rows)
-			})
+				require.Equal(t, "good", p.Headline.Class, p.Headline.Text)
+			}
+			time.Sleep(5*time.Second + row.after)
+			p := decoded(t, h, "")
+			require.Equal(t, row.class, p.Headline.Class, p.Headline.Text)
+			require.Regexp(t, row.text, p.Headline.Text)
+			d := newPageData(p, 0)
+			require.Equal(t, row.class, d.Stats[0].Class)
+			require.NotEmpty(t, d.Failing.Rows)
 		})
 	}
 }

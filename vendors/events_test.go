@@ -5,13 +5,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -129,41 +129,39 @@ func TestStreams(t *testing.T) {
 		{"silent for 304 s after the start: whole", false, []string{start, content}, 304 * time.Second, start + content, 1, 10 * time.Second},
 		{"silent for 304 s between contents: whole", false, []string{content, content}, 304 * time.Second, content + content, 1, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				calls := 0
-				server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					calls++
-					w.Header().Set("Content-Type", "text/event-stream")
-					chunks := row.first
-					if calls > 1 {
-						chunks = []string{content}
-					}
-					for _, chunk := range chunks {
-						_, _ = io.WriteString(w, chunk)
-						_ = http.NewResponseController(w).Flush()
-						time.Sleep(row.pause)
-					}
-				}), memhttp.Host("api.anthropic.com"))
-				tr := Anthropic()
-				tr.Base = server.Transport()
-				if row.off {
-					tr.Policy.Idempotent = nil
+		bubble.Run(t, row.name, func(t *testing.T) {
+			calls := 0
+			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				calls++
+				w.Header().Set("Content-Type", "text/event-stream")
+				chunks := row.first
+				if calls > 1 {
+					chunks = []string{content}
 				}
-				begin := time.Now()
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.anthropic.com/v1/messages", strings.NewReader(`{"model":"claude-sonnet-4-5"}`))
-				require.NoError(t, err)
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				if row.took > 0 {
-					require.Equal(t, row.took, time.Since(begin))
+				for _, chunk := range chunks {
+					_, _ = io.WriteString(w, chunk)
+					_ = http.NewResponseController(w).Flush()
+					time.Sleep(row.pause)
 				}
-				body, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				require.Equal(t, row.want, string(body))
-				require.Equal(t, row.calls, calls)
-			})
+			}), memhttp.Host("api.anthropic.com"))
+			tr := Anthropic()
+			tr.Base = server.Transport()
+			if row.off {
+				tr.Policy.Idempotent = nil
+			}
+			begin := time.Now()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://api.anthropic.com/v1/messages", strings.NewReader(`{"model":"claude-sonnet-4-5"}`))
+			require.NoError(t, err)
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			if row.took > 0 {
+				require.Equal(t, row.took, time.Since(begin))
+			}
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, row.want, string(body))
+			require.Equal(t, row.calls, calls)
 		})
 	}
 }

@@ -7,10 +7,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func TestModelOf(t *testing.T) {
@@ -93,44 +94,42 @@ func TestFamilyOf(t *testing.T) {
 // Row 48: a model that has used up its quota does not stop another one of the same host.
 func TestOpenAI_quotasOfModels(t *testing.T) {
 	for _, size := range []int{1 << 10, 300 << 10} {
-		t.Run(strconv.Itoa(size>>10)+" KiB", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const quota = 100
-				used := map[string]int{}
-				transport := OpenAI()
-				transport.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-					model := modelOf(r)
-					used[model]++
-					left := max(quota-used[model], 0)
-					resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{
-						"X-Ratelimit-Limit-Requests": {"100"}, "X-Ratelimit-Remaining-Requests": {strconv.Itoa(left)}, "X-Ratelimit-Reset-Requests": {"1h0m0s"},
-					}, Body: http.NoBody, Request: r}
-					if used[model] > quota {
-						resp.StatusCode = http.StatusTooManyRequests
-						resp.Header.Set("Retry-After", "3600")
-					}
-					return resp, nil
-				})
-				served := map[string]int{}
-				call := func(model string) {
-					body := `{"messages":["` + strings.Repeat("a", size) + `"],"model":"` + model + `"}`
-					r, err := http.NewRequest(http.MethodPost, "https://api.openai.com/v1/chat/completions", strings.NewReader(body))
-					require.NoError(t, err)
-					if resp, err := transport.RoundTrip(r); err == nil && resp.StatusCode == http.StatusOK {
-						served[model]++
-					}
-					time.Sleep(10 * time.Millisecond)
+		bubble.Run(t, strconv.Itoa(size>>10)+" KiB", func(t *testing.T) {
+			const quota = 100
+			used := map[string]int{}
+			transport := OpenAI()
+			transport.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				model := modelOf(r)
+				used[model]++
+				left := max(quota-used[model], 0)
+				resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{
+					"X-Ratelimit-Limit-Requests": {"100"}, "X-Ratelimit-Remaining-Requests": {strconv.Itoa(left)}, "X-Ratelimit-Reset-Requests": {"1h0m0s"},
+				}, Body: http.NoBody, Request: r}
+				if used[model] > quota {
+					resp.StatusCode = http.StatusTooManyRequests
+					resp.Header.Set("Retry-After", "3600")
 				}
-				for i := range 3 * quota {
-					call("gpt-4o")
-					if i%5 == 0 {
-						call("gpt-4o-mini")
-					}
-				}
-				require.Equal(t, quota, served["gpt-4o"])
-				require.Equal(t, 3*quota/5, served["gpt-4o-mini"])
-				require.LessOrEqual(t, used["gpt-4o"], quota+2)
+				return resp, nil
 			})
+			served := map[string]int{}
+			call := func(model string) {
+				body := `{"messages":["` + strings.Repeat("a", size) + `"],"model":"` + model + `"}`
+				r, err := http.NewRequest(http.MethodPost, "https://api.openai.com/v1/chat/completions", strings.NewReader(body))
+				require.NoError(t, err)
+				if resp, err := transport.RoundTrip(r); err == nil && resp.StatusCode == http.StatusOK {
+					served[model]++
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			for i := range 3 * quota {
+				call("gpt-4o")
+				if i%5 == 0 {
+					call("gpt-4o-mini")
+				}
+			}
+			require.Equal(t, quota, served["gpt-4o"])
+			require.Equal(t, 3*quota/5, served["gpt-4o-mini"])
+			require.LessOrEqual(t, used["gpt-4o"], quota+2)
 		})
 	}
 }

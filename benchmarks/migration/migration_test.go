@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // do sends a request. It closes the body.
@@ -91,38 +91,36 @@ func TestGobreaker(t *testing.T) {
 		{"gobreaker", guarded, gobreaker.ErrOpenState},
 		{"Transport", unguarded, resilienthttp.ErrBreakerOpen},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := faulttest.NewInMemory(t, faulttest.Script{
-					{Until: 5 * time.Second, Handler: faulttest.Status(http.StatusNotImplemented)},
-					{Until: 30 * time.Second, Handler: faulttest.Status(http.StatusInternalServerError)},
-					{Handler: faulttest.OK("")},
-				})
-				base := api.Transport()
-				defer base.CloseIdleConnections()
-				send := row.client(base)
-				call := func() error {
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL, http.NoBody)
-					require.NoError(t, err)
-					_, err = send(req)
-					return err
-				}
-				for range 30 {
-					require.NoError(t, call(), "a 501 is a success")
-				}
-				require.Equal(t, 30, api.Total())
-				time.Sleep(20 * time.Second) // the window is empty
-				for range 30 {
-					_ = call()
-				}
-				require.Equal(t, 30+20, api.Total(), "the circuit opens after 20 failures")
-				require.ErrorIs(t, call(), row.open)
-				time.Sleep(20 * time.Second)
-				for range 30 {
-					require.NoError(t, call())
-				}
-				require.Equal(t, 30+20+30, api.Total(), "the circuit is closed again")
+		bubble.Run(t, row.name, func(t *testing.T) {
+			api := faulttest.NewInMemory(t, faulttest.Script{
+				{Until: 5 * time.Second, Handler: faulttest.Status(http.StatusNotImplemented)},
+				{Until: 30 * time.Second, Handler: faulttest.Status(http.StatusInternalServerError)},
+				{Handler: faulttest.OK("")},
 			})
+			base := api.Transport()
+			defer base.CloseIdleConnections()
+			send := row.client(base)
+			call := func() error {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL, http.NoBody)
+				require.NoError(t, err)
+				_, err = send(req)
+				return err
+			}
+			for range 30 {
+				require.NoError(t, call(), "a 501 is a success")
+			}
+			require.Equal(t, 30, api.Total())
+			time.Sleep(20 * time.Second) // the window is empty
+			for range 30 {
+				_ = call()
+			}
+			require.Equal(t, 30+20, api.Total(), "the circuit opens after 20 failures")
+			require.ErrorIs(t, call(), row.open)
+			time.Sleep(20 * time.Second)
+			for range 30 {
+				require.NoError(t, call())
+			}
+			require.Equal(t, 30+20+30, api.Total(), "the circuit is closed again")
 		})
 	}
 }
@@ -209,24 +207,22 @@ func TestRetryablehttp(t *testing.T) {
 		name   string
 		client func(http.RoundTripper) do
 	}{{"go-retryablehttp", patient}, {"Transport", resilient}} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := faulttest.NewInMemory(t, faulttest.Sequence(
-					faulttest.Reply{Status: http.StatusServiceUnavailable, Header: http.Header{"X-Come-Back": {"7"}}},
-					faulttest.OK("pending"), faulttest.OK("done"),
-				))
-				base := api.Transport()
-				defer base.CloseIdleConnections()
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL, http.NoBody)
-				require.NoError(t, err)
-				status, err := row.client(base)(req)
-				require.NoError(t, err)
-				require.Equal(t, http.StatusOK, status)
-				requests := api.Requests()
-				require.Len(t, requests, 3)
-				require.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 7*time.Second)
-				require.GreaterOrEqual(t, requests[2].ReceivedAt.Sub(requests[1].ReceivedAt), 500*time.Millisecond)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			api := faulttest.NewInMemory(t, faulttest.Sequence(
+				faulttest.Reply{Status: http.StatusServiceUnavailable, Header: http.Header{"X-Come-Back": {"7"}}},
+				faulttest.OK("pending"), faulttest.OK("done"),
+			))
+			base := api.Transport()
+			defer base.CloseIdleConnections()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL, http.NoBody)
+			require.NoError(t, err)
+			status, err := row.client(base)(req)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusOK, status)
+			requests := api.Requests()
+			require.Len(t, requests, 3)
+			require.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 7*time.Second)
+			require.GreaterOrEqual(t, requests[2].ReceivedAt.Sub(requests[1].ReceivedAt), 500*time.Millisecond)
 		})
 	}
 }
@@ -261,17 +257,15 @@ func TestRetryablehttp_attemptsAfterTimeouts(t *testing.T) {
 			}
 		}, 2},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				api := faulttest.NewInMemory(t, faulttest.Hang)
-				base := api.Transport()
-				defer base.CloseIdleConnections()
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL, http.NoBody)
-				require.NoError(t, err)
-				_, err = row.client(base)(req)
-				require.Error(t, err)
-				require.Equal(t, row.requests, api.Total())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			api := faulttest.NewInMemory(t, faulttest.Hang)
+			base := api.Transport()
+			defer base.CloseIdleConnections()
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, api.URL, http.NoBody)
+			require.NoError(t, err)
+			_, err = row.client(base)(req)
+			require.Error(t, err)
+			require.Equal(t, row.requests, api.Total())
 		})
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/console"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 const script = `<script>alert("x")</script>'"`
@@ -673,23 +674,21 @@ func TestStaleForms(t *testing.T) {
 			assert.Equal(t, before, after, "nothing was changed")
 		})
 	}
-	t.Run("redrive all leaves out letters that are younger than the page", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			e := newEngine()
-			dead(t, e, one, "bad")
-			c := client{t, &console.Handler{Engine: e, By: ann}}
-			link := regexp.MustCompile(`id="redrive-all" href="([^"]*)"`).FindStringSubmatch(c.get(""))
-			require.NotNil(t, link)
-			values := form(t, c.get(html.UnescapeString(link[1])), "confirm")
-			time.Sleep(time.Millisecond)
-			dead(t, e, id("comp1", "invoice:2"), "bad")
-			c.post(values)
-			time.Sleep(time.Second)
-			workJobs(t, e)
-			assert.Equal(t, []string{"invoice:2"}, walk(c, ""))
-			jobs, err := e.Jobs(t.Context())
-			require.NoError(t, err)
-			assert.True(t, jobs[0].Filter.Until.Before(time.Now().Add(-time.Second)), "D16")
-		})
+	bubble.Run(t, "redrive all leaves out letters that are younger than the page", func(t *testing.T) {
+		e := newEngine()
+		dead(t, e, one, "bad")
+		c := client{t, &console.Handler{Engine: e, By: ann}}
+		link := regexp.MustCompile(`id="redrive-all" href="([^"]*)"`).FindStringSubmatch(c.get(""))
+		require.NotNil(t, link)
+		values := form(t, c.get(html.UnescapeString(link[1])), "confirm")
+		time.Sleep(time.Millisecond)
+		dead(t, e, id("comp1", "invoice:2"), "bad")
+		c.post(values)
+		time.Sleep(time.Second)
+		workJobs(t, e)
+		assert.Equal(t, []string{"invoice:2"}, walk(c, ""))
+		jobs, err := e.Jobs(t.Context())
+		require.NoError(t, err)
+		assert.True(t, jobs[0].Filter.Until.Before(time.Now().Add(-time.Second)), "D16")
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 var (
@@ -67,9 +68,7 @@ func TestScripts_fresh(t *testing.T) {
 
 func runScript(t *testing.T, seed uint64) {
 	t.Helper()
-	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) { run(t, newScript(seed)) })
-	})
+	bubble.Run(t, fmt.Sprintf("seed=%d", seed), func(t *testing.T) { run(t, newScript(seed)) })
 }
 
 func run(t *testing.T, s *script) {

@@ -16,29 +16,28 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 func TestShutdown(t *testing.T) {
 	for _, p := range protocols {
-		t.Run(p.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					time.Sleep(time.Minute)
-					hello(w, r)
-				}), p.opts...)
-				c := &http.Client{Transport: s.Transport()}
-				done := make(chan error)
-				go func() {
-					time.Sleep(time.Second)
-					done <- s.Config.Shutdown(t.Context())
-				}()
-				_, body := get(t, c, s.URL)
-				require.Equal(t, "hello", body)
-				require.NoError(t, <-done)
-				_, err := c.Get(s.URL)
-				require.ErrorIs(t, err, syscall.ECONNREFUSED)
-			})
+		bubble.Run(t, p.name, func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(time.Minute)
+				hello(w, r)
+			}), p.opts...)
+			c := &http.Client{Transport: s.Transport()}
+			done := make(chan error)
+			go func() {
+				time.Sleep(time.Second)
+				done <- s.Config.Shutdown(t.Context())
+			}()
+			_, body := get(t, c, s.URL)
+			require.Equal(t, "hello", body)
+			require.NoError(t, <-done)
+			_, err := c.Get(s.URL)
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		})
 	}
 }
@@ -79,26 +78,24 @@ func TestClose_waitsForBusyHandlers(t *testing.T) {
 			if row.h1only && p.major > 1 {
 				continue
 			}
-			t.Run(row.name+", "+p.name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					n := memhttp.NewNetwork(t)
-					s := n.Serve(t, "shared.test", row.handler, p.opts...)
-					ctx, cancel := context.WithCancel(context.Background())
-					defer cancel() // for what of the response is not read
-					pr, pw := io.Pipe()
-					defer func() { _ = pw.Close() }()
-					go func() { _, _ = pw.Write(make([]byte, 1<<20)) }()
-					req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, pr)
-					require.NoError(t, err)
-					go func() {
-						resp, err := s.Transport().RoundTrip(req)
-						if err == nil {
-							<-ctx.Done()
-							_ = resp.Body.Close()
-						}
-					}()
-					time.Sleep(time.Second)
-				})
+			bubble.Run(t, row.name+", "+p.name, func(t *testing.T) {
+				n := memhttp.NewNetwork(t)
+				s := n.Serve(t, "shared.test", row.handler, p.opts...)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel() // for what of the response is not read
+				pr, pw := io.Pipe()
+				defer func() { _ = pw.Close() }()
+				go func() { _, _ = pw.Write(make([]byte, 1<<20)) }()
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, pr)
+				require.NoError(t, err)
+				go func() {
+					resp, err := s.Transport().RoundTrip(req)
+					if err == nil {
+						<-ctx.Done()
+						_ = resp.Body.Close()
+					}
+				}()
+				time.Sleep(time.Second)
 			})
 		}
 	}

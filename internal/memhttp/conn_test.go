@@ -9,16 +9,17 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // both runs f in a bubble and in real time.
 func both(t *testing.T, f func(t *testing.T)) {
-	t.Run("bubble", func(t *testing.T) { synctest.Test(t, f) })
+	bubble.Run(t, "bubble", f)
 	t.Run("real time", f)
 }
 

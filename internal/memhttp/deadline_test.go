@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func requireTimeout(t *testing.T, err error) {
@@ -76,30 +78,26 @@ func TestConn_deadlines(t *testing.T) {
 					requireTimeout(t, row.call(c)) // it stays passed
 				})
 			})
-			t.Run("past while blocked", func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					c := start(t)
-					first, second := blocked(c), blocked(c)
-					synctest.Wait()
-					require.NoError(t, row.set(c, long))
-					requireTimeout(t, <-first)
-					requireTimeout(t, <-second)
-				})
+			bubble.Run(t, "past while blocked", func(t *testing.T) {
+				c := start(t)
+				first, second := blocked(c), blocked(c)
+				synctest.Wait()
+				require.NoError(t, row.set(c, long))
+				requireTimeout(t, <-first)
+				requireTimeout(t, <-second)
 			})
-			t.Run("moved and cleared", func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					c := start(t)
-					begin := time.Now()
-					done := blocked(c)
-					require.NoError(t, row.set(c, begin.Add(time.Hour)))
-					require.NoError(t, row.set(c, time.Time{}))
-					time.Sleep(2 * time.Hour)
-					require.Empty(t, done)
-					require.NoError(t, row.set(c, begin.Add(3*time.Hour)))
-					require.NoError(t, row.set(c, begin.Add(4*time.Hour)))
-					requireTimeout(t, <-done)
-					require.Equal(t, 4*time.Hour, time.Since(begin))
-				})
+			bubble.Run(t, "moved and cleared", func(t *testing.T) {
+				c := start(t)
+				begin := time.Now()
+				done := blocked(c)
+				require.NoError(t, row.set(c, begin.Add(time.Hour)))
+				require.NoError(t, row.set(c, time.Time{}))
+				time.Sleep(2 * time.Hour)
+				require.Empty(t, done)
+				require.NoError(t, row.set(c, begin.Add(3*time.Hour)))
+				require.NoError(t, row.set(c, begin.Add(4*time.Hour)))
+				requireTimeout(t, <-done)
+				require.Equal(t, 4*time.Hour, time.Since(begin))
 			})
 			t.Run("close while blocked", func(t *testing.T) {
 				both(t, func(t *testing.T) {

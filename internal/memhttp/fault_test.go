@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -54,30 +55,28 @@ func TestClientTimeouts(t *testing.T) {
 		},
 	} {
 		for _, h2 := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, h2 %v", row.name, h2), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					opts := row.opts
-					if h2 {
-						opts = append(slices.Clip(opts), memhttp.HTTP2())
-					}
-					s := memhttp.NewServer(t, row.handler, opts...)
-					tr := s.Transport()
-					c := &http.Client{Transport: tr}
-					if row.client != nil {
-						row.client(c, tr)
-					}
-					begin := time.Now()
-					resp, err := c.Get(s.URL)
-					require.Equal(t, row.after, time.Since(begin))
-					if row.timeout {
-						var ue *url.Error
-						require.ErrorAs(t, err, &ue)
-						require.True(t, ue.Timeout())
-						return
-					}
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-				})
+			bubble.Run(t, fmt.Sprintf("%s, h2 %v", row.name, h2), func(t *testing.T) {
+				opts := row.opts
+				if h2 {
+					opts = append(slices.Clip(opts), memhttp.HTTP2())
+				}
+				s := memhttp.NewServer(t, row.handler, opts...)
+				tr := s.Transport()
+				c := &http.Client{Transport: tr}
+				if row.client != nil {
+					row.client(c, tr)
+				}
+				begin := time.Now()
+				resp, err := c.Get(s.URL)
+				require.Equal(t, row.after, time.Since(begin))
+				if row.timeout {
+					var ue *url.Error
+					require.ErrorAs(t, err, &ue)
+					require.True(t, ue.Timeout())
+					return
+				}
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
 			})
 		}
 	}
@@ -96,30 +95,28 @@ func TestServerTimeouts(t *testing.T) {
 		{"idle", func(s *http.Server) { s.IdleTimeout = time.Hour }, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", time.Hour, "HTTP/1.1 200"},
 		{"write", func(s *http.Server) { s.WriteTimeout = time.Second }, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n", time.Second, "HTTP/1.1 200"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if _, err := io.Copy(io.Discard, r.Body); err != nil {
-						w.Header().Set("Connection", "close")
-						w.WriteHeader(http.StatusBadRequest)
-					}
-					if r.URL.Path == "/big" {
-						_, _ = w.Write(make([]byte, 1<<20))
-					}
-				}), memhttp.Configure(row.config))
-				c, err := s.Net.DialContext(t.Context(), "tcp", "mem.test:80")
-				require.NoError(t, err)
-				defer func() { _ = c.Close() }()
-				begin := time.Now()
-				_, err = io.WriteString(c, row.send)
-				require.NoError(t, err)
-				// A client that does not read until after the timeout. At the same time
-				// the two timers would fire in either order.
-				time.Sleep(row.after + time.Millisecond)
-				got, _ := io.ReadAll(c)
-				require.Less(t, time.Since(begin), row.after+time.Second)
-				require.True(t, strings.HasPrefix(string(got), row.want), "%.100q", got)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					w.Header().Set("Connection", "close")
+					w.WriteHeader(http.StatusBadRequest)
+				}
+				if r.URL.Path == "/big" {
+					_, _ = w.Write(make([]byte, 1<<20))
+				}
+			}), memhttp.Configure(row.config))
+			c, err := s.Net.DialContext(t.Context(), "tcp", "mem.test:80")
+			require.NoError(t, err)
+			defer func() { _ = c.Close() }()
+			begin := time.Now()
+			_, err = io.WriteString(c, row.send)
+			require.NoError(t, err)
+			// A client that does not read until after the timeout. At the same time
+			// the two timers would fire in either order.
+			time.Sleep(row.after + time.Millisecond)
+			got, _ := io.ReadAll(c)
+			require.Less(t, time.Since(begin), row.after+time.Second)
+			require.True(t, strings.HasPrefix(string(got), row.want), "%.100q", got)
 		})
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
@@ -61,36 +62,34 @@ func TestDials(t *testing.T) {
 		{name: "an OpError already", host: "a.test", fault: func(context.Context) error { return op }, want: op},
 		{name: "a fault that lets go", host: "a.test", fault: func(context.Context) error { return nil }},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := memhttp.NewNetwork(t)
-				n.Serve(t, "a.test", hello)
-				n.Serve(t, "B.test:81", hello)
-				on := row.on
-				if on == "" {
-					on = "a.test"
-				}
-				n.SetDialFault(on, row.fault)
-				c := &http.Client{Transport: n.Transport(), Timeout: time.Minute}
-				resp, err := c.Get("http://" + row.host)
-				if row.want == nil {
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-					return
-				}
-				require.ErrorIs(t, err, row.want)
-				if row.want == context.DeadlineExceeded {
-					return // the client's own, before that of the dial
-				}
-				var oe *net.OpError
-				require.ErrorAs(t, err, &oe)
-				require.Equal(t, "dial", oe.Op)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			n.Serve(t, "a.test", hello)
+			n.Serve(t, "B.test:81", hello)
+			on := row.on
+			if on == "" {
+				on = "a.test"
+			}
+			n.SetDialFault(on, row.fault)
+			c := &http.Client{Transport: n.Transport(), Timeout: time.Minute}
+			resp, err := c.Get("http://" + row.host)
+			if row.want == nil {
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				return
+			}
+			require.ErrorIs(t, err, row.want)
+			if row.want == context.DeadlineExceeded {
+				return // the client's own, before that of the dial
+			}
+			var oe *net.OpError
+			require.ErrorAs(t, err, &oe)
+			require.Equal(t, "dial", oe.Op)
 
-				n.SetDialFault(on, nil)
-				if row.fault != nil {
-					get(t, c, "http://"+row.host)
-				}
-			})
+			n.SetDialFault(on, nil)
+			if row.fault != nil {
+				get(t, c, "http://"+row.host)
+			}
 		})
 	}
 }
@@ -109,23 +108,21 @@ func TestDialContext(t *testing.T) {
 		{"timeout", nil, "a.test:80", "context deadline exceeded", true},
 		{"no port", context.Background(), "a.test", "missing port in address", false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				n := memhttp.NewNetwork(t)
-				n.Serve(t, "a.test", hello)
-				n.SetDialFault("a.test", memhttp.Hang)
-				ctx := row.ctx
-				if ctx == nil {
-					c, cancel := context.WithTimeout(t.Context(), time.Minute)
-					defer cancel()
-					ctx = c
-				}
-				_, err := n.DialContext(ctx, "tcp", row.address)
-				require.ErrorContains(t, err, row.want)
-				var oe *net.OpError
-				require.ErrorAs(t, err, &oe)
-				require.Equal(t, row.timeout, oe.Timeout())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			n.Serve(t, "a.test", hello)
+			n.SetDialFault("a.test", memhttp.Hang)
+			ctx := row.ctx
+			if ctx == nil {
+				c, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				ctx = c
+			}
+			_, err := n.DialContext(ctx, "tcp", row.address)
+			require.ErrorContains(t, err, row.want)
+			var oe *net.OpError
+			require.ErrorAs(t, err, &oe)
+			require.Equal(t, row.timeout, oe.Timeout())
 		})
 	}
 }

@@ -18,12 +18,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 // both runs f in a bubble and in real time.
 func both(t *testing.T, f func(t *testing.T)) {
-	t.Run("bubble", func(t *testing.T) { synctest.Test(t, f) })
+	bubble.Run(t, "bubble", f)
 	t.Run("real time", f)
 }
 
@@ -167,38 +168,36 @@ func TestExpectContinue(t *testing.T) {
 		name   string
 		accept bool
 	}{{"wanted", true}, {"refused", false}} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					if !row.accept {
-						w.WriteHeader(http.StatusExpectationFailed)
-						return
-					}
-					_, _ = io.Copy(w, r.Body)
-				}))
-				tr := s.Transport()
-				tr.ExpectContinueTimeout = time.Hour
-				var got100 atomic.Bool
-				var read atomic.Int64
-				ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { got100.Store(true) }})
-				req, err := http.NewRequestWithContext(ctx, http.MethodPut, s.URL, countingReader{strings.NewReader("body"), &read})
-				require.NoError(t, err)
-				req.ContentLength = 4
-				req.Header.Set("Expect", "100-continue")
-				begin := time.Now()
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
-				body, err := io.ReadAll(resp.Body)
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				require.Less(t, time.Since(begin), time.Minute)
-				require.Equal(t, row.accept, got100.Load())
-				if row.accept {
-					require.Equal(t, "body", string(body))
-				} else {
-					require.Zero(t, read.Load())
+		bubble.Run(t, row.name, func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !row.accept {
+					w.WriteHeader(http.StatusExpectationFailed)
+					return
 				}
-			})
+				_, _ = io.Copy(w, r.Body)
+			}))
+			tr := s.Transport()
+			tr.ExpectContinueTimeout = time.Hour
+			var got100 atomic.Bool
+			var read atomic.Int64
+			ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{Got100Continue: func() { got100.Store(true) }})
+			req, err := http.NewRequestWithContext(ctx, http.MethodPut, s.URL, countingReader{strings.NewReader("body"), &read})
+			require.NoError(t, err)
+			req.ContentLength = 4
+			req.Header.Set("Expect", "100-continue")
+			begin := time.Now()
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			body, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Less(t, time.Since(begin), time.Minute)
+			require.Equal(t, row.accept, got100.Load())
+			if row.accept {
+				require.Equal(t, "body", string(body))
+			} else {
+				require.Zero(t, read.Load())
+			}
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
 )
 
@@ -43,70 +44,58 @@ func TestRun(t *testing.T) {
 		{"one round", 1, []string{"should retry 0s", "prepare 1s", "do 1s", "should retry 1s"}},
 		{"two rounds", 2, []string{"should retry 0s", "prepare 1s", "do 1s", "should retry 1s", "prepare 2s", "do 2s", "should retry 2s"}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var calls []string
-				require.NoError(t, retryloop.Run(t.Context(), rounds(row.rounds, &calls)))
-				require.Equal(t, row.want, calls)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var calls []string
+			require.NoError(t, retryloop.Run(t.Context(), rounds(row.rounds, &calls)))
+			require.Equal(t, row.want, calls)
 		})
 	}
-	t.Run("a time in the past: at once", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tries := 0
-			start := time.Now()
-			require.NoError(t, retryloop.Run(t.Context(), retryloop.Hooks{
-				ShouldRetry: func() (time.Time, bool) { return time.Time{}, tries < 1000 },
-				Prepare:     func() error { return nil },
-				Do:          func() { tries++ },
-			}))
-			require.Equal(t, 1000, tries, "only ShouldRetry counts")
-			require.Zero(t, time.Since(start))
-		})
+	bubble.Run(t, "a time in the past: at once", func(t *testing.T) {
+		tries := 0
+		start := time.Now()
+		require.NoError(t, retryloop.Run(t.Context(), retryloop.Hooks{
+			ShouldRetry: func() (time.Time, bool) { return time.Time{}, tries < 1000 },
+			Prepare:     func() error { return nil },
+			Do:          func() { tries++ },
+		}))
+		require.Equal(t, 1000, tries, "only ShouldRetry counts")
+		require.Zero(t, time.Since(start))
 	})
 }
 
 // The loop ends without ShouldRetry.
 func TestRun_otherEnds(t *testing.T) {
 	refused := errors.New("refused")
-	t.Run("Prepare fails", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var calls []string
-			hooks := rounds(9, &calls)
-			hooks.Prepare = func() error { return refused }
-			require.Same(t, refused, retryloop.Run(t.Context(), hooks), "as it is")
-			require.Equal(t, []string{"should retry 0s"}, calls)
-		})
+	bubble.Run(t, "Prepare fails", func(t *testing.T) {
+		var calls []string
+		hooks := rounds(9, &calls)
+		hooks.Prepare = func() error { return refused }
+		require.Same(t, refused, retryloop.Run(t.Context(), hooks), "as it is")
+		require.Equal(t, []string{"should retry 0s"}, calls)
 	})
-	t.Run("the context ends the wait", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(1500*time.Millisecond, cancel)
-			var calls []string
-			start := time.Now()
-			require.Equal(t, context.Canceled, retryloop.Run(ctx, rounds(9, &calls)))
-			require.Equal(t, 1500*time.Millisecond, time.Since(start))
-			require.Equal(t, []string{"should retry 0s", "prepare 1s", "do 1s", "should retry 1s"}, calls)
-		})
+	bubble.Run(t, "the context ends the wait", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(1500*time.Millisecond, cancel)
+		var calls []string
+		start := time.Now()
+		require.Equal(t, context.Canceled, retryloop.Run(ctx, rounds(9, &calls)))
+		require.Equal(t, 1500*time.Millisecond, time.Since(start))
+		require.Equal(t, []string{"should retry 0s", "prepare 1s", "do 1s", "should retry 1s"}, calls)
 	})
-	t.Run("a hook panics", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var calls []string
-			hooks := rounds(9, &calls)
-			hooks.Do = func() { panic("boom") }
-			require.PanicsWithValue(t, "boom", func() { _ = retryloop.Run(t.Context(), hooks) })
-		})
+	bubble.Run(t, "a hook panics", func(t *testing.T) {
+		var calls []string
+		hooks := rounds(9, &calls)
+		hooks.Do = func() { panic("boom") }
+		require.PanicsWithValue(t, "boom", func() { _ = retryloop.Run(t.Context(), hooks) })
 	})
-	t.Run("a hook exits its goroutine", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var calls []string
-			hooks := rounds(9, &calls)
-			hooks.Do = runtime.Goexit
-			go func() { _ = retryloop.Run(t.Context(), hooks) }()
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			require.Equal(t, []string{"should retry 0s", "prepare 1s"}, calls)
-		})
+	bubble.Run(t, "a hook exits its goroutine", func(t *testing.T) {
+		var calls []string
+		hooks := rounds(9, &calls)
+		hooks.Do = runtime.Goexit
+		go func() { _ = retryloop.Run(t.Context(), hooks) }()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, []string{"should retry 0s", "prepare 1s"}, calls)
 	})
 }
 

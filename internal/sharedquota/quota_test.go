@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -65,26 +66,24 @@ func TestQuota_readsTheRule(t *testing.T) {
 		{"a month: the longest window that the store keeps", []seen{{10, 30 * 24 * 3600 * s}}, serverRule(10, maxWindow)},
 		{"a shorter window: the longer one", []seen{{10, 60 * s}, {10, 5 * s}}, serverRule(10, 60*s)},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var store quotastore.Memory
-				start := func() (q *Quota, p Permit) {
-					q = New(&store, "k")
-					p, _, rejected := q.Enter(time.Now(), limits(t.Context()))
-					require.Nil(t, rejected)
-					return q, p
-				}
-				for _, o := range row.seen {
-					q, p := start()
-					q.Observe(Observation{Limit: o.limit, Window: o.window}, p, time.Now())
-					time.Sleep(time.Second)
-				}
-				q, _ := start()
-				q.mu.Lock()
-				require.Equal(t, row.want, q.rule)
-				q.mu.Unlock()
-				time.Sleep(time.Hour)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var store quotastore.Memory
+			start := func() (q *Quota, p Permit) {
+				q = New(&store, "k")
+				p, _, rejected := q.Enter(time.Now(), limits(t.Context()))
+				require.Nil(t, rejected)
+				return q, p
+			}
+			for _, o := range row.seen {
+				q, p := start()
+				q.Observe(Observation{Limit: o.limit, Window: o.window}, p, time.Now())
+				time.Sleep(time.Second)
+			}
+			q, _ := start()
+			q.mu.Lock()
+			require.Equal(t, row.want, q.rule)
+			q.mu.Unlock()
+			time.Sleep(time.Hour)
 		})
 	}
 }

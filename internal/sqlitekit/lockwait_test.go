@@ -5,10 +5,11 @@ import (
 	"database/sql"
 	"path/filepath"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // Retry pauses for 1, 2, 4, 4, ... ms while another connection has the write lock. It ends with
@@ -31,19 +32,17 @@ func TestRetry(t *testing.T) {
 		{"the context ends during a pause: at once", 5 * time.Millisecond, context.DeadlineExceeded, 5 * time.Millisecond, 3},
 		{"the context has ended: no try", 0, context.DeadlineExceeded, 0, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
-				defer cancel()
-				began, tries := time.Now(), 0
-				err := new(DB).Retry(ctx, 100*time.Millisecond, func() error {
-					tries++
-					return busy
-				})
-				require.ErrorIs(t, err, row.err)
-				require.Equal(t, row.took, time.Since(began))
-				require.Equal(t, row.tries, tries)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+			defer cancel()
+			began, tries := time.Now(), 0
+			err := new(DB).Retry(ctx, 100*time.Millisecond, func() error {
+				tries++
+				return busy
 			})
+			require.ErrorIs(t, err, row.err)
+			require.Equal(t, row.took, time.Since(began))
+			require.Equal(t, row.tries, tries)
 		})
 	}
 }
@@ -62,16 +61,14 @@ func TestSweep_pauses(t *testing.T) {
 		{"three batches: two pauses", time.Hour, nil, 2 * sweepPause, 3},
 		{"the context ends during a pause: at once", sweepPause / 2, context.DeadlineExceeded, sweepPause / 2, 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
-				defer cancel()
-				began := time.Now()
-				swept, err := d.Sweep(ctx, 3, one)
-				require.ErrorIs(t, err, row.err)
-				require.Equal(t, row.took, time.Since(began))
-				require.Equal(t, row.swept, swept)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+			defer cancel()
+			began := time.Now()
+			swept, err := d.Sweep(ctx, 3, one)
+			require.ErrorIs(t, err, row.err)
+			require.Equal(t, row.took, time.Since(began))
+			require.Equal(t, row.swept, swept)
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func TestWriterQueue_order(t *testing.T) {
@@ -32,25 +34,23 @@ func TestWriterQueue_order(t *testing.T) {
 			[]string{"renewal 1", "renewal 2", "claim 1", "claim 2"},
 		},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var queue writerQueue
-				first := &Waiter{}
-				require.NoError(t, queue.Enter(t.Context(), first, time.Hour))
-				var order []string
-				for _, each := range row.waiters {
-					go func() {
-						w := &Waiter{HoldsLease: each.holdsLease}
-						assert.NoError(t, queue.Enter(t.Context(), w, time.Hour))
-						order = append(order, each.name)
-						queue.Leave(w)
-					}()
-					synctest.Wait()
-				}
-				queue.Leave(first)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var queue writerQueue
+			first := &Waiter{}
+			require.NoError(t, queue.Enter(t.Context(), first, time.Hour))
+			var order []string
+			for _, each := range row.waiters {
+				go func() {
+					w := &Waiter{HoldsLease: each.holdsLease}
+					assert.NoError(t, queue.Enter(t.Context(), w, time.Hour))
+					order = append(order, each.name)
+					queue.Leave(w)
+				}()
 				synctest.Wait()
-				assert.Equal(t, row.want, order)
-			})
+			}
+			queue.Leave(first)
+			synctest.Wait()
+			assert.Equal(t, row.want, order)
 		})
 	}
 }

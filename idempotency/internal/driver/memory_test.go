@@ -20,6 +20,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/storetest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func TestMemory_conforms(t *testing.T) {
@@ -372,24 +373,22 @@ func TestMemory_isFull(t *testing.T) {
 			time.Sleep(30 * 24 * time.Hour)
 		}, driver.ErrStoreBusy},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				m := &driver.Memory{MaxKeys: limit}
-				for i := range limit {
-					_, err := m.Reserve(t.Context(), memoryClaim(strconv.Itoa(i)))
-					require.NoError(t, err)
-				}
-				row.prepare(t, m)
-				_, err := m.Reserve(t.Context(), memoryClaim("one more"))
-				require.ErrorIs(t, err, row.want)
-				if row.want == nil {
-					return
-				}
-				for record := range recordsOf(t, m) { // none was forgotten
-					_, err := m.Reserve(t.Context(), memoryClaim(record.Key))
-					require.NoError(t, err)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			m := &driver.Memory{MaxKeys: limit}
+			for i := range limit {
+				_, err := m.Reserve(t.Context(), memoryClaim(strconv.Itoa(i)))
+				require.NoError(t, err)
+			}
+			row.prepare(t, m)
+			_, err := m.Reserve(t.Context(), memoryClaim("one more"))
+			require.ErrorIs(t, err, row.want)
+			if row.want == nil {
+				return
+			}
+			for record := range recordsOf(t, m) { // none was forgotten
+				_, err := m.Reserve(t.Context(), memoryClaim(record.Key))
+				require.NoError(t, err)
+			}
 		})
 	}
 }
