@@ -107,18 +107,14 @@ func TestBadBases(t *testing.T) {
 		base := script(panicking("boom"), status(200))
 		tr := &resilienthttp.Transport{Base: base}
 		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, get(t)))
 	})
 	bubble.Run(t, "panics in a retry", func(t *testing.T) {
 		base := script(status(503), panicking("boom"), status(200))
 		tr := &resilienthttp.Transport{Base: base, Budget: tokens(1)}
 		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
 		base.requireBalance(t)
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, get(t)))
 	})
 	bubble.Run(t, "ends its goroutine", func(t *testing.T) {
 		base := script(func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, status(200))
@@ -130,9 +126,7 @@ func TestBadBases(t *testing.T) {
 			done <- true
 		}()
 		require.False(t, <-done)
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, get(t)))
 	})
 	bubble.Run(t, "a hedge panics, and the first copy answers", func(t *testing.T) {
 		base := script(after(2*time.Second, status(200)), panicking("boom"))
@@ -167,8 +161,7 @@ func TestBadBases(t *testing.T) {
 				tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
 				req := newRequest(t, "PUT", "http://api.test/", "content")
 				arrange(tr, req)
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, req)
 				require.Equal(t, 200, resp.StatusCode)
 				readAll(t, resp)
 				synctest.Wait()

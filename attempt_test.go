@@ -341,8 +341,7 @@ func TestNestedTransports(t *testing.T) {
 		base := script(status(503, "Retry-After", "1"))
 		inner := &resilienthttp.Transport{Base: base}
 		outer := &resilienthttp.Transport{Base: inner}
-		resp, err := outer.RoundTrip(newRequest(t, "POST", "http://api.test/", "body"))
-		require.NoError(t, err)
+		resp := roundTrip(t, outer, newRequest(t, "POST", "http://api.test/", "body"))
 		require.Equal(t, 503, resp.StatusCode)
 		require.Len(t, resilienthttp.Attempts(resp), 4)
 		require.Equal(t, "status 503", readAll(t, resp))
@@ -396,8 +395,7 @@ func TestTransportInsideItself(t *testing.T) {
 		require.Len(t, base.calls(), 2)
 
 		for range 20 { // each context leads to the previous call, which does not contain the new one
-			resp, err = tr.RoundTrip(get(t).WithContext(resilienthttp.WithSingleAttempt(resp.Request.Context())))
-			require.NoError(t, err)
+			resp = roundTrip(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(resp.Request.Context())))
 			readAll(t, resp)
 		}
 	})
@@ -440,8 +438,7 @@ func TestBreaker_opensWhileQueued(t *testing.T) {
 
 		time.Sleep(3 * time.Second) // the cooldown; the quota's window is longer
 		start = time.Now()
-		resp, err = tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp = roundTrip(t, tr, get(t))
 		require.Zero(t, time.Since(start), "the permit was not returned")
 		readAll(t, resp)
 	})
@@ -554,8 +551,7 @@ func TestAttempt_startsAfterUserFunctions(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://api.test/", "body").WithContext(ctx))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, http.MethodPost, "http://api.test/", "body").WithContext(ctx))
 		require.Zero(t, lastOf(t, resp).Latency)
 	})
 }
@@ -565,9 +561,7 @@ func TestAttempt_startsAfterUserFunctions(t *testing.T) {
 func TestRejectedAttempt_returnsPermits(t *testing.T) {
 	halfOpen := func(t *testing.T, tr *resilienthttp.Transport) {
 		t.Helper()
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, get(t)))
 		time.Sleep(2 * time.Minute)
 		require.Equal(t, resilienthttp.StateHalfOpen, tr.Breaker.State("api.test", resilienthttp.PriorityDefault))
 	}

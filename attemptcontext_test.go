@@ -49,8 +49,7 @@ func TestContextsDerivedFromAttempts(t *testing.T) {
 					require.LessOrEqual(t, runtime.NumGoroutine(), before, "no goroutine watches the context")
 					return response(r, 200, "body"), nil
 				})}
-				resp, err := tr.RoundTrip(get(t).WithContext(parent(t)))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, get(t).WithContext(parent(t)))
 				require.NoError(t, derived.Err())
 				require.NoError(t, resp.Body.Close())
 				<-derived.Done()
@@ -353,8 +352,7 @@ func TestAttemptContext(t *testing.T) {
 				seen = r.Context() //nolint:fatcontext // looked at, not passed on
 				return response(r, 200, "body"), nil
 			})}
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, get(t))
 			require.NoError(t, seen.Err())
 			end(t, resp)
 			require.ErrorIs(t, seen.Err(), context.Canceled)

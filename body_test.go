@@ -38,8 +38,7 @@ func TestDiscardDoesNotWaitForTheRequest(t *testing.T) {
 		req.Body, req.ContentLength = blocked, -1
 		tr := &resilienthttp.Transport{Base: s.Transport(), Policy: every(time.Second)}
 		start := time.Now()
-		resp, err := tr.RoundTrip(req)
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, req)
 		require.Equal(t, 200, resp.StatusCode)
 		require.Equal(t, time.Second, time.Since(start), "the drain is a part of the wait")
 		readAll(t, resp)
@@ -53,8 +52,7 @@ func TestCloseThatBlocks(t *testing.T) {
 		t.Cleanup(func() { close(release) })
 		tr := &resilienthttp.Transport{Base: script(withBody(503, stubborn{release}), status(200)), Policy: every(time.Second)}
 		start := time.Now()
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		require.Equal(t, 200, resp.StatusCode)
 		require.Equal(t, time.Second, time.Since(start))
 	})
@@ -118,8 +116,7 @@ func TestDiscardedResponsesAreDrained(t *testing.T) {
 			base := script(withBody(503, tt.body), status(200))
 			tr := &resilienthttp.Transport{Base: base, Policy: every(0)}
 			start := time.Now()
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, get(t))
 			require.Equal(t, tt.took, time.Since(start))
 			time.Sleep(time.Second) // until a Read that cannot be canceled returns
 			drained := base.reads.Load()
@@ -375,15 +372,12 @@ func TestDeadline_timeForBody(t *testing.T) {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			base := script(row.known)
 			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) { return base.RoundTrip(r) })}
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
-			readAll(t, resp)
+			readAll(t, roundTrip(t, tr, get(t)))
 			ends := 0
 			for range 100 {
 				base = script(row.steps...)
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, get(t).WithContext(ctx))
 				if resp.StatusCode == row.ends {
 					ends++
 				}

@@ -48,8 +48,7 @@ func switchedCalls(t *testing.T, budget *resilienthttp.Budget) (failing *atomic.
 		}),
 	}
 	return failing, func() int {
-		resp, err := transport.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, transport, get(t))
 		readAll(t, resp)
 		return len(resilienthttp.Attempts(resp)) - 1
 	}
@@ -228,8 +227,7 @@ func TestBudget_successfulRetriesAreFree(t *testing.T) {
 				}),
 			}
 			for range 100 {
-				resp, err := transport.RoundTrip(get(t))
-				require.NoError(t, err)
+				resp := roundTrip(t, transport, get(t))
 				readAll(t, resp)
 				if resp.StatusCode == tt.final {
 					succeeded++
@@ -294,9 +292,7 @@ func TestBudget_scopesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := &resilienthttp.Transport{Base: roundTripper(status(200)), Breaker: never()}
 		for i := range 20_000 {
-			resp, err := transport.RoundTrip(newRequest(t, http.MethodGet, "http://h"+strconv.Itoa(i)+".test/", ""))
-			require.NoError(t, err)
-			readAll(t, resp)
+			readAll(t, roundTrip(t, transport, newRequest(t, http.MethodGet, "http://h"+strconv.Itoa(i)+".test/", "")))
 		}
 		require.LessOrEqual(t, len(transport.State().Scopes), 16_384)
 	})

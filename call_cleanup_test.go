@@ -113,9 +113,7 @@ func TestCleanUp_copy(t *testing.T) {
 			}
 			return resilienthttp.VerdictDefault
 		}
-		resp, err := transport.RoundTrip(get(t))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, transport, get(t)))
 	})
 }
 
@@ -174,8 +172,7 @@ func TestAttemptContext_errIsStable(t *testing.T) {
 				sent = r.Context() //nolint:fatcontext // checked after the call
 				return response(r, 200, "x"), nil
 			})}
-			resp, err := transport.RoundTrip(get(t).WithContext(ctx))
-			require.NoError(t, err)
+			resp := roundTrip(t, transport, get(t).WithContext(ctx))
 			time.AfterFunc(row.closes, func() { _ = resp.Body.Close() })
 			time.Sleep(row.asks)
 			synctest.Wait()
@@ -202,9 +199,7 @@ func TestTransport_bubbles(t *testing.T) {
 		calls := func(transport *resilienthttp.Transport) func(*testing.T) {
 			return func(t *testing.T) {
 				for range 3 {
-					resp, err := transport.RoundTrip(get(t))
-					require.NoError(t, err)
-					readAll(t, resp)
+					readAll(t, roundTrip(t, transport, get(t)))
 				}
 			}
 		}
@@ -289,9 +284,7 @@ func TestHedge_leavesTheRequest(t *testing.T) {
 			}),
 		}
 		req := get(t).WithContext(withDeadline(t, time.Minute))
-		resp, err := transport.RoundTrip(req)
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, transport, req))
 		for range 60 {
 			req.Header.Set("X-Request", time.Now().String()) // under -race a read elsewhere fails the test
 			time.Sleep(time.Second)

@@ -144,8 +144,7 @@ func TestConflict_whileTheServerMayBeAtWork(t *testing.T) {
 					n++
 					return steps[min(n, len(steps))-1](req)
 				}), 6)
-				resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodPost, "charge"))
-				require.NoError(t, err)
+				resp := roundTrip(t, transport, newCall(t.Context(), t, http.MethodPost, "charge"))
 				require.Equal(t, http.StatusConflict, resp.StatusCode)
 				require.Equal(t, len(statuses), n, "%v", statuses)
 			})

@@ -159,8 +159,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 			transport := bareTransport(puppetStatus(429, row.header...), 3)
 			transport.Policy.MaxRetryAfter = row.most
 			start := time.Now()
-			resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-			require.NoError(t, err)
+			resp := roundTrip(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 			require.Zero(t, time.Since(start), "at once")
 			body, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)
@@ -433,8 +432,7 @@ func TestBadRetryAfter(t *testing.T) {
 				base := script(status(429, field, v.value, "RateLimit-Remaining", "0"), status(200))
 				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
 				start := time.Now()
-				resp, err := tr.RoundTrip(get(t))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, get(t))
 				if v.how == tooLong {
 					require.Equal(t, 429, resp.StatusCode)
 					require.Zero(t, time.Since(start))

@@ -84,8 +84,7 @@ func TestAttempt_RetryAfter(t *testing.T) {
 				base := script(row.reply, status(200))
 				tr := &resilienthttp.Transport{Base: base, Policy: row.policy, RateLimit: &resilienthttp.RateLimit{IgnoreHeaders: true}}
 				began := time.Now()
-				resp, err := tr.RoundTrip(get(t))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, get(t))
 				took := time.Since(began)
 				_ = readAll(t, resp)
 				attempts := resilienthttp.Attempts(resp)
@@ -131,8 +130,7 @@ func TestAttempt_RetryAfter_repeatsNothing(t *testing.T) {
 						return resilienthttp.VerdictDefault
 					},
 				}})
-				resp, err := tr.RoundTrip(newRequest(t, http.MethodPost, "http://mem.test/", "{}"))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, newRequest(t, http.MethodPost, "http://mem.test/", "{}"))
 				_ = readAll(t, resp)
 				require.Len(t, resilienthttp.Attempts(resp), row.attempts)
 			})

@@ -66,8 +66,7 @@ func TestClassifyBody(t *testing.T) {
 				Policy:      resilienthttp.Policy{ClassifyBody: byCode, Classify: row.classify},
 				Idempotency: resilienthttp.Idempotency{Disabled: row.keyless},
 			}
-			resp, err := tr.RoundTrip(newRequest(t, row.method, api.URL, map[bool]string{true: "{}"}[row.method == "POST"]))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, newRequest(t, row.method, api.URL, map[bool]string{true: "{}"}[row.method == "POST"]))
 			require.Equal(t, row.status, resp.StatusCode)
 			require.Equal(t, row.body, readAll(t, resp), "the caller still reads it whole")
 			require.Len(t, resilienthttp.Attempts(resp), row.attempts)
@@ -112,8 +111,7 @@ func TestClassifyBody_prefix(t *testing.T) {
 				},
 			}}
 			began := time.Now()
-			resp, err := tr.RoundTrip(newRequest(t, row.method, api.URL, ""))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, newRequest(t, row.method, api.URL, ""))
 			require.Equal(t, row.took, time.Since(began))
 			require.Equal(t, row.took, lastOf(t, resp).Latency, "§4.24")
 			require.Equal(t, row.calls, calls)
@@ -296,8 +294,7 @@ func TestQuotaExceeded(t *testing.T) {
 					return resp, nil
 				}),
 			}
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, newRequest(t, http.MethodGet, "http://api.test/", ""))
 			require.Equal(t, row.read, body.reads > 0)
 			require.Equal(t, row.body, readAll(t, resp), "the caller reads the body whole")
 			require.Equal(t, row.want, resilienthttp.Attempts(resp)[0].Policies())
@@ -315,8 +312,7 @@ func TestQuotaExceeded(t *testing.T) {
 			return resp, nil
 		})}
 		began := time.Now()
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/", ""))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, http.MethodGet, "http://api.test/", ""))
 		require.Equal(t, 100*time.Millisecond, time.Since(began))
 		require.Nil(t, resilienthttp.Attempts(resp)[0].Policies())
 		go func() { _, _ = io.WriteString(write, daily); _ = write.Close() }()

@@ -42,8 +42,7 @@ func TestDeadline_noTimeForHeader(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, get(t).WithContext(ctx))
 			readAll(t, resp)
 			attempts := resilienthttp.Attempts(resp)
 			require.Len(t, attempts, row.calls)

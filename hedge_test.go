@@ -836,8 +836,7 @@ func TestHedge_simultaneousEvents(t *testing.T) {
 			for range 300 {
 				base := newHedgeBase(row.copies...)
 				transport := hedging(base, -1, &resilienthttp.Hedge{Delay: time.Millisecond})
-				resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-				require.NoError(t, err)
+				resp := roundTrip(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 				if row.copies[0].status == 0 || row.copies[1].status == 0 && base.sent() == 2 {
 					require.Equal(t, 200, resp.StatusCode, "a failure has won: %s", story(resilienthttp.Attempts(resp)))
 				}

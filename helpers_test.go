@@ -465,6 +465,14 @@ func newCall(ctx context.Context, tb testing.TB, method, body string) *http.Requ
 	return req
 }
 
+// roundTrip makes a call that has a response.
+func roundTrip(tb testing.TB, rt http.RoundTripper, req *http.Request) *http.Response {
+	tb.Helper()
+	resp, err := rt.RoundTrip(req)
+	require.NoError(tb, err)
+	return resp
+}
+
 // tripped makes the call and returns all its attempts.
 func tripped(tb testing.TB, rt http.RoundTripper, req *http.Request) []resilienthttp.Attempt {
 	tb.Helper()

@@ -258,8 +258,7 @@ func TestBadPolicies(t *testing.T) {
 					tr.Policy = tt.policy
 				}
 				start := time.Now()
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, get(t).WithContext(ctx))
 				require.Equal(t, tt.took, time.Since(start))
 				require.Equal(t, tt.status, resp.StatusCode)
 				require.Len(t, base.calls(), tt.attempts)

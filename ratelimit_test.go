@@ -471,8 +471,7 @@ func TestRateLimitRoundedDown(t *testing.T) {
 			return response(r, http.StatusOK, ""), nil
 		})}
 		for time.Since(start) < 5*time.Minute {
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, get(t))
 			_ = readAll(t, resp)
 			time.Sleep(300 * time.Millisecond)
 		}
@@ -497,8 +496,7 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // and the fifth is 16 s
 		defer cancel()
 		begun := time.Now()
-		resp, err = tr.RoundTrip(get(t).WithContext(ctx))
-		require.NoError(t, err)
+		resp = roundTrip(t, tr, get(t).WithContext(ctx))
 		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 		last := lastOf(t, resp)
 		require.ErrorIs(t, last.StopReason, resilienthttp.ErrDeadline)
@@ -543,9 +541,7 @@ func TestRejectionWithoutLimit(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tr := &resilienthttp.Transport{Base: script(status(200), refusal, status(http.StatusOK)), Policy: resilienthttp.Policy{MaxAttempts: -1}}
 				call := func() {
-					resp, err := tr.RoundTrip(get(t))
-					require.NoError(t, err)
-					readAll(t, resp)
+					readAll(t, roundTrip(t, tr, get(t)))
 				}
 				call()
 				call()                         // is rejected

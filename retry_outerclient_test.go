@@ -222,8 +222,7 @@ func TestRepeatedRequest(t *testing.T) {
 				if change != nil {
 					change(req)
 				}
-				resp, err := tr.RoundTrip(req)
-				require.NoError(t, err)
+				resp = roundTrip(t, tr, req)
 				readAll(t, resp)
 				return resp, len(base.calls()) - before
 			}
@@ -273,18 +272,14 @@ func TestRepeatedRequest_notSent(t *testing.T) {
 				row.change(tr)
 			}
 			for range row.calls {
-				resp, err := tr.RoundTrip(get(t))
-				require.NoError(t, err)
-				readAll(t, resp)
+				readAll(t, roundTrip(t, tr, get(t)))
 			}
 			req := get(t)
 			_, err := tr.RoundTrip(req)
 			require.ErrorIs(t, err, row.want)
 			time.Sleep(2 * time.Second)
 			before := len(base.calls())
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
-			readAll(t, resp)
+			readAll(t, roundTrip(t, tr, req))
 			require.Len(t, base.calls(), before+ours)
 		})
 	}

@@ -276,8 +276,7 @@ func TestStopReason_order(t *testing.T) {
 		base := script(status(500, "Retry-After", "20"), status(200))
 		tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
 		start := time.Now()
-		resp, err := tr.RoundTrip(newRequest(t, "PUT", "http://api.test/", "body"))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, "PUT", "http://api.test/", "body"))
 		require.Equal(t, 200, resp.StatusCode)
 		require.Equal(t, 21*time.Second, time.Since(start))
 		require.Equal(t, 21*time.Second, resilienthttp.Attempts(resp)[0].RetryWait)
@@ -573,8 +572,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 	retried := func(t *testing.T, tr *resilienthttp.Transport) bool {
 		tr.Base.(*scriptedBase).steps = []step{status(408), status(200)}
 		tr.Base.(*scriptedBase).sent = nil
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		readAll(t, resp)
 		return resp.StatusCode == http.StatusOK
 	}
@@ -610,8 +608,7 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 		{"GetBody fails", func(t *testing.T, tr *resilienthttp.Transport) {
 			req := newRequest(t, "PUT", "http://api.test/", "body")
 			req.GetBody = func() (io.ReadCloser, error) { return nil, errReset }
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, req)
 			require.Equal(t, resilienthttp.ErrNotReplayable, lastOf(t, resp).StopReason)
 			readAll(t, resp)
 		}},
@@ -777,8 +774,7 @@ func TestRequestsAreIndependent(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
-		resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t).WithContext(ctx))
 		readAll(t, resp)
 		require.Equal(t, "10000 9000 8000 7000 6000 5000", strings.Join(seen, " "))
 		for i, a := range resilienthttp.Attempts(resp) {
@@ -833,8 +829,7 @@ func TestSingleClient_getsItsAttempts(t *testing.T) {
 			base := script(status(200))
 			transport := &resilienthttp.Transport{Base: base}
 			if tt.served {
-				_, err := transport.RoundTrip(get(t))
-				require.NoError(t, err)
+				roundTrip(t, transport, get(t))
 			}
 			for range 3 {
 				base.mu.Lock()
@@ -845,8 +840,7 @@ func TestSingleClient_getsItsAttempts(t *testing.T) {
 				if tt.deadline > 0 {
 					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
 				}
-				resp, err := transport.RoundTrip(get(t).WithContext(ctx))
-				require.NoError(t, err)
+				resp := roundTrip(t, transport, get(t).WithContext(ctx))
 				require.Equal(t, 200, resp.StatusCode)
 				require.Len(t, resilienthttp.Attempts(resp), 4)
 				readAll(t, resp)

@@ -138,9 +138,7 @@ func TestMaxScopes_countsNoPriority(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(failing(errReset), status(200)), MaxScopes: 1}
 		for _, p := range []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical} {
 			req := get(t)
-			resp, err := tr.RoundTrip(req.WithContext(resilienthttp.WithPriority(req.Context(), p)))
-			require.NoError(t, err)
-			readAll(t, resp)
+			readAll(t, roundTrip(t, tr, req.WithContext(resilienthttp.WithPriority(req.Context(), p))))
 		}
 		scopes := tr.State().Scopes
 		require.Len(t, scopes, 3)

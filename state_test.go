@@ -50,9 +50,7 @@ func TestState(t *testing.T) {
 	t.Run("scopes by name, and State adds none", func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(200))}
 		for _, host := range []string{"c.test", "a.test", "b.test"} {
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://"+host, ""))
-			require.NoError(t, err)
-			readAll(t, resp)
+			readAll(t, roundTrip(t, tr, newRequest(t, http.MethodGet, "http://"+host, "")))
 		}
 		for range 2 {
 			var names []string
@@ -85,9 +83,7 @@ func TestState(t *testing.T) {
 		shared := nervous(time.Hour)
 		answered(t, &resilienthttp.Transport{Base: script(status(500)), Breaker: shared, Policy: resilienthttp.Policy{MaxAttempts: -1}})
 		other := &resilienthttp.Transport{Base: script(status(200)), Breaker: shared}
-		resp, err := other.RoundTrip(newRequest(t, http.MethodGet, "http://other.test", ""))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, other, newRequest(t, http.MethodGet, "http://other.test", "")))
 		scopes := other.State().Scopes
 		require.Len(t, scopes, 2)
 		require.Equal(t, resilienthttp.StateOpen, scopes[0].Breaker.State)
@@ -103,8 +99,7 @@ func TestState(t *testing.T) {
 		require.NoError(t, err)
 		readAll(t, resp)
 		other := &resilienthttp.Transport{Base: script(status(200)), Breaker: breaker, RateLimit: limit}
-		resp, err = other.RoundTrip(newRequest(t, http.MethodGet, "http://other.test", ""))
-		require.NoError(t, err)
+		resp = roundTrip(t, other, newRequest(t, http.MethodGet, "http://other.test", ""))
 		readAll(t, resp)
 		scopes := other.State().Scopes
 		require.Len(t, scopes, 3)
@@ -513,8 +508,7 @@ func knowing(tb testing.TB, scopes int) *resilienthttp.Transport {
 		Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour},
 	}
 	for i := range scopes {
-		resp, err := tr.RoundTrip(newRequest(tb, http.MethodGet, "http://host-"+strconv.Itoa(i)+".example.com/", ""))
-		require.NoError(tb, err)
+		resp := roundTrip(tb, tr, newRequest(tb, http.MethodGet, "http://host-"+strconv.Itoa(i)+".example.com/", ""))
 		require.NoError(tb, resp.Body.Close())
 	}
 	return tr
@@ -525,8 +519,7 @@ func knowing(tb testing.TB, scopes int) *resilienthttp.Transport {
 func TestState_keepsNoScope(t *testing.T) {
 	tr := &resilienthttp.Transport{Base: instant{}}
 	visit := func(host string) {
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://"+host, ""))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, http.MethodGet, "http://"+host, ""))
 		_ = resp.Body.Close()
 	}
 	holds := func(host string) bool {

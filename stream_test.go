@@ -158,8 +158,7 @@ func TestStream_returns(t *testing.T) {
 				policy.Stream.FirstEvent = row.first
 				tr, url := streamClient(t, policy, server, options...)
 				start := time.Now()
-				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
 				require.Equal(t, row.took, time.Since(start))
 				require.Equal(t, row.want, readAll(t, resp))
 				require.EqualValues(t, 1, server.requests.Load(), "nothing is repeated")
@@ -177,8 +176,7 @@ func TestStream_chunksAtOnce(t *testing.T) {
 		}
 		tr, url := streamClient(t, streamPolicy(), streaming(steps...))
 		start := time.Now()
-		resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
 		require.Equal(t, 10*time.Second, time.Since(start))
 		buf := make([]byte, 1000)
 		n, err := resp.Body.Read(buf)
@@ -322,8 +320,7 @@ func TestStream_failureInAnyForm(t *testing.T) {
 				}
 				server := inTurn(streaming(steps...), streaming(content))
 				tr, url := streamClient(t, streamPolicy(), server, options...)
-				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
 				require.Equal(t, content, readAll(t, resp))
 				require.EqualValues(t, 2, server.requests.Load())
 			})
@@ -502,9 +499,7 @@ func TestStream_failureIsNamed(t *testing.T) {
 			policy.MaxAttempts = 1
 			tr, url := streamClient(t, policy, streaming(row.events))
 			tr.Trace = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: slog.LevelDebug})))
-			resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-			require.NoError(t, err)
-			readAll(t, resp)
+			readAll(t, roundTrip(t, tr, newRequest(t, "POST", url, "{}")))
 			want := resilienthttp.FailureStatus{}
 			if row.want != "" {
 				want = resilienthttp.FailureStatus{At: time.Now(), Status: 200, ErrorType: row.want}
@@ -539,9 +534,7 @@ func TestStream_throttledReachesQuotas(t *testing.T) {
 			tr, url := streamClient(t, policy, streaming(header{"Retry-After": "20"}, row.status, row.events))
 			tr.Breaker = &resilienthttp.Breaker{FailureRatio: -1}
 			for range 8 {
-				resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-				require.NoError(t, err)
-				readAll(t, resp)
+				readAll(t, roundTrip(t, tr, newRequest(t, "POST", url, "{}")))
 				time.Sleep(150 * time.Millisecond)
 			}
 			blocked := time.Time{}
@@ -720,8 +713,7 @@ func TestStream_hedge(t *testing.T) {
 			tr, url := streamClient(t, policy, server)
 			tr.Hedge = &resilienthttp.Hedge{Delay: 2 * time.Second, MaxRatio: -1}
 			start := time.Now()
-			resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
 			require.Equal(t, row.took, time.Since(start))
 			require.Equal(t, row.requests, server.requests.Load())
 			readAll(t, resp)
@@ -735,8 +727,7 @@ func TestStream_hedgeFails(t *testing.T) {
 		server := inTurn(streaming(wait(5*time.Second), content), streaming(invalid))
 		tr, url := streamClient(t, streamPolicy(), server)
 		tr.Hedge = &resilienthttp.Hedge{Delay: 2 * time.Second, MaxRatio: -1}
-		resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
 		require.Equal(t, content, readAll(t, resp))
 	})
 }
@@ -746,9 +737,7 @@ func TestStream_noSecondAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := inTurn(streaming(wait(5*time.Minute), content))
 		tr, url := streamClient(t, streamPolicy(), server)
-		resp, err := tr.RoundTrip(newRequest(t, "GET", url, ""))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, newRequest(t, "GET", url, "")))
 		require.EqualValues(t, 1, server.requests.Load())
 	})
 }
@@ -757,8 +746,7 @@ func TestStream_noSecondAttempt(t *testing.T) {
 func TestStream_head(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, url := streamClient(t, streamPolicy(), streaming())
-		resp, err := tr.RoundTrip(newRequest(t, "HEAD", url, ""))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, "HEAD", url, ""))
 		require.Len(t, resilienthttp.Attempts(resp), 1)
 		readAll(t, resp)
 	})
@@ -770,8 +758,7 @@ func TestStream_withoutClassify(t *testing.T) {
 		for _, classify := range []func(string, []byte) resilienthttp.Verdict{nil, func(string, []byte) resilienthttp.Verdict { return 99 }, func(string, []byte) resilienthttp.Verdict { return resilienthttp.VerdictSuccess }} {
 			tr, url := streamClient(t, resilienthttp.Policy{Stream: &resilienthttp.Stream{Classify: classify}}, streaming(": c\n", wait(time.Second), overloaded, wait(time.Hour)))
 			start := time.Now()
-			resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
 			require.Equal(t, time.Second, time.Since(start))
 			require.Equal(t, resilienthttp.VerdictSuccess, lastOf(t, resp).Verdict)
 			_ = resp.Body.Close()
@@ -783,8 +770,7 @@ func TestStream_withoutClassify(t *testing.T) {
 func TestStream_explain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr, url := streamClient(t, streamPolicy(), inTurn(streaming(overloaded), streaming(ping), streaming(content)))
-		resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
 		text := resilienthttp.Explain(resp, nil)
 		require.Contains(t, text, "200, failure event, throttled")
 		require.Contains(t, text, "eof (event stream ended before its first event")
@@ -826,8 +812,7 @@ func TestPolicy_Idempotent(t *testing.T) {
 				policy.Idempotent = func(r *http.Request) bool { asked++; return row.idempotent(r) }
 			}
 			tr, url := streamClient(t, policy, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(row.status) }))
-			resp, err := tr.RoundTrip(newRequest(t, row.method, url, "{}"))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, newRequest(t, row.method, url, "{}"))
 			require.Len(t, resilienthttp.Attempts(resp), row.attempts)
 			require.True(t, resilienthttp.InDoubt(resp, nil), "it may be done twice, but it may have been done")
 			require.Empty(t, resp.Request.Header)
@@ -879,9 +864,7 @@ func TestPolicy_Idempotent_noSecondAttempt(t *testing.T) {
 		policy.Stream = nil
 		server := inTurn(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { time.Sleep(5 * time.Minute) }))
 		tr, url := streamClient(t, policy, server)
-		resp, err := tr.RoundTrip(newRequest(t, "POST", url, "{}"))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, newRequest(t, "POST", url, "{}")))
 		require.EqualValues(t, 1, server.requests.Load())
 	})
 }

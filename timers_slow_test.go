@@ -434,9 +434,7 @@ func TestHedgedCopiesShareNothing(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Millisecond}}
 		req := get(t)
 		before := stateOf(req)
-		resp, err := tr.RoundTrip(req)
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, req))
 		before.requireUnchanged(t)
 	})
 }

@@ -219,8 +219,7 @@ func TestTraceContent(t *testing.T) {
 	t.Run("copies may be kept and changed", func(t *testing.T) {
 		transport := bareTransport(puppetStatus(500), 2)
 		transport.Trace = &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { clear(c.Attempts) }}
-		resp, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-		require.NoError(t, err)
+		resp := roundTrip(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		attempts := resilienthttp.Attempts(resp)
 		require.Equal(t, 1, attempts[0].Number)
 		clear(attempts)
@@ -263,8 +262,7 @@ func TestTrace_QueueWait(t *testing.T) {
 				m.addf("%d after %v for %v, own %t", a.Number, a.QueueWait, a.RetryWait.Round(time.Millisecond), a.FixedLimit)
 			}},
 		}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		require.Equal(t, []string{"2 after 0s for 6s, own true"}, m.read())
 		attempts := resilienthttp.Attempts(resp)
 		require.False(t, attempts[0].FixedLimit, "it did not wait")
@@ -1253,8 +1251,7 @@ func TestAttemptFromContext(t *testing.T) {
 			recorded.addf("outer %d %v", number, hedge)
 			return tr.RoundTrip(r.WithContext(context.WithoutCancel(context.Background())))
 		})}
-		resp, err := outer.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, outer, get(t))
 		number, hedge := resilienthttp.AttemptNumber(resp.Request.Context())
 		readAll(t, resp)
 		require.Equal(t, []string{"outer 1 false", "1 false", "2 false", "2 true"}, recorded.read())
@@ -1327,9 +1324,7 @@ func TestBadHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), nil), &resilienthttp.Trace{})
 		tr := &resilienthttp.Transport{Base: script(status(503), failing(errReset), status(200)), Trace: &resilienthttp.Trace{}}
-		resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, get(t).WithContext(ctx)))
 		require.Nil(t, resilienthttp.Attempts(nil))
 		require.Nil(t, resilienthttp.Attempts(&http.Response{}))
 		require.Nil(t, resilienthttp.Attempts(&http.Response{Request: get(t)}))

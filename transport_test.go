@@ -430,8 +430,7 @@ func TestRedirectsPassThrough(t *testing.T) {
 				}
 				base := script(status(code, header...))
 				tr := &resilienthttp.Transport{Base: base}
-				resp, err := tr.RoundTrip(newRequest(t, "POST", "http://api.test/", "body"))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, newRequest(t, "POST", "http://api.test/", "body"))
 				require.Equal(t, code, resp.StatusCode)
 				require.Equal(t, location, resp.Header.Get("Location"))
 				require.Equal(t, "status "+strconv.Itoa(code), readAll(t, resp))
@@ -449,8 +448,7 @@ func TestRetriedRedirectPassesThrough(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{
 			Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict { return resilienthttp.VerdictTransient },
 		}}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		require.Equal(t, 302, resp.StatusCode)
 		require.Equal(t, "http://[bad", resp.Header.Get("Location"))
 		require.Equal(t, "status 302", readAll(t, resp))
@@ -523,8 +521,7 @@ func TestUpgradeStaysWritable(t *testing.T) {
 	bubble.Run(t, "in memory, for an hour", func(t *testing.T) {
 		s := memhttp.NewServer(t, http.HandlerFunc(upgrade))
 		tr := &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: time.Second, ReadTimeout: time.Second}}
-		resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, upgradeRequest(t, s.URL))
 		require.Equal(t, 101, resp.StatusCode)
 		conn, ok := resp.Body.(io.ReadWriteCloser)
 		require.True(t, ok, "the body of a 101 is writable")
@@ -543,8 +540,7 @@ func TestUpgradeStaysWritable(t *testing.T) {
 		defer s.Close()
 		tr := &resilienthttp.Transport{}
 		defer tr.CloseIdleConnections()
-		resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, upgradeRequest(t, s.URL))
 		require.Equal(t, 101, resp.StatusCode)
 		requireEcho(t, resp.Body.(io.ReadWriteCloser))
 		require.NoError(t, resp.Body.Close())
@@ -552,8 +548,7 @@ func TestUpgradeStaysWritable(t *testing.T) {
 	bubble.Run(t, "after a retry", func(t *testing.T) {
 		s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), http.HandlerFunc(upgrade)))
 		tr := &resilienthttp.Transport{Base: s.Transport()}
-		resp, err := tr.RoundTrip(upgradeRequest(t, s.URL))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, upgradeRequest(t, s.URL))
 		requireEcho(t, resp.Body.(io.ReadWriteCloser))
 		require.NoError(t, resp.Body.Close())
 	})
@@ -756,8 +751,7 @@ func TestMemoryIsFlat(t *testing.T) {
 
 	var before, now runtime.MemStats
 	runtime.ReadMemStats(&before)
-	resp, err := tr.RoundTrip(req)
-	require.NoError(t, err)
+	resp := roundTrip(t, tr, req)
 	n, err := io.Copy(io.Discard, resp.Body)
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
@@ -782,8 +776,7 @@ func TestConnectionReuse(t *testing.T) {
 			s := memhttp.NewServer(t, log.Record(faulttest.Cycle(busy, busy, faulttest.OK(body))), options...)
 			tr := &resilienthttp.Transport{Base: s.Transport()}
 			for range 4 {
-				resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, newRequest(t, "GET", s.URL, ""))
 				require.Equal(t, 200, resp.StatusCode)
 				readAll(t, resp)
 			}
@@ -820,8 +813,7 @@ func TestNoConnectionIsLeaked(t *testing.T) {
 				s := memhttp.NewServer(t, log.Record(faulttest.Sequence(tt.first, faulttest.OK("fine"))), options...)
 				base := &countingBase{base: s.Transport()}
 				tr := &resilienthttp.Transport{Base: base}
-				resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, newRequest(t, "GET", s.URL, ""))
 				require.Equal(t, "fine", readAll(t, resp))
 				log.AssertAttempts(t, 2)
 				base.requireBalance(t)
@@ -867,8 +859,7 @@ func TestFailureClosesNoIdleConnectionOfOthers(t *testing.T) {
 		refused.Close()
 		tr := &resilienthttp.Transport{Base: good.Transport()}
 		ask := func() {
-			resp, err := tr.RoundTrip(newRequest(t, "GET", good.URL, ""))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, newRequest(t, "GET", good.URL, ""))
 			require.Equal(t, "good", readAll(t, resp))
 		}
 		ask()
@@ -908,9 +899,7 @@ func TestCloseIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		tr := &resilienthttp.Transport{Base: s.Transport()}
-		resp, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
-		require.NoError(t, err)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, tr, newRequest(t, "GET", s.URL, "")))
 		synctest.Wait()
 		_, open := s.Conns()
 		require.Equal(t, 1, open)
@@ -961,8 +950,7 @@ func TestDefaultBase(t *testing.T) {
 		base := script(status(503))
 		replace(t, &resilienthttp.Transport{Base: base, Policy: every(time.Millisecond)})
 		tr := &resilienthttp.Transport{Policy: every(time.Millisecond)}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		require.Equal(t, 503, resp.StatusCode)
 		readAll(t, resp)
 		require.Len(t, base.calls(), 6, "only the outer one retries")
@@ -1367,8 +1355,7 @@ func TestServerGoesDownAndUp(t *testing.T) {
 		target.Store(&address)
 		first.CloseClientConnections()
 	}()
-	resp, err := tr.RoundTrip(newRequest(t, "GET", "http://api.test/", ""))
-	require.NoError(t, err)
+	resp := roundTrip(t, tr, newRequest(t, "GET", "http://api.test/", ""))
 	require.Equal(t, "up again", readAll(t, resp))
 	require.Len(t, resilienthttp.Attempts(resp), 2)
 }

@@ -108,8 +108,7 @@ func TestValidate(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: script(status(500))}
 		require.NoError(t, tr.Validate())
 		tr.Base = script(status(200))
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		require.Equal(t, 200, resp.StatusCode)
 		readAll(t, resp)
 	})

@@ -55,9 +55,7 @@ func TestGroups(t *testing.T) {
 			}
 			_, err := e.EnqueueBatch(t.Context(), all)
 			require.NoError(t, err)
-			n, err := e.Work(t.Context(), intents)
-			require.NoError(t, err)
-			assert.Equal(t, intents, n)
+			assert.Equal(t, intents, work(t, e, intents))
 			assert.LessOrEqual(t, store.called("claim"), 2*intents/100)
 			assert.LessOrEqual(t, store.called("apply"), 2*intents/100)
 		})
@@ -103,8 +101,7 @@ func TestBatcher_lostAnswerIsReportedAsChange(t *testing.T) {
 				}
 				return nil
 			})
-			_, err := e.Work(t.Context(), 1)
-			require.NoError(t, err)
+			work(t, e, 1)
 			assert.Equal(t, []durable.State{row.state}, states)
 			assert.Equal(t, row.state == durable.StateDead, opened != nil)
 			assert.Equal(t, row.failed, failed)
@@ -245,9 +242,7 @@ func TestSendsWhileOutcomesAreStored(t *testing.T) {
 				return
 			}
 			time.Sleep(5 * time.Second)
-			stats, err := e.Stats(t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, map[durable.State]int{durable.StateDone: 20}, stats.States)
+			assert.Equal(t, map[durable.State]int{durable.StateDone: 20}, statsOf(t, e).States)
 		})
 	}
 }

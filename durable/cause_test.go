@@ -69,12 +69,10 @@ func TestCause(t *testing.T) {
 			e.Trace = logTo(&log)
 			in := pay("comp1", "1")
 			enqueue(t, e, in)
-			_, err := e.Work(t.Context(), 0)
-			require.NoError(t, err)
+			work(t, e, 0)
 			assert.Contains(t, log.String(), "event=send_failed")
 			assert.Contains(t, log.String(), row.log)
-			attempts, err := e.Attempts(t.Context(), in.ID)
-			require.NoError(t, err)
+			attempts := journal(t, e, in.ID)
 			require.Len(t, attempts, 1)
 			if row.error == "" {
 				assert.Empty(t, attempts[0].Error)
@@ -97,10 +95,8 @@ func TestHold_saysWhy(t *testing.T) {
 		for i := range 20 {
 			enqueue(t, e, pay("comp1", string(rune('a'+i))))
 		}
-		_, err := e.Work(t.Context(), 20)
-		require.NoError(t, err)
-		holds, err := e.Holds(t.Context())
-		require.NoError(t, err)
+		work(t, e, 20)
+		holds := holdsOf(t, e)
 		require.Len(t, holds, 1)
 		assert.Equal(t, []string{"eof", "unexpected EOF"}, []string{holds[0].ErrorType, holds[0].Error})
 		assert.WithinRange(t, holds[0].ProbeAt, time.Now(), time.Now().Add(100*time.Millisecond))
@@ -128,8 +124,7 @@ func TestDeclineCountsFrom(t *testing.T) {
 		enqueue(t, e, in)
 		work := func() {
 			t.Helper()
-			_, err := e.Work(t.Context(), 0)
-			require.NoError(t, err)
+			work(t, e, 0)
 		}
 		work()
 		record := find(t, e, in.ID)

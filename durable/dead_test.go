@@ -33,9 +33,7 @@ func deadLetters(t *testing.T, e *durable.Engine, many int) {
 	for i := range many {
 		enqueue(t, e, pay("comp"+strconv.Itoa(i%3), strconv.Itoa(i)))
 	}
-	n, err := e.Work(t.Context(), many)
-	require.NoError(t, err)
-	require.Equal(t, many, n)
+	require.Equal(t, many, work(t, e, many))
 }
 
 func letters(t *testing.T, e *durable.Engine, filter durable.Filter) []durable.DeadLetter {
@@ -150,11 +148,8 @@ func TestRedrive(t *testing.T) {
 
 			gateway.open.Store(true)
 			time.Sleep(last)
-			_, err := e.Work(t.Context(), 1000)
-			require.NoError(t, err)
-			stats, err := e.Stats(t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, map[durable.State]int{durable.StateDone: 500}, stats.States)
+			work(t, e, 1000)
+			assert.Equal(t, map[durable.State]int{durable.StateDone: 500}, statsOf(t, e).States)
 		})
 	}
 }
@@ -172,8 +167,7 @@ func TestRedrive_inDoubt(t *testing.T) {
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
 		work := func() {
-			_, err := e.Work(t.Context(), 0)
-			require.NoError(t, err)
+			work(t, e, 0)
 		}
 		redrive := func() {
 			assert.Equal(t, 1, redrive(t, e, durable.Filter{Reason: durable.ReasonUnresolved}, durable.Redrive{}))
@@ -200,8 +194,7 @@ func TestRedrive_inDoubt(t *testing.T) {
 		require.NoError(t, e.Resolve(t.Context(), seen(t, e, in.ID), durable.Outcome{Class: durable.ClassDeclined, Code: "not there"}, "ann"))
 		assertState(t, e, in.ID, durable.StateDead)
 		assert.False(t, find(t, e, in.ID).InDoubt)
-		_, err = e.Enqueue(t.Context(), other)
-		require.NoError(t, err)
+		enqueueOne(t, e, other)
 		work()
 		assert.Equal(t, durable.IdempotencyKey(in.ID, 2), keys[2])
 	})
@@ -218,8 +211,7 @@ func TestResolve(t *testing.T) {
 		done, not := pay("comp1", "1"), pay("comp1", "2")
 		enqueue(t, e, done, not)
 		require.ErrorIs(t, e.Resolve(t.Context(), seen(t, e, done.ID), durable.Outcome{Class: durable.ClassSucceeded}, "ann"), durable.ErrInvalid, "it was never claimed")
-		_, err := e.Work(t.Context(), 0)
-		require.NoError(t, err)
+		work(t, e, 0)
 		running(t, e)
 		require.NoError(t, e.Resolve(t.Context(), seen(t, e, done.ID), durable.Outcome{Class: durable.ClassSucceeded, Reference: "ch_9"}, "ann"))
 		assert.Equal(t, "ch_9", find(t, e, done.ID).Reference)
@@ -261,8 +253,7 @@ func TestErase(t *testing.T) {
 		in := pay("comp1", "1")
 		enqueue(t, e, in)
 		require.ErrorIs(t, e.Erase(t.Context(), in.ID, "ann"), durable.ErrInvalidState)
-		_, err := e.Work(t.Context(), 0)
-		require.NoError(t, err)
+		work(t, e, 0)
 		require.ErrorIs(t, e.Erase(t.Context(), in.ID, ""), durable.ErrInvalid)
 		require.ErrorIs(t, e.Erase(t.Context(), pay("comp1", "2").ID, "ann"), durable.ErrNotFound)
 		require.NoError(t, e.Erase(t.Context(), in.ID, "ann"))
@@ -273,8 +264,7 @@ func TestErase(t *testing.T) {
 		assert.Equal(t, durable.KindErase, last.Kind)
 		assert.Equal(t, "ann", last.Worker)
 		assert.Empty(t, letters(t, e, durable.Filter{}))
-		receipt, err := e.Enqueue(t.Context(), in)
-		require.NoError(t, err)
+		receipt := enqueueOne(t, e, in)
 		assert.True(t, receipt.Existing)
 	})
 }

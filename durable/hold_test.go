@@ -88,8 +88,7 @@ func TestHold_outage(t *testing.T) {
 					enqueue(t, e, pay("tenant "+strconv.Itoa(i%20), strconv.Itoa(i)))
 				}
 				time.Sleep(g.to - time.Since(g.began))
-				holds, err := e.Holds(t.Context())
-				require.NoError(t, err)
+				holds := holdsOf(t, e)
 				require.Len(t, holds, 1)
 				assert.Equal(t, "psp", holds[0].Gateway)
 				assert.Empty(t, holds[0].By)
@@ -135,8 +134,7 @@ func TestHold_byPerson(t *testing.T) {
 		record := find(t, e, pay("comp1", "7").ID)
 		assert.Equal(t, durable.StatePending, record.State)
 		assert.Zero(t, record.Claims)
-		holds, err := e.Holds(t.Context())
-		require.NoError(t, err)
+		holds := holdsOf(t, e)
 		require.Len(t, holds, 1)
 		assert.Equal(t, "incident", holds[0].Note)
 
@@ -163,9 +161,7 @@ func TestHold_codeIsAnAnswer(t *testing.T) {
 			enqueue(t, e, pay("comp1", strconv.Itoa(i)))
 		}
 		time.Sleep(time.Minute)
-		holds, err := e.Holds(t.Context())
-		require.NoError(t, err)
-		assert.Empty(t, holds)
+		assert.Empty(t, holdsOf(t, e))
 	})
 }
 
@@ -203,8 +199,7 @@ func TestHold_releaseByPerson(t *testing.T) {
 		require.NoError(t, err)
 		require.Len(t, holds, 1)
 		require.NoError(t, e.Release(t.Context(), "psp", "ann"))
-		holds, err = e.Holds(t.Context())
-		require.NoError(t, err)
+		holds = holdsOf(t, e)
 		assert.Empty(t, holds)
 		require.ErrorIs(t, e.Release(t.Context(), "psp", "ann"), durable.ErrNotFound)
 	})
@@ -340,8 +335,7 @@ func TestHold_invalidUntil(t *testing.T) {
 	for _, until := range []time.Time{time.Now().Add(-time.Hour), time.Date(300000, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		require.ErrorIs(t, e.Hold(t.Context(), "psp", until, "bob", ""), durable.ErrInvalid)
 	}
-	holds, err := e.Holds(t.Context())
-	require.NoError(t, err)
+	holds := holdsOf(t, e)
 	require.Len(t, holds, 1)
 	assert.Equal(t, "ann", holds[0].By)
 }

@@ -150,8 +150,7 @@ func TestImport(t *testing.T) {
 			}
 		}
 		time.Sleep(2 * time.Hour)
-		_, err = e.Work(t.Context(), 100)
-		require.NoError(t, err)
+		work(t, e, 100)
 		got = statuses(run())
 		assert.Equal(t, "unknown unresolved timeout", got[7])
 		assert.Equal(t, "done ch_b", got[3])

@@ -35,6 +35,11 @@ type finderFunc struct {
 
 func (f finderFunc) Find(ctx context.Context, s *durable.Send) durable.Outcome { return f.find(ctx, s) }
 
+// succeeds is a Gateway that always succeeds.
+var succeeds = gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
+	return durable.Outcome{Class: durable.ClassSucceeded}
+})
+
 // through returns an Engine with one Gateway and an empty store.
 func through(gateway durable.Gateway) *durable.Engine {
 	return &durable.Engine{Store: new(durable.Memory), Gateways: map[string]durable.Gateway{"psp": gateway}}
@@ -49,9 +54,44 @@ func pay(scope, key string) durable.Intent {
 func enqueue(t *testing.T, e *durable.Engine, intents ...durable.Intent) {
 	t.Helper()
 	for _, in := range intents {
-		_, err := e.Enqueue(t.Context(), in)
-		require.NoError(t, err)
+		enqueueOne(t, e, in)
 	}
+}
+
+func enqueueOne(t *testing.T, e *durable.Engine, in durable.Intent) durable.Receipt {
+	t.Helper()
+	receipt, err := e.Enqueue(t.Context(), in)
+	require.NoError(t, err)
+	return receipt
+}
+
+// work sends due intents, and returns their number.
+func work(t *testing.T, e *durable.Engine, limit int) int {
+	t.Helper()
+	n, err := e.Work(t.Context(), limit)
+	require.NoError(t, err)
+	return n
+}
+
+func workOne(t *testing.T, e *durable.Engine, id idempotency.ID) time.Time {
+	t.Helper()
+	next, err := e.WorkOne(t.Context(), id)
+	require.NoError(t, err)
+	return next
+}
+
+func statsOf(t *testing.T, e *durable.Engine) durable.Stats {
+	t.Helper()
+	stats, err := e.Stats(t.Context())
+	require.NoError(t, err)
+	return stats
+}
+
+func holdsOf(t *testing.T, e *durable.Engine) []durable.Hold {
+	t.Helper()
+	holds, err := e.Holds(t.Context())
+	require.NoError(t, err)
+	return holds
 }
 
 // running runs the Engine during a test.

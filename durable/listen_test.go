@@ -88,9 +88,7 @@ func TestRun_claimsWhenTheListenerWakes(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		}}
-		succeeds := gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-			return durable.Outcome{Class: durable.ClassSucceeded}
-		})
+		succeeds := succeeds
 		e, other := through(succeeds), through(succeeds)
 		e.Store, other.Store, e.PollInterval = store, store, time.Hour
 		running(t, e)

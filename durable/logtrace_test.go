@@ -58,8 +58,7 @@ func TestLogTrace(t *testing.T) {
 		in := pay("SECRET-tenant", "SECRET-key")
 		in.Payload, in.Batch, in.Row = []byte("SECRET payload"), "invoices", 5
 		work := func() {
-			_, err := e.Work(t.Context(), 0)
-			require.NoError(t, err)
+			work(t, e, 0)
 		}
 		enqueue(t, e, in)
 		work()

@@ -143,8 +143,7 @@ func TestProviderHold(t *testing.T) {
 			enqueue(t, e, due)
 			time.Sleep(5 * time.Second)
 			synctest.Wait() // what is read below was written before
-			holds, err := e.Holds(t.Context())
-			require.NoError(t, err)
+			holds := holdsOf(t, e)
 			if row.held == 0 {
 				assert.Empty(t, holds)
 				assertState(t, e, pay("a", "second").ID, durable.StateDone)
@@ -336,8 +335,7 @@ func TestProviderHold_apart(t *testing.T) {
 		}
 		holders := func() (all []string) {
 			time.Sleep(3 * time.Second) // more than a poll
-			holds, err := e.Holds(t.Context())
-			require.NoError(t, err)
+			holds := holdsOf(t, e)
 			for i := range holds {
 				all = append(all, holds[i].Holder())
 			}
@@ -433,15 +431,12 @@ func TestProviderHold_workOne(t *testing.T) {
 		e := through(g)
 		enqueue(t, e, pay("a", "first"), pay("a", "second"))
 		for i, wait := range minutes(60, 1) {
-			next, err := e.WorkOne(t.Context(), pay("a", []string{"first", "second"}[i]).ID)
-			require.NoError(t, err)
+			next := workOne(t, e, pay("a", []string{"first", "second"}[i]).ID)
 			assert.GreaterOrEqual(t, time.Until(next), wait)
 			assert.Less(t, time.Until(next), wait+10*time.Second)
 		}
 		time.Sleep(time.Minute + 10*time.Second)
-		next, err := e.WorkOne(t.Context(), pay("a", "second").ID)
-		require.NoError(t, err)
-		assert.Zero(t, next)
+		assert.Zero(t, workOne(t, e, pay("a", "second").ID))
 	})
 }
 
@@ -482,9 +477,7 @@ func TestShutdown(t *testing.T) {
 			assert.Equal(t, row.attempts, record.Attempts)
 			assert.Equal(t, row.attempts, record.Claims)
 			assert.False(t, record.NextAt.After(time.Now()))
-			n, err := e.Work(t.Context(), 1)
-			require.NoError(t, err)
-			assert.Equal(t, 1, n)
+			assert.Equal(t, 1, work(t, e, 1))
 			assertState(t, e, in.ID, durable.StateDone)
 			require.Len(t, keys, 2)
 			assert.Equal(t, keys[0], keys[1])

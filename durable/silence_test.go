@@ -69,9 +69,7 @@ func (s *silent) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, 
 func TestEngine_silentStore(t *testing.T) {
 	for _, verb := range []string{"apply", "claim", "reap", "sweep"} {
 		bubble.Run(t, verb, func(t *testing.T) {
-			e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-				return durable.Outcome{Class: durable.ClassSucceeded}
-			}))
+			e := through(succeeds)
 			e.Store = &silent{Store: e.Store, verb: verb}
 			var failed []error
 			e.Trace = &durable.Trace{Failed: func(err error) { failed = append(failed, err) }}
@@ -127,9 +125,7 @@ func TestEngine_stopDuringClaim(t *testing.T) {
 			},
 		} {
 			bubble.Run(t, row.name+": "+name, func(t *testing.T) {
-				e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-					return durable.Outcome{Class: durable.ClassSucceeded}
-				}))
+				e := through(succeeds)
 				e.Store, e.DrainTimeout = &tardy{e.Store, row.by}, row.drain
 				in := pay("comp1", "1")
 				enqueue(t, e, in)
@@ -188,9 +184,7 @@ func TestWorkOne_byOurClock(t *testing.T) {
 			in := pay("comp1", "1")
 			in.NotBefore = time.Now().Add(2 * time.Hour)
 			enqueue(t, e, in)
-			next, err := e.WorkOne(t.Context(), in.ID)
-			require.NoError(t, err)
-			assert.WithinDuration(t, in.NotBefore, next, time.Millisecond)
+			assert.WithinDuration(t, in.NotBefore, workOne(t, e, in.ID), time.Millisecond)
 		})
 	}
 }
@@ -208,8 +202,7 @@ func TestWorkOne_atOnce(t *testing.T) {
 		go func() { _, _ = e.WorkOne(t.Context(), in.ID) }()
 		synctest.Wait()
 		began := time.Now()
-		_, err := e.WorkOne(t.Context(), later.ID)
-		require.NoError(t, err)
+		workOne(t, e, later.ID)
 		assert.Zero(t, time.Since(began))
 		time.Sleep(2 * time.Minute)
 		assertState(t, e, in.ID, durable.StateDone)
@@ -238,8 +231,7 @@ func TestLeaseAsClaimed(t *testing.T) {
 		}))
 		e.Store, e.LeaseDuration = &frugal{late{Store: e.Store}}, 20*time.Second
 		enqueue(t, e, pay("comp1", "1"))
-		_, err := e.Work(t.Context(), 1)
-		require.NoError(t, err)
+		work(t, e, 1)
 		assert.Equal(t, 13*time.Second, took)
 	})
 }

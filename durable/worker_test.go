@@ -121,8 +121,7 @@ func TestWorker_lateAnswerToClaim(t *testing.T) {
 		require.Len(t, journal(t, e, in.ID), 1)
 		store.by -= time.Millisecond
 		time.Sleep(time.Hour)
-		_, err = e.Work(t.Context(), 1)
-		require.NoError(t, err)
+		work(t, e, 1)
 		assert.Equal(t, 1, sends)
 	})
 }
@@ -185,9 +184,7 @@ func TestWorker_lostAnswerToClaim(t *testing.T) {
 			if !alone {
 				assert.Len(t, journal(t, e, pay("comp1", "long").ID), 1, "what it knows of stays its own")
 			}
-			stats, err := e.Stats(t.Context())
-			require.NoError(t, err)
-			assert.Equal(t, 1, stats.Workers)
+			assert.Equal(t, 1, statsOf(t, e).Workers)
 		})
 	}
 }
@@ -231,9 +228,7 @@ func TestStoreDown(t *testing.T) {
 				store.set(nil)
 				time.Sleep(2 * time.Minute)
 				synctest.Wait()
-				stats, err := e.Stats(t.Context())
-				require.NoError(t, err)
-				assert.Equal(t, map[durable.State]int{durable.StateDone: 40}, stats.States)
+				assert.Equal(t, map[durable.State]int{durable.StateDone: 40}, statsOf(t, e).States)
 				assert.Len(t, done, 40)
 			})
 		}
@@ -243,26 +238,18 @@ func TestStoreDown(t *testing.T) {
 // A worker releases its lease when it stops.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-			return durable.Outcome{Class: durable.ClassSucceeded}
-		}))
+		e := through(succeeds)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			require.NoError(t, e.Run(ctx))
 			cancel()
-			stats, err := e.Stats(t.Context())
-			require.NoError(t, err)
-			assert.Zero(t, stats.Workers)
+			assert.Zero(t, statsOf(t, e).Workers)
 		}
 		for _, key := range []string{"1", "2", "3"} {
 			enqueue(t, e, pay("comp1", key))
-			n, err := e.Work(t.Context(), 0)
-			require.NoError(t, err)
-			assert.Equal(t, 1, n)
+			assert.Equal(t, 1, work(t, e, 0))
 		}
-		stats, err := e.Stats(t.Context())
-		require.NoError(t, err)
-		assert.Equal(t, 1, stats.Workers, "one that knows what it holds keeps its name")
+		assert.Equal(t, 1, statsOf(t, e).Workers, "one that knows what it holds keeps its name")
 	})
 }
 
@@ -324,8 +311,7 @@ func TestSendEnds(t *testing.T) {
 			_, err := e.Work(t.Context(), 0)
 			require.NoError(t, err)
 			time.Sleep(time.Until(began.Add(10 * time.Minute)))
-			_, err = e.Work(t.Context(), 0)
-			require.NoError(t, err)
+			work(t, e, 0)
 			require.Len(t, ended, 2)
 			for i, want := range row.want {
 				assert.InDelta(t, want, ended[i], float64(10*time.Millisecond))
@@ -347,8 +333,7 @@ func TestEngine_graceAfterTimeout(t *testing.T) {
 			}))
 			in := pay("comp1", "1")
 			enqueue(t, e, in)
-			_, err := e.Work(t.Context(), 1)
-			require.NoError(t, err)
+			work(t, e, 1)
 			assertState(t, e, in.ID, want)
 			time.Sleep(time.Second)
 		})

@@ -94,11 +94,18 @@ func send(t *testing.T, c *http.Client, method, url, body string, header ...stri
 	return resp, string(b), err
 }
 
+// answered sends one request that must get a response.
+func answered(t *testing.T, c *http.Client, method, url, body string, header ...string) (resp *http.Response, text string) {
+	t.Helper()
+	resp, text, err := send(t, c, method, url, body, header...)
+	require.NoError(t, err)
+	return resp, text
+}
+
 // status sends one request that must get a response, and returns its status.
 func status(t *testing.T, s *faulttest.Server, method, path string, header ...string) int {
 	t.Helper()
-	resp, _, err := send(t, s.Client(), method, s.URL+path, "", header...)
-	require.NoError(t, err)
+	resp, _ := answered(t, s.Client(), method, s.URL+path, "", header...)
 	return resp.StatusCode
 }
 

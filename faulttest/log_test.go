@@ -23,8 +23,7 @@ func TestLog_Requests(t *testing.T) {
 		srv := faulttest.NewInMemory(t, faulttest.Reply{Body: "hi", Delay: time.Minute})
 		time.Sleep(time.Hour)
 		begin := time.Now()
-		_, _, err := send(t, srv.Client(), http.MethodPatch, srv.URL+"/a%2Fb/c?d=e", "hello", "Idempotency-Key", "k", "X-A", "1")
-		require.NoError(t, err)
+		answered(t, srv.Client(), http.MethodPatch, srv.URL+"/a%2Fb/c?d=e", "hello", "Idempotency-Key", "k", "X-A", "1")
 		q := srv.Requests()[0]
 		assert.Equal(t, 1, q.Number)
 		assert.Equal(t, "PATCH", q.Method)
@@ -164,8 +163,7 @@ func TestLog_connections(t *testing.T) {
 		srv.Client().CloseIdleConnections()
 		other := srv.Transport().Clone()
 		defer other.CloseIdleConnections()
-		_, _, err := send(t, &http.Client{Transport: other}, http.MethodGet, srv.URL, "")
-		require.NoError(t, err)
+		answered(t, &http.Client{Transport: other}, http.MethodGet, srv.URL, "")
 		var got []string
 		for _, q := range srv.Requests() {
 			got = append(got, fmt.Sprint(q.Conn, q.Reused))
@@ -288,8 +286,7 @@ func TestLog_Skew(t *testing.T) {
 		srv.Skew = time.Hour
 		srv.Start(t)
 		for path, date := range map[string]string{"/own": "01:00:00", "/written": "01:00:00", "/": "01:00:00"} {
-			resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL+path, "")
-			require.NoError(t, err)
+			resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL+path, "")
 			assert.Equal(t, "Sat, 01 Jan 2000 "+date+" GMT", resp.Header.Get("Date"), path)
 			if path == "/" {
 				assert.Equal(t, "Sat, 01 Jan 2000 01:01:00 GMT", resp.Header.Get("Retry-After"))
@@ -317,8 +314,7 @@ func TestLog_doesNotChangeRequests(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, sent, got)
 	assert.EqualValues(t, len(sent), log.Requests()[0].BodySize)
-	_, _, err = send(t, srv.Client(), http.MethodGet, srv.URL, "")
-	require.NoError(t, err)
+	answered(t, srv.Client(), http.MethodGet, srv.URL, "")
 	assert.True(t, none)
 	assert.True(t, log.Requests()[1].BodyRead)
 }

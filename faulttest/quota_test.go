@@ -38,8 +38,7 @@ func TestQuota_advertisesTheTruth(t *testing.T) {
 				begin := time.Now()
 				for range 4 {
 					for i := range limit {
-						resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
-						require.NoError(t, err)
+						resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
 						require.Equal(t, 200, resp.StatusCode, "request %d", i)
 						require.Empty(t, resp.Header.Get("Retry-After"))
 						state, ok := ratelimitheader.Parse(resp.Header, time.Now())
@@ -52,8 +51,7 @@ func TestQuota_advertisesTheTruth(t *testing.T) {
 						assert.Equal(t, i == limit-1, state.Exhausted)
 					}
 					// One more request is rejected, with the correct wait.
-					resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
-					require.NoError(t, err)
+					resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
 					require.Equal(t, 429, resp.StatusCode)
 					again, ok := retryafter.Parse(resp.Header, time.Now())
 					require.True(t, ok)
@@ -101,8 +99,7 @@ func TestQuota_windows(t *testing.T) {
 			{40 * time.Second, 200, ""},
 		} {
 			time.Sleep(time.Until(begin.Add(row.at)))
-			resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
-			require.NoError(t, err)
+			resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
 			assert.Equal(t, row.want, resp.StatusCode, row.at)
 			assert.Equal(t, row.again, resp.Header.Get("Retry-After-Ms"), row.at)
 		}
@@ -122,15 +119,13 @@ func TestQuota_defaultsAndOptions(t *testing.T) {
 
 		for _, d := range []faulttest.Dialect{faulttest.GitHub, faulttest.Shopify} {
 			none := faulttest.NewInMemory(t, &faulttest.Quota{Limit: -1, Status: 403, RetryAfterFormat: faulttest.NoRetryAfter, Dialect: d, Name: "x"})
-			resp, _, err := send(t, none.Client(), http.MethodGet, none.URL, "")
-			require.NoError(t, err)
+			resp, _ := answered(t, none.Client(), http.MethodGet, none.URL, "")
 			assert.Equal(t, 403, resp.StatusCode)
 			assert.Empty(t, resp.Header.Get("Retry-After"))
 		}
 
 		next := faulttest.NewInMemory(t, &faulttest.Quota{Limit: 1, Dialect: faulttest.GitHub, Name: "search", Next: faulttest.OK("hi")})
-		resp, text, err := send(t, next.Client(), http.MethodGet, next.URL, "")
-		require.NoError(t, err)
+		resp, text := answered(t, next.Client(), http.MethodGet, next.URL, "")
 		assert.Equal(t, "hi", text)
 		assert.Equal(t, "search", resp.Header.Get("X-Ratelimit-Resource"))
 		assert.Len(t, resp.Header.Values("Date"), 1)

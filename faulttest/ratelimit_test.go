@@ -120,8 +120,7 @@ func TestReply_severalRateLimits(t *testing.T) {
 			{Dialect: d, Name: "tokens", Limit: 1000, Remaining: 7, Reset: time.Minute},
 			{Dialect: d, Name: "requests", Limit: 10, Reset: time.Second},
 		}})
-		resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
-		require.NoError(t, err)
+		resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
 		state, ok := ratelimitheader.Parse(resp.Header, time.Now())
 		require.True(t, ok, d)
 		require.Len(t, state.Dimensions, 2, d)
@@ -158,8 +157,7 @@ func TestRetryAfterFormats(t *testing.T) {
 			t.Parallel()
 			inBubble(t, func(t *testing.T) {
 				srv := faulttest.NewInMemory(t, faulttest.Unavailable(2500*time.Millisecond, row.format))
-				resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
-				require.NoError(t, err)
+				resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
 				assert.Equal(t, 503, resp.StatusCode)
 				assert.Equal(t, row.value, resp.Header.Get(row.field))
 				read, ok := retryafter.Parse(resp.Header, time.Time{})
@@ -192,8 +190,7 @@ func TestReply_resetsInBubble(t *testing.T) {
 					resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
 					require.NoError(t, err)
 					if by == "a quota" { // the first request has used the quota
-						resp, _, err = send(t, srv.Client(), http.MethodGet, srv.URL, "")
-						require.NoError(t, err)
+						resp, _ = answered(t, srv.Client(), http.MethodGet, srv.URL, "")
 						assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
 					}
 					if state, ok := ratelimitheader.Parse(resp.Header, time.Now()); assert.True(t, ok) {
@@ -221,8 +218,7 @@ func TestThrottled(t *testing.T) {
 		srv := &faulttest.Server{Script: faulttest.Throttled(faulttest.GitHub, time.Hour), InMemory: true}
 		srv.Skew = 30 * 365 * 24 * time.Hour
 		srv.Start(t)
-		resp, _, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
-		require.NoError(t, err)
+		resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
 		assert.Equal(t, 429, resp.StatusCode)
 		assert.Empty(t, resp.Header.Get("Retry-After"))
 		state, ok := ratelimitheader.Parse(resp.Header, time.Now())

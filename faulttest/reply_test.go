@@ -374,8 +374,7 @@ func TestRedirect(t *testing.T) {
 			{Route: "/old", Handler: faulttest.Redirect(308, "/new")},
 			{Route: "POST /new", Handler: faulttest.OK("here")},
 		})
-		resp, text, err := send(t, srv.Client(), http.MethodPost, srv.URL+"/old", "hello", "Idempotency-Key", "k")
-		require.NoError(t, err)
+		resp, text := answered(t, srv.Client(), http.MethodPost, srv.URL+"/old", "hello", "Idempotency-Key", "k")
 		assert.Equal(t, "here", text)
 		assert.Equal(t, "/new", resp.Request.URL.Path)
 		srv.AssertKeys(t, 1)
@@ -387,8 +386,7 @@ func TestRedirect(t *testing.T) {
 func TestReply_head(t *testing.T) {
 	t.Parallel()
 	srv := faulttest.New(t, faulttest.OK("12345678"))
-	resp, text, err := send(t, srv.Client(), http.MethodHead, srv.URL, "")
-	require.NoError(t, err)
+	resp, text := answered(t, srv.Client(), http.MethodHead, srv.URL, "")
 	assert.EqualValues(t, 8, resp.ContentLength)
 	assert.Empty(t, text)
 }

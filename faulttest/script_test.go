@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
 )
@@ -115,8 +114,7 @@ func TestRule_Route(t *testing.T) {
 		{"PUT", "/nothing", 200, "", "200"},
 		{"POST", "/charges/", 200, "", "200 no rule"},
 	} {
-		resp, text, err := send(t, srv.Client(), row.method, srv.URL+row.path, "")
-		require.NoError(t, err)
+		resp, text := answered(t, srv.Client(), row.method, srv.URL+row.path, "")
 		assert.Equal(t, row.status, resp.StatusCode, row)
 		assert.Equal(t, row.text, text, row)
 		all := outcomes(&srv.Log)
@@ -131,8 +129,7 @@ func TestRule_invalidRoute(t *testing.T) {
 	script := faulttest.Script{{Route: "GET  no slash"}}
 	srv := faulttest.New(&fake, script)
 	defer srv.Close()
-	resp, text, err := send(t, srv.Client(), http.MethodGet, srv.URL, "")
-	require.NoError(t, err)
+	resp, text := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
 	assert.Equal(t, 500, resp.StatusCode)
 	assert.Contains(t, text, "faulttest: Rule.Route: parsing \"GET  no slash\"")
 	assert.Contains(t, fake.failures(), "faulttest: Rule.Route: parsing \"GET  no slash\"")
@@ -283,8 +280,7 @@ func TestHandlers_withoutLog(t *testing.T) {
 			defer s.Close()
 			var got []int
 			for range 2 {
-				resp, _, err := send(t, s.Client(), http.MethodPost, s.URL, "x", "Idempotency-Key", "k")
-				require.NoError(t, err)
+				resp, _ := answered(t, s.Client(), http.MethodPost, s.URL, "x", "Idempotency-Key", "k")
 				got = append(got, resp.StatusCode)
 			}
 			assert.Equal(t, 503, got[0])
