@@ -414,34 +414,6 @@ func TestCapture_statuses(t *testing.T) {
 	}
 }
 
-// TestCapture_holdsBack: only informational responses are sent before sendResponse. They do not
-// change the real header.
-func TestCapture_holdsBack(t *testing.T) {
-	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
-	w.Header().Set("X-Outer", "1")
-	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
-	defer c.close()
-	c.Header().Set("Location", "/charges/1")
-	c.Header().Del("X-Outer")
-	c.WriteHeader(http.StatusEarlyHints)
-	require.Equal(t, []int{103}, w.codes)
-	c.WriteHeader(http.StatusCreated)
-	write(c, "a")
-	c.Flush()
-	require.NoError(t, c.FlushError())
-	write(c, strings.Repeat("b", 2*testLimit))
-	c.finish()
-	require.Equal(t, []int{103}, w.codes)
-	require.Zero(t, w.Body.Len())
-	require.False(t, w.Flushed)
-	require.Equal(t, http.Header{"X-Outer": {"1"}}, w.Header())
-
-	require.NoError(t, c.sendResponse(w))
-	require.Equal(t, []int{103, 201}, w.codes)
-	require.Equal(t, 1+2*testLimit, w.Body.Len())
-	require.Equal(t, http.Header{"Location": {"/charges/1"}}, w.Header())
-}
-
 // deadlineRecorder also records statuses and deadlines.
 type deadlineRecorder struct {
 	*httptest.ResponseRecorder

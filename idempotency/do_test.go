@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -203,6 +202,7 @@ func TestDo_invalid(t *testing.T) {
 		{"no work", &idempotency.Executor{Store: store}, doID, "", nil, idempotency.Misconfigured},
 		{"no transactions", &idempotency.Executor{Store: new(idempotency.Memory), Options: idempotency.Options{Transactional: true}}, doID, "", work, idempotency.Misconfigured},
 		{"a short lease", &idempotency.Executor{Store: store, Options: idempotency.Options{Lease: 1}}, doID, "", work, idempotency.Misconfigured},
+		{"a TTL below the lease", &idempotency.Executor{Store: store, Options: idempotency.Options{Lease: time.Minute, TTL: time.Second}}, doID, "", work, idempotency.Misconfigured},
 		{"no key", &idempotency.Executor{Store: store}, idempotency.ID{}, "", work, idempotency.Invalid},
 		{"a long key", &idempotency.Executor{Store: store}, idempotency.ID{Key: strings.Repeat("k", 1_000_000)}, "", work, idempotency.Invalid},
 		{"NUL", &idempotency.Executor{Store: store}, idempotency.ID{Key: "a\x00"}, "", work, idempotency.Invalid},
@@ -440,61 +440,6 @@ func TestDo_ambiguousEndIsUnknown(t *testing.T) {
 	}
 }
 
-// A consumer charges a bank, and its context ends before the bank answers. The queue delivers
-// the message again until it is done or unknown. The bank counts the charges.
-func TestDo_chargesOnceOverRedeliveries(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		away  time.Duration // the store, from the charge on
-		limit time.Duration
-		term  time.Duration // until the context of each consumer ends
-	}{
-		{name: "the store is away for 1.5 leases", away: 45 * time.Second},
-		{name: "the limit passes", limit: time.Second},
-		{name: "SIGTERM", term: time.Second},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			var bank int
-			var back time.Time
-			store := faulty(new(idempotency.Memory))
-			var mu sync.Mutex
-			store.chaos = func(string) fault {
-				mu.Lock()
-				defer mu.Unlock()
-				if time.Now().Before(back) {
-					return fault{before: errDown}
-				}
-				return fault{}
-			}
-			x := &idempotency.Executor{Store: store, Options: idempotency.Options{Timeout: row.limit}}
-			var err error
-			for range 100 {
-				ctx, cancel := context.WithCancel(t.Context())
-				if row.term > 0 {
-					time.AfterFunc(row.term, cancel)
-				}
-				_, err = x.Do(ctx, doID, "", func(ctx context.Context) (idempotency.Result, error) {
-					mu.Lock()
-					bank++
-					if bank == 1 {
-						back = time.Now().Add(row.away)
-					}
-					mu.Unlock()
-					<-ctx.Done()
-					return idempotency.Result{}, fmt.Errorf("the bank: %w", ctx.Err())
-				})
-				cancel()
-				if err == nil || errors.Is(err, idempotency.ErrUnknown) {
-					break
-				}
-				time.Sleep(2 * time.Second)
-			}
-			require.ErrorIs(t, err, idempotency.ErrUnknown)
-			assert.Equal(t, 1, bank)
-		})
-	}
-}
-
 func isPermanent(err error) bool {
 	_, ok := errors.AsType[*idempotency.PermanentError](err)
 	return ok
@@ -574,7 +519,9 @@ func TestDo_storeFails(t *testing.T) {
 	}
 }
 
-func TestDo_joined(t *testing.T) {
+// The endings of transactional work. With a store within the caller's transaction, work is transactional
+// for any Options, the caller commits, and nothing that failed is repeated.
+func TestDo_transactional(t *testing.T) {
 	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
 	failed := fmt.Errorf("%w: duplicate key", driver.ErrTransactionFailed)
 	for _, row := range []struct {
@@ -582,25 +529,34 @@ func TestDo_joined(t *testing.T) {
 		rules  []rule
 		work   error
 		keep   bool
+		panics bool
 		err    error
 		sum    int
 		status idempotency.Status // 0: none
 		d      idempotency.Disposition
+		within map[string]int // what follows Begin in a caller's transaction; nil: not tested
 	}{
-		{name: "done", sum: 100, status: idempotency.Completed, d: idempotency.Executed},
-		{name: "final", work: idempotency.Permanent(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed},
+		{name: "done", sum: 100, status: idempotency.Completed, d: idempotency.Executed, within: map[string]int{onCommit: 1}},
+		{
+			name: "final", work: idempotency.Permanent(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed,
+			within: map[string]int{onRefuse: 1},
+		},
 		{
 			name: "final, kept", work: idempotency.Permanent(errWork), keep: true, err: errWork, sum: 100,
-			status: idempotency.FailedFinal, d: idempotency.Executed,
+			status: idempotency.FailedFinal, d: idempotency.Executed, within: map[string]int{onCommit: 1},
 		},
-		{name: "failed", work: errWork, err: errWork, d: idempotency.Released},
+		{name: "failed", work: errWork, err: errWork, d: idempotency.Released, within: map[string]int{onRollback: 1}},
 		{name: "failed, and Keep", work: errWork, keep: true, err: errWork, d: idempotency.Released},
 		{name: "harmless", work: idempotency.Retryable(errWork), err: errWork, d: idempotency.Released},
+		{name: "panics", panics: true, d: idempotency.Panicked, within: map[string]int{onRollback: 1}},
 		{
 			name: "unknown", work: idempotency.ErrUnknown, err: idempotency.ErrUnknown,
 			status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
 		},
-		{name: "not committed", rules: []rule{{onCommit, 1, 0, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed},
+		{
+			name: "not committed", rules: []rule{{onCommit, 1, 0, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed,
+			within: map[string]int{onCommit: 1},
+		},
 		{
 			name: "unheard", rules: []rule{{onCommit, 1, 0, fault{after: errLost}}}, sum: 100,
 			status: idempotency.Completed, d: idempotency.Executed,
@@ -611,51 +567,70 @@ func TestDo_joined(t *testing.T) {
 		},
 		{
 			name: "lease-lost", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
-			err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost,
+			err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost, within: map[string]int{onCommit: 1},
 		},
 		{
 			name: "committed by itself", rules: []rule{{onCommit, 1, 0, fault{before: byItself}}},
-			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
+			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown, within: map[string]int{onCommit: 1},
 		},
 		{
 			name: "committed by itself, and failed", rules: []rule{{onRollback, 1, 0, fault{before: byItself}}}, work: errWork,
 			err: idempotency.ErrUnknown, status: idempotency.Unknown, d: idempotency.OutcomeUnknown,
 		},
 		{name: "the rollback fails", rules: []rule{{onRollback, 1, 0, fault{after: errLost}}}, work: errWork, err: errWork, d: idempotency.StoreFailed},
-		{name: "Begin is down", rules: []rule{{onBegin, 1, always, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed},
+		{
+			name: "Begin is down", rules: []rule{{onBegin, 1, always, fault{before: errDown}}}, err: errDown, d: idempotency.StoreFailed,
+			within: map[string]int{},
+		},
 	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			ledger := newLedger()
-			var remembered hooks
-			x := &idempotency.Executor{
-				Store: faultyTx(ledger, row.rules...), Options: idempotency.Options{Transactional: true}, Trace: remembered.trace(),
+		for _, within := range []bool{false, true} {
+			if within && row.within == nil {
+				continue
 			}
-			result, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
-				tx, err := idempotency.Tx[*ledgerTx](ctx)
-				require.NoError(t, err)
-				require.NoError(t, tx.Add("acct", 100))
-				if row.keep {
-					idempotency.CommitOnFailure(ctx)
+			bubble.Run(t, fmt.Sprint(row.name, ", in the caller's: ", within), func(t *testing.T) {
+				ledger := newLedger()
+				ledger.within = within
+				store := faultyTx(ledger, row.rules...)
+				var remembered hooks
+				x := &idempotency.Executor{Store: store, Options: idempotency.Options{Transactional: !within}, Trace: remembered.trace()}
+				var result idempotency.Result
+				var err error
+				func() {
+					defer func() { assert.Equal(t, row.panics, recover() != nil) }()
+					result, err = x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
+						time.Sleep(10 * time.Minute)
+						require.NoError(t, ctx.Err())
+						tx, err := idempotency.Tx[*ledgerTx](ctx)
+						require.NoError(t, err)
+						require.NoError(t, tx.Add("acct", 100))
+						if row.keep {
+							idempotency.CommitOnFailure(ctx)
+						}
+						if row.panics {
+							panic("test")
+						}
+						return doResult, row.work
+					})
+				}()
+				require.ErrorIs(t, err, row.err)
+				assert.Equal(t, row.err == nil && !row.panics, assert.ObjectsAreEqual(doResult, result))
+				assert.Equal(t, row.sum, ledger.sum("acct"))
+				assert.Zero(t, ledger.transactions())
+				assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
+				unknown := row.status == idempotency.Unknown
+				assert.Equal(t, unknown, errors.Is(err, idempotency.ErrUnknown))
+				if within {
+					row.within[onBegin] = 1
+					assert.Equal(t, row.within, store.counts())
 				}
-				return doResult, row.work
+				if within && unknown {
+					requireRecord(t, ledger, doID, 0) // its transaction is the caller's
+					return
+				}
+				requireRecord(t, ledger, doID, row.status)
+				assert.Equal(t, unknown, len(remembered.unknowns()) == 1)
 			})
-			require.ErrorIs(t, err, row.err)
-			if row.err == nil {
-				assert.Equal(t, doResult, result)
-			} else {
-				assert.Zero(t, result)
-			}
-			assert.Equal(t, row.status == idempotency.Unknown, errors.Is(err, idempotency.ErrUnknown))
-			assert.Equal(t, row.sum, ledger.sum("acct"))
-			assert.Zero(t, ledger.transactions())
-			requireRecord(t, ledger, doID, row.status)
-			assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
-			if row.status == idempotency.Unknown {
-				assert.Len(t, remembered.unknowns(), 1)
-			} else {
-				assert.Empty(t, remembered.unknowns())
-			}
-		})
+		}
 	}
 }
 
@@ -673,90 +648,6 @@ func TestDo_txAfterTheEnd(t *testing.T) {
 		require.NoError(t, err)
 		require.ErrorIs(t, <-late, idempotency.ErrNoTransaction)
 	})
-}
-
-// With a store within the caller's transaction, work is transactional for any Options, and the
-// caller commits.
-func TestDo_withinACallersTransaction(t *testing.T) {
-	byItself := fmt.Errorf("%w: committed by the work", idempotency.ErrUnknown)
-	for _, row := range []struct {
-		name   string
-		rules  []rule
-		fails  error
-		keep   bool
-		panics bool
-		err    error
-		sum    int
-		status idempotency.Status // 0: none
-		d      idempotency.Disposition
-		want   map[string]int
-	}{
-		{
-			name: "done", sum: 100, status: idempotency.Completed, d: idempotency.Executed,
-			want: map[string]int{onBegin: 1, onCommit: 1},
-		},
-		{
-			name: "final", fails: idempotency.Permanent(errWork), err: errWork, status: idempotency.FailedFinal, d: idempotency.Executed,
-			want: map[string]int{onBegin: 1, onRefuse: 1},
-		},
-		{
-			name: "final, kept", fails: idempotency.Permanent(errWork), keep: true, err: errWork, sum: 100,
-			status: idempotency.FailedFinal, d: idempotency.Executed, want: map[string]int{onBegin: 1, onCommit: 1},
-		},
-		{
-			name: "failed", fails: errWork, err: errWork, d: idempotency.Released,
-			want: map[string]int{onBegin: 1, onRollback: 1},
-		},
-		{name: "panics", panics: true, d: idempotency.Panicked, want: map[string]int{onBegin: 1, onRollback: 1}},
-		{
-			// The transaction has failed. A repetition would fail too.
-			name: "the commit fails", rules: []rule{{onCommit, 1, 0, fault{before: errDown}}}, err: errDown,
-			d: idempotency.StoreFailed, want: map[string]int{onBegin: 1, onCommit: 1},
-		},
-		{
-			name: "Begin fails", rules: []rule{{onBegin, 1, 0, fault{before: errDown}}}, err: errDown,
-			d: idempotency.StoreFailed, want: map[string]int{onBegin: 1},
-		},
-		{
-			name: "lease-lost", rules: []rule{{onCommit, 1, 0, fault{before: idempotency.ErrLeaseLost}}},
-			err: idempotency.ErrLeaseLost, d: idempotency.LeaseLost, want: map[string]int{onBegin: 1, onCommit: 1},
-		},
-		{
-			name: "committed by itself", rules: []rule{{onCommit, 1, 0, fault{before: byItself}}},
-			err: idempotency.ErrUnknown, d: idempotency.OutcomeUnknown, want: map[string]int{onBegin: 1, onCommit: 1},
-		},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			ledger := newLedger()
-			ledger.within = true
-			store := faultyTx(ledger, row.rules...)
-			var remembered hooks
-			x := &idempotency.Executor{Store: store, Trace: remembered.trace()}
-			var err error
-			func() {
-				defer func() { assert.Equal(t, row.panics, recover() != nil) }()
-				_, err = x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
-					time.Sleep(10 * time.Minute)
-					require.NoError(t, ctx.Err())
-					tx, err := idempotency.Tx[*ledgerTx](ctx)
-					require.NoError(t, err)
-					require.NoError(t, tx.Add("acct", 100))
-					if row.keep {
-						idempotency.CommitOnFailure(ctx)
-					}
-					if row.panics {
-						panic("test")
-					}
-					return doResult, row.fails
-				})
-			}()
-			require.ErrorIs(t, err, row.err)
-			assert.Equal(t, row.want, store.counts())
-			assert.Equal(t, row.sum, ledger.sum("acct"))
-			requireRecord(t, ledger, doID, row.status)
-			assert.Equal(t, []idempotency.Disposition{row.d}, remembered.dispositions())
-		})
-	}
 }
 
 // Within a caller's transaction, Begin waits for no connection, so it has all the time of its

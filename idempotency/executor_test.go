@@ -162,17 +162,6 @@ func TestStoreThatCannotWrite(t *testing.T) {
 	}
 }
 
-// TestStoreThatIsBusy: the claim is neither repeated nor followed by a read.
-func TestStoreThatIsBusy(t *testing.T) {
-	store := faulty(new(idempotency.Memory), rule{onReserve, 1, always, fault{before: fmt.Errorf("%w: no connection", driver.ErrStoreBusy)}})
-	r := newRig(store, answer(http.StatusCreated, "made"))
-	w := r.post(t)
-	requireProblem(t, w, http.StatusServiceUnavailable, "store")
-	assert.Equal(t, "1", w.Header().Get("Retry-After"))
-	assert.Equal(t, 1, store.count(onReserve))
-	assert.Zero(t, store.count(onLoad))
-}
-
 // conflict is PostgreSQL's error for a serialization failure or a deadlock.
 type conflict struct{ code string }
 

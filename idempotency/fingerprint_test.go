@@ -2,11 +2,8 @@ package idempotency
 
 import (
 	"bytes"
-	"io"
-	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
-	"net/textproto"
 	"slices"
 	"strings"
 	"testing"
@@ -178,26 +175,6 @@ func TestFingerprint_twoContentTypes(t *testing.T) {
 	r := httptest.NewRequest(http.MethodPost, "/", nil)
 	r.Header["Content-Type"] = []string{"application/json", "text/plain"}
 	require.NotEqual(t, RequestFingerprint(r, []byte("{}")), RequestFingerprint(r, []byte("{ }")))
-}
-
-// TestFingerprint_ofWriters: bodies of mime/multipart are compared part by part.
-func TestFingerprint_ofWriters(t *testing.T) {
-	write := func(content string) Fingerprint {
-		var body bytes.Buffer
-		w := multipart.NewWriter(&body)
-		require.NoError(t, w.WriteField("amount", "1999"))
-		part, err := w.CreateFormFile("receipt", `a "quoted" name.pdf`)
-		require.NoError(t, err)
-		_, _ = io.WriteString(part, content)
-		part, err = w.CreatePart(textproto.MIMEHeader{"Content-Type": {"application/json"}, "X-Other": {"1", "2"}})
-		require.NoError(t, err)
-		_, _ = io.WriteString(part, "{}")
-		require.NoError(t, w.Close())
-		return sent(w.FormDataContentType(), body.String()).fingerprint()
-	}
-	first, second := write("--\r\n\r\n--x"), write("--\r\n\r\n--x")
-	require.Equal(t, first, second, "the boundaries differ")
-	require.NotEqual(t, write("a"), write("b"))
 }
 
 // TestFingerprint_ofHostileMultiparts: time in proportion to the body.

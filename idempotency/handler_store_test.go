@@ -409,27 +409,18 @@ func TestReserveHangs(t *testing.T) {
 	}
 }
 
-// A claim that no store accepts is not made twice.
-func TestInvalidClaimIsMadeOnce(t *testing.T) {
-	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, transactional} {
-		store := faultyTx(newLedger())
-		r := newRig(store, answer(http.StatusCreated, ""), change, func(h *idempotency.Handler) {
-			h.Operation = func(*http.Request) string { return "a\x00b" }
-		})
-		requireProblem(t, r.post(t), http.StatusInternalServerError, "misconfigured")
-		assert.Equal(t, 1, store.count(onReserve)+store.count(onBegin))
-	}
-}
-
-// After ErrStoreBusy the claim is not repeated, because that would double the wait.
+// After ErrStoreBusy the claim is not repeated, because that would double the wait, and no read follows.
 func TestBusyStoreIsAskedOnce(t *testing.T) {
 	busy := fault{before: fmt.Errorf("test: after 10s in line: %w", driver.ErrStoreBusy)}
 	for _, change := range []func(*idempotency.Handler){func(*idempotency.Handler) {}, transactional} {
 		store := faultyTx(newLedger(), rule{onReserve, 1, always, busy}, rule{onBegin, 1, always, busy})
 		r := newRig(store, answer(http.StatusCreated, ""), change)
-		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
+		w := r.post(t)
+		requireProblem(t, w, http.StatusServiceUnavailable, "store")
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
 		assert.Equal(t, idempotency.StoreFailed, r.last(t).Disposition)
 		assert.Equal(t, 1, store.count(onReserve)+store.count(onBegin))
+		assert.Zero(t, store.count(onLoad))
 	}
 }
 

@@ -16,8 +16,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -259,52 +257,6 @@ func TestHandler_otherMethodsPassThroughUntouched(t *testing.T) {
 	}
 }
 
-func TestHandler_passThroughStreamsAndHijacks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		streamed := make(chan struct{})
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
-			if req.URL.Path == "/hijack" {
-				conn, _, err := http.NewResponseController(w).Hijack()
-				if assert.NoError(t, err) {
-					_, err = io.WriteString(conn, "HTTP/1.1 299 Mine\r\nContent-Length: 0\r\n\r\n")
-					assert.NoError(t, err)
-					conn.Close()
-				}
-				return
-			}
-			io.WriteString(w, "first\n")
-			assert.NoError(t, http.NewResponseController(w).Flush())
-			<-streamed
-		})
-		s := memhttp.NewServer(t, r)
-		client := &http.Client{Transport: s.Transport()}
-
-		resp, err := client.Get(s.URL)
-		require.NoError(t, err)
-		line, err := bufio.NewReader(resp.Body).ReadString('\n')
-		require.NoError(t, err)
-		assert.Equal(t, "first\n", line)
-		close(streamed)
-		resp.Body.Close()
-
-		resp, err = client.Get(s.URL + "/hijack")
-		require.NoError(t, err)
-		assert.Equal(t, 299, resp.StatusCode)
-		resp.Body.Close()
-	})
-}
-
-func TestHandler_offersNoHijacking(t *testing.T) {
-	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
-		_, _, err := http.NewResponseController(w).Hijack()
-		assert.ErrorIs(t, err, http.ErrNotSupported)
-		_, ok := w.(http.Hijacker)
-		assert.False(t, ok)
-		w.WriteHeader(http.StatusOK)
-	})
-	assert.Equal(t, http.StatusOK, r.post(t).Code)
-}
-
 func TestHandler_operations(t *testing.T) {
 	long := "/" + strings.Repeat("x", 5000)
 	for _, row := range []struct {
@@ -382,16 +334,6 @@ func TestHandler_longPathsAreToldApart(t *testing.T) {
 	for _, end := range []string{"a", "b"} {
 		req := request(t)
 		req.URL.Path = "/" + strings.Repeat("x", 5000) + end
-		assert.Equal(t, http.StatusCreated, serve(r, req).Code)
-	}
-	assert.EqualValues(t, 2, r.executions.Load())
-}
-
-func TestHandler_oneKeyForTwoOperations(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, ""))
-	for _, path := range []string{"/charges", "/refunds"} {
-		req := request(t)
-		req.URL.Path = path
 		assert.Equal(t, http.StatusCreated, serve(r, req).Code)
 	}
 	assert.EqualValues(t, 2, r.executions.Load())
@@ -531,25 +473,6 @@ func TestHandler_duplicateWaitsNoLongerThanItMay(t *testing.T) {
 	})
 }
 
-// A duplicate waits for an execution. If that is released, the duplicate is executed.
-func TestHandler_duplicateTakesItsTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int64
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
-			time.Sleep(10 * time.Second)
-			code := http.StatusCreated
-			if calls.Add(1) == 1 {
-				code = http.StatusServiceUnavailable
-			}
-			w.WriteHeader(code)
-		}, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
-		first := r.goPost(t)
-		synctest.Wait()
-		assert.Equal(t, http.StatusCreated, r.post(t).Code)
-		assert.Equal(t, http.StatusServiceUnavailable, (<-first).Code)
-	})
-}
-
 // The default options: non-transactional, and the work must not be repeated.
 func TestHandler_classifiesStatuses(t *testing.T) {
 	released := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
@@ -619,27 +542,6 @@ func TestHandler_ownPolicy(t *testing.T) {
 	}
 }
 
-// Classify may return each class for any status.
-func TestHandler_unknownByPolicy(t *testing.T) {
-	store := new(idempotency.Memory)
-	r := newRig(store, answer(http.StatusBadGateway, "upstream was cut"), func(h *idempotency.Handler) {
-		h.Classify = func(code int) idempotency.Status {
-			if code == http.StatusBadGateway {
-				return idempotency.Unknown
-			}
-			return 0
-		}
-	})
-	first := r.post(t)
-	assert.Equal(t, http.StatusBadGateway, first.Code)
-	assert.Equal(t, "upstream was cut", first.Body.String())
-	require.Len(t, r.unknowns(), 1)
-	assert.Equal(t, theID, r.unknowns()[0].ID)
-	requireUnknown(t, r)
-	assert.EqualValues(t, 1, r.executions.Load())
-	assert.Len(t, r.unknowns(), 1, "it became unknown once")
-}
-
 // requireUnknown sends the request again. The response must be the problem "unknown".
 func requireUnknown(t *testing.T, r *rig) {
 	t.Helper()
@@ -647,48 +549,6 @@ func requireUnknown(t *testing.T, r *rig) {
 	requireProblem(t, w, http.StatusConflict, "unknown")
 	assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
 	assert.Equal(t, idempotency.OutcomeUnknown, r.last(t).Disposition)
-}
-
-func TestHandler_reconciler(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		settle func(store idempotency.Store, record driver.Record) error
-		code   int
-		body   string
-		runs   int64
-	}{
-		{"it took effect", func(store idempotency.Store, record driver.Record) error {
-			return store.Complete(t.Context(), record.Lease(), driver.Outcome{
-				Status: idempotency.Completed,
-				Result: idempotency.Result{Code: http.StatusCreated, Body: []byte("found at the bank")},
-			})
-		}, http.StatusCreated, "found at the bank", 1},
-		{"it did not", func(store idempotency.Store, record driver.Record) error {
-			return store.Release(t.Context(), record.Lease())
-		}, http.StatusAccepted, "", 2},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			store := new(idempotency.Memory)
-			var calls atomic.Int64
-			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
-				if calls.Add(1) == 1 {
-					panic(http.ErrAbortHandler)
-				}
-				w.WriteHeader(http.StatusAccepted)
-			})
-			_, panicked := servePanicking(r, request(t))
-			require.Equal(t, http.ErrAbortHandler, panicked)
-			requireUnknown(t, r)
-
-			event := r.unknowns()[0]
-			record := mustLoad(t, store, event.ID)
-			require.NoError(t, row.settle(store, record))
-			w := r.post(t)
-			assert.Equal(t, row.code, w.Code)
-			assert.Equal(t, row.body, w.Body.String())
-			assert.Equal(t, row.runs, r.executions.Load())
-		})
-	}
 }
 
 // No response is not a success: frameworks render a handler's error after the middleware
@@ -1068,27 +928,6 @@ func TestHandler_panics(t *testing.T) {
 	}
 }
 
-// After a panic, the next execution has Resumed set, as after a crash.
-func TestHandler_panicIsResumed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var resumed []bool
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
-			e, ok := idempotency.FromContext(req.Context())
-			assert.True(t, ok)
-			resumed = append(resumed, e.Resumed)
-			if !e.Resumed {
-				panic("test")
-			}
-			w.WriteHeader(http.StatusOK)
-		}, takeover(idempotency.Resume))
-		servePanicking(r, request(t))
-		assert.Empty(t, r.unknowns())
-		time.Sleep(time.Second) // not the 30 of a lease
-		assert.Equal(t, http.StatusOK, r.post(t).Code)
-		assert.Equal(t, []bool{false, true}, resumed)
-	})
-}
-
 // If a resumed execution had no effect, the next one has Resumed set too.
 func TestHandler_resumesUntilAnExecutionSucceeds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1310,6 +1149,8 @@ func TestHandler_valid(t *testing.T) {
 	for name, change := range map[string]func(*idempotency.Handler){
 		"no limit":                        func(h *idempotency.Handler) { h.Timeout, h.DuplicateWait, h.MaxSpool = -1, -1, -1 },
 		"a Limit that is below the Lease": func(h *idempotency.Handler) { h.Timeout, h.Lease = time.Second, time.Minute },
+		"a large response":                func(h *idempotency.Handler) { h.MaxResponse = 2 << 30 },
+		"as much in the file as stored":   func(h *idempotency.Handler) { h.MaxResponse, h.MaxSpool = 2<<30, 2<<30 },
 		"another Header":                  func(h *idempotency.Handler) { h.Header = "x-request_id" },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -1328,31 +1169,6 @@ func TestHandler_validateReportsAllErrors(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	require.Len(t, strings.Split(err.Error(), "\n"), 7, "%v", err)
-}
-
-func TestHandler_maxSpoolIsAtLeastMaxResponse(t *testing.T) {
-	for _, spool := range []int64{0, 2 << 30} {
-		h := newRig(new(idempotency.Memory), answer(http.StatusOK, ""))
-		h.MaxResponse, h.MaxSpool = 2<<30, spool
-		require.NoError(t, h.Validate())
-	}
-}
-
-func TestHandler_concurrentFirstRequests(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
-	var wg sync.WaitGroup
-	for range 50 {
-		wg.Go(func() {
-			w := r.post(t)
-			if w.Code != http.StatusConflict {
-				assert.Equal(t, http.StatusCreated, w.Code)
-				assert.Equal(t, "made", w.Body.String())
-			}
-		})
-	}
-	wg.Wait()
-	assert.EqualValues(t, 1, r.executions.Load())
-	assert.Len(t, r.dispositions(), 50)
 }
 
 // A record is kept for the TTL, from the beginning of the execution.

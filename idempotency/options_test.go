@@ -36,12 +36,3 @@ func TestTTLOfLongWorkCountsFromItsEnd(t *testing.T) {
 		})
 	}
 }
-
-func TestOptions_shortTTLIsInvalid(t *testing.T) {
-	x := idempotency.Executor{Store: &idempotency.Memory{}, Options: idempotency.Options{Lease: time.Minute, TTL: time.Second}}
-	_, err := x.Do(t.Context(), idempotency.ID{Key: "1"}, "", func(context.Context) (idempotency.Result, error) {
-		t.Error("executed")
-		return idempotency.Result{}, nil
-	})
-	require.ErrorIs(t, err, idempotency.ErrInvalid)
-}

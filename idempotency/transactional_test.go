@@ -20,64 +20,6 @@ import (
 // This file tests transactional work: that it is one transaction, what is committed and rolled
 // back, and failures of the database during the work.
 
-// The decisions of Begin are answered like those of Reserve, and open no transaction.
-func TestTransactional_decisions(t *testing.T) {
-	work := charge(t, http.StatusCreated)
-	for _, row := range []struct {
-		name   string
-		first  func(*rig, idempotency.Store) // what was there before
-		code   int
-		kind   string // "": a replay
-		d      idempotency.Disposition
-		change func(*http.Request)
-	}{
-		{
-			name: "done", code: http.StatusCreated, d: idempotency.Replayed,
-			first: func(r *rig, _ idempotency.Store) { r.post(t) },
-		},
-		{
-			name: "busy", code: http.StatusConflict, kind: "in-progress", d: idempotency.InProgress,
-			first: func(r *rig, store idempotency.Store) { crash(t, r.Handler, store, request(t)) },
-		},
-		{
-			name: "mismatch", code: http.StatusUnprocessableEntity, kind: "mismatch", d: idempotency.Mismatched,
-			first: func(r *rig, _ idempotency.Store) { serve(r, withBody(request(t), "another")) },
-		},
-		{
-			name: "undecided", code: http.StatusConflict, kind: "unknown", d: idempotency.OutcomeUnknown,
-			first: func(r *rig, store idempotency.Store) {
-				lease := crash(t, r.Handler, store, request(t))
-				require.NoError(t, store.Complete(t.Context(), lease, driver.Outcome{Status: idempotency.Unknown}))
-			},
-		},
-		{
-			name: "unreplayable", code: http.StatusConflict, kind: "unreplayable", d: idempotency.Unreplayable,
-			first: func(r *rig, store idempotency.Store) {
-				lease := crash(t, r.Handler, store, request(t))
-				require.NoError(t, store.Complete(t.Context(), lease, driver.Outcome{Status: driver.CompletedUnreplayable}))
-			},
-		},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			ledger := newLedger()
-			r := newRig(ledger, work, transactional)
-			row.first(r, ledger)
-			runs, sum := r.executions.Load(), ledger.sum("acct")
-			w := r.post(t)
-			if row.kind == "" {
-				assert.Equal(t, "true", w.Header().Get("Idempotency-Replayed"))
-				assert.Equal(t, row.code, w.Code)
-			} else {
-				requireProblem(t, w, row.code, row.kind)
-			}
-			assert.Equal(t, row.d, r.last(t).Disposition)
-			assert.Equal(t, runs, r.executions.Load())
-			assert.Equal(t, sum, ledger.sum("acct"))
-			assert.Zero(t, ledger.transactions())
-		})
-	}
-}
-
 // A duplicate that waits uses no connection. It gets the result, or is executed.
 func TestTransactional_duplicateWaits(t *testing.T) {
 	for _, row := range []struct {
@@ -111,23 +53,6 @@ func TestTransactional_duplicateWaits(t *testing.T) {
 	}
 }
 
-// A duplicate waits no longer than DuplicateWait.
-func TestTransactional_duplicateGetsNoResult(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newLedger()
-		r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
-			time.Sleep(time.Minute)
-			w.WriteHeader(http.StatusCreated)
-		}, transactional, func(h *idempotency.Handler) { h.DuplicateWait = 5 * time.Second })
-		first := r.goPost(t)
-		synctest.Wait()
-		began := time.Now()
-		requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
-		assert.InDelta(t, 5, time.Since(began).Seconds(), 0.3)
-		<-first
-	})
-}
-
 // Transactional work takes two round trips in addition to its own statements.
 func TestTransactional_isOneBeginAndOneCommit(t *testing.T) {
 	for _, row := range []struct {
@@ -155,14 +80,6 @@ func TestTransactional_replayIsOneBegin(t *testing.T) {
 	first := r.post(t)
 	requireReplay(t, first, r.post(t))
 	assert.Equal(t, map[string]int{onBegin: 2, onCommit: 1}, store.counts())
-}
-
-// Work that does not call Tx is recorded too.
-func TestTransactional_withoutTx(t *testing.T) {
-	store := faultyTx(newLedger())
-	r := newRig(store, answer(http.StatusCreated, "made"), transactional)
-	requireReplay(t, r.post(t), r.post(t))
-	assert.Equal(t, 1, store.count(onCommit))
 }
 
 // An early return rolls back, as usual in Go. A 4xx is stored without the writes, unless
@@ -431,27 +348,6 @@ func TestStoreFails_transactionalFailure(t *testing.T) {
 				assert.Zero(t, ledger.transactions())
 			})
 		}
-	}
-}
-
-// The same for the first request alone: the response and the ledger agree at that moment.
-func TestCommit_andLedgerAgree(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		rules  []rule
-		code   int
-		ledger int
-	}{
-		{"committed", nil, 201, 100},
-		{"not committed", []rule{{onCommit, 1, 0, fault{before: errDown}}}, 503, 0},
-		{"committed, unheard", []rule{{onCommit, 1, 0, fault{after: errLost}}}, 201, 100},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			store := faultyTx(newLedger(), row.rules...)
-			w := newRig(store, charge(t, 201), transactional).post(t)
-			assert.Equal(t, row.code, w.Code)
-			assert.Equal(t, row.ledger, store.Store.(*ledgerStore).sum("acct"))
-		})
 	}
 }
 
