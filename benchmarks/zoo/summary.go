@@ -21,9 +21,6 @@ func (t Trial) Line() string {
 		cmp.Or(strings.Join(names, "; "), "holds"), t.Family(), t.Draw)
 }
 
-// nearOracle is the ratio of the draws that keep NearOracle, of those to which it applies.
-const nearOracle = 0.98
-
 // Summary has the misses of trials, by criterion and family.
 type Summary struct {
 	Draws, Missed int
@@ -68,16 +65,6 @@ func Summarize(trials []Trial) Summary {
 	}
 	s.Rejected = float64(rejected) / float64(max(bare, 1))
 	return s
-}
-
-// Passes reports whether all draws keep the criteria, but for 2 % of those of NearOracle.
-func (s Summary) Passes() bool {
-	for c, n := range s.Misses {
-		if n > 0 && (c != NearOracle || float64(n) > (1-nearOracle)*float64(s.Applied[c])) {
-			return false
-		}
-	}
-	return true
 }
 
 // String lists the misses by criterion, and then by family, most misses first.

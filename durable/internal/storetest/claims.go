@@ -29,9 +29,7 @@ func (k *kit) testClaim() {
 	before := []driver.Record{k.must(enqueue(ready)), k.must(enqueue(stray))}
 
 	changes := k.claim(claim("other"), before...)
-	if len(changes) != 2 {
-		k.Fatalf("got %d claimed intents, want 2", len(changes))
-	}
+	k.fatalIf(len(changes) != 2, "got %d claimed intents, want 2", len(changes))
 	for i := range changes {
 		c := &changes[i]
 		switch c.Record.ID {
@@ -39,9 +37,7 @@ func (k *kit) testClaim() {
 			if c.StartedAttempt == nil || c.Record.State != driver.StateSending || c.Record.Worker != "other" {
 				k.Errorf("what is due: %v of %q, begun %+v", c.Record.State, c.Record.Worker, c.StartedAttempt)
 			}
-			if !bytes.Equal(c.Record.Payload, ready.Payload) {
-				k.Errorf("the payload is %q", c.Record.Payload)
-			}
+			k.failIf(!bytes.Equal(c.Record.Payload, ready.Payload), "the payload is %q", c.Record.Payload)
 		case stray.ID:
 			if c.StartedAttempt != nil || c.DeadLettered == nil || c.Record.Reason != driver.ReasonNoGateway {
 				k.Errorf("intent of an unknown gateway: got %v, %q, want dead, %q", c.Record.State, c.Record.Reason, driver.ReasonNoGateway)
@@ -96,9 +92,7 @@ func (k *kit) manyOf(lane driver.QueueKey, n int) []driver.Record {
 			events[i].Intent.Gateway = lane.Gateway
 		}
 		results, err := k.store.Apply(k.ctx(), events)
-		if err != nil {
-			k.Fatalf("Apply: %v", err)
-		}
+		k.fatalIf(err != nil, "Apply: %v", err)
 		for i := range results {
 			if results[i].Err != nil {
 				k.Fatalf("enqueue: %v", results[i].Err)
@@ -131,9 +125,7 @@ func (k *kit) testFairness() {
 	for range 6 {
 		after()
 		changes := k.claim(c)
-		if len(changes) != 1 {
-			k.Fatalf("%d were claimed, want 1", len(changes))
-		}
+		k.fatalIf(len(changes) != 1, "%d were claimed, want 1", len(changes))
 		cursor = changes[0].Record.ID.Scope
 		order = append(order, cursor)
 	}
@@ -175,9 +167,7 @@ func (k *kit) testFairness() {
 // inOrder checks that these intents were claimed, in the order in which they are due.
 func (k *kit) inOrder(got, want []driver.Record) {
 	k.Helper()
-	if len(got) != len(want) {
-		k.Fatalf("%d were claimed, want %d", len(got), len(want))
-	}
+	k.fatalIf(len(got) != len(want), "%d were claimed, want %d", len(got), len(want))
 	for i := range want {
 		if got[i].ID != want[i].ID {
 			k.Errorf("claim %d is of what is due at %v, want at %v", i, got[i].NextAt, want[i].NextAt)
@@ -232,9 +222,7 @@ func (k *kit) shuffled(scope string) []driver.Record {
 			events = append(events, enqueue(in))
 		}
 		results, err := k.store.Apply(k.ctx(), events)
-		if err != nil {
-			k.Fatalf("Apply: %v", err)
-		}
+		k.fatalIf(err != nil, "Apply: %v", err)
 		first, second, third, fourth := results[1].Record, results[3].Record, results[0].Record, results[2].Record
 		if first.NextAt.Before(second.NextAt) && second.NextAt.Before(third.NextAt) {
 			return []driver.Record{first, second, third, fourth}
@@ -249,9 +237,7 @@ func (k *kit) shuffled(scope string) []driver.Record {
 func (k *kit) now() time.Time {
 	k.Helper()
 	stats, err := k.store.Stats(k.ctx())
-	if err != nil {
-		k.Fatalf("Stats: %v", err)
-	}
+	k.fatalIf(err != nil, "Stats: %v", err)
 	return stats.Now
 }
 
@@ -263,25 +249,19 @@ func (k *kit) testClock() {
 		c := claim("w")
 		c.Limit = 1
 		claimed, err := k.store.Claim(k.ctx(), c)
-		if err != nil || len(claimed.Changes) != 1 {
-			k.Fatalf("Claim: %d, %v", len(claimed.Changes), err)
-		}
+		k.fatalIf(err != nil || len(claimed.Changes) != 1, "Claim: %d, %v", len(claimed.Changes), err)
 		if at := claimed.Changes[0].Record.ClaimedAt; !at.Equal(claimed.Now) {
 			k.Errorf("claimed at %v, by a claim at %v", at, claimed.Now)
 		}
 		beat, err := k.again.Heartbeat(k.ctx(), "w", time.Hour)
-		if err != nil {
-			k.Fatalf("Beat: %v", err)
-		}
+		k.fatalIf(err != nil, "Beat: %v", err)
 		times = append(times, claimed.Now, beat, k.now())
 	}
 	if !slices.IsSortedFunc(times, time.Time.Compare) || times[len(times)-1].Sub(times[0]) > patience {
 		k.Errorf("successive verbs returned the times %v", times)
 	}
 	for _, at := range times {
-		if at.Location() != time.UTC {
-			k.Errorf("%v is not in UTC", at)
-		}
+		k.failIf(at.Location() != time.UTC, "%v is not in UTC", at)
 	}
 }
 
@@ -361,9 +341,7 @@ func (k *kit) testGateways() {
 			for _, change := range k.claim(c) {
 				got[driver.QueueKeyOf(&change.Record)]++
 			}
-			if !maps.Equal(got, row.want) {
-				k.Errorf("claimed %v, want %v", got, row.want)
-			}
+			k.failIf(!maps.Equal(got, row.want), "claimed %v, want %v", got, row.want)
 		})
 	}
 }
@@ -396,9 +374,7 @@ func (k *kit) testStats() {
 	if s := after.States; s[driver.StatePending] != 3 || s[driver.StateSending] != 1 || s[driver.StateCanceled] != 1 || after.Due != 3 || after.Workers != 1 {
 		k.Errorf("Stats: %+v", after)
 	}
-	if after.Now.Before(before.Now) {
-		k.Errorf("Stats at %v, and then at %v", before.Now, after.Now)
-	}
+	k.failIf(after.Now.Before(before.Now), "Stats at %v, and then at %v", before.Now, after.Now)
 	// The intent of a dead worker is not being sent.
 	if _, err := k.store.Heartbeat(k.ctx(), "w", time.Millisecond); err != nil {
 		k.Fatal(err)

@@ -43,9 +43,7 @@ func (k *kit) testEnqueue() {
 		enqueue(a), enqueue(a), enqueue(wrong), enqueue(late), enqueue(b), event(driver.EventCancel, b.ID),
 		event(driver.EventCancel, late.ID),
 	})
-	if err != nil {
-		k.Fatalf("Apply: %v", err)
-	}
+	k.fatalIf(err != nil, "Apply: %v", err)
 	for i, want := range []struct {
 		step driver.Step
 		err  error
@@ -131,14 +129,10 @@ func (k *kit) testValues() {
 	r = k.must(finish(&r, driver.Outcome{
 		Class: driver.ClassFailed, Code: foul, Reference: foul, Status: math.MaxInt32, Err: errors.New(foul), //nolint:err113 // as gateways do
 	}, driver.Decision{Reason: foul, Action: driver.Bury}))
-	if r.State != driver.StateDead {
-		k.Errorf("it is %v, want dead", r.State)
-	}
+	k.failIf(r.State != driver.StateDead, "it is %v, want dead", r.State)
 	r = k.claimOne(k.must(enqueue(intent("words"))))
 	r = k.must(finish(&r, driver.Outcome{Class: driver.ClassSucceeded, Code: "ok", Reference: "ch_1", Result: all}, driver.Decision{}))
-	if !bytes.Equal(r.Result, all) || r.Reference != "ch_1" {
-		k.Errorf("the result is %q, the reference %q", r.Result, r.Reference)
-	}
+	k.failIf(!bytes.Equal(r.Result, all) || r.Reference != "ch_1", "the result is %q, the reference %q", r.Result, r.Reference)
 }
 
 func (k *kit) testInvalid() {
@@ -171,9 +165,7 @@ func (k *kit) testInvalid() {
 		"Find of nothing": second(k.store.Find(ctx, idempotency.ID{})),
 		"journal":         second(k.store.Attempts(ctx, idempotency.ID{})),
 	} {
-		if !errors.Is(err, driver.ErrInvalid) {
-			k.Errorf("%s: %v, want ErrInvalid", name, err)
-		}
+		k.failIf(!errors.Is(err, driver.ErrInvalid), "%s: %v, want ErrInvalid", name, err)
 	}
 	if stats, err := k.store.Stats(ctx); err != nil || len(stats.States) != 0 {
 		k.Errorf("something was stored: %+v, %v", stats, err)
@@ -198,13 +190,9 @@ func (k *kit) testCanceled() {
 		"Stats":    second(k.store.Stats(ctx)),
 		"Sweep":    second(k.store.Sweep(ctx, 0, 1)),
 	} {
-		if !errors.Is(err, context.Canceled) {
-			k.Errorf("%s: %v, want context.Canceled", name, err)
-		}
+		k.failIf(!errors.Is(err, context.Canceled), "%s: %v, want context.Canceled", name, err)
 	}
-	if k.look(in.ID) != nil {
-		k.Error("something was stored")
-	}
+	k.failIf(k.look(in.ID) != nil, "something was stored")
 }
 
 // testWithTx (D6): the events of an outbox commit and roll back with its transaction.
@@ -240,12 +228,8 @@ func (k *kit) testWithTx() {
 			}
 			return fail
 		})
-		if !errors.Is(err, fail) {
-			k.Fatalf("%s: %v", name, err)
-		}
-		if receipt.ID != in.ID || receipt.Existing || receipt.State != driver.StatePending {
-			k.Errorf("%s: the receipt is %+v", name, receipt)
-		}
+		k.fatalIf(!errors.Is(err, fail), "%s: %v", name, err)
+		k.failIf(receipt.ID != in.ID || receipt.Existing || receipt.State != driver.StatePending, "%s: the receipt is %+v", name, receipt)
 		if there := k.look(in.ID) != nil; there != (fail == nil) {
 			k.Errorf("%s: it is there: %v", name, there)
 		}

@@ -70,14 +70,10 @@ func (k *kit) testErase() {
 				k.Errorf("%s: payload %q, result %q", row.name, got.Payload, got.Result)
 			}
 			for _, a := range k.attempts[in.ID] { // these are what the store has: see checkStored
-				if a.Error != "" {
-					k.Errorf("%s: the journal has the text %q", row.name, a.Error)
-				}
+				k.failIf(a.Error != "", "%s: the journal has the text %q", row.name, a.Error)
 			}
 			for _, l := range k.letters[in.ID] {
-				if l.RedrivenAt.IsZero() || l.By != "ann" || l.Note != "" && l.Note != driver.NoteErased {
-					k.Errorf("%s: a letter is %+v", row.name, l)
-				}
+				k.failIf(l.RedrivenAt.IsZero() || l.By != "ann" || l.Note != "" && l.Note != driver.NoteErased, "%s: a letter is %+v", row.name, l)
 			}
 		}
 		last := k.attempts[in.ID][len(k.attempts[in.ID])-1]
@@ -93,9 +89,7 @@ func (k *kit) testErase() {
 	declined := finish(&r, outcome(driver.ClassDeclined), driver.Decision{Action: driver.Bury})
 	redrive, cancel := event(driver.EventRedrive, r.ID), event(driver.EventCancel, r.ID)
 	results, err := k.store.Apply(k.ctx(), []driver.Event{declined, redrive, cancel, event(driver.EventErase, r.ID)})
-	if err != nil {
-		k.Fatalf("Apply: %v", err)
-	}
+	k.fatalIf(err != nil, "Apply: %v", err)
 	for i := range results {
 		if results[i].Err != nil {
 			k.Fatalf("event %d: %v", i, results[i].Err)

@@ -42,9 +42,7 @@ func (k *kit) testHold() {
 		k.Errorf("an intent of a held gateway was claimed by its ID")
 	}
 	claimed, err := k.store.Claim(k.ctx(), c)
-	if err != nil || !slices.Equal(claimed.Held, []string{gateway}) {
-		k.Errorf("held: %v, %v", claimed.Held, err)
-	}
+	k.failIf(err != nil || !slices.Equal(claimed.Held, []string{gateway}), "held: %v, %v", claimed.Held, err)
 	if after := k.look(held[0].ID); diff(after, &held[0]) != "" {
 		k.Errorf("the hold changed an intent: %s", diff(after, &held[0]))
 	}

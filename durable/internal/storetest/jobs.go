@@ -24,18 +24,14 @@ func (k *kit) dead(n int) (ids []driver.Record) {
 func (k *kit) open() []driver.DeadLetter {
 	k.Helper()
 	open, err := k.store.DeadLetters(k.ctx(), driver.Filter{}, nil, 10000)
-	if err != nil {
-		k.Fatalf("DeadLetters: %v", err)
-	}
+	k.fatalIf(err != nil, "DeadLetters: %v", err)
 	return open
 }
 
 func (k *kit) addJob(job driver.Job) driver.Job {
 	k.Helper()
 	job, err := k.store.AddJob(k.ctx(), job)
-	if err != nil {
-		k.Fatalf("AddJob: %v", err)
-	}
+	k.fatalIf(err != nil, "AddJob: %v", err)
 	return job
 }
 
@@ -43,9 +39,7 @@ func (k *kit) addJob(job driver.Job) driver.Job {
 func (k *kit) workJob(handle, limit int) driver.Job {
 	k.Helper()
 	job, changes, err := k.handle(handle).WorkJob(k.ctx(), limit)
-	if err != nil {
-		k.Fatalf("WorkJob: %v", err)
-	}
+	k.fatalIf(err != nil, "WorkJob: %v", err)
 	for i := range changes {
 		c := &changes[i]
 		c.Record.Payload = intent("").Payload
@@ -87,9 +81,7 @@ func (k *kit) testJobs() {
 	}
 	request.Filter.Code = "code"
 	other := k.addJob(request)
-	if other.ID == job.ID {
-		k.Error("another filter joins")
-	}
+	k.failIf(other.ID == job.ID, "another filter joins")
 	k.checkJobs(10, other, job)
 	k.checkJobs(1, other)
 	k.checkJobs(0)

@@ -121,9 +121,7 @@ func (k *kit) apply(e driver.Event) driver.Result {
 	k.Helper()
 	before := k.look(e.ID())
 	results, err := k.store.Apply(k.ctx(), []driver.Event{e})
-	if err != nil || len(results) != 1 {
-		k.Fatalf("Apply: %d results, %v", len(results), err)
-	}
+	k.fatalIf(err != nil || len(results) != 1, "Apply: %d results, %v", len(results), err)
 	k.checkResult(before, e, &results[0])
 	return results[0]
 }
@@ -132,9 +130,7 @@ func (k *kit) apply(e driver.Event) driver.Result {
 func (k *kit) must(e driver.Event) driver.Record {
 	k.Helper()
 	result := k.apply(e)
-	if result.Err != nil {
-		k.Fatalf("%v of an intent that is %v: got %v, want success", e.Kind, result.Before, result.Err)
-	}
+	k.fatalIf(result.Err != nil, "%v of an intent that is %v: got %v, want success", e.Kind, result.Before, result.Err)
 	return result.Record
 }
 
@@ -145,9 +141,7 @@ func (k *kit) look(id idempotency.ID) *driver.Record {
 	if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrInvalid) {
 		return nil
 	}
-	if err != nil {
-		k.Fatalf("Find: %v", err)
-	}
+	k.fatalIf(err != nil, "Find: %v", err)
 	return &record
 }
 
@@ -160,9 +154,7 @@ func (k *kit) checkResult(before *driver.Record, e driver.Event, got *driver.Res
 		now = time.Now() // nothing was written, so the time is not known
 	}
 	want, err := driver.Decide(before, &e, now)
-	if fmt.Sprint(got.Err) != fmt.Sprint(err) {
-		k.Fatalf("%v: the error is %v, but Decide says %v", e.Kind, got.Err, err)
-	}
+	k.fatalIf(fmt.Sprint(got.Err) != fmt.Sprint(err), "%v: the error is %v, but Decide says %v", e.Kind, got.Err, err)
 	complete(&got.Record, &want.Record)
 	if d := diff(got.Change, want); d != "" {
 		k.Fatalf("%v of one that was %v is not as Decide says:\n%s", e.Kind, got.Before, d)
@@ -229,18 +221,14 @@ func (k *kit) checkStored(want *driver.Record) {
 		k.Fatalf("Find differs from the result of the verb:\n%s", d)
 	}
 	attempts, err := k.again.Attempts(k.ctx(), want.ID)
-	if err != nil {
-		k.Fatalf("Attempts: %v", err)
-	}
+	k.fatalIf(err != nil, "Attempts: %v", err)
 	if d := diff(attempts, k.attempts[want.ID]); d != "" {
 		k.Fatalf("Attempts differ from the results of the verbs:\n%s", d)
 	}
 	letters, err := k.again.DeadLetters(k.ctx(), driver.Filter{
 		Scope: want.ID.Scope, Operation: want.ID.Operation, Key: want.ID.Key, IncludeResolved: true,
 	}, nil, 1000)
-	if err != nil {
-		k.Fatalf("DeadLetters: %v", err)
-	}
+	k.fatalIf(err != nil, "DeadLetters: %v", err)
 	if d := diff(letters, k.letters[want.ID]); d != "" {
 		k.Fatalf("DeadLetters differ from the results of the verbs:\n%s", d)
 	}
@@ -250,9 +238,7 @@ func (k *kit) checkStored(want *driver.Record) {
 func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 	k.Helper()
 	claimed, err := k.store.Claim(k.ctx(), c)
-	if err != nil {
-		k.Fatalf("Claim: %v", err)
-	}
+	k.fatalIf(err != nil, "Claim: %v", err)
 	if least := c.Lease * 9 / 10; claimed.Lease != 0 && claimed.Lease < least {
 		k.Errorf("a claim gives a lease of %v, want %v at least", claimed.Lease, least)
 	}
@@ -280,10 +266,24 @@ func (k *kit) claimOne(before driver.Record) driver.Record {
 	c := claim(worker)
 	c.ID = &before.ID
 	changes := k.claim(c, before)
-	if len(changes) != 1 {
-		k.Fatalf("Claim: %d changes, want 1; it is %v, due at %v", len(changes), before.State, before.NextAt)
-	}
+	k.fatalIf(len(changes) != 1, "Claim: %d changes, want 1; it is %v, due at %v", len(changes), before.State, before.NextAt)
 	return changes[0].Record
+}
+
+// failIf reports an error if wrong is true, and goes on.
+func (k *kit) failIf(wrong bool, format string, args ...any) {
+	if wrong {
+		k.Helper()
+		k.Errorf(format, args...)
+	}
+}
+
+// fatalIf reports an error if wrong is true, and ends the test.
+func (k *kit) fatalIf(wrong bool, format string, args ...any) {
+	if wrong {
+		k.Helper()
+		k.Fatalf(format, args...)
+	}
 }
 
 // together calls f with 0 to n-1, all at the same time, and waits for them.
@@ -304,9 +304,7 @@ func together(n int, f func(i int)) {
 func (k *kit) eventually(what string, f func() bool) {
 	k.Helper()
 	for deadline := time.Now().Add(patience); !f(); _ = sleep.Context(k.Context(), 5*time.Millisecond) {
-		if time.Now().After(deadline) {
-			k.Fatalf("waited %v for %s", patience, what)
-		}
+		k.fatalIf(time.Now().After(deadline), "waited %v for %s", patience, what)
 	}
 }
 

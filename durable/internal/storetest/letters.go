@@ -84,9 +84,7 @@ func checkPages[T any](k *kit, name string, all []T, f driver.Filter, matches fu
 				after = &got[len(got)-1]
 			}
 			page, err := read(f, after)
-			if err != nil || len(page) > 4 {
-				k.Fatalf("%s: a page of %d, %v", name, len(page), err)
-			}
+			k.fatalIf(err != nil || len(page) > 4, "%s: a page of %d, %v", name, len(page), err)
 			got = append(got, page...)
 			if len(page) < 4 || len(got) > len(all) {
 				break
@@ -119,9 +117,7 @@ func (k *kit) testLettersAtOnce() {
 		}
 	}
 	results, err := k.store.Apply(k.ctx(), events)
-	if err != nil {
-		k.Fatalf("Apply: %v", err)
-	}
+	k.fatalIf(err != nil, "Apply: %v", err)
 	var all []driver.DeadLetter
 	for i := range results {
 		if results[i].Err != nil {

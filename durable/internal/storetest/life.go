@@ -53,9 +53,7 @@ func (k *kit) reachWith(in driver.Intent, state driver.State, doubt bool) driver
 		r = k.must(event(driver.EventCancel, r.ID))
 	default:
 	}
-	if r.State != state || r.InDoubt != doubt {
-		k.Fatalf("it is %v, doubt %v, want %v, %v", r.State, r.InDoubt, state, doubt)
-	}
+	k.fatalIf(r.State != state || r.InDoubt != doubt, "it is %v, doubt %v, want %v, %v", r.State, r.InDoubt, state, doubt)
 	return r
 }
 
@@ -179,9 +177,7 @@ func (k *kit) reap() []driver.Change {
 	var all []driver.Change
 	for {
 		changes, err := k.store.Reap(k.ctx(), 3)
-		if err != nil || len(changes) > 3 {
-			k.Fatalf("Reap: %d changes, %v, want 3 at most", len(changes), err)
-		}
+		k.fatalIf(err != nil || len(changes) > 3, "Reap: %d changes, %v, want 3 at most", len(changes), err)
 		for i := range changes {
 			c := &changes[i]
 			if !c.Before.Held() || c.Record.State != driver.StateUnknown || c.Record.Worker != "" || !c.Record.InDoubt || c.FinishedAttempt == nil {
@@ -223,9 +219,7 @@ func (k *kit) testWorkers() {
 		lost = append(lost, k.reap()...)
 		return len(lost) > 0
 	})
-	if len(lost) != 7 {
-		k.Errorf("%d were reaped, want 7", len(lost))
-	}
+	k.failIf(len(lost) != 7, "%d were reaped, want 7", len(lost))
 	for i := range lost {
 		if lost[i].Record.NextAt.After(lost[i].Record.UpdatedAt) {
 			k.Errorf("it is due %v later, want at once", lost[i].Record.NextAt.Sub(lost[i].Record.UpdatedAt))
@@ -270,9 +264,7 @@ func (k *kit) testSweep() {
 	sweep := func(ttl time.Duration, limit int) int {
 		k.Helper()
 		n, err := k.store.Sweep(k.ctx(), ttl, limit)
-		if err != nil {
-			k.Fatalf("Sweep: %v", err)
-		}
+		k.fatalIf(err != nil, "Sweep: %v", err)
 		return n
 	}
 	if n := sweep(time.Hour, 10); n != 0 {
@@ -309,9 +301,7 @@ func (k *kit) testSweepAge() {
 		young := k.reach(driver.StateCanceled, false)
 		ttl := k.now().Sub(old.UpdatedAt) - time.Millisecond
 		n, err := k.store.Sweep(k.ctx(), ttl, 10)
-		if err != nil {
-			k.Fatalf("Sweep: %v", err)
-		}
+		k.fatalIf(err != nil, "Sweep: %v", err)
 		if k.now().Sub(young.UpdatedAt) >= ttl {
 			// Too slow: the younger intent may be old enough now, and must not be counted next time.
 			if _, err := k.store.Sweep(k.ctx(), 0, 10); err != nil {
@@ -342,13 +332,9 @@ func (k *kit) testDeadline() {
 		k.Errorf("the same again, past its deadline: %+v, %v", result.Receipt(), result.Err)
 	}
 	r = k.claimOne(r)
-	if r.State != driver.StateDead || r.Reason != driver.ReasonDeadline {
-		k.Fatalf("it is %v, %q", r.State, r.Reason)
-	}
+	k.fatalIf(r.State != driver.StateDead || r.Reason != driver.ReasonDeadline, "it is %v, %q", r.State, r.Reason)
 	r = k.must(event(driver.EventRedrive, r.ID))
-	if !r.Deadline.IsZero() {
-		k.Errorf("redriven, it has the deadline %v", r.Deadline)
-	}
+	k.failIf(!r.Deadline.IsZero(), "redriven, it has the deadline %v", r.Deadline)
 }
 
 // apply2 is apply after the intent's journal and dead letters were deleted.

@@ -94,9 +94,7 @@ func (k *kit) testIntentsAtOnce() {
 		}
 	}
 	results, err := k.store.Apply(k.ctx(), events)
-	if err != nil {
-		k.Fatalf("Apply: %v", err)
-	}
+	k.fatalIf(err != nil, "Apply: %v", err)
 	var all []driver.Record
 	for i := range results {
 		results[i].Record.Payload = nil

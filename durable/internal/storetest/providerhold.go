@@ -87,9 +87,7 @@ func (k *kit) testProviderHold() {
 			for _, key := range row.want {
 				want[key] = 2
 			}
-			if !maps.Equal(got, want) {
-				k.Errorf("claimed %v, want %v", got, want)
-			}
+			k.failIf(!maps.Equal(got, want), "claimed %v, want %v", got, want)
 			k.checkWaits(row.holds, claimed.Waiting)
 		})
 	}
@@ -115,13 +113,9 @@ func (k *kit) testProviderHoldShare() {
 func (k *kit) checkWaits(want int, waiting []driver.Hold) {
 	k.Helper()
 	holds, err := k.again.Holds(k.ctx())
-	if err != nil || len(holds) != want {
-		k.Errorf("Holds: %+v, %v, want %d", holds, err, want)
-	}
+	k.failIf(err != nil || len(holds) != want, "Holds: %+v, %v, want %d", holds, err, want)
 	holds = slices.DeleteFunc(holds, func(h driver.Hold) bool { return !h.Provider })
-	if !slices.Equal(holds, waiting) {
-		k.Errorf("the claim has the provider's holds %+v, want %+v", waiting, holds)
-	}
+	k.failIf(!slices.Equal(holds, waiting), "the claim has the provider's holds %+v, want %+v", waiting, holds)
 	for i := range holds {
 		if h := &holds[i]; h.Gateway != gateway || h.Note != "429" || h.By != "" || h.Until.Sub(h.Since) < 59*time.Minute || h.Since.Location() != time.UTC {
 			k.Errorf("Holds: %+v", *h)
@@ -166,9 +160,7 @@ func (k *kit) testProviderHoldQueries() {
 	allow(&c, func(a *driver.Allowance) { a.CanQuery, a.Limit = true, 1 })
 	for _, want := range []int{1, 1, 0} {
 		got := k.claim(c, queries...)
-		if len(got) != want || want > 0 && got[0].Record.State != driver.StateQuerying {
-			k.Fatalf("%d were claimed, want %d status queries", len(got), want)
-		}
+		k.fatalIf(len(got) != want || want > 0 && got[0].Record.State != driver.StateQuerying, "%d were claimed, want %d status queries", len(got), want)
 	}
 }
 

@@ -29,13 +29,9 @@ func (k *kit) raceEnqueue() {
 			events[j] = enqueue(intents[(j*7+i*3)%raceIDs])
 		}
 		results, err := k.handle(i).Apply(ctx, events)
-		if err != nil {
-			k.Errorf("Apply: %v", err)
-		}
+		k.failIf(err != nil, "Apply: %v", err)
 		for _, r := range results {
-			if r.Err != nil {
-				k.Errorf("enqueue: %v", r.Err)
-			}
+			k.failIf(r.Err != nil, "enqueue: %v", r.Err)
 			if r.Step == driver.StepInsert {
 				inserted.Add(1)
 			}
@@ -82,9 +78,7 @@ func (k *kit) raceClaim() {
 	for _, change := range k.claim(claim("last")) {
 		owners[change.Record.ID] = "last"
 	}
-	if len(owners) != k.Rows/5*5 {
-		k.Errorf("%d were claimed, want %d", len(owners), k.Rows/5*5)
-	}
+	k.failIf(len(owners) != k.Rows/5*5, "%d were claimed, want %d", len(owners), k.Rows/5*5)
 	for id, owner := range owners {
 		if r := k.look(id); r.Worker != owner || r.Generation != 1 || r.Attempts != 1 {
 			k.Errorf("claimed by %s, but it is %v of %q, generation %d", owner, r.State, r.Worker, r.Generation)
@@ -111,9 +105,7 @@ func (k *kit) raceFinish() {
 		if i >= 2*raceIDs {
 			for {
 				changes, err := k.handle(i).Reap(ctx, 3)
-				if err != nil {
-					k.Errorf("Reap: %v", err)
-				}
+				k.failIf(err != nil, "Reap: %v", err)
 				for _, c := range changes {
 					wrote[place[c.Record.ID]].Add(1)
 				}
@@ -173,8 +165,6 @@ func (k *kit) raceRedrive() {
 	}
 	for i := range dead {
 		r := k.look(dead[i].ID)
-		if r.State != driver.StateWaiting {
-			k.Errorf("it is %v, want waiting", r.State)
-		}
+		k.failIf(r.State != driver.StateWaiting, "it is %v, want waiting", r.State)
 	}
 }
