@@ -12,57 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/resilienthttp/resilienthttp/faulttest"
 )
-
-// phase is a part of the run. The loads are multiples of the capacity.
-type phase struct {
-	name       string
-	shop, bulk float64
-	slower     int64 // the API takes this many times as long
-}
-
-// Clients with three phases of load, in virtual time: a slow machine would change their rates.
-func TestFleet(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, checkFleet)
-}
-
-func checkFleet(t *testing.T) {
-	const workers, service = 4, 40 * time.Millisecond
-	capacity := workers / service.Seconds()
-	charges := newCharges(workers, service)
-	g, err := newGateway(charges, int(capacity))
-	require.NoError(t, err)
-	server := faulttest.NewInMemory(t, g.handler())
-	defer server.Close()
-	var counts counters
-	fleet := newFleet(server, &counts)
-	defer fleet.close()
-
-	ended := map[string]figures{}
-	for _, p := range []phase{
-		{name: "half load", shop: 0.5},
-		{name: "slow API", shop: 0.75, slower: 3},
-		{name: "noisy tenant", shop: 0.5, bulk: 3},
-	} {
-		before := counts.read()
-		charges.slower.Store(p.slower)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		fleet.send(ctx, p.shop*capacity, capacity/4, p.bulk*capacity)
-		cancel()
-		ended[p.name] = counts.read().since(before)
-	}
-	all, slow, noisy := counts.read(), ended["slow API"], ended["noisy tenant"]
-	require.Equal(t, 1, charges.maxPerKey(), "charges with one key")
-	require.Positive(t, sum(all.shed))
-	require.Positive(t, all.served[critical])
-	require.Zero(t, sum(all.throttled)-all.throttled[scraper], "clients that follow their quotas got 429")
-	require.GreaterOrEqual(t, slow.success(critical), slow.success(batch), "critical calls have precedence")
-	require.Greater(t, noisy.success(standard), noisy.success(bulk), "the priority header of bulk is ignored")
-	require.Positive(t, noisy.shed[bulk])
-}
 
 // Each handler rejects a request before the next handlers see it.
 func TestHandler_order(t *testing.T) {
