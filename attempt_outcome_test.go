@@ -16,11 +16,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,13 +100,6 @@ func TestBadBases(t *testing.T) {
 		_, err = (&resilienthttp.Transport{Base: script(failing(listError{"a", "b"}))}).RoundTrip(get(t).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
 	})
-	t.Run("panics", func(t *testing.T) {
-		// All permits are returned: see TestPanic_releasesPermits.
-		base := script(panicking("boom"), status(200))
-		tr := &resilienthttp.Transport{Base: base}
-		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
-		readAll(t, roundTrip(t, tr, get(t)))
-	})
 	bubble.Run(t, "panics in a retry", func(t *testing.T) {
 		base := script(status(503), panicking("boom"), status(200))
 		tr := &resilienthttp.Transport{Base: base, Budget: tokens(1)}
@@ -116,38 +107,8 @@ func TestBadBases(t *testing.T) {
 		base.requireBalance(t)
 		readAll(t, roundTrip(t, tr, get(t)))
 	})
-	bubble.Run(t, "ends its goroutine", func(t *testing.T) {
-		base := script(func(*http.Request) (*http.Response, error) { runtime.Goexit(); return nil, nil }, status(200))
-		tr := &resilienthttp.Transport{Base: base}
-		done, req := make(chan bool), get(t)
-		go func() {
-			defer close(done)
-			_, _ = tr.RoundTrip(req)
-			done <- true
-		}()
-		require.False(t, <-done)
-		readAll(t, roundTrip(t, tr, get(t)))
-	})
-	bubble.Run(t, "a hedge panics, and the first copy answers", func(t *testing.T) {
-		base := script(after(2*time.Second, status(200)), panicking("boom"))
-		resp, err := (&resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}).RoundTrip(get(t))
-		require.NoError(t, err)
-		require.Equal(t, 200, resp.StatusCode)
-		readAll(t, resp)
-	})
 	t.Run("the hooks of a hedge panic, and the first copy answers", func(t *testing.T) {
-		boom := func(a *resilienthttp.Attempt) {
-			if a.Hedge {
-				panic("boom")
-			}
-		}
 		for name, arrange := range map[string]func(*resilienthttp.Transport, *http.Request){
-			"Classify": func(tr *resilienthttp.Transport, _ *http.Request) {
-				tr.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict { boom(a); return 0 }
-			},
-			"AttemptStart": func(tr *resilienthttp.Transport, _ *http.Request) {
-				tr.Trace = &resilienthttp.Trace{AttemptStart: boom}
-			},
 			"OnChange": func(tr *resilienthttp.Transport, _ *http.Request) {
 				tr.Breaker = nervous(time.Hour)
 				tr.Breaker.OnChange = func(resilienthttp.BreakerChange) { panic("boom") }
@@ -168,14 +129,6 @@ func TestBadBases(t *testing.T) {
 				base.requireBalance(t)
 			})
 		}
-	})
-	bubble.Run(t, "the first copy panics beside a hedge", func(t *testing.T) {
-		base := script(func(*http.Request) (*http.Response, error) {
-			time.Sleep(2 * time.Second)
-			panic("boom")
-		}, hanging)
-		tr := &resilienthttp.Transport{Base: base, Hedge: &resilienthttp.Hedge{Delay: time.Second}}
-		require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t)) })
 	})
 }
 
@@ -292,36 +245,8 @@ func TestCallerCanceled_noRetry(t *testing.T) {
 	})
 }
 
-// §4.8: errors of net/http and the kernel for requests without a key.
+// §4.8: errors of net/http and the kernel for requests without a key. TestBrokenConnections has those of broken connections.
 func TestUnkeyedOverSockets(t *testing.T) {
-	t.Run("§4.8 refused", func(t *testing.T) {
-		attempts := realPOST(t, &http.Transport{}, "http://"+closedPort(t))
-		require.Len(t, attempts, 2)
-		require.ErrorIs(t, attempts[0].Err, syscall.ECONNREFUSED)
-	})
-	t.Run("§4.8 read and reset", func(t *testing.T) {
-		server := faulttest.New(t, faulttest.ResetAfterRead)
-		attempts := realPOST(t, server.Transport(), server.URL)
-		server.AssertAttempts(t, 1)
-		require.ErrorIs(t, attempts[0].Err, syscall.ECONNRESET)
-		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict)
-		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
-	})
-	t.Run("§4.8 read and closed", func(t *testing.T) {
-		server := faulttest.New(t, faulttest.CloseAfterRead)
-		attempts := realPOST(t, server.Transport(), server.URL)
-		server.AssertAttempts(t, 1)
-		require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
-	})
-	t.Run("§4.8 half a response", func(t *testing.T) {
-		address, _ := rawServer(t, func(conn net.Conn) {
-			_, _ = conn.Read(make([]byte, 4096))
-			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-")
-		})
-		attempts := realPOST(t, &http.Transport{}, "http://"+address)
-		require.Len(t, attempts, 1)
-		require.Equal(t, resilienthttp.VerdictTransient, attempts[0].Verdict)
-	})
 	t.Run("§4.8 malformed response", func(t *testing.T) {
 		address, _ := rawServer(t, func(conn net.Conn) {
 			_, _ = conn.Read(make([]byte, 4096))
@@ -638,10 +563,6 @@ func TestHandshakes(t *testing.T) {
 				require.Len(t, tripped(t, unkeyed(bareTransport(row.wrap(base), 2)), req), row.attempts)
 			})
 		}
-	})
-	bubble.Run(t, "§4.8 refused, in memory", func(t *testing.T) {
-		attempts := realPOST(t, memhttp.NewNetwork(t).Transport(), "http://unknown.test/")
-		require.Len(t, attempts, 2)
 	})
 	bubble.Run(t, "§4.8 broken after the handshake", func(t *testing.T) {
 		// The response is a record of the wrong version: the same type of error

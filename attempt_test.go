@@ -334,27 +334,6 @@ func TestPanic_releasesPermits(t *testing.T) {
 	}
 }
 
-// §4.20: only the outer Transport retries. Keys and headers are the outer one's. Each reports its
-// own attempts.
-func TestNestedTransports(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script(status(503, "Retry-After", "1"))
-		inner := &resilienthttp.Transport{Base: base}
-		outer := &resilienthttp.Transport{Base: inner}
-		resp := roundTrip(t, outer, newRequest(t, "POST", "http://api.test/", "body"))
-		require.Equal(t, 503, resp.StatusCode)
-		require.Len(t, resilienthttp.Attempts(resp), 4)
-		require.Equal(t, "status 503", readAll(t, resp))
-		calls := base.calls()
-		require.Len(t, calls, 4)
-		for _, s := range calls {
-			require.Equal(t, calls[0].Header["Idempotency-Key"], s.Header["Idempotency-Key"])
-			require.Len(t, s.Header["Idempotency-Key"], 1)
-		}
-		base.requireBalance(t)
-	})
-}
-
 // A Transport that is its own Base returns an error. A Transport that uses itself to fetch a
 // token works.
 func TestTransportInsideItself(t *testing.T) {
@@ -732,19 +711,6 @@ func TestBrokenConnections(t *testing.T) {
 			require.False(t, asError(t, err).Timeout())
 		})
 	}
-}
-
-// A server that accepts and does not respond.
-func TestAttemptTimeoutOverSocket(t *testing.T) {
-	s := faulttest.New(t, faulttest.Hang)
-	tr := overSockets(t)
-	tr.Policy.AttemptTimeout = 20 * time.Millisecond
-	_, err := tr.RoundTrip(newRequest(t, "GET", s.URL, ""))
-	require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
-	require.NotErrorIs(t, err, context.Canceled)
-	requireTimeout(t, err)
-	require.Len(t, asError(t, err).Attempts, 2)
-	require.LessOrEqual(t, s.Total(), 2, "20 ms may be over before an attempt gets there")
 }
 
 // angryError panics in Is.

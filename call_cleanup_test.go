@@ -267,27 +267,3 @@ func TestRecord_keepsOpenCircuits(t *testing.T) {
 		})
 	}
 }
-
-// §4.2: a hedge with a Base that ignores its context does not read the request after the call.
-func TestHedge_leavesTheRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var sent atomic.Int64
-		transport := &resilienthttp.Transport{
-			Hedge: &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1},
-			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				if sent.Add(1) == 1 {
-					time.Sleep(2 * time.Second)
-					return response(r, 200, "x"), nil
-				}
-				time.Sleep(40 * time.Second)
-				return nil, r.Context().Err()
-			}),
-		}
-		req := get(t).WithContext(withDeadline(t, time.Minute))
-		readAll(t, roundTrip(t, transport, req))
-		for range 60 {
-			req.Header.Set("X-Request", time.Now().String()) // under -race a read elsewhere fails the test
-			time.Sleep(time.Second)
-		}
-	})
-}

@@ -22,7 +22,7 @@ import (
 // Bad input causes a clear error or a documented clamp, and never a panic of this module, a hang, a
 // leak or a hot loop. The bubbles of synctest detect hangs and leaks.
 
-// A request that cannot be sent fails once, and its body is closed. The texts are those of
+// §4.9: a request that cannot be sent fails once, its body is closed, and the circuit does not count it. The texts are those of
 // net/http, for HTTP/1 and HTTP/2.
 func TestBadRequests(t *testing.T) {
 	header := func(name, value string) func(*http.Request) {
@@ -56,6 +56,10 @@ func TestBadRequests(t *testing.T) {
 		{"trailer with a newline", func(r *http.Request) {
 			r.Trailer = http.Header{"X-T": {secret + "\n"}}
 		}, "invalid trailer field value", "", false},
+		{"trailer name with a blank", func(r *http.Request) { r.Trailer = http.Header{"a b": nil} }, "invalid trailer field name", "", false},
+		{"trailer that is none", func(r *http.Request) {
+			r.Trailer, r.ContentLength = http.Header{"Content-Length": nil}, -1
+		}, "invalid Trailer key", "-", false},
 		{"host with a blank", func(r *http.Request) { r.Host = "a b" }, "-", "invalid Host header", false}, // HTTP/1 sends an empty one
 		{"path with a control character", func(r *http.Request) {
 			r.URL = &url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Opaque: "/a\nb?" + secret}

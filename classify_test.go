@@ -528,21 +528,6 @@ func TestHostileHeaders(t *testing.T) {
 	})
 }
 
-// §4.9: a certificate that is not trusted gets one attempt.
-func TestUntrustedServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), memhttp.TLS())
-		base := s.Net.Transport()
-		base.TLSClientConfig = &tls.Config{}
-		breaker := nervous(time.Hour)
-		_, err := (&resilienthttp.Transport{Base: base, Breaker: breaker}).RoundTrip(newRequest(t, "GET", s.URL, ""))
-		var untrusted *tls.CertificateVerificationError
-		require.ErrorAs(t, err, &untrusted)
-		require.Len(t, asError(t, err).Attempts, 1)
-		require.Equal(t, resilienthttp.VerdictPermanent, asError(t, err).Attempts[0].Verdict)
-	})
-}
-
 // §4.8: a request that was not sent is retried, with any method.
 func TestConnectionRefused(t *testing.T) {
 	address := closedPort(t)
@@ -994,61 +979,9 @@ type foreignAlertError uint8
 
 func (a foreignAlertError) Error() string { return fmt.Sprintf("tls: alert(%d)", uint8(a)) }
 
-// §4.9: pins the texts of net/http for requests that cannot be sent. They get one attempt, and
-// the circuit does not count them.
+// §4.9: requests that cannot be sent to an address, through a proxy, or to this server. They get one attempt, and the circuit does
+// not count them. TestBadRequests has the others.
 func TestMalformedRequests(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		change func(*http.Request)
-	}{
-		{"scheme", func(r *http.Request) { r.URL.Scheme = "gopher" }},
-		{"no scheme", func(r *http.Request) { r.URL.Scheme = "" }},
-		{"no host", func(r *http.Request) { r.URL.Host = "" }},
-		{"header name", func(r *http.Request) { r.Header["a b"] = []string{"c"} }},
-		{"header value", func(r *http.Request) { r.Header["A"] = []string{"b\nc"} }},
-		{"trailer name", func(r *http.Request) { r.Trailer = http.Header{"a b": nil} }},
-		{"trailer that is none", func(r *http.Request) {
-			r.Trailer = http.Header{"Content-Length": nil}
-			r.Body, r.ContentLength = io.NopCloser(strings.NewReader("body")), -1
-		}},
-		{"method", func(r *http.Request) { r.Method = "A B" }},
-		{"host header", func(r *http.Request) { r.Host = "a b" }},
-		{"control character", func(r *http.Request) { r.URL.Opaque = "/\x01" }},
-		{"short body", func(r *http.Request) { r.Body, r.ContentLength = io.NopCloser(strings.NewReader("body")), 10 }},
-	} {
-		for _, proto := range []struct {
-			name    string
-			options []memhttp.Option
-		}{{"HTTP/1", nil}, {"HTTP/2", []memhttp.Option{memhttp.HTTP2()}}} {
-			if proto.name == "HTTP/1" && row.name == "host header" {
-				continue // sent without; through a proxy, below, it is an error
-			}
-			if proto.name == "HTTP/2" && (row.name == "short body" || row.name == "control character" || row.name == "trailer that is none") {
-				continue // no error, or another one
-			}
-			bubble.Run(t, "§4.9 "+row.name+"/"+proto.name, func(t *testing.T) {
-				server := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), proto.options...)
-				// Errors during a write are reported, once in some
-				// ten thousand times, as a closed connection.
-				for range 10 {
-					transport := bareTransport(server.Transport(), 2)
-					transport.Breaker = &resilienthttp.Breaker{MinRequests: 1}
-					req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, nil)
-					require.NoError(t, err)
-					row.change(req)
-					attempts := tripped(t, transport, req)
-					if errors.Is(attempts[0].Err, net.ErrClosed) {
-						continue
-					}
-					require.Len(t, attempts, 1)
-					require.Equal(t, resilienthttp.VerdictPermanent, attempts[0].Verdict, "%v", attempts[0].Err)
-					require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("mem.test", resilienthttp.PriorityDefault))
-					return
-				}
-				t.Fatal("net/http never says what is wrong")
-			})
-		}
-	}
 	// The dialer rejects an invalid address without a look-up. These rows pin the texts of net.
 	for _, row := range []struct {
 		name, url string

@@ -240,19 +240,6 @@ func TestErrorsAreFound(t *testing.T) {
 // brokenBody is a context key of these tests: what GetBody fails with.
 type brokenBody struct{}
 
-// §4.7: net/http replaces the error when http.Client.Timeout fires. Both errors are timeouts.
-func TestClientTimeoutInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client := &http.Client{Timeout: time.Second, Transport: &resilienthttp.Transport{Base: script(hanging)}}
-		_, err := client.Do(get(t))
-		var outer *url.Error
-		require.ErrorAs(t, err, &outer)
-		require.True(t, outer.Timeout())
-		requireTimeout(t, err)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
-}
-
 // §4.7: the text has the reason, the result of the last attempt and its number, on one line.
 func TestErrorTexts(t *testing.T) {
 	at := time.Date(2030, 1, 2, 3, 4, 5, 600, time.FixedZone("", 3600))

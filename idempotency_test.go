@@ -2,7 +2,6 @@ package resilienthttp_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -10,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
@@ -179,14 +176,6 @@ func TestKeyIsSent(t *testing.T) {
 		req.Header = http.Header{"IDEMPOTENCY-KEY": {"mine"}}
 		require.Len(t, tripped(t, transport, req), 2)
 	})
-	t.Run("§4.8 nil header", func(t *testing.T) {
-		ledger := &keyLedger{}
-		req := newCall(t.Context(), t, "POST", "body")
-		req.Header = nil
-		tripped(t, bareTransport(ledger, 1), req)
-		require.NoError(t, uuid.Validate(ledger.keys[0]))
-		require.Nil(t, req.Header)
-	})
 	t.Run("NewKey gets the request, once a call", func(t *testing.T) {
 		var asked atomic.Int64
 		ledger := &keyLedger{statuses: []int{500}}
@@ -314,16 +303,6 @@ func TestInvalidKeys(t *testing.T) {
 			})
 		}
 	}
-	t.Run("a header that cannot be one", func(t *testing.T) {
-		for _, name := range []string{"a b", "a\nb", "a:b", "caf\xe9", "(x)"} {
-			transport := bareTransport(puppetStatus(200), 1)
-			transport.Idempotency.Header = name
-			for range 2 {
-				_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-				require.ErrorContains(t, err, "Idempotency.Header")
-			}
-		}
-	})
 }
 
 // closeCounter is a body that counts its Close calls.
@@ -651,41 +630,6 @@ func TestKeyOfInnerTransport(t *testing.T) {
 	tripped(t, outer, newCall(resilienthttp.WithIdempotencyKey(t.Context(), "invoice-1"), t, http.MethodPost, "charge"))
 	require.Equal(t, []string{"invoice-1"}, charges.keys)
 	require.NoError(t, uuid.Validate(tokens.keys[0]))
-}
-
-// Concurrent calls on one Transport never share a key.
-func TestKey_concurrentCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		calls := map[string]map[string]bool{} // by key: the calls that bore it
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			key := req.Header.Get("Idempotency-Key")
-			if calls[key] == nil {
-				calls[key] = map[string]bool{}
-			}
-			calls[key][req.Header.Get("X-Call")] = true
-			if len(calls[key]) > 1 {
-				return nil, errors.New("shared")
-			}
-			return puppetAnswer(req, 500), nil
-		}), 3)
-		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return time.Millisecond }
-		var wg sync.WaitGroup
-		for n := range 100 {
-			wg.Go(func() {
-				req := newCall(t.Context(), t, http.MethodPost, "body")
-				req.Header.Set("X-Call", strings.Repeat("x", n+1))
-				resp, err := transport.RoundTrip(req)
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-			})
-		}
-		wg.Wait()
-		require.Len(t, calls, 100)
-	})
 }
 
 // A key is either sent in a form that a server can parse, or nothing is sent.

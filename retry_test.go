@@ -718,29 +718,36 @@ func TestTokensTakenEqualRetriesSent(t *testing.T) {
 	})
 }
 
-// If the caller cancels at the time at which an attempt fails, the result is returned at once.
+// If the caller cancels when an attempt fails, in Base or before the wait begins, the result is returned at once.
 func TestCancel_withResult(t *testing.T) {
 	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
-		bubble.Run(t, name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			base := script(func(r *http.Request) (*http.Response, error) {
-				cancel()
-				return next(r)
+		for _, inBase := range []bool{true, false} {
+			bubble.Run(t, fmt.Sprintf("%s, in Base %v", name, inBase), func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				base := script(func(r *http.Request) (*http.Response, error) {
+					if inBase {
+						cancel()
+					}
+					return next(r)
+				})
+				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Hour), Budget: tokens(1), Trace: &resilienthttp.Trace{
+					AttemptDone: func(*resilienthttp.Attempt) { cancel() },
+				}}
+				start := time.Now()
+				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+				require.Zero(t, time.Since(start))
+				if name == "a status" {
+					require.NoError(t, err)
+					require.Equal(t, "status 503", readAll(t, resp))
+				} else {
+					require.ErrorIs(t, err, context.Canceled)
+					require.ErrorIs(t, err, errReset)
+					require.Len(t, asError(t, err).Attempts, 1)
+				}
+				require.Len(t, base.calls(), 1)
+				base.requireBalance(t)
 			})
-			start := time.Now()
-			resp, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Hour)}).RoundTrip(get(t).WithContext(ctx))
-			require.Zero(t, time.Since(start))
-			if name == "a status" {
-				require.NoError(t, err)
-				require.Equal(t, "status 503", readAll(t, resp))
-			} else {
-				require.ErrorIs(t, err, context.Canceled)
-				require.ErrorIs(t, err, errReset)
-				require.Len(t, asError(t, err).Attempts, 1)
-			}
-			require.Len(t, base.calls(), 1)
-			base.requireBalance(t)
-		})
+		}
 	}
 }
 
@@ -781,30 +788,6 @@ func TestRequestsAreIndependent(t *testing.T) {
 			require.Equal(t, seen[i], a.Request.Header.Get("X-Request-Timeout-Ms"))
 		}
 	})
-}
-
-// The caller cancels after the attempt failed and before the wait begins.
-func TestCancelBetweenAttemptAndWait(t *testing.T) {
-	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
-		bubble.Run(t, name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			base := script(next)
-			tr := &resilienthttp.Transport{Base: base, Policy: every(time.Hour), Budget: tokens(1), Trace: &resilienthttp.Trace{
-				AttemptDone: func(*resilienthttp.Attempt) { cancel() },
-			}}
-			start := time.Now()
-			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-			require.Zero(t, time.Since(start))
-			if name == "a status" {
-				require.NoError(t, err)
-				require.Equal(t, "status 503", readAll(t, resp))
-			} else {
-				require.ErrorIs(t, err, context.Canceled)
-				require.ErrorIs(t, err, errReset)
-			}
-			base.requireBalance(t)
-		})
-	}
 }
 
 // A single client gets all its attempts after each kind of failure, also for its next call. Only

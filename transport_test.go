@@ -457,24 +457,6 @@ func TestRetriedRedirectPassesThrough(t *testing.T) {
 	})
 }
 
-// §4.3: each redirect that http.Client follows is a call.
-func TestClientFollowsRedirects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := faulttest.NewInMemory(t, faulttest.Script{
-			{Route: "/a", Handler: faulttest.Redirect(http.StatusTemporaryRedirect, "/b")},
-			{Route: "/b", Handler: faulttest.Sequence(faulttest.Status(503), faulttest.OK("there"))},
-		})
-		client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
-		resp, err := client.Post(s.URL+"/a", "text/plain", strings.NewReader("order"))
-		require.NoError(t, err)
-		require.Equal(t, "there", readAll(t, resp))
-		require.Len(t, resilienthttp.Attempts(resp), 2, "the attempts of the last hop")
-		s.AssertAttempts(t, 3) // by their key
-		s.AssertKeys(t, 1)
-		s.AssertBodies(t)
-	})
-}
-
 // upgrade responds with 101 and echoes lines in upper case.
 func upgrade(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Upgrade") != "echo" {
@@ -656,29 +638,6 @@ func TestBodyReplay(t *testing.T) {
 				require.Equal(t, tt.want, s.ContentLength)
 			}
 			bodies.requireClosedOnce(t, 4)
-		})
-	}
-}
-
-// §4.4: each attempt has the caller's Content-Length and chunking.
-func TestBodyOnTheWire(t *testing.T) {
-	for _, chunked := range []bool{false, true} {
-		bubble.Run(t, fmt.Sprintf("chunked %v", chunked), func(t *testing.T) {
-			s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.Status(503), faulttest.OK("")))
-			req := newRequest(t, "PUT", s.URL, "content")
-			if chunked {
-				req.ContentLength = -1
-			}
-			resp, err := (&resilienthttp.Transport{Base: s.Transport()}).RoundTrip(req)
-			require.NoError(t, err)
-			require.Equal(t, 200, resp.StatusCode)
-			readAll(t, resp)
-			s.AssertRequests(t, 3)
-			for _, q := range s.Requests() {
-				require.Equal(t, "content", string(q.Body))
-				require.True(t, q.BodyRead)
-				require.Equal(t, req.ContentLength, q.ContentLength, "attempt %d", q.Number)
-			}
 		})
 	}
 }
@@ -1073,18 +1032,6 @@ func TestTransport_zeroValue(t *testing.T) {
 	}
 }
 
-// §4.1: the functions of net/http accept the response.
-func TestResponseCanBeWritten(t *testing.T) {
-	resp, err := (&resilienthttp.Transport{Base: script(status(200))}).RoundTrip(get(t))
-	require.NoError(t, err)
-	var buf bytes.Buffer
-	require.NoError(t, resp.Write(&buf))
-	require.NoError(t, resp.Body.Close())
-	again, err := http.ReadResponse(bufio.NewReader(&buf), nil)
-	require.NoError(t, err)
-	require.Equal(t, "status 200", readAll(t, again))
-}
-
 // Idle connections to a server that has restarted cost no call.
 func TestServerRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1212,27 +1159,6 @@ func TestBadGates(t *testing.T) {
 	}
 }
 
-// Each call returns the errors of the configuration.
-func TestBadConfigurations(t *testing.T) {
-	for name, tr := range map[string]*resilienthttp.Transport{
-		"key header with a blank":     {Idempotency: resilienthttp.Idempotency{Header: "a b"}},
-		"key header with a newline":   {Idempotency: resilienthttp.Idempotency{Header: "a\r\nb"}},
-		"deadline header with a NUL":  {DeadlineHeader: resilienthttp.DeadlineHeader{Name: "a\x00"}},
-		"deadline header of no ASCII": {DeadlineHeader: resilienthttp.DeadlineHeader{Name: "ä"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			base := script(status(200))
-			tr.Base = base
-			for range 2 {
-				_, err := tr.RoundTrip(get(t))
-				require.Error(t, err)
-				require.Empty(t, asError(t, err).Attempts)
-			}
-			require.Empty(t, base.calls())
-		})
-	}
-}
-
 // §4.8: a server closes an idle connection while a request is written to it. Each request is
 // still served once, except the POST without a key, for which the result is unknown.
 func TestKeepAliveRace(t *testing.T) {
@@ -1273,26 +1199,6 @@ func TestKeepAliveRace(t *testing.T) {
 	}
 }
 
-// §4.3, §4.8: a 307 to the same origin keeps body and key; to another origin, the body and a new
-// key.
-func TestRedirectWithBody(t *testing.T) {
-	other := faulttest.New(t, nil)
-	s := faulttest.New(t, faulttest.Script{
-		{Route: "/1", Handler: faulttest.Redirect(307, "/2")},
-		{Route: "/2", Handler: faulttest.Redirect(308, other.URL)},
-	})
-	resp, err := (&http.Client{Transport: overSockets(t)}).Post(s.URL+"/1", "text/plain", strings.NewReader("order"))
-	require.NoError(t, err)
-	readAll(t, resp)
-	s.AssertAttempts(t, 2) // by their key
-	s.AssertKeys(t, 1)
-	other.AssertKeys(t, 1)
-	require.NotEqual(t, s.Requests()[0].Key, other.Requests()[0].Key)
-	for _, q := range append(s.Requests(), other.Requests()...) {
-		require.Equal(t, "order", string(q.Body))
-	}
-}
-
 // §4.9: over HTTP/2, a server that sends GOAWAY loses no request, with or without a body.
 func TestGoAway(t *testing.T) {
 	var served atomic.Int64
@@ -1328,68 +1234,4 @@ func TestGoAway(t *testing.T) {
 	}
 	wg.Wait()
 	require.GreaterOrEqual(t, served.Load(), int64(8*each))
-}
-
-// A call in flight fails with its server, and is retried against the restarted server.
-func TestServerGoesDownAndUp(t *testing.T) {
-	arrived := make(chan struct{})
-	first := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		close(arrived)
-		<-r.Context().Done()
-	}))
-	second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "up again") }))
-	defer second.Close()
-	defer first.Close()
-	var target atomic.Pointer[string]
-	address := first.Listener.Addr().String()
-	target.Store(&address)
-	tr := overSockets(t)
-	base := &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, *target.Load())
-	}}
-	defer base.CloseIdleConnections()
-	tr.Base = base
-	go func() {
-		<-arrived
-		address := second.Listener.Addr().String()
-		target.Store(&address)
-		first.CloseClientConnections()
-	}()
-	resp := roundTrip(t, tr, newRequest(t, "GET", "http://api.test/", ""))
-	require.Equal(t, "up again", readAll(t, resp))
-	require.Len(t, resilienthttp.Attempts(resp), 2)
-}
-
-// 64 goroutines on one Transport, with a server that responds, drops, resets and refuses, under
-// the race detector.
-func TestManyOverSockets(t *testing.T) {
-	fine := faulttest.OK("fine")
-	s := faulttest.New(t, faulttest.Cycle(
-		faulttest.Reply{Status: 503, Body: "busy"}, faulttest.CloseAfterRead, faulttest.ResetAfterRead, faulttest.ResetBeforeRead,
-		faulttest.Status(404), fine, fine, fine,
-	))
-	tr := overSockets(t)
-	tr.Budget = &resilienthttp.Budget{Ratio: -1}
-	tr.Policy.MaxAttempts = 40 // half of them fail, of 640 calls
-	tr.Hedge = &resilienthttp.Hedge{MaxRatio: -1}
-	counting := &countingBase{base: &http.Transport{MaxIdleConnsPerHost: 64}}
-	defer counting.CloseIdleConnections()
-	tr.Base = counting
-	var wg sync.WaitGroup
-	for g := range 64 {
-		wg.Go(func() {
-			for i := range 10 {
-				resp, err := tr.RoundTrip(newRequest(t, []string{"GET", "POST", "PUT"}[(g+i)%3], s.URL, []string{"", "content", "content"}[(g+i)%3]))
-				if err != nil {
-					t.Errorf("%v", err)
-					continue
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-			}
-		})
-	}
-	wg.Wait()
-	// The response of a losing hedge is drained in the background.
-	require.Eventually(t, func() bool { return counting.opened.Load() == counting.closed.Load() }, time.Minute, time.Millisecond)
 }

@@ -2,15 +2,12 @@ package retrybudget
 
 import (
 	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/resilienthttp/resilienthttp/internal/window"
 )
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -129,16 +126,6 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 	}
 }
 
-func TestBucket_slowRetryNeedsOneToken(t *testing.T) {
-	b := with(Rules{Ratio: 0.1})
-	b.calls(9, epoch)
-	_, ok := b.take(epoch, Request{Slow: true})
-	require.False(t, ok)
-	b.calls(1, epoch)
-	_, ok = b.take(epoch, Request{Slow: true})
-	require.True(t, ok)
-}
-
 func TestBucket_batchNeedsMoreThanHalf(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -200,47 +187,6 @@ func TestBucket_status(t *testing.T) {
 	require.Equal(t, Status{Used: 1, Remaining: 6}, b.Status(&b.rules, epoch))
 	later := epoch.Add(1250 * time.Millisecond)
 	require.Equal(t, Status{Used: 0, Remaining: 5}, b.Status(&b.rules, later))
-}
-
-// Deposits are added late; the result is that of a bucket to which each is added at once.
-func TestBucket_likeOneThatIsFilledAtOnce(t *testing.T) {
-	for seed := range uint64(50) {
-		r := rand.New(rand.NewPCG(seed, 1))
-		b := with(Rules{Ratio: r.Float64() * 2, Tokens: float64(r.IntN(10))})
-		tokens, now := b.rules.Tokens, epoch
-		capacity := func() float64 {
-			recent, _ := b.recent.Newest(now.Sub(epoch), Recent, window.Buckets)
-			return b.rules.Tokens + b.rules.Ratio*float64(recent)
-		}
-		var out []Permit
-		granted := 0
-		for range 2000 {
-			now = now.Add(time.Duration(r.Int64N(int64(Recent) / 8)))
-			switch r.IntN(3) {
-			case 0:
-				b.calls(1, now)
-				tokens = min(tokens+b.rules.Ratio, capacity())
-			case 1:
-				tokens = min(tokens, capacity())
-				p, ok := b.take(now, Request{})
-				require.Equal(t, tokens+rounding/2 >= 1, ok, "seed %d: %v tokens", seed, tokens)
-				if ok {
-					tokens--
-					granted++
-					out = append(out, p)
-				}
-			case 2:
-				if len(out) > 0 {
-					succeeded := r.IntN(2) == 0
-					out[0].Done(succeeded)
-					if out = out[1:]; succeeded {
-						tokens = min(tokens+1+reward, capacity())
-					}
-				}
-			}
-		}
-		require.NotZero(t, granted)
-	}
 }
 
 // §4.16: exact under a thousand goroutines. Whatever the order, no token is lost and none
@@ -310,38 +256,6 @@ func TestBucket_thousandGoroutines(t *testing.T) {
 		done.Wait()
 		require.EqualValues(t, 105, failed.Load()+int64(b.fail(epoch)))
 	})
-}
-
-// While calls go on, there are never more permits out than the calls so far allow.
-func TestBucket_neverAheadOfTheCalls(t *testing.T) {
-	b := with(Rules{Ratio: 0.1, Static: true})
-	var begun, granted atomic.Int64
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 3000 {
-				begun.Add(1)
-				b.calls(1, epoch)
-			}
-		})
-		wg.Go(func() {
-			for range 3000 {
-				if _, ok := b.take(epoch, Request{}); ok {
-					if n, calls := granted.Add(1), begun.Load(); n*10 > calls {
-						t.Errorf("%d granted for %d calls", n, calls)
-					}
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for {
-		if _, ok := b.take(epoch, Request{}); !ok {
-			break
-		}
-		granted.Add(1)
-	}
-	require.EqualValues(t, 2400, granted.Load())
 }
 
 func TestRules_checked(t *testing.T) {

@@ -128,12 +128,6 @@ func TestDecide(t *testing.T) {
 	assert.Len(t, used, len(rules), "each rule decides something: %v", used)
 }
 
-func TestDecide_absent(t *testing.T) {
-	step, reservation := driver.Decide(nil, &driver.Claim{}, time.Time{})
-	assert.Equal(t, driver.Insert, step)
-	assert.Equal(t, driver.Reservation{Decision: driver.Acquired}, reservation)
-}
-
 func TestExpired(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, row := range []struct {

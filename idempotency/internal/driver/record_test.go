@@ -34,13 +34,6 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func TestRecordLease(t *testing.T) {
-	record := driver.Record{
-		ID: driver.ID{Scope: "s", Operation: "o", Key: "k"}, Owner: "me", Generation: 3,
-	}
-	assert.Equal(t, driver.Lease{ID: record.ID, Owner: "me", Generation: 3}, record.Lease())
-}
-
 // TestKeyFor: the key depends on the ID and the call, and on nothing else.
 func TestKeyFor(t *testing.T) {
 	id := driver.ID{Scope: "comp1", Operation: "charge", Key: "invoice:001"}

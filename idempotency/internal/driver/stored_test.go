@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -108,26 +107,5 @@ func TestPages(t *testing.T) {
 	for _, err := range driver.Pages("", 2, func(driver.ID, int) ([]driver.Record, error) { return make([]driver.Record, 2), nil }) {
 		require.NoError(t, err)
 		break // nothing is read after it
-	}
-}
-
-func TestBegunAndStored(t *testing.T) {
-	now := time.Unix(100, 0)
-	claim := driver.Claim{
-		ID: driver.ID{Key: "k"}, Fingerprint: "v1:a", Owner: "me", Lease: time.Second, TTL: time.Hour, Takeover: driver.Resume,
-	}
-	want := driver.Record{
-		ID: claim.ID, Fingerprint: "v1:a", Status: driver.InProgress, Owner: "me", Generation: 1, Takeover: driver.Resume,
-		Started: now, Updated: now, LeaseExpires: now.Add(time.Second), Expires: now.Add(time.Hour),
-	}
-	assert.Equal(t, want, claim.Begun(nil, now))
-	want.Generation = 8
-	assert.Equal(t, want, claim.Begun(&driver.Record{ID: claim.ID, Generation: 7}, now))
-
-	result := driver.Result{Code: 201, Reference: "r"}
-	for status, want := range map[driver.Status]driver.Result{
-		driver.Completed: result, driver.FailedFinal: result, driver.CompletedUnreplayable: {}, driver.Unknown: {},
-	} {
-		assert.Equal(t, want, (&driver.Outcome{Status: status, Result: result}).Stored(), status.String())
 	}
 }

@@ -1,7 +1,6 @@
 package driver_test
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -114,15 +113,6 @@ func TestOutcomeValidate(t *testing.T) {
 	}
 }
 
-func TestValidLease(t *testing.T) {
-	for _, d := range []time.Duration{1, time.Second, tenYears} {
-		assert.NoError(t, driver.ValidLease(d))
-	}
-	for _, d := range []time.Duration{0, -1, -1 << 63, tenYears + 1, 1<<63 - 1} {
-		assert.ErrorIs(t, driver.ValidLease(d), driver.ErrInvalid)
-	}
-}
-
 func TestNewOwner(t *testing.T) {
 	seen := make(map[string]bool)
 	for range 1000 {
@@ -130,16 +120,5 @@ func TestNewOwner(t *testing.T) {
 		assert.GreaterOrEqual(t, len(owner), 26, "130 bits, of 5 each")
 		assert.False(t, seen[owner], "an owner has come twice")
 		seen[owner] = true
-	}
-}
-
-// TestErrors: the errors are different, and have the prefix of the package.
-func TestErrors(t *testing.T) {
-	all := []error{driver.ErrInvalid, driver.ErrLeaseLost, driver.ErrNotFound}
-	for i, err := range all {
-		assert.True(t, strings.HasPrefix(err.Error(), "idempotency: "), err)
-		for j, other := range all {
-			assert.Equal(t, i == j, errors.Is(err, other))
-		}
 	}
 }
