@@ -2,7 +2,6 @@ package memhttp
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -93,32 +92,6 @@ type uneven struct{ r io.Reader }
 
 func (s uneven) Read(p []byte) (int, error) {
 	return s.r.Read(p[:min(len(p), 1+rand.IntN(10_000))])
-}
-
-func TestConn_pingPong(t *testing.T) {
-	both(t, func(t *testing.T) {
-		a, b := pair(t)
-		var wg sync.WaitGroup
-		for _, c := range []*Conn{a, b} {
-			wg.Go(func() {
-				buf := make([]byte, 8)
-				for i := range 1000 {
-					if c == a {
-						_, err := fmt.Fprintf(c, "%08d", i)
-						assert.NoError(t, err)
-					}
-					_, err := io.ReadFull(c, buf)
-					assert.NoError(t, err)
-					assert.Equal(t, fmt.Sprintf("%08d", i), string(buf))
-					if c == b {
-						_, err := c.Write(buf)
-						assert.NoError(t, err)
-					}
-				}
-			})
-		}
-		wg.Wait()
-	})
 }
 
 // All methods run concurrently, for the race detector.

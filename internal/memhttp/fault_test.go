@@ -3,12 +3,9 @@ package memhttp_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/url"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,67 +17,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
-
-// Timeouts are exact to the nanosecond in virtual time.
-func TestClientTimeouts(t *testing.T) {
-	sleep := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { time.Sleep(time.Hour) })
-	untilGone := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	for _, row := range []struct {
-		name    string
-		handler http.Handler
-		opts    []memhttp.Option
-		client  func(*http.Client, *http.Transport)
-		timeout bool
-		after   time.Duration
-	}{
-		{name: "slow, but waited for", handler: sleep, after: time.Hour},
-		{
-			name: "client's timeout, handler goes on", handler: sleep,
-			client:  func(c *http.Client, _ *http.Transport) { c.Timeout = time.Minute },
-			timeout: true, after: time.Minute,
-		},
-		{
-			name: "client's timeout, handler learns of it", handler: untilGone,
-			client:  func(c *http.Client, _ *http.Transport) { c.Timeout = time.Minute },
-			timeout: true, after: time.Minute,
-		},
-		{
-			name: "response headers", handler: sleep,
-			client:  func(_ *http.Client, t *http.Transport) { t.ResponseHeaderTimeout = 2 * time.Minute },
-			timeout: true, after: 2 * time.Minute,
-		},
-		{
-			name: "http.TimeoutHandler", handler: http.TimeoutHandler(untilGone, time.Second, "late"),
-			after: time.Second,
-		},
-	} {
-		for _, h2 := range []bool{false, true} {
-			bubble.Run(t, fmt.Sprintf("%s, h2 %v", row.name, h2), func(t *testing.T) {
-				opts := row.opts
-				if h2 {
-					opts = append(slices.Clip(opts), memhttp.HTTP2())
-				}
-				s := memhttp.NewServer(t, row.handler, opts...)
-				tr := s.Transport()
-				c := &http.Client{Transport: tr}
-				if row.client != nil {
-					row.client(c, tr)
-				}
-				begin := time.Now()
-				resp, err := c.Get(s.URL)
-				require.Equal(t, row.after, time.Since(begin))
-				if row.timeout {
-					var ue *url.Error
-					require.ErrorAs(t, err, &ue)
-					require.True(t, ue.Timeout())
-					return
-				}
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-			})
-		}
-	}
-}
 
 func TestServerTimeouts(t *testing.T) {
 	for _, row := range []struct {
@@ -191,27 +127,6 @@ func TestReset_duringUpload(t *testing.T) {
 		if !errors.Is(err, net.ErrClosed) {
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 		}
-	})
-}
-
-func TestReset_http2(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "part")
-			_ = http.NewResponseController(w).Flush()
-			// An HTTP/2 client may return the response or the reset if it gets both at
-			// the same time.
-			time.Sleep(time.Millisecond)
-			memhttp.Reset(memhttp.RequestConn(r))
-			<-r.Context().Done()
-		}), memhttp.HTTP2(), memhttp.TLS())
-		c := &http.Client{Transport: s.Transport()}
-		resp, err := c.Get(s.URL)
-		require.NoError(t, err)
-		got, err := io.ReadAll(resp.Body)
-		require.Equal(t, "part", string(got))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
-		require.NoError(t, resp.Body.Close())
 	})
 }
 

@@ -4,12 +4,9 @@ import (
 	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httputil"
-	"net/url"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -21,23 +18,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
-
-func TestReverseProxy(t *testing.T) {
-	both(t, func(t *testing.T) {
-		n := memhttp.NewNetwork(t)
-		n.Serve(t, "back.test", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = fmt.Fprint(w, "for ", r.Header.Get("X-Forwarded-For"))
-		}))
-		u, err := url.Parse("http://back.test")
-		require.NoError(t, err)
-		front := n.Serve(t, "front.test", &httputil.ReverseProxy{
-			Transport: n.Transport(),
-			Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(u); r.SetXForwarded() },
-		})
-		_, body := get(t, &http.Client{Transport: n.Transport()}, front.URL)
-		require.Equal(t, "for 192.0.2.1", body)
-	})
-}
 
 func TestDials(t *testing.T) {
 	dns := &net.DNSError{Err: "no such host", Name: "a.test", IsNotFound: true}
