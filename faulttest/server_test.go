@@ -171,41 +171,6 @@ func goroutines() int {
 	return n
 }
 
-// An hour of backoff takes no time in a bubble.
-func TestNewInMemory_hourOfBackoff(t *testing.T) {
-	t.Parallel()
-	begin := time.Now()
-	inBubble(t, func(t *testing.T) {
-		charges := &faulttest.Idempotent{Latency: time.Second}
-		srv := faulttest.NewInMemory(t, faulttest.Script{
-			{Until: time.Hour, Handler: faulttest.Unavailable(10*time.Minute, faulttest.HTTPDate)},
-			{Handler: faulttest.Sequence(faulttest.LoseResponse(charges), charges)},
-		})
-		attempts := 0
-		for {
-			attempts++
-			resp, _, err := send(t, srv.Client(), http.MethodPost, srv.URL+"/charges", "100", "Idempotency-Key", "k")
-			if err == nil && resp.StatusCode < 300 {
-				break
-			}
-			if err == nil {
-				_, err = http.ParseTime(resp.Header.Get("Retry-After"))
-				require.NoError(t, err)
-			}
-			time.Sleep(10 * time.Minute)
-		}
-		synctest.Wait()
-		srv.AssertAttempts(t, attempts)
-		srv.AssertAttempts(t, 8)
-		srv.AssertSpacing(t, 10*time.Minute, 10*time.Minute)
-		srv.AssertKeys(t, 1)
-		srv.AssertBodies(t)
-		charges.AssertExactlyOnce(t, 1)
-		assert.Equal(t, 70*time.Minute+time.Second, srv.Requests()[7].ReceivedAt.Sub(srv.Requests()[0].ReceivedAt))
-	})
-	assert.Less(t, time.Since(begin), time.Minute)
-}
-
 // Close logs that it waits for a handler.
 func TestServer_slowClose(t *testing.T) {
 	t.Parallel()
