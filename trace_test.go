@@ -1318,3 +1318,17 @@ func TestNotBefore(t *testing.T) {
 		require.Zero(t, resilienthttp.NotBefore(nil, io.EOF))
 	})
 }
+
+// Hooks and traces that are nil.
+func TestBadHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), nil), &resilienthttp.Trace{})
+		tr := &resilienthttp.Transport{Base: script(status(503), failing(errReset), status(200)), Trace: &resilienthttp.Trace{}}
+		resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+		require.NoError(t, err)
+		readAll(t, resp)
+		require.Nil(t, resilienthttp.Attempts(nil))
+		require.Nil(t, resilienthttp.Attempts(&http.Response{}))
+		require.Nil(t, resilienthttp.Attempts(&http.Response{Request: get(t)}))
+	})
+}

@@ -1235,3 +1235,49 @@ func TestGoAway(t *testing.T) {
 	wg.Wait()
 	require.GreaterOrEqual(t, served.Load(), int64(8*each))
 }
+
+// §4.1: the functions of net/http accept the response.
+func TestResponseCanBeWritten(t *testing.T) {
+	resp, err := (&resilienthttp.Transport{Base: script(status(200))}).RoundTrip(get(t))
+	require.NoError(t, err)
+	var buf bytes.Buffer
+	require.NoError(t, resp.Write(&buf))
+	require.NoError(t, resp.Body.Close())
+	again, err := http.ReadResponse(bufio.NewReader(&buf), nil)
+	require.NoError(t, err)
+	require.Equal(t, "status 200", readAll(t, again))
+}
+
+// 64 goroutines on one Transport, with a server that responds, drops, resets and refuses, under
+// the race detector.
+func TestManyOverSockets(t *testing.T) {
+	fine := faulttest.OK("fine")
+	s := faulttest.New(t, faulttest.Cycle(
+		faulttest.Reply{Status: 503, Body: "busy"}, faulttest.CloseAfterRead, faulttest.ResetAfterRead, faulttest.ResetBeforeRead,
+		faulttest.Status(404), fine, fine, fine,
+	))
+	tr := overSockets(t)
+	tr.Budget = &resilienthttp.Budget{Ratio: -1}
+	tr.Policy.MaxAttempts = 40 // half of them fail, of 640 calls
+	tr.Hedge = &resilienthttp.Hedge{MaxRatio: -1}
+	counting := &countingBase{base: &http.Transport{MaxIdleConnsPerHost: 64}}
+	defer counting.CloseIdleConnections()
+	tr.Base = counting
+	var wg sync.WaitGroup
+	for g := range 64 {
+		wg.Go(func() {
+			for i := range 10 {
+				resp, err := tr.RoundTrip(newRequest(t, []string{"GET", "POST", "PUT"}[(g+i)%3], s.URL, []string{"", "content", "content"}[(g+i)%3]))
+				if err != nil {
+					t.Errorf("%v", err)
+					continue
+				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				_ = resp.Body.Close()
+			}
+		})
+	}
+	wg.Wait()
+	// The response of a losing hedge is drained in the background.
+	require.Eventually(t, func() bool { return counting.opened.Load() == counting.closed.Load() }, time.Minute, time.Millisecond)
+}
