@@ -488,7 +488,7 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 		policy := every(0)
 		policy.MaxAttempts = 4
 		tr := &resilienthttp.Transport{Base: base, Policy: policy}
-		resp, err := tr.RoundTrip(get(t)) // rejections: the wait after the fourth is 8 s, and up to a quarter more
+		resp, err := tr.RoundTrip(get(t)) // rejections: the wait after the fourth is 8 s
 		require.NoError(t, err)
 		_ = readAll(t, resp)
 		time.Sleep(10 * time.Second)

@@ -3,8 +3,6 @@ package quota
 import (
 	"math"
 	"time"
-
-	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // costs is what a dimension that counts tokens knows of estimates (Request.Cost). A request takes its
@@ -81,24 +79,4 @@ func (d *dimension) gained(o *observation) float64 {
 	}
 	rate := float64(d.limit-o.field.Remaining) / o.end.reset.Sub(o.now).Seconds()
 	return max(rate*o.now.Sub(d.at).Seconds(), 0)
-}
-
-// estimateCost is estimate for a dimension that counts tokens.
-func (d *dimension) estimateCost(now time.Time, ahead waitqueue.Load, cost int64) time.Time {
-	before := max(d.expect(ahead.Cost), ahead.Calls)
-	if d.limit > 0 {
-		before = min(before, ahead.Calls*d.limit)
-	}
-	needed := d.need(cost) + before
-	switch {
-	case d.standing != followed, d.left(now, 0) >= needed:
-		return now
-	case d.refill() > 0:
-		return d.refilledAt(needed, 0)
-	case cost <= 0, d.limit <= 0, d.window <= 0, d.refilled(now) >= needed:
-		return now // the requests in flight may take less
-	}
-	beyond := needed - max(d.left(now, 0), 0)
-	windows := min((beyond-1)/d.limit, int64(Horizon/d.window))
-	return d.nextReset(now).Add(time.Duration(windows) * d.window)
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
-	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // tokens is a Set of which responses have shown a quota of tokens.
@@ -172,36 +171,5 @@ func TestQuota_cost(t *testing.T) {
 				q.requireLeft(row.left)
 			})
 		})
-	}
-}
-
-// A call waits for the windows that the calls ahead of it use up, or until a bucket has refilled.
-func TestDimension_estimateCost(t *testing.T) {
-	now := time.Now()
-	window := dimension{costed: true, limit: 1000, remaining: 500, at: now, window: time.Minute, end: end{early: now.Add(time.Minute), reset: now.Add(time.Minute)}}
-	bucket := window
-	bucket.resetMoves = bucketMoves // 500 tokens a minute
-	owing := window
-	owing.owed = 400
-	for _, row := range []struct {
-		name  string
-		d     dimension
-		ahead waitqueue.Load
-		cost  int64
-		want  time.Duration
-	}{
-		{"enough", window, waitqueue.Load{}, 500, 0},
-		{"not enough", window, waitqueue.Load{}, 501, time.Minute},
-		{"an unknown cost", window, waitqueue.Load{Calls: 100}, 0, 0},
-		{"enough, but not for those ahead", window, waitqueue.Load{Calls: 1, Cost: 200}, 400, time.Minute},
-		{"a window for those ahead", window, waitqueue.Load{Calls: 3, Cost: 1500}, 400, 2 * time.Minute},
-		{"costs above the limit: a window each", window, waitqueue.Load{Calls: 2, Cost: 9000}, 9000, 3 * time.Minute},
-		{"enough when those in flight take less", owing, waitqueue.Load{}, 400, 0},
-		{"those in flight count beyond that", owing, waitqueue.Load{Calls: 1, Cost: 701}, 400, 2 * time.Minute},
-		{"a bucket: it refills", bucket, waitqueue.Load{}, 550, 6*time.Second + 1},
-		{"a bucket with a call ahead", bucket, waitqueue.Load{Calls: 1, Cost: 100}, 550, 18*time.Second + 1},
-		{"ignored", dimension{costed: true, standing: silent, limit: 10}, waitqueue.Load{}, 100, 0},
-	} {
-		t.Run(row.name, func(t *testing.T) { require.Equal(t, row.want, row.d.estimateCost(now, row.ahead, row.cost).Sub(now)) })
 	}
 }

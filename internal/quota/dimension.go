@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // dimension is one quota of a bucket: requests, tokens, or the window of a policy. The bucket's
@@ -124,9 +125,8 @@ func (d *dimension) learn(o *observation) bool {
 
 // take replaces the known values by the observation.
 func (d *dimension) take(o *observation) {
-	asSaid := d.resetMoves >= bucketMoves || 2*o.field.Remaining >= d.limit
 	d.learnCost(o)
-	if d.claimed && o.field.Remaining > 0 && asSaid {
+	if d.claimed && o.field.Remaining > 0 {
 		d.proof = max(d.proof, provenByReset)
 	}
 	d.claimed = o.field.Remaining == 0
@@ -296,28 +296,32 @@ func (d *dimension) reject(now time.Time, current bool) {
 	d.proof = provenByRejection
 }
 
-// nextReset returns the end of the window, or of one that begins now if it is unknown.
-func (d *dimension) nextReset(now time.Time) time.Time {
-	if reset := d.end.until(); !reset.IsZero() {
-		return reset
+// estimate returns when a request could be sent that has such calls ahead of it. The first of them has waited since a
+// time.
+func (d *dimension) estimate(now, since time.Time, ahead waitqueue.Load, cost, inflight int64, trip time.Duration) time.Time {
+	before := ahead.Calls
+	if d.costed && d.limit > 0 {
+		before = min(max(before, d.expect(ahead.Cost)), before*d.limit)
 	}
-	return now.Add(d.window)
-}
-
-// estimate returns when a request could be sent that has the given number of calls ahead of it. The first of them
-// has waited since a time.
-func (d *dimension) estimate(now, since time.Time, ahead, inflight int64, trip time.Duration) time.Time {
+	needed := d.need(cost) + before
+	left := max(d.left(now, inflight), 0)
 	switch {
-	case d.standing != followed:
+	case d.standing != followed, left >= needed:
 		return now
-	case d.refill() > 0 && d.left(now, inflight) < d.need(0)+ahead:
-		return d.refilledAt(d.need(0)+ahead, inflight)
-	case d.limit <= 0, d.window <= 0, ahead < d.left(now, d.old):
-		return now // the requests in flight may still use it up
+	case d.refill() > 0:
+		return d.refilledAt(needed, inflight)
+	case d.limit <= 0, d.window <= 0, d.costed && cost <= 0, d.refilled(now) >= needed:
+		return now // the requests in flight may take less
 	}
-	beyond := ahead - max(d.left(now, inflight), 0)
-	reset := d.nextReset(now)
+	beyond := needed - left - 1
 	period := d.window + min(trip, d.alone()) // a window may begin with its first request
 	windows := min(beyond/d.limit, int64(Horizon/period))
-	return reset.Add(time.Duration(windows)*period + d.spacing(reset.Sub(since))*time.Duration(beyond%d.limit+1))
+	at := d.end.until()
+	if at.IsZero() {
+		at = now.Add(d.window)
+	}
+	if !d.costed {
+		at = at.Add(d.spacing(at.Sub(since)) * time.Duration(beyond%d.limit+1))
+	}
+	return at.Add(time.Duration(windows) * period)
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,38 +13,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
-
-// A reset beyond MaxBlock is not waited for. After MaxBlock the quota is not full, so one request
-// is sent as a probe.
-func TestDimension_resetBeyondMaxBlock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var left atomic.Int64
-		left.Store(3)
-		s := newQuotaScript(t, with(Config{MaxBlock: 10 * time.Second, MaxWait: time.Hour}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			n := left.Add(-1)
-			answer := says(5000, int(max(n, 0)), 24*time.Hour)
-			if n < 0 {
-				answer.Status = http.StatusTooManyRequests
-			}
-			late(100*time.Millisecond, answer).ServeHTTP(w, r)
-		}))
-		_, _ = s.get(t, "/")
-		time.Sleep(11 * time.Second)
-		for range 20 {
-			go func() { _, _ = s.get(t, "/") }()
-		}
-		time.Sleep(time.Second)
-		s.AssertRequests(t, 1+2) // the two that remained
-		time.Sleep(15 * time.Second)
-		assert.LessOrEqual(t, s.Total(), 1+2+2, "one in MaxBlock\n%s", s.Transcript())
-		left.Store(100)
-		time.Sleep(25 * time.Second)
-		b := s.bucket(t)
-		b.Mu.Lock()
-		defer b.Mu.Unlock()
-		assert.EqualValues(t, 0, b.Len())
-	})
-}
 
 // A new limit of the server is used, whether it is lower or higher.
 func TestQuotaLimitChanges(t *testing.T) {
@@ -199,17 +166,6 @@ func (d *dimension) opens(now time.Time) time.Time {
 	return d.end.reset
 }
 
-// A later reset does not indicate a token bucket if it is that of the next window, begun in the second that
-// was rounded up.
-func TestDimension_otherMovingResets(t *testing.T) {
-	d, now := dimension{}, time.Now()
-	for i := range int64(2 * bucketMoves) {
-		observe(&d, seen(400, 390-i, time.Minute), now, now, false)
-		now = now.Add(59500 * time.Millisecond)
-	}
-	require.Less(t, d.resetMoves, bucketMoves)
-}
-
 // A sliding window is not a token bucket: its reset moves too, but is always a window away.
 func TestDimension_slidingWindow(t *testing.T) {
 	for _, row := range []struct {
@@ -229,56 +185,6 @@ func TestDimension_slidingWindow(t *testing.T) {
 				observe(&d, field, now, now, false)
 			}
 			require.Equal(t, row.wait, d.opens(now).Sub(now).Round(time.Millisecond))
-		})
-	}
-}
-
-// An announced exhaustion is confirmed if the reset refills the quota as announced. A token bucket
-// refills one by one.
-func TestDimension_confirmed(t *testing.T) {
-	for _, row := range []struct {
-		name          string
-		moves         int
-		limit, brings int64
-		want          bool
-	}{
-		{"a window, half of the limit", 0, 400, 200, true},
-		{"a window, less", 0, 400, 199, false},
-		{"a token bucket, one", bucketMoves, 400, 1, true},
-		{"two moves, one", bucketMoves - 1, 400, 1, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			now := time.Now()
-			d := dimension{resetMoves: row.moves, limit: row.limit, claimed: true}
-			observe(&d, seen(row.limit, row.brings, 10*time.Second), now, now, false)
-			require.Equal(t, row.want, d.proof != unproven)
-		})
-	}
-}
-
-// A rejection of the last millisecond of a window that arrives in the next one does not exhaust
-// the next one.
-func TestDimension_rejectionOfPreviousWindow(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		sent time.Duration // after the window began
-		want bool
-	}{
-		{"sent before the window began", -2 * time.Millisecond, false},
-		{"sent in the window", time.Millisecond, true},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			begun := time.Now()
-			d := dimension{
-				name: "requests", shownOnSuccess: true, limit: 400, remaining: 399, window: 10 * time.Second,
-				since: begun, end: end{early: begun.Add(9 * time.Second), reset: begun.Add(10 * time.Second)},
-			}
-			field := seen(400, 0, 3*time.Millisecond)
-			if row.want {
-				field.Reset = 9998 * time.Millisecond
-			}
-			observe(&d, field, begun.Add(row.sent), begun.Add(2*time.Millisecond), true)
-			require.Equal(t, row.want, d.exhausted(begun.Add(3*time.Millisecond)))
 		})
 	}
 }

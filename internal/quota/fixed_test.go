@@ -18,40 +18,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// A token bucket for each scope. Retries and hedges count.
-func TestStaticLimit(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		limit Config
-		calls int
-		took  time.Duration
-	}{
-		{"burst of one second", Config{Limit: 10}, 30, 2 * time.Second},
-		{"burst of one", Config{Limit: 10, Burst: 1}, 31, 3 * time.Second},
-		{"own burst", Config{Limit: 10, Burst: 50}, 60, time.Second},
-		{"slow", Config{Limit: 0.1}, 4, 30 * time.Second},
-		{"fractional", Config{Limit: 2.5}, 13, 4 * time.Second},
-		{"none", Config{}, 1000, 0},
-		{"huge", Config{Limit: math.MaxFloat64 / 2}, 1000, 0},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newQuotaScript(t, with(row.limit), nil)
-				begun := time.Now()
-				var calls sync.WaitGroup
-				for range row.calls {
-					calls.Go(func() {
-						_, err := s.get(t, "/")
-						assert.Nil(t, err)
-					})
-				}
-				calls.Wait()
-				assert.InDelta(t, row.took.Seconds(), time.Since(begun).Seconds(), 0.001)
-			})
-		})
-	}
-}
-
 func TestStaticLimit_rejects(t *testing.T) {
 	for _, row := range []struct {
 		name      string
@@ -167,24 +133,31 @@ func TestStaticLimit_afterBlock(t *testing.T) {
 	}
 }
 
-// If the server blocks the scope while a call waits for a token, the call is not sent and returns
-// the token.
+// §4.26: if the server blocks the scope while a call waits for a token or a slot, the call is not sent and returns it.
 func TestStaticLimit_blockedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, with(Config{Limit: 1, Burst: 1}), faulttest.Sequence(late(500*time.Millisecond, exhausted(5*time.Second)), faulttest.OK("")))
-		var calls sync.WaitGroup
-		for range 3 {
-			calls.Go(func() { _, _ = s.get(t, "/") })
-			synctest.Wait()
-		}
-		b := s.bucket(t)
-		calls.Wait()
-		requests := s.Requests()
-		require.Len(t, requests, 3)
-		assert.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 5500*time.Millisecond)
-		requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].ReceivedAt })
-		assert.Zero(t, b.inflight)
-	})
+	for name, config := range map[string]Config{"a token": {Limit: 1, Burst: 1}, "a slot": {MaxInFlight: 1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newQuotaScript(t, with(config), faulttest.Sequence(late(500*time.Millisecond, exhausted(5*time.Second)), faulttest.OK("")))
+				var calls sync.WaitGroup
+				for range 3 {
+					calls.Go(func() {
+						_, refused := s.get(t, "/")
+						assert.Nil(t, refused)
+					})
+					synctest.Wait()
+				}
+				s.bucket(t)
+				calls.Wait()
+				requests := s.Requests()
+				require.Len(t, requests, 3)
+				require.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 5500*time.Millisecond)
+				if config.Limit > 0 {
+					requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].ReceivedAt })
+				}
+			})
+		})
+	}
 }
 
 // A wait for a reset reduces the maximum wait for a token.

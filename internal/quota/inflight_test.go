@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -111,85 +110,4 @@ func TestSlots_quotaOfAnother(t *testing.T) {
 			})
 		})
 	}
-}
-
-// §4.26: while a call waits for its slot, the server's quota is exhausted. The call is not sent until the
-// reset, and another one gets the slot.
-func TestSlots_exhaustedMeanwhile(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := with(Config{MaxInFlight: 1})
-		s := newQuotaScript(t, l, faulttest.Sequence(late(time.Second, exhausted(5*time.Second)), faulttest.OK("")))
-		var calls sync.WaitGroup
-		for range 3 {
-			calls.Go(func() {
-				_, refused := s.get(t, "/")
-				assert.Nil(t, refused)
-			})
-			synctest.Wait()
-		}
-		b := s.bucket(t)
-		calls.Wait()
-		requests := s.Requests()
-		require.Len(t, requests, 3)
-		require.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 6*time.Second)
-		require.Zero(t, b.inflight)
-	})
-}
-
-// §4.26: a request that is not admitted after all returns its slot and what it has of the quotas, once.
-func TestSlots_areReturned(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		config Config
-		end    func(t *testing.T, e *exchange)
-	}{
-		{"no token", Config{MaxInFlight: 2, Limit: 0.001, MaxWait: time.Second}, func(t *testing.T, e *exchange) {
-			require.Equal(t, waitqueue.MaxWaitExceeded, e.enter().Reason)
-		}},
-		{"a Waiter that panics in the wait for a token", Config{MaxInFlight: 2, Limit: 1}, func(t *testing.T, e *exchange) {
-			e.Waiter = &recordingWaiter{panics: true}
-			require.Panics(t, func() { e.enter() })
-		}},
-		{"a Waiter that panics in the wait for a slot", Config{MaxInFlight: 1}, func(t *testing.T, e *exchange) {
-			e.Waiter = &recordingWaiter{panics: true}
-			require.Panics(t, func() { e.enter() })
-		}},
-		{"Cancel, and Done by mistake", Config{MaxInFlight: 2}, func(t *testing.T, e *exchange) {
-			require.Nil(t, e.enter())
-			e.Permit.Cancel(time.Now())
-			e.Permit.Slot.release(time.Now())
-		}},
-		{"a hedge without a slot", Config{MaxInFlight: 1}, func(t *testing.T, e *exchange) {
-			e.NoWait = true
-			require.Equal(t, waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded}, *e.enter())
-		}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(row.config)
-				first := newExchange(t.Context(), l)
-				require.Nil(t, first.enter())
-				row.end(t, newExchange(t.Context(), l))
-				require.Equal(t, row.config.MaxInFlight-1, l.freeSlots(first.scope))
-				require.EqualValues(t, 1, l.accounts.Peek(accountKey{scope: first.scope}).general.inflight)
-				first.done()
-				require.Equal(t, row.config.MaxInFlight, l.freeSlots(first.scope))
-				require.Zero(t, l.Set(first.scope).slots.Len())
-			})
-		})
-	}
-}
-
-// Each scope has slots of its own, and Each reports them.
-func TestSlots_status(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := with(Config{MaxInFlight: 3})
-		e := newExchange(t.Context(), l)
-		require.Nil(t, e.enter())
-		require.Equal(t, []Status{{Scope: e.scope, InFlight: true, Limit: 3, Remaining: 2}}, each(l))
-		require.Equal(t, 3, l.freeSlots("another"))
-		e.status = http.StatusBadGateway
-		e.done()
-		require.Equal(t, 3, l.freeSlots(e.scope))
-	})
 }

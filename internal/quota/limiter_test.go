@@ -13,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
@@ -63,31 +62,6 @@ func TestHostileHeaders(t *testing.T) {
 	})
 }
 
-// A call gets its permit even if its bucket is evicted while it waits.
-func TestBucket_evictedWhileQueued(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := with(Config{})
-		l.accounts.Max = 2
-		s := newQuotaScript(t, l, says(10, 0, 10*time.Second))
-		_, _ = s.get(t, "/")
-		var calls sync.WaitGroup
-		for range 5 {
-			calls.Go(func() { _, _ = s.get(t, "/") })
-		}
-		synctest.Wait()
-		old := &l.accounts.Peek(accountKey{scope: "mem.test"}).general
-		for i := range 10 {
-			e := newExchange(t.Context(), l)
-			e.Credential = uint64(i)
-			require.Nil(t, e.enter())
-			e.Cancel(time.Now())
-		}
-		calls.Wait()
-		assert.Zero(t, old.inflight)
-		assert.Zero(t, old.Len())
-	})
-}
-
 // Only a response that shows a quota or is a rejection makes a Set active.
 func TestSet_active(t *testing.T) {
 	const ok, limited = http.StatusOK, http.StatusTooManyRequests
@@ -123,36 +97,6 @@ func TestSet_active(t *testing.T) {
 			require.NotSame(t, s, l.Set("b"))
 		})
 	}
-}
-
-// A response to a request without a permit counts: its quota delays later requests, and a success
-// ends a streak of rejections.
-func TestSet_observe(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := with(Config{MaxWait: -1})
-		s, now := l.Set("a"), time.Now()
-		s.Observe(Request{}, answerOf(http.StatusOK, http.Header{
-			"Ratelimit-Limit": {"10"}, "Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"30"},
-		}, now), now, now, 0)
-		_, rejected := s.Admit(t.Context(), Request{}, now)
-		require.NotNil(t, rejected)
-		require.InDelta(t, 30, rejected.NotBefore.Sub(now).Seconds(), 1.5)
-		require.Zero(t, l.accounts.Get(accountKey{scope: "a"}).general.inflight)
-	})
-	synctest.Test(t, func(t *testing.T) {
-		s := with(Config{}).Set("a")
-		wait := http.Header{"Retry-After": {"20"}}
-		for i := range 16 {
-			now := time.Now()
-			s.Observe(Request{}, answerOf(http.StatusTooManyRequests, wait, now), now, now, 0)
-			if i == 7 {
-				require.False(t, s.BlockedUntil(Request{}, now).IsZero(), "all results are rejections")
-				s.Observe(Request{}, answerOf(http.StatusOK, nil, now), now.Add(1), now, 0)
-				require.True(t, s.BlockedUntil(Request{}, now).IsZero())
-			}
-			time.Sleep(150 * time.Millisecond)
-		}
-	})
 }
 
 // §4.17: a failure between rejections shows that the server does not reject all requests.
@@ -225,28 +169,6 @@ func TestSet_countsEarlyRequests(t *testing.T) {
 		require.Nil(t, rejected)
 		p.Cancel(time.Now())
 	})
-}
-
-// A request without a permit counts only while it is in flight, even if several first responses
-// arrive together.
-func TestSet_forgetsEarlyRequests(t *testing.T) {
-	for range 200 {
-		s := New(Config{MaxWait: time.Minute, MaxBlock: time.Hour, Follow: true}).Set("api.test")
-		const requests = 16
-		var inFlight atomic.Int64
-		inFlight.Store(requests)
-		var all sync.WaitGroup
-		for i := range requests {
-			all.Go(func() {
-				header, now := http.Header{}, time.Now()
-				setFields(header, "RateLimit-Limit", 100, "RateLimit-Remaining", 99-i, "RateLimit-Reset", 3600)
-				s.Observe(Request{}, answerOf(http.StatusOK, header, now), now, now, inFlight.Load()-1)
-				inFlight.Add(-1)
-			})
-		}
-		all.Wait()
-		require.LessOrEqual(t, s.first.Load().inflight, int64(0))
-	}
 }
 
 // A thousand goroutines use one Limiter with more scopes, credentials, keys, routes and names than its

@@ -78,28 +78,6 @@ func TestNoWait_spendsNoShortQuota(t *testing.T) {
 	}
 }
 
-// Fields that cannot be true delay no request.
-func TestImplausibleFields(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		status int
-		header []string
-	}{
-		{"0 of 0: too many in flight (Okta)", http.StatusTooManyRequests, quotaHeader(0, 0, 60)},
-		{"a reset in the past", http.StatusTooManyRequests, quotaHeader(10, 0, 0)},
-		{"many remaining, and a 429 with Retry-After: 1 (Azure)", http.StatusTooManyRequests, append(quotaHeader(600, 500, 40), "Retry-After", "1")},
-		{"remaining without a reset (Jira)", http.StatusOK, []string{"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "0"}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{MaxWait: -1})
-				require.Nil(t, respond(t, l, "/", row.status, row.header...))
-				require.Nil(t, respond(t, l, "/", http.StatusOK))
-			})
-		})
-	}
-}
-
 // If calls would be rejected for an exhaustion that no rejection has proved for their route, the
 // second call is sent as a probe.
 func TestProbe(t *testing.T) {

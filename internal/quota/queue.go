@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
@@ -43,8 +42,8 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 		return o.recheck
 	case interval > 0 && now.Before(b.after.next):
 		return b.after.next
-	case interval > 0: // an eighth more or less
-		b.after.next = now.Add(interval - interval/8 + rand.N(interval/4+1))
+	case interval > 0:
+		b.after.next = now.Add(interval)
 	}
 	f := flight{cost: b.HeadCost()}
 	b.use(&f, now)
@@ -76,11 +75,7 @@ func (b *bucket) Estimate(now time.Time, ahead waitqueue.Load, cost int64) (at t
 		at = later(at, b.after.next.Add(interval*time.Duration(ahead.Calls)))
 	}
 	for i := range b.dims {
-		if d := &b.dims[i]; d.costed {
-			at = later(at, d.estimateCost(now, ahead, cost))
-		} else {
-			at = later(at, d.estimate(now, since, ahead.Calls, b.inflight, b.RTT))
-		}
+		at = later(at, b.dims[i].estimate(now, since, ahead, cost, b.inflight, b.RTT))
 	}
 	return at, o.blocked
 }

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
@@ -21,74 +20,21 @@ func queued(b *bucket) int64 {
 	return b.Len()
 }
 
-// Calls that wait for a quota over several windows are sent in their order.
-func TestBucket_isFIFO(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, with(Config{}), faulttest.Sequence(
-			says(3, 0, 10*time.Second), says(3, 2, 10*time.Second), says(3, 1, 10*time.Second), says(3, 0, 10*time.Second),
-			says(3, 2, 10*time.Second), says(3, 1, 10*time.Second), says(3, 0, 10*time.Second),
-		))
-		_, _ = s.get(t, "/")
-		var calls sync.WaitGroup
-		var mu sync.Mutex
-		var came, served []int
-		for i := range 6 {
-			time.Sleep(time.Millisecond)
-			came = append(came, i)
-			calls.Go(func() {
-				_, refused := s.get(t, "/")
-				assert.Nil(t, refused)
-				mu.Lock()
-				defer mu.Unlock()
-				served = append(served, i)
-			})
-		}
-		calls.Wait()
-		require.Equal(t, came, served)
-		s.bucket(t)
-	})
-}
-
-// A new call is sent after the calls that are released after a reset.
-func TestBucket_newCallIsLast(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, with(Config{}), faulttest.Sequence(says(1000, 0, 10*time.Second), says(1000, 900, 10*time.Second)))
-		_, _ = s.get(t, "/")
-		var calls sync.WaitGroup
-		var mu sync.Mutex
-		var order []string
-		call := func(name string) {
-			_, _ = s.get(t, "/")
-			mu.Lock()
-			defer mu.Unlock()
-			order = append(order, name)
-		}
-		for range 50 {
-			calls.Go(func() { call("queued") })
-			synctest.Wait()
-		}
-		time.Sleep(10*time.Second + 50*time.Millisecond)
-		require.Positive(t, queued(s.bucket(t)), "they are released")
-		call("new")
-		calls.Wait()
-		require.Len(t, order, 51)
-		require.Equal(t, "new", order[50])
-	})
-}
-
-// Calls that are sent, rejected and canceled at random leave nothing behind.
+// Calls that are sent, rejected, lost and canceled at random leave no request in flight, no queued call and no timer.
 func TestBucket_stress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newQuotaScript(t, with(Config{MaxWait: 20 * time.Second}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := newQuotaScript(t, with(Config{Limit: 400, MaxWait: 20 * time.Second}), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			time.Sleep(rand.N(50 * time.Millisecond))
-			switch rand.N(8) {
+			switch rand.N(10) {
 			case 0:
 				exhausted(time.Second).ServeHTTP(w, r)
-			case 1:
-				setFields(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", rand.N(50), "RateLimit-Reset", 1)
-			case 2, 3, 4, 5:
+			case 1, 2:
+				setFields(w.Header(), "RateLimit-Limit", 50, "RateLimit-Remaining", rand.N(50), "RateLimit-Reset", (rand.N(500*time.Millisecond) + time.Millisecond).Seconds())
+			case 3, 4, 5, 6:
 				w.Header().Set("Retry-After", "1")
 				w.WriteHeader(http.StatusTooManyRequests)
+			case 7:
+				faulttest.ResetAfterRead.ServeHTTP(w, r)
 			}
 		}))
 		_, _ = s.get(t, "/")
@@ -104,7 +50,9 @@ func TestBucket_stress(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		require.Zero(t, queued(b))
+		fixed := s.limiter.Set("mem.test").fixed
+		require.Zero(t, queued(b)+fixed.Len())
 		require.True(t, b.Alarm().IsZero())
+		require.True(t, fixed.Alarm().IsZero())
 	})
 }

@@ -2,7 +2,6 @@ package quota
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -105,8 +104,7 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 	if b.level == 0 {
 		return wait
 	}
-	wait = max(wait, min(wait<<b.level, maxDoubled))
-	return wait + rand.N(wait/4+1)
+	return max(wait, min(wait<<b.level, maxDoubled))
 }
 
 func (b *block) succeed(sent time.Time) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -176,6 +177,10 @@ func TestLimiter_responses(t *testing.T) {
 		{name: "exhausted, and a longer Retry-After of its own", status: 429, header: exhausted("Retry-After", 30), once: 15 * time.Second},
 		{name: "exhausted, without a reset", status: 429, header: retryAfter(20, "RateLimit-Remaining", 0), once: 20 * time.Second},
 		{name: "503, and an exhausted quota", status: 503, header: exhausted("Retry-After", 20), once: 15 * time.Second},
+		{name: "0 of 0: too many in flight (Okta)", status: 429, header: exhausted("RateLimit-Limit", 0)},
+		{name: "exhausted, a reset in the past", status: 429, header: exhausted("RateLimit-Reset", 0)},
+		{name: "many remaining (Azure)", status: 429, header: exhausted("RateLimit-Remaining", 9, "Retry-After", 1), often: time.Second},
+		{name: "exhausted by a success, without a reset (Jira)", status: 200, header: []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0}},
 		{name: "from a cache", status: 200, header: exhausted("Age", 3)},
 		{name: "beyond MaxWait", status: 429, header: retryAfter(20), config: Config{MaxWait: 10 * time.Second}, often: 20 * time.Second, refused: true, reason: waitqueue.MaxWaitExceeded},
 		{name: "never wait", status: 429, header: retryAfter(2), config: Config{MaxWait: -1}, often: 2 * time.Second, refused: true, reason: waitqueue.MaxWaitExceeded},
@@ -288,6 +293,38 @@ func TestBlock_releasesEvenly(t *testing.T) {
 				}
 				assert.LessOrEqual(t, busiest, 100, "20 a second, and the queued calls over half of 30 s")
 			})
+		})
+	}
+}
+
+// Which responses are rejections by a quota, and which requests were served. Others are neither.
+func TestResponse_classification(t *testing.T) {
+	used := ratelimitheader.State{Exhausted: true}
+	known := ratelimitheader.State{Exhausted: true, Dimensions: []ratelimitheader.Dimension{{Name: "a", Remaining: 1}, {Name: "b", Reset: time.Second}}}
+	for _, row := range []struct {
+		name             string
+		answer           Response
+		rejected, served bool
+	}{
+		{"nothing came", Response{}, false, false},
+		{"success", Response{Status: 200}, false, true},
+		{"not found", Response{Status: 404}, false, true},
+		{"forbidden", Response{Status: 403}, false, true},
+		{"forbidden for a while", Response{Status: 403, AsksToWait: true}, true, false},
+		{"forbidden, used up", Response{Status: 403, Quota: used}, true, false},
+		{"bad request", Response{Status: 400}, false, true},
+		{"bad request, wait", Response{Status: 400, AsksToWait: true}, false, true},
+		{"bad request, maybe the last of the quota", Response{Status: 400, Quota: used}, false, false},
+		{"429", Response{Status: 429}, true, false},
+		{"429, used up", Response{Status: 429, Quota: used}, true, false},
+		{"429, used up until then", Response{Status: 429, Quota: known}, true, false},
+		{"500", Response{Status: 500}, false, false},
+		{"503", Response{Status: 503, AsksToWait: true}, false, false},
+		{"503, used up", Response{Status: 503, Quota: used}, true, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			assert.Equal(t, row.rejected, row.answer.rejected())
+			assert.Equal(t, row.served, row.answer.served())
 		})
 	}
 }

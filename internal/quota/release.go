@@ -1,7 +1,6 @@
 package quota
 
 import (
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -65,9 +64,6 @@ func (b *bucket) release(now time.Time) {
 		if s := d.spacing(waited); r.spacing == 0 || s < r.spacing {
 			r.spacing, r.end = s, now.Add(maxPacing)
 		}
-	}
-	if r.spacing == 0 { // other processes may wait for the same moment
-		r.next = now.Add(rand.N(r.interval(now, b.Len()) + 1))
 	}
 	b.after, b.heldSince = r, time.Time{}
 }

@@ -1,6 +1,9 @@
 package quota
 
 import (
+	"fmt"
+	"strings"
+
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -88,3 +91,42 @@ func TestNamedBuckets(t *testing.T) {
 		})
 	}
 }
+
+// A server of the IETF draft shows a quota for each resource and one for the user, each with a partition
+// key. An exhausted resource stops no other, whatever their order is.
+func TestRoutes_partitionKeys(t *testing.T) {
+	for name, form := range map[string]string{"user last": "%[1]s, %[2]s", "user first": "%[2]s, %[1]s"} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				left := map[string]int{"reports": 3, "orders": 1000}
+				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(20 * time.Millisecond)
+					resource := strings.TrimPrefix(req.URL.Path, "/")
+					status, header := http.StatusOK, http.Header{}
+					if left[resource] == 0 {
+						status = http.StatusTooManyRequests
+						header.Set("Retry-After", "3000")
+					} else {
+						left[resource]--
+					}
+					of := fmt.Sprintf(`"resource";r=%d;t=3000;pk=:%s:`, left[resource], resource)
+					header["Ratelimit"] = []string{fmt.Sprintf(form, of, `"user";r=90000;t=3000;pk=:user1:`)}
+					return &http.Response{StatusCode: status, Header: header, Body: http.NoBody, Request: req}, nil
+				})
+				c := client(base, with(Config{}))
+				served := 0
+				for range 20 {
+					if status, _ := get(t.Context(), c, "http://api.test/orders"); status == http.StatusOK {
+						served++
+					}
+					_, _ = get(t.Context(), c, "http://api.test/reports")
+				}
+				require.Equal(t, 20, served)
+			})
+		})
+	}
+}
+
+type roundTripperFunc func(*http.Request) (*http.Response, error)
+
+func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

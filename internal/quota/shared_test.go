@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
-	"github.com/resilienthttp/resilienthttp/internal/sharedquota"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -248,25 +247,6 @@ func TestSharedQuota(t *testing.T) {
 	}
 }
 
-// A11: processes share a fixed limit.
-func TestSharedQuota_fixedLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in2026(0)
-		server := &quotaServer{kind: tokenBucket, limit: 100, window: time.Second, dialect: quotaDialectNamed("openai")}
-		f := newFleet(t, server, 8, Config{Limit: rate.Limit(100), Burst: 100, MaxWait: time.Hour})
-		for _, m := range f.all {
-			f.run(m, 10, time.Millisecond)
-		}
-		time.Sleep(2 * time.Second)
-		server.measure()
-		time.Sleep(30 * time.Second)
-		used, _ := server.share()
-		f.stop()
-		assert.Zero(t, server.refused)
-		assert.GreaterOrEqual(t, used, 0.95)
-	})
-}
-
 const tenSeconds = 400 // requests
 
 func inTenSeconds() *quotaServer {
@@ -318,45 +298,6 @@ func TestSharedQuota_killedProcesses(t *testing.T) {
 		assert.GreaterOrEqual(t, served, tenSeconds*20*96/100)
 		f.stop()
 	})
-}
-
-// A11: processes are killed and started while the store is down. They learn the quota from a part
-// of a window, and do not know the number of processes. While the store is up, no call is
-// rejected, and earlier usage counts.
-func TestSharedQuota_processesStartWithoutStore(t *testing.T) {
-	for _, dialect := range []string{"epoch ms", "delta", "openai", "ietf"} {
-		t.Run(dialect, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: 1000, window: 10 * time.Second, dialect: quotaDialectNamed(dialect)}, 8)
-				replace := func(n int) {
-					f.kill(f.all[n])
-					f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
-				}
-				f.counts()
-				began, served := time.Now(), 0
-				for n := range 40 {
-					time.Sleep(time.Duration(3+n%9) * 597 * time.Millisecond)
-					s, refused := f.counts()
-					assert.Zero(t, refused, "%v after the beginning", time.Since(began))
-					down := n%5 == 4
-					f.store.fails.Store(down)
-					replace(n)
-					if down {
-						time.Sleep(time.Duration(n%7) * 403 * time.Millisecond)
-						f.store.fails.Store(false)
-						time.Sleep(200 * time.Millisecond) // until all have reported
-						more, _ := f.counts()
-						s += more
-					}
-					served += s
-				}
-				used := float64(served) / time.Since(began).Seconds() / 100
-				t.Logf("used %.3f", used)
-				assert.GreaterOrEqual(t, used, 0.93)
-				f.stop()
-			})
-		})
-	}
 }
 
 // A new process learns from its first response which bucket its requests are in. Calls that wait
@@ -541,26 +482,6 @@ func TestSharedQuota_notShown(t *testing.T) {
 		require.Zero(t, refused)
 		require.Greater(t, served, 900, "no call waits")
 		require.LessOrEqual(t, f.store.trips.Load(), int64(1))
-		f.stop()
-	})
-}
-
-// Tokens that a Permit returns are available again, and nothing is left in the store.
-func TestSharedQuota_returnsTokens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		in2026(0)
-		f := newFleet(t, inTenSeconds(), 1, Config{MaxWait: time.Hour, Limit: 10, Burst: 50})
-		l := f.all[0].Limiter
-		for range 30 {
-			ticket, refused := l.Set("").Admit(t.Context(), Request{}, time.Now())
-			require.Nil(t, refused)
-			ticket.Cancel(time.Now())
-		}
-		time.Sleep(500 * time.Millisecond)
-		rule := sharedquota.FixedRule(10, 50)
-		left, err := f.store.memory.Load().Take(t.Context(), "limit|", 0, 0, rule)
-		require.NoError(t, err)
-		require.Equal(t, rule.Capacity(), left.Remaining)
 		f.stop()
 	})
 }
