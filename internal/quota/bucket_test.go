@@ -2,6 +2,7 @@ package quota
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -614,5 +615,54 @@ func TestQuota_serverThatBecomesSlow(t *testing.T) {
 		used, _ := server.share()
 		assert.GreaterOrEqual(t, used, 0.9)
 		time.Sleep(time.Minute)
+	})
+}
+
+// A queued call is rejected as soon as its permit would be too late, and leaves the queue.
+func TestQuota_rejectsQueuedCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newQuotaScript(t, with(Config{MaxWait: time.Hour}), faulttest.Sequence(
+			says(1, 0, 10*time.Second), exhausted(40*time.Second), faulttest.OK(""),
+		))
+		_, _ = s.get(t, "/")
+		s.bucket(t)
+		begun := time.Now()
+		results := make(chan string, 10)
+		nearest5 := func(d time.Duration) int { return int(d.Round(5 * time.Second).Seconds()) }
+		wait := func(name string, patience, maxClosed time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			c := client(s.client.Transport.(*paced).base, s.limiter)
+			c.Transport.(*paced).maxClosed = maxClosed
+			_, err := get(ctx, c, s.URL)
+			switch {
+			case err == nil:
+				results <- fmt.Sprintf("%s: sent after %d", name, nearest5(time.Since(begun)))
+			default:
+				results <- fmt.Sprintf("%s: %s after %d, not before %d", name, [...]string{"too long", "past deadline"}[err.Reason], nearest5(time.Since(begun)), nearest5(err.NotBefore.Sub(begun)))
+			}
+		}
+		var calls sync.WaitGroup
+		calls.Go(func() { wait("scout", time.Hour, time.Hour) })
+		synctest.Wait()
+		calls.Go(func() { wait("deadline", 30*time.Second, time.Hour) })
+		synctest.Wait()
+		calls.Go(func() { wait("MaxRetryAfter", time.Hour, 25*time.Second) })
+		synctest.Wait()
+		calls.Go(func() { wait("patient", time.Hour, time.Hour) })
+		synctest.Wait()
+		calls.Wait()
+		close(results)
+		var got []string
+		for r := range results {
+			got = append(got, r)
+		}
+		slices.Sort(got)
+		assert.Equal(t, []string{
+			"MaxRetryAfter: " + "too long" + " after 10, not before 50",
+			"deadline: " + "past deadline" + " after 10, not before 50",
+			"patient: sent after 50",
+			"scout: sent after 10",
+		}, got)
 	})
 }

@@ -100,3 +100,16 @@ func TestRelease_isEstimated(t *testing.T) {
 		require.Less(t, waitedInVain.Load(), int64(5), "a release is not exact")
 	})
 }
+
+// When successes contradict a quota, calls no longer wait for its rate.
+func TestRelease_endsWithTheQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, now := newBucket(), time.Now()
+		b.dims = []dimension{{limit: 1, window: time.Hour, refutedUntil: now.Add(time.Hour)}}
+		b.after = release{next: now.Add(time.Hour), end: now.Add(2 * time.Hour), spacing: time.Hour}
+		p := permitOf(b)
+		b.learn(&p, &Response{Status: http.StatusOK}, now)
+		require.LessOrEqual(t, b.after.interval(now, 1), time.Second)
+		require.Equal(t, now, b.after.next)
+	})
+}

@@ -3,8 +3,9 @@
 //
 //	go run ./benchmarks/cmd/constants                           # all boards, the root and each folder of internal: hours
 //	go run ./benchmarks/cmd/constants -boards=zoo internal/quota
+//	go run ./benchmarks/cmd/constants -boards=tests internal/quota
 //
-// The boards are 60 drawn rate limiters (zoo), 60 random compositions (random), and the targets of a sample of the ride and of
+// The board tests names the first test of the folder that fails. The others are 60 drawn rate limiters (zoo), 60 random compositions (random), and the targets of a sample of the ride and of
 // the small calls of crons (ride). The noise is what six runs without a change differ by, to either side of them. Run it in the
 // root of the repository. A constant takes a minute, because each change is a build.
 package main
@@ -45,6 +46,7 @@ func boards() []board {
 		{"random", []string{"-random=60", "-seed=777", "-peer=ours"}, map[string]string{
 			"harmed": `compositions: (\d+) harmed`, "gain": `mean ([+-][\d.]+)`,
 		}},
+		{name: "tests"},
 		{"ride", []string{"-group=ride-quick,crons", "-peer=ours"}, map[string]string{"targets": `all +(\d+) of \d+ targets`}},
 	}
 }
@@ -56,7 +58,7 @@ type constant struct {
 }
 
 func main() {
-	names := flag.String("boards", "zoo,random,ride", "comma-separated: zoo, random, ride")
+	names := flag.String("boards", "zoo,random,ride", "comma-separated: zoo, random, ride, tests")
 	flag.Parse()
 	folders := flag.Args()
 	if len(folders) == 0 {
@@ -82,6 +84,8 @@ func run(names, folders []string) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	usual := map[string][]float64{}
+	tests := slices.ContainsFunc(chosen, func(b board) bool { return b.name == "tests" })
+	chosen = slices.DeleteFunc(chosen, func(b board) bool { return b.name == "tests" })
 	for range 6 {
 		figures, err := measure(dir, "{}", chosen)
 		if err != nil {
@@ -101,7 +105,7 @@ func run(names, folders []string) error {
 			return err
 		}
 		for _, c := range list {
-			half, double := c.change(dir, "/ 2", chosen, usual), c.change(dir, "* 2", chosen, usual)
+			half, double := c.change(dir, "/ 2", chosen, usual, tests), c.change(dir, "* 2", chosen, usual, tests)
 			say("| `"+c.name+"` of", folder, "| `"+c.text+"` |", half, "|", double, "|")
 		}
 	}
@@ -152,6 +156,7 @@ func isNumber(value ast.Expr) bool {
 			number, other = number || isNumber, other || !isNumber
 		case *ast.Ident:
 			other = other || n.Name == "iota"
+			number = number || slices.Contains([]string{"Millisecond", "Second", "Minute", "Hour"}, n.Name) // time.Second
 		}
 		return true
 	})
@@ -159,7 +164,7 @@ func isNumber(value ast.Expr) bool {
 }
 
 // change says what differs from the usual figures if the constant is changed.
-func (c constant) change(dir, operation string, chosen []board, usual map[string][]float64) string {
+func (c constant) change(dir, operation string, chosen []board, usual map[string][]float64, tests bool) string {
 	text, err := os.ReadFile(c.file)
 	if err != nil {
 		return err.Error()
@@ -188,10 +193,27 @@ func (c constant) change(dir, operation string, chosen []board, usual map[string
 			differences = append(differences, fmt.Sprintf("%s %v → %v", name, usual[name][0], x))
 		}
 	}
+	if tests {
+		differences = append(differences, failing(filepath.Join(dir, "overlay.json"), filepath.Dir(c.file))...)
+	}
 	if differences == nil {
 		return "none"
 	}
 	return strings.Join(differences, "; ")
+}
+
+// failing returns the first test of a folder that fails with the overlay, if one does.
+func failing(overlay, folder string) []string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, "go", "test", "-short", "-failfast", "-overlay", overlay, "./"+folder).CombinedOutput() //nolint:gosec // our own tests
+	if err == nil {
+		return nil
+	}
+	if found := regexp.MustCompile(`--- FAIL: (\w+)`).FindSubmatch(output); found != nil {
+		return []string{string(found[1])}
+	}
+	return []string{"the tests end: " + err.Error()}
 }
 
 // measure builds the command fleet with the overlay (go help build), and returns the figures of the boards.
@@ -201,6 +223,9 @@ func measure(dir, overlay string, chosen []board) (map[string]float64, error) {
 	file, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "fleet")
 	if err := os.WriteFile(file, []byte(overlay), 0o600); err != nil {
 		return nil, err
+	}
+	if len(chosen) == 0 {
+		return map[string]float64{}, nil
 	}
 	if err := exec.CommandContext(ctx, "go", "build", "-overlay", file, "-o", program, "./benchmarks/cmd/fleet").Run(); err != nil { //nolint:gosec // our own command
 		return nil, errors.New("does not build")

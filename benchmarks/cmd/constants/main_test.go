@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,7 +16,7 @@ func TestConstants(t *testing.T) {
 	}
 	write("a.go", `package a
 
-const single = 3
+const single, unit = 3, time.Second
 
 const (
 	first, second = 2 * time.Second, other / 2
@@ -37,5 +38,24 @@ var variable = 7
 		require.Equal(t, c.text, string(text[c.from:c.to]), c.name)
 		found = append(found, c.name+" = "+c.text)
 	}
-	require.Equal(t, []string{"single = 3", "first = 2 * time.Second", "second = other / 2"}, found)
+	require.Equal(t, []string{"single = 3", "unit = time.Second", "first = 2 * time.Second", "second = other / 2"}, found)
+}
+
+func TestFailing(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	write("go.mod", "module a\n\ngo 1.26\n")
+	source := write("a.go", "package a\n\nconst two = 2\n")
+	write("a_test.go", "package a\n\nimport \"testing\"\n\nfunc TestTwo(t *testing.T) {\n\tif two != 2 {\n\t\tt.Fail()\n\t}\n}\n")
+	changed := write("changed", "package a\n\nconst two = (2) * 2\n")
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{source: changed}})
+	require.NoError(t, err)
+	t.Chdir(dir)
+	t.Setenv("GOWORK", "off")
+	require.Empty(t, failing(write("none.json", "{}"), "."))
+	require.Equal(t, []string{"TestTwo"}, failing(write("overlay.json", string(overlay)), "."))
 }
