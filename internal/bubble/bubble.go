@@ -9,8 +9,5 @@ import (
 // Run runs test as the subtest name, in a testing/synctest bubble of its own.
 func Run(t *testing.T, name string, test func(t *testing.T)) {
 	t.Helper()
-	t.Run(name, func(t *testing.T) {
-		t.Helper()
-		synctest.Test(t, test)
-	})
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
 }

@@ -1,6 +1,7 @@
 package circuit
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
@@ -44,10 +45,7 @@ func (c *Circuit) Wait(now time.Time, limits waitqueue.Limits) (Permit, *Rejecti
 		return p, nil
 	}
 	now = time.Now()
-	if rejected = c.Rejects(now); rejected == nil {
-		rejected = &Rejection{NotBefore: now}
-	}
-	return Permit{}, rejected
+	return Permit{}, cmp.Or(c.Rejects(now), &Rejection{NotBefore: now})
 }
 
 // join queues a call, unless it must not wait.
@@ -55,10 +53,6 @@ func (c *Circuit) join(now time.Time, limits waitqueue.Limits) (Permit, *waitque
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.tooLate() {
-		p, rejected := c.admit(now)
-		if rejected == nil {
-			return p, nil, nil
-		}
 		limits.MaxWait = min(limits.MaxWait, latePause, c.opening.slowest)
 		limits.RestsTo = now.Add(2 * latePause) // a probe needs all of the call's time
 	}

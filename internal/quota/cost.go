@@ -21,13 +21,11 @@ type costs struct {
 const (
 	maxSamples = 8
 	maxShare   = 2
-	shareError = 0.05
 )
 
-// expect returns what requests with such estimates take together. A share of nearly 1 is 1: servers round what
-// remains, and a request that needs a little more than it seems would be rejected.
+// expect returns what requests with such estimates take together.
 func (c *costs) expect(estimates int64) int64 {
-	if c.samples == 0 || math.Abs(c.share-1) < shareError {
+	if c.samples == 0 {
 		return estimates
 	}
 	return int64(math.Ceil(float64(estimates) * c.share))
