@@ -300,6 +300,45 @@ func TestSharedQuota_killedProcesses(t *testing.T) {
 	})
 }
 
+// A11: processes are killed and started while the store is down. They learn the quota from a part
+// of a window, and do not know the number of processes. While the store is up, no call is
+// rejected, and earlier usage counts.
+func TestSharedQuota_processesStartWithoutStore(t *testing.T) {
+	for _, dialect := range []string{"epoch ms", "delta", "openai", "ietf"} {
+		t.Run(dialect, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: 1000, window: 10 * time.Second, dialect: quotaDialectNamed(dialect)}, 8)
+				replace := func(n int) {
+					f.kill(f.all[n])
+					f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
+				}
+				f.counts()
+				began, served := time.Now(), 0
+				for n := range 40 {
+					time.Sleep(time.Duration(3+n%9) * 597 * time.Millisecond)
+					s, refused := f.counts()
+					assert.Zero(t, refused, "%v after the beginning", time.Since(began))
+					down := n%5 == 4
+					f.store.fails.Store(down)
+					replace(n)
+					if down {
+						time.Sleep(time.Duration(n%7) * 403 * time.Millisecond)
+						f.store.fails.Store(false)
+						time.Sleep(200 * time.Millisecond) // until all have reported
+						more, _ := f.counts()
+						s += more
+					}
+					served += s
+				}
+				used := float64(served) / time.Since(began).Seconds() / 100
+				t.Logf("used %.3f", used)
+				assert.GreaterOrEqual(t, used, 0.93)
+				f.stop()
+			})
+		})
+	}
+}
+
 // A new process learns from its first response which bucket its requests are in. Calls that wait
 // for this response then queue for that bucket.
 func TestSharedQuota_namedBucket(t *testing.T) {
