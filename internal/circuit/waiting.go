@@ -20,10 +20,6 @@ const (
 	maxWaiting  = 20_000           // calls that wait for one circuit
 	maxOutage   = 20 * time.Second // of a server for which calls begin to wait
 	releaseRate = 1.5              // of released calls, in usual rates
-
-	// A call that comes later is rejected after latePause, or as soon as the server would fail: workers that are rejected at
-	// once would go through a long list of jobs within an instant, and none of them would be done.
-	latePause = 100 * time.Millisecond
 )
 
 // outage is what the last outage began with.
@@ -52,11 +48,7 @@ func (c *Circuit) Wait(now time.Time, limits waitqueue.Limits) (Permit, *Rejecti
 func (c *Circuit) join(now time.Time, limits waitqueue.Limits) (Permit, *waitqueue.Entry[Permit], *Rejection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.tooLate() {
-		limits.MaxWait = min(limits.MaxWait, latePause, c.opening.slowest)
-		limits.RestsTo = now.Add(2 * latePause) // a probe needs all of the call's time
-	}
-	if limits.MaxWait <= 0 || c.waitingCalls() >= maxWaiting {
+	if limits.MaxWait <= 0 || c.tooLate() || c.waitingCalls() >= maxWaiting {
 		p, rejected := c.admit(now)
 		return p, nil, rejected
 	}
