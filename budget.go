@@ -11,10 +11,9 @@ import (
 )
 
 // Budget limits retries by a bucket of tokens for each scope. Each call adds Ratio of a token. A retry takes one token,
-// half of one after a quick failure (a second one takes one while other calls succeed), or five after a timeout (Burst
-// if that is less). One that waits for the circuit, or behind other 429s that ask for no wait, takes none. A success
-// returns the tokens and adds two, unless it followed "too many requests". With too few, the call ends with
-// ErrBudgetExhausted as its StopReason. See docs/retry-budget.md.
+// half of one after a quick failure, or five after a timeout (Burst if that is less). One that waits for the circuit,
+// or behind other 429s that ask for no wait, takes none. A success returns the tokens and adds two, unless it followed
+// "too many requests". With too few, the call ends with ErrBudgetExhausted as its StopReason. See docs/retry-budget.md.
 //
 // The zero value has the defaults below. A Budget is safe for concurrent use, may be shared by
 // Transports, and must not be modified or copied after its first use. It keeps some 16,384

@@ -157,7 +157,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 			Slow:      !moves && last.timedOut(),
 			Batch:     c.priority == PriorityBatch,
 			Displaces: !moves && last.tooMany(),
-			Cost:      c.costOf(last, now),
+			Cost:      c.costOf(last),
 		}, now, c.record, last.visit.Record)
 		if !ok {
 			return 0, ErrBudgetExhausted
@@ -171,19 +171,13 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 	return wait, nil
 }
 
-// costOf returns the tokens of a retry. A failure that was quicker than a quick response has cost the server little. But
-// if a request has failed twice while others succeed, its own path may fail for long.
-func (c *call) costOf(last *attempt, now time.Time) float64 {
-	server := last.visit.Record
-	quick := server.responses.Get()
-	switch {
-	case last.tooMany():
-	case quick > 0 && last.report.Latency >= quick:
-	case c.number > 1 && !server.circuit.MostlyFails(now):
-	default:
-		return quickCost
+// costOf returns the tokens of a retry. A failure that was quicker than a quick response has cost the server little.
+func (c *call) costOf(last *attempt) float64 {
+	quick := last.visit.Record.responses.Get()
+	if last.tooMany() || quick > 0 && last.report.Latency >= quick {
+		return 1
 	}
-	return 1
+	return quickCost
 }
 
 // noteNotBefore finds the earliest time for another call when this one has failed: the end of the wait that the last

@@ -56,17 +56,6 @@ func (s *closed) tally(rules *Rules, at time.Duration) tally {
 	return tally{results: int(failures + successes), failures: int(failures)}
 }
 
-// MostlyFails reports whether three fifths of the latest results, of an eighth of the Window at most, are failures. For a
-// closed circuit it takes no lock.
-func (c *Circuit) MostlyFails(now time.Time) bool {
-	s := c.closed.Load()
-	if s == nil {
-		return true
-	}
-	failures, successes := s.results.Newest(now.Sub(c.breaker.origin), c.breaker.rules.Window, window.Buckets/8)
-	return 2*failures >= 3*successes
-}
-
 // doneClosed records the result of an attempt that s admitted. The circuit is locked if the
 // attempt failed, or if slow start admitted it.
 func (c *Circuit) doneClosed(s *closed, r Result, now time.Time) *Change {

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"time"
@@ -104,7 +105,8 @@ func (b *block) double(sent, now time.Time, wait time.Duration) time.Duration {
 	if b.level == 0 {
 		return wait
 	}
-	return max(wait, min(wait<<b.level, maxDoubled))
+	wait = max(wait, min(wait<<b.level, maxDoubled))
+	return wait + rand.N(wait/4+1) // other processes wait for the same moment
 }
 
 func (b *block) succeed(sent time.Time) {
