@@ -188,3 +188,61 @@ func TestRateLimit_badlyTold(t *testing.T) {
 		}
 	}
 }
+
+// Twenty processes wait for the same window of a quota that is too small for them. They do not come back at one time, so
+// few calls wait until their deadline. Of 30 runs, .3 % of the calls failed in the mean, with a standard deviation of .4.
+// If all come back at one time 2.5 % fail.
+func TestRateLimit_processesOfOneWindow(t *testing.T) {
+	calls, failed := 0, 0
+	for range 6 {
+		runProcessesOfOneWindow(t, &calls, &failed)
+	}
+	t.Logf("%d of %d calls failed", failed, calls)
+	assert.LessOrEqual(t, failed, calls*14/1000)
+}
+
+func runProcessesOfOneWindow(t *testing.T, calls, failed *int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		const processes, workers, length, window = 20, 3, 90 * time.Second, time.Second
+		quota := fixedWindow{limit: 20, length: window}
+		pause := time.Duration(float64(processes*workers) / (1.3 * float64(quota.limit)) * float64(window))
+		begun := time.Now()
+		var mu sync.Mutex // guards the values below, and quota
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			ok, remaining, reset := quota.take(time.Since(begun))
+			mu.Unlock()
+			time.Sleep(5*time.Millisecond + rand.N(20*time.Millisecond))
+			fields := []string{"X-RateLimit-Limit", "20", "X-RateLimit-Remaining", strconv.Itoa(remaining), "X-RateLimit-Reset", strconv.Itoa(seconds(reset))}
+			if !ok {
+				return response(r, http.StatusTooManyRequests, "", append(fields, "Retry-After", strconv.Itoa(seconds(reset)))...), nil
+			}
+			return response(r, http.StatusOK, "", fields...), nil
+		})
+		var all sync.WaitGroup
+		for range processes {
+			tr := &resilienthttp.Transport{Base: base}
+			for range workers {
+				all.Go(func() {
+					for time.Since(begun) < length {
+						time.Sleep(time.Duration(rand.ExpFloat64() * float64(pause)))
+						ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+						mu.Lock()
+						*calls++
+						if err != nil || resp.StatusCode != http.StatusOK {
+							*failed++
+						}
+						mu.Unlock()
+						if err == nil {
+							readAll(t, resp)
+						}
+						cancel()
+					}
+				})
+			}
+		}
+		all.Wait()
+	})
+}
