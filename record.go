@@ -1,16 +1,12 @@
 package resilienthttp
 
 import (
-	"context"
-	"errors"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/circuit"
 	"github.com/resilienthttp/resilienthttp/internal/latency"
-	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/route"
 	"github.com/resilienthttp/resilienthttp/internal/window"
 )
@@ -138,27 +134,6 @@ func (a *attempt) noteFailure(now time.Time) {
 	}
 }
 
-func (a *attempt) class() responseClass {
-	resp, err := a.report.Response, a.report.Err
-	switch {
-	case a.end == endCanceled || a.end == endSuperseded:
-		return classNone
-	case a.end == endTimeout, a.end == endDeadline, resp == nil && neterr.TimedOut(err):
-		return classTimeout
-	case resp == nil:
-		return classNetworkError
-	case a.report.Verdict == VerdictSuccess:
-		return classSuccess
-	}
-	switch status := a.report.status(); {
-	case status == http.StatusTooManyRequests || status == http.StatusRequestTimeout:
-		return classThrottled
-	case status >= http.StatusBadRequest && status < http.StatusInternalServerError:
-		return classClientError
-	}
-	return classServerError
-}
-
 func (c *call) noteEnd(resp *http.Response) {
 	a := c.last
 	failed := a != nil && (a.outcome == circuit.Failure || a.outcome == circuit.Timeout)
@@ -185,22 +160,6 @@ func (c *call) failingSince(r *record) time.Duration {
 	return max(c.start.Sub(c.origin), time.Duration(r.succeeded.Load()))
 }
 
-func (c *call) class() responseClass {
-	switch {
-	case c.failure == nil:
-		return c.last.class()
-	case c.failure.byGate():
-		return classRejected
-	case errors.Is(c.failure.Err, context.Canceled):
-		return classNone
-	case c.failure.Reason == ErrDeadline:
-		return classTimeout
-	case c.last != nil:
-		return c.last.class()
-	}
-	return classNone
-}
-
 func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
 	var one [1]Attempt // most calls need no memory
 	done := Call{Attempts: c.appendAttempts(one[:0]), QueueWait: c.timeline.queued}
@@ -219,94 +178,6 @@ func (c *call) status(resp *http.Response, took time.Duration) CallStatus {
 	return s
 }
 
-// responseClass is how a call, or its last attempt, ended.
-type responseClass uint8
-
-const (
-	classNone responseClass = iota // the caller canceled it, or another copy had its response first
-	classSuccess
-	classClientError
-	classServerError
-	classNetworkError
-	classTimeout
-	classThrottled // 408 or 429
-	classRejected  // by the breaker or the rate limit
-	classes
-)
-
-// endCounts counts the calls by how they ended. It takes no lock.
-type endCounts struct {
-	failing   atomic.Int64                                // the start of the first call that failed since the last success, since the origin; zero means none
-	failed    atomic.Int64                                // the calls that failed since then
-	successes window.Counter                              // and nothing else
-	others    [classes / 2]atomic.Pointer[window.Counter] // each of two classes; nil: there was none
-}
-
-// responsesWindow is the time that ResponseStatus covers, and recentBuckets the number of the newest
-// of its buckets that are ScopeState.LastMinute: 56 to 75 s.
-const (
-	responsesWindow = 5 * time.Minute
-	recentBuckets   = 4
-)
-
-func (e *endCounts) add(start, at time.Duration, class responseClass) {
-	if class == classNone {
-		return
-	}
-	counter := e.counter(class)
-	if counter == nil {
-		counter = made(&e.others[class/2])
-	}
-	second := uint32(class % 2)
-	counter.Add(at, responsesWindow, 1-second, second)
-	switch {
-	case class != classSuccess:
-		e.fail(start)
-		e.failed.Add(1)
-	case e.failing.Load() != 0:
-		e.failed.Store(0)
-		e.failing.Store(0)
-	}
-}
-
-func (e *endCounts) fail(start time.Duration) {
-	if e.failing.Load() == 0 {
-		e.failing.CompareAndSwap(0, int64(max(start, 1)))
-	}
-}
-
-// counter is that of a class, with the one beside it; nil if there was none.
-func (e *endCounts) counter(class responseClass) *window.Counter {
-	if class/2 == classSuccess/2 {
-		return &e.successes
-	}
-	return e.others[class/2].Load()
-}
-
-func (e *endCounts) counts(at time.Duration, buckets int) (n [classes]int, calls int) {
-	for pair := range classes / 2 {
-		if c := e.counter(2 * pair); c != nil {
-			first, second := c.Newest(at, responsesWindow, buckets)
-			n[2*pair], n[2*pair+1] = int(first), int(second)
-			calls += n[2*pair] + n[2*pair+1]
-		}
-	}
-	return n, calls
-}
-
-func (e *endCounts) read(at time.Duration, buckets int, origin time.Time) ResponseStatus {
-	n, calls := e.counts(at, buckets)
-	s := ResponseStatus{
-		Calls:        calls,
-		ClientErrors: n[classClientError] + n[classThrottled], Throttled: n[classThrottled], ServerErrors: n[classServerError],
-		NetworkErrors: n[classNetworkError], Timeouts: n[classTimeout], Rejected: n[classRejected],
-	}
-	if since := e.failing.Load(); since != 0 {
-		s.Since, s.CallsSince = origin.Add(time.Duration(since)), int(e.failed.Load())
-	}
-	return s
-}
-
 func (c *call) setRetryWaiting(waiting bool) {
 	if c.retries == nil || c.retries.waiting == waiting {
 		return
@@ -317,92 +188,4 @@ func (c *call) setRetryWaiting(waiting bool) {
 	} else {
 		c.record.retryWaiting.Add(-1)
 	}
-}
-
-// slowestCall is the slowest call of this period and of the one before. A call that is not
-// slower takes no lock.
-type slowestCall struct {
-	period atomic.Int64 // its number, from 1
-	least  atomic.Int64 // the latency that a call must exceed in it
-
-	mu    sync.Mutex
-	calls [2]CallStatus // of the period, and of the one before
-}
-
-const slowestPeriod = 30 * time.Second
-
-func periodOf(at time.Duration) int64 { return int64(max(at, 0)/slowestPeriod) + 1 }
-
-func (s *slowestCall) isSlower(at, took time.Duration) bool {
-	is, has := periodOf(at), s.period.Load()
-	return is > has || is == has && int64(took) > s.least.Load()
-}
-
-func (s *slowestCall) note(at time.Duration, c CallStatus) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.isSlower(at, c.Latency) { // another goroutine may have been first
-		s.begin(periodOf(at))
-		s.calls[0] = c
-		s.least.Store(int64(c.Latency))
-	}
-}
-
-// begin begins a period. The lock is held.
-func (s *slowestCall) begin(period int64) {
-	before := s.period.Load()
-	if period <= before {
-		return
-	}
-	s.calls[1], s.calls[0] = s.calls[0], CallStatus{}
-	if period > before+1 {
-		s.calls[1] = CallStatus{}
-	}
-	s.least.Store(0)
-	s.period.Store(period)
-}
-
-func (s *slowestCall) read(at time.Duration) CallStatus {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.begin(periodOf(at))
-	if s.calls[1].Latency > s.calls[0].Latency {
-		return s.calls[1]
-	}
-	return s.calls[0]
-}
-
-// lastFailure is one of the last failures: of those at once, one is enough.
-type lastFailure struct {
-	mu   sync.Mutex
-	last FailureStatus
-}
-
-const failureInterval = 10 * time.Millisecond
-
-// note notes a failure, unless another goroutine does.
-func (f *lastFailure) note(at time.Time, a *Attempt) {
-	if !f.mu.TryLock() {
-		return
-	}
-	defer f.mu.Unlock()
-	if at.Sub(f.last.At) < failureInterval {
-		return
-	}
-	f.last = FailureStatus{At: at, ErrorType: a.errorType(), Policies: a.Policies()}
-	if a.Response != nil {
-		f.last.Status = a.Response.StatusCode
-	} else {
-		f.last.Err = neterr.SafeText(a.Err)
-	}
-}
-
-// read returns the failure. That of a nil lastFailure is the zero value.
-func (f *lastFailure) read() FailureStatus {
-	if f == nil {
-		return FailureStatus{}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.last
 }
