@@ -976,29 +976,3 @@ func TestLastWaitLeavesTimeForTheResponse(t *testing.T) {
 		}
 	})
 }
-
-// The caller cancels after the attempt failed and before the wait begins.
-func TestCancelBetweenAttemptAndWait(t *testing.T) {
-	for name, next := range map[string]step{"a status": status(503), "an error": failing(errReset)} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				base := script(next)
-				tr := &resilienthttp.Transport{Base: base, Policy: every(time.Hour), Budget: tokens(1), Trace: &resilienthttp.Trace{
-					AttemptDone: func(*resilienthttp.Attempt) { cancel() },
-				}}
-				start := time.Now()
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				require.Zero(t, time.Since(start))
-				if name == "a status" {
-					require.NoError(t, err)
-					require.Equal(t, "status 503", readAll(t, resp))
-				} else {
-					require.ErrorIs(t, err, context.Canceled)
-					require.ErrorIs(t, err, errReset)
-				}
-				base.requireBalance(t)
-			})
-		})
-	}
-}
