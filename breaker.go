@@ -140,7 +140,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	case ended != nil:
 		return now, c.canceled(ended)
 	default:
-		return now, &Error{Reason: ErrBreakerOpen, NotBefore: rejection.NotBefore, hold: heldFor(now.Sub(c.timeline.accounted), rejection.Outage, now)}
+		return now, &Error{Reason: ErrBreakerOpen, NotBefore: later(rejection.NotBefore, now), hold: heldFor(now.Sub(c.timeline.accounted), rejection.Outage, now)}
 	}
 	a.permits.circuit = permit // before the hook, which may panic
 	if permit.Change != nil {

@@ -775,6 +775,49 @@ func TestBreakerWait_lateProbes(t *testing.T) {
 	})
 }
 
+// §4.29: workers with a long list of jobs go through few of them while the server hangs, because a rejection takes time too.
+func TestBreakerWait_workersOfAServerThatHangs(t *testing.T) {
+	for _, row := range []struct {
+		name        string
+		maxWait     time.Duration
+		fault       step
+		least, most int // calls of a worker in a second of the late outage
+	}{
+		{"hangs", 0, hanging, 1, 10},
+		{"fails after 30 ms: as late", 0, after(30*time.Millisecond, status(500)), 20, 34},
+		{"hangs, MaxWait is negative: at once", -1, hanging, 500, 1001},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &resilienthttp.Transport{
+					Base: roundTripper(row.fault), Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 1},
+					Breaker: &resilienthttp.Breaker{MaxWait: row.maxWait},
+				}
+				begun := time.Now()
+				late := func(from, to time.Duration) bool { return time.Since(begun) >= from && time.Since(begun) < to }
+				var calls atomic.Int64
+				var workers sync.WaitGroup
+				for range 3 {
+					workers.Go(func() {
+						for !late(40*time.Second, time.Hour) {
+							if resp, err := tr.RoundTrip(get(t)); err == nil {
+								_ = resp.Body.Close()
+							}
+							if late(30*time.Second, 40*time.Second) {
+								calls.Add(1)
+							}
+							time.Sleep(time.Millisecond) // of its own work
+						}
+					})
+				}
+				workers.Wait()
+				require.GreaterOrEqual(t, calls.Load(), int64(30*row.least))
+				require.LessOrEqual(t, calls.Load(), int64(30*row.most))
+			})
+		})
+	}
+}
+
 // T12: an attempt that waits for the circuit and then for the limit says so each time.
 func TestBreakerWait_thenLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

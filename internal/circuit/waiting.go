@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/hold"
+	"github.com/resilienthttp/resilienthttp/internal/sleep"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -20,6 +21,10 @@ const (
 	maxWaiting  = 20_000           // calls that wait for one circuit
 	maxOutage   = 20 * time.Second // of a server for which calls begin to wait
 	releaseRate = 1.5              // of released calls, in usual rates
+
+	// A later call is rejected as late as the server would fail, at most after latePause. Otherwise workers would go through
+	// a long list of jobs in an instant.
+	latePause = 100 * time.Millisecond
 )
 
 // outage is what the last outage began with.
@@ -34,6 +39,9 @@ type outage struct {
 func (c *Circuit) Wait(now time.Time, limits waitqueue.Limits) (Permit, *Rejection) {
 	p, e, rejected := c.join(now, limits)
 	if e == nil {
+		if rejected != nil {
+			_ = sleep.Context(limits.Ctx, min(rejected.pause, limits.MaxWait))
+		}
 		return p, rejected
 	}
 	p, expired := c.waiting.queue.Wait(e)
@@ -50,6 +58,9 @@ func (c *Circuit) join(now time.Time, limits waitqueue.Limits) (Permit, *waitque
 	defer c.mu.Unlock()
 	if limits.MaxWait <= 0 || c.tooLate() || c.waitingCalls() >= maxWaiting {
 		p, rejected := c.admit(now)
+		if rejected != nil && c.tooLate() {
+			rejected.pause = min(c.opening.slowest, latePause)
+		}
 		return p, nil, rejected
 	}
 	if c.waiting == nil {
