@@ -19,6 +19,8 @@ const (
 	// tokens of a healthy minute must not be spent in the first second of an outage.
 	Recent = 1250 * time.Millisecond
 
+	patience = 5 * time.Second // a retry costs a token when none has succeeded for so long
+
 	slowCost = 5    // cost after a timeout, when the server has too many requests already
 	reward   = 2    // tokens that a successful retry adds
 	rounding = 1e-9 // rounding error: ten times 0.1 is less than one
@@ -57,6 +59,9 @@ type Bucket struct {
 	begun  bool  // tokens has its first value
 	added  int64 // calls that tokens contains
 	tokens float64
+
+	asked   time.Time // the last Admit; zero: a retry has succeeded since
+	useless time.Time // since when no retry has succeeded, without a pause of patience
 }
 
 // Deposit adds the tokens of one call.
@@ -82,12 +87,16 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	capacity := b.fill(rules, now)
+	if now.Sub(b.asked) > patience {
+		b.useless = now
+	}
+	b.asked = now
 	cost := 1.0
 	switch {
 	case rules.Static:
 	case r.Slow: // a small bucket must not make it impossible
 		cost = max(1, min(rules.Tokens, slowCost))
-	case r.Cost > 0:
+	case r.Cost > 0 && now.Sub(b.useless) <= patience:
 		cost = r.Cost
 	}
 	if b.tokens+rounding < cost || r.Batch && b.tokens <= capacity/2 {
@@ -140,24 +149,27 @@ func (p Permit) Done(succeeded bool) {
 	switch {
 	case p.withdrawal == nil:
 	case succeeded:
-		p.end(p.reward)
+		p.end(p.reward, true)
 	default:
-		p.end(0)
+		p.end(0, false)
 	}
 }
 
 // Cancel returns the tokens of a request that was not sent, once and not after Done.
 func (p Permit) Cancel() {
 	if p.withdrawal != nil {
-		p.end(p.cost)
+		p.end(p.cost, false)
 	}
 }
 
-func (w *withdrawal) end(returned float64) {
+func (w *withdrawal) end(returned float64, succeeded bool) {
 	w.from.mu.Lock()
 	defer w.from.mu.Unlock()
 	if !w.ended {
 		w.ended = true
 		w.from.tokens += returned
+		if succeeded {
+			w.from.asked = time.Time{}
+		}
 	}
 }

@@ -32,6 +32,12 @@ func (b *bucket) calls(n int, at time.Time) {
 
 func (b *bucket) take(at time.Time, r Request) (Permit, bool) { return b.Admit(r, &b.rules, at) }
 
+// cheap takes half a token.
+func (b *bucket) cheap(at time.Time) Permit {
+	p, _ := b.take(at, Request{Cost: 0.5})
+	return p
+}
+
 const many = 1000
 
 // fail takes tokens until there are none, for retries that fail, and counts them.
@@ -96,6 +102,23 @@ func TestBucket_grantsTheTokensThatItHas(t *testing.T) {
 			p, _ := b.take(epoch, Request{Displaces: true})
 			p.Cancel()
 		}, 5},
+		{"cheap: half a token", Rules{Tokens: 5}, func(b *bucket) { b.cheap(epoch) }, 4},
+		{"cheap, after five seconds in which no retry has succeeded: one", Rules{Tokens: 5}, func(b *bucket) {
+			for ago := 6 * time.Second; ago >= 0; ago -= 2 * time.Second {
+				b.cheap(epoch.Add(-ago)) // .5, .5, .5, 1
+			}
+		}, 2},
+		{"cheap, one has succeeded", Rules{Tokens: 5}, func(b *bucket) {
+			b.cheap(epoch.Add(-6 * time.Second)).Done(true)
+			for ago := 4 * time.Second; ago >= 0; ago -= 2 * time.Second {
+				b.cheap(epoch.Add(-ago))
+			}
+		}, 3},
+		{"cheap, a pause of five seconds", Rules{Tokens: 5}, func(b *bucket) {
+			b.cheap(epoch.Add(-12 * time.Second))
+			b.cheap(epoch.Add(-6 * time.Second))
+			b.cheap(epoch)
+		}, 3},
 		{"after a timeout: five", Rules{Tokens: 8}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 3},
 		{"after a timeout: as many as the bucket holds without calls", Rules{Tokens: 3}, func(b *bucket) { b.take(epoch, Request{Slow: true}) }, 0},
 		{"after a timeout, with fewer: none", Rules{Tokens: 5}, func(b *bucket) {
