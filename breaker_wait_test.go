@@ -35,7 +35,8 @@ func TestBreakerWait_outage(t *testing.T) {
 		{"503", status(503), 0, false, 0, 0},
 		{"503, Retry-After: 2", status(503, "Retry-After", "2"), 0, false, 0, 0},
 		{"connection refused", refused, 0, false, 0, 0},
-		{"429 that asks for no wait", status(429), 0, false, 6, 0}, // 30 without a hold
+		{"429 that asks for no wait", status(429), 0, false, 6, 0},           // 30 without a hold
+		{"hangs: attempts time out after a second", hanging, 0, false, 2, 0}, // 19 if it were taken for a queue
 		{"503, rejected at once", status(503), -1, false, 32, 16},
 		{"nested, 503", status(503), 0, true, 0, 0},
 		{"nested, connection refused", refused, 0, true, 0, 0},
@@ -43,7 +44,9 @@ func TestBreakerWait_outage(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				begun := time.Now()
-				tr := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{MaxWait: row.maxWait}}
+				tr := &resilienthttp.Transport{
+					Breaker: &resilienthttp.Breaker{MaxWait: row.maxWait}, Policy: resilienthttp.Policy{AttemptTimeout: time.Second},
+				}
 				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
 					time.Sleep(10 * time.Millisecond)
 					if at := time.Since(begun); at >= 10*time.Second && at < 14*time.Second {
@@ -76,6 +79,64 @@ func TestBreakerWait_outage(t *testing.T) {
 				for _, s := range tr.State().Scopes {
 					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
 				}
+			})
+		})
+	}
+}
+
+// L1, L2: a server that answered quickly and then hangs for a moment has no queue. So its timeouts are as cheap as other failures,
+// open the circuit as soon, and are retried at once when it answers again.
+func TestBreakerWait_suddenHang(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		usual  time.Duration
+		rate   int // calls a second
+		before time.Duration
+		hangs  time.Duration
+		most   int // calls lost
+		least  int
+		late   int // successful calls that take longer than 2 s
+	}{
+		{name: "for 1 s, 50 calls a second", usual: 20 * time.Millisecond, rate: 50, before: 5 * time.Second, hangs: time.Second, most: 1, late: 5},
+		{name: "for 2 s, 300 calls a second", usual: 20 * time.Millisecond, rate: 300, before: 5 * time.Second, hangs: 2 * time.Second, most: 150, late: 600},
+		{name: "usually 100 ms: it may have a queue", usual: 100 * time.Millisecond, rate: 50, before: 5 * time.Second, hangs: time.Second, most: 50, least: 40, late: 10},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				hangs := func() bool { at := time.Since(begun); return at >= row.before && at < row.before+row.hangs }
+				tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+					if hangs() {
+						return hanging(r)
+					}
+					time.Sleep(row.usual)
+					return status(200)(r)
+				})
+				var lost, late atomic.Int64
+				var calls sync.WaitGroup
+				for time.Since(begun) < row.before+2*row.hangs {
+					met := hangs()
+					calls.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+						defer cancel()
+						sent := time.Now()
+						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+						if err == nil {
+							_ = resp.Body.Close()
+							if time.Since(sent) > 2*time.Second {
+								late.Add(1)
+							}
+						} else if met {
+							lost.Add(1)
+						}
+					})
+					time.Sleep(time.Second / time.Duration(row.rate))
+				}
+				calls.Wait()
+				require.GreaterOrEqual(t, int(lost.Load()), row.least)
+				require.LessOrEqual(t, int(lost.Load()), row.most)
+				require.LessOrEqual(t, int(late.Load()), row.late)
 			})
 		})
 	}

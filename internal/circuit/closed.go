@@ -23,7 +23,8 @@ type closed struct {
 // failureStreak describes the failures since the last success.
 type failureStreak struct {
 	attempts int           // attempts in the last Window
-	slow     int           // slow ones and timeouts among these attempts
+	slow     int           // slow ones and timeouts among these attempts, without the sudden ones
+	sudden   int           // sudden timeouts among them
 	calls    int           // first attempts of calls in the whole streak
 	since    time.Duration // time of the first of the attempts
 	ratio    float64       // ratio of failures before the streak
@@ -33,6 +34,7 @@ type failureStreak struct {
 const (
 	minStreak     = 5               // minimum attempts of a streak that opens the circuit
 	minStreakTime = 2 * time.Second // of a streak of slow failures
+	suddenTimeout = 20              // minimum of a sudden timeout, in usual responses
 
 	// A streak of quick failures lasts at least as long as a usual response takes, because a server that rejects what it
 	// cannot do still answers the others. maxQuickTime bounds that.
@@ -108,8 +110,10 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	streak.attempts++
 	streak.slowest = max(streak.slowest, r.Took)
-	slow := r.TimeOut || isSlow(c.baseline.Get(), r.Took)
-	if slow {
+	slow := false
+	if r.TimeOut && c.sudden(s, r.Took, at) {
+		streak.sudden++
+	} else if slow = r.TimeOut || isSlow(c.baseline.Get(), r.Took); slow {
 		streak.slow++
 	}
 	if !r.Retry {
@@ -164,6 +168,8 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	attempts, least := max(minStreak, r.InFlight), min(c.baseline.Get(), maxQuickTime, rules.Window/2)
 	if streak.overload() {
 		attempts, least = minStreak, minStreakTime
+	} else if 3*streak.sudden >= streak.attempts {
+		attempts = minStreak
 	}
 	if streak.calls < 2 || streak.attempts < attempts || at-streak.since < least {
 		return false
@@ -181,6 +187,25 @@ func minSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*b
 
 // isSlow reports whether a result indicates a long queue. Without a baseline nothing is slow.
 func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= minSlow(baseline) }
+
+// Sudden reports whether an attempt that timed out has met a server that hangs, not one that has a queue: the timeout took
+// far longer than a usual response, and enough requests have succeeded lately. With a queue these would have been slow.
+func (c *Circuit) Sudden(took time.Duration, now time.Time) bool {
+	s := c.closed.Load()
+	return s != nil && c.sudden(s, took, now.Sub(c.breaker.origin))
+}
+
+func (c *Circuit) sudden(s *closed, took, at time.Duration) bool {
+	usual := c.baseline.Get()
+	_, successes := s.results.Newest(at, c.breaker.rules.Window, window.Buckets)
+	return usual > 0 && took >= suddenTimeout*usual && successes >= minStreak
+}
+
+// Overtaken reports whether a request that was sent later than a time has succeeded. In a queue none is.
+func (c *Circuit) Overtaken(sent time.Time) bool {
+	s := c.closed.Load()
+	return s != nil && time.Duration(s.answered.Load()) > sent.Sub(c.breaker.origin)
+}
 
 // minTimeout is the minimum latency of an attempt without a response that is a failure when
 // the deadline of the call ends it.

@@ -47,28 +47,57 @@ func TestClosed_opensForHangingServer(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
 		name  string
+		usual time.Duration // latency of a success
 		kinds []kind
 		want  time.Duration // until calls are rejected
 	}{
-		{"2 calls a second, timeout of 1 s", []kind{{every: s / 2, fails: s}}, 3 * s},
-		{"2 calls a second, timeout of 30 s: twenty failures, as no success is left in the Window", []kind{{every: s / 2, fails: 30 * s}}, 39 * s},
-		{"20 calls a second, timeout of 3 s", []kind{{every: s / 20, fails: 3 * s}}, 5 * s},
-		{"20 calls a second, timeout of 10 s: twenty failures", []kind{{every: s / 20, fails: 10 * s}}, 10 * s},
-		{"200 calls a second, timeout of 5 s", []kind{{every: s / 200, fails: 5 * s}}, 7 * s},
-		{"200 calls a second, timeout of 60 s: twenty failures", []kind{{every: s / 200, fails: 60 * s}}, 60 * s},
-		{"timeouts of 5 s and 30 s: the shorter one", []kind{{every: s / 20, fails: 5 * s}, {every: s / 20, fails: 30 * s}}, 7 * s},
-		{"503 at once, or timeout of 10 s: as quick ones", []kind{{every: s / 20, rejected: true}, {every: s / 20, fails: 10 * s}}, s / 5},
-		{"503 at once", []kind{{every: s / 20, rejected: true}}, s / 5},
+		{"2 calls a second, timeout of 1 s", s / 50, []kind{{every: s / 2, fails: s}}, 3 * s},
+		{"2 calls a second, timeout of 30 s: twenty failures, as no success is left in the Window", s / 50, []kind{{every: s / 2, fails: 30 * s}}, 39 * s},
+		{"20 calls a second, timeout of 3 s: five failures", s / 50, []kind{{every: s / 20, fails: 3 * s}}, 3 * s},
+		{"20 calls a second, timeout of 3 s, usually 200 ms: a queue, for two seconds", s / 5, []kind{{every: s / 20, fails: 3 * s}}, 5 * s},
+		{"20 calls a second, timeout of 10 s: twenty failures", s / 50, []kind{{every: s / 20, fails: 10 * s}}, 10 * s},
+		{"200 calls a second, timeout of 5 s: five failures", s / 50, []kind{{every: s / 200, fails: 5 * s}}, 5 * s},
+		{"200 calls a second, timeout of 5 s, usually 300 ms: a queue", 3 * s / 10, []kind{{every: s / 200, fails: 5 * s}}, 7 * s},
+		{"200 calls a second, timeout of 60 s: twenty failures", s / 50, []kind{{every: s / 200, fails: 60 * s}}, 60 * s},
+		{"timeouts of 5 s and 30 s: the shorter one", s / 50, []kind{{every: s / 20, fails: 5 * s}, {every: s / 20, fails: 30 * s}}, 5 * s},
+		{"503 at once, or timeout of 10 s: as quick ones", s / 50, []kind{{every: s / 20, rejected: true}, {every: s / 20, fails: 10 * s}}, s / 5},
+		{"503 at once", s / 50, []kind{{every: s / 20, rejected: true}}, s / 5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := record(Rules{})
 			for at := -10 * s; at < 0; at += tt.kinds[0].every {
-				b.done(b.must(t, epoch.Add(at)), Result{Outcome: Success, Took: s / 50}, epoch.Add(at))
+				b.done(b.must(t, epoch.Add(at)), Result{Outcome: Success, Took: tt.usual}, epoch.Add(at))
 			}
 			opened, rejected := b.fail(epoch, 4*time.Minute, tt.kinds...)
 			require.True(t, rejected, "never")
 			require.GreaterOrEqual(t, opened, tt.want)
 			require.LessOrEqual(t, opened, tt.want+s)
+		})
+	}
+}
+
+// A timeout is sudden if it took twenty usual responses, of which five came in the last Window.
+func TestCircuit_sudden(t *testing.T) {
+	const usual = 20 * time.Millisecond
+	for _, tt := range []struct {
+		name      string
+		successes int
+		took, ago time.Duration
+		want      bool
+	}{
+		{"nothing is known", 0, time.Second, 0, false},
+		{"four successes", 4, time.Second, 0, false},
+		{"five", 5, time.Second, 0, true},
+		{"five of long ago", 5, time.Second, 11 * time.Second, false},
+		{"as long as twenty usual responses", 5, 20 * usual, 0, true},
+		{"not so long", 5, 20*usual - 1, 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := record(Rules{})
+			for range tt.successes {
+				b.done(b.must(t, epoch), Result{Outcome: Success, Took: usual}, epoch.Add(usual))
+			}
+			require.Equal(t, tt.want, b.Circuit(host).Sudden(tt.took, epoch.Add(usual+tt.ago)))
 		})
 	}
 }
