@@ -136,7 +136,6 @@ func (c *call) nextWait(failed *attempt, now time.Time) time.Duration {
 	switch {
 	case c.scopeFails:
 		s.over = true
-	case failed.timedOut() && failed.sudden(now) && c.record.circuit.Overtaken(failed.report.Start): // the server answers again
 	case failed.timedOut() && !s.timedOut && c.record.succeededWithin(recentSuccess, now.Sub(c.origin)):
 		s.timedOut, s.step = true, max(s.step, afterTimeout)
 	case failed.timedOut():

@@ -154,7 +154,7 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 	limited := last.tooMany() && !blocked.IsZero() // then one retry is sent at a time
 	if !held && !limited {                         // otherwise the circuit paces it, or has paced the attempt before the Retry-After
 		permit, ok := c.takeTokens(retrybudget.Request{
-			Slow:      !moves && last.timedOut() && !last.sudden(now),
+			Slow:      !moves && last.timedOut(),
 			Batch:     c.priority == PriorityBatch,
 			Displaces: !moves && last.tooMany(),
 			Cost:      c.costOf(last),
@@ -296,11 +296,6 @@ func (c *call) prepareRetry() error {
 
 func (a *attempt) timedOut() bool {
 	return a.end == endTimeout || a.end == endError && neterr.TimedOut(a.report.Err)
-}
-
-// sudden reports whether an attempt that timed out has met a server that hangs, not one that has a queue.
-func (a *attempt) sudden(now time.Time) bool {
-	return a.visit.Record.circuit.Sudden(a.report.Latency, now)
 }
 
 // tooMany reports whether the server says that it has too many requests: a 429 that asks for no

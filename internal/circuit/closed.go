@@ -34,7 +34,10 @@ type failureStreak struct {
 const (
 	minStreak     = 5               // minimum attempts of a streak that opens the circuit
 	minStreakTime = 2 * time.Second // of a streak of slow failures
-	suddenTimeout = 20              // minimum of a sudden timeout, in usual responses
+
+	// A timeout of so many usual responses is sudden: the server hangs. With a queue that long some responses would have
+	// been slow, and then they were usual.
+	suddenTimeout = 20
 
 	// A streak of quick failures lasts at least as long as a usual response takes, because a server that rejects what it
 	// cannot do still answers the others. maxQuickTime bounds that.
@@ -110,10 +113,10 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	streak.attempts++
 	streak.slowest = max(streak.slowest, r.Took)
-	slow := false
-	if r.TimeOut && c.sudden(s, r.Took, at) {
+	usual, slow := c.baseline.Get(), false
+	if r.TimeOut && usual > 0 && r.Took >= suddenTimeout*usual {
 		streak.sudden++
-	} else if slow = r.TimeOut || isSlow(c.baseline.Get(), r.Took); slow {
+	} else if slow = r.TimeOut || isSlow(usual, r.Took); slow {
 		streak.slow++
 	}
 	if !r.Retry {
@@ -187,25 +190,6 @@ func minSlow(baseline time.Duration) time.Duration { return max(slowFailure, 2*b
 
 // isSlow reports whether a result indicates a long queue. Without a baseline nothing is slow.
 func isSlow(baseline, took time.Duration) bool { return baseline > 0 && took >= minSlow(baseline) }
-
-// Sudden reports whether an attempt that timed out has met a server that hangs, not one that has a queue: the timeout took
-// far longer than a usual response, and enough requests have succeeded lately. With a queue these would have been slow.
-func (c *Circuit) Sudden(took time.Duration, now time.Time) bool {
-	s := c.closed.Load()
-	return s != nil && c.sudden(s, took, now.Sub(c.breaker.origin))
-}
-
-func (c *Circuit) sudden(s *closed, took, at time.Duration) bool {
-	usual := c.baseline.Get()
-	_, successes := s.results.Newest(at, c.breaker.rules.Window, window.Buckets)
-	return usual > 0 && took >= suddenTimeout*usual && successes >= minStreak
-}
-
-// Overtaken reports whether a request that was sent later than a time has succeeded. In a queue none is.
-func (c *Circuit) Overtaken(sent time.Time) bool {
-	s := c.closed.Load()
-	return s != nil && time.Duration(s.answered.Load()) > sent.Sub(c.breaker.origin)
-}
 
 // minTimeout is the minimum latency of an attempt without a response that is a failure when
 // the deadline of the call ends it.

@@ -76,32 +76,6 @@ func TestClosed_opensForHangingServer(t *testing.T) {
 	}
 }
 
-// A timeout is sudden if it took twenty usual responses, of which five came in the last Window.
-func TestCircuit_sudden(t *testing.T) {
-	const usual = 20 * time.Millisecond
-	for _, tt := range []struct {
-		name      string
-		successes int
-		took, ago time.Duration
-		want      bool
-	}{
-		{"nothing is known", 0, time.Second, 0, false},
-		{"four successes", 4, time.Second, 0, false},
-		{"five", 5, time.Second, 0, true},
-		{"five of long ago", 5, time.Second, 11 * time.Second, false},
-		{"as long as twenty usual responses", 5, 20 * usual, 0, true},
-		{"not so long", 5, 20*usual - 1, 0, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b := record(Rules{})
-			for range tt.successes {
-				b.done(b.must(t, epoch), Result{Outcome: Success, Took: usual}, epoch.Add(usual))
-			}
-			require.Equal(t, tt.want, b.Circuit(host).Sudden(tt.took, epoch.Add(usual+tt.ago)))
-		})
-	}
-}
-
 // A client of a server that only hangs: one call a second is held, or one in five, also after many timeouts.
 func TestOpening_hangingServerHoldsFewCalls(t *testing.T) {
 	for _, tt := range []struct {
