@@ -144,12 +144,16 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 // noteOutage notes what was usual before the failures that open the circuit. A circuit that closed less than a Window ago
 // does not know it better than before.
 func (c *Circuit) noteOutage(streak *failureStreak, sum tally, now time.Time) {
-	span, age := c.breaker.rules.Window, now.Sub(c.since)
 	usual := c.outage.usual
-	if usual == 0 || age >= span {
-		usual = max(min(span, age)/time.Duration(sum.results), 1)
+	if usual == 0 || now.Sub(c.since) >= c.breaker.rules.Window {
+		usual = c.interval(sum, now)
 	}
 	c.outage = outage{since: c.breaker.origin.Add(streak.since), usual: usual, ratio: streak.ratio, slow: streak.overload()}
+}
+
+// interval returns the mean time between two results. The circuit is locked.
+func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
+	return max(min(c.breaker.rules.Window, now.Sub(c.since))/time.Duration(sum.results), 1)
 }
 
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the streak. A streak opens it if
@@ -171,8 +175,8 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	attempts, least := max(minStreak, r.InFlight), min(c.baseline.Get(), maxQuickTime, rules.Window/2)
 	if streak.overload() {
 		attempts, least = minStreak, minStreakTime
-	} else if 3*streak.sudden >= streak.attempts {
-		attempts = minStreak
+	} else if 3*streak.sudden >= streak.attempts { // for as long as several results take: some would be successes
+		attempts, least = minStreak, min(minStreakTime, minStreak*c.interval(sum, c.breaker.origin.Add(at)))
 	}
 	if streak.calls < 2 || streak.attempts < attempts || at-streak.since < least {
 		return false

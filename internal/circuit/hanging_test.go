@@ -76,6 +76,31 @@ func TestClosed_opensForHangingServer(t *testing.T) {
 	}
 }
 
+// A burst of requests that time out together, beside few quick ones, proves nothing: no success was due meanwhile.
+func TestClosed_burstOfTimeouts(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		every time.Duration // of the successes
+		opens bool
+	}{{"a success was due", 10 * time.Millisecond, true}, {"none was due", 2 * time.Second, false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := record(Rules{})
+			for at := -10 * time.Second; at < 0; at += tt.every {
+				b.done(b.must(t, epoch.Add(at)), Result{Outcome: Success, Took: time.Millisecond}, epoch.Add(at))
+			}
+			var burst []Permit
+			for range 8 {
+				burst = append(burst, b.must(t, epoch))
+			}
+			for i, p := range burst {
+				b.done(p, Result{Outcome: Failure, Took: time.Second, TimeOut: true}, epoch.Add(time.Second+time.Duration(10*i)*time.Millisecond))
+			}
+			_, _, ok := b.admit(epoch.Add(1100 * time.Millisecond))
+			require.Equal(t, !tt.opens, ok)
+		})
+	}
+}
+
 // A client of a server that only hangs: one call a second is held, or one in five, also after many timeouts.
 func TestOpening_hangingServerHoldsFewCalls(t *testing.T) {
 	for _, tt := range []struct {
