@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +28,11 @@ func publish([]string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	r := &madeUp{dir: dir, version: fmt.Sprintf("v0.999999.0-ci.%d", time.Now().UnixNano())}
+	version, err := versionOf()
+	if err != nil {
+		return err
+	}
+	r := &madeUp{dir: dir, version: version}
 	defer r.forget()
 	if err := r.release(); err != nil {
 		return err
@@ -36,6 +41,28 @@ func publish([]string) error {
 		return err
 	}
 	return errors.Join(r.installAll(), r.readme())
+}
+
+// versionOf returns a version of this checkout's folder and content. What a run has compiled of the version serves the next run.
+func versionOf() (string, error) {
+	here, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	files, err := tracked()
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.New()
+	fmt.Fprintln(sum, here)
+	for _, name := range files {
+		content, err := os.ReadFile(name)
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", name, len(content), content)
+	}
+	return fmt.Sprintf("v0.999999.0-ci.h%x", sum.Sum(nil)[:8]), nil
 }
 
 // madeUp is a release that only this machine has.

@@ -14,6 +14,7 @@ import (
 	"go/token"
 	"os"
 	"strings"
+	"sync"
 
 	"golang.org/x/tools/go/packages"
 )
@@ -23,9 +24,9 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: typecheck GOOS/GOARCH,… package…")
 		os.Exit(2)
 	}
-	code := 0
+	code, files := 0, parsed{fset: token.NewFileSet()}
 	for system := range strings.SplitSeq(os.Args[1], ",") {
-		if err := check(system, os.Args[2:]); err != nil {
+		if err := files.check(system, os.Args[2:]); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", system, err)
 			code = 1
 		}
@@ -33,7 +34,13 @@ func main() {
 	os.Exit(code)
 }
 
-func check(system string, patterns []string) error {
+// parsed has the files of all systems: most belong to several.
+type parsed struct {
+	fset  *token.FileSet
+	files sync.Map // by name: func() (*ast.File, error)
+}
+
+func (p *parsed) check(system string, patterns []string) error {
 	goos, goarch, ok := strings.Cut(system, "/")
 	if !ok {
 		return errors.New("not a GOOS/GOARCH")
@@ -44,8 +51,12 @@ func check(system string, patterns []string) error {
 			packages.NeedTypes | packages.NeedSyntax | packages.NeedTypesSizes,
 		Tests: true,
 		Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"),
+		Fset:  p.fset,
 		ParseFile: func(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
-			return parser.ParseFile(fset, name, src, parser.AllErrors|parser.SkipObjectResolution)
+			parse, _ := p.files.LoadOrStore(name, sync.OnceValues(func() (*ast.File, error) {
+				return parser.ParseFile(fset, name, src, parser.AllErrors|parser.SkipObjectResolution)
+			}))
+			return parse.(func() (*ast.File, error))()
 		},
 	}, patterns...)
 	if err != nil {
