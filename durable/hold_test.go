@@ -311,7 +311,7 @@ func TestHold_shortOrPartial(t *testing.T) {
 				enqueue(t, e, pay("sick", strconv.Itoa(i)))
 			}
 			time.Sleep(row.quiet)
-			for i := range 30 * row.rate {
+			for i := range 12 * row.rate {
 				key := "healthy " + strconv.Itoa(i)
 				mu.Lock()
 				enqueued[key] = time.Now()
