@@ -558,7 +558,7 @@ func TestPage_outage(t *testing.T) {
 		"429":                answering(429, "Retry-After", "1"),
 		"403":                answering(403),
 	} {
-		for _, every := range []time.Duration{20 * time.Millisecond, 4 * time.Second} {
+		for _, every := range []time.Duration{100 * time.Millisecond, 4 * time.Second} {
 			bubble.Run(t, fmt.Sprintf("%s, one call in %v: never green", name, every), func(t *testing.T) {
 				start := time.Now()
 				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -24,7 +24,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: typecheck GOOS/GOARCH,… package…")
 		os.Exit(2)
 	}
-	code, files := 0, parsed{fset: token.NewFileSet()}
+	code, files := 0, parsed{fset: token.NewFileSet(), files: map[string]func() (*ast.File, error){}}
 	for system := range strings.SplitSeq(os.Args[1], ",") {
 		if err := files.check(system, os.Args[2:]); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", system, err)
@@ -37,7 +37,8 @@ func main() {
 // parsed has the files of all systems: most belong to several.
 type parsed struct {
 	fset  *token.FileSet
-	files sync.Map // by name: func() (*ast.File, error)
+	mu    sync.Mutex
+	files map[string]func() (*ast.File, error) // by name
 }
 
 func (p *parsed) check(system string, patterns []string) error {
@@ -53,10 +54,16 @@ func (p *parsed) check(system string, patterns []string) error {
 		Env:   append(os.Environ(), "GOOS="+goos, "GOARCH="+goarch, "CGO_ENABLED=0"),
 		Fset:  p.fset,
 		ParseFile: func(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
-			parse, _ := p.files.LoadOrStore(name, sync.OnceValues(func() (*ast.File, error) {
-				return parser.ParseFile(fset, name, src, parser.AllErrors|parser.SkipObjectResolution)
-			}))
-			return parse.(func() (*ast.File, error))()
+			p.mu.Lock()
+			parse := p.files[name]
+			if parse == nil {
+				parse = sync.OnceValues(func() (*ast.File, error) {
+					return parser.ParseFile(fset, name, src, parser.AllErrors|parser.SkipObjectResolution)
+				})
+				p.files[name] = parse
+			}
+			p.mu.Unlock()
+			return parse()
 		},
 	}, patterns...)
 	if err != nil {
