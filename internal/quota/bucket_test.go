@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -74,23 +75,21 @@ func TestQuota(t *testing.T) {
 		// If their delays differ too, the remaining count is unknown.
 		{quotaRun: quotaRun{kind: aligned, limit: 60, window: s, latency: 1500 * ms, dialect: "github", skew: 700 * ms, jitter: true}, least: 0.5, most: 30},
 	} {
-		t.Run(row.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if testing.Short() {
-					row.direct = true
-				}
-				got := row.run(t)
-				if row.least == 0 {
-					row.least = 0.98
-				}
-				assert.LessOrEqual(t, got.refused, row.most, "429s")
-				assert.GreaterOrEqual(t, got.believed, row.least, "share of the quota")
-				// If a reset moves to a later time, queued calls are rejected after a wait.
-				if row.afterWait == 0 {
-					row.afterWait = got.atOnce/20 + 5
-				}
-				assert.LessOrEqual(t, got.afterWait, row.afterWait, "calls rejected after a wait")
-			})
+		bubble.Run(t, row.String(), func(t *testing.T) {
+			if testing.Short() {
+				row.direct = true
+			}
+			got := row.run(t)
+			if row.least == 0 {
+				row.least = 0.98
+			}
+			assert.LessOrEqual(t, got.refused, row.most, "429s")
+			assert.GreaterOrEqual(t, got.believed, row.least, "share of the quota")
+			// If a reset moves to a later time, queued calls are rejected after a wait.
+			if row.afterWait == 0 {
+				row.afterWait = got.atOnce/20 + 5
+			}
+			assert.LessOrEqual(t, got.afterWait, row.afterWait, "calls rejected after a wait")
 		})
 	}
 }
@@ -113,69 +112,67 @@ func TestQuotaShared(t *testing.T) {
 		{"deadline, token bucket", tokenBucket, 100, time.Second, 4 * time.Millisecond, time.Hour, waitqueue.DeadlineExceeded},
 		{"MaxWait", aligned, 100, time.Second, 4 * time.Millisecond, 5 * time.Second, waitqueue.MaxWaitExceeded},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				in2026(234 * time.Millisecond)
-				s := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: quotaDialectNamed("openai")}
-				c := client(direct{handler: s, up: row.latency / 2, down: row.latency / 2}, with(Config{MaxWait: row.maxWait}))
-				type outcome struct {
-					begun, served time.Time
-					err           *refusedError
+		bubble.Run(t, row.name, func(t *testing.T) {
+			in2026(234 * time.Millisecond)
+			s := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: quotaDialectNamed("openai")}
+			c := client(direct{handler: s, up: row.latency / 2, down: row.latency / 2}, with(Config{MaxWait: row.maxWait}))
+			type outcome struct {
+				begun, served time.Time
+				err           *refusedError
+			}
+			var mu sync.Mutex
+			var outcomes []outcome
+			var calls sync.WaitGroup
+			for range 9000 {
+				time.Sleep(5 * time.Millisecond)
+				calls.Go(func() {
+					o := outcome{begun: time.Now()}
+					ctx, cancel := context.WithDeadline(t.Context(), o.begun.Add(30*time.Second))
+					defer cancel()
+					_, o.err = get(ctx, c, "http://mem.test")
+					o.served = time.Now()
+					mu.Lock()
+					defer mu.Unlock()
+					outcomes = append(outcomes, o)
+				})
+			}
+			calls.Wait()
+			assert.LessOrEqual(t, s.refused, 1, "429s") // the first window
+			var atOnce, waited int
+			served := outcomes[:0:0]
+			for _, o := range outcomes {
+				wait := o.served.Sub(o.begun)
+				switch {
+				case o.err == nil:
+					assert.LessOrEqual(t, wait, 30*time.Second)
+					served = append(served, o)
+				case wait == 0:
+					atOnce++
+					require.Equal(t, row.reason, o.err.Reason)
+					// The queue was as long as the call could wait.
+					ready := min(30*time.Second, row.maxWait)
+					assert.InDelta(t, ready.Seconds(), o.err.NotBefore.Sub(o.begun).Seconds(), ready.Seconds()/10+row.window.Seconds(), "NotBefore")
+				default:
+					waited++
 				}
-				var mu sync.Mutex
-				var outcomes []outcome
-				var calls sync.WaitGroup
-				for range 9000 {
-					time.Sleep(5 * time.Millisecond)
-					calls.Go(func() {
-						o := outcome{begun: time.Now()}
-						ctx, cancel := context.WithDeadline(t.Context(), o.begun.Add(30*time.Second))
-						defer cancel()
-						_, o.err = get(ctx, c, "http://mem.test")
-						o.served = time.Now()
-						mu.Lock()
-						defer mu.Unlock()
-						outcomes = append(outcomes, o)
-					})
+			}
+			assert.Positive(t, atOnce)
+			assert.LessOrEqual(t, waited, len(outcomes)/500, "calls rejected after a wait")
+			took := served[len(served)-1].served.Sub(served[0].served).Seconds()
+			assert.GreaterOrEqual(t, float64(len(served)), 0.98*took*100, "calls served at 100 a second")
+			slices.SortStableFunc(served, func(a, b outcome) int { return a.served.Compare(b.served) })
+			for i := range served[1:] {
+				if served[i].served.Before(served[i+1].served) {
+					require.False(t, served[i].begun.After(served[i+1].begun), "first come, first served")
 				}
-				calls.Wait()
-				assert.LessOrEqual(t, s.refused, 1, "429s") // the first window
-				var atOnce, waited int
-				served := outcomes[:0:0]
-				for _, o := range outcomes {
-					wait := o.served.Sub(o.begun)
-					switch {
-					case o.err == nil:
-						assert.LessOrEqual(t, wait, 30*time.Second)
-						served = append(served, o)
-					case wait == 0:
-						atOnce++
-						require.Equal(t, row.reason, o.err.Reason)
-						// The queue was as long as the call could wait.
-						ready := min(30*time.Second, row.maxWait)
-						assert.InDelta(t, ready.Seconds(), o.err.NotBefore.Sub(o.begun).Seconds(), ready.Seconds()/10+row.window.Seconds(), "NotBefore")
-					default:
-						waited++
-					}
-				}
-				assert.Positive(t, atOnce)
-				assert.LessOrEqual(t, waited, len(outcomes)/500, "calls rejected after a wait")
-				took := served[len(served)-1].served.Sub(served[0].served).Seconds()
-				assert.GreaterOrEqual(t, float64(len(served)), 0.98*took*100, "calls served at 100 a second")
-				slices.SortStableFunc(served, func(a, b outcome) int { return a.served.Compare(b.served) })
-				for i := range served[1:] {
-					if served[i].served.Before(served[i+1].served) {
-						require.False(t, served[i].begun.After(served[i+1].begun), "first come, first served")
-					}
-				}
-				// They are sent at most at twice the rate of the quota.
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				at := s.arrivals[len(s.arrivals)/2:]
-				for i := range at[:len(at)-10] {
-					require.Greater(t, at[i+10].Sub(at[i]), 5*time.Millisecond, "ten requests in so short a time")
-				}
-			})
+			}
+			// They are sent at most at twice the rate of the quota.
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			at := s.arrivals[len(s.arrivals)/2:]
+			for i := range at[:len(at)-10] {
+				require.Greater(t, at[i+10].Sub(at[i]), 5*time.Millisecond, "ten requests in so short a time")
+			}
 		})
 	}
 }
@@ -316,34 +313,32 @@ func TestQuota_refusedHedge(t *testing.T) {
 // again at its own reset. Responses that come in another order do not raise its count.
 func TestQuota_longerThanMaxBlock(t *testing.T) {
 	for _, kind := range []quotaKind{fromFirst, tokenBucket} {
-		t.Run(string(kind), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := &quotaServer{kind: kind, limit: 10, window: 20 * time.Hour, dialect: quotaDialectNamed("github")}
-				c := client(direct{handler: s, up: 10 * time.Millisecond, down: 10 * time.Millisecond, jitter: true}, with(Config{}))
-				burst := func(calls int) (served int, sent int) {
-					s.measure()
-					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-					defer cancel()
-					var group sync.WaitGroup
-					for range calls {
-						group.Go(func() { _, _ = get(ctx, c, "http://quota.test/") })
-					}
-					group.Wait()
-					return s.served, s.served + s.refused
+		bubble.Run(t, string(kind), func(t *testing.T) {
+			s := &quotaServer{kind: kind, limit: 10, window: 20 * time.Hour, dialect: quotaDialectNamed("github")}
+			c := client(direct{handler: s, up: 10 * time.Millisecond, down: 10 * time.Millisecond, jitter: true}, with(Config{}))
+			burst := func(calls int) (served int, sent int) {
+				s.measure()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				var group sync.WaitGroup
+				for range calls {
+					group.Go(func() { _, _ = get(ctx, c, "http://quota.test/") })
 				}
-				_, _ = burst(1)
-				_, _ = burst(20) // the quota is used up
-				time.Sleep(30 * time.Minute)
-				_, sent := burst(20)
-				require.LessOrEqual(t, sent, 1)
-				time.Sleep(time.Hour)
-				_, sent = burst(20)
-				require.LessOrEqual(t, sent, 1)
-				time.Sleep(21 * time.Hour)
-				served, sent := burst(20)
-				require.Equal(t, 10, served)
-				require.LessOrEqual(t, sent, 11)
-			})
+				group.Wait()
+				return s.served, s.served + s.refused
+			}
+			_, _ = burst(1)
+			_, _ = burst(20) // the quota is used up
+			time.Sleep(30 * time.Minute)
+			_, sent := burst(20)
+			require.LessOrEqual(t, sent, 1)
+			time.Sleep(time.Hour)
+			_, sent = burst(20)
+			require.LessOrEqual(t, sent, 1)
+			time.Sleep(21 * time.Hour)
+			served, sent := burst(20)
+			require.Equal(t, 10, served)
+			require.LessOrEqual(t, sent, 11)
 		})
 	}
 }
@@ -390,32 +385,30 @@ func TestQuota_severalDimensions(t *testing.T) {
 		{"few tokens", 100, 1, 0},
 		{"neither", 0, 0, 40 * time.Second},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				openAI := func(requests, tokens int) faulttest.Reply {
-					return faulttest.Reply{RateLimits: []faulttest.RateLimit{
-						{Dialect: faulttest.OpenAI, Name: "requests", Limit: 100, Remaining: requests, Reset: 20 * time.Second},
-						{Dialect: faulttest.OpenAI, Name: "tokens", Limit: 1000, Remaining: tokens, Reset: 40 * time.Second},
-					}}
-				}
-				s := newQuotaScript(t, with(Config{}), faulttest.Sequence(openAI(row.requests, row.tokens), openAI(100, 1000)))
-				_, _ = s.get(t, "/")
-				s.bucket(t)
-				var longest atomic.Int64
-				var calls sync.WaitGroup
-				for range 3 {
-					calls.Go(func() {
-						took, err := s.get(t, "/")
-						assert.Nil(t, err)
-						longest.Store(max(longest.Load(), int64(took)))
-					})
-					synctest.Wait()
-				}
-				calls.Wait()
-				took := time.Duration(longest.Load())
-				assert.GreaterOrEqual(t, took, row.wait)
-				assert.Less(t, took, row.wait+2*time.Second)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			openAI := func(requests, tokens int) faulttest.Reply {
+				return faulttest.Reply{RateLimits: []faulttest.RateLimit{
+					{Dialect: faulttest.OpenAI, Name: "requests", Limit: 100, Remaining: requests, Reset: 20 * time.Second},
+					{Dialect: faulttest.OpenAI, Name: "tokens", Limit: 1000, Remaining: tokens, Reset: 40 * time.Second},
+				}}
+			}
+			s := newQuotaScript(t, with(Config{}), faulttest.Sequence(openAI(row.requests, row.tokens), openAI(100, 1000)))
+			_, _ = s.get(t, "/")
+			s.bucket(t)
+			var longest atomic.Int64
+			var calls sync.WaitGroup
+			for range 3 {
+				calls.Go(func() {
+					took, err := s.get(t, "/")
+					assert.Nil(t, err)
+					longest.Store(max(longest.Load(), int64(took)))
+				})
+				synctest.Wait()
+			}
+			calls.Wait()
+			took := time.Duration(longest.Load())
+			assert.GreaterOrEqual(t, took, row.wait)
+			assert.Less(t, took, row.wait+2*time.Second)
 		})
 	}
 }
@@ -435,29 +428,27 @@ func TestQuota_firstRequestAfterReset(t *testing.T) {
 		{"hangs in a short window", faulttest.Reply{Delay: time.Hour}, 250 * time.Millisecond, 2 * time.Second},
 		{"is lost", late(100*time.Millisecond, faulttest.Reply{Fault: faulttest.ResetAfterRead}), 100 * time.Millisecond, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				if row.window == 0 {
-					row.window = 10 * time.Second
-				}
-				s := newQuotaScript(t, with(Config{}), faulttest.Sequence(says(100, 0, row.window), row.second, says(100, 50, row.window)))
-				_, _ = s.get(t, "/")
-				s.bucket(t)
-				var calls sync.WaitGroup
-				for range 20 {
-					calls.Go(func() { _, _ = s.get(t, "/") })
-				}
-				calls.Wait()
-				require.True(t, s.AssertRequests(t, 21))
-				var at []time.Time
-				for _, q := range s.Requests() {
-					at = append(at, q.ReceivedAt)
-				}
-				assert.InDelta(t, row.window.Seconds(), at[1].Sub(at[0]).Seconds(), 0.1, "after the reset")
-				assert.InDelta(t, row.after.Seconds(), at[2].Sub(at[1]).Seconds(), 0.1, "alone")
-				assert.Greater(t, at[20].Sub(at[2]), 100*time.Millisecond, "spread")
-				assert.Less(t, at[20].Sub(at[2]), 2*time.Second, "but not for long")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			if row.window == 0 {
+				row.window = 10 * time.Second
+			}
+			s := newQuotaScript(t, with(Config{}), faulttest.Sequence(says(100, 0, row.window), row.second, says(100, 50, row.window)))
+			_, _ = s.get(t, "/")
+			s.bucket(t)
+			var calls sync.WaitGroup
+			for range 20 {
+				calls.Go(func() { _, _ = s.get(t, "/") })
+			}
+			calls.Wait()
+			require.True(t, s.AssertRequests(t, 21))
+			var at []time.Time
+			for _, q := range s.Requests() {
+				at = append(at, q.ReceivedAt)
+			}
+			assert.InDelta(t, row.window.Seconds(), at[1].Sub(at[0]).Seconds(), 0.1, "after the reset")
+			assert.InDelta(t, row.after.Seconds(), at[2].Sub(at[1]).Seconds(), 0.1, "alone")
+			assert.Greater(t, at[20].Sub(at[2]), 100*time.Millisecond, "spread")
+			assert.Less(t, at[20].Sub(at[2]), 2*time.Second, "but not for long")
 		})
 	}
 }

@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -131,21 +132,19 @@ func TestLimiter_clockThatGoesBack(t *testing.T) {
 // back: what is known stays.
 func TestBucket_lateReport(t *testing.T) {
 	for _, late := range []time.Duration{50 * time.Second, 70 * time.Second, 10 * time.Minute} {
-		t.Run(late.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{})
-				require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(10, 2, 3000)...))
-				slow := newExchange(t.Context(), l)
-				require.Nil(t, slow.enter())
-				exhausted := append([]string{"Retry-After", "3000"}, quotaHeader(10, 0, 3000)...)
-				require.Nil(t, respond(t, l, "/", http.StatusTooManyRequests, exhausted...))
-				require.NotNil(t, respond(t, l, "/", http.StatusOK))
-				read := time.Now()
-				time.Sleep(late)
-				require.Nil(t, respond(t, l, "/", http.StatusTooManyRequests, exhausted...), "a probe")
-				slow.Done(answerOf(http.StatusNotFound, http.Header{}, read), read)
-				require.NotNil(t, respond(t, l, "/", http.StatusOK), "the quota is still exhausted")
-			})
+		bubble.Run(t, late.String(), func(t *testing.T) {
+			l := with(Config{})
+			require.Nil(t, respond(t, l, "/", http.StatusOK, quotaHeader(10, 2, 3000)...))
+			slow := newExchange(t.Context(), l)
+			require.Nil(t, slow.enter())
+			exhausted := append([]string{"Retry-After", "3000"}, quotaHeader(10, 0, 3000)...)
+			require.Nil(t, respond(t, l, "/", http.StatusTooManyRequests, exhausted...))
+			require.NotNil(t, respond(t, l, "/", http.StatusOK))
+			read := time.Now()
+			time.Sleep(late)
+			require.Nil(t, respond(t, l, "/", http.StatusTooManyRequests, exhausted...), "a probe")
+			slow.Done(answerOf(http.StatusNotFound, http.Header{}, read), read)
+			require.NotNil(t, respond(t, l, "/", http.StatusOK), "the quota is still exhausted")
 		})
 	}
 }

@@ -4,11 +4,11 @@ import (
 	"net/http"
 	"strconv"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
@@ -163,13 +163,11 @@ func TestQuota_cost(t *testing.T) {
 			q.admit(300)
 		}, 500},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				q := newTokens(t)
-				time.Sleep(time.Millisecond) // requests after the one that has shown the quota
-				row.run(q)
-				q.requireLeft(row.left)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			q := newTokens(t)
+			time.Sleep(time.Millisecond) // requests after the one that has shown the quota
+			row.run(q)
+			q.requireLeft(row.left)
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
 
@@ -62,29 +63,27 @@ func TestQuota_shownInRejectionsOnly(t *testing.T) {
 		{fromFirst, 10 * time.Second, 0.9, 20 * 27},
 		{aligned, time.Second, 0.95, 7 * 270}, // a part of the second is waited
 	} {
-		t.Run(fmt.Sprintf("%v, %v", row.kind, row.window), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				in2026(300 * time.Millisecond)
-				s := &quotaServer{kind: row.kind, limit: 100, window: row.window, dialect: quotaDialectNamed("github"), curt: true}
-				c := client(direct{handler: s, up: 5 * time.Millisecond, down: 5 * time.Millisecond}, with(Config{MaxWait: time.Hour}))
-				stop := time.Now().Add(5 * time.Minute)
-				for range 20 {
-					go func() {
-						for time.Now().Before(stop) {
-							_, _ = get(t.Context(), c, "http://mem.test")
-						}
-					}()
-				}
-				time.Sleep(30 * time.Second)
-				s.measure()
-				time.Sleep(time.Until(stop))
-				used, _ := s.share()
-				s.mu.Lock()
-				assert.LessOrEqual(t, s.refused, row.most, "429s in %v windows", 270*time.Second/row.window)
-				s.mu.Unlock()
-				assert.GreaterOrEqual(t, used, row.used)
-				time.Sleep(time.Minute)
-			})
+		bubble.Run(t, fmt.Sprintf("%v, %v", row.kind, row.window), func(t *testing.T) {
+			in2026(300 * time.Millisecond)
+			s := &quotaServer{kind: row.kind, limit: 100, window: row.window, dialect: quotaDialectNamed("github"), curt: true}
+			c := client(direct{handler: s, up: 5 * time.Millisecond, down: 5 * time.Millisecond}, with(Config{MaxWait: time.Hour}))
+			stop := time.Now().Add(5 * time.Minute)
+			for range 20 {
+				go func() {
+					for time.Now().Before(stop) {
+						_, _ = get(t.Context(), c, "http://mem.test")
+					}
+				}()
+			}
+			time.Sleep(30 * time.Second)
+			s.measure()
+			time.Sleep(time.Until(stop))
+			used, _ := s.share()
+			s.mu.Lock()
+			assert.LessOrEqual(t, s.refused, row.most, "429s in %v windows", 270*time.Second/row.window)
+			s.mu.Unlock()
+			assert.GreaterOrEqual(t, used, row.used)
+			time.Sleep(time.Minute)
 		})
 	}
 }
@@ -104,40 +103,38 @@ func TestQuota_bucketShownInRejectionsOnly(t *testing.T) {
 		{2, 2, 100 * time.Millisecond, 1.5, .6},
 		{14, 2, 3 * time.Millisecond, 2.4, .8}, // the policy says 14, so the burst of two is a surprise
 	} {
-		t.Run(fmt.Sprintf("%v/s of %v, %v", row.rate, row.burst, row.took), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tokens, last, served := row.burst, time.Now(), 0
-				var mu sync.Mutex
-				server := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-					mu.Lock()
-					now := time.Now()
-					tokens, last = min(row.burst, tokens+row.rate*now.Sub(last).Seconds()), now
-					admitted := tokens >= 1
-					if admitted {
-						tokens--
-						served++
-					}
-					mu.Unlock()
-					if admitted {
-						time.Sleep(row.took)
-						return
-					}
-					setFields(w.Header(), "RateLimit-Policy", fmt.Sprintf(`"p";q=%v;w=1`, row.rate), "RateLimit", `"p";r=0;t=1`, "Retry-After", 1)
-					w.WriteHeader(http.StatusTooManyRequests)
-				})
-				c := client(direct{handler: server, up: time.Millisecond}, with(Config{MaxWait: time.Minute}))
-				const length = time.Minute
-				calls := int(row.calls * row.rate * length.Seconds())
-				var all sync.WaitGroup
-				for range calls {
-					all.Go(func() { _, _ = get(t.Context(), c, "http://mem.test") })
-					time.Sleep(length / time.Duration(calls))
-				}
+		bubble.Run(t, fmt.Sprintf("%v/s of %v, %v", row.rate, row.burst, row.took), func(t *testing.T) {
+			tokens, last, served := row.burst, time.Now(), 0
+			var mu sync.Mutex
+			server := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				mu.Lock()
-				assert.GreaterOrEqual(t, float64(served), row.served*row.rate*length.Seconds())
+				now := time.Now()
+				tokens, last = min(row.burst, tokens+row.rate*now.Sub(last).Seconds()), now
+				admitted := tokens >= 1
+				if admitted {
+					tokens--
+					served++
+				}
 				mu.Unlock()
-				all.Wait()
+				if admitted {
+					time.Sleep(row.took)
+					return
+				}
+				setFields(w.Header(), "RateLimit-Policy", fmt.Sprintf(`"p";q=%v;w=1`, row.rate), "RateLimit", `"p";r=0;t=1`, "Retry-After", 1)
+				w.WriteHeader(http.StatusTooManyRequests)
 			})
+			c := client(direct{handler: server, up: time.Millisecond}, with(Config{MaxWait: time.Minute}))
+			const length = time.Minute
+			calls := int(row.calls * row.rate * length.Seconds())
+			var all sync.WaitGroup
+			for range calls {
+				all.Go(func() { _, _ = get(t.Context(), c, "http://mem.test") })
+				time.Sleep(length / time.Duration(calls))
+			}
+			mu.Lock()
+			assert.GreaterOrEqual(t, float64(served), row.served*row.rate*length.Seconds())
+			mu.Unlock()
+			all.Wait()
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -33,29 +34,27 @@ func TestStaticLimit_rejects(t *testing.T) {
 		{"deadline", Config{Limit: 1}, 4500 * time.Millisecond, waitqueue.DeadlineExceeded, 5 * time.Second, 5},
 		{"tiny", Config{Limit: math.SmallestNonzeroFloat64}, time.Hour, waitqueue.DeadlineExceeded, 24 * time.Hour, 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newQuotaScript(t, with(row.limit), nil)
-				ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
-				defer cancel()
-				var calls sync.WaitGroup
-				var served atomic.Int64
-				begun := time.Now()
-				for range 10 {
-					calls.Go(func() {
-						_, err := get(ctx, s.client, s.URL)
-						if err == nil {
-							served.Add(1)
-							return
-						}
-						assert.Equal(t, row.reason, err.Reason)
-						assert.InDelta(t, row.notBefore.Seconds(), err.NotBefore.Sub(begun).Seconds(), 0.001)
-						assert.Zero(t, time.Since(begun))
-					})
-				}
-				calls.Wait()
-				assert.EqualValues(t, row.served, served.Load())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			s := newQuotaScript(t, with(row.limit), nil)
+			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+			defer cancel()
+			var calls sync.WaitGroup
+			var served atomic.Int64
+			begun := time.Now()
+			for range 10 {
+				calls.Go(func() {
+					_, err := get(ctx, s.client, s.URL)
+					if err == nil {
+						served.Add(1)
+						return
+					}
+					assert.Equal(t, row.reason, err.Reason)
+					assert.InDelta(t, row.notBefore.Seconds(), err.NotBefore.Sub(begun).Seconds(), 0.001)
+					assert.Zero(t, time.Since(begun))
+				})
+			}
+			calls.Wait()
+			assert.EqualValues(t, row.served, served.Load())
 		})
 	}
 }
@@ -113,22 +112,20 @@ func TestStaticLimit_afterBlock(t *testing.T) {
 		{"Retry-After", exhausted(5 * time.Second)},
 		{"reset", says(1000, 0, 5*time.Second)},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newQuotaScript(t, with(Config{Limit: 48, Burst: 5}), faulttest.Sequence(row.close, says(1000, 900, 5*time.Second)))
-				_, _ = s.get(t, "/")
-				var calls sync.WaitGroup
-				for range 400 {
-					calls.Go(func() { _, _ = s.get(t, "/") })
-					time.Sleep(10 * time.Millisecond)
-				}
-				calls.Wait()
-				requests := s.Requests()
-				require.Len(t, requests, 1+400)
-				requireCeiling(t, 48, 5, 0, len(requests), func(i int) time.Time { return requests[i].ReceivedAt })
-				took := requests[400].ReceivedAt.Sub(requests[1].ReceivedAt).Seconds()
-				assert.Less(t, took, 1.2+(400-5)/48.0, "and no slower than that")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			s := newQuotaScript(t, with(Config{Limit: 48, Burst: 5}), faulttest.Sequence(row.close, says(1000, 900, 5*time.Second)))
+			_, _ = s.get(t, "/")
+			var calls sync.WaitGroup
+			for range 400 {
+				calls.Go(func() { _, _ = s.get(t, "/") })
+				time.Sleep(10 * time.Millisecond)
+			}
+			calls.Wait()
+			requests := s.Requests()
+			require.Len(t, requests, 1+400)
+			requireCeiling(t, 48, 5, 0, len(requests), func(i int) time.Time { return requests[i].ReceivedAt })
+			took := requests[400].ReceivedAt.Sub(requests[1].ReceivedAt).Seconds()
+			assert.Less(t, took, 1.2+(400-5)/48.0, "and no slower than that")
 		})
 	}
 }
@@ -136,26 +133,24 @@ func TestStaticLimit_afterBlock(t *testing.T) {
 // §4.26: if the server blocks the scope while a call waits for a token or a slot, the call is not sent and returns it.
 func TestStaticLimit_blockedMeanwhile(t *testing.T) {
 	for name, config := range map[string]Config{"a token": {Limit: 1, Burst: 1}, "a slot": {MaxInFlight: 1}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newQuotaScript(t, with(config), faulttest.Sequence(late(500*time.Millisecond, exhausted(5*time.Second)), faulttest.OK("")))
-				var calls sync.WaitGroup
-				for range 3 {
-					calls.Go(func() {
-						_, refused := s.get(t, "/")
-						assert.Nil(t, refused)
-					})
-					synctest.Wait()
-				}
-				s.bucket(t)
-				calls.Wait()
-				requests := s.Requests()
-				require.Len(t, requests, 3)
-				require.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 5500*time.Millisecond)
-				if config.Limit > 0 {
-					requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].ReceivedAt })
-				}
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			s := newQuotaScript(t, with(config), faulttest.Sequence(late(500*time.Millisecond, exhausted(5*time.Second)), faulttest.OK("")))
+			var calls sync.WaitGroup
+			for range 3 {
+				calls.Go(func() {
+					_, refused := s.get(t, "/")
+					assert.Nil(t, refused)
+				})
+				synctest.Wait()
+			}
+			s.bucket(t)
+			calls.Wait()
+			requests := s.Requests()
+			require.Len(t, requests, 3)
+			require.GreaterOrEqual(t, requests[1].ReceivedAt.Sub(requests[0].ReceivedAt), 5500*time.Millisecond)
+			if config.Limit > 0 {
+				requireCeiling(t, 1, 1, 0, 3, func(i int) time.Time { return requests[i].ReceivedAt })
+			}
 		})
 	}
 }
@@ -213,35 +208,33 @@ func TestStaticLimit_lateTimers(t *testing.T) {
 		{"up to ten, a bucket", 500, 50, func() time.Duration { return rand.N(10 * time.Millisecond) }, 0.99},
 		{"a second", 100, 1, func() time.Duration { return time.Second }, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{Limit: row.limit, Burst: row.burst, MaxWait: time.Hour})
-				s := l.Set("").fixed
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				now := time.Now()
-				var sent []time.Time
-				waiting := 0
-				for now.Before(l.origin.Add(4 * time.Second)) {
-					for ; s.Len() < 200; waiting++ {
-						_, refused := s.Join(now, waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour})
-						require.Nil(t, refused)
-					}
-					for ; waiting > int(s.Len()); waiting-- {
-						sent = append(sent, now)
-					}
-					now = now.Add(max(s.Alarm().Sub(now), 0) + row.late())
-					s.Dispatch(now)
-					for ; waiting > int(s.Len()); waiting-- {
-						sent = append(sent, now)
-					}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := with(Config{Limit: row.limit, Burst: row.burst, MaxWait: time.Hour})
+			s := l.Set("").fixed
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			now := time.Now()
+			var sent []time.Time
+			waiting := 0
+			for now.Before(l.origin.Add(4 * time.Second)) {
+				for ; s.Len() < 200; waiting++ {
+					_, refused := s.Join(now, waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour})
+					require.Nil(t, refused)
 				}
-				s.WakeAt(time.Time{}, now)
-				took := now.Sub(l.origin).Seconds()
-				assert.LessOrEqual(t, float64(len(sent)), float64(row.burst)+took*float64(row.limit))
-				assert.GreaterOrEqual(t, float64(len(sent)), row.least*took*float64(row.limit))
-				requireCeiling(t, float64(row.limit), row.burst, timerSlack, len(sent), func(i int) time.Time { return sent[i] })
-			})
+				for ; waiting > int(s.Len()); waiting-- {
+					sent = append(sent, now)
+				}
+				now = now.Add(max(s.Alarm().Sub(now), 0) + row.late())
+				s.Dispatch(now)
+				for ; waiting > int(s.Len()); waiting-- {
+					sent = append(sent, now)
+				}
+			}
+			s.WakeAt(time.Time{}, now)
+			took := now.Sub(l.origin).Seconds()
+			assert.LessOrEqual(t, float64(len(sent)), float64(row.burst)+took*float64(row.limit))
+			assert.GreaterOrEqual(t, float64(len(sent)), row.least*took*float64(row.limit))
+			requireCeiling(t, float64(row.limit), row.burst, timerSlack, len(sent), func(i int) time.Time { return sent[i] })
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -40,23 +41,21 @@ func TestSlots_fixedLimit(t *testing.T) {
 		{"of this process", false, 11 * time.Second},
 		{"of many processes", true, 22 * time.Second},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{Limit: 10, Burst: 2, MaxInFlight: 2, MaxWait: time.Hour, Shared: storeIf(row.shared)})
-				s := newQuotaScript(t, l, faulttest.Sequence(late(20*time.Second, says(1000, 900, time.Minute)), late(20*time.Second, says(1000, 900, time.Minute)), says(1000, 900, time.Minute)))
-				var calls sync.WaitGroup
-				for range 100 {
-					calls.Go(func() {
-						_, refused := s.get(t, "/")
-						assert.Nil(t, refused)
-					})
-				}
-				calls.Wait()
-				requests := s.Requests()
-				require.Len(t, requests, 100)
-				requireCeiling(t, 10, 2, time.Second/2, len(requests), func(i int) time.Time { return requests[i].ReceivedAt })
-				require.Less(t, requests[99].ReceivedAt.Sub(requests[2].ReceivedAt), row.took, "and no slower than that")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := with(Config{Limit: 10, Burst: 2, MaxInFlight: 2, MaxWait: time.Hour, Shared: storeIf(row.shared)})
+			s := newQuotaScript(t, l, faulttest.Sequence(late(20*time.Second, says(1000, 900, time.Minute)), late(20*time.Second, says(1000, 900, time.Minute)), says(1000, 900, time.Minute)))
+			var calls sync.WaitGroup
+			for range 100 {
+				calls.Go(func() {
+					_, refused := s.get(t, "/")
+					assert.Nil(t, refused)
+				})
+			}
+			calls.Wait()
+			requests := s.Requests()
+			require.Len(t, requests, 100)
+			requireCeiling(t, 10, 2, time.Second/2, len(requests), func(i int) time.Time { return requests[i].ReceivedAt })
+			require.Less(t, requests[99].ReceivedAt.Sub(requests[2].ReceivedAt), row.took, "and no slower than that")
 		})
 	}
 }
@@ -87,27 +86,25 @@ func TestSlots_notBeforeIsUnknown(t *testing.T) {
 // §4.26: a call that waits for the server's quota holds no slot: a call with another credential uses it.
 func TestSlots_quotaOfAnother(t *testing.T) {
 	for name, shared := range map[string]bool{"of this process": false, "of many processes": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{MaxInFlight: 1, Shared: storeIf(shared)})
-				first, second, other := newExchange(t.Context(), l), newExchange(t.Context(), l), newExchange(t.Context(), l)
-				other.Credential = l.Hash("another")
-				require.Nil(t, first.enter())
-				first.shows(10, 0, 30)
-				begun := time.Now()
-				go func() {
-					if second.enter() == nil {
-						second.done()
-					}
-				}()
-				synctest.Wait()
-				require.Equal(t, 1, l.freeSlots(first.scope))
-				require.Nil(t, other.enter())
-				require.Less(t, time.Since(begun), time.Second)
-				other.done()
-				time.Sleep(time.Minute)
-				require.Equal(t, 1, l.freeSlots(first.scope))
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			l := with(Config{MaxInFlight: 1, Shared: storeIf(shared)})
+			first, second, other := newExchange(t.Context(), l), newExchange(t.Context(), l), newExchange(t.Context(), l)
+			other.Credential = l.Hash("another")
+			require.Nil(t, first.enter())
+			first.shows(10, 0, 30)
+			begun := time.Now()
+			go func() {
+				if second.enter() == nil {
+					second.done()
+				}
+			}()
+			synctest.Wait()
+			require.Equal(t, 1, l.freeSlots(first.scope))
+			require.Nil(t, other.enter())
+			require.Less(t, time.Since(begun), time.Second)
+			other.done()
+			time.Sleep(time.Minute)
+			require.Equal(t, 1, l.freeSlots(first.scope))
 		})
 	}
 }

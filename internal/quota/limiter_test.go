@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -113,24 +114,22 @@ func TestSet_failuresEndAStreak(t *testing.T) {
 		{"another bucket's 502 between: blocked", http.StatusBadGateway, true, true},
 		{"another bucket's 200 between: not blocked", http.StatusOK, true, false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := with(Config{}).Set("a")
-				for i := range 40 {
-					now, status, header := time.Now(), http.StatusTooManyRequests, http.Header{"Retry-After": {"60"}}
-					var r Request
-					if i%2 == 1 {
-						status = row.between
-					}
-					if i%2 == 1 && row.another {
-						r.Path = "/another"
-						setFields(header, "X-RateLimit-Bucket", "b")
-					}
-					s.Observe(r, answerOf(status, header, now), now, now, 0)
-					time.Sleep(150 * time.Millisecond)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			s := with(Config{}).Set("a")
+			for i := range 40 {
+				now, status, header := time.Now(), http.StatusTooManyRequests, http.Header{"Retry-After": {"60"}}
+				var r Request
+				if i%2 == 1 {
+					status = row.between
 				}
-				require.Equal(t, row.blocked, !s.BlockedUntil(Request{}, time.Now()).IsZero())
-			})
+				if i%2 == 1 && row.another {
+					r.Path = "/another"
+					setFields(header, "X-RateLimit-Bucket", "b")
+				}
+				s.Observe(r, answerOf(status, header, now), now, now, 0)
+				time.Sleep(150 * time.Millisecond)
+			}
+			require.Equal(t, row.blocked, !s.BlockedUntil(Request{}, time.Now()).IsZero())
 		})
 	}
 }

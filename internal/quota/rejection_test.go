@@ -7,13 +7,13 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
@@ -201,48 +201,46 @@ func TestLimiter_responses(t *testing.T) {
 			if answers > 1 && row.once > 0 {
 				continue // there is no second one
 			}
-			t.Run(fmt.Sprintf("%s, %d", row.name, answers), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					in2026(0)
-					answer := faulttest.Reply{Status: row.status, Header: http.Header{}}
-					setFields(answer.Header, row.header...)
-					s := newQuotaScript(t, with(row.config), faulttest.Sequence(append(slices.Repeat([]http.Handler{answer}, answers), faulttest.OK(""))...))
-					if row.maxClosed != 0 {
-						s.client.Transport.(*paced).maxClosed = row.maxClosed
+			bubble.Run(t, fmt.Sprintf("%s, %d", row.name, answers), func(t *testing.T) {
+				in2026(0)
+				answer := faulttest.Reply{Status: row.status, Header: http.Header{}}
+				setFields(answer.Header, row.header...)
+				s := newQuotaScript(t, with(row.config), faulttest.Sequence(append(slices.Repeat([]http.Handler{answer}, answers), faulttest.OK(""))...))
+				if row.maxClosed != 0 {
+					s.client.Transport.(*paced).maxClosed = row.maxClosed
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 45*time.Minute)
+				defer cancel()
+				for range answers {
+					status, refused := get(ctx, s.client, s.URL+"/limited")
+					require.Nil(t, refused)
+					require.Equal(t, row.status, status)
+					time.Sleep(150 * time.Millisecond)
+				}
+				begun := time.Now()
+				path := "/limited"
+				if row.otherRoute {
+					path = "/other"
+				}
+				_, refused := get(ctx, s.client, s.URL+path)
+				took := time.Since(begun)
+				if wait == 0 || !row.refused {
+					require.Nil(t, refused)
+					assert.GreaterOrEqual(t, took, wait-150*time.Millisecond)
+					assert.LessOrEqual(t, took, wait+max(wait/2, maxSpread)+400*time.Millisecond)
+					if wait == 0 {
+						assert.Zero(t, took)
 					}
-					ctx, cancel := context.WithTimeout(t.Context(), 45*time.Minute)
-					defer cancel()
-					for range answers {
-						status, refused := get(ctx, s.client, s.URL+"/limited")
-						require.Nil(t, refused)
-						require.Equal(t, row.status, status)
-						time.Sleep(150 * time.Millisecond)
-					}
-					begun := time.Now()
-					path := "/limited"
-					if row.otherRoute {
-						path = "/other"
-					}
-					_, refused := get(ctx, s.client, s.URL+path)
-					took := time.Since(begun)
-					if wait == 0 || !row.refused {
-						require.Nil(t, refused)
-						assert.GreaterOrEqual(t, took, wait-150*time.Millisecond)
-						assert.LessOrEqual(t, took, wait+max(wait/2, maxSpread)+400*time.Millisecond)
-						if wait == 0 {
-							assert.Zero(t, took)
-						}
-						begun = time.Now()
-						_, refused = get(ctx, s.client, s.URL+path)
-						assert.Nil(t, refused)
-						assert.Zero(t, time.Since(begun), "open again")
-						return
-					}
-					require.NotNil(t, refused)
-					assert.Equal(t, row.reason, refused.Reason)
-					assert.InDelta(t, wait.Seconds(), refused.NotBefore.Sub(begun).Seconds(), 0.5)
-					assert.LessOrEqual(t, took, 200*time.Millisecond, "rejected at once")
-				})
+					begun = time.Now()
+					_, refused = get(ctx, s.client, s.URL+path)
+					assert.Nil(t, refused)
+					assert.Zero(t, time.Since(begun), "open again")
+					return
+				}
+				require.NotNil(t, refused)
+				assert.Equal(t, row.reason, refused.Reason)
+				assert.InDelta(t, wait.Seconds(), refused.NotBefore.Sub(begun).Seconds(), 0.5)
+				assert.LessOrEqual(t, took, 200*time.Millisecond, "rejected at once")
 			})
 		}
 	}
@@ -252,47 +250,45 @@ func TestLimiter_responses(t *testing.T) {
 // same is true if a success ends the block.
 func TestBlock_releasesEvenly(t *testing.T) {
 	for _, opened := range []bool{false, true} {
-		t.Run(fmt.Sprintf("opened %v", opened), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				busy := faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: 30 * time.Second, Delay: 10 * time.Millisecond}
-				s := newQuotaScript(t, with(Config{}), faulttest.Script{
-					{Route: "/busy", Handler: busy}, {Route: "/slow", Handler: faulttest.Reply{Delay: 5 * time.Second}}, {Handler: faulttest.OK("")},
-				})
-				var calls sync.WaitGroup
-				for i := range 8 {
-					if opened && i == 7 {
-						calls.Go(func() { time.Sleep(time.Millisecond); _, _ = s.get(t, "/slow") })
-					}
-					_, _ = s.get(t, "/busy")
-					time.Sleep(150 * time.Millisecond)
-				}
-				s.bucket(t)
-				closed := time.Now()
-				for range 400 { // 20 a second
-					calls.Go(func() { _, _ = s.get(t, "/") })
-					time.Sleep(50 * time.Millisecond)
-				}
-				calls.Wait()
-				var at []time.Time
-				for _, r := range s.Requests() {
-					if r.Path == "/" {
-						at = append(at, r.ReceivedAt)
-					}
-				}
-				require.Len(t, at, 400)
-				first := 30 * time.Second
-				if opened {
-					first = 5 * time.Second
-				}
-				assert.InDelta(t, first.Seconds(), at[0].Sub(closed).Seconds(), 0.5)
-				busiest := 0
-				for i := range at {
-					for j := i; j < len(at) && at[j].Sub(at[i]) < time.Second; j++ {
-						busiest = max(busiest, j-i+1)
-					}
-				}
-				assert.LessOrEqual(t, busiest, 100, "20 a second, and the queued calls over half of 30 s")
+		bubble.Run(t, fmt.Sprintf("opened %v", opened), func(t *testing.T) {
+			busy := faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: 30 * time.Second, Delay: 10 * time.Millisecond}
+			s := newQuotaScript(t, with(Config{}), faulttest.Script{
+				{Route: "/busy", Handler: busy}, {Route: "/slow", Handler: faulttest.Reply{Delay: 5 * time.Second}}, {Handler: faulttest.OK("")},
 			})
+			var calls sync.WaitGroup
+			for i := range 8 {
+				if opened && i == 7 {
+					calls.Go(func() { time.Sleep(time.Millisecond); _, _ = s.get(t, "/slow") })
+				}
+				_, _ = s.get(t, "/busy")
+				time.Sleep(150 * time.Millisecond)
+			}
+			s.bucket(t)
+			closed := time.Now()
+			for range 400 { // 20 a second
+				calls.Go(func() { _, _ = s.get(t, "/") })
+				time.Sleep(50 * time.Millisecond)
+			}
+			calls.Wait()
+			var at []time.Time
+			for _, r := range s.Requests() {
+				if r.Path == "/" {
+					at = append(at, r.ReceivedAt)
+				}
+			}
+			require.Len(t, at, 400)
+			first := 30 * time.Second
+			if opened {
+				first = 5 * time.Second
+			}
+			assert.InDelta(t, first.Seconds(), at[0].Sub(closed).Seconds(), 0.5)
+			busiest := 0
+			for i := range at {
+				for j := i; j < len(at) && at[j].Sub(at[i]) < time.Second; j++ {
+					busiest = max(busiest, j-i+1)
+				}
+			}
+			assert.LessOrEqual(t, busiest, 100, "20 a second, and the queued calls over half of 30 s")
 		})
 	}
 }

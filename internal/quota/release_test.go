@@ -3,6 +3,7 @@ package quota
 import (
 	"context"
 	"fmt"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -28,37 +29,35 @@ func TestRelease_newCalls(t *testing.T) {
 		{"100 a minute, ten waited", 100, time.Minute, 10, 700 * time.Millisecond},
 		{"100 a minute, one waited", 100, time.Minute, 1, 700 * time.Millisecond},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l, left, reset := with(Config{}), 0, time.Now().Add(30*time.Second)
-				call := func() {
-					e := newExchange(t.Context(), l)
-					if assert.Nil(t, e.enter()) {
-						if time.Now().After(reset) {
-							left, reset = row.limit, reset.Add(row.window)
-						}
-						left = max(left-1, 0)
-						setFields(e.header, "RateLimit-Policy", fmt.Sprintf(`"p";q=%d;w=%d`, row.limit, int(row.window.Seconds())),
-							"RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, left, int(time.Until(reset).Seconds())))
-						e.done()
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l, left, reset := with(Config{}), 0, time.Now().Add(30*time.Second)
+			call := func() {
+				e := newExchange(t.Context(), l)
+				if assert.Nil(t, e.enter()) {
+					if time.Now().After(reset) {
+						left, reset = row.limit, reset.Add(row.window)
 					}
+					left = max(left-1, 0)
+					setFields(e.header, "RateLimit-Policy", fmt.Sprintf(`"p";q=%d;w=%d`, row.limit, int(row.window.Seconds())),
+						"RateLimit", fmt.Sprintf(`"p";r=%d;t=%d`, left, int(time.Until(reset).Seconds())))
+					e.done()
 				}
-				call()
-				var calls sync.WaitGroup
-				for range row.waiting {
-					calls.Go(call)
-				}
-				time.Sleep(31 * time.Second)
-				for range 60 {
-					calls.Go(func() {
-						begun := time.Now()
-						call()
-						assert.Less(t, time.Since(begun), time.Second)
-					})
-					time.Sleep(row.gap)
-				}
-				calls.Wait()
-			})
+			}
+			call()
+			var calls sync.WaitGroup
+			for range row.waiting {
+				calls.Go(call)
+			}
+			time.Sleep(31 * time.Second)
+			for range 60 {
+				calls.Go(func() {
+					begun := time.Now()
+					call()
+					assert.Less(t, time.Since(begun), time.Second)
+				})
+				time.Sleep(row.gap)
+			}
+			calls.Wait()
 		})
 	}
 }

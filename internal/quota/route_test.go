@@ -2,11 +2,11 @@ package quota
 
 import (
 	"fmt"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"strings"
 
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -70,24 +70,22 @@ func TestNamedBuckets(t *testing.T) {
 		{"same channel, other message", discord, []string{"/api/v10/channels/123/messages/9"}, "/api/v10/channels/123/messages/10", true},
 		{"other channel", discord, []string{"/api/v10/channels/123/messages/9"}, "/api/v10/channels/124/messages/9", false},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				in2026(0)
-				s := newQuotaScript(t, with(Config{}), row.server)
-				for _, path := range row.seen {
-					_, err := get(t.Context(), s.client, s.URL+path)
-					require.Nil(t, err)
-					time.Sleep(31 * time.Second)
-				}
-				for _, path := range row.seen[max(len(row.seen)-2, 0):] {
-					took, err := s.get(t, path)
-					require.Nil(t, err)
-					require.Zero(t, took, path)
-				}
-				took, err := s.get(t, row.path)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			in2026(0)
+			s := newQuotaScript(t, with(Config{}), row.server)
+			for _, path := range row.seen {
+				_, err := get(t.Context(), s.client, s.URL+path)
 				require.Nil(t, err)
-				assert.Equal(t, row.waits, took > 25*time.Second, "%v", took)
-			})
+				time.Sleep(31 * time.Second)
+			}
+			for _, path := range row.seen[max(len(row.seen)-2, 0):] {
+				took, err := s.get(t, path)
+				require.Nil(t, err)
+				require.Zero(t, took, path)
+			}
+			took, err := s.get(t, row.path)
+			require.Nil(t, err)
+			assert.Equal(t, row.waits, took > 25*time.Second, "%v", took)
 		})
 	}
 }
@@ -96,33 +94,31 @@ func TestNamedBuckets(t *testing.T) {
 // key. An exhausted resource stops no other, whatever their order is.
 func TestRoutes_partitionKeys(t *testing.T) {
 	for name, form := range map[string]string{"user last": "%[1]s, %[2]s", "user first": "%[2]s, %[1]s"} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				left := map[string]int{"reports": 3, "orders": 1000}
-				base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
-					time.Sleep(20 * time.Millisecond)
-					resource := strings.TrimPrefix(req.URL.Path, "/")
-					status, header := http.StatusOK, http.Header{}
-					if left[resource] == 0 {
-						status = http.StatusTooManyRequests
-						header.Set("Retry-After", "3000")
-					} else {
-						left[resource]--
-					}
-					of := fmt.Sprintf(`"resource";r=%d;t=3000;pk=:%s:`, left[resource], resource)
-					header["Ratelimit"] = []string{fmt.Sprintf(form, of, `"user";r=90000;t=3000;pk=:user1:`)}
-					return &http.Response{StatusCode: status, Header: header, Body: http.NoBody, Request: req}, nil
-				})
-				c := client(base, with(Config{}))
-				served := 0
-				for range 20 {
-					if status, _ := get(t.Context(), c, "http://api.test/orders"); status == http.StatusOK {
-						served++
-					}
-					_, _ = get(t.Context(), c, "http://api.test/reports")
+		bubble.Run(t, name, func(t *testing.T) {
+			left := map[string]int{"reports": 3, "orders": 1000}
+			base := roundTripperFunc(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(20 * time.Millisecond)
+				resource := strings.TrimPrefix(req.URL.Path, "/")
+				status, header := http.StatusOK, http.Header{}
+				if left[resource] == 0 {
+					status = http.StatusTooManyRequests
+					header.Set("Retry-After", "3000")
+				} else {
+					left[resource]--
 				}
-				require.Equal(t, 20, served)
+				of := fmt.Sprintf(`"resource";r=%d;t=3000;pk=:%s:`, left[resource], resource)
+				header["Ratelimit"] = []string{fmt.Sprintf(form, of, `"user";r=90000;t=3000;pk=:user1:`)}
+				return &http.Response{StatusCode: status, Header: header, Body: http.NoBody, Request: req}, nil
 			})
+			c := client(base, with(Config{}))
+			served := 0
+			for range 20 {
+				if status, _ := get(t.Context(), c, "http://api.test/orders"); status == http.StatusOK {
+					served++
+				}
+				_, _ = get(t.Context(), c, "http://api.test/reports")
+			}
+			require.Equal(t, 20, served)
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"net/http"
 	"strings"
 	"sync"
@@ -209,40 +210,38 @@ func TestSharedQuota(t *testing.T) {
 		{tokenBucket, 600, 60 * s, "ietf", 4, 4, 20, ms, 0.95},
 		{aligned, 50, s, "openai", 4, 4, 5, ms, 0.8},
 	} {
-		t.Run(fmt.Sprintf("%s %d in %v, %s, %d of %d busy", row.kind, row.limit, row.window, row.dialect, row.busy, row.processes), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				in2026(234 * ms)
-				server := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: quotaDialectNamed(row.dialect)}
-				f := newFleet(t, server, row.processes, Config{MaxWait: time.Hour})
-				for i, m := range f.all {
-					workers, pause := row.workers, row.pause
-					if i >= row.busy {
-						workers, pause = 1, 700*ms
-					}
-					f.run(m, workers, pause)
-					time.Sleep(7 * ms)
+		bubble.Run(t, fmt.Sprintf("%s %d in %v, %s, %d of %d busy", row.kind, row.limit, row.window, row.dialect, row.busy, row.processes), func(t *testing.T) {
+			in2026(234 * ms)
+			server := &quotaServer{kind: row.kind, limit: row.limit, window: row.window, dialect: quotaDialectNamed(row.dialect)}
+			f := newFleet(t, server, row.processes, Config{MaxWait: time.Hour})
+			for i, m := range f.all {
+				workers, pause := row.workers, row.pause
+				if i >= row.busy {
+					workers, pause = 1, 700*ms
 				}
-				time.Sleep(2 * row.window)
-				server.measure()
-				began := f.store.trips.Load()
-				length := min(40*row.window, max(10*row.window, 400*s)) // one burst more or less is a window
-				time.Sleep(length)
-				used, _ := server.share()
-				trips := f.store.trips.Load() - began
-				f.stop()
-				server.mu.Lock()
-				refused := server.refused
-				server.mu.Unlock()
-				t.Logf("used %.3f, %d refused, %.1f trips a second and process", used, refused, float64(trips)/length.Seconds()/float64(row.processes))
-				assert.Zero(t, refused, "429s")
-				assert.GreaterOrEqual(t, used, row.least)
-				rest := f.store.trips.Load()
-				time.Sleep(time.Hour)
-				assert.Equal(t, rest, f.store.trips.Load(), "trips at rest")
-				for i, m := range f.all {
-					assert.Zero(t, m.store.early.Load(), "trips of process %d within 100 ms", i)
-				}
-			})
+				f.run(m, workers, pause)
+				time.Sleep(7 * ms)
+			}
+			time.Sleep(2 * row.window)
+			server.measure()
+			began := f.store.trips.Load()
+			length := min(40*row.window, max(10*row.window, 400*s)) // one burst more or less is a window
+			time.Sleep(length)
+			used, _ := server.share()
+			trips := f.store.trips.Load() - began
+			f.stop()
+			server.mu.Lock()
+			refused := server.refused
+			server.mu.Unlock()
+			t.Logf("used %.3f, %d refused, %.1f trips a second and process", used, refused, float64(trips)/length.Seconds()/float64(row.processes))
+			assert.Zero(t, refused, "429s")
+			assert.GreaterOrEqual(t, used, row.least)
+			rest := f.store.trips.Load()
+			time.Sleep(time.Hour)
+			assert.Equal(t, rest, f.store.trips.Load(), "trips at rest")
+			for i, m := range f.all {
+				assert.Zero(t, m.store.early.Load(), "trips of process %d within 100 ms", i)
+			}
 		})
 	}
 }
@@ -305,36 +304,34 @@ func TestSharedQuota_killedProcesses(t *testing.T) {
 // rejected, and earlier usage counts.
 func TestSharedQuota_processesStartWithoutStore(t *testing.T) {
 	for _, dialect := range []string{"epoch ms", "delta", "openai", "ietf"} {
-		t.Run(dialect, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: 1000, window: 10 * time.Second, dialect: quotaDialectNamed(dialect)}, 8)
-				replace := func(n int) {
-					f.kill(f.all[n])
-					f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
+		bubble.Run(t, dialect, func(t *testing.T) {
+			f := newBusyFleetAt(t, &quotaServer{kind: aligned, limit: 1000, window: 10 * time.Second, dialect: quotaDialectNamed(dialect)}, 8)
+			replace := func(n int) {
+				f.kill(f.all[n])
+				f.run(f.add(t, Config{MaxWait: time.Hour}), 20, time.Millisecond)
+			}
+			f.counts()
+			began, served := time.Now(), 0
+			for n := range 40 {
+				time.Sleep(time.Duration(3+n%9) * 597 * time.Millisecond)
+				s, refused := f.counts()
+				assert.Zero(t, refused, "%v after the beginning", time.Since(began))
+				down := n%5 == 4
+				f.store.fails.Store(down)
+				replace(n)
+				if down {
+					time.Sleep(time.Duration(n%7) * 403 * time.Millisecond)
+					f.store.fails.Store(false)
+					time.Sleep(200 * time.Millisecond) // until all have reported
+					more, _ := f.counts()
+					s += more
 				}
-				f.counts()
-				began, served := time.Now(), 0
-				for n := range 40 {
-					time.Sleep(time.Duration(3+n%9) * 597 * time.Millisecond)
-					s, refused := f.counts()
-					assert.Zero(t, refused, "%v after the beginning", time.Since(began))
-					down := n%5 == 4
-					f.store.fails.Store(down)
-					replace(n)
-					if down {
-						time.Sleep(time.Duration(n%7) * 403 * time.Millisecond)
-						f.store.fails.Store(false)
-						time.Sleep(200 * time.Millisecond) // until all have reported
-						more, _ := f.counts()
-						s += more
-					}
-					served += s
-				}
-				used := float64(served) / time.Since(began).Seconds() / 100
-				t.Logf("used %.3f", used)
-				assert.GreaterOrEqual(t, used, 0.93)
-				f.stop()
-			})
+				served += s
+			}
+			used := float64(served) / time.Since(began).Seconds() / 100
+			t.Logf("used %.3f", used)
+			assert.GreaterOrEqual(t, used, 0.93)
+			f.stop()
 		})
 	}
 }
@@ -368,37 +365,35 @@ func TestSharedQuota_withoutStore(t *testing.T) {
 		"slower":    func(s *sharedStore, on bool) { s.slow(on, 700*time.Millisecond) },
 		"deaf":      func(s *sharedStore, on bool) { s.slow(on, time.Hour) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				in2026(234 * time.Millisecond)
-				f := newFleet(t, inTenSeconds(), 4, Config{MaxWait: time.Hour})
-				for _, m := range f.all {
-					f.run(m, 5, 80*time.Millisecond) // 60 a second: less than a quarter of it for all
-				}
-				time.Sleep(15 * time.Second)
-				trouble(f.store, true)
-				time.Sleep(8 * time.Second) // the next window has begun
-				before := make([]int64, len(f.all))
-				for i, m := range f.all {
-					before[i] = m.sent.Load()
-				}
-				time.Sleep(20 * time.Second)
-				for i, m := range f.all {
-					got := m.sent.Load() - before[i]
-					assert.InDelta(t, tenSeconds*2/4, got, tenSeconds*2/4*0.15, "process %d has its share, and no more", i)
-				}
-				trouble(f.store, false)
-				time.Sleep(2 * time.Second)
-				_, _ = f.counts()
-				time.Sleep(12 * time.Second)
-				_, refused := f.counts()
-				assert.Zero(t, refused)
-				time.Sleep(300 * time.Second)
-				served, refused := f.counts()
-				assert.LessOrEqual(t, refused, len(f.all), "in one of 25 runs one window has 1 to 3, of 30 windows")
-				assert.GreaterOrEqual(t, served, tenSeconds*30*95/100)
-				f.stop()
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			in2026(234 * time.Millisecond)
+			f := newFleet(t, inTenSeconds(), 4, Config{MaxWait: time.Hour})
+			for _, m := range f.all {
+				f.run(m, 5, 80*time.Millisecond) // 60 a second: less than a quarter of it for all
+			}
+			time.Sleep(15 * time.Second)
+			trouble(f.store, true)
+			time.Sleep(8 * time.Second) // the next window has begun
+			before := make([]int64, len(f.all))
+			for i, m := range f.all {
+				before[i] = m.sent.Load()
+			}
+			time.Sleep(20 * time.Second)
+			for i, m := range f.all {
+				got := m.sent.Load() - before[i]
+				assert.InDelta(t, tenSeconds*2/4, got, tenSeconds*2/4*0.15, "process %d has its share, and no more", i)
+			}
+			trouble(f.store, false)
+			time.Sleep(2 * time.Second)
+			_, _ = f.counts()
+			time.Sleep(12 * time.Second)
+			_, refused := f.counts()
+			assert.Zero(t, refused)
+			time.Sleep(300 * time.Second)
+			served, refused := f.counts()
+			assert.LessOrEqual(t, refused, len(f.all), "in one of 25 runs one window has 1 to 3, of 30 windows")
+			assert.GreaterOrEqual(t, served, tenSeconds*30*95/100)
+			f.stop()
 		})
 	}
 }
@@ -442,69 +437,63 @@ func TestSharedQuota_storeWasNeverUp(t *testing.T) {
 // the server is used until the end of the window, and a rejection that proves the exhaustion is
 // written for all processes.
 func TestSharedQuota_otherClients(t *testing.T) {
-	t.Run("others", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			f := newBusyFleet(t, 4)
-			var served, refused int
-			for range 20 {
-				f.counts()
-				for range tenSeconds / 2 { // another client, at the beginning of a window
-					f.server.count(time.Now())
-				}
-				time.Sleep(10 * time.Second)
-				s, r := f.counts()
-				served, refused = served+s, refused+r
-			}
-			t.Logf("served %d, refused %d", served, refused)
-			assert.LessOrEqual(t, refused, 20*60, "of 80 workers not all are refused each time")
-			assert.GreaterOrEqual(t, served, 20*tenSeconds*85/100)
-			time.Sleep(20 * time.Second) // alone again
+	bubble.Run(t, "others", func(t *testing.T) {
+		f := newBusyFleet(t, 4)
+		var served, refused int
+		for range 20 {
 			f.counts()
-			time.Sleep(200 * time.Second)
-			served, refused = f.counts()
-			assert.Zero(t, refused)
-			assert.GreaterOrEqual(t, served, 20*tenSeconds*95/100, "the quota is used again")
-			f.stop()
-		})
-	})
-	t.Run("a store that forgets", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			f := newBusyFleet(t, 4)
-			f.counts()
-			for range 20 {
-				time.Sleep(9 * time.Second)
-				f.store.forget()
-			}
-			served, refused := f.counts()
-			t.Logf("served %d, refused %d", served, refused)
-			assert.LessOrEqual(t, refused, 20*60)
-			assert.GreaterOrEqual(t, served, 18*tenSeconds*80/100)
-			f.stop()
-		})
-	})
-	t.Run("a refusal", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			in2026(3234 * time.Millisecond) // a window has just begun
-			f := newFleet(t, inTenSeconds(), 2, Config{MaxWait: time.Hour})
-			one := client(direct{handler: f.server, up: time.Millisecond, down: time.Millisecond}, f.all[0].Limiter)
-			two := client(direct{handler: f.server, up: time.Millisecond, down: time.Millisecond}, f.all[1].Limiter)
-			status, _ := get(t.Context(), one, "http://mem.test/")
-			require.Equal(t, 200, status)
-			time.Sleep(time.Second)
-			for range tenSeconds - 1 {
+			for range tenSeconds / 2 { // another client, at the beginning of a window
 				f.server.count(time.Now())
 			}
-			status, _ = get(t.Context(), one, "http://mem.test/")
-			require.Equal(t, 429, status)
-			time.Sleep(300 * time.Millisecond)
-			require.EqualValues(t, 1, f.store.closes.Load())
-			began := time.Now()
-			status, _ = get(t.Context(), two, "http://mem.test/")
-			require.Equal(t, 200, status)
-			require.Greater(t, time.Since(began), 7*time.Second, "it knew, and waited")
-			require.Equal(t, 1, f.server.refused)
-			f.stop()
-		})
+			time.Sleep(10 * time.Second)
+			s, r := f.counts()
+			served, refused = served+s, refused+r
+		}
+		t.Logf("served %d, refused %d", served, refused)
+		assert.LessOrEqual(t, refused, 20*60, "of 80 workers not all are refused each time")
+		assert.GreaterOrEqual(t, served, 20*tenSeconds*85/100)
+		time.Sleep(20 * time.Second) // alone again
+		f.counts()
+		time.Sleep(200 * time.Second)
+		served, refused = f.counts()
+		assert.Zero(t, refused)
+		assert.GreaterOrEqual(t, served, 20*tenSeconds*95/100, "the quota is used again")
+		f.stop()
+	})
+	bubble.Run(t, "a store that forgets", func(t *testing.T) {
+		f := newBusyFleet(t, 4)
+		f.counts()
+		for range 20 {
+			time.Sleep(9 * time.Second)
+			f.store.forget()
+		}
+		served, refused := f.counts()
+		t.Logf("served %d, refused %d", served, refused)
+		assert.LessOrEqual(t, refused, 20*60)
+		assert.GreaterOrEqual(t, served, 18*tenSeconds*80/100)
+		f.stop()
+	})
+	bubble.Run(t, "a refusal", func(t *testing.T) {
+		in2026(3234 * time.Millisecond) // a window has just begun
+		f := newFleet(t, inTenSeconds(), 2, Config{MaxWait: time.Hour})
+		one := client(direct{handler: f.server, up: time.Millisecond, down: time.Millisecond}, f.all[0].Limiter)
+		two := client(direct{handler: f.server, up: time.Millisecond, down: time.Millisecond}, f.all[1].Limiter)
+		status, _ := get(t.Context(), one, "http://mem.test/")
+		require.Equal(t, 200, status)
+		time.Sleep(time.Second)
+		for range tenSeconds - 1 {
+			f.server.count(time.Now())
+		}
+		status, _ = get(t.Context(), one, "http://mem.test/")
+		require.Equal(t, 429, status)
+		time.Sleep(300 * time.Millisecond)
+		require.EqualValues(t, 1, f.store.closes.Load())
+		began := time.Now()
+		status, _ = get(t.Context(), two, "http://mem.test/")
+		require.Equal(t, 200, status)
+		require.Greater(t, time.Since(began), 7*time.Second, "it knew, and waited")
+		require.Equal(t, 1, f.server.refused)
+		f.stop()
 	})
 }
 

@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"net/http"
 	"strconv"
 	"testing"
@@ -48,55 +49,49 @@ func TestEach(t *testing.T) {
 		{"another process takes all", []int{299, 298, 0}, 300, 297},
 		{"tokens come back, and only then others use them", []int{10, 9, 50, 49, 29}, 100, 19},
 	} {
-		t.Run("used by others: "+row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{})
-				e := newExchange(t.Context(), l)
-				for i, remaining := range row.remaining {
-					require.Nil(t, e.enter())
-					e.header = http.Header{
-						"X-Ratelimit-Limit": {strconv.Itoa(row.limit)}, "X-Ratelimit-Remaining": {strconv.Itoa(remaining)}, "X-Ratelimit-Reset": {strconv.Itoa(60 - i)},
-					}
-					e.done()
-					time.Sleep(time.Second)
-				}
-				require.Equal(t, row.want, each(l)[0].UsedByOthers)
-				if row.remaining[len(row.remaining)-1] == 0 {
-					q, ok := l.Set(e.scope).Exhausted(e.Request, time.Now())
-					require.True(t, ok)
-					require.Equal(t, row.want, q.UsedByOthers)
-				}
-				time.Sleep(time.Minute)
-				require.Zero(t, each(l)[0].UsedByOthers, "in the next window")
-				_, ok := l.Set(e.scope).Exhausted(e.Request, time.Now())
-				require.False(t, ok)
-			})
-		})
-	}
-	t.Run("named buckets, and a block", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Run(t, "used by others: "+row.name, func(t *testing.T) {
 			l := with(Config{})
 			e := newExchange(t.Context(), l)
-			require.Nil(t, e.enter())
-			e.header = http.Header{"X-Ratelimit-Bucket": {"abc"}, "X-Ratelimit-Limit": {"5"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset-After": {"4"}}
-			e.done()
-			all := each(l)
-			require.Len(t, all, 1)
-			require.Equal(t, "abc", all[0].Bucket)
-			require.Zero(t, all[0].Remaining)
-		})
-	})
-	t.Run("a fixed limit", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l := with(Config{Limit: 2, Burst: 4})
-			e := newExchange(t.Context(), l)
-			for range 3 {
+			for i, remaining := range row.remaining {
 				require.Nil(t, e.enter())
+				e.header = http.Header{
+					"X-Ratelimit-Limit": {strconv.Itoa(row.limit)}, "X-Ratelimit-Remaining": {strconv.Itoa(remaining)}, "X-Ratelimit-Reset": {strconv.Itoa(60 - i)},
+				}
+				e.done()
+				time.Sleep(time.Second)
 			}
-			require.Equal(t, []Status{{Scope: "api.example.com", Fixed: true, Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}, each(l))
+			require.Equal(t, row.want, each(l)[0].UsedByOthers)
+			if row.remaining[len(row.remaining)-1] == 0 {
+				q, ok := l.Set(e.scope).Exhausted(e.Request, time.Now())
+				require.True(t, ok)
+				require.Equal(t, row.want, q.UsedByOthers)
+			}
 			time.Sleep(time.Minute)
-			require.Equal(t, []Status{{Scope: "api.example.com", Fixed: true, Limit: 4, Remaining: 4}}, each(l))
+			require.Zero(t, each(l)[0].UsedByOthers, "in the next window")
+			_, ok := l.Set(e.scope).Exhausted(e.Request, time.Now())
+			require.False(t, ok)
 		})
+	}
+	bubble.Run(t, "named buckets, and a block", func(t *testing.T) {
+		l := with(Config{})
+		e := newExchange(t.Context(), l)
+		require.Nil(t, e.enter())
+		e.header = http.Header{"X-Ratelimit-Bucket": {"abc"}, "X-Ratelimit-Limit": {"5"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset-After": {"4"}}
+		e.done()
+		all := each(l)
+		require.Len(t, all, 1)
+		require.Equal(t, "abc", all[0].Bucket)
+		require.Zero(t, all[0].Remaining)
+	})
+	bubble.Run(t, "a fixed limit", func(t *testing.T) {
+		l := with(Config{Limit: 2, Burst: 4})
+		e := newExchange(t.Context(), l)
+		for range 3 {
+			require.Nil(t, e.enter())
+		}
+		require.Equal(t, []Status{{Scope: "api.example.com", Fixed: true, Limit: 4, Remaining: 1, Reset: time.Now().Add(1500 * time.Millisecond)}}, each(l))
+		time.Sleep(time.Minute)
+		require.Equal(t, []Status{{Scope: "api.example.com", Fixed: true, Limit: 4, Remaining: 4}}, each(l))
 	})
 }
 

@@ -2,6 +2,7 @@ package waitqueue
 
 import (
 	"context"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"math"
 	"sync"
 	"testing"
@@ -107,27 +108,25 @@ func TestQueue_rejects(t *testing.T) {
 		{name: "beyond MaxBlock, not blocked: a permit", limits: Limits{MaxWait: time.Minute, MaxBlock: 500 * time.Millisecond}, took: time.Second, ok: true},
 		{name: "canceled: it leaves", limits: Limits{MaxWait: time.Minute}, cancel: 300 * time.Millisecond, reason: Canceled, took: 300 * time.Millisecond},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g := newGate()
-				g.blocked, g.RTT = row.blocked, row.trip
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if row.cancel > 0 {
-					time.AfterFunc(row.cancel, cancel)
-				}
-				if row.limits.Ctx = ctx; row.deadline > 0 {
-					row.limits.Deadline = time.Now().Add(row.deadline)
-				}
-				begun := time.Now()
-				_, rejected := g.enter(row.limits)
-				require.Equal(t, row.took, time.Since(begun))
-				require.Equal(t, row.ok, rejected == nil)
-				if !row.ok {
-					require.Equal(t, row.reason, rejected.Reason)
-				}
-				require.Zero(t, g.Len())
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			g := newGate()
+			g.blocked, g.RTT = row.blocked, row.trip
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if row.cancel > 0 {
+				time.AfterFunc(row.cancel, cancel)
+			}
+			if row.limits.Ctx = ctx; row.deadline > 0 {
+				row.limits.Deadline = time.Now().Add(row.deadline)
+			}
+			begun := time.Now()
+			_, rejected := g.enter(row.limits)
+			require.Equal(t, row.took, time.Since(begun))
+			require.Equal(t, row.ok, rejected == nil)
+			if !row.ok {
+				require.Equal(t, row.reason, rejected.Reason)
+			}
+			require.Zero(t, g.Len())
 		})
 	}
 }
@@ -292,36 +291,34 @@ func TestQueue_probe(t *testing.T) {
 		{"it has rested", []call{{sent: 1}, {rests: -1}}, 1, 0},
 		{"all rest", []call{{rests: 9}, {rests: 5, sent: 1}, {rests: 7}}, -1, 5},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				g, now := newGate(), time.Now()
-				g.mu.Lock()
-				defer g.mu.Unlock()
-				entries := make([]*Entry[int], 0, len(tt.calls))
-				for _, c := range tt.calls {
-					e, rejected := g.Join(now, Limits{Ctx: t.Context(), MaxWait: time.Minute, Sent: c.sent, RestsTo: now.Add(c.rests)})
-					require.Nil(t, rejected)
-					entries = append(entries, e)
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			g, now := newGate(), time.Now()
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			entries := make([]*Entry[int], 0, len(tt.calls))
+			for _, c := range tt.calls {
+				e, rejected := g.Join(now, Limits{Ctx: t.Context(), MaxWait: time.Minute, Sent: c.sent, RestsTo: now.Add(c.rests)})
+				require.Nil(t, rejected)
+				entries = append(entries, e)
+			}
+			e, at := g.Probe(now)
+			if tt.want < 0 {
+				require.Nil(t, e)
+				require.Equal(t, tt.at == 0, at.IsZero())
+				if tt.at > 0 {
+					require.Equal(t, tt.at, at.Sub(now))
 				}
-				e, at := g.Probe(now)
-				if tt.want < 0 {
-					require.Nil(t, e)
-					require.Equal(t, tt.at == 0, at.IsZero())
-					if tt.at > 0 {
-						require.Equal(t, tt.at, at.Sub(now))
-					}
-				} else {
-					require.Same(t, entries[tt.want], e)
-					g.GrantTo(e, 7)
-					require.EqualValues(t, len(entries)-1, g.Len())
-					p, rejected := g.Wait(e) // it takes no lock: the permit is there
-					require.Nil(t, rejected)
-					require.Equal(t, 7, p)
-					again, _ := g.Probe(now)
-					require.NotSame(t, e, again)
-				}
-				g.WakeAt(time.Time{}, now)
-			})
+			} else {
+				require.Same(t, entries[tt.want], e)
+				g.GrantTo(e, 7)
+				require.EqualValues(t, len(entries)-1, g.Len())
+				p, rejected := g.Wait(e) // it takes no lock: the permit is there
+				require.Nil(t, rejected)
+				require.Equal(t, 7, p)
+				again, _ := g.Probe(now)
+				require.NotSame(t, e, again)
+			}
+			g.WakeAt(time.Time{}, now)
 		})
 	}
 }
