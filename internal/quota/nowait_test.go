@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
@@ -56,24 +57,22 @@ func TestNoWait_spendsNoShortQuota(t *testing.T) {
 		{"a 429, a minute later: sent", 429, nil, 0, time.Minute + time.Second, true},
 		{"a 503: sent", 503, nil, 0, 0, true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{})
-				require.Nil(t, respond(t, l, "/", row.status, row.header...))
-				for range row.inFlight {
-					require.Nil(t, newExchange(t.Context(), l).enter())
-				}
-				time.Sleep(row.after)
-				e := newExchange(t.Context(), l)
-				e.NoWait = true
-				refused := e.enter()
-				require.Equal(t, row.sent, refused == nil)
-				if !row.sent {
-					require.Equal(t, waitqueue.MaxWaitExceeded, refused.Reason)
-				}
-				e.NoWait = false
-				require.Nil(t, e.enter(), "the call itself is sent")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := with(Config{})
+			require.Nil(t, respond(t, l, "/", row.status, row.header...))
+			for range row.inFlight {
+				require.Nil(t, newExchange(t.Context(), l).enter())
+			}
+			time.Sleep(row.after)
+			e := newExchange(t.Context(), l)
+			e.NoWait = true
+			refused := e.enter()
+			require.Equal(t, row.sent, refused == nil)
+			if !row.sent {
+				require.Equal(t, waitqueue.MaxWaitExceeded, refused.Reason)
+			}
+			e.NoWait = false
+			require.Nil(t, e.enter(), "the call itself is sent")
 		})
 	}
 }
@@ -108,14 +107,12 @@ func TestProbe(t *testing.T) {
 			{"/", limited, none}, {"/other", 0, nil}, {"/other", limited, none}, {"/other", 0, nil}, {"/third", 0, nil},
 		}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{MaxWait: -1})
-				for i, c := range row.calls {
-					refused := respond(t, l, c.path, c.status, c.header...)
-					require.Equal(t, c.status == 0, refused != nil, "call %d", i)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := with(Config{MaxWait: -1})
+			for i, c := range row.calls {
+				refused := respond(t, l, c.path, c.status, c.header...)
+				require.Equal(t, c.status == 0, refused != nil, "call %d", i)
+			}
 		})
 	}
 }
@@ -213,15 +210,13 @@ func TestQuota_truthIsNotRefuted(t *testing.T) {
 			}
 		}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{MaxWait: -1})
-				row.before(t, func(path string, status int, header ...string) *waitqueue.Rejection {
-					return respond(t, l, path, status, header...)
-				})
-				require.Nil(t, respond(t, l, "/", ok, quotaHeader(10, 0, 30)...))
-				require.NotNil(t, respond(t, l, "/", ok))
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := with(Config{MaxWait: -1})
+			row.before(t, func(path string, status int, header ...string) *waitqueue.Rejection {
+				return respond(t, l, path, status, header...)
 			})
+			require.Nil(t, respond(t, l, "/", ok, quotaHeader(10, 0, 30)...))
+			require.NotNil(t, respond(t, l, "/", ok))
 		})
 	}
 }
@@ -245,39 +240,35 @@ func TestProbe_few(t *testing.T) {
 		{"no response", 0, nil, 1, 6},
 		{"others have used up a longer quota", http.StatusTooManyRequests, days(10, 0), 1, 8},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := with(Config{MaxWait: -1})
-				require.Nil(t, respond(t, l, "/", ok, days(9, 900)...))
-				require.Nil(t, respond(t, l, "/", ok, days(8, 0)...))
-				sent := 0
-				for range 300 { // in less than MaxBlock
-					if respond(t, l, "/", row.status, row.header...) == nil {
-						sent++
-					}
-					time.Sleep(11 * time.Second)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := with(Config{MaxWait: -1})
+			require.Nil(t, respond(t, l, "/", ok, days(9, 900)...))
+			require.Nil(t, respond(t, l, "/", ok, days(8, 0)...))
+			sent := 0
+			for range 300 { // in less than MaxBlock
+				if respond(t, l, "/", row.status, row.header...) == nil {
+					sent++
 				}
-				require.GreaterOrEqual(t, sent, row.least)
-				require.LessOrEqual(t, sent, row.most)
-			})
+				time.Sleep(11 * time.Second)
+			}
+			require.GreaterOrEqual(t, sent, row.least)
+			require.LessOrEqual(t, sent, row.most)
 		})
 	}
-	t.Run("one hangs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			l, empty := with(Config{MaxWait: -1}), quotaHeader(100, 0, 600)
-			require.Nil(t, respond(t, l, "/", ok, quotaHeader(100, 90, 600)...))
-			require.Nil(t, respond(t, l, "/", ok, empty...))
-			require.NotNil(t, respond(t, l, "/", ok))
-			require.Nil(t, newExchange(t.Context(), l).enter(), "the probe, which never ends")
-			served := 0
-			for range 360 {
-				time.Sleep(20 * time.Second)
-				if respond(t, l, "/", ok, empty...) == nil {
-					served++
-				}
+	bubble.Run(t, "one hangs", func(t *testing.T) {
+		l, empty := with(Config{MaxWait: -1}), quotaHeader(100, 0, 600)
+		require.Nil(t, respond(t, l, "/", ok, quotaHeader(100, 90, 600)...))
+		require.Nil(t, respond(t, l, "/", ok, empty...))
+		require.NotNil(t, respond(t, l, "/", ok))
+		require.Nil(t, newExchange(t.Context(), l).enter(), "the probe, which never ends")
+		served := 0
+		for range 360 {
+			time.Sleep(20 * time.Second)
+			if respond(t, l, "/", ok, empty...) == nil {
+				served++
 			}
-			require.Greater(t, served, 300)
-		})
+		}
+		require.Greater(t, served, 300)
 	})
 }
 
