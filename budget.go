@@ -66,10 +66,7 @@ func (b *Budget) peek(name string) *budgetScope {
 	if b.off {
 		return nil
 	}
-	if s := b.scopes.Peek(name); s != nil {
-		return s
-	}
-	return &budgetScope{}
+	return cmp.Or(b.scopes.Peek(name), &budgetScope{})
 }
 
 func (b *Budget) configure() {

@@ -176,7 +176,7 @@ func (w *waiting) sendProbe(now time.Time) (wake time.Time) {
 	if rejected != nil {
 		return rejected.NotBefore
 	}
-	w.queue.GrantTo(e, p)
+	w.queue.Grant(e, p)
 	return time.Time{}
 }
 
@@ -195,9 +195,9 @@ func (w *waiting) sendNext(now time.Time) (wake time.Time) {
 	}
 	w.release.Take(now, least)
 	if w.circuit.closed.Load().slowStart.Load() != nil {
-		w.queue.GrantTo(w.queue.Last(), p) // it has the most time left: the queue may be as long as the deadlines
+		w.queue.Grant(w.queue.Last(), p) // it has the most time left: the queue may be as long as the deadlines
 	} else {
-		w.queue.Grant(p)
+		w.queue.Grant(w.queue.First(), p)
 	}
 	return time.Time{}
 }

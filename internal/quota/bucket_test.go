@@ -502,7 +502,7 @@ func TestQuota_cancelWithPermit(t *testing.T) {
 			granted := beginning(func() {
 				b.Mu.Lock()
 				defer b.Mu.Unlock()
-				b.Grant(permitOf(b).flight)
+				b.Grant(b.First(), permitOf(b).flight)
 				cancel()
 			})
 			b.Mu.Lock()

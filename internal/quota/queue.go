@@ -24,7 +24,7 @@ func (b *bucket) Dispatch(now time.Time) {
 // step releases the call at the head, or returns when that is possible.
 func (b *bucket) step(now time.Time) (wake time.Time) {
 	now = b.tick(now)
-	o := b.opening(now, b.HeadCost(), true)
+	o := b.opening(now, b.First().Cost, true)
 	interval := b.after.interval(now, b.Len())
 	switch {
 	case o.at.After(now):
@@ -45,9 +45,9 @@ func (b *bucket) step(now time.Time) (wake time.Time) {
 	case interval > 0:
 		b.after.next = now.Add(interval)
 	}
-	f := flight{cost: b.HeadCost()}
+	f := flight{cost: b.First().Cost}
 	b.use(&f, now)
-	b.Grant(f)
+	b.Grant(b.First(), f)
 	return time.Time{}
 }
 

@@ -145,31 +145,24 @@ type withdrawal struct {
 }
 
 // Done records the result of the request. Later calls of Done and Cancel have no effect.
-func (p Permit) Done(succeeded bool) {
-	switch {
-	case p.withdrawal == nil:
-	case succeeded:
-		p.end(p.reward, true)
-	default:
-		p.end(0, false)
-	}
-}
+func (p Permit) Done(succeeded bool) { p.end(succeeded, false) }
 
 // Cancel returns the tokens of a request that was not sent, once and not after Done.
-func (p Permit) Cancel() {
-	if p.withdrawal != nil {
-		p.end(p.cost, false)
-	}
-}
+func (p Permit) Cancel() { p.end(false, true) }
 
-func (w *withdrawal) end(returned float64, succeeded bool) {
+func (w *withdrawal) end(succeeded, canceled bool) {
+	if w == nil {
+		return
+	}
 	w.from.mu.Lock()
 	defer w.from.mu.Unlock()
-	if !w.ended {
-		w.ended = true
-		w.from.tokens += returned
-		if succeeded {
-			w.from.asked = time.Time{}
-		}
+	switch {
+	case w.ended:
+	case succeeded:
+		w.from.tokens += w.reward
+		w.from.asked = time.Time{}
+	case canceled:
+		w.from.tokens += w.cost
 	}
+	w.ended = true
 }

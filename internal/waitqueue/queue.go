@@ -236,22 +236,16 @@ func (q *Queue[P]) Cancel(p P, now time.Time) {
 // GrantAll grants permits as long as the gate has some. The lock is held.
 func (q *Queue[P]) GrantAll(now time.Time) {
 	for q.Len() > 0 {
-		p, ok := q.Gate.Take(now, q.HeadCost())
+		p, ok := q.Gate.Take(now, q.First().Cost)
 		if !ok {
 			return
 		}
-		q.Grant(p)
+		q.Grant(q.First(), p)
 	}
 }
 
-// Grant gives a permit to the call at the head. The lock is held.
-func (q *Queue[P]) Grant(p P) { q.finish(q.First(), p, nil) }
-
-// GrantTo gives a permit to a call. The lock is held.
-func (q *Queue[P]) GrantTo(e *Entry[P], p P) { q.finish(e, p, nil) }
-
-// HeadCost returns the cost of the call at the head. The lock is held.
-func (q *Queue[P]) HeadCost() int64 { return q.First().Cost }
+// Grant gives a permit to a call. The lock is held.
+func (q *Queue[P]) Grant(e *Entry[P], p P) { q.finish(e, p, nil) }
 
 // First returns the call that began first. The lock is held.
 func (q *Queue[P]) First() *Entry[P] { return entryAt[P](q.calls.Front()) }

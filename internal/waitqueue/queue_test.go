@@ -36,7 +36,7 @@ func (g *gate) Dispatch(now time.Time) {
 	for g.Len() > 0 && !now.Before(g.next) {
 		g.granted++
 		g.next = g.next.Add(time.Second)
-		g.Grant(g.granted)
+		g.Grant(g.First(), g.granted)
 	}
 	wake := time.Time{}
 	if g.Len() > 0 {
@@ -258,9 +258,9 @@ func TestQueue_cost(t *testing.T) {
 			entries = append(entries, e)
 		}
 		require.Equal(t, []Load{{}, {0, 100}, {1, 100}, {0, 20}, {2, 120}, {0, 3}}, g.asked)
-		require.EqualValues(t, 100, g.HeadCost())
-		g.Grant(1)
-		require.EqualValues(t, 20, g.HeadCost())
+		require.EqualValues(t, 100, g.First().Cost)
+		g.Grant(g.First(), 1)
+		require.EqualValues(t, 20, g.First().Cost)
 		g.mu.Unlock()
 		_, _ = g.leave(entries[1], Canceled)
 		g.mu.Lock()
@@ -310,7 +310,7 @@ func TestQueue_probe(t *testing.T) {
 				}
 			} else {
 				require.Same(t, entries[tt.want], e)
-				g.GrantTo(e, 7)
+				g.Grant(e, 7)
 				require.EqualValues(t, len(entries)-1, g.Len())
 				p, rejected := g.Wait(e) // it takes no lock: the permit is there
 				require.Nil(t, rejected)
