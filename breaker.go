@@ -127,7 +127,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
-			limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(longest, c.route.MaxHold()), Waiter: (*heldAttempt)(a), Since: c.start, Sent: a.report.Number - 1}
+			limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1}
 			if c.retries != nil {
 				limits.RestsTo = c.retries.restsTo
 			}
@@ -182,14 +182,12 @@ func heldFor(waited time.Duration, outage, now time.Time) string {
 	return strings.Join(said, ", ")
 }
 
-type heldAttempt attempt
+type heldAttempt struct{ *queuedAttempt }
 
-func (h *heldAttempt) WaitBegins(until time.Time, _ bool) {
+func (h heldAttempt) WaitBegins(until time.Time, _ bool) {
 	h.report.Held = true
-	(*attempt)(h).beginQueue(until, true)
+	(*attempt)(h.queuedAttempt).beginQueue(until, true)
 }
-
-func (h *heldAttempt) WaitEnds() { (*attempt)(h).visit.Record.queued.Add(-1) }
 
 // breakerChanged calls OnChange, and then the hooks of the call that caused the change. The
 // caller must not hold a lock.
