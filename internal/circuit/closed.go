@@ -23,7 +23,7 @@ type closed struct {
 // failureStreak describes the failures since the last success.
 type failureStreak struct {
 	attempts int           // attempts in the last Window
-	slow     int           // slow ones and timeouts among these attempts, without the sudden ones
+	slow     int           // slow ones and timeouts among these attempts
 	sudden   int           // sudden timeouts among them
 	calls    int           // first attempts of calls in the whole streak
 	since    time.Duration // time of the first of the attempts
@@ -35,8 +35,7 @@ const (
 	minStreak     = 5               // minimum attempts of a streak that opens the circuit
 	minStreakTime = 2 * time.Second // of a streak of slow failures
 
-	// A timeout of so many usual responses is sudden: the server hangs. With a queue that long some responses would have
-	// been slow, and then they were usual.
+	// A timeout of so many usual responses is sudden: a queue so long would have slowed down what is usual.
 	suddenTimeout = 20
 
 	// A streak of quick failures lasts at least as long as a usual response takes, because a server that rejects what it
@@ -113,11 +112,13 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	streak.attempts++
 	streak.slowest = max(streak.slowest, r.Took)
-	usual, slow := c.baseline.Get(), false
+	usual := c.baseline.Get()
+	slow := r.TimeOut || isSlow(usual, r.Took)
+	if slow {
+		streak.slow++
+	}
 	if r.TimeOut && usual > 0 && r.Took >= suddenTimeout*usual {
 		streak.sudden++
-	} else if slow = r.TimeOut || isSlow(usual, r.Took); slow {
-		streak.slow++
 	}
 	if !r.Retry {
 		streak.calls++
@@ -175,8 +176,9 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	attempts, least := max(minStreak, r.InFlight), min(c.baseline.Get(), maxQuickTime, rules.Window/2)
 	if streak.overload() {
 		attempts, least = minStreak, minStreakTime
-	} else if 3*streak.sudden >= streak.attempts { // for as long as several results take: some would be successes
-		attempts, least = minStreak, min(minStreakTime, minStreak*c.interval(sum, c.breaker.origin.Add(at)))
+	}
+	if 3*streak.sudden >= streak.attempts { // as long as several results take: some would be successes
+		least = min(least, minStreak*c.interval(sum, c.breaker.origin.Add(at)))
 	}
 	if streak.calls < 2 || streak.attempts < attempts || at-streak.since < least {
 		return false
