@@ -59,6 +59,12 @@ func regressions() []Scenario {
 			Staff: []Staff{{From: 17 * time.Second, To: 36 * time.Second, Workers: 2}}},
 		Load: Load{Rate: 21.6, Clients: 180, Method: http.MethodPost, Deadline: time.Minute},
 	}, {
+		Name: "regression-quick-answers", Note: "50 calls/s to a worker of 59/s hang for 2 s, beside 200 calls/s with answers after 1 ms", Topologies: []Topology{Shared},
+		Server: Server{Workers: 1, Service: 17 * time.Millisecond, Queue: 100_000, AttemptTimeout: time.Second, Faults: []Fault{
+			{Path: charge, From: 10 * time.Second, To: 12 * time.Second, Response: Response{Hang: true}},
+			{Path: export, Response: Response{Status: http.StatusOK, After: time.Millisecond}}}},
+		Load: Load{Rate: 250, Clients: 1, Deadline: 5 * time.Second, Paths: []Part{{export, 0.8}, {charge, 1}}},
+	}, {
 		Name: "regression-slow-path", Note: "13 clients with a call every 3 s; 57 % return 504 after 0.9 s; deadline 1 s", Topologies: []Topology{Own},
 		During: 10 * time.Minute,
 		Server: Server{Workers: 4, Service: 703 * time.Millisecond, Queue: 100, AttemptTimeout: 2 * time.Second,
