@@ -39,7 +39,7 @@ type outage struct {
 func (c *Circuit) Wait(now time.Time, limits waitqueue.Limits) (Permit, *Rejection) {
 	p, e, rejected := c.join(now, limits)
 	if e == nil {
-		if rejected != nil {
+		if rejected != nil && rejected.pause > 0 {
 			_ = sleep.Context(limits.Ctx, min(rejected.pause, limits.MaxWait))
 		}
 		return p, rejected

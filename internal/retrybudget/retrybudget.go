@@ -1,8 +1,8 @@
 // Package retrybudget is the engine of the retry budget and of the ratio of hedges. Each scope
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
-// A call adds a part of a token. A retry takes Request.Cost tokens, or five after a timeout, before it waits. A retry
-// that succeeds returns its tokens and adds two. The bucket starts with Rules.Tokens. It holds that many, plus the
+// A call adds a part of a token. A retry takes Request.Cost tokens (one, when none has succeeded for five seconds),
+// or five after a timeout, before it waits. A retry that succeeds returns its tokens and adds two. The bucket starts with Rules.Tokens. It holds that many, plus the
 // tokens that calls have added in the last Recent. See docs/retry-budget.md.
 package retrybudget
 
@@ -61,7 +61,7 @@ type Bucket struct {
 	tokens float64
 
 	asked   time.Time // the last Admit; zero: a retry has succeeded since
-	useless time.Time // since when no retry has succeeded, without a pause of patience
+	useless time.Time // the first Admit since then, or since none was asked for as long as patience
 }
 
 // Deposit adds the tokens of one call.
@@ -74,7 +74,7 @@ func (b *Bucket) Deposit(rules *Rules, now time.Time) {
 type Request struct {
 	Slow  bool    // the retry follows a timeout: it takes five tokens, or Rules.Tokens if that is less
 	Batch bool    // the bucket must be more than half full
-	Cost  float64 // tokens of a retry that is not Slow; 0: one
+	Cost  float64 // tokens of a retry that is not Slow, as long as retries succeed; 0: one
 
 	// Displaces means that the retry follows a response that says "too many requests". Its success
 	// returns no tokens, because a server that admits it rejects another request for it.

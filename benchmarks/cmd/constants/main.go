@@ -6,8 +6,9 @@
 //	go run ./benchmarks/cmd/constants -boards=tests internal/quota
 //
 // The board tests names the first test of the folder that fails. The others are 60 drawn rate limiters (zoo), 60 random
-// compositions (random), and the targets of a sample of the ride and of the small calls of crons (ride). The noise is what six runs without a change differ by, to either side of them. Run it in the
-// root of the repository. A constant takes a minute, because each change is a build.
+// compositions (random), and the targets of a sample of the ride and of the small calls of crons (ride). The noise is what six
+// runs without a change differ by, to either side of them. Run it in the root of the repository. A constant takes a minute,
+// because each change is a build.
 package main
 
 import (
