@@ -9,22 +9,19 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
-	"github.com/resilienthttp/resilienthttp/crashtest/internal/chaos"
 )
 
 // charges is the load of the payment service.
 type charges struct {
 	*run
 	reconciler
-	readOnly readOnlyCheck
 }
 
 func newCharges(r *run) *charges {
-	c := &charges{run: r, reconciler: reconciler{store: r.ledger.records}, readOnly: readOnlyCheck{client: r.client, patience: 20 * time.Second}}
+	c := &charges{r, reconciler{store: r.ledger.records}}
 	if r.at.bank != nil {
 		c.bank = newBankClient(r.at.bank.Socket, keylessBank())
 	}
-	r.at.BeforeReadOnly, r.at.WhileReadOnly = c.readOnly.wait, c.readOnly.run
 	return c
 }
 
@@ -45,7 +42,6 @@ func (c *charges) ask(ctx context.Context, i int) {
 		return
 	}
 	c.outcomes[i] = c.send(ctx, i)
-	c.readOnly.add(c.outcomes[i])
 }
 
 // settle reconciles the unknown outcomes, and sends the orders without an outcome again.
@@ -92,7 +88,7 @@ func (c *charges) askAgain(ctx context.Context) (int, error) {
 }
 
 // read returns the ledger. No record may be unknown.
-func (c *charges) read(ctx context.Context) (found []bank.Charge, err error) {
+func (c *charges) read(ctx context.Context) ([]bank.Charge, error) {
 	for record, err := range c.ledger.records.Unknown(ctx, "") {
 		if err != nil {
 			return nil, err
@@ -102,15 +98,8 @@ func (c *charges) read(ctx context.Context) (found []bank.Charge, err error) {
 	c.add("stored responses", int(c.client.replayed.Load()))
 	c.add("became unknown, and the bank had booked them", c.booked)
 	c.add("became unknown, and the bank had not booked them", c.none)
-	c.add("duplicates answered while read-only", c.readOnly.replayed)
-	c.add("new keys rejected while read-only", c.readOnly.rejected)
-	for _, err := range c.readOnly.verdict(c.struck[chaos.ReadOnly]) {
-		c.wrongf("while the database was read-only: %w", err)
-	}
 	if c.at.bank != nil {
-		found, err = bank.Bookings(c.at.bankLedger())
-	} else {
-		found, err = c.ledger.all(ctx)
+		return bank.Bookings(c.at.bankLedger())
 	}
-	return c.readOnly.ordered(found), err
+	return c.ledger.all(ctx)
 }

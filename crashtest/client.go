@@ -61,7 +61,7 @@ func (c *client) order(ctx context.Context, o bank.Order, cancel bool) outcome {
 	ctx, done := context.WithTimeout(resilienthttp.WithIdempotencyKey(ctx, o.Reference), timeLimit)
 	defer done()
 	for {
-		receipt, replayed, err := c.send(ctx, c.http, o, cancel)
+		receipt, replayed, err := c.send(ctx, o, cancel)
 		if replayed {
 			c.replayed.Add(1)
 		}
@@ -94,15 +94,7 @@ func untilNext(err error) time.Duration {
 	return known + 20*time.Millisecond + rand.N(100*time.Millisecond)
 }
 
-// askOnce sends an order in one attempt.
-func (c *client) askOnce(ctx context.Context, o bank.Order) (receipt bank.Charge, replayed bool, err error) {
-	base := &http.Transport{DisableKeepAlives: true}
-	return c.send(resilienthttp.WithIdempotencyKey(ctx, o.Reference), &http.Client{
-		Timeout: attemptTimeout, Transport: &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}},
-	}, o, false)
-}
-
-func (c *client) send(ctx context.Context, by *http.Client, o bank.Order, cancel bool) (receipt bank.Charge, replayed bool, err error) {
+func (c *client) send(ctx context.Context, o bank.Order, cancel bool) (receipt bank.Charge, replayed bool, err error) {
 	body, err := json.Marshal(o)
 	if err != nil {
 		return receipt, false, err
@@ -113,7 +105,7 @@ func (c *client) send(ctx context.Context, by *http.Client, o bank.Order, cancel
 		return receipt, false, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := by.Do(req)
+	resp, err := c.http.Do(req)
 	if err != nil {
 		return receipt, false, err
 	}

@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 func TestPayments_bookEachChargeOnce(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ database, faults string }{
-		{chaos.SQLite, "wire,disk,readonly"},
-		{chaos.Postgres, "wire,backends,postmaster,readonly"},
+		{chaos.SQLite, "wire"},
+		{chaos.Postgres, "wire,backends,postmaster"},
 		{chaos.Postgres, "wire,backends,pgbouncer"},
 	} {
 		for _, mode := range modes[paymentsApp] {
@@ -58,7 +58,7 @@ func TestDurable_chargesEachOrderOnce(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct{ database, mode, faults string }{
 		{chaos.SQLite, keys, ""},
-		{chaos.SQLite, asks, "disk"},
+		{chaos.SQLite, asks, "wire"},
 		{chaos.Postgres, keys, "backends,postmaster"},
 		{chaos.Postgres, asks, "pgbouncer,postmaster"},
 	} {

@@ -10,9 +10,7 @@ require (
 	github.com/resilienthttp/resilienthttp/idempotency/pgstore v0.1.0
 	github.com/resilienthttp/resilienthttp/idempotency/sqlitestore v0.1.0
 	github.com/resilienthttp/resilienthttp/internal/dbtest v0.1.0
-	github.com/resilienthttp/resilienthttp/internal/sqlitekit v0.1.0
 	github.com/stretchr/testify v1.12.1
-	golang.org/x/sys v0.49.0
 )
 
 require (
@@ -27,8 +25,10 @@ require (
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/resilienthttp/resilienthttp/internal/pgkit v0.1.0 // indirect
+	github.com/resilienthttp/resilienthttp/internal/sqlitekit v0.1.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sync v0.24.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.16.0 // indirect
 	modernc.org/libc v1.77.1 // indirect

@@ -4,7 +4,7 @@
 //
 //	go run ./crashtest                                      all apps, modes and databases
 //	go run ./crashtest -app payments -db sqlite -kills 50   some of them
-//	go run ./crashtest -faults wire,backends,postmaster,disk,readonly
+//	go run ./crashtest -faults wire,backends,postmaster
 //	go run ./crashtest -faults pgbouncer -db postgres
 //
 // It starts three processes of a service behind one address. 16 clients send 2,000 orders through a
@@ -19,14 +19,8 @@
 //	backends    PostgreSQL's connection processes get kill -9, after which the server
 //	            restarts by itself, or pg_terminate_backend
 //	postmaster  the PostgreSQL server gets kill -9 or is shut down, and restarts
-//	disk        SQLite's files cannot grow: the kernel fails a write (RLIMIT_FSIZE, set
-//	            from outside), as on a full disk. (Linux)
 //	pgbouncer   the services reach PostgreSQL through PgBouncer, which pools
 //	            transactions and gets kill -9
-//	readonly    the database can be read but not written: PostgreSQL gets
-//	            default_transaction_read_only, and another process takes SQLite's write
-//	            lock, which holds for root and for all processes. Duplicates must get
-//	            their stored result from payments then, and new keys 503
 //
 // # The apps and their modes
 //

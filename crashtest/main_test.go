@@ -18,9 +18,9 @@ func TestParse(t *testing.T) {
 		{"-app payments", "payments sqlite transactional map[kill:50 stop:5]; payments sqlite non-transactional map[kill:50 stop:5]; " +
 			"payments postgres transactional map[kill:50 postmaster:5 stop:5]; payments postgres non-transactional map[kill:50 postmaster:5 stop:5]"},
 		{"-mode keys,transactional -db sqlite", "payments sqlite transactional map[kill:50 stop:5]; durable sqlite keys map[kill:50 stop:5]"},
-		{"-mode asks -db postgres -kills 1 -stops 2 -strikes 3 -faults wire,backends,disk,pgbouncer,readonly",
-			"durable postgres asks map[backends:3 kill:1 pgbouncer:3 readonly:3 stop:2 wire:3]"},
-		{"-mode asks -db sqlite -faults wire,backends,disk", "durable sqlite asks map[disk:5 kill:50 stop:5 wire:5]"},
+		{"-mode asks -db postgres -kills 1 -stops 2 -strikes 3 -faults wire,backends,pgbouncer",
+			"durable postgres asks map[backends:3 kill:1 pgbouncer:3 stop:2 wire:3]"},
+		{"-mode asks -db sqlite -faults wire,backends", "durable sqlite asks map[kill:50 stop:5 wire:5]"},
 		{"-faults fire", "unknown fault"},
 		{"-faults kill", "unknown fault"},
 		{"-db both", "unknown database"},

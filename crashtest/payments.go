@@ -69,7 +69,7 @@ func (s *service) transactional(w http.ResponseWriter, r *http.Request) {
 	}
 	c := bank.Charge{ID: "ch_" + rand.Text(), Order: o}
 	if err := s.ledger.book(r.Context(), c); err != nil {
-		http.Error(w, ledgerUnavailable, http.StatusServiceUnavailable)
+		http.Error(w, "the ledger is not available", http.StatusServiceUnavailable)
 		return
 	}
 	if !o.Covered() {
@@ -80,10 +80,7 @@ func (s *service) transactional(w http.ResponseWriter, r *http.Request) {
 	bank.WriteReceipt(w, c)
 }
 
-const (
-	ledgerUnavailable = "the ledger is not available" // the response of work that could not write
-	notCovered        = "the account does not cover the amount"
-)
+const notCovered = "the account does not cover the amount"
 
 // nonTransactional sends an order to the bank. Its status determines the record: 402
 // is final, 503 frees the key, and after 502 the outcome is unknown until the

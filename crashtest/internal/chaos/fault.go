@@ -30,13 +30,8 @@ var faults = []fault{
 	{"wire", "", breakWires},
 	{"backends", Postgres, endBackends},
 	{"postmaster", Postgres, restartPostmaster},
-	{"disk", SQLite, fillDisk},
 	{"pgbouncer", Postgres, restartBouncer},
-	{"readonly", "", makeReadOnly},
 }
-
-// ReadOnly is the name of the fault that calls Stack.WhileReadOnly.
-const ReadOnly = "readonly"
 
 func find(name string) (fault, bool) {
 	i := slices.IndexFunc(faults, func(f fault) bool { return f.name == name })

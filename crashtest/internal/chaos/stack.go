@@ -35,10 +35,6 @@ type Stack struct {
 	Services []*process.Process
 	Server   *postgrestest.Server // nil: SQLite
 
-	// BeforeReadOnly is called before the database becomes read-only, WhileReadOnly while it
-	// is read-only. Nil: not called.
-	BeforeReadOnly, WhileReadOnly func(context.Context)
-
 	back          *tcpproxy.Proxy       // nil: SQLite
 	bouncer       *postgrestest.Bouncer // nil: none
 	serving       sync.Mutex            // protects server and bouncer

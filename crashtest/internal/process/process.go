@@ -64,10 +64,7 @@ func (p *Process) launch(ctx context.Context) *exec.Cmd {
 		return nil
 	}
 	p.cmd = exec.CommandContext(ctx, program, p.args...)
-	if p.log != nil {
-		// A pipe, because the size of a file would be limited too by LimitFiles.
-		p.cmd.Stderr = struct{ io.Writer }{p.log}
-	}
+	p.cmd.Stderr = p.log
 	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		return nil
 	}
