@@ -98,28 +98,6 @@ func TestHandler_storesCompleteResponsesOnly(t *testing.T) {
 	}
 }
 
-// TestHandler_doesNotHijack: a connection that is hijacked would have no response to
-// store.
-func TestHandler_doesNotHijack(t *testing.T) {
-	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
-		_, _, err := http.NewResponseController(w).Hijack()
-		assert.ErrorIs(t, err, http.ErrNotSupported)
-		_, ok := w.(http.Hijacker)
-		assert.False(t, ok)
-		w.WriteHeader(http.StatusOK)
-	})
-	server := httptest.NewServer(r)
-	defer server.Close()
-	req := request(t)
-	out, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+thePath, req.Body)
-	require.NoError(t, err)
-	out.Header = req.Header
-	resp, err := server.Client().Do(out)
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, http.StatusOK, resp.StatusCode)
-}
-
 // TestHandlerMaxSpool_withContentLength: a response that could not be kept ends as one
 // without a declared length does.
 func TestHandlerMaxSpool_withContentLength(t *testing.T) {

@@ -664,22 +664,6 @@ func TestDo_withinHasTheTimeOfItsCaller(t *testing.T) {
 	})
 }
 
-func TestDo_limitAndHeartbeat(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faulty(new(idempotency.Memory))
-		x := &idempotency.Executor{Store: store, Options: idempotency.Options{Timeout: time.Minute}}
-		began := time.Now()
-		_, err := x.Do(t.Context(), doID, "", func(ctx context.Context) (idempotency.Result, error) {
-			<-ctx.Done()
-			return idempotency.Result{}, context.Cause(ctx)
-		})
-		require.ErrorIs(t, err, idempotency.ErrTimeLimit)
-		require.ErrorIs(t, err, idempotency.ErrUnknown)
-		assert.Equal(t, time.Minute, time.Since(began))
-		assert.Equal(t, 5, store.count(onRenew))
-	})
-}
-
 func TestDo_afterACrash(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, policy := range []driver.Takeover{driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume} {

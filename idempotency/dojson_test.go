@@ -12,7 +12,6 @@ import (
 	"reflect"
 	"sync"
 	"testing"
-	"testing/quick"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -52,18 +51,6 @@ type receipt struct {
 	Took   time.Duration
 	Ratio  float32
 	Pair   [2]bool
-}
-
-// TestDoJSON_duplicate: a duplicate gets the value of the first execution.
-func TestDoJSON_duplicate(t *testing.T) {
-	require.NoError(t, quick.Check(func(r receipt) bool {
-		store := new(idempotency.Memory)
-		first, err := doAs(t, store, gives(r, nil))
-		require.NoError(t, err)
-		again, err := doAs(t, store, never[receipt](t))
-		require.NoError(t, err)
-		return reflect.DeepEqual(first, r) && reflect.DeepEqual(again, r)
-	}, nil))
 }
 
 // asAgain returns a test that compares the value of a duplicate with the first value.

@@ -222,25 +222,6 @@ func TestDo_repeatsWorkAfterAConflict(t *testing.T) {
 	}
 }
 
-// TestHandler_conflict: the response cannot be taken back, so the client repeats the
-// request.
-func TestHandler_conflict(t *testing.T) {
-	store := faultyTx(newLedger(), rule{onCommit, 1, 1, fault{before: fmt.Errorf("%w: %w", driver.ErrTransactionFailed, &conflict{"40001"})}})
-	r := newRig(store, func(w http.ResponseWriter, r *http.Request) {
-		tx, err := idempotency.Tx[*ledgerTx](r.Context())
-		assert.NoError(t, err)
-		assert.NoError(t, tx.Add("a", 1))
-		w.WriteHeader(http.StatusCreated)
-	}, transactional)
-	w := r.post(t)
-	requireProblem(t, w, http.StatusServiceUnavailable, "store")
-	assert.Equal(t, "1", w.Header().Get("Retry-After"))
-	assert.EqualValues(t, 1, r.executions.Load())
-	assert.Zero(t, store.ledger.sum("a"))
-	assert.Equal(t, http.StatusCreated, r.post(t).Code)
-	assert.Equal(t, 1, store.ledger.sum("a"))
-}
-
 // usedStore counts the operations of a store that are running.
 type usedStore struct {
 	driver.Store

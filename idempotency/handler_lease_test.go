@@ -301,36 +301,6 @@ func TestTakeoverAfterACrash(t *testing.T) {
 	}
 }
 
-// The Takeover of the dead execution counts, not that of the claim that finds it, such as
-// one of a newer version.
-func TestTakeover_isThatOfTheDeadExecution(t *testing.T) {
-	policies := []driver.Takeover{
-		driver.TakeoverDefault, idempotency.Reexecute, idempotency.Resume, idempotency.MarkUnknown,
-	}
-	for _, dead := range policies {
-		for _, finder := range policies {
-			synctest.Test(t, func(t *testing.T) {
-				store := new(idempotency.Memory)
-				var resumed bool
-				r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-					e, _ := idempotency.FromContext(req.Context())
-					resumed = e.Resumed
-					w.WriteHeader(http.StatusCreated)
-				}, takeover(dead))
-				crash(t, r.Handler, store, request(t))
-				time.Sleep(31 * time.Second)
-				r.Takeover = finder
-				if dead == idempotency.Reexecute || dead == idempotency.Resume {
-					assert.Equal(t, http.StatusCreated, r.post(t).Code)
-					assert.Equal(t, dead == idempotency.Resume, resumed)
-				} else {
-					requireUnknown(t, r)
-				}
-			})
-		}
-	}
-}
-
 func TestLimit(t *testing.T) {
 	for _, row := range []struct {
 		name  string
@@ -395,20 +365,6 @@ func TestHandler_thatDoesNotReturn(t *testing.T) {
 	})
 }
 
-// Without another claim, the record still belongs to the execution. A late result is
-// stored then. The store decides.
-func TestComplete_lateWithoutTakeover(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var cause atomic.Value
-		r := newRig(new(idempotency.Memory), working(time.Hour, &cause), func(h *idempotency.Handler) { h.Timeout = time.Minute })
-		first := r.post(t)
-		assert.Equal(t, http.StatusCreated, first.Code)
-		assert.Equal(t, idempotency.ErrTimeLimit, cause.Load())
-		requireReplay(t, first, r.post(t))
-		assert.EqualValues(t, 1, r.executions.Load())
-	})
-}
-
 // I2: the time limit ends the work, and the caller's deadline only if it is transactional.
 func TestLimitAndDeadline(t *testing.T) {
 	for _, row := range []struct {
@@ -424,13 +380,15 @@ func TestLimitAndDeadline(t *testing.T) {
 		{"deadline first, transactional", transactional, time.Minute, time.Second, time.Second, context.DeadlineExceeded},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
+			type name struct{}
 			began := time.Now()
 			r := newRig(newLedger(), func(_ http.ResponseWriter, req *http.Request) {
+				assert.Equal(t, "x", req.Context().Value(name{}))
 				<-req.Context().Done()
 				assert.Equal(t, row.want, time.Since(began))
 				assert.Equal(t, row.cause, context.Cause(req.Context()))
 			}, row.change, func(h *idempotency.Handler) { h.Timeout = row.limit })
-			ctx, cancel := context.WithTimeout(t.Context(), row.deadline)
+			ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "x"), row.deadline)
 			defer cancel()
 			serve(r, request(t).WithContext(ctx))
 		})
@@ -454,9 +412,9 @@ func TestHeartbeat_noneForTransactionalWork(t *testing.T) {
 		}
 		first := <-response
 		assert.Equal(t, http.StatusCreated, first.Code)
-		assert.Equal(t, map[string]int{onBegin: 60, onCommit: 1}, store.counts())
 		assert.Equal(t, 100, store.ledger.sum("acct"))
 		requireReplay(t, first, r.post(t))
+		assert.Equal(t, map[string]int{onBegin: 61, onCommit: 1}, store.counts(), "each duplicate, also a replay, is one Begin")
 		assert.Empty(t, r.renewals())
 	})
 }

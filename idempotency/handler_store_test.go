@@ -291,38 +291,6 @@ func TestLargeResponseThatCannotBeKept(t *testing.T) {
 	assert.EqualValues(t, 1, r.executions.Load())
 }
 
-// An unknown decision of a store executes nothing.
-type oddStore struct{ idempotency.Store }
-
-func (oddStore) Reserve(context.Context, driver.Claim) (driver.Reservation, error) {
-	return driver.Reservation{Decision: 77}, nil
-}
-
-func TestStoreThatDecidesSomethingElse(t *testing.T) {
-	r := newRig(oddStore{new(idempotency.Memory)}, answer(http.StatusOK, ""))
-	requireUnknown(t, r)
-	assert.Zero(t, r.executions.Load())
-	_, err := idempotency.Do(t.Context(), oddStore{}, "", "op", "k", "", nothing)
-	require.ErrorIs(t, err, idempotency.ErrUnknown)
-}
-
-// oddTransactor returns transactions that it must not return.
-type oddTransactor struct{ *ledgerStore }
-
-func (s oddTransactor) Begin(
-	ctx context.Context, claim driver.Claim, limit time.Duration,
-) (driver.Reservation, driver.Transaction, error) {
-	r, tx, err := s.ledgerStore.Begin(ctx, claim, limit)
-	r.Decision = 77
-	return r, tx, err
-}
-
-func TestTransactorThatDecidesSomethingElse(t *testing.T) {
-	r := newRig(oddTransactor{newLedger()}, answer(http.StatusOK, ""), transactional)
-	requireUnknown(t, r)
-	assert.Zero(t, r.executions.Load())
-}
-
 // Reserve ends soon after its client has left, also if the store hangs. A goroutine that is
 // left behind would fail the test.
 func TestReserveEndsSoonAfterItsClient(t *testing.T) {

@@ -145,6 +145,8 @@ func TestHandler_keys(t *testing.T) {
 			if row.problem == "" {
 				assert.Equal(t, http.StatusCreated, w.Code, "%s", w.Body)
 				assert.EqualValues(t, 1, r.executions.Load())
+				assert.Equal(t, len(row.keys), store.count(onReserve), "a request without a key is not protected")
+				assert.Len(t, r.dispositions(), len(row.keys), "nor the Trace's")
 				return
 			}
 			p := requireProblem(t, w, http.StatusBadRequest, row.problem)
@@ -160,26 +162,6 @@ func TestHandler_keys(t *testing.T) {
 			assert.Equal(t, http.StatusBadRequest, r.last(t).Code)
 		})
 	}
-}
-
-func TestHandler_withoutKeyPassesThroughUnprotected(t *testing.T) {
-	store := faulty(new(idempotency.Memory))
-	r := newRig(store, answer(http.StatusCreated, "made"), func(h *idempotency.Handler) { h.Optional = true })
-	for range 2 {
-		req := request(t)
-		req.Header.Del("Idempotency-Key")
-		assert.Equal(t, http.StatusCreated, serve(r, req).Code)
-	}
-	assert.EqualValues(t, 2, r.executions.Load())
-	assert.Zero(t, store.count(onReserve))
-	assert.Empty(t, r.dispositions(), "a request without a key is none of the Trace's")
-}
-
-func TestHandler_quotedAndBareKeysAreOne(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"))
-	first := serve(r, keyed(t, "abc"))
-	requireReplay(t, first, serve(r, keyed(t, `"abc"`)))
-	requireReplay(t, first, serve(r, keyed(t, ` "abc" `)))
 }
 
 func TestHandler_headerName(t *testing.T) {
@@ -431,45 +413,6 @@ func TestHandler_duplicateInFlight(t *testing.T) {
 		assert.Equal(t, began, time.Now(), "a duplicate gets its response at once")
 		requireReplay(t, <-first, r.post(t))
 		assert.EqualValues(t, 1, r.executions.Load())
-	})
-}
-
-func TestHandler_duplicateWaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
-			time.Sleep(10 * time.Second)
-			answer(http.StatusCreated, "made")(w, req)
-		}, func(h *idempotency.Handler) { h.DuplicateWait = time.Minute })
-		first := r.goPost(t)
-		synctest.Wait()
-		began := time.Now()
-		again := r.post(t)
-		assert.Less(t, time.Since(began), 11*time.Second, "it has waited past the end of the first")
-		requireReplay(t, <-first, again)
-		assert.EqualValues(t, 1, r.executions.Load())
-	})
-}
-
-func TestHandler_duplicateWaitsNoLongerThanItMay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faulty(new(idempotency.Memory))
-		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			time.Sleep(time.Minute)
-		}, func(h *idempotency.Handler) { h.DuplicateWait = 5 * time.Second })
-		first := r.goPost(t)
-		synctest.Wait()
-
-		began := time.Now()
-		requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
-		assert.InDelta(t, 5, time.Since(began).Seconds(), 0.3)
-		assert.Less(t, store.count(onReserve), 60, "it asks politely")
-
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		began = time.Now()
-		requireProblem(t, serve(r, request(t).WithContext(ctx)), http.StatusConflict, "in-progress")
-		assert.Equal(t, time.Second, time.Since(began), "it does not wait for a client that has gone")
-		<-first
 	})
 }
 
@@ -1010,29 +953,6 @@ type deafWriter struct{ header http.Header }
 func (w deafWriter) Header() http.Header       { return w.header }
 func (w deafWriter) WriteHeader(int)           {}
 func (w deafWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
-
-func TestHandler_keepsValuesAndDeadlineOfTheRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type name struct{}
-		var cause error
-		r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
-			assert.Equal(t, "x", req.Context().Value(name{}))
-			deadline, ok := req.Context().Deadline()
-			assert.True(t, ok)
-			assert.Equal(t, time.Now().Add(time.Second), deadline)
-			<-req.Context().Done()
-			cause = context.Cause(req.Context())
-			w.WriteHeader(http.StatusGatewayTimeout)
-		}, transactional)
-		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), name{}, "x"), time.Second)
-		defer cancel()
-		began := time.Now()
-		w := serve(r, request(t).WithContext(ctx))
-		assert.Equal(t, http.StatusGatewayTimeout, w.Code)
-		assert.Equal(t, context.DeadlineExceeded, cause)
-		assert.Equal(t, time.Second, time.Since(began))
-	})
-}
 
 func TestHandler_requestIsOtherwiseTheSame(t *testing.T) {
 	var inner *http.Request

@@ -288,17 +288,6 @@ func TestTrailersOfMiddleware(t *testing.T) {
 	}
 }
 
-// TestResult_keepsContentOfMiddleware: fields that describe the body are stored with it.
-func TestResult_keepsContentOfMiddleware(t *testing.T) {
-	w := httptest.NewRecorder()
-	w.Header().Set("Content-Type", "application/json")
-	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
-	defer c.close()
-	write(c, "{}")
-	c.finish()
-	require.Equal(t, http.Header{"Content-Type": {"application/json"}}, c.result().Header)
-}
-
 // TestResult_leavesMiddlewaresOwn: fields that middleware sets for one response are not stored, such
 // as the Content-Encoding of compression and a Content-Security-Policy with a nonce.
 func TestResult_leavesMiddlewaresOwn(t *testing.T) {

@@ -127,26 +127,6 @@ func TestSweeperFindsTheDead(t *testing.T) {
 	}
 }
 
-// The process was down for longer than the TTL. The Sweeper still finds the executions that
-// died before, because Sweep does not delete them.
-func TestSweeper_findsDeadExecutionsAfterTheirTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := new(idempotency.Memory)
-		dead := die(t, store, "k", driver.TakeoverDefault)
-		time.Sleep(7 * 24 * time.Hour)
-		n, err := store.Sweep(t.Context(), 10)
-		require.NoError(t, err)
-		assert.Zero(t, n)
-
-		var reports hooks
-		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace()})
-		synctest.Wait()
-		require.ErrorIs(t, stop(), context.Canceled)
-		assert.Len(t, reports.unknowns(), 1)
-		requireRecord(t, store, dead.ID, idempotency.Unknown)
-	})
-}
-
 // A claim after the TTL of a dead execution finds it too, with and without a Sweeper.
 func TestClaimFindsTheDeadAfterTheirTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -206,21 +186,6 @@ func TestSweeper_reportsRecordsBeforeAnError(t *testing.T) {
 		require.ErrorIs(t, stop(), context.Canceled)
 		assert.Len(t, reports.unknowns(), 1)
 		assert.Equal(t, []error{errDown}, errs)
-	})
-}
-
-// Trace and its hooks are optional.
-func TestSweeper_withoutTrace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, trace := range []*idempotency.Trace{nil, {}} {
-			store := new(idempotency.Memory)
-			dead := die(t, store, "k", driver.TakeoverDefault)
-			time.Sleep(time.Minute)
-			stop := running(t, &idempotency.Sweeper{Store: store, Trace: trace})
-			synctest.Wait()
-			require.ErrorIs(t, stop(), context.Canceled)
-			requireRecord(t, store, dead.ID, idempotency.Unknown)
-		}
 	})
 }
 

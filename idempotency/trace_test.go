@@ -217,16 +217,6 @@ func TestLogTrace_rejections(t *testing.T) {
 	}
 }
 
-func TestLogTrace_heedsTheLevel(t *testing.T) {
-	var j journal
-	r := newRig(new(idempotency.Memory), answer(200, ""))
-	r.Trace = idempotency.LogTrace(j.logger(slog.LevelInfo))
-	r.post(t)
-	assert.Empty(t, j.lines(t), "the usual is not worth a line")
-	r.post(t)
-	assert.Len(t, j.lines(t), 1)
-}
-
 func TestLogTrace_defaultLogger(t *testing.T) {
 	var j journal
 	trace := idempotency.LogTrace(nil)
@@ -263,13 +253,6 @@ func TestEventTimes(t *testing.T) {
 		event = r.last(t)
 		assert.Empty(t, event.Owner)
 	})
-}
-
-func TestKeyHash(t *testing.T) {
-	e := idempotency.Event{}
-	e.Key = theKey
-	assert.Regexp(t, "^sha256:[0-9a-f]{12}$", e.KeyHash())
-	assert.Empty(t, new(idempotency.Event).KeyHash())
 }
 
 func TestHooksMayBeMissing(t *testing.T) {
