@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -16,11 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp"
-	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
-	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 func enqueue(scope, key string) driver.Event {
@@ -245,141 +240,4 @@ func (l *lifetime) live(t *testing.T, s *Store, m *mortal) {
 			checkBooks(t, s)
 		}
 	}
-}
-
-// bank keeps its book in the same database, but not in the store's transactions. It does the
-// work of a key once.
-type bank struct{ pool *pgxpool.Pool }
-
-func (b bank) Send(ctx context.Context, s *durable.Send) driver.Outcome {
-	return b.book(ctx, s, s.Key)
-}
-
-func (b bank) book(ctx context.Context, s *durable.Send, key string) driver.Outcome {
-	_, err := b.pool.Exec(ctx, "INSERT INTO bank (key, charge) VALUES ($1, $2) ON CONFLICT DO NOTHING", key, s.Intent.ID.Key)
-	if err != nil || rand.IntN(10) == 0 { // the answer is lost
-		return driver.Outcome{Err: err}
-	}
-	return driver.Outcome{Class: driver.ClassSucceeded, Reference: key}
-}
-
-// ledger is a bank that knows no keys: it books whatever it is sent, and can be asked.
-type ledger struct {
-	bank
-	charges *sync.Map // locks: of each charge, one thing at a time is booked or looked for
-}
-
-// ledgerSettles is how long after the end of a send it may yet be booked.
-const ledgerSettles = 500 * time.Millisecond
-
-// Send keeps that promise however long this process, the server's, or a connection of the
-// pool's is waited for: what comes later is not booked, and what was begun is not given up.
-func (l ledger) Send(ctx context.Context, s *durable.Send) driver.Outcome {
-	ctx = context.WithoutCancel(ctx)
-	charge := l.charge(s)
-	charge.Lock()
-	defer charge.Unlock()
-	late := false
-	err := l.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM durable_intent i JOIN durable_attempt a ON a.intent = i.id
-		WHERE i.scope = $1 AND i.operation = $2 AND i.key = $3 AND a.n = $4
-		AND a.finished_at + $5::bigint * interval '1 microsecond' <= clock_timestamp())`,
-		s.Intent.ID.Scope, s.Intent.ID.Operation, s.Intent.ID.Key, s.Generation, ledgerSettles.Microseconds()).Scan(&late)
-	if late {
-		err = errors.New("it comes too late")
-	}
-	if err != nil {
-		return driver.Outcome{Err: err}
-	}
-	return l.book(ctx, s, fmt.Sprint(s.Key, " ", rand.Uint64()))
-}
-
-// charge is the lock of what is sent.
-func (l ledger) charge(s *durable.Send) *sync.Mutex {
-	charge, _ := l.charges.LoadOrStore(s.Intent.ID, new(sync.Mutex))
-	return charge.(*sync.Mutex)
-}
-
-func (l ledger) Find(ctx context.Context, s *durable.Send) driver.Outcome {
-	charge := l.charge(s)
-	charge.Lock()
-	defer charge.Unlock()
-	n := 0
-	if err := l.pool.QueryRow(ctx, "SELECT count(*) FROM bank WHERE charge = $1", s.Intent.ID.Key).Scan(&n); err != nil {
-		return driver.Outcome{Err: err}
-	}
-	return driver.Outcome{Class: map[bool]driver.Class{true: driver.ClassSucceeded, false: driver.ClassNotFound}[n > 0]}
-}
-
-// KeyPolicy implements durable.Protector.
-func (ledger) KeyPolicy() (keyLife, settles time.Duration) { return -1, ledgerSettles }
-
-// TestBackendsAreKilled has two engines work while the server's processes are ended at
-// any moment. In the end each charge was made once, by a bank that dedupes keys, and by one
-// that knows none.
-func TestBackendsAreKilled(t *testing.T) {
-	t.Parallel()
-	var charges sync.Map
-	for name, of := range map[string]func(*pgxpool.Pool) durable.Gateway{
-		"bank":   func(p *pgxpool.Pool) durable.Gateway { return bank{p} },
-		"ledger": func(p *pgxpool.Pool) durable.Gateway { return ledger{bank{p}, &charges} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			killBackends(t, of)
-		})
-	}
-}
-
-func killBackends(t *testing.T, of func(*pgxpool.Pool) durable.Gateway) {
-	t.Helper()
-	s := openInternal(t)
-	_, err := s.pool.Exec(t.Context(), "CREATE TABLE bank (key text PRIMARY KEY, charge text NOT NULL)")
-	require.NoError(t, err)
-	const charges = 200
-	var events []driver.Event
-	for i := range charges {
-		events = append(events, enqueue("tenant "+strconv.Itoa(i%7), strconv.Itoa(i)))
-	}
-	require.NoError(t, each(s.Apply(t.Context(), events)))
-
-	config := s.pool.Config()
-	config.ConnConfig.RuntimeParams["application_name"] = "mortal " + config.ConnConfig.RuntimeParams["application_name"]
-	victims, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	defer victims.Close()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	over := make(chan error)
-	for range 2 {
-		engine := &durable.Engine{
-			Store: &Store{pool: victims, is: s.is}, Gateways: map[string]durable.Gateway{"psp": of(s.pool)},
-			Policy:        durable.Schedule{MaxAttempts: -1, Backoff: resilienthttp.FullJitter(20*time.Millisecond, 500*time.Millisecond)},
-			LeaseDuration: time.Second, PollInterval: 20 * time.Millisecond, DrainTimeout: -1,
-		}
-		go func() { over <- engine.Run(ctx) }()
-	}
-	killed := 0
-	for deadline := time.Now().Add(3 * time.Minute); ; {
-		if killed < 30 {
-			n := 0
-			require.NoError(t, s.pool.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-				WHERE application_name = $1`, config.ConnConfig.RuntimeParams["application_name"]).Scan(&n))
-			killed += n
-		}
-		stats, err := s.Stats(t.Context())
-		require.NoError(t, err)
-		if stats.States[driver.StateDone] == charges {
-			break
-		}
-		require.Less(t, time.Now(), deadline, "%v", stats)
-		require.NoError(t, sleep.Jittered(t.Context(), 20*time.Millisecond))
-	}
-	cancel()
-	require.NoError(t, <-over)
-	require.NoError(t, <-over)
-	checkBooks(t, s)
-	assert.Equal(t, charges, s.count(t, "bank"))
-	assert.Equal(t, charges, s.count(t, "(SELECT DISTINCT charge FROM bank) b"))
-	assert.Positive(t, killed)
-	t.Logf("%d former attempts for %d charges, %d processes killed", s.count(t, "durable_attempt"), charges, killed)
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -219,88 +216,6 @@ func TestTransaction_connectionKilled(t *testing.T) {
 			}, patience, 10*time.Millisecond)
 		}
 	})
-}
-
-// TestTransaction_backendsKilled kills backends at any moment of transactional work, also
-// during COMMIT. After an error the client calls Begin, as the package does. Nothing is
-// executed twice, and nothing that was confirmed is lost. At most one of three tries is
-// killed, so that the work ends on each machine.
-func TestTransaction_backendsKilled(t *testing.T) {
-	t.Parallel()
-	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
-		count := effects(t, dsn)
-		killer := newPool(t, dsn, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["application_name"] += " killer" })
-		name := ""
-		require.NoError(t, newPool(t, dsn, nil).QueryRow(t.Context(), `SHOW application_name`).Scan(&name))
-		const operations, clients = 40, 4
-		executed := make([]int, operations*clients)
-		var begun, killed atomic.Int64
-		thirds := make(chan struct{}, 1)
-		begins := func() {
-			if begun.Add(1)%3 == 0 {
-				select {
-				case thirds <- struct{}{}:
-				default: // a kill is due
-				}
-			}
-		}
-		var killing sync.WaitGroup
-		killing.Go(func() {
-			for range thirds {
-				n := int64(0)
-				if killer.QueryRow(context.Background(), `SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity
-					WHERE application_name = $1 ORDER BY random() LIMIT 1) backend`, name).Scan(&n) == nil {
-					killed.Add(n)
-				}
-			}
-		})
-		atOnce(clients, func(client int) {
-			for i := range operations {
-				n := client*operations + i
-				executed[n] = stubborn(t, store, fmt.Sprint(n), begins)
-			}
-		})
-		close(thirds)
-		killing.Wait()
-		require.NotZero(t, killed.Load())
-		tries := 0
-		for i, n := range executed {
-			tries += n
-			rows := 0
-			require.Eventually(t, func() (ok bool) {
-				var err error
-				rows, err = count(context.Background(), fmt.Sprint(i))
-				return err == nil
-			}, patience, time.Millisecond)
-			assert.Equal(t, 1, rows, "operation %d", i)
-		}
-		t.Logf("%d operations took %d tries and %d kills", len(executed), tries, killed.Load())
-	})
-}
-
-// stubborn executes an operation until it is completed, and returns the number of tries.
-// It calls begins for each try.
-func stubborn(t *testing.T, store *pgstore.Store, key string, begins func()) int {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	defer cancel()
-	for try := 1; ctx.Err() == nil; try++ {
-		begins()
-		reservation, tx, err := store.Begin(ctx, newClaim(key), 0)
-		switch {
-		case err != nil:
-		case reservation.Decision == driver.Done:
-			return try
-		case tx != nil:
-			if err := insert(ctx, tx.Value(), key); err != nil {
-				_ = tx.Rollback(ctx)
-			} else if tx.Commit(ctx, completed) == nil {
-				return try
-			}
-		}
-	}
-	t.Errorf("%s does not end", key)
-	return 0
 }
 
 // backend returns the pid of the transaction's server process.

@@ -1,8 +1,6 @@
 package sqlitestore_test
 
 import (
-	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -46,39 +44,6 @@ func TestCrash_openTransaction(t *testing.T) {
 	n, err := count(t.Context(), survivor.DB(), "hanging")
 	require.NoError(t, err)
 	assert.Zero(t, n)
-}
-
-// TestCrash_anyMoment kills a process at random moments. Work that it reported as
-// done is stored once, and all other work agrees with its record.
-func TestCrash_anyMoment(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "test.db")
-	ledger(t, open(t, path).DB())
-	reported := map[string]string{}
-	for i := range 5 {
-		c := startChild(t, "charge", path)
-		lines := []string{c.line(t)}
-		time.Sleep(time.Duration(20+13*i) * time.Millisecond)
-		for _, line := range append(lines, c.kill(t)...) {
-			what, key, whole := strings.Cut(line, " ")
-			if whole {
-				reported[key] = what
-			}
-		}
-	}
-	require.NotEmpty(t, reported)
-	store := open(t, path)
-	for key, what := range reported {
-		rows, err := count(t.Context(), store.DB(), key)
-		require.NoError(t, err)
-		record, err := store.Load(t.Context(), claimOf(key).ID)
-		done := err == nil && record.Status == driver.Completed
-		assert.Equal(t, done, rows == 1, "%s: %d rows, and the record is %v (%v)", key, rows, record.Status, err)
-		assert.True(t, done || what != "done", "%s is lost", key)
-		assert.LessOrEqual(t, rows, 1, key)
-	}
-	var integrity string
-	require.NoError(t, store.DB().QueryRow("PRAGMA integrity_check").Scan(&integrity))
-	assert.Equal(t, "ok", integrity)
 }
 
 // TestStore_movedFile: a store does not write to a file that was moved.
@@ -163,16 +128,4 @@ func TestReserve_times(t *testing.T) {
 	assert.LessOrEqual(t, r.Started.UnixMilli(), after)
 	assert.Equal(t, time.Hour, r.LeaseExpires.Sub(r.Started))
 	assert.Equal(t, 2*time.Hour, r.Expires.Sub(r.Started))
-}
-
-func TestComplete_largeResult(t *testing.T) {
-	store := newStore(t)
-	outcome := completed
-	outcome.Result.Body = bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
-	claim := claimOf("key")
-	require.NoError(t, store.Complete(t.Context(), acquire(t, store, claim), outcome))
-	record, err := store.Load(t.Context(), claim.ID)
-	require.NoError(t, err)
-	assert.True(t, bytes.Equal(outcome.Result.Body, record.Result.Body))
-	assert.NotEmpty(t, fmt.Sprint(record.Status))
 }

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -35,23 +34,6 @@ func TestMain(m *testing.M) {
 // children are the roles of other processes that use the database at path. They print
 // a line for each event that the parent waits for.
 var children = map[string]func(ctx context.Context, path string) error{
-	// race waits for a line, opens the store, and claims the same operation as others.
-	"race": func(ctx context.Context, path string) error {
-		fmt.Println("ready")
-		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
-		store, err := sqlitestore.Open(ctx, path)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = store.Close() }()
-		reservation, err := store.Reserve(ctx, claimOf("contested"))
-		if err != nil {
-			return err
-		}
-		fmt.Println(reservation.Decision)
-		return store.Close()
-	},
-
 	// hang keeps a transaction open in which it has written.
 	"hang": func(ctx context.Context, path string) error {
 		store, err := sqlitestore.Open(ctx, path)
@@ -68,36 +50,12 @@ var children = map[string]func(ctx context.Context, path string) error{
 		fmt.Println("open")
 		select {}
 	},
-
-	// charge works until it is killed, and prints each charge.
-	"charge": func(ctx context.Context, path string) error {
-		store, err := sqlitestore.Open(ctx, path)
-		if err != nil {
-			return err
-		}
-		for i := 0; ; i++ {
-			key := fmt.Sprintf("%d-%d", os.Getpid(), i)
-			fmt.Println("start " + key)
-			_, tx, err := store.Begin(ctx, claimOf(key), time.Minute)
-			if err != nil {
-				return err
-			}
-			if err := write(ctx, tx.Value(), key); err != nil {
-				return err
-			}
-			if err := tx.Commit(ctx, completed); err != nil {
-				return err
-			}
-			fmt.Println("done " + key)
-		}
-	},
 }
 
 // child is another process.
 type child struct {
 	*exec.Cmd
 	lines *bufio.Scanner
-	start func()
 }
 
 func startChild(t *testing.T, role, path string) *child {
@@ -107,10 +65,8 @@ func startChild(t *testing.T, role, path string) *child {
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	in, err := cmd.StdinPipe()
-	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	return &child{cmd, bufio.NewScanner(out), func() { _, _ = fmt.Fprintln(in) }}
+	return &child{cmd, bufio.NewScanner(out)}
 }
 
 func (c *child) line(t *testing.T) string {
@@ -119,16 +75,11 @@ func (c *child) line(t *testing.T) string {
 	return c.lines.Text()
 }
 
-// kill sends SIGKILL, and returns the lines that the child had printed.
-func (c *child) kill(t *testing.T) []string {
+// kill sends SIGKILL.
+func (c *child) kill(t *testing.T) {
 	t.Helper()
 	require.NoError(t, c.Process.Kill())
-	var rest []string
-	for c.lines.Scan() {
-		rest = append(rest, c.lines.Text())
-	}
 	_ = c.Wait()
-	return rest
 }
 
 func decisionOf(t *testing.T, store driver.Store, claim driver.Claim) string {

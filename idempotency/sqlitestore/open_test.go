@@ -79,30 +79,6 @@ func TestCheck_schema(t *testing.T) {
 	}
 }
 
-// TestOpen_concurrentProcesses: processes create the file and its tables at the same
-// time.
-func TestOpen_concurrentProcesses(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "test.db")
-	all := make([]*child, 8)
-	for i := range all {
-		all[i] = startChild(t, "race", path)
-	}
-	for _, c := range all {
-		require.Equal(t, "ready", c.line(t))
-	}
-	for _, c := range all {
-		c.start()
-	}
-	decisions := map[string]int{}
-	for _, c := range all {
-		decisions[c.line(t)]++
-	}
-	for _, c := range all {
-		require.NoError(t, c.Wait())
-	}
-	assert.Equal(t, map[string]int{"acquired": 1, "in_progress": len(all) - 1}, decisions)
-}
-
 func TestClose(t *testing.T) {
 	store, err := sqlitestore.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
 	require.NoError(t, err)

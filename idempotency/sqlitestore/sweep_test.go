@@ -28,32 +28,6 @@ func rowsLeft(tb testing.TB, store *sqlitestore.Store) (n int) {
 	return n
 }
 
-// TestSweep_states: each status, takeover, lease and time to live.
-func TestSweep_states(t *testing.T) {
-	store := newStore(t)
-	const future = int64(1 << 50)
-	for status := 1; status <= 6; status++ {
-		for _, expires := range []int64{1, future} {
-			for _, lease := range []int64{1, future} {
-				for takeover := range 4 {
-					execute(t, store.DB(), `INSERT INTO idempotency_records (scope, operation, key, fingerprint, status, owner,
-						generation, started, updated, lease_expires, takeover, expires)
-						VALUES ('', '', ? || '-' || ? || '-' || ? || '-' || ?, '', ?, '', 1, 1, 1, ?, ?, ?)`,
-						status, lease, takeover, expires, status, lease, takeover, expires)
-				}
-			}
-		}
-	}
-	n, err := store.Sweep(t.Context(), 1000)
-	require.NoError(t, err)
-	assert.Equal(t, 4*2*4+2, n, "four statuses with each lease and takeover, and two dead executions that are repeated")
-	var left int
-	require.NoError(t, store.DB().QueryRow(`SELECT count(*) FROM idempotency_records
-		WHERE expires > 1 OR status = 6 OR (status = 1 AND (lease_expires > 1 OR takeover IN (0, 3)))`).Scan(&left))
-	assert.Equal(t, 96-34, left)
-	assert.Equal(t, left, rowsLeft(t, store))
-}
-
 func TestSweep_batches(t *testing.T) {
 	store := newStore(t)
 	fill(t, store, 1000)

@@ -3,8 +3,6 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
-	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,10 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/sqlitestore"
-	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // soon is less than any busy timeout, and much more than an operation that does not
@@ -218,6 +214,9 @@ func TestBusyTimeout(t *testing.T) {
 		require.ErrorIs(t, impatient.Renew(ctx, lease, time.Hour), sqlitestore.ErrLocked)
 		_, _, err := impatient.Begin(ctx, claimOf("another"), 0)
 		require.ErrorIs(t, err, sqlitestore.ErrLocked)
+		require.ErrorIs(t, err, driver.ErrStoreBusy, "the claim is not repeated")
+		_, err = impatient.Reserve(ctx, claimOf("another"))
+		require.ErrorIs(t, err, driver.ErrStoreBusy)
 	})
 	require.NoError(t, tx.Rollback(t.Context()))
 
@@ -225,39 +224,6 @@ func TestBusyTimeout(t *testing.T) {
 	within(t, "the queue", func(ctx context.Context) {
 		require.ErrorIs(t, impatient.Renew(ctx, lease, time.Hour), sqlitestore.ErrLocked)
 	})
-}
-
-// TestBusyTimeout_handler: after ErrStoreBusy the Handler does not repeat the claim.
-func TestBusyTimeout_handler(t *testing.T) {
-	const timeout = 3 * time.Second
-	for name, transactional := range map[string]bool{"transactional": true, "non-transactional": false} {
-		bubble.Run(t, name, func(t *testing.T) {
-			store, err := sqlitestore.Options{BusyTimeout: timeout}.Open(t.Context(), filepath.Join(t.TempDir(), "test.db"))
-			require.NoError(t, err)
-			defer func() { require.NoError(t, store.Close()) }()
-			tx := begin(t, store, "sleeps in its transaction")
-			var event idempotency.Event
-			h := idempotency.NewHandler(store, func(*http.Request) (string, error) { return "", nil },
-				http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) }))
-			h.Transactional = transactional
-			h.Trace = &idempotency.Trace{Done: func(e *idempotency.Event) { event = *e }}
-			post := func() int {
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", nil)
-				r.Header.Set("Idempotency-Key", "another")
-				w := httptest.NewRecorder()
-				h.ServeHTTP(w, r)
-				return w.Code
-			}
-			began := time.Now()
-			assert.Equal(t, http.StatusServiceUnavailable, post())
-			assert.Equal(t, timeout, time.Since(began))
-			assert.Equal(t, idempotency.StoreFailed, event.Disposition)
-			require.ErrorIs(t, event.Err, sqlitestore.ErrLocked)
-			require.ErrorIs(t, event.Err, driver.ErrStoreBusy)
-			require.NoError(t, tx.Rollback(t.Context()))
-			assert.Equal(t, http.StatusCreated, post())
-		})
-	}
 }
 
 // TestBegin_limit: a transaction that reaches its limit is rolled back.

@@ -265,27 +265,6 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-func TestFile_moved(t *testing.T) {
-	if runtime.GOOS == "windows" {
-		t.Skip("an open file cannot be moved or removed")
-	}
-	for name, move := range map[string]func(path string) error{
-		"removed": os.Remove,
-		"renamed": func(path string) error { return os.Rename(path, path+".old") },
-		"replaced": func(path string) error {
-			return errors.Join(os.Rename(path, path+".old"), os.WriteFile(path, nil, 0o600))
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := newDB(t)
-			assert.Equal(t, 0, words(t, d))
-			require.NoError(t, move(d.File.Path))
-			require.ErrorIs(t, d.Transact(t.Context(), &Waiter{}, add("lost")), ErrMoved)
-			assert.Equal(t, 0, words(t, d), "a read still works")
-		})
-	}
-}
-
 // Another connection has the write lock.
 func TestTransact_locked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
@@ -352,21 +331,6 @@ func TestSweep(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 0, sweep(10), "a sweep does not wait for a transaction")
 	require.NoError(t, tx.Rollback())
-}
-
-func TestClose(t *testing.T) {
-	d := newDB(t)
-	tx, err := d.Work.Begin()
-	require.NoError(t, err)
-	require.NoError(t, add("open")(t.Context(), tx))
-	require.NoError(t, d.Close())
-	require.NoError(t, d.Close())
-	require.ErrorIs(t, d.Transact(t.Context(), &Waiter{}, add("no")), ErrClosed)
-	require.ErrorIs(t, d.Reading(t.Context(), nil), ErrClosed)
-	_, err = d.Sweep(t.Context(), 1, nil)
-	require.ErrorIs(t, err, ErrClosed)
-	require.NoError(t, tx.Commit())
-	assert.Equal(t, 1, words(t, openAs(t, d.File.Path, settings(1))))
 }
 
 func TestSchema(t *testing.T) {
