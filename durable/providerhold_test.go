@@ -21,7 +21,6 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
-	"github.com/resilienthttp/resilienthttp/durable/internal/quotatest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -43,19 +42,20 @@ func TestProviderHold_quota(t *testing.T) {
 		{3, 100 * time.Millisecond, 180, true},
 	} {
 		bubble.Run(t, fmt.Sprintf("%d Engines, %v, evenly %v", row.engines, row.takes, row.evenly), func(t *testing.T) {
-			q := &quotatest.Quota{Limit: 60, Window: time.Minute, Takes: row.takes, Evenly: row.evenly}
+			q := &quota{limit: 60, window: time.Minute, takes: row.takes, evenly: row.evenly}
 			store := new(durable.Memory)
 			stores := make([]durable.Store, row.engines)
 			for i := range stores {
 				stores[i] = store
 			}
-			report := q.Run(t, 600, stores...)
-			assert.LessOrEqual(t, report.InFlight, 25*row.engines)
+			report := q.run(t, 600, stores...)
+			assert.Zero(t, report.twice)
+			assert.LessOrEqual(t, report.inFlight, 25*row.engines)
 			if !row.evenly { // else each intent that is rejected again and again waits longer
-				assert.LessOrEqual(t, report.Rejected[0], 25*row.engines)
-				assert.LessOrEqual(t, report.Took, 11*time.Minute)
+				assert.LessOrEqual(t, report.rejected[0], 25*row.engines)
+				assert.LessOrEqual(t, report.took, 11*time.Minute)
 			}
-			assert.LessOrEqual(t, slices.Max(report.Rejected[1:]), row.window)
+			assert.LessOrEqual(t, slices.Max(report.rejected[1:]), row.window)
 		})
 	}
 }

@@ -1,5 +1,4 @@
-// Package quotatest has a provider with a quota, for tests of package durable and its stores.
-package quotatest
+package durable_test
 
 import (
 	"context"
@@ -14,13 +13,13 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// Quota is a provider that permits Limit sends in each Window. It answers 429 to the others, with the
+// quota is a provider that permits limit sends in each window. It answers 429 to the others, with the
 // time at which it permits the next.
-type Quota struct {
-	Limit  int
-	Window time.Duration
-	Takes  time.Duration // of a send; the decision is in its middle
-	Evenly bool          // the quota fills up evenly, and not at the begin of each window
+type quota struct {
+	limit  int
+	window time.Duration
+	takes  time.Duration // of a send; the decision is in its middle
+	evenly bool          // the quota fills up evenly, and not at the begin of each window
 
 	mu       sync.Mutex
 	began    time.Time
@@ -28,20 +27,20 @@ type Quota struct {
 	tokens   float64
 	inFlight int
 	done     map[string]bool
-	report   Report
+	counted  report
 }
 
-// Report is what a Quota has counted.
-type Report struct {
-	InFlight int   // sends at the first 429
-	Rejected []int // by window
-	Twice    int   // sends of an intent that was done
-	Took     time.Duration
+// report is what a quota has counted.
+type report struct {
+	inFlight int   // sends at the first 429
+	rejected []int // by window
+	twice    int   // sends of an intent that was done
+	took     time.Duration
 }
 
-// Run sends many intents of one scope through an Engine on each of the stores, which share their
+// run sends many intents of one scope through an Engine on each of the stores, which share their
 // intents. The Engines have the defaults.
-func (q *Quota) Run(t *testing.T, many int, stores ...durable.Store) Report {
+func (q *quota) run(t *testing.T, many int, stores ...durable.Store) report {
 	t.Helper()
 	q.done = make(map[string]bool, many)
 	engines := make([]*durable.Engine, len(stores))
@@ -72,62 +71,62 @@ func (q *Quota) Run(t *testing.T, many int, stores ...durable.Store) Report {
 	}
 	cancel()
 	running.Wait()
-	t.Logf("in flight %d, rejected %v, done after %v", q.report.InFlight, q.report.Rejected, q.report.Took)
-	return q.report
+	t.Logf("in flight %d, rejected %v, done after %v", q.counted.inFlight, q.counted.rejected, q.counted.took)
+	return q.counted
 }
 
 // Send implements durable.Gateway.
-func (q *Quota) Send(ctx context.Context, s *durable.Send) durable.Outcome {
+func (q *quota) Send(ctx context.Context, s *durable.Send) durable.Outcome {
 	q.mu.Lock()
 	q.inFlight++
 	q.mu.Unlock()
-	_ = sleep.Context(ctx, q.Takes/2)
+	_ = sleep.Context(ctx, q.takes/2)
 	outcome := q.decide(s.ID.Key)
-	_ = sleep.Context(ctx, q.Takes/2)
+	_ = sleep.Context(ctx, q.takes/2)
 	q.mu.Lock()
 	q.inFlight--
 	q.mu.Unlock()
 	return outcome
 }
 
-func (q *Quota) decide(key string) durable.Outcome {
+func (q *quota) decide(key string) durable.Outcome {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
 	if q.began.IsZero() {
-		q.began, q.filled, q.tokens = now, now, float64(q.Limit)
+		q.began, q.filled, q.tokens = now, now, float64(q.limit)
 	}
-	window := int(now.Sub(q.began) / q.Window)
+	window := int(now.Sub(q.began) / q.window)
 	again := q.fill(now, window)
 	if q.tokens >= 1 {
 		q.tokens--
 		if q.done[key] {
-			q.report.Twice++
+			q.counted.twice++
 		}
 		q.done[key] = true
-		q.report.Took = now.Sub(q.began)
+		q.counted.took = now.Sub(q.began)
 		return durable.Outcome{Class: durable.ClassSucceeded}
 	}
-	if q.report.InFlight == 0 {
-		q.report.InFlight = q.inFlight
+	if q.counted.inFlight == 0 {
+		q.counted.inFlight = q.inFlight
 	}
-	q.report.Rejected[window]++
+	q.counted.rejected[window]++
 	return durable.Outcome{Class: durable.ClassFailed, Status: http.StatusTooManyRequests, NotBefore: again}
 }
 
 // fill fills up the quota, and returns the time of the next token in whole seconds from now, as a
 // Retry-After has it.
-func (q *Quota) fill(now time.Time, window int) time.Time {
-	again := q.began.Add(time.Duration(window+1) * q.Window)
-	for len(q.report.Rejected) <= window {
-		q.report.Rejected = append(q.report.Rejected, 0)
-		if !q.Evenly {
-			q.tokens = float64(q.Limit)
+func (q *quota) fill(now time.Time, window int) time.Time {
+	again := q.began.Add(time.Duration(window+1) * q.window)
+	for len(q.counted.rejected) <= window {
+		q.counted.rejected = append(q.counted.rejected, 0)
+		if !q.evenly {
+			q.tokens = float64(q.limit)
 		}
 	}
-	if q.Evenly {
-		rate := float64(q.Limit) / q.Window.Seconds()
-		q.tokens = min(q.tokens+now.Sub(q.filled).Seconds()*rate, float64(q.Limit))
+	if q.evenly {
+		rate := float64(q.limit) / q.window.Seconds()
+		q.tokens = min(q.tokens+now.Sub(q.filled).Seconds()*rate, float64(q.limit))
 		q.filled = now
 		again = now.Add(time.Duration((1 - q.tokens) / rate * float64(time.Second)))
 	}
