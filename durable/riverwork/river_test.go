@@ -305,27 +305,6 @@ func TestLostAndDoubled(t *testing.T) {
 	assert.Zero(t, p.count(`SELECT count(*) FROM river_job WHERE state <> 'completed' OR errors IS NOT NULL`))
 }
 
-// TestTwoWorkersOfOneIntent: the second finds it held, and comes back.
-func TestTwoWorkersOfOneIntent(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t)
-	p.insert(pay("1"))
-	p.exec(`INSERT INTO river_job (args, kind, max_attempts) SELECT args, kind, max_attempts FROM river_job`)
-	release := make(chan struct{})
-	other := newPSP(func(*durable.Send) durable.Class {
-		<-release
-		return durable.ClassSucceeded
-	})
-	p.work(other)
-	p.work(other)
-	p.until(1, `SELECT count(*) FROM river_job WHERE metadata ? 'snoozes'`)
-	close(release)
-	p.until(0, jobsLeft)
-	assert.Empty(t, other.faults)
-	assert.Equal(t, 1, other.count("1"))
-	assert.Equal(t, 2, p.count(`SELECT count(*) FROM river_job WHERE state = 'completed'`))
-}
-
 // TestRescue: a process died in the middle of a send. River rescues its job, durable its
 // intent, and it goes on under its key.
 func TestRescue(t *testing.T) {

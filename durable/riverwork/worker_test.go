@@ -197,35 +197,6 @@ func TestWork(t *testing.T) {
 	}
 }
 
-// TestWorkUntilDone follows the snoozes, as River does.
-func TestWorkUntilDone(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		keys := make(map[string]int)
-		worker := &riverwork.Worker{Engine: &durable.Engine{
-			Store: new(durable.Memory), Policy: every{}, Gateways: map[string]durable.Gateway{
-				"psp": gatewayFunc(func(_ context.Context, s *durable.Send) durable.Outcome {
-					keys[s.Key]++
-					return durable.Outcome{Class: map[bool]durable.Class{true: durable.ClassSucceeded}[s.Number == 4]}
-				}),
-			},
-		}}
-		in := pay("1")
-		_, err := worker.Engine.Enqueue(t.Context(), in)
-		require.NoError(t, err)
-		began, runs := time.Now(), 1
-		for err = worker.Work(t.Context(), jobOf(in.ID)); err != nil; err = worker.Work(t.Context(), jobOf(in.ID)) {
-			var snooze *river.JobSnoozeError
-			require.ErrorAs(t, err, &snooze)
-			time.Sleep(snooze.Duration)
-			runs++
-		}
-		assert.Equal(t, 4, runs, "a run for each send, and none between")
-		assert.Equal(t, 3*time.Minute, time.Since(began))
-		assert.Len(t, keys, 1)
-	})
-}
-
 // TestTimeout leaves a job longer than the send in it may take.
 func TestTimeout(t *testing.T) {
 	t.Parallel()

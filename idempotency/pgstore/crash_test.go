@@ -2,13 +2,10 @@ package pgstore_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -183,60 +180,6 @@ func afterTransactionalWork(t *testing.T, c *crashed) (dead func(context.Context
 		require.NoError(t, err)
 		assert.Equal(t, 1, n)
 	}
-}
-
-// TestTransaction_connectionKilled: the work and its record are rolled back, and the
-// operation is free at once.
-func TestTransaction_connectionKilled(t *testing.T) {
-	t.Parallel()
-	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
-		count := effects(t, dsn)
-		pool := newPool(t, dsn, nil)
-		for name, end := range map[string]func(tx driver.Transaction) error{
-			"Commit":            func(tx driver.Transaction) error { return tx.Commit(t.Context(), completed) },
-			"RollbackAndRecord": func(tx driver.Transaction) error { return tx.RollbackAndRecord(t.Context(), completed) },
-		} {
-			record, tx := begin(t, store, name)
-			require.NoError(t, insert(t.Context(), tx.Value(), record.Key))
-
-			terminate(t, pool, backend(t, tx.Value()))
-			require.Error(t, end(tx))
-			require.NoError(t, tx.Rollback(t.Context()))
-
-			n, err := count(t.Context(), record.Key)
-			require.NoError(t, err)
-			assert.Zero(t, n)
-			assert.EventuallyWithT(t, func(c *assert.CollectT) {
-				reservation, tx, err := store.Begin(context.Background(), newClaim(record.Key), 0)
-				require.NoError(c, err)
-				if tx != nil {
-					assert.NoError(c, tx.Commit(context.Background(), completed))
-				}
-				assert.NotEqual(c, driver.DecisionInProgress, reservation.Decision)
-			}, patience, 10*time.Millisecond)
-		}
-	})
-}
-
-// backend returns the pid of the transaction's server process.
-func backend(t *testing.T, tx any) (pid int) {
-	t.Helper()
-	const question = `SELECT pg_backend_pid()`
-	switch tx := tx.(type) {
-	case pgx.Tx:
-		require.NoError(t, tx.QueryRow(t.Context(), question).Scan(&pid))
-	case *sql.Tx:
-		require.NoError(t, tx.QueryRowContext(t.Context(), question).Scan(&pid))
-	}
-	return pid
-}
-
-// terminate ends a process of the server.
-func terminate(t *testing.T, pool *pgxpool.Pool, pid int) {
-	t.Helper()
-	ended := false
-	require.NoError(t, pool.QueryRow(t.Context(), `SELECT pg_terminate_backend($1::int)`, pid).Scan(&ended))
-	require.True(t, ended)
 }
 
 // TestBegin_limit: the server ends a transaction that is idle for longer than the limit.

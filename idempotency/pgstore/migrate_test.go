@@ -41,38 +41,6 @@ func TestNew_concurrent(t *testing.T) {
 	}
 }
 
-func TestNew_schemaOfAnotherVersion(t *testing.T) {
-	for _, f := range flavors {
-		t.Run(f.name, func(t *testing.T) {
-			dsn := postgrestest.Open(t)
-			pool := newPool(t, dsn, nil)
-			check := &pgstore.Options{NoMigration: true}
-
-			_, err := f.open(t, dsn, check)
-			require.ErrorIs(t, err, pgstore.ErrSchema)
-			assert.ErrorContains(t, err, "run pgstore.Migrate")
-			require.NoError(t, pgstore.Migrate(t.Context(), pool, check))
-			_, err = f.open(t, dsn, check)
-			require.NoError(t, err)
-
-			_, err = pool.Exec(t.Context(), `INSERT INTO idempotency_records_version (version, oldest) VALUES (999, 1)`)
-			require.NoError(t, err)
-			for _, options := range []*pgstore.Options{nil, check} {
-				_, err = f.open(t, dsn, options)
-				require.NoError(t, err, "a newer version that this one can work with")
-			}
-			_, err = pool.Exec(t.Context(), `INSERT INTO idempotency_records_version (version, oldest) VALUES (1000, 2)`)
-			require.NoError(t, err)
-			for _, options := range []*pgstore.Options{nil, check} {
-				_, err = f.open(t, dsn, options)
-				require.ErrorIs(t, err, pgstore.ErrSchema)
-				assert.ErrorContains(t, err, "newer")
-			}
-			require.ErrorIs(t, pgstore.Migrate(t.Context(), pool, nil), pgstore.ErrSchema)
-		})
-	}
-}
-
 func TestNew_quotesNames(t *testing.T) {
 	for _, f := range flavors {
 		t.Run(f.name, func(t *testing.T) {

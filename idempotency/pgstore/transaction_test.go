@@ -5,9 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/http/httptest"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -311,62 +308,12 @@ func TestTransaction_workLeavesRowsOpen(t *testing.T) {
 	}
 }
 
-// TestHandler_failedStatement: a 4xx after a failed statement is recorded; a success is a
-// 503, and the next request is executed.
-func TestHandler_failedStatement(t *testing.T) {
-	t.Parallel()
-	eachFlavor(t, func(t *testing.T, dsn string, store *pgstore.Store) {
-		count := effects(t, dsn)
-		for status, want := range map[int][]int{ // the answers to three requests
-			http.StatusConflict: {http.StatusConflict, http.StatusConflict, http.StatusConflict},
-			http.StatusCreated:  {http.StatusServiceUnavailable, http.StatusServiceUnavailable, http.StatusServiceUnavailable},
-		} {
-			executed := 0
-			h := idempotency.NewHandler(store, func(*http.Request) (string, error) { return "tenant", nil },
-				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					executed++
-					tx, err := anyTx(r.Context())
-					assert.NoError(t, err)
-					assert.NoError(t, insert(r.Context(), tx, "effect"))
-					assert.Error(t, execute(tx, `SELECT 1/0`))
-					w.WriteHeader(status)
-				}))
-			h.Transactional = true
-			for i := range want {
-				w := httptest.NewRecorder()
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/charges", http.NoBody)
-				r.Header.Set("Idempotency-Key", strconv.Itoa(status))
-				h.ServeHTTP(w, r)
-				assert.Equal(t, want[i], w.Code)
-				assert.Equal(t, i > 0 && status == http.StatusConflict, w.Header().Get("Idempotency-Replayed") == "true")
-			}
-			assert.Equal(t, map[int]int{http.StatusConflict: 1, http.StatusCreated: 3}[status], executed)
-		}
-		n, err := count(t.Context(), "effect")
-		require.NoError(t, err)
-		assert.Zero(t, n)
-	})
-}
-
 // anyTx returns the transaction of either kind of store.
 func anyTx(ctx context.Context) (any, error) {
 	if tx, err := idempotency.Tx[pgx.Tx](ctx); err == nil {
 		return tx, nil
 	}
 	return idempotency.Tx[*sql.Tx](ctx)
-}
-
-func TestCommit_workRolledBack(t *testing.T) {
-	store := flavors[1].store(t, postgrestest.Open(t))
-	_, tx := begin(t, store, "key")
-	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
-	err := tx.Commit(t.Context(), completed)
-	require.ErrorIs(t, err, sql.ErrTxDone)
-	require.NotErrorIs(t, err, driver.ErrUnknown)
-	require.ErrorContains(t, err, "deferred Rollback")
-	_, tx = begin(t, store, "another key")
-	require.NoError(t, tx.Value().(*sql.Tx).Rollback())
-	require.NoError(t, tx.Rollback(t.Context()))
 }
 
 func execute(tx any, statement string) (err error) {
@@ -538,29 +485,5 @@ func TestCommit_serializationFailure(t *testing.T) {
 			_, again := begin(t, store, "2")
 			require.NoError(t, again.Commit(t.Context(), completed))
 		})
-	}
-}
-
-// TestCommit_strictIsolation: a strict level does not see a record that was written after
-// the transaction began. Commit fails, and nothing is committed.
-func TestCommit_strictIsolation(t *testing.T) {
-	for _, level := range []sql.IsolationLevel{sql.LevelRepeatableRead, sql.LevelSerializable} {
-		for _, f := range flavors {
-			t.Run(level.String()+"/"+f.name, func(t *testing.T) {
-				dsn := postgrestest.Open(t)
-				count := effects(t, dsn)
-				f.options = &pgstore.Options{Isolation: level}
-				store := f.store(t, dsn)
-				_, tx := begin(t, store, "key")
-				require.NoError(t, insert(t.Context(), tx.Value(), "key"))
-				// By hand, because the store would answer DecisionInProgress.
-				require.NoError(t, func() error { _, err := newPool(t, dsn, nil).Exec(t.Context(), foreignRecord); return err }())
-				err := tx.Commit(t.Context(), completed)
-				assert.True(t, errors.Is(err, driver.ErrLeaseLost) || errors.Is(err, driver.ErrTransactionFailed), err)
-				n, err := count(t.Context(), "key")
-				require.NoError(t, err)
-				assert.Zero(t, n)
-			})
-		}
 	}
 }

@@ -48,34 +48,6 @@ func eachCaller(t *testing.T, test func(t *testing.T, dsn string, store *pgstore
 	})
 }
 
-// TestTx_commitsTogether: a record and its effect are committed together, or not at
-// all.
-func TestTx_commitsTogether(t *testing.T) {
-	t.Parallel()
-	eachCaller(t, func(t *testing.T, _ string, store *pgstore.Store, begin func() *caller) {
-		claim := newClaim(t.Name())
-		for _, commit := range []bool{false, true} {
-			c := begin()
-			reservation, err := c.Reserve(t.Context(), claim)
-			require.NoError(t, err)
-			assert.Equal(t, driver.Acquired, reservation.Decision)
-			require.NoError(t, insert(t.Context(), c.tx, claim.Key))
-			require.NoError(t, c.Complete(t.Context(), reservation.Record.Lease(), completed))
-			again, err := c.Reserve(t.Context(), newClaim(claim.Key))
-			require.NoError(t, err)
-			assert.Equal(t, driver.Done, again.Decision)
-			if commit {
-				require.NoError(t, c.commit())
-				assert.Equal(t, driver.Completed, statusOf(t, store, claim.ID))
-			} else {
-				require.NoError(t, c.rollback())
-				_, err := store.Load(t.Context(), claim.ID)
-				assert.ErrorIs(t, err, driver.ErrNotFound)
-			}
-		}
-	})
-}
-
 // TestTx_excludesOthers: other claims do not wait for a claim of a caller's
 // transaction, neither of a new record nor of one that it took over.
 func TestTx_excludesOthers(t *testing.T) {

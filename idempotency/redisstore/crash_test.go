@@ -1,96 +1,18 @@
 package redisstore_test
 
 import (
-	"bufio"
-	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency/redisstore"
 	"github.com/resilienthttp/resilienthttp/internal/dbtest/redistest"
 )
-
-const (
-	socketVariable = "RESILIENTHTTP_REDISSTORE_SOCKET" // of a process of TestExecutor_processes
-	processKeys    = 200
-)
-
-func TestMain(m *testing.M) {
-	if socket := os.Getenv(socketVariable); socket != "" {
-		executeAll(socket)
-		return
-	}
-	os.Exit(m.Run())
-}
-
-// executeAll executes the same operations as other processes, and writes a line for each
-// execution and for each result.
-func executeAll(socket string) {
-	s := redisstore.New(redis.NewClient(options("unix", socket)), nil)
-	for n := range processKeys {
-		for {
-			result, err := idempotency.DoJSON(context.Background(), s, "tenant", "op", strconv.Itoa(n), "v1:a",
-				func(context.Context) (int, error) {
-					fmt.Println("executed", n, os.Getpid())
-					return os.Getpid(), nil
-				})
-			if err == nil {
-				fmt.Println("result", n, result)
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}
-}
-
-// Processes that race for the same keys execute each once, and all get its result.
-func TestExecutor_processes(t *testing.T) {
-	t.Parallel()
-	server := redistest.StartTB(t)
-	program, err := os.Executable()
-	require.NoError(t, err)
-	const processes = 4
-	outputs := make([]string, processes)
-	together(processes, func(i int) {
-		cmd := exec.CommandContext(t.Context(), program)
-		cmd.Env = append(os.Environ(), socketVariable+"="+server.Socket())
-		output, err := cmd.CombinedOutput()
-		assert.NoError(t, err)
-		outputs[i] = string(output)
-	})
-	executed, results := map[int][]int{}, map[int][]int{}
-	lines := bufio.NewScanner(strings.NewReader(strings.Join(outputs, "")))
-	for lines.Scan() {
-		var what string
-		var n, pid int
-		_, err := fmt.Sscan(lines.Text(), &what, &n, &pid)
-		require.NoError(t, err, lines.Text())
-		if what == "executed" {
-			executed[n] = append(executed[n], pid)
-		} else {
-			results[n] = append(results[n], pid)
-		}
-	}
-	for n := range processKeys {
-		require.Len(t, executed[n], 1, "executions of %d", n)
-		require.Len(t, results[n], processes)
-		for _, pid := range results[n] {
-			require.Equal(t, executed[n][0], pid, "result of %d", n)
-		}
-	}
-}
 
 // With appendfsync always, what was acknowledged before a SIGKILL of the server is there
 // after its restart.

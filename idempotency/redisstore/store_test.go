@@ -287,11 +287,6 @@ func TestExecutor_scriptsFlushed(t *testing.T) {
 	<-flushed
 }
 
-func TestExecutor_sameKey(t *testing.T) {
-	t.Parallel()
-	executeTogether(t, redistest.StartTB(t), 50)
-}
-
 // executeTogether executes operations from 16 goroutines with four clients: each once.
 func executeTogether(t *testing.T, server *redistest.Server, operations int) {
 	t.Helper()

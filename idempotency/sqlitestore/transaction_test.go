@@ -178,30 +178,6 @@ func TestBegin_duplicateInAnotherStore(t *testing.T) {
 	})
 }
 
-// TestReserve_afterTransaction: claims that waited for a transaction continue.
-func TestReserve_afterTransaction(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "test.db")
-	store := open(t, path)
-	for name, other := range map[string]*sqlitestore.Store{"same store": store, "another store": open(t, path)} {
-		t.Run(name, func(t *testing.T) {
-			tx := begin(t, store, "working "+name)
-			answer := make(chan driver.Decision)
-			go func() {
-				reservation, err := other.Reserve(t.Context(), claimOf("another "+name))
-				assert.NoError(t, err)
-				answer <- reservation.Decision
-			}()
-			select {
-			case <-answer:
-				t.Fatal("the claim did not wait")
-			case <-time.After(50 * time.Millisecond):
-			}
-			require.NoError(t, tx.Commit(t.Context(), completed))
-			assert.Equal(t, driver.Acquired, <-answer)
-		})
-	}
-}
-
 func TestBusyTimeout(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "test.db")
 	store := open(t, path)
@@ -253,23 +229,6 @@ func TestBegin_contextEnds(t *testing.T) {
 	cancel()
 	time.Sleep(10 * time.Millisecond)
 	require.NoError(t, write(t.Context(), tx.Value(), "key"))
-	require.NoError(t, tx.Commit(t.Context(), completed))
-	requireRows(t, store.DB(), "key", 1)
-}
-
-// TestBegin_preparedStatements: prepared statements of DB run in the transaction.
-func TestBegin_preparedStatements(t *testing.T) {
-	store := newStore(t)
-	ledger(t, store.DB())
-	insert, err := store.DB().PrepareContext(t.Context(), "INSERT INTO ledger (id) VALUES (?)")
-	require.NoError(t, err)
-	defer func(all *sql.Stmt) { _ = all.Close() }(insert)
-	tx := begin(t, store, "key")
-	insert = tx.Value().(*sql.Tx).StmtContext(t.Context(), insert)
-	defer func() { _ = insert.Close() }()
-	_, err = insert.ExecContext(t.Context(), "key")
-	require.NoError(t, err)
-	requireRows(t, store.DB(), "key", 0)
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	requireRows(t, store.DB(), "key", 1)
 }

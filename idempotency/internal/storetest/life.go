@@ -8,47 +8,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
-// testLife moves one record through all its transitions. Each execution has a new
-// generation, and no earlier execution can write.
-func (k *kit) testLife(t *testing.T) {
-	id := k.id()
-	var past []driver.Lease
-	next := func(what string, lease driver.Lease) {
-		t.Helper()
-		equal(t, what+": generation", lease.Generation, int64(len(past)+1))
-		for _, lost := range past {
-			k.cannotWrite(t, lost)
-		}
-		past = append(past, lease)
-	}
-
-	first := k.acquire(t, k.claim(id))
-	next("reserved", first)
-	k.release(t, first)
-	next("reserved after a release", k.acquire(t, k.short(id)))
-	k.lapse(t)
-	third := k.acquire(t, k.claim(id))
-	next("taken over", third)
-	k.renew(t, third, blink)
-	k.lapse(t)
-	next("marked unknown", k.markUnknown(t, third))
-	k.release(t, past[3])
-	fifth := k.acquire(t, k.claim(id))
-	next("reserved after a reconciler's release", fifth)
-	k.complete(t, fifth, driver.Outcome{Status: driver.Unknown})
-	k.complete(t, fifth, driver.Outcome{Status: driver.Completed, Result: answer(), TTL: blink})
-	k.lapse(t)
-	sixth := k.acquire(t, k.claim(id))
-	next("reserved after the TTL", sixth)
-	k.complete(t, sixth, driver.Outcome{Status: driver.FailedFinal, Result: answer()})
-	k.cannotWrite(t, sixth)
-
-	reservation := k.reserve(t, k.claim(id))
-	wantReservation(t, "Reserve at the end", reservation, driver.Reservation{Decision: driver.Done})
-	equal(t, "status at the end", reservation.Record.Status, driver.FailedFinal)
-	wantResult(t, "at the end", reservation.Record.Result, answer())
-}
-
 // testReconciler resolves Unknown records with the lease that Load returns.
 func (k *kit) testReconciler(t *testing.T) {
 	k.reconcile(t, "Complete", func(t *testing.T, record driver.Record) {

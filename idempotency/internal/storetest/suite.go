@@ -92,7 +92,6 @@ func (s Suite) Run(t *testing.T) {
 	t.Run("Check", k.testCheck)
 	t.Run("Reserve", k.testReserve)
 	t.Run("Lease", k.testLease)
-	t.Run("Life", k.testLife)
 	t.Run("Reconciler", k.testReconciler)
 	t.Run("Times", k.testTimes)
 	t.Run("Results", k.testResults)

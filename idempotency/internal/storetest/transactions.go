@@ -38,7 +38,6 @@ func (k *kit) testTransactions(t *testing.T, store driver.Transactor) {
 	for name, end := range ends() {
 		t.Run(name, func(t *testing.T) { j.stores(t, end) })
 	}
-	t.Run("Rollback", j.rollsBack)
 	t.Run("excludes others", j.holds)
 	t.Run("end twice", j.endTwice)
 	t.Run("invalid outcome", j.invalidOutcome)
@@ -206,32 +205,6 @@ func (j *txKit) stores(t *testing.T, e ending) {
 			equal(t, "Begin after the end has a transaction", tx != nil, false)
 			wantReservation(t, "Begin after the end", got, want)
 			wantRecord(t, "of Begin is not that of Load", got.Record, j.load(t, w.claim.ID))
-		})
-	}
-}
-
-// rollsBack undoes the writes of the work. Then the operation can be claimed.
-func (j *txKit) rollsBack(t *testing.T) {
-	for name, next := range map[string]func(t *testing.T, claim driver.Claim){
-		"then Begin": func(t *testing.T, claim driver.Claim) {
-			t.Helper()
-			w := j.begin(t, claim)
-			j.promised(t, w, 1)
-			must(t, "Commit", w.tx.Commit(patient(t), driver.Outcome{Status: driver.Completed}))
-			j.rows(t, w.row, 1)
-		},
-		"then Reserve": func(t *testing.T, claim driver.Claim) {
-			t.Helper()
-			equal(t, "generation", j.acquire(t, claim).Generation, 1)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := j.begin(t, j.claim(j.id()))
-			must(t, "Rollback", w.tx.Rollback(patient(t)))
-			j.rows(t, w.row, 0)
-			j.unchanged(t, driver.Record{}, w.claim.ID)
-			j.cannotWrite(t, w.record.Lease())
-			next(t, j.claim(w.claim.ID))
 		})
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
@@ -222,56 +221,4 @@ func TestProxy_resetsWhenDialFails(t *testing.T) {
 	_, err = conn.Read(make([]byte, 1))
 	require.Error(t, err)
 	assert.NotErrorIs(t, err, io.EOF, "it is reset")
-}
-
-// All methods run concurrently, for the race detector.
-func TestProxy_stress(t *testing.T) {
-	w := newWire(t)
-	var clients, servers sync.WaitGroup
-	for range 8 {
-		clients.Go(func() {
-			for range 20 {
-				client, err := net.Dial("tcp", w.Addr())
-				if err != nil {
-					continue // reset before it was established
-				}
-				_, _ = client.Write([]byte("x")) // the connection may be reset already
-				assert.NoError(t, client.Close())
-			}
-		})
-	}
-	over := make(chan struct{})
-	servers.Go(func() {
-		for {
-			select {
-			case conn := <-w.accepted:
-				servers.Go(func() { _, _ = io.Copy(conn, conn); _ = conn.Close() })
-			case <-over:
-				return
-			}
-		}
-	})
-	for range 100 {
-		for i, c := range w.Conns() {
-			switch i % 4 {
-			case 0:
-				c.Halt()
-			case 1:
-				c.Reset()
-			case 2:
-				c.Cut()
-			default:
-				c.Resume()
-			}
-		}
-		w.Halt()
-		w.Resume()
-	}
-	for _, c := range w.Conns() {
-		c.Resume()
-	}
-	clients.Wait()
-	assert.NoError(t, w.Close())
-	close(over)
-	servers.Wait()
 }
