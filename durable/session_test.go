@@ -707,34 +707,6 @@ func TestMaxAge_afterAHold(t *testing.T) {
 	}
 }
 
-// Wake makes Run look for due intents at once. Enqueue calls it.
-func TestWake(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		sent := make(chan time.Time, 1)
-		e := through(gatewayFunc(func(context.Context, *durable.Send) durable.Outcome {
-			sent <- time.Now()
-			return durable.Outcome{Class: durable.ClassSucceeded}
-		}))
-		e.PollInterval = 24 * time.Hour
-		running(t, e)
-		synctest.Wait()
-		began := time.Now()
-		enqueue(t, e, pay("comp1", "1"))
-		assert.Equal(t, began, <-sent)
-		synctest.Wait()
-		in := pay("comp1", "2") // as by an Outbox
-		_, err := e.Store.Apply(t.Context(), []driver.Event{{Kind: driver.EventEnqueue, Intent: in}})
-		require.NoError(t, err)
-		time.Sleep(time.Minute)
-		assert.Empty(t, sent)
-		began = time.Now()
-		for range 10 {
-			e.Wake()
-		}
-		assert.Equal(t, began, <-sent)
-	})
-}
-
 func TestWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sends atomic.Int64
