@@ -22,12 +22,6 @@ func fill(tb testing.TB, store *sqlitestore.Store, rows int) {
 		FROM n`, rows)
 }
 
-func rowsLeft(tb testing.TB, store *sqlitestore.Store) (n int) {
-	tb.Helper()
-	require.NoError(tb, store.DB().QueryRow("SELECT count(*) FROM idempotency_records").Scan(&n))
-	return n
-}
-
 func TestSweep_batches(t *testing.T) {
 	store := newStore(t)
 	fill(t, store, 1000)
