@@ -47,65 +47,26 @@ func memoryClaim(key string) driver.Claim {
 func TestMemory_clock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store driver.Memory
-		decision := func(takeover driver.Takeover) driver.Decision {
-			claim := memoryClaim("k")
-			claim.Takeover = takeover
-			reservation, err := store.Reserve(t.Context(), claim)
-			require.NoError(t, err)
-			return reservation.Decision
-		}
-		abandon := func() []driver.Record {
-			abandoned, err := store.Reap(t.Context(), 10)
-			require.NoError(t, err)
-			return abandoned
-		}
-		sweep := func() int {
-			n, err := store.Sweep(t.Context(), 10)
-			require.NoError(t, err)
-			return n
-		}
-
 		started := time.Now()
-		reservation, err := store.Reserve(t.Context(), memoryClaim("k"))
+		claim := memoryClaim("k")
+		claim.Takeover = driver.MarkUnknown
+		reservation, err := store.Reserve(t.Context(), claim)
 		require.NoError(t, err)
 		assert.True(t, reservation.Record.Started.Equal(started))
 		assert.True(t, reservation.Record.LeaseExpires.Equal(started.Add(time.Minute)))
 		assert.True(t, reservation.Record.Expires.Equal(started.Add(24*time.Hour)))
 
 		time.Sleep(time.Minute - 1)
-		assert.Equal(t, driver.DecisionInProgress, decision(0))
 		require.NoError(t, store.Renew(t.Context(), reservation.Record.Lease(), time.Hour))
 		time.Sleep(time.Hour - 1)
-		assert.Equal(t, driver.DecisionInProgress, decision(0))
-		time.Sleep(time.Nanosecond)
-		assert.Equal(t, driver.Acquired, decision(driver.MarkUnknown))
-
-		time.Sleep(time.Minute - 1)
-		assert.Empty(t, abandon())
-		time.Sleep(time.Nanosecond)
-		time.Sleep(7 * 24 * time.Hour)
-		assert.Zero(t, sweep(), "what will be unknown stays")
-		abandoned := abandon()
-		require.Len(t, abandoned, 1)
-		assert.Equal(t, driver.Unknown, abandoned[0].Status)
-		assert.Equal(t, time.Now(), abandoned[0].Updated)
-		assert.Empty(t, abandon())
-		assert.Equal(t, driver.DecisionUnknown, decision(driver.Reexecute))
-		time.Sleep(7 * 24 * time.Hour)
-		assert.Zero(t, sweep(), "what is unknown stays")
-
-		record, err := store.Load(t.Context(), reservation.Record.ID)
+		reaped, err := store.Reap(t.Context(), 10)
 		require.NoError(t, err)
-		outcome := driver.Outcome{Status: driver.Completed, TTL: 24 * time.Hour}
-		require.NoError(t, store.Complete(t.Context(), record.Lease(), outcome))
-		time.Sleep(24*time.Hour - 1)
-		assert.Zero(t, sweep())
-		assert.Equal(t, driver.Done, decision(driver.Reexecute))
+		assert.Empty(t, reaped)
 		time.Sleep(time.Nanosecond)
-		_, err = store.Load(t.Context(), record.ID)
-		assert.ErrorIs(t, err, driver.ErrNotFound)
-		assert.Equal(t, 1, sweep())
-		assert.Zero(t, sweep())
+		reaped, err = store.Reap(t.Context(), 10)
+		require.NoError(t, err)
+		require.Len(t, reaped, 1)
+		assert.Equal(t, time.Now(), reaped[0].Updated)
 	})
 }
 
