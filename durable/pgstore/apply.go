@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -146,7 +147,7 @@ func propose(e *driver.Event, id name, event int) *candidate {
 	c.row.Intent = e.Intent
 	c.row.Fingerprint, c.row.Intent.Fingerprint = driver.FingerprintOf(&e.Intent), ""
 	if deadline := e.Intent.Deadline; !deadline.IsZero() {
-		c.row.Deadline, c.row.until = deadline.UTC().Truncate(time.Microsecond), ceilTime(deadline)
+		c.row.Deadline, c.row.until = deadline.UTC().Truncate(time.Microsecond), sqlquery.Ceil(deadline)
 	}
 	return c
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 )
 
 // field is a column that is written for many rows at once: as an array of its values.
@@ -212,7 +213,7 @@ func inserted() []field[*row] {
 		column("key", "text", func(r *row) string { return r.ID.Key }),
 		column("gateway", "text", func(r *row) string { return r.Gateway }),
 		column("fingerprint", "text", func(r *row) string { return string(r.Fingerprint) }),
-		moment("not_before", func(r *row) time.Time { return ceilTime(r.NotBefore) }),
+		moment("not_before", func(r *row) time.Time { return sqlquery.Ceil(r.NotBefore) }),
 		moment("deadline", func(r *row) time.Time { return r.Deadline }),
 		moment("until", func(r *row) time.Time { return r.until }),
 		column("batch", "text", func(r *row) string { return r.Batch }),

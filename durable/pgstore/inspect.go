@@ -15,7 +15,7 @@ import (
 
 // Attempts implements durable.Store.
 func (s *Store) Attempts(ctx context.Context, id idempotency.ID) ([]driver.Attempt, error) {
-	if err := validID(id); err != nil {
+	if err := driver.ValidID(id); err != nil {
 		return nil, err
 	}
 	var all []driver.Attempt
@@ -134,9 +134,6 @@ func scanLetter(from pgkit.Row) (l driver.DeadLetter, err error) {
 	return l, err
 }
 
-// ceilTime is the first microsecond that is not before t.
-func ceilTime(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(time.Microsecond) }
-
 // Stats implements durable.Store.
 func (s *Store) Stats(ctx context.Context) (all driver.Stats, err error) {
 	err = s.ask(ctx, func() *pgkit.Statement {
@@ -152,17 +149,6 @@ func countState(from pgkit.Row, all *driver.Stats) error {
 		at            *time.Time
 	)
 	err := from.Scan(&state, &n, &due, &at)
-	switch {
-	case state == -2: // not a state
-		all.DeadInDoubt = n
-		return err
-	case state < 0: // the workers, and the time
-		all.Workers, all.Now = n, orNone(at)
-		return err
-	case due > 0 && (all.Oldest.IsZero() || at.Before(all.Oldest)):
-		all.Oldest = orNone(at)
-	}
-	all.Due += due
-	all.States[driver.State(state)] += n
+	sqlquery.AddState(all, state, n, due, orNone(at))
 	return err
 }

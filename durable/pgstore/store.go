@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -123,7 +122,7 @@ func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (swept 
 
 // Find implements durable.Store.
 func (s *Store) Find(ctx context.Context, id idempotency.ID) (driver.Record, error) {
-	if err := validID(id); err != nil {
+	if err := driver.ValidID(id); err != nil {
 		return driver.Record{}, err
 	}
 	var rows []*row
@@ -135,11 +134,4 @@ func (s *Store) Find(ctx context.Context, id idempotency.ID) (driver.Record, err
 		return driver.Record{}, driver.ErrNotFound
 	}
 	return rows[0].Record, nil
-}
-
-func validID(id idempotency.ID) error {
-	if err := id.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -15,16 +14,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
-func validID(id idempotency.ID) error {
-	if err := id.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", driver.ErrInvalid, err)
-	}
-	return nil
-}
-
 // Attempts implements durable.Store.
 func (s *Store) Attempts(ctx context.Context, id idempotency.ID) (all []driver.Attempt, err error) {
-	if err := validID(id); err != nil {
+	if err := driver.ValidID(id); err != nil {
 		return nil, err
 	}
 	found := 0
@@ -79,7 +71,7 @@ var dialect = sqlquery.Dialect{ //nolint:gochecknoglobals // constant
 // list reads the rows of one statement.
 func list[T any](ctx context.Context, s *Store, text string, args []any, scan func(*sql.Rows) (T, error)) (all []T, err error) {
 	err = s.kit.Reading(ctx, func(ctx context.Context) error {
-		all, err = collect(ctx, unprepared{s.kit.Read, text}, args, scan)
+		all, err = collect(ctx, sqlitekit.In(s.kit.Read, text), args, scan)
 		return err
 	})
 	return all, err
@@ -146,23 +138,6 @@ func (s *Store) Counts(ctx context.Context, states []driver.State) (counts []dri
 	return counts, err
 }
 
-// unprepared is a statement that runs rarely, and is not prepared.
-type unprepared struct {
-	*sql.DB
-
-	text string
-}
-
-// QueryContext implements sqlitekit.Statement.
-func (u unprepared) QueryContext(ctx context.Context, args ...any) (*sql.Rows, error) {
-	return u.DB.QueryContext(ctx, u.text, args...)
-}
-
-// ExecContext implements sqlitekit.Statement.
-func (u unprepared) ExecContext(ctx context.Context, args ...any) (sql.Result, error) {
-	return u.DB.ExecContext(ctx, u.text, args...)
-}
-
 // Stats implements durable.Store.
 func (s *Store) Stats(ctx context.Context) (all driver.Stats, err error) {
 	err = s.kit.Reading(ctx, func(ctx context.Context) error {
@@ -180,18 +155,7 @@ func readStats(ctx context.Context, statement sqlitekit.Statement) (driver.Stats
 			at            sql.NullInt64
 		)
 		err := rows.Scan(&state, &n, &due, &at)
-		switch {
-		case state == -2: // not a state
-			all.DeadInDoubt = n
-			return err
-		case state < 0: // the workers, and the time
-			all.Workers, all.Now = n, timeOf(at.Int64)
-			return err
-		case due > 0 && (all.Oldest.IsZero() || timeOf(at.Int64).Before(all.Oldest)):
-			all.Oldest = timeOf(at.Int64)
-		}
-		all.Due += due
-		all.States[driver.State(state)] += n
+		sqlquery.AddState(&all, state, n, due, timeOf(at.Int64))
 		return err
 	})
 	return all, err

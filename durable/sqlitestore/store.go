@@ -140,7 +140,7 @@ func (s *Store) Find(ctx context.Context, id idempotency.ID) (driver.Record, err
 }
 
 func (s *Store) find(ctx context.Context, id idempotency.ID, by statement) (r *row, err error) {
-	if err := validID(id); err != nil {
+	if err := driver.ValidID(id); err != nil {
 		return nil, err
 	}
 	err = s.kit.Reading(ctx, func(ctx context.Context) error {

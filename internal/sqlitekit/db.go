@@ -134,7 +134,7 @@ func (d *DB) closePools() error {
 	return nil
 }
 
-// Statement is a statement that is ready to run: a *sql.Stmt, or the text of a statement in a transaction (see In).
+// Statement is a statement that is ready to run: a *sql.Stmt, or a text (see In).
 type Statement interface {
 	// QueryContext runs a statement that returns rows.
 	QueryContext(ctx context.Context, args ...any) (*sql.Rows, error)
@@ -143,21 +143,27 @@ type Statement interface {
 	ExecContext(ctx context.Context, args ...any) (sql.Result, error)
 }
 
-// In returns a statement in a transaction. It is not prepared, because a prepared
-// statement would end with the transaction.
-func In(tx *sql.Tx, text string) Statement { return txStatement{tx, text} }
+// In returns a statement of a transaction or a pool. It is not prepared: a prepared
+// statement would end with the transaction, and some statements run rarely.
+func In(db runner, text string) Statement { return unprepared{db, text} }
 
-type txStatement struct {
-	tx   *sql.Tx
+// runner is a *sql.Tx or a *sql.DB.
+type runner interface {
+	QueryContext(ctx context.Context, text string, args ...any) (*sql.Rows, error)
+	ExecContext(ctx context.Context, text string, args ...any) (sql.Result, error)
+}
+
+type unprepared struct {
+	db   runner
 	text string
 }
 
-func (s txStatement) QueryContext(ctx context.Context, args ...any) (*sql.Rows, error) {
-	return s.tx.QueryContext(ctx, s.text, args...)
+func (u unprepared) QueryContext(ctx context.Context, args ...any) (*sql.Rows, error) {
+	return u.db.QueryContext(ctx, u.text, args...)
 }
 
-func (s txStatement) ExecContext(ctx context.Context, args ...any) (sql.Result, error) {
-	return s.tx.ExecContext(ctx, s.text, args...)
+func (u unprepared) ExecContext(ctx context.Context, args ...any) (sql.Result, error) {
+	return u.db.ExecContext(ctx, u.text, args...)
 }
 
 // ReadRows calls scan for each row of the statement and returns the number of rows.

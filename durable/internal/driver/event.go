@@ -2,7 +2,6 @@ package driver
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -85,8 +84,8 @@ func (e *Event) Validate() error {
 	if e.Kind == EventEnqueue {
 		return e.Intent.Validate()
 	}
-	if err := e.Intent.ID.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	if err := ValidID(e.Intent.ID); err != nil {
+		return err
 	}
 	switch e.Kind {
 	case EventClaim, EventLeaseExpired:

@@ -79,10 +79,18 @@ type Intent struct {
 	Row   int
 }
 
+// ValidID returns an ErrInvalid that says what is wrong with an ID.
+func ValidID(id idempotency.ID) error {
+	if err := id.Validate(); err != nil {
+		return Invalidf("%w", err)
+	}
+	return nil
+}
+
 // Validate returns an ErrInvalid that says what is wrong with the intent.
 func (in *Intent) Validate() error {
-	if err := in.ID.Validate(); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+	if err := ValidID(in.ID); err != nil {
+		return err
 	}
 	switch {
 	case in.Gateway == "":

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"bytes"
+	"cmp"
 	"container/heap"
 	"context"
 	"slices"
@@ -307,11 +308,8 @@ func (m *Memory) Find(ctx context.Context, id idempotency.ID) (Record, error) {
 
 // find returns with the lock held, if it finds.
 func (m *Memory) find(ctx context.Context, id idempotency.ID) (*memoryRow, error) {
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(ctx.Err(), ValidID(id)); err != nil {
 		return nil, err
-	}
-	if err := id.Validate(); err != nil {
-		return nil, Invalidf("%w", err)
 	}
 	m.mu.Lock()
 	row := m.rows[id]

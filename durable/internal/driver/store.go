@@ -243,9 +243,7 @@ func (c *Claim) Validate() error {
 		}
 	}
 	if c.ID != nil {
-		if err := c.ID.Validate(); err != nil {
-			return Invalidf("%w", err)
-		}
+		return ValidID(*c.ID)
 	}
 	return nil
 }

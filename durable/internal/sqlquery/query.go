@@ -130,15 +130,15 @@ func (q *query) filter(f *driver.Filter, table, at string) {
 		}
 	}
 	if !f.From.IsZero() {
-		q.add(at+" >= @", q.Time(ceil(f.From)))
+		q.add(at+" >= @", q.Time(Ceil(f.From)))
 	}
 	if !f.Until.IsZero() {
-		q.add(at+" < @", q.Time(ceil(f.Until)))
+		q.add(at+" < @", q.Time(Ceil(f.Until)))
 	}
 }
 
-// ceil is the first microsecond that is not before t.
-func ceil(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(time.Microsecond) }
+// Ceil is the first microsecond that is not before t.
+func Ceil(t time.Time) time.Time { return t.Add(time.Microsecond - 1).Truncate(time.Microsecond) }
 
 // page returns the conditions, the order and the limit of a page behind these values.
 func (q *query) page(order []string, newestFirst bool, behind []any, limit int) (tail string, args []any) {
@@ -153,4 +153,21 @@ func (q *query) page(order []string, newestFirst bool, behind []any, limit int) 
 	q.args = append(q.args, int64(limit))
 	return strings.Join(q.where, " AND ") + " ORDER BY " + strings.Join(order, direction+", ") + direction +
 		" LIMIT " + q.Param(len(q.args), int64(limit)), q.args
+}
+
+// AddState adds a row of the statement of Stats. A state of -2 is the number of dead intents in
+// doubt, and -1 that of workers, with the time.
+func AddState(all *driver.Stats, state, n, due int, at time.Time) {
+	switch {
+	case state == -2:
+		all.DeadInDoubt = n
+		return
+	case state < 0:
+		all.Workers, all.Now = n, at
+		return
+	case due > 0 && (all.Oldest.IsZero() || at.Before(all.Oldest)):
+		all.Oldest = at
+	}
+	all.Due += due
+	all.States[driver.State(state)] += n
 }
