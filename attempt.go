@@ -87,7 +87,12 @@ func (c *call) prepare(a *attempt) *Error {
 	if a != &c.first || c.config.scope != nil || c.idempotency.NewKey != nil {
 		now = time.Now() // functions of the user may have taken long
 	}
-	now, err := c.passGates(a, now)
+	var err *Error
+	if c.route == nil { // a call that waits needs less stack
+		now, err = c.passServer(a, now)
+	} else {
+		now, err = c.passGates(a, now)
+	}
 	if err == nil {
 		if held := c.retries != nil && c.retries.unread; held && !a.concurrent {
 			c.last.discard() // its retry has all permits

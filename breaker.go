@@ -122,31 +122,35 @@ const (
 
 // passBreaker takes a permit of the circuit. It may wait for it. It returns the time of the permit.
 func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
-	circuit := a.visit.Record.circuit
-	permit, rejection := circuit.Admit(now)
+	var rejection *circuit.Rejection
+	a.permits.circuit, rejection = a.visit.Record.circuit.Admit(now)
 	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
-			limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1}
+			e := &circuit.Entry{Limits: waitqueue.Limits{
+				Ctx: c.ctx, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
+			}}
 			if c.retries != nil {
-				limits.RestsTo = c.retries.restsTo
+				e.RestsTo = c.retries.restsTo
 			}
-			permit, rejection = circuit.Wait(now, limits)
-			now = time.Now()
+			rejection = a.visit.Record.circuit.Wait(now, e)
+			a.permits.circuit, now = e.Permit, time.Now()
 		}
 	}
-	switch ended := c.ctx.Err(); {
-	case rejection == nil:
-	case ended != nil:
-		return now, c.canceled(ended)
-	default:
-		return now, &Error{Reason: ErrBreakerOpen, NotBefore: later(rejection.NotBefore, now), hold: heldFor(now.Sub(c.timeline.accounted), rejection.Outage, now)}
+	if rejection != nil {
+		return now, c.breakerOpen(rejection, now)
 	}
-	a.permits.circuit = permit // before the hook, which may panic
-	if permit.Change != nil {
-		c.breakerChanged(permit.Change)
+	if change := a.permits.circuit.Change; change != nil {
+		c.breakerChanged(change)
 	}
 	return now, nil
+}
+
+func (c *call) breakerOpen(r *circuit.Rejection, now time.Time) *Error {
+	if ended := c.ctx.Err(); ended != nil {
+		return c.canceled(ended)
+	}
+	return &Error{Reason: ErrBreakerOpen, NotBefore: later(r.NotBefore, now), hold: heldFor(now.Sub(c.timeline.accounted), r.Outage, now)}
 }
 
 // mayHold returns how long the call may wait for a circuit; not positive: it is rejected at once. Only the layer that owns

@@ -35,40 +35,40 @@ type outage struct {
 	slow  bool          // the server has too much work
 }
 
-// Wait waits for the permit of a call that Admit has rejected.
-func (c *Circuit) Wait(now time.Time, limits waitqueue.Limits) (Permit, *Rejection) {
-	p, e, rejected := c.join(now, limits)
-	if e == nil {
-		if rejected != nil && rejected.pause > 0 {
-			_ = sleep.Context(limits.Ctx, min(rejected.pause, limits.MaxWait))
-		}
-		return p, rejected
-	}
-	p, expired := c.waiting.queue.Wait(e)
-	if expired == nil {
-		return p, nil
+// Entry is a call that waits. Its Limits must be set.
+type Entry = waitqueue.Entry[Permit]
+
+// Wait waits for the Permit of a call that Admit has rejected.
+func (c *Circuit) Wait(now time.Time, e *Entry) *Rejection {
+	switch joined, rejected := c.join(now, e); {
+	case !joined && rejected != nil && rejected.pause > 0:
+		_ = sleep.Context(e.Ctx, min(rejected.pause, e.MaxWait))
+		return rejected
+	case !joined:
+		return rejected
+	case c.waiting.queue.Wait(e) == nil:
+		return nil
 	}
 	now = time.Now()
-	return Permit{}, cmp.Or(c.Rejects(now), &Rejection{NotBefore: now})
+	return cmp.Or(c.Rejects(now), &Rejection{NotBefore: now})
 }
 
-// join queues a call, unless it must not wait.
-func (c *Circuit) join(now time.Time, limits waitqueue.Limits) (Permit, *waitqueue.Entry[Permit], *Rejection) {
+// join queues a call. One that must not wait has its result at once.
+func (c *Circuit) join(now time.Time, e *Entry) (joined bool, rejected *Rejection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if limits.MaxWait <= 0 || c.tooLate() || c.waitingCalls() >= maxWaiting {
-		p, rejected := c.admit(now)
+	if e.MaxWait <= 0 || c.tooLate() || c.waitingCalls() >= maxWaiting {
+		e.Permit, rejected = c.admit(now)
 		if rejected != nil && c.tooLate() {
 			rejected.pause = min(c.opening.slowest, latePause)
 		}
-		return p, nil, rejected
+		return false, rejected
 	}
 	if c.waiting == nil {
 		c.waiting = &waiting{circuit: c}
 		c.waiting.queue.Mu, c.waiting.queue.Gate = &c.mu, c.waiting
 	}
-	e, _ := c.waiting.queue.Join(now, limits)
-	return Permit{}, e, nil
+	return c.waiting.queue.Join(now, e) == nil, nil
 }
 
 // waitingCalls returns the number of calls that wait. The circuit is locked.
@@ -165,8 +165,8 @@ func (w *waiting) Dispatch(now time.Time) {
 // sendProbe sends the call that was sent least often, so that no call fails often. It returns when to come back if none
 // may be sent now.
 func (w *waiting) sendProbe(now time.Time) (wake time.Time) {
-	if rejected := w.circuit.rejects(now); rejected != nil {
-		return rejected.NotBefore // before the search: each call that joins a long queue comes here
+	if next := w.circuit.opening.probeAt(&w.circuit.breaker.rules, now); now.Before(next) {
+		return next // before the search: each call that joins a long queue comes here
 	}
 	e, rested := w.queue.Probe(now)
 	if e == nil {

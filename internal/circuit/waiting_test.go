@@ -47,13 +47,19 @@ func away(t *testing.T, rules Rules, every, took time.Duration) *outageOf {
 	return nil
 }
 
+func (c *Circuit) wait(now time.Time, l waitqueue.Limits) (Permit, *Rejection) {
+	e := &Entry{Limits: l}
+	rejected := c.Wait(now, e)
+	return e.Permit, rejected
+}
+
 // call starts a call that is sent again until it succeeds or is rejected.
 func (o *outageOf) call(i int, l waitqueue.Limits) {
 	o.calls.Go(func() {
 		for ; ; l.Sent++ {
 			p, rejected := o.Circuit(host).Admit(time.Now())
 			if rejected != nil {
-				p, rejected = o.Circuit(host).Wait(time.Now(), l)
+				p, rejected = o.Circuit(host).wait(time.Now(), l)
 			}
 			o.mu.Lock()
 			if rejected != nil {
@@ -228,8 +234,8 @@ func TestWaiting_ends(t *testing.T) {
 				o := away(t, Rules{Cooldown: time.Hour}, 50*time.Millisecond, 0)
 				c, l := o.Find(host), limits(t)
 				for range tt.others {
-					_, e, rejected := c.join(time.Now(), l)
-					require.NotNil(t, e)
+					joined, rejected := c.join(time.Now(), &Entry{Limits: l})
+					require.True(t, joined)
 					require.Nil(t, rejected)
 				}
 				time.Sleep(time.Until(c.Status(time.Now()).Outage.Add(tt.after)))
@@ -244,7 +250,7 @@ func TestWaiting_ends(t *testing.T) {
 					time.AfterFunc(tt.cancel, cancel)
 				}
 				begun := time.Now()
-				p, rejected := c.Wait(begun, l)
+				p, rejected := c.wait(begun, l)
 				require.NotNil(t, rejected)
 				require.Zero(t, p)
 				require.True(t, rejected.NotBefore.After(time.Now()))
@@ -430,7 +436,7 @@ func TestWaiting_returnsPermits(t *testing.T) {
 					panicked := true
 					func() {
 						defer func() { _ = recover() }()
-						p, _ = c.Wait(time.Now(), l)
+						p, _ = c.wait(time.Now(), l)
 						panicked = false
 					}()
 					require.EqualValues(t, 1, w.ended.Load())
@@ -476,7 +482,7 @@ func TestWaiting_stress(t *testing.T) {
 					for ; ctx.Err() == nil; l.Sent++ {
 						p, rejected := c.Admit(time.Now())
 						if rejected != nil {
-							p, rejected = c.Wait(time.Now(), l)
+							p, rejected = c.wait(time.Now(), l)
 						}
 						if rejected != nil {
 							time.Sleep(upTo(100 * time.Millisecond))

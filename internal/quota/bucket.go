@@ -129,7 +129,8 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.L
 	granted, e, rejected := b.TakeOrJoin(now, limits)
 	if e != nil {
 		b.Mu.Unlock()
-		p.flight, rejected = b.Wait(e)
+		rejected = b.Wait(e)
+		p.flight = e.Permit
 		return true, rejected
 	}
 	defer b.Mu.Unlock()

@@ -506,14 +506,14 @@ func TestQuota_cancelWithPermit(t *testing.T) {
 				cancel()
 			})
 			b.Mu.Lock()
-			e, refused := b.Join(time.Now(), waitqueue.Limits{Ctx: ctx, MaxWait: time.Hour, Waiter: granted})
-			require.Nil(t, refused)
+			e := &waitqueue.Entry[flight]{Limits: waitqueue.Limits{Ctx: ctx, MaxWait: time.Hour, Waiter: granted}}
+			require.Nil(t, b.Join(time.Now(), e))
 			b.Mu.Unlock()
-			turn, refused := b.Wait(e)
+			refused := b.Wait(e)
 			seen[refused == nil] = true
 			if refused == nil {
 				require.EqualValues(t, 1, b.inflight)
-				b.Cancel(turn, time.Now())
+				b.Cancel(e.Permit, time.Now())
 			}
 			require.Zero(t, b.inflight)
 		}

@@ -218,8 +218,7 @@ func TestStaticLimit_lateTimers(t *testing.T) {
 			waiting := 0
 			for now.Before(l.origin.Add(4 * time.Second)) {
 				for ; s.Len() < 200; waiting++ {
-					_, refused := s.Join(now, waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour})
-					require.Nil(t, refused)
+					require.Nil(t, s.Join(now, &waitqueue.Entry[struct{}]{Limits: waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour}}))
 				}
 				for ; waiting > int(s.Len()); waiting-- {
 					sent = append(sent, now)

@@ -148,10 +148,6 @@ func (c *Call[R]) Bind(v *Visit[R]) {
 // first, and no attempt waits while another server may admit it. If none does, the attempt waits for
 // the first permit, unless it is a copy.
 func (c *Call[R]) Pass(v *Visit[R], concurrent bool, now time.Time, try func() *Rejection) {
-	if c == nil {
-		try()
-		return
-	}
 	if start := v.index; v.reach != one {
 		var best *Server[R]
 		var soonest *Rejection

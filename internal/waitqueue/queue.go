@@ -6,9 +6,9 @@
 package waitqueue
 
 import (
-	"container/list"
 	"context"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -82,8 +82,8 @@ type Queue[P any] struct {
 	Fixed bool          // the gate is a limit of the client's own
 	RTT   time.Duration // shortest time from the permit to the response
 
-	calls list.List // of *Entry[P]
-	cost  int64     // of all calls
+	calls []*Entry[P] // in the order in which they began
+	cost  int64       // of all calls
 	timer *time.Timer
 	alarm time.Time // when the timer fires; zero: never
 }
@@ -92,23 +92,19 @@ type Queue[P any] struct {
 type Entry[P any] struct {
 	Limits
 
+	Permit P // after Wait
+
 	joined   time.Time
 	estimate time.Time
 	ready    chan struct{}
 	done     bool // ready is closed; under the lock
-	permit   P
 	rejected *Rejection
-	place    *list.Element
 }
 
 func (q *Queue[P]) load() Load { return Load{q.Len(), q.cost} }
 
 // Len returns the number of calls that wait.
-func (q *Queue[P]) Len() int64 { return int64(q.calls.Len()) }
-
-func entryAt[P any](place *list.Element) *Entry[P] {
-	return place.Value.(*Entry[P]) //nolint:errcheck // the list has no other values
-}
+func (q *Queue[P]) Len() int64 { return int64(len(q.calls)) }
 
 // Enter takes a permit. It waits for it if the limits allow.
 func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, rejected *Rejection) {
@@ -118,111 +114,114 @@ func (q *Queue[P]) Enter(now time.Time, limits Limits) (p P, waited bool, reject
 		q.Gate.Dispatch(now)
 	}
 	if q.Mu.Unlock(); e != nil {
-		p, rejected = q.Wait(e)
+		rejected = q.Wait(e)
+		p = e.Permit
 	}
 	return p, e != nil, rejected
 }
 
 // TakeOrJoin takes a permit, or queues the call. The lock is held.
 func (q *Queue[P]) TakeOrJoin(now time.Time, limits *Limits) (p P, e *Entry[P], rejected *Rejection) {
-	if q.calls.Len() == 0 {
+	if len(q.calls) == 0 {
 		if p, ok := q.Gate.Take(now, limits.Cost); ok {
 			return p, nil, nil
 		}
 	}
-	e, rejected = q.Join(now, *limits)
+	e = &Entry[P]{Limits: *limits}
+	if rejected = q.Join(now, e); rejected != nil {
+		e = nil
+	}
 	return p, e, rejected
 }
 
 // Join queues a call, unless its permit would come too late. The lock is held.
-func (q *Queue[P]) Join(now time.Time, limits Limits) (*Entry[P], *Rejection) {
-	at, blocked := q.Gate.Estimate(now, q.load(), limits.Cost)
+func (q *Queue[P]) Join(now time.Time, e *Entry[P]) *Rejection {
+	at, blocked := q.Gate.Estimate(now, q.load(), e.Cost)
 	wait := max(at.Sub(now), 0)
 	trip := q.RTT
 	if q.Len() > 0 {
 		trip += wait / 32 // an estimate for a call behind others is less exact
 	}
-	if r := limits.check(now, at, trip, blocked); r != nil {
-		return nil, r
+	if r := e.check(now, at, trip, blocked); r != nil {
+		return r
 	}
-	if limits.MaxWait <= 0 {
-		return nil, &Rejection{MaxWaitExceeded, at}
+	if e.MaxWait <= 0 {
+		return &Rejection{MaxWaitExceeded, at}
 	}
+	e.joined, e.estimate, e.ready = now, now.Add(wait), make(chan struct{})
 	if wait > 0 {
-		limits.slack = EstimateSlack
+		e.slack = EstimateSlack
 	}
-	if limits.Since.IsZero() {
-		limits.Since = now
+	if e.Since.IsZero() {
+		e.Since = now
 	}
-	e := &Entry[P]{Limits: limits, joined: now, estimate: now.Add(wait), ready: make(chan struct{})}
-	q.insert(e)
-	q.Gate.Dispatch(now)
-	return e, nil
-}
-
-// insert queues the call behind those that began before it.
-func (q *Queue[P]) insert(e *Entry[P]) {
 	q.cost += e.Cost
-	place := q.calls.Back()
-	for place != nil && entryAt[P](place).Since.After(e.Since) {
-		place = place.Prev()
+	ahead := len(q.calls)
+	for ahead > 0 && q.calls[ahead-1].Since.After(e.Since) {
+		ahead--
 	}
-	if place == nil {
-		e.place = q.calls.PushFront(e)
-	} else {
-		e.place = q.calls.InsertAfter(e, place)
-	}
+	q.calls = slices.Insert(q.calls, ahead, e)
+	q.Gate.Dispatch(now)
+	return nil
 }
 
-// Wait waits for the permit. The lock is not held.
-func (q *Queue[P]) Wait(e *Entry[P]) (P, *Rejection) {
+// Wait waits for the Permit. The lock is not held.
+func (q *Queue[P]) Wait(e *Entry[P]) *Rejection {
 	select {
 	case <-e.ready:
-		return e.permit, e.rejected // at once: that is no wait
+		return e.rejected // at once: that is no wait
 	default:
+	}
+	limit := time.AfterFunc(e.MaxWait+min(e.slack, math.MaxInt64-e.MaxWait), func() { q.leave(e, MaxWaitExceeded) })
+	q.begin(e)
+	select {
+	case <-e.ready:
+	case <-e.Ctx.Done():
+		q.leave(e, Canceled)
+	}
+	limit.Stop()
+	if e.Waiter != nil {
+		e.Waiter.WaitEnds()
+	}
+	return e.rejected
+}
+
+// begin calls WaitBegins.
+func (q *Queue[P]) begin(e *Entry[P]) {
+	if e.Waiter == nil {
+		return
 	}
 	begun := false
 	defer func() {
 		if !begun { // WaitBegins panicked, or exited the goroutine
-			_, _ = q.leave(e, Canceled)
+			q.leave(e, Canceled)
+			e.Waiter.WaitEnds()
 		}
 	}()
-	limit := time.NewTimer(e.MaxWait + min(e.slack, math.MaxInt64-e.MaxWait))
-	defer limit.Stop()
-	if e.Waiter != nil {
-		defer e.Waiter.WaitEnds()
-		e.Waiter.WaitBegins(e.estimate, q.Fixed)
-	}
+	e.Waiter.WaitBegins(e.estimate, q.Fixed)
 	begun = true
-	select {
-	case <-e.ready:
-		return e.permit, e.rejected
-	case <-limit.C:
-		return q.leave(e, MaxWaitExceeded)
-	case <-e.Ctx.Done():
-		return q.leave(e, Canceled)
-	}
 }
 
-// leave ends a wait without a permit, or with one that was granted in the same instant.
-func (q *Queue[P]) leave(e *Entry[P], reason Reason) (none P, r *Rejection) {
+// leave ends a wait without a permit. After the end of MaxWait, a permit that was granted in the same instant remains.
+func (q *Queue[P]) leave(e *Entry[P], reason Reason) {
 	q.Mu.Lock()
 	defer q.Mu.Unlock()
 	now := time.Now()
-	r = &Rejection{Reason: reason}
+	rejected := &Rejection{Reason: reason}
 	switch {
 	case !e.done:
-		q.remove(e)
+		q.finish(e, e.Permit, rejected)
 		if reason == MaxWaitExceeded {
-			r.NotBefore, _ = q.Gate.Estimate(now, q.load(), e.Cost)
+			rejected.NotBefore, _ = q.Gate.Estimate(now, q.load(), e.Cost)
 		}
 	case e.rejected != nil || reason == MaxWaitExceeded:
-		return e.permit, e.rejected
+		return
 	default:
-		q.Gate.Return(e.permit, now)
+		q.Gate.Return(e.Permit, now)
+		var none P
+		e.Permit, e.rejected = none, rejected
 	}
 	q.Gate.Dispatch(now)
-	return none, r
 }
 
 // Cancel returns a permit that was not used. The lock is not held.
@@ -248,16 +247,16 @@ func (q *Queue[P]) GrantAll(now time.Time) {
 func (q *Queue[P]) Grant(e *Entry[P], p P) { q.finish(e, p, nil) }
 
 // First returns the call that began first. The lock is held.
-func (q *Queue[P]) First() *Entry[P] { return entryAt[P](q.calls.Front()) }
+func (q *Queue[P]) First() *Entry[P] { return q.calls[0] }
 
 // Last returns the call that began last. The lock is held.
-func (q *Queue[P]) Last() *Entry[P] { return entryAt[P](q.calls.Back()) }
+func (q *Queue[P]) Last() *Entry[P] { return q.calls[len(q.calls)-1] }
 
 // Probe returns the last of the calls that were sent least often and do not rest: it has the most time left. If all of
 // them rest, e is nil, and at is when the first may be a probe. The lock is held.
 func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
-	for place := q.calls.Back(); place != nil; place = place.Prev() {
-		switch next := entryAt[P](place); {
+	for _, next := range slices.Backward(q.calls) {
+		switch {
 		case next.RestsTo.After(now):
 			if at.IsZero() || next.RestsTo.Before(at) {
 				at = next.RestsTo
@@ -273,25 +272,31 @@ func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
 
 func (q *Queue[P]) finish(e *Entry[P], p P, r *Rejection) {
 	q.remove(e)
-	e.permit, e.rejected, e.done = p, r, true
+	e.Permit, e.rejected, e.done = p, r, true
 	close(e.ready)
 }
 
 func (q *Queue[P]) remove(e *Entry[P]) {
-	q.calls.Remove(e.place)
 	q.cost -= e.Cost
+	switch i := slices.Index(q.calls, e); {
+	case len(q.calls) == 1:
+		q.calls = nil // a long queue needs much memory
+	case i == 0: // the usual one, without a move of all others
+		q.calls[0] = nil
+		q.calls = q.calls[1:]
+	default:
+		q.calls = slices.Delete(q.calls, i, i+1)
+	}
 }
 
 // Sweep rejects the calls that would now get their permit too late. The lock is held.
 func (q *Queue[P]) Sweep(now time.Time) {
 	var ahead Load
-	var next *list.Element
-	for place := q.calls.Front(); place != nil; place = next {
-		next = place.Next()
-		e := entryAt[P](place)
+	for ahead.Calls < q.Len() {
+		e := q.calls[ahead.Calls]
 		at, blocked := q.Gate.Estimate(now, ahead, e.Cost)
 		if r := e.check(e.joined, at, q.RTT, blocked); r != nil {
-			q.finish(e, e.permit, r)
+			q.finish(e, e.Permit, r)
 		} else {
 			ahead.Calls++
 			ahead.Cost += e.Cost
@@ -325,7 +330,7 @@ func (q *Queue[P]) wake() {
 func (q *Queue[P]) Alarm() time.Time { return q.alarm }
 
 // check rejects a call that has waited since a time, if a permit at the given time is too late for a round trip.
-func (l Limits) check(since, at time.Time, trip time.Duration, blocked bool) *Rejection {
+func (l *Limits) check(since, at time.Time, trip time.Duration, blocked bool) *Rejection {
 	wait := at.Sub(since)
 	if wait <= 0 {
 		return nil

@@ -253,8 +253,8 @@ func TestQueue_cost(t *testing.T) {
 		defer g.mu.Unlock()
 		var entries []*Entry[int]
 		for i, cost := range []int64{100, 20, 3} {
-			e, rejected := g.Join(time.Now(), Limits{Ctx: t.Context(), MaxWait: time.Minute, Cost: cost, Since: time.Now().Add(time.Duration(i))})
-			require.Nil(t, rejected)
+			e := &Entry[int]{Limits: Limits{Ctx: t.Context(), MaxWait: time.Minute, Cost: cost, Since: time.Now().Add(time.Duration(i))}}
+			require.Nil(t, g.Join(time.Now(), e))
 			entries = append(entries, e)
 		}
 		require.Equal(t, []Load{{}, {0, 100}, {1, 100}, {0, 20}, {2, 120}, {0, 3}}, g.asked)
@@ -262,7 +262,7 @@ func TestQueue_cost(t *testing.T) {
 		g.Grant(g.First(), 1)
 		require.EqualValues(t, 20, g.First().Cost)
 		g.mu.Unlock()
-		_, _ = g.leave(entries[1], Canceled)
+		g.leave(entries[1], Canceled)
 		g.mu.Lock()
 		require.Equal(t, Load{1, 3}, g.load())
 		g.asked = nil
@@ -297,8 +297,8 @@ func TestQueue_probe(t *testing.T) {
 			defer g.mu.Unlock()
 			entries := make([]*Entry[int], 0, len(tt.calls))
 			for _, c := range tt.calls {
-				e, rejected := g.Join(now, Limits{Ctx: t.Context(), MaxWait: time.Minute, Sent: c.sent, RestsTo: now.Add(c.rests)})
-				require.Nil(t, rejected)
+				e := &Entry[int]{Limits: Limits{Ctx: t.Context(), MaxWait: time.Minute, Sent: c.sent, RestsTo: now.Add(c.rests)}}
+				require.Nil(t, g.Join(now, e))
 				entries = append(entries, e)
 			}
 			e, at := g.Probe(now)
@@ -312,9 +312,8 @@ func TestQueue_probe(t *testing.T) {
 				require.Same(t, entries[tt.want], e)
 				g.Grant(e, 7)
 				require.EqualValues(t, len(entries)-1, g.Len())
-				p, rejected := g.Wait(e) // it takes no lock: the permit is there
-				require.Nil(t, rejected)
-				require.Equal(t, 7, p)
+				require.Nil(t, g.Wait(e)) // it takes no lock: the permit is there
+				require.Equal(t, 7, e.Permit)
 				again, _ := g.Probe(now)
 				require.NotSame(t, e, again)
 			}
