@@ -127,7 +127,7 @@ func (c *call) passBreaker(a *attempt, now time.Time) (time.Time, *Error) {
 	mustNotWait := a.concurrent || a.visit.AtOnce // another endpoint may admit it
 	if rejection != nil && !mustNotWait {
 		if longest := c.mayHold(a.visit.Record, now); longest > 0 {
-			e := &circuit.Entry{Limits: waitqueue.Limits{
+			e := &waitqueue.Entry[circuit.Permit]{Limits: waitqueue.Limits{
 				Ctx: c.ctx, MaxWait: min(longest, c.route.MaxHold()), Waiter: heldAttempt{(*queuedAttempt)(a)}, Since: c.start, Sent: a.report.Number - 1,
 			}}
 			if c.retries != nil {
@@ -150,7 +150,14 @@ func (c *call) breakerOpen(r *circuit.Rejection, now time.Time) *Error {
 	if ended := c.ctx.Err(); ended != nil {
 		return c.canceled(ended)
 	}
-	return &Error{Reason: ErrBreakerOpen, NotBefore: later(r.NotBefore, now), hold: heldFor(now.Sub(c.timeline.accounted), r.Outage, now)}
+	var said []string
+	if !r.Outage.IsZero() {
+		said = append(said, "the server has failed for "+transcript.Duration(now.Sub(r.Outage)))
+	}
+	if waited := now.Sub(c.timeline.accounted); waited >= shortWait {
+		said = append(said, "waited "+transcript.Duration(waited))
+	}
+	return &Error{Reason: ErrBreakerOpen, NotBefore: later(r.NotBefore, now), hold: strings.Join(said, ", ")}
 }
 
 // mayHold returns how long the call may wait for a circuit; not positive: it is rejected at once. Only the layer that owns
@@ -173,17 +180,6 @@ func (c *call) mayHold(r *record, now time.Time) time.Duration {
 		remaining = c.room(now)
 	}
 	return min(c.start.Add(longest).Sub(now), remaining)
-}
-
-func heldFor(waited time.Duration, outage, now time.Time) string {
-	var said []string
-	if !outage.IsZero() {
-		said = append(said, "the server has failed for "+transcript.Duration(now.Sub(outage)))
-	}
-	if waited >= shortWait {
-		said = append(said, "waited "+transcript.Duration(waited))
-	}
-	return strings.Join(said, ", ")
 }
 
 type heldAttempt struct{ *queuedAttempt }

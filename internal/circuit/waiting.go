@@ -35,11 +35,8 @@ type outage struct {
 	slow  bool          // the server has too much work
 }
 
-// Entry is a call that waits. Its Limits must be set.
-type Entry = waitqueue.Entry[Permit]
-
 // Wait waits for the Permit of a call that Admit has rejected.
-func (c *Circuit) Wait(now time.Time, e *Entry) *Rejection {
+func (c *Circuit) Wait(now time.Time, e *waitqueue.Entry[Permit]) *Rejection {
 	switch joined, rejected := c.join(now, e); {
 	case !joined && rejected != nil && rejected.pause > 0:
 		_ = sleep.Context(e.Ctx, min(rejected.pause, e.MaxWait))
@@ -54,7 +51,7 @@ func (c *Circuit) Wait(now time.Time, e *Entry) *Rejection {
 }
 
 // join queues a call. One that must not wait has its result at once.
-func (c *Circuit) join(now time.Time, e *Entry) (joined bool, rejected *Rejection) {
+func (c *Circuit) join(now time.Time, e *waitqueue.Entry[Permit]) (joined bool, rejected *Rejection) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e.MaxWait <= 0 || c.tooLate() || c.waitingCalls() >= maxWaiting {

@@ -47,6 +47,8 @@ func away(t *testing.T, rules Rules, every, took time.Duration) *outageOf {
 	return nil
 }
 
+type Entry = waitqueue.Entry[Permit]
+
 func (c *Circuit) wait(now time.Time, l waitqueue.Limits) (Permit, *Rejection) {
 	e := &Entry{Limits: l}
 	rejected := c.Wait(now, e)

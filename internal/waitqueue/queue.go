@@ -47,8 +47,6 @@ type Limits struct {
 	Sent     int           // how often it was sent
 	RestsTo  time.Time     // it is no probe before
 	Cost     int64         // what it takes from a quota that does not count calls; 0: unknown
-
-	slack time.Duration
 }
 
 // Waiter is called when a wait begins and ends. No lock is held.
@@ -92,10 +90,8 @@ type Queue[P any] struct {
 type Entry[P any] struct {
 	Limits
 
-	Permit P // after Wait
-
-	joined   time.Time
-	estimate time.Time
+	Permit   P             // after Wait
+	estimate time.Duration // of its wait
 	ready    chan struct{}
 	done     bool // ready is closed; under the lock
 	rejected *Rejection
@@ -148,10 +144,7 @@ func (q *Queue[P]) Join(now time.Time, e *Entry[P]) *Rejection {
 	if e.MaxWait <= 0 {
 		return &Rejection{MaxWaitExceeded, at}
 	}
-	e.joined, e.estimate, e.ready = now, now.Add(wait), make(chan struct{})
-	if wait > 0 {
-		e.slack = EstimateSlack
-	}
+	e.estimate, e.ready = wait, make(chan struct{})
 	if e.Since.IsZero() {
 		e.Since = now
 	}
@@ -172,34 +165,26 @@ func (q *Queue[P]) Wait(e *Entry[P]) *Rejection {
 		return e.rejected // at once: that is no wait
 	default:
 	}
-	limit := time.AfterFunc(e.MaxWait+min(e.slack, math.MaxInt64-e.MaxWait), func() { q.leave(e, MaxWaitExceeded) })
-	q.begin(e)
+	limit := time.AfterFunc(e.MaxWait+min(e.slack(), math.MaxInt64-e.MaxWait), func() { q.leave(e, MaxWaitExceeded) })
+	begun := e.Waiter == nil
+	defer func() {
+		if limit.Stop(); !begun { // WaitBegins panicked, or exited the goroutine
+			q.leave(e, Canceled)
+		}
+		if e.Waiter != nil {
+			e.Waiter.WaitEnds()
+		}
+	}()
+	if e.Waiter != nil {
+		e.Waiter.WaitBegins(time.Now().Add(e.estimate), q.Fixed)
+		begun = true
+	}
 	select {
 	case <-e.ready:
 	case <-e.Ctx.Done():
 		q.leave(e, Canceled)
 	}
-	limit.Stop()
-	if e.Waiter != nil {
-		e.Waiter.WaitEnds()
-	}
 	return e.rejected
-}
-
-// begin calls WaitBegins.
-func (q *Queue[P]) begin(e *Entry[P]) {
-	if e.Waiter == nil {
-		return
-	}
-	begun := false
-	defer func() {
-		if !begun { // WaitBegins panicked, or exited the goroutine
-			q.leave(e, Canceled)
-			e.Waiter.WaitEnds()
-		}
-	}()
-	e.Waiter.WaitBegins(e.estimate, q.Fixed)
-	begun = true
 }
 
 // leave ends a wait without a permit. After the end of MaxWait, a permit that was granted in the same instant remains.
@@ -210,16 +195,16 @@ func (q *Queue[P]) leave(e *Entry[P], reason Reason) {
 	rejected := &Rejection{Reason: reason}
 	switch {
 	case !e.done:
-		q.finish(e, e.Permit, rejected)
+		q.remove(e)
 		if reason == MaxWaitExceeded {
 			rejected.NotBefore, _ = q.Gate.Estimate(now, q.load(), e.Cost)
 		}
+		e.end(e.Permit, rejected)
 	case e.rejected != nil || reason == MaxWaitExceeded:
 		return
 	default:
 		q.Gate.Return(e.Permit, now)
-		var none P
-		e.Permit, e.rejected = none, rejected
+		e.Permit, e.rejected = *new(P), rejected
 	}
 	q.Gate.Dispatch(now)
 }
@@ -272,6 +257,10 @@ func (q *Queue[P]) Probe(now time.Time) (e *Entry[P], at time.Time) {
 
 func (q *Queue[P]) finish(e *Entry[P], p P, r *Rejection) {
 	q.remove(e)
+	e.end(p, r)
+}
+
+func (e *Entry[P]) end(p P, r *Rejection) {
 	e.Permit, e.rejected, e.done = p, r, true
 	close(e.ready)
 }
@@ -295,7 +284,7 @@ func (q *Queue[P]) Sweep(now time.Time) {
 	for ahead.Calls < q.Len() {
 		e := q.calls[ahead.Calls]
 		at, blocked := q.Gate.Estimate(now, ahead, e.Cost)
-		if r := e.check(e.joined, at, q.RTT, blocked); r != nil {
+		if r := e.check(e.Since, at, q.RTT, blocked); r != nil {
 			q.finish(e, e.Permit, r)
 		} else {
 			ahead.Calls++
@@ -329,16 +318,23 @@ func (q *Queue[P]) wake() {
 // Alarm returns when the timer fires; zero means never. The lock is held. Only tests call it.
 func (q *Queue[P]) Alarm() time.Time { return q.alarm }
 
+func (e *Entry[P]) slack() time.Duration {
+	if e.estimate > 0 {
+		return EstimateSlack
+	}
+	return 0
+}
+
 // check rejects a call that has waited since a time, if a permit at the given time is too late for a round trip.
-func (l *Limits) check(since, at time.Time, trip time.Duration, blocked bool) *Rejection {
+func (e *Entry[P]) check(since, at time.Time, trip time.Duration, blocked bool) *Rejection {
 	wait := at.Sub(since)
 	if wait <= 0 {
 		return nil
 	}
-	if !l.Deadline.IsZero() && !at.Add(trip).Before(l.Deadline) {
+	if !e.Deadline.IsZero() && !at.Add(trip).Before(e.Deadline) {
 		return &Rejection{DeadlineExceeded, at}
 	}
-	if wait -= l.slack; wait > l.MaxWait || blocked && l.MaxBlock > 0 && wait > l.MaxBlock {
+	if wait -= e.slack(); wait > e.MaxWait || blocked && e.MaxBlock > 0 && wait > e.MaxBlock {
 		return &Rejection{MaxWaitExceeded, at}
 	}
 	return nil
