@@ -33,7 +33,6 @@ func commands() []command {
 		{"fuzz", "run each fuzz target for FUZZTIME, a minute", fuzz},
 		{"readme", "run | test: print that command of README.md", readmeCommand},
 		{"publish", "install each module from an invented release, and run README's program", publish},
-		{"structure", "print what a call passes, the largest structs, comments and lines of code", structure},
 		{"report", "FILE: store the events of go test -json in FILE, and print them as go test does", report},
 		{"skips", "print the pattern of the tests that the race step leaves out", printSkips},
 		{"count", "FILE…: combine several runs of the same tests", count},
