@@ -53,9 +53,6 @@ func (s *Spec) run(t *testing.T, progress func(float64)) *Report {
 	for i, result := range fleet.RunAll(t, runs, func(fleet.Result) {}) {
 		r.Runs = append(r.Runs, newRun(labels[i], &result, watches[i]))
 	}
-	if s.grid != nil {
-		r.propose(s.variants())
-	}
 	return r
 }
 

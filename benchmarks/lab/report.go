@@ -23,8 +23,6 @@ type Report struct {
 	Seconds int        // in which calls arrive
 	Band    [2]float64 // the failure, in seconds
 	Runs    []Run      // the bare client first
-
-	Proposal *Proposal // nil: no values were tried
 }
 
 // Run is the result of one library. Times are in seconds. P50s and P99s are of the successful calls
@@ -180,7 +178,7 @@ func (r *Report) Sentences() (all []string) {
 			}
 			text += fmt.Sprintf(" Failed calls: %s. They ended by: %s.", grouped(failed), strings.Join(causes, ", "))
 		}
-		if names := run.knobs(); len(names) > 0 && run.Name == peers.Ours {
+		if names := run.decisive(); len(names) > 0 && run.Name == peers.Ours {
 			text += " These fields decide about them: " + strings.Join(names, ", ") + "."
 		}
 		all = append(all, text)
@@ -188,12 +186,31 @@ func (r *Report) Sentences() (all []string) {
 	return all
 }
 
-// Grid returns the fields that the verdict names, as a list; "" means none, or that their values were tried.
-func (r *Report) Grid() string {
-	if i := slices.IndexFunc(r.Runs, func(run Run) bool { return run.Name == peers.Ours }); i > 0 && r.Proposal == nil {
-		return strings.Join(r.Runs[i].knobs(), " ")
+// decisive returns the fields that decide about the failed calls, at most three, those of the most frequent cause first.
+func (r *Run) decisive() (names []string) {
+	timeouts := []error{resilienthttp.ErrDeadline, resilienthttp.ErrAttemptTimeout}
+	for _, cause := range r.Ended {
+		for _, field := range []struct {
+			name   string
+			causes []error // that end calls
+		}{
+			{"Policy.MaxAttempts", []error{resilienthttp.ErrMaxAttempts}},
+			{"Policy.MaxRetryAfter", []error{resilienthttp.ErrRetryAfter}},
+			{"Budget.Ratio", []error{resilienthttp.ErrBudgetExhausted}},
+			{"Budget.Burst", []error{resilienthttp.ErrBudgetExhausted}},
+			{"Breaker.MaxWait", []error{resilienthttp.ErrBreakerOpen}},
+			{"Breaker.MaxCooldown", []error{resilienthttp.ErrBreakerOpen}},
+			{"RateLimit.MaxWait", []error{resilienthttp.ErrRateLimited}},
+			{"Policy.AttemptTimeout", append(timeouts, resilienthttp.ErrMaxAttempts)},
+			{"Hedge.Delay", timeouts},
+		} {
+			decides := slices.ContainsFunc(field.causes, func(err error) bool { return err.Error() == cause.Text })
+			if decides && len(names) < 3 && !slices.Contains(names, field.name) {
+				names = append(names, field.name)
+			}
+		}
 	}
-	return ""
+	return names
 }
 
 // percent has one digit, and more if a failure would not be visible.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
-	"github.com/resilienthttp/resilienthttp/config"
 )
 
 // What ended the failed calls adds up to all failed calls, and the report has a value for each
@@ -85,95 +84,4 @@ func TestSentences_compareWithBare(t *testing.T) {
 		"equal is as good as bare: 75.0 % of 2,000 calls succeed (bare: 75.0 %), with 1.00 attempts per call and " +
 			"a p99 of 30 ms (bare: 30 ms). Failed calls: 500. They ended by: timeout (300), eof (200).",
 	}, got)
-	require.Equal(t, "Budget.Ratio Budget.Burst Breaker.MaxWait", report.Grid(), "the fields that the verdict names")
-	report.Proposal = &Proposal{}
-	require.Empty(t, report.Grid(), "they were tried")
-}
-
-// Each value of the grid is a configuration, and runs.
-func TestKnobs_areFields(t *testing.T) {
-	t.Parallel()
-	for _, k := range knobs() {
-		require.NotEmpty(t, k.causes, k.Name)
-		for i, v := range parsed(t, "grid="+k.Name).variants() {
-			require.NoError(t, config.Read(strings.NewReader(v.config), &resilienthttp.Transport{}), v.config)
-			require.Equal(t, i > 1, v.config != "{}", v.config)
-		}
-	}
-}
-
-// The best point of the grid stands beside the present configuration, if the difference is more than chance.
-func TestRun_proposes(t *testing.T) {
-	t.Parallel()
-	const errs = "clients=100&rate=100&failure=status&status=500&share=0.2&start=0s&length=20s&total=20s"
-	for _, row := range []struct {
-		name, query string
-		tried       int
-		want        string // of the best label; "": the present one
-	}{
-		{"a single attempt while a fifth fails: more attempts", errs + "&grid=Policy.MaxAttempts&config=" + url.QueryEscape(`{"policy": {"maxAttempts": 1}, "Budget": {"Ratio": -1}}`), 3, "Policy.MaxAttempts"},
-		{"two fields", errs + "&grid=Policy.MaxAttempts&grid=Breaker.MaxWait&config=" + url.QueryEscape(`{"Policy": {"MaxAttempts": 1}}`), 9, "Policy.MaxAttempts"},
-		{"a healthy server: the present one", "clients=100&rate=100&start=0s&length=1s&total=20s&grid=Policy.MaxAttempts", 3, ""},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			report := parsed(t, row.query).run(t, func(float64) {})
-			require.Equal(t, row.tried, report.Proposal.Tried)
-			require.Equal(t, []string{"bare", "resilienthttp"}, []string{report.Runs[0].Name, report.Runs[1].Name})
-			if row.want == "" {
-				require.Len(t, report.Runs, 2)
-				require.Empty(t, report.Proposal.Config)
-				return
-			}
-			require.Len(t, report.Runs, 3)
-			require.Contains(t, report.Runs[2].Name, row.want)
-			require.Greater(t, report.Runs[2].Success(), report.Runs[1].Success()+0.1)
-			var tr resilienthttp.Transport
-			require.NoError(t, config.Read(strings.NewReader(report.Proposal.Config), &tr))
-			require.Greater(t, tr.Policy.MaxAttempts, 1)
-			if strings.Contains(row.query, "Ratio") {
-				require.Equal(t, -1.0, tr.Budget.Ratio, "the rest stays") //nolint:testifylint // exact
-			}
-		})
-	}
-}
-
-func TestIsBetter(t *testing.T) {
-	t.Parallel()
-	than := Run{Calls: 1000, Succeeded: 900, Attempts: 1000, P99: 1}
-	for name, row := range map[string]struct {
-		run    Run
-		chance float64
-		want   bool
-	}{
-		"more succeed":                         {Run{Calls: 1000, Succeeded: 910, Attempts: 2000, P99: 9}, 0, true},
-		"more succeed, by chance":              {Run{Calls: 1000, Succeeded: 910, Attempts: 1000, P99: 1}, 0.01, false},
-		"as many succeed, with fewer attempts": {Run{Calls: 1000, Succeeded: 898, Attempts: 800, P99: 1}, 0, true},
-		"as many succeed, with more attempts":  {Run{Calls: 1000, Succeeded: 902, Attempts: 1200, P99: 0.1}, 0, false},
-		"as many succeed, sooner":              {Run{Calls: 1000, Succeeded: 900, Attempts: 1000, P99: 0.5}, 0, true},
-		"fewer succeed, sooner":                {Run{Calls: 1000, Succeeded: 800, Attempts: 500, P99: 0.1}, 0, false},
-	} {
-		require.Equal(t, row.want, row.run.isBetter(&than, row.chance), name)
-	}
-}
-
-// A difference that two runs of one configuration have too is no reason to change it.
-func TestReport_propose(t *testing.T) {
-	t.Parallel()
-	variants := []variant{{config: "present"}, {config: "present"}, {config: "a"}, {config: "b"}}
-	for name, row := range map[string]struct {
-		succeeded []int // of 1,000: bare, the present one, the present one again, a and b
-		want      string
-	}{
-		"as much as by chance: the present one": {[]int{500, 900, 930, 940, 950}, ""},
-		"more than by chance: the best":         {[]int{500, 900, 910, 940, 990}, "b"},
-		"the first is the best":                 {[]int{500, 900, 900, 990, 940}, "a"},
-	} {
-		report := Report{}
-		for _, n := range row.succeeded {
-			report.Runs = append(report.Runs, Run{Calls: 1000, Succeeded: n, Attempts: 1000, P99: 1})
-		}
-		report.propose(variants)
-		require.Equal(t, &Proposal{3, row.want}, report.Proposal, name)
-	}
 }

@@ -48,7 +48,7 @@ async function* lines(response) {
 	}
 }
 
-async function run(grid = []) {
+async function run() {
 	if (controller) controller.abort();
 	const own = controller = new AbortController();
 	const busy = is => {
@@ -56,7 +56,6 @@ async function run(grid = []) {
 	};
 	showErrors({});
 	const body = new URLSearchParams(new FormData(form));
-	for (const name of grid) body.append("grid", name);
 	element("failed").textContent = element("result").innerHTML = "";
 	element("progress").value = 0;
 	busy(true);
@@ -80,9 +79,6 @@ form.addEventListener("submit", event => {
 element("again").addEventListener("click", () => {
 	form.elements.seed.value = Math.floor(Math.random() * 1e6);
 	run();
-});
-element("result").addEventListener("click", event => {
-	if (event.target.id === "propose") run(event.target.dataset.grid.split(" "));
 });
 element("stop").addEventListener("click", () => controller.abort());
 showErrors(Object.fromEntries([...document.querySelectorAll("p.error[id^='error-']:not(:empty)")].map(e => [e.id.slice(6), e.textContent])));

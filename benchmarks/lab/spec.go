@@ -43,7 +43,6 @@ type Spec struct {
 
 	peers  []string // without bare
 	config string   // JSON; "": the zero Transport
-	grid   []knob   // the fields of which other values are tried; nil: none
 
 	values url.Values // those that differ from the initial ones
 }
@@ -65,7 +64,7 @@ func (e FormError) Error() string {
 // values.
 func Parse(values url.Values) (*Spec, error) {
 	s, errs := &Spec{values: url.Values{}}, FormError{}
-	known := map[string]bool{peersField: true, gridField: true}
+	known := map[string]bool{peersField: true}
 	for _, g := range fieldGroups() {
 		for _, f := range g.Fields {
 			known[f.Name] = true
@@ -88,9 +87,6 @@ func Parse(values url.Values) (*Spec, error) {
 	}
 	if err := s.setPeers(values); err != nil {
 		errs[peersField] = err.Error()
-	}
-	if err := s.setGrid(values[gridField]); err != nil {
-		errs[""] = err.Error()
 	}
 	if len(errs) == 0 {
 		s.check(errs)
@@ -227,13 +223,6 @@ func (s *Spec) runs() (runs []fleet.Config, labels []string) {
 	}
 	sc := s.Scenario()
 	add(bare, bare, sc)
-	if s.grid != nil {
-		for _, v := range s.variants() {
-			sc.Configure = fleet.Configured(v.config)
-			add(peers.Ours, v.label, sc)
-		}
-		return runs, labels
-	}
 	for _, name := range s.peers {
 		add(name, name, sc)
 		if s.config != "" && name == peers.Ours {
