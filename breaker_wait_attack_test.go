@@ -20,6 +20,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // 1. A held call keeps the connection of its last response. With MaxConnsPerHost the held calls have all connections, and
@@ -127,38 +128,36 @@ func TestAttack_probesHaveNoTime(t *testing.T) {
 		{"503, warm, 2 s", status(503), 30 * time.Millisecond, 6 * time.Second, 2 * time.Second, true},
 		{"hanging, warm", hanging, 30 * time.Millisecond, 6 * time.Second, time.Second, true},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begun := time.Now()
-				from := time.Duration(0)
-				if row.warm {
-					from = 10 * time.Second
+		bubble.Run(t, row.name, func(t *testing.T) {
+			begun := time.Now()
+			from := time.Duration(0)
+			if row.warm {
+				from = 10 * time.Second
+			}
+			back := from + row.away
+			var mu sync.Mutex
+			sent := map[int]int{}
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				at := time.Since(begun)
+				mu.Lock()
+				sent[int(at/time.Second)]++
+				mu.Unlock()
+				switch {
+				case at < from:
+					return after(20*time.Millisecond, status(200))(r)
+				case at < back:
+					return row.fault(r)
 				}
-				back := from + row.away
-				var mu sync.Mutex
-				sent := map[int]int{}
-				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					at := time.Since(begun)
-					mu.Lock()
-					sent[int(at/time.Second)]++
-					mu.Unlock()
-					switch {
-					case at < from:
-						return after(20*time.Millisecond, status(200))(r)
-					case at < back:
-						return row.fault(r)
-					}
-					return after(row.takes, status(200))(r)
-				})}
-				ok, of := steadyCalls(t, tr, row.deadline, back+25*time.Second)
-				var text strings.Builder
-				for i := int(from / time.Second); i < int((back+25*time.Second)/time.Second); i++ {
-					fmt.Fprintf(&text, "%d: %d/%d sent %d; ", i, ok[i], of[i], sent[i])
-				}
-				t.Log(text.String())
-				first := int(back/time.Second) + 2
-				require.Greater(t, ok[first], of[first]*9/10, "calls that begin two seconds after the server is back")
-			})
+				return after(row.takes, status(200))(r)
+			})}
+			ok, of := steadyCalls(t, tr, row.deadline, back+25*time.Second)
+			var text strings.Builder
+			for i := int(from / time.Second); i < int((back+25*time.Second)/time.Second); i++ {
+				fmt.Fprintf(&text, "%d: %d/%d sent %d; ", i, ok[i], of[i], sent[i])
+			}
+			t.Log(text.String())
+			first := int(back/time.Second) + 2
+			require.Greater(t, ok[first], of[first]*9/10, "calls that begin two seconds after the server is back")
 		})
 	}
 }
@@ -168,29 +167,27 @@ func TestAttack_probesHaveNoTime(t *testing.T) {
 func TestAttack_slowStartHasNoTime(t *testing.T) {
 	for _, away := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second} {
 		for _, takes := range []time.Duration{20 * time.Millisecond, 30 * time.Millisecond, 50 * time.Millisecond} {
-			t.Run(fmt.Sprint(away, ", ", takes), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					begun := time.Now()
-					const from = 10 * time.Second
-					back := from + away
-					tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-						switch at := time.Since(begun); {
-						case at < from:
-							return after(20*time.Millisecond, status(200))(r)
-						case at < back:
-							return hanging(r)
-						}
-						return after(takes, status(200))(r)
-					})}
-					ok, of := steadyCalls(t, tr, time.Second, back+40*time.Second)
-					var text strings.Builder
-					for i := int(back / time.Second); i < int(back/time.Second)+40; i++ {
-						fmt.Fprintf(&text, "%d ", ok[i])
+			bubble.Run(t, fmt.Sprint(away, ", ", takes), func(t *testing.T) {
+				begun := time.Now()
+				const from = 10 * time.Second
+				back := from + away
+				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					switch at := time.Since(begun); {
+					case at < from:
+						return after(20*time.Millisecond, status(200))(r)
+					case at < back:
+						return hanging(r)
 					}
-					t.Log("successes of 200 in each second since the server is back:", text.String())
-					first := int(back/time.Second) + 5
-					require.Greater(t, ok[first], of[first]*9/10, "calls that begin five seconds after the server is back")
-				})
+					return after(takes, status(200))(r)
+				})}
+				ok, of := steadyCalls(t, tr, time.Second, back+40*time.Second)
+				var text strings.Builder
+				for i := int(back / time.Second); i < int(back/time.Second)+40; i++ {
+					fmt.Fprintf(&text, "%d ", ok[i])
+				}
+				t.Log("successes of 200 in each second since the server is back:", text.String())
+				first := int(back/time.Second) + 5
+				require.Greater(t, ok[first], of[first]*9/10, "calls that begin five seconds after the server is back")
 			})
 		}
 	}
@@ -404,115 +401,113 @@ func TestAttack_innerSecondCall(t *testing.T) {
 // 12. Chaos: at most one POST without a key that may have done the work; all bodies are closed; nothing is left.
 func TestAttack_chaos(t *testing.T) {
 	for seed := range uint64(40) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				rnd := rand.New(rand.NewPCG(seed, 1))
-				begun := time.Now()
-				var mu sync.Mutex
-				work := map[string]int{}
-				float := func() float64 { mu.Lock(); defer mu.Unlock(); return rnd.Float64() }
-				ends := 10*time.Second + time.Duration(float()*float64(10*time.Second))
-				base := script(func(r *http.Request) (*http.Response, error) {
-					at := time.Since(begun)
-					id := r.Header.Get("X-Id")
-					does := func() { mu.Lock(); work[id]++; mu.Unlock() }
-					time.Sleep(time.Duration(float() * float64(20*time.Millisecond)))
-					if err := r.Context().Err(); err != nil {
-						return nil, err
-					}
-					if at < 5*time.Second || at > ends {
-						does()
-						return status(200)(r)
-					}
-					switch x := float(); {
-					case x < .2:
-						return refused(r)
-					case x < .4:
-						does()
-						return nil, errReset
-					case x < .5:
-						does()
-						return status(500)(r)
-					case x < .6:
-						return status(503, "Retry-After", "1")(r)
-					case x < .7:
-						does()
-						return hanging(r)
-					case x < .75:
-						return status(429)(r)
-					case x < .8:
-						does()
-						return withBody(502, &slowBody{closed: make(chan struct{})})(r)
-					default:
-						return status(503)(r)
-					}
-				})
-				limit := &resilienthttp.RateLimit{}
-				if seed%3 == 0 {
-					limit = &resilienthttp.RateLimit{Limit: 30, MaxWait: 2 * time.Second, MaxInFlight: 20}
+		bubble.Run(t, fmt.Sprint(seed), func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			begun := time.Now()
+			var mu sync.Mutex
+			work := map[string]int{}
+			float := func() float64 { mu.Lock(); defer mu.Unlock(); return rnd.Float64() }
+			ends := 10*time.Second + time.Duration(float()*float64(10*time.Second))
+			base := script(func(r *http.Request) (*http.Response, error) {
+				at := time.Since(begun)
+				id := r.Header.Get("X-Id")
+				does := func() { mu.Lock(); work[id]++; mu.Unlock() }
+				time.Sleep(time.Duration(float() * float64(20*time.Millisecond)))
+				if err := r.Context().Err(); err != nil {
+					return nil, err
 				}
-				tr := withoutKeys(&resilienthttp.Transport{Base: base, RateLimit: limit, Policy: resilienthttp.Policy{AttemptTimeout: time.Second}})
-				if seed%4 == 1 {
-					tr.Hedge = &resilienthttp.Hedge{Delay: 15 * time.Millisecond, MaxRatio: -1}
+				if at < 5*time.Second || at > ends {
+					does()
+					return status(200)(r)
 				}
-				if seed%5 == 2 {
-					tr.Trace = &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) {
-						if float() < .05 {
-							panic("hook")
-						}
-					}}
-				}
-				if seed%2 == 0 {
-					tr.Breaker = fragile(300 * time.Millisecond)
-				}
-				var calls sync.WaitGroup
-				for i := range 1500 {
-					calls.Go(func() {
-						defer func() { _ = recover() }()
-						ctx, cancel := context.WithTimeout(t.Context(), time.Duration((.2+5*float())*float64(time.Second)))
-						defer cancel()
-						if float() < .3 {
-							time.AfterFunc(time.Duration(float()*float64(3*time.Second)), cancel)
-						}
-						method := http.MethodPost
-						if float() < .3 {
-							method = http.MethodGet
-						}
-						req := newRequest(t, method, "http://api.test/", "x").WithContext(ctx)
-						id := fmt.Sprint(method, i)
-						req.Header.Set("X-Id", id)
-						resp, err := tr.RoundTrip(req)
-						doubt := resilienthttp.InDoubt(resp, err)
-						mu.Lock()
-						n := work[id]
-						mu.Unlock()
-						if method == http.MethodPost {
-							assert.LessOrEqual(t, n, 1, id)
-							if n > 0 && (err != nil || resp.StatusCode != http.StatusOK) {
-								assert.True(t, doubt, "%s: %s", id, resilienthttp.Explain(resp, err))
-							}
-						}
-						var failed *resilienthttp.Error
-						if errors.As(err, &failed) && n > 0 {
-							assert.False(t, failed.NotSent())
-						}
-						if err == nil {
-							if resp.StatusCode == http.StatusServiceUnavailable {
-								text, err := io.ReadAll(resp.Body)
-								assert.True(t, err != nil && ctx.Err() != nil || bytes.Equal(text, []byte("status 503")), "%q %v", text, err)
-							}
-							_ = resp.Body.Close()
-						}
-					})
-					time.Sleep(time.Duration(float() * float64(40*time.Millisecond)))
-				}
-				calls.Wait()
-				time.Sleep(time.Second)
-				base.requireBalance(t)
-				for _, s := range tr.State().Scopes {
-					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+				switch x := float(); {
+				case x < .2:
+					return refused(r)
+				case x < .4:
+					does()
+					return nil, errReset
+				case x < .5:
+					does()
+					return status(500)(r)
+				case x < .6:
+					return status(503, "Retry-After", "1")(r)
+				case x < .7:
+					does()
+					return hanging(r)
+				case x < .75:
+					return status(429)(r)
+				case x < .8:
+					does()
+					return withBody(502, &slowBody{closed: make(chan struct{})})(r)
+				default:
+					return status(503)(r)
 				}
 			})
+			limit := &resilienthttp.RateLimit{}
+			if seed%3 == 0 {
+				limit = &resilienthttp.RateLimit{Limit: 30, MaxWait: 2 * time.Second, MaxInFlight: 20}
+			}
+			tr := withoutKeys(&resilienthttp.Transport{Base: base, RateLimit: limit, Policy: resilienthttp.Policy{AttemptTimeout: time.Second}})
+			if seed%4 == 1 {
+				tr.Hedge = &resilienthttp.Hedge{Delay: 15 * time.Millisecond, MaxRatio: -1}
+			}
+			if seed%5 == 2 {
+				tr.Trace = &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) {
+					if float() < .05 {
+						panic("hook")
+					}
+				}}
+			}
+			if seed%2 == 0 {
+				tr.Breaker = fragile(300 * time.Millisecond)
+			}
+			var calls sync.WaitGroup
+			for i := range 1500 {
+				calls.Go(func() {
+					defer func() { _ = recover() }()
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration((.2+5*float())*float64(time.Second)))
+					defer cancel()
+					if float() < .3 {
+						time.AfterFunc(time.Duration(float()*float64(3*time.Second)), cancel)
+					}
+					method := http.MethodPost
+					if float() < .3 {
+						method = http.MethodGet
+					}
+					req := newRequest(t, method, "http://api.test/", "x").WithContext(ctx)
+					id := fmt.Sprint(method, i)
+					req.Header.Set("X-Id", id)
+					resp, err := tr.RoundTrip(req)
+					doubt := resilienthttp.InDoubt(resp, err)
+					mu.Lock()
+					n := work[id]
+					mu.Unlock()
+					if method == http.MethodPost {
+						assert.LessOrEqual(t, n, 1, id)
+						if n > 0 && (err != nil || resp.StatusCode != http.StatusOK) {
+							assert.True(t, doubt, "%s: %s", id, resilienthttp.Explain(resp, err))
+						}
+					}
+					var failed *resilienthttp.Error
+					if errors.As(err, &failed) && n > 0 {
+						assert.False(t, failed.NotSent())
+					}
+					if err == nil {
+						if resp.StatusCode == http.StatusServiceUnavailable {
+							text, err := io.ReadAll(resp.Body)
+							assert.True(t, err != nil && ctx.Err() != nil || bytes.Equal(text, []byte("status 503")), "%q %v", text, err)
+						}
+						_ = resp.Body.Close()
+					}
+				})
+				time.Sleep(time.Duration(float() * float64(40*time.Millisecond)))
+			}
+			calls.Wait()
+			time.Sleep(time.Second)
+			base.requireBalance(t)
+			for _, s := range tr.State().Scopes {
+				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+			}
 		})
 	}
 }

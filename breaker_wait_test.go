@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // A server that is away for four seconds fails no call that has time, unless calls are rejected at once.
@@ -40,43 +41,41 @@ func TestBreakerWait_outage(t *testing.T) {
 		{"nested, 503", status(503), 0, true, 0, 0},
 		{"nested, connection refused", refused, 0, true, 0, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begun := time.Now()
-				tr := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{MaxWait: row.maxWait}}
-				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-					time.Sleep(10 * time.Millisecond)
-					if at := time.Since(begun); at >= 10*time.Second && at < 14*time.Second {
-						return row.fault(r)
-					}
-					return status(200)(r)
-				})
-				if row.nested {
-					tr = &resilienthttp.Transport{Base: tr}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			begun := time.Now()
+			tr := &resilienthttp.Transport{Breaker: &resilienthttp.Breaker{MaxWait: row.maxWait}}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				time.Sleep(10 * time.Millisecond)
+				if at := time.Since(begun); at >= 10*time.Second && at < 14*time.Second {
+					return row.fault(r)
 				}
-				var lost atomic.Int64
-				var calls sync.WaitGroup
-				for range 200 {
-					time.Sleep(time.Second / 8)
-					calls.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-						defer cancel()
-						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-						if err != nil || resp.StatusCode != http.StatusOK {
-							lost.Add(1)
-						}
-						if err == nil {
-							_ = resp.Body.Close()
-						}
-					})
-				}
-				calls.Wait()
-				require.GreaterOrEqual(t, lost.Load(), row.least)
-				require.LessOrEqual(t, lost.Load(), row.most)
-				for _, s := range tr.State().Scopes {
-					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
-				}
+				return status(200)(r)
 			})
+			if row.nested {
+				tr = &resilienthttp.Transport{Base: tr}
+			}
+			var lost atomic.Int64
+			var calls sync.WaitGroup
+			for range 200 {
+				time.Sleep(time.Second / 8)
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+					if err != nil || resp.StatusCode != http.StatusOK {
+						lost.Add(1)
+					}
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+				})
+			}
+			calls.Wait()
+			require.GreaterOrEqual(t, lost.Load(), row.least)
+			require.LessOrEqual(t, lost.Load(), row.most)
+			for _, s := range tr.State().Scopes {
+				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+			}
 		})
 	}
 }
@@ -92,38 +91,36 @@ func TestBreakerWait_suddenHang(t *testing.T) {
 		{"usually 20 ms", 20 * time.Millisecond, 170, 0},
 		{"usually 100 ms: it may have a queue", 100 * time.Millisecond, 600, 500},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begun := time.Now()
-				hangs := func() bool { at := time.Since(begun); return at >= 5*time.Second && at < 7*time.Second }
-				tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
-				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-					if hangs() {
-						return hanging(r)
-					}
-					time.Sleep(row.usual)
-					return status(200)(r)
-				})
-				var lost atomic.Int64
-				var calls sync.WaitGroup
-				for time.Since(begun) < 9*time.Second {
-					met := hangs()
-					calls.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-						defer cancel()
-						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-						if err == nil {
-							_ = resp.Body.Close()
-						} else if met {
-							lost.Add(1)
-						}
-					})
-					time.Sleep(time.Second / 300)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			begun := time.Now()
+			hangs := func() bool { at := time.Since(begun); return at >= 5*time.Second && at < 7*time.Second }
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if hangs() {
+					return hanging(r)
 				}
-				calls.Wait()
-				require.GreaterOrEqual(t, int(lost.Load()), row.least)
-				require.LessOrEqual(t, int(lost.Load()), row.most)
+				time.Sleep(row.usual)
+				return status(200)(r)
 			})
+			var lost atomic.Int64
+			var calls sync.WaitGroup
+			for time.Since(begun) < 9*time.Second {
+				met := hangs()
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+					if err == nil {
+						_ = resp.Body.Close()
+					} else if met {
+						lost.Add(1)
+					}
+				})
+				time.Sleep(time.Second / 300)
+			}
+			calls.Wait()
+			require.GreaterOrEqual(t, int(lost.Load()), row.least)
+			require.LessOrEqual(t, int(lost.Load()), row.most)
 		})
 	}
 }
@@ -132,36 +129,34 @@ func TestBreakerWait_suddenHang(t *testing.T) {
 // all that have waited since the first failure would be sent within the length of the second one.
 func TestBreakerWait_flaps(t *testing.T) {
 	for name, flaps := range map[string]int{"back": 0, "back at the second time": 1, "at the fourth": 3} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const begins, away, flap = 5 * time.Second, 9 * time.Second, time.Second / 2
-				begun, back := time.Now(), begins+away+time.Duration(flaps)*2*flap
-				var mu sync.Mutex
-				sent := map[time.Duration]int{} // in each half second
-				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					at := time.Since(begun)
-					mu.Lock()
-					sent[at/flap]++
-					mu.Unlock()
-					if since := at - begins - away; at > begins && at < back && (since < 0 || since/flap%2 == 1) {
-						return status(503, "Retry-After", "1")(r)
-					}
-					return after(40*time.Millisecond, status(200))(r)
-				})}
-				var calls sync.WaitGroup
-				for time.Since(begun) < back+4*time.Second {
-					time.Sleep(5 * time.Millisecond)
-					calls.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-						defer cancel()
-						if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
-							_ = resp.Body.Close()
-						}
-					})
+		bubble.Run(t, name, func(t *testing.T) {
+			const begins, away, flap = 5 * time.Second, 9 * time.Second, time.Second / 2
+			begun, back := time.Now(), begins+away+time.Duration(flaps)*2*flap
+			var mu sync.Mutex
+			sent := map[time.Duration]int{} // in each half second
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				at := time.Since(begun)
+				mu.Lock()
+				sent[at/flap]++
+				mu.Unlock()
+				if since := at - begins - away; at > begins && at < back && (since < 0 || since/flap%2 == 1) {
+					return status(503, "Retry-After", "1")(r)
 				}
-				calls.Wait()
-				require.LessOrEqual(t, slices.Max(slices.Collect(maps.Values(sent))), 300, "usual are 100")
-			})
+				return after(40*time.Millisecond, status(200))(r)
+			})}
+			var calls sync.WaitGroup
+			for time.Since(begun) < back+4*time.Second {
+				time.Sleep(5 * time.Millisecond)
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					defer cancel()
+					if resp, err := tr.RoundTrip(get(t).WithContext(ctx)); err == nil {
+						_ = resp.Body.Close()
+					}
+				})
+			}
+			calls.Wait()
+			require.LessOrEqual(t, slices.Max(slices.Collect(maps.Values(sent))), 300, "usual are 100")
 		})
 	}
 }
@@ -197,34 +192,32 @@ func TestBreakerWait_howLong(t *testing.T) {
 		{"idle since it failed 21 s ago: it may be back", &resilienthttp.Breaker{}, status(503), time.Minute, 21 * s, 30 * s},
 		{"idle since it failed 21 s ago, MaxWait", &resilienthttp.Breaker{MaxWait: 4 * s}, status(503), time.Minute, 21 * s, 4 * s},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := row.breaker
-				b.FailureRatio, b.MinRequests, b.Cooldown, b.MaxCooldown = 0.01, 1, time.Hour, time.Hour
-				base := script(row.fault)
-				tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: s}}
-				tripped(t, tr, get(t))
-				time.Sleep(row.age)
-				begun, ctx := time.Now(), t.Context()
-				if row.deadline > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, row.deadline)
-					defer cancel()
-				}
-				_, err := tr.RoundTrip(get(t).WithContext(ctx))
-				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-				require.NotErrorIs(t, err, context.DeadlineExceeded)
-				require.Equal(t, row.want, time.Since(begun))
-				require.NoError(t, ctx.Err(), "before the deadline")
-				require.True(t, asError(t, err).NotBefore.After(time.Now()))
-				switch {
-				case row.want == 0:
-					require.NotContains(t, err.Error(), "waited")
-				case row.want%s == 0:
-					require.ErrorContains(t, err, "the server has failed for "+(row.age+row.want).String()+", waited "+row.want.String())
-				}
-				require.Len(t, base.calls(), 1)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			b := row.breaker
+			b.FailureRatio, b.MinRequests, b.Cooldown, b.MaxCooldown = 0.01, 1, time.Hour, time.Hour
+			base := script(row.fault)
+			tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{MaxAttempts: -1, AttemptTimeout: s}}
+			tripped(t, tr, get(t))
+			time.Sleep(row.age)
+			begun, ctx := time.Now(), t.Context()
+			if row.deadline > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, row.deadline)
+				defer cancel()
+			}
+			_, err := tr.RoundTrip(get(t).WithContext(ctx))
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+			require.NotErrorIs(t, err, context.DeadlineExceeded)
+			require.Equal(t, row.want, time.Since(begun))
+			require.NoError(t, ctx.Err(), "before the deadline")
+			require.True(t, asError(t, err).NotBefore.After(time.Now()))
+			switch {
+			case row.want == 0:
+				require.NotContains(t, err.Error(), "waited")
+			case row.want%s == 0:
+				require.ErrorContains(t, err, "the server has failed for "+(row.age+row.want).String()+", waited "+row.want.String())
+			}
+			require.Len(t, base.calls(), 1)
 		})
 	}
 }
@@ -232,14 +225,12 @@ func TestBreakerWait_howLong(t *testing.T) {
 // §4.16: the circuit paces the retries that wait for it, so they take no tokens: not after a timeout, either.
 func TestBreakerWait_takesNoTokens(t *testing.T) {
 	for name, failed := range map[string]step{"503": status(503), "503, Retry-After: 2": status(503, "Retry-After", "2"), "refused": refused, "timeout": hanging} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{
-					Budget: &resilienthttp.Budget{Burst: -1}, Breaker: fragile(time.Second), Base: script(failed, status(200)),
-					Policy: resilienthttp.Policy{AttemptTimeout: time.Second},
-				}
-				require.Len(t, tripped(t, tr, get(t)), 2)
-			})
+		bubble.Run(t, name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Budget: &resilienthttp.Budget{Burst: -1}, Breaker: fragile(time.Second), Base: script(failed, status(200)),
+				Policy: resilienthttp.Policy{AttemptTimeout: time.Second},
+			}
+			require.Len(t, tripped(t, tr, get(t)), 2)
 		})
 	}
 }
@@ -345,18 +336,16 @@ func TestBreakerWait_layers(t *testing.T) {
 		{"below an SDK that retries: at once", false, direct(nil, sdk...), 0},
 		{"below an SDK, OwnsRetries: waits", true, direct(nil, sdk...), 10 * time.Second},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := script(status(503))
-				tr := &resilienthttp.Transport{Base: base, Breaker: fragile(time.Hour), OwnsRetries: row.owns}
-				tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
-				begun := time.Now()
-				err := row.call(t, tr)
-				require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-				require.Equal(t, row.want, time.Since(begun))
-				require.True(t, asError(t, err).NotBefore.After(time.Now()))
-				require.Len(t, base.calls(), 1)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			base := script(status(503))
+			tr := &resilienthttp.Transport{Base: base, Breaker: fragile(time.Hour), OwnsRetries: row.owns}
+			tripped(t, tr, get(t).WithContext(resilienthttp.WithSingleAttempt(t.Context())))
+			begun := time.Now()
+			err := row.call(t, tr)
+			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
+			require.Equal(t, row.want, time.Since(begun))
+			require.True(t, asError(t, err).NotBefore.After(time.Now()))
+			require.Len(t, base.calls(), 1)
 		})
 	}
 	// A copy of an attempt in flight does not wait either, and the attempt goes on.
@@ -372,23 +361,21 @@ func TestBreakerWait_layers(t *testing.T) {
 		{"a second attempt, closed: it is sent", nil, 41 * s, 2},
 		{"a second attempt, open: at once", nil, 29 * s, 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := fragile(35 * s)
-				b.MaxWait = time.Minute
-				tr := &resilienthttp.Transport{Breaker: b, Hedge: row.hedge, Base: failsAt(status(503), after(40*s, status(200)))}
-				opens := time.AfterFunc(row.opens, func() { once(t, tr, "/fails") })
-				defer opens.Stop()
-				for at := range 39 {
-					time.AfterFunc(time.Duration(at)*s+s/4, func() { assert.Zero(t, held(tr)) })
-				}
-				begun := time.Now()
-				resp, err := tr.RoundTrip(get(t))
-				require.NoError(t, err)
-				require.Equal(t, 40*s, time.Since(begun), "the first attempt goes on")
-				require.Equal(t, "status 200", readAll(t, resp))
-				require.Len(t, resilienthttp.Attempts(resp), row.want)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			b := fragile(35 * s)
+			b.MaxWait = time.Minute
+			tr := &resilienthttp.Transport{Breaker: b, Hedge: row.hedge, Base: failsAt(status(503), after(40*s, status(200)))}
+			opens := time.AfterFunc(row.opens, func() { once(t, tr, "/fails") })
+			defer opens.Stop()
+			for at := range 39 {
+				time.AfterFunc(time.Duration(at)*s+s/4, func() { assert.Zero(t, held(tr)) })
+			}
+			begun := time.Now()
+			resp, err := tr.RoundTrip(get(t))
+			require.NoError(t, err)
+			require.Equal(t, 40*s, time.Since(begun), "the first attempt goes on")
+			require.Equal(t, "status 200", readAll(t, resp))
+			require.Len(t, resilienthttp.Attempts(resp), row.want)
 		})
 	}
 }
@@ -401,40 +388,38 @@ func with(p resilienthttp.Priority) func(context.Context) context.Context {
 func TestBreakerWait_priorities(t *testing.T) {
 	all := []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical}
 	for _, p := range all {
-		t.Run(p.String()+" waits: the others do not", func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{Breaker: fragile(4 * time.Second), Base: failsAt(status(503), status(200))}
-				once(t, tr, "/fails", with(p))
-				var calls sync.WaitGroup
-				defer calls.Wait()
-				begun := time.Now()
-				calls.Go(func() {
-					resp, err := tr.RoundTrip(get(t).WithContext(with(p)(t.Context())))
-					if assert.NoError(t, err) {
-						assert.Equal(t, "status 200", readAll(t, resp))
-						assert.True(t, lastOf(t, resp).Held)
-						assert.GreaterOrEqual(t, time.Since(begun), 4*time.Second)
-						assert.LessOrEqual(t, time.Since(begun), 5*time.Second)
-					}
-				})
-				synctest.Wait()
-				for _, other := range all {
-					if other == p {
-						continue
-					}
-					resp, err := tr.RoundTrip(get(t).WithContext(with(other)(t.Context())))
-					require.NoError(t, err)
-					require.Equal(t, "status 200", readAll(t, resp))
-					require.False(t, lastOf(t, resp).Held)
-				}
-				synctest.Wait()
-				require.Zero(t, time.Since(begun))
-				require.Len(t, tr.State().Scopes, 3)
-				for _, s := range tr.State().Scopes {
-					require.Equal(t, s.Priority == p, s.Breaker.Waiting == 1, s.Priority)
-					require.Equal(t, s.Priority == p, s.Breaker.State == resilienthttp.StateOpen, s.Priority)
+		bubble.Run(t, p.String()+" waits: the others do not", func(t *testing.T) {
+			tr := &resilienthttp.Transport{Breaker: fragile(4 * time.Second), Base: failsAt(status(503), status(200))}
+			once(t, tr, "/fails", with(p))
+			var calls sync.WaitGroup
+			defer calls.Wait()
+			begun := time.Now()
+			calls.Go(func() {
+				resp, err := tr.RoundTrip(get(t).WithContext(with(p)(t.Context())))
+				if assert.NoError(t, err) {
+					assert.Equal(t, "status 200", readAll(t, resp))
+					assert.True(t, lastOf(t, resp).Held)
+					assert.GreaterOrEqual(t, time.Since(begun), 4*time.Second)
+					assert.LessOrEqual(t, time.Since(begun), 5*time.Second)
 				}
 			})
+			synctest.Wait()
+			for _, other := range all {
+				if other == p {
+					continue
+				}
+				resp, err := tr.RoundTrip(get(t).WithContext(with(other)(t.Context())))
+				require.NoError(t, err)
+				require.Equal(t, "status 200", readAll(t, resp))
+				require.False(t, lastOf(t, resp).Held)
+			}
+			synctest.Wait()
+			require.Zero(t, time.Since(begun))
+			require.Len(t, tr.State().Scopes, 3)
+			for _, s := range tr.State().Scopes {
+				require.Equal(t, s.Priority == p, s.Breaker.Waiting == 1, s.Priority)
+				require.Equal(t, s.Priority == p, s.Breaker.State == resilienthttp.StateOpen, s.Priority)
+			}
 		})
 	}
 }
@@ -452,40 +437,38 @@ func TestBreakerWait_quota(t *testing.T) {
 		{"Limit", &resilienthttp.RateLimit{Limit: 0.5, Burst: 1}, nil, 2 * time.Second},
 		{"quota of the server", &resilienthttp.RateLimit{}, []string{"X-RateLimit-Limit", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2"}, 2 * time.Second},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := fragile(10 * time.Second)
-				b.MaxWait = time.Minute
-				base := failsAt(status(503), after(time.Second, status(200, row.header...)))
-				tr := &resilienthttp.Transport{Breaker: b, RateLimit: row.limit, Base: base}
-				batch := with(resilienthttp.PriorityBatch)
-				once(t, tr, "/")
-				time.Sleep(3 * time.Second)
-				once(t, tr, "/fails", batch)
-				time.Sleep(3 * time.Second) // the quotas are full again
-				var calls sync.WaitGroup
-				defer calls.Wait()
-				for range 3 {
-					calls.Go(func() {
-						resp, err := tr.RoundTrip(get(t).WithContext(batch(t.Context())))
-						if assert.NoError(t, err) {
-							assert.True(t, lastOf(t, resp).Held)
-							assert.NoError(t, resp.Body.Close())
-						}
-					})
-				}
-				synctest.Wait()
-				require.Equal(t, 3, held(tr))
-				begun := time.Now()
-				once(t, tr, "/")
-				require.Equal(t, time.Second, time.Since(begun), "it did not wait")
-				calls.Wait()
-				sent := base.calls()
-				require.Len(t, sent, 6)
-				for i := 4; i < 6; i++ {
-					require.GreaterOrEqual(t, sent[i].At.Sub(sent[i-1].At), row.between)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			b := fragile(10 * time.Second)
+			b.MaxWait = time.Minute
+			base := failsAt(status(503), after(time.Second, status(200, row.header...)))
+			tr := &resilienthttp.Transport{Breaker: b, RateLimit: row.limit, Base: base}
+			batch := with(resilienthttp.PriorityBatch)
+			once(t, tr, "/")
+			time.Sleep(3 * time.Second)
+			once(t, tr, "/fails", batch)
+			time.Sleep(3 * time.Second) // the quotas are full again
+			var calls sync.WaitGroup
+			defer calls.Wait()
+			for range 3 {
+				calls.Go(func() {
+					resp, err := tr.RoundTrip(get(t).WithContext(batch(t.Context())))
+					if assert.NoError(t, err) {
+						assert.True(t, lastOf(t, resp).Held)
+						assert.NoError(t, resp.Body.Close())
+					}
+				})
+			}
+			synctest.Wait()
+			require.Equal(t, 3, held(tr))
+			begun := time.Now()
+			once(t, tr, "/")
+			require.Equal(t, time.Second, time.Since(begun), "it did not wait")
+			calls.Wait()
+			sent := base.calls()
+			require.Len(t, sent, 6)
+			for i := 4; i < 6; i++ {
+				require.GreaterOrEqual(t, sent[i].At.Sub(sent[i-1].At), row.between)
+			}
 		})
 	}
 }
@@ -556,60 +539,58 @@ func TestBreakerWait_ends(t *testing.T) {
 		{"OnChange panics", nil, panics, nil, 4 * s, 5 * s},
 		{"OnChange exits", nil, exits, nil, 4 * s, 5 * s},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := fragile(4 * s)
-				var probes atomic.Int64
-				b.OnChange = func(c resilienthttp.BreakerChange) {
-					if c.To == resilienthttp.StateHalfOpen && probes.Add(1) == 1 && row.onChange != nil {
-						row.onChange()
-					}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			b := fragile(4 * s)
+			var probes atomic.Int64
+			b.OnChange = func(c resilienthttp.BreakerChange) {
+				if c.To == resilienthttp.StateHalfOpen && probes.Add(1) == 1 && row.onChange != nil {
+					row.onChange()
 				}
-				base := failsAt(status(503), status(200))
-				tr := &resilienthttp.Transport{Base: base, Breaker: b}
-				once(t, tr, "/fails")
-				begun := time.Now()
-				var calls sync.WaitGroup
-				defer calls.Wait()
-				req := newRequest(t, http.MethodPost, "http://api.test/first", "")
-				body := trackBody(req, "text")
-				if row.ctx != nil {
-					req = req.WithContext(row.ctx(t.Context()))
+			}
+			base := failsAt(status(503), status(200))
+			tr := &resilienthttp.Transport{Base: base, Breaker: b}
+			once(t, tr, "/fails")
+			begun := time.Now()
+			var calls sync.WaitGroup
+			defer calls.Wait()
+			req := newRequest(t, http.MethodPost, "http://api.test/first", "")
+			body := trackBody(req, "text")
+			if row.ctx != nil {
+				req = req.WithContext(row.ctx(t.Context()))
+			}
+			calls.Go(func() {
+				resp, err := tr.RoundTrip(get(t))
+				if assert.NoError(t, err) {
+					assert.NoError(t, resp.Body.Close())
+					assert.GreaterOrEqual(t, time.Since(begun), 4*s)
+					assert.LessOrEqual(t, time.Since(begun), 5*s)
 				}
-				calls.Go(func() {
-					resp, err := tr.RoundTrip(get(t))
-					if assert.NoError(t, err) {
-						assert.NoError(t, resp.Body.Close())
-						assert.GreaterOrEqual(t, time.Since(begun), 4*s)
-						assert.LessOrEqual(t, time.Since(begun), 5*s)
-					}
-				})
-				synctest.Wait()
-				calls.Go(func() {
-					defer func() {
-						_ = recover()
-						assert.GreaterOrEqual(t, time.Since(begun), row.from)
-						assert.LessOrEqual(t, time.Since(begun), row.to)
-					}()
-					_, err := tr.RoundTrip(req)
-					assert.Error(t, err)
-					assert.ErrorIs(t, err, row.want)
-				})
-				synctest.Wait()
-				time.Sleep(2*s + 1)
-				want := 1
-				if row.from > 2*s {
-					want = 2
-				}
-				require.Equal(t, want, held(tr))
-				require.Equal(t, want, tr.State().Scopes[0].Queued)
-				calls.Wait()
-				for _, s := range tr.State().Scopes {
-					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
-				}
-				require.Len(t, base.calls(), 2, "the first call was not sent")
-				body.requireClosedOnce(t, 1)
 			})
+			synctest.Wait()
+			calls.Go(func() {
+				defer func() {
+					_ = recover()
+					assert.GreaterOrEqual(t, time.Since(begun), row.from)
+					assert.LessOrEqual(t, time.Since(begun), row.to)
+				}()
+				_, err := tr.RoundTrip(req)
+				assert.Error(t, err)
+				assert.ErrorIs(t, err, row.want)
+			})
+			synctest.Wait()
+			time.Sleep(2*s + 1)
+			want := 1
+			if row.from > 2*s {
+				want = 2
+			}
+			require.Equal(t, want, held(tr))
+			require.Equal(t, want, tr.State().Scopes[0].Queued)
+			calls.Wait()
+			for _, s := range tr.State().Scopes {
+				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+			}
+			require.Len(t, base.calls(), 2, "the first call was not sent")
+			body.requireClosedOnce(t, 1)
 		})
 	}
 }
@@ -629,32 +610,30 @@ func TestBreakerWait_sent(t *testing.T) {
 		{"POST, refused: it is held again", http.MethodPost, refused, 2, ""},
 		{"GET, reset: it is held again", http.MethodGet, failing(errReset), 2, ""},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := fragile(2 * time.Second)
-				base := script(status(503), row.probe, status(200))
-				tr := withoutKeys(&resilienthttp.Transport{Base: base, Breaker: b, Policy: every(time.Millisecond)})
-				once(t, tr, "/")
-				time.AfterFunc(time.Second, tr.CloseIdleConnections) // it does not end the wait
-				req := newRequest(t, row.method, "http://api.test/", "")
-				body := trackBody(req, "text")
-				resp, err := tr.RoundTrip(req)
-				if row.err != "" {
-					require.ErrorContains(t, err, row.err)
-				} else {
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-				}
-				sent := base.calls()
-				require.Len(t, sent, 1+row.want)
-				require.EqualValues(t, 1, base.idleClosed.Load())
-				for i := range sent[1:] {
-					require.GreaterOrEqual(t, sent[i+1].At.Sub(sent[i].At), 2*time.Second)
-					require.Equal(t, "text", sent[i+1].Text)
-				}
-				body.requireClosedOnce(t, row.want)
-				require.Zero(t, held(tr))
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			b := fragile(2 * time.Second)
+			base := script(status(503), row.probe, status(200))
+			tr := withoutKeys(&resilienthttp.Transport{Base: base, Breaker: b, Policy: every(time.Millisecond)})
+			once(t, tr, "/")
+			time.AfterFunc(time.Second, tr.CloseIdleConnections) // it does not end the wait
+			req := newRequest(t, row.method, "http://api.test/", "")
+			body := trackBody(req, "text")
+			resp, err := tr.RoundTrip(req)
+			if row.err != "" {
+				require.ErrorContains(t, err, row.err)
+			} else {
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			}
+			sent := base.calls()
+			require.Len(t, sent, 1+row.want)
+			require.EqualValues(t, 1, base.idleClosed.Load())
+			for i := range sent[1:] {
+				require.GreaterOrEqual(t, sent[i+1].At.Sub(sent[i].At), 2*time.Second)
+				require.Equal(t, "text", sent[i+1].Text)
+			}
+			body.requireClosedOnce(t, row.want)
+			require.Zero(t, held(tr))
 		})
 	}
 }
@@ -673,47 +652,45 @@ func TestBreakerWait_reports(t *testing.T) {
 			"queue wait for the circuit", "rejected circuit breaker is open: the server has failed for 2s, waited 2s, next call in",
 		}, "resilienthttp: circuit breaker is open: the server has failed for 2s, waited 2s; not before 2000-01-01T00:00:0"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := fragile(4 * time.Second)
-				b.MaxWait = row.maxWait
-				var queued []resilienthttp.Attempt
-				tr := &resilienthttp.Transport{Breaker: b, Base: failsAt(status(503), status(200)), Trace: &resilienthttp.Trace{
-					QueueWait: func(a *resilienthttp.Attempt) { queued = append(queued, *a) },
-				}}
-				once(t, tr, "/fails")
-				begun := time.Now()
-				time.AfterFunc(time.Second, func() {
-					s := tr.State().Scopes[0]
-					assert.Equal(t, 1, s.Breaker.Waiting)
-					assert.Equal(t, 1, s.Queued)
-					assert.Equal(t, resilienthttp.StateOpen, s.Breaker.State)
-					assert.Equal(t, begun, s.Breaker.FailingSince)
-				})
-				resp, err := tr.RoundTrip(get(t))
-				text := resilienthttp.Explain(resp, err)
-				require.True(t, strings.HasPrefix(text, row.title), text)
-				for _, cells := range row.rows {
-					require.Contains(t, withoutTimes(text), cells)
-				}
-				require.Len(t, queued, 1)
-				require.True(t, queued[0].Held)
-				require.False(t, queued[0].FixedLimit)
-				s := tr.State().Scopes[0].Breaker
-				require.Zero(t, s.Waiting)
-				if row.err == "" {
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-					a := lastOf(t, resp)
-					require.True(t, a.Held)
-					require.GreaterOrEqual(t, a.QueueWait, 4*time.Second)
-					require.Equal(t, a.QueueWait, a.Start.Sub(begun))
-					require.Zero(t, s.FailingSince, "the circuit is closed")
-					return
-				}
-				require.True(t, strings.HasPrefix(err.Error(), row.err), err.Error())
-				require.Equal(t, begun, s.FailingSince)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			b := fragile(4 * time.Second)
+			b.MaxWait = row.maxWait
+			var queued []resilienthttp.Attempt
+			tr := &resilienthttp.Transport{Breaker: b, Base: failsAt(status(503), status(200)), Trace: &resilienthttp.Trace{
+				QueueWait: func(a *resilienthttp.Attempt) { queued = append(queued, *a) },
+			}}
+			once(t, tr, "/fails")
+			begun := time.Now()
+			time.AfterFunc(time.Second, func() {
+				s := tr.State().Scopes[0]
+				assert.Equal(t, 1, s.Breaker.Waiting)
+				assert.Equal(t, 1, s.Queued)
+				assert.Equal(t, resilienthttp.StateOpen, s.Breaker.State)
+				assert.Equal(t, begun, s.Breaker.FailingSince)
 			})
+			resp, err := tr.RoundTrip(get(t))
+			text := resilienthttp.Explain(resp, err)
+			require.True(t, strings.HasPrefix(text, row.title), text)
+			for _, cells := range row.rows {
+				require.Contains(t, withoutTimes(text), cells)
+			}
+			require.Len(t, queued, 1)
+			require.True(t, queued[0].Held)
+			require.False(t, queued[0].FixedLimit)
+			s := tr.State().Scopes[0].Breaker
+			require.Zero(t, s.Waiting)
+			if row.err == "" {
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				a := lastOf(t, resp)
+				require.True(t, a.Held)
+				require.GreaterOrEqual(t, a.QueueWait, 4*time.Second)
+				require.Equal(t, a.QueueWait, a.Start.Sub(begun))
+				require.Zero(t, s.FailingSince, "the circuit is closed")
+				return
+			}
+			require.True(t, strings.HasPrefix(err.Error(), row.err), err.Error())
+			require.Equal(t, begun, s.FailingSince)
 		})
 	}
 }
@@ -741,56 +718,54 @@ func TestBreakerWait_crowd(t *testing.T) {
 		{"refused, callers cancel", refused, 12_000, 0.3, 0.99},
 		{"timeout, callers cancel", hanging, 1000, 0.3, 0.8},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const begins, ends, last = 10 * time.Second, 14 * time.Second, 40 * time.Second
-				begun := time.Now()
-				var mu sync.Mutex
-				sent, perSecond := map[string]int{}, map[time.Duration]int{}
-				tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					mu.Lock()
-					sent[r.URL.Path]++
-					perSecond[time.Since(begun)/time.Second]++
-					mu.Unlock()
-					if at := time.Since(begun); at >= begins && at < ends {
-						return row.fault(r)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			const begins, ends, last = 10 * time.Second, 14 * time.Second, 40 * time.Second
+			begun := time.Now()
+			var mu sync.Mutex
+			sent, perSecond := map[string]int{}, map[time.Duration]int{}
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				sent[r.URL.Path]++
+				perSecond[time.Since(begun)/time.Second]++
+				mu.Unlock()
+				if at := time.Since(begun); at >= begins && at < ends {
+					return row.fault(r)
+				}
+				return after(10*time.Millisecond, status(200))(r)
+			})}
+			var calls sync.WaitGroup
+			var stayed, succeeded atomic.Int64
+			for i := range row.calls {
+				time.Sleep(rand.N(2 * last / time.Duration(row.calls)))
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+					defer cancel()
+					stays := rand.Float64() >= row.gone
+					if stays {
+						stayed.Add(1)
+					} else {
+						time.AfterFunc(rand.N(5*time.Second), cancel)
 					}
-					return after(10*time.Millisecond, status(200))(r)
-				})}
-				var calls sync.WaitGroup
-				var stayed, succeeded atomic.Int64
-				for i := range row.calls {
-					time.Sleep(rand.N(2 * last / time.Duration(row.calls)))
-					calls.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-						defer cancel()
-						stays := rand.Float64() >= row.gone
-						if stays {
-							stayed.Add(1)
-						} else {
-							time.AfterFunc(rand.N(5*time.Second), cancel)
-						}
-						req := newRequest(t, http.MethodGet, "http://api.test/"+strconv.Itoa(i), "")
-						resp, err := tr.RoundTrip(req.WithContext(ctx))
-						if err != nil {
-							return
-						}
-						if stays && resp.StatusCode == http.StatusOK {
-							succeeded.Add(1)
-						}
-						_ = resp.Body.Close()
-					})
-				}
-				calls.Wait()
-				attempts := slices.Max(slices.Collect(maps.Values(sent)))
-				require.LessOrEqual(t, attempts, tr.State().Policy.MaxAttempts)
-				most := slices.Max(slices.Collect(maps.Values(perSecond)))
-				require.LessOrEqual(t, float64(most), 3*float64(row.calls)/last.Seconds())
-				require.GreaterOrEqual(t, float64(succeeded.Load()), row.least*float64(stayed.Load()))
-				for _, s := range tr.State().Scopes {
-					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
-				}
-			})
+					req := newRequest(t, http.MethodGet, "http://api.test/"+strconv.Itoa(i), "")
+					resp, err := tr.RoundTrip(req.WithContext(ctx))
+					if err != nil {
+						return
+					}
+					if stays && resp.StatusCode == http.StatusOK {
+						succeeded.Add(1)
+					}
+					_ = resp.Body.Close()
+				})
+			}
+			calls.Wait()
+			attempts := slices.Max(slices.Collect(maps.Values(sent)))
+			require.LessOrEqual(t, attempts, tr.State().Policy.MaxAttempts)
+			most := slices.Max(slices.Collect(maps.Values(perSecond)))
+			require.LessOrEqual(t, float64(most), 3*float64(row.calls)/last.Seconds())
+			require.GreaterOrEqual(t, float64(succeeded.Load()), row.least*float64(stayed.Load()))
+			for _, s := range tr.State().Scopes {
+				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
+			}
 		})
 	}
 }
@@ -834,33 +809,31 @@ func TestBreakerWait_workersOfAServerThatHangs(t *testing.T) {
 		{"fails after 30 ms: as late", 0, after(30*time.Millisecond, status(500)), 20, 34},
 		{"hangs, MaxWait is negative: at once", -1, hanging, 500, 1001},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{
-					Base: roundTripper(row.fault), Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 1},
-					Breaker: &resilienthttp.Breaker{MaxWait: row.maxWait},
-				}
-				begun := time.Now()
-				late := func(from, to time.Duration) bool { return time.Since(begun) >= from && time.Since(begun) < to }
-				var calls atomic.Int64
-				var workers sync.WaitGroup
-				for range 3 {
-					workers.Go(func() {
-						for !late(40*time.Second, time.Hour) {
-							if resp, err := tr.RoundTrip(get(t)); err == nil {
-								_ = resp.Body.Close()
-							}
-							if late(30*time.Second, 40*time.Second) {
-								calls.Add(1)
-							}
-							time.Sleep(time.Millisecond) // of its own work
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Base: roundTripper(row.fault), Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 1},
+				Breaker: &resilienthttp.Breaker{MaxWait: row.maxWait},
+			}
+			begun := time.Now()
+			late := func(from, to time.Duration) bool { return time.Since(begun) >= from && time.Since(begun) < to }
+			var calls atomic.Int64
+			var workers sync.WaitGroup
+			for range 3 {
+				workers.Go(func() {
+					for !late(40*time.Second, time.Hour) {
+						if resp, err := tr.RoundTrip(get(t)); err == nil {
+							_ = resp.Body.Close()
 						}
-					})
-				}
-				workers.Wait()
-				require.GreaterOrEqual(t, calls.Load(), int64(30*row.least))
-				require.LessOrEqual(t, calls.Load(), int64(30*row.most))
-			})
+						if late(30*time.Second, 40*time.Second) {
+							calls.Add(1)
+						}
+						time.Sleep(time.Millisecond) // of its own work
+					}
+				})
+			}
+			workers.Wait()
+			require.GreaterOrEqual(t, calls.Load(), int64(30*row.least))
+			require.LessOrEqual(t, calls.Load(), int64(30*row.most))
 		})
 	}
 }

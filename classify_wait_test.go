@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // waitOf returns the wait in a body such as "wait 38s", or 0.
@@ -78,30 +79,27 @@ func TestAttempt_RetryAfter(t *testing.T) {
 		{"success that Classify fails: its wait", status(200, "Retry-After", "2"), resilienthttp.Policy{Classify: failsWith(20 * time.Second)}, 20 * time.Second, 2, nil},
 		{"success that Classify fails: the header's", status(200, "Retry-After", "20"), resilienthttp.Policy{Classify: failsWith(0)}, 20 * time.Second, 2, nil},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				base := script(row.reply, status(200))
-				tr := &resilienthttp.Transport{Base: base, Policy: row.policy, RateLimit: &resilienthttp.RateLimit{IgnoreHeaders: true}}
-				began := time.Now()
-				resp := roundTrip(t, tr, get(t))
-				took := time.Since(began)
-				_ = readAll(t, resp)
-				attempts := resilienthttp.Attempts(resp)
-				require.Len(t, attempts, row.attempts)
-				first := attempts[0]
-				assert.Equal(t, row.want, first.RetryAfter)
-				assert.Equal(t, row.stop, first.StopReason)
-				if row.stop != nil {
-					assert.Zero(t, took)
-					assert.Equal(t, row.want, first.RetryWait)
-					assert.Equal(t, began.Add(row.want), resilienthttp.NotBefore(resp, nil))
-					return
-				}
-				assert.GreaterOrEqual(t, took, row.want, "the wait is a minimum")
-				assert.LessOrEqual(t, took, row.want+max(row.want/2, time.Second), "jitter adds at most half")
-				base.requireBalance(t)
-			})
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			base := script(row.reply, status(200))
+			tr := &resilienthttp.Transport{Base: base, Policy: row.policy, RateLimit: &resilienthttp.RateLimit{IgnoreHeaders: true}}
+			began := time.Now()
+			resp := roundTrip(t, tr, get(t))
+			took := time.Since(began)
+			_ = readAll(t, resp)
+			attempts := resilienthttp.Attempts(resp)
+			require.Len(t, attempts, row.attempts)
+			first := attempts[0]
+			assert.Equal(t, row.want, first.RetryAfter)
+			assert.Equal(t, row.stop, first.StopReason)
+			if row.stop != nil {
+				assert.Zero(t, took)
+				assert.Equal(t, row.want, first.RetryWait)
+				assert.Equal(t, began.Add(row.want), resilienthttp.NotBefore(resp, nil))
+				return
+			}
+			assert.GreaterOrEqual(t, took, row.want, "the wait is a minimum")
+			assert.LessOrEqual(t, took, row.want+max(row.want/2, time.Second), "jitter adds at most half")
+			base.requireBalance(t)
 		})
 	}
 }
@@ -121,19 +119,16 @@ func TestAttempt_RetryAfter_repeatsNothing(t *testing.T) {
 		{"503 with header, and the wait is removed", status(503, "Retry-After", "5"), 0, 2},
 		{"429, with a wait of the body", status(429), time.Second, 2},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				tr := unkeyed(&resilienthttp.Transport{Base: script(row.reply, status(200)), Policy: resilienthttp.Policy{
-					Classify: func(a *resilienthttp.Attempt) resilienthttp.Verdict {
-						a.RetryAfter = row.wait
-						return resilienthttp.VerdictDefault
-					},
-				}})
-				resp := roundTrip(t, tr, newRequest(t, http.MethodPost, "http://mem.test/", "{}"))
-				_ = readAll(t, resp)
-				require.Len(t, resilienthttp.Attempts(resp), row.attempts)
-			})
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			tr := unkeyed(&resilienthttp.Transport{Base: script(row.reply, status(200)), Policy: resilienthttp.Policy{
+				Classify: func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+					a.RetryAfter = row.wait
+					return resilienthttp.VerdictDefault
+				},
+			}})
+			resp := roundTrip(t, tr, newRequest(t, http.MethodPost, "http://mem.test/", "{}"))
+			_ = readAll(t, resp)
+			require.Len(t, resilienthttp.Attempts(resp), row.attempts)
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
 
@@ -92,34 +93,32 @@ func TestHealthyServer_isServed(t *testing.T) {
 			return ok
 		}, 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begin := time.Now()
-				var n, calls, served atomic.Int64
-				tr := &resilienthttp.Transport{RateLimit: tt.rate, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					return tt.server(time.Since(begin), n.Add(1))(r)
-				})}
-				ctx, over := context.WithCancel(t.Context())
-				var wg sync.WaitGroup
-				for time.Since(begin) < tt.length {
-					wg.Go(func() {
-						start := time.Now()
-						late := start.Sub(begin) > tt.length-time.Minute
-						resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-						if !late {
-							return
-						}
-						if calls.Add(1); err == nil && resp.StatusCode == http.StatusOK && time.Since(start) < 5*s {
-							served.Add(1)
-						}
-					})
-					time.Sleep(50 * ms)
-				}
-				time.Sleep(time.Minute)
-				over()
-				wg.Wait()
-				require.GreaterOrEqual(t, float64(served.Load())/float64(calls.Load()), tt.least, "%+v", tr.State())
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			begin := time.Now()
+			var n, calls, served atomic.Int64
+			tr := &resilienthttp.Transport{RateLimit: tt.rate, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				return tt.server(time.Since(begin), n.Add(1))(r)
+			})}
+			ctx, over := context.WithCancel(t.Context())
+			var wg sync.WaitGroup
+			for time.Since(begin) < tt.length {
+				wg.Go(func() {
+					start := time.Now()
+					late := start.Sub(begin) > tt.length-time.Minute
+					resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+					if !late {
+						return
+					}
+					if calls.Add(1); err == nil && resp.StatusCode == http.StatusOK && time.Since(start) < 5*s {
+						served.Add(1)
+					}
+				})
+				time.Sleep(50 * ms)
+			}
+			time.Sleep(time.Minute)
+			over()
+			wg.Wait()
+			require.GreaterOrEqual(t, float64(served.Load())/float64(calls.Load()), tt.least, "%+v", tr.State())
 		})
 	}
 }
@@ -181,43 +180,41 @@ func TestHealthyServer_beside429s(t *testing.T) {
 		{"one of ten, the same path: nearly at once", 2, 18, "/"},
 		{"one of five, slowly: nearly at once", 1, 4, "/"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				random, begun := rand.New(rand.NewPCG(1, 2)), time.Now()
-				tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-					if r.Header.Get("Customer") == "rejected" {
-						return after(20*time.Millisecond, status(429))(r)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			random, begun := rand.New(rand.NewPCG(1, 2)), time.Now()
+			tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+				if r.Header.Get("Customer") == "rejected" {
+					return after(20*time.Millisecond, status(429))(r)
+				}
+				return after(50*time.Millisecond, status(200))(r)
+			})}
+			var calls, served atomic.Int64
+			var wg sync.WaitGroup
+			for time.Since(begun) < time.Minute {
+				time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second) / (row.healthy + row.others)))
+				healthy := random.Float64()*(row.healthy+row.others) < row.healthy
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					req, start := get(t).WithContext(ctx), time.Now()
+					if !healthy {
+						req.URL.Path = row.path
+						req.Header.Set("Customer", "rejected")
 					}
-					return after(50*time.Millisecond, status(200))(r)
-				})}
-				var calls, served atomic.Int64
-				var wg sync.WaitGroup
-				for time.Since(begun) < time.Minute {
-					time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second) / (row.healthy + row.others)))
-					healthy := random.Float64()*(row.healthy+row.others) < row.healthy
-					wg.Go(func() {
-						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-						defer cancel()
-						req, start := get(t).WithContext(ctx), time.Now()
-						if !healthy {
-							req.URL.Path = row.path
-							req.Header.Set("Customer", "rejected")
-						}
-						resp, err := tr.RoundTrip(req)
-						if !healthy {
-							return
-						}
-						if calls.Add(1); err == nil && resp.StatusCode == http.StatusOK && time.Since(start) < 100*time.Millisecond {
-							served.Add(1)
-						}
-					})
-				}
-				wg.Wait()
-				require.GreaterOrEqual(t, float64(served.Load())/float64(calls.Load()), .99)
-				for _, s := range tr.State().Scopes {
-					require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting)
-				}
-			})
+					resp, err := tr.RoundTrip(req)
+					if !healthy {
+						return
+					}
+					if calls.Add(1); err == nil && resp.StatusCode == http.StatusOK && time.Since(start) < 100*time.Millisecond {
+						served.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			require.GreaterOrEqual(t, float64(served.Load())/float64(calls.Load()), .99)
+			for _, s := range tr.State().Scopes {
+				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting)
+			}
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // crowd counts the requests at a server.
@@ -201,24 +202,22 @@ func TestMaxInFlight_slotIsReturned(t *testing.T) {
 		}},
 		{name: "retries, one after another", step: after(s, status(503)), change: func(tr *resilienthttp.Transport) { tr.Policy = every(s) }},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var at crowd
-				tr := inFlight(2, -1, at.counting(row.step))
-				if row.change != nil {
-					row.change(tr)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var at crowd
+			tr := inFlight(2, -1, at.counting(row.step))
+			if row.change != nil {
+				row.change(tr)
+			}
+			for range 5 { // more often than there are slots
+				ctx, cancel := t.Context(), context.CancelFunc(func() {})
+				if row.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, row.deadline)
 				}
-				for range 5 { // more often than there are slots
-					ctx, cancel := t.Context(), context.CancelFunc(func() {})
-					if row.deadline > 0 {
-						ctx, cancel = context.WithTimeout(ctx, row.deadline)
-					}
-					_, err := try(tr, get(t).WithContext(ctx))
-					cancel()
-					require.NotErrorIs(t, err, resilienthttp.ErrRateLimited)
-					require.EqualValues(t, 2, slots(t, tr).Remaining)
-				}
-			})
+				_, err := try(tr, get(t).WithContext(ctx))
+				cancel()
+				require.NotErrorIs(t, err, resilienthttp.ErrRateLimited)
+				require.EqualValues(t, 2, slots(t, tr).Remaining)
+			}
 		})
 	}
 }
@@ -248,41 +247,39 @@ func TestMaxInFlight_wait(t *testing.T) {
 		{name: "a cancel", cancel: 2 * s, is: context.Canceled, took: 2 * s},
 		{name: "no wait for a slot if the token comes too late", limit: 0.01, is: resilienthttp.ErrRateLimited},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := inFlight(1, row.maxWait, after(10*s, status(200)))
-				if row.limit > 0 {
-					tr.RateLimit.Limit, tr.RateLimit.Burst = 0.01, 1
-				}
-				first := get(t)
-				go func() { _, _ = try(tr, first) }()
-				synctest.Wait()
-				ctx, cancel := context.WithCancel(t.Context())
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := inFlight(1, row.maxWait, after(10*s, status(200)))
+			if row.limit > 0 {
+				tr.RateLimit.Limit, tr.RateLimit.Burst = 0.01, 1
+			}
+			first := get(t)
+			go func() { _, _ = try(tr, first) }()
+			synctest.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if row.deadline > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.deadline)
 				defer cancel()
-				if row.deadline > 0 {
-					ctx, cancel = context.WithTimeout(ctx, row.deadline)
-					defer cancel()
-				}
-				if row.cancel > 0 {
-					time.AfterFunc(row.cancel, cancel)
-				}
-				begun := time.Now()
-				resp, err := try(tr, get(t).WithContext(ctx))
-				require.Equal(t, row.took, time.Since(begun))
-				if row.is != nil {
-					require.ErrorIs(t, err, row.is)
-					require.Empty(t, asError(t, err).Attempts, "it was not sent")
-					require.Equal(t, row.limit == 0, asError(t, err).NotBefore.IsZero(), "when a slot is free is unknown")
-				} else {
-					require.NoError(t, err)
-					a := lastOf(t, resp)
-					require.Equal(t, 10*s, a.QueueWait)
-					require.True(t, a.FixedLimit, "the wait is for a limit of the client's own")
-				}
-				time.Sleep(20 * s)
-				require.Equal(t, resilienthttp.QuotaStatus{Bucket: "in_flight", Limit: 1, Remaining: 1}, slots(t, tr))
-				require.Zero(t, known(t, tr).Queued)
-			})
+			}
+			if row.cancel > 0 {
+				time.AfterFunc(row.cancel, cancel)
+			}
+			begun := time.Now()
+			resp, err := try(tr, get(t).WithContext(ctx))
+			require.Equal(t, row.took, time.Since(begun))
+			if row.is != nil {
+				require.ErrorIs(t, err, row.is)
+				require.Empty(t, asError(t, err).Attempts, "it was not sent")
+				require.Equal(t, row.limit == 0, asError(t, err).NotBefore.IsZero(), "when a slot is free is unknown")
+			} else {
+				require.NoError(t, err)
+				a := lastOf(t, resp)
+				require.Equal(t, 10*s, a.QueueWait)
+				require.True(t, a.FixedLimit, "the wait is for a limit of the client's own")
+			}
+			time.Sleep(20 * s)
+			require.Equal(t, resilienthttp.QuotaStatus{Bucket: "in_flight", Limit: 1, Remaining: 1}, slots(t, tr))
+			require.Zero(t, known(t, tr).Queued)
 		})
 	}
 }
@@ -319,33 +316,29 @@ func TestMaxInFlight_copies(t *testing.T) {
 		{"a second attempt without a slot", 1, nil, 1},
 		{"a second attempt", 2, nil, 2},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var at crowd
-				tr := inFlight(row.slots, 0, at.counting(after(100*s, status(200))))
-				tr.Hedge, tr.Policy = row.hedge, resilienthttp.Policy{MaxAttempts: 2}
-				tr.Trace = &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { assert.Fail(t, "it waits") }}
-				_, err := try(tr, get(t))
-				require.NoError(t, err)
-				require.Equal(t, row.sent, at.total.Load())
-				synctest.Wait()
-				require.EqualValues(t, row.slots, slots(t, tr).Remaining)
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var at crowd
+			tr := inFlight(row.slots, 0, at.counting(after(100*s, status(200))))
+			tr.Hedge, tr.Policy = row.hedge, resilienthttp.Policy{MaxAttempts: 2}
+			tr.Trace = &resilienthttp.Trace{QueueWait: func(*resilienthttp.Attempt) { assert.Fail(t, "it waits") }}
+			_, err := try(tr, get(t))
+			require.NoError(t, err)
+			require.Equal(t, row.sent, at.total.Load())
+			synctest.Wait()
+			require.EqualValues(t, row.slots, slots(t, tr).Remaining)
 		})
 	}
-	t.Run("a copy goes behind the calls that wait", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			var at crowd
-			tr := inFlight(1, time.Hour, at.counting(after(40*s, status(200))))
-			tr.Policy = resilienthttp.Policy{MaxAttempts: 2}
-			var calls sync.WaitGroup
-			for range 3 {
-				calls.Go(func() { answered(t, tr) })
-			}
-			calls.Wait()
-			require.EqualValues(t, 3, at.total.Load())
-			require.EqualValues(t, 1, at.most.Load())
-		})
+	bubble.Run(t, "a copy goes behind the calls that wait", func(t *testing.T) {
+		var at crowd
+		tr := inFlight(1, time.Hour, at.counting(after(40*s, status(200))))
+		tr.Policy = resilienthttp.Policy{MaxAttempts: 2}
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() { answered(t, tr) })
+		}
+		calls.Wait()
+		require.EqualValues(t, 3, at.total.Load())
+		require.EqualValues(t, 1, at.most.Load())
 	})
 }
 
@@ -372,65 +365,59 @@ func TestMaxInFlight_nested(t *testing.T) {
 		{"of its own scope, two levels", map[string]string{main: login, login: login + "/key"}},
 		{"through another scope", map[string]string{main: other, other: login}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr, sent := &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{MaxInFlight: 1}}, atomic.Int64{}
-				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-					if url := row.urls[r.URL.String()]; url != "" {
-						if err := token(r, tr, url); err != nil {
-							return nil, err
-						}
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr, sent := &resilienthttp.Transport{RateLimit: &resilienthttp.RateLimit{MaxInFlight: 1}}, atomic.Int64{}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if url := row.urls[r.URL.String()]; url != "" {
+					if err := token(r, tr, url); err != nil {
+						return nil, err
 					}
-					sent.Add(1)
-					return after(time.Second, status(200))(r)
-				})
-				var calls sync.WaitGroup
-				begun, each := time.Now(), 1+len(row.urls)
-				for range 3 {
-					calls.Go(func() {
-						_, err := try(tr, newRequest(t, http.MethodGet, main, ""))
-						assert.NoError(t, err)
-					})
 				}
-				calls.Wait()
-				require.EqualValues(t, 3*each, sent.Load())
-				require.Equal(t, time.Duration(3*each)*time.Second, time.Since(begun), "one call after another")
-				require.EqualValues(t, 1, slots(t, tr).Remaining)
+				sent.Add(1)
+				return after(time.Second, status(200))(r)
 			})
+			var calls sync.WaitGroup
+			begun, each := time.Now(), 1+len(row.urls)
+			for range 3 {
+				calls.Go(func() {
+					_, err := try(tr, newRequest(t, http.MethodGet, main, ""))
+					assert.NoError(t, err)
+				})
+			}
+			calls.Wait()
+			require.EqualValues(t, 3*each, sent.Load())
+			require.Equal(t, time.Duration(3*each)*time.Second, time.Since(begun), "one call after another")
+			require.EqualValues(t, 1, slots(t, tr).Remaining)
 		})
 	}
-	t.Run("through a Transport with the same RateLimit and one without", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			shared := &resilienthttp.RateLimit{MaxInFlight: 1, MaxWait: -1}
-			inner := &resilienthttp.Transport{Base: script(status(200)), RateLimit: shared}
-			middle := &resilienthttp.Transport{Base: inner}
-			outer := &resilienthttp.Transport{Base: middle, RateLimit: shared}
-			_, err := try(outer, get(t))
-			require.NoError(t, err)
-			require.EqualValues(t, 1, slots(t, outer).Remaining)
-		})
+	bubble.Run(t, "through a Transport with the same RateLimit and one without", func(t *testing.T) {
+		shared := &resilienthttp.RateLimit{MaxInFlight: 1, MaxWait: -1}
+		inner := &resilienthttp.Transport{Base: script(status(200)), RateLimit: shared}
+		middle := &resilienthttp.Transport{Base: inner}
+		outer := &resilienthttp.Transport{Base: middle, RateLimit: shared}
+		_, err := try(outer, get(t))
+		require.NoError(t, err)
+		require.EqualValues(t, 1, slots(t, outer).Remaining)
 	})
-	t.Run("an attempt that has returned its slot lends none", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			tr, later := inFlight(1, -1, nil), make(chan *http.Request, 1)
-			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-				switch r.URL.Path {
-				case "/first":
-					later <- r
-					return status(200)(r)
-				default:
-					return after(time.Minute, status(200))(r)
-				}
-			})
-			resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/first", ""))
-			require.NoError(t, err)
-			first := get(t)
-			go func() { _, _ = try(tr, first) }()
-			synctest.Wait()
-			require.ErrorIs(t, token(<-later, tr, login), resilienthttp.ErrRateLimited, "another call has the slot")
-			readAll(t, resp)
-			time.Sleep(time.Hour)
+	bubble.Run(t, "an attempt that has returned its slot lends none", func(t *testing.T) {
+		tr, later := inFlight(1, -1, nil), make(chan *http.Request, 1)
+		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch r.URL.Path {
+			case "/first":
+				later <- r
+				return status(200)(r)
+			default:
+				return after(time.Minute, status(200))(r)
+			}
 		})
+		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/first", ""))
+		require.NoError(t, err)
+		first := get(t)
+		go func() { _, _ = try(tr, first) }()
+		synctest.Wait()
+		require.ErrorIs(t, token(<-later, tr, login), resilienthttp.ErrRateLimited, "another call has the slot")
+		readAll(t, resp)
+		time.Sleep(time.Hour)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 	"github.com/resilienthttp/resilienthttp/quotastore"
 )
@@ -150,17 +151,15 @@ func TestRateLimit_sharedNeverWaits(t *testing.T) {
 		{"Limit: all are sent", &resilienthttp.RateLimit{Limit: 10, MaxWait: -1}},
 		{"quotas of the server: all are sent", &resilienthttp.RateLimit{MaxWait: -1}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				row.limit.Shared = new(quotastore.Memory)
-				tr := &resilienthttp.Transport{RateLimit: row.limit, Base: script(status(200))}
-				for range 3 {
-					resp, err := tr.RoundTrip(get(t))
-					require.NoError(t, err)
-					readAll(t, resp)
-					pass(time.Second)
-				}
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			row.limit.Shared = new(quotastore.Memory)
+			tr := &resilienthttp.Transport{RateLimit: row.limit, Base: script(status(200))}
+			for range 3 {
+				resp, err := tr.RoundTrip(get(t))
+				require.NoError(t, err)
+				readAll(t, resp)
+				pass(time.Second)
+			}
 		})
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // limited is a scripted server with a client of single attempts and a RateLimit.
@@ -82,30 +83,27 @@ func TestRateLimit_rejections(t *testing.T) {
 		{"servers cannot close", &resilienthttp.RateLimit{MaxBlock: -1}, 0, nil, 0, 0},
 		{"headers ignored", &resilienthttp.RateLimit{IgnoreHeaders: true}, 0, nil, 0, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newLimited(t, row.limit, faulttest.Sequence(says(10, 0, 100*time.Second), faulttest.OK("")))
-				_, _, err := s.get(t.Context(), "/")
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			s := newLimited(t, row.limit, faulttest.Sequence(says(10, 0, 100*time.Second), faulttest.OK("")))
+			_, _, err := s.get(t.Context(), "/")
+			require.Nil(t, err)
+			ctx, cancel := t.Context(), context.CancelFunc(func() {})
+			if row.deadline > 0 {
+				ctx, cancel = context.WithTimeout(ctx, row.deadline)
+			}
+			defer cancel()
+			now := time.Now()
+			_, took, err := s.get(ctx, "/")
+			if row.reason == nil {
 				require.Nil(t, err)
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if row.deadline > 0 {
-					ctx, cancel = context.WithTimeout(ctx, row.deadline)
-				}
-				defer cancel()
-				now := time.Now()
-				_, took, err := s.get(ctx, "/")
-				if row.reason == nil {
-					require.Nil(t, err)
-					require.InDelta(t, row.took.Seconds(), took.Seconds(), 1)
-					return
-				}
-				require.Zero(t, took, "rejected at once")
-				require.Equal(t, row.reason, err.Reason)
-				require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-				require.Empty(t, err.Attempts)
-				require.InDelta(t, row.notBefore.Seconds(), err.NotBefore.Sub(now).Seconds(), 1)
-			})
+				require.InDelta(t, row.took.Seconds(), took.Seconds(), 1)
+				return
+			}
+			require.Zero(t, took, "rejected at once")
+			require.Equal(t, row.reason, err.Reason)
+			require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+			require.Empty(t, err.Attempts)
+			require.InDelta(t, row.notBefore.Seconds(), err.NotBefore.Sub(now).Seconds(), 1)
 		})
 	}
 }
@@ -124,20 +122,17 @@ func TestRateLimitCancel(t *testing.T) {
 			return r, func() { close(gone) }
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newLimited(t, &resilienthttp.RateLimit{}, says(1, 0, 10*time.Second))
-				_, _, _ = s.get(t.Context(), "/")
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
-				require.NoError(t, err)
-				req, cancel := cancellable(req)
-				time.AfterFunc(3*time.Second, cancel)
-				begun := time.Now()
-				_, err = s.tr.RoundTrip(req)
-				require.ErrorIs(t, err, context.Canceled)
-				require.Equal(t, 3*time.Second, time.Since(begun))
-			})
+		bubble.Parallel(t, name, func(t *testing.T) {
+			s := newLimited(t, &resilienthttp.RateLimit{}, says(1, 0, 10*time.Second))
+			_, _, _ = s.get(t.Context(), "/")
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
+			require.NoError(t, err)
+			req, cancel := cancellable(req)
+			time.AfterFunc(3*time.Second, cancel)
+			begun := time.Now()
+			_, err = s.tr.RoundTrip(req)
+			require.ErrorIs(t, err, context.Canceled)
+			require.Equal(t, 3*time.Second, time.Since(begun))
 		})
 	}
 }
@@ -156,25 +151,22 @@ func TestRateLimit_blocks(t *testing.T) {
 		{http.StatusServiceUnavailable, 8, false},
 		{529, 40, false},
 	} {
-		t.Run(strconv.Itoa(row.status)+" "+strconv.Itoa(row.before), func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{
-					{Route: "/busy", Handler: faulttest.Reply{Status: row.status, RetryAfter: 20 * time.Second}}, {Handler: faulttest.OK("")},
-				})
-				for range row.before {
-					status, _, err := s.get(t.Context(), "/busy")
-					require.Nil(t, err)
-					require.Equal(t, row.status, status)
-					time.Sleep(150 * time.Millisecond)
-				}
-				_, took, err := s.get(t.Context(), "/")
-				require.Nil(t, err)
-				require.Equal(t, row.held, took > 18*time.Second, "%v", took)
-				if !row.held {
-					require.Zero(t, took)
-				}
+		bubble.Parallel(t, strconv.Itoa(row.status)+" "+strconv.Itoa(row.before), func(t *testing.T) {
+			s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{
+				{Route: "/busy", Handler: faulttest.Reply{Status: row.status, RetryAfter: 20 * time.Second}}, {Handler: faulttest.OK("")},
 			})
+			for range row.before {
+				status, _, err := s.get(t.Context(), "/busy")
+				require.Nil(t, err)
+				require.Equal(t, row.status, status)
+				time.Sleep(150 * time.Millisecond)
+			}
+			_, took, err := s.get(t.Context(), "/")
+			require.Nil(t, err)
+			require.Equal(t, row.held, took > 18*time.Second, "%v", took)
+			if !row.held {
+				require.Zero(t, took)
+			}
 		})
 	}
 }
@@ -193,21 +185,18 @@ func TestRetryAfterOfTheCallItself(t *testing.T) {
 		{"too long", 61 * time.Second, 1, 0},
 		{"bare", 0, 2, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				busy := faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: row.retryAfter}
-				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Sequence(busy, faulttest.OK("")))
-				s.tr.Policy.MaxAttempts = 2
-				status, took, err := s.get(t.Context(), "/")
-				require.Nil(t, err)
-				s.AssertAttempts(t, row.attempts)
-				assert.Equal(t, row.attempts == 1, status == http.StatusTooManyRequests)
-				assert.GreaterOrEqual(t, took, row.took)
-				if row.retryAfter > 0 {
-					assert.LessOrEqual(t, took, row.took+max(row.took/2, time.Second))
-				}
-			})
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			busy := faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: row.retryAfter}
+			s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Sequence(busy, faulttest.OK("")))
+			s.tr.Policy.MaxAttempts = 2
+			status, took, err := s.get(t.Context(), "/")
+			require.Nil(t, err)
+			s.AssertAttempts(t, row.attempts)
+			assert.Equal(t, row.attempts == 1, status == http.StatusTooManyRequests)
+			assert.GreaterOrEqual(t, took, row.took)
+			if row.retryAfter > 0 {
+				assert.LessOrEqual(t, took, row.took+max(row.took/2, time.Second))
+			}
 		})
 	}
 }
@@ -216,20 +205,17 @@ func TestRetryAfterOfTheCallItself(t *testing.T) {
 func TestCredentials(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"Authorization", "X-Api-Key", "Api-Key", "Private-Token"} {
-		t.Run(header, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				poor := func(r *http.Request) bool { return r.Header.Get(header) == "poor" }
-				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{{Match: poor, Handler: says(10, 0, 30*time.Second)}})
-				for _, credential := range []string{"poor", "rich", ""} {
-					_, took, _ := s.get(t.Context(), "/", header, credential)
-					assert.Zero(t, took, credential)
-				}
-				_, took, _ := s.get(t.Context(), "/", header, "rich")
-				assert.Zero(t, took)
-				_, took, _ = s.get(t.Context(), "/", header, "poor")
-				assert.GreaterOrEqual(t, took, 30*time.Second)
-			})
+		bubble.Parallel(t, header, func(t *testing.T) {
+			poor := func(r *http.Request) bool { return r.Header.Get(header) == "poor" }
+			s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{{Match: poor, Handler: says(10, 0, 30*time.Second)}})
+			for _, credential := range []string{"poor", "rich", ""} {
+				_, took, _ := s.get(t.Context(), "/", header, credential)
+				assert.Zero(t, took, credential)
+			}
+			_, took, _ := s.get(t.Context(), "/", header, "rich")
+			assert.Zero(t, took)
+			_, took, _ = s.get(t.Context(), "/", header, "poor")
+			assert.GreaterOrEqual(t, took, 30*time.Second)
 		})
 	}
 }
@@ -245,21 +231,18 @@ func TestHedgeNeverWaits(t *testing.T) {
 		{"static", &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, 0},
 		{"quota", &resilienthttp.RateLimit{}, 1}, // one is left
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newLimited(t, row.limit, faulttest.Script{
-					{Route: "/slow", Handler: faulttest.Reply{Delay: 3 * time.Second}}, {Handler: says(2, 1, time.Minute)},
-				})
-				s.tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond}
-				for range row.before {
-					_, _, _ = s.get(t.Context(), "/")
-				}
-				_, took, err := s.get(t.Context(), "/slow")
-				require.Nil(t, err)
-				assert.Equal(t, 3*time.Second, took)
-				s.AssertRequests(t, row.before+1)
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			s := newLimited(t, row.limit, faulttest.Script{
+				{Route: "/slow", Handler: faulttest.Reply{Delay: 3 * time.Second}}, {Handler: says(2, 1, time.Minute)},
 			})
+			s.tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond}
+			for range row.before {
+				_, _, _ = s.get(t.Context(), "/")
+			}
+			_, took, err := s.get(t.Context(), "/slow")
+			require.Nil(t, err)
+			assert.Equal(t, 3*time.Second, took)
+			s.AssertRequests(t, row.before+1)
 		})
 	}
 }
@@ -278,21 +261,18 @@ func TestHedge_spendsNoShortQuota(t *testing.T) {
 		{"less than half is left: none", says(10, 5, time.Minute), 0},
 		{"after a 429: none", limited, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{
-					{Route: "/slow", Handler: faulttest.Reply{Delay: 3 * time.Second}}, {Handler: row.before},
-				})
-				s.tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: 1}
-				_, _, _ = s.get(t.Context(), "/")
-				if row.hedges > 0 {
-					time.Sleep(time.Second)
-				}
-				_, _, err := s.get(t.Context(), "/slow")
-				require.Nil(t, err)
-				s.AssertRequests(t, 1+1+row.hedges)
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{
+				{Route: "/slow", Handler: faulttest.Reply{Delay: 3 * time.Second}}, {Handler: row.before},
 			})
+			s.tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: 1}
+			_, _, _ = s.get(t.Context(), "/")
+			if row.hedges > 0 {
+				time.Sleep(time.Second)
+			}
+			_, _, err := s.get(t.Context(), "/slow")
+			require.Nil(t, err)
+			s.AssertRequests(t, 1+1+row.hedges)
 		})
 	}
 }
@@ -360,21 +340,18 @@ func TestLimit(t *testing.T) {
 		{"negative", &resilienthttp.RateLimit{Limit: -1}, 100, 0},
 		{"huge", &resilienthttp.RateLimit{Limit: math.MaxFloat64 / 2}, 100, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newLimited(t, row.limit, nil)
-				begun := time.Now()
-				var calls sync.WaitGroup
-				for range row.calls {
-					calls.Go(func() {
-						_, _, err := s.get(t.Context(), "/")
-						assert.Nil(t, err)
-					})
-				}
-				calls.Wait()
-				assert.InDelta(t, row.took.Seconds(), time.Since(begun).Seconds(), 0.001)
-			})
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			s := newLimited(t, row.limit, nil)
+			begun := time.Now()
+			var calls sync.WaitGroup
+			for range row.calls {
+				calls.Go(func() {
+					_, _, err := s.get(t.Context(), "/")
+					assert.Nil(t, err)
+				})
+			}
+			calls.Wait()
+			assert.InDelta(t, row.took.Seconds(), time.Since(begun).Seconds(), 0.001)
 		})
 	}
 }
@@ -537,21 +514,19 @@ func TestRejectionWithoutLimit(t *testing.T) {
 		"429, one remains": status(429, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "600"),
 		"403, two remain":  status(403, "Retry-After", "1", "X-RateLimit-Remaining", "2", "X-RateLimit-Reset", "600"),
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{Base: script(status(200), refusal, status(http.StatusOK)), Policy: resilienthttp.Policy{MaxAttempts: -1}}
-				call := func() {
-					readAll(t, roundTrip(t, tr, get(t)))
-				}
+		bubble.Run(t, name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{Base: script(status(200), refusal, status(http.StatusOK)), Policy: resilienthttp.Policy{MaxAttempts: -1}}
+			call := func() {
+				readAll(t, roundTrip(t, tr, get(t)))
+			}
+			call()
+			call()                         // is rejected
+			time.Sleep(1201 * time.Second) // two resets later
+			start := time.Now()
+			for range 50 {
 				call()
-				call()                         // is rejected
-				time.Sleep(1201 * time.Second) // two resets later
-				start := time.Now()
-				for range 50 {
-					call()
-				}
-				require.Zero(t, time.Since(start))
-			})
+			}
+			require.Zero(t, time.Since(start))
 		})
 	}
 }
@@ -568,53 +543,51 @@ func TestQuotaOfRejectionsOnly(t *testing.T) {
 		{"of another path", "/login", 60, 0, 0},
 		{"of this path", "/data", 5, 1, 4},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var served, refused, login, used int
-				began := time.Now()
-				tr := &resilienthttp.Transport{
-					Policy: resilienthttp.Policy{MaxAttempts: -1},
-					Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-						if time.Since(began) >= time.Hour {
-							began, used = time.Now(), 0
-						}
-						if r.URL.Path == "/login" {
-							login++
-						}
-						if r.URL.Path == row.limited {
-							used++
-						}
-						if used > 5 && r.URL.Path == row.limited || login == 1 && r.URL.Path == "/login" {
-							refused++
-							left := strconv.Itoa(int((time.Hour - time.Since(began)).Seconds()))
-							return response(r, 429, "", "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", left), nil
-						}
-						served++
-						return response(r, 200, ""), nil
-					}),
-				}
-				call := func(path string) {
-					req := get(t)
-					req.URL.Path = path
-					if resp, err := tr.RoundTrip(req); err == nil {
-						readAll(t, resp)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var served, refused, login, used int
+			began := time.Now()
+			tr := &resilienthttp.Transport{
+				Policy: resilienthttp.Policy{MaxAttempts: -1},
+				Base: roundTripper(func(r *http.Request) (*http.Response, error) {
+					if time.Since(began) >= time.Hour {
+						began, used = time.Now(), 0
 					}
-				}
-				call("/login")
-				time.Sleep(time.Hour)
-				for hour := range 4 {
-					served, refused = 0, 0
-					for range 60 {
-						call("/data")
-						time.Sleep(time.Minute)
+					if r.URL.Path == "/login" {
+						login++
 					}
-					require.Equal(t, row.served, served, "in hour %d", hour+1)
-					if hour == 0 {
-						refused -= row.probes
+					if r.URL.Path == row.limited {
+						used++
 					}
-					require.Equal(t, row.refused, refused, "in hour %d", hour+1)
+					if used > 5 && r.URL.Path == row.limited || login == 1 && r.URL.Path == "/login" {
+						refused++
+						left := strconv.Itoa(int((time.Hour - time.Since(began)).Seconds()))
+						return response(r, 429, "", "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", left), nil
+					}
+					served++
+					return response(r, 200, ""), nil
+				}),
+			}
+			call := func(path string) {
+				req := get(t)
+				req.URL.Path = path
+				if resp, err := tr.RoundTrip(req); err == nil {
+					readAll(t, resp)
 				}
-			})
+			}
+			call("/login")
+			time.Sleep(time.Hour)
+			for hour := range 4 {
+				served, refused = 0, 0
+				for range 60 {
+					call("/data")
+					time.Sleep(time.Minute)
+				}
+				require.Equal(t, row.served, served, "in hour %d", hour+1)
+				if hour == 0 {
+					refused -= row.probes
+				}
+				require.Equal(t, row.refused, refused, "in hour %d", hour+1)
+			}
 		})
 	}
 }
@@ -636,24 +609,21 @@ func TestWrongQuotas_costOneCall(t *testing.T) {
 		{"of the same limit", used, says(10, 9, time.Minute)},
 		{"of a quota, beside none", used, faulttest.OK("")},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{{Route: "/other", Handler: row.other}, {Handler: row.free}})
-				failed := 0
-				for range 400 {
-					for _, path := range []string{"/other", "/free"} {
-						ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-						if _, _, err := s.get(ctx, path); err != nil && path == "/free" {
-							require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
-							failed++
-						}
-						cancel()
-						time.Sleep(100 * time.Millisecond)
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{{Route: "/other", Handler: row.other}, {Handler: row.free}})
+			failed := 0
+			for range 400 {
+				for _, path := range []string{"/other", "/free"} {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					if _, _, err := s.get(ctx, path); err != nil && path == "/free" {
+						require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+						failed++
 					}
+					cancel()
+					time.Sleep(100 * time.Millisecond)
 				}
-				require.LessOrEqual(t, failed, 1)
-			})
+			}
+			require.LessOrEqual(t, failed, 1)
 		})
 	}
 }
@@ -672,37 +642,35 @@ func TestRateLimit_Cost(t *testing.T) {
 		{"negative: unknown", -1, 0},
 		{"zero: unknown", 0, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				asked, begin := 0, time.Now()
-				tokens := func(left int) []string {
-					reset := max(time.Minute-time.Since(begin), time.Second)
-					return []string{"X-Ratelimit-Limit-Tokens", "1000", "X-Ratelimit-Remaining-Tokens", strconv.Itoa(left), "X-Ratelimit-Reset-Tokens", reset.String()}
-				}
-				sent := 0
-				tr := &resilienthttp.Transport{
-					Policy: resilienthttp.Policy{MaxAttempts: 2, Backoff: resilienthttp.Constant(0)},
-					RateLimit: &resilienthttp.RateLimit{MaxWait: 2 * time.Minute, Cost: func(r *http.Request) float64 {
-						asked++
-						return row.cost
-					}},
-					Base: puppet(func(req *http.Request) (*http.Response, error) {
-						resp := puppetAnswer(req, 503)
-						if sent++; sent != 1 {
-							resp.StatusCode = 200
-						}
-						for i, h := 0, tokens(300); i < len(h); i += 2 {
-							resp.Header.Set(h[i], h[i+1])
-						}
-						return resp, nil
-					}),
-				}
-				tripped(t, tr, newCall(t.Context(), t, http.MethodPut, "body"))
-				require.Equal(t, 1, asked, "two attempts")
-				took := time.Since(begin)
-				require.GreaterOrEqual(t, took, row.wait)
-				require.LessOrEqual(t, took, row.wait+row.wait/5, "spread after the wait, for other processes")
-			})
+		bubble.Run(t, row.name, func(t *testing.T) {
+			asked, begin := 0, time.Now()
+			tokens := func(left int) []string {
+				reset := max(time.Minute-time.Since(begin), time.Second)
+				return []string{"X-Ratelimit-Limit-Tokens", "1000", "X-Ratelimit-Remaining-Tokens", strconv.Itoa(left), "X-Ratelimit-Reset-Tokens", reset.String()}
+			}
+			sent := 0
+			tr := &resilienthttp.Transport{
+				Policy: resilienthttp.Policy{MaxAttempts: 2, Backoff: resilienthttp.Constant(0)},
+				RateLimit: &resilienthttp.RateLimit{MaxWait: 2 * time.Minute, Cost: func(r *http.Request) float64 {
+					asked++
+					return row.cost
+				}},
+				Base: puppet(func(req *http.Request) (*http.Response, error) {
+					resp := puppetAnswer(req, 503)
+					if sent++; sent != 1 {
+						resp.StatusCode = 200
+					}
+					for i, h := 0, tokens(300); i < len(h); i += 2 {
+						resp.Header.Set(h[i], h[i+1])
+					}
+					return resp, nil
+				}),
+			}
+			tripped(t, tr, newCall(t.Context(), t, http.MethodPut, "body"))
+			require.Equal(t, 1, asked, "two attempts")
+			took := time.Since(begin)
+			require.GreaterOrEqual(t, took, row.wait)
+			require.LessOrEqual(t, took, row.wait+row.wait/5, "spread after the wait, for other processes")
 		})
 	}
 }
@@ -757,29 +725,27 @@ func TestRateLimit_credentials(t *testing.T) {
 		{"the query's key", "", "key"},
 		{"the query's api_key, not first", "", "a=b&api_key"},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				tr := &resilienthttp.Transport{
-					Policy: resilienthttp.Policy{MaxAttempts: -1}, RateLimit: &resilienthttp.RateLimit{MaxWait: -1},
-					Base: script(status(429, "RateLimit-Remaining", "0", "RateLimit-Reset", "3000"), status(200)),
+		bubble.Run(t, row.name, func(t *testing.T) {
+			tr := &resilienthttp.Transport{
+				Policy: resilienthttp.Policy{MaxAttempts: -1}, RateLimit: &resilienthttp.RateLimit{MaxWait: -1},
+				Base: script(status(429, "RateLimit-Remaining", "0", "RateLimit-Reset", "3000"), status(200)),
+			}
+			call := func(secret string) error {
+				req := get(t)
+				if row.header != "" {
+					req.Header.Set(row.header, secret)
+				} else {
+					req.URL.RawQuery = row.query + "=" + secret
 				}
-				call := func(secret string) error {
-					req := get(t)
-					if row.header != "" {
-						req.Header.Set(row.header, secret)
-					} else {
-						req.URL.RawQuery = row.query + "=" + secret
-					}
-					resp, err := tr.RoundTrip(req)
-					if err == nil {
-						readAll(t, resp)
-					}
-					return err
+				resp, err := tr.RoundTrip(req)
+				if err == nil {
+					readAll(t, resp)
 				}
-				require.NoError(t, call("one"))
-				require.ErrorIs(t, call("one"), resilienthttp.ErrRateLimited)
-				require.NoError(t, call("two"))
-			})
+				return err
+			}
+			require.NoError(t, call("one"))
+			require.ErrorIs(t, call("one"), resilienthttp.ErrRateLimited)
+			require.NoError(t, call("two"))
 		})
 	}
 }

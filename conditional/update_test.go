@@ -21,6 +21,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // TestUpdate checks U1–U4: the content of the resource after an update with concurrent writers
@@ -77,33 +78,30 @@ func TestUpdate(t *testing.T) {
 		{name: "U3: another writer creates it: second write", server: resource{beforeWrite: others("b")}, status: 200, content: "b,mine", writes: 1, modifies: 2},
 		{name: "U3: created, lost response: success", serve: lost, status: 200, content: "mine", writes: 1, modifies: 1},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				server := &row.server
-				var h http.Handler = server
-				if row.serve != nil {
-					h = row.serve(server)
-				}
-				api := faulttest.NewInMemory(t, h)
-				updater := row.updater
-				updater.Client = &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}
-				modifies := 0
-				resp, err := updater.Update(t.Context(), api.URL, add(&modifies))
-				if row.err != nil {
-					require.ErrorIs(t, err, row.err, api.Transcript())
-					assert.Nil(t, resp)
-				} else {
-					require.NoError(t, err, api.Transcript())
-					assert.Equal(t, row.status, resp.StatusCode)
-					_, err = io.Copy(io.Discard, resp.Body)
-					require.NoError(t, err)
-					require.NoError(t, resp.Body.Close())
-				}
-				assert.Equal(t, row.content, server.content)
-				assert.Equal(t, row.writes, server.writes)
-				assert.Equal(t, row.modifies, modifies)
-			})
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			server := &row.server
+			var h http.Handler = server
+			if row.serve != nil {
+				h = row.serve(server)
+			}
+			api := faulttest.NewInMemory(t, h)
+			updater := row.updater
+			updater.Client = &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}
+			modifies := 0
+			resp, err := updater.Update(t.Context(), api.URL, add(&modifies))
+			if row.err != nil {
+				require.ErrorIs(t, err, row.err, api.Transcript())
+				assert.Nil(t, resp)
+			} else {
+				require.NoError(t, err, api.Transcript())
+				assert.Equal(t, row.status, resp.StatusCode)
+				_, err = io.Copy(io.Discard, resp.Body)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Equal(t, row.content, server.content)
+			assert.Equal(t, row.writes, server.writes)
+			assert.Equal(t, row.modifies, modifies)
 		})
 	}
 }
@@ -163,28 +161,25 @@ func TestUpdate_sentAgainByNetHTTP(t *testing.T) {
 		}},
 		{"net/http, a key in Header", func(base http.RoundTripper) http.RoundTripper { return base }},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				server := &resource{content: "a"}
-				api := faulttest.NewInMemory(t, once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-					server.ServeHTTP(httptest.NewRecorder(), r)
-					conn, _, err := http.NewResponseController(w).Hijack()
-					if assert.NoError(t, err) {
-						assert.NoError(t, conn.Close())
-					}
-				}), server))
-				modifies := 0
-				u := Updater{Client: &http.Client{Transport: row.client(api.Transport())}}
-				if strings.Contains(row.name, "Header") {
-					u.Header = http.Header{"Idempotency-Key": {"one"}}
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			server := &resource{content: "a"}
+			api := faulttest.NewInMemory(t, once(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				server.ServeHTTP(httptest.NewRecorder(), r)
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if assert.NoError(t, err) {
+					assert.NoError(t, conn.Close())
 				}
-				resp, err := u.Update(t.Context(), api.URL, add(&modifies))
-				require.NoError(t, err)
-				require.NoError(t, resp.Body.Close())
-				assert.Equal(t, "a,mine", server.content)
-				assert.Equal(t, 1, modifies)
-			})
+			}), server))
+			modifies := 0
+			u := Updater{Client: &http.Client{Transport: row.client(api.Transport())}}
+			if strings.Contains(row.name, "Header") {
+				u.Header = http.Header{"Idempotency-Key": {"one"}}
+			}
+			resp, err := u.Update(t.Context(), api.URL, add(&modifies))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Equal(t, "a,mine", server.content)
+			assert.Equal(t, 1, modifies)
 		})
 	}
 }
@@ -268,29 +263,26 @@ func TestUpdate_returnsOtherResponses(t *testing.T) {
 		{name: "invalid date: ErrNoETag", serve: faulttest.Reply{Header: http.Header{"Last-Modified": {"yesterday"}}}, updater: Updater{LastModified: true}, err: ErrNoETag, requests: 1},
 		{name: "no modify: error", serve: tagged(nil), modify: nil, err: errAny, requests: 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				api := faulttest.NewInMemory(t, row.serve)
-				updater := row.updater
-				updater.Client = api.Client()
-				modify := row.modify
-				if modify == nil && row.err != errAny {
-					modify = func(current []byte, _ http.Header) ([]byte, error) { return current, nil }
-				}
-				resp, err := updater.Update(t.Context(), api.URL+"/a", modify)
-				switch {
-				case row.err == errAny:
-					require.Error(t, err)
-				case row.err != nil:
-					require.ErrorIs(t, err, row.err)
-				default:
-					require.NoError(t, err)
-					assert.Equal(t, row.status, resp.StatusCode)
-					require.NoError(t, resp.Body.Close())
-				}
-				assert.Len(t, api.Requests(), row.requests, api.Transcript())
-			})
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			api := faulttest.NewInMemory(t, row.serve)
+			updater := row.updater
+			updater.Client = api.Client()
+			modify := row.modify
+			if modify == nil && row.err != errAny {
+				modify = func(current []byte, _ http.Header) ([]byte, error) { return current, nil }
+			}
+			resp, err := updater.Update(t.Context(), api.URL+"/a", modify)
+			switch {
+			case row.err == errAny:
+				require.Error(t, err)
+			case row.err != nil:
+				require.ErrorIs(t, err, row.err)
+			default:
+				require.NoError(t, err)
+				assert.Equal(t, row.status, resp.StatusCode)
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Len(t, api.Requests(), row.requests, api.Transcript())
 		})
 	}
 }
@@ -379,43 +371,40 @@ func TestUpdate_waits(t *testing.T) {
 		{"canceled in a wait: Canceled", faulttest.Reply{Status: 412}, steady, never, 12 * time.Second, context.Canceled, 2, 12 * time.Second, 12 * time.Second},
 		{"Retry-After of 1h: returned", faulttest.Reply{Status: 409, RetryAfter: time.Hour}, nil, never, never, nil, 1, 0, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				r := &resource{content: "a"}
-				writes := 0
-				api := faulttest.NewInMemory(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-					if req.Method == http.MethodPut {
-						writes++
-						row.conflict.ServeHTTP(w, req)
-						return
-					}
-					r.ServeHTTP(w, req)
-				}))
-				ctx, cancel := context.WithCancel(t.Context())
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			r := &resource{content: "a"}
+			writes := 0
+			api := faulttest.NewInMemory(t, http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+				if req.Method == http.MethodPut {
+					writes++
+					row.conflict.ServeHTTP(w, req)
+					return
+				}
+				r.ServeHTTP(w, req)
+			}))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if row.timeout != never {
+				ctx, cancel = context.WithTimeout(ctx, row.timeout)
 				defer cancel()
-				if row.timeout != never {
-					ctx, cancel = context.WithTimeout(ctx, row.timeout)
-					defer cancel()
-				}
-				if row.cancel != never {
-					time.AfterFunc(row.cancel, cancel)
-				}
-				updater := Updater{Client: &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}, Backoff: row.backoff}
-				start := time.Now()
-				resp, err := updater.Update(ctx, api.URL, add(new(int)))
-				took := time.Since(start)
-				if row.err != nil {
-					require.ErrorIs(t, err, row.err)
-				} else {
-					require.NoError(t, err)
-					assert.Equal(t, row.conflict.Status, resp.StatusCode)
-					require.NoError(t, resp.Body.Close())
-				}
-				assert.Equal(t, row.writes, writes)
-				assert.GreaterOrEqual(t, took, row.minimum)
-				assert.LessOrEqual(t, took, row.maximum)
-			})
+			}
+			if row.cancel != never {
+				time.AfterFunc(row.cancel, cancel)
+			}
+			updater := Updater{Client: &http.Client{Transport: &resilienthttp.Transport{Base: api.Transport()}}, Backoff: row.backoff}
+			start := time.Now()
+			resp, err := updater.Update(ctx, api.URL, add(new(int)))
+			took := time.Since(start)
+			if row.err != nil {
+				require.ErrorIs(t, err, row.err)
+			} else {
+				require.NoError(t, err)
+				assert.Equal(t, row.conflict.Status, resp.StatusCode)
+				require.NoError(t, resp.Body.Close())
+			}
+			assert.Equal(t, row.writes, writes)
+			assert.GreaterOrEqual(t, took, row.minimum)
+			assert.LessOrEqual(t, took, row.maximum)
 		})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"math"
 	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
@@ -53,24 +53,21 @@ func TestGoogle_waits(t *testing.T) {
 		{"another detail", "storage.googleapis.com", "GET", 429, other, "", 2, 0},
 		{"V2: another host", "example.test", "GET", 429, googleBody(minute, "38s"), "", 2, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				reply := faulttest.Reply{Status: row.status, Body: row.body}
-				if row.retryAfter != "" {
-					reply.Header = http.Header{"Retry-After": {row.retryAfter}}
-				}
-				began := time.Now()
-				_, attempts := call(t, Google(), row.method, "http://"+row.host+"/v1", faulttest.Sequence(reply, faulttest.OK("{}")))
-				require.Len(t, attempts, row.attempts)
-				assert.Equal(t, row.want, attempts[0].RetryAfter)
-				if row.attempts == 1 {
-					assert.Zero(t, time.Since(began))
-				} else {
-					assert.GreaterOrEqual(t, time.Since(began), row.want)
-					assert.LessOrEqual(t, time.Since(began), row.want+max(row.want/2, time.Second))
-				}
-			})
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			reply := faulttest.Reply{Status: row.status, Body: row.body}
+			if row.retryAfter != "" {
+				reply.Header = http.Header{"Retry-After": {row.retryAfter}}
+			}
+			began := time.Now()
+			_, attempts := call(t, Google(), row.method, "http://"+row.host+"/v1", faulttest.Sequence(reply, faulttest.OK("{}")))
+			require.Len(t, attempts, row.attempts)
+			assert.Equal(t, row.want, attempts[0].RetryAfter)
+			if row.attempts == 1 {
+				assert.Zero(t, time.Since(began))
+			} else {
+				assert.GreaterOrEqual(t, time.Since(began), row.want)
+				assert.LessOrEqual(t, time.Since(began), row.want+max(row.want/2, time.Second))
+			}
 		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -19,6 +18,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/durable"
 	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // vendor is a row of the tables in these tests.
@@ -84,29 +84,26 @@ func TestKeys(t *testing.T) {
 			if host.name == "vendor's name as suffix" && slices.Contains([]string{"Adyen", "Stripe", "AzureOpenAI", "Google", "Atlassian", "Shopify", "Twilio"}, v.name) {
 				continue // the profile has all subdomains
 			}
-			t.Run(v.name+", "+host.name, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					api, attempts := call(t, v.new("localhost:12111"), http.MethodPost, "http://"+host.host+"/v1/things", faulttest.Status(500))
-					keyed := v.key != "" && host.known
-					for _, r := range api.Requests() {
-						assert.Equal(t, keyed, r.Key != "", "a key")
-						assert.NotContains(t, r.Header, "X-Request-Deadline")
-						if v.key != "Idempotency-Key" || !host.known {
-							assert.NotContains(t, r.Header, "Idempotency-Key")
-						}
-						if !host.known {
-							assert.NotContains(t, r.Header, "Paypal-Request-Id")
-						}
+			bubble.Parallel(t, v.name+", "+host.name, func(t *testing.T) {
+				api, attempts := call(t, v.new("localhost:12111"), http.MethodPost, "http://"+host.host+"/v1/things", faulttest.Status(500))
+				keyed := v.key != "" && host.known
+				for _, r := range api.Requests() {
+					assert.Equal(t, keyed, r.Key != "", "a key")
+					assert.NotContains(t, r.Header, "X-Request-Deadline")
+					if v.key != "Idempotency-Key" || !host.known {
+						assert.NotContains(t, r.Header, "Idempotency-Key")
 					}
-					if keyed {
-						assert.Len(t, attempts, 5)
-						assert.Contains(t, api.Requests()[0].Header, v.key)
-					} else {
-						assert.Len(t, attempts, 1)
-						assert.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
+					if !host.known {
+						assert.NotContains(t, r.Header, "Paypal-Request-Id")
 					}
-				})
+				}
+				if keyed {
+					assert.Len(t, attempts, 5)
+					assert.Contains(t, api.Requests()[0].Header, v.key)
+				} else {
+					assert.Len(t, attempts, 1)
+					assert.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
+				}
 			})
 		}
 	}
@@ -179,16 +176,13 @@ func TestVerdicts(t *testing.T) {
 		{"Stripe", "JSON list", 400, "", `[1,2,3]`, permanent, permanent},
 	} {
 		for host, want := range map[string]resilienthttp.Verdict{vendors[row.vendor].host: row.want, "example.test": row.defaultWant} {
-			t.Run(row.vendor+", "+row.name+", at "+host, func(t *testing.T) {
-				t.Parallel()
-				synctest.Test(t, func(t *testing.T) {
-					reply := faulttest.Reply{Status: row.status, Body: row.body}
-					if name, value, ok := strings.Cut(row.header, ": "); ok {
-						reply.Header = http.Header{http.CanonicalHeaderKey(name): {value}}
-					}
-					_, attempts := call(t, vendors[row.vendor].new(), http.MethodGet, "http://"+host+"/", reply)
-					assert.Equal(t, want.String(), attempts[0].Verdict.String())
-				})
+			bubble.Parallel(t, row.vendor+", "+row.name+", at "+host, func(t *testing.T) {
+				reply := faulttest.Reply{Status: row.status, Body: row.body}
+				if name, value, ok := strings.Cut(row.header, ": "); ok {
+					reply.Header = http.Header{http.CanonicalHeaderKey(name): {value}}
+				}
+				_, attempts := call(t, vendors[row.vendor].new(), http.MethodGet, "http://"+host+"/", reply)
+				assert.Equal(t, want.String(), attempts[0].Verdict.String())
 			})
 		}
 	}

@@ -8,12 +8,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
@@ -533,29 +533,27 @@ func TestOpening_lostProbesFreeTheirSlots(t *testing.T) {
 		{"panics", func() { defer func() { _ = recover() }(); panic("lost") }},
 		{"exits", runtime.Goexit},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := &recorded{Breaker: New(Rules{MinRequests: 1, Cooldown: time.Second, MaxCooldown: -1}, time.Now())}
-				until := b.opened(t, time.Now())
-				time.Sleep(time.Until(until))
-				lost := 0
-				for range 100 { // ten seconds
-					for {
-						if _, _, ok := b.admit(time.Now()); !ok {
-							break
-						}
-						lost++
-						go tt.lose()
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			b := &recorded{Breaker: New(Rules{MinRequests: 1, Cooldown: time.Second, MaxCooldown: -1}, time.Now())}
+			until := b.opened(t, time.Now())
+			time.Sleep(time.Until(until))
+			lost := 0
+			for range 100 { // ten seconds
+				for {
+					if _, _, ok := b.admit(time.Now()); !ok {
+						break
 					}
-					time.Sleep(100 * time.Millisecond)
+					lost++
+					go tt.lose()
 				}
-				require.GreaterOrEqual(t, lost, 8)
-				require.LessOrEqual(t, lost, 10, "one in each cooldown")
-				time.Sleep(5 * time.Second / 4)
-				require.Equal(t, 3, b.run(time.Now(), "SSS"), "lost ones do not delay those after a success")
-				require.Equal(t, Closed, b.Find(host).State(time.Now()))
-				time.Sleep(2 * time.Hour) // the hanging ones end
-			})
+				time.Sleep(100 * time.Millisecond)
+			}
+			require.GreaterOrEqual(t, lost, 8)
+			require.LessOrEqual(t, lost, 10, "one in each cooldown")
+			time.Sleep(5 * time.Second / 4)
+			require.Equal(t, 3, b.run(time.Now(), "SSS"), "lost ones do not delay those after a success")
+			require.Equal(t, Closed, b.Find(host).State(time.Now()))
+			time.Sleep(2 * time.Hour) // the hanging ones end
 		})
 	}
 }

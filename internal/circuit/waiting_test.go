@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -131,39 +132,37 @@ func TestWaiting_release(t *testing.T) {
 		{"many calls: within the outage", 120 * time.Millisecond, 3 * time.Second, 200, 0},
 		{"a busy client", 6 * time.Millisecond, 2 * time.Second, 100, 4 * time.Millisecond},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o := away(t, Rules{}, tt.every, 0)
-				begun := o.Find(host).Status(time.Now()).Outage
-				o.back = begun.Add(tt.outage)
-				now := time.Now()
-				for _, i := range rand.Perm(tt.calls) {
-					l := limits(t)
-					l.Since = now.Add(time.Duration(i-tt.calls) * time.Millisecond)
-					o.call(i, l)
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			o := away(t, Rules{}, tt.every, 0)
+			begun := o.Find(host).Status(time.Now()).Outage
+			o.back = begun.Add(tt.outage)
+			now := time.Now()
+			for _, i := range rand.Perm(tt.calls) {
+				l := limits(t)
+				l.Since = now.Add(time.Duration(i-tt.calls) * time.Millisecond)
+				o.call(i, l)
+			}
+			require.Equal(t, tt.calls, o.Find(host).Status(time.Now()).Waiting)
+			o.calls.Wait()
+			require.Len(t, o.ended, tt.calls)
+			closed := o.changes[len(o.changes)-1]
+			require.Equal(t, Closed, closed.To)
+			last, released := -1, []time.Time(nil)
+			for n, i := range o.sent {
+				if at := o.at[n]; !at.Before(closed.At) {
+					require.Greater(t, i, last, "in their order")
+					last, released = i, append(released, at)
 				}
-				require.Equal(t, tt.calls, o.Find(host).Status(time.Now()).Waiting)
-				o.calls.Wait()
-				require.Len(t, o.ended, tt.calls)
-				closed := o.changes[len(o.changes)-1]
-				require.Equal(t, Closed, closed.To)
-				last, released := -1, []time.Time(nil)
-				for n, i := range o.sent {
-					if at := o.at[n]; !at.Before(closed.At) {
-						require.Greater(t, i, last, "in their order")
-						last, released = i, append(released, at)
-					}
-				}
-				require.GreaterOrEqual(t, len(released), tt.calls-3*DefaultProbes)
-				took := released[len(released)-1].Sub(closed.At)
-				require.LessOrEqual(t, took, closed.At.Sub(begun))
-				if tt.interval > 0 {
-					require.InDelta(t, tt.interval*time.Duration(len(released)-1), took, float64(took/10))
-				} else {
-					require.Greater(t, took, closed.At.Sub(begun)*9/10)
-				}
-				o.nothingLeft(t)
-			})
+			}
+			require.GreaterOrEqual(t, len(released), tt.calls-3*DefaultProbes)
+			took := released[len(released)-1].Sub(closed.At)
+			require.LessOrEqual(t, took, closed.At.Sub(begun))
+			if tt.interval > 0 {
+				require.InDelta(t, tt.interval*time.Duration(len(released)-1), took, float64(took/10))
+			} else {
+				require.Greater(t, took, closed.At.Sub(begun)*9/10)
+			}
+			o.nothingLeft(t)
 		})
 	}
 }
@@ -182,32 +181,30 @@ func TestWaiting_probe(t *testing.T) {
 		{"one rests", [3]time.Duration{0, time.Hour, 0}, [3]int{}, 0, []int{2, 0, 2, 0}},
 		{"all rest: the first that has rested", [3]time.Duration{3 * time.Second, 2 * time.Second, time.Hour}, [3]int{}, time.Hour, []int{1, 0}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o := away(t, Rules{}, 50*time.Millisecond, 0)
-				o.back, o.rests = time.Now().Add(time.Hour), tt.again
-				ctx, cancel := context.WithCancel(t.Context())
-				begun := time.Now()
-				for i := range 3 {
-					l := limits(t)
-					l.Ctx, l.Sent, l.MaxWait, l.Since = ctx, tt.sent[i], time.Hour, begun.Add(time.Duration(i))
-					if tt.rests[i] > 0 {
-						l.RestsTo = begun.Add(tt.rests[i])
-					}
-					o.call(i, l)
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			o := away(t, Rules{}, 50*time.Millisecond, 0)
+			o.back, o.rests = time.Now().Add(time.Hour), tt.again
+			ctx, cancel := context.WithCancel(t.Context())
+			begun := time.Now()
+			for i := range 3 {
+				l := limits(t)
+				l.Ctx, l.Sent, l.MaxWait, l.Since = ctx, tt.sent[i], time.Hour, begun.Add(time.Duration(i))
+				if tt.rests[i] > 0 {
+					l.RestsTo = begun.Add(tt.rests[i])
 				}
-				time.Sleep(10 * time.Second)
-				cancel()
-				o.calls.Wait()
-				require.GreaterOrEqual(t, len(o.sent), len(tt.want))
-				require.Equal(t, tt.want, o.sent[:len(tt.want)])
-				if tt.rests[0] > 0 {
-					require.Len(t, o.sent, len(tt.want))
-					require.Equal(t, tt.rests[0], o.at[1].Sub(begun))
-					require.Equal(t, tt.rests[1], o.at[0].Sub(begun))
-				}
-				o.nothingLeft(t)
-			})
+				o.call(i, l)
+			}
+			time.Sleep(10 * time.Second)
+			cancel()
+			o.calls.Wait()
+			require.GreaterOrEqual(t, len(o.sent), len(tt.want))
+			require.Equal(t, tt.want, o.sent[:len(tt.want)])
+			if tt.rests[0] > 0 {
+				require.Len(t, o.sent, len(tt.want))
+				require.Equal(t, tt.rests[0], o.at[1].Sub(begun))
+				require.Equal(t, tt.rests[1], o.at[0].Sub(begun))
+			}
+			o.nothingLeft(t)
 		})
 	}
 }
@@ -231,53 +228,49 @@ func TestWaiting_ends(t *testing.T) {
 		{"too many wait", 0, maxWaiting, time.Minute, 0, 0},
 		{"almost too many", 0, maxWaiting - 1, 400 * time.Millisecond, 0, 400 * time.Millisecond},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o := away(t, Rules{Cooldown: time.Hour}, 50*time.Millisecond, 0)
-				c, l := o.Find(host), limits(t)
-				for range tt.others {
-					joined, rejected := c.join(time.Now(), &Entry{Limits: l})
-					require.True(t, joined)
-					require.Nil(t, rejected)
-				}
-				time.Sleep(time.Until(c.Status(time.Now()).Outage.Add(tt.after)))
-				c.mu.Lock()
-				c.opening.failed = time.Now() // a probe
-				c.mu.Unlock()
-				require.Equal(t, tt.after <= maxOutage, c.Holds(time.Now()))
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				l.Ctx, l.MaxWait = ctx, tt.maxWait
-				if tt.cancel > 0 {
-					time.AfterFunc(tt.cancel, cancel)
-				}
-				begun := time.Now()
-				p, rejected := c.wait(begun, l)
-				require.NotNil(t, rejected)
-				require.Zero(t, p)
-				require.True(t, rejected.NotBefore.After(time.Now()))
-				require.Equal(t, c.Status(time.Now()).Outage, rejected.Outage)
-				require.Equal(t, tt.took, time.Since(begun))
-				require.Equal(t, tt.others, c.Status(time.Now()).Waiting)
-				c.mu.Lock()
-				if c.waiting != nil {
-					c.waiting.queue.WakeAt(time.Time{}, time.Now())
-				}
-				c.mu.Unlock()
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			o := away(t, Rules{Cooldown: time.Hour}, 50*time.Millisecond, 0)
+			c, l := o.Find(host), limits(t)
+			for range tt.others {
+				joined, rejected := c.join(time.Now(), &Entry{Limits: l})
+				require.True(t, joined)
+				require.Nil(t, rejected)
+			}
+			time.Sleep(time.Until(c.Status(time.Now()).Outage.Add(tt.after)))
+			c.mu.Lock()
+			c.opening.failed = time.Now() // a probe
+			c.mu.Unlock()
+			require.Equal(t, tt.after <= maxOutage, c.Holds(time.Now()))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			l.Ctx, l.MaxWait = ctx, tt.maxWait
+			if tt.cancel > 0 {
+				time.AfterFunc(tt.cancel, cancel)
+			}
+			begun := time.Now()
+			p, rejected := c.wait(begun, l)
+			require.NotNil(t, rejected)
+			require.Zero(t, p)
+			require.True(t, rejected.NotBefore.After(time.Now()))
+			require.Equal(t, c.Status(time.Now()).Outage, rejected.Outage)
+			require.Equal(t, tt.took, time.Since(begun))
+			require.Equal(t, tt.others, c.Status(time.Now()).Waiting)
+			c.mu.Lock()
+			if c.waiting != nil {
+				c.waiting.queue.WakeAt(time.Time{}, time.Now())
+			}
+			c.mu.Unlock()
 		})
 	}
-	t.Run("a call that waits may wait on", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			o := away(t, Rules{}, 50*time.Millisecond, 0)
-			o.back = time.Now().Add(25 * time.Second)
-			o.call(0, limits(t))
-			o.calls.Wait()
-			require.Contains(t, o.ended, 0)
-			require.NotNil(t, o.ended[0], "it was a probe that failed: it does not begin to wait again")
-			o.ended = map[int]*Rejection{}
-			o.nothingLeft(t)
-		})
+	bubble.Run(t, "a call that waits may wait on", func(t *testing.T) {
+		o := away(t, Rules{}, 50*time.Millisecond, 0)
+		o.back = time.Now().Add(25 * time.Second)
+		o.call(0, limits(t))
+		o.calls.Wait()
+		require.Contains(t, o.ended, 0)
+		require.NotNil(t, o.ended[0], "it was a probe that failed: it does not begin to wait again")
+		o.ended = map[int]*Rejection{}
+		o.nothingLeft(t)
 	})
 }
 
@@ -292,45 +285,43 @@ func TestWaiting_releaseSlowsDown(t *testing.T) {
 		{"slow responses", Result{Outcome: Success, Took: slowFailure}, DefaultCooldown},
 		{"usual responses", Result{Outcome: Success, Took: usualLatency}, 5 * time.Millisecond},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				o := away(t, Rules{}, 6*time.Millisecond, 0)
-				o.back = time.Now().Add(time.Second)
-				first, bad := 0, 0
-				o.takes = func(n int) Result { // the 20th to 60th call
-					if first == 0 {
-						first = n
-					}
-					if n < first+20 || n > first+60 || bad == 4 {
-						return Result{Outcome: Success, Took: time.Millisecond}
-					}
-					if tt.result.Outcome == Failure {
-						bad++
-					}
-					return tt.result
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			o := away(t, Rules{}, 6*time.Millisecond, 0)
+			o.back = time.Now().Add(time.Second)
+			first, bad := 0, 0
+			o.takes = func(n int) Result { // the 20th to 60th call
+				if first == 0 {
+					first = n
 				}
-				for i := range 100 {
-					o.call(i, limits(t))
+				if n < first+20 || n > first+60 || bad == 4 {
+					return Result{Outcome: Success, Took: time.Millisecond}
 				}
-				o.calls.Wait()
-				require.Len(t, o.ended, 100)
-				require.Equal(t, "open half-open", o.path()[:len("open half-open")])
-				times := o.at[first+5:]
-				gap, n := time.Duration(0), 0
-				for i := range times[1:] {
-					if d := times[i+1].Sub(times[i]); d >= tt.slowest {
-						n++
-						gap = max(gap, d)
-					}
+				if tt.result.Outcome == Failure {
+					bad++
 				}
-				if tt.slowest < DefaultCooldown {
-					require.Zero(t, n)
-					return
+				return tt.result
+			}
+			for i := range 100 {
+				o.call(i, limits(t))
+			}
+			o.calls.Wait()
+			require.Len(t, o.ended, 100)
+			require.Equal(t, "open half-open", o.path()[:len("open half-open")])
+			times := o.at[first+5:]
+			gap, n := time.Duration(0), 0
+			for i := range times[1:] {
+				if d := times[i+1].Sub(times[i]); d >= tt.slowest {
+					n++
+					gap = max(gap, d)
 				}
-				require.GreaterOrEqual(t, n, 2)
-				require.LessOrEqual(t, gap, DefaultCooldown+slowFailure)
-				o.nothingLeft(t)
-			})
+			}
+			if tt.slowest < DefaultCooldown {
+				require.Zero(t, n)
+				return
+			}
+			require.GreaterOrEqual(t, n, 2)
+			require.LessOrEqual(t, gap, DefaultCooldown+slowFailure)
+			o.nothingLeft(t)
 		})
 	}
 }

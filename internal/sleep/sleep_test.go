@@ -3,10 +3,11 @@ package sleep
 import (
 	"context"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 func TestSleep(t *testing.T) {
@@ -25,17 +26,14 @@ func TestSleep(t *testing.T) {
 		{"BeforeDeadline", BeforeDeadline, time.Minute, nil, 2 * time.Second, 2 * time.Second},
 		{"BeforeDeadline, too late", BeforeDeadline, 2 * time.Second, context.DeadlineExceeded, 0, 0},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
-				defer cancel()
-				began := time.Now()
-				require.ErrorIs(t, row.sleep(ctx, 2*time.Second), row.err)
-				took := time.Since(began)
-				require.GreaterOrEqual(t, took, row.low)
-				require.LessOrEqual(t, took, row.high)
-			})
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), row.timeout)
+			defer cancel()
+			began := time.Now()
+			require.ErrorIs(t, row.sleep(ctx, 2*time.Second), row.err)
+			took := time.Since(began)
+			require.GreaterOrEqual(t, took, row.low)
+			require.LessOrEqual(t, took, row.high)
 		})
 	}
 	require.NoError(t, Jittered(t.Context(), 0))
