@@ -218,8 +218,7 @@ func TestCallerCanceled_noRetry(t *testing.T) {
 		require.ErrorIs(t, attempts[0].Err, context.Canceled)
 	})
 	bubble.Run(t, "§4.9 deadline", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := withDeadline(t, time.Second)
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			<-req.Context().Done()
 			return nil, errors.New("some words of Base's")

@@ -59,8 +59,7 @@ func TestAttemptTimeout(t *testing.T) {
 			tr := &resilienthttp.Transport{Base: base, Policy: policy}
 			req := newRequest(t, http.MethodPut, "http://api.test/things", "")
 			if tt.ctx > 0 {
-				ctx, cancel := context.WithTimeout(t.Context(), tt.ctx)
-				defer cancel()
+				ctx := withDeadline(t, tt.ctx)
 				req = req.WithContext(ctx)
 			}
 			start := time.Now()
@@ -124,8 +123,7 @@ func TestAttemptTimeoutOfRealTransports(t *testing.T) {
 				if own {
 					policy.AttemptTimeout = time.Second
 				} else {
-					ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-					defer cancel()
+					ctx := withDeadline(t, 3*time.Second)
 					req = req.WithContext(ctx)
 					want, tries = resilienthttp.ErrDeadline, 1
 				}
@@ -324,8 +322,7 @@ func TestPanic_releasesPermits(t *testing.T) {
 					// The attempt has no result, so that both permits are returned.
 					base.steps = []step{status(200)}
 					start := time.Now()
-					resp, err = tr.RoundTrip(single())
-					require.NoError(t, err, "the probe's slot was not returned")
+					resp = roundTrip(t, tr, single())
 					require.Zero(t, time.Since(start), "the permit of the request was not returned")
 					readAll(t, resp)
 				}
@@ -368,8 +365,7 @@ func TestTransportInsideItself(t *testing.T) {
 			}
 			return base.RoundTrip(r)
 		})
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		readAll(t, resp)
 		require.Len(t, base.calls(), 2)
 
@@ -528,8 +524,7 @@ func TestAttempt_startsAfterUserFunctions(t *testing.T) {
 				return "key"
 			}},
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := withDeadline(t, time.Minute)
 		resp := roundTrip(t, tr, newRequest(t, http.MethodPost, "http://api.test/", "body").WithContext(ctx))
 		require.Zero(t, lastOf(t, resp).Latency)
 	})
@@ -577,8 +572,7 @@ func TestBadBodies(t *testing.T) {
 		req := newRequest(t, "PUT", "http://api.test/", "")
 		bodies := trackBody(req, "content")
 		bodies.bodies[0].err = errReset
-		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
 		require.Equal(t, 200, resp.StatusCode)
 		readAll(t, resp)
 		bodies.requireClosedOnce(t, 2)
@@ -678,8 +672,7 @@ func TestBrokenConnections(t *testing.T) {
 				if method != "GET" {
 					bodies = trackBody(req, "content")
 				}
-				resp, err := overSockets(t).RoundTrip(req)
-				require.NoError(t, err)
+				resp := roundTrip(t, overSockets(t), req)
 				require.Equal(t, "fine", readAll(t, resp))
 				require.Len(t, resilienthttp.Attempts(resp), 3)
 				require.Equal(t, int64(3), conns.Load())

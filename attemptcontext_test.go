@@ -365,8 +365,7 @@ func TestAttemptContext(t *testing.T) {
 				seen = r.Context() //nolint:fatcontext // looked at, not passed on
 				return withBody(204, body)(r)
 			})}
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, get(t))
 			require.ErrorIs(t, seen.Err(), context.Canceled, "the context ends without a body")
 			require.NotNil(t, resp.Body)
 			require.Empty(t, readAll(t, resp))

@@ -136,11 +136,9 @@ func TestDiscardedResponsesAreDrained(t *testing.T) {
 func TestDrainIsPartOfTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(withBody(503, newBlocking()), status(200))
-		ctx, cancel := context.WithTimeout(t.Context(), 1050*time.Millisecond)
-		defer cancel()
+		ctx := withDeadline(t, 1050*time.Millisecond)
 		start := time.Now()
-		resp, err := (&resilienthttp.Transport{Base: base, Policy: every(time.Second)}).RoundTrip(get(t).WithContext(ctx))
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base, Policy: every(time.Second)}), get(t).WithContext(ctx))
 		require.Equal(t, time.Second, time.Since(start))
 		require.Equal(t, time.Second, resilienthttp.Attempts(resp)[0].RetryWait)
 		readAll(t, resp)
@@ -323,8 +321,7 @@ func TestUpgradedBodyHalfCloses(t *testing.T) {
 // A body with a Write method is a connection only with status 101.
 func TestOnlyUpgradesAreWritable(t *testing.T) {
 	base := roundTripper(func(r *http.Request) (*http.Response, error) { return withBody(200, &halfCloser{})(r) })
-	resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-	require.NoError(t, err)
+	resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), get(t))
 	_, writable := resp.Body.(io.Writer)
 	require.False(t, writable)
 	require.NoError(t, resp.Body.Close())

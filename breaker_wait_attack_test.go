@@ -354,8 +354,7 @@ func TestAttack_rateLimitAfterHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(503), status(200))
 		tr := &resilienthttp.Transport{Base: base, Breaker: fragile(2 * time.Second), RateLimit: &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: -1}}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err, "the last response")
+		resp := roundTrip(t, tr, get(t))
 		require.Equal(t, "status 503", readAll(t, resp))
 		base.requireBalance(t)
 	})
@@ -369,8 +368,7 @@ func TestAttack_timings(t *testing.T) {
 			Base: script(after(time.Second, status(503, "Retry-After", "1")), status(503)), Breaker: fragile(time.Hour),
 			Trace: &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = c }},
 		}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		_ = resp.Body.Close()
 		q, f, r := done.Timings()
 		t.Log(done.Explain())

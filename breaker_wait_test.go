@@ -240,8 +240,7 @@ func TestBreakerWait_lastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := script(status(503))
 		tr := &resilienthttp.Transport{Base: base, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour}}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		require.Equal(t, "status 503", readAll(t, resp))
 		require.Equal(t, resilienthttp.ErrBreakerOpen, lastOf(t, resp).StopReason)
 		base.requireBalance(t)
@@ -371,8 +370,7 @@ func TestBreakerWait_layers(t *testing.T) {
 				time.AfterFunc(time.Duration(at)*s+s/4, func() { assert.Zero(t, held(tr)) })
 			}
 			begun := time.Now()
-			resp, err := tr.RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, tr, get(t))
 			require.Equal(t, 40*s, time.Since(begun), "the first attempt goes on")
 			require.Equal(t, "status 200", readAll(t, resp))
 			require.Len(t, resilienthttp.Attempts(resp), row.want)
@@ -408,8 +406,7 @@ func TestBreakerWait_priorities(t *testing.T) {
 				if other == p {
 					continue
 				}
-				resp, err := tr.RoundTrip(get(t).WithContext(with(other)(t.Context())))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, get(t).WithContext(with(other)(t.Context())))
 				require.Equal(t, "status 200", readAll(t, resp))
 				require.False(t, lastOf(t, resp).Held)
 			}
@@ -846,8 +843,7 @@ func TestBreakerWait_thenLimit(t *testing.T) {
 			QueueWait: func(a *resilienthttp.Attempt) { held = append(held, a.Held) },
 		}}
 		once(t, tr, "/fails")
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t))
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, []bool{true, false}, held)
 		require.True(t, lastOf(t, resp).Held)

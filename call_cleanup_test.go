@@ -165,8 +165,7 @@ func TestAttemptContext_errIsStable(t *testing.T) {
 		{"closed after the deadline", 4 * time.Second, 3 * time.Second, context.DeadlineExceeded},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
+			ctx := withDeadline(t, time.Second)
 			var sent context.Context
 			transport := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
 				sent = r.Context() //nolint:fatcontext // checked after the call

@@ -218,8 +218,7 @@ func TestRetryAfterTooLong(t *testing.T) {
 		require.NoError(t, attempts[0].StopReason)
 	})
 	bubble.Run(t, "§4.12 a wait beyond the deadline is not begun", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := withDeadline(t, 10*time.Second)
 		start := time.Now()
 		attempts := tripped(t, bareTransport(puppetStatus(503, "Retry-After", "10"), 3), newCall(ctx, t, http.MethodGet, ""))
 		require.Zero(t, time.Since(start))
@@ -1051,8 +1050,7 @@ func TestEpochResetInABubble(t *testing.T) {
 				}
 				return puppetStatus(429, fields...)(r)
 			})
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), get(t))
 			readAll(t, resp)
 			require.Equal(t, 200, resp.StatusCode)
 			require.GreaterOrEqual(t, at[1].Sub(at[0]), 30*time.Second)

@@ -1,7 +1,6 @@
 package resilienthttp_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -132,8 +131,7 @@ func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 		t.Helper()
 		policy.ClassifyBody = permanent
 		base := script(withBody(400, body))
-		resp, err := (&resilienthttp.Transport{Base: base, Policy: policy}).RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base, Policy: policy}), get(t))
 		return base, resp
 	}
 	for _, step := range []int{1, 7, 1 << 10, 1 << 20} {
@@ -242,8 +240,7 @@ func TestClassifyBody_canceled(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{
 			ClassifyBody: func(*resilienthttp.Attempt, []byte) resilienthttp.Verdict { return resilienthttp.VerdictDefault },
 		}}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
+		ctx := withDeadline(t, 20*time.Millisecond)
 		began := time.Now()
 		resp, err := tr.RoundTrip(get(t).WithContext(ctx))
 		require.Equal(t, 20*time.Millisecond, time.Since(began))

@@ -40,8 +40,7 @@ func TestDeadline_noTimeForHeader(t *testing.T) {
 				Base: base, Policy: resilienthttp.Policy{Backoff: resilienthttp.Constant(row.wait)},
 				DeadlineHeader: resilienthttp.DeadlineHeader{Margin: 50 * time.Millisecond, Disabled: row.off},
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			defer cancel()
+			ctx := withDeadline(t, 2*time.Second)
 			resp := roundTrip(t, tr, get(t).WithContext(ctx))
 			readAll(t, resp)
 			attempts := resilienthttp.Attempts(resp)
@@ -136,8 +135,7 @@ func TestDeadlineIsSent(t *testing.T) {
 				return puppetAnswer(req, 200), nil
 			}), 1)
 			transport.DeadlineHeader.Relative = row.relative
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-			defer cancel()
+			ctx := withDeadline(t, 5*time.Second)
 			req := newCall(ctx, t, http.MethodGet, "")
 			req.Header = http.Header{ // a proxy's copy of what it received, also in lower case: net/http sends such names unchanged
 				timeoutField: {"99999"}, strings.ToLower(timeoutField): {"99999"}, row.field: {"77"}, strings.ToLower(row.field): {"77"},
@@ -183,8 +181,7 @@ func TestDeadlineIsSent(t *testing.T) {
 		}), 4)
 		transport.Policy.AttemptTimeout = 5 * time.Second
 		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 2 * time.Second }
-		ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
-		defer cancel()
+		ctx := withDeadline(t, 11*time.Second)
 		attempts := tripped(t, transport, newCall(ctx, t, http.MethodPost, "body"))
 		require.Equal(t, []string{"5000 00:05.000Z", "5000 00:08.000Z", "5000 00:11.000Z", "2000 00:11.000Z"}, got)
 		require.Equal(t, resilienthttp.ErrMaxAttempts, attempts[3].StopReason)

@@ -163,8 +163,7 @@ func TestDeadlineIsReceived(t *testing.T) {
 			deadline, _ := r.Context().Deadline()
 			left = time.Until(deadline)
 		})}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
+		ctx := withDeadline(t, time.Second)
 		req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
 		req.Header.Set(timeoutField, "60000")
 		handler.ServeHTTP(httptest.NewRecorder(), req)
@@ -450,8 +449,7 @@ func TestTransportInsideTransport(t *testing.T) {
 			return puppetAnswer(req, resp.StatusCode), nil
 		}), 3)
 		outer.Policy.AttemptTimeout = 4 * time.Second
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
+		ctx := withDeadline(t, 5*time.Second)
 		tripped(t, outer, newCall(ctx, t, http.MethodGet, ""))
 		require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with its remaining time")
 	})

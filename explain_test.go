@@ -328,8 +328,7 @@ func TestExplain_quotaAndDeadline(t *testing.T) {
 		var log strings.Builder
 		tr.Trace = resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, nil)))
 		answered(t, tr)
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := withDeadline(t, 10*time.Second)
 		resp, err := tr.RoundTrip(get(t).WithContext(ctx))
 		require.Nil(t, resp)
 		require.EqualError(t, err, "resilienthttp: deadline of the call leaves no time: quota exhausted (0 of 300 until 00:00:30); not before 2000-01-01T00:00:30.034Z")

@@ -387,8 +387,7 @@ func TestHedgeDelay(t *testing.T) {
 		base.copies = []copyOf{{after: time.Hour}}
 		before := len(base.arrivals)
 		base.mu.Unlock()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
+		ctx := withDeadline(t, time.Minute)
 		tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
 		if len(base.arrivals) == before+1 {
 			return 0, false
@@ -622,8 +621,7 @@ func TestHedgeTimeout(t *testing.T) {
 		require.Equal(t, 5*time.Second, time.Since(start))
 	})
 	bubble.Run(t, "the call's deadline", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
+		ctx := withDeadline(t, 3*time.Second)
 		base := newHedgeBase(copyOf{after: time.Hour})
 		transport := hedging(base, 3, &resilienthttp.Hedge{Delay: 2 * time.Second})
 		transport.Policy.AttemptTimeout = -1
@@ -647,8 +645,7 @@ func TestHedgeTimeout(t *testing.T) {
 		base.balanced(t)
 	})
 	bubble.Run(t, "§4.19 each copy has its own deadline header", func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := withDeadline(t, 10*time.Second)
 		var recorded minutes
 		base := newHedgeBase(copyOf{after: 2 * time.Second}, copyOf{after: time.Second})
 		transport := hedging(puppet(func(req *http.Request) (*http.Response, error) {

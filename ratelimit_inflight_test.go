@@ -410,8 +410,7 @@ func TestMaxInFlight_nested(t *testing.T) {
 				return after(time.Minute, status(200))(r)
 			}
 		})
-		resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/first", ""))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, newRequest(t, http.MethodGet, "http://api.test/first", ""))
 		first := get(t)
 		go func() { _, _ = try(tr, first) }()
 		synctest.Wait()

@@ -155,8 +155,7 @@ func TestRateLimit_sharedNeverWaits(t *testing.T) {
 			row.limit.Shared = new(quotastore.Memory)
 			tr := &resilienthttp.Transport{RateLimit: row.limit, Base: script(status(200))}
 			for range 3 {
-				resp, err := tr.RoundTrip(get(t))
-				require.NoError(t, err)
+				resp := roundTrip(t, tr, get(t))
 				readAll(t, resp)
 				pass(time.Second)
 			}

@@ -465,13 +465,11 @@ func TestRateLimitDoubledBeyondDeadline(t *testing.T) {
 		policy := every(0)
 		policy.MaxAttempts = 4
 		tr := &resilienthttp.Transport{Base: base, Policy: policy}
-		resp, err := tr.RoundTrip(get(t)) // rejections: the wait after the fourth is 8 s
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t)) // rejections: the wait after the fourth is 8 s
 		_ = readAll(t, resp)
 		time.Sleep(10 * time.Second)
 
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second) // and the fifth is 16 s
-		defer cancel()
+		ctx := withDeadline(t, 4*time.Second) // and the fifth is 16 s
 		begun := time.Now()
 		resp = roundTrip(t, tr, get(t).WithContext(ctx))
 		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
@@ -498,8 +496,7 @@ func TestRateLimitDoubledBeyondMaxRetryAfter(t *testing.T) {
 		time.Sleep(10 * time.Second)
 
 		begun := time.Now()
-		resp, err = tr.RoundTrip(get(t)) // the fifth blocks the scope for sixteen seconds
-		require.NoError(t, err)
+		resp = roundTrip(t, tr, get(t)) // the fifth blocks the scope for sixteen seconds
 		require.ErrorIs(t, lastOf(t, resp).StopReason, resilienthttp.ErrRetryAfter)
 		_ = readAll(t, resp)
 		require.Zero(t, time.Since(begun))

@@ -45,8 +45,7 @@ func TestRetriesOfAnSDK(t *testing.T) {
 			base := script(status(503))
 			req := get(t)
 			req.Header.Set(row.header, row.value)
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-			require.NoError(t, err)
+			resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
 			readAll(t, resp)
 			if row.owns {
 				require.Len(t, base.calls(), 1)
@@ -73,8 +72,7 @@ func TestKeyOfAnInvocation(t *testing.T) {
 			req.Header.Set(more[i], more[i+1])
 		}
 		before := stateOf(req)
-		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
 		readAll(t, resp)
 		before.requireUnchanged(t)
 		sent := base.calls()[0].Header.Get("Idempotency-Key")

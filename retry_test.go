@@ -56,8 +56,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		for _, code := range []int{301, 302, 303, 307, 308} {
 			synctest.Test(t, func(t *testing.T) {
 				base := script(status(503), status(code, "Location", "http://other.test/next"))
-				resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(newRequest(t, "PUT", "http://api.test/", "body"))
-				require.NoError(t, err)
+				resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), newRequest(t, "PUT", "http://api.test/", "body"))
 				require.Equal(t, code, resp.StatusCode)
 				require.Equal(t, "http://other.test/next", resp.Header.Get("Location"))
 				require.Equal(t, fmt.Sprintf("status %d", code), readAll(t, resp))
@@ -68,8 +67,7 @@ func TestRetryLoopTraps(t *testing.T) {
 	// And parse its Location, and fail.
 	bubble.Run(t, "bad location", func(t *testing.T) {
 		base := script(failing(errReset), status(302, "Location", "http://[::1%zz/"))
-		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), get(t))
 		require.Equal(t, 302, resp.StatusCode)
 		require.Equal(t, "status 302", readAll(t, resp))
 	})
@@ -81,8 +79,7 @@ func TestRetryLoopTraps(t *testing.T) {
 				s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.Status(503), faulttest.OK("")))
 				req := newRequest(t, "PUT", s.URL, "content")
 				req.ContentLength = length
-				resp, err := (&resilienthttp.Transport{Base: s.Transport()}).RoundTrip(req)
-				require.NoError(t, err)
+				resp := roundTrip(t, (&resilienthttp.Transport{Base: s.Transport()}), req)
 				readAll(t, resp)
 				s.AssertAttempts(t, 3)
 				s.AssertBodies(t)
@@ -97,8 +94,7 @@ func TestRetryLoopTraps(t *testing.T) {
 		base := script(status(503), status(200))
 		req := get(t)
 		req.RequestURI = "/things"
-		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
 		require.Equal(t, "status 200", readAll(t, resp))
 		require.Empty(t, base.calls()[1].Request.RequestURI)
 	})
@@ -138,8 +134,7 @@ func TestRetryLoopTraps(t *testing.T) {
 	bubble.Run(t, "endless body", func(t *testing.T) {
 		base := script(withBody(503, trickle{time.Second}), withBody(503, newBlocking()), status(200))
 		start := time.Now()
-		resp, err := (&resilienthttp.Transport{Base: base, Policy: every(0)}).RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base, Policy: every(0)}), get(t))
 		require.Equal(t, 200*time.Millisecond, time.Since(start))
 		readAll(t, resp)
 		time.Sleep(time.Minute)
@@ -191,8 +186,7 @@ func TestRetryLoopTraps(t *testing.T) {
 			n++
 			return response(r, 503, fmt.Sprintf("the body of attempt %d", n)), nil
 		})
-		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), get(t))
 		require.Equal(t, 503, resp.StatusCode)
 		require.Equal(t, int64(3), base.closed.Load())
 		require.Equal(t, "the body of attempt 4", readAll(t, resp))
@@ -258,8 +252,7 @@ func TestStopReason_order(t *testing.T) {
 					}
 				}
 				start := time.Now()
-				resp, err := s.tr.RoundTrip(s.req.WithContext(s.ctx))
-				require.NoError(t, err)
+				resp := roundTrip(t, s.tr, s.req.WithContext(s.ctx))
 				require.Zero(t, time.Since(start), "there is no wait after the last attempt (§4.13)")
 				require.Equal(t, 500, resp.StatusCode)
 				require.Len(t, base.calls(), 1)
@@ -290,8 +283,7 @@ func TestStopReason_order(t *testing.T) {
 			for _, r := range reasons {
 				r.apply(s)
 			}
-			resp, err := s.tr.RoundTrip(s.req.WithContext(s.ctx))
-			require.NoError(t, err)
+			resp := roundTrip(t, s.tr, s.req.WithContext(s.ctx))
 			require.NoError(t, lastOf(t, resp).StopReason)
 			readAll(t, resp)
 		}
@@ -420,8 +412,7 @@ func TestBackoffArguments(t *testing.T) {
 			asked = append(asked, fmt.Sprint(retry, " ", prev))
 			return time.Duration(retry) * time.Second
 		}}
-		resp, err := (&resilienthttp.Transport{Base: script(status(503, "Retry-After", "7")), Policy: policy}).RoundTrip(get(t))
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: script(status(503, "Retry-After", "7")), Policy: policy}), get(t))
 		readAll(t, resp)
 		require.Equal(t, []string{"1 0s", "2 1s", "3 2s", "4 3s"}, asked)
 	})
@@ -778,8 +769,7 @@ func TestRequestsAreIndependent(t *testing.T) {
 			seen = append(seen, r.Header.Get("X-Request-Timeout-Ms"))
 			return status(503)(r)
 		})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
+		ctx := withDeadline(t, 10*time.Second)
 		tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
 		resp := roundTrip(t, tr, get(t).WithContext(ctx))
 		readAll(t, resp)

@@ -95,8 +95,7 @@ func TestState(t *testing.T) {
 			Base:    script(status(500, "RateLimit-Limit", "10", "RateLimit-Remaining", "4", "RateLimit-Reset", "60")),
 			Breaker: breaker, RateLimit: limit, Policy: resilienthttp.Policy{MaxAttempts: -1},
 		}
-		resp, err := first.RoundTrip(get(t).WithContext(resilienthttp.WithPriority(t.Context(), resilienthttp.PriorityBatch)))
-		require.NoError(t, err)
+		resp := roundTrip(t, first, get(t).WithContext(resilienthttp.WithPriority(t.Context(), resilienthttp.PriorityBatch)))
 		readAll(t, resp)
 		other := &resilienthttp.Transport{Base: script(status(200)), Breaker: breaker, RateLimit: limit}
 		resp = roundTrip(t, other, newRequest(t, http.MethodGet, "http://other.test", ""))

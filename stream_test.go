@@ -685,8 +685,7 @@ func TestStream_panics(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		base := script(withBody(200, panickingBody{}, "Content-Type", "text/event-stream"))
-		resp, err := (&resilienthttp.Transport{Base: base, Policy: streamPolicy()}).RoundTrip(newRequest(t, "POST", "http://mem.test", "{}"))
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base, Policy: streamPolicy()}), newRequest(t, "POST", "http://mem.test", "{}"))
 		require.PanicsWithValue(t, "body", func() { _, _ = resp.Body.Read(make([]byte, 1)) })
 		require.NoError(t, resp.Body.Close())
 	})

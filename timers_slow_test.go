@@ -130,8 +130,7 @@ func TestSlowAttempt_roomOfCopies(t *testing.T) {
 			transport := bareTransport(base, 2)
 			call := func(after time.Duration) string {
 				base.copies, base.arrivals = []copyOf{{after: after}, {after: after}}, nil
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
+				ctx := withDeadline(t, 10*time.Second)
 				return story(tripped(t, transport, newCall(ctx, t, http.MethodGet, "")))
 			}
 			for range 5 {
@@ -211,8 +210,7 @@ func TestSlowAttempt_requestAfterCall(t *testing.T) {
 			return nil, errors.New("late")
 		})
 		req := get(t)
-		resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-		require.NoError(t, err)
+		resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
 		readAll(t, resp)
 		require.EqualValues(t, 2, calls.Load())
 		for range 1000 { // under -race

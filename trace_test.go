@@ -531,8 +531,7 @@ func TestAttempts(t *testing.T) {
 		require.Equal(t, []int{1, 2}, numbers(resp))
 	})
 	t.Run("a Transport inside a Transport: the outer one's", func(t *testing.T) {
-		resp, err := bareTransport(bareTransport(onceThen(503), 3), 3).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-		require.NoError(t, err)
+		resp := roundTrip(t, bareTransport(bareTransport(onceThen(503), 3), 3), newCall(t.Context(), t, http.MethodGet, ""))
 		require.NoError(t, resp.Body.Close())
 		require.Equal(t, []int{1, 2}, numbers(resp))
 	})
@@ -1324,8 +1323,7 @@ func TestBadHooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), nil), &resilienthttp.Trace{})
 		tr := &resilienthttp.Transport{Base: script(status(503), failing(errReset), status(200)), Trace: &resilienthttp.Trace{}}
-		resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-		require.NoError(t, err)
+		resp := roundTrip(t, tr, get(t).WithContext(ctx))
 		readAll(t, resp)
 		require.Nil(t, resilienthttp.Attempts(nil))
 		require.Nil(t, resilienthttp.Attempts(&http.Response{}))

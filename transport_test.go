@@ -259,8 +259,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		}, bodies: 1},
 		{name: "breaker is open", steps: []step{status(500)}, setup: func(t *testing.T, c *call) {
 			c.tr.Breaker = nervous(time.Hour)
-			resp, err := c.tr.RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, c.tr, get(t))
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrBreakerOpen},
 		{name: "breaker opens during the wait", steps: []step{status(408), status(500)}, setup: func(t *testing.T, c *call) {
@@ -276,19 +275,16 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		}, bodies: 2, is: resilienthttp.ErrBreakerOpen},
 		{name: "rejected by the fixed limit", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
-			resp, err := c.tr.RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, c.tr, get(t))
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
 		{name: "rejected while the scope is blocked", steps: []step{status(429, "Retry-After", "600", "RateLimit-Remaining", "0"), status(200)}, setup: func(t *testing.T, c *call) {
-			resp, err := c.tr.RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, c.tr, get(t))
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
 		{name: "canceled in the queue", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
-			resp, err := c.tr.RoundTrip(get(t))
-			require.NoError(t, err)
+			resp := roundTrip(t, c.tr, get(t))
 			readAll(t, resp)
 			ctx, cancel := context.WithCancel(c.req.Context())
 			c.req = c.req.WithContext(ctx)
@@ -545,8 +541,7 @@ func TestUpgradeStaysWritable(t *testing.T) {
 			Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: tr,
 		})
 		defer front.Close()
-		resp, err := http.DefaultTransport.RoundTrip(upgradeRequest(t, front.URL))
-		require.NoError(t, err)
+		resp := roundTrip(t, http.DefaultTransport, upgradeRequest(t, front.URL))
 		require.Equal(t, 101, resp.StatusCode)
 		requireEcho(t, resp.Body.(io.ReadWriteCloser))
 		require.NoError(t, resp.Body.Close())
@@ -599,8 +594,7 @@ func TestRequestURIIsCleared(t *testing.T) {
 	base := script(status(200))
 	req := get(t)
 	req.RequestURI = "/x"
-	resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-	require.NoError(t, err)
+	resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
 	readAll(t, resp)
 	require.Empty(t, base.calls()[0].Request.RequestURI)
 	require.Equal(t, "/x", req.RequestURI)
@@ -625,8 +619,7 @@ func TestBodyReplay(t *testing.T) {
 			req := newRequest(t, "PUT", "http://api.test/", "")
 			bodies := trackBody(req, "content")
 			tt.length(req)
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-			require.NoError(t, err)
+			resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
 			readAll(t, resp)
 			calls := base.calls()
 			require.Len(t, calls, 4)
@@ -664,8 +657,7 @@ func TestNoGetBodyIsOneAttempt(t *testing.T) {
 			if tt.body != nil && tt.body != http.NoBody {
 				req.ContentLength = -1
 			}
-			resp, err := (&resilienthttp.Transport{Base: base}).RoundTrip(req)
-			require.NoError(t, err)
+			resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
 			require.Equal(t, 503, resp.StatusCode)
 			require.Equal(t, tt.stop, lastOf(t, resp).StopReason)
 			require.Equal(t, "status 503", readAll(t, resp))
