@@ -6,6 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -23,6 +25,7 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/admission"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 const ms = time.Millisecond
@@ -668,4 +671,186 @@ func TestShedder_failuresAreNoSamples(t *testing.T) {
 		require.Equal(t, before.Limit, s.State().Limit)
 		require.Zero(t, s.State().InFlight)
 	})
+}
+
+// A1: if the body of a rejected request does not arrive, its connection is closed. The rest of the body is
+// not read as another request, and a client that resets the connection causes no panic of net/http.
+func TestRejection_bodyDoesNotCome(t *testing.T) {
+	const hidden = "GET /hidden HTTP/1.1\r\nHost: a.test\r\n\r\n"
+	for _, row := range []struct {
+		name string
+		then func(t *testing.T, c *net.TCPConn)
+	}{
+		{"the body comes late: not served", func(t *testing.T, c *net.TCPConn) {
+			time.Sleep(300 * time.Millisecond)
+			_, _ = io.WriteString(c, hidden)
+			_, err := c.Read(make([]byte, 1))
+			require.Error(t, err)
+		}},
+		{"the body never comes: closed", func(t *testing.T, c *net.TCPConn) {
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
+			_, err := c.Read(make([]byte, 1))
+			require.Error(t, err)
+			timeout, ok := err.(net.Error)
+			require.False(t, ok && timeout.Timeout(), "the connection is still open")
+		}},
+		{"the client resets: no panic", func(t *testing.T, c *net.TCPConn) {
+			require.NoError(t, c.SetLinger(0))
+			require.NoError(t, c.Close())
+			time.Sleep(50 * time.Millisecond)
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var served atomic.Int64
+			quota := &admission.Quota{Limit: 1, Window: time.Hour}
+			mux := http.NewServeMux()
+			mux.Handle("/limited", quota.Handler(http.NotFoundHandler()))
+			mux.HandleFunc("/hidden", func(http.ResponseWriter, *http.Request) { served.Add(1) })
+			var logged strings.Builder
+			server := httptest.NewUnstartedServer(mux)
+			server.Config.ReadTimeout, server.Config.IdleTimeout = 50*time.Millisecond, time.Minute
+			server.Config.ErrorLog = log.New(&logged, "", 0)
+			server.Start()
+			_, err := quota.Take(t.Context(), "127.0.0.1", 1)
+			require.NoError(t, err)
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			require.NoError(t, err)
+			defer conn.Close()
+			_, err = fmt.Fprintf(conn, "POST /limited HTTP/1.1\r\nHost: a.test\r\nContent-Length: %d\r\n\r\n", len(hidden))
+			require.NoError(t, err)
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			require.Equal(t, http.StatusTooManyRequests, resp.StatusCode, "before the body")
+			row.then(t, conn.(*net.TCPConn))
+			server.Close()
+			require.Zero(t, served.Load())
+			require.NotContains(t, logged.String(), "panic")
+		})
+	}
+}
+
+// A19: which rejections tell the client not to retry.
+func TestShedder_retryHint(t *testing.T) {
+	const hint = "false"
+	for _, row := range []struct {
+		name     string
+		stood    time.Duration // how long the queue has stood
+		emptied  bool          // in between
+		priority string
+		without  bool // NoRetryHint
+		want     string
+	}{
+		{name: "1.9 s: none", stood: 1900 * ms},
+		{name: "2 s: do not retry", stood: 2 * time.Second, want: hint},
+		{name: "2 s, batch: do not retry", stood: 2 * time.Second, priority: "batch", want: hint},
+		{name: "2 s, critical: none", stood: 2 * time.Second, priority: "critical"},
+		{name: "2 s, but the queue was empty once: none", stood: 2 * time.Second, emptied: true},
+		{name: "2 s, NoRetryHint: none", stood: 2 * time.Second, without: true},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			g := newGated()
+			s := &admission.Shedder{Max: 1, Queue: 1, MaxWait: time.Hour, Priority: admission.PriorityFromHeader, NoRetryHint: row.without}
+			h := s.Handler(g)
+			send := func() {
+				later(t, h, by("critical"))
+				synctest.Wait()
+			}
+			send()
+			send() // it waits
+			sleep(row.stood)
+			if row.emptied {
+				g.gate <- struct{}{}
+				synctest.Wait()
+				send()
+			}
+			// A full queue of critical requests evicts the oldest. A newer critical one needs a
+			// deadline that is too short.
+			resp := ask(t, h, by(row.priority), within(t, -time.Second))
+			require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+			require.Equal(t, row.want, resp.Header.Get("X-Should-Retry"))
+			require.NotEmpty(t, resp.Header.Get("Retry-After"))
+			close(g.gate)
+		})
+	}
+}
+
+// A19: this library's client does not retry a call in a lasting overload.
+func TestShedder_retryHintStopsTheClient(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		without bool
+		sent    int
+	}{
+		{"with the hint: one attempt", false, 1},
+		{"NoRetryHint: two attempts", true, 2},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			g := newGated()
+			s := &admission.Shedder{Max: 1, Queue: 1, MaxWait: time.Hour, Priority: admission.PriorityFromHeader, NoRetryHint: row.without}
+			h, sent := s.Handler(g), 0
+			for range 2 {
+				later(t, h, by("critical"))
+				synctest.Wait()
+			}
+			sleep(3 * time.Second)
+			server := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				sent++
+				h.ServeHTTP(w, r)
+			}))
+			client := &http.Client{Transport: &resilienthttp.Transport{Base: server.Transport(), Policy: resilienthttp.Policy{MaxAttempts: 2}}}
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL, http.NoBody)
+			require.NoError(t, err)
+			resp, err := client.Do(req)
+			if err == nil {
+				require.NoError(t, resp.Body.Close())
+			}
+			require.Equal(t, row.sent, sent)
+			close(g.gate)
+		})
+	}
+}
+
+// A14: over real sockets, at half of what its workers can do, a server rejects nothing. Each
+// request has 5 s, so that a pause of the machine is not an overload.
+func TestShedder_rejectsNothingAtHalfLoadOverSockets(t *testing.T) {
+	const workers, service, requests = 8, 10 * ms, 800
+	slots := make(chan struct{}, workers)
+	s := &admission.Shedder{Priority: admission.PriorityFromHeader}
+	server := httptest.NewServer(resilienthttp.DeadlineHandler{Next: s.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		slots <- struct{}{}
+		sleep(time.Duration(rand.ExpFloat64() * float64(service)))
+		<-slots
+		w.WriteHeader(http.StatusNoContent)
+	}))})
+	defer server.Close()
+	client := &http.Client{Transport: resilienthttp.NewBase()}
+	defer client.CloseIdleConnections()
+	var served atomic.Int64
+	var calls sync.WaitGroup
+	every := time.NewTicker(2 * service / workers)
+	defer every.Stop()
+	for range requests {
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+			if err != nil {
+				return
+			}
+			r.Header.Set("X-Request-Timeout-Ms", "5000")
+			resp, err := client.Do(r)
+			if err != nil {
+				return
+			}
+			_, _ = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusNoContent {
+				served.Add(1)
+			}
+		})
+		<-every.C
+	}
+	calls.Wait()
+	require.EqualValues(t, requests, served.Load())
+	require.Zero(t, s.State().Rejected)
 }

@@ -2,8 +2,10 @@ package endpoints_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -129,5 +131,79 @@ func TestBreakerWait_endpointsLookAgain(t *testing.T) {
 		require.LessOrEqual(t, time.Since(begun), 12*s)
 		calls.Wait()
 		require.Zero(t, l.held())
+	})
+}
+
+type blocks struct {
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (b *blocks) Read([]byte) (int, error) { <-b.closed; return 0, io.EOF }
+func (b *blocks) Close() error             { b.once.Do(func() { close(b.closed) }); return nil }
+
+// 8. A retry that moves waits for the circuits of endpoints that the call has not tried, although the circuit of the first
+// one is closed: b's opens while the response of a is drained.
+func TestAttack_movesWaitsAlthoughAnotherIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newList(t, func(tr *endpoints.Transport) {
+			tr.Transport.Breaker = &resilienthttp.Breaker{FailureRatio: 0.7, MinRequests: 2, Probes: 1, Cooldown: 5 * time.Second, MaxCooldown: 5 * time.Second}
+		}, faulttest.Status(200), faulttest.Status(200))
+		for range 10 {
+			_, err := l.only(t.Context(), "a")
+			require.NoError(t, err)
+		}
+		l.setDown("a.test", roundTripper(func(r *http.Request) (*http.Response, error) { // one failure
+			l.setDown("a.test", nil)
+			return &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}, Body: &blocks{closed: make(chan struct{})}, Request: r}, nil
+		}))
+		l.setDown("b.test", refused)
+		time.AfterFunc(50*time.Millisecond, func() {
+			_, _ = l.only(t.Context(), "b")
+			_, _ = l.only(t.Context(), "b")
+		})
+		begun := time.Now()
+		resp, err := l.get("/")
+		t.Log(resilienthttp.Explain(resp, err))
+		require.NoError(t, err)
+		require.Equal(t, 200, resp.StatusCode)
+		require.Less(t, time.Since(begun), 2*time.Second, "a is healthy and closed")
+	})
+}
+
+// A clock that is set back does not keep POSTs from probing: each synctest bubble begins at the same time.
+func TestTransport_clockSetBack(t *testing.T) {
+	var working atomic.Bool
+	base := roundTripper(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Host == "a.test" && !working.Load() {
+			return refused.RoundTrip(req)
+		}
+		return answers(200, nil).RoundTrip(req)
+	})
+	tr := &endpoints.Transport{
+		Endpoints: []endpoints.Endpoint{{Name: "a", URL: parse(t, "http://a.test")}, {Name: "b", URL: parse(t, "http://b.test")}},
+		Transport: &resilienthttp.Transport{Base: base},
+	}
+	post := func() string {
+		resp, err := send(t, tr, http.MethodPost, "http://a.test/x", "{}")
+		require.NoError(t, err)
+		return visited(resp, err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(24 * time.Hour)
+		_, err := send(t, tr, http.MethodGet, "http://a.test/x", "")
+		require.NoError(t, err)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		for range 100 { // opens the circuit
+			post()
+			time.Sleep(100 * time.Millisecond)
+		}
+		working.Store(true)
+		for range 100 {
+			post()
+			time.Sleep(100 * time.Millisecond)
+		}
+		require.Equal(t, "a", post())
 	})
 }

@@ -1,17 +1,26 @@
 package endpoints_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/endpoints"
@@ -160,4 +169,255 @@ func TestTransport_firstDown(t *testing.T) {
 			assert.Zero(t, share(healthy, func(d done) bool { return d.endpoint != "a" }))
 		})
 	}
+}
+
+// hostile is a server on a socket that reads a request and then does what it wants with the connection.
+// requests counts what it has read to the end.
+func hostile(t *testing.T, requests *atomic.Int32, act func(net.Conn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				req, err := http.ReadRequest(bufio.NewReader(conn))
+				if err != nil {
+					return
+				}
+				_, _ = io.Copy(io.Discard, req.Body)
+				requests.Add(1)
+				act(conn)
+			}()
+		}
+	}()
+	return "http://" + listener.Addr().String()
+}
+
+// N1: whatever the first server does to the connection, a GET has a result before its deadline, and a
+// POST that the first server has read is never sent to the second, unless the first says that it did
+// nothing.
+func TestTransport_hostile(t *testing.T) {
+	says := func(text string) func(net.Conn) {
+		return func(conn net.Conn) { _, _ = io.WriteString(conn, text) }
+	}
+	for _, row := range []struct {
+		name   string
+		act    func(net.Conn)
+		stays  bool // the response of the first is the result of a GET
+		noWork bool // the first says that it did nothing
+	}{
+		{"closes without a response", says(""), false, false},
+		{"closes in the status line", says("HTTP/1.1 20"), false, false},
+		{"closes in the headers", says("HTTP/1.1 200 OK\r\nContent-Le"), false, false},
+		{"not HTTP", says("SSH-2.0-OpenSSH_9.6\r\n"), false, false},
+		{"a negative Content-Length", says("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"), false, false},
+		{"two Content-Lengths", says("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"), false, false},
+		{"a body shorter than Content-Length", says("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nab"), true, false},
+		{"a 500 with a body that breaks", says("HTTP/1.1 500 No\r\nContent-Length: 100\r\n\r\nab"), false, false},
+		{"a 429 and a close", says("HTTP/1.1 429 No\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"), false, true},
+		{"a 503 that asks to wait for years", says("HTTP/1.1 503 No\r\nRetry-After: 99999999\r\nContent-Length: 0\r\n\r\n"), false, true},
+		{"headers without an end", func(conn net.Conn) {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
+			for range 3 {
+				if _, err := io.WriteString(conn, "X-Drip: "+strings.Repeat("a", 1<<20)+"\r\n"); err != nil {
+					return
+				}
+			}
+			_, _ = io.Copy(io.Discard, conn)
+		}, false, false},
+		{"a reset", func(conn net.Conn) {
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0)
+			}
+		}, false, false},
+		{"a 307 to itself with a user and a port of another scheme", says("HTTP/1.1 307 No\r\nLocation: ftp://user:pass@127.0.0.1:21/x\r\nContent-Length: 0\r\n\r\n"), true, false},
+		{"a Location with a line of garbage", says("HTTP/1.1 302 No\r\nLocation: http://[::1/%zz\r\nContent-Length: 0\r\n\r\n"), true, false},
+		{"a 421", says("HTTP/1.1 421 No\r\nContent-Length: 0\r\n\r\n"), true, false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				var atFirst, atSecond atomic.Int32
+				first := hostile(t, &atFirst, row.act)
+				second := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { atSecond.Add(1) }))
+				t.Cleanup(second.Close)
+				tr := &endpoints.Transport{
+					Endpoints: []endpoints.Endpoint{{Name: "a", URL: parse(t, first)}, {Name: "b", URL: parse(t, second.URL)}},
+					Transport: &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: 500 * time.Millisecond, MaxAttempts: 3, Backoff: resilienthttp.Constant(time.Millisecond)}},
+				}
+				t.Cleanup(tr.CloseIdleConnections)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				t.Cleanup(cancel)
+				req, err := http.NewRequestWithContext(ctx, method, first+"/x", strings.NewReader("hello"))
+				require.NoError(t, err)
+				resp, err := tr.RoundTrip(req)
+				t.Log(resilienthttp.Explain(resp, err))
+				if resp != nil {
+					_, _ = io.Copy(io.Discard, resp.Body)
+					require.NoError(t, resp.Body.Close())
+				}
+				require.NoError(t, ctx.Err(), "it ended before the deadline")
+				require.NotZero(t, atFirst.Load())
+				switch {
+				case method == http.MethodPost && !row.noWork:
+					require.Zero(t, atSecond.Load(), "the first has the POST")
+				case method == http.MethodGet && row.stays:
+					require.NoError(t, err)
+					require.Zero(t, atSecond.Load())
+				default:
+					require.NoError(t, err)
+					require.Equal(t, http.StatusOK, resp.StatusCode)
+					require.Equal(t, int32(1), atSecond.Load())
+				}
+			}
+		})
+	}
+}
+
+// regionLedger is the name of the variable that makes the test binary a region: its value is the file to
+// which the region appends the key of each POST before it responds.
+const regionLedger = "ENDPOINTS_TEST_LEDGER"
+
+func TestMain(m *testing.M) {
+	if ledger := os.Getenv(regionLedger); ledger != "" {
+		err := serveRegion(ledger, os.Getenv("ENDPOINTS_TEST_ADDRESS"))
+		_, _ = fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// serveRegion is a server that knows its own keys, and not those of the other region.
+func serveRegion(ledger, address string) error {
+	known := map[string]bool{}
+	for _, key := range keysIn(ledger) {
+		known[key] = true
+	}
+	file, err := os.OpenFile(ledger, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	fmt.Println("listening on", listener.Addr())
+	return http.Serve(listener, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			mu.Lock()
+			defer mu.Unlock()
+			if key := r.Header.Get("Idempotency-Key"); !known[key] {
+				known[key] = true
+				_, _ = fmt.Fprintln(file, key)
+				time.Sleep(3 * time.Millisecond) // work that a kill interrupts after its effect
+			}
+		}
+		w.WriteHeader(http.StatusOK)
+	}))
+}
+
+func keysIn(ledger string) []string {
+	content, _ := os.ReadFile(ledger)
+	return strings.Fields(string(content))
+}
+
+// startRegion starts a process, and returns when it listens.
+func startRegion(t *testing.T, ledger, address string) (*exec.Cmd, string) {
+	t.Helper()
+	region := exec.Command(os.Args[0])
+	region.Env = append(os.Environ(), regionLedger+"="+ledger, "ENDPOINTS_TEST_ADDRESS="+address)
+	region.Stderr = os.Stderr
+	out, err := region.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, region.Start())
+	t.Cleanup(func() { _ = region.Process.Kill(); _ = region.Wait() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	return region, strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
+}
+
+// N1, N3: two real processes, of which the first is killed with SIGKILL again and again. No GET fails.
+// No POST is done twice, and one that fails says so.
+func TestTransport_kill9(t *testing.T) {
+	dir := t.TempDir()
+	ledgers := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b")}
+	first, firstAt := startRegion(t, ledgers[0], "127.0.0.1:0")
+	_, secondAt := startRegion(t, ledgers[1], "127.0.0.1:0")
+	tr := &endpoints.Transport{Endpoints: []endpoints.Endpoint{
+		{Name: "a", URL: parse(t, "http://"+firstAt)}, {Name: "b", URL: parse(t, "http://"+secondAt)},
+	}}
+	defer tr.CloseIdleConnections()
+	stop := make(chan struct{})
+	var callers sync.WaitGroup
+	var mu sync.Mutex
+	paid, failed, at := map[string]bool{}, 0, map[string]int{}
+	for caller := range 8 {
+		callers.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				key, method := fmt.Sprintf("%d-%d", caller, i), http.MethodGet
+				if caller%2 == 0 {
+					method = http.MethodPost
+				}
+				ctx, cancel := context.WithTimeout(resilienthttp.WithIdempotencyKey(context.Background(), key), time.Minute)
+				req, err := http.NewRequestWithContext(ctx, method, "http://"+firstAt+"/"+key, strings.NewReader("x"))
+				if !assert.NoError(t, err) {
+					cancel()
+					return
+				}
+				resp, err := tr.RoundTrip(req)
+				mu.Lock()
+				switch {
+				case err == nil:
+					attempts := resilienthttp.Attempts(resp)
+					at[attempts[len(attempts)-1].Endpoint]++
+					if method == http.MethodPost {
+						paid[key] = true
+					}
+					_ = resp.Body.Close()
+				case method == http.MethodPost:
+					failed++
+				default:
+					t.Errorf("a GET failed: %v", resilienthttp.Explain(resp, err))
+				}
+				mu.Unlock()
+				cancel()
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+	for range 3 {
+		time.Sleep(300 * time.Millisecond)
+		require.NoError(t, first.Process.Kill()) // SIGKILL
+		_ = first.Wait()
+		time.Sleep(300 * time.Millisecond)
+		first, _ = startRegion(t, ledgers[0], firstAt)
+	}
+	close(stop)
+	callers.Wait()
+	done := map[string]int{}
+	for _, ledger := range ledgers {
+		for _, key := range keysIn(ledger) {
+			done[key]++
+		}
+	}
+	for key, times := range done {
+		assert.Equal(t, 1, times, "POST %s", key)
+	}
+	for key := range paid {
+		assert.Equal(t, 1, done[key], "POST %s had a response", key)
+	}
+	t.Logf("%d POSTs done, %d failed; responses from %v", len(done), failed, at)
+	assert.NotZero(t, at["a"])
+	assert.NotZero(t, at["b"])
 }

@@ -318,3 +318,206 @@ func TestLog_doesNotChangeRequests(t *testing.T) {
 	assert.True(t, none)
 	assert.True(t, log.Requests()[1].BodyRead)
 }
+
+// sent is a request for record.
+type sent struct {
+	after  time.Duration // since the previous request
+	method string        // "": POST
+	uri    string        // "": /charges
+	key    string
+	body   string
+	until  time.Duration // X-Request-Deadline, since the first request; 0: none
+	left   string        // X-Request-Timeout-Ms
+	more   []string      // header
+	reply  http.Handler  // nil: 503
+}
+
+// record lets l record requests, in a bubble.
+func record(l *faulttest.Log, requests ...sent) {
+	begin := time.Now()
+	for _, s := range requests {
+		time.Sleep(s.after)
+		if s.method == "" {
+			s.method = http.MethodPost
+		}
+		if s.uri == "" {
+			s.uri = "/charges"
+		}
+		if s.reply == nil {
+			s.reply = faulttest.Status(503)
+		}
+		r := httptest.NewRequest(s.method, s.uri, strings.NewReader(s.body))
+		if s.key != "" {
+			r.Header.Set("Idempotency-Key", s.key)
+		}
+		if s.until != 0 {
+			r.Header.Set("X-Request-Deadline", begin.Add(s.until).UTC().Format("2006-01-02T15:04:05.000Z"))
+		}
+		if s.left != "" {
+			r.Header.Set("X-Request-Timeout-Ms", s.left)
+		}
+		for i := 0; i < len(s.more); i += 2 {
+			r.Header.Add(s.more[i], s.more[i+1])
+		}
+		func() {
+			defer func() { _ = recover() }() // a fault panics without a connection
+			l.Record(s.reply).ServeHTTP(httptest.NewRecorder(), r)
+		}()
+	}
+}
+
+// Each assertion fails when it must, with its message, and passes otherwise.
+func TestAssertions(t *testing.T) {
+	t.Parallel()
+	const s, ms = time.Second, time.Millisecond
+	type check = func(*faulttest.Log, faulttest.TB) bool
+	attempts := func(n ...int) check {
+		return func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertAttempts(tb, n...) }
+	}
+	keys := func(n int) check {
+		return func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertKeys(tb, n) }
+	}
+	spacing := func(low, high time.Duration) check {
+		return func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertSpacing(tb, low, high) }
+	}
+	bodies := func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertBodies(tb) }
+	deadlines := func(by time.Duration) check {
+		return func(l *faulttest.Log, tb faulttest.TB) bool {
+			if by == 0 {
+				return l.AssertDeadlines(tb, time.Time{})
+			}
+			return l.AssertDeadlines(tb, time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(by))
+		}
+	}
+	requests := func(n int) check {
+		return func(l *faulttest.Log, tb faulttest.TB) bool { return l.AssertRequests(tb, n) }
+	}
+	byOrderID := func(q *faulttest.Request) string { return q.Header.Get("X-Order") }
+	for _, row := range []struct {
+		name       string
+		groupCalls func(*faulttest.Request) string
+		requests   []sent
+		check      check
+		fails      string // a part of the failure; "": none
+	}{
+		{"no requests wanted", nil, nil, requests(0), ""},
+		{"requests", nil, []sent{{}, {}}, requests(2), ""},
+		{"too few requests", nil, []sent{{}, {}}, requests(3), "requests\nwant: 3\ngot:  2\n"},
+		{"too many requests", nil, []sent{{}, {}}, requests(1), "requests\nwant: 1\ngot:  2\n"},
+
+		{"one call", nil, []sent{{key: "a"}, {key: "a"}, {key: "a"}}, attempts(3), ""},
+		{"two interleaved calls", nil, []sent{{key: "a"}, {key: "b"}, {key: "a"}}, attempts(2, 1), ""},
+		{"no calls", nil, nil, attempts(), ""},
+		{"without keys, by method, URI and body", nil, []sent{{}, {method: "GET"}, {uri: "/x"}, {body: "x"}, {}}, attempts(2, 1, 1, 1), ""},
+		{"without keys and unread", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {body: "x", reply: faulttest.ResetBeforeRead}}, attempts(2), ""},
+		{"without keys, unread and read", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {body: "x"}, {body: "x", reply: faulttest.ResetBeforeRead}, {body: "x"}}, attempts(4), ""},
+		{"without keys, unread and two bodies", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {body: "x"}, {body: "y"}, {body: "y", reply: faulttest.ResetBeforeRead}, {body: "x"}}, attempts(3, 2), ""},
+		{"without keys, unread and another URI", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {body: "x", uri: "/x"}}, attempts(1, 1), ""},
+		{"unread without a key and read with one", nil, []sent{{body: "x", reply: faulttest.ResetBeforeRead}, {key: "a", body: "x"}}, attempts(1, 1), ""},
+		{"grouped by a header field", byOrderID, []sent{{key: "a", more: []string{"X-Order", "1"}}, {key: "b", more: []string{"X-Order", "1"}}}, attempts(2), ""},
+		{"an attempt too few", nil, []sent{{key: "a"}, {key: "a"}}, attempts(3), "attempts of each call\nwant: 3\ngot:  2\n"},
+		{"an attempt too many", nil, []sent{{key: "a"}, {key: "b"}, {key: "b"}}, attempts(1, 1), "want: 1 1\ngot:  1 2\n"},
+		{"a call too many", nil, []sent{{key: "a"}, {key: "b"}}, attempts(1), "want: 1\ngot:  1 1\n"},
+		{"no call, one wanted", nil, nil, attempts(1), "want: 1\ngot:  no calls\n\nno requests"},
+
+		{"keys", nil, []sent{{key: "a"}, {key: "a"}, {key: "b", body: "x"}, {method: "GET"}}, keys(2), ""},
+		{"keys of equal calls", nil, []sent{{key: "a"}, {key: "b"}}, keys(2), ""},
+		{"no keys on idempotent methods", nil, []sent{{method: "PUT"}, {method: "GET"}}, keys(0), ""},
+		{"a key of a PUT counts", nil, []sent{{method: "PUT", key: "a"}}, keys(1), ""},
+		{"a new key for each attempt", nil, []sent{{key: "a"}, {key: "b"}}, keys(1), "idempotency keys, one for each call\nwant: 1\ngot:  2\n"},
+		{"one key for two calls", nil, []sent{{key: "a"}, {key: "a"}}, keys(2), "want: 2\ngot:  1\n"},
+		{"one key for two bodies", nil, []sent{{key: "a", body: "1"}, {key: "a", body: "2"}}, keys(1), "got:  1\n      request 2 has the key of request 1, but is another request\n"},
+		{"one key for two paths", nil, []sent{{key: "a"}, {key: "a", uri: "/b"}}, keys(1), "request 2 has the key of request 1, but is another request"},
+		{"one key for two methods", nil, []sent{{key: "a"}, {key: "a", method: "PATCH"}}, keys(1), "request 2 has the key of request 1, but is another request"},
+		{"one key on a redirect, twice", nil, []sent{
+			{key: "a", reply: faulttest.Redirect(307, "/b")}, {key: "a", uri: "/b"}, {key: "a", reply: faulttest.Redirect(307, "/b")}, {key: "a", uri: "/b"},
+		}, keys(1), ""},
+		{"a body that was not read counts as equal", nil, []sent{{key: "a", body: "1", reply: faulttest.ResetBeforeRead}, {key: "a", body: "1"}}, keys(1), ""},
+		{"no key on a POST", nil, []sent{{key: "a"}, {}}, keys(1), "request 2 has no key"},
+		{"no key on a PATCH", nil, []sent{{method: "PATCH"}}, keys(0), "got:  0\n      request 1 has no key"},
+		{"two keys on a POST", nil, []sent{{key: "a", more: []string{"Idempotency-Key", "b"}}}, keys(1), "request 1 has 2 keys"},
+
+		{"bodies", nil, []sent{{key: "a", body: "1"}, {key: "b", body: "2"}, {key: "a", body: "1"}}, bodies, ""},
+		{"bodies, one unread", nil, []sent{{key: "a", body: "1", reply: faulttest.ResetBeforeRead}, {key: "a", body: "1"}, {key: "a", body: "1"}}, bodies, ""},
+		{"another body", nil, []sent{{key: "a", body: "1"}, {key: "a", body: ""}}, bodies, "faulttest: body of request 2, an attempt of the call of request 1\nwant: 1 bytes, \"1\", sha256 6b86b273ff34fce1\ngot:  0 bytes, \"\", sha256 e3b0c44298fc1c14\n"},
+		{"another long body", nil, []sent{{key: "a", body: strings.Repeat("x", 20000)}, {key: "a", body: strings.Repeat("x", 19999) + "y"}}, bodies, "20000 bytes, \"" + strings.Repeat("x", 80) + "…\", sha256"},
+		{"no bodies at all", nil, nil, bodies, "want: at least one request\ngot:  none\n"},
+
+		{"spacing", nil, []sent{{key: "a"}, {key: "b"}, {after: s, key: "a"}, {after: s, key: "a"}}, spacing(s, s), ""},
+		{"spacing without an end", nil, []sent{{key: "a"}, {after: time.Hour, key: "a"}}, spacing(s, 0), ""},
+		{"spacing counts from the end of an attempt", nil, []sent{{key: "a", reply: faulttest.Reply{Delay: time.Hour}}, {after: s, key: "a"}}, spacing(s, s), ""},
+		{"too early", nil, []sent{{key: "a"}, {key: "b"}, {after: s - 1, key: "a"}}, spacing(s, 0), "waits between attempts\nwant: at least 1s\ngot:  999.999999ms between requests 1 and 3\n"},
+		{"too late", nil, []sent{{key: "a"}, {after: s + 1, key: "a"}}, spacing(s, s), "want: at least 1s, at most 1s\ngot:  1.000000001s between requests 1 and 2\n"},
+		{"no second attempt", nil, []sent{{key: "a"}, {key: "b"}}, spacing(0, 0), "got:  no second attempt"},
+
+		{"deadlines", nil, []sent{{key: "a", until: 9 * s, left: "9000"}, {after: s, key: "a", until: 9 * s, left: "8000"}}, deadlines(9 * s), ""},
+		{"deadlines of attempts", nil, []sent{{key: "a", until: 2 * s, left: "2000"}, {after: 5 * s, key: "a", until: 7 * s, left: "2000"}, {after: s, key: "a", until: 7 * s, left: "1000"}}, deadlines(7 * s), ""},
+		{"only time left, within the tolerance", nil, []sent{{key: "a", left: "9000"}, {after: s + 100*ms, key: "a", left: "8000"}}, deadlines(9 * s), ""},
+		{"only deadlines, within the tolerance", nil, []sent{{after: 100 * ms, key: "a", until: 9 * s}, {key: "a", until: 9*s + 100*ms}}, deadlines(0), ""},
+		{"a deadline that is too late", nil, []sent{{key: "a", until: 9*s + ms, left: "9001"}}, deadlines(9 * s), "deadlines\nwant: one on each request, with no more time left than before, none after 2000-01-01T00:00:09Z\ngot:  1ms too late on request 1\n"},
+		{"time left that is too long, without a deadline", nil, []sent{{key: "a", left: "9101"}}, deadlines(9 * s), "101ms too late on request 1"},
+		{"more time than before", nil, []sent{{key: "a", left: "2000"}, {key: "a", left: "2001"}}, deadlines(0), "want: one on each request, with no more time left than before\ngot:  2.001s left on request 2, after 2s on request 1\n"},
+		{"more time than before, only deadlines", nil, []sent{{key: "a", until: 9 * s}, {key: "a", until: 9*s + 101*ms}}, deadlines(0), "9.101s left on request 2, after 9s on request 1"},
+		{"a deadline missing", nil, []sent{{key: "a", left: "1"}, {key: "a"}}, deadlines(0), "got:  no deadline on request 2\n"},
+		{"no deadlines at all", nil, nil, deadlines(0), "got:  no requests\n"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T) {
+				l := &faulttest.Log{GroupCalls: row.groupCalls}
+				record(l, row.requests...)
+				var fake fakeTB
+				passed := row.check(l, &fake)
+				failures := fake.failures()
+				if row.fails == "" {
+					assert.True(t, passed)
+					assert.Empty(t, failures)
+					return
+				}
+				assert.False(t, passed)
+				assert.Contains(t, failures, row.fails)
+				assert.True(t, strings.HasPrefix(failures, "faulttest: "))
+				assert.True(t, strings.HasSuffix(failures, "\n\n"+l.Transcript()), "the transcript comes last")
+			})
+		})
+	}
+}
+
+func TestCall_Gaps(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		var l faulttest.Log
+		record(&l, sent{key: "a"}, sent{after: 3, key: "b"}, sent{after: 4, key: "a"}, sent{after: 5, key: "a"})
+		calls := l.Calls()
+		assert.Equal(t, "a", calls[0].ID)
+		assert.Equal(t, []time.Duration{7, 5}, calls[0].Gaps())
+		assert.Empty(t, calls[1].Gaps())
+
+		now := time.Now()
+		overlap := faulttest.Call{Attempts: []faulttest.Request{{EndedAt: now}, {ReceivedAt: now.Add(-1)}, {ReceivedAt: now}}}
+		assert.Equal(t, []time.Duration{0, 0}, overlap.Gaps())
+	})
+}
+
+func TestLog_Transcript(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		var l faulttest.Log
+		assert.Equal(t, "no requests", l.Transcript())
+		record(&l,
+			sent{method: "GET", uri: "/" + strings.Repeat("long/", 20)},
+			sent{after: 1234567 * time.Microsecond, key: "0195e5c1-7f3c-7cc1-8b2f-3d1f0a4b9e77", left: "12345", reply: faulttest.Reply{Delay: 1500 * time.Microsecond}},
+			sent{after: 40 * time.Minute, key: strings.Repeat("kéy", 20), until: time.Hour, reply: faulttest.ResetAfterRead},
+			sent{after: 99 * time.Nanosecond, method: "PUT", reply: faulttest.Truncated},
+			sent{reply: faulttest.Script{}},
+		)
+		assert.Equal(t, strings.TrimPrefix(`
+#  at        conn      request                                                           key                                       time left  outcome                        took
+1  0s        1         GET /long/long/long/long/long/long…ong/long/long/long/long/long/                                                       503                            0s
+2  1.23s     1 reused  POST /charges                                                     0195e5c1-7f3c-7cc1-8b2f-3d1f0a4b9e77      12.35s     200                            1.5ms
+3  40m1.24s  1 reused  POST /charges                                                     kéykéykéykéykéykéyké…ykéykéykéykéykéykéy  19m58.76s  reset after read               0s
+4  40m1.24s  1 reused  PUT /charges                                                                                                           200, truncated after 32 bytes  0s
+5  40m1.24s  1 reused  POST /charges                                                                                                          200 no rule                    0s
+`, "\n"), l.Transcript())
+	})
+}

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -15,8 +18,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/admission"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -393,4 +398,225 @@ func TestSeveralTransports(t *testing.T) {
 		remaining, known := all["resilienthttp.client.retry_budget.remaining{resilienthttp.scope=api.test}"]
 		require.True(t, known && remaining >= 0, "the budget with a limit")
 	})
+}
+
+// T12: rejections are counted by reason and priority. The limit, the active requests and the
+// queue of a Shedder are gauges. The span of a rejected request has the reason.
+func TestAdmission(t *testing.T) {
+	r, hooks := record(), 0
+	quota := &admission.Quota{
+		Limit: 2, Key: func(*http.Request) (string, error) { return "s3cr3t", nil },
+		Trace: r.TraceAdmission(&admission.Trace{Rejected: func(*admission.Event) { hooks++ }}),
+	}
+	server := otelhttp.NewHandler(quota.Handler(http.NotFoundHandler()), "GET /", otelhttp.WithTracerProvider(r.TracerProvider), otelhttp.WithMeterProvider(r.MeterProvider))
+	for range 5 {
+		server.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+	}
+	require.Equal(t, 3, hooks)
+
+	shedder := &admission.Shedder{
+		Initial: 1, Min: 1, Max: 1, Queue: -1, MaxWait: -1,
+		Priority: func(*http.Request) resilienthttp.Priority { return resilienthttp.PriorityBatch },
+	}
+	r.WatchShedder("front", shedder)
+	r.WatchShedder("front", &admission.Shedder{Initial: 7})
+	r.WatchShedder("uploads", &admission.Shedder{Initial: 7})
+	gate := http.Handler(nil)
+	gate = shedder.Handler(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		gate.ServeHTTP(httptest.NewRecorder(), req) // no permit is free
+		near(t, 1, r.metrics(t)["resilienthttp.admission.active_requests{resilienthttp.shedder.name=front}"])
+		near(t, 0, r.metrics(t)["resilienthttp.admission.queued_requests{resilienthttp.shedder.name=front}"])
+	}))
+	gate.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", nil))
+
+	all := r.metrics(t)
+	near(t, 3, all["resilienthttp.admission.rejections{resilienthttp.priority=default resilienthttp.rejection.reason=quota_exceeded}"])
+	near(t, 1, all["resilienthttp.admission.rejections{resilienthttp.priority=batch resilienthttp.rejection.reason=queue_full}"])
+	near(t, 1, all["resilienthttp.admission.concurrency_limit{resilienthttp.shedder.name=front}"])
+	near(t, 7, all["resilienthttp.admission.concurrency_limit{resilienthttp.shedder.name=uploads}"])
+	require.Contains(t, r.tree(), "resilienthttp.rejection.reason=quota_exceeded")
+	require.NotContains(t, r.everything(t), "s3cr3t")
+	require.Equal(t, []string{"batch", "default", "critical", other}, []string{
+		priorityName(resilienthttp.PriorityBatch), priorityName(resilienthttp.PriorityDefault), priorityName(resilienthttp.PriorityCritical), priorityName(9),
+	})
+	r.Unregister()
+	require.NotContains(t, r.metrics(t), "resilienthttp.admission.concurrency_limit{resilienthttp.shedder.name=front}")
+}
+
+// T8, T9: State counts the same calls by their outcome as the metrics. Canceled calls are not counted.
+func TestResponses_agreeWithMetrics(t *testing.T) {
+	for seed := range uint64(6) {
+		synctest.Test(t, func(t *testing.T) {
+			random, r := rand.New(rand.NewPCG(seed, 1)), record()
+			var mu sync.Mutex
+			draw := func(n int) int {
+				mu.Lock()
+				defer mu.Unlock()
+				return random.IntN(n)
+			}
+			tr := &resilienthttp.Transport{
+				Hedge: &resilienthttp.Hedge{Delay: 20 * time.Millisecond, MaxRatio: 1}, Breaker: &resilienthttp.Breaker{MinRequests: 10},
+				Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+					select {
+					case <-time.After(time.Duration(draw(60)) * time.Millisecond):
+					case <-req.Context().Done():
+						return nil, req.Context().Err()
+					}
+					switch draw(10) {
+					case 0:
+						return nil, io.ErrUnexpectedEOF
+					case 1:
+						return nil, errors.New("broken")
+					case 2, 3:
+						return respond(req, http.StatusServiceUnavailable), nil
+					case 4:
+						return respond(req, http.StatusNotFound), nil
+					}
+					return respond(req, http.StatusOK), nil
+				}),
+			}
+			rt := r.Wrap(tr)
+			const calls = 200
+			for range calls {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+draw(2000))*time.Millisecond)
+				if draw(4) == 0 {
+					time.AfterFunc(time.Duration(1+draw(99))*time.Millisecond, cancel)
+				}
+				_ = called(t, rt, get(t, ctx, url))
+				cancel()
+			}
+			synctest.Wait()
+			outcomes := map[string]int{}
+			all := r.metrics(t)
+			for _, outcome := range []string{"success", "permanent_error", "failed", "rejected", "timeout", "canceled"} {
+				for series, n := range all {
+					if name, ok := outcomeIn(series); ok && name == outcome {
+						outcomes[outcome] += int(n)
+					}
+				}
+			}
+			responses := tr.State().Scopes[0].Responses
+			failed := responses.ClientErrors + responses.ServerErrors + responses.NetworkErrors + responses.Timeouts
+			require.Equal(t, outcomes["permanent_error"]+outcomes["failed"]+outcomes["timeout"], failed, "seed %d: %v", seed, outcomes)
+			require.Equal(t, outcomes["rejected"], responses.Rejected, "seed %d: %v", seed, outcomes)
+			require.Equal(t, outcomes["success"], responses.Calls-responses.Rejected-failed, "seed %d: %v", seed, outcomes)
+			require.Equal(t, calls, responses.Calls+outcomes["canceled"], "seed %d: %v", seed, outcomes)
+		})
+	}
+}
+
+// outcomeIn returns the outcome of a series of the calls' counts.
+func outcomeIn(series string) (string, bool) {
+	rest, ok := strings.CutPrefix(series, "#resilienthttp.client.call.duration{")
+	_, value, found := strings.Cut(rest, "resilienthttp.outcome=")
+	if !ok || !found {
+		return "", false
+	}
+	return strings.TrimRight(strings.Fields(value)[0], "}"), true
+}
+
+// T4: a server that sends any status and any version of HTTP makes a bounded number of series.
+func TestMetrics_hostileServer(t *testing.T) {
+	r, n := record(), 0
+	rt := r.Wrap(&resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: never(), Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+		n++
+		resp := respond(req, 100+n%900)
+		resp.ProtoMajor, resp.ProtoMinor = n%10, n/10%10
+		resp.Proto = fmt.Sprintf("HTTP/%d.%d", resp.ProtoMajor, resp.ProtoMinor)
+		return resp, nil
+	})})
+	for range 5000 {
+		_ = called(t, rt, get(t, t.Context(), url))
+	}
+	series, statuses := map[string]int{}, 500
+	for name := range r.metrics(t) {
+		metric, _, _ := strings.Cut(name, "{")
+		series[metric]++
+	}
+	require.LessOrEqual(t, series["http.client.request.duration"], 5*(statuses+1))
+	require.LessOrEqual(t, series["resilienthttp.client.call.duration"], statuses+1)
+}
+
+// T12: gauges have the calls that wait now, by cause, and the limit of each quota beside its
+// remaining requests.
+func TestWaitingCallsAndQuotas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quota := []string{"X-RateLimit-Limit", "20", "X-RateLimit-Remaining", "2", "X-RateLimit-Reset", "60"}
+		r, tr := record(), &resilienthttp.Transport{
+			Base:   script(answer{status: 200, header: quota}, answer{status: 503, header: quota}),
+			Policy: every(10 * time.Second), Breaker: never(), RateLimit: &resilienthttp.RateLimit{Limit: 0.2, Burst: 2},
+		}
+		rt := r.Wrap(tr)
+		require.NoError(t, called(t, rt, get(t, t.Context(), "http://api.test/")))
+		for range 3 { // one fails and waits before its retry, two wait in the queue
+			inBackground(t, rt, "http://api.test/")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		all, state := r.metrics(t), tr.State().Scopes[0]
+		near(t, 2, all["resilienthttp.client.waiting_calls{resilienthttp.scope=api.test resilienthttp.wait.cause=rate_limit}"])
+		near(t, 1, all["resilienthttp.client.waiting_calls{resilienthttp.scope=api.test resilienthttp.wait.cause=backoff}"])
+		require.Equal(t, []int{2, 1}, []int{state.Queued, state.RetryWaiting})
+		require.Len(t, state.Quotas, 2)
+		for _, q := range state.Quotas {
+			series := "{resilienthttp.quota.bucket=" + q.Bucket + " resilienthttp.scope=api.test}"
+			require.Contains(t, all, metricQuotaLimit+series)
+			near(t, float64(q.Limit), all[metricQuotaLimit+series])
+			near(t, float64(q.Remaining), all[metricQuotaRemaining+series])
+		}
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		near(t, 0, total(r.metrics(t), metricWaitingCalls))
+	})
+}
+
+// T12: a call that waits for the circuit has its own cause, while it waits and afterwards, also if its caller cancels it.
+func TestWaitingCalls_circuit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := record()
+		rt := r.Wrap(&resilienthttp.Transport{
+			Base: script(answer{status: 503}), Policy: resilienthttp.Policy{MaxAttempts: -1},
+			Breaker: &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Hour},
+		})
+		require.NoError(t, called(t, rt, get(t, t.Context(), "http://api.test/")))
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		req := get(t, ctx, "http://api.test/")
+		go func() {
+			_, err := rt.RoundTrip(req)
+			ended <- err
+		}()
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		const series = "{resilienthttp.scope=api.test resilienthttp.wait.cause="
+		all := r.metrics(t)
+		near(t, 1, all[metricWaitingCalls+series+"circuit}"])
+		near(t, 0, all[metricWaitingCalls+series+"rate_limit}"])
+		cancel()
+		require.ErrorIs(t, <-ended, context.Canceled)
+		all = r.metrics(t)
+		near(t, 0, total(all, metricWaitingCalls))
+		near(t, 3, all["resilienthttp.client.wait.duration"+series+"circuit}"])
+		near(t, 3, total(all, "resilienthttp.client.wait.duration"))
+	})
+}
+
+// Of several quotas with one name, the one with the largest used part is exported.
+func TestScopeSum_quotas(t *testing.T) {
+	for name, row := range map[string]struct {
+		quotas []resilienthttp.QuotaStatus
+		want   map[string]quotaSum
+	}{
+		"without a limit: none":       {[]resilienthttp.QuotaStatus{{Bucket: "a"}}, nil},
+		"one: itself":                 {[]resilienthttp.QuotaStatus{{Bucket: "a", Limit: 9, Remaining: 7}}, map[string]quotaSum{"a": {9, 7}}},
+		"two names: both":             {[]resilienthttp.QuotaStatus{{Bucket: "a", Limit: 9, Remaining: 7}, {Bucket: "b", Limit: 5}}, map[string]quotaSum{"a": {9, 7}, "b": {5, 0}}},
+		"one name: the fuller, first": {[]resilienthttp.QuotaStatus{{Bucket: "a", Limit: 1000, Remaining: 60}, {Bucket: "a", Limit: 100, Remaining: 50}}, map[string]quotaSum{"a": {1000, 60}}},
+		"one name: the fuller, last":  {[]resilienthttp.QuotaStatus{{Bucket: "a", Limit: 100, Remaining: 50}, {Bucket: "a", Limit: 1000, Remaining: 60}}, map[string]quotaSum{"a": {1000, 60}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			buckets, sum := &names{limit: maxBuckets}, scopeSum{}
+			sum.add(&resilienthttp.ScopeState{Quotas: row.quotas}, buckets)
+			require.Equal(t, row.want, sum.quotas)
+		})
+	}
 }

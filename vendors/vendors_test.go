@@ -1,9 +1,12 @@
 package vendors
 
 import (
+	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -19,6 +22,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/retryafter"
 )
 
 // vendor is a row of the tables in these tests.
@@ -321,4 +325,124 @@ func TestDerivedKeys(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestDeclines(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		read func(int, []byte) string
+		body string
+		want string
+	}{
+		{"Stripe, advice", StripeDecline, `{"error":{"type":"card_error","code":"card_declined","decline_code":"generic_decline","network_advice_code":"03","network_decline_code":"59"}}`, "03"},
+		{"Stripe, no advice", StripeDecline, `{"error":{"type":"card_error","code":"card_declined","decline_code":"insufficient_funds"}}`, "insufficient_funds"},
+		{"Stripe, the code alone", StripeDecline, `{"error":{"type":"card_error","code":"expired_card"}}`, "expired_card"},
+		{"Stripe, an intent", StripeDecline, `{"object":"payment_intent","last_payment_error":{"type":"card_error","code":"card_declined","network_advice_code":"24"}}`, "24"},
+		{"Stripe, no card", StripeDecline, `{"error":{"type":"invalid_request_error","code":"parameter_missing"}}`, ""},
+		{"Stripe, a success", StripeDecline, `{"object":"payment_intent","status":"succeeded","last_payment_error":null}`, ""},
+		{"PayPal, advice", PayPalDecline, `{"id":"1","purchase_units":[{"payments":{"captures":[{"status":"DECLINED","processor_response":{"response_code":"5120","payment_advice_code":"21"}}]}}]}`, "21"},
+		{"PayPal, no advice", PayPalDecline, `{"purchase_units":[{"payments":{"authorizations":[{"processor_response":{"response_code":"0500"}}]}}]}`, "0500"},
+		{"PayPal, a capture", PayPalDecline, `{"status":"DECLINED","processor_response":{"response_code":"9500","payment_advice_code":"03"}}`, "03"},
+		{"PayPal, approved", PayPalDecline, `{"processor_response":{"response_code":"0000","payment_advice_code":"01"}}`, ""},
+		{"PayPal, an error", PayPalDecline, `{"name":"UNPROCESSABLE_ENTITY","details":[{"issue":"INSTRUMENT_DECLINED"}]}`, "INSTRUMENT_DECLINED"},
+		{"Adyen, advice", AdyenDecline, `{"resultCode":"Refused","refusalReasonCode":"2","additionalData":{"merchantAdviceCode":"24 : Retry after 1 hour"}}`, "24"},
+		{"Adyen, no advice", AdyenDecline, `{"resultCode":"Refused","refusalReason":"Refused","refusalReasonCode":"2"}`, "2"},
+		{"Adyen, authorised", AdyenDecline, `{"resultCode":"Authorised","additionalData":{"merchantAdviceCode":"01"}}`, ""},
+		{"Adyen, an error", AdyenDecline, `{"status":422,"errorCode":"101","message":"Invalid card number"}`, "101"},
+		{"Square, a card", SquareDecline, `{"errors":[{"category":"API_ERROR","code":"X"},{"category":"PAYMENT_METHOD_ERROR","code":"CARD_DECLINED"}]}`, "CARD_DECLINED"},
+		{"Square, no card", SquareDecline, `{"errors":[{"category":"INVALID_REQUEST_ERROR","code":"BAD_REQUEST"}]}`, ""},
+	} {
+		assert.Equal(t, row.want, row.read(402, []byte(row.body)), row.name)
+	}
+	for _, read := range []func(int, []byte) string{StripeDecline, PayPalDecline, AdyenDecline, SquareDecline} {
+		for _, body := range []string{"", "null", "[]", `"x"`, `{"error":3,"errors":{},"details":"x","resultCode":[]}`, "<html>"} {
+			assert.Empty(t, read(500, []byte(body)), body)
+		}
+	}
+}
+
+// The codes of StripeDecline are those that durable.CardDeclines knows.
+func TestStripeDecline_isKnownToCardDeclines(t *testing.T) {
+	t.Parallel()
+	next := func(body string) durable.Decision {
+		return durable.CardDeclines().Next(&durable.History{
+			Attempts: 1, Since: time.Now(), Outcome: durable.Outcome{Class: durable.ClassDeclined, Code: StripeDecline(402, []byte(body))},
+		}, time.Now())
+	}
+	assert.Equal(t, durable.Retry, next(`{"error":{"type":"card_error","network_advice_code":"24"}}`).Action)
+	assert.Equal(t, durable.Bury, next(`{"error":{"type":"card_error","network_advice_code":"03"}}`).Action)
+}
+
+// googleBody is an error of the Gemini API with a violated quota and a wait.
+func googleBody(quotaID, wait string) string {
+	return fmt.Sprintf(`{"error":{"code":429,"message":"You exceeded your current quota.","status":"RESOURCE_EXHAUSTED","details":[`+
+		`{"@type":"type.googleapis.com/google.rpc.QuotaFailure","violations":[{"quotaMetric":"generativelanguage.googleapis.com/generate_content_free_tier_requests","quotaId":%q,"quotaValue":"10"}]},`+
+		`{"@type":"type.googleapis.com/google.rpc.Help","links":[{"url":"https://ai.google.dev/gemini-api/docs/rate-limits"}]},`+
+		`{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":%q}]}}`, quotaID, wait)
+}
+
+// V8: the wait of the body is the call's wait, at Google's hosts only.
+func TestGoogle_waits(t *testing.T) {
+	t.Parallel()
+	const minute = "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"
+	other := `{"error":{"details":[{"@type":"type.googleapis.com/google.rpc.Other","retryDelay":"38s"}]}}`
+	for _, row := range []struct {
+		name, host, method string
+		status             int
+		body, retryAfter   string
+		attempts           int
+		want               time.Duration // Attempt.RetryAfter
+	}{
+		{"one retry at 38 s", "generativelanguage.googleapis.com", "GET", 429, googleBody(minute, "38s"), "", 2, 38 * time.Second},
+		{"a POST, which a 429 did not execute", "generativelanguage.googleapis.com", "POST", 429, googleBody(minute, "38s"), "", 2, 38 * time.Second},
+		{"a fraction", "generativelanguage.googleapis.com", "GET", 429, googleBody(minute, "1.000340012s"), "", 2, 1000340012},
+		{"in a list", "generativelanguage.googleapis.com", "GET", 429, "[" + googleBody(minute, "38s") + "]", "", 2, 38 * time.Second},
+		{"503", "storage.googleapis.com", "GET", 503, googleBody("", "38s"), "", 2, 38 * time.Second},
+		{"V1: 503 of a POST", "storage.googleapis.com", "POST", 503, googleBody("", "38s"), "", 1, 38 * time.Second},
+		{"a shorter header", "storage.googleapis.com", "GET", 429, googleBody(minute, "38s"), "2", 2, 38 * time.Second},
+		{"a longer header", "storage.googleapis.com", "GET", 429, googleBody(minute, "38s"), "50", 2, 50 * time.Second},
+		{"too long", "storage.googleapis.com", "GET", 429, googleBody(minute, "61s"), "", 1, 61 * time.Second},
+		{"overflow", "storage.googleapis.com", "GET", 429, googleBody(minute, "99999999999999999999s"), "", 1, retryafter.Max},
+		{"a quota of a day: at once, without its wait", "generativelanguage.googleapis.com", "GET", 429, googleBody("GenerateRequestsPerDayPerProjectPerModel-FreeTier", "38s"), "", 1, 0},
+		{"negative", "storage.googleapis.com", "GET", 429, googleBody(minute, "-38s"), "", 2, 0},
+		{"another unit", "storage.googleapis.com", "GET", 429, googleBody(minute, "38m"), "", 2, 0},
+		{"another detail", "storage.googleapis.com", "GET", 429, other, "", 2, 0},
+		{"V2: another host", "example.test", "GET", 429, googleBody(minute, "38s"), "", 2, 0},
+	} {
+		bubble.Parallel(t, row.name, func(t *testing.T) {
+			reply := faulttest.Reply{Status: row.status, Body: row.body}
+			if row.retryAfter != "" {
+				reply.Header = http.Header{"Retry-After": {row.retryAfter}}
+			}
+			began := time.Now()
+			_, attempts := call(t, Google(), row.method, "http://"+row.host+"/v1", faulttest.Sequence(reply, faulttest.OK("{}")))
+			require.Len(t, attempts, row.attempts)
+			assert.Equal(t, row.want, attempts[0].RetryAfter)
+			if row.attempts == 1 {
+				assert.Zero(t, time.Since(began))
+			} else {
+				assert.GreaterOrEqual(t, time.Since(began), row.want)
+				assert.LessOrEqual(t, time.Since(began), row.want+max(row.want/2, time.Second))
+			}
+		})
+	}
+}
+
+// A body of any form gives a wait from 0 to the maximum, and a wait of RetryInfo is exact.
+func FuzzGoogle(f *testing.F) {
+	f.Add([]byte(googleBody("", "38s")), int64(time.Second))
+	f.Fuzz(func(t *testing.T, body []byte, wait int64) {
+		a := resilienthttp.Attempt{Response: &http.Response{StatusCode: http.StatusForbidden}}
+		v := googleVerdict(&a, body)
+		require.Contains(t, []resilienthttp.Verdict{resilienthttp.VerdictDefault, resilienthttp.VerdictPermanent, resilienthttp.VerdictThrottled}, v)
+		require.GreaterOrEqual(t, a.RetryAfter, time.Duration(0))
+		require.LessOrEqual(t, a.RetryAfter, retryafter.Max)
+		if !json.Valid(body) {
+			require.Zero(t, a.RetryAfter)
+		}
+		d := time.Duration(wait & math.MaxInt64)
+		e := parseGoogleError([]byte(googleBody("", fmt.Sprintf("%d.%09ds", d/time.Second, d%time.Second))))
+		require.Equal(t, min(d, retryafter.Max), e.wait())
+	})
 }

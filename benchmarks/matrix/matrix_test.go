@@ -1,12 +1,23 @@
 package matrix
 
 import (
+	"bytes"
+	"fmt"
+	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
@@ -96,4 +107,163 @@ func TestAll(t *testing.T) {
 			require.NotEmpty(t, answer, "%s: %s", p.Name, name)
 		}
 	}
+}
+
+// behavior.md has these results. The waits of its last table are random for some libraries. UPDATE_DOCS=1 writes the page.
+func TestResults(t *testing.T) {
+	root, err := report.Root()
+	require.NoError(t, err)
+	var text strings.Builder
+	fmt.Fprint(&text, `# Behavior of each library
+
+All tests run in virtual time. Bold results may surprise a caller.
+
+The first table has the number of attempts. The caller sets no idempotency key. Bold means that the library retries a POST
+without a key, so each attempt may be a separate write. resilienthttp generates a key. With `+"`Idempotency{Disabled: true}`"+`
+it sends one attempt, except after a 429, which means that the server did no work.
+
+`)
+	libraries := slices.DeleteFunc(peers.All(), func(p peers.Peer) bool { return p.Name == peers.OursHedgedAt }) // behaves as the other hedged configuration
+	var all []string
+	for i, probes := range tables() {
+		all = append(all, table(t, libraries, probes).String())
+		fmt.Fprintln(&text, all[i])
+		for _, p := range probes {
+			if i > 0 {
+				fmt.Fprintf(&text, "- *%s*: %s.\n", p.Name, p.Note)
+			}
+		}
+		fmt.Fprintln(&text)
+	}
+	configured := report.NewTextTable("library", "configuration")
+	for _, p := range peers.All() {
+		configured.Row(p.Name, p.Note)
+	}
+	fmt.Fprintf(&text, "## Configurations\n\nThese configurations apply to all experiments.\n\n%s\n", configured)
+	if os.Getenv("UPDATE_DOCS") == "1" {
+		require.NoError(t, report.WriteResults(root, "behavior", "UPDATE_DOCS=1 go test ./benchmarks/matrix", text.String()))
+	}
+	page, err := os.ReadFile(filepath.Join(root, "benchmarks", "results", "behavior.md"))
+	require.NoError(t, err)
+	for _, shown := range []string{all[0], all[1], configured.String()} {
+		require.Contains(t, string(page), shown, "run the test with UPDATE_DOCS=1")
+	}
+}
+
+func table(t *testing.T, libraries []peers.Peer, probes []probe) *report.Table {
+	t.Helper()
+	heading := []string{"library"}
+	for _, p := range probes {
+		heading = append(heading, p.Name)
+	}
+	table := report.NewTextTable(heading...)
+	for _, peer := range libraries {
+		cells := []string{peer.Name}
+		for _, p := range probes {
+			cells = append(cells, p.ask(t, peer))
+		}
+		table.Row(cells...)
+	}
+	return table
+}
+
+// server is a scripted base RoundTripper that records its requests.
+type server struct {
+	answer  func(attempt int) answer // counted from 1
+	arrived func()                   // nil, or called before a request's body is read
+
+	mu       sync.Mutex
+	attempts []attempt
+	open     int // response bodies
+	idle     int // calls of CloseIdleConnections
+}
+
+type answer struct {
+	status int // 0: a timeout
+	header http.Header
+	after  time.Duration
+}
+
+type attempt struct {
+	at, done time.Time
+	body     []byte
+	key      string // Idempotency-Key
+}
+
+func always(status int) func(int) answer {
+	return func(int) answer { return answer{status: status} }
+}
+
+// timeoutError is the error of a timeout of the network.
+type timeoutError struct{}
+
+func (timeoutError) Error() string   { return "matrix: timeout" }
+func (timeoutError) Timeout() bool   { return true }
+func (timeoutError) Temporary() bool { return true }
+
+// RoundTrip implements http.RoundTripper.
+func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
+	a := attempt{at: time.Now(), key: req.Header.Get("Idempotency-Key")}
+	s.mu.Lock()
+	n := len(s.attempts)
+	s.attempts = append(s.attempts, a)
+	s.mu.Unlock()
+	if s.arrived != nil {
+		s.arrived()
+	}
+	if req.Body != nil {
+		a.body, _ = io.ReadAll(req.Body)
+		_ = req.Body.Close()
+	}
+	said := s.answer(n + 1)
+	if said.after > 0 {
+		timer := time.NewTimer(said.after)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-req.Context().Done():
+			return nil, req.Context().Err()
+		}
+	}
+	a.done = time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attempts[n] = a
+	if said.status == 0 {
+		return nil, timeoutError{}
+	}
+	s.open++
+	header := said.header.Clone()
+	if header == nil {
+		header = http.Header{}
+	}
+	header.Set("Date", a.done.UTC().Format(http.TimeFormat))
+	return &http.Response{
+		Status: strconv.Itoa(said.status) + " " + http.StatusText(said.status), StatusCode: said.status,
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header, Request: req,
+		Body: &body{Reader: bytes.NewReader([]byte("answer")), server: s}, ContentLength: int64(len("answer")),
+	}, nil
+}
+
+// CloseIdleConnections counts its calls. http.Transport closes the connections of all hosts.
+func (s *server) CloseIdleConnections() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle++
+}
+
+// body is a response body that records Close.
+type body struct {
+	io.Reader
+	server *server
+	once   sync.Once
+}
+
+func (b *body) Close() error {
+	b.once.Do(func() {
+		b.server.mu.Lock()
+		defer b.server.mu.Unlock()
+		b.server.open--
+	})
+	return nil
 }

@@ -1,12 +1,26 @@
 package memhttp_test
 
 import (
+	"bufio"
+	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"fmt"
 	"io"
+	"math/rand/v2"
+	"net"
 	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
@@ -80,4 +94,533 @@ func mustGet(t *testing.T, url string) *http.Request {
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	require.NoError(t, err)
 	return req
+}
+
+func TestShutdown(t *testing.T) {
+	for _, p := range protocols {
+		bubble.Run(t, p.name, func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(time.Minute)
+				hello(w, r)
+			}), p.opts...)
+			c := &http.Client{Transport: s.Transport()}
+			done := make(chan error)
+			go func() {
+				time.Sleep(time.Second)
+				done <- s.Config.Shutdown(t.Context())
+			}()
+			_, body := get(t, c, s.URL)
+			require.Equal(t, "hello", body)
+			require.NoError(t, <-done)
+			_, err := c.Get(s.URL)
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		})
+	}
+}
+
+// Close ends the bubble, regardless of what handlers do.
+func TestClose_waitsForBusyHandlers(t *testing.T) {
+	for _, row := range []struct {
+		name    string
+		handler http.HandlerFunc
+		h1only  bool
+	}{
+		{"sleeps", func(http.ResponseWriter, *http.Request) { time.Sleep(time.Hour) }, false},
+		{"waits for its context", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, false},
+		{"reads", func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }, false},
+		{"writes", func(w http.ResponseWriter, _ *http.Request) {
+			for {
+				if _, err := w.Write(make([]byte, 1<<16)); err != nil {
+					return
+				}
+			}
+		}, false},
+		{"hijacks and reads", func(w http.ResponseWriter, _ *http.Request) {
+			c, _, _ := http.NewResponseController(w).Hijack()
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}, true},
+		{"hijacks and sleeps", func(w http.ResponseWriter, _ *http.Request) {
+			c, _, _ := http.NewResponseController(w).Hijack()
+			time.Sleep(time.Hour)
+			_ = c.Close()
+		}, true},
+		{"has answered, and lingers", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Connection", "close") // the rest of the body unread: net/http waits half a second
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+		}, true},
+	} {
+		for _, p := range protocols {
+			if row.h1only && p.major > 1 {
+				continue
+			}
+			bubble.Run(t, row.name+", "+p.name, func(t *testing.T) {
+				n := memhttp.NewNetwork(t)
+				s := n.Serve(t, "shared.test", row.handler, p.opts...)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel() // for what of the response is not read
+				pr, pw := io.Pipe()
+				defer func() { _ = pw.Close() }()
+				go func() { _, _ = pw.Write(make([]byte, 1<<20)) }()
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, pr)
+				require.NoError(t, err)
+				go func() {
+					resp, err := s.Transport().RoundTrip(req)
+					if err == nil {
+						<-ctx.Done()
+						_ = resp.Body.Close()
+					}
+				}()
+				time.Sleep(time.Second)
+			})
+		}
+	}
+}
+
+// net/http does not track a hijacked connection, and its client does not close it.
+func TestClose_endsHijackedConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memhttp.NewNetwork(t)
+		s := n.Serve(t, "shared.test", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			c, _, err := http.NewResponseController(w).Hijack()
+			assert.NoError(t, err)
+			_, err = io.Copy(io.Discard, c)
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+			assert.NoError(t, c.Close())
+		}))
+		c, err := n.DialContext(t.Context(), "tcp", "shared.test:80")
+		require.NoError(t, err)
+		_, err = io.WriteString(c, "GET / HTTP/1.1\r\nHost: shared.test\r\n\r\n")
+		require.NoError(t, err)
+		synctest.Wait()
+		s.Close()
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.NoError(t, c.Close())
+	})
+}
+
+// Close also waits for a handler that is about to start.
+func TestClose_waitsForStartingHandlers(t *testing.T) {
+	for _, p := range protocols {
+		t.Run(p.name, func(t *testing.T) {
+			for range 50 {
+				synctest.Test(t, func(t *testing.T) {
+					s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+						time.Sleep(time.Hour)
+					}), p.opts...)
+					c := &http.Client{Transport: s.Transport()}
+					for range 5 {
+						go func() {
+							resp, err := c.Get(s.URL)
+							if err == nil {
+								_ = resp.Body.Close()
+							}
+						}()
+					}
+					for range rand.IntN(100) {
+						runtime.Gosched()
+					}
+				})
+			}
+		})
+	}
+}
+
+func TestClose_twice(t *testing.T) {
+	both(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, hello)
+		get(t, &http.Client{Transport: s.Transport()}, s.URL)
+		var wg sync.WaitGroup
+		for range 3 {
+			wg.Go(s.Close)
+		}
+		wg.Wait()
+		s.Close()
+	})
+}
+
+// The cleanup of NewServer runs inside the bubble, after later cleanups, and virtual time
+// passes in it.
+func TestNewServer_cleanupRunsInBubble(t *testing.T) {
+	var mu sync.Mutex
+	var order []string
+	note := func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		order = append(order, what)
+	}
+	var took time.Duration
+	synctest.Test(t, func(t *testing.T) {
+		var begin time.Time
+		t.Cleanup(func() {
+			took = time.Since(begin)
+			note("before the server")
+		})
+		s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			time.Sleep(time.Hour)
+			note("handler")
+		}))
+		t.Cleanup(func() { note("after the server") })
+		c := &http.Client{Transport: s.Transport(), Timeout: time.Minute}
+		_, err := c.Get(s.URL)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		begin = time.Now()
+	})
+	require.Equal(t, []string{"after the server", "handler", "before the server"}, order)
+	require.Equal(t, 59*time.Minute, took.Truncate(time.Second))
+}
+
+// logTB records log lines.
+type logTB struct {
+	testing.TB
+	mu  sync.Mutex
+	log []string
+}
+
+func (l *logTB) Logf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.log = append(l.log, fmt.Sprintf(format, args...))
+}
+
+func TestLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tb := &logTB{TB: t}
+		var server *http.Server
+		s := memhttp.NewServer(tb, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/panic" {
+				panic("oh no")
+			}
+			time.Sleep(time.Minute)
+		}), memhttp.Configure(func(s *http.Server) { server = s }))
+		c := &http.Client{Transport: s.Transport(), Timeout: time.Second}
+		_, err := c.Get(s.URL + "/panic")
+		require.ErrorIs(t, err, io.EOF)
+		_, err = c.Get(s.URL)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		s.Close()
+		server.ErrorLog.Print("too late")
+		require.Len(t, tb.log, 2)
+		require.Contains(t, tb.log[0], "http: panic serving 192.0.2.1:1025: oh no")
+		require.Equal(t, "http://mem.test: Close has waited 5s for handlers that do not return", tb.log[1])
+	})
+}
+
+func TestServerTimeouts(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		config func(*http.Server)
+		send   string
+		after  time.Duration
+		want   string // how the answer begins
+	}{
+		{"header", func(s *http.Server) { s.ReadHeaderTimeout = time.Minute }, "GET / HTTP/1.1\r\n", time.Minute, ""},
+		{"body", func(s *http.Server) { s.ReadTimeout = time.Minute }, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhi", time.Minute, "HTTP/1.1 400"},
+		{"idle", func(s *http.Server) { s.IdleTimeout = time.Hour }, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", time.Hour, "HTTP/1.1 200"},
+		{"write", func(s *http.Server) { s.WriteTimeout = time.Second }, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n", time.Second, "HTTP/1.1 200"},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					w.Header().Set("Connection", "close")
+					w.WriteHeader(http.StatusBadRequest)
+				}
+				if r.URL.Path == "/big" {
+					_, _ = w.Write(make([]byte, 1<<20))
+				}
+			}), memhttp.Configure(row.config))
+			c, err := s.Net.DialContext(t.Context(), "tcp", "mem.test:80")
+			require.NoError(t, err)
+			defer func() { _ = c.Close() }()
+			begin := time.Now()
+			_, err = io.WriteString(c, row.send)
+			require.NoError(t, err)
+			// A client that does not read until after the timeout. At the same time
+			// the two timers would fire in either order.
+			time.Sleep(row.after + time.Millisecond)
+			got, _ := io.ReadAll(c)
+			require.Less(t, time.Since(begin), row.after+time.Second)
+			require.True(t, strings.HasPrefix(string(got), row.want), "%.100q", got)
+		})
+	}
+}
+
+func TestResets(t *testing.T) {
+	hijack := func(w http.ResponseWriter) net.Conn {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		return c
+	}
+	for _, row := range []struct {
+		name    string
+		handler http.HandlerFunc
+		body    string
+		want    string // of the response body, before the error; none: the request fails
+		err     error
+	}{
+		{"before reading", func(w http.ResponseWriter, _ *http.Request) { memhttp.Reset(hijack(w).(*memhttp.Conn)) }, "body", "", syscall.ECONNRESET},
+		{"without hijacking", func(_ http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) }, "", "", syscall.ECONNRESET},
+		{"linger and close", func(w http.ResponseWriter, _ *http.Request) {
+			c := hijack(w).(*memhttp.Conn)
+			_, _ = c.SetLinger(0), c.Close()
+		}, "", "", syscall.ECONNRESET},
+		{"in mid-body", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "part")
+			_ = http.NewResponseController(w).Flush()
+			memhttp.Reset(memhttp.RequestConn(r))
+		}, "", "part", syscall.ECONNRESET},
+		{"closed", func(w http.ResponseWriter, _ *http.Request) { _ = hijack(w).Close() }, "", "", io.EOF},
+		{"closed in mid-body", func(w http.ResponseWriter, _ *http.Request) {
+			c := hijack(w)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\npart")
+			_ = c.Close()
+		}, "", "part", io.ErrUnexpectedEOF},
+		{"panic in mid-body", func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, "part")
+			_ = http.NewResponseController(w).Flush()
+			panic(http.ErrAbortHandler)
+		}, "", "part", io.ErrUnexpectedEOF},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			both(t, func(t *testing.T) {
+				s := memhttp.NewServer(t, row.handler)
+				c := &http.Client{Transport: s.Transport()}
+				resp, err := c.Post(s.URL, "", strings.NewReader(row.body))
+				if row.want != "" {
+					require.NoError(t, err)
+					var got []byte
+					got, err = io.ReadAll(resp.Body)
+					require.Equal(t, row.want, string(got))
+					require.NoError(t, resp.Body.Close())
+				}
+				require.ErrorIs(t, err, row.err)
+			})
+		})
+	}
+}
+
+// The client is blocked in a write of more data than the buffers hold.
+func TestReset_duringUpload(t *testing.T) {
+	both(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			_, _ = io.ReadFull(r.Body, make([]byte, 100_000))
+			memhttp.Reset(memhttp.RequestConn(r))
+		}))
+		c := &http.Client{Transport: s.Transport()}
+		_, err := c.Post(s.URL, "", bytes.NewReader(make([]byte, 1<<20)))
+		// http.Transport returns the error of its reader or of its writer, also over a
+		// socket: the reader closes the connection of the writer.
+		if !errors.Is(err, net.ErrClosed) {
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+		}
+	})
+}
+
+// net/http notices closed idle connections before the next request.
+func TestResetConns_idle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, hello)
+		c := &http.Client{Transport: s.Transport()}
+		get(t, c, s.URL)
+		s.ResetConns()
+		synctest.Wait()
+		opened, open := s.Conns()
+		require.Equal(t, [2]int{1, 0}, [2]int{opened, open})
+		get(t, c, s.URL)
+		opened, open = s.Conns()
+		require.Equal(t, [2]int{2, 1}, [2]int{opened, open})
+	})
+}
+
+// Conns counts connections with unread bodies and connections that are not closed.
+func TestConns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(make([]byte, 1<<20))
+		}))
+		c := &http.Client{Transport: s.Transport()}
+		var bodies []io.Closer
+		for range 3 {
+			resp, err := c.Get(s.URL)
+			require.NoError(t, err)
+			bodies = append(bodies, resp.Body)
+		}
+		c.CloseIdleConnections()
+		synctest.Wait()
+		opened, open := s.Conns()
+		require.Equal(t, [2]int{3, 3}, [2]int{opened, open})
+		for _, b := range bodies {
+			require.NoError(t, b.Close())
+		}
+		synctest.Wait()
+		opened, open = s.Conns()
+		require.Equal(t, [2]int{3, 0}, [2]int{opened, open})
+	})
+}
+
+func TestDials(t *testing.T) {
+	dns := &net.DNSError{Err: "no such host", Name: "a.test", IsNotFound: true}
+	op := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("own")}
+	for _, row := range []struct {
+		name  string
+		host  string
+		fault func(context.Context) error
+		on    string // "": a.test
+		want  error
+	}{
+		{name: "no fault", host: "a.test"},
+		{name: "any case, any port", host: "A.Test:8080"},
+		{name: "a port of its own", host: "b.test:81"},
+		{name: "another port", host: "b.test:82", want: syscall.ECONNREFUSED},
+		{name: "no listener", host: "c.test", want: syscall.ECONNREFUSED},
+		{name: "refused", host: "a.test", fault: memhttp.Refuse, want: syscall.ECONNREFUSED},
+		{name: "refused on one port", host: "a.test:81", fault: memhttp.Refuse, on: "A.test:81", want: syscall.ECONNREFUSED},
+		{name: "not refused on the others", host: "a.test", fault: memhttp.Refuse, on: "a.test:81"},
+		{name: "hangs", host: "a.test", fault: memhttp.Hang, want: context.DeadlineExceeded},
+		{name: "unknown to DNS", host: "a.test", fault: func(context.Context) error { return dns }, want: dns},
+		{name: "an OpError already", host: "a.test", fault: func(context.Context) error { return op }, want: op},
+		{name: "a fault that lets go", host: "a.test", fault: func(context.Context) error { return nil }},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			n.Serve(t, "a.test", hello)
+			n.Serve(t, "B.test:81", hello)
+			on := row.on
+			if on == "" {
+				on = "a.test"
+			}
+			n.SetDialFault(on, row.fault)
+			c := &http.Client{Transport: n.Transport(), Timeout: time.Minute}
+			resp, err := c.Get("http://" + row.host)
+			if row.want == nil {
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				return
+			}
+			require.ErrorIs(t, err, row.want)
+			if row.want == context.DeadlineExceeded {
+				return // the client's own, before that of the dial
+			}
+			var oe *net.OpError
+			require.ErrorAs(t, err, &oe)
+			require.Equal(t, "dial", oe.Op)
+
+			n.SetDialFault(on, nil)
+			if row.fault != nil {
+				get(t, c, "http://"+row.host)
+			}
+		})
+	}
+}
+
+func TestDialContext(t *testing.T) {
+	canceled, cancel := context.WithCancel(context.Background())
+	cancel()
+	for _, row := range []struct {
+		name    string
+		ctx     context.Context
+		address string
+		want    string
+		timeout bool
+	}{
+		{"canceled", canceled, "a.test:80", "context canceled", false},
+		{"timeout", nil, "a.test:80", "context deadline exceeded", true},
+		{"no port", context.Background(), "a.test", "missing port in address", false},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			n := memhttp.NewNetwork(t)
+			n.Serve(t, "a.test", hello)
+			n.SetDialFault("a.test", memhttp.Hang)
+			ctx := row.ctx
+			if ctx == nil {
+				c, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				ctx = c
+			}
+			_, err := n.DialContext(ctx, "tcp", row.address)
+			require.ErrorContains(t, err, row.want)
+			var oe *net.OpError
+			require.ErrorAs(t, err, &oe)
+			require.Equal(t, row.timeout, oe.Timeout())
+		})
+	}
+}
+
+// Close ends dials that http.Transport does not wait for.
+func TestNetworkClose_endsDials(t *testing.T) {
+	both(t, func(t *testing.T) {
+		s := memhttp.NewServer(t, hello)
+		s.Net.SetDialFault("mem.test", memhttp.Hang)
+		s.Net.SetDialFault("other.test", memhttp.Hang)
+		c := &http.Client{Transport: s.Transport().Clone(), Timeout: time.Millisecond}
+		_, err := c.Get(s.URL)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestNetworkClose_refusesLaterDials(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memhttp.NewNetwork(t)
+		n.SetDialFault("a.test", memhttp.Hang)
+		n.Close()
+		_, err := n.DialContext(t.Context(), "tcp", "a.test:80")
+		require.ErrorIs(t, err, context.Canceled)
+		_, err = n.DialContext(t.Context(), "tcp", "b.test:80")
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	})
+}
+
+// Close of a server resets only its connections, and another server can use its host.
+func TestServer_restart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := memhttp.NewNetwork(t)
+		a := n.Serve(t, "a.test", hello)
+		b := n.Serve(t, "b.test", hello)
+		require.Panics(t, func() { n.Listen("A.test") })
+		c := &http.Client{Transport: n.Transport()}
+		get(t, c, a.URL)
+		get(t, c, b.URL)
+		a.Close()
+		_, err := c.Get(a.URL)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		get(t, c, b.URL)
+		opened, open := b.Conns()
+		require.Equal(t, [2]int{1, 1}, [2]int{opened, open})
+		a = n.Serve(t, "a.test", hello)
+		get(t, c, a.URL)
+	})
+}
+
+// A hand-written server can send responses that net/http cannot.
+func TestListen(t *testing.T) {
+	both(t, func(t *testing.T) {
+		n := memhttp.NewNetwork(t)
+		l := n.Listen("raw.test")
+		require.Equal(t, "raw.test", l.Addr().String())
+		go func() {
+			c, err := l.Accept()
+			if !assert.NoError(t, err) {
+				return
+			}
+			_, _ = http.ReadRequest(bufio.NewReader(c))
+			_, _ = io.WriteString(c, "garbage\r\n\r\n")
+			assert.NoError(t, c.Close())
+		}()
+		tr := n.Transport()
+		_, err := tr.RoundTrip(mustGet(t, "http://raw.test"))
+		require.ErrorContains(t, err, "malformed HTTP")
+
+		c, err := n.DialContext(t.Context(), "tcp", "raw.test:80")
+		require.NoError(t, err)
+		require.NoError(t, l.Close())
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET, "never accepted")
+		require.NoError(t, c.Close())
+		require.ErrorIs(t, l.Close(), net.ErrClosed)
+		_, err = l.Accept()
+		require.ErrorIs(t, err, net.ErrClosed)
+	})
 }

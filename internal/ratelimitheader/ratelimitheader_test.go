@@ -2,6 +2,7 @@ package ratelimitheader
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -244,4 +245,311 @@ func ordinary() http.Header {
 		"Strict-Transport-Security", "max-age=31536000",
 		"Connection", "keep-alive",
 	)
+}
+
+// A quota in two dialects is one dimension; different quotas are two.
+func TestParse_mergesDialects(t *testing.T) {
+	const s = time.Second
+	both := func(limit, remaining, reset string) []string {
+		return []string{
+			"X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30",
+			"RateLimit-Limit", limit, "RateLimit-Remaining", remaining, "RateLimit-Reset", reset,
+		}
+	}
+	first := Dimension{Limit: 10, Remaining: 9, Reset: 30 * s}
+	run(t, []test{
+		{name: "the same", header: header(both("10", "9", "30")...), want: dimensions(first)},
+		{name: "the same, rounded", header: header(both("10", "9", "31")...), want: dimensions(first)},
+		{name: "another limit", header: header(both("20", "9", "30")...), want: dimensions(first, Dimension{Name: "ratelimit", Limit: 20, Remaining: 9, Reset: 30 * s})},
+		{name: "another remainder", header: header(both("10", "8", "30")...), want: dimensions(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 8, Reset: 30 * s})},
+		{name: "another reset", header: header(both("10", "9", "300")...), want: dimensions(first, Dimension{Name: "ratelimit", Limit: 10, Remaining: 9, Reset: 300 * s})},
+		{
+			name:   "a field of another quota does not complete one",
+			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30", "RateLimit-Remaining", "4"),
+			want:   dimensions(first),
+		},
+		{
+			name:   "the remainder in one, the rest in the other",
+			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Reset", "30", "RateLimit-Remaining", "9"),
+			want:   dimensions(first),
+		},
+		{
+			name:   "remaining in one, limit and reset in the other",
+			header: header("X-RateLimit-Remaining", "9", "RateLimit-Limit", "10", "RateLimit-Reset", "30"),
+			want:   dimensions(first),
+		},
+		{
+			name:   "the window of the only policy",
+			header: header("X-RateLimit-Limit", "10", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30", "RateLimit-Policy", "10;w=60"),
+			want:   dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s, Window: 60 * s}),
+		},
+		{
+			name: "policies of named dimensions stay theirs, also with an empty second line",
+			header: header("RateLimit", `"p";r=5;t=3`, "RateLimit", "", "RateLimit-Policy", `"p";q=10;w=60`,
+				"RateLimit-Limit", "10", "RateLimit-Remaining", "7", "RateLimit-Reset", "20"),
+			want: dimensions(Dimension{Name: "p", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}, Dimension{Limit: 10, Remaining: 7, Reset: 20 * s}),
+		},
+		{
+			name:   "the last valid value of a repeated key counts",
+			header: header("RateLimit", "limit=10, remaining=9, reset=3, reset=30, reset=soon"),
+			want:   dimensions(first),
+		},
+	})
+}
+
+// The order of a map is random. Fields that contradict each other must give the same result each time.
+func TestParse_doesNotDependOnOrderOfFields(t *testing.T) {
+	h := header("Date", date,
+		"X-RateLimit-Limit", "10, 10;w=60", "X-Rate-Limit-Limit", "20, 20;w=30", "X-Rate-Limit", "30",
+		"X-RateLimit-Remaining", "9", "X-Rate-Limit-Remaining", "8", "X-RateLimit-Used", "1", "X-Rate-Limit-Used", "2",
+		"X-RateLimit-Reset", "1705318200", "X-Rate-Limit-Reset", "7", "X-RateLimit-Reset-After", "5", "X-Rate-Limit-Reset-After", "6",
+		"X-RateLimit-Bucket", "a", "X-Rate-Limit-Bucket", "b", "X-RateLimit-Resource", "c", "RateLimit-Name", "d",
+		"RateLimit-Limit", "3", "RateLimit-Remaining", "2", "RateLimit-Reset", "90", "RateLimit-ResetTime", "Mon, 15 Jan 2024 10:31:00 GMT",
+		"RateLimit", `"p";r=5;t=3`, "RateLimit-Policy", `"p";q=10;w=60`, "Beta-RateLimit", `"points";r=4;t=3`, "Beta-RateLimit-Policy", `"points";q=9`,
+		"X-RateLimit-Remaining-Day", "1", "X-RateLimit-Day-Remaining", "2", "X-Rate-Limit-Remaining-Day", "3",
+		"X-RateLimit-Reset-Day", "4", "X-RateLimit-Day-Reset", "5", "X-RateLimit-Remaining-Limit", "6", "X-RateLimit-Reset-Limit", "7",
+	)
+	others := header("Date", date, "Anthropic-RateLimit-Tokens-Remaining", "1", "Anthropic-RateLimit-Tokens-Reset", "2024-01-15T10:31:00Z",
+		"X-RateLimit-Remaining-Tokens", "2", "X-Shopify-Shop-Api-Call-Limit", "32/40", "X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "1705318200",
+		"X-HubSpot-RateLimit-Remaining", "97", "X-HubSpot-RateLimit-Interval-Milliseconds", "10000",
+		"Zendesk-RateLimit-A", "total=100; remaining=99; resets=41", "Zendesk-RateLimit-B", "total=100; remaining=98; resets=41")
+	for dimensions, h := range map[int]http.Header{6: h, 4: others} {
+		want, ok := Parse(h, now)
+		require.True(t, ok)
+		require.Len(t, want.Dimensions, dimensions)
+		for range 300 {
+			got, _ := Parse(h.Clone(), now)
+			require.Equal(t, want, got)
+		}
+	}
+}
+
+// Of fields that mean the same, one counts.
+func TestParse_prefersOneField(t *testing.T) {
+	const s = time.Second
+	run(t, []test{
+		{
+			name: "both places of a quota's name: the name last",
+			header: header("X-RateLimit-Day-Remaining", "2", "X-RateLimit-Day-Reset", "9",
+				"X-RateLimit-Remaining-Day", "3", "X-RateLimit-Limit-Day", "5"),
+			want: dimensions(Dimension{Name: "day", Limit: 5, Remaining: 3, Reset: 9 * s}),
+		},
+		{
+			name:   "an invalid field of a higher rank: the valid one",
+			header: header("X-RateLimit-Remaining", "-1", "X-Rate-Limit-Remaining", "3", "X-RateLimit-Reset", "soon", "X-Rate-Limit-Reset", "9"),
+			want:   dimensions(Dimension{Remaining: 3, Reset: 9 * s}),
+		},
+		{
+			name:   "the used count of a named quota",
+			header: header("X-RateLimit-Remaining-Requests", "3", "X-RateLimit-Used-Requests", "4", "X-RateLimit-Reset-Requests", "9"),
+			want:   dimensions(Dimension{Name: "requests", Limit: 7, Remaining: 3, Reset: 9 * s}),
+		},
+		{
+			name: "a quota's name in two dialects: one quota",
+			header: header("X-RateLimit-Remaining-Tokens", "5", "X-RateLimit-Reset-Tokens", "9",
+				"Anthropic-RateLimit-Tokens-Remaining", "3", "Anthropic-RateLimit-Tokens-Reset", "8", "RateLimit", `"tokens";r=2;t=7`),
+			want: dimensions(Dimension{Name: "tokens", Remaining: 2, Reset: 7 * s, Costed: true}),
+		},
+	})
+}
+
+// A limited number of lines and bytes of a field is read. A line that is malformed or too
+// long does not hide the others.
+func TestParse_limitsLinesAndBytes(t *testing.T) {
+	const s = time.Second
+	quota := func(name string) string { return fmt.Sprintf(`%q;r=5;t=3`, name) }
+	padded := func(name string, to int) string {
+		line := quota(name) + `;x="`
+		return line + strings.Repeat("x", to-len(line)-1) + `"`
+	}
+	field := func(field string, bad int, line string, more ...string) []string {
+		var pairs []string
+		for range bad {
+			pairs = append(pairs, field, "= malformed")
+		}
+		for _, l := range append([]string{line}, more...) {
+			pairs = append(pairs, field, l)
+		}
+		return pairs
+	}
+	rest := []string{"X-RateLimit-Remaining", "9", "X-RateLimit-Reset", "30"}
+	named := func(name string) Dimension { return Dimension{Name: name, Remaining: 5, Reset: 3 * s} }
+	policies := make([]string, maxNamed+1)
+	for i := range policies {
+		policies[i] = fmt.Sprintf(`"p%d";q=10;w=60`, i)
+	}
+	run(t, []test{
+		{name: "a valid line after malformed ones", header: header(field("RateLimit", maxLines-1, quota("a"))...), want: dimensions(named("a"))},
+		{name: "too many before it", header: header(field("RateLimit", maxLines, quota("a"))...), want: dimensions()},
+		{name: "the maximum length", header: header(field("RateLimit", 0, padded("a", maxLine))...), want: dimensions(named("a"))},
+		{name: "a line that is too long and a valid one", header: header(field("RateLimit", 0, padded("a", maxLine+1), quota("b"))...), want: dimensions(named("b"))},
+		{
+			name:   "two of the maximum length",
+			header: header(field("RateLimit", 0, padded("a", maxLine), padded("b", maxLine))...),
+			want:   dimensions(named("a"), named("b")),
+		},
+		{name: "a dictionary after bad lines", header: header(field("RateLimit", 2, "limit=10, remaining=9, reset=30")...), want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
+		{
+			name:   "a policy after bad ones",
+			header: header(append(field("RateLimit-Policy", 2, `"a";q=10;w=60`), "RateLimit", quota("a"))...),
+			want:   dimensions(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
+		},
+		{
+			name:   "a policy before bad ones",
+			header: header("RateLimit-Policy", `"a";q=10;w=60`, "RateLimit-Policy", "= malformed", "RateLimit", quota("a")),
+			want:   dimensions(Dimension{Name: "a", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s}),
+		},
+		{
+			name:   "a quota comes before policies without one",
+			header: header("RateLimit-Policy", strings.Join(policies, ","), "RateLimit", quota("p13")+","+quota("p14")),
+			want: dimensions(
+				Dimension{Name: "p13", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s},
+				Dimension{Name: "p14", Limit: 10, Remaining: 5, Reset: 3 * s, Window: 60 * s},
+			),
+		},
+		{name: "a limit after bad ones", header: header(append(field("X-RateLimit-Limit", maxLines-1, "10"), rest...)...), want: dimensions(Dimension{Limit: 10, Remaining: 9, Reset: 30 * s})},
+		{name: "a limit after too many", header: header(append(field("X-RateLimit-Limit", maxLines, "10"), rest...)...), want: dimensions(Dimension{Remaining: 9, Reset: 30 * s})},
+	})
+}
+
+func TestParse_resets(t *testing.T) {
+	for _, tt := range []struct {
+		name, reset string
+		want        time.Duration // 0: dropped
+		absolute    bool
+	}{
+		{"seconds", "30", 30 * time.Second, false},
+		{"float seconds", "0.25", 250 * time.Millisecond, false},
+		{"blanks", " 30\t", 30 * time.Second, false},
+		{"the most that is seconds", "1000000000", MaxReset, false},
+		{"the least that is epoch seconds", "1000000001", 0, true},
+		{"epoch seconds", "1705314630", 30 * time.Second, true},
+		{"epoch float seconds", "1705314630.5", 30500 * time.Millisecond, true},
+		{"epoch seconds in the year 5138", "99999999999", MaxReset, true},
+		{"epoch seconds at the border", "100000000000", MaxReset, true},
+		{"epoch milliseconds at the border", "100000000001", 0, true}, // 1973
+		{"epoch milliseconds", "1705314630250", 30250 * time.Millisecond, true},
+		{"epoch float milliseconds", "1705314630250.5", 30250500 * time.Microsecond, true},
+		{"epoch, this moment", "1705314600", 0, true},
+		{"epoch, past", "1705314599", 0, true},
+		{"epoch, huge", strings.Repeat("9", 400), MaxReset, true},
+		{"milliseconds", "12ms", 12 * time.Millisecond, false},
+		{"microseconds", "5us", 5 * time.Microsecond, false},
+		{"microseconds, micro sign", "5µs", 5 * time.Microsecond, false},
+		{"microseconds, Greek letter", "5μs", 5 * time.Microsecond, false},
+		{"nanoseconds", "5ns", 5, false},
+		{"minutes and seconds", "6m0s", 6 * time.Minute, false},
+		{"hours and minutes", "1h2m", 62 * time.Minute, false},
+		{"days", "1d12h", 0, false},
+		{"float duration", "1m0.5s", time.Minute + 500*time.Millisecond, false},
+		{"more than a year", "9999h", MaxReset, false},
+		{"duration that overflows", strings.Repeat("9", 400) + "h", 0, false},
+		{"zero duration", "0s", 0, false},
+		{"duration with a sign", "-1s", 0, false},
+		{"duration without a number", "s", 0, false},
+		{"duration with two points", "1.2.3s", 0, false},
+		{"duration without a unit at the end", "1m30", 0, false},
+		{"unknown unit", "1w", 0, false},
+		{"blank in a duration", "1h 2m", 0, false},
+		{"RFC 3339", "2024-01-15T10:30:30Z", 30 * time.Second, true},
+		{"RFC 3339, fraction and offset", "2024-01-15T12:30:30.5+02:00", 30500 * time.Millisecond, true},
+		{"RFC 3339, past", "2024-01-15T10:29:59Z", 0, true},
+		{"RFC 3339, year 9999", "9999-12-31T23:59:59Z", MaxReset, true},
+		{"RFC 3339, year 0", "0000-01-01T00:00:00Z", 0, true},
+		{"RFC 3339 without a zone", "2024-01-15T10:30:30", 0, true},
+		{"RFC 3339, many digits", "2024-01-15T10:30:30." + strings.Repeat("0", 99) + "Z", 30 * time.Second, true},
+		{"HTTP date", "Mon, 15 Jan 2024 10:30:30 GMT", 30 * time.Second, true},
+		{"HTTP date, RFC 850", "Monday, 15-Jan-24 10:30:30 GMT", 30 * time.Second, true},
+		{"HTTP date, asctime", "Mon Jan 15 10:30:30 2024", 30 * time.Second, true},
+		{"HTTP date, past", "Mon, 15 Jan 2024 10:29:30 GMT", 0, true},
+		{"two lines joined", "30, 60", 30 * time.Second, false},
+		{"parameter", "30;comment=x", 30 * time.Second, false},
+		{"zero", "0", 0, false},
+		{"too little to tell from zero", "0.0000000001", 0, false},
+		{"negative", "-5", 0, false},
+		{"plus sign", "+5", 0, false},
+		{"not a number", "NaN", 0, false},
+		{"infinite", "Inf", 0, false},
+		{"exponent", "1e3", 0, false},
+		{"word", "never", 0, false},
+		{"empty", "", 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, ok := Parse(header("Date", date, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", tt.reset), now)
+			require.Equal(t, tt.want > 0, ok)
+			if !ok {
+				return
+			}
+			want := Dimension{Remaining: 1, Reset: tt.want}
+			if tt.absolute {
+				want.Instant = at(tt.want)
+			}
+			require.Equal(t, []Dimension{want}, got.Dimensions)
+		})
+	}
+}
+
+func TestParse_counts(t *testing.T) {
+	for _, tt := range []struct {
+		name, value string
+		want        int64 // -1: dropped
+	}{
+		{"zero", "0", 0},
+		{"integer", "17", 17},
+		{"blanks", "\t17 ", 17},
+		{"float", "17.99", 17},
+		{"largest", "9223372036854775807", math.MaxInt64},
+		{"larger", "9223372036854775808", math.MaxInt64},
+		{"list", "17, 4", 17},
+		{"parameters", "17;w=60", 17},
+		{"unknown", "unknown", -1},
+		{"unlimited", "unlimited", -1},
+		{"minus one", "-1", -1},
+		{"plus sign", "+1", -1},
+		{"exponent", "1e3", -1},
+		{"hexadecimal", "0x1", -1},
+		{"not a number", "NaN", -1},
+		{"infinite", "Infinity", -1},
+		{"with a unit", "17 requests", -1},
+		{"empty", "", -1},
+		{"separators alone", ", ;", -1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got, ok := Parse(header("X-RateLimit-Remaining", tt.value, "X-RateLimit-Reset", "1"), now)
+			require.Equal(t, tt.want >= 0, ok)
+			if ok {
+				require.Equal(t, tt.want, got.Dimensions[0].Remaining)
+				require.Equal(t, tt.want == 0, got.Exhausted)
+			}
+
+			got, ok = Parse(header("X-RateLimit-Limit", tt.value, "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "1"), now)
+			require.True(t, ok, "an invalid limit does not drop the dimension")
+			require.Equal(t, max(tt.want, 0), got.Dimensions[0].Limit)
+		})
+	}
+}
+
+// A testing/synctest bubble starts in the year 2000.
+func TestParseReset_inTheYear2000(t *testing.T) {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		name, reset string
+		want        time.Duration
+	}{
+		{"epoch seconds", "946684830", 30 * time.Second},
+		{"epoch float seconds", "946684830.5", 30500 * time.Millisecond},
+		{"epoch seconds, past", "946684799", 0},
+		{"epoch milliseconds", "946684830250", 30250 * time.Millisecond},
+		{"the least that is epoch seconds", "900000000", 0},
+		{"the most that is seconds", "899999999", MaxReset},
+		{"seconds", "30", 30 * time.Second},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			got, ok := Parse(header("X-RateLimit-Remaining", "1", "X-RateLimit-Reset", row.reset), now)
+			require.Equal(t, row.want > 0, ok)
+			if ok {
+				require.Equal(t, row.want, got.Dimensions[0].Reset)
+			}
+		})
+	}
 }
