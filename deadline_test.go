@@ -2,16 +2,25 @@ package resilienthttp_test
 
 import (
 	"context"
+	"io"
 	"math"
+	"mime/multipart"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 const (
@@ -227,3 +236,527 @@ type oddContext struct {
 }
 
 func (o oddContext) Deadline() (time.Time, bool) { return o.at, true }
+
+// §4.19: the context of a handler.
+func TestDeadlineIsReceived(t *testing.T) {
+	in := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(deadlineForm) }
+	const none = time.Duration(-1)
+	for _, row := range []struct {
+		name   string
+		config resilienthttp.DeadlineHandler
+		header func() http.Header
+		left   time.Duration // none: no deadline; 0: 504
+	}{
+		{"nothing", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{} }, none},
+		{"absolute", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {in(3 * time.Second)}} }, 3 * time.Second},
+		{"absolute, without milliseconds", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T00:00:03Z"}} }, 3 * time.Second},
+		{"absolute, another zone", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T05:30:03.5+05:30"}} }, 3500 * time.Millisecond},
+		{"relative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, 1500 * time.Millisecond},
+		{"relative, blanks", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {" 1500\t"}} }, 1500 * time.Millisecond},
+		{"the sender's clock is ahead", resilienthttp.DeadlineHandler{}, func() http.Header {
+			return http.Header{deadlineField: {in(time.Hour)}, timeoutField: {"1500"}}
+		}, 1500 * time.Millisecond},
+		{"the sender's clock is behind", resilienthttp.DeadlineHandler{}, func() http.Header {
+			return http.Header{deadlineField: {in(-time.Hour)}, timeoutField: {"1500"}}
+		}, 1500 * time.Millisecond},
+		{"relative malformed, absolute counts", resilienthttp.DeadlineHandler{}, func() http.Header {
+			return http.Header{deadlineField: {in(3 * time.Second)}, timeoutField: {"soon"}}
+		}, 3 * time.Second},
+		{"expired, absolute", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {in(-time.Millisecond)}} }, 0},
+		{"expired, this instant", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {in(0)}} }, 0},
+		{"expired, in 1970", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"1970-01-01T00:00:00Z"}} }, 0},
+		{"expired, in the year 0", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"0000-01-01T00:00:00Z"}} }, 0},
+		{"expired, relative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"0"}} }, 0},
+		{"negative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"-5"}} }, 0},
+		{"the most negative", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"-9223372036854775808"}} }, 0},
+		{"more negative than that", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"-" + strings.Repeat("9", 40)}} }, 0},
+		{"Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Second},
+		{"Max, absolute", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {in(time.Hour)}} }, time.Second},
+		{"less than Max", resilienthttp.DeadlineHandler{Max: time.Minute}, func() http.Header { return http.Header{timeoutField: {"500"}} }, 500 * time.Millisecond},
+		{"Max without a deadline: none", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{} }, none},
+		{"Max does not extend a passed deadline", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"-1"}} }, 0},
+		{"negative Max is none", resilienthttp.DeadlineHandler{Max: -1}, func() http.Header { return http.Header{timeoutField: {"60000"}} }, time.Minute},
+		{"huge", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, 9223372036854 * time.Millisecond},
+		{"huge, with Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {"9223372036854775807"}} }, time.Second},
+		{"beyond an int64, with Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{timeoutField: {strings.Repeat("9", 40)}} }, time.Second},
+		{"the year 9999, with Max", resilienthttp.DeadlineHandler{Max: time.Second}, func() http.Header { return http.Header{deadlineField: {"9999-12-31T23:59:59Z"}} }, time.Second},
+		{"the first line counts", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1000", "2000"}} }, time.Second},
+		{"another header", resilienthttp.DeadlineHandler{Header: "x-deadline"}, func() http.Header {
+			return http.Header{"X-Deadline": {in(time.Second)}, deadlineField: {in(time.Hour)}}
+		}, time.Second},
+		{"a header that cannot be one", resilienthttp.DeadlineHandler{Header: "no way"}, func() http.Header { return http.Header{deadlineField: {in(-time.Hour)}} }, none},
+		{"malformed, a word", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"soon"}, deadlineField: {"later"}} }, none},
+		{"malformed, empty", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {""}, deadlineField: {""}} }, none},
+		{"malformed, no lines", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {}, deadlineField: nil} }, none},
+		{"malformed, a fraction", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1.5"}} }, none},
+		{"malformed, a sign", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"+5"}} }, none},
+		{"malformed, hexadecimal", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"0x10"}} }, none},
+		{"malformed, underscores", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1_000"}} }, none},
+		{"malformed, an exponent", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{timeoutField: {"1e9"}} }, none},
+		{"malformed, an HTTP date", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"Sat, 01 Jan 2000 00:00:20 GMT"}} }, none},
+		{"malformed, epoch seconds", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"946684800"}} }, none},
+		{"malformed, no zone", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-01T00:00:03"}} }, none},
+		{"Envoy's field, by name", resilienthttp.DeadlineHandler{Relative: []string{"x-envoy-expected-rq-timeout-ms"}}, func() http.Header {
+			return http.Header{"X-Envoy-Expected-Rq-Timeout-Ms": {"1500"}, timeoutField: {"10"}, deadlineField: {in(time.Hour)}}
+		}, 1500 * time.Millisecond},
+		{"gRPC's field, by name", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout"}}, func() http.Header {
+			return http.Header{"Grpc-Timeout": {"1500m"}, timeoutField: {"10"}, deadlineField: {in(time.Hour)}}
+		}, 1500 * time.Millisecond},
+		{"a field without its name: ignored", resilienthttp.DeadlineHandler{}, func() http.Header {
+			return http.Header{"Grpc-Timeout": {"1S"}, "X-Envoy-Expected-Rq-Timeout-Ms": {"1500"}}
+		}, none},
+		{"of several the shortest counts", resilienthttp.DeadlineHandler{Relative: []string{"X-Request-Timeout-Ms", "grpc-timeout", "x-left"}}, func() http.Header {
+			return http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"1500m"}, "X-Left": {"2000"}}
+		}, 1500 * time.Millisecond},
+		{"of several one has passed", resilienthttp.DeadlineHandler{Relative: []string{"X-Request-Timeout-Ms", "grpc-timeout"}}, func() http.Header {
+			return http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"0n"}}
+		}, 0},
+		{"of several one is malformed: ignored", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout", "X-Request-Timeout-Ms"}}, func() http.Header {
+			return http.Header{timeoutField: {"3000"}, "Grpc-Timeout": {"1s"}}
+		}, 3 * time.Second},
+		{"all malformed, absolute counts", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout"}}, func() http.Header {
+			return http.Header{timeoutField: {"10"}, "Grpc-Timeout": {"123456789S"}, deadlineField: {in(3 * time.Second)}}
+		}, 3 * time.Second},
+		{"gRPC's field, with Max", resilienthttp.DeadlineHandler{Relative: []string{"grpc-timeout"}, Max: time.Minute}, func() http.Header {
+			return http.Header{"Grpc-Timeout": {"99999999H"}}
+		}, time.Minute},
+		{"an empty list: none", resilienthttp.DeadlineHandler{Relative: []string{}}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, none},
+		{"a name that cannot be one: ignored", resilienthttp.DeadlineHandler{Relative: []string{"no way", ""}}, func() http.Header { return http.Header{timeoutField: {"1500"}} }, none},
+		{"malformed, the 32nd", resilienthttp.DeadlineHandler{}, func() http.Header { return http.Header{deadlineField: {"2000-01-32T00:00:03Z"}} }, none},
+	} {
+		bubble.Run(t, "§4.19 "+row.name, func(t *testing.T) {
+			served, left := false, none
+			handler := row.config
+			handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				served = true
+				if deadline, ok := r.Context().Deadline(); ok {
+					left = time.Until(deadline)
+				}
+			})
+			req := httptest.NewRequest(http.MethodGet, "/", nil)
+			req.Header = row.header()
+			recorder := httptest.NewRecorder()
+			handler.ServeHTTP(recorder, req)
+			if row.left == 0 {
+				require.False(t, served, "before any work")
+				require.Equal(t, http.StatusGatewayTimeout, recorder.Code)
+				return
+			}
+			require.True(t, served)
+			require.Equal(t, row.left, left)
+			require.Equal(t, http.StatusOK, recorder.Code)
+		})
+	}
+	bubble.Run(t, "§4.19 the context ends at the deadline and with the handler", func(t *testing.T) {
+		var ended func() error
+		server := memhttp.NewServer(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ended = r.Context().Err
+			if r.URL.Path == "/wait" {
+				<-r.Context().Done()
+				w.WriteHeader(http.StatusGatewayTimeout)
+			}
+		})})
+		call := func(path string) int {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+path, nil)
+			require.NoError(t, err)
+			req.Header.Set(timeoutField, "2000")
+			resp, err := (&http.Client{Transport: server.Transport()}).Do(req)
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			return resp.StatusCode
+		}
+		start := time.Now()
+		require.Equal(t, 504, call("/wait"))
+		require.Equal(t, 2*time.Second, time.Since(start))
+		require.Equal(t, context.DeadlineExceeded, ended())
+		require.Equal(t, 200, call("/"))
+		require.Equal(t, context.Canceled, ended(), "no timer remains")
+	})
+	bubble.Run(t, "§4.19 an earlier deadline of the server's own stays", func(t *testing.T) {
+		var left time.Duration
+		handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			deadline, _ := r.Context().Deadline()
+			left = time.Until(deadline)
+		})}
+		ctx := withDeadline(t, time.Second)
+		req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/", nil)
+		req.Header.Set(timeoutField, "60000")
+		handler.ServeHTTP(httptest.NewRecorder(), req)
+		require.Equal(t, time.Second, left)
+	})
+	t.Run("§4.19 without headers the request passes as it is", func(t *testing.T) {
+		req := httptest.NewRequest(http.MethodGet, "/", nil)
+		var got *http.Request
+		resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			got = r
+		})}.ServeHTTP(httptest.NewRecorder(), req)
+		require.Same(t, req, got)
+	})
+	// Sender and receiver have the same clock (year 2000), so
+	// a proxy changes the absolute field.
+	bubble.Run(t, "§4.19 two clocks that disagree, over the wire", func(t *testing.T) {
+		var left time.Duration
+		server := memhttp.NewServer(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			deadline, _ := r.Context().Deadline()
+			left = time.Until(deadline)
+		})})
+		base := server.Transport()
+		skewed := puppet(func(req *http.Request) (*http.Response, error) {
+			req = req.Clone(req.Context())
+			req.Header.Set(deadlineField, "1999-01-01T00:00:00.000Z")
+			return base.RoundTrip(req)
+		})
+		client := &http.Client{Transport: bareTransport(skewed, 1), Timeout: 7 * time.Second}
+		resp, err := client.Get(server.URL)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, 200, resp.StatusCode)
+		require.Equal(t, 7*time.Second, left)
+	})
+}
+
+// The server removes the files of a form from its own request, of which the handler gets a copy.
+func TestDeadlineKeepsTheFormOfTheServersRequest(t *testing.T) {
+	form := &multipart.Form{}
+	handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		r.MultipartForm = form // as ParseMultipartForm does
+	})}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", http.NoBody)
+	r.Header.Set(timeoutField, "1000")
+	handler.ServeHTTP(httptest.NewRecorder(), r)
+	require.Same(t, form, r.MultipartForm)
+}
+
+// §4.20: X-Retry-Owner as sent and as received.
+func TestRetryOwner(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		value  []string // that the handler receives
+		config resilienthttp.DeadlineHandler
+		calls  int    // attempts of a Transport with MaxAttempts 3
+		tells  string // X-Retry-Owner for the next tier
+	}{
+		{"none", nil, resilienthttp.DeadlineHandler{}, 3, ""},
+		{"caller", []string{"caller"}, resilienthttp.DeadlineHandler{}, 1, "caller"},
+		{"case and blanks", []string{" Caller "}, resilienthttp.DeadlineHandler{}, 1, "caller"},
+		{"another owner", []string{"server"}, resilienthttp.DeadlineHandler{}, 3, ""},
+		{"empty", []string{""}, resilienthttp.DeadlineHandler{}, 3, ""},
+	} {
+		t.Run("§4.20 "+row.name, func(t *testing.T) {
+			var recorded []string
+			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+				recorded = append(recorded, req.Header.Get(ownerField))
+				return puppetAnswer(req, 500), nil
+			}), 3)
+			var stop error
+			handler := row.config
+			handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				attempts := tripped(t, transport, newCall(r.Context(), t, http.MethodGet, ""))
+				stop = attempts[len(attempts)-1].StopReason
+			})
+			req := httptest.NewRequest(http.MethodGet, "/", nil)
+			if row.value != nil {
+				req.Header[ownerField] = row.value
+			}
+			handler.ServeHTTP(httptest.NewRecorder(), req)
+			require.Len(t, recorded, row.calls)
+			for _, owner := range recorded {
+				require.Equal(t, row.tells, owner)
+			}
+			if row.calls == 1 {
+				require.Equal(t, resilienthttp.ErrSingleAttempt, stop)
+			}
+		})
+	}
+	t.Run("§4.20 OwnsRetries is sent with each attempt, and retries", func(t *testing.T) {
+		var recorded []string
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			recorded = append(recorded, req.Header.Get(ownerField))
+			return puppetAnswer(req, 500), nil
+		}), 3)
+		transport.OwnsRetries = true
+		req := newCall(t.Context(), t, http.MethodGet, "")
+		tripped(t, transport, req)
+		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
+		require.Empty(t, req.Header, "§4.2")
+		recorded = nil
+		req.Header = nil
+		tripped(t, transport, req)
+		require.Equal(t, []string{"caller", "caller", "caller"}, recorded)
+		require.Nil(t, req.Header)
+	})
+	t.Run("WithSingleAttempt sends no ownership", func(t *testing.T) {
+		var recorded []string
+		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			recorded = append(recorded, req.Header.Get(ownerField))
+			return puppetAnswer(req, 500), nil
+		}), 3)
+		tripped(t, transport, newCall(resilienthttp.WithSingleAttempt(t.Context()), t, http.MethodGet, ""))
+		require.Equal(t, []string{""}, recorded)
+	})
+}
+
+// tier is a service that calls the next tier for each request.
+type tier struct {
+	*faulttest.Server
+
+	mu   sync.Mutex
+	left []time.Duration // remaining times of the callers
+}
+
+// newTier returns a tier on a loopback socket. The last tier, which has no next, fails.
+func newTier(t *testing.T, next string, transport http.RoundTripper, takes time.Duration) *tier {
+	t.Helper()
+	s := &tier{}
+	s.Server = faulttest.New(t, resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if deadline, ok := r.Context().Deadline(); ok {
+			s.mu.Lock()
+			s.left = append(s.left, time.Until(deadline))
+			s.mu.Unlock()
+		}
+		timer := time.NewTimer(takes)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-r.Context().Done():
+		}
+		if next == "" {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		req, err := http.NewRequestWithContext(r.Context(), http.MethodPost, next, strings.NewReader("charge"))
+		if err != nil {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		resp, err := (&http.Client{Transport: transport}).Do(req)
+		if err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		defer resp.Body.Close()
+		w.WriteHeader(resp.StatusCode)
+		_, _ = io.Copy(w, resp.Body)
+	})})
+	return s
+}
+
+// §4.20: three tiers of three attempts make three calls at the bottom if the first owns the
+// retries, and 27 without an owner. §4.19: each tier gets less time than its caller.
+func TestThreeTiers(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		owns   bool
+		bottom int
+		middle int
+	}{
+		{"§4.20 one owner", true, 3, 3},
+		{"§4.20 no owner", false, 27, 9},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			socket := func() *http.Transport {
+				base := &http.Transport{}
+				t.Cleanup(base.CloseIdleConnections)
+				return base
+			}
+			bottom := newTier(t, "", nil, time.Millisecond)
+			lower := bareTransport(socket(), 3)
+			middle := newTier(t, bottom.URL, lower, time.Millisecond)
+			upper := bareTransport(socket(), 3)
+			top := newTier(t, middle.URL, upper, time.Millisecond)
+			client := &http.Client{Transport: bareTransport(socket(), 3), Timeout: 30 * time.Second}
+			client.Transport.(*resilienthttp.Transport).OwnsRetries = row.owns
+			resp, err := client.Post(top.URL, "text/plain", strings.NewReader("charge"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			require.Equal(t, 500, resp.StatusCode)
+			top.AssertRequests(t, 3)
+			middle.AssertRequests(t, row.middle)
+			bottom.AssertRequests(t, row.bottom)
+			for _, s := range []*tier{top, middle, bottom} {
+				s.AssertDeadlines(t, time.Time{})
+			}
+
+			previous := 30 * time.Second
+			for i, s := range []*tier{top, middle, bottom} {
+				require.NotEmpty(t, s.left)
+				require.Less(t, s.left[0], previous, "§4.19: tier %d", i)
+				require.Greater(t, s.left[0], 20*time.Second)
+				for n := 1; n < len(s.left); n++ {
+					require.LessOrEqual(t, s.left[n], s.left[n-1], "§4.19: tier %d, call %d", i, n)
+				}
+				previous = s.left[0]
+			}
+		})
+	}
+	t.Run("§4.19 no work for a caller that has left", func(t *testing.T) {
+		base := &http.Transport{}
+		t.Cleanup(base.CloseIdleConnections)
+		bottom := newTier(t, "", nil, 0)
+		transport := bareTransport(base, 1)
+		top := newTier(t, bottom.URL, transport, time.Hour) // until its deadline
+		client := &http.Client{Transport: bareTransport(base, 1), Timeout: 100 * time.Millisecond}
+		for top.Total() == 0 { // 100 ms may pass before the call arrives
+			resp, err := client.Get(top.URL)
+			if err == nil { // the top tier responded with an error in time
+				require.NoError(t, resp.Body.Close())
+				require.Equal(t, http.StatusBadGateway, resp.StatusCode)
+			} else {
+				var timeout net.Error
+				require.ErrorAs(t, err, &timeout)
+				require.True(t, timeout.Timeout())
+			}
+		}
+		bottom.AssertRequests(t, 0)
+	})
+}
+
+// §4.20: only the outer Transport retries, in every way to reach the inner one.
+func TestTransportInsideTransport(t *testing.T) {
+	failing := func() (base puppet, count *int) {
+		count = new(int)
+		return func(req *http.Request) (*http.Response, error) {
+			*count++
+			return puppetAnswer(req, 500), nil
+		}, count
+	}
+	t.Run("§4.20 as Base", func(t *testing.T) {
+		base, count := failing()
+		tripped(t, bareTransport(bareTransport(bareTransport(base, 5), 4), 3), newCall(t.Context(), t, http.MethodPost, "body"))
+		require.Equal(t, 3, *count)
+	})
+	t.Run("§4.20 its policy is the outer call's", func(t *testing.T) {
+		base, count := failing()
+		ctx := resilienthttp.WithPolicy(t.Context(), resilienthttp.Policy{MaxAttempts: 2, Backoff: atOnce})
+		tripped(t, bareTransport(bareTransport(base, 5), 3), newCall(ctx, t, http.MethodPost, "body"))
+		require.Equal(t, 2, *count)
+	})
+	t.Run("§4.20 a policy set in between does not bring retries back", func(t *testing.T) {
+		base, count := failing()
+		inner := bareTransport(base, 5)
+		outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			ctx := resilienthttp.WithPolicy(req.Context(), resilienthttp.Policy{MaxAttempts: 7, Backoff: atOnce})
+			return inner.RoundTrip(req.WithContext(ctx))
+		}), 3)
+		tripped(t, outer, newCall(t.Context(), t, http.MethodPut, "body"))
+		require.Equal(t, 3, *count)
+	})
+	t.Run("§4.20 one key, and the inner one adds none", func(t *testing.T) {
+		ledger := &keyLedger{statuses: []int{500}}
+		tripped(t, bareTransport(bareTransport(ledger, 5), 3), newCall(t.Context(), t, http.MethodPost, "body"))
+		require.Len(t, ledger.keys, 3)
+		require.Equal(t, ledger.keys[0], ledger.keys[2])
+		require.Len(t, ledger.keys[0], 36)
+	})
+	bubble.Run(t, "§4.20 a token fetched with the attempt's context", func(t *testing.T) {
+		var timeouts []string
+		tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			timeouts = append(timeouts, req.Header.Get(timeoutField))
+			time.Sleep(time.Second)
+			return puppetAnswer(req, 503), nil
+		}), 5)
+		outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+			resp, err := tokens.RoundTrip(newCall(req.Context(), t, http.MethodPost, "grant"))
+			if err != nil {
+				return nil, err
+			}
+			defer resp.Body.Close()
+			return puppetAnswer(req, resp.StatusCode), nil
+		}), 3)
+		outer.Policy.AttemptTimeout = 4 * time.Second
+		ctx := withDeadline(t, 5*time.Second)
+		tripped(t, outer, newCall(ctx, t, http.MethodGet, ""))
+		require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with its remaining time")
+	})
+	bubble.Run(t, "§4.15 a rejection by the rate limit of the inner Transport is not retried", func(t *testing.T) {
+		base, count := failing()
+		inner := bareTransport(base, 1)
+		inner.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
+		tripped(t, inner, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, 1, *count)
+		_, err := bareTransport(inner, 3).RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
+		require.ErrorIs(t, err, resilienthttp.ErrRateLimited)
+		var e *resilienthttp.Error
+		require.ErrorAs(t, err, &e)
+		require.Len(t, e.Attempts, 1)
+		require.Equal(t, 1, *count)
+	})
+	t.Run("§4.20 after the call the context is the caller's again", func(t *testing.T) {
+		base, count := failing()
+		transport := bareTransport(base, 3)
+		ctx := t.Context()
+		tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+		tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
+		require.Equal(t, 6, *count)
+	})
+	bubble.Run(t, "§4.20 hedges of the inner one neither", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: time.Minute}, copyOf{})
+		inner := hedging(base, 1, &resilienthttp.Hedge{Delay: time.Second})
+		outer := bareTransport(inner, 1)
+		outer.Policy.AttemptTimeout = -1
+		tripped(t, outer, newCall(t.Context(), t, http.MethodGet, ""))
+		require.Equal(t, 1, base.sent())
+	})
+}
+
+// With any header, the handler gets a deadline between now and Max, or none, or is not called.
+func FuzzDeadlineHeader(f *testing.F) {
+	now := time.Now()
+	for _, deadline := range []string{
+		"", now.Add(time.Hour).UTC().Format(deadlineForm), now.Add(-time.Hour).UTC().Format(deadlineForm), "9999-12-31T23:59:59.999Z",
+		"0000-01-01T00:00:00Z", "2035-01-01T00:00:00+23:59", "2035-02-29T00:00:00Z", "1700000000", "Sat, 01 Jan 2000 00:00:20 GMT",
+	} {
+		for _, timeout := range []string{"", "1500", "0", "-1", "9223372036854775807", "99999999999999999999", "1e3", "+1", " 7 "} {
+			f.Add(deadline, timeout, int64(time.Minute))
+		}
+	}
+	f.Fuzz(func(t *testing.T, deadline, timeout string, most int64) {
+		config := resilienthttp.DeadlineHandler{Max: time.Duration(most)}
+		var at, now time.Time
+		served, limited := false, false
+		handler := config
+		handler.Next = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			served, now = true, time.Now()
+			at, limited = r.Context().Deadline()
+		})
+		req := httptest.NewRequest(http.MethodGet, "/", nil)
+		req.Header = http.Header{deadlineField: {deadline}, timeoutField: {timeout}}
+		recorder := httptest.NewRecorder()
+		before := time.Now()
+		handler.ServeHTTP(recorder, req)
+		switch {
+		case !served:
+			require.Equal(t, http.StatusGatewayTimeout, recorder.Code)
+			return
+		case !limited:
+			return
+		}
+		require.True(t, at.After(before), "the deadline is in the future")
+		if most > 0 {
+			require.False(t, at.After(now.Add(time.Duration(most))))
+		}
+		if ms, err := strconv.ParseUint(timeout, 10, 40); err == nil {
+			require.LessOrEqual(t, at.Sub(now), time.Duration(ms)*time.Millisecond, "X-Request-Timeout-Ms is used")
+		}
+	})
+}
+
+// §4.20: ownership for a request that Base makes on its own, for example to fetch a token.
+func TestOwnershipOfTokenFetch(t *testing.T) {
+	var recorded atomic.Value
+	tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+		recorded.Store(req.Header.Get(ownerField))
+		return puppetAnswer(req, 200), nil
+	}), 5)
+	outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
+		resp, err := tokens.RoundTrip(newCall(req.Context(), t, http.MethodPost, "grant"))
+		if err != nil {
+			return nil, err
+		}
+		_ = resp.Body.Close()
+		return puppetAnswer(req, 200), nil
+	}), 3)
+	outer.OwnsRetries = true
+	tripped(t, outer, newCall(t.Context(), t, http.MethodGet, ""))
+	require.Equal(t, "caller", recorded.Load())
+}
