@@ -1,9 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -80,5 +82,98 @@ func TestForget(t *testing.T) {
 		if _, err := os.Stat(path.Join(cache, name)); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestInOrder(t *testing.T) {
+	const root, nested = `{"Dir": ".", "Module": {"Path": "` + home + `"}}`, `{"Dir": "a/b", "Module": {"Path": "` + home + `/a/b"},
+		"Require": [{"Path": "` + home + `", "Version": "v0.1.0"}, {"Path": "golang.org/x/time", "Version": "v0.16.0"}],
+		"Replace": [{"Old": {"Path": "` + home + `"}, "New": {"Path": "../../"}}]}`
+	const changelog = "# Changelog\n\n## Unreleased\n\n- x\n"
+	for _, row := range []struct {
+		name, nested, changelog, says string
+		used                          []string
+	}{
+		{"in order: no problem", nested, changelog, "", []string{".", "a/b"}},
+		{"not in the workspace: a problem", nested, changelog, "go.work does not use a/b", []string{"."}},
+		{"never released: a problem", strings.Replace(nested, "v0.1.0", "v0.0.0", 1), changelog, "requires " + home + " v0.0.0, want v0.1.0", []string{".", "a/b"}},
+		{"older than the last release: a problem", nested, changelog + "## v0.2.0, 2027-01-01\n\n## v0.1.0, 2026-12-01\n", "v0.1.0, want v0.2.0", []string{".", "a/b"}},
+		{"another directory: a problem", strings.Replace(nested, "../../", "../", 1), changelog, "does not replace " + home, []string{".", "a/b"}},
+		{"another path: a problem", strings.Replace(nested, "/a/b\"}", "/b\"}", 1), changelog, "want " + home + "/a/b", []string{".", "a/b"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			all := make([]module, 2)
+			for i, text := range []string{root, row.nested} {
+				if err := json.Unmarshal([]byte(text), &all[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := strings.Join(inOrder(all, row.used, row.changelog), "\n")
+			if row.says == "" && got != "" || !strings.Contains(got, row.says) {
+				t.Errorf("got %q, want %q", got, row.says)
+			}
+		})
+	}
+}
+
+func TestDirectives(t *testing.T) {
+	for _, row := range []struct{ name, module, says string }{
+		{"none: no problem", `{"Go": "1.26.0"}`, ""},
+		{"an older Go: a problem", `{"Go": "1.25.0"}`, "go 1.25.0"},
+		{"a toolchain: a problem", `{"Go": "1.26.0", "Toolchain": "go1.26.1"}`, "no toolchain"},
+		{"godebug: a problem", `{"Go": "1.26.0", "GoDebug": [{"Key": "panicnil", "Value": "1"}]}`, "godebug"},
+		{"exclude: a problem", `{"Go": "1.26.0", "Exclude": [{"Path": "a.test/b", "Version": "v1.0.0"}]}`, "exclude"},
+		{"retract, no reason: a problem", `{"Go": "1.26.0", "Retract": [{"Low": "v0.1.0", "High": "v0.1.0"}]}`, "without a reason"},
+		{"retract, a reason: no problem", `{"Go": "1.26.0", "Retract": [{"Low": "v0.1.0", "High": "v0.1.0", "Rationale": "broken"}]}`, ""},
+		{"a module of the repository: no problem", `{"Go": "1.26.0", "Replace": [{"Old": {"Path": "` + home + `/a"}, "New": {"Path": "../a"}}]}`, ""},
+		{"another module: a problem", `{"Go": "1.26.0", "Replace": [{"Old": {"Path": "` + home + `-x"}, "New": {"Path": "../a"}}]}`, "replaces " + home + "-x"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var m module
+			if err := json.Unmarshal([]byte(row.module), &m); err != nil {
+				t.Fatal(err)
+			}
+			got := strings.Join(directives([]module{m}), "\n")
+			if row.says == "" && got != "" || !strings.Contains(got, row.says) {
+				t.Errorf("got %q, want %q", got, row.says)
+			}
+		})
+	}
+}
+
+func TestJudge(t *testing.T) {
+	const passes, fails, skips = `{"Action":"pass","Package":"p","Test":"A"}`, `{"Action":"fail","Package":"p","Test":"A"}`, `{"Action":"skip","Package":"p","Test":"A"}`
+	const rows = `{"Action":"pass","Package":"p/q","Test":"A/row_1"}` + "\n" + `{"Action":"pass","Package":"p/q","Test":"A_b"}`
+	for _, row := range []struct {
+		name  string
+		runs  []string
+		skips []string
+		says  string
+		error string
+	}{
+		{"passes: counted once", []string{passes, passes}, nil, "1 passed, 0 failed", ""},
+		{"fails in one run: failed", []string{passes, fails}, nil, "0 passed, 1 failed", "tests failed"},
+		{"skipped in one run: passed", []string{skips, passes}, nil, "1 passed, 0 failed", ""},
+		{"skipped in all runs: an error", []string{skips, skips}, nil, "skipped in every run: p A", "skipped"},
+		{"does not build: failed", []string{passes, `{"Action":"fail","Package":"q"}`}, nil, "failed: q", "tests failed"},
+		{"patterns name tests: passed", []string{passes, rows}, []string{"^(A|A_b)$", "^A$/^row"}, "3 passed", ""},
+		{"a pattern names no test: an error", []string{passes}, []string{"^(A|B)$"}, "1 passed", "^B$ in ^(A|B)$"},
+		{"a pattern names no row: an error", []string{passes}, []string{"^A$/row"}, "1 passed", "^A$/row"},
+		{"no test ran: an error", []string{""}, nil, "0 passed", "no test ran"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var files []string
+			for i, run := range row.runs {
+				files = append(files, filepath.Join(t.TempDir(), string(rune('a'+i))))
+				if err := os.WriteFile(files[i], []byte(run+"\n"), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var out strings.Builder
+			err := judge(files, row.skips, &out)
+			if !strings.Contains(out.String(), row.says) || (err == nil) != (row.error == "") || err != nil && !strings.Contains(err.Error(), row.error) {
+				t.Errorf("got %s%v, want %q and %q", out.String(), err, row.says, row.error)
+			}
+		})
 	}
 }

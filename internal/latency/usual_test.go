@@ -3,9 +3,11 @@ package latency
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 )
@@ -191,4 +193,194 @@ func TestInFlight(t *testing.T) {
 		require.Zero(t, f.Count())
 		require.Zero(t, f.Age(origin+time.Hour))
 	}
+}
+
+func TestWindow_quantile(t *testing.T) {
+	type responses struct {
+		at, took time.Duration
+		n        int
+	}
+	for _, tt := range []struct {
+		name      string
+		responses []responses
+		at        time.Duration
+		q         float64
+		want      time.Duration // to within a third above
+		samples   int
+	}{
+		{name: "no samples", q: 0.5},
+		{name: "one", responses: []responses{{0, 20 * time.Millisecond, 1}}, q: 0.95, want: 20 * time.Millisecond, samples: 1},
+		{name: "the slow ones are above the quantile", responses: []responses{{0, 20 * time.Millisecond, 96}, {0, time.Second, 4}}, q: 0.95, want: 20 * time.Millisecond, samples: 100},
+		{name: "and below a higher one", responses: []responses{{0, 20 * time.Millisecond, 96}, {0, time.Second, 4}}, q: 0.97, want: time.Second, samples: 100},
+		{name: "below 0: the minimum", responses: []responses{{0, time.Millisecond, 1}, {0, time.Second, 9}}, q: -1, want: time.Millisecond, samples: 10},
+		{name: "above 1: the maximum", responses: []responses{{0, time.Millisecond, 9}, {0, time.Second, 1}}, q: 7, want: time.Second, samples: 10},
+		{name: "NaN: the maximum", responses: []responses{{0, time.Millisecond, 9}, {0, time.Second, 1}}, q: math.NaN(), want: time.Second, samples: 10},
+		{name: "59 s later: still there", responses: []responses{{0, time.Second, 3}}, at: 59 * time.Second, q: 0.5, want: time.Second, samples: 3},
+		{name: "a minute later: gone", responses: []responses{{0, time.Second, 3}}, at: time.Minute},
+		{name: "a slot that is used again", responses: []responses{{0, time.Second, 3}, {time.Minute, 2 * time.Second, 1}}, at: time.Minute, q: 0, want: 2 * time.Second, samples: 1},
+		{name: "a response that is a minute late", responses: []responses{{time.Minute, time.Second, 1}, {0, 2 * time.Second, 5}}, at: time.Minute, q: 1, want: time.Second, samples: 1},
+		{name: "before the origin", responses: []responses{{-time.Hour, time.Second, 1}}, q: 0.5, want: time.Second, samples: 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var r Window
+			for _, a := range tt.responses {
+				for range a.n {
+					r.Add(a.at, a.took)
+				}
+			}
+			got, samples := quantile(&r, tt.at, tt.q)
+			require.Equal(t, tt.samples, samples)
+			require.GreaterOrEqual(t, got, tt.want)
+			require.LessOrEqual(t, float64(got), 1.31*float64(tt.want))
+		})
+	}
+}
+
+func TestBins(t *testing.T) {
+	for _, took := range []time.Duration{math.MinInt64, -1, 0, 1, 1 << lowest, math.MaxInt64} {
+		require.NotPanics(t, func() { binOf(took) })
+	}
+	for range 10_000 {
+		took := time.Duration(math.Exp2(10 + 34*rand.Float64()))
+		b := binOf(took)
+		if b < bins-1 {
+			require.LessOrEqual(t, took, ends[b])
+		}
+		if b > 0 {
+			require.Greater(t, took, ends[b-1])
+		}
+	}
+	require.True(t, slices.IsSorted(ends[:]))
+	require.Greater(t, ends[bins-2], 10*time.Minute)
+}
+
+// The twentieth sample of a minute makes the histograms.
+func TestWindow_takesAKilobyteWithManySamples(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(Window{}), uintptr(120))
+	require.LessOrEqual(t, unsafe.Sizeof(histograms{}), uintptr(1<<10+64))
+	var w Window
+	at := time.Duration(0)
+	for range 100 {
+		at += 4 * time.Second
+		w.Add(at, time.Millisecond)
+	}
+	require.Nil(t, w.many.Load(), "15 a minute")
+	_, samples := quantile(&w, at, 0.5)
+	require.Equal(t, 14, samples, "of 45 s and the current slot")
+	for range 20 {
+		w.Add(at, time.Second)
+	}
+	require.NotNil(t, w.many.Load())
+	slow, samples := quantile(&w, at, 0.9)
+	require.Equal(t, 34, samples)
+	require.GreaterOrEqual(t, slow, time.Second)
+	slow, samples = quantile(&w, at+time.Minute, 0.9)
+	require.Zero(t, slow)
+	require.Zero(t, samples)
+}
+
+// The first samples of many goroutines are all counted, except those that come while a slot is
+// cleared.
+func TestWindow_stressFewSamples(t *testing.T) {
+	for range 200 {
+		var w Window
+		var wg sync.WaitGroup
+		for range maxFew {
+			wg.Go(func() { w.Add(time.Second, time.Millisecond) })
+		}
+		wg.Wait()
+		_, samples := quantile(&w, time.Second, 0.5)
+		require.Equal(t, maxFew, samples)
+	}
+}
+
+// TestWindow_stress checks that a slot that is ready loses no sample.
+func TestWindow_stress(t *testing.T) {
+	var r Window
+	const goroutines, each = 16, 2000
+	for range maxFew + 1 { // the last makes the histogram's slot ready: samples in between may be lost
+		r.Add(20*time.Second, time.Millisecond)
+	}
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for range each {
+				r.Add(20*time.Second, time.Millisecond)
+				quantile(&r, 20*time.Second, 0.5)
+			}
+		})
+	}
+	wg.Wait()
+	_, samples := quantile(&r, 20*time.Second, 0.5)
+	require.Equal(t, maxFew+1+goroutines*each, samples)
+}
+
+// quantile returns a quantile of the Window, and the number of its samples.
+func quantile(w *Window, at time.Duration, q float64) (time.Duration, int) {
+	h := w.Histogram(at)
+	return h.Quantile(q), h.Samples
+}
+
+func TestQuick(t *testing.T) {
+	const ms = time.Millisecond
+	for _, row := range []struct {
+		name string
+		took []time.Duration
+		want time.Duration
+	}{
+		{"none", nil, 0},
+		{"one", []time.Duration{100 * ms}, 100 * ms},
+		{"one that took no time", []time.Duration{0}, 1},
+		{"a clock that went back", []time.Duration{-time.Hour}, 1},
+		{"the same again", []time.Duration{100 * ms, 100 * ms}, 100 * ms},
+		{"a quicker one", []time.Duration{100 * ms, 20 * ms}, 80 * ms},
+		{"down to the last nanosecond", []time.Duration{2, 0}, 1},
+		{"a slower one", []time.Duration{256 * ms, time.Hour}, 257 * ms},
+		{"one that is hardly slower", []time.Duration{256 * ms, 256*ms + 5}, 256*ms + 5},
+		{"up from the first nanosecond", []time.Duration{1, time.Hour}, 2},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			var q Quick
+			for _, took := range row.took {
+				q.Follow(took)
+			}
+			require.Equal(t, row.want, q.Get())
+		})
+	}
+}
+
+// A second of slow responses before an outage must not make its failures look usual. Ten seconds of them are the new baseline.
+func TestMedian_follows(t *testing.T) {
+	const before = 100 * time.Millisecond
+	for _, tt := range []struct {
+		name      string
+		took, now time.Duration // later latency, and for how long
+		every     time.Duration // between the responses
+		min, max  time.Duration // of the result
+	}{
+		{"slow for a second: less than doubled", time.Minute, time.Second, time.Millisecond, 3 * before / 2, 2 * before},
+		{"slow for ten seconds: hundreds of times", time.Minute, 10 * time.Second, time.Millisecond, 200 * before, time.Minute},
+		{"a little slower for ten seconds: reached", before * 6 / 5, 10 * time.Second, time.Millisecond, before * 11 / 10, before * 13 / 10},
+		{"quick for a second: about half", time.Millisecond, time.Second, time.Millisecond, before / 2, 3 * before / 5},
+		{"quick for ten seconds: reached", time.Millisecond, 10 * time.Second, time.Millisecond, time.Millisecond * 9 / 10, time.Millisecond * 11 / 10},
+		{"as before", before, 10 * time.Second, time.Millisecond, before, before},
+		{"few and slow: each counts", time.Minute, 10 * time.Second, time.Second, 3 * before / 2, 2 * before},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var l Median
+			require.Zero(t, l.Get(), "unknown")
+			l.Follow(0, before)
+			require.Equal(t, before, l.Get(), "the first sample")
+			for at := 100 * time.Millisecond; at < 100*time.Millisecond+tt.now; at += tt.every {
+				l.Follow(at, tt.took)
+			}
+			require.GreaterOrEqual(t, l.Get(), tt.min)
+			require.LessOrEqual(t, l.Get(), tt.max)
+		})
+	}
+	t.Run("a response without latency is known", func(t *testing.T) {
+		var l Median
+		l.Follow(0, 0)
+		require.Positive(t, l.Get())
+	})
 }
