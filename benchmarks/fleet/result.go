@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -264,4 +265,153 @@ func (r Result) excess(rate, burst float64) float64 {
 		last, least = at, min(least, tokens)
 	}
 	return -least
+}
+
+// The measures of targets. Loads are multiples of the offered load. Times have the unit
+// in the target's name.
+
+func worstSecond(r Result) float64         { return r.WorstSecond }
+func worstDuring(r Result) float64         { return r.WorstDuring }
+func peakAfter(r Result) float64           { return r.PeakAfter }
+func mean(r Result) float64                { return milliseconds(r.Mean) }
+func meanLatency(r Result) time.Duration   { return r.Mean }
+func medianLatency(r Result) time.Duration { return r.P50 }
+func p99Latency(r Result) time.Duration    { return r.P99 }
+func p999Latency(r Result) time.Duration   { return r.P999 }
+func p99(r Result) float64                 { return milliseconds(r.P99) }
+func p999(r Result) float64                { return milliseconds(r.P999) }
+func longestOutage(r Result) float64       { return r.LongestOutage.Seconds() }
+func tooMany(r Result) float64             { return float64(r.TooMany) }
+func tooManyLater(r Result) float64        { return float64(r.TooManyLater) }
+func quotaUsed(r Result) float64           { return r.QuotaUsed }
+func busiestSecond(r Result) float64       { return float64(slices.Max(append(r.Load, 0))) }
+func failedFast(r Result) float64          { return r.FailedFast }
+
+// AttemptsPerCall is the number of attempts that reached the server, per call.
+func (r Result) AttemptsPerCall() float64 { return float64(r.Attempts) / float64(max(r.Offered, 1)) }
+
+// Success is the ratio of calls that succeeded.
+func (r Result) Success() float64 { return float64(r.Succeeded) / float64(max(r.Offered, 1)) }
+
+// SuccessDuring is the ratio for calls made in the scenario's During.
+func (r Result) SuccessDuring() float64 { return r.During.share() }
+
+// SuccessAfter is the ratio for calls made in the scenario's After.
+func (r Result) SuccessAfter() float64 { return r.After.share() }
+
+// successOfCharge is the ratio for calls to the healthy endpoint.
+func successOfCharge(r Result) float64 { return r.Paths[charge].share() }
+
+// tooManyIn counts the 429s of the first seconds.
+func tooManyIn(first time.Duration) func(Result) float64 {
+	return func(r Result) float64 {
+		n := 0
+		for _, count := range r.rejected[:min(int(first/time.Second), len(r.rejected))] {
+			n += count
+		}
+		return float64(n)
+	}
+}
+
+// never is the recovery time of a run that did not recover.
+const never = time.Hour
+
+func recoverySeconds(r Result) float64 {
+	if !r.Recovered {
+		return never.Seconds()
+	}
+	return r.Recovery.Seconds()
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// Paired compares the calls of one library with the same calls of another: the same
+// arrivals, paths and random values.
+type Paired struct {
+	Calls int
+	Mean  float64 // of the differences; positive: the library is better
+	Error float64 // standard deviation of the mean, if calls are independent
+}
+
+// Pair compares two runs that differ only in the library. Workers do not make the same calls in both. If
+// as many succeed, a worker is not harmed by calls that fail sooner.
+func Pair(ours, bare Result) Paired {
+	if ours.Scenario.Load.Workers > 0 {
+		mean := max(ours.Success()-bare.Success(), min(float64(ours.Succeeded)/float64(max(bare.Succeeded, 1))-1, 0))
+		variance := func(r Result) float64 { return r.Success() * (1 - r.Success()) / float64(max(r.Offered, 1)) }
+		return Paired{Calls: min(ours.Offered, bare.Offered), Mean: mean, Error: math.Sqrt(variance(ours) + variance(bare))}
+	}
+	n := min(len(ours.outcomes), len(bare.outcomes))
+	var sum, squares float64
+	for i := range n {
+		d := value(ours.outcomes[i]) - value(bare.outcomes[i])
+		sum += d
+		squares += d * d
+	}
+	count := float64(max(n, 1))
+	mean := sum / count
+	return Paired{Calls: n, Mean: mean, Error: math.Sqrt(max(squares/count-mean*mean, 0) / count)}
+}
+
+func value(success bool) float64 {
+	if success {
+		return 1
+	}
+	return 0
+}
+
+// Harmed reports whether the library is worse by more than bareMargin and by more than
+// three standard deviations.
+func (p Paired) Harmed() bool { return p.Mean < -bareMargin && p.Mean < -3*p.Error }
+
+const fine = time.Second / 10
+
+// series counts events per second, or per width. It is not safe for concurrent use.
+type series struct {
+	width  time.Duration // 0: a second
+	counts []int
+}
+
+func (s *series) add(at time.Duration) {
+	width := s.width
+	if width == 0 {
+		width = time.Second
+	}
+	i := int(at / width)
+	for len(s.counts) <= i {
+		s.counts = append(s.counts, 0)
+	}
+	s.counts[i]++
+}
+
+// at is the count of interval i.
+func (s *series) at(i int) int {
+	if i < 0 || i >= len(s.counts) {
+		return 0
+	}
+	return s.counts[i]
+}
+
+// sum is the count of the intervals from to to-1.
+func (s *series) sum(from, to int) int {
+	n := 0
+	for i := max(from, 0); i < min(to, len(s.counts)); i++ {
+		n += s.counts[i]
+	}
+	return n
+}
+
+func (s *series) total() int { return s.sum(0, len(s.counts)) }
+
+// quantile is the q-quantile of sorted durations.
+func quantile(sorted []time.Duration, q float64) time.Duration {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)]
+}
+
+func sorted(d []time.Duration) []time.Duration {
+	slices.Sort(d)
+	return d
 }

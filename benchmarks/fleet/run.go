@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -12,8 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+	"github.com/resilienthttp/resilienthttp/config"
 )
 
 // Topology tells whether callers share a client.
@@ -247,4 +250,29 @@ func (r *run) measured() []*Call {
 	calls := slices.DeleteFunc(slices.Clone(r.calls), func(c *Call) bool { return c.client < 0 })
 	slices.SortFunc(calls, func(a, b *Call) int { return a.id - b.id })
 	return calls
+}
+
+// Configured returns a Scenario.Configure that reads a configuration as package config does. It
+// panics if the configuration is invalid, because scenarios are written in Go.
+func Configured(json string) func(*resilienthttp.Transport) {
+	if err := config.Read(strings.NewReader(json), &resilienthttp.Transport{}); err != nil {
+		panic(fmt.Sprintf("fleet: configuration of a scenario: %v", err))
+	}
+	return func(t *resilienthttp.Transport) {
+		if err := config.Read(strings.NewReader(json), t); err != nil {
+			panic(fmt.Sprintf("fleet: configuration of a scenario: %v", err))
+		}
+	}
+}
+
+// With returns the scenario with one more configuration of this library, after its own.
+func (s Scenario) With(configure func(*resilienthttp.Transport)) Scenario {
+	own := s.Configure
+	s.Configure = func(t *resilienthttp.Transport) {
+		if own != nil {
+			own(t)
+		}
+		configure(t)
+	}
+	return s
 }

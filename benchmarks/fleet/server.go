@@ -3,11 +3,15 @@ package fleet
 import (
 	"context"
 	"io"
+	"math"
+	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -286,4 +290,184 @@ func (s *server) fault(v attempt) (*Fault, int) {
 		}
 	}
 	return nil, 0
+}
+
+// The default server.
+const (
+	defaultQueue   = 1000
+	defaultWorkers = 12
+	defaultService = 10 * time.Millisecond
+	defaultTimeout = 500 * time.Millisecond // timeout of an attempt
+)
+
+// pool is a FIFO queue in front of workers.
+type pool struct {
+	workers  func() int // current number
+	queueMax int
+
+	mu    sync.Mutex
+	busy  int
+	queue []*job
+}
+
+// job is a request in the queue. done has a buffer, because its client may have left.
+type job struct {
+	service time.Duration
+	done    chan struct{}
+}
+
+// enter queues a request with its service time. It returns nil if the queue is full.
+func (p *pool) enter(service time.Duration) *job {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.queue) >= p.queueMax && (p.queueMax > 0 || p.busy >= p.workers()) {
+		return nil
+	}
+	j := &job{service: service, done: make(chan struct{}, 1)}
+	p.queue = append(p.queue, j)
+	p.work()
+	return j
+}
+
+// work starts the first jobs of the queue on all free workers. The pool is locked.
+func (p *pool) work() {
+	for len(p.queue) > 0 && p.busy < p.workers() {
+		j := p.queue[0]
+		p.queue[0] = nil
+		p.queue = p.queue[1:]
+		p.busy++
+		time.AfterFunc(j.service, func() { p.end(j) })
+	}
+}
+
+// end ends a job.
+func (p *pool) end(j *job) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j.done <- struct{}{}
+	p.busy--
+	p.work()
+}
+
+// overNetwork sends an attempt to the server and waits for its response. The server does not
+// learn that the client has left, so it receives and does all requests.
+func (s *server) overNetwork(req *http.Request, v attempt) (*http.Response, error) {
+	var result Response
+	var header http.Header
+	received := &job{done: make(chan struct{}, 1)}
+	mean := s.scenario.Server.Network
+	there := s.random.exponential(mean, v.call, v.attempt, drawThere)
+	back := s.random.exponential(mean, v.call, v.attempt, drawBack)
+	time.AfterFunc(there, func() {
+		v.at += there
+		var j *job
+		result, header, j = s.arrive(v)
+		if j != nil {
+			<-j.done
+		}
+		time.AfterFunc(result.After+back, func() { received.done <- struct{}{} })
+	})
+	if err := s.wait(req.Context(), Response{}, received); err != nil {
+		return nil, err
+	}
+	if result.Err != nil {
+		return nil, result.Err
+	}
+	return respond(req, result.Status, header), nil
+}
+
+// serviceOf is the service time of a request, which is known when it arrives.
+func (s *server) serviceOf(v attempt) time.Duration {
+	service := s.scenario.Server.service()
+	for _, p := range s.scenario.Server.Paces {
+		if v.at >= p.From && v.at < p.To {
+			service = p.Service
+			break
+		}
+	}
+	if s.scenario.Server.Exponential {
+		return s.random.exponential(service, v.call, v.attempt, drawService)
+	}
+	return service
+}
+
+// crowded is the service time in a server with unlimited workers, which PerRequest makes
+// longer for each request that is in it. The server is locked.
+func (s *server) crowded(v attempt) time.Duration {
+	s.inside++
+	service := s.serviceOf(v) + time.Duration(s.inside)*s.scenario.Server.PerRequest
+	time.AfterFunc(service, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.inside--
+	})
+	return service
+}
+
+// Fault is one failure of a server: the requests that match, and their response. The first
+// fault that matches a request decides.
+type Fault struct {
+	From, To time.Duration // since the start; both 0: the scenario's During, without an end if After is 0
+	Path     string        // of the requests; "": any
+	Backends []int         // of the request; nil: any
+	Share    float64       // ratio of the matching requests; 0: all
+	Times    int           // maximum number; 0: unlimited
+
+	Response Response
+	Worked   bool // the response comes after the limit and the queue
+}
+
+// Response is the response of the server to a request.
+type Response struct {
+	Status     int // 0: none
+	RetryAfter int // seconds; 0: no header
+
+	Err  error // instead of a status
+	Hang bool  // no response
+
+	After, Until time.Duration // delay: uniformly between After and Until; Until 0: After
+}
+
+// The errors of a transport if a connection is refused or reset, for a Response.
+var (
+	ErrRefused error = &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	ErrReset   error = &net.OpError{Op: "read", Net: "tcp", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+)
+
+// attempt is one HTTP request.
+type attempt struct {
+	at            time.Duration // since the start
+	call, attempt int
+	path          string
+	backend       int
+}
+
+// matches reports whether the fault, the i-th of the scenario, applies to the attempt. It has
+// happened the given number of times.
+func (f *Fault) matches(v attempt, s *Scenario, d Chance, i, happened int) bool {
+	from, to := stretch(f.From, f.To, s)
+	return v.at >= from && v.at < to &&
+		(f.Path == "" || f.Path == v.path) &&
+		(f.Backends == nil || slices.Contains(f.Backends, v.backend)) &&
+		(f.Times == 0 || happened < f.Times) &&
+		(f.Share == 0 || d.Fraction(v.call, v.attempt, drawFault+2*i) < f.Share)
+}
+
+// stretch is the time from..to, or the scenario's During. During has no end if there is no
+// After: late attempts must not find a healthy server.
+func stretch(from, to time.Duration, s *Scenario) (time.Duration, time.Duration) {
+	switch {
+	case from != 0 || to != 0:
+		return from, to
+	case s.After == 0:
+		return s.Before, math.MaxInt64
+	}
+	return s.Before, s.Before + s.During
+}
+
+func (r Response) header() http.Header {
+	if r.RetryAfter == 0 {
+		return nil
+	}
+	return http.Header{"Retry-After": {strconv.Itoa(r.RetryAfter)}}
 }

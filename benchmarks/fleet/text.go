@@ -2,8 +2,11 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
 // Header is the heading of the lines of Line.
@@ -58,4 +61,137 @@ func (t Verdict) String() string {
 		text += " (bare " + t.Bare + ")"
 	}
 	return strings.TrimSpace(text)
+}
+
+// Row holds the results of one library in one scenario and topology, one per seed.
+type Row []Result
+
+func (r Row) average(measure func(Result) float64) float64 { return combined(r, measure, false, false) }
+
+func (r Row) worst(measure func(Result) float64) float64 { return combined(r, measure, true, false) }
+
+// span is the mean of a duration.
+func (r Row) span(of func(Result) time.Duration) time.Duration {
+	return time.Duration(r.average(func(result Result) float64 { return float64(of(result)) }))
+}
+
+// recovery is the recovery time of the worst seed.
+func (r Row) recovery() string {
+	if b := r.worst(recoverySeconds); b < never.Seconds() {
+		return fmt.Sprintf("%.1f s", b)
+	}
+	return neverText
+}
+
+// Rows holds a Row for each scenario, topology and library.
+type Rows struct {
+	Peers   PeerResults // results of other libraries that were not run now
+	keys    []string    // in the order of Add
+	results map[string]Row
+}
+
+// Add adds a result and returns its row.
+func (r *Rows) Add(result Result) Row {
+	key := result.String()
+	if r.results == nil {
+		r.results = map[string]Row{}
+	}
+	if _, ok := r.results[key]; !ok {
+		r.keys = append(r.keys, key)
+	}
+	r.results[key] = append(r.results[key], result)
+	return r.results[key]
+}
+
+// rowOf returns the row of another library in the same scenario and topology.
+func (r *Rows) rowOf(c Config, peer string) Row {
+	c.Peer.Name = peer
+	return r.results[c.String()]
+}
+
+// best returns the best of the other libraries in the same scenario and topology.
+func (r *Rows) best(c Config) (name string, best PeerResult) {
+	name, best = r.Peers.best(c)
+	for _, peer := range peers.Defaults() {
+		if row := r.rowOf(c, peer); len(row) > 0 && (name == "" || name == peer || success(row) > best.Success) {
+			name, best = peer, PeerResult{Success: success(row), Shown: shown(row)}
+		}
+	}
+	return name, best
+}
+
+// VerdictsOf compares a row with the targets of its scenario. It returns nil if the
+// targets are not for the row's library.
+func (r *Rows) VerdictsOf(row Row) []Verdict {
+	c := row[0].Config
+	if !slices.Contains(c.Scenario.OursNames(), c.Peer.Name) {
+		return nil
+	}
+	_, best := r.best(c)
+	return Verdicts(row, r.rowOf(c, "bare"), best.Success)
+}
+
+// VerdictText lists the verdicts of all rows, one a line: first those that are met, then
+// the missed goals, then the missed targets. Counts by group follow.
+func (r *Rows) VerdictText() string {
+	var reached, below, missed strings.Builder
+	byGroup, groupOf := map[string]*verdictCount{}, groupsByScenario()
+	for _, name := range append(Groups(), "", totalCount) { // "": the gates
+		byGroup[name] = &verdictCount{}
+	}
+	for _, key := range r.keys {
+		row := r.results[key]
+		s := row[0].Scenario
+		for _, t := range r.VerdictsOf(row) {
+			to := &missed
+			switch {
+			case t.Reached:
+				to = &reached
+			case t.Goal:
+				to = &below
+			}
+			fmt.Fprintf(to, "%-26s %-6s %s\n", s.Name, row[0].Topology, t)
+			byGroup[groupOf[s.Name]].add(t)
+			byGroup[totalCount].add(t)
+		}
+	}
+	for _, name := range append(Groups(), totalCount) {
+		if n := byGroup[name]; n.targets+n.goals > 0 {
+			fmt.Fprintf(&missed, "%-10s %s\n", name, n)
+		}
+	}
+	return reached.String() + below.String() + missed.String()
+}
+
+const totalCount = "all"
+
+// verdictCount counts targets and goals, and how many of them are met.
+type verdictCount struct{ targets, met, goals, goalsMet int }
+
+func (c *verdictCount) add(t Verdict) {
+	of, met := &c.targets, &c.met
+	if t.Goal {
+		of, met = &c.goals, &c.goalsMet
+	}
+	*of++
+	if t.Reached {
+		*met++
+	}
+}
+
+// String returns the counts in words.
+func (c *verdictCount) String() string {
+	text := fmt.Sprintf("%4d of %d targets met", c.met, c.targets)
+	if c.goals > 0 {
+		text += fmt.Sprintf(", %d of %d goals", c.goalsMet, c.goals)
+	}
+	return text
+}
+
+// Peers returns the libraries of a comma-separated list. "ours" stands for this library as
+// the scenario configures it, "defaults" for the libraries that it is compared with.
+func (s Scenario) Peers(names string) ([]peers.Peer, error) {
+	names = strings.ReplaceAll(","+names+",", ",ours,", ","+strings.Join(s.OursNames(), ",")+",")
+	names = strings.ReplaceAll(names, ",defaults,", ","+strings.Join(peers.Defaults(), ",")+",")
+	return peers.Named(strings.Trim(names, ","))
 }
