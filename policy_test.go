@@ -165,42 +165,6 @@ func TestWithPolicy(t *testing.T) {
 		require.Equal(t, 3, count(t, transport, parent))
 		require.Equal(t, 2, count(t, transport, t.Context()))
 	})
-	bubble.Run(t, "attempt timeout", func(t *testing.T) {
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			<-req.Context().Done()
-			return nil, req.Context().Err()
-		}), 1)
-		for _, row := range []struct {
-			timeout time.Duration
-			call    time.Duration
-			want    time.Duration
-		}{
-			{0, time.Hour, time.Hour},
-			{time.Second, time.Hour, time.Second},
-			{-1, time.Hour, time.Hour},
-			{time.Second, time.Millisecond, time.Millisecond},
-			{1<<63 - 1, time.Hour, time.Hour},
-		} {
-			ctx, cancel := context.WithTimeout(t.Context(), row.call)
-			ctx = give(ctx, resilienthttp.Policy{MaxAttempts: 1, AttemptTimeout: row.timeout})
-			attempts := tripped(t, transport, newCall(ctx, t, http.MethodGet, ""))
-			require.Equal(t, row.want, attempts[0].Latency)
-			cancel()
-		}
-	})
-	bubble.Run(t, "Backoff gets the number and its last result", func(t *testing.T) {
-		var asked []string
-		ctx := give(t.Context(), resilienthttp.Policy{MaxAttempts: 4, Backoff: func(retry int, prev time.Duration) time.Duration {
-			asked = append(asked, fmt.Sprint(retry, " ", prev))
-			return time.Duration(retry) * time.Second
-		}})
-		attempts := tripped(t, bareTransport(puppetStatus(500), 1), newCall(ctx, t, http.MethodGet, ""))
-		require.Equal(t, []string{"1 0s", "2 1s", "3 2s"}, asked)
-		require.Equal(t, time.Second, attempts[0].RetryWait)
-		require.Equal(t, 2*time.Second, attempts[1].RetryWait)
-		require.Equal(t, 3*time.Second, attempts[2].RetryWait)
-		require.Zero(t, attempts[3].RetryWait)
-	})
 	t.Run("a negative Backoff is none", func(t *testing.T) {
 		ctx := give(t.Context(), resilienthttp.Policy{MaxAttempts: 3, Backoff: func(int, time.Duration) time.Duration { return -time.Hour }})
 		require.Equal(t, 3, count(t, bareTransport(puppetStatus(500), 1), ctx))

@@ -157,37 +157,6 @@ func TestConn_useAfterClose(t *testing.T) {
 	}
 }
 
-func TestConn_errorText(t *testing.T) {
-	a, b := pair(t)
-	Reset(b)
-	_, err := a.Read(make([]byte, 1))
-	require.EqualError(t, err, "read tcp a:1->b:2: read: connection reset by peer")
-}
-
-// Unlike TCP, all later calls return the reset.
-func TestConn_resetStays(t *testing.T) {
-	a, b := pair(t)
-	Reset(b)
-	for range 3 {
-		_, err := a.Read(make([]byte, 1))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
-		_, err = a.Write(make([]byte, 1))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
-	}
-	Reset(b) // again: nothing
-}
-
-func TestConn_firstErrorStays(t *testing.T) {
-	a, b := pair(t)
-	require.NoError(t, b.Close())
-	write(t, a, "lost")
-	a.abort()
-	_, err := a.Write(make([]byte, 1))
-	require.ErrorIs(t, err, syscall.EPIPE)
-	_, err = a.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF)
-}
-
 // Close ends each blocked call of the peer.
 func TestConn_closeUnblocksPeer(t *testing.T) {
 	for _, row := range []struct {
@@ -339,44 +308,6 @@ func TestConn_deadlines(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestConn_deadlineHidesData(t *testing.T) {
-	a, b := pair(t)
-	write(t, b, "x")
-	require.NoError(t, a.SetReadDeadline(time.Unix(1, 0)))
-	_, err := a.Read(make([]byte, 1))
-	requireTimeout(t, err)
-	require.NoError(t, a.SetReadDeadline(time.Time{}))
-	n, err := a.Read(make([]byte, 1))
-	require.NoError(t, err)
-	require.Equal(t, 1, n)
-}
-
-func TestConn_partialWriteTimesOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, _ := pair(t)
-		require.NoError(t, a.SetWriteDeadline(time.Now().Add(time.Second)))
-		n, err := a.Write(make([]byte, bufferSize+1))
-		requireTimeout(t, err)
-		require.Equal(t, bufferSize, n)
-	})
-}
-
-// A deadline that is replaced while it passes has no effect.
-func TestConn_replacedDeadlineHasNoEffect(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b := pair(t)
-		for range 2000 {
-			require.NoError(t, a.SetReadDeadline(time.Now().Add(time.Nanosecond)))
-			time.Sleep(time.Nanosecond)
-			require.NoError(t, a.SetReadDeadline(time.Time{}))
-			synctest.Wait()
-			write(t, b, "x")
-			_, err := a.Read(make([]byte, 1))
-			require.NoError(t, err)
-		}
-	})
 }
 
 // tcpConn has the methods that *net.TCPConn and *Conn share.

@@ -307,45 +307,6 @@ func TestLogs(t *testing.T) {
 	})
 }
 
-func TestServerTimeouts(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		config func(*http.Server)
-		send   string
-		after  time.Duration
-		want   string // how the answer begins
-	}{
-		{"header", func(s *http.Server) { s.ReadHeaderTimeout = time.Minute }, "GET / HTTP/1.1\r\n", time.Minute, ""},
-		{"body", func(s *http.Server) { s.ReadTimeout = time.Minute }, "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhi", time.Minute, "HTTP/1.1 400"},
-		{"idle", func(s *http.Server) { s.IdleTimeout = time.Hour }, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", time.Hour, "HTTP/1.1 200"},
-		{"write", func(s *http.Server) { s.WriteTimeout = time.Second }, "GET /big HTTP/1.1\r\nHost: x\r\n\r\n", time.Second, "HTTP/1.1 200"},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if _, err := io.Copy(io.Discard, r.Body); err != nil {
-					w.Header().Set("Connection", "close")
-					w.WriteHeader(http.StatusBadRequest)
-				}
-				if r.URL.Path == "/big" {
-					_, _ = w.Write(make([]byte, 1<<20))
-				}
-			}), memhttp.Configure(row.config))
-			c, err := s.Net.DialContext(t.Context(), "tcp", "mem.test:80")
-			require.NoError(t, err)
-			defer func() { _ = c.Close() }()
-			begin := time.Now()
-			_, err = io.WriteString(c, row.send)
-			require.NoError(t, err)
-			// A client that does not read until after the timeout. At the same time
-			// the two timers would fire in either order.
-			time.Sleep(row.after + time.Millisecond)
-			got, _ := io.ReadAll(c)
-			require.Less(t, time.Since(begin), row.after+time.Second)
-			require.True(t, strings.HasPrefix(string(got), row.want), "%.100q", got)
-		})
-	}
-}
-
 func TestResets(t *testing.T) {
 	hijack := func(w http.ResponseWriter) net.Conn {
 		c, _, err := http.NewResponseController(w).Hijack()
@@ -558,18 +519,6 @@ func TestNetworkClose_endsDials(t *testing.T) {
 		c := &http.Client{Transport: s.Transport().Clone(), Timeout: time.Millisecond}
 		_, err := c.Get(s.URL)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
-}
-
-func TestNetworkClose_refusesLaterDials(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := memhttp.NewNetwork(t)
-		n.SetDialFault("a.test", memhttp.Hang)
-		n.Close()
-		_, err := n.DialContext(t.Context(), "tcp", "a.test:80")
-		require.ErrorIs(t, err, context.Canceled)
-		_, err = n.DialContext(t.Context(), "tcp", "b.test:80")
-		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 	})
 }
 
