@@ -2,10 +2,12 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +18,8 @@ import (
 
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/admission"
+	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
+	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
 // The gates in front of a server's workers. All are real code in virtual time.
@@ -107,4 +111,118 @@ func (s *server) throughGate(req *http.Request) (*http.Response, error) {
 	case <-req.Context().Done():
 		return nil, req.Context().Err()
 	}
+}
+
+// The paths of calls with a priority. Calls to / have the default priority.
+const (
+	critical = "/critical"
+	batch    = "/batch"
+)
+
+// priorityOf is the priority of a call to the path.
+func priorityOf(path string) resilienthttp.Priority {
+	switch path {
+	case critical:
+		return resilienthttp.PriorityCritical
+	case batch:
+		return resilienthttp.PriorityBatch
+	}
+	return resilienthttp.PriorityDefault
+}
+
+// prioritized adds the priority of its path to a request. This library's Transport sends
+// the header; for other libraries, prioritized sets it.
+func prioritized(req *http.Request, peer string) *http.Request {
+	p := priorityOf(req.URL.Path)
+	if p == resilienthttp.PriorityDefault {
+		return req
+	}
+	if !strings.HasPrefix(peer, peers.Ours) {
+		req.Header.Set("X-Request-Priority", p.String())
+	}
+	return req.WithContext(resilienthttp.WithPriority(req.Context(), p))
+}
+
+// gates are one server at three times its capacity: behind each gate and without one.
+// The targets apply behind admission.Shedder.
+func gates() []Scenario {
+	const before, during, after = 10 * time.Second, 60 * time.Second, 20 * time.Second
+	load := Load{
+		Paths:  []Part{{critical, 0.1}, {batch, 0.3}},
+		Surges: []Surge{{From: before, To: before + during, Factor: 3 * Server{}.capacity() / Rate}},
+	}
+	of := func(name, gate, note string, goals ...Target) Scenario {
+		return Scenario{Name: name, Note: note, Before: before, During: during, After: after, Load: load, Gate: gate, Targets: goals}
+	}
+	return []Scenario{
+		of("gate-shedder", gateShedder, "admission.Shedder",
+			atLeast("goodput, of capacity", capacityUsed, 0.95, "%.4f").worstSeed(),
+			atLeast("success of critical", successAt(critical), 0.99, "%.4f").worstSeed(),
+			atMost("attempts per call", Result.AttemptsPerCall, 1.1, "%.4f").worstSeed().reason(whyFew),
+			recoversWithin(2*time.Second),
+			atLeast("success after it", Result.SuccessAfter, 0.995, "%.4f").worstSeed(),
+		),
+		of("gate-shedder-no-hint", gateNoHint, "admission.Shedder, NoRetryHint",
+			atLeast("success after it", Result.SuccessAfter, 0.97, "%.4f").worstSeed().shared(),
+			atLeast("success after it", Result.SuccessAfter, 0.96, "%.4f").worstSeed().perClient(),
+		),
+		of("gate-failsafe-priority", gatePriority, "failsafe-go's adaptive limiter, prioritized"),
+		of("gate-failsafe", gateFailsafe, "failsafe-go's adaptive limiter"),
+		of("gate-none", "", "no gate"),
+	}
+}
+
+func capacityUsed(r Result) float64 { return r.CapacityUsed }
+
+// successAt is the ratio of calls to the path that succeeded.
+func successAt(path string) func(Result) float64 {
+	return func(r Result) float64 { return r.Paths[path].share() }
+}
+
+// GateResults is benchmarks/results/load-shedding.md.
+func GateResults(rows *Rows) string {
+	var text strings.Builder
+	fmt.Fprint(&text, `# Load shedding at three times the capacity
+
+All runs use virtual time.
+
+- **Server**: 12 workers of 10 ms each (1200 requests per second). An attempt has a timeout of 500 ms. The server finishes a
+  request after the timeout.
+- **Load**: 1000 calls per second, then 3600 for 60 s, then 1000 again. 10 % are critical, 60 % default, 30 % batch.
+- **Gates** (real code; none gets the number of workers): [admission.Shedder](../../docs/admission.md) with
+  `+"`Priority: PriorityFromHeader`"+`; failsafe-go's adaptive limiter in failsafehttp's handler with its defaults; the same limiter
+  with priorities (high, medium, low, random levels, calibration every 500 ms); no gate, only the server's queue of 1000.
+- **Rejections**: failsafehttp returns 429 without `+"`Retry-After`"+`. The Shedder returns 503 with `+"`Retry-After`"+`.
+
+Columns:
+
+- *goodput*: successful calls during the overload, as a ratio of the capacity.
+- *critical*, *default*, *batch*: ratio of calls that succeed.
+- *after*: the same ratio for calls in the 20 s after the overload.
+- *recovery*: time after the overload until goodput is 95 % of the offered rate.
+
+Goodput and recovery are the worst of three seeds for the Shedder; other gates have one seed. The other columns are means.
+
+`)
+	table := report.NewTextTable("gate", "Transport", "library", "goodput", "critical", "default", "batch", "after", "attempts per call", "mean", "p99", "recovery")
+	targets := Rows{}
+	for _, key := range rows.keys {
+		row := rows.results[key]
+		s := row[0].Scenario
+		cells := []string{s.Note, row[0].Topology.label(), row[0].Peer.Name, fmt.Sprintf("%.3f", combined(row, capacityUsed, true, true))}
+		for _, path := range []string{critical, "/", batch} {
+			cells = append(cells, fmt.Sprintf("%.3f", row.average(successAt(path))))
+		}
+		cells = append(cells, fmt.Sprintf("%.3f", row.average(Result.SuccessAfter)))
+		table.Row(append(cells, fmt.Sprintf("%.2f", row.average(Result.AttemptsPerCall)), brief(row.span(meanLatency)), brief(row.span(p99Latency)), row.recovery())...)
+		if s.Gate == gateShedder || s.Gate == gateNoHint {
+			for _, result := range row {
+				targets.Add(result)
+			}
+		}
+	}
+	fmt.Fprintln(&text, table)
+	fmt.Fprint(&text, "## Targets of the Shedder\n\n")
+	writeVerdicts(&text, &targets)
+	return text.String()
 }

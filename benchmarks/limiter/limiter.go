@@ -2,6 +2,8 @@ package limiter
 
 import (
 	"fmt"
+	"math"
+	"slices"
 	"time"
 )
 
@@ -129,4 +131,192 @@ func New(l Limit) Meter {
 	case Concurrency:
 	}
 	return &slotMeter{Limit: l}
+}
+
+// windowMeter is a FixedWindow.
+type windowMeter struct {
+	Limit
+	begins time.Duration
+	used   int
+}
+
+// roll begins a new window if the last one is over. A window without a request does not begin
+// unless the clock begins it.
+func (m *windowMeter) roll(now time.Duration) {
+	if now < m.begins+m.Window {
+		return
+	}
+	m.begins, m.used = now, 0
+	if m.Clock {
+		m.begins = now - now%m.Window
+	}
+}
+
+func (m *windowMeter) Earliest(now time.Duration, cost int) time.Duration {
+	m.roll(now)
+	if m.used+cost <= m.Quota {
+		return now
+	}
+	return m.begins + m.Window
+}
+
+func (m *windowMeter) Take(now, _ time.Duration, cost int) {
+	m.roll(now)
+	m.used += cost
+}
+
+func (m *windowMeter) Fine(now time.Duration, cost int) { m.Take(now, 0, cost) }
+
+func (m *windowMeter) Left(now time.Duration) (int, time.Duration) {
+	if now >= m.begins+m.Window && !m.Clock {
+		return m.Quota, m.Window // it would begin now
+	}
+	m.roll(now)
+	return max(m.Quota-m.used, 0), m.begins + m.Window - now
+}
+
+// slidingMeter is a SlidingWindow that knows each request.
+type slidingMeter struct {
+	Limit
+	taken []taken
+	used  int
+}
+
+type taken struct {
+	at   time.Duration
+	cost int
+}
+
+func (m *slidingMeter) drop(now time.Duration) {
+	for len(m.taken) > 0 && m.taken[0].at+m.Window <= now {
+		m.used -= m.taken[0].cost
+		m.taken = m.taken[1:]
+	}
+}
+
+func (m *slidingMeter) Earliest(now time.Duration, cost int) time.Duration {
+	m.drop(now)
+	used, at := m.used, now
+	for i := 0; used+cost > m.Quota; i++ {
+		used -= m.taken[i].cost
+		at = m.taken[i].at + m.Window
+	}
+	return at
+}
+
+func (m *slidingMeter) Take(now, _ time.Duration, cost int) {
+	m.drop(now)
+	m.taken = append(m.taken, taken{now, cost})
+	m.used += cost
+}
+
+func (m *slidingMeter) Fine(now time.Duration, cost int) { m.Take(now, 0, cost) }
+
+func (m *slidingMeter) Left(now time.Duration) (int, time.Duration) {
+	m.drop(now)
+	if len(m.taken) == 0 {
+		return m.Quota, m.Window
+	}
+	return max(m.Quota-m.used, 0), m.taken[len(m.taken)-1].at + m.Window - now
+}
+
+// bucketMeter is a TokenBucket.
+type bucketMeter struct {
+	Limit
+	tokens float64
+	last   time.Duration
+}
+
+const tiny = 1e-6 // sums of fractions are not exact
+
+func (m *bucketMeter) refillTo(now time.Duration) {
+	m.tokens = min(m.tokens+(now-m.last).Seconds()*m.PerSecond(0), float64(m.Burst))
+	m.last = now
+}
+
+func (m *bucketMeter) Earliest(now time.Duration, cost int) time.Duration {
+	m.refillTo(now)
+	if lack := float64(cost) - m.tokens; lack > tiny {
+		return now + time.Duration(math.Ceil(lack/m.PerSecond(0)*float64(time.Second)))
+	}
+	return now
+}
+
+func (m *bucketMeter) Take(now, _ time.Duration, cost int) {
+	m.refillTo(now)
+	m.tokens -= float64(cost)
+}
+
+func (m *bucketMeter) Fine(now time.Duration, cost int) {
+	m.refillTo(now)
+	m.tokens = max(m.tokens-float64(cost), 0)
+}
+
+func (m *bucketMeter) Left(now time.Duration) (int, time.Duration) {
+	m.refillTo(now)
+	lack := float64(m.Burst) - m.tokens
+	return max(int(m.tokens+tiny), 0), time.Duration(lack / m.PerSecond(0) * float64(time.Second))
+}
+
+// gcraMeter is a GCRA: full is the time at which all units are available.
+type gcraMeter struct {
+	Limit
+	step float64 // time of a unit
+	full float64
+}
+
+func (m *gcraMeter) Earliest(now time.Duration, cost int) time.Duration {
+	at := m.full + float64(cost-m.Burst)*m.step
+	if at-float64(now) < 1 {
+		return now
+	}
+	return time.Duration(math.Ceil(at))
+}
+
+func (m *gcraMeter) Take(now, _ time.Duration, cost int) {
+	m.full = max(m.full, float64(now)) + float64(cost)*m.step
+}
+
+func (m *gcraMeter) Fine(now time.Duration, cost int) {
+	m.Take(now, 0, cost)
+	m.full = min(m.full, float64(now)+float64(m.Burst)*m.step)
+}
+
+func (m *gcraMeter) Left(now time.Duration) (int, time.Duration) {
+	wait := max(m.full-float64(now), 0)
+	return max(int(float64(m.Burst)-wait/m.step+tiny), 0), time.Duration(wait)
+}
+
+// slotMeter is a Concurrency limit: ends are the times at which requests end, in order.
+type slotMeter struct {
+	Limit
+	ends []time.Duration
+}
+
+func (m *slotMeter) free(now time.Duration) {
+	for len(m.ends) > 0 && m.ends[0] <= now {
+		m.ends = m.ends[1:]
+	}
+}
+
+func (m *slotMeter) Earliest(now time.Duration, _ int) time.Duration {
+	if m.free(now); len(m.ends) < m.Quota {
+		return now
+	}
+	return m.ends[len(m.ends)-m.Quota]
+}
+
+func (m *slotMeter) Take(now, until time.Duration, _ int) {
+	m.free(now)
+	i, _ := slices.BinarySearch(m.ends, until)
+	m.ends = slices.Insert(m.ends, i, until)
+}
+
+func (m *slotMeter) Fine(time.Duration, int) {}
+
+func (m *slotMeter) Left(now time.Duration) (int, time.Duration) {
+	if m.free(now); len(m.ends) == 0 {
+		return m.Quota, 0
+	}
+	return max(m.Quota-len(m.ends), 0), m.ends[0] - now
 }

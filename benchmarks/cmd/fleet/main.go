@@ -20,7 +20,7 @@
 //
 // -zoo and -zoo-draw run drawn rate limiters (package zoo): a summary of the criteria that are missed,
 // and a line for each draw that misses one, with the flags that repeat it. -gate runs as many drawn
-// limiters and random compositions, and fails if far more miss than did when the rates in gate.go were
+// limiters and random compositions, and fails if far more miss than did when the rates below were
 // measured.
 //
 // With -seeds=3 a figure is the mean of three seeds. With -all the other libraries run too.
@@ -47,6 +47,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"math"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -58,6 +59,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/report"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
+	"github.com/resilienthttp/resilienthttp/benchmarks/zoo"
 	"github.com/resilienthttp/resilienthttp/config"
 )
 
@@ -355,4 +357,77 @@ func (o options) drawn(t *testing.T, rows *fleet.Rows) ([]fleet.Tally, error) {
 		}
 	}
 	return tallies, nil
+}
+
+// The ratios of draws that this library misses, each measured on 600 draws: limiters of the zoo that miss
+// a criterion, and random compositions that are harmed. The gate compares fresh draws with twice these.
+const (
+	zooMissed    = 0.137
+	randomHarmed = 0.047
+)
+
+// runGate runs fresh draws of both boards with this library. It prints a line that repeats each miss.
+func (o options) runGate(t *testing.T) error {
+	ours, err := peers.Named(peers.Ours)
+	if err != nil {
+		return err
+	}
+	missed, harmed := 0, 0
+	zoo.Trials(t, o.seed, 0, o.gate, ours[0], func(trial zoo.Trial) {
+		if len(trial.Judge()) > 0 {
+			missed++
+			say(trial.Line())
+		}
+	})
+	fleet.Random(t, o.seed, o.gate, ours, func(trial fleet.Trial) {
+		for _, line := range trial.Harmed() {
+			harmed++
+			say(o.repeats(trial, line))
+		}
+	})
+	say(fmt.Sprintf("%d draws of each board: %d limiters missed, at most %d; %d compositions harmed, at most %d",
+		o.gate, missed, mostMisses(o.gate, zooMissed), harmed, mostMisses(o.gate, randomHarmed)))
+	if missed > mostMisses(o.gate, zooMissed) || harmed > mostMisses(o.gate, randomHarmed) {
+		return errors.New("fleet: -gate: more than twice as many misses as the draws of the last measurement had")
+	}
+	return nil
+}
+
+// mostMisses is twice the expected number of misses of n draws, or four standard deviations above it: few
+// misses are expected of 60 compositions, and twice as many of them are often chance.
+func mostMisses(n int, rate float64) int {
+	expected := float64(n) * rate
+	return int(max(2*expected, expected+4*math.Sqrt(expected*(1-rate))))
+}
+
+// repeats prefixes the line of a composition with the flags that repeat it.
+func (o options) repeats(trial fleet.Trial, line string) string {
+	return fmt.Sprintf("-seed %d -random-only %d: %s", o.seed, trial.Number, line)
+}
+
+// runZoo runs drawn rate limiters with each library in -peer.
+func (o options) runZoo(t *testing.T) error {
+	if o.peer == "" {
+		o.peer = peers.Ours
+	}
+	libraries, err := fleet.Scenario{}.Peers(o.peer)
+	if err != nil {
+		return err
+	}
+	first, n := 0, o.zoo
+	if o.zooDraw >= 0 {
+		first, n = o.zooDraw, 1
+	}
+	for _, library := range libraries {
+		if len(libraries) > 1 {
+			say(library.Name + ":")
+		}
+		trials := zoo.Trials(t, o.seed, first, n, library, func(trial zoo.Trial) {
+			if o.zooDraw >= 0 || len(trial.Judge()) > 0 {
+				say(trial.Line())
+			}
+		})
+		say(zoo.Summarize(trials))
+	}
+	return nil
 }
