@@ -869,21 +869,6 @@ type listError []string
 
 func (l listError) Error() string { return strings.Join(l, ", ") }
 
-// If Base returns a response and an error, the response is closed.
-func TestBrokenBase_responseIsClosed(t *testing.T) {
-	base := script(func(r *http.Request) (*http.Response, error) { return response(r, 200, "x"), errReset })
-	tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-	_, err := tr.RoundTrip(get(t))
-	require.ErrorIs(t, err, errReset)
-	base.requireBalance(t)
-
-	tr = &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: -1}, Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK}, errReset
-	})}
-	_, err = tr.RoundTrip(get(t))
-	require.ErrorIs(t, err, errReset)
-}
-
 // If a Base notices a deadline before the timer fires, the result is a deadline.
 func TestDeadlineSeenEarly(t *testing.T) {
 	tests := []struct {

@@ -45,26 +45,6 @@ func TestDiscardDoesNotWaitForTheRequest(t *testing.T) {
 	})
 }
 
-// §4.5: Close of a response body does not return.
-func TestCloseThatBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		t.Cleanup(func() { close(release) })
-		tr := &resilienthttp.Transport{Base: script(withBody(503, stubborn{release}), status(200)), Policy: every(time.Second)}
-		start := time.Now()
-		resp := roundTrip(t, tr, get(t))
-		require.Equal(t, 200, resp.StatusCode)
-		require.Equal(t, time.Second, time.Since(start))
-	})
-}
-
-// stubborn is a body that ignores context and Close.
-type stubborn struct{ release chan struct{} }
-
-func (s stubborn) Read([]byte) (int, error) { <-s.release; return 0, io.EOF }
-
-func (s stubborn) Close() error { <-s.release; return nil }
-
 // §4.1: after the response headers, a truncated body is an error of Read, and there is no retry.
 func TestTruncatedBody(t *testing.T) {
 	for name, script := range map[string]http.Handler{

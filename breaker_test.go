@@ -199,33 +199,6 @@ func TestBreaker_limitsAreNoFailures(t *testing.T) {
 	}
 }
 
-// §4.23: the maximum cooldown has its default, written out or not.
-func TestBreakerMaxCooldown(t *testing.T) {
-	all := writtenOut()
-	for name, breaker := range map[string]*resilienthttp.Breaker{
-		"zero value": {}, "MaxCooldown": {MaxCooldown: all.MaxCooldown}, "written out": &all, "static": {Static: true},
-	} {
-		bubble.Run(t, name, func(t *testing.T) {
-			transport := &resilienthttp.Transport{Breaker: breaker, Policy: resilienthttp.Policy{MaxAttempts: -1}}
-			server, call := switched(t, transport)
-			server.set(500, 900*time.Millisecond)
-			var longest time.Duration
-			for range 30 {
-				if passing(t, call, 50) < 20 {
-					_, _, err := call(t.Context())
-					require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-					wait := time.Until(asError(t, err).NotBefore)
-					require.Positive(t, wait)
-					longest = max(longest, wait)
-					time.Sleep(wait)
-				}
-			}
-			require.GreaterOrEqual(t, longest+time.Second, all.MaxCooldown, "from one probe to the next, and a probe takes almost a second")
-			require.LessOrEqual(t, longest, all.MaxCooldown*5/4)
-		})
-	}
-}
-
 // breakerCalls returns a function that makes calls through Transports with one Breaker. The
 // server responds with the statuses in order.
 func breakerCalls(tb testing.TB, breaker *resilienthttp.Breaker, trace *resilienthttp.Trace, statuses ...int) (call func() error) {

@@ -298,22 +298,6 @@ func TestSentinels(t *testing.T) {
 	require.Len(t, texts, len(all))
 }
 
-// §4.7: errors.Is finds the StopReason and the error of the last attempt, and not those of
-// earlier ones.
-func TestErrorUnwraps(t *testing.T) {
-	before, last := errors.New("before"), errors.New("last")
-	e := &resilienthttp.Error{Reason: resilienthttp.ErrBreakerOpen, Attempts: []resilienthttp.Attempt{
-		{Number: 1, Err: before}, {Number: 2, Err: last, StopReason: resilienthttp.ErrMaxAttempts},
-	}}
-	require.ErrorIs(t, e, last)
-	require.ErrorIs(t, e, resilienthttp.ErrMaxAttempts)
-	require.NotErrorIs(t, e, before)
-	var none *net.OpError
-	require.NotErrorAs(t, e, &none)
-	require.Empty(t, (&resilienthttp.Error{}).Unwrap())
-	require.False(t, (&resilienthttp.Error{}).Timeout())
-}
-
 // T11: ErrorType has one set of values for attempts and calls.
 func TestErrorType(t *testing.T) {
 	op := func(name string, err error) error { return &net.OpError{Op: name, Net: "tcp", Err: err} }

@@ -267,34 +267,6 @@ func TestHedge(t *testing.T) {
 	}
 }
 
-// The records of the two copies.
-func TestHedgeAttempts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := newHedgeBase(copyOf{after: 10 * time.Second}, copyOf{after: 100 * time.Millisecond})
-		start := time.Now()
-		attempts := tripped(t, hedging(base, 3, &resilienthttp.Hedge{Delay: time.Second}), newCall(t.Context(), t, http.MethodGet, ""))
-		require.Len(t, attempts, 2)
-		first, second := attempts[0], attempts[1]
-		require.Equal(t, 1, first.Number)
-		require.Equal(t, 1, second.Number)
-		require.False(t, first.Hedge)
-		require.True(t, second.Hedge)
-		require.Equal(t, start, first.Start)
-		require.Equal(t, start.Add(time.Second), second.Start)
-		require.Equal(t, 1100*time.Millisecond, first.Latency)
-		require.Equal(t, 100*time.Millisecond, second.Latency)
-		require.Nil(t, first.Response)
-		require.ErrorIs(t, first.Err, context.Canceled, "the error of Base")
-		require.Equal(t, resilienthttp.VerdictPermanent, first.Verdict)
-		require.Equal(t, resilienthttp.VerdictSuccess, second.Verdict)
-		require.NotSame(t, first.Request, second.Request)
-		require.NoError(t, first.StopReason)
-		require.NoError(t, second.StopReason)
-		require.Len(t, base.canceled, 1)
-		require.ErrorContains(t, base.canceled[0], "had its response first")
-	})
-}
-
 // Only requests that may be repeated and can be replayed are hedged.
 func TestHedge_eligibleRequests(t *testing.T) {
 	off := resilienthttp.Idempotency{Disabled: true}

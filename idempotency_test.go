@@ -388,20 +388,6 @@ func TestKeyLength(t *testing.T) {
 	}
 }
 
-// TestKeyPerCall is §4.8: a new key for each call, also for the same request.
-func TestKeyPerCall(t *testing.T) {
-	ledger := &keyLedger{}
-	transport := bareTransport(ledger, 3)
-	req := newCall(t.Context(), t, http.MethodPost, "")
-	for range 3 {
-		tripped(t, transport, req)
-	}
-	require.Len(t, ledger.keys, 3)
-	require.NotEqual(t, ledger.keys[0], ledger.keys[1])
-	require.NotEqual(t, ledger.keys[1], ledger.keys[2])
-	require.NotEqual(t, ledger.keys[0], ledger.keys[2])
-}
-
 // §4.8: http.Client follows a redirect with the same key to the same origin, with another key to
 // another origin, and without a generated key if the request becomes a GET.
 func TestKeyOverRedirects(t *testing.T) {

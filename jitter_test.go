@@ -5,7 +5,6 @@ import (
 	"math"
 	"sync"
 	"testing"
-	"testing/quick"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -81,27 +80,6 @@ func TestBackoffBounds(t *testing.T) {
 	}
 }
 
-// doubled is exact up to the greatest wait.
-func TestDoubled(t *testing.T) {
-	for _, tt := range []struct {
-		name            string
-		base, max, want time.Duration
-		retry           int
-	}{
-		{"first retry", 4, 100, 4, 1},
-		{"negative retry", 4, 100, 4, -1},
-		{"last doubling", 4, 100, 64, 5},
-		{"at the cap", 4, 100, 100, 6},
-		{"exactly at the cap", 4, 128, 128, 6},
-		{"greatest power", 1, longestWait, 1 << 62, 63},
-		{"power beyond an int64", 1, longestWait, longestWait, 64},
-		{"shift beyond the width", 1, longestWait, longestWait, 65},
-		{"greatest retry", 1, longestWait, longestWait, math.MaxInt},
-	} {
-		t.Run(tt.name, func(t *testing.T) { require.Equal(t, tt.want, doubled(tt.base, tt.max, tt.retry)) })
-	}
-}
-
 func TestConstant(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -142,25 +120,6 @@ func backoffInRange(base, max time.Duration, retry int, prev time.Duration) erro
 		return fmt.Errorf("constant: %d", d)
 	}
 	return nil
-}
-
-func TestBackoffRangeQuick(t *testing.T) {
-	// Uniform values of int64, and limits of the arithmetic.
-	require.NoError(t, quick.Check(func(base, max time.Duration, retry int, prev time.Duration) bool {
-		return backoffInRange(base, max, retry, prev) == nil
-	}, &quick.Config{MaxCount: 5000}))
-
-	edges := []time.Duration{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, 2, 3, time.Millisecond, time.Hour, longestWait/3 - 1, longestWait / 3, longestWait/3 + 1, longestWait / 2, longestWait - 1, longestWait}
-	retries := []int{math.MinInt, -1, 0, 1, 2, 31, 32, 33, 62, 63, 64, 65, math.MaxInt - 1, math.MaxInt}
-	for _, base := range edges {
-		for _, max := range edges {
-			for _, prev := range edges {
-				for _, retry := range retries {
-					require.NoError(t, backoffInRange(base, max, retry, prev), "base %d, max %d, retry %d, prev %d", base, max, retry, prev)
-				}
-			}
-		}
-	}
 }
 
 func FuzzBackoff(f *testing.F) {

@@ -284,24 +284,6 @@ func TestMaxInFlight_wait(t *testing.T) {
 	}
 }
 
-// §4.26: the circuit opens while a call waits for its slot. The call is rejected and returns the slot.
-func TestMaxInFlight_openCircuit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr := inFlight(1, 0, after(time.Second, status(503)), status(200))
-		tr.Breaker = nervous(time.Minute)
-		first := get(t)
-		go func() { _, _ = try(tr, first) }()
-		synctest.Wait()
-		_, err := try(tr, get(t))
-		require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
-		require.EqualValues(t, 1, slots(t, tr).Remaining)
-		time.Sleep(2 * time.Minute)
-		_, err = try(tr, get(t))
-		require.NoError(t, err)
-		require.EqualValues(t, 1, slots(t, tr).Remaining)
-	})
-}
-
 // §4.26: hedges and second attempts need a free slot, and never wait for one.
 func TestMaxInFlight_copies(t *testing.T) {
 	const s = time.Second

@@ -137,70 +137,6 @@ func TestRateLimitCancel(t *testing.T) {
 	}
 }
 
-// §4.17: Retry-After without a quota delays its own call only. Consecutive 429s block the
-// scope. A 503 never does.
-func TestRateLimit_blocks(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		status, before int // before: number of earlier rejections
-		held           bool
-	}{
-		{http.StatusTooManyRequests, 1, false},
-		{http.StatusTooManyRequests, 8, true},
-		{http.StatusForbidden, 8, true},
-		{http.StatusServiceUnavailable, 8, false},
-		{529, 40, false},
-	} {
-		bubble.Parallel(t, strconv.Itoa(row.status)+" "+strconv.Itoa(row.before), func(t *testing.T) {
-			s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{
-				{Route: "/busy", Handler: faulttest.Reply{Status: row.status, RetryAfter: 20 * time.Second}}, {Handler: faulttest.OK("")},
-			})
-			for range row.before {
-				status, _, err := s.get(t.Context(), "/busy")
-				require.Nil(t, err)
-				require.Equal(t, row.status, status)
-				time.Sleep(150 * time.Millisecond)
-			}
-			_, took, err := s.get(t.Context(), "/")
-			require.Nil(t, err)
-			require.Equal(t, row.held, took > 18*time.Second, "%v", took)
-			if !row.held {
-				require.Zero(t, took)
-			}
-		})
-	}
-}
-
-// Above MaxRetryAfter the call returns its response. A 429 without Retry-After delays only its
-// own call.
-func TestRetryAfterOfTheCallItself(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name       string
-		retryAfter time.Duration
-		attempts   int
-		took       time.Duration
-	}{
-		{"slept", 5 * time.Second, 2, 5 * time.Second},
-		{"too long", 61 * time.Second, 1, 0},
-		{"bare", 0, 2, 0},
-	} {
-		bubble.Parallel(t, row.name, func(t *testing.T) {
-			busy := faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: row.retryAfter}
-			s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Sequence(busy, faulttest.OK("")))
-			s.tr.Policy.MaxAttempts = 2
-			status, took, err := s.get(t.Context(), "/")
-			require.Nil(t, err)
-			s.AssertAttempts(t, row.attempts)
-			assert.Equal(t, row.attempts == 1, status == http.StatusTooManyRequests)
-			assert.GreaterOrEqual(t, took, row.took)
-			if row.retryAfter > 0 {
-				assert.LessOrEqual(t, took, row.took+max(row.took/2, time.Second))
-			}
-		})
-	}
-}
-
 // A hedge waits neither for a token nor for a quota.
 func TestHedgeNeverWaits(t *testing.T) {
 	t.Parallel()
@@ -226,53 +162,6 @@ func TestHedgeNeverWaits(t *testing.T) {
 			s.AssertRequests(t, row.before+1)
 		})
 	}
-}
-
-// A slow response gets a hedge only while at least half of each quota is left, and not within a
-// minute after a 429.
-func TestHedge_spendsNoShortQuota(t *testing.T) {
-	t.Parallel()
-	limited := faulttest.Status(http.StatusTooManyRequests)
-	for _, row := range []struct {
-		name   string
-		before http.Handler
-		hedges int
-	}{
-		{"half is left beside the call: a hedge", says(10, 6, time.Minute), 1},
-		{"less than half is left: none", says(10, 5, time.Minute), 0},
-		{"after a 429: none", limited, 0},
-	} {
-		bubble.Parallel(t, row.name, func(t *testing.T) {
-			s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Script{
-				{Route: "/slow", Handler: faulttest.Reply{Delay: 3 * time.Second}}, {Handler: row.before},
-			})
-			s.tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: 1}
-			_, _, _ = s.get(t.Context(), "/")
-			if row.hedges > 0 {
-				time.Sleep(time.Second)
-			}
-			_, _, err := s.get(t.Context(), "/slow")
-			require.Nil(t, err)
-			s.AssertRequests(t, 1+1+row.hedges)
-		})
-	}
-}
-
-// A 429 with limit 0 and remaining 0 (Okta: too many requests in flight) delays its own call
-// only.
-func TestRateLimit_limitZero(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		busy := says(0, 0, time.Minute)
-		busy.Status = http.StatusTooManyRequests
-		s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Sequence(busy, faulttest.OK("")))
-		_, _, err := s.get(t.Context(), "/")
-		require.Nil(t, err)
-		status, took, err := s.get(t.Context(), "/")
-		require.Nil(t, err)
-		require.Equal(t, http.StatusOK, status)
-		require.Zero(t, took)
-	})
 }
 
 // A probe that waits in the queue longer than its slot lasts asks the breaker again, and its

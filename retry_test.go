@@ -11,7 +11,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -288,65 +287,6 @@ func TestStopReason_order(t *testing.T) {
 			readAll(t, resp)
 		}
 	})
-}
-
-// If the last attempt ended in an error, errors.Is finds the StopReason in the *Error.
-func TestStopReason_inError(t *testing.T) {
-	tests := []struct {
-		name  string
-		setup func(*resilienthttp.Transport, *http.Request) *http.Request
-		stop  error
-	}{
-		{"not idempotent", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			tr.Idempotency.Disabled, r.Method = true, "POST"
-			return r
-		}, resilienthttp.ErrNotIdempotent},
-		{"not replayable", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			r.GetBody = nil
-			return r
-		}, resilienthttp.ErrNotReplayable},
-		{"no attempts left", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			tr.Policy.MaxAttempts = 1
-			return r
-		}, resilienthttp.ErrMaxAttempts},
-		{"single", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			return r.WithContext(resilienthttp.WithSingleAttempt(r.Context()))
-		}, resilienthttp.ErrSingleAttempt},
-		{"breaker", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			tr.Breaker = nervous(time.Hour)
-			return r
-		}, resilienthttp.ErrBreakerOpen},
-		{"deadline", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			tr.Policy.Backoff = resilienthttp.Constant(time.Hour)
-			ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
-			_ = cancel
-			return r.WithContext(ctx)
-		}, resilienthttp.ErrDeadline},
-		{"budget", func(tr *resilienthttp.Transport, r *http.Request) *http.Request {
-			tr.Budget = tokens(0)
-			return r
-		}, resilienthttp.ErrBudgetExhausted},
-	}
-	for _, tt := range tests {
-		bubble.Run(t, tt.name, func(t *testing.T) {
-			tr := &resilienthttp.Transport{Base: script(failing(errReset)), Policy: every(time.Second)}
-			req := tt.setup(tr, newRequest(t, "PUT", "http://api.test/", "body"))
-			start := time.Now()
-			_, err := tr.RoundTrip(req)
-			require.ErrorIs(t, err, tt.stop)
-			require.ErrorIs(t, err, errReset)
-			e := asError(t, err)
-			require.Equal(t, tt.stop, e.Reason)
-			require.Equal(t, tt.stop, e.Attempts[0].StopReason)
-			require.Zero(t, time.Since(start))
-			if tt.stop == resilienthttp.ErrBreakerOpen {
-				require.GreaterOrEqual(t, e.NotBefore.Sub(start), time.Hour)
-			} else {
-				require.True(t, e.NotBefore.IsZero())
-			}
-			require.Equal(t, tt.stop == resilienthttp.ErrDeadline, e.Timeout())
-		})
-	}
 }
 
 // §4.12, §4.13: a wait that would pass the deadline is not begun, no wait follows the last
@@ -759,25 +699,6 @@ func TestNoGoroutineOutlivesACall(t *testing.T) {
 			base.requireBalance(t)
 		})
 	}
-}
-
-// No attempt sees changes that another attempt made to its header.
-func TestRequestsAreIndependent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var seen []string
-		base := roundTripper(func(r *http.Request) (*http.Response, error) {
-			seen = append(seen, r.Header.Get("X-Request-Timeout-Ms"))
-			return status(503)(r)
-		})
-		ctx := withDeadline(t, 10*time.Second)
-		tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
-		resp := roundTrip(t, tr, get(t).WithContext(ctx))
-		readAll(t, resp)
-		require.Equal(t, "10000 9000 8000 7000 6000 5000", strings.Join(seen, " "))
-		for i, a := range resilienthttp.Attempts(resp) {
-			require.Equal(t, seen[i], a.Request.Header.Get("X-Request-Timeout-Ms"))
-		}
-	})
 }
 
 // A single client gets all its attempts after each kind of failure, also for its next call. Only

@@ -567,21 +567,3 @@ func BenchmarkT5State(b *testing.B) {
 		})
 	}
 }
-
-// State has no path, query, header value or credential.
-func TestState_noSecrets(t *testing.T) {
-	const secret = "s3cr3t"
-	tr := &resilienthttp.Transport{
-		Base: script(status(429, "Retry-After", "1", "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-Token", secret),
-			failing(fmt.Errorf("net/http: HTTP/1.x transport connection broken: malformed HTTP response %q", secret))),
-		Policy: resilienthttp.Policy{MaxAttempts: -1}, RateLimit: &resilienthttp.RateLimit{MaxWait: -1},
-	}
-	for range 3 {
-		req := newRequest(t, http.MethodPost, "http://user:"+secret+"@api.test/"+secret+"?token="+secret, secret)
-		req.Header.Set("Authorization", "Bearer "+secret)
-		if resp, err := tr.RoundTrip(req); err == nil {
-			readAll(t, resp)
-		}
-	}
-	require.NotContains(t, fmt.Sprintf("%+v", tr.State()), secret)
-}

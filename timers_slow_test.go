@@ -222,21 +222,6 @@ func TestSlowAttempt_requestAfterCall(t *testing.T) {
 	})
 }
 
-// Hooks see the start of a copy before its end, and both before CallDone.
-func TestSlowAttempt_trace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var recorded minutes
-		transport := bareTransport(newHedgeBase(copyOf{after: time.Hour}, copyOf{after: time.Second}), 4)
-		transport.Trace = &resilienthttp.Trace{
-			AttemptStart: func(a *resilienthttp.Attempt) { recorded.addf("start %d", a.Number) },
-			AttemptDone:  func(a *resilienthttp.Attempt) { recorded.addf("done %d", a.Number) },
-			CallDone:     func(c *resilienthttp.Call) { recorded.addf("call %d", len(c.Attempts)) },
-		}
-		tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.Equal(t, []string{"start 1", "start 2", "done 1", "done 2", "call 2"}, recorded.read())
-	})
-}
-
 // §4.25: a request body that makes progress is not cut. A stalled one is cut, and so is a server
 // that is too slow after it has the body.
 func TestUploads(t *testing.T) {
