@@ -260,7 +260,7 @@ func (c *call) exchange(a *attempt) {
 		c.use(c.last.visit.Record) // a copy at another endpoint may have won
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
-	a.permits.tokens.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge))
+	a.permits.tokens.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge), c.record.circuit.IsSlow(a.report.Latency))
 	c.noteTime(a)
 }
 
@@ -385,6 +385,7 @@ func (a *attempt) abandon() {
 	a.cancelPermits(time.Now())
 	if sent {
 		a.phase = phaseOver
+		a.permits.tokens.Done(false, false)
 	} else {
 		a.phase = phaseAbandoned
 		a.permits.tokens.Cancel()

@@ -80,51 +80,6 @@ func TestBreakerWait_outage(t *testing.T) {
 	}
 }
 
-// L2: a server that answered quickly and then hangs has no queue. So the circuit opens after its first timeouts, not two seconds
-// later, and the calls wait until it answers again.
-func TestBreakerWait_suddenHang(t *testing.T) {
-	for _, row := range []struct {
-		name        string
-		usual       time.Duration
-		most, least int // of 600 calls that are lost
-	}{
-		{"usually 20 ms", 20 * time.Millisecond, 170, 0},
-		{"usually 100 ms: it may have a queue", 100 * time.Millisecond, 600, 500},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			begun := time.Now()
-			hangs := func() bool { at := time.Since(begun); return at >= 5*time.Second && at < 7*time.Second }
-			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
-			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-				if hangs() {
-					return hanging(r)
-				}
-				time.Sleep(row.usual)
-				return status(200)(r)
-			})
-			var lost atomic.Int64
-			var calls sync.WaitGroup
-			for time.Since(begun) < 9*time.Second {
-				met := hangs()
-				calls.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-					defer cancel()
-					resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-					if err == nil {
-						_ = resp.Body.Close()
-					} else if met {
-						lost.Add(1)
-					}
-				})
-				time.Sleep(time.Second / 300)
-			}
-			calls.Wait()
-			require.GreaterOrEqual(t, int(lost.Load()), row.least)
-			require.LessOrEqual(t, int(lost.Load()), row.most)
-		})
-	}
-}
-
 // L2: a server that is back for half a second and away again gets its waiting calls as slowly as one that stays. Otherwise
 // all that have waited since the first failure would be sent within the length of the second one.
 func TestBreakerWait_flaps(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/neterr"
 	"github.com/resilienthttp/resilienthttp/internal/retrybudget"
 	"github.com/resilienthttp/resilienthttp/internal/retryloop"
+	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
 // quickCost is the cost of a retry after a quick failure, in tokens.
@@ -28,6 +29,7 @@ type retryState struct {
 	wait    time.Duration      // the last result of the Backoff
 	permit  retrybudget.Permit // the tokens of the next retry
 	series  waitSeries
+	late    bool // the next retry takes its tokens when it is sent
 	waiting bool // the call waits before a retry
 	unread  bool // the circuit holds the retry, so the last response may be the result: its body is unread
 
@@ -61,6 +63,10 @@ func (c *call) retry() {
 			err = ended
 		}
 		failed = c.canceled(err)
+	}
+	if failed.Reason == ErrBudgetExhausted { // as if it had been so when the wait began
+		c.stop(ErrBudgetExhausted)
+		return
 	}
 	if c.retries != nil && c.retries.unread {
 		if c.last.report.Response != nil && c.ctx.Err() == nil {
@@ -152,23 +158,43 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 		return 0, ErrNotReplayable
 	}
 	limited := last.tooMany() && !blocked.IsZero() // then one retry is sent at a time
-	if !held && !limited {                         // otherwise the circuit paces it, or has paced the attempt before the Retry-After
-		permit, ok := c.takeTokens(retrybudget.Request{
-			Slow:      !moves && last.timedOut(),
-			Batch:     c.priority == PriorityBatch,
-			Displaces: !moves && last.tooMany(),
-			Cost:      c.costOf(last),
-		}, now, c.record, last.visit.Record)
-		if !ok {
-			return 0, ErrBudgetExhausted
-		}
-		state.permit = permit
+	state.late = false
+	if !held && !limited && !c.payRetry(last, to, now) { // otherwise the circuit paces it, or has paced the attempt before the Retry-After
+		return 0, ErrBudgetExhausted
 	}
 	if last.conflict {
 		c.conflicts.Add(1)
 	}
 	state.due, state.to = at, *to
 	return wait, nil
+}
+
+// payRetry takes the tokens of a retry. After a timeout it only asks whether there may be enough when it is sent.
+func (c *call) payRetry(last *attempt, to *visit, now time.Time) (ok bool) {
+	r := retrybudget.Request{Batch: c.priority == PriorityBatch, Cost: c.costOf(last)}
+	if !to.Moves() {
+		r.Slow, r.Displaces = last.timedOut(), last.tooMany()
+	}
+	if r.Slow && c.record.bucket != nil && !c.budget.Static {
+		c.retries.late = true
+		return c.record.bucket.MayAwait(r, &c.budget.rules, now)
+	}
+	c.retries.permit, ok = c.takeTokens(r, now, c.record, last.visit.Record)
+	return ok
+}
+
+// awaitTokens takes the tokens of a retry after a timeout.
+func (c *call) awaitTokens() *Error {
+	now := time.Now()
+	limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(c.mayHold(c.record, now), c.route.MaxHold()), Since: c.start}
+	permit, ok := c.record.bucket.Await(&c.budget.rules, now, limits)
+	if c.retries.permit = permit; ok {
+		return nil
+	}
+	if ended := c.ctx.Err(); ended != nil {
+		return c.canceled(ended)
+	}
+	return &Error{Reason: ErrBudgetExhausted}
 }
 
 // costOf returns the tokens of a retry. A failure that was quicker than a quick response has cost the server little.
@@ -282,6 +308,11 @@ func (c *call) reserve(response time.Duration) time.Duration {
 }
 
 func (c *call) prepareRetry() error {
+	if c.retries.late {
+		if err := c.awaitTokens(); err != nil {
+			return err
+		}
+	}
 	c.setRetryWaiting(false)
 	c.last.report.RetryWait = c.timeline.wait(time.Now())
 	c.number++

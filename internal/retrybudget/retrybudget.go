@@ -1,9 +1,10 @@
 // Package retrybudget is the engine of the retry budget and of the ratio of hedges. Each scope
 // has a bucket of tokens. A retry or hedge takes tokens.
 //
-// A call adds a part of a token. A retry takes Request.Cost tokens (one, when none has succeeded for five seconds),
-// or five after a timeout, before it waits. A retry that succeeds returns its tokens and adds two. The bucket starts with Rules.Tokens. It holds that many, plus the
-// tokens that calls have added in the last Recent. See docs/retry-budget.md.
+// A call adds a part of a token. A retry takes Request.Cost tokens (one, when none has succeeded for five seconds) before it
+// waits, or five after a timeout when it is sent (see timeouts). A retry that succeeds returns its tokens and adds two. The
+// bucket starts with Rules.Tokens. It holds that many, plus the tokens that calls have added in the last Recent. See
+// docs/retry-budget.md.
 package retrybudget
 
 import (
@@ -62,6 +63,8 @@ type Bucket struct {
 
 	asked   time.Time // the last Admit; zero: a retry has succeeded since
 	useless time.Time // the first Admit since then, or since none was asked for as long as patience
+
+	timeouts *timeouts // nil: none
 }
 
 // Deposit adds the tokens of one call.
@@ -86,20 +89,13 @@ type Request struct {
 func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	capacity := b.fill(rules, now)
-	if now.Sub(b.asked) > patience {
-		b.useless = now
-	}
-	b.asked = now
-	cost := 1.0
-	switch {
-	case rules.Static:
-	case r.Slow: // a small bucket must not make it impossible
-		cost = max(1, min(rules.Tokens, slowCost))
-	case r.Cost > 0 && now.Sub(b.useless) <= patience:
-		cost = r.Cost
-	}
-	if b.tokens+rounding < cost || r.Batch && b.tokens <= capacity/2 {
+	return b.take(r, rules, now)
+}
+
+// take is Admit for a locked bucket.
+func (b *Bucket) take(r Request, rules *Rules, now time.Time) (Permit, bool) {
+	cost, ok := b.cost(r, rules, now)
+	if !ok {
 		return Permit{}, false
 	}
 	b.tokens = max(b.tokens-cost, 0)
@@ -108,6 +104,24 @@ func (b *Bucket) Admit(r Request, rules *Rules, now time.Time) (Permit, bool) {
 		w.reward = cost + reward
 	}
 	return Permit{w}, true
+}
+
+// cost returns the tokens that a request takes, and whether the bucket has them. The bucket is locked.
+func (b *Bucket) cost(r Request, rules *Rules, now time.Time) (cost float64, enough bool) {
+	capacity := b.fill(rules, now)
+	if now.Sub(b.asked) > patience {
+		b.useless = now
+	}
+	b.asked = now
+	cost = 1.0
+	switch {
+	case rules.Static:
+	case r.Slow: // a small bucket must not make it impossible
+		cost = max(1, min(rules.Tokens, slowCost))
+	case r.Cost > 0 && now.Sub(b.useless) <= patience:
+		cost = r.Cost
+	}
+	return cost, b.tokens+rounding >= cost && (!r.Batch || b.tokens > capacity/2)
 }
 
 // fill adds the tokens of the calls since the last fill, and returns the capacity. The bucket is locked.
@@ -141,28 +155,43 @@ type Permit struct{ *withdrawal }
 type withdrawal struct {
 	from         *Bucket
 	cost, reward float64 // tokens that return after Cancel, and after a success
+	queued       bool    // Await has returned it
 	ended        bool    // Done or Cancel was called; guarded by from.mu
 }
 
-// Done records the result of the request. Later calls of Done and Cancel have no effect.
-func (p Permit) Done(succeeded bool) { p.end(succeeded, false) }
+// Done records the result of the request. slow: it took longer than usual, as behind a queue. Later calls of Done and Cancel
+// have no effect.
+func (p Permit) Done(succeeded, slow bool) { p.finish(succeeded, false, slow) }
 
 // Cancel returns the tokens of a request that was not sent, once and not after Done.
-func (p Permit) Cancel() { p.end(false, true) }
+func (p Permit) Cancel() { p.finish(false, true, false) }
 
-func (w *withdrawal) end(succeeded, canceled bool) {
+func (w *withdrawal) finish(succeeded, canceled, slow bool) {
 	if w == nil {
 		return
 	}
 	w.from.mu.Lock()
 	defer w.from.mu.Unlock()
+	w.end(succeeded, canceled, slow)
+	if t := w.from.timeouts; t != nil {
+		t.Dispatch(time.Now())
+	}
+}
+
+// end is finish for a locked bucket.
+func (w *withdrawal) end(succeeded, canceled, slow bool) {
+	if w == nil || w.ended {
+		return
+	}
+	w.ended = true
 	switch {
-	case w.ended:
 	case succeeded:
 		w.from.tokens += w.reward
 		w.from.asked = time.Time{}
 	case canceled:
 		w.from.tokens += w.cost
 	}
-	w.ended = true
+	if w.queued {
+		w.from.timeouts.ended(succeeded, canceled, slow)
+	}
 }

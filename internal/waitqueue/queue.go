@@ -1,5 +1,6 @@
 // Package waitqueue is a queue of calls that wait for a permit, in the order in which they began. The rate limiter uses
-// it for the fixed limit, for the servers' quotas and for shared quotas, and the circuit breaker for a server that fails.
+// it for the fixed limit, for the servers' quotas and for shared quotas, the circuit breaker for a server that fails, and the
+// retry budget for retries after timeouts.
 //
 // A Queue has no goroutine. Each change of the gate's state, and the queue's timer, calls
 // Dispatch.

@@ -1,0 +1,179 @@
+package resilienthttp_test
+
+import (
+	"context"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/resilienthttp/resilienthttp"
+)
+
+// callers makes 300 calls a second, each with a deadline of 10 s.
+type callers struct {
+	lost  atomic.Int64 // calls that began in the time below
+	calls sync.WaitGroup
+}
+
+func (c *callers) call(t *testing.T, tr *resilienthttp.Transport, from, to time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	for at := time.Duration(0); at < to+2*time.Second; at = time.Since(begun) {
+		c.calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			trace := &resilienthttp.Trace{CallDone: func(done *resilienthttp.Call) { requireAccounted(t, done) }}
+			resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithTrace(ctx, trace)))
+			if err == nil {
+				_ = resp.Body.Close()
+			} else if at >= from && at < to {
+				c.lost.Add(1)
+			}
+		})
+		time.Sleep(time.Second / 300)
+	}
+	c.calls.Wait()
+}
+
+// L1: a server hangs for two seconds, or some requests hang for ever. After a timeout the retries of other calls wait for the
+// first one, and its success releases them.
+func TestBudget_hang(t *testing.T) {
+	const from, to = 5 * time.Second, 7 * time.Second
+	for _, row := range []struct {
+		name  string
+		usual time.Duration
+		share int // one of so many requests hangs
+		most  int // of 600 calls that are lost
+	}{
+		{"usually 20 ms", 20 * time.Millisecond, 1, 10},
+		{"usually 100 ms", 100 * time.Millisecond, 1, 10},
+		{"one of ten, usually 20 ms", 20 * time.Millisecond, 10, 10},
+		{"one of ten, usually 300 ms", 300 * time.Millisecond, 10, 10},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun, requests := time.Now(), atomic.Int64{}
+				tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+					if at := time.Since(begun); at >= from && at < to && requests.Add(1)%int64(row.share) == 0 {
+						return hanging(r)
+					}
+					time.Sleep(row.usual)
+					return status(200)(r)
+				})
+				c := &callers{}
+				c.call(t, tr, from, to)
+				require.LessOrEqual(t, int(c.lost.Load()), row.most)
+			})
+		})
+	}
+}
+
+// L1: one path is overloaded for ever, beside many quick answers, which fill the bucket. Retries after
+// timeouts do not multiply its load.
+func TestBudget_overloadBesideQuickAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var flying crowd
+		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Breaker: never()}
+		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path != "/slow" {
+				return status(200)(r)
+			}
+			if number, _ := resilienthttp.AttemptNumber(r.Context()); number > 1 {
+				defer flying.enter()()
+			}
+			return hanging(r)
+		})
+		begun, calls := time.Now(), sync.WaitGroup{}
+		for i := 0; time.Since(begun) < time.Minute; i++ {
+			path := "/quick"
+			if i%20 == 0 {
+				path = "/slow"
+			}
+			calls.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				defer cancel()
+				if resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test"+path, "").WithContext(ctx)); err == nil {
+					_ = resp.Body.Close()
+				}
+			})
+			time.Sleep(time.Second / 400)
+		}
+		calls.Wait()
+		require.EqualValues(t, 1, flying.most.Load())
+		require.GreaterOrEqual(t, int(flying.total.Load()), 20)
+		require.LessOrEqual(t, int(flying.total.Load()), 150, "of 1,200 calls that time out")
+	})
+}
+
+// L1: while the retry of a first call is in flight, that of a second one waits. It goes when the first one is over, however it
+// ends, or the second call ends without it.
+func TestBudget_retryWaitsForAnother(t *testing.T) {
+	const s = time.Second
+	end := func(after time.Duration, how func()) step {
+		return func(r *http.Request) (*http.Response, error) {
+			time.Sleep(after)
+			how()
+			return status(200)(r)
+		}
+	}
+	for _, row := range []struct {
+		name    string
+		maxWait time.Duration
+		first   step          // the retry of the first call, which is sent after 1.1 s
+		ended   time.Duration // when the second call has its result
+		want    error         // its StopReason; nil: 200
+	}{
+		{"answered", 0, end(s/2, func() {}), 1600 * time.Millisecond, nil},
+		{"times out: no tokens are left", 0, hanging, 2100 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
+		{"panics: no tokens are left", 0, end(s/2, func() { panic("Base") }), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
+		{"exits", 0, end(s/2, runtime.Goexit), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
+		{"the second must not wait", -1, end(s/2, func() {}), 1300 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
+		{"the second has waited for so long as it may", 1200 * time.Millisecond, end(s/2, func() {}), 1400 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				tr := &resilienthttp.Transport{
+					Policy:  resilienthttp.Policy{AttemptTimeout: s, MaxAttempts: 2, Backoff: resilienthttp.Constant(s / 10)},
+					Budget:  &resilienthttp.Budget{Ratio: 1e-9},
+					Breaker: &resilienthttp.Breaker{FailureRatio: -1, MaxWait: row.maxWait},
+				}
+				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+					switch number, _ := resilienthttp.AttemptNumber(r.Context()); {
+					case number == 1:
+						return hanging(r)
+					case r.URL.Path == "/first":
+						return row.first(r)
+					}
+					return status(200)(r)
+				})
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/first", ""))
+					if err == nil {
+						_ = resp.Body.Close()
+					}
+				}()
+				time.Sleep(s / 5)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*s)
+				defer cancel()
+				attempts := tripped(t, tr, get(t).WithContext(ctx))
+				require.ErrorIs(t, attempts[len(attempts)-1].StopReason, row.want)
+				require.InDelta(t, row.ended.Seconds(), time.Since(begun).Seconds(), 0.01)
+				<-done
+				require.Zero(t, tr.State().Scopes[0].RetryWaiting)
+				again := tripped(t, tr, newRequest(t, http.MethodGet, "http://api.test/second", ""))
+				require.LessOrEqual(t, len(again), 2, "no call waits for ever")
+			})
+		})
+	}
+}
