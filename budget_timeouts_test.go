@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
 // callers makes 300 calls a second, each with a deadline of 10 s.
@@ -56,21 +57,19 @@ func TestBudget_hang(t *testing.T) {
 		{"one of ten, usually 20 ms", 20 * time.Millisecond, 10, 10},
 		{"one of ten, usually 300 ms", 300 * time.Millisecond, 10, 10},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begun, requests := time.Now(), atomic.Int64{}
-				tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
-				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-					if at := time.Since(begun); at >= from && at < to && requests.Add(1)%int64(row.share) == 0 {
-						return hanging(r)
-					}
-					time.Sleep(row.usual)
-					return status(200)(r)
-				})
-				c := &callers{}
-				c.call(t, tr, from, to)
-				require.LessOrEqual(t, int(c.lost.Load()), row.most)
+		bubble.Run(t, row.name, func(t *testing.T) {
+			begun, requests := time.Now(), atomic.Int64{}
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				if at := time.Since(begun); at >= from && at < to && requests.Add(1)%int64(row.share) == 0 {
+					return hanging(r)
+				}
+				time.Sleep(row.usual)
+				return status(200)(r)
 			})
+			c := &callers{}
+			c.call(t, tr, from, to)
+			require.LessOrEqual(t, int(c.lost.Load()), row.most)
 		})
 	}
 }
@@ -137,43 +136,41 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 		{"the second must not wait", -1, end(s/2, func() {}), 1300 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
 		{"the second has waited for so long as it may", 1200 * time.Millisecond, end(s/2, func() {}), 1400 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
 	} {
-		t.Run(row.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				begun := time.Now()
-				tr := &resilienthttp.Transport{
-					Policy:  resilienthttp.Policy{AttemptTimeout: s, MaxAttempts: 2, Backoff: resilienthttp.Constant(s / 10)},
-					Budget:  &resilienthttp.Budget{Ratio: 1e-9},
-					Breaker: &resilienthttp.Breaker{FailureRatio: -1, MaxWait: row.maxWait},
+		bubble.Run(t, row.name, func(t *testing.T) {
+			begun := time.Now()
+			tr := &resilienthttp.Transport{
+				Policy:  resilienthttp.Policy{AttemptTimeout: s, MaxAttempts: 2, Backoff: resilienthttp.Constant(s / 10)},
+				Budget:  &resilienthttp.Budget{Ratio: 1e-9},
+				Breaker: &resilienthttp.Breaker{FailureRatio: -1, MaxWait: row.maxWait},
+			}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				switch number, _ := resilienthttp.AttemptNumber(r.Context()); {
+				case number == 1:
+					return hanging(r)
+				case r.URL.Path == "/first":
+					return row.first(r)
 				}
-				tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-					switch number, _ := resilienthttp.AttemptNumber(r.Context()); {
-					case number == 1:
-						return hanging(r)
-					case r.URL.Path == "/first":
-						return row.first(r)
-					}
-					return status(200)(r)
-				})
-				done := make(chan struct{})
-				go func() {
-					defer close(done)
-					defer func() { _ = recover() }()
-					resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test/first", ""))
-					if err == nil {
-						_ = resp.Body.Close()
-					}
-				}()
-				time.Sleep(s / 5)
-				ctx, cancel := context.WithTimeout(t.Context(), 20*s)
-				defer cancel()
-				attempts := tripped(t, tr, get(t).WithContext(ctx))
-				require.ErrorIs(t, attempts[len(attempts)-1].StopReason, row.want)
-				require.InDelta(t, row.ended.Seconds(), time.Since(begun).Seconds(), 0.01)
-				<-done
-				require.Zero(t, tr.State().Scopes[0].RetryWaiting)
-				again := tripped(t, tr, newRequest(t, http.MethodGet, "http://api.test/second", ""))
-				require.LessOrEqual(t, len(again), 2, "no call waits for ever")
+				return status(200)(r)
 			})
+			firstCall, done := newRequest(t, http.MethodGet, "http://api.test/first", ""), make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				resp, err := tr.RoundTrip(firstCall)
+				if err == nil {
+					_ = resp.Body.Close()
+				}
+			}()
+			time.Sleep(s / 5)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*s)
+			defer cancel()
+			attempts := tripped(t, tr, get(t).WithContext(ctx))
+			require.ErrorIs(t, attempts[len(attempts)-1].StopReason, row.want)
+			require.InDelta(t, row.ended.Seconds(), time.Since(begun).Seconds(), 0.01)
+			<-done
+			require.Zero(t, tr.State().Scopes[0].RetryWaiting)
+			again := tripped(t, tr, newRequest(t, http.MethodGet, "http://api.test/second", ""))
+			require.LessOrEqual(t, len(again), 2, "no call waits for ever")
 		})
 	}
 }

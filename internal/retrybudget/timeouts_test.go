@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/resilienthttp/resilienthttp/internal/bubble"
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
@@ -65,23 +66,21 @@ func TestAwait(t *testing.T) {
 		{"too few for two: one, and the others wait for its tokens", 8, "q", 1, 0},
 		{"a failure takes the tokens: the others end", 5, "f", 0, calls - 1},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := &awaiting{bucket: with(Rules{Tokens: tt.tokens})}
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				for range calls {
-					go a.join(ctx, time.Hour)
-				}
-				synctest.Wait()
-				for _, how := range tt.ends {
-					a.end(how)
-				}
-				require.Len(t, a.flying, tt.flying)
-				require.Equal(t, tt.refused, a.refused)
-				may := a.MayAwait(Request{Slow: true}, &a.rules, time.Now())
-				require.Equal(t, tt.refused == 0, may)
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			a := &awaiting{bucket: with(Rules{Tokens: tt.tokens})}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for range calls {
+				go a.join(ctx, time.Hour)
+			}
+			synctest.Wait()
+			for _, how := range tt.ends {
+				a.end(how)
+			}
+			require.Len(t, a.flying, tt.flying)
+			require.Equal(t, tt.refused, a.refused)
+			may := a.MayAwait(Request{Slow: true}, &a.rules, time.Now())
+			require.Equal(t, tt.refused == 0, may)
 		})
 	}
 }
@@ -98,24 +97,22 @@ func TestAwait_ends(t *testing.T) {
 		{"it must not wait", 0, false, 0},
 		{"its caller cancels", time.Hour, true, 0},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := &awaiting{bucket: with(Rules{Tokens: 50})}
-				a.join(t.Context(), 0)
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				begun := time.Now()
-				if tt.cancel {
-					time.AfterFunc(0, cancel)
-				}
-				a.join(ctx, tt.longest)
-				require.Equal(t, 1, a.refused)
-				require.Equal(t, tt.after, time.Since(begun))
-				a.end('s')
-				require.InDelta(t, 0, a.Status(&a.rules, time.Now()).Used, 1e-6)
-				a.join(t.Context(), 0)
-				require.Len(t, a.flying, 1, "nothing is left of the call")
-			})
+		bubble.Run(t, tt.name, func(t *testing.T) {
+			a := &awaiting{bucket: with(Rules{Tokens: 50})}
+			a.join(t.Context(), 0)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			begun := time.Now()
+			if tt.cancel {
+				time.AfterFunc(0, cancel)
+			}
+			a.join(ctx, tt.longest)
+			require.Equal(t, 1, a.refused)
+			require.Equal(t, tt.after, time.Since(begun))
+			a.end('s')
+			require.InDelta(t, 0, a.Status(&a.rules, time.Now()).Used, 1e-6)
+			a.join(t.Context(), 0)
+			require.Len(t, a.flying, 1, "nothing is left of the call")
 		})
 	}
 }
