@@ -62,6 +62,7 @@ func TestAwait(t *testing.T) {
 		{"a failure: the next when all have ended", 50, "qqf", 2, 0},
 		{"then one again", 50, "qqfss", 1, 0},
 		{"canceled: another one", 50, "c", 1, 0},
+		{"canceled: as many as before", 50, "qqc", 3, 0},
 		{"a success returns the tokens for the next", 5, "qsqsq", 1, 0},
 		{"too few for two: one, and the others wait for its tokens", 8, "q", 1, 0},
 		{"a failure takes the tokens: the others end", 5, "f", 0, calls - 1},
