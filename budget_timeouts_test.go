@@ -74,41 +74,51 @@ func TestBudget_hang(t *testing.T) {
 	}
 }
 
-// L1: one path is overloaded for ever, beside many quick answers, which fill the bucket. Retries after
-// timeouts do not multiply its load.
+// L1: one path is overloaded for ever, beside many quick answers, which fill the bucket. Retries after timeouts do not
+// multiply its load, also if they are answered just in time.
 func TestBudget_overloadBesideQuickAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var flying crowd
-		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Breaker: never()}
-		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
-			if r.URL.Path != "/slow" {
-				return status(200)(r)
-			}
-			if number, _ := resilienthttp.AttemptNumber(r.Context()); number > 1 {
-				defer flying.enter()()
-			}
-			return hanging(r)
-		})
-		begun, calls := time.Now(), sync.WaitGroup{}
-		for i := 0; time.Since(begun) < time.Minute; i++ {
-			path := "/quick"
-			if i%20 == 0 {
-				path = "/slow"
-			}
-			calls.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-				defer cancel()
-				if resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test"+path, "").WithContext(ctx)); err == nil {
-					_ = resp.Body.Close()
+	for _, row := range []struct {
+		name  string
+		retry step
+	}{
+		{"retries time out", hanging},
+		{"they are answered late", after(900*time.Millisecond, status(200))},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			var flying crowd
+			tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Second}, Breaker: never()}
+			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+				number, _ := resilienthttp.AttemptNumber(r.Context())
+				switch {
+				case r.URL.Path != "/slow":
+					return after(10*time.Millisecond, status(200))(r)
+				case number == 1:
+					return hanging(r)
 				}
+				defer flying.enter()()
+				return row.retry(r)
 			})
-			time.Sleep(time.Second / 400)
-		}
-		calls.Wait()
-		require.EqualValues(t, 1, flying.most.Load())
-		require.GreaterOrEqual(t, int(flying.total.Load()), 20)
-		require.LessOrEqual(t, int(flying.total.Load()), 150, "of 1,200 calls that time out")
-	})
+			begun, calls := time.Now(), sync.WaitGroup{}
+			for i := 0; time.Since(begun) < time.Minute; i++ {
+				path := "/quick"
+				if i%20 == 0 {
+					path = "/slow"
+				}
+				calls.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+					defer cancel()
+					if resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, "http://api.test"+path, "").WithContext(ctx)); err == nil {
+						_ = resp.Body.Close()
+					}
+				})
+				time.Sleep(time.Second / 400)
+			}
+			calls.Wait()
+			require.EqualValues(t, 1, flying.most.Load())
+			require.GreaterOrEqual(t, int(flying.total.Load()), 20)
+			require.LessOrEqual(t, int(flying.total.Load()), 150, "of 1,200 calls that time out")
+		})
+	}
 }
 
 // L1: while the retry of a first call is in flight, that of a second one waits. It goes when the first one is over, however it
@@ -128,19 +138,21 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 		first   step          // the retry of the first call, which is sent after 1.1 s
 		ended   time.Duration // when the second call has its result
 		want    error         // its StopReason; nil: 200
+		static  bool
 	}{
-		{"answered", 0, end(s/2, func() {}), 1600 * time.Millisecond, nil},
-		{"times out: no tokens are left", 0, hanging, 2100 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
-		{"panics: no tokens are left", 0, end(s/2, func() { panic("Base") }), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
-		{"exits", 0, end(s/2, runtime.Goexit), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
-		{"the second must not wait", -1, end(s/2, func() {}), 1300 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
-		{"the second has waited for so long as it may", 1200 * time.Millisecond, end(s/2, func() {}), 1400 * time.Millisecond, resilienthttp.ErrBudgetExhausted},
+		{"answered", 0, end(s/2, func() {}), 1600 * time.Millisecond, nil, false},
+		{"times out: no tokens are left", 0, hanging, 2100 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
+		{"panics: no tokens are left", 0, end(s/2, func() { panic("Base") }), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
+		{"exits", 0, end(s/2, runtime.Goexit), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
+		{"the second must not wait", -1, end(s/2, func() {}), 1300 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
+		{"the second has waited for so long as it may", 1200 * time.Millisecond, end(s/2, func() {}), 1400 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
+		{"static: the second does not wait", 0, end(s/2, func() {}), 1300 * time.Millisecond, nil, true},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			begun := time.Now()
 			tr := &resilienthttp.Transport{
 				Policy:  resilienthttp.Policy{AttemptTimeout: s, MaxAttempts: 2, Backoff: resilienthttp.Constant(s / 10)},
-				Budget:  &resilienthttp.Budget{Ratio: 1e-9},
+				Budget:  &resilienthttp.Budget{Ratio: 1e-9, Static: row.static},
 				Breaker: &resilienthttp.Breaker{FailureRatio: -1, MaxWait: row.maxWait},
 			}
 			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -164,8 +176,16 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 			time.Sleep(s / 5)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*s)
 			defer cancel()
-			attempts := tripped(t, tr, get(t).WithContext(ctx))
-			require.ErrorIs(t, attempts[len(attempts)-1].StopReason, row.want)
+			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
+			if row.want == nil {
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+			} else {
+				require.ErrorIs(t, err, row.want)
+				var failed *resilienthttp.Error
+				require.ErrorAs(t, err, &failed)
+				require.Equal(t, resilienthttp.ErrAttemptTimeout, failed.Reason, "as if it had not waited")
+			}
 			require.InDelta(t, row.ended.Seconds(), time.Since(begun).Seconds(), 0.01)
 			<-done
 			require.Zero(t, tr.State().Scopes[0].RetryWaiting)
@@ -173,4 +193,44 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 			require.LessOrEqual(t, len(again), 2, "no call waits for ever")
 		})
 	}
+}
+
+// L1: the circuit opens while a call makes its retries. It holds the next one, which takes no tokens.
+func TestBudget_heldAfterATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var away atomic.Bool
+		tr := &resilienthttp.Transport{
+			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, Backoff: resilienthttp.Constant(time.Second)},
+			Budget: &resilienthttp.Budget{Ratio: 1e-9}, Breaker: &resilienthttp.Breaker{Cooldown: 3 * time.Second},
+		}
+		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch number, _ := resilienthttp.AttemptNumber(r.Context()); {
+			case r.URL.Path == "/held" && number <= 2:
+				return hanging(r)
+			case away.Load():
+				return status(500)(r)
+			}
+			return status(200)(r)
+		})
+		other := newRequest(t, http.MethodGet, "http://api.test/", "")
+		held := newRequest(t, http.MethodGet, "http://api.test/held", "").WithContext(withDeadline(t, 20*time.Second))
+		var calls sync.WaitGroup
+		time.AfterFunc(2500*time.Millisecond, func() { // its retry is in flight
+			away.Store(true)
+			for range 40 {
+				time.Sleep(10 * time.Millisecond)
+				calls.Go(func() {
+					if resp, err := tr.RoundTrip(other); err == nil {
+						_ = resp.Body.Close()
+					}
+				})
+			}
+		})
+		time.AfterFunc(4*time.Second, func() { away.Store(false) })
+		attempts := tripped(t, tr, held)
+		require.Len(t, attempts, 3)
+		require.NotNil(t, attempts[2].Response)
+		require.True(t, attempts[2].Held)
+		calls.Wait()
+	})
 }

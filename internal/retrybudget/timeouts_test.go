@@ -118,6 +118,28 @@ func TestAwait_ends(t *testing.T) {
 	}
 }
 
+// The call that began last is the next, because it has the most time left.
+func TestAwait_latestCallFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &awaiting{bucket: with(Rules{Tokens: 50})}
+		a.join(t.Context(), 0)
+		var order []int
+		begun := time.Now()
+		for _, n := range []int{2, 3, 1} {
+			go func() {
+				p, ok := a.Await(&a.rules, time.Now(), waitqueue.Limits{Ctx: t.Context(), MaxWait: time.Hour, Since: begun.Add(time.Duration(n))})
+				if ok {
+					order = append(order, n)
+					p.Done(true, true)
+				}
+			}()
+			synctest.Wait()
+		}
+		a.end('s')
+		require.Equal(t, []int{3, 2, 1}, order)
+	})
+}
+
 // §4.16: whatever the order, no token is lost and none is made, and no retry is left in flight.
 func TestAwait_thousandGoroutines(t *testing.T) {
 	a := &awaiting{bucket: with(Rules{Tokens: 5})}
