@@ -11,7 +11,7 @@ import (
 )
 
 // Budget limits retries by a bucket of tokens for each scope. Each call adds Ratio of a token. A retry takes one token,
-// half of one after a quick failure (until none has succeeded for 5 s), or five after a timeout (Burst if that is less): then one is
+// half of one after a quick failure, a tenth of one if it was not sent (until none has succeeded for 5 s), or five after a timeout (Burst if that is less): then one is
 // in flight at a time, and one more for each that is answered as quickly as usual. One that waits for the circuit,
 // or behind other 429s that ask for no wait, takes none. A success returns the tokens and adds two, unless it followed
 // "too many requests". With too few, the call ends with ErrBudgetExhausted as its StopReason. See docs/retry-budget.md.

@@ -113,6 +113,17 @@ func TestBudget_retriesOfAFailingCall(t *testing.T) {
 	}
 }
 
+// L1: an attempt that was not sent has cost the server nothing.
+func TestBudget_retriesOfARefusedCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := &resilienthttp.Transport{
+			Budget: &resilienthttp.Budget{Ratio: 1e-9}, Breaker: never(), Base: script(refused),
+			Policy: resilienthttp.Policy{MaxAttempts: 99, Backoff: resilienthttp.Constant(0)},
+		}
+		require.Len(t, tripped(t, transport, get(t)), 1+50)
+	})
+}
+
 // §4.23: each default written out has the effect of the zero value.
 func TestBudget_defaultsWrittenOut(t *testing.T) {
 	type budget = resilienthttp.Budget

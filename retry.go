@@ -14,8 +14,11 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// quickCost is the cost of a retry after a quick failure, in tokens.
-const quickCost = 0.5
+// The cost of a retry in tokens, after a failure that has cost the server little.
+const (
+	unsentCost = 0.1 // it has not got the request
+	quickCost  = 0.5 // it failed sooner than a quick response comes
+)
 
 // retryState is the part of a call that is needed only after the first attempt.
 type retryState struct {
@@ -197,10 +200,12 @@ func (c *call) awaitTokens() *Error {
 	return &Error{Reason: ErrBudgetExhausted}
 }
 
-// costOf returns the tokens of a retry. A failure that was quicker than a quick response has cost the server little.
 func (c *call) costOf(last *attempt) float64 {
 	quick := last.visit.Record.responses.Get()
-	if last.tooMany() || quick > 0 && last.report.Latency >= quick {
+	switch {
+	case last.report.fact == notSent:
+		return unsentCost
+	case last.tooMany(), quick > 0 && last.report.Latency >= quick:
 		return 1
 	}
 	return quickCost
