@@ -254,13 +254,15 @@ func (c *call) exchange(a *attempt) {
 	}
 	runHooks(c, attemptStart, &a.report)
 	a.send()
+	failed := c.last // before a retry
 	c.last = a
 	if a.hedged != nil {
 		c.last = a.hedged.outcome()
 		c.use(c.last.visit.Record) // a copy at another endpoint may have won
 	}
 	// One success is rewarded once: a concurrent attempt of the Budget has its own reward.
-	a.permits.tokens.Done(c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge), c.record.circuit.IsSlow(a.report.Latency))
+	won := c.last.hasFinalResponse() && (c.last == a || c.last.report.Hedge)
+	a.permits.tokens.Done(won, won && failed != nil && a.report.Latency > failed.report.Latency/2)
 	c.noteTime(a)
 }
 
@@ -385,7 +387,6 @@ func (a *attempt) abandon() {
 	a.cancelPermits(time.Now())
 	if sent {
 		a.phase = phaseOver
-		a.permits.tokens.Done(false, false)
 	} else {
 		a.phase = phaseAbandoned
 		a.permits.tokens.Cancel()

@@ -10,11 +10,15 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/scope"
 )
 
-// Budget limits retries by a bucket of tokens for each scope. Each call adds Ratio of a token. A retry takes one token,
-// half of one after a quick failure, a tenth of one if it was not sent (until none has succeeded for 5 s), or five after a timeout (Burst if that is less): then one is
-// in flight at a time, and one more for each that is answered as quickly as usual. One that waits for the circuit,
-// or behind other 429s that ask for no wait, takes none. A success returns the tokens and adds two, unless it followed
-// "too many requests". With too few, the call ends with ErrBudgetExhausted as its StopReason. See docs/retry-budget.md.
+// Budget limits retries by a bucket of tokens for each scope. Each call adds Ratio of a token. A retry takes one token, half
+// of one after a quick failure, or a tenth of one if it was not sent (until none has succeeded for 5 s). One that waits for
+// the circuit, or behind other 429s that ask for no wait, takes none. A success returns the tokens and adds two, unless it
+// followed "too many requests". With too few, the call ends with ErrBudgetExhausted as its StopReason. See
+// docs/retry-budget.md.
+//
+// After a timeout a retry takes five tokens (Burst if that is less). One is in flight at a time, and one more for each that
+// is answered in half the time of the timeout. The others wait for three seconds at most. A PriorityBatch call, one with a
+// list of endpoints, and one with a Static Breaker or a negative Breaker.MaxWait do not wait.
 //
 // The zero value has the defaults below. A Budget is safe for concurrent use, may be shared by
 // Transports, and must not be modified or copied after its first use. It keeps some 16,384

@@ -52,7 +52,7 @@ func TestBudget_hang(t *testing.T) {
 		share int // one of so many requests hangs
 		most  int // of 600 calls that are lost
 	}{
-		{"usually 20 ms", 20 * time.Millisecond, 1, 10},
+		{"usually 20 ms: the circuit opens, and its calls wait three seconds", 20 * time.Millisecond, 1, 170},
 		{"usually 100 ms", 100 * time.Millisecond, 1, 10},
 		{"one of ten, usually 20 ms", 20 * time.Millisecond, 10, 10},
 		{"one of ten, usually 300 ms", 300 * time.Millisecond, 10, 10},
@@ -138,22 +138,23 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 		first   step          // the retry of the first call, which is sent after 1.1 s
 		ended   time.Duration // when the second call has its result
 		want    error         // its StopReason; nil: 200
-		static  bool
+		second  string        // what is special about the second call
 	}{
-		{"answered", 0, end(s/2, func() {}), 1600 * time.Millisecond, nil, false},
-		{"times out: no tokens are left", 0, hanging, 2100 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
-		{"panics: no tokens are left", 0, end(s/2, func() { panic("Base") }), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
-		{"exits", 0, end(s/2, runtime.Goexit), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
-		{"the second must not wait", -1, end(s/2, func() {}), 1300 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
-		{"the second has waited for so long as it may", 1200 * time.Millisecond, end(s/2, func() {}), 1400 * time.Millisecond, resilienthttp.ErrBudgetExhausted, false},
-		{"static: the second does not wait", 0, end(s/2, func() {}), 1300 * time.Millisecond, nil, true},
+		{"answered", 0, end(s/2, func() {}), 1600 * time.Millisecond, nil, ""},
+		{"times out: no tokens are left", 0, hanging, 2100 * time.Millisecond, resilienthttp.ErrBudgetExhausted, ""},
+		{"panics: no tokens are left", 0, end(s/2, func() { panic("Base") }), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted, ""},
+		{"exits", 0, end(s/2, runtime.Goexit), 1600 * time.Millisecond, resilienthttp.ErrBudgetExhausted, ""},
+		{"the second must not wait", -1, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, ""},
+		{"a batch call does not wait", 0, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "batch"},
+		{"with a static Breaker none waits", 0, end(s/2, func() {}), 1200 * time.Millisecond, resilienthttp.ErrBudgetExhausted, "static breaker"},
+		{"static: the second does not wait", 0, end(s/2, func() {}), 1300 * time.Millisecond, nil, "static budget"},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			begun := time.Now()
 			tr := &resilienthttp.Transport{
 				Policy:  resilienthttp.Policy{AttemptTimeout: s, MaxAttempts: 2, Backoff: resilienthttp.Constant(s / 10)},
-				Budget:  &resilienthttp.Budget{Ratio: 1e-9, Static: row.static},
-				Breaker: &resilienthttp.Breaker{FailureRatio: -1, MaxWait: row.maxWait},
+				Budget:  &resilienthttp.Budget{Ratio: 1e-9, Static: row.second == "static budget"},
+				Breaker: &resilienthttp.Breaker{FailureRatio: -1, MaxWait: row.maxWait, Static: row.second == "static breaker"},
 			}
 			tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
 				switch number, _ := resilienthttp.AttemptNumber(r.Context()); {
@@ -176,6 +177,9 @@ func TestBudget_retryWaitsForAnother(t *testing.T) {
 			time.Sleep(s / 5)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*s)
 			defer cancel()
+			if row.second == "batch" {
+				ctx = resilienthttp.WithPriority(ctx, resilienthttp.PriorityBatch)
+			}
 			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
 			if row.want == nil {
 				require.NoError(t, err)

@@ -155,6 +155,7 @@ func (c *call) cleanUp() {
 		c.setRetryWaiting(false)
 		if next := c.retries.next; next != nil {
 			next.abandon()
+			next.permits.tokens.Done(false, false)
 			next.cancelCopies()
 		}
 	}

@@ -178,7 +178,7 @@ func (c *call) payRetry(last *attempt, to *visit, now time.Time) (ok bool) {
 	if !to.Moves() {
 		r.Slow, r.Displaces = last.timedOut(), last.tooMany()
 	}
-	if r.Slow && c.record.bucket != nil && !c.budget.Static {
+	if r.Slow && c.mayAwait() {
 		c.retries.late = true
 		return c.record.bucket.MayAwait(r, &c.budget.rules, now)
 	}
@@ -186,10 +186,17 @@ func (c *call) payRetry(last *attempt, to *visit, now time.Time) (ok bool) {
 	return ok
 }
 
+// mayAwait reports whether a retry after a timeout may wait for others. A batch call must not take the turn of another one,
+// and a list of endpoints has other servers.
+func (c *call) mayAwait() bool {
+	return c.record.bucket != nil && c.route == nil && c.priority != PriorityBatch &&
+		!c.budget.Static && !c.breaker.Static && c.breaker.MaxWait >= 0
+}
+
 // awaitTokens takes the tokens of a retry after a timeout.
 func (c *call) awaitTokens() *Error {
 	now := time.Now()
-	limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(c.mayHold(c.record, now), c.route.MaxHold()), Since: c.start}
+	limits := waitqueue.Limits{Ctx: c.ctx, MaxWait: min(maxHoldSlow, c.room(now)), Since: c.start}
 	permit, ok := c.record.bucket.Await(&c.budget.rules, now, limits)
 	if c.retries.permit = permit; ok {
 		return nil

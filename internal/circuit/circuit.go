@@ -252,9 +252,6 @@ func (c *Circuit) done(p Permit, r Result, now time.Time) *Change {
 // Usual returns the median latency of successes; 0: unknown.
 func (c *Circuit) Usual() time.Duration { return c.baseline.Get() }
 
-// IsSlow reports whether a result with that latency indicates a long queue.
-func (c *Circuit) IsSlow(took time.Duration) bool { return isSlow(c.baseline.Get(), took) }
-
 // Cancel returns the permit of an attempt that was not sent or has no known result.
 func (p Permit) Cancel(now time.Time) { _ = p.Done(Result{}, now) }
 

@@ -24,6 +24,7 @@ type closed struct {
 type failureStreak struct {
 	attempts int           // attempts in the last Window
 	slow     int           // slow ones and timeouts among these attempts
+	sudden   int           // sudden timeouts among them
 	calls    int           // first attempts of calls in the whole streak
 	since    time.Duration // time of the first of the attempts
 	ratio    float64       // ratio of failures before the streak
@@ -33,6 +34,9 @@ type failureStreak struct {
 const (
 	minStreak     = 5               // minimum attempts of a streak that opens the circuit
 	minStreakTime = 2 * time.Second // of a streak of slow failures
+
+	// A timeout of so many usual responses is sudden: a queue so long would have slowed down what is usual.
+	suddenTimeout = 20
 
 	// A streak of quick failures lasts at least as long as a usual response takes, because a server that rejects what it
 	// cannot do still answers the others. maxQuickTime bounds that.
@@ -108,9 +112,13 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 	}
 	streak.attempts++
 	streak.slowest = max(streak.slowest, r.Took)
-	slow := r.TimeOut || isSlow(c.baseline.Get(), r.Took)
+	usual := c.baseline.Get()
+	slow := r.TimeOut || isSlow(usual, r.Took)
 	if slow {
 		streak.slow++
+	}
+	if r.TimeOut && usual > 0 && r.Took >= suddenTimeout*usual {
+		streak.sudden++
 	}
 	if !r.Retry {
 		streak.calls++
@@ -137,12 +145,16 @@ func (c *Circuit) failed(s *closed, r Result, now time.Time) *Change {
 // noteOutage notes what was usual before the failures that open the circuit. A circuit that closed less than a Window ago
 // does not know it better than before.
 func (c *Circuit) noteOutage(streak *failureStreak, sum tally, now time.Time) {
-	span, age := c.breaker.rules.Window, now.Sub(c.since)
 	usual := c.outage.usual
-	if usual == 0 || age >= span {
-		usual = max(min(span, age)/time.Duration(sum.results), 1)
+	if usual == 0 || now.Sub(c.since) >= c.breaker.rules.Window {
+		usual = c.interval(sum, now)
 	}
 	c.outage = outage{since: c.breaker.origin.Add(streak.since), usual: usual, ratio: streak.ratio, slow: streak.overload()}
+}
+
+// interval returns the mean time between two results. The circuit is locked.
+func (c *Circuit) interval(sum tally, now time.Time) time.Duration {
+	return max(min(c.breaker.rules.Window, now.Sub(c.since))/time.Duration(sum.results), 1)
 }
 
 // tooMany reports whether the failure opens the circuit, by the ratio of failures or by the streak. A streak opens it if
@@ -164,6 +176,9 @@ func (c *Circuit) tooMany(streak *failureStreak, sum tally, r Result, at time.Du
 	attempts, least := max(minStreak, r.InFlight), min(c.baseline.Get(), maxQuickTime, rules.Window/2)
 	if streak.overload() {
 		attempts, least = minStreak, minStreakTime
+	}
+	if 3*streak.sudden >= streak.attempts { // as long as several results take: some would be successes
+		least = min(least, minStreak*c.interval(sum, c.breaker.origin.Add(at)))
 	}
 	if streak.calls < 2 || streak.attempts < attempts || at-streak.since < least {
 		return false

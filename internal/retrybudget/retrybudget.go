@@ -159,8 +159,8 @@ type withdrawal struct {
 	ended        bool    // Done or Cancel was called; guarded by from.mu
 }
 
-// Done records the result of the request. slow: it took longer than usual, as behind a queue. Later calls of Done and Cancel
-// have no effect.
+// Done records the result of the request. slow: it took so long that it may have been behind a queue. Later calls of Done
+// and Cancel have no effect.
 func (p Permit) Done(succeeded, slow bool) { p.finish(succeeded, false, slow) }
 
 // Cancel returns the tokens of a request that was not sent, once and not after Done.

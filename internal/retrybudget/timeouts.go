@@ -6,9 +6,9 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/waitqueue"
 )
 
-// timeouts are the retries after timeouts. One is in flight at a time, and each that is answered as quickly as usual lets one
-// more go, because its tokens return. If the server has too many requests, each takes as long as a timeout, so that they
-// hardly add to its work.
+// timeouts are the retries after timeouts. One is in flight at a time, and each that is answered soon lets one more go, because
+// its tokens return. If the server has too many requests, each takes nearly as long as a timeout, so they hardly add to its
+// work.
 type timeouts struct {
 	bucket *Bucket
 	rules  *Rules

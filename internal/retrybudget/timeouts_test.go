@@ -46,7 +46,7 @@ func (a *awaiting) end(how rune) {
 	synctest.Wait()
 }
 
-// L1: one retry after a timeout is in flight, and one more for each that was answered as quickly as usual.
+// L1: one retry after a timeout is in flight, and one more for each that was answered soon.
 func TestAwait(t *testing.T) {
 	const calls = 20
 	for _, tt := range []struct {
