@@ -3,6 +3,7 @@ package resilienthttp_test
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/endpoints"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
@@ -236,5 +238,40 @@ func TestBudget_heldAfterATimeout(t *testing.T) {
 		require.NotNil(t, attempts[2].Response)
 		require.True(t, attempts[2].Held)
 		calls.Wait()
+	})
+}
+
+// L1, N3: when all endpoints were tried, a call with a list goes on without waiting for the retries of others.
+func TestBudget_timeoutsOfEndpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &resilienthttp.Transport{
+			Policy: resilienthttp.Policy{AttemptTimeout: time.Second, MaxAttempts: 4, Backoff: resilienthttp.Constant(time.Second / 10)},
+			Budget: &resilienthttp.Budget{Burst: 1000}, Breaker: never(),
+		}
+		tr.Base = roundTripper(func(r *http.Request) (*http.Response, error) {
+			if number, _ := resilienthttp.AttemptNumber(r.Context()); number <= 2 {
+				return hanging(r)
+			}
+			return after(750*time.Millisecond, status(200))(r)
+		})
+		list := &endpoints.Transport{Transport: tr, Endpoints: []endpoints.Endpoint{
+			{URL: &url.URL{Scheme: "http", Host: "a.test"}}, {URL: &url.URL{Scheme: "http", Host: "b.test"}},
+		}}
+		var calls sync.WaitGroup
+		var took [8]time.Duration
+		for i := range took {
+			req := newRequest(t, http.MethodGet, "http://a.test/", "").WithContext(withDeadline(t, time.Minute))
+			calls.Go(func() {
+				begun := time.Now()
+				if resp, err := list.RoundTrip(req); err == nil {
+					_ = resp.Body.Close()
+					took[i] = time.Since(begun)
+				}
+			})
+		}
+		calls.Wait()
+		for _, one := range took {
+			require.InDelta(t, 2.85, one.Seconds(), 0.1)
+		}
 	})
 }
