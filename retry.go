@@ -174,15 +174,13 @@ func (c *call) planRetry(last *attempt, to *visit) (wait time.Duration, reason e
 
 // payRetry takes the tokens of a retry. After a timeout it only asks whether there may be enough when it is sent.
 func (c *call) payRetry(last *attempt, to *visit, now time.Time) (ok bool) {
-	r := retrybudget.Request{Batch: c.priority == PriorityBatch, Cost: c.costOf(last)}
-	if !to.Moves() {
-		r.Slow, r.Displaces = last.timedOut(), last.tooMany()
+	stays := !to.Moves()
+	if c.retries.late = stays && last.timedOut() && c.mayAwait(); c.retries.late {
+		return c.record.bucket.MayAwait(&c.budget.rules, now)
 	}
-	if r.Slow && c.mayAwait() {
-		c.retries.late = true
-		return c.record.bucket.MayAwait(r, &c.budget.rules, now)
-	}
-	c.retries.permit, ok = c.takeTokens(r, now, c.record, last.visit.Record)
+	c.retries.permit, ok = c.takeTokens(retrybudget.Request{
+		Slow: stays && last.timedOut(), Batch: c.priority == PriorityBatch, Displaces: stays && last.tooMany(), Cost: c.costOf(last),
+	}, now, c.record, last.visit.Record)
 	return ok
 }
 

@@ -17,11 +17,11 @@ type timeouts struct {
 	more   int // that may be in flight, beside one
 }
 
-// MayAwait reports whether Await might return tokens for such a retry.
-func (b *Bucket) MayAwait(r Request, rules *Rules, now time.Time) bool {
+// MayAwait reports whether Await might return tokens.
+func (b *Bucket) MayAwait(rules *Rules, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	_, enough := b.cost(r, rules, now)
+	_, enough := b.cost(Request{Slow: true}, rules, now)
 	return enough || b.timeouts != nil && b.timeouts.sent > 0
 }
 

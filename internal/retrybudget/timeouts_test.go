@@ -80,7 +80,7 @@ func TestAwait(t *testing.T) {
 			}
 			require.Len(t, a.flying, tt.flying)
 			require.Equal(t, tt.refused, a.refused)
-			may := a.MayAwait(Request{Slow: true}, &a.rules, time.Now())
+			may := a.MayAwait(&a.rules, time.Now())
 			require.Equal(t, tt.refused == 0, may)
 		})
 	}
