@@ -32,6 +32,7 @@ func (b *Bucket) Await(rules *Rules, now time.Time, limits waitqueue.Limits) (p 
 	if b.timeouts == nil {
 		b.timeouts = &timeouts{bucket: b, rules: rules}
 		b.timeouts.queue.Mu, b.timeouts.queue.Gate = &b.mu, b.timeouts
+		b.timeouts.queue.LastFirst = true // it has the most time left: a retry without it is work for no result
 	}
 	b.mu.Unlock()
 	p, _, _ = b.timeouts.queue.Enter(now, limits)
@@ -60,16 +61,8 @@ func (t *timeouts) ended(succeeded, canceled, slow bool) {
 	}
 }
 
-// Dispatch implements waitqueue.Gate. The call that began last has the most time left: a retry without it is work for no result.
-func (t *timeouts) Dispatch(now time.Time) {
-	for t.queue.Len() > 0 {
-		p, ok := t.Take(now, 0)
-		if !ok {
-			return
-		}
-		t.queue.Grant(t.queue.Last(), p)
-	}
-}
+// Dispatch implements waitqueue.Gate.
+func (t *timeouts) Dispatch(now time.Time) { t.queue.GrantAll(now) }
 
 // Estimate implements waitqueue.Gate. When a retry in flight ends is unknown.
 func (t *timeouts) Estimate(now time.Time, _ waitqueue.Load, _ int64) (at time.Time, blocked bool) {
