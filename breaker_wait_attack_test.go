@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strings"
@@ -289,25 +290,9 @@ func TestAttack_releaseWithoutBaseline(t *testing.T) {
 			}
 			return after(150*time.Millisecond, status(200))(r)
 		})}
-		var calls sync.WaitGroup
-		var lost atomic.Int64
-		for time.Since(begun) < 20*time.Second {
-			calls.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-				defer cancel()
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				if err != nil || resp.StatusCode != http.StatusOK {
-					lost.Add(1)
-				}
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-			})
-			time.Sleep(10 * time.Millisecond)
-		}
-		calls.Wait()
-		t.Log("lost", lost.Load(), "of the 400 calls that began in the outage")
-		require.Less(t, lost.Load(), int64(20))
+		lost := lostCalls(t, tr, 20*time.Second, 10*time.Millisecond, 0, math.MaxInt64)
+		t.Log("lost", lost, "of the 400 calls that began in the outage")
+		require.Less(t, lost, int64(20))
 	})
 }
 

@@ -3,6 +3,7 @@ package resilienthttp_test
 import (
 	"context"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -54,25 +55,9 @@ func TestBreakerWait_outage(t *testing.T) {
 			if row.nested {
 				tr = &resilienthttp.Transport{Base: tr}
 			}
-			var lost atomic.Int64
-			var calls sync.WaitGroup
-			for range 200 {
-				time.Sleep(time.Second / 8)
-				calls.Go(func() {
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-					defer cancel()
-					resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-					if err != nil || resp.StatusCode != http.StatusOK {
-						lost.Add(1)
-					}
-					if err == nil {
-						_ = resp.Body.Close()
-					}
-				})
-			}
-			calls.Wait()
-			require.GreaterOrEqual(t, lost.Load(), row.least)
-			require.LessOrEqual(t, lost.Load(), row.most)
+			lost := lostCalls(t, tr, 25*time.Second, time.Second/8, 0, math.MaxInt64)
+			require.GreaterOrEqual(t, lost, row.least)
+			require.LessOrEqual(t, lost, row.most)
 			for _, s := range tr.State().Scopes {
 				require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting+s.Breaker.Waiting)
 			}

@@ -18,30 +18,30 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
-// callers makes 300 calls a second, each with a deadline of 10 s.
-type callers struct {
-	lost  atomic.Int64 // calls that began in the time below
-	calls sync.WaitGroup
-}
-
-func (c *callers) call(t *testing.T, tr *resilienthttp.Transport, from, to time.Duration) {
+// lostCalls makes a call at each interval of a length, with a deadline of 10 s, and counts those that get no 200 and began
+// from a time to another. All of them are accounted for.
+func lostCalls(t *testing.T, tr *resilienthttp.Transport, length, every, from, to time.Duration) int64 {
 	t.Helper()
+	var lost atomic.Int64
+	var calls sync.WaitGroup
 	begun := time.Now()
-	for at := time.Duration(0); at < to+2*time.Second; at = time.Since(begun) {
-		c.calls.Go(func() {
+	for at := time.Duration(0); at < length; at = time.Since(begun) {
+		calls.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
 			trace := &resilienthttp.Trace{CallDone: func(done *resilienthttp.Call) { requireAccounted(t, done) }}
 			resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithTrace(ctx, trace)))
+			if (err != nil || resp.StatusCode != http.StatusOK) && at >= from && at < to {
+				lost.Add(1)
+			}
 			if err == nil {
 				_ = resp.Body.Close()
-			} else if at >= from && at < to {
-				c.lost.Add(1)
 			}
 		})
-		time.Sleep(time.Second / 300)
+		time.Sleep(every)
 	}
-	c.calls.Wait()
+	calls.Wait()
+	return lost.Load()
 }
 
 // L1: a server hangs for two seconds, or some requests hang for ever. After a timeout the retries of other calls wait for the
@@ -69,9 +69,7 @@ func TestBudget_hang(t *testing.T) {
 				time.Sleep(row.usual)
 				return status(200)(r)
 			})
-			c := &callers{}
-			c.call(t, tr, from, to)
-			require.LessOrEqual(t, int(c.lost.Load()), row.most)
+			require.LessOrEqual(t, int(lostCalls(t, tr, to+2*time.Second, time.Second/300, from, to)), row.most)
 		})
 	}
 }
