@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
@@ -175,6 +176,21 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				return 200, nil
 			}
 		}, limiterLoad{1, 4, s, []string{"/"}}},
+		{"one path is limited, and its responses ask to wait", .95, onlyCalm(func(wait int) []any {
+			return []any{"Retry-After", wait}
+		}), limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
+		{"one customer, and its responses ask to wait", .95, onlyCalm(func(wait int) []any {
+			return []any{"Retry-After", wait}
+		}), limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
+		{"one path, and its responses show a quota", .95, onlyCalm(func(wait int) []any {
+			return []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", wait}
+		}), limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
+		{"one customer, and its responses show a quota", .95, onlyCalm(func(wait int) []any {
+			return []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", wait}
+		}), limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
+		{"one customer, and its responses show that nothing remains", .95, onlyCalm(func(wait int) []any {
+			return []any{"X-RateLimit-Remaining", 0, "Retry-After", wait}
+		}), limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
 	} {
 		for seed := range uint64(3) {
 			t.Run(fmt.Sprint(family.name, ", ", seed), func(t *testing.T) {
@@ -185,6 +201,22 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				t.Logf("served %d, bare %d: %.2f", ours, bare, float64(ours)/float64(bare))
 				assert.GreaterOrEqual(t, float64(ours), family.least*float64(bare))
 			})
+		}
+	}
+}
+
+// busyPaths are 159 times the busy path, and one that is not limited.
+func busyPaths(busy string) []string { return append(slices.Repeat([]string{busy}, 159), "/v1/4/send") }
+
+// onlyCalm is a server that serves /v1/4/send, and rejects all other paths with such fields.
+func onlyCalm(fields func(wait int) []any) func(r *rand.Rand) limiterModel {
+	return func(r *rand.Rand) limiterModel {
+		wait := 20 + r.IntN(60)
+		return func(_ time.Duration, path string) (int, []any) {
+			if path == "/v1/4/send" {
+				return 200, nil
+			}
+			return 429, fields(wait)
 		}
 	}
 }

@@ -279,7 +279,7 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
 		{name: "rejected while the scope is blocked", steps: []step{status(429, "Retry-After", "600", "RateLimit-Remaining", "0"), status(200)}, setup: func(t *testing.T, c *call) {
-			resp := roundTrip(t, c.tr, get(t))
+			resp := roundTrip(t, c.tr, newRequest(t, "POST", "http://api.test/", ""))
 			readAll(t, resp)
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
 		{name: "canceled in the queue", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {

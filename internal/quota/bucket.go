@@ -38,7 +38,8 @@ type knowledge struct {
 	heldSince time.Time // since then, calls wait for a reset or the end of a block; zero: none waits
 	heldUntil time.Time // the end of that wait
 	after     release   // the last wait
-	probes    probes
+	probes    probes    // of calls that would be rejected
+	tests     probes    // of other paths than those that were rejected
 	dims      []dimension
 	clock     serverClock
 }
@@ -98,14 +99,22 @@ func (b *bucket) tick(now time.Time) time.Time {
 // maxLate is the longest delay between reading the clock and getting the lock.
 const maxLate = time.Minute
 
+// common returns the bucket of which a block holds this one too: the general one, or itself if it is that of a route of its own.
+func (b *bucket) common() *bucket {
+	if b.name == "" {
+		return b
+	}
+	return &b.account.general
+}
+
 // blockedUntil returns the end of the block of the bucket or of the general one, or zero. A call that was sent before (again)
 // also waits for the block of retries.
 func (b *bucket) blockedUntil(now time.Time, again bool) time.Time {
-	general := &b.account.general
-	if general != b {
-		general.tick(now)
+	common := b.common()
+	if common != b {
+		common.tick(now)
 	}
-	until := later(b.block.until, general.block.until)
+	until := later(b.block.until, common.block.until)
 	if again {
 		until = later(until, b.block.again)
 	}
@@ -126,6 +135,11 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.L
 		b.use(&p.flight, now)
 		return false, nil // what waits here are retries
 	}
+	if !r.NoWait && !r.AtOnce && b.mayTest(p, now) {
+		defer b.Mu.Unlock()
+		b.sendProbe(p, &b.tests, r, now)
+		return false, nil
+	}
 	granted, e, rejected := b.TakeOrJoin(now, limits)
 	if e != nil {
 		b.Mu.Unlock()
@@ -139,13 +153,16 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.L
 	case rejected == nil && r.NoWait && b.lessThanHalfLeft(now):
 		b.finish(&granted, false)
 		return false, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: now}
-	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(p, now):
-		p.probe = true
-		p.cost = r.Cost
-		b.use(&p.flight, now)
+	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(now, p.again):
+		b.sendProbe(p, &b.probes, r, now)
 		return false, nil
 	}
 	return false, rejected
+}
+
+func (b *bucket) sendProbe(p *Permit, of *probes, r *Request, now time.Time) {
+	p.probe, p.cost = of, r.Cost
+	b.use(&p.flight, now)
 }
 
 // use counts a request as in flight.
@@ -163,7 +180,9 @@ func (b *bucket) use(f *flight, now time.Time) {
 		}
 	}
 	b.after.sent = b.after.sent || now.Before(b.after.alone)
-	b.probes.inFlight = b.probes.inFlight || f.probe
+	if f.probe != nil {
+		f.probe.inFlight = true
+	}
 	f.version, f.sent, f.spent = b.version, now, b.spent
 }
 
@@ -214,6 +233,7 @@ func (b *bucket) roll(d *dimension, now time.Time) {
 	b.hold(now)
 	if empty {
 		b.probes.begin()
+		b.tests.begin()
 	}
 }
 
@@ -243,7 +263,7 @@ func (b *bucket) finish(f *flight, sent bool) {
 			b.after.alone = time.Time{}
 		}
 	}
-	if f.probe {
-		b.probes.inFlight = false
+	if f.probe != nil {
+		f.probe.inFlight = false
 	}
 }

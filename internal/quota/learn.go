@@ -32,7 +32,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		b.account.known.Store(true)
 		d := b.dimension(field)
 		if _, changed := d.newLimit(field); changed {
-			d.limitRoute = p.set.route(p)
+			d.limitRoute, _ = p.set.route(p)
 		}
 		o.newer = own && p.version >= d.version
 		o.read(field, clock)
@@ -44,7 +44,6 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		explained := d.costed && 0 < field.Remaining && field.Remaining < p.cost // a smaller one may be served
 		if o.rejected && a.exhausts(field) && !explained {
 			d.reject(now, current)
-			b.limiter.routes.Get(p.set.route(p)).rejected.Store(true)
 		}
 	}
 	if own && a.served() && a.Status != http.StatusNotModified { // GitHub counts no 304

@@ -99,6 +99,9 @@ func (l *Limiter) Hash(secret string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
+// sinceOrigin returns the time since the limiter's origin in nanoseconds, at least 1.
+func (l *Limiter) sinceOrigin(t time.Time) int64 { return max(int64(t.Sub(l.origin)), 1) }
+
 // steady returns a time of the monotonic clock: a step of the local wall clock must not look like
 // a step of the server's clock.
 func (l *Limiter) steady(now time.Time) time.Time { return l.origin.Add(now.Sub(l.origin)) }

@@ -101,10 +101,16 @@ func TestProbe(t *testing.T) {
 			{"/", limited, none}, {"/", 0, nil}, {"/", 0, nil}, {"/", 0, nil},
 		}},
 		{"another route is served: it has a quota of its own", []call{
-			{"/", limited, none}, {"/other", 0, nil}, {"/other", ok, quotaHeader(10, 9, 60)}, {"/", 0, nil}, {"/other", ok, nil},
+			{"/", limited, none}, {"/other", ok, quotaHeader(10, 9, 60)}, {"/", 0, nil}, {"/other", ok, nil},
 		}},
 		{"another route is rejected too: one probe a window", []call{
-			{"/", limited, none}, {"/other", 0, nil}, {"/other", limited, none}, {"/other", 0, nil}, {"/third", 0, nil},
+			{"/", limited, none}, {"/other", limited, none}, {"/other", 0, nil}, {"/third", 0, nil},
+		}},
+		{"another ID is served: the wait is over", []call{
+			{"/v/1", limited, none}, {"/v/1", 0, nil}, {"/v/2", ok, nil}, {"/v/1", ok, nil},
+		}},
+		{"another ID is rejected too: one probe a window", []call{
+			{"/v/1", limited, none}, {"/v/2", limited, none}, {"/v/3", 0, nil}, {"/v/1", 0, nil},
 		}},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
@@ -272,6 +278,30 @@ func TestProbe_few(t *testing.T) {
 	})
 }
 
+// §4.17: if a server limits all paths, few calls to other paths than the rejected one test it, however many paths there are.
+func TestTest_few(t *testing.T) {
+	for _, header := range [][]string{{"Retry-After", "60"}, quotaHeader(10, 0, 60), {"X-RateLimit-Remaining", "0", "Retry-After", "60"}} {
+		for _, path := range []string{"/v1/%d", "/a%dx"} {
+			bubble.Run(t, fmt.Sprint(header, path), func(t *testing.T) {
+				l := with(Config{MaxWait: -1})
+				for range minStreak {
+					_ = respond(t, l, "/", http.StatusTooManyRequests, header...)
+					time.Sleep(200 * time.Millisecond)
+				}
+				sent := 0
+				for i := range 500 { // within 50 s
+					if respond(t, l, fmt.Sprintf(path, i), http.StatusTooManyRequests, header...) == nil {
+						sent++
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				require.GreaterOrEqual(t, sent, 2, "one at once, and one after eight seconds")
+				require.LessOrEqual(t, sent, 3, "and a probe of the calls that would be rejected")
+			})
+		}
+	}
+}
+
 // §4.17: a probe that waits for a token of the fixed limit is still the only one.
 func TestProbe_waitsForAToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -316,7 +346,7 @@ func TestProbe_ofEarlierWindow(t *testing.T) {
 		for rejected := true; rejected; probe, rejected = admit() {
 			time.Sleep(500 * time.Millisecond)
 		}
-		require.True(t, probe.probe)
+		require.NotNil(t, probe.probe)
 		time.Sleep(20 * time.Second)
 		p, rejected := admit()
 		require.False(t, rejected)

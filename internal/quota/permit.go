@@ -26,8 +26,8 @@ type Permit struct {
 
 // flight is a request in flight.
 type flight struct {
-	probe   bool   // it is sent although the quota seems to be exhausted
-	version uint64 // the bucket's version when it was sent
+	probe   *probes // it is sent although the quota seems to be exhausted; nil: it is not
+	version uint64  // the bucket's version when it was sent
 	sent    time.Time
 	cost    int64 // estimated; 0: unknown
 	spent   int64 // the bucket's, with this cost
@@ -61,7 +61,7 @@ func (p *Permit) renew(now time.Time) bool {
 	b.Mu.Lock()
 	defer b.Mu.Unlock()
 	now = b.tick(now)
-	if o := b.opening(now, p.cost, p.again); o.at.After(now) && !p.probe {
+	if o := b.opening(now, p.cost, p.again); o.at.After(now) && p.probe == nil {
 		return false
 	}
 	b.finish(&p.flight, false)
@@ -77,7 +77,7 @@ func (p *Permit) Done(resp *Response, now time.Time) {
 	if b != nil {
 		b.Mu.Lock()
 		of = p.set.learn(p, resp, now)
-		if p.probe {
+		if p.probe != nil {
 			b.endProbe(p, resp, b.tick(now))
 		}
 		if resp.Status == 0 && !resp.NotSent {

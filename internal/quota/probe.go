@@ -3,7 +3,7 @@ package quota
 import "time"
 
 // probes are single requests that are sent although nothing seems to be left: the count may be wrong or
-// late, its reset may be too far away, or it may concern other routes. After a first call was rejected, a
+// late, its reset may be too far away, or it may concern other paths. After a first call was rejected, a
 // window has one at once if nothing has proved the count. Others have an interval.
 type probes struct {
 	first    time.Time     // when a call of this window was rejected; zero: none was
@@ -32,8 +32,10 @@ func (p *probes) due(now time.Time, proven bool) bool {
 	if at.IsZero() && proven {
 		at = p.first.Add(max(p.interval, minProbe))
 	}
-	return !p.inFlight && !now.Before(at)
+	return p.may(now, at)
 }
+
+func (p *probes) may(now, at time.Time) bool { return !p.inFlight && !now.Before(at) }
 
 // end records the result of a probe. A failure is like a rejection: more probes would not help.
 func (p *probes) end(a *Response, now time.Time) {
@@ -48,7 +50,7 @@ func (p *probes) end(a *Response, now time.Time) {
 
 // endProbe records the result of a probe. One that is served ends a wait that only rejections of its own routes have shown.
 func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
-	b.probes.end(a, now)
+	p.probe.end(a, now)
 	if !a.served() || p.otherRoute {
 		return
 	}
@@ -60,9 +62,34 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 	}
 }
 
+// mayTest reports whether a request tests at once what only rejections of other paths have shown. Many servers limit each
+// method or customer, and say neither which nor on successes how much is left.
+func (b *bucket) mayTest(p *Permit, now time.Time) bool {
+	since, held := b.heldByRejections(now)
+	if !held || !b.tests.may(now, b.tests.next) {
+		return false
+	}
+	route, path := p.set.route(p)
+	p.otherRoute = !b.limiter.rejectedSince(route, since)
+	return p.otherRoute || !b.limiter.rejectedSince(path, since)
+}
+
+// heldByRejections reports whether calls wait for what only rejections have shown, and since when.
+func (b *bucket) heldByRejections(now time.Time) (since time.Time, held bool) {
+	if until := b.blockedUntil(now, false); !until.IsZero() {
+		return b.block.first, until.Equal(b.block.until) && !b.block.cause.After(now)
+	}
+	for i := range b.dims {
+		if d := &b.dims[i]; !d.shownOnSuccess && d.exhausted(now) {
+			return d.since, true
+		}
+	}
+	return since, false
+}
+
 // mayProbe reports whether a request that would be rejected is sent as a probe.
-func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
-	if !b.blockedUntil(now, p.again).IsZero() {
+func (b *bucket) mayProbe(now time.Time, again bool) bool {
+	if !b.blockedUntil(now, again).IsZero() {
 		return false
 	}
 	may, proven := false, false
@@ -71,11 +98,9 @@ func (b *bucket) mayProbe(p *Permit, now time.Time) bool {
 		if !d.exhausted(now) {
 			continue
 		}
-		other := d.proof == provenByRejection && !p.set.wasRejected(p)
-		may, p.otherRoute = true, p.otherRoute || other
 		// A count that is late looks as if others had used nearly all before this process did.
 		late := d.usedByOthers() > 0 && 4*d.own <= d.base
-		proven = proven || d.proof != unproven && !other && !late
+		may, proven = true, proven || d.proof != unproven && !late
 	}
 	return may && (b.Len() == 0 || !proven) && b.probes.due(now, proven)
 }

@@ -14,7 +14,7 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
-// them ask. The first success of a request that was sent later ends that block. If they ask for no wait, the block is
+// them ask. The first success of a request that was sent later ends a block; a request to another path tests it. If they ask for no wait, the block is
 // of retries alone: new calls are sent, because another customer or path may be served. If the first request
 // after the reset of an exhausted quota is rejected again, the block is twice as long, because other
 // clients use the quota too.
@@ -64,7 +64,7 @@ func (b *block) reject(r rejection, longest, quick time.Duration, inflight int64
 	switch {
 	case r.shown && wait > 0:
 		if wait = min(b.double(r.sent, r.now, wait), longest); wait > 0 && (!r.known || b.level > 0) {
-			b.extend(r.now.Add(wait), r.now.Add(wait)) // no success ends it earlier
+			b.extend(r.now.Add(wait), r.sent)
 		}
 	case r.shown:
 	default:
@@ -156,8 +156,8 @@ const costedEmpty = 10
 func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	if a.served() {
 		b.block.succeed(p.sent)
-		if general := &b.account.general; general != b {
-			general.block.succeed(p.sent)
+		if common := b.common(); common != b {
+			common.block.succeed(p.sent)
 		}
 		return
 	}
@@ -165,6 +165,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 		b.block.streak = 0 // for example a 502: the limit of this bucket does not reject all requests
 		return
 	}
+	p.set.reject(p, now)
 	of := b
 	if a.Quota.Global {
 		of = &b.account.general
@@ -176,4 +177,7 @@ func (b *bucket) judge(p *Permit, a *Response, now time.Time) {
 	}
 	shown := a.Quota.Exhausted && a.AsksToWait && (known || len(a.Quota.Dimensions) == 0)
 	of.block.reject(rejection{p.sent, now, a.RetryAfter, shown, known}, b.limiter.MaxBlock, b.RTT, b.inflight)
+	if a.Quota.Global {
+		of.block.cause = of.block.until // all paths are rejected, so none tests it
+	}
 }

@@ -83,7 +83,7 @@ func TestBlock(t *testing.T) {
 		{"one does not say: as long as it has lasted", []step{rejected(0, 0, 0), streak(8, 0, 150*ms, 1)}, 2120 * ms},
 		{"shown: at once", []step{shown(false, 0, s)}, s},
 		{"shown, with a reset that the dimension waits for", []step{shown(true, 0, s)}, 0},
-		{"shown, and a success: it stays", []step{shown(false, 0, s), served(ms)}, s},
+		{"shown, and a success of a later request: ends it", []step{shown(false, 0, s), served(ms)}, 0},
 		{"longer than MaxBlock: cut", []step{shown(false, 0, 3*time.Hour)}, time.Hour},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestBlock_releasesEvenly(t *testing.T) {
 		bubble.Run(t, fmt.Sprintf("opened %v", opened), func(t *testing.T) {
 			busy := faulttest.Reply{Status: http.StatusTooManyRequests, RetryAfter: 30 * time.Second, Delay: 10 * time.Millisecond}
 			s := newQuotaScript(t, with(Config{}), faulttest.Script{
-				{Route: "/busy", Handler: busy}, {Route: "/slow", Handler: faulttest.Reply{Delay: 5 * time.Second}}, {Handler: faulttest.OK("")},
+				{Route: "/busy", Times: 8, Handler: busy}, {Route: "/slow", Handler: faulttest.Reply{Delay: 5 * time.Second}}, {Handler: faulttest.OK("")},
 			})
 			var calls sync.WaitGroup
 			for i := range 8 {
@@ -266,16 +266,17 @@ func TestBlock_releasesEvenly(t *testing.T) {
 			s.bucket(t)
 			closed := time.Now()
 			for range 400 { // 20 a second
-				calls.Go(func() { _, _ = s.get(t, "/") })
+				calls.Go(func() { _, _ = s.get(t, "/busy") })
 				time.Sleep(50 * time.Millisecond)
 			}
 			calls.Wait()
 			var at []time.Time
 			for _, r := range s.Requests() {
-				if r.Path == "/" {
+				if r.Path == "/busy" {
 					at = append(at, r.ReceivedAt)
 				}
 			}
+			at = at[8:]
 			require.Len(t, at, 400)
 			first := 30 * time.Second
 			if opened {

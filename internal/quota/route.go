@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/ratelimitheader"
 )
@@ -26,7 +27,7 @@ type namedBucket struct {
 // unknown path uses the bucket of paths with the same beginning.
 type route struct {
 	bucket   atomic.Pointer[namedBucket]
-	rejected atomic.Bool // an exhausted quota has rejected the route
+	rejected atomic.Int64 // the latest rejection of the route, since the limiter's origin; 0: none
 }
 
 const routeDepth = 3 // number of leading segments of a path that have a set
@@ -156,14 +157,27 @@ func (b *bucket) ofOtherRoute(p *Permit, a *Response) bool {
 			return false
 		}
 		_, changed := d.newLimit(&field)
-		return changed && d.limitRoute != p.set.route(p)
+		route, _ := p.set.route(p)
+		return changed && d.limitRoute != route
 	})
 }
 
-// route returns the hash of the request's route.
-func (s *Set) route(p *Permit) uint64 { return s.limiter.routeKeys(s.scope, p.method, p.path).keys[0] }
+// route returns the hash of the request's route, and with the ID in its path.
+func (s *Set) route(p *Permit) (route, withID uint64) {
+	k := s.limiter.routeKeys(s.scope, p.method, p.path)
+	return k.keys[0], k.keys[0] ^ k.id
+}
 
-func (s *Set) wasRejected(p *Permit) bool {
-	r := s.limiter.routes.Peek(s.route(p))
-	return r != nil && r.rejected.Load()
+// reject notes that the path of the request was rejected.
+func (s *Set) reject(p *Permit, now time.Time) {
+	route, withID := s.route(p)
+	for _, key := range []uint64{route, withID} {
+		s.limiter.routes.Get(key).rejected.Store(s.limiter.sinceOrigin(now))
+	}
+}
+
+// rejectedSince reports whether a path was rejected at a time or later.
+func (l *Limiter) rejectedSince(path uint64, since time.Time) bool {
+	r := l.routes.Peek(path)
+	return r != nil && r.rejected.Load() >= l.sinceOrigin(since)
 }

@@ -210,14 +210,14 @@ func (s *Set) learn(p *Permit, a *Response, now time.Time) (of *bucket) {
 	switch {
 	case a.Quota.Bucket != "":
 		of = s.learnRoute(p, namedBucket{name: a.Quota.Bucket, ofID: a.Quota.PerID})
-	case of.shared == nil && (p.probe && p.otherRoute && a.served() || of.ofOtherRoute(p, a)):
+	case of.shared == nil && (p.otherRoute && a.served() || of.ofOtherRoute(p, a)):
 		of = s.learnRoute(p, namedBucket{}) // the route has its own quota
 	}
 	if !s.active.Load() && a.Shows() {
 		s.active.Store(true)
 	}
 	if a.rejected() {
-		s.limited.Store(max(int64(now.Sub(s.limiter.origin)), 1))
+		s.limited.Store(s.limiter.sinceOrigin(now))
 	}
 	if of.learn(p, a, now); of != p.bucket {
 		of.Dispatch(now)
