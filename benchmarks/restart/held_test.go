@@ -76,8 +76,16 @@ func processorTime() time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// Calls to a server that is away wait for it. The callers' own cost is that of goroutines that have
-// the same request and wait for a channel. The target is that a call adds at most 2 KB.
+// waiting is a RoundTripper that waits for a channel.
+type waiting chan struct{}
+
+func (w waiting) RoundTrip(req *http.Request) (*http.Response, error) {
+	<-w
+	return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: req}, nil
+}
+
+// Calls to a server that is away wait for it. The callers' own cost is that of the same calls by an http.Client
+// with a Base that waits for a channel. The target is that a call adds at most 2 KB.
 //
 //	go test -tags killed -run TestHeld -v ./benchmarks/restart
 func TestHeld_costOfWaitingCalls(t *testing.T) {
@@ -87,21 +95,19 @@ func TestHeld_costOfWaitingCalls(t *testing.T) {
 		return http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address, http.NoBody)
 	}
 	open := make(chan struct{})
-	own := hold(func(ctx context.Context) error {
-		req, err := request(ctx)
-		<-open
-		runtime.KeepAlive(req)
-		return err
-	}, func() { close(open) })
+	calls := func(client *http.Client) func(context.Context) error {
+		return func(ctx context.Context) error {
+			req, err := request(ctx)
+			if err != nil {
+				return err
+			}
+			return send(client, req)
+		}
+	}
+	own := hold(calls(&http.Client{Transport: waiting(open)}), func() { close(open) })
 	client := resilienthttp.NewClient()
 	defer client.CloseIdleConnections()
-	ours := hold(func(ctx context.Context) error {
-		req, err := request(ctx)
-		if err != nil {
-			return err
-		}
-		return send(client, req)
-	}, s.start)
+	ours := hold(calls(client), s.start)
 	for name, h := range map[string]*held{"callers alone": own, "calls": ours} {
 		t.Logf("%-14s %d waited, each with %.0f B and %.2f goroutines; %v of CPU to release them; %d failed",
 			name, h.waited, h.bytes, h.goroutine, h.release, h.failed.Load())
