@@ -99,12 +99,14 @@ func (b *bucket) tick(now time.Time) time.Time {
 // maxLate is the longest delay between reading the clock and getting the lock.
 const maxLate = time.Minute
 
-// common returns the bucket of which a block holds this one too: the general one, or itself if it is that of a route of its own.
+// common returns the bucket of which a block holds this one too: the general one. That of a route of its own is held only by
+// a block that no success ends.
 func (b *bucket) common() *bucket {
-	if b.name == "" {
+	general := &b.account.general
+	if b.name == "" && !general.block.cause.After(general.latest) {
 		return b
 	}
-	return &b.account.general
+	return general
 }
 
 // blockedUntil returns the end of the block of the bucket or of the general one, or zero. A call that was sent before (again)
@@ -233,7 +235,7 @@ func (b *bucket) roll(d *dimension, now time.Time) {
 	b.hold(now)
 	if empty {
 		b.probes.begin()
-		b.tests.begin()
+		b.tests.inFlight = false
 	}
 }
 

@@ -87,6 +87,7 @@ func TestProbe(t *testing.T) {
 		header []string
 	}
 	none := quotaHeader(10, 0, 60)
+	global := []string{"X-RateLimit-Global", "true", "X-RateLimit-Remaining", "0", "Retry-After", "60"}
 	for _, row := range []struct {
 		name  string
 		calls []call
@@ -101,10 +102,16 @@ func TestProbe(t *testing.T) {
 			{"/", limited, none}, {"/", 0, nil}, {"/", 0, nil}, {"/", 0, nil},
 		}},
 		{"another route is served: it has a quota of its own", []call{
-			{"/", limited, none}, {"/other", ok, quotaHeader(10, 9, 60)}, {"/", 0, nil}, {"/other", ok, nil},
+			{"/", limited, none}, {"/other", ok, quotaHeader(10, 9, 60)}, {"/", limited, none}, {"/", 0, nil}, {"/other", ok, nil},
 		}},
 		{"another route is rejected too: one probe a window", []call{
 			{"/", limited, none}, {"/other", limited, none}, {"/other", 0, nil}, {"/third", 0, nil},
+		}},
+		{"the reset is near: what is served then proves nothing", []call{
+			{"/", limited, quotaHeader(10, 0, 1)}, {"/other", 0, nil}, {"/", 0, nil},
+		}},
+		{"a global rejection: no test, and it holds a route of its own too", []call{
+			{"/", limited, none}, {"/other", ok, quotaHeader(10, 9, 60)}, {"/", limited, global}, {"/other", 0, nil}, {"/third", 0, nil},
 		}},
 		{"another ID is served: the wait is over", []call{
 			{"/v/1", limited, none}, {"/v/1", 0, nil}, {"/v/2", ok, nil}, {"/v/1", ok, nil},
@@ -300,6 +307,100 @@ func TestTest_few(t *testing.T) {
 			})
 		}
 	}
+}
+
+// §4.17: the interval of tests outlives the windows of a shorter quota.
+func TestTest_fewInManyWindows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, sent := with(Config{MaxWait: -1}), 0
+		for i := range 5 * 3600 {
+			if respond(t, l, fmt.Sprintf("/v/%d", i), http.StatusTooManyRequests, "RateLimit", `"burst";r=0;t=1, "daily";r=0;t=3600`) == nil {
+				sent++
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		require.LessOrEqual(t, sent, 15, "in an hour")
+	})
+}
+
+// §4.17: a path that an earlier streak or window has rejected tests the next one. A hedge, and a request that can go elsewhere, do not.
+func TestTest_which(t *testing.T) {
+	const limited = http.StatusTooManyRequests
+	streak := func(t *testing.T, l *Limiter) {
+		for range minStreak {
+			_ = respond(t, l, "/", limited, "Retry-After", "600")
+			time.Sleep(200 * time.Millisecond)
+		}
+	}
+	for _, row := range []struct {
+		name  string
+		until func(t *testing.T, l *Limiter)
+		set   func(r *Request)
+		sent  bool
+	}{
+		{"rejected in an earlier streak", func(t *testing.T, l *Limiter) {
+			require.Nil(t, respond(t, l, "/other", limited, "Retry-After", "600"))
+			require.Nil(t, respond(t, l, "/", http.StatusOK))
+			time.Sleep(time.Second)
+			streak(t, l)
+		}, nil, true},
+		{"rejected in an earlier window", func(t *testing.T, l *Limiter) {
+			require.Nil(t, respond(t, l, "/other", limited, quotaHeader(10, 0, 10)...))
+			time.Sleep(11 * time.Second)
+			require.Nil(t, respond(t, l, "/", limited, quotaHeader(10, 0, 600)...))
+		}, nil, true},
+		{"rejected in this streak", func(t *testing.T, l *Limiter) {
+			require.Nil(t, respond(t, l, "/other", limited, "Retry-After", "600"))
+			streak(t, l)
+		}, nil, false},
+		{"a hedge", func(t *testing.T, l *Limiter) {
+			streak(t, l)
+			time.Sleep(time.Minute)
+		}, func(r *Request) { r.NoWait = true }, false},
+		{"it can go elsewhere", streak, func(r *Request) { r.AtOnce = true }, false},
+	} {
+		bubble.Run(t, row.name, func(t *testing.T) {
+			l := with(Config{MaxWait: -1})
+			row.until(t, l)
+			e := newExchange(t.Context(), l)
+			if e.Path = "/other"; row.set != nil {
+				row.set(&e.Request)
+			}
+			refused := e.enter()
+			require.Equal(t, row.sent, refused == nil)
+		})
+	}
+}
+
+// §4.17: a test that is served ends the wait of those behind it. Then its route has a quota of its own: its calls are not
+// tests, of which one is sent at a time.
+func TestTest_served(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := with(Config{})
+		enter := func() *exchange {
+			e := newExchange(t.Context(), l)
+			e.Path, e.MaxBlock = "/other", time.Hour
+			require.Nil(t, e.enter())
+			return e
+		}
+		for range minStreak {
+			_ = respond(t, l, "/", http.StatusTooManyRequests, "Retry-After", "50")
+			time.Sleep(200 * time.Millisecond)
+		}
+		begun, first := time.Now(), enter()
+		time.AfterFunc(time.Second, first.done)
+		enter().done()
+		require.Less(t, time.Since(begun), 3*time.Second)
+		for range minStreak {
+			_ = respond(t, l, "/", http.StatusTooManyRequests, "Retry-After", "50")
+			time.Sleep(200 * time.Millisecond)
+		}
+		begun = time.Now()
+		first, second := enter(), enter()
+		require.Zero(t, time.Since(begun))
+		first.done()
+		second.done()
+	})
 }
 
 // §4.17: a probe that waits for a token of the fixed limit is still the only one.

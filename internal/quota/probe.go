@@ -48,12 +48,13 @@ func (p *probes) end(a *Response, now time.Time) {
 	p.next = now.Add(p.interval)
 }
 
-// endProbe records the result of a probe. One that is served ends a wait that only rejections of its own routes have shown.
+// endProbe records the result of a probe. One that is served ends a wait that only rejections have shown.
 func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 	p.probe.end(a, now)
-	if !a.served() || p.otherRoute {
+	if !a.served() {
 		return
 	}
+	b.block.succeed(p.sent)
 	for i := range b.dims {
 		if d := &b.dims[i]; !d.shownOnSuccess && d.version <= p.version && d.exhausted(now) {
 			d.silence()
@@ -79,8 +80,8 @@ func (b *bucket) heldByRejections(now time.Time) (since time.Time, held bool) {
 	if until := b.blockedUntil(now, false); !until.IsZero() {
 		return b.block.first, until.Equal(b.block.until) && !b.block.cause.After(now)
 	}
-	for i := range b.dims {
-		if d := &b.dims[i]; !d.shownOnSuccess && d.exhausted(now) {
+	for i := range b.dims { // what is served about the reset proves nothing
+		if d := &b.dims[i]; !d.shownOnSuccess && d.exhausted(now) && now.Add(2*b.RTT).Before(d.end.early) {
 			return d.since, true
 		}
 	}
