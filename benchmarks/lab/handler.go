@@ -210,8 +210,7 @@ type resultView struct {
 
 	Runs  []*Run
 	Plots []plot
-	Row   string
-	Seed  uint64
+	Seed  int
 }
 
 func (h *handler) result(s *Spec, report *Report) (string, error) {
@@ -220,6 +219,6 @@ func (h *handler) result(s *Spec, report *Report) (string, error) {
 		return "", err
 	}
 	var page bytes.Buffer
-	err = h.page.ExecuteTemplate(&page, "result", resultView{report, report.drawn(), plots, s.Row(), s.seed})
+	err = h.page.ExecuteTemplate(&page, "result", resultView{report, report.drawn(), plots, s.seed})
 	return page.String(), err
 }

@@ -92,13 +92,12 @@ func events(t *testing.T, resp *http.Response) (all []event) {
 	return all
 }
 
-// A run streams its URL, its progress and its result: figures of each library, their plots, and a Go
-// row.
+// A run streams its URL, its progress and its result: figures of each library, and their plots.
 func TestRun_streamsProgressAndResult(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, "run")
 	query := url.Values{
-		"clients": {"50"}, "total": {"20s"}, "start": {"5s"}, "length": {"5s"}, "failure": {"status"}, "name": {"short"},
+		"clients": {"50"}, "total": {"20s"}, "start": {"5s"}, "length": {"5s"}, "failure": {"status"},
 		"config": {`{"Policy": {"MaxAttempts": 2}}`},
 	}
 	resp := l.run(t.Context(), t, query.Encode(), nil)
@@ -115,7 +114,6 @@ func TestRun_streamsProgressAndResult(t *testing.T) {
 	require.Equal(t, 5, strings.Count(html, `src="data:image/svg&#43;xml;base64,`), html)
 	require.Contains(t, html, "resilienthttp is better than bare by")
 	require.Contains(t, html, "resilienthttp, defaults is ")
-	require.Contains(t, html, "Configured(`{&#34;Policy&#34;: {&#34;MaxAttempts&#34;: 2}}`)")
 }
 
 func TestRun_errorsAtTheField(t *testing.T) {

@@ -23,22 +23,17 @@ const (
 
 // Spec is one experiment. [Parse] makes it from the values of a form or of a URL.
 type Spec struct {
-	name string
-	seed uint64
+	seed int
 
-	clients       int
-	rate          float64 // calls per second of all clients
-	deadline      time.Duration
-	regular, post bool
-	topology      fleet.Topology
+	load     fleet.Load // as the form says; [Spec.Scenario] adds the arrivals
+	regular  bool       // calls are evenly spaced
+	topology fleet.Topology
 
 	server fleet.Server
 
 	failure             string
-	status, retryAfter  int
-	share, factor       float64
-	worked              bool
-	slow, slowest       time.Duration
+	fault               fleet.Fault // its response has the fields of all kinds
+	factor              float64
 	left                int
 	start, length, full time.Duration
 
@@ -73,7 +68,9 @@ func Parse(values url.Values) (*Spec, error) {
 			if values.Has(f.Name) {
 				text = strings.TrimSpace(values.Get(f.Name))
 			}
-			if err := f.set(s, text); err != nil {
+			if f.Options != nil && !slices.ContainsFunc(f.Options, func(o option) bool { return o.Value == text }) {
+				errs[f.Name] = fmt.Sprintf("unknown choice %.40q", text)
+			} else if err := f.set(s, text); err != nil {
 				errs[f.Name] = err.Error()
 			}
 			if text != f.Initial {
@@ -123,8 +120,8 @@ func (s *Spec) check(errs FormError) {
 	if s.failure == failWorkers && s.server.Workers < 0 {
 		errs["left"] = "needs a server with a number of workers"
 	}
-	if s.failure == failSlow && s.slowest != 0 && s.slowest < s.slow {
-		errs["slowest"] = fmt.Sprintf("%v (want at least slow, %v)", s.slowest, s.slow)
+	if slow := s.fault.Response; s.failure == failSlow && slow.Until != 0 && slow.Until < slow.After {
+		errs["slowest"] = fmt.Sprintf("%v (want at least slow, %v)", slow.Until, slow.After)
 	}
 	if s.failure == failSurge && s.regular {
 		errs["arrivals"] = "a surge needs random arrivals"
@@ -140,26 +137,31 @@ func (s *Spec) calls() float64 {
 	if s.failure == failSurge {
 		length += (s.factor - 1) * s.length.Seconds()
 	}
-	return s.rate * length
+	return s.load.Rate * length
 }
 
 // Query returns the fields that differ from their initial values, as the query of a URL.
 func (s *Spec) Query() string { return s.values.Encode() }
 
-// Scenario returns the experiment as a scenario of the fleet. Values that are defaults there are 0.
+// Scenario returns the experiment as a scenario of the fleet.
 func (s *Spec) Scenario() fleet.Scenario {
 	sc := fleet.Scenario{
-		Name: s.name, Before: s.start, During: s.length, After: s.full - s.start - s.length,
-		Server: s.server, Load: s.load(), Topologies: []fleet.Topology{s.topology},
+		Name: "lab", Before: s.start, During: s.length, After: s.full - s.start - s.length, Server: s.server, Load: s.load,
 	}
-	if s.failure == failNone { // During is the whole run
+	if s.regular {
+		sc.Load.Every = time.Duration(float64(s.load.Clients) / s.load.Rate * float64(time.Second))
+	}
+	switch s.failure {
+	case failNone: // During is the whole run
 		sc.Before, sc.During, sc.After = 0, s.full, 0
-	}
-	if fault, ok := s.fault(); ok {
-		sc.Server.Faults = []fleet.Fault{fault}
-	}
-	if s.failure == failWorkers {
+	case failWorkers:
 		sc.Server.Staff = []fleet.Staff{{Workers: s.left}}
+	case failSurge:
+		sc.Load.Surges = []fleet.Surge{{From: s.start, To: s.start + s.length, Factor: s.factor}}
+	default:
+		fault := s.fault
+		fault.Response = s.response()
+		sc.Server.Faults = []fleet.Fault{fault}
 	}
 	if s.config != "" {
 		sc.Configure = fleet.Configured(s.config)
@@ -167,48 +169,20 @@ func (s *Spec) Scenario() fleet.Scenario {
 	return sc
 }
 
-func (s *Spec) load() fleet.Load {
-	l := fleet.Load{}
-	if s.regular {
-		l.Every = time.Duration(float64(s.clients) / s.rate * float64(time.Second))
-	} else if s.rate != fleet.Rate {
-		l.Rate = s.rate
-	}
-	if s.clients != fleet.Clients {
-		l.Clients = s.clients
-	}
-	if s.deadline != 30*time.Second {
-		l.Deadline = s.deadline
-	}
-	if s.post {
-		l.Method = http.MethodPost
-	}
-	if s.failure == failSurge {
-		l.Surges = []fleet.Surge{{From: s.start, To: s.start + s.length, Factor: s.factor}}
-	}
-	return l
-}
-
-func (s *Spec) fault() (fleet.Fault, bool) {
-	f := fleet.Fault{Worked: s.worked}
-	if s.share != 1 {
-		f.Share = s.share
-	}
+// response has the fields of the kind of failure.
+func (s *Spec) response() fleet.Response {
+	all := s.fault.Response
 	switch s.failure {
-	case failStatus:
-		f.Response = fleet.Response{Status: s.status, RetryAfter: s.retryAfter}
 	case failRefused:
-		f.Response.Err = fleet.ErrRefused
+		return fleet.Response{Err: fleet.ErrRefused}
 	case failReset:
-		f.Response.Err = fleet.ErrReset
+		return fleet.Response{Err: fleet.ErrReset}
 	case failHang:
-		f.Response.Hang = true
+		return fleet.Response{Hang: true}
 	case failSlow:
-		f.Response = fleet.Response{Status: http.StatusOK, After: s.slow, Until: s.slowest}
-	default:
-		return fleet.Fault{}, false
+		return fleet.Response{Status: http.StatusOK, After: all.After, Until: all.Until}
 	}
-	return f, true
+	return fleet.Response{Status: all.Status, RetryAfter: all.RetryAfter}
 }
 
 // runs are the runs of the experiment: the bare client first. A configured Transport is compared
@@ -219,7 +193,7 @@ func (s *Spec) runs() (runs []fleet.Config, labels []string) {
 		if err != nil {
 			panic(err) // setPeers has checked it
 		}
-		runs = append(runs, fleet.Config{Scenario: sc, Peer: found[0], Topology: s.topology, Seed: s.seed})
+		runs = append(runs, fleet.Config{Scenario: sc, Peer: found[0], Topology: s.topology, Seed: uint64(s.seed)})
 		labels = append(labels, label)
 	}
 	sc := s.Scenario()
@@ -243,16 +217,12 @@ func (p Preset) URL() template.URL { return template.URL("/?" + p.Query) } //nol
 
 // APIs returns the presets by kind of API.
 func APIs() []Preset {
-	all := []Preset{
+	return []Preset{
 		{"payments", "8 payments a second, and the provider restarts for 4 s", "clients=8&rate=8&method=POST&deadline=10s&workers=unlimited&service=200ms&timeout=none&failure=refused&start=20s&length=4s"},
 		{"llm", "2 prompts a second that take 3 s, and half of them are rejected as overload for 30 s", "clients=20&rate=2&method=POST&deadline=2m&workers=unlimited&service=3s&timeout=none&failure=status&status=529&share=0.5&start=30s&total=3m"},
 		{"crawler", "40 pages a second from a site that permits 30, and says so by Retry-After alone", "clients=20&rate=40&deadline=1m&workers=unlimited&service=100ms&timeout=none&quota=30&headers=retry-after"},
 		{"internal-service", "500 calls a second within 1 s, and ten of twelve workers are away for 20 s", "clients=100&rate=500&deadline=1s&timeout=250ms&failure=workers&left=2&length=20s"},
 	}
-	for i := range all {
-		all[i].Query += "&name=" + all[i].Name
-	}
-	return all
 }
 
 // Presets returns the scenarios that the page offers.
@@ -276,7 +246,7 @@ func Presets() (all []Preset) {
 		if err != nil {
 			panic(err) // a constant
 		}
-		all = append(all, Preset{p.name, found[0].Note, p.query + "&name=" + url.QueryEscape(p.name)})
+		all = append(all, Preset{p.name, found[0].Note, p.query})
 	}
 	return all
 }
