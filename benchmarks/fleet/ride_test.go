@@ -119,13 +119,17 @@ func judge(t *testing.T, s Scenario, seed uint64) (missed []Verdict) {
 const findsEnd = 0.02
 
 // L2: the circuit of a server that only hangs opens, and callers are then held for a small part of
-// their timeout. These draws are fixed; `fleet -hangs` has fresh ones. The client's jitter is not
-// seeded: a draw must miss a target twice to fail.
+// their timeout. Beside the rows, clients with POSTs, little time before it and none. The client's jitter is not
+// seeded: a server must miss a target twice to fail.
 func TestHanging_targets(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a dozen runs")
 	}
-	for _, s := range append(hanging(), DrawnHangs(gateSeed, gateHangs)...) {
+	for _, s := range append(hanging(), each(hangingServer.scenario,
+		hangingServer{rate: 2.7, timeout: time.Second, attempt: true, method: http.MethodPost, healthy: 10 * time.Second},
+		hangingServer{rate: 20, timeout: 30 * time.Second, method: http.MethodPost, healthy: 10 * time.Second},
+		hangingServer{rate: 20, timeout: 2 * time.Second, method: http.MethodPost},
+	)...) {
 		missed := judge(t, s, Seed)
 		if len(missed) > 0 {
 			missed = judge(t, s, Seed)
@@ -133,11 +137,6 @@ func TestHanging_targets(t *testing.T) {
 		require.Empty(t, missed, "-scenario=%s: %s", s.Name, s.Note)
 	}
 }
-
-const (
-	gateSeed  = 1
-	gateHangs = 8
-)
 
 // A bare client misses each target of a hanging server.
 func TestHanging_bareClientMissesThem(t *testing.T) {
@@ -147,36 +146,6 @@ func TestHanging_bareClientMissesThem(t *testing.T) {
 		r := Run(t, Config{Scenario: s, Peer: libraries[0], Topology: Shared, Seed: Seed})
 		require.InDelta(t, never.Seconds(), failsAtOnce(r), 0.1, s.Name)
 		require.InDelta(t, 1, r.Targets[s.Targets[1].What], 0.01, s.Name)
-	}
-}
-
-// A name repeats its draw. The draws are different, and within the ranges of the row.
-func TestDrawnHangs(t *testing.T) {
-	seen := map[string]bool{}
-	short := 0
-	for _, s := range DrawnHangs(7, 90) {
-		again, err := Named(s.Name)
-		require.NoError(t, err)
-		require.Len(t, again, 1)
-		require.Equal(t, s.Note, again[0].Note)
-		seen[s.Note] = true
-		if s.Targets == nil {
-			short++
-		}
-		timeout := s.Load.Deadline
-		if timeout < 0 {
-			timeout = s.Server.AttemptTimeout
-		}
-		require.GreaterOrEqual(t, timeout, time.Second)
-		require.LessOrEqual(t, timeout, time.Minute+time.Millisecond)
-		require.GreaterOrEqual(t, s.Load.Rate, 2.0)
-		require.LessOrEqual(t, s.Load.Rate, 200.0)
-	}
-	require.Len(t, seen, 90)
-	require.Equal(t, 30, short)
-	for _, name := range []string{"hang-7", "hang-x-1", "hang-7-17x", "hang--7-1", "hang-7--1"} {
-		_, err := Named(name)
-		require.Error(t, err, name)
 	}
 }
 

@@ -47,7 +47,7 @@ func Scenarios() []Scenario {
 }
 
 // Named returns the scenarios of a comma-separated list of names, Row numbers, or of
-// all, base, failures, gates and life. It knows the names of DrawnHangs too.
+// all, base, failures, gates and life.
 func Named(names string) (found []Scenario, err error) {
 	for name := range strings.SplitSeq(names, ",") {
 		some := named(name)
@@ -71,9 +71,6 @@ func named(name string) []Scenario {
 		return gates()
 	case "life":
 		return life()
-	}
-	if s, ok := drawnHang(name); ok {
-		return []Scenario{s}
 	}
 	return slices.DeleteFunc(slices.Concat(Scenarios(), ride(), gates(), life()), func(s Scenario) bool {
 		return s.Name != name && (s.Row == 0 || strconv.Itoa(s.Row) != name)

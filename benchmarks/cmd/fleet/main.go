@@ -12,8 +12,6 @@
 //	go run ./benchmarks/cmd/fleet -random=300
 //	go run ./benchmarks/cmd/fleet -random=300 -peer=ours,variants
 //	go run ./benchmarks/cmd/fleet -random-only=17 -peer=ours,aws-sdk-go-v2
-//	go run ./benchmarks/cmd/fleet -hangs=100 -seed=7
-//	go run ./benchmarks/cmd/fleet -scenario=hang-7-17 -seed=7
 //	go run ./benchmarks/cmd/fleet -zoo=1000 -seed=7
 //	go run ./benchmarks/cmd/fleet -zoo-draw=17 -seed=7
 //	go run ./benchmarks/cmd/fleet -gate=60 -seed=7
@@ -64,10 +62,10 @@ import (
 )
 
 type options struct {
-	group, scenario, peer, topology, out, config   string
-	seed                                           uint64
-	seeds, random, only, zoo, zooDraw, hangs, gate int
-	targets, write, all, remember                  bool
+	group, scenario, peer, topology, out, config string
+	seed                                         uint64
+	seeds, random, only, zoo, zooDraw, gate      int
+	targets, write, all, remember                bool
 }
 
 // The defaults of -write.
@@ -93,7 +91,6 @@ func main() {
 	flag.IntVar(&o.zoo, "zoo", 0, "run only `n` drawn rate limiters with the library in -peer, a bare client and an oracle")
 	flag.IntVar(&o.zooDraw, "zoo-draw", -1, "run only the drawn rate limiter with this number")
 	flag.IntVar(&o.gate, "gate", 0, "run only `n` drawn rate limiters and n random compositions with this library; fail if far more miss than did so before")
-	flag.IntVar(&o.hangs, "hangs", 0, "run only `n` drawn servers that hang")
 	flag.BoolVar(&o.remember, "remember", false, "store the results of other libraries in benchmarks/fleet/peers.json, as -all -write does")
 	flag.StringVar(&o.config, "config", "", "a configuration of this library as `JSON` of package config, in addition to the scenario's own")
 	flag.Parse()
@@ -110,7 +107,7 @@ func (o options) unchanged() bool {
 
 // whole reports whether all scenarios run.
 func (o options) whole() bool {
-	return o.scenario == "all" && o.unchanged() && o.hangs == 0 && (o.peer == "" || o.peer == "all")
+	return o.scenario == "all" && o.unchanged() && (o.peer == "" || o.peer == "all")
 }
 
 // gates reports whether exactly the runs with gates are made.
@@ -230,10 +227,7 @@ func (o options) runs() (runs []fleet.Config, err error) {
 }
 
 func (o options) scenarios() ([]fleet.Scenario, error) {
-	switch {
-	case o.hangs > 0:
-		return fleet.DrawnHangs(o.seed, o.hangs), nil
-	case o.group != "":
+	if o.group != "" {
 		return fleet.InGroups(o.group)
 	}
 	return fleet.Named(o.scenario)
