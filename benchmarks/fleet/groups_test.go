@@ -18,32 +18,30 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-func TestGroups_haveEachScenarioOnce(t *testing.T) {
-	seen := map[string]string{}
-	for _, name := range Groups() {
-		some, err := InGroups(name)
-		require.NoError(t, err)
-		require.NotEmpty(t, some, name)
-		for _, s := range some {
-			require.Empty(t, seen[s.Name], "%s is in two groups", s.Name)
-			seen[s.Name] = name
-		}
-	}
-	require.Equal(t, seen, groupsByScenario())
-	all, err := Named("all")
+func inGroup(t *testing.T, name string) []Scenario {
+	t.Helper()
+	some, err := InGroups(name)
 	require.NoError(t, err)
-	require.Len(t, seen, len(all)+len(ride()), "all leaves out the ride")
-	for _, s := range all {
-		require.Contains(t, seen, s.Name)
-	}
+	return some
 }
 
-func TestInGroups(t *testing.T) {
-	both, err := InGroups("small,ports")
+// No scenario is in two groups, and all but the ride, the gates and life run by default.
+func TestGroups(t *testing.T) {
+	seen := map[string]bool{}
+	for _, name := range Groups() {
+		for _, s := range inGroup(t, name) {
+			require.False(t, seen[s.Name], "%s is in two groups", s.Name)
+			seen[s.Name] = true
+		}
+	}
+	all, err := Named("all")
 	require.NoError(t, err)
-	require.Len(t, both, len(smallFleets())+len(deadPorts()))
-	_, err = InGroups("small,unknown")
-	require.ErrorContains(t, err, `no group "unknown" (want base, `)
+	require.Len(t, seen, len(all)+len(ride())+len(gates())+len(life()))
+	require.Len(t, inGroup(t, "small,ports"), len(smallFleets())+len(deadPorts()))
+	for _, choose := range []func(string) ([]Scenario, error){InGroups, Named} {
+		_, err := choose("small,unknown")
+		require.Error(t, err)
+	}
 }
 
 // Runs of a bare client are short.
@@ -61,15 +59,15 @@ func TestRunAll_returnsResultsInTheOrderOfTheRuns(t *testing.T) {
 }
 
 func TestVerdictText_listsMetThenMissed(t *testing.T) {
-	ours := func(name string, targets ...Target) Result {
-		r := Result{Config: Config{Scenario: Scenario{Name: name, Targets: targets}, Peer: peers.Peer{Name: peers.Ours}, Topology: Own}}
+	ours := func(group, name string, targets ...Target) Result {
+		r := Result{Config: Config{Scenario: Scenario{group: group, Name: name, Targets: targets}, Peer: peers.Peer{Name: peers.Ours}, Topology: Own}}
 		r.measure()
 		return r
 	}
 	is := func(v float64) func(Result) float64 { return func(Result) float64 { return v } }
 	var rows Rows
-	rows.Add(ours("outage", atLeast("a", is(0.5), 0.75, "%.2f"), atMost("b", is(7), 4, "%.0f").goal(), atMost("c", is(1), 2, "%.0f")))
-	rows.Add(ours("dead-port-no-deadline", atMost("d", is(never.Seconds()), 12, "%.1f").inSeconds(), atLeast("e", is(2), 1, "%.0f").goal()))
+	rows.Add(ours("base", "outage", atLeast("a", is(0.5), 0.75, "%.2f"), atMost("b", is(7), 4, "%.0f").goal(), atMost("c", is(1), 2, "%.0f")))
+	rows.Add(ours("ports", "dead-port-no-deadline", atMost("d", is(never.Seconds()), 12, "%.1f").inSeconds(), atLeast("e", is(2), 1, "%.0f").goal()))
 	require.Equal(t, `outage                     own    met            c ≤ 2: 1
 dead-port-no-deadline      own    met            e goal ≥ 1: 2
 outage                     own    goal missed    b goal ≤ 4: 7, by 3

@@ -90,7 +90,8 @@ func (b PeerResults) best(c Config) (name string, best PeerResult) {
 // fingerprint identifies the model of a scenario. It ignores zero fields, so that a new
 // field changes only the scenarios that set it.
 func (s Scenario) fingerprint() string {
-	s.Targets, s.Configure, s.Note, s.Reason, s.Row = nil, nil, "", "", 0
+	s.Targets, s.Configure = nil, nil
+	s.Note, s.Reason, s.Row, s.group = "", "", 0, ""
 	hash := fnv.New64a()
 	describe(hash, reflect.ValueOf(s))
 	return fmt.Sprintf("%016x", hash.Sum64())

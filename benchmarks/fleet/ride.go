@@ -30,11 +30,6 @@ func ride() (all []Scenario) {
 	return append(all, brokenPaths()...)
 }
 
-// quickRide is a sample of ride, for a developer.
-func quickRide() []Scenario {
-	return slices.DeleteFunc(ride(), func(s Scenario) bool { return !s.Quick })
-}
-
 const (
 	rowAway      = 57
 	rowOther     = 58

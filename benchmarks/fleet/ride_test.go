@@ -19,7 +19,7 @@ func TestRide_groupsHaveAllCells(t *testing.T) {
 	for name, tt := range map[string]struct {
 		cells                []Scenario
 		kinds, rates, fleets int
-	}{"all": {ride(), 3, 4, 3}, "the sample": {quickRide(), 2, 3, 2}} {
+	}{"all": {ride(), 3, 4, 3}, "the sample": {inGroup(t, "ride-quick"), 2, 3, 2}} {
 		t.Run(name, func(t *testing.T) {
 			kinds, rates, fleets := map[string]map[any]bool{}, map[string]map[any]bool{}, map[string]map[any]bool{}
 			add := func(to map[string]map[any]bool, group string, value any) {

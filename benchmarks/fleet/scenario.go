@@ -39,48 +39,59 @@ type Scenario struct {
 	Configure  func(*resilienthttp.Transport) // configures this library; nil: zero Transport
 	Tiers      int                            // number of services in a chain to the server; 0: one
 	Gate       string                         // in front of the workers, without faults and limits; "": none
+
+	group string
 }
 
-// Scenarios returns all scenarios except the gates.
-func Scenarios() []Scenario {
-	return slices.Concat(baseScenarios(), FailureScenarios())
-}
-
-// Named returns the scenarios of a comma-separated list of names, Row numbers, or of
-// all, base, failures, gates and life.
-func Named(names string) (found []Scenario, err error) {
-	for name := range strings.SplitSeq(names, ",") {
-		some := named(name)
-		if len(some) == 0 {
-			return nil, fmt.Errorf("fleet: no scenario %q (want all, base, failures, gates, life, a row number, or %s)", name, strings.Join(Names(), ", "))
+// Named returns the scenarios of a comma-separated list of names, Row numbers, or of all, gates and life,
+// by their Row.
+func Named(names string) ([]Scenario, error) {
+	found, err := chosen("scenario", names, func(s Scenario, name string) bool {
+		switch name {
+		case "all":
+			return !slices.Contains(apart, s.group)
+		case "gates", "life":
+			return s.group == name
 		}
-		found = append(found, some...)
+		return s.Name == name || s.Row > 0 && strconv.Itoa(s.Row) == name
+	})
+	slices.SortStableFunc(found, func(a, b Scenario) int { return a.Row - b.Row })
+	return found, err
+}
+
+// InGroups returns the scenarios of a comma-separated list of groups. The name ride-quick is a sample of ride.
+func InGroups(names string) ([]Scenario, error) {
+	return chosen("group", names, func(s Scenario, name string) bool {
+		return s.group == name || name == "ride-quick" && s.group == "ride" && s.Quick
+	})
+}
+
+// chosen returns the scenarios of each name of a list.
+func chosen(what, names string, is func(s Scenario, name string) bool) (found []Scenario, err error) {
+	for name := range strings.SplitSeq(names, ",") {
+		before := len(found)
+		for _, g := range groups() {
+			for _, s := range g.scenarios() {
+				if s.group = g.name; is(s, name) {
+					found = append(found, s)
+				}
+			}
+		}
+		if len(found) == before {
+			return nil, fmt.Errorf("fleet: no %s %q: -h lists them", what, name)
+		}
 	}
 	return found, nil
 }
 
-func named(name string) []Scenario {
-	switch name {
-	case "all":
-		return Scenarios()
-	case "base":
-		return baseScenarios()
-	case "failures":
-		return FailureScenarios()
-	case "gates":
-		return gates()
-	case "life":
-		return life()
-	}
-	return slices.DeleteFunc(slices.Concat(Scenarios(), ride(), gates(), life()), func(s Scenario) bool {
-		return s.Name != name && (s.Row == 0 || strconv.Itoa(s.Row) != name)
-	})
-}
-
-// Names returns the names of all scenarios.
+// Names returns the names of all scenarios except those of the ride.
 func Names() (names []string) {
-	for _, s := range slices.Concat(Scenarios(), gates()) {
-		names = append(names, s.Name)
+	for _, g := range groups() {
+		for _, s := range g.scenarios() {
+			if g.name != "ride" {
+				names = append(names, s.Name)
+			}
+		}
 	}
 	return names
 }
@@ -130,15 +141,13 @@ type group struct {
 	scenarios func() []Scenario
 }
 
-// groups are all scenarios except the gates. The ride has so many that "all" leaves it out.
-func groups() []group {
-	return slices.Concat([]group{{"base", baseScenarios}}, failureGroups(), []group{{"ride", ride}})
-}
+// apart are the groups that "all" leaves out: the ride has many scenarios, and the others are tables of their own.
+var apart = []string{"ride", "gates", "life"} //nolint:gochecknoglobals // a table
 
-// failureGroups are the failure scenarios. Failures of real sockets are in the tests of the
-// library.
-func failureGroups() []group {
+// groups are all scenarios. Failures of real sockets are in the tests of the library.
+func groups() []group {
 	return []group{
+		{"base", baseScenarios},
 		{"rejections", rejections},
 		{"errors", errorShares},
 		{"backends", backends},
@@ -157,21 +166,10 @@ func failureGroups() []group {
 		{"ports", deadPorts},
 		{"regions", regions},
 		{"published", published},
+		{"ride", ride},
+		{"gates", gates},
+		{"life", life},
 	}
-}
-
-// FailureScenarios are the scenarios of all failure groups, ordered by Row.
-func FailureScenarios() []Scenario {
-	all := scenariosOf(failureGroups())
-	slices.SortStableFunc(all, func(a, b Scenario) int { return a.Row - b.Row })
-	return all
-}
-
-func scenariosOf(groups []group) (all []Scenario) {
-	for _, g := range groups {
-		all = append(all, g.scenarios()...)
-	}
-	return all
 }
 
 // Groups returns the names of the groups.
@@ -180,33 +178,6 @@ func Groups() (names []string) {
 		names = append(names, g.name)
 	}
 	return names
-}
-
-// InGroups returns the scenarios of a comma-separated list of groups. The name ride-quick is a sample of ride.
-func InGroups(names string) (all []Scenario, err error) {
-	for name := range strings.SplitSeq(names, ",") {
-		if name == "ride-quick" {
-			all = append(all, quickRide()...)
-			continue
-		}
-		i := slices.Index(Groups(), name)
-		if i < 0 {
-			return nil, fmt.Errorf("fleet: no group %q (want %s)", name, strings.Join(Groups(), ", "))
-		}
-		all = append(all, groups()[i].scenarios()...)
-	}
-	return all, nil
-}
-
-// groupsByScenario maps the names of scenarios to those of their groups.
-func groupsByScenario() map[string]string {
-	all := map[string]string{}
-	for _, g := range groups() {
-		for _, s := range g.scenarios() {
-			all[s.Name] = g.name
-		}
-	}
-	return all
 }
 
 // always is a server that returns the response to a ratio of all requests.

@@ -135,8 +135,8 @@ func (r *Rows) VerdictsOf(row Row) []Verdict {
 // the missed goals, then the missed targets. Counts by group follow.
 func (r *Rows) VerdictText() string {
 	var reached, below, missed strings.Builder
-	byGroup, groupOf := map[string]*verdictCount{}, groupsByScenario()
-	for _, name := range append(Groups(), "", totalCount) { // "": the gates
+	byGroup := map[string]*verdictCount{}
+	for _, name := range append(Groups(), totalCount) {
 		byGroup[name] = &verdictCount{}
 	}
 	for _, key := range r.keys {
@@ -151,7 +151,7 @@ func (r *Rows) VerdictText() string {
 				to = &below
 			}
 			fmt.Fprintf(to, "%-26s %-6s %s\n", s.Name, row[0].Topology, t)
-			byGroup[groupOf[s.Name]].add(t)
+			byGroup[s.group].add(t)
 			byGroup[totalCount].add(t)
 		}
 	}
