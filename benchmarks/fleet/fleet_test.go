@@ -101,7 +101,7 @@ func TestResults_haveAllSections(t *testing.T) {
 		}
 	}
 	text := LibraryResults(&rows) + TargetResults(&rows) + ScenarioResults(&rows, []Tally{{Peer: peers.Ours, Trials: 100, Harmed: 2, Worst: -0.03, Mean: 0.05}})
-	for _, want := range []string{"| **resilienthttp** |", "## Outage", "## Quota", "## Tail", "Mean success of all rows", "# Failure scenarios", "# Targets", "100 random combinations", "8 of 8 rows", "](../../docs/fleet-brownout-own.svg)"} {
+	for _, want := range []string{"| **resilienthttp** |", "## Outage", "## Quota", "## Tail", "Mean success of all rows", "100 random combinations", "8 of 8 rows", "](../../docs/fleet-brownout-own.svg)"} {
 		require.Contains(t, text, want)
 	}
 	dir := t.TempDir()

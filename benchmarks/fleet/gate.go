@@ -179,31 +179,9 @@ func successAt(path string) func(Result) float64 {
 	return func(r Result) float64 { return r.Paths[path].share() }
 }
 
-// GateResults is benchmarks/results/load-shedding.md.
+// GateResults are the results in benchmarks/results/load-shedding.md.
 func GateResults(rows *Rows) string {
 	var text strings.Builder
-	fmt.Fprint(&text, `# Load shedding at three times the capacity
-
-All runs use virtual time.
-
-- **Server**: 12 workers of 10 ms each (1200 requests per second). An attempt has a timeout of 500 ms. The server finishes a
-  request after the timeout.
-- **Load**: 1000 calls per second, then 3600 for 60 s, then 1000 again. 10 % are critical, 60 % default, 30 % batch.
-- **Gates** (real code; none gets the number of workers): [admission.Shedder](../../docs/admission.md) with
-  `+"`Priority: PriorityFromHeader`"+`; failsafe-go's adaptive limiter in failsafehttp's handler with its defaults; the same limiter
-  with priorities (high, medium, low, random levels, calibration every 500 ms); no gate, only the server's queue of 1000.
-- **Rejections**: failsafehttp returns 429 without `+"`Retry-After`"+`. The Shedder returns 503 with `+"`Retry-After`"+`.
-
-Columns:
-
-- *goodput*: successful calls during the overload, as a ratio of the capacity.
-- *critical*, *default*, *batch*: ratio of calls that succeed.
-- *after*: the same ratio for calls in the 20 s after the overload.
-- *recovery*: time after the overload until goodput is 95 % of the offered rate.
-
-Goodput and recovery are the worst of three seeds for the Shedder; other gates have one seed. The other columns are means.
-
-`)
 	table := report.NewTextTable("gate", "Transport", "library", "goodput", "critical", "default", "batch", "after", "attempts per call", "mean", "p99", "recovery")
 	targets := Rows{}
 	for _, key := range rows.keys {

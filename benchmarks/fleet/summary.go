@@ -38,38 +38,20 @@ func (r *Rows) comparisons() (all []comparison) {
 
 func (g comparison) String() string { return g.scenario.label(g.topology) }
 
-// ScenarioResults is benchmarks/results/scenarios.md: a summary, the plot and its figures.
+// ScenarioResults are the results in benchmarks/results/scenarios.md: a summary, the plot and its figures.
 func ScenarioResults(rows *Rows, tallies []Tally) string {
 	var text strings.Builder
-	fmt.Fprint(&text, `# Failure scenarios
-
-All scenarios run in virtual time, with the zero Transport. *Shared* means one Transport for all callers. *Per client* means one
-Transport for each client; the Transports share no state.
-
-`)
 	for _, line := range rows.summary(tallies) {
 		fmt.Fprintf(&text, "- %s\n", line)
 	}
 	fmt.Fprint(&text, "\n", report.PlotLink("Success in each scenario: this library, a bare client and the best peer", scenarioPlot+".svg"))
-	fmt.Fprint(&text, `A dot is the ratio of calls that succeed. Some scenarios measure a part of the calls: calls to the healthy endpoint, calls during
-or after the outage, or the used part of the capacity or quota. The bar goes from the bare client to this library: wide and blue
-is a gain, thin and orange a loss. The best peer is the best of `+strings.Join(peers.Defaults(), ", ")+`, each with its defaults.
-
-Latencies are means over successful calls. Attempts are HTTP requests per call; a bare client sends one.
-
-`)
 	writeComparisons(&text, rows)
 	return text.String()
 }
 
-// TargetResults is benchmarks/results/targets.md.
+// TargetResults are the results in benchmarks/results/targets.md.
 func TargetResults(rows *Rows) string {
 	var text strings.Builder
-	fmt.Fprint(&text, `# Targets
-
-A target is required. A goal is not required. `+"[benchmarks/README.md](../README.md#targets-and-goals)"+` describes both.
-
-`)
 	writeVerdicts(&text, rows)
 	return text.String()
 }
@@ -213,30 +195,9 @@ func (r *Rows) missedTargets() string {
 	return "**A target is missed in** " + firstNames(names) + ": see [targets](targets.md)."
 }
 
-// LibraryResults is benchmarks/results/libraries.md: all libraries in the base scenarios.
+// LibraryResults are the results in benchmarks/results/libraries.md: all libraries in the base scenarios.
 func LibraryResults(rows *Rows) string {
 	var text strings.Builder
-	fmt.Fprint(&text, `# All libraries in the base scenarios
-
-All runs use virtual time: the results do not depend on the machine.
-
-- **Load**: a Poisson process of 1000 calls per second from 1000 clients. The deadline of a call is 30 s.
-- **Server**: a FIFO queue of at most 1000 requests and 12 workers of 10 ms each (1200 requests per second). A full queue returns
-  503 at once. The server finishes a request even if the client has disconnected.
-- **Attempts**: each has a timeout of 500 ms. The tail scenario has no timeout for attempts.
-- **Transport**: *shared* is one for all callers. *Per client* is 1000 Transports without shared state.
-- **Libraries**: [behavior.md](behavior.md) lists the configurations; their code is in [package peers](../peers). Libraries with a
-  rate limiter get the quota as its rate.
-
-Columns:
-
-- *attempts*: requests to the server per call.
-- *p50, p99, p99.9*: latency of successful calls.
-- *worst second*: attempts per call in the worst second of the fault.
-- *peak*: requests in the busiest second after the fault, as a multiple of the offered rate.
-- *recovery*: time after the fault until goodput is 95 % of the offered rate.
-
-`)
 	for _, s := range baseScenarios() {
 		var some []Row
 		for _, key := range rows.keys {

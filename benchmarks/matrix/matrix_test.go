@@ -114,15 +114,6 @@ func TestResults(t *testing.T) {
 	root, err := report.Root()
 	require.NoError(t, err)
 	var text strings.Builder
-	fmt.Fprint(&text, `# Behavior of each library
-
-All tests run in virtual time. Bold results may surprise a caller.
-
-The first table has the number of attempts. The caller sets no idempotency key. Bold means that the library retries a POST
-without a key, so each attempt may be a separate write. resilienthttp generates a key. With `+"`Idempotency{Disabled: true}`"+`
-it sends one attempt, except after a 429, which means that the server did no work.
-
-`)
 	libraries := slices.DeleteFunc(peers.All(), func(p peers.Peer) bool { return p.Name == peers.OursHedgedAt }) // behaves as the other hedged configuration
 	var all []string
 	for i, probes := range tables() {

@@ -129,18 +129,7 @@ func column(w overhead.Way, l overhead.Load) string {
 
 func section(libraries []peers.Peer, results map[string][]overhead.Row) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, `# Overhead of a request that succeeds at once
-
-Machine: %s.
-
-- Times are ratios to a bare http.Client in the same round: the median of all rounds ± half of the interquartile range. A large
-  range means that the machine was busy.
-- *Parallel* means 16 goroutines on one client.
-- *Loopback*: the server is another process, with keep-alive connections. A real network makes all ratios smaller.
-- *In memory*: the base RoundTripper reads the body without a copy. A high ratio for 1 MiB means that the library copies the body.
-- Bytes and allocations are added to those of a bare client, per request.
-
-`, report.Machine())
+	fmt.Fprintf(&text, "Machine: %s.\n\n", report.Machine())
 	loads := overhead.Loads()
 	for _, way := range []overhead.Way{overhead.Loopback(""), overhead.InMemory()} {
 		heading := []string{"time, " + way.Name}
