@@ -95,22 +95,15 @@ func (s *server) work(w http.ResponseWriter, _ *http.Request) {
 func (s *server) throughGate(req *http.Request) (*http.Response, error) {
 	ctx, cancel := received(req.Context())
 	defer cancel()
-	done := make(chan *httptest.ResponseRecorder, 1)
+	recorder, response := httptest.NewRecorder(), &job{done: make(chan struct{}, 1)}
 	s.gate.inside.Go(func() {
-		recorder := httptest.NewRecorder()
 		s.gate.ServeHTTP(recorder, req.Clone(ctx))
-		done <- recorder
+		response.done <- struct{}{}
 	})
-	timeout := time.NewTimer(s.scenario.Server.attemptTimeout())
-	defer timeout.Stop()
-	select {
-	case r := <-done:
-		return respond(req, r.Code, r.Header()), nil
-	case <-timeout.C:
-		return nil, timeoutError{}
-	case <-req.Context().Done():
-		return nil, req.Context().Err()
+	if err := s.wait(req.Context(), Response{}, response); err != nil {
+		return nil, err
 	}
+	return respond(req, recorder.Code, recorder.Header()), nil
 }
 
 // The paths of calls with a priority. Calls to / have the default priority.

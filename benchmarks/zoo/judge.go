@@ -220,71 +220,54 @@ func (t Trial) Line() string {
 		cmp.Or(strings.Join(names, "; "), "holds"), t.Family(), t.Draw)
 }
 
-// Summary has the misses of trials, by criterion and family.
-type Summary struct {
-	Draws, Missed int
-	Requests      int     // of all three clients
-	Gain          float64 // mean of the ratio of calls that are served, less a bare client's
-	Rejected      float64 // rejections ÷ a bare client's, of all draws together
-	Took          time.Duration
-	Applied       map[Criterion]int
-	Misses        map[Criterion]int
-	Families      map[string]map[Criterion]int // misses
-	Of            map[string]int               // draws of a family
-}
-
-// Summarize summarizes trials.
-func Summarize(trials []Trial) Summary {
-	s := Summary{Applied: map[Criterion]int{}, Misses: map[Criterion]int{}, Families: map[string]map[Criterion]int{}, Of: map[string]int{}}
-	rejected, bare := 0, 0
+// Summarize lists the misses of trials by criterion, and then by family, most misses first. Before them it has the gain (the mean
+// of the ratio of calls that are served, less a bare client's) and the rejections ÷ a bare client's, of all draws together.
+func Summarize(trials []Trial) string {
+	missed, requests, rejected, ofBare := 0, 0, 0, 0
+	gain, took := 0.0, time.Duration(0)
+	applied, misses := map[Criterion]int{}, map[Criterion]int{}
+	draws, missesOf := map[string]int{}, map[string]map[Criterion]int{} // by family
 	for _, t := range trials {
-		s.Draws++
-		s.Gain += float64(t.Ours.Served-t.Bare.Served) / float64(max(t.Bare.Calls, 1)*len(trials))
-		rejected, bare = rejected+t.Ours.Rejected, bare+t.Bare.Rejected
-		s.Requests += t.Bare.Sent + t.Oracle.Sent + t.Ours.Sent
-		s.Took += t.Took
+		gain += float64(t.Ours.Served-t.Bare.Served) / float64(max(t.Bare.Calls, 1)*len(trials))
+		rejected, ofBare = rejected+t.Ours.Rejected, ofBare+t.Bare.Rejected
+		requests += t.Bare.Sent + t.Oracle.Sent + t.Ours.Sent
+		took += t.Took
 		family := t.Family()
-		s.Of[family]++
+		draws[family]++
 		for _, c := range Criteria() {
 			if t.applies(c) {
-				s.Applied[c]++
+				applied[c]++
 			}
 		}
-		misses := t.Judge()
-		if len(misses) > 0 {
-			s.Missed++
+		all := t.Judge()
+		if len(all) > 0 {
+			missed++
 		}
-		for _, m := range misses {
-			s.Misses[m.Criterion]++
-			if s.Families[family] == nil {
-				s.Families[family] = map[Criterion]int{}
+		for _, m := range all {
+			misses[m.Criterion]++
+			if missesOf[family] == nil {
+				missesOf[family] = map[Criterion]int{}
 			}
-			s.Families[family][m.Criterion]++
+			missesOf[family][m.Criterion]++
 		}
 	}
-	s.Rejected = float64(rejected) / float64(max(bare, 1))
-	return s
-}
-
-// String lists the misses by criterion, and then by family, most misses first.
-func (s Summary) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d draws, %d with a miss; %d requests in %.0f s of running draws\n", s.Draws, s.Missed, s.Requests, s.Took.Seconds())
-	fmt.Fprintf(&b, "beside a bare client: %+.4f of the calls served, %.3f of its rejections\n", s.Gain, s.Rejected)
+	fmt.Fprintf(&b, "%d draws, %d with a miss; %d requests in %.0f s of running draws\n", len(trials), missed, requests, took.Seconds())
+	fmt.Fprintf(&b, "beside a bare client: %+.4f of the calls served, %.3f of its rejections\n", gain, float64(rejected)/float64(max(ofBare, 1)))
 	for _, c := range Criteria() {
-		fmt.Fprintf(&b, "%-22s %4d of %4d missed (%.1f %%)\n", c, s.Misses[c], s.Applied[c], 100*float64(s.Misses[c])/float64(max(s.Applied[c], 1)))
+		fmt.Fprintf(&b, "%-22s %4d of %4d missed (%.1f %%)\n", c, misses[c], applied[c], 100*float64(misses[c])/float64(max(applied[c], 1)))
 	}
 	sum := func(family string) (n int) {
-		for _, misses := range s.Families[family] {
+		for _, misses := range missesOf[family] {
 			n += misses
 		}
 		return n
 	}
-	families := slices.SortedFunc(maps.Keys(s.Families), func(a, b string) int { return cmp.Or(sum(b)-sum(a), cmp.Compare(a, b)) })
+	families := slices.SortedFunc(maps.Keys(missesOf), func(a, b string) int { return cmp.Or(sum(b)-sum(a), cmp.Compare(a, b)) })
 	for _, family := range families {
-		fmt.Fprintf(&b, "%-36s of %3d:", family, s.Of[family])
+		fmt.Fprintf(&b, "%-36s of %3d:", family, draws[family])
 		for _, c := range Criteria() {
-			if n := s.Families[family][c]; n > 0 {
+			if n := missesOf[family][c]; n > 0 {
 				fmt.Fprintf(&b, "  %s %d", c, n)
 			}
 		}
@@ -302,15 +285,12 @@ const patience = time.Minute
 type oracle struct {
 	server *server
 
-	mu     sync.Mutex
-	queues map[[2]int][]*waiter
+	mu    sync.Mutex
+	heads map[[2]int]chan struct{} // holds the first call of each queue; the others wait to send, in their order
 }
 
-// waiter is a waiting call. first receives a value when it becomes the first of its queue.
-type waiter struct{ first chan struct{} }
-
 func newOracle(s *server) *oracle {
-	return &oracle{server: s, queues: map[[2]int][]*waiter{}}
+	return &oracle{server: s, heads: map[[2]int]chan struct{}{}}
 }
 
 // client is the oracle of a process.
@@ -326,38 +306,44 @@ func (o client) Do(req *http.Request) (*http.Response, error) {
 	if most <= 0 {
 		return nil, http.ErrHandlerTimeout
 	}
-	key := o.queue(c)
-	w := &waiter{first: make(chan struct{}, 1)}
-	o.mu.Lock()
-	o.queues[key] = append(o.queues[key], w)
-	if len(o.queues[key]) == 1 {
-		w.first <- struct{}{}
-	}
-	o.mu.Unlock()
-	defer o.leave(key, w)
-
 	end := time.NewTimer(most)
 	defer end.Stop()
-	next := w.first
-	retry := time.NewTimer(0)
-	defer retry.Stop()
-	<-retry.C
+	key := o.queue(c)
+	head := o.head(key)
+	select {
+	case head <- struct{}{}:
+	case <-end.C:
+		return nil, http.ErrHandlerTimeout
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
 	for {
-		select {
-		case <-next:
-		case <-retry.C:
-		case <-end.C:
-			return nil, http.ErrHandlerTimeout
-		case <-req.Context().Done():
-			return nil, req.Context().Err()
-		}
 		wait := o.grant(c)
 		if wait <= 0 {
-			o.leave(key, w)
+			<-head
 			return o.base.RoundTrip(req)
 		}
-		retry.Reset(wait + time.Duration(key[0]+key[1])*apart)
+		retry := time.NewTimer(wait + time.Duration(key[0]+key[1])*apart)
+		select {
+		case <-retry.C:
+		case <-end.C:
+			<-head
+			return nil, http.ErrHandlerTimeout
+		case <-req.Context().Done():
+			<-head
+			return nil, req.Context().Err()
+		}
 	}
+}
+
+// head is the place of the first call of a queue.
+func (o *oracle) head(key [2]int) chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.heads[key] == nil {
+		o.heads[key] = make(chan struct{}, 1)
+	}
+	return o.heads[key]
 }
 
 // patience is the time after which a call would get its response too late.
@@ -396,21 +382,4 @@ func (o *oracle) grant(c call) time.Duration {
 	s.take(c, now, now+s.duration(v))
 	s.granted[c.id] = true
 	return 0
-}
-
-// leave removes the call from its queue.
-func (o *oracle) leave(key [2]int, w *waiter) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	queue := o.queues[key]
-	for i := range queue {
-		if queue[i] != w {
-			continue
-		}
-		queue = append(queue[:i:i], queue[i+1:]...)
-		if o.queues[key] = queue; i == 0 && len(queue) > 0 {
-			queue[0].first <- struct{}{}
-		}
-		return
-	}
 }

@@ -138,7 +138,7 @@ func TestSummary(t *testing.T) {
 			trials[i].Ours.Served = 500
 		}
 	}
-	text := Summarize(trials).String()
+	text := Summarize(trials)
 	require.Contains(t, text, "served/oracle             3 of  100 missed (3.0 %)")
 	require.Contains(t, text, "window × all × workers               of 100:  served/oracle 3")
 }
