@@ -28,15 +28,11 @@ type Report struct {
 	Runs    []Run      // the bare client first
 }
 
-// Run is the result of one library. Times are in seconds. P50s and P99s are of the successful calls
-// that were made in a second; 0 means none.
+// Run is the result of one library. P50s and P99s, in seconds, are of the successful calls that were made in a second; 0 means none.
 type Run struct {
+	fleet.Result
+
 	Name                         string
-	Calls, Succeeded, Attempts   int
-	P50, P99                     float64
-	WorstSecond                  float64 // attempts per call
-	Recovery                     float64 // negative: never
-	Arrivals, Load, Goodput      []int
 	P50s, P99s, AttemptsPerCalls []float64
 	Ended                        []Cause // of the failed calls, the most frequent first
 }
@@ -117,14 +113,10 @@ func textOf(err error) string {
 	return text
 }
 
-func newRun(name string, r *fleet.Result, w *watch) Run {
-	run := Run{
-		Name: name, Calls: r.Offered, Succeeded: r.Succeeded, Attempts: r.Attempts,
-		P50: r.P50.Seconds(), P99: r.P99.Seconds(), WorstSecond: r.WorstSecond, Recovery: -1,
-		Arrivals: upTo(len(w.latencies), r.Arrivals), Load: upTo(len(w.latencies), r.Load), Goodput: upTo(len(w.latencies), r.Goodput),
-	}
-	if r.Recovered {
-		run.Recovery = r.Recovery.Seconds()
+func newRun(name string, r fleet.Result, w *watch) Run {
+	run := Run{Name: name, Result: r}
+	for _, counts := range []*[]int{&run.Arrivals, &run.Load, &run.Goodput} {
+		*counts = append(*counts, make([]int, len(w.latencies))...)[:len(w.latencies)]
 	}
 	for second, l := range w.latencies {
 		slices.Sort(l)
@@ -139,25 +131,12 @@ func newRun(name string, r *fleet.Result, w *watch) Run {
 	return run
 }
 
-// upTo returns n values: zeros where there are fewer.
-func upTo(n int, counts []int) []int {
-	all := make([]int, n)
-	copy(all, counts)
-	return all
-}
-
 func quantile(sorted []time.Duration, q float64) float64 {
 	if len(sorted) == 0 {
 		return 0
 	}
 	return sorted[min(int(q*float64(len(sorted))), len(sorted)-1)].Seconds()
 }
-
-// Success is the ratio of successful calls.
-func (r *Run) Success() float64 { return float64(r.Succeeded) / float64(max(r.Calls, 1)) }
-
-// PerCall is the number of attempts per call.
-func (r *Run) PerCall() float64 { return float64(r.Attempts) / float64(max(r.Calls, 1)) }
 
 // Sentences compare each library with the bare client, and say what ended its failed calls.
 func (r *Report) Sentences() (all []string) {
@@ -173,8 +152,8 @@ func (r *Report) Sentences() (all []string) {
 			verdict = fmt.Sprintf("worse than bare by %.1f percentage points", -points)
 		}
 		text := fmt.Sprintf("%s is %s: %s of %s calls succeed (bare: %s), with %.2f attempts per call and a p99 of %s (bare: %s).",
-			run.Name, verdict, percent(run.Success()), grouped(run.Calls), percent(bare.Success()), run.PerCall(), seconds(run.P99), seconds(bare.P99))
-		if failed := run.Calls - run.Succeeded; failed > 0 {
+			run.Name, verdict, percent(run.Success()), grouped(run.Offered), percent(bare.Success()), run.AttemptsPerCall(), seconds(run.P99), seconds(bare.P99))
+		if failed := run.Offered - run.Succeeded; failed > 0 {
 			var causes []string
 			for _, c := range run.Ended {
 				causes = append(causes, c.Text+" ("+grouped(c.Calls)+")")
@@ -227,14 +206,14 @@ func percent(ratio float64) string {
 }
 
 // seconds formats a time with about two digits.
-func seconds(s float64) string {
+func seconds(d time.Duration) string {
 	switch {
-	case s == 0:
+	case d == 0:
 		return "–"
-	case s < 1:
-		return fmt.Sprintf("%.3g ms", 1000*s)
+	case d < time.Second:
+		return fmt.Sprintf("%.3g ms", 1000*d.Seconds())
 	}
-	return fmt.Sprintf("%.3g s", s)
+	return fmt.Sprintf("%.3g s", d.Seconds())
 }
 
 // grouped formats a number with commas.

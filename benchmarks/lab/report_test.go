@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,8 +32,8 @@ func TestRun_countsEachCall(t *testing.T) {
 		for _, n := range r.Arrivals {
 			arrived += n
 		}
-		require.Equal(t, r.Calls-r.Succeeded, failed, r.Name)
-		require.Equal(t, r.Calls, arrived, r.Name)
+		require.Equal(t, r.Offered-r.Succeeded, failed, r.Name)
+		require.Equal(t, r.Offered, arrived, r.Name)
 		for _, values := range [][]float64{r.P50s, r.P99s, r.AttemptsPerCalls} {
 			require.Len(t, values, report.Seconds, r.Name)
 		}
@@ -62,12 +63,15 @@ func TestEndedBy(t *testing.T) {
 
 func TestSentences_compareWithBare(t *testing.T) {
 	t.Parallel()
+	run := func(name string, succeeded, attempts int, p99 time.Duration, ended ...Cause) Run {
+		return Run{Name: name, Result: fleet.Result{Offered: 2000, Succeeded: succeeded, Attempts: attempts, P99: p99}, Ended: ended}
+	}
 	report := Report{Runs: []Run{
-		{Name: "bare", Calls: 2000, Succeeded: 1500, Attempts: 2000, P99: 0.03},
-		{Name: "better", Calls: 2000, Succeeded: 1999, Attempts: 2500, P99: 2.5, Ended: []Cause{{"no retries left", 1}}},
-		{Name: "worse", Calls: 2000, Succeeded: 500, Attempts: 8000, Ended: []Cause{{"status 503", 1500}}},
-		{Name: "resilienthttp", Calls: 2000, Succeeded: 1998, Attempts: 2000, P99: 0.03, Ended: []Cause{{"retry budget exhausted", 1}, {"circuit breaker is open", 1}}},
-		{Name: "equal", Calls: 2000, Succeeded: 1500, Attempts: 2000, P99: 0.03, Ended: []Cause{{"timeout", 300}, {"eof", 200}}},
+		run("bare", 1500, 2000, 30*time.Millisecond),
+		run("better", 1999, 2500, 2500*time.Millisecond, Cause{"no retries left", 1}),
+		run("worse", 500, 8000, 0, Cause{"status 503", 1500}),
+		run("resilienthttp", 1998, 2000, 30*time.Millisecond, Cause{"retry budget exhausted", 1}, Cause{"circuit breaker is open", 1}),
+		run("equal", 1500, 2000, 30*time.Millisecond, Cause{"timeout", 300}, Cause{"eof", 200}),
 	}}
 	var got []string
 	for _, text := range report.Sentences() {

@@ -159,7 +159,7 @@ func (s *Spec) run(t *testing.T, progress func(float64)) *Report {
 		r.Band = [2]float64{s.start.Seconds(), (s.start + s.length).Seconds()}
 	}
 	for i, result := range fleet.RunAll(t, runs, func(fleet.Result) {}) {
-		r.Runs = append(r.Runs, newRun(labels[i], &result, watches[i]))
+		r.Runs = append(r.Runs, newRun(labels[i], result, watches[i]))
 	}
 	return r
 }
