@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -79,10 +80,7 @@ func (a modeledAPI) scenario(load, what string, l Load) Scenario {
 	s := Scenario{
 		Row: apiRow, Name: "api-" + a.name + "-" + load, Note: what + "; " + a.note,
 		During: 3 * time.Minute, Load: l, Topologies: []Topology{Shared}, Shows: usedPart,
-		Server: Server{Workers: -1, Service: a.service, AttemptTimeout: -1, Limit: a.limit},
-	}
-	if s.Server.Service == 0 {
-		s.Server.Service = 20 * time.Millisecond
+		Server: Server{Workers: -1, Service: cmp.Or(a.service, 20*time.Millisecond), AttemptTimeout: -1, Limit: a.limit},
 	}
 	if a.own {
 		s.Topologies = nil

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"net/http"
@@ -44,19 +45,8 @@ func (l Limit) perSecond() float64 {
 	return l.Rate
 }
 
-func (l Limit) window() time.Duration {
-	if l.Window == 0 {
-		return time.Second
-	}
-	return l.Window
-}
-
-func (l Limit) status() int {
-	if l.Status == 0 {
-		return http.StatusTooManyRequests
-	}
-	return l.Status
-}
+func (l Limit) window() time.Duration { return cmp.Or(l.Window, time.Second) }
+func (l Limit) status() int           { return cmp.Or(l.Status, http.StatusTooManyRequests) }
 
 // granted is the maximum number of permitted requests in the time.
 func (l Limit) granted(length time.Duration) float64 {

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -62,32 +63,13 @@ func (l Load) perSecond() float64 {
 		return float64(l.Burst) / l.Every.Seconds()
 	case l.Every > 0:
 		return float64(l.clients()) / l.Every.Seconds()
-	case l.Rate > 0:
-		return l.Rate
 	}
-	return Rate
+	return cmp.Or(l.Rate, Rate)
 }
 
-func (l Load) clients() int {
-	if l.Clients > 0 {
-		return l.Clients
-	}
-	return Clients
-}
-
-func (l Load) method() string {
-	if l.Method == "" {
-		return http.MethodGet
-	}
-	return l.Method
-}
-
-func (l Load) deadline() time.Duration {
-	if l.Deadline == 0 {
-		return callDeadline
-	}
-	return l.Deadline
-}
+func (l Load) clients() int            { return cmp.Or(l.Clients, Clients) }
+func (l Load) method() string          { return cmp.Or(l.Method, http.MethodGet) }
+func (l Load) deadline() time.Duration { return cmp.Or(l.Deadline, callDeadline) }
 
 // schedule returns the calls of a run, by time. It returns none for Workers.
 func (s Scenario) schedule(seed uint64, clients int) []*Call {
@@ -151,10 +133,7 @@ func (l Load) rateAt(at time.Duration) float64 {
 
 func (l Load) rounds(length time.Duration, seed uint64, clients int) (calls []*Call) {
 	random := rand.New(rand.NewPCG(seed, 1))
-	spread := l.Spread
-	if spread == 0 {
-		spread = l.Every
-	}
+	spread := cmp.Or(l.Spread, l.Every)
 	for i := range l.clients() {
 		for at := time.Duration(random.Int64N(int64(spread))); at < length; at += l.Every {
 			calls = append(calls, &Call{at: at, client: i % clients})

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -373,11 +374,7 @@ type series struct {
 }
 
 func (s *series) add(at time.Duration) {
-	width := s.width
-	if width == 0 {
-		width = time.Second
-	}
-	i := int(at / width)
+	i := int(at / cmp.Or(s.width, time.Second))
 	for len(s.counts) <= i {
 		s.counts = append(s.counts, 0)
 	}

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"math"
@@ -59,33 +60,10 @@ type Pace struct {
 // capacity is the maximum rate in requests per second.
 func (s Server) capacity() float64 { return float64(s.workers()) / s.service().Seconds() }
 
-func (s Server) workers() int {
-	if s.Workers == 0 {
-		return defaultWorkers
-	}
-	return s.Workers
-}
-
-func (s Server) service() time.Duration {
-	if s.Service == 0 {
-		return defaultService
-	}
-	return s.Service
-}
-
-func (s Server) queue() int {
-	if s.Queue == 0 {
-		return defaultQueue
-	}
-	return max(s.Queue, 0)
-}
-
-func (s Server) attemptTimeout() time.Duration {
-	if s.AttemptTimeout == 0 {
-		return defaultTimeout
-	}
-	return s.AttemptTimeout
-}
+func (s Server) workers() int                  { return cmp.Or(s.Workers, defaultWorkers) }
+func (s Server) service() time.Duration        { return cmp.Or(s.Service, defaultService) }
+func (s Server) attemptTimeout() time.Duration { return cmp.Or(s.AttemptTimeout, defaultTimeout) }
+func (s Server) queue() int                    { return max(cmp.Or(s.Queue, defaultQueue), 0) }
 
 // server is the model and the base RoundTripper of all clients, without a network. It must
 // be created and used in a synctest bubble.

@@ -78,7 +78,8 @@ func writeComparisons(text *strings.Builder, rows *Rows) {
 
 // summary are the lines at the top of the page.
 func (r *Rows) summary(tallies []Tally) (lines []string) {
-	lines = append(lines, r.targetsReached(), r.means(), r.atLeastBare(), r.atLeastBestPeer())
+	lines = append(lines, r.targetsReached(), r.means(),
+		r.ruleLine("At most 0.01 of the calls below a bare client", vsBare), r.ruleLine("At most 0.02 of the calls below the best peer", vsPeer))
 	lines = append(lines, randomCompositions(tallies)...)
 	return append(lines, r.missedTargets())
 }
@@ -129,32 +130,20 @@ func (r *Rows) means() string {
 	return text + "."
 }
 
-// atLeastBare and atLeastBestPeer name the rows that break a rule for all rows.
-func (r *Rows) atLeastBare() string {
-	return r.ruleLine("At most 0.01 of the calls below a bare client", func(g comparison) (float64, bool) {
-		return success(g.ours) - success(g.bare) + bareMargin, success(g.bare) >= minSuccess && g.scenario.Load.Workers == 0
-	})
-}
-
-func (r *Rows) atLeastBestPeer() string {
-	return r.ruleLine("At most 0.02 of the calls below the best peer", func(g comparison) (float64, bool) {
-		best := min(g.best.Success, g.scenario.ceiling())
-		return success(g.ours) - best + peerMargin, g.peer != "" && best >= minSuccess && g.scenario.Load.Workers == 0
-	})
-}
-
-func (r *Rows) ruleLine(name string, left func(comparison) (float64, bool)) string {
+// ruleLine names the rows that break a rule for all rows.
+func (r *Rows) ruleLine(name, rule string) string {
 	n, kept := 0, 0
 	var broken []string
 	for _, g := range r.comparisons() {
-		by, ok := left(g)
-		if !ok {
-			continue
-		}
-		if n++; by >= 0 {
-			kept++
-		} else {
-			broken = append(broken, g.String())
+		for _, v := range r.VerdictsOf(g.ours) {
+			if v.What != rule {
+				continue
+			}
+			if n++; v.Reached {
+				kept++
+			} else {
+				broken = append(broken, g.String())
+			}
 		}
 	}
 	text := fmt.Sprintf("**%s**: %d of %d rows.", name, kept, n)

@@ -179,6 +179,9 @@ const (
 	bareMargin = 0.01
 	minSuccess = 0.2
 	peerMargin = 0.02
+
+	vsBare = "success, vs bare"
+	vsPeer = "success, vs best peer"
 )
 
 func ruleVerdicts(ours, bare Row, best float64) (targets []Verdict) {
@@ -194,10 +197,10 @@ func ruleVerdicts(ours, bare Row, best float64) (targets []Verdict) {
 		return t
 	}
 	if len(bare) > 0 && success(bare) >= minSuccess {
-		targets = append(targets, rule("success, vs bare", success(bare)-bareMargin))
+		targets = append(targets, rule(vsBare, success(bare)-bareMargin))
 	}
 	if best >= minSuccess {
-		targets = append(targets, rule("success, vs best peer", best-peerMargin))
+		targets = append(targets, rule(vsPeer, best-peerMargin))
 	}
 	return targets
 }

@@ -65,7 +65,7 @@ type options struct {
 	group, scenario, peer, topology, out, config string
 	seed                                         uint64
 	seeds, random, only, zoo, zooDraw, gate      int
-	targets, write, all, remember                bool
+	write, all, remember                         bool
 }
 
 // The defaults of -write.
@@ -83,7 +83,6 @@ func main() {
 	flag.StringVar(&o.topology, "topology", "both", "shared (one Transport for all callers), own (one per client) or both")
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "seed of the arrivals and the server")
 	flag.IntVar(&o.seeds, "seeds", 0, "number of seeds, starting at -seed; 0: 1, or with -write 3 for this library and a bare client")
-	flag.BoolVar(&o.targets, "targets", true, "also print the verdicts of "+peers.Ours)
 	flag.BoolVar(&o.write, "write", false, "write benchmarks/results and the plots; needs all runs, or all of -scenario=gates")
 	flag.StringVar(&o.out, "out", "", "write the results of any runs below this directory instead of the repository")
 	flag.IntVar(&o.random, "random", 0, "run only `n` random compositions of faults with the libraries in -peer and a bare client")
@@ -149,9 +148,7 @@ func (o options) run(t *testing.T) error {
 	if text := rows.PhaseText(); text != "" {
 		say("\n" + text)
 	}
-	if o.targets {
-		say("\n" + rows.VerdictText())
-	}
+	say("\n" + rows.VerdictText())
 	if text := rows.RideText(); text != "" {
 		say(text)
 	}

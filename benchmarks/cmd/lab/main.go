@@ -2,7 +2,7 @@
 // configuration. It runs them in virtual time, and compares them with a bare client: see package
 // lab.
 //
-//	go run ./benchmarks/cmd/lab -open
+//	go run ./benchmarks/cmd/lab
 //
 // It listens on a loopback address only. Each run is a child process of the same binary, which ends
 // if the browser leaves the page.
@@ -21,7 +21,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -33,14 +32,13 @@ import (
 
 func main() {
 	addr := flag.String("addr", "127.0.0.1:8099", "loopback `address` to listen on; port 0 is a free port")
-	open := flag.Bool("open", false, "open the page in a browser")
 	child := flag.Bool("child", false, "make one run: for the lab itself")
 	flag.Parse()
 	if *child {
 		runChild()
 		return
 	}
-	if err := serve(*addr, *open); err != nil {
+	if err := serve(*addr); err != nil {
 		fmt.Fprintln(os.Stderr, "lab:", err)
 		os.Exit(1)
 	}
@@ -65,7 +63,7 @@ func runChild() {
 	})
 }
 
-func serve(addr string, open bool) error {
+func serve(addr string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return err
@@ -88,11 +86,7 @@ func serve(addr string, open bool) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		BaseContext:       func(net.Listener) context.Context { return ctx }, // an interrupt ends the run
 	}
-	address := "http://" + listener.Addr().String() + "/"
-	_, _ = fmt.Fprintln(os.Stdout, "The lab is at", address)
-	if open {
-		openBrowser(ctx, address)
-	}
+	_, _ = fmt.Fprintf(os.Stdout, "The lab is at http://%s/\n", listener.Addr())
 	go func() {
 		<-ctx.Done()
 		_ = server.Close()
@@ -101,18 +95,4 @@ func serve(addr string, open bool) error {
 		return err
 	}
 	return nil
-}
-
-// openBrowser opens the page. Without a browser the user has the printed address.
-func openBrowser(ctx context.Context, address string) {
-	command := []string{"xdg-open"}
-	switch runtime.GOOS {
-	case "darwin":
-		command = []string{"open"}
-	case "windows":
-		command = []string{"rundll32", "url.dll,FileProtocolHandler"}
-	}
-	if err := exec.CommandContext(ctx, command[0], append(command[1:], address)...).Start(); err != nil { //nolint:gosec // constants
-		_, _ = fmt.Fprintln(os.Stdout, "No browser was opened:", err)
-	}
 }

@@ -10,6 +10,6 @@ import (
 func TestServe_loopbackOnly(t *testing.T) {
 	t.Parallel()
 	for _, addr := range []string{"0.0.0.0:0", ":0", "192.0.2.1:0", "127.0.0.1", "127.0.0.1:port", ""} {
-		require.ErrorContains(t, serve(addr, false), "want a loopback address", addr)
+		require.ErrorContains(t, serve(addr), "want a loopback address", addr)
 	}
 }
