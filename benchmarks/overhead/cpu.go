@@ -115,26 +115,18 @@ func callersOf(ctx context.Context, l Load, urls []string, bases ...http.RoundTr
 // of calls, in a rotating order. Below the median, the garbage collector runs between the rounds only, because it would run at the
 // cost of any caller.
 func cpuTimes(callers []*caller, rounds, calls int, quantile float64) []time.Duration {
-	apart := quantile < 0.5
-	if apart {
+	between := func() {}
+	if quantile < 0.5 {
 		defer debug.SetGCPercent(debug.SetGCPercent(-1))
+		between = runtime.GC
 	}
-	times := make([][]time.Duration, len(callers))
-	for round := range rounds {
-		if apart {
-			runtime.GC()
-		}
-		for i := range callers {
-			i = (i + round) % len(callers)
-			start := processorTime()
-			callers[i].calls(calls)
-			times[i] = append(times[i], (processorTime()-start)/time.Duration(calls))
-		}
+	for _, c := range callers {
+		c.batch = calls
 	}
 	quantiles := make([]time.Duration, len(callers))
-	for i := range times {
-		slices.Sort(times[i])
-		quantiles[i] = times[i][int(float64(len(times[i]))*quantile)]
+	for i, times := range inTurns(callers, rounds, processorTime, between) {
+		slices.Sort(times)
+		quantiles[i] = time.Duration(times[int(float64(len(times))*quantile)])
 	}
 	return quantiles
 }

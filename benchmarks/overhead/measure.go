@@ -59,23 +59,33 @@ func Measure(c Config, l Load, w Way) []Row {
 // round, sorted. In a round, each caller makes as many calls as fit into about the same time,
 // because a caller that copies bodies of 1 MiB is hundreds of times slower.
 func rounds(callers []*caller, rounds int) [][]float64 {
-	ratios := make([][]float64, len(callers))
+	began := time.Now()
+	ratios := inTurns(callers, rounds, func() time.Duration { return time.Since(began) }, func() {})
 	for round := range rounds {
-		times := make([]float64, len(callers))
-		for i := range callers {
-			i = (i + round) % len(callers) // otherwise one caller always pays for another's garbage
-			start := time.Now()
-			callers[i].calls(callers[i].batch)
-			times[i] = float64(time.Since(start)) / float64(callers[i].batch)
-		}
-		for i := range callers {
-			ratios[i] = append(ratios[i], times[i]/times[0])
+		first := ratios[0][round]
+		for i := range ratios {
+			ratios[i][round] /= first
 		}
 	}
 	for i := range ratios {
 		slices.Sort(ratios[i])
 	}
 	return ratios
+}
+
+// inTurns returns the time of one call of each caller in each round. A round begins with before.
+func inTurns(callers []*caller, rounds int, clock func() time.Duration, before func()) [][]float64 {
+	times := make([][]float64, len(callers))
+	for round := range rounds {
+		before()
+		for i := range callers {
+			i = (i + round) % len(callers) // otherwise one caller always pays for another's garbage
+			start, batch := clock(), callers[i].batch
+			callers[i].calls(batch)
+			times[i] = append(times[i], float64(clock()-start)/float64(batch))
+		}
+	}
+	return times
 }
 
 // count sets the allocations added to those of the first caller.
@@ -123,8 +133,7 @@ func Loads() []Load {
 // Way is the connection between client and server.
 type Way struct {
 	Name     string
-	URL      string
-	URLs     []string // used in turn; nil: URL
+	URLs     []string // used in turn, by one goroutine
 	Base     func() http.RoundTripper
 	Parallel bool // 16 goroutines
 }
@@ -149,12 +158,12 @@ func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // InMemory has no network.
 func InMemory() Way {
-	return Way{Name: "in memory", URL: "http://api.example/v1/charges", Base: func() http.RoundTripper { return instant{} }}
+	return Way{Name: "in memory", URLs: []string{"http://api.example/v1/charges"}, Base: func() http.RoundTripper { return instant{} }}
 }
 
 // Loopback uses keep-alive connections to a server in another process.
 func Loopback(url string) Way {
-	return Way{Name: "loopback", URL: url, Base: func() http.RoundTripper {
+	return Way{Name: "loopback", URLs: []string{url}, Base: func() http.RoundTripper {
 		return &http.Transport{MaxIdleConnsPerHost: 2 * goroutines}
 	}}
 }
@@ -182,10 +191,9 @@ func (c *caller) call() {
 	if c.load.Size > 0 {
 		body = bytes.NewReader(c.payload)
 	}
-	url := c.way.URL
-	if n := len(c.way.URLs); n > 0 {
-		url = c.way.URLs[c.turn%n]
-		c.turn++
+	url := c.way.URLs[c.turn]
+	if n := len(c.way.URLs); n > 1 {
+		c.turn = (c.turn + 1) % n
 	}
 	req, err := http.NewRequestWithContext(c.ctx, c.load.Method, url, body)
 	if err != nil {

@@ -25,7 +25,6 @@ func main() {
 	added := flag.Bool("added", false, "only measure the CPU time that this library and a timeout alone add")
 	cpu := flag.Bool("cpu", false, "only measure the CPU time of calls, in memory and over loopback")
 	hosts := flag.Bool("hosts", false, "only measure calls to many hosts in turn")
-	binary := flag.Bool("binary", false, "only measure the size that a library adds to a binary")
 	flag.Parse()
 	var err error
 	switch {
@@ -35,10 +34,6 @@ func main() {
 		err = sayCPU(*rounds)
 	case *hosts:
 		err = say(overhead.Hosts(*rounds, 5000, 0, 1, 1000, 5000, 10_000, 20_000, 40_000))
-	case *binary:
-		var table *report.Table
-		table, err = sizes()
-		err = errors.Join(err, say(table))
 	case *serve:
 		err = overhead.Serve()
 	default:
@@ -78,7 +73,7 @@ func run(rounds int) error {
 	}
 	text += "\n## CPU time of a call\n\nIn memory, compared with the minimum for a timeout per attempt: context.WithTimeout and a body\n" +
 		"that cancels it. `-added` measures only this.\n\n" + overhead.Added(rounds, 5*batch, scopes()...).String() +
-		"\n## Size of a binary\n\nA program that sends one GET. `-binary` measures only this.\n\n" + table.String()
+		"\n## Size of a binary\n\nA program that sends one GET.\n\n" + table.String()
 	root, err := report.Root()
 	if err != nil {
 		return err
