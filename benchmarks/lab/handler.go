@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os/exec"
-	"slices"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/chart"
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
@@ -92,53 +91,32 @@ func isLoopback(host string) bool {
 
 // formView is the page with the values of its URL.
 type formView struct {
-	APIs    []Preset
-	Presets []Preset
-	Groups  []groupView
-	Peers   []peerView
-	Errors  FormError
-}
-
-type groupView struct {
-	Title  string
-	Fields []fieldView
-}
-
-type fieldView struct {
-	field
-
-	Value, Error string
-}
-
-type peerView struct {
-	Name, Note string
-	Checked    bool
+	APIs, Presets []Preset
+	Groups        []fieldGroup
+	Peers         []peers.Peer
+	Values        map[string]string // by field
+	Checked       map[string]bool   // by library
+	Errors        FormError
 }
 
 func (h *handler) form(w http.ResponseWriter, r *http.Request) {
 	values := r.URL.Query()
-	view := formView{APIs: APIs(), Presets: Presets(), Errors: FormError{}}
+	view := formView{
+		APIs: APIs(), Presets: Presets(), Groups: fieldGroups(), Peers: peers.All(),
+		Values: map[string]string{}, Checked: map[string]bool{peers.Ours: !values.Has(peersField)}, Errors: FormError{},
+	}
 	_, err := Parse(values)
 	_ = errors.As(err, &view.Errors)
-	for _, g := range fieldGroups() {
-		group := groupView{Title: g.Title}
+	for _, g := range view.Groups {
 		for _, f := range g.Fields {
-			value := f.Initial
+			view.Values[f.Name] = f.Initial
 			if values.Has(f.Name) {
-				value = values.Get(f.Name)
+				view.Values[f.Name] = values.Get(f.Name)
 			}
-			group.Fields = append(group.Fields, fieldView{f, value, view.Errors[f.Name]})
 		}
-		view.Groups = append(view.Groups, group)
 	}
-	checked := []string{peers.Ours}
-	if values.Has(peersField) {
-		checked = values[peersField]
-	}
-	for _, p := range peers.All() {
-		if p.Name != bare {
-			view.Peers = append(view.Peers, peerView{p.Name, p.Note, slices.Contains(checked, p.Name)})
-		}
+	for _, name := range values[peersField] {
+		view.Checked[name] = true
 	}
 	h.render(w, "form", view)
 }

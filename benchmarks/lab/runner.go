@@ -145,13 +145,23 @@ func Child(t *testing.T, query string, out io.Writer) error {
 func (s *Spec) run(t *testing.T, progress func(float64)) *Report {
 	t.Helper()
 	runs, labels := s.runs()
-	p := &progressMeter{done: make([]float64, len(runs)), report: progress}
-	watches := make([]*watch, len(runs))
+	watches, total := make([]*watch, len(runs)), s.calls()*float64(len(runs))
+	var mu sync.Mutex
+	ended, hundredths := 0, 0
+	count := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		ended++
+		if done := int(100 * float64(ended) / total); done > hundredths && done <= 100 {
+			hundredths = done
+			progress(float64(done) / 100)
+		}
+	}
 	for i := range runs {
 		watches[i] = &watch{ended: map[string]int{}, latencies: make([][]time.Duration, s.seconds())}
 		runs[i].Watch = func(o fleet.Observation) {
 			watches[i].note(o)
-			p.note(i, o.At.Seconds()/s.full.Seconds())
+			count()
 		}
 	}
 	r := &Report{Seconds: s.seconds()}
@@ -166,28 +176,3 @@ func (s *Spec) run(t *testing.T, progress func(float64)) *Report {
 
 // seconds are the seconds in which calls arrive.
 func (s *Spec) seconds() int { return int((s.full + time.Second - 1) / time.Second) }
-
-// progressMeter adds up the progress of runs that are made at the same time.
-type progressMeter struct {
-	mu       sync.Mutex
-	done     []float64 // of each run
-	reported float64
-	report   func(float64)
-}
-
-func (p *progressMeter) note(run int, done float64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if done <= p.done[run] {
-		return
-	}
-	p.done[run] = done
-	sum := 0.0
-	for _, d := range p.done {
-		sum += d / float64(len(p.done))
-	}
-	if sum-p.reported >= 0.01 {
-		p.reported = sum
-		p.report(sum)
-	}
-}
