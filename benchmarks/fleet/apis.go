@@ -14,20 +14,11 @@ type modeledAPI struct {
 	name    string
 	note    string // the kind of limiter, and the APIs that have it
 	limit   Limit
-	headers headersShown
-	own     bool // also runs with one Transport per client
+	headers HeaderPolicy // AllHeaders, HeadersOnRejections or NoHeaders
+	own     bool         // also runs with one Transport per client
 
 	service time.Duration // of a request; 0: 20 ms
 }
-
-// headersShown tells which responses have the limiter's headers.
-type headersShown int
-
-const (
-	shownAlways headersShown = iota
-	shownOnRejections
-	shownNever
-)
 
 const usedPart = "used part of the quota"
 
@@ -50,16 +41,16 @@ func modeledAPIs() []modeledAPI {
 		{name: "jira", note: "remaining, reset only on rejections (Jira Cloud)", limit: minute(apiJira, 600)},
 		{name: "jira-dc", note: "remaining of a token bucket, no reset (Jira Data Center)", limit: bucket(apiJiraDC, 10, 60)},
 		{name: "okta", note: "429 with limit 0 and remaining 0: concurrency limit (Okta)", limit: bucket(apiOkta, 15, 15), service: oktaService},
-		{name: "notion", note: "Retry-After only on rejections, token bucket (Notion, Linear)", limit: Limit{Rate: 10, Burst: 30}, headers: shownOnRejections, own: true},
-		{name: "slack", note: "Retry-After only on rejections, window (Slack)", limit: Limit{Quota: 300, Window: time.Minute, Headers: RetryAfterOnly}, headers: shownOnRejections},
+		{name: "notion", note: "Retry-After only on rejections, token bucket (Notion, Linear)", limit: Limit{Rate: 10, Burst: 30}, headers: HeadersOnRejections, own: true},
+		{name: "slack", note: "Retry-After only on rejections, window (Slack)", limit: Limit{Quota: 300, Window: time.Minute, Headers: RetryAfterOnly}, headers: HeadersOnRejections},
 		{name: "openai", note: "tokens are exhausted before requests (OpenAI, Groq)", limit: bucket(apiOpenAI, 7, 200)},
-		{name: "github-secondary", note: "a second limit, visible only on rejections (GitHub)", limit: minute(apiGitHubSecondary, 600), headers: shownOnRejections},
-		{name: "azure", note: "a quota per minute, a sixth in each 10 s, Retry-After: 1 (Azure)", limit: Limit{API: apiAzure, Quota: 100, Window: 10 * time.Second}, headers: shownOnRejections},
+		{name: "github-secondary", note: "a second limit, visible only on rejections (GitHub)", limit: minute(apiGitHubSecondary, 600), headers: HeadersOnRejections},
+		{name: "azure", note: "a quota per minute, a sixth in each 10 s, Retry-After: 1 (Azure)", limit: Limit{API: apiAzure, Quota: 100, Window: 10 * time.Second}, headers: HeadersOnRejections},
 		{name: "anthropic", note: "token bucket, reset when it is full (Anthropic)", limit: bucket(apiAnthropic, 10, 100)},
 		{name: "shopify", note: "leaky bucket, header used/limit (Shopify)", limit: bucket(apiShopify, 4, 80)},
-		{name: "stripe", note: "window of 1 s, no headers (Stripe, Twilio, HubSpot)", limit: Limit{Quota: 25, Headers: NoHeaders}, headers: shownNever, own: true},
-		{name: "gateway", note: "token bucket, no headers (AWS API Gateway, Envoy, Spring)", limit: Limit{Rate: 25, Burst: 50, Headers: NoHeaders}, headers: shownNever, own: true},
-		{name: "nginx", note: "limit_req with status 429, no headers (nginx, Kubernetes)", limit: Limit{Rate: 25, Burst: 6, Headers: NoHeaders}, headers: shownNever},
+		{name: "stripe", note: "window of 1 s, no headers (Stripe, Twilio, HubSpot)", limit: Limit{Quota: 25, Headers: NoHeaders}, headers: NoHeaders, own: true},
+		{name: "gateway", note: "token bucket, no headers (AWS API Gateway, Envoy, Spring)", limit: Limit{Rate: 25, Burst: 50, Headers: NoHeaders}, headers: NoHeaders, own: true},
+		{name: "nginx", note: "limit_req with status 429, no headers (nginx, Kubernetes)", limit: Limit{Rate: 25, Burst: 6, Headers: NoHeaders}, headers: NoHeaders},
 	}
 }
 
@@ -86,7 +77,7 @@ func (a modeledAPI) scenario(load, what string, l Load) Scenario {
 		s.Topologies = nil
 	}
 	used := atLeast(usedPart, quotaUsed, 0.95, "%.4f")
-	if a.headers == shownNever {
+	if a.headers == NoHeaders {
 		s.Row, s.During = silentRow, time.Minute
 		s.Targets = append(s.Targets, atLeast(usedPart, quotaUsed, 0.95, "%.4f").timesBare(quotaUsed))
 		if load == "open" {
@@ -96,7 +87,7 @@ func (a modeledAPI) scenario(load, what string, l Load) Scenario {
 	}
 	s.Targets = append(s.Targets, used.orBare())
 	most, windows := 2.0, s.During.Seconds()/max(a.limit.window().Seconds(), float64(a.limit.Burst)/max(a.limit.Rate, 1))
-	if a.headers == shownOnRejections {
+	if a.headers == HeadersOnRejections {
 		most = 4 + inFlight(l, s.Server.Service)
 	}
 	s.Targets = append(s.Targets, atMost("429s per window", func(r Result) float64 { return tooMany(r) / windows }, most, "%.1f"))

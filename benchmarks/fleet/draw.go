@@ -28,8 +28,8 @@ const (
 // Draw draws the brownout of clients with a Transport each below the root: the first seed of each row.
 func Draw(root string, rows *Rows) error {
 	var results []Result
-	for _, key := range rows.keys {
-		if r := rows.results[key][0]; r.Scenario.Name == plottedScenario && r.Topology == Own {
+	for _, row := range rows.all {
+		if r := row[0]; r.Scenario.Name == plottedScenario && r.Topology == Own {
 			results = append(results, r)
 		}
 	}

@@ -177,8 +177,7 @@ func GateResults(rows *Rows) string {
 	var text strings.Builder
 	table := report.NewTextTable("gate", "Transport", "library", "goodput", "critical", "default", "batch", "after", "attempts per call", "mean", "p99", "recovery")
 	targets := Rows{}
-	for _, key := range rows.keys {
-		row := rows.results[key]
+	for _, row := range rows.all {
 		s := row[0].Scenario
 		cells := []string{s.Note, row[0].Topology.label(), row[0].Peer.Name, fmt.Sprintf("%.3f", combined(row, capacityUsed, true, true))}
 		for _, path := range []string{critical, "/", batch} {

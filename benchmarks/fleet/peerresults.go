@@ -66,10 +66,9 @@ func (b PeerResults) add(rows *Rows, tallies []Tally) {
 			b.Tallies[t.Peer] = t
 		}
 	}
-	for _, key := range rows.keys {
-		row := rows.results[key]
+	for _, row := range rows.all {
 		if slices.Contains(peers.Defaults(), row[0].Peer.Name) {
-			b.Runs[key] = PeerResult{Model: row[0].Scenario.fingerprint(), Success: success(row), Shown: shown(row)}
+			b.Runs[row[0].String()] = PeerResult{Model: row[0].Scenario.fingerprint(), Success: success(row), Shown: shown(row)}
 		}
 	}
 }

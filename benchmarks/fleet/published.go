@@ -225,8 +225,7 @@ func phasesOf(row Row) (all []float64) {
 func (r *Rows) PhaseText() string {
 	var text strings.Builder
 	means := map[string][]float64{} // by source and library
-	for _, key := range r.keys {
-		row := r.results[key]
+	for _, row := range r.all {
 		name, peer := row[0].Scenario.Name, row[0].Peer.Name
 		if phases := phasesOf(row); len(phases) > 0 {
 			from, _, _ := strings.Cut(name, "-")

@@ -30,8 +30,7 @@ type Result struct {
 	P50           time.Duration
 	P99           time.Duration
 	P999          time.Duration
-	FailedP50     time.Duration // latencies of failed calls
-	FailedP95     time.Duration
+	FailedP95     time.Duration // latencies of failed calls
 	FailedP99     time.Duration
 	FailedFast    float64 // ratio of failed calls that failed within 100 ms
 	TooMany       int     // 429s
@@ -151,7 +150,7 @@ func (r *Result) latencies() {
 	good, bad = sorted(good), sorted(bad)
 	r.Mean = sum / time.Duration(max(len(good), 1))
 	r.P50, r.P99, r.P999 = quantile(good, 0.5), quantile(good, 0.99), quantile(good, 0.999)
-	r.FailedP50, r.FailedP95, r.FailedP99, r.FailedFast = quantile(bad, 0.5), quantile(bad, 0.95), quantile(bad, 0.99), 1
+	r.FailedP95, r.FailedP99, r.FailedFast = quantile(bad, 0.95), quantile(bad, 0.99), 1
 	if len(bad) > 0 {
 		r.FailedFast = float64(atOnce) / float64(len(bad))
 	}

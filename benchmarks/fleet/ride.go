@@ -240,8 +240,7 @@ func (r *Rows) RideText() string {
 	for i := range (Scenario{}).rideGroups() {
 		var groups, libraries []string
 		cells := map[string][]Row{} // by group and library
-		for _, key := range r.keys {
-			row := r.results[key]
+		for _, row := range r.all {
 			group, library := row[0].Scenario.rideGroups()[i], row[0].Peer.Name
 			if group == "" {
 				continue

@@ -107,7 +107,7 @@ func judge(t *testing.T, s Scenario, seed uint64) (missed []Verdict) {
 	for _, p := range libraries {
 		rows.Add(Run(t, Config{Scenario: s, Peer: p, Topology: Shared, Seed: seed}))
 	}
-	for _, v := range rows.VerdictsOf(rows.results[rows.keys[0]]) {
+	for _, v := range rows.VerdictsOf(rows.all[0]) {
 		if by, err := strconv.ParseFloat(v.MissedBy, 64); !v.Reached && (v.What != "success, vs bare" || err != nil || by > findsEnd) {
 			missed = append(missed, v)
 		}

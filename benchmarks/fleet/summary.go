@@ -21,8 +21,7 @@ type comparison struct {
 
 // comparisons are the rows in which this library and a bare client were run.
 func (r *Rows) comparisons() (all []comparison) {
-	for _, key := range r.keys {
-		row := r.results[key]
+	for _, row := range r.all {
 		c := row[0].Config
 		if c.Peer.Name != c.Scenario.OursNames()[0] {
 			continue
@@ -88,15 +87,14 @@ func (r *Rows) targetsReached() string {
 	var n verdictCount
 	seeds := 0
 	scenarios := map[string]bool{}
-	for _, key := range r.keys {
-		row := r.results[key]
+	for _, row := range r.all {
 		for _, t := range r.VerdictsOf(row) {
 			scenarios[row[0].Scenario.Name] = true
 			seeds = max(seeds, len(row))
 			n.add(t)
 		}
 	}
-	return fmt.Sprintf("**%d scenarios, %s**: %d of %d targets and %d of %d goals are met.", len(scenarios), plural(seeds, "seed"), n.met, n.targets, n.goalsMet, n.goals)
+	return fmt.Sprintf("**%d scenarios, %d seeds**: %d of %d targets and %d of %d goals are met.", len(scenarios), seeds, n.met, n.targets, n.goalsMet, n.goals)
 }
 
 // firstNames joins the first names and counts the others.
@@ -106,13 +104,6 @@ func firstNames(names []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], "; "), len(names)-few)
 	}
 	return strings.Join(names, "; ")
-}
-
-func plural(n int, of string) string {
-	if n == 1 {
-		return "1 " + of
-	}
-	return fmt.Sprintf("%d %ss", n, of)
 }
 
 func (r *Rows) means() string {
@@ -169,8 +160,7 @@ func randomCompositions(tallies []Tally) []string {
 // missedTargets names the scenarios in which a target is missed.
 func (r *Rows) missedTargets() string {
 	var names []string
-	for _, key := range r.keys {
-		row := r.results[key]
+	for _, row := range r.all {
 		for _, t := range r.VerdictsOf(row) {
 			name := row[0].Scenario.label(row[0].Topology)
 			if !t.Reached && !t.Goal && !slices.Contains(names, name) {
@@ -189,8 +179,8 @@ func LibraryResults(rows *Rows) string {
 	var text strings.Builder
 	for _, s := range baseScenarios() {
 		var some []Row
-		for _, key := range rows.keys {
-			if row := rows.results[key]; row[0].Scenario.Name == s.Name {
+		for _, row := range rows.all {
+			if row[0].Scenario.Name == s.Name {
 				some = append(some, row)
 			}
 		}
@@ -204,8 +194,7 @@ func LibraryResults(rows *Rows) string {
 func writeVerdicts(text *strings.Builder, rows *Rows) {
 	table := report.NewTextTable(scenarioHeading, "Transport", "measure", "target", "measured", "bare", "result")
 	var reasons []string
-	for _, key := range rows.keys {
-		row := rows.results[key]
+	for _, row := range rows.all {
 		r := row[0]
 		name := r.Scenario.Name
 		if r.Peer.Name != peers.Ours {

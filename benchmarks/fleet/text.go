@@ -85,28 +85,34 @@ func (r Row) recovery() string {
 
 // Rows holds a Row for each scenario, topology and library.
 type Rows struct {
-	Peers   PeerResults // results of other libraries that were not run now
-	keys    []string    // in the order of Add
-	results map[string]Row
+	Peers PeerResults // results of other libraries that were not run now
+	all   []Row       // in the order of Add
 }
 
 // Add adds a result and returns its row.
 func (r *Rows) Add(result Result) Row {
-	key := result.String()
-	if r.results == nil {
-		r.results = map[string]Row{}
+	i := r.index(result.Config)
+	if i < 0 {
+		r.all = append(r.all, nil)
+		i = len(r.all) - 1
 	}
-	if _, ok := r.results[key]; !ok {
-		r.keys = append(r.keys, key)
-	}
-	r.results[key] = append(r.results[key], result)
-	return r.results[key]
+	r.all[i] = append(r.all[i], result)
+	return r.all[i]
+}
+
+// index is the place of the row of a run, or -1.
+func (r *Rows) index(c Config) int {
+	name := c.String()
+	return slices.IndexFunc(r.all, func(row Row) bool { return row[0].Config.String() == name })
 }
 
 // rowOf returns the row of another library in the same scenario and topology.
 func (r *Rows) rowOf(c Config, peer string) Row {
 	c.Peer.Name = peer
-	return r.results[c.String()]
+	if i := r.index(c); i >= 0 {
+		return r.all[i]
+	}
+	return nil
 }
 
 // best returns the best of the other libraries in the same scenario and topology.
@@ -139,8 +145,7 @@ func (r *Rows) VerdictText() string {
 	for _, name := range append(Groups(), totalCount) {
 		byGroup[name] = &verdictCount{}
 	}
-	for _, key := range r.keys {
-		row := r.results[key]
+	for _, row := range r.all {
 		s := row[0].Scenario
 		for _, t := range r.VerdictsOf(row) {
 			to := &missed

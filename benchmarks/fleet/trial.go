@@ -23,8 +23,8 @@ func counts(bare Result) bool {
 	return bare.Offered >= minCalls && bare.Success() <= 0.99 && bare.Success() >= minSuccess
 }
 
-// run makes the runs of the composition.
-func (c Composition) run(t *testing.T, libraries []peers.Peer) Trial {
+// run makes the runs of the composition. With always, libraries run even if it does not count.
+func (c Composition) run(t *testing.T, libraries []peers.Peer, always bool) Trial {
 	t.Helper()
 	config := func(p peers.Peer) Config {
 		return Config{Scenario: c.Scenario, Peer: p, Topology: c.Topology, Seed: c.Seed}
@@ -34,7 +34,7 @@ func (c Composition) run(t *testing.T, libraries []peers.Peer) Trial {
 		t.Fatal(err)
 	}
 	trial := Trial{Composition: c, Bare: Run(t, config(bare[0]))}
-	if counts(trial.Bare) {
+	if always || counts(trial.Bare) {
 		for _, p := range libraries {
 			trial.Of = append(trial.Of, Run(t, config(p)))
 		}
@@ -50,7 +50,7 @@ func Random(t *testing.T, seed uint64, n int, libraries []peers.Peer, done func(
 		const batch = 8
 		bubble.All(batch, func(i int) (trial Trial) {
 			c := Compose(seed, number+i)
-			t.Run(c.Scenario.Name, func(t *testing.T) { trial = c.run(t, libraries) })
+			t.Run(c.Scenario.Name, func(t *testing.T) { trial = c.run(t, libraries, false) })
 			return trial
 		}, func(trial Trial) {
 			if len(trial.Of) > 0 && len(all) < n {
@@ -66,12 +66,7 @@ func Random(t *testing.T, seed uint64, n int, libraries []peers.Peer, done func(
 // Alone runs one composition, even if it does not count.
 func Alone(t *testing.T, seed uint64, number int, libraries []peers.Peer) Trial {
 	t.Helper()
-	c := Compose(seed, number)
-	trial := c.run(t, libraries)
-	for i := len(trial.Of); i < len(libraries); i++ {
-		trial.Of = append(trial.Of, Run(t, Config{Scenario: c.Scenario, Peer: libraries[i], Topology: c.Topology, Seed: c.Seed}))
-	}
-	return trial
+	return Compose(seed, number).run(t, libraries, true)
 }
 
 // Harmed returns a line for each library that is worse than the bare client.
