@@ -5,7 +5,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -24,8 +23,12 @@ import (
 // twenty seeds, which is -seeds=20 of the command.
 func published() (all []Scenario) {
 	for _, m := range models() {
-		for _, clients := range []int{1, 5, 20, 100} {
-			all = append(all, m.scenario(clients))
+		for i, clients := range []int{1, 5, 20, 100} {
+			s := m.scenario(clients)
+			if m.today != nil {
+				s.Targets = append([]Target{atLeast("success", Result.Success, m.today[i]-publishedNoise, "%.3f")}, s.Targets...)
+			}
+			all = append(all, s)
 		}
 	}
 	return all
@@ -42,9 +45,9 @@ type model struct {
 	load     Load
 	attempts int // of a call, by the client of the model
 
-	published []float64       // success in each phase of the client of the model; nil: none
-	today     map[int]float64 // success of this library that must remain, by clients; nil: none
-	most      float64         // attempts per call; 0: no maximum
+	published []float64 // success in each phase of the client of the model; nil: none
+	today     []float64 // success of this library that must remain, of 1, 5, 20 and 100 clients; nil: none
+	most      float64   // attempts per call; 0: no maximum
 	reason    string
 }
 
@@ -130,26 +133,27 @@ func ramp() (steps []Surge) {
 // unfeeling are the servers of retry_sim: a ratio of all requests fails, whatever the load is.
 // A client cannot tell them from overloaded servers.
 func unfeeling() (all []model) {
-	for _, m := range []model{
-		{name: "0.1", published: []float64{.9998}, today: map[int]float64{1: 1, 5: 1, 20: 1, 100: 1}},
-		{name: "0.2", published: []float64{.998}, today: map[int]float64{1: .998, 5: .998, 20: .998, 100: .998}},
-		{name: "0.3", published: []float64{.992}, today: map[int]float64{1: .991, 5: .991, 20: .991, 100: .988}},
-		{name: "0.4", published: []float64{.975}, today: map[int]float64{1: .973, 5: .973, 20: .970, 100: .950}},
-		{name: "0.5", published: []float64{.938}, today: map[int]float64{1: .932, 5: .932, 20: .905, 100: .855}},
-		{name: "0.75", published: []float64{.685}, most: 1.5},
+	for _, m := range []struct {
+		share, published, most float64
+		today                  []float64 // of 1, 5, 20 and 100 clients
+	}{
+		{share: 0.1, published: .9998, today: []float64{1, 1, 1, 1}},
+		{share: 0.2, published: .998, today: []float64{.998, .998, .998, .998}},
+		{share: 0.3, published: .992, today: []float64{.991, .991, .991, .988}},
+		{share: 0.4, published: .975, today: []float64{.973, .973, .970, .950}},
+		{share: 0.5, published: .938, today: []float64{.932, .932, .905, .855}},
+		{share: 0.75, published: .685, most: 1.5},
 	} {
-		share, err := strconv.ParseFloat(m.name, 64)
-		if err != nil {
-			panic(err) // the names are constants
-		}
-		m.note = m.name + " of all requests fail, whatever the load is; 1000/s; network 10 ms each way"
-		m.name, m.source, m.during, m.attempts = "m4-"+m.name, retrySim, 10*time.Second, 4
-		m.reason = "the retry budget limits the attempts, because the server may be overloaded"
-		m.server = Server{
-			Workers: -1, Service: time.Nanosecond, Network: 10 * time.Millisecond, AttemptTimeout: -1,
-			Faults: []Fault{{Share: share, Response: Response{Status: 500}}},
-		}
-		all = append(all, m)
+		all = append(all, model{
+			name: fmt.Sprintf("m4-%g", m.share), source: retrySim, during: 10 * time.Second, attempts: 4,
+			note:      fmt.Sprintf("%g of all requests fail, whatever the load is; 1000/s; network 10 ms each way", m.share),
+			reason:    "the retry budget limits the attempts, because the server may be overloaded",
+			published: []float64{m.published}, today: m.today, most: m.most,
+			server: Server{
+				Workers: -1, Service: time.Nanosecond, Network: 10 * time.Millisecond, AttemptTimeout: -1,
+				Faults: []Fault{{Share: m.share, Response: Response{Status: 500}}},
+			},
+		})
 	}
 	return all
 }
@@ -167,9 +171,6 @@ func (m model) scenario(clients int) Scenario {
 	}
 	if s.Load.Clients = clients; clients == 1 {
 		s.Topologies = []Topology{Shared}
-	}
-	if success, ok := m.today[clients]; ok {
-		s.Targets = append(s.Targets, atLeast("success", Result.Success, success-publishedNoise, "%.3f"))
 	}
 	if m.most > 0 {
 		s.Targets = append(s.Targets, atMost("attempts per call", Result.AttemptsPerCall, m.most, "%.3f"))

@@ -10,7 +10,6 @@ import (
 // Result is the result of one run. Loads and rates are multiples of the offered load.
 type Result struct {
 	Config `json:"-"`
-	Took   time.Duration // real time
 
 	Offered   int // calls
 	Succeeded int

@@ -91,7 +91,7 @@ func TestRideText(t *testing.T) {
 	for _, name := range []string{"ride-reset-4s-300-deadline-10s-20", "ride-path-0.5-deadline-10s"} {
 		found, err := Named(name)
 		require.NoError(t, err)
-		rows.Add(Run(t, Config{Scenario: found[0], Peer: bare[0], Topology: found[0].topologies()[0], Seed: Seed}))
+		rows.Add(Run(t, Config{Scenario: found[0], Peer: bare[0], Topology: found[0].Topologies[0], Seed: Seed}))
 	}
 	text := rows.RideText()
 	require.Regexp(t, `deadline 10s, away 4s +bare +0\.980 +0\.000 +0\.000! +1\.000 +1\.000 +1\.\d\d +1\.\d\d +1\.0000 +1\.0000 +0\.0 +0\.0 \n`, text)

@@ -57,10 +57,7 @@ func (c Config) String() string {
 // Run makes the run in virtual time.
 func Run(t *testing.T, c Config) Result {
 	t.Helper()
-	began := time.Now()
-	r := bubble.Run(t, func() Result { return newRun(c).run() })
-	r.Took = time.Since(began)
-	return r
+	return bubble.Run(t, func() Result { return newRun(c).run() })
 }
 
 // RunAll makes the runs in parallel, and calls done with each result in the order of runs. Runs have

@@ -116,16 +116,10 @@ func (s Scenario) ceiling() float64 {
 	return ceiling
 }
 
-// topologies returns the topologies of the scenario.
-func (s Scenario) topologies() []Topology {
-	if s.Topologies == nil {
-		return []Topology{Shared, Own}
-	}
-	return s.Topologies
-}
-
 // RunsIn reports whether the scenario has runs in the topology.
-func (s Scenario) RunsIn(t Topology) bool { return slices.Contains(s.topologies(), t) }
+func (s Scenario) RunsIn(t Topology) bool {
+	return s.Topologies == nil || slices.Contains(s.Topologies, t)
+}
 
 // OursNames returns the names of this library's configurations in the scenario.
 func (s Scenario) OursNames() []string {

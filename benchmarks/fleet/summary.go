@@ -229,13 +229,10 @@ func withoutRepeatedReasons(lines []string) []string {
 
 // cell is the last column.
 func (t Verdict) cell() string {
-	switch {
-	case t.Reached:
-		return "met"
-	case t.Goal:
-		return "**goal missed**"
+	if t.Reached {
+		return t.word("")
 	}
-	return "**missed**"
+	return "**" + t.word("missed") + "**"
 }
 
 func writeScenario(text *strings.Builder, s Scenario, rows []Row) {

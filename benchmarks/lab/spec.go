@@ -47,14 +47,7 @@ type Spec struct {
 type FormError map[string]string
 
 // Error implements error.
-func (e FormError) Error() string {
-	var texts []string
-	for name, text := range e {
-		texts = append(texts, strings.TrimPrefix(name+": "+text, ": "))
-	}
-	slices.Sort(texts)
-	return "lab: " + strings.Join(texts, "; ")
-}
+func (e FormError) Error() string { return fmt.Sprintf("lab: %v", map[string]string(e)) }
 
 // Parse returns the experiment, or a FormError with all errors. Absent fields have their initial
 // values.

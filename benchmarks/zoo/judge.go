@@ -223,15 +223,12 @@ func (t Trial) Line() string {
 // Summarize lists the misses of trials by criterion, and then by family, most misses first. Before them it has the gain (the mean
 // of the ratio of calls that are served, less a bare client's) and the rejections ÷ a bare client's, of all draws together.
 func Summarize(trials []Trial) string {
-	missed, requests, rejected, ofBare := 0, 0, 0, 0
-	gain, took := 0.0, time.Duration(0)
+	missed, rejected, ofBare, gain := 0, 0, 0, 0.0
 	applied, misses := map[Criterion]int{}, map[Criterion]int{}
 	draws, missesOf := map[string]int{}, map[string]map[Criterion]int{} // by family
 	for _, t := range trials {
 		gain += float64(t.Ours.Served-t.Bare.Served) / float64(max(t.Bare.Calls, 1)*len(trials))
 		rejected, ofBare = rejected+t.Ours.Rejected, ofBare+t.Bare.Rejected
-		requests += t.Bare.Sent + t.Oracle.Sent + t.Ours.Sent
-		took += t.Took
 		family := t.Family()
 		draws[family]++
 		for _, c := range Criteria() {
@@ -252,7 +249,7 @@ func Summarize(trials []Trial) string {
 		}
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d draws, %d with a miss; %d requests in %.0f s of running draws\n", len(trials), missed, requests, took.Seconds())
+	fmt.Fprintf(&b, "%d draws, %d with a miss\n", len(trials), missed)
 	fmt.Fprintf(&b, "beside a bare client: %+.4f of the calls served, %.3f of its rejections\n", gain, float64(rejected)/float64(max(ofBare, 1)))
 	for _, c := range Criteria() {
 		fmt.Fprintf(&b, "%-22s %4d of %4d missed (%.1f %%)\n", c, misses[c], applied[c], 100*float64(misses[c])/float64(max(applied[c], 1)))

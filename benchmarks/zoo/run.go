@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/benchmarks/fleet"
 	"github.com/resilienthttp/resilienthttp/benchmarks/internal/bubble"
@@ -17,7 +16,6 @@ import (
 type Figures struct {
 	Calls    int // made
 	Served   int // calls with a 2xx; if a limit counts tokens, each by its cost ÷ the mean cost
-	Sent     int // requests
 	Rejected int // requests that a limit rejected
 }
 
@@ -25,7 +23,6 @@ type Figures struct {
 type Trial struct {
 	Draw
 	Bare, Oracle, Ours Figures
-	Took               time.Duration // real time
 }
 
 // Trials runs n draws of the seed, from the number first on, in parallel, and calls done with each
@@ -43,9 +40,7 @@ func Trials(t *testing.T, seed uint64, first, n int, library peers.Peer, done fu
 func Try(t *testing.T, draws []Draw, library peers.Peer, done func(Trial)) []Trial {
 	t.Helper()
 	return bubble.All(len(draws), func(i int) (trial Trial) {
-		began := time.Now()
 		t.Run(fmt.Sprintf("%d-%d", draws[i].Seed, draws[i].Number), func(t *testing.T) { trial = draws[i].Try(t, library) })
-		trial.Took = time.Since(began)
 		return trial
 	}, done)
 }
@@ -83,7 +78,7 @@ func (d Draw) run(t *testing.T, s *server, newClient func(peers.Setting) peers.C
 		},
 	})
 	f.Served /= d.Load.Tokens
-	f.Sent, f.Rejected = s.sent, s.rejected
+	f.Rejected = s.rejected
 	return f
 }
 

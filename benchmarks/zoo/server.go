@@ -27,7 +27,6 @@ type server struct {
 	others   time.Duration  // the next request of other clients
 	locked   time.Duration  // all requests are rejected until then
 	granted  map[int]bool   // calls, by id, of which the oracle has taken the units
-	sent     int
 	rejected int
 }
 
@@ -128,7 +127,6 @@ func (s *server) Arrive(id, attempt int, at time.Duration) (fleet.Response, http
 	v := visit{call: s.newCall(id), attempt: attempt, now: s.Phase + at}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.sent++
 	if down := s.Trouble.DownAt; at >= down && at < down+s.Trouble.DownFor {
 		return fleet.Response{Err: fleet.ErrRefused}, nil
 	}
