@@ -2,12 +2,8 @@ package main
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -35,7 +31,7 @@ func documents([]string) error {
 	if err != nil {
 		return err
 	}
-	names, err := exportedNames(".")
+	names, err := exportedNames()
 	if err != nil {
 		return err
 	}
@@ -123,50 +119,18 @@ var generated = regexp.MustCompile(`(?s)<!-- (?:defaults|example|overview):begin
 // countWords counts the words that people have written. Tables and examples that a test or the fleet generates do not count.
 func countWords(page string) int { return len(strings.Fields(generated.ReplaceAllString(page, ""))) }
 
-// exportedNames returns the exported constants, variables, functions and types of a package.
-func exportedNames(dir string) ([]string, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		return nil, err
-	}
-	set := token.NewFileSet()
-	var names []string
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		parsed, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
+// exportedNames returns the exported constants, variables, functions and types of the root package.
+func exportedNames() (names []string, err error) {
+	texts, err := contents(":(glob)*.go", ":!*_test.go")
+	for _, text := range texts {
+		top, _, err := namesOf(text)
 		if err != nil {
 			return nil, err
 		}
-		names = append(names, topLevel(parsed)...)
+		names = append(names, top...)
 	}
 	slices.Sort(names)
-	return names, nil
-}
-
-// topLevel returns the exported names that a file declares, without methods.
-func topLevel(file *ast.File) (names []string) {
-	for _, decl := range file.Decls {
-		switch d := decl.(type) {
-		case *ast.FuncDecl:
-			if d.Recv == nil {
-				names = append(names, d.Name.Name)
-			}
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				switch s := spec.(type) {
-				case *ast.TypeSpec:
-					names = append(names, s.Name.Name)
-				case *ast.ValueSpec:
-					for _, name := range s.Names {
-						names = append(names, name.Name)
-					}
-				}
-			}
-		}
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return !ast.IsExported(name) })
+	return names, err
 }
 
 // checkBlocks finds blocks of Go that are no part of the code, which tests compile and run. The

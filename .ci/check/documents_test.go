@@ -85,24 +85,6 @@ func expect(t *testing.T, got []string, want string) {
 	}
 }
 
-func TestCommandOf(t *testing.T) {
-	const both = "```sh\n$ go run ./examples/a   # see\n\ngo test work # all\n```\n"
-	for _, row := range []struct{ name, document, run, test string }{
-		{"both: both", "# x\n" + both, "go run ./examples/a", "go test work"},
-		{"one alone: ignored", "```sh\ngo run ./b\n```\n" + both, "go run ./examples/a", "go test work"},
-		{"with a third command: ignored", "```sh\ngo run ./b\ngo test .\nls\n```\n", "", ""},
-		{"no block: none", "go run ./b\ngo test .\n", "", ""},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			run, _ := commandOf(row.document, "run")
-			test, _ := commandOf(row.document, "test")
-			if run != row.run || test != row.test {
-				t.Errorf("got %q, %q; want %q, %q", run, test, row.run, row.test)
-			}
-		})
-	}
-}
-
 func TestProgramOf(t *testing.T) {
 	const program = "package main\n\nfunc main() {}\n"
 	for _, row := range []struct{ name, document, want string }{

@@ -21,7 +21,6 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"needs", "find the programs that tests start, or install them", needs},
 		{"format", "gofmt -s, and no file that is not text", format},
 		{"modules", "go.mod, go.sum, go.work and go.work.sum are complete and minimal", modules},
 		{"apart", "print the modules that are not in go.work", printApart},
@@ -31,10 +30,8 @@ func commands() []command {
 		{"names", "no more exported names than a user can learn", names},
 		{"corpora", "each fuzz target has inputs under version control", corpora},
 		{"fuzz", "run each fuzz target for FUZZTIME, a minute", fuzz},
-		{"readme", "run | test: print that command of README.md", readmeCommand},
 		{"publish", "install each module from an invented release, and run README's program", publish},
 		{"report", "FILE: store the events of go test -json in FILE, and print them as go test does", report},
-		{"skips", "print the pattern of the tests that the race step leaves out", printSkips},
 		{"count", "FILE…: combine several runs of the same tests", count},
 	}
 }

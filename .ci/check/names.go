@@ -27,7 +27,7 @@ func names([]string) error {
 	}
 	counts := map[string]int{}
 	for name, text := range texts {
-		n, err := namesOf(text)
+		_, n, err := namesOf(text)
 		if err != nil {
 			return err
 		}
@@ -44,23 +44,30 @@ func names([]string) error {
 	return problems("names", wrong)
 }
 
-// namesOf counts the exported names that a file declares.
-func namesOf(text string) (n int, err error) {
+// namesOf returns the exported names at the top level of a file, and the number of all that it exports, with fields and methods.
+func namesOf(text string) (top []string, n int, err error) {
 	file, err := parser.ParseFile(token.NewFileSet(), "", text, parser.SkipObjectResolution)
 	if err != nil {
-		return 0, err
+		return nil, 0, err
 	}
 	ast.FileExports(file)
 	ast.Inspect(file, func(node ast.Node) bool {
 		switch d := node.(type) {
 		case *ast.FuncDecl:
+			if d.Recv == nil {
+				top = append(top, d.Name.Name)
+			}
 			if d.Recv == nil || ast.IsExported(strings.TrimLeft(types.ExprString(d.Recv.List[0].Type), "*")) {
 				n++
 			}
 			return false
 		case *ast.TypeSpec:
+			top = append(top, d.Name.Name)
 			n++
 		case *ast.ValueSpec:
+			for _, name := range d.Names {
+				top = append(top, name.Name)
+			}
 			n += len(d.Names)
 			return false
 		case *ast.FuncType: // parameters
@@ -71,5 +78,5 @@ func namesOf(text string) (n int, err error) {
 		}
 		return true
 	})
-	return n, nil
+	return top, n, nil
 }

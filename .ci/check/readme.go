@@ -37,46 +37,6 @@ func fences(document string) (all []fence) {
 	return all
 }
 
-// readmeCommand prints the command "go run …" or "go test …" of the block in README.md that has these two commands only.
-func readmeCommand(args []string) error {
-	if len(args) != 1 {
-		return errors.New("usage: check readme run|test")
-	}
-	document, err := os.ReadFile("README.md")
-	if err != nil {
-		return err
-	}
-	command, ok := commandOf(string(document), args[0])
-	if !ok {
-		return errors.New("README.md has no fenced block with the two commands, go run … and go test …")
-	}
-	fmt.Println(command)
-	return nil
-}
-
-func commandOf(document, verb string) (string, bool) {
-	comment := regexp.MustCompile(`(^|\s)#.*$`)
-	for _, f := range fences(document) {
-		found := map[string]string{}
-		n := 0
-		for _, line := range lines(f.text) {
-			line = strings.TrimSpace(comment.ReplaceAllString(strings.TrimPrefix(strings.TrimSpace(line), "$ "), ""))
-			if line == "" {
-				continue
-			}
-			n++
-			if words := strings.Fields(line); len(words) > 1 && words[0] == "go" {
-				found[words[1]] = line
-			}
-		}
-		if n == 2 && found["run"] != "" && found["test"] != "" {
-			command, ok := found[verb]
-			return command, ok
-		}
-	}
-	return "", false
-}
-
 // readme follows README as a new user does: each `go get` names a module that exists, and the first
 // program is built and gets a response after a retry.
 func (r *madeUp) readme() error {

@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -32,30 +31,9 @@ func report(args []string) error {
 }
 
 // count combines several runs of the same tests, and prints "N passed, N failed". It fails if a test failed in one run, if no
-// test ran, if a test was skipped in all runs, or if a line of .ci/race-skips names no test. A test that counts allocations may
-// be skipped under the race detector.
+// test ran, or if a test was skipped in all runs. A test that counts allocations may be skipped under the race detector.
 func count(files []string) error {
-	skips, err := raceSkips()
-	if err != nil {
-		return err
-	}
-	if len(files) < 2 {
-		skips = nil // the race step alone does not run them
-	}
-	return judge(files, skips, os.Stdout)
-}
-
-// printSkips prints the pattern of the tests that the race step leaves out.
-func printSkips([]string) error {
-	skips, err := raceSkips()
-	fmt.Println(strings.Join(skips, "|"))
-	return err
-}
-
-// raceSkips returns the lines of .ci/race-skips without comments.
-func raceSkips() ([]string, error) {
-	text, err := os.ReadFile(".ci/race-skips")
-	return slices.DeleteFunc(lines(string(text)), func(line string) bool { return strings.HasPrefix(line, "#") }), err
+	return judge(files, os.Stdout)
 }
 
 // show prints the output of a test after the end of its package, and only if the test failed.
@@ -109,8 +87,8 @@ func summary(line string) bool {
 	return strings.HasPrefix(line, "ok  ") || strings.HasPrefix(line, "?   ") || strings.HasPrefix(line, "\t")
 }
 
-// judge checks that each test passed in one run at least and failed in none, and that each pattern of skips names a test.
-func judge(files, skips []string, w io.Writer) error {
+// judge checks that each test passed in one run at least and failed in none.
+func judge(files []string, w io.Writer) error {
 	passed, failed, skipped := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, name := range files {
 		f, err := os.Open(name)
@@ -157,7 +135,6 @@ func judge(files, skips []string, w io.Writer) error {
 		delete(passed, name)
 	}
 	fmt.Fprintf(w, "%d passed, %d failed\n", len(passed), len(failed))
-	unused := unusedPatterns(skips, slices.Concat(slices.Collect(maps.Keys(passed)), slices.Collect(maps.Keys(failed))))
 	switch {
 	case len(failed) > 0:
 		return errors.New("tests failed")
@@ -166,57 +143,7 @@ func judge(files, skips []string, w io.Writer) error {
 	case len(passed) == 0:
 		return errors.New("no test ran")
 	}
-	return problems("lines of .ci/race-skips that name no test", unused)
-}
-
-// unusedPatterns returns the patterns of go test -skip that match none of the tests. In ^Test(A|B)$/row, each of A and B must
-// match one: a test that was renamed would otherwise run under the race detector again.
-func unusedPatterns(patterns, tests []string) (unused []string) {
-	for _, pattern := range patterns {
-		function, rows, _ := strings.Cut(pattern, "/")
-		for _, one := range alternatives(function) {
-			one = strings.TrimSuffix(one+"/"+rows, "/")
-			if !slices.ContainsFunc(tests, matching(one)) {
-				unused = append(unused, one+" in "+pattern)
-			}
-		}
-	}
-	return unused
-}
-
-var innerGroup = regexp.MustCompile(`\(([^()]*)\)`)
-
-// alternatives returns pattern once for each combination of the alternatives in its groups.
-func alternatives(pattern string) (all []string) {
-	at := innerGroup.FindStringSubmatchIndex(pattern)
-	if at == nil {
-		return []string{pattern}
-	}
-	for one := range strings.SplitSeq(pattern[at[2]:at[3]], "|") {
-		all = append(all, alternatives(pattern[:at[0]]+one+pattern[at[1]:])...)
-	}
-	return all
-}
-
-// matching reports whether a test, "package TestName/row", matches a pattern of go test -skip: element by element.
-func matching(pattern string) func(test string) bool {
-	var elements []*regexp.Regexp
-	for element := range strings.SplitSeq(pattern, "/") {
-		elements = append(elements, regexp.MustCompile(element))
-	}
-	return func(test string) bool {
-		_, name, _ := strings.Cut(test, " ")
-		parts := strings.Split(name, "/")
-		if len(parts) < len(elements) {
-			return false
-		}
-		for i, element := range elements {
-			if !element.MatchString(parts[i]) {
-				return false
-			}
-		}
-		return true
-	}
+	return nil
 }
 
 func scan(r io.Reader, each func(event)) error {
