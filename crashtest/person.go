@@ -3,19 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"html"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
-	"net/url"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/bank"
 	"github.com/resilienthttp/resilienthttp/durable"
-	"github.com/resilienthttp/resilienthttp/durable/console"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
@@ -24,7 +16,6 @@ import (
 // and then the decision must have no effect.
 type person struct {
 	engine     *durable.Engine
-	pages      http.Handler
 	bankLedger string
 
 	// late is the time after which no send that was shown can still reach the bank.
@@ -38,17 +29,14 @@ type person struct {
 // decision is the decision about an intent in the state that was read.
 type decision struct {
 	record  durable.Record
-	redrive bool       // false: resolve
-	form    url.Values // nil: the decision is a call of the Engine
-	due     time.Time  // the time of the decision
+	redrive bool      // false: resolve
+	due     time.Time // the time of the decision
 }
 
 const maxDecisions = 200
 
 func newPerson(store durable.Store, bankLedger string, late time.Duration) *person {
-	engine := &durable.Engine{Store: store}
-	pages := &console.Handler{Engine: engine, By: func(*http.Request) string { return "the operator" }}
-	return &person{engine: engine, pages: pages, bankLedger: bankLedger, late: late}
+	return &person{engine: &durable.Engine{Store: store}, bankLedger: bankLedger, late: late}
 }
 
 // work reads intents and decides.
@@ -120,35 +108,9 @@ func (p *person) look(ctx context.Context) {
 			if record.State == durable.StateDead && !record.InDoubt && rand.IntN(4) > 0 {
 				s.redrive, s.due = true, time.Now().Add(rand.N(p.late))
 			}
-			s.form = p.form(ctx, &s)
 			p.decisions = append(p.decisions, s)
 		}
 	}
-}
-
-var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`)
-
-// form returns the form of the intent's page for half of the decisions, otherwise or if there is none
-// nil.
-func (p *person) form(ctx context.Context, s *decision) url.Values {
-	if rand.IntN(2) == 0 {
-		return nil
-	}
-	section, id := map[bool]string{true: "redrive", false: "resolve"}[s.redrive], s.record.ID
-	query := url.Values{"view": {"intent"}, "scope": {id.Scope}, "operation": {id.Operation}, "key": {id.Key}}
-	r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/?"+query.Encode(), http.NoBody)
-	w := httptest.NewRecorder()
-	p.pages.ServeHTTP(w, r)
-	_, page, ok := strings.Cut(w.Body.String(), `<section id="`+section+`">`)
-	if !ok {
-		return nil
-	}
-	page, _, _ = strings.Cut(page, "</section>")
-	form := url.Values{}
-	for _, match := range hidden.FindAllStringSubmatch(page, -1) {
-		form.Set(match[1], html.UnescapeString(match[2]))
-	}
-	return form
 }
 
 // decide makes the decisions that are due. It repeats those that fail because of the database.
@@ -186,33 +148,8 @@ func (p *person) act(ctx context.Context, s *decision, booking string) error {
 	if booking != "" {
 		outcome = durable.Outcome{Class: durable.ClassSucceeded, Reference: booking}
 	}
-	switch {
-	case s.form != nil:
-		if !s.redrive {
-			s.form.Set("class", map[bool]string{true: "succeeded", false: "declined"}[booking != ""])
-			s.form.Set("reference", outcome.Reference)
-			s.form.Set("code", outcome.Code)
-		}
-		return p.post(ctx, s.form)
-	case s.redrive:
+	if s.redrive {
 		return p.engine.RedriveOne(ctx, s.record.Seen(), durable.Redrive{By: "operator"})
-	default:
-		return p.engine.Resolve(ctx, s.record.Seen(), outcome, "operator")
 	}
-}
-
-func (p *person) post(ctx context.Context, form url.Values) error {
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(form.Encode()))
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Sec-Fetch-Site", "same-origin")
-	w := httptest.NewRecorder()
-	p.pages.ServeHTTP(w, r)
-	switch w.Code {
-	case http.StatusSeeOther:
-		return nil
-	case http.StatusConflict:
-		return durable.ErrStale
-	default:
-		return fmt.Errorf("console: status %d", w.Code)
-	}
+	return p.engine.Resolve(ctx, s.record.Seen(), outcome, "operator")
 }
