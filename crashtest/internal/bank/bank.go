@@ -19,6 +19,7 @@ import (
 
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/chaos"
 	"github.com/resilienthttp/resilienthttp/crashtest/internal/process"
+	"github.com/resilienthttp/resilienthttp/faulttest"
 )
 
 // Bank books orders. Without Keys, a second request for an order is a second booking, but clients can
@@ -40,7 +41,6 @@ type Bank struct {
 	mu     sync.Mutex
 	file   *os.File // the ledger: one line for each booking
 	booked map[string][]Charge
-	keyed  keyed
 }
 
 // The codes of declines, which are Mastercard's merchant advice codes.
@@ -103,8 +103,12 @@ func readBookings(ledger io.Reader) ([]Charge, error) {
 // Handler returns a handler: POST /bookings books an order, GET /bookings?reference=… returns the
 // bookings, and PUT /outage?for=60s resets the connections of both for that time.
 func (b *Bank) Handler() http.Handler {
+	book := http.Handler(http.HandlerFunc(b.accept))
+	if b.Keys {
+		book = &faulttest.Idempotent{Handler: book}
+	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /bookings", b.reachable(b.keyed.handler(b, http.HandlerFunc(b.accept))))
+	mux.Handle("POST /bookings", b.reachable(b.unlessBusy(book)))
 	mux.Handle("GET /bookings", b.reachable(http.HandlerFunc(b.list)))
 	mux.HandleFunc("PUT /outage", func(w http.ResponseWriter, r *http.Request) {
 		d, err := time.ParseDuration(r.URL.Query().Get("for"))
@@ -128,14 +132,23 @@ func (b *Bank) reachable(next http.Handler) http.Handler {
 	})
 }
 
+// unlessBusy rejects a part of the orders. They may be sent again with the same key.
+func (b *Bank) unlessBusy(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if rand.Float64() < b.Busy {
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // accept books an order, also if the client has canceled.
 func (b *Bank) accept(w http.ResponseWriter, r *http.Request) {
 	o, ok := ReadOrder(w, r)
 	switch {
 	case !ok:
-	case rand.Float64() < b.Busy:
-		w.Header().Set("Retry-After", "1")
-		http.Error(w, "busy", http.StatusServiceUnavailable)
 	case !o.Covered():
 		Decline(w, Never)
 	case rand.Float64() < b.Declines:
@@ -145,8 +158,7 @@ func (b *Bank) accept(w http.ResponseWriter, r *http.Request) {
 	default:
 		c, err := b.book(o)
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
+			panic(http.ErrAbortHandler) // the result is unknown: nothing is stored for the key
 		}
 		WriteReceipt(w, c)
 	}

@@ -46,7 +46,7 @@ func (c *Responses) Handler(next http.Handler) http.Handler {
 			response := httptest.NewRecorder()
 			next.ServeHTTP(response, r)
 			time.Sleep(tooLong)
-			Copy(w, response)
+			copyTo(w, response)
 		case fraction < c.Lose+c.Late+c.Slow:
 			start := time.Now()
 			time.Sleep(tooLong)
@@ -73,8 +73,8 @@ func Reset(w http.ResponseWriter) {
 	_ = conn.Close()
 }
 
-// Copy writes a recorded response.
-func Copy(w http.ResponseWriter, response *httptest.ResponseRecorder) {
+// copyTo writes a recorded response.
+func copyTo(w http.ResponseWriter, response *httptest.ResponseRecorder) {
 	maps.Copy(w.Header(), response.Header())
 	w.WriteHeader(response.Code)
 	_, _ = w.Write(response.Body.Bytes())
