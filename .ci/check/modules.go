@@ -26,7 +26,6 @@ type module struct {
 	Replace []struct {
 		Old, New struct{ Path, Version string }
 	}
-	Retract []struct{ Rationale string }
 }
 
 func findModules() (all []module, err error) {
@@ -134,11 +133,6 @@ func directives(all []module) (wrong []string) {
 	for _, m := range all {
 		if m.Go != goVersion || m.Toolchain != "" || len(m.GoDebug) > 0 || len(m.Exclude) > 0 {
 			wrong = append(wrong, fmt.Sprintf("%s/go.mod has go %s, want %s, and no toolchain, godebug or exclude", m.Dir, m.Go, goVersion))
-		}
-		for _, r := range m.Retract {
-			if r.Rationale == "" {
-				wrong = append(wrong, m.Dir+"/go.mod retracts a version without a reason")
-			}
 		}
 		for _, r := range m.Replace {
 			if r.Old.Path != home && !strings.HasPrefix(r.Old.Path, home+"/") {

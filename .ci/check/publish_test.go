@@ -123,8 +123,6 @@ func TestDirectives(t *testing.T) {
 		{"a toolchain: a problem", `{"Go": "1.26.0", "Toolchain": "go1.26.1"}`, "no toolchain"},
 		{"godebug: a problem", `{"Go": "1.26.0", "GoDebug": [{"Key": "panicnil", "Value": "1"}]}`, "godebug"},
 		{"exclude: a problem", `{"Go": "1.26.0", "Exclude": [{"Path": "a.test/b", "Version": "v1.0.0"}]}`, "exclude"},
-		{"retract, no reason: a problem", `{"Go": "1.26.0", "Retract": [{"Low": "v0.1.0", "High": "v0.1.0"}]}`, "without a reason"},
-		{"retract, a reason: no problem", `{"Go": "1.26.0", "Retract": [{"Low": "v0.1.0", "High": "v0.1.0", "Rationale": "broken"}]}`, ""},
 		{"a module of the repository: no problem", `{"Go": "1.26.0", "Replace": [{"Old": {"Path": "` + home + `/a"}, "New": {"Path": "../a"}}]}`, ""},
 		{"another module: a problem", `{"Go": "1.26.0", "Replace": [{"Old": {"Path": "` + home + `-x"}, "New": {"Path": "../a"}}]}`, "replaces " + home + "-x"},
 	} {

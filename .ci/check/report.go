@@ -36,49 +36,32 @@ func count(files []string) error {
 	return judge(files, os.Stdout)
 }
 
-// show prints the output of a test after the end of its package, and only if the test failed.
+// show prints the output of a package after its end, without that of tests that have passed.
 func show(r io.Reader, w io.Writer) error {
-	type output struct {
-		tests map[string][]string // output of tests that have not passed
-		order []string
-		lines []string // output of the package itself
-	}
-	packages := map[string]*output{}
+	packages := map[string][]event{}
 	return scan(r, func(e event) {
-		if e.Action == "build-output" {
-			fmt.Fprint(w, e.Output)
-			return
-		}
-		p := packages[e.Package]
-		if p == nil {
-			p = &output{tests: map[string][]string{}}
-			packages[e.Package] = p
-		}
 		switch {
-		case e.Action == "output" && e.Test != "":
-			if _, known := p.tests[e.Test]; !known {
-				p.order = append(p.order, e.Test)
-			}
-			p.tests[e.Test] = append(p.tests[e.Test], e.Output)
-		case e.Action == "output":
-			p.lines = append(p.lines, e.Output)
-		case e.Test != "" && (e.Action == "pass" || e.Action == "skip"):
-			delete(p.tests, e.Test)
-			p.order = slices.DeleteFunc(p.order, func(t string) bool { return t == e.Test })
-		case e.Test == "" && (e.Action == "pass" || e.Action == "skip" || e.Action == "fail"):
-			if e.Action == "fail" {
-				for _, test := range p.order {
-					fmt.Fprint(w, strings.Join(p.tests[test], ""))
-				}
-			}
-			for _, line := range p.lines {
-				if e.Action == "fail" || summary(line) {
-					fmt.Fprint(w, line)
-				}
-			}
+		case e.Action == "build-output":
+			fmt.Fprint(w, e.Output)
+		case e.Action == "output" || e.Test != "":
+			packages[e.Package] = append(packages[e.Package], e)
+		case e.Action == "pass" || e.Action == "skip" || e.Action == "fail":
+			showPackage(w, packages[e.Package], e.Action == "fail")
 			delete(packages, e.Package)
 		}
 	})
+}
+
+func showPackage(w io.Writer, events []event, failed bool) {
+	good := map[string]bool{}
+	for _, e := range events {
+		good[e.Test] = good[e.Test] || e.Action == "pass" || e.Action == "skip"
+	}
+	for _, e := range events {
+		if e.Action == "output" && (failed && !good[e.Test] || e.Test == "" && summary(e.Output)) {
+			fmt.Fprint(w, e.Output)
+		}
+	}
 }
 
 // summary reports whether line is the one that go test prints for a package that has not failed. With -cover, the line of a
