@@ -124,40 +124,6 @@ func TestLimiter_fieldsOfAPIs(t *testing.T) {
 	}
 }
 
-// The capacity is twice the load, and a third of it in a brownout. Each client has made two
-// calls before the fault, or half of the clients none.
-func TestSmallFleets_areAsDescribed(t *testing.T) {
-	rows := map[int]int{}
-	for _, s := range smallFleets() {
-		t.Run(s.Name, func(t *testing.T) {
-			rows[s.Row]++
-			load := s.Load.perSecond()
-			require.InDelta(t, 2*load, s.Server.capacity(), 0.001*load)
-			for _, p := range s.Server.Staff {
-				require.InDelta(t, load/3, s.Server.capacity()*float64(p.Workers)/float64(s.Server.workers()), 0.001*load)
-			}
-			require.Equal(t, 20*time.Second, s.During)
-			require.GreaterOrEqual(t, s.During+s.After, time.Minute, "the minute is over")
-			before := make([]int, s.Load.Clients)
-			for _, c := range s.schedule(Seed, s.Load.Clients) {
-				if c.at < s.Before {
-					before[c.client]++
-				}
-			}
-			byCalls := map[int]int{}
-			for _, n := range before {
-				byCalls[n]++
-			}
-			if strings.HasSuffix(s.Name, "-new") {
-				require.InDelta(t, s.Load.Clients/2, byCalls[0], 0.1*float64(s.Load.Clients))
-			} else {
-				require.Equal(t, map[int]int{2: s.Load.Clients}, byCalls)
-			}
-		})
-	}
-	require.Equal(t, map[int]int{32: 12, 33: 6, 34: 6}, rows)
-}
-
 // The period includes its start and excludes its end.
 func TestSuccessBetween(t *testing.T) {
 	r := Result{calls: []*Call{
@@ -165,36 +131,6 @@ func TestSuccessBetween(t *testing.T) {
 	}}
 	require.InDelta(t, 1.0/3, r.successBetween(1, 4), 1e-9)
 	require.InDelta(t, 1, r.successBetween(5, 9), 1e-9, "of no calls")
-}
-
-func TestBusiestSecond(t *testing.T) {
-	require.InDelta(t, 7, busiestSecond(Result{Load: []int{3, 7, 5}}), 0)
-	require.Zero(t, busiestSecond(Result{}))
-}
-
-// Each kind of failure affects about a quarter of the calls.
-func TestBlips_useEachClientOnce(t *testing.T) {
-	rows := map[int]int{}
-	for _, s := range blips() {
-		rows[s.Row]++
-		clients, paths := map[int]bool{}, map[string]int{}
-		n := 0
-		for _, c := range s.schedule(Seed, s.Load.Clients) {
-			if c.at >= s.Before && c.at < s.Before+s.During {
-				require.Less(t, c.at, s.Before+s.During/20+1, "the call starts with the outage")
-				clients[c.client] = true
-				paths[c.path]++
-				n++
-			}
-		}
-		require.Equal(t, s.Load.Clients, n, s.Name)
-		require.Len(t, clients, n, s.Name)
-		require.Len(t, paths, 4, s.Name)
-		for path, calls := range paths {
-			require.InDelta(t, n/4, calls, 0.2*float64(n)/4, "%s, %s", s.Name, path)
-		}
-	}
-	require.Equal(t, map[int]int{35: 8, 36: 10}, rows)
 }
 
 // A bare client's calls fail during the outage, with all four failures, and not before or
@@ -207,24 +143,6 @@ func TestBlips_failOnlyDuringTheOutage(t *testing.T) {
 	require.Equal(t, r.Offered-r.During.Calls, r.Succeeded)
 	require.Greater(t, r.After.Calls, 1200)
 	require.InDelta(t, 0.75, shown(Row{{Config: r.Config, During: Share{Calls: 4, Succeeded: 3}}}), 0, "the plot shows the calls during the outage")
-}
-
-func TestBlips_measureEachKindOfFailure(t *testing.T) {
-	for _, s := range blips() {
-		r := Result{Config: Config{Scenario: s}}
-		for i := range 20 {
-			r.calls = append(r.calls, &Call{at: s.Before, path: "/reset", success: i > 0, latency: time.Duration(i) * time.Second})
-		}
-		measured := map[string]float64{}
-		for _, g := range s.Targets {
-			measured[g.What] = g.Measure(r)
-		}
-		require.InDelta(t, 0.95, measured["success, reset"], 1e-9)
-		if s.During <= 2*time.Second {
-			require.Len(t, measured, 8)
-			require.InDelta(t, 19, measured["p95 of successful calls, reset, s"], 1e-9)
-		}
-	}
 }
 
 func TestMetSuccess_countsOnlyItsPathDuringTheOutage(t *testing.T) {

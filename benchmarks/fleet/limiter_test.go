@@ -42,33 +42,6 @@ func TestLimiter_headers(t *testing.T) {
 	}
 }
 
-func TestLimiter_permittedRequests(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		limit Limit
-		want  int // in ten seconds, at 100 requests per second
-	}{
-		{"all", Limit{}, 1000},
-		{"a quota by the second", Limit{Quota: 30}, 300},
-		{"a quota in a wider window", Limit{Quota: 30, Window: 5 * time.Second}, 60},
-		{"a bucket", Limit{Rate: 20, Burst: 10}, 209},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			l := newLimiter(row.limit)
-			in := 0
-			for i := range 1000 {
-				if _, ok := l.admit(Epoch().Add(time.Duration(i) * 10 * time.Millisecond)); ok {
-					in++
-				}
-			}
-			require.Equal(t, row.want, in)
-		})
-	}
-	require.InDelta(t, 300, Limit{Quota: 30}.granted(10*time.Second), 1e-9)
-	require.InDelta(t, 60, Limit{Quota: 30, Window: 5 * time.Second}.granted(10*time.Second), 1e-9)
-	require.InDelta(t, 210, Limit{Rate: 20, Burst: 10}.granted(10*time.Second), 1e-9)
-}
-
 // reply is the result of a request to the model.
 type reply struct {
 	status int // 0: none
@@ -154,70 +127,6 @@ func TestServer_finishesWorkOfClientsThatLeft(t *testing.T) {
 		// Their clients have left, but a new request waits until they are done.
 		require.Equal(t, 10*defaultService-5*time.Millisecond+defaultService, get(t.Context(), s).took)
 		require.Equal(t, 10*defaultWorkers+1, s.load.total())
-	})
-}
-
-func TestServer_brownout(t *testing.T) {
-	inBubble(t, Scenario{
-		Before: time.Second, During: time.Second, After: time.Second,
-		Server: Server{Staff: []Staff{{Workers: defaultWorkers / 2}}},
-	}, func(t *testing.T, s *server) {
-		last := func() time.Duration { return crowd(t.Context(), s, defaultWorkers)[defaultWorkers-1].took }
-		require.Equal(t, defaultService, last())
-		<-time.After(time.Second)
-		require.Equal(t, 2*defaultService, last(), "half of the workers")
-		<-time.After(time.Second)
-		require.Equal(t, defaultService, last(), "all of them again")
-	})
-}
-
-func TestServer_outage(t *testing.T) {
-	inBubble(t, Scenario{
-		Before: time.Second, During: time.Second,
-		Server: Server{Faults: []Fault{{Response: Response{Status: http.StatusServiceUnavailable}}}},
-	}, func(t *testing.T, s *server) {
-		require.Equal(t, http.StatusOK, get(t.Context(), s).status)
-		<-time.After(time.Second)
-		r := get(t.Context(), s)
-		require.Equal(t, http.StatusServiceUnavailable, r.status)
-		require.Zero(t, r.took)
-	})
-}
-
-func TestServer_quota(t *testing.T) {
-	inBubble(t, Scenario{During: time.Minute, Server: Server{Limit: Limit{Quota: 3}}}, func(t *testing.T, s *server) {
-		for range 2 {
-			replies := crowd(t.Context(), s, 4)
-			for i, r := range replies[:3] {
-				require.Equal(t, http.StatusOK, r.status)
-				require.Equal(t, string(rune('2'-i)), r.header.Get("X-RateLimit-Remaining"))
-				require.Empty(t, r.header.Get("Retry-After"))
-			}
-			require.Equal(t, http.StatusTooManyRequests, replies[3].status)
-			require.Equal(t, "1", replies[3].header.Get("Retry-After"))
-			<-time.After(time.Second) // the next window
-		}
-		require.Equal(t, 2, s.limited.total())
-		require.Equal(t, 6, s.taken.total())
-	})
-}
-
-func TestServer_tail(t *testing.T) {
-	inBubble(t, Scenario{During: time.Minute, Server: Server{
-		Workers: -1, Service: 20 * time.Millisecond, AttemptTimeout: -1,
-		Faults: []Fault{{Share: 0.05, Response: Response{Status: http.StatusOK, After: time.Second}}},
-	}}, func(t *testing.T, s *server) {
-		const n = 2000
-		slow := 0
-		for _, r := range crowd(t.Context(), s, n) {
-			require.Equal(t, http.StatusOK, r.status, "attempts of the tail scenario have no timeout")
-			if r.took == time.Second {
-				slow++
-			} else {
-				require.Equal(t, 20*time.Millisecond, r.took)
-			}
-		}
-		require.InDelta(t, 0.05*n, slow, 40, "four standard deviations")
 	})
 }
 

@@ -125,25 +125,6 @@ func TestOverview_isInPerformancePage(t *testing.T) {
 	require.Equal(t, want, overviewIn(t, "docs/performance.md", want), "run the test with UPDATE_DOCS=1")
 }
 
-func TestBoldBest(t *testing.T) {
-	for _, row := range []struct {
-		name       string
-		give, want []string // nil: an error
-	}{
-		{"ours", []string{"0.1", "0.2, x", "**0.3**"}, []string{"0.1", "0.2, x", "**0.3**"}},
-		{"a peer", []string{"0.1", "0.4, x", "**0.3**"}, []string{"0.1", "**0.4**, x", "0.3"}},
-		{"bare", []string{"0.7499", "0.2, x", "**0.7498**"}, []string{"**0.7499**", "0.2, x", "0.7498"}},
-		{"equal ones", []string{"0.1", "1.0, x", "**1.0**"}, []string{"0.1", "**1.0**, x", "**1.0**"}},
-		{"no figure", []string{"-", "1.0, x", "**1.0**"}, nil},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			got, err := boldBest(row.give)
-			require.Equal(t, row.want == nil, err != nil)
-			require.Equal(t, row.want, got)
-		})
-	}
-}
-
 // The costs in docs/performance.md and README.md are written by hand.
 func TestPerformancePage_hasTheMeasuredCosts(t *testing.T) {
 	root, err := report.Root()
@@ -168,13 +149,4 @@ func TestPerformancePage_hasTheMeasuredCosts(t *testing.T) {
 		require.Contains(t, page, cost)
 		require.Contains(t, read("benchmarks/results/"+measured[0]+".md"), measured[1])
 	}
-}
-
-func TestOverview_needsTheStoredRows(t *testing.T) {
-	root := t.TempDir()
-	_, err := overviewTable(root)
-	require.Error(t, err)
-	require.NoError(t, report.WriteResults(root, "scenarios", "", "\n| scenario | |\n|---|---|\n| other | x | shared |\n"))
-	_, err = overviewTable(root)
-	require.ErrorContains(t, err, "no row healthy, shared")
 }

@@ -48,18 +48,6 @@ func TestRide_groupsHaveAllCells(t *testing.T) {
 	}
 }
 
-func TestRideWant(t *testing.T) {
-	const s = time.Second
-	for _, tt := range []struct {
-		deadline, outage time.Duration
-		want             float64
-	}{
-		{2 * s, s, 0.85}, {2 * s, 4 * s, 0.425}, {10 * s, 4 * s, 0.98}, {-1, 8 * s, 0.95}, {30 * s, 20 * s, 0.90}, {10 * s, 20 * s, 0}, {-1, 20 * s, 0},
-	} {
-		require.InDelta(t, tt.want, rideWant(tt.deadline, tt.outage), 1e-9, "%v", tt)
-	}
-}
-
 func TestBackAfterOutage(t *testing.T) {
 	const ms = time.Millisecond
 	at := func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }

@@ -99,6 +99,7 @@ func TestCeiling(t *testing.T) {
 	}{
 		{"enough for all", Scenario{During: time.Minute}, 1},
 		{"a quota", Scenario{During: time.Minute, Load: Load{Rate: 200}, Server: Server{Limit: Limit{Quota: 100}}}, 0.5},
+		{"a quota of ten seconds", Scenario{During: time.Minute, Load: Load{Rate: 200}, Server: Server{Limit: Limit{Quota: 1000, Window: 10 * time.Second}}}, 0.5},
 		{"a bucket", Scenario{During: time.Minute, Load: Load{Rate: 100}, Server: Server{Limit: Limit{Rate: 50, Burst: 60}}}, 0.51},
 		{"the workers, and their queue", Scenario{During: time.Minute, Load: Load{Rate: 2400}, Server: Server{Queue: 1440}}, 0.51},
 		{"no workers", Scenario{During: time.Minute, Load: Load{Rate: 2400}, Server: Server{Workers: -1}}, 1},
@@ -114,41 +115,6 @@ func TestWithoutRepeatedReasons(t *testing.T) {
 	require.Equal(t, "**missed**", Verdict{}.cell())
 	require.Equal(t, "**goal missed**", Verdict{Goal: true}.cell())
 	require.Equal(t, "met", Verdict{Reached: true, Goal: true}.cell())
-}
-
-func TestQuantile(t *testing.T) {
-	hundred := make([]time.Duration, 100)
-	for i := range hundred {
-		hundred[i] = time.Duration(100 - i)
-	}
-	s := sorted(hundred)
-	for _, row := range []struct {
-		q    float64
-		want time.Duration
-	}{{0, 1}, {0.5, 51}, {0.99, 100}, {0.999, 100}, {1, 100}} {
-		require.Equal(t, row.want, quantile(s, row.q), "%v", row.q)
-	}
-	require.Zero(t, quantile(nil, 0.5))
-	require.Equal(t, time.Duration(7), quantile([]time.Duration{7}, 0.999))
-}
-
-func TestSeries(t *testing.T) {
-	var s series
-	for _, at := range []time.Duration{0, 999 * time.Millisecond, time.Second, 3500 * time.Millisecond} {
-		s.add(at)
-	}
-	require.Equal(t, []int{2, 1, 0, 1}, s.counts)
-	require.Equal(t, 4, s.total())
-	require.Equal(t, 1, s.sum(1, 3))
-	require.Equal(t, 2, s.sum(-1, 1))
-	require.Equal(t, 1, s.sum(3, 100))
-	require.Equal(t, 1, s.at(3))
-	require.Zero(t, s.at(-1))
-	require.Zero(t, s.at(4))
-
-	tenths := series{width: fine}
-	tenths.add(250 * time.Millisecond)
-	require.Equal(t, []int{0, 0, 1}, tenths.counts)
 }
 
 func TestRecovery(t *testing.T) {
