@@ -166,31 +166,30 @@ func (l *limit) tellQuota(s state) http.Header {
 	return h
 }
 
+// dialects are those of package faulttest that APIs write.
+var dialects = map[API]faulttest.Dialect{ //nolint:gochecknoglobals // a table
+	apiGitHub: faulttest.GitHub, apiGitHubSecondary: faulttest.GitHub, apiZendesk: faulttest.Zendesk, apiIETF: faulttest.IETF,
+	apiDiscord: faulttest.Discord, apiAnthropic: faulttest.Anthropic, apiShopify: faulttest.Shopify, apiOpenAI: faulttest.OpenAI,
+}
+
 // tell sends the headers of an API.
 func (l *limit) tell(s state) http.Header {
 	h := http.Header{"Date": {s.now.UTC().Format(http.TimeFormat)}}
 	retryAfter := whole(s.wait)
-	quota := faulttest.RateLimit{Dialect: faulttest.NoHeaders, Limit: max(l.Quota, l.Burst), Remaining: s.remaining, Reset: s.reset, Window: l.window()}
+	dialect, ok := dialects[l.API]
+	if !ok {
+		dialect = faulttest.NoHeaders // its fields are written below
+	}
+	quota := faulttest.RateLimit{Dialect: dialect, Limit: max(l.Quota, l.Burst), Remaining: s.remaining, Reset: s.reset, Window: l.window()}
 	switch l.API {
-	case apiGitHub:
-		quota.Dialect = faulttest.GitHub
-	case apiZendesk:
-		quota.Dialect = faulttest.Zendesk
-	case apiIETF:
-		quota.Dialect = faulttest.IETF
-	case apiDiscord:
-		quota.Dialect = faulttest.Discord
-	case apiAnthropic:
-		quota.Dialect = faulttest.Anthropic
 	case apiShopify:
-		quota.Dialect, retryAfter = faulttest.Shopify, "2.0"
+		retryAfter = "2.0"
 	case apiGitHubSecondary:
-		quota.Dialect, quota.Limit, quota.Remaining = faulttest.GitHub, farQuota*l.Quota, farQuota*l.Quota-l.whole
-		quota.Reset = s.until(time.Hour)
+		quota.Limit, quota.Remaining, quota.Reset = farQuota*l.Quota, farQuota*l.Quota-l.whole, s.until(time.Hour)
 	case apiOpenAI: // each call takes callTokens tokens
 		tokens := faulttest.RateLimit{Dialect: faulttest.OpenAI, Name: "Tokens", Limit: callTokens * l.Burst, Remaining: s.remaining, Reset: s.reset}
 		maps.Copy(h, tokens.Header(s.now))
-		quota.Dialect, quota.Limit, quota.Remaining, quota.Reset = faulttest.OpenAI, 10*l.Burst, 9*l.Burst+s.remaining/callTokens, s.reset/10
+		quota.Limit, quota.Remaining, quota.Reset = 10*l.Burst, 9*l.Burst+s.remaining/callTokens, s.reset/10
 		retryAfter = ""
 	case apiJira:
 		reset := ""

@@ -78,22 +78,10 @@ func chosen(what, names string, is func(s Scenario, name string) bool) (found []
 			}
 		}
 		if len(found) == before {
-			return nil, fmt.Errorf("fleet: no %s %q: -h lists them", what, name)
+			return nil, fmt.Errorf("fleet: no %s %q (benchmarks/results/scenarios.md has their names, and -h the groups)", what, name)
 		}
 	}
 	return found, nil
-}
-
-// Names returns the names of all scenarios except those of the ride.
-func Names() (names []string) {
-	for _, g := range groups() {
-		for _, s := range g.scenarios() {
-			if g.name != "ride" {
-				names = append(names, s.Name)
-			}
-		}
-	}
-	return names
 }
 
 // Length is the time during which calls arrive.

@@ -3,7 +3,7 @@ package lab
 import (
 	"bytes"
 	"context"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"html/template"
@@ -17,14 +17,8 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-var (
-	//go:embed page.html
-	pageText string
-	//go:embed style.css
-	styleText []byte
-	//go:embed script.js
-	scriptText []byte
-)
+//go:embed page.html style.css script.js
+var files embed.FS
 
 // handler serves the page, and makes runs.
 type handler struct {
@@ -45,20 +39,13 @@ func NewHandler(command func(context.Context) *exec.Cmd) http.Handler {
 func newHandler(r *runner) http.Handler {
 	h := &handler{r, template.Must(template.New("page").Funcs(template.FuncMap{
 		"percent": percent, "seconds": seconds, "grouped": grouped, "color": chart.Color,
-	}).Parse(pageText))}
+	}).ParseFS(files, "page.html"))}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", h.form)
 	mux.HandleFunc("POST /run", h.run)
-	mux.Handle("GET /style.css", static("text/css; charset=utf-8", styleText))
-	mux.Handle("GET /script.js", static("text/javascript; charset=utf-8", scriptText))
+	mux.Handle("GET /style.css", http.FileServerFS(files))
+	mux.Handle("GET /script.js", http.FileServerFS(files))
 	return onLoopback(http.NewCrossOriginProtection().Handler(mux))
-}
-
-func static(contentType string, text []byte) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", contentType)
-		_, _ = w.Write(text)
-	})
 }
 
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; " +

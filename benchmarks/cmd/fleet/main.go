@@ -78,7 +78,7 @@ func main() {
 	var o options
 	flag.BoolVar(&o.all, "all", false, "also run the other libraries")
 	flag.StringVar(&o.group, "group", "", "comma-separated groups of scenarios: "+strings.Join(fleet.Groups(), ", ")+", ride-quick (a sample of ride)")
-	flag.StringVar(&o.scenario, "scenario", "all", "comma-separated: all, gates, life, the number of a row, or names: "+strings.Join(fleet.Names(), ", "))
+	flag.StringVar(&o.scenario, "scenario", "all", "comma-separated: all, gates, life, the number of a row, or names of scenarios")
 	flag.StringVar(&o.peer, "peer", "", "comma-separated: ours, variants (ours with mechanisms switched off), defaults, all, or names: "+strings.Join(peers.Names(), ", ")+" (default ours,bare)")
 	flag.StringVar(&o.topology, "topology", "both", "shared (one Transport for all callers), own (one per client) or both")
 	flag.Uint64Var(&o.seed, "seed", fleet.Seed, "seed of the arrivals and the server")
