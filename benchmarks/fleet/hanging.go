@@ -87,12 +87,10 @@ func failsAtOnce(r Result) float64 {
 }
 
 // meanBetween is the mean latency of the calls that were made in the period.
-func (r Result) meanBetween(from, to time.Duration) time.Duration {
-	var sum, calls time.Duration
-	for _, c := range r.calls {
-		if c.at >= from && c.at < to {
-			sum, calls = sum+c.latency, calls+1
-		}
+func (r Result) meanBetween(from, to time.Duration) (sum time.Duration) {
+	calls := r.callsIn(from, to)
+	for _, c := range calls {
+		sum += c.latency
 	}
-	return sum / max(calls, 1)
+	return sum / time.Duration(max(len(calls), 1))
 }

@@ -231,27 +231,27 @@ func (s Scenario) longestOutage(t tallied) time.Duration {
 
 // between is the number of attempts per call in the period.
 func (r Result) between(from, to time.Duration) float64 {
-	var attempts, calls int
+	attempts := 0
 	for _, at := range r.arrived {
 		if at >= from && at < to {
 			attempts++
 		}
 	}
-	for _, c := range r.calls {
-		if c.at >= from && c.at < to {
-			calls++
-		}
-	}
-	return float64(attempts) / float64(max(calls, 1))
+	return float64(attempts) / float64(max(len(r.callsIn(from, to)), 1))
+}
+
+// callsIn returns the calls that were made in the period.
+func (r Result) callsIn(from, to time.Duration) []*Call {
+	return slices.DeleteFunc(slices.Clone(r.calls), func(c *Call) bool { return c.at < from || c.at >= to })
 }
 
 // successBetween is the ratio of the calls made in the period that succeeded.
-func (r Result) successBetween(from, to time.Duration) float64 {
+func (r Result) successBetween(from, to time.Duration) float64 { return shareOf(r.callsIn(from, to)) }
+
+func shareOf(calls []*Call) float64 {
 	var s Share
-	for _, c := range r.calls {
-		if c.at >= from && c.at < to {
-			s.count(c)
-		}
+	for _, c := range calls {
+		s.count(c)
 	}
 	return s.share()
 }

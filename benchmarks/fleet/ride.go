@@ -15,7 +15,7 @@ import (
 // begin in the outage succeed, what do they cost, and when is all as before?
 func ride() (all []Scenario) {
 	for _, set := range []rideSet{{
-		row: rowAway, deadlines: inSeconds(2, 10, 30, -1), outages: inSeconds(1, 2, 4, 8, 20), rates: []float64{1, 8, 50, 300, 1000},
+		row: rowAway, deadlines: []time.Duration{2 * second, 10 * second, 30 * second, -second}, outages: []time.Duration{second, 2 * second, 4 * second, 8 * second, 20 * second}, rates: []float64{1, 8, 50, 300, 1000},
 		kinds: []rideKind{
 			{"503", Fault{Response: unavailable(0)}, 0},
 			{"refused", Fault{Response: Response{Err: ErrRefused, After: answersAfter}}, 0},
@@ -33,6 +33,7 @@ func ride() (all []Scenario) {
 const (
 	rowAway      = 57
 	rowOther     = 58
+	second       = time.Second
 	answersAfter = time.Millisecond // time until a failure
 )
 
@@ -56,14 +57,7 @@ type rideSet struct {
 }
 
 func rideOther(k rideKind) rideSet {
-	return rideSet{rowOther, inSeconds(10, -1), inSeconds(1, 2, 4), []float64{8, 300}, []rideKind{k}}
-}
-
-func inSeconds(values ...float64) (all []time.Duration) {
-	for _, v := range values {
-		all = append(all, seconds(v))
-	}
-	return all
+	return rideSet{rowOther, []time.Duration{10 * second, -second}, []time.Duration{second, 2 * second, 4 * second}, []float64{8, 300}, []rideKind{k}}
 }
 
 // cells returns the combinations. Each pair of a deadline and an outage has three cells of four in the sample.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -166,24 +167,13 @@ func deadlineName(d time.Duration) string {
 }
 
 // duringOutage returns the calls to the path that were made in the scenario's During.
-func (r Result) duringOutage(path string) (some []*Call) {
-	from, to := r.Scenario.Before, r.Scenario.Before+r.Scenario.During
-	for _, c := range r.calls {
-		if c.path == path && c.at >= from && c.at < to {
-			some = append(some, c)
-		}
-	}
-	return some
+func (r Result) duringOutage(path string) []*Call {
+	some := r.callsIn(r.Scenario.Before, r.Scenario.Before+r.Scenario.During)
+	return slices.DeleteFunc(some, func(c *Call) bool { return c.path != path })
 }
 
 func metSuccess(path string) func(Result) float64 {
-	return func(r Result) float64 {
-		var s Share
-		for _, c := range r.duringOutage(path) {
-			s.count(c)
-		}
-		return s.share()
-	}
+	return func(r Result) float64 { return shareOf(r.duringOutage(path)) }
 }
 
 // metQuantile is a quantile of the latencies of successful calls, in seconds.

@@ -167,6 +167,8 @@ func (o options) check() error {
 		return errors.New("fleet: want -group or -scenario, not both")
 	case o.zoo > 0 && o.zooDraw >= 0:
 		return errors.New("fleet: want -zoo or -zoo-draw, not both")
+	case !slices.Contains([]string{"shared", "own", "both"}, o.topology):
+		return fmt.Errorf("fleet: no topology %q (want shared, own or both)", o.topology)
 	case o.config == "":
 		return nil
 	case o.remember || o.random > 0 || o.only >= 0 || o.zoo > 0 || o.zooDraw >= 0:
@@ -193,14 +195,6 @@ func (o options) runs() (runs []fleet.Config, err error) {
 	if err != nil {
 		return nil, err
 	}
-	topologies := []fleet.Topology{fleet.Shared, fleet.Own}
-	switch t := fleet.Topology(o.topology); t {
-	case fleet.Shared, fleet.Own:
-		topologies = []fleet.Topology{t}
-	case "both":
-	default:
-		return nil, fmt.Errorf("fleet: no topology %q (want shared, own or both)", t)
-	}
 	for _, s := range scenarios {
 		if o.config != "" {
 			s = s.With(fleet.Configured(o.config))
@@ -209,7 +203,10 @@ func (o options) runs() (runs []fleet.Config, err error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, topology := range topologies {
+		for _, topology := range []fleet.Topology{fleet.Shared, fleet.Own} {
+			if o.topology != "both" && o.topology != string(topology) {
+				continue
+			}
 			for _, p := range libraries {
 				c := fleet.Config{Scenario: s, Peer: p, Topology: topology}
 				for i := range o.seedsOf(c) {
