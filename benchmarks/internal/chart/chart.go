@@ -50,21 +50,7 @@ var palette = []color.Color{ //nolint:gochecknoglobals // a table
 // they have none.
 var markers = []draw.GlyphDrawer{ //nolint:gochecknoglobals // a table
 	nil, nil, draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.CrossGlyph{}, draw.BoxGlyph{},
-	draw.RingGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{}, diamond{}, diamond{filled: true},
-}
-
-// diamond is a rotated square.
-type diamond struct{ filled bool }
-
-// DrawGlyph implements draw.GlyphDrawer.
-func (d diamond) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
-	r := style.Radius * 1.2
-	tips := []vg.Point{{X: at.X - r, Y: at.Y}, {X: at.X, Y: at.Y + r}, {X: at.X + r, Y: at.Y}, {X: at.X, Y: at.Y - r}}
-	if d.filled {
-		c.FillPolygon(style.Color, tips)
-		return
-	}
-	c.StrokeLines(draw.LineStyle{Color: style.Color, Width: vg.Points(0.8)}, append(tips, tips[0]))
+	draw.RingGlyph{}, draw.PyramidGlyph{}, draw.PlusGlyph{},
 }
 
 func lineStyle(line Line, i int) draw.LineStyle {
