@@ -104,6 +104,13 @@ func TestResults_haveAllSections(t *testing.T) {
 	for _, want := range []string{"| **resilienthttp** |", "## Outage", "## Quota", "## Tail", "Mean success of all rows", "100 random combinations", "8 of 8 rows", "](../../docs/fleet-brownout-own.svg)"} {
 		require.Contains(t, text, want)
 	}
+	_, reasons, _ := strings.Cut(TargetResults(&rows), "## Reasons")
+	said := map[string]bool{}
+	for line := range strings.Lines(reasons) {
+		_, reason, ok := strings.Cut(line, ": ")
+		require.False(t, said[reason], line)
+		said[reason] = ok
+	}
 	dir := t.TempDir()
 	require.NoError(t, Draw(dir, &rows))
 	require.Error(t, DrawScenarios(dir), "there is no table yet")

@@ -182,6 +182,7 @@ func (l *limit) tell(s state) http.Header {
 	}
 	quota := faulttest.RateLimit{Dialect: dialect, Limit: max(l.Quota, l.Burst), Remaining: s.remaining, Reset: s.reset, Window: l.window()}
 	switch l.API {
+	case apiGitHub, apiZendesk, apiIETF, apiDiscord, apiAnthropic: // the dialect has all fields
 	case apiShopify:
 		retryAfter = "2.0"
 	case apiGitHubSecondary:

@@ -189,13 +189,7 @@ func own() []Scenario {
 				t.RateLimit = &resilienthttp.RateLimit{Limit: rate.Limit(limit), Burst: 1}
 			},
 			Targets: []Target{atLeast("used part of the limit", func(r Result) float64 {
-				n := 0
-				for _, at := range r.arrived {
-					if at < r.Scenario.Length() {
-						n++
-					}
-				}
-				return float64(n) / limit / r.Scenario.Length().Seconds()
+				return float64(r.attemptsIn(0, r.Scenario.Length())) / limit / r.Scenario.Length().Seconds()
 			}, 0.95, "%.4f")},
 		}
 	}, 10, 100, 1000)

@@ -231,13 +231,17 @@ func (s Scenario) longestOutage(t tallied) time.Duration {
 
 // between is the number of attempts per call in the period.
 func (r Result) between(from, to time.Duration) float64 {
-	attempts := 0
+	return float64(r.attemptsIn(from, to)) / float64(max(len(r.callsIn(from, to)), 1))
+}
+
+// attemptsIn is the number of attempts that arrived in the period.
+func (r Result) attemptsIn(from, to time.Duration) (n int) {
 	for _, at := range r.arrived {
 		if at >= from && at < to {
-			attempts++
+			n++
 		}
 	}
-	return float64(attempts) / float64(max(len(r.callsIn(from, to)), 1))
+	return n
 }
 
 // callsIn returns the calls that were made in the period.

@@ -194,6 +194,7 @@ func LibraryResults(rows *Rows) string {
 func writeVerdicts(text *strings.Builder, rows *Rows) {
 	table := report.NewTextTable(scenarioHeading, "Transport", "measure", "target", "measured", "bare", "result")
 	var reasons []string
+	said := map[string]bool{}
 	for _, row := range rows.all {
 		r := row[0]
 		name := r.Scenario.Name
@@ -206,25 +207,16 @@ func writeVerdicts(text *strings.Builder, rows *Rows) {
 				want += " (goal)"
 			}
 			table.Row(name, r.Topology.label(), t.What, want, t.Measured, t.Bare, verdict)
-			if !t.Reached && t.Reason != "" {
+			if !t.Reached && t.Reason != "" && !said[t.Reason] {
+				said[t.Reason] = true
 				reasons = append(reasons, fmt.Sprintf("- %s, %s, %s: %s.\n", name, r.Topology.label(), t.What, t.Reason))
 			}
 		}
 	}
 	fmt.Fprintln(text, table)
 	if len(reasons) > 0 {
-		fmt.Fprintf(text, "## Reasons of missed targets\n\n%s\n", strings.Join(withoutRepeatedReasons(reasons), ""))
+		fmt.Fprintf(text, "## Reasons of missed targets\n\n%s\n", strings.Join(reasons, ""))
 	}
-}
-
-// withoutRepeatedReasons removes lines with the reason of an earlier line.
-func withoutRepeatedReasons(lines []string) []string {
-	seen := map[string]bool{}
-	return slices.DeleteFunc(lines, func(line string) bool {
-		_, reason, _ := strings.Cut(line, ": ")
-		defer func() { seen[reason] = true }()
-		return seen[reason]
-	})
 }
 
 // cell is the last column.

@@ -110,8 +110,7 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-func TestWithoutRepeatedReasons(t *testing.T) {
-	require.Equal(t, []string{"- a: x.", "- c: y."}, withoutRepeatedReasons([]string{"- a: x.", "- b: x.", "- c: y."}))
+func TestVerdict_cell(t *testing.T) {
 	require.Equal(t, "**missed**", Verdict{}.cell())
 	require.Equal(t, "**goal missed**", Verdict{Goal: true}.cell())
 	require.Equal(t, "met", Verdict{Reached: true, Goal: true}.cell())

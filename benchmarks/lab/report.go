@@ -264,7 +264,7 @@ func (r *Report) plots() ([]plot, error) {
 // panel has a line for each run. A logarithmic one leaves out seconds without a value, and is not ok
 // without any.
 func (r *Report) panel(values func(*Run) []float64, log bool) (panel chart.Panel, ok bool) {
-	panel = chart.Panel{X: "seconds", LogY: log, XStep: tick(r.Seconds)}
+	panel = chart.Panel{X: "seconds", LogY: log}
 	low, high := math.Inf(1), 0.0
 	for i, run := range r.drawn() {
 		line := chart.Line{Name: run.Name, Thick: i == 0}
@@ -300,16 +300,6 @@ func (r *Report) drawn() []*Run {
 		runs = append(runs, &r.Runs[i])
 	}
 	return runs
-}
-
-// tick is the step between two labels of the time: at most seven.
-func tick(seconds int) float64 {
-	for _, step := range []int{1, 2, 5, 10, 20, 30, 60} {
-		if seconds/step <= 7 {
-			return float64(step)
-		}
-	}
-	return 120
 }
 
 func decade(exponent float64) float64 { return math.Pow(10, exponent) }

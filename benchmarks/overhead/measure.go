@@ -17,13 +17,6 @@ import (
 	"github.com/resilienthttp/resilienthttp/benchmarks/peers"
 )
 
-// Config selects the peers and the duration.
-type Config struct {
-	Peers  []peers.Peer // the others are compared with the first
-	Rounds int
-	Batch  time.Duration // time of each peer in a round
-}
-
 // Row is the result of one peer under one load.
 type Row struct {
 	Peer          peers.Peer
@@ -32,22 +25,22 @@ type Row struct {
 	Allocs, Bytes float64 // added to the first peer's, per call
 }
 
-// Measure measures the peers under one load.
-func Measure(c Config, l Load, w Way) []Row {
-	callers := make([]*caller, len(c.Peers))
+// Measure measures the peers under one load, for the time of a batch in each round. The others are compared with the first.
+func Measure(libraries []peers.Peer, numberOfRounds int, batch time.Duration, l Load, w Way) []Row {
+	callers := make([]*caller, len(libraries))
 	defer func() {
 		for _, caller := range callers {
 			caller.close()
 		}
 	}()
-	for i, p := range c.Peers {
+	for i, p := range libraries {
 		callers[i] = newCaller(p, l, w)
 		callers[i].calls(goroutines) // connections, caches
-		callers[i].batch = calibrate(callers[i], c.Batch)
+		callers[i].batch = calibrate(callers[i], batch)
 	}
 	rows := make([]Row, len(callers))
-	for i, ratios := range rounds(callers, c.Rounds) {
-		rows[i] = Row{Peer: c.Peers[i], Ratio: ratios[len(ratios)/2], Low: ratios[len(ratios)/4], High: ratios[len(ratios)*3/4]}
+	for i, ratios := range rounds(callers, numberOfRounds) {
+		rows[i] = Row{Peer: libraries[i], Ratio: ratios[len(ratios)/2], Low: ratios[len(ratios)/4], High: ratios[len(ratios)*3/4]}
 	}
 	if !w.Parallel {
 		count(rows, callers)

@@ -27,7 +27,7 @@ func TestPeers(t *testing.T) {
 func TestMeasure(t *testing.T) {
 	named, err := peers.Named("bare," + peers.Ours)
 	require.NoError(t, err)
-	rows := Measure(Config{Peers: named, Rounds: 3, Batch: time.Millisecond}, Loads()[0], InMemory())
+	rows := Measure(named, 3, time.Millisecond, Loads()[0], InMemory())
 	require.Len(t, rows, 2)
 	require.InDelta(t, 1, rows[0].Ratio, 0)
 	require.Zero(t, rows[0].Allocs)
@@ -38,7 +38,7 @@ func TestMeasure(t *testing.T) {
 	require.Less(t, rows[1].Allocs, 20.0)
 
 	// A body of any size is streamed, not copied.
-	rows = Measure(Config{Peers: named, Rounds: 1, Batch: time.Millisecond}, Load{"POST", http.MethodPost, 1 << 20}, InMemory())
+	rows = Measure(named, 1, time.Millisecond, Load{"POST", http.MethodPost, 1 << 20}, InMemory())
 	require.Less(t, rows[1].Bytes, 8192.0)
 }
 

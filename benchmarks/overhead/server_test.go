@@ -35,7 +35,7 @@ func TestLoopback(t *testing.T) {
 	for _, l := range Loads() {
 		way := Loopback(url)
 		for _, way.Parallel = range []bool{false, true} {
-			rows := Measure(Config{Peers: named, Rounds: 2, Batch: time.Millisecond}, l, way)
+			rows := Measure(named, 2, time.Millisecond, l, way)
 			require.Len(t, rows, 2)
 			require.Positive(t, rows[1].Ratio, l.Name)
 		}

@@ -40,6 +40,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -292,10 +293,11 @@ func (o options) report(t *testing.T, rows *fleet.Rows) error {
 	if !o.write && o.out == "" {
 		return nil
 	}
-	root, err := o.root()
+	root, err := report.Root()
 	if err != nil {
 		return err
 	}
+	root = cmp.Or(o.out, root)
 	if o.scenario == "gates" {
 		return report.WriteResults(root, "load-shedding", command+" -scenario=gates -write", fleet.GateResults(rows))
 	}
@@ -318,14 +320,6 @@ func (o options) report(t *testing.T, rows *fleet.Rows) error {
 }
 
 const command = "go run ./benchmarks/cmd/fleet"
-
-// root is the directory to write to.
-func (o options) root() (string, error) {
-	if o.out != "" {
-		return o.out, nil
-	}
-	return report.Root()
-}
 
 // drawn runs the random compositions of a whole run. Libraries that are not run keep their
 // stored results.

@@ -55,14 +55,13 @@ func run(rounds int) error {
 		return err
 	}
 	defer stop()
-	config := overhead.Config{Peers: libraries, Rounds: rounds, Batch: batch}
 	results := map[string][]overhead.Row{}
 	for _, way := range []overhead.Way{overhead.InMemory(), overhead.Loopback(url)} {
 		for _, parallel := range []bool{false, true} {
 			way.Parallel = parallel
 			for _, load := range overhead.Loads() {
 				fmt.Fprintf(os.Stderr, "%s, parallel %v, %s\n", way.Name, parallel, load.Name)
-				results[column(way, load)] = overhead.Measure(config, load, way)
+				results[column(way, load)] = overhead.Measure(libraries, rounds, batch, load, way)
 			}
 		}
 	}
