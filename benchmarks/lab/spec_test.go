@@ -46,6 +46,9 @@ func TestPresets_areScenariosOfTheFleet(t *testing.T) {
 		require.Equal(t, *load, got.Load, p.Name)
 		require.Equal(t, []any{want.Before, want.During, want.After}, []any{got.Before, got.During, got.After}, p.Name)
 		require.True(t, want.RunsIn(spec.topology), p.Name)
+		again := parsed(t, spec.Query()) // the URL of an experiment is the same experiment
+		require.Equal(t, got, again.Scenario(), p.Name)
+		require.Equal(t, spec.peers, again.peers, p.Name)
 	}
 }
 
@@ -60,20 +63,10 @@ func TestAPIs(t *testing.T) {
 		require.LessOrEqual(t, s.calls(), 30_000.0, p.Name)
 		require.Equal(t, s.Scenario(), parsed(t, s.Query()).Scenario(), p.Name)
 	}
+	require.Empty(t, parsed(t, "clients=1000&seed=12").Query(), "initial values")
 	payments := parsed(t, APIs()[0].Query).Scenario()
 	require.InDelta(t, 8, payments.Load.Rate, 0)
 	require.Equal(t, []any{4 * time.Second, fleet.ErrRefused, "POST"}, []any{payments.During, payments.Server.Faults[0].Response.Err, payments.Load.Method})
-}
-
-// The URL of an experiment is the same experiment.
-func TestSpec_queryRoundTrip(t *testing.T) {
-	t.Parallel()
-	for _, p := range Presets() {
-		s := parsed(t, p.Query)
-		require.Equal(t, s.Scenario(), parsed(t, s.Query()).Scenario(), p.Name)
-		require.Equal(t, s.peers, parsed(t, s.Query()).peers, p.Name)
-	}
-	require.Empty(t, parsed(t, "clients=1000&seed=12").Query(), "initial values")
 }
 
 func TestParse_errorsNameTheField(t *testing.T) {
