@@ -233,15 +233,8 @@ var (
 	errSwitching = errors.New("idempotency: the handler switched protocols (101)")
 )
 
-// abandon is finish for a response that is not sent. The handler may still be running.
-// The owner calls only close after it.
-func (c *capture) abandon() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.over = true
-}
-
-// close removes the file of a large body. The owner calls it last, on all paths.
+// close ends the handler's part if it still writes, and removes the file of a large body. The owner
+// calls it last, on all paths.
 func (c *capture) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -520,8 +520,8 @@ func TestCapture_afterFinish(t *testing.T) {
 	require.Equal(t, http.Header{"Trailer": {"X-Sum"}, "X-A": {"first"}, "X-Sum": {"1"}, "Content-Length": nil}, w.Header())
 }
 
-// TestCapture_abandon: a response can be dropped while the handler writes it.
-func TestCapture_abandon(t *testing.T) {
+// TestCapture_close: a response can be dropped while the handler writes it.
+func TestCapture_close(t *testing.T) {
 	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 100)
 	begun := make(chan struct{})
@@ -538,19 +538,13 @@ func TestCapture_abandon(t *testing.T) {
 		c.WriteHeader(http.StatusEarlyHints)
 	})
 	<-begun
-	c.abandon()
+	c.close()
 	_, err := fmt.Fprint(c, "late")
 	require.ErrorIs(t, err, errHandlerOver)
-	c.close()
 	handler.Wait()
 	require.Empty(t, w.codes)
 	require.Zero(t, w.Body.Len())
 	require.Empty(t, w.Header())
-
-	untouched := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), 100)
-	untouched.abandon()
-	untouched.WriteHeader(http.StatusEarlyHints)
-	require.Empty(t, w.codes)
 }
 
 // TestCapture_manyWriters: each write of a handler's goroutines is complete or rejected. Some
@@ -760,20 +754,6 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 		return 0, io.ErrClosedPipe
 	}
 	return w.ResponseRecorder.Write(p)
-}
-
-// TestCapture_withoutFlusher: a real writer that cannot flush causes no error.
-func TestCapture_withoutFlusher(t *testing.T) {
-	rec := httptest.NewRecorder()
-	w := struct{ http.ResponseWriter }{rec}
-	c := newCapture(w, httptest.NewRequest(http.MethodPost, "/", nil), testLimit)
-	defer c.close()
-	write(c, "a")
-	c.Flush()
-	write(c, "b")
-	c.finish()
-	require.NoError(t, c.sendResponse(w))
-	require.Equal(t, "ab", rec.Body.String())
 }
 
 // TestCapture_overRecorder: writers of other packages get the handler's own calls, including an

@@ -324,20 +324,6 @@ func TestDo_contextEndedBefore(t *testing.T) {
 	assert.Equal(t, []idempotency.Disposition{idempotency.Invalid}, remembered.dispositions(), "every Do is reported")
 }
 
-// The context ends during the claim. The outcome is known: the work was not begun.
-func TestDo_contextEndsBeforeWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faulty(new(idempotency.Memory), rule{onReserve, 1, 0, fault{delay: 300 * time.Millisecond}})
-		x := &idempotency.Executor{Store: store}
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errGone)
-		defer cancel()
-		_, err := x.Do(ctx, doID, "", nothing)
-		require.ErrorIs(t, err, errGone)
-		require.NotErrorIs(t, err, idempotency.ErrUnknown)
-		requireRecord(t, store, doID, idempotency.FailedRetryable)
-	})
-}
-
 // The caller's cancellation ends the work, but not the writes of its record.
 func TestDo_contextEndsDuringWork(t *testing.T) {
 	for _, row := range []struct {

@@ -29,21 +29,6 @@ func TestFromContextOutsideOfAnExecution(t *testing.T) {
 	assert.NotPanics(t, func() { idempotency.CommitOnFailure(t.Context()) })
 }
 
-func TestTx_isOneTransaction(t *testing.T) {
-	r := newRig(newLedger(), func(w http.ResponseWriter, req *http.Request) {
-		first, err := idempotency.Tx[*ledgerTx](req.Context())
-		assert.NoError(t, err)
-		second, err := idempotency.Tx[*ledgerTx](context.WithValue(req.Context(), errDown, 1))
-		assert.NoError(t, err)
-		assert.Same(t, first, second)
-		e, ok := idempotency.FromContext(req.Context())
-		assert.True(t, ok)
-		assert.Equal(t, first.lease, e.Lease)
-		w.WriteHeader(http.StatusCreated)
-	}, transactional)
-	assert.Equal(t, http.StatusCreated, r.post(t).Code)
-}
-
 func TestTx_isOneTransactionForSeveralGoroutines(t *testing.T) {
 	store := newLedger()
 	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
@@ -84,23 +69,6 @@ func TestTx_limit(t *testing.T) {
 			assert.Equal(t, http.StatusCreated, r.post(t).Code)
 		})
 	}
-}
-
-// The database ends a transaction at the limit. Its writes are rolled back, and the response
-// says so.
-func TestTx_overTheLimit(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newLedger()
-		work := charge(t, http.StatusCreated)
-		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			work(w, req)
-			time.Sleep(time.Hour)
-			assert.Equal(t, idempotency.ErrTimeLimit, context.Cause(req.Context()))
-		}, transactional, func(h *idempotency.Handler) { h.Timeout = time.Minute })
-		requireProblem(t, r.post(t), http.StatusServiceUnavailable, "store")
-		assert.Zero(t, store.sum("acct"))
-		assert.Empty(t, r.unknowns(), "nothing has happened, and that is known")
-	})
 }
 
 func TestTx_errors(t *testing.T) {
@@ -168,23 +136,6 @@ func TestTx_afterTheEnd(t *testing.T) {
 		require.ErrorContains(t, err, "has ended")
 		assert.Zero(t, ledger.sum("acct"))
 	})
-}
-
-// Non-transactional work has no transaction, so CommitOnFailure has no effect.
-func TestCommitOnFailure_nonTransactional(t *testing.T) {
-	for _, code := range []int{http.StatusCreated, http.StatusPaymentRequired} {
-		bare, kept := faulty(newLedger()), faulty(newLedger())
-		for _, store := range []*faultyStore{bare, kept} {
-			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-				if store == kept {
-					idempotency.CommitOnFailure(req.Context())
-				}
-				w.WriteHeader(code)
-			})
-			requireReplay(t, r.post(t), r.post(t))
-		}
-		assert.Equal(t, bare.counts(), kept.counts())
-	}
 }
 
 // One execution inside another has its own transaction, or none.

@@ -339,7 +339,6 @@ func (v *requestHandler) run(e *execution, c *capture) Status {
 		if returned {
 			return
 		}
-		c.abandon()
 		status, err := e.panicked()
 		err = errors.Join(errPanicked, err)
 		v.emit(status, err)

@@ -34,41 +34,6 @@ func working(d time.Duration, cause *atomic.Value) http.HandlerFunc {
 	}
 }
 
-func TestHeartbeatEveryThirdOfTheLease(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		lease time.Duration
-		every time.Duration
-	}{
-		{"default", 0, 10 * time.Second},
-		{"three seconds", 3 * time.Second, time.Second},
-		{"an hour", time.Hour, 20 * time.Minute},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			var cause atomic.Value
-			store := faulty(new(idempotency.Memory))
-			r := newRig(store, working(row.every*21/2, &cause), lease(row.lease),
-				func(h *idempotency.Handler) { h.Timeout = -1 })
-			began := time.Now()
-			first := r.goPost(t)
-			for range 100 {
-				time.Sleep(row.every / 10)
-				requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
-			}
-			assert.Equal(t, http.StatusCreated, (<-first).Code)
-			beats := store.times(onRenew)
-			require.Len(t, beats, 10)
-			for i, at := range beats {
-				assert.Equal(t, began.Add(time.Duration(i+1)*row.every), at)
-			}
-			time.Sleep(time.Hour)
-			assert.Equal(t, 10, store.count(onRenew), "a heartbeat after the end")
-			assert.Nil(t, cause.Load())
-			assert.Empty(t, r.renewals())
-		})
-	}
-}
-
 func TestRenewal_failsForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var cause atomic.Value
@@ -167,40 +132,6 @@ func TestTheLoserNeverAnswersSuccess(t *testing.T) {
 			requireProblem(t, w, http.StatusServiceUnavailable, "lease-lost")
 			assert.Empty(t, w.Header().Get("Retry-After"), "the work may be done")
 			assert.Equal(t, []idempotency.Disposition{idempotency.LeaseLost, idempotency.Replayed}, a.dispositions())
-		})
-	}
-}
-
-func TestTheLoserPanics(t *testing.T) {
-	for _, row := range []struct {
-		name     string
-		policy   driver.Takeover
-		won      int
-		unknowns int // calls of Unknown by the second process
-	}{
-		{"and the work is repeated", idempotency.Reexecute, http.StatusAccepted, 0},
-		{"and is unknown already", idempotency.MarkUnknown, http.StatusConflict, 1},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			store := new(idempotency.Memory)
-			broken := faulty(store, rule{verb: onRenew, from: 1, to: always, fault: fault{before: errDown}})
-			a := newRig(broken, func(http.ResponseWriter, *http.Request) {
-				time.Sleep(time.Minute)
-				panic("test")
-			}, takeover(row.policy))
-			b := newRig(store, answer(http.StatusAccepted, "the winner's"))
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				servePanicking(a, request(t))
-			}()
-			time.Sleep(31 * time.Second)
-			assert.Equal(t, row.won, b.post(t).Code)
-			<-done
-			assert.Empty(t, a.unknowns(), "it is no news of the loser's")
-			assert.Len(t, b.unknowns(), row.unknowns)
-			assert.Equal(t, row.won, b.post(t).Code)
-			assert.ErrorIs(t, a.last(t).Err, idempotency.ErrLeaseLost)
 		})
 	}
 }
@@ -393,43 +324,6 @@ func TestLimitAndDeadline(t *testing.T) {
 			serve(r, request(t).WithContext(ctx))
 		})
 	}
-}
-
-// An open transaction holds the operation for any time: there is no lease to renew.
-func TestHeartbeat_noneForTransactionalWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faultyTx(newLedger())
-		work := charge(t, http.StatusCreated)
-		r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-			time.Sleep(time.Hour)
-			assert.NoError(t, req.Context().Err())
-			work(w, req)
-		}, transactional, func(h *idempotency.Handler) { h.Timeout = -1 })
-		response := r.goPost(t)
-		for range 59 {
-			time.Sleep(time.Minute)
-			requireProblem(t, r.post(t), http.StatusConflict, "in-progress")
-		}
-		first := <-response
-		assert.Equal(t, http.StatusCreated, first.Code)
-		assert.Equal(t, 100, store.ledger.sum("acct"))
-		requireReplay(t, first, r.post(t))
-		assert.Equal(t, map[string]int{onBegin: 61, onCommit: 1}, store.counts(), "each duplicate, also a replay, is one Begin")
-		assert.Empty(t, r.renewals())
-	})
-}
-
-// A slow claim leaves little of the lease: the lease begins when it is requested.
-func TestLease_beginsAtTheRequest(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faulty(new(idempotency.Memory), rule{verb: onReserve, from: 1, fault: fault{linger: 4 * time.Second, after: errLost}})
-		var cause atomic.Value
-		r := newRig(store, working(time.Minute, &cause))
-		began := time.Now()
-		assert.Equal(t, http.StatusCreated, r.post(t).Code)
-		assert.Equal(t, 10*time.Second, store.times(onRenew)[0].Sub(began))
-		assert.Equal(t, 2, store.count(onReserve))
-	})
 }
 
 // A lease that cannot be renewed ends at its time, also if the claim was slow or the last

@@ -233,7 +233,7 @@ func TestStoreFailsAroundTheReleaseOfASuccess(t *testing.T) {
 	})
 }
 
-// parting is the time that the store has for a claim after the client has left.
+// shutdownGrace is the time that the store has for a claim after the client has left.
 const shutdownGrace = 500 * time.Millisecond
 
 // The client leaves while the record is being written. The write continues.

@@ -3,7 +3,6 @@ package idempotency_test
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,20 +92,6 @@ func TestHandler_firstResponseAndReplay(t *testing.T) {
 	}
 }
 
-func TestHandler_replaysNoCookieNorDate(t *testing.T) {
-	r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, _ *http.Request) {
-		http.SetCookie(w, &http.Cookie{Name: "session", Value: "secret"})
-		w.Header().Set("Date", "Mon, 01 Jan 2024 00:00:00 GMT")
-		w.Header().Set("Connection", "close")
-		w.Header().Set("Etag", `"7"`)
-		w.WriteHeader(http.StatusOK)
-	})
-	first := r.post(t)
-	assert.NotEmpty(t, first.Header().Get("Set-Cookie"))
-	again := r.post(t)
-	assert.Equal(t, http.Header{"Etag": {`"7"`}, "Idempotency-Replayed": {"true"}}, again.Header())
-}
-
 func TestHandler_keys(t *testing.T) {
 	const invalid = "key-invalid"
 	for _, row := range []struct {
@@ -162,16 +146,6 @@ func TestHandler_keys(t *testing.T) {
 			assert.Equal(t, http.StatusBadRequest, r.last(t).Code)
 		})
 	}
-}
-
-func TestHandler_headerName(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusCreated, "made"),
-		func(h *idempotency.Handler) { h.Header = "x-request-id" })
-	p := requireProblem(t, r.post(t), http.StatusBadRequest, "key-missing")
-	assert.Contains(t, p.Detail, "X-Request-Id")
-	req := request(t)
-	req.Header.Set("X-Request-Id", "7")
-	assert.Equal(t, http.StatusCreated, serve(r, req).Code)
 }
 
 func TestHandler_scopes(t *testing.T) {
@@ -392,30 +366,6 @@ func TestHandler_holdsTheResponseBackUntilItIsDurable(t *testing.T) {
 	})
 }
 
-func TestHandler_duplicateInFlight(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
-			time.Sleep(time.Hour / 10)
-			answer(http.StatusCreated, "made")(w, req)
-		})
-		first := r.goPost(t)
-		synctest.Wait()
-		began := time.Now()
-		for range 100 {
-			w := r.post(t)
-			requireProblem(t, w, http.StatusConflict, "in-progress")
-			seconds, err := strconv.Atoi(w.Header().Get("Retry-After"))
-			require.NoError(t, err)
-			assert.Positive(t, seconds)
-			assert.Empty(t, w.Header().Get("X-Should-Retry"), "it is worth another try")
-			assert.Equal(t, idempotency.InProgress, r.last(t).Disposition)
-		}
-		assert.Equal(t, began, time.Now(), "a duplicate gets its response at once")
-		requireReplay(t, <-first, r.post(t))
-		assert.EqualValues(t, 1, r.executions.Load())
-	})
-}
-
 // The default options: non-transactional, and the work must not be repeated.
 func TestHandler_classifiesStatuses(t *testing.T) {
 	released := map[int]bool{401: true, 408: true, 425: true, 429: true, 503: true}
@@ -447,41 +397,6 @@ func TestHandler_classifiesStatuses(t *testing.T) {
 			requireUnknown(t, r)
 		}
 		require.EqualValues(t, 1, r.executions.Load(), code)
-	}
-}
-
-func TestHandler_ownPolicy(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		code   int
-		status idempotency.Status
-		want   idempotency.Status
-		d      idempotency.Disposition
-	}{
-		{"a 404 may come", 404, idempotency.FailedRetryable, idempotency.FailedRetryable, idempotency.Released},
-		{"a 202 that says nothing", 202, idempotency.FailedRetryable, idempotency.FailedRetryable, idempotency.Released},
-		{"a 500 is final", 500, idempotency.FailedFinal, idempotency.FailedFinal, idempotency.Executed},
-		{"a 409 is a success", 409, idempotency.Completed, idempotency.Completed, idempotency.Executed},
-		{"not to be kept", 200, driver.CompletedUnreplayable, driver.CompletedUnreplayable, idempotency.Executed},
-		{"the default", 404, 0, idempotency.FailedFinal, idempotency.Executed},
-		{"no end of an execution", 404, driver.InProgress, idempotency.FailedFinal, idempotency.Executed},
-		{"no status at all", 204, 99, idempotency.Completed, idempotency.Executed},
-		{"a 502 in doubt", 502, idempotency.Unknown, idempotency.Unknown, idempotency.OutcomeUnknown},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			store := new(idempotency.Memory)
-			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
-				w.WriteHeader(row.code)
-			}, func(h *idempotency.Handler) {
-				h.Classify = func(code int) idempotency.Status {
-					assert.Equal(t, row.code, code)
-					return row.status
-				}
-			})
-			assert.Equal(t, row.code, r.post(t).Code)
-			assert.Equal(t, row.want, mustLoad(t, store, theID).Status)
-			assert.Equal(t, []idempotency.Disposition{row.d}, r.dispositions())
-		})
 	}
 }
 
@@ -617,46 +532,6 @@ func TestHandler_releasedKeyMayCarryTheSameRequestOnly(t *testing.T) {
 	assert.EqualValues(t, 2, r.executions.Load())
 }
 
-func TestHandler_maxResponse(t *testing.T) {
-	for _, row := range []struct {
-		name  string
-		limit int64
-		size  int
-		kept  bool
-	}{
-		{"at the limit", 1000, 1000, true},
-		{"one byte above", 1000, 1001, false},
-		{"far above", 10, 5 << 20, false},
-		{"at the default", 0, 1 << 20, true},
-		{"above the default", 0, 1<<20 + 1, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			store := new(idempotency.Memory)
-			r := newRig(store, func(w http.ResponseWriter, _ *http.Request) {
-				chunk := strings.Repeat("x", row.size/3)
-				io.WriteString(w, chunk)
-				io.WriteString(w, chunk)
-				io.WriteString(w, strings.Repeat("x", row.size-2*len(chunk)))
-			}, func(h *idempotency.Handler) { h.MaxResponse = row.limit })
-			first := r.post(t)
-			assert.Equal(t, http.StatusOK, first.Code)
-			assert.Equal(t, row.size, first.Body.Len(), "the first client gets everything")
-			if row.kept {
-				requireReplay(t, first, r.post(t))
-				return
-			}
-			record := mustLoad(t, store, theID)
-			assert.Equal(t, driver.CompletedUnreplayable, record.Status)
-			assert.Empty(t, record.Result.Body)
-			again := r.post(t)
-			requireProblem(t, again, http.StatusConflict, "unreplayable")
-			assert.Equal(t, "false", again.Header().Get("X-Should-Retry"))
-			assert.EqualValues(t, 1, r.executions.Load())
-			assert.Equal(t, []idempotency.Disposition{idempotency.Executed, idempotency.Unreplayable}, r.dispositions())
-		})
-	}
-}
-
 // A handler that writes without end does not fill the disk: its writes fail, the client's
 // connection is closed, and the record has the result.
 func TestHandler_maxSpool(t *testing.T) {
@@ -719,18 +594,6 @@ func TestHandler_maxSpool(t *testing.T) {
 	}
 }
 
-// A large response that is not final is not stored.
-func TestHandler_largeFailureReleases(t *testing.T) {
-	r := newRig(new(idempotency.Memory), answer(http.StatusServiceUnavailable, strings.Repeat("x", 100)),
-		func(h *idempotency.Handler) { h.MaxResponse = 10 })
-	for range 2 {
-		w := r.post(t)
-		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-		assert.Equal(t, 100, w.Body.Len())
-	}
-	assert.EqualValues(t, 2, r.executions.Load())
-}
-
 type brokenReader struct{ after io.Reader }
 
 func (b brokenReader) Read(p []byte) (int, error) {
@@ -739,54 +602,6 @@ func (b brokenReader) Read(p []byte) (int, error) {
 		err = errors.New("test: connection reset")
 	}
 	return n, err
-}
-
-func TestHandler_badBodies(t *testing.T) {
-	for _, row := range []struct {
-		name   string
-		body   io.Reader
-		length int64 // announced
-		status int
-		kind   string
-	}{
-		{"over the limit, and says so", strings.NewReader(strings.Repeat("x", 101)), 101, 413, "body-too-large"},
-		{"over the limit, and does not", strings.NewReader(strings.Repeat("x", 101)), -1, 413, "body-too-large"},
-		{"announces terabytes", strings.NewReader("x"), 1 << 50, 413, "body-too-large"},
-		{"fails in mid-read", brokenReader{strings.NewReader("xxx")}, -1, 400, "body-incomplete"},
-		{"ends before its length", strings.NewReader("xxx"), 50, 400, "body-incomplete"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			store := faulty(new(idempotency.Memory))
-			r := newRig(store, answer(http.StatusCreated, ""), func(h *idempotency.Handler) { h.MaxBody = 100 })
-			req := request(t)
-			req.Body, req.ContentLength = io.NopCloser(row.body), row.length
-			requireProblem(t, serve(r, req), row.status, row.kind)
-			assert.Zero(t, r.executions.Load())
-			assert.Zero(t, store.count(onReserve), "before any claim")
-			assert.Equal(t, []idempotency.Disposition{idempotency.Invalid}, r.dispositions())
-
-			req = withBody(request(t), strings.Repeat("x", 100))
-			assert.Equal(t, http.StatusCreated, serve(r, req).Code, "the key is still free, and 100 bytes are no more than 100")
-		})
-	}
-}
-
-func TestHandler_getsTheBodyUnread(t *testing.T) {
-	for _, body := range []string{"", "x", theBody, strings.Repeat("x", 1<<20)} {
-		var got []byte
-		var length int64
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
-			var err error
-			got, err = io.ReadAll(req.Body)
-			assert.NoError(t, err)
-			length = req.ContentLength
-			assert.NoError(t, req.Body.Close())
-			w.WriteHeader(http.StatusOK)
-		})
-		assert.Equal(t, http.StatusOK, serve(r, withBody(request(t), body)).Code)
-		assert.Equal(t, body, string(got))
-		assert.EqualValues(t, len(body), length)
-	}
 }
 
 func TestHandler_panics(t *testing.T) {
@@ -897,42 +712,6 @@ func TestHandler_resumesUntilAnExecutionSucceeds(t *testing.T) {
 	})
 }
 
-func TestHandler_outlivesItsClient(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type name struct{}
-		inner := make(chan error, 1)
-		r := newRig(new(idempotency.Memory), func(w http.ResponseWriter, req *http.Request) {
-			time.Sleep(10 * time.Second)
-			inner <- req.Context().Err()
-			answer(http.StatusCreated, "made")(w, req)
-		})
-		s := memhttp.NewServer(t, r)
-		client := &http.Client{Transport: s.Transport()}
-		send := func(ctx context.Context) (*http.Response, error) {
-			req := request(t).WithContext(context.WithValue(ctx, name{}, "x"))
-			req.URL.Scheme, req.RequestURI = "http", ""
-			req.URL.Host = strings.TrimPrefix(s.URL, "http://")
-			return client.Do(req)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := send(ctx)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NoError(t, <-inner, "the handler was canceled with its client")
-
-		synctest.Wait()
-		resp, err := send(t.Context())
-		require.NoError(t, err)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		resp.Body.Close()
-		assert.Equal(t, http.StatusCreated, resp.StatusCode)
-		assert.Equal(t, "made", string(body))
-		assert.Equal(t, "true", resp.Header.Get("Idempotency-Replayed"))
-		assert.EqualValues(t, 1, r.executions.Load())
-	})
-}
-
 // The client's connection breaks during the response. The record is kept, and the handler
 // panics with ErrAbortHandler.
 func TestHandler_clientGoneWhileItIsAnswered(t *testing.T) {
@@ -953,23 +732,6 @@ type deafWriter struct{ header http.Header }
 func (w deafWriter) Header() http.Header       { return w.header }
 func (w deafWriter) WriteHeader(int)           {}
 func (w deafWriter) Write([]byte) (int, error) { return 0, net.ErrClosed }
-
-func TestHandler_requestIsOtherwiseTheSame(t *testing.T) {
-	var inner *http.Request
-	r := newRig(new(idempotency.Memory), func(_ http.ResponseWriter, req *http.Request) { inner = req })
-	req := request(t)
-	serve(r, req)
-	assert.Equal(t, req.Header, inner.Header)
-	assert.Equal(t, req.URL, inner.URL)
-	_, ok := idempotency.FromContext(req.Context())
-	assert.False(t, ok, "the caller's request is not changed")
-	e, ok := idempotency.FromContext(inner.Context())
-	assert.True(t, ok)
-	assert.Equal(t, theID, e.ID)
-	assert.EqualValues(t, 1, e.Generation)
-	assert.False(t, e.Resumed)
-	assert.Equal(t, context.Canceled, inner.Context().Err(), "the context ends with the execution")
-}
 
 // The server removes only the files of its own request's form.
 func TestHandler_leavesNoFilesOfForms(t *testing.T) {
@@ -1060,22 +822,6 @@ func TestHandler_misconfigured(t *testing.T) {
 			if row.name != operationIsNoName {
 				require.ErrorIs(t, h.Validate(), idempotency.ErrInvalid)
 			}
-		})
-	}
-}
-
-// TestHandler_valid: unusual values that are valid.
-func TestHandler_valid(t *testing.T) {
-	for name, change := range map[string]func(*idempotency.Handler){
-		"no limit":                        func(h *idempotency.Handler) { h.Timeout, h.DuplicateWait, h.MaxSpool = -1, -1, -1 },
-		"a Limit that is below the Lease": func(h *idempotency.Handler) { h.Timeout, h.Lease = time.Second, time.Minute },
-		"a large response":                func(h *idempotency.Handler) { h.MaxResponse = 2 << 30 },
-		"as much in the file as stored":   func(h *idempotency.Handler) { h.MaxResponse, h.MaxSpool = 2<<30, 2<<30 },
-		"another Header":                  func(h *idempotency.Handler) { h.Header = "x-request_id" },
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := newRig(new(idempotency.Memory), answer(http.StatusOK, ""), change)
-			require.NoError(t, r.Validate())
 		})
 	}
 }

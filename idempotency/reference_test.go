@@ -277,23 +277,3 @@ func TestSetReference_inWork(t *testing.T) {
 		}
 	}
 }
-
-// LoadResult reads the rows of a transactional handler.
-func TestSetReference_transactional(t *testing.T) {
-	store := newLedger()
-	r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-		tx, err := idempotency.Tx[*ledgerTx](req.Context())
-		if err == nil {
-			err = tx.Add("ann", 100)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		refers(http.StatusCreated)(w, req)
-	}, transactional, rebuild(idempotency.Result{Body: []byte("100 for ann")}, nil))
-	first, again := r.post(t), r.post(t)
-	require.Equal(t, http.StatusCreated, first.Code)
-	require.Equal(t, "100 for ann", again.Body.String())
-	require.Equal(t, 100, store.sum("ann"))
-}

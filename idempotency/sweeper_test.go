@@ -3,7 +3,6 @@ package idempotency_test
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -125,44 +124,6 @@ func TestSweeperFindsTheDead(t *testing.T) {
 			require.ErrorIs(t, stop(), context.Canceled)
 		})
 	}
-}
-
-// A claim after the TTL of a dead execution finds it too, with and without a Sweeper.
-func TestClaimFindsTheDeadAfterTheirTTL(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := new(idempotency.Memory)
-		r := newRig(store, answer(http.StatusCreated, ""))
-		crash(t, r.Handler, store, request(t))
-		time.Sleep(7 * 24 * time.Hour)
-		requireUnknown(t, r)
-		assert.Len(t, r.unknowns(), 1)
-		time.Sleep(7 * 24 * time.Hour)
-		requireUnknown(t, r)
-		assert.Len(t, r.unknowns(), 1)
-		assert.Zero(t, r.executions.Load())
-	})
-}
-
-// Many dead executions are found in batches, one soon after the other, and all are reported.
-func TestSweeper_reportsManyDeadExecutions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := faulty(new(idempotency.Memory))
-		for i := range 1025 {
-			die(t, store, fmt.Sprint(i), driver.TakeoverDefault)
-		}
-		time.Sleep(time.Minute)
-		var reports hooks
-		stop := running(t, &idempotency.Sweeper{Store: store, Trace: reports.trace(), Every: time.Hour})
-		time.Sleep(time.Second)
-		require.ErrorIs(t, stop(), context.Canceled)
-		seen := map[string]bool{}
-		for _, event := range reports.unknowns() {
-			seen[event.Key] = true
-		}
-		assert.Len(t, seen, 1025)
-		assert.Len(t, reports.unknowns(), 1025)
-		assert.Equal(t, 4, store.count(onAbandon), "two full batches, one of 25, and an empty one")
-	})
 }
 
 // brokenReap is a store with a Reap that fails after some records.

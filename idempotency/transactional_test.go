@@ -53,26 +53,6 @@ func TestTransactional_duplicateWaits(t *testing.T) {
 	}
 }
 
-// Transactional work takes two round trips in addition to its own statements.
-func TestTransactional_isOneBeginAndOneCommit(t *testing.T) {
-	for _, row := range []struct {
-		name string
-		code int
-		want map[string]int
-	}{
-		{"done", http.StatusCreated, map[string]int{onBegin: 1, onCommit: 1}},
-		{"refused", http.StatusNotFound, map[string]int{onBegin: 1, onRefuse: 1}},
-		{"failed", http.StatusInternalServerError, map[string]int{onBegin: 1, onRollback: 1}},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			store := faultyTx(newLedger())
-			r := newRig(store, charge(t, row.code), transactional)
-			assert.Equal(t, row.code, r.post(t).Code)
-			assert.Equal(t, row.want, store.counts())
-		})
-	}
-}
-
 // An early return rolls back, as usual in Go. A 4xx is stored without the writes, unless
 // CommitOnFailure was called.
 func TestTransactional_earlyReturnRollsBack(t *testing.T) {
@@ -303,45 +283,6 @@ func TestCommit_isLostAndSomebodyElseIsAtIt(t *testing.T) {
 	}
 }
 
-// Errors of the commit of a 4xx are handled like those of a success.
-func TestStoreFails_transactionalFailure(t *testing.T) {
-	const no = http.StatusPaymentRequired
-	refused := failure{status: no, d: idempotency.Executed, record: idempotency.FailedFinal, again: no, replay: true, runs: 1}
-	undone := failure{status: 503, kind: "store", d: idempotency.StoreFailed, again: no, runs: 2}
-	named := func(f failure, name string, fault fault) failure {
-		f.name, f.rules = name, []rule{{onRefuse, 1, 0, fault}, {onCommit, 1, 0, fault}}
-		return f
-	}
-	overtaken := undone
-	overtaken.kind, overtaken.d = "lease-lost", idempotency.LeaseLost
-	for _, keep := range []bool{false, true} {
-		for _, row := range []failure{
-			named(refused, "nothing fails", fault{}),
-			named(refused, "the answer is lost", fault{after: errLost}),
-			named(undone, "it fails", fault{before: errDown}),
-			named(overtaken, "another execution has the record", fault{before: idempotency.ErrLeaseLost}),
-		} {
-			bubble.Run(t, fmt.Sprint(row.name, ", keep ", keep), func(t *testing.T) {
-				ledger := newLedger()
-				store := faultyTx(ledger)
-				work := charge(t, no)
-				row.run(t, store, store.faultyStore, func(w http.ResponseWriter, r *http.Request) {
-					if keep {
-						idempotency.CommitOnFailure(r.Context())
-					}
-					work(w, r)
-				}, transactional)
-				if keep {
-					assert.Equal(t, 100, ledger.sum("acct"))
-				} else {
-					assert.Empty(t, ledger.ledger)
-				}
-				assert.Zero(t, ledger.transactions())
-			})
-		}
-	}
-}
-
 // A rollback that fails leaves nothing behind: the transaction is not committed. So the response
 // "nothing was done" is correct.
 func TestRollbackFails(t *testing.T) {
@@ -441,36 +382,6 @@ func TestWorkThatCommitsByItselfAndTheStoreIsGone(t *testing.T) {
 		requireUnknown(t, r)
 		assert.EqualValues(t, 1, r.executions.Load())
 	})
-}
-
-// A caller's deadline during a transaction ends the work, and not the transaction. The writes
-// are committed if the work succeeds.
-func TestDeadlineInATransaction(t *testing.T) {
-	for _, row := range []struct {
-		code, sum int
-		record    idempotency.Status
-	}{
-		{http.StatusCreated, 100, idempotency.Completed},
-		{http.StatusGatewayTimeout, 0, 0},
-		{http.StatusServiceUnavailable, 0, 0},
-		{http.StatusNotFound, 0, idempotency.FailedFinal},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			store := newLedger()
-			work := charge(t, row.code)
-			r := newRig(store, func(w http.ResponseWriter, req *http.Request) {
-				work(w, req)
-				<-req.Context().Done()
-			}, transactional)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
-			defer cancel()
-			assert.Equal(t, row.code, serve(r, request(t).WithContext(ctx)).Code)
-			assert.Equal(t, row.sum, store.sum("acct"))
-			requireRecord(t, store, theID, row.record)
-			assert.Zero(t, store.transactions())
-			assert.Empty(t, r.unknowns(), "transactional work is never ambiguous")
-		})
-	}
 }
 
 // A client that leaves during a transaction does not end it.
