@@ -157,9 +157,7 @@ func inTransactionalWork(t *testing.T, c *crashed) (dead func(context.Context) e
 	commit := func(ctx context.Context) error { return tx.Commit(ctx, completed) }
 	return commit, func(t *testing.T) {
 		require.NoError(t, tx.Rollback(t.Context()), "nothing is left to roll back")
-		n, err := c.count(t.Context(), record.Key)
-		require.NoError(t, err)
-		assert.Zero(t, n)
+		wantRows(t, c.count, record.Key, 0)
 		absent(t, c.store, record.ID)
 		_, tx := begin(t, c.store, record.Key)
 		require.NoError(t, tx.Commit(t.Context(), completed), "the operation is free")
@@ -176,9 +174,7 @@ func afterTransactionalWork(t *testing.T, c *crashed) (dead func(context.Context
 	}
 	return load, func(t *testing.T) {
 		assert.Equal(t, driver.Completed, statusOf(t, c.store, record.ID))
-		n, err := c.count(t.Context(), record.Key)
-		require.NoError(t, err)
-		assert.Equal(t, 1, n)
+		wantRows(t, c.count, record.Key, 1)
 	}
 }
 
@@ -196,9 +192,7 @@ func TestBegin_limit(t *testing.T) {
 			return err == nil && n == 0
 		}, patience, 5*time.Millisecond)
 		require.Error(t, tx.Commit(t.Context(), completed))
-		n, err := count(t.Context(), record.Key)
-		require.NoError(t, err)
-		assert.Zero(t, n)
+		wantRows(t, count, record.Key, 0)
 		absent(t, store, record.ID)
 	})
 }

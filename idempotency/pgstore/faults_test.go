@@ -146,9 +146,7 @@ func TestHandler_sixtyRequestsOnPoolOfFour(t *testing.T) {
 				h.ServeHTTP(w, r)
 				assert.Equal(t, http.StatusCreated, w.Code, w.Body.String())
 			})
-			n, err := count(t.Context(), "effect")
-			require.NoError(t, err)
-			assert.Equal(t, 60, n)
+			wantRows(t, count, "effect", 60)
 		})
 	}
 }
@@ -254,9 +252,7 @@ func TestCommit_retryableFailure(t *testing.T) {
 					var state interface{ SQLState() string }
 					require.ErrorAs(t, err, &state)
 					assert.Equal(t, sqlState, state.SQLState())
-					n, err := count(t.Context(), "key")
-					require.NoError(t, err)
-					assert.Zero(t, n)
+					wantRows(t, count, "key", 0)
 					absent(t, store, record.ID)
 				})
 			})
@@ -322,9 +318,7 @@ func TestNewSQL_wrappedDriver(t *testing.T) {
 	require.NoError(t, insert(t.Context(), tx.Value(), "key"))
 	assert.Equal(t, before+1, statements.Load())
 	require.NoError(t, tx.Commit(t.Context(), completed))
-	n, err := count(t.Context(), "key")
-	require.NoError(t, err)
-	assert.Equal(t, 1, n)
+	wantRows(t, count, "key", 1)
 }
 
 // TestTransaction_valueIsSQLTx uses a *sql.Tx as work does: statements, rows that stay
@@ -350,9 +344,7 @@ func TestTransaction_valueIsSQLTx(t *testing.T) {
 	require.True(t, rows.Next())
 	require.NoError(t, tx.Commit(t.Context(), completed))
 	require.ErrorIs(t, execute(work, `SELECT 1`), sql.ErrTxDone)
-	n, err := count(t.Context(), "key")
-	require.NoError(t, err)
-	assert.Equal(t, 2, n)
+	wantRows(t, count, "key", 2)
 	assert.Nil(t, tx.Value())
 	_, tx = begin(t, store, "next")
 	require.NoError(t, tx.Commit(t.Context(), completed), "the connection is usable")

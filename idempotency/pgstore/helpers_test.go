@@ -148,6 +148,14 @@ func effects(tb testing.TB, dsn string) func(ctx context.Context, id string) (in
 	}
 }
 
+// wantRows compares the number of committed rows of an id, which count returns.
+func wantRows(tb testing.TB, count func(ctx context.Context, id string) (int, error), id string, want int) {
+	tb.Helper()
+	n, err := count(context.Background(), id)
+	require.NoError(tb, err)
+	assert.Equal(tb, want, n, id)
+}
+
 // code returns the code of PostgreSQL's error, or "".
 func code(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {

@@ -79,9 +79,7 @@ func TestCommit_workFails(t *testing.T) {
 				row.want(t, tx.Commit(t.Context(), completed))
 				require.NoError(t, tx.Rollback(t.Context()))
 
-				n, err := count(t.Context(), "key")
-				require.NoError(t, err)
-				assert.Zero(t, n)
+				wantRows(t, count, "key", 0)
 				absent(t, store, record.ID)
 				_, tx = begin(t, store, "key")
 				require.NoError(t, tx.Commit(t.Context(), completed), "the operation is free again")
@@ -113,9 +111,7 @@ func TestRollbackAndRecord(t *testing.T) {
 				require.NoError(t, do(tx.Value()))
 				require.NoError(t, tx.RollbackAndRecord(t.Context(), driver.Outcome{Status: driver.FailedFinal, Result: completed.Result}))
 				assert.Equal(t, driver.FailedFinal, statusOf(t, store, claim.ID))
-				n, err := count(t.Context(), claim.Key)
-				require.NoError(t, err)
-				assert.Zero(t, n)
+				wantRows(t, count, claim.Key, 0)
 			}
 		}
 	})
@@ -159,9 +155,7 @@ func TestCommit_judgedRecordChanged(t *testing.T) {
 					after, err := store.Load(t.Context(), dead.ID)
 					require.NoError(t, err)
 					assert.Equal(t, before, after)
-					n, err := count(t.Context(), "key")
-					require.NoError(t, err)
-					assert.Zero(t, n)
+					wantRows(t, count, "key", 0)
 				})
 			})
 		}
@@ -243,9 +237,7 @@ func TestTransaction_workEndsSQLTx(t *testing.T) {
 				err := end.end(tx)
 				require.ErrorIs(t, err, end.want)
 				require.NotErrorIs(t, err, driver.ErrUnknown)
-				n, err := count(t.Context(), key)
-				require.NoError(t, err)
-				assert.Zero(t, n)
+				wantRows(t, count, key, 0)
 				if end.status == 0 {
 					absent(t, store, record.ID)
 				} else {
@@ -362,9 +354,7 @@ func TestTransaction_closesWorkTx(t *testing.T) {
 		assert.ErrorIs(t, err, pgx.ErrTxClosed, name)
 	}
 	for id, want := range map[string]int{"undone": 0, "done": 2, "late": 0} {
-		n, err := count(ctx, id)
-		require.NoError(t, err)
-		assert.Equal(t, want, n, id)
+		wantRows(t, count, id, want)
 	}
 	assert.EqualValues(t, 0, pool.Stat().AcquiredConns())
 }
@@ -479,9 +469,7 @@ func TestCommit_serializationFailure(t *testing.T) {
 
 			assert.Equal(t, driver.Completed, statusOf(t, store, record1.ID))
 			absent(t, store, record2.ID)
-			n, err := count(t.Context(), "2")
-			require.NoError(t, err)
-			assert.Zero(t, n)
+			wantRows(t, count, "2", 0)
 			_, again := begin(t, store, "2")
 			require.NoError(t, again.Commit(t.Context(), completed))
 		})

@@ -207,12 +207,8 @@ func TestTx_Begin(t *testing.T) {
 						require.NoError(t, insert(t.Context(), c.tx, claim.Key+" after"))
 						require.NoError(t, c.commit())
 
-						n, err := count(t.Context(), claim.Key)
-						require.NoError(t, err)
-						assert.Equal(t, row.rows, n)
-						n, err = count(t.Context(), claim.Key+" after")
-						require.NoError(t, err)
-						assert.Equal(t, 1, n)
+						wantRows(t, count, claim.Key, row.rows)
+						wantRows(t, count, claim.Key+" after", 1)
 						stored, err := store.Load(t.Context(), claim.ID)
 						switch {
 						case row.done:
