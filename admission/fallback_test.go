@@ -317,21 +317,6 @@ func TestQuota_localBucketOfRejectedKey(t *testing.T) {
 	}
 }
 
-// Two processes with one store share a quota. Two quotas in one store do not.
-func TestQuota_sharedStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var store quotastore.Memory
-		one := (&admission.Quota{Limit: 2, Store: &store}).Handler(ok())
-		two := (&admission.Quota{Limit: 2, Store: &store}).Handler(ok())
-		other := (&admission.Quota{Name: "other", Limit: 2, Store: &store}).Handler(ok())
-		require.Equal(t, http.StatusOK, ask(t, one).StatusCode)
-		require.Equal(t, http.StatusOK, ask(t, two).StatusCode)
-		require.Equal(t, http.StatusTooManyRequests, ask(t, one).StatusCode)
-		require.Equal(t, http.StatusTooManyRequests, ask(t, two).StatusCode)
-		require.Equal(t, http.StatusOK, ask(t, other).StatusCode)
-	})
-}
-
 // The names and keys of two quotas in one store are never the same account.
 func TestQuota_namesInSharedStore(t *testing.T) {
 	var store quotastore.Memory

@@ -7,8 +7,6 @@ package admission
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
@@ -22,19 +20,6 @@ func loaded(workers int, mean time.Duration, load float64, service func(time.Dur
 		workers: workers, service: service, rate: steadily(load * capacity(workers, mean)),
 		deadline: 500 * ms, mix: usual(), length: length, seed: 1,
 	}
-}
-
-// seeds are the seeds of each row. The limiter was tuned on others, below 2000. SHEDDER_SEEDS
-// is their number; the default is 1.
-func seeds() (all []uint64) {
-	n, err := strconv.Atoi(os.Getenv("SHEDDER_SEEDS"))
-	if err != nil {
-		n = 1
-	}
-	for i := range n {
-		all = append(all, uint64(2001+i))
-	}
-	return all
 }
 
 // A9, A10: the design's table, and other numbers of workers, latencies and loads. Goodput is
@@ -132,22 +117,20 @@ func TestShedderSimulated(t *testing.T) {
 		}), from: 22 * second, goodput: 0.98, critical: 0.99},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			for _, seed := range seeds() {
-				s := *row.s
-				s.seed = seed
-				got := s.run().between(row.from, s.length)
-				summary := fmt.Sprintf("seed %d: goodput %.3f, success %.3f, p99 %v, limit %v", seed, got.goodput, got.success, got.p99, s.limits[len(s.limits)-1])
-				t.Log(summary)
-				assert.GreaterOrEqual(t, got.goodput, row.goodput, summary)
-				if s.mix[0] > 0 {
-					assert.GreaterOrEqual(t, got.success[0], row.critical, summary)
-				}
-				if row.rest > 0 {
-					assert.GreaterOrEqual(t, min(got.success[1], got.success[2]), row.rest, summary)
-				}
-				if row.p99 > 0 {
-					assert.LessOrEqual(t, got.p99, row.p99, summary)
-				}
+			s := row.s
+			s.seed = 2001 // the limiter was tuned on others, below 2000
+			got := s.run().between(row.from, s.length)
+			summary := fmt.Sprintf("goodput %.3f, success %.3f, p99 %v, limit %v", got.goodput, got.success, got.p99, s.limits[len(s.limits)-1])
+			t.Log(summary)
+			assert.GreaterOrEqual(t, got.goodput, row.goodput, summary)
+			if s.mix[0] > 0 {
+				assert.GreaterOrEqual(t, got.success[0], row.critical, summary)
+			}
+			if row.rest > 0 {
+				assert.GreaterOrEqual(t, min(got.success[1], got.success[2]), row.rest, summary)
+			}
+			if row.p99 > 0 {
+				assert.LessOrEqual(t, got.p99, row.p99, summary)
 			}
 		})
 	}

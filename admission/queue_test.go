@@ -12,35 +12,6 @@ import (
 
 const ms = time.Millisecond
 
-// Panics, 504s and canceled requests are no samples of the latency.
-func TestInFlightRequest_noSample(t *testing.T) {
-	l := newLimiter(4, 2, 100, 2)
-	now := time.Duration(0)
-	serve := func(took time.Duration, isSample bool) {
-		for l.admit() {
-			l.full = false
-		}
-		l.full = true
-		now += took
-		s := sample{took: took, flight: 4}
-		if !isSample {
-			s.took = -1
-		}
-		for l.inflight > 0 {
-			l.release(now, s)
-		}
-	}
-	for range 100 {
-		serve(10*ms, true)
-	}
-	limit, base := l.limit, l.base
-	for range 1000 {
-		serve(time.Second, false)
-	}
-	require.InDelta(t, limit, l.limit, 0)
-	require.InDelta(t, base, l.base, 0)
-}
-
 // A deadline that is too short even for an idle server says nothing about the load.
 func TestConcurrencyGate_ignoresHopelessDeadlines(t *testing.T) {
 	g := concurrencyGate{limiter: newLimiter(20, 4, 1000, 2)}

@@ -13,8 +13,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -474,30 +472,6 @@ func TestQuota_replayReturnsCost(t *testing.T) {
 			require.Equal(t, 10, left(), "no more than Limit")
 		})
 	}
-}
-
-// A5: the handler admits exactly the limit to 1,000 goroutines.
-func TestQuota_exactWithManyGoroutines(t *testing.T) {
-	h := (&admission.Quota{Limit: 500, Window: time.Hour}).Handler(ok())
-	var served, rejected atomic.Int64
-	var all sync.WaitGroup
-	began := time.Now()
-	for range 1000 {
-		all.Go(func() {
-			for range 3 {
-				if ask(t, h).StatusCode == http.StatusOK {
-					served.Add(1)
-				} else {
-					rejected.Add(1)
-				}
-			}
-		})
-	}
-	all.Wait()
-	more := int64(time.Since(began) / (7 * time.Second)) // 500 an hour
-	require.GreaterOrEqual(t, served.Load(), int64(500))
-	require.LessOrEqual(t, served.Load(), 500+more)
-	require.EqualValues(t, 3000, served.Load()+rejected.Load())
 }
 
 // FuzzQuotaHeaders checks that our own client can read the fields of any Quota.

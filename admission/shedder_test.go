@@ -227,31 +227,6 @@ func TestShedderServesBursts(t *testing.T) {
 	}
 }
 
-func TestShedderWaits(t *testing.T) {
-	for _, row := range []struct {
-		name    string
-		shedder *admission.Shedder
-		change  []func(*http.Request)
-		want    time.Duration
-	}{
-		{"the default", &admission.Shedder{Max: 1}, nil, 100 * ms},
-		{"as set", &admission.Shedder{Max: 1, MaxWait: 30 * ms}, nil, 30 * ms},
-		{"a negative MaxWait: no wait", &admission.Shedder{Max: 1, MaxWait: -1}, nil, 0},
-		{"no queue", &admission.Shedder{Max: 1, Queue: -1}, nil, 0},
-	} {
-		bubble.Run(t, row.name, func(t *testing.T) {
-			g := newGated()
-			h := row.shedder.Handler(g)
-			later(t, h)
-			synctest.Wait()
-			got := <-later(t, h, row.change...)
-			require.Equal(t, http.StatusServiceUnavailable, got.status)
-			require.Equal(t, row.want, got.took)
-			close(g.gate)
-		})
-	}
-}
-
 // A7: a request leaves the queue within a millisecond after its deadline.
 func TestShedder_deadlinePassesInQueue(t *testing.T) {
 	for _, priority := range []string{"batch", "", "critical"} {

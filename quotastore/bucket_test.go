@@ -107,34 +107,6 @@ func TestBucket_clockJumps(t *testing.T) {
 	require.EqualValues(t, 10, taken)
 }
 
-// In any time, at most Burst + rate × time units are taken.
-func TestBucket_neverExceedsRate(t *testing.T) {
-	type grant struct{ at, units int64 }
-	for seed := range uint64(20) {
-		random := rand.New(rand.NewPCG(seed, 2))
-		r := Rule{Limit: 1 + random.IntN(50), Window: time.Duration(1+random.IntN(5000)) * time.Millisecond, Burst: random.IntN(30)}
-		var b bucket
-		var grants []grant
-		now := int64(0)
-		for range 400 {
-			now += random.Int64N(int64(r.Window)/10 + 2)
-			if taken, ok := b.take(now, 1+random.Int64N(4), 1, &r); ok {
-				grants = append(grants, grant{now, taken})
-			}
-		}
-		for i := range grants {
-			sum := int64(0)
-			for _, g := range grants[i:] {
-				sum += g.units
-				most := float64(r.Capacity()) + float64(g.at-grants[i].at)*float64(r.Limit)/float64(r.Window)
-				if float64(sum) > most+1e-6 { // require would take longer than the rest
-					t.Fatalf("seed %d: %d units in %d ns, want at most %v", seed, sum, g.at-grants[i].at, most)
-				}
-			}
-		}
-	}
-}
-
 // FuzzBucket checks that any rule and any times give consistent results, and no panic.
 func FuzzBucket(f *testing.F) {
 	f.Add(100, int64(time.Minute), 0, int64(0), int64(1), int64(1), int64(5))

@@ -256,35 +256,6 @@ func TestStore_memory(t *testing.T) {
 	require.Less(t, client.MemoryUsage(ctx, "p:many").Val(), int64(2400))
 }
 
-// A5: the takes of several processes are exact; here each process is a client.
-func TestStore_exactWithManyClients(t *testing.T) {
-	t.Parallel()
-	server := redistest.StartTB(t)
-	for name, rule := range map[string]quotastore.Rule{
-		"bucket": {Limit: 500, Window: time.Hour}, "window": {Limit: 500, Window: time.Hour, Sliding: true},
-	} {
-		var taken atomic.Int64
-		var all sync.WaitGroup
-		began := time.Now()
-		for range 4 {
-			s := &redisstore.Store{Client: connect(t, server)}
-			for range 25 {
-				all.Go(func() {
-					for range 10 {
-						result, err := s.Take(context.Background(), name, 1, 1, rule)
-						if err == nil {
-							taken.Add(int64(result.Allowed))
-						}
-					}
-				})
-			}
-		}
-		all.Wait()
-		require.GreaterOrEqual(t, taken.Load(), int64(500), name)
-		require.LessOrEqual(t, taken.Load(), 500+int64(time.Since(began)/(7*time.Second)), name)
-	}
-}
-
 // A value that another program wrote counts as no use; one that is no string is an error.
 func TestStore_foreignValues(t *testing.T) {
 	t.Parallel()

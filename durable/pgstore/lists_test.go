@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -63,34 +62,6 @@ func TestLists_readFewBuffers(t *testing.T) {
 		assert.LessOrEqual(t, buffers, 250, plan)
 		t.Logf("%d buffers", buffers)
 	})
-}
-
-// D22: a job with 20,000 dead letters finishes, whichever process works a page.
-func TestJob_redrivesMany(t *testing.T) {
-	t.Parallel()
-	s := openInternal(t)
-	_, err := s.pool.Exec(t.Context(), `INSERT INTO durable_intent (id, scope, operation, key, gateway, fingerprint, next_at, later, since,
-			batch, "row", created, updated, payload, state, generation, letter)
-		SELECT encode(substr(sha256(int4send(1) || 'a' || int4send(1) || 'o' || convert_to(i::text, 'UTF8')), 1, 16), 'hex')::uuid,
-			'a', 'o', i, 'psp', 'f', at, false, at, '', 0, at, at, '', 6, 1, 1
-		FROM generate_series(0, 3999) i, LATERAL (SELECT now() - (4000 - i) * interval '1 second' AS at) t`)
-	require.NoError(t, err)
-	_, err = s.pool.Exec(t.Context(), `INSERT INTO durable_letter (intent, n, gateway, batch, "row", reason, class, code, doubt, attempts, dead_at)
-		SELECT id, 1, gateway, '', 0, 'declined', 2, '', false, 1, created FROM durable_intent`)
-	require.NoError(t, err)
-	job, err := s.AddJob(t.Context(), driver.Job{PerSecond: 1000})
-	require.NoError(t, err)
-	began, pages := time.Now(), 0
-	for ; job.FinishedAt.IsZero(); pages++ {
-		job, _, err = s.WorkJob(t.Context(), 200)
-		require.NoError(t, err)
-	}
-	t.Logf("%d pages in %v", pages, time.Since(began))
-	assert.Equal(t, 21, pages)
-	assert.Equal(t, 4000, job.Redriven)
-	assert.Zero(t, job.Skipped)
-	assert.Equal(t, 4000, s.count(t, `durable_intent WHERE state = 1 AND letter = 0`))
-	assert.Equal(t, 0, s.count(t, `durable_letter WHERE redriven_at IS NULL`))
 }
 
 // explain runs a statement as the store does, and returns how many buffers it reads.
