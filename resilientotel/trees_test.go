@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -334,43 +333,6 @@ func faithful(answers ...answer) http.RoundTripper {
 			resp.Request, resp.Body = r, io.NopCloser(strings.NewReader("text"))
 		}
 		return resp, err
-	})
-}
-
-// T10: of 1,000 hedged requests over connections, none that lost is an error.
-func TestHedgeOutcome_overConnections(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const calls, every = 1000, 24 // each 24th request is slow
-		slow := faulttest.Reply{Status: 200, Body: "slow", Delay: 10 * time.Second}
-		steps := make([]http.Handler, every)
-		for i := range steps {
-			steps[i] = faulttest.Reply{Status: 200, Body: "quick"}
-		}
-		steps[0] = slow
-		var n atomic.Int64
-		server := faulttest.NewInMemory(nil, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			steps[n.Add(1)%every].ServeHTTP(w, r)
-		}))
-		defer server.Close()
-		r := record()
-		rt := r.Wrap(&resilienthttp.Transport{Base: server.Transport(), Hedge: &resilienthttp.Hedge{Delay: 100 * time.Millisecond, MaxRatio: -1}})
-		for range calls {
-			require.NoError(t, called(t, rt, get(t, t.Context(), server.URL)))
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		r.allEnded(t)
-		outcomes := map[string]int{}
-		for _, text := range attemptsOf(r) {
-			outcomes[text]++
-		}
-		lost := outcomes["lost"]
-		require.InDelta(t, calls/every, lost, 2)
-		require.Equal(t, map[string]int{"": calls - lost, "won": lost, "lost": lost}, outcomes)
-		for series := range r.metrics(t) {
-			require.NotContains(t, series, "error.type")
-		}
-		rt.(interface{ CloseIdleConnections() }).CloseIdleConnections()
 	})
 }
 

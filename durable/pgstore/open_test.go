@@ -119,11 +119,4 @@ func TestInvalidSchema(t *testing.T) {
 		_, err = pgstore.Schema(options, 0)
 		require.ErrorIs(t, err, driver.ErrInvalid)
 	}
-	for _, from := range []int{-1, 3} {
-		_, err := pgstore.Schema(nil, from)
-		require.ErrorIs(t, err, pgstore.ErrSchema)
-	}
-	text, err := pgstore.Schema(nil, 2)
-	require.NoError(t, err)
-	assert.Empty(t, text)
 }
