@@ -55,12 +55,9 @@ func (a *admissionMetrics) all() []metric.Observable {
 // also run after them. also may be nil.
 func (i *Instrumentation) TraceAdmission(also *admission.Trace) *admission.Trace {
 	i.start()
-	t := admission.Trace{}
-	if also != nil {
-		t = *also
-	}
+	t := copyOf(also)
 	t.Rejected = then(i.requestRejected, t.Rejected)
-	return &t
+	return t
 }
 
 // requestRejected is a hook.

@@ -34,16 +34,11 @@ func newClient(n *instruments, t *resilienthttp.Transport) *client {
 		c.keyHeader = "Idempotency-Key"
 	}
 	t.Base = newAttemptBase(c, baseOf(t))
-	before := t.Trace
-	if before == nil {
-		before = &resilienthttp.Trace{}
-	}
-	t.Trace = &resilienthttp.Trace{
-		AttemptStart: before.AttemptStart, AttemptDone: before.AttemptDone,
-		QueueWait: then(c.queueWait, before.QueueWait), ConnectionLeft: before.ConnectionLeft, RetryWait: then(c.retryWait, before.RetryWait),
-		Rejected: then(c.rejected, before.Rejected), CallDone: then(c.callDone, before.CallDone),
-		BreakerChange: then(c.breakerChange, before.BreakerChange),
-	}
+	hooks := copyOf(t.Trace)
+	hooks.QueueWait, hooks.RetryWait = then(c.queueWait, hooks.QueueWait), then(c.retryWait, hooks.RetryWait)
+	hooks.Rejected, hooks.CallDone = then(c.rejected, hooks.Rejected), then(c.callDone, hooks.CallDone)
+	hooks.BreakerChange = then(c.breakerChange, hooks.BreakerChange)
+	t.Trace = hooks
 	return c
 }
 
@@ -56,6 +51,15 @@ func baseOf(t *resilienthttp.Transport) http.RoundTripper {
 		return replaced
 	}
 	return &resilienthttp.Connections{}
+}
+
+// copyOf returns a copy of the caller's hooks, or of none.
+func copyOf[T any](hooks *T) *T {
+	own := new(T)
+	if hooks != nil {
+		*own = *hooks
+	}
+	return own
 }
 
 // then returns a hook that runs both hooks. The second may be nil.

@@ -17,17 +17,14 @@ import (
 // also run after them. also may be nil.
 func (i *Instrumentation) TraceIdempotency(also *idempotency.Trace) *idempotency.Trace {
 	i.start()
-	t := idempotency.Trace{}
-	if also != nil {
-		t = *also
-	}
+	t := copyOf(also)
 	t.Done, t.Unknown = then(i.requestDone, t.Done), then(i.becameUnknown, t.Unknown)
 	// An alert on an increase does not see the first value of a counter.
 	i.server.unknown.Add(context.Background(), 0)
 	for _, rare := range []idempotency.Disposition{idempotency.OutcomeUnknown, idempotency.StoreFailed} {
 		i.server.requests.Add(context.Background(), 0, i.server.requestSeries.of(string(rare)).add...)
 	}
-	return &t
+	return t
 }
 
 // becameUnknown is a hook.
@@ -65,12 +62,8 @@ func (i *Instrumentation) Watch(e *durable.Engine) {
 	if i.watches(e) {
 		return
 	}
-	t := durable.Trace{}
-	if e.Trace != nil {
-		t = *e.Trace
-	}
-	t.Changed = then(i.intentChanged, t.Changed)
-	e.Trace = &t
+	e.Trace = copyOf(e.Trace)
+	e.Trace.Changed = then(i.intentChanged, e.Trace.Changed)
 	gateways := make(map[string]durable.Gateway, len(e.Gateways))
 	for name, g := range e.Gateways {
 		gateways[name] = i.gateway(name, g, e.Policy)
