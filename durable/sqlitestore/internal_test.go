@@ -255,6 +255,10 @@ func TestSchema(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, version, pragma(t, db, "schema_version"), "nothing was made")
 	require.NoError(t, s.Close())
+	_, err = db.Exec("INSERT INTO durable_schema VALUES (1000, 1000, 0)")
+	require.NoError(t, err)
+	_, err = Open(t.Context(), path)
+	require.ErrorIs(t, err, ErrSchema)
 }
 
 // checkBooks looks whether the tables agree with one another.

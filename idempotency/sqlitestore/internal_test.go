@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"modernc.org/sqlite"
-	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
@@ -57,26 +56,6 @@ func requireCode(t *testing.T, code int, err error) {
 	var e *sqlite.Error
 	require.ErrorAs(t, err, &e)
 	require.Equal(t, code, e.Code()&0xff, "%v", err)
-}
-
-// TestReadOnly_connections: duplicates are answered, and claims fail.
-func TestReadOnly_connections(t *testing.T) {
-	s := openInternal(t)
-	claim := internalClaim("key")
-	reservation, err := s.Reserve(t.Context(), claim)
-	require.NoError(t, err)
-	require.NoError(t, s.Complete(t.Context(), reservation.Record.Lease(), driver.Outcome{Status: driver.Completed}))
-	for _, db := range []*sql.DB{s.kit.Write, s.kit.Work} {
-		_, err := db.Exec("PRAGMA query_only = 1")
-		require.NoError(t, err)
-	}
-	again, err := s.Reserve(t.Context(), claim)
-	require.NoError(t, err)
-	assert.Equal(t, driver.Done, again.Decision)
-	_, err = s.Reserve(t.Context(), internalClaim("another"))
-	requireCode(t, sqlite3.SQLITE_READONLY, err)
-	_, _, err = s.Begin(t.Context(), internalClaim("another"), 0)
-	requireCode(t, sqlite3.SQLITE_READONLY, err)
 }
 
 // TestReserve_replayWritesNothing counts the changes of the database.
