@@ -482,37 +482,6 @@ func TestGetBodyFails(t *testing.T) {
 	}
 }
 
-// §4.2: the body is closed once, even if a function of the user panics before Base gets the
-// request.
-func TestPanicsBeforeBase(t *testing.T) {
-	for name, tr := range map[string]*resilienthttp.Transport{
-		"Scope":        {Scope: func(*http.Request) string { panic("user") }},
-		"NewKey":       {Idempotency: resilienthttp.Idempotency{NewKey: func(*http.Request) string { panic("user") }}},
-		"AttemptStart": {Trace: &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { panic("user") }}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tr.Base = script(status(200))
-			req := newRequest(t, http.MethodPost, "http://api.test/", "body")
-			bodies := trackBody(req, "body")
-			require.Panics(t, func() { _, _ = tr.RoundTrip(req) })
-			bodies.requireClosedOnce(t, 1)
-		})
-	}
-	t.Run("AttemptStart of the second attempt", func(t *testing.T) {
-		tr := &resilienthttp.Transport{Base: script(status(503)), Policy: every(0), Trace: &resilienthttp.Trace{
-			AttemptStart: func(a *resilienthttp.Attempt) {
-				if a.Number == 2 {
-					panic("user")
-				}
-			},
-		}}
-		req := newRequest(t, http.MethodPost, "http://api.test/", "body")
-		bodies := trackBody(req, "body")
-		require.Panics(t, func() { _, _ = tr.RoundTrip(req) })
-		bodies.requireClosedOnce(t, 2)
-	})
-}
-
 // The time of a user's Scope or NewKey is not part of the attempt. The deadline header is still
 // correct.
 func TestAttempt_startsAfterUserFunctions(t *testing.T) {
@@ -1086,63 +1055,6 @@ func TestSOCKS(t *testing.T) {
 				require.Equal(t, row.attempts > 1, failures > 0, "%d failures of the server", failures)
 			})
 		}
-	}
-}
-
-// A zero Transport makes one attempt if a retry cannot succeed, and
-// the budget does not change. The circuit does not count responses of intermediaries.
-func TestPermanentFailures(t *testing.T) {
-	wrongClient := puppet(func(*http.Request) (*http.Response, error) {
-		return nil, &url.Error{Op: "Get", URL: "https://api.test/", Err: &RetrieveError{
-			Response: &http.Response{StatusCode: http.StatusUnauthorized}, ErrorCode: "invalid_client",
-		}}
-	})
-	httpProxy, asked := rawServer(t, func(conn net.Conn) {
-		_, _ = conn.Read(make([]byte, 4096))
-		_, _ = io.WriteString(conn, "HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-	})
-	viaHTTP := resilienthttp.NewBase()
-	viaHTTP.Proxy = http.ProxyURL(&url.URL{Scheme: "http", Host: httpProxy})
-	viaSOCKS, askedSOCKS := socksProxy(t, 0, 2)
-	unknown := resilienthttp.NewBase()
-	unknown.DialContext = dnsThatSays(t, 3)
-	secure, untrusting, served := tlsServer(t, func(_, client *tls.Config) { client.RootCAs = x509.NewCertPool() })
-	for _, row := range []struct {
-		name      string
-		base      http.RoundTripper
-		url       string
-		arrivals  func() int64 // at the proxy
-		elsewhere bool         // an intermediary responded
-	}{
-		{"wrong OAuth client", wrongClient, "https://api.test/", nil, true},
-		{"proxy says 407", viaHTTP, "https://api.test/", asked.Load, true},
-		{"SOCKS5 proxy rejects", viaSOCKS, "https://api.test/", askedSOCKS.Load, true},
-		{"unknown host", unknown, "https://api.test./", nil, false},
-		{"bad certificate", untrusting, secure, nil, false},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			healthy := &resilienthttp.Transport{Base: puppetStatus(200)}
-			resp, err := healthy.RoundTrip(newRequest(t, http.MethodPut, row.url, "body"))
-			require.NoError(t, err)
-			readAll(t, resp)
-
-			tr := &resilienthttp.Transport{Base: row.base}
-			start := time.Now()
-			_, err = tr.RoundTrip(newRequest(t, http.MethodPut, row.url, "body"))
-			failed := asError(t, err)
-			require.Len(t, failed.Attempts, 1, "%v", err)
-			require.NoError(t, failed.Attempts[0].StopReason)
-			require.Less(t, time.Since(start), 5*time.Second)
-			if row.arrivals != nil {
-				require.EqualValues(t, 1, row.arrivals())
-			}
-			scope := tr.State().Scopes[0]
-			require.Equal(t, healthy.State().Scopes[0].Budget, scope.Budget)
-			if row.elsewhere {
-				require.Zero(t, scope.Breaker.Calls)
-			}
-			require.Zero(t, served.Total())
-		})
 	}
 }
 

@@ -221,23 +221,6 @@ func TestReadTimeout(t *testing.T) {
 	}
 }
 
-// §4.5: a body that ignores its context is closed while its Read blocks.
-func TestReadTimeoutOfStubbornBody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := script(withBody(200, newBlocking()))
-		tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: time.Second}}
-		resp, err := tr.RoundTrip(get(t))
-		require.NoError(t, err)
-		start := time.Now()
-		_, err = resp.Body.Read(make([]byte, 1))
-		require.Equal(t, time.Second, time.Since(start))
-		require.ErrorIs(t, err, resilienthttp.ErrReadTimeout)
-		require.NoError(t, resp.Body.Close())
-		synctest.Wait()
-		base.requireBalance(t)
-	})
-}
-
 // An error of the body is returned unchanged, and ends the attempt.
 func TestReadErrorsPass(t *testing.T) {
 	var seen context.Context

@@ -288,32 +288,6 @@ func TestBreakerChanges(t *testing.T) {
 	})
 }
 
-// §4.15: callbacks run without a lock. Otherwise this test would not end.
-func TestBreakerCallbacksMayUseIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var b *resilienthttp.Breaker
-		var again func() error
-		calls, depth := 0, 0
-		use := func(c resilienthttp.BreakerChange) {
-			calls++
-			b.State(c.Scope, c.Priority)
-			if depth++; depth == 1 {
-				_ = again()
-			}
-			depth--
-		}
-		b = &resilienthttp.Breaker{MinRequests: 1, Probes: 1, OnChange: use}
-		trace := &resilienthttp.Trace{BreakerChange: use}
-		call := breakerCalls(t, b, trace, 500, 200)
-		again = breakerCalls(t, b, trace, 200)
-		require.NoError(t, call())
-		time.Sleep(time.Second)
-		require.NoError(t, call())
-		require.Equal(t, resilienthttp.StateClosed, b.State("api.test", resilienthttp.PriorityDefault))
-		require.Equal(t, 6, calls)
-	})
-}
-
 // A panic of a callback reaches the caller. The circuit has changed nevertheless, and the probe
 // slot expires.
 func TestBreakerCallbacksMayPanic(t *testing.T) {

@@ -345,22 +345,6 @@ func TestAttack_rateLimitAfterHold(t *testing.T) {
 	})
 }
 
-// 9. The times of a call are its latency.
-func TestAttack_timings(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var done *resilienthttp.Call
-		tr := &resilienthttp.Transport{
-			Base: script(after(time.Second, status(503, "Retry-After", "1")), status(503)), Breaker: fragile(time.Hour),
-			Trace: &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { done = c }},
-		}
-		resp := roundTrip(t, tr, get(t))
-		_ = resp.Body.Close()
-		q, f, r := done.Timings()
-		t.Log(done.Explain())
-		require.Equal(t, done.Latency, q+f+r, "%v %v %v", q, f, r)
-	})
-}
-
 // 10. A Base sends the request, and then makes a second call, which an open circuit rejects.
 func TestAttack_innerSecondCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

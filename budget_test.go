@@ -3,7 +3,6 @@ package resilienthttp_test
 import (
 	"math"
 	"net/http"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -250,17 +249,6 @@ func TestBudget_fieldsAreReadAtFirstUse(t *testing.T) {
 		require.Equal(t, 10, budgetRetries(t, b, 1))
 		b.Ratio, b.Burst = -1, 1000
 		require.Zero(t, budgetRetries(t, b, 1), "the Budget of another Transport")
-	})
-}
-
-// §4.18
-func TestBudget_scopesAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		transport := &resilienthttp.Transport{Base: roundTripper(status(200)), Breaker: never()}
-		for i := range 20_000 {
-			readAll(t, roundTrip(t, transport, newRequest(t, http.MethodGet, "http://h"+strconv.Itoa(i)+".test/", "")))
-		}
-		require.LessOrEqual(t, len(transport.State().Scopes), 16_384)
 	})
 }
 

@@ -149,33 +149,6 @@ func TestNilRequest(t *testing.T) {
 	require.IsType(t, (*resilienthttp.Error)(nil), err)
 }
 
-func TestZeroRequest(t *testing.T) {
-	_, err := (&resilienthttp.Transport{}).RoundTrip(&http.Request{})
-	require.ErrorContains(t, err, "nil Request.URL")
-}
-
-// A nil header counts as an empty one.
-func TestNilHeader(t *testing.T) {
-	for name, tr := range map[string]*resilienthttp.Transport{
-		"nothing added":    {},
-		"ownership added":  {OwnsRetries: true},
-		"no key, but owns": {OwnsRetries: true, Idempotency: resilienthttp.Idempotency{Disabled: true}},
-	} {
-		bubble.Run(t, name, func(t *testing.T) {
-			s := memhttp.NewServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-			tr.Base = s.Transport()
-			for _, method := range []string{"GET", "POST", ""} {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				req := newRequest(t, method, s.URL, "").WithContext(ctx)
-				req.Method, req.Header = method, nil
-				readAll(t, roundTrip(t, tr, req))
-				require.Nil(t, req.Header)
-				cancel()
-			}
-		})
-	}
-}
-
 // brokenClose is a body that panics in Close.
 type brokenClose struct{ io.Reader }
 
@@ -191,20 +164,6 @@ type stuckBody struct {
 func (b stuckBody) Read([]byte) (int, error) {
 	<-b.ctx.Done()
 	return 0, b.ctx.Err()
-}
-
-// §4.2: a hook that panics at the end of a call does not close the body of a retry twice.
-func TestCleanUp_closesOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		transport := &resilienthttp.Transport{
-			Base: script(status(503)), Budget: tokens(0),
-			Trace: &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) { panic("hook") }},
-		}
-		req := newRequest(t, http.MethodPut, "http://api.test/", "")
-		body := trackBody(req, "content")
-		require.Panics(t, func() { _, _ = transport.RoundTrip(req) })
-		body.requireClosedOnce(t, 2)
-	})
 }
 
 // §4.5: a response body that panics in Close does not end the program, and the context of its

@@ -2,51 +2,11 @@ package resilienthttp
 
 import (
 	"math"
-	"net/http"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// §4.19: the header for clocks of any zone, and its value after parsing.
-func TestDeadlineHeader(t *testing.T) {
-	d := DeadlineHeader{Margin: 100 * time.Millisecond}.withDefaults()
-	now := time.Date(2026, time.March, 4, 23, 59, 59, 500e6, time.FixedZone("far", 5*3600+1800))
-	for _, row := range []struct {
-		name     string
-		deadline time.Time
-		want     string // "": nothing is left
-		left     string
-	}{
-		{"UTC", now.Add(time.Second), "2026-03-04T18:30:00.400Z", "900"},
-		{"another zone", now.Add(time.Second).In(time.FixedZone("near", -3600)), "2026-03-04T18:30:00.400Z", "900"},
-		{"rounded down", now.Add(101*time.Millisecond + 999*time.Microsecond), "2026-03-04T18:29:59.501Z", "1"},
-		{"less than a millisecond", now.Add(101*time.Millisecond - 1), "", ""},
-		{"now", now, "", ""},
-		{"long ago", time.Time{}, "", ""},
-		{"far ahead", now.AddDate(1000, 0, 0), "2318-06-14T18:17:16.254Z", "9223372036754"},
-	} {
-		t.Run("§4.19 "+row.name, func(t *testing.T) {
-			before := http.Header{"Accept": {"*/*"}}
-			h, ok := d.header(before, row.deadline, now)
-			require.Equal(t, http.Header{"Accept": {"*/*"}}, before)
-			require.Equal(t, row.want != "", ok)
-			if !ok {
-				return
-			}
-			require.Equal(t, http.Header{"Accept": {"*/*"}, "X-Request-Deadline": {row.want}, "X-Request-Timeout-Ms": {row.left}}, h)
-			counted, ok := DeadlineHandler{}.received(h, now)
-			require.True(t, ok)
-			delete(h, timeoutHeader)
-			recorded, ok := DeadlineHandler{}.received(h, now)
-			require.True(t, ok)
-			require.LessOrEqual(t, counted, row.deadline.Sub(now)-d.Margin)
-			require.InDelta(t, counted, recorded, float64(time.Millisecond))
-		})
-	}
-}
 
 // §4.19: the form of milliseconds.
 func TestParseRelative_milliseconds(t *testing.T) {
@@ -136,31 +96,6 @@ func FuzzRelative(f *testing.F) {
 		}
 		require.LessOrEqual(t, len(text), grpcDigits+1)
 		require.LessOrEqual(t, sent-received, sent/100_000, "%s has at least six digits, or nanoseconds", text)
-	})
-}
-
-// §4.15: an attempt that a gate rejects returns the permit of the previous gate, once. Otherwise
-// the circuit would count too few requests in flight.
-func TestRejectedAttempt_holdsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		tr := &Transport{RateLimit: &RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}}
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://api.test/", nil)
-		require.NoError(t, err)
-		c := &call{facts: facts{config: tr.configured(), request: req}}
-		require.Nil(t, c.begin())
-		require.Nil(t, c.prepare(&c.first))
-		require.NotZero(t, c.first.permits.circuit)
-		require.NotNil(t, c.first.permits.quota)
-		hedge := &attempt{call: c, visit: c.first.visit, hedged: &hedgedCall{call: c, original: &c.first}, concurrent: true}
-		rejected := c.prepare(hedge)
-		require.ErrorIs(t, rejected, ErrRateLimited)
-		require.Zero(t, hedge.permits.circuit)
-		require.Nil(t, hedge.permits.quota)
-		hedge.abandon()
-		c.first.abandon()
-		require.Zero(t, c.first.permits.circuit)
-		require.Nil(t, c.first.permits.quota)
-		time.Sleep(time.Hour) // its timer has no effect
 	})
 }
 

@@ -628,33 +628,6 @@ func TestError_NotSent(t *testing.T) {
 	require.False(t, (&resilienthttp.Error{Err: io.EOF}).NotSent(), "the Error has no attempts")
 }
 
-// §4.7: errors.Is finds the StopReason of an attempt also if a hedge follows it.
-func TestError_stopReasonBeforeHedge(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := newHedgeBase(copyOf{after: time.Hour})
-		transport := hedging(base, -1, &resilienthttp.Hedge{Delay: 2 * time.Second})
-		transport.Policy.AttemptTimeout = 3 * time.Second
-		_, err := transport.RoundTrip(newCall(t.Context(), t, http.MethodGet, ""))
-		require.ErrorIs(t, err, resilienthttp.ErrAttemptTimeout)
-		require.ErrorIs(t, err, resilienthttp.ErrMaxAttempts)
-	})
-}
-
-// §4.7: an outer Transport returns the rejection of an inner one.
-func TestError_ofInnerRejection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		inner := &resilienthttp.Transport{Base: script(status(500)), Breaker: nervous(time.Minute)}
-		outer := &resilienthttp.Transport{Base: inner, Breaker: never(), Policy: resilienthttp.Policy{MaxAttempts: -1}}
-		resp, err := outer.RoundTrip(get(t))
-		require.NoError(t, err)
-		readAll(t, resp)
-		_, err = outer.RoundTrip(get(t))
-		failed := asError(t, err)
-		require.Equal(t, resilienthttp.ErrBreakerOpen, failed.Reason)
-		require.GreaterOrEqual(t, time.Until(failed.NotBefore), time.Minute)
-	})
-}
-
 // If a call fails while other probes hold all slots, NotBefore is in the future.
 func TestBreakerNotBeforeOfLateFailure(t *testing.T) {
 	t.Parallel()

@@ -316,22 +316,6 @@ func (c *closeCounter) Close() error {
 	return nil
 }
 
-// §4.8: if NewKey returns "", a POST has no key.
-func TestNoKey(t *testing.T) {
-	ledger := &keyLedger{statuses: []int{500}}
-	transport := bareTransport(ledger, 3)
-	transport.Idempotency.NewKey = func(*http.Request) string { return "" }
-	attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodPost, "body"))
-	require.Equal(t, []string{"<none>"}, ledger.keys)
-	require.Equal(t, resilienthttp.ErrNotIdempotent, attempts[0].StopReason)
-
-	ledger = &keyLedger{statuses: []int{500}}
-	transport = bareTransport(ledger, 3)
-	transport.Idempotency.NewKey = func(*http.Request) string { return "" }
-	tripped(t, transport, newCall(resilienthttp.WithIdempotencyKey(t.Context(), "k"), t, http.MethodPost, "body"))
-	require.Equal(t, []string{"k", "k", "k"}, ledger.keys)
-}
-
 // §4.8, V2: a host that is not in Hosts gets no key, except one that the caller has set, and a
 // POST to it is not retried.
 func TestKeyForHosts(t *testing.T) {

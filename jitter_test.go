@@ -3,7 +3,6 @@ package resilienthttp
 import (
 	"fmt"
 	"math"
-	"sync"
 	"testing"
 	"time"
 
@@ -190,29 +189,6 @@ func TestBackoffDistribution(t *testing.T) {
 		require.Greater(t, deviation, 0.2)
 		require.Less(t, atMax, 0.001)
 	})
-}
-
-// One Backoff is used by all calls of a Transport.
-func TestBackoffConcurrent(t *testing.T) {
-	for name, strategy := range backoffStrategies() {
-		t.Run(name, func(t *testing.T) {
-			backoff := strategy(time.Millisecond, time.Second)
-			var wg sync.WaitGroup
-			for range 16 {
-				wg.Go(func() {
-					var prev time.Duration
-					for retry := range 1000 {
-						prev = backoff(retry+1, prev)
-						if prev < 0 || prev > time.Second {
-							t.Errorf("%s: %s", name, prev)
-							return
-						}
-					}
-				})
-			}
-			wg.Wait()
-		})
-	}
 }
 
 // Two calls that fail together must not wait for the same time.

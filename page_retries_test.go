@@ -20,7 +20,7 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// TestRetriesPage tries each row of the table of status codes in docs/retries.md.
+// §4.9: the verdict of every status, and its effect, are those of the table of status codes in docs/retries.md.
 func TestRetriesPage(t *testing.T) {
 	page, err := os.ReadFile("docs/retries.md")
 	require.NoError(t, err)
@@ -82,6 +82,9 @@ func tryStatus(t *testing.T, status int, ask bool, verdict string, keyed, unkeye
 		attempts := tripped(t, transport, newCall(ctx, t, request.method, "body"))
 		require.Equal(t, verdict, attempts[0].Verdict.String(), "%d %s, asks to wait: %v", status, request.name, ask)
 		require.Equal(t, request.retried, len(attempts) == 2, "%d %s, asks to wait: %v", status, request.name, ask)
+		if request.retried {
+			require.Equal(t, resilienthttp.ErrMaxAttempts, attempts[1].StopReason, "%d", status)
+		}
 	}
 }
 

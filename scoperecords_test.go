@@ -113,7 +113,7 @@ func TestMaxScopes_remembersWhatMatters(t *testing.T) {
 	}
 }
 
-// New hosts replace idle ones at a limited rate, and hosts in use stay.
+// T5: new hosts replace idle ones at a limited rate, and hosts in use stay. State does not keep scopes from being replaced.
 func TestMaxScopes_replacesIdleScopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &resilienthttp.Transport{Base: roundTripper(status(200)), MaxScopes: 100}

@@ -495,34 +495,6 @@ func knowing(tb testing.TB, scopes int) *resilienthttp.Transport {
 	return tr
 }
 
-// T5: State does not keep scopes from being evicted, and the memory is constant for a hundred
-// thousand hosts.
-func TestState_keepsNoScope(t *testing.T) {
-	tr := &resilienthttp.Transport{Base: instant{}}
-	visit := func(host string) {
-		resp := roundTrip(t, tr, newRequest(t, http.MethodGet, "http://"+host, ""))
-		_ = resp.Body.Close()
-	}
-	holds := func(host string) bool {
-		for _, s := range tr.State().Scopes {
-			if s.Scope == host {
-				return true
-			}
-		}
-		return false
-	}
-	visit("first.test")
-	require.True(t, holds("first.test"))
-	for i := range 20_000 {
-		visit(strconv.Itoa(i) + ".test")
-		if i%2000 == 0 {
-			tr.State()
-		}
-	}
-	require.False(t, holds("first.test"))
-	require.Len(t, tr.State().Scopes, 16_384)
-}
-
 // T5: State may be called concurrently with calls.
 func TestState_concurrentCalls(t *testing.T) {
 	tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -364,7 +364,7 @@ func TestTrace_Rejected(t *testing.T) {
 	}
 }
 
-// Each hook may make a call through the same Transport, and use its Breaker.
+// §4.15: callbacks run without a lock. Each hook may make a call through the same Transport, and use its Breaker.
 func TestHooksHoldNoLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var transport *resilienthttp.Transport
@@ -1318,19 +1318,6 @@ func TestNotBefore(t *testing.T) {
 		require.Zero(t, resilienthttp.NotBefore(nil, nil))
 		require.Zero(t, resilienthttp.NotBefore(&http.Response{Request: get(t)}, nil))
 		require.Zero(t, resilienthttp.NotBefore(nil, io.EOF))
-	})
-}
-
-// Hooks and traces that are nil.
-func TestBadHooks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := resilienthttp.WithTrace(resilienthttp.WithTrace(t.Context(), nil), &resilienthttp.Trace{})
-		tr := &resilienthttp.Transport{Base: script(status(503), failing(errReset), status(200)), Trace: &resilienthttp.Trace{}}
-		resp := roundTrip(t, tr, get(t).WithContext(ctx))
-		readAll(t, resp)
-		require.Nil(t, resilienthttp.Attempts(nil))
-		require.Nil(t, resilienthttp.Attempts(&http.Response{}))
-		require.Nil(t, resilienthttp.Attempts(&http.Response{Request: get(t)}))
 	})
 }
 

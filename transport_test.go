@@ -328,6 +328,26 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		{name: "RetryWait panics", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
 			c.tr.Trace = &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) { panic(errReset) }}
 		}, bodies: 2, panics: true},
+		{name: "CallDone panics after the last response", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Budget = tokens(0)
+			c.tr.Trace = &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) { panic(errReset) }}
+		}, bodies: 2, panics: true},
+		{name: "Scope panics", setup: func(_ *testing.T, c *call) {
+			c.tr.Scope = func(*http.Request) string { panic(errReset) }
+		}, bodies: 1, panics: true},
+		{name: "NewKey panics", setup: func(_ *testing.T, c *call) {
+			c.tr.Idempotency.NewKey = func(*http.Request) string { panic(errReset) }
+		}, bodies: 1, panics: true},
+		{name: "AttemptStart panics", setup: func(_ *testing.T, c *call) {
+			c.tr.Trace = &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { panic(errReset) }}
+		}, bodies: 1, panics: true},
+		{name: "AttemptStart of the second attempt panics", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+			c.tr.Trace = &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
+				if a.Number == 2 {
+					panic(errReset)
+				}
+			}}
+		}, bodies: 2, panics: true},
 		{name: "nil URL", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) { c.req.URL = nil }, bodies: 1, is: errAny},
 		{name: "malformed key", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
 			c.req = c.req.WithContext(resilienthttp.WithIdempotencyKey(c.req.Context(), "a\x00b"))
@@ -1174,38 +1194,4 @@ func TestResponseCanBeWritten(t *testing.T) {
 	again, err := http.ReadResponse(bufio.NewReader(&buf), nil)
 	require.NoError(t, err)
 	require.Equal(t, "status 200", readAll(t, again))
-}
-
-// 64 goroutines on one Transport, with a server that responds, drops, resets and refuses, under
-// the race detector.
-func TestManyOverSockets(t *testing.T) {
-	fine := faulttest.OK("fine")
-	s := faulttest.New(t, faulttest.Cycle(
-		faulttest.Reply{Status: 503, Body: "busy"}, faulttest.CloseAfterRead, faulttest.ResetAfterRead, faulttest.ResetBeforeRead,
-		faulttest.Status(404), fine, fine, fine,
-	))
-	tr := overSockets(t)
-	tr.Budget = &resilienthttp.Budget{Ratio: -1}
-	tr.Policy.MaxAttempts = 40 // half of them fail, of 640 calls
-	tr.Hedge = &resilienthttp.Hedge{MaxRatio: -1}
-	counting := &countingBase{base: &http.Transport{MaxIdleConnsPerHost: 64}}
-	defer counting.CloseIdleConnections()
-	tr.Base = counting
-	var wg sync.WaitGroup
-	for g := range 64 {
-		wg.Go(func() {
-			for i := range 10 {
-				resp, err := tr.RoundTrip(newRequest(t, []string{"GET", "POST", "PUT"}[(g+i)%3], s.URL, []string{"", "content", "content"}[(g+i)%3]))
-				if err != nil {
-					t.Errorf("%v", err)
-					continue
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				_ = resp.Body.Close()
-			}
-		})
-	}
-	wg.Wait()
-	// The response of a losing hedge is drained in the background.
-	require.Eventually(t, func() bool { return counting.opened.Load() == counting.closed.Load() }, time.Minute, time.Millisecond)
 }

@@ -1,8 +1,8 @@
 // Package retryloop is the retry loop of go-retryablehttp. No other package uses that module.
 //
 // The loop sees a shadow request without a body and shadow responses with a status only. The
-// caller keeps the real ones. So these traps of the loop have no effect (tests here, and
-// TestRetryLoopTraps of the root, cover each):
+// caller keeps the real ones. So these traps of the loop have no effect (tests here, and those of
+// the root for bodies, redirects, connections and logs, cover each):
 //
 //   - It reads request bodies into memory and does not close them: the shadow has none.
 //   - It follows redirects and parses Location: shadow responses have no header.
