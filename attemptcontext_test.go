@@ -83,13 +83,6 @@ func TestContextsDerivedFromAttempts(t *testing.T) {
 	}
 }
 
-func withDeadline(t *testing.T, d time.Duration) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	t.Cleanup(cancel)
-	return ctx
-}
-
 // The response's request is the caller's, as with net/http, and can be sent again after the body
 // is closed.
 func TestResponseRequest(t *testing.T) {

@@ -178,12 +178,8 @@ func TestReadTimeout(t *testing.T) {
 		{"none", steady, 0, 0, 10, 9 * time.Second, nil},
 	}
 	for _, tt := range tests {
-		for _, h2 := range []bool{false, true} {
-			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
-				options := []memhttp.Option{}
-				if h2 {
-					options = append(options, memhttp.HTTP2())
-				}
+		for protocol, options := range protocols {
+			bubble.Run(t, tt.name+", "+protocol, func(t *testing.T) {
 				s := memhttp.NewServer(t, tt.handler, options...)
 				base := &countingBase{base: s.Transport()}
 				tr := &resilienthttp.Transport{Base: base, Policy: resilienthttp.Policy{ReadTimeout: tt.limit}}

@@ -255,7 +255,7 @@ func TestAttack_retryAfterHerd(t *testing.T) {
 // 4. The drain of the last response is a part of the retry's latency, and of its timeout.
 func TestAttack_drainCountsInLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		slow := withBody(503, &slowBody{closed: make(chan struct{})})
+		slow := withBody(503, newBlocking())
 		b := fragile(time.Second)
 		base := script(slow, status(200))
 		tr := &resilienthttp.Transport{Base: base, Breaker: b, Policy: resilienthttp.Policy{AttemptTimeout: 90 * time.Millisecond}}
@@ -269,15 +269,6 @@ func TestAttack_drainCountsInLatency(t *testing.T) {
 		require.Len(t, resilienthttp.Attempts(resp), 2)
 	})
 }
-
-// slowBody blocks until it is closed.
-type slowBody struct {
-	once   sync.Once
-	closed chan struct{}
-}
-
-func (b *slowBody) Read([]byte) (int, error) { <-b.closed; return 0, io.EOF }
-func (b *slowBody) Close() error             { b.once.Do(func() { close(b.closed) }); return nil }
 
 // 5. A client that begins while its server is away does not know the usual latency: 100 ms are slow, so ten calls a second
 // are released, and the healthy server's callers run out of time.
@@ -405,7 +396,7 @@ func TestAttack_chaos(t *testing.T) {
 					return status(429)(r)
 				case x < .8:
 					does()
-					return withBody(502, &slowBody{closed: make(chan struct{})})(r)
+					return withBody(502, newBlocking())(r)
 				default:
 					return status(503)(r)
 				}

@@ -140,11 +140,7 @@ func TestBreakerWait_howLong(t *testing.T) {
 			tripped(t, tr, get(t))
 			time.Sleep(row.age)
 			begun, ctx := time.Now(), t.Context()
-			if row.deadline > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, row.deadline)
-				defer cancel()
-			}
+			ctx = until(t, ctx, row.deadline)
 			_, err := tr.RoundTrip(get(t).WithContext(ctx))
 			require.ErrorIs(t, err, resilienthttp.ErrBreakerOpen)
 			require.NotErrorIs(t, err, context.DeadlineExceeded)

@@ -3,7 +3,6 @@ package resilienthttp_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -76,24 +75,20 @@ func TestBadRequests(t *testing.T) {
 		}, "-", "invalid request :path", false},
 	}
 	for _, tt := range tests {
-		for _, h2 := range []bool{false, true} {
+		for protocol, options := range protocols {
 			text := tt.text
-			if h2 && tt.text2 != "" {
+			if options != nil && tt.text2 != "" {
 				text = tt.text2
 			}
 			if text == "-" {
 				continue
 			}
-			t.Run(fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
+			t.Run(tt.name+", "+protocol, func(t *testing.T) {
 				const tries = 3
 				raced := true
 				for try := 0; raced && try < tries; try++ {
 					synctest.Test(t, func(t *testing.T) {
 						raced = false
-						var options []memhttp.Option
-						if h2 {
-							options = append(options, memhttp.HTTP2())
-						}
 						s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 							_, _ = io.Copy(io.Discard, r.Body)
 							<-r.Context().Done() // a response could arrive before the error
@@ -345,9 +340,9 @@ func TestRecord_keepsOpenCircuits(t *testing.T) {
 			for i := range all {
 				all[i] = bareTransport(puppet(func(r *http.Request) (*http.Response, error) {
 					if strings.HasPrefix(r.URL.Path, "/bad") {
-						return puppetAnswer(r, http.StatusInternalServerError), nil
+						return response(r, http.StatusInternalServerError, "body"), nil
 					}
-					return puppetAnswer(r, http.StatusOK), nil
+					return response(r, http.StatusOK, "body"), nil
 				}), 1)
 				all[i].Breaker = breaker
 				all[i].Scope = func(r *http.Request) string {

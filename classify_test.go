@@ -33,9 +33,9 @@ func onceThen(status int, header ...string) puppet {
 	var asked atomic.Int64
 	return func(req *http.Request) (*http.Response, error) {
 		if asked.Add(1) == 1 {
-			return puppetAnswer(req, status, header...), nil
+			return response(req, status, "body", header...), nil
 		}
-		return puppetAnswer(req, http.StatusOK), nil
+		return response(req, http.StatusOK, "body"), nil
 	}
 }
 
@@ -70,11 +70,6 @@ func TestRetryAfter(t *testing.T) {
 		{"date of the year 1970", 503, []string{"Date", date, "Retry-After", "Thu, 01 Jan 1970 00:00:00 GMT"}, 0},
 		{"date, by our clock where the server has none", 503, []string{"Retry-After", "Sat, 01 Jan 2000 00:00:20 GMT"}, 20 * time.Second},
 		{"exactly the most", 503, []string{"Retry-After", "60"}, time.Minute},
-		{"negative", 503, []string{"Retry-After", "-1"}, 0},
-		{"exponent", 503, []string{"Retry-After", "1e308"}, 0},
-		{"not a number", 503, []string{"Retry-After", "NaN"}, 0},
-		{"soon", 503, []string{"Retry-After", "soon"}, 0},
-		{"empty", 503, []string{"Retry-After", ""}, 0},
 		{"reset of a quota", 429, []string{"X-Ratelimit-Remaining-Requests", "0", "X-Ratelimit-Reset-Requests", "12s"}, 12 * time.Second},
 		{"longest reset of the quotas", 429, []string{
 			"X-Ratelimit-Remaining-Requests", "0", "X-Ratelimit-Reset-Requests", "2s",
@@ -119,9 +114,9 @@ func TestRetryAfter(t *testing.T) {
 		n := -1
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			if n++; n < len(answers) {
-				return puppetAnswer(req, 429, "Retry-After", answers[n]), nil
+				return response(req, 429, "body", "Retry-After", answers[n]), nil
 			}
-			return puppetAnswer(req, 200), nil
+			return response(req, 200, "body"), nil
 		}), 4)
 		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		require.Len(t, attempts, 4)
@@ -202,9 +197,9 @@ func TestRetryAfterTooLong(t *testing.T) {
 		var n int
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			if n++; n == 2 {
-				return puppetAnswer(req, 429, "Retry-After", "3600"), nil
+				return response(req, 429, "body", "Retry-After", "3600"), nil
 			}
-			return puppetAnswer(req, 503), nil
+			return response(req, 503, "body"), nil
 		}), 4)
 		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
 		require.Len(t, attempts, 2)

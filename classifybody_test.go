@@ -292,7 +292,7 @@ func TestQuotaExceeded(t *testing.T) {
 				Policy: resilienthttp.Policy{MaxAttempts: 1},
 				Trace:  resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, nil))),
 				Base: puppet(func(req *http.Request) (*http.Response, error) {
-					resp := puppetAnswer(req, row.status, "Content-Type", row.media)
+					resp := response(req, row.status, "body", "Content-Type", row.media)
 					resp.Body, resp.ContentLength = io.NopCloser(body), -1
 					return resp, nil
 				}),
@@ -310,7 +310,7 @@ func TestQuotaExceeded(t *testing.T) {
 	bubble.Run(t, "a body that does not arrive: after 100 ms", func(t *testing.T) {
 		read, write := io.Pipe()
 		tr := &resilienthttp.Transport{Policy: resilienthttp.Policy{MaxAttempts: 1}, Base: puppet(func(req *http.Request) (*http.Response, error) {
-			resp := puppetAnswer(req, 429, "Content-Type", "application/problem+json")
+			resp := response(req, 429, "body", "Content-Type", "application/problem+json")
 			resp.Body, resp.ContentLength = read, -1
 			return resp, nil
 		})}
@@ -583,7 +583,7 @@ func (p *provider) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	p.mu.Unlock()
 	if duplicate && time.Now().Before(end) {
-		resp := puppetAnswer(req, http.StatusConflict)
+		resp := response(req, http.StatusConflict, "body")
 		maps.Copy(resp.Header, p.header)
 		return resp, nil
 	}
@@ -601,11 +601,11 @@ func (p *provider) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	switch {
 	case loses && p.lost != 0:
-		return puppetAnswer(req, p.lost), nil
+		return response(req, p.lost, "body"), nil
 	case loses:
 		return nil, io.EOF
 	}
-	return puppetAnswer(req, http.StatusCreated), nil
+	return response(req, http.StatusCreated, "body"), nil
 }
 
 // §4.9: a 409 is not the result of a call while the server may be at work at another attempt with
@@ -653,11 +653,7 @@ func TestConflict_whileTheServerMayBeAtWork(t *testing.T) {
 			if row.ctx != nil {
 				ctx = row.ctx(ctx)
 			}
-			if row.deadline > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, row.deadline)
-				defer cancel()
-			}
+			ctx = until(t, ctx, row.deadline)
 			resp, err := transport.RoundTrip(newCall(ctx, t, http.MethodPost, "charge"))
 			if row.want == 0 {
 				require.Error(t, err)

@@ -110,12 +110,7 @@ func newOnMemory(t *testing.T, h http.HandlerFunc, opts ...memhttp.Option) *onMe
 // call makes a call with a deadline, or without one, and returns its status.
 func (m *onMemory) call(t *testing.T, transport http.RoundTripper, method string, deadline time.Duration) (int, error) {
 	t.Helper()
-	ctx := t.Context()
-	if deadline > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, deadline)
-		defer cancel()
-	}
+	ctx := withDeadline(t, deadline)
 	var body io.Reader
 	if method == http.MethodPost {
 		body = strings.NewReader("body")
@@ -668,6 +663,8 @@ func TestConnections_zeroValue(t *testing.T) {
 func TestConnections_concurrent(t *testing.T) {
 	s := newProtocolServer(t, true, true, afterMillis(1))
 	s.base.TLSHandshakeTimeout = time.Second
+	network := &silenceable{dial: new(net.Dialer).DialContext}
+	s.base.DialContext = network.DialContext
 	c := &resilienthttp.Connections{Transport: s.base, MaxAge: 50 * time.Millisecond}
 	transport := &resilienthttp.Transport{
 		Base: c, Trace: resilienthttp.LogTrace(slog.New(slog.DiscardHandler)), Hedge: &resilienthttp.Hedge{Delay: 3 * time.Millisecond, MaxRatio: -1},
@@ -688,7 +685,7 @@ func TestConnections_concurrent(t *testing.T) {
 	}
 	for range 5 {
 		time.Sleep(10 * time.Millisecond)
-		s.silence()
+		network.silence()
 		c.CloseIdleConnections()
 	}
 	work.Wait()
@@ -917,96 +914,11 @@ func TestConnections_plainTransport(t *testing.T) {
 	require.Equal(t, "HTTP/2.0", readAll(t, resp))
 }
 
-// silencer is a TCP proxy on a loopback port. It can make connections silent: they stay open, and no
-// byte passes.
-type silencer struct {
-	listener net.Listener
-	to       string
-	accepted atomic.Int64
-
-	mu    sync.Mutex
-	conns []*silenced
-	work  sync.WaitGroup
-}
-
-type silenced struct {
-	client, server net.Conn
-	silent         atomic.Bool
-	closed         atomic.Bool // by the client
-}
-
-func newSilencer(t *testing.T, to string) *silencer {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s := &silencer{listener: l, to: to}
-	s.work.Go(s.serve)
-	t.Cleanup(func() {
-		_ = l.Close()
-		s.mu.Lock()
-		for _, c := range s.conns {
-			_, _ = c.client.Close(), c.server.Close()
-		}
-		s.mu.Unlock()
-		s.work.Wait()
-	})
-	return s
-}
-
-func (s *silencer) serve() {
-	for {
-		client, err := s.listener.Accept()
-		if err != nil {
-			return
-		}
-		server, err := net.Dial("tcp", s.to)
-		if err != nil {
-			_ = client.Close()
-			continue
-		}
-		s.accepted.Add(1)
-		c := &silenced{client: client, server: server}
-		s.mu.Lock()
-		s.conns = append(s.conns, c)
-		s.mu.Unlock()
-		s.work.Go(func() { c.pass(server, client); c.closed.Store(true) })
-		s.work.Go(func() { c.pass(client, server) })
-	}
-}
-
-func (c *silenced) pass(to, from net.Conn) {
-	buffer := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buffer)
-		if n > 0 && !c.silent.Load() {
-			_, _ = to.Write(buffer[:n])
-		}
-		if err != nil {
-			if !c.silent.Load() {
-				_ = to.Close()
-			}
-			return
-		}
-	}
-}
-
-// silence makes all connections silent that are open now. The server's node is dead, or a firewall
-// has forgotten them.
-func (s *silencer) silence() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.conns {
-		c.silent.Store(true)
-	}
-}
-
-// protocolServer is a server over TLS or not, with HTTP/1.1 or HTTP/2, behind a silencer.
+// protocolServer is a server over TLS or not, with HTTP/1.1 or HTTP/2.
 type protocolServer struct {
-	*silencer
-
-	url    string
-	server *httptest.Server
-	base   *http.Transport // trusts and reaches the server
+	url      string
+	base     *http.Transport // trusts and reaches the server
+	accepted atomic.Int64    // connections
 }
 
 func newProtocolServer(t *testing.T, http2, secure bool, h http.Handler) *protocolServer {
@@ -1014,6 +926,12 @@ func newProtocolServer(t *testing.T, http2, secure bool, h http.Handler) *protoc
 	server := httptest.NewUnstartedServer(h)
 	base := resilienthttp.NewBase()
 	base.Proxy = nil
+	s := &protocolServer{base: base}
+	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.accepted.Add(1)
+		}
+	}
 	if http2 && !secure {
 		server.Config.Protocols, base.Protocols = new(http.Protocols), new(http.Protocols)
 		server.Config.Protocols.SetUnencryptedHTTP2(true)
@@ -1030,11 +948,11 @@ func newProtocolServer(t *testing.T, http2, secure bool, h http.Handler) *protoc
 	} else {
 		server.Start()
 	}
-	s := &protocolServer{silencer: newSilencer(t, server.Listener.Addr().String()), server: server, base: base}
-	s.url = server.URL[:len(server.URL)-len(server.Listener.Addr().String())] + s.listener.Addr().String()
+	s.url = server.URL
 	t.Cleanup(func() {
 		base.CloseIdleConnections()
 		server.CloseClientConnections()
+		server.Close()
 	})
 	return s
 }

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,16 +98,11 @@ func TestDeadlineIsSent(t *testing.T) {
 			var got http.Header
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 				got = req.Header.Clone()
-				return puppetAnswer(req, 200), nil
+				return response(req, 200, "body"), nil
 			}), 1)
 			transport.Policy.AttemptTimeout = row.attempt
 			transport.DeadlineHeader = row.config
-			ctx := t.Context()
-			if row.call > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, row.call)
-				defer cancel()
-			}
+			ctx := withDeadline(t, row.call)
 			req := newCall(ctx, t, http.MethodGet, "")
 			if row.header != nil {
 				req.Header = row.header
@@ -141,7 +135,7 @@ func TestDeadlineIsSent(t *testing.T) {
 			var got http.Header
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 				got = req.Header.Clone()
-				return puppetAnswer(req, 200), nil
+				return response(req, 200, "body"), nil
 			}), 1)
 			transport.DeadlineHeader.Relative = row.relative
 			ctx := withDeadline(t, 5*time.Second)
@@ -158,7 +152,7 @@ func TestDeadlineIsSent(t *testing.T) {
 		var got http.Header
 		client := &http.Client{Timeout: 5 * time.Second, Transport: bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			got = req.Header.Clone()
-			return puppetAnswer(req, 200), nil
+			return response(req, 200, "body"), nil
 		}), 1)}
 		resp, err := client.Do(newCall(t.Context(), t, http.MethodGet, ""))
 		require.NoError(t, err)
@@ -170,7 +164,7 @@ func TestDeadlineIsSent(t *testing.T) {
 		var got string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			got = req.Header.Get(deadlineField)
-			return puppetAnswer(req, 200), nil
+			return response(req, 200, "body"), nil
 		}), 1)
 		deadline := time.Now().Add(10 * time.Second).In(time.FixedZone("far", 5*3600+1800))
 		ctx, cancel := context.WithDeadline(t.Context(), deadline)
@@ -186,7 +180,7 @@ func TestDeadlineIsSent(t *testing.T) {
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			got = append(got, req.Header.Get(timeoutField)+" "+strings.TrimPrefix(req.Header.Get(deadlineField), "2000-01-01T00:"))
 			time.Sleep(time.Second)
-			return puppetAnswer(req, 503), nil
+			return response(req, 503, "body"), nil
 		}), 4)
 		transport.Policy.AttemptTimeout = 5 * time.Second
 		transport.Policy.Backoff = func(int, time.Duration) time.Duration { return 2 * time.Second }
@@ -200,7 +194,7 @@ func TestDeadlineIsSent(t *testing.T) {
 			sent := false
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 				sent = true
-				return puppetAnswer(req, 200), nil
+				return response(req, 200, "body"), nil
 			}), 3)
 			transport.DeadlineHeader.Margin = margin
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -446,7 +440,7 @@ func TestRetryOwner(t *testing.T) {
 			var recorded []string
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 				recorded = append(recorded, req.Header.Get(ownerField))
-				return puppetAnswer(req, 500), nil
+				return response(req, 500, "body"), nil
 			}), 3)
 			var stop error
 			handler := row.config
@@ -472,7 +466,7 @@ func TestRetryOwner(t *testing.T) {
 		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			recorded = append(recorded, req.Header.Get(ownerField))
-			return puppetAnswer(req, 500), nil
+			return response(req, 500, "body"), nil
 		}), 3)
 		transport.OwnsRetries = true
 		req := newCall(t.Context(), t, http.MethodGet, "")
@@ -489,7 +483,7 @@ func TestRetryOwner(t *testing.T) {
 		var recorded []string
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			recorded = append(recorded, req.Header.Get(ownerField))
-			return puppetAnswer(req, 500), nil
+			return response(req, 500, "body"), nil
 		}), 3)
 		tripped(t, transport, newCall(resilienthttp.WithSingleAttempt(t.Context()), t, http.MethodGet, ""))
 		require.Equal(t, []string{""}, recorded)
@@ -617,7 +611,7 @@ func TestTransportInsideTransport(t *testing.T) {
 		count = new(int)
 		return func(req *http.Request) (*http.Response, error) {
 			*count++
-			return puppetAnswer(req, 500), nil
+			return response(req, 500, "body"), nil
 		}, count
 	}
 	t.Run("§4.20 as Base", func(t *testing.T) {
@@ -652,8 +646,9 @@ func TestTransportInsideTransport(t *testing.T) {
 		var timeouts []string
 		tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			timeouts = append(timeouts, req.Header.Get(timeoutField))
+			require.Equal(t, "caller", req.Header.Get(ownerField))
 			time.Sleep(time.Second)
-			return puppetAnswer(req, 503), nil
+			return response(req, 503, "body"), nil
 		}), 5)
 		outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			resp, err := tokens.RoundTrip(newCall(req.Context(), t, http.MethodPost, "grant"))
@@ -661,9 +656,9 @@ func TestTransportInsideTransport(t *testing.T) {
 				return nil, err
 			}
 			defer resp.Body.Close()
-			return puppetAnswer(req, resp.StatusCode), nil
+			return response(req, resp.StatusCode, "body"), nil
 		}), 3)
-		outer.Policy.AttemptTimeout = 4 * time.Second
+		outer.OwnsRetries, outer.Policy.AttemptTimeout = true, 4*time.Second
 		ctx := withDeadline(t, 5*time.Second)
 		tripped(t, outer, newCall(ctx, t, http.MethodGet, ""))
 		require.Equal(t, []string{"4000", "4000", "3000"}, timeouts, "one fetch per attempt, with its remaining time")
@@ -739,24 +734,4 @@ func FuzzDeadlineHeader(f *testing.F) {
 			require.LessOrEqual(t, at.Sub(now), time.Duration(ms)*time.Millisecond, "X-Request-Timeout-Ms is used")
 		}
 	})
-}
-
-// §4.20: ownership for a request that Base makes on its own, for example to fetch a token.
-func TestOwnershipOfTokenFetch(t *testing.T) {
-	var recorded atomic.Value
-	tokens := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-		recorded.Store(req.Header.Get(ownerField))
-		return puppetAnswer(req, 200), nil
-	}), 5)
-	outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-		resp, err := tokens.RoundTrip(newCall(req.Context(), t, http.MethodPost, "grant"))
-		if err != nil {
-			return nil, err
-		}
-		_ = resp.Body.Close()
-		return puppetAnswer(req, 200), nil
-	}), 3)
-	outer.OwnsRetries = true
-	tripped(t, outer, newCall(t.Context(), t, http.MethodGet, ""))
-	require.Equal(t, "caller", recorded.Load())
 }

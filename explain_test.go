@@ -290,7 +290,7 @@ func TestExplain_duringHedge(t *testing.T) {
 			return nil, req.Context().Err()
 		}
 		time.Sleep(time.Millisecond) // the hedge is in flight
-		return puppetAnswer(req, 200), nil
+		return response(req, 200, "body"), nil
 	})
 	tr := hedging(base, 2, &resilienthttp.Hedge{Delay: time.Microsecond, MaxRatio: 1})
 	tr.Trace = &resilienthttp.Trace{AttemptDone: func(a *resilienthttp.Attempt) {

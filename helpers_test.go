@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp"
+	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
 // This file has helpers of the black-box tests: a scripted Base, counted bodies, and a check that a
@@ -320,6 +321,26 @@ func lastOf(tb testing.TB, resp *http.Response) resilienthttp.Attempt {
 	return attempts[len(attempts)-1]
 }
 
+// withDeadline is the context of the test with a deadline, or without one if d is 0.
+func withDeadline(t *testing.T, d time.Duration) context.Context {
+	t.Helper()
+	return until(t, t.Context(), d)
+}
+
+// until adds a deadline to a context. 0 is none.
+func until(t *testing.T, ctx context.Context, d time.Duration) context.Context { //nolint:revive // t first
+	t.Helper()
+	if d == 0 {
+		return ctx
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// protocols are the versions of HTTP of a server in memory.
+var protocols = map[string][]memhttp.Option{"HTTP/1.1": nil, "HTTP/2": {memhttp.HTTP2()}}
+
 // every is a Policy that waits for d before each retry.
 func every(d time.Duration) resilienthttp.Policy {
 	return resilienthttp.Policy{Backoff: resilienthttp.Constant(d)}
@@ -422,21 +443,9 @@ func (p puppet) RoundTrip(req *http.Request) (*http.Response, error) {
 	return p(req)
 }
 
-// puppetAnswer is a response with headers given as name, value, name, value.
-func puppetAnswer(req *http.Request, status int, header ...string) *http.Response {
-	resp := &http.Response{
-		StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: http.Header{}, Body: io.NopCloser(strings.NewReader("body")), Request: req,
-	}
-	for n := 0; n < len(header); n += 2 {
-		resp.Header.Add(header[n], header[n+1])
-	}
-	return resp
-}
-
 // puppetStatus responds to every request with the status.
 func puppetStatus(status int, header ...string) puppet {
-	return func(req *http.Request) (*http.Response, error) { return puppetAnswer(req, status, header...), nil }
+	return func(req *http.Request) (*http.Response, error) { return response(req, status, "body", header...), nil }
 }
 
 // atOnce is a Backoff for tests that are not about waiting.
@@ -498,26 +507,11 @@ func unkeyed(t *resilienthttp.Transport) *resilienthttp.Transport {
 // rawServer accepts on a loopback socket and leaves each connection to serve.
 func rawServer(t *testing.T, serve func(net.Conn)) (address string, accepted *atomic.Int64) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l, _ := listen(t)
 	accepted = new(atomic.Int64)
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			accepted.Add(1)
-			wg.Go(func() {
-				defer conn.Close()
-				serve(conn)
-			})
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		wg.Wait()
+	serveRaw(t, l, func(conn net.Conn) {
+		accepted.Add(1)
+		serve(conn)
 	})
 	return l.Addr().String(), accepted
 }

@@ -48,7 +48,7 @@ func (l *keyLedger) RoundTrip(req *http.Request) (*http.Response, error) {
 	if len(l.statuses) > 0 {
 		status = l.statuses[min(len(l.keys), len(l.statuses))-1]
 	}
-	return puppetAnswer(req, status), nil
+	return response(req, status, "body"), nil
 }
 
 // §4.8: which requests have which key, in which form. Each row makes two attempts with the same
@@ -222,7 +222,7 @@ func TestKeyIsRandom(t *testing.T) {
 		for bit := range ones {
 			ones[bit] += int(id[bit/8] >> (7 - bit%8) & 1)
 		}
-		return puppetAnswer(req, http.StatusOK), nil
+		return response(req, http.StatusOK, "body"), nil
 	}), 1)
 	for range calls {
 		req := newCall(t.Context(), t, http.MethodPost, "body")
@@ -273,7 +273,7 @@ func TestInvalidKeys(t *testing.T) {
 				sent := 0
 				transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 					sent++
-					return puppetAnswer(req, http.StatusOK), nil
+					return response(req, http.StatusOK, "body"), nil
 				}), 3)
 				done := 0
 				transport.Trace = &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) { done++ }}
@@ -516,9 +516,9 @@ func TestKeyOverTLSRedirects(t *testing.T) {
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			keys = append(keys, req.Header.Get("Idempotency-Key"))
 			if req.URL.Path == "/" {
-				return puppetAnswer(req, 308, "Location", location), nil
+				return response(req, 308, "body", "Location", location), nil
 			}
-			return puppetAnswer(req, 200), nil
+			return response(req, 200, "body"), nil
 		}), 1)
 		req := newCall(t.Context(), t, http.MethodPost, "charge")
 		req.URL.Scheme = "https"

@@ -215,12 +215,7 @@ func TestBadPolicies(t *testing.T) {
 			bubble.Run(t, fmt.Sprintf("%s, per call %v", tt.name, perCall), func(t *testing.T) {
 				base := script(tt.steps...)
 				tr := &resilienthttp.Transport{Base: base, Breaker: never(), Budget: &resilienthttp.Budget{Ratio: -1}, RateLimit: &resilienthttp.RateLimit{IgnoreHeaders: true}}
-				ctx := t.Context()
-				if tt.deadline > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
-					defer cancel()
-				}
+				ctx := withDeadline(t, tt.deadline)
 				if perCall {
 					ctx = resilienthttp.WithPolicy(ctx, tt.policy)
 				} else {
@@ -258,7 +253,7 @@ func TestSetPolicy_invalid(t *testing.T) {
 			sent := 0
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 				sent++
-				return puppetAnswer(req, 500), nil
+				return response(req, 500, "body"), nil
 			}), 3)
 			transport.DeadlineHeader.Margin = row.margin
 			_, errOfCall := transport.RoundTrip(newCall(resilienthttp.WithPolicy(t.Context(), row.give), t, http.MethodGet, ""))

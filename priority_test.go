@@ -52,9 +52,9 @@ func TestPriorityIsSent(t *testing.T) {
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 				got = append(got, req.Header[priorityField])
 				if len(got) == 1 {
-					return puppetAnswer(req, http.StatusInternalServerError), nil
+					return response(req, http.StatusInternalServerError, "body"), nil
 				}
-				return puppetAnswer(req, http.StatusOK), nil
+				return response(req, http.StatusOK, "body"), nil
 			}), 2)
 			ctx := t.Context()
 			if row.decorate != nil {
@@ -115,7 +115,7 @@ func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 		var sent http.Header
 		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 			sent = req.Header.Clone()
-			return puppetAnswer(req, http.StatusOK), nil
+			return response(req, http.StatusOK, "body"), nil
 		}), 3)
 		handler := resilienthttp.DeadlineHandler{Next: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			tripped(t, transport, newCall(r.Context(), t, http.MethodGet, ""))
@@ -128,21 +128,6 @@ func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 		require.Equal(t, "batch", sent.Get(priorityField))
 		require.Equal(t, "caller", sent.Get(ownerField))
 		require.Equal(t, "1500", sent.Get(timeoutField))
-	})
-}
-
-// An inner Transport sends the priority of the outer call.
-func TestPriorityIsSentOnceByNestedTransports(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var got []string
-		inner := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			got = req.Header[priorityField]
-			return puppetAnswer(req, http.StatusOK), nil
-		}), 3)
-		ctx, cancel := context.WithTimeout(resilienthttp.WithPriority(t.Context(), resilienthttp.PriorityCritical), time.Minute)
-		defer cancel()
-		tripped(t, bareTransport(inner, 3), newCall(ctx, t, http.MethodGet, ""))
-		require.Equal(t, []string{"critical"}, got)
 	})
 }
 
@@ -207,9 +192,9 @@ func refusingPriority(p resilienthttp.Priority, status int, header ...string) pu
 	field := map[resilienthttp.Priority]string{resilienthttp.PriorityBatch: "batch", resilienthttp.PriorityCritical: "critical"}[p]
 	return func(req *http.Request) (*http.Response, error) {
 		if req.Header.Get(priorityField) == field {
-			return puppetAnswer(req, status, header...), nil
+			return response(req, status, "body", header...), nil
 		}
-		return puppetAnswer(req, http.StatusOK), nil
+		return response(req, http.StatusOK, "body"), nil
 	}
 }
 
@@ -366,7 +351,7 @@ func TestBatch_noHedgeWithLowBudget(t *testing.T) {
 			var sent atomic.Int64
 			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 				if failing {
-					return puppetAnswer(req, http.StatusInternalServerError), nil
+					return response(req, http.StatusInternalServerError, "body"), nil
 				}
 				sent.Add(1)
 				return after(time.Second, status(http.StatusOK))(req)
@@ -382,11 +367,13 @@ func TestBatch_noHedgeWithLowBudget(t *testing.T) {
 	}
 }
 
-// An inner Transport counts a call for the priority of the outer one.
+// An inner Transport sends the priority of the outer call once, and counts the call for it.
 func TestNestedTransportsHaveOnePriority(t *testing.T) {
-	inner := bareTransport(puppetStatus(http.StatusOK), 3)
+	base := script(status(http.StatusOK))
+	inner := bareTransport(base, 3)
 	outer := bareTransport(inner, 3)
 	tripped(t, outer, of(t, resilienthttp.PriorityBatch))
+	require.Equal(t, []string{"batch"}, base.calls()[0].Header[priorityField])
 	for _, transport := range []*resilienthttp.Transport{inner, outer} {
 		scopes := transport.State().Scopes
 		require.Len(t, scopes, 2)

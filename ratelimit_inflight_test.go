@@ -209,12 +209,7 @@ func TestMaxInFlight_slotIsReturned(t *testing.T) {
 				row.change(tr)
 			}
 			for range 5 { // more often than there are slots
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if row.deadline > 0 {
-					ctx, cancel = context.WithTimeout(ctx, row.deadline)
-				}
-				_, err := try(tr, get(t).WithContext(ctx))
-				cancel()
+				_, err := try(tr, get(t).WithContext(withDeadline(t, row.deadline)))
 				require.NotErrorIs(t, err, resilienthttp.ErrRateLimited)
 				require.EqualValues(t, 2, slots(t, tr).Remaining)
 			}
@@ -257,10 +252,7 @@ func TestMaxInFlight_wait(t *testing.T) {
 			synctest.Wait()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			if row.deadline > 0 {
-				ctx, cancel = context.WithTimeout(ctx, row.deadline)
-				defer cancel()
-			}
+			ctx = until(t, ctx, row.deadline)
 			if row.cancel > 0 {
 				time.AfterFunc(row.cancel, cancel)
 			}

@@ -87,13 +87,8 @@ func TestRateLimit_rejections(t *testing.T) {
 			s := newLimited(t, row.limit, faulttest.Sequence(says(10, 0, 100*time.Second), faulttest.OK("")))
 			_, _, err := s.get(t.Context(), "/")
 			require.Nil(t, err)
-			ctx, cancel := t.Context(), context.CancelFunc(func() {})
-			if row.deadline > 0 {
-				ctx, cancel = context.WithTimeout(ctx, row.deadline)
-			}
-			defer cancel()
 			now := time.Now()
-			_, took, err := s.get(ctx, "/")
+			_, took, err := s.get(withDeadline(t, row.deadline), "/")
 			if row.reason == nil {
 				require.Nil(t, err)
 				require.InDelta(t, row.took.Seconds(), took.Seconds(), 1)
@@ -523,7 +518,7 @@ func TestRateLimit_Cost(t *testing.T) {
 					return row.cost
 				}},
 				Base: puppet(func(req *http.Request) (*http.Response, error) {
-					resp := puppetAnswer(req, 503)
+					resp := response(req, 503, "body")
 					if sent++; sent != 1 {
 						resp.StatusCode = 200
 					}

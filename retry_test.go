@@ -141,12 +141,7 @@ func TestWaits(t *testing.T) {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			base := script(tt.steps...)
 			tr := &resilienthttp.Transport{Base: base, Policy: tt.policy, Breaker: never()}
-			ctx := t.Context()
-			if tt.deadline > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, tt.deadline)
-				defer cancel()
-			}
+			ctx := withDeadline(t, tt.deadline)
 			start := time.Now()
 			resp, err := tr.RoundTrip(get(t).WithContext(ctx))
 			require.Equal(t, tt.took, time.Since(start))
@@ -550,15 +545,10 @@ func TestSingleClient_getsItsAttempts(t *testing.T) {
 				base.steps = []step{tt.failure, tt.failure, tt.failure, status(200)}
 				base.sent = nil
 				base.mu.Unlock()
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if tt.deadline > 0 {
-					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
-				}
-				resp := roundTrip(t, transport, get(t).WithContext(ctx))
+				resp := roundTrip(t, transport, get(t).WithContext(withDeadline(t, tt.deadline)))
 				require.Equal(t, 200, resp.StatusCode)
 				require.Len(t, resilienthttp.Attempts(resp), 4)
 				readAll(t, resp)
-				cancel()
 			}
 		})
 	}
@@ -651,13 +641,8 @@ func TestWaitsBeforeRetries(t *testing.T) {
 				}
 				time.Sleep(tt.pause)
 				base = script(tt.failure)
-				ctx, cancel := t.Context(), context.CancelFunc(func() {})
-				if tt.deadline > 0 {
-					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
-				}
 				begun := time.Now()
-				attempts := tripped(t, tr, get(t).WithContext(ctx))
-				cancel()
+				attempts := tripped(t, tr, get(t).WithContext(withDeadline(t, tt.deadline)))
 				require.Len(t, attempts, len(tt.want)+1)
 				for i, want := range tt.want {
 					failed := attempts[i].Start.Add(attempts[i].Latency)

@@ -147,12 +147,8 @@ func TestStream_returns(t *testing.T) {
 		{"64 KiB of comments", 0, []any{strings.Repeat(": c\n", 16<<10), wait(time.Hour), content}, strings.Repeat(": c\n", 16<<10) + content, 0},
 		{"a permanent failure, with its event", 0, []any{ping, invalid, "data: x\n\n"}, ping + invalid + "data: x\n\n", 0},
 	} {
-		for _, h2 := range []bool{false, true} {
-			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", row.name, h2), func(t *testing.T) {
-				var options []memhttp.Option
-				if h2 {
-					options = append(options, memhttp.HTTP2())
-				}
+		for protocol, options := range protocols {
+			bubble.Run(t, row.name+", "+protocol, func(t *testing.T) {
 				server := inTurn(streaming(row.steps...))
 				policy := streamPolicy()
 				policy.Stream.FirstEvent = row.first
@@ -262,12 +258,8 @@ func TestStream_hostile(t *testing.T) {
 		{"another content type", []any{header{"Content-Type": "application/json"}, overloaded}, ""},
 		{"a longer content type", []any{header{"Content-Type": "text/event-stream2"}, overloaded}, ""},
 	} {
-		for _, h2 := range []bool{false, true} {
-			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", row.name, h2), func(t *testing.T) {
-				var options []memhttp.Option
-				if h2 {
-					options = append(options, memhttp.HTTP2())
-				}
+		for protocol, options := range protocols {
+			bubble.Run(t, row.name+", "+protocol, func(t *testing.T) {
 				s := memhttp.NewServer(t, streaming(row.steps...), options...)
 				read := func(rt http.RoundTripper) (string, string) {
 					req := newRequest(t, "POST", s.URL, "{}")
@@ -312,12 +304,8 @@ func TestStream_failureInAnyForm(t *testing.T) {
 		"with further content": {overloaded + content},
 		"the stream goes on":   {overloaded, wait(time.Hour)},
 	} {
-		for _, h2 := range []bool{false, true} {
-			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", name, h2), func(t *testing.T) {
-				var options []memhttp.Option
-				if h2 {
-					options = append(options, memhttp.HTTP2())
-				}
+		for protocol, options := range protocols {
+			bubble.Run(t, name+", "+protocol, func(t *testing.T) {
 				server := inTurn(streaming(steps...), streaming(content))
 				tr, url := streamClient(t, streamPolicy(), server, options...)
 				resp := roundTrip(t, tr, newRequest(t, "POST", url, "{}"))
@@ -373,12 +361,8 @@ func TestStream_failures(t *testing.T) {
 		{"§4.10: a header written before the failure says retry, permanent", []any{header{"X-Should-Retry": "true"}, invalid}, true, 1, "event", nil, false, nil},
 		{"a header says do not retry", []any{header{"X-Should-Retry": "false"}, overloaded}, true, 1, "event", nil, false, nil},
 	} {
-		for _, h2 := range []bool{false, true} {
-			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", row.name, h2), func(t *testing.T) {
-				var options []memhttp.Option
-				if h2 {
-					options = append(options, memhttp.HTTP2())
-				}
+		for protocol, options := range protocols {
+			bubble.Run(t, row.name+", "+protocol, func(t *testing.T) {
 				server := inTurn(streaming(row.first...), streaming(content))
 				policy := streamPolicy()
 				policy.Stream.FirstEvent = 5 * time.Second

@@ -86,11 +86,7 @@ func TestSlowAttempt_copies(t *testing.T) {
 			if row.ctx != nil {
 				ctx = row.ctx(ctx)
 			}
-			if row.deadline > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, row.deadline)
-				defer cancel()
-			}
+			ctx = until(t, ctx, row.deadline)
 			body := "body"
 			if row.method == "GET" || row.method == "DELETE" {
 				body = ""
@@ -426,12 +422,9 @@ func TestHedgedCopiesShareNothing(t *testing.T) {
 // most, and a POST one. An upload of 40 s that makes progress is one request, with any attempt
 // timeout.
 func TestSlowAttempt_overHTTP(t *testing.T) {
-	for _, proto := range []struct {
-		name    string
-		options []memhttp.Option
-	}{{"HTTP/1", nil}, {"HTTP/2", []memhttp.Option{memhttp.HTTP2()}}} {
+	for protocol, options := range protocols {
 		for method, calls := range map[string]int64{http.MethodGet: 2, http.MethodPost: 1} {
-			bubble.Run(t, proto.name+" "+method, func(t *testing.T) {
+			bubble.Run(t, protocol+" "+method, func(t *testing.T) {
 				var served atomic.Int64
 				s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					served.Add(1)
@@ -441,7 +434,7 @@ func TestSlowAttempt_overHTTP(t *testing.T) {
 						_, _ = io.WriteString(w, "late")
 					case <-r.Context().Done():
 					}
-				}), proto.options...)
+				}), options...)
 				client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport()}}
 				defer client.CloseIdleConnections()
 				start := time.Now()
@@ -452,7 +445,7 @@ func TestSlowAttempt_overHTTP(t *testing.T) {
 				require.Equal(t, calls, served.Load())
 			})
 		}
-		bubble.Run(t, proto.name+" upload", func(t *testing.T) {
+		bubble.Run(t, protocol+" upload", func(t *testing.T) {
 			var served, size atomic.Int64
 			s := memhttp.NewServer(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 				served.Add(1)
@@ -464,7 +457,7 @@ func TestSlowAttempt_overHTTP(t *testing.T) {
 					}
 					time.Sleep(time.Second)
 				}
-			}), proto.options...)
+			}), options...)
 			client := &http.Client{Transport: &resilienthttp.Transport{Base: s.Transport(), Policy: resilienthttp.Policy{AttemptTimeout: 30 * time.Second}}} // HTTP/2 buffers a megabyte
 			defer client.CloseIdleConnections()
 			for _, body := range []io.Reader{strings.NewReader(strings.Repeat("x", 40<<16)), io.LimitReader(zeros{}, 40<<16)} {

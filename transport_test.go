@@ -735,12 +735,8 @@ func TestMemoryIsFlat(t *testing.T) {
 // §4.5: a discarded response is drained, so that the retry and the next call use the same
 // connection.
 func TestConnectionReuse(t *testing.T) {
-	for _, h2 := range []bool{false, true} {
-		bubble.Run(t, fmt.Sprintf("HTTP/2 %v", h2), func(t *testing.T) {
-			options := []memhttp.Option{}
-			if h2 {
-				options = append(options, memhttp.HTTP2())
-			}
+	for protocol, options := range protocols {
+		bubble.Run(t, protocol, func(t *testing.T) {
 			var log faulttest.Log
 			body := strings.Repeat("x", 32<<10)
 			busy := faulttest.Reply{Status: 503, Body: body}
@@ -774,12 +770,8 @@ func TestNoConnectionIsLeaked(t *testing.T) {
 		{"is reset", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { memhttp.Reset(memhttp.RequestConn(r)) })},
 	}
 	for _, tt := range tests {
-		for _, h2 := range []bool{false, true} {
-			bubble.Run(t, fmt.Sprintf("%s, HTTP/2 %v", tt.name, h2), func(t *testing.T) {
-				options := []memhttp.Option{}
-				if h2 {
-					options = append(options, memhttp.HTTP2())
-				}
+		for protocol, options := range protocols {
+			bubble.Run(t, tt.name+", "+protocol, func(t *testing.T) {
 				var log faulttest.Log
 				s := memhttp.NewServer(t, log.Record(faulttest.Sequence(tt.first, faulttest.OK("fine"))), options...)
 				base := &countingBase{base: s.Transport()}
@@ -947,7 +939,7 @@ func TestScope(t *testing.T) {
 	})
 }
 
-// §4.1, §4.2, §4.5: 64 goroutines on one Transport, under the race detector.
+// §4.1, §4.2, §4.5, §4.21: 64 goroutines on two Transports with one Hedge and one Breaker, under the race detector.
 func TestStress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fine := faulttest.OK(strings.Repeat("x", 1000))
@@ -976,6 +968,7 @@ func TestStress(t *testing.T) {
 				CallDone:     func(c *resilienthttp.Call) { calls.Add(1) },
 			},
 		}
+		other := &resilienthttp.Transport{Base: base, Policy: tr.Policy, Hedge: tr.Hedge, Breaker: tr.Breaker, Scope: tr.Scope, Trace: tr.Trace}
 		var wg sync.WaitGroup
 		for g := range 64 {
 			wg.Go(func() {
@@ -988,7 +981,7 @@ func TestStress(t *testing.T) {
 					if (g+i)%11 == 0 {
 						time.AfterFunc(time.Duration(1+i)*time.Millisecond, cancel) // after the call begins: otherwise there is no CallDone
 					}
-					resp, err := tr.RoundTrip(req)
+					resp, err := []*resilienthttp.Transport{tr, other}[i%2].RoundTrip(req)
 					if (resp == nil) == (err == nil) {
 						t.Errorf("response %v, error %v", resp, err)
 					}
