@@ -665,6 +665,18 @@ func TestHedgePanic(t *testing.T) {
 		require.Equal(t, "1 200", story(call()), "the slot is free")
 		require.Equal(t, resilienthttp.StateClosed, transport.Breaker.State("api.test", resilienthttp.PriorityDefault))
 	})
+	bubble.Run(t, "Classify panics for the hedge", func(t *testing.T) {
+		base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
+		transport := hedging(base, -1, hedge())
+		transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
+			if a.Hedge {
+				panic("odd")
+			}
+			return resilienthttp.VerdictDefault
+		}
+		require.Equal(t, "1 200, 1h panic in a concurrent attempt: odd", story(tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))))
+		base.balanced(t)
+	})
 	bubble.Run(t, "AttemptStart of the hedge panics", func(t *testing.T) {
 		base := newHedgeBase(copyOf{after: 5 * time.Second}, copyOf{})
 		transport := hedging(base, -1, hedge())

@@ -481,20 +481,6 @@ func TestState_numbersAgree(t *testing.T) {
 	})
 }
 
-// knowing returns a Transport with a number of scopes, each with all kinds of information.
-func knowing(tb testing.TB, scopes int) *resilienthttp.Transport {
-	tb.Helper()
-	tr := &resilienthttp.Transport{
-		Base:   script(status(503, "X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "3600")),
-		Policy: resilienthttp.Policy{MaxAttempts: -1}, Breaker: &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour},
-	}
-	for i := range scopes {
-		resp := roundTrip(tb, tr, newRequest(tb, http.MethodGet, "http://host-"+strconv.Itoa(i)+".example.com/", ""))
-		require.NoError(tb, resp.Body.Close())
-	}
-	return tr
-}
-
 // T5: State may be called concurrently with calls.
 func TestState_concurrentCalls(t *testing.T) {
 	tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -523,19 +509,5 @@ func TestState_concurrentCalls(t *testing.T) {
 	wg.Wait()
 	for _, s := range tr.State().Scopes {
 		require.Zero(t, s.InFlight+s.Queued+s.RetryWaiting)
-	}
-}
-
-// BenchmarkT5State: State of 4,096 scopes takes 5 ms and 3 MB at most.
-func BenchmarkT5State(b *testing.B) {
-	for _, scopes := range []int{1, 4096} {
-		b.Run(strconv.Itoa(scopes)+"-scopes", func(b *testing.B) {
-			tr := knowing(b, scopes)
-			require.Len(b, tr.State().Scopes, scopes)
-			b.ReportAllocs()
-			for b.Loop() {
-				tr.State()
-			}
-		})
 	}
 }

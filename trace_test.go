@@ -1083,6 +1083,9 @@ func TestTimings_addUp(t *testing.T) {
 		{name: "canceled in the queue", steps: []step{hang(s, 200)}, calls: 2, cancel: 3 * s, change: func(tr *resilienthttp.Transport) {
 			tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.01, Burst: 1, MaxWait: time.Hour}
 		}},
+		{name: "the circuit holds the retry", steps: []step{after(s, status(503, "Retry-After", "1"))}, change: func(tr *resilienthttp.Transport) {
+			tr.Breaker, tr.Policy = fragile(time.Hour), resilienthttp.Policy{}
+		}},
 		{name: "Scope and NewKey are slow", steps: []step{hang(s, 200)}, change: func(tr *resilienthttp.Transport) {
 			tr.Scope = func(*http.Request) string { time.Sleep(s); return "scope" }
 		}},
@@ -1134,6 +1137,8 @@ func requireAccounted(tb testing.TB, done *resilienthttp.Call) {
 		}
 	}
 	require.InDelta(tb, done.Latency.Seconds(), sum.Seconds(), 0.001, "%+v", *done)
+	queue, flight, retry := done.Timings()
+	require.InDelta(tb, done.Latency.Seconds(), (queue + flight + retry).Seconds(), 0.001, "Timings of %+v", *done)
 }
 
 // §4.24: for random servers, with hedges, copies, gates and deadlines.

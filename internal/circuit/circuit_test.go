@@ -123,39 +123,6 @@ func (b *recorded) must(t *testing.T, at time.Time) Permit {
 	return permit
 }
 
-func TestBreaker_scopesAreSeparate(t *testing.T) {
-	b := record(Rules{MinRequests: 1})
-	b.opened(t, epoch)
-	for _, other := range []scope.Key{{Name: "other"}, {Name: "h", Class: 1}} {
-		_, rejection := b.Circuit(other).Admit(epoch)
-		require.Nil(t, rejection)
-		require.Equal(t, Closed, b.Find(other).State(epoch))
-	}
-	require.Equal(t, Open, b.Find(host).State(epoch))
-}
-
-// Rejects returns what Admit would, and changes nothing.
-func TestCircuit_rejects(t *testing.T) {
-	b := record(Rules{MinRequests: 1, Cooldown: time.Second})
-	require.Nil(t, b.Find(host), "unknown")
-	require.Zero(t, b.circuits.Len(), "still unknown")
-	b.run(epoch, "S")
-	_, rejects := b.rejects(epoch)
-	require.False(t, rejects, "closed")
-
-	until := b.opened(t, epoch.Add(time.Minute))
-	notBefore, rejects := b.rejects(until.Add(-1))
-	require.True(t, rejects, "open")
-	require.Equal(t, until, notBefore)
-	notBefore, rejects = b.rejects(until)
-	require.False(t, rejects, "the cooldown will be over")
-	require.Zero(t, notBefore)
-	require.False(t, b.Find(host).opening.halfOpen, "Rejects changes nothing")
-	b.must(t, until)
-	_, rejects = b.rejects(until)
-	require.True(t, rejects, "half-open, a probe is in flight")
-}
-
 // §4.15: results of attempts that were admitted before a change are ignored.
 func TestPermit_ignoredAfterChange(t *testing.T) {
 	b := record(Rules{MinRequests: 2, Probes: 1})
@@ -185,36 +152,6 @@ func TestPermit_ignoredAfterChange(t *testing.T) {
 	require.Equal(t, "open half-open closed open", b.path())
 	b.done(probe, Result{Outcome: Success}, at)
 	require.Equal(t, "open half-open closed open", b.path())
-}
-
-// Each change begins with the state of the one before, and not earlier.
-func TestCircuit_changesAreContiguous(t *testing.T) {
-	b := record(Rules{MinRequests: 1, Probes: 1})
-	t1 := b.opened(t, epoch)
-	probe := b.must(t, t1)
-	b.done(probe, Result{Outcome: Success}, t1.Add(-time.Second)) // a clock that went back
-	require.Equal(t, []Change{
-		{host, Closed, Open, epoch, 1, Opening{epoch, 1, 1, 0}},
-		{host, Open, HalfOpen, t1, 1, Opening{epoch, 1, 1, 0}},
-		{host, HalfOpen, Closed, t1, 1, Opening{epoch, 1, 1, 0}},
-	}, b.changes)
-}
-
-func TestCircuit_state(t *testing.T) {
-	b := record(Rules{MinRequests: 1, Probes: 1})
-	require.Equal(t, Closed, b.Find(host).State(epoch), "unknown")
-	require.Zero(t, b.circuits.Len(), "Find creates no entry")
-	b.run(epoch, "S")
-	require.Equal(t, Closed, b.Find(host).State(epoch))
-	until := b.opened(t, epoch)
-	require.Equal(t, Open, b.Find(host).State(until.Add(-1)))
-	require.Equal(t, HalfOpen, b.Find(host).State(until), "as the next request will find it")
-	require.Equal(t, "open", b.path(), "State and Status change nothing")
-	probe := b.must(t, until)
-	require.Equal(t, HalfOpen, b.Find(host).State(until))
-	b.done(probe, Result{Outcome: Success}, until)
-	require.Equal(t, Closed, b.Find(host).State(until))
-	require.Equal(t, "open half-open closed", b.path())
 }
 
 func TestCircuit_status(t *testing.T) {
@@ -367,49 +304,6 @@ func TestCircuit_oneChangeForManyFailures(t *testing.T) {
 		require.EqualValues(t, 1, in.Load())
 		require.Equal(t, "open half-open", b.path())
 	}
-}
-
-// The same in lockstep, and many times: four failures at once are one change, and one of four
-// calls at once is admitted.
-func TestCircuit_oneChangeInStep(t *testing.T) {
-	const goroutines = 4
-	rounds := int64(4000)
-	if testing.Short() {
-		rounds = 2000
-	}
-	var in, step, arrived atomic.Int64
-	breakers := make([]*recorded, rounds)
-	for i := range breakers {
-		breakers[i] = record(Rules{MinRequests: 1, Probes: 1})
-	}
-	inStep := func() {
-		if n := arrived.Add(1); n%goroutines == 0 {
-			step.Add(1)
-		} else {
-			for step.Load() <= (n-1)/goroutines {
-				runtime.Gosched()
-			}
-		}
-	}
-	var wg sync.WaitGroup
-	for range goroutines {
-		wg.Go(func() {
-			for _, b := range breakers {
-				permit, _, _ := b.admit(epoch)
-				inStep()
-				b.done(permit, Result{Outcome: Failure}, epoch)
-				inStep()
-				if _, _, ok := b.admit(epoch.Add(2 * DefaultCooldown)); ok {
-					in.Add(1)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	for _, b := range breakers {
-		require.Equal(t, "open half-open", b.path())
-	}
-	require.Equal(t, rounds, in.Load())
 }
 
 // No result is lost under concurrent use: the circuit opens exactly with the last one.
@@ -568,64 +462,6 @@ func TestCircuit_closedDoesNotAllocate(t *testing.T) {
 		permit.Done(Result{Outcome: Success}, now)
 		c.Rejects(now)
 	}))
-}
-
-func BenchmarkCircuit(b *testing.B) {
-	now := time.Now()
-	call := func(c *Circuit) {
-		if permit, rejection := c.Admit(now); rejection == nil {
-			permit.Done(Result{Outcome: Success}, now)
-		}
-	}
-	parallel := func(b *testing.B, br *Breaker) {
-		c := br.Circuit(host)
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			for pb.Next() {
-				call(c)
-			}
-		})
-	}
-	b.Run("closed", func(b *testing.B) {
-		c := New(Rules{}, now).Circuit(host)
-		b.ReportAllocs()
-		for b.Loop() {
-			call(c)
-		}
-	})
-	b.Run("closed/some-failures", func(b *testing.B) {
-		br := &recorded{Breaker: New(Rules{}, now)}
-		br.run(now, "SSSF")
-		c := br.Circuit(host)
-		b.ReportAllocs()
-		for b.Loop() {
-			call(c)
-		}
-	})
-	b.Run("closed/parallel", func(b *testing.B) { parallel(b, New(Rules{}, now)) })
-	b.Run("closed/parallel/own-hosts", func(b *testing.B) {
-		br := New(Rules{}, now)
-		var hosts atomic.Int64
-		b.ReportAllocs()
-		b.RunParallel(func(pb *testing.PB) {
-			c := br.Circuit(scope.Key{Name: "host-" + strconv.FormatInt(hosts.Add(1), 10)})
-			for pb.Next() {
-				call(c)
-			}
-		})
-	})
-	b.Run("open/parallel", func(b *testing.B) {
-		br := &recorded{Breaker: New(Rules{Cooldown: time.Hour}, now)}
-		br.run(now, strings.Repeat("F", DefaultMinRequests))
-		parallel(b, br.Breaker)
-	})
-	b.Run("off", func(b *testing.B) {
-		c := New(Rules{FailureRatio: -1}, now).Circuit(host)
-		b.ReportAllocs()
-		for b.Loop() {
-			call(c)
-		}
-	})
 }
 
 // A Breaker of a package may be used in several testing/synctest bubbles, which all begin in the

@@ -87,20 +87,6 @@ func TestOpening_cooldown(t *testing.T) {
 	})
 }
 
-// A probe that fails after its cooldown leaves Cooldown as a pause: the server has just failed.
-func TestOpening_pauseAfterLateFailure(t *testing.T) {
-	b := record(Rules{MinRequests: 1})
-	at := b.openedBy(t, epoch, 0)
-	at, _ = b.rejects(at)
-	probe := b.must(t, at)
-	at = at.Add(time.Minute)
-	b.done(probe, Result{Outcome: Failure, Took: time.Minute}, at)
-	until, rejects := b.rejects(at)
-	require.True(t, rejects)
-	require.GreaterOrEqual(t, until.Sub(at), DefaultCooldown)
-	require.LessOrEqual(t, until.Sub(at), DefaultCooldown*5/4)
-}
-
 // The first cooldown of a client with few calls is the usual time between two results. Soon after the circuit closed, it is
 // still that of before.
 func TestOpening_cooldownFollowsTheUsualRate(t *testing.T) {

@@ -1,7 +1,6 @@
 package circuit
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -134,33 +133,6 @@ func TestOpening_slowStart(t *testing.T) {
 			}
 			require.Equal(t, Closed, b.Find(host).State(at))
 			require.Equal(t, tt.want, b.limit() != nil)
-		})
-	}
-}
-
-// A circuit closes even if the server responds more slowly than one cooldown.
-func TestOpening_slowServerRecovers(t *testing.T) {
-	for _, static := range []bool{false, true} {
-		t.Run(fmt.Sprintf("static: %v", static), func(t *testing.T) {
-			const slow = 5 * time.Second
-			b := record(Rules{MinRequests: 1, Cooldown: time.Second, Static: static})
-			at := b.opened(t, epoch)
-			type out struct {
-				Permit
-				since time.Time
-			}
-			var outs []out
-			for range 12 {
-				if permit, _, ok := b.admit(at); ok {
-					outs = append(outs, out{permit, at})
-				}
-				at = at.Add(time.Second)
-				for len(outs) > 0 && at.Sub(outs[0].since) >= slow {
-					b.done(outs[0].Permit, Result{Outcome: Success, Took: slow}, at)
-					outs = outs[1:]
-				}
-			}
-			require.Equal(t, "open half-open closed", b.path())
 		})
 	}
 }

@@ -3,7 +3,6 @@ package circuit
 import (
 	"math"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -501,34 +500,4 @@ func TestSlowStart_countsAPermitOnce(t *testing.T) {
 		during.Cancel(at)
 		require.GreaterOrEqual(t, l.inFlight, 0)
 	})
-}
-
-func TestSlowStart_stress(t *testing.T) {
-	b, _ := slowStarted(t)
-	c, l := b.Circuit(host), b.limit()
-	var wg sync.WaitGroup
-	for g := range 16 {
-		wg.Go(func() {
-			for i := range 2000 {
-				// All within 200 ms: a goroutine that lags by more than a second is a clock that went back, which ends slow start.
-				sent := epoch.Add(time.Duration(i) * 100 * time.Microsecond)
-				permit, rejection := c.Admit(sent)
-				if rejection != nil {
-					if !rejection.NotBefore.After(sent) {
-						t.Error("rejected without a time")
-					}
-					c.Rejects(sent)
-					continue
-				}
-				if (i+g)%5 == 0 {
-					permit.Cancel(sent)
-					permit.Cancel(sent)
-					continue
-				}
-				permit.Done(Result{Outcome: Responded, Took: usualLatency}, sent.Add(usualLatency))
-			}
-		})
-	}
-	wg.Wait()
-	require.Zero(t, l.inFlight)
 }
