@@ -137,8 +137,8 @@ func TestResponseRequestKeepsNothing(t *testing.T) {
 	runtime.KeepAlive(req)
 }
 
-// §4.13: Request.Cancel ends a call before its start, in an attempt, in a wait, and while the
-// body is read. No goroutine remains.
+// §4.13: Request.Cancel ends a call before its start, in an attempt, in a wait, in a queue, and while
+// the body is read. No goroutine remains.
 func TestRequestCancel(t *testing.T) {
 	for _, row := range []struct {
 		name string
@@ -148,6 +148,7 @@ func TestRequestCancel(t *testing.T) {
 		{"before the call", script(status(200)), -1},
 		{"in an attempt", script(hanging), time.Second},
 		{"in a wait", script(status(503)), time.Second},
+		{"in a queue", script(status(503)), time.Hour + time.Second},
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			cancel := make(chan struct{})
@@ -159,7 +160,8 @@ func TestRequestCancel(t *testing.T) {
 			req := get(t)
 			req.Cancel = cancel
 			start := time.Now()
-			_, err := (&resilienthttp.Transport{Base: row.base, Policy: every(time.Hour)}).RoundTrip(req)
+			limit := &resilienthttp.RateLimit{Limit: 1e-4, Burst: 1, MaxWait: 24 * time.Hour} // the retry is queued
+			_, err := (&resilienthttp.Transport{Base: row.base, Policy: every(time.Hour), RateLimit: limit}).RoundTrip(req)
 			require.ErrorIs(t, err, context.Canceled)
 			require.Equal(t, max(row.at, 0), time.Since(start))
 		})

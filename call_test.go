@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,42 +205,6 @@ func TestCleanUp_brokenClose(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A hedge fails alone if Classify and Close of its body panic.
-func TestCleanUp_copy(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var sent atomic.Int64
-		transport := bareTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
-			if sent.Add(1) == 1 {
-				time.Sleep(5 * time.Second)
-				return response(r, 200, "x"), nil
-			}
-			return withBody(200, brokenClose{strings.NewReader("x")})(r)
-		}), 3)
-		transport.Hedge = &resilienthttp.Hedge{Delay: time.Second, MaxRatio: -1}
-		transport.Policy.Classify = func(a *resilienthttp.Attempt) resilienthttp.Verdict {
-			if a.Hedge {
-				panic("Classify")
-			}
-			return resilienthttp.VerdictDefault
-		}
-		readAll(t, roundTrip(t, transport, get(t)))
-	})
-}
-
-// TestCleanUp_returnsTokens checks that the token of a retry that a panic prevents is returned.
-func TestCleanUp_returnsTokens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		transport := &resilienthttp.Transport{Budget: tokens(5), Base: script(status(503))}
-		transport.Trace = &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
-			if a.Number == 2 {
-				panic("hook")
-			}
-		}}
-		require.Panics(t, func() { _, _ = transport.RoundTrip(get(t)) })
-		require.InDelta(t, 5, transport.State().Scopes[0].Budget.Remaining, 1e-6)
-	})
 }
 
 // TestTransport_mutualBase checks that two Transports that are each other's Base end a call.

@@ -312,35 +312,6 @@ func TestBasePermanentError(t *testing.T) {
 	}
 }
 
-// §4.8: handshakes that end in EOF or a reset, and an attempt timeout in the handshake.
-func TestHandshakeEOF(t *testing.T) {
-	for name, serve := range map[string]func(net.Conn){
-		"closed at once": func(net.Conn) {},
-		"closed in the handshake": func(conn net.Conn) {
-			_, _ = conn.Read(make([]byte, 4096))
-		},
-		"reset in the handshake": func(conn net.Conn) {
-			_, _ = conn.Read(make([]byte, 10))
-			_ = conn.(*net.TCPConn).SetLinger(0)
-		},
-	} {
-		t.Run("§4.8 "+name, func(t *testing.T) {
-			address, _ := rawServer(t, serve)
-			require.Len(t, realPOST(t, &http.Transport{}, "https://"+address), 2)
-		})
-	}
-	t.Run("§4.8 attempt timeout in the handshake", func(t *testing.T) {
-		address, _ := rawServer(t, func(conn net.Conn) {
-			_ = conn.SetDeadline(time.Now().Add(time.Second))
-			_, _ = io.Copy(io.Discard, conn)
-		})
-		transport := unkeyed(bareTransport(&http.Transport{}, 2))
-		transport.Policy.AttemptTimeout = 50 * time.Millisecond
-		req, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address, strings.NewReader("x"))
-		require.Len(t, tripped(t, transport, req), 2)
-	})
-}
-
 // §4.11: after a value that overflows or is invalid, the call ends or uses its own backoff. The
 // next call waits at most an hour.
 func TestBadRetryAfter(t *testing.T) {

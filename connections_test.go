@@ -204,20 +204,6 @@ func TestConnections_silentConnection(t *testing.T) {
 	}
 }
 
-// C1: without Connections most calls of the same load fail until the ping's timeout: the test above
-// can fail.
-func TestConnections_silentConnectionOfNewBase(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newOnMemory(t, afterMillis(20), memhttp.HTTP2(), memhttp.TLS())
-		transport := &resilienthttp.Transport{Base: m.base}
-		defer transport.CloseIdleConnections()
-		m.load(t, transport, http.MethodPost, 5)
-		m.silence()
-		failed, _ := m.load(t, transport, http.MethodPost, 40)
-		require.Greater(t, failed, int64(150))
-	})
-}
-
 // C1: all connections of a node die at once, the spare one too. A call tries a third.
 func TestConnections_allConnectionsSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

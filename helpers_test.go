@@ -328,7 +328,7 @@ func withDeadline(t *testing.T, d time.Duration) context.Context {
 }
 
 // until adds a deadline to a context. 0 is none.
-func until(t *testing.T, ctx context.Context, d time.Duration) context.Context { //nolint:revive // t first
+func until(t *testing.T, ctx context.Context, d time.Duration) context.Context {
 	t.Helper()
 	if d == 0 {
 		return ctx

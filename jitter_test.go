@@ -191,22 +191,6 @@ func TestBackoffDistribution(t *testing.T) {
 	})
 }
 
-// Two calls that fail together must not wait for the same time.
-func TestBackoffDiffers(t *testing.T) {
-	for name, strategy := range backoffStrategies() {
-		t.Run(name, func(t *testing.T) {
-			one, other := strategy(time.Second, time.Minute), strategy(time.Second, time.Minute)
-			same := 0
-			for range 100 {
-				if one(20, time.Minute) == other(20, time.Minute) {
-					same++
-				}
-			}
-			require.LessOrEqual(t, same, 1)
-		})
-	}
-}
-
 func TestBackoffDoesNotAllocate(t *testing.T) {
 	for name, strategy := range backoffStrategies() {
 		t.Run(name, func(t *testing.T) {

@@ -103,89 +103,6 @@ func TestRateLimit_rejections(t *testing.T) {
 	}
 }
 
-// Cancellation by the context or by Request.Cancel ends a wait in the queue at once.
-func TestRateLimitCancel(t *testing.T) {
-	t.Parallel()
-	for name, cancellable := range map[string]func(*http.Request) (*http.Request, func()){
-		"context": func(r *http.Request) (*http.Request, func()) {
-			ctx, cancel := context.WithCancel(r.Context())
-			return r.WithContext(ctx), cancel
-		},
-		"Request.Cancel": func(r *http.Request) (*http.Request, func()) {
-			gone := make(chan struct{})
-			r.Cancel = gone
-			return r, func() { close(gone) }
-		},
-	} {
-		bubble.Parallel(t, name, func(t *testing.T) {
-			s := newLimited(t, &resilienthttp.RateLimit{}, says(1, 0, 10*time.Second))
-			_, _, _ = s.get(t.Context(), "/")
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL, nil)
-			require.NoError(t, err)
-			req, cancel := cancellable(req)
-			time.AfterFunc(3*time.Second, cancel)
-			begun := time.Now()
-			_, err = s.tr.RoundTrip(req)
-			require.ErrorIs(t, err, context.Canceled)
-			require.Equal(t, 3*time.Second, time.Since(begun))
-		})
-	}
-}
-
-// A hedge waits neither for a token nor for a quota.
-func TestHedgeNeverWaits(t *testing.T) {
-	t.Parallel()
-	for _, row := range []struct {
-		name   string
-		limit  *resilienthttp.RateLimit
-		before int
-	}{
-		{"static", &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}, 0},
-		{"quota", &resilienthttp.RateLimit{}, 1}, // one is left
-	} {
-		bubble.Parallel(t, row.name, func(t *testing.T) {
-			s := newLimited(t, row.limit, faulttest.Script{
-				{Route: "/slow", Handler: faulttest.Reply{Delay: 3 * time.Second}}, {Handler: says(2, 1, time.Minute)},
-			})
-			s.tr.Hedge = &resilienthttp.Hedge{Delay: 100 * time.Millisecond}
-			for range row.before {
-				_, _, _ = s.get(t.Context(), "/")
-			}
-			_, took, err := s.get(t.Context(), "/slow")
-			require.Nil(t, err)
-			assert.Equal(t, 3*time.Second, took)
-			s.AssertRequests(t, row.before+1)
-		})
-	}
-}
-
-// A probe that waits in the queue longer than its slot lasts asks the breaker again, and its
-// result counts.
-func TestProbe_queued(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		exhausted := says(10, 0, 10*time.Second)
-		exhausted.Status = http.StatusInternalServerError
-		s := newLimited(t, &resilienthttp.RateLimit{}, faulttest.Sequence(exhausted, faulttest.OK("")))
-		breaker := &resilienthttp.Breaker{MinRequests: 1, Cooldown: time.Second, Probes: 1}
-		s.tr.Breaker = breaker
-		_, _, _ = s.get(t.Context(), "/")
-		require.Equal(t, resilienthttp.StateOpen, breaker.State("mem.test", resilienthttp.PriorityDefault))
-		time.Sleep(2 * time.Second)
-		var calls sync.WaitGroup
-		for range 3 {
-			calls.Go(func() {
-				if _, _, err := s.get(t.Context(), "/"); err != nil {
-					assert.Equal(t, resilienthttp.ErrBreakerOpen, err.Reason, "rejected while another probe is in flight")
-				}
-			})
-			time.Sleep(1500 * time.Millisecond) // longer than the lease
-		}
-		calls.Wait()
-		assert.Equal(t, resilienthttp.StateClosed, breaker.State("mem.test", resilienthttp.PriorityDefault))
-	})
-}
-
 // An invalid rate means no limit. The default Burst is the requests of a second.
 func TestLimit(t *testing.T) {
 	t.Parallel()
@@ -240,20 +157,6 @@ func TestLimitCountsAttempts(t *testing.T) {
 		_, took, err := s.get(t.Context(), "/")
 		require.Nil(t, err)
 		assert.InDelta(t, 1+1, took.Seconds(), 0.001, "the next waits for a token")
-	})
-}
-
-// Transports that share a RateLimit share its quotas.
-func TestRateLimitShared(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		l := &resilienthttp.RateLimit{}
-		s := newLimited(t, l, says(10, 0, 10*time.Second))
-		_, _, _ = s.get(t.Context(), "/")
-		s.tr = &resilienthttp.Transport{Base: s.tr.Base, RateLimit: l}
-		_, took, err := s.get(t.Context(), "/")
-		assert.Nil(t, err)
-		assert.GreaterOrEqual(t, took, 10*time.Second)
 	})
 }
 

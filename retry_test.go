@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -176,6 +174,11 @@ func TestBackoffArguments(t *testing.T) {
 // §4.13: cancellation ends the wait at once, and the error has the result of the last attempt.
 func TestCancelInBackoff(t *testing.T) {
 	cause := errors.New("the user has left")
+	canceled := func(r *http.Request) *http.Request {
+		ctx, cancel := context.WithCancel(r.Context())
+		time.AfterFunc(time.Second, cancel)
+		return r.WithContext(ctx)
+	}
 	tests := []struct {
 		name string
 		step step
@@ -186,20 +189,12 @@ func TestCancelInBackoff(t *testing.T) {
 	}{
 		{
 			"context, after a status", status(503),
-			func(r *http.Request) *http.Request {
-				ctx, cancel := context.WithCancel(r.Context())
-				time.AfterFunc(time.Second, cancel)
-				return r.WithContext(ctx)
-			}, []error{context.Canceled},
+			canceled, []error{context.Canceled},
 			"resilienthttp: context canceled (attempt 2 ended with status 503)",
 		},
 		{
 			"context, after an error", failing(errReset),
-			func(r *http.Request) *http.Request {
-				ctx, cancel := context.WithCancel(r.Context())
-				time.AfterFunc(time.Second, cancel)
-				return r.WithContext(ctx)
-			}, []error{context.Canceled, errReset},
+			canceled, []error{context.Canceled, errReset},
 			"resilienthttp: context canceled (attempt 2 ended with connection broke)",
 		},
 		{
@@ -225,9 +220,7 @@ func TestCancelInBackoff(t *testing.T) {
 			"Request.Cancel and a context", status(503),
 			func(r *http.Request) *http.Request {
 				r.Cancel = make(chan struct{})
-				ctx, cancel := context.WithCancel(r.Context())
-				time.AfterFunc(time.Second, cancel)
-				return r.WithContext(ctx)
+				return canceled(r)
 			}, []error{context.Canceled},
 			"resilienthttp: context canceled (attempt 2 ended with status 503)",
 		},
@@ -363,6 +356,14 @@ func TestCanceledWait_returnsToken(t *testing.T) {
 			req.GetBody = func() (io.ReadCloser, error) { panic("boom") }
 			require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(req) })
 		}},
+		{"AttemptStart of the retry panics", func(t *testing.T, tr *resilienthttp.Transport) {
+			ctx := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
+				if a.Number == 2 {
+					panic("boom")
+				}
+			}})
+			require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t).WithContext(ctx)) })
+		}},
 		{"RetryWait panics", func(t *testing.T, tr *resilienthttp.Transport) {
 			ctx := resilienthttp.WithTrace(t.Context(), &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) { panic("boom") }})
 			require.PanicsWithValue(t, "boom", func() { _, _ = tr.RoundTrip(get(t).WithContext(ctx)) })
@@ -422,46 +423,6 @@ func TestBreakerOpensDuringTheWait(t *testing.T) {
 			base.requireBalance(t)
 		})
 	}
-}
-
-// The number of retries of concurrent calls is exactly the number of tokens.
-func TestTokensTakenEqualRetriesSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const calls, room = 64, 40
-		var sent, first atomic.Int64
-		tr := &resilienthttp.Transport{
-			Breaker: never(), Budget: tokens(room), Policy: every(10 * time.Second),
-			Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-				sent.Add(1)
-				return status(503)(r)
-			}),
-			Trace: &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
-				if a.Number == 1 {
-					first.Add(1)
-				}
-			}},
-		}
-		var wg sync.WaitGroup
-		for i := range calls {
-			wg.Go(func() {
-				// Every fourth call takes a token and is canceled before its retry.
-				ctx, cancel := context.WithCancel(t.Context())
-				defer cancel()
-				if i%4 == 0 {
-					time.AfterFunc(time.Second, cancel)
-				} else {
-					time.Sleep(2 * time.Second)
-				}
-				resp, err := tr.RoundTrip(get(t).WithContext(ctx))
-				if err == nil {
-					_ = resp.Body.Close()
-				}
-			})
-		}
-		wg.Wait()
-		require.Equal(t, int64(calls), first.Load())
-		require.Equal(t, int64(calls+room), sent.Load())
-	})
 }
 
 // If the caller cancels when an attempt fails, in Base or before the wait begins, the result is returned at once.

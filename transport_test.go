@@ -11,7 +11,6 @@ import (
 	"log"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -223,21 +222,28 @@ func TestRequestIsNotModified(t *testing.T) {
 	}
 }
 
+// bodyCall is a call of TestRequestBodyIsClosedOnce.
+type bodyCall struct {
+	tr     *resilienthttp.Transport
+	req    *http.Request
+	bodies *trackedBodies
+}
+
+func (c *bodyCall) cancelAfter(d time.Duration) {
+	ctx, cancel := context.WithCancel(c.req.Context())
+	c.req = c.req.WithContext(ctx)
+	time.AfterFunc(d, cancel)
+}
+
 // §4.2: each body of the request is closed exactly once, if Base closes the bodies that it gets.
 func TestRequestBodyIsClosedOnce(t *testing.T) {
-	type call struct {
-		tr     *resilienthttp.Transport
-		base   *scriptedBase
-		req    *http.Request
-		bodies *trackedBodies
-	}
 	tests := []struct {
 		name   string
 		steps  []step
-		setup  func(*testing.T, *call)
+		setup  func(*testing.T, *bodyCall)
 		bodies int
-		is     error       // nil: a response
-		during func(*call) // runs while the call does
+		is     error           // nil: a response
+		during func(*bodyCall) // runs while the call does
 		panics bool
 	}{
 		{name: "success", steps: []step{status(200)}, bodies: 1},
@@ -246,26 +252,25 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 		{name: "retried", steps: []step{status(503), status(200)}, bodies: 2},
 		{name: "retries exhausted by status", steps: []step{status(503)}, bodies: 6},
 		{name: "retries exhausted by error", steps: []step{failing(errReset)}, bodies: 6, is: errReset},
-		{name: "attempts time out", steps: []step{hanging}, setup: func(_ *testing.T, c *call) {
+		{name: "attempts time out", steps: []step{hanging}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Policy.AttemptTimeout = time.Second
 		}, bodies: 3, is: resilienthttp.ErrAttemptTimeout},
 		{name: "all attempts time out", steps: []step{hanging}, bodies: 1, is: resilienthttp.ErrAttemptTimeout},
 		{name: "Base returns both", steps: []step{func(r *http.Request) (*http.Response, error) {
 			return response(r, 200, "x"), errReset
 		}}, bodies: 6, is: errReset},
-		{name: "no GetBody", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) { c.req.GetBody = nil }, bodies: 1},
-		{name: "single attempt", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "no GetBody", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) { c.req.GetBody = nil }, bodies: 1},
+		{name: "single attempt", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.req = c.req.WithContext(resilienthttp.WithSingleAttempt(c.req.Context()))
 		}, bodies: 1},
-		{name: "breaker is open", steps: []step{status(500)}, setup: func(t *testing.T, c *call) {
+		{name: "breaker is open", steps: []step{status(500)}, setup: func(t *testing.T, c *bodyCall) {
 			c.tr.Breaker = nervous(time.Hour)
-			resp := roundTrip(t, c.tr, get(t))
-			readAll(t, resp)
+			readAll(t, roundTrip(t, c.tr, get(t)))
 		}, bodies: 1, is: resilienthttp.ErrBreakerOpen},
-		{name: "breaker opens during the wait", steps: []step{status(408), status(500)}, setup: func(t *testing.T, c *call) {
+		{name: "breaker opens during the wait", steps: []step{status(408), status(500)}, setup: func(t *testing.T, c *bodyCall) {
 			c.tr.Breaker = nervous(time.Hour)
 			c.tr.Policy.Backoff = resilienthttp.Constant(10 * time.Second)
-		}, during: func(c *call) {
+		}, during: func(c *bodyCall) {
 			time.Sleep(time.Second)
 			req := c.req.Clone(resilienthttp.WithSingleAttempt(context.Background()))
 			req.Method, req.Body, req.ContentLength = "GET", nil, 0
@@ -273,125 +278,116 @@ func TestRequestBodyIsClosedOnce(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 		}, bodies: 2, is: resilienthttp.ErrBreakerOpen},
-		{name: "rejected by the fixed limit", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "rejected by the fixed limit", steps: []step{status(200)}, setup: func(t *testing.T, c *bodyCall) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.001, Burst: 1, MaxWait: -1}
-			resp := roundTrip(t, c.tr, get(t))
-			readAll(t, resp)
+			readAll(t, roundTrip(t, c.tr, get(t)))
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
-		{name: "rejected while the scope is blocked", steps: []step{status(429, "Retry-After", "600", "RateLimit-Remaining", "0"), status(200)}, setup: func(t *testing.T, c *call) {
-			resp := roundTrip(t, c.tr, newRequest(t, "POST", "http://api.test/", ""))
-			readAll(t, resp)
+		{name: "rejected while the scope is blocked", steps: []step{status(429, "Retry-After", "600", "RateLimit-Remaining", "0"), status(200)}, setup: func(t *testing.T, c *bodyCall) {
+			readAll(t, roundTrip(t, c.tr, newRequest(t, "POST", "http://api.test/", "")))
 		}, bodies: 1, is: resilienthttp.ErrRateLimited},
-		{name: "canceled in the queue", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "canceled in the queue", steps: []step{status(200)}, setup: func(t *testing.T, c *bodyCall) {
 			c.tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
-			resp := roundTrip(t, c.tr, get(t))
-			readAll(t, resp)
-			ctx, cancel := context.WithCancel(c.req.Context())
-			c.req = c.req.WithContext(ctx)
-			time.AfterFunc(time.Second, cancel)
+			readAll(t, roundTrip(t, c.tr, get(t)))
+			c.cancelAfter(time.Second)
 		}, bodies: 1, is: context.Canceled},
-		{name: "canceled before", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+		{name: "canceled before", steps: []step{status(200)}, setup: func(_ *testing.T, c *bodyCall) {
 			ctx, cancel := context.WithCancel(c.req.Context())
 			cancel()
 			c.req = c.req.WithContext(ctx)
 		}, bodies: 1, is: context.Canceled},
-		{name: "deadline before", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "deadline before", steps: []step{status(200)}, setup: func(t *testing.T, c *bodyCall) {
 			ctx, cancel := context.WithTimeout(c.req.Context(), -1)
 			t.Cleanup(cancel)
 			c.req = c.req.WithContext(ctx)
 		}, bodies: 1, is: resilienthttp.ErrDeadline},
-		{name: "Request.Cancel before", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+		{name: "Request.Cancel before", steps: []step{status(200)}, setup: func(_ *testing.T, c *bodyCall) {
 			cancel := make(chan struct{})
 			close(cancel)
 			c.req.Cancel = cancel
 		}, bodies: 1, is: context.Canceled},
-		{name: "the margin leaves no time", steps: []step{status(200)}, setup: func(t *testing.T, c *call) {
+		{name: "the margin leaves no time", steps: []step{status(200)}, setup: func(t *testing.T, c *bodyCall) {
 			c.tr.DeadlineHeader.Margin = time.Minute
 			ctx, cancel := context.WithTimeout(c.req.Context(), time.Minute)
 			t.Cleanup(cancel)
 			c.req = c.req.WithContext(ctx)
 		}, bodies: 1, is: resilienthttp.ErrDeadline},
-		{name: "canceled in flight", steps: []step{hanging}, setup: func(_ *testing.T, c *call) {
-			ctx, cancel := context.WithCancel(c.req.Context())
-			c.req = c.req.WithContext(ctx)
-			time.AfterFunc(time.Second, cancel)
+		{name: "canceled in flight", steps: []step{hanging}, setup: func(_ *testing.T, c *bodyCall) {
+			c.cancelAfter(time.Second)
 		}, bodies: 1, is: context.Canceled},
-		{name: "canceled in the backoff", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "canceled in the backoff", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Policy.Backoff = resilienthttp.Constant(time.Hour)
-			ctx, cancel := context.WithCancel(c.req.Context())
-			c.req = c.req.WithContext(ctx)
-			time.AfterFunc(time.Second, cancel)
+			c.cancelAfter(time.Second)
 		}, bodies: 2, is: context.Canceled},
-		{name: "no token for the retry", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "no token for the retry", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Budget = &resilienthttp.Budget{Ratio: 1e-9, Burst: -1}
 		}, bodies: 2},
-		{name: "RetryWait panics", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "RetryWait panics", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Trace = &resilienthttp.Trace{RetryWait: func(*resilienthttp.Attempt) { panic(errReset) }}
 		}, bodies: 2, panics: true},
-		{name: "CallDone panics after the last response", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "CallDone panics after the last response", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Budget = tokens(0)
 			c.tr.Trace = &resilienthttp.Trace{CallDone: func(*resilienthttp.Call) { panic(errReset) }}
 		}, bodies: 2, panics: true},
-		{name: "Scope panics", setup: func(_ *testing.T, c *call) {
+		{name: "Scope panics", setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Scope = func(*http.Request) string { panic(errReset) }
 		}, bodies: 1, panics: true},
-		{name: "NewKey panics", setup: func(_ *testing.T, c *call) {
+		{name: "NewKey panics", setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Idempotency.NewKey = func(*http.Request) string { panic(errReset) }
 		}, bodies: 1, panics: true},
-		{name: "AttemptStart panics", setup: func(_ *testing.T, c *call) {
+		{name: "AttemptStart panics", setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Trace = &resilienthttp.Trace{AttemptStart: func(*resilienthttp.Attempt) { panic(errReset) }}
 		}, bodies: 1, panics: true},
-		{name: "AttemptStart of the second attempt panics", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "AttemptStart of the second attempt panics", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Trace = &resilienthttp.Trace{AttemptStart: func(a *resilienthttp.Attempt) {
 				if a.Number == 2 {
 					panic(errReset)
 				}
 			}}
 		}, bodies: 2, panics: true},
-		{name: "nil URL", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) { c.req.URL = nil }, bodies: 1, is: errAny},
-		{name: "malformed key", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+		{name: "nil URL", steps: []step{status(200)}, setup: func(_ *testing.T, c *bodyCall) { c.req.URL = nil }, bodies: 1, is: errAny},
+		{name: "malformed key", steps: []step{status(200)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.req = c.req.WithContext(resilienthttp.WithIdempotencyKey(c.req.Context(), "a\x00b"))
 		}, bodies: 1, is: errAny},
-		{name: "malformed key header", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+		{name: "malformed key header", steps: []step{status(200)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Idempotency.Header = "a b"
 		}, bodies: 1, is: errAny},
-		{name: "malformed deadline header", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+		{name: "malformed deadline header", steps: []step{status(200)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.DeadlineHeader.Name = "a:b"
 		}, bodies: 1, is: errAny},
-		{name: "GetBody fails", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "GetBody fails", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.req.GetBody = func() (io.ReadCloser, error) { return nil, errReset }
 		}, bodies: 1},
-		{name: "GetBody returns nil", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "GetBody returns nil", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.req.GetBody = func() (io.ReadCloser, error) { return nil, nil }
 		}, bodies: 1},
-		{name: "GetBody returns a body and an error", steps: []step{status(503)}, setup: func(_ *testing.T, c *call) {
+		{name: "GetBody returns a body and an error", steps: []step{status(503)}, setup: func(_ *testing.T, c *bodyCall) {
 			open := c.req.GetBody
 			c.req.GetBody = func() (io.ReadCloser, error) {
 				body, _ := open()
 				return body, errReset
 			}
 		}, bodies: 2},
-		{name: "GetBody fails after an error", steps: []step{failing(errReset)}, setup: func(_ *testing.T, c *call) {
+		{name: "GetBody fails after an error", steps: []step{failing(errReset)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.req.GetBody = func() (io.ReadCloser, error) { return nil, io.ErrUnexpectedEOF }
 		}, bodies: 1, is: resilienthttp.ErrNotReplayable},
-		{name: "the hedge wins", steps: []step{after(time.Hour, status(200)), status(200)}, setup: func(_ *testing.T, c *call) {
+		{name: "the hedge wins", steps: []step{after(time.Hour, status(200)), status(200)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
 		}, bodies: 2},
-		{name: "the hedge loses", steps: []step{after(2*time.Second, status(200)), after(time.Hour, status(200))}, setup: func(_ *testing.T, c *call) {
+		{name: "the hedge loses", steps: []step{after(2*time.Second, status(200)), after(time.Hour, status(200))}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
 		}, bodies: 2},
-		{name: "both copies fail", steps: []step{after(2*time.Second, status(503)), after(2*time.Second, status(503)), status(200)}, setup: func(_ *testing.T, c *call) {
+		{name: "both copies fail", steps: []step{after(2*time.Second, status(503)), after(2*time.Second, status(503)), status(200)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
 		}, bodies: 3},
-		{name: "no hedge is due", steps: []step{status(200)}, setup: func(_ *testing.T, c *call) {
+		{name: "no hedge is due", steps: []step{status(200)}, setup: func(_ *testing.T, c *bodyCall) {
 			c.tr.Hedge = &resilienthttp.Hedge{Delay: time.Second}
 		}, bodies: 1},
 	}
 	for _, tt := range tests {
 		bubble.Run(t, tt.name, func(t *testing.T) {
 			base := script(tt.steps...)
-			c := &call{
-				base: base, tr: &resilienthttp.Transport{Base: base, Policy: every(time.Second)},
+			c := &bodyCall{
+				tr:  &resilienthttp.Transport{Base: base, Policy: every(time.Second)},
 				req: newRequest(t, "POST", "http://api.test/", ""),
 			}
 			c.bodies = trackBody(c.req, "content")
@@ -1098,46 +1094,6 @@ func TestBadGates(t *testing.T) {
 			require.LessOrEqual(t, time.Since(start), 50*time.Minute)
 			synctest.Wait()
 			base.requireBalance(t)
-		})
-	}
-}
-
-// §4.8: a server closes an idle connection while a request is written to it. Each request is
-// still served once, except the POST without a key, for which the result is unknown.
-func TestKeepAliveRace(t *testing.T) {
-	for _, tt := range []struct {
-		method  string
-		keyless bool
-		ok      bool
-	}{{"GET", true, true}, {"PUT", true, true}, {"POST", false, true}, {"POST", true, false}} {
-		t.Run(fmt.Sprintf("%s, keyless %v", tt.method, tt.keyless), func(t *testing.T) {
-			l, url := listen(t)
-			var served atomic.Int64
-			serveRaw(t, l, func(conn net.Conn) {
-				r := bufio.NewReader(conn)
-				req, err := http.ReadRequest(r)
-				if err != nil {
-					return
-				}
-				_, _ = io.Copy(io.Discard, req.Body)
-				served.Add(1)
-				_, _ = io.WriteString(conn, okAnswer)
-				// The next request arrives at a server that has just decided to close.
-				_, _ = r.Peek(1)
-				resetConn(conn)
-			})
-			tr := overSockets(t)
-			tr.Idempotency.Disabled = tt.keyless
-			for i := range 10 {
-				resp, err := tr.RoundTrip(newRequest(t, tt.method, url, "content"))
-				if i > 0 && !tt.ok {
-					require.ErrorIs(t, err, resilienthttp.ErrNotIdempotent)
-					return
-				}
-				require.NoError(t, err)
-				require.Equal(t, "fine", readAll(t, resp))
-				require.Equal(t, int64(i+1), served.Load())
-			}
 		})
 	}
 }
