@@ -551,17 +551,6 @@ func TestBadBodies(t *testing.T) {
 		readAll(t, resp)
 		bodies.requireClosedOnce(t, 2)
 	})
-	t.Run("Close fails, and the call is rejected", func(t *testing.T) {
-		req := newRequest(t, "PUT", "http://api.test/", "")
-		bodies := trackBody(req, "content")
-		bodies.bodies[0].err = errReset
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_, err := (&resilienthttp.Transport{}).RoundTrip(req.WithContext(ctx))
-		require.ErrorIs(t, err, context.Canceled)
-		require.NotErrorIs(t, err, errReset)
-		bodies.requireClosedOnce(t, 1)
-	})
 	bubble.Run(t, "Read fails", func(t *testing.T) {
 		s := memhttp.NewServer(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 		tr := &resilienthttp.Transport{Base: s.Transport()}

@@ -109,21 +109,6 @@ func TestRetryAfter(t *testing.T) {
 		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 2)
 		require.Less(t, time.Since(start), 5500*time.Millisecond)
 	})
-	bubble.Run(t, "§4.11 each attempt has its own", func(t *testing.T) {
-		answers := []string{"3", "0", "11"}
-		n := -1
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			if n++; n < len(answers) {
-				return response(req, 429, "body", "Retry-After", answers[n]), nil
-			}
-			return response(req, 200, "body"), nil
-		}), 4)
-		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.Len(t, attempts, 4)
-		for i, want := range []time.Duration{3 * time.Second, 0, 11 * time.Second} {
-			require.Equal(t, want, attempts[i].RetryWait)
-		}
-	})
 }
 
 // §4.11: above MaxRetryAfter, the call returns its response at once.
@@ -192,29 +177,6 @@ func TestRetryAfterTooLong(t *testing.T) {
 		require.Len(t, tripped(t, transport, other), 1, "another scope is not blocked")
 		time.Sleep(600 * time.Second)
 		require.Len(t, tripped(t, transport, newCall(t.Context(), t, http.MethodGet, "")), 1)
-	})
-	bubble.Run(t, "§4.11 after a retry", func(t *testing.T) {
-		var n int
-		transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-			if n++; n == 2 {
-				return response(req, 429, "body", "Retry-After", "3600"), nil
-			}
-			return response(req, 503, "body"), nil
-		}), 4)
-		attempts := tripped(t, transport, newCall(t.Context(), t, http.MethodGet, ""))
-		require.Len(t, attempts, 2)
-		require.Equal(t, resilienthttp.ErrRetryAfter, attempts[1].StopReason)
-		require.Equal(t, time.Hour, attempts[1].RetryWait)
-		require.NoError(t, attempts[0].StopReason)
-	})
-	bubble.Run(t, "§4.12 a wait beyond the deadline is not begun", func(t *testing.T) {
-		ctx := withDeadline(t, 10*time.Second)
-		start := time.Now()
-		attempts := tripped(t, bareTransport(puppetStatus(503, "Retry-After", "10"), 3), newCall(ctx, t, http.MethodGet, ""))
-		require.Zero(t, time.Since(start))
-		require.Len(t, attempts, 1)
-		require.Equal(t, resilienthttp.ErrDeadline, attempts[0].StopReason)
-		require.Equal(t, 10*time.Second, attempts[0].RetryWait)
 	})
 	bubble.Run(t, "§4.11 the body is left on the wire", func(t *testing.T) {
 		server := faulttest.NewInMemory(t, faulttest.Reply{Status: 429, RetryAfter: time.Hour, Body: strings.Repeat("x", 1<<20)})

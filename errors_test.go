@@ -39,7 +39,9 @@ const secret = "s3cr3t"
 // the cause. A timeout is a timeout for each usual check.
 func TestErrorsAreFound(t *testing.T) {
 	cause := errors.New("the cause")
-	opened := func(s *resilienthttp.Transport) { s.Breaker = nervous(time.Hour) }
+	timeout := func(d time.Duration) func(context.Context) (context.Context, context.CancelFunc) {
+		return func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
+	}
 	tests := []struct {
 		name    string
 		step    step
@@ -50,6 +52,7 @@ func TestErrorsAreFound(t *testing.T) {
 		isNot   []error
 		timeout bool
 		reason  error
+		getBody error // of GetBody
 	}{
 		{
 			name: "attempt timeout", step: hanging, timeout: true,
@@ -68,9 +71,7 @@ func TestErrorsAreFound(t *testing.T) {
 		},
 		{
 			name: "context deadline in flight", step: hanging, timeout: true,
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeout(ctx, 5*time.Second)
-			},
+			ctx:    timeout(5 * time.Second),
 			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
 			isNot:  []error{context.Canceled, resilienthttp.ErrAttemptTimeout},
 			reason: resilienthttp.ErrDeadline,
@@ -85,9 +86,7 @@ func TestErrorsAreFound(t *testing.T) {
 		},
 		{
 			name: "context deadline before", step: hanging, timeout: true,
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeout(ctx, -time.Second)
-			},
+			ctx:    timeout(-time.Second),
 			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
 			reason: resilienthttp.ErrDeadline,
 		},
@@ -96,9 +95,7 @@ func TestErrorsAreFound(t *testing.T) {
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
 				tr.Policy.Backoff = resilienthttp.Constant(time.Hour)
 			},
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeout(ctx, 5*time.Second)
-			},
+			ctx:    timeout(5 * time.Second),
 			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded, cause},
 			reason: resilienthttp.ErrDeadline,
 		},
@@ -107,18 +104,14 @@ func TestErrorsAreFound(t *testing.T) {
 			setup: func(tr *resilienthttp.Transport, _ *http.Client) {
 				tr.RateLimit = &resilienthttp.RateLimit{Limit: 0.1, Burst: 1}
 			},
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeout(ctx, 5*time.Second)
-			},
+			ctx:    timeout(5 * time.Second),
 			is:     []error{resilienthttp.ErrDeadline, resilienthttp.ErrRateLimited, context.DeadlineExceeded},
 			reason: resilienthttp.ErrDeadline,
 		},
 		{
 			name: "the margin leaves no time", step: status(200), timeout: true,
-			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.DeadlineHeader.Margin = time.Minute },
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithTimeout(ctx, 5*time.Second)
-			},
+			setup:  func(tr *resilienthttp.Transport, _ *http.Client) { tr.DeadlineHeader.Margin = time.Minute },
+			ctx:    timeout(5 * time.Second),
 			is:     []error{resilienthttp.ErrDeadline, context.DeadlineExceeded},
 			reason: resilienthttp.ErrDeadline,
 		},
@@ -162,7 +155,7 @@ func TestErrorsAreFound(t *testing.T) {
 		},
 		{
 			name: "breaker open", step: failing(cause), calls: 2,
-			setup: func(tr *resilienthttp.Transport, _ *http.Client) { opened(tr) },
+			setup: func(tr *resilienthttp.Transport, _ *http.Client) { tr.Breaker = nervous(time.Hour) },
 			is:    []error{resilienthttp.ErrBreakerOpen}, isNot: []error{cause},
 			reason: resilienthttp.ErrBreakerOpen,
 		},
@@ -174,13 +167,8 @@ func TestErrorsAreFound(t *testing.T) {
 			is: []error{resilienthttp.ErrRateLimited}, reason: resilienthttp.ErrRateLimited,
 		},
 		{
-			name: "GetBody", step: failing(errReset),
-			setup: func(_ *resilienthttp.Transport, c *http.Client) { c.Jar = nil },
-			is:    []error{resilienthttp.ErrNotReplayable, cause, errReset},
-			ctx: func(ctx context.Context) (context.Context, context.CancelFunc) {
-				return context.WithValue(ctx, brokenBody{}, cause), func() {}
-			},
-			reason: resilienthttp.ErrNotReplayable,
+			name: "GetBody", step: failing(errReset), getBody: cause,
+			is: []error{resilienthttp.ErrNotReplayable, cause, errReset}, reason: resilienthttp.ErrNotReplayable,
 		},
 		{
 			name: "http.Client.Timeout before the wait", step: failing(cause), timeout: true,
@@ -204,10 +192,10 @@ func TestErrorsAreFound(t *testing.T) {
 					ctx, cancel = tt.ctx(ctx)
 				}
 				req := get(t).WithContext(ctx)
-				if broken, ok := ctx.Value(brokenBody{}).(error); ok {
+				if tt.getBody != nil {
 					req.Method = "PUT"
 					trackBody(req, "content")
-					req.GetBody = func() (io.ReadCloser, error) { return nil, broken }
+					req.GetBody = func() (io.ReadCloser, error) { return nil, tt.getBody }
 				}
 				var resp *http.Response
 				resp, err = client.Do(req)
@@ -237,9 +225,6 @@ func TestErrorsAreFound(t *testing.T) {
 		})
 	}
 }
-
-// brokenBody is a context key of these tests: what GetBody fails with.
-type brokenBody struct{}
 
 // §4.7: the text has the reason, the result of the last attempt and its number, on one line.
 func TestErrorTexts(t *testing.T) {

@@ -176,19 +176,6 @@ func TestBackoffDistribution(t *testing.T) {
 		require.InDelta(t, 0.5, mean, 0.03)
 		require.InDelta(t, 1/math.Sqrt(12), deviation, 0.03)
 	})
-	t.Run("decorrelated, from wait to wait", func(t *testing.T) {
-		// Each wait depends on the previous one, as in a call.
-		backoff := DecorrelatedJitter(base, max)
-		var prev time.Duration
-		retry := 0
-		_, deviation, atMax := jitterMoments(n, max, func() time.Duration {
-			retry++
-			prev = backoff(retry, prev)
-			return prev
-		})
-		require.Greater(t, deviation, 0.2)
-		require.Less(t, atMax, 0.001)
-	})
 }
 
 func TestBackoffDoesNotAllocate(t *testing.T) {

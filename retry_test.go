@@ -82,17 +82,6 @@ func TestStopReason_order(t *testing.T) {
 			})
 		}
 	}
-	bubble.Run(t, "none applies", func(t *testing.T) {
-		base := script(status(500, "Retry-After", "20"), status(200))
-		tr := &resilienthttp.Transport{Base: base, Policy: every(time.Second)}
-		start := time.Now()
-		resp := roundTrip(t, tr, newRequest(t, "PUT", "http://api.test/", "body"))
-		require.Equal(t, 200, resp.StatusCode)
-		require.Equal(t, 21*time.Second, time.Since(start))
-		require.Equal(t, 21*time.Second, resilienthttp.Attempts(resp)[0].RetryWait)
-		require.NoError(t, resilienthttp.Attempts(resp)[0].StopReason)
-		readAll(t, resp)
-	})
 	bubble.Run(t, "the verdict is the first of all", func(t *testing.T) {
 		for _, code := range []int{200, 302, 400, 404, 422, 501} {
 			base := script(status(code))

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -78,16 +77,6 @@ func TestState(t *testing.T) {
 		b = known(t, tr).Breaker
 		require.Equal(t, resilienthttp.StateHalfOpen, b.State)
 		require.Zero(t, b.NotBefore, "the numbers are zero")
-	})
-	t.Run("an open circuit of a scope that only another Transport has used", func(t *testing.T) {
-		shared := nervous(time.Hour)
-		answered(t, &resilienthttp.Transport{Base: script(status(500)), Breaker: shared, Policy: resilienthttp.Policy{MaxAttempts: -1}})
-		other := &resilienthttp.Transport{Base: script(status(200)), Breaker: shared}
-		readAll(t, roundTrip(t, other, newRequest(t, http.MethodGet, "http://other.test", "")))
-		scopes := other.State().Scopes
-		require.Len(t, scopes, 2)
-		require.Equal(t, resilienthttp.StateOpen, scopes[0].Breaker.State)
-		require.Equal(t, "other.test", scopes[1].Scope)
 	})
 	t.Run("an open batch circuit of such a scope: its shared quotas are at the scope itself", func(t *testing.T) {
 		breaker, limit := nervous(time.Hour), &resilienthttp.RateLimit{}
@@ -400,24 +389,6 @@ func TestState_responses(t *testing.T) {
 		require.Equal(t, scope.Responses.Calls, scope.Responses.ClientErrors)
 		require.Equal(t, 10*time.Minute, time.Since(scope.Responses.Since).Round(time.Second))
 		require.Equal(t, resilienthttp.FailureStatus{At: time.Now().Add(-10 * time.Second), Status: 403, ErrorType: "403"}, scope.Failure)
-	})
-	t.Run("a thousand goroutines: each call once", func(t *testing.T) {
-		tr := &resilienthttp.Transport{Base: roundTripper(func(r *http.Request) (*http.Response, error) {
-			code, _ := strconv.Atoi(r.URL.Path[1:])
-			return response(r, code, ""), nil
-		}), Policy: single, Breaker: never()}
-		var all sync.WaitGroup
-		for i := range 1000 {
-			all.Go(func() {
-				code := [...]int{200, 404, 500, 503}[i%4]
-				if resp, err := tr.RoundTrip(newRequest(t, http.MethodGet, fmt.Sprintf("http://api.test/%d", code), "")); err == nil {
-					readAll(t, resp)
-				}
-			})
-		}
-		all.Wait()
-		r := responsesOf(tr)
-		require.Equal(t, []int{1000, 250, 500}, []int{r.Calls, r.ClientErrors, r.ServerErrors})
 	})
 }
 

@@ -529,16 +529,6 @@ func TestUpgradeStaysWritable(t *testing.T) {
 		_, open := s.Conns()
 		require.Zero(t, open)
 	})
-	t.Run("over a socket", func(t *testing.T) {
-		s := httptest.NewServer(http.HandlerFunc(upgrade))
-		defer s.Close()
-		tr := &resilienthttp.Transport{}
-		defer tr.CloseIdleConnections()
-		resp := roundTrip(t, tr, upgradeRequest(t, s.URL))
-		require.Equal(t, 101, resp.StatusCode)
-		requireEcho(t, resp.Body.(io.ReadWriteCloser))
-		require.NoError(t, resp.Body.Close())
-	})
 	bubble.Run(t, "after a retry", func(t *testing.T) {
 		s := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), http.HandlerFunc(upgrade)))
 		tr := &resilienthttp.Transport{Base: s.Transport()}

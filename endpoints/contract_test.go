@@ -61,21 +61,24 @@ func TestTransport_hedges(t *testing.T) {
 	}
 }
 
-// N3: a slow safe request gets its second attempt at the next endpoint, so an endpoint that hangs costs
-// no call.
+// N3, N4: a slow safe request gets its second attempt at the next endpoint, so an endpoint that hangs costs no call. The call
+// counts at the endpoint that responded.
 func TestTransport_secondAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		var scope string
 		l := newList(t, nil, faulttest.Hang, faulttest.OK("b"))
+		l.Transport.Transport.Trace = &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { scope = c.Scope }}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://a.test/x", http.NoBody)
-		require.NoError(t, err)
 		began := time.Now()
-		resp, err := l.RoundTrip(req)
+		resp, err := l.doIn(ctx, http.MethodGet, "/x", "")
 		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
 		require.Equal(t, 5*time.Second, time.Since(began))
 		require.Equal(t, "a b", visited(resp, err))
+		require.Equal(t, "b.test#b", scope)
+		scopes := l.Transport.Transport.State().Scopes
+		require.Zero(t, scopes[0].Responses.Calls)
+		require.Equal(t, 1, scopes[1].Responses.Calls)
 	})
 }
 

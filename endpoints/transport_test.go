@@ -169,9 +169,7 @@ func TestTransport_allDown(t *testing.T) {
 			calls++
 			assert.Equal(t, "a.test#a", c.Scope[:8])
 		}}
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://a.test/x", http.NoBody)
-		require.NoError(t, err)
-		_, err = l.RoundTrip(req)
+		_, err := l.doIn(ctx, http.MethodGet, "/x", "")
 		failed := asError(err)
 		require.NotNil(t, failed)
 		t.Log(resilienthttp.Explain(nil, err))
@@ -205,26 +203,6 @@ func TestTransport_probesSecond(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, "a b", visited(resp, err))
 		}
-	})
-}
-
-// N4: a call counts at the endpoint that responded, also if that was a second attempt.
-func TestTransport_countsAtWinner(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var scope string
-		l := newList(t, nil, faulttest.Hang, faulttest.OK("b"))
-		l.Transport.Transport.Trace = &resilienthttp.Trace{CallDone: func(c *resilienthttp.Call) { scope = c.Scope }}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://a.test/x", http.NoBody)
-		require.NoError(t, err)
-		resp, err := l.RoundTrip(req)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		require.Equal(t, "b.test#b", scope)
-		scopes := l.Transport.Transport.State().Scopes
-		require.Zero(t, scopes[0].Responses.Calls)
-		require.Equal(t, 1, scopes[1].Responses.Calls)
 	})
 }
 
