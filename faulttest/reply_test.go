@@ -367,22 +367,6 @@ func always(h http.Handler) func(time.Duration) http.Handler {
 	return func(time.Duration) http.Handler { return h }
 }
 
-func TestRedirect(t *testing.T) {
-	t.Parallel()
-	onBothServers(t, func(t *testing.T, _ time.Duration, start func(http.Handler) *faulttest.Server) {
-		srv := start(faulttest.Script{
-			{Route: "/old", Handler: faulttest.Redirect(308, "/new")},
-			{Route: "POST /new", Handler: faulttest.OK("here")},
-		})
-		resp, text := answered(t, srv.Client(), http.MethodPost, srv.URL+"/old", "hello", "Idempotency-Key", "k")
-		assert.Equal(t, "here", text)
-		assert.Equal(t, "/new", resp.Request.URL.Path)
-		srv.AssertKeys(t, 1)
-		srv.AssertBodies(t)
-		srv.AssertAttempts(t, 2)
-	})
-}
-
 func TestReply_head(t *testing.T) {
 	t.Parallel()
 	srv := faulttest.New(t, faulttest.OK("12345678"))

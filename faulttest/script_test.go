@@ -80,16 +80,6 @@ func TestPerKey(t *testing.T) {
 	})
 }
 
-func TestSteps_KeyFunc(t *testing.T) {
-	t.Parallel()
-	steps := &faulttest.Steps{KeyFunc: faulttest.Credential, Handlers: []http.Handler{faulttest.Status(401), faulttest.OK("")}}
-	srv := faulttest.New(t, steps)
-	for _, credential := range []string{"a", "b"} {
-		assert.Equal(t, 401, status(t, srv, http.MethodGet, "/", "Authorization", credential))
-		assert.Equal(t, 200, status(t, srv, http.MethodGet, "/", "Authorization", credential))
-	}
-}
-
 func TestRule_Route(t *testing.T) {
 	t.Parallel()
 	srv := faulttest.New(t, faulttest.Script{

@@ -206,28 +206,6 @@ func TestRequest_CanceledAt(t *testing.T) {
 	})
 }
 
-func TestLog_failureText(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
-		srv := faulttest.NewInMemory(t, faulttest.Sequence(faulttest.Status(503), faulttest.ResetAfterRead))
-		for range 2 {
-			_, _, _ = send(t, srv.Client(), http.MethodPost, srv.URL+"/charges", "", "Idempotency-Key", "k-1")
-			time.Sleep(1523 * time.Millisecond)
-		}
-		var fake fakeTB
-		srv.AssertAttempts(&fake, 3)
-		assert.Equal(t, strings.TrimPrefix(`
-faulttest: attempts of each call
-want: 3
-got:  2
-
-#  at     conn      request        key  outcome           took
-1  0s     1         POST /charges  k-1  503               0s
-2  1.52s  1 reused  POST /charges  k-1  reset after read  0s
-`, "\n"), fake.failures())
-	})
-}
-
 // A field that is set after Start has no effect, so it fails the test and each request.
 func TestServer_fieldSetAfterStart(t *testing.T) {
 	script := faulttest.Script{{Handler: faulttest.Status(503)}}

@@ -3,7 +3,6 @@ package ratelimitheader
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 	"time"
 )
@@ -18,12 +17,6 @@ func TestGitHub(t *testing.T) {
 			want: State{Bucket: "core", Dimensions: []Dimension{{Limit: 5000, Remaining: 4966, Reset: time.Hour, Instant: at(time.Hour)}}},
 		},
 		{
-			name: "exhausted search",
-			header: header("Date", date, "X-RateLimit-Limit", "30", "X-RateLimit-Remaining", "0",
-				"X-RateLimit-Used", "30", "X-RateLimit-Reset", "1705314648", "X-RateLimit-Resource", "search"),
-			want: State{Bucket: "search", Dimensions: []Dimension{{Limit: 30, Reset: 48 * time.Second, Instant: at(48 * time.Second)}}},
-		},
-		{
 			name: "reset in the second of the response",
 			header: header("Date", date, "X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0",
 				"X-RateLimit-Reset", fmt.Sprint(epoch), "X-RateLimit-Resource", "core"),
@@ -33,12 +26,6 @@ func TestGitHub(t *testing.T) {
 		{
 			name: "no Date: the client's clock",
 			header: header("X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "59",
-				"X-RateLimit-Reset", "1705318230"),
-			want: dimensions(Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
-		},
-		{
-			name: "malformed Date: the client's clock",
-			header: header("Date", "today", "X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "59",
 				"X-RateLimit-Reset", "1705318230"),
 			want: dimensions(Dimension{Limit: 60, Remaining: 59, Reset: 30 * time.Second, Instant: at(time.Hour + 30*time.Second)}),
 		},
@@ -89,12 +76,6 @@ func TestXAndOkta(t *testing.T) {
 			header: header("date", date, "x-rate-limit-limit", "900", "x-rate-limit-remaining", "847",
 				"x-rate-limit-reset", "1705315500"),
 			want: dimensions(Dimension{Limit: 900, Remaining: 847, Reset: 15 * time.Minute, Instant: at(15 * time.Minute)}),
-		},
-		{
-			name: "Okta, exhausted",
-			header: header("Date", date, "X-Rate-Limit-Limit", "1200", "X-Rate-Limit-Remaining", "0",
-				"X-Rate-Limit-Reset", "1705314601"),
-			want: dimensions(Dimension{Limit: 1200, Reset: time.Second, Instant: at(time.Second)}),
 		},
 		{
 			name: "Okta, too many requests in flight: no quota",
@@ -171,10 +152,6 @@ func TestOpenAI(t *testing.T) {
 				Dimension{Name: "minute", Limit: 5, Remaining: 4, Reset: time.Minute, Instant: at(time.Minute)},
 			),
 		},
-		{
-			name:   "too long a name",
-			header: header("X-Ratelimit-Remaining-"+strings.Repeat("a", MaxName+1), "1", "X-Ratelimit-Reset-"+strings.Repeat("a", MaxName+1), "1"),
-		},
 	})
 }
 
@@ -202,18 +179,9 @@ func TestAzureOpenAI(t *testing.T) {
 			want: dimensions(Dimension{Name: "requests", Remaining: 79, Reset: time.Second}),
 		},
 		{
-			name:   "remaining without reset",
-			header: header("x-ratelimit-remaining-requests", "79", "x-ratelimit-remaining-tokens", "61353"),
-		},
-		{
 			name:   "a unit overrules the usual name",
 			header: header("Anthropic-Ratelimit-Requests-Limit", "9", "Ratelimit", `"Requests";r=1;t=3;qu="tokens"`),
 			want:   dimensions(Dimension{Name: "requests", Limit: 9, Remaining: 1, Reset: 3 * time.Second, Costed: true}),
-		},
-		{
-			name:   "the other spelling of the reset",
-			header: header("x-rate-limit-reset-tokens", "55", "x-ratelimit-remaining-tokens", "0"),
-			want:   dimensions(Dimension{Name: "tokens", Reset: 55 * time.Second, Costed: true}),
 		},
 		{
 			name: "both spellings of a dimension are one",
@@ -245,12 +213,6 @@ func TestAnthropic(t *testing.T) {
 			),
 		},
 		{
-			name: "fractions and an offset",
-			header: header("Date", date, "anthropic-ratelimit-requests-remaining", "1",
-				"anthropic-ratelimit-requests-reset", "2024-01-15T11:30:01.25+01:00"),
-			want: dimensions(Dimension{Name: "requests", Remaining: 1, Reset: 1250 * time.Millisecond, Instant: at(1250 * time.Millisecond)}),
-		},
-		{
 			name: "unified fields tell no count",
 			header: header("Date", date, "anthropic-ratelimit-unified-status", "allowed",
 				"anthropic-ratelimit-unified-5h-reset", "1705318200", "anthropic-ratelimit-unified-5h-utilization", "0.2"),
@@ -272,12 +234,6 @@ func TestDiscord(t *testing.T) {
 			want: State{Bucket: "abcd1234", Dimensions: []Dimension{{Limit: 5, Reset: 1371 * time.Millisecond}}},
 		},
 		{
-			name: "Reset alone, a float epoch",
-			header: header("Date", date, "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "1",
-				"X-RateLimit-Reset", "1705314602.871", "X-RateLimit-Bucket", "abcd1234"),
-			want: State{Bucket: "abcd1234", Dimensions: []Dimension{{Limit: 5, Remaining: 1, Reset: 2871 * time.Millisecond, Instant: at(2871 * time.Millisecond)}}},
-		},
-		{
 			name: "malformed Reset-After falls back",
 			header: header("Date", date, "X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "1",
 				"X-RateLimit-Reset", "1705314602", "X-RateLimit-Reset-After", "-0.1"),
@@ -294,12 +250,6 @@ func TestDiscord(t *testing.T) {
 				"X-RateLimit-Reset", "1705314664.57", "X-RateLimit-Reset-After", "64.57", "X-RateLimit-Bucket", "abcd1234",
 				"X-RateLimit-Scope", "shared"),
 			want: State{Bucket: "abcd1234", Dimensions: []Dimension{{Limit: 10, Remaining: 9, Reset: 64570 * time.Millisecond}}},
-		},
-		{
-			name: "global, without a quota",
-			header: header("Date", date, "Retry-After", "65", "X-RateLimit-Global", "true", "X-RateLimit-Scope", "global",
-				"X-RateLimit-Bucket", "abcd1234"),
-			want: State{Global: true},
 		},
 		{
 			name: "global, with a quota",
@@ -326,11 +276,6 @@ func TestReddit(t *testing.T) {
 			name:   "floats",
 			header: header("X-Ratelimit-Used", "4", "X-Ratelimit-Remaining", "995.0", "X-Ratelimit-Reset", "542"),
 			want:   dimensions(Dimension{Limit: 999, Remaining: 995, Reset: 542 * time.Second}),
-		},
-		{
-			name:   "half a request is none",
-			header: header("X-Ratelimit-Remaining", "0.9", "X-Ratelimit-Reset", "10"),
-			want:   dimensions(Dimension{Reset: 10 * time.Second}),
 		},
 		{
 			name:   "absurd sum of used and remaining",
@@ -362,10 +307,6 @@ func TestZendesk(t *testing.T) {
 			header: header("X-Rate-Limit", "700", "X-Rate-Limit-Remaining", "0", "ratelimit-reset", "41"),
 			want:   dimensions(Dimension{Limit: 700, Reset: 41 * time.Second}),
 		},
-		{
-			name:   "no reset",
-			header: header("X-Rate-Limit", "700", "X-Rate-Limit-Remaining", "699"),
-		},
 	})
 }
 
@@ -380,11 +321,6 @@ func TestShopify(t *testing.T) {
 			name:   "one used",
 			header: header("X-Shopify-Shop-Api-Call-Limit", "1/40"),
 			want:   dimensions(Dimension{Limit: 40, Remaining: 39, Reset: 500 * time.Millisecond}),
-		},
-		{
-			name:   "full",
-			header: header("X-Shopify-Shop-Api-Call-Limit", "40/40"),
-			want:   dimensions(Dimension{Limit: 40, Reset: 20 * time.Second}),
 		},
 		{
 			name:   "overfull",
@@ -472,11 +408,6 @@ func TestCloudflare(t *testing.T) {
 			name:   "the single names differ",
 			header: header("RateLimit", `"default";r=50;t=30`, "RateLimit-Policy", `"burst";q=100;w=60`),
 			want:   dimensions(Dimension{Name: "default", Limit: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}),
-		},
-		{
-			name:   "two policies",
-			header: header("RateLimit", `"a";r=50;t=30`, "RateLimit-Policy", `"b";q=100;w=60, "c";q=1000;w=600`),
-			want:   dimensions(Dimension{Name: "a", Remaining: 50, Reset: 30 * time.Second}),
 		},
 		{
 			name:   "two names that differ",
