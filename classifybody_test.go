@@ -197,8 +197,8 @@ func TestClassifyBody_bodyIsUnchanged(t *testing.T) {
 		base.requireBalance(t)
 	})
 	t.Run("a body that panics", func(t *testing.T) {
-		_, resp := ask(t, io.NopCloser(panickingReader{}), resilienthttp.Policy{})
-		require.PanicsWithValue(t, "read", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "Read panics")
+		_, resp := ask(t, panickyBody{}, resilienthttp.Policy{})
+		require.PanicsWithValue(t, "a body that panics", func() { _, _ = resp.Body.Read(make([]byte, 1)) }, "Read panics")
 		require.NoError(t, resp.Body.Close())
 	})
 	t.Run("a wrong count of bytes", func(t *testing.T) {
@@ -219,10 +219,6 @@ func (b *onceBroken) Read(p []byte) (int, error) {
 	}
 	return copy(p, "more"), io.EOF
 }
-
-type panickingReader struct{}
-
-func (panickingReader) Read([]byte) (int, error) { panic("read") }
 
 // boastful returns a number of bytes that is larger than the buffer.
 type boastful struct{}
@@ -526,33 +522,6 @@ func (s *quotaOfMinute) RoundTrip(r *http.Request) (*http.Response, error) {
 		return response(r, s.status, "", "Retry-After-Ms", strconv.FormatInt(wait.Milliseconds()+1, 10)), nil
 	}
 	return response(r, s.status, fmt.Sprintf("wait %s", wait)), nil
-}
-
-// If Classify panics, the breaker and the rate limit get their permits back.
-func TestClassify_panicReturnsPermits(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var panics bool
-		tr := &resilienthttp.Transport{
-			Base:      script(status(500), status(500, "X-RateLimit-Limit", "2", "X-RateLimit-Remaining", "1", "X-RateLimit-Reset", "60")),
-			RateLimit: &resilienthttp.RateLimit{Limit: 1, Burst: 1, MaxWait: -1},
-			Breaker:   nervous(time.Second),
-			Policy: resilienthttp.Policy{MaxAttempts: -1, Classify: func(*resilienthttp.Attempt) resilienthttp.Verdict {
-				if panics {
-					panic("mine")
-				}
-				return resilienthttp.VerdictDefault
-			}},
-		}
-		_ = tripped(t, tr, get(t))
-		require.Equal(t, resilienthttp.StateOpen, tr.Breaker.State("api.test", resilienthttp.PriorityDefault))
-		time.Sleep(10 * time.Second)
-		panics = true
-		for range 3 { // each is the probe of the half-open circuit, with the only token of the limit
-			require.PanicsWithValue(t, "mine", func() { _, _ = tr.RoundTrip(get(t)) })
-		}
-		require.Zero(t, tr.State().Scopes[0].InFlight)
-	})
 }
 
 // provider is a Base that does the work of a key once. While the work lasts it responds 409 to

@@ -283,9 +283,8 @@ func TestInvalidKeys(t *testing.T) {
 				} else {
 					transport.Idempotency.NewKey = func(*http.Request) string { return row.key }
 				}
-				body := &closeCounter{Reader: strings.NewReader("body")}
-				req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://api.test/", body)
-				require.NoError(t, err)
+				req := newCall(ctx, t, http.MethodPost, "")
+				body := trackBody(req, "body")
 				resp, err := transport.RoundTrip(req)
 				require.Nil(t, resp)
 				var e *resilienthttp.Error
@@ -293,7 +292,7 @@ func TestInvalidKeys(t *testing.T) {
 				require.Empty(t, e.Attempts)
 				require.Zero(t, sent, "nothing sent")
 				require.Zero(t, done)
-				require.Equal(t, 1, body.closed, "§4.2: closed exactly once")
+				body.requireClosedOnce(t, 1) // §4.2
 				require.ErrorContains(t, err, "idempotency key")
 				if len(row.key) > 2 {
 					require.NotContains(t, err.Error(), row.key, "§4.7")
@@ -303,17 +302,6 @@ func TestInvalidKeys(t *testing.T) {
 			})
 		}
 	}
-}
-
-// closeCounter is a body that counts its Close calls.
-type closeCounter struct {
-	io.Reader
-	closed int
-}
-
-func (c *closeCounter) Close() error {
-	c.closed++
-	return nil
 }
 
 // §4.8, V2: a host that is not in Hosts gets no key, except one that the caller has set, and a

@@ -131,13 +131,6 @@ func TestPriorityBesideDeadlineAndOwner(t *testing.T) {
 	})
 }
 
-func TestPriorityFromContext(t *testing.T) {
-	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityFromContext(context.Background()))
-	require.Less(t, resilienthttp.PriorityBatch, resilienthttp.PriorityDefault)
-	require.Less(t, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical)
-	require.Equal(t, resilienthttp.PriorityDefault, resilienthttp.PriorityFromContext(resilienthttp.WithPriority(context.Background(), 2)))
-}
-
 func TestPriorityString(t *testing.T) {
 	for p, want := range map[resilienthttp.Priority]string{
 		resilienthttp.PriorityBatch: "batch", resilienthttp.PriorityDefault: "default", resilienthttp.PriorityCritical: "critical", 9: "Priority(9)",

@@ -182,7 +182,7 @@ func TestMaxInFlight_slotIsReturned(t *testing.T) {
 	}{
 		{name: "a response", step: after(s, status(200))},
 		{name: "a failure", step: after(s, status(503))},
-		{name: "headers of an endless body", step: withBody(200, io.NopCloser(neverEnding{}))},
+		{name: "headers of an endless body", step: withBody(200, io.NopCloser(zeros{}))},
 		{name: "an error", step: after(s, failing(errReset))},
 		{name: "AttemptTimeout", step: hanging, change: func(tr *resilienthttp.Transport) { tr.Policy.AttemptTimeout = s }},
 		{name: "the deadline", step: hanging, deadline: s},
@@ -216,11 +216,6 @@ func TestMaxInFlight_slotIsReturned(t *testing.T) {
 		})
 	}
 }
-
-// neverEnding is a body without an end.
-type neverEnding struct{}
-
-func (neverEnding) Read(p []byte) (int, error) { return len(p), nil }
 
 // §4.26: what a call does that gets no slot at once. The first call has the slot for 10 s.
 func TestMaxInFlight_wait(t *testing.T) {

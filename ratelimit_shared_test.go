@@ -155,8 +155,7 @@ func TestRateLimit_sharedNeverWaits(t *testing.T) {
 			row.limit.Shared = new(quotastore.Memory)
 			tr := &resilienthttp.Transport{RateLimit: row.limit, Base: script(status(200))}
 			for range 3 {
-				resp := roundTrip(t, tr, get(t))
-				readAll(t, resp)
+				readAll(t, roundTrip(t, tr, get(t)))
 				pass(time.Second)
 			}
 		})

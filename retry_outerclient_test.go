@@ -72,8 +72,7 @@ func TestKeyOfAnInvocation(t *testing.T) {
 			req.Header.Set(more[i], more[i+1])
 		}
 		before := stateOf(req)
-		resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, (&resilienthttp.Transport{Base: base}), req))
 		before.requireUnchanged(t)
 		sent := base.calls()[0].Header.Get("Idempotency-Key")
 		require.NotEmpty(t, sent)

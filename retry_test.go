@@ -154,8 +154,7 @@ func TestBackoffArguments(t *testing.T) {
 			asked = append(asked, fmt.Sprint(retry, " ", prev))
 			return time.Duration(retry) * time.Second
 		}}
-		resp := roundTrip(t, (&resilienthttp.Transport{Base: script(status(503, "Retry-After", "7")), Policy: policy}), get(t))
-		readAll(t, resp)
+		readAll(t, roundTrip(t, (&resilienthttp.Transport{Base: script(status(503, "Retry-After", "7")), Policy: policy}), get(t)))
 		require.Equal(t, []string{"1 0s", "2 1s", "3 2s", "4 3s"}, asked)
 	})
 }

@@ -668,17 +668,12 @@ func TestStream_panics(t *testing.T) {
 		require.Zero(t, tr.State().Scopes[0].InFlight)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		base := script(withBody(200, panickingBody{}, "Content-Type", "text/event-stream"))
+		base := script(withBody(200, panickyBody{}, "Content-Type", "text/event-stream"))
 		resp := roundTrip(t, (&resilienthttp.Transport{Base: base, Policy: streamPolicy()}), newRequest(t, "POST", "http://mem.test", "{}"))
-		require.PanicsWithValue(t, "body", func() { _, _ = resp.Body.Read(make([]byte, 1)) })
+		require.PanicsWithValue(t, "a body that panics", func() { _, _ = resp.Body.Read(make([]byte, 1)) })
 		require.NoError(t, resp.Body.Close())
 	})
 }
-
-type panickingBody struct{}
-
-func (panickingBody) Read([]byte) (int, error) { panic("body") }
-func (panickingBody) Close() error             { return nil }
 
 // A hedge is sent while the first stream is silent, if Hedge is set and the request may be done twice. Its event wins.
 func TestStream_hedge(t *testing.T) {

@@ -206,8 +206,7 @@ func TestSlowAttempt_requestAfterCall(t *testing.T) {
 			return nil, errors.New("late")
 		})
 		req := get(t)
-		resp := roundTrip(t, (&resilienthttp.Transport{Base: base}), req)
-		readAll(t, resp)
+		readAll(t, roundTrip(t, (&resilienthttp.Transport{Base: base}), req))
 		require.EqualValues(t, 2, calls.Load())
 		for range 1000 { // under -race
 			req.Method, req.URL.Path = http.MethodPatch, "/other"

@@ -701,49 +701,6 @@ func TestLogTrace_manyHosts(t *testing.T) {
 	})
 }
 
-// T13: successes follow a short outage. The log has the change of the circuit, a failed call, and
-// the number of all suppressed records, at each level of the logger.
-func TestLogTrace_shortOutage(t *testing.T) {
-	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelError} {
-		bubble.Run(t, level.String(), func(t *testing.T) {
-			var out bytes.Buffer
-			down := true
-			transport := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
-				if down {
-					return response(req, 503, "body"), nil
-				}
-				return response(req, 200, "body"), nil
-			}), 1)
-			transport.Breaker = &resilienthttp.Breaker{MinRequests: 100}
-			transport.Trace = resilienthttp.LogTrace(slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: level})))
-			call := func() { tripped(t, transport, newRequest(t, http.MethodGet, "http://api.test/", "")) }
-			for range 400 {
-				call()
-				time.Sleep(2 * time.Millisecond)
-			}
-			down = false
-			for range 60 {
-				time.Sleep(time.Second)
-				call()
-			}
-			down = true
-			call()
-			var records []map[string]any
-			for line := range strings.Lines(out.String()) {
-				var record map[string]any
-				require.NoError(t, json.Unmarshal([]byte(line), &record))
-				records = append(records, record)
-			}
-			events := written(records)
-			require.Equal(t, 401, events["call_failed"])
-			if level < slog.LevelError {
-				require.Positive(t, events["breaker_changed"])
-				require.Greater(t, events["attempt_failed"], 100)
-			}
-		})
-	}
-}
-
 // timesHandler keeps the time of each record.
 type timesHandler struct{ times []time.Time }
 

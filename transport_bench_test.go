@@ -2,17 +2,10 @@ package resilienthttp_test
 
 import (
 	"bytes"
-	"context"
-	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"runtime"
-	"slices"
-	"testing"
-	"time"
-
-	"github.com/resilienthttp/resilienthttp"
 )
 
 // instant is a Base that responds at once: the benchmark measures the code
@@ -30,45 +23,6 @@ func (instant) RoundTrip(r *http.Request) (*http.Response, error) {
 		Body:    io.NopCloser(bytes.NewReader(nil)),
 		Request: r,
 	}, nil
-}
-
-// timeoutOnly is the floor: the least that gives each attempt a timeout. The
-// body wrapper cancels when it is closed.
-type timeoutOnly struct{ base http.RoundTripper }
-
-type cancelOnClose struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-func (c *cancelOnClose) Close() error {
-	defer c.cancel()
-	return c.ReadCloser.Close()
-}
-
-func (t timeoutOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
-	resp, err := t.base.RoundTrip(r.WithContext(ctx))
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	resp.Body = &cancelOnClose{resp.Body, cancel}
-	return resp, nil
-}
-
-// contender is one of the clients that are measured side by side.
-type contender struct {
-	name string
-	base http.RoundTripper
-}
-
-func contenders() []contender {
-	return []contender{
-		{"bare", instant{}},
-		{"timeout-only", timeoutOnly{instant{}}},
-		{"Transport", &resilienthttp.Transport{Base: instant{}}},
-	}
 }
 
 // load is one kind of request.
@@ -125,38 +79,4 @@ func allocations(do func(string)) (allocs, size float64) {
 		size = min(size, float64(after.TotalAlloc-before.TotalAlloc)/calls)
 	}
 	return allocs, size
-}
-
-// BenchmarkQuotaHosts measures calls with quota headers to 30,000 hosts in turn, interleaved with calls to one host, and
-// reports the median ratio of the two. A Transport keeps half as many scopes.
-func BenchmarkQuotaHosts(b *testing.B) {
-	urls := make([]string, 30_000)
-	for i := range urls {
-		urls[i] = fmt.Sprintf("http://api-%d.example/v1/charges", i)
-	}
-	base := roundTripper(func(r *http.Request) (*http.Response, error) {
-		resp, err := instant{}.RoundTrip(r)
-		resp.Header["Ratelimit-Policy"], resp.Header["Ratelimit"] = []string{`"default";q=1000000000;w=3600`}, []string{`"default";r=999999999;t=3600`}
-		return resp, err
-	})
-	client := func(urls []string) func() time.Duration {
-		do, next := requester(loads[0], &http.Client{Transport: &resilienthttp.Transport{Base: base}}), 0
-		calls := func(n int) time.Duration {
-			start := time.Now()
-			for range n {
-				do(urls[next%len(urls)])
-				next++
-			}
-			return time.Since(start)
-		}
-		calls(len(urls)) // state that is created once
-		return func() time.Duration { return calls(1000) }
-	}
-	one, many := client(urls[:1]), client(urls)
-	var ratios []float64
-	for b.Loop() {
-		ratios = append(ratios, float64(many())/float64(one()))
-	}
-	slices.Sort(ratios)
-	b.ReportMetric(ratios[len(ratios)/2], "x-one-host")
 }

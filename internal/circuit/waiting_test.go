@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
@@ -448,65 +447,6 @@ func TestWaiting_returnsPermits(t *testing.T) {
 					}
 				})
 			}
-		})
-	}
-}
-
-// Many calls with any results, for the race detector: no call is lost, and once the server works, none waits for long.
-func TestWaiting_stress(t *testing.T) {
-	for _, rules := range []Rules{{}, {MinRequests: 2, FailureRatio: 0.3, Probes: 1}, {Static: true, MinRequests: 5}} {
-		synctest.Test(t, func(t *testing.T) {
-			const calls = 1000
-			c := New(rules, time.Now()).Circuit(host)
-			healthy := time.Now().Add(8 * time.Second)
-			var wg sync.WaitGroup
-			var done atomic.Int64
-			for i := range calls {
-				wg.Go(func() {
-					r := rand.New(rand.NewPCG(7, uint64(i)))
-					upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
-					time.Sleep(upTo(10 * time.Second))
-					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+upTo(30*time.Second))
-					defer cancel()
-					if r.IntN(10) == 0 {
-						time.AfterFunc(upTo(time.Second), cancel)
-					}
-					l := waitqueue.Limits{Ctx: ctx, MaxWait: upTo(30 * time.Second), Since: time.Now()}
-					for ; ctx.Err() == nil; l.Sent++ {
-						p, rejected := c.Admit(time.Now())
-						if rejected != nil {
-							p, rejected = c.wait(time.Now(), l)
-						}
-						if rejected != nil {
-							time.Sleep(upTo(100 * time.Millisecond))
-							continue
-						}
-						result := Result{Outcome: Success, Took: upTo(20 * time.Millisecond), Retry: l.Sent > 0}
-						if time.Now().Before(healthy) {
-							result.Outcome = Outcome(r.IntN(5))
-							if time.Until(healthy) < 5*time.Second {
-								result.Outcome = Failure
-							}
-							result.Took *= time.Duration(1 + r.IntN(2)*r.IntN(50))
-						}
-						time.Sleep(result.Took)
-						p.Done(result, time.Now())
-						if r.IntN(8) == 0 {
-							p.Cancel(time.Now())
-						}
-						if l.RestsTo = time.Now().Add(upTo(time.Second)); result.Outcome == Success {
-							done.Add(1)
-							break
-						}
-					}
-				})
-			}
-			time.Sleep(time.Until(healthy.Add(20 * time.Second)))
-			assert.Equal(t, Closed, c.State(time.Now()))
-			assert.Zero(t, c.Status(time.Now()).Waiting)
-			wg.Wait()
-			require.Greater(t, done.Load(), int64(calls*8/10))
-			(&outageOf{recorded: &recorded{Breaker: c.breaker}}).nothingLeft(t)
 		})
 	}
 }
