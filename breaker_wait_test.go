@@ -55,7 +55,7 @@ func TestBreakerWait_outage(t *testing.T) {
 			if row.nested {
 				tr = &resilienthttp.Transport{Base: tr}
 			}
-			lost := lostCalls(t, tr, 25*time.Second, time.Second/8, 0, math.MaxInt64)
+			lost := lostCalls(t, tr, 10*time.Second, 25*time.Second, time.Second/8, 0, math.MaxInt64)
 			require.GreaterOrEqual(t, lost, row.least)
 			require.LessOrEqual(t, lost, row.most)
 			for _, s := range tr.State().Scopes {
@@ -314,22 +314,17 @@ func TestBreakerWait_layers(t *testing.T) {
 	}
 }
 
-func with(p resilienthttp.Priority) func(context.Context) context.Context {
-	return func(ctx context.Context) context.Context { return resilienthttp.WithPriority(ctx, p) }
-}
-
 // Each priority has its own circuit: calls of the others do not wait, and do not end the wait.
 func TestBreakerWait_priorities(t *testing.T) {
-	all := []resilienthttp.Priority{resilienthttp.PriorityBatch, resilienthttp.PriorityDefault, resilienthttp.PriorityCritical}
-	for _, p := range all {
+	for _, p := range priorities {
 		bubble.Run(t, p.String()+" waits: the others do not", func(t *testing.T) {
 			tr := &resilienthttp.Transport{Breaker: fragile(4 * time.Second), Base: failsAt(status(503), status(200))}
-			once(t, tr, "/fails", with(p))
+			once(t, tr, "/fails", prioritized(p))
 			var calls sync.WaitGroup
 			defer calls.Wait()
 			begun := time.Now()
 			calls.Go(func() {
-				resp, err := tr.RoundTrip(get(t).WithContext(with(p)(t.Context())))
+				resp, err := tr.RoundTrip(get(t).WithContext(prioritized(p)(t.Context())))
 				if assert.NoError(t, err) {
 					assert.Equal(t, "status 200", readAll(t, resp))
 					assert.True(t, lastOf(t, resp).Held)
@@ -338,11 +333,11 @@ func TestBreakerWait_priorities(t *testing.T) {
 				}
 			})
 			synctest.Wait()
-			for _, other := range all {
+			for _, other := range priorities {
 				if other == p {
 					continue
 				}
-				resp := roundTrip(t, tr, get(t).WithContext(with(other)(t.Context())))
+				resp := roundTrip(t, tr, get(t).WithContext(prioritized(other)(t.Context())))
 				require.Equal(t, "status 200", readAll(t, resp))
 				require.False(t, lastOf(t, resp).Held)
 			}
@@ -375,7 +370,7 @@ func TestBreakerWait_quota(t *testing.T) {
 			b.MaxWait = time.Minute
 			base := failsAt(status(503), after(time.Second, status(200, row.header...)))
 			tr := &resilienthttp.Transport{Breaker: b, RateLimit: row.limit, Base: base}
-			batch := with(resilienthttp.PriorityBatch)
+			batch := prioritized(resilienthttp.PriorityBatch)
 			once(t, tr, "/")
 			time.Sleep(3 * time.Second)
 			once(t, tr, "/fails", batch)
@@ -430,7 +425,7 @@ func TestBreakerWait_quotaReturned(t *testing.T) {
 		time.Sleep(time.Second + 1)
 		require.Equal(t, 1, held(tr))
 		require.EqualValues(t, 1, slots(t, tr).Remaining)
-		once(t, tr, "/", with(resilienthttp.PriorityCritical))
+		once(t, tr, "/", prioritized(resilienthttp.PriorityCritical))
 		require.Equal(t, time.Second+1, time.Since(begun))
 		calls.Wait()
 	})

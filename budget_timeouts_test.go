@@ -18,16 +18,16 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
 )
 
-// lostCalls makes a call at each interval of a length, with a deadline of 10 s, and counts those that get no 200 and began
+// lostCalls makes a call at each interval of a length, with a deadline, and counts those that get no 200 and began
 // from a time to another. All of them are accounted for.
-func lostCalls(t *testing.T, tr *resilienthttp.Transport, length, every, from, to time.Duration) int64 {
+func lostCalls(t *testing.T, tr *resilienthttp.Transport, deadline, length, every, from, to time.Duration) int64 {
 	t.Helper()
 	var lost atomic.Int64
 	var calls sync.WaitGroup
 	begun := time.Now()
 	for at := time.Duration(0); at < length; at = time.Since(begun) {
 		calls.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
 			defer cancel()
 			trace := &resilienthttp.Trace{CallDone: func(done *resilienthttp.Call) { requireAccounted(t, done) }}
 			resp, err := tr.RoundTrip(get(t).WithContext(resilienthttp.WithTrace(ctx, trace)))
@@ -69,7 +69,7 @@ func TestBudget_hang(t *testing.T) {
 				time.Sleep(row.usual)
 				return status(200)(r)
 			})
-			require.LessOrEqual(t, int(lostCalls(t, tr, to+2*time.Second, time.Second/300, from, to)), row.most)
+			require.LessOrEqual(t, int(lostCalls(t, tr, 10*time.Second, to+2*time.Second, time.Second/300, from, to)), row.most)
 		})
 	}
 }

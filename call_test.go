@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -291,56 +290,6 @@ func TestTransport_bubbles(t *testing.T) {
 // rateLimited is a Transport with a rate limit.
 func rateLimited(l *resilienthttp.RateLimit, steps ...step) *resilienthttp.Transport {
 	return &resilienthttp.Transport{Base: script(steps...), RateLimit: l}
-}
-
-// TestRecord_keepsOpenCircuits checks that a circuit that is open is not forgotten for other
-// scopes, of one Transport or of two that share the Breaker.
-func TestRecord_keepsOpenCircuits(t *testing.T) {
-	for _, transports := range []int{1, 2} {
-		bubble.Run(t, strconv.Itoa(transports), func(t *testing.T) {
-			breaker := &resilienthttp.Breaker{FailureRatio: 0.01, MinRequests: 1, Cooldown: time.Hour, MaxCooldown: time.Hour}
-			all := make([]*resilienthttp.Transport, transports)
-			for i := range all {
-				all[i] = bareTransport(puppet(func(r *http.Request) (*http.Response, error) {
-					if strings.HasPrefix(r.URL.Path, "/bad") {
-						return response(r, http.StatusInternalServerError, "body"), nil
-					}
-					return response(r, http.StatusOK, "body"), nil
-				}), 1)
-				all[i].Breaker = breaker
-				all[i].Scope = func(r *http.Request) string {
-					if strings.HasPrefix(r.URL.Path, "/bad") {
-						return r.URL.Path
-					}
-					return strconv.Itoa(i) + r.URL.Path
-				}
-			}
-			call := func(i int, path string) error {
-				resp, err := all[i].RoundTrip(newRequest(t, http.MethodGet, "http://api.test"+path, ""))
-				if err == nil {
-					readAll(t, resp)
-				}
-				return err
-			}
-			const bad, good = 100, 8000
-			for n := range bad {
-				require.NoError(t, call(0, "/bad"+strconv.Itoa(n)))
-			}
-			for n := range good {
-				for i := range all {
-					require.NoError(t, call(i, "/good"+strconv.Itoa(n)))
-				}
-			}
-			for n := range bad {
-				path := "/bad" + strconv.Itoa(n)
-				require.Equal(t, resilienthttp.StateOpen, breaker.State(path, resilienthttp.PriorityDefault))
-				for i := range all {
-					require.ErrorIs(t, call(i, path), resilienthttp.ErrBreakerOpen)
-				}
-			}
-			require.Less(t, len(all[0].State().Scopes), 4096*2)
-		})
-	}
 }
 
 // §4.17: a Transport of a package may be used in several testing/synctest bubbles, which all begin

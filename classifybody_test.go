@@ -283,18 +283,14 @@ func TestQuotaExceeded(t *testing.T) {
 	} {
 		bubble.Run(t, row.name, func(t *testing.T) {
 			var log strings.Builder
-			body := &countedReader{Reader: strings.NewReader(row.body)}
+			base := script(replies(row.status, row.body, "Content-Type", row.media))
 			tr := &resilienthttp.Transport{
 				Policy: resilienthttp.Policy{MaxAttempts: 1},
 				Trace:  resilienthttp.LogTrace(slog.New(slog.NewTextHandler(&log, nil))),
-				Base: puppet(func(req *http.Request) (*http.Response, error) {
-					resp := response(req, row.status, "body", "Content-Type", row.media)
-					resp.Body, resp.ContentLength = io.NopCloser(body), -1
-					return resp, nil
-				}),
+				Base:   base,
 			}
 			resp := roundTrip(t, tr, newRequest(t, http.MethodGet, "http://api.test/", ""))
-			require.Equal(t, row.read, body.reads > 0)
+			require.Equal(t, row.read, base.reads.Load() > 0)
 			require.Equal(t, row.body, readAll(t, resp), "the caller reads the body whole")
 			require.Equal(t, row.want, resilienthttp.Attempts(resp)[0].Policies())
 			require.Equal(t, row.want, tr.State().Scopes[0].Failure.Policies)
@@ -317,17 +313,6 @@ func TestQuotaExceeded(t *testing.T) {
 		go func() { _, _ = io.WriteString(write, daily); _ = write.Close() }()
 		require.Equal(t, daily, readAll(t, resp))
 	})
-}
-
-type countedReader struct {
-	io.Reader
-
-	reads int
-}
-
-func (r *countedReader) Read(p []byte) (int, error) {
-	r.reads++
-	return r.Reader.Read(p)
 }
 
 // waitOf returns the wait in a body such as "wait 38s", or 0.

@@ -594,11 +594,11 @@ func TestTransportInsideTransport(t *testing.T) {
 		require.Equal(t, 3, *count)
 	})
 	t.Run("§4.20 one key, and the inner one adds none", func(t *testing.T) {
-		ledger := &keyLedger{statuses: []int{500}}
+		ledger := script(status(500))
 		tripped(t, bareTransport(bareTransport(ledger, 5), 3), newCall(t.Context(), t, http.MethodPost, "body"))
-		require.Len(t, ledger.keys, 3)
-		require.Equal(t, ledger.keys[0], ledger.keys[2])
-		require.Len(t, ledger.keys[0], 36)
+		require.Len(t, ledger.keys(), 3)
+		require.Equal(t, ledger.keys()[0], ledger.keys()[2])
+		require.Len(t, ledger.keys()[0], 36)
 	})
 	bubble.Run(t, "§4.20 a token fetched with the attempt's context", func(t *testing.T) {
 		var timeouts []string

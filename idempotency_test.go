@@ -1,12 +1,12 @@
 package resilienthttp_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"maps"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -19,36 +19,17 @@ import (
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
 
-// keyLedger is a Base that records the key field, and responds with the statuses in order; the
-// last one is repeated.
-type keyLedger struct {
-	field    string
-	statuses []int
-
-	mu   sync.Mutex
-	keys []string // "<none>" where the field is missing
-}
-
-func (l *keyLedger) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Body != nil {
-		_ = req.Body.Close()
+// keys are the keys that the Base has received, "<none>" where the field is missing.
+func (b *scriptedBase) keys(fields ...string) (keys []string) {
+	field := append(fields, "Idempotency-Key")[0]
+	for _, call := range b.calls() {
+		key := "<none>"
+		if values, ok := call.Header[field]; ok {
+			key = strings.Join(values, "|")
+		}
+		keys = append(keys, key)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	field := l.field
-	if field == "" {
-		field = "Idempotency-Key"
-	}
-	key := "<none>"
-	if values, ok := req.Header[field]; ok {
-		key = strings.Join(values, "|")
-	}
-	l.keys = append(l.keys, key)
-	status := http.StatusOK
-	if len(l.statuses) > 0 {
-		status = l.statuses[min(len(l.keys), len(l.statuses))-1]
-	}
-	return response(req, status, "body"), nil
+	return keys
 }
 
 // §4.8: which requests have which key, in which form. Each row makes two attempts with the same
@@ -111,7 +92,7 @@ func TestKeyIsSent(t *testing.T) {
 		{name: "not quoted", method: "POST", config: resilienthttp.Idempotency{NewKey: fixed(`a"b\c`)}, want: `a"b\c`},
 	} {
 		t.Run("§4.8 "+row.name, func(t *testing.T) {
-			ledger := &keyLedger{field: http.CanonicalHeaderKey(row.config.Header), statuses: []int{429}}
+			ledger := script(status(429))
 			transport := bareTransport(ledger, 3)
 			transport.Idempotency = row.config
 			ctx := t.Context()
@@ -126,27 +107,28 @@ func TestKeyIsSent(t *testing.T) {
 			before := req.Header.Clone()
 			require.Len(t, tripped(t, transport, req), 3)
 			require.Equal(t, before, req.Header, "§4.2: the caller's header is left alone")
-			require.Len(t, ledger.keys, 3)
-			for _, key := range ledger.keys {
-				require.Equal(t, ledger.keys[0], key, "one key per call")
+			keys := ledger.keys(http.CanonicalHeaderKey(cmp.Or(row.config.Header, "Idempotency-Key")))
+			require.Len(t, keys, 3)
+			for _, key := range keys {
+				require.Equal(t, keys[0], key, "one key per call")
 			}
 			if row.want != random {
-				require.Equal(t, row.want, ledger.keys[0])
+				require.Equal(t, row.want, keys[0])
 				return
 			}
-			id, err := uuid.Parse(ledger.keys[0])
+			id, err := uuid.Parse(keys[0])
 			require.NoError(t, err)
 			require.Equal(t, uuid.Version(4), id.Version())
-			require.Len(t, ledger.keys[0], 36)
+			require.Len(t, keys[0], 36)
 		})
 	}
 	t.Run("§4.8 quoted random", func(t *testing.T) {
-		ledger := &keyLedger{}
+		ledger := script(status(200))
 		transport := bareTransport(ledger, 1)
 		transport.Idempotency.Quoted = true
 		tripped(t, transport, newCall(t.Context(), t, "POST", "body"))
-		require.Len(t, ledger.keys[0], 38)
-		require.Equal(t, ledger.keys[0], `"`+strings.Trim(ledger.keys[0], `"`)+`"`)
+		require.Len(t, ledger.keys()[0], 38)
+		require.Equal(t, ledger.keys()[0], `"`+strings.Trim(ledger.keys()[0], `"`)+`"`)
 	})
 	t.Run("§4.8 a caller's key under a name of another case", func(t *testing.T) {
 		for _, row := range []struct{ header, sent http.Header }{
@@ -178,25 +160,25 @@ func TestKeyIsSent(t *testing.T) {
 	})
 	t.Run("NewKey gets the request, once a call", func(t *testing.T) {
 		var asked atomic.Int64
-		ledger := &keyLedger{statuses: []int{500}}
+		ledger := script(status(500))
 		transport := bareTransport(ledger, 3)
 		transport.Idempotency.NewKey = func(req *http.Request) string {
 			asked.Add(1)
 			return "for " + req.URL.Path
 		}
 		tripped(t, transport, newCall(t.Context(), t, "POST", "body"))
-		require.Equal(t, []string{"for /", "for /", "for /"}, ledger.keys)
+		require.Equal(t, []string{"for /", "for /", "for /"}, ledger.keys())
 		require.EqualValues(t, 1, asked.Load())
 	})
 	t.Run("Methods are read once", func(t *testing.T) {
-		ledger := &keyLedger{}
+		ledger := script(status(200))
 		methods := []string{"POST"}
 		transport := bareTransport(ledger, 1)
 		transport.Idempotency.Methods = methods
 		tripped(t, transport, newCall(t.Context(), t, "POST", "body"))
 		methods[0] = "GET"
 		tripped(t, transport, newCall(t.Context(), t, "POST", "body"))
-		require.NotContains(t, ledger.keys, "<none>")
+		require.NotContains(t, ledger.keys(), "<none>")
 	})
 }
 
@@ -320,7 +302,7 @@ func TestKeyForHosts(t *testing.T) {
 		{"a name that ends so", "http://evilapi.test/", "", "", "<none>", 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			ledger := &keyLedger{statuses: []int{500}}
+			ledger := script(status(500))
 			transport := bareTransport(ledger, 3)
 			transport.Idempotency.Hosts = []string{"api.test", "*.more.test"}
 			ctx := resilienthttp.WithIdempotencyKey(t.Context(), row.context)
@@ -330,8 +312,8 @@ func TestKeyForHosts(t *testing.T) {
 				req.Header.Set("Idempotency-Key", row.header)
 			}
 			require.Len(t, tripped(t, transport, req), row.attempts)
-			require.Len(t, ledger.keys, row.attempts)
-			for _, key := range ledger.keys {
+			require.Len(t, ledger.keys(), row.attempts)
+			for _, key := range ledger.keys() {
 				if row.want == "" {
 					require.NoError(t, uuid.Validate(key))
 				} else {
@@ -345,7 +327,7 @@ func TestKeyForHosts(t *testing.T) {
 // §4.8: a key that is too long for the API fails the call at once.
 func TestKeyLength(t *testing.T) {
 	for length, fits := range map[int]bool{64: true, 65: false} {
-		ledger := &keyLedger{}
+		ledger := script(status(200))
 		transport := bareTransport(ledger, 3)
 		transport.Idempotency.MaxLength = 64
 		ctx := resilienthttp.WithIdempotencyKey(t.Context(), strings.Repeat("k", length))
@@ -356,7 +338,7 @@ func TestKeyLength(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, "longer than 64")
-		require.Empty(t, ledger.keys)
+		require.Empty(t, ledger.keys())
 	}
 }
 
@@ -538,11 +520,11 @@ func TestKeyOfAnotherResponse(t *testing.T) {
 		{"another method", &http.Response{StatusCode: http.StatusTemporaryRedirect, Request: newCall(t.Context(), t, http.MethodPatch, "body")}},
 	} {
 		t.Run("§4.8 "+row.name, func(t *testing.T) {
-			ledger := &keyLedger{}
+			ledger := script(status(200))
 			req := newCall(t.Context(), t, http.MethodPost, "body")
 			req.Response = row.resp
 			tripped(t, bareTransport(ledger, 1), req)
-			require.NoError(t, uuid.Validate(ledger.keys[0]))
+			require.NoError(t, uuid.Validate(ledger.keys()[0]))
 		})
 	}
 }
@@ -575,7 +557,7 @@ func TestKeyOfResentRequest(t *testing.T) {
 // §4.8: the key in the context is the outer call's. A call of Base, for example to fetch a token,
 // gets another.
 func TestKeyOfInnerTransport(t *testing.T) {
-	tokens, charges := &keyLedger{}, &keyLedger{}
+	tokens, charges := script(status(200)), script(status(200))
 	inside := bareTransport(tokens, 1)
 	outer := bareTransport(puppet(func(req *http.Request) (*http.Response, error) {
 		token, err := inside.RoundTrip(newCall(req.Context(), t, http.MethodPost, "grant"))
@@ -586,8 +568,8 @@ func TestKeyOfInnerTransport(t *testing.T) {
 		return charges.RoundTrip(req)
 	}), 1)
 	tripped(t, outer, newCall(resilienthttp.WithIdempotencyKey(t.Context(), "invoice-1"), t, http.MethodPost, "charge"))
-	require.Equal(t, []string{"invoice-1"}, charges.keys)
-	require.NoError(t, uuid.Validate(tokens.keys[0]))
+	require.Equal(t, []string{"invoice-1"}, charges.keys())
+	require.NoError(t, uuid.Validate(tokens.keys()[0]))
 }
 
 // A key is either sent in a form that a server can parse, or nothing is sent.
@@ -597,7 +579,7 @@ func FuzzIdempotencyKey(f *testing.F) {
 		f.Add(key, true)
 	}
 	f.Fuzz(func(t *testing.T, key string, quoted bool) {
-		ledger := &keyLedger{statuses: []int{500, 200}}
+		ledger := script(status(500), status(200))
 		transport := bareTransport(ledger, 2)
 		transport.Idempotency.Quoted = quoted
 		attempts := tripped(t, transport, newCall(resilienthttp.WithIdempotencyKey(t.Context(), key), t, http.MethodPost, "body"))
@@ -610,13 +592,13 @@ func FuzzIdempotencyKey(f *testing.F) {
 		}
 		if !valid {
 			require.Empty(t, attempts)
-			require.Empty(t, ledger.keys)
+			require.Empty(t, ledger.keys())
 			return
 		}
 		require.Len(t, attempts, 2)
-		require.Len(t, ledger.keys, 2)
-		require.Equal(t, ledger.keys[0], ledger.keys[1])
-		sent := ledger.keys[0]
+		require.Len(t, ledger.keys(), 2)
+		require.Equal(t, ledger.keys()[0], ledger.keys()[1])
+		sent := ledger.keys()[0]
 		switch {
 		case key == "":
 			require.NoError(t, uuid.Validate(strings.Trim(sent, `"`)))

@@ -99,20 +99,20 @@ func sharedQuotaRun(t *testing.T, like *resilienthttp.RateLimit, of *admission.Q
 						if resp, err := client.Do(req); err == nil {
 							_ = resp.Body.Close()
 						} else {
-							pass(100 * time.Millisecond)
+							time.Sleep(100 * time.Millisecond)
 						}
 					}
 				})
 			}
-			pass(time.Duration(n) * 20 * time.Millisecond)
+			time.Sleep(time.Duration(n) * 20 * time.Millisecond)
 		}
-		pass(3 * time.Minute)
+		time.Sleep(3 * time.Minute)
 		served.Store(0)
-		pass(5 * time.Minute)
+		time.Sleep(5 * time.Minute)
 		used = float64(served.Load()) / (600 * 5)
 		cancel()
 		all.Wait()
-		pass(time.Minute) // unused tokens are returned
+		time.Sleep(time.Minute) // unused tokens are returned
 		refusals = refused.Load()
 		store.mu.Lock()
 		defer store.mu.Unlock()
@@ -124,11 +124,6 @@ func sharedQuotaRun(t *testing.T, like *resilienthttp.RateLimit, of *admission.Q
 	return used, refusals
 }
 
-func pass(d time.Duration) {
-	timer := time.NewTimer(d)
-	<-timer.C
-}
-
 // State shows the shared fixed limit.
 func TestState_sharedLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -138,7 +133,7 @@ func TestState_sharedLimit(t *testing.T) {
 		require.NoError(t, err)
 		_ = resp.Body.Close()
 		require.Contains(t, fmt.Sprintf("%+v", tr.State()), "Limit:20")
-		pass(time.Second)
+		time.Sleep(time.Second)
 	})
 }
 
@@ -156,7 +151,7 @@ func TestRateLimit_sharedNeverWaits(t *testing.T) {
 			tr := &resilienthttp.Transport{RateLimit: row.limit, Base: script(status(200))}
 			for range 3 {
 				readAll(t, roundTrip(t, tr, get(t)))
-				pass(time.Second)
+				time.Sleep(time.Second)
 			}
 		})
 	}

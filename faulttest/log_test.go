@@ -483,22 +483,6 @@ func TestAssertions(t *testing.T) {
 	}
 }
 
-func TestCall_Gaps(t *testing.T) {
-	t.Parallel()
-	inBubble(t, func(t *testing.T) {
-		var l faulttest.Log
-		record(&l, sent{key: "a"}, sent{after: 3, key: "b"}, sent{after: 4, key: "a"}, sent{after: 5, key: "a"})
-		calls := l.Calls()
-		assert.Equal(t, "a", calls[0].ID)
-		assert.Equal(t, []time.Duration{7, 5}, calls[0].Gaps())
-		assert.Empty(t, calls[1].Gaps())
-
-		now := time.Now()
-		overlap := faulttest.Call{Attempts: []faulttest.Request{{EndedAt: now}, {ReceivedAt: now.Add(-1)}, {ReceivedAt: now}}}
-		assert.Equal(t, []time.Duration{0, 0}, overlap.Gaps())
-	})
-}
-
 func TestLog_Transcript(t *testing.T) {
 	t.Parallel()
 	inBubble(t, func(t *testing.T) {

@@ -214,6 +214,23 @@ func TestReply_resetsInBubble(t *testing.T) {
 	}
 }
 
+func TestThrottled(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T) {
+		srv := &faulttest.Server{Script: faulttest.Throttled(faulttest.GitHub, time.Hour), InMemory: true}
+		srv.Skew = 30 * 365 * 24 * time.Hour
+		srv.Start(t)
+		resp, _ := answered(t, srv.Client(), http.MethodGet, srv.URL, "")
+		assert.Equal(t, 429, resp.StatusCode)
+		assert.Empty(t, resp.Header.Get("Retry-After"))
+		state, ok := ratelimitheader.Parse(resp.Header, time.Now())
+		require.True(t, ok)
+		assert.True(t, state.Exhausted)
+		assert.Equal(t, time.Hour, state.Dimensions[0].Reset, "by the server's clock")
+		assert.Equal(t, 2029, state.Dimensions[0].Instant.Year())
+	})
+}
+
 // skewed starts a server with a clock long after 2001, so that epoch seconds can be distinguished
 // from seconds.
 func skewed(t *testing.T, h http.Handler) *faulttest.Server {

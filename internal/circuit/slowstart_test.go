@@ -489,15 +489,4 @@ func TestSlowStart_countsAPermitOnce(t *testing.T) {
 			require.Zero(t, l.inFlight)
 		})
 	}
-	t.Run("late results after slow start has expired", func(t *testing.T) {
-		b, at := slowStarted(t)
-		l := b.limit()
-		lost := b.must(t, at)
-		at = at.Add(time.Hour)
-		during := b.must(t, at)
-		require.Nil(t, b.limit())
-		lost.Cancel(at)
-		during.Cancel(at)
-		require.GreaterOrEqual(t, l.inFlight, 0)
-	})
 }
