@@ -104,7 +104,7 @@ func (d *dimension) learn(o *observation) bool {
 	case d.end.reset.IsZero(), d.end.guessed:
 		d.take(o)
 	case o.end.early.After(d.end.reset):
-		if d.end.early.After(o.now) && d.refills(o) {
+		if d.end.early.After(o.now) && !o.probe && d.refills(o) {
 			d.resetMoves++
 		}
 		d.take(o)

@@ -23,7 +23,7 @@ func (b *bucket) learn(p *Permit, a *Response, now time.Time) {
 		clock = &b.clock
 	}
 	own := p.bucket == b
-	o.own, o.cost, o.spent, o.after = own, p.cost, p.spent, b.spent-p.spent
+	o.own, o.probe, o.cost, o.spent, o.after = own, p.probe != nil, p.cost, p.spent, b.spent-p.spent
 	for i := range b.dims {
 		b.dims[i].test(p.sent, a)
 	}
