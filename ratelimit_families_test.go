@@ -100,6 +100,10 @@ func (l limiterLoad) serve(t *testing.T, model limiterModel, length time.Duratio
 // other numbers three times, beside a client without a Transport.
 func TestRateLimit_badlyTold(t *testing.T) {
 	const s = time.Second
+	asks := onlyCalm(func(wait int) []any { return []any{"Retry-After", wait} })
+	shows := onlyCalm(func(wait int) []any {
+		return []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", wait}
+	})
 	for _, family := range []struct {
 		name  string
 		least float64 // of a bare client's
@@ -176,18 +180,10 @@ func TestRateLimit_badlyTold(t *testing.T) {
 				return 200, nil
 			}
 		}, limiterLoad{1, 4, s, []string{"/"}}},
-		{"one path is limited, and its responses ask to wait", .95, onlyCalm(func(wait int) []any {
-			return []any{"Retry-After", wait}
-		}), limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
-		{"one customer, and its responses ask to wait", .95, onlyCalm(func(wait int) []any {
-			return []any{"Retry-After", wait}
-		}), limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
-		{"one path, and its responses show a quota", .95, onlyCalm(func(wait int) []any {
-			return []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", wait}
-		}), limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
-		{"one customer, and its responses show a quota", .95, onlyCalm(func(wait int) []any {
-			return []any{"X-RateLimit-Limit", 10, "X-RateLimit-Remaining", 0, "X-RateLimit-Reset", wait}
-		}), limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
+		{"one path is limited, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
+		{"one customer, and its responses ask to wait", .95, asks, limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
+		{"one path, and its responses show a quota", .95, shows, limiterLoad{1, 160, 3 * s, busyPaths("/busy")}},
+		{"one customer, and its responses show a quota", .95, shows, limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},
 		{"one customer, and its responses show that nothing remains", .95, onlyCalm(func(wait int) []any {
 			return []any{"X-RateLimit-Remaining", 0, "Retry-After", wait}
 		}), limiterLoad{1, 160, 3 * s, busyPaths("/v1/3/send")}},

@@ -131,15 +131,15 @@ func (b *bucket) blockedUntil(now time.Time, again bool) time.Time {
 func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.Limits) (waited bool, rejected *waitqueue.Rejection) {
 	b.Mu.Lock()
 	now = b.tick(now)
-	if !r.Again && !b.block.again.IsZero() && b.opening(now, r.Cost, false).open(now) {
+	mayWait := !r.NoWait && !r.AtOnce
+	switch {
+	case !r.Again && !b.block.again.IsZero() && b.opening(now, r.Cost, false).open(now): // what waits here are retries
 		defer b.Mu.Unlock()
-		p.cost = r.Cost
-		b.use(&p.flight, now)
-		return false, nil // what waits here are retries
-	}
-	if !r.NoWait && !r.AtOnce && b.mayTest(p, now) {
+		b.send(p, nil, r, now)
+		return false, nil
+	case mayWait && b.mayTest(p, now):
 		defer b.Mu.Unlock()
-		b.sendProbe(p, &b.tests, r, now)
+		b.send(p, &b.tests, r, now)
 		return false, nil
 	}
 	granted, e, rejected := b.TakeOrJoin(now, limits)
@@ -155,15 +155,16 @@ func (b *bucket) enter(p *Permit, r *Request, now time.Time, limits *waitqueue.L
 	case rejected == nil && r.NoWait && b.lessThanHalfLeft(now):
 		b.finish(&granted, false)
 		return false, &waitqueue.Rejection{Reason: waitqueue.MaxWaitExceeded, NotBefore: now}
-	case rejected != nil && !r.NoWait && !r.AtOnce && b.mayProbe(now, p.again):
-		b.sendProbe(p, &b.probes, r, now)
+	case rejected != nil && mayWait && b.mayProbe(now, p.again):
+		b.send(p, &b.probes, r, now)
 		return false, nil
 	}
 	return false, rejected
 }
 
-func (b *bucket) sendProbe(p *Permit, of *probes, r *Request, now time.Time) {
-	p.probe, p.cost = of, r.Cost
+// send permits a request that takes no part in the queue. probe is nil if it is no probe.
+func (b *bucket) send(p *Permit, probe *probes, r *Request, now time.Time) {
+	p.probe, p.cost = probe, r.Cost
 	b.use(&p.flight, now)
 }
 

@@ -64,7 +64,7 @@ func (b *bucket) endProbe(p *Permit, a *Response, now time.Time) {
 }
 
 // mayTest reports whether a request tests at once what only rejections of other paths have shown. Many servers limit each
-// method or customer, and say neither which nor on successes how much is left.
+// method or customer. They do not say which, and show the count on rejections only.
 func (b *bucket) mayTest(p *Permit, now time.Time) bool {
 	since, held := b.heldByRejections(now)
 	if !held || !b.tests.may(now, b.tests.next) {

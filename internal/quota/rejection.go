@@ -14,10 +14,10 @@ import (
 //
 // A rejection that shows an exhausted quota concerns all requests. Any other rejection delays
 // only its own call. When all responses are rejections, the scope is blocked for as long as all of
-// them ask. The first success of a request that was sent later ends a block; a request to another path tests it. If they ask for no wait, the block is
-// of retries alone: new calls are sent, because another customer or path may be served. If the first request
-// after the reset of an exhausted quota is rejected again, the block is twice as long, because other
-// clients use the quota too.
+// them ask. A request to another path tests a block, and the first success of one that was sent later ends
+// it. If they ask for no wait, the block is of retries alone: new calls are sent, because another customer or
+// path may be served. If the first request after the reset of an exhausted quota is rejected again, the block
+// is twice as long, because other clients use the quota too.
 type block struct {
 	until time.Time // end of the block; zero: none
 	again time.Time // end of the block of retries, which rejections that ask for no wait make; zero: none
