@@ -77,7 +77,6 @@ require (
 	github.com/hashicorp/go-cleanhttp v0.5.2 // indirect
 	github.com/hashicorp/go-retryablehttp v0.7.8
 	github.com/resilienthttp/resilienthttp/durable/sqlitestore v0.1.0
-	github.com/resilienthttp/resilienthttp/idempotency/sqlitestore v0.1.0
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/time v0.16.0 // indirect
 )

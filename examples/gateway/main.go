@@ -2,17 +2,16 @@
 //
 //	auth → DeadlineHandler → Shedder → Quota → idempotency → the API
 //
-// Run it from the root of the repository, with examples/payments as the API:
+// Run it from the root of the repository, with the URL of an API:
 //
-//	go run ./examples/payments -db payments.db &
-//	go run ./examples/gateway
+//	go run ./examples/gateway -api http://127.0.0.1:8080
 //	curl -i -H 'Authorization: Bearer shop-token' -H 'Idempotency-Key: 1' -d '{"reference":"1","amount":1}' http://127.0.0.1:8082/charges
 //
 // The shop is the API's own tier: its priority header is trusted. The partner and the scraper have the
 // free plan, a twentieth of the capacity. Bulk is a tenant with a large plan. http://127.0.0.1:8082/state
 // is the state page.
 //
-// fleet_test.go has clients and three phases of load: half load, a slow API, and a noisy tenant.
+// gateway_test.go has clients and an API.
 package main
 
 import (
