@@ -31,30 +31,8 @@ import (
 	"github.com/resilienthttp/resilienthttp"
 	"github.com/resilienthttp/resilienthttp/faulttest"
 	"github.com/resilienthttp/resilienthttp/internal/bubble"
-	"github.com/resilienthttp/resilienthttp/internal/conformance"
 	"github.com/resilienthttp/resilienthttp/internal/memhttp"
 )
-
-// §4.1 to §4.6: the requirements for every RoundTripper that wraps another one.
-func TestConformance(t *testing.T) {
-	for name, tr := range map[string]func() *resilienthttp.Transport{
-		"zero": func() *resilienthttp.Transport { return &resilienthttp.Transport{} },
-		"hedged": func() *resilienthttp.Transport {
-			return &resilienthttp.Transport{Hedge: &resilienthttp.Hedge{Delay: 1}}
-		},
-		"timed out attempts": func() *resilienthttp.Transport {
-			return &resilienthttp.Transport{Policy: resilienthttp.Policy{AttemptTimeout: time.Hour}}
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			conformance.Test(t, func(base http.RoundTripper) http.RoundTripper {
-				wrapped := tr()
-				wrapped.Base = base
-				return wrapped
-			})
-		})
-	}
-}
 
 // §4.1: exactly one of response and error is non-nil, even if Base breaks its contract.
 func TestResponseXorError(t *testing.T) {
