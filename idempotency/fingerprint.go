@@ -6,30 +6,18 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 )
 
-// The versions of fingerprints. NewFingerprint makes version 1, and RequestFingerprint makes version 3. Records of
-// requests may have versions 1 and 2, which compared JSON and multipart by structure. Version 1 ignored the order of
-// the values of a query name.
-const (
-	version  = "v1:"
-	version3 = "v3:"
-)
+// version is that of the rules below. A record with another one is of another request.
+const version = "v1:"
 
 // NewFingerprint returns the fingerprint of a message from its parts, such as a type, a
 // tenant and a payload. ("ab", "c") and ("a", "bc") are different.
-func NewFingerprint(parts ...[]byte) Fingerprint {
-	h := sha256.New()
-	h.Write(appendText(nil, "parts"))
-	for _, p := range parts {
-		h.Write(binary.AppendUvarint(nil, uint64(len(p))))
-		h.Write(p)
-	}
-	return Fingerprint(version + hex.EncodeToString(h.Sum(nil)))
-}
+func NewFingerprint(parts ...[]byte) Fingerprint { return sumOf(appendText(nil, "parts"), parts...) }
 
 // RequestFingerprint returns the fingerprint of a request and its body, which has been
 // read. It covers method, path, query, Content-Type, Content-Encoding and body, but
@@ -38,82 +26,43 @@ func NewFingerprint(parts ...[]byte) Fingerprint {
 //
 // Bodies are compared byte by byte, and multipart without its boundary. For clients that
 // write the same JSON in another way, a [Handler.Fingerprint] passes a body in one form.
-//
-// A record of an earlier version is compared as before, except one of JSON or multipart: there
-// the key alone decides until it expires.
 func RequestFingerprint(r *http.Request, body []byte) Fingerprint {
-	m := mediaOf(r.Header["Content-Type"])
-	sum := requestSum(r, &m, body, true)
-	if m.structured && len(r.Header["Content-Encoding"]) == 0 {
-		return Fingerprint(version3 + sum)
-	}
-	before := sum
-	values, _ := url.ParseQuery(r.URL.RawQuery)
-	for _, list := range values {
-		if len(list) > 1 {
-			before = requestSum(r, &m, body, false)
-			break
-		}
-	}
-	return Fingerprint(version3 + sum + ":" + before)
-}
-
-// requestSum returns the sum of version 3. Without the order of the values of each query name, it is that of version 1,
-// except for JSON and multipart.
-func requestSum(r *http.Request, m *media, body []byte, ordered bool) string {
+	m, codings := mediaOf(r.Header["Content-Type"]), r.Header["Content-Encoding"]
 	head := appendText(make([]byte, 0, 256), "request")
 	head = appendText(head, cmp.Or(r.Method, http.MethodGet))
 	head = appendText(head, cmp.Or(r.URL.EscapedPath(), r.URL.Opaque))
-	head = appendQuery(head, r.URL.RawQuery, ordered)
-	codings := r.Header["Content-Encoding"]
+	head = appendQuery(head, r.URL.RawQuery)
 	head = appendTexts(head, codings)
 	head = appendTexts(head, m.text)
 	if len(codings) > 0 || m.boundary == "" {
-		return sumOf(appendText(head, "bytes"), body)
+		return sumOf(head, body)
 	}
-	h := sha256.New()
-	h.Write(appendText(head, "multipart"))
-	for part := range bytes.SplitSeq(body, []byte("--"+m.boundary)) {
-		h.Write(binary.AppendUvarint(nil, uint64(len(part))))
-		h.Write(part)
-	}
-	return hex.EncodeToString(h.Sum(nil))
+	return sumOf(appendText(head, "parts"), bytes.Split(body, []byte("--"+m.boundary))...)
 }
 
-// sumOf hashes head, which encodes its own end, and body.
-func sumOf(head, body []byte) string {
+// sumOf hashes head, which encodes its own end, and parts with their lengths.
+func sumOf(head []byte, parts ...[]byte) Fingerprint {
 	h := sha256.New()
 	h.Write(head)
-	h.Write(body)
-	return hex.EncodeToString(h.Sum(head[:0]))
+	for _, part := range parts {
+		h.Write(binary.AppendUvarint(head[:0], uint64(len(part))))
+		h.Write(part)
+	}
+	return Fingerprint(version + hex.EncodeToString(h.Sum(head[:0])))
 }
 
-// appendQuery appends the pairs of a query, sorted. ordered keeps the order of the values of a name.
-func appendQuery(b []byte, raw string, ordered bool) []byte {
+// appendQuery appends the names of a query, sorted, with their values.
+func appendQuery(b []byte, raw string) []byte {
 	if raw == "" {
-		return appendTexts(appendText(b, "pairs"), nil)
+		return appendText(b, "")
 	}
 	values, err := url.ParseQuery(raw)
 	if err != nil {
 		return appendText(appendText(b, "query"), raw)
 	}
-	type pair struct{ name, value string }
-	var pairs []pair
-	for name, list := range values {
-		for _, value := range list {
-			pairs = append(pairs, pair{name, value})
-		}
-	}
-	slices.SortStableFunc(pairs, func(a, b pair) int {
-		if byName := cmp.Compare(a.name, b.name); byName != 0 || ordered {
-			return byName
-		}
-		return cmp.Compare(a.value, b.value)
-	})
-	b = appendText(b, "pairs")
-	b = binary.AppendUvarint(b, uint64(2*len(pairs)))
-	for _, p := range pairs {
-		b = appendText(appendText(b, p.name), p.value)
+	b = binary.AppendUvarint(appendText(b, "pairs"), uint64(len(values)))
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		b = appendTexts(appendText(b, name), values[name])
 	}
 	return b
 }

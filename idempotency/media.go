@@ -9,16 +9,15 @@ import (
 
 // media is a body's Content-Type.
 type media struct {
-	structured bool     // JSON or multipart
-	boundary   string   // of multipart
-	text       []string // the type and its relevant parameters
+	boundary string   // of multipart
+	text     []string // the type and its relevant parameters
 }
 
 // mediaOf reads the field's values. If they are not a media type, they and the body are
 // compared unchanged.
 func mediaOf(values []string) media {
 	if len(values) == 1 && values[0] == "application/json" { // the most frequent value
-		return media{structured: true, text: []string{"type", "application/json"}}
+		return media{text: []string{"type", "application/json"}}
 	}
 	if len(values) != 1 {
 		return rawMedia(values)
@@ -30,12 +29,11 @@ func mediaOf(values []string) media {
 	m := media{}
 	switch {
 	case name == "application/json" || strings.HasSuffix(name, "+json"):
-		m.structured = true
 		if strings.EqualFold(params["charset"], "utf-8") {
 			delete(params, "charset")
 		}
 	case strings.HasPrefix(name, "multipart/"):
-		m.structured, m.boundary = true, params["boundary"]
+		m.boundary = params["boundary"]
 		delete(params, "boundary")
 	}
 	m.text = mediaText(name, params)

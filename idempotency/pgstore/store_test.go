@@ -31,9 +31,7 @@ func TestStore_serializableDefault(t *testing.T) {
 	t.Parallel()
 	f := flavors[0]
 	f.options = &pgstore.Options{Isolation: sql.LevelReadCommitted}
-	s := suite(t, withParameter(t, postgrestest.Open(t), "default_transaction_isolation", "serializable"), f)
-	s.Rows = -1
-	s.Run(t)
+	suite(t, withParameter(t, postgrestest.Open(t), "default_transaction_isolation", "serializable"), f).Run(t)
 }
 
 func suite(t *testing.T, dsn string, f flavor) storetest.Suite {
@@ -43,7 +41,6 @@ func suite(t *testing.T, dsn string, f flavor) storetest.Suite {
 		Again: func(t *testing.T) driver.Store { return f.store(t, dsn) },
 		Write: insert,
 		Count: effects(t, dsn),
-		Fill:  func(ctx context.Context, rows int) error { return fill(ctx, newPool(t, dsn, nil), rows) },
 	}
 }
 

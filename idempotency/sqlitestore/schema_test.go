@@ -107,7 +107,6 @@ func TestSchema_versions(t *testing.T) {
 				err = newer.kit.Work.QueryRowContext(ctx, "SELECT count(*) FROM ledger WHERE id = ?", id).Scan(&n)
 				return n, err
 			},
-			Rows: -1,
 		}.Run(t)
 	})
 	require.NoError(t, older.Close())

@@ -86,7 +86,6 @@ func TestOpened(t *testing.T) {
 		Queues: true,
 		Write:  write,
 		Count:  func(ctx context.Context, id string) (int, error) { return count(ctx, store.DB(), id) },
-		Fill:   func(_ context.Context, rows int) error { fill(t, store, rows); return nil },
 	}.Run(t)
 }
 

@@ -123,7 +123,6 @@ func TestTxIsAStore(t *testing.T) {
 	storetest.Suite{
 		Open:  func(*testing.T) driver.Store { return storeOnly{eachInTx{store, new(sync.Mutex), new(int)}} },
 		Again: func(t *testing.T) driver.Store { return storeOnly{open(t, path)} },
-		Rows:  -1,
 	}.Run(t)
 }
 

@@ -22,8 +22,9 @@ const (
 )
 
 // Decide is the state machine of Reserve and Begin. It returns the step for a record
-// (nil: there is none), a claim and the database's time, and the result after the step. A store does the step only if the record still has the status, owner,
-// generation and lease that Decide saw; otherwise it reads and decides again. Begin
+// (nil: there is none), a claim and the database's time, and the result after the step. A
+// store does the step only if the record still has the status, owner, generation and lease
+// that Decide saw; otherwise it reads and decides again. Begin
 // does Insert and Take when its transaction commits.
 //
 // Decide is a pure function.
@@ -33,7 +34,7 @@ func Decide(r *Record, c *Claim, now time.Time) (Step, Reservation) {
 		return Insert, Reservation{Decision: Acquired}
 	case r.Expired(now):
 		return Take, Reservation{Decision: Acquired}
-	case !c.Fingerprint.matches(r.Fingerprint):
+	case c.Fingerprint != r.Fingerprint:
 		return Leave, Reservation{Decision: Mismatch}
 	}
 	switch r.Status {

@@ -43,6 +43,28 @@ func memoryClaim(key string) driver.Claim {
 	}
 }
 
+// TestMemory_copies: a result that was given or returned does not change the record's.
+func TestMemory_copies(t *testing.T) {
+	var store driver.Memory
+	answer := func() driver.Result {
+		return driver.Result{Header: http.Header{"Location": {"/charges/1"}}, Body: []byte("{}")}
+	}
+	claim, given := memoryClaim("k"), answer()
+	reservation, err := store.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	require.NoError(t, store.Complete(t.Context(), reservation.Record.Lease(), driver.Outcome{Status: driver.Completed, Result: given}))
+	loaded, err := store.Load(t.Context(), claim.ID)
+	require.NoError(t, err)
+	reserved, err := store.Reserve(t.Context(), claim)
+	require.NoError(t, err)
+	for _, result := range []driver.Result{given, loaded.Result, reserved.Record.Result} {
+		result.Header["Location"][0], result.Header["Link"], result.Body[0] = "spoiled", nil, 'x'
+		again, err := store.Load(t.Context(), claim.ID)
+		require.NoError(t, err)
+		assert.Equal(t, answer(), again.Result)
+	}
+}
+
 // TestMemory_clock: in virtual time each boundary is exact.
 func TestMemory_clock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

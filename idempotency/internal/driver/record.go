@@ -2,7 +2,6 @@ package driver
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/internal/idempotencykey"
@@ -44,21 +43,8 @@ func (id *ID) KeyHash() string {
 
 // Fingerprint is the same for two requests if they are the same request. It begins
 // with the version of the rule that made it. A record keeps the fingerprint of the request
-// that created it. A "v3:" may end with the sum that version 1 has for the request. Without
-// it, the request cannot be compared with a record of version 1 or 2, and the key decides.
+// that created it.
 type Fingerprint string
-
-// matches reports whether a record with the other fingerprint is of the same request.
-func (f Fingerprint) matches(recorded Fingerprint) bool {
-	sums, third := strings.CutPrefix(string(f), "v3:")
-	before := strings.HasPrefix(string(recorded), "v1:") || strings.HasPrefix(string(recorded), "v2:")
-	if !third || !before {
-		return f == recorded
-	}
-	_, first, known := strings.Cut(sums, ":")
-	sum := string(recorded[len("v1:"):])
-	return !known || sum == first || sum == sums
-}
 
 // Status is the state of a record. The numbers are stored and never change. These
 // are all transitions:

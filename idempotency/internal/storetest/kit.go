@@ -4,11 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"reflect"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
@@ -25,14 +26,24 @@ const (
 	fingerprint driver.Fingerprint = "v1:a"
 )
 
-// kit is one run of the suite.
+// kit is one test of the suite. Testify's messages have the lines of all callers.
 type kit struct {
 	Suite
+	*testing.T
 
 	store driver.Store
 	again driver.Store // store, if there is only one
 	scope string
-	stuck bool // no lease ever ends
+	stuck *bool // no lease ever ends
+}
+
+// test runs a subtest.
+func (k *kit) test(name string, f func(k *kit)) {
+	k.T.Run(name, func(t *testing.T) {
+		sub := *k
+		sub.T = t
+		f(&sub)
+	})
 }
 
 // handle returns the store of the i-th process.
@@ -57,29 +68,28 @@ func (k *kit) id() driver.ID {
 }
 
 // claim returns a claim of a new execution. Its lease is longer than any test.
-func (k *kit) claim(id driver.ID) driver.Claim {
+func (*kit) claim(id driver.ID) driver.Claim {
 	return driver.Claim{ID: id, Fingerprint: fingerprint, Owner: driver.NewOwner(), Lease: time.Hour, TTL: 2 * time.Hour}
 }
 
-// short returns a claim with a lease that ends soon. Then the operation is executed again.
-func (k *kit) short(id driver.ID) driver.Claim {
-	claim := k.mortal(id)
-	claim.Takeover = driver.Reexecute
-	return claim
-}
-
-// mortal returns a claim with a lease that ends soon. Then the record becomes Unknown.
-func (k *kit) mortal(id driver.ID) driver.Claim {
-	claim := k.claim(id)
-	claim.Lease = blink
-	return claim
+// begin makes a claim for a new id, which must be granted.
+func (k *kit) begin(lease, ttl time.Duration, takeover driver.Takeover) driver.Lease {
+	claim := k.claim(k.id())
+	claim.Lease, claim.TTL, claim.Takeover = lease, ttl, takeover
+	return k.acquire(claim)
 }
 
 // patient returns a context that ends if something hangs.
-func patient(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	t.Cleanup(cancel)
+func (k *kit) patient() context.Context {
+	ctx, cancel := context.WithTimeout(k.Context(), patience)
+	k.Cleanup(cancel)
+	return ctx
+}
+
+// ended returns a context that has ended.
+func (k *kit) ended() context.Context {
+	ctx, cancel := context.WithCancel(k.Context())
+	cancel()
 	return ctx
 }
 
@@ -125,142 +135,84 @@ func whileBusy(ctx context.Context, claim func() error) error {
 	}
 }
 
-// ended returns a context that has ended.
-func ended(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	return ctx
+// equalReservation compares all but the record.
+func (k *kit) equalReservation(want, got driver.Reservation) {
+	got.Record = want.Record
+	assert.Equal(k, want, got)
 }
 
-// must ends the test on an error.
-func must(t *testing.T, what string, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatalf("%s: got %v, want no error", what, err)
+// equalRecord compares times as instants.
+func (k *kit) equalRecord(want, got driver.Record, what string) {
+	for _, r := range []*driver.Record{&want, &got} {
+		for _, at := range []*time.Time{&r.LeaseExpires, &r.Started, &r.Updated, &r.Expires} {
+			*at = at.Round(0).UTC()
+		}
 	}
+	assert.Equal(k, want, got, what)
 }
 
-func equal[T comparable](t *testing.T, what string, got, want T) {
-	t.Helper()
-	if got != want {
-		t.Errorf("%s: got %v, want %v", what, got, want)
-	}
-}
-
-func wantError(t *testing.T, what string, got, want error) {
-	t.Helper()
-	if !errors.Is(got, want) {
-		t.Errorf("%s: got error %v, want %v", what, got, want)
-	}
-}
-
-// wantReservation compares all but the record.
-func wantReservation(t *testing.T, what string, got, want driver.Reservation) {
-	t.Helper()
-	equal(t, what+": Decision", got.Decision, want.Decision)
-	equal(t, what+": Resumed", got.Resumed, want.Resumed)
-	equal(t, what+": LeaseExpired", got.LeaseExpired, want.LeaseExpired)
-}
-
-func wantRecord(t *testing.T, what string, got, want driver.Record) {
-	t.Helper()
-	if d := diff(got, want); d != "" {
-		t.Errorf("record %s:\n%s", what, d)
-	}
-}
-
-func wantResult(t *testing.T, what string, got, want driver.Result) {
-	t.Helper()
-	if d := different(got, want); d != "" {
-		t.Errorf("result %s:\n%s", what, d)
-	}
+// about compares durations by the store's clock, with a second for rounding and for several readings of the clock.
+func (k *kit) about(want, got time.Duration, what string) {
+	assert.InDelta(k, want.Seconds(), got.Seconds(), 1, what)
 }
 
 // reserve makes a claim that the store must answer.
-func (k *kit) reserve(t *testing.T, claim driver.Claim) driver.Reservation {
-	t.Helper()
-	reservation, err := k.store.Reserve(patient(t), claim)
-	must(t, "Reserve", err)
+func (k *kit) reserve(claim driver.Claim) driver.Reservation {
+	reservation, err := k.store.Reserve(k.patient(), claim)
+	require.NoError(k, err)
 	return reservation
 }
 
 // acquire makes a claim that must be granted.
-func (k *kit) acquire(t *testing.T, claim driver.Claim) driver.Lease {
-	t.Helper()
-	reservation := k.reserve(t, claim)
-	if reservation.Decision != driver.Acquired {
-		t.Fatalf("Reserve: got %v, want acquired; record %s", reservation.Decision, show(reservation.Record))
-	}
+func (k *kit) acquire(claim driver.Claim) driver.Lease {
+	reservation := k.reserve(claim)
+	require.Equal(k, driver.Acquired, reservation.Decision, "record %+v", reservation.Record)
 	lease := reservation.Record.Lease()
-	if lease.ID != claim.ID || lease.Owner != claim.Owner {
-		t.Fatalf("Reserve: got lease %+v, want that of claim %+v", lease, claim)
-	}
+	require.Equal(k, driver.Lease{ID: claim.ID, Owner: claim.Owner, Generation: lease.Generation}, lease)
 	return lease
 }
 
-func (k *kit) complete(t *testing.T, lease driver.Lease, outcome driver.Outcome) {
-	t.Helper()
-	must(t, "Complete as "+outcome.Status.String(), k.store.Complete(patient(t), lease, outcome))
+func (k *kit) complete(lease driver.Lease, outcome driver.Outcome) {
+	require.NoError(k, k.store.Complete(k.patient(), lease, outcome), "Complete as %s", outcome.Status)
 }
 
-func (k *kit) release(t *testing.T, lease driver.Lease) {
-	t.Helper()
-	must(t, "Release", k.store.Release(patient(t), lease))
-}
-
-func (k *kit) renew(t *testing.T, lease driver.Lease, d time.Duration) {
-	t.Helper()
-	must(t, "Renew", k.store.Renew(patient(t), lease, d))
-}
+func (k *kit) release(lease driver.Lease) { require.NoError(k, k.store.Release(k.patient(), lease)) }
 
 // load reads a record that must exist.
-func (k *kit) load(t *testing.T, id driver.ID) driver.Record {
-	t.Helper()
-	record, err := k.store.Load(patient(t), id)
-	must(t, "Load", err)
-	if record.ID != id {
-		t.Fatalf("Load: got the record of %+v, want that of %+v", record.ID, id)
-	}
+func (k *kit) load(id driver.ID) driver.Record {
+	record := k.find(id)
+	require.Equal(k, id, record.ID)
 	return record
 }
 
 // find reads a record. It returns the zero record, which has no status, if there is none.
-func (k *kit) find(t *testing.T, id driver.ID) driver.Record {
-	t.Helper()
-	record, err := k.store.Load(patient(t), id)
+func (k *kit) find(id driver.ID) driver.Record {
+	record, err := k.store.Load(k.patient(), id)
 	if errors.Is(err, driver.ErrNotFound) {
 		return driver.Record{}
 	}
-	must(t, "Load", err)
-	if record.Status == 0 {
-		t.Fatalf("Load: got a record without a status: %s", show(record))
-	}
+	require.NoError(k, err)
+	require.NotZero(k, record.Status)
 	return record
 }
 
 // unchanged compares a record with what it was before.
-func (k *kit) unchanged(t *testing.T, before driver.Record, id driver.ID) {
-	t.Helper()
-	wantRecord(t, "has changed", k.find(t, id), before)
+func (k *kit) unchanged(before driver.Record, id driver.ID) {
+	k.equalRecord(before, k.find(id), "the record has changed")
 }
 
 // lapse waits, by the store's clock, until a lease of a blink that began before has ended.
-func (k *kit) lapse(t *testing.T) {
-	t.Helper()
-	if k.stuck {
-		t.Fatal("leases do not end: see above")
-	}
-	id := k.id()
-	k.acquire(t, k.short(id))
+func (k *kit) lapse() {
+	require.False(k, *k.stuck, "leases do not end: see above")
+	lease := k.begin(blink, time.Hour, driver.Reexecute)
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		_ = sleep.Context(t.Context(), blink)
-		if k.reserve(t, k.claim(id)).Decision == driver.Acquired {
+		_ = sleep.Context(k.Context(), blink)
+		if k.reserve(k.claim(lease.ID)).Decision == driver.Acquired {
 			return
 		}
 	}
-	k.stuck = true
-	t.Fatalf("a lease of %v has not ended after %v", blink, patience)
+	*k.stuck = true
+	require.FailNow(k, "a lease of a blink has not ended")
 }
 
 // together calls f with 0 to n-1 at the same time, and waits for all calls.
@@ -280,30 +232,3 @@ func together(n int, f func(i int)) {
 // breathe is a pause in a loop that ends when other goroutines are done. Without it,
 // those that poll for a lock may never get it.
 func breathe(ctx context.Context) { _ = sleep.Context(ctx, time.Millisecond) }
-
-// diff returns both records if they differ. Times are compared as instants.
-func diff(got, want driver.Record) string {
-	for _, r := range []*driver.Record{&got, &want} {
-		for _, at := range []*time.Time{&r.LeaseExpires, &r.Started, &r.Updated, &r.Expires} {
-			*at = at.Round(0).UTC()
-		}
-	}
-	return different(got, want)
-}
-
-func different(got, want any) string {
-	if reflect.DeepEqual(got, want) {
-		return ""
-	}
-	return fmt.Sprintf("\tgot  %s\n\twant %s\n", cut(fmt.Sprintf("%#v", got)), cut(fmt.Sprintf("%#v", want)))
-}
-
-// show returns a record on one line.
-func show(r driver.Record) string {
-	if r.Status == 0 {
-		return "absent"
-	}
-	return cut(fmt.Sprintf("%+v", r))
-}
-
-func cut(s string) string { return s[:min(len(s), 1500)] }

@@ -5,9 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"reflect"
+	"slices"
 	"sync"
-	"testing"
+	"sync/atomic"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
@@ -23,232 +27,193 @@ const (
 // testRaces runs operations on the same record at the same time. The record and all
 // replies must be those of one order. A claim may also be answered with
 // DecisionInProgress.
-func (k *kit) testRaces(t *testing.T) {
-	t.Run("Reserve and Reserve", k.raceReserves)
+func (k *kit) testRaces() {
+	reserve := racer{do: func(ctx context.Context, store driver.Store, lease driver.Lease) (answer reply) {
+		answer.reservation, answer.err = store.Reserve(ctx, k.claim(lease.ID))
+		return answer
+	}}
+	end := make(map[string]racer)
+	for _, o := range operations() {
+		end[o.name] = racer{&o, func(ctx context.Context, store driver.Store, lease driver.Lease) reply {
+			return reply{err: o.do(ctx, store, lease)}
+		}}
+	}
+	renew, release := end["Renew"], end["Release"]
+	finish, fail, doubt := end["Complete as completed"], end["Complete as failed_final"], end["Complete as unknown"]
 	for _, row := range []struct {
-		name   string
-		second driver.Decision // of a claim after the operation
-		do     func(ctx context.Context, store driver.Store, lease driver.Lease) error
+		states []string
+		with   []racer
 	}{
-		{"Complete", driver.Done, completeAs(driver.Completed)},
-		{"Complete as unknown", driver.DecisionUnknown, completeAs(driver.Unknown)},
-		{"Renew", driver.DecisionInProgress, renew},
-		{"Release", driver.Acquired, release},
+		{[]string{
+			"absent", "failed retryable", "in progress, lease over, Reexecute", "in progress, lease over, MarkUnknown",
+			"in progress, lease and TTL over, Reexecute",
+		}, slices.Repeat([]racer{reserve}, racers)},
+		{[]string{"in progress, lease over, Reexecute", "in progress, lease over, MarkUnknown"}, []racer{renew, reserve}},
+		{[]string{"in progress, lease over, Reexecute", "in progress, lease over, MarkUnknown"}, []racer{finish, reserve}},
+		{[]string{"in progress, lease over, Reexecute"}, []racer{doubt, reserve}},
+		{[]string{"in progress, lease over, Reexecute", "in progress, lease over, MarkUnknown"}, []racer{release, reserve}},
+		{[]string{"in progress"}, []racer{release, reserve, reserve}},
+		{[]string{"in progress"}, slices.Repeat([]racer{finish}, racers)},
+		{[]string{"in progress", "unknown"}, []racer{release, fail, release, finish, release, fail}},
+		{[]string{"completed, TTL over", "in progress, lease and TTL over, Resume"}, []racer{reserve, reserve}},
 	} {
-		t.Run(row.name+" and takeover", func(t *testing.T) { k.raceTakeover(t, row.second, row.do) })
+		for _, state := range row.states {
+			k.test(fmt.Sprint(state, row.with), func(k *kit) { k.race(state, row.with) })
+		}
 	}
-	t.Run("Release and Reserve", k.raceRelease)
-	t.Run("Complete and Complete", func(t *testing.T) {
-		k.raceEnds(t, driver.InProgress, func(int) driver.Status { return driver.Completed })
-	})
-	either := func(i int) driver.Status {
-		return []driver.Status{driver.FailedRetryable, driver.FailedFinal}[i%2]
-	}
-	t.Run("Complete and Release", func(t *testing.T) { k.raceEnds(t, driver.InProgress, either) })
-	t.Run("reconcilers", func(t *testing.T) { k.raceEnds(t, driver.Unknown, either) })
-	t.Run("Reap", k.raceReap)
-	t.Run("all", k.raceAll)
+	k.test("all", (*kit).raceAll)
 }
 
-func completeAs(status driver.Status) func(context.Context, driver.Store, driver.Lease) error {
-	return func(ctx context.Context, store driver.Store, lease driver.Lease) error {
-		return store.Complete(ctx, lease, driver.Outcome{Status: status, Result: answer()})
+// racer is an operation on a record, which others run on it at the same time.
+type racer struct {
+	*operation // nil: a claim
+
+	do func(ctx context.Context, store driver.Store, lease driver.Lease) reply
+}
+
+func (r racer) String() string {
+	if r.operation == nil {
+		return "Reserve"
 	}
+	return r.name
 }
 
-// renewal is the lease after renew.
-const renewal = 5 * time.Hour
-
-func renew(ctx context.Context, store driver.Store, lease driver.Lease) error {
-	return store.Renew(ctx, lease, renewal)
+// reply is a store's reply to a racer.
+type reply struct {
+	err         error
+	reservation driver.Reservation
 }
 
-func release(ctx context.Context, store driver.Store, lease driver.Lease) error {
-	return store.Release(ctx, lease)
-}
-
-// raceReserves makes many claims of one operation: one is granted.
-func (k *kit) raceReserves(t *testing.T) {
-	acquired := func(r driver.Reservation) bool { return r.Decision == driver.Acquired }
-	marked := func(r driver.Reservation) bool { return r.LeaseExpired }
-	for _, row := range []struct {
-		name   string
-		begin  func(id driver.ID)
-		winner func(driver.Reservation) bool
-		loser  driver.Decision
-	}{
-		{"absent", func(driver.ID) {}, acquired, driver.DecisionInProgress},
-		{"failed retryable", func(id driver.ID) { k.release(t, k.acquire(t, k.claim(id))) }, acquired, driver.DecisionInProgress},
-		{"lease over", func(id driver.ID) { k.acquire(t, k.short(id)) }, acquired, driver.DecisionInProgress},
-		{"lease over, MarkUnknown", func(id driver.ID) { k.acquire(t, k.mortal(id)) }, marked, driver.DecisionUnknown},
-		{"TTL over", func(id driver.ID) { reserve(blink, blink, driver.Reexecute)(t, k, id) }, acquired, driver.DecisionInProgress},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			ids := make([]driver.ID, raceKeys)
-			before := make([]driver.Record, raceKeys)
-			for i := range ids {
-				ids[i] = k.id()
-				row.begin(ids[i])
-			}
-			k.lapse(t)
-			for i := range ids {
-				before[i] = k.find(t, ids[i])
-			}
-			got := make([]driver.Reservation, raceKeys*racers)
-			ctx := patient(t)
-			together(len(got), func(i int) {
-				var err error
-				if got[i], err = k.handle(i/raceKeys).Reserve(ctx, k.claim(ids[i%raceKeys])); err != nil {
-					t.Errorf("Reserve: got %v, want no error", err)
-				}
-			})
-			for key, id := range ids {
-				winners := 0
-				after := k.load(t, id)
-				for i := key; i < len(got); i += raceKeys {
-					switch {
-					case row.winner(got[i]):
-						winners++
-					case got[i].Decision == driver.DecisionInProgress:
-						continue
-					default:
-						wantReservation(t, "Reserve", got[i], driver.Reservation{Decision: row.loser})
-					}
-					wantRecord(t, "of Reserve is not that of Load", got[i].Record, after)
-				}
-				equal(t, "granted claims", winners, 1)
-				if before[key].Status != 0 {
-					equal(t, "generation", after.Generation, before[key].Generation+1)
-				}
-			}
-		})
+// race runs the racers on each of some new records in a state, while others sweep and reap.
+func (k *kit) race(name string, with []racer) {
+	k.drain()
+	k.reapAll()
+	i := slices.IndexFunc(states(), func(s state) bool { return s.name == name })
+	subjects := k.prepare(slices.Repeat(states()[i:i+1], raceKeys))
+	replies := make([][]reply, raceKeys)
+	for i := range replies {
+		replies[i] = make([]reply, len(with))
 	}
-}
-
-// raceTakeover runs an operation of the holder of a lease that has ended, while another
-// execution takes over. second is the decision of a claim that comes second.
-func (k *kit) raceTakeover(t *testing.T, second driver.Decision, do func(context.Context, driver.Store, driver.Lease) error) {
-	leases := make([]driver.Lease, raceKeys)
-	for i := range leases {
-		leases[i] = k.acquire(t, k.short(k.id()))
-	}
-	k.lapse(t)
-	errs := make([]error, raceKeys)
-	got := make([]driver.Reservation, raceKeys)
-	ctx := patient(t)
-	together(2*raceKeys, func(i int) {
-		if i%2 == 0 {
-			errs[i/2] = do(ctx, k.handle(i/2), leases[i/2])
+	var done atomic.Int64
+	var reaped [2][]driver.Record
+	ctx := k.patient()
+	all := raceKeys * len(with)
+	together(all+len(reaped), func(n int) {
+		if n < all {
+			key, i := n%raceKeys, n/raceKeys
+			replies[key][i] = with[i].do(ctx, k.handle(n/2), subjects[key].lease)
+			done.Add(1)
 			return
 		}
-		var err error
-		if got[i/2], err = k.handle(1+i/2).Reserve(ctx, k.claim(leases[i/2].ID)); err != nil {
-			t.Errorf("Reserve: got %v, want no error", err)
+		for last := false; !last; breathe(ctx) {
+			last = done.Load() == int64(all)
+			found, err := k.handle(n).Reap(ctx, 3)
+			reaped[n-all] = append(reaped[n-all], found...)
+			_, failed := k.handle(n).Sweep(ctx, 3)
+			if err := errors.Join(err, failed); err != nil {
+				k.Errorf("Reap or Sweep: got %v, want no error", err)
+				return
+			}
 		}
 	})
-	first := 0
-	for i, lease := range leases {
-		record := k.load(t, lease.ID)
-		if errs[i] == nil {
-			first++
-			if got[i].Decision != driver.DecisionInProgress {
-				equal(t, "Reserve after the holder", got[i].Decision, second)
+	for key := range subjects {
+		s := &subjects[key]
+		after := k.find(s.lease.ID)
+		o := &order{with: with, replies: replies[key], lease: s.lease, after: after}
+		for _, r := range slices.Concat(reaped[0], reaped[1]) {
+			if r.ID == s.lease.ID {
+				o.reaped++
 			}
-		} else {
-			wantError(t, "the holder", errs[i], driver.ErrLeaseLost)
-			equal(t, "Reserve before the holder", got[i].Decision, driver.Acquired)
 		}
-		if got[i].Decision != driver.Acquired {
-			equal(t, "lease after the holder", record.Lease(), lease)
+		if !o.exists(moment{Record: s.before, dead: s.dead}, make([]bool, len(with))) {
+			k.Errorf("no order of %v explains the replies:\n%+v\nreaped %d times\nbefore %+v\nafter  %+v", with, o.replies, o.reaped, s.before, after)
+		}
+	}
+}
+
+// moment is a record between two operations of a race. A Status of zero: there is none, or an expired one.
+type moment struct {
+	driver.Record
+
+	dead    bool // the lease is over
+	changed bool
+}
+
+// order looks for an order of the racers in which each has its reply, and the record is at the end as it was found.
+type order struct {
+	with    []racer
+	replies []reply
+	reaped  int          // how often Reap has returned the record
+	lease   driver.Lease // before the race
+	after   driver.Record
+}
+
+// exists reports whether there is an order of the racers that are not done.
+func (o *order) exists(now moment, done []bool) bool {
+	if o.reaped == 1 && now.dead && !now.Takeover.Repeats() {
+		rest := *o
+		rest.reaped = 0
+		if rest.exists(now.marked(), done) {
+			return true
+		}
+	}
+	for i := range o.with {
+		next, ok := o.follows(now, i)
+		if done[i] || !ok {
 			continue
 		}
-		equal(t, "lease after Reserve", record.Lease(), got[i].Record.Lease())
-		equal(t, "status after Reserve", record.Status, driver.InProgress)
-		equal(t, "generation after Reserve", record.Generation, lease.Generation+1)
-		k.cannotWrite(t, lease)
+		done[i] = true
+		if o.exists(next, done) {
+			return true
+		}
+		done[i] = false
 	}
-	t.Logf("the holder came first %d times of %d", first, raceKeys)
+	return !slices.Contains(done, false) && o.reaped == 0 && now.changed && now.Status == o.after.Status &&
+		now.Lease() == o.after.Lease() && reflect.DeepEqual(now.Result, o.after.Result)
 }
 
-// raceRelease releases a record while others claim it.
-func (k *kit) raceRelease(t *testing.T) {
-	leases := make([]driver.Lease, raceKeys)
-	for i := range leases {
-		leases[i] = k.acquire(t, k.claim(k.id()))
-	}
-	got := make([]driver.Reservation, raceKeys*3)
-	ctx := patient(t)
-	together(len(got), func(i int) {
-		lease := leases[i%raceKeys]
-		var err error
-		if i < raceKeys {
-			err = k.handle(i).Release(ctx, lease)
-		} else {
-			got[i], err = k.handle(i/raceKeys).Reserve(ctx, k.claim(lease.ID))
-		}
-		if err != nil {
-			t.Errorf("Release or Reserve: got %v, want no error", err)
-		}
-	})
-	for key, lease := range leases {
-		record := k.load(t, lease.ID)
-		want, granted := driver.FailedRetryable, 0
-		for i := key + raceKeys; i < len(got); i += raceKeys {
-			if got[i].Decision != driver.Acquired {
-				equal(t, "Reserve", got[i].Decision, driver.DecisionInProgress)
-				continue
-			}
-			granted++
-			want = driver.InProgress
-			equal(t, "lease after Reserve", record.Lease(), got[i].Record.Lease())
-			equal(t, "generation after Reserve", record.Generation, lease.Generation+1)
-		}
-		equal(t, "more than one granted claim", granted > 1, false)
-		equal(t, "status", record.Status, want)
-	}
+// marked is the moment after a dead execution has become Unknown.
+func (m moment) marked() moment {
+	m.Status, m.Owner, m.dead, m.changed = driver.Unknown, "", false, true
+	m.Generation++
+	return m
 }
 
-// raceEnds ends an execution several times at once: one call succeeds, and the record has
-// its outcome. status returns the outcome of the i-th.
-func (k *kit) raceEnds(t *testing.T, from driver.Status, status func(i int) driver.Status) {
-	t.Helper()
-	leases := make([]driver.Lease, raceKeys)
-	for i := range leases {
-		leases[i] = k.acquire(t, k.claim(k.id()))
-		if from == driver.Unknown {
-			k.complete(t, leases[i], driver.Outcome{Status: driver.Unknown})
-		}
+// follows reports whether the i-th reply is right at a moment, and returns the next one.
+func (o *order) follows(now moment, i int) (moment, bool) {
+	if of := o.with[i].operation; of != nil {
+		return o.follow(now, of, o.replies[i].err)
 	}
-	result := func(i int) driver.Result {
-		if status(i) == driver.FailedRetryable {
-			return driver.Result{}
-		}
-		return driver.Result{Code: i, Body: fmt.Append(nil, i)}
+	answer := &o.replies[i].reservation
+	switch {
+	case o.replies[i].err != nil:
+		return now, false
+	case answer.Decision == driver.DecisionInProgress:
+		return now, true
+	case answer.Decision == driver.Done:
+		return now, now.Status.Finished()
+	case answer.LeaseExpired:
+		return now.marked(), now.dead && !now.Takeover.Repeats()
+	case answer.Decision == driver.DecisionUnknown:
+		return now, now.Status == driver.Unknown
 	}
-	errs := make([]error, raceKeys*racers)
-	ctx := patient(t)
-	together(len(errs), func(n int) {
-		i, store, lease := n/raceKeys, k.handle(n/raceKeys), leases[n%raceKeys]
-		if status(i) == driver.FailedRetryable {
-			errs[n] = store.Release(ctx, lease)
-		} else {
-			errs[n] = store.Complete(ctx, lease, driver.Outcome{Status: status(i), Result: result(i)})
-		}
-	})
-	for key, lease := range leases {
-		record := k.load(t, lease.ID)
-		winners := 0
-		for n := key; n < len(errs); n += raceKeys {
-			if errs[n] != nil {
-				wantError(t, "the end", errs[n], driver.ErrLeaseLost)
-				continue
-			}
-			winners++
-			equal(t, "status", record.Status, status(n/raceKeys))
-			wantResult(t, "of the winner", record.Result, result(n/raceKeys))
-		}
-		equal(t, "successful ends", winners, 1)
+	// An expired record passes on its generation until it is swept.
+	granted := answer.Decision == driver.Acquired && (now.Status == 0 || now.Status == driver.FailedRetryable || now.dead && now.Takeover.Repeats())
+	next := answer.Record.Generation == now.Generation+1 || now.Status == 0 && answer.Record.Generation == o.lease.Generation+1
+	return moment{Record: answer.Record, changed: true}, granted && next
+}
+
+// follow is follows for an operation of the holder of the lease, which may be lost.
+func (o *order) follow(now moment, of *operation, err error) (moment, bool) {
+	holds := now.Lease() == o.lease && slices.Contains(of.from, now.Status)
+	if err != nil {
+		return now, errors.Is(err, driver.ErrLeaseLost) && !holds
 	}
+	now.dead, now.changed = false, true
+	if of.to != 0 {
+		now.Status, now.Result = of.to, of.outcome.Stored()
+	}
+	return now, holds
 }
 
 // ledger is what the executions of one operation have been granted.
@@ -262,47 +227,44 @@ type ledger struct {
 
 // raceAll runs random operations, with leases so short that executions are taken over,
 // and with lost leases.
-func (k *kit) raceAll(t *testing.T) {
+func (k *kit) raceAll() {
 	const workers, rounds = 8, 40
 	ledgers := make([]*ledger, 4)
 	for i := range ledgers {
 		ledgers[i] = &ledger{id: k.id(), granted: make(map[int64]string)}
 	}
-	ctx := patient(t)
+	ctx := k.patient()
 	together(workers, func(i int) {
 		for range rounds {
 			l, do := ledgers[rand.IntN(len(ledgers))], k.claimAny
 			if rand.IntN(2) == 0 {
 				do = k.writeAny
 			}
-			if err := do(ctx, k.handle(i), l); err != nil {
-				t.Errorf("got %v, want no error", err)
+			if !assert.NoError(k, do(ctx, k.handle(i), l)) {
 				return
 			}
 		}
 	})
 	for _, l := range ledgers {
-		record := k.load(t, l.id)
+		record := k.load(l.id)
 		last := int64(len(l.granted))
-		for generation := int64(1); generation <= last; generation++ {
-			if l.granted[generation] == "" {
-				t.Errorf("generation %d of %d was granted to no owner", generation, last)
-			}
+		for generation := range last {
+			assert.NotEmpty(k, l.granted[generation+1], "generation %d of %d", generation+1, last)
 		}
-		equal(t, "generation", record.Generation, last)
-		equal(t, "owner", record.Owner, l.granted[last])
-		equal(t, "record is completed", record.Status == driver.Completed, len(l.completed) == 1)
-		if record.Status == driver.Completed && len(l.completed) == 1 {
-			equal(t, "completed generation", l.completed[0], last)
-			equal(t, "code", int64(record.Result.Code), last)
+		assert.Equal(k, driver.Lease{ID: l.id, Owner: l.granted[last], Generation: last}, record.Lease())
+		if record.Status == driver.Completed {
+			assert.Equal(k, []int64{last}, l.completed)
+			assert.EqualValues(k, last, record.Result.Code)
+		} else {
+			assert.Empty(k, l.completed)
 		}
 	}
 }
 
 // claimAny makes a claim with a short lease.
 func (k *kit) claimAny(ctx context.Context, store driver.Store, l *ledger) error {
-	claim := k.short(l.id)
-	claim.Lease = time.Duration(1 + rand.Int64N(int64(5*time.Millisecond)))
+	claim := k.claim(l.id)
+	claim.Lease, claim.Takeover = time.Duration(1+rand.Int64N(int64(5*time.Millisecond))), driver.Reexecute
 	reservation, err := store.Reserve(ctx, claim)
 	if err != nil || reservation.Decision != driver.Acquired {
 		return err

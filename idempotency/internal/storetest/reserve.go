@@ -3,8 +3,10 @@ package storetest
 import (
 	"context"
 	"slices"
-	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
@@ -30,14 +32,14 @@ func contenders() []contender {
 	}
 }
 
-func (c contender) claim(k *kit, s *subject) driver.Claim {
-	claim := k.claim(s.lease.ID)
+func (c contender) claim(k *kit, lease driver.Lease) driver.Claim {
+	claim := k.claim(lease.ID)
 	claim.Takeover = c.takeover
 	if c.other {
 		claim.Fingerprint += "b"
 	}
-	if c.same && s.lease.Owner != "" {
-		claim.Owner = s.lease.Owner
+	if c.same && lease.Owner != "" {
+		claim.Owner = lease.Owner
 	}
 	return claim
 }
@@ -56,157 +58,124 @@ func (s *subject) wants(claim *driver.Claim) (driver.Step, driver.Reservation) {
 }
 
 // testReserve makes each kind of claim on a record in each state.
-func (k *kit) testReserve(t *testing.T) {
+func (k *kit) testReserve() {
 	for _, c := range contenders() {
-		k.each(t, c.name, states(), func(t *testing.T, s *subject) { t.Helper(); k.tryReserve(t, c, s) })
+		k.each(c.name, func(k *kit, s *subject) { k.tryReserve(c, s) })
 	}
 }
 
-func (k *kit) tryReserve(t *testing.T, c contender, s *subject) {
-	t.Helper()
-	before, claim := s.before, c.claim(k, s)
-	got := k.reserve(t, claim)
+func (k *kit) tryReserve(c contender, s *subject) {
+	before, claim := s.before, c.claim(k, s.lease)
+	got := k.reserve(claim)
 	step, want := s.wants(&claim)
-	wantReservation(t, "Reserve", got, want)
-	after := k.load(t, claim.ID)
-	wantRecord(t, "of Reserve is not that of Load", got.Record, after)
-	if step == driver.Leave {
-		k.unchanged(t, before, claim.ID)
+	k.equalReservation(want, got)
+	after := k.load(claim.ID)
+	k.equalRecord(got.Record, after, "of Reserve and of Load")
+	switch step {
+	case driver.Leave:
+		k.unchanged(before, claim.ID)
 		return
+	case driver.Take:
+		k.checkTaken(&claim, s, after)
+	default:
+		k.checkMarkedUnknown(before, after)
+		k.cannotWrite(driver.Lease{ID: claim.ID, Owner: before.Owner, Generation: after.Generation})
+		k.cannotWrite(driver.Lease{ID: claim.ID, Owner: "", Generation: before.Generation})
 	}
-	if step == driver.Take {
-		checkTaken(t, &claim, s, after)
-	} else {
-		checkMarkedUnknown(t, before, after)
-	}
-	k.cannotWrite(t, s.lease)
-	if step == driver.StepMarkUnknown {
-		k.cannotWrite(t, driver.Lease{ID: claim.ID, Owner: before.Owner, Generation: after.Generation})
-		k.cannotWrite(t, driver.Lease{ID: claim.ID, Owner: "", Generation: before.Generation})
-		wantReservation(t, "a later Reserve", k.reserve(t, k.claim(claim.ID)), driver.Reservation{Decision: driver.DecisionUnknown})
-	}
+	k.cannotWrite(s.lease)
 }
 
 // checkTaken checks the record of a claim that was granted.
-func checkTaken(t *testing.T, claim *driver.Claim, s *subject, after driver.Record) {
-	t.Helper()
-	wantRecord(t, "is not that of a new execution", after, driver.Record{
+func (k *kit) checkTaken(claim *driver.Claim, s *subject, after driver.Record) {
+	k.equalRecord(driver.Record{
 		ID: claim.ID, Fingerprint: claim.Fingerprint, Status: driver.InProgress,
 		Owner: claim.Owner, Generation: s.lease.Generation + 1, Takeover: claim.Takeover,
 		LeaseExpires: after.LeaseExpires, Started: after.Started, Updated: after.Updated, Expires: after.Expires,
-	})
-	if after.Updated.Before(after.Started) || after.Started.Before(s.before.Updated) {
-		t.Errorf("got Started %v and Updated %v, want Started <= Updated, and not before %v", after.Started, after.Updated, s.before.Updated)
-	}
-	between(t, "Updated - Started", after.Updated.Sub(after.Started), 0)
-	between(t, "LeaseExpires - Started", after.LeaseExpires.Sub(after.Started), claim.Lease)
-	between(t, "Expires - Started", after.Expires.Sub(after.Started), claim.TTL)
+	}, after, "that of a new execution")
+	assert.False(k, after.Updated.Before(after.Started) || after.Started.Before(s.before.Updated))
+	k.about(0, after.Updated.Sub(after.Started), "Updated - Started")
+	k.about(claim.Lease, after.LeaseExpires.Sub(after.Started), "LeaseExpires - Started")
+	k.about(claim.TTL, after.Expires.Sub(after.Started), "Expires - Started")
 }
 
 // checkMarkedUnknown checks a record that has become Unknown after the end of its lease.
-func checkMarkedUnknown(t *testing.T, before, after driver.Record) {
-	t.Helper()
+func (k *kit) checkMarkedUnknown(before, after driver.Record) {
 	want := before
 	want.Status, want.Owner, want.Generation = driver.Unknown, "", before.Generation+1
 	want.Updated, want.LeaseExpires = after.Updated, after.LeaseExpires // LeaseExpires has no meaning now
-	wantRecord(t, "has not become Unknown", after, want)
-	later(t, "Updated", after.Updated, before.Updated)
+	k.equalRecord(want, after, "has become Unknown")
+	assert.True(k, after.Updated.After(before.Updated))
+	k.equalReservation(driver.Reservation{Decision: driver.DecisionUnknown}, k.reserve(k.claim(after.ID)))
 }
 
 // operation is an operation of the holder of a lease.
 type operation struct {
 	name    string
 	from    []driver.Status // in which it succeeds
+	to      driver.Status   // 0: the status stays
 	do      func(ctx context.Context, store driver.Store, lease driver.Lease) error
 	outcome driver.Outcome // of Complete
 }
 
+// renewal is the lease after Renew.
+const renewal = 5 * time.Hour
+
 func operations() []operation {
+	open := []driver.Status{driver.InProgress, driver.Unknown}
 	all := []operation{
-		{name: "Renew", from: []driver.Status{driver.InProgress}, do: renew},
-		{name: "Release", from: []driver.Status{driver.InProgress, driver.Unknown}, do: release},
+		{name: "Renew", from: open[:1], do: func(ctx context.Context, store driver.Store, lease driver.Lease) error {
+			return store.Renew(ctx, lease, renewal)
+		}},
+		{name: "Release", from: open, to: driver.FailedRetryable, do: func(ctx context.Context, store driver.Store, lease driver.Lease) error {
+			return store.Release(ctx, lease)
+		}},
 	}
-	for _, status := range []driver.Status{
-		driver.Completed, driver.FailedFinal, driver.CompletedUnreplayable, driver.Unknown,
-	} {
-		outcome := driver.Outcome{Status: status, Result: answer(), TTL: 6 * time.Hour}
-		outcome.Result.Reference = "the last one"
-		from := []driver.Status{driver.InProgress, driver.Unknown}
-		if status == driver.Unknown {
-			from = from[:1]
-		}
-		all = append(all, operation{
-			name: "Complete as " + status.String(), from: from, outcome: outcome,
-			do: func(ctx context.Context, store driver.Store, lease driver.Lease) error {
-				return store.Complete(ctx, lease, outcome)
-			},
-		})
+	for _, status := range []driver.Status{driver.Completed, driver.FailedFinal, driver.CompletedUnreplayable} {
+		all = append(all, completeAs(status, open))
 	}
-	return all
+	return append(all, completeAs(driver.Unknown, open[:1]))
+}
+
+// completeAs is Complete as status.
+func completeAs(status driver.Status, from []driver.Status) operation {
+	outcome := driver.Outcome{Status: status, Result: answer(), TTL: 6 * time.Hour}
+	outcome.Result.Reference = "by " + status.String()
+	return operation{
+		name: "Complete as " + status.String(), from: from, to: status, outcome: outcome,
+		do: func(ctx context.Context, store driver.Store, lease driver.Lease) error {
+			return store.Complete(ctx, lease, outcome)
+		},
+	}
 }
 
 // wants returns the record after an operation that succeeds. Its times are those of after.
-func (o operation) wants(s *subject, before, after driver.Record) driver.Record {
-	want := before
+func (o *operation) wants(s *subject, after driver.Record) driver.Record {
+	want := s.before
 	want.Updated, want.LeaseExpires = after.Updated, after.LeaseExpires
-	switch {
-	case o.name == "Renew":
-	case o.name == "Release" && s.old:
-		return driver.Record{} // nothing keeps it
-	case o.name == "Release":
-		want.Status = driver.FailedRetryable
-	default:
-		want.Status, want.Expires = o.outcome.Status, after.Expires
-		if want.Status == driver.Completed || want.Status == driver.FailedFinal {
-			want.Result = o.outcome.Result
+	switch o.to {
+	case 0:
+	case driver.FailedRetryable:
+		if s.old {
+			return driver.Record{} // nothing keeps it
 		}
+		want.Status = o.to
+	default:
+		stored := o.outcome.Stored()
+		want.Status, want.Expires, want.Result = o.to, after.Expires, stored
 	}
 	return want
 }
 
 // testLease tries each operation on a record in each state: first with leases that are
 // not, or no longer, those of the record, then with the right one.
-func (k *kit) testLease(t *testing.T) {
+func (k *kit) testLease() {
 	for _, o := range operations() {
-		k.each(t, o.name, states(), func(t *testing.T, s *subject) { t.Helper(); k.tryOperation(t, o, s) })
+		k.each(o.name, func(k *kit, s *subject) { k.tryOperation(o, s) })
 	}
 }
 
-func (k *kit) tryOperation(t *testing.T, o operation, s *subject) {
-	t.Helper()
+func (k *kit) tryOperation(o operation, s *subject) {
 	before := s.before
-	for name, lease := range wrongLeases(s.lease) {
-		wantError(t, "with "+name, o.do(patient(t), k.store, lease), driver.ErrLeaseLost)
-		k.unchanged(t, before, s.lease.ID)
-	}
-
-	err := o.do(patient(t), k.store, s.lease)
-	after := k.find(t, s.lease.ID)
-	if !slices.Contains(o.from, s.status) {
-		wantError(t, "with the right lease", err, driver.ErrLeaseLost)
-		wantRecord(t, "has changed", after, before)
-		return
-	}
-	must(t, "with the right lease", err)
-	wantRecord(t, "afterwards", after, o.wants(s, before, after))
-	if after.Status == 0 {
-		return
-	}
-	if after.Updated.Before(before.Updated) {
-		t.Errorf("Updated: got %v, want not before %v", after.Updated, before.Updated)
-	}
-	switch o.name {
-	case "Renew":
-		between(t, "LeaseExpires - Updated", after.LeaseExpires.Sub(after.Updated), renewal)
-	case "Release":
-	default:
-		between(t, "Expires - Updated", after.Expires.Sub(after.Updated), o.outcome.TTL)
-	}
-}
-
-// wrongLeases returns leases that nearly equal the right one.
-func wrongLeases(right driver.Lease) map[string]driver.Lease {
-	wrong := make(map[string]driver.Lease)
 	for name, change := range map[string]func(*driver.Lease){
 		"another owner":         func(l *driver.Lease) { l.Owner = driver.NewOwner() },
 		"its owner and a blank": func(l *driver.Lease) { l.Owner += " " },
@@ -216,19 +185,42 @@ func wrongLeases(right driver.Lease) map[string]driver.Lease {
 		"another operation":     func(l *driver.Lease) { l.Operation = "" },
 		"the scope and a blank": func(l *driver.Lease) { l.Scope += " " },
 	} {
-		lease := right
-		change(&lease)
-		wrong[name] = lease
+		wrong := s.lease
+		change(&wrong)
+		require.ErrorIs(k, o.do(k.patient(), k.store, wrong), driver.ErrLeaseLost, name)
+		k.unchanged(before, s.lease.ID)
 	}
-	return wrong
+
+	err := o.do(k.patient(), k.store, s.lease)
+	after := k.find(s.lease.ID)
+	if !slices.Contains(o.from, s.status) {
+		require.ErrorIs(k, err, driver.ErrLeaseLost)
+		k.equalRecord(before, after, "has changed")
+		return
+	}
+	require.NoError(k, err)
+	k.equalRecord(o.wants(s, after), after, "after the operation")
+	if after.Status == 0 {
+		return
+	}
+	assert.False(k, after.Updated.Before(before.Updated))
+	if s.then == nil { // the record was last changed a blink ago
+		assert.True(k, after.Updated.After(before.Updated))
+	}
+	switch o.to {
+	case 0:
+		k.about(renewal, after.LeaseExpires.Sub(after.Updated), "LeaseExpires - Updated")
+	case driver.FailedRetryable:
+	default:
+		k.about(o.outcome.TTL, after.Expires.Sub(after.Updated), "Expires - Updated")
+	}
 }
 
 // cannotWrite checks that the holder of a lost lease changes nothing.
-func (k *kit) cannotWrite(t *testing.T, lease driver.Lease) {
-	t.Helper()
-	before := k.find(t, lease.ID)
+func (k *kit) cannotWrite(lease driver.Lease) {
+	before := k.find(lease.ID)
 	for _, o := range operations() {
-		wantError(t, o.name+" with a lost lease", o.do(patient(t), k.store, lease), driver.ErrLeaseLost)
+		require.ErrorIs(k, o.do(k.patient(), k.store, lease), driver.ErrLeaseLost, o.name)
 	}
-	k.unchanged(t, before, lease.ID)
+	k.unchanged(before, lease.ID)
 }

@@ -35,6 +35,8 @@ import (
 	"crypto/rand"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
@@ -62,13 +64,6 @@ type Suite struct {
 	// same operation, because the database has one writer. false means that it is answered
 	// with DecisionInProgress at once.
 	Queues bool
-
-	// Rows is the number of expired records in the test of a large sweep. Zero means 2,000. A
-	// negative number disables the test.
-	Rows int
-
-	// Fill writes that many finished and expired records. nil means by calls of Reserve.
-	Fill func(ctx context.Context, rows int) error
 }
 
 // Run tests the store that open returns, which must not be a Transactor.
@@ -80,43 +75,32 @@ func Run(t *testing.T, open func(t *testing.T) driver.Store) {
 // Run tests the store.
 func (s Suite) Run(t *testing.T) {
 	t.Helper()
-	if s.Rows == 0 {
-		s.Rows = 2000
-	}
-	k := &kit{Suite: s, scope: "storetest " + rand.Text()}
+	k := &kit{Suite: s, T: t, scope: "storetest " + rand.Text(), stuck: new(bool)}
 	k.store = patiently(s.Open(t))
 	k.again = k.store
 	if s.Again != nil {
 		k.again = patiently(s.Again(t))
 	}
-	t.Run("Check", k.testCheck)
-	t.Run("Reserve", k.testReserve)
-	t.Run("Lease", k.testLease)
-	t.Run("Reconciler", k.testReconciler)
-	t.Run("Times", k.testTimes)
-	t.Run("Results", k.testResults)
-	t.Run("Copies", k.testCopies)
-	t.Run("Names", k.testNames)
-	t.Run("Invalid", k.testInvalid)
-	t.Run("Canceled", k.testCanceled)
-	t.Run("Races", k.testRaces)
+	k.test("Check", (*kit).testCheck)
+	k.test("Reserve", (*kit).testReserve)
+	k.test("Lease", (*kit).testLease)
+	k.test("Times", (*kit).testTimes)
+	k.test("Results", (*kit).testResults)
+	k.test("Names", (*kit).testNames)
+	k.test("Invalid", (*kit).testInvalid)
+	k.test("Canceled", (*kit).testCanceled)
+	k.test("Races", (*kit).testRaces)
 	if transactor, ok := k.store.(driver.Transactor); ok {
-		t.Run("Transactions", func(t *testing.T) { k.testTransactions(t, transactor) })
+		k.test("Transactions", func(k *kit) { k.testTransactions(transactor) })
 	}
-	t.Run("Reap", k.testReap)
-	t.Run("Unknown", k.testUnknown)
-	t.Run("Sweep", k.testSweep)
-	if s.Rows > 0 {
-		t.Run("Rows", k.testRows)
-	}
+	k.test("Unknown", (*kit).testUnknown)
+	k.test("Sweep", (*kit).testSweep)
 }
 
 // testCheck calls Check more than once, and with a context that has ended.
-func (k *kit) testCheck(t *testing.T) {
+func (k *kit) testCheck() {
 	for i := range 4 {
-		must(t, "Check", k.handle(i).Check(patient(t)))
+		require.NoError(k, k.handle(i).Check(k.patient()))
 	}
-	if err := k.store.Check(ended(t)); err == nil {
-		t.Error("Check with a context that has ended: got nil, want an error")
-	}
+	require.Error(k, k.store.Check(k.ended()))
 }

@@ -1,207 +1,140 @@
 package storetest
 
 import (
-	"slices"
 	"sync/atomic"
-	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
-// testSweep deletes expired records and no others.
-func (k *kit) testSweep(t *testing.T) {
-	k.drain(t)
-	t.Run("what", k.sweepWhat)
-	t.Run("limit", k.sweepLimit)
-	t.Run("several sweepers", func(t *testing.T) {
+// testSweep deletes expired records, and marks dead executions, and no others.
+func (k *kit) testSweep() {
+	k.drain()
+	k.reapAll()
+	k.test("what", (*kit).sweepWhat)
+	for _, row := range []struct {
+		name     string
+		ttl      time.Duration
+		takeover driver.Takeover
+		sweep    func(k *kit, store driver.Store, limit int) (int, error)
+		rest     func(k *kit) int
+	}{
+		{"Sweep", blink, driver.Reexecute, func(k *kit, store driver.Store, limit int) (int, error) {
+			return store.Sweep(k.patient(), limit)
+		}, (*kit).drain},
+		{"Reap", time.Hour, driver.MarkUnknown, func(k *kit, store driver.Store, limit int) (int, error) {
+			all, err := store.Reap(k.patient(), limit)
+			return len(all), err
+		}, func(k *kit) int { return len(k.reapAll()) }},
+	} {
 		const total = 150
-		k.expire(t, total)
-		swept := k.sweepTogether(t, total, func(store driver.Store) (int, error) { return store.Sweep(patient(t), 7) })
-		equal(t, "swept records", swept+k.drain(t), total)
-	})
-	t.Run("Sweep and Reserve", k.sweepReserved)
+		begin := func(k *kit) {
+			for range total {
+				k.begin(blink, row.ttl, row.takeover)
+			}
+			k.lapse()
+		}
+		k.test(row.name+" with a limit", func(k *kit) {
+			begin(k)
+			for _, limit := range []int{0, -1, 1, 9, 0, 100} {
+				n, err := row.sweep(k, k.store, limit)
+				require.Equal(k, max(limit, 0), n)
+				require.False(k, limit >= 0 && err != nil, err)
+			}
+			assert.Equal(k, total-110, row.rest(k))
+		})
+		k.test("several at once: "+row.name, func(k *kit) {
+			begin(k)
+			var swept atomic.Int64
+			ctx := k.patient()
+			together(4, func(i int) {
+				for swept.Load() < total && ctx.Err() == nil { // one that finds nothing may have met the others
+					n, err := row.sweep(k, k.handle(i), 7)
+					if !assert.NoError(k, err) {
+						return
+					}
+					swept.Add(int64(n))
+				}
+			})
+			assert.Equal(k, total, int(swept.Load())+row.rest(k))
+		})
+	}
 }
 
 // drain sweeps until nothing is left, and returns the number of records.
-func (k *kit) drain(t *testing.T) int {
-	t.Helper()
-	total := 0
-	for {
-		n, err := k.store.Sweep(patient(t), 500)
-		must(t, "Sweep", err)
-		if total += n; n < 0 || n > 500 || total > k.Rows+100_000 {
-			t.Fatalf("Sweep(500): got %d records, %d in total", n, total)
-		}
-		if n == 0 {
+func (k *kit) drain() int {
+	for total := 0; ; {
+		n, err := k.store.Sweep(k.patient(), 500)
+		require.NoError(k, err)
+		require.True(k, n >= 0 && n <= 500)
+		if total += n; n == 0 {
 			return total
 		}
 	}
 }
 
-// expire makes n expired records.
-func (k *kit) expire(t *testing.T, n int) []driver.Lease {
-	t.Helper()
-	leases := make([]driver.Lease, n)
-	for i := range leases {
-		leases[i] = reserve(blink, blink, driver.Reexecute)(t, k, k.id())
-	}
-	k.lapse(t)
-	return leases
-}
-
-// sweepTogether runs sweep from four goroutines until total records are swept, and returns
-// the sum. A sweep that finds nothing may have met the others.
-func (k *kit) sweepTogether(t *testing.T, total int, sweep func(store driver.Store) (int, error)) int {
-	t.Helper()
-	var swept atomic.Int64
-	ctx := patient(t)
-	together(4, func(i int) {
-		for swept.Load() < int64(total) && ctx.Err() == nil {
-			n, err := sweep(k.handle(i))
-			if err != nil {
-				t.Errorf("got %v, want no error", err)
-				return
-			}
-			swept.Add(int64(n))
+// reapAll reaps until nothing is left, and returns the records.
+func (k *kit) reapAll() map[driver.ID]driver.Record {
+	const limit = 50
+	for found := make(map[driver.ID]driver.Record); ; {
+		all, err := k.store.Reap(k.patient(), limit)
+		require.NoError(k, err)
+		require.LessOrEqual(k, len(all), limit)
+		for _, r := range all {
+			require.NotContains(k, found, r.ID)
+			found[r.ID] = r
 		}
-	})
-	return int(swept.Load())
+		if len(all) == 0 {
+			return found
+		}
+	}
 }
 
-// sweepWhat sweeps records in all states.
-func (k *kit) sweepWhat(t *testing.T) {
-	subjects := k.prepare(t, states())
+// sweepWhat lists, sweeps and reaps among records in all states. Sweep must not delete a dead execution that is not yet marked.
+func (k *kit) sweepWhat() {
+	subjects := k.prepare(states())
+	listed := k.list(k.scope, nil)
 	want := 0
 	for i := range subjects {
-		if subjects[i].swept {
+		if subjects[i].swept() {
 			want++
 		}
 	}
-	equal(t, "swept records", k.drain(t), want)
+	assert.Equal(k, want, k.drain())
 	for i := range subjects {
-		t.Run(subjects[i].name, func(t *testing.T) {
-			id := subjects[i].lease.ID
-			k.unchanged(t, subjects[i].before, id)
-			if !subjects[i].swept {
-				return
+		k.unchanged(subjects[i].before, subjects[i].lease.ID)
+	}
+	found := k.reapAll()
+	assert.Zero(k, k.drain())
+	for i := range subjects {
+		s := &subjects[i]
+		k.test(s.name, func(k *kit) {
+			got, reaped := found[s.lease.ID]
+			delete(found, s.lease.ID)
+			assert.Equal(k, s.dead && !s.takeover.Repeats(), reaped)
+			if s.status == driver.Unknown {
+				assert.Contains(k, listed, s.lease.ID)
+			} else {
+				assert.NotContains(k, listed, s.lease.ID)
 			}
-			k.cannotWrite(t, subjects[i].lease)
-			equal(t, "generation after Sweep", k.acquire(t, k.claim(id)).Generation, 1)
-			k.cannotWrite(t, subjects[i].lease)
-		})
-	}
-}
-
-func (k *kit) sweepLimit(t *testing.T) {
-	const total = 120
-	leases := k.expire(t, total)
-	limits(t, "Sweep", []int{0, -1, 1, 9, 0}, func(limit int) (int, error) { return k.store.Sweep(patient(t), limit) })
-	left := 0
-	for _, lease := range leases { // an expired record that exists passes on its generation
-		if k.acquire(t, k.claim(lease.ID)).Generation > 1 {
-			left++
-		}
-	}
-	equal(t, "records after the sweep of 10", left, total-10)
-	equal(t, "swept records that were claimed again", k.drain(t), 0)
-}
-
-// limits calls sweep with limits for which there are enough records.
-func limits(t *testing.T, what string, all []int, sweep func(limit int) (int, error)) {
-	t.Helper()
-	for _, limit := range all {
-		n, err := sweep(limit)
-		if n != max(limit, 0) || err != nil && limit >= 0 {
-			t.Fatalf("%s(%d): got %d records, %v, want %d", what, limit, n, err, max(limit, 0))
-		}
-	}
-}
-
-// sweepReserved sweeps while expired records are claimed. Sweep must not delete a claim.
-func (k *kit) sweepReserved(t *testing.T) {
-	leases := k.expire(t, 3*raceKeys)
-	var claims atomic.Int64
-	got := make([]driver.Reservation, 2*len(leases))
-	ctx := patient(t)
-	together(2+len(got), func(i int) {
-		var err error
-		if i < len(got) {
-			got[i], err = k.handle(i).Reserve(ctx, k.claim(leases[i/2].ID))
-			claims.Add(1)
-		}
-		for i >= len(got) && claims.Load() < int64(len(got)) && err == nil {
-			_, err = k.handle(i).Sweep(ctx, 3)
-			breathe(ctx)
-		}
-		if err != nil {
-			t.Errorf("Reserve or Sweep: got %v, want no error", err)
-		}
-	})
-	k.drain(t)
-	for i, lease := range leases {
-		record := k.find(t, lease.ID)
-		granted := 0
-		for _, reservation := range got[2*i : 2*i+2] {
-			if reservation.Decision != driver.Acquired {
-				equal(t, "Reserve", reservation.Decision, driver.DecisionInProgress)
-				continue
-			}
-			granted++
-			equal(t, "lease after Reserve", record.Lease(), reservation.Record.Lease())
-		}
-		equal(t, "granted claims", granted, 1)
-		k.cannotWrite(t, lease)
-	}
-}
-
-// testRows sweeps many records. Claims meanwhile must not wait for the whole sweep.
-func (k *kit) testRows(t *testing.T) {
-	k.drain(t)
-	if k.Fill != nil {
-		must(t, "Suite.Fill", k.Fill(t.Context(), k.Rows))
-	} else {
-		together(8, func(i int) {
-			for n := i; n < k.Rows; n += 8 {
-				claim := k.short(k.id())
-				claim.TTL = blink
-				if _, err := k.handle(i).Reserve(t.Context(), claim); err != nil {
-					t.Errorf("Reserve: got %v, want no error", err)
-					return
-				}
+			switch {
+			case reaped:
+				after := k.load(s.lease.ID)
+				k.equalRecord(got, after, "of Reap and of Load")
+				k.checkMarkedUnknown(s.before, after)
+				k.cannotWrite(s.lease)
+				completed(driver.Completed, time.Hour)(k, got.Lease())
+			case s.swept():
+				k.cannotWrite(s.lease)
+				assert.EqualValues(k, 1, k.acquire(k.claim(s.lease.ID)).Generation)
+				k.cannotWrite(s.lease)
+			default:
+				k.unchanged(s.before, s.lease.ID)
 			}
 		})
 	}
-	k.lapse(t)
-
-	swept := 0
-	done := make(chan error, 1)
-	go func() {
-		for {
-			n, err := k.again.Sweep(t.Context(), 500)
-			if swept += n; n == 0 || err != nil {
-				done <- err
-				return
-			}
-		}
-	}()
-	var took []time.Duration
-	for sweeping := true; sweeping; {
-		began := time.Now()
-		k.acquire(t, k.claim(k.id()))
-		took = append(took, time.Since(began))
-		select {
-		case err := <-done:
-			must(t, "Sweep", err)
-			sweeping = false
-		default:
-		}
-	}
-	slices.Sort(took)
-	median := took[len(took)/2]
-	t.Logf("%d claims during the sweep: median %v, maximum %v", len(took), median, took[len(took)-1])
-	equal(t, "swept records", swept+k.drain(t), k.Rows)
-	if median > 5*time.Second { // a slow machine alone does not take that long
-		t.Errorf("claims wait for the sweep: median %v of %d", median, len(took))
-	}
+	assert.Empty(k, found)
 }

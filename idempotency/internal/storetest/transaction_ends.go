@@ -4,160 +4,132 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
 
 // endTwice ends a transaction that has ended.
-func (j *txKit) endTwice(t *testing.T) {
+func (j *txKit) endTwice() {
 	all := ends()
 	all["Rollback"] = ending{end: func(tx driver.Transaction, ctx context.Context, _ driver.Outcome) error { return tx.Rollback(ctx) }}
 	for name, e := range all {
-		t.Run(name, func(t *testing.T) {
-			w := j.begin(t, j.claim(j.id()))
-			must(t, name, e.end(w.tx, patient(t), driver.Outcome{Status: driver.Completed, Result: answer()}))
-			before := j.find(t, w.claim.ID)
-			for range 2 {
-				must(t, "Rollback after the end", w.tx.Rollback(patient(t)))
-				for again, e := range ends() {
-					if e.end(w.tx, patient(t), driver.Outcome{Status: driver.FailedFinal}) == nil {
-						t.Errorf("%s after the end: got nil, want an error", again)
-					}
-				}
+		w := j.begin(j.claim(j.id()))
+		require.NoError(j, e.end(w.tx, j.patient(), driver.Outcome{Status: driver.Completed, Result: answer()}), name)
+		before := j.find(w.claim.ID)
+		for range 2 {
+			require.NoError(j, w.tx.Rollback(j.patient()), "Rollback after %s", name)
+			for again, e := range ends() {
+				require.Error(j, e.end(w.tx, j.patient(), driver.Outcome{Status: driver.FailedFinal}), "%s after %s", again, name)
 			}
-			j.unchanged(t, before, w.claim.ID)
-			j.rows(t, w.row, e.rows)
-		})
+		}
+		j.unchanged(before, w.claim.ID)
+		j.rows(w.row, e.rows)
 	}
 }
 
 // invalidOutcome ends transactions with invalid outcomes, which are not stored.
-func (j *txKit) invalidOutcome(t *testing.T) {
-	for name, e := range ends() {
-		for _, outcome := range []driver.Outcome{
-			{}, {Status: driver.InProgress}, {Status: driver.FailedRetryable}, {Status: driver.Completed, TTL: -1},
-		} {
-			t.Run(name+" "+outcome.Status.String(), func(t *testing.T) {
-				w := j.begin(t, j.claim(j.id()))
-				wantError(t, name, e.end(w.tx, patient(t), outcome), driver.ErrInvalid)
-				j.unchanged(t, driver.Record{}, w.claim.ID)
-				j.rows(t, w.row, 0)
-				must(t, "Rollback of the next", j.begin(t, j.claim(w.claim.ID)).tx.Rollback(patient(t)))
-			})
-		}
+func (j *txKit) invalidOutcome(e ending) {
+	for _, outcome := range []driver.Outcome{{Status: driver.FailedRetryable}, {Status: driver.Completed, TTL: -1}} {
+		w := j.begin(j.claim(j.id()))
+		require.ErrorIs(j, e.end(w.tx, j.patient(), outcome), driver.ErrInvalid)
+		j.unchanged(driver.Record{}, w.claim.ID)
+		j.rows(w.row, 0)
+		require.NoError(j, j.begin(j.claim(w.claim.ID)).tx.Rollback(j.patient()), "of the next")
 	}
 }
 
-// canceled ends transactions with a context that has ended.
-func (j *txKit) canceled(t *testing.T) {
-	for name, e := range ends() {
-		t.Run(name, func(t *testing.T) {
-			w := j.begin(t, j.claim(j.id()))
-			if e.end(w.tx, ended(t), driver.Outcome{Status: driver.Completed}) == nil {
-				t.Errorf("%s with a canceled context: got nil, want an error", name)
-			}
-			j.resolve(t, w, e.rows)
-		})
-	}
-	t.Run("Rollback", func(t *testing.T) {
-		w := j.begin(t, j.claim(j.id()))
-		_ = w.tx.Rollback(ended(t)) // it may fail
-		equal(t, "recorded after Rollback", j.resolve(t, w, 0), false)
-	})
+// canceled ends a transaction with a context that has ended.
+func (j *txKit) canceled(e ending) {
+	w := j.begin(j.claim(j.id()))
+	require.Error(j, e.end(w.tx, j.ended(), driver.Outcome{Status: driver.Completed}))
+	j.resolve(w, e.rows)
 }
 
 // limit leaves a transaction open for longer than its limit. The database may or may not
 // have ended it, on a slow machine even before the write.
-func (j *txKit) limit(t *testing.T) {
-	w := j.start(t, j.claim(j.id()), blink)
+func (j *txKit) limit() {
+	w := j.start(j.claim(j.id()), blink)
 	rows := 1
-	if j.Write(patient(t), w.tx.Value(), w.row) != nil {
+	if j.Write(j.patient(), w.tx.Value(), w.row) != nil {
 		rows = 0
 	}
-	_ = sleep.Context(t.Context(), 5*blink)
-	err := w.tx.Commit(patient(t), driver.Outcome{Status: driver.Completed})
-	recorded := j.resolve(t, w, rows)
-	if err == nil {
-		equal(t, "recorded after Commit", recorded, true)
-	}
-	if rows == 0 {
-		equal(t, "recorded without its row", recorded, false)
-	}
+	_ = sleep.Context(j.Context(), 5*blink)
+	err := w.tx.Commit(j.patient(), driver.Outcome{Status: driver.Completed})
+	recorded := j.resolve(w, rows)
+	assert.False(j, err == nil && !recorded, "Commit has lost the record")
+	assert.False(j, recorded && rows == 0, "recorded without its row")
 }
 
 // resolve finds the result of a transaction with an unknown end by Begin, as documented at
 // Transaction.Commit. It reports whether the outcome was recorded, with that many rows.
-func (j *txKit) resolve(t *testing.T, w *work, rows int) (recorded bool) {
-	t.Helper()
-	for ctx := patient(t); ctx.Err() == nil; _ = sleep.Context(ctx, time.Millisecond) {
+func (j *txKit) resolve(w *work, rows int) (recorded bool) {
+	for ctx := j.patient(); ctx.Err() == nil; breathe(ctx) {
 		reservation, tx, err := j.store.Begin(ctx, j.claim(w.claim.ID), 0)
-		must(t, "Begin", err)
+		require.NoError(j, err)
 		switch reservation.Decision {
 		case driver.DecisionInProgress: // it may still be committed
 		case driver.Acquired:
-			must(t, "Rollback", tx.Rollback(ctx))
-			j.rows(t, w.row, 0)
+			require.NoError(j, tx.Rollback(ctx))
+			j.rows(w.row, 0)
 			return false
 		default:
-			equal(t, "lease of the record", reservation.Record.Lease(), w.record.Lease())
-			j.rows(t, w.row, rows)
+			assert.Equal(j, w.record.Lease(), reservation.Record.Lease())
+			j.rows(w.row, rows)
 			return true
 		}
 	}
-	t.Fatalf("Begin: got in progress for %v, want an end", patience)
+	require.FailNow(j, "Begin: in progress without an end")
 	return false
 }
 
 // raceAmbiguous ends transactions with contexts that end at any moment. The record and the
 // rows must agree.
-func (j *txKit) raceAmbiguous(t *testing.T) {
+func (j *txKit) raceAmbiguous() {
 	total := 0
 	for i := range 4 * raceKeys {
-		w := j.begin(t, j.claim(j.id()))
+		w := j.begin(j.claim(j.id()))
 		e := ends()["Commit"]
 		if i%4 == 0 {
 			e = ends()["RollbackAndRecord"]
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rand.Int64N(int64(2*time.Millisecond))))
+		ctx, cancel := context.WithTimeout(j.Context(), time.Duration(rand.Int64N(int64(2*time.Millisecond))))
 		err := e.end(w.tx, ctx, driver.Outcome{Status: driver.Completed})
 		cancel()
-		recorded := j.resolve(t, w, e.rows)
-		if err == nil {
-			equal(t, "recorded after a successful end", recorded, true)
-		}
+		recorded := j.resolve(w, e.rows)
+		assert.False(j, err == nil && !recorded, "a successful end has lost the record")
 		if recorded {
 			total++
 		}
 	}
-	t.Logf("%d of %d were recorded", total, 4*raceKeys)
+	j.Logf("%d of %d were recorded", total, 4*raceKeys)
 }
 
 // raceBegin runs transactional and other executions of the same operations: one of them is
 // granted, and completes.
-func (j *txKit) raceBegin(t *testing.T) {
+func (j *txKit) raceBegin() {
 	const keys = 8
 	ids := make([]driver.ID, keys)
 	for i := range ids {
 		ids[i] = j.id()
 	}
 	granted := make([]int, keys*racers)
-	ctx := patient(t)
+	ctx := j.patient()
 	together(len(granted), func(i int) {
 		do := j.executeTransactional
 		if i/keys%2 == 1 {
 			do = j.executeLeased
 		}
 		decision, err := do(ctx, i/keys, ids[i%keys])
-		switch {
-		case err != nil:
-			t.Errorf("got %v, want no error", err)
-		case decision == driver.Acquired:
+		assert.NoError(j, err)
+		if decision == driver.Acquired {
 			granted[i]++
-		case decision != driver.DecisionInProgress && decision != driver.Done:
-			t.Errorf("got %v, want acquired, in progress or done", decision)
+		} else {
+			assert.Contains(j, []driver.Decision{driver.DecisionInProgress, driver.Done}, decision)
 		}
 	})
 	for key, id := range ids {
@@ -168,11 +140,11 @@ func (j *txKit) raceBegin(t *testing.T) {
 				transactional += granted[i]
 			}
 		}
-		equal(t, "granted claims", all, 1)
-		record := j.load(t, id)
-		equal(t, "status", record.Status, driver.Completed)
-		equal(t, "generation", record.Generation, 1)
-		j.rows(t, id.Key, transactional)
+		assert.Equal(j, 1, all, "granted claims")
+		record := j.load(id)
+		assert.Equal(j, driver.Completed, record.Status)
+		assert.EqualValues(j, 1, record.Generation)
+		j.rows(id.Key, transactional)
 	}
 }
 

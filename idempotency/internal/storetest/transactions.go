@@ -2,20 +2,14 @@ package storetest
 
 import (
 	"context"
-	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
 )
-
-// work is an execution with an open transaction.
-type work struct {
-	claim  driver.Claim
-	record driver.Record // of the reservation
-	tx     driver.Transaction
-	row    string
-}
 
 // txKit is a kit with a store that is a Transactor.
 type txKit struct {
@@ -24,27 +18,12 @@ type txKit struct {
 	store driver.Transactor
 }
 
-// testTransactions tests a Transactor. While a transaction is open, only its record is
-// used: the database may have one writer.
-func (k *kit) testTransactions(t *testing.T, store driver.Transactor) {
-	if k.Write == nil || k.Count == nil {
-		t.Fatal("storetest: Suite.Write or Suite.Count is nil, must be set for a Transactor")
-	}
-	if store.InCallerTx() {
-		t.Fatal("storetest: InCallerTx: got true, want false")
-	}
-	j := &txKit{k, store}
-	t.Run("claims", j.claims)
-	for name, end := range ends() {
-		t.Run(name, func(t *testing.T) { j.stores(t, end) })
-	}
-	t.Run("excludes others", j.holds)
-	t.Run("end twice", j.endTwice)
-	t.Run("invalid outcome", j.invalidOutcome)
-	t.Run("canceled", j.canceled)
-	t.Run("limit", j.limit)
-	t.Run("Begin and Reserve", j.raceBegin)
-	t.Run("ambiguous end", j.raceAmbiguous)
+// work is an execution with an open transaction.
+type work struct {
+	claim  driver.Claim
+	record driver.Record // of the reservation
+	tx     driver.Transaction
+	row    string
 }
 
 // ending is a way to end a transaction with an outcome.
@@ -60,233 +39,224 @@ func ends() map[string]ending {
 	}
 }
 
+// testTransactions tests a Transactor. While a transaction is open, only its record is
+// used: the database may have one writer.
+func (k *kit) testTransactions(store driver.Transactor) {
+	require.False(k, k.Write == nil || k.Count == nil, "Suite.Write or Suite.Count is nil, must be set for a Transactor")
+	require.False(k, store.InCallerTx())
+	test := func(name string, f func(j *txKit)) {
+		k.test(name, func(k *kit) { f(&txKit{k, store}) })
+	}
+	test("claims", (*txKit).claims)
+	for name, end := range ends() {
+		test(name, func(j *txKit) { j.stores(end) })
+		test(name+" with an invalid outcome", func(j *txKit) { j.invalidOutcome(end) })
+		test(name+" when canceled", func(j *txKit) { j.canceled(end) })
+	}
+	test("excludes others", (*txKit).holds)
+	test("end twice", (*txKit).endTwice)
+	test("Rollback when canceled", func(j *txKit) {
+		w := j.begin(j.claim(j.id()))
+		_ = w.tx.Rollback(j.ended()) // it may fail
+		assert.False(j, j.resolve(w, 0))
+	})
+	test("limit", (*txKit).limit)
+	test("Begin and Reserve", (*txKit).raceBegin)
+	test("ambiguous end", (*txKit).raceAmbiguous)
+}
+
 // begin makes a claim that must be granted, and writes a row.
-func (j *txKit) begin(t *testing.T, claim driver.Claim) *work {
-	t.Helper()
-	w := j.start(t, claim, 0)
-	must(t, "Suite.Write", j.Write(patient(t), w.tx.Value(), w.row))
+func (j *txKit) begin(claim driver.Claim) *work {
+	w := j.start(claim, 0)
+	require.NoError(j, j.Write(j.patient(), w.tx.Value(), w.row))
 	return w
 }
 
 // start makes a claim that must be granted, with a limit for the transaction.
-func (j *txKit) start(t *testing.T, claim driver.Claim, limit time.Duration) *work {
-	t.Helper()
-	ctx := patient(t)
+func (j *txKit) start(claim driver.Claim, limit time.Duration) *work {
+	ctx := j.patient()
 	reservation, tx, err := j.store.Begin(ctx, claim, limit)
-	must(t, "Begin", err)
-	if reservation.Decision != driver.Acquired || tx == nil {
-		t.Fatalf("Begin: got %v, transaction %v, want acquired; record %s", reservation.Decision, tx, show(reservation.Record))
-	}
-	t.Cleanup(func() {
+	require.NoError(j, err)
+	require.Equal(j, driver.Acquired, reservation.Decision, "record %+v", reservation.Record)
+	require.NotNil(j, tx)
+	j.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 		defer cancel()
 		_ = tx.Rollback(ctx) // if the test has failed
 	})
-	if tx.Value() == nil {
-		t.Fatal("Value: got nil, want a transaction")
-	}
+	require.NotNil(j, tx.Value())
 	return &work{claim: claim, record: reservation.Record, tx: tx, row: claim.Key}
 }
 
+// beginNone makes a claim that must be answered without a transaction.
+func (j *txKit) beginNone(claim driver.Claim, want driver.Reservation) driver.Record {
+	got, tx, err := j.store.Begin(j.patient(), claim, 0)
+	require.NoError(j, err)
+	require.Nil(j, tx)
+	j.equalReservation(want, got)
+	after := j.load(claim.ID)
+	j.equalRecord(got.Record, after, "of Begin and of Load")
+	return after
+}
+
 // rows compares the number of committed rows.
-func (j *txKit) rows(t *testing.T, row string, want int) {
-	t.Helper()
-	got, err := j.Count(patient(t), row)
-	must(t, "Suite.Count", err)
-	equal(t, "committed rows", got, want)
+func (j *txKit) rows(row string, want int) {
+	got, err := j.Count(j.patient(), row)
+	require.NoError(j, err)
+	assert.Equal(j, want, got, "committed rows")
 }
 
 // claims makes each kind of claim on a record in each state. Before the end of the work
 // nothing is written, but a dead execution becomes Unknown.
-func (j *txKit) claims(t *testing.T) {
+func (j *txKit) claims() {
 	for _, c := range contenders() {
 		if !c.same { // an owner begins transactional work once
-			j.each(t, c.name, states(), func(t *testing.T, s *subject) { t.Helper(); j.tryBegin(t, c, s) })
+			j.each(c.name, func(k *kit, s *subject) { (&txKit{k, j.store}).tryBegin(c, s) })
 		}
 	}
 }
 
-func (j *txKit) tryBegin(t *testing.T, c contender, s *subject) {
-	t.Helper()
-	claim := c.claim(j.kit, s)
-	step, want := s.wants(&claim)
-	if want.Decision == driver.Acquired {
-		j.supersedes(t, claim, s, want)
-		return
+func (j *txKit) tryBegin(c contender, s *subject) {
+	claim := c.claim(j.kit, s.lease)
+	switch step, want := s.wants(&claim); {
+	case want.Decision == driver.Acquired:
+		j.supersedes(claim, s)
+	case step == driver.Leave:
+		j.beginNone(claim, want)
+		j.unchanged(s.before, claim.ID)
+	default:
+		j.checkMarkedUnknown(s.before, j.beginNone(claim, want))
+		j.cannotWrite(s.lease)
 	}
-	got, tx, err := j.store.Begin(patient(t), claim, 0)
-	must(t, "Begin", err)
-	equal(t, "Begin has a transaction", tx != nil, false)
-	wantReservation(t, "Begin", got, want)
-	after := j.load(t, claim.ID)
-	wantRecord(t, "of Begin is not that of Load", got.Record, after)
-	if step == driver.Leave {
-		j.unchanged(t, s.before, claim.ID)
-		return
-	}
-	checkMarkedUnknown(t, s.before, after)
-	j.cannotWrite(t, s.lease)
 }
 
 // supersedes begins and rolls back, which changes nothing, and then begins and commits.
-func (j *txKit) supersedes(t *testing.T, claim driver.Claim, s *subject, want driver.Reservation) {
-	t.Helper()
-	must(t, "Rollback", j.begin(t, claim).tx.Rollback(patient(t)))
-	j.unchanged(t, s.before, claim.ID)
+func (j *txKit) supersedes(claim driver.Claim, s *subject) {
+	require.NoError(j, j.begin(claim).tx.Rollback(j.patient()))
+	j.unchanged(s.before, claim.ID)
 	claim.Owner = driver.NewOwner()
-	reservation, tx, err := j.store.Begin(patient(t), claim, 0)
-	must(t, "Begin after Rollback", err)
-	wantReservation(t, "Begin after Rollback", reservation, want)
-	if tx == nil {
-		t.Fatal("Begin after Rollback: got no transaction")
-	}
-	defer tx.Rollback(context.WithoutCancel(patient(t))) //nolint:errcheck // if the test has failed
-	w := &work{claim: claim, record: reservation.Record, tx: tx}
-	j.promised(t, w, s.lease.Generation+1)
+	w := j.start(claim, 0)
+	j.promised(w, s.lease.Generation+1)
 	outcome := driver.Outcome{Status: driver.Completed, Result: answer()}
-	must(t, "Commit", tx.Commit(patient(t), outcome))
-	j.written(t, w, outcome)
-	j.cannotWrite(t, s.lease)
-	j.cannotWrite(t, w.record.Lease())
+	require.NoError(j, w.tx.Commit(j.patient(), outcome))
+	j.written(w, outcome)
+	j.cannotWrite(s.lease)
+	j.cannotWrite(w.record.Lease())
 }
 
 // promised checks the record that Begin has returned.
-func (*txKit) promised(t *testing.T, w *work, generation int64) {
-	t.Helper()
+func (j *txKit) promised(w *work, generation int64) {
 	want := w.record // for its times
 	want.ID, want.Fingerprint, want.Status = w.claim.ID, w.claim.Fingerprint, driver.InProgress
 	want.Owner, want.Generation, want.Takeover, want.Result = w.claim.Owner, generation, w.claim.Takeover, driver.Result{}
-	wantRecord(t, "of Begin", w.record, want)
-	between(t, "Expires - Started", w.record.Expires.Sub(w.record.Started), w.claim.TTL)
+	j.equalRecord(want, w.record, "of Begin")
+	j.about(w.claim.TTL, w.record.Expires.Sub(w.record.Started), "Expires - Started")
 }
 
 // written checks the record after the end of the work.
-func (j *txKit) written(t *testing.T, w *work, outcome driver.Outcome) {
-	t.Helper()
-	after := j.load(t, w.claim.ID)
+func (j *txKit) written(w *work, outcome driver.Outcome) {
+	after := j.load(w.claim.ID)
 	want := w.record
-	want.Status, want.Updated, want.LeaseExpires = outcome.Status, after.Updated, after.LeaseExpires
-	if outcome.Status == driver.Completed || outcome.Status == driver.FailedFinal {
-		want.Result = outcome.Result
-	}
+	want.Status, want.Updated, want.LeaseExpires, want.Result = outcome.Status, after.Updated, after.LeaseExpires, outcome.Stored()
 	if outcome.TTL > 0 {
 		want.Expires = after.Expires
-		between(t, "Expires - Updated", after.Expires.Sub(after.Updated), outcome.TTL)
+		j.about(outcome.TTL, after.Expires.Sub(after.Updated), "Expires - Updated")
 	}
-	wantRecord(t, "at the end", after, want)
-	equal(t, "Updated is before Started", after.Updated.Before(after.Started), false)
+	j.equalRecord(want, after, "at the end")
+	assert.False(j, after.Updated.Before(after.Started))
 }
 
 // stores ends transactions with each outcome.
-func (j *txKit) stores(t *testing.T, e ending) {
+func (j *txKit) stores(e ending) {
 	for _, outcome := range []driver.Outcome{
 		{Status: driver.Completed, Result: answer()},
 		{Status: driver.Completed, Result: answer(), TTL: 5 * time.Hour},
-		{Status: driver.FailedFinal, Result: answer()},
 		{Status: driver.FailedFinal, Result: answer(), TTL: 5 * time.Hour},
 		{Status: driver.CompletedUnreplayable, Result: answer()},
 		{Status: driver.Unknown},
 	} {
-		t.Run(outcome.Status.String()+" with a TTL of "+outcome.TTL.String(), func(t *testing.T) {
-			w := j.begin(t, j.claim(j.id()))
-			j.promised(t, w, 1)
-			j.unchanged(t, driver.Record{}, w.claim.ID)
-			j.rows(t, w.row, 0)
-			must(t, "the end", e.end(w.tx, patient(t), outcome))
-			j.rows(t, w.row, e.rows)
-			j.written(t, w, outcome)
+		j.test(outcome.Status.String()+" with a TTL of "+outcome.TTL.String(), func(k *kit) {
+			j := &txKit{k, j.store}
+			w := j.begin(j.claim(j.id()))
+			j.promised(w, 1)
+			j.unchanged(driver.Record{}, w.claim.ID)
+			j.rows(w.row, 0)
+			require.NoError(j, e.end(w.tx, j.patient(), outcome))
+			j.rows(w.row, e.rows)
+			j.written(w, outcome)
 			want := driver.Reservation{Decision: driver.Done}
 			if outcome.Status == driver.Unknown {
 				want.Decision = driver.DecisionUnknown
 			}
-			wantReservation(t, "Reserve after the end", j.reserve(t, j.claim(w.claim.ID)), want)
-			got, tx, err := j.store.Begin(patient(t), j.claim(w.claim.ID), 0)
-			must(t, "Begin after the end", err)
-			equal(t, "Begin after the end has a transaction", tx != nil, false)
-			wantReservation(t, "Begin after the end", got, want)
-			wantRecord(t, "of Begin is not that of Load", got.Record, j.load(t, w.claim.ID))
+			j.equalReservation(want, j.reserve(j.claim(w.claim.ID)))
+			j.beginNone(j.claim(w.claim.ID), want)
 		})
 	}
 }
 
 // holds keeps a transaction open for longer than the lease and the TTL of its claim, while
 // others claim the operation.
-func (j *txKit) holds(t *testing.T) {
+func (j *txKit) holds() {
 	claim := j.claim(j.id())
 	claim.Lease, claim.TTL = blink, blink
-	w := j.begin(t, claim)
-	_ = sleep.Context(t.Context(), 3*blink)
-	again, _ := j.beside(1).(driver.Transactor)
+	w := j.begin(claim)
+	_ = sleep.Context(j.Context(), 3*blink)
 	for _, c := range contenders() {
 		if c.same || c.other {
 			continue // their decisions are not defined
 		}
-		t.Run(c.name, func(t *testing.T) {
-			other := c.claim(j.kit, &subject{lease: w.record.Lease()})
-			j.atOnce(t, "Reserve", func(ctx context.Context) error { return reserveBusy(ctx, t, j.store, other) })
-			for _, store := range []driver.Transactor{j.store, again} {
-				if store != nil {
-					j.atOnce(t, "Begin", func(ctx context.Context) error { return beginBusy(ctx, t, store, other) })
-				}
-			}
-		})
+		other := c.claim(j.kit, w.record.Lease())
+		j.atOnce(func(ctx context.Context) error { return j.reserveBusy(ctx, j.store, other) })
+		for i := range 2 {
+			j.atOnce(func(ctx context.Context) error { return j.beginBusy(ctx, j.beside(i), other) })
+		}
 	}
-	t.Run("many at once", func(t *testing.T) {
-		ctx := patient(t)
-		together(20, func(i int) {
-			var err error
-			if i%4 < 2 {
-				err = reserveBusy(ctx, t, j.beside(i), j.claim(claim.ID))
-			} else {
-				err = beginBusy(ctx, t, j.store, j.claim(claim.ID))
-			}
-			if err != nil {
-				t.Errorf("Reserve or Begin: got %v, want no error", err)
-			}
-		})
+	ctx := j.patient()
+	together(20, func(i int) {
+		busy := j.reserveBusy
+		if i%4 >= 2 {
+			busy = j.beginBusy
+		}
+		assert.NoError(j, busy(ctx, j.beside(i), j.claim(claim.ID)))
 	})
-	t.Run("Load", func(t *testing.T) { j.unchanged(t, driver.Record{}, claim.ID) })
-	t.Run("Sweep", func(t *testing.T) {
-		j.atOnce(t, "Sweep", func(ctx context.Context) error {
-			_, err := j.store.Sweep(ctx, 1000)
-			return err
-		})
+	j.unchanged(driver.Record{}, claim.ID)
+	j.atOnce(func(ctx context.Context) error {
+		_, err := j.store.Sweep(ctx, 1000)
+		return err
 	})
 
 	outcome := driver.Outcome{Status: driver.Completed, Result: answer(), TTL: time.Hour}
-	must(t, "Commit", w.tx.Commit(patient(t), outcome))
-	j.rows(t, w.row, 1)
-	j.written(t, w, outcome)
+	require.NoError(j, w.tx.Commit(j.patient(), outcome))
+	j.rows(w.row, 1)
+	j.written(w, outcome)
 }
 
-func reserveBusy(ctx context.Context, t *testing.T, store driver.Store, claim driver.Claim) error {
-	t.Helper()
+func (j *txKit) reserveBusy(ctx context.Context, store driver.Store, claim driver.Claim) error {
 	reservation, err := store.Reserve(ctx, claim)
-	equal(t, "Reserve during a transaction", reservation.Decision, driver.DecisionInProgress)
+	assert.Equal(j, driver.DecisionInProgress, reservation.Decision, "Reserve during a transaction")
 	return err
 }
 
-func beginBusy(ctx context.Context, t *testing.T, store driver.Transactor, claim driver.Claim) error {
-	t.Helper()
-	reservation, tx, err := store.Begin(ctx, claim, 0)
-	equal(t, "Begin during a transaction", reservation.Decision, driver.DecisionInProgress)
-	if tx != nil {
-		t.Error("Begin during a transaction: got a transaction")
-		return tx.Rollback(ctx)
+func (j *txKit) beginBusy(ctx context.Context, store driver.Store, claim driver.Claim) error {
+	transactor, ok := store.(driver.Transactor)
+	if !ok {
+		return j.reserveBusy(ctx, store, claim)
 	}
+	reservation, tx, err := transactor.Begin(ctx, claim, 0)
+	assert.Equal(j, driver.DecisionInProgress, reservation.Decision, "Begin during a transaction")
+	assert.Nil(j, tx)
 	return err
 }
 
 // atOnce checks that a call does not wait for the open transaction: the shortest of ten
 // calls takes less than a second.
-func (*txKit) atOnce(t *testing.T, what string, call func(context.Context) error) {
-	t.Helper()
+func (j *txKit) atOnce(call func(context.Context) error) {
 	for range 10 {
 		began := time.Now()
-		must(t, what+" during a transaction", call(patient(t)))
+		require.NoError(j, call(j.patient()))
 		if time.Since(began) < time.Second {
 			return
 		}
 	}
-	t.Errorf("%s waits for the transaction that holds the record", what)
+	assert.Fail(j, "a call waits for the transaction that holds the record")
 }

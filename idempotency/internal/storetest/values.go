@@ -3,19 +3,20 @@ package storetest
 import (
 	"bytes"
 	"crypto/rand"
-	"fmt"
 	"maps"
 	"math"
 	"net/http"
 	"slices"
 	"strings"
-	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/idempotency/internal/driver"
 )
 
 // testResults stores results and compares what the store returns.
-func (k *kit) testResults(t *testing.T) {
+func (k *kit) testResults() {
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
@@ -53,104 +54,60 @@ func (k *kit) testResults(t *testing.T) {
 		{"the largest code", driver.Result{Code: math.MaxInt}},
 		{"the smallest code", driver.Result{Code: math.MinInt}},
 	} {
-		t.Run(row.name, func(t *testing.T) {
+		k.test(row.name, func(k *kit) {
 			for _, status := range []driver.Status{driver.Completed, driver.FailedFinal} {
 				id := k.id()
-				k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: status, Result: row.result})
-				wantResult(t, "of Load", k.load(t, id).Result, row.result)
-				reservation, err := k.again.Reserve(patient(t), k.claim(id))
-				must(t, "Reserve", err)
-				wantReservation(t, "Reserve", reservation, driver.Reservation{Decision: driver.Done})
-				wantResult(t, "of Reserve", reservation.Record.Result, row.result)
+				k.complete(k.acquire(k.claim(id)), driver.Outcome{Status: status, Result: row.result})
+				assert.Equal(k, row.result, k.load(id).Result)
+				reservation, err := k.again.Reserve(k.patient(), k.claim(id))
+				require.NoError(k, err)
+				k.equalReservation(driver.Reservation{Decision: driver.Done}, reservation)
+				assert.Equal(k, row.result, reservation.Record.Result)
 			}
 		})
 	}
 }
 
-// testCopies changes a result that was given to the store, and results that it returned.
-func (k *kit) testCopies(t *testing.T) {
-	spoil := func(r driver.Result) {
-		for name, values := range r.Header {
-			for i := range values {
-				values[i] = "spoiled"
-			}
-			r.Header[name+"-Spoiled"] = values
-		}
-		for i := range r.Body {
-			r.Body[i] = 'x'
-		}
-	}
-	id := k.id()
-	given := answer()
-	k.complete(t, k.acquire(t, k.claim(id)), driver.Outcome{Status: driver.Completed, Result: given})
-	check := func(after string) {
-		t.Helper()
-		wantResult(t, "after a change of "+after, k.load(t, id).Result, answer())
-	}
-	spoil(given)
-	check("the argument of Complete")
-	spoil(k.load(t, id).Result)
-	check("the result of Load")
-	spoil(k.reserve(t, k.claim(id)).Record.Result)
-	check("the result of Reserve")
-}
-
 // testNames uses similar names.
-func (k *kit) testNames(t *testing.T) {
-	t.Run("records", func(t *testing.T) {
+func (k *kit) testNames() {
+	k.test("records", func(k *kit) {
 		all := similarIDs()
 		for i, id := range all {
-			reservation := k.reserve(t, k.claim(id))
-			if reservation.Decision != driver.Acquired {
-				t.Errorf("Reserve of %q: got %v of %q, want acquired", id, reservation.Decision, reservation.Record.ID)
-				continue
-			}
-			k.complete(t, reservation.Record.Lease(), driver.Outcome{
-				Status: driver.Completed, Result: driver.Result{Code: i},
-			})
+			k.complete(k.acquire(k.claim(id)), driver.Outcome{Status: driver.Completed, Result: driver.Result{Code: i}})
 		}
 		for i, id := range all {
-			if record := k.find(t, id); record.ID != id || record.Result.Code != i {
-				t.Errorf("Load of %q: got the record of %q", id, record.ID)
-			}
+			assert.Equal(k, i, k.load(id).Result.Code)
 		}
 	})
 
-	t.Run("fingerprints", func(t *testing.T) {
-		id := k.id()
-		k.acquire(t, k.claim(id))
+	k.test("fingerprints", func(k *kit) {
+		decide := func(id driver.ID, of driver.Fingerprint, want driver.Decision) {
+			claim := k.claim(id)
+			claim.Fingerprint = of
+			assert.Equal(k, want, k.reserve(claim).Decision, "%q", of)
+		}
+		id, without := k.id(), k.id()
+		k.acquire(k.claim(id))
 		for _, other := range []driver.Fingerprint{"", "v1:A", "V1:a", "v1:a ", " v1:a", "v1:", "v1:aa", "v1:a\u0301", "v2:a", "v1:%", "v1:_"} {
-			claim := k.claim(id)
-			claim.Fingerprint = other
-			equal(t, fmt.Sprintf("Reserve with fingerprint %q", other), k.reserve(t, claim).Decision, driver.Mismatch)
+			decide(id, other, driver.Mismatch)
 		}
-		for other, want := range map[driver.Fingerprint]driver.Decision{
-			"v3:b:a": driver.DecisionInProgress, "v3:b": driver.DecisionInProgress, "v3:a:b": driver.Mismatch,
-		} {
-			claim := k.claim(id)
-			claim.Fingerprint = other
-			equal(t, fmt.Sprintf("Reserve with fingerprint %q of a record of version 1", other), k.reserve(t, claim).Decision, want)
-		}
-		claim := k.claim(k.id())
-		claim.Fingerprint = ""
-		k.acquire(t, claim)
-		equal(t, "Reserve with a fingerprint after one without", k.reserve(t, k.claim(claim.ID)).Decision, driver.Mismatch)
-		claim.Owner = driver.NewOwner()
-		equal(t, "Reserve without a fingerprint again", k.reserve(t, claim).Decision, driver.DecisionInProgress)
+		decide(without, "", driver.Acquired)
+		decide(without, fingerprint, driver.Mismatch)
+		decide(without, "", driver.DecisionInProgress)
 	})
 
-	t.Run("owners", func(t *testing.T) {
+	k.test("owners", func(k *kit) {
 		claim := k.claim(k.id())
 		claim.Owner = "žluťoučký 'kůň' \\ %_ e"
-		lease := k.acquire(t, claim)
+		lease := k.acquire(claim)
 		for _, other := range []string{
 			"", strings.ToUpper(claim.Owner), claim.Owner + " ", claim.Owner + "\u0301", "%", strings.ReplaceAll(claim.Owner, "ů", "u"),
 		} {
 			lost := lease
 			lost.Owner = other
-			k.cannotWrite(t, lost)
+			k.cannotWrite(lost)
 		}
-		k.complete(t, lease, driver.Outcome{Status: driver.Completed})
+		k.complete(lease, driver.Outcome{Status: driver.Completed})
 	})
 }
 
