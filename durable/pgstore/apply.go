@@ -35,10 +35,9 @@ func (s *Store) Apply(ctx context.Context, events []driver.Event) (results []dri
 }
 
 func (s *Store) apply(ctx context.Context, events []driver.Event) (results []driver.Result, err error) {
-	a := &application{is: s.is, events: events}
-	a.collect()
+	a := newApplication(s.db.is, events)
 	if len(events) == 1 && len(a.fresh) == 1 {
-		err := s.transact(ctx, func(t *pgkit.Transaction) error { return t.Commit(ctx, a.insert()) })
+		err := s.db.transact(ctx, func(t *pgkit.Transaction) error { return t.Commit(ctx, a.insert()) })
 		if err != nil {
 			return nil, err
 		}
@@ -47,11 +46,13 @@ func (s *Store) apply(ctx context.Context, events []driver.Event) (results []dri
 			return []driver.Result{result}, err
 		}
 	}
-	err = s.transact(ctx, func(t *pgkit.Transaction) error {
-		a = &application{is: s.is, events: events} // anew for each try
-		a.collect()
-		results, err = a.run(ctx, t)
-		return err
+	err = s.db.transact(ctx, func(t *pgkit.Transaction) error {
+		var last []*pgkit.Statement
+		results, last, err = newApplication(s.db.is, events).run(ctx, t) // anew for each try
+		if err != nil {
+			return err
+		}
+		return t.Commit(ctx, last...)
 	})
 	if err != nil {
 		return nil, err
@@ -62,8 +63,9 @@ func (s *Store) apply(ctx context.Context, events []driver.Event) (results []dri
 // application is a batch of events. It inserts new intents first, and then locks the existing
 // ones, each in the order of the names, so that two batches do not deadlock.
 type application struct {
-	is     *statements
-	events []driver.Event
+	is       *texts
+	notifies bool // the transaction, at its commit
+	events   []driver.Event
 
 	of    []name // the name of each event; zero: its ID is invalid
 	names []name // all names, sorted, each once
@@ -79,9 +81,10 @@ type candidate struct {
 	inserted bool
 }
 
-func (a *application) run(ctx context.Context, t ending) ([]driver.Result, error) {
+// run returns the results, and the last statements, which write them.
+func (a *application) run(ctx context.Context, t pgkit.Sender) ([]driver.Result, []*pgkit.Statement, error) {
 	if err := a.load(ctx, t); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var w writing
 	results := make([]driver.Result, len(a.events))
@@ -90,7 +93,7 @@ func (a *application) run(ctx context.Context, t ending) ([]driver.Result, error
 		if c := a.fresh[id]; c != nil && c.inserted && c.event == i {
 			result, err := a.result(c)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			results[i] = result
 			c.row.Record = result.Record
@@ -103,7 +106,7 @@ func (a *application) run(ctx context.Context, t ending) ([]driver.Result, error
 		}
 		results[i].Change, results[i].Err = driver.Decide(nil, e, a.now)
 	}
-	return results, w.write(ctx, t, a.is)
+	return results, w.statements(a.is, a.notifies), nil
 }
 
 // errInserted cannot happen.
@@ -118,13 +121,13 @@ func (a *application) result(c *candidate) (result driver.Result, err error) {
 	return result, nil
 }
 
-// collect lists the names, and the first event of each name that would insert it. An invalid ID
+// newApplication lists the names, and the first event of each name that would insert it. An invalid ID
 // has no name.
-func (a *application) collect() {
-	a.of = make([]name, len(a.events))
-	a.names = make([]name, 0, len(a.events))
-	a.fresh = make(map[name]*candidate)
-	a.rows = make(map[name]*row)
+func newApplication(is *texts, events []driver.Event) *application {
+	a := &application{
+		is: is, events: events, of: make([]name, len(events)), names: make([]name, 0, len(events)),
+		fresh: make(map[name]*candidate), rows: make(map[name]*row),
+	}
 	for i := range a.events {
 		e := &a.events[i]
 		id := e.ID()
@@ -140,6 +143,7 @@ func (a *application) collect() {
 	}
 	slices.SortFunc(a.names, compareNames)
 	a.names = slices.Compact(a.names)
+	return a
 }
 
 func propose(e *driver.Event, id name, event int) *candidate {
@@ -222,12 +226,15 @@ func timeInto(t *time.Time) func(pgkit.Row) error {
 // insert inserts the absent candidates.
 func (a *application) insert() *pgkit.Statement {
 	rows := a.absent()
-	statement := &pgkit.Statement{Text: a.is.insert, Scan: a.insertedInto}
+	text, args := insert, arrays(inserted, rows)
 	if len(rows) == 1 {
-		statement.Text, statement.Args = a.is.insertOne, values(a.is.inserted, rows[0])
-	} else {
-		statement.Args = arrays(a.is.inserted, rows)
+		text, args = insertOne, values(inserted, rows[0])
 	}
+	if a.notifies {
+		text += notifyInserted
+	}
+	statement := a.is.statement(text, args...)
+	statement.Scan = a.insertedInto
 	return statement
 }
 
@@ -253,7 +260,7 @@ func (a *application) insertedInto(from pgkit.Row) error {
 
 // lock reads and locks the existing intents.
 func (a *application) lock(names pgtype.FlatArray[name]) *pgkit.Statement {
-	return &pgkit.Statement{Text: a.is.lock, Args: []any{names}, Scan: func(from pgkit.Row) error {
+	return &pgkit.Statement{Text: a.is.of(lock), Args: []any{names}, Scan: func(from pgkit.Row) error {
 		r, err := scanRow(from)
 		a.rows[r.id] = r
 		return err

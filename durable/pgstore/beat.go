@@ -16,9 +16,9 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 	if err := driver.ValidateHeartbeat(worker, lease); err != nil {
 		return time.Time{}, err
 	}
-	statement := heartbeatStatement(s.is, worker, lease, &now)
+	statement := &pgkit.Statement{Text: s.db.is.of(heartbeat), Args: []any{worker, ceil(lease)}, Scan: timeInto(&now)}
 	if lease == 0 { // without it, the lease only ends later
-		err = s.send(ctx, statement)
+		err = s.db.send(ctx, statement)
 		return now, err
 	}
 	conn, err := s.soon(ctx, lease/9)
@@ -43,15 +43,11 @@ func (s *Store) Heartbeat(ctx context.Context, worker string, lease time.Duratio
 func (s *Store) soon(ctx context.Context, maxWait time.Duration) (*pgxpool.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, maxWait)
 	defer cancel()
-	conn, err := s.pool.Acquire(limited)
+	conn, err := s.db.pool.Acquire(limited)
 	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return nil, nil
 	}
 	return conn, err
-}
-
-func heartbeatStatement(is *statements, worker string, lease time.Duration, now *time.Time) *pgkit.Statement {
-	return &pgkit.Statement{Text: is.heartbeat, Args: []any{worker, ceil(lease)}, Scan: timeInto(now)}
 }
 
 // ceil returns a duration in microseconds, rounded up: no lease is shorter than requested.

@@ -16,7 +16,7 @@ import (
 func (s *Store) buffers(ctx context.Context, t *testing.T, text string, args ...any) (n int) {
 	t.Helper()
 	var plan []byte
-	require.NoError(t, pgkit.Transact(ctx, s.pool, settings, func(tx *pgkit.Transaction) error {
+	require.NoError(t, pgkit.Transact(ctx, s.db.pool, settings, func(tx *pgkit.Transaction) error {
 		err := tx.Send(ctx, &pgkit.Statement{
 			Text: "EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) " + text, Args: args, Scan: func(from pgkit.Row) error { return from.Scan(&plan) },
 		})
@@ -53,20 +53,20 @@ func TestClaim_buffers(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			s := openInternal(t)
-			_, err := s.pool.Exec(t.Context(), `INSERT INTO durable_intent (id, scope, operation, key, gateway, fingerprint, state, next_at, later, since,
+			_, err := s.db.pool.Exec(t.Context(), `INSERT INTO durable_intent (id, scope, operation, key, gateway, fingerprint, state, next_at, later, since,
 					batch, "row", created, updated, payload)
 				SELECT gen_random_uuid(), 'tenant ' || i % $2, 'charge', i::text, 'psp', 'v1:a', 1,
 					now() + interval '1 hour' + i * interval '1 microsecond', true, now(), '', 0, now(), now(), '{}'
 				FROM generate_series(0, $1::int - 1) AS i`, row.rows, row.tenants)
 			require.NoError(t, err)
-			_, err = s.pool.Exec(t.Context(), `UPDATE durable_intent SET next_at = now() - interval '1 second'
+			_, err = s.db.pool.Exec(t.Context(), `UPDATE durable_intent SET next_at = now() - interval '1 second'
 				WHERE id IN (SELECT DISTINCT ON (scope) id FROM durable_intent ORDER BY scope, id LIMIT $1::int)`, row.due)
 			require.NoError(t, err)
-			_, err = s.pool.Exec(t.Context(), "VACUUM ANALYZE durable_intent")
+			_, err = s.db.pool.Exec(t.Context(), "VACUUM ANALYZE durable_intent")
 			require.NoError(t, err)
 			claim := claimOf("w")
-			promote := s.buffers(t.Context(), t, s.is.promote, int64(promoteBatch))
-			choose := s.buffers(t.Context(), t, s.is.choose, limits(&claim)...)
+			promote := s.buffers(t.Context(), t, s.db.is.of(promote), int64(promoteBatch))
+			choose := s.buffers(t.Context(), t, s.db.is.of(choose), limits(&claim)...)
 			t.Logf("promote %d, choose %d", promote, choose)
 			assert.LessOrEqual(t, promote+choose, row.most)
 			claimed, err := s.Claim(t.Context(), claim)

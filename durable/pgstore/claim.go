@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -17,9 +18,9 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 	if err := claim.Validate(); err != nil {
 		return driver.Claimed{}, err
 	}
-	err = s.transact(ctx, func(t *pgkit.Transaction) error {
+	err = s.db.transact(ctx, func(t *pgkit.Transaction) error {
 		claim := claim
-		r := claimRound{is: s.is, t: t, claim: &claim}
+		r := claimRound{is: s.db.is, t: t, Round: sqlquery.Round[*row]{Claim: &claim}}
 		rows, err := r.choose(ctx)
 		if err != nil {
 			return err
@@ -32,7 +33,7 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 				claimed.Changes = append(claimed.Changes, result.Change)
 			}
 		}
-		return w.write(ctx, t, s.is)
+		return t.Commit(ctx, w.statements(s.db.is, false)...)
 	})
 	if err != nil {
 		return driver.Claimed{}, err
@@ -45,47 +46,38 @@ const promoteBatch = 1000
 
 // claimRound selects intents of each gateway, from its scopes in turn (round robin).
 type claimRound struct {
-	is    *statements
-	t     *pgkit.Transaction
-	claim *driver.Claim
+	sqlquery.Round[*row]
+
+	is *texts
+	t  *pgkit.Transaction
 
 	now     time.Time
 	held    []string
 	waiting []driver.Hold
 	expires time.Time // the worker's lease
-	shares  []*share  // by place, which counts from 1
-}
-
-// share is the part of a queue in a claim.
-type share struct {
-	gateway   string
-	rows      []*row // longest due first
-	limit     int
-	exhausted bool // nothing else is due
-	want      int  // how many more are read
 }
 
 // choose selects the intents of the claim. Decide rejects those that are not due.
 func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
-	c, waits := r.claim, false
+	c, waits := r.Claim, false
 	// It follows the clock, so that the lease is no shorter than Claimed.Lease.
-	renew := &pgkit.Statement{Text: r.is.renewLeaseIfDue, Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
-	clock := &pgkit.Statement{Text: r.is.clockHeld, Scan: func(from pgkit.Row) error {
+	renew := &pgkit.Statement{Text: r.is.of(renewLeaseIfDue), Args: []any{c.Worker, ceil(c.Lease)}, Scan: timeInto(&r.expires)}
+	clock := &pgkit.Statement{Text: r.is.of(clockHeld), Scan: func(from pgkit.Row) error {
 		err := from.Scan(&r.now, &r.held, &waits)
 		r.now = r.now.UTC()
 		return err
 	}}
 	var rows []*row
 	if c.ID != nil {
-		one := &pgkit.Statement{Text: r.is.lockOne, Args: []any{nameOf(c.ID)}, Scan: into(&rows)}
+		one := &pgkit.Statement{Text: r.is.of(lockOne), Args: []any{nameOf(c.ID)}, Scan: into(&rows)}
 		err := r.t.Send(ctx, one, clock, renew)
 		if err == nil && waits {
 			err = r.wait(ctx)
 		}
 		return slices.DeleteFunc(rows, func(row *row) bool { return !c.Permits(&row.Record) }), err
 	}
-	promote := &pgkit.Statement{Text: r.is.promote, Args: []any{int64(promoteBatch)}}
-	err := r.t.Send(ctx, promote, &pgkit.Statement{Text: r.is.choose, Args: limits(c), Scan: into(&rows)}, clock, renew)
+	chosen := &pgkit.Statement{Text: r.is.of(choose), Args: limits(c), Scan: into(&rows)}
+	err := r.t.Send(ctx, r.is.statement(promote, int64(promoteBatch)), chosen, clock, renew)
 	if err == nil && waits {
 		err = r.wait(ctx)
 	}
@@ -96,72 +88,68 @@ func (r *claimRound) choose(ctx context.Context) ([]*row, error) {
 	if err := r.fill(ctx); err != nil {
 		return nil, err
 	}
-	queues := make([][]*row, len(r.shares))
-	for i, s := range r.shares {
-		queues[i] = s.rows
-	}
 	record := func(r *row) *driver.Record { return &r.Record }
 	queries, err := r.queries(ctx)
-	return driver.AddQueries(c, driver.FairOrder(c, queues, record), queries, record), err
+	return driver.AddQueries(c, driver.FairOrder(c, r.Queues(), record), queries, record), err
 }
 
 // wait reads the provider's holds, and applies them to the claim.
 func (r *claimRound) wait(ctx context.Context) error {
-	err := r.t.Send(ctx, r.is.readWaits(&r.waiting))
-	r.claim.Wait(r.waiting)
+	var err error
+	r.waiting, err = sqlquery.ReadWaits(ctx, session{r.t.Send, r.is.of})
+	r.Claim.Wait(r.waiting)
 	return err
 }
 
 // queries reads status queries of gateways that wait because the provider asked to.
 func (r *claimRound) queries(ctx context.Context) (rows []*row, err error) {
 	gateways := make(map[string]bool)
-	for key := range r.claim.Waiting {
-		if a := r.claim.Gateways[key.Gateway]; a.CanQuery && a.Limit > 0 {
+	for key := range r.Claim.Waiting {
+		if a := r.Claim.Gateways[key.Gateway]; a.CanQuery && a.Limit > 0 {
 			gateways[key.Gateway] = true
 		}
 	}
 	if len(gateways) == 0 {
 		return nil, nil
 	}
-	args := arrays([]field[string]{
-		column("", "", func(name string) string { return name }),
-		column("", "", func(name string) int64 { return int64(r.claim.Allowance(name).Limit) }),
-	}, slices.Collect(maps.Keys(gateways)))
-	err = r.t.Send(ctx, &pgkit.Statement{Text: r.is.dueQueries, Args: append(args, r.now), Scan: into(&rows)})
+	names := slices.Collect(maps.Keys(gateways))
+	args := []any{names, array(names, func(name string) int64 { return int64(r.Claim.Allowance(name).Limit) }), r.now}
+	err = r.t.Send(ctx, &pgkit.Statement{Text: r.is.of(dueQueries), Args: args, Scan: into(&rows)})
 	return rows, err
 }
 
 // limits are the arguments of choose.
 func limits(c *driver.Claim) []any {
-	args := arrays([]field[string]{
-		column("", "", func(name string) string { return name }),
-		column("", "", func(name string) int64 { return int64(c.Allowance(name).Limit) }),
-		column("", "", func(name string) int64 { return int64(c.Allowance(name).PerScope) }),
-		column("", "", func(name string) string { return c.Allowance(name).Cursor }),
-	}, slices.Collect(maps.Keys(c.Gateways)))
-	scope := column("", "", func(q driver.QueueKey) string { return q.Scope })
-	gateway := column("", "", func(q driver.QueueKey) string { return q.Gateway })
-	limit := column("", "", func(q driver.QueueKey) int64 { return int64(c.QueueLimit(q)) })
-	args = append(append(args, int64(c.Limit)), arrays([]field[driver.QueueKey]{scope, gateway, limit}, slices.Collect(maps.Keys(c.InFlight)))...)
-	return append(args, arrays([]field[driver.QueueKey]{scope, gateway}, slices.Collect(maps.Keys(c.Waiting)))...)
+	names := slices.Collect(maps.Keys(c.Gateways))
+	held, waiting := slices.Collect(maps.Keys(c.InFlight)), slices.Collect(maps.Keys(c.Waiting))
+	scope := func(q driver.QueueKey) string { return q.Scope }
+	gateway := func(q driver.QueueKey) string { return q.Gateway }
+	return []any{
+		names,
+		array(names, func(name string) int64 { return int64(c.Allowance(name).Limit) }),
+		array(names, func(name string) int64 { return int64(c.Allowance(name).PerScope) }),
+		array(names, func(name string) string { return c.Allowance(name).Cursor }),
+		int64(c.Limit),
+		array(held, scope), array(held, gateway), array(held, func(q driver.QueueKey) int64 { return int64(c.QueueLimit(q)) }),
+		array(waiting, scope), array(waiting, gateway),
+	}
 }
 
 // begin groups the rows into shares.
 func (r *claimRound) begin(rows []*row) {
 	dueOrder(rows)
-	even, place := make(map[string]int), int64(0)
+	most := make(map[string]int)
 	for _, row := range rows {
-		if row.place != place {
-			place = row.place
-			r.shares = append(r.shares, &share{gateway: row.Gateway, limit: r.claim.QueueLimit(driver.QueueKeyOf(&row.Record))})
-		}
-		s := r.shares[len(r.shares)-1]
-		row.place = int64(len(r.shares) - 1)
-		s.rows = append(s.rows, row)
-		even[s.gateway] = max(even[s.gateway], len(s.rows))
+		r.Add(driver.QueueKeyOf(&row.Record), row)
 	}
-	for _, s := range r.shares {
-		s.exhausted = len(s.rows) < min(even[s.gateway], s.limit)
+	for i, s := range r.Shares {
+		for _, row := range s.Rows {
+			row.place = int64(i)
+		}
+		most[s.Queue.Gateway] = max(most[s.Queue.Gateway], len(s.Rows))
+	}
+	for _, s := range r.Shares {
+		s.Exhausted = len(s.Rows) < min(most[s.Queue.Gateway], s.Limit())
 	}
 }
 
@@ -173,59 +161,51 @@ func dueOrder(rows []*row) {
 
 // fill reads more of each gateway's scopes, evenly, until there is enough or nothing left.
 func (r *claimRound) fill(ctx context.Context) error {
-	for {
-		total, open := make(map[string]int), make(map[string]int)
-		for _, s := range r.shares {
-			total[s.gateway] += len(s.rows)
-			if s.open() {
-				open[s.gateway]++
-			}
-		}
-		enough := 0
-		for name, n := range total {
-			enough += min(n, r.claim.Allowance(name).Limit)
-		}
-		var behind []*row // the last of each share that may have more
-		for _, s := range r.shares {
-			missing := r.claim.Allowance(s.gateway).Limit - total[s.gateway]
-			if missing > 0 && s.open() && enough < r.claim.Limit {
-				s.want = min((missing-1)/open[s.gateway]+1, s.limit-len(s.rows))
-				behind = append(behind, s.rows[len(s.rows)-1])
-			}
-		}
-		if len(behind) == 0 {
+	for !r.enough() {
+		open := r.Open()
+		if len(open) == 0 {
 			return nil
 		}
-		if err := r.more(ctx, behind); err != nil {
+		if err := r.more(ctx, open); err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-func (s *share) open() bool { return !s.exhausted && len(s.rows) < s.limit }
+// enough reports whether there are as many as the claim may take.
+func (r *claimRound) enough() bool {
+	total, enough := make(map[string]int), 0
+	for _, s := range r.Shares {
+		total[s.Queue.Gateway] += len(s.Rows)
+	}
+	for name, n := range total {
+		enough += min(n, r.Claim.Allowance(name).Limit)
+	}
+	return enough >= r.Claim.Limit
+}
 
 // more reads the wanted number of rows of some shares, after those that they have.
-func (r *claimRound) more(ctx context.Context, behind []*row) error {
+func (r *claimRound) more(ctx context.Context, open []*sqlquery.Share[*row]) error {
 	var rows []*row
-	args := arrays([]field[*row]{
-		column("", "", func(last *row) string { return last.Gateway }),
-		column("", "", func(last *row) string { return last.ID.Scope }),
-		column("", "", func(last *row) time.Time { return last.NextAt }),
-		column("", "", func(last *row) int64 { return last.seq }),
-		column("", "", func(last *row) int64 { return int64(r.shares[last.place].want) }),
-		column("", "", func(last *row) int64 { return last.place }),
-	}, behind)
-	err := r.t.Send(ctx, &pgkit.Statement{Text: r.is.chooseMore, Args: append(args, r.now), Scan: into(&rows)})
-	dueOrder(rows)
-	got := make(map[int64]int, len(behind))
-	for _, row := range rows {
-		got[row.place]++
-		s := r.shares[row.place]
-		s.rows = append(s.rows, row)
+	behind := array(open, func(s *sqlquery.Share[*row]) *row { return s.Rows[len(s.Rows)-1] })
+	args := []any{
+		array(behind, func(last *row) string { return last.Gateway }),
+		array(behind, func(last *row) string { return last.ID.Scope }),
+		array(behind, func(last *row) time.Time { return last.NextAt }),
+		array(behind, func(last *row) int64 { return last.seq }),
+		array(open, func(s *sqlquery.Share[*row]) int64 { return int64(s.Want) }),
+		array(behind, func(last *row) int64 { return last.place }),
+		r.now,
 	}
-	for _, last := range behind {
-		s := r.shares[last.place]
-		s.exhausted = got[last.place] < s.want
+	err := r.t.Send(ctx, &pgkit.Statement{Text: r.is.of(chooseMore), Args: args, Scan: into(&rows)})
+	dueOrder(rows)
+	got := make(map[int64][]*row, len(open))
+	for _, row := range rows {
+		got[row.place] = append(got[row.place], row)
+	}
+	for i, s := range open {
+		s.Got(got[behind[i].place]...)
 	}
 	return err
 }

@@ -195,7 +195,7 @@ func TestCrashBetweenTrips(t *testing.T) {
 	lives := 0
 	for _, after := range []bool{false, true} {
 		for n := 1; ; n++ {
-			m := &mortal{killer: s.pool, left: n, after: after}
+			m := &mortal{killer: s.db.pool, left: n, after: after}
 			l := &lifetime{worker: fmt.Sprintf("mortal %v %d", after, n), held: make(map[string]*driver.Record)}
 			l.live(t, s, m)
 			lives++
@@ -215,7 +215,7 @@ func TestCrashBetweenTrips(t *testing.T) {
 				assert.Greater(t, n, 25, "it was killed that often")
 				break
 			}
-			_, err = s.pool.Exec(t.Context(), "UPDATE durable_intent SET next_at = now() + interval '1 year' WHERE state IN (0, 1, 4)")
+			_, err = s.db.pool.Exec(t.Context(), "UPDATE durable_intent SET next_at = now() + interval '1 year' WHERE state IN (0, 1, 4)")
 			require.NoError(t, err, "the next life claims its own alone")
 		}
 	}
@@ -224,13 +224,13 @@ func TestCrashBetweenTrips(t *testing.T) {
 // live goes through a life, and does again what fails.
 func (l *lifetime) live(t *testing.T, s *Store, m *mortal) {
 	t.Helper()
-	config := s.pool.Config()
+	config := s.db.pool.Config()
 	config.ConnConfig.Tracer = m
 	config.MaxConns = 1
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	defer pool.Close()
-	dying := &Store{pool: pool, is: s.is}
+	dying := newStore(pool, s.db.is.schema)
 	for _, step := range life {
 		err := step.do(t.Context(), dying, l)
 		checkBooks(t, s)

@@ -36,7 +36,7 @@
 //
 //	GRANT USAGE ON SCHEMA … TO service;
 //	GRANT SELECT, INSERT, UPDATE, DELETE ON durable_intent, durable_attempt, durable_letter,
-//		durable_worker, durable_hold, durable_job TO service;
+//		durable_worker, durable_hold, durable_provider_hold, durable_job TO service;
 //	GRANT SELECT ON durable_schema TO service;
 //
 // See docs/durable.md.

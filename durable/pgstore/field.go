@@ -15,211 +15,167 @@ import (
 // field is a column that is written for many rows at once: as an array of its values.
 type field[T any] struct {
 	name, kind string
-	values     func([]T) any
 	value      func(T) any
 }
 
-func column[T, V any](name, kind string, of func(T) V) field[T] {
-	return field[T]{name, kind, func(rows []T) any {
-		values := make(pgtype.FlatArray[V], len(rows))
-		for i := range rows {
-			values[i] = of(rows[i])
-		}
-		return values
-	}, func(row T) any { return of(row) }}
-}
-
-// moment is a column of times, NULL for none.
-func moment[T any](name string, of func(T) time.Time) field[T] {
-	return column(name, "timestamptz", func(row T) pgtype.Timestamptz { return timestamp(of(row)) })
-}
-
-func timestamp(t time.Time) pgtype.Timestamptz {
-	return pgtype.Timestamptz{Time: t, Valid: !t.IsZero()}
+// fieldsOf returns the columns of a part of each row, with the same prefix before each name.
+func fieldsOf[T, P any](columns []sqlquery.Column[P], prefix string, part func(T) *P) []field[T] {
+	fields := make([]field[T], len(columns))
+	for i, c := range columns {
+		fields[i] = field[T]{prefix + c.Name, c.Kind, func(row T) any { return c.Value(part(row)) }}
+	}
+	return fields
 }
 
 // arrays are the values of the fields, as arguments of the statements below.
 func arrays[T any](fields []field[T], rows []T) []any {
 	args := make([]any, len(fields))
-	for i := range fields {
-		args[i] = fields[i].values(rows)
+	for i, f := range fields {
+		switch f.kind {
+		case "text":
+			args[i] = typed[string](f, rows)
+		case "boolean":
+			args[i] = typed[bool](f, rows)
+		case "bytea":
+			args[i] = typed[[]byte](f, rows)
+		case "uuid":
+			args[i] = typed[name](f, rows)
+		case "timestamptz":
+			args[i] = typed[pgtype.Timestamptz](f, rows)
+		default:
+			args[i] = typed[int64](f, rows)
+		}
 	}
 	return args
 }
 
-func names[T any](fields []field[T]) string {
-	all := make([]string, len(fields))
-	for i := range fields {
-		all[i] = fields[i].name
-	}
-	return strings.Join(all, ", ")
+func typed[V, T any](f field[T], rows []T) pgtype.FlatArray[V] {
+	return array(rows, func(row T) V {
+		value, _ := inPostgres(f.value(row)).(V)
+		return value
+	})
 }
 
-// unnested is the fields as a table u.
-func unnested[T any](fields []field[T]) string {
-	all := make([]string, len(fields))
-	for i := range fields {
-		all[i] = fmt.Sprintf("$%d::%s[]", i+1, fields[i].kind)
+// array is an argument with a value for each row.
+func array[T, V any](rows []T, of func(T) V) pgtype.FlatArray[V] {
+	values := make(pgtype.FlatArray[V], len(rows))
+	for i, row := range rows {
+		values[i] = of(row)
 	}
-	return "unnest(" + strings.Join(all, ", ") + ") AS u(" + names(fields) + ")"
-}
-
-// single is unnested for one row, with values instead of arrays.
-func single[T any](fields []field[T]) string {
-	all := make([]string, len(fields))
-	for i := range fields {
-		all[i] = fmt.Sprintf("$%d::%s AS %s", i+1, fields[i].kind, fields[i].name)
-	}
-	return "(SELECT " + strings.Join(all, ", ") + ") AS u"
+	return values
 }
 
 // values are those of the fields for one row.
 func values[T any](fields []field[T], row T) []any {
 	args := make([]any, len(fields))
-	for i := range fields {
-		args[i] = fields[i].value(row)
+	for i, f := range fields {
+		args[i] = inPostgres(f.value(row))
 	}
 	return args
+}
+
+// inPostgres replaces a time by PostgreSQL's, and no time by NULL.
+func inPostgres(value any) any {
+	if at, ok := value.(time.Time); ok {
+		return pgtype.Timestamptz{Time: at, Valid: !at.IsZero()}
+	}
+	return value
+}
+
+// joined are texts of the fields, with a separator between them.
+func joined[T any](fields []field[T], separator string, text func(n int, f field[T]) string) string {
+	all := make([]string, len(fields))
+	for i, f := range fields {
+		all[i] = text(i+1, f)
+	}
+	return strings.Join(all, separator)
+}
+
+func names[T any](fields []field[T]) string {
+	return joined(fields, ", ", func(_ int, f field[T]) string { return f.name })
+}
+
+// unnested is the fields as a table u.
+func unnested[T any](fields []field[T]) string {
+	return "unnest(" + joined(fields, ", ", func(n int, f field[T]) string { return fmt.Sprintf("$%d::%s[]", n, f.kind) }) +
+		") AS u(" + names(fields) + ")"
+}
+
+// single is unnested for one row, with values instead of arrays.
+func single[T any](fields []field[T]) string {
+	return "(SELECT " + joined(fields, ", ", func(n int, f field[T]) string { return fmt.Sprintf("$%d::%s AS %s", n, f.kind, f.name) }) + ") AS u"
 }
 
 func insertInto[T any](table string, fields []field[T]) string {
 	return "INSERT INTO " + table + " (" + names(fields) + ") SELECT * FROM " + unnested(fields)
 }
 
-// update is an UPDATE with the first n fields as its condition. A field in kept is not changed
-// if its value is NULL. constant are further assignments.
-type update[T any] struct {
-	table    string
-	fields   []field[T]
-	n        int
-	where    string
-	kept     []string
-	constant string
-}
-
-func (u update[T]) text() string {
-	var set, where []string
-	if u.constant != "" {
-		set = append(set, u.constant)
-	}
-	for i := range u.fields {
-		name := u.fields[i].name
-		switch {
-		case i < u.n:
-			where = append(where, "t."+name+" = u."+name)
-		case slices.Contains(u.kept, name):
-			set = append(set, name+" = coalesce(u."+name+", t."+name+")")
-		default:
-			set = append(set, name+" = u."+name)
+// updateOf is an UPDATE with the first n fields as its condition. Payload and result are not changed if they are NULL.
+// constant are further assignments, with a comma behind them.
+func updateOf[T any](table string, fields []field[T], n int, constant string) string {
+	set := joined(fields[n:], ", ", func(_ int, f field[T]) string {
+		if f.kind == "bytea" {
+			return f.name + " = coalesce(u." + f.name + ", t." + f.name + ")"
 		}
-	}
-	return "UPDATE " + u.table + " AS t SET " + strings.Join(set, ", ") + " FROM " + unnested(u.fields) +
-		" WHERE " + strings.Join(where, " AND ") + u.where
-}
-
-// changed are the columns that the outcome of an attempt changes.
-func changed() []field[*row] {
-	return []field[*row]{
-		column("state", "smallint", func(r *row) int16 { return int16(r.State) }),
-		column("epoch", "bigint", func(r *row) int64 { return int64(r.Epoch) }),
-		moment("next_at", func(r *row) time.Time { return r.NextAt }),
-		column("later", "boolean", func(r *row) bool { return r.Scheduled() }),
-		column("attempts", "bigint", func(r *row) int64 { return int64(r.Attempts) }),
-		column("tries", "bigint", func(r *row) int64 { return int64(r.Claims) }),
-		column("declines", "bigint", func(r *row) int64 { return int64(r.Declines) }),
-		column("doubt", "boolean", func(r *row) bool { return r.InDoubt }),
-		column("ask", "boolean", func(r *row) bool { return r.QueryNext }),
-		column("class", "smallint", func(r *row) int16 { return int16(r.Class) }),
-		column("code", "text", func(r *row) string { return r.Code }),
-		column("reason", "text", func(r *row) string { return r.Reason }),
-		column("letter", "bigint", func(r *row) int64 { return r.DeadLetterID }),
-		moment("first_at", func(r *row) time.Time { return r.FirstSentAt }),
-		moment("last_at", func(r *row) time.Time { return r.LastSentAt }),
-		moment("updated", func(r *row) time.Time { return r.UpdatedAt }),
-	}
-}
-
-func byID() []field[*row] {
-	return []field[*row]{column("id", "uuid", func(r *row) name { return r.id })}
-}
-
-// updated are all columns that can change.
-func updated() []field[*row] {
-	return slices.Concat(byID(), changed(), []field[*row]{
-		column("gateway", "text", func(r *row) string { return r.Gateway }),
-		column("fingerprint", "text", func(r *row) string { return string(r.Fingerprint) }),
-		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
-		column("worker", "text", func(r *row) string { return r.Worker }),
-		moment("deadline", func(r *row) time.Time { return r.Deadline }),
-		column("reference", "text", func(r *row) string { return r.Reference }),
-		moment("taken_at", func(r *row) time.Time { return r.ClaimedAt }),
-		moment("since", func(r *row) time.Time { return r.RetryWindowStart }),
-		column("batch", "text", func(r *row) string { return r.Batch }),
-		column(`"row"`, "bigint", func(r *row) int64 { return int64(r.Row) }),
-		column("payload", "bytea", func(r *row) []byte { return r.payload }),
-		column("result", "bytea", func(r *row) []byte { return r.result }),
+		return f.name + " = u." + f.name
 	})
+	where := joined(fields[:n], " AND ", func(_ int, f field[T]) string { return "t." + f.name + " = u." + f.name })
+	return "UPDATE " + table + " AS t SET " + constant + set + " FROM " + unnested(fields) + " WHERE " + where
 }
 
-// taken are the columns that a claim changes.
-func taken() []field[*row] {
-	return append(byID(),
-		column("state", "smallint", func(r *row) int16 { return int16(r.State) }),
-		column("epoch", "bigint", func(r *row) int64 { return int64(r.Epoch) }),
-		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
-		column("worker", "text", func(r *row) string { return r.Worker }),
-		column("attempts", "bigint", func(r *row) int64 { return int64(r.Attempts) }),
-		column("tries", "bigint", func(r *row) int64 { return int64(r.Claims) }),
-		moment("first_at", func(r *row) time.Time { return r.FirstSentAt }),
-		moment("taken_at", func(r *row) time.Time { return r.ClaimedAt }),
-		moment("since", func(r *row) time.Time { return r.RetryWindowStart }),
-		column("a_key", "text", func(r *row) string { return r.attempt.Key }),
-	)
+// The fields of each statement.
+//
+//nolint:gochecknoglobals // constants
+var (
+	byID    = field[*row]{"id", "uuid", func(r *row) any { return r.id }}
+	later   = field[*row]{"later", "boolean", func(r *row) any { return r.Scheduled() }}
+	payload = field[*row]{"payload", "bytea", func(r *row) any { return r.payload }}
+	result  = field[*row]{"result", "bytea", func(r *row) any { return r.result }}
+
+	// updated are all columns that can change.
+	updated = append([]field[*row]{byID, later, payload, result},
+		fieldsOf(sqlquery.Without(sqlquery.IntentColumns, "scope operation key created"), "", recordOf)...)
+
+	// taken are the columns that a claim changes.
+	taken = slices.Concat([]field[*row]{byID},
+		recordFields("state epoch generation worker attempts tries first_at taken_at since"), attemptFields("key"))
+
+	// settled are the columns that the outcome of an attempt changes. The first three identify the holder of the intent.
+	settled = slices.Concat([]field[*row]{byID}, recordFields("generation"),
+		[]field[*row]{{"worker", "text", func(r *row) any { return r.holder }}, later, result},
+		recordFields("state epoch next_at attempts tries declines doubt ask class code reference reason letter first_at last_at updated"),
+		attemptFields("status reference error"))
+
+	// inserted are the columns of a new intent. The time of the insert is not known yet: until is
+	// the time from which it is too late.
+	inserted = slices.Concat([]field[*row]{
+		byID, payload,
+		{"not_before", "timestamptz", func(r *row) any { return sqlquery.Ceil(r.NotBefore) }},
+		{"until", "timestamptz", func(r *row) any { return r.until }},
+	}, recordFields(`scope operation key gateway fingerprint deadline batch "row"`))
+
+	// ended are the columns of an attempt's end, begun those of the whole attempt.
+	ofAttempt = field[attempt]{"id", "uuid", func(a attempt) any { return a.intent }}
+	ended     = append([]field[attempt]{ofAttempt},
+		fieldsOf(sqlquery.Named(sqlquery.AttemptColumns, "n "+sqlquery.EndOfAttempt), "a_", partOfAttempt)...)
+	begun = append([]field[attempt]{ofAttempt}, fieldsOf(sqlquery.AttemptColumns, "a_", partOfAttempt)...)
+
+	ofLetter = field[letter]{"intent", "uuid", func(l letter) any { return l.intent }}
+	opened   = append([]field[letter]{ofLetter},
+		fieldsOf(sqlquery.Without(sqlquery.LetterColumns, `redriven_at "by" note`), "", partOfLetter)...)
+	closed = append([]field[letter]{ofLetter},
+		fieldsOf(sqlquery.Named(sqlquery.LetterColumns, `n redriven_at "by" note`), "", partOfLetter)...)
+)
+
+func recordOf(r *row) *driver.Record { return &r.Record }
+
+func recordFields(names string) []field[*row] {
+	return fieldsOf(sqlquery.Named(sqlquery.IntentColumns, names), "", recordOf)
 }
 
-// settledBy are the columns that identify the holder of an intent. settled are those that the
-// outcome of an attempt changes, and doneWith those of a success.
-func settledBy() []field[*row] {
-	return append(byID(),
-		column("generation", "bigint", func(r *row) int64 { return r.Generation }),
-		column("worker", "text", func(r *row) string { return r.holder }),
-		column("a_status", "bigint", func(r *row) int64 { return int64(r.attempt.Status) }),
-		column("a_error", "text", func(r *row) string { return r.attempt.Error }),
-	)
-}
-
-func settled() []field[*row] {
-	return slices.Concat(settledBy(), changed(), []field[*row]{
-		column("a_reference", "text", func(r *row) string { return r.attempt.Reference }),
-	})
-}
-
-func done() []field[*row] {
-	return append(settledBy(),
-		column("code", "text", func(r *row) string { return r.Code }),
-		column("reference", "text", func(r *row) string { return r.Reference }),
-		column("result", "bytea", func(r *row) []byte { return r.result }),
-		moment("last_at", func(r *row) time.Time { return r.LastSentAt }),
-		moment("updated", func(r *row) time.Time { return r.UpdatedAt }),
-	)
-}
-
-// inserted are the columns of a new intent. The time of the insert is not known yet: until is
-// the time from which it is too late.
-func inserted() []field[*row] {
-	return append(byID(),
-		column("scope", "text", func(r *row) string { return r.ID.Scope }),
-		column("operation", "text", func(r *row) string { return r.ID.Operation }),
-		column("key", "text", func(r *row) string { return r.ID.Key }),
-		column("gateway", "text", func(r *row) string { return r.Gateway }),
-		column("fingerprint", "text", func(r *row) string { return string(r.Fingerprint) }),
-		moment("not_before", func(r *row) time.Time { return sqlquery.Ceil(r.NotBefore) }),
-		moment("deadline", func(r *row) time.Time { return r.Deadline }),
-		moment("until", func(r *row) time.Time { return r.until }),
-		column("batch", "text", func(r *row) string { return r.Batch }),
-		column(`"row"`, "bigint", func(r *row) int64 { return int64(r.Row) }),
-		column("payload", "bytea", func(r *row) []byte { return r.payload }),
-	)
+// attemptFields are those of the attempt that begins or ends with the row.
+func attemptFields(names string) []field[*row] {
+	return fieldsOf(sqlquery.Named(sqlquery.AttemptColumns, names), "a_", func(r *row) *driver.Attempt { return r.attempt })
 }
 
 // attempt is a row of the journal.
@@ -229,29 +185,7 @@ type attempt struct {
 	intent name
 }
 
-// ended are the columns of an attempt's end, begun those of the whole attempt.
-func ended() []field[attempt] {
-	return []field[attempt]{
-		column("id", "uuid", func(a attempt) name { return a.intent }),
-		column("a_n", "bigint", func(a attempt) int64 { return a.Generation }),
-		moment("a_finished", func(a attempt) time.Time { return a.FinishedAt }),
-		column("a_class", "smallint", func(a attempt) int16 { return int16(a.Class) }),
-		column("a_code", "text", func(a attempt) string { return a.Code }),
-		column("a_status", "bigint", func(a attempt) int64 { return int64(a.Status) }),
-		column("a_reference", "text", func(a attempt) string { return a.Reference }),
-		column("a_error", "text", func(a attempt) string { return a.Error }),
-	}
-}
-
-func begun() []field[attempt] {
-	return append(ended(),
-		column("a_kind", "smallint", func(a attempt) int16 { return int16(a.Kind) }),
-		column("a_epoch", "bigint", func(a attempt) int64 { return int64(a.Epoch) }),
-		column("a_key", "text", func(a attempt) string { return a.Key }),
-		column("a_worker", "text", func(a attempt) string { return a.Worker }),
-		moment("a_sent", func(a attempt) time.Time { return a.SentAt }),
-	)
-}
+func partOfAttempt(a attempt) *driver.Attempt { return a.Attempt }
 
 // letter is a dead letter.
 type letter struct {
@@ -260,31 +194,28 @@ type letter struct {
 	intent name
 }
 
-func letterKey() []field[letter] {
-	return []field[letter]{
-		column("intent", "uuid", func(l letter) name { return l.intent }),
-		column("n", "bigint", func(l letter) int64 { return l.Number }),
-	}
-}
+func partOfLetter(l letter) *driver.DeadLetter { return l.DeadLetter }
 
-func opened() []field[letter] {
-	return append(letterKey(),
-		column("gateway", "text", func(l letter) string { return l.Gateway }),
-		column("batch", "text", func(l letter) string { return l.Batch }),
-		column(`"row"`, "bigint", func(l letter) int64 { return int64(l.Row) }),
-		column("reason", "text", func(l letter) string { return l.Reason }),
-		column("class", "smallint", func(l letter) int16 { return int16(l.Class) }),
-		column("code", "text", func(l letter) string { return l.Code }),
-		column("doubt", "boolean", func(l letter) bool { return l.InDoubt }),
-		column("attempts", "bigint", func(l letter) int64 { return int64(l.Attempts) }),
-		moment("dead_at", func(l letter) time.Time { return l.DeadAt }),
-	)
-}
+// The statements that write fields.
+//
+//nolint:gochecknoglobals // constants
+var (
+	insert    = insertNow + unnested(inserted) + inserting
+	insertOne = insertNow + single(inserted) + inserting
+	update    = updateOf(intents, updated, 1, "")
 
-func closed() []field[letter] {
-	return append(letterKey(),
-		moment("redriven_at", func(l letter) time.Time { return l.RedrivenAt }),
-		column(`"by"`, "text", func(l letter) string { return l.By }),
-		column("note", "text", func(l letter) string { return l.Note }),
-	)
-}
+	// What is the same of each attempt that begins or ends is not sent: Decide says so. Only an intent that is held has a
+	// worker, so the first fields of settle show that it is still held.
+	take = updateOf(intents, taken, 1, `later = false, updated = u.taken_at, a_n = u.generation,
+		a_kind = CASE u.state WHEN 3 THEN 2 ELSE 1 END, a_epoch = u.epoch, a_worker = u.worker, a_sent = u.taken_at, a_finished = NULL,
+		a_class = 0, a_code = '', a_status = 0, a_reference = '', a_error = '', `)
+	settle = updateOf(intents, settled, 3, `worker = '', a_finished = u.updated, a_class = u.class, a_code = u.code, `) + ` RETURNING t.id`
+
+	beginAttempts = updateOf(intents, begun, 1, "")
+	endAttempts   = updateOf(intents, ended, 2, "")
+
+	openLetters = insertInto(sqlquery.Letters, opened)
+	openSettled = openLetters + ` WHERE EXISTS (SELECT FROM` + intents + `i WHERE i.id = u.intent AND i.state = 6 AND i.letter = u.n)
+		ON CONFLICT DO NOTHING`
+	closeLetters = updateOf(sqlquery.Letters, closed, 2, "")
+)

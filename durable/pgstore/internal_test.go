@@ -35,29 +35,28 @@ func TestPlans(t *testing.T) {
 		args              int
 		cond              string
 	}{
-		{"choose", s.is.choose, "durable_intent_due", 10, "((gateway"},
-		{"choose more", s.is.chooseMore, "durable_intent_due", 7, "((gateway"},
-		{"due queries", s.is.dueQueries, "durable_intent_query", 3, "((gateway"},
-		{"lock", s.is.lock, "durable_intent_pkey", 1, "(id"},
-		{"take", s.is.take, "durable_intent_pkey", len(s.is.taken), "(id"},
-		{"settle", s.is.settle, "durable_intent_pkey", len(s.is.settled), "(id"},
-		{"done", s.is.done, "durable_intent_pkey", len(s.is.doneWith), "(id"},
-		{"update", s.is.update, "durable_intent_pkey", len(s.is.updated), "(id"},
-		{"keep", s.is.keepAttempts, "durable_intent_pkey", 1, "(id"},
-		{"begin", s.is.beginAttempts, "durable_intent_pkey", len(s.is.begun), "(id"},
-		{"end", s.is.endAttempts, "durable_intent_pkey", len(s.is.ended), "(id"},
-		{"promote", s.is.promote, "durable_intent_later", 1, "(next_at <="},
-		{"sweep", s.is.sweep, "durable_intent_over", 2, "(updated <"},
-		{"lose", s.is.lockLost, "durable_intent_held", 2, "(worker"},
+		{"choose", choose, "durable_intent_due", 10, "((gateway"},
+		{"choose more", chooseMore, "durable_intent_due", 7, "((gateway"},
+		{"due queries", dueQueries, "durable_intent_query", 3, "((gateway"},
+		{"lock", lock, "durable_intent_pkey", 1, "(id"},
+		{"take", take, "durable_intent_pkey", len(taken), "(id"},
+		{"settle", settle, "durable_intent_pkey", len(settled), "(id"},
+		{"update", update, "durable_intent_pkey", len(updated), "(id"},
+		{"keep", keepAttempts, "durable_intent_pkey", 1, "(id"},
+		{"begin", beginAttempts, "durable_intent_pkey", len(begun), "(id"},
+		{"end", endAttempts, "durable_intent_pkey", len(ended), "(id"},
+		{"promote", promote, "durable_intent_later", 1, "(next_at <="},
+		{"sweep", sweep, "durable_intent_over", 2, "(updated <"},
+		{"lose", lockLost, "durable_intent_held", 2, "(worker"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			var plan []string
-			err := pgkit.Transact(t.Context(), s.pool, settings, func(tx *pgkit.Transaction) error {
+			err := pgkit.Transact(t.Context(), s.db.pool, settings, func(tx *pgkit.Transaction) error {
 				plan = nil
 				// Of a prepared statement it is the plan for all arguments.
 				nulls := "(NULL" + strings.Repeat(", NULL", row.args-1) + ")"
-				err := tx.Send(t.Context(), &pgkit.Statement{Text: "PREPARE this AS " + row.text})
+				err := tx.Send(t.Context(), &pgkit.Statement{Text: "PREPARE this AS " + s.db.is.of(row.text)})
 				if err != nil {
 					return err
 				}
@@ -98,13 +97,13 @@ func TestScheduledIntents_areKeptApart(t *testing.T) {
 	}
 	require.NoError(t, each(s.Apply(t.Context(), append(events, enqueue("a", "now")))))
 	apart := func() (keys string) {
-		require.NoError(t, s.pool.QueryRow(t.Context(),
+		require.NoError(t, s.db.pool.QueryRow(t.Context(),
 			"SELECT coalesce(string_agg(key, ' ' ORDER BY key), '') FROM durable_intent WHERE later").Scan(&keys))
 		return keys
 	}
 	assert.Equal(t, "later past soon", apart())
 	for key, due := range map[string]time.Duration{"past": -time.Hour, "soon": -time.Minute} {
-		_, err := s.pool.Exec(t.Context(), "UPDATE durable_intent SET next_at = clock_timestamp() + $1::bigint * interval '1 microsecond' WHERE key = $2",
+		_, err := s.db.pool.Exec(t.Context(), "UPDATE durable_intent SET next_at = clock_timestamp() + $1::bigint * interval '1 microsecond' WHERE key = $2",
 			due.Microseconds(), key)
 		require.NoError(t, err)
 	}
@@ -135,7 +134,7 @@ func TestSettings(t *testing.T) {
 		return got
 	}
 	for session, want := range map[string]string{"off": "on", "local": "on", "remote_write": "on", "on": "on", "remote_apply": "remote_apply"} {
-		config := s.pool.Config()
+		config := s.db.pool.Config()
 		config.ConnConfig.RuntimeParams["synchronous_commit"] = session
 		config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 		pool, err := pgxpool.NewWithConfig(t.Context(), config)
@@ -152,7 +151,7 @@ func TestSettings(t *testing.T) {
 // count is how many rows there are of what follows FROM.
 func (s *Store) count(t *testing.T, from string) (n int) {
 	t.Helper()
-	require.NoError(t, s.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+from).Scan(&n), from)
+	require.NoError(t, s.db.pool.QueryRow(t.Context(), "SELECT count(*) FROM "+from).Scan(&n), from)
 	return n
 }
 
@@ -162,7 +161,7 @@ func checkBooks(t *testing.T, s *Store) {
 	for what, from := range map[string]string{
 		"held without an open attempt":      `durable_intent WHERE state IN (2, 3) AND (a_n <> generation OR a_finished IS NOT NULL)`,
 		"open attempts of what is not held": `durable_intent WHERE a_n > 0 AND a_finished IS NULL AND (state NOT IN (2, 3) OR generation <> a_n)`,
-		"open attempts in the journal":      `durable_attempt WHERE finished_at IS NULL`,
+		"open attempts in the journal":      `durable_attempt WHERE finished IS NULL`,
 		"attempts in both":                  `durable_attempt a JOIN durable_intent i ON i.id = a.intent WHERE a.n >= i.a_n`,
 		"names that SQL would not find": `durable_intent WHERE id <> encode(substr(sha256(int4send(octet_length(scope)) || convert_to(scope, 'UTF8') ||
 			int4send(octet_length(operation)) || convert_to(operation, 'UTF8') || convert_to(key, 'UTF8')), 1, 16), 'hex')::uuid`,

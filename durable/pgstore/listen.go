@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -98,7 +99,7 @@ func (s *Store) subscribe(ctx context.Context, conn *pgx.Conn) error {
 		process uint32
 		channel string
 	)
-	if err := conn.QueryRow(ctx, whereToListen, s.is.table).Scan(&process, &channel); err != nil {
+	if err := conn.QueryRow(ctx, whereToListen, s.table()).Scan(&process, &channel); err != nil {
 		return err
 	}
 	if process != conn.PgConn().PID() {
@@ -146,7 +147,7 @@ func receive(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 
 // beside returns a pool of one connection, configured like the store's.
 func (s *Store) beside(ctx context.Context) (*pgxpool.Pool, error) {
-	config := s.pool.Config()
+	config := s.db.pool.Config()
 	config.MaxConns, config.MinConns, config.MinIdleConns = 1, 0, 0
 	return pgxpool.NewWithConfig(ctx, config)
 }
@@ -196,24 +197,24 @@ func (s *Store) notify(ctx context.Context) {
 	}
 }
 
-// within returns the statements for a transaction of the caller. Few of them notify, because
+// mayNotify reports whether a transaction of the caller may notify. Few do, because
 // PostgreSQL lets only one transaction that notifies commit at a time.
-func (s *Store) within(ctx context.Context) *statements {
+func (s *Store) mayNotify(ctx context.Context) bool {
 	notifies := s.notifier.mayNotify()
 	if s.notifier.begin(!notifies) {
 		go s.notifyAgain(context.WithoutCancel(ctx), false)
 	}
-	if notifies {
-		return s.joined
-	}
-	return s.quiet
+	return notifies
 }
+
+// table is the name of the intents' table.
+func (s *Store) table() string { return strings.TrimSpace(s.db.is.of(intents)) }
 
 func (s *Store) notifyAgain(ctx context.Context, now bool) {
 	for ; ; now = true {
 		limited, cancel := context.WithTimeout(ctx, checkTimeout)
 		if now { // if it fails, the other processes find the commit when they poll
-			_ = s.send(limited, &pgkit.Statement{Text: notify, Args: []any{s.is.table}})
+			_ = s.db.send(limited, &pgkit.Statement{Text: notify, Args: []any{s.table()}})
 		}
 		_ = sleep.Context(limited, wakeInterval)
 		cancel()

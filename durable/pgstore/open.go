@@ -38,7 +38,7 @@ const maxName = 63
 
 // schema returns the schema of the options. The error is a driver.ErrInvalid.
 func (o *Options) schema() (*pgkit.Schema, error) {
-	s := &pgkit.Schema{Versions: "durable_schema", Steps: pgkit.ReadSteps(migrations, "migrations/*.sql")}
+	s := &pgkit.Schema{Versions: "durable_schema", Steps: pgkit.ReadSteps(migrations, "migrations/*.sql"), Names: ourTerms()}
 	if o != nil {
 		s.Name = o.Schema
 	}
@@ -66,8 +66,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, options *Options) (*Store, err
 	if err := prepare(ctx, pool); err != nil {
 		return nil, err
 	}
-	is := newStatements(schema)
-	return &Store{pool: pool, is: is, joined: is.joined(true), quiet: is.joined(false)}, nil
+	return newStore(pool, schema), nil
 }
 
 // Migrate creates the tables or updates them, in one transaction, without a store: see

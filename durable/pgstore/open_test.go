@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,40 +47,6 @@ func TestNoMigration(t *testing.T) {
 			applyAll(t, store, batch(0, 3))
 		})
 	}
-}
-
-// D25: tables of version 1 are updated. Their intents and holds stay, and a provider can ask to
-// wait.
-func TestUpgrade(t *testing.T) {
-	t.Parallel()
-	pool := newPool(t, postgrestest.Open(t), nil)
-	all, err := pgstore.Schema(nil, 0)
-	require.NoError(t, err)
-	since, err := pgstore.Schema(nil, 1)
-	require.NoError(t, err)
-	old, ok := strings.CutSuffix(all, since)
-	require.True(t, ok, "what version 2 adds is the end of the whole")
-	_, err = pool.Exec(t.Context(), old)
-	require.NoError(t, err)
-	_, err = pool.Exec(t.Context(), `INSERT INTO durable_hold (gateway, since, by, note) VALUES ('psp', now(), 'ann', 'incident');
-		INSERT INTO durable_intent (id, scope, operation, key, gateway, fingerprint, next_at, later, created, since, updated, batch, "row", payload)
-		VALUES ('00000000-0000-0000-0000-000000000001', 'a', 'charge', '1', 'psp', '', now(), false, now(), now(), now(), '', 0, '')`)
-	require.NoError(t, err)
-	_, err = pgstore.New(t.Context(), pool, &pgstore.Options{NoMigration: true})
-	require.ErrorIs(t, err, pgstore.ErrSchema)
-
-	store := newStore(t, pool)
-	require.NoError(t, store.SetHold(t.Context(), driver.Hold{Gateway: "psp", Scope: "b", Provider: true, Until: time.Now().Add(time.Hour)}))
-	holds, err := store.Holds(t.Context())
-	require.NoError(t, err)
-	require.Len(t, holds, 2)
-	assert.Equal(t, "incident", holds[0].Note)
-	assert.True(t, holds[1].Provider)
-	require.NoError(t, store.SetHold(t.Context(), driver.Hold{Gateway: "psp", ReleasedBy: "ann"}))
-	claimed, err := store.Claim(t.Context(), claimOf("w", 10))
-	require.NoError(t, err)
-	require.Len(t, claimed.Changes, 1)
-	assert.Equal(t, "1", claimed.Changes[0].Record.ID.Key)
 }
 
 // TestSchema has two stores in schemas of one database, which do not know of each other.

@@ -1,13 +1,13 @@
 package pgstore
 
 import (
-	"context"
 	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -34,34 +34,11 @@ type row struct {
 	payload, result []byte
 }
 
-// columns are those of a record without payload and result, as scanRow reads them.
-const columns = ` i.seq, i.scope, i.operation, i.key, i.gateway, i.fingerprint, i.state, i.epoch, i.generation, i.worker,
-	i.next_at, i.deadline, i.attempts, i.tries, i.doubt, i.ask, i.class, i.code, i.reference, i.reason, i.letter,
-	i.first_at, i.last_at, i.taken_at, i.since, i.batch, i."row", i.created, i.updated, i.declines `
-
-// scanRow reads columns, and the payload, the result and the place.
 func scanRow(from pgkit.Row) (*row, error) {
-	var (
-		r                                row
-		deadline, firstAt, lastAt, taken *time.Time
-	)
-	err := from.Scan(
-		&r.seq, &r.ID.Scope, &r.ID.Operation, &r.ID.Key, &r.Gateway, &r.Fingerprint, &r.State, &r.Epoch, &r.Generation, &r.Worker,
-		&r.NextAt, &deadline, &r.Attempts, &r.Claims, &r.InDoubt, &r.QueryNext, &r.Class, &r.Code, &r.Reference, &r.Reason, &r.DeadLetterID,
-		&firstAt, &lastAt, &taken, &r.RetryWindowStart, &r.Batch, &r.Row, &r.CreatedAt, &r.UpdatedAt, &r.Declines,
-		&r.Payload, &r.Result, &r.place,
-	)
+	r := new(row)
+	err := sqlquery.Scan(from, sqlquery.IntentColumns, &r.Record, &r.seq, &r.Payload, &r.place)
 	r.id = nameOf(&r.ID)
-	r.NextAt, r.RetryWindowStart, r.CreatedAt, r.UpdatedAt = r.NextAt.UTC(), r.RetryWindowStart.UTC(), r.CreatedAt.UTC(), r.UpdatedAt.UTC()
-	r.Deadline, r.FirstSentAt, r.LastSentAt, r.ClaimedAt = orNone(deadline), orNone(firstAt), orNone(lastAt), orNone(taken)
-	return &r, err
-}
-
-func orNone(t *time.Time) time.Time {
-	if t == nil {
-		return time.Time{}
-	}
-	return t.UTC()
+	return r, err
 }
 
 // into collects rows.
@@ -147,31 +124,26 @@ func (w *writing) add(r *row, c *driver.Change) {
 	}
 }
 
-// ending sends the last statements of a verb. A transaction of the store commits with them, one
-// of the caller does not.
-type ending interface {
-	pgkit.Sender
-
-	Commit(ctx context.Context, statements ...*pgkit.Statement) error
-}
-
-// write sends all statements, and commits. An attempt ends before the next begins, and a dead
-// letter is inserted before it is resolved.
-func (w *writing) write(ctx context.Context, t ending, is *statements) error {
-	all := of(is.update, is.updated, w.rows)
-	all = append(all, of(is.endAttempts, is.ended, w.ended)...)
-	all = append(all, w.begin(is)...)
-	all = append(all, of(is.openLetters, is.opened, w.opened)...)
-	all = append(all, of(is.closeLetters, is.closed, w.closed)...)
-	if len(w.erased) > 0 {
-		all = append(all, &pgkit.Statement{Text: is.eraseAttempts, Args: []any{w.erased}}, &pgkit.Statement{Text: is.eraseLetters, Args: []any{w.erased}})
+// statements are all that write what was collected. An attempt ends before the next begins, and a dead
+// letter is inserted before it is resolved. With notifies, an intent that is due again notifies.
+func (w *writing) statements(is *texts, notifies bool) []*pgkit.Statement {
+	text := update
+	if notifies {
+		text += notifyUpdated
 	}
-	return t.Commit(ctx, all...)
+	all := slices.Concat(
+		of(is, text, updated, w.rows), of(is, endAttempts, ended, w.ended), w.begin(is),
+		of(is, openLetters, opened, w.opened), of(is, closeLetters, closed, w.closed),
+	)
+	if len(w.erased) > 0 {
+		all = append(all, is.statement(eraseAttempts, w.erased), is.statement(eraseLetters, w.erased))
+	}
+	return all
 }
 
 // begin begins attempts. It moves the last attempts of the intents to the journal table first.
 // A call has at most one attempt of an intent.
-func (w *writing) begin(is *statements) (all []*pgkit.Statement) {
+func (w *writing) begin(is *texts) (all []*pgkit.Statement) {
 	var former pgtype.FlatArray[name]
 	for _, r := range w.taken {
 		if r.Generation > 1 {
@@ -179,9 +151,9 @@ func (w *writing) begin(is *statements) (all []*pgkit.Statement) {
 		}
 	}
 	if len(former) > 0 {
-		all = append(all, &pgkit.Statement{Text: is.keepAttempts, Args: []any{former}})
+		all = append(all, is.statement(keepAttempts, former))
 	}
-	all = append(all, of(is.take, is.taken, w.taken)...)
+	all = append(all, of(is, take, taken, w.taken)...)
 	for left := w.begun; len(left) > 0; {
 		var now, later []attempt
 		former = nil
@@ -193,16 +165,16 @@ func (w *writing) begin(is *statements) (all []*pgkit.Statement) {
 			}
 		}
 		left = later
-		all = append(all, &pgkit.Statement{Text: is.keepAttempts, Args: []any{former}})
-		all = append(all, of(is.beginAttempts, is.begun, now)...)
+		all = append(all, is.statement(keepAttempts, former))
+		all = append(all, of(is, beginAttempts, begun, now)...)
 	}
 	return all
 }
 
 // of returns a statement for the rows, or none if there are no rows.
-func of[T any](text string, fields []field[T], rows []T) []*pgkit.Statement {
+func of[T any](is *texts, text string, fields []field[T], rows []T) []*pgkit.Statement {
 	if len(rows) == 0 {
 		return nil
 	}
-	return []*pgkit.Statement{{Text: text, Args: arrays(fields, rows)}}
+	return []*pgkit.Statement{is.statement(text, arrays(fields, rows)...)}
 }

@@ -19,7 +19,7 @@ func settles(events []driver.Event) bool {
 // settlement ends attempts without reading their intents: if generation and worker are
 // unchanged, so is the record. The others are applied like all events.
 type settlement struct {
-	is     *statements
+	is     *texts
 	events []driver.Event
 
 	results []driver.Result
@@ -31,8 +31,8 @@ type settlement struct {
 
 func (s *Store) settle(ctx context.Context, events []driver.Event) ([]driver.Result, error) {
 	var b *settlement
-	err := s.transact(ctx, func(t *pgkit.Transaction) error {
-		b = &settlement{is: s.is, events: events} // anew for each try
+	err := s.db.transact(ctx, func(t *pgkit.Transaction) error {
+		b = &settlement{is: s.db.is, events: events} // anew for each try
 		if err := t.Send(ctx, clockInto(&b.now)); err != nil {
 			return err
 		}
@@ -47,8 +47,8 @@ func (s *Store) settle(ctx context.Context, events []driver.Event) ([]driver.Res
 // decide calls Decide, and returns what to write.
 func (b *settlement) decide() []*pgkit.Statement {
 	var (
-		done, rows []*row
-		opened     []letter
+		rows   []*row
+		graves []letter
 	)
 	b.results = make([]driver.Result, len(b.events))
 	b.places, b.stored = make(map[name]int, len(b.events)), make(map[name]bool, len(b.events))
@@ -66,26 +66,18 @@ func (b *settlement) decide() []*pgkit.Statement {
 		r.Record, r.attempt = change.Record, change.FinishedAttempt
 		if r.State == driver.StateDone {
 			r.result = blob(r.Result)
-			done = append(done, r)
-		} else {
-			rows = append(rows, r)
 		}
+		rows = append(rows, r)
 		if change.DeadLettered != nil {
-			opened = append(opened, letter{change.DeadLettered, r.id})
+			graves = append(graves, letter{change.DeadLettered, r.id})
 		}
 	}
-	var all []*pgkit.Statement
-	for _, each := range slices.Concat(of(b.is.done, b.is.doneWith, inNames(done)), of(b.is.settle, b.is.settled, inNames(rows))) {
-		each.Scan = b.store
-		all = append(all, each)
-	}
-	return append(all, of(b.is.openSettled, b.is.opened, opened)...)
-}
-
-// inNames puts rows into the order of their names.
-func inNames(rows []*row) []*row {
 	slices.SortFunc(rows, func(a, b *row) int { return compareNames(a.id, b.id) })
-	return rows
+	all := of(b.is, settle, settled, rows)
+	for _, each := range all {
+		each.Scan = b.store
+	}
+	return append(all, of(b.is, openSettled, opened, graves)...)
 }
 
 func (b *settlement) store(from pgkit.Row) error {

@@ -73,7 +73,7 @@ func TestSettle(t *testing.T) {
 			name: "swept", outcome: driver.Outcome{Class: driver.ClassSucceeded},
 			before: func(t *testing.T, s *Store, e *driver.Event) {
 				require.NoError(t, each(s.Apply(t.Context(), []driver.Event{*e})))
-				_, err := s.pool.Exec(t.Context(), "UPDATE durable_intent SET updated = updated - interval '1 day'")
+				_, err := s.db.pool.Exec(t.Context(), "UPDATE durable_intent SET updated = updated - interval '1 day'")
 				require.NoError(t, err)
 				n, err := s.Sweep(t.Context(), time.Hour, 10)
 				require.NoError(t, err)

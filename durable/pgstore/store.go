@@ -2,12 +2,13 @@ package pgstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
-	"github.com/resilienthttp/resilienthttp/idempotency"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/pgkit"
 )
 
@@ -15,42 +16,51 @@ import (
 // Any number of stores, on any number of machines, may share the tables. There is nothing to
 // close.
 type Store struct {
-	pool     *pgxpool.Pool
-	is       *statements
-	joined   *statements // of WithTx, with a notification
-	quiet    *statements // of WithTx, without one
+	verbs
+
+	db       *database
+	joined   *texts // of WithTx
 	notifier notifier
 }
+
+type verbs = sqlquery.Verbs
 
 var (
 	_ driver.Store    = (*Store)(nil)
 	_ driver.Listener = (*Store)(nil)
 )
 
-// transact calls work with a transaction that work commits, and again after a deadlock or the
-// like.
-func (s *Store) transact(ctx context.Context, work func(t *pgkit.Transaction) error) error {
-	return pgkit.Transact(ctx, s.pool, settings, work)
+func newStore(pool *pgxpool.Pool, schema *pgkit.Schema) *Store {
+	d := &database{pool, &texts{schema: schema}}
+	// The texts of WithTx are others: a plan that was made without our settings must not be kept for those with them.
+	return &Store{verbs: sqlquery.On(d), db: d, joined: &texts{schema: schema, end: ` /* within */`}}
 }
 
-// send sends one statement by itself.
-func (s *Store) send(ctx context.Context, statement *pgkit.Statement) error {
-	return s.ask(ctx, func() *pgkit.Statement { return statement })
+// SetHold implements driver.Store.
+func (s *Store) SetHold(ctx context.Context, hold driver.Hold) error {
+	err := s.verbs.SetHold(ctx, hold)
+	if err == nil && hold.ReleasedBy != "" {
+		s.notify(ctx)
+	}
+	return err
 }
 
-// ask is send for a statement with a result. statement is called anew for each try.
-func (s *Store) ask(ctx context.Context, statement func() *pgkit.Statement) error {
-	return pgkit.Retry(ctx, func() error { return pgkit.PGX(s.pool).Send(ctx, statement()) })
+// WorkJob implements driver.Store.
+func (s *Store) WorkJob(ctx context.Context, limit int) (driver.Job, []driver.Change, error) {
+	job, changes, err := s.verbs.WorkJob(ctx, limit)
+	if slices.ContainsFunc(changes, func(c driver.Change) bool { return !c.Record.NextAt.After(c.Record.UpdatedAt) }) {
+		s.notify(ctx)
+	}
+	return job, changes, err
 }
 
 // Reap implements driver.Store. It reads first, without a lock: usually no lease is over.
 func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
-	found := false
-	err = s.send(ctx, &pgkit.Statement{Text: s.is.findLost, Scan: func(from pgkit.Row) error { return from.Scan(&found) }})
+	found, err := sqlquery.Exists(ctx, s.db, sqlquery.FindLost)
 	if err != nil || !found || limit <= 0 {
 		return nil, err
 	}
-	err = s.transact(ctx, func(t *pgkit.Transaction) error {
+	err = s.db.transact(ctx, func(t *pgkit.Transaction) error {
 		changes, err = s.reap(ctx, t, limit)
 		return err
 	})
@@ -68,7 +78,8 @@ func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (chan
 		dead = append(dead, "")
 		return from.Scan(&dead[len(dead)-1])
 	}
-	err = t.Send(ctx, &pgkit.Statement{Text: s.is.lockDead, Scan: name}, &pgkit.Statement{Text: s.is.orphanedWorkers, Scan: name})
+	is := s.db.is
+	err = t.Send(ctx, &pgkit.Statement{Text: is.of(lockDead), Scan: name}, &pgkit.Statement{Text: is.of(orphanedWorkers), Scan: name})
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +88,7 @@ func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (chan
 		now  time.Time
 		w    writing
 	)
-	err = t.Send(ctx, &pgkit.Statement{Text: s.is.lockLost, Args: []any{dead, int64(limit)}, Scan: into(&rows)}, clockInto(&now))
+	err = t.Send(ctx, &pgkit.Statement{Text: is.of(lockLost), Args: []any{dead, int64(limit)}, Scan: into(&rows)}, clockInto(&now))
 	if err != nil {
 		return nil, err
 	}
@@ -87,19 +98,7 @@ func (s *Store) reap(ctx context.Context, t *pgkit.Transaction, limit int) (chan
 			changes = append(changes, result.Change)
 		}
 	}
-	return changes, w.write(ctx, withLastStatement{t, &pgkit.Statement{Text: s.is.deleteExpiredWorkers, Args: []any{dead}}}, s.is)
-}
-
-// withLastStatement has one more statement before the commit.
-type withLastStatement struct {
-	*pgkit.Transaction
-
-	last *pgkit.Statement
-}
-
-// Commit implements ending.
-func (f withLastStatement) Commit(ctx context.Context, statements ...*pgkit.Statement) error {
-	return f.Transaction.Commit(ctx, append(statements, f.last)...)
+	return changes, t.Commit(ctx, append(w.statements(is, false), is.statement(deleteExpiredWorkers, dead))...)
 }
 
 // sweepBatch is the number of intents that are deleted in one commit.
@@ -109,8 +108,8 @@ const sweepBatch = 1000
 func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (swept int, err error) {
 	for swept < limit {
 		n, want := 0, min(sweepBatch, limit-swept)
-		err := s.send(ctx, &pgkit.Statement{
-			Text: s.is.sweep, Args: []any{ceil(ttl), int64(want)}, Scan: func(from pgkit.Row) error { return from.Scan(&n) },
+		err := s.db.send(ctx, &pgkit.Statement{
+			Text: s.db.is.of(sweep), Args: []any{ceil(ttl), int64(want)}, Scan: func(from pgkit.Row) error { return from.Scan(&n) },
 		})
 		swept += n
 		if err != nil || n < want {
@@ -118,20 +117,4 @@ func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (swept 
 		}
 	}
 	return swept, ctx.Err()
-}
-
-// Find implements durable.Store.
-func (s *Store) Find(ctx context.Context, id idempotency.ID) (driver.Record, error) {
-	if err := driver.ValidID(id); err != nil {
-		return driver.Record{}, err
-	}
-	var rows []*row
-	err := s.send(ctx, &pgkit.Statement{Text: s.is.find, Args: []any{nameOf(&id)}, Scan: into(&rows)})
-	if err != nil {
-		return driver.Record{}, err
-	}
-	if len(rows) == 0 {
-		return driver.Record{}, driver.ErrNotFound
-	}
-	return rows[0].Record, nil
 }

@@ -19,37 +19,30 @@ import (
 // PostgreSQL. That includes deadlocks between transactions that enqueue the same intents in
 // different orders. Above the isolation level read committed, the commit may fail with 40001.
 func (s *Store) WithTx(tx pgx.Tx) driver.Outbox {
-	return driver.Within(outbox{joined{pgkit.PGX(tx)}, s}.apply)
+	return s.outbox(pgkit.PGX(tx))
 }
 
 // WithSQLTx is WithTx for database/sql, with the driver of pgx/v5/stdlib. It takes more round
 // trips, because database/sql cannot send two statements at once.
 func (s *Store) WithSQLTx(tx *sql.Tx) driver.Outbox {
-	return driver.Within(outbox{joined{pgkit.SQL(tx)}, s}.apply)
+	return s.outbox(pgkit.SQL(tx))
 }
 
-// joined is a transaction of the caller. The caller commits it.
-type joined struct{ pgkit.Sender }
-
-// Commit implements ending.
-func (j joined) Commit(ctx context.Context, statements ...*pgkit.Statement) error {
-	return j.Send(ctx, statements...)
-}
-
-type outbox struct {
-	t joined
-	s *Store
-}
-
-func (o outbox) apply(ctx context.Context, e driver.Event) (driver.Result, error) {
-	if err := e.Validate(); err != nil {
-		return driver.Result{}, err // without a round trip
-	}
-	a := &application{is: o.s.within(ctx), events: []driver.Event{e}}
-	a.collect()
-	results, err := a.run(ctx, o.t)
-	if err != nil {
-		return driver.Result{}, pgkit.Ended(ctx, err)
-	}
-	return results[0], results[0].Err
+// outbox applies events in a transaction of the caller, who commits it.
+func (s *Store) outbox(t pgkit.Sender) driver.Outbox {
+	return driver.Within(func(ctx context.Context, e driver.Event) (driver.Result, error) {
+		if err := e.Validate(); err != nil {
+			return driver.Result{}, err // without a round trip
+		}
+		a := newApplication(s.joined, []driver.Event{e})
+		a.notifies = s.mayNotify(ctx)
+		results, last, err := a.run(ctx, t)
+		if err == nil {
+			err = t.Send(ctx, last...)
+		}
+		if err != nil {
+			return driver.Result{}, pgkit.Ended(ctx, err)
+		}
+		return results[0], results[0].Err
+	})
 }

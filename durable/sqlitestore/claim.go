@@ -2,13 +2,11 @@ package sqlitestore
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
-	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 )
 
 // Claim implements durable.Store.
@@ -16,26 +14,26 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 	if err := claim.Validate(); err != nil {
 		return driver.Claimed{}, err
 	}
-	err = s.transact(ctx, false, func(ctx context.Context, t *transaction, now time.Time) error {
-		claimed = driver.Claimed{Now: now} // anew for each try
-		if err := t.beat(ctx, claim.Worker, now.Add(ceil(claim.Lease))); err != nil {
+	err = s.db.transact(ctx, false, func(ctx context.Context, t *transaction) error {
+		claimed = driver.Claimed{Now: t.now} // anew for each try
+		if err := t.exec(ctx, beat, claim.Worker, t.now.Add(ceil(claim.Lease))); err != nil {
 			return err
 		}
-		if claimed.Held, err = t.names(ctx, heldGateways, now.UnixMicro()); err != nil {
+		if claimed.Held, err = t.names(ctx, heldGateways); err != nil {
 			return err
 		}
-		if claimed.Waiting, err = waiting(ctx, t.statement(readWaits), now.UnixMicro()); err != nil {
+		if claimed.Waiting, err = sqlquery.ReadWaits(ctx, t); err != nil {
 			return err
 		}
 		claim := claim
 		claim.Wait(claimed.Waiting)
-		rows, err := t.choose(ctx, &claim, claimed.Held, now)
+		rows, err := t.choose(ctx, &claim, claimed.Held)
 		if err != nil {
 			return err
 		}
-		for i := range rows {
-			e := claim.Event(&rows[i].Record)
-			result, err := t.judge(ctx, rows[i], &e, now)
+		for _, r := range rows {
+			e := claim.Event(&r.Record)
+			result, err := t.judge(ctx, r, &e)
 			if err != nil {
 				return err
 			}
@@ -51,110 +49,86 @@ func (s *Store) Claim(ctx context.Context, claim driver.Claim) (claimed driver.C
 	return claimed, nil
 }
 
+// promoteBatch is the maximum number of scheduled intents that a claim promotes.
+const promoteBatch = 1000
+
 // choose selects the intents of the claim. Decide rejects those that are not due.
-func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []string, now time.Time) ([]*row, error) {
+func (t *transaction) choose(ctx context.Context, claim *driver.Claim, held []string) ([]*row, error) {
 	if claim.ID != nil {
-		only, err := readRow(ctx, t.statement(find), *claim.ID)
+		only, err := t.row(ctx, find, *claim.ID)
 		if err != nil || only == nil || slices.Contains(held, only.Gateway) || !claim.Permits(&only.Record) {
 			return nil, err
 		}
 		return []*row{only}, nil
 	}
-	if err := t.exec(ctx, promote, now.UnixMicro(), promoteBatch); err != nil {
+	if err := t.exec(ctx, promote, t.now, promoteBatch); err != nil {
 		return nil, err
 	}
 	gateways, err := t.names(ctx, dueGateways)
 	if err != nil {
 		return nil, err
 	}
-	var (
-		queues  [][]*row
-		queries []*row
-	)
+	r := round{t: t, Round: sqlquery.Round[*row]{Claim: claim}}
 	for _, gateway := range gateways {
-		r := round{t: t, claim: claim, gateway: gateway, allowed: claim.Allowance(gateway), now: now.UnixMicro()}
-		if r.allowed.Limit <= 0 || slices.Contains(held, gateway) {
+		if claim.Allowance(gateway).Limit <= 0 || slices.Contains(held, gateway) {
 			continue
 		}
-		if len(claim.Waiting) > 0 && r.allowed.CanQuery {
-			asks, err := readRows(ctx, t.statement(dueQueries), gateway, r.now, r.allowed.Limit)
-			if err != nil {
-				return nil, err
-			}
-			queries = append(queries, pointers(asks)...)
-		}
-		if claim.Waiting[driver.QueueKey{Gateway: gateway}] {
-			continue
-		}
-		if err := r.begin(ctx); err != nil {
+		if err := r.begin(ctx, gateway); err != nil {
 			return nil, err
 		}
-		if err := r.fill(ctx); err != nil {
-			return nil, err
-		}
-		for _, s := range r.shares {
-			queues = append(queues, pointers(s.rows))
-		}
+	}
+	if err := r.fill(ctx); err != nil {
+		return nil, err
 	}
 	record := func(r *row) *driver.Record { return &r.Record }
-	return driver.AddQueries(claim, driver.FairOrder(claim, queues, record), queries, record), nil
-}
-
-func pointers(rows []row) []*row {
-	all := make([]*row, len(rows))
-	for i := range rows {
-		all[i] = &rows[i]
-	}
-	return all
+	return driver.AddQueries(claim, driver.FairOrder(claim, r.Queues(), record), r.queries, record), nil
 }
 
 // names reads a column of names.
-func (t *transaction) names(ctx context.Context, s statement, args ...any) (names []string, err error) {
-	_, err = sqlitekit.ReadRows(ctx, t.statement(s), args, func(rows *sql.Rows) error {
+func (t *transaction) names(ctx context.Context, text string) (names []string, err error) {
+	err = t.Query(ctx, text, nil, func(from sqlquery.Row) error {
 		var name string
-		err := rows.Scan(&name)
+		err := from.Scan(&name)
 		names = append(names, name)
 		return err
 	})
 	return names, err
 }
 
-// promoteBatch is the maximum number of scheduled intents that a claim promotes.
-const promoteBatch = 1000
-
-// round selects intents of a gateway, from its scopes in turn (round robin).
+// round is what a claim reads.
 type round struct {
-	t       *transaction
-	claim   *driver.Claim
-	gateway string
-	allowed driver.Allowance
-	now     int64
-	shares  []*share
-	total   int // rows
-}
+	sqlquery.Round[*row]
 
-// share is the part of a queue in a claim.
-type share struct {
-	rows      []row // longest due first
-	limit     int
-	exhausted bool // nothing else is due
+	t       *transaction
+	queries []*row // of gateways and scopes that wait
 }
 
 var errEnough = errors.New("enough")
 
-// begin reads the first due intent of each scope, up to the limit.
-func (r *round) begin(ctx context.Context) error {
-	for _, part := range [...]statement{dueAfter, dueUntil} {
-		_, err := sqlitekit.ReadRows(ctx, r.t.statement(part), []any{r.allowed.Cursor, r.now, r.gateway}, func(rows *sql.Rows) error {
-			first, err := scanRow(rows)
+// begin reads the first due intent of each scope of a gateway, up to the limit, and the status queries if something waits.
+func (r *round) begin(ctx context.Context, gateway string) error {
+	allowed := r.Claim.Allowance(gateway)
+	if len(r.Claim.Waiting) > 0 && allowed.CanQuery {
+		queries, err := r.t.rows(ctx, dueQueries, gateway, r.t.now, allowed.Limit)
+		if err != nil {
+			return err
+		}
+		r.queries = append(r.queries, queries...)
+	}
+	if r.Claim.Waiting[driver.QueueKey{Gateway: gateway}] {
+		return nil
+	}
+	n := 0
+	for _, part := range [...]string{dueAfter, dueUntil} {
+		err := r.t.Query(ctx, part, []any{allowed.Cursor, r.t.now, gateway}, func(from sqlquery.Row) error {
+			first, err := scanRow(from)
 			if err != nil {
 				return err
 			}
-			if limit := r.claim.QueueLimit(driver.QueueKeyOf(&first.Record)); limit > 0 {
-				r.shares = append(r.shares, &share{rows: []row{first}, limit: limit})
-				r.total++
+			if r.Add(driver.QueueKeyOf(&first.Record), first) {
+				n++
 			}
-			if r.total == r.allowed.Limit {
+			if n == allowed.Limit {
 				return errEnough
 			}
 			return nil
@@ -172,26 +146,16 @@ func (r *round) begin(ctx context.Context) error {
 // fill reads more of each scope, evenly, until there is enough or nothing left.
 func (r *round) fill(ctx context.Context) error {
 	for {
-		var open []*share
-		for _, s := range r.shares {
-			if !s.exhausted && len(s.rows) < s.limit {
-				open = append(open, s)
-			}
-		}
-		missing := r.allowed.Limit - r.total
-		if missing <= 0 || len(open) == 0 {
+		open := r.Open()
+		if len(open) == 0 {
 			return nil
 		}
-		each := (missing + len(open) - 1) / len(open)
 		for _, s := range open {
-			want := min(each, s.limit-len(s.rows))
-			more, err := readRows(ctx, r.t.statement(dueMore), s.rows[0].ID.Scope, r.now, want, len(s.rows), r.gateway)
+			more, err := r.t.rows(ctx, dueMore, s.Queue.Scope, r.t.now, s.Want, len(s.Rows), s.Queue.Gateway)
 			if err != nil {
 				return err
 			}
-			s.rows = append(s.rows, more...)
-			s.exhausted = len(more) < want
-			r.total += len(more)
+			s.Got(more...)
 		}
 	}
 }

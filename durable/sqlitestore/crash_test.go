@@ -60,7 +60,7 @@ var children = map[string]func(ctx context.Context, arg, path string) error{
 // dieAt has SQLite kill the process when it is about to write the n-th row, or to
 // commit.
 func (s *Store) dieAt(ctx context.Context, n int) error {
-	conn, err := s.kit.Write.Conn(ctx)
+	conn, err := s.db.kit.Write.Conn(ctx)
 	if err != nil {
 		return err
 	}

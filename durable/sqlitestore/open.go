@@ -6,6 +6,7 @@ import (
 	"embed"
 	"errors"
 
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
 )
 
@@ -53,7 +54,7 @@ func Open(ctx context.Context, path string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return prepared(ctx, kit)
+	return newStore(ctx, kit)
 }
 
 // New returns a store in a database that the caller has opened with the driver of
@@ -67,20 +68,16 @@ func New(ctx context.Context, db *sql.DB) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return prepared(ctx, kit)
+	return newStore(ctx, kit)
 }
 
-// prepared returns the store, or closes it after an error.
-func prepared(ctx context.Context, kit *sqlitekit.DB) (*Store, error) {
-	s := &Store{kit: kit}
-	for _, each := range []struct {
-		pool *sql.DB
-		to   *preparedStatements
-	}{{kit.Write, &s.write}, {kit.Read, &s.read}} {
-		err := kit.Retry(ctx, kit.LockTimeout(), func() error { return each.to.prepare(ctx, each.pool) })
-		if err != nil {
+// newStore returns the store, or closes the database after an error.
+func newStore(ctx context.Context, kit *sqlitekit.DB) (*Store, error) {
+	d := &database{kit: kit, write: make(statements), read: make(statements)}
+	for pool, to := range map[*sql.DB]statements{kit.Write: d.write, kit.Read: d.read} {
+		if err := kit.Retry(ctx, kit.LockTimeout(), func() error { return to.prepare(ctx, pool) }); err != nil {
 			return nil, errors.Join(err, kit.Close())
 		}
 	}
-	return s, nil
+	return &Store{verbs: sqlquery.On(d), db: d}, nil
 }

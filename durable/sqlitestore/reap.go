@@ -6,17 +6,17 @@ import (
 	"time"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
-	"github.com/resilienthttp/resilienthttp/internal/sqlitekit"
+	"github.com/resilienthttp/resilienthttp/durable/internal/sqlquery"
 )
 
 // Reap implements driver.Store. It reads first, without a lock: usually no lease is over.
 func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, err error) {
-	found, err := s.exists(ctx, findLost)
+	found, err := sqlquery.Exists(ctx, s.db, sqlquery.FindLost)
 	if err != nil || !found || limit <= 0 {
 		return nil, err
 	}
-	err = s.transact(ctx, false, func(ctx context.Context, t *transaction, now time.Time) error {
-		changes, err = t.reap(ctx, now, limit)
+	err = s.db.transact(ctx, false, func(ctx context.Context, t *transaction) error {
+		changes, err = t.reap(ctx, limit)
 		return err
 	})
 	if err != nil {
@@ -25,15 +25,15 @@ func (s *Store) Reap(ctx context.Context, limit int) (changes []driver.Change, e
 	return changes, nil
 }
 
-func (t *transaction) reap(ctx context.Context, now time.Time, limit int) ([]driver.Change, error) {
-	rows, err := readRows(ctx, t.statement(lost), now.UnixMicro(), limit)
+func (t *transaction) reap(ctx context.Context, limit int) ([]driver.Change, error) {
+	rows, err := t.rows(ctx, loadLost, limit)
 	if err != nil {
 		return nil, err
 	}
 	var changes []driver.Change
-	for i := range rows {
-		e := driver.Event{Kind: driver.EventLeaseExpired, Intent: driver.Intent{ID: rows[i].ID}, Worker: rows[i].Worker}
-		result, err := t.judge(ctx, &rows[i], &e, now)
+	for _, r := range rows {
+		e := driver.Event{Kind: driver.EventLeaseExpired, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker}
+		result, err := t.judge(ctx, r, &e)
 		if err != nil {
 			return nil, err
 		}
@@ -41,16 +41,7 @@ func (t *transaction) reap(ctx context.Context, now time.Time, limit int) ([]dri
 			changes = append(changes, result.Change)
 		}
 	}
-	return changes, t.exec(ctx, forget, now.UnixMicro())
-}
-
-// exists reports whether there is anything to do, without a lock.
-func (s *Store) exists(ctx context.Context, what statement, args ...any) (found bool, err error) {
-	err = s.kit.Reading(ctx, func(ctx context.Context) error {
-		_, err := sqlitekit.ReadRows(ctx, s.read[what], args, func(rows *sql.Rows) error { return rows.Scan(&found) })
-		return err
-	})
-	return found, err
+	return changes, t.exec(ctx, forgetDead)
 }
 
 // Sweep implements driver.Store. It deletes a few intents at a time, so that other writers do not
@@ -58,17 +49,17 @@ func (s *Store) exists(ctx context.Context, what statement, args ...any) (found 
 // early.
 func (s *Store) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, error) {
 	age := ceil(ttl).Microseconds()
-	found, err := s.exists(ctx, findOver, age)
+	found, err := sqlquery.Exists(ctx, s.db, findOver, age)
 	if err != nil || !found || limit <= 0 {
 		return 0, err
 	}
-	return s.kit.Sweep(ctx, limit, func(ctx context.Context, tx *sql.Tx, limit int) (n int, err error) {
-		now, err := (&transaction{tx: tx}).now(ctx)
+	return s.db.kit.Sweep(ctx, limit, func(ctx context.Context, tx *sql.Tx, limit int) (n int, err error) {
+		t, err := newTransaction(ctx, tx, nil)
 		if err != nil {
 			return 0, err
 		}
 		for _, text := range [...]string{sweepAttempts, sweepLetters, sweepIntents} {
-			if n, err = sqlitekit.Affected(tx.ExecContext(ctx, text, now.UnixMicro()-age, limit)); err != nil {
+			if n, err = t.affected(ctx, text, t.now.UnixMicro()-age, limit); err != nil {
 				return 0, err
 			}
 		}

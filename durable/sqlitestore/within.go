@@ -14,19 +14,18 @@ import (
 //
 // Its verbs take the write lock until the transaction ends. Begin the transaction as immediate
 // ("_txlock=immediate", as DB does). Otherwise a verb may fail with SQLITE_BUSY.
-func (s *Store) WithTx(tx *sql.Tx) driver.Outbox { return driver.Within((&transaction{tx: tx}).join) }
-
-// join applies an event in a transaction of the caller. It takes the write lock before it reads the time.
-func (t *transaction) join(ctx context.Context, e driver.Event) (result driver.Result, err error) {
-	if _, err := t.tx.ExecContext(ctx, lockSQL); err != nil {
-		return result, err
-	}
-	now, err := t.now(ctx)
-	if err != nil {
-		return result, err
-	}
-	if result, err = t.apply(ctx, &e, now); err != nil {
-		return result, err
-	}
-	return result, result.Err
+func (*Store) WithTx(tx *sql.Tx) driver.Outbox {
+	return driver.Within(func(ctx context.Context, e driver.Event) (result driver.Result, err error) {
+		if _, err := tx.ExecContext(ctx, lockSQL); err != nil { // before it reads the time
+			return result, err
+		}
+		t, err := newTransaction(ctx, tx, nil)
+		if err == nil {
+			result, err = t.apply(ctx, &e)
+		}
+		if err != nil {
+			return result, err
+		}
+		return result, result.Err
+	})
 }

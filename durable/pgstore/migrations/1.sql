@@ -70,6 +70,9 @@ CREATE INDEX durable_intent_held ON {{schema}}durable_intent (worker) INCLUDE (s
 CREATE INDEX durable_intent_over ON {{schema}}durable_intent (updated) INCLUDE (state) WHERE state IN (5, 7);
 CREATE INDEX durable_intent_listed ON {{schema}}durable_intent (state, created) WHERE state NOT IN (2, 3);
 
+-- Status queries, which are sent while the provider asks to wait.
+CREATE INDEX durable_intent_query ON {{schema}}durable_intent (gateway, next_at) WHERE state = 4 AND ask AND NOT later;
+
 -- The journal but for the last attempt of each intent. n is the generation.
 CREATE TABLE {{schema}}durable_attempt (
 	intent      uuid        NOT NULL,
@@ -78,8 +81,8 @@ CREATE TABLE {{schema}}durable_attempt (
 	epoch       bigint      NOT NULL,
 	key         text        NOT NULL,
 	worker      text        NOT NULL,
-	sent_at     timestamptz NOT NULL,
-	finished_at timestamptz,
+	sent        timestamptz NOT NULL,
+	finished    timestamptz,
 	class       smallint    NOT NULL,
 	code        text        NOT NULL,
 	status      bigint      NOT NULL,
@@ -126,7 +129,20 @@ CREATE TABLE {{schema}}durable_hold (
 	released_by text NOT NULL DEFAULT ''
 );
 
--- Redrives of many dead letters. job is a driver.Job in JSON, filter that of its filter, which finds an equal one.
+-- Gateways, or scopes of them, that wait because the provider asked to. scope is '' for all scopes. A row stays for a day
+-- after the hold.
+CREATE TABLE {{schema}}durable_provider_hold (
+	gateway text COLLATE "C" NOT NULL,
+	scope   text COLLATE "C" NOT NULL,
+	since   timestamptz NOT NULL,
+	until   timestamptz NOT NULL,
+	note    text        NOT NULL,
+	PRIMARY KEY (gateway, scope)
+);
+
+CREATE INDEX durable_provider_hold_until ON {{schema}}durable_provider_hold (until);
+
+-- Redrives of many dead letters. job is a driver.Job in JSON, filter a hash of its filter, which finds an equal one.
 CREATE TABLE {{schema}}durable_job (
 	id     bigint  GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 	open   boolean NOT NULL,
@@ -135,3 +151,4 @@ CREATE TABLE {{schema}}durable_job (
 );
 
 CREATE INDEX durable_job_open ON {{schema}}durable_job (id) WHERE open;
+CREATE UNIQUE INDEX durable_job_filter ON {{schema}}durable_job (filter) WHERE open;

@@ -64,11 +64,14 @@ CREATE TABLE IF NOT EXISTS durable_intent (
 -- Each intent is in one of the first four: what may be claimed soon, and later, what is held, what may be swept. They have
 -- the state, so that counting reads nothing else. The last one is for lists; held intents are few, and listed by theirs.
 CREATE INDEX IF NOT EXISTS durable_intent_due ON durable_intent (gateway, scope, next_at, state)
-	WHERE state IN (0, 1, 4) AND later = 0;
-CREATE INDEX IF NOT EXISTS durable_intent_later ON durable_intent (next_at, state) WHERE state IN (0, 1, 4) AND later = 1;
+	WHERE state IN (0, 1, 4) AND NOT later;
+CREATE INDEX IF NOT EXISTS durable_intent_later ON durable_intent (next_at, state) WHERE state IN (0, 1, 4) AND later;
 CREATE INDEX IF NOT EXISTS durable_intent_held ON durable_intent (worker, state) WHERE state IN (2, 3);
 CREATE INDEX IF NOT EXISTS durable_intent_over ON durable_intent (updated, state) WHERE state IN (5, 7);
 CREATE INDEX IF NOT EXISTS durable_intent_listed ON durable_intent (state, created) WHERE state NOT IN (2, 3);
+
+-- Status queries, which are sent while the provider asks to wait.
+CREATE INDEX IF NOT EXISTS durable_intent_query ON durable_intent (gateway, next_at) WHERE state = 4 AND ask AND NOT later;
 
 -- The journal but for the last attempt of each intent. n is the generation.
 CREATE TABLE IF NOT EXISTS durable_attempt (
@@ -78,8 +81,8 @@ CREATE TABLE IF NOT EXISTS durable_attempt (
 	epoch       INTEGER NOT NULL,
 	key         TEXT    NOT NULL,
 	worker      TEXT    NOT NULL,
-	sent_at     INTEGER NOT NULL,
-	finished_at INTEGER,
+	sent        INTEGER NOT NULL,
+	finished    INTEGER,
 	class       INTEGER NOT NULL,
 	code        TEXT    NOT NULL,
 	status      INTEGER NOT NULL,
@@ -116,7 +119,7 @@ CREATE TABLE IF NOT EXISTS durable_worker (
 	expires_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- Redrives of many dead letters. job is a driver.Job in JSON, filter that of its filter, which finds an equal one.
+-- Redrives of many dead letters. job is a driver.Job in JSON, filter a hash of its filter, which finds an equal one.
 CREATE TABLE IF NOT EXISTS durable_job (
 	id     INTEGER PRIMARY KEY,
 	open   INTEGER NOT NULL,
@@ -124,10 +127,8 @@ CREATE TABLE IF NOT EXISTS durable_job (
 	job    TEXT    NOT NULL
 ) STRICT;
 
-CREATE INDEX IF NOT EXISTS durable_job_open ON durable_job (id) WHERE open = 1;
-
-INSERT OR IGNORE INTO durable_schema (version, oldest, applied)
-	VALUES (1, 1, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000);
+CREATE INDEX IF NOT EXISTS durable_job_open ON durable_job (id) WHERE open;
+CREATE UNIQUE INDEX IF NOT EXISTS durable_job_filter ON durable_job (filter) WHERE open;
 
 -- Gateways that persons hold. A row stays when the hold is over.
 CREATE TABLE IF NOT EXISTS durable_hold (
@@ -138,3 +139,17 @@ CREATE TABLE IF NOT EXISTS durable_hold (
 	note        TEXT    NOT NULL,
 	released_by TEXT    NOT NULL
 ) STRICT;
+
+-- Gateways, or scopes of them, that wait because the provider asked to. scope is '' for all scopes. A row stays for a day
+-- after the hold.
+CREATE TABLE IF NOT EXISTS durable_provider_hold (
+	gateway TEXT    NOT NULL,
+	scope   TEXT    NOT NULL,
+	since   INTEGER NOT NULL,
+	until   INTEGER NOT NULL,
+	note    TEXT    NOT NULL,
+	PRIMARY KEY (gateway, scope)
+) STRICT, WITHOUT ROWID;
+
+INSERT OR IGNORE INTO durable_schema (version, oldest, applied)
+	VALUES (1, 1, CAST(round(unixepoch('subsec') * 1000) AS INTEGER) * 1000);

@@ -1,0 +1,252 @@
+package sqlquery
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
+	"github.com/resilienthttp/resilienthttp/idempotency"
+)
+
+// Session runs statements.
+type Session interface {
+	// Query runs a statement, and calls scan for each row. A zero time in args is NULL.
+	Query(ctx context.Context, text string, args []any, scan func(Row) error) error
+}
+
+// Transaction is a transaction of the store.
+type Transaction interface {
+	Session
+
+	// Now returns the database's time.
+	Now(ctx context.Context) (time.Time, error)
+
+	// Apply is that of driver.Store, in the transaction.
+	Apply(ctx context.Context, events []driver.Event) ([]driver.Result, error)
+}
+
+// Database is where a store keeps its tables. Its methods call their argument again after an error that passes.
+type Database interface {
+	// Read reads without a transaction.
+	Read(ctx context.Context, read func(context.Context, Session) error) error
+
+	// List reads rows of an index with one statement.
+	List(ctx context.Context, read func(context.Context, Session) error) error
+
+	// Write commits if write returns nil.
+	Write(ctx context.Context, write func(context.Context, Transaction) error) error
+
+	// Key returns the arguments of {{id}}.
+	Key(id idempotency.ID) []any
+}
+
+// Verbs are the verbs of driver.Store that are the same in each database.
+type Verbs struct{ db Database }
+
+// On returns the verbs of a store.
+func On(db Database) Verbs { return Verbs{db} }
+
+// reading is Read or List of a Database.
+type reading func(ctx context.Context, read func(context.Context, Session) error) error
+
+// collect reads all rows of a statement.
+func collect[T any](ctx context.Context, in reading, text string, args []any, scan func(Row, *T) error) (all []T, err error) {
+	err = in(ctx, func(ctx context.Context, s Session) (err error) {
+		all, err = rowsOf(ctx, s, text, args, scan)
+		return err
+	})
+	return all, err
+}
+
+func rowsOf[T any](ctx context.Context, s Session, text string, args []any, scan func(Row, *T) error) (all []T, err error) {
+	err = s.Query(ctx, text, args, func(from Row) error {
+		var row T
+		err := scan(from, &row)
+		all = append(all, row)
+		return err
+	})
+	return all, err
+}
+
+// Exists reports whether there is anything to do, without a lock.
+func Exists(ctx context.Context, db Database, text string, args ...any) (bool, error) {
+	found, err := collect(ctx, db.Read, text, args, func(from Row, to *bool) error { return from.Scan(to) })
+	return err == nil && found[0], err
+}
+
+// Find implements driver.Store.
+func (v Verbs) Find(ctx context.Context, id idempotency.ID) (driver.Record, error) {
+	if err := driver.ValidID(id); err != nil {
+		return driver.Record{}, err
+	}
+	found, err := collect(ctx, v.db.Read, find(), v.db.Key(id), func(from Row, r *driver.Record) error {
+		return Scan(from, IntentColumns, r, &r.Payload, &r.Result)
+	})
+	if err == nil && len(found) == 0 {
+		err = driver.ErrNotFound
+	}
+	if err != nil {
+		return driver.Record{}, err
+	}
+	return found[0], nil
+}
+
+// Attempts implements driver.Store.
+func (v Verbs) Attempts(ctx context.Context, id idempotency.ID) ([]driver.Attempt, error) {
+	if err := driver.ValidID(id); err != nil {
+		return nil, err
+	}
+	all, err := collect(ctx, v.db.Read, journal(), v.db.Key(id), scanAttempt)
+	if err == nil && len(all) == 0 {
+		err = driver.ErrNotFound
+	}
+	all = slices.DeleteFunc(all, func(a driver.Attempt) bool { return a.Generation == 0 })
+	slices.SortFunc(all, func(a, b driver.Attempt) int { return cmp.Compare(a.Generation, b.Generation) })
+	return all, err
+}
+
+func scanAttempt(from Row, a *driver.Attempt) error {
+	var n sql.NullInt64
+	columns := slices.Clone(AttemptColumns)
+	columns[0].Field = func(*driver.Attempt) any { return &n }
+	err := Scan(from, columns, a)
+	a.Generation = n.Int64
+	return err
+}
+
+// DeadLetters implements driver.Store.
+func (v Verbs) DeadLetters(ctx context.Context, filter driver.Filter, after *driver.DeadLetter, limit int) ([]driver.DeadLetter, error) {
+	if err := filter.Validate(); err != nil {
+		return nil, err
+	}
+	text, args := DeadLetters(&filter, after, limit)
+	return collect(ctx, v.db.List, text, args, scanLetter)
+}
+
+func scanLetter(from Row, l *driver.DeadLetter) error {
+	return Scan(from, LetterColumns, l, &l.ID.Scope, &l.ID.Operation, &l.ID.Key)
+}
+
+// Intents implements driver.Store.
+func (v Verbs) Intents(ctx context.Context, filter driver.Filter, after *driver.Record, limit int) ([]driver.Record, error) {
+	if err := filter.Validate(); err != nil {
+		return nil, err
+	}
+	text, args := PageOfIntents(&filter, after, limit)
+	return collect(ctx, v.db.List, text, args, func(from Row, r *driver.Record) error { return Scan(from, IntentColumns, r) })
+}
+
+// Counts implements driver.Store.
+func (v Verbs) Counts(ctx context.Context, states []driver.State) ([]driver.Count, error) {
+	filter := driver.Filter{States: states}
+	if err := filter.Validate(); err != nil {
+		return nil, err
+	}
+	counts, err := collect(ctx, v.db.List, Counts(states), nil, func(from Row, c *driver.Count) error {
+		return from.Scan(&c.State, &c.Gateway, &c.Scope, &c.N)
+	})
+	slices.SortFunc(counts, driver.Count.Compare)
+	return counts, err
+}
+
+// Stats implements driver.Store.
+func (v Verbs) Stats(ctx context.Context) (all driver.Stats, err error) {
+	err = v.db.Read(ctx, func(ctx context.Context, s Session) error {
+		all = driver.Stats{States: make(map[driver.State]int)}
+		return s.Query(ctx, stats, nil, func(from Row) error {
+			var (
+				state, n, due int
+				at            time.Time
+			)
+			err := from.Scan(&state, &n, &due, moment{&at})
+			addState(&all, state, n, due, at)
+			return err
+		})
+	})
+	return all, err
+}
+
+// addState adds a row of the statement stats.
+func addState(all *driver.Stats, state, n, due int, at time.Time) {
+	switch {
+	case state == -2:
+		all.DeadInDoubt = n
+		return
+	case state < 0:
+		all.Workers, all.Now = n, at
+		return
+	case due > 0 && (all.Oldest.IsZero() || at.Before(all.Oldest)):
+		all.Oldest = at
+	}
+	all.Due += due
+	all.States[driver.State(state)] += n
+}
+
+// Holds implements driver.Store.
+func (v Verbs) Holds(ctx context.Context) ([]driver.Hold, error) {
+	holds, err := collect(ctx, v.db.Read, currentHolds, nil, func(from Row, h *driver.Hold) error {
+		return from.Scan(&h.Gateway, moment{&h.Since}, moment{&h.Until}, &h.By, &h.Note)
+	})
+	if err != nil {
+		return nil, err
+	}
+	waits, err := collect(ctx, v.db.Read, CurrentWaits, nil, scanWait)
+	return append(holds, waits...), err
+}
+
+func scanWait(from Row, h *driver.Hold) error {
+	h.Provider = true
+	return from.Scan(&h.Gateway, &h.Scope, moment{&h.Since}, moment{&h.Until}, &h.Note)
+}
+
+// ReadWaits reads the providers' holds that are in effect.
+func ReadWaits(ctx context.Context, s Session) ([]driver.Hold, error) {
+	return rowsOf(ctx, s, CurrentWaits, nil, scanWait)
+}
+
+// forgetAfter is how long the row of a provider's hold stays after its end.
+const forgetAfter = 24 * time.Hour
+
+// SetHold implements driver.Store.
+func (v Verbs) SetHold(ctx context.Context, hold driver.Hold) error {
+	if err := hold.Validate(); err != nil {
+		return err
+	}
+	return v.db.Write(ctx, func(ctx context.Context, t Transaction) error {
+		switch {
+		case hold.Provider:
+			now, err := t.Now(ctx)
+			if err != nil {
+				return err
+			}
+			if err := t.Query(ctx, forgetWaits, []any{now.Add(-forgetAfter)}, nil); err != nil {
+				return err
+			}
+			return t.Query(ctx, setWait, []any{hold.Gateway, hold.Scope, hold.Until, hold.Note}, nil)
+		case hold.ReleasedBy == "":
+			return t.Query(ctx, setHold, []any{hold.Gateway, hold.Until, hold.By, hold.Note}, nil)
+		default:
+			return release(ctx, t, &hold)
+		}
+	})
+}
+
+// release ends the holds of a gateway by a person and by the provider.
+func release(ctx context.Context, t Transaction, hold *driver.Hold) error {
+	released := 0
+	count := func(Row) error {
+		released++
+		return nil
+	}
+	if err := t.Query(ctx, releaseHold, []any{hold.Gateway, hold.ReleasedBy}, count); err != nil {
+		return err
+	}
+	err := t.Query(ctx, releaseWaits, []any{hold.Gateway}, count)
+	if err == nil && released == 0 {
+		err = driver.ErrNotFound
+	}
+	return err
+}
