@@ -28,7 +28,7 @@ func (s *Store) WithSQLTx(tx *sql.Tx) driver.Outbox {
 	return s.outbox(pgkit.SQL(tx))
 }
 
-// outbox applies events in a transaction of the caller, who commits it.
+// outbox applies events in a transaction of the caller. The caller commits it.
 func (s *Store) outbox(t pgkit.Sender) driver.Outbox {
 	return driver.Within(func(ctx context.Context, e driver.Event) (driver.Result, error) {
 		if err := e.Validate(); err != nil {

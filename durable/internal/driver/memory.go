@@ -3,8 +3,8 @@ package driver
 import (
 	"bytes"
 	"cmp"
-	"container/heap"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -19,14 +19,13 @@ import (
 // Its clock is time.Now, so that days pass in an instant in a bubble of
 // testing/synctest. What it is given and what it hands out are copies.
 type Memory struct {
-	mu      sync.Mutex
-	rows    map[idempotency.ID]*memoryRow
-	scopes  []string                           // that have ever had an intent, in order
-	due     map[string]map[string]*memoryQueue // by gateway and scope
-	workers map[string]*memoryWorker
-	jobs    []Job
-	holds   map[string]Hold   // of persons
-	waits   map[QueueKey]Hold // of providers
+	mu        sync.Mutex
+	rows      map[idempotency.ID]*memoryRow
+	claimable map[idempotency.ID]*memoryRow // of rows
+	workers   map[string]time.Time          // when the lease ends
+	jobs      []Job
+	holds     map[string]Hold   // of persons
+	waits     map[QueueKey]Hold // of providers
 }
 
 var _ Store = (*Memory)(nil)
@@ -34,15 +33,7 @@ var _ Store = (*Memory)(nil)
 // memoryRow is an intent with what belongs to it.
 type memoryRow struct {
 	Record
-
-	attempts []Attempt
-	letters  []DeadLetter
-	place    int // in its lane's queue; -1: it is not there
-}
-
-type memoryWorker struct {
-	expires time.Time
-	held    map[*memoryRow]struct{}
+	Journal
 }
 
 // Apply implements Store.
@@ -87,101 +78,27 @@ func cloned(r Record) Record {
 }
 
 func (m *Memory) write(row *memoryRow, c *Change) {
+	if m.rows == nil {
+		m.rows, m.claimable = make(map[idempotency.ID]*memoryRow), make(map[idempotency.ID]*memoryRow)
+	}
 	if row == nil {
-		row = m.insert(c.Record.ID)
-	} else {
-		m.unlink(row)
+		row = new(memoryRow)
+		m.rows[c.Record.ID] = row
 	}
 	row.Record = cloned(c.Record)
-	m.link(row)
-	if c.StartedAttempt != nil {
-		row.attempts = append(row.attempts, *c.StartedAttempt)
-	}
-	if ended := c.FinishedAttempt; ended != nil {
-		for i := range row.attempts {
-			if a := &row.attempts[i]; a.Generation == ended.Generation {
-				a.FinishedAt, a.Class, a.Code = ended.FinishedAt, ended.Class, ended.Code
-				a.Status, a.Reference, a.Error = ended.Status, ended.Reference, ended.Error
-			}
-		}
-	}
-	if closed := c.Resolved; closed != nil {
-		for i := range row.letters {
-			if l := &row.letters[i]; l.Number == closed.Number {
-				l.RedrivenAt, l.By, l.Note = closed.RedrivenAt, closed.By, closed.Note
-			}
-		}
-	}
-	if c.DeadLettered != nil {
-		row.letters = append(row.letters, *c.DeadLettered)
-	}
-	if c.Erased {
-		for i := range row.attempts {
-			row.attempts[i].Error = ""
-		}
-		for i := range row.letters {
-			if l := &row.letters[i]; l.Note != NoteErased {
-				l.Note = ""
-			}
-		}
-	}
-}
-
-func (m *Memory) insert(id idempotency.ID) *memoryRow {
-	if m.rows == nil {
-		m.rows = make(map[idempotency.ID]*memoryRow)
-		m.due = make(map[string]map[string]*memoryQueue)
-	}
-	row := &memoryRow{place: -1}
-	m.rows[id] = row
-	if place, found := slices.BinarySearch(m.scopes, id.Scope); !found {
-		m.scopes = slices.Insert(m.scopes, place, id.Scope)
-	}
-	return row
-}
-
-// queue is that of the row's lane.
-func (m *Memory) queue(row *memoryRow) *memoryQueue {
-	scopes := m.due[row.Gateway]
-	if scopes == nil {
-		scopes = make(map[string]*memoryQueue)
-		m.due[row.Gateway] = scopes
-	}
-	if scopes[row.ID.Scope] == nil {
-		scopes[row.ID.Scope] = new(memoryQueue)
-	}
-	return scopes[row.ID.Scope]
-}
-
-// unlink takes the row out of where its state has put it, and link puts it there.
-func (m *Memory) unlink(row *memoryRow) {
-	if row.place >= 0 {
-		heap.Remove(m.queue(row), row.place)
-	}
-	if row.Worker != "" {
-		delete(m.worker(row.Worker).held, row)
-	}
-}
-
-func (m *Memory) link(row *memoryRow) {
+	row.Journal.Add(c)
+	delete(m.claimable, row.ID)
 	if row.State.Claimable() {
-		heap.Push(m.queue(row), row)
-	}
-	if row.Worker != "" {
-		m.worker(row.Worker).held[row] = struct{}{}
+		m.claimable[row.ID] = row
 	}
 }
 
-func (m *Memory) worker(name string) *memoryWorker {
-	w := m.workers[name]
-	if w == nil {
-		w = &memoryWorker{held: make(map[*memoryRow]struct{})}
-		if m.workers == nil {
-			m.workers = make(map[string]*memoryWorker)
-		}
-		m.workers[name] = w
+// beat renews a lease.
+func (m *Memory) beat(worker string, until time.Time) {
+	if m.workers == nil {
+		m.workers = make(map[string]time.Time)
 	}
-	return w
+	m.workers[worker] = until
 }
 
 // Claim implements Store.
@@ -195,7 +112,7 @@ func (m *Memory) Claim(ctx context.Context, claim Claim) (Claimed, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.worker(claim.Worker).expires = now.Add(claim.Lease)
+	m.beat(claim.Worker, now.Add(claim.Lease))
 	claimed := Claimed{Now: stamp(now), Held: m.held(now), Waiting: m.waiting(now)}
 	claim.Wait(claimed.Waiting)
 	for _, row := range m.choose(&claim, claimed.Now) {
@@ -216,40 +133,33 @@ func (m *Memory) choose(claim *Claim, now time.Time) []*memoryRow {
 		}
 		return []*memoryRow{row}
 	}
-	record := func(row *memoryRow) *Record { return &row.Record }
-	var (
-		queues  [][]*memoryRow
-		queries []*memoryRow
-	)
-	for gateway, scopes := range m.due {
-		if m.isHeld(gateway, now) {
-			continue
-		}
-		queues = append(queues, m.queues(claim, scopes, gateway, now)...)
-		for _, queue := range scopes {
-			if len(claim.Waiting) > 0 {
-				queries = append(queries, queue.first(len(*queue), now)...)
-			}
+	due := make(map[QueueKey][]*memoryRow)
+	for _, row := range m.claimable {
+		if !now.Before(row.NextAt) && !m.isHeld(row.Gateway, now) {
+			key := QueueKeyOf(&row.Record)
+			due[key] = append(due[key], row)
 		}
 	}
-	return AddQueries(claim, FairOrder(claim, queues, record), queries, record)
+	var queues [][]*memoryRow
+	for _, key := range slices.SortedFunc(maps.Keys(due), claim.compareQueues) {
+		slices.SortFunc(due[key], func(a, b *memoryRow) int {
+			return cmp.Or(a.NextAt.Compare(b.NextAt), compareIDs(a.ID, 0, b.ID, 0))
+		})
+		queues = append(queues, due[key])
+	}
+	record := func(row *memoryRow) *Record { return &row.Record }
+	return AddQueries(claim, FairOrder(claim, queues, record), slices.Concat(queues...), record)
 }
 
-// queues returns what is due of a gateway, in the order of its round.
-func (m *Memory) queues(claim *Claim, scopes map[string]*memoryQueue, gateway string, now time.Time) (queues [][]*memoryRow) {
-	first, found := slices.BinarySearch(m.scopes, claim.Allowance(gateway).Cursor)
-	if found {
-		first++
-	}
-	for i := range m.scopes {
-		scope := m.scopes[(first+i)%len(m.scopes)]
-		if queue := scopes[scope]; queue != nil {
-			if rows := queue.first(claim.QueueLimit(QueueKey{Scope: scope, Gateway: gateway}), now); len(rows) > 0 {
-				queues = append(queues, rows)
-			}
+// compareQueues is the order of the rounds: first the scopes behind the cursor of their gateway.
+func (c *Claim) compareQueues(a, b QueueKey) int {
+	turn := func(q QueueKey) int {
+		if q.Scope > c.Allowance(q.Gateway).Cursor {
+			return 0
 		}
+		return 1
 	}
-	return queues
+	return cmp.Or(cmp.Compare(turn(a), turn(b)), cmp.Compare(a.Scope, b.Scope))
 }
 
 // Heartbeat implements Store.
@@ -263,7 +173,7 @@ func (m *Memory) Heartbeat(ctx context.Context, worker string, lease time.Durati
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.worker(worker).expires = now.Add(lease)
+	m.beat(worker, now.Add(lease))
 	return stamp(now), nil
 }
 
@@ -276,11 +186,14 @@ func (m *Memory) Reap(ctx context.Context, limit int) ([]Change, error) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	var changes []Change
-	for name, w := range m.workers {
-		if now.Before(w.expires) {
+	for name, expires := range m.workers {
+		if now.Before(expires) {
 			continue
 		}
-		for row := range w.held {
+		for _, row := range m.rows {
+			if row.Worker != name {
+				continue
+			}
 			if len(changes) >= limit {
 				return changes, nil
 			}
@@ -289,9 +202,7 @@ func (m *Memory) Reap(ctx context.Context, limit int) ([]Change, error) {
 				changes = append(changes, change)
 			}
 		}
-		if len(w.held) == 0 {
-			delete(m.workers, name)
-		}
+		delete(m.workers, name)
 	}
 	return changes, nil
 }
@@ -327,7 +238,7 @@ func (m *Memory) Attempts(ctx context.Context, id idempotency.ID) ([]Attempt, er
 		return nil, err
 	}
 	defer m.mu.Unlock()
-	return slices.Clone(row.attempts), nil
+	return slices.Clone(row.Journal.Attempts), nil
 }
 
 // Sweep implements Store.
@@ -349,51 +260,4 @@ func (m *Memory) Sweep(ctx context.Context, ttl time.Duration, limit int) (int, 
 		}
 	}
 	return swept, nil
-}
-
-// memoryQueue is what may be claimed in a scope, a heap by when it is due.
-type memoryQueue []*memoryRow
-
-func (q memoryQueue) Len() int { return len(q) }
-func (q memoryQueue) Less(i, j int) bool {
-	a, b := q[i], q[j]
-	if c := a.NextAt.Compare(b.NextAt); c != 0 {
-		return c < 0
-	}
-	return compareIDs(a.ID, 0, b.ID, 0) < 0
-}
-
-func (q memoryQueue) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
-}
-
-// Push implements heap.Interface.
-func (q *memoryQueue) Push(x any) {
-	row, _ := x.(*memoryRow)
-	row.place = len(*q)
-	*q = append(*q, row)
-}
-
-// Pop implements heap.Interface.
-func (q *memoryQueue) Pop() any {
-	last := len(*q) - 1
-	row := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	row.place = -1
-	return row
-}
-
-// first is the n that are due longest.
-func (q *memoryQueue) first(n int, now time.Time) []*memoryRow {
-	var rows []*memoryRow
-	for len(rows) < n && len(*q) > 0 && !now.Before((*q)[0].NextAt) {
-		row, _ := heap.Pop(q).(*memoryRow)
-		rows = append(rows, row)
-	}
-	for _, row := range rows {
-		heap.Push(q, row)
-	}
-	return rows
 }

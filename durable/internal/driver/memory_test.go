@@ -8,5 +8,5 @@ import (
 )
 
 func TestMemory(t *testing.T) {
-	storetest.Run(t, func(*testing.T) driver.Store { return new(driver.Memory) })
+	storetest.Suite{Open: func(*testing.T) driver.Store { return new(driver.Memory) }}.Run(t)
 }

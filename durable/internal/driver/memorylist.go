@@ -20,8 +20,8 @@ func (m *Memory) DeadLetters(ctx context.Context, filter Filter, after *DeadLett
 
 func (m *Memory) deadLetters(filter *Filter, after *DeadLetter, limit int) (letters []DeadLetter) {
 	for _, row := range m.rows {
-		for i := range row.letters {
-			if l := &row.letters[i]; filter.Matches(l) {
+		for i := range row.Letters {
+			if l := &row.Letters[i]; filter.Matches(l) {
 				letters = append(letters, *l)
 			}
 		}
@@ -93,7 +93,7 @@ func (m *Memory) Stats(ctx context.Context) (Stats, error) {
 	stats := Stats{Now: now, States: make(map[State]int)}
 	for _, row := range m.rows {
 		state := row.State
-		if w := m.workers[row.Worker]; state.Held() && (w == nil || !now.Before(w.expires)) {
+		if state.Held() && !now.Before(m.workers[row.Worker]) {
 			state = StateUnknown
 		}
 		stats.States[state]++
@@ -107,8 +107,8 @@ func (m *Memory) Stats(ctx context.Context) (Stats, error) {
 			}
 		}
 	}
-	for _, w := range m.workers {
-		if now.Before(w.expires) {
+	for _, expires := range m.workers {
+		if now.Before(expires) {
 			stats.Workers++
 		}
 	}

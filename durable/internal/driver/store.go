@@ -13,7 +13,7 @@ import (
 // verbs loses nothing.
 //
 // Implementations are safe for concurrent use. They are durable when a verb has returned nil,
-// use the database's clock alone, and pass storetest.Run. A verb returns the context's error
+// use the database's clock alone, and pass the suite of package storetest. A verb returns the context's error
 // if its context ended. After an error that is not one of this package's, the verb may have
 // been committed or not, and can be repeated.
 //

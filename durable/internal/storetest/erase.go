@@ -1,7 +1,7 @@
 package storetest
 
 import (
-	"errors"
+	"github.com/stretchr/testify/assert"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -10,12 +10,11 @@ import (
 // testFingerprint (D24): a fingerprint of the caller's own decides whether two payloads are
 // those of one intent.
 func (k *kit) testFingerprint() {
-	in := intent("fingerprint")
+	in, plain := intent("fingerprint"), intent("fingerprint")
 	in.Payload, in.Fingerprint = []byte("encrypted once"), "invoice 1"
-	if r := k.must(enqueue(in)); r.Intent.Fingerprint != "" || r.Fingerprint != driver.FingerprintOf(&in) {
-		k.Errorf("a record has the fingerprints %q and %q", r.Intent.Fingerprint, r.Fingerprint)
-	}
-	plain := intent("fingerprint")
+	r := k.must(enqueue(in))
+	assert.Empty(k, r.Intent.Fingerprint)
+	assert.Equal(k, driver.FingerprintOf(&in), r.Fingerprint)
 	k.must(enqueue(plain))
 	for _, row := range []struct {
 		name        string
@@ -32,69 +31,59 @@ func (k *kit) testFingerprint() {
 	} {
 		again := row.of
 		again.Payload, again.Fingerprint = []byte(row.payload), row.fingerprint
-		if result := k.apply(enqueue(again)); !errors.Is(result.Err, row.want) || result.Err == nil && !result.Receipt().Existing {
-			k.Errorf("%s: %v", row.name, result.Err)
-		}
+		result := k.apply(enqueue(again))
+		assert.ErrorIs(k, result.Err, row.want, row.name)
+		assert.Equal(k, row.want == nil, result.Receipt().Existing, row.name)
 	}
 }
 
 // testErase (D24): payload, result, error texts and notes are removed, and nothing else.
 func (k *kit) testErase() {
+	bury := driver.Decision{Action: driver.Bury}
 	for _, row := range []struct {
 		name  string
-		reach func() (driver.Intent, driver.Record)
+		reach func(in driver.Intent, r driver.Record) driver.Record // from one that was claimed
 		want  driver.State
 	}{
-		{"done after a failure: erased", func() (driver.Intent, driver.Record) {
-			in := intent("erase")
-			r := k.claimOne(k.must(enqueue(in)))
+		{"done after a failure: erased", func(_ driver.Intent, r driver.Record) driver.Record {
 			r = k.claimOne(k.must(finish(&r, outcome(driver.ClassFailed), driver.Decision{})))
-			return in, k.must(finish(&r, outcome(driver.ClassSucceeded), driver.Decision{}))
+			return k.must(finish(&r, outcome(driver.ClassSucceeded), driver.Decision{}))
 		}, driver.StateDone},
-		{"dead after a redrive: canceled and erased", func() (driver.Intent, driver.Record) {
-			in := intent("erase")
-			r := k.claimOne(k.must(enqueue(in)))
-			k.must(finish(&r, outcome(driver.ClassDeclined), driver.Decision{Action: driver.Bury}))
+		{"dead after a redrive: canceled and erased", func(in driver.Intent, r driver.Record) driver.Record {
+			k.must(finish(&r, outcome(driver.ClassDeclined), bury))
 			r = k.claimOne(k.must(event(driver.EventRedrive, in.ID)))
-			return in, k.must(finish(&r, outcome(driver.ClassDeclined), driver.Decision{Action: driver.Bury}))
+			return k.must(finish(&r, outcome(driver.ClassDeclined), bury))
 		}, driver.StateCanceled},
 	} {
-		in, before := row.reach()
-		for range 2 { // twice is harmless
+		in := intent("erase")
+		before := row.reach(in, k.claimOne(k.must(enqueue(in))))
+		journal := k.journal(in.ID) // what the store has: see checkStored
+		for range 2 {               // twice is harmless
 			r := k.must(event(driver.EventErase, in.ID))
-			if r.State != row.want || r.Generation != before.Generation+1 || r.Reference != before.Reference || r.Fingerprint != before.Fingerprint {
-				k.Errorf("%s: %v, generation %d, reference %q", row.name, r.State, r.Generation, r.Reference)
-			}
+			assert.Equal(k, row.want, r.State, row.name)
+			assert.Equal(k, before.Generation+1, r.Generation, row.name)
+			assert.Equal(k, before.Reference, r.Reference, row.name)
+			assert.Equal(k, before.Fingerprint, r.Fingerprint, row.name)
 			before = r
-			if got := k.look(in.ID); len(got.Payload) != 0 || len(got.Result) != 0 {
-				k.Errorf("%s: payload %q, result %q", row.name, got.Payload, got.Result)
+			got := k.look(in.ID)
+			assert.Empty(k, got.Payload, row.name)
+			assert.Empty(k, got.Result, row.name)
+			for _, a := range journal.Attempts {
+				assert.Empty(k, a.Error, row.name)
 			}
-			for _, a := range k.attempts[in.ID] { // these are what the store has: see checkStored
-				k.failIf(a.Error != "", "%s: the journal has the text %q", row.name, a.Error)
-			}
-			for _, l := range k.letters[in.ID] {
-				k.failIf(l.RedrivenAt.IsZero() || l.By != "ann" || l.Note != "" && l.Note != driver.NoteErased, "%s: a letter is %+v", row.name, l)
+			for _, l := range journal.Letters {
+				assert.False(k, l.RedrivenAt.IsZero() || l.By != "ann" || l.Note != "" && l.Note != driver.NoteErased, "%s: a letter is %+v", row.name, l)
 			}
 		}
-		last := k.attempts[in.ID][len(k.attempts[in.ID])-1]
-		if last.Kind != driver.KindErase || last.Worker != "ann" || !last.FinishedAt.Equal(before.UpdatedAt) {
-			k.Errorf("%s: the journal ends with %+v", row.name, last)
-		}
-		if result := k.apply(enqueue(in)); result.Err != nil || !result.Receipt().Existing {
-			k.Errorf("%s: enqueued again: %v", row.name, result.Err)
-		}
+		last := journal.Attempts[len(journal.Attempts)-1]
+		assert.Equal(k, driver.KindErase, last.Kind, row.name)
+		assert.Equal(k, "ann", last.Worker, row.name)
+		assert.Equal(k, before.UpdatedAt, last.FinishedAt, row.name)
+		assert.True(k, new(k.apply(enqueue(in))).Receipt().Existing, row.name)
 	}
 	// The texts of events of the same commit go too.
 	r := k.claimOne(k.must(enqueue(intent("erase"))))
-	declined := finish(&r, outcome(driver.ClassDeclined), driver.Decision{Action: driver.Bury})
-	redrive, cancel := event(driver.EventRedrive, r.ID), event(driver.EventCancel, r.ID)
-	results, err := k.store.Apply(k.ctx(), []driver.Event{declined, redrive, cancel, event(driver.EventErase, r.ID)})
-	k.fatalIf(err != nil, "Apply: %v", err)
-	for i := range results {
-		if results[i].Err != nil {
-			k.Fatalf("event %d: %v", i, results[i].Err)
-		}
-		k.note(&results[i].Change)
-	}
-	k.checkStored(&results[3].Record)
+	records := k.applyAll(finish(&r, outcome(driver.ClassDeclined), bury), event(driver.EventRedrive, r.ID),
+		event(driver.EventCancel, r.ID), event(driver.EventErase, r.ID))
+	k.checkStored(&records[3])
 }

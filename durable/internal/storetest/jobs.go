@@ -2,36 +2,38 @@ package storetest
 
 import (
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 )
 
 // dead returns n new dead intents.
-func (k *kit) dead(n int) (ids []driver.Record) {
+func (k *kit) dead(n int) (all []driver.Record) {
 	k.Helper()
 	for range n {
-		ids = append(ids, k.reach(driver.StateDead, false))
+		all = append(all, k.reach(driver.StateDead, false))
 	}
-	return ids
+	return all
 }
 
 // open returns the open dead letters.
 func (k *kit) open() []driver.DeadLetter {
 	k.Helper()
 	open, err := k.store.DeadLetters(k.ctx(), driver.Filter{}, nil, 10000)
-	k.fatalIf(err != nil, "DeadLetters: %v", err)
+	require.NoError(k, err)
 	return open
 }
 
 func (k *kit) addJob(job driver.Job) driver.Job {
 	k.Helper()
 	job, err := k.store.AddJob(k.ctx(), job)
-	k.fatalIf(err != nil, "AddJob: %v", err)
+	require.NoError(k, err)
 	return job
 }
 
@@ -39,7 +41,7 @@ func (k *kit) addJob(job driver.Job) driver.Job {
 func (k *kit) workJob(handle, limit int) driver.Job {
 	k.Helper()
 	job, changes, err := k.handle(handle).WorkJob(k.ctx(), limit)
-	k.fatalIf(err != nil, "WorkJob: %v", err)
+	require.NoError(k, err)
 	for i := range changes {
 		c := &changes[i]
 		c.Record.Payload = intent("").Payload
@@ -53,17 +55,14 @@ func (k *kit) workJob(handle, limit int) driver.Job {
 func (k *kit) checkJobs(limit int, want ...driver.Job) {
 	k.Helper()
 	got, err := k.again.Jobs(k.ctx(), limit)
-	if d := diff(got, want); d != "" || err != nil {
-		k.Errorf("Jobs: %v\n%s", err, d)
-	}
+	require.NoError(k, err)
+	equalRows(k, want, got)
 }
 
 // testJobs (D22): each page begins after the last one, in any process, until the job is finished
 // or canceled.
 func (k *kit) testJobs() {
-	if job := k.workJob(0, 10); job.ID != "" {
-		k.Errorf("without a job: %+v", job)
-	}
+	assert.Empty(k, k.workJob(0, 10).ID, "without a job")
 	dead := k.dead(25)
 	seenAt := k.open()[24].DeadAt.Add(time.Microsecond)
 	request := driver.Job{Filter: driver.Filter{Until: seenAt, NewestFirst: true, IncludeResolved: true}, By: "ann", Note: "why", PerSecond: .01}
@@ -72,16 +71,17 @@ func (k *kit) testJobs() {
 	})
 	younger := k.dead(1)[0]
 	job := k.addJob(request)
-	if job.ID == "" || job.CreatedAt.IsZero() || !job.FinishedAt.IsZero() || job.Filter.NewestFirst || job.Filter.IncludeResolved || job.By != "ann" {
-		k.Errorf("a new job is %+v", job)
-	}
+	assert.NotEmpty(k, job.ID)
+	assert.NotZero(k, job.CreatedAt)
+	want := request
+	want.ID, want.CreatedAt, want.Filter.NewestFirst, want.Filter.IncludeResolved = job.ID, job.CreatedAt, false, false
+	assert.Equal(k, want, job)
 	joined, err := k.again.AddJob(k.ctx(), request)
-	if d := diff(joined, job); d != "" || err != nil {
-		k.Errorf("an equal request does not join: %v\n%s", err, d)
-	}
+	require.NoError(k, err)
+	assert.Equal(k, job, joined)
 	request.Filter.Code = "code"
 	other := k.addJob(request)
-	k.failIf(other.ID == job.ID, "another filter joins")
+	assert.NotEqual(k, job.ID, other.ID, "another filter joins")
 	k.checkJobs(10, other, job)
 	k.checkJobs(1, other)
 	k.checkJobs(0)
@@ -89,20 +89,19 @@ func (k *kit) testJobs() {
 
 	gone, cancel := context.WithCancel(k.ctx())
 	cancel()
-	if _, _, err := k.store.WorkJob(gone, 10); !errors.Is(err, context.Canceled) || len(k.open()) != 26 {
-		k.Errorf("a page that was given up: %v, and %d letters are open", err, len(k.open()))
-	}
+	_, _, err = k.store.WorkJob(gone, 10)
+	require.ErrorIs(k, err, context.Canceled)
+	assert.Len(k, k.open(), 26)
 	k.must(event(driver.EventRedrive, dead[3].ID)) // by a person: it is not of the job any more
 	for i, want := range []struct{ redriven, open int }{{10, 15}, {20, 5}, {24, 1}} {
 		job = k.workJob(i, 10)
-		if job.Redriven != want.redriven || job.Skipped != 0 || len(k.open()) != want.open || job.FinishedAt.IsZero() == (i == 2) {
-			k.Errorf("page %d: %+v, and %d letters are open", i, job, len(k.open()))
-		}
+		assert.Equal(k, want.redriven, job.Redriven, "page %d", i)
+		assert.Zero(k, job.Skipped, "page %d", i)
+		assert.Len(k, k.open(), want.open, "page %d", i)
+		assert.Equal(k, i < 2, job.FinishedAt.IsZero(), "page %d", i)
 		k.checkJobs(10, other, job)
 	}
-	if open := k.open(); len(open) != 1 || open[0].ID != younger.ID {
-		k.Errorf("open is %v, want the younger one", open)
-	}
+	assert.Equal(k, younger.ID, k.open()[0].ID)
 	var due []time.Duration
 	for i := range dead {
 		if i != 3 {
@@ -111,20 +110,19 @@ func (k *kit) testJobs() {
 	}
 	slices.Sort(due)
 	for i := range due {
-		if d := due[i] - time.Duration(i)*100*time.Second; d < 0 || d > 50*time.Second {
-			k.Errorf("the %d-th of one in 100 s is due after %v", i, due[i])
-		}
+		assert.InDelta(k, time.Duration(i)*100*time.Second+25*time.Second, due[i], float64(25*time.Second), "the %d-th of one in 100 s", i)
 	}
 
 	k.dead(12)
 	request.Filter = driver.Filter{}
 	third := k.addJob(request)
-	if got := k.workJob(0, 5); got.ID != other.ID || got.FinishedAt.IsZero() || got.Redriven != 0 {
-		k.Errorf("the oldest open job is %+v", got)
-	}
-	if got := k.workJob(0, 5); got.ID != third.ID || got.Redriven != 5 {
-		k.Errorf("the next job is %+v", got)
-	}
+	got := k.workJob(0, 5)
+	assert.Equal(k, other.ID, got.ID, "the oldest open job")
+	assert.False(k, got.FinishedAt.IsZero())
+	assert.Zero(k, got.Redriven)
+	got = k.workJob(0, 5)
+	assert.Equal(k, third.ID, got.ID)
+	assert.Equal(k, 5, got.Redriven)
 	for _, row := range []struct {
 		name string
 		id   driver.JobID
@@ -138,17 +136,15 @@ func (k *kit) testJobs() {
 		{"again: invalid state", third.ID, "bob", driver.ErrInvalidState},
 		{"finished: invalid state", job.ID, "bob", driver.ErrInvalidState},
 	} {
-		if err := k.again.CancelJob(k.ctx(), row.id, row.by); !errors.Is(err, row.want) {
-			k.Errorf("%s: %v", row.name, err)
-		}
+		assert.ErrorIs(k, k.again.CancelJob(k.ctx(), row.id, row.by), row.want, row.name)
 	}
-	if got := k.workJob(0, 5); got.ID != "" || len(k.open()) != 8 {
-		k.Errorf("after it was canceled: %+v, and %d letters are open", got, len(k.open()))
-	}
+	assert.Empty(k, k.workJob(0, 5).ID, "after it was canceled")
+	assert.Len(k, k.open(), 8)
 	jobs, err := k.store.Jobs(k.ctx(), 1)
-	if err != nil || len(jobs) != 1 || jobs[0].CanceledBy != "bob" || jobs[0].FinishedAt.IsZero() || jobs[0].Redriven != 5 {
-		k.Errorf("a canceled job is %+v, %v", jobs, err)
-	}
+	require.NoError(k, err)
+	assert.Equal(k, "bob", jobs[0].CanceledBy)
+	assert.NotZero(k, jobs[0].FinishedAt)
+	assert.Equal(k, 5, jobs[0].Redriven)
 }
 
 // testJobsInvalid adds invalid jobs.
@@ -161,9 +157,7 @@ func (k *kit) testJobsInvalid() {
 		"no such state": {PerSecond: 1, Filter: driver.Filter{States: []driver.State{99}}},
 		"a year":        {PerSecond: 1, Filter: driver.Filter{From: time.Date(12345, 1, 1, 0, 0, 0, 0, time.UTC)}},
 	} {
-		if _, err := k.store.AddJob(k.ctx(), job); !errors.Is(err, driver.ErrInvalid) {
-			k.Errorf("%s: %v, want ErrInvalid", name, err)
-		}
+		assert.ErrorIs(k, ignored(k.store.AddJob(k.ctx(), job)), driver.ErrInvalid, name)
 	}
 	k.checkJobs(10)
 }
@@ -176,30 +170,22 @@ func (k *kit) raceJobs() {
 		k.addJob(driver.Job{Filter: f, PerSecond: -1})
 	}
 	ctx := k.ctx()
-	var redriven atomic.Int64
 	together(6, func(i int) {
 		if i < 2 {
 			for j := i; j < len(dead); j += 5 {
-				e := dead[j].Seen().Event(driver.EventRedrive)
-				results, err := k.handle(i).Apply(ctx, []driver.Event{e})
-				if err != nil {
-					k.Errorf("Apply: %v", err)
-				} else if results[0].Err == nil {
-					redriven.Add(1)
-				}
+				_, err := k.handle(i).Apply(ctx, []driver.Event{dead[j].Seen().Event(driver.EventRedrive)})
+				assert.NoError(k, err)
 			}
 			return
 		}
 		for busy := 0; busy < 3; {
-			job, changes, err := k.handle(i).WorkJob(ctx, 7)
-			if err != nil {
-				k.Errorf("WorkJob: %v", err)
+			job, _, err := k.handle(i).WorkJob(ctx, 7)
+			if !assert.NoError(k, err) {
 				return
 			}
 			if job.ID == "" { // none, or others have them
 				busy++
 			}
-			redriven.Add(int64(len(changes)))
 		}
 	})
 	for job := (driver.Job{ID: "any"}); job.ID != ""; { // what was left
@@ -207,18 +193,40 @@ func (k *kit) raceJobs() {
 	}
 	counted := 0
 	jobs, err := k.store.Jobs(ctx, 10)
-	if err != nil {
-		k.Fatal(err)
-	}
+	require.NoError(k, err)
 	for i := range jobs {
 		counted += jobs[i].Redriven
 	}
-	if open := k.open(); len(open) != 0 || counted > len(dead) {
-		k.Errorf("%d letters are open, and the jobs have redriven %d of %d", len(open), counted, len(dead))
-	}
+	assert.Empty(k, k.open())
+	assert.LessOrEqual(k, counted, len(dead))
 	for i := range dead {
-		if r := k.look(dead[i].ID); r.State != driver.StateWaiting {
-			k.Errorf("it is %v, want waiting", r.State)
+		assert.Equal(k, driver.StateWaiting, k.look(dead[i].ID).State)
+	}
+}
+
+const (
+	raceIDs = 20 // intents of a race
+	racers  = 6  // concurrent callers for each
+)
+
+// raceRedrive redrives each intent twice concurrently. It is redriven once, even if it soon is
+// dead again.
+func (k *kit) raceRedrive() {
+	dead := k.dead(raceIDs)
+	ctx := k.ctx()
+	var redriven atomic.Int64
+	together(raceIDs*racers, func(i int) {
+		results, err := k.handle(i/raceIDs).Apply(ctx, []driver.Event{dead[i%raceIDs].Seen().Event(driver.EventRedrive)})
+		switch {
+		case !assert.NoError(k, err):
+		case results[0].Err == nil:
+			redriven.Add(1)
+		default:
+			assert.ErrorIs(k, results[0].Err, driver.ErrStale)
 		}
+	})
+	assert.EqualValues(k, raceIDs, redriven.Load())
+	for i := range dead {
+		assert.Equal(k, driver.StateWaiting, k.look(dead[i].ID).State)
 	}
 }

@@ -1,17 +1,16 @@
 package storetest
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
@@ -41,17 +40,12 @@ type kit struct {
 	store driver.Store
 	again driver.Store // the same as store if there is only one
 
-	// The expected journals and dead letters, from the results of the verbs.
-	attempts map[idempotency.ID][]driver.Attempt
-	letters  map[idempotency.ID][]driver.DeadLetter
+	journals map[idempotency.ID]*driver.Journal // as expected, from the results of the verbs
 }
 
 func newKit(t *testing.T, s Suite) *kit {
 	t.Helper()
-	k := &kit{
-		Suite: s, T: t, store: s.Open(t),
-		attempts: make(map[idempotency.ID][]driver.Attempt), letters: make(map[idempotency.ID][]driver.DeadLetter),
-	}
+	k := &kit{Suite: s, T: t, store: s.Open(t), journals: make(map[idempotency.ID]*driver.Journal)}
 	k.again = k.store
 	if s.Again != nil {
 		k.again = s.Again(t, k.store)
@@ -83,6 +77,13 @@ func intent(scope string) driver.Intent {
 	}
 }
 
+// inAnHour returns a new intent that is not due yet.
+func inAnHour(scope string) driver.Intent {
+	in := intent(scope)
+	in.NotBefore = time.Now().Add(time.Hour)
+	return in
+}
+
 func enqueue(in driver.Intent) driver.Event {
 	return driver.Event{Kind: driver.EventEnqueue, Intent: in}
 }
@@ -94,6 +95,11 @@ func finish(r *driver.Record, outcome driver.Outcome, decision driver.Decision) 
 		Kind: driver.EventFinish, Intent: driver.Intent{ID: r.ID}, Worker: r.Worker, Generation: r.Generation,
 		Terms: &t, Outcome: outcome, Decision: decision,
 	}
+}
+
+// success ends the attempt with success.
+func success(r *driver.Record) driver.Event {
+	return finish(r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{})
 }
 
 func event(kind driver.EventKind, id idempotency.ID) driver.Event {
@@ -121,7 +127,8 @@ func (k *kit) apply(e driver.Event) driver.Result {
 	k.Helper()
 	before := k.look(e.ID())
 	results, err := k.store.Apply(k.ctx(), []driver.Event{e})
-	k.fatalIf(err != nil || len(results) != 1, "Apply: %d results, %v", len(results), err)
+	require.NoError(k, err)
+	require.Len(k, results, 1)
 	k.checkResult(before, e, &results[0])
 	return results[0]
 }
@@ -130,8 +137,21 @@ func (k *kit) apply(e driver.Event) driver.Result {
 func (k *kit) must(e driver.Event) driver.Record {
 	k.Helper()
 	result := k.apply(e)
-	k.fatalIf(result.Err != nil, "%v of an intent that is %v: got %v, want success", e.Kind, result.Before, result.Err)
+	require.NoError(k, result.Err, "%v of an intent that is %v", e.Kind, result.Before)
 	return result.Record
+}
+
+// applyAll applies events that must succeed, in one commit, and returns the records.
+func (k *kit) applyAll(events ...driver.Event) (records []driver.Record) {
+	k.Helper()
+	results, err := k.store.Apply(k.ctx(), events)
+	require.NoError(k, err)
+	for i := range results {
+		require.NoError(k, results[i].Err, "%v", events[i].Kind)
+		k.note(&results[i].Change)
+		records = append(records, results[i].Record)
+	}
+	return records
 }
 
 // look reads a record; nil: there is none.
@@ -141,7 +161,7 @@ func (k *kit) look(id idempotency.ID) *driver.Record {
 	if errors.Is(err, driver.ErrNotFound) || errors.Is(err, driver.ErrInvalid) {
 		return nil
 	}
-	k.fatalIf(err != nil, "Find: %v", err)
+	require.NoError(k, err)
 	return &record
 }
 
@@ -154,11 +174,11 @@ func (k *kit) checkResult(before *driver.Record, e driver.Event, got *driver.Res
 		now = time.Now() // nothing was written, so the time is not known
 	}
 	want, err := driver.Decide(before, &e, now)
-	k.fatalIf(fmt.Sprint(got.Err) != fmt.Sprint(err), "%v: the error is %v, but Decide says %v", e.Kind, got.Err, err)
-	complete(&got.Record, &want.Record)
-	if d := diff(got.Change, want); d != "" {
-		k.Fatalf("%v of one that was %v is not as Decide says:\n%s", e.Kind, got.Before, d)
+	if err != nil {
+		require.EqualError(k, got.Err, err.Error(), "%v", e.Kind)
 	}
+	complete(&got.Record, &want.Record)
+	require.Equal(k, whole(want), whole(got.Change), "%v of one that was %v is not as Decide says", e.Kind, got.Before)
 	k.note(&got.Change)
 	if got.Err == nil || before != nil {
 		k.checkStored(&got.Record)
@@ -175,73 +195,62 @@ func complete(got, want *driver.Record) {
 	}
 }
 
+// whole and stored make nil of empty values, so that they are equal.
+func whole(c driver.Change) driver.Change {
+	c.Record = stored(c.Record)
+	return c
+}
+
+func stored(r driver.Record) driver.Record {
+	if len(r.Payload) == 0 {
+		r.Payload = nil
+	}
+	if len(r.Result) == 0 {
+		r.Result = nil
+	}
+	return r
+}
+
 // note adds a result to the expected journals and dead letters.
-func (k *kit) note(c *driver.Change) {
-	id := c.Record.ID
-	if c.StartedAttempt != nil {
-		k.attempts[id] = append(k.attempts[id], *c.StartedAttempt)
+func (k *kit) note(c *driver.Change) { k.journal(c.Record.ID).Add(c) }
+
+// journal returns what is expected of an intent.
+func (k *kit) journal(id idempotency.ID) *driver.Journal {
+	if k.journals[id] == nil {
+		k.journals[id] = new(driver.Journal)
 	}
-	if e := c.FinishedAttempt; e != nil {
-		for i := range k.attempts[id] {
-			if a := &k.attempts[id][i]; a.Generation == e.Generation {
-				a.FinishedAt, a.Class, a.Code, a.Status, a.Reference, a.Error = e.FinishedAt, e.Class, e.Code, e.Status, e.Reference, e.Error
-			}
-		}
-	}
-	if c.Resolved != nil {
-		for i := range k.letters[id] {
-			if l := &k.letters[id][i]; l.Number == c.Resolved.Number {
-				l.RedrivenAt, l.By, l.Note = c.Resolved.RedrivenAt, c.Resolved.By, c.Resolved.Note
-			}
-		}
-	}
-	if c.DeadLettered != nil {
-		k.letters[id] = append(k.letters[id], *c.DeadLettered)
-	}
-	if c.Erased {
-		for i := range k.attempts[id] {
-			k.attempts[id][i].Error = ""
-		}
-		for i := range k.letters[id] {
-			if l := &k.letters[id][i]; l.Note != driver.NoteErased {
-				l.Note = ""
-			}
-		}
-	}
+	return k.journals[id]
 }
 
 // checkStored compares the stored record with the result of the verb.
 func (k *kit) checkStored(want *driver.Record) {
 	k.Helper()
 	got := k.look(want.ID)
-	if got == nil {
-		k.Fatalf("Find: nothing, but it is %v", want.State)
-	}
-	if d := diff(*got, *want); d != "" {
-		k.Fatalf("Find differs from the result of the verb:\n%s", d)
-	}
+	require.NotNil(k, got, "it is %v", want.State)
+	require.Equal(k, stored(*want), stored(*got), "Find differs from the result of the verb")
 	attempts, err := k.again.Attempts(k.ctx(), want.ID)
-	k.fatalIf(err != nil, "Attempts: %v", err)
-	if d := diff(attempts, k.attempts[want.ID]); d != "" {
-		k.Fatalf("Attempts differ from the results of the verbs:\n%s", d)
-	}
+	require.NoError(k, err)
 	letters, err := k.again.DeadLetters(k.ctx(), driver.Filter{
 		Scope: want.ID.Scope, Operation: want.ID.Operation, Key: want.ID.Key, IncludeResolved: true,
 	}, nil, 1000)
-	k.fatalIf(err != nil, "DeadLetters: %v", err)
-	if d := diff(letters, k.letters[want.ID]); d != "" {
-		k.Fatalf("DeadLetters differ from the results of the verbs:\n%s", d)
-	}
+	require.NoError(k, err)
+	journal := k.journal(want.ID)
+	equalRows(k, journal.Attempts, attempts, "Attempts differ from the results of the verbs")
+	equalRows(k, journal.Letters, letters, "DeadLetters differ from the results of the verbs")
+}
+
+// equalRows compares rows, of which none may be nil.
+func equalRows[T any](k *kit, want, got []T, message ...any) {
+	k.Helper()
+	require.Equal(k, slices.Concat([]T{}, want), slices.Concat([]T{}, got), message...)
 }
 
 // claim claims, and compares each change with Decide.
 func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 	k.Helper()
 	claimed, err := k.store.Claim(k.ctx(), c)
-	k.fatalIf(err != nil, "Claim: %v", err)
-	if least := c.Lease * 9 / 10; claimed.Lease != 0 && claimed.Lease < least {
-		k.Errorf("a claim gives a lease of %v, want %v at least", claimed.Lease, least)
-	}
+	require.NoError(k, err)
+	assert.True(k, claimed.Lease == 0 || claimed.Lease >= c.Lease*9/10, "a claim gives a lease of %v", claimed.Lease)
 	for i := range claimed.Changes {
 		change := &claimed.Changes[i]
 		k.note(change)
@@ -251,39 +260,49 @@ func (k *kit) claim(c driver.Claim, before ...driver.Record) []driver.Change {
 			}
 			e := c.Event(&before[j])
 			want, err := driver.Decide(&before[j], &e, change.Record.UpdatedAt)
-			if d := diff(*change, want); d != "" || err != nil {
-				k.Fatalf("a claim is not as Decide says (%v):\n%s", err, d)
-			}
+			require.NoError(k, err)
+			require.Equal(k, whole(want), whole(*change), "a claim is not as Decide says")
 		}
 		k.checkStored(&change.Record)
 	}
 	return claimed.Changes
 }
 
-// claimOne claims the only intent that can be claimed.
-func (k *kit) claimOne(before driver.Record) driver.Record {
+// claimID claims an intent and no other.
+func (k *kit) claimID(id idempotency.ID, before ...driver.Record) []driver.Change {
 	k.Helper()
 	c := claim(worker)
-	c.ID = &before.ID
-	changes := k.claim(c, before)
-	k.fatalIf(len(changes) != 1, "Claim: %d changes, want 1; it is %v, due at %v", len(changes), before.State, before.NextAt)
+	c.ID = &id
+	return k.claim(c, before...)
+}
+
+// claimOne claims an intent that can be claimed.
+func (k *kit) claimOne(before driver.Record) driver.Record {
+	k.Helper()
+	changes := k.claimID(before.ID, before)
+	require.Len(k, changes, 1, "it is %v, due at %v", before.State, before.NextAt)
 	return changes[0].Record
 }
 
-// failIf reports an error if wrong is true, and goes on.
-func (k *kit) failIf(wrong bool, format string, args ...any) {
-	if wrong {
-		k.Helper()
-		k.Errorf(format, args...)
-	}
+// beat renews a lease.
+func (k *kit) beat(name string, lease time.Duration) {
+	k.Helper()
+	_, err := k.store.Heartbeat(k.ctx(), name, lease)
+	require.NoError(k, err)
 }
 
-// fatalIf reports an error if wrong is true, and ends the test.
-func (k *kit) fatalIf(wrong bool, format string, args ...any) {
-	if wrong {
-		k.Helper()
-		k.Fatalf(format, args...)
-	}
+// stats returns the numbers of the store.
+func (k *kit) stats() driver.Stats {
+	k.Helper()
+	stats, err := k.store.Stats(k.ctx())
+	require.NoError(k, err)
+	return stats
+}
+
+// now returns the store's time.
+func (k *kit) now() time.Time {
+	k.Helper()
+	return k.stats().Now
 }
 
 // together calls f with 0 to n-1, all at the same time, and waits for them.
@@ -304,63 +323,8 @@ func together(n int, f func(i int)) {
 func (k *kit) eventually(what string, f func() bool) {
 	k.Helper()
 	for deadline := time.Now().Add(patience); !f(); _ = sleep.Context(k.Context(), 5*time.Millisecond) {
-		k.fatalIf(time.Now().After(deadline), "waited %v for %s", patience, what)
+		require.True(k, time.Now().Before(deadline), "waited %v for %s", patience, what)
 	}
-}
-
-// diff returns the differences of two values, one a line. Times are compared as instants, and
-// empty slices are equal to nil.
-func diff(got, want any) string {
-	var b strings.Builder
-	walk(&b, "", reflect.ValueOf(got), reflect.ValueOf(want))
-	return b.String()
-}
-
-func walk(b *strings.Builder, path string, got, want reflect.Value) {
-	differ := func() { fmt.Fprintf(b, "\t%s: %.200v, want %.200v\n", path, show(got), show(want)) }
-	switch g := got.Interface().(type) {
-	case time.Time:
-		if w, _ := reflect.TypeAssert[time.Time](want); !g.Equal(w) {
-			differ()
-		}
-		return
-	case []byte:
-		if !bytes.Equal(g, want.Bytes()) {
-			differ()
-		}
-		return
-	}
-	switch got.Kind() {
-	case reflect.Struct:
-		for i := range got.NumField() {
-			walk(b, path+"."+got.Type().Field(i).Name, got.Field(i), want.Field(i))
-		}
-	case reflect.Pointer:
-		if got.IsNil() || want.IsNil() {
-			if got.IsNil() != want.IsNil() {
-				differ()
-			}
-			return
-		}
-		walk(b, path, got.Elem(), want.Elem())
-	case reflect.Slice:
-		if got.Len() != want.Len() {
-			fmt.Fprintf(b, "\t%s: %d of them, want %d\n", path, got.Len(), want.Len())
-			return
-		}
-		for i := range got.Len() {
-			walk(b, fmt.Sprintf("%s[%d]", path, i), got.Index(i), want.Index(i))
-		}
-	default:
-		if !got.Equal(want) {
-			differ()
-		}
-	}
-}
-
-func show(v reflect.Value) string {
-	text := fmt.Sprintf("%+v", v.Interface())
-	return text[:min(len(text), 200)]
 }
 
 // scopes are those of the changes.
@@ -372,7 +336,17 @@ func scopes(changes []driver.Change) []string {
 	return names
 }
 
-func sorted(names []string) []string {
-	slices.Sort(names)
-	return names
+// queues are the numbers of intents of each queue.
+type queues map[driver.QueueKey]int
+
+// queuesOf counts the changes.
+func queuesOf(changes []driver.Change) queues {
+	n := make(queues)
+	for i := range changes {
+		n[driver.QueueKeyOf(&changes[i].Record)]++
+	}
+	return n
 }
+
+// ignored returns the error of a verb.
+func ignored[T any](_ T, err error) error { return err }

@@ -6,6 +6,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 	"github.com/resilienthttp/resilienthttp/internal/sleep"
@@ -16,6 +19,11 @@ func outcome(class driver.Class) driver.Outcome {
 	return driver.Outcome{
 		Class: class, Code: "code", Reference: "ref", Status: 418, Result: []byte("result"), Err: errors.New("text"), //nolint:err113 // any
 	}
+}
+
+// doubtful reports whether each intent of the state is in doubt.
+func doubtful(state driver.State) bool {
+	return state == driver.StateUnknown || state == driver.StateQuerying
 }
 
 // reach brings a new intent to a state. doubt distinguishes dead intents that are in doubt.
@@ -53,7 +61,8 @@ func (k *kit) reachWith(in driver.Intent, state driver.State, doubt bool) driver
 		r = k.must(event(driver.EventCancel, r.ID))
 	default:
 	}
-	k.fatalIf(r.State != state || r.InDoubt != doubt, "it is %v, doubt %v, want %v, %v", r.State, r.InDoubt, state, doubt)
+	require.Equal(k, state.String(), r.State.String())
+	require.Equal(k, doubt, r.InDoubt)
 	return r
 }
 
@@ -102,15 +111,13 @@ func (k *kit) testTransitions() {
 	}
 	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
 		for _, doubt := range []bool{false, true} {
-			if doubt != (state == driver.StateUnknown || state == driver.StateQuerying) && (!doubt || state != driver.StateDead) {
+			if doubt != doubtful(state) && (!doubt || state != driver.StateDead) {
 				continue
 			}
 			try := func(name string, e func(r *driver.Record) driver.Event) {
 				r := k.reach(state, doubt)
 				result := k.apply(e(&r)) // checks everything
-				if result.Before != state && result.Err == nil {
-					k.Errorf("%s of one that is %v: Before is %v", name, state, result.Before)
-				}
+				assert.True(k, result.Err != nil || result.Before == state, "%s of one that is %v: Before is %v", name, state, result.Before)
 			}
 			for name, e := range events {
 				try(name, e)
@@ -126,44 +133,39 @@ func (k *kit) testTransitions() {
 
 // testFenced (D2) has workers write after the end of their lease.
 func (k *kit) testFenced() {
-	success := func(r driver.Record) driver.Event {
-		return finish(&r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{})
-	}
-	mustFence := func(name string, e driver.Event) {
-		if result := k.apply(e); !errors.Is(result.Err, driver.ErrFenced) || result.Step != driver.StepKeep {
-			k.Errorf("%s: %v, want ErrFenced", name, result.Err)
-		}
+	mustFence := func(name string, r driver.Record) {
+		k.Helper()
+		result := k.apply(success(&r))
+		assert.ErrorIs(k, result.Err, driver.ErrFenced, name)
+		assert.Equal(k, driver.StepKeep, result.Step, name)
 	}
 	r := k.reach(driver.StateSending, false)
 	other := r
 	other.Worker = "other"
-	mustFence("another worker", success(other))
+	mustFence("another worker", other)
 	other = r
 	other.Generation--
-	mustFence("an earlier generation", success(other))
-	k.must(success(r))
-	mustFence("the same twice", success(r))
+	mustFence("an earlier generation", other)
+	k.must(success(&r))
+	mustFence("the same twice", r)
 
 	r = k.reach(driver.StateSending, false)
 	k.leave(worker)
-	mustFence("a worker that was reaped", success(r))
+	mustFence("a worker that was reaped", r)
 	next := k.claimOne(*k.look(r.ID))
-	mustFence("a worker that was overtaken", success(r))
-	k.must(success(next))
+	mustFence("a worker that was overtaken", r)
+	k.must(success(&next))
 }
 
 // leave makes the intents that a worker holds unknown.
-func (k *kit) leave(name string) []driver.Change {
+func (k *kit) leave(name string) (all []driver.Change) {
 	k.Helper()
-	if _, err := k.store.Heartbeat(k.ctx(), name, 0); err != nil {
-		k.Fatalf("Beat: %v", err)
-	}
+	k.beat(name, 0)
 	for _, limit := range []int{0, -1} {
-		if changes, err := k.store.Reap(k.ctx(), limit); len(changes) != 0 || err != nil {
-			k.Errorf("Reap of %d: %d changes, %v", limit, len(changes), err)
-		}
+		changes, err := k.store.Reap(k.ctx(), limit)
+		assert.NoError(k, err)
+		assert.Empty(k, changes)
 	}
-	var all []driver.Change
 	k.eventually("the end of a lease of 0", func() bool {
 		all = append(all, k.reap()...)
 		return len(all) > 0
@@ -172,17 +174,19 @@ func (k *kit) leave(name string) []driver.Change {
 }
 
 // reap reaps a page at a time, and compares each change with Decide.
-func (k *kit) reap() []driver.Change {
+func (k *kit) reap() (all []driver.Change) {
 	k.Helper()
-	var all []driver.Change
 	for {
 		changes, err := k.store.Reap(k.ctx(), 3)
-		k.fatalIf(err != nil || len(changes) > 3, "Reap: %d changes, %v, want 3 at most", len(changes), err)
+		require.NoError(k, err)
+		require.LessOrEqual(k, len(changes), 3)
 		for i := range changes {
 			c := &changes[i]
-			if !c.Before.Held() || c.Record.State != driver.StateUnknown || c.Record.Worker != "" || !c.Record.InDoubt || c.FinishedAttempt == nil {
-				k.Errorf("reaped: %v became %v of %q", c.Before, c.Record.State, c.Record.Worker)
-			}
+			assert.True(k, c.Before.Held(), "it was %v", c.Before)
+			assert.Equal(k, driver.StateUnknown, c.Record.State)
+			assert.Empty(k, c.Record.Worker)
+			assert.True(k, c.Record.InDoubt)
+			assert.NotNil(k, c.FinishedAttempt)
 			k.note(c)
 			if stored := k.look(c.Record.ID); stored != nil {
 				complete(&c.Record, stored)
@@ -200,97 +204,68 @@ func (k *kit) reap() []driver.Change {
 func (k *kit) testWorkers() {
 	k.many("a", 20)
 	c := claim("short")
-	c.Limit, c.Lease = 7, time.Hour
+	c.Limit = 7
 	k.claim(c)
 	c.Worker = "alive"
 	k.claim(c)
-	if changes := k.reap(); len(changes) != 0 {
-		k.Fatalf("%d were reaped of workers that are alive", len(changes))
-	}
-	if _, err := k.store.Heartbeat(k.ctx(), "idle", time.Hour); err != nil {
-		k.Fatal(err)
-	}
+	require.Empty(k, k.reap(), "all workers are alive")
+	k.beat("idle", time.Hour)
 	// A heartbeat may also shorten a lease. After its end, the worker's intents are unknown.
-	if _, err := k.store.Heartbeat(k.ctx(), "short", 20*time.Millisecond); err != nil {
-		k.Fatal(err)
-	}
+	k.beat("short", 20*time.Millisecond)
 	var lost []driver.Change
 	k.eventually("the end of a lease", func() bool {
 		lost = append(lost, k.reap()...)
 		return len(lost) > 0
 	})
-	k.failIf(len(lost) != 7, "%d were reaped, want 7", len(lost))
+	assert.Len(k, lost, 7)
 	for i := range lost {
-		if lost[i].Record.NextAt.After(lost[i].Record.UpdatedAt) {
-			k.Errorf("it is due %v later, want at once", lost[i].Record.NextAt.Sub(lost[i].Record.UpdatedAt))
-		}
+		assert.False(k, lost[i].Record.NextAt.After(lost[i].Record.UpdatedAt), "it is not due at once")
 	}
-	if stats, err := k.store.Stats(k.ctx()); err != nil || stats.Workers != 2 {
-		k.Errorf("%d workers are alive, %v, want 2, one of which holds nothing", stats.Workers, err)
-	}
+	assert.Equal(k, 2, k.stats().Workers, "one of which holds nothing")
 	// A worker that was deleted can claim again.
 	c.Worker, c.Limit = "short", 2
-	if got := k.claim(c); len(got) != 2 {
-		k.Errorf("claimed %d, want 2", len(got))
-	}
-	if changes := k.reap(); len(changes) != 0 {
-		k.Errorf("%d were reaped of a worker that has come back", len(changes))
-	}
-	if got := k.leave("alive"); len(got) != 7 {
-		k.Errorf("%d were reaped of a worker that took leave, want 7", len(got))
-	}
+	assert.Len(k, k.claim(c), 2)
+	assert.Empty(k, k.reap(), "the worker has come back")
+	assert.Len(k, k.leave("alive"), 7)
 }
 
 // testSweep (D11) deletes intents that are done or canceled, and nothing else.
 func (k *kit) testSweep() {
 	var keep, gone []idempotency.ID
 	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
-		id := k.reach(state, state == driver.StateUnknown || state == driver.StateQuerying).ID
+		id := k.reach(state, doubtful(state)).ID
 		if state.Final() {
 			gone = append(gone, id)
 		} else {
 			keep = append(keep, id)
 		}
 	}
-	stats, err := k.store.Stats(k.ctx())
-	if err != nil {
-		k.Fatal(err)
-	}
+	states := k.stats().States
 	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
-		if n := stats.States[state]; n != 1 {
-			k.Errorf("%d are %v, want 1", n, state)
-		}
+		assert.Equal(k, 1, states[state], state)
 	}
-	sweep := func(ttl time.Duration, limit int) int {
-		k.Helper()
-		n, err := k.store.Sweep(k.ctx(), ttl, limit)
-		k.fatalIf(err != nil, "Sweep: %v", err)
-		return n
-	}
-	if n := sweep(time.Hour, 10); n != 0 {
-		k.Errorf("%d were swept that are young", n)
-	}
+	assert.Zero(k, k.sweep(time.Hour, 10), "they are young")
 	_ = sleep.Context(k.Context(), 5*time.Millisecond)
 	for _, limit := range []int{0, 1, 10} {
-		if n := sweep(time.Millisecond, limit); n != min(limit, 1) {
-			k.Errorf("%d were swept, want %d", n, min(limit, 1))
-		}
+		assert.Equal(k, min(limit, 1), k.sweep(time.Millisecond, limit))
 	}
 	for _, id := range keep {
-		if k.look(id) == nil {
-			k.Error("one was swept that is not over")
-		}
+		assert.NotNil(k, k.look(id))
 	}
 	for _, id := range gone {
-		if _, err := k.store.Attempts(k.ctx(), id); !errors.Is(err, driver.ErrNotFound) {
-			k.Errorf("the journal of what was swept: %v", err)
-		}
+		assert.ErrorIs(k, ignored(k.store.Attempts(k.ctx(), id)), driver.ErrNotFound)
 		in := intent("reach")
 		in.ID = id
-		if result := k.apply2(enqueue(in)); result.Step != driver.StepInsert {
-			k.Errorf("enqueued after it was swept: %d", result.Step)
-		}
+		delete(k.journals, id)
+		assert.Equal(k, driver.StepInsert, k.apply(enqueue(in)).Step)
 	}
+}
+
+func (k *kit) sweep(ttl time.Duration, limit int) int {
+	k.Helper()
+	n, err := k.store.Sweep(k.ctx(), ttl, limit)
+	require.NoError(k, err)
+	return n
 }
 
 // testSweepAge sweeps two intents of different age.
@@ -300,18 +275,14 @@ func (k *kit) testSweepAge() {
 		_ = sleep.Context(k.Context(), gap)
 		young := k.reach(driver.StateCanceled, false)
 		ttl := k.now().Sub(old.UpdatedAt) - time.Millisecond
-		n, err := k.store.Sweep(k.ctx(), ttl, 10)
-		k.fatalIf(err != nil, "Sweep: %v", err)
+		n := k.sweep(ttl, 10)
 		if k.now().Sub(young.UpdatedAt) >= ttl {
-			// Too slow: the younger intent may be old enough now, and must not be counted next time.
-			if _, err := k.store.Sweep(k.ctx(), 0, 10); err != nil {
-				k.Fatalf("Sweep: %v", err)
-			}
+			k.sweep(0, 10) // too slow: the younger intent may be old enough now, and must not be counted next time
 			continue
 		}
-		if n != 1 || k.look(old.ID) != nil || k.look(young.ID) == nil {
-			k.Errorf("%d were swept, want the older one", n)
-		}
+		assert.Equal(k, 1, n)
+		assert.Nil(k, k.look(old.ID))
+		assert.NotNil(k, k.look(young.ID))
 		return
 	}
 }
@@ -328,21 +299,43 @@ func (k *kit) testDeadline() {
 		}
 	}
 	k.eventually("the deadline", func() bool { return !k.now().Before(r.Deadline) })
-	if result := k.apply(enqueue(r.Intent)); result.Err != nil || !result.Receipt().Existing {
-		k.Errorf("the same again, past its deadline: %+v, %v", result.Receipt(), result.Err)
-	}
+	assert.True(k, new(k.apply(enqueue(r.Intent))).Receipt().Existing, "the same again, past its deadline")
 	r = k.claimOne(r)
-	k.fatalIf(r.State != driver.StateDead || r.Reason != driver.ReasonDeadline, "it is %v, %q", r.State, r.Reason)
-	r = k.must(event(driver.EventRedrive, r.ID))
-	k.failIf(!r.Deadline.IsZero(), "redriven, it has the deadline %v", r.Deadline)
+	require.Equal(k, driver.StateDead, r.State)
+	assert.Equal(k, driver.ReasonDeadline, r.Reason)
+	assert.Zero(k, k.must(event(driver.EventRedrive, r.ID)).Deadline)
 }
 
-// apply2 is apply after the intent's journal and dead letters were deleted.
-func (k *kit) apply2(e driver.Event) driver.Result {
-	delete(k.attempts, e.ID())
-	delete(k.letters, e.ID())
-	return k.apply(e)
+// testInterrupted (D27): if the worker stops before it sends, the intent is due at once, and the
+// attempt does not count.
+func (k *kit) testInterrupted() {
+	r := k.must(enqueue(intent("a")))
+	for _, row := range []struct {
+		outcome driver.Outcome
+		state   driver.State
+		counted int
+	}{
+		{driver.Outcome{Class: driver.ClassFailed, Err: unsent{}}, driver.StateWaiting, 0},
+		{driver.Outcome{Err: errors.New("cut")}, driver.StateUnknown, 1}, //nolint:err113 // any
+	} {
+		r = k.claimOne(r)
+		e := finish(&r, row.outcome, driver.Decision{})
+		e.Interrupted = true
+		r = k.must(e)
+		assert.Equal(k, row.state, r.State)
+		assert.Equal(k, row.counted, r.Attempts)
+		assert.Equal(k, row.counted, r.Claims)
+		assert.False(k, r.NextAt.After(k.now()), "it is due at %v", r.NextAt)
+	}
 }
+
+// unsent is the error of an attempt that sent nothing.
+type unsent struct{}
+
+func (unsent) Error() string { return "not sent" }
+
+// NotSent is what Outcome.Unsent calls.
+func (unsent) NotSent() bool { return true }
 
 // testWalk applies random verbs for a while, with workers that die between any two verbs, and
 // compares each step with Decide. At the end all intents are done.
@@ -370,9 +363,7 @@ func (k *kit) testWalk() {
 			e.Outcome = outcome(driver.Class(rand.IntN(5)))
 			k.apply(e)
 		case 4: // a worker dies
-			if _, err := k.store.Heartbeat(k.ctx(), fmt.Sprint("worker ", rand.IntN(workers)), 0); err != nil {
-				k.Fatal(err)
-			}
+			k.beat(fmt.Sprint("worker ", rand.IntN(workers)), 0)
 			k.reap()
 		case 5, 6:
 			c := claim(fmt.Sprint("worker ", rand.IntN(workers)))
@@ -393,7 +384,7 @@ func (k *kit) testWalk() {
 			case r.State == driver.StateDead:
 				k.must(event(driver.EventRedrive, id))
 			case r.State.Held():
-				k.must(finish(r, driver.Outcome{Class: driver.ClassSucceeded}, driver.Decision{}))
+				k.must(success(r))
 			}
 		}
 		k.claim(claim(worker))

@@ -1,13 +1,135 @@
 package storetest
 
 import (
-	"errors"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/resilienthttp/resilienthttp/durable/internal/driver"
 	"github.com/resilienthttp/resilienthttp/idempotency"
 )
+
+// listed is what a list has, in its order.
+type listed[T any] struct {
+	k       *kit
+	all     []T
+	matches func(*driver.Filter, *T) bool
+	read    func(f driver.Filter, after *T, limit int) ([]T, error)
+}
+
+// letters and intents are the lists of these rows.
+func (k *kit) letters(all []driver.DeadLetter) listed[driver.DeadLetter] {
+	slices.SortFunc(all, func(a, b driver.DeadLetter) int { return a.Compare(&b) })
+	return listed[driver.DeadLetter]{k, all, (*driver.Filter).Matches, func(f driver.Filter, after *driver.DeadLetter, limit int) ([]driver.DeadLetter, error) {
+		return k.store.DeadLetters(k.ctx(), f, after, limit)
+	}}
+}
+
+func (k *kit) intents(all []driver.Record) listed[driver.Record] {
+	for i := range all {
+		all[i].Payload, all[i].Result = nil, nil
+	}
+	slices.SortFunc(all, func(a, b driver.Record) int { return a.Compare(&b) })
+	return listed[driver.Record]{k, all, (*driver.Filter).MatchesIntent, func(f driver.Filter, after *driver.Record, limit int) ([]driver.Record, error) {
+		records, err := k.store.Intents(k.ctx(), f, after, limit)
+		for i := range records {
+			records[i] = stored(records[i])
+		}
+		return records, err
+	}}
+}
+
+// check reads the rows that a filter selects, in pages of 4: oldest first, and newest first.
+func (l listed[T]) check(name string, f driver.Filter) {
+	l.k.Helper()
+	var want []T
+	for i := range l.all {
+		if l.matches(&f, &l.all[i]) {
+			want = append(want, l.all[i])
+		}
+	}
+	for _, f.NewestFirst = range []bool{false, true} {
+		var got []T
+		for page := make([]T, 4); len(page) == 4 && len(got) <= len(l.all); got = append(got, page...) {
+			var after *T
+			if len(got) > 0 {
+				after = &got[len(got)-1]
+			}
+			var err error
+			page, err = l.read(f, after, 4)
+			require.NoError(l.k, err, name)
+			require.LessOrEqual(l.k, len(page), 4, name)
+		}
+		if f.NewestFirst {
+			slices.Reverse(got)
+		}
+		equalRows(l.k, want, got, name)
+	}
+}
+
+// checkAll checks filters by what all rows have. one is the ID of a row, and mid the time of another.
+func (l listed[T]) checkAll(one idempotency.ID, mid time.Time, filters map[string]driver.Filter) {
+	l.k.Helper()
+	for name, f := range map[string]driver.Filter{
+		"all":               {IncludeResolved: true},
+		"scope":             {Scope: "tenant 1"},
+		"operation":         {Operation: one.Operation, IncludeResolved: true},
+		"no such operation": {Operation: "none", IncludeResolved: true},
+		"key":               {Key: one.Key, IncludeResolved: true},
+		"one":               {Scope: one.Scope, Operation: one.Operation, Key: one.Key, IncludeResolved: true},
+		"batch":             {Batch: "batch 1"},
+		"from":              {From: mid, IncludeResolved: true},
+		"just after":        {From: mid.Add(1), IncludeResolved: true},
+		"until":             {Until: mid, IncludeResolved: true},
+		"until just after":  {Until: mid.Add(1), IncludeResolved: true},
+	} {
+		l.check(name, f)
+	}
+	for name, f := range filters {
+		l.check(name, f)
+	}
+	for _, limit := range []int{0, -1} {
+		page, err := l.read(driver.Filter{IncludeResolved: true}, nil, limit)
+		require.NoError(l.k, err)
+		assert.Empty(l.k, page)
+	}
+	for name, f := range map[string]driver.Filter{
+		"no such state": {States: []driver.State{99}}, "no UTF-8": {Scope: "\xff"}, "a NUL": {Code: "\x00"},
+	} {
+		assert.ErrorIs(l.k, ignored(l.read(f, nil, 1)), driver.ErrInvalid, name)
+	}
+}
+
+// testLetters lists dead letters.
+func (k *kit) testLetters() {
+	var want []driver.DeadLetter
+	for i := range 25 {
+		in := intent(fmt.Sprint("tenant ", i%3))
+		in.Batch, in.Row = fmt.Sprint("batch ", i%2), i
+		r := k.claimOne(k.must(enqueue(in)))
+		o := outcome(driver.ClassDeclined)
+		if i%5 == 0 {
+			o.Class = driver.ClassUnknown
+		}
+		o.Code = fmt.Sprint("code ", i%4)
+		k.must(finish(&r, o, driver.Decision{Action: driver.Bury, Reason: fmt.Sprint("reason ", i%2)}))
+		if i < 5 { // dealt with
+			k.must(event(driver.EventRedrive, in.ID))
+		}
+		want = append(want, k.journal(in.ID).Letters[0])
+	}
+	k.letters(want).checkAll(want[20].ID, want[12].DeadAt, map[string]driver.Filter{
+		"open":      {},
+		"gateway":   {Gateway: gateway},
+		"no such":   {Gateway: "none"},
+		"code":      {Code: "code 3"},
+		"reason":    {Reason: "reason 0", IncludeResolved: true},
+		"all three": {Scope: "tenant 2", Code: "code 1", Batch: "batch 1", IncludeResolved: true},
+	})
+}
 
 // everyState returns two or more intents in each state, of several scopes and gateways.
 func (k *kit) everyState() (all []driver.Record) {
@@ -18,91 +140,66 @@ func (k *kit) everyState() (all []driver.Record) {
 			if state != driver.StateQuerying && round == 1 {
 				in.Gateway = mute
 			}
-			all = append(all, k.reachWith(in, state, state == driver.StateUnknown || state == driver.StateQuerying))
+			all = append(all, k.reachWith(in, state, doubtful(state)))
 		}
 	}
 	for i := range all {
 		all[i] = *k.look(all[i].ID)
-		all[i].Payload, all[i].Result = nil, nil
 	}
-	slices.SortFunc(all, func(a, b driver.Record) int { return a.Compare(&b) })
 	return all
 }
 
 // testIntents (D23) lists intents of every state by filters.
 func (k *kit) testIntents() {
 	all := k.everyState()
-	one, mid := all[5], all[12].CreatedAt
-	for name, f := range map[string]driver.Filter{
-		"all":                 {},
-		"resolved or not":     {IncludeResolved: true},
-		"scope":               {Scope: "tenant 1"},
-		"operation":           {Operation: one.ID.Operation},
-		"no such operation":   {Operation: "none"},
-		"key":                 {Key: one.ID.Key},
+	one := all[5].ID
+	filters := map[string]driver.Filter{
 		"gateway":             {Gateway: mute},
-		"batch":               {Batch: "batch 1"},
 		"code":                {Code: "code"},
 		"reason":              {Reason: "declined"},
-		"from":                {From: mid},
-		"just after":          {From: mid.Add(1)},
-		"until":               {Until: mid},
-		"until just after":    {Until: mid.Add(1)},
-		"one":                 {Scope: one.ID.Scope, Operation: one.ID.Operation, Key: one.ID.Key},
-		"one in a state":      {States: []driver.State{one.State}, Scope: one.ID.Scope, Operation: one.ID.Operation, Key: one.ID.Key},
+		"one in a state":      {States: []driver.State{all[5].State}, Scope: one.Scope, Operation: one.Operation, Key: one.Key},
 		"unknown and dead":    {States: []driver.State{driver.StateUnknown, driver.StateDead, driver.StateUnknown}},
 		"held and done":       {States: []driver.State{driver.StateSending, driver.StateDone, driver.StateQuerying}},
 		"unknown of a tenant": {States: []driver.State{driver.StateUnknown}, Scope: "tenant 0", From: all[0].CreatedAt},
-	} {
-		k.checkIntents(name, all, f)
 	}
 	for state := driver.StatePending; state <= driver.StateCanceled; state++ {
-		k.checkIntents(state.String(), all, driver.Filter{States: []driver.State{state}})
+		filters[state.String()] = driver.Filter{States: []driver.State{state}}
 	}
-	for _, limit := range []int{0, -1} {
-		if page, err := k.store.Intents(k.ctx(), driver.Filter{}, nil, limit); len(page) != 0 || err != nil {
-			k.Errorf("a page of %d: %d intents, %v", limit, len(page), err)
-		}
-	}
-	for name, f := range map[string]driver.Filter{
-		"no such state": {States: []driver.State{99}}, "no UTF-8": {Scope: "\xff"}, "a NUL": {Code: "\x00"},
-	} {
-		_, err := k.store.Intents(k.ctx(), f, nil, 1)
-		if _, err2 := k.store.DeadLetters(k.ctx(), f, nil, 1); !errors.Is(err, driver.ErrInvalid) || !errors.Is(err2, driver.ErrInvalid) {
-			k.Errorf("%s: %v and %v, want ErrInvalid", name, err, err2)
-		}
-	}
+	k.intents(all).checkAll(one, all[12].CreatedAt, filters)
 }
 
-func (k *kit) checkIntents(name string, all []driver.Record, f driver.Filter) {
-	k.Helper()
-	checkPages(k, name, all, f, f.MatchesIntent, func(f driver.Filter, after *driver.Record) ([]driver.Record, error) {
-		return k.store.Intents(k.ctx(), f, after, 4)
-	})
-}
-
-// testIntentsAtOnce has many intents of one instant, so that only their names order them.
-func (k *kit) testIntentsAtOnce() {
-	var events []driver.Event
-	for _, name := range []string{"b", "a", "B", "é", "a!", "ab", "c"} {
-		for _, id := range []idempotency.ID{
+// testListsAtOnce has many rows of one instant, so that only their names order them.
+func (k *kit) testListsAtOnce() {
+	var enqueued, buried []driver.Event
+	for i, name := range []string{"b", "a", "B", "é", "a!", "ab", "c"} {
+		for j, id := range []idempotency.ID{
 			{Scope: name, Operation: "o", Key: "k"}, {Scope: "s", Operation: name, Key: "k"}, {Scope: "s", Operation: "o", Key: name},
 		} {
 			in := intent("")
-			in.ID = id
-			events = append(events, enqueue(in))
+			in.ID, in.Row = id, 10*i+j
+			enqueued = append(enqueued, enqueue(in))
 		}
 	}
-	results, err := k.store.Apply(k.ctx(), events)
-	k.fatalIf(err != nil, "Apply: %v", err)
-	var all []driver.Record
-	for i := range results {
-		results[i].Record.Payload = nil
-		all = append(all, results[i].Record)
+	all := k.applyAll(enqueued...)
+	intents := k.intents(slices.Clone(all))
+	intents.check("all at once", driver.Filter{})
+	intents.check("pending at once", driver.Filter{States: []driver.State{driver.StatePending}})
+	for _, r := range all {
+		r = k.claimOne(r)
+		if len(r.ID.Key) == 1 && r.ID.Key != "k" { // the number of its letter is greater than that of others
+			r = k.must(finish(&r, outcome(driver.ClassFailed), driver.Decision{}))
+			r = k.claimOne(r)
+		}
+		buried = append(buried, finish(&r, outcome(driver.ClassDeclined), driver.Decision{Action: driver.Bury}))
 	}
-	slices.SortFunc(all, func(a, b driver.Record) int { return a.Compare(&b) })
-	k.checkIntents("all at once", all, driver.Filter{})
-	k.checkIntents("pending at once", all, driver.Filter{States: []driver.State{driver.StatePending}})
+	var dead []driver.DeadLetter
+	for _, r := range k.applyAll(buried...) {
+		dead = append(dead, k.journal(r.ID).Letters...)
+	}
+	letters := k.letters(dead)
+	letters.check("all at once", driver.Filter{})
+	letters.check("from then", driver.Filter{From: dead[0].DeadAt})
+	letters.check("until then", driver.Filter{Until: dead[0].DeadAt})
 }
 
 // testCounts (D23): counts by state, gateway and scope are exact.
@@ -124,11 +221,8 @@ func (k *kit) testCounts() {
 		}
 		slices.SortFunc(want, driver.Count.Compare)
 		got, err := k.store.Counts(k.ctx(), states)
-		if d := diff(got, want); d != "" || err != nil {
-			k.Errorf("counts of %v: %v\n%s", states, err, d)
-		}
+		require.NoError(k, err)
+		assert.Equal(k, want, got, "%v", states)
 	}
-	if _, err := k.store.Counts(k.ctx(), []driver.State{99}); !errors.Is(err, driver.ErrInvalid) {
-		k.Errorf("counts of no such state: %v, want ErrInvalid", err)
-	}
+	assert.ErrorIs(k, ignored(k.store.Counts(k.ctx(), []driver.State{99})), driver.ErrInvalid)
 }

@@ -46,13 +46,6 @@ type Suite struct {
 	Rows int
 }
 
-// Run tests the store that open returns. For a store with transactions or several handles,
-// use a [Suite].
-func Run(t *testing.T, open func(t *testing.T) driver.Store) {
-	t.Helper()
-	Suite{Open: open}.Run(t)
-}
-
 // Run tests the store.
 func (s Suite) Run(t *testing.T) {
 	t.Helper()
@@ -86,9 +79,8 @@ func (s Suite) Run(t *testing.T) {
 		{"Deadline", (*kit).testDeadline},
 		{"Workers", (*kit).testWorkers},
 		{"Letters", (*kit).testLetters},
-		{"LettersAtOnce", (*kit).testLettersAtOnce},
 		{"Intents", (*kit).testIntents},
-		{"IntentsAtOnce", (*kit).testIntentsAtOnce},
+		{"ListsAtOnce", (*kit).testListsAtOnce},
 		{"Counts", (*kit).testCounts},
 		{"Jobs", (*kit).testJobs},
 		{"JobsInvalid", (*kit).testJobsInvalid},
